@@ -110,8 +110,11 @@ namespace octavo::inline gpu {
   X(kTicketExpired, "TICKET_EXPIRED", "The ticket was presented too late.")                        \
   X(kTicketUnknown, "TICKET_UNKNOWN", "No such ticket was issued.")                                \
   X(kTicketUsed, "TICKET_USED", "The ticket was presented before.")                                \
+  X(kTicketKind, "TICKET_KIND", "The ticket is for another purpose than the connection.")          \
   X(kWrongPeer, "WRONG_PEER", "The ticket is for another user.")                                   \
   X(kNoGrant, "NO_GRANT", "The connection has no grant of this number.")                           \
+  X(kProtocolVersion, "PROTOCOL_VERSION",                                                          \
+    "Client and server speak no version of the hand-over wire in common.")                         \
   X(kConnections, "CONNECTIONS", "As many connections are open as the socket takes.")              \
   X(kHandoffDisabled, "HANDOFF_DISABLED", "The server has no socket that hands descriptors over.") \
   /* Streams */                                                                                    \

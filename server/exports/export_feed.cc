@@ -15,9 +15,10 @@
 namespace octavo::exports {
 namespace {
 
-using nlohmann::json;
+namespace wire = handoff::v1;
 
 constexpr size_t kMostMapped = 4096;
+constexpr uint32_t kUsual = 4;  // Present.most
 
 bool Told(const model::VolumeStatus& volume) {
   return volume.derived_from.empty() && !volume.is_raw && volume.job.empty();
@@ -33,25 +34,19 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
     peer_.borrows = true;
   }
 
-  absl::StatusOr<handoff::Answer> Open(const handoff::Peer& peer, const json& request,
+  wire::Purpose purpose() const override { return wire::PURPOSE_FEED; }
+  absl::StatusOr<handoff::Answer> Open(const handoff::Peer& peer, const wire::Present& request,
                                        std::shared_ptr<handoff::Link> link) override {
-    const json most = request.value("most", json(4u)), every = request.value("every", json(false));
-    if (!most.is_number_unsigned() || most.get<uint64_t>() < 1 || most.get<uint64_t>() > kMost) {
-      return FieldOutOfRange("most", most.dump(), 1, kMost);
-    }
-    if (!every.is_boolean()) return FieldNotAllowed("every", every.dump(), "true, false");
+    const uint32_t most = request.has_most() ? request.most() : kUsual;
+    OCTAVO_RETURN_IF_ERROR(InRange("most", most, 1, kMost));
     {
       MutexLock turn(turn_);
       who_ = peer;
       peer_.uid = peer.uid;
       link_ = std::move(link);
-      most_ = most.get<size_t>();
-      every_ = every.get<bool>();
-      if (const auto have = request.find("have"); have != request.end() && have->is_array()) {
-        for (const json& id : *have) {
-          if (id.is_string() && mapped_.size() < kMostMapped) mapped_.insert(id.get<std::string>());
-        }
-      }
+      most_ = most;
+      every_ = request.every();
+      mapped_ = {request.have().begin(), request.have().end()};
       {
         MutexLock lock(all_->mutex_);
         all_->feeds_.push_back(shared_from_this());
@@ -68,35 +63,37 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
         CatchUpLocked();
       }
     }
-    return handoff::Answer{
-        .message = {{"scan", scan_}, {"most", most}}, .fds = {}, .keep = nullptr};
+    handoff::Answer answer;
+    answer.message.mutable_feed_opened()->set_scan(scan_);
+    answer.message.mutable_feed_opened()->set_most(most);
+    return answer;
   }
 
-  absl::StatusOr<handoff::Answer> Message(const json& request) override {
-    if (const auto release = request.find("release");
-        release != request.end() && release->is_string()) {
-      const auto name = release->get<std::string>();
+  absl::StatusOr<handoff::Answer> Message(const wire::ClientMessage& request) override {
+    handoff::Answer answer;
+    if (request.has_release()) {
+      const std::string& name = request.release().name();
       MutexLock turn(turn_);
       const auto it = taken_.find(name);
       if (it == taken_.end()) {
         return WithInfo(
             absl::NotFoundError(absl::StrCat(name, " is no export of this connection (any more)")),
-            {.reason = Reason::kNoExport, .field = "release", .numbers = {}});
+            {.reason = Reason::kNoExport, .field = "name", .numbers = {}});
       }
       GiveBackLocked(it);
       CatchUpLocked();
-      return handoff::Answer{.message = {{"released", name}}, .fds = {}, .keep = nullptr};
+      answer.message.mutable_released()->set_name(name);
+      return answer;
     }
-    if (const auto forget = request.find("forget"); forget != request.end() && forget->is_array()) {
+    if (request.has_forget()) {
       MutexLock turn(turn_);
-      for (const json& id : *forget) {
-        if (id.is_string()) mapped_.erase(id.get<std::string>());
-      }
-      return handoff::Answer{.message = {{"forgotten", *forget}}, .fds = {}, .keep = nullptr};
+      size_t known = 0;
+      for (const std::string& id : request.forget().memory()) known += mapped_.erase(id);
+      answer.message.mutable_forgotten()->set_count(static_cast<uint32_t>(known));
+      return answer;
     }
-    return WithInfo(absl::InvalidArgumentError("allowed are {\"release\": \"exports/...\"}, "
-                                               "{\"forget\": [\"<memory>\"]}, {\"end\": true}"),
-                    {.reason = Reason::kProtocol, .field = "", .numbers = {}});
+    return handoff::Refusal(absl::StatusCode::kInvalidArgument, Reason::kProtocol,
+                            "a feed takes Release, Forget and End");
   }
 
   void Ended(handoff::GrantEnd) override {
@@ -135,7 +132,10 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
       SkipLocked();
     }
     end_told_ = true;
-    (void)link_->Send({{"scan_ended", scan_}, {"skipped", std::exchange(skipped_, 0)}});
+    wire::ServerMessage message;
+    message.mutable_feed_ended()->set_scan(scan_);
+    message.mutable_feed_ended()->set_skipped(std::exchange(skipped_, 0));
+    (void)link_->Send(std::move(message));
   }
 
   const std::string scan_;
@@ -176,26 +176,26 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
       if (!lent.ok()) return false;
       loan = *std::move(lent);
     }
-    json have = json::object();
-    have["have"] = mapped_;
     std::string name;
-    auto answer = context.exports->Take(volume.name, peer_, who_, have, link_, &name, spare);
+    auto answer = context.exports->Take(volume.name, peer_, who_, mapped_, link_, &name, spare);
     if (!answer.ok()) return false;
     if (mapped_.size() >= kMostMapped)
       mapped_.clear();  // then the server sends a descriptor again, and the client closes it
-    mapped_.insert(answer->message["memory"].get<std::string>());
+    mapped_.insert(answer->message.exported().memory());
     taken_[name] = std::move(loan);
-    answer->message.update(
-        {{"index", volume.index},
-         {"complete", volume.complete},
-         {"missing_ascans", volume.missing_ascans},
-         {"spacing_um", {volume.spacing_um[0], volume.spacing_um[1], volume.spacing_um[2]}},
-         {"sealed_ns", SealedNs(volume)},
-         {"skipped", std::exchange(skipped_, 0)}});
+    wire::ServerMessage message;
+    wire::FeedVolume& told = *message.mutable_feed_volume();
+    told.mutable_exported()->Swap(answer->message.mutable_exported());
+    told.set_index(volume.index);
+    told.set_complete(volume.complete);
+    told.set_missing_ascans(volume.missing_ascans);
+    for (const double spacing : volume.spacing_um) told.add_spacing_um(spacing);
+    told.set_sealed_monotonic_ns(SealedNs(volume));
+    told.set_skipped(std::exchange(skipped_, 0));
     ++all_->told_;
     (void)link_->Send(
-        std::move(answer->message),
-        answer->fds);  // if this fails, the connection ends, and with it all its exports
+        std::move(message),
+        answer->descriptor);  // if this fails, the connection ends, and with it all its exports
     return true;
   }
   void GiveBackLocked(std::map<std::string, volume::VolumeHold>::iterator it)

@@ -33,20 +33,6 @@ class ScanLookup {
 /// counts its export and sends it to the client, which need not ask. Where both processes sleep,
 /// that saves one of two wake-ups.
 ///
-/// On the socket (see fd_socket.h) the grant answers
-///   {"ticket": …, "have": ["<memory>", …], "most": 4, "every": false}  with  {"scan": "scans/…",
-///       "most": 4}
-/// and sends without a request
-///   {what ExportStore says of an export, "index": volume, "complete": …, "missing_ascans": …,
-///       "spacing_um": […], "sealed_ns": …, "skipped": n}
-///       with the descriptor, unless it was sent before or `have` named it. `skipped`: volumes left
-/// out since the last one sent. `sealed_ns`: when it was complete, by the host's monotonic
-///       clock.
-///   {"scan_ended": "scans/…", "skipped": n}: no more will come. What the client has, it may keep.
-///   {"revoked": "exports/…", …} as ever
-/// It takes {"release": "exports/…"}, and {"forget": ["<memory>", …]} of mappings that the client
-/// has dropped.
-///
 /// A client has at most `most` volumes at once. Others that complete meanwhile are left out and
 /// counted. With "every", the feed sends them, oldest first, as the client returns volumes (those
 /// that have left memory by then are left out), and it sends the volumes that are held at the start

@@ -16,7 +16,7 @@
 namespace octavo::exports {
 namespace {
 
-using nlohmann::json;
+namespace wire = handoff::v1;
 
 constexpr size_t kMostUses = 4096;
 
@@ -25,6 +25,9 @@ absl::Status Refusal(absl::StatusCode code, Reason reason, const std::string& wh
   return WithInfo(absl::Status(code, what),
                   {.reason = reason, .field = "name", .numbers = std::move(numbers)});
 }
+
+// The wire's types have the numbers of ours (a test compares their names).
+wire::Dtype DtypeOf(Scalar scalar) { return static_cast<wire::Dtype>(scalar); }
 
 std::string Hex(uint64_t number) { return absl::StrCat(absl::Hex(number, absl::kZeroPad16)); }
 
@@ -37,34 +40,38 @@ class ExportStore::Port final : public handoff::Grant {
   Port(ExportStore* store, std::string first, ExportPeer peer)
       : store_(store), names_{std::move(first)}, peer_(std::move(peer)) {}
 
-  absl::StatusOr<handoff::Answer> Open(const handoff::Peer& peer, const json& request,
+  wire::Purpose purpose() const override { return wire::PURPOSE_MEMORY; }
+  absl::StatusOr<handoff::Answer> Open(const handoff::Peer& peer, const wire::Present& request,
                                        std::shared_ptr<handoff::Link> link) override {
     who_ = peer;
     peer_.uid = peer.uid;
     link_ = std::move(link);
-    return store_->Open(names_.front(), peer, request, link_);
+    return store_->Open(names_.front(), peer, {request.have().begin(), request.have().end()},
+                        link_);
   }
-  absl::StatusOr<handoff::Answer> Message(const json& request) override {
-    if (const auto take = request.find("take"); take != request.end() && take->is_string()) {
+  absl::StatusOr<handoff::Answer> Message(const wire::ClientMessage& request) override {
+    if (request.has_take()) {
+      const wire::Take& take = request.take();
       std::string name;
-      auto answer = store_->Take(take->get<std::string>(), peer_, who_, request, link_, &name);
+      auto answer = store_->Take(take.volume(), peer_, who_,
+                                 {take.have().begin(), take.have().end()}, link_, &name);
       if (answer.ok()) names_.push_back(std::move(name));
       return answer;
     }
-    if (const auto release = request.find("release");
-        release != request.end() && release->is_string()) {
-      const auto name = release->get<std::string>();
+    if (request.has_release()) {
+      const std::string& name = request.release().name();
       const auto it = std::find(names_.begin(), names_.end(), name);
       if (it == names_.end())
         return Refusal(absl::StatusCode::kNotFound, Reason::kNoExport,
                        absl::StrCat(name, " is no export of this connection (any more)"));
       names_.erase(it);
       (void)store_->End(name);
-      return handoff::Answer{.message = {{"released", name}}, .fds = {}, .keep = nullptr};
+      handoff::Answer answer;
+      answer.message.mutable_released()->set_name(name);
+      return answer;
     }
-    return Refusal(
-        absl::StatusCode::kInvalidArgument, Reason::kProtocol,
-        "allowed are {\"take\": \"volumes/...\"}, {\"release\": \"exports/...\"}, {\"end\": true}");
+    return handoff::Refusal(absl::StatusCode::kInvalidArgument, Reason::kProtocol,
+                            "a grant of memory takes Take, Release and End");
   }
   void Ended(handoff::GrantEnd) override {
     link_ = nullptr;
@@ -253,30 +260,27 @@ absl::StatusOr<ExportTicket> ExportStore::Issue(ExportedMemory memory, const Exp
   return out;
 }
 
-handoff::Answer ExportStore::AnswerLocked(const Entry& entry, const json& request) {
+handoff::Answer ExportStore::AnswerLocked(const Entry& entry, const std::set<std::string>& have) {
   const ExportedMemory& m = entry.memory;
   handoff::Answer answer;
-  const std::string id = Hex(m.memory.id);
-  answer.message = {{"export", entry.status.name},
-                    {"of", m.name},
-                    {"replica", m.replica},
-                    {"memory", id},
-                    {"generation", entry.status.generation},
-                    {"mapped_bytes", m.memory.mapped_bytes},
-                    {"byte_size", m.type.bytes()},
-                    {"byte_offset", 0},
-                    {"kind", m.backend == "cuda" ? "CUDA_VMM" : "HOST_MEMFD"},
-                    {"device_uuid", m.device_uuid},
-                    {"scalar", NameOf(m.type.scalar)},
-                    {"lanes", m.type.lanes},
-                    {"shape", m.type.dims},
-                    {"version", m.version},
-                    {"digest", m.digest}};
-  const auto have = request.find("have");
-  const bool mapped = have != request.end() && have->is_array() &&
-                      std::find(have->begin(), have->end(), json(id)) != have->end();
-  if (!mapped) {
-    answer.fds = {m.memory.fd};
+  wire::Export& out = *answer.message.mutable_exported();
+  out.set_name(entry.status.name);
+  out.set_of(m.name);
+  out.set_replica(m.replica);
+  out.set_memory(Hex(m.memory.id));
+  out.set_generation(entry.status.generation);
+  out.set_kind(m.backend == "cuda" ? wire::MEMORY_KIND_CUDA_VMM : wire::MEMORY_KIND_HOST_MEMFD);
+  out.set_device_uuid(m.device_uuid);
+  out.set_mapped_bytes(static_cast<uint64_t>(m.memory.mapped_bytes));
+  out.set_byte_offset(0);
+  out.set_byte_size(static_cast<uint64_t>(m.type.bytes()));
+  out.set_dtype(DtypeOf(m.type.scalar));
+  out.set_lanes(static_cast<uint32_t>(m.type.lanes));
+  for (const int64_t size : m.type.dims) out.add_shape(size);
+  out.set_version(m.version);
+  out.set_digest(m.digest);
+  if (have.count(out.memory()) == 0) {
+    answer.descriptor = m.memory.fd;
     ++counts_.descriptors_sent;
   }
   answer.keep = m.keep;
@@ -284,7 +288,8 @@ handoff::Answer ExportStore::AnswerLocked(const Entry& entry, const json& reques
 }
 
 absl::StatusOr<handoff::Answer> ExportStore::Open(const std::string& name,
-                                                  const handoff::Peer& peer, const json& request,
+                                                  const handoff::Peer& peer,
+                                                  const std::set<std::string>& have,
                                                   std::shared_ptr<handoff::Link> link) {
   MutexLock lock(mutex_);
   const auto it = std::find_if(entries_.begin(), entries_.end(),
@@ -297,17 +302,18 @@ absl::StatusOr<handoff::Answer> ExportStore::Open(const std::string& name,
   entry.status.uid = peer.uid;
   entry.status.pid = peer.pid;
   entry.link = std::move(link);
-  return AnswerLocked(entry, request);
+  return AnswerLocked(entry, have);
 }
 
 absl::StatusOr<handoff::Answer> ExportStore::Take(const std::string& of, const ExportPeer& peer,
-                                                  const handoff::Peer& who, const json& request,
+                                                  const handoff::Peer& who,
+                                                  const std::set<std::string>& have,
                                                   std::shared_ptr<handoff::Link> link,
                                                   std::string* name, int64_t most_slots) {
   if (!absl::StartsWith(of, "volumes/")) {
     return Refusal(
         absl::StatusCode::kInvalidArgument, Reason::kProtocol,
-        absl::StrCat("take: '", of, "' is no volume; buffers need a lease, and a ticket each"));
+        absl::StrCat("volume: '", of, "' is no volume; buffers need a lease, and a ticket each"));
   }
   OCTAVO_RETURN_IF_ERROR(Admit(peer));
   OCTAVO_ASSIGN_OR_RETURN(ExportedMemory memory, OfVolume(of, 0, peer.borrows));
@@ -333,7 +339,7 @@ absl::StatusOr<handoff::Answer> ExportStore::Take(const std::string& of, const E
         entry.status.uid = who.uid;
         entry.status.pid = who.pid;
         entry.link = std::move(link);
-        answer = AnswerLocked(entry, request);
+        answer = AnswerLocked(entry, have);
         return absl::OkStatus();
       });
   if (!made.ok()) return Refuse(made);
@@ -375,8 +381,12 @@ absl::StatusOr<int64_t> ExportStore::Revoke(const std::string& name) {
     return Refusal(absl::StatusCode::kNotFound, Reason::kNoExport,
                    absl::StrCat("no export ", name, ", and none of it"));
   for (const auto& export_name : unopened) (void)End(export_name);
-  for (const auto& [export_name, link] : told)
-    (void)link->Send({{"revoked", export_name}, {"grace_seconds", grace_seconds_}});
+  for (const auto& [export_name, link] : told) {
+    wire::ServerMessage message;
+    message.mutable_revoked()->set_name(export_name);
+    *message.mutable_revoked()->mutable_grace() = handoff::DurationOf(grace_seconds_);
+    (void)link->Send(std::move(message));
+  }
   return found;
 }
 

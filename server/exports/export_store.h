@@ -87,19 +87,6 @@ struct ExportTicket {
 /// overdue therefore no longer protects its volume or buffer, its user gets no further exports, and
 /// data that is still needed moves to other memory (TakeOverdue). Thread-safe; no device calls, no
 /// waiting.
-///
-/// On the socket (see fd_socket.h) a grant answers
-///   {"ticket": …, "have": ["<memory>", …]}  and  {"grant": g, "take": "volumes/…", "have": […]}
-///       with
-///   {"export": "exports/…", "of": …, "memory": "<16 hex digits>", "generation": n, "mapped_bytes":
-///       …, "byte_size": …, "byte_offset": 0,
-///    "kind": "HOST_MEMFD" | "CUDA_VMM", "device_uuid": …, "scalar": "u8", "lanes": 1, "shape":
-///        […], "version": …, "digest": …}
-///   and with the descriptor, unless `have` says that the client still maps this memory: a mapping
-///   may be kept after a release, and the next volume in the same slot, with another generation, is
-///   one message;
-///   {"grant": g, "release": "exports/…"}  with {"released": "exports/…"}
-/// and tells {"revoked": "exports/…", "grace_seconds": s} out of turn.
 class ExportStore final : public volume::VolumeMappings {
  public:
   struct Context {
@@ -133,12 +120,12 @@ class ExportStore final : public volume::VolumeMappings {
   absl::StatusOr<handoff::Ticket> IssueFor(std::shared_ptr<handoff::Grant> grant,
                                            const ExportPeer& peer);
   /// Exports the memory of a held volume to a connected client. The export is open at once. Returns
-  /// the answer for the client (`request`: its message, for "have"), and the export's name in
-  /// `name`. The errors of Admit, OfVolume and Issue; FailedPrecondition (MOVING). `most_slots`:
-  /// how many slots of its scan may be mapped at the same time, this one included (as SlotsOf
-  /// counts); beyond that, ResourceExhausted (SLOTS).
+  /// the answer for the client, with a descriptor unless `have` names the memory, and the export's
+  /// name in `name`. The errors of Admit, OfVolume and Issue; FailedPrecondition (MOVING).
+  /// `most_slots`: how many slots of its scan may be mapped at the same time, this one included (as
+  /// SlotsOf counts); beyond that, ResourceExhausted (SLOTS).
   absl::StatusOr<handoff::Answer> Take(const std::string& of, const ExportPeer& peer,
-                                       const handoff::Peer& who, const nlohmann::json& request,
+                                       const handoff::Peer& who, const std::set<std::string>& have,
                                        std::shared_ptr<handoff::Link> link, std::string* name,
                                        int64_t most_slots = std::numeric_limits<int64_t>::max());
   /// Ends an export that Take has made. False if it has already ended.
@@ -207,13 +194,13 @@ class ExportStore final : public volume::VolumeMappings {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status AdmitLocked(const ExportPeer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<handoff::Answer> Open(const std::string& name, const handoff::Peer& peer,
-                                       const nlohmann::json& request,
+                                       const std::set<std::string>& have,
                                        std::shared_ptr<handoff::Link> link);
   /// Without `charge`: memory of every charge.
   void DetachLocked(const std::string& of, std::optional<memory::Ledger::ChargeId> charge)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t SlotsLocked(const std::string& scan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  handoff::Answer AnswerLocked(const Entry& entry, const nlohmann::json& request)
+  handoff::Answer AnswerLocked(const Entry& entry, const std::set<std::string>& have)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Refuse(absl::Status status);
   bool IsOverdue(const Entry& entry) const {

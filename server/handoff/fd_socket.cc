@@ -16,56 +16,35 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "gpu/base/json.h"
+#include "gpu/base/field_errors.h"
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 
 namespace octavo::handoff {
 namespace {
 
-using nlohmann::json;
-
 constexpr int64_t kRememberNs = int64_t{600} * 1'000'000'000;  // why a ticket is no longer valid
 constexpr size_t kMostRemembered = 16384;
 
-absl::Status Refusal(absl::StatusCode code, Reason reason, const std::string& what) {
-  return WithInfo(absl::Status(code, what), {.reason = reason, .field = "", .numbers = {}});
+absl::Status Misused(const std::string& what) {
+  return Refusal(absl::StatusCode::kInvalidArgument, Reason::kProtocol, what);
 }
 
-json ErrorOf(const absl::Status& status) {
-  const ErrorInfo info = InfoOf(status);
-  json numbers = json::object();
-  for (const auto& [name, value] : info.numbers) numbers[name] = value;
-  return {{"error",
-           {{"code", absl::StatusCodeToString(status.code())},
-            {"reason", Name(info.reason)},
-            {"field", info.field},
-            {"message", std::string(status.message())},
-            {"numbers", numbers}}}};
+// What a connection is told that the server does not take, or no longer.
+v1::ServerMessage ConnectionRefused(const absl::Status& status) {
+  v1::ServerMessage message;
+  *message.mutable_refused() = RefusedOf(status);
+  message.mutable_refused()->mutable_versions()->set_oldest(kOldestVersion);
+  message.mutable_refused()->mutable_versions()->set_newest(kNewestVersion);
+  return message;
 }
 
-// One packet or nothing; never waits.
-bool SendPacket(int fd, const json& message, const std::vector<int>& fds) {
-  const std::string text = message.dump(-1, ' ', false, json::error_handler_t::replace);
-  iovec part{.iov_base = const_cast<char*>(text.data()), .iov_len = text.size()};
-  msghdr header{};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(FdSocket::kMostFds * sizeof(int))] = {};
-  if (!fds.empty()) {
-    header.msg_control = control;
-    header.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
-    cmsghdr* rights = CMSG_FIRSTHDR(&header);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
-    std::memcpy(CMSG_DATA(rights), fds.data(), fds.size() * sizeof(int));
-  }
-  ssize_t sent;
-  do {
-    sent = ::sendmsg(fd, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
-  } while (sent < 0 && errno == EINTR);
-  return sent == static_cast<ssize_t>(text.size());
+// Ends both directions, and takes what the client has sent: a client of a socket that is closed
+// with unread packets gets ECONNRESET before the last message to it.
+void ShutDown(int fd) {
+  ::shutdown(fd, SHUT_RDWR);
+  char byte;
+  while (::recv(fd, &byte, sizeof byte, MSG_DONTWAIT) > 0) continue;
 }
 
 }  // namespace
@@ -81,9 +60,8 @@ std::string RandomHex128() {
   return hex;
 }
 
-absl::StatusOr<Answer> Grant::Message(const json&) {
-  return Refusal(absl::StatusCode::kInvalidArgument, Reason::kProtocol,
-                 "this grant takes no messages but {\"end\": true}");
+absl::StatusOr<Answer> Grant::Message(const v1::ClientMessage&) {
+  return Misused("this grant takes no messages but End");
 }
 
 /// One client. Used by the socket's thread, except for Send and Cut.
@@ -91,10 +69,10 @@ class FdSocket::Connection {
  public:
   Connection(UniqueFd fd, Peer who, int64_t now_ns)
       : peer(who), since_ns(now_ns), fd_(std::move(fd)) {}
-  bool Send(const json& message, const std::vector<int>& fds) {
+  bool Send(const v1::ServerMessage& message, int descriptor) {
     MutexLock lock(mutex_);
     if (closed_) return false;
-    if (SendPacket(fd_.get(), message, fds)) return true;
+    if (SendPacket(fd_.get(), message, descriptor)) return true;
     CutLocked();  // the client has disconnected or does not read, so it would miss this message
     return false;
   }
@@ -105,27 +83,15 @@ class FdSocket::Connection {
   /// Remaining references to the connection must not keep its descriptor open.
   void Close() {
     MutexLock lock(mutex_);
-    if (!closed_) CutLocked();
+    closed_ = true;
+    ShutDown(fd_.get());
     const UniqueFd gone = std::move(fd_);
   }
-  /// Takes one packet. Nothing if there is none; empty text at the end of the connection.
-  std::optional<std::string> Receive() {
-    std::string text(kMostMessageBytes, '\0');
-    iovec part{.iov_base = text.data(), .iov_len = text.size()};
-    msghdr header{};  // without room for control data: the kernel closes descriptors that a client
-                      // sends
-    header.msg_iov = &part;
-    header.msg_iovlen = 1;
-    const ssize_t got = ::recvmsg(fd_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
-    if (got <= 0) return "";
-    if ((header.msg_flags & MSG_TRUNC) != 0) return "oversized";  // does not parse
-    text.resize(static_cast<size_t>(got));
-    return text;
-  }
+  std::optional<Packet> Receive() { return ReceivePacket(fd_.get()); }
 
   const Peer peer;
-  int64_t since_ns;  // without a grant
+  int64_t since_ns;                               // without a grant
+  v1::Purpose purpose = v1::PURPOSE_UNSPECIFIED;  // until the client has said Hello
   std::map<uint64_t, std::shared_ptr<Grant>> grants;
 
  private:
@@ -142,9 +108,9 @@ class FdSocket::GrantLink final : public Link {
  public:
   GrantLink(std::shared_ptr<Connection> connection, uint64_t id)
       : connection_(std::move(connection)), id_(id) {}
-  bool Send(json message, const std::vector<int>& fds) override {
-    message["grant"] = id_;
-    return connection_->Send(message, fds);
+  bool Send(v1::ServerMessage message, int descriptor) override {
+    message.set_grant(id_);
+    return connection_->Send(message, descriptor);
   }
   void Cut() override { connection_->Cut(); }
 
@@ -303,15 +269,16 @@ void FdSocket::Accept() {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     return;
   }
+  if (connections_.size() >= kMostConnections) MakeRoom();
   ucred credentials{};
   socklen_t size = sizeof credentials;
   if (connections_.size() >= kMostConnections ||
       ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
-    CountRefusal("CONNECTIONS");
-    (void)SendPacket(fd.get(),
-                     ErrorOf(Refusal(absl::StatusCode::kResourceExhausted, Reason::kConnections,
-                                     absl::StrCat("there are ", kMostConnections, " connections"))),
-                     {});
+    const absl::Status full = Refusal(absl::StatusCode::kResourceExhausted, Reason::kConnections,
+                                      absl::StrCat("there are ", kMostConnections, " connections"));
+    CountRefusal(std::string(Name(ReasonOrCode(full))));
+    (void)SendPacket(fd.get(), ConnectionRefused(full));
+    ShutDown(fd.get());
     return;
   }
   const int number = fd.get();
@@ -323,70 +290,108 @@ void FdSocket::Accept() {
   ++counts_.connections;
 }
 
+void FdSocket::MakeRoom() {
+  int oldest = -1;
+  for (const auto& [fd, connection] : connections_) {
+    if (connection->purpose == v1::PURPOSE_UNSPECIFIED &&
+        (oldest < 0 || connection->since_ns < connections_[oldest]->since_ns))
+      oldest = fd;
+  }
+  if (oldest < 0) return;
+  const absl::Status refused = Refusal(
+      absl::StatusCode::kResourceExhausted, Reason::kConnections,
+      absl::StrCat("there are ", kMostConnections, " connections, and you had said nothing"));
+  CountRefusal(std::string(Name(ReasonOrCode(refused))));
+  (void)connections_[oldest]->Send(ConnectionRefused(refused), -1);
+  End(oldest, GrantEnd::kHungUp);
+}
+
 void FdSocket::Read(int fd) {
   const auto it = connections_.find(fd);
   if (it == connections_.end()) return;
   const std::shared_ptr<Connection> connection = it->second;
   // A few messages at a time, so that other clients get their turn.
   for (int i = 0; i < 16; ++i) {
-    const auto text = connection->Receive();
-    if (!text.has_value()) return;
-    if (text->empty()) {
+    const auto packet = connection->Receive();
+    if (!packet.has_value()) return;
+    if (packet->end || !Handle(*connection, *packet)) {
       End(fd, GrantEnd::kHungUp);
       return;
     }
-    Handle(*connection, *text);
   }
 }
 
-void FdSocket::Handle(Connection& connection, const std::string& text) {
-  const auto parsed = ParseJson(text, {.bytes = kMostMessageBytes, .depth = 16});
-  const json request = parsed.ok() ? *parsed : json();
+bool FdSocket::Handle(Connection& connection, const Packet& packet) {
+  const v1::ClientMessage& request = packet.message;
+  const bool greeted = connection.purpose != v1::PURPOSE_UNSPECIFIED;
   uint64_t id = 0;
   bool ended = false;
-  const auto answer = [&]() -> absl::StatusOr<Answer> {
-    if (!request.is_object()) {
-      return Refusal(
-          absl::StatusCode::kInvalidArgument, Reason::kProtocol,
-          absl::StrCat("a message is one JSON object of at most ", kMostMessageBytes, " bytes",
-                       parsed.ok() ? "" : "; this one ", parsed.status().message()));
+  auto answer = [&]() -> absl::StatusOr<Answer> {
+    OCTAVO_RETURN_IF_ERROR(packet.status);
+    if (!greeted) return Greet(connection, request);
+    switch (request.body_case()) {
+      case v1::ClientMessage::BODY_NOT_SET:
+        return Misused("the message says nothing that this server knows");
+      case v1::ClientMessage::kHello: return Misused("a connection says Hello once");
+      case v1::ClientMessage::kPresent: return Present(connection, request.present(), &id);
+      default: break;
     }
-    if (request.contains("ticket")) return Present(connection, request, &id);
-    const auto number = request.find("grant");
-    if (number == request.end() || !number->is_number_unsigned()) {
-      return Refusal(absl::StatusCode::kInvalidArgument, Reason::kProtocol,
-                     "a message names a ticket or a grant");
-    }
-    const auto it = connection.grants.find(number->get<uint64_t>());
+    const auto it = connection.grants.find(request.grant());
     if (it == connection.grants.end()) {
-      return Refusal(
-          absl::StatusCode::kNotFound, Reason::kNoGrant,
-          absl::StrCat("grant ", number->get<uint64_t>(), " is none of this connection's"));
+      return Refusal(absl::StatusCode::kNotFound, Reason::kNoGrant,
+                     absl::StrCat("grant ", request.grant(), " is none of this connection's"));
     }
     id = it->first;
     const std::shared_ptr<Grant> grant = it->second;
-    if (request.value("end", json(false)) != json(true)) return grant->Message(request);
+    if (!request.has_end()) return grant->Message(request);
     connection.grants.erase(it);
     connection.since_ns = NowNs();
     grant->Ended(GrantEnd::kReleased);
     ended = true;
-    return Answer{.message = {{"ended", true}}, .fds = {}, .keep = nullptr};
+    Answer over;
+    over.message.mutable_ended();
+    return over;
   }();
-  json message = answer.ok() ? answer->message : ErrorOf(answer.status());
   if (!answer.ok()) CountRefusal(std::string(Name(ReasonOrCode(answer.status()))));
-  if (id != 0) message["grant"] = id;
-  if (request.is_object() && request.contains("re")) message["re"] = request["re"];
-  (void)connection.Send(message, answer.ok() ? answer->fds : std::vector<int>{});
+  v1::ServerMessage refused;
+  if (!answer.ok()) {
+    if (greeted) {
+      *refused.mutable_refused() = RefusedOf(answer.status());
+    } else {
+      refused = ConnectionRefused(answer.status());
+    }
+  }
+  v1::ServerMessage& message = answer.ok() ? answer->message : refused;
+  message.set_grant(id);
+  message.set_request(request.request());
+  (void)connection.Send(message, answer.ok() ? answer->descriptor : -1);
   if (ended) {
     MutexLock lock(mutex_);
     --counts_.grants;
   }
+  return greeted || answer.ok();
 }
 
-absl::StatusOr<Answer> FdSocket::Present(Connection& connection, const json& request,
+absl::StatusOr<Answer> FdSocket::Greet(Connection& connection, const v1::ClientMessage& request) {
+  if (!request.has_hello()) return Misused("the first message of a connection is a Hello");
+  const v1::Hello& hello = request.hello();
+  OCTAVO_ASSIGN_OR_RETURN(const uint32_t version, CommonVersion(hello.versions()));
+  if (!v1::Purpose_IsValid(hello.purpose()) || hello.purpose() == v1::PURPOSE_UNSPECIFIED) {
+    return FieldNotAllowed("purpose", static_cast<int>(hello.purpose()),
+                           "PURPOSE_MEMORY, PURPOSE_FEED, PURPOSE_RING");
+  }
+  connection.purpose = hello.purpose();
+  Answer answer;
+  v1::Welcome* welcome = answer.message.mutable_welcome();
+  welcome->set_version(version);
+  welcome->mutable_versions()->set_oldest(kOldestVersion);
+  welcome->mutable_versions()->set_newest(kNewestVersion);
+  return answer;
+}
+
+absl::StatusOr<Answer> FdSocket::Present(Connection& connection, const v1::Present& request,
                                          uint64_t* id) {
-  const json& ticket = request["ticket"];
-  const std::string nonce = ticket.is_string() ? ticket.get<std::string>() : "";
+  const std::string& nonce = request.ticket();
   Waiting waiting;
   absl::Status refused;
   {
@@ -403,15 +408,22 @@ absl::StatusOr<Answer> FdSocket::Present(Connection& connection, const json& req
                          ? "no such ticket"
                          : "the ticket was presented before; it is good once");
     }
+    const bool late = NowNs() > it->second.until_ns,
+               known_user = !it->second.uid.has_value() || *it->second.uid == connection.peer.uid;
+    if (const v1::Purpose purpose = it->second.grant->purpose();
+        !late && known_user && purpose != connection.purpose) {
+      return Refusal(absl::StatusCode::kFailedPrecondition, Reason::kTicketKind,
+                     absl::StrCat("the ticket is for ", v1::Purpose_Name(purpose),
+                                  ", the connection for ", v1::Purpose_Name(connection.purpose)));
+    }
     waiting = std::move(it->second);
     waiting_.erase(it);
-    const bool late = NowNs() > waiting.until_ns;
     spent_[nonce] = {late ? Reason::kTicketExpired : Reason::kTicketUsed, NowNs() + kRememberNs};
     if (late) {
       refused = Refusal(absl::StatusCode::kPermissionDenied, Reason::kTicketExpired,
                         absl::StrCat("the ticket was good for ", config_.ticket_seconds,
                                      " s; ask for another one"));
-    } else if (waiting.uid.has_value() && *waiting.uid != connection.peer.uid) {
+    } else if (!known_user) {
       // Another user knows the nonce, so it becomes void.
       refused = Refusal(absl::StatusCode::kPermissionDenied, Reason::kWrongPeer,
                         "the ticket was made for another user");

@@ -12,26 +12,18 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "nlohmann/json.hpp"
+
+#include "octavo/handoff/v1/handoff.pb.h"
 
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
 #include "gpu/base/reason.h"
 #include "gpu/base/unique_fd.h"
+#include "server/handoff/packets.h"
 
-/// Hands file descriptors to programs on the same host, because gRPC cannot carry them.
-///
-/// The wire: a Unix socket of type SOCK_SEQPACKET. Each packet is a JSON object of at most
-/// kMostMessageBytes, with its descriptors by SCM_RIGHTS. A client's first message on a connection
-/// presents a ticket that it got over gRPC (→ client to server, ← server to client):
-///   → {"ticket": "<32 hex digits>", …}  ← {"grant": 7, …} with descriptors
-///   → {"grant": 7, …}                   ← {"grant": 7, …}, as the kind of grant defines
-///   → {"grant": 7, "end": true}         ← {"grant": 7, "ended": true}
-///                                       ← {"grant": 7, …} at any time (a revocation)
-/// Any refusal is {"error": {"code": "PERMISSION_DENIED", "reason": "TICKET_USED", "field": "",
-/// "message": "…"}}. A message may carry "re" (any value); its answer carries the same value. One
-/// connection may present several tickets. The connection is the reference: when the client closes
-/// it or dies, its grants end.
+/// Hands file descriptors to programs on the same host, because gRPC cannot carry them. The wire,
+/// its messages and their order: proto/octavo/handoff/v1/handoff.proto; README.md beside this file
+/// has examples and the server's side.
 namespace octavo::handoff {
 
 /// The process at the other end, as the kernel reported it at connect.
@@ -44,19 +36,18 @@ struct Peer {
 class Link {
  public:
   virtual ~Link() = default;
-  /// Sends an unasked message; adds "grant" to it. False if the connection has ended, or ends now
-  /// because the client does not read.
-  virtual bool Send(nlohmann::json message, const std::vector<int>& fds = {}) = 0;
+  /// Sends an unasked message, with a duplicate of `descriptor` unless it is -1; sets its grant.
+  /// False if the connection has ended, or ends now because the client does not read.
+  virtual bool Send(v1::ServerMessage message, int descriptor = -1) = 0;
   /// Ends the connection and with it every grant on it.
   virtual void Cut() = 0;
 };
 
-/// The answer of a grant: fields for the client, and descriptors (the client gets duplicates; they
-/// must stay open until the call that returned them has returned to the socket, which `keep` can
-/// ensure).
+/// The answer of a grant. The client gets a duplicate of the descriptor, which must stay open until
+/// the call that returned it has returned to the socket (`keep` can ensure that).
 struct Answer {
-  nlohmann::json message = nlohmann::json::object();
-  std::vector<int> fds;  // at most kMostFds
+  v1::ServerMessage message;  // the socket sets request and grant
+  int descriptor = -1;        // -1 = none
   std::shared_ptr<const void> keep;
 };
 
@@ -73,14 +64,15 @@ enum class GrantEnd : uint8_t {
 class Grant {
  public:
   virtual ~Grant() = default;
-  /// The user for whom the ticket was made has presented it. `request` is the client's whole
-  /// message. The socket sends the answer with its descriptors; an error refuses the client and
-  /// ends the grant.
-  virtual absl::StatusOr<Answer> Open(const Peer& peer, const nlohmann::json& request,
+  /// The connections on which its ticket may be presented. Constant.
+  virtual v1::Purpose purpose() const = 0;
+  /// The user for whom the ticket was made has presented it, on a connection of its purpose. The
+  /// socket sends the answer with its descriptor; an error refuses the client and ends the grant.
+  virtual absl::StatusOr<Answer> Open(const Peer& peer, const v1::Present& request,
                                       std::shared_ptr<Link> link) = 0;
-  /// Handles the client's later messages. The socket sends errors to the client; they change
-  /// nothing.
-  virtual absl::StatusOr<Answer> Message(const nlohmann::json& request);
+  /// Handles the client's later messages but End. The socket sends errors to the client; they
+  /// change nothing.
+  virtual absl::StatusOr<Answer> Message(const v1::ClientMessage& request);
   /// Called exactly once for every grant that a ticket was issued for.
   virtual void Ended(GrantEnd why) = 0;
 };
@@ -102,8 +94,6 @@ struct Ticket {
 /// The socket and its one thread. Thread-safe.
 class FdSocket {
  public:
-  static constexpr size_t kMostMessageBytes = 64 << 10;
-  static constexpr size_t kMostFds = 16;
   static constexpr size_t kMostConnections = 512;
   static constexpr size_t kMostTickets = 4096;
 
@@ -141,10 +131,13 @@ class FdSocket {
   void Run(std::stop_token stop);
   void Accept();
   void Read(int fd);
-  void Handle(Connection& connection, const std::string& text);
-  absl::StatusOr<Answer> Present(Connection& connection, const nlohmann::json& request,
-                                 uint64_t* id);
+  /// False if the connection has to end: its first message was refused.
+  bool Handle(Connection& connection, const Packet& packet);
+  absl::StatusOr<Answer> Greet(Connection& connection, const v1::ClientMessage& request);
+  absl::StatusOr<Answer> Present(Connection& connection, const v1::Present& request, uint64_t* id);
   void End(int fd, GrantEnd why);
+  /// Ends the oldest connection that has not said Hello, if there is one.
+  void MakeRoom();
   /// Ends overdue tickets, and connections that present none.
   void Sweep();
   void CountRefusal(const std::string& reason);

@@ -73,12 +73,16 @@ const LabelValues& JobEnds() {
 
 const LabelValues& ExportRefusals() {
   static const LabelValues& list =
-      List({"BAD_REPLICA",    "CONNECTIONS",     "DRAINING",          "EXPORT_DISABLED",
-            "EXPORT_KIND",    "EXPORT_NOT_HELD", "EXPORT_NOT_SEALED", "EXPORT_NOT_SHAREABLE",
-            "EXPORT_REFUSED", "EXPORT_REMOTE",   "EXPORT_REVOKED",    "EXPORT_SPILLED",
-            "LEASE_LOST",     "MOVING",          "NO_EXPORT",         "NO_GRANT",
-            "NO_VOLUME",      "PROTOCOL",        "TICKETS",           "TICKET_EXPIRED",
-            "TICKET_UNKNOWN", "TICKET_USED",     "VOLUME_GONE",       "WRONG_PEER"});
+      List({"BAD_FIELD",       "BAD_REPLICA",       "CONNECTIONS",
+            "DRAINING",        "EXPORT_DISABLED",   "EXPORT_KIND",
+            "EXPORT_NOT_HELD", "EXPORT_NOT_SEALED", "EXPORT_NOT_SHAREABLE",
+            "EXPORT_REFUSED",  "EXPORT_REMOTE",     "EXPORT_REVOKED",
+            "EXPORT_SPILLED",  "LEASE_LOST",        "MOVING",
+            "NO_EXPORT",       "NO_GRANT",          "NO_VOLUME",
+            "PROTOCOL",        "PROTOCOL_VERSION",  "RING_TAKEN",
+            "SCAN_STATE",      "TICKETS",           "TICKET_EXPIRED",
+            "TICKET_KIND",     "TICKET_UNKNOWN",    "TICKET_USED",
+            "VOLUME_GONE",     "WRONG_PEER"});
   return list;
 }
 

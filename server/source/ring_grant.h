@@ -12,9 +12,10 @@ namespace octavo::source {
 class RingGrant final : public handoff::Grant {
  public:
   explicit RingGrant(std::shared_ptr<RingPort> port) : port_(std::move(port)) {}
-  /// Answers {"ring": {"bytes": …, "attachment": …}} and the descriptor. FailedPrecondition
-  /// (RING_TAKEN, SCAN_STATE).
-  absl::StatusOr<handoff::Answer> Open(const handoff::Peer& peer, const nlohmann::json& request,
+  handoff::v1::Purpose purpose() const override { return handoff::v1::PURPOSE_RING; }
+  /// Answers with a Ring and the descriptor. FailedPrecondition (RING_TAKEN, SCAN_STATE).
+  absl::StatusOr<handoff::Answer> Open(const handoff::Peer& peer,
+                                       const handoff::v1::Present& request,
                                        std::shared_ptr<handoff::Link> link) override;
   void Ended(handoff::GrantEnd why) override;
 

@@ -3,7 +3,7 @@
 Covers both backends, CuPy and PyTorch if installed, either side killed, altered memory, revocation,
 and a thousand hand-overs. Prints a line of JSON for each; ends with 1 if one fails.
 
-    handoff_check.py HANDOFF_SERVER host|cuda [--bscans N]      N B-scans of 1024 A-scans of 1024
+    OCTAVO_BUILD_DIR=build/default handoff_check.py HANDOFF_SERVER host|cuda [--bscans N]      N B-scans of 1024 A-scans of 1024
 depths: N MiB; default 1024 (1 GiB)
 """
 
@@ -20,7 +20,8 @@ import time
 import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PACKAGE = os.environ.get("OCTAVO_MAPPING", os.path.join(HERE, "..", "..", "client", "python", "octavo", "mapping.py"))
+# The copy with the generated messages beside it, of a build or of deploy/bundle.
+PACKAGE = os.path.join(os.environ["OCTAVO_BUILD_DIR"], "python", "octavo", "mapping.py")
 spec = importlib.util.spec_from_file_location("mapping", PACKAGE)
 mapping = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(mapping)

@@ -6,7 +6,7 @@
 . "$(dirname "$0")/gpu_bundle.sh"
 here=$(cd "$(dirname "$0")/../.." && pwd)
 tests=("$@")
-[ ${#tests[@]} -gt 0 ] || tests=(main_path real_spectra chain streaming storage buffer jobs queue push pattern_scans image memory handoff handoff_feed handoff_overdue
+[ ${#tests[@]} -gt 0 ] || tests=(main_path real_spectra chain streaming storage buffer jobs queue push pattern_scans image memory handoff handoff_feed handoff_overdue handoff_wire
   ring tomography tomography_push damaged_files several_devices soak)
 wrap_programs
 export OCTAVO_DEVICE_BACKEND=${OCTAVO_DEVICE_BACKEND:-cuda} OCTAVO_SOAK_SECONDS=${OCTAVO_SOAK_SECONDS:-40}

@@ -37,41 +37,40 @@ constexpr int64_t kMappedBytes = 2 << 20;
 class FakeDeviceGrant final : public handoff::Grant {
  public:
   FakeDeviceGrant(int fd, std::string uuid) : fd_(fd), uuid_(std::move(uuid)) {}
-  absl::StatusOr<handoff::Answer> Open(const handoff::Peer&, const nlohmann::json& request,
+  handoff::v1::Purpose purpose() const override { return handoff::v1::PURPOSE_MEMORY; }
+  absl::StatusOr<handoff::Answer> Open(const handoff::Peer&, const handoff::v1::Present& request,
                                        std::shared_ptr<handoff::Link>) override {
-    return AnswerTo(request);
+    return AnswerTo(request.have_size() > 0);
   }
-  absl::StatusOr<handoff::Answer> Message(const nlohmann::json& request) override {
-    if (request.contains("release")) {
-      ++released;
-      return handoff::Answer{
-          .message = {{"released", request["release"]}}, .fds = {}, .keep = nullptr};
-    }
-    return AnswerTo(request);
+  absl::StatusOr<handoff::Answer> Message(const handoff::v1::ClientMessage& request) override {
+    if (!request.has_release()) return AnswerTo(request.take().have_size() > 0);
+    ++released;
+    handoff::Answer answer;
+    answer.message.mutable_released()->set_name(request.release().name());
+    return answer;
   }
   void Ended(handoff::GrantEnd) override {}
   std::atomic<int> released{0}, sent{0};
 
  private:
-  handoff::Answer AnswerTo(const nlohmann::json& request) {
-    const bool have = request.contains("have") && !request["have"].empty();
+  handoff::Answer AnswerTo(bool have) {
     sent += !have;
-    return {.message = {{"export", "exports/1"},
-                        {"of", "volumes/1"},
-                        {"memory", "00000000000000ab"},
-                        {"generation", 3},
-                        {"mapped_bytes", kMappedBytes},
-                        {"byte_size", 24},
-                        {"byte_offset", 0},
-                        {"kind", "CUDA_VMM"},
-                        {"device_uuid", uuid_},
-                        {"scalar", "u16"},
-                        {"lanes", 1},
-                        {"shape", {3, 4}},
-                        {"version", 1},
-                        {"digest", ""}},
-            .fds = have ? std::vector<int>{} : std::vector<int>{fd_},
-            .keep = nullptr};
+    handoff::Answer answer{.message = {}, .descriptor = have ? -1 : fd_, .keep = nullptr};
+    handoff::v1::Export& out = *answer.message.mutable_exported();
+    out.set_name("exports/1");
+    out.set_of("volumes/1");
+    out.set_memory("00000000000000ab");
+    out.set_generation(3);
+    out.set_mapped_bytes(kMappedBytes);
+    out.set_byte_size(24);
+    out.set_kind(handoff::v1::MEMORY_KIND_CUDA_VMM);
+    out.set_device_uuid(uuid_);
+    out.set_dtype(handoff::v1::DTYPE_U16);
+    out.set_lanes(1);
+    out.add_shape(3);
+    out.add_shape(4);
+    out.set_version(1);
+    return answer;
   }
   const int fd_;
   const std::string uuid_;

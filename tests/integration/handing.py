@@ -24,6 +24,7 @@ import importlib.util
 spec = importlib.util.spec_from_file_location("mapping", os.path.join(sys.argv[1], "octavo", "mapping.py"))
 mapping = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(mapping)      # alone: without gRPC
+assert not {"grpc", "octavo"} & set(sys.modules)
 import numpy as np
 if len(sys.argv) > 4:
     os.setuid(int(sys.argv[4]))

@@ -40,6 +40,16 @@ class Contract(unittest.TestCase):
         self.assertEqual({rule: n for rule, n in counts.items() if n > NOT_YET.get(rule, 0)}, {})
         self.assertEqual({rule: n for rule, n in NOT_YET.items() if counts[rule] < n}, {}, "write the smaller number down")
 
+    def test_the_wire_has_the_contracts_values(self):
+        """octavo.handoff.v1 refers to nothing of octavo.v1, so it repeats two enums."""
+        enums = {enum.name: {value.number: value.name for value in enum.value}
+                 for file in lint.compiled(os.path.join(ROOT, "proto"), ["octavo/v1/types.proto", "octavo/v1/export.proto"]).file for enum in file.enum_type}
+        wire, = lint.compiled(os.path.join(ROOT, "proto"), ["octavo/handoff/v1/handoff.proto"]).file
+        again = {enum.name: {value.number: value.name for value in enum.value} for enum in wire.enum_type}
+        self.assertEqual(again["Dtype"], enums["Dtype"])
+        self.assertEqual(again["MemoryKind"], {number: name.replace("EXPORT_", "MEMORY_") for number, name in enums["ExportKind"].items()})
+        self.assertEqual([name for name in wire.dependency if name.startswith("octavo/")], [])
+
     def test_every_language_generates(self):
         """protoc's own generators take the protos; a clash of names would end them."""
         files = released.own_files()

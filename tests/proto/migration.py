@@ -75,6 +75,30 @@ MOVED = {
     "SubscribeRequest.resume": ("", "set `from_sequence`, or leave it unset"),
     "SubscribeRequest.index_set": ("", "set `index`, or leave it unset"),
 }
+# What is no part of octavo.v1.
+WIRE = """## The hand-over wire
+The hand-over socket spoke JSON without a version. It speaks `octavo.handoff.v1` now (`proto/octavo/handoff/v1/handoff.proto`), in
+protobuf's binary form, one message a packet as before. A client says `Hello` first, with its versions and its purpose; a packet of JSON
+as the first message is refused (`PROTOCOL`), and the connection ends.
+
+| before | now | what else |
+|---|---|---|
+| – | `Hello`, `Welcome` | the first message, and its answer |
+| `re` | `request` | a number; 0 = none |
+| `{"ticket", "have"}` | `Present.ticket`, `have` | a ticket of another purpose is refused (`TICKET_KIND`) |
+| `{"ticket", "most", "every"}` | `Present.most`, `every` | `most` is `optional` |
+| `{"grant", "take", "have"}` | `Take.volume`, `have` |  |
+| `{"grant", "release"}`, `{"released"}` | `Release.name`, `Released.name` |  |
+| `{"grant", "forget"}`, `{"forgotten"}` | `Forget.memory`, `Forgotten.count` | the answer counts the ids that the server knew |
+| `{"grant", "end": true}`, `{"ended"}` | `End`, `Ended` |  |
+| `{"export", "of", …}` | `Export.name`, `of`, … | `kind` and `dtype` (`scalar`) are enums |
+| `{"revoked", "grace_seconds"}` | `Revoked.name`, `grace` | a `google.protobuf.Duration` |
+| `{"scan", "most"}` | `FeedOpened` |  |
+| `{"index", "sealed_ns", "skipped", …}` | `FeedVolume` | `sealed_monotonic_ns`; the export is in `exported` |
+| `{"scan_ended", "skipped"}` | `FeedEnded.scan`, `skipped` |  |
+| `{"ring": {"bytes", "attachment"}}` | `Ring.byte_size`, `attachment` |  |
+| `{"error": {"code", "reason", "field", "message", "numbers"}}` | `Refused` | `code` is a number of `google.rpc.Code`; `values` for `numbers`; `versions` where a connection is refused |
+"""
 NEGATED = {"ArrayOperation.Resize.no_anti_aliasing", "Products.no_mip", "TomographyPreparation.no_logarithm", "TomographyPreparation.Rings.keep_scale",
            "TomographyPreparation.Rings.no_wavelet_padding", "SubscribeRequest.no_preview"}
 
@@ -201,7 +225,7 @@ def page():
         lines += [f"## {kind}", "| before | now | what else |", "|---|---|---|"]
         lines += [f"| `{old}` | {f'`{new}`' if new else '–'} | {what} |" for old, new, what in rows]
         lines.append("")
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n" + WIRE
 
 
 def main():

@@ -1,52 +1,54 @@
 #include "client/cpp/lib/handoff.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 #include <utility>
 
+#include "google/protobuf/io/coded_stream.h"
+
+#include "client/cpp/wire/seconds.h"
+
 namespace octavo::client {
 namespace {
 
-using nlohmann::json;
+namespace wire = handoff::v1;
 using std::chrono::milliseconds;
 
 constexpr size_t kMostMessageBytes = 64 << 10, kMostDescriptors = 16;
+constexpr int kMostDepth = 8, kMostHave = 1024;
 
-Code CodeOf(const std::string& name) {
-  static const std::map<std::string, Code> codes = {
-      {"CANCELLED", Code::kCancelled},
-      {"INVALID_ARGUMENT", Code::kInvalidArgument},
-      {"DEADLINE_EXCEEDED", Code::kDeadlineExceeded},
-      {"NOT_FOUND", Code::kNotFound},
-      {"ALREADY_EXISTS", Code::kAlreadyExists},
-      {"PERMISSION_DENIED", Code::kPermissionDenied},
-      {"RESOURCE_EXHAUSTED", Code::kResourceExhausted},
-      {"FAILED_PRECONDITION", Code::kFailedPrecondition},
-      {"ABORTED", Code::kAborted},
-      {"OUT_OF_RANGE", Code::kOutOfRange},
-      {"UNIMPLEMENTED", Code::kUnimplemented},
-      {"INTERNAL", Code::kInternal},
-      {"UNAVAILABLE", Code::kUnavailable},
-      {"DATA_LOSS", Code::kDataLoss},
-      {"UNAUTHENTICATED", Code::kUnauthenticated}};
-  const auto it = codes.find(name);
-  return it == codes.end() ? Code::kUnknown : it->second;
+[[noreturn]] void Throw(const wire::Refused& refused) {
+  const bool known = refused.code() >= static_cast<int>(Code::kCancelled) &&
+                     refused.code() <= static_cast<int>(Code::kUnauthenticated);
+  Error error(known ? static_cast<Code>(refused.code()) : Code::kUnknown, refused.message());
+  error.reason = refused.reason();
+  error.field = refused.field();
+  for (const wire::Refused::Value& value : refused.values())
+    error.numbers[value.name()] = value.value();
+  throw error;
 }
 
-[[noreturn]] void Throw(const json& error) {
-  Error refused(CodeOf(error.value("code", "")), error.value("message", ""));
-  refused.reason = error.value("reason", "");
-  refused.field = error.value("field", "");
-  if (const auto numbers = error.find("numbers"); numbers != error.end() && numbers->is_object()) {
-    for (const auto& [name, value] : numbers->items())
-      refused.numbers[name] = value.is_string() ? value.get<std::string>() : value.dump();
-  }
-  throw refused;
+// "DTYPE_U16" → "u16"; empty for a type that this client does not know.
+std::string ScalarOf(wire::Dtype dtype) {
+  std::string name = dtype == wire::DTYPE_UNSPECIFIED ? "" : wire::Dtype_Name(dtype);
+  name.erase(0, std::strlen("DTYPE_"));
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name;
+}
+
+bool Parse(const std::string& bytes, wire::ServerMessage* message) {
+  google::protobuf::io::CodedInputStream input(reinterpret_cast<const uint8_t*>(bytes.data()),
+                                               static_cast<int>(bytes.size()));
+  input.SetRecursionLimit(kMostDepth);
+  return message->ParseFromCodedStream(&input) && input.ConsumedEntireMessage();
 }
 
 }  // namespace
@@ -65,7 +67,9 @@ std::shared_ptr<Handoff> Handoff::Connect(const std::string& path, milliseconds 
     throw Refusal(Code::kUnavailable, "SERVER_GONE",
                   "cannot connect to " + path + ": " + std::strerror(errno));
   }
-  return std::shared_ptr<Handoff>(new Handoff(path, std::move(connection), timeout));
+  const std::shared_ptr<Handoff> made(new Handoff(path, std::move(connection), timeout));
+  made->Greet();
+  return made;
 }
 
 Handoff::~Handoff() = default;
@@ -74,21 +78,42 @@ void Handoff::ThrowGone(const std::string& what) const {
   throw Refusal(Code::kUnavailable, "SERVER_GONE", "the connection to " + path_ + " " + what);
 }
 
-void Handoff::Send(const json& message) {
-  const std::string text = message.dump();
+void Handoff::ThrowUnknown(const wire::ServerMessage& message) const {
+  throw Refusal(Code::kInternal, "PROTOCOL",
+                "the server at " + path_ +
+                    " gave an answer that this client does not understand (body " +
+                    std::to_string(message.body_case()) + ")");
+}
+
+void Handoff::Greet() {
+  wire::ClientMessage message;
+  wire::Hello& hello = *message.mutable_hello();
+  hello.mutable_versions()->set_oldest(kOldestVersion);
+  hello.mutable_versions()->set_newest(kNewestVersion);
+  hello.set_purpose(wire::PURPOSE_MEMORY);
+  const std::lock_guard lock(mutex_);
+  const wire::ServerMessage answer = Ask(std::move(message)).message;
+  if (!answer.has_welcome() || answer.welcome().version() < kOldestVersion ||
+      answer.welcome().version() > kNewestVersion)
+    ThrowUnknown(answer);
+}
+
+void Handoff::Send(const wire::ClientMessage& message) {
+  const std::string bytes = message.SerializeAsString();
   ssize_t sent;
   do {
-    sent = ::send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL);
+    sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
-  if (sent != static_cast<ssize_t>(text.size())) gone_ = true;
+  // A server that has ended the connection may have said why: that is still to be read.
+  if (sent != static_cast<ssize_t>(bytes.size()) && errno != EPIPE) gone_ = true;
 }
 
 bool Handoff::Receive(milliseconds at_most, Packet* packet) {
   pollfd waiting{.fd = socket_.get(), .events = POLLIN, .revents = 0};
   const int ready = ::poll(&waiting, 1, static_cast<int>(at_most.count()));
   if (ready == 0 || (ready < 0 && errno == EINTR)) return false;
-  std::string text(kMostMessageBytes, '\0');
-  iovec part{.iov_base = text.data(), .iov_len = text.size()};
+  std::string bytes(kMostMessageBytes, '\0');
+  iovec part{.iov_base = bytes.data(), .iov_len = bytes.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(kMostDescriptors * sizeof(int))];
   msghdr header{};
   header.msg_iov = &part;
@@ -109,27 +134,17 @@ bool Handoff::Receive(milliseconds at_most, Packet* packet) {
       packet->descriptors.emplace_back(fd);
     }
   }
-  if (got > 0) {
-    text.resize(static_cast<size_t>(got));
-    // Copies recurse, so refuse a message nested deeper than any of the server's.
-    bool deep = false;
-    packet->message = json::parse(
-        text,
-        [&](int depth, json::parse_event_t, json&) {
-          deep |= depth > 32;
-          return !deep;
-        },
-        /*allow_exceptions=*/false);
-    if (deep) packet->message = nullptr;
-  }
+  bytes.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  packet->message.Clear();
   // Invalid data end the connection, too, because later messages could not be matched to requests.
-  if (got <= 0 || !packet->message.is_object()) gone_ = true;
+  if (got <= 0 || (header.msg_flags & MSG_TRUNC) != 0 || !Parse(bytes, &packet->message))
+    gone_ = true;
   return !gone_;
 }
 
-Handoff::Packet Handoff::Ask(json message) {
+Handoff::Packet Handoff::Ask(wire::ClientMessage message) {
   const uint64_t number = ++asked_;
-  message["re"] = number;
+  message.set_request(number);
   Send(message);
   const auto until = std::chrono::steady_clock::now() + timeout_;
   Packet packet;
@@ -138,40 +153,40 @@ Handoff::Packet Handoff::Ask(json message) {
     if (left.count() <= 0)
       ThrowGone("brought no answer within " + std::to_string(timeout_.count()) + " ms");
     if (!Receive(left, &packet)) continue;
-    if (const auto re = packet.message.find("re");
-        re == packet.message.end() || *re != json(number)) {
+    // A server may refuse a connection before it has read anything from it.
+    const bool refused = packet.message.has_refused() && packet.message.refused().has_versions();
+    if (packet.message.request() != number && !refused) {
       Note(packet);
       continue;
     }
-    if (const auto error = packet.message.find("error");
-        error != packet.message.end() && error->is_object())
-      Throw(*error);
+    if (packet.message.has_refused()) Throw(packet.message.refused());
     return packet;
   }
   ThrowGone();
 }
 
 void Handoff::Note(const Packet& packet) {
-  const json& message = packet.message;
-  if (const auto revoked = message.find("revoked");
-      revoked != message.end() && revoked->is_string()) {
-    revoked_[revoked->get<std::string>()] = message.value("grace_seconds", 0.0);
-  }
-  if (const auto released = message.find("released");
-      released != message.end() && released->is_string())
-    revoked_.erase(released->get<std::string>());
+  const wire::ServerMessage& message = packet.message;
+  if (message.has_revoked())
+    revoked_[message.revoked().name()] = SecondsOf(message.revoked().grace());
+  if (message.has_released()) revoked_.erase(message.released().name());
 }
 
-json Handoff::Have() const {
-  json have = json::array();
-  for (const auto& [id, memory] : memory_) have.push_back(id);
-  return have;
+template <class Request>
+void Handoff::SayHave(Request* request) const {
+  for (const auto& [id, memory] : memory_) {
+    if (request->have_size() == kMostHave) break;  // the server sends what it need not then
+    request->add_have(id);
+  }
 }
 
 Mapped Handoff::Present(const std::string& nonce) {
   const std::lock_guard lock(mutex_);
-  const Packet packet = Ask({{"ticket", nonce}, {"have", Have()}});
-  grant_ = packet.message.value("grant", uint64_t{0});
+  wire::ClientMessage message;
+  message.mutable_present()->set_ticket(nonce);
+  SayHave(message.mutable_present());
+  const Packet packet = Ask(std::move(message));
+  grant_ = packet.message.grant();
   return Map(packet);
 }
 
@@ -179,7 +194,11 @@ Mapped Handoff::Take(const std::string& volume) {
   const std::lock_guard lock(mutex_);
   if (!grant_.has_value())
     throw Refusal(Code::kPermissionDenied, "TICKET_UNKNOWN", "present a ticket first");
-  return Map(Ask({{"grant", *grant_}, {"take", volume}, {"have", Have()}}));
+  wire::ClientMessage message;
+  message.set_grant(*grant_);
+  message.mutable_take()->set_volume(volume);
+  SayHave(message.mutable_take());
+  return Map(Ask(std::move(message)));
 }
 
 bool Handoff::presented() {
@@ -187,53 +206,60 @@ bool Handoff::presented() {
   return grant_.has_value();
 }
 
+MappedInfo Handoff::Described(const wire::Export& about) const {
+  const auto wrong = [&](const std::string& what) {
+    return Refusal(Code::kInternal, "PROTOCOL", "of " + about.of() + " the server says " + what);
+  };
+  const std::string scalar = ScalarOf(about.dtype());
+  if (scalar.empty())
+    throw wrong("a type that this client does not know (" + std::to_string(about.dtype()) + ")");
+  if (about.kind() != wire::MEMORY_KIND_HOST_MEMFD && about.kind() != wire::MEMORY_KIND_CUDA_VMM)
+    throw wrong("a kind that this client does not know (" + std::to_string(about.kind()) + ")");
+  if (about.mapped_bytes() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()) ||
+      about.byte_offset() > about.mapped_bytes() ||
+      about.byte_size() > about.mapped_bytes() - about.byte_offset())
+    throw wrong("that it does not lie in the memory that was handed over");
+  return {.kind = about.kind() == wire::MEMORY_KIND_CUDA_VMM ? MemoryKind::kCudaVmm
+                                                             : MemoryKind::kHostMemfd,
+          .name = about.name(),
+          .of = about.of(),
+          .memory = about.memory(),
+          .generation = about.generation(),
+          .version = about.version(),
+          .digest = about.digest(),
+          .scalar = scalar,
+          .lanes = about.lanes(),
+          .shape = {about.shape().begin(), about.shape().end()},
+          .bytes = static_cast<int64_t>(about.byte_size()),
+          .offset = static_cast<int64_t>(about.byte_offset()),
+          .device_uuid = about.device_uuid()};
+}
+
 Mapped Handoff::Map(const Packet& packet) {
-  const json& about = packet.message;
-  const auto grant = about.value("grant", uint64_t{0});
-  MappedInfo info;
-  std::shared_ptr<MappedMemory> memory;
+  if (!packet.message.has_exported()) ThrowUnknown(packet.message);
+  const wire::Export& about = packet.message.exported();
+  const uint64_t grant = packet.message.grant();
   try {
-    const std::string kind = about.at("kind").get<std::string>();
-    info = {.kind = kind == "CUDA_VMM" ? MemoryKind::kCudaVmm : MemoryKind::kHostMemfd,
-            .name = about.at("export").get<std::string>(),
-            .of = about.at("of").get<std::string>(),
-            .memory = about.at("memory").get<std::string>(),
-            .generation = about.at("generation").get<uint64_t>(),
-            .version = about.at("version").get<uint64_t>(),
-            .digest = about.at("digest").get<std::string>(),
-            .scalar = about.at("scalar").get<std::string>(),
-            .lanes = about.at("lanes").get<uint32_t>(),
-            .shape = about.at("shape").get<std::vector<int64_t>>(),
-            .bytes = about.at("byte_size").get<int64_t>(),
-            .offset = about.at("byte_offset").get<int64_t>(),
-            .device_uuid = about.at("device_uuid").get<std::string>()};
-    const auto mapped_bytes = about.at("mapped_bytes").get<int64_t>();
-    if (info.bytes < 0 || info.offset < 0 || info.offset > mapped_bytes ||
-        info.bytes > mapped_bytes - info.offset) {
-      throw Refusal(Code::kInternal, "PROTOCOL",
-                    info.of + " would not lie in the memory that was handed over");
-    }
-    std::shared_ptr<MappedMemory>& kept = memory_[info.memory];
-    if (kept == nullptr) {
+    MappedInfo info = Described(about);
+    std::shared_ptr<MappedMemory> memory;
+    if (const auto it = memory_.find(info.memory); it != memory_.end()) {
+      memory = it->second;
+    } else {
       if (packet.descriptors.empty())
         throw Refusal(Code::kInternal, "PROTOCOL",
                       "the server sent no descriptor of " + info.memory);
       const int fd = packet.descriptors.front().get();
-      kept = info.kind == MemoryKind::kCudaVmm ? MapCuda(fd, mapped_bytes, info.device_uuid)
-                                               : MapFile(fd, mapped_bytes);
+      const auto mapped_bytes = static_cast<int64_t>(about.mapped_bytes());
+      memory = info.kind == MemoryKind::kCudaVmm ? MapCuda(fd, mapped_bytes, info.device_uuid)
+                                                 : MapFile(fd, mapped_bytes);
+      memory_[info.memory] = memory;
     }
-    memory = kept;
-  } catch (const json::exception& error) {
-    throw Refusal(Code::kInternal, "PROTOCOL",
-                  std::string("the server's answer lacks something: ") + error.what());
+    return Mapped(std::make_shared<Mapped::Impl>(shared_from_this(), grant, std::move(info),
+                                                 std::move(memory)));
   } catch (const Error&) {
-    if (const auto it = memory_.find(info.memory); it != memory_.end() && it->second == nullptr)
-      memory_.erase(it);
-    Send({{"grant", grant}, {"release", info.name}});
+    Release(grant, about.name());
     throw;
   }
-  return Mapped(std::make_shared<Mapped::Impl>(shared_from_this(), grant, std::move(info),
-                                               std::move(memory)));
 }
 
 void Handoff::Forget() {
@@ -248,7 +274,11 @@ size_t Handoff::kept() {
 
 // Takes no lock and waits for no answer, because destructors call it at any time.
 void Handoff::Release(uint64_t grant, const std::string& name) {
-  if (!gone_) Send({{"grant", grant}, {"release", name}});
+  if (gone_) return;
+  wire::ClientMessage message;
+  message.set_grant(grant);
+  message.mutable_release()->set_name(name);
+  Send(message);
 }
 
 void Handoff::Poll() {

@@ -11,19 +11,23 @@
 #include <utility>
 #include <vector>
 
-#include "nlohmann/json.hpp"
+#include "octavo/handoff/v1/handoff.pb.h"
 
 #include "client/cpp/include/octavo/octavo.h"
 #include "client/cpp/lib/mapped_memory.h"
 
 namespace octavo::client {
 
-/// The hand-over socket of a server and the mappings received through it (protocol:
-/// server/handoff/fd_socket.h and server/exports/export_store.h). It keeps mappings for the next
-/// volume in the same memory. Thread-safe; mapped objects keep it alive.
+/// A connection to the hand-over socket of a server, for memory, and the mappings received through
+/// it (protocol: proto/octavo/handoff/v1/handoff.proto). It keeps mappings for the next volume in
+/// the same memory. Thread-safe; mapped objects keep it alive.
 class Handoff : public std::enable_shared_from_this<Handoff> {
  public:
-  /// Throws Error (kUnavailable, SERVER_GONE).
+  /// Versions of the protocol that this client speaks.
+  static constexpr uint32_t kOldestVersion = 1, kNewestVersion = 1;
+
+  /// Throws Error: kUnavailable (SERVER_GONE), kUnimplemented (PROTOCOL_VERSION), kInternal
+  /// (PROTOCOL), and what else the server refuses the connection with.
   static std::shared_ptr<Handoff> Connect(const std::string& path,
                                           std::chrono::milliseconds timeout);
   ~Handoff();
@@ -50,18 +54,22 @@ class Handoff : public std::enable_shared_from_this<Handoff> {
 
  private:
   struct Packet {
-    nlohmann::json message;
+    handoff::v1::ServerMessage message;
     std::vector<Descriptor> descriptors;
   };
   Handoff(std::string path, Descriptor socket, std::chrono::milliseconds timeout)
       : path_(std::move(path)), timeout_(timeout), socket_(std::move(socket)) {}
-  void Send(const nlohmann::json& message);
+  void Greet();
+  void Send(const handoff::v1::ClientMessage& message);
   /// False if no message came within the time, or the connection has ended (gone_).
   bool Receive(std::chrono::milliseconds at_most, Packet* packet);
-  Packet Ask(nlohmann::json message);
+  Packet Ask(handoff::v1::ClientMessage message);
   Mapped Map(const Packet& packet);
+  MappedInfo Described(const handoff::v1::Export& about) const;
   void Note(const Packet& packet);
-  nlohmann::json Have() const;
+  template <class Request>
+  void SayHave(Request* request) const;
+  [[noreturn]] void ThrowUnknown(const handoff::v1::ServerMessage& message) const;
   [[noreturn]] void ThrowGone(const std::string& what = "has ended") const;
 
   const std::string path_;

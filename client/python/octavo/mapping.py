@@ -1,7 +1,7 @@
 """Memory of the server in this process, without a copy: held volumes and buffers by file descriptors, on the same host.
 
-Needs NumPy and, for memory of a GPU, libcuda, but not gRPC: a program with a ticket
-(ExportService.Export) can use this module alone.
+Needs NumPy, protobuf and, for memory of a GPU, libcuda, but not gRPC: a program with a ticket
+(ExportService.Export) can load this module by its path, without the rest of the package.
 
     connection = Connection(ticket.socket_path)
     mapped = connection.present(ticket.nonce)       # the first use of a piece of memory: a descriptor comes, and is mapped
@@ -18,15 +18,14 @@ connection is closed and their arrays are gone.
 
 from __future__ import annotations
 
-import array
 import collections
 import ctypes
+import importlib.util
 import itertools
-import json
 import mmap
 import os
 import select
-import socket
+import sys
 import threading
 import time
 import weakref
@@ -34,18 +33,30 @@ from typing import Dict, Iterator, Optional
 
 import numpy as np
 
+if __package__:
+    from octavo import wire
+else:  # loaded by its path, without the package
+    _spec = importlib.util.spec_from_file_location("octavo_wire", os.path.join(os.path.dirname(os.path.abspath(__file__)), "wire.py"))
+    wire = sys.modules.setdefault(_spec.name, importlib.util.module_from_spec(_spec))
+    if not hasattr(wire, "connect"):
+        _spec.loader.exec_module(wire)
+
+messages = wire.messages
 TYPES = {"u8": "|u1", "i8": "|i1", "u16": "<u2", "i16": "<i2", "u32": "<u4", "i32": "<i4", "u64": "<u8", "i64": "<i8", "f16": "<f2", "f32": "<f4",
          "f64": "<f8", "c64": "<c8", "c128": "<c16", "c32": "<f2"}  # c32: pairs, as a last axis
-_MOST_BYTES = 64 << 10
 
 
 class HandoffError(Exception):
     """The hand-over was refused, revoked or has ended. reason: TICKET_USED, TICKET_EXPIRED, TICKET_UNKNOWN, WRONG_PEER, EXPORT_REVOKED,
-    SERVER_GONE, CUDA, RELEASED, TIMEOUT, and those of ExportService.Export."""
+    SERVER_GONE, PROTOCOL, PROTOCOL_VERSION, CUDA, RELEASED, TIMEOUT, and those of ExportService.Export."""
 
     def __init__(self, reason: str, message: str, code: str = ""):
         super().__init__(f"{reason}: {message}")
         self.reason, self.message, self.code = reason, message, code
+
+    @classmethod
+    def of(cls, refused: wire.Refused) -> "HandoffError":
+        return cls(refused.reason, refused.message, refused.code)
 
 
 # -- memory
@@ -56,8 +67,8 @@ class _HostMemory:
 
     kind, device = "HOST_MEMFD", (1, 0)  # as DLPack counts: CPU
 
-    def __init__(self, descriptor: int, about: dict):
-        self._bytes = np.frombuffer(mmap.mmap(descriptor, about["mapped_bytes"], mmap.MAP_SHARED, mmap.PROT_READ), np.uint8)
+    def __init__(self, descriptor: int, about: messages.Export):
+        self._bytes = np.frombuffer(mmap.mmap(descriptor, about.mapped_bytes, mmap.MAP_SHARED, mmap.PROT_READ), np.uint8)
         self.pointer = self._bytes.ctypes.data
 
     def synchronize(self) -> None:
@@ -148,9 +159,9 @@ class _CudaMemory:
 
     kind = "CUDA_VMM"
 
-    def __init__(self, descriptor: int, about: dict, access: int = 1):
-        cuda, size = _cuda(), about["mapped_bytes"]
-        ordinal = cuda.device(about["device_uuid"])
+    def __init__(self, descriptor: int, about: messages.Export, access: int = 1):
+        cuda, size = _cuda(), about.mapped_bytes
+        ordinal = cuda.device(about.device_uuid)
         self.device = (2, ordinal)
         cuda.enter(ordinal)
         try:
@@ -235,6 +246,22 @@ def _capsule(mapped: "Mapped", versioned: bool):
 # -- handed-over memory
 
 
+def _scalar(about: messages.Export) -> str:
+    """"u8" ... of TYPES."""
+    try:
+        return messages.Dtype.Name(about.dtype)[len("DTYPE_"):].lower()
+    except ValueError:  # a later server's
+        return f"dtype {about.dtype}"
+
+
+def _check(about: messages.Export) -> None:
+    """HandoffError (PROTOCOL) for what this client cannot map."""
+    if about.kind not in (messages.MEMORY_KIND_HOST_MEMFD, messages.MEMORY_KIND_CUDA_VMM) or _scalar(about) not in TYPES:
+        raise HandoffError("PROTOCOL", f"{about.of} is of a kind ({about.kind}) or type ({_scalar(about)}) that this client does not know", "INTERNAL")
+    if about.byte_offset + about.byte_size > about.mapped_bytes:
+        raise HandoffError("PROTOCOL", f"{about.of} does not lie in the memory that was handed over", "INTERNAL")
+
+
 class _Hold:
     """Lives as long as the memory has users: a Mapped and its arrays, DLPack's consumers."""
 
@@ -253,21 +280,22 @@ class Mapped:
 
     index, complete, missing_ascans, spacing_um, skipped, sealed_ns = -1, True, 0, (), 0, 0
 
-    def __init__(self, connection: "Connection", about: dict, memory, writable: bool):
+    def __init__(self, connection: "Connection", grant: int, about: messages.Export, memory, writable: bool):
         self._connection, self._memory = connection, memory
-        self.name, self.of, self.memory, self.generation = about["export"], about["of"], about["memory"], about["generation"]
-        self.version, self.digest, self.kind = about["version"], about["digest"], about["kind"]
-        self.dtype = np.dtype(TYPES[about["scalar"]])
-        lanes = 2 if about["scalar"] == "c32" else about["lanes"]
-        self.shape = tuple(about["shape"]) + ((lanes,) if lanes > 1 else ())
+        self.name, self.of, self.memory, self.generation = about.name, about.of, about.memory, about.generation
+        self.version, self.digest, self.kind = about.version, about.digest, memory.kind
+        scalar = _scalar(about)
+        self.dtype = np.dtype(TYPES[scalar])
+        lanes = 2 if scalar == "c32" else about.lanes
+        self.shape = tuple(about.shape) + ((lanes,) if lanes > 1 else ())
         self.device = memory.device
-        self.pointer = memory.pointer + about["byte_offset"]
+        self.pointer = memory.pointer + about.byte_offset
         # the flag that consumers see; PyTorch's __cuda_array_interface__ requires it. Writing would
         # invalidate the digest
         self.writable = writable
         self.grace_seconds: Optional[float] = None  # once revoked
         self._hold = _Hold()
-        self._release = weakref.finalize(self._hold, Connection._give_back, connection, about["grant"], self.name, memory)
+        self._release = weakref.finalize(self._hold, Connection._give_back, connection, grant, self.name, memory)
 
     def release(self) -> None:
         """Gives the memory back now, after the work enqueued so far on its device. From here on no
@@ -325,9 +353,8 @@ class Mapped:
 class Connection:
     """The hand-over socket of a server, and the mappings received through it. Thread-safe."""
 
-    def __init__(self, path: str, timeout: float = 30.0):
+    def __init__(self, path: str, timeout: float = 30.0, *, purpose: int = messages.PURPOSE_MEMORY):
         self.path, self._timeout = path, timeout
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.RLock()
         self._numbers = itertools.count(1)
         self._memory: Dict[str, object] = {}
@@ -336,16 +363,17 @@ class Connection:
         self._gone = False
         # volumes announced but not taken yet, with their descriptors
         self._told: collections.deque = collections.deque()
-        self._ended: Optional[dict] = None                   # no more will come
+        self._ended: Optional[messages.FeedEnded] = None     # no more will come
         # Volumes: the server knows the mapped memory
         self._standing = False
         self._out: Dict[str, bool] = {}                      # exports that were not given back
         self._end_with_last = False
         try:
-            self._socket.connect(path)
+            self._socket = wire.connect(path, purpose, timeout)
         except OSError as error:
-            self._socket.close()
             raise HandoffError("SERVER_GONE", f"cannot connect to {path}: {error}") from None
+        except wire.Refused as error:
+            raise HandoffError.of(error) from None
 
     def __enter__(self) -> "Connection":
         return self
@@ -364,8 +392,7 @@ class Connection:
         self._socket.close()
         self._memory.clear()
         while self._told:
-            for descriptor in self._told.popleft()[1]:
-                os.close(descriptor)
+            wire.close(self._told.popleft()[1])
 
     def close_with_the_last(self) -> None:
         """Like close(), but only once no memory received through it is in
@@ -377,9 +404,9 @@ class Connection:
     def present(self, nonce: str, *, writable: bool = False) -> Mapped:
         """Redeems a ticket and maps its memory."""
         with self._lock:
-            about, descriptors = self._ask({"ticket": nonce, "have": list(self._memory)})
-            self._grant = about["grant"]
-            return self._map(about, descriptors, writable)
+            answer, descriptors = self._ask(messages.ClientMessage(present=messages.Present(ticket=nonce, have=self._have())))
+            self._grant = answer.grant
+            return self._map(answer.grant, self._exported(answer, descriptors), descriptors, writable)
 
     def take(self, volume: str, *, writable: bool = False) -> Mapped:
         """Maps another held volume, by its name; after a ticket was presented on this
@@ -387,8 +414,8 @@ class Connection:
         with self._lock:
             if self._grant is None:
                 raise HandoffError("TICKET_UNKNOWN", "present a ticket first")
-            about, descriptors = self._ask({"grant": self._grant, "take": volume, "have": list(self._memory)})
-            return self._map(about, descriptors, writable)
+            answer, descriptors = self._ask(messages.ClientMessage(grant=self._grant, take=messages.Take(volume=volume, have=self._have())))
+            return self._map(answer.grant, self._exported(answer, descriptors), descriptors, writable)
 
     def forget(self) -> None:
         """Drops the mappings that no array uses."""
@@ -398,7 +425,7 @@ class Connection:
             for memory in unused:
                 del self._memory[memory]
             if self._standing and unused and not self._gone:
-                self._send({"grant": self._grant, "forget": unused})
+                self._forget(unused)
 
     def poll(self) -> None:
         """Handles messages that the server sent unasked. HandoffError
@@ -409,26 +436,41 @@ class Connection:
             if self._gone:
                 raise HandoffError("SERVER_GONE", f"the connection to {self.path} has ended")
 
-    def _map(self, about: dict, descriptors: list, writable: bool) -> Mapped:
+    def _have(self) -> list:
+        # With more the server sends a descriptor that is not needed.
+        return list(itertools.islice(self._memory, wire.MOST_HAVE))
+
+    @staticmethod
+    def _exported(answer: messages.ServerMessage, descriptors: list) -> messages.Export:
+        if not answer.HasField("exported"):
+            wire.close(descriptors)
+            raise HandoffError.of(wire.unknown(answer))
+        return answer.exported
+
+    def _map(self, grant: int, about: messages.Export, descriptors: list, writable: bool) -> Mapped:
         try:
-            memory = self._memory.get(about["memory"])
+            _check(about)
+            memory = self._memory.get(about.memory)
             if memory is None:
                 if not descriptors:
                     raise HandoffError("SERVER_GONE", "the server sent no descriptor")
-                memory = (_CudaMemory if about["kind"] == "CUDA_VMM" else _HostMemory)(descriptors[0], about)
-                self._memory[about["memory"]] = memory
+                memory = (_CudaMemory if about.kind == messages.MEMORY_KIND_CUDA_VMM else _HostMemory)(descriptors[0], about)
+                self._memory[about.memory] = memory
         except Exception:
-            self._send({"grant": about["grant"], "release": about["export"]})
+            self._send(messages.ClientMessage(grant=grant, release=messages.Release(name=about.name)))
             if self._standing:
-                self._send({"grant": about["grant"], "forget": [about["memory"]]})
+                self._forget([about.memory])
             raise
         finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
-        mapped = Mapped(self, about, memory, writable)
+            wire.close(descriptors)
+        mapped = Mapped(self, grant, about, memory, writable)
         self._out[mapped.name] = True
         self._mapped[mapped.name] = mapped
         return mapped
+
+    def _forget(self, memory: list) -> None:
+        for first in range(0, len(memory), wire.MOST_HAVE):
+            self._send(messages.ClientMessage(grant=self._grant, forget=messages.Forget(memory=memory[first:first + wire.MOST_HAVE])))
 
     def _give_back(self, grant: int, name: str, memory) -> None:
         # The garbage collector may call this at any time, so it takes no lock and waits for no
@@ -440,58 +482,50 @@ class Connection:
             memory.synchronize()
         except HandoffError:
             pass
-        self._send({"grant": grant, "release": name})
+        self._send(messages.ClientMessage(grant=grant, release=messages.Release(name=name)))
         if self._end_with_last and not self._out:
             self.close()
 
-    def _send(self, message: dict) -> None:
+    def _send(self, message: messages.ClientMessage) -> None:
         try:
-            self._socket.send(json.dumps(message).encode())
+            wire.send(self._socket, message)
         except OSError:
             self._gone = True
 
-    def _ask(self, message: dict) -> tuple:
-        number = next(self._numbers)
-        self._send({**message, "re": number})
+    def _ask(self, message: messages.ClientMessage) -> tuple:
+        message.request = next(self._numbers)
+        self._send(message)
         while not self._gone:
             if not select.select([self._socket], [], [], self._timeout)[0]:
                 raise HandoffError("SERVER_GONE", f"no answer from {self.path} within {self._timeout:g} s")
             answer, descriptors = self._receive()
-            if answer is None or answer.get("re") != number:
+            if answer is None or answer.request != message.request:
                 self._note(answer, descriptors)
                 continue
-            if "error" in answer:
-                error = answer["error"]
-                raise HandoffError(error["reason"] or error["code"], error["message"], error["code"])
+            if answer.HasField("refused"):
+                wire.close(descriptors)
+                raise HandoffError.of(wire.refusal(answer.refused))
             return answer, descriptors
         raise HandoffError("SERVER_GONE", f"the connection to {self.path} has ended")
 
     def _receive(self) -> tuple:
-        try:
-            text, control, _, _ = self._socket.recvmsg(_MOST_BYTES, socket.CMSG_SPACE(16 * 4), socket.MSG_CMSG_CLOEXEC)
-        except OSError:
-            text, control = b"", []
-        descriptors = array.array("i")
-        for level, kind, data in control:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                descriptors.frombytes(data[:len(data) - len(data) % descriptors.itemsize])
-        if not text:
+        message, descriptors = wire.receive(self._socket)
+        if message is None:
             self._gone = True
-            return None, list(descriptors)
-        return json.loads(text), list(descriptors)
+        return message, descriptors
 
-    def _note(self, message: Optional[dict], descriptors: list) -> None:
-        if message and "index" in message:
+    def _note(self, message: Optional[messages.ServerMessage], descriptors: list) -> None:
+        body = None if message is None else message.WhichOneof("body")  # also None: of a later version
+        if body == "feed_volume":
             self._told.append((message, descriptors))
             return
-        if message and "scan_ended" in message:
-            self._ended = message
-        for descriptor in descriptors:
-            os.close(descriptor)
-        if message and "revoked" in message:
-            mapped = self._mapped.get(message["revoked"])
+        wire.close(descriptors)
+        if body == "feed_ended":
+            self._ended = message.feed_ended
+        elif body == "revoked":
+            mapped = self._mapped.get(message.revoked.name)
             if mapped is not None:
-                mapped.grace_seconds = message["grace_seconds"]
+                mapped.grace_seconds = message.revoked.grace.ToNanoseconds() / 1e9
 
 
 class Volumes:
@@ -511,16 +545,23 @@ class Volumes:
     def __init__(self, path: str, nonce: str, *, most: int = 4, every: bool = False, timeout: Optional[float] = None, writable: bool = False):
         self.skipped = 0  # so far
         self.timeout, self._writable = timeout, writable
-        self._connection = Connection(path)
+        try:
+            present = messages.Present(ticket=nonce, most=most, every=bool(every))
+        except (TypeError, ValueError):
+            raise HandoffError("BAD_FIELD", f"most: is {most!r}; allowed 1 to 64", "INVALID_ARGUMENT") from None
+        self._connection = Connection(path, purpose=messages.PURPOSE_FEED)
         self._connection._standing = True
         try:
             with self._connection._lock:
-                answer, _ = self._connection._ask({"ticket": nonce, "have": [], "most": most, "every": every})
-                self._connection._grant = answer["grant"]
+                answer, descriptors = self._connection._ask(messages.ClientMessage(present=present))
+                wire.close(descriptors)
+                if not answer.HasField("feed_opened"):
+                    raise HandoffError.of(wire.unknown(answer))
+                self._connection._grant = answer.grant
         except BaseException:
             self._connection.close()
             raise
-        self.scan = answer["scan"]
+        self.scan = answer.feed_opened.scan
         weakref.finalize(self, Connection.close_with_the_last, self._connection)
 
     def __enter__(self) -> "Volumes":
@@ -542,14 +583,16 @@ class Volumes:
                 while not connection._told and not connection._gone and select.select([connection._socket], [], [], 0)[0]:
                     connection._note(*connection._receive())
                 if connection._told:
-                    about, descriptors = connection._told.popleft()
-                    self.skipped += about["skipped"]
-                    mapped = connection._map(about, descriptors, self._writable)
-                    mapped.index, mapped.complete, mapped.missing_ascans = about["index"], about["complete"], about["missing_ascans"]
-                    mapped.spacing_um, mapped.skipped, mapped.sealed_ns = tuple(about["spacing_um"]), about["skipped"], about["sealed_ns"]
+                    message, descriptors = connection._told.popleft()
+                    told = message.feed_volume
+                    self.skipped += told.skipped
+                    mapped = connection._map(message.grant, told.exported, descriptors, self._writable)
+                    mapped.index, mapped.complete, mapped.missing_ascans = told.index, told.complete, told.missing_ascans
+                    mapped.spacing_um, mapped.skipped, mapped.sealed_ns = tuple(told.spacing_um), told.skipped, told.sealed_monotonic_ns
                     return mapped
                 if connection._ended is not None:
-                    self.skipped += connection._ended.pop("skipped", 0)
+                    self.skipped += connection._ended.skipped
+                    connection._ended.skipped = 0  # counted
                     connection.close_with_the_last()
                     raise StopIteration
                 if connection._gone:

@@ -1,22 +1,32 @@
 """A producer's ring: this process writes raw records into memory that it shares with the server,
 which uploads them from there. The counterpart of client/cpp/include/octavo/octavo_ring.h, which
-describes the memory; with a ticket no gRPC is needed."""
+describes the memory. With a ticket no gRPC is needed: a program may load this module by its path,
+without the rest of the package."""
 
 from __future__ import annotations
 
-import array
 import ctypes
 import errno
-import json
+import importlib.util
 import mmap
 import os
 import platform
 import socket
+import sys
 import time
 from typing import Optional
 
 import numpy as np
 
+if __package__:
+    from octavo import wire
+else:  # loaded by its path, without the package
+    _spec = importlib.util.spec_from_file_location("octavo_wire", os.path.join(os.path.dirname(os.path.abspath(__file__)), "wire.py"))
+    wire = sys.modules.setdefault(_spec.name, importlib.util.module_from_spec(_spec))
+    if not hasattr(wire, "connect"):
+        _spec.loader.exec_module(wire)
+
+messages = wire.messages
 PAGE = 4096
 MAGIC = 0x474E49524F54434F
 QUEUED, RUNNING, CLOSED = 0, 1, 2
@@ -102,27 +112,28 @@ class Ring:
 
     def __init__(self, socket_path: str, ticket: str):
         self._memory = None
-        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        fd = -1
         try:
-            self._connection.connect(socket_path)
-            self._connection.sendall(json.dumps({"ticket": ticket}).encode())
-            fds = array.array("i")
-            text, control, _, _ = self._connection.recvmsg(65536, socket.CMSG_SPACE(fds.itemsize))
-            for level, kind, data in control:
-                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                    fds.frombytes(data[:fds.itemsize])
-            if not fds:
-                error = json.loads(text).get("error", {}) if text else {}
-                raise RingError(errno.EACCES, error.get("message", "the server ended the connection"), error.get("reason", ""))
-            fd = fds[0]
-            self._memory = mmap.mmap(fd, os.fstat(fd).st_size)
+            self._connection = wire.connect(socket_path, messages.PURPOSE_RING, timeout=None)
+        except wire.Refused as error:
+            raise RingError(errno.EPROTO if error.reason.startswith("PROTOCOL") else errno.EACCES, error.message, error.reason) from None
+        fds = []
+        try:
+            wire.send(self._connection, messages.ClientMessage(present=messages.Present(ticket=ticket)))
+            answer, fds = wire.receive(self._connection)
+            if answer is None:
+                raise RingError(errno.ECONNRESET, "the server ended the connection")
+            if answer.HasField("refused"):
+                error = wire.refusal(answer.refused)
+                raise RingError(errno.EACCES, error.message, error.reason)
+            if not answer.HasField("ring") or not fds:
+                error = wire.unknown(answer)
+                raise RingError(errno.EPROTO, error.message, error.reason)
+            self._memory = mmap.mmap(fds[0], os.fstat(fds[0]).st_size)
         except BaseException:
             self._connection.close()
             raise
         finally:
-            if fd >= 0:
-                os.close(fd)
+            wire.close(fds)
         self._bytes = np.frombuffer(self._memory, dtype=np.uint8)
         facts = self._bytes[:FACTS.itemsize].view(FACTS)[0]
         if facts["magic"] != MAGIC or facts["version"] != 1 or facts["total_bytes"] != len(self._memory):

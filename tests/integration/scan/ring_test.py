@@ -30,6 +30,7 @@ import numpy as np
 spec = importlib.util.spec_from_file_location("ring", sys.argv[1])
 ring = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(ring)
+assert not {"grpc", "octavo"} & set(sys.modules)
 records = np.fromfile(sys.argv[4], "<u2").reshape(-1, int(sys.argv[5]))
 with ring.Ring(sys.argv[2], sys.argv[3]) as producer:
     slot = None

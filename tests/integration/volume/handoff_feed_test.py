@@ -23,6 +23,7 @@ import importlib.util, json, os, sys
 spec = importlib.util.spec_from_file_location("mapping", os.path.join(sys.argv[1], "octavo", "mapping.py"))
 mapping = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(mapping)      # alone: without gRPC
+assert not {"grpc", "octavo"} & set(sys.modules)
 import numpy as np
 kept = []
 for mapped in mapping.Volumes(sys.argv[2], sys.argv[3], most=2):

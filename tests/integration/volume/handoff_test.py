@@ -1,7 +1,6 @@
 """The server's memory in other processes: tickets, mappings, revocation, detached memory, and the
 death of either side (T16, T17)."""
 
-import json
 import os
 import unittest
 
@@ -11,7 +10,7 @@ import harness
 from handing import HandoffCase, Mapper, ON_HOST, maps_of, same
 from harness import seconds_until, until
 import octavo
-from octavo import mapping
+from octavo import mapping, wire
 from octavo.v1 import scan_pb2
 
 GRANULE = 2 << 20
@@ -324,15 +323,11 @@ class HandoffTest(HandoffCase):
         # mapping, nor by opening it again.
         volume, = self.scan()
         ticket = self.ticket(volume.name)
-        import array as arrays
         import fcntl
         import mmap
-        import socket
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-            connection.connect(ticket.socket_path)
-            connection.send(json.dumps({"ticket": ticket.nonce}).encode())
-            _, control, _, _ = connection.recvmsg(65536, 64)
-            descriptor = arrays.array("i", control[0][2])[0]
+        with wire.connect(ticket.socket_path, wire.messages.PURPOSE_MEMORY, 30) as connection:
+            wire.send(connection, wire.messages.ClientMessage(present=wire.messages.Present(ticket=ticket.nonce)))
+            _, (descriptor,) = wire.receive(connection)
             self.assertEqual(fcntl.fcntl(descriptor, 1034) & 0x16, 0x16)  # F_GET_SEALS: SHRINK, GROW, FUTURE_WRITE
             with self.assertRaises(OSError):
                 os.write(descriptor, b"x")

@@ -1,11 +1,7 @@
 #include "server/handoff/fd_socket.h"
 
-#include <atomic>
 #include <chrono>
 #include <filesystem>
-#include <future>
-#include <set>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,80 +9,21 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "gpu/base/status.h"
-#include "tests/support/fake_clock.h"
-#include "tests/support/handoff_peer.h"
-#include "tests/support/status_matchers.h"
-#include "tests/support/temp_folder.h"
+#include "tests/server/handoff/text_grant.h"
 
 namespace octavo::handoff {
 namespace {
 
-using nlohmann::json;
-using ::octavo::testing::FakeClock;
-using ::octavo::testing::HandoffPeer;
-using ::octavo::testing::IsError;
-using ::octavo::testing::IsOk;
-using ::octavo::testing::TempFolder;
+using octavo::testing::EndMessage;
+using octavo::testing::HandoffPeer;
+using octavo::testing::IsError;
+using octavo::testing::PresentMessage;
+using octavo::testing::TakeMessage;
+using testing::OpenDescriptors;
+using testing::Settles;
+using testing::TextGrant;
 
-/// Hands over a memory file with a text in it, and records the outcome.
-class TextGrant final : public Grant {
- public:
-  explicit TextGrant(const std::string& text) : fd_(::memfd_create("text", MFD_CLOEXEC)) {
-    [[maybe_unused]] const ssize_t ignored = ::write(fd_.get(), text.data(), text.size());
-  }
-  absl::StatusOr<Answer> Open(const Peer& peer, const json& request,
-                              std::shared_ptr<Link> link) override {
-    link_ = std::move(link);
-    if (request.value("fail", false)) return absl::FailedPreconditionError("it was told to");
-    return Answer{
-        .message = {{"uid", peer.uid}, {"pid", peer.pid}}, .fds = {fd_.get()}, .keep = nullptr};
-  }
-  absl::StatusOr<Answer> Message(const json& request) override {
-    if (request.contains("bad")) return InvalidField("bad", "is there");
-    return Answer{.message = {{"echo", request.value("say", "")}}, .fds = {}, .keep = nullptr};
-  }
-  void Ended(GrantEnd why) override {
-    ++ends_;
-    link_ = nullptr;
-    end_.set_value(why);
-  }
-  GrantEnd WaitForEnd() {
-    auto future = end_.get_future();
-    EXPECT_EQ(future.wait_for(std::chrono::seconds(20)), std::future_status::ready);
-    return future.get();
-  }
-  std::shared_ptr<Link> link() { return link_; }
-  int ends() const { return ends_; }
-
- private:
-  const UniqueFd fd_;
-  std::shared_ptr<Link> link_;
-  std::promise<GrantEnd> end_;
-  std::atomic<int> ends_{0};
-};
-
-size_t OpenDescriptors() {
-  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
-                                           std::filesystem::directory_iterator()));
-}
-
-class FdSocketTest : public ::testing::Test {
- protected:
-  void Listen(FdSocketConfig config = {}) {
-    config.path = path_;
-    ASSERT_OK_AND_ASSIGN(socket_, FdSocket::Open(config, &clock_));
-  }
-  std::string Nonce(const std::shared_ptr<Grant>& grant, std::optional<uid_t> uid = ::getuid()) {
-    auto ticket = socket_->Issue(grant, uid);
-    EXPECT_THAT(ticket, IsOk());
-    return ticket->nonce;
-  }
-  TempFolder folder_;
-  const std::string path_ = folder_.path() + "/h.sock";
-  FakeClock clock_;
-  std::unique_ptr<FdSocket> socket_;
-};
+class FdSocketTest : public testing::SocketTest {};
 
 TEST_F(FdSocketTest, ATicketBringsADescriptorOnce) {
   Listen();
@@ -99,20 +36,26 @@ TEST_F(FdSocketTest, ATicketBringsADescriptorOnce) {
   EXPECT_EQ(ticket.path, path_);
   EXPECT_EQ(ticket.expires_seconds, 30);
   HandoffPeer peer(path_);
-  auto packet = peer.Ask({{"ticket", ticket.nonce}, {"re", "x1"}});
-  ASSERT_EQ(packet.fds.size(), 1u) << packet.message;
-  EXPECT_EQ(packet.message["uid"], ::getuid());
-  EXPECT_EQ(packet.message["pid"], ::getpid());
-  EXPECT_EQ(packet.message["re"], "x1");
+  auto present = PresentMessage(ticket.nonce);
+  present.set_request(4711);
+  auto packet = peer.Ask(present);
+  ASSERT_EQ(packet.fds.size(), 1u) << packet.message.ShortDebugString();
+  EXPECT_EQ(packet.message.exported().name(), "exports/text");
+  EXPECT_EQ(packet.message.request(), 4711u);
+  EXPECT_NE(packet.message.grant(), 0u);
+  EXPECT_EQ(grant->peer().uid, ::getuid());
+  EXPECT_EQ(grant->peer().pid, ::getpid());
   char text[8];
   ASSERT_EQ(::pread(packet.fds[0].get(), text, 8, 0), 8);
   EXPECT_EQ(std::string(text, 8), "a volume");
   // The socket refuses a second use, by the same or by another connection.
-  EXPECT_EQ(peer.Ask({{"ticket", ticket.nonce}}).reason(), "TICKET_USED");
+  EXPECT_EQ(peer.Ask(PresentMessage(ticket.nonce)).reason(), "TICKET_USED");
   HandoffPeer other(path_);
-  auto refused = other.Ask({{"ticket", ticket.nonce}});
+  auto refused = other.Ask(PresentMessage(ticket.nonce));
   EXPECT_EQ(refused.reason(), "TICKET_USED");
-  EXPECT_EQ(refused.message["error"]["code"], "PERMISSION_DENIED");
+  EXPECT_EQ(refused.message.refused().code(),
+            static_cast<int>(absl::StatusCode::kPermissionDenied));
+  EXPECT_FALSE(refused.message.refused().has_versions()) << "the connection goes on";
   EXPECT_TRUE(refused.fds.empty());
   EXPECT_EQ(socket_->Count().refused["TICKET_USED"], 2);
   EXPECT_EQ(socket_->Count().grants, 1);
@@ -123,17 +66,34 @@ TEST_F(FdSocketTest, ATicketBringsADescriptorOnce) {
 TEST_F(FdSocketTest, WhatIsNoTicketIsRefused) {
   Listen();
   HandoffPeer peer(path_);
-  EXPECT_EQ(peer.Ask({{"ticket", std::string(32, '0')}}).reason(), "TICKET_UNKNOWN");
-  EXPECT_EQ(peer.Ask({{"ticket", 7}}).reason(), "TICKET_UNKNOWN");
-  EXPECT_EQ(peer.Ask({{"grant", 1}}).reason(), "NO_GRANT");
-  EXPECT_EQ(peer.Ask({{"grant", -1}}).reason(), "PROTOCOL");
-  EXPECT_EQ(peer.Ask(json::array()).reason(), "PROTOCOL");
-  ASSERT_TRUE(peer.SendText("{"));
-  EXPECT_EQ(peer.Receive().reason(), "PROTOCOL");
-  ASSERT_TRUE(peer.SendText(std::string(FdSocket::kMostMessageBytes + 1, ' ')));
-  EXPECT_EQ(peer.Receive().reason(), "PROTOCOL");
-  ASSERT_TRUE(peer.SendText("{\"ticket\": \"\xff\xfe\"}"));
-  EXPECT_EQ(peer.Receive().reason(), "PROTOCOL");
+  EXPECT_EQ(peer.Ask(PresentMessage(std::string(32, '0'))).reason(), "TICKET_UNKNOWN");
+  EXPECT_EQ(peer.Ask(PresentMessage("")).reason(), "TICKET_UNKNOWN");
+  EXPECT_EQ(peer.Ask(TakeMessage(1, "volumes/1")).reason(), "NO_GRANT");
+  EXPECT_EQ(peer.Ask(EndMessage(0)).reason(), "NO_GRANT");
+  EXPECT_EQ(peer.Ask(v1::ClientMessage()).ended, true) << "an empty packet is the end";
+}
+
+TEST_F(FdSocketTest, ATicketForSomethingElseStaysValid) {
+  Listen();
+  auto memory = std::make_shared<TextGrant>(""),
+       ring = std::make_shared<TextGrant>("", v1::PURPOSE_RING),
+       other = std::make_shared<TextGrant>("", v1::PURPOSE_FEED);
+  const std::string of_memory = Nonce(memory), of_ring = Nonce(ring),
+                    of_other = Nonce(other, ::getuid() + 1);
+  HandoffPeer producer(path_, v1::PURPOSE_RING), mapper(path_);
+  const auto refused = producer.Ask(PresentMessage(of_memory));
+  EXPECT_EQ(refused.reason(), "TICKET_KIND");
+  EXPECT_EQ(refused.message.refused().code(),
+            static_cast<int>(absl::StatusCode::kFailedPrecondition));
+  EXPECT_EQ(refused.message.refused().message(),
+            "the ticket is for PURPOSE_MEMORY, the connection for PURPOSE_RING");
+  EXPECT_EQ(mapper.Ask(PresentMessage(of_ring)).reason(), "TICKET_KIND");
+  EXPECT_EQ(memory->ends() + ring->ends(), 0);
+  // Another user is not told what the ticket is for.
+  EXPECT_EQ(mapper.Ask(PresentMessage(of_other)).reason(), "WRONG_PEER");
+  EXPECT_EQ(producer.Ask(PresentMessage(of_ring)).fds.size(), 1u);
+  EXPECT_EQ(mapper.Ask(PresentMessage(of_memory)).fds.size(), 1u);
+  EXPECT_EQ(socket_->Count().refused["TICKET_KIND"], 2);
 }
 
 TEST_F(FdSocketTest, ATicketExpires) {
@@ -145,7 +105,7 @@ TEST_F(FdSocketTest, ATicketExpires) {
   clock_.Advance(0.2);
   EXPECT_EQ(grant->WaitForEnd(), GrantEnd::kExpired);
   HandoffPeer peer(path_);
-  EXPECT_EQ(peer.Ask({{"ticket", nonce}}).reason(), "TICKET_EXPIRED");
+  EXPECT_EQ(peer.Ask(PresentMessage(nonce)).reason(), "TICKET_EXPIRED");
   EXPECT_EQ(socket_->Count().waiting, 0);
 }
 
@@ -154,11 +114,11 @@ TEST_F(FdSocketTest, AnotherUsersTicketIsRefusedAndBurnt) {
   auto grant = std::make_shared<TextGrant>("");
   const std::string nonce = Nonce(grant, ::getuid() + 1);
   HandoffPeer peer(path_);
-  auto refused = peer.Ask({{"ticket", nonce}});
+  auto refused = peer.Ask(PresentMessage(nonce));
   EXPECT_EQ(refused.reason(), "WRONG_PEER");
   EXPECT_TRUE(refused.fds.empty());
   EXPECT_EQ(grant->WaitForEnd(), GrantEnd::kRefused);
-  EXPECT_EQ(peer.Ask({{"ticket", nonce}}).reason(), "TICKET_USED");
+  EXPECT_EQ(peer.Ask(PresentMessage(nonce)).reason(), "TICKET_USED");
 }
 
 TEST_F(FdSocketTest, SeveralGrantsShareAConnection) {
@@ -166,26 +126,31 @@ TEST_F(FdSocketTest, SeveralGrantsShareAConnection) {
   auto one = std::make_shared<TextGrant>("1"), two = std::make_shared<TextGrant>("2"),
        bad = std::make_shared<TextGrant>("3");
   HandoffPeer peer(path_);
-  const auto first = peer.Ask({{"ticket", Nonce(one)}}),
-             second = peer.Ask({{"ticket", Nonce(two, std::nullopt)}});
-  EXPECT_NE(first.message["grant"], second.message["grant"]);
-  EXPECT_EQ(peer.Ask({{"ticket", Nonce(bad)}, {"fail", true}}).message["error"]["message"],
+  const uint64_t first = peer.Ask(PresentMessage(Nonce(one))).message.grant(),
+                 second = peer.Ask(PresentMessage(Nonce(two, std::nullopt))).message.grant();
+  EXPECT_NE(first, second);
+  EXPECT_EQ(peer.Ask(PresentMessage(Nonce(bad), {"fail"})).message.refused().message(),
             "it was told to");
   EXPECT_EQ(bad->WaitForEnd(), GrantEnd::kRefused);
-  EXPECT_EQ(peer.Ask({{"grant", first.message["grant"]}, {"say", "hello"}}).message["echo"],
-            "hello");
-  auto error = peer.Ask({{"grant", first.message["grant"]}, {"bad", 1}, {"re", 5}});
-  EXPECT_EQ(error.message["error"]["field"], "bad");
-  EXPECT_EQ(error.message["grant"], first.message["grant"]);
-  EXPECT_EQ(error.message["re"], 5);
+  EXPECT_EQ(peer.Ask(TakeMessage(first, "hello")).message.exported().of(), "hello");
+  auto message = TakeMessage(first, "bad");
+  message.set_request(5);
+  const auto error = peer.Ask(message).message;
+  EXPECT_EQ(error.refused().field(), "bad");
+  EXPECT_EQ(error.refused().reason(), "BAD_FIELD");
+  EXPECT_EQ(error.grant(), first);
+  EXPECT_EQ(error.request(), 5u);
   // Unsolicited messages, from any thread.
-  ASSERT_TRUE(two->link()->Send({{"revoked", true}}));
-  const auto told = peer.Receive();
-  EXPECT_EQ(told.message["revoked"], true);
-  EXPECT_EQ(told.message["grant"], second.message["grant"]);
-  EXPECT_EQ(peer.Ask({{"grant", first.message["grant"]}, {"end", true}}).message["ended"], true);
+  v1::ServerMessage revoked;
+  revoked.mutable_revoked()->set_name("exports/1");
+  ASSERT_TRUE(two->link()->Send(revoked));
+  const auto told = peer.Receive().message;
+  EXPECT_EQ(told.revoked().name(), "exports/1");
+  EXPECT_EQ(told.grant(), second);
+  EXPECT_EQ(told.request(), 0u);
+  EXPECT_TRUE(peer.Ask(EndMessage(first)).message.has_ended());
   EXPECT_EQ(one->WaitForEnd(), GrantEnd::kReleased);
-  EXPECT_EQ(peer.Ask({{"grant", first.message["grant"]}, {"end", true}}).reason(),
+  EXPECT_EQ(peer.Ask(EndMessage(first)).reason(),
             "NO_GRANT");  // a second call does no harm
   EXPECT_EQ(one->ends(), 1);
   EXPECT_EQ(two->ends(), 0);
@@ -203,7 +168,7 @@ TEST_F(FdSocketTest, AClientThatIsKilledHangsUp) {
   const pid_t child = ::fork();
   if (child == 0) {
     HandoffPeer peer(path_);
-    const char done = peer.Ask({{"ticket", nonce}}).fds.size() == 1 ? 'y' : 'n';
+    const char done = peer.Ask(PresentMessage(nonce)).fds.size() == 1 ? 'y' : 'n';
     [[maybe_unused]] const ssize_t ignored = ::write(pipe[1], &done, 1);
     ::pause();
     ::_exit(0);
@@ -223,10 +188,12 @@ TEST_F(FdSocketTest, AClientThatDoesNotReadIsCut) {
   Listen();
   auto grant = std::make_shared<TextGrant>("");
   HandoffPeer peer(path_);
-  ASSERT_EQ(peer.Ask({{"ticket", Nonce(grant)}}).fds.size(), 1u);
+  ASSERT_EQ(peer.Ask(PresentMessage(Nonce(grant))).fds.size(), 1u);
   const auto link = grant->link();
   int sent = 0;
-  while (link->Send({{"text", std::string(4000, 'x')}})) ASSERT_LT(++sent, 100000);
+  v1::ServerMessage message;
+  message.mutable_released()->set_name(std::string(4000, 'x'));
+  while (link->Send(message)) ASSERT_LT(++sent, 100000);
   EXPECT_EQ(grant->WaitForEnd(), GrantEnd::kHungUp);
   EXPECT_FALSE(link->Send({}));
 }
@@ -234,7 +201,7 @@ TEST_F(FdSocketTest, AClientThatDoesNotReadIsCut) {
 TEST_F(FdSocketTest, AConnectionWithoutAGrantEnds) {
   Listen();
   HandoffPeer peer(path_);
-  EXPECT_EQ(peer.Ask({{"ticket", ""}}).reason(), "TICKET_UNKNOWN");
+  EXPECT_EQ(peer.Ask(PresentMessage("")).reason(), "TICKET_UNKNOWN");
   clock_.Advance(10.1);
   EXPECT_TRUE(peer.Receive().ended);
 }
@@ -244,7 +211,7 @@ TEST_F(FdSocketTest, StopEndsEverything) {
   auto waiting = std::make_shared<TextGrant>(""), open = std::make_shared<TextGrant>("");
   const std::string nonce = Nonce(waiting);
   HandoffPeer peer(path_);
-  ASSERT_EQ(peer.Ask({{"ticket", Nonce(open)}}).fds.size(), 1u);
+  ASSERT_EQ(peer.Ask(PresentMessage(Nonce(open))).fds.size(), 1u);
   socket_->Stop();
   EXPECT_EQ(waiting->WaitForEnd(), GrantEnd::kStopped);
   EXPECT_EQ(open->WaitForEnd(), GrantEnd::kStopped);
@@ -259,14 +226,11 @@ TEST_F(FdSocketTest, AThousandHandOversLeaveNothingBehind) {
   for (int i = 0; i < 1000; ++i) {
     auto grant = std::make_shared<TextGrant>("");
     HandoffPeer peer(path_);
-    ASSERT_EQ(peer.Ask({{"ticket", Nonce(grant)}}).fds.size(), 1u);
+    ASSERT_EQ(peer.Ask(PresentMessage(Nonce(grant))).fds.size(), 1u);
     peer.Close();
     ASSERT_EQ(grant->WaitForEnd(), GrantEnd::kHungUp);
   }
-  // The socket's thread may be releasing the last one at this moment.
-  for (int i = 0; i < 2000 && OpenDescriptors() != before; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_EQ(OpenDescriptors(), before);
+  EXPECT_TRUE(Settles([&] { return OpenDescriptors() == before; }));
   const auto counts = socket_->Count();
   EXPECT_EQ(counts.grants, 0);
   EXPECT_EQ(counts.waiting, 0);

@@ -215,22 +215,187 @@ static inline int octavo_ring_map(octavo_ring* ring, int memory_fd, char* error,
   return 0;
 }
 
+/* ---- The hand-over wire (proto/octavo/handoff/v1/handoff.proto). This program needs two messages
+ * of it, and reads the answers field by field, as protobuf encodes them. ---- */
+
+#define OCTAVO_RING_WIRE_VERSION 1u
+
+/* ClientMessage.hello: versions 1 to 1 (OCTAVO_RING_WIRE_VERSION), PURPOSE_RING. */
+static const unsigned char octavo_ring_hello[] = {0x1a, 8, 0x0a, 4, 0x08, 1, 0x10, 1, 0x10, 3};
+
+/* Fields of the answers. */
+enum octavo_ring_wire_field {
+  OCTAVO_RING_WELCOME = 3, /* of ServerMessage */
+  OCTAVO_RING_REFUSED = 4,
+  OCTAVO_RING_RING = 9,
+  OCTAVO_RING_WELCOME_VERSION = 1,
+  OCTAVO_RING_REFUSED_REASON = 2,
+  OCTAVO_RING_REFUSED_MESSAGE = 3
+};
+
+/* A part of a message: bytes, or the value of a number. */
+typedef struct octavo_ring_part {
+  const unsigned char* bytes;
+  size_t length;
+  uint64_t value;
+} octavo_ring_part;
+
+static inline int octavo_ring_varint(octavo_ring_part* rest, uint64_t* value) {
+  int shift;
+  *value = 0;
+  for (shift = 0; shift < 64 && rest->length > 0; shift += 7) {
+    const unsigned char byte = *rest->bytes;
+    ++rest->bytes;
+    --rest->length;
+    *value |= (uint64_t)(byte & 0x7f) << shift;
+    if ((byte & 0x80) == 0) return 1;
+  }
+  return 0;
+}
+
+/* Field `number` of `message`, the last one if there are several; others are passed over. 1, 0 if
+ * there is none, -1 if the bytes are no message. */
+static inline int octavo_ring_field(octavo_ring_part message, uint32_t number,
+                                    octavo_ring_part* field) {
+  int found = 0;
+  while (message.length > 0) {
+    octavo_ring_part part = {NULL, 0, 0};
+    uint64_t tag;
+    if (!octavo_ring_varint(&message, &tag)) return -1;
+    switch (tag & 7) {
+      case 0:
+        if (!octavo_ring_varint(&message, &part.value)) return -1;
+        break;
+      case 1: part.length = 8; break;
+      case 2:
+        if (!octavo_ring_varint(&message, &part.value) || part.value > message.length) return -1;
+        part.length = (size_t)part.value;
+        break;
+      case 5: part.length = 4; break;
+      default: /* groups, which proto3 does not have */ return -1;
+    }
+    if (part.length > message.length) return -1;
+    part.bytes = message.bytes;
+    message.bytes += part.length;
+    message.length -= part.length;
+    if (tag >> 3 == number) {
+      *field = part;
+      found = 1;
+    }
+  }
+  return found;
+}
+
+/* Receives a packet and, with it, at most one descriptor (-1 = none). Its bytes, 0 at the end of
+ * the connection, or -1 with errno. */
+static inline ssize_t octavo_ring_receive(int connection, void* bytes, size_t room,
+                                          int* descriptor) {
+  struct msghdr message;
+  struct iovec part;
+  struct cmsghdr* rights;
+  union {
+    struct cmsghdr align;
+    char bytes[CMSG_SPACE(sizeof(int))];
+  } control;
+  ssize_t got;
+  memset(&message, 0, sizeof message);
+  part.iov_base = bytes;
+  part.iov_len = room;
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes;
+  message.msg_controllen = sizeof control.bytes;
+  do {
+    got = recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
+  *descriptor = -1;
+  for (rights = got < 0 ? NULL : CMSG_FIRSTHDR(&message); rights != NULL;
+       rights = CMSG_NXTHDR(&message, rights)) {
+    if (rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS)
+      memcpy(descriptor, CMSG_DATA(rights), sizeof *descriptor);
+  }
+  return got;
+}
+
+/* Receives the answer whose body is the field `wanted`. 0, or -1 with errno and `error`: EACCES
+ * (the server refuses, and says why), EPROTO (it speaks no version of the wire that this program
+ * knows, or answers something else), ECONNRESET. */
+static inline int octavo_ring_answer(int connection, uint32_t wanted, int* descriptor, char* error,
+                                     size_t error_bytes) {
+  unsigned char bytes[8192]; /* a Refused has at most 8000 */
+  octavo_ring_part message = {bytes, 0, 0}, body, part;
+  const ssize_t got = octavo_ring_receive(connection, bytes, sizeof bytes, descriptor);
+  if (got <= 0) {
+    octavo_ring_say(error, error_bytes, "the server ended the connection",
+                    got < 0 ? strerror(errno) : "");
+    errno = ECONNRESET;
+    return -1;
+  }
+  message.length = (size_t)got;
+  if (octavo_ring_field(message, OCTAVO_RING_REFUSED, &body) == 1) {
+    char text[2400];
+    int written = 0;
+    text[0] = '\0';
+    if (octavo_ring_field(body, OCTAVO_RING_REFUSED_REASON, &part) == 1)
+      written = snprintf(text, 300, "%.*s: ", part.length < 256 ? (int)part.length : 256,
+                         (const char*)part.bytes);
+    const int wire = strncmp(text, "PROTOCOL", 8) == 0; /* PROTOCOL, PROTOCOL_VERSION */
+    if (octavo_ring_field(body, OCTAVO_RING_REFUSED_MESSAGE, &part) == 1)
+      snprintf(text + written, sizeof text - (size_t)written, "%.*s",
+               part.length < 2048 ? (int)part.length : 2048, (const char*)part.bytes);
+    octavo_ring_say(error, error_bytes, "refused", text);
+    errno = wire ? EPROTO : EACCES;
+    return -1;
+  }
+  if (octavo_ring_field(message, wanted, &body) == 1 &&
+      (wanted != OCTAVO_RING_WELCOME ||
+       (octavo_ring_field(body, OCTAVO_RING_WELCOME_VERSION, &part) == 1 &&
+        part.value == OCTAVO_RING_WIRE_VERSION)))
+    return 0;
+  octavo_ring_say(error, error_bytes, "the server's answer is none that this program understands",
+                  "");
+  errno = EPROTO;
+  return -1;
+}
+
+/* Says Hello and presents the ticket. The descriptor of the ring's memory, or -1 with errno and
+ * `error`. */
+static inline int octavo_ring_present(int connection, const char* ticket, char* error,
+                                      size_t error_bytes) {
+  unsigned char present[4 + 64]; /* ClientMessage.present, Present.ticket */
+  const size_t length = strlen(ticket);
+  int memory_fd = -1;
+  present[0] = 0x22;
+  present[1] = (unsigned char)(length + 2);
+  present[2] = 0x0a;
+  present[3] = (unsigned char)length;
+  memcpy(present + 4, ticket, length);
+  /* A server that has ended the connection may have said why, so only the answer counts. */
+  (void)send(connection, octavo_ring_hello, sizeof octavo_ring_hello, MSG_NOSIGNAL);
+  (void)send(connection, present, 4 + length, MSG_NOSIGNAL);
+  if (octavo_ring_answer(connection, OCTAVO_RING_WELCOME, &memory_fd, error, error_bytes) != 0)
+    return -1;
+  if (memory_fd >= 0) close(memory_fd); /* none belongs there */
+  if (octavo_ring_answer(connection, OCTAVO_RING_RING, &memory_fd, error, error_bytes) != 0) {
+    const int why = errno;
+    if (memory_fd >= 0) close(memory_fd);
+    errno = why;
+    return -1;
+  }
+  if (memory_fd < 0) {
+    octavo_ring_say(error, error_bytes, "the server sent no descriptor of the ring", "");
+    errno = EPROTO;
+  }
+  return memory_fd;
+}
+
 /* Presents the ticket and maps the ring. The connection stays open until octavo_ring_close: it
  * tells the server that the producer lives. 0, or -1 with errno and `error` (may be NULL): the
  * server's refusal as it said it. */
 static inline int octavo_ring_open(octavo_ring* ring, const char* socket_path, const char* ticket,
                                    char* error, size_t error_bytes) {
   struct sockaddr_un address;
-  struct msghdr message;
-  struct iovec part;
-  struct cmsghdr* rights;
-  char request[128], answer[4096];
-  union {
-    struct cmsghdr align;
-    char bytes[CMSG_SPACE(sizeof(int))];
-  } control;
-  ssize_t got;
-  int connection, memory_fd = -1, result;
+  int connection, memory_fd, result;
 
   memset(ring, 0, sizeof *ring);
   ring->socket_fd = -1;
@@ -252,47 +417,16 @@ static inline int octavo_ring_open(octavo_ring* ring, const char* socket_path, c
     errno = why;
     return -1;
   }
-  snprintf(request, sizeof request, "{\"ticket\": \"%s\"}", ticket);
-  memset(&message, 0, sizeof message);
-  part.iov_base = answer;
-  part.iov_len = sizeof answer - 1;
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes;
-  message.msg_controllen = sizeof control.bytes;
-  if (send(connection, request, strlen(request), MSG_NOSIGNAL) < 0) {
-    got = -1;
-  } else {
-    do {
-      got = recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
-    } while (got < 0 && errno == EINTR);
-  }
-  if (got <= 0) {
-    octavo_ring_say(error, error_bytes, "the server ended the connection",
-                    got < 0 ? strerror(errno) : "");
-    close(connection);
-    errno = ECONNRESET;
-    return -1;
-  }
-  answer[got] = '\0';
-  for (rights = CMSG_FIRSTHDR(&message); rights != NULL; rights = CMSG_NXTHDR(&message, rights)) {
-    if (rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS)
-      memcpy(&memory_fd, CMSG_DATA(rights), sizeof memory_fd);
-  }
-  if (memory_fd < 0) {
-    octavo_ring_say(error, error_bytes, "refused", answer);
-    close(connection);
-    errno = EACCES;
-    return -1;
-  }
-  result = octavo_ring_map(ring, memory_fd, error, error_bytes);
-  close(memory_fd);
+  memory_fd = octavo_ring_present(connection, ticket, error, error_bytes);
+  result = memory_fd < 0 ? -1 : octavo_ring_map(ring, memory_fd, error, error_bytes);
   if (result != 0) {
     const int why = errno;
+    if (memory_fd >= 0) close(memory_fd);
     close(connection);
     errno = why;
     return -1;
   }
+  close(memory_fd);
   ring->socket_fd = connection;
   return 0;
 }
