@@ -69,6 +69,7 @@ struct JobStatus {
   std::string kind;
   JobState state = JobState::kQueued;
   std::string reason, reason_code;
+  absl::Status error;  // of a job that FAILED
   TimePoint created, started, ended;
   std::string device;
   int64_t queue_position = 0;
