@@ -32,7 +32,7 @@ using Operation = std::variant<pattern::CartesianGrid, AngiographyOperation, Dop
 struct DeriveSpec {
   std::string name;  // of the source
   std::vector<Operation> operations;
-  std::string chain;          // the scan's chain, if this is one
+  std::string chain;  // the scan's chain, if this is one
   std::shared_ptr<processing::ChainState>
       memory;  // granted with the scan for the chain; null: none, or the scan has ended
 };

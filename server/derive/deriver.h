@@ -42,11 +42,11 @@ class Deriver {
 
   using Planned = std::function<void(const model::VolumeStatus&)>;
   using Done = std::function<void(absl::StatusOr<model::VolumeStatus>)>;
-  /// A worker calls `planned` (may be null) when the work is planned and has its memory, and the new
-  /// volume is listed as ACQUIRING; then it calls `done`, once. What is wrong with the request is
-  /// the error of a `done` without `planned`. Memory for the result and for intermediate arrays is
-  /// reserved before anything starts, all or nothing, unless it was granted to the scan. A stop that
-  /// is requested through `control` ends the work (CANCELLED), and the new volume fails.
+  /// A worker calls `planned` (may be null) when the work is planned and has its memory, and the
+  /// new volume is listed as ACQUIRING; then it calls `done`, once. What is wrong with the request
+  /// is the error of a `done` without `planned`. Memory for the result and for intermediate arrays
+  /// is reserved before anything starts, all or nothing, unless it was granted to the scan. A stop
+  /// that is requested through `control` ends the work (CANCELLED), and the new volume fails.
   void Derive(const DeriveSpec& spec, model::WorkControl control, Planned planned, Done done);
   int64_t Pending() const { return pending_; }
 

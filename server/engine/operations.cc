@@ -47,8 +47,7 @@ operation::OperationStatus OperationOf(const job::JobStatus& job, const TimePoin
   out.created = job.created;
   out.ended = job.ended;
   const TimePoint& end = IsFinal(out.state) ? job.ended : now;
-  out.elapsed_seconds =
-      static_cast<double>(end.monotonic_ns - job.created.monotonic_ns) * 1e-9;
+  out.elapsed_seconds = static_cast<double>(end.monotonic_ns - job.created.monotonic_ns) * 1e-9;
   const bool waits = job.started.monotonic_ns == 0;
   out.progress.stage = waits ? model::WorkStage::kWaiting : model::WorkStage::kComputing;
   out.progress.fraction = job.fraction;

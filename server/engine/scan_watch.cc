@@ -15,7 +15,7 @@ struct StatusWatches<Status>::Watch {
   std::recursive_mutex mutex;  // held while the callback runs, so that Cancel can promise silence;
                                // it may cancel itself
   std::function<void(const absl::StatusOr<Status>&)> callback;  // empty = cancelled
-  decltype(Status::state) told{};  // none yet
+  decltype(Status::state) told{};                               // none yet
   uint64_t events_told = 0;
   std::chrono::steady_clock::time_point told_at{};
   // Of a wait: null otherwise. A wait is told once.

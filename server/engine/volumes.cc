@@ -93,8 +93,8 @@ absl::StatusOr<std::string> Volumes::Restore(const std::string& name,
       const auto operation,
       components_.operations.Begin(operation::OperationKind::kRestore, name, request));
   if (operation.run == nullptr) return operation.name;
-  OCTAVO_RETURN_IF_ERROR(components_.spiller.Restore(name, operation.run->control(),
-                                                     Finishing(operation.run)));
+  OCTAVO_RETURN_IF_ERROR(
+      components_.spiller.Restore(name, operation.run->control(), Finishing(operation.run)));
   operation.run->Started();
   return operation.name;
 }

@@ -14,13 +14,7 @@
 namespace octavo::operation {
 
 /// As octavo.v1.OperationKind.
-enum class OperationKind : uint8_t {
-  kCommit = 1,
-  kSpill = 2,
-  kRestore = 3,
-  kDerive = 4,
-  kJob = 5
-};
+enum class OperationKind : uint8_t { kCommit = 1, kSpill = 2, kRestore = 3, kDerive = 4, kJob = 5 };
 const char* Name(OperationKind kind);  // "COMMIT"
 
 /// As octavo.v1.OperationState.

@@ -75,15 +75,13 @@ absl::StatusOr<OperationTable::Begun> OperationTable::Begin(OperationKind kind,
   const std::pair key(kind, request.id);
   if (const auto it = by_request_.find(key); !request.id.empty() && it != by_request_.end()) {
     const Entry& first = *it->second;
-    if (first.request_hash != entry->request_hash ||
-        first.request_bytes != entry->request_bytes) {
-      return WithInfo(
-          absl::AlreadyExistsError(absl::StrCat("request_id '", request.id,
-                                                "' was used with another body (",
-                                                first.status.target, ")")),
-          {.reason = Reason::kIdempotencyMismatch,
-           .field = "request_id",
-           .numbers = {{"operation", first.status.name}}});
+    if (first.request_hash != entry->request_hash || first.request_bytes != entry->request_bytes) {
+      return WithInfo(absl::AlreadyExistsError(absl::StrCat("request_id '", request.id,
+                                                            "' was used with another body (",
+                                                            first.status.target, ")")),
+                      {.reason = Reason::kIdempotencyMismatch,
+                       .field = "request_id",
+                       .numbers = {{"operation", first.status.name}}});
     }
     if (!first.started) {
       return WithInfo(absl::UnavailableError(absl::StrCat("request_id '", request.id,
@@ -96,14 +94,13 @@ absl::StatusOr<OperationTable::Begun> OperationTable::Begin(OperationKind kind,
   }
   if (running_ >= limits_.running ||
       running_bytes_ + entry->request_bytes > limits_.running_bytes) {
-    return WithInfo(
-        absl::ResourceExhaustedError(absl::StrCat(running_, " operations with requests of ",
-                                                  running_bytes_,
-                                                  " bytes run already; allowed ", limits_.running,
-                                                  " with ", limits_.running_bytes, "; try again")),
-        {.reason = Reason::kBusy,
-         .field = "",
-         .numbers = {{"running", absl::StrCat(running_)}, {"retryable", "true"}}});
+    return WithInfo(absl::ResourceExhaustedError(
+                        absl::StrCat(running_, " operations with requests of ", running_bytes_,
+                                     " bytes run already; allowed ", limits_.running, " with ",
+                                     limits_.running_bytes, "; try again")),
+                    {.reason = Reason::kBusy,
+                     .field = "",
+                     .numbers = {{"running", absl::StrCat(running_)}, {"retryable", "true"}}});
   }
   if (!request.id.empty()) by_request_.emplace(key, entry);
   entry->status.created = clock_->Now();
@@ -215,8 +212,7 @@ void OperationTable::Finish(const EntryPtr& entry, absl::Status status,
       now.progress.done_bytes = std::max(now.progress.done_bytes, now.progress.total_bytes);
       now.commit = std::move(commit);
     } else {
-      now.state =
-          absl::IsCancelled(status) ? OperationState::kCancelled : OperationState::kFailed;
+      now.state = absl::IsCancelled(status) ? OperationState::kCancelled : OperationState::kFailed;
       now.error = std::move(status);
     }
     now.ended = clock_->Now();
@@ -287,9 +283,8 @@ std::vector<OperationTable::EntryPtr> OperationTable::Forget() {
   std::vector<EntryPtr> gone;
   const int64_t oldest_ns =
       clock_->Now().monotonic_ns - static_cast<int64_t>(limits_.ended_seconds * 1e9);
-  while (!ended_.empty() &&
-         (ended_.size() > limits_.ended || ended_bytes_ > limits_.ended_bytes ||
-          ended_.front()->status.ended.monotonic_ns < oldest_ns)) {
+  while (!ended_.empty() && (ended_.size() > limits_.ended || ended_bytes_ > limits_.ended_bytes ||
+                             ended_.front()->status.ended.monotonic_ns < oldest_ns)) {
     gone.push_back(ended_.front());
     const Entry& entry = *gone.back();
     by_name_.erase(entry.status.name);

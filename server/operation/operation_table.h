@@ -21,8 +21,8 @@
 // Cancel only requests a stop: the work ends itself, and Finish says how.
 //
 // The table is bounded. As many operations run as Limits says, and their requests take at most so
-// many bytes; more are refused (BUSY). Those that have ended are forgotten, oldest first, when there
-// are too many, when they take too many bytes, or after an hour. Both are counted.
+// many bytes; more are refused (BUSY). Those that have ended are forgotten, oldest first, when
+// there are too many, when they take too many bytes, or after an hour. Both are counted.
 //
 // Order of locks: the table's lock is a leaf. The observer is called, stops are requested, and what
 // is forgotten is destroyed without it.
@@ -93,7 +93,7 @@ class OperationTable {
   void CancelAll();
 
   struct Counts {
-    std::map<std::string, int64_t> running;  // by kind
+    std::map<std::string, int64_t> running;                           // by kind
     std::map<std::pair<std::string, std::string>, int64_t> finished;  // by kind and state
     int64_t kept = 0;       // those that have ended and can still be looked up
     int64_t forgotten = 0;  // those that no longer can
@@ -129,7 +129,7 @@ class OperationTable {
   std::map<std::string, EntryPtr> by_name_ ABSL_GUARDED_BY(mutex_);  // started, ended
   std::map<uint64_t, EntryPtr> by_number_ ABSL_GUARDED_BY(mutex_);   // the same, oldest first
   std::map<std::pair<OperationKind, std::string>, EntryPtr> by_request_
-      ABSL_GUARDED_BY(mutex_);  // claimed ones, too
+      ABSL_GUARDED_BY(mutex_);                          // claimed ones, too
   std::deque<EntryPtr> ended_ ABSL_GUARDED_BY(mutex_);  // in the order of their ends
   size_t running_ ABSL_GUARDED_BY(mutex_) = 0;          // claimed ones, too
   int64_t running_bytes_ ABSL_GUARDED_BY(mutex_) = 0, ended_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

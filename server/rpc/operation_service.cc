@@ -64,7 +64,8 @@ class OperationServiceImpl final : public v1::OperationService::CallbackService 
     using Writer = QueuedWriter<v1::WatchOperationResponse>;
     return Stream<v1::WatchOperationResponse>(
         context, request, [&](const std::shared_ptr<Writer>& writer) -> absl::Status {
-          const auto tell = [weak = std::weak_ptr(writer)](const absl::StatusOr<Status>& operation) {
+          const auto tell = [weak =
+                                 std::weak_ptr(writer)](const absl::StatusOr<Status>& operation) {
             auto to = weak.lock();
             if (to == nullptr) return;
             to->Feed([&] {

@@ -189,8 +189,7 @@ class VolumeServiceImpl final : public Base {
         context, request, response,
         [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
           OCTAVO_ASSIGN_OR_RETURN(const auto until, DecodeWait(*request, *context));
-          return verb([this, reply, response,
-                       until](const absl::StatusOr<std::string>& operation) {
+          return verb([this, reply, response, until](const absl::StatusOr<std::string>& operation) {
             const absl::Status status = Guarded([&]() -> absl::Status {
               OCTAVO_RETURN_IF_ERROR(operation.status());
               operations_.Wait(*operation, until, TellOperation(reply, response),

@@ -198,6 +198,7 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(const Job& job, const Vo
   const int64_t begun = context_.clock->Now().monotonic_ns;
   model::WorkProgress progress{.stage = model::WorkStage::kPreparing, .total_bytes = volume.bytes};
   job.control.Report(progress);  // before the first touch of a storage that may be slow
+  if (job.stopped()) return Cancelled();
   const std::string commit_id = job.volume.substr(job.volume.find('/') + 1);
   OCTAVO_ASSIGN_OR_RETURN(auto transaction,
                           context_.storage->Begin(commit_id, job.destination,

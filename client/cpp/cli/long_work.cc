@@ -48,8 +48,8 @@ std::optional<v1::Operation> FollowOperation(Session& session, const v1::Operati
     v1::WatchOperationRequest request;
     request.set_name(operation.name());
     grpc::ClientContext context;
-    const auto reader = v1::OperationService::NewStub(session.channel())
-                            ->WatchOperation(&context, request);
+    const auto reader =
+        v1::OperationService::NewStub(session.channel())->WatchOperation(&context, request);
     v1::WatchOperationResponse step;
     {
       ProgressBar bar(doing);

@@ -33,9 +33,9 @@ class InterruptibleWork {
   OnInterrupt interrupt_;
 };
 
-/// Follows an operation to its end: with a progress bar, or a line of JSON for each step. Prints how
-/// a failed one ended, like a failed call, and sets the exit code. `doing`: "committing". Returns
-/// the operation if it has succeeded.
+/// Follows an operation to its end: with a progress bar, or a line of JSON for each step. Prints
+/// how a failed one ended, like a failed call, and sets the exit code. `doing`: "committing".
+/// Returns the operation if it has succeeded.
 std::optional<v1::Operation> FollowOperation(Session& session, const v1::Operation& begun,
                                              const std::string& doing);
 /// The error of an operation as that of a call.

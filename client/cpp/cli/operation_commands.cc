@@ -89,8 +89,8 @@ void AddOperationCommands(CLI::App& app, Session& session) {
     if (!Check(session, v1::OperationService::NewStub(session.channel())
                             ->GetOperation(session.Context().get(), request, &answer)))
       return;
-    const auto ended = FollowOperation(
-        session, answer.operation(), absl::AsciiStrToLower(ShortName(answer.operation().kind())));
+    const auto ended = FollowOperation(session, answer.operation(),
+                                       absl::AsciiStrToLower(ShortName(answer.operation().kind())));
     if (ended.has_value() && !session.json) PrintOperation(session, *ended);
   });
 }

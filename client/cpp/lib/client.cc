@@ -302,11 +302,10 @@ Operation Client::StartCommit(const std::string& name, const CommitOptions& opti
   Encode(options, request.mutable_options());
   request.set_request_id(request_id);
   request.mutable_wait();  // answer as soon as it has begun
-  return Decode(
-      impl_
-          ->Call<v1::CommitVolumeResponse>(*impl_->volumes_,
-                                           &v1::VolumeService::Stub::CommitVolume, request)
-          .operation());
+  return Decode(impl_
+                    ->Call<v1::CommitVolumeResponse>(
+                        *impl_->volumes_, &v1::VolumeService::Stub::CommitVolume, request)
+                    .operation());
 }
 
 Volume Client::DiscardVolume(const std::string& name) {

@@ -16,7 +16,7 @@ absl::StatusOr<std::optional<std::chrono::steady_clock::time_point>> DecodeWait(
     const google::protobuf::Duration* wait, std::chrono::system_clock::time_point deadline) {
   using std::chrono::steady_clock;
   using std::chrono::system_clock;
-  constexpr double kLongest = 1e8;                           // s, three years: no limit
+  constexpr double kLongest = 1e8;                          // s, three years: no limit
   constexpr std::chrono::milliseconds kMostForAnswer(500);  // on its way to the client
   const auto now = steady_clock::now();
   std::optional<steady_clock::time_point> until;
