@@ -33,8 +33,8 @@ TEST_F(OperationsTest, ARetryOfEachVerbFindsItsOperation) {
   };
   const auto restore = [&](const RequestKey& key) { return engine_->volumes().Restore(name, key); };
   const auto derive = [&](const RequestKey& key) {
-    return BeginDerive({.name = name, .operations = {OpSpec{CropOp{.start = {}, .count = {1}}}}},
-                       key);
+    return BeginDerive(
+        {.name = name, .operations = {OpSpec{CropOp{.start = {}, .count = {1, 0, 0}}}}}, key);
   };
   std::vector<OperationKind> kinds;
   const auto check = [&](const auto& verb) {
