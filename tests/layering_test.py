@@ -23,7 +23,7 @@ SERVER = [
     ["base"],
     ["pattern", "storage", "handoff", "security"],
     ["model"],
-    ["memory", "session", "profile", "picture"],
+    ["memory", "session", "operation", "profile", "picture"],
     ["source", "scanner", "publish", "volume"],
     ["processing", "job", "exports"],
     ["scan", "derive", "raw_jobs", "buffer"],

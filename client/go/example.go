@@ -87,26 +87,22 @@ func read(ctx context.Context, volumes octavo.VolumeServiceClient, name string) 
 	}
 }
 
-// commit writes a held volume to storage and returns where it went.
+// commit writes a held volume to storage and returns where it went. The call answers when the commit
+// has ended, and the operation in the answer says how.
 func commit(ctx context.Context, volumes octavo.VolumeServiceClient, name, destination string) (*octavo.CommitResult, error) {
-	stream, err := volumes.CommitVolume(ctx, &octavo.CommitVolumeRequest{
+	answer, err := volumes.CommitVolume(ctx, &octavo.CommitVolumeRequest{
 		Name: name, Options: &octavo.CommitOptions{Destination: destination, Format: octavo.Format_FORMAT_NPY}})
 	if err != nil {
 		return nil, err
 	}
-	var result *octavo.CommitResult
-	for {
-		step, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return result, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if step.GetResult() != nil {
-			result = step.GetResult()
-		}
+	operation := answer.GetOperation()
+	if !operation.GetDone() {
+		return nil, fmt.Errorf("%s is still at work", operation.GetName())
 	}
+	if operation.GetError() != nil {
+		return nil, status.ErrorProto(operation.GetError())
+	}
+	return operation.GetCommit(), nil
 }
 
 // reason returns the machine-readable part of an error: google.rpc.ErrorInfo travels in gRPC's own

@@ -25,9 +25,10 @@ const ended = await octavo.wait(scan.name);
 say({ scan: ended.name, state: ended.state, volumes: ended.volumes_done });
 
 const { volumes } = await octavo.volumes.listVolumes({ parent: scan.name });
-// Operations on the device, in sequence: here one, the en face MIP. The call returns when the work is planned.
-const { volume: derived } = await octavo.volumes.deriveVolume({ name: volumes[0].name, operations: [{ array: { mip: { axis: 2 } } }], asynchronous: true });
-const mip = await octavo.read((await octavo.volumes.waitVolume({ name: derived.name })).volume.name);
+// Operations on the device, in sequence: here one, the en face MIP. With `wait` 0 the call returns when the work is planned.
+const { operation, volume: derived } = await octavo.volumes.deriveVolume({ name: volumes[0].name, operations: [{ array: { mip: { axis: 2 } } }], wait: {} });
+await octavo.follow(operation);
+const mip = await octavo.read(derived.name);
 say({ mip: derived.name, shape: mip.shape, sum: mip.array.reduce((a, b) => a + b, 0) });
 await octavo.volumes.discardVolume({ name: derived.name });
 const { shape, array } = await octavo.read(volumes[0].name);

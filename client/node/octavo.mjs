@@ -21,7 +21,7 @@ import { checked, wrong } from "./checked.mjs";
 const protobuf = createRequire(createRequire(import.meta.url).resolve("@grpc/proto-loader"))("protobufjs");
 
 const PROTOS = process.env.OCTAVO_PROTOS ?? path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../../proto");
-const FILES = ["scan", "volume", "stream", "system", "buffer", "export", "ingest", "job", "session"].map((name) => `octavo/v1/${name}.proto`);
+const FILES = ["scan", "volume", "stream", "system", "buffer", "export", "ingest", "job", "operation", "session"].map((name) => `octavo/v1/${name}.proto`);
 // Times since the epoch in ns need 64 bits; everything else that is an int64 fits a Number.
 const OPTIONS = { includeDirs: [PROTOS], keepCase: true, longs: Number, enums: String, defaults: true, oneofs: true };
 
@@ -33,17 +33,28 @@ root.resolveAll();
 
 /** Adds reason, field and numbers of google.rpc.ErrorInfo to a grpc-js error. */
 function withDetail(error) {
-  for (const bytes of error.metadata?.get("grpc-status-details-bin") ?? []) {
-    for (const any of root.lookupType("google.rpc.Status").decode(bytes).details) {
-      const name = (any.type_url ?? any.typeUrl).split("/").pop();
-      if (name === "google.rpc.ErrorInfo") {
-        const { reason, metadata } = root.lookupType(name).decode(any.value);
-        const { field = "", ...numbers } = metadata;
-        Object.assign(error, { reason, field, numbers });
-      }
+  for (const bytes of error.metadata?.get("grpc-status-details-bin") ?? []) withInfo(error, root.lookupType("google.rpc.Status").decode(bytes).details);
+  return error;
+}
+
+/** The same from the details of a google.rpc.Status. */
+function withInfo(error, details) {
+  for (const any of details) {
+    const name = (any.type_url ?? any.typeUrl).split("/").pop();
+    if (name === "google.rpc.ErrorInfo") {
+      const { reason, metadata } = root.lookupType(name).decode(any.value);
+      const { field = "", ...numbers } = metadata;
+      Object.assign(error, { reason, field, numbers });
     }
   }
   return error;
+}
+
+/** The operation if it has succeeded; else throws its error, as a failed call does. */
+function succeeded(operation) {
+  if (!operation.error) return operation;
+  const { code, message, details } = operation.error;
+  throw withInfo(Object.assign(new Error(message), { code, details: message }), details);
 }
 
 /** A service whose unary calls return promises, and whose requests are checked. */
@@ -94,8 +105,8 @@ export function connect(address = process.env.OCTAVO_ADDRESS ?? "127.0.0.1:50051
   const credentials = grpc.credentials.createInsecure();
   const options = { "grpc.max_receive_message_length": 64 << 20 };
   const open = (Service) => promised(new Service(checkedAddress(address), credentials, options), seconds);
-  const services = [v1.ScanService, v1.VolumeService, v1.StreamService, v1.SystemService, v1.BufferService, v1.JobService, v1.SessionService, v1.ExportService, v1.IngestService].map(open);
-  const [scans, volumes, streams, system, buffers, jobs, sessions, exports, ingest] = services;
+  const services = [v1.ScanService, v1.VolumeService, v1.StreamService, v1.SystemService, v1.BufferService, v1.JobService, v1.OperationService, v1.SessionService, v1.ExportService, v1.IngestService].map(open);
+  const [scans, volumes, streams, system, buffers, jobs, operations, sessions, exports, ingest] = services;
 
   /** Frames as they arrive: the header's fields, `data` (a Buffer) and, for RAW, `array`. Ends with the scan; leaving the loop cancels. */
   async function* subscribe(request) {
@@ -129,18 +140,20 @@ export function connect(address = process.env.OCTAVO_ADDRESS ?? "127.0.0.1:50051
     return { volume: head.volume, shape: head.shape, array: typed(head.volume.dtype, data) };
   }
 
-  /** Writes a held volume to storage and frees its memory; calls `progress` along the way. Returns the CommitResult. */
-  async function commit(name, options, progress = () => {}) {
-    let result;
+  /** Follows long work to its end; calls `progress` along the way. Returns the operation, or throws its error. `operation`: of an answer. */
+  async function follow(operation, progress = () => {}) {
+    let last = operation;
     try {
-      for await (const step of volumes.commitVolume({ name, options })) {
-        progress(step);
-        result = step.result ?? result;
-      }
+      if (!last.done) for await (const step of operations.watchOperation({ name: operation.name })) progress((last = step.operation));
     } catch (error) {
       throw withDetail(error);
     }
-    return result;
+    return succeeded(last);
+  }
+
+  /** Writes a held volume to storage and frees its memory; calls `progress` with the operation along the way. Returns the CommitResult. */
+  async function commit(name, options, progress = () => {}) {
+    return (await follow((await volumes.commitVolume({ name, options, wait: {} })).operation, progress)).commit;
   }
 
   /** Waits for the end of a scan. */
@@ -150,5 +163,5 @@ export function connect(address = process.env.OCTAVO_ADDRESS ?? "127.0.0.1:50051
     return last;
   }
 
-  return { scans, volumes, streams, system, buffers, jobs, sessions, exports, ingest, subscribe, read, commit, wait, close: () => services.forEach((s) => s.close()) };
+  return { scans, volumes, streams, system, buffers, jobs, operations, sessions, exports, ingest, subscribe, read, follow, commit, wait, close: () => services.forEach((s) => s.close()) };
 }

@@ -30,6 +30,7 @@ namespace octavo::inline gpu {
   X(kNoVolume, "NO_VOLUME", "No volume of this name is known or remembered.")                      \
   X(kNoBuffer, "NO_BUFFER", "No buffer of this name, or not any more.")                            \
   X(kNoJob, "NO_JOB", "No job of this name is remembered.")                                        \
+  X(kNoOperation, "NO_OPERATION", "No operation of this name, or it has ended and is not kept.")   \
   X(kNoSession, "NO_SESSION", "No live session has this secret or name.")                          \
   X(kNoExport, "NO_EXPORT", "No export of this name, or not any more.")                            \
   /* States */                                                                                     \

@@ -11,6 +11,17 @@
 #include "server/processing/display_scale.h"
 
 namespace octavo::derive {
+namespace {
+
+// Blocks of a reprocessing that are enqueued before the thread looks whether it shall end.
+constexpr int64_t kBlocksAtOnce = 16;
+
+}  // namespace
+
+absl::Status DerivationCancelled() {
+  return WithInfo(absl::CancelledError("the derivation was cancelled; there is no new volume"),
+                  {.reason = Reason::kCancelled, .field = "", .numbers = {}});
+}
 
 absl::StatusOr<std::unique_ptr<DerivationRun>> DerivationRun::Create(
     const DerivationPlan& plan, const volume::VolumeHold& source, Device& device) {
@@ -27,26 +38,37 @@ absl::StatusOr<const void*> DerivationRun::Upload(const void* data, size_t bytes
   return buffers_.back().data();
 }
 
-absl::Status DerivationRun::Run(void* out, model::VolumeStatus* result) {
+absl::Status DerivationRun::Run(void* out, model::VolumeStatus* result,
+                                const model::WorkControl& control) {
   const void* in = source_.slot->volume.data();
   const DerivationStep& last = plan_.steps.back();
+  model::WorkProgress progress{.stage = model::WorkStage::kComputing,
+                               .total_bytes = plan_.result.bytes};
+  int64_t done = 0;
   for (const DerivationStep& step : plan_.steps) {
+    control.Report(progress);
     void* to = out;
     if (&step != &last) {
       OCTAVO_ASSIGN_OR_RETURN(DeviceBuffer between, device_.Allocate(step.out.bytes));
       buffers_.push_back(std::move(between));
       to = buffers_.back().data();
     }
-    OCTAVO_RETURN_IF_ERROR(RunStep(step, in, to));
+    OCTAVO_RETURN_IF_ERROR(RunStep(step, in, to, control));
     in = to;
+    progress.fraction = static_cast<double>(++done) / static_cast<double>(plan_.steps.size());
+    // Steps are only enqueued: nobody could see or end them one by one without this.
+    if (&step != &last && control.stop.stop_possible())
+      OCTAVO_RETURN_IF_ERROR(stream_.ref().Synchronize());
+    if (control.stop.stop_requested()) return DerivationCancelled();
   }
   // The result of further steps on a reprocessed volume has no levels to clip at.
   if (last.scan != nullptr) return reprocessor_->ReadClipped(stream_.ref(), result);
   return stream_.ref().Synchronize();
 }
 
-absl::Status DerivationRun::RunStep(const DerivationStep& step, const void* in, void* out) {
-  if (step.scan != nullptr) return Reprocess(step, out);
+absl::Status DerivationRun::RunStep(const DerivationStep& step, const void* in, void* out,
+                                    const model::WorkControl& control) {
+  if (step.scan != nullptr) return Reprocess(step, out, control);
   if (step.chain != nullptr) return OperateOnArray(step, in, out);
   if (std::holds_alternative<pattern::CartesianGrid>(step.operation))
     return Resample(step, in, out);
@@ -54,10 +76,16 @@ absl::Status DerivationRun::RunStep(const DerivationStep& step, const void* in, 
                  {static_cast<float*>(out), step.out.bytes / static_cast<int64_t>(sizeof(float))});
 }
 
-absl::Status DerivationRun::Reprocess(const DerivationStep& step, void* out) {
+absl::Status DerivationRun::Reprocess(const DerivationStep& step, void* out,
+                                      const model::WorkControl& control) {
   OCTAVO_ASSIGN_OR_RETURN(
       reprocessor_, processing::Reprocessor::Create(*step.scan, source_, device_, stream_.ref()));
-  return reprocessor_->Run(stream_.ref(), {.volume = out}, nullptr);
+  if (!control.stop.stop_possible())
+    return reprocessor_->Run(stream_.ref(), {.volume = out}, nullptr);
+  return reprocessor_->Run(stream_.ref(), {.volume = out}, [&](int64_t block) -> absl::Status {
+    if (block % kBlocksAtOnce == 0) OCTAVO_RETURN_IF_ERROR(stream_.ref().Synchronize());
+    return control.stop.stop_requested() ? DerivationCancelled() : absl::OkStatus();
+  });
 }
 
 absl::Status DerivationRun::OperateOnArray(const DerivationStep& step, const void* in, void* out) {

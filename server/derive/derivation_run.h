@@ -14,10 +14,14 @@
 #include "server/derive/derivation_plan.h"
 #include "server/memory/volume_slot.h"
 #include "server/model/status_types.h"
+#include "server/model/work_progress.h"
 #include "server/processing/replay_records.h"
 #include "server/volume/volume_hold.h"
 
 namespace octavo::derive {
+
+/// A client cancelled it (CANCELLED).
+absl::Status DerivationCancelled();
 
 /// Computes the result of a plan on a device. All steps run on one stream; the arrays between them
 /// live as long as this object. Use it once, on one thread.
@@ -29,15 +33,17 @@ class DerivationRun {
                                                                Device& device);
 
   /// Waits for the result, in the memory `out`. Sets the numbers of clipped voxels in `result` if
-  /// the plan's last step counts them.
-  absl::Status Run(void* out, model::VolumeStatus* result);
+  /// the plan's last step counts them. Cancelled after a step, or a block of a reprocessing, at
+  /// which a stop was requested.
+  absl::Status Run(void* out, model::VolumeStatus* result, const model::WorkControl& control = {});
 
  private:
   DerivationRun(const DerivationPlan& plan, const volume::VolumeHold& source, Device& device)
       : plan_(plan), source_(source), device_(device) {}
   absl::StatusOr<const void*> Upload(const void* data, size_t bytes);
-  absl::Status RunStep(const DerivationStep& step, const void* in, void* out);
-  absl::Status Reprocess(const DerivationStep& step, void* out);
+  absl::Status RunStep(const DerivationStep& step, const void* in, void* out,
+                       const model::WorkControl& control);
+  absl::Status Reprocess(const DerivationStep& step, void* out, const model::WorkControl& control);
   absl::Status OperateOnArray(const DerivationStep& step, const void* in, void* out);
   absl::Status Resample(const DerivationStep& step, const void* in, void* out);
   /// Angiograms and phases.

@@ -32,12 +32,7 @@ using Operation = std::variant<pattern::CartesianGrid, AngiographyOperation, Dop
 struct DeriveSpec {
   std::string name;  // of the source
   std::vector<Operation> operations;
-  std::string request_id;
-  std::string
-      request_digest;  // of the request body: tells a retry from another request with the same id
-  bool asynchronous = false;  // `done` is called once the work is planned and has its memory; the
-                              // volume is ACQUIRING then
-  std::string chain;          // the scan's chain, if this is one
+  std::string chain;  // the scan's chain, if this is one
   std::shared_ptr<processing::ChainState>
       memory;  // granted with the scan for the chain; null: none, or the scan has ended
 };

@@ -15,35 +15,16 @@
 
 namespace octavo::derive {
 
-absl::Status Deriver::Derive(const DeriveSpec& spec,
-                             std::function<void(absl::StatusOr<model::VolumeStatus>)> done) {
-  std::string answered;
-  {
-    MutexLock lock(mutex_);
-    OCTAVO_ASSIGN_OR_RETURN(answered, requests_.Begin(spec.request_id, spec.request_digest));
-    if (answered.empty()) ++pending_;
-  }
-  absl::Cleanup not_begun = [&] {
-    if (answered.empty()) Finish(spec, absl::AbortedError(""));
-  };
-  if (!answered.empty()) {
-    OCTAVO_ASSIGN_OR_RETURN(model::VolumeStatus volume, context_.volumes->Get(answered));
-    done(std::move(volume));
-    return absl::OkStatus();
-  }
+void Deriver::Derive(const DeriveSpec& spec, model::WorkControl control, Planned planned,
+                     Done done) {
+  ++pending_;
+  absl::Cleanup not_begun = [&] { --pending_; };
   // The worker also plans, because planning time grows with the tables.
-  auto task = [this, spec, done = std::move(done)] {
-    bool told = false;
-    auto result = base::ExceptionToStatus([&]() -> absl::StatusOr<model::VolumeStatus> {
-      return Make(spec, [&](const model::VolumeStatus& planned) {
-        if (!spec.asynchronous) return;
-        told = true;
-        Remember(spec, planned.name);
-        done(planned);
-      });
-    });
-    Finish(spec, result);
-    if (!told) done(std::move(result));
+  auto task = [this, spec, control = std::move(control), planned = std::move(planned),
+               done = std::move(done)] {
+    auto result = base::ExceptionToStatus([&] { return Make(spec, control, planned); });
+    --pending_;
+    done(std::move(result));
   };
   if (spec.memory != nullptr) {
     spec.memory->Post(context_.workers, spec.memory, std::move(task));
@@ -51,7 +32,6 @@ absl::Status Deriver::Derive(const DeriveSpec& spec,
     context_.workers->Post(std::move(task));
   }
   std::move(not_begun).Cancel();
-  return absl::OkStatus();
 }
 
 absl::StatusOr<volume::VolumeHold> Deriver::HoldSource(const std::string& name) {
@@ -61,7 +41,10 @@ absl::StatusOr<volume::VolumeHold> Deriver::HoldSource(const std::string& name) 
   return context_.volumes->Hold(name, volume::HoldKind::kDevice);
 }
 
-absl::StatusOr<model::VolumeStatus> Deriver::Make(const DeriveSpec& spec, const Planned& planned) {
+absl::StatusOr<model::VolumeStatus> Deriver::Make(const DeriveSpec& spec,
+                                                  const model::WorkControl& control,
+                                                  const Planned& planned) {
+  control.Report({.stage = model::WorkStage::kPreparing});
   OCTAVO_ASSIGN_OR_RETURN(const volume::VolumeHold source, HoldSource(spec.name));
   Device& device = context_.devices.device(source.device);
   OCTAVO_ASSIGN_OR_RETURN(const DerivationPlan plan,
@@ -96,7 +79,7 @@ absl::StatusOr<model::VolumeStatus> Deriver::Make(const DeriveSpec& spec, const 
     computed = made.status();
     if (made.ok()) slot = *std::move(made);
   }
-  if (computed.ok()) computed = Fill(plan, source, std::move(slot), result, planned);
+  if (computed.ok()) computed = Fill(plan, source, std::move(slot), result, control, planned);
   OCTAVO_RETURN_IF_ERROR(
       Annotate(computed, absl::StrCat("while deriving from ", source.status.name)));
   return context_.volumes->Get(result.name);
@@ -119,14 +102,15 @@ absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> Deriver::MakeSlot(
 
 absl::Status Deriver::Fill(const DerivationPlan& plan, const volume::VolumeHold& source,
                            std::shared_ptr<memory::VolumeSlot> slot, model::VolumeStatus result,
-                           const Planned& planned) {
+                           const model::WorkControl& control, const Planned& planned) {
   Device& device = context_.devices.device(source.device);
   context_.volumes->Add(result, slot, source.device);
   absl::Status computed = base::ExceptionToStatus([&]() -> absl::Status {
-    planned(result);
+    if (planned) planned(result);
+    if (control.stop.stop_requested()) return DerivationCancelled();
     {
       OCTAVO_ASSIGN_OR_RETURN(const auto run, DerivationRun::Create(plan, source, device));
-      OCTAVO_RETURN_IF_ERROR(run->Run(slot->volume.data(), &result));
+      OCTAVO_RETURN_IF_ERROR(run->Run(slot->volume.data(), &result, control));
     }
     OCTAVO_ASSIGN_OR_RETURN(result.digest, DigestOf(device, *slot, result.bytes));
     return absl::OkStatus();
@@ -138,22 +122,6 @@ absl::Status Deriver::Fill(const DerivationPlan& plan, const volume::VolumeHold&
     context_.volumes->Fail(result.name, std::string(computed.message()));
   }
   return computed;
-}
-
-void Deriver::Remember(const DeriveSpec& spec, const std::string& name) {
-  MutexLock lock(mutex_);
-  requests_.End(spec.request_id, name);
-}
-
-void Deriver::Finish(const DeriveSpec& spec, const absl::StatusOr<model::VolumeStatus>& result) {
-  MutexLock lock(mutex_);
-  --pending_;
-  requests_.End(spec.request_id, result.ok() ? result->name : "");
-}
-
-int64_t Deriver::Pending() {
-  MutexLock lock(mutex_);
-  return pending_;
 }
 
 }  // namespace octavo::derive

@@ -1,7 +1,5 @@
 #include "server/engine/auto_committer.h"
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/log.h"
@@ -10,17 +8,16 @@ namespace octavo::engine {
 
 absl::Status AutoCommitter::Begin(const std::string& volume, const model::CommitOptions& options,
                                   const volume::ClientVerb* asked) {
-  volume::CommitCallbacks callbacks;
-  callbacks.on_done = [this, volume](const absl::StatusOr<storage::CommitOutcome>& outcome) {
+  const auto done = [this, volume](const absl::StatusOr<storage::CommitOutcome>& outcome) {
     if (!outcome.ok()) Warn(volume, outcome.status());
   };
-  const auto handle = committer_->Commit(volume, options, "", std::move(callbacks), asked);
-  if (!handle.ok()) {
+  absl::Status begun = committer_->Commit(volume, options, {}, done, asked);
+  if (!begun.ok()) {
     Log(LogLevel::kError, "automatic commit not possible; the volume stays held",
-        {{"volume", volume}, {"error", std::string(handle.status().message())}});
-    Warn(volume, handle.status());
+        {{"volume", volume}, {"error", std::string(begun.message())}});
+    Warn(volume, begun);
   }
-  return handle.status();
+  return begun;
 }
 
 void AutoCommitter::Warn(const std::string& volume, const absl::Status& status) {

@@ -4,6 +4,7 @@
 #include "gpu/base/log.h"
 #include "gpu/base/memory_limit.h"
 #include "server/engine/internal.h"
+#include "server/engine/operations.h"
 
 namespace octavo::engine {
 namespace {
@@ -56,6 +57,8 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
       slot_cache(&ledger, config.slot_cache_bytes),
       sessions(clock, config.sessions, config.server_id),
       leases(clock, config.most_leases, &sessions),
+      operation_watches([this](const std::string& name) { return FindOperation(*this, name); }),
+      operations(clock, config.server_id, &operation_watches),
       exports({.devices = PointersTo(owned_devices),
                .ledger = &ledger,
                .volumes = &volumes,

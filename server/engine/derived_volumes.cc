@@ -41,9 +41,9 @@ void DerivedVolumes::OnVolumeChanged(const model::VolumeStatus& volume) {
     }
     derive::DeriveSpec spec{.name = volume.name, .chain = chain.name, .memory = memory};
     spec.operations.assign(chain.operations.begin(), chain.operations.end());
-    skipped(deriver_->Derive(spec, [skipped](const absl::StatusOr<model::VolumeStatus>& made) {
+    deriver_->Derive(spec, {}, nullptr, [skipped](const absl::StatusOr<model::VolumeStatus>& made) {
       skipped(made.status());
-    }));
+    });
   }
 }
 

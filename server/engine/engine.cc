@@ -45,6 +45,7 @@ Engine::Engine(EngineConfig config, std::vector<std::unique_ptr<Device>> devices
       scans_(components_.get(), &devices_),
       volumes_(components_.get()),
       jobs_(components_.get()),
+      operations_(components_.get()),
       exports_(&components_->exports, &components_->feeds, &components_->buffers),
       streams_(&components_->publisher),
       clients_(components_.get(), &devices_),
@@ -97,6 +98,7 @@ Engine::~Engine() {
   EndNow("the server ended");
   components_->jobs.Shutdown();
   jobs_.StopWatching();
+  components_->operation_watches.watches().Stop();
   scans_.StopWatching();
   // The threads of scans look up their sessions until they have finished, and none of them may
   // release the last reference to its session.
@@ -127,6 +129,7 @@ bool Engine::draining() const { return components_->drain.draining(); }
 void Engine::EndNow(const std::string& why) {
   scans_.CancelAll(Reason::kServerStopped, why);
   components_->jobs.CancelAll(Reason::kServerStopped, why);
+  components_->operations.CancelAll();
   components_->committer.CancelAll();
 }
 
@@ -157,6 +160,11 @@ model::Stats Engine::Snapshot() {
   components_->publisher.AddTo(&stats);
   components_->committer.AddTo(&stats);
   components_->jobs.AddTo(&stats);
+  const operation::OperationTable::Counts operations = components_->operations.Count();
+  stats.operations_running = operations.running;
+  stats.operations_finished = operations.finished;
+  stats.operations_kept = operations.kept;
+  stats.operations_forgotten = operations.forgotten;
   components_->spiller.AddTo(&stats);
   const session::ClientSessions::Counts clients = components_->sessions.Count();
   stats.sessions = clients.alive;

@@ -15,6 +15,7 @@
 #include "server/engine/housekeeping.h"
 #include "server/engine/jobs.h"
 #include "server/engine/lifetimes.h"
+#include "server/engine/operations.h"
 #include "server/engine/orphan_policy.h"
 #include "server/engine/scans.h"
 #include "server/engine/streams.h"
@@ -42,6 +43,7 @@ class Engine {
   Scans& scans() { return scans_; }
   Volumes& volumes() { return volumes_; }
   Jobs& jobs() { return jobs_; }
+  Operations& operations() { return operations_; }
   buffer::BufferStore& buffers();
   Exports& exports() { return exports_; }
   Streams& streams() { return streams_; }
@@ -63,8 +65,8 @@ class Engine {
   /// current volume.
   void BeginDrain();
   bool draining() const;
-  /// Cancels all unfinished scans, jobs and commits (SERVER_STOPPED); `why` is the reason that they
-  /// report.
+  /// Cancels all unfinished scans, jobs (SERVER_STOPPED), operations and commits; `why` is the
+  /// reason that scans and jobs report.
   void EndNow(const std::string& why);
   /// True when no scan, job or commit is running.
   bool Idle();
@@ -81,6 +83,7 @@ class Engine {
   Scans scans_;
   Volumes volumes_;
   Jobs jobs_;
+  Operations operations_;
   Exports exports_;
   Streams streams_;
   Clients clients_;

@@ -16,6 +16,7 @@
 #include "server/engine/drain_state.h"
 #include "server/engine/engine_config.h"
 #include "server/engine/held_frames.h"
+#include "server/engine/operation_watches.h"
 #include "server/engine/scan_registry.h"
 #include "server/engine/volume_annotations.h"
 #include "server/engine/volume_events.h"
@@ -24,6 +25,7 @@
 #include "server/job/job_queue.h"
 #include "server/memory/device_set.h"
 #include "server/memory/ledger.h"
+#include "server/operation/operation_table.h"
 #include "server/publish/publisher.h"
 #include "server/session/client_sessions.h"
 #include "server/session/lease.h"
@@ -58,6 +60,9 @@ struct Components {
   memory::SlotCache slot_cache;  // before the volumes, which return their slots to it
   session::ClientSessions sessions;
   session::LeaseTable leases;
+  // Before all that works for an operation and finishes it, during destruction too.
+  OperationWatches operation_watches;
+  operation::OperationTable operations;
   volume::VolumeWaiters waiters;
   exports::ExportStore exports;
   exports::ExportFeeds feeds;

@@ -98,6 +98,11 @@ absl::StatusOr<job::JobStatus> Jobs::Cancel(const std::string& name) {
   return components_.jobs.Cancel(name);
 }
 
+void Jobs::OnJobsChanged() {
+  watches_.Wake();
+  components_.operation_watches.OnOperationsChanged();  // a job is an operation, too
+}
+
 absl::StatusOr<std::shared_ptr<source::ProjectionPort>> Jobs::OpenProjectionPush(
     const std::string& job) {
   return components_.jobs.ProjectionPortOf(job);

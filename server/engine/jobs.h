@@ -43,8 +43,8 @@ class Jobs final : public job::JobObserver {
   absl::StatusOr<std::shared_ptr<source::ProjectionPort>> OpenProjectionPush(
       const std::string& job);
 
-  /// Wakes the watchers' thread.
-  void OnJobsChanged() override { watches_.Wake(); }
+  /// Wakes the watchers' threads.
+  void OnJobsChanged() override;
   /// Stops all calls to watchers.
   void StopWatching() { watches_.Stop(); }
 

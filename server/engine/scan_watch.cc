@@ -1,5 +1,6 @@
 #include "server/engine/scan_watch.h"
 
+#include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <pthread.h>
@@ -14,9 +15,12 @@ struct StatusWatches<Status>::Watch {
   std::recursive_mutex mutex;  // held while the callback runs, so that Cancel can promise silence;
                                // it may cancel itself
   std::function<void(const absl::StatusOr<Status>&)> callback;  // empty = cancelled
-  decltype(Status::state) told = decltype(Status::state)::kQueued;
+  decltype(Status::state) told{};                               // none yet
   uint64_t events_told = 0;
   std::chrono::steady_clock::time_point told_at{};
+  // Of a wait: null otherwise. A wait is told once.
+  std::function<bool()> over;
+  std::optional<std::chrono::steady_clock::time_point> until;
 };
 
 template <class Status>
@@ -67,10 +71,39 @@ std::unique_ptr<base::Handle> StatusWatches<Status>::Add(
 }
 
 template <class Status>
+void StatusWatches<Status>::Wait(const std::string& name,
+                                 std::optional<std::chrono::steady_clock::time_point> until,
+                                 std::function<void(const absl::StatusOr<Status>&)> done,
+                                 std::function<bool()> over) {
+  auto watch = std::make_shared<Watch>();
+  watch->name = name;
+  watch->callback = std::move(done);
+  watch->over = std::move(over);
+  watch->until = until;
+  {
+    MutexLock lock(mutex_);
+    watches_.push_back(watch);
+  }
+  Wake();
+}
+
+template <class Status>
 void StatusWatches<Status>::Wake() {
   MutexLock lock(mutex_);
   woken_ = true;
   cv_.NotifyAll();
+}
+
+template <class Status>
+std::chrono::steady_clock::duration StatusWatches<Status>::Pause() const {
+  using std::chrono::steady_clock;
+  steady_clock::duration pause = std::chrono::milliseconds(50);
+  const auto now = steady_clock::now();
+  for (const auto& watch : watches_) {
+    if (watch->until.has_value())
+      pause = std::clamp(*watch->until - now, steady_clock::duration::zero(), pause);
+  }
+  return pause;
 }
 
 template <class Status>
@@ -79,40 +112,52 @@ void StatusWatches<Status>::Run(std::stop_token stop) {
     std::vector<std::shared_ptr<Watch>> watches;
     {
       MutexLock lock(mutex_);
-      if (!woken_) cv_.WaitFor(lock, std::chrono::milliseconds(50));
+      if (!woken_) cv_.WaitFor(lock, Pause());
       woken_ = false;
       watches.assign(watches_.begin(), watches_.end());
     }
     for (const auto& watch : watches) {
-      const auto now = std::chrono::steady_clock::now();
-      const auto status = get_(watch->name);
-      bool over = !status.ok();  // the scan is forgotten: the engine forgets old ended scans
-      {
-        std::lock_guard lock(watch->mutex);
-        const bool due = over || watch->told != status->state ||
-                         watch->events_told != status->event_count ||
-                         now - watch->told_at >= std::chrono::milliseconds(500);
-        if (watch->callback && due) {
-          if (!over) {
-            watch->told = status->state;
-            watch->events_told = status->event_count;
-          }
-          watch->told_at = now;
-          const auto callback = watch->callback;
-          callback(status);
-        }
-        over = over || !watch->callback || IsFinal(watch->told);
-        if (over) watch->callback = nullptr;
-      }
-      if (over) {
-        MutexLock lock(mutex_);
-        watches_.remove(watch);
-      }
+      if (!Look(*watch)) continue;
+      MutexLock lock(mutex_);
+      watches_.remove(watch);
     }
   }
 }
 
+template <class Status>
+bool StatusWatches<Status>::Look(Watch& watch) {
+  const auto now = std::chrono::steady_clock::now();
+  const bool waits = watch.over != nullptr;
+  const bool gone = waits && watch.over();
+  const auto status = gone ? absl::StatusOr<Status>(absl::CancelledError()) : get_(watch.name);
+  std::lock_guard lock(watch.mutex);
+  // An error: it is forgotten, because the engine forgets what ended long ago.
+  bool over = gone || !status.ok() || !watch.callback;
+  if (gone) {
+    watch.callback = nullptr;
+  } else if (waits && !over) {
+    over = IsFinal(status->state) || (watch.until.has_value() && now >= *watch.until);
+    if (!over) return false;
+  }
+  const bool due = over || watch.told != status->state ||
+                   watch.events_told != status->event_count ||
+                   now - watch.told_at >= std::chrono::milliseconds(500);
+  if (watch.callback && due) {
+    if (status.ok()) {
+      watch.told = status->state;
+      watch.events_told = status->event_count;
+    }
+    watch.told_at = now;
+    const auto callback = watch.callback;
+    callback(status);
+  }
+  over = over || !watch.callback || IsFinal(watch.told);
+  if (over) watch.callback = nullptr;
+  return over;
+}
+
 template class StatusWatches<model::ScanStatus>;
 template class StatusWatches<job::JobStatus>;
+template class StatusWatches<operation::OperationStatus>;
 
 }  // namespace octavo::engine

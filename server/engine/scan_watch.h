@@ -1,8 +1,10 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -12,11 +14,13 @@
 #include "server/base/callback_handle.h"
 #include "server/job/job.h"
 #include "server/model/status_types.h"
+#include "server/operation/operation.h"
 
 namespace octavo::engine {
 
-/// Notifies watchers of scans (or jobs): at once on a change of state, within 50 ms of any other
-/// change (Status::event_count), and twice a second. One thread serves all watchers.
+/// Notifies watchers of scans (or jobs, or operations): at once on a change of state, within 50 ms
+/// of any other change (Status::event_count), and twice a second. One thread serves all watchers,
+/// and all who wait for an end.
 template <class Status>
 class StatusWatches {
  public:
@@ -27,6 +31,11 @@ class StatusWatches {
   /// no longer exists.
   std::unique_ptr<base::Handle> Add(const std::string& name,
                                     std::function<void(const absl::StatusOr<Status>&)> callback);
+  /// `done` is called once: with the final status, or with the status at `until` (nothing = no
+  /// limit), or with the error of `get`. `over` (must be short) says that the waiter has gone;
+  /// `done` is not called then, nor after Stop.
+  void Wait(const std::string& name, std::optional<std::chrono::steady_clock::time_point> until,
+            std::function<void(const absl::StatusOr<Status>&)> done, std::function<bool()> over);
   /// Something may have changed. Any thread; does not block.
   void Wake();
   void Stop();
@@ -35,6 +44,10 @@ class StatusWatches {
   struct Watch;
   class WatchHandle;
   void Run(std::stop_token stop);
+  /// Until the next look: when a wait's time is over, at the latest in 50 ms.
+  std::chrono::steady_clock::duration Pause() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Tells the watcher, if there is something to tell. Returns whether the watch is over.
+  bool Look(Watch& watch);
 
   const std::function<absl::StatusOr<Status>(const std::string&)> get_;
   Mutex mutex_;
@@ -46,6 +59,7 @@ class StatusWatches {
 
 extern template class StatusWatches<model::ScanStatus>;
 extern template class StatusWatches<job::JobStatus>;
+extern template class StatusWatches<operation::OperationStatus>;
 using ScanWatches = StatusWatches<model::ScanStatus>;
 using JobWatches = StatusWatches<job::JobStatus>;
 

@@ -17,6 +17,13 @@ model::Retention RetentionOf(const model::VolumeStatus& volume) {
   return volume.origin == nullptr ? model::Retention{} : volume.origin->spec.retention;
 }
 
+/// Ends the operation of a move.
+volume::Spiller::Done Finishing(std::shared_ptr<operation::OperationRun> run) {
+  return [run = std::move(run)](const absl::StatusOr<model::VolumeStatus>& volume) {
+    run->Finish(volume.status());
+  };
+}
+
 }  // namespace
 
 absl::StatusOr<model::VolumeStatus> Volumes::Get(const std::string& name) {
@@ -74,14 +81,30 @@ absl::StatusOr<model::VolumeStatus> Volumes::Release(const std::string& name,
   return WithLeases(*std::move(released));
 }
 
-void Volumes::Spill(const std::string& name, model::Tier tier, Done done,
-                    const std::string& lease_token) {
+absl::StatusOr<std::string> Volumes::Spill(const std::string& name, model::Tier tier,
+                                           const operation::RequestKey& request,
+                                           const std::string& lease_token) {
+  OCTAVO_ASSIGN_OR_RETURN(
+      const auto operation,
+      components_.operations.Begin(operation::OperationKind::kSpill, name, request));
+  if (operation.run == nullptr) return operation.name;
   const volume::ClientVerb asked{.lease_token = lease_token};
-  components_.spiller.Spill(name, tier, std::move(done), &asked);
+  OCTAVO_RETURN_IF_ERROR(components_.spiller.Spill(name, tier, operation.run->control(),
+                                                   Finishing(operation.run), &asked));
+  operation.run->Started();
+  return operation.name;
 }
 
-void Volumes::Restore(const std::string& name, Done done) {
-  components_.spiller.Restore(name, std::move(done));
+absl::StatusOr<std::string> Volumes::Restore(const std::string& name,
+                                             const operation::RequestKey& request) {
+  OCTAVO_ASSIGN_OR_RETURN(
+      const auto operation,
+      components_.operations.Begin(operation::OperationKind::kRestore, name, request));
+  if (operation.run == nullptr) return operation.name;
+  OCTAVO_RETURN_IF_ERROR(
+      components_.spiller.Restore(name, operation.run->control(), Finishing(operation.run)));
+  operation.run->Started();
+  return operation.name;
 }
 
 absl::StatusOr<model::VolumeStatus> Volumes::Discard(const std::string& name, bool detach_exports,
@@ -90,9 +113,29 @@ absl::StatusOr<model::VolumeStatus> Volumes::Discard(const std::string& name, bo
   return components_.volumes.Discard(name, "discarded by a client", &asked);
 }
 
-absl::Status Volumes::Derive(const derive::DeriveSpec& spec, Done done) {
-  OCTAVO_RETURN_IF_ERROR(components_.drain.Check());
-  return components_.deriver.Derive(spec, std::move(done));
+void Volumes::Derive(const derive::DeriveSpec& spec, const operation::RequestKey& request,
+                     std::function<void(absl::StatusOr<std::string>)> begun) {
+  const auto operation =
+      components_.operations.Begin(operation::OperationKind::kDerive, spec.name, request);
+  if (!operation.ok()) return begun(operation.status());
+  if (operation->run == nullptr) return begun(operation->name);
+  const std::shared_ptr<operation::OperationRun> run = operation->run;
+  if (const absl::Status draining = components_.drain.Check(); !draining.ok()) {
+    run->Refuse();
+    return begun(draining);
+  }
+  const auto started = std::make_shared<bool>(false);
+  const auto planned = [run, started, begun](const model::VolumeStatus& volume) {
+    run->Started({volume.name});
+    *started = true;
+    begun(run->name());
+  };
+  const auto done = [run, started, begun](const absl::StatusOr<model::VolumeStatus>& volume) {
+    if (*started) return run->Finish(volume.status());
+    run->Refuse();
+    begun(volume.status());
+  };
+  components_.deriver.Derive(spec, run->control(), planned, done);
 }
 
 absl::Status Volumes::Wait(const std::string& name, Done done, std::function<bool()> over) {
@@ -101,13 +144,27 @@ absl::Status Volumes::Wait(const std::string& name, Done done, std::function<boo
       std::move(over));
 }
 
-absl::StatusOr<std::shared_ptr<base::Handle>> Volumes::Commit(const std::string& name,
-                                                              const model::CommitOptions& options,
-                                                              const std::string& request_id,
-                                                              volume::CommitCallbacks callbacks,
-                                                              const std::string& lease_token) {
+absl::StatusOr<std::string> Volumes::Commit(const std::string& name,
+                                            const model::CommitOptions& options,
+                                            const operation::RequestKey& request,
+                                            const std::string& lease_token) {
+  OCTAVO_ASSIGN_OR_RETURN(
+      const auto operation,
+      components_.operations.Begin(operation::OperationKind::kCommit, name, request));
+  if (operation.run == nullptr) return operation.name;
+  OCTAVO_RETURN_IF_ERROR(components_.committer.Check(options, name));
   const volume::ClientVerb asked{.lease_token = lease_token};
-  return components_.committer.Commit(name, options, request_id, std::move(callbacks), &asked);
+  const auto done = [run = operation.run](const absl::StatusOr<storage::CommitOutcome>& outcome) {
+    if (outcome.ok()) {
+      run->Finish(absl::OkStatus(), *outcome);
+    } else {
+      run->Finish(outcome.status());
+    }
+  };
+  OCTAVO_RETURN_IF_ERROR(
+      components_.committer.Commit(name, options, operation.run->control(), done, &asked));
+  operation.run->Started();
+  return operation.name;
 }
 
 model::VolumeStatus Volumes::WithLeases(model::VolumeStatus volume) {

@@ -8,10 +8,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "server/base/callback_handle.h"
 #include "server/derive/deriver.h"
+#include "server/model/scan_spec.h"
 #include "server/model/status_types.h"
-#include "server/volume/commit_callbacks.h"
+#include "server/operation/operation_table.h"
 #include "server/volume/volume_reader.h"
 #include "server/volume/volume_store.h"
 
@@ -22,6 +22,10 @@ struct Components;
 /// Volumes in every state, and clients' operations on held ones: the engine's part for
 /// VolumeService. `lease_token`: the token of the caller's own lease of the volume. Leases of
 /// others block the call (LEASED); the table at the head of volume_store.h lists the blocked calls.
+///
+/// Commit, Spill, Restore and Derive begin an operation, or find that of an earlier request
+/// (operation_table.h), and return its name. Errors known before the work begins are returned
+/// instead, and nothing has changed.
 class Volumes {
  public:
   using Done = std::function<void(absl::StatusOr<model::VolumeStatus>)>;
@@ -38,29 +42,28 @@ class Volumes {
   /// Removes the mark. `lease_token`: the caller's own lease, which does not block the call.
   absl::StatusOr<model::VolumeStatus> Release(const std::string& name,
                                               const std::string& lease_token = "");
-  /// Moves a held volume's bytes out of device memory, or back. `done` is called once, at once or
-  /// from an engine thread.
-  void Spill(const std::string& name, model::Tier tier, Done done,
-             const std::string& lease_token = "");
-  void Restore(const std::string& name, Done done);
+  /// Moves a held volume's bytes out of device memory, or back.
+  absl::StatusOr<std::string> Spill(const std::string& name, model::Tier tier,
+                                    const operation::RequestKey& request = {},
+                                    const std::string& lease_token = "");
+  absl::StatusOr<std::string> Restore(const std::string& name,
+                                      const operation::RequestKey& request = {});
   /// `detach_exports`: discards the volume even if other processes map it. If the call is refused
   /// (LEASED, VOLUME_STATE), the exports do not change.
   absl::StatusOr<model::VolumeStatus> Discard(const std::string& name, bool detach_exports = false,
                                               const std::string& lease_token = "");
-  /// Makes a new held volume from a held one; `done` is called once, from an engine thread. Errors
-  /// known at once are returned instead.
-  absl::Status Derive(const derive::DeriveSpec& spec, Done done);
+  /// Makes a new held volume from a held one. `begun` is called once, at once or from an engine
+  /// thread: with the name of the operation when the work is planned and has its memory (its
+  /// `volumes` names the new one), or with what is wrong.
+  void Derive(const derive::DeriveSpec& spec, const operation::RequestKey& request,
+              std::function<void(absl::StatusOr<std::string>)> begun);
   /// `done` is called once, from an engine thread, as soon as the volume is not being acquired:
   /// with the volume, or DataLoss (VOLUME_FAILED). `over` (may be null; must not block) says that
   /// the waiter has gone; `done` need not be called then.
   absl::Status Wait(const std::string& name, Done done, std::function<bool()> over = nullptr);
-  /// Starts a commit, or (same request_id) joins or answers the earlier one. Errors known at once
-  /// are returned; later ones go to on_done. Destroying the handle does not cancel; Cancel does.
-  absl::StatusOr<std::shared_ptr<base::Handle>> Commit(const std::string& name,
-                                                       const model::CommitOptions& options,
-                                                       const std::string& request_id,
-                                                       volume::CommitCallbacks callbacks,
-                                                       const std::string& lease_token = "");
+  absl::StatusOr<std::string> Commit(const std::string& name, const model::CommitOptions& options,
+                                     const operation::RequestKey& request = {},
+                                     const std::string& lease_token = "");
   /// Whether a commit with these options would be refused because of its destination; needs no
   /// volume.
   absl::Status CheckCommit(const model::CommitOptions& options);

@@ -92,6 +92,7 @@ struct JobStatus {
   JobState state = JobState::kQueued;
   std::string reason;
   Reason reason_code = Reason::kNone;
+  absl::Status error;  // of a job that FAILED
   TimePoint created, started, ended;
   std::string device;
   int64_t queue_position = 0;

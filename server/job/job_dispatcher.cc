@@ -159,8 +159,10 @@ bool JobDispatcher::Begin(const JobPtr& job, bool* changed) {
   }
   if (!healthy) {
     gone_.push_back(std::move(job->work));
-    table_.SetState(*job, JobState::kFailed, Reason::kDeviceDown,
-                    "no device that the job could run on is healthy any more");
+    const std::string down = "no device that the job could run on is healthy any more";
+    status.error = WithInfo(absl::UnavailableError(down),
+                            {.reason = Reason::kDeviceDown, .field = "", .numbers = {}});
+    table_.SetState(*job, JobState::kFailed, Reason::kDeviceDown, down);
     *changed = true;
   } else if (status.reason_code != code || status.reason != reason) {
     status.reason_code = code;

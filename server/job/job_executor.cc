@@ -60,6 +60,7 @@ void JobExecutor::Conclude(JobEntry& job, const absl::Status& status) {
     table_.SetState(job, JobState::kCancelled, now.reason_code, reason);
   } else {
     now.volumes.clear();
+    now.error = status;
     table_.SetState(job, JobState::kFailed, ReasonOrCode(status), std::string(status.message()));
   }
   octavo::Log(now.state == JobState::kFailed ? LogLevel::kError : LogLevel::kInfo, "job ended",

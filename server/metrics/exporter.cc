@@ -178,6 +178,18 @@ class Page final : public prometheus::Collectable {
         static_cast<double>(stats.commit_bytes));
     reasons("octavo_commit_errors_total", "Failed commits, by reason", CommitErrors(),
             stats.commit_errors);
+    each("octavo_operations_running", "Operations of volumes that clients began, by kind", kGauge,
+         "kind", stats.operations_running);
+    {
+      MetricFamily& to = family("octavo_operations_finished_total",
+                                "Those that ended, by kind and by how they ended", kCounter);
+      for (const auto& [key, n] : stats.operations_finished)
+        value(to, {{"kind", key.first}, {"result", key.second}}, static_cast<double>(n));
+    }
+    one("octavo_operations_kept", "Ended operations that can still be looked up", kGauge,
+        static_cast<double>(stats.operations_kept));
+    one("octavo_operations_forgotten_total", "Ended operations that no longer can", kCounter,
+        static_cast<double>(stats.operations_forgotten));
     const LabelValues products = NamesOf<model::Product>(model::Name);
     every("octavo_subscribers", "Subscriptions, by product", kGauge, "product", products,
           stats.subscribers);

@@ -51,10 +51,13 @@ struct Stats {
   double oldest_held_seconds = 0;
   Histogram commit_seconds;
   int64_t commit_bytes = 0;
-  std::map<std::string, int64_t> commit_errors;     // by reason
-  std::map<std::string, int64_t> subscribers;       // by product
-  std::map<std::string, int64_t> frames_published;  // by product
-  std::map<std::string, int64_t> frames_sent;       // by product, taken by subscribers
+  std::map<std::string, int64_t> commit_errors;       // by reason
+  std::map<std::string, int64_t> operations_running;  // by kind; those that clients have begun
+  std::map<std::pair<std::string, std::string>, int64_t> operations_finished;  // (kind, state)
+  int64_t operations_kept = 0, operations_forgotten = 0;  // of those that have ended
+  std::map<std::string, int64_t> subscribers;             // by product
+  std::map<std::string, int64_t> frames_published;        // by product
+  std::map<std::string, int64_t> frames_sent;             // by product, taken by subscribers
   std::map<std::pair<std::string, std::string>, int64_t> frames_dropped;  // (product, policy)
   std::map<std::string, int64_t> streams_cut;                             // by reason
   std::map<std::string, int64_t> allocation_failures;                     // by device

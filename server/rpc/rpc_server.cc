@@ -40,6 +40,7 @@ class RpcServerImpl final : public RpcServer {
     services_.push_back(MakeScanService(engine, &slow_));
     services_.push_back(MakeVolumeService(engine));
     services_.push_back(MakeJobService(engine, &slow_));
+    services_.push_back(MakeOperationService(engine));
     services_.push_back(MakeBufferService(engine, &buffer_workers_));
     services_.push_back(MakeExportService(engine, &buffer_workers_));
     services_.push_back(MakeStreamService(engine, &workers_));
@@ -118,8 +119,9 @@ class RpcServerImpl final : public RpcServer {
         "", serving);  // an empty name would stand for every service, devices included
     for (const char* service :
          {"octavo.v1.ScanService", "octavo.v1.VolumeService", "octavo.v1.BufferService",
-          "octavo.v1.JobService", "octavo.v1.StreamService", "octavo.v1.IngestService",
-          "octavo.v1.SystemService", "octavo.v1.SessionService", "octavo.v1.ExportService"}) {
+          "octavo.v1.JobService", "octavo.v1.OperationService", "octavo.v1.StreamService",
+          "octavo.v1.IngestService", "octavo.v1.SystemService", "octavo.v1.SessionService",
+          "octavo.v1.ExportService"}) {
       health->SetServingStatus(service, serving);
     }
   }

@@ -44,6 +44,8 @@ std::unique_ptr<grpc::Service> MakeIngestService(engine::Engine* engine, base::W
                                                  base::WorkerPool* copiers);
 std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine);
 std::unique_ptr<grpc::Service> MakeJobService(engine::Engine* engine, SlowWork* slow);
+/// Operations that the verbs of other services begin.
+std::unique_ptr<grpc::Service> MakeOperationService(engine::Engine* engine);
 /// `workers` read, write and change buffers, which may have to wait for memory or a device.
 std::unique_ptr<grpc::Service> MakeBufferService(engine::Engine* engine, base::WorkerPool* workers);
 /// `workers` as for buffers: an export may wait for memory to be made shareable.

@@ -7,7 +7,7 @@
 #include "server/base/errors.h"
 #include "server/buffer/buffer_store.h"
 #include "server/rpc/convert/convert.h"
-#include "server/rpc/convert/time.h"
+#include "server/rpc/convert/long_running.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/paging.h"
 #include "server/rpc/services.h"
@@ -36,7 +36,10 @@ using Base = v1::VolumeService::WithCallbackMethod_GetVolume<
 class VolumeServiceImpl final : public Base {
  public:
   explicit VolumeServiceImpl(engine::Engine* engine)
-      : volumes_(engine->volumes()), scans_(engine->scans()), jobs_(engine->jobs()) {}
+      : volumes_(engine->volumes()),
+        operations_(engine->operations()),
+        scans_(engine->scans()),
+        jobs_(engine->jobs()) {}
 
   ServerUnaryReactor* GetVolume(CallbackServerContext* context, const v1::GetVolumeRequest* request,
                                 v1::GetVolumeResponse* response) override {
@@ -127,41 +130,48 @@ class VolumeServiceImpl final : public Base {
         });
   }
 
+  // -- verbs that begin an operation
+  ServerUnaryReactor* CommitVolume(CallbackServerContext* context,
+                                   const v1::CommitVolumeRequest* request,
+                                   v1::CommitVolumeResponse* response) override {
+    if (request->validate_only())
+      return Reply(context, request, response, [&] { return CheckDestination(*request); });
+    return Begin(context, request, response, [&](const auto& begun) -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(const auto options,
+                              DecodeCommitOptions(request->options(), "options"));
+      begun(volumes_.Commit(request->name(), options, DecodeRequestKey(*request),
+                            request->lease_token()));
+      return absl::OkStatus();
+    });
+  }
   ServerUnaryReactor* SpillVolume(CallbackServerContext* context,
                                   const v1::SpillVolumeRequest* request,
                                   v1::SpillVolumeResponse* response) override {
-    return ReplyLater(
-        context, request, response,
-        [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
-          const int tier =
-              request->tier() == v1::TIER_UNSPECIFIED ? v1::TIER_DISK : request->tier();
-          if (tier != v1::TIER_HOST && tier != v1::TIER_DISK) {
-            return FieldNotAllowed("tier", tier, "HOST, DISK (RestoreVolume moves back)");
-          }
-          volumes_.Spill(request->name(), static_cast<model::Tier>(tier), Tell(reply, response),
-                         request->lease_token());
-          return absl::OkStatus();
-        });
+    return Begin(context, request, response, [&](const auto& begun) -> absl::Status {
+      const int tier = request->tier() == v1::TIER_UNSPECIFIED ? v1::TIER_DISK : request->tier();
+      if (tier != v1::TIER_HOST && tier != v1::TIER_DISK)
+        return FieldNotAllowed("tier", tier, "HOST, DISK (RestoreVolume moves back)");
+      begun(volumes_.Spill(request->name(), static_cast<model::Tier>(tier),
+                           DecodeRequestKey(*request), request->lease_token()));
+      return absl::OkStatus();
+    });
   }
   ServerUnaryReactor* RestoreVolume(CallbackServerContext* context,
                                     const v1::RestoreVolumeRequest* request,
                                     v1::RestoreVolumeResponse* response) override {
-    return ReplyLater(context, request, response,
-                      [&](const std::shared_ptr<DeferredUnaryReactor>& reply) {
-                        volumes_.Restore(request->name(), Tell(reply, response));
-                        return absl::OkStatus();
-                      });
+    return Begin(context, request, response, [&](const auto& begun) {
+      begun(volumes_.Restore(request->name(), DecodeRequestKey(*request)));
+      return absl::OkStatus();
+    });
   }
-
   ServerUnaryReactor* DeriveVolume(CallbackServerContext* context,
                                    const v1::DeriveVolumeRequest* request,
                                    v1::DeriveVolumeResponse* response) override {
-    return ReplyLater(context, request, response,
-                      [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
-                        OCTAVO_ASSIGN_OR_RETURN(const derive::DeriveSpec spec,
-                                                DecodeDerive(*request));
-                        return volumes_.Derive(spec, Tell(reply, response));
-                      });
+    return Begin(context, request, response, [&](const auto& begun) -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(const derive::DeriveSpec spec, DecodeDerive(*request));
+      volumes_.Derive(spec, DecodeRequestKey(*request), begun);
+      return absl::OkStatus();
+    });
   }
 
   ServerUnaryReactor* WaitVolume(CallbackServerContext* context,
@@ -174,71 +184,52 @@ class VolumeServiceImpl final : public Base {
                       });
   }
 
-  grpc::ServerWriteReactor<v1::CommitVolumeResponse>* CommitVolume(
-      CallbackServerContext* context, const v1::CommitVolumeRequest* request) override {
-    return Stream<v1::CommitVolumeResponse>(
-        context, request,
-        [&](const std::shared_ptr<QueuedWriter<v1::CommitVolumeResponse>>& writer) -> absl::Status {
-          OCTAVO_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
-          OCTAVO_ASSIGN_OR_RETURN(const auto options,
-                                  DecodeCommitOptions(request->options(), "options"));
-          if (request->check_only()) {
-            if (!request->name().empty())
-              return InvalidField("name",
-                                  "is given with check_only, which looks at the destination; "
-                                  "allowed is an empty one");
-            OCTAVO_RETURN_IF_ERROR(volumes_.CheckCommit(options));
-            v1::CommitVolumeResponse checked;
-            checked.set_stage("checked");
-            writer->Push(std::move(checked));
-            writer->End({});
-            return absl::OkStatus();
-          }
-          volume::CommitCallbacks callbacks;
-          callbacks.on_progress =
-              [weak = std::weak_ptr(writer)](const volume::CommitProgress& progress) {
-                auto to = weak.lock();
-                if (to == nullptr) return;
-                to->Feed([&] {
-                  v1::CommitVolumeResponse message;
-                  message.set_done_bytes(progress.done_bytes);
-                  message.set_total_bytes(progress.total_bytes);
-                  message.set_disk_bytes(progress.disk_bytes);
-                  *message.mutable_elapsed() = ToDuration(progress.seconds);
-                  message.set_stage(progress.stage);
-                  to->Push(std::move(message), /*replace=*/true);
-                });
-              };
-          callbacks.on_done = [this, name = request->name(), weak = std::weak_ptr(writer)](
-                                  absl::StatusOr<storage::CommitOutcome> outcome) {
-            auto to = weak.lock();
-            if (to == nullptr) return;
-            to->Feed([&] {
-              if (!outcome.ok()) return to->End(ToGrpc(outcome.status()));
-              v1::CommitVolumeResponse message;
-              message.set_stage("done");
-              message.set_done_bytes(outcome->raw_bytes);
-              message.set_total_bytes(outcome->raw_bytes);
-              message.set_disk_bytes(outcome->disk_bytes);
-              *message.mutable_elapsed() = ToDuration(outcome->seconds);
-              EncodeCommitResult(*outcome, message.mutable_result());
-              if (const auto volume = volumes_.Get(name); volume.ok())
-                EncodeVolume(*volume, message.mutable_volume());
-              to->Push(std::move(message));
-              to->End({});
+ private:
+  /// `verb(begun)` calls begun(StatusOr<name of the operation>), at once or later; if it returns an
+  /// error, that is the answer. The call answers when the operation has ended, or when the caller
+  /// waits no longer.
+  template <class Request, class Response, class Verb>
+  ServerUnaryReactor* Begin(CallbackServerContext* context, const Request* request,
+                            Response* response, Verb verb) {
+    return ReplyLater(
+        context, request, response,
+        [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
+          OCTAVO_ASSIGN_OR_RETURN(const auto until, DecodeWait(*request, *context));
+          return verb([this, reply, response, until](const absl::StatusOr<std::string>& operation) {
+            const absl::Status status = Guarded([&]() -> absl::Status {
+              OCTAVO_RETURN_IF_ERROR(operation.status());
+              operations_.Wait(*operation, until, TellOperation(reply, response),
+                               [reply] { return reply->over(); });
+              return absl::OkStatus();
             });
-          };
-          OCTAVO_ASSIGN_OR_RETURN(auto handle,
-                                  volumes_.Commit(request->name(), options, request->request_id(),
-                                                  std::move(callbacks), request->lease_token()));
-          // When a client disconnects, its commit is cancelled (unless other clients wait for it,
-          // too).
-          writer->OnOver([handle] { handle->Cancel(); });
-          return absl::OkStatus();
+            if (!status.ok()) reply->Complete([&] { return status; });
+          });
         });
   }
+  template <class Response>
+  std::function<void(const absl::StatusOr<operation::OperationStatus>&)> TellOperation(
+      const std::shared_ptr<DeferredUnaryReactor>& reply, Response* response) {
+    return [this, reply, response](const absl::StatusOr<operation::OperationStatus>& operation) {
+      reply->Complete([&]() -> absl::Status {
+        OCTAVO_RETURN_IF_ERROR(operation.status());
+        EncodeOperation(*operation, response->mutable_operation());
+        const std::string& name =
+            operation->volumes.empty() ? operation->target : operation->volumes.front();
+        if (const auto volume = volumes_.Get(name); volume.ok())
+          EncodeVolume(*volume, response->mutable_volume());
+        return absl::OkStatus();
+      });
+    };
+  }
+  absl::Status CheckDestination(const v1::CommitVolumeRequest& request) {
+    if (!request.name().empty())
+      return InvalidField("name",
+                          "is given with validate_only, which looks at the destination; allowed is "
+                          "an empty one");
+    OCTAVO_ASSIGN_OR_RETURN(const auto options, DecodeCommitOptions(request.options(), "options"));
+    return volumes_.CheckCommit(options);
+  }
 
- private:
   /// Answers a call when the volume has reached the requested state.
   template <class Response>
   static std::function<void(absl::StatusOr<model::VolumeStatus>)> Tell(
@@ -262,6 +253,7 @@ class VolumeServiceImpl final : public Base {
   }
 
   engine::Volumes& volumes_;
+  engine::Operations& operations_;
   engine::Scans& scans_;
   engine::Jobs& jobs_;
 };

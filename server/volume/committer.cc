@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <ctime>
-#include <mutex>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -23,7 +21,7 @@
 namespace octavo::volume {
 namespace {
 
-constexpr int64_t kRememberNs = int64_t{600} * 1'000'000'000;
+constexpr double kWriting = 0.95;  // share of the progress; the rest is for making files durable
 
 std::string FileName(absl::string_view text) {
   std::string out;
@@ -119,70 +117,21 @@ absl::StatusOr<std::string> ExpandDestination(const std::string& destination,
 }
 
 struct Committer::Job {
-  std::string volume, scan, request_id, destination;
+  std::string volume, scan, destination;
   model::CommitOptions options;
-  std::atomic<bool> cancel{false};
-  bool automatic = false;
-  std::recursive_mutex callback_mutex;  // recursive: a callback may cancel its own handle
-  std::map<int, CommitCallbacks> callbacks;
-  int next_id = 0;
-  std::optional<absl::StatusOr<storage::CommitOutcome>>
-      outcome;  // set at the end; no callbacks are called after it
-  CommitProgress progress;
-  int64_t told_ns = 0;
+  model::WorkControl control;
+  Done done;
+  std::atomic<bool> cancel{false};  // the committer ends
 
-  void Tell(const CommitProgress& now, const Clock& clock, bool force) {
-    const int64_t at = clock.Now().monotonic_ns;
-    if (!force && at - told_ns < 100'000'000) return;
-    told_ns = at;
-    std::lock_guard lock(callback_mutex);
-    progress = now;
-    for (auto it = callbacks.begin(); it != callbacks.end();) {
-      auto callback = (it++)->second.on_progress;  // a copy: the entry may cancel itself away
-      if (callback) callback(now);
-    }
-  }
-  /// Notifies all callers of the job; a caller that joins later is notified at once.
-  void End(absl::StatusOr<storage::CommitOutcome> with) {
-    std::lock_guard lock(callback_mutex);
-    outcome = std::move(with);
-    for (auto& [id, callback] : std::exchange(callbacks, {})) {
-      if (callback.on_done) callback.on_done(*outcome);
-    }
-  }
+  bool stopped() const { return cancel || control.stop.stop_requested(); }
 };
-
-class Committer::JobHandle final : public base::Handle {
- public:
-  JobHandle(std::shared_ptr<Job> job, int id) : job_(std::move(job)), id_(id) {}
-  void Cancel() override {
-    std::lock_guard lock(job_->callback_mutex);
-    job_->callbacks.erase(id_);
-    if (job_->callbacks.empty() && !job_->automatic) job_->cancel = true;
-  }
-
- private:
-  const std::shared_ptr<Job> job_;
-  const int id_;
-};
-
-namespace {
-class NoHandle final : public base::Handle {
-  void Cancel() override {}
-};
-}  // namespace
 
 Committer::Committer(Context context, int threads)
     : context_(std::move(context)), pool_("oct-commit", threads) {}
 Committer::~Committer() { CancelAll(); }
 
-absl::StatusOr<std::shared_ptr<base::Handle>> Committer::Commit(const std::string& name,
-                                                                const model::CommitOptions& options,
-                                                                const std::string& request_id,
-                                                                CommitCallbacks callbacks,
-                                                                const ClientVerb* asked) {
-  OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Job> earlier, Earlier(name, request_id, nullptr));
-  if (earlier != nullptr) return Join(earlier, std::move(callbacks));
+absl::Status Committer::Commit(const std::string& name, const model::CommitOptions& options,
+                               model::WorkControl control, Done done, const ClientVerb* asked) {
   auto job = std::make_shared<Job>();
   const auto commit = std::make_shared<VolumeCommit>();  // tasks of the pool can be copied
   OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume, context_.volumes->Get(name));
@@ -192,88 +141,54 @@ absl::StatusOr<std::shared_ptr<base::Handle>> Committer::Commit(const std::strin
       storage::ResolveDestination(context_.storage->roots(), job->destination).status());
   job->volume = name;
   job->scan = volume.scan;
-  job->request_id = request_id;
   job->options = options;
   OCTAVO_ASSIGN_OR_RETURN(job->options.writer,
                           storage::ResolveOptions(options.writer, context_.meta_of(volume)));
-  job->automatic = !callbacks.on_done;
-  auto handle = Join(job, callbacks);
-  // Listed before the volume is committing: a retry finds one or the other.
-  OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Job> meanwhile, Earlier(name, request_id, job));
-  if (meanwhile != nullptr) return Join(meanwhile, std::move(callbacks));
+  job->control = std::move(control);
+  job->done = std::move(done);
   // From here on no other verb can take or discard the volume.
   const absl::Status begun = base::ExceptionToStatus([&]() -> absl::Status {
+    {
+      MutexLock lock(mutex_);
+      jobs_.push_back(job);
+    }
     OCTAVO_ASSIGN_OR_RETURN(*commit, context_.volumes->BeginCommit(name, asked));
     pool_.Post([this, job, commit] { Run(job, std::move(*commit)); });
     return absl::OkStatus();
   });
-  if (!begun.ok()) {
-    (void)FinishOrAbandon(std::move(*commit), begun);
-    {
-      MutexLock lock(mutex_);
-      jobs_.remove(job);
-    }
-    handle->Cancel();  // this caller gets the answer of Commit
-    job->End(begun);   // other callers may have joined the job
-    return begun;
-  }
-  return handle;
-}
-
-absl::Status Committer::Check(const model::CommitOptions& options) const {
-  model::VolumeStatus unknown;
-  unknown.title = "title";
-  OCTAVO_ASSIGN_OR_RETURN(const std::string destination,
-                          ExpandDestination(options.destination, unknown));
-  if (absl::StrContains(options.destination, "{"))
-    return storage::ResolveDestination(context_.storage->roots(), destination).status();
-  return context_.storage->Check(destination, options.writer);
-}
-
-absl::StatusOr<std::shared_ptr<Committer::Job>> Committer::Earlier(
-    const std::string& name, const std::string& request_id, const std::shared_ptr<Job>& otherwise) {
+  if (begun.ok()) return begun;
+  (void)FinishOrAbandon(std::move(*commit), begun);
   MutexLock lock(mutex_);
-  const int64_t now = context_.clock->Now().monotonic_ns;
-  std::erase_if(done_, [&](const auto& item) { return now - item.second.at_ns > kRememberNs; });
-  std::shared_ptr<Job> found;
-  if (!request_id.empty()) {
-    const auto job = std::find_if(jobs_.begin(), jobs_.end(),
-                                  [&](const auto& j) { return j->request_id == request_id; });
-    const auto done = done_.find(request_id);
-    if (job != jobs_.end()) {
-      found = *job;
-    } else if (done != done_.end()) {
-      found = std::make_shared<Job>();
-      found->volume = done->second.volume;
-      found->outcome = done->second.outcome;
-    }
-  }
-  if (found != nullptr && found->volume != name) {
-    return WithInfo(absl::AlreadyExistsError(absl::StrCat("request_id '", request_id,
-                                                          "' was used to commit ", found->volume)),
-                    {.reason = Reason::kIdempotencyMismatch, .field = "request_id", .numbers = {}});
-  }
-  if (found == nullptr && otherwise != nullptr) jobs_.push_back(otherwise);
-  return found;
+  jobs_.remove(job);
+  return begun;
 }
 
-std::shared_ptr<base::Handle> Committer::Join(const std::shared_ptr<Job>& job,
-                                              CommitCallbacks callbacks) {
-  std::lock_guard lock(job->callback_mutex);
-  if (job->outcome.has_value()) {  // the job has ended since
-    if (callbacks.on_done)
-      pool_.Post([done = std::move(callbacks.on_done), outcome = *job->outcome] { done(outcome); });
-    return std::make_shared<NoHandle>();
+absl::Status Committer::Check(const model::CommitOptions& options, const std::string& name) {
+  model::VolumeStatus volume;
+  volume.title = "title";
+  storage::WriterOptions writer = options.writer;
+  if (!name.empty()) {
+    OCTAVO_ASSIGN_OR_RETURN(volume, context_.volumes->Get(name));
+    OCTAVO_RETURN_IF_ERROR(CheckTransition(name, volume.state, model::VolumeState::kCommitting));
+    OCTAVO_ASSIGN_OR_RETURN(writer,
+                            storage::ResolveOptions(options.writer, context_.meta_of(volume)));
   }
-  const int id = job->next_id++;
-  job->callbacks[id] = std::move(callbacks);
-  return std::make_shared<JobHandle>(job, id);
+  OCTAVO_ASSIGN_OR_RETURN(const std::string destination,
+                          ExpandDestination(options.destination, volume));
+  if (name.empty() && absl::StrContains(options.destination, "{"))
+    return storage::ResolveDestination(context_.storage->roots(), destination).status();
+  absl::Status free = context_.storage->Check(destination, writer);
+  if (!name.empty() && absl::IsAlreadyExists(free)) {
+    MutexLock lock(mutex_);
+    ++errors_[std::string(Name(ReasonOrCode(free)))];
+  }
+  return free;
 }
 
 void Committer::Run(const std::shared_ptr<Job>& job, VolumeCommit commit) {
   VolumeHold hold;
   auto outcome = base::ExceptionToStatus([&]() -> absl::StatusOr<storage::CommitOutcome> {
-    if (job->cancel) return Cancelled();
+    if (job->stopped()) return Cancelled();
     OCTAVO_ASSIGN_OR_RETURN(hold, context_.volumes->Hold(job->volume, HoldKind::kRead));
     return Write(*job, hold);
   });
@@ -287,7 +202,7 @@ void Committer::Run(const std::shared_ptr<Job>& job, VolumeCommit commit) {
     return absl::OkStatus();
   });
   if (!recorded.ok()) {
-    Log(LogLevel::kError, "a commit has ended and is not counted, and a retry does not find it",
+    Log(LogLevel::kError, "a commit has ended and is not counted",
         {{"volume", job->volume}, {"error", recorded.ToString()}});
   }
   if (outcome.ok()) {
@@ -300,7 +215,7 @@ void Committer::Run(const std::shared_ptr<Job>& job, VolumeCommit commit) {
     Log(LogLevel::kError, "commit failed; the volume stays held",
         {{"volume", job->volume}, {"error", std::string(outcome.status().message())}});
   }
-  job->End(std::move(outcome));
+  job->done(outcome);
 }
 
 void Committer::Record(const Job& job, const absl::StatusOr<storage::CommitOutcome>& outcome) {
@@ -313,23 +228,16 @@ void Committer::Record(const Job& job, const absl::StatusOr<storage::CommitOutco
   }
   seconds_.Add(outcome->seconds);
   bytes_ += outcome->disk_bytes;
-  if (job.request_id.empty()) return;
-  done_[job.request_id] = {
-      .volume = job.volume, .outcome = *outcome, .at_ns = context_.clock->Now().monotonic_ns};
 }
 
-absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const VolumeHold& hold) {
+absl::StatusOr<storage::CommitOutcome> Committer::Write(const Job& job, const VolumeHold& hold) {
   const model::VolumeStatus& volume = hold.status;
   Device* const device = &context_.devices.device(hold.device);
   const std::shared_ptr<memory::FramePool>& pool = context_.devices.frames(hold.device);
   const int64_t begun = context_.clock->Now().monotonic_ns;
-  CommitProgress progress{.done_bytes = 0,
-                          .total_bytes = volume.bytes,
-                          .disk_bytes = 0,
-                          .seconds = 0,
-                          .stage = "preparing"};
-  job.Tell(progress, *context_.clock,
-           /*force=*/true);  // before the first touch of a storage that may be slow
+  model::WorkProgress progress{.stage = model::WorkStage::kPreparing, .total_bytes = volume.bytes};
+  job.control.Report(progress);  // before the first touch of a storage that may be slow
+  if (job.stopped()) return Cancelled();
   const std::string commit_id = job.volume.substr(job.volume.find('/') + 1);
   OCTAVO_ASSIGN_OR_RETURN(auto transaction,
                           context_.storage->Begin(commit_id, job.destination,
@@ -354,17 +262,18 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const VolumeHo
     return memory::CopyVolumeBytes(*device, stream.ref(), memory[buffer].get(), *hold.slot, volume,
                                    y * plane_bytes, count * plane_bytes);
   };
-  const auto tell = [&](const char* stage, bool force) {
+  const auto tell = [&](model::WorkStage stage) {
     progress.stage = stage;
     progress.disk_bytes = transaction->DiskBytes();
-    progress.seconds = static_cast<double>(context_.clock->Now().monotonic_ns - begun) * 1e-9;
-    job.Tell(progress, *context_.clock, force);
+    progress.fraction = kWriting * static_cast<double>(progress.done_bytes) /
+                        static_cast<double>(progress.total_bytes);
+    job.control.Report(progress);
   };
-  tell("writing", true);
+  tell(model::WorkStage::kWriting);
   if (buffers == 2) OCTAVO_RETURN_IF_ERROR(fetch(0, 0));
   int buffer = 0;
   for (int64_t y = 0; y < volume.shape[0]; y += slab) {
-    if (job.cancel) return Cancelled();
+    if (job.stopped()) return Cancelled();
     if (buffers == 1) OCTAVO_RETURN_IF_ERROR(fetch(y, 0));
     OCTAVO_RETURN_IF_ERROR(stream.ref().Synchronize());
     if (buffers == 2 && y + slab < volume.shape[0])
@@ -374,14 +283,14 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const VolumeHo
     if (!written.ok()) return written;
     if (buffers == 2) buffer = 1 - buffer;
     progress.done_bytes += count * plane_bytes;
-    tell("writing", false);
+    tell(model::WorkStage::kWriting);
   }
-  if (job.cancel) return Cancelled();
-  tell("syncing", true);
+  if (job.stopped()) return Cancelled();
+  tell(model::WorkStage::kSyncing);
   OCTAVO_ASSIGN_OR_RETURN(storage::CommitOutcome outcome, transaction->Publish());
   outcome.seconds = static_cast<double>(context_.clock->Now().monotonic_ns - begun) * 1e-9;
   progress.disk_bytes = outcome.disk_bytes;
-  tell("done", true);
+  job.control.Report(progress);
   return outcome;
 }
 

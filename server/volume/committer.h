@@ -12,15 +12,14 @@
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
 #include "gpu/device/device.h"
-#include "server/base/callback_handle.h"
 #include "server/base/worker_pool.h"
 #include "server/memory/device_set.h"
 #include "server/model/scan_spec.h"
 #include "server/model/stats.h"
 #include "server/model/status_types.h"
+#include "server/model/work_progress.h"
 #include "server/storage/commit/commit_store.h"
 #include "server/storage/spill/spill_folder.h"
-#include "server/volume/commit_callbacks.h"
 #include "server/volume/volume_commit.h"
 #include "server/volume/volume_store.h"
 
@@ -47,13 +46,17 @@ class Committer {
   Committer(Context context, int threads);
   ~Committer();
 
-  /// As Volumes::Commit; `asked`: set if a client asks (VolumeStore::BeginCommit).
-  absl::StatusOr<std::shared_ptr<base::Handle>> Commit(const std::string& name,
-                                                       const model::CommitOptions& options,
-                                                       const std::string& request_id,
-                                                       CommitCallbacks callbacks,
-                                                       const ClientVerb* asked = nullptr);
-  absl::Status Check(const model::CommitOptions& options) const;  // as Volumes::CheckCommit
+  using Done = std::function<void(absl::StatusOr<storage::CommitOutcome>)>;
+  /// Begins a commit. Errors known at once are returned, and nothing has changed; otherwise `done`
+  /// is called once, from a thread of the committer. `control`: a requested stop ends the commit
+  /// before its files are published (COMMIT_CANCELLED). `asked`: set if a client asks
+  /// (VolumeStore::BeginCommit).
+  absl::Status Commit(const std::string& name, const model::CommitOptions& options,
+                      model::WorkControl control, Done done, const ClientVerb* asked = nullptr);
+  /// Whether a commit with these options would be refused because of its destination. `volume`:
+  /// empty = not known yet; then a destination with template fields is not checked for existence.
+  /// A refusal because of what is at the destination counts as a failed commit.
+  absl::Status Check(const model::CommitOptions& options, const std::string& volume = "");
   int Pending() { return pool_.Pending(); }
   bool PendingOf(const std::string& scan);
   void CancelAll();
@@ -61,28 +64,14 @@ class Committer {
 
  private:
   struct Job;
-  class JobHandle;
-  /// Returns the job, running or ended, that this request began earlier, or null if there is none;
-  /// in that case lists `otherwise` if it is not null. AlreadyExists (IDEMPOTENCY_MISMATCH) if the
-  /// request was about another volume.
-  absl::StatusOr<std::shared_ptr<Job>> Earlier(const std::string& name,
-                                               const std::string& request_id,
-                                               const std::shared_ptr<Job>& otherwise);
-  std::shared_ptr<base::Handle> Join(const std::shared_ptr<Job>& job, CommitCallbacks callbacks);
   void Run(const std::shared_ptr<Job>& job, VolumeCommit commit);
-  /// Takes an ended job off the list, counts it, and remembers its outcome for retries.
+  /// Takes an ended job off the list, and counts it.
   void Record(const Job& job, const absl::StatusOr<storage::CommitOutcome>& outcome);
-  absl::StatusOr<storage::CommitOutcome> Write(Job& job, const VolumeHold& hold);
+  absl::StatusOr<storage::CommitOutcome> Write(const Job& job, const VolumeHold& hold);
 
   const Context context_;
   Mutex mutex_;
   std::list<std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mutex_);  // until done
-  struct Done {
-    std::string volume;
-    storage::CommitOutcome outcome;
-    int64_t at_ns = 0;
-  };
-  std::map<std::string, Done> done_ ABSL_GUARDED_BY(mutex_);  // by request_id, for ten minutes
   model::Histogram seconds_ ABSL_GUARDED_BY(mutex_);
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, int64_t> errors_ ABSL_GUARDED_BY(mutex_);

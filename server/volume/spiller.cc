@@ -31,6 +31,11 @@ absl::Status Changed(const std::string& volume, const std::string& sealed, const
       {.reason = Reason::kDigest, .field = "", .numbers = {{"sealed", sealed}, {"read", now}}});
 }
 
+absl::Status Cancelled() {
+  return WithInfo(absl::CancelledError("the move was cancelled; the volume stays where it was"),
+                  {.reason = Reason::kCancelled, .field = "", .numbers = {}});
+}
+
 }  // namespace
 
 class Spiller::StoringOnDisk final : public Spiller::Storing {
@@ -85,9 +90,19 @@ Spiller::Spiller(Context context, int threads)
 Spiller::~Spiller() = default;
 
 absl::Status Spiller::ForEachPiece(
-    const VolumeHold& hold,
-    const std::function<absl::Status(const void*, int64_t offset, int64_t bytes)>& take) {
+    const VolumeHold& hold, const model::WorkControl& control,
+    const std::function<absl::Status(const void*, int64_t offset, int64_t bytes)>& take_piece) {
   const int64_t bytes = hold.status.bytes;
+  model::WorkProgress progress{.stage = model::WorkStage::kCopying, .total_bytes = bytes};
+  control.Report(progress);
+  const auto take = [&](const void* data, int64_t at, int64_t count) -> absl::Status {
+    if (control.stop.stop_requested()) return Cancelled();
+    OCTAVO_RETURN_IF_ERROR(take_piece(data, at, count));
+    progress.done_bytes += count;
+    progress.fraction = static_cast<double>(progress.done_bytes) / static_cast<double>(bytes);
+    control.Report(progress);
+    return absl::OkStatus();
+  };
   Device* const device = &context_.devices.device(hold.device);
   const std::shared_ptr<memory::FramePool>& pool = context_.devices.frames(hold.device);
   // One piece is copied from the device while `take` works on the other. If memory is short, one
@@ -126,15 +141,16 @@ absl::Status Spiller::ForEachPiece(
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::CopyTo(model::Tier tier,
-                                                                     const VolumeHold& hold) {
+absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::CopyTo(
+    model::Tier tier, const VolumeHold& hold, const model::WorkControl& control) {
   const model::VolumeStatus& volume = hold.status;
   OCTAVO_ASSIGN_OR_RETURN(auto writer, tiers_.Begin(tier, volume, hold.device));
   uint64_t digest = 0;
-  OCTAVO_RETURN_IF_ERROR(ForEachPiece(hold, [&](const void* data, int64_t at, int64_t count) {
+  const auto append = [&](const void* data, int64_t at, int64_t count) {
     digest += DigestBytes(data, count, at);
     return writer->Append(data, count);
-  }));
+  };
+  OCTAVO_RETURN_IF_ERROR(ForEachPiece(hold, control, append));
   if (const std::string now = absl::StrFormat("sum64:%016x", digest); now != volume.digest)
     return Changed(volume.name, volume.digest, now);
   return writer->Finish();
@@ -158,9 +174,11 @@ absl::Status Spiller::Post(VolumeMove move, std::function<void(VolumeMove)> work
   return posted;
 }
 
-absl::StatusOr<VolumeBytes> Spiller::CopyOut(const VolumeHold& hold, model::Tier tier) {
+absl::StatusOr<VolumeBytes> Spiller::CopyOut(const VolumeHold& hold, model::Tier tier,
+                                             const model::WorkControl& control) {
   const int64_t begun = context_.clock->Now().monotonic_ns;
-  const auto copy = base::ExceptionToStatus([&] { return CopyTo(tier, hold); });
+  const auto copy = base::ExceptionToStatus([&] { return CopyTo(tier, hold, control); });
+  if (absl::IsCancelled(copy.status())) return copy.status();  // as a client wanted: no failure
   MutexLock lock(mutex_);
   model::TierUse& totals = totals_[tier];
   if (!copy.ok()) {
@@ -175,10 +193,11 @@ absl::StatusOr<VolumeBytes> Spiller::CopyOut(const VolumeHold& hold, model::Tier
   return VolumeBytes{.slot = nullptr, .spilled = *copy};
 }
 
-absl::Status Spiller::RunSpill(VolumeMove move, model::Tier tier) {
+absl::Status Spiller::RunSpill(VolumeMove move, model::Tier tier,
+                               const model::WorkControl& control) {
   const std::string name = move.hold().status.name, scan = move.hold().status.scan;
   const int64_t bytes = move.hold().status.bytes;
-  auto made = CopyOut(move.hold(), tier);
+  auto made = CopyOut(move.hold(), tier, control);
   absl::Status status = made.status();
   (void)std::move(move).Finish(std::move(made));
   if (status.ok()) {
@@ -208,7 +227,7 @@ bool Spiller::Request(const std::string& scan, model::Tier tier) {
   if (!move.ok()) return false;
   const absl::Status posted = Post(*std::move(move), [this, scan, tier, end](VolumeMove spill) {
     const absl::Cleanup spilled = [&] { end(scan); };
-    (void)RunSpill(std::move(spill), tier);
+    (void)RunSpill(std::move(spill), tier, {});
   });
   if (!posted.ok()) return false;
   std::move(over).Cancel();
@@ -231,26 +250,29 @@ void Spiller::ForgetScan(const std::string& scan) {
   failures_.erase(scan);
 }
 
-void Spiller::Spill(const std::string& name, model::Tier tier, Done done, const ClientVerb* asked) {
-  if (const absl::Status off = CheckTier(tier); !off.ok()) return done(off);
-  const auto now = context_.volumes->Get(name);
-  if (!now.ok() || (now->state == model::VolumeState::kHeld && now->tier == tier))
-    return done(now);  // it is there already, or unknown
-  auto move = context_.volumes->tiers().BeginSpill(name, asked);
-  if (!move.ok()) return done(move.status());
-  const absl::Status posted = Post(*std::move(move), [this, name, tier, done](VolumeMove spill) {
+absl::Status Spiller::Spill(const std::string& name, model::Tier tier, model::WorkControl control,
+                            Done done, const ClientVerb* asked) {
+  OCTAVO_RETURN_IF_ERROR(CheckTier(tier));
+  OCTAVO_ASSIGN_OR_RETURN(model::VolumeStatus now, context_.volumes->Get(name));
+  if (now.state == model::VolumeState::kHeld && now.tier == tier) {
+    done(std::move(now));  // it is there already
+    return absl::OkStatus();
+  }
+  OCTAVO_ASSIGN_OR_RETURN(VolumeMove move, context_.volumes->tiers().BeginSpill(name, asked));
+  return Post(std::move(move), [this, name, tier, control = std::move(control),
+                                done = std::move(done)](VolumeMove spill) {
     done(base::ExceptionToStatus([&]() -> absl::StatusOr<model::VolumeStatus> {
-      OCTAVO_RETURN_IF_ERROR(RunSpill(std::move(spill), tier));
+      OCTAVO_RETURN_IF_ERROR(RunSpill(std::move(spill), tier, control));
       // Unless it was discarded or committed meanwhile.
       OCTAVO_ASSIGN_OR_RETURN(const VolumeHold spilled,
                               context_.volumes->Hold(name, HoldKind::kMemory));
       return spilled.status;
     }));
   });
-  if (!posted.ok()) done(posted);
 }
 
-absl::StatusOr<VolumeBytes> Spiller::CopyToDevice(const VolumeHold& hold) {
+absl::StatusOr<VolumeBytes> Spiller::CopyToDevice(const VolumeHold& hold,
+                                                  const model::WorkControl& control) {
   const model::VolumeStatus& volume = hold.status;
   Device* const device = &context_.devices.device(hold.device);
   const int64_t volume_bytes = ClientMemory::Bytes(AlignedBytes(volume.bytes));
@@ -276,7 +298,7 @@ absl::StatusOr<VolumeBytes> Spiller::CopyToDevice(const VolumeHold& hold) {
       OCTAVO_RETURN_IF_ERROR(device->CopyToDevice(stream.ref(), to + at, data, count));
       return stream.ref().Synchronize();
     };
-    OCTAVO_RETURN_IF_ERROR(ForEachPiece(hold, put));
+    OCTAVO_RETURN_IF_ERROR(ForEachPiece(hold, control, put));
     OCTAVO_RETURN_IF_ERROR(
         device->Fill(stream.ref(), to + volume.bytes, volume_bytes - volume.bytes, 0));
     OCTAVO_RETURN_IF_ERROR(device->Digest(stream.ref(),
@@ -299,7 +321,7 @@ void Spiller::Relocate(const std::string& name, std::function<void(const absl::S
   auto move = context_.volumes->tiers().BeginRelocate(name);
   if (!move.ok()) return done(move.status());
   const absl::Status posted = Post(*std::move(move), [this, name, done](VolumeMove relocation) {
-    auto made = base::ExceptionToStatus([&] { return CopyToDevice(relocation.hold()); });
+    auto made = base::ExceptionToStatus([&] { return CopyToDevice(relocation.hold(), {}); });
     absl::Status status = made.status();
     if (!std::move(relocation).Finish(std::move(made)) && status.ok())
       status = absl::NotFoundError(absl::StrCat(name, " has left memory"));
@@ -310,13 +332,19 @@ void Spiller::Relocate(const std::string& name, std::function<void(const absl::S
 
 absl::StatusOr<model::VolumeStatus> Spiller::RestoreNow(const std::string& name) {
   OCTAVO_ASSIGN_OR_RETURN(VolumeMove move, context_.volumes->tiers().BeginRestore(name));
+  if (!move.under_way()) return move.hold().status;  // it is there
+  return RunRestore(std::move(move), {});
+}
+
+absl::StatusOr<model::VolumeStatus> Spiller::RunRestore(VolumeMove move,
+                                                        const model::WorkControl& control) {
   const VolumeHold& hold = move.hold();
-  if (!move.under_way()) return hold.status;  // it is there
+  const std::string name = hold.status.name;
   const model::Tier tier = hold.spilled->tier();
   const int64_t bytes = hold.status.bytes;
   const int64_t begun = context_.clock->Now().monotonic_ns;
   auto made = base::ExceptionToStatus([&]() -> absl::StatusOr<VolumeBytes> {
-    auto copy = CopyToDevice(hold);
+    auto copy = CopyToDevice(hold, control);
     const auto& origin = hold.status.origin;
     if (InfoOf(copy.status()).reason == Reason::kDeviceFull && origin != nullptr &&
         model::Spills(origin->spec.retention.on_full)) {
@@ -324,8 +352,8 @@ absl::StatusOr<model::VolumeStatus> Spiller::RestoreNow(const std::string& name)
       // scan is moved instead.
       auto other = context_.volumes->tiers().BeginSpillOldest(hold.status.scan);
       if (other.ok() &&
-          RunSpill(*std::move(other), model::TierOf(origin->spec.retention.on_full)).ok())
-        return CopyToDevice(hold);
+          RunSpill(*std::move(other), model::TierOf(origin->spec.retention.on_full), {}).ok())
+        return CopyToDevice(hold, control);
     }
     return copy;
   });
@@ -341,9 +369,15 @@ absl::StatusOr<model::VolumeStatus> Spiller::RestoreNow(const std::string& name)
   return context_.volumes->Get(name);
 }
 
-void Spiller::Restore(const std::string& name, Done done) {
-  pool_.Post([this, name, done = std::move(done)] {
-    done(base::ExceptionToStatus([&] { return RestoreNow(name); }));
+absl::Status Spiller::Restore(const std::string& name, model::WorkControl control, Done done) {
+  OCTAVO_ASSIGN_OR_RETURN(VolumeMove move, context_.volumes->tiers().BeginRestore(name));
+  if (!move.under_way()) {
+    done(move.hold().status);  // it is there
+    return absl::OkStatus();
+  }
+  return Post(std::move(move), [this, control = std::move(control),
+                                done = std::move(done)](VolumeMove restore) {
+    done(base::ExceptionToStatus([&] { return RunRestore(std::move(restore), control); }));
   });
 }
 

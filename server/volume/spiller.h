@@ -20,6 +20,7 @@
 #include "server/memory/frame_pool.h"
 #include "server/memory/ledger.h"
 #include "server/model/stats.h"
+#include "server/model/work_progress.h"
 #include "server/volume/spill_tiers.h"
 #include "server/volume/spilled_volume.h"
 #include "server/volume/volume_move.h"
@@ -61,11 +62,13 @@ class Spiller {
   void ForgetScan(const std::string& scan);
 
   using Done = std::function<void(absl::StatusOr<model::VolumeStatus>)>;
-  /// `done` is called exactly once: from a thread of the spiller, or on the calling thread if the
-  /// result is known at once. `asked`: set if a client asks (VolumeTiers::BeginSpill).
-  void Spill(const std::string& name, model::Tier tier, Done done,
-             const ClientVerb* asked = nullptr);
-  void Restore(const std::string& name, Done done);
+  /// Errors known at once are returned, and nothing has changed; otherwise `done` is called once:
+  /// from a thread of the spiller, or on the calling thread if the volume is there already. A stop
+  /// that is requested through `control` ends the move (CANCELLED): the volume stays where it is.
+  /// `asked`: set if a client asks (VolumeTiers::BeginSpill).
+  absl::Status Spill(const std::string& name, model::Tier tier, model::WorkControl control,
+                     Done done, const ClientVerb* asked = nullptr);
+  absl::Status Restore(const std::string& name, model::WorkControl control, Done done);
   /// Copies a volume into a new slot, because another process does not give back the present one.
   /// `done` is called exactly once: OK when the volume has moved. ResourceExhausted (DEVICE_FULL),
   /// DataLoss (DIGEST: the process that maps the slot has written to it) and the errors of
@@ -101,17 +104,22 @@ class Spiller {
   /// returned status.
   absl::Status Post(VolumeMove move, std::function<void(VolumeMove)> work);
   /// Calls CopyTo; counts and times the move.
-  absl::StatusOr<VolumeBytes> CopyOut(const VolumeHold& hold, model::Tier tier);
+  absl::StatusOr<VolumeBytes> CopyOut(const VolumeHold& hold, model::Tier tier,
+                                      const model::WorkControl& control);
   /// Copies the bytes into the tier and checks them against the digest.
   absl::StatusOr<std::shared_ptr<const SpilledVolume>> CopyTo(model::Tier tier,
-                                                              const VolumeHold& hold);
+                                                              const VolumeHold& hold,
+                                                              const model::WorkControl& control);
   /// Passes the bytes of `hold` to `take`, piece by piece and in order.
   absl::Status ForEachPiece(
-      const VolumeHold& hold,
+      const VolumeHold& hold, const model::WorkControl& control,
       const std::function<absl::Status(const void*, int64_t offset, int64_t bytes)>& take);
   /// Copies the bytes into a new slot on their device and checks them against the digest.
-  absl::StatusOr<VolumeBytes> CopyToDevice(const VolumeHold& hold);
-  absl::Status RunSpill(VolumeMove move, model::Tier tier);
+  absl::StatusOr<VolumeBytes> CopyToDevice(const VolumeHold& hold,
+                                           const model::WorkControl& control);
+  absl::Status RunSpill(VolumeMove move, model::Tier tier, const model::WorkControl& control);
+  absl::StatusOr<model::VolumeStatus> RunRestore(VolumeMove move,
+                                                 const model::WorkControl& control);
 
   const Context context_;
   SpillTiers tiers_;

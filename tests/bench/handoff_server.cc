@@ -219,15 +219,13 @@ class Server final : public ScanLookup {
 
   absl::StatusOr<json> Commit(const std::string& name, const std::string& path) {
     std::promise<absl::StatusOr<storage::CommitOutcome>> promise;
-    CommitCallbacks callbacks;
-    callbacks.on_done = [&](absl::StatusOr<storage::CommitOutcome> outcome) {
+    const auto done = [&](absl::StatusOr<storage::CommitOutcome> outcome) {
       promise.set_value(std::move(outcome));
     };
     CommitOptions options;
     options.destination = path;
     options.writer.format = storage::Format::kNpy;
-    OCTAVO_ASSIGN_OR_RETURN(const auto handle,
-                            committer_.Commit(name, options, "", std::move(callbacks)));
+    OCTAVO_RETURN_IF_ERROR(committer_.Commit(name, options, {}, done));
     OCTAVO_ASSIGN_OR_RETURN(const auto outcome, promise.get_future().get());
     return json{{"path", outcome.path}};
   }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <set>
 #include <thread>
 
 #include "gmock/gmock.h"
@@ -103,16 +102,17 @@ TEST_F(LiboctavoTest, AWholeDay) {
   }
   EXPECT_THROW(all.as<uint8_t>(), std::logic_error);
 
-  std::set<std::string> stages;
+  OperationProgress last;
   const CommitResult result =
       client_.Commit(volumes[0].name, {.destination = "day_{index:03}", .format = Format::kNpy},
-                     [&](const CommitProgress& step) {
-                       stages.insert(step.stage);
+                     [&](const OperationProgress& step) {
+                       last = step;
                        return true;
                      });
   EXPECT_TRUE(std::filesystem::exists(result.uri)) << result.uri;
   EXPECT_EQ(result.raw_bytes, 12 * 40 * 128 * 4);
-  EXPECT_TRUE(stages.count("done"));
+  EXPECT_EQ(last.fraction, 1);
+  EXPECT_EQ(last.done_bytes, result.raw_bytes);
   EXPECT_EQ(client_.GetVolume(volumes[0].name).committed_to, result.uri);
   EXPECT_EQ(client_.DiscardVolume(volumes[1].name).state, VolumeState::kDiscarded);
   EXPECT_EQ(client_.ListVolumes(scan.name).size(), 1u);

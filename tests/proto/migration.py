@@ -39,7 +39,10 @@ MOVED = {
     "Memory": ("GetMemoryResponse", ""),
     "Memory.Holder": ("GetMemoryResponse.Holder", "`what` is `kind`, an enum"),
     "Memory.TierUse": ("GetMemoryResponse.TierUse", ""),
-    "CommitProgress": ("CommitVolumeResponse", ""),
+    "CommitProgress": ("Operation", "`progress` and `commit`; WatchOperation streams them"),
+    "VolumeService.CommitVolume": ("VolumeService.CommitVolume", "one answer, with the operation, instead of a stream"),
+    "CommitVolumeRequest.check_only": ("CommitVolumeRequest.validate_only", ""),
+    "DeriveVolumeRequest.asynchronous": ("DeriveVolumeRequest.wait", "0, and WaitOperation later"),
     "Operation": ("VolumeOperation", ""),
     "Frame.offset": ("SubscribeResponse.offset", ""),
     "Frame.total_bytes": ("SubscribeResponse.total_bytes", ""),
@@ -143,7 +146,7 @@ class Comparison:
             methods = {method.name: method for method in now.method} if now is not None else {}
             for method in service.method:
                 one = methods.get(method.name)
-                if one is None:
+                if one is None or f"{old}.{method.name}" in MOVED:
                     self._say("Calls", f"{old}.{method.name}")
                 elif one.output_type != method.output_type and MOVED.get(short(method.output_type), ("",))[0] != short(one.output_type):
                     part = next((field.name for field in self.new_messages[one.output_type.lstrip(".")].field
@@ -155,7 +158,7 @@ class Comparison:
         for name, message in sorted(self.messages.items()):
             if message.options.map_entry:
                 continue
-            if name not in self.new_messages:
+            if name not in self.new_messages or short(name) in MOVED:
                 self._say("Messages", short(name))
                 continue
             new = {field.number: field for field in self.new_messages[name].field}

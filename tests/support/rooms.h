@@ -11,6 +11,7 @@ namespace octavo::exports {}
 namespace octavo::job {}
 namespace octavo::memory {}
 namespace octavo::model {}
+namespace octavo::operation {}
 namespace octavo::pattern {}
 namespace octavo::picture {}
 namespace octavo::processing {}
@@ -30,6 +31,7 @@ using namespace octavo::exports;
 using namespace octavo::job;
 using namespace octavo::memory;
 using namespace octavo::model;
+using namespace octavo::operation;
 using namespace octavo::pattern;
 using namespace octavo::processing;
 using namespace octavo::publish;

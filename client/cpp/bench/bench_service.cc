@@ -13,6 +13,7 @@
 
 #include "client/cpp/bench/bench.h"
 #include "client/cpp/cli/words.h"
+#include "client/cpp/cli/long_work.h"
 #include "client/cpp/wire/seconds.h"
 
 namespace octavo::cli {
@@ -57,12 +58,13 @@ std::optional<v1::CommitResult> Commit(Session& session, const std::string& volu
   request.mutable_options()->set_destination(destination);
   request.mutable_options()->set_format(format);
   request.mutable_options()->set_codec(v1::CODEC_NONE);
-  grpc::ClientContext context;
-  auto reader = v1::VolumeService::NewStub(session.channel())->CommitVolume(&context, request);
-  v1::CommitVolumeResponse progress, last;
-  while (reader->Read(&progress)) last = progress;
-  if (!Check(session, reader->Finish())) return std::nullopt;
-  return last.result();
+  grpc::ClientContext context;  // as long as it takes
+  v1::CommitVolumeResponse answer;
+  if (!Check(session, v1::VolumeService::NewStub(session.channel())
+                          ->CommitVolume(&context, request, &answer)) ||
+      !Check(session, StatusOf(answer.operation())))
+    return std::nullopt;
+  return answer.operation().commit();
 }
 
 void RemoveCommitted(const std::string& uri) {

@@ -60,6 +60,7 @@ std::string Seconds(double seconds);              // "1 min 05 s"
 void AddScanCommands(CLI::App& app, Session& session);
 void AddVolumeCommands(CLI::App& app, Session& session);
 void AddJobCommands(CLI::App& app, Session& session);
+void AddOperationCommands(CLI::App& app, Session& session);
 void AddReconCommand(CLI::App& app, Session& session);
 void AddWatchCommand(CLI::App& app, Session& session);
 void AddCameraCommands(CLI::App& app, Session& session);
@@ -76,10 +77,13 @@ CLI::Validator VolumeName();
 CLI::Validator ScanName();
 CLI::Validator JobName();
 CLI::Validator ScanOrJobName();
+CLI::Validator OperationName();
 
+class InterruptibleWork;
 /// Commits a volume with a progress bar and prints its path. First it writes to the error stream
-/// which data the volume lacks.
-void CommitVolume(Session& session, const v1::CommitVolumeRequest& request);
+/// which data the volume lacks. `work`: cancels the commit at an interrupt; null: the commit then
+/// runs to its end.
+void CommitVolume(Session& session, v1::CommitVolumeRequest request, InterruptibleWork* work);
 
 /// octavo convert with its defaults: empty, or the error.
 std::string ConvertTo(const std::string& source, const std::string& destination);

@@ -1,6 +1,6 @@
 // octavo: the command line. Exit codes: 0 success, 1 the server refused, 2 bad usage, 3 no server,
-// 130 interrupted: work that the command itself drives ends (recon, a pushed file), work that it
-// only watches continues.
+// 130 interrupted: work that the command itself drives ends (recon, a commit, a pushed file), work
+// that it only watches continues.
 
 #include <cstdlib>
 #include <iostream>
@@ -40,6 +40,7 @@ int main(int argc, char** argv) {
   octavo::cli::AddScanCommands(app, session);
   octavo::cli::AddVolumeCommands(app, session);
   octavo::cli::AddJobCommands(app, session);
+  octavo::cli::AddOperationCommands(app, session);
   octavo::cli::AddReconCommand(app, session);
   octavo::cli::AddWatchCommand(app, session);
   octavo::cli::AddCameraCommands(app, session);

@@ -1,6 +1,5 @@
 // octavo recon: a whole reconstruction from the command line.
 
-#include <future>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -12,8 +11,8 @@
 
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/grey_picture.h"
-#include "client/cpp/cli/interrupt.h"
 #include "client/cpp/cli/job_flags.h"
+#include "client/cpp/cli/long_work.h"
 #include "client/cpp/cli/output_file.h"
 #include "client/cpp/cli/own_session.h"
 #include "client/cpp/cli/recon_flags.h"
@@ -53,28 +52,6 @@ bool WriteSlice(Session& session, const ReconFlags& flags, const v1::Volume& vol
   return true;
 }
 
-// An interrupt ends the submitted job; then its results are removed from the server.
-class InterruptibleJob {
- public:
-  explicit InterruptibleJob(Session& session)
-      : interrupt_([this, &session] {
-          const std::string job =
-              submitted_.get_future().get();  // the call that submits it has a deadline
-          if (job.empty()) return;
-          v1::CancelJobRequest request;
-          request.set_name(job);
-          v1::CancelJobResponse answer;
-          Check(session, v1::JobService::NewStub(session.channel())
-                             ->CancelJob(session.Context().get(), request, &answer));
-        }) {}
-  void Submitted(const std::string& job) { submitted_.set_value(job); }
-  bool interrupted() const { return interrupt_.came(); }
-
- private:
-  std::promise<std::string> submitted_;
-  OnInterrupt interrupt_;
-};
-
 void PrintHeld(const std::string& volume) {
   std::cout << "  held by the server: octavo volume commit " << volume
             << ", or octavo volume discard " << volume << "\n";
@@ -100,7 +77,7 @@ std::string PictureOf(const ReconFlags& flags, const v1::JobSpec& spec) {
 // An interrupt before the commit ends everything; a commit that has begun runs to its end, and the
 // exit code tells its result.
 void Show(Session& session, const ReconFlags& flags, const v1::JobSpec& spec, const v1::Job& job,
-          const InterruptibleJob& interruptible) {
+          const InterruptibleWork& interruptible) {
   const std::optional<v1::CommitOptions> commit = flags.Commit();
   const bool tries = spec.tomography().has_try_centers();
   const std::string png = PictureOf(flags, spec);
@@ -124,7 +101,7 @@ void Show(Session& session, const ReconFlags& flags, const v1::JobSpec& spec, co
     v1::CommitVolumeRequest request;
     request.set_name(answer.volume().name());
     *request.mutable_options() = *commit;
-    CommitVolume(session, request);
+    CommitVolume(session, request, nullptr);
     if (session.exit_code != kOk) {
       Keep(session, answer.volume().name());
     } else {
@@ -147,16 +124,11 @@ void Show(Session& session, const ReconFlags& flags, const v1::JobSpec& spec, co
 // there.
 bool CanBeWritten(Session& session, const v1::CommitOptions& options) {
   v1::CommitVolumeRequest request;
-  request.set_check_only(true);
+  request.set_validate_only(true);
   *request.mutable_options() = options;
-  const auto context = session.Context();
-  auto reader = v1::VolumeService::NewStub(session.channel())->CommitVolume(context.get(), request);
-  v1::CommitVolumeResponse step;
-  while (reader->Read(&step)) {
-  }
-  const grpc::Status status = reader->Finish();
-  return status.error_code() == grpc::StatusCode::NOT_FOUND ||
-         Check(session, status);  // servers without this check look for a volume
+  v1::CommitVolumeResponse answer;
+  return Check(session, v1::VolumeService::NewStub(session.channel())
+                            ->CommitVolume(session.Context().get(), request, &answer));
 }
 
 void Run(Session& session, const ReconFlags& flags) {
@@ -184,9 +156,10 @@ void Run(Session& session, const ReconFlags& flags) {
     if (own.emplace(session, "octavo recon").secret().empty()) return;
     spec.set_orphan(v1::ORPHAN_DISCARD);
   }
-  InterruptibleJob interruptible(session);
+  // An interrupt ends the submitted job; then its results are removed from the server.
+  InterruptibleWork interruptible(session);
   v1::Job job = asked.Submit(session, spec, own.has_value() ? own->secret() : "");
-  interruptible.Submitted(job.name());
+  interruptible.Begun(job.operation());
   if (!job.name().empty())
     job = WatchJob(session, job.name(),
                    {.told = WarningsOf(job), .volumes = commits || PictureOf(flags, spec).empty()});

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <fstream>
 #include <iostream>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -10,6 +12,7 @@
 
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/format_flags.h"
+#include "client/cpp/cli/long_work.h"
 #include "client/cpp/cli/output_file.h"
 #include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/words.h"
@@ -173,6 +176,8 @@ constexpr Kind kKinds[] = {
     {"scans/", "a scan", "a scan, scans/... (octavo scan list)", "octavo scan show"},
     {"jobs/", "a job", "a job, jobs/... (octavo job list)", "octavo job show"},
     {"volumes/", "a volume", "a volume, volumes/... (octavo volume list)", "octavo volume show"},
+    {"operations/", "an operation", "an operation, operations/... (octavo operation list)",
+     "octavo operation get"},
     {"buffers/", "a buffer", "a buffer, buffers/...", nullptr}};
 
 CLI::Validator NameOfKind(const std::vector<std::string>& wanted) {
@@ -200,31 +205,52 @@ CLI::Validator NameOfKind(const std::vector<std::string>& wanted) {
 CLI::Validator ScanName() { return NameOfKind({"scans/"}); }
 CLI::Validator JobName() { return NameOfKind({"jobs/"}); }
 CLI::Validator ScanOrJobName() { return NameOfKind({"scans/", "jobs/"}); }
+CLI::Validator OperationName() { return NameOfKind({"operations/"}); }
 
-void CommitVolume(Session& session, const v1::CommitVolumeRequest& request) {
-  WarnOfMissing(session, request.name());
-  grpc::ClientContext context;
-  auto reader = v1::VolumeService::NewStub(session.channel())->CommitVolume(&context, request);
-  v1::CommitVolumeResponse step;
-  {
-    ProgressBar bar("committing");
-    while (reader->Read(&step)) {
-      if (session.json) PrintJson(step);
-      const double seconds = SecondsOf(step.elapsed());
-      const double rate = seconds > 0 ? static_cast<double>(step.done_bytes()) / seconds : 0;
-      if (!session.json && step.total_bytes() > 0) {
-        bar.Update(
-            static_cast<double>(step.done_bytes()) / static_cast<double>(step.total_bytes()),
-            Bytes(rate) + "/s, " + step.stage(),
-            rate > 0 ? static_cast<double>(step.total_bytes() - step.done_bytes()) / rate : 0);
-      }
-    }
+namespace {
+
+// Begins a verb about a volume, with `call(stub, context, request, &answer)`, and follows its
+// operation to the end. Returns the operation if it has succeeded; prints why if it has not.
+template <class Response, class Request, class Call>
+std::optional<v1::Operation> Run(Session& session, Request request, const char* doing,
+                                 InterruptibleWork* work, Call call) {
+  request.mutable_wait();  // answer as soon as it has begun
+  Response answer;
+  const auto context = session.Context();
+  const grpc::Status begun =
+      (v1::VolumeService::NewStub(session.channel()).get()->*call)(context.get(), request, &answer);
+  if (work != nullptr) work->Begun(answer.operation().name());
+  if (!CheckVolume(session, request.name(), begun)) return std::nullopt;
+  const auto ended = FollowOperation(session, answer.operation(), doing);
+  if (work == nullptr || !work->interrupted()) return ended;
+  if (ended.has_value()) {
+    std::cerr << "octavo: it was too late to cancel: " << doing << " has succeeded\n";
+  } else {
+    session.exit_code = kInterrupted;
   }
-  if (!CheckVolume(session, request.name(), reader->Finish()) || session.json) return;
-  std::cout << step.result().uri() << "  " << Bytes(static_cast<double>(step.result().raw_bytes()))
-            << " as " << Bytes(static_cast<double>(step.result().bytes())) << " in "
-            << Seconds(SecondsOf(step.result().elapsed())) << "  " << step.result().checksum()
-            << "\n";
+  return ended;
+}
+
+void PrintVolumeNow(Session& session, const std::string& name) {
+  v1::GetVolumeRequest request;
+  request.set_name(name);
+  v1::GetVolumeResponse answer;
+  if (Check(session, v1::VolumeService::NewStub(session.channel())
+                         ->GetVolume(session.Context().get(), request, &answer)))
+    PrintVolume(session, answer.volume());
+}
+
+}  // namespace
+
+void CommitVolume(Session& session, v1::CommitVolumeRequest request, InterruptibleWork* work) {
+  WarnOfMissing(session, request.name());
+  const auto ended = Run<v1::CommitVolumeResponse>(session, std::move(request), "committing", work,
+                                                   &v1::VolumeService::Stub::CommitVolume);
+  if (!ended.has_value() || session.json) return;
+  const v1::CommitResult& result = ended->commit();
+  std::cout << result.uri() << "  " << Bytes(static_cast<double>(result.raw_bytes())) << " as "
+            << Bytes(static_cast<double>(result.bytes())) << " in "
+            << Seconds(SecondsOf(result.elapsed())) << "  " << result.checksum() << "\n";
 }
 
 void AddVolumeCommands(CLI::App& app, Session& session) {
@@ -286,14 +312,17 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
   };
   add_lease(
       unary("discard", "free its memory; the data is gone", v1::DiscardVolumeResponse(), discard));
-  unary("restore", "move its bytes back to its device", v1::RestoreVolumeResponse(),
-        [](v1::VolumeService::Stub& stub, Session&, const std::string& which,
-           v1::RestoreVolumeResponse* answer) {
-          v1::RestoreVolumeRequest request;
-          request.set_name(which);
-          grpc::ClientContext context;  // as long as it takes
-          return stub.RestoreVolume(&context, request, answer);
-        });
+  auto* restore = volume->add_subcommand("restore", "move its bytes back to its device");
+  restore->add_option("volume", *name, "volumes/...")->required()->check(VolumeName());
+  restore->callback([&session, name] {
+    v1::RestoreVolumeRequest request;
+    request.set_name(*name);
+    InterruptibleWork work(session);
+    if (Run<v1::RestoreVolumeResponse>(session, request, "restoring", &work,
+                                       &v1::VolumeService::Stub::RestoreVolume)
+            .has_value())
+      PrintVolumeNow(session, *name);
+  });
   unary("hold", "mark a volume: a LIVE scan does not overwrite it, its time to live ends",
         v1::HoldVolumeResponse(),
         [](v1::VolumeService::Stub& stub, Session& s, const std::string& which,
@@ -320,13 +349,11 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     request.set_name(*name);
     request.set_lease_token(*lease);
     request.set_tier(*tier == "host" ? v1::TIER_HOST : v1::TIER_DISK);
-    v1::SpillVolumeResponse answer;
-    grpc::ClientContext context;  // as long as it takes
-    if (CheckVolume(session, *name,
-                    v1::VolumeService::NewStub(session.channel())
-                        ->SpillVolume(&context, request, &answer))) {
-      PrintVolume(session, answer.volume());
-    }
+    InterruptibleWork work(session);
+    if (Run<v1::SpillVolumeResponse>(session, request, "spilling", &work,
+                                     &v1::VolumeService::Stub::SpillVolume)
+            .has_value())
+      PrintVolumeNow(session, *name);
   });
 
   auto* read =
@@ -381,13 +408,10 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
       cartesian->set_rows((*grid)[0]);
       cartesian->set_columns((*grid)[1]);
     }
-    v1::DeriveVolumeResponse answer;
-    grpc::ClientContext context;  // as long as it takes
-    if (CheckVolume(session, *name,
-                    v1::VolumeService::NewStub(session.channel())
-                        ->DeriveVolume(&context, request, &answer))) {
-      PrintVolume(session, answer.volume());
-    }
+    InterruptibleWork work(session);
+    const auto ended = Run<v1::DeriveVolumeResponse>(session, request, "deriving", &work,
+                                                     &v1::VolumeService::Stub::DeriveVolume);
+    if (ended.has_value()) PrintVolumeNow(session, ended->volumes(0));
   });
 
   auto* commit = add_lease(
@@ -401,14 +425,15 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
                      "its ending tells the format, else --format");
   flags->AddTo(commit);
   commit->add_option("--request-id", *request_id,
-                     "a retry with the same id returns the first result");
+                     "a retry with the same id finds the first commit");
   commit->callback([&session, name, flags, destination, request_id, lease] {
     v1::CommitVolumeRequest message;
     message.set_name(*name);
     message.set_lease_token(*lease);
     message.set_request_id(*request_id);
     flags->Fill("destination", *destination, message.mutable_options());
-    CommitVolume(session, message);
+    InterruptibleWork work(session);
+    CommitVolume(session, message, &work);
   });
 }
 

@@ -7,6 +7,7 @@
 
 #include "octavo/v1/export.grpc.pb.h"
 #include "octavo/v1/ingest.grpc.pb.h"
+#include "octavo/v1/operation.grpc.pb.h"
 #include "octavo/v1/scan.grpc.pb.h"
 #include "octavo/v1/stream.grpc.pb.h"
 #include "octavo/v1/system.grpc.pb.h"
@@ -36,6 +37,7 @@ class Client::Impl {
     channel_ = grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments);
     scans_ = v1::ScanService::NewStub(channel_);
     volumes_ = v1::VolumeService::NewStub(channel_);
+    operations_ = v1::OperationService::NewStub(channel_);
     exports_ = v1::ExportService::NewStub(channel_);
     sources_ = v1::IngestService::NewStub(channel_);
     streams_ = v1::StreamService::NewStub(channel_);
@@ -66,6 +68,7 @@ class Client::Impl {
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::ScanService::Stub> scans_;
   std::unique_ptr<v1::VolumeService::Stub> volumes_;
+  std::unique_ptr<v1::OperationService::Stub> operations_;
   std::unique_ptr<v1::ExportService::Stub> exports_;
   std::unique_ptr<v1::IngestService::Stub> sources_;
   std::unique_ptr<v1::StreamService::Stub> streams_;
@@ -285,35 +288,35 @@ Volume Client::ReleaseVolume(const std::string& name) {
 }
 
 CommitResult Client::Commit(const std::string& name, const CommitOptions& options,
-                            const std::function<bool(const CommitProgress&)>& progress,
+                            const std::function<bool(const OperationProgress&)>& progress,
                             const std::string& request_id) {
-  grpc::ClientContext context;
+  Operation operation = StartCommit(name, options, request_id);
+  if (!progress) {
+    operation = WaitOperation(operation.name);
+  } else {
+    bool wanted = true;
+    operation = WatchOperation(operation.name, [&](const Operation& now) {
+      if (wanted && !progress(now.progress)) {
+        wanted = false;
+        CancelOperation(now.name);
+      }
+      return true;
+    });
+  }
+  if (operation.error.has_value()) throw *operation.error;
+  return operation.commit.value_or(CommitResult{});
+}
+
+Operation Client::StartCommit(const std::string& name, const CommitOptions& options,
+                              const std::string& request_id) {
   auto request = Impl::Named<v1::CommitVolumeRequest>(name);
   Encode(options, request.mutable_options());
   request.set_request_id(request_id);
-  auto reader = impl_->volumes_->CommitVolume(&context, request);
-  CommitResult result;
-  bool wanted = true;
-  v1::CommitVolumeResponse step;
-  while (reader->Read(&step)) {
-    if (step.has_result()) {
-      const auto& r = step.result();
-      result = {.uri = r.uri(),
-                .checksum = r.checksum(),
-                .bytes = r.bytes(),
-                .raw_bytes = r.raw_bytes(),
-                .seconds = SecondsOf(r.elapsed())};
-    }
-    if (!wanted || !progress) continue;
-    wanted = progress({.done_bytes = step.done_bytes(),
-                       .total_bytes = step.total_bytes(),
-                       .disk_bytes = step.disk_bytes(),
-                       .seconds = SecondsOf(step.elapsed()),
-                       .stage = step.stage()});
-    if (!wanted) context.TryCancel();
-  }
-  Check(reader->Finish());
-  return result;
+  request.mutable_wait();  // answer as soon as it has begun
+  return Decode(impl_
+                    ->Call<v1::CommitVolumeResponse>(
+                        *impl_->volumes_, &v1::VolumeService::Stub::CommitVolume, request)
+                    .operation());
 }
 
 Volume Client::DiscardVolume(const std::string& name) {
@@ -322,6 +325,67 @@ Volume Client::DiscardVolume(const std::string& name) {
                                                       &v1::VolumeService::Stub::DiscardVolume,
                                                       Impl::Named<v1::DiscardVolumeRequest>(name))
                     .volume());
+}
+
+// -- long work
+
+Operation Client::GetOperation(const std::string& name) {
+  return Decode(impl_
+                    ->Call<v1::GetOperationResponse>(*impl_->operations_,
+                                                     &v1::OperationService::Stub::GetOperation,
+                                                     Impl::Named<v1::GetOperationRequest>(name))
+                    .operation());
+}
+
+std::vector<Operation> Client::ListOperations() {
+  std::vector<Operation> list;
+  v1::ListOperationsRequest request;
+  request.set_page_size(1000);
+  do {
+    const auto page = impl_->Call<v1::ListOperationsResponse>(
+        *impl_->operations_, &v1::OperationService::Stub::ListOperations, request);
+    for (const auto& operation : page.operations()) list.push_back(Decode(operation));
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  return list;
+}
+
+Operation Client::WaitOperation(const std::string& name,
+                                std::optional<std::chrono::milliseconds> wait) {
+  auto request = Impl::Named<v1::WaitOperationRequest>(name);
+  if (wait.has_value())
+    *request.mutable_wait() = DurationOf(std::chrono::duration<double>(*wait).count());
+  grpc::ClientContext context;  // as long as it takes
+  v1::WaitOperationResponse answer;
+  Check(impl_->operations_->WaitOperation(&context, request, &answer));
+  return Decode(answer.operation());
+}
+
+Operation Client::WatchOperation(const std::string& name,
+                                 const std::function<bool(const Operation&)>& each) {
+  grpc::ClientContext context;
+  auto reader =
+      impl_->operations_->WatchOperation(&context, Impl::Named<v1::WatchOperationRequest>(name));
+  Operation last;
+  bool enough = false;
+  v1::WatchOperationResponse message;
+  while (reader->Read(&message)) {
+    if (enough) continue;  // drains messages in flight when the call was cancelled
+    last = Decode(message.operation());
+    enough = !each(last);
+    if (enough) context.TryCancel();
+  }
+  const grpc::Status status = reader->Finish();
+  if (!enough) Check(status);
+  return last;
+}
+
+Operation Client::CancelOperation(const std::string& name) {
+  return Decode(impl_
+                    ->Call<v1::CancelOperationResponse>(
+                        *impl_->operations_, &v1::OperationService::Stub::CancelOperation,
+                        Impl::Named<v1::CancelOperationRequest>(name))
+                    .operation());
 }
 
 // -- memory

@@ -213,6 +213,37 @@ Scan Decode(const v1::Scan& in) {
           .json = ToJson(in)};
 }
 
+Operation Decode(const v1::Operation& in) {
+  Operation out;
+  out.name = in.name();
+  out.kind = static_cast<OperationKind>(in.kind());
+  out.state = static_cast<OperationState>(in.state());
+  out.done = in.done();
+  out.target = in.target();
+  out.request_id = in.request_id();
+  const v1::OperationProgress& progress = in.progress();
+  out.progress = {.stage = static_cast<OperationStage>(progress.stage()),
+                  .done_bytes = progress.done_bytes(),
+                  .total_bytes = progress.total_bytes(),
+                  .disk_bytes = progress.disk_bytes(),
+                  .fraction = progress.fraction(),
+                  .seconds = SecondsOf(progress.elapsed())};
+  if (in.has_error()) {
+    out.error = ErrorOf({static_cast<grpc::StatusCode>(in.error().code()), in.error().message(),
+                         in.error().SerializeAsString()});
+  }
+  if (in.has_commit()) {
+    out.commit = {.uri = in.commit().uri(),
+                  .checksum = in.commit().checksum(),
+                  .bytes = in.commit().bytes(),
+                  .raw_bytes = in.commit().raw_bytes(),
+                  .seconds = SecondsOf(in.commit().elapsed())};
+  }
+  out.volumes = ListOf(in.volumes());
+  out.json = ToJson(in);
+  return out;
+}
+
 Volume Decode(const v1::Volume& in) {
   return {.name = in.name(),
           .parent = in.parent(),

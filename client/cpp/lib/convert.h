@@ -4,6 +4,7 @@
 
 #include "grpcpp/support/status.h"
 
+#include "octavo/v1/operation.pb.h"
 #include "octavo/v1/scan.pb.h"
 #include "octavo/v1/stream.pb.h"
 #include "octavo/v1/volume.pb.h"
@@ -30,6 +31,7 @@ void Encode(const SubscribeOptions& in, v1::SubscribeRequest* out);
 
 Scan Decode(const v1::Scan& in);
 Volume Decode(const v1::Volume& in);
+Operation Decode(const v1::Operation& in);
 /// Everything but the data.
 Frame Decode(const v1::Frame& in);
 

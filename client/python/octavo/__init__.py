@@ -17,6 +17,7 @@ argument raises TypeError, and the message lists what is allowed; errors of the 
 OctavoError.
 """
 
+from octavo import _google_rpc  # noqa: F401  (before the stubs)
 from octavo.client import Client, Waveform
 from octavo.errors import OctavoError, OctavoWarning
 from octavo.formats import commit_options

@@ -20,9 +20,11 @@ from octavo import buffers, errors, frames, mapping, push, ring, specs
 from octavo.arguments import explained, explained_methods, message, real, short
 from octavo import session as sessions
 from octavo.job_calls import JobCalls
+from octavo.operation_calls import OperationCalls
 from octavo.paging import pages
-from octavo.v1 import (export_pb2, export_pb2_grpc, ingest_pb2, ingest_pb2_grpc, job_pb2, job_pb2_grpc, reason_pb2, scan_pb2, scan_pb2_grpc, session_pb2,
-                       session_pb2_grpc, stream_pb2, stream_pb2_grpc, system_pb2, system_pb2_grpc, types_pb2, volume_pb2_grpc)
+from octavo.v1 import (export_pb2, export_pb2_grpc, ingest_pb2, ingest_pb2_grpc, job_pb2, job_pb2_grpc, operation_pb2_grpc, reason_pb2, scan_pb2,
+                       scan_pb2_grpc, session_pb2, session_pb2_grpc, stream_pb2, stream_pb2_grpc, system_pb2, system_pb2_grpc, types_pb2,
+                       volume_pb2_grpc)
 from octavo.volume_calls import VolumeCalls
 
 def _address(address: str) -> str:
@@ -54,7 +56,7 @@ class Waveform:
 
 
 @explained_methods
-class Client(VolumeCalls, JobCalls):
+class Client(VolumeCalls, JobCalls, OperationCalls):
     """A connection to octavod. `address`: "host:port" or "unix:/path"; default $OCTAVO_ADDRESS or
     127.0.0.1:50051. `client`: name of the owner of its buffers; `key`: opens its private ones."""
 
@@ -68,6 +70,7 @@ class Client(VolumeCalls, JobCalls):
         self._volumes = volume_pb2_grpc.VolumeServiceStub(self.channel)
         self._streams = stream_pb2_grpc.StreamServiceStub(self.channel)
         self._jobs = job_pb2_grpc.JobServiceStub(self.channel)
+        self._operations = operation_pb2_grpc.OperationServiceStub(self.channel)
         self._ingest = ingest_pb2_grpc.IngestServiceStub(self.channel)
         self._exports = export_pb2_grpc.ExportServiceStub(self.channel)
         self._system = system_pb2_grpc.SystemServiceStub(self.channel)

@@ -10,18 +10,9 @@ from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import grpc
 
-from octavo.v1 import types_pb2
+from google.rpc import error_details_pb2, status_pb2  # octavo/_google_rpc.py
 
-# googleapis-common-protos has these messages; where it is not installed, or in part, they are built
-# with this package.
-try:
-    from google.rpc import status_pb2
-except ImportError:
-    from octavo._vendor.google.rpc import status_pb2
-try:
-    from google.rpc import error_details_pb2
-except ImportError:
-    from octavo._vendor.google.rpc import error_details_pb2
+from octavo.v1 import types_pb2
 
 
 class OctavoError(Exception):
@@ -74,31 +65,47 @@ def tell(name: str, texts: Iterable[str], stacklevel: int = 4) -> None:
         warnings.warn(f"{name}: {text}", OctavoWarning, stacklevel=stacklevel)
 
 
+def _with_details(error: OctavoError, status: status_pb2.Status) -> OctavoError:
+    """The error with what the details of a google.rpc.Status say."""
+    for detail in status.details:
+        info, retry, report = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo(), types_pb2.AdmissionReport()
+        if detail.Unpack(info):
+            error.numbers = dict(info.metadata)
+            error.reason, error.field = info.reason, error.numbers.pop("field", "")
+        if detail.Unpack(retry):
+            error.retry_seconds = retry.retry_delay.ToTimedelta().total_seconds()
+        if detail.Unpack(report):
+            error.report = report
+    return error
+
+
 def from_rpc_error(error: grpc.RpcError) -> OctavoError:
     """The OctavoError that a gRPC error carries in its details."""
     result = OctavoError(error.code(), error.details() or "")
     for key, value in error.trailing_metadata() or ():
-        if key != "grpc-status-details-bin":
-            continue
-        status = status_pb2.Status.FromString(value)
-        for detail in status.details:
-            info, retry, report = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo(), types_pb2.AdmissionReport()
-            if detail.Unpack(info):
-                result.numbers = dict(info.metadata)
-                result.reason, result.field = info.reason, result.numbers.pop("field", "")
-            if detail.Unpack(retry):
-                result.retry_seconds = retry.retry_delay.ToTimedelta().total_seconds()
-            if detail.Unpack(report):
-                result.report = report
+        if key == "grpc-status-details-bin":
+            _with_details(result, status_pb2.Status.FromString(value))
     return result
+
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def of_operation(operation) -> Optional[OctavoError]:
+    """The error of an operation that has failed or was cancelled, as that of a call; None for another one."""
+    if not operation.HasField("error"):
+        return None
+    status = operation.error
+    return _advised(_with_details(OctavoError(_CODES.get(status.code, grpc.StatusCode.UNKNOWN), status.message), status))
 
 
 # Prefixes of the server's names: their kind, and the calls that take them.
 _KINDS = {"scans": ("a scan", "client.scan, watch, wait, stop, cancel and push take it"),
           "jobs": ("a job", "client.job, watch_job, wait_job, cancel_job and push_projections take it"),
           "volumes": ("a volume", "client.volume, read, commit, derive, spill and discard take it"),
-          "buffers": ("a buffer", "client.buffers.read, write, apply and destroy take it")}
-_NAME = re.compile("(scans|jobs|volumes|buffers)/[0-9a-z]+-[0-9a-f]+")
+          "buffers": ("a buffer", "client.buffers.read, write, apply and destroy take it"),
+          "operations": ("an operation", "client.operation, wait_operation, watch_operation and cancel_operation take it")}
+_NAME = re.compile("(scans|jobs|volumes|buffers|operations)/[0-9a-z]+-[0-9a-f]+")
 
 
 def other_kind(name: str, wanted: str) -> str:
@@ -142,6 +149,14 @@ def _advice(error: OctavoError) -> str:
     return ""
 
 
+def _advised(error: OctavoError) -> OctavoError:
+    """The error with the advice in its message."""
+    advice = _advice(error)
+    if not advice:
+        return error
+    return OctavoError(error.code, f"{error.message}; {advice}", error.reason, error.field, error.numbers, error.report, error.retry_seconds)
+
+
 @contextlib.contextmanager
 def raising(address: str = ""):
     """Converts exceptions of gRPC into OctavoError. `address`: of the server, for the message if no
@@ -153,9 +168,8 @@ def raising(address: str = ""):
         if address and result.code == grpc.StatusCode.UNAVAILABLE and not result.reason:
             result = OctavoError(result.code, f"no octavod answers at {address}: start it, or name another one (Client(\"host:port\"), "
                                               f"OCTAVO_ADDRESS); {result.message}")
-        elif advice := _advice(result):
-            result = OctavoError(result.code, f"{result.message}; {advice}", result.reason, result.field, result.numbers, result.report,
-                                 result.retry_seconds)
+        else:
+            result = _advised(result)
         raise result from None
     except ValueError as error:
         if not re.search("RPC.*closed", str(error), re.IGNORECASE):

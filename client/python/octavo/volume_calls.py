@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Callable, Iterator, List, Optional, Sequence, Union
 
@@ -14,7 +15,7 @@ from octavo.frames import NUMPY
 from octavo.names import Names
 from octavo.paging import pages
 from octavo.session import Lease, token_of as _token
-from octavo.v1 import array_operation_pb2, types_pb2, volume_pb2
+from octavo.v1 import array_operation_pb2, operation_pb2, types_pb2, volume_pb2
 
 TIERS = Names({"device": types_pb2.TIER_DEVICE, "host": types_pb2.TIER_HOST, "disk": types_pb2.TIER_DISK}, of=types_pb2.Tier)
 
@@ -92,23 +93,32 @@ class VolumeCalls:
         self._check_volume(name)
         return self._call(self._volumes.ReleaseVolume, volume_pb2.ReleaseVolumeRequest(name=name, lease_token=_token(lease))).volume
 
-    def spill(self, name: str, tier: Union[str, int] = "disk", *, lease: Optional[Lease] = None) -> volume_pb2.Volume:
-        """Moves a held volume's bytes out of device memory, to "host" or "disk". It keeps its name, and can be read and committed."""
-        self._check_volume(name)
-        request = message(volume_pb2.SpillVolumeRequest, dict(name=name, tier=tier, lease_token=_token(lease)))
-        with errors.raising(self.address):
-            return self._volumes.SpillVolume(request).volume  # as long as it takes
+    # spill, restore, commit and derive wait for the end of what they begin. start_spill and its like answer at once, with the Operation:
+    # wait_operation, watch_operation and cancel_operation take its name. request_id: a retry with the same id and arguments finds the
+    # first operation, running or ended.
 
-    def restore(self, name: str) -> volume_pb2.Volume:
+    def spill(self, name: str, tier: Union[str, int] = "disk", *, lease: Optional[Lease] = None, request_id: str = "") -> volume_pb2.Volume:
+        """Moves a held volume's bytes out of device memory, to "host" or "disk". It keeps its name, and can be read and committed."""
+        return self._ended(self._volumes.SpillVolume, self._spill(name, tier, lease, request_id)).volume
+
+    def start_spill(self, name: str, tier: Union[str, int] = "disk", *, lease: Optional[Lease] = None,
+                    request_id: str = "") -> operation_pb2.Operation:
+        """Begins spill(); does not wait for it."""
+        return self._begun(self._volumes.SpillVolume, self._spill(name, tier, lease, request_id))
+
+    def restore(self, name: str, *, request_id: str = "") -> volume_pb2.Volume:
         """Moves the bytes back to the volume's device."""
-        self._check_volume(name)
-        with errors.raising(self.address):
-            return self._volumes.RestoreVolume(volume_pb2.RestoreVolumeRequest(name=name)).volume  # as long as it takes
+        return self._ended(self._volumes.RestoreVolume, self._restore(name, request_id)).volume
+
+    def start_restore(self, name: str, *, request_id: str = "") -> operation_pb2.Operation:
+        """Begins restore(); does not wait for it."""
+        return self._begun(self._volumes.RestoreVolume, self._restore(name, request_id))
 
     @explained(formats.commit_options)
     def commit(self, name: str, destination: str, format: str = "", progress: Optional[Callable] = None, request_id: str = "",
-               lease: Optional[Lease] = None, **options) -> volume_pb2.CommitResult:
-        """Writes a held volume to storage and frees its memory. progress(CommitProgress) is called along the way.
+               lease: Optional[Lease] = None, **options) -> operation_pb2.CommitResult:
+        """Writes a held volume to storage and frees its memory. progress(OperationProgress) is called along the way. A KeyboardInterrupt
+        or an exception of progress() cancels the commit.
 
         format   "zarr", "npy", "nrrd", "nifti", "tiff", "mat", "hdf5", "bin"; default: by the
                  destination's ending (.zarr, .npy, .nrrd, .nii, .tif, .mat, .h5, .bin), and "zarr"
@@ -118,55 +128,96 @@ class VolumeCalls:
                  tiff_plane "bscan", "en_face";  codec "zstd", "gzip", "blosc-zstd", "blosc-lz4";  shuffle "none", "byte", "bit"
         """
         result = None
-        for step in self.commit_iter(name, destination, format, request_id, lease, **options):
-            if progress:
-                progress(step)
-            if step.HasField("result"):
-                result = step.result
+        with contextlib.closing(self._steps(self._commit(name, destination, format, request_id, lease, options), lease)) as steps:
+            for step in steps:
+                if progress:
+                    progress(step.progress)
+                if step.HasField("commit"):
+                    result = step.commit
         return result
 
     @explained(formats.commit_options)
     def commit_iter(self, name: str, destination: str, format: str = "", request_id: str = "", lease: Optional[Lease] = None,
-                    **options) -> Iterator[volume_pb2.CommitVolumeResponse]:
+                    **options) -> Iterator[operation_pb2.Operation]:
         """The same, step by step: leaving the loop cancels the commit."""
-        self._check_volume(name)
-        request = volume_pb2.CommitVolumeRequest(name=name, request_id=request_id, lease_token=_token(lease),
-                                                 options=formats.commit_options(destination, format, **options))
-        return self._commit(request, lease)
+        return self._steps(self._commit(name, destination, format, request_id, lease, options), lease)
 
-    def _commit(self, request: volume_pb2.CommitVolumeRequest, lease: Optional[Lease]) -> Iterator[volume_pb2.CommitVolumeResponse]:
-        call = self._volumes.CommitVolume(request)
-        with errors.raising(self.address):
-            try:
-                for step in call:
-                    if lease is not None and step.HasField("result"):
-                        lease.ended = True  # with the volume's memory
-                    yield step
-            finally:
-                call.cancel()
+    @explained(formats.commit_options)
+    def start_commit(self, name: str, destination: str, format: str = "", request_id: str = "", lease: Optional[Lease] = None,
+                     **options) -> operation_pb2.Operation:
+        """Begins commit(); does not wait for it."""
+        return self._begun(self._volumes.CommitVolume, self._commit(name, destination, format, request_id, lease, options))
 
-    def derive(self, name: str, *operations: dict, request_id: str = "", asynchronous: bool = False) -> volume_pb2.Volume:
+    def derive(self, name: str, *operations: dict, request_id: str = "") -> volume_pb2.Volume:
         """Makes a new held volume from a held one. operations, in sequence: {"cartesian": {...}},
         {"angiography": {...}}, {"doppler": {...}} with the fields of those messages, or operations
         on the array [y, x, z]: {"mip": {"axis": 2}}, {"crop": {"start": [...], "count": [...]}},
         ... (see octavo.buffers.array_operation). Axes are numbers as in NumPy, or the names in
-        Volume.axes: {"mip": {"axis": "z"}}. asynchronous: returns when the work is planned;
-        wait_volume() waits for it."""
+        Volume.axes: {"mip": {"axis": "z"}}."""
+        return self._ended(self._volumes.DeriveVolume, self._derive(name, operations, request_id)).volume
+
+    def start_derive(self, name: str, *operations: dict, request_id: str = "") -> operation_pb2.Operation:
+        """Begins derive(); returns when the work is planned and has its memory. Operation.volumes names the new volume."""
+        return self._begun(self._volumes.DeriveVolume, self._derive(name, operations, request_id))
+
+    def _spill(self, name, tier, lease, request_id) -> volume_pb2.SpillVolumeRequest:
+        self._check_volume(name)
+        return message(volume_pb2.SpillVolumeRequest, dict(name=name, tier=tier, lease_token=_token(lease), request_id=request_id))
+
+    def _restore(self, name, request_id) -> volume_pb2.RestoreVolumeRequest:
+        self._check_volume(name)
+        return volume_pb2.RestoreVolumeRequest(name=name, request_id=request_id)
+
+    def _commit(self, name, destination, format, request_id, lease, options) -> volume_pb2.CommitVolumeRequest:
+        self._check_volume(name)
+        return volume_pb2.CommitVolumeRequest(name=name, request_id=request_id, lease_token=_token(lease),
+                                              options=formats.commit_options(destination, format, **options))
+
+    def _derive(self, name, operations, request_id) -> volume_pb2.DeriveVolumeRequest:
         self._check_volume(name)
         axes = self._axes(name) if any(buffers.names_axes(one) for one in operations) else ()
         made = []
         for one in operations:
             made.append(_operation(one, axes))
             axes = buffers.axes_after(made[-1].array, axes)
-        request = volume_pb2.DeriveVolumeRequest(name=name, request_id=request_id, asynchronous=asynchronous, operations=made)
+        return volume_pb2.DeriveVolumeRequest(name=name, request_id=request_id, operations=made)
+
+    def _begun(self, call, request) -> operation_pb2.Operation:
+        request.wait.SetInParent()  # 0: answer as soon as it has begun
         with errors.raising(self.address):
-            return self._volumes.DeriveVolume(request).volume  # as long as it takes
+            return call(request, metadata=self._metadata).operation
+
+    def _ended(self, call, request):
+        """The answer when the work is done; raises the error of the work."""
+        with errors.raising(self.address):
+            answer = call(request, metadata=self._metadata)  # as long as it takes
+        if (error := errors.of_operation(answer.operation)) is not None:
+            raise error
+        return answer
+
+    def _steps(self, request: volume_pb2.CommitVolumeRequest, lease: Optional[Lease]) -> Iterator[operation_pb2.Operation]:
+        step, left = self._begun(self._volumes.CommitVolume, request), True
+        try:
+            for step in self.watch_operation(step.name):
+                if lease is not None and step.HasField("commit"):
+                    lease.ended = True  # with the volume's memory
+                yield step
+            left = False
+        except errors.OctavoError:  # the connection is lost: the commit goes on
+            left = False
+            raise
+        finally:
+            if left and not step.done:
+                with contextlib.suppress(errors.OctavoError, ValueError):  # the server, or this client, has ended meanwhile
+                    self.cancel_operation(step.name)
+        if (error := errors.of_operation(step)) is not None:
+            raise error
 
     def _axes(self, name: str) -> tuple:
         return tuple(self._call(self._volumes.GetVolume, volume_pb2.GetVolumeRequest(name=name)).volume.axes)
 
     def wait_volume(self, name: str) -> volume_pb2.Volume:
-        """Waits until a volume is complete (HELD, or a later state)."""
+        """Waits until a volume of a scan, or of its chains, is complete (HELD, or a later state)."""
         self._check_volume(name)
         with errors.raising(self.address):
             return self._volumes.WaitVolume(volume_pb2.WaitVolumeRequest(name=name)).volume

@@ -106,7 +106,15 @@ std::vector<Bound> MakeBounds() {
       Text("WaitVolumeRequest.name", kName),
       Text("SpillVolumeRequest.name", kName),
       Text("SpillVolumeRequest.lease_token", kToken),
+      Text("SpillVolumeRequest.request_id", kToken),
       Text("RestoreVolumeRequest.name", kName),
+      Text("RestoreVolumeRequest.request_id", kToken),
+      // -- long-running operations
+      Text("GetOperationRequest.name", kName),
+      Text("ListOperationsRequest.page_token", kToken),
+      Text("WaitOperationRequest.name", kName),
+      Text("CancelOperationRequest.name", kName),
+      Text("WatchOperationRequest.name", kName),
       // -- operations
       Many("ArrayOperation.Crop.start", kAxes),
       Many("ArrayOperation.Crop.count", kAxes),

@@ -192,6 +192,7 @@ void EncodeJob(const job::JobStatus& in, bool brief, v1::Job* out) {
   out->set_name(in.name);
   EncodeJobSpec(in.spec, out->mutable_spec());
   out->set_session(in.spec.session);
+  out->set_operation(engine::OperationNameOf(in.name));
   out->set_kind(static_cast<v1::JobKind>(in.kind));
   out->set_state(static_cast<v1::JobState>(in.state));
   out->set_reason(Utf8(in.reason));

@@ -4,7 +4,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "google/rpc/error_details.pb.h"
-#include "google/rpc/status.pb.h"
 
 #include "octavo/v1/types.pb.h"
 
@@ -46,10 +45,8 @@ bool IsRetryable(const ErrorInfo& info, const model::AdmissionReport* report) {
   return report != nullptr && report->retryable;
 }
 
-grpc::Status Described(const absl::Status& status, const model::AdmissionReport* report) {
+google::rpc::Status Described(const absl::Status& status, const model::AdmissionReport* report) {
   const ErrorInfo info = InfoOf(status);
-  if (absl::IsInternal(status))
-    Log(LogLevel::kError, "internal error", {{"message", std::string(status.message())}});
   google::rpc::ErrorInfo detail;
   detail.set_domain("octavo");
   detail.set_reason(std::string(Name(ReasonOrCode(status))));
@@ -92,8 +89,7 @@ grpc::Status Described(const absl::Status& status, const model::AdmissionReport*
     rich.add_details()->PackFrom(retry);
   }
   if (reports) rich.add_details()->PackFrom(encoded);
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), rich.message(),
-                      rich.SerializeAsString());
+  return rich;
 }
 
 }  // namespace
@@ -101,10 +97,16 @@ grpc::Status Described(const absl::Status& status, const model::AdmissionReport*
 grpc::Status ToGrpc(const absl::Status& status, const model::AdmissionReport* report) noexcept {
   if (status.ok()) return {};
   try {
-    return Described(status, report);
+    if (absl::IsInternal(status))
+      Log(LogLevel::kError, "internal error", {{"message", std::string(status.message())}});
+    const google::rpc::Status rich = Described(status, report);
+    return grpc::Status(static_cast<grpc::StatusCode>(status.code()), rich.message(),
+                        rich.SerializeAsString());
   } catch (...) {
     return grpc::Status(static_cast<grpc::StatusCode>(status.code()), "");
   }
 }
+
+google::rpc::Status ToRpcStatus(const absl::Status& status) { return Described(status, nullptr); }
 
 }  // namespace octavo::rpc

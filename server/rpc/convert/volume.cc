@@ -114,13 +114,7 @@ void EncodeCommitResult(const storage::CommitOutcome& in, v1::CommitResult* out)
 
 absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& in) {
   derive::DeriveSpec out;
-  OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
   out.name = in.name();
-  out.request_id = in.request_id();
-  out.asynchronous = in.asynchronous();
-  v1::DeriveVolumeRequest body = in;
-  body.clear_request_id();
-  out.request_digest = body.SerializeAsString();
   for (int i = 0; i < in.operations_size(); ++i) {
     const std::string at = absl::StrCat("operations[", i, "]");
     const auto& operation = in.operations(i);

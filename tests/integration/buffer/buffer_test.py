@@ -327,9 +327,10 @@ class Volumes(DaemonTest):
 
     def test_work_that_is_waited_for(self):
         volume = self.client.volumes(self.scan())[0]
-        planned = self.client.derive(volume.name, {"fft": {"axis": 0}}, {"scale": {"part": "magnitude"}}, {"mip": {"axis": 2}}, asynchronous=True)
-        done = self.client.wait_volume(planned.name)
+        planned = self.client.start_derive(volume.name, {"fft": {"axis": 0}}, {"scale": {"part": "magnitude"}}, {"mip": {"axis": 2}})
+        done = self.client.wait_volume(planned.volumes[0])
         self.assertEqual(done.state, 2)
+        self.assertEqual(list(self.client.wait_operation(planned.name).volumes), [done.name])
         wanted = np.abs(np.fft.fft(self.client.read(volume.name).astype(np.float64), axis=0)).max(2, keepdims=True)
         np.testing.assert_allclose(self.client.read(done.name), wanted, rtol=1e-4, atol=1e-2)
         with self.assertRaises(octavo.OctavoError) as caught:

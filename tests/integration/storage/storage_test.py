@@ -46,7 +46,7 @@ class Storage(DaemonTest):
                     result = self.client.commit(name, f"every/{format}_{dtype}", format, progress=steps.append)
                     self.assertEqual((result.uri, result.format, result.raw_bytes), (os.path.join(self.daemon.root, f"every/{format}_{dtype}{ENDINGS[format]}"),
                                                                                      octavo.formats.FORMATS[format], array.nbytes))
-                    self.assertEqual(steps[-1].stage, "done")
+                    self.assertEqual((steps[-1].fraction, steps[-1].done_bytes), (1, array.nbytes))
                     stored = read(result.uri)
                     np.testing.assert_array_equal(stored.array, array)
                     if stored.spacing_um is not None:

@@ -9,6 +9,7 @@
 #include <future>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -110,31 +111,47 @@ class MemoryTest : public ::testing::Test {
       all.append(static_cast<const char*>(piece.data), static_cast<size_t>(piece.size));
     }
   }
+  /// Waits for the end of an operation: as it is then, or its error.
+  absl::StatusOr<OperationStatus> Ended(const absl::StatusOr<std::string>& operation) {
+    OCTAVO_RETURN_IF_ERROR(operation.status());
+    std::promise<absl::StatusOr<OperationStatus>> promise;
+    engine_->operations().Wait(
+        *operation, std::nullopt,
+        [&](const absl::StatusOr<OperationStatus>& end) { promise.set_value(end); },
+        [] { return false; });
+    OCTAVO_ASSIGN_OR_RETURN(OperationStatus end, promise.get_future().get());
+    OCTAVO_RETURN_IF_ERROR(end.error);
+    return end;
+  }
   absl::StatusOr<VolumeStatus> Spill(const std::string& name, Tier tier) {
-    std::promise<absl::StatusOr<VolumeStatus>> promise;
-    engine_->volumes().Spill(name, tier, [&](absl::StatusOr<VolumeStatus> volume) {
-      promise.set_value(std::move(volume));
-    });
-    return promise.get_future().get();
+    OCTAVO_RETURN_IF_ERROR(Ended(engine_->volumes().Spill(name, tier)).status());
+    return engine_->volumes().Get(name);
   }
   absl::StatusOr<VolumeStatus> Restore(const std::string& name) {
-    std::promise<absl::StatusOr<VolumeStatus>> promise;
-    engine_->volumes().Restore(
-        name, [&](absl::StatusOr<VolumeStatus> volume) { promise.set_value(std::move(volume)); });
+    OCTAVO_RETURN_IF_ERROR(Ended(engine_->volumes().Restore(name)).status());
+    return engine_->volumes().Get(name);
+  }
+  /// The name of the operation, when the work is planned.
+  absl::StatusOr<std::string> BeginDerive(const DeriveSpec& spec, const RequestKey& request = {}) {
+    std::promise<absl::StatusOr<std::string>> promise;
+    engine_->volumes().Derive(spec, request,
+                              [&](absl::StatusOr<std::string> begun) { promise.set_value(begun); });
     return promise.get_future().get();
+  }
+  absl::StatusOr<VolumeStatus> Derive(const DeriveSpec& spec, const RequestKey& request = {}) {
+    OCTAVO_ASSIGN_OR_RETURN(const OperationStatus end, Ended(BeginDerive(spec, request)));
+    return engine_->volumes().Get(end.volumes.at(0));
   }
   absl::StatusOr<storage::CommitOutcome> Commit(const std::string& name,
                                                 const std::string& destination) {
-    std::promise<absl::StatusOr<storage::CommitOutcome>> promise;
-    CommitCallbacks callbacks;
-    callbacks.on_done = [&](absl::StatusOr<storage::CommitOutcome> outcome) {
-      promise.set_value(std::move(outcome));
-    };
+    OCTAVO_ASSIGN_OR_RETURN(const OperationStatus end,
+                            Ended(engine_->volumes().Commit(name, To(destination))));
+    return end.commit.value();
+  }
+  static CommitOptions To(const std::string& destination) {
     CommitOptions options{.destination = destination};
     options.writer.format = storage::Format::kNpy;
-    OCTAVO_ASSIGN_OR_RETURN(auto handle,
-                            engine_->volumes().Commit(name, options, "", std::move(callbacks)));
-    return promise.get_future().get();
+    return options;
   }
   DeviceStatus Device() { return engine_->devices().List()[0]; }
   TierUse Use(Tier tier) {

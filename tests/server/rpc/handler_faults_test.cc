@@ -25,6 +25,7 @@
 #include "octavo/v1/export.pb.h"
 #include "octavo/v1/ingest.pb.h"
 #include "octavo/v1/job.pb.h"
+#include "octavo/v1/operation.pb.h"
 #include "octavo/v1/scan.pb.h"
 #include "octavo/v1/session.pb.h"
 #include "octavo/v1/stream.pb.h"
@@ -285,6 +286,17 @@ class HandlerFaultsTest : public ::testing::Test {
     return One<Request>([this](Request& r) { r.set_name(Job()); });
   }
 
+  template <class Request>
+  std::function<std::vector<std::string>()> OfOperation() {
+    return One<Request>([this](Request& r) {
+      v1::SpillVolumeRequest spill;
+      spill.set_name(HeldVolume());
+      spill.set_tier(v1::TIER_HOST);
+      r.set_name(
+          Ask<v1::SpillVolumeResponse>("VolumeService/SpillVolume", spill).operation().name());
+    });
+  }
+
   std::map<std::string, Case> Cases() {
     using enum grpc::StatusCode;
     std::map<std::string, Case> cases;
@@ -319,13 +331,12 @@ class HandlerFaultsTest : public ::testing::Test {
     add("VolumeService/ReadVolume", {OfVolume<v1::ReadVolumeRequest>()});
     add("VolumeService/HoldVolume", {OfVolume<v1::HoldVolumeRequest>()});
     add("VolumeService/ReleaseVolume", {OfVolume<v1::ReleaseVolumeRequest>()});
-    add("VolumeService/CommitVolume", {.requests = One<v1::CommitVolumeRequest>([this](auto& r) {
-                                         r.set_name(HeldVolume());
-                                         r.set_request_id(Id());
-                                         r.mutable_options()->set_destination(Id());
-                                         r.mutable_options()->set_format(v1::FORMAT_NPY);
-                                       }),
-                                       .again = {CANCELLED}});
+    add("VolumeService/CommitVolume", {One<v1::CommitVolumeRequest>([this](auto& r) {
+          r.set_name(HeldVolume());
+          r.set_request_id(Id());
+          r.mutable_options()->set_destination(Id());
+          r.mutable_options()->set_format(v1::FORMAT_NPY);
+        })});
     add("VolumeService/DiscardVolume",
         {.requests = OfVolume<v1::DiscardVolumeRequest>(), .again = {FAILED_PRECONDITION}});
     add("VolumeService/DeriveVolume", {One<v1::DeriveVolumeRequest>([this](auto& r) {
@@ -348,6 +359,11 @@ class HandlerFaultsTest : public ::testing::Test {
     add("JobService/ListJobs", {One<v1::ListJobsRequest>()});
     add("JobService/WatchJob", {.requests = OfJob<v1::WatchJobRequest>(), .read = 1});
     add("JobService/CancelJob", {OfJob<v1::CancelJobRequest>()});
+    add("OperationService/GetOperation", {OfOperation<v1::GetOperationRequest>()});
+    add("OperationService/ListOperations", {One<v1::ListOperationsRequest>()});
+    add("OperationService/WaitOperation", {OfOperation<v1::WaitOperationRequest>()});
+    add("OperationService/CancelOperation", {OfOperation<v1::CancelOperationRequest>()});
+    add("OperationService/WatchOperation", {OfOperation<v1::WatchOperationRequest>()});
     add("BufferService/CreateBuffer",
         {[this] { return std::vector<std::string>{NewBuffer().SerializeAsString()}; }});
     add("BufferService/WriteBuffer", {[this] {

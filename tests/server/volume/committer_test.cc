@@ -1,10 +1,15 @@
-// Repeated commit requests, and unexpected errors during a commit.
+// Commits that are cancelled or refused, and unexpected errors during a commit.
 
 #include "server/volume/committer.h"
 
+#include <filesystem>
 #include <future>
 #include <new>
+#include <set>
+#include <stop_token>
 #include <utility>
+
+#include "gmock/gmock.h"
 
 #include "gpu/backend/open_devices.h"
 #include "gpu/base/failpoint.h"
@@ -15,7 +20,6 @@
 #include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
-#include "tests/support/volume_callback.h"
 
 namespace octavo::engine {
 namespace {
@@ -29,7 +33,6 @@ using Outcome = absl::StatusOr<storage::CommitOutcome>;
 class CommitterTest : public ::testing::Test {
  protected:
   CommitterTest() {
-    volumes_.AddObserver(&observer_);
     storage_ = storage::CommitStore::Open(temp_ / "state", {temp_ / "data"}, nullptr).value();
     device_ = std::move(OpenDevices("host").value().devices[0]);
     frames_ = std::make_shared<FramePool>(device_.get(), 16 << 20);
@@ -64,24 +67,31 @@ class CommitterTest : public ::testing::Test {
     volumes_.Add(status, slot, 0);
     volumes_.Seal(status, /*kept=*/true);
   }
-  /// Requests a commit. The future gets its answer.
-  std::future<Outcome> Ask(const std::string& name, const std::string& destination,
-                           const std::string& request_id) {
-    auto promise = std::make_shared<std::promise<Outcome>>();
-    CommitCallbacks callbacks;
-    callbacks.on_done = [promise](Outcome outcome) { promise->set_value(std::move(outcome)); };
+  static CommitOptions To(const std::string& destination) {
     CommitOptions options{.destination = destination};
     options.writer.format = storage::Format::kNpy;
-    const auto begun = committer_->Commit(name, options, request_id, std::move(callbacks));
-    if (!begun.ok()) promise->set_value(begun.status());
+    return options;
+  }
+  /// Requests a commit. The future gets its answer.
+  std::future<Outcome> Ask(const std::string& name, const std::string& destination,
+                           WorkControl control = {}) {
+    auto promise = std::make_shared<std::promise<Outcome>>();
+    const auto done = [promise](Outcome outcome) { promise->set_value(std::move(outcome)); };
+    const auto begun = committer_->Commit(name, To(destination), std::move(control), done);
+    if (!begun.ok()) promise->set_value(begun);
     return promise->get_future();
+  }
+  /// The files below the storage root, temporary ones too.
+  std::vector<std::string> Files() {
+    std::vector<std::string> names;
+    for (const auto& one : std::filesystem::recursive_directory_iterator(temp_ / "data"))
+      names.push_back(one.path().filename());
+    return names;
   }
 
   TempFolder temp_;
   FakeClock clock_;
   Ledger ledger_{{1000}};
-  std::function<void(const VolumeStatus&)> on_change_ = [](const VolumeStatus&) {};
-  octavo::testing::VolumeCallback observer_{[this](const VolumeStatus& v) { on_change_(v); }};
   VolumeStore volumes_{&ledger_, &clock_};
   std::unique_ptr<storage::CommitStore> storage_;
   std::unique_ptr<Device> device_;
@@ -91,50 +101,88 @@ class CommitterTest : public ::testing::Test {
   std::unique_ptr<Committer> committer_;  // last: its threads use the rest
 };
 
-TEST_F(CommitterTest, ARetryIsAnsweredWheneverItComes) {
+// Whenever the stop is requested before the files are made durable, the volume stays held and
+// nothing is on disk; afterwards it is too late.
+TEST_F(CommitterTest, AStopAtEachStageLeavesTheVolumeHeldAndNothingOnDisk) {
   Hold("volumes/a");
-  std::future<Outcome> early, late;
-  on_change_ = [&](const VolumeStatus& volume) {
-    if (volume.state == VolumeState::kCommitting)
-      early = Ask("volumes/a", "a", "once");  // this commit has just begun
-    if (volume.state == VolumeState::kCommitted)
-      late = Ask("volumes/a", "a", "once");  // this commit has just ended
-  };
-  const auto outcome = Ask("volumes/a", "a", "once").get();
-  ASSERT_THAT(outcome, IsOk());
-  for (auto* retry : {&early, &late}) {
-    const auto again = retry->get();
-    ASSERT_THAT(again, IsOk());
-    EXPECT_EQ(again->path, outcome->path);
+  std::vector<WorkProgress> reports;
+  for (size_t stop_at = 0;; ++stop_at) {
+    SCOPED_TRACE(stop_at);
+    std::stop_source stop;
+    reports.clear();
+    const auto outcome = Ask("volumes/a", "a",
+                             {.stop = stop.get_token(),
+                              .report =
+                                  [&](const WorkProgress& progress) {
+                                    reports.push_back(progress);
+                                    if (reports.size() == stop_at + 1) stop.request_stop();
+                                  }})
+                             .get();
+    if (outcome.ok()) break;
+    EXPECT_THAT(outcome, IsError(absl::StatusCode::kCancelled, "stays held"));
+    EXPECT_EQ(InfoOf(outcome.status()).reason, Reason::kCommitCancelled);
+    EXPECT_EQ(volumes_.Get("volumes/a")->state, VolumeState::kHeld);
+    EXPECT_THAT(Files(), ::testing::IsEmpty());
+    EXPECT_EQ(reports.size(), stop_at + 1) << "nothing is done after the stop";
+    ASSERT_LT(stop_at, 100u) << "a stop never comes too late";
   }
-  EXPECT_THAT(Ask("volumes/a", "a", "once").get(), IsOk());
-  EXPECT_THAT(Ask("volumes/a", "a", "twice").get(),
-              IsError(absl::StatusCode::kFailedPrecondition, "COMMITTED"));
+  // The last stop came when the files were made durable.
+  std::set<WorkStage> stages;
+  for (const WorkProgress& report : reports) stages.insert(report.stage);
+  EXPECT_THAT(stages, ::testing::ElementsAre(WorkStage::kPreparing, WorkStage::kWriting,
+                                             WorkStage::kSyncing));
+  EXPECT_EQ(volumes_.Get("volumes/a")->state, VolumeState::kCommitted);
+  EXPECT_EQ(reports.back().done_bytes, 4096);
+  EXPECT_EQ(reports.back().total_bytes, 4096);
+  EXPECT_GT(reports.back().disk_bytes, 4096);
+  EXPECT_LT(reports.front().fraction, reports.back().fraction);
 }
 
-TEST_F(CommitterTest, AnIdIsForOneVolumeAlsoWhileItIsCommitted) {
+TEST_F(CommitterTest, AStopBeforeAThreadTakesItLeavesTheVolumeHeld) {
   Hold("volumes/a");
   Hold("volumes/b");
-  std::future<Outcome> other;
-  on_change_ = [&](const VolumeStatus& volume) {
-    if (volume.state == VolumeState::kCommitting && volume.name == "volumes/a")
-      other = Ask("volumes/b", "b", "once");
+  std::promise<void> begun, go_on;
+  on_write_ = [&, waits = true]() mutable {
+    if (!std::exchange(waits, false)) return;
+    begun.set_value();
+    go_on.get_future().wait();
   };
-  EXPECT_THAT(Ask("volumes/a", "a", "once").get(), IsOk());
-  const auto refused = other.get();
-  EXPECT_THAT(refused, IsError(absl::StatusCode::kAlreadyExists, "volumes/a"));
-  EXPECT_EQ(InfoOf(refused.status()).reason, Reason::kIdempotencyMismatch);
+  auto first = Ask("volumes/a", "a");
+  begun.get_future().wait();
+  std::stop_source stop;
+  auto second = Ask("volumes/b", "b", {.stop = stop.get_token(), .report = nullptr});
+  stop.request_stop();
+  go_on.set_value();
+  EXPECT_THAT(first.get(), IsOk());
+  EXPECT_THAT(second.get(), IsError(absl::StatusCode::kCancelled, "stays held"));
   EXPECT_EQ(volumes_.Get("volumes/b")->state, VolumeState::kHeld);
+}
+
+TEST_F(CommitterTest, WhatIsAtTheDestinationRefusesBeforeTheCommit) {
+  Hold("volumes/a");
+  Hold("volumes/b");
+  EXPECT_THAT(committer_->Check(To("a"), "volumes/a"), IsOk());
+  EXPECT_THAT(Ask("volumes/a", "a").get(), IsOk());
+  const absl::Status taken = committer_->Check(To("a"), "volumes/b");
+  EXPECT_EQ(InfoOf(taken).reason, Reason::kDestinationExists) << taken;
+  EXPECT_EQ(InfoOf(committer_->Check(To("a"))).reason, Reason::kDestinationExists);
+  EXPECT_THAT(committer_->Check(To("a{index}")), IsOk()) << "its name is not known yet";
+  EXPECT_THAT(committer_->Check(To("b"), "volumes/a"),
+              IsError(absl::StatusCode::kFailedPrecondition, "COMMITTED"));
+  model::Stats stats;
+  committer_->AddTo(&stats);
+  EXPECT_EQ(stats.commit_errors["DESTINATION_EXISTS"], 1) << "of a volume";
+  EXPECT_EQ(volumes_.Get("volumes/b")->last_error, "");
 }
 
 TEST_F(CommitterTest, AnExceptionLeavesTheVolumeHeld) {
   Hold("volumes/a");
   fail_ = true;
-  EXPECT_THAT(Ask("volumes/a", "a", "").get(),
+  EXPECT_THAT(Ask("volumes/a", "a").get(),
               IsError(absl::StatusCode::kResourceExhausted, "no host memory left"));
   EXPECT_EQ(volumes_.Get("volumes/a")->state, VolumeState::kHeld);
   fail_ = false;
-  EXPECT_THAT(Ask("volumes/a", "a", "").get(), IsOk());
+  EXPECT_THAT(Ask("volumes/a", "a").get(), IsOk());
 }
 
 // The files are published, but the volume's end finds no memory: the volume stays held, the client
@@ -158,14 +206,14 @@ TEST_F(CommitterTest, AnEndWithoutMemoryEndsTheJob) {
 TEST_F(CommitterTest, ACommitThatNoThreadTakesOverLeavesTheVolumeHeld) {
   Hold("volumes/a");
   ArmFailpoint("task_posted:throw=bad_alloc");
-  EXPECT_THAT(Ask("volumes/a", "a", "once").get(),
+  EXPECT_THAT(Ask("volumes/a", "a").get(),
               IsError(absl::StatusCode::kResourceExhausted, "no host memory left"));
   const auto now = volumes_.Get("volumes/a");
   EXPECT_EQ(now->state, VolumeState::kHeld);
   EXPECT_NE(now->last_error.find("no host memory left"), std::string::npos);
   EXPECT_EQ(volumes_.CountOf("scans/a").commit_failures, 1);
   EXPECT_FALSE(committer_->PendingOf("scans/a"));
-  EXPECT_THAT(Ask("volumes/a", "a", "once").get(), IsOk());
+  EXPECT_THAT(Ask("volumes/a", "a").get(), IsOk());
 }
 
 TEST_F(CommitterTest, ItsEndEndsTheCommitsThatAreQueued) {
@@ -176,9 +224,9 @@ TEST_F(CommitterTest, ItsEndEndsTheCommitsThatAreQueued) {
     begun.set_value();
     go_on.get_future().wait();
   };
-  auto first = Ask("volumes/a", "a", "");
+  auto first = Ask("volumes/a", "a");
   begun.get_future().wait();
-  auto second = Ask("volumes/b", "b", "");
+  auto second = Ask("volumes/b", "b");
   for (const char* name : {"volumes/a", "volumes/b"})
     EXPECT_EQ(volumes_.Get(name)->state, VolumeState::kCommitting);
   committer_->CancelAll();  // as its end does, which waits for its threads

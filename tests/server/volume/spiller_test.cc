@@ -4,6 +4,7 @@
 
 #include <future>
 #include <new>
+#include <stop_token>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -65,17 +66,24 @@ class SpillerTest : public ::testing::Test {
     volumes_.Add(status, slot, 0);
     volumes_.Seal(status, /*kept=*/true);
   }
-  absl::StatusOr<VolumeStatus> Spill(const std::string& name, Tier tier) {
+  absl::StatusOr<VolumeStatus> Spill(const std::string& name, Tier tier, WorkControl control = {}) {
     std::promise<absl::StatusOr<VolumeStatus>> promise;
-    spiller_->Spill(name, tier, [&](absl::StatusOr<VolumeStatus> volume) {
-      promise.set_value(std::move(volume));
-    });
+    OCTAVO_RETURN_IF_ERROR(spiller_->Spill(
+        name, tier, std::move(control),
+        [&](absl::StatusOr<VolumeStatus> volume) { promise.set_value(std::move(volume)); }));
+    return promise.get_future().get();
+  }
+  absl::StatusOr<VolumeStatus> Restore(const std::string& name, WorkControl control = {}) {
+    std::promise<absl::StatusOr<VolumeStatus>> promise;
+    OCTAVO_RETURN_IF_ERROR(spiller_->Restore(
+        name, std::move(control),
+        [&](absl::StatusOr<VolumeStatus> volume) { promise.set_value(std::move(volume)); }));
     return promise.get_future().get();
   }
 
   TempFolder temp_;
   FakeClock clock_;
-  Ledger ledger_{{1000}};
+  Ledger ledger_{{1 << 20}};
   VolumeStore volumes_{&ledger_, &clock_};
   std::vector<storage::SpillFolder::Found> found_;
   std::vector<std::string> report_;
@@ -133,9 +141,10 @@ TEST_F(SpillerTest, ItsEndEndsTheMovesThatAreQueued) {
   };
   std::vector<absl::Status> ends;
   const auto done = [&](const absl::StatusOr<VolumeStatus>& end) { ends.push_back(end.status()); };
-  spiller_->Spill("volumes/a", Tier::kDisk, done);
+  ASSERT_THAT(spiller_->Spill("volumes/a", Tier::kDisk, {}, done), IsOk());
   begun.get_future().wait();
-  spiller_->Spill("volumes/b", Tier::kHost, done);  // which is too small for it
+  // The tier is too small for it.
+  ASSERT_THAT(spiller_->Spill("volumes/b", Tier::kHost, {}, done), IsOk());
   for (const char* name : {"volumes/a", "volumes/b"})
     EXPECT_EQ(volumes_.Get(name)->moving, Move::kSpilling);
   go_on.set_value();
@@ -147,6 +156,51 @@ TEST_F(SpillerTest, ItsEndEndsTheMovesThatAreQueued) {
     EXPECT_EQ(volumes_.Get(name)->moving, Move::kNone);
   EXPECT_EQ(volumes_.Get("volumes/a")->tier, Tier::kDisk);
   EXPECT_EQ(volumes_.Get("volumes/b")->tier, Tier::kDevice);
+}
+
+// A move that a client cancels is no failure of the spiller.
+TEST_F(SpillerTest, AStopAtEachStageLeavesTheVolumeWhereItIs) {
+  Hold("volumes/a", "scans/a");
+  std::stop_source stop;
+  size_t reports = 0, stop_at = 0;
+  const auto control = [&] {
+    stop = std::stop_source();
+    reports = 0;
+    return WorkControl{.stop = stop.get_token(), .report = [&](const WorkProgress& progress) {
+                         EXPECT_EQ(progress.stage, WorkStage::kCopying);
+                         EXPECT_EQ(progress.total_bytes, 4096);
+                         if (++reports == stop_at) stop.request_stop();
+                       }};
+  };
+  for (const bool out : {true, false}) {
+    const Tier from = out ? Tier::kDevice : Tier::kDisk, to = out ? Tier::kDisk : Tier::kDevice;
+    stop_at = 1;
+    const auto cancelled =
+        out ? Spill("volumes/a", Tier::kDisk, control()) : Restore("volumes/a", control());
+    EXPECT_THAT(cancelled, IsError(absl::StatusCode::kCancelled, "cancelled"));
+    EXPECT_EQ(InfoOf(cancelled.status()).reason, Reason::kCancelled);
+    EXPECT_EQ(reports, 1u);
+    auto now = volumes_.Get("volumes/a");
+    EXPECT_EQ(now->tier, from);
+    EXPECT_EQ(now->moving, Move::kNone);
+    EXPECT_EQ(spiller_->FailuresOf("scans/a"), 0);
+    EXPECT_EQ(folder_->used_bytes() > 0, !out);
+    stop_at = 0;
+    EXPECT_THAT(out ? Spill("volumes/a", Tier::kDisk, control()) : Restore("volumes/a", control()),
+                IsOk());
+    EXPECT_GE(reports, 2u) << "before the first piece, and behind it";
+    EXPECT_EQ(volumes_.Get("volumes/a")->tier, to);
+  }
+}
+
+TEST_F(SpillerTest, WhatIsKnownAtOnceIsReturned) {
+  Hold("volumes/a", "scans/a");
+  EXPECT_EQ(InfoOf(Spill("volumes/none", Tier::kDisk).status()).reason, Reason::kNoVolume);
+  EXPECT_EQ(InfoOf(Restore("volumes/none").status()).reason, Reason::kNoVolume);
+  EXPECT_THAT(Restore("volumes/a"), IsOk()) << "it is there";
+  ASSERT_OK_AND_ASSIGN(const VolumeMove move, volumes_.tiers().BeginSpill("volumes/a"));
+  EXPECT_EQ(InfoOf(Restore("volumes/a").status()).reason, Reason::kMoving);
+  EXPECT_EQ(InfoOf(Spill("volumes/a", Tier::kDisk).status()).reason, Reason::kMoving);
 }
 
 TEST_F(SpillerTest, WhatIsDiscardedWhileItMovesIsNotSaidToHaveMoved) {

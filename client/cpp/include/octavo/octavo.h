@@ -101,6 +101,22 @@ enum class ScanState {
   kFailed = 5,
   kCancelled = 6
 };
+enum class OperationKind { kCommit = 1, kSpill = 2, kRestore = 3, kDerive = 4, kJob = 5 };
+enum class OperationState {
+  kRunning = 1,
+  kCancelling = 2,
+  kSucceeded = 3,
+  kFailed = 4,
+  kCancelled = 5
+};
+enum class OperationStage {
+  kWaiting = 1,
+  kPreparing = 2,
+  kCopying = 3,
+  kWriting = 4,
+  kComputing = 5,
+  kSyncing = 6
+};
 enum class VolumeState {
   kAcquiring = 1,
   kHeld = 2,
@@ -242,15 +258,29 @@ struct Array {
   static size_t ItemSize(DType dtype);
 };
 
-struct CommitProgress {
-  int64_t done_bytes = 0, total_bytes = 0, disk_bytes = 0;
-  double seconds = 0;
-  std::string stage;  // "preparing", "writing", "syncing", "done"
-};
 struct CommitResult {
   std::string uri, checksum;
   int64_t bytes = 0, raw_bytes = 0;
   double seconds = 0;
+};
+struct OperationProgress {
+  OperationStage stage = OperationStage::kWaiting;
+  int64_t done_bytes = 0, total_bytes = 0, disk_bytes = 0;
+  double fraction = 0;  // of the whole, 0 ... 1
+  double seconds = 0;   // since its begin
+};
+/// Long work that the server does for clients: commits, moves, derived volumes, jobs.
+struct Operation {
+  std::string name;  // operations/<id>
+  OperationKind kind = OperationKind::kCommit;
+  OperationState state = OperationState::kRunning;
+  bool done = false;                   // it does not change any more
+  std::string target, request_id;      // volumes/<id> or jobs/<id>
+  OperationProgress progress;          // how far it is
+  std::optional<Error> error;          // if FAILED or CANCELLED
+  std::optional<CommitResult> commit;  // of a commit that has succeeded
+  std::vector<std::string> volumes;    // that it makes
+  std::string json;                    // the whole octavo.v1.Operation
 };
 
 /// How PNG and JPEG are made; as octavo.v1.ImageOptions. RAW images are only turned and shrunk.
@@ -489,12 +519,31 @@ class Client {
              const std::vector<int64_t>& count = {});
   Volume HoldVolume(const std::string& name);
   Volume ReleaseVolume(const std::string& name);  // takes HoldVolume back
-  /// Writes a held volume to storage and frees its memory. If `progress` returns false the commit
-  /// is cancelled (Error, CANCELLED) and the volume stays held.
+  /// Writes a held volume to storage and frees its memory. Calls `progress` at every change; if it
+  /// returns false the commit is cancelled (Error, CANCELLED) and the volume stays held. A retry
+  /// with the same request_id finds the first commit, running or ended.
   CommitResult Commit(const std::string& name, const CommitOptions& options,
-                      const std::function<bool(const CommitProgress&)>& progress = nullptr,
+                      const std::function<bool(const OperationProgress&)>& progress = nullptr,
                       const std::string& request_id = "");
+  /// Begins the same and does not wait for it. The commit runs to its end, whatever becomes of this
+  /// program, unless CancelOperation ends it.
+  Operation StartCommit(const std::string& name, const CommitOptions& options,
+                        const std::string& request_id = "");
   Volume DiscardVolume(const std::string& name);
+
+  // -- long work
+  Operation GetOperation(const std::string& name);
+  std::vector<Operation> ListOperations();  // newest first
+  /// Waits until the operation has ended, or for `wait` if that is shorter (default: no limit). How
+  /// it ended is in the Operation, and throws nothing.
+  Operation WaitOperation(const std::string& name,
+                          std::optional<std::chrono::milliseconds> wait = std::nullopt);
+  /// Calls back with the operation now, at every change and twice a second, until it has ended or
+  /// until `each` returns false. Returns its last state.
+  Operation WatchOperation(const std::string& name,
+                           const std::function<bool(const Operation&)>& each);
+  /// Asks it to end: what it works on stays as it was. It may take a moment.
+  Operation CancelOperation(const std::string& name);
 
   // -- memory of the server in this process
   /// Maps the memory of a held volume, or of a buffer's replica under an exclusive lease, without a

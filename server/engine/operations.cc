@@ -1,0 +1,113 @@
+#include "server/engine/operations.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+#include "gpu/base/status.h"
+#include "server/engine/internal.h"
+
+namespace octavo::engine {
+namespace {
+
+using operation::OperationState;
+
+OperationState StateOf(job::JobState state) {
+  switch (state) {
+    case job::JobState::kQueued:
+    case job::JobState::kRunning: return OperationState::kRunning;
+    case job::JobState::kCancelling: return OperationState::kCancelling;
+    case job::JobState::kDone: return OperationState::kSucceeded;
+    case job::JobState::kFailed: return OperationState::kFailed;
+    case job::JobState::kCancelled: return OperationState::kCancelled;
+  }
+  return OperationState::kRunning;
+}
+
+std::string JobNameOf(const std::string& operation) {
+  return absl::StrCat("jobs/", absl::StripPrefix(operation, "operations/"));
+}
+
+}  // namespace
+
+std::string OperationNameOf(const std::string& job) {
+  return absl::StrCat("operations/", absl::StripPrefix(job, "jobs/"));
+}
+
+operation::OperationStatus OperationOf(const job::JobStatus& job, const TimePoint& now) {
+  operation::OperationStatus out;
+  out.name = OperationNameOf(job.name);
+  out.kind = operation::OperationKind::kJob;
+  out.state = StateOf(job.state);
+  out.target = job.name;
+  out.request_id = job.spec.request_id;
+  out.created = job.created;
+  out.ended = job.ended;
+  const TimePoint& end = IsFinal(out.state) ? job.ended : now;
+  out.elapsed_seconds = static_cast<double>(end.monotonic_ns - job.created.monotonic_ns) * 1e-9;
+  const bool waits = job.started.monotonic_ns == 0;
+  out.progress.stage = waits ? model::WorkStage::kWaiting : model::WorkStage::kComputing;
+  out.progress.fraction = job.fraction;
+  out.volumes = job.volumes;
+  out.event_count = job.event_count;
+  if (job.state == job::JobState::kFailed) out.error = job.error;
+  if (job.state == job::JobState::kCancelled) {
+    out.error = WithInfo(absl::CancelledError(absl::StrCat(job.name, ": ", job.reason)),
+                         {.reason = ReasonNamed(job.reason_code).value_or(Reason::kCancelled),
+                          .field = "",
+                          .numbers = {}});
+  }
+  return out;
+}
+
+absl::StatusOr<operation::OperationStatus> FindOperation(Components& components,
+                                                         const std::string& name) {
+  auto found = components.operations.Get(name);
+  if (found.ok() || !absl::StartsWith(name, "operations/")) return found;
+  const auto job = components.jobs.Get(JobNameOf(name));
+  if (!job.ok()) return found;
+  return OperationOf(*job, components.clock->Now());
+}
+
+absl::StatusOr<Operations::Status> Operations::Get(const std::string& name) {
+  return FindOperation(components_, name);
+}
+
+std::vector<Operations::Status> Operations::List() {
+  std::vector<Status> list = components_.operations.List();
+  const TimePoint now = components_.clock->Now();
+  for (const job::JobStatus& job : components_.jobs.List()) list.push_back(OperationOf(job, now));
+  std::stable_sort(list.begin(), list.end(), [](const Status& a, const Status& b) {
+    return a.created.monotonic_ns > b.created.monotonic_ns;
+  });
+  return list;
+}
+
+void Operations::Wait(const std::string& name,
+                      std::optional<std::chrono::steady_clock::time_point> until,
+                      std::function<void(const absl::StatusOr<Status>&)> done,
+                      std::function<bool()> over) {
+  const auto now = Get(name);
+  if (!now.ok() || IsFinal(now->state) ||
+      (until.has_value() && *until <= std::chrono::steady_clock::now()))
+    return done(now);
+  components_.operation_watches.watches().Wait(name, until, std::move(done), std::move(over));
+}
+
+absl::StatusOr<std::unique_ptr<base::Handle>> Operations::Watch(
+    const std::string& name, std::function<void(const absl::StatusOr<Status>&)> callback) {
+  OCTAVO_RETURN_IF_ERROR(Get(name).status());
+  return components_.operation_watches.watches().Add(name, std::move(callback));
+}
+
+absl::StatusOr<Operations::Status> Operations::Cancel(const std::string& name) {
+  auto cancelled = components_.operations.Cancel(name);
+  if (cancelled.ok() || !absl::StartsWith(name, "operations/")) return cancelled;
+  if (!components_.jobs.Cancel(JobNameOf(name)).ok()) return cancelled.status();
+  return Get(name);
+}
+
+}  // namespace octavo::engine

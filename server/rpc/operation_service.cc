@@ -1,0 +1,109 @@
+#include "octavo/v1/operation.grpc.pb.h"
+
+#include "gpu/base/status.h"
+#include "server/rpc/convert/long_running.h"
+#include "server/rpc/handler.h"
+#include "server/rpc/paging.h"
+#include "server/rpc/services.h"
+
+namespace octavo::rpc {
+namespace {
+
+using grpc::CallbackServerContext;
+using grpc::ServerUnaryReactor;
+
+class OperationServiceImpl final : public v1::OperationService::CallbackService {
+ public:
+  explicit OperationServiceImpl(engine::Engine* engine) : operations_(engine->operations()) {}
+
+  ServerUnaryReactor* GetOperation(CallbackServerContext* context,
+                                   const v1::GetOperationRequest* request,
+                                   v1::GetOperationResponse* response) override {
+    return Answer(context, request, response, [&] { return operations_.Get(request->name()); });
+  }
+  ServerUnaryReactor* CancelOperation(CallbackServerContext* context,
+                                      const v1::CancelOperationRequest* request,
+                                      v1::CancelOperationResponse* response) override {
+    return Answer(context, request, response, [&] { return operations_.Cancel(request->name()); });
+  }
+
+  ServerUnaryReactor* ListOperations(CallbackServerContext* context,
+                                     const v1::ListOperationsRequest* request,
+                                     v1::ListOperationsResponse* response) override {
+    return Reply(context, request, response, [&]() -> absl::Status {
+      const auto operations = operations_.List();
+      OCTAVO_ASSIGN_OR_RETURN(
+          const Page page, PageOf(request->page_size(), request->page_token(), operations.size()));
+      for (size_t i = page.begin; i < page.end; ++i)
+        EncodeOperation(operations[i], response->add_operations());
+      response->set_next_page_token(page.next_token);
+      return absl::OkStatus();
+    });
+  }
+
+  ServerUnaryReactor* WaitOperation(CallbackServerContext* context,
+                                    const v1::WaitOperationRequest* request,
+                                    v1::WaitOperationResponse* response) override {
+    return ReplyLater(
+        context, request, response,
+        [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
+          OCTAVO_ASSIGN_OR_RETURN(const auto until, DecodeWait(*request, *context));
+          const auto tell = [reply, response](const absl::StatusOr<Status>& operation) {
+            reply->Complete([&] {
+              if (operation.ok()) EncodeOperation(*operation, response->mutable_operation());
+              return operation.status();
+            });
+          };
+          operations_.Wait(request->name(), until, tell, [reply] { return reply->over(); });
+          return absl::OkStatus();
+        });
+  }
+
+  grpc::ServerWriteReactor<v1::WatchOperationResponse>* WatchOperation(
+      CallbackServerContext* context, const v1::WatchOperationRequest* request) override {
+    using Writer = QueuedWriter<v1::WatchOperationResponse>;
+    return Stream<v1::WatchOperationResponse>(
+        context, request, [&](const std::shared_ptr<Writer>& writer) -> absl::Status {
+          const auto tell = [weak =
+                                 std::weak_ptr(writer)](const absl::StatusOr<Status>& operation) {
+            auto to = weak.lock();
+            if (to == nullptr) return;
+            to->Feed([&] {
+              if (!operation.ok()) return to->End(ToGrpc(operation.status()));
+              v1::WatchOperationResponse message;
+              EncodeOperation(*operation, message.mutable_operation());
+              to->Push(std::move(message), /*replace=*/true);
+              if (IsFinal(operation->state)) to->End({});
+            });
+          };
+          OCTAVO_ASSIGN_OR_RETURN(auto handle, operations_.Watch(request->name(), tell));
+          writer->OnOver(
+              [held = std::shared_ptr<base::Handle>(std::move(handle))] { held->Cancel(); });
+          return absl::OkStatus();
+        });
+  }
+
+ private:
+  using Status = operation::OperationStatus;
+
+  template <class Request, class Response, class F>
+  static ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request,
+                                    Response* response, F call) {
+    return Reply(context, request, response, [&]() -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(const Status operation, call());
+      PassPoint(MethodOf<Request>(), ".answer");
+      EncodeOperation(operation, response->mutable_operation());
+      return absl::OkStatus();
+    });
+  }
+
+  engine::Operations& operations_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeOperationService(engine::Engine* engine) {
+  return std::make_unique<OperationServiceImpl>(engine);
+}
+
+}  // namespace octavo::rpc
