@@ -93,7 +93,7 @@ absl::StatusOr<ArrayType> BufferMaker::Check(const model::BufferSpec& spec,
 absl::Status BufferMaker::BeginBytes(const std::string& owner, int64_t bytes) {
   MutexLock lock(table_.mutex());
   int64_t has = being_made_[owner];
-  for (const auto& buffer : table_.Buffers()) {
+  for (const auto& [number, buffer] : table_.Buffers()) {
     if (buffer->status.owner == owner)
       has += buffer->status.type.bytes() * static_cast<int64_t>(buffer->replicas.size());
   }

@@ -14,6 +14,7 @@
 #include "server/volume/commit_callbacks.h"
 #include "server/volume/volume_reader.h"
 #include "server/volume/volume_store.h"
+#include "server/volume/volume_watchers.h"
 
 namespace octavo::engine {
 
@@ -48,6 +49,9 @@ class Volumes {
   /// Makes a new held volume from a held one; `done` is called once, from an engine thread. Errors
   /// known at once are returned instead.
   absl::Status Derive(const derive::DeriveSpec& spec, Done done);
+  /// Calls `told` for each volume in memory, then for each change, until the returned handle is
+  /// destroyed (base/change_watchers.h).
+  std::shared_ptr<void> Watch(volume::VolumeWatchers::Told told);
   /// `done` is called once, from an engine thread, as soon as the volume is not being acquired:
   /// with the volume, or DataLoss (VOLUME_FAILED). `over` (may be null; must not block) says that
   /// the waiter has gone; `done` need not be called then.

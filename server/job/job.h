@@ -65,6 +65,7 @@ using JobFinding = std::variant<std::monostate, model::DispersionEstimate,
 /// All fields as in octavo.v1.Job.
 struct JobStatus {
   std::string name;
+  uint64_t number = 0;  // in the order they were submitted
   model::JobSpec spec;
   std::string kind;
   JobState state = JobState::kQueued;

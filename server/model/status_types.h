@@ -98,6 +98,7 @@ struct SourceCounts {
 /// All fields as in octavo.v1.Scan.
 struct ScanStatus {
   std::string name;
+  uint64_t number = 0;  // in the order they were submitted; of a list only
   ScanSpec spec;  // resolved
   ScanState state = ScanState::kQueued;
   std::string reason, reason_code;
@@ -176,6 +177,8 @@ struct VolumeDescription {
 
 /// A volume's description and its state so far. All fields as in octavo.v1.Volume.
 struct VolumeStatus : VolumeDescription {
+  uint64_t number = 0;    // in order of arrival
+  uint64_t revision = 0;  // counts its changes
   VolumeState state = VolumeState::kAcquiring;
   std::string reason;
   std::string device;
@@ -185,10 +188,12 @@ struct VolumeStatus : VolumeDescription {
   storage::CommitOutcome commit;
   std::string last_error;
   double held_seconds = 0;
+  int64_t held_unix_ns = 0;  // since when it is held; 0 = not yet
   bool kept = false;
   Tier tier = Tier::kDevice;
   Move moving = Move::kNone;
-  double expires_seconds = 0;  // until its time to live ends; 0 = never
+  double expires_seconds = 0;   // until its time to live ends; 0 = never
+  int64_t expires_unix_ns = 0;  // likewise
   bool orphaned = false;       // the session has expired, and the orphan policy was applied
   bool marked = false;         // HoldVolume
   int64_t shared_leases = 0;
@@ -229,6 +234,7 @@ struct AdmissionReport {
 
 /// All fields as in octavo.v1.DeviceStatus.
 struct DeviceStatus {
+  int number = 0;
   std::string name, backend, model, uuid;
   bool healthy = true;
   std::string reason;

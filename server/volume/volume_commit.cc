@@ -22,8 +22,7 @@ void Return(VolumeTable& table, absl::string_view error, VolumeEntry* entry)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(table.mutex()) {
   entry->state = model::VolumeState::kHeld;
   entry->kept = true;                // somebody wanted it: LIVE must not overwrite it now
-  entry->living_ns = table.NowNs();  // nor its time to live end it in this moment
-  entry->warned = false;
+  entry->Live(table.Now());  // nor its time to live end it in this moment
   ++table.TotalsOf(*entry).commit_failures;
   entry->last_error = std::string(error);
 }
@@ -58,7 +57,7 @@ void VolumeCommit::Finish(const absl::StatusOr<storage::CommitOutcome>& outcome)
     } else {
       Return(table, outcome.status().message(), entry);
     }
-    status = table.StatusOf(*entry);
+    status = table.Changed(*entry);
   }
   table.LetGo(status.name, std::move(gone));
   table.Tell(status);
@@ -73,7 +72,7 @@ void VolumeCommit::Abandon() noexcept {
       MutexLock lock(table.mutex());
       if (VolumeEntry* const entry = FindCommitting(table, volume_); entry != nullptr) {
         Return(table, "the commit was abandoned before its end", entry);
-        status = table.StatusOf(*entry);
+        status = table.Changed(*entry);
       }
     }
     if (!status.has_value()) return;

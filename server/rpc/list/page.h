@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -39,6 +40,14 @@ struct RankedRow {
 /// only if there are no more.
 template <class Row>
 using RowSource = std::function<std::vector<RankedRow<Row>>(int64_t after, size_t most)>;
+
+/// Ranks of a list that begins with the newest: the newer, the smaller.
+inline int64_t RankOfNewest(uint64_t number) { return -static_cast<int64_t>(number); }
+/// The rows after this rank have smaller numbers than this one.
+inline uint64_t NumberBefore(int64_t after) {
+  return after >= 0 || after == ListQuery::kBeforeAll ? std::numeric_limits<uint64_t>::max()
+                                                      : static_cast<uint64_t>(-after);
+}
 
 /// The rows of a store that gives all of them at once. `all`: in the order of `rank(status)`;
 /// `encode(status, &row)` converts one.
