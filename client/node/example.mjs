@@ -24,7 +24,8 @@ for await (const frame of octavo.subscribe({ scan: scan.name, products: ["PRODUC
 const ended = await octavo.wait(scan.name);
 say({ scan: ended.name, state: ended.state, volumes: ended.volumes_done });
 
-const { volumes } = await octavo.volumes.listVolumes({ scan: scan.name });
+const volumes = [];
+for await (const volume of octavo.list(octavo.volumes.listVolumes, { scan: scan.name, filter: "complete = true", order_by: "index" })) volumes.push(volume);
 // Operations on the device, in sequence: here one, the en face MIP. The call returns when the work is planned.
 const { volume: derived } = await octavo.volumes.deriveVolume({ name: volumes[0].name, operations: [{ array: { mip: { axis: 2 } } }], asynchronous: true });
 const mip = await octavo.read((await octavo.volumes.waitVolume({ name: derived.name })).volume.name);

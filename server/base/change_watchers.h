@@ -28,9 +28,9 @@ enum class ChangeKind : uint8_t {
 
 /// The watchers of a kind of resource. A watcher hears of what exists before it hears of changes,
 /// and never of an older state of a resource after a newer one, in whichever order the threads that
-/// made the changes arrive: Status has a `name`, and a `revision` that grows with each change of the
-/// resource. Thread-safe; callbacks run without locks, on the thread that made the change or on one
-/// that tells the same watcher at this moment. One thread at a time calls a watcher.
+/// made the changes arrive: Status has a `name`, and a `revision` that grows with each change of
+/// the resource. Thread-safe; callbacks run without locks, on the thread that made the change or on
+/// one that tells the same watcher at this moment. One thread at a time calls a watcher.
 template <class Status>
 class ChangeWatchers {
  public:

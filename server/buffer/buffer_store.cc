@@ -58,10 +58,9 @@ absl::StatusOr<model::BufferStatus> BufferStore::Apply(const model::BufferApplyS
                                                        const model::Caller& caller) {
   return Counted(base::ExceptionToStatus([&]() -> absl::StatusOr<model::BufferStatus> {
     OCTAVO_RETURN_IF_ERROR(CheckTtl(spec.ttl_seconds));
-    return Once(
-        spec.request_id, spec.request_digest, caller,
-        spec.output.empty() ? base::ChangeKind::kCreated : base::ChangeKind::kChanged,
-        [&] { return operations_.Run(spec, caller); });
+    return Once(spec.request_id, spec.request_digest, caller,
+                spec.output.empty() ? base::ChangeKind::kCreated : base::ChangeKind::kChanged,
+                [&] { return operations_.Run(spec, caller); });
   }));
 }
 

@@ -165,8 +165,7 @@ class BufferStore {
   /// the same buffer.
   absl::StatusOr<model::BufferStatus> Once(
       const std::string& request_id, const std::string& request_digest, const model::Caller& caller,
-      base::ChangeKind kind,
-      const std::function<absl::StatusOr<model::BufferStatus>()>& make);
+      base::ChangeKind kind, const std::function<absl::StatusOr<model::BufferStatus>()>& make);
   /// Counts the answer to a client if it is an error.
   template <class T>
   absl::StatusOr<T> Counted(absl::StatusOr<T> answer) {

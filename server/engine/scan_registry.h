@@ -41,7 +41,7 @@ class ScanRegistry final : public exports::ScanLookup {
   std::vector<std::shared_ptr<scan::ScanSession>> All();
   /// Up to `most` scans with a smaller number than `before`, newest first, with their numbers.
   std::vector<std::pair<uint64_t, std::shared_ptr<scan::ScanSession>>> Newest(uint64_t before,
-                                                                             size_t most);
+                                                                              size_t most);
   /// Removes the oldest ended scans without volumes in memory from the list while their number or
   /// their memory exceeds the limits. Their counts are kept in the sums.
   void ForgetOld();

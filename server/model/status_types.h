@@ -99,7 +99,7 @@ struct SourceCounts {
 struct ScanStatus {
   std::string name;
   uint64_t number = 0;  // in the order they were submitted; of a list only
-  ScanSpec spec;  // resolved
+  ScanSpec spec;        // resolved
   ScanState state = ScanState::kQueued;
   std::string reason, reason_code;
   TimePoint created, started, ended;
@@ -194,8 +194,8 @@ struct VolumeStatus : VolumeDescription {
   Move moving = Move::kNone;
   double expires_seconds = 0;   // until its time to live ends; 0 = never
   int64_t expires_unix_ns = 0;  // likewise
-  bool orphaned = false;       // the session has expired, and the orphan policy was applied
-  bool marked = false;         // HoldVolume
+  bool orphaned = false;        // the session has expired, and the orphan policy was applied
+  bool marked = false;          // HoldVolume
   int64_t shared_leases = 0;
   // Only while it is in memory:
   std::shared_ptr<const ResolvedScan> origin;  // its acquisition and processing

@@ -53,15 +53,14 @@ class ExportServiceImpl final : public v1::ExportService::CallbackService {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const ListQuery query,
                               ListQuery::Parse(*request, *v1::ExportStatus::descriptor()));
-      FillPage<v1::ExportStatus>(
-          query,
-          RowsOf<v1::ExportStatus>(
-              exports_.store().List(query.filter().Wanted("of")),
-              [](const exports::ExportStatus& status) {
-                return static_cast<int64_t>(status.number);
-              },
-              EncodeExport),
-          response->mutable_exports(), response->mutable_next_page_token());
+      FillPage<v1::ExportStatus>(query,
+                                 RowsOf<v1::ExportStatus>(
+                                     exports_.store().List(query.filter().Wanted("of")),
+                                     [](const exports::ExportStatus& status) {
+                                       return static_cast<int64_t>(status.number);
+                                     },
+                                     EncodeExport),
+                                 response->mutable_exports(), response->mutable_next_page_token());
       return absl::OkStatus();
     });
   }

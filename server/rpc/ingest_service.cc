@@ -277,27 +277,27 @@ class IngestServiceImpl final
   grpc::ServerUnaryReactor* ListCameras(grpc::CallbackServerContext* context,
                                         const v1::ListCamerasRequest* request,
                                         v1::ListCamerasResponse* response) override {
-    return ReplyOn(workers_, context, request, response,
-                   [this, request, response]() -> absl::Status {
-      // Before the cameras are asked, which takes a second.
-      OCTAVO_ASSIGN_OR_RETURN(
-          const ListQuery query,
-          ListQuery::Parse(*request, *v1::CameraInfo::descriptor(), "id", "id"));
-      OCTAVO_ASSIGN_OR_RETURN(std::vector<source::CameraInfo> cameras, scans_.ListCameras());
-      FillPage<v1::CameraInfo>(
-          query,
-          [&](int64_t after, size_t most) {
-            std::vector<RankedRow<v1::CameraInfo>> rows;
-            for (auto i = static_cast<size_t>(std::max<int64_t>(after + 1, 0));
-                 i < cameras.size() && rows.size() < most; ++i) {
-              rows.emplace_back().rank = static_cast<int64_t>(i);
-              EncodeCamera(cameras[i], &rows.back().row);
-            }
-            return rows;
-          },
-          response->mutable_cameras(), response->mutable_next_page_token());
-      return absl::OkStatus();
-    });
+    return ReplyOn(
+        workers_, context, request, response, [this, request, response]() -> absl::Status {
+          // Before the cameras are asked, which takes a second.
+          OCTAVO_ASSIGN_OR_RETURN(
+              const ListQuery query,
+              ListQuery::Parse(*request, *v1::CameraInfo::descriptor(), "id", "id"));
+          OCTAVO_ASSIGN_OR_RETURN(std::vector<source::CameraInfo> cameras, scans_.ListCameras());
+          FillPage<v1::CameraInfo>(
+              query,
+              [&](int64_t after, size_t most) {
+                std::vector<RankedRow<v1::CameraInfo>> rows;
+                for (auto i = static_cast<size_t>(std::max<int64_t>(after + 1, 0));
+                     i < cameras.size() && rows.size() < most; ++i) {
+                  rows.emplace_back().rank = static_cast<int64_t>(i);
+                  EncodeCamera(cameras[i], &rows.back().row);
+                }
+                return rows;
+              },
+              response->mutable_cameras(), response->mutable_next_page_token());
+          return absl::OkStatus();
+        });
   }
 
  private:

@@ -148,9 +148,9 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
                                  const v1::ListLeasesRequest* request,
                                  v1::ListLeasesResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const ListQuery query,
-                              ListQuery::Parse(*request, *v1::LeaseGrant::descriptor(), "fence",
-                                               "resource, fence"));
+      OCTAVO_ASSIGN_OR_RETURN(
+          const ListQuery query,
+          ListQuery::Parse(*request, *v1::LeaseGrant::descriptor(), "fence", "resource, fence"));
       std::vector<session::Lease> leases =
           clients_.leases().List(query.filter().Wanted("resource"));
       const auto fence = [](const session::Lease& lease) {

@@ -140,8 +140,7 @@ class VolumeServiceImpl final : public Base {
   grpc::ServerWriteReactor<v1::WatchVolumesResponse>* WatchVolumes(
       CallbackServerContext* context, const v1::WatchVolumesRequest* request) override {
     return Stream<v1::WatchVolumesResponse>(
-        context, request,
-        [&](const std::shared_ptr<VolumeWatch::Writer>& writer) -> absl::Status {
+        context, request, [&](const std::shared_ptr<VolumeWatch::Writer>& writer) -> absl::Status {
           OCTAVO_ASSIGN_OR_RETURN(Filter filter,
                                   Filter::Parse(*v1::Volume::descriptor(), request->filter()));
           auto watch = std::make_shared<VolumeWatch>(std::move(filter), request->skip_existing(),

@@ -166,7 +166,8 @@ LeaseTable::Resources::iterator LeaseTable::Settle(Resources::iterator it, Told*
       continue;
     }
     ++totals_.waits_timed_out;
-    told->emplace_back(Drop(resource, waiter++).done, Conflict(resource, it->first, /*waited=*/true));
+    told->emplace_back(Drop(resource, waiter++).done,
+                       Conflict(resource, it->first, /*waited=*/true));
   }
   // A waiter that gave up may have blocked those behind it.
   if (!resource.waiting.empty() && Fits(resource, resource.waiting.front().request.mode))
@@ -327,8 +328,8 @@ absl::Status LeaseTable::Release(const std::string& token, Told* told) {
   if (lease == nullptr) return Lost("it expired, was given back, or never was");
   auto it = resources_.find(lease->resource);
   std::list<Lease>& held = it->second.held;
-  Drop(it->second, std::find_if(held.begin(), held.end(),
-                                [&](const Lease& l) { return l.token == token; }));
+  Drop(it->second,
+       std::find_if(held.begin(), held.end(), [&](const Lease& l) { return l.token == token; }));
   Settle(it, told);
   return absl::OkStatus();
 }

@@ -197,8 +197,8 @@ class LeaseTable {
     return of_session_[session][resource];
   }
   /// One lease, or one waiter, less.
-  void Uncount(const std::string& session, const std::string& resource,
-               int64_t SessionUse::*what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Uncount(const std::string& session, const std::string& resource, int64_t SessionUse::*what)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Takes a lease out of the table.
   std::list<Lease>::iterator Drop(Resource& resource, std::list<Lease>::iterator lease)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

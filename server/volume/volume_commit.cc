@@ -21,7 +21,7 @@ VolumeEntry* FindCommitting(VolumeTable& table, const std::string& name)
 void Return(VolumeTable& table, absl::string_view error, VolumeEntry* entry)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(table.mutex()) {
   entry->state = model::VolumeState::kHeld;
-  entry->kept = true;                // somebody wanted it: LIVE must not overwrite it now
+  entry->kept = true;        // somebody wanted it: LIVE must not overwrite it now
   entry->Live(table.Now());  // nor its time to live end it in this moment
   ++table.TotalsOf(*entry).commit_failures;
   entry->last_error = std::string(error);

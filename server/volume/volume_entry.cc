@@ -84,8 +84,8 @@ model::VolumeStatus StatusOf(const VolumeEntry& entry, int64_t now_ns) {
     status.held_unix_ns = entry.sealed_ns + entry.wall_ns;
     if (const auto left = entry.SecondsToLive(now_ns); in_memory && left.has_value()) {
       status.expires_seconds = std::max(1e-3, *left);
-      status.expires_unix_ns = entry.living_ns + entry.wall_ns +
-                               static_cast<int64_t>(entry.about->ttl_seconds * 1e9);
+      status.expires_unix_ns =
+          entry.living_ns + entry.wall_ns + static_cast<int64_t>(entry.about->ttl_seconds * 1e9);
     }
   }
   return status;

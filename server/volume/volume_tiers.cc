@@ -67,9 +67,8 @@ absl::StatusOr<VolumeMove> VolumeTiers::BeginRestore(const std::string& name) {
   MutexLock lock(table_.mutex());
   OCTAVO_ASSIGN_OR_RETURN(VolumeEntry* const entry, table_.Find(name));
   OCTAVO_RETURN_IF_ERROR(CheckMovable(*entry));
-  return Begin(*entry,
-               entry->bytes.spilled == nullptr ? model::Move::kNone : model::Move::kRestoring,
-               news);
+  return Begin(
+      *entry, entry->bytes.spilled == nullptr ? model::Move::kNone : model::Move::kRestoring, news);
 }
 
 absl::StatusOr<VolumeMove> VolumeTiers::BeginRelocate(const std::string& name) {

@@ -30,8 +30,8 @@ class VolumeWatchers final : public VolumeObserver {
 
   void OnVolumeChanged(const model::VolumeStatus& volume) override {
     watchers_.Tell(
-        model::InMemory(volume.state) ? base::ChangeKind::kChanged : base::ChangeKind::kGone, volume,
-        "");
+        model::InMemory(volume.state) ? base::ChangeKind::kChanged : base::ChangeKind::kGone,
+        volume, "");
   }
   void OnVolumeDetails(const model::VolumeStatus& volume) override { OnVolumeChanged(volume); }
 

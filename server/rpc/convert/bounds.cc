@@ -20,8 +20,9 @@ using google::protobuf::Message;
 constexpr int kMostDepth = 16;
 
 // Kinds of texts.
-constexpr int64_t kName = 256;   // scans/..., volumes/..., devices/...
-constexpr int64_t kToken = 128;  // of leases and sessions, request ids, etags, page tokens
+constexpr int64_t kName = 256;                        // scans/..., volumes/..., devices/...
+constexpr int64_t kToken = 128;                       // of leases and sessions, request ids, etags
+constexpr int64_t kFilter = 4096, kPageToken = 8192;  // as rpc/list has them
 constexpr int64_t kTitle = 256, kPath = 4096, kShortName = 63;
 // Numbers of elements.
 constexpr int64_t kAxes = 8, kStates = 16, kLabels = 64, kRecord = 65536, kPoints = 131072,
@@ -185,15 +186,24 @@ std::vector<Bound> MakeBounds() {
       Text("SubscribeRequest.scan", kName),
       Many("SubscribeRequest.products", kStates),
       Text("MeasureRequest.device", kName),
+      Text("WatchVolumesRequest.filter", kFilter),
   };
   // Labels are the same everywhere.
-  for (const char* message : {"ScanSpec", "JobSpec", "CreateBufferRequest", "ListBuffersRequest",
-                              "UpdateBufferRequest", "ApplyOpRequest", "SubscribeRequest"}) {
+  for (const char* message : {"ScanSpec", "JobSpec", "CreateBufferRequest", "UpdateBufferRequest",
+                              "ApplyOpRequest", "SubscribeRequest"}) {
     bounds.push_back({.field = absl::StrCat(message, ".labels"), .count = kLabels, .bytes = 0});
     bounds.push_back(
         {.field = absl::StrCat(message, ".LabelsEntry.key"), .count = 0, .bytes = kShortName});
     bounds.push_back(
         {.field = absl::StrCat(message, ".LabelsEntry.value"), .count = 0, .bytes = kTitle});
+  }
+  // Lists are the same everywhere.
+  for (const char* rows : {"Scans", "Volumes", "Jobs", "Buffers", "Exports", "Sessions", "Leases",
+                           "Devices", "Cameras"}) {
+    const std::string request = absl::StrCat("List", rows, "Request");
+    bounds.push_back({.field = request + ".page_token", .count = 0, .bytes = kPageToken});
+    bounds.push_back({.field = request + ".filter", .count = 0, .bytes = kFilter});
+    bounds.push_back({.field = request + ".order_by", .count = 0, .bytes = kTitle});
   }
   return bounds;
 }

@@ -128,7 +128,7 @@ class Jobs(DaemonTest):
         first = self.client.submit_job(work, priority=3)
         second = self.client.submit_job(work)
         urgent = self.client.submit_job(work, priority=9, title="urgent")
-        self.assertEqual([j.name for j in self.client.jobs(states=[job_pb2.JOB_STATE_QUEUED])], [urgent.name, second.name])
+        self.assertEqual([j.name for j in self.client.jobs(filter="state = QUEUED")], [urgent.name, second.name])
         self.assertEqual((self.client.job(urgent.name).queue_position, self.client.job(second.name).queue_position), (1, 2))
         self.assertEqual(self.client.job(second.name).reason_code, "WAITING_FOR_DEVICE")
         steps = 0
