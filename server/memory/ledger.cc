@@ -60,6 +60,7 @@ void Ledger::Uncount(const Charge& charge) {
   SumOf(charge) -= charge.bytes;
   if (charge.kind == ChargeKind::kCached) return;
   const auto holder = bytes_of_.find(HolderOf(charge));
+  if (holder == bytes_of_.end()) return;  // of no bytes
   holder->second -= charge.bytes;
   if (holder->second == 0) bytes_of_.erase(holder);
 }

@@ -166,8 +166,8 @@ LeaseTable::Resources::iterator LeaseTable::Settle(Resources::iterator it, Told*
       continue;
     }
     ++totals_.waits_timed_out;
-    told->emplace_back(Drop(resource, waiter++).done,
-                       Conflict(resource, it->first, /*waited=*/true));
+    Waiter late = Drop(resource, waiter++);
+    told->emplace_back(std::move(late.done), Conflict(resource, it->first, /*waited=*/true));
   }
   // A waiter that gave up may have blocked those behind it.
   if (!resource.waiting.empty() && Fits(resource, resource.waiting.front().request.mode))

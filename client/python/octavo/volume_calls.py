@@ -248,7 +248,8 @@ class VolumeCalls:
                 if change is None:
                     return
                 if change is _SCAN_ENDED:
-                    ended = True
+                    # Some of its volumes may not have been heard of yet.
+                    ended, sources = True, {v.name for v in self.volumes(scan) if not v.derived_from and not v.raw}
                     continue
                 volume = change.volume
                 if not volume.derived_from:

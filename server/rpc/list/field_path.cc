@@ -1,7 +1,7 @@
 #include "server/rpc/list/field_path.h"
 
-#include <algorithm>
-#include <utility>
+#include <type_traits>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -16,7 +16,7 @@ using google::protobuf::Message;
 absl::Status NoField(const Descriptor& message, absl::string_view name) {
   std::vector<absl::string_view> names;
   for (int i = 0; i < message.field_count(); ++i) names.push_back(message.field(i)->name());
-  return absl::InvalidArgumentError(absl::StrCat("there is no field '", name, "' of ",
+  return absl::InvalidArgumentError(absl::StrCat("there is no field '", Shortened(name), "' of ",
                                                  message.name(), "; allowed ",
                                                  absl::StrJoin(names, ", ")));
 }
@@ -47,9 +47,9 @@ absl::StatusOr<FieldPath> FieldPath::Parse(const Descriptor& row, absl::string_v
       if (rest.empty() ||
           entry.FindFieldByNumber(1)->cpp_type() != FieldDescriptor::CPPTYPE_STRING ||
           KindOf(*path.field_) == FieldKind::kOther)
-        return absl::InvalidArgumentError(absl::StrCat("'", text, "' names no value of the map '",
-                                                       name, "'; allowed ", name,
-                                                       ".<key> of maps from texts to values"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("'", Shortened(text), "' names no value of the map '", name, "'; allowed ",
+                         name, ".<key> of maps from texts to values"));
       path.key_ = std::string(rest);
       path.keyed_ = true;
       return path;

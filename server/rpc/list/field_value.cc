@@ -1,18 +1,24 @@
 #include "server/rpc/list/field_value.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "google/protobuf/duration.pb.h"
 #include "google/protobuf/timestamp.pb.h"
 #include "google/protobuf/util/time_util.h"
+
+#include "server/rpc/convert/utf8.h"
 
 namespace octavo::rpc {
 namespace {
@@ -23,7 +29,7 @@ using google::protobuf::Message;
 using google::protobuf::util::TimeUtil;
 
 absl::Status NotA(absl::string_view literal, absl::string_view allowed) {
-  return absl::InvalidArgumentError(absl::StrCat("'", literal, "'; allowed ", allowed));
+  return absl::InvalidArgumentError(absl::StrCat("'", Shortened(literal), "'; allowed ", allowed));
 }
 
 /// The seconds and nanoseconds of a Timestamp or Duration.
@@ -53,7 +59,7 @@ template <class Number, class Wide>
 absl::StatusOr<FieldValue> ParseWhole(absl::string_view literal) {
   using Limits = std::numeric_limits<Number>;
   const auto number = WholeNumber<Wide>(literal);
-  if (!number.has_value() || *number < Wide{Limits::min()} || *number > Wide{Limits::max()})
+  if (!number.has_value() || !std::in_range<Number>(*number))
     return NotA(literal,
                 absl::StrCat("a whole number from ", Limits::min(), " to ", Limits::max()));
   return FieldValue(*number);
@@ -73,14 +79,39 @@ absl::StatusOr<FieldValue> ParseEnum(const EnumDescriptor& values, absl::string_
   return NotA(literal, absl::StrJoin(names, ", "));
 }
 
-template <class Time>
-absl::StatusOr<FieldValue> ParseTime(absl::string_view literal, absl::string_view allowed) {
-  Time time;
-  if (!TimeUtil::FromString(std::string(literal), &time)) return NotA(literal, allowed);
+absl::StatusOr<FieldValue> ParseTimestamp(absl::string_view literal) {
+  google::protobuf::Timestamp time;
+  if (!TimeUtil::FromString(std::string(literal), &time))
+    return NotA(literal, "a time of RFC 3339 such as \"2026-11-23T10:00:00Z\"");
   return FieldValue(InstantOf(time));
 }
 
+absl::StatusOr<FieldValue> ParseDuration(absl::string_view literal) {
+  // TimeUtil takes more than the JSON form of durations, and overflows.
+  absl::string_view number = literal;
+  const bool seconds = absl::ConsumeSuffix(&number, "s");
+  absl::ConsumePrefix(&number, "-");
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(number, absl::MaxSplits('.', 1));
+  const auto digits = [](absl::string_view text, size_t most) {
+    return !text.empty() && text.size() <= most &&
+           std::all_of(text.begin(), text.end(),
+                       [](char c) { return absl::ascii_isdigit(static_cast<unsigned char>(c)); });
+  };
+  const bool whole = !absl::StrContains(number, '.');
+  google::protobuf::Duration duration;
+  if (!seconds || !digits(parts.first, 12) || !(whole || digits(parts.second, 9)) ||
+      !TimeUtil::FromString(std::string(literal), &duration))
+    return NotA(literal, "seconds such as \"1.5s\"");
+  return FieldValue(InstantOf(duration));
+}
+
 }  // namespace
+
+std::string Shortened(absl::string_view text) {
+  constexpr size_t kMost = 64;
+  return text.size() <= kMost ? std::string(text) : Utf8(absl::StrCat(text.substr(0, kMost), "…"));
+}
 
 FieldKind KindOf(const FieldDescriptor& field) {
   switch (field.cpp_type()) {
@@ -162,11 +193,8 @@ absl::StatusOr<FieldValue> ParseValue(const FieldDescriptor& field, absl::string
       return NotA(literal, "a finite number");
     }
     case FieldKind::kEnum: return ParseEnum(*field.enum_type(), literal);
-    case FieldKind::kTimestamp:
-      return ParseTime<google::protobuf::Timestamp>(
-          literal, "a time of RFC 3339 such as \"2026-11-23T10:00:00Z\"");
-    case FieldKind::kDuration:
-      return ParseTime<google::protobuf::Duration>(literal, "seconds such as \"1.5s\"");
+    case FieldKind::kTimestamp: return ParseTimestamp(literal);
+    case FieldKind::kDuration: return ParseDuration(literal);
     case FieldKind::kOther: break;
   }
   return NotA(literal, "* (the field is set)");

@@ -11,6 +11,9 @@
 
 namespace octavo::rpc {
 
+/// A client's text as errors quote it.
+std::string Shortened(absl::string_view text);
+
 /// The kinds of fields that filters compare and orders sort.
 enum class FieldKind : uint8_t {
   kText,

@@ -1,5 +1,6 @@
 #include "server/rpc/list/filter_parser.h"
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -7,7 +8,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 
 #include "gpu/base/status.h"
 
@@ -32,7 +32,9 @@ absl::string_view OperatorsOf(const FieldPath& path) {
   return IsOrdered(path.kind()) ? "= != < <= > >= :*" : "= != :*";
 }
 bool Knows(const FieldPath& path, FilterOperator op) {
-  if (path.is_map() || path.is_repeated() || path.kind() == FieldKind::kOther) return false;
+  if (op == FilterOperator::kHas || path.is_map() || path.is_repeated() ||
+      path.kind() == FieldKind::kOther)
+    return false;
   return IsOrdered(path.kind()) || op == FilterOperator::kEqual || op == FilterOperator::kNotEqual;
 }
 
@@ -174,8 +176,8 @@ class FilterParser {
           std::pair{":", FilterOperator::kHas}}) {
       if (Take(token)) return op;
     }
-    return Wrong(at_,
-                 absl::StrCat("'", name, "' is compared with nothing; allowed = != < <= > >= :"));
+    return Wrong(at_, absl::StrCat("'", Shortened(name),
+                                   "' is compared with nothing; allowed = != < <= > >= :"));
   }
 
   static bool IsQuote(char c) { return c == '"' || c == '\''; }
@@ -184,9 +186,9 @@ class FilterParser {
     Literal literal;
     literal.at = at_;
     if (AtEnd() || text_[at_] == ')' || text_[at_] == '(')
-      return Wrong(
-          at_,
-          absl::StrCat("'", name, "' has no value to compare with; allowed a word or \"a text\""));
+      return Wrong(at_,
+                   absl::StrCat("'", Shortened(name),
+                                "' has no value to compare with; allowed a word or \"a text\""));
     if (IsQuote(text_[at_])) {
       OCTAVO_RETURN_IF_ERROR(Quoted(&literal));
     } else {
@@ -260,7 +262,7 @@ class FilterParser {
     for (size_t i = begin; i < end; ++i) {
       if (literal.IsStar(i))
         return Wrong(literal.at,
-                     absl::StrCat("'", literal.text,
+                     absl::StrCat("'", Shortened(literal.text),
                                   "' has a * in the middle; allowed at the beginning and the end, "
                                   "and \\* for the character"));
     }

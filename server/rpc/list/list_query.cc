@@ -43,8 +43,8 @@ std::string AskedBy(const Message& request) {
 /// The rank of a key of KeyOfRank.
 int64_t RankOf(const std::string& key) {
   uint64_t rank = 0;
-  for (const char c : key) rank = rank << 8 | static_cast<unsigned char>(c);
-  return static_cast<int64_t>(rank ^ uint64_t{1} << 63);
+  for (const char c : key) rank = (rank << 8) | static_cast<unsigned char>(c);
+  return static_cast<int64_t>(rank ^ (uint64_t{1} << 63));
 }
 
 }  // namespace

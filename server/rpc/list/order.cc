@@ -68,7 +68,7 @@ absl::StatusOr<Order::Field> Order::ParseField(const Descriptor& row, absl::stri
   if (words.empty() || words.size() > 2 ||
       (words.size() == 2 && words[1] != "desc" && words[1] != "asc"))
     return InvalidField("order_by",
-                        absl::StrCat("has '", absl::StripAsciiWhitespace(text),
+                        absl::StrCat("has '", Shortened(absl::StripAsciiWhitespace(text)),
                                      "'; allowed fields such as \"create_time desc, name\""));
   auto path = FieldPath::Parse(row, words[0]);
   if (!path.ok()) return InvalidField("order_by", path.status().message());

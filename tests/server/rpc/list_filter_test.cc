@@ -219,7 +219,7 @@ TEST(ListFilter, AnErrorNamesTheFieldTheValueAndWhatIsAllowed) {
       {"title = \"\\q\"", {"no escape"}},
       {"\"title\" = mouse", {"no field is named"}},
       {"title = 'a", {"the text has no end"}},
-      {"title == a", {"no field is named"}},
+      {"title == a", {"no field 'a'"}},
   };
   for (const auto& [text, words] : bad) {
     const absl::Status error = ErrorOf(text);
