@@ -41,13 +41,19 @@ _PATIENCE = 10.0
 _SCAN_ENDED = object()
 
 
+def _quoted(text: str) -> str:
+    """The text as a value in a filter."""
+    for character in "\\\"*":
+        text = text.replace(character, "\\" + character)
+    return f'"{text}"'
+
+
 class _News:
     """The changes of a scan's volumes, and its end, in the order in which they come."""
 
     def __init__(self, client: "VolumeCalls", scan: str):
-        quoted = scan.replace("\\", "\\\\").replace('"', '\\"')
         self._client = client
-        self._volumes = client._volumes.WatchVolumes(volume_pb2.WatchVolumesRequest(filter=f'scan = "{quoted}"'))
+        self._volumes = client._volumes.WatchVolumes(volume_pb2.WatchVolumesRequest(filter=f"scan = {_quoted(scan)}"))
         self._scan = client._scans.WatchScan(scan_pb2.WatchScanRequest(name=scan))
         self._news: queue.Queue = queue.Queue()
 
@@ -248,8 +254,10 @@ class VolumeCalls:
                 if change is None:
                     return
                 if change is _SCAN_ENDED:
-                    # Some of its volumes may not have been heard of yet.
+                    # Some of its volumes may not have been heard of yet, and results may be gone.
                     ended, sources = True, {v.name for v in self.volumes(scan) if not v.derived_from and not v.raw}
+                    gone = f"chain = {_quoted(name)} AND (state = COMMITTED OR state = DISCARDED OR state = FAILED)"
+                    made.update(v.derived_from for v in self.volumes(scan, filter=gone))
                     continue
                 volume = change.volume
                 if not volume.derived_from:
