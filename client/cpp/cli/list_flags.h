@@ -10,7 +10,7 @@ namespace octavo::cli {
 /// The flags of every command that lists, and its calls: a list comes in pages.
 class ListFlags {
  public:
-  void AddTo(CLI::App* command, const std::string& example) {
+  void AddTo(CLI::App* command, const std::string& example) const {
     command->add_option("--filter", *filter_, "only those that match, such as '" + example + "'");
     command->add_option("--order-by", *order_by_,
                         "another order, such as 'create_time desc, name'");

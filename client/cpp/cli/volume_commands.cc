@@ -268,15 +268,15 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
   auto all = std::make_shared<bool>(false);
   list->add_option("--scan", *scan, "only of this scan")->check(ScanOrJobName());
   list->add_flag("--all", *all, "also those that have left memory");
-  const ListFlags flags;
-  flags.AddTo(list, "labels.eye = OD AND bytes > 1e6");
-  list->callback([&session, scan, all, flags] {
+  const ListFlags list_flags;
+  list_flags.AddTo(list, "labels.eye = OD AND bytes > 1e6");
+  list->callback([&session, scan, all, list_flags] {
     auto stub = v1::VolumeService::NewStub(session.channel());
     v1::ListVolumesRequest request;
     request.set_scan(*scan);
     for (int state = 1; *all && v1::VolumeState_IsValid(state); ++state)
       request.add_states(static_cast<v1::VolumeState>(state));
-    flags.EachPage<v1::ListVolumesResponse>(
+    list_flags.EachPage<v1::ListVolumesResponse>(
         session, request, "",
         [&](auto* context, const auto& page, auto* answer) {
           return stub->ListVolumes(context, page, answer);

@@ -24,7 +24,7 @@ uint32_t Checksum(absl::string_view of) {
   return model::Crc32c(of.data(), of.size(), model::Crc32c(salt.data(), salt.size(), 0));
 }
 
-void Append(uint32_t number, std::string* bytes) {
+void AppendBytes(uint32_t number, std::string* bytes) {
   for (int shift = 24; shift >= 0; shift -= 8) *bytes += static_cast<char>(number >> shift);
 }
 
@@ -34,10 +34,10 @@ absl::Status NotOurs(absl::string_view what) { return InvalidField("page_token",
 
 std::string MakePageToken(absl::string_view asked, absl::string_view key) {
   std::string body;
-  Append(Checksum(asked), &body);
+  AppendBytes(Checksum(asked), &body);
   body.append(key);
   std::string bytes(1, kVersion);
-  Append(Checksum(body), &bytes);
+  AppendBytes(Checksum(body), &bytes);
   return absl::WebSafeBase64Escape(bytes + body);
 }
 
@@ -48,13 +48,13 @@ absl::StatusOr<std::string> ReadPageToken(absl::string_view asked, absl::string_
                      absl::WebSafeBase64Escape(bytes) == token && bytes[0] == kVersion;
   const absl::string_view body = whole ? absl::string_view(bytes).substr(5) : "";
   std::string expected;
-  if (whole) Append(Checksum(body), &expected);
+  if (whole) AppendBytes(Checksum(body), &expected);
   if (!whole || absl::string_view(bytes).substr(1, 4) != expected)
     return NotOurs(
         "is none that this server has given; allowed is the next_page_token of an answer, until "
         "the server restarts");
   std::string request;
-  Append(Checksum(asked), &request);
+  AppendBytes(Checksum(asked), &request);
   if (body.substr(0, 4) != request)
     return NotOurs(
         "comes from another list; allowed is the next_page_token of the same call with the same "

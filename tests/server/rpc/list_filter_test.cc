@@ -1,6 +1,7 @@
 // Filters of lists: what they mean, and what they refuse. A filter is a client's text, so hostile
 // ones are among them.
 
+#include <functional>
 #include <limits>
 #include <random>
 #include <string>
@@ -15,6 +16,7 @@
 #include "octavo/v1/session.pb.h"
 #include "octavo/v1/volume.pb.h"
 
+#include "gpu/base/status.h"
 #include "server/rpc/list/filter.h"
 #include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"

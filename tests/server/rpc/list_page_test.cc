@@ -1,6 +1,7 @@
 // Pages of lists: their order, and that rows which come and go between two pages shift nothing.
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
 #include <random>
@@ -15,6 +16,7 @@
 #include "octavo/v1/scan.pb.h"
 #include "octavo/v1/volume.pb.h"
 
+#include "gpu/base/status.h"
 #include "server/rpc/list/page.h"
 #include "server/rpc/list/page_token.h"
 #include "tests/support/seed.h"
@@ -193,7 +195,11 @@ TEST(ListPage, ATokenIsForItsOwnListAlone) {
   for (int i = 0; i < 2000; ++i) {
     std::string damaged = token;
     switch (random() % 3) {
-      case 0: damaged[random() % damaged.size()] ^= static_cast<char>(1 + random() % 127); break;
+      case 0: {
+        char& c = damaged[random() % damaged.size()];
+        c = static_cast<char>(static_cast<unsigned char>(c) ^ (1 + random() % 127));
+        break;
+      }
       case 1: damaged.resize(random() % damaged.size()); break;
       default: damaged += static_cast<char>('A' + random() % 26);
     }
@@ -261,7 +267,7 @@ TEST(ListPage, KeysAreInTheOrderOfTheValues) {
     return [value](v1::Volume& v) { v.set_title(value); };
   };
   const auto whole = [](int64_t value) { return [value](v1::Volume& v) { v.set_index(value); }; };
-  const auto time = [](int64_t seconds, int nanos) {
+  const auto moment = [](int64_t seconds, int nanos) {
     return [=](v1::Volume& v) {
       v.mutable_hold_time()->set_seconds(seconds);
       v.mutable_hold_time()->set_nanos(nanos);
@@ -276,8 +282,8 @@ TEST(ListPage, KeysAreInTheOrderOfTheValues) {
                         real(-1e-30F), real(0), real(1e-30F), real(3), real(Floats::infinity())})},
         std::pair{"index", made({whole(Limits::min()), whole(-256), whole(-1), whole(0), whole(1),
                                  whole(255), whole(256), whole(Limits::max())})},
-        std::pair{"hold_time", made({nothing, time(-1, 0), time(0, 0), time(0, 1), time(1, 0),
-                                     time(256, 5), time(256, 600)})},
+        std::pair{"hold_time", made({nothing, moment(-1, 0), moment(0, 0), moment(0, 1),
+                                     moment(1, 0), moment(256, 5), moment(256, 600)})},
         std::pair{"title", made({text(""), text(std::string("\0", 1)), text("a"),
                                  text(std::string("a\0", 2)), text(std::string("a\0b", 3)),
                                  text("aa"), text("b"), text("\xc3\xa9")})}}) {

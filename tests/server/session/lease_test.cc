@@ -273,7 +273,9 @@ TEST_F(LeaseTest, TheLeasesOfASessionAreCountedAndEndWithIt) {
                                .seconds = static_cast<double>(1 + random() % 20),
                                .wait_seconds = static_cast<double>(random() % 8)};
     switch (random() % 8) {
-      case 0: case 1: case 2:
+      case 0:
+      case 1:
+      case 2:
         places.push_back(table_.Acquire(request, [&](const absl::StatusOr<Lease>& lease) {
           if (lease.ok()) tokens.push_back(lease->token);
         }));

@@ -4,7 +4,7 @@
 #include "server/volume/volume_watchers.h"
 
 #include <map>
-#include <optional>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
