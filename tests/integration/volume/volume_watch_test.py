@@ -4,13 +4,14 @@ server."""
 import os
 import random
 import signal
+import subprocess
 import threading
 import unittest
 
 import grpc
 
-from harness import Daemon, DaemonTest, octavo, until
-from octavo.v1 import scan_pb2, types_pb2, volume_pb2
+from harness import BUILD, Daemon, DaemonTest, octavo
+from octavo.v1 import volume_pb2
 from raw_http2 import RawPeer
 
 SEED = int(os.environ.get("OCTAVO_SEED", str(random.randrange(1 << 30))))
@@ -195,17 +196,17 @@ class Watches(DaemonTest):
         self.assertLessEqual(len(changes), 4)
 
     def test_a_client_that_leaves_leaves_nothing(self):
+        name, = self.scan().volumes
         for _ in range(50):
             watch = Watch(self.client)
-            watch.call.initial_metadata()
+            watch.until(lambda changes: changes)
             watch.close()
-        name, = self.scan().volumes
+            self.client.hold(name, release=random.random() < 0.5)
         watch = self.watch()
         watch.until(lambda _: watch.of(name))
+        self.assertEqual(len(watch.changes), 1)
 
     def test_the_command_line_tells_each_change(self):
-        import subprocess
-        from harness import BUILD
         name, = self.scan().volumes
         program = subprocess.Popen([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, "volume", "watch"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -117,6 +117,20 @@ TEST_F(VolumeWatchersTest, NothingIsToldUnderTheLock) {
   EXPECT_EQ(news_.size(), 4u);
 }
 
+TEST_F(VolumeWatchersTest, AWatchThatEndsFreesWhatItHad) {
+  Held("volumes/a", {});
+  const auto held = std::make_shared<int>(0);
+  auto watch = watchers_.Watch([held](ChangeKind, const VolumeStatus&) { ++*held; },
+                               [] { return std::vector<VolumeStatus>(); });
+  ASSERT_THAT(ring_.Mark("volumes/a", 2), IsOk());
+  EXPECT_EQ(*held, 1);
+  EXPECT_GT(held.use_count(), 1);
+  watch = nullptr;
+  EXPECT_EQ(held.use_count(), 1);
+  ASSERT_THAT(ring_.Unmark("volumes/a", nullptr), IsOk());
+  EXPECT_EQ(*held, 1);
+}
+
 // Threads make changes of the same volumes while watches begin and end.
 TEST_F(VolumeWatchersTest, WhatIsToldLastIsHowTheVolumesAre) {
   VolumeStore store(&ledger_, &clock_);
