@@ -14,6 +14,7 @@ from octavo.v1 import (buffer_pb2, export_pb2, ingest_pb2, job_pb2, scan_pb2, se
 
 class Lists(DaemonTest):
     def setUp(self):
+        self.leases, self.sessions = [], []
         self.calls = {  # name → (call, request, field of the rows, key of a row)
             "scans": (self.client._scans.ListScans, scan_pb2.ListScansRequest, "scans", "name"),
             "volumes": (self.client._volumes.ListVolumes, volume_pb2.ListVolumesRequest, "volumes", "name"),
@@ -27,6 +28,10 @@ class Lists(DaemonTest):
         }
 
     def tearDown(self):
+        for lease in self.leases:
+            lease.release()
+        for session in self.sessions:
+            session.close()
         for buffer in self.client.buffers.list():
             self.client.buffers.destroy(buffer.name)
         super().tearDown()
@@ -62,10 +67,8 @@ class Lists(DaemonTest):
         volumes = self.client.volumes(scan.name)
         for _ in range(3):
             self.client.submit_scan(octavo.simulated(3, fast=True), octavo.raster(16, 4, volumes=1), samples=64, title="more")
-        sessions = [self.client.session(f"client {i}") for i in range(5)]
-        self.addCleanup(lambda: [session.close() for session in sessions])
-        leases = [self.client.lease(volume.name, session=sessions[i % 5]) for i, volume in enumerate(volumes)]
-        self.addCleanup(lambda: [lease.release() for lease in leases])
+        self.sessions = [self.client.session(f"client {i}") for i in range(5)]
+        self.leases = [self.client.lease(volume.name, session=self.sessions[i % 5]) for i, volume in enumerate(volumes)]
         for i in range(6):
             self.client.buffers.create((4, i + 1), "u8", labels={"number": str(i)})
         return scan, volumes
@@ -136,8 +139,7 @@ class Lists(DaemonTest):
                                        retention=dict(ttl=3600, hold_slots=40))
         self.client.wait(scan.name)
         buffers = [self.client.buffers.create((4,), "u8", ttl=3600) for _ in range(20)]
-        leases = [self.client.lease(buffer.name, seconds=3600) for buffer in buffers]
-        self.addCleanup(lambda: [lease.release() for lease in leases])
+        self.leases = [self.client.lease(buffer.name, seconds=3600) for buffer in buffers]
         for kind, order, count in (("volumes", "hold_time", 40), ("volumes", "expire_time desc", 40), ("buffers", "expire_time", 20),
                                    ("leases", "expire_time desc", 20), ("sessions", "expire_time", None)):
             for _ in range(3):
@@ -176,7 +178,7 @@ class Lists(DaemonTest):
         """Tokens of leases are in no list, so a filter cannot guess them either."""
         buffer = self.client.buffers.create((1,), "u8")
         lease = self.client.lease(buffer.name, seconds=60)
-        self.addCleanup(lease.release)
+        self.leases = [lease]
         self.assertEqual(len(self.client.leases()), 1)
         self.assertEqual(self.client.leases(filter=f'token = "{lease.token[:1]}*"'), [])
         self.assertEqual(len(self.client.leases(filter=f'token = "" AND resource = "{buffer.name}"')), 1)
