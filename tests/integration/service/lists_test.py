@@ -66,7 +66,8 @@ class Lists(DaemonTest):
         self.client.wait(scan.name)
         volumes = self.client.volumes(scan.name)
         for _ in range(3):
-            self.client.submit_scan(octavo.simulated(3, fast=True), octavo.raster(16, 4, volumes=1), samples=64, title="more")
+            more = self.client.submit_scan(octavo.simulated(3, fast=True), octavo.raster(16, 4, volumes=1), samples=64, title="more")
+            self.client.wait(more.name)
         self.sessions = [self.client.session(f"client {i}") for i in range(5)]
         self.leases = [self.client.lease(volume.name, session=self.sessions[i % 5]) for i, volume in enumerate(volumes)]
         for i in range(6):
