@@ -171,11 +171,20 @@ func run(address string) error {
 	ended := got.GetScan()
 	say(map[string]interface{}{"scan": ended.GetName(), "state": ended.GetState().String(), "volumes": ended.GetVolumesDone()})
 
-	list, err := volumes.ListVolumes(ctx, &octavo.ListVolumesRequest{Parent: scan.GetName()})
-	if err != nil {
-		return err
+	// A list comes in pages; the token of one leads to the next.
+	request := &octavo.ListVolumesRequest{Parent: scan.GetName(), Filter: "complete = true", OrderBy: "index"}
+	var list []*octavo.Volume
+	for {
+		page, err := volumes.ListVolumes(ctx, request)
+		if err != nil {
+			return err
+		}
+		list = append(list, page.GetVolumes()...)
+		if request.PageToken = page.GetNextPageToken(); request.PageToken == "" {
+			break
+		}
 	}
-	first := list.GetVolumes()[0].GetName()
+	first := list[0].GetName()
 	// Operations on the device, in sequence: here one, the en face MIP. The call returns when the work
 	// is planned.
 	planned, err := volumes.DeriveVolume(ctx, &octavo.DeriveVolumeRequest{Name: first, Asynchronous: true, Operations: []*octavo.VolumeOperation{{
@@ -214,12 +223,12 @@ func run(address string) error {
 		return err
 	}
 	say(map[string]interface{}{"committed": result.GetUri(), "checksum": result.GetChecksum()})
-	for _, volume := range list.GetVolumes()[1:] {
+	for _, volume := range list[1:] {
 		if _, err := volumes.DiscardVolume(ctx, &octavo.DiscardVolumeRequest{Name: volume.GetName()}); err != nil {
 			return err
 		}
 	}
-	if _, _, err = read(ctx, volumes, list.GetVolumes()[1].GetName()); err != nil {
+	if _, _, err = read(ctx, volumes, list[1].GetName()); err != nil {
 		say(map[string]interface{}{"error": status.Code(err).String(), "reason": reason(err), "message": status.Convert(err).Message()})
 	}
 	return nil

@@ -24,7 +24,8 @@ for await (const frame of octavo.subscribe({ parent: scan.name, products: ["PROD
 const ended = await octavo.wait(scan.name);
 say({ scan: ended.name, state: ended.state, volumes: ended.volumes_done });
 
-const { volumes } = await octavo.volumes.listVolumes({ parent: scan.name });
+const volumes = [];
+for await (const volume of octavo.list(octavo.volumes.listVolumes, { parent: scan.name, filter: "complete = true", order_by: "index" })) volumes.push(volume);
 // Operations on the device, in sequence: here one, the en face MIP. With `wait` 0 the call returns when the work is planned.
 const { operation, volume: derived } = await octavo.volumes.deriveVolume({ name: volumes[0].name, operations: [{ array: { mip: { axis: 2 } } }], wait: {} });
 await octavo.follow(operation);

@@ -156,6 +156,16 @@ export function connect(address = process.env.OCTAVO_ADDRESS ?? "127.0.0.1:50051
     return (await follow((await volumes.commitVolume({ name, options, wait: {} })).operation, progress)).commit;
   }
 
+  /** The entries of a list, page by page: `for await (const volume of octavo.list(octavo.volumes.listVolumes, { filter: "state = HELD" }))`. */
+  async function* list(call, request = {}) {
+    let token = "";
+    do {
+      const page = await call({ page_size: 1000, ...request, page_token: token });
+      yield* Object.values(page).find(Array.isArray);
+      token = page.next_page_token;
+    } while (token !== "");
+  }
+
   /** Waits for the end of a scan. */
   async function wait(name) {
     let last;
@@ -163,5 +173,5 @@ export function connect(address = process.env.OCTAVO_ADDRESS ?? "127.0.0.1:50051
     return last;
   }
 
-  return { scans, volumes, streams, system, buffers, jobs, operations, sessions, exports, ingest, subscribe, read, follow, commit, wait, close: () => services.forEach((s) => s.close()) };
+  return { scans, volumes, streams, system, buffers, jobs, operations, sessions, exports, ingest, subscribe, read, follow, commit, list, wait, close: () => services.forEach((s) => s.close()) };
 }

@@ -30,11 +30,13 @@ struct BufferReplica {
 
 /// A buffer as the table keeps it. What may change is guarded by the table's lock.
 struct BufferEntry {
+  uint64_t number = 0;         // in the order they were made
   model::BufferStatus status;  // name, type, labels, owner ...; replicas: filled in on demand
   std::string key;             // of a private buffer
   std::vector<std::shared_ptr<BufferReplica>> replicas;
   double ttl_seconds = 0;
   int64_t expires_ns = 0;  // 0 = never
+  int64_t expires_unix_ns = 0;
   bool warned = false;
   uint64_t revision = 0;
 };

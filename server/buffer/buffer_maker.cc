@@ -95,7 +95,7 @@ absl::Status BufferMaker::BeginBytes(const std::string& owner, int64_t bytes) {
   MutexLock lock(table_.mutex());
   const auto made = being_made_.find(owner);
   int64_t has = made == being_made_.end() ? 0 : made->second;
-  for (const auto& buffer : table_.Buffers()) {
+  for (const auto& [number, buffer] : table_.Buffers()) {
     if (buffer->status.owner == owner)
       has += buffer->status.type.bytes() * static_cast<int64_t>(buffer->replicas.size());
   }

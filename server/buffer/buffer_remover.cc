@@ -27,7 +27,7 @@ absl::StatusOr<std::function<void()>> BufferRemover::Remove(
   exports_->Gone(name);
   turn.Forget(name);
   return [this, status, key = gone->key, text] {
-    watchers_.Tell(model::BufferEventKind::kGone, status, key, text);
+    watchers_.Tell(base::ChangeKind::kGone, status, key, text);
   };
 }
 
@@ -66,7 +66,7 @@ void BufferRemover::Expire(int64_t now_ns) {
   std::vector<std::pair<model::BufferStatus, std::string>> warnings;  // with its key
   {
     MutexLock lock(table_.mutex());
-    for (const auto& buffer : table_.Buffers()) {
+    for (const auto& [number, buffer] : table_.Buffers()) {
       if (buffer->expires_ns == 0) continue;
       const auto left = static_cast<double>(buffer->expires_ns - now_ns) * 1e-9;
       if (left <= 0) {
@@ -79,7 +79,7 @@ void BufferRemover::Expire(int64_t now_ns) {
     table_.Purge(now_ns);
   }
   for (const auto& [status, key] : warnings)
-    watchers_.Tell(model::BufferEventKind::kExpiring, status, key, "its time to live ends");
+    watchers_.Tell(base::ChangeKind::kExpiring, status, key, "its time to live ends");
   for (const auto& name : overdue) {
     absl::StatusOr<std::function<void()>> tell = [] {};
     {

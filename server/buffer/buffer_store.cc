@@ -33,7 +33,7 @@ BufferStore::~BufferStore() { (void)Drain(); }  // the end of work takes the tab
 
 absl::StatusOr<model::BufferStatus> BufferStore::Once(
     const std::string& request_id, const std::string& request_digest, const model::Caller& caller,
-    model::BufferEventKind kind, const std::function<absl::StatusOr<model::BufferStatus>()>& make) {
+    base::ChangeKind kind, const std::function<absl::StatusOr<model::BufferStatus>()>& make) {
   OCTAVO_ASSIGN_OR_RETURN(const std::string answered, requests_.Begin(request_id, request_digest));
   if (!answered.empty()) return Get(answered, caller);
   auto made = base::ExceptionToStatus([&]() -> absl::StatusOr<model::BufferStatus> {
@@ -49,7 +49,7 @@ absl::StatusOr<model::BufferStatus> BufferStore::Create(const model::BufferSpec&
                                                         const model::Caller& caller) {
   return Counted(base::ExceptionToStatus([&]() -> absl::StatusOr<model::BufferStatus> {
     OCTAVO_ASSIGN_OR_RETURN(const ArrayType type, maker_.Check(spec, caller));
-    return Once(spec.request_id, spec.request_digest, caller, model::BufferEventKind::kCreated,
+    return Once(spec.request_id, spec.request_digest, caller, base::ChangeKind::kCreated,
                 [&] { return maker_.Create(type, spec, caller); });
   }));
 }
@@ -58,10 +58,9 @@ absl::StatusOr<model::BufferStatus> BufferStore::Apply(const model::BufferApplyS
                                                        const model::Caller& caller) {
   return Counted(base::ExceptionToStatus([&]() -> absl::StatusOr<model::BufferStatus> {
     OCTAVO_RETURN_IF_ERROR(CheckTtl(spec.ttl_seconds));
-    return Once(
-        spec.request_id, spec.request_digest, caller,
-        spec.output.empty() ? model::BufferEventKind::kCreated : model::BufferEventKind::kChanged,
-        [&] { return operations_.Run(spec, caller); });
+    return Once(spec.request_id, spec.request_digest, caller,
+                spec.output.empty() ? base::ChangeKind::kCreated : base::ChangeKind::kChanged,
+                [&] { return operations_.Run(spec, caller); });
   }));
 }
 
@@ -80,7 +79,7 @@ absl::StatusOr<model::BufferStatus> BufferStore::Change(const Update& update,
       table_.Touch(*buffer);
       status = table_.StatusOf(*buffer);
     }
-    watchers_.Tell(model::BufferEventKind::kChanged, status, buffer->key, "");
+    watchers_.Tell(base::ChangeKind::kChanged, status, buffer->key, "");
     return status;
   }());
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -107,7 +108,10 @@ class BufferStore {
     return table_.Get(name, caller);
   }
   /// Oldest first; without others' private buffers.
-  std::vector<model::BufferStatus> List(const model::Caller& caller) { return table_.List(caller); }
+  std::vector<model::BufferStatus> List(const model::Caller& caller, uint64_t after = 0,
+                                        size_t most = std::numeric_limits<size_t>::max()) {
+    return table_.List(caller, after, most);
+  }
   struct Update {
     std::string name, etag;
     bool set_labels = false, set_ttl = false;
@@ -161,8 +165,7 @@ class BufferStore {
   /// the same buffer.
   absl::StatusOr<model::BufferStatus> Once(
       const std::string& request_id, const std::string& request_digest, const model::Caller& caller,
-      model::BufferEventKind kind,
-      const std::function<absl::StatusOr<model::BufferStatus>()>& make);
+      base::ChangeKind kind, const std::function<absl::StatusOr<model::BufferStatus>()>& make);
   /// Counts the answer to a client if it is an error.
   template <class T>
   absl::StatusOr<T> Counted(absl::StatusOr<T> answer) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
@@ -62,15 +63,17 @@ BufferPtr BufferTable::Find(const std::string& name) {
 }
 
 void BufferTable::Insert(const BufferPtr& buffer) {
-  std::list<BufferPtr> one{buffer};
+  buffer->number = ++inserted_;
+  const auto place = buffers_.emplace(buffer->number, buffer).first;
+  absl::Cleanup out = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { buffers_.erase(place); };
   by_name_.emplace(buffer->status.name, buffer);
-  buffers_.splice(buffers_.end(), one);  // in both lists or in neither
+  std::move(out).Cancel();  // in both or in neither
 }
 
 void BufferTable::Remove(const BufferPtr& buffer, const std::string& reason,
                          const std::string& text) {
   by_name_.erase(buffer->status.name);
-  buffers_.remove(buffer);
+  buffers_.erase(buffer->number);
   tombstones_.Add(buffer->status.name, text, Now().monotonic_ns);
   ++totals_.gone[reason];
 }
@@ -80,9 +83,11 @@ void BufferTable::Remove(const BufferPtr& buffer, const std::string& reason,
 void BufferTable::Touch(BufferEntry& buffer) {
   ++buffer.revision;
   buffer.warned = false;
-  buffer.expires_ns = buffer.ttl_seconds == 0
-                          ? 0
-                          : Now().monotonic_ns + static_cast<int64_t>(buffer.ttl_seconds * 1e9);
+  const bool ends = buffer.ttl_seconds != 0;
+  const auto ttl_ns = static_cast<int64_t>(buffer.ttl_seconds * 1e9);
+  const TimePoint now = Now();
+  buffer.expires_ns = ends ? now.monotonic_ns + ttl_ns : 0;
+  buffer.expires_unix_ns = ends ? now.unix_ns + ttl_ns : 0;
 }
 
 bool BufferTable::IsCoherent(const BufferEntry& buffer) const {
@@ -148,6 +153,8 @@ model::BufferStatus BufferTable::StatusOf(const BufferEntry& buffer) const {
   if (buffer.expires_ns > 0)
     status.expires_seconds =
         std::max(0.0, static_cast<double>(buffer.expires_ns - Now().monotonic_ns) * 1e-9);
+  status.expires_unix_ns = buffer.expires_unix_ns;
+  status.number = buffer.number;
   status.revision = buffer.revision;
   status.etag = absl::StrCat(buffer.revision);
   return status;
@@ -160,11 +167,12 @@ absl::StatusOr<model::BufferStatus> BufferTable::Get(const std::string& name,
   return StatusOf(*buffer);
 }
 
-std::vector<model::BufferStatus> BufferTable::List(const model::Caller& caller) {
+std::vector<model::BufferStatus> BufferTable::List(const model::Caller& caller, uint64_t after,
+                                                   size_t most) {
   MutexLock lock(mutex_);
   std::vector<model::BufferStatus> list;
-  for (const auto& buffer : buffers_) {
-    if (MaySee(caller, *buffer)) list.push_back(StatusOf(*buffer));
+  for (auto it = buffers_.upper_bound(after); it != buffers_.end() && list.size() < most; ++it) {
+    if (MaySee(caller, *it->second)) list.push_back(StatusOf(*it->second));
   }
   return list;
 }
@@ -184,7 +192,7 @@ BufferTotals BufferTable::Count() {
   std::map<std::string, int64_t> owned;
   for (int d = 0; d < static_cast<int>(devices_.size()); ++d)
     totals.replicas_on[d] = totals.bytes_on[d] = 0;
-  for (const auto& buffer : buffers_) {
+  for (const auto& [number, buffer] : buffers_) {
     const int64_t bytes = buffer->status.type.bytes();
     for (const auto& replica : buffer->replicas) {
       ++totals.replicas_on[replica->device];

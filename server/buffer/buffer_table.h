@@ -2,7 +2,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <list>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -40,8 +40,8 @@ class BufferTable {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// For the server itself, which may see every buffer. Null if there is none of this name.
   BufferPtr Find(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// Oldest first.
-  const std::list<BufferPtr>& Buffers() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  /// By number: oldest first.
+  const std::map<uint64_t, BufferPtr>& Buffers() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return buffers_;
   }
   void Insert(const BufferPtr& buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -69,8 +69,10 @@ class BufferTable {
   model::BufferStatus StatusOf(const BufferEntry& buffer) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<model::BufferStatus> Get(const std::string& name, const model::Caller& caller);
-  /// Oldest first, without the private buffers of others.
-  std::vector<model::BufferStatus> List(const model::Caller& caller);
+  /// Up to `most` buffers with a greater number than `after`, oldest first, without the private
+  /// ones of others.
+  std::vector<model::BufferStatus> List(const model::Caller& caller, uint64_t after = 0,
+                                        size_t most = std::numeric_limits<size_t>::max());
 
   // -- counts
   BufferTotals& totals() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return totals_; }
@@ -86,7 +88,8 @@ class BufferTable {
   session::LeaseTable* const leases_;
   const Clock* const clock_;
   Mutex mutex_;
-  std::list<BufferPtr> buffers_ ABSL_GUARDED_BY(mutex_);  // oldest first
+  uint64_t inserted_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<uint64_t, BufferPtr> buffers_ ABSL_GUARDED_BY(mutex_);  // by number
   std::map<std::string, BufferPtr> by_name_ ABSL_GUARDED_BY(mutex_);
   Tombstones tombstones_ ABSL_GUARDED_BY(mutex_);
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;

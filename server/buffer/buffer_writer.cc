@@ -45,7 +45,7 @@ absl::StatusOr<model::BufferStatus> BufferWriter::End() {
     MutexLock lock(table_.mutex());
     status = table_.StatusOf(update_.buffer());
   }
-  watchers_.Tell(model::BufferEventKind::kChanged, status, update_.buffer().key, "");
+  watchers_.Tell(base::ChangeKind::kChanged, status, update_.buffer().key, "");
   return status;
 }
 

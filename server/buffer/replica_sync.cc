@@ -61,7 +61,7 @@ absl::StatusOr<model::BufferStatus> ReplicaSync::Sync(const std::string& name, u
     table_.Touch(*buffer);
     status = table_.StatusOf(*buffer);
   }
-  watchers_.Tell(model::BufferEventKind::kChanged, status, buffer->key, "");
+  watchers_.Tell(base::ChangeKind::kChanged, status, buffer->key, "");
   return status;
 }
 

@@ -268,6 +268,7 @@ model::VolumeStatus Describe(const model::VolumeStatus& source, const Derivation
   result.marked = result.orphaned = result.recovered = false;
   result.last_error.clear();
   result.held_seconds = 0;
+  result.held_unix_ns = 0;
   result.clipped_below = result.clipped_above = 0;
   const AscanRanges& missing = last.missing;
   result.missing_ascans = 0;

@@ -8,7 +8,6 @@
 
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
-#include "server/engine/devices.h"
 #include "server/engine/internal.h"
 
 namespace octavo::engine {
@@ -38,8 +37,8 @@ absl::StatusOr<session::SessionStatus> Clients::Find(const std::string& secret) 
   return components_.sessions.Find(secret);
 }
 
-std::vector<session::SessionStatus> Clients::List() {
-  return WithHoldings(components_.sessions.List());
+std::vector<session::SessionStatus> Clients::List(uint64_t after, size_t most) {
+  return WithHoldings(components_.sessions.List(after, most));
 }
 
 const session::SessionConfig& Clients::config() const { return components_.sessions.config(); }
@@ -62,17 +61,18 @@ uint64_t Clients::AcquireLease(const session::LeaseRequest& request, const model
 std::vector<session::SessionStatus> Clients::WithHoldings(
     std::vector<session::SessionStatus> sessions) {
   std::map<std::string, session::SessionStatus*> by_name;
-  for (session::SessionStatus& session : sessions) by_name[session.name] = &session;
-  const auto add = [&](const std::string& session, int64_t session::SessionStatus::*what,
-                       int64_t amount) {
-    if (const auto it = by_name.find(session); it != by_name.end()) it->second->*what += amount;
-  };
-  for (const auto& [session, count] : components_.volumes.CountBySession())
-    add(session, &session::SessionStatus::volumes, count);
-  for (const auto& [session, count] : components_.leases.CountBySession())
-    add(session, &session::SessionStatus::leases, count);
-  for (const auto& holder : devices_.GetMemory().holders)
-    add(holder.session, &session::SessionStatus::bytes, holder.holder.bytes);
+  for (session::SessionStatus& session : sessions) {
+    by_name[session.name] = &session;
+    const std::vector<std::string> volumes = components_.volumes.NamesOfSession(session.name);
+    session.volumes = std::ssize(volumes);
+    session.leases = components_.leases.CountOfSession(session.name);
+    for (const std::string& volume : volumes) session.bytes += components_.ledger.BytesOf(volume);
+  }
+  for (const auto& scan : components_.scans.All()) {
+    if (scan->finished()) continue;
+    if (const auto it = by_name.find(scan->client_session()); it != by_name.end())
+      it->second->bytes += components_.ledger.BytesOf(scan->name());
+  }
   return sessions;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -14,13 +15,11 @@
 namespace octavo::engine {
 
 struct Components;
-class Devices;
 
 /// Sessions of clients, their holdings and their leases: the engine's part for SessionService.
 class Clients {
  public:
-  Clients(Components* components, Devices* devices)
-      : components_(*components), devices_(*devices) {}
+  explicit Clients(Components* components) : components_(*components) {}
 
   /// ResourceExhausted (SESSIONS).
   absl::StatusOr<session::ClientSessions::Opened> Open(const std::string& client);
@@ -29,7 +28,9 @@ class Clients {
   absl::StatusOr<session::SessionStatus> Close(const std::string& secret);
   /// The live session of a secret; counts as a sign of life. NotFound (NO_SESSION).
   absl::StatusOr<session::SessionStatus> Find(const std::string& secret);
-  std::vector<session::SessionStatus> List();
+  /// As ClientSessions::List, with what they hold.
+  std::vector<session::SessionStatus> List(uint64_t after = 0,
+                                           size_t most = std::numeric_limits<size_t>::max());
   const session::SessionConfig& config() const;
 
   /// The leases of volumes and client buffers. Scans never ask for any.
@@ -43,7 +44,6 @@ class Clients {
   std::vector<session::SessionStatus> WithHoldings(std::vector<session::SessionStatus> sessions);
 
   Components& components_;
-  Devices& devices_;
 };
 
 }  // namespace octavo::engine

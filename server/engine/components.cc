@@ -123,6 +123,7 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
   volumes.AddObserver(&feeds);
   volumes.AddObserver(&volume_events);
   volumes.AddObserver(&waiters);
+  volumes.AddObserver(&volume_watchers);
   volumes.AddObserver(&derived_volumes);
   publisher.SetHeldFrames(&held_frames);
   for (const std::string& line : spiller.Recover(config.spilled))

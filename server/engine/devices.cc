@@ -32,7 +32,8 @@ std::vector<model::DeviceStatus> Devices::List() {
     const memory::Ledger::Use use = components_.ledger.UseOf(static_cast<int>(d));
     const absl::Status health = components_.owned_devices[d]->Health();
     model::DeviceStatus status;
-    status.name = base::DeviceName(static_cast<int>(d));
+    status.number = static_cast<int>(d);
+    status.name = base::DeviceName(status.number);
     status.backend = info.backend;
     status.model = info.model;
     status.uuid = info.uuid;

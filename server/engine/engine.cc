@@ -48,7 +48,7 @@ Engine::Engine(EngineConfig config, std::vector<std::unique_ptr<Device>> devices
       operations_(components_.get()),
       exports_(&components_->exports, &components_->feeds, &components_->buffers),
       streams_(&components_->publisher),
-      clients_(components_.get(), &devices_),
+      clients_(components_.get()),
       orphans_(&components_->volumes, &components_->spiller, &components_->auto_committer),
       lifetimes_({.clock = components_->clock,
                   .sessions = &components_->sessions,

@@ -35,6 +35,7 @@
 #include "server/volume/spiller.h"
 #include "server/volume/volume_store.h"
 #include "server/volume/volume_waiters.h"
+#include "server/volume/volume_watchers.h"
 
 namespace octavo::engine {
 
@@ -43,7 +44,8 @@ namespace octavo::engine {
 ///   1. ExportFeeds: processes that map volumes as they complete wait for nothing else;
 ///   2. VolumeEvents: subscribers of the scan's events;
 ///   3. VolumeWaiters: clients that wait for this volume;
-///   4. DerivedVolumes: the volumes that the scan derives from it take longer than the rest.
+///   4. VolumeWatchers: clients that watch all volumes;
+///   5. DerivedVolumes: the volumes that the scan derives from it take longer than the rest.
 struct Components {
   Components(EngineConfig config, std::vector<std::unique_ptr<Device>> devices,
              const std::vector<int64_t>& budgets, std::vector<Stream> streams,
@@ -64,6 +66,7 @@ struct Components {
   OperationWatches operation_watches;
   operation::OperationTable operations;
   volume::VolumeWaiters waiters;
+  volume::VolumeWatchers volume_watchers;
   exports::ExportStore exports;
   exports::ExportFeeds feeds;
   buffer::BufferStore buffers;

@@ -86,7 +86,9 @@ absl::StatusOr<job::JobStatus> Jobs::Get(const std::string& name) {
   return components_.jobs.Get(name);
 }
 
-std::vector<job::JobStatus> Jobs::List() { return components_.jobs.List(); }
+std::vector<job::JobStatus> Jobs::List(uint64_t before, size_t most) {
+  return components_.jobs.List(before, most);
+}
 
 absl::StatusOr<std::unique_ptr<base::Handle>> Jobs::Watch(
     const std::string& name, std::function<void(const absl::StatusOr<job::JobStatus>&)> callback) {

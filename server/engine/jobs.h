@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <set>
 #include <string>
@@ -31,7 +32,9 @@ class Jobs final : public job::JobObserver {
   absl::StatusOr<job::JobStatus> Submit(const model::JobSpec& spec, model::AdmissionReport* report);
   absl::StatusOr<model::AdmissionReport> Plan(const model::JobSpec& spec, job::JobPlan* plan);
   absl::StatusOr<job::JobStatus> Get(const std::string& name);
-  std::vector<job::JobStatus> List();  // newest first
+  /// As JobTable::List.
+  std::vector<job::JobStatus> List(uint64_t before = std::numeric_limits<uint64_t>::max(),
+                                   size_t most = std::numeric_limits<size_t>::max());
   /// Calls `callback` from an engine thread with the job's status: now, on each change (at most 20
   /// a second) and about twice a second, until its final state. If the job is forgotten before
   /// that, calls once with NotFound.

@@ -36,7 +36,7 @@ void AddStats(const model::Stats& from, model::Stats* to) {
 void ScanRegistry::Add(const std::shared_ptr<scan::ScanSession>& session) {
   MutexLock lock(mutex_);
   sessions_[session->name()] = session;
-  order_.push_back(session->name());
+  order_.emplace(++added_, session->name());
   ++admitted_;
   ForgetOldLocked();
 }
@@ -48,7 +48,7 @@ void ScanRegistry::Remove(const std::string& name) {
     removed = std::move(it->second);
     sessions_.erase(it);
   }
-  std::erase(order_, name);
+  std::erase_if(order_, [&](const auto& numbered) { return numbered.second == name; });
 }
 
 absl::StatusOr<std::shared_ptr<scan::ScanSession>> ScanRegistry::Find(const std::string& name) {
@@ -68,6 +68,18 @@ std::vector<std::shared_ptr<scan::ScanSession>> ScanRegistry::All() {
   return list;
 }
 
+std::vector<std::pair<uint64_t, std::shared_ptr<scan::ScanSession>>> ScanRegistry::Newest(
+    uint64_t before, size_t most) {
+  MutexLock lock(mutex_);
+  std::vector<std::pair<uint64_t, std::shared_ptr<scan::ScanSession>>> list;
+  for (auto it = order_.lower_bound(before); it != order_.begin() && list.size() < most;) {
+    --it;
+    if (const auto session = sessions_.find(it->second); session != sessions_.end())
+      list.emplace_back(it->first, session->second);
+  }
+  return list;
+}
+
 void ScanRegistry::ForgetOld() {
   MutexLock lock(mutex_);
   ForgetOldLocked();
@@ -83,12 +95,13 @@ void ScanRegistry::ForgetOldLocked() {
   if (!too_many()) return;
   const std::set<std::string> needed = volumes_->ScansInMemory();
   for (auto it = order_.begin(); too_many() && it != order_.end();) {
-    auto session = sessions_.find(*it);
-    if (session != sessions_.end() && session->second->finished() && needed.count(*it) == 0) {
+    const std::string& name = it->second;
+    auto session = sessions_.find(name);
+    if (session != sessions_.end() && session->second->finished() && needed.count(name) == 0) {
       bytes -= session->second->ListedBytes();
       AddScan(*session->second, session->second->Status(), &past_);
-      volumes_->ForgetScan(*it);
-      spiller_->ForgetScan(*it);
+      volumes_->ForgetScan(name);
+      spiller_->ForgetScan(name);
       sessions_.erase(session);
       it = order_.erase(it);
     } else {

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -38,6 +39,9 @@ class ScanRegistry final : public exports::ScanLookup {
   /// NotFound (NO_SCAN).
   absl::StatusOr<std::shared_ptr<scan::ScanSession>> Find(const std::string& name);
   std::vector<std::shared_ptr<scan::ScanSession>> All();
+  /// Up to `most` scans with a smaller number than `before`, newest first, with their numbers.
+  std::vector<std::pair<uint64_t, std::shared_ptr<scan::ScanSession>>> Newest(uint64_t before,
+                                                                              size_t most);
   /// Removes the oldest ended scans without volumes in memory from the list while their number or
   /// their memory exceeds the limits. Their counts are kept in the sums.
   void ForgetOld();
@@ -70,7 +74,8 @@ class ScanRegistry final : public exports::ScanLookup {
   std::atomic<int64_t> admitted_{0};
   Mutex mutex_;
   std::map<std::string, std::shared_ptr<scan::ScanSession>> sessions_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::string> order_ ABSL_GUARDED_BY(mutex_);  // oldest first
+  uint64_t added_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<uint64_t, std::string> order_ ABSL_GUARDED_BY(mutex_);  // by number: oldest first
   std::map<std::string, int64_t> rejected_ ABSL_GUARDED_BY(mutex_);
   model::Stats past_ ABSL_GUARDED_BY(mutex_);  // of scans that are no longer listed
 };

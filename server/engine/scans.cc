@@ -124,12 +124,12 @@ absl::StatusOr<model::ScanStatus> Scans::Get(const std::string& name) {
   return StatusOf(*session);
 }
 
-std::vector<model::ScanStatus> Scans::List() {
+std::vector<model::ScanStatus> Scans::List(uint64_t before, size_t most) {
   std::vector<model::ScanStatus> list;
-  for (const auto& session : components_.scans.All()) list.push_back(StatusOf(*session));
-  std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) {
-    return a.created.monotonic_ns > b.created.monotonic_ns;
-  });
+  for (const auto& [number, session] : components_.scans.Newest(before, most)) {
+    list.push_back(StatusOf(*session));
+    list.back().number = number;
+  }
   return list;
 }
 

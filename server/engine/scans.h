@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
@@ -53,7 +54,9 @@ class Scans final : private scan::ScanObserver {
   absl::StatusOr<pattern::PatternWaveform> PlanWaveform(const model::ScanSpec& spec,
                                                         bool odd_volume);
   absl::StatusOr<model::ScanStatus> Get(const std::string& name);
-  std::vector<model::ScanStatus> List();  // newest first
+  /// Up to `most` scans with a smaller number than `before`, newest first.
+  std::vector<model::ScanStatus> List(uint64_t before = std::numeric_limits<uint64_t>::max(),
+                                      size_t most = std::numeric_limits<size_t>::max());
   /// Calls `callback` from an engine thread with the scan's status: now, on each change and about
   /// twice a second, until its final state. If the scan is forgotten before that, calls once with
   /// NotFound.

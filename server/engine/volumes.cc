@@ -1,6 +1,5 @@
 #include "server/engine/volumes.h"
 
-#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -33,13 +32,17 @@ absl::StatusOr<model::VolumeStatus> Volumes::Get(const std::string& name) {
 
 std::vector<model::VolumeStatus> Volumes::List(const volume::VolumeQuery& query) {
   std::vector<model::VolumeStatus> list = components_.volumes.List(query);
-  std::map<std::string, int64_t> shared;
-  for (const session::Lease& lease : components_.leases.List()) ++shared[lease.resource];
-  for (model::VolumeStatus& volume : list) {
-    if (const auto it = shared.find(volume.name); it != shared.end())
-      volume.shared_leases = it->second;
-  }
+  for (model::VolumeStatus& volume : list)
+    volume.shared_leases = components_.leases.CountOf(volume.name).shared;
   return list;
+}
+
+std::shared_ptr<void> Volumes::Watch(volume::VolumeWatchers::Told told) {
+  return components_.volume_watchers.Watch(
+      [this, told = std::move(told)](base::ChangeKind kind, const model::VolumeStatus& volume) {
+        told(kind, WithLeases(volume));
+      },
+      [this] { return components_.volumes.List({.in_memory = true}); });
 }
 
 absl::StatusOr<std::shared_ptr<volume::VolumeReader>> Volumes::Read(

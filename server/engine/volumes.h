@@ -14,6 +14,7 @@
 #include "server/operation/operation_table.h"
 #include "server/volume/volume_reader.h"
 #include "server/volume/volume_store.h"
+#include "server/volume/volume_watchers.h"
 
 namespace octavo::engine {
 
@@ -57,6 +58,9 @@ class Volumes {
   /// `volumes` names the new one), or with what is wrong.
   void Derive(const derive::DeriveSpec& spec, const operation::RequestKey& request,
               std::function<void(absl::StatusOr<std::string>)> begun);
+  /// Calls `told` for each volume in memory, then for each change, until the returned handle is
+  /// destroyed (base/change_watchers.h).
+  std::shared_ptr<void> Watch(volume::VolumeWatchers::Told told);
   /// `done` is called once, from an engine thread, as soon as the volume is not being acquired:
   /// with the volume, or DataLoss (VOLUME_FAILED). `over` (may be null; must not block) says that
   /// the waiter has gone; `done` need not be called then.

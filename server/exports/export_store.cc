@@ -396,6 +396,7 @@ std::vector<ExportStatus> ExportStore::List(const std::string& of) {
   for (const auto& [number, entry] : entries_) {
     if (!of.empty() && entry.status.of != of) continue;
     list.push_back(entry.status);
+    list.back().number = static_cast<uint64_t>(number);
     list.back().overdue = IsOverdue(entry);
   }
   return list;

@@ -58,8 +58,9 @@ enum class ExportState : uint8_t {
 };
 
 struct ExportStatus {
-  std::string name;  // exports/<id>
-  std::string of;    // volumes/... or buffers/...
+  std::string name;     // exports/<id>
+  uint64_t number = 0;  // in the order they were made; of a list only
+  std::string of;       // volumes/... or buffers/...
   uint32_t replica = 0;
   std::string device;
   ExportState state = ExportState::kWaiting;

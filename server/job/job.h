@@ -87,6 +87,7 @@ using JobFinding = std::variant<std::monostate, model::DispersionEstimate,
 /// All fields as in octavo.v1.Job.
 struct JobStatus {
   std::string name;
+  uint64_t number = 0;  // in the order they were submitted
   model::JobSpec spec;
   JobKind kind = JobKind::kNone;
   JobState state = JobState::kQueued;

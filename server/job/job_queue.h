@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
@@ -48,7 +49,11 @@ class JobQueue {
     return admission_.Plan(spec, work, chosen);
   }
   absl::StatusOr<JobStatus> Get(const std::string& name) { return table_.Get(name); }
-  std::vector<JobStatus> List() { return table_.List(); }  // newest first
+  /// As JobTable::List.
+  std::vector<JobStatus> List(uint64_t before = std::numeric_limits<uint64_t>::max(),
+                              size_t most = std::numeric_limits<size_t>::max()) {
+    return table_.List(before, most);
+  }
   absl::StatusOr<JobStatus> Cancel(const std::string& name, Reason reason_code = Reason::kCancelled,
                                    const std::string& reason = "cancelled by a client");
   /// Cancels a job whose result is scratch because its session has ended (SESSION_EXPIRED).

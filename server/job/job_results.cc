@@ -95,6 +95,7 @@ absl::Status JobResults::Describe(size_t index, model::VolumeStatus* volume) {
   volume->last_error.clear();
   volume->has_commit = false;
   volume->held_seconds = 0;
+  volume->held_unix_ns = 0;
   made_[index].volume = *volume;
   return absl::OkStatus();
 }

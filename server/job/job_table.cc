@@ -65,6 +65,7 @@ absl::StatusOr<JobStatus> JobTable::Insert(const JobPtr& job) {
   }
   for (const std::string& warning : plan.warnings) Warn(*job, warning);
   JobList one{job};
+  job->status.number = ++inserted_;
   JobStatus status = StatusOf(*job);
   if (!spec.request_id.empty() && requests_.size() < kRequestsKept)
     requests_.emplace(spec.request_id, std::pair(spec.request_digest, job->status.name));
@@ -191,12 +192,13 @@ absl::StatusOr<JobStatus> JobTable::Get(const std::string& name) {
   return StatusOf(*job);
 }
 
-std::vector<JobStatus> JobTable::List() {
+std::vector<JobStatus> JobTable::List(uint64_t before, size_t most) {
   MutexLock lock(mutex_);
   std::vector<JobStatus> list;
   std::map<const JobEntry*, int64_t> positions;
   for (const JobPtr& job : Waiting()) positions.emplace(job.get(), std::ssize(positions) + 1);
-  for (auto it = jobs_.rbegin(); it != jobs_.rend(); ++it) {
+  for (auto it = jobs_.rbegin(); it != jobs_.rend() && list.size() < most; ++it) {
+    if ((*it)->status.number >= before) continue;
     list.push_back((*it)->status);
     if (auto position = positions.find(it->get()); position != positions.end())
       list.back().queue_position = position->second;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -71,7 +72,10 @@ class JobTable {
   absl::StatusOr<std::optional<JobStatus>> Earlier(const model::JobSpec& spec)
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<JobStatus> Get(const std::string& name) ABSL_LOCKS_EXCLUDED(mutex_);
-  std::vector<JobStatus> List() ABSL_LOCKS_EXCLUDED(mutex_);  // newest first
+  /// Up to `most` jobs with a smaller number than `before`, newest first.
+  std::vector<JobStatus> List(uint64_t before = std::numeric_limits<uint64_t>::max(),
+                              size_t most = std::numeric_limits<size_t>::max())
+      ABSL_LOCKS_EXCLUDED(mutex_);
   /// NotFound (NO_JOB); FailedPrecondition (NOT_PUSH, JOB_STATE).
   absl::StatusOr<std::shared_ptr<source::ProjectionPort>> ProjectionPortOf(const std::string& name)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -91,6 +95,7 @@ class JobTable {
   publish::Publisher* const publisher_;
   Mutex mutex_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t inserted_ ABSL_GUARDED_BY(mutex_) = 0;
   JobList jobs_ ABSL_GUARDED_BY(mutex_);  // oldest first
   JobOrder order_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::pair<std::string, std::string>> requests_

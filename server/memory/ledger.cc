@@ -57,6 +57,21 @@ int64_t& Ledger::SumOf(const Charge& charge) {
   }
 }
 
+void Ledger::Uncount(const Charge& charge) {
+  SumOf(charge) -= charge.bytes;
+  if (charge.kind == ChargeKind::kCached) return;
+  const auto holder = bytes_of_.find(HolderOf(charge));
+  if (holder == bytes_of_.end()) return;  // of no bytes
+  holder->second -= charge.bytes;
+  if (holder->second == 0) bytes_of_.erase(holder);
+}
+
+int64_t Ledger::BytesOf(const std::string& holder) const {
+  MutexLock lock(mutex_);
+  const auto it = bytes_of_.find(holder);
+  return it == bytes_of_.end() ? 0 : it->second;
+}
+
 Ledger::Use Ledger::UseLocked(int device) const { return use_[static_cast<size_t>(device)]; }
 
 Ledger::Use Ledger::UseOf(int device) const {
@@ -69,7 +84,7 @@ std::vector<model::AdmissionReport::Holder> Ledger::HoldersLocked(int device) co
       by_name;  // the pieces of a scan form one row
   for (const auto& [id, charge] : charges_) {
     if (charge.device != device) continue;
-    const std::string& name = charge.kind == ChargeKind::kReserved ? charge.owner : charge.name;
+    const std::string& name = HolderOf(charge);
     auto& holder = by_name[{charge.kind, name}];
     holder.name = name;
     holder.kind = HolderOf(charge.kind, charge.owner);
@@ -136,11 +151,11 @@ Ledger::Grant Ledger::GrantLocked(int device, const std::string& owner, const st
       const auto it = charges_.find(id);
       if (it == charges_.end()) continue;
       if (--reused >= 0) {  // back to the cache
-        it->second.owner.clear();
         MoveLocked(it->second, ChargeKind::kCached, "");
+        it->second.owner.clear();
         continue;
       }
-      SumOf(it->second) -= it->second.bytes;
+      Uncount(it->second);
       charges_.erase(it);
     }
   };
@@ -172,8 +187,9 @@ Ledger::Grant Ledger::GrantLocked(int device, const std::string& owner, const st
   }
   for (const auto& [moved, id] : cached) {
     if (use.granted() + use.cached + wanted <= use.budget) break;
-    use.cached -= charges_[id].bytes;
-    charges_.erase(id);
+    const auto it = charges_.find(id);
+    Uncount(it->second);
+    charges_.erase(it);
     reclaimed->push_back(id);
   }
   size_t skip = grant.reused;
@@ -190,7 +206,9 @@ Ledger::Grant Ledger::GrantLocked(int device, const std::string& owner, const st
                     .bytes = need.bytes / need.count,
                     .moved = ++moves_};
       grant.charges.push_back(next_id_);
+      int64_t& owned = bytes_of_[owner];
       charges_.emplace(next_id_++, std::move(charge));
+      owned += need.bytes / need.count;
       use.reserved += need.bytes / need.count;
     }
   }
@@ -268,10 +286,13 @@ absl::StatusOr<std::vector<std::vector<Ledger::ChargeId>>> Ledger::ReserveAll(
   return charges;
 }
 
-void Ledger::MoveLocked(Charge& charge, ChargeKind kind, const std::string& name) {
-  SumOf(charge) -= charge.bytes;
+void Ledger::MoveLocked(Charge& charge, ChargeKind kind, std::string name) {
+  // What may throw comes first; nothing does for a charge that goes to the cache.
+  if (kind != ChargeKind::kCached)
+    bytes_of_[kind == ChargeKind::kReserved ? charge.owner : name] += charge.bytes;
+  Uncount(charge);
   charge.kind = kind;
-  charge.name = name;
+  charge.name = std::move(name);
   charge.moved = ++moves_;
   SumOf(charge) += charge.bytes;
   Use& use = use_[static_cast<size_t>(charge.device)];
@@ -298,7 +319,7 @@ void Ledger::Release(ChargeId id) {
   MutexLock lock(mutex_);
   auto it = charges_.find(id);
   if (it == charges_.end()) return;
-  SumOf(it->second) -= it->second.bytes;
+  Uncount(it->second);
   charges_.erase(it);
 }
 

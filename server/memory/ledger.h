@@ -95,6 +95,8 @@ class Ledger {
   int devices() const { return static_cast<int>(budgets_.size()); }
   /// The holders of the memory of `device`, largest first.
   std::vector<model::AdmissionReport::Holder> HoldersOf(int device) const;
+  /// The bytes of one holder (a name of HoldersOf) on all devices.
+  int64_t BytesOf(const std::string& holder) const;
   /// Requests that were refused, by reason, since the start.
   std::map<std::string, int64_t> Refusals() const;
 
@@ -108,8 +110,14 @@ class Ledger {
     int64_t moved = 0;  // stamp of the last change of kind: a smaller one is older
   };
   using Charges = std::map<ChargeId, Charge>;
+  /// The name under which a charge counts.
+  static const std::string& HolderOf(const Charge& charge) {
+    return charge.kind == ChargeKind::kReserved ? charge.owner : charge.name;
+  }
+  /// Takes a charge out of the sums.
+  void Uncount(const Charge& charge) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t& SumOf(const Charge& charge) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void MoveLocked(Charge& charge, ChargeKind kind, const std::string& name)
+  void MoveLocked(Charge& charge, ChargeKind kind, std::string name)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Use UseLocked(int device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<model::AdmissionReport::Holder> HoldersLocked(int device) const
@@ -127,7 +135,9 @@ class Ledger {
   ChargeId next_id_ ABSL_GUARDED_BY(mutex_) = 1;
   int64_t moves_ ABSL_GUARDED_BY(mutex_) = 0;
   Charges charges_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Use> use_ ABSL_GUARDED_BY(mutex_);  // sums over charges_
+  // Sums over charges_.
+  std::vector<Use> use_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, int64_t> bytes_of_ ABSL_GUARDED_BY(mutex_);  // by holder, without the cache
   std::map<std::string, int64_t> refusals_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -49,6 +49,7 @@ struct ReplicaStatus {
 
 struct BufferStatus {
   std::string name;
+  uint64_t number = 0;  // in the order they were made
   ArrayType type;
   std::vector<ReplicaStatus> replicas;
   bool coherent = false;
@@ -58,6 +59,7 @@ struct BufferStatus {
   std::map<std::string, std::string> labels;
   TimePoint created;
   double expires_seconds = 0;
+  int64_t expires_unix_ns = 0;  // the same moment; 0 = never
   int64_t shared_leases = 0, exclusive_leases = 0, charged_bytes = 0;
   uint64_t revision = 0;  // counts its changes; `etag` is its text
   std::string etag;
@@ -108,14 +110,6 @@ struct BufferApplySpec {
   double ttl_seconds = 0;
   std::string request_id, request_digest;
   std::string input_lease_token, output_lease_token;
-};
-
-enum class BufferEventKind : uint8_t {
-  kExists = 1,
-  kCreated = 2,
-  kChanged = 3,
-  kExpiring = 4,
-  kGone = 5
 };
 
 }  // namespace octavo::model

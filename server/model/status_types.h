@@ -125,7 +125,8 @@ struct SourceCounts {
 /// All fields as in octavo.v1.Scan.
 struct ScanStatus {
   std::string name;
-  ScanSpec spec;  // resolved
+  uint64_t number = 0;  // in the order they were submitted; of a list only
+  ScanSpec spec;        // resolved
   ScanState state = ScanState::kQueued;
   std::string reason;
   Reason reason_code = Reason::kNone;
@@ -209,6 +210,8 @@ inline const std::string& ParentOf(const VolumeDescription& volume) {
 
 /// A volume's description and its state so far. All fields as in octavo.v1.Volume.
 struct VolumeStatus : VolumeDescription {
+  uint64_t number = 0;    // in order of arrival
+  uint64_t revision = 0;  // counts its changes
   VolumeState state = VolumeState::kAcquiring;
   std::string reason;
   std::string device;
@@ -218,12 +221,14 @@ struct VolumeStatus : VolumeDescription {
   storage::CommitOutcome commit;
   std::string last_error;
   double held_seconds = 0;
+  int64_t held_unix_ns = 0;  // since when it is held; 0 = not yet
   bool kept = false;
   Tier tier = Tier::kDevice;
   Move moving = Move::kNone;
-  double expires_seconds = 0;  // until its time to live ends; 0 = never
-  bool orphaned = false;       // the session has expired, and the orphan policy was applied
-  bool marked = false;         // HoldVolume
+  double expires_seconds = 0;   // until its time to live ends; 0 = never
+  int64_t expires_unix_ns = 0;  // likewise
+  bool orphaned = false;        // the session has expired, and the orphan policy was applied
+  bool marked = false;          // HoldVolume
   int64_t shared_leases = 0;
   // Only while it is in memory:
   std::shared_ptr<const ResolvedScan> origin;  // its acquisition and processing
@@ -300,6 +305,7 @@ struct AdmissionReport {
 
 /// All fields as in octavo.v1.DeviceStatus.
 struct DeviceStatus {
+  int number = 0;
   std::string name, backend, model, uuid;
   bool healthy = true;
   std::string reason;

@@ -15,9 +15,10 @@
 #include "server/rpc/convert/time.h"
 #include "server/rpc/convert/utf8.h"
 #include "server/rpc/handler.h"
-#include "server/rpc/paging.h"
+#include "server/rpc/list/page.h"
 #include "server/rpc/services.h"
 #include "server/rpc/transport/local_peer.h"
+#include "server/rpc/transport/open_watches.h"
 #include "server/rpc/transport/payload.h"
 #include "server/rpc/transport/piece_stream.h"
 
@@ -147,8 +148,8 @@ using BufferBase = v1::BufferService::WithCallbackMethod_CreateBuffer<
 
 class BufferServiceImpl final : public BufferBase {
  public:
-  BufferServiceImpl(engine::Engine* engine, base::WorkerPool* workers)
-      : buffers_(&engine->buffers()), workers_(workers) {}
+  BufferServiceImpl(engine::Engine* engine, base::WorkerPool* workers, OpenWatches* watches)
+      : buffers_(&engine->buffers()), workers_(workers), watches_(watches) {}
 
   ServerUnaryReactor* CreateBuffer(CallbackServerContext* context,
                                    const v1::CreateBufferRequest* request,
@@ -241,27 +242,20 @@ class BufferServiceImpl final : public BufferBase {
                                   const v1::ListBuffersRequest* request,
                                   v1::ListBuffersResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      for (const int state : request->states()) {
-        if (!v1::BufferState_IsValid(state))
-          return InvalidField("states", absl::StrCat("has the unknown value ", state));
-      }
-      auto list = buffers_->List(CallerOf(*context));
-      std::erase_if(list, [&](const model::BufferStatus& b) {
-        const auto& states = request->states();
-        return (!request->owner().empty() && b.owner != request->owner()) ||
-               (!request->origin().empty() && b.origin != request->origin()) ||
-               (!states.empty() && std::find(states.begin(), states.end(),
-                                             static_cast<int>(b.state)) == states.end()) ||
-               !std::all_of(request->labels().begin(), request->labels().end(),
-                            [&](const auto& label) {
-                              auto it = b.labels.find(label.first);
-                              return it != b.labels.end() && it->second == label.second;
-                            });
-      });
-      OCTAVO_ASSIGN_OR_RETURN(const Page page,
-                              PageOf(request->page_size(), request->page_token(), list.size()));
-      for (size_t i = page.begin; i < page.end; ++i) EncodeBuffer(list[i], response->add_buffers());
-      response->set_next_page_token(page.next_token);
+      OCTAVO_ASSIGN_OR_RETURN(const ListQuery query,
+                              ListQuery::Parse(*request, *v1::Buffer::descriptor()));
+      FillPage<v1::Buffer>(
+          query,
+          [this, caller = CallerOf(*context)](int64_t after, size_t most) {
+            std::vector<RankedRow<v1::Buffer>> rows;
+            const auto first = static_cast<uint64_t>(std::max<int64_t>(after, 0));
+            for (const model::BufferStatus& buffer : buffers_->List(caller, first, most)) {
+              rows.emplace_back().rank = static_cast<int64_t>(buffer.number);
+              EncodeBuffer(buffer, &rows.back().row);
+            }
+            return rows;
+          },
+          response->mutable_buffers(), response->mutable_next_page_token());
       return absl::OkStatus();
     });
   }
@@ -293,8 +287,9 @@ class BufferServiceImpl final : public BufferBase {
     return Stream<v1::WatchBuffersResponse>(
         context, request,
         [&](const std::shared_ptr<QueuedWriter<v1::WatchBuffersResponse>>& writer) {
+          watches_->Add(writer);
           workers_->Post([this, caller = CallerOf(*context), weak = std::weak_ptr(writer)] {
-            const auto tell = [weak](model::BufferEventKind kind, const model::BufferStatus& status,
+            const auto tell = [weak](base::ChangeKind kind, const model::BufferStatus& status,
                                      const std::string& text) {
               auto to = weak.lock();
               if (to == nullptr) return;
@@ -362,13 +357,14 @@ class BufferServiceImpl final : public BufferBase {
 
   buffer::BufferStore* const buffers_;
   base::WorkerPool* const workers_;
+  OpenWatches* const watches_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeBufferService(engine::Engine* engine,
-                                                 base::WorkerPool* workers) {
-  return std::make_unique<BufferServiceImpl>(engine, workers);
+std::unique_ptr<grpc::Service> MakeBufferService(engine::Engine* engine, base::WorkerPool* workers,
+                                                 OpenWatches* watches) {
+  return std::make_unique<BufferServiceImpl>(engine, workers, watches);
 }
 
 }  // namespace octavo::rpc

@@ -4,6 +4,7 @@
 #include "server/rpc/convert/buffer.h"
 #include "server/rpc/convert/export.h"
 #include "server/rpc/handler.h"
+#include "server/rpc/list/page.h"
 #include "server/rpc/services.h"
 #include "server/rpc/transport/local_peer.h"
 
@@ -50,8 +51,16 @@ class ExportServiceImpl final : public v1::ExportService::CallbackService {
                                   const v1::ListExportsRequest* request,
                                   v1::ListExportsResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      for (const auto& status : exports_.store().List(request->of()))
-        EncodeExport(status, response->add_exports());
+      OCTAVO_ASSIGN_OR_RETURN(const ListQuery query,
+                              ListQuery::Parse(*request, *v1::ExportStatus::descriptor()));
+      FillPage<v1::ExportStatus>(query,
+                                 RowsOf<v1::ExportStatus>(
+                                     exports_.store().List(query.filter().Wanted("of")),
+                                     [](const exports::ExportStatus& status) {
+                                       return static_cast<int64_t>(status.number);
+                                     },
+                                     EncodeExport),
+                                 response->mutable_exports(), response->mutable_next_page_token());
       return absl::OkStatus();
     });
   }

@@ -13,6 +13,7 @@
 #include "server/rpc/convert/time.h"
 #include "server/rpc/convert/utf8.h"
 #include "server/rpc/handler.h"
+#include "server/rpc/list/page.h"
 #include "server/rpc/services.h"
 #include "server/rpc/transport/local_peer.h"
 #include "server/rpc/transport/payload.h"
@@ -221,6 +222,16 @@ class ProjectionStream final : public PushStreamBase {
   int64_t connection_ = 0;
 };
 
+void EncodeCamera(const source::CameraInfo& in, v1::CameraInfo* out) {
+  out->set_id(Utf8(in.id));
+  out->set_vendor(Utf8(in.vendor));
+  out->set_model(Utf8(in.model));
+  out->set_serial(Utf8(in.serial));
+  out->set_protocol(in.protocol);
+  out->set_address(in.address);
+  out->set_in_use(in.in_use);
+}
+
 class IngestServiceImpl final
     : public v1::IngestService::WithRawCallbackMethod_Push<
           v1::IngestService::WithRawCallbackMethod_PushProjections<
@@ -266,20 +277,27 @@ class IngestServiceImpl final
   grpc::ServerUnaryReactor* ListCameras(grpc::CallbackServerContext* context,
                                         const v1::ListCamerasRequest* request,
                                         v1::ListCamerasResponse* response) override {
-    return ReplyOn(workers_, context, request, response, [this, response]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const auto cameras, scans_.ListCameras());
-      for (const auto& camera : cameras) {
-        auto* to = response->add_cameras();
-        to->set_id(Utf8(camera.id));
-        to->set_vendor(Utf8(camera.vendor));
-        to->set_model(Utf8(camera.model));
-        to->set_serial(Utf8(camera.serial));
-        to->set_protocol(camera.protocol);
-        to->set_address(camera.address);
-        to->set_in_use(camera.in_use);
-      }
-      return absl::OkStatus();
-    });
+    return ReplyOn(
+        workers_, context, request, response, [this, request, response]() -> absl::Status {
+          // Before the cameras are asked, which takes a second.
+          OCTAVO_ASSIGN_OR_RETURN(
+              const ListQuery query,
+              ListQuery::Parse(*request, *v1::CameraInfo::descriptor(), "id", "id"));
+          OCTAVO_ASSIGN_OR_RETURN(std::vector<source::CameraInfo> cameras, scans_.ListCameras());
+          FillPage<v1::CameraInfo>(
+              query,
+              [&](int64_t after, size_t most) {
+                std::vector<RankedRow<v1::CameraInfo>> rows;
+                for (auto i = static_cast<size_t>(std::max<int64_t>(after + 1, 0));
+                     i < cameras.size() && rows.size() < most; ++i) {
+                  rows.emplace_back().rank = static_cast<int64_t>(i);
+                  EncodeCamera(cameras[i], &rows.back().row);
+                }
+                return rows;
+              },
+              response->mutable_cameras(), response->mutable_next_page_token());
+          return absl::OkStatus();
+        });
   }
 
  private:

@@ -9,7 +9,7 @@
 #include "server/rpc/convert/enum_name.h"
 #include "server/rpc/convert/utf8.h"
 #include "server/rpc/handler.h"
-#include "server/rpc/paging.h"
+#include "server/rpc/list/page.h"
 #include "server/rpc/services.h"
 
 namespace octavo::rpc {
@@ -68,21 +68,19 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
   ServerUnaryReactor* ListJobs(CallbackServerContext* context, const v1::ListJobsRequest* request,
                                v1::ListJobsResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      const std::vector<int> states(request->states().begin(), request->states().end());
-      for (const int state : states) {
-        if (!v1::JobState_IsValid(state))
-          return InvalidField("states", absl::StrCat("has the unknown value ", state));
-      }
-      auto jobs = jobs_.List();
-      std::erase_if(jobs, [&](const job::JobStatus& job) {
-        return !states.empty() &&
-               std::find(states.begin(), states.end(), static_cast<int>(job.state)) == states.end();
-      });
-      OCTAVO_ASSIGN_OR_RETURN(const Page page,
-                              PageOf(request->page_size(), request->page_token(), jobs.size()));
-      for (size_t i = page.begin; i < page.end; ++i)
-        EncodeJob(jobs[i], /*brief=*/true, response->add_jobs());
-      response->set_next_page_token(page.next_token);
+      OCTAVO_ASSIGN_OR_RETURN(const ListQuery query,
+                              ListQuery::Parse(*request, *v1::Job::descriptor()));
+      FillPage<v1::Job>(
+          query,
+          [this](int64_t after, size_t most) {
+            std::vector<RankedRow<v1::Job>> rows;
+            for (const job::JobStatus& job : jobs_.List(NumberBefore(after), most)) {
+              rows.emplace_back().rank = RankOfNewest(job.number);
+              EncodeJob(job, /*brief=*/true, &rows.back().row);
+            }
+            return rows;
+          },
+          response->mutable_jobs(), response->mutable_next_page_token());
       return absl::OkStatus();
     });
   }

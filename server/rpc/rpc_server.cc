@@ -16,6 +16,7 @@
 #include "server/rpc/convert/bounds.h"
 #include "server/rpc/transport/grpc_log.h"
 #include "server/rpc/transport/listener.h"
+#include "server/rpc/transport/open_watches.h"
 #include "server/rpc/transport/stall_watch.h"
 
 namespace octavo::rpc {
@@ -38,10 +39,10 @@ class RpcServerImpl final : public RpcServer {
     for (const auto& address : config.tcp) OCTAVO_RETURN_IF_ERROR(listener_->AddTcp(address));
     if (!config.unix_path.empty()) OCTAVO_RETURN_IF_ERROR(listener_->AddUnix(config.unix_path));
     services_.push_back(MakeScanService(engine, &slow_));
-    services_.push_back(MakeVolumeService(engine));
+    services_.push_back(MakeVolumeService(engine, &workers_, &watches_));
     services_.push_back(MakeJobService(engine, &slow_));
     services_.push_back(MakeOperationService(engine));
-    services_.push_back(MakeBufferService(engine, &buffer_workers_));
+    services_.push_back(MakeBufferService(engine, &buffer_workers_, &watches_));
     services_.push_back(MakeExportService(engine, &buffer_workers_));
     services_.push_back(MakeStreamService(engine, &workers_));
     services_.push_back(MakeIngestService(engine, &slow_.cameras, &copy_workers_));
@@ -130,6 +131,7 @@ class RpcServerImpl final : public RpcServer {
     if (server_ == nullptr) return;
     devices_ = nullptr;  // no part of the server uses it any more
     listener_->Stop();
+    watches_.EndAll();
     auto done = std::async(std::launch::async,
                            [&] { server_->Shutdown(std::chrono::system_clock::now() + grace); });
     // A peer that has stopped reading survives gRPC's own deadline, and even if Shutdown returns,
@@ -142,6 +144,7 @@ class RpcServerImpl final : public RpcServer {
   }
 
  private:
+  OpenWatches watches_;
   base::WorkerPool workers_;
   base::WorkerPool copy_workers_{"oct-rpc-read", 2};
   base::WorkerPool buffer_workers_{"oct-rpc-buffer", 4};

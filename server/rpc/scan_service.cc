@@ -7,7 +7,7 @@
 #include "server/rpc/convert/field_mask.h"
 #include "server/rpc/convert/utf8.h"
 #include "server/rpc/handler.h"
-#include "server/rpc/paging.h"
+#include "server/rpc/list/page.h"
 #include "server/rpc/services.h"
 
 namespace octavo::rpc {
@@ -125,15 +125,20 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
   ServerUnaryReactor* ListScans(CallbackServerContext* context, const v1::ListScansRequest* request,
                                 v1::ListScansResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      const auto scans = scans_.List();
-      OCTAVO_ASSIGN_OR_RETURN(const Page page,
-                              PageOf(request->page_size(), request->page_token(), scans.size()));
-      for (size_t i = page.begin; i < page.end; ++i) {
-        EncodeScan(scans[i], response->add_scans());
-        response->mutable_scans(response->scans_size() - 1)
-            ->clear_events();  // a page with events would take megabytes
-      }
-      response->set_next_page_token(page.next_token);
+      OCTAVO_ASSIGN_OR_RETURN(const ListQuery query,
+                              ListQuery::Parse(*request, *v1::Scan::descriptor()));
+      FillPage<v1::Scan>(
+          query,
+          [this](int64_t after, size_t most) {
+            std::vector<RankedRow<v1::Scan>> rows;
+            for (const model::ScanStatus& scan : scans_.List(NumberBefore(after), most)) {
+              rows.emplace_back().rank = RankOfNewest(scan.number);
+              EncodeScan(scan, &rows.back().row);
+              rows.back().row.clear_events();  // a page with events would take megabytes
+            }
+            return rows;
+          },
+          response->mutable_scans(), response->mutable_next_page_token());
       return absl::OkStatus();
     });
   }

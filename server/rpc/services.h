@@ -38,16 +38,22 @@ struct SlowWork {
 /// Calls of one kind that may wait or run.
 constexpr int kMostPlans = 16, kMostSubmits = 64;
 
+/// The watches of volumes and buffers (transport/open_watches.h) end when the server stops.
+class OpenWatches;
+
 std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine, SlowWork* slow);
 /// `workers` query cameras; `copiers` copy pushed projections to their places.
 std::unique_ptr<grpc::Service> MakeIngestService(engine::Engine* engine, base::WorkerPool* workers,
                                                  base::WorkerPool* copiers);
-std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine);
+/// `workers` tell a new watch of the volumes that there are.
+std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine, base::WorkerPool* workers,
+                                                 OpenWatches* watches);
 std::unique_ptr<grpc::Service> MakeJobService(engine::Engine* engine, SlowWork* slow);
 /// Operations that the verbs of other services begin.
 std::unique_ptr<grpc::Service> MakeOperationService(engine::Engine* engine);
 /// `workers` read, write and change buffers, which may have to wait for memory or a device.
-std::unique_ptr<grpc::Service> MakeBufferService(engine::Engine* engine, base::WorkerPool* workers);
+std::unique_ptr<grpc::Service> MakeBufferService(engine::Engine* engine, base::WorkerPool* workers,
+                                                 OpenWatches* watches);
 /// `workers` as for buffers: an export may wait for memory to be made shareable.
 std::unique_ptr<grpc::Service> MakeExportService(engine::Engine* engine, base::WorkerPool* workers);
 /// `workers` encode images and continue streams, so that gRPC's threads never wait for either.

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "octavo/v1/session.grpc.pb.h"
 
@@ -9,6 +11,7 @@
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/time.h"
 #include "server/rpc/handler.h"
+#include "server/rpc/list/page.h"
 #include "server/rpc/services.h"
 
 namespace octavo::rpc {
@@ -23,21 +26,20 @@ void EncodeSession(const session::SessionStatus& in, v1::ClientSession* out) {
   out->set_alive(in.alive);
   *out->mutable_create_time() = WallTime(in.opened);
   *out->mutable_last_seen_time() = WallTime(in.seen);
-  *out->mutable_expire_time() = TimeFromNow(in.expires_seconds);
+  *out->mutable_expire_time() = WallTime(in.expires);
   out->set_volumes(in.volumes);
   out->set_leases(in.leases);
   out->set_bytes(in.bytes);
 }
 
-void EncodeLease(const session::Lease& in, int64_t now_ns, v1::LeaseGrant* out) {
+void EncodeLease(const session::Lease& in, v1::LeaseGrant* out) {
   out->set_resource(in.resource);
   out->set_mode(static_cast<v1::LeaseMode>(in.mode));
   out->set_token(in.token);
   out->set_fence(in.fence);
   out->set_session(in.session);
   out->set_holder(in.holder);
-  if (in.expires_ns != 0)
-    *out->mutable_expire_time() = TimeFromNow(static_cast<double>(in.expires_ns - now_ns) * 1e-9);
+  if (in.expires_unix_ns != 0) *out->mutable_expire_time() = WallTime(in.expires_unix_ns);
 }
 
 absl::Status CheckText(const char* field, const std::string& text) {
@@ -84,7 +86,20 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
                                    const v1::ListSessionsRequest* request,
                                    v1::ListSessionsResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      for (const auto& session : clients_.List()) EncodeSession(session, response->add_sessions());
+      OCTAVO_ASSIGN_OR_RETURN(const ListQuery query,
+                              ListQuery::Parse(*request, *v1::ClientSession::descriptor()));
+      FillPage<v1::ClientSession>(
+          query,
+          [this](int64_t after, size_t most) {
+            std::vector<RankedRow<v1::ClientSession>> rows;
+            const auto first = static_cast<uint64_t>(std::max<int64_t>(after, 0));
+            for (const session::SessionStatus& session : clients_.List(first, most)) {
+              rows.emplace_back().rank = static_cast<int64_t>(session.number);
+              EncodeSession(session, &rows.back().row);
+            }
+            return rows;
+          },
+          response->mutable_sessions(), response->mutable_next_page_token());
       return absl::OkStatus();
     });
   }
@@ -101,8 +116,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
               decoded, CallerOf(*context),
               [this, reply, response](const absl::StatusOr<session::Lease>& lease) {
                 const bool told = reply->Complete([&] {
-                  if (lease.ok())
-                    EncodeLease(*lease, clock_.Now().monotonic_ns, response->mutable_lease());
+                  if (lease.ok()) EncodeLease(*lease, response->mutable_lease());
                   return lease.status();
                 });
                 if (lease.ok() && !told)
@@ -120,7 +134,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
       OCTAVO_RETURN_IF_ERROR(CheckDuration("ttl", request->ttl()));
       OCTAVO_ASSIGN_OR_RETURN(const auto lease,
                               clients_.leases().Renew(request->token(), ToSeconds(request->ttl())));
-      EncodeLease(lease, clock_.Now().monotonic_ns, response->mutable_lease());
+      EncodeLease(lease, response->mutable_lease());
       return absl::OkStatus();
     });
   }
@@ -134,11 +148,24 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
                                  const v1::ListLeasesRequest* request,
                                  v1::ListLeasesResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      for (const auto& lease : clients_.leases().List(request->resource())) {
-        auto* row = response->add_leases();
-        EncodeLease(lease, clock_.Now().monotonic_ns, row);
-        row->clear_token();  // only the holder may know it
-      }
+      OCTAVO_ASSIGN_OR_RETURN(
+          const ListQuery query,
+          ListQuery::Parse(*request, *v1::LeaseGrant::descriptor(), "fence", "resource, fence"));
+      std::vector<session::Lease> leases =
+          clients_.leases().List(query.filter().Wanted("resource"));
+      const auto fence = [](const session::Lease& lease) {
+        return static_cast<int64_t>(lease.fence);
+      };
+      std::sort(leases.begin(), leases.end(),
+                [&](const auto& a, const auto& b) { return fence(a) < fence(b); });
+      FillPage<v1::LeaseGrant>(
+          query,
+          RowsOf<v1::LeaseGrant>(std::move(leases), fence,
+                                 [](const session::Lease& lease, v1::LeaseGrant* row) {
+                                   EncodeLease(lease, row);
+                                   row->clear_token();  // only the holder may know it
+                                 }),
+          response->mutable_leases(), response->mutable_next_page_token());
       return absl::OkStatus();
     });
   }
@@ -172,7 +199,6 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
   }
 
   engine::Clients& clients_;
-  const SystemClock clock_;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "server/rpc/convert/time.h"
 #include "server/rpc/convert/utf8.h"
 #include "server/rpc/handler.h"
+#include "server/rpc/list/page.h"
 #include "server/rpc/services.h"
 
 namespace octavo::rpc {
@@ -67,8 +68,15 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
                                         const v1::ListDevicesRequest* request,
                                         v1::ListDevicesResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      for (const auto& device : engine_.devices().List())
-        EncodeDeviceStatus(device, response->add_devices());
+      OCTAVO_ASSIGN_OR_RETURN(const ListQuery query,
+                              ListQuery::Parse(*request, *v1::DeviceStatus::descriptor()));
+      FillPage<v1::DeviceStatus>(
+          query,
+          RowsOf<v1::DeviceStatus>(
+              engine_.devices().List(),
+              [](const model::DeviceStatus& device) { return int64_t{device.number}; },
+              EncodeDeviceStatus),
+          response->mutable_devices(), response->mutable_next_page_token());
       return absl::OkStatus();
     });
   }

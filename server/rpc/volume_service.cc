@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 
 #include "octavo/v1/volume.grpc.pb.h"
 
@@ -6,13 +7,16 @@
 #include "gpu/base/status.h"
 #include "server/base/errors.h"
 #include "server/buffer/buffer_store.h"
+#include "server/model/volume_states.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/long_running.h"
 #include "server/rpc/handler.h"
-#include "server/rpc/paging.h"
+#include "server/rpc/list/page.h"
 #include "server/rpc/services.h"
+#include "server/rpc/transport/open_watches.h"
 #include "server/rpc/transport/payload.h"
 #include "server/rpc/transport/piece_stream.h"
+#include "server/rpc/volume_watch.h"
 
 namespace octavo::rpc {
 namespace {
@@ -31,15 +35,18 @@ using Base = v1::VolumeService::WithCallbackMethod_GetVolume<
                                 v1::VolumeService::WithCallbackMethod_SpillVolume<
                                     v1::VolumeService::WithCallbackMethod_RestoreVolume<
                                         v1::VolumeService::WithCallbackMethod_ReleaseVolume<
-                                            v1::VolumeService::Service>>>>>>>>>>>;
+                                        v1::VolumeService::WithCallbackMethod_WatchVolumes<
+                                            v1::VolumeService::Service>>>>>>>>>>>>;
 
 class VolumeServiceImpl final : public Base {
  public:
-  explicit VolumeServiceImpl(engine::Engine* engine)
+  VolumeServiceImpl(engine::Engine* engine, base::WorkerPool* workers, OpenWatches* watches)
       : volumes_(engine->volumes()),
         operations_(engine->operations()),
         scans_(engine->scans()),
-        jobs_(engine->jobs()) {}
+        jobs_(engine->jobs()),
+        workers_(workers),
+        watches_(watches) {}
 
   ServerUnaryReactor* GetVolume(CallbackServerContext* context, const v1::GetVolumeRequest* request,
                                 v1::GetVolumeResponse* response) override {
@@ -68,41 +75,94 @@ class VolumeServiceImpl final : public Base {
                                   const v1::ListVolumesRequest* request,
                                   v1::ListVolumesResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      std::vector<int> states(request->states().begin(), request->states().end());
-      for (const int state : states) {
-        if (!v1::VolumeState_IsValid(state))
-          return InvalidField("states", absl::StrCat("has the unknown value ", state));
-      }
-      if (states.empty())
-        states = {v1::VOLUME_STATE_ACQUIRING, v1::VOLUME_STATE_HELD, v1::VOLUME_STATE_COMMITTING};
+      OCTAVO_ASSIGN_OR_RETURN(const ListQuery query,
+                              ListQuery::Parse(*request, *v1::Volume::descriptor()));
+      OCTAVO_ASSIGN_OR_RETURN(const std::set<int> states, StatesOf(*request, query.filter()));
       const bool in_memory = std::all_of(states.begin(), states.end(), [](int state) {
-        return state == v1::VOLUME_STATE_ACQUIRING || state == v1::VOLUME_STATE_HELD ||
-               state == v1::VOLUME_STATE_COMMITTING;
+        return model::InMemory(static_cast<model::VolumeState>(state));
       });
       OCTAVO_RETURN_IF_ERROR(CheckParent(request->parent()));
-      auto volumes = volumes_.List({.parent = request->parent(), .in_memory = in_memory});
-      if (volumes.empty() && !request->parent().empty())
-        OCTAVO_RETURN_IF_ERROR(CheckKnown(request->parent()));
-      std::erase_if(volumes, [&](const model::VolumeStatus& volume) {
-        return std::find(states.begin(), states.end(), static_cast<int>(volume.state)) ==
-               states.end();
-      });
-      OCTAVO_ASSIGN_OR_RETURN(const Page page,
-                              PageOf(request->page_size(), request->page_token(), volumes.size()));
-      for (size_t i = page.begin; i < page.end; ++i)
-        EncodeVolume(volumes[i], response->add_volumes());
-      response->set_next_page_token(page.next_token);
+      const std::string parent =
+          request->parent().empty() ? query.filter().Wanted("parent") : request->parent();
+      if (!request->parent().empty() &&
+          volumes_.List({.parent = parent, .in_memory = in_memory, .most = 1}).empty())
+        OCTAVO_RETURN_IF_ERROR(CheckKnown(parent));
+      FillPage<v1::Volume>(
+          query,
+          [&](int64_t after, size_t most) {
+            return RowsAfter(after, most, parent, in_memory, states);
+          },
+          response->mutable_volumes(), response->mutable_next_page_token());
       return absl::OkStatus();
     });
+  }
+
+  /// The states that a list is about.
+  static absl::StatusOr<std::set<int>> StatesOf(const v1::ListVolumesRequest& request,
+                                                const Filter& filter) {
+    for (const int state : request.states()) {
+      if (!v1::VolumeState_IsValid(state))
+        return InvalidField("states", absl::StrCat("has the unknown value ", state));
+    }
+    if (!request.states().empty())
+      return std::set<int>(request.states().begin(), request.states().end());
+    std::set<int> states = {v1::VOLUME_STATE_ACQUIRING, v1::VOLUME_STATE_HELD,
+                            v1::VOLUME_STATE_COMMITTING};
+    if (filter.SpeaksOf("state"))
+      states.insert(
+          {v1::VOLUME_STATE_COMMITTED, v1::VOLUME_STATE_DISCARDED, v1::VOLUME_STATE_FAILED});
+    return states;
+  }
+
+  /// As RowSource: the rank of a volume is its number.
+  std::vector<RankedRow<v1::Volume>> RowsAfter(int64_t after, size_t most, const std::string& parent,
+                                               bool in_memory, const std::set<int>& states) {
+    std::vector<RankedRow<v1::Volume>> rows;
+    volume::VolumeQuery query{.parent = parent,
+                              .in_memory = in_memory,
+                              .after = static_cast<uint64_t>(std::max<int64_t>(after, 0)),
+                              .most = most};
+    for (;;) {
+      const std::vector<model::VolumeStatus> volumes = volumes_.List(query);
+      for (const model::VolumeStatus& volume : volumes) {
+        if (rows.size() == most) return rows;
+        if (states.count(static_cast<int>(volume.state)) == 0) continue;
+        rows.emplace_back().rank = static_cast<int64_t>(volume.number);
+        EncodeVolume(volume, &rows.back().row);
+      }
+      if (volumes.size() < query.most) return rows;
+      query.after = volumes.back().number;
+    }
   }
 
   /// NotFound for an unknown scan or job without volumes: a misspelt name must not look like a scan
   /// without volumes.
   absl::Status CheckKnown(const std::string& parent) {
     if (scans_.Get(parent).ok() || jobs_.Get(parent).ok() ||
-        !volumes_.List({.parent = parent, .in_memory = false}).empty())
+        !volumes_.List({.parent = parent, .in_memory = false, .most = 1}).empty())
       return absl::OkStatus();
     return base::NoParent(parent);
+  }
+
+  grpc::ServerWriteReactor<v1::WatchVolumesResponse>* WatchVolumes(
+      CallbackServerContext* context, const v1::WatchVolumesRequest* request) override {
+    return Stream<v1::WatchVolumesResponse>(
+        context, request, [&](const std::shared_ptr<VolumeWatch::Writer>& writer) -> absl::Status {
+          OCTAVO_ASSIGN_OR_RETURN(Filter filter,
+                                  Filter::Parse(*v1::Volume::descriptor(), request->filter()));
+          auto watch = std::make_shared<VolumeWatch>(std::move(filter), request->skip_existing(),
+                                                     std::weak_ptr(writer));
+          watches_->Add(writer);
+          workers_->Post([this, watch, weak = std::weak_ptr(writer)] {
+            const auto tell = [watch](base::ChangeKind kind, const model::VolumeStatus& volume) {
+              watch->Tell(kind, volume);
+            };
+            // Held by the stream.
+            if (auto to = weak.lock())
+              to->Feed([&] { to->OnOver([handle = volumes_.Watch(tell)] {}); });
+          });
+          return absl::OkStatus();
+        });
   }
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* ReadVolume(CallbackServerContext* context,
@@ -256,12 +316,15 @@ class VolumeServiceImpl final : public Base {
   engine::Operations& operations_;
   engine::Scans& scans_;
   engine::Jobs& jobs_;
+  base::WorkerPool* const workers_;
+  OpenWatches* const watches_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine) {
-  return std::make_unique<VolumeServiceImpl>(engine);
+std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine, base::WorkerPool* workers,
+                                                 OpenWatches* watches) {
+  return std::make_unique<VolumeServiceImpl>(engine, workers, watches);
 }
 
 }  // namespace octavo::rpc

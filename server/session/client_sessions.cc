@@ -20,6 +20,11 @@ int64_t Nanoseconds(double seconds) { return static_cast<int64_t>(seconds * 1e9)
 SessionStatus ClientSessions::StatusOf(const Session& session) const {
   SessionStatus status = session.status;
   status.alive = session.ended_ns == 0;
+  const int64_t expiry_ns = Nanoseconds(config_.expiry_seconds);
+  status.expires = session.closed.unix_ns != 0
+                       ? session.closed
+                       : TimePoint{.monotonic_ns = status.seen.monotonic_ns + expiry_ns,
+                                   .unix_ns = status.seen.unix_ns + expiry_ns};
   if (status.alive) {
     status.expires_seconds =
         static_cast<double>(status.seen.monotonic_ns + Nanoseconds(config_.expiry_seconds) -
@@ -41,6 +46,7 @@ void ClientSessions::EndOverdue() {
          (now - told_.front().ended_ns > kRememberNs || std::ssize(told_) > config_.most)) {
     by_secret_.erase(told_.front().secret);
     by_name_.erase(told_.front().status.name);
+    by_number_.erase(told_.front().status.number);
     told_.pop_front();
   }
 }
@@ -76,13 +82,14 @@ absl::StatusOr<ClientSessions::Opened> ClientSessions::Open(const std::string& c
   EndOverdue();
   OCTAVO_RETURN_IF_ERROR(CheckRoom());
   Session session;
-  session.number = ++opened_;
+  session.status.number = ++opened_;
   session.status.name = absl::StrCat("sessions/", base::NewId(server_id_));
   session.status.client = client;
   session.status.opened = session.status.seen = clock_->Now();
   session.secret = base::NewId("").substr(1);
   alive_.push_back(session);
-  by_secret_[session.secret] = by_name_[session.status.name] = std::prev(alive_.end());
+  by_secret_[session.secret] = by_name_[session.status.name] = by_number_[session.status.number] =
+      std::prev(alive_.end());
   return Opened{.session = StatusOf(session), .secret = session.secret};
 }
 
@@ -94,6 +101,7 @@ absl::StatusOr<ClientSessions::Alive> ClientSessions::KeepAlive(const std::strin
   if (alive.revived) {
     OCTAVO_RETURN_IF_ERROR(CheckRoom());
     session->ended_ns = 0;
+    session->closed = {};
     alive_.splice(alive_.end(), std::exchange(session->told, false) ? told_ : ended_, session);
   }
   Touch(session);
@@ -105,7 +113,8 @@ absl::StatusOr<SessionStatus> ClientSessions::Close(const std::string& secret) {
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(const Sessions::iterator session, FindLocked(secret));
   if (session->ended_ns == 0) {
-    session->ended_ns = clock_->Now().monotonic_ns;
+    session->closed = clock_->Now();
+    session->ended_ns = session->closed.monotonic_ns;
     ended_.splice(ended_.end(), alive_, session);
   }
   return StatusOf(*session);
@@ -125,18 +134,12 @@ absl::StatusOr<SessionStatus> ClientSessions::Find(const std::string& secret) {
   return StatusOf(*session);
 }
 
-std::vector<SessionStatus> ClientSessions::List() {
+std::vector<SessionStatus> ClientSessions::List(uint64_t after, size_t most) {
   MutexLock lock(mutex_);
   EndOverdue();
-  std::vector<const Session*> all;
-  for (const Sessions* part : {&alive_, &ended_, &told_}) {
-    for (const Session& session : *part) all.push_back(&session);
-  }
-  std::sort(all.begin(), all.end(),
-            [](const Session* a, const Session* b) { return a->number < b->number; });
   std::vector<SessionStatus> list;
-  list.reserve(all.size());
-  for (const Session* session : all) list.push_back(StatusOf(*session));
+  for (auto it = by_number_.upper_bound(after); it != by_number_.end() && list.size() < most; ++it)
+    list.push_back(StatusOf(*it->second));
   return list;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <list>
 #include <map>
 #include <string>
@@ -17,9 +18,11 @@ namespace octavo::session {
 /// All fields as in octavo.v1.ClientSession.
 struct SessionStatus {
   std::string name, client;
+  uint64_t number = 0;  // in the order they were opened
   bool alive = true;
   TimePoint opened, seen;
   double expires_seconds = 0;
+  TimePoint expires;  // the same moment; of an ended session: when it ended
   int64_t volumes = 0, leases = 0, bytes = 0;  // filled in by the engine
 };
 
@@ -56,7 +59,9 @@ class ClientSessions {
   /// The live session of a secret; the call counts as a sign of life. NotFound (NO_SESSION), also
   /// if the session has expired and was not revived.
   absl::StatusOr<SessionStatus> Find(const std::string& secret);
-  std::vector<SessionStatus> List();  // oldest first
+  /// Up to `most` sessions with a greater number than `after`, oldest first.
+  std::vector<SessionStatus> List(uint64_t after = 0,
+                                  size_t most = std::numeric_limits<size_t>::max());
   /// Whether a session has expired, or is not known any more.
   bool Gone(const std::string& name);
   /// Names of the sessions that have ended since the last call.
@@ -71,8 +76,8 @@ class ClientSessions {
   struct Session {
     SessionStatus status;
     std::string secret;
-    uint64_t number = 0;   // in the order they were opened
     int64_t ended_ns = 0;  // 0 = alive
+    TimePoint closed;      // by Close; else it ended when it had been silent for too long
     bool told = false;     // Expire has reported it
   };
   // A session is in one of three lists: alive, least recently seen first; ended but not yet
@@ -91,6 +96,7 @@ class ClientSessions {
   Mutex mutex_;
   Sessions alive_ ABSL_GUARDED_BY(mutex_), ended_ ABSL_GUARDED_BY(mutex_),
       told_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Sessions::iterator> by_number_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Sessions::iterator> by_name_ ABSL_GUARDED_BY(mutex_), by_secret_
       ABSL_GUARDED_BY(mutex_);
   uint64_t opened_ ABSL_GUARDED_BY(mutex_) = 0;

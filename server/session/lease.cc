@@ -16,6 +16,12 @@ namespace {
 
 int64_t Nanoseconds(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
+/// `seconds` from now; 0: it has no expiry of its own.
+void SetExpiry(const TimePoint& now, double seconds, Lease* lease) {
+  lease->expires_ns = seconds > 0 ? now.monotonic_ns + Nanoseconds(seconds) : 0;
+  lease->expires_unix_ns = seconds > 0 ? now.unix_ns + Nanoseconds(seconds) : 0;
+}
+
 absl::Status Lost(const std::string& what) {
   return WithInfo(absl::FailedPreconditionError(
                       absl::StrCat("the lease is lost: ", what, "; acquire it again")),
@@ -92,6 +98,30 @@ absl::Status LeaseTable::ConflictWith(const Lease* lease, const Resource& resour
                                {"retryable", "true"}}});
 }
 
+void LeaseTable::Uncount(const std::string& session, const std::string& resource,
+                         int64_t SessionUse::*what) {
+  const auto of = of_session_.find(session);
+  const auto use = of->second.find(resource);
+  --(use->second.*what);
+  if (use->second.held + use->second.waiting > 0) return;
+  of->second.erase(use);
+  if (of->second.empty()) of_session_.erase(of);
+}
+
+std::list<Lease>::iterator LeaseTable::Drop(Resource& resource, std::list<Lease>::iterator lease) {
+  Uncount(lease->session, lease->resource, &SessionUse::held);
+  resource_of_.erase(lease->token);
+  return resource.held.erase(lease);
+}
+
+LeaseTable::Waiter LeaseTable::Drop(Resource& resource, std::list<Waiter>::iterator waiter) {
+  Uncount(waiter->request.session, waiter->request.resource, &SessionUse::waiting);
+  Waiter dropped = std::move(*waiter);
+  resource.waiting.erase(waiter);
+  --waiting_;
+  return dropped;
+}
+
 Lease LeaseTable::Grant(Resource& resource, const LeaseRequest& request) {
   Lease lease{.resource = request.resource,
               .mode = request.mode,
@@ -101,10 +131,12 @@ Lease LeaseTable::Grant(Resource& resource, const LeaseRequest& request) {
               .holder = request.holder,
               .granted_ns = clock_->Now().monotonic_ns,
               .expires_ns = 0};
-  if (request.seconds > 0) lease.expires_ns = lease.granted_ns + Nanoseconds(request.seconds);
+  SetExpiry(clock_->Now(), request.seconds, &lease);
   std::list<Lease> one{lease};
   (void)Failpoint("lease_granted");
+  SessionUse& use = UseOf(request.session, request.resource);
   resource_of_.emplace(lease.token, request.resource);
+  ++use.held;
   resource.held.splice(resource.held.end(), one);  // in both lists or in neither
   ++totals_.granted;
   return lease;
@@ -118,16 +150,13 @@ LeaseTable::Resources::iterator LeaseTable::Settle(Resources::iterator it, Told*
       ++lease;
       continue;
     }
-    resource_of_.erase(lease->token);
-    lease = resource.held.erase(lease);
+    lease = Drop(resource, lease);
     ++totals_.expired;
   }
   // In order: the first waiter gets a lease that has become free, even if its time ran out at the
   // same moment.
   while (!resource.waiting.empty() && Fits(resource, resource.waiting.front().request.mode)) {
-    Waiter waiter = std::move(resource.waiting.front());
-    resource.waiting.pop_front();
-    --waiting_;
+    Waiter waiter = Drop(resource, resource.waiting.begin());
     totals_.wait_seconds += static_cast<double>(now - waiter.since_ns) * 1e-9;
     told->emplace_back(std::move(waiter.done), Grant(resource, waiter.request));
   }
@@ -136,11 +165,9 @@ LeaseTable::Resources::iterator LeaseTable::Settle(Resources::iterator it, Told*
       ++waiter;
       continue;
     }
-    Done done = std::move(waiter->done);
-    waiter = resource.waiting.erase(waiter);
-    --waiting_;
     ++totals_.waits_timed_out;
-    told->emplace_back(std::move(done), Conflict(resource, it->first, /*waited=*/true));
+    Waiter late = Drop(resource, waiter++);
+    told->emplace_back(std::move(late.done), Conflict(resource, it->first, /*waited=*/true));
   }
   // A waiter that gave up may have blocked those behind it.
   if (!resource.waiting.empty() && Fits(resource, resource.waiting.front().request.mode))
@@ -234,11 +261,13 @@ uint64_t LeaseTable::Acquire(const LeaseRequest& request, Done done, Told* told)
   const int64_t now = clock_->Now().monotonic_ns;
   const uint64_t place = ++last_place_;
   ++totals_.waits;
+  SessionUse& use = UseOf(request.session, request.resource);
   resource.waiting.push_back({.place = place,
                               .request = request,
                               .since_ns = now,
                               .until_ns = now + Nanoseconds(request.wait_seconds),
                               .done = std::move(done)});
+  ++use.waiting;
   ++waiting_;
   return place;
 }
@@ -252,10 +281,8 @@ void LeaseTable::Withdraw(uint64_t place) {
       const auto waiter = std::find_if(waiting.begin(), waiting.end(),
                                        [&](const Waiter& w) { return w.place == place; });
       if (waiter == waiting.end()) continue;
-      told.emplace_back(std::move(waiter->done),
+      told.emplace_back(Drop(it->second, waiter).done,
                         absl::CancelledError("the wait for the lease was given up"));
-      waiting.erase(waiter);
-      --waiting_;
       Settle(it, &told);
       break;
     }
@@ -283,7 +310,7 @@ absl::StatusOr<Lease> LeaseTable::Renew(const std::string& token, double seconds
   {
     MutexLock lock(mutex_);
     if (Lease* lease = FindToken(token, &told); lease != nullptr) {
-      lease->expires_ns = seconds > 0 ? clock_->Now().monotonic_ns + Nanoseconds(seconds) : 0;
+      SetExpiry(clock_->Now(), seconds, lease);
       renewed = *lease;
     }
   }
@@ -300,8 +327,9 @@ absl::Status LeaseTable::Release(const std::string& token, Told* told) {
   const Lease* lease = FindToken(token, told);
   if (lease == nullptr) return Lost("it expired, was given back, or never was");
   auto it = resources_.find(lease->resource);
-  it->second.held.remove_if([&](const Lease& l) { return l.token == token; });
-  resource_of_.erase(token);
+  std::list<Lease>& held = it->second.held;
+  Drop(it->second,
+       std::find_if(held.begin(), held.end(), [&](const Lease& l) { return l.token == token; }));
   Settle(it, told);
   return absl::OkStatus();
 }
@@ -405,46 +433,47 @@ void LeaseTable::Forget(const std::string& name, Told* told) {
   MutexLock lock(mutex_);
   auto it = resources_.find(name);
   if (it == resources_.end()) return;
-  for (const Lease& lease : it->second.held) resource_of_.erase(lease.token);
-  for (Waiter& waiter : it->second.waiting) {
-    told->emplace_back(std::move(waiter.done),
+  Resource& resource = it->second;
+  while (!resource.held.empty()) Drop(resource, resource.held.begin());
+  while (!resource.waiting.empty()) {
+    told->emplace_back(Drop(resource, resource.waiting.begin()).done,
                        WithInfo(absl::NotFoundError(absl::StrCat(name, " is gone")),
                                 {.reason = Reason::kNoBuffer, .field = "resource", .numbers = {}}));
   }
-  waiting_ -= std::ssize(it->second.waiting);
   resources_.erase(it);
+}
+
+void LeaseTable::EndOf(const std::string& session, const std::string& name, Told* told) {
+  const auto it = resources_.find(name);
+  if (it == resources_.end()) return;  // a grant that failed left its place
+  Resource& resource = it->second;
+  for (auto lease = resource.held.begin(); lease != resource.held.end();)
+    lease = lease->session == session ? Drop(resource, lease) : std::next(lease);
+  for (auto waiter = resource.waiting.begin(); waiter != resource.waiting.end();) {
+    const auto next = std::next(waiter);
+    if (waiter->request.session == session) {
+      told->emplace_back(Drop(resource, waiter).done,
+                         absl::CancelledError(absl::StrCat(session, " has ended")));
+    }
+    waiter = next;
+  }
+  Settle(it, told);
 }
 
 void LeaseTable::EndSessions(const std::set<std::string>& sessions) {
   const auto ended = [&](const std::string& session) {
-    return !session.empty() && sessions.count(session) > 0 &&
-           (sessions_ == nullptr || sessions_->Gone(session));
+    return !session.empty() && (sessions_ == nullptr || sessions_->Gone(session));
   };
   Told told;
   {
     MutexLock lock(mutex_);
-    for (auto it = resources_.begin(); it != resources_.end();) {
-      std::list<Lease>& held = it->second.held;
-      for (auto lease = held.begin(); lease != held.end();) {
-        if (!ended(lease->session)) {
-          ++lease;
-          continue;
-        }
-        resource_of_.erase(lease->token);
-        lease = held.erase(lease);
-      }
-      auto& waiting = it->second.waiting;
-      for (auto waiter = waiting.begin(); waiter != waiting.end();) {
-        if (!ended(waiter->request.session)) {
-          ++waiter;
-          continue;
-        }
-        told.emplace_back(std::move(waiter->done), absl::CancelledError(absl::StrCat(
-                                                       waiter->request.session, " has ended")));
-        waiter = waiting.erase(waiter);
-        --waiting_;
-      }
-      it = Settle(it, &told);
+    for (const std::string& session : sessions) {
+      if (!ended(session)) continue;
+      const auto of = of_session_.find(session);
+      if (of == of_session_.end()) continue;
+      std::vector<std::string> names;  // the drops change the map
+      for (const auto& [name, use] : of->second) names.push_back(name);
+      for (const std::string& name : names) EndOf(session, name, &told);
     }
   }
   Tell(told);
@@ -493,14 +522,19 @@ LeaseTable::Counts LeaseTable::CountOf(const std::string& resource) {
   return counts;
 }
 
-std::map<std::string, int64_t> LeaseTable::CountBySession() {
-  Expire();
+int64_t LeaseTable::CountOfSession(const std::string& session) {
   MutexLock lock(mutex_);
-  std::map<std::string, int64_t> counts;
-  for (const auto& [name, row] : resources_) {
-    for (const Lease& lease : row.held) ++counts[lease.session];
+  const auto of = of_session_.find(session);
+  if (of == of_session_.end()) return 0;
+  const int64_t now = clock_->Now().monotonic_ns;
+  int64_t count = 0;
+  for (const auto& [name, use] : of->second) {
+    const auto resource = resources_.find(name);
+    if (resource == resources_.end()) continue;  // a grant that failed left its place
+    for (const Lease& lease : resource->second.held)
+      count += lease.session == session && (lease.expires_ns == 0 || lease.expires_ns > now);
   }
-  return counts;
+  return count;
 }
 
 LeaseTable::Totals LeaseTable::CountAll() {

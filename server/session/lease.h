@@ -31,6 +31,7 @@ struct Lease {
   std::string holder;   // for people: the name of the session, or of the call that took the lease
   int64_t granted_ns = 0;
   int64_t expires_ns = 0;  // monotonic; 0 = no expiry of its own
+  int64_t expires_unix_ns = 0;
 };
 
 struct LeaseRequest {
@@ -162,7 +163,7 @@ class LeaseTable {
   /// The present state, without expired leases and waits, even if these were not handled yet. Makes
   /// no callbacks.
   Counts CountOf(const std::string& resource);
-  std::map<std::string, int64_t> CountBySession();  // leases held; "" = of no session
+  int64_t CountOfSession(const std::string& session);  // leases held
   struct Totals {
     Counts now;
     int64_t granted = 0, expired = 0, refused = 0, waits = 0, waits_timed_out = 0;
@@ -185,6 +186,29 @@ class LeaseTable {
     std::list<Waiter> waiting;  // first come first
   };
   using Resources = std::map<std::string, Resource>;
+
+  /// The leases and waiters of a session for one resource.
+  struct SessionUse {
+    int64_t held = 0, waiting = 0;
+  };
+  /// Where a lease or a waiter of the session is counted.
+  SessionUse& UseOf(const std::string& session, const std::string& resource)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return of_session_[session][resource];
+  }
+  /// One lease, or one waiter, less.
+  void Uncount(const std::string& session, const std::string& resource, int64_t SessionUse::*what)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Takes a lease out of the table.
+  std::list<Lease>::iterator Drop(Resource& resource, std::list<Lease>::iterator lease)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Takes a waiter out of the table.
+  Waiter Drop(Resource& resource, std::list<Waiter>::iterator waiter)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  /// Ends the leases and waits of a session for one resource.
+  void EndOf(const std::string& session, const std::string& name, Told* told)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Status CheckRequest(const LeaseRequest& request) const;
   absl::Status CheckAlive(const std::string& session) const;
@@ -217,7 +241,9 @@ class LeaseTable {
   Mutex mutex_;
   Resources resources_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::string> resource_of_ ABSL_GUARDED_BY(mutex_);  // by token
-  int64_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;                             // of all resources
+  // By session and resource, so that the end of a session looks at its own resources only.
+  std::map<std::string, std::map<std::string, SessionUse>> of_session_ ABSL_GUARDED_BY(mutex_);
+  int64_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;  // of all resources
   uint64_t last_fence_ ABSL_GUARDED_BY(mutex_) = 0, last_place_ ABSL_GUARDED_BY(mutex_) = 0;
   Totals totals_ ABSL_GUARDED_BY(mutex_);  // `now` unused
 };

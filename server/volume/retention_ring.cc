@@ -7,6 +7,7 @@
 
 #include "gpu/base/status.h"
 #include "server/model/volume_states.h"
+#include "server/volume/volume_news.h"
 
 namespace octavo::volume {
 namespace {
@@ -57,7 +58,7 @@ bool RetentionRing::OverwriteOldest(const std::string& scan) {
     }
     if (oldest == nullptr) return false;
     gone = Overwrite(*oldest);
-    status = table_.StatusOf(*oldest);
+    status = table_.Changed(*oldest);
   }
   table_.LetGo(status.name, std::move(gone));
   table_.Tell(status);
@@ -80,7 +81,7 @@ void RetentionRing::KeepNewest(const std::string& scan, int64_t count) {
     for (VolumeEntry* const entry : ring) {
       if (over[entry->about->is_raw]-- <= 0) continue;
       leaving.push_back(Overwrite(*entry));
-      overwritten.push_back(table_.StatusOf(*entry));
+      overwritten.push_back(table_.Changed(*entry));
     }
   }
   for (size_t i = 0; i < leaving.size(); ++i)
@@ -89,9 +90,13 @@ void RetentionRing::KeepNewest(const std::string& scan, int64_t count) {
 }
 
 void RetentionRing::KeepAll(const std::string& scan) {
+  VolumeNews news(table_);
   MutexLock lock(table_.mutex());
   table_.totals().scans[scan].ring_over = true;
-  for (const auto& [number, entry] : table_.InMemoryOf(scan)) entry->kept = true;
+  for (const auto& [number, entry] : table_.InMemoryOf(scan)) {
+    if (std::exchange(entry->kept, true)) continue;
+    news.Add(*entry);
+  }
 }
 
 VolumeBytes RetentionRing::Overwrite(VolumeEntry& entry) {
@@ -124,6 +129,7 @@ absl::Status RetentionRing::CheckHoldSlots(const VolumeEntry& entry, int64_t hol
 
 absl::StatusOr<model::VolumeStatus> RetentionRing::Mark(const std::string& name,
                                                         int64_t hold_slots) {
+  VolumeNews news(table_);
   MutexLock lock(table_.mutex());
   OCTAVO_ASSIGN_OR_RETURN(VolumeEntry* const entry, table_.Find(name));
   if (!model::IsComplete(entry->state))
@@ -132,12 +138,13 @@ absl::StatusOr<model::VolumeStatus> RetentionRing::Mark(const std::string& name,
     OCTAVO_RETURN_IF_ERROR(CheckHoldSlots(*entry, hold_slots));
     entry->kept = true;
   }
-  entry->marked = true;
+  if (!std::exchange(entry->marked, true)) news.Add(*entry);
   return table_.StatusOf(*entry);
 }
 
 absl::StatusOr<model::VolumeStatus> RetentionRing::Unmark(const std::string& name,
                                                           const ClientVerb* asked) {
+  VolumeNews news(table_);
   MutexLock lock(table_.mutex());
   OCTAVO_ASSIGN_OR_RETURN(VolumeEntry* const entry, table_.Find(name));
   if (!model::IsComplete(entry->state))
@@ -145,8 +152,7 @@ absl::StatusOr<model::VolumeStatus> RetentionRing::Unmark(const std::string& nam
   OCTAVO_RETURN_IF_ERROR(table_.CheckLeases(*entry, asked));
   // The ring would lack a slot as long as another process maps it.
   OCTAVO_RETURN_IF_ERROR(table_.CheckExports(*entry, asked));
-  entry->living_ns = table_.NowNs();
-  entry->warned = false;
+  entry->Live(table_.Now());
   entry->marked = false;
   // The volume is a slot of the ring again, unless it is in another tier. If it is on loan, it
   // becomes one when the loan ends.
@@ -154,11 +160,13 @@ absl::StatusOr<model::VolumeStatus> RetentionRing::Unmark(const std::string& nam
     entry->lent = entry->loans > 0;
     entry->kept = entry->lent;
   }
+  news.Add(*entry);
   return table_.StatusOf(*entry);
 }
 
 absl::StatusOr<VolumeHold> RetentionRing::Lend(const std::string& name, int64_t hold_slots) {
   auto loan = std::make_shared<Loan>(this, name);
+  VolumeNews news(table_);
   {
     MutexLock lock(table_.mutex());
     OCTAVO_ASSIGN_OR_RETURN(VolumeEntry* const entry, table_.Find(name));
@@ -167,6 +175,7 @@ absl::StatusOr<VolumeHold> RetentionRing::Lend(const std::string& name, int64_t 
     if (!entry->kept) {
       OCTAVO_RETURN_IF_ERROR(CheckHoldSlots(*entry, hold_slots));
       entry->kept = entry->lent = true;
+      news.Add(*entry);
     }
     ++entry->loans;
     loan->Begin();
@@ -178,6 +187,7 @@ absl::StatusOr<VolumeHold> RetentionRing::Lend(const std::string& name, int64_t 
 }
 
 void RetentionRing::TakeBack(const std::string& name) {
+  VolumeNews news(table_);
   MutexLock lock(table_.mutex());
   const auto found = table_.Find(name);
   if (!found.ok()) return;
@@ -187,8 +197,10 @@ void RetentionRing::TakeBack(const std::string& name) {
   // A volume whose commit failed must be kept, too. A volume with memory of its own takes no slot
   // of the ring.
   if (entry.of_ring && !IsOver(entry) && !entry.marked && entry.last_error.empty() &&
-      entry.tier == model::Tier::kDevice)
+      entry.tier == model::Tier::kDevice) {
     entry.kept = false;
+    news.Add(entry);
+  }
 }
 
 }  // namespace octavo::volume

@@ -21,9 +21,8 @@ VolumeEntry* FindCommitting(VolumeTable& table, const std::string& name)
 void Return(VolumeTable& table, absl::string_view error, VolumeEntry* entry)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(table.mutex()) {
   entry->state = model::VolumeState::kHeld;
-  entry->kept = true;                // a client wanted it, so LIVE must not overwrite it now
-  entry->living_ns = table.NowNs();  // nor may its time to live end it at this moment
-  entry->warned = false;
+  entry->kept = true;        // a client wanted it, so LIVE must not overwrite it now
+  entry->Live(table.Now());  // nor may its time to live end it at this moment
   ++table.TotalsOf(*entry).commit_failures;
   entry->last_error = std::string(error);
 }
@@ -62,7 +61,7 @@ void VolumeCommit::Finish(const absl::StatusOr<storage::CommitOutcome>& outcome)
       Return(table, outcome.status().message(), entry);
     }
     table_ = nullptr;
-    status = table.StatusOf(*entry);
+    status = table.Changed(*entry);
   }
   table.LetGo(status.name, std::move(gone));
   table.Tell(status);
@@ -77,7 +76,7 @@ void VolumeCommit::Abandon() noexcept {
       MutexLock lock(table.mutex());
       if (VolumeEntry* const entry = FindCommitting(table, volume_); entry != nullptr) {
         Return(table, "the commit was abandoned before its end", entry);
-        status = table.StatusOf(*entry);
+        status = table.Changed(*entry);
       }
     }
     if (!status.has_value()) return;

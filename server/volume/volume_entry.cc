@@ -60,6 +60,8 @@ VolumeEntry MakeEntry(const model::VolumeStatus& volume) {
 model::VolumeStatus StatusOf(const VolumeEntry& entry, int64_t now_ns) {
   model::VolumeStatus status;
   static_cast<model::VolumeDescription&>(status) = *entry.about;
+  status.number = entry.number;
+  status.revision = entry.revision;
   status.origin = entry.origin;
   status.recovered_pattern = entry.recovered_pattern;
   status.job_parameters = entry.job_parameters;
@@ -79,8 +81,12 @@ model::VolumeStatus StatusOf(const VolumeEntry& entry, int64_t now_ns) {
     const bool in_memory = model::InMemory(entry.state);
     status.held_seconds =
         static_cast<double>((in_memory ? now_ns : entry.gone_ns) - entry.sealed_ns) * 1e-9;
-    if (const auto left = entry.SecondsToLive(now_ns); in_memory && left.has_value())
+    status.held_unix_ns = entry.sealed_ns + entry.wall_ns;
+    if (const auto left = entry.SecondsToLive(now_ns); in_memory && left.has_value()) {
       status.expires_seconds = std::max(1e-3, *left);
+      status.expires_unix_ns =
+          entry.living_ns + entry.wall_ns + static_cast<int64_t>(entry.about->ttl_seconds * 1e9);
+    }
   }
   return status;
 }

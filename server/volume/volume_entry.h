@@ -29,6 +29,7 @@ struct VolumeBytes {
 /// lists of the description are shared, so no change copies them.
 struct VolumeEntry {
   uint64_t number = 0;                                    // in order of arrival
+  uint64_t revision = 0;                                  // counts its changes
   std::shared_ptr<const model::VolumeDescription> about;  // replaced once, by the seal
   // Cleared once the volume has left memory: these take megabytes, and the store remembers
   // thousands of such entries.
@@ -61,13 +62,21 @@ struct VolumeEntry {
   // -- times, monotonic
   int64_t sealed_ns = 0, gone_ns = 0;
   int64_t living_ns = 0;  // start of the time to live
+  int64_t wall_ns = 0;    // the wall clock less the monotonic one when it began to live
   bool warned = false;    // the warning of its expiry was sent
 
   // -- its session
+  std::string session;  // as in the table's index, whatever a seal describes
   bool orphaned = false;
   bool orphan_told = false;
 
   const std::string& name() const { return about->name; }
+  /// Its time to live begins (anew).
+  void Live(const TimePoint& now) {
+    living_ns = now.monotonic_ns;
+    wall_ns = now.unix_ns - now.monotonic_ns;
+    warned = false;
+  }
   /// Whether the volume takes one of its scan's slots. A derived volume, or one that has left its
   /// slot, has memory of its own.
   bool InSlot() const {

@@ -5,12 +5,15 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "server/volume/volume_news.h"
+
 namespace octavo::volume {
 
 VolumeExpiry::Due VolumeExpiry::Tick(const std::function<bool(const std::string&)>& gone) {
   Due due;
   std::vector<VolumeBytes> leaving;
   {
+    VolumeNews news(table_);
     MutexLock lock(table_.mutex());
     table_.Purge();
     const int64_t now = table_.NowNs();
@@ -29,7 +32,7 @@ VolumeExpiry::Due VolumeExpiry::Tick(const std::function<bool(const std::string&
               absl::StrCat("its time to live of ", entry.about->ttl_seconds, " s was over"),
               "expired"));
           ++table_.TotalsOf(entry).expired;
-          due.expired.push_back(table_.StatusOf(entry));
+          due.expired.push_back(table_.Changed(entry));
           continue;
         }
         if (*left > 0 && *left <= entry.about->ttl_warning_seconds && !entry.warned) {
@@ -42,7 +45,7 @@ VolumeExpiry::Due VolumeExpiry::Tick(const std::function<bool(const std::string&
       const auto [it, unknown] = known.try_emplace(session, false);
       if (unknown) it->second = gone(session);
       if (!it->second) continue;
-      entry.orphaned = true;
+      if (!std::exchange(entry.orphaned, true)) news.Add(entry);
       if (leased(entry.name())) continue;
       entry.orphan_told = true;
       due.orphans.push_back(table_.StatusOf(entry));
@@ -60,9 +63,11 @@ void VolumeExpiry::TellOrphanAgain(const std::string& name) {
 }
 
 void VolumeExpiry::Adopt(const std::string& session) {
+  VolumeNews news(table_);
   MutexLock lock(table_.mutex());
-  for (VolumeEntry& entry : table_.InMemory()) {
-    if (entry.about->session == session) entry.orphaned = entry.orphan_told = false;
+  for (const auto& [number, entry] : table_.InMemoryOfSession(session)) {
+    entry->orphan_told = false;
+    if (std::exchange(entry->orphaned, false)) news.Add(*entry);
   }
 }
 

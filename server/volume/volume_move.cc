@@ -7,6 +7,7 @@
 #include "server/base/exception_to_status.h"
 #include "server/base/resource_names.h"
 #include "server/model/volume_states.h"
+#include "server/volume/volume_news.h"
 
 namespace octavo::volume {
 
@@ -30,6 +31,7 @@ bool VolumeMove::Finish(absl::StatusOr<VolumeBytes> made) && {
   bool moved = false;
   std::optional<model::VolumeStatus> told;
   if (under_way()) {
+    VolumeNews news(*table_);
     MutexLock lock(table_->mutex());
     const model::Move kind = std::exchange(kind_, model::Move::kNone);
     const auto found = table_->Find(name);
@@ -40,10 +42,11 @@ bool VolumeMove::Finish(absl::StatusOr<VolumeBytes> made) && {
         moved = true;
         std::swap(entry.bytes, bytes);
         Exchanged(kind, entry);
-        if (kind != model::Move::kRelocating) told = table_->StatusOf(entry);
+        if (kind != model::Move::kRelocating) told = table_->Changed(entry);
       } else if (kind == model::Move::kSpilling) {
         entry.last_error = std::string(status.message());
       }
+      if (!told.has_value()) news.Add(entry);
     }
   }
   table_->LetGo(name, std::move(bytes));  // what it had before; what was made for nothing
@@ -72,11 +75,15 @@ void VolumeMove::Abandon() noexcept {
   hold_.Release();
   try {
     {
+      VolumeNews news(*table_);
       MutexLock lock(table_->mutex());
       if (const auto found = table_->Find(name); found.ok()) {
         (*found)->moving = model::Move::kNone;
-        if (kind == model::Move::kSpilling && model::IsComplete((*found)->state))
-          (*found)->last_error = "the move was abandoned before its end";
+        if (model::IsComplete((*found)->state)) {
+          if (kind == model::Move::kSpilling)
+            (*found)->last_error = "the move was abandoned before its end";
+          news.Add(**found);
+        }
       }
     }
     Log(LogLevel::kWarning, "a move was abandoned; the volume stays where it is",

@@ -13,6 +13,9 @@ class VolumeObserver {
   /// in the order in which they were added, without locks of the store. Must not wait. An exception
   /// is logged; the other observers are still called.
   virtual void OnVolumeChanged(const model::VolumeStatus& volume) = 0;
+  /// The same for a change that is neither of state nor of tier: a move begins or ends without
+  /// effect, a hold, the orphan mark, last_error.
+  virtual void OnVolumeDetails(const model::VolumeStatus& volume) { (void)volume; }
 };
 
 }  // namespace octavo::volume

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -45,18 +46,22 @@ absl::Status Striped(const VolumeHold& hold) {
 
 }  // namespace
 
+void VolumeStore::Insert(VolumeEntry entry) {
+  model::VolumeStatus status;
+  {
+    MutexLock lock(table_.mutex());
+    status = table_.Changed(table_.Insert(std::move(entry)));
+  }
+  table_.Tell(status);
+}
+
 void VolumeStore::Add(const model::VolumeStatus& volume, std::shared_ptr<memory::VolumeSlot> slot,
                       int device) {
   VolumeEntry entry = MakeEntry(volume);
   entry.stripe_bscans = slot->stripe_bscans;
   entry.bytes.slot = std::move(slot);
   entry.device = device;
-  const model::VolumeStatus status = table_.StatusOf(entry);
-  {
-    MutexLock lock(table_.mutex());
-    table_.Insert(std::move(entry));
-  }
-  table_.Tell(status);
+  Insert(std::move(entry));
 }
 
 void VolumeStore::AddStored(const model::VolumeStatus& volume,
@@ -68,13 +73,9 @@ void VolumeStore::AddStored(const model::VolumeStatus& volume,
   entry.kept = true;
   // The devices of an earlier process may be others: what it left is restored to the first.
   if (!volume.recovered) entry.device = base::DeviceIndex(volume.device).value_or(0);
-  entry.sealed_ns = entry.living_ns = table_.NowNs();
-  const model::VolumeStatus status = table_.StatusOf(entry);
-  {
-    MutexLock lock(table_.mutex());
-    table_.Insert(std::move(entry));
-  }
-  table_.Tell(status);
+  entry.Live(table_.Now());
+  entry.sealed_ns = entry.living_ns;
+  Insert(std::move(entry));
 }
 
 void VolumeStore::Seal(const model::VolumeStatus& final_status, bool kept) {
@@ -90,10 +91,11 @@ void VolumeStore::Seal(const model::VolumeStatus& final_status, bool kept) {
     entry.state = model::VolumeState::kHeld;
     entry.kept = kept;
     entry.of_ring = !kept;
-    entry.sealed_ns = entry.living_ns = table_.NowNs();
+    entry.Live(table_.Now());
+    entry.sealed_ns = entry.living_ns;
     table_.totals().missing_ascans += final_status.missing_ascans;
     for (const auto id : entry.bytes.slot->charges()) table_.ledger().Hold(id, entry.name());
-    status = table_.StatusOf(entry);
+    status = table_.Changed(entry);
   }
   table_.Tell(status);
 }
@@ -107,7 +109,7 @@ void VolumeStore::Fail(const std::string& name, const std::string& reason) {
     if (!found.ok() || !CheckTransition(name, (*found)->state, model::VolumeState::kFailed).ok())
       return;
     gone = table_.Leave(**found, model::VolumeState::kFailed, reason, "failed");
-    status = table_.StatusOf(**found);
+    status = table_.Changed(**found);
   }
   table_.LetGo(status.name, std::move(gone));
   table_.Tell(status);
@@ -126,7 +128,7 @@ absl::StatusOr<model::VolumeStatus> VolumeStore::Discard(const std::string& name
     OCTAVO_RETURN_IF_ERROR(table_.CheckExports(*entry, asked));
     gone = table_.Leave(*entry, model::VolumeState::kDiscarded, reason, "discarded");
     ++table_.TotalsOf(*entry).discarded;
-    status = table_.StatusOf(*entry);
+    status = table_.Changed(*entry);
   }
   table_.LetGo(status.name, std::move(gone));
   table_.Tell(status);
@@ -146,7 +148,7 @@ absl::StatusOr<VolumeCommit> VolumeStore::BeginCommit(const std::string& name,
     entry->state = model::VolumeState::kCommitting;
     entry->last_error.clear();
     commit = VolumeCommit(&table_, std::move(volume));
-    status = table_.StatusOf(*entry);
+    status = table_.Changed(*entry);
   }
   table_.Tell(status);
   return commit;
@@ -161,21 +163,18 @@ absl::StatusOr<model::VolumeStatus> VolumeStore::Get(const std::string& name) {
 std::vector<model::VolumeStatus> VolumeStore::List(const VolumeQuery& query) {
   MutexLock lock(table_.mutex());
   table_.Purge();
-  std::vector<const VolumeEntry*> all;
-  all.reserve(table_.InMemory().size() + table_.Gone().size());
-  const auto take = [&](const VolumeTable::Entries& entries) {
-    for (const VolumeEntry& entry : entries) {
-      if (query.parent.empty() || model::ParentOf(*entry.about) == query.parent)
-        all.push_back(&entry);
-    }
-  };
-  if (!query.in_memory) take(table_.Gone());
-  take(table_.InMemory());
-  std::sort(all.begin(), all.end(),
-            [](const VolumeEntry* a, const VolumeEntry* b) { return a->number < b->number; });
   std::vector<model::VolumeStatus> list;
-  list.reserve(all.size());
-  for (const VolumeEntry* entry : all) list.push_back(table_.StatusOf(*entry));
+  // Of one scan in memory there may be few among many. A job's volumes may be listed under a scan.
+  const VolumeTable::ByNumber& among = query.in_memory && absl::StartsWith(query.parent, "scans/")
+                                           ? table_.InMemoryOf(query.parent)
+                                           : table_.All();
+  for (auto it = among.upper_bound(query.after); it != among.end() && list.size() < query.most;
+       ++it) {
+    const VolumeEntry& entry = *it->second;
+    if ((query.parent.empty() || model::ParentOf(*entry.about) == query.parent) &&
+        (!query.in_memory || model::InMemory(entry.state)))
+      list.push_back(table_.StatusOf(entry));
+  }
   return list;
 }
 
@@ -318,13 +317,12 @@ std::set<std::string> VolumeStore::ScansInMemory() {
   return scans;
 }
 
-std::map<std::string, int64_t> VolumeStore::CountBySession() {
+std::vector<std::string> VolumeStore::NamesOfSession(const std::string& session) {
   MutexLock lock(table_.mutex());
-  std::map<std::string, int64_t> counts;
-  for (const VolumeEntry& entry : table_.InMemory()) {
-    if (!entry.about->session.empty()) ++counts[entry.about->session];
-  }
-  return counts;
+  std::vector<std::string> names;
+  for (const auto& [number, entry] : table_.InMemoryOfSession(session))
+    names.push_back(entry->name());
+  return names;
 }
 
 int64_t VolumeStore::MappedOf(const std::string& scan) {

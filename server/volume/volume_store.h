@@ -41,6 +41,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -71,6 +72,8 @@ namespace octavo::volume {
 struct VolumeQuery {
   std::string parent;      // scans/<id> or jobs/<id>; empty = of all
   bool in_memory = false;  // only what is acquired, held or being committed
+  uint64_t after = 0;      // only those with a greater number
+  size_t most = std::numeric_limits<size_t>::max();  // so many, the oldest
 };
 
 /// All volumes, in every state. Volumes that have left memory stay listed for ten minutes, at most
@@ -145,14 +148,15 @@ class VolumeStore {
   ScanCounts CountOf(const std::string& scan);
   /// The scans of all volumes in memory.
   std::set<std::string> ScansInMemory();
-  /// The number of volumes in memory of each session; those of no session are not counted.
-  std::map<std::string, int64_t> CountBySession();
+  /// The volumes in memory of a session, oldest first.
+  std::vector<std::string> NamesOfSession(const std::string& session);
   /// The number of the scan's volumes that are held on the device and mapped by other processes.
   int64_t MappedOf(const std::string& scan);
   /// The scan is no longer listed: drops its totals.
   void ForgetScan(const std::string& scan);
 
  private:
+  void Insert(VolumeEntry entry);
   absl::StatusOr<VolumeHold> HoldMemory(const std::string& name);
   /// Opens the bytes in another tier. Tries again if a move ends at this moment, because it removes
   /// a file that is not open yet; the bytes are then elsewhere.

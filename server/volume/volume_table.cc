@@ -16,15 +16,34 @@ namespace {
 constexpr int64_t kTombstoneNs = int64_t{600} * 1'000'000'000;
 constexpr size_t kMostTombstones = 10'000;
 
+using Groups = std::map<std::string, VolumeTable::ByNumber>;
+
+const VolumeTable::ByNumber& Among(const Groups& groups, const std::string& name) {
+  static const VolumeTable::ByNumber* const none = new VolumeTable::ByNumber;
+  const auto it = groups.find(name);
+  return it == groups.end() ? *none : it->second;
+}
+
+void Drop(Groups& groups, const std::string& name, uint64_t number) {
+  const auto it = groups.find(name);
+  if (it == groups.end()) return;
+  it->second.erase(number);
+  if (it->second.empty()) groups.erase(it);
+}
+
 }  // namespace
 
-void VolumeTable::Insert(VolumeEntry entry) {
+VolumeEntry& VolumeTable::Insert(VolumeEntry entry) {
   Purge();
   entry.number = ++added_;
   entries_.push_back(std::move(entry));
   VolumeEntry& inserted = entries_.back();
   by_name_[inserted.name()] = std::prev(entries_.end());
+  by_number_[inserted.number] = &inserted;
   of_scan_[inserted.about->scan][inserted.number] = &inserted;
+  inserted.session = inserted.about->session;
+  if (!inserted.session.empty()) of_session_[inserted.session][inserted.number] = &inserted;
+  return inserted;
 }
 
 absl::StatusOr<VolumeEntry*> VolumeTable::Find(const std::string& name) {
@@ -40,9 +59,11 @@ absl::StatusOr<VolumeEntry*> VolumeTable::Find(const std::string& name) {
 }
 
 const VolumeTable::ByNumber& VolumeTable::InMemoryOf(const std::string& scan) const {
-  static const ByNumber* const none = new ByNumber;
-  const auto it = of_scan_.find(scan);
-  return it == of_scan_.end() ? *none : it->second;
+  return Among(of_scan_, scan);
+}
+
+const VolumeTable::ByNumber& VolumeTable::InMemoryOfSession(const std::string& session) const {
+  return Among(of_session_, session);
 }
 
 void VolumeTable::Purge() {
@@ -50,6 +71,7 @@ void VolumeTable::Purge() {
   while (!gone_.empty() &&
          (now - gone_.front().gone_ns > kTombstoneNs || gone_.size() > kMostTombstones)) {
     by_name_.erase(gone_.front().name());
+    by_number_.erase(gone_.front().number);
     gone_.pop_front();
   }
 }
@@ -99,9 +121,8 @@ VolumeBytes VolumeTable::Leave(VolumeEntry& entry, model::VolumeState to, const 
   entry.origin = nullptr;
   entry.recovered_pattern = nullptr;
   entry.job_parameters = {};
-  const auto scan = of_scan_.find(entry.about->scan);
-  scan->second.erase(entry.number);
-  if (scan->second.empty()) of_scan_.erase(scan);
+  Drop(of_scan_, entry.about->scan, entry.number);
+  Drop(of_session_, entry.session, entry.number);
   gone_.splice(gone_.end(), entries_, by_name_.at(entry.name()));
   return std::exchange(entry.bytes, {});
 }
@@ -119,9 +140,17 @@ void VolumeTable::LetGo(const std::string& name, VolumeBytes bytes) noexcept {
 }
 
 void VolumeTable::Tell(const model::VolumeStatus& status) noexcept {
+  TellAll(&VolumeObserver::OnVolumeChanged, status);
+}
+
+void VolumeTable::TellDetails(const model::VolumeStatus& status) noexcept {
+  TellAll(&VolumeObserver::OnVolumeDetails, status);
+}
+
+void VolumeTable::TellAll(OnChange what, const model::VolumeStatus& status) noexcept {
   for (VolumeObserver* const observer : observers_) {
     try {
-      observer->OnVolumeChanged(status);
+      (observer->*what)(status);
     } catch (...) {
       Log(LogLevel::kError, "a change of a volume was not told to all",
           {{"volume", status.name}, {"error", base::StatusOfException().ToString()}});

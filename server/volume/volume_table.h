@@ -52,10 +52,11 @@ class VolumeTable {
 
   Mutex& mutex() ABSL_LOCK_RETURNED(mutex_) { return mutex_; }
   memory::Ledger& ledger() const { return *ledger_; }
-  int64_t NowNs() const { return clock_->Now().monotonic_ns; }
+  TimePoint Now() const { return clock_->Now(); }
+  int64_t NowNs() const { return Now().monotonic_ns; }
 
   // -- entries
-  void Insert(VolumeEntry entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  VolumeEntry& Insert(VolumeEntry entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// NotFound (NO_VOLUME).
   absl::StatusOr<VolumeEntry*> Find(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// The volumes in memory, oldest first.
@@ -66,13 +67,21 @@ class VolumeTable {
   }
   /// The volumes of a scan in memory, oldest first. Leave takes a volume out of it.
   const ByNumber& InMemoryOf(const std::string& scan) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// The volumes that have left memory; the one that left first is in front.
-  const Entries& Gone() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return gone_; }
+  /// The volumes in memory of a client's session, oldest first.
+  const ByNumber& InMemoryOfSession(const std::string& session) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// All volumes, in memory or not, oldest first.
+  const ByNumber& All() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return by_number_; }
   /// Forgets the volumes that left memory too long ago.
   void Purge() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   model::VolumeStatus StatusOf(const VolumeEntry& entry) const {
     return volume::StatusOf(entry, NowNs());
+  }
+  /// The status after a change, which counts as one: for Tell.
+  model::VolumeStatus Changed(VolumeEntry& entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    ++entry.revision;
+    return StatusOf(entry);
   }
   /// A hold of kind kMemory.
   VolumeHold HoldMemory(const VolumeEntry& entry) const;
@@ -97,6 +106,8 @@ class VolumeTable {
   // after the lock. Callees of these two may throw; the change stands regardless.
   void LetGo(const std::string& name, VolumeBytes bytes) noexcept ABSL_LOCKS_EXCLUDED(mutex_);
   void Tell(const model::VolumeStatus& status) noexcept ABSL_LOCKS_EXCLUDED(mutex_);
+  /// A change of neither state nor tier (volume_news.h).
+  void TellDetails(const model::VolumeStatus& status) noexcept ABSL_LOCKS_EXCLUDED(mutex_);
 
   // -- totals
   struct ScanTotals {
@@ -114,6 +125,9 @@ class VolumeTable {
   ScanTotals& TotalsOf(const VolumeEntry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
  private:
+  using OnChange = void (VolumeObserver::*)(const model::VolumeStatus&);
+  void TellAll(OnChange what, const model::VolumeStatus& status) noexcept;
+
   memory::Ledger* const ledger_;
   const Clock* const clock_;
   std::vector<VolumeObserver*> observers_;  // in the order in which they are called
@@ -124,7 +138,10 @@ class VolumeTable {
   Entries entries_ ABSL_GUARDED_BY(mutex_), gone_ ABSL_GUARDED_BY(mutex_);
   uint64_t added_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, Entries::iterator> by_name_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, ByNumber> of_scan_ ABSL_GUARDED_BY(mutex_);  // those in memory
+  ByNumber by_number_ ABSL_GUARDED_BY(mutex_);
+  // Those in memory.
+  std::map<std::string, ByNumber> of_scan_ ABSL_GUARDED_BY(mutex_), of_session_
+      ABSL_GUARDED_BY(mutex_);
   Totals totals_ ABSL_GUARDED_BY(mutex_);
   ScanTotals others_ ABSL_GUARDED_BY(mutex_);  // volumes without a scan
 };

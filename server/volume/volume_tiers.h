@@ -7,6 +7,7 @@
 
 #include "server/model/status_types.h"
 #include "server/volume/volume_move.h"
+#include "server/volume/volume_news.h"
 #include "server/volume/volume_table.h"
 
 namespace octavo::volume {
@@ -34,7 +35,7 @@ class VolumeTiers {
   /// FailedPrecondition (VOLUME_STATE, MOVING) if no move of the volume may begin.
   static absl::Status CheckMovable(const VolumeEntry& entry);
   /// Marks the entry as moving and returns the move, which holds its bytes.
-  VolumeMove Begin(VolumeEntry& entry, model::Move kind)
+  VolumeMove Begin(VolumeEntry& entry, model::Move kind, VolumeNews& news)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(table_.mutex());
 
   VolumeTable& table_;

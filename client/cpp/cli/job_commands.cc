@@ -2,6 +2,7 @@
 
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/job_flags.h"
+#include "client/cpp/cli/list_flags.h"
 
 namespace octavo::cli {
 void AddJobCommands(CLI::App& app, Session& session) {
@@ -11,20 +12,19 @@ void AddJobCommands(CLI::App& app, Session& session) {
   auto* list = job->add_subcommand("list", "jobs, newest first");
   auto open = std::make_shared<bool>(false);
   list->add_flag("--open", *open, "only those that have not ended");
-  list->callback([&session, open] {
+  const ListFlags list_flags;
+  list_flags.AddTo(list, "state = FAILED AND labels.eye = OD");
+  list->callback([&session, open, list_flags] {
     auto stub = v1::JobService::NewStub(session.channel());
-    v1::ListJobsRequest request;
-    if (*open) {
-      for (const auto state :
-           {v1::JOB_STATE_QUEUED, v1::JOB_STATE_RUNNING, v1::JOB_STATE_CANCELLING})
-        request.add_states(state);
-    }
-    do {
-      v1::ListJobsResponse answer;
-      if (!Check(session, stub->ListJobs(session.Context().get(), request, &answer))) return;
-      for (const auto& one : answer.jobs()) PrintJob(session, one);
-      request.set_page_token(answer.next_page_token());
-    } while (!request.page_token().empty());
+    list_flags.EachPage<v1::ListJobsResponse>(
+        session, v1::ListJobsRequest(),
+        *open ? "state = QUEUED OR state = RUNNING OR state = CANCELLING" : "",
+        [&](auto* context, const auto& page, auto* answer) {
+          return stub->ListJobs(context, page, answer);
+        },
+        [&](const auto& answer) {
+          for (const auto& one : answer.jobs()) PrintJob(session, one);
+        });
   });
 
   auto* show = job->add_subcommand("show", "one job");

@@ -11,6 +11,7 @@
 #include "client/cpp/cli/field_flags.h"
 #include "client/cpp/cli/file_push.h"
 #include "client/cpp/cli/interrupt.h"
+#include "client/cpp/cli/list_flags.h"
 #include "client/cpp/cli/output_file.h"
 #include "client/cpp/cli/pattern_flags.h"
 #include "client/cpp/cli/scan_flags.h"
@@ -263,15 +264,19 @@ void AddScanCommands(CLI::App& app, Session& session) {
     if (!waveform->empty()) WriteWaveform(session, *stub, request.spec(), *waveform);
   });
 
-  scan->add_subcommand("list", "all scans the server knows, newest first")->callback([&session] {
+  auto* list = scan->add_subcommand("list", "all scans the server knows, newest first");
+  const ListFlags list_flags;
+  list_flags.AddTo(list, "state = RUNNING OR state = QUEUED");
+  list->callback([&session, list_flags] {
     auto stub = v1::ScanService::NewStub(session.channel());
-    v1::ListScansRequest request;
-    do {
-      v1::ListScansResponse answer;
-      if (!Check(session, stub->ListScans(session.Context().get(), request, &answer))) return;
-      for (const auto& one : answer.scans()) PrintScan(session, one);
-      request.set_page_token(answer.next_page_token());
-    } while (!request.page_token().empty());
+    list_flags.EachPage<v1::ListScansResponse>(
+        session, v1::ListScansRequest(), "",
+        [&](auto* context, const auto& page, auto* answer) {
+          return stub->ListScans(context, page, answer);
+        },
+        [&](const auto& answer) {
+          for (const auto& one : answer.scans()) PrintScan(session, one);
+        });
   });
 
   auto name = std::make_shared<std::string>();

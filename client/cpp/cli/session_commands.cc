@@ -6,6 +6,7 @@
 
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/host_memory_text.h"
+#include "client/cpp/cli/list_flags.h"
 #include "client/cpp/cli/words.h"
 #include "client/cpp/wire/seconds.h"
 
@@ -84,14 +85,21 @@ void PrintLease(Session& session, const v1::LeaseGrant& lease) {
 void AddSessionCommands(CLI::App& app, Session& session) {
   app.add_subcommand("memory", "the holders of device memory, and the spilled volumes")
       ->callback([&session] { Memory(session); });
-  app.add_subcommand("sessions", "sessions of clients, which end when a client is gone")
-      ->callback([&session] {
-        v1::ListSessionsResponse answer;
-        if (!Check(session, v1::SessionService::NewStub(session.channel())
-                                ->ListSessions(session.Context().get(), {}, &answer)))
-          return;
-        for (const auto& one : answer.sessions()) PrintSession(session, one);
-      });
+  const ListFlags flags;
+  auto* sessions =
+      app.add_subcommand("sessions", "sessions of clients, which end when a client is gone");
+  flags.AddTo(sessions, "alive = true AND volumes > 0");
+  sessions->callback([&session, flags] {
+    auto stub = v1::SessionService::NewStub(session.channel());
+    flags.EachPage<v1::ListSessionsResponse>(
+        session, v1::ListSessionsRequest(), "",
+        [&](auto* context, const auto& page, auto* answer) {
+          return stub->ListSessions(context, page, answer);
+        },
+        [&](const auto& answer) {
+          for (const auto& one : answer.sessions()) PrintSession(session, one);
+        });
+  });
 
   auto* lease = app.add_subcommand("lease", "leases of volumes and buffers")->require_subcommand(1);
   auto resource = std::make_shared<std::string>();
@@ -100,16 +108,19 @@ void AddSessionCommands(CLI::App& app, Session& session) {
   auto seconds = std::make_shared<double>(60);
   auto wait = std::make_shared<double>(0);
   auto exclusive = std::make_shared<bool>(false);
-  auto* list = lease->add_subcommand("list", "all leases, or those of a resource");
-  list->add_option("resource", *resource, "volumes/... or buffers/...");
-  list->callback([&session, resource] {
-    v1::ListLeasesRequest request;
-    request.set_resource(*resource);
-    v1::ListLeasesResponse answer;
-    if (!Check(session, v1::SessionService::NewStub(session.channel())
-                            ->ListLeases(session.Context().get(), request, &answer)))
-      return;
-    for (const auto& one : answer.leases()) PrintLease(session, one);
+  auto* list = lease->add_subcommand("list", "all leases");
+  const ListFlags list_flags;
+  list_flags.AddTo(list, "resource = volumes/...");
+  list->callback([&session, list_flags] {
+    auto stub = v1::SessionService::NewStub(session.channel());
+    list_flags.EachPage<v1::ListLeasesResponse>(
+        session, v1::ListLeasesRequest(), "",
+        [&](auto* context, const auto& page, auto* answer) {
+          return stub->ListLeases(context, page, answer);
+        },
+        [&](const auto& answer) {
+          for (const auto& one : answer.leases()) PrintLease(session, one);
+        });
   });
   auto* acquire = lease->add_subcommand("acquire", "take one; prints its token");
   acquire->add_option("resource", *resource, "volumes/... or buffers/...")->required();

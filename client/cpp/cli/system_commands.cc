@@ -7,6 +7,7 @@
 
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/host_memory_text.h"
+#include "client/cpp/cli/list_flags.h"
 #include "client/cpp/cli/words.h"
 
 namespace octavo::cli {
@@ -51,24 +52,30 @@ void Info(Session& session) {
   for (const auto& line : info.recovered()) std::cout << "recovered: " << line << "\n";
 }
 
-void Devices(Session& session) {
-  v1::ListDevicesResponse answer;
-  if (!Check(session, v1::SystemService::NewStub(session.channel())
-                          ->ListDevices(session.Context().get(), {}, &answer)))
+void PrintDevice(const Session& session, const v1::DeviceStatus& device) {
+  if (session.json) {
+    PrintJson(device);
     return;
-  for (const auto& device : answer.devices()) {
-    if (session.json) {
-      PrintJson(device);
-      continue;
-    }
-    std::cout << device.name() << "  " << device.backend() << "  " << device.model() << "  "
-              << (device.healthy() ? "healthy" : "DOWN: " + device.reason()) << "\n  budget "
-              << Bytes(static_cast<double>(device.budget_bytes())) << ": reserved "
-              << Bytes(static_cast<double>(device.reserved_bytes())) << ", held "
-              << Bytes(static_cast<double>(device.held_bytes())) << ", free "
-              << Bytes(static_cast<double>(device.free_bytes())) << "; " << device.running_scans()
-              << " running scans, " << device.running_jobs() << " jobs\n";
   }
+  std::cout << device.name() << "  " << device.backend() << "  " << device.model() << "  "
+            << (device.healthy() ? "healthy" : "DOWN: " + device.reason()) << "\n  budget "
+            << Bytes(static_cast<double>(device.budget_bytes())) << ": reserved "
+            << Bytes(static_cast<double>(device.reserved_bytes())) << ", held "
+            << Bytes(static_cast<double>(device.held_bytes())) << ", free "
+            << Bytes(static_cast<double>(device.free_bytes())) << "; " << device.running_scans()
+            << " running scans, " << device.running_jobs() << " jobs\n";
+}
+
+void Devices(Session& session, const ListFlags& flags) {
+  auto stub = v1::SystemService::NewStub(session.channel());
+  flags.EachPage<v1::ListDevicesResponse>(
+      session, v1::ListDevicesRequest(), "",
+      [&](auto* context, const auto& page, auto* answer) {
+        return stub->ListDevices(context, page, answer);
+      },
+      [&](const auto& answer) {
+        for (const auto& device : answer.devices()) PrintDevice(session, device);
+      });
 }
 
 // grpc.health.v1.Health/Check. Its proto comes with no Debian package; request and answer are one
@@ -108,9 +115,10 @@ void AddSystemCommands(CLI::App& app, Session& session) {
   app.add_subcommand("info", "version, backends and why, storage, addresses")->callback([&session] {
     Info(session);
   });
-  app.add_subcommand("devices", "memory and health of the devices")->callback([&session] {
-    Devices(session);
-  });
+  auto* devices = app.add_subcommand("devices", "memory and health of the devices");
+  const ListFlags flags;
+  flags.AddTo(devices, "healthy = true AND free_bytes > 1e9");
+  devices->callback([&session, flags] { Devices(session, flags); });
   app.add_subcommand("health", "exit code 0 if the server serves")->callback([&session] {
     Health(session);
   });

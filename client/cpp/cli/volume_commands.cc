@@ -12,6 +12,8 @@
 
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/format_flags.h"
+#include "client/cpp/cli/interrupt.h"
+#include "client/cpp/cli/list_flags.h"
 #include "client/cpp/cli/long_work.h"
 #include "client/cpp/cli/output_file.h"
 #include "client/cpp/cli/terminal.h"
@@ -54,6 +56,29 @@ void PrintVolume(const Session& session, const v1::Volume& volume) {
   if (!volume.reason().empty()) std::cout << "  (" << volume.reason() << ")";
   if (!volume.last_error().empty()) std::cout << "  last commit failed: " << volume.last_error();
   std::cout << "\n";
+}
+
+// Prints each message of WatchVolumes until the stream ends.
+void WatchVolumes(Session& session, const std::string& filter, bool changes_only) {
+  v1::WatchVolumesRequest request;
+  request.set_filter(filter);
+  request.set_skip_existing(changes_only);
+  auto stub = v1::VolumeService::NewStub(session.channel());
+  grpc::ClientContext context;  // as long as it runs
+  const OnInterrupt interrupt([&context] { context.TryCancel(); });
+  const auto stream = stub->WatchVolumes(&context, request);
+  v1::WatchVolumesResponse change;
+  while (stream->Read(&change)) {
+    if (session.json) {
+      PrintJson(change);
+    } else {
+      std::cout << ShortName(change.kind()) << "  ";
+      PrintVolume(session, change.volume());
+    }
+    std::cout.flush();
+  }
+  const grpc::Status status = stream->Finish();
+  if (!interrupt.came()) (void)Check(session, status);
 }
 
 // Prints a failed call about a volume like Check; for a volume that was committed already, with its
@@ -270,19 +295,31 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
   list->add_option("--parent", *parent, "only of this scans/... or jobs/...")
       ->check(ScanOrJobName());
   list->add_flag("--all", *all, "also those that have left memory");
-  list->callback([&session, parent, all] {
+  const ListFlags list_flags;
+  list_flags.AddTo(list, "labels.eye = OD AND bytes > 1e6");
+  list->callback([&session, parent, all, list_flags] {
     auto stub = v1::VolumeService::NewStub(session.channel());
     v1::ListVolumesRequest request;
     request.set_parent(*parent);
     for (int state = 1; *all && v1::VolumeState_IsValid(state); ++state)
       request.add_states(static_cast<v1::VolumeState>(state));
-    do {
-      v1::ListVolumesResponse answer;
-      if (!Check(session, stub->ListVolumes(session.Context().get(), request, &answer))) return;
-      for (const auto& one : answer.volumes()) PrintVolume(session, one);
-      request.set_page_token(answer.next_page_token());
-    } while (!request.page_token().empty());
+    list_flags.EachPage<v1::ListVolumesResponse>(
+        session, request, "",
+        [&](auto* context, const auto& page, auto* answer) {
+          return stub->ListVolumes(context, page, answer);
+        },
+        [&](const auto& answer) {
+          for (const auto& one : answer.volumes()) PrintVolume(session, one);
+        });
   });
+
+  auto* watch = volume->add_subcommand(
+      "watch", "volumes in device memory, then each change of one, until interrupted");
+  auto filter = std::make_shared<std::string>();
+  auto changes = std::make_shared<bool>(false);
+  watch->add_option("--filter", *filter, "only those that match, such as 'parent = scans/…'");
+  watch->add_flag("--changes", *changes, "not the volumes that there are now");
+  watch->callback([&session, filter, changes] { WatchVolumes(session, *filter, *changes); });
 
   const auto unary = [&](const char* verb, const char* help, auto response, auto call) {
     auto* command = volume->add_subcommand(verb, help);

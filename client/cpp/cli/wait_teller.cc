@@ -78,16 +78,17 @@ std::string WaitTeller::ReasonOfJob() const {
 }
 
 std::string WaitTeller::ReasonOfAnyScan() const {
+  v1::ListScansRequest request;
+  request.set_filter("state = QUEUED OR state = RUNNING");
+  request.set_page_size(1);
   v1::ListScansResponse answer;
   if (!v1::ScanService::NewStub(session_.channel())
-           ->ListScans(session_.Context().get(), {}, &answer)
+           ->ListScans(session_.Context().get(), request, &answer)
            .ok())
     return "";
-  for (const auto& scan : answer.scans()) {
-    if (scan.state() != v1::SCAN_STATE_QUEUED && scan.state() != v1::SCAN_STATE_RUNNING) continue;
-    return scan.waits_for().empty() ? "" : scan.name() + ", which waits for " + scan.waits_for();
-  }
-  return "a scan; none is queued or running";
+  if (answer.scans().empty()) return "a scan; none is queued or running";
+  const v1::Scan& scan = answer.scans(0);
+  return scan.waits_for().empty() ? "" : scan.name() + ", which waits for " + scan.waits_for();
 }
 
 }  // namespace octavo::cli

@@ -150,9 +150,11 @@ Scan Client::GetScan(const std::string& name) {
                     .scan());
 }
 
-std::vector<Scan> Client::ListScans() {
+std::vector<Scan> Client::ListScans(const ListOptions& options) {
   std::vector<Scan> list;
   v1::ListScansRequest request;
+  request.set_filter(options.filter);
+  request.set_order_by(options.order_by);
   request.set_page_size(1000);
   do {
     const auto page = impl_->Call<v1::ListScansResponse>(
@@ -231,10 +233,12 @@ Volume Client::GetVolume(const std::string& name) {
                     .volume());
 }
 
-std::vector<Volume> Client::ListVolumes(const std::string& parent) {
+std::vector<Volume> Client::ListVolumes(const std::string& parent, const ListOptions& options) {
   std::vector<Volume> list;
   v1::ListVolumesRequest request;
   request.set_parent(parent);
+  request.set_filter(options.filter);
+  request.set_order_by(options.order_by);
   request.set_page_size(1000);
   do {
     const auto page = impl_->Call<v1::ListVolumesResponse>(

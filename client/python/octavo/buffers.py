@@ -229,17 +229,11 @@ class Buffers:
     def get(self, name: str) -> buffer_pb2.Buffer:
         return self._call(self._stub.GetBuffer, buffer_pb2.GetBufferRequest(name=name)).buffer
 
-    @explained(buffer_pb2.ListBuffersRequest, covered=("page_size", "page_token"))
-    def list(self, **filters) -> List[buffer_pb2.Buffer]:
-        """All visible buffers, oldest first. filters: owner, states ("ready", ...), labels,
-        origin."""
-        request = message(buffer_pb2.ListBuffersRequest, dict(page_size=1000, **filters))
-
-        def page(token):
-            request.page_token = token
-            return self._call(self._stub.ListBuffers, request)
-
-        return pages(page, "buffers")
+    def list(self, *, filter: str = "", order_by: str = "") -> List[buffer_pb2.Buffer]:
+        """All visible buffers (those that match the filter: 'owner = "viewer" AND labels.eye =
+        "OD"'), oldest first."""
+        return pages(functools.partial(self._call, self._stub.ListBuffers),
+                     buffer_pb2.ListBuffersRequest(filter=filter, order_by=order_by), "buffers")
 
     def watch(self) -> Iterator[buffer_pb2.WatchBuffersResponse]:
         """Yields all buffers, then each change; leaving the loop ends it."""

@@ -138,9 +138,11 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         errors.check_kind("name", name, "scans")
         return self._call(self._scans.GetScan, scan_pb2.GetScanRequest(name=name)).scan
 
-    def scans(self) -> List[scan_pb2.Scan]:
-        """All scans that the server knows, newest first."""
-        return pages(lambda token: self._call(self._scans.ListScans, scan_pb2.ListScansRequest(page_size=1000, page_token=token)), "scans")
+    def scans(self, *, filter: str = "", order_by: str = "") -> List[scan_pb2.Scan]:
+        """All scans that the server knows (that match the filter: 'state = RUNNING'), newest
+        first."""
+        return pages(functools.partial(self._call, self._scans.ListScans),
+                     scan_pb2.ListScansRequest(filter=filter, order_by=order_by), "scans")
 
     def watch(self, name: str) -> Iterator[scan_pb2.Scan]:
         """Yields the scan at once, at every change of state, and twice a second, until its
@@ -252,9 +254,10 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         errors.tell(job, pushed.doubts)
         return pushed.result
 
-    def cameras(self) -> List[ingest_pb2.CameraInfo]:
+    def cameras(self, *, filter: str = "", order_by: str = "") -> List[ingest_pb2.CameraInfo]:
         """Cameras that the server can reach now. Takes about a second."""
-        return list(self._call(self._ingest.ListCameras, ingest_pb2.ListCamerasRequest()).cameras)
+        return pages(functools.partial(self._call, self._ingest.ListCameras),
+                     ingest_pb2.ListCamerasRequest(filter=filter, order_by=order_by), "cameras")
 
     # -- memory of the server in this process
 
@@ -296,9 +299,11 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         """Gives back the result of map() now. It must not be used any more."""
         mapping.owner(mapped).release()
 
-    def exports(self, of: str = "") -> List[export_pb2.ExportStatus]:
-        """The memory that other processes (and this one) map, oldest first."""
-        return list(self._call(self._exports.ListExports, export_pb2.ListExportsRequest(of=of)).exports)
+    def exports(self, *, filter: str = "", order_by: str = "") -> List[export_pb2.ExportStatus]:
+        """The memory that other processes (and this one) map (that matches the filter:
+        'of = "volumes/…"'), oldest first."""
+        return pages(functools.partial(self._call, self._exports.ListExports),
+                     export_pb2.ListExportsRequest(filter=filter, order_by=order_by), "exports")
 
     def revoke_export(self, name: str) -> int:
         """Asks for exports/..., or all exports of volumes/... or buffers/..., back. Returns
@@ -319,8 +324,9 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         return sessions.Session(self, opened.session.name, opened.secret, opened.heartbeat_interval.ToTimedelta().total_seconds(),
                                 opened.expiry.ToTimedelta().total_seconds())
 
-    def sessions(self) -> List[session_pb2.ClientSession]:
-        return list(self._call(self._sessions.ListSessions, session_pb2.ListSessionsRequest()).sessions)
+    def sessions(self, *, filter: str = "", order_by: str = "") -> List[session_pb2.ClientSession]:
+        return pages(functools.partial(self._call, self._sessions.ListSessions),
+                     session_pb2.ListSessionsRequest(filter=filter, order_by=order_by), "sessions")
 
     def lease(self, resource: str, *, exclusive: bool = False, seconds: float = 0.0, wait: float = 0.0,
               session: Optional[sessions.Session] = None, holder: str = "") -> sessions.Lease:
@@ -333,8 +339,10 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         """
         return sessions.acquire(self, resource, exclusive, seconds, wait, session, holder)
 
-    def leases(self, resource: str = "") -> List[session_pb2.LeaseGrant]:
-        return list(self._call(self._sessions.ListLeases, session_pb2.ListLeasesRequest(resource=resource)).leases)
+    def leases(self, *, filter: str = "", order_by: str = "") -> List[session_pb2.LeaseGrant]:
+        """All leases (those that match the filter: 'resource = "volumes/…"'), by resource."""
+        return pages(functools.partial(self._call, self._sessions.ListLeases),
+                     session_pb2.ListLeasesRequest(filter=filter, order_by=order_by), "leases")
 
     # -- live products
 
@@ -407,8 +415,9 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
     def info(self) -> system_pb2.GetInfoResponse:
         return self._call(self._system.GetInfo, system_pb2.GetInfoRequest())
 
-    def devices(self) -> List[system_pb2.DeviceStatus]:
-        return list(self._call(self._system.ListDevices, system_pb2.ListDevicesRequest()).devices)
+    def devices(self, *, filter: str = "", order_by: str = "") -> List[system_pb2.DeviceStatus]:
+        return pages(functools.partial(self._call, self._system.ListDevices),
+                     system_pb2.ListDevicesRequest(filter=filter, order_by=order_by), "devices")
 
     def memory(self) -> system_pb2.GetMemoryResponse:
         """The holders of device memory, and the spilled volumes."""

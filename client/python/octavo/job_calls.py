@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Iterator, List, Optional, Sequence, Union
+import functools
+from typing import Iterator, List, Optional
 
 import grpc
 
 from octavo import errors, specs
-from octavo.arguments import explained, explained_methods, message
+from octavo.arguments import explained, explained_methods
 from octavo.names import short_name
 from octavo.paging import pages
 from octavo.session import Session, secret_of
@@ -44,11 +45,11 @@ class JobCalls:
         errors.check_kind("name", name, "jobs")
         return self._call(self._jobs.GetJob, job_pb2.GetJobRequest(name=name)).job
 
-    def jobs(self, states: Sequence[Union[str, int]] = ()) -> List[job_pb2.Job]:
-        """All jobs that the server knows (or those in `states`: "queued", "running", "done", ...),
-        newest first, without steps and log."""
-        return pages(lambda token: self._call(self._jobs.ListJobs, message(job_pb2.ListJobsRequest, dict(
-            states=states, page_size=1000, page_token=token))), "jobs")
+    def jobs(self, *, filter: str = "", order_by: str = "") -> List[job_pb2.Job]:
+        """All jobs that the server knows (that match the filter: "state = QUEUED OR state =
+        RUNNING"), newest first, without steps and log."""
+        return pages(functools.partial(self._call, self._jobs.ListJobs),
+                     job_pb2.ListJobsRequest(filter=filter, order_by=order_by), "jobs")
 
     def watch_job(self, name: str) -> Iterator[job_pb2.Job]:
         """Yields the job at once, at every change, and twice a second, until its

@@ -2,14 +2,17 @@
 
 from typing import Callable
 
+_PAGE = 1000  # the most that the server puts into one
 
-def pages(call: Callable, field: str) -> list:
-    """All elements of a paged list. `call`: a page token ("" for the first) → the answer; `field`:
-    the list in it."""
-    result, token = [], ""
+
+def pages(call: Callable, request, field: str) -> list:
+    """All elements of a list. `call`: sends a request; `request`: of the first page; `field`: the
+    list in the answer."""
+    request.page_size = _PAGE
+    result = []
     while True:
-        page = call(token)
+        page = call(request)
         result.extend(getattr(page, field))
-        token = page.next_page_token
-        if not token:
+        if not page.next_page_token:
             return result
+        request.page_token = page.next_page_token

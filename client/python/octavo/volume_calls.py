@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import time
+import functools
+import queue
+import threading
 from typing import Callable, Iterator, List, Optional, Sequence, Union
 
 import grpc
@@ -15,7 +17,7 @@ from octavo.frames import NUMPY
 from octavo.names import Names
 from octavo.paging import pages
 from octavo.session import Lease, token_of as _token
-from octavo.v1 import array_operation_pb2, operation_pb2, types_pb2, volume_pb2
+from octavo.v1 import array_operation_pb2, operation_pb2, scan_pb2, types_pb2, volume_pb2
 
 TIERS = Names({"device": types_pb2.TIER_DEVICE, "host": types_pb2.TIER_HOST, "disk": types_pb2.TIER_DISK}, of=types_pb2.Tier)
 
@@ -35,6 +37,63 @@ def _operation(operation, axes: Sequence[str]) -> volume_pb2.VolumeOperation:
     return volume_pb2.VolumeOperation(array=buffers.array_operation(operation, axes))
 
 
+# Seconds that chain() waits for the next result of a scan that has ended.
+_PATIENCE = 10.0
+_SCAN_ENDED = object()
+
+
+def _quoted(text: str) -> str:
+    """The text as a value in a filter."""
+    for character in "\\\"*":
+        text = text.replace(character, "\\" + character)
+    return f'"{text}"'
+
+
+class _News:
+    """The changes of a scan's volumes, and its end, in the order in which they come."""
+
+    def __init__(self, client: "VolumeCalls", scan: str):
+        self._client = client
+        self._volumes = client._volumes.WatchVolumes(volume_pb2.WatchVolumesRequest(filter=f"scan = {_quoted(scan)}"))
+        self._scan = client._scans.WatchScan(scan_pb2.WatchScanRequest(name=scan))
+        self._news: queue.Queue = queue.Queue()
+
+    def __enter__(self) -> "_News":
+        for run in (self._hear_volumes, self._hear_scan):
+            threading.Thread(target=run, daemon=True).start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._volumes.cancel()
+        self._scan.cancel()
+
+    def next(self, seconds: Optional[float]):
+        """The next change, or _SCAN_ENDED; None if none comes in time. Raises OctavoError."""
+        try:
+            news = self._news.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        if isinstance(news, grpc.RpcError):
+            with errors.raising(self._client.address):
+                raise news
+        return news
+
+    def _hear_volumes(self) -> None:
+        try:
+            for change in self._volumes:
+                self._news.put(change)
+        except grpc.RpcError as error:
+            self._news.put(error)
+
+    def _hear_scan(self) -> None:
+        try:
+            for _ in self._scan:
+                pass
+            self._news.put(_SCAN_ENDED)
+        except grpc.RpcError as error:
+            self._news.put(error)
+
+
 @explained_methods
 class VolumeCalls:
     """The volume methods of octavo.Client."""
@@ -52,12 +111,28 @@ class VolumeCalls:
             more = f"Its volumes are those of {wait}: {some or 'none yet'}"
         errors.check_kind("name", name, "volumes", more)
 
-    def volumes(self, parent: str = "", states: Sequence[Union[str, int]] = ()) -> List[volume_pb2.Volume]:
+    def volumes(self, parent: str = "", states: Sequence[Union[str, int]] = (), *, filter: str = "",
+                order_by: str = "") -> List[volume_pb2.Volume]:
         """Volumes that the server holds in any tier (or in `states`: "held", "committed",
-        "discarded", ...), oldest first; parent: only those of this scan or job."""
+        "discarded", ...), oldest first; parent: only those of this scan or job.
+
+        filter    those that match: 'labels.eye = "OD" AND bytes > 1e6'
+        order_by  "hold_time desc, name"
+        """
         errors.check_kind("parent", parent, ("scans", "jobs"))
-        return pages(lambda token: self._call(self._volumes.ListVolumes, message(volume_pb2.ListVolumesRequest, dict(
-            parent=parent, states=states, page_size=1000, page_token=token))), "volumes")
+        return pages(functools.partial(self._call, self._volumes.ListVolumes), message(volume_pb2.ListVolumesRequest, dict(
+            parent=parent, states=states, filter=filter, order_by=order_by)), "volumes")
+
+    def watch_volumes(self, filter: str = "", *, existing: bool = True) -> Iterator[volume_pb2.WatchVolumesResponse]:
+        """Yields each volume in memory (unless `existing` is False), then each change of one:
+        `kind` and `volume` as it is then. filter: hear of those that match, as in volumes().
+        Leaving the loop ends it."""
+        call = self._volumes.WatchVolumes(volume_pb2.WatchVolumesRequest(filter=filter, skip_existing=not existing))
+        with errors.raising(self.address):
+            try:
+                yield from call
+            finally:
+                call.cancel()
 
     def volume(self, name: str) -> volume_pb2.Volume:
         self._check_volume(name)
@@ -225,27 +300,33 @@ class VolumeCalls:
     def chain(self, scan: str, name: str) -> Iterator[volume_pb2.Volume]:
         """Yields the results of a chain of the scan (scan_spec(chains={name: [...]})), one per
         volume, as they complete, until the scan has ended and all results exist."""
-        seen = set()
-        for frame in self.subscribe(scan, ["event"], from_sequence=0):
-            if frame.event.kind != types_pb2.ScanEvent.KIND_VOLUME_DONE or frame.volume in seen:
-                continue
-            seen.add(frame.volume)
-            volume = self.volume(frame.volume)
-            if volume.chain == name:
-                yield volume
-        # The last results may still be computing, or waiting for a worker.
-        patience = time.monotonic() + 10
-        while True:
-            volumes = self.volumes(scan)
-            for volume in volumes:
-                if volume.chain == name and volume.name not in seen:
-                    seen.add(volume.name)
-                    patience = time.monotonic() + 10
-                    yield self.wait_volume(volume.name)
-            made = {volume.derived_from for volume in volumes if volume.chain == name}
-            if all(volume.derived_from or volume.name in made for volume in volumes) or time.monotonic() > patience:
-                return
-            time.sleep(0.01)
+        errors.check_kind("scan", scan, "scans")
+        made, sources, ended = set(), set(), False
+        with _News(self, scan) as news:
+            while not (ended and sources <= made):
+                # The server tells of no result that it cannot make: after the end of the scan, the
+                # others come soon, or never.
+                change = news.next(_PATIENCE if ended else None)
+                if change is None:
+                    return
+                if change is _SCAN_ENDED:
+                    # Some of its volumes may not have been heard of yet, and results may be gone.
+                    ended, sources = True, {v.name for v in self.volumes(scan) if not v.derived_from and not v.raw}
+                    gone = f"chain = {_quoted(name)} AND (state = COMMITTED OR state = DISCARDED OR state = FAILED)"
+                    made.update(v.derived_from for v in self.volumes(scan, filter=gone))
+                    continue
+                volume = change.volume
+                if not volume.derived_from:
+                    if not volume.raw and change.kind != volume_pb2.WatchVolumesResponse.KIND_GONE:
+                        sources.add(volume.name)
+                    elif volume.name not in made:
+                        sources.discard(volume.name)  # nothing is made of what is gone
+                    continue
+                if volume.chain != name or volume.state == volume_pb2.VOLUME_STATE_ACQUIRING or volume.derived_from in made:
+                    continue
+                made.add(volume.derived_from)
+                if volume.state != volume_pb2.VOLUME_STATE_FAILED:
+                    yield volume
 
     def discard(self, name: str, *, detach_exports: bool = False, lease: Optional[Lease] = None) -> volume_pb2.Volume:
         """Frees a held volume's memory. Its data are gone. detach_exports: even if other processes

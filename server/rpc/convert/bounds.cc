@@ -20,8 +20,9 @@ using google::protobuf::Message;
 constexpr int kMostDepth = 16;
 
 // Kinds of texts.
-constexpr int64_t kName = 256;   // scans/..., volumes/..., devices/...
-constexpr int64_t kToken = 128;  // of leases and sessions, request ids, etags, page tokens
+constexpr int64_t kName = 256;                        // scans/..., volumes/..., devices/...
+constexpr int64_t kToken = 128;                       // of leases and sessions, request ids, etags
+constexpr int64_t kFilter = 4096, kPageToken = 8192;  // as rpc/list has them
 constexpr int64_t kTitle = 256, kPath = 4096, kShortName = 63;
 // Numbers of elements.
 constexpr int64_t kAxes = 8, kStates = 16, kLabels = 64, kRecord = 65536, kPoints = 131072,
@@ -42,7 +43,6 @@ std::vector<Bound> MakeBounds() {
       Text("SubmitScanRequest.session_secret", kToken),
       Text("PlanScanRequest.session_secret", kToken),
       Text("GetScanRequest.name", kName),
-      Text("ListScansRequest.page_token", kToken),
       Text("WatchScanRequest.name", kName),
       Text("UpdateScanRequest.name", kName),
       Text("StopScanRequest.name", kName),
@@ -88,7 +88,6 @@ std::vector<Bound> MakeBounds() {
       Text("GetVolumeRequest.name", kName),
       Text("ListVolumesRequest.parent", kName),
       Many("ListVolumesRequest.states", kStates),
-      Text("ListVolumesRequest.page_token", kToken),
       Text("ReadVolumeRequest.name", kName),
       Many("ReadVolumeRequest.start", kAxes),
       Many("ReadVolumeRequest.count", kAxes),
@@ -138,10 +137,6 @@ std::vector<Bound> MakeBounds() {
       Many("ReadBufferRequest.count", kAxes),
       Text("ReadBufferRequest.lease_token", kToken),
       Text("GetBufferRequest.name", kName),
-      Text("ListBuffersRequest.owner", kTitle),
-      Many("ListBuffersRequest.states", kStates),
-      Text("ListBuffersRequest.origin", kName),
-      Text("ListBuffersRequest.page_token", kToken),
       Text("UpdateBufferRequest.name", kName),
       Text("UpdateBufferRequest.etag", kToken),
       Text("DestroyBufferRequest.name", kName),
@@ -161,13 +156,10 @@ std::vector<Bound> MakeBounds() {
       Text("ExportRequest.lease_token", kToken),
       Many("ExportRequest.accept", kStates),
       Text("RevokeExportRequest.name", kName),
-      Text("ListExportsRequest.of", kName),
       // -- jobs
       Text("SubmitJobRequest.request_id", kToken),
       Text("SubmitJobRequest.session_secret", kToken),
       Text("GetJobRequest.name", kName),
-      Many("ListJobsRequest.states", kStates),
-      Text("ListJobsRequest.page_token", kToken),
       Text("WatchJobRequest.name", kName),
       Text("CancelJobRequest.name", kName),
       Text("JobSpec.title", kTitle),
@@ -199,20 +191,28 @@ std::vector<Bound> MakeBounds() {
       Text("AcquireLeaseRequest.holder", kTitle),
       Text("RenewLeaseRequest.token", kToken),
       Text("ReleaseLeaseRequest.token", kToken),
-      Text("ListLeasesRequest.resource", kName),
       // -- the rest
       Text("SubscribeRequest.parent", kName),
       Many("SubscribeRequest.products", kStates),
       Text("MeasureRequest.device", kName),
+      Text("WatchVolumesRequest.filter", kFilter),
   };
   // Labels are the same everywhere.
-  for (const char* message : {"ScanSpec", "JobSpec", "CreateBufferRequest", "ListBuffersRequest",
-                              "UpdateBufferRequest", "ApplyOpRequest", "SubscribeRequest"}) {
+  for (const char* message : {"ScanSpec", "JobSpec", "CreateBufferRequest", "UpdateBufferRequest",
+                              "ApplyOpRequest", "SubscribeRequest"}) {
     bounds.push_back({.field = absl::StrCat(message, ".labels"), .count = kLabels, .bytes = 0});
     bounds.push_back(
         {.field = absl::StrCat(message, ".LabelsEntry.key"), .count = 0, .bytes = kShortName});
     bounds.push_back(
         {.field = absl::StrCat(message, ".LabelsEntry.value"), .count = 0, .bytes = kTitle});
+  }
+  // Lists are the same everywhere.
+  for (const char* rows : {"Scans", "Volumes", "Jobs", "Buffers", "Exports", "Sessions", "Leases",
+                           "Devices", "Cameras"}) {
+    const std::string request = absl::StrCat("List", rows, "Request");
+    bounds.push_back({.field = request + ".page_token", .count = 0, .bytes = kPageToken});
+    bounds.push_back({.field = request + ".filter", .count = 0, .bytes = kFilter});
+    bounds.push_back({.field = request + ".order_by", .count = 0, .bytes = kTitle});
   }
   return bounds;
 }

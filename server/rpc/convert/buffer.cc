@@ -161,7 +161,7 @@ void EncodeBuffer(const model::BufferStatus& in, v1::Buffer* out) {
   out->set_private_(in.is_private);
   out->mutable_labels()->insert(in.labels.begin(), in.labels.end());
   *out->mutable_create_time() = WallTime(in.created);
-  if (in.expires_seconds > 0) *out->mutable_expire_time() = TimeFromNow(in.expires_seconds);
+  if (in.expires_unix_ns != 0) *out->mutable_expire_time() = WallTime(in.expires_unix_ns);
   out->set_shared_leases(static_cast<int32_t>(in.shared_leases));
   out->set_exclusive_leases(static_cast<int32_t>(in.exclusive_leases));
   out->set_charged_bytes(in.charged_bytes);

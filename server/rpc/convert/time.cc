@@ -27,8 +27,10 @@ int64_t Nanoseconds(double seconds) {
 
 }  // namespace
 
-google::protobuf::Timestamp WallTime(const TimePoint& time) {
-  return TimeUtil::NanosecondsToTimestamp(time.unix_ns);
+google::protobuf::Timestamp WallTime(const TimePoint& time) { return WallTime(time.unix_ns); }
+
+google::protobuf::Timestamp WallTime(int64_t unix_ns) {
+  return TimeUtil::NanosecondsToTimestamp(unix_ns);
 }
 
 google::protobuf::Timestamp TimeFromNow(double seconds) {

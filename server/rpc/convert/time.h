@@ -13,7 +13,11 @@ namespace octavo::rpc {
 /// The wall clock's time. Nothing is set for a moment that has not come.
 google::protobuf::Timestamp WallTime(const TimePoint& time);
 
-/// The wall clock's time `seconds` from now.
+/// The same for the wall clock's nanoseconds.
+google::protobuf::Timestamp WallTime(int64_t unix_ns);
+
+/// The wall clock's time `seconds` from now. Not for fields of listed resources: each call gives
+/// another time, and lists have to be in one order.
 google::protobuf::Timestamp TimeFromNow(double seconds);
 
 /// Rounded to nanoseconds. `seconds` is finite.

@@ -215,14 +215,14 @@ void EncodeVolume(const model::VolumeStatus& in, v1::Volume* out) {
   out->set_title(in.title);
   if (in.has_commit) EncodeCommitResult(in.commit, out->mutable_commit());
   out->set_last_error(Utf8(in.last_error));
-  if (in.held_seconds > 0) *out->mutable_hold_time() = TimeFromNow(-in.held_seconds);
+  if (in.held_unix_ns != 0) *out->mutable_hold_time() = WallTime(in.held_unix_ns);
   out->set_kept(in.kept);
   out->set_derived_from(in.derived_from);
   for (const auto& operation : in.operations) out->add_operations(operation);
   out->set_quantity(static_cast<v1::Quantity>(in.quantity));
   out->set_tier(static_cast<v1::Tier>(in.tier));
   out->set_moving(static_cast<v1::VolumeMove>(in.moving));
-  if (in.expires_seconds > 0) *out->mutable_expire_time() = TimeFromNow(in.expires_seconds);
+  if (in.expires_unix_ns != 0) *out->mutable_expire_time() = WallTime(in.expires_unix_ns);
   out->set_session(in.session);
   out->set_orphaned(in.orphaned);
   out->set_recovered(in.recovered);

@@ -132,7 +132,7 @@ class Jobs(DaemonTest):
         first = self.client.submit_job(work, priority=3)
         second = self.client.submit_job(work)
         urgent = self.client.submit_job(work, priority=9, title="urgent")
-        self.assertEqual([j.name for j in self.client.jobs(states=[job_pb2.JOB_STATE_QUEUED])], [urgent.name, second.name])
+        self.assertEqual([j.name for j in self.client.jobs(filter="state = QUEUED")], [urgent.name, second.name])
         self.assertEqual((self.client.job(urgent.name).queue_position, self.client.job(second.name).queue_position), (1, 2))
         self.assertEqual(self.client.job(second.name).reason_code, reason_pb2.REASON_WAITING_FOR_DEVICE)
         steps = 0

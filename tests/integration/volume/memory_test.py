@@ -207,7 +207,7 @@ time.sleep(1000)
                 self.client.commit(name, f"own_{i}", "npy", lease=answers["lease"])
             else:
                 self.assertEqual((error.code.name, error.reason), ("FAILED_PRECONDITION", "VOLUME_STATE"))
-            self.assertEqual(self.client.leases(name), [])
+            self.assertEqual(self.client.leases(filter=f'resource = "{name}"'), [])
 
     def test_leases(self):
         scan = self.client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(32, 8, volumes=1), samples=256)
@@ -225,12 +225,12 @@ time.sleep(1000)
                                  ("ABORTED", "LEASED", "annotator"))
             self.client.spill(name, "host", lease=lease)
             self.client.restore(name)
-            listed = self.client.leases(name)
+            listed = self.client.leases(filter=f'resource = "{name}"')
             self.assertEqual([(one.holder, one.token, one.fence) for one in listed], [("annotator", "", lease.fence)])
             done = octavo_command(self.daemon, "lease", "list")
             self.assertIn("annotator", done.stdout)
             self.assertEqual(metrics(self.daemon)['octavo_leases{mode="SHARED"}'], 1)
-        self.assertEqual(self.client.leases(name), [])
+        self.assertEqual(self.client.leases(filter=f'resource = "{name}"'), [])
         for arguments, code in ((dict(exclusive=True, seconds=5), "FAILED_PRECONDITION"), (dict(), "INVALID_ARGUMENT"),
                                 (dict(seconds=1e9), "INVALID_ARGUMENT"), (dict(seconds=1, wait=1e9), "INVALID_ARGUMENT")):
             with self.assertRaises(octavo.OctavoError) as caught:
@@ -257,7 +257,7 @@ time.sleep(1000)
             self.assertEqual(caught.exception.code.name, "DEADLINE_EXCEEDED")
             impatient.close()
             until(lambda: metrics(self.daemon)['octavo_leases{mode="waiting"}'] == 0)
-        self.assertEqual(self.client.leases(buffer), [])
+        self.assertEqual(self.client.leases(filter=f'resource = "{buffer}"'), [])
 
     def test_all_that_a_scan_leaves_is_committed_under_names_of_its_own(self):
         session = self.client.session("leaves")

@@ -186,10 +186,10 @@ TEST_F(BufferAccessTest, AnOperationComputesWhereItsInputsAre) {
 TEST_F(BufferAccessTest, OverdueBuffersGoUnlessSomebodyUsesThem) {
   ExportStore exports = Exports();
   BufferRemover remover(*table_, turns_, watchers_, &exports);
-  std::vector<std::pair<BufferEventKind, std::string>> told;
+  std::vector<std::pair<ChangeKind, std::string>> told;
   const auto watch = watchers_.Watch(
       {},
-      [&](BufferEventKind kind, const BufferStatus& status, const std::string&) {
+      [&](ChangeKind kind, const BufferStatus& status, const std::string&) {
         told.emplace_back(kind, status.name);
       },
       [] { return std::vector<BufferStatus>(); });
@@ -210,9 +210,9 @@ TEST_F(BufferAccessTest, OverdueBuffersGoUnlessSomebodyUsesThem) {
   ASSERT_THAT(remover.Destroy("buffers/c", "", "", kCaller, false), IsOk());
   clock_.Advance(41);
   remover.Expire(clock_.Now().monotonic_ns);
-  using Told = std::vector<std::pair<BufferEventKind, std::string>>;
+  using Told = std::vector<std::pair<ChangeKind, std::string>>;
   EXPECT_EQ(told,
-            (Told{{BufferEventKind::kGone, "buffers/c"}, {BufferEventKind::kGone, "buffers/a"}}));
+            (Told{{ChangeKind::kGone, "buffers/c"}, {ChangeKind::kGone, "buffers/a"}}));
   EXPECT_EQ(table_->List(kCaller).size(), 1u) << "the leased one waits";
   ASSERT_THAT(leases_.Release(lease.token), IsOk());
   EXPECT_EQ(ReasonOf(remover.Destroy("buffers/b", "77", "", kCaller, false)), "VERSION");

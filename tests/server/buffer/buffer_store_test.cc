@@ -177,10 +177,10 @@ TEST_P(BufferStoreTest, NamesOwnersRequestsAndTombstones) {
 }
 
 TEST_P(BufferStoreTest, TimeToLiveEndsAfterAWarning) {
-  std::vector<std::pair<BufferEventKind, std::string>> told;
+  std::vector<std::pair<ChangeKind, std::string>> told;
   Mutex mutex;
   const auto watch =
-      store_->Watch(kMe, [&](BufferEventKind kind, const BufferStatus& status, const std::string&) {
+      store_->Watch(kMe, [&](ChangeKind kind, const BufferStatus& status, const std::string&) {
         MutexLock lock(mutex);
         told.emplace_back(kind, status.name);
       });
@@ -196,10 +196,10 @@ TEST_P(BufferStoreTest, TimeToLiveEndsAfterAWarning) {
   EXPECT_THAT(store_->Get(buffer.name, kMe), IsError(absl::StatusCode::kNotFound, "time to live"));
   MutexLock lock(mutex);
   ASSERT_EQ(told.size(), 4u);
-  EXPECT_EQ(told[0].first, BufferEventKind::kCreated);
-  EXPECT_EQ(told[1].first, BufferEventKind::kChanged);
-  EXPECT_EQ(told[2].first, BufferEventKind::kExpiring);
-  EXPECT_EQ(told[3].first, BufferEventKind::kGone);
+  EXPECT_EQ(told[0].first, ChangeKind::kCreated);
+  EXPECT_EQ(told[1].first, ChangeKind::kChanged);
+  EXPECT_EQ(told[2].first, ChangeKind::kExpiring);
+  EXPECT_EQ(told[3].first, ChangeKind::kGone);
 }
 
 TEST_P(BufferStoreTest, ABufferThatIsProlongedInTheLastMomentLivesOn) {
@@ -209,8 +209,8 @@ TEST_P(BufferStoreTest, ABufferThatIsProlongedInTheLastMomentLivesOn) {
       store_->Create({.scalar = Scalar::kU8, .shape = {4}, .ttl_seconds = 300}, kMe).value();
   bool prolonged = false;
   const auto watch =
-      store_->Watch(kMe, [&](BufferEventKind kind, const BufferStatus& status, const std::string&) {
-        if (kind != BufferEventKind::kExpiring || status.name != warned.name) return;
+      store_->Watch(kMe, [&](ChangeKind kind, const BufferStatus& status, const std::string&) {
+        if (kind != ChangeKind::kExpiring || status.name != warned.name) return;
         prolonged =
             store_->Change({.name = overdue.name, .set_ttl = true, .ttl_seconds = 100}, kMe).ok();
       });
@@ -227,7 +227,7 @@ TEST_P(BufferStoreTest, WatchersNeverHearOfAnOlderStateAfterANewerOne) {
   constexpr int kChanges = 400, kThreads = 2;
   struct Log {
     Mutex mutex;
-    std::vector<std::pair<BufferEventKind, uint64_t>> events ABSL_GUARDED_BY(mutex);
+    std::vector<std::pair<ChangeKind, uint64_t>> events ABSL_GUARDED_BY(mutex);
   };
   std::vector<std::shared_ptr<Log>> logs;
   std::vector<std::shared_ptr<void>> watches;
@@ -242,7 +242,7 @@ TEST_P(BufferStoreTest, WatchersNeverHearOfAnOlderStateAfterANewerOne) {
     for (int i = 0; i < 50; ++i) {
       auto log = logs.emplace_back(std::make_shared<Log>());
       watches.push_back(store_->Watch(
-          kMe, [log](BufferEventKind kind, const BufferStatus& status, const std::string&) {
+          kMe, [log](ChangeKind kind, const BufferStatus& status, const std::string&) {
             MutexLock lock(log->mutex);
             log->events.emplace_back(kind, status.revision);
           }));
@@ -253,7 +253,7 @@ TEST_P(BufferStoreTest, WatchersNeverHearOfAnOlderStateAfterANewerOne) {
   for (const auto& log : logs) {
     MutexLock lock(log->mutex);
     ASSERT_FALSE(log->events.empty());
-    EXPECT_EQ(log->events.front().first, BufferEventKind::kExists);
+    EXPECT_EQ(log->events.front().first, ChangeKind::kExists);
     for (size_t i = 1; i < log->events.size(); ++i)
       ASSERT_LE(log->events[i - 1].second, log->events[i].second);
     EXPECT_EQ(log->events.back().second, newest);
@@ -263,9 +263,9 @@ TEST_P(BufferStoreTest, WatchersNeverHearOfAnOlderStateAfterANewerOne) {
 TEST_P(BufferStoreTest, APrivateBufferIsWatchedByItsOwnerOnly) {
   const Caller owner{.client = "owner", .key = "the key of the owner"};
   Mutex mutex;
-  std::vector<BufferEventKind> owners, others;
-  const auto log = [&](std::vector<BufferEventKind>* told) {
-    return [&mutex, told](BufferEventKind kind, const BufferStatus&, const std::string&) {
+  std::vector<ChangeKind> owners, others;
+  const auto log = [&](std::vector<ChangeKind>* told) {
+    return [&mutex, told](ChangeKind kind, const BufferStatus&, const std::string&) {
       MutexLock lock(mutex);
       told->push_back(kind);
     };
@@ -275,7 +275,7 @@ TEST_P(BufferStoreTest, APrivateBufferIsWatchedByItsOwnerOnly) {
       store_->Create({.scalar = Scalar::kU8, .shape = {4}, .is_private = true}, owner).value();
   ASSERT_THAT(store_->Destroy(mine.name, "", "", owner), IsOk());
   MutexLock lock(mutex);
-  EXPECT_EQ(owners, (std::vector{BufferEventKind::kCreated, BufferEventKind::kGone}));
+  EXPECT_EQ(owners, (std::vector{ChangeKind::kCreated, ChangeKind::kGone}));
   EXPECT_TRUE(others.empty());
 }
 

@@ -289,8 +289,8 @@ TEST_P(BufferVerbsTest, NobodyIsCalledBackUnderALock) {
                               .wait_seconds = 100},
                              kMe, [&](const absl::StatusOr<Lease>&) { ask("who waits"); });
   const auto watching =
-      store_->Watch(kMe, [&](BufferEventKind kind, const BufferStatus&, const std::string&) {
-        if (kind == BufferEventKind::kGone) ask("who watches");
+      store_->Watch(kMe, [&](ChangeKind kind, const BufferStatus&, const std::string&) {
+        if (kind == ChangeKind::kGone) ask("who watches");
       });
   told = 0;
   EXPECT_THAT(store_->Destroy(name, "", mine.token, kMe), IsOk());

@@ -27,9 +27,9 @@ BufferStatus At(const std::string& name, uint64_t revision) {
 
 class BufferWatchersTest : public ::testing::Test {
  protected:
-  using Event = std::pair<BufferEventKind, uint64_t>;
+  using Event = std::pair<ChangeKind, uint64_t>;
   BufferWatchers::Told Log() {
-    return [this](BufferEventKind kind, const BufferStatus& status, const std::string&) {
+    return [this](ChangeKind kind, const BufferStatus& status, const std::string&) {
       told_.emplace_back(kind, status.revision);
     };
   }
@@ -42,37 +42,37 @@ class BufferWatchersTest : public ::testing::Test {
 TEST_F(BufferWatchersTest, TheExistingBuffersComeBeforeChangesMadeMeanwhile) {
   const auto watch = watchers_.Watch({}, Log(), [&] {
     // Other threads make changes while the buffers are listed: one before, one after that.
-    watchers_.Tell(BufferEventKind::kChanged, At("buffers/a", 3), "", "");
-    watchers_.Tell(BufferEventKind::kChanged, At("buffers/a", 5), "", "");
+    watchers_.Tell(ChangeKind::kChanged, At("buffers/a", 3), "", "");
+    watchers_.Tell(ChangeKind::kChanged, At("buffers/a", 5), "", "");
     EXPECT_TRUE(told_.empty());
     return std::vector<BufferStatus>{At("buffers/a", 4), At("buffers/b", 1)};
   });
-  EXPECT_EQ(told_, (std::vector<Event>{{BufferEventKind::kExists, 4},
-                                       {BufferEventKind::kExists, 1},
-                                       {BufferEventKind::kChanged, 5}}));
+  EXPECT_EQ(told_, (std::vector<Event>{{ChangeKind::kExists, 4},
+                                       {ChangeKind::kExists, 1},
+                                       {ChangeKind::kChanged, 5}}));
 }
 
 TEST_F(BufferWatchersTest, AnOlderStateIsNotToldAfterANewerOne) {
   const auto watch = watchers_.Watch({}, Log(), None);
-  watchers_.Tell(BufferEventKind::kChanged, At("buffers/a", 2), "", "");
-  watchers_.Tell(BufferEventKind::kCreated, At("buffers/a", 1), "", "");
-  watchers_.Tell(BufferEventKind::kGone, At("buffers/a", 3), "", "");
-  watchers_.Tell(BufferEventKind::kChanged, At("buffers/a", 4), "", "");
+  watchers_.Tell(ChangeKind::kChanged, At("buffers/a", 2), "", "");
+  watchers_.Tell(ChangeKind::kCreated, At("buffers/a", 1), "", "");
+  watchers_.Tell(ChangeKind::kGone, At("buffers/a", 3), "", "");
+  watchers_.Tell(ChangeKind::kChanged, At("buffers/a", 4), "", "");
   EXPECT_EQ(told_,
-            (std::vector<Event>{{BufferEventKind::kCreated, 2}, {BufferEventKind::kGone, 3}}))
+            (std::vector<Event>{{ChangeKind::kCreated, 2}, {ChangeKind::kGone, 3}}))
       << "a change that overtakes the creation is the creation";
 }
 
 TEST_F(BufferWatchersTest, ACallbackMayMakeChangesItself) {
   const auto watch = watchers_.Watch(
       {},
-      [&](BufferEventKind kind, const BufferStatus& status, const std::string&) {
+      [&](ChangeKind kind, const BufferStatus& status, const std::string&) {
         told_.emplace_back(kind, status.revision);
         if (status.revision < 3)
-          watchers_.Tell(BufferEventKind::kChanged, At("buffers/a", status.revision + 1), "", "");
+          watchers_.Tell(ChangeKind::kChanged, At("buffers/a", status.revision + 1), "", "");
       },
       None);
-  watchers_.Tell(BufferEventKind::kCreated, At("buffers/a", 1), "", "");
+  watchers_.Tell(ChangeKind::kCreated, At("buffers/a", 1), "", "");
   EXPECT_EQ(told_.size(), 3u);
 }
 
@@ -81,13 +81,13 @@ TEST_F(BufferWatchersTest, APrivateBufferIsToldToItsOwner) {
   std::vector<uint64_t> owners;
   const auto owner = watchers_.Watch(
       {.client = "owner", .key = "secret"},
-      [&](BufferEventKind, const BufferStatus& status, const std::string&) {
+      [&](ChangeKind, const BufferStatus& status, const std::string&) {
         owners.push_back(status.revision);
       },
       None);
   BufferStatus mine = At("buffers/a", 1);
   mine.is_private = true;
-  watchers_.Tell(BufferEventKind::kCreated, mine, "secret", "");
+  watchers_.Tell(ChangeKind::kCreated, mine, "secret", "");
   EXPECT_TRUE(told_.empty());
   EXPECT_EQ(owners.size(), 1u);
 }
@@ -96,21 +96,21 @@ TEST_F(BufferWatchersTest, AWatcherThatThrowsHearsOfTheNextChange) {
   bool throws = true;
   const auto watch = watchers_.Watch(
       {},
-      [&](BufferEventKind kind, const BufferStatus& status, const std::string&) {
+      [&](ChangeKind kind, const BufferStatus& status, const std::string&) {
         if (std::exchange(throws, false)) throw std::runtime_error("by the test");
         told_.emplace_back(kind, status.revision);
       },
       None);
-  EXPECT_THROW(watchers_.Tell(BufferEventKind::kCreated, At("buffers/a", 1), "", ""),
+  EXPECT_THROW(watchers_.Tell(ChangeKind::kCreated, At("buffers/a", 1), "", ""),
                std::runtime_error);
-  watchers_.Tell(BufferEventKind::kChanged, At("buffers/a", 2), "", "");
-  EXPECT_EQ(told_, (std::vector<Event>{{BufferEventKind::kChanged, 2}}));
+  watchers_.Tell(ChangeKind::kChanged, At("buffers/a", 2), "", "");
+  EXPECT_EQ(told_, (std::vector<Event>{{ChangeKind::kChanged, 2}}));
 }
 
 TEST_F(BufferWatchersTest, WithoutItsHandleAWatcherHearsNothing) {
   auto watch = watchers_.Watch({}, Log(), None);
   watch = nullptr;
-  watchers_.Tell(BufferEventKind::kCreated, At("buffers/a", 1), "", "");
+  watchers_.Tell(ChangeKind::kCreated, At("buffers/a", 1), "", "");
   EXPECT_TRUE(told_.empty());
 }
 

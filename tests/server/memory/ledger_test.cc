@@ -358,5 +358,56 @@ TEST(Ledger, RandomLivesOfChargesKeepTheInvariant) {
   EXPECT_GT(freed, 0);
 }
 
+TEST(Ledger, TheBytesOfAHolderAreThoseOfItsRows) {
+  std::mt19937 random(octavo::testing::FreshSeed());
+  Ledger ledger({1000, 1000});
+  std::vector<Ledger::ChargeId> charges, cached;
+  const auto name = [&](const char* kind) { return kind + std::to_string(random() % 3); };
+  for (int i = 0; i < 3000; ++i) {
+    const int device = static_cast<int>(random() % 2);
+    const size_t at = charges.empty() ? 0 : random() % charges.size();
+    switch (random() % 6) {
+      case 0: {
+        const auto made =
+            ledger.ReserveReusing(device, name("scans/"), "", {{"volume", 60, 2}}, cached, nullptr);
+        if (!made.ok()) break;
+        charges.insert(charges.end(), made->charges.begin(), made->charges.end());
+        for (const auto id : made->charges) std::erase(cached, id);
+        break;
+      }
+      case 1:
+        if (!charges.empty()) ledger.Hold(charges[at], name("volumes/"));
+        break;
+      case 2:
+        if (!charges.empty()) ledger.Unhold(charges[at]);
+        break;
+      case 3:
+        if (!charges.empty()) ledger.Move(charges[at], ChargeKind::kDetached, name("volumes/"));
+        break;
+      default:
+        if (charges.empty()) break;
+        if (random() % 2 == 0) {
+          ledger.Release(charges[at]);
+        } else {
+          ledger.Move(charges[at], ChargeKind::kCached, "");
+          cached.push_back(charges[at]);
+        }
+        charges.erase(charges.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    std::map<std::string, int64_t> rows;
+    for (int d = 0; d < 2; ++d) {
+      for (const auto& holder : ledger.HoldersOf(d)) rows[holder.name] += holder.bytes;
+    }
+    for (const char* kind : {"scans/", "volumes/"}) {
+      for (int n = 0; n < 3; ++n) {
+        const std::string holder = kind + std::to_string(n);
+        ASSERT_EQ(ledger.BytesOf(holder), rows[holder]) << holder;
+      }
+    }
+  }
+  for (const auto id : charges) ledger.Release(id);
+  EXPECT_EQ(ledger.BytesOf("scans/0") + ledger.BytesOf("volumes/0"), 0);
+}
+
 }  // namespace
 }  // namespace octavo::engine

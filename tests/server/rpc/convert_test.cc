@@ -17,7 +17,6 @@
 #include "server/rpc/convert/field_mask.h"
 #include "server/rpc/convert/status.h"
 #include "server/rpc/convert/time.h"
-#include "server/rpc/paging.h"
 #include "server/rpc/transport/payload.h"
 #include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
@@ -233,22 +232,6 @@ TEST(ConvertScan, WhatNeedsNoEngineIsCheckedHereByName) {
     v1::ScanSpec spec = good;
     change(spec);
     EXPECT_THAT(DecodeScanSpec(spec), IsError(absl::StatusCode::kInvalidArgument, field)) << field;
-  }
-}
-
-TEST(Paging, CutsTheListAndRefusesWhatIsNotItsOwn) {
-  ASSERT_OK_AND_ASSIGN(const Page first, PageOf(0, "", 250));
-  EXPECT_EQ(first.end, 100u);
-  ASSERT_OK_AND_ASSIGN(const Page last, PageOf(1000, first.next_token, 250));
-  EXPECT_EQ(last.begin, 100u);
-  EXPECT_EQ(last.end, 250u);
-  EXPECT_EQ(last.next_token, "");
-  EXPECT_EQ(PageOf(10, "9999", 250)->begin, 250u) << "a list that has shrunk";
-  EXPECT_THAT(PageOf(-1, "", 1), IsError(absl::StatusCode::kInvalidArgument, "page_size"));
-  EXPECT_THAT(PageOf(1001, "", 1), IsError(absl::StatusCode::kInvalidArgument, "page_size"));
-  for (const char* token : {"x", "-1", "1x", "99999999999999999999999"}) {
-    EXPECT_THAT(PageOf(1, token, 1), IsError(absl::StatusCode::kInvalidArgument, "page_token"))
-        << token;
   }
 }
 

@@ -345,6 +345,12 @@ class HandlerFaultsTest : public ::testing::Test {
           r.add_operations()->mutable_array()->mutable_mip()->set_axis(2);
         })});
     add("VolumeService/WaitVolume", {OfVolume<v1::WaitVolumeRequest>()});
+    add("VolumeService/WatchVolumes", {.requests =
+                                           [this] {
+                                             (void)HeldVolume();
+                                             return std::vector<std::string>{""};
+                                           },
+                                       .read = 1});
     add("VolumeService/SpillVolume", {One<v1::SpillVolumeRequest>([this](auto& r) {
           r.set_name(HeldVolume());
           r.set_tier(v1::TIER_HOST);

@@ -260,5 +260,45 @@ TEST_F(LeaseTest, RandomProgramsExclude) {
   EXPECT_TRUE(table_.List().empty());
 }
 
+// The index by session agrees with the rows, whatever happens.
+TEST_F(LeaseTest, TheLeasesOfASessionAreCountedAndEndWithIt) {
+  std::mt19937 random(octavo::testing::FreshSeed());
+  std::vector<std::string> tokens;
+  std::vector<uint64_t> places;
+  const auto session = [&] { return "sessions/" + std::to_string(random() % 3); };
+  for (int i = 0; i < 4000; ++i) {
+    const LeaseRequest request{.resource = "buffers/" + std::to_string(random() % 5),
+                               .mode = random() % 3 == 0 ? kExclusive : kShared,
+                               .session = random() % 4 == 0 ? "" : session(),
+                               .seconds = static_cast<double>(1 + random() % 20),
+                               .wait_seconds = static_cast<double>(random() % 8)};
+    switch (random() % 8) {
+      case 0:
+      case 1:
+      case 2:
+        places.push_back(table_.Acquire(request, [&](const absl::StatusOr<Lease>& lease) {
+          if (lease.ok()) tokens.push_back(lease->token);
+        }));
+        break;
+      case 3:
+        if (!tokens.empty()) (void)table_.Release(tokens[random() % tokens.size()]);
+        break;
+      case 4:
+        if (!places.empty()) table_.Withdraw(places[random() % places.size()]);
+        break;
+      case 5: clock_.Advance(0.5); break;
+      case 6: table_.EndSession(session()); break;
+      default:
+        if (random() % 4 == 0) table_.Forget(request.resource);
+    }
+    std::map<std::string, int64_t> held;
+    for (const Lease& lease : table_.List()) ++held[lease.session];
+    for (const char* name : {"sessions/0", "sessions/1", "sessions/2"})
+      ASSERT_EQ(table_.CountOfSession(name), held[name]) << name;
+  }
+  for (const char* name : {"sessions/0", "sessions/1", "sessions/2"}) table_.EndSession(name);
+  for (const Lease& lease : table_.List()) EXPECT_EQ(lease.session, "");
+}
+
 }  // namespace
 }  // namespace octavo::engine

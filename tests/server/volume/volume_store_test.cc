@@ -285,10 +285,32 @@ TEST_F(VolumeStoreTest, VolumesInMemoryAreCountedForTheirSessions) {
   VolumeStatus acquiring = Status("volumes/e");
   acquiring.session = "sessions/2";
   store_.Add(acquiring, std::make_shared<VolumeSlot>(), 0);
-  using Counts = std::map<std::string, int64_t>;
-  EXPECT_EQ(store_.CountBySession(), (Counts{{"sessions/1", 2}, {"sessions/2", 2}}));
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(store_.NamesOfSession("sessions/1"), (Names{"volumes/a", "volumes/b"}));
+  EXPECT_EQ(store_.NamesOfSession("sessions/2"), (Names{"volumes/c", "volumes/e"}));
   ASSERT_THAT(store_.Discard("volumes/c", ""), IsOk());
-  EXPECT_EQ(store_.CountBySession(), (Counts{{"sessions/1", 2}, {"sessions/2", 1}}));
+  EXPECT_EQ(store_.NamesOfSession("sessions/2"), (Names{"volumes/e"}));
+  EXPECT_EQ(store_.NamesOfSession(""), Names{});
+}
+
+TEST_F(VolumeStoreTest, AListGoesOnAfterANumber) {
+  for (const char* name : {"volumes/a", "volumes/b", "volumes/c", "volumes/d"})
+    Held(name, true, name[8] == 'c' ? "scans/c" : "scans/a");
+  ASSERT_THAT(store_.Discard("volumes/b", ""), IsOk());
+  const auto names = [&](const VolumeQuery& query) {
+    std::string text;
+    for (const VolumeStatus& volume : store_.List(query)) text += volume.name.substr(8);
+    return text;
+  };
+  EXPECT_EQ(names({}), "abcd") << "oldest first, whether in memory or not";
+  EXPECT_EQ(names({.in_memory = true}), "acd");
+  EXPECT_EQ(names({.scan = "scans/a"}), "abd");
+  EXPECT_EQ(names({.scan = "scans/a", .in_memory = true}), "ad");
+  const uint64_t first = store_.List({.most = 1})[0].number;
+  EXPECT_EQ(names({.after = first, .most = 2}), "bc");
+  EXPECT_EQ(names({.in_memory = true, .after = first, .most = 1}), "c");
+  EXPECT_EQ(names({.scan = "scans/a", .in_memory = true, .after = first}), "d");
+  EXPECT_EQ(names({.after = first + 3}), "");
 }
 
 TEST_F(VolumeStoreTest, TotalsAreKeptOfScansThatAreForgottenOneDay) {

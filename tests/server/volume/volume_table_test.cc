@@ -66,7 +66,8 @@ TEST_F(VolumeTableTest, AVolumeThatLeavesIsOfNoScanAnyMoreAndIsFoundAllTheSame) 
     EXPECT_EQ(entry.job_parameters, "");
     EXPECT_EQ(table_.InMemoryOf("scans/a").size(), 1u);
     EXPECT_EQ(table_.InMemoryOf("scans/z").size(), 0u);
-    EXPECT_EQ(table_.Gone().size(), 1u);
+    EXPECT_EQ(table_.InMemory().size(), 1u);
+    EXPECT_EQ(table_.All().size(), 2u);
     EXPECT_EQ(table_.totals().finished["discarded"], 1);
   }
   EXPECT_FALSE(slot.expired()) << "let go of after the lock";

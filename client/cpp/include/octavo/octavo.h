@@ -474,6 +474,12 @@ struct MapOptions {
       accept;  // kinds that the caller can use; empty = any (EXPORT_KIND otherwise)
 };
 
+/// Which entries of a list, and in which order (proto/README.md, Lists).
+struct ListOptions {
+  std::string filter;    // "labels.eye = \"OD\" AND bytes > 1e6"; empty = all
+  std::string order_by;  // "create_time desc, name"; empty = the list's own
+};
+
 /// A connection to octavod.
 class Client {
  public:
@@ -494,7 +500,7 @@ class Client {
   /// The needs and the answer of SubmitScan, without starting anything.
   Admission PlanScan(const ScanSpec& spec);
   Scan GetScan(const std::string& name);
-  std::vector<Scan> ListScans();  // newest first
+  std::vector<Scan> ListScans(const ListOptions& options = {});  // newest first
   /// Calls back with the scan now, at every change and twice a second, until its final state or
   /// until `each` returns false. Returns the last state of the scan.
   Scan WatchScan(const std::string& name, const std::function<bool(const Scan&)>& each);
@@ -513,7 +519,7 @@ class Client {
   Volume GetVolume(const std::string& name);
   /// Volumes the server holds in any tier, oldest first; `parent`: only of this scans/<id> or
   /// jobs/<id>.
-  std::vector<Volume> ListVolumes(const std::string& parent = "");
+  std::vector<Volume> ListVolumes(const std::string& parent = "", const ListOptions& options = {});
   /// The voxels of a volume, or of the box at `start` of extent `count`, along its axes.
   Array Read(const std::string& name, const std::vector<int64_t>& start = {},
              const std::vector<int64_t>& count = {});

@@ -1,0 +1,164 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+
+#include "gpu/base/mutex.h"
+
+namespace octavo::base {
+
+/// What a watcher is told. Values as in octavo.v1.WatchBuffersResponse.Kind.
+enum class ChangeKind : uint8_t {
+  kExists = 1,  // it was there when the watch began
+  kCreated = 2,
+  kChanged = 3,
+  kExpiring = 4,  // its time to live ends soon
+  kGone = 5       // the last news of it
+};
+
+/// The watchers of a kind of resource. A watcher hears of what exists before it hears of changes,
+/// and never of an older state of a resource after a newer one, in whichever order the threads that
+/// made the changes arrive: Status has a `name`, and a `revision` that grows with each change of
+/// the resource. Thread-safe; callbacks run without locks, on the thread that made the change or on
+/// one that tells the same watcher at this moment. One thread at a time calls a watcher.
+template <class Status>
+class ChangeWatchers {
+ public:
+  using Told = std::function<void(ChangeKind, const Status&, const std::string& text)>;
+
+  /// Calls `told` for each of the resources that `existing` returns, then for each change, until
+  /// the returned handle is destroyed. `existing` is called without locks. `key`: opens private
+  /// resources.
+  std::shared_ptr<void> Watch(std::string key, Told told,
+                              const std::function<std::vector<Status>()>& existing) {
+    auto watcher = std::make_shared<Watcher>(std::move(key), std::move(told));
+    {
+      MutexLock lock(mutex_);
+      watchers_.push_back(watcher);
+    }
+    // A change made before the next line is among the existing resources; a later one finds the
+    // watcher listed. One that is in both is told once more, or left out if it is old by then.
+    watcher->Begin(existing());
+    return watcher;
+  }
+
+  /// Tells a change that has been made. Call it without locks. `only`: the key of a private
+  /// resource, which other watchers do not hear of; null: all hear of it.
+  void Tell(ChangeKind kind, const Status& status, const std::string& text,
+            const std::string* only = nullptr) {
+    std::vector<std::shared_ptr<Watcher>> watchers;
+    {
+      MutexLock lock(mutex_);
+      for (auto it = watchers_.begin(); it != watchers_.end();) {
+        if (auto watcher = it->lock()) {
+          if (only == nullptr || watcher->key() == *only) watchers.push_back(std::move(watcher));
+          ++it;
+        } else {
+          it = watchers_.erase(it);
+        }
+      }
+    }
+    for (const auto& watcher : watchers) watcher->Tell(kind, status, text);
+  }
+
+ private:
+  /// The events of one watcher wait in a queue; one thread at a time takes them out and calls the
+  /// watcher, without locks.
+  class Watcher {
+   public:
+    Watcher(std::string key, Told told) : key_(std::move(key)), told_(std::move(told)) {}
+    const std::string& key() const { return key_; }
+
+    /// Reports the existing resources, before any event of Tell.
+    void Begin(const std::vector<Status>& now) {
+      {
+        MutexLock lock(mutex_);
+        for (auto status = now.rbegin(); status != now.rend(); ++status)
+          events_.push_front({ChangeKind::kExists, *status, ""});
+      }
+      Drain();
+    }
+
+    void Tell(ChangeKind kind, const Status& status, const std::string& text) {
+      {
+        MutexLock lock(mutex_);
+        events_.push_back({kind, status, text});
+        if (telling_) return;
+        telling_ = true;
+      }
+      Drain();
+    }
+
+   private:
+    struct Event {
+      ChangeKind kind = ChangeKind::kExists;
+      Status status;
+      std::string text;
+    };
+    static constexpr size_t kMostGone = 1000;  // that a watcher remembers
+
+    void Drain() {
+      for (;;) {
+        Event event;
+        {
+          MutexLock lock(mutex_);
+          while (!events_.empty() && IsOld(events_.front())) events_.pop_front();
+          if (events_.empty()) {
+            telling_ = false;
+            return;
+          }
+          event = std::move(events_.front());
+          events_.pop_front();
+        }
+        absl::Cleanup failed = [this] {
+          MutexLock lock(mutex_);
+          telling_ = false;  // the next event is told by the thread that brings it
+        };
+        told_(event.kind, event.status, event.text);
+        std::move(failed).Cancel();
+      }
+    }
+
+    bool IsOld(Event& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      const auto [known, first] = told_revisions_.try_emplace(event.status.name, 0);
+      uint64_t& newest = known->second;
+      if (event.status.revision < newest) return true;
+      // A change may overtake the news that the resource was created.
+      if (first && event.kind == ChangeKind::kChanged) event.kind = ChangeKind::kCreated;
+      newest = event.status.revision;
+      if (event.kind == ChangeKind::kGone) {
+        newest = std::numeric_limits<uint64_t>::max();
+        gone_.push_back(event.status.name);
+        if (gone_.size() > kMostGone) {
+          told_revisions_.erase(gone_.front());
+          gone_.pop_front();
+        }
+      }
+      return false;
+    }
+
+    const std::string key_;
+    const Told told_;
+    Mutex mutex_;
+    bool telling_ ABSL_GUARDED_BY(mutex_) =
+        true;  // a thread is calling; at first the thread that called Watch
+    std::deque<Event> events_ ABSL_GUARDED_BY(mutex_);
+    std::map<std::string, uint64_t> told_revisions_ ABSL_GUARDED_BY(mutex_);
+    std::deque<std::string> gone_ ABSL_GUARDED_BY(mutex_);  // oldest first
+  };
+
+  Mutex mutex_;
+  std::list<std::weak_ptr<Watcher>> watchers_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace octavo::base

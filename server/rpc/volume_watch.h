@@ -1,0 +1,79 @@
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "octavo/v1/volume.pb.h"
+
+#include "server/base/change_watchers.h"
+#include "server/model/status_types.h"
+#include "server/rpc/convert/convert.h"
+#include "server/rpc/list/filter.h"
+#include "server/rpc/transport/reactor.h"
+
+namespace octavo::rpc {
+
+/// One WatchVolumes stream: makes messages of the changes that its client wants to hear of. A
+/// volume is known from the change with which it matches the filter until one with which it does
+/// not, or until it has left memory; of unknown volumes the client hears nothing. One thread at a
+/// time calls it.
+class VolumeWatch {
+ public:
+  using Writer = QueuedWriter<v1::WatchVolumesResponse>;
+
+  VolumeWatch(Filter filter, bool skip_existing, std::weak_ptr<Writer> writer)
+      : filter_(std::move(filter)), skip_existing_(skip_existing), writer_(std::move(writer)) {}
+
+  void Tell(base::ChangeKind kind, const model::VolumeStatus& volume) {
+    auto writer = writer_.lock();
+    if (writer == nullptr) return;
+    writer->Feed([&] {
+      v1::WatchVolumesResponse message;
+      EncodeVolume(volume, message.mutable_volume());
+      message.set_kind(KindOf(kind, message.volume()));
+      if (message.kind() == v1::WatchVolumesResponse::KIND_UNSPECIFIED) return;
+      const std::string name = message.volume().name();
+      writer->PushLatest(name, std::move(message), Merge);
+    });
+  }
+
+ private:
+  using Response = v1::WatchVolumesResponse;
+
+  /// Unspecified: nothing to tell.
+  Response::Kind KindOf(base::ChangeKind kind, const v1::Volume& volume) {
+    const bool matches = filter_.Matches(volume);
+    const bool known = known_.count(volume.name()) > 0;
+    if (!matches && !known) return Response::KIND_UNSPECIFIED;
+    if (kind == base::ChangeKind::kGone) {
+      known_.erase(volume.name());
+      return Response::KIND_GONE;
+    }
+    if (!matches) {
+      known_.erase(volume.name());
+      return Response::KIND_UNMATCHED;
+    }
+    if (known) return Response::KIND_CHANGED;
+    known_.insert(volume.name());
+    if (kind != base::ChangeKind::kExists) return Response::KIND_CREATED;
+    return skip_existing_ ? Response::KIND_UNSPECIFIED : Response::KIND_EXISTS;
+  }
+
+  /// Merges two messages that the client has not read yet: it still has to learn that the volume is
+  /// new to it.
+  static void Merge(Response& waiting, Response news) {
+    const Response::Kind first = waiting.kind();
+    const bool is_new = first == Response::KIND_EXISTS || first == Response::KIND_CREATED;
+    waiting = std::move(news);
+    if (is_new && waiting.kind() == Response::KIND_CHANGED) waiting.set_kind(first);
+  }
+
+  const Filter filter_;
+  const bool skip_existing_;
+  const std::weak_ptr<Writer> writer_;
+  std::set<std::string> known_;
+};
+
+}  // namespace octavo::rpc
