@@ -10,6 +10,8 @@
 
 #include "server/base/callback_handle.h"
 #include "server/derive/deriver.h"
+#include "server/engine/rendering.h"
+#include "server/model/render_spec.h"
 #include "server/model/status_types.h"
 #include "server/volume/commit_callbacks.h"
 #include "server/volume/volume_reader.h"
@@ -33,6 +35,10 @@ class Volumes {
   absl::StatusOr<std::shared_ptr<volume::VolumeReader>> Read(const std::string& name,
                                                              const std::vector<int64_t>& start,
                                                              const std::vector<int64_t>& count);
+  /// A plane or a projection of a held volume, in host memory. Takes milliseconds to many seconds.
+  /// `unwanted` (may be null; must not block) says that nobody waits for it any more: Cancelled.
+  absl::StatusOr<Rendered> Render(const model::RenderSpec& spec,
+                                  const std::function<bool()>& unwanted);
   /// Marks a volume, or with `release` removes the mark.
   absl::StatusOr<model::VolumeStatus> Hold(const std::string& name, bool release,
                                            const std::string& lease_token = "");
@@ -65,6 +71,8 @@ class Volumes {
 
  private:
   model::VolumeStatus WithLeases(model::VolumeStatus volume);
+  /// A hold for reading, with all its devices in order.
+  absl::StatusOr<volume::VolumeHold> HoldToRead(const std::string& name);
   absl::Status CheckDevice(const std::string& name, const char* where, int device);
 
   Components& components_;

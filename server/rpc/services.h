@@ -34,15 +34,16 @@ struct SlowWork {
   base::WorkerPool submits{"oct-submit", 2};  // SubmitScan, UpdateScan: the same, and memory
   base::WorkerPool jobs{"oct-job-plan",
                         4};  // SubmitJob, PlanJob: they open files on storage that may hang
+  base::WorkerPool renders{"oct-render", 2, 5};  // RenderVolume: reads volumes, makes pictures
 };
 /// Calls of one kind that may wait or run.
-constexpr int kMostPlans = 16, kMostSubmits = 64;
+constexpr int kMostPlans = 16, kMostSubmits = 64, kMostRenders = 32;
 
 std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine, SlowWork* slow);
 /// `workers` query cameras; `copiers` copy pushed projections to their places.
 std::unique_ptr<grpc::Service> MakeIngestService(engine::Engine* engine, base::WorkerPool* workers,
                                                  base::WorkerPool* copiers);
-std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine);
+std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine, SlowWork* slow);
 std::unique_ptr<grpc::Service> MakeJobService(engine::Engine* engine, SlowWork* slow);
 /// `workers` read, write and change buffers, which may have to wait for memory or a device.
 std::unique_ptr<grpc::Service> MakeBufferService(engine::Engine* engine, base::WorkerPool* workers);

@@ -106,6 +106,9 @@ std::vector<Bound> MakeBounds() {
       Text("SpillVolumeRequest.name", kName),
       Text("SpillVolumeRequest.lease_token", kToken),
       Text("RestoreVolumeRequest.name", kName),
+      Text("RenderVolumeRequest.name", kName),
+      Many("RenderVolumeRequest.start", kAxes),
+      Many("RenderVolumeRequest.count", kAxes),
       // -- operations
       Many("ArrayOperation.Crop.start", kAxes),
       Many("ArrayOperation.Crop.count", kAxes),
