@@ -94,7 +94,12 @@ absl::StatusOr<std::shared_ptr<model::Subscription>> Publisher::Subscribe(
     MutexLock lock(mutex_);
     FirstFrames first;
     if (!spec.scan.empty()) {
-      TopicTable::Scan* const scan = topics_.Find(spec.scan);
+      TopicTable::Scan* scan = topics_.Find(spec.scan);
+      TopicTable::Scan forgotten;
+      if (scan == nullptr && !held.empty()) {
+        forgotten = EndedScanOf(held.front());
+        scan = &forgotten;
+      }
       if (scan == nullptr) {
         return WithInfo(absl::NotFoundError(absl::StrCat("no scan ", spec.scan)),
                         {.reason = Reason::kNoScan, .field = "scan", .numbers = {}});
