@@ -290,10 +290,10 @@ TEST(ImageTest, WebpShowsWhatPngShows) {
   EXPECT_EQ(Made(wide, {}).shape, (std::vector<int64_t>{1, 20000}));
 }
 
-// The place of the number's text, from the ink right of the bar.
 TEST(ImageTest, TheColourBarHasTheColoursAndNumbers) {
   for (const ColourMap map : {ColourMap::kGray, ColourMap::kViridis}) {
-    for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{120, 90}, {700, 1100}}) {
+    for (const auto& [rows, columns] :
+         std::vector<std::pair<int64_t, int64_t>>{{120, 90}, {700, 1100}}) {
       auto frame = FrameOf<uint8_t>(
           DType::kU8, rows, columns,
           std::vector<uint8_t>(static_cast<size_t>(rows * columns), 100));
@@ -320,7 +320,7 @@ TEST(ImageTest, TheColourBarHasTheColoursAndNumbers) {
       }
       // Down its middle, the colours from bright to dark without a gap.
       const int64_t size = columns / 256 > 0 ? std::min(columns / 256, rows / 96) : 1;
-      const int64_t middle = columns + 8 * size;
+      const int64_t middle = columns + 9 * size;  // between the letters of the unit above
       const auto& table = ColourTable(map);
       std::vector<size_t> levels;
       for (int64_t r = 0; r < rows; ++r) {
@@ -331,7 +331,7 @@ TEST(ImageTest, TheColourBarHasTheColoursAndNumbers) {
       }
       ASSERT_GT(levels.size(), static_cast<size_t>(rows / 2));
       EXPECT_EQ(levels.front(), 255u);
-      // Below the bar is the black of the rim, which is the darkest grey, too.
+      // Below the bar is the black of the margin, which is the darkest grey, too.
       EXPECT_TRUE(std::is_sorted(levels.rbegin(), levels.rend()));
       EXPECT_EQ(*std::min_element(levels.begin(), levels.end()), 0u);
       // White numbers beside it: several of them, with dark rows between.
