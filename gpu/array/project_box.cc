@@ -48,8 +48,7 @@ DType ResultOf(const BoxProjection& projection, DType volume) {
 
 int64_t ProjectBoxScratch(const BoxProjection& p) {
   const int64_t parts = p.kind.has_value() ? PartsOf(p) : 1;
-  return parts == 1 ? 0
-                    : parts * p.results() * static_cast<int64_t>(sizeof(math::Accumulator));
+  return parts == 1 ? 0 : parts * p.results() * static_cast<int64_t>(sizeof(math::Accumulator));
 }
 
 absl::Status ProjectBox(StreamRef stream, Device& device, const VolumeView& volume,
@@ -68,20 +67,20 @@ absl::Status ProjectBox(StreamRef stream, Device& device, const VolumeView& volu
                         .offset = offset},
                        volume.data, out);
   }
-  return ops->Reduce(stream,
-                     {.in = ScalarOf(volume.dtype),
-                      .out = ScalarOf(ResultOf(p, volume.dtype)),
-                      .part = volume.dtype == DType::kC64 ? math::Part::kMagnitude
-                                                          : math::Part::kAll,
-                      .kind = *p.kind,
-                      .skip_nan = true,
-                      .axes = {.keep = {p.box.count[kept.first], p.box.count[kept.second]},
-                               .keep_stride = {stride[kept.first], stride[kept.second]},
-                               .run = {1, p.box.count[p.axis]},
-                               .run_stride = {0, stride[p.axis]},
-                               .offset = offset},
-                      .parts = PartsOf(p)},
-                     volume.data, out, scratch);
+  return ops->Reduce(
+      stream,
+      {.in = ScalarOf(volume.dtype),
+       .out = ScalarOf(ResultOf(p, volume.dtype)),
+       .part = volume.dtype == DType::kC64 ? math::Part::kMagnitude : math::Part::kAll,
+       .kind = *p.kind,
+       .skip_nan = true,
+       .axes = {.keep = {p.box.count[kept.first], p.box.count[kept.second]},
+                .keep_stride = {stride[kept.first], stride[kept.second]},
+                .run = {1, p.box.count[p.axis]},
+                .run_stride = {0, stride[p.axis]},
+                .offset = offset},
+       .parts = PartsOf(p)},
+      volume.data, out, scratch);
 }
 
 }  // namespace octavo::inline gpu

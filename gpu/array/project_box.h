@@ -21,9 +21,7 @@ struct BoxProjection {
   Box3 box;
 
   /// Elements of the result: the box without the axis.
-  int64_t results() const {
-    return box.count[0] * box.count[1] * box.count[2] / box.count[axis];
-  }
+  int64_t results() const { return box.count[0] * box.count[1] * box.count[2] / box.count[axis]; }
 };
 
 /// Element type of the result: of a plane that of the volume; of extremes the same, but f32 for

@@ -45,12 +45,12 @@ absl::StatusOr<model::Bytes> HeldFrames::ReadPayload(const model::Frame& header)
   const auto memory = frames.Get(bytes, memory::FramePool::Use::kFrame);
   if (memory == nullptr)
     return absl::ResourceExhaustedError("no page-locked memory left for frames");
-  OCTAVO_RETURN_IF_ERROR(context_.projector->Project(
-      hold,
-      {.axis = publish::PositionOf(volume, header.axis),
-       .kind = std::nullopt,
-       .box = publish::PlaneBox(volume, header)},
-      nullptr, memory.get()));
+  OCTAVO_RETURN_IF_ERROR(
+      context_.projector->Project(hold,
+                                  {.axis = publish::PositionOf(volume, header.axis),
+                                   .kind = std::nullopt,
+                                   .box = publish::PlaneBox(volume, header)},
+                                  nullptr, memory.get()));
   return model::Bytes{.owner = memory, .data = memory.get(), .size = bytes};
 }
 

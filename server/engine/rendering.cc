@@ -30,8 +30,9 @@ std::optional<math::Reduction> ReductionOf(model::Rendering rendering) {
 absl::Status BadRange(const char* field, int64_t given, int64_t lowest, int64_t highest,
                       const model::VolumeStatus& volume, int axis) {
   return WithInfo(
-      absl::OutOfRangeError(absl::StrCat(field, " is ", given, "; allowed ", lowest, " to ", highest,
-                                         " along axis ", volume.axes[axis], " of ", volume.name)),
+      absl::OutOfRangeError(absl::StrCat(field, " is ", given, "; allowed ", lowest, " to ",
+                                         highest, " along axis ", volume.axes[axis], " of ",
+                                         volume.name)),
       {.reason = Reason::kBadRange,
        .field = field,
        .numbers = {{"axis", volume.axes[axis]}, {"extent", absl::StrCat(volume.shape[axis])}}});
@@ -47,8 +48,7 @@ absl::Status Narrow(const model::VolumeStatus& volume, const model::RenderSpec& 
                           "is given, but rendering is PLANE, which takes index; allowed with MAX, "
                           "MEAN, MIN, STD");
     }
-    const int64_t index =
-        spec.plane_index.value_or(-1) < 0 ? start + count / 2 : *spec.plane_index;
+    const int64_t index = spec.plane_index.value_or(-1) < 0 ? start + count / 2 : *spec.plane_index;
     if (index < start || index >= start + count)
       return BadRange("index", index, start, start + count - 1, volume, p->axis);
     start = index;
@@ -56,8 +56,9 @@ absl::Status Narrow(const model::VolumeStatus& volume, const model::RenderSpec& 
     return absl::OkStatus();
   }
   if (spec.plane_index.has_value()) {
-    return InvalidField("index", "is given, but rendering is a projection, which takes begin and "
-                                 "end; allowed with PLANE");
+    return InvalidField("index",
+                        "is given, but rendering is a projection, which takes begin and "
+                        "end; allowed with PLANE");
   }
   if (spec.begin == 0 && spec.end == 0) return absl::OkStatus();
   if (!spec.start.empty() || !spec.count.empty()) {
@@ -128,8 +129,8 @@ absl::StatusOr<Rendered> PlanRendering(const model::VolumeStatus& volume,
   if (frame.shape[0] > kMostRenderedValues / frame.shape[1]) {
     return InvalidField("count",
                         absl::StrCat("makes a picture of ", frame.shape[0], " x ", frame.shape[1],
-                                     " values (before it is shrunk); allowed ",
-                                     kMostRenderedValues, " in all: show a box"));
+                                     " values (before it is shrunk); allowed ", kMostRenderedValues,
+                                     " in all: show a box"));
   }
   frame.display_lo = frame.display_hi = 0;
   out.has_display = DisplayOf(volume, &frame.display_lo, &frame.display_hi);

@@ -9,7 +9,8 @@
 
 namespace octavo::engine {
 
-/// Most values of a picture of a held volume, before it is shrunk: they are in host memory together.
+/// Most values of a picture of a held volume, before it is shrunk: they are in host memory
+/// together.
 inline constexpr int64_t kMostRenderedValues = int64_t{1} << 26;
 
 /// A picture of a held volume.

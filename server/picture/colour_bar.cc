@@ -38,8 +38,8 @@ std::vector<std::pair<double, std::string>> Labels(double dark, double bright, d
 
 int64_t AddColourBar(ColourMap map, double dark, double bright, const std::string& unit,
                      Pixels* pixels) {
-  const int64_t size = std::clamp<int64_t>(
-      std::min(pixels->columns / 256, pixels->rows / 96), 1, kMostSize);
+  const int64_t size =
+      std::clamp<int64_t>(std::min(pixels->columns / 256, pixels->rows / 96), 1, kMostSize);
   const int64_t text = kGlyphHeight * size, margin = text / 2 + size,
                 top = unit.empty() ? margin : margin + text + 2 * size,
                 height = pixels->rows - top - margin;
@@ -68,8 +68,7 @@ int64_t AddColourBar(ColourMap map, double dark, double bright, const std::strin
     painter.Rectangle(top + r, bar, 1, kBarWidth * size, table[static_cast<size_t>(level)]);
   }
   for (const auto& [place, label] : labels) {
-    const int64_t row =
-        top + std::llround((1 - place) * static_cast<double>(height - 1));
+    const int64_t row = top + std::llround((1 - place) * static_cast<double>(height - 1));
     painter.Rectangle(row - size / 2, bar + kBarWidth * size, size, 2 * size, 255);
     painter.Text(label, row - text / 2, bar + (kBarWidth + kTick) * size, size, 0, 255);
   }

@@ -139,8 +139,8 @@ std::pair<int64_t, int64_t> SizeFor(const ImageOptions& options, int64_t rows, i
     width *= spacing_um[1] / coarse;
   }
   const auto [most_rows, most_columns] = MostOf(options);
-  const double scale = std::min({1.0, static_cast<double>(most_columns) / width,
-                                 static_cast<double>(most_rows) / height});
+  const double scale = std::min(
+      {1.0, static_cast<double>(most_columns) / width, static_cast<double>(most_rows) / height});
   const auto rounded = [&](double extent, int64_t most) {
     return std::clamp<int64_t>(std::llround(extent * scale), 1, most);
   };
@@ -377,9 +377,9 @@ absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOption
   if (options.scale_bar && picture.spacing_um.size() == 2)
     picture.scale_bar_um = DrawScaleBar(picture.spacing_um[1], &pixels);
   if (options.colour_bar) {
-    picture.colour_bar_columns = AddColourBar(
-        options.colour_map, frame.scale.ValueOf(picture.display_lo),
-        frame.scale.ValueOf(picture.display_hi), frame.scale.unit, &pixels);
+    picture.colour_bar_columns =
+        AddColourBar(options.colour_map, frame.scale.ValueOf(picture.display_lo),
+                     frame.scale.ValueOf(picture.display_hi), frame.scale.unit, &pixels);
     picture.shape[1] = pixels.columns;
   }
   OCTAVO_ASSIGN_OR_RETURN(picture.data, Encoded(pixels, options));

@@ -71,9 +71,9 @@ absl::Status CheckProducts(const model::SubscribeSpec& spec, const Show& show) {
 absl::Status CheckPlane(const model::SubscribeSpec& spec, const TopicTable::Scan& scan,
                         const TopicKey& key) {
   const Show& show = scan.show;
-  const bool across = (key.product == model::Product::kBscan &&
-                       key.axis != model::FrameAxis::kY && !scan.ended) ||
-                      (key.product == model::Product::kMip && key.axis != model::FrameAxis::kZ);
+  const bool across =
+      (key.product == model::Product::kBscan && key.axis != model::FrameAxis::kY && !scan.ended) ||
+      (key.product == model::Product::kMip && key.axis != model::FrameAxis::kZ);
   if (show.striped && across) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(
                         "axis: goes across the devices of ", spec.scan,

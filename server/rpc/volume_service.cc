@@ -148,8 +148,8 @@ class VolumeServiceImpl final : public Base {
           };
           if (renders_.TryPost(kMostRenders, render)) return absl::OkStatus();
           return WithInfo(
-              absl::ResourceExhaustedError(absl::StrCat(
-                  "the server renders ", kMostRenders, " pictures already; try again")),
+              absl::ResourceExhaustedError(absl::StrCat("the server renders ", kMostRenders,
+                                                        " pictures already; try again")),
               {.reason = Reason::kBusy,
                .field = "",
                .numbers = {{"waiting", absl::StrCat(kMostRenders)}, {"retryable", "true"}}});
@@ -287,12 +287,11 @@ class VolumeServiceImpl final : public Base {
     EncodeRendered(rendered, picture, options, header.mutable_picture());
     header.set_total_bytes(static_cast<uint64_t>(picture.data.size));
     const auto next = [data = picture.data, at = std::make_shared<int64_t>(0),
-                       chunk = options.chunk_bytes](
-                          PieceStream<v1::RenderVolumeResponse>::Done done) {
+                       chunk =
+                           options.chunk_bytes](PieceStream<v1::RenderVolumeResponse>::Done done) {
       const int64_t size = std::min(chunk, data.size - *at), from = std::exchange(*at, *at + size);
-      done(model::Bytes{.owner = data.owner,
-                        .data = static_cast<const char*>(data.data) + from,
-                        .size = size});
+      done(model::Bytes{
+          .owner = data.owner, .data = static_cast<const char*>(data.data) + from, .size = size});
     };
     std::make_shared<PieceStream<v1::RenderVolumeResponse>>(picture.data.size, writer, next)
         ->Begin(header);

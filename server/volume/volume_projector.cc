@@ -38,8 +38,8 @@ absl::Status NoStaging(int64_t bytes) {
 /// A piece of a volume in host memory: the box [count], of which the rows may be longer than asked.
 struct Piece {
   const char* data = nullptr;
-  Box3 box;              // what it shows
-  int64_t row = 0;       // elements from one row to the next
+  Box3 box;         // what it shows
+  int64_t row = 0;  // elements from one row to the next
   int64_t Plane() const { return box.count[1] * row; }
 };
 
@@ -71,8 +71,8 @@ class PieceReader {
       OCTAVO_RETURN_IF_ERROR(
           ReadBox(*hold_.cursor, volume_.shape, element_, whole, staging_.get()));
     } else {
-      OCTAVO_RETURN_IF_ERROR(memory::CopyVolumeBox(device_, stream_, staging_.get(), *hold_.slot,
-                                                   volume_, whole));
+      OCTAVO_RETURN_IF_ERROR(
+          memory::CopyVolumeBox(device_, stream_, staging_.get(), *hold_.slot, volume_, whole));
       OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
     }
     return Piece{.data = static_cast<const char*>(staging_.get()) +
@@ -93,10 +93,9 @@ class PieceReader {
 /// Runs f(begin, end) over [0, count), in tasks of at least kGrain numbers of `numbers` an item.
 template <class F>
 void ForRanges(int64_t count, int64_t numbers, F f) {
-  tbb::parallel_for(
-      tbb::blocked_range<int64_t>(0, count, std::max<int64_t>(1, kGrain / std::max<int64_t>(
-                                                                             numbers, 1))),
-      [&](const auto& range) { f(range.begin(), range.end()); });
+  tbb::parallel_for(tbb::blocked_range<int64_t>(
+                        0, count, std::max<int64_t>(1, kGrain / std::max<int64_t>(numbers, 1))),
+                    [&](const auto& range) { f(range.begin(), range.end()); });
 }
 
 /// Reduces pieces to results, in host memory.
@@ -129,7 +128,8 @@ class HostReduction {
         const int64_t y = a / n[1], x = a % n[1], first = y * piece.Plane() + x * piece.row;
         const double shift = Shift(piece, first);
         math::Accumulator sum;
-        for (int64_t z = 0; z < n[2]; ++z) math::Include(*p_.kind, shift, At(piece, first + z), &sum);
+        for (int64_t z = 0; z < n[2]; ++z)
+          math::Include(*p_.kind, shift, At(piece, first + z), &sum);
         Store(IndexOf(piece, y, x), shift, sum);
       }
     });
@@ -220,12 +220,11 @@ absl::Status VolumeProjector::ProjectOnDevice(const VolumeHold& hold, const BoxP
   // The memory is free before its charge ends.
   OCTAVO_ASSIGN_OR_RETURN(
       const std::vector<memory::Ledger::ChargeId> charges,
-      context_.ledger->Reserve(
-          hold.device, volume.name, volume.title,
-          {{.what = "a projection of a held volume",
-            .bytes = ((bytes + 255) / 256 + (scratch_bytes + 255) / 256) * 256,
-            .count = 1}},
-          nullptr));
+      context_.ledger->Reserve(hold.device, volume.name, volume.title,
+                               {{.what = "a projection of a held volume",
+                                 .bytes = ((bytes + 255) / 256 + (scratch_bytes + 255) / 256) * 256,
+                                 .count = 1}},
+                               nullptr));
   const absl::Cleanup charged = [&] {
     for (const auto id : charges) context_.ledger->Release(id);
   };
@@ -260,8 +259,8 @@ absl::Status VolumeProjector::ProjectOnHost(const VolumeHold& hold, const BoxPro
   const int64_t element = SizeOf(volume.dtype);
   // One row always fits.
   const int64_t staging_bytes = std::max(kPieceBytes, volume.shape[2] * element);
-  auto staging = context_.devices.frames(hold.device)
-                     ->Get(staging_bytes, memory::FramePool::Use::kClient);
+  auto staging =
+      context_.devices.frames(hold.device)->Get(staging_bytes, memory::FramePool::Use::kClient);
   if (staging == nullptr) return NoStaging(staging_bytes);
   PieceReader reader(context_.devices.device(hold.device),
                      context_.streams[static_cast<size_t>(hold.device)], hold, std::move(staging));
@@ -279,11 +278,10 @@ absl::Status VolumeProjector::ProjectOnHost(const VolumeHold& hold, const BoxPro
                   planes = std::max<int64_t>(1, most_rows / p.box.count[1]);
     for (int64_t y = p.box.start[0]; y < end_y; y += planes) {
       for (int64_t x = p.box.start[1]; x < end_x; x += rows) {
-        OCTAVO_ASSIGN_OR_RETURN(
-            const Piece piece,
-            read({.start = {y, x, p.box.start[2]},
-                  .count = {std::min(planes, end_y - y), std::min(rows, end_x - x),
-                            p.box.count[2]}}));
+        OCTAVO_ASSIGN_OR_RETURN(const Piece piece,
+                                read({.start = {y, x, p.box.start[2]},
+                                      .count = {std::min(planes, end_y - y),
+                                                std::min(rows, end_x - x), p.box.count[2]}}));
         if (p.kind.has_value()) {
           reduction.AlongRows(piece);
         } else {
@@ -296,10 +294,10 @@ absl::Status VolumeProjector::ProjectOnHost(const VolumeHold& hold, const BoxPro
   if (p.axis == 1) {
     for (int64_t y = p.box.start[0]; y < end_y; ++y) {
       for (int64_t x = p.box.start[1]; x < end_x; x += most_rows) {
-        OCTAVO_ASSIGN_OR_RETURN(const Piece piece,
-                                read({.start = {y, x, p.box.start[2]},
-                                      .count = {1, std::min(most_rows, end_x - x),
-                                                p.box.count[2]}}));
+        OCTAVO_ASSIGN_OR_RETURN(
+            const Piece piece,
+            read({.start = {y, x, p.box.start[2]},
+                  .count = {1, std::min(most_rows, end_x - x), p.box.count[2]}}));
         reduction.Add(piece);
       }
       reduction.Finish((y - p.box.start[0]) * p.box.count[2]);
@@ -307,16 +305,14 @@ absl::Status VolumeProjector::ProjectOnHost(const VolumeHold& hold, const BoxPro
     return absl::OkStatus();
   }
   // Over the slowest axis: strips of A-scans, so that the sums take little memory.
-  const int64_t strip =
-      std::min(most_rows, std::max<int64_t>(1, kMostSums / p.box.count[2]));
+  const int64_t strip = std::min(most_rows, std::max<int64_t>(1, kMostSums / p.box.count[2]));
   for (int64_t x = p.box.start[1]; x < end_x; x += strip) {
     const int64_t rows = std::min(strip, end_x - x),
                   planes = std::max<int64_t>(1, most_rows / rows);
     for (int64_t y = p.box.start[0]; y < end_y; y += planes) {
       OCTAVO_ASSIGN_OR_RETURN(const Piece piece,
                               read({.start = {y, x, p.box.start[2]},
-                                    .count = {std::min(planes, end_y - y), rows,
-                                              p.box.count[2]}}));
+                                    .count = {std::min(planes, end_y - y), rows, p.box.count[2]}}));
       reduction.Add(piece);
     }
     reduction.Finish((x - p.box.start[1]) * p.box.count[2]);

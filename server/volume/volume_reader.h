@@ -28,7 +28,8 @@ class VolumeReader {
   virtual void Next(int64_t max_bytes, std::function<void(absl::StatusOr<model::Bytes>)> done) = 0;
 };
 
-/// The box of `count` from `start` on of an array of `shape`; empty lists mean all of it. OutOfRange
+/// The box of `count` from `start` on of an array of `shape`; empty lists mean all of it.
+/// OutOfRange
 /// ("start", "count") if it leaves the array.
 absl::StatusOr<Box3> BoxOf(const int64_t shape[3], const std::vector<int64_t>& start,
                            const std::vector<int64_t>& count);

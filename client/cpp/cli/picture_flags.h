@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+
 #include "octavo/v1/stream.pb.h"
 
 namespace octavo::cli {

@@ -66,17 +66,17 @@ void SetShown(const Shown& shown, const std::string& text, v1::RenderVolumeReque
   }
   const std::vector<absl::string_view> ends = absl::StrSplit(parts.second, ':');
   if (given != (ends.size() == 2) || (!given && shown.flag == std::string("--slab"))) {
-    throw CLI::ValidationError(
-        shown.flag, absl::StrCat("is '", text, "'; allowed is AXIS=BEGIN:END",
-                                 shown.flag == std::string("--slab") ? "" : " or AXIS"));
+    throw CLI::ValidationError(shown.flag,
+                               absl::StrCat("is '", text, "'; allowed is AXIS=BEGIN:END",
+                                            shown.flag == std::string("--slab") ? "" : " or AXIS"));
   }
   if (!given) return;
   request->set_begin(ends[0].empty() ? 0 : NumberOf(shown.flag, ends[0]));
   if (ends[1].empty()) return;  // to the end
   const int64_t end = NumberOf(shown.flag, ends[1]);
   if (end <= request->begin())
-    throw CLI::ValidationError(
-        shown.flag, absl::StrCat("ends at ", end, "; allowed > ", request->begin()));
+    throw CLI::ValidationError(shown.flag,
+                               absl::StrCat("ends at ", end, "; allowed > ", request->begin()));
   request->set_end(end);
 }
 
@@ -85,9 +85,10 @@ v1::Encoding EncodingOf(const std::string& format, const std::string& path) {
   if (absl::EndsWith(name, ".png")) return v1::ENCODING_PNG;
   if (absl::EndsWith(name, ".jpg") || absl::EndsWith(name, ".jpeg")) return v1::ENCODING_JPEG;
   if (absl::EndsWith(name, ".webp")) return v1::ENCODING_WEBP;
-  throw CLI::ValidationError(
-      "--output", absl::StrCat("is '", path, "'; its ending tells the format: allowed .png, .jpg, "
-                                             ".jpeg, .webp, or any with --format"));
+  throw CLI::ValidationError("--output",
+                             absl::StrCat("is '", path,
+                                          "'; its ending tells the format: allowed .png, .jpg, "
+                                          ".jpeg, .webp, or any with --format"));
 }
 
 // "z plane 123 (615 um)", "max over z 100:140 (500 ... 700 um)".

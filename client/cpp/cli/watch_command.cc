@@ -72,8 +72,7 @@ double Number(std::complex<float> z) { return static_cast<double>(std::abs(z)); 
 // reached.
 std::pair<double, double> ContrastOf(const v1::Frame& head, const WatchFlags& flags,
                                      const std::vector<double>& values) {
-  if (!flags.picture.levels.empty())
-    return {flags.picture.levels[0], flags.picture.levels[1]};
+  if (!flags.picture.levels.empty()) return {flags.picture.levels[0], flags.picture.levels[1]};
   if (flags.picture.display) return {head.display().lo(), head.display().hi()};
   const double lowest = head.dtype() == v1::DTYPE_I8 ? -128 : 0;
   const bool fill =
@@ -88,9 +87,9 @@ std::pair<double, double> ContrastOf(const v1::Frame& head, const WatchFlags& fl
     return some[static_cast<size_t>(percent / 100 * static_cast<double>(some.size() - 1) + 0.5)];
   };
   const std::vector<float>& asked = flags.picture.percentiles;
-  return asked.empty() ? std::pair{at(1), at(99.8)}
-                       : std::pair{at(static_cast<double>(asked[0])),
-                                   at(static_cast<double>(asked[1]))};
+  return asked.empty()
+             ? std::pair{at(1), at(99.8)}
+             : std::pair{at(static_cast<double>(asked[0])), at(static_cast<double>(asked[1]))};
 }
 
 // NaN is black.
@@ -201,8 +200,7 @@ void Watch(Session& session, const WatchFlags& flags) {
     if (flags.files()) {
       char name[64];
       std::snprintf(name, sizeof name, "/%s_%06llu.%s", flags.product.c_str(),
-                    static_cast<unsigned long long>(head.sequence()),
-                    flags.ending());
+                    static_cast<unsigned long long>(head.sequence()), flags.ending());
       if (const std::string problem = WriteFile(directory + name, data); !problem.empty()) {
         std::cerr << "octavo: " << problem << "\n";
         session.exit_code = kFailed;
@@ -242,8 +240,8 @@ void AddWatchCommand(CLI::App& app, Session& session) {
                    "number of the B-scan, from 0 on (default: the middle one)")
       ->check(Natural());
   auto* png = watch->add_option("--png-dir", flags->png_dir, "write PNG files here instead");
-  auto* files = watch->add_option_group(
-      "files", "how --png-dir, --jpeg-dir and --webp-dir show the values");
+  auto* files =
+      watch->add_option_group("files", "how --png-dir, --jpeg-dir and --webp-dir show the values");
   auto* jpeg = watch->add_option("--jpeg-dir", flags->jpeg_dir, "write JPEG files here instead")
                    ->excludes(png);
   watch->add_option("--webp-dir", flags->webp_dir, "write WebP files here instead")

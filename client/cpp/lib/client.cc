@@ -285,8 +285,7 @@ RenderedPicture Client::Render(const std::string& name, const RenderOptions& opt
   }
   Check(reader->Finish());
   if (done == 0 || done != picture.array.data.size()) {
-    throw Error(Code::kDataLoss,
-                "got " + std::to_string(done) + " bytes of a picture of " + name);
+    throw Error(Code::kDataLoss, "got " + std::to_string(done) + " bytes of a picture of " + name);
   }
   return picture;
 }

@@ -17,8 +17,7 @@ absl::StatusOr<RenderOptions> DecodeRender(const v1::RenderVolumeRequest& in) {
   if (in.rendering() != v1::RENDERING_UNSPECIFIED)
     out.spec.rendering = static_cast<model::Rendering>(in.rendering());
   OCTAVO_RETURN_IF_ERROR(CheckEnum("axis", in.axis(), v1::Axis_IsValid(in.axis())));
-  if (in.axis() != v1::AXIS_UNSPECIFIED)
-    out.spec.axis = static_cast<model::FrameAxis>(in.axis());
+  if (in.axis() != v1::AXIS_UNSPECIFIED) out.spec.axis = static_cast<model::FrameAxis>(in.axis());
   if (in.has_index()) {
     if (in.index() < -1) return FieldNotAllowed("index", in.index(), ">= -1");
     out.spec.plane_index = in.index();
@@ -27,8 +26,7 @@ absl::StatusOr<RenderOptions> DecodeRender(const v1::RenderVolumeRequest& in) {
   out.spec.end = in.end();
   out.spec.start.assign(in.start().begin(), in.start().end());
   out.spec.count.assign(in.count().begin(), in.count().end());
-  OCTAVO_RETURN_IF_ERROR(
-      CheckEnum("encoding", in.encoding(), v1::Encoding_IsValid(in.encoding())));
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("encoding", in.encoding(), v1::Encoding_IsValid(in.encoding())));
   if (in.encoding() != v1::ENCODING_UNSPECIFIED) out.encoding = in.encoding();
   OCTAVO_ASSIGN_OR_RETURN(out.image, DecodeImageOptions(in.image(), out.encoding));
   OCTAVO_ASSIGN_OR_RETURN(out.chunk_bytes, DecodeChunkBytes(in.chunk_bytes()));

@@ -89,16 +89,16 @@ class ProjectBoxTest : public testing::BackendTest {
     const DType dtype = ResultOf(p, dtype_);
     const int64_t bytes = p.results() * SizeOf(dtype);
     const DeviceBuffer out = Poisoned(bytes), scratch = Poisoned(ProjectBoxScratch(p) + 1);
-    ASSERT_THAT(ProjectBox(stream_.ref(), device_,
-                           {.data = volume.data(),
-                            .dtype = dtype_,
-                            .shape = {shape_[0], shape_[1], shape_[2]}},
-                           p, scratch.data(), out.data()),
-                IsOk());
+    ASSERT_THAT(
+        ProjectBox(
+            stream_.ref(), device_,
+            {.data = volume.data(), .dtype = dtype_, .shape = {shape_[0], shape_[1], shape_[2]}}, p,
+            scratch.data(), out.data()),
+        IsOk());
     const auto got = Download<uint8_t>(out, static_cast<size_t>(bytes));
     const std::vector<double> wanted = Wanted(p);
-    const bool exact = !p.kind.has_value() || *p.kind == math::Reduction::kMax ||
-                       *p.kind == math::Reduction::kMin;
+    const bool exact =
+        !p.kind.has_value() || *p.kind == math::Reduction::kMax || *p.kind == math::Reduction::kMin;
     for (size_t i = 0; i < wanted.size(); ++i) {
       const double value = ValueAt(got.data(), dtype, static_cast<int64_t>(i));
       if (std::isnan(wanted[i])) {
@@ -125,8 +125,7 @@ TEST_P(ProjectBoxTest, EveryAxisTypeAndKindOfABox) {
                               Box3{.start = {1, 3, 5}, .count = {4, 11, 17}},
                               Box3{.start = {6, 18, 32}, .count = {1, 1, 1}}}) {
         SCOPED_TRACE(axis);
-        for (const math::Reduction kind : kKinds)
-          Check({.axis = axis, .kind = kind, .box = box});
+        for (const math::Reduction kind : kKinds) Check({.axis = axis, .kind = kind, .box = box});
         BoxProjection plane{.axis = axis, .kind = std::nullopt, .box = box};
         plane.box.start[axis] += box.count[axis] / 2;
         plane.box.count[axis] = 1;
@@ -158,21 +157,20 @@ TEST_P(ProjectBoxTest, TheBoxLiesInTheVolume) {
   Make(DType::kU8, 4, 5, 6);
   const DeviceBuffer volume = Upload(bytes_), out = Poisoned(64);
   const VolumeView view{.data = volume.data(), .dtype = dtype_, .shape = {4, 5, 6}};
-  for (const Box3& box : {Box3{.start = {-1, 0, 0}, .count = {1, 1, 1}},
-                          Box3{.start = {0, 5, 0}, .count = {1, 1, 1}},
-                          Box3{.start = {0, 0, 4}, .count = {1, 1, 3}},
-                          Box3{.start = {0, 0, 0}, .count = {0, 1, 1}}}) {
-    EXPECT_THAT(ProjectBox(stream_.ref(), device_, view,
-                           {.axis = 0, .kind = math::Reduction::kMax, .box = box}, nullptr,
-                           out.data()),
-                IsError(absl::StatusCode::kOutOfRange, "asked are"));
+  for (const Box3& box :
+       {Box3{.start = {-1, 0, 0}, .count = {1, 1, 1}}, Box3{.start = {0, 5, 0}, .count = {1, 1, 1}},
+        Box3{.start = {0, 0, 4}, .count = {1, 1, 3}},
+        Box3{.start = {0, 0, 0}, .count = {0, 1, 1}}}) {
+    EXPECT_THAT(
+        ProjectBox(stream_.ref(), device_, view,
+                   {.axis = 0, .kind = math::Reduction::kMax, .box = box}, nullptr, out.data()),
+        IsError(absl::StatusCode::kOutOfRange, "asked are"));
   }
-  EXPECT_THAT(ProjectBox(stream_.ref(), device_, view,
-                         {.axis = 2,
-                          .kind = std::nullopt,
-                          .box = {.start = {0, 0, 0}, .count = {4, 5, 2}}},
-                         nullptr, out.data()),
-              IsError(absl::StatusCode::kOutOfRange, "one sample"));
+  EXPECT_THAT(
+      ProjectBox(stream_.ref(), device_, view,
+                 {.axis = 2, .kind = std::nullopt, .box = {.start = {0, 0, 0}, .count = {4, 5, 2}}},
+                 nullptr, out.data()),
+      IsError(absl::StatusCode::kOutOfRange, "one sample"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, ProjectBoxTest,

@@ -232,8 +232,8 @@ TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
   EXPECT_EQ(InfoOf(subscribe(Delivery::kLatest).status()).reason, Reason::kNothingKept);
 }
 
-// The topics of an ended scan are forgotten after a while, and a daemon that starts again never knew
-// them. The volumes are held all the same.
+// The topics of an ended scan are forgotten after a while, and a daemon that starts again never
+// knew them. The volumes are held all the same.
 TEST_F(PublisherTest, BscansOfAForgottenScanAreMadeOfItsHeldVolumes) {
   held_frames_.held_by = [&](const std::string& scan) {
     return scan == "scans/old" ? HeldVolumes(0, 3) : std::vector<VolumeStatus>();

@@ -233,8 +233,8 @@ TEST(ImageTest, JpegShowsWhatPngShows) {
   int64_t last = 0;
   for (const ColourMap map : {ColourMap::kGray, ColourMap::kInferno}) {
     const Pixels exact = Decoded(Made(frame, {.colour_map = map}).data);
-    const Picture picture = Made(
-        frame, {.encoding = ImageOptions::Encoding::kJpeg, .colour_map = map, .quality = 95});
+    const Picture picture =
+        Made(frame, {.encoding = ImageOptions::Encoding::kJpeg, .colour_map = map, .quality = 95});
     const Pixels close = Decoded(picture.data);
     ASSERT_EQ(close.channels, exact.channels);
     ASSERT_EQ(close.rows, 64);
@@ -260,9 +260,8 @@ TEST(ImageTest, WebpShowsWhatPngShows) {
   }
   const auto frame = FrameOf<uint8_t>(DType::kU8, 64, 96, values);
   const auto webp = [&](ColourMap map, int quality) {
-    return Made(frame, {.encoding = ImageOptions::Encoding::kWebp,
-                        .colour_map = map,
-                        .quality = quality});
+    return Made(frame,
+                {.encoding = ImageOptions::Encoding::kWebp, .colour_map = map, .quality = quality});
   };
   for (const ColourMap map : {ColourMap::kGray, ColourMap::kInferno}) {
     const Pixels png = Decoded(Made(frame, {.colour_map = map}).data);
@@ -283,8 +282,7 @@ TEST(ImageTest, WebpShowsWhatPngShows) {
     EXPECT_EQ(webp(map, 10).shape, (std::vector<int64_t>{64, 96}));
   }
   // The format's largest side; PNG and JPEG have more.
-  const auto wide =
-      FrameOf<uint8_t>(DType::kU8, 1, 20000, std::vector<uint8_t>(20000, 7));
+  const auto wide = FrameOf<uint8_t>(DType::kU8, 1, 20000, std::vector<uint8_t>(20000, 7));
   EXPECT_EQ(Made(wide, {.encoding = ImageOptions::Encoding::kWebp}).shape,
             (std::vector<int64_t>{1, 16383}));
   EXPECT_EQ(Made(wide, {}).shape, (std::vector<int64_t>{1, 20000}));
@@ -294,9 +292,8 @@ TEST(ImageTest, TheColourBarHasTheColoursAndNumbers) {
   for (const ColourMap map : {ColourMap::kGray, ColourMap::kViridis}) {
     for (const auto& [rows, columns] :
          std::vector<std::pair<int64_t, int64_t>>{{120, 90}, {700, 1100}}) {
-      auto frame = FrameOf<uint8_t>(
-          DType::kU8, rows, columns,
-          std::vector<uint8_t>(static_cast<size_t>(rows * columns), 100));
+      auto frame = FrameOf<uint8_t>(DType::kU8, rows, columns,
+                                    std::vector<uint8_t>(static_cast<size_t>(rows * columns), 100));
       frame.scale = {.offset = -20, .step = 0.5, .unit = "dB"};
       const ImageOptions plain{
           .colour_map = map, .contrast = Contrast::kLevels, .lo = 0, .hi = 200};
@@ -349,8 +346,7 @@ TEST(ImageTest, TheColourBarHasTheColoursAndNumbers) {
   }
   // The numbers are values: another offset gives another text, the same colours.
   auto frame = FrameOf<uint8_t>(DType::kU8, 100, 60, std::vector<uint8_t>(6000, 9));
-  const ImageOptions options{
-      .contrast = Contrast::kLevels, .lo = 0, .hi = 200, .colour_bar = true};
+  const ImageOptions options{.contrast = Contrast::kLevels, .lo = 0, .hi = 200, .colour_bar = true};
   frame.scale = {.offset = 0, .step = 1, .unit = ""};
   const std::vector<uint8_t> stored = Shown(frame, options);
   frame.scale = {.offset = -20, .step = 0.5, .unit = "dB"};
@@ -493,8 +489,7 @@ TEST(ImageTest, OnlyImagesBecomePictures) {
 // clients that compare pictures.
 TEST(ImageTest, PicturesAreStretchedUnlessToldOtherwise) {
   v1::SubscribeRequest request;
-  for (const v1::Encoding encoding :
-       {v1::ENCODING_PNG, v1::ENCODING_JPEG, v1::ENCODING_WEBP}) {
+  for (const v1::Encoding encoding : {v1::ENCODING_PNG, v1::ENCODING_JPEG, v1::ENCODING_WEBP}) {
     request.set_encoding(encoding);
     request.clear_image();
     for (const bool empty : {false, true}) {
