@@ -107,7 +107,7 @@ class Rendering(DaemonTest):
         name = self.scan(dtype="f32", ascans=16, bscans=6)
         for operation, axes in (({"transpose": {"axes": [2, 0, 1]}}, ("z", "y", "x")), ({"mip": {"axis": 2}}, ("y", "x", "z")),
                                 ({"fft": {"axis": 1}}, ("y", "x", "z")), ({"histogram": {"bins": 16, "lo": -100, "hi": 100}}, ("y", "x", "z")),
-                                ({"percentile": {"percentiles": [5, 50, 95], "axes": [0, 2]}}, ("y", "x", "z"))):
+                                ({"percentile": {"percentiles": [50], "axes": [0]}}, ("y", "x", "z"))):
             derived = self.client.derive(name, operation)
             self.check(derived.name, tuple(derived.axes))
             self.assertEqual(tuple(derived.axes), axes)
