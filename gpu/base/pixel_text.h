@@ -16,7 +16,7 @@ constexpr int64_t TextWidth(std::string_view text) {
 }
 
 /// Calls `square(row, column)` for every dark square of `text`, counted from the top left. Digits,
-/// lower case letters, `A`, `V` and
+/// lower case letters, `A`, `B`, `V` and
 /// `. - + / =`; `u` is drawn as the micro sign; a character that the font lacks is a full block, a
 /// space nothing.
 void ForEachTextSquare(std::string_view text,

@@ -81,9 +81,11 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
       scans({.entries = config.history_entries, .bytes = config.history_bytes}, &volumes, &spiller),
       annotations(config.software, devices, &scans),
       auto_committer(&committer, &volumes, &scans),
+      projector({.devices = devices, .streams = RefsTo(read_streams), .ledger = &ledger}),
       held_frames({.devices = devices,
                    .streams = RefsTo(read_streams),
                    .volumes = &volumes,
+                   .projector = &projector,
                    .jobs = &jobs,
                    .workers = &workers}),
       spiller(

@@ -1,6 +1,7 @@
 #include "server/engine/held_frames.h"
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -8,11 +9,9 @@
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/base/exception_to_status.h"
-#include "server/memory/stripe_layout.h"
 #include "server/model/volume_states.h"
 #include "server/publish/plane_frame.h"
 #include "server/volume/copy_volume.h"
-#include "server/volume/volume_reader.h"
 
 namespace octavo::engine {
 
@@ -42,18 +41,15 @@ absl::StatusOr<model::Bytes> HeldFrames::ReadPayload(const model::Frame& header)
   if (header.product == model::Product::kVolume)
     return volume::CopyVolumeToHost(device, stream, frames, hold);
   const model::VolumeStatus& volume = hold.status;
-  const Box3 box = publish::PlaneBox(volume, header);
   const int64_t bytes = publish::BytesOf(header);
   OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory,
                           frames.Get(bytes, memory::FramePool::Use::kFrame));
-  if (hold.cursor != nullptr) {
-    OCTAVO_RETURN_IF_ERROR(
-        volume::ReadBox(*hold.cursor, volume.shape, SizeOf(volume.dtype), box, memory.get()));
-  } else {
-    OCTAVO_RETURN_IF_ERROR(
-        memory::CopyVolumeBox(device, stream, memory.get(), *hold.slot, volume, box));
-    OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
-  }
+  OCTAVO_RETURN_IF_ERROR(
+      context_.projector->Project(hold,
+                                  {.axis = publish::PositionOf(volume, header.axis),
+                                   .kind = std::nullopt,
+                                   .box = publish::PlaneBox(volume, header)},
+                                  nullptr, memory.get()));
   return model::Bytes{.owner = memory, .data = memory.get(), .size = bytes};
 }
 

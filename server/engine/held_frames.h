@@ -11,6 +11,7 @@
 #include "server/job/job_queue.h"
 #include "server/memory/device_set.h"
 #include "server/publish/held_frame_source.h"
+#include "server/volume/volume_projector.h"
 #include "server/volume/volume_store.h"
 
 namespace octavo::engine {
@@ -22,6 +23,7 @@ class HeldFrames final : public publish::HeldFrameSource {
     memory::DeviceSet devices;
     std::vector<StreamRef> streams;  // by device, of low priority
     volume::VolumeStore* volumes = nullptr;
+    volume::VolumeProjector* projector = nullptr;
     job::JobQueue* jobs = nullptr;
     base::WorkerPool* workers = nullptr;
   };

@@ -33,6 +33,7 @@
 #include "server/storage/commit/commit_store.h"
 #include "server/volume/committer.h"
 #include "server/volume/spiller.h"
+#include "server/volume/volume_projector.h"
 #include "server/volume/volume_store.h"
 #include "server/volume/volume_waiters.h"
 #include "server/volume/volume_watchers.h"
@@ -79,6 +80,7 @@ struct Components {
   ScanRegistry scans;
   VolumeAnnotations annotations;
   AutoCommitter auto_committer;
+  volume::VolumeProjector projector;
   HeldFrames held_frames;
   volume::Spiller spiller;
   derive::Deriver deriver;

@@ -45,8 +45,7 @@ std::shared_ptr<void> Volumes::Watch(volume::VolumeWatchers::Told told) {
       [this] { return components_.volumes.List({.in_memory = true}); });
 }
 
-absl::StatusOr<std::shared_ptr<volume::VolumeReader>> Volumes::Read(
-    const std::string& name, const std::vector<int64_t>& start, const std::vector<int64_t>& count) {
+absl::StatusOr<volume::VolumeHold> Volumes::HoldToRead(const std::string& name) {
   OCTAVO_ASSIGN_OR_RETURN(volume::VolumeHold hold,
                           components_.volumes.Hold(name, volume::HoldKind::kRead));
   if (hold.slot != nullptr) {
@@ -54,6 +53,25 @@ absl::StatusOr<std::shared_ptr<volume::VolumeReader>> Volumes::Read(
     for (const memory::VolumeStripe& stripe : hold.slot->stripes)
       OCTAVO_RETURN_IF_ERROR(CheckDevice(name, "partly in", stripe.device));
   }
+  return hold;
+}
+
+absl::StatusOr<Rendered> Volumes::Render(const model::RenderSpec& spec,
+                                         const std::function<bool()>& unwanted) {
+  OCTAVO_ASSIGN_OR_RETURN(const volume::VolumeHold hold, HoldToRead(spec.volume));
+  OCTAVO_ASSIGN_OR_RETURN(Rendered rendered, PlanRendering(WithLeases(hold.status), spec));
+  const int64_t bytes = rendered.projection.results() * SizeOf(rendered.frame.dtype);
+  const std::shared_ptr<char[]> memory =
+      std::make_shared_for_overwrite<char[]>(static_cast<size_t>(bytes));
+  OCTAVO_RETURN_IF_ERROR(
+      components_.projector.Project(hold, rendered.projection, unwanted, memory.get()));
+  rendered.frame.payload = {.owner = memory, .data = memory.get(), .size = bytes};
+  return rendered;
+}
+
+absl::StatusOr<std::shared_ptr<volume::VolumeReader>> Volumes::Read(
+    const std::string& name, const std::vector<int64_t>& start, const std::vector<int64_t>& count) {
+  OCTAVO_ASSIGN_OR_RETURN(volume::VolumeHold hold, HoldToRead(name));
   const int d = hold.device;
   return volume::MakeVolumeReader(std::move(hold), start, count, &components_.devices.device(d),
                                   components_.read_streams[static_cast<size_t>(d)].ref(),

@@ -9,6 +9,8 @@
 #include "absl/status/statusor.h"
 
 #include "server/derive/deriver.h"
+#include "server/engine/rendering.h"
+#include "server/model/render_spec.h"
 #include "server/model/scan_spec.h"
 #include "server/model/status_types.h"
 #include "server/operation/operation_table.h"
@@ -38,6 +40,10 @@ class Volumes {
   absl::StatusOr<std::shared_ptr<volume::VolumeReader>> Read(const std::string& name,
                                                              const std::vector<int64_t>& start,
                                                              const std::vector<int64_t>& count);
+  /// A plane or a projection of a held volume, in host memory. Takes milliseconds to many seconds.
+  /// `unwanted` (may be null; must not block) says that nobody waits for it any more: Cancelled.
+  absl::StatusOr<Rendered> Render(const model::RenderSpec& spec,
+                                  const std::function<bool()>& unwanted);
   /// Marks a volume.
   absl::StatusOr<model::VolumeStatus> Hold(const std::string& name);
   /// Removes the mark. `lease_token`: the caller's own lease, which does not block the call.
@@ -74,6 +80,8 @@ class Volumes {
 
  private:
   model::VolumeStatus WithLeases(model::VolumeStatus volume);
+  /// A hold for reading, with all its devices in order.
+  absl::StatusOr<volume::VolumeHold> HoldToRead(const std::string& name);
   absl::Status CheckDevice(const std::string& name, const char* where, int device);
 
   Components& components_;

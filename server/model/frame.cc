@@ -25,4 +25,20 @@ const char* Name(Delivery delivery) {
   return "?";
 }
 
+ValueScale ValueScaleOf(const VolumeDescription& volume) {
+  ValueScale scale;
+  if (volume.quantity == "phase_rad") {
+    scale.unit = "rad";
+  } else if (volume.quantity.empty() && volume.value == ValueKind::kDb) {
+    scale.unit = "dB";
+  }
+  if (!volume.has_levels || !(HighestOf(volume.dtype) > 0)) return scale;
+  const auto lowest = static_cast<double>(LowestOf(volume.dtype)),
+             lo = static_cast<double>(volume.level_lo);
+  scale.step = (static_cast<double>(volume.level_hi) - lo) /
+               (static_cast<double>(HighestOf(volume.dtype)) - lowest);
+  scale.offset = lo - lowest * scale.step;
+  return scale;
+}
+
 }  // namespace octavo::model

@@ -39,6 +39,15 @@ struct StageTimes {
           sealed_ns = 0;
 };
 
+/// What stored values mean: value = offset + stored * step, in `unit` ("dB", "rad", or empty).
+struct ValueScale {
+  double offset = 0, step = 1;
+  std::string unit;
+  double ValueOf(double stored) const { return offset + stored * step; }
+};
+/// That of the voxels of a volume.
+ValueScale ValueScaleOf(const VolumeDescription& volume);
+
 /// One result on its way to subscribers. Immutable once published; shared by all of them.
 struct Frame {
   std::string parent, volume;  // parent: scans/<id> or jobs/<id>
@@ -54,6 +63,7 @@ struct Frame {
   std::vector<double> spacing_um;
   DType dtype = DType::kU8;
   double display_lo = 0, display_hi = 255;  // stored units
+  ValueScale scale;                         // images
   bool complete = true;                     // false: preview of a volume being acquired
   ScanEvent event;                          // kEvent
   Bytes payload;                            // C order

@@ -14,9 +14,10 @@ namespace octavo::picture {
 /// The checked form of octavo.v1.ImageOptions. Together with the encoding it identifies a picture
 /// of a frame. kRaw only rotates and shrinks.
 struct ImageOptions {
-  enum class Encoding : uint8_t { kRaw, kPng, kJpeg };
+  enum class Encoding : uint8_t { kRaw, kPng, kJpeg, kWebp };
   enum class Contrast : uint8_t { kDisplay, kLevels, kPercentiles };
-  static constexpr int64_t kMostPixels = 65500;  // pixels a side, the limit of JPEG
+  static constexpr int64_t kMostPixels = 65500;      // pixels a side, the limit of JPEG
+  static constexpr int64_t kMostWebpPixels = 16383;  // the same of WebP
   static constexpr float kDarkPercentile = 1,
                          kBrightPercentile = 99.8f;  // default contrast
 
@@ -25,8 +26,8 @@ struct ImageOptions {
   Contrast contrast = Contrast::kDisplay;
   float lo = 0, hi = 0;  // stored units or percentiles
   int64_t max_width = kMostPixels, max_height = kMostPixels;
-  bool square_pixels = false, depth_down = false, scale_bar = false;
-  int jpeg_quality = 85;
+  bool square_pixels = false, depth_down = false, scale_bar = false, colour_bar = false;
+  int quality = 85;  // kJpeg, kWebp (100: exact)
   auto operator<=>(const ImageOptions&) const = default;
 };
 
@@ -35,11 +36,12 @@ struct ImageOptions {
 struct Picture {
   model::Bytes data;
   DType dtype = DType::kU8;    // type of the shown values
-  std::vector<int64_t> shape;  // [rows, columns]
+  std::vector<int64_t> shape;  // [rows, columns], the colour bar's included
   std::vector<std::string> axes;
   std::vector<double> spacing_um;
   double display_lo = 0, display_hi = 0;  // stored units
   double scale_bar_um = 0;
+  int64_t colour_bar_columns = 0;
 };
 
 /// Turns an image frame into a picture. Milliseconds of work. InvalidArgument if the frame is no
@@ -57,5 +59,13 @@ struct Pixels {
 /// 1, 2, 5, 10, ... um that is at most a third of the width. Returns the length in um, or 0 if a
 /// bar of eight pixels does not fit.
 double DrawScaleBar(double um_per_column, Pixels* pixels);
+
+/// Most columns that a colour bar takes.
+constexpr int64_t kMostColourBarColumns = 600;
+/// Adds the colours as a bar on the right, bright at the top, with numbers (the ends and round ones
+/// between) and the unit. `dark`, `bright`: the values of the ends. Returns the columns added, or 0
+/// if the picture is too low for it.
+int64_t AddColourBar(ColourMap map, double dark, double bright, const std::string& unit,
+                     Pixels* pixels);
 
 }  // namespace octavo::picture

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 
 #include "gpu/base/pixel_text.h"
+#include "server/picture/drawing.h"
 
 namespace octavo::picture {
 namespace plot {  // unity builds: keeps the names local to this file
@@ -70,15 +71,6 @@ class Canvas {
  private:
   std::vector<uint8_t> pixels_;
 };
-
-// A step of 1, 2 or 5 times a power of ten, so that a span has about `wanted` steps.
-double NiceStep(double span, double wanted) {
-  const double raw = span / wanted, power = std::pow(10.0, std::floor(std::log10(raw)));
-  for (const double nice : {1.0, 2.0, 5.0}) {
-    if (nice * power >= raw * (1 - 1e-9)) return nice * power;
-  }
-  return 10 * power;
-}
 
 struct Panel {
   int left, top, width, height;

@@ -4,41 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "gpu/base/pixel_text.h"
+#include "server/picture/drawing.h"
 #include "server/picture/image.h"
 
 namespace octavo::picture {
-namespace {
-
-class Painter {
- public:
-  explicit Painter(Pixels* pixels) : pixels_(*pixels) {}
-
-  void Rectangle(int64_t row, int64_t column, int64_t rows, int64_t columns, uint8_t level) {
-    for (int64_t r = std::max<int64_t>(row, 0); r < std::min(row + rows, pixels_.rows); ++r) {
-      for (int64_t c = std::max<int64_t>(column, 0);
-           c < std::min(column + columns, pixels_.columns); ++c) {
-        for (int i = 0; i < pixels_.channels; ++i)
-          pixels_.data[static_cast<size_t>((r * pixels_.columns + c) * pixels_.channels + i)] =
-              level;
-      }
-    }
-  }
-  /// Each square of the font is `size` pixels, grown by `rim`.
-  void Text(const std::string& text, int64_t row, int64_t column, int64_t size, int64_t rim,
-            uint8_t level) {
-    ForEachTextSquare(text, [&](int64_t r, int64_t c) {
-      Rectangle(row + r * size - rim, column + c * size - rim, size + 2 * rim, size + 2 * rim,
-                level);
-    });
-  }
-
- private:
-  Pixels& pixels_;
-};
-
-}  // namespace
-
 double DrawScaleBar(double um_per_column, Pixels* pixels) {
   constexpr int64_t kShortest = 8, kMargin = 4;
   if (!(um_per_column > 0) || !std::isfinite(um_per_column)) return 0;

@@ -67,10 +67,14 @@ absl::Status CheckProducts(const model::SubscribeSpec& spec, const Show& show) {
   return absl::OkStatus();
 }
 
-// The axis and the plane of one topic.
-absl::Status CheckPlane(const model::SubscribeSpec& spec, const Show& show, const TopicKey& key) {
-  const bool across = (key.product == model::Product::kBscan && key.axis != model::FrameAxis::kY) ||
-                      (key.product == model::Product::kMip && key.axis != model::FrameAxis::kZ);
+// The axis and the plane of one topic. A B-scan of an ended scan is read from a held volume, across
+// its devices, too.
+absl::Status CheckPlane(const model::SubscribeSpec& spec, const TopicTable::Scan& scan,
+                        const TopicKey& key) {
+  const Show& show = scan.show;
+  const bool across =
+      (key.product == model::Product::kBscan && key.axis != model::FrameAxis::kY && !scan.ended) ||
+      (key.product == model::Product::kMip && key.axis != model::FrameAxis::kZ);
   if (show.striped && across) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(
                         "axis: goes across the devices of ", spec.parent,
@@ -174,7 +178,7 @@ absl::StatusOr<FirstFrames> FindFirstFrames(const model::SubscribeSpec& spec,
   FirstFrames first;
   std::optional<uint64_t> first_kept;
   for (const TopicKey& key : KeysOf(spec, scan)) {
-    OCTAVO_RETURN_IF_ERROR(CheckPlane(spec, scan.show, key));
+    OCTAVO_RETURN_IF_ERROR(CheckPlane(spec, scan, key));
     const TopicTable::Topic& topic = scan.topics[key];
     const bool all_of_ended = scan.ended && key.product == model::Product::kBscan &&
                               (!spec.resume || spec.from_sequence == 0);
@@ -203,6 +207,17 @@ absl::StatusOr<FirstFrames> FindFirstFrames(const model::SubscribeSpec& spec,
       (!spec.resume || spec.from_sequence == 0))
     return NothingKept(spec, first_kept);
   return first;
+}
+
+TopicTable::Scan EndedScanOf(const model::VolumeStatus& held) {
+  TopicTable::Scan scan;
+  scan.ended = true;
+  int64_t* extent = scan.show.extents.data();
+  for (const model::FrameAxis axis :
+       {model::FrameAxis::kY, model::FrameAxis::kX, model::FrameAxis::kZ})
+    *extent++ = held.shape[PositionOf(held, axis)];
+  if (held.axes[0] == Name(model::FrameAxis::kZ)) scan.show.bscan_axis = model::FrameAxis::kZ;
+  return scan;
 }
 
 }  // namespace octavo::publish

@@ -34,4 +34,8 @@ absl::StatusOr<FirstFrames> FindFirstFrames(const model::SubscribeSpec& spec,
                                             const std::vector<model::VolumeStatus>& held,
                                             const Clock& clock);
 
+/// A scan that ended so long ago that its topics are forgotten, as one of its held volumes shows
+/// it.
+TopicTable::Scan EndedScanOf(const model::VolumeStatus& held);
+
 }  // namespace octavo::publish

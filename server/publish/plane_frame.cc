@@ -30,6 +30,7 @@ std::optional<model::Frame> PlaneFrame(const std::string& name, const model::Vol
   const bool own = volume.display_lo < volume.display_hi || volume.origin == nullptr;
   frame.display_lo = own ? volume.display_lo : volume.origin->display_lo;
   frame.display_hi = own ? volume.display_hi : volume.origin->display_hi;
+  frame.scale = model::ValueScaleOf(volume);
   for (int d = 0; d < 3; ++d) {
     if (d == gone) continue;
     frame.shape.push_back(volume.shape[d]);

@@ -93,7 +93,12 @@ absl::StatusOr<std::shared_ptr<model::Subscription>> Publisher::Subscribe(
     MutexLock lock(mutex_);
     FirstFrames first;
     if (!spec.parent.empty()) {
-      TopicTable::Scan* const scan = topics_.Find(spec.parent);
+      TopicTable::Scan* scan = topics_.Find(spec.parent);
+      TopicTable::Scan forgotten;
+      if (scan == nullptr && !held.empty()) {
+        forgotten = EndedScanOf(held.front());
+        scan = &forgotten;
+      }
       if (scan == nullptr) return base::NoParent(spec.parent);
       OCTAVO_ASSIGN_OR_RETURN(first, FindFirstFrames(spec, *scan, held, *clock_));
       for (const auto& [key, frame] : first.at_once) (void)queue->Push(key, frame);

@@ -34,9 +34,10 @@ struct SlowWork {
   base::WorkerPool submits{"oct-submit", 2};  // SubmitScan, UpdateScan: the same, and memory
   base::WorkerPool jobs{"oct-job-plan",
                         4};  // SubmitJob, PlanJob: they open files on storage that may hang
+  base::WorkerPool renders{"oct-render", 2, 5};  // RenderVolume: reads volumes, makes pictures
 };
 /// Calls of one kind that may wait or run.
-constexpr int kMostPlans = 16, kMostSubmits = 64;
+constexpr int kMostPlans = 16, kMostSubmits = 64, kMostRenders = 32;
 
 /// The watches of volumes and buffers (transport/open_watches.h) end when the server stops.
 class OpenWatches;
@@ -47,7 +48,7 @@ std::unique_ptr<grpc::Service> MakeIngestService(engine::Engine* engine, base::W
                                                  base::WorkerPool* copiers);
 /// `workers` tell a new watch of the volumes that there are.
 std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine, base::WorkerPool* workers,
-                                                 OpenWatches* watches);
+                                                 SlowWork* slow, OpenWatches* watches);
 std::unique_ptr<grpc::Service> MakeJobService(engine::Engine* engine, SlowWork* slow);
 /// Operations that the verbs of other services begin.
 std::unique_ptr<grpc::Service> MakeOperationService(engine::Engine* engine);

@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <atomic>
+#include <memory>
 #include <set>
+#include <utility>
 
 #include "octavo/v1/volume.grpc.pb.h"
 
@@ -35,17 +38,21 @@ using Base = v1::VolumeService::WithCallbackMethod_GetVolume<
                                 v1::VolumeService::WithCallbackMethod_SpillVolume<
                                     v1::VolumeService::WithCallbackMethod_RestoreVolume<
                                         v1::VolumeService::WithCallbackMethod_ReleaseVolume<
-                                        v1::VolumeService::WithCallbackMethod_WatchVolumes<
-                                            v1::VolumeService::Service>>>>>>>>>>>>;
+                                            v1::VolumeService::WithCallbackMethod_WatchVolumes<
+                                                v1::VolumeService::
+                                                    WithRawCallbackMethod_RenderVolume<
+                                                        v1::VolumeService::Service>>>>>>>>>>>>>;
 
 class VolumeServiceImpl final : public Base {
  public:
-  VolumeServiceImpl(engine::Engine* engine, base::WorkerPool* workers, OpenWatches* watches)
+  VolumeServiceImpl(engine::Engine* engine, base::WorkerPool* workers, SlowWork* slow,
+                    OpenWatches* watches)
       : volumes_(engine->volumes()),
         operations_(engine->operations()),
         scans_(engine->scans()),
         jobs_(engine->jobs()),
         workers_(workers),
+        renders_(slow->renders),
         watches_(watches) {}
 
   ServerUnaryReactor* GetVolume(CallbackServerContext* context, const v1::GetVolumeRequest* request,
@@ -190,6 +197,34 @@ class VolumeServiceImpl final : public Base {
         });
   }
 
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* RenderVolume(CallbackServerContext* context,
+                                                           const grpc::ByteBuffer* bytes) override {
+    return RawStream<v1::RenderVolumeRequest>(
+        context, bytes, [&](const auto& request, const auto& writer) -> absl::Status {
+          OCTAVO_ASSIGN_OR_RETURN(const RenderOptions options, DecodeRender(*request));
+          // Found by name before the queue: the most frequent mistake is answered at once.
+          OCTAVO_RETURN_IF_ERROR(volumes_.Get(options.spec.volume).status());
+          const auto gone = std::make_shared<std::atomic<bool>>(false);
+          writer->OnOver([gone] { *gone = true; });
+          const auto render = [&volumes = volumes_, options, gone,
+                               weak = std::weak_ptr<QueuedWriter<grpc::ByteBuffer>>(writer)] {
+            auto to = weak.lock();
+            if (to == nullptr || *gone) return;
+            to->Feed([&] {
+              const absl::Status status = Render(volumes, options, *gone, to);
+              if (!status.ok()) to->End(ToGrpc(status));
+            });
+          };
+          if (renders_.TryPost(kMostRenders, render)) return absl::OkStatus();
+          return WithInfo(
+              absl::ResourceExhaustedError(absl::StrCat("the server renders ", kMostRenders,
+                                                        " pictures already; try again")),
+              {.reason = Reason::kBusy,
+               .field = "",
+               .numbers = {{"waiting", absl::StrCat(kMostRenders)}, {"retryable", "true"}}});
+        });
+  }
+
   // -- verbs that begin an operation
   ServerUnaryReactor* CommitVolume(CallbackServerContext* context,
                                    const v1::CommitVolumeRequest* request,
@@ -290,6 +325,35 @@ class VolumeServiceImpl final : public Base {
     return volumes_.CheckCommit(options);
   }
 
+  /// Makes the picture and begins to send it.
+  static absl::Status Render(engine::Volumes& volumes, const RenderOptions& options,
+                             const std::atomic<bool>& gone,
+                             const std::shared_ptr<QueuedWriter<grpc::ByteBuffer>>& writer) {
+    OCTAVO_ASSIGN_OR_RETURN(const engine::Rendered rendered,
+                            volumes.Render(options.spec, [&] { return gone.load(); }));
+    if (options.image.contrast == picture::ImageOptions::Contrast::kDisplay &&
+        !rendered.has_display) {
+      return InvalidField("image.display_levels",
+                          absl::StrCat("is given, but ", options.spec.volume,
+                                       " has no display levels; allowed image.levels or "
+                                       "image.percentiles"));
+    }
+    OCTAVO_ASSIGN_OR_RETURN(const picture::Picture picture,
+                            picture::MakePicture(rendered.frame, options.image));
+    v1::RenderVolumeResponse header;
+    EncodeRendered(rendered, picture, options, header.mutable_picture());
+    header.set_total_bytes(static_cast<uint64_t>(picture.data.size));
+    const auto next = [data = picture.data, at = std::make_shared<int64_t>(0),
+                       chunk =
+                           options.chunk_bytes](PieceStream<v1::RenderVolumeResponse>::Done done) {
+      const int64_t size = std::min(chunk, data.size - *at), from = std::exchange(*at, *at + size);
+      done(model::Bytes{
+          .owner = data.owner, .data = static_cast<const char*>(data.data) + from, .size = size});
+    };
+    std::make_shared<PieceStream<v1::RenderVolumeResponse>>(picture.data.size, writer, next)
+        ->Begin(header);
+    return absl::OkStatus();
+  }
   /// Answers a call when the volume has reached the requested state.
   template <class Response>
   static std::function<void(absl::StatusOr<model::VolumeStatus>)> Tell(
@@ -317,14 +381,15 @@ class VolumeServiceImpl final : public Base {
   engine::Scans& scans_;
   engine::Jobs& jobs_;
   base::WorkerPool* const workers_;
+  base::WorkerPool& renders_;
   OpenWatches* const watches_;
 };
 
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine, base::WorkerPool* workers,
-                                                 OpenWatches* watches) {
-  return std::make_unique<VolumeServiceImpl>(engine, workers, watches);
+                                                 SlowWork* slow, OpenWatches* watches) {
+  return std::make_unique<VolumeServiceImpl>(engine, workers, slow, watches);
 }
 
 }  // namespace octavo::rpc

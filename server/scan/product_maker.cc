@@ -215,12 +215,14 @@ absl::Status ProductMaker::AddFrame(const ActiveVolume& volume, const publish::T
   frame.complete = complete;
   frame.display_lo = volume.display_lo;
   frame.display_hi = volume.display_hi;
+  frame.scale = model::ValueScaleOf(volume.status);
   const int gone = key.axis == model::FrameAxis::kY ? 0 : key.axis == model::FrameAxis::kX ? 1 : 2;
   const bool angiogram = key.product == model::Product::kAngiogram;
   if (angiogram) {
     frame.display_lo = 0;
     frame.display_hi = processing::ContrastDisplayHi(
         static_cast<MotionContrast>(scan_.spec.products.angiography - 1), volume.status);
+    frame.scale = {};
   }
   int64_t bytes = SizeOf(dtype);
   for (int d = 0; d < 3; ++d) {

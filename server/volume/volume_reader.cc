@@ -106,10 +106,8 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<VolumeReader>> MakeVolumeReader(
-    VolumeHold hold, const std::vector<int64_t>& start, const std::vector<int64_t>& count,
-    Device* device, StreamRef stream, std::shared_ptr<memory::FramePool> pool,
-    base::WorkerPool* workers) {
+absl::StatusOr<Box3> BoxOf(const int64_t shape[3], const std::vector<int64_t>& start,
+                           const std::vector<int64_t>& count) {
   Box3 box;
   for (const auto& [name, values] : {std::pair{"start", &start}, std::pair{"count", &count}}) {
     if (!values->empty() && values->size() != 3) {
@@ -118,7 +116,7 @@ absl::StatusOr<std::shared_ptr<VolumeReader>> MakeVolumeReader(
     }
   }
   for (size_t d = 0; d < 3; ++d) {
-    const int64_t extent = hold.status.shape[d];
+    const int64_t extent = shape[d];
     box.start[d] = start.empty() ? 0 : start[d];
     box.count[d] = count.empty() ? extent - box.start[d] : count[d];
     if (box.start[d] < 0 || box.start[d] >= extent || box.count[d] < 1 ||
@@ -131,6 +129,14 @@ absl::StatusOr<std::shared_ptr<VolumeReader>> MakeVolumeReader(
                        .numbers = {{"axis", absl::StrCat(d)}, {"extent", absl::StrCat(extent)}}});
     }
   }
+  return box;
+}
+
+absl::StatusOr<std::shared_ptr<VolumeReader>> MakeVolumeReader(
+    VolumeHold hold, const std::vector<int64_t>& start, const std::vector<int64_t>& count,
+    Device* device, StreamRef stream, std::shared_ptr<memory::FramePool> pool,
+    base::WorkerPool* workers) {
+  OCTAVO_ASSIGN_OR_RETURN(const Box3 box, BoxOf(hold.status.shape, start, count));
   OCTAVO_ASSIGN_OR_RETURN(Event event, device->NewEvent());
   return std::make_shared<Reader>(std::move(hold), box, device, stream, std::move(event),
                                   std::move(pool), workers);

@@ -28,9 +28,14 @@ class VolumeReader {
   virtual void Next(int64_t max_bytes, std::function<void(absl::StatusOr<model::Bytes>)> done) = 0;
 };
 
+/// The box of `count` from `start` on of an array of `shape`; empty lists mean all of it.
+/// OutOfRange
+/// ("start", "count") if it leaves the array.
+absl::StatusOr<Box3> BoxOf(const int64_t shape[3], const std::vector<int64_t>& start,
+                           const std::vector<int64_t>& count);
+
 /// Reader of a box of a volume; `hold` is of kind kRead. Prefetches one piece. `device`, `stream`
-/// and `workers` must outlive it. OutOfRange ("start", "count") if the box leaves the volume; empty
-/// start and count mean all of it.
+/// and `workers` must outlive it. The box and its errors are those of BoxOf.
 absl::StatusOr<std::shared_ptr<VolumeReader>> MakeVolumeReader(
     VolumeHold hold, const std::vector<int64_t>& start, const std::vector<int64_t>& count,
     Device* device, StreamRef stream, std::shared_ptr<memory::FramePool> pool,

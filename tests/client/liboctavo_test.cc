@@ -182,6 +182,41 @@ TEST_F(LiboctavoTest, PicturesAreFiles) {
   }
 }
 
+TEST_F(LiboctavoTest, AHeldVolumeIsRendered) {
+  const std::string name = Done(Small(1)).at(0);
+  const Array volume = client_.Read(name);
+  const auto voxels = volume.as<uint16_t>();
+  const RenderedPicture mip = client_.Render(name, {.rendering = Rendering::kMax,
+                                                    .axis = Axis::kZ,
+                                                    .begin = 10,
+                                                    .end = 20,
+                                                    .encoding = Encoding::kRaw});
+  EXPECT_THAT(mip.array.shape, ElementsAre(12, 40));
+  EXPECT_THAT(mip.axes, ElementsAre("y", "x"));
+  EXPECT_THAT(mip.start, ElementsAre(0, 0, 10));
+  EXPECT_THAT(mip.count, ElementsAre(12, 40, 10));
+  const auto projected = mip.array.as<uint16_t>();
+  ASSERT_EQ(projected.size(), 12u * 40);
+  for (size_t i = 0; i < projected.size(); ++i) {
+    const auto line = voxels.begin() + static_cast<std::ptrdiff_t>(i * 128);
+    ASSERT_EQ(projected[i], *std::max_element(line + 10, line + 20)) << i;
+  }
+  const RenderedPicture file = client_.Render(
+      name, {.index = 3,
+             .encoding = Encoding::kWebp,
+             .image = {.colour_map = ColourMap::kViridis, .depth_down = true, .colour_bar = true}});
+  EXPECT_EQ(file.axis, Axis::kY);
+  EXPECT_THAT(file.axes, ElementsAre("z", "x"));
+  EXPECT_GT(file.colour_bar_columns, 0);
+  EXPECT_THAT(file.array.shape, ElementsAre(128, 40 + file.colour_bar_columns));
+  EXPECT_EQ(std::memcmp(file.array.data.data(), "RIFF", 4), 0);
+  EXPECT_EQ(file.unit, "dB");
+  EXPECT_LT(file.values.lo, file.values.hi);
+  const Error error = Thrown([&] { client_.Render(name, {.index = 12}); });
+  EXPECT_EQ(error.code, Code::kOutOfRange);
+  EXPECT_EQ(error.field, "index");
+}
+
 TEST_F(LiboctavoTest, AStreamEndsWhenItIsToldTo) {
   ScanSpec spec = Small(0);
   spec.source = Simulated{.seed = 3};

@@ -29,6 +29,7 @@ MOVED = {
     "RpcStatus": ("", "`google.rpc.Status`"),
     "Scalar": ("Dtype", "the values without SCALAR_ have DTYPE_"),
     "DType": ("Dtype", ""),
+    "ImageOptions.jpeg_quality": ("ImageOptions.quality", "of WEBP, too"),
     "BufferEvent": ("WatchBuffersResponse", ""),
     "BufferEvent.Kind": ("WatchBuffersResponse.Kind", ""),
     "ExportTicket": ("ExportResponse", ""),

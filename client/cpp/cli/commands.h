@@ -41,6 +41,9 @@ std::string ReasonOf(const grpc::Status& status);
 /// code. Returns whether the call succeeded.
 bool Check(Session& session, const grpc::Status& status);
 
+/// The same for a call about a volume; for one that was committed already, with its path.
+bool CheckVolume(Session& session, const std::string& name, const grpc::Status& status);
+
 /// A warning of the server, with the flags for the fields that it names.
 std::string WithFlags(const Session& session, const std::string& warning);
 
@@ -59,6 +62,8 @@ std::string Seconds(double seconds);              // "1 min 05 s"
 
 void AddScanCommands(CLI::App& app, Session& session);
 void AddVolumeCommands(CLI::App& app, Session& session);
+/// `octavo volume png`.
+void AddVolumePictureCommand(CLI::App* volume, Session& session);
 void AddJobCommands(CLI::App& app, Session& session);
 void AddOperationCommands(CLI::App& app, Session& session);
 void AddReconCommand(CLI::App& app, Session& session);

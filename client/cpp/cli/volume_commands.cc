@@ -175,6 +175,20 @@ void Read(Session& session, const std::string& name, const std::vector<int64_t>&
 
 }  // namespace
 
+bool CheckVolume(Session& session, const std::string& name, const grpc::Status& status) {
+  if (Check(session, status)) return true;
+  if (ReasonOf(status) != "VOLUME_STATE") return false;
+  v1::GetVolumeRequest request;
+  request.set_name(name);
+  v1::GetVolumeResponse answer;
+  const bool known = v1::VolumeService::NewStub(session.channel())
+                         ->GetVolume(session.Context().get(), request, &answer)
+                         .ok();
+  if (known && answer.volume().has_commit())
+    std::cerr << "  it was committed: " << answer.volume().commit().uri() << "\n";
+  return false;
+}
+
 CLI::Validator VolumeName() {
   return {[](const std::string& name) -> std::string {
             if (absl::StartsWith(name, "scans/"))
@@ -405,6 +419,8 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     CheckWritable("--output", *path);
     Read(session, *name, *box, *path);
   });
+
+  AddVolumePictureCommand(volume, session);
 
   auto* derive = volume->add_subcommand(
       "derive", "make a new held volume of a held one; operations run in the order of this list");

@@ -14,6 +14,7 @@
 #include "octavo/v1/stream.grpc.pb.h"
 
 #include "client/cpp/cli/commands.h"
+#include "client/cpp/cli/picture_flags.h"
 #include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/wait_teller.h"
 #include "client/cpp/cli/words.h"
@@ -22,45 +23,25 @@ namespace octavo::cli {
 namespace {
 
 struct WatchFlags {
-  std::string parent, product = "mip", axis, png_dir, jpeg_dir, colour_map;
+  std::string parent, product = "mip", axis, png_dir, jpeg_dir, webp_dir;
   int64_t count = 0, index = -1;
   double rate = 10;
-  bool no_preview = false, scale_bar = false, display = false;
-  std::vector<float> percentiles, levels;
-  uint32_t max_width = 0;
+  bool no_preview = false;
+  PictureFlags picture;
 
-  bool files() const { return !png_dir.empty() || !jpeg_dir.empty(); }
+  bool files() const { return !directory().empty(); }
+  const std::string& directory() const {
+    return !png_dir.empty() ? png_dir : !jpeg_dir.empty() ? jpeg_dir : webp_dir;
+  }
+  v1::Encoding encoding() const {
+    return !png_dir.empty()    ? v1::ENCODING_PNG
+           : !jpeg_dir.empty() ? v1::ENCODING_JPEG
+                               : v1::ENCODING_WEBP;
+  }
+  const char* ending() const {
+    return !png_dir.empty() ? "png" : !jpeg_dir.empty() ? "jpg" : "webp";
+  }
 };
-
-// The server makes pictures for files in the usual orientation: depth downwards.
-void AskForPictures(const WatchFlags& flags, v1::SubscribeRequest* request) {
-  request->set_encoding(flags.png_dir.empty() ? v1::ENCODING_JPEG : v1::ENCODING_PNG);
-  auto* image = request->mutable_image();
-  image->set_depth_down(true);
-  image->set_scale_bar(flags.scale_bar);
-  image->set_max_width(flags.max_width);
-  image->set_colour_map(ValueOf<v1::ColourMap>(flags.colour_map));
-  const auto set = [](const std::vector<float>& pair, v1::Levels* out) {
-    out->set_lo(pair[0]);
-    out->set_hi(pair[1]);
-  };
-  if (!flags.percentiles.empty()) set(flags.percentiles, image->mutable_percentiles());
-  if (!flags.levels.empty()) set(flags.levels, image->mutable_levels());
-  image->set_display_levels(flags.display);
-}
-
-// As the server checks them for files.
-void CheckPercentiles(const std::vector<float>& given) {
-  if (given.empty()) return;
-  const auto [lo, hi] = std::pair(given[0], given[1]);
-  const std::string is = absl::StrCat("is ", lo, " ", hi);
-  if (!(lo >= 0 && lo < hi && hi <= 100))
-    throw CLI::ValidationError("--percentiles", is + "; allowed 0 <= LO < HI <= 100");
-  if (hi > 1) return;
-  throw CLI::ValidationError(
-      "--percentiles", absl::StrCat(is, ", which look like fractions; percentiles are 0 to 100: ",
-                                    100 * lo, " ", 100 * hi, " for these"));
-}
 
 // Returns an empty string or the error.
 std::string WriteFile(const std::string& path, const std::string& bytes) {
@@ -91,8 +72,8 @@ double Number(std::complex<float> z) { return static_cast<double>(std::abs(z)); 
 // reached.
 std::pair<double, double> ContrastOf(const v1::Frame& head, const WatchFlags& flags,
                                      const std::vector<double>& values) {
-  if (!flags.levels.empty()) return {flags.levels[0], flags.levels[1]};
-  if (flags.display) return {head.display().lo(), head.display().hi()};
+  if (!flags.picture.levels.empty()) return {flags.picture.levels[0], flags.picture.levels[1]};
+  if (flags.picture.display) return {head.display().lo(), head.display().hi()};
   const double lowest = head.dtype() == v1::DTYPE_I8 ? -128 : 0;
   const bool fill =
       !head.complete() && (head.dtype() == v1::DTYPE_U8 || head.dtype() == v1::DTYPE_I8 ||
@@ -105,9 +86,10 @@ std::pair<double, double> ContrastOf(const v1::Frame& head, const WatchFlags& fl
   const auto at = [&](double percent) {
     return some[static_cast<size_t>(percent / 100 * static_cast<double>(some.size() - 1) + 0.5)];
   };
-  return flags.percentiles.empty() ? std::pair{at(1), at(99.8)}
-                                   : std::pair{at(static_cast<double>(flags.percentiles[0])),
-                                               at(static_cast<double>(flags.percentiles[1]))};
+  const std::vector<float>& asked = flags.picture.percentiles;
+  return asked.empty()
+             ? std::pair{at(1), at(99.8)}
+             : std::pair{at(static_cast<double>(asked[0])), at(static_cast<double>(asked[1]))};
 }
 
 // NaN is black.
@@ -170,7 +152,10 @@ void Watch(Session& session, const WatchFlags& flags) {
   if (flags.index >= 0) request.set_index(flags.index);
   request.set_max_rate_hz(flags.rate);
   request.set_preview(!flags.no_preview);
-  if (flags.files()) AskForPictures(flags, &request);
+  if (flags.files()) {
+    request.set_encoding(flags.encoding());
+    flags.picture.Fill(request.mutable_image());
+  }
   grpc::ClientContext context;
   auto reader = v1::StreamService::NewStub(session.channel())->Subscribe(&context, request);
   WaitTeller waiting(session, flags.parent);
@@ -178,7 +163,7 @@ void Watch(Session& session, const WatchFlags& flags) {
   v1::Frame head;
   std::string data;
   int64_t shown = 0, lines = 0;
-  const std::string directory = flags.png_dir.empty() ? flags.jpeg_dir : flags.png_dir;
+  const std::string& directory = flags.directory();
   if (std::error_code error;
       flags.files() && (std::filesystem::create_directories(directory, error), error)) {
     std::cerr << "octavo: " << directory << ": " << error.message() << "\n";
@@ -215,8 +200,7 @@ void Watch(Session& session, const WatchFlags& flags) {
     if (flags.files()) {
       char name[64];
       std::snprintf(name, sizeof name, "/%s_%06llu.%s", flags.product.c_str(),
-                    static_cast<unsigned long long>(head.sequence()),
-                    flags.png_dir.empty() ? "jpg" : "png");
+                    static_cast<unsigned long long>(head.sequence()), flags.ending());
       if (const std::string problem = WriteFile(directory + name, data); !problem.empty()) {
         std::cerr << "octavo: " << problem << "\n";
         session.exit_code = kFailed;
@@ -242,7 +226,7 @@ void Watch(Session& session, const WatchFlags& flags) {
 void AddWatchCommand(CLI::App& app, Session& session) {
   auto flags = std::make_shared<WatchFlags>();
   auto* watch =
-      app.add_subcommand("watch", "live images of running scans, in the terminal or as PNG files");
+      app.add_subcommand("watch", "live images of running scans, in the terminal or as files");
   watch->add_option("--parent", flags->parent, "scans/... or jobs/... (default: all)")
       ->check(ScanOrJobName());
   watch->add_option("--product", flags->product, "mip | aip | bscan | angiogram")
@@ -256,39 +240,26 @@ void AddWatchCommand(CLI::App& app, Session& session) {
                    "number of the B-scan, from 0 on (default: the middle one)")
       ->check(Natural());
   auto* png = watch->add_option("--png-dir", flags->png_dir, "write PNG files here instead");
-  auto* files = watch->add_option_group("files", "how --png-dir and --jpeg-dir show the values");
-  watch->add_option("--jpeg-dir", flags->jpeg_dir, "write JPEG files here instead")->excludes(png);
-  files
-      ->add_option("--colour-map", flags->colour_map,
-                   "gray | gray-inverted | viridis | magma | inferno | plasma | hot")
-      ->check(OneOf({"gray", "gray-inverted", "viridis", "magma", "inferno", "plasma", "hot"}));
-  auto* percentiles =
-      watch
-          ->add_option("--percentiles", flags->percentiles,
-                       "LO HI: contrast from these percentiles of each picture (default 1 99.8)")
-          ->expected(2);
-  auto* levels =
-      watch->add_option("--levels", flags->levels, "LO HI: fixed contrast, in stored units")
-          ->expected(2)
-          ->excludes(percentiles);
-  watch
-      ->add_flag("--display", flags->display,
-                 "the contrast that the scan names, the same for all pictures")
-      ->excludes(percentiles)
-      ->excludes(levels);
-  files->add_option("--max-width", flags->max_width, "shrink to so many pixels across");
-  files->add_flag("--scale-bar", flags->scale_bar, "draw a labelled scale bar");
+  auto* files =
+      watch->add_option_group("files", "how --png-dir, --jpeg-dir and --webp-dir show the values");
+  auto* jpeg = watch->add_option("--jpeg-dir", flags->jpeg_dir, "write JPEG files here instead")
+                   ->excludes(png);
+  watch->add_option("--webp-dir", flags->webp_dir, "write WebP files here instead")
+      ->excludes(png)
+      ->excludes(jpeg);
+  flags->picture.AddContrastTo(watch);
+  flags->picture.AddLookTo(files);
   watch->add_option("--count", flags->count, "end after so many images; 0 = never")
       ->check(Natural());
   watch->add_option("--rate", flags->rate, "images per second at most; 0 = all");
   watch->add_flag("--no-preview", flags->no_preview, "completed volumes only");
   watch->callback([&session, flags, files] {
     if (files->count_all() > 0 && !flags->files())
-      throw CLI::RequiresError("options of files", "--png-dir or --jpeg-dir");
+      throw CLI::RequiresError("options of files", "--png-dir, --jpeg-dir or --webp-dir");
     if (flags->index >= 0 && flags->product != "bscan")
       throw CLI::ValidationError("--index",
                                  "is for --product bscan; the product is " + flags->product);
-    CheckPercentiles(flags->percentiles);
+    flags->picture.Check();
     Watch(session, *flags);
   });
 }

@@ -275,6 +275,31 @@ Array Client::Read(const std::string& name, const std::vector<int64_t>& start,
   return array;
 }
 
+RenderedPicture Client::Render(const std::string& name, const RenderOptions& options) {
+  grpc::ClientContext context;
+  auto request = Impl::Named<v1::RenderVolumeRequest>(name);
+  Encode(options, &request);
+  auto reader = impl_->volumes_->RenderVolume(&context, request);
+  RenderedPicture picture;
+  size_t done = 0;
+  v1::RenderVolumeResponse part;
+  while (reader->Read(&part)) {
+    if (part.has_picture()) {
+      picture = Decode(part.picture());
+      picture.array.data.resize(part.total_bytes());
+    }
+    std::vector<std::byte>& data = picture.array.data;
+    if (part.data().empty() || part.offset() + part.data().size() > data.size()) continue;
+    std::memcpy(data.data() + part.offset(), part.data().data(), part.data().size());
+    done += part.data().size();
+  }
+  Check(reader->Finish());
+  if (done == 0 || done != picture.array.data.size()) {
+    throw Error(Code::kDataLoss, "got " + std::to_string(done) + " bytes of a picture of " + name);
+  }
+  return picture;
+}
+
 Volume Client::HoldVolume(const std::string& name) {
   return Decode(impl_
                     ->Call<v1::HoldVolumeResponse>(*impl_->volumes_,

@@ -163,6 +163,33 @@ void Encode(const ScanSpec& in, v1::ScanSpec* out) {
   for (const auto& [key, value] : in.labels) (*out->mutable_labels())[key] = value;
 }
 
+void Encode(const ImageOptions& in, v1::ImageOptions* out) {
+  if (in.colour_map != ColourMap::kGray)
+    out->set_colour_map(static_cast<v1::ColourMap>(in.colour_map));
+  if (in.levels) Encode(*in.levels, out->mutable_levels());
+  if (in.percentiles) Encode(*in.percentiles, out->mutable_percentiles());
+  out->set_display_levels(in.display_levels);
+  out->set_max_width(in.max_width);
+  out->set_max_height(in.max_height);
+  out->set_square_pixels(in.square_pixels);
+  out->set_depth_down(in.depth_down);
+  out->set_scale_bar(in.scale_bar);
+  out->set_colour_bar(in.colour_bar);
+  out->set_quality(in.quality);
+}
+
+void Encode(const RenderOptions& in, v1::RenderVolumeRequest* out) {
+  out->set_rendering(static_cast<v1::Rendering>(in.rendering));
+  out->set_axis(static_cast<v1::Axis>(in.axis));
+  if (in.index) out->set_index(*in.index);
+  out->set_begin(in.begin);
+  out->set_end(in.end);
+  out->mutable_start()->Assign(in.start.begin(), in.start.end());
+  out->mutable_count()->Assign(in.count.begin(), in.count.end());
+  out->set_encoding(static_cast<v1::Encoding>(in.encoding));
+  Encode(in.image, out->mutable_image());
+}
+
 void Encode(const SubscribeOptions& in, v1::SubscribeRequest* out) {
   out->set_parent(in.parent);
   for (const auto& [key, value] : in.labels) (*out->mutable_labels())[key] = value;
@@ -170,20 +197,7 @@ void Encode(const SubscribeOptions& in, v1::SubscribeRequest* out) {
   out->set_axis(static_cast<v1::Axis>(in.axis));
   if (in.index) out->set_index(*in.index);
   out->set_encoding(static_cast<v1::Encoding>(in.encoding));
-  if (in.image) {
-    const ImageOptions& options = *in.image;
-    auto* image = out->mutable_image();
-    if (options.colour_map != ColourMap::kGray)
-      image->set_colour_map(static_cast<v1::ColourMap>(options.colour_map));
-    if (options.levels) Encode(*options.levels, image->mutable_levels());
-    if (options.percentiles) Encode(*options.percentiles, image->mutable_percentiles());
-    image->set_max_width(options.max_width);
-    image->set_max_height(options.max_height);
-    image->set_square_pixels(options.square_pixels);
-    image->set_depth_down(options.depth_down);
-    image->set_scale_bar(options.scale_bar);
-    image->set_jpeg_quality(options.jpeg_quality);
-  }
+  if (in.image) Encode(*in.image, out->mutable_image());
   out->set_delivery(static_cast<v1::Delivery>(in.delivery));
   out->set_queue_length(in.queue_length);
   out->set_max_rate_hz(in.max_rate_hz);
@@ -280,12 +294,33 @@ Frame Decode(const v1::Frame& in) {
             .spacing_um = ListOf(in.spacing_um()),
             .display = {in.display().lo(), in.display().hi()},
             .scale_bar_um = in.scale_bar_um(),
+            .colour_bar_columns = in.colour_bar_columns(),
             .acquired_ns = in.acquire_monotonic_ns(),
             .published_ns = in.publish_monotonic_ns(),
             .event = std::nullopt};
   out.array.dtype = static_cast<DType>(in.dtype());
   out.array.shape = ListOf(in.shape());
   if (in.has_event()) out.event = Decode(in.event());
+  return out;
+}
+
+RenderedPicture Decode(const v1::RenderedPicture& in) {
+  RenderedPicture out{.array = {},
+                      .encoding = static_cast<Encoding>(in.encoding()),
+                      .axes = ListOf(in.axes()),
+                      .spacing_um = ListOf(in.spacing_um()),
+                      .axis = static_cast<Axis>(in.axis()),
+                      .start = ListOf(in.start()),
+                      .count = ListOf(in.count()),
+                      .begin_um = in.begin_um(),
+                      .end_um = in.end_um(),
+                      .levels = {in.levels().lo(), in.levels().hi()},
+                      .values = {in.values().lo(), in.values().hi()},
+                      .unit = in.unit(),
+                      .scale_bar_um = in.scale_bar_um(),
+                      .colour_bar_columns = in.colour_bar_columns()};
+  out.array.dtype = static_cast<DType>(in.dtype());
+  out.array.shape = ListOf(in.shape());
   return out;
 }
 

@@ -27,12 +27,16 @@ std::string ToJson(const google::protobuf::Message& message);
 void Encode(const ScanSpec& in, v1::ScanSpec* out);
 void Encode(const Processing& in, v1::Processing* out);
 void Encode(const CommitOptions& in, v1::CommitOptions* out);
+void Encode(const ImageOptions& in, v1::ImageOptions* out);
 void Encode(const SubscribeOptions& in, v1::SubscribeRequest* out);
+/// Everything but the name.
+void Encode(const RenderOptions& in, v1::RenderVolumeRequest* out);
 
 Scan Decode(const v1::Scan& in);
 Volume Decode(const v1::Volume& in);
 Operation Decode(const v1::Operation& in);
 /// Everything but the data.
 Frame Decode(const v1::Frame& in);
+RenderedPicture Decode(const v1::RenderedPicture& in);
 
 }  // namespace octavo::client

@@ -24,6 +24,7 @@ from octavo.formats import commit_options
 from octavo.frames import Frame
 from octavo.mapping import HandoffError, Mapped
 from octavo.names import enum_name
+from octavo.pictures import Picture
 from octavo.png import write_png
 from octavo.push import ProjectionFrame, ProjectionPushResult, PushResult, projection_frames
 from octavo.ring import Ring, RingError
@@ -33,7 +34,7 @@ from octavo.specs import (angular_warp, camera, dispersion_autofocus, freeform, 
                           telecentric_warp)
 from octavo.tomography import ProjectionArrays, ProjectionFile, PushedProjections, preparation, recon, tomography
 
-__all__ = ["Client", "Frame", "HandoffError", "Lease", "Mapped", "OctavoError", "OctavoWarning", "ProjectionArrays", "ProjectionFile", "ProjectionFrame",
+__all__ = ["Client", "Frame", "HandoffError", "Lease", "Mapped", "OctavoError", "OctavoWarning", "Picture", "ProjectionArrays", "ProjectionFile", "ProjectionFrame",
            "ProjectionPushResult", "PushResult", "PushedProjections", "Ring", "RingError", "Session", "Waveform", "angular_warp", "camera",
            "commit_options", "dispersion_autofocus", "enum_name", "freeform", "job_spec", "k_calibration", "lissajous", "marker", "pattern", "preparation",
            "processing", "projection_frames", "push", "radial", "raster", "recon", "repeated_radial", "repeated_raster", "replay", "reprocess",

@@ -359,9 +359,9 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         products  "mip", "aip", "bscan", "volume", "event", "angiogram";  axis  "x", "y", "z" (default: B-scans across y, of
                   tomography jobs slices across z; projections over z), never a number;  index  of the B-scan along the axis, from 0 on
                   (default: the middle one);  delivery  "latest", "drop_oldest", "lossless"
-        encoding  "raw" (arrays), "png", "jpeg": pictures, made as `image` says:
+        encoding  "raw" (arrays), "png", "jpeg", "webp": pictures, made as `image` says:
                   dict(colour_map="viridis", percentiles=(1, 99.8) or levels=(lo, hi) or display_levels=True, max_width=, max_height=,
-                  square_pixels=True, depth_down=True, scale_bar=True, jpeg_quality=85); with "raw", sizes and depth_down only.
+                  square_pixels=True, depth_down=True, scale_bar=True, colour_bar=True, quality=85); with "raw", sizes and depth_down only.
                   Without depth_down the depth of B-scans runs to the right, [x, z] as stored; with it downwards, as in the pictures of the
                   command line
         """
@@ -370,7 +370,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         frames.check_axis(axis)
         request = message(stream_pb2.SubscribeRequest, dict(
             parent=parent, products=[products] if isinstance(products, (str, int)) else products, axis=axis or None, index=index,
-            delivery=delivery or None, encoding=encoding, from_sequence=from_sequence, image=image if image is None else _image(image), **fields))
+            delivery=delivery or None, encoding=encoding, from_sequence=from_sequence, image=image if image is None else frames.image_of(image), **fields))
         frames.check_index(index, request.products)
         return self._frames(request, timeout)
 
@@ -428,14 +428,6 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         check = self.channel.unary_unary("/grpc.health.v1.Health/Check", request_serializer=lambda _: b"", response_deserializer=bytes)
         with errors.raising(self.address):
             return check(None, timeout=self.timeout) == b"\x08\x01"
-
-
-def _image(image) -> stream_pb2.ImageOptions:
-    if isinstance(image, stream_pb2.ImageOptions):
-        return image
-    if not isinstance(image, dict):
-        raise ValueError(f"image is {short(image)}; allowed is a dict: {', '.join(frames.image_options.allowed)}")
-    return frames.image_options(**image)
 
 
 def _spec(source, pattern, fields: dict) -> scan_pb2.ScanSpec:

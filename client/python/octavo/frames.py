@@ -18,7 +18,7 @@ PRODUCTS = Names({"mip": stream_pb2.PRODUCT_MIP, "aip": stream_pb2.PRODUCT_AIP, 
                   "angiogram": stream_pb2.PRODUCT_ANGIOGRAM}, of=stream_pb2.Product)
 AXES = Names({"x": stream_pb2.AXIS_X, "y": stream_pb2.AXIS_Y, "z": stream_pb2.AXIS_Z}, of=stream_pb2.Axis)
 DELIVERIES = Names({"latest": stream_pb2.DELIVERY_LATEST, "drop_oldest": stream_pb2.DELIVERY_DROP_OLDEST, "lossless": stream_pb2.DELIVERY_LOSSLESS}, of=stream_pb2.Delivery)
-ENCODINGS = Names({"raw": stream_pb2.ENCODING_RAW, "png": stream_pb2.ENCODING_PNG, "jpeg": stream_pb2.ENCODING_JPEG}, aliases={"jpg": "jpeg"}, of=stream_pb2.Encoding)
+ENCODINGS = Names({"raw": stream_pb2.ENCODING_RAW, "png": stream_pb2.ENCODING_PNG, "jpeg": stream_pb2.ENCODING_JPEG, "webp": stream_pb2.ENCODING_WEBP}, aliases={"jpg": "jpeg"}, of=stream_pb2.Encoding)
 COLOUR_MAPS = Names({"gray": stream_pb2.COLOUR_MAP_GRAY, "gray_inverted": stream_pb2.COLOUR_MAP_GRAY_INVERTED, "viridis": stream_pb2.COLOUR_MAP_VIRIDIS, "magma": stream_pb2.COLOUR_MAP_MAGMA,
                      "inferno": stream_pb2.COLOUR_MAP_INFERNO, "plasma": stream_pb2.COLOUR_MAP_PLASMA, "hot": stream_pb2.COLOUR_MAP_HOT},
                     aliases={"grey": "gray", "grey_inverted": "gray_inverted", "gray_r": "gray_inverted"}, of=stream_pb2.ColourMap)  # Matplotlib's
@@ -26,7 +26,7 @@ COLOUR_MAPS = Names({"gray": stream_pb2.COLOUR_MAP_GRAY, "gray_inverted": stream
 
 @dataclasses.dataclass(repr=False)
 class Frame:
-    """One live result. `array`, along `axes`: [rows, columns], or a volume; None for events and for PNG and JPEG (`data` is the file)."""
+    """One live result. `array`, along `axes`: [rows, columns], or a volume; None for events and for pictures (`data` is the file)."""
 
     parent: str
     volume: str
@@ -45,7 +45,8 @@ class Frame:
     event: Optional[types_pb2.ScanEvent] = None  # of product "event"; `text` is for people, `kind` for programs
     shape: tuple = ()          # of the array, or the picture's [rows, columns]
     axes: tuple = ()           # names of its axes: ("x", "z")
-    scale_bar_um: float = 0.0  # PNG and JPEG: length of the bar drawn; 0 = none
+    scale_bar_um: float = 0.0  # pictures: length of the bar drawn; 0 = none
+    colour_bar_columns: int = 0  # pictures: of shape, on the right, that the colour bar takes; 0 = none
     # projections and B-scans of completed volumes: times of the stages until here
     stages: Optional[stream_pb2.StageTimes] = None
 
@@ -58,7 +59,7 @@ class Frame:
                 f"dropped_before {self.dropped_before}>")
 
 
-def _name(table: dict, value: int) -> str:
+def name_of(table: dict, value: int) -> str:
     return next((name for name, number in table.items() if number == value), "")
 
 
@@ -77,7 +78,7 @@ def check_index(index: Optional[int], products: Sequence[int]) -> None:
     if index < 0:
         raise ValueError(f"index is {short(index)}; allowed are whole numbers from 0 on, and None for the B-scan in the middle")
     if stream_pb2.PRODUCT_BSCAN not in products:
-        asked = ", ".join(_name(PRODUCTS, product) or str(product) for product in products)
+        asked = ", ".join(name_of(PRODUCTS, product) or str(product) for product in products)
         raise ValueError(f"index is {short(index)}, the number of a B-scan, and products are {asked}; allowed is an index with 'bscan'")
 
 
@@ -95,6 +96,15 @@ def image_options(*, colour_map: Union[str, int] = "", levels: Optional[Sequence
     return made
 
 
+def image_of(image) -> stream_pb2.ImageOptions:
+    """Options as a caller gives them: a dict, or the message."""
+    if isinstance(image, stream_pb2.ImageOptions):
+        return image
+    if not isinstance(image, dict):
+        raise ValueError(f"image is {short(image)}; allowed is a dict: {', '.join(image_options.allowed)}")
+    return image_options(**image)
+
+
 def frames(messages) -> Iterator[Frame]:
     """Assembles the chunks of each frame."""
     head, buffer = None, bytearray()
@@ -107,10 +117,11 @@ def frames(messages) -> Iterator[Frame]:
         array = None
         if message.total_bytes and head.encoding == stream_pb2.ENCODING_RAW:
             array = np.frombuffer(buffer, NUMPY[head.dtype]).reshape(tuple(head.shape))
-        yield Frame(parent=head.parent, volume=head.volume, volume_index=head.volume_index, product=_name(PRODUCTS, head.product),
-                    axis=_name(AXES, head.axis), sequence=head.sequence, dropped_before=head.dropped_before, complete=head.complete,
+        yield Frame(parent=head.parent, volume=head.volume, volume_index=head.volume_index, product=name_of(PRODUCTS, head.product),
+                    axis=name_of(AXES, head.axis), sequence=head.sequence, dropped_before=head.dropped_before, complete=head.complete,
                     array=array, data=b"" if array is not None else bytes(buffer), spacing_um=list(head.spacing_um),
                     display=(head.display.lo, head.display.hi), acquired_ns=head.acquire_monotonic_ns,
                     published_ns=head.publish_monotonic_ns, shape=tuple(head.shape), axes=tuple(head.axes), scale_bar_um=head.scale_bar_um,
+                    colour_bar_columns=head.colour_bar_columns,
                     event=head.event if head.HasField("event") else None,
                     stages=head.stages if head.HasField("stages") else None)

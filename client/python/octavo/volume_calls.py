@@ -11,7 +11,7 @@ from typing import Callable, Iterator, List, Optional, Sequence, Union
 import grpc
 import numpy as np
 
-from octavo import buffers, errors, formats
+from octavo import buffers, errors, formats, frames, pictures
 from octavo.arguments import explained, explained_methods, message
 from octavo.frames import NUMPY
 from octavo.names import Names
@@ -54,7 +54,7 @@ class _News:
 
     def __init__(self, client: "VolumeCalls", scan: str):
         self._client = client
-        self._volumes = client._volumes.WatchVolumes(volume_pb2.WatchVolumesRequest(filter=f"scan = {_quoted(scan)}"))
+        self._volumes = client._volumes.WatchVolumes(volume_pb2.WatchVolumesRequest(filter=f"parent = {_quoted(scan)}"))
         self._scan = client._scans.WatchScan(scan_pb2.WatchScanRequest(name=scan))
         self._news: queue.Queue = queue.Queue()
 
@@ -153,6 +153,29 @@ class VolumeCalls:
         if array is None or done != array.nbytes:
             raise errors.OctavoError(grpc.StatusCode.DATA_LOSS, f"got {done} bytes of {name}")
         return array
+
+    @explained(volume_pb2.RenderVolumeRequest)
+    def render(self, name: str, rendering: Union[str, int] = "plane", axis: Optional[str] = None, *, index: Optional[int] = None,
+               encoding: Union[str, int] = "png", image: Optional[dict] = None, **fields) -> pictures.Picture:
+        """A picture of a held volume in any tier: a plane across an axis, or a projection along it. The server makes it, on the volume's device.
+
+        rendering  "plane", "max" (MIP), "mean" (AIP), "min", "std";  axis  "x", "y", "z" (default: planes across the first axis of the
+                   volume, projections along z), never a number;  index  of the plane along the axis, from 0 on (default: the middle one)
+        begin, end  projections: the samples [begin, end) along the axis (a slab);  start, count  a box, as in read
+        encoding   "png", "jpeg", "webp", made as `image` says (as in subscribe); "raw": the projection as an array
+        """
+        self._check_volume(name)
+        frames.check_axis(axis)
+        if index is not None and index < 0:
+            raise ValueError(f"index is {index}; allowed are whole numbers from 0 on, and None for the plane in the middle")
+        request = message(volume_pb2.RenderVolumeRequest, dict(name=name, rendering=rendering, axis=axis or None, index=index, encoding=encoding,
+                                                               image=image if image is None else frames.image_of(image), **fields),
+                          names=dict(rendering=pictures.RENDERINGS, axis=frames.AXES, encoding=frames.ENCODINGS))
+        with errors.raising(self.address):
+            picture = pictures.of(self._volumes.RenderVolume(request))  # as long as it takes
+        if picture is None:
+            raise errors.OctavoError(grpc.StatusCode.DATA_LOSS, f"the picture of {name} is not complete")
+        return picture
 
     # lease: your own lease of the volume. A lease of another client makes the call fail (ABORTED,
     # reason LEASED).

@@ -108,6 +108,9 @@ std::vector<Bound> MakeBounds() {
       Text("SpillVolumeRequest.request_id", kToken),
       Text("RestoreVolumeRequest.name", kName),
       Text("RestoreVolumeRequest.request_id", kToken),
+      Text("RenderVolumeRequest.name", kName),
+      Many("RenderVolumeRequest.start", kAxes),
+      Many("RenderVolumeRequest.count", kAxes),
       // -- long-running operations
       Text("GetOperationRequest.name", kName),
       Text("ListOperationsRequest.page_token", kToken),

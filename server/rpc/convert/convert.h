@@ -16,6 +16,7 @@
 #include "server/engine/engine.h"
 #include "server/job/job.h"
 #include "server/model/frame.h"
+#include "server/model/render_spec.h"
 #include "server/model/scan_spec.h"
 #include "server/model/status_types.h"
 #include "server/model/subscription.h"
@@ -65,6 +66,15 @@ absl::StatusOr<model::CommitOptions> DecodeCommitOptions(const v1::CommitOptions
                                                          const std::string& field);
 void EncodeCommitOptions(const model::CommitOptions& options, v1::CommitOptions* out);
 void EncodeCommitResult(const storage::CommitOutcome& outcome, v1::CommitResult* out);
+struct RenderOptions {
+  model::RenderSpec spec;
+  v1::Encoding encoding = v1::ENCODING_PNG;
+  picture::ImageOptions image;
+  int64_t chunk_bytes = 0;
+};
+absl::StatusOr<RenderOptions> DecodeRender(const v1::RenderVolumeRequest& request);
+void EncodeRendered(const engine::Rendered& rendered, const picture::Picture& picture,
+                    const RenderOptions& options, v1::RenderedPicture* out);
 absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& request);
 void EncodeVolume(const model::VolumeStatus& volume, v1::Volume* out);
 

@@ -23,11 +23,12 @@ absl::StatusOr<int64_t> DecodeChunkBytes(uint32_t chunk_bytes) {
 absl::StatusOr<picture::ImageOptions> DecodeImageOptions(const v1::ImageOptions& in,
                                                          v1::Encoding encoding) {
   picture::ImageOptions out;
-  out.encoding = encoding == v1::ENCODING_JPEG  ? picture::ImageOptions::Encoding::kJpeg
-                 : encoding == v1::ENCODING_PNG ? picture::ImageOptions::Encoding::kPng
-                                                : picture::ImageOptions::Encoding::kRaw;
+  out.encoding = encoding == v1::ENCODING_JPEG   ? picture::ImageOptions::Encoding::kJpeg
+                 : encoding == v1::ENCODING_PNG  ? picture::ImageOptions::Encoding::kPng
+                 : encoding == v1::ENCODING_WEBP ? picture::ImageOptions::Encoding::kWebp
+                                                 : picture::ImageOptions::Encoding::kRaw;
   const auto for_files = [&](const char* field) {
-    return InvalidField(field, "is given, but encoding is RAW; allowed with PNG and JPEG");
+    return InvalidField(field, "is given, but encoding is RAW; allowed with PNG, JPEG and WEBP");
   };
   if (encoding == v1::ENCODING_RAW) {
     if (in.colour_map() != v1::COLOUR_MAP_UNSPECIFIED) return for_files("image.colour_map");
@@ -35,6 +36,7 @@ absl::StatusOr<picture::ImageOptions> DecodeImageOptions(const v1::ImageOptions&
     if (in.has_percentiles()) return for_files("image.percentiles");
     if (in.display_levels()) return for_files("image.display_levels");
     if (in.scale_bar()) return for_files("image.scale_bar");
+    if (in.colour_bar()) return for_files("image.colour_bar");
   }
   if (!v1::ColourMap_IsValid(in.colour_map())) {
     return InvalidField("image.colour_map",
@@ -88,11 +90,12 @@ absl::StatusOr<picture::ImageOptions> DecodeImageOptions(const v1::ImageOptions&
   out.square_pixels = in.square_pixels();
   out.depth_down = in.depth_down();
   out.scale_bar = in.scale_bar();
-  if (in.jpeg_quality() > 100)
-    return FieldNotAllowed("image.jpeg_quality", in.jpeg_quality(), "0 (85) or 1 to 100");
-  if (in.jpeg_quality() > 0 && encoding != v1::ENCODING_JPEG)
-    return InvalidField("image.jpeg_quality", "is given, but encoding is not JPEG");
-  if (in.jpeg_quality() > 0) out.jpeg_quality = static_cast<int>(in.jpeg_quality());
+  out.colour_bar = in.colour_bar();
+  if (in.quality() > 100)
+    return FieldNotAllowed("image.quality", in.quality(), "0 (85) or 1 to 100");
+  if (in.quality() > 0 && encoding != v1::ENCODING_JPEG && encoding != v1::ENCODING_WEBP)
+    return InvalidField("image.quality", "is given, but encoding is neither JPEG nor WEBP");
+  if (in.quality() > 0) out.quality = static_cast<int>(in.quality());
   return out;
 }
 
@@ -207,6 +210,7 @@ void EncodePictureHeader(const picture::Picture& in, v1::Frame* out) {
   out->mutable_display()->set_lo(static_cast<float>(in.display_lo));
   out->mutable_display()->set_hi(static_cast<float>(in.display_hi));
   out->set_scale_bar_um(in.scale_bar_um);
+  out->set_colour_bar_columns(in.colour_bar_columns);
 }
 
 }  // namespace octavo::rpc

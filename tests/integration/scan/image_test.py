@@ -2,62 +2,12 @@
 rates, sizes and refusals are right."""
 
 import itertools
-import struct
 import unittest
-import zlib
 
 import numpy as np
 
 from harness import DaemonTest, octavo
-
-
-def decode_png(data):
-    """Returns [rows, columns] or [rows, columns, 3]; 8-bit grey or RGB, not interlaced."""
-    assert data[:8] == b"\x89PNG\r\n\x1a\n"
-    at, packed, header = 8, b"", None
-    while at < len(data):
-        (length,), kind = struct.unpack(">I", data[at:at + 4]), data[at + 4:at + 8]
-        body = data[at + 8:at + 8 + length]
-        assert struct.unpack(">I", data[at + 8 + length:at + 12 + length])[0] == zlib.crc32(kind + body)
-        if kind == b"IHDR":
-            header = struct.unpack(">IIBBBBB", body)
-        elif kind == b"IDAT":
-            packed += body
-        at += 12 + length
-    assert kind == b"IEND"
-    columns, rows, depth, colour, _, _, interlaced = header
-    assert (depth, interlaced) == (8, 0) and colour in (0, 2)
-    pixel = 3 if colour == 2 else 1
-    lines = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(rows, 1 + columns * pixel)
-    out = np.zeros((rows, columns * pixel), np.uint8)
-    for row in range(rows):
-        kind, line = int(lines[row, 0]), lines[row, 1:].astype(int)
-        above = out[row - 1].astype(int) if row else np.zeros(columns * pixel, int)
-        if kind in (0, 2):
-            out[row] = line + (above if kind == 2 else 0) & 255
-            continue
-        for i in range(columns * pixel):
-            left = int(out[row, i - pixel]) if i >= pixel else 0
-            corner = int(above[i - pixel]) if i >= pixel else 0
-            guess = left + above[i] - corner
-            paeth = min((abs(guess - left), 0, left), (abs(guess - above[i]), 1, above[i]), (abs(guess - corner), 2, corner))[2]
-            out[row, i] = line[i] + {1: left, 3: (left + above[i]) // 2, 4: paeth}[kind] & 255
-    return out if pixel == 1 else out.reshape(rows, columns, 3)
-
-
-def jpeg_size(data):
-    """Returns (rows, columns, channels) from the frame header."""
-    assert data[:2] == b"\xff\xd8" and data[-2:] == b"\xff\xd9"
-    at = 2
-    while data[at + 1] not in (0xC0, 0xC2):
-        at += 2 + struct.unpack(">H", data[at + 2:at + 4])[0]
-    rows, columns, channels = struct.unpack(">HHB", data[at + 5:at + 10])
-    return rows, columns, channels
-
-
-def grey(values, lo, hi):
-    scaled = (np.asarray(values, np.float64) - lo) * (255.0 / (hi - lo))
-    return np.clip(np.floor(np.nan_to_num(scaled) + 0.5), 0, 255).astype(np.uint8)
+from pictures import decode_png, grey, jpeg_size
 
 
 class Images(DaemonTest):
@@ -127,8 +77,8 @@ class Images(DaemonTest):
 
     def test_jpeg(self):
         scan = self.scan()
-        small = self.frame(scan, encoding="jpeg", image=dict(jpeg_quality=5))
-        large = self.frame(scan, encoding="jpeg", image=dict(jpeg_quality=100))
+        small = self.frame(scan, encoding="jpeg", image=dict(quality=5))
+        large = self.frame(scan, encoding="jpeg", image=dict(quality=100))
         self.assertEqual(jpeg_size(small.data), (12, 64, 1))
         self.assertLess(len(small.data), len(large.data))
         self.assertEqual(jpeg_size(self.frame(scan, encoding="jpeg", image=dict(colour_map="inferno")).data), (12, 64, 3))
@@ -166,14 +116,14 @@ class Images(DaemonTest):
     def test_refusals_name_the_field(self):
         cases = [(dict(levels=(3, 3)), "image.levels"), (dict(levels=(0, float("nan"))), "image.levels.hi"), (dict(percentiles=(5, 101)), "image.percentiles"),
                  (dict(levels=(0, 1), percentiles=(1, 2)), "image.levels"), (dict(max_width=70000), "image.max_width"),
-                 (dict(max_height=70000), "image.max_height"), (dict(jpeg_quality=101), "image.jpeg_quality")]
+                 (dict(max_height=70000), "image.max_height"), (dict(quality=101), "image.quality")]
         for image, field in cases:
             with self.subTest(image=image), self.assertRaises(octavo.OctavoError) as caught:
                 self.frame(encoding="jpeg", image=image, timeout=5)
             self.assertEqual((caught.exception.code.name, caught.exception.field), ("INVALID_ARGUMENT", field))
         for options, field in ((dict(image=dict(colour_map="hot")), "image.colour_map"), (dict(products=["event"], image=dict(max_width=9)), "image"), (dict(encoding="png", products=["event"]), "encoding"),
                                (dict(encoding="png", delivery="lossless", max_rate_hz=2), "max_rate_hz"),
-                               (dict(encoding="png", image=dict(jpeg_quality=50)), "image.jpeg_quality")):
+                               (dict(encoding="png", image=dict(quality=50)), "image.quality")):
             with self.subTest(options=options), self.assertRaises(octavo.OctavoError) as caught:
                 self.frame(timeout=5, **options)
             self.assertEqual((caught.exception.code.name, caught.exception.field), ("INVALID_ARGUMENT", field))

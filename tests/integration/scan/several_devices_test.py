@@ -96,6 +96,15 @@ class SeveralDevices(DaemonTest):
             self.assertEqual((volume.spread_devices[0], len(volume.spread_devices)), ("devices/1", self.spread))
             np.testing.assert_array_equal(self.client.read(volume.name), array)
             np.testing.assert_array_equal(self.client.read(volume.name, (3, 5, 7), (14, 30, 20)), array[3:17, 5:35, 7:27])
+        # B-scans of the ended scan, along its devices and across them.
+        for axis, cut in (("y", lambda a: a[7]), ("x", lambda a: a[:, 7]), ("z", lambda a: a[:, :, 7])):
+            frames = list(self.client.subscribe(striped.name, "bscan", axis=axis, index=7, delivery="lossless"))
+            self.assertEqual([(f.volume, f.dropped_before) for f in frames], [(v.name, 0) for v in volumes])
+            for frame, array in zip(frames, truth):
+                np.testing.assert_array_equal(frame.array, cut(array))
+            with self.assertRaises(octavo.OctavoError) as caught:
+                next(iter(self.client.subscribe(striped.name, "bscan", axis=axis, index=100)))
+            self.assertEqual((caught.exception.reason, caught.exception.field), ("BAD_RANGE", "index"))
         # Calls that need the volume on one device say so and change nothing.
         for call in (lambda: self.client.derive(volumes[0].name, {"mip": {"axis": 2}}), lambda: self.client.buffers.read(volumes[0].name),
                      lambda: self.client.buffers.apply(volumes[0].name, {"mip": {"axis": 2}})):

@@ -19,7 +19,7 @@ import h5py
 import numpy as np
 
 from harness import BUILD, DATA, Daemon, DaemonTest, held_bytes, octavo, seconds_until, until
-from scan.image_test import decode_png
+from pictures import decode_png
 from octavo.v1 import job_pb2, reason_pb2, tomography_pb2, types_pb2, volume_pb2
 from readers import READERS, read_tiff_stack
 

@@ -232,6 +232,51 @@ TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
   EXPECT_EQ(InfoOf(subscribe(Delivery::kLatest).status()).reason, Reason::kNothingKept);
 }
 
+// The topics of an ended scan are forgotten after a while, and a daemon that starts again never
+// knew them. The volumes are held all the same.
+TEST_F(PublisherTest, BscansOfAForgottenScanAreMadeOfItsHeldVolumes) {
+  held_frames_.held_by = [&](const std::string& scan) {
+    return scan == "scans/old" ? HeldVolumes(0, 3) : std::vector<VolumeStatus>();
+  };
+  held_frames_.load =
+      ([&](const FramePtr& header, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
+        auto loaded = std::make_shared<Frame>(*header);
+        loaded->payload = {.owner = memory_, .data = memory_.get(), .size = 8};
+        done(loaded);
+      });
+  const auto subscribe = [&](SubscribeSpec spec) {
+    if (spec.scan.empty()) spec.scan = "scans/old";
+    if (spec.products.empty()) spec.products = {Product::kBscan};
+    return publisher_.Subscribe(spec, [] {});
+  };
+  ASSERT_OK_AND_ASSIGN(const auto all, subscribe({.delivery = Delivery::kLossless}));
+  EXPECT_EQ(TakeAll(*all), Strings({"0/0", "1/0", "2/0"}));
+  absl::Status status;
+  EXPECT_TRUE(all->Ended(&status));
+  EXPECT_THAT(status, IsOk());
+  EXPECT_EQ(TakeAll(**subscribe({.axis = FrameAxis::kX,
+                                 .axis_given = true,
+                                 .plane_index = 7,
+                                 .delivery = Delivery::kLatest})),
+            Strings({"2/0"}));
+  EXPECT_THAT(subscribe({.axis = FrameAxis::kX, .axis_given = true, .plane_index = 8}).status(),
+              IsError(absl::StatusCode::kOutOfRange, "0 to 7"));
+  EXPECT_THAT(subscribe({.products = {Product::kMip}}).status(),
+              IsError(absl::StatusCode::kNotFound, "scans/old"));
+  EXPECT_THAT(subscribe({.scan = "scans/none"}).status(),
+              IsError(absl::StatusCode::kNotFound, "scans/none"));
+  // Tomograms are cut into slices.
+  std::vector<VolumeStatus> tomogram = HeldVolumes(0, 1);
+  std::copy_n(std::array<std::string, 3>{"z", "y", "x"}.begin(), 3, tomogram[0].axes);
+  held_frames_.held_by = [&](const std::string&) { return tomogram; };
+  ASSERT_OK_AND_ASSIGN(const auto slices, subscribe({.plane_index = 3}));
+  Delivered taken;
+  ASSERT_TRUE(slices->Take(&taken));
+  EXPECT_EQ(taken.frame->axis, FrameAxis::kZ);
+  EXPECT_THAT(subscribe({.plane_index = 4}).status(),
+              IsError(absl::StatusCode::kOutOfRange, "0 to 3"));
+}
+
 // A viewer took some B-scans while the scan ran, then the scan continued without the viewer.
 TEST_F(PublisherTest, BscansThatAreKeptDoNotHideTheVolumesThatAreHeld) {
   std::vector<VolumeStatus> held = HeldVolumes(1, 4);

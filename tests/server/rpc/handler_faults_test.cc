@@ -329,6 +329,7 @@ class HandlerFaultsTest : public ::testing::Test {
     add("VolumeService/GetVolume", {OfVolume<v1::GetVolumeRequest>()});
     add("VolumeService/ListVolumes", {One<v1::ListVolumesRequest>()});
     add("VolumeService/ReadVolume", {OfVolume<v1::ReadVolumeRequest>()});
+    add("VolumeService/RenderVolume", {OfVolume<v1::RenderVolumeRequest>()});
     add("VolumeService/HoldVolume", {OfVolume<v1::HoldVolumeRequest>()});
     add("VolumeService/ReleaseVolume", {OfVolume<v1::ReleaseVolumeRequest>()});
     add("VolumeService/CommitVolume", {One<v1::CommitVolumeRequest>([this](auto& r) {

@@ -12,6 +12,7 @@
 #include <tuple>
 #include <turbojpeg.h>
 #include <vector>
+#include <webp/decode.h>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -46,10 +47,20 @@ engine::Frame FrameOf(DType dtype, int64_t rows, int64_t columns, const std::vec
   return frame;
 }
 
-// Decodes the file with libpng's and libjpeg's own readers.
+// Decodes the file with the readers of libpng, libjpeg and libwebp.
 Pixels Decoded(const engine::Bytes& file) {
   Pixels pixels;
   const auto* data = static_cast<const uint8_t*>(file.data);
+  if (data[0] == 'R') {
+    int rows = 0, columns = 0;
+    uint8_t* const colours = WebPDecodeRGB(data, static_cast<size_t>(file.size), &columns, &rows);
+    EXPECT_NE(colours, nullptr);
+    if (colours == nullptr) return pixels;
+    pixels = {.rows = rows, .columns = columns, .channels = 3, .data = {}};
+    pixels.data.assign(colours, colours + 3 * rows * columns);
+    WebPFree(colours);
+    return pixels;
+  }
   if (data[0] == 0x89) {
     png_image image{};
     image.version = PNG_IMAGE_VERSION;
@@ -222,8 +233,8 @@ TEST(ImageTest, JpegShowsWhatPngShows) {
   int64_t last = 0;
   for (const ColourMap map : {ColourMap::kGray, ColourMap::kInferno}) {
     const Pixels exact = Decoded(Made(frame, {.colour_map = map}).data);
-    const Picture picture = Made(
-        frame, {.encoding = ImageOptions::Encoding::kJpeg, .colour_map = map, .jpeg_quality = 95});
+    const Picture picture =
+        Made(frame, {.encoding = ImageOptions::Encoding::kJpeg, .colour_map = map, .quality = 95});
     const Pixels close = Decoded(picture.data);
     ASSERT_EQ(close.channels, exact.channels);
     ASSERT_EQ(close.rows, 64);
@@ -236,9 +247,114 @@ TEST(ImageTest, JpegShowsWhatPngShows) {
   }
   EXPECT_LT(Made(frame, {.encoding = ImageOptions::Encoding::kJpeg,
                          .colour_map = ColourMap::kInferno,
-                         .jpeg_quality = 10})
+                         .quality = 10})
                 .data.size,
             last);
+}
+
+TEST(ImageTest, WebpShowsWhatPngShows) {
+  std::vector<uint8_t> values(64 * 96);
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<uint8_t>(127.5 + 90 * std::sin(static_cast<double>(i / 96) * 0.15) *
+                                                 std::cos(static_cast<double>(i % 96) * 0.1));
+  }
+  const auto frame = FrameOf<uint8_t>(DType::kU8, 64, 96, values);
+  const auto webp = [&](ColourMap map, int quality) {
+    return Made(frame,
+                {.encoding = ImageOptions::Encoding::kWebp, .colour_map = map, .quality = quality});
+  };
+  for (const ColourMap map : {ColourMap::kGray, ColourMap::kInferno}) {
+    const Pixels png = Decoded(Made(frame, {.colour_map = map}).data);
+    std::vector<uint8_t> wanted;  // WebP has three channels always
+    for (size_t i = 0; i < png.data.size(); ++i)
+      wanted.insert(wanted.end(), png.channels == 1 ? 3 : 1, png.data[i]);
+    const Pixels exact = Decoded(webp(map, 100).data);
+    EXPECT_EQ(exact.rows, 64);
+    EXPECT_EQ(exact.columns, 96);
+    EXPECT_EQ(exact.data, wanted);
+    const Pixels close = Decoded(webp(map, 95).data);
+    ASSERT_EQ(close.data.size(), wanted.size());
+    double total = 0;
+    for (size_t i = 0; i < wanted.size(); ++i) total += std::abs(wanted[i] - close.data[i]);
+    EXPECT_LT(total / static_cast<double>(wanted.size()), 3.0);
+    EXPECT_NE(close.data, wanted);
+    EXPECT_LT(webp(map, 10).data.size, webp(map, 95).data.size);
+    EXPECT_EQ(webp(map, 10).shape, (std::vector<int64_t>{64, 96}));
+  }
+  // The format's largest side; PNG and JPEG have more.
+  const auto wide = FrameOf<uint8_t>(DType::kU8, 1, 20000, std::vector<uint8_t>(20000, 7));
+  EXPECT_EQ(Made(wide, {.encoding = ImageOptions::Encoding::kWebp}).shape,
+            (std::vector<int64_t>{1, 16383}));
+  EXPECT_EQ(Made(wide, {}).shape, (std::vector<int64_t>{1, 20000}));
+}
+
+TEST(ImageTest, TheColourBarHasTheColoursAndNumbers) {
+  for (const ColourMap map : {ColourMap::kGray, ColourMap::kViridis}) {
+    for (const auto& [rows, columns] :
+         std::vector<std::pair<int64_t, int64_t>>{{120, 90}, {700, 1100}}) {
+      auto frame = FrameOf<uint8_t>(DType::kU8, rows, columns,
+                                    std::vector<uint8_t>(static_cast<size_t>(rows * columns), 100));
+      frame.scale = {.offset = -20, .step = 0.5, .unit = "dB"};
+      const ImageOptions plain{
+          .colour_map = map, .contrast = Contrast::kLevels, .lo = 0, .hi = 200};
+      ImageOptions options = plain;
+      options.colour_bar = true;
+      const Picture picture = Made(frame, options);
+      const Pixels pixels = Decoded(picture.data), without = Decoded(Made(frame, plain).data);
+      ASSERT_GT(picture.colour_bar_columns, 20);
+      ASSERT_LE(picture.colour_bar_columns, kMostColourBarColumns);
+      EXPECT_EQ(picture.shape, (std::vector<int64_t>{rows, columns + picture.colour_bar_columns}));
+      EXPECT_EQ(pixels.columns, columns + picture.colour_bar_columns);
+      const auto pixel = [&](const Pixels& of, int64_t row, int64_t column) {
+        const auto at = static_cast<size_t>((row * of.columns + column) * of.channels);
+        return of.channels == 3 ? Rgb{of.data[at], of.data[at + 1], of.data[at + 2]}
+                                : Rgb{of.data[at], of.data[at], of.data[at]};
+      };
+      // The picture itself is as without the bar.
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t c = 0; c < columns; ++c)
+          ASSERT_EQ(pixel(pixels, r, c), pixel(without, r, c)) << r << " " << c;
+      }
+      // Down its middle, the colours from bright to dark without a gap.
+      const int64_t size = columns / 256 > 0 ? std::min(columns / 256, rows / 96) : 1;
+      const int64_t middle = columns + 9 * size;  // between the letters of the unit above
+      const auto& table = ColourTable(map);
+      std::vector<size_t> levels;
+      for (int64_t r = 0; r < rows; ++r) {
+        const Rgb colour = pixel(pixels, r, middle);
+        const auto found = std::find(table.begin(), table.end(), colour);
+        if (found == table.end() || (levels.empty() && colour != table[255])) continue;
+        levels.push_back(static_cast<size_t>(found - table.begin()));
+      }
+      ASSERT_GT(levels.size(), static_cast<size_t>(rows / 2));
+      EXPECT_EQ(levels.front(), 255u);
+      // Below the bar is the black of the margin, which is the darkest grey, too.
+      EXPECT_TRUE(std::is_sorted(levels.rbegin(), levels.rend()));
+      EXPECT_EQ(*std::min_element(levels.begin(), levels.end()), 0u);
+      // White numbers beside it: several of them, with dark rows between.
+      int64_t texts = 0;
+      bool inked = false;
+      for (int64_t r = 0; r < rows; ++r) {
+        bool ink = false;
+        for (int64_t c = columns + (4 + 8 + 3) * size; c < pixels.columns; ++c)
+          ink |= pixel(pixels, r, c) == Rgb{255, 255, 255};
+        texts += ink && !inked;
+        inked = ink;
+      }
+      EXPECT_GE(texts, 3) << rows;
+    }
+  }
+  // The numbers are values: another offset gives another text, the same colours.
+  auto frame = FrameOf<uint8_t>(DType::kU8, 100, 60, std::vector<uint8_t>(6000, 9));
+  const ImageOptions options{.contrast = Contrast::kLevels, .lo = 0, .hi = 200, .colour_bar = true};
+  frame.scale = {.offset = 0, .step = 1, .unit = ""};
+  const std::vector<uint8_t> stored = Shown(frame, options);
+  frame.scale = {.offset = -20, .step = 0.5, .unit = "dB"};
+  EXPECT_NE(Shown(frame, options), stored);
+  // No room: the picture stays as it is, and says so.
+  const auto low = FrameOf<uint8_t>(DType::kU8, 12, 60, std::vector<uint8_t>(720, 9));
+  EXPECT_EQ(Made(low, options).colour_bar_columns, 0);
+  EXPECT_EQ(Made(low, options).shape, (std::vector<int64_t>{12, 60}));
 }
 
 TEST(ImageTest, ShrinkingAveragesAreas) {
@@ -373,7 +489,7 @@ TEST(ImageTest, OnlyImagesBecomePictures) {
 // clients that compare pictures.
 TEST(ImageTest, PicturesAreStretchedUnlessToldOtherwise) {
   v1::SubscribeRequest request;
-  for (const v1::Encoding encoding : {v1::ENCODING_PNG, v1::ENCODING_JPEG}) {
+  for (const v1::Encoding encoding : {v1::ENCODING_PNG, v1::ENCODING_JPEG, v1::ENCODING_WEBP}) {
     request.set_encoding(encoding);
     request.clear_image();
     for (const bool empty : {false, true}) {
@@ -449,10 +565,10 @@ TEST(ImageTest, WrongOptionsNameTheField) {
   });
   check("image.max_width", [](auto* r) { r->mutable_image()->set_max_width(65501); });
   check("image.max_height", [](auto* r) { r->mutable_image()->set_max_height(0xFFFFFFFF); });
-  check("image.jpeg_quality", [](auto* r) { r->mutable_image()->set_jpeg_quality(101); });
-  check("image.jpeg_quality", [](auto* r) {
+  check("image.quality", [](auto* r) { r->mutable_image()->set_quality(101); });
+  check("image.quality", [](auto* r) {
     r->set_encoding(v1::ENCODING_PNG);
-    r->mutable_image()->set_jpeg_quality(50);
+    r->mutable_image()->set_quality(50);
   });
   check("image", [](auto* r) {
     r->set_encoding(v1::ENCODING_RAW);
@@ -470,7 +586,8 @@ TEST(ImageTest, WrongOptionsNameTheField) {
   raw("image.percentiles", [](auto* i) { i->mutable_percentiles()->set_hi(3); });
   raw("image.display_levels", [](auto* i) { i->set_display_levels(true); });
   raw("image.scale_bar", [](auto* i) { i->set_scale_bar(true); });
-  raw("image.jpeg_quality", [](auto* i) { i->set_jpeg_quality(3); });
+  raw("image.colour_bar", [](auto* i) { i->set_colour_bar(true); });
+  raw("image.quality", [](auto* i) { i->set_quality(3); });
   check("encoding", [](auto* r) { r->set_encoding(static_cast<v1::Encoding>(77)); });
   check("encoding", [](auto* r) { r->add_products(v1::PRODUCT_VOLUME); });
   check("max_rate_hz", [](auto* r) {

@@ -71,7 +71,8 @@ enum class Value { kDefault = 0, kDb = 1, kMagnitude = 2, kPower = 3 };
 enum class Product { kMip = 1, kAip = 2, kBscan = 3, kVolume = 4, kEvent = 5 };
 enum class Axis { kDefault = 0, kX = 1, kY = 2, kZ = 3 };
 enum class Delivery { kDefault = 0, kLatest = 1, kDropOldest = 2, kLossless = 3 };
-enum class Encoding { kRaw = 1, kPng = 2, kJpeg = 3 };
+enum class Encoding { kRaw = 1, kPng = 2, kJpeg = 3, kWebp = 4 };
+enum class Rendering { kPlane = 1, kMax = 2, kMean = 3, kMin = 4, kStd = 5 };
 enum class ColourMap {
   kGray = 1,
   kGrayInverted = 2,
@@ -283,14 +284,41 @@ struct Operation {
   std::string json;                    // the whole octavo.v1.Operation
 };
 
-/// How PNG and JPEG are made; as octavo.v1.ImageOptions. RAW images are only turned and shrunk.
+/// How PNG, JPEG and WebP are made; as octavo.v1.ImageOptions. RAW images are only turned and
+/// shrunk.
 struct ImageOptions {
   ColourMap colour_map = ColourMap::kGray;
   std::optional<Levels> levels;       // stored units
   std::optional<Levels> percentiles;  // 0 ... 100
+  bool display_levels = false;        // those that the scan names
   uint32_t max_width = 0, max_height = 0;
-  bool square_pixels = false, depth_down = false, scale_bar = false;
-  uint32_t jpeg_quality = 0;  // JPEG only; 0 = 85
+  bool square_pixels = false, depth_down = false, scale_bar = false, colour_bar = false;
+  uint32_t quality = 0;  // JPEG and WebP; 0 = 85; WebP of 100 is exact
+};
+/// Which picture of a volume, and how; as octavo.v1.RenderVolumeRequest.
+struct RenderOptions {
+  Rendering rendering = Rendering::kPlane;
+  Axis axis = Axis::kDefault;          // cut across or projected along
+  std::optional<int64_t> index;        // kPlane; none = the middle
+  int64_t begin = 0, end = 0;          // projections: a slab; end 0 = to the end of the axis
+  std::vector<int64_t> start, count;   // a box, along the axes of the volume; empty = all of it
+  Encoding encoding = Encoding::kPng;  // kRaw: the array
+  ImageOptions image;
+};
+/// As octavo.v1.RenderedPicture.
+struct RenderedPicture {
+  Array array;  // kRaw: the array. Else `data` is the file, `shape` its rows and columns
+  Encoding encoding = Encoding::kPng;
+  std::vector<std::string> axes;  // of rows and columns
+  std::vector<double> spacing_um;
+  Axis axis = Axis::kZ;
+  std::vector<int64_t> start, count;  // the box that is shown
+  double begin_um = 0, end_um = 0;    // where it begins and ends along `axis`
+  Levels levels;                      // shown as dark and bright, in stored units
+  Levels values;                      // the same in value units
+  std::string unit;                   // of `values`
+  double scale_bar_um = 0;
+  int64_t colour_bar_columns = 0;
 };
 struct SubscribeOptions {
   std::string parent;                         // scans/<id> or jobs/<id>; empty = all, now and later
@@ -339,12 +367,13 @@ struct Frame {
   uint64_t sequence = 0, dropped_before = 0;
   bool complete = false;
   Encoding encoding = Encoding::kRaw;
-  Array array;  // RAW: the array. PNG, JPEG: `data` is the file, `shape` its rows and columns.
-                // Events: empty
+  Array array;  // RAW: the array. PNG, JPEG, WebP: `data` is the file, `shape` its rows and
+                // columns. Events: empty
   std::vector<std::string> axes;
   std::vector<double> spacing_um;
   Levels display;
   double scale_bar_um = 0;
+  int64_t colour_bar_columns = 0;
   int64_t acquired_ns = 0, published_ns = 0;  // monotonic clock of the server
   std::optional<ScanEvent> event;             // Product::kEvent, and only there
 };
@@ -523,6 +552,8 @@ class Client {
   /// The voxels of a volume, or of the box at `start` of extent `count`, along its axes.
   Array Read(const std::string& name, const std::vector<int64_t>& start = {},
              const std::vector<int64_t>& count = {});
+  /// A picture of a held volume: a plane, a slab or a projection.
+  RenderedPicture Render(const std::string& name, const RenderOptions& options = {});
   Volume HoldVolume(const std::string& name);
   Volume ReleaseVolume(const std::string& name);  // takes HoldVolume back
   /// Writes a held volume to storage and frees its memory. Calls `progress` at every change; if it

@@ -1,0 +1,75 @@
+"""Pictures of held volumes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Iterable, Optional
+
+import numpy as np
+
+from octavo.frames import AXES, ENCODINGS, NUMPY, name_of
+from octavo.names import Names
+from octavo.v1 import stream_pb2, volume_pb2
+
+RENDERINGS = Names({"plane": volume_pb2.RENDERING_PLANE, "max": volume_pb2.RENDERING_MAX, "mean": volume_pb2.RENDERING_MEAN,
+                    "min": volume_pb2.RENDERING_MIN, "std": volume_pb2.RENDERING_STD},
+                   aliases={"mip": "max", "aip": "mean", "slice": "plane"}, of=volume_pb2.Rendering)
+
+
+@dataclasses.dataclass(repr=False)
+class Picture:
+    """A picture of a held volume. `data` is the file; `array` is None but for encoding "raw". Jupyter shows it."""
+
+    volume: volume_pb2.Volume
+    rendering: str
+    axis: str            # cut across or projected along
+    start: tuple         # the box that is shown, along the axes of the volume
+    count: tuple
+    begin_um: float      # where it begins and ends along `axis`
+    end_um: float
+    encoding: str
+    shape: tuple         # [rows, columns], the colour bar's included
+    axes: tuple          # names of rows and columns
+    spacing_um: tuple    # per row and column
+    levels: Optional[tuple]   # shown as dark and bright, in stored units; None: an array of a volume without display levels
+    values: Optional[tuple]   # the same in value units
+    unit: str
+    scale_bar_um: float
+    colour_bar_columns: int
+    array: Optional[np.ndarray]
+    data: bytes
+
+    def __repr__(self) -> str:
+        what = f"array {self.array.dtype} {list(self.array.shape)}" if self.array is not None else (
+            f"{self.encoding} of {' x '.join(map(str, self.shape))} pixels, {len(self.data)} bytes")
+        return f"<octavo.Picture: {self.rendering} {self.axis} of {self.volume.name}, {what}>"
+
+    def save(self, path) -> None:
+        """Writes the file (an array: as .npy)."""
+        if self.array is not None:
+            np.save(path, self.array)
+            return
+        with open(path, "wb") as file:
+            file.write(self.data)
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
+        return {} if self.array is not None else {f"image/{self.encoding}": self.data}
+
+
+def of(messages: Iterable[volume_pb2.RenderVolumeResponse]) -> Optional[Picture]:
+    """Assembles the chunks of a picture; None if some did not come."""
+    head, buffer, done = None, bytearray(), 0
+    for message in messages:
+        if message.HasField("picture"):
+            head, buffer = message.picture, bytearray(message.total_bytes)
+        buffer[message.offset:message.offset + len(message.data)] = message.data
+        done += len(message.data)
+    if head is None or done != len(buffer):
+        return None
+    raw = head.encoding == stream_pb2.ENCODING_RAW
+    pair = lambda name: (getattr(head, name).lo, getattr(head, name).hi) if head.HasField(name) else None  # noqa: E731
+    return Picture(volume=head.volume, rendering=name_of(RENDERINGS, head.rendering), axis=name_of(AXES, head.axis), start=tuple(head.start),
+                   count=tuple(head.count), begin_um=head.begin_um, end_um=head.end_um, encoding=name_of(ENCODINGS, head.encoding),
+                   shape=tuple(head.shape), axes=tuple(head.axes), spacing_um=tuple(head.spacing_um), levels=pair("levels"), values=pair("values"),
+                   unit=head.unit, scale_bar_um=head.scale_bar_um, colour_bar_columns=head.colour_bar_columns,
+                   array=np.frombuffer(buffer, NUMPY[head.dtype]).reshape(tuple(head.shape)) if raw else None, data=b"" if raw else bytes(buffer))

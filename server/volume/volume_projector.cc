@@ -1,0 +1,323 @@
+#include "server/volume/volume_projector.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "tbb/blocked_range.h"
+#include "tbb/parallel_for.h"
+
+#include "gpu/base/status.h"
+#include "gpu/device/scalar.h"
+#include "server/memory/frame_pool.h"
+#include "server/memory/stripe_layout.h"
+#include "server/volume/spilled_volume.h"
+
+namespace octavo::volume {
+namespace {
+
+constexpr int64_t kPieceBytes = 4 << 20;
+constexpr int64_t kMostSums = 1 << 18;  // results over the slowest axis that are summed together
+// Shorter runs of depth samples are read with the rest of their A-scans: a disk and a checksum
+// take whole blocks anyway.
+constexpr int64_t kLeastRunBytes = 512;
+constexpr int64_t kGrain = 1 << 14;  // the least numbers that are worth a task
+
+absl::Status NoStaging(int64_t bytes) {
+  return WithInfo(absl::ResourceExhaustedError(
+                      "no page-locked memory left: too many readers at once; try again"),
+                  {.reason = Reason::kNoStaging,
+                   .field = "",
+                   .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
+}
+
+/// A piece of a volume in host memory: the box [count], of which the rows may be longer than asked.
+struct Piece {
+  const char* data = nullptr;
+  Box3 box;         // what it shows
+  int64_t row = 0;  // elements from one row to the next
+  int64_t Plane() const { return box.count[1] * row; }
+};
+
+/// Reads boxes of a volume into one staging buffer.
+class PieceReader {
+ public:
+  PieceReader(Device& device, StreamRef stream, const VolumeHold& hold,
+              std::shared_ptr<void> staging)
+      : device_(device),
+        stream_(stream),
+        hold_(hold),
+        volume_(hold.status),
+        element_(SizeOf(volume_.dtype)),
+        staging_(std::move(staging)) {}
+
+  /// Elements of a row as it is read.
+  int64_t RowOf(const Box3& box) const {
+    return box.count[2] * element_ < kLeastRunBytes ? volume_.shape[2] : box.count[2];
+  }
+  /// `box` takes at most the staging buffer's bytes with rows of RowOf.
+  absl::StatusOr<Piece> Read(const Box3& box) {
+    Box3 whole = box;
+    const int64_t row = RowOf(box);
+    if (row != box.count[2]) {
+      whole.start[2] = 0;
+      whole.count[2] = row;
+    }
+    if (hold_.cursor != nullptr) {
+      OCTAVO_RETURN_IF_ERROR(
+          ReadBox(*hold_.cursor, volume_.shape, element_, whole, staging_.get()));
+    } else {
+      OCTAVO_RETURN_IF_ERROR(
+          memory::CopyVolumeBox(device_, stream_, staging_.get(), *hold_.slot, volume_, whole));
+      OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
+    }
+    return Piece{.data = static_cast<const char*>(staging_.get()) +
+                         (box.start[2] - whole.start[2]) * element_,
+                 .box = box,
+                 .row = row};
+  }
+
+ private:
+  Device& device_;
+  const StreamRef stream_;
+  const VolumeHold& hold_;
+  const model::VolumeStatus& volume_;
+  const int64_t element_;
+  const std::shared_ptr<void> staging_;
+};
+
+/// Runs f(begin, end) over [0, count), in tasks of at least kGrain numbers of `numbers` an item.
+template <class F>
+void ForRanges(int64_t count, int64_t numbers, F f) {
+  tbb::parallel_for(tbb::blocked_range<int64_t>(
+                        0, count, std::max<int64_t>(1, kGrain / std::max<int64_t>(numbers, 1))),
+                    [&](const auto& range) { f(range.begin(), range.end()); });
+}
+
+/// Reduces pieces to results, in host memory.
+class HostReduction {
+ public:
+  HostReduction(const BoxProjection& projection, DType dtype, void* out)
+      : p_(projection),
+        in_(ScalarOf(dtype)),
+        to_(ScalarOf(ResultOf(projection, dtype))),
+        part_(dtype == DType::kC64 ? math::Part::kMagnitude : math::Part::kAll),
+        element_(SizeOf(dtype)),
+        out_(static_cast<char*>(out)) {}
+
+  /// A plane: copies the elements of the piece to their places.
+  void Copy(const Piece& piece) const {
+    const int64_t* n = piece.box.count;
+    for (int64_t y = 0; y < n[0]; ++y) {
+      for (int64_t x = 0; x < n[1]; ++x) {
+        std::memcpy(out_ + IndexOf(piece, y, x) * element_,
+                    piece.data + (y * piece.Plane() + x * piece.row) * element_,
+                    static_cast<size_t>(n[2] * element_));
+      }
+    }
+  }
+  /// Over the fastest axis: each A-scan gives one result.
+  void AlongRows(const Piece& piece) const {
+    const int64_t* n = piece.box.count;
+    ForRanges(n[0] * n[1], n[2], [&](int64_t begin, int64_t end) {
+      for (int64_t a = begin; a < end; ++a) {
+        const int64_t y = a / n[1], x = a % n[1], first = y * piece.Plane() + x * piece.row;
+        const double shift = Shift(piece, first);
+        math::Accumulator sum;
+        for (int64_t z = 0; z < n[2]; ++z)
+          math::Include(*p_.kind, shift, At(piece, first + z), &sum);
+        Store(IndexOf(piece, y, x), shift, sum);
+      }
+    });
+  }
+  /// Over the other two axes: the results of a piece follow each other along the fastest axis, in
+  /// `groups` of one for each position on the axis that is kept.
+  void Add(const Piece& piece) {
+    const int64_t* n = piece.box.count;
+    const bool slowest = p_.axis == 0;
+    const int64_t groups = slowest ? n[1] : n[0], length = slowest ? n[0] : n[1];
+    const int64_t group_step = slowest ? piece.row : piece.Plane(),
+                  step = slowest ? piece.Plane() : piece.row;
+    const bool begins = sums_.empty();
+    if (begins) {
+      sums_.resize(static_cast<size_t>(groups * n[2]));
+      shifts_.resize(sums_.size());
+    }
+    ForRanges(groups * n[2], length, [&](int64_t begin, int64_t end) {
+      for (int64_t i = 0; i < length; ++i) {
+        int64_t group = begin / n[2], z = begin % n[2];
+        for (int64_t k = begin; k < end; ++k) {
+          const int64_t at = group * group_step + z + i * step;
+          const auto r = static_cast<size_t>(k);
+          if (begins && i == 0) shifts_[r] = Shift(piece, at);
+          math::Include(*p_.kind, shifts_[r], At(piece, at), &sums_[r]);
+          if (++z == n[2]) z = 0, ++group;
+        }
+      }
+    });
+  }
+  /// The sums are complete: stores them as results from index `first` on.
+  void Finish(int64_t first) {
+    for (size_t r = 0; r < sums_.size(); ++r)
+      Store(first + static_cast<int64_t>(r), shifts_[r], sums_[r]);
+    sums_.clear();
+  }
+
+ private:
+  math::Number At(const Piece& piece, int64_t index) const {
+    return math::PartOf(part_, math::Load(in_, piece.data, index));
+  }
+  double Shift(const Piece& piece, int64_t index) const {
+    return math::ShiftOf(*p_.kind, At(piece, index));
+  }
+  void Store(int64_t index, double shift, const math::Accumulator& sum) const {
+    math::Store(to_, out_, index, math::Finish(*p_.kind, shift, /*skip_nan=*/true, sum));
+  }
+  /// Of the first result of A-scan (y, x) of the piece.
+  int64_t IndexOf(const Piece& piece, int64_t y, int64_t x) const {
+    const Box3 &box = piece.box, &all = p_.box;
+    y += box.start[0] - all.start[0];
+    x += box.start[1] - all.start[1];
+    const int64_t z = box.start[2] - all.start[2];
+    return p_.axis == 0   ? x * all.count[2] + z
+           : p_.axis == 1 ? y * all.count[2] + z
+                          : y * all.count[1] + x;
+  }
+
+  const BoxProjection& p_;
+  const Scalar in_, to_;
+  const math::Part part_;
+  const int64_t element_;
+  char* const out_;
+  std::vector<math::Accumulator> sums_;
+  std::vector<double> shifts_;
+};
+
+}  // namespace
+
+absl::Status VolumeProjector::Project(const VolumeHold& hold, const BoxProjection& projection,
+                                      const std::function<bool()>& unwanted, void* out) {
+  // Planes of whole rows are copied as they are, without device memory.
+  const bool copied = !projection.kind.has_value() && projection.axis != 2;
+  if (hold.slot != nullptr && hold.slot->stripes.empty() && !copied) {
+    const absl::Status made = ProjectOnDevice(hold, projection, out);
+    if (!absl::IsResourceExhausted(made)) return made;
+  }
+  return ProjectOnHost(hold, projection, unwanted, out);
+}
+
+absl::Status VolumeProjector::ProjectOnDevice(const VolumeHold& hold, const BoxProjection& p,
+                                              void* out) {
+  const model::VolumeStatus& volume = hold.status;
+  Device& device = context_.devices.device(hold.device);
+  const StreamRef stream = context_.streams[static_cast<size_t>(hold.device)];
+  const int64_t bytes = p.results() * SizeOf(ResultOf(p, volume.dtype)),
+                scratch_bytes = ProjectBoxScratch(p);
+  // The memory is free before its charge ends.
+  OCTAVO_ASSIGN_OR_RETURN(
+      const std::vector<memory::Ledger::ChargeId> charges,
+      context_.ledger->Reserve(hold.device, volume.name, volume.title,
+                               {{.what = "a projection of a held volume",
+                                 .bytes = ((bytes + 255) / 256 + (scratch_bytes + 255) / 256) * 256,
+                                 .count = 1}},
+                               nullptr));
+  const absl::Cleanup charged = [&] {
+    for (const auto id : charges) context_.ledger->Release(id);
+  };
+  OCTAVO_ASSIGN_OR_RETURN(DeviceBuffer made, device.Allocate(bytes));
+  DeviceBuffer scratch;
+  if (scratch_bytes > 0) {
+    OCTAVO_ASSIGN_OR_RETURN(scratch, device.Allocate(scratch_bytes));
+  }
+  const auto staging = context_.devices.frames(hold.device)
+                           ->Get(std::min(bytes, kPieceBytes), memory::FramePool::Use::kClient);
+  if (staging == nullptr) return NoStaging(std::min(bytes, kPieceBytes));
+  absl::Status status = ProjectBox(stream, device,
+                                   {.data = hold.slot->volume.data(),
+                                    .dtype = volume.dtype,
+                                    .shape = {volume.shape[0], volume.shape[1], volume.shape[2]}},
+                                   p, scratch.data(), made.data());
+  for (int64_t at = 0; status.ok() && at < bytes; at += kPieceBytes) {
+    const int64_t count = std::min(kPieceBytes, bytes - at);
+    status = device.CopyToHost(stream, staging.get(), made.as<char>() + at, count);
+    if (status.ok()) status = stream.Synchronize();
+    if (status.ok())
+      std::memcpy(static_cast<char*>(out) + at, staging.get(), static_cast<size_t>(count));
+  }
+  // What is enqueued uses the memory that ends here.
+  if (!status.ok()) (void)stream.Synchronize();
+  return status;
+}
+
+absl::Status VolumeProjector::ProjectOnHost(const VolumeHold& hold, const BoxProjection& p,
+                                            const std::function<bool()>& unwanted, void* out) {
+  const model::VolumeStatus& volume = hold.status;
+  const int64_t element = SizeOf(volume.dtype);
+  // One row always fits.
+  const int64_t staging_bytes = std::max(kPieceBytes, volume.shape[2] * element);
+  auto staging =
+      context_.devices.frames(hold.device)->Get(staging_bytes, memory::FramePool::Use::kClient);
+  if (staging == nullptr) return NoStaging(staging_bytes);
+  PieceReader reader(context_.devices.device(hold.device),
+                     context_.streams[static_cast<size_t>(hold.device)], hold, std::move(staging));
+  HostReduction reduction(p, volume.dtype, out);
+  const auto read = [&](const Box3& box) -> absl::StatusOr<Piece> {
+    if (unwanted != nullptr && unwanted())
+      return absl::CancelledError("nobody waits for the projection any more");
+    return reader.Read(box);
+  };
+  const int64_t most_rows = std::max<int64_t>(1, kPieceBytes / (reader.RowOf(p.box) * element));
+  const int64_t end_y = p.box.start[0] + p.box.count[0], end_x = p.box.start[1] + p.box.count[1];
+  if (!p.kind.has_value() || p.axis == 2) {
+    // Each A-scan by itself: whole B-scans where they fit, else parts of one.
+    const int64_t rows = std::min(most_rows, p.box.count[1]),
+                  planes = std::max<int64_t>(1, most_rows / p.box.count[1]);
+    for (int64_t y = p.box.start[0]; y < end_y; y += planes) {
+      for (int64_t x = p.box.start[1]; x < end_x; x += rows) {
+        OCTAVO_ASSIGN_OR_RETURN(const Piece piece,
+                                read({.start = {y, x, p.box.start[2]},
+                                      .count = {std::min(planes, end_y - y),
+                                                std::min(rows, end_x - x), p.box.count[2]}}));
+        if (p.kind.has_value()) {
+          reduction.AlongRows(piece);
+        } else {
+          reduction.Copy(piece);
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+  if (p.axis == 1) {
+    for (int64_t y = p.box.start[0]; y < end_y; ++y) {
+      for (int64_t x = p.box.start[1]; x < end_x; x += most_rows) {
+        OCTAVO_ASSIGN_OR_RETURN(
+            const Piece piece,
+            read({.start = {y, x, p.box.start[2]},
+                  .count = {1, std::min(most_rows, end_x - x), p.box.count[2]}}));
+        reduction.Add(piece);
+      }
+      reduction.Finish((y - p.box.start[0]) * p.box.count[2]);
+    }
+    return absl::OkStatus();
+  }
+  // Over the slowest axis: strips of A-scans, so that the sums take little memory.
+  const int64_t strip = std::min(most_rows, std::max<int64_t>(1, kMostSums / p.box.count[2]));
+  for (int64_t x = p.box.start[1]; x < end_x; x += strip) {
+    const int64_t rows = std::min(strip, end_x - x),
+                  planes = std::max<int64_t>(1, most_rows / rows);
+    for (int64_t y = p.box.start[0]; y < end_y; y += planes) {
+      OCTAVO_ASSIGN_OR_RETURN(const Piece piece,
+                              read({.start = {y, x, p.box.start[2]},
+                                    .count = {std::min(planes, end_y - y), rows, p.box.count[2]}}));
+      reduction.Add(piece);
+    }
+    reduction.Finish((x - p.box.start[1]) * p.box.count[2]);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace octavo::volume
