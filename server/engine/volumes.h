@@ -42,7 +42,8 @@ class Volumes {
              const std::string& lease_token = "");
   void Restore(const std::string& name, Done done);
   /// `detach_exports`: discards the volume even if other processes map it. If the call is refused
-  /// (LEASED, VOLUME_STATE), the exports do not change.
+  /// (LEASED, VOLUME_STATE), the exports do not change. Of a volume that is DISCARDED the answer is
+  /// its status.
   absl::StatusOr<model::VolumeStatus> Discard(const std::string& name, bool detach_exports = false,
                                               const std::string& lease_token = "");
   /// Makes a new held volume from a held one; `done` is called once, from an engine thread. Errors
