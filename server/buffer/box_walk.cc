@@ -1,11 +1,9 @@
 #include "server/buffer/box_walk.h"
 
 #include <algorithm>
-#include <utility>
 
-#include "absl/strings/str_cat.h"
-
-#include "server/buffer/buffer_errors.h"
+#include "gpu/base/status.h"
+#include "server/base/array_box.h"
 
 namespace octavo::buffer {
 
@@ -13,25 +11,13 @@ absl::StatusOr<BoxWalk> BoxWalk::Of(const model::BufferReadSpec& spec, size_t so
                                     ArrayType* type) {
   BoxWalk walk{.element_bytes = SizeOf(type->scalar) * type->lanes, .sources = sources};
   const size_t rank = type->dims.size();
-  for (const auto& [name, values] :
-       {std::pair{"start", &spec.start}, std::pair{"count", &spec.count}}) {
-    if (!values->empty() && values->size() != rank)
-      return BadRange(name,
-                      absl::StrCat("has ", values->size(), " numbers; allowed none or ", rank));
-  }
+  OCTAVO_ASSIGN_OR_RETURN(const base::ArrayBox asked,
+                          base::ResolveBox(spec.start, spec.count, type->dims));
   for (int d = 0; d < 3; ++d) walk.box.count[d] = 1;
   for (size_t d = 0; d < rank; ++d) {
-    const auto extent = static_cast<uint64_t>(type->dims[d]),
-               start = spec.start.empty() ? 0 : spec.start[d];
-    if (start >= extent)
-      return BadRange("start", absl::StrCat("[", d, "] is ", start, "; allowed 0 to ", extent - 1));
-    const uint64_t count = spec.count.empty() ? extent - start : spec.count[d];
-    if (count < 1 || count > extent - start)
-      return BadRange("count",
-                      absl::StrCat("[", d, "] is ", count, "; allowed 1 to ", extent - start));
     walk.shape[3 - rank + d] = type->dims[d];
-    walk.box.start[3 - rank + d] = static_cast<int64_t>(start);
-    walk.box.count[3 - rank + d] = type->dims[d] = static_cast<int64_t>(count);
+    walk.box.start[3 - rank + d] = asked.start[d];
+    walk.box.count[3 - rank + d] = type->dims[d] = asked.count[d];
   }
   return walk;
 }

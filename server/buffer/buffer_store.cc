@@ -88,6 +88,8 @@ absl::Status BufferStore::Destroy(const std::string& name, const std::string& et
                                   const std::string& lease_token, const model::Caller& caller,
                                   bool detach) {
   absl::Status answer = remover_.Destroy(name, etag, lease_token, caller, detach);
+  // A client that repeats the call because it lost the answer has what it wants.
+  if (absl::IsNotFound(answer) && table_.IsGone(name)) return absl::OkStatus();
   table_.CountRefusal(answer);
   return answer;
 }

@@ -119,7 +119,7 @@ class BufferStore {
     double ttl_seconds = 0;
   };
   absl::StatusOr<model::BufferStatus> Change(const Update& update, const model::Caller& caller);
-  /// As BufferRemover::Destroy.
+  /// As BufferRemover::Destroy; OK for a buffer that is remembered to be gone.
   absl::Status Destroy(const std::string& name, const std::string& etag,
                        const std::string& lease_token, const model::Caller& caller,
                        bool detach = false);

@@ -57,6 +57,11 @@ absl::StatusOr<BufferPtr> BufferTable::Find(const std::string& name, const model
   return it->second;
 }
 
+bool BufferTable::IsGone(const std::string& name) {
+  MutexLock lock(mutex_);
+  return tombstones_.Find(name) != nullptr;
+}
+
 BufferPtr BufferTable::Find(const std::string& name) {
   const auto it = by_name_.find(name);
   return it == by_name_.end() ? nullptr : it->second;

@@ -40,6 +40,8 @@ class BufferTable {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// For the server itself, which may see every buffer. Null if there is none of this name.
   BufferPtr Find(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Whether there was such a buffer, as far as the end of it is remembered.
+  bool IsGone(const std::string& name) ABSL_LOCKS_EXCLUDED(mutex_);
   /// By number: oldest first.
   const std::map<uint64_t, BufferPtr>& Buffers() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return buffers_;

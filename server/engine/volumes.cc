@@ -131,7 +131,12 @@ absl::StatusOr<std::string> Volumes::Restore(const std::string& name,
 absl::StatusOr<model::VolumeStatus> Volumes::Discard(const std::string& name, bool detach_exports,
                                                      const std::string& lease_token) {
   const volume::ClientVerb asked{.lease_token = lease_token, .detach_exports = detach_exports};
-  return components_.volumes.Discard(name, "discarded by a client", &asked);
+  absl::StatusOr<model::VolumeStatus> discarded =
+      components_.volumes.Discard(name, "discarded by a client", &asked);
+  if (discarded.ok()) return discarded;
+  // A client that repeats the call because it lost the answer has what it wants.
+  absl::StatusOr<model::VolumeStatus> now = components_.volumes.Get(name);
+  return now.ok() && now->state == model::VolumeState::kDiscarded ? now : discarded;
 }
 
 void Volumes::Derive(const derive::DeriveSpec& spec, const operation::RequestKey& request,

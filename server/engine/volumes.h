@@ -56,7 +56,8 @@ class Volumes {
   absl::StatusOr<std::string> Restore(const std::string& name,
                                       const operation::RequestKey& request = {});
   /// `detach_exports`: discards the volume even if other processes map it. If the call is refused
-  /// (LEASED, VOLUME_STATE), the exports do not change.
+  /// (LEASED, VOLUME_STATE), the exports do not change. Of a volume that is DISCARDED the answer is
+  /// its status.
   absl::StatusOr<model::VolumeStatus> Discard(const std::string& name, bool detach_exports = false,
                                               const std::string& lease_token = "");
   /// Makes a new held volume from a held one. `begun` is called once, at once or from an engine

@@ -94,7 +94,7 @@ struct BufferReadSpec {
   std::string name;
   Which which = Which::kAny;
   uint32_t replica = 0;
-  std::vector<uint64_t> start, count;
+  std::vector<int64_t> start, count;  // of a box; as base::ResolveBox takes them
   uint64_t if_version = 0;
   bool allow_uninitialized = false, allow_incoherent = false;
   std::string lease_token;

@@ -16,6 +16,11 @@ const char* Name(Product product) {
   return "?";
 }
 
+bool IsImage(Product product) {
+  return product == Product::kMip || product == Product::kAip || product == Product::kBscan ||
+         product == Product::kAngiogram;
+}
+
 const char* Name(Delivery delivery) {
   switch (delivery) {
     case Delivery::kLatest: return "latest";
@@ -39,6 +44,16 @@ ValueScale ValueScaleOf(const VolumeDescription& volume) {
                (static_cast<double>(HighestOf(volume.dtype)) - lowest);
   scale.offset = lo - lowest * scale.step;
   return scale;
+}
+
+Delivery SubscribeSpec::DeliveryOf(Product product) const {
+  return delivery.value_or(IsImage(product) ? Delivery::kLatest : Delivery::kLossless);
+}
+
+int64_t SubscribeSpec::QueueLengthOf(Product product) const {
+  return queue_length.value_or(product == Product::kVolume  ? 2
+                               : product == Product::kEvent ? 256
+                                                            : 16);
 }
 
 }  // namespace octavo::model

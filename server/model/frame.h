@@ -28,6 +28,7 @@ enum class Product : uint8_t {
 };                                                          // as octavo.v1.Product
 enum class FrameAxis : uint8_t { kX = 1, kY = 2, kZ = 3 };  // as octavo.v1.Axis
 const char* Name(Product product);                          // "mip"
+bool IsImage(Product product);                              // neither a volume nor an event
 inline const char* Name(FrameAxis axis) {
   return axis == FrameAxis::kX ? "x" : axis == FrameAxis::kY ? "y" : "z";
 }

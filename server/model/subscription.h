@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,13 +28,18 @@ struct SubscribeSpec {
   FrameAxis axis = FrameAxis::kZ;             // kMip: any; kAip: kZ; kBscan: the axis cut across
   bool axis_given =
       false;  // else kZ for projections, for B-scans as the scan or job says (kY; tomograms: kZ)
-  int64_t plane_index = -1;  // kBscan; -1 = middle
-  Delivery delivery = Delivery::kLatest;
-  int64_t queue_length = 16;  // kDropOldest, kLossless; 1 ... 1024
-  double max_rate_hz = 0;     // 0 = every frame
+  int64_t plane_index = -1;             // kBscan; -1 = middle
+  std::optional<Delivery> delivery;     // unset = the default of each product
+  std::optional<int64_t> queue_length;  // of each product, 1 ... 1024; unset = its default
+  double max_rate_hz = 0;               // of products that may lose frames; 0 = every frame
   bool resume = false;
   uint64_t from_sequence = 0;
   bool previews = true;
+
+  /// An image is worth its newest state; a volume or an event that is dropped is lost.
+  Delivery DeliveryOf(Product product) const;
+  /// Most frames of the product that may wait (kDropOldest, kLossless).
+  int64_t QueueLengthOf(Product product) const;
 };
 
 /// A frame taken from a subscription's queue, and the number of frames of its topic that this

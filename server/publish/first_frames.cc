@@ -137,7 +137,7 @@ std::vector<model::FramePtr> BscansOfEnded(const model::SubscribeSpec& spec, con
                    [](const model::FramePtr& a, const model::FramePtr& b) {
                      return a->volume_index < b->volume_index;
                    });
-  if (spec.delivery != model::Delivery::kLatest || spec.resume) return frames;
+  if (spec.DeliveryOf(key.product) != model::Delivery::kLatest || spec.resume) return frames;
   std::reverse(frames.begin(), frames.end());
   const auto at_hand = std::find_if(frames.begin(), frames.end(), [](const model::FramePtr& frame) {
     return frame->payload.data != nullptr;
@@ -154,8 +154,8 @@ std::vector<model::FramePtr> BscansOfEnded(const model::SubscribeSpec& spec, con
 
 absl::Status CheckSpec(const model::SubscribeSpec& spec) {
   if (spec.products.empty()) return InvalidField("products", "is empty; name at least one product");
-  if (spec.queue_length < 1 || spec.queue_length > 1024) {
-    return FieldOutOfRange("queue_length", spec.queue_length, 1, 1024);
+  if (spec.queue_length.has_value() && (*spec.queue_length < 1 || *spec.queue_length > 1024)) {
+    return FieldOutOfRange("queue_length", *spec.queue_length, 1, 1024);
   }
   if (!(spec.max_rate_hz >= 0)) return FieldNotAllowed("max_rate_hz", spec.max_rate_hz, ">= 0");
   if (Wants(spec, model::Product::kAip) && spec.axis_given && spec.axis != model::FrameAxis::kZ) {
@@ -184,8 +184,8 @@ absl::StatusOr<FirstFrames> FindFirstFrames(const model::SubscribeSpec& spec,
                               (!spec.resume || spec.from_sequence == 0);
     if (spec.resume && !all_of_ended) OCTAVO_RETURN_IF_ERROR(CheckResume(spec, topic));
     const auto newest = std::find_if(topic.recent.rbegin(), topic.recent.rend(), wanted);
-    const bool at_once =
-        !spec.resume && spec.delivery == model::Delivery::kLatest && newest != topic.recent.rend();
+    const bool at_once = !spec.resume && spec.DeliveryOf(key.product) == model::Delivery::kLatest &&
+                         newest != topic.recent.rend();
     const std::vector<model::FramePtr> frames = all_of_ended
                                                     ? BscansOfEnded(spec, key, topic, held, clock)
                                                     : std::vector<model::FramePtr>();

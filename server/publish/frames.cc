@@ -4,11 +4,6 @@
 
 namespace octavo::publish {
 
-bool IsImage(model::Product p) {
-  return p == model::Product::kMip || p == model::Product::kAip || p == model::Product::kBscan ||
-         p == model::Product::kAngiogram;
-}
-
 bool NeedsLoad(const model::Frame& frame) {
   return (frame.product == model::Product::kVolume || frame.product == model::Product::kBscan) &&
          frame.payload.data == nullptr;

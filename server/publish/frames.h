@@ -4,7 +4,6 @@
 
 namespace octavo::publish {
 
-bool IsImage(model::Product product);
 /// Whether the payload has to be fetched from a held volume before the frame is delivered.
 bool NeedsLoad(const model::Frame& frame);
 /// The same frame without its payload, as remembered for volume frames.

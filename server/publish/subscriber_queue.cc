@@ -18,7 +18,7 @@ bool SubscriberQueue::Push(const TopicKey& key, const model::FramePtr& frame) {
   if (!spec_.previews && !frame->complete)
     return false;  // at the subscriber's request: counts for the subscriber, not for the metrics
   if (!replay_.empty()) return PushBehindReplay(frame);
-  switch (spec_.delivery) {
+  switch (spec_.DeliveryOf(frame->product)) {
     case model::Delivery::kLatest: {
       auto same = std::find_if(queue_.begin(), queue_.end(), [&](const model::FramePtr& f) {
         return f->parent == frame->parent && KeyOf(*f) == KeyOf(*frame);
@@ -36,15 +36,16 @@ bool SubscriberQueue::Push(const TopicKey& key, const model::FramePtr& frame) {
         CountDrop(frame->product);
         return false;
       }
-      if (queue_.size() >= static_cast<size_t>(spec_.queue_length)) {
-        CountDrop(queue_.front()->product);
-        queue_.pop_front();
+      if (IsFull(queue_, frame->product)) {
+        CountDrop(frame->product);
+        queue_.erase(std::find_if(queue_.begin(), queue_.end(), [&](const model::FramePtr& f) {
+          return f->product == frame->product;
+        }));
       }
       break;
     case model::Delivery::kLossless:
-      if (queue_.size() >= static_cast<size_t>(spec_.queue_length)) {
-        Cut(*frame, frame->sequence,
-            absl::StrCat("the subscriber's queue of ", spec_.queue_length, " frames is full"));
+      if (IsFull(queue_, frame->product)) {
+        Cut(frame->product, frame->sequence, FullQueue(frame->product, "is full"));
         return true;
       }
       break;
@@ -54,17 +55,30 @@ bool SubscriberQueue::Push(const TopicKey& key, const model::FramePtr& frame) {
   return true;
 }
 
+std::string SubscriberQueue::FullQueue(model::Product product, const char* what) const {
+  return absl::StrCat("the subscriber's queue of ", spec_.QueueLengthOf(product), " frames ", what);
+}
+
+bool SubscriberQueue::IsFull(const std::deque<model::FramePtr>& frames, model::Product product,
+                             size_t room) const {
+  const auto waiting = std::count_if(frames.begin(), frames.end(), [&](const model::FramePtr& f) {
+    return f->product == product;
+  });
+  return static_cast<size_t>(waiting) >= room + static_cast<size_t>(spec_.QueueLengthOf(product));
+}
+
 bool SubscriberQueue::PushBehindReplay(const model::FramePtr& frame) {
-  if (replay_.size() >= most_replayed_) {
-    if (spec_.delivery == model::Delivery::kLossless) {
-      Cut(*frame, frame->sequence,
-          absl::StrCat("the subscriber's queue of ", spec_.queue_length,
-                       " frames behind the replayed ones is full"));
+  if (IsFull(replay_, frame->product, replayed_[frame->product])) {
+    if (spec_.DeliveryOf(frame->product) == model::Delivery::kLossless) {
+      Cut(frame->product, frame->sequence,
+          FullQueue(frame->product, "behind the replayed ones is full"));
       return true;
     }
-    const auto oldest =
-        replay_.begin() + (NeedsLoad(*replay_.front()) ? 1 : 0);  // the first one may be loading
-    CountDrop((*oldest)->product);
+    CountDrop(frame->product);
+    const auto oldest = std::find_if(
+        replay_.begin() + (NeedsLoad(*replay_.front()) ? 1 : 0),  // the first one may be loading
+        replay_.end(), [&](const model::FramePtr& f) { return f->product == frame->product; });
+    if (oldest == replay_.end()) return false;  // only the one that loads is of the product
     replay_.erase(oldest);
   }
   replay_.push_back(NeedsLoad(*frame) || frame->product != model::Product::kVolume
@@ -79,10 +93,8 @@ bool SubscriberQueue::Lose(const std::string& scan, const TopicKey& key, uint64_
   if (ended_) return false;
   (void)TopicOf(scan, key, sequence);
   CountDrop(key.product);
-  if (spec_.delivery != model::Delivery::kLossless) return false;
-  model::Frame lost;
-  lost.product = key.product;
-  Cut(lost, sequence,
+  if (spec_.DeliveryOf(key.product) != model::Delivery::kLossless) return false;
+  Cut(key.product, sequence,
       loss == Loss::kYielded ? "the server could not make the frame without losing records"
                              : "the server had no memory for the frame");
   return true;
@@ -92,7 +104,8 @@ void SubscriberQueue::Replay(std::vector<model::FramePtr> frames) {
   {
     MutexLock lock(mutex_);
     replay_.assign(frames.begin(), frames.end());
-    most_replayed_ = replay_.size() + static_cast<size_t>(spec_.queue_length);
+    replayed_.clear();
+    for (const model::FramePtr& frame : frames) ++replayed_[frame->product];
   }
   StartLoad();
 }
@@ -131,13 +144,13 @@ bool SubscriberQueue::Take(model::Delivered* out) {
       if (frame != nullptr) {
         replay_.pop_front();
         load = true;
-        if (spec_.delivery == model::Delivery::kLatest && !spec_.resume &&
+        if (spec_.DeliveryOf(frame->product) == model::Delivery::kLatest && !spec_.resume &&
             frame->product == model::Product::kBscan)
           DropOlder(*frame);
       }
     } else {
       for (auto it = queue_.begin(); it != queue_.end(); ++it) {
-        if (spec_.delivery == model::Delivery::kLatest && !ended_ &&
+        if (spec_.DeliveryOf((*it)->product) == model::Delivery::kLatest && !ended_ &&
             TooEarly(TopicOf((*it)->parent, KeyOf(**it), (*it)->sequence)))
           continue;
         frame = std::move(*it);
@@ -151,7 +164,7 @@ bool SubscriberQueue::Take(model::Delivered* out) {
                               ? 0
                               : frame->sequence - topic.next_sequence;
     topic.next_sequence = std::max(topic.next_sequence, frame->sequence + 1);
-    if (spec_.delivery == model::Delivery::kLatest)
+    if (spec_.DeliveryOf(frame->product) == model::Delivery::kLatest)
       topic.last_accepted_ns = clock_->Now().monotonic_ns;
     out->frame = std::move(frame);
   }
@@ -222,14 +235,14 @@ bool SubscriberQueue::TooEarly(const TopicState& topic) const {
 }
 
 void SubscriberQueue::CountDrop(model::Product product) {
-  counters_->Dropped(product, Name(spec_.delivery));
+  counters_->Dropped(product, Name(spec_.DeliveryOf(product)));
 }
 
-void SubscriberQueue::Cut(const model::Frame& frame, uint64_t resume_from, const std::string& why) {
+void SubscriberQueue::Cut(model::Product product, uint64_t resume_from, const std::string& why) {
   ended_ = true;
   status_ = WithInfo(
       absl::ResourceExhaustedError(absl::StrCat(why, "; resume from sequence ", resume_from, " of ",
-                                                Name(frame.product), " while it is kept")),
+                                                Name(product), " while it is kept")),
       {.reason = Reason::kSlowSubscriber,
        .field = "",
        .numbers = {{"resume_from", absl::StrCat(resume_from)}, {"retryable", "true"}}});
@@ -243,7 +256,7 @@ void SubscriberQueue::IsMissing(const absl::Status& why) {
           why)) {  // the volume exists: memory is short, or a file cannot be read
     const bool others = std::any_of(std::next(replay_.begin()), replay_.end(),
                                     [&](const auto& frame) { return !NeedsLoad(*frame); });
-    if (spec_.delivery == model::Delivery::kLatest && !spec_.resume && others) {
+    if (spec_.DeliveryOf(gone->product) == model::Delivery::kLatest && !spec_.resume && others) {
       replay_.pop_front();  // an older one is at hand
       CountDrop(gone->product);
       return;

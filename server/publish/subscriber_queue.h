@@ -74,7 +74,11 @@ class SubscriberQueue final : public model::Subscription,
   /// Puts the frame behind those that are replayed. Returns whether the consumer should be
   /// notified.
   bool PushBehindReplay(const model::FramePtr& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Cut(const model::Frame& frame, uint64_t resume_from, const std::string& why)
+  /// Whether as many frames of the product wait as may, beside `room` others.
+  bool IsFull(const std::deque<model::FramePtr>& frames, model::Product product,
+              size_t room = 0) const;
+  std::string FullQueue(model::Product product, const char* what) const;
+  void Cut(model::Product product, uint64_t resume_from, const std::string& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropOlder(const model::Frame& newest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartLoad();
@@ -89,9 +93,8 @@ class SubscriberQueue final : public model::Subscription,
   std::deque<model::FramePtr> queue_ ABSL_GUARDED_BY(mutex_);
   std::deque<model::FramePtr> replay_
       ABSL_GUARDED_BY(mutex_);  // older frames first; while not empty, new ones queue up behind
-  size_t most_replayed_ ABSL_GUARDED_BY(mutex_) =
-      0;  // the frames to replay, and the queue of new ones
-  model::FramePtr loaded_ ABSL_GUARDED_BY(mutex_);  // payload of replay_.front()
+  std::map<model::Product, size_t> replayed_ ABSL_GUARDED_BY(mutex_);  // frames given to Replay
+  model::FramePtr loaded_ ABSL_GUARDED_BY(mutex_);                     // payload of replay_.front()
   bool loading_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::pair<std::string, TopicKey>, TopicState> topics_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false;

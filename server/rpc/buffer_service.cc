@@ -336,7 +336,8 @@ class BufferServiceImpl final : public BufferBase {
   absl::Status Read(const v1::ReadBufferRequest& request, const model::Caller& caller,
                     const std::shared_ptr<QueuedWriter<grpc::ByteBuffer>>& to) {
     OCTAVO_ASSIGN_OR_RETURN(const int64_t chunk_bytes, DecodeChunkBytes(request.chunk_bytes()));
-    OCTAVO_ASSIGN_OR_RETURN(auto reader, buffers_->OpenRead(DecodeRead(request), caller));
+    OCTAVO_ASSIGN_OR_RETURN(const model::BufferReadSpec spec, DecodeRead(request));
+    OCTAVO_ASSIGN_OR_RETURN(auto reader, buffers_->OpenRead(spec, caller));
     v1::ReadBufferResponse message;
     auto* header = message.mutable_header();
     EncodeElementType(reader->type(), header->mutable_type());

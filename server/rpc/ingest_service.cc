@@ -2,6 +2,7 @@
 #include <limits>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -43,21 +44,27 @@ class PushStream final : public PushStreamBase {
 
   absl::Status TakeBlock(WithoutPayload<v1::PushRequest>& split) {
     const v1::PushRequest& request = split.message;
-    if (port_ == nullptr) return Open(request, !split.payload.empty() || request.records() != 0);
-    if (!request.scan().empty())
+    const bool has_data = !split.payload.empty() || request.records() != 0;
+    if (port_ == nullptr) {
+      OCTAVO_RETURN_IF_ERROR(Open(request, has_data));
+    } else if (!request.scan().empty()) {
       return InvalidField("scan", "is given; only the first message names the scan");
-    if (request.records() != 0 || !split.payload.empty()) {
+    }
+    std::vector<source::SourceMark> marks;
+    for (const auto& marker : request.markers()) {
+      const auto record = std::min<uint64_t>(marker.record(), std::numeric_limits<int64_t>::max());
+      marks.push_back({.name = marker.name(), .record = static_cast<int64_t>(record)});
+    }
+    if (has_data) {
       source::PushBlock block;
       block.first_record = request.first_record();
       block.records = request.records();
       block.parts.assign(split.payload.begin(), split.payload.end());
       block.owner = std::move(split.owner);
-      for (const auto& marker : request.markers()) {
-        const auto record =
-            std::min<uint64_t>(marker.record(), std::numeric_limits<int64_t>::max());
-        block.marks.push_back({.name = marker.name(), .record = static_cast<int64_t>(record)});
-      }
+      block.marks = std::move(marks);
       OCTAVO_RETURN_IF_ERROR(port_->Offer(connection_, std::move(block)));
+    } else if (!marks.empty()) {
+      OCTAVO_RETURN_IF_ERROR(port_->Mark(connection_, std::move(marks)));
     }
     return request.end() ? port_->EndOfRecords(connection_) : absl::OkStatus();
   }
@@ -135,7 +142,10 @@ class ProjectionStream final : public PushStreamBase {
   absl::Status TakeRows(const WithoutPayload<v1::PushProjectionsRequest>& split) {
     const v1::PushProjectionsRequest& request = split.message;
     const bool has_data = request.rows() != 0 || !split.payload.empty();
-    if (port_ == nullptr) return Open(request, has_data);
+    if (port_ == nullptr) {
+      OCTAVO_RETURN_IF_ERROR(Open(request, has_data));
+      return request.end() ? port_->EndOfFrames(connection_) : absl::OkStatus();
+    }
     if (!request.job().empty())
       return InvalidField("job", "is given; only the first message names the job");
     if (has_data) {

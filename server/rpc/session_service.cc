@@ -191,9 +191,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
       out.session = session.name;
       if (out.holder.empty()) out.holder = session.client;
     } else if (ToSeconds(in.ttl()) == 0) {
-      return InvalidField("ttl",
-                          "is 0: without a session (session_secret) a lease has to end by itself; "
-                          "allowed more than 0, at most 86400 s");
+      return session::NeedsTimeToLive();
     }
     return out;
   }

@@ -35,6 +35,13 @@ absl::Status CheckSeconds(const char* field, double seconds, double most) {
 
 }  // namespace
 
+absl::Status NeedsTimeToLive() {
+  return InvalidField(
+      "ttl", absl::StrCat("is 0: without a session (session_secret) a lease has to end by itself; "
+                          "allowed more than 0, at most ",
+                          LeaseTable::kLongestLeaseSeconds, " s"));
+}
+
 const char* Name(LeaseMode mode) { return mode == LeaseMode::kExclusive ? "EXCLUSIVE" : "SHARED"; }
 
 absl::Status LeaseTable::CheckRequest(const LeaseRequest& request) const {
@@ -309,7 +316,11 @@ absl::StatusOr<Lease> LeaseTable::Renew(const std::string& token, double seconds
   absl::StatusOr<Lease> renewed = Lost("it expired, was given back, or never was");
   {
     MutexLock lock(mutex_);
-    if (Lease* lease = FindToken(token, &told); lease != nullptr) {
+    if (Lease* lease = FindToken(token, &told); lease == nullptr) {
+      // as above
+    } else if (seconds == 0 && lease->session.empty()) {
+      renewed = NeedsTimeToLive();
+    } else {
       SetExpiry(clock_->Now(), seconds, lease);
       renewed = *lease;
     }

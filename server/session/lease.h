@@ -20,6 +20,8 @@ namespace octavo::session {
 
 enum class LeaseMode : uint8_t { kShared = 1, kExclusive = 2 };
 const char* Name(LeaseMode mode);  // "SHARED"
+/// The refusal of a client's lease that would never end by itself.
+absl::Status NeedsTimeToLive();
 
 /// A row of the lease table.
 struct Lease {
@@ -82,8 +84,8 @@ class LeaseTable {
   /// Removes a waiter whose client went away. Does nothing if the waiter was answered meanwhile.
   void Withdraw(uint64_t place);
 
-  /// Moves the expiry to `seconds` from now (0 = as long as the session). FailedPrecondition
-  /// (LEASE_LOST).
+  /// Moves the expiry to `seconds` from now (0 = as long as the session; without one
+  /// InvalidArgument). FailedPrecondition (LEASE_LOST).
   absl::StatusOr<Lease> Renew(const std::string& token, double seconds);
   /// FailedPrecondition (LEASE_LOST) if there is no such lease (any more).
   absl::Status Release(const std::string& token);

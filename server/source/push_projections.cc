@@ -16,7 +16,8 @@ namespace octavo::source {
 namespace {
 
 using storage::FrameKind;
-constexpr int64_t kMostFrames = 1'000'000, kMostExtent = 65536, kMostMissing = 256;
+constexpr int64_t kMostFrames = 1'000'000, kMostMissing = 256;
+constexpr int64_t kMostRows = 65535, kMostColumns = 32768;  // as gpu/tomography/preprocess.h
 constexpr double kGraceSeconds =
     5;  // s, for a client whose connection broke to reconnect, or for another one to connect
 
@@ -103,8 +104,8 @@ absl::Status ProjectionPort::Check(const model::PushedProjectionsSpec& spec) {
     if (value >= lo && value <= hi) return absl::OkStatus();
     return FieldOutOfRange(field, value, lo, hi);
   };
-  OCTAVO_RETURN_IF_ERROR(range("push.rows", spec.rows, 1, kMostExtent));
-  OCTAVO_RETURN_IF_ERROR(range("push.columns", spec.columns, 2, kMostExtent));
+  OCTAVO_RETURN_IF_ERROR(range("push.rows", spec.rows, 1, kMostRows));
+  OCTAVO_RETURN_IF_ERROR(range("push.columns", spec.columns, 2, kMostColumns));
   OCTAVO_RETURN_IF_ERROR(range("push.frames", spec.frames, 1, kMostFrames));
   OCTAVO_RETURN_IF_ERROR(range("push.credit_messages", spec.credit_messages, 0, 256));
   if (spec.dtype != DType::kU8 && spec.dtype != DType::kU16 && spec.dtype != DType::kI16 &&

@@ -86,6 +86,20 @@ absl::Status PushPort::Offer(int64_t connection, PushBlock block) {
   return absl::OkStatus();
 }
 
+absl::Status PushPort::Mark(int64_t connection, std::vector<SourceMark> marks) {
+  PushBlock block;
+  block.marks = std::move(marks);
+  MutexLock lock(mutex_);
+  OCTAVO_RETURN_IF_ERROR(CheckConnection(connection));
+  OCTAVO_RETURN_IF_ERROR(CheckMarks(block));
+  if (closed_) {
+    counts_.ignored_markers += std::ssize(block.marks);
+    return absl::OkStatus();
+  }
+  for (SourceMark& mark : block.marks) marks_.emplace(mark.record, std::move(mark));
+  return absl::OkStatus();
+}
+
 // Records from here on belong to no volume of the scan, or their number is wrong.
 int64_t PushPort::RecordLimit() const {
   const int64_t plausible = next_record_ + kMostAhead;

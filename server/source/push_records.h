@@ -66,6 +66,8 @@ class PushPort {
   /// InvalidArgument (the block is not taken), ResourceExhausted (CREDIT_EXCEEDED), Aborted
   /// (REPLACED). Blocks with unusable numbers are counted, and the call returns OK.
   absl::Status Offer(int64_t connection, PushBlock block);
+  /// Markers that come without records; they need no credit. Errors as of Offer.
+  absl::Status Mark(int64_t connection, std::vector<SourceMark> marks);
   /// No more records will arrive.
   absl::Status EndOfRecords(int64_t connection);
   /// Once this returns, `notify` of the connection is not called any more.

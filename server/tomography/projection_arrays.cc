@@ -26,8 +26,8 @@ struct Array {
 
 absl::StatusOr<std::shared_ptr<buffer::BufferReader>> OpenBox(buffer::BufferStore& buffers,
                                                               const std::string& name,
-                                                              std::vector<uint64_t> start,
-                                                              std::vector<uint64_t> count) {
+                                                              std::vector<int64_t> start,
+                                                              std::vector<int64_t> count) {
   model::BufferReadSpec spec;
   spec.name = name;
   spec.start = std::move(start);
@@ -82,9 +82,8 @@ class ArraysInput final : public storage::ProjectionInput {
     const Array& array = arrays_[static_cast<size_t>(box.kind)];
     const bool rows_first =
         sinogram_order_ && box.kind == storage::FrameKind::kProjection && array.rank == 3;
-    const auto u = [](int64_t n) { return static_cast<uint64_t>(n); };
-    std::vector<uint64_t> start = {u(box.first_frame), u(box.first_row), u(box.first_column)},
-                          count = {u(box.frames), u(box.rows), u(box.columns)};
+    std::vector<int64_t> start = {box.first_frame, box.first_row, box.first_column},
+                         count = {box.frames, box.rows, box.columns};
     if (rows_first) {
       std::swap(start[0], start[1]);
       std::swap(count[0], count[1]);
@@ -185,9 +184,8 @@ absl::StatusOr<std::vector<int64_t>> ShapeOfFloats(buffer::BufferStore& buffers,
 
 absl::Status ReadPlanes(buffer::BufferStore& buffers, const std::string& name, int64_t first,
                         int64_t count, const std::vector<int64_t>& shape, void* out) {
-  const auto u = [](int64_t n) { return static_cast<uint64_t>(n); };
-  OCTAVO_ASSIGN_OR_RETURN(const auto reader, OpenBox(buffers, name, {u(first), 0, 0},
-                                                     {u(count), u(shape[1]), u(shape[2])}));
+  OCTAVO_ASSIGN_OR_RETURN(const auto reader,
+                          OpenBox(buffers, name, {first, 0, 0}, {count, shape[1], shape[2]}));
   const int64_t total = count * shape[1] * shape[2] * 4;
   for (int64_t at = 0; at < total;) {
     OCTAVO_ASSIGN_OR_RETURN(const model::Bytes piece, reader->Next(kPiece));

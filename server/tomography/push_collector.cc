@@ -41,16 +41,19 @@ absl::StatusOr<ScannedObject> PushCollector::Collect(const Previews& previews) {
   if (const auto none = FindNoTransmission(spec_, *input)) run_.Warn(*none);
   for (const std::string& odd : FindOddValues(spec_, *input)) run_.Warn(odd);
   OCTAVO_ASSIGN_OR_RETURN(TomographyLayout layout, TomographyLayout::Make(spec_, info, 0));
-  const int64_t fields = layout.FieldBytes(layout.RowsOf(0, 1)),
-                planned = planned_.FieldBytes(planned_.RowsOf(0, 1));
-  if (fields > planned) {
-    return InvalidField(
-        "tomography.push",
-        absl::StrCat("brought ", info.flats, " flat and ", info.darks, " dark fields; allowed are ",
-                     planned_.flats() + planned_.darks(), " together"));
-  }
+  OCTAVO_RETURN_IF_ERROR(CheckFields(info.flats, info.darks));
   return ScannedObject{
       .input = input, .layout = std::move(layout), .centers = {}, .missing_frames = missing};
+}
+
+// The job's memory was planned for so many fields. Told as soon as one too many is there, not when
+// the last frame is.
+absl::Status PushCollector::CheckFields(int64_t flats, int64_t darks) const {
+  const int64_t most = planned_.flats() + planned_.darks();
+  if (spec_.preparation.ignore_fields || flats + darks <= most) return absl::OkStatus();
+  return InvalidField("tomography.push",
+                      absl::StrCat("brought ", flats, " flat and ", darks,
+                                   " dark fields; allowed are ", most, " together"));
 }
 
 absl::Status PushCollector::Await(const Previews& previews) {
@@ -59,6 +62,7 @@ absl::Status PushCollector::Await(const Previews& previews) {
     OCTAVO_ASSIGN_OR_RETURN(const source::ProjectionsSoFar so_far, port_.Wait(seen, 0.1, stop_));
     if (so_far.complete) return absl::OkStatus();
     if (so_far.counts.frames > seen) run_.Step(so_far.counts.frames, kNoNorm);
+    OCTAVO_RETURN_IF_ERROR(CheckFields(so_far.counts.flats, so_far.counts.darks));
     if (so_far.counts.frames > previewed && so_far.counts.projections >= kLeastPreview &&
         previews.due()) {
       previewed = so_far.counts.frames;

@@ -40,6 +40,7 @@ class PushCollector {
 
  private:
   absl::Status Await(const Previews& previews);
+  absl::Status CheckFields(int64_t flats, int64_t darks) const;
   absl::Status LookForMissing(const std::vector<std::pair<int64_t, int64_t>>& missing);
 
   job::JobRun& run_;

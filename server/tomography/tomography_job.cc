@@ -26,6 +26,7 @@ constexpr int64_t kMostSlices = 64;  // slices of a batch: more bring no gain
 constexpr int64_t kLeastBatches =
     4;  // batches, so that reading, uploading and computing overlap, if a batch keeps kFewSlices
 constexpr int64_t kFewSlices = 16;
+constexpr int64_t kMostProjections = 65535;  // PrepareConfig::angles
 constexpr int64_t kMostFields =
     512;  // flat or dark fields for which room is reserved before any was pushed
 
@@ -219,6 +220,21 @@ absl::Status CheckInitial(const model::TomographySpec& spec, const TomographyLay
                                    ", ", layout.image_size(), "], the result's shape"));
 }
 
+// All frames of a push could be projections: more than a job may use are refused before the first
+// one comes.
+absl::Status CheckUsed(const model::IndexRange& projections, int64_t frames) {
+  const model::IndexRange used{
+      .begin = projections.begin,
+      .end = projections.end == 0 ? frames : std::min(projections.end, frames),
+      .step = std::max<int64_t>(projections.step, 1)};
+  if (used.begin >= used.end || used.count() <= kMostProjections) return absl::OkStatus();
+  return InvalidField(
+      "tomography.push.frames",
+      absl::StrCat("is ", frames, ", of which ", used.count(),
+                   " could be projections that the job uses; allowed ", kMostProjections,
+                   ": let tomography.projections pick fewer, or push several jobs"));
+}
+
 // A push before any frame has arrived: all its frames could be projections.
 storage::ProjectionInfo Expected(const model::TomographySpec& spec,
                                  const model::PushedProjectionsSpec& push) {
@@ -260,6 +276,7 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
     if (!spec.angles_rad.empty())
       return InvalidField("tomography.angles_rad",
                           "is given with push, where each projection brings its angle");
+    OCTAVO_RETURN_IF_ERROR(CheckUsed(spec.projections, push->frames));
     info = Expected(spec, *push);
   } else {
     return InvalidField("tomography.input", "is not given; allowed: file, arrays, push");

@@ -1,11 +1,13 @@
 #include "server/volume/volume_reader.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/base/array_box.h"
 #include "server/base/exception_to_status.h"
 #include "server/memory/stripe_layout.h"
 
@@ -108,27 +110,11 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
 
 absl::StatusOr<Box3> BoxOf(const int64_t shape[3], const std::vector<int64_t>& start,
                            const std::vector<int64_t>& count) {
+  OCTAVO_ASSIGN_OR_RETURN(const base::ArrayBox asked,
+                          base::ResolveBox(start, count, {shape, shape + 3}));
   Box3 box;
-  for (const auto& [name, values] : {std::pair{"start", &start}, std::pair{"count", &count}}) {
-    if (!values->empty() && values->size() != 3) {
-      return InvalidField(
-          name, absl::StrCat("has ", values->size(), " numbers; allowed none or 3 [y, x, z]"));
-    }
-  }
-  for (size_t d = 0; d < 3; ++d) {
-    const int64_t extent = shape[d];
-    box.start[d] = start.empty() ? 0 : start[d];
-    box.count[d] = count.empty() ? extent - box.start[d] : count[d];
-    if (box.start[d] < 0 || box.start[d] >= extent || box.count[d] < 1 ||
-        box.count[d] > extent - box.start[d]) {
-      return WithInfo(absl::OutOfRangeError(absl::StrCat(
-                          "the box leaves the volume: axis ", d, " has 0 to ", extent - 1,
-                          ", asked are ", box.start[d], " and ", box.count[d], " from there")),
-                      {.reason = Reason::kBadRange,
-                       .field = box.start[d] < 0 || box.start[d] >= extent ? "start" : "count",
-                       .numbers = {{"axis", absl::StrCat(d)}, {"extent", absl::StrCat(extent)}}});
-    }
-  }
+  std::copy(asked.start.begin(), asked.start.end(), box.start);
+  std::copy(asked.count.begin(), asked.count.end(), box.count);
   return box;
 }
 

@@ -358,7 +358,8 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
 
         products  "mip", "aip", "bscan", "volume", "event", "angiogram";  axis  "x", "y", "z" (default: B-scans across y, of
                   tomography jobs slices across z; projections over z), never a number;  index  of the B-scan along the axis, from 0 on
-                  (default: the middle one);  delivery  "latest", "drop_oldest", "lossless"
+                  (default: the middle one);  delivery  "latest", "drop_oldest", "lossless" (default: pictures
+                  "latest", volumes and events "lossless", also together)
         encoding  "raw" (arrays), "png", "jpeg", "webp": pictures, made as `image` says:
                   dict(colour_map="viridis", percentiles=(1, 99.8) or levels=(lo, hi) or display_levels=True, max_width=, max_height=,
                   square_pixels=True, depth_down=True, scale_bar=True, colour_bar=True, quality=85); with "raw", sizes and depth_down only.

@@ -82,8 +82,8 @@ class Lease:
         self.exclusive = grant.mode == session_pb2.LEASE_MODE_EXCLUSIVE
 
     def renew(self, seconds: float) -> session_pb2.LeaseGrant:
-        """Extends the lease to `seconds` from now; 0 = as long as its
-        session."""
+        """Extends the lease to `seconds` from now; 0 = as long as its session,
+        if it belongs to one."""
         return self._client._call(self._client._sessions.RenewLease, session_pb2.RenewLeaseRequest(token=self.token, ttl=duration("seconds", seconds))).lease
 
     def release(self) -> None:

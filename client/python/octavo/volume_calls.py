@@ -353,7 +353,7 @@ class VolumeCalls:
 
     def discard(self, name: str, *, detach_exports: bool = False, lease: Optional[Lease] = None) -> volume_pb2.Volume:
         """Frees a held volume's memory. Its data are gone. detach_exports: even if other processes
-        map it."""
+        map it. Of a volume that was discarded already, returns it as it is."""
         self._check_volume(name)
         request = volume_pb2.DiscardVolumeRequest(name=name, detach_exports=detach_exports, lease_token=_token(lease))
         volume = self._call(self._volumes.DiscardVolume, request).volume

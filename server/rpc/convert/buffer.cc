@@ -73,8 +73,8 @@ absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& in
 
 absl::StatusOr<model::BufferWriteSpec> DecodeWriteHeader(const v1::WriteBufferRequest::Header& in) {
   const bool one = in.target().target_case() == v1::BufferTarget::kReplica;
-  if (in.target().target_case() == v1::BufferTarget::kAll && !in.target().all())
-    return InvalidField("header.target.all", "is false; leave it out or name a replica");
+  if (in.target().target_case() == v1::BufferTarget::kAll)
+    OCTAVO_RETURN_IF_ERROR(CheckChoice("header.target.all", in.target().all()));
   return model::BufferWriteSpec{.name = in.name(),
                                 .all = !one,
                                 .replica = one ? in.target().replica() : 0,
@@ -91,24 +91,27 @@ absl::StatusOr<model::BufferWriteSpec> DecodeWriteHeader(const v1::WriteBufferRe
                                 .if_version = in.if_version()};
 }
 
-model::BufferReadSpec DecodeRead(const v1::ReadBufferRequest& in) {
+absl::StatusOr<model::BufferReadSpec> DecodeRead(const v1::ReadBufferRequest& in) {
   using Which = model::BufferReadSpec::Which;
-  const auto& selector = in.selector();
-  const Which which =
-      selector.which_case() == v1::ReadBufferRequest::Selector::kReplica ? Which::kReplica
-      : selector.which_case() == v1::ReadBufferRequest::Selector::kStacked && selector.stacked()
-          ? Which::kStacked
-          : Which::kAny;
-  return {.name = in.name(),
-          .which = which,
-          .replica = which == Which::kReplica ? selector.replica() : 0,
-          .start = {in.start().begin(), in.start().end()},
-          .count = {in.count().begin(), in.count().end()},
-          .if_version = in.if_version(),
-          .allow_uninitialized = in.allow_uninitialized(),
-          .allow_incoherent = in.allow_incoherent(),
-          .lease_token = in.lease_token(),
-          .lease_fence = in.lease_fence()};
+  using Selector = v1::ReadBufferRequest::Selector;
+  const Selector& selector = in.selector();
+  if (selector.which_case() == Selector::kAny)
+    OCTAVO_RETURN_IF_ERROR(CheckChoice("selector.any", selector.any()));
+  if (selector.which_case() == Selector::kStacked)
+    OCTAVO_RETURN_IF_ERROR(CheckChoice("selector.stacked", selector.stacked()));
+  const Which which = selector.which_case() == Selector::kReplica   ? Which::kReplica
+                      : selector.which_case() == Selector::kStacked ? Which::kStacked
+                                                                    : Which::kAny;
+  return model::BufferReadSpec{.name = in.name(),
+                               .which = which,
+                               .replica = which == Which::kReplica ? selector.replica() : 0,
+                               .start = {in.start().begin(), in.start().end()},
+                               .count = {in.count().begin(), in.count().end()},
+                               .if_version = in.if_version(),
+                               .allow_uninitialized = in.allow_uninitialized(),
+                               .allow_incoherent = in.allow_incoherent(),
+                               .lease_token = in.lease_token(),
+                               .lease_fence = in.lease_fence()};
 }
 
 absl::StatusOr<model::BufferApplySpec> DecodeApply(const v1::ApplyOpRequest& in) {

@@ -15,7 +15,7 @@ model::Caller CallerOf(const grpc::CallbackServerContext& context);
 absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& request);
 absl::StatusOr<model::BufferWriteSpec> DecodeWriteHeader(
     const v1::WriteBufferRequest::Header& header);
-model::BufferReadSpec DecodeRead(const v1::ReadBufferRequest& request);
+absl::StatusOr<model::BufferReadSpec> DecodeRead(const v1::ReadBufferRequest& request);
 absl::StatusOr<model::BufferApplySpec> DecodeApply(const v1::ApplyOpRequest& request);
 void EncodeElementType(const ArrayType& type, v1::ElementType* out);
 void EncodeBuffer(const model::BufferStatus& status, v1::Buffer* out);

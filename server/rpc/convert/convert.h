@@ -38,6 +38,8 @@ void EncodeMemory(const model::MemoryStatus& memory, v1::GetMemoryResponse* out)
 absl::Status CheckFinite(const char* field, double value);
 absl::Status CheckEnum(const char* field, int value,
                        bool valid);  // `valid`: the result of E_IsValid
+/// A bool of a oneof stands for itself: it is chosen, or another field is. OK if it is true.
+absl::Status CheckChoice(const char* field, bool value);
 absl::Status CheckLabels(const google::protobuf::Map<std::string, std::string>& labels);
 absl::Status CheckRequestId(const std::string& id);
 /// A name of what makes volumes and frames, scans/<id> or jobs/<id>; empty is fine, too.

@@ -106,13 +106,17 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
   spec.parent = in.parent();
   OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
   spec.labels.insert(in.labels().begin(), in.labels().end());
+  if (!in.labels().empty() && !in.scan().empty()) {
+    return InvalidField("labels", absl::StrCat("choose among all scans, but scan names ", in.scan(),
+                                               "; allowed one of the two"));
+  }
   bool images = false;
   for (const int product : in.products()) {
     if (!v1::Product_IsValid(product) || product == v1::PRODUCT_UNSPECIFIED) {
       return InvalidField("products", absl::StrCat("has the unknown value ", product));
     }
     spec.products.push_back(static_cast<model::Product>(product));
-    images |= product != v1::PRODUCT_VOLUME && product != v1::PRODUCT_EVENT;
+    images |= model::IsImage(spec.products.back());
   }
   if (spec.products.empty()) {
     spec.products.push_back(model::Product::kMip);
@@ -142,23 +146,17 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
   if (!v1::Delivery_IsValid(in.delivery()))
     return InvalidField("delivery",
                         absl::StrCat("has the unknown value ", static_cast<int>(in.delivery())));
-  spec.delivery = in.delivery() != v1::DELIVERY_UNSPECIFIED
-                      ? static_cast<model::Delivery>(in.delivery())
-                  : images ? model::Delivery::kLatest
-                           : model::Delivery::kLossless;
+  if (in.delivery() != v1::DELIVERY_UNSPECIFIED)
+    spec.delivery = static_cast<model::Delivery>(in.delivery());
   if (in.queue_length() > 1024) return FieldOutOfRange("queue_length", in.queue_length(), 0, 1024);
-  const bool volumes = std::find(spec.products.begin(), spec.products.end(),
-                                 model::Product::kVolume) != spec.products.end();
-  const bool events_only =
-      std::all_of(spec.products.begin(), spec.products.end(),
-                  [](auto product) { return product == model::Product::kEvent; });
-  spec.queue_length = in.queue_length() != 0 ? in.queue_length()
-                      : volumes              ? 2
-                      : events_only          ? 256
-                                             : 16;
+  if (in.queue_length() != 0) spec.queue_length = in.queue_length();
   OCTAVO_RETURN_IF_ERROR(CheckFinite("max_rate_hz", in.max_rate_hz()));
   spec.max_rate_hz = in.max_rate_hz();
-  if (spec.max_rate_hz > 0 && spec.delivery == model::Delivery::kLossless) {
+  const bool all_lossless =
+      std::all_of(spec.products.begin(), spec.products.end(), [&](model::Product product) {
+        return spec.DeliveryOf(product) == model::Delivery::kLossless;
+      });
+  if (spec.max_rate_hz > 0 && all_lossless) {
     return InvalidField(
         "max_rate_hz",
         absl::StrCat("is ", in.max_rate_hz(),

@@ -40,8 +40,15 @@ absl::StatusOr<model::Processing> DecodeProcessing(const v1::Processing& in) {
       out.k_wavelength_nm.assign(k.wavelength_nm().values().begin(),
                                  k.wavelength_nm().values().end());
       break;
-    case v1::Processing::KLinearisation::kNone: out.k_mode = model::KMode::kNone; break;
-    case v1::Processing::KLinearisation::kFromSource: out.k_mode = model::KMode::kFromSource; break;
+    case v1::Processing::KLinearisation::kNone:
+      OCTAVO_RETURN_IF_ERROR(CheckChoice("processing.k_linearisation.none", k.none()));
+      out.k_mode = model::KMode::kNone;
+      break;
+    case v1::Processing::KLinearisation::kFromSource:
+      OCTAVO_RETURN_IF_ERROR(
+          CheckChoice("processing.k_linearisation.from_source", k.from_source()));
+      out.k_mode = model::KMode::kFromSource;
+      break;
     case v1::Processing::KLinearisation::POSITIONS_NOT_SET: break;
   }
   OCTAVO_RETURN_IF_ERROR(

@@ -139,6 +139,11 @@ absl::Status CheckEnum(const char* field, int value, bool valid) {
                : InvalidField(field, absl::StrCat("has the unknown value ", value));
 }
 
+absl::Status CheckChoice(const char* field, bool value) {
+  return value ? absl::OkStatus()
+               : InvalidField(field, "is false; allowed is true, or to leave it out");
+}
+
 absl::Status CheckRequestId(const std::string& id) {
   if (id.size() <= 128) return absl::OkStatus();
   return InvalidField("request_id", absl::StrCat("has ", id.size(), " characters; allowed 128"));

@@ -155,7 +155,7 @@ class Levels(DaemonTest):
         path = os.path.join(self.daemon.root, "bscan.png")
         image = self.client.read(volumes[0].name)[5]
         octavo.write_png(path, image.T)
-        from image_test import decode_png, grey  # all tests use the same PNG reader
+        from pictures import decode_png, grey  # all tests use the same PNG reader
         with open(path, "rb") as file:
             pixels = decode_png(file.read())
         np.testing.assert_array_equal(pixels, grey(image.T, *np.percentile(image, (1, 99.8))))

@@ -6,7 +6,7 @@ import unittest
 import numpy as np
 
 from harness import DaemonTest, octavo, until
-from octavo.v1 import reason_pb2, scan_pb2, types_pb2
+from octavo.v1 import reason_pb2, scan_pb2, types_pb2, volume_pb2
 
 DONE, FAILED, CANCELLED = scan_pb2.SCAN_STATE_DONE, scan_pb2.SCAN_STATE_FAILED, scan_pb2.SCAN_STATE_CANCELLED
 LIVE = dict(mode=scan_pb2.RETENTION_MODE_LIVE)
@@ -122,17 +122,22 @@ class Retention(DaemonTest):
         until(lambda: self.client.scan(scan.name).volumes_committed == 7)  # the last commits end after the scan
 
     def test_tombstone_tells_what_became_of_a_volume(self):
-        scan = self.client.submit_scan(simulated(), octavo.raster(64, 8, volumes=1), samples=256)
+        scan = self.client.submit_scan(simulated(), octavo.raster(64, 8, volumes=2), samples=256)
         self.client.wait(scan.name)
-        name = self.client.volumes(scan.name)[0].name
+        name, committed = (volume.name for volume in self.client.volumes(scan.name))
         self.client.discard(name)
         with self.assertRaises(octavo.OctavoError) as caught:
             self.client.read(name)
         self.assertEqual(caught.exception.code.name, "NOT_FOUND")
         self.assertIn("DISCARDED", caught.exception.message)
+        # A client that lost the answer repeats the call.
+        before = self.client.scan(scan.name).volumes_discarded
+        self.assertEqual(self.client.discard(name).state, volume_pb2.VOLUME_STATE_DISCARDED)
+        self.assertEqual(self.client.scan(scan.name).volumes_discarded, before)
+        self.client.commit(committed, "kept", "npy")
         with self.assertRaises(octavo.OctavoError) as caught:
-            self.client.discard(name)
-        self.assertEqual(caught.exception.code.name, "FAILED_PRECONDITION")
+            self.client.discard(committed)
+        self.assertEqual((caught.exception.code.name, caught.exception.reason), ("FAILED_PRECONDITION", "VOLUME_STATE"))
 
     def test_cancel_keeps_what_is_complete(self):
         scan = self.client.submit_scan(octavo.simulated(3, fast=True), octavo.raster(64, 8, volumes=1000), samples=256, retention=dict(hold_slots=900))

@@ -523,6 +523,37 @@ class Push(DaemonTest):
         self.assertIn(f"allowed 0 to {2 * VOLUME - 1}", str(caught.exception))
         self.client.cancel(scan)
 
+    def test_markers_in_messages_without_records(self):
+        """In the first message, between blocks, and beside `end`: none is lost, and none needs credit."""
+        scan = self.submit()
+
+        def marks(*which):
+            return [ingest_pb2.PushMarker(name=name, record=record) for name, record in which]
+
+        with self.daemon.client() as other:
+            events = other.subscribe(scan, ["event"], from_sequence=0)
+            push = RawPush(self.daemon.address, scan, markers=marks(("hello", 3)))
+            self.assertEqual(push.until(lambda answer: answer.credit > 0).received, 0)
+            push.send(0, 200)
+            push.requests.put(ingest_pb2.PushRequest(markers=marks(("between", 300), ("past", 10))))
+            push.send(200, 2 * VOLUME - 201)
+            push.until(lambda answer: answer.received == 2)
+            push.requests.put(ingest_pb2.PushRequest(markers=marks(("bye", 2 * VOLUME - 2)), end=True))
+            found = [(f.scan_event.marker, f.scan_event.record) for f in events if f.scan_event.kind == f.scan_event.KIND_MARKER]
+            push.close()
+        self.assertEqual({name for name, _ in found} - {"bye"}, {"hello", "between", "past"})
+        end = self.client.wait(scan)
+        self.assertEqual(len(found) + end.source.ignored_markers, 4)  # "bye" may come when its record has been processed
+        scan = self.submit()
+        push = RawPush(self.daemon.address, scan, markers=marks(("hello", 2 * VOLUME)))
+        error = push.error()
+        self.assertEqual((error.code, error.field), (grpc.StatusCode.INVALID_ARGUMENT, "markers.record"))
+        push.close()
+        # `end` in the first message: no record will come.
+        push = RawPush(self.daemon.address, scan, end=True)
+        self.assertEqual(self.client.wait(scan).reason_code, "SOURCE_ENDED")
+        push.close()
+
     def test_cancel_tells_the_client(self):
         scan = self.submit(volumes=0)
         results = []

@@ -275,7 +275,6 @@ READS = [
     (dict(start=[8, 0, 0]), "OUT_OF_RANGE", "start"),
     (dict(start=[0, 0, 128]), "OUT_OF_RANGE", "start"),
     (dict(count=[1, 1]), BAD, "count"),
-    (dict(count=[0, 1, 1]), "OUT_OF_RANGE", "count"),
     (dict(count=[-1, 1, 1]), "OUT_OF_RANGE", "count"),
     (dict(count=[9, 1, 1]), "OUT_OF_RANGE", "count"),
     (dict(start=[4, 0, 0], count=[5, 1, 1]), "OUT_OF_RANGE", "count"),

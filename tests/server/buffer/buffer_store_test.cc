@@ -260,6 +260,19 @@ TEST_P(BufferStoreTest, WatchersNeverHearOfAnOlderStateAfterANewerOne) {
   }
 }
 
+TEST_P(BufferStoreTest, ARepeatedDestroySucceedsWhileTheBufferIsRemembered) {
+  const BufferStatus buffer = Make(Scalar::kF32, {10});
+  const std::string& name = buffer.name;
+  ASSERT_THAT(store_->Destroy(name, buffer.etag, "", kMe), IsOk());
+  EXPECT_THAT(store_->Destroy(name, buffer.etag, "", kMe), IsOk()) << "the answer may be lost";
+  EXPECT_THAT(store_->Destroy(name, "", "0123456789abcdef0123456789abcdef", kMe), IsOk());
+  EXPECT_REFUSED(store_->Get(name, kMe), kNotFound, "NO_BUFFER");
+  EXPECT_REFUSED(store_->Destroy("buffers/never", "", "", kMe), kNotFound, "NO_BUFFER");
+  clock_.Advance(601);
+  store_->Housekeep();
+  EXPECT_REFUSED(store_->Destroy(name, "", "", kMe), kNotFound, "NO_BUFFER");
+}
+
 TEST_P(BufferStoreTest, APrivateBufferIsWatchedByItsOwnerOnly) {
   const Caller owner{.client = "owner", .key = "the key of the owner"};
   Mutex mutex;

@@ -382,10 +382,11 @@ TEST_F(PublisherTest, AVolumeThatIsGoneTakesNoOtherProductWithIt) {
   Publish(2);
   Publish(1, Product::kVolume);
   publisher_.ScanEnded("scans/a");
-  ASSERT_OK_AND_ASSIGN(
-      const auto both,
-      publisher_.Subscribe({.parent = "scans/a", .products = {Product::kMip, Product::kVolume}},
-                           [] {}));
+  ASSERT_OK_AND_ASSIGN(const auto both,
+                       publisher_.Subscribe({.parent = "scans/a",
+                                             .products = {Product::kMip, Product::kVolume},
+                                             .delivery = Delivery::kLatest},
+                                            [] {}));
   EXPECT_EQ(TakeAll(*both).size(), 1u);
   absl::Status status;
   ASSERT_TRUE(both->Ended(&status));

@@ -2,6 +2,7 @@
 
 #include "server/publish/subscriber_queue.h"
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -81,6 +82,70 @@ TEST_F(SubscriberQueueTest, TheDeliveryClassSaysWhatStays) {
   EXPECT_EQ(notified_, 0) << "the publisher notifies, without its lock";
   latest->Notify();
   EXPECT_EQ(notified_, 1);
+}
+
+TEST_F(SubscriberQueueTest, WithoutAClassEachProductHasItsOwn) {
+  const auto queue = Make({.products = {Product::kMip, Product::kVolume, Product::kEvent}});
+  for (uint64_t i = 0; i < 256; ++i) {
+    (void)Push(*queue, Image(i));
+    (void)Push(*queue, Image(i, Product::kEvent));
+    if (i < 2) (void)Push(*queue, Image(i, Product::kVolume));
+  }
+  std::map<Product, int> taken;
+  for (Delivered d; queue->Take(&d);) {
+    ++taken[d.frame->product];
+    EXPECT_EQ(d.dropped_before, d.frame->product == Product::kMip ? 255u : 0u);
+  }
+  EXPECT_EQ(taken[Product::kMip], 1) << "the newest";
+  EXPECT_EQ(taken[Product::kVolume], 2);
+  EXPECT_EQ(taken[Product::kEvent], 256) << "none is dropped in silence";
+  // Full queues end the stream, each product's own.
+  for (const Product product : {Product::kVolume, Product::kEvent}) {
+    const auto full = Make({.products = {Product::kMip, Product::kVolume, Product::kEvent}});
+    const uint64_t length = product == Product::kVolume ? 2 : 256;
+    for (uint64_t i = 0; i < length; ++i) (void)Push(*full, Image(i, product));
+    (void)Push(*full, Image(0));
+    absl::Status status;
+    EXPECT_FALSE(full->Ended(&status));
+    (void)Push(*full, Image(length, product));
+    EXPECT_EQ(TakeAll(*full).size(), length + 1);
+    ASSERT_TRUE(full->Ended(&status));
+    EXPECT_THAT(status, IsError(absl::StatusCode::kResourceExhausted,
+                                absl::StrCat("queue of ", length, " frames is full")));
+  }
+}
+
+TEST_F(SubscriberQueueTest, ALengthIsThatOfEachProduct) {
+  const auto queue = Make({.products = {Product::kMip, Product::kEvent},
+                           .delivery = Delivery::kDropOldest,
+                           .queue_length = 3});
+  for (uint64_t i = 0; i < 4; ++i) (void)Push(*queue, Image(i, Product::kEvent));
+  for (uint64_t i = 10; i < 14; ++i) (void)Push(*queue, Image(i));
+  EXPECT_EQ(TakeAll(*queue), Strings({"1/1", "2/0", "3/0", "11/1", "12/0", "13/0"}));
+}
+
+TEST_F(SubscriberQueueTest, ARateLimitLeavesWhatIsLosslessAlone) {
+  const auto queue = Make({.products = {Product::kMip, Product::kEvent}, .max_rate_hz = 10});
+  for (uint64_t i = 0; i < 3; ++i) {
+    (void)Push(*queue, Image(i));
+    (void)Push(*queue, Image(i, Product::kEvent));
+    (void)TakeAll(*queue);
+  }
+  (void)Push(*queue, Image(3, Product::kEvent));
+  EXPECT_EQ(TakeAll(*queue), Strings({"3/0"})) << "the MIP waits for its time, no event does";
+  EXPECT_TRUE(queue->HeldBack());
+}
+
+TEST_F(SubscriberQueueTest, NewFramesOfOneProductBehindAReplayDropNoneOfAnother) {
+  held_frames_.load = [](const FramePtr&, const octavo::testing::HeldFrames::Done&) {};
+  const auto queue = Make({.products = {Product::kBscan, Product::kMip, Product::kEvent},
+                           .delivery = Delivery::kDropOldest,
+                           .queue_length = 1});
+  queue->Replay({WithoutPayload(*Image(0, Product::kBscan))});  // it never loads
+  (void)Push(*queue, Image(0, Product::kEvent));
+  for (uint64_t i = 0; i < 5; ++i) (void)Push(*queue, Image(i));
+  for (uint64_t i = 1; i < 4; ++i) (void)Push(*queue, Image(i, Product::kBscan));
+  EXPECT_EQ(Dropped("drop_oldest"), 4) << "MIPs alone";
 }
 
 TEST_F(SubscriberQueueTest, APreviewThatIsNotWantedIsNoLoss) {

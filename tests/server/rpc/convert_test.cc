@@ -14,6 +14,7 @@
 #include "google/rpc/status.pb.h"
 
 #include "server/processing/merge_processing.h"
+#include "server/rpc/convert/buffer.h"
 #include "server/rpc/convert/field_mask.h"
 #include "server/rpc/convert/status.h"
 #include "server/rpc/convert/time.h"
@@ -433,6 +434,63 @@ TEST(ToGrpc, ManyHoldersDoNotHideTheError) {
   ASSERT_GT(encoded.holders_size(), 5);
   EXPECT_EQ(encoded.holders(0).bytes(), 1000) << "the largest stay";
   EXPECT_EQ(detail.metadata().at("holders_left_out"), absl::StrCat(1000 - encoded.holders_size()));
+}
+
+TEST(ConvertSubscribe, WithoutADeliveryEachProductHasItsOwn) {
+  using enum engine::Product;
+  using enum engine::Delivery;
+  v1::SubscribeRequest request;
+  for (const v1::Product product : {v1::PRODUCT_MIP, v1::PRODUCT_VOLUME, v1::PRODUCT_EVENT})
+    request.add_products(product);
+  request.set_max_rate_hz(10);  // of the images
+  const auto mixed = DecodeSubscribe(request);
+  ASSERT_THAT(mixed, IsOk());
+  EXPECT_EQ(mixed->spec.DeliveryOf(kMip), kLatest);
+  EXPECT_EQ(mixed->spec.DeliveryOf(kVolume), kLossless);
+  EXPECT_EQ(mixed->spec.DeliveryOf(kEvent), kLossless);
+  EXPECT_EQ(mixed->spec.QueueLengthOf(kMip), 16);
+  EXPECT_EQ(mixed->spec.QueueLengthOf(kVolume), 2);
+  EXPECT_EQ(mixed->spec.QueueLengthOf(kEvent), 256);
+  request.set_delivery(v1::DELIVERY_DROP_OLDEST);
+  request.set_queue_length(7);
+  const auto given = DecodeSubscribe(request);
+  ASSERT_THAT(given, IsOk());
+  for (const engine::Product product : {kMip, kVolume, kEvent}) {
+    EXPECT_EQ(given->spec.DeliveryOf(product), kDropOldest);
+    EXPECT_EQ(given->spec.QueueLengthOf(product), 7);
+  }
+}
+
+// A bool of a oneof is a choice by itself: false chooses nothing.
+TEST(ConvertBuffer, AChoiceThatIsFalseIsRefused) {
+  const auto refused = [](const absl::Status& status, const std::string& field) {
+    EXPECT_THAT(status, IsError(absl::StatusCode::kInvalidArgument, field + ": is false"));
+    EXPECT_EQ(InfoOf(status).field, field);
+  };
+  v1::WriteBufferRequest::Header write;
+  write.mutable_target()->set_all(false);
+  refused(DecodeWriteHeader(write).status(), "header.target.all");
+  write.mutable_target()->set_all(true);
+  EXPECT_TRUE(DecodeWriteHeader(write)->all);
+  v1::ReadBufferRequest read;
+  read.mutable_selector()->set_any(false);
+  refused(DecodeRead(read).status(), "selector.any");
+  read.mutable_selector()->set_stacked(false);
+  refused(DecodeRead(read).status(), "selector.stacked");
+  using Which = engine::BufferReadSpec::Which;
+  read.mutable_selector()->set_stacked(true);
+  EXPECT_EQ(DecodeRead(read)->which, Which::kStacked);
+  read.mutable_selector()->set_replica(0);
+  EXPECT_EQ(DecodeRead(read)->which, Which::kReplica);
+  read.clear_selector();
+  EXPECT_EQ(DecodeRead(read)->which, Which::kAny);
+  v1::ScanSpec scan;
+  Filler(2).Fill(&scan);
+  auto* positions = scan.mutable_processing()->mutable_k_linearisation();
+  positions->set_none(false);
+  refused(DecodeScanSpec(scan).status(), "processing.k_linearisation.none");
+  positions->set_from_source(false);
+  refused(DecodeScanSpec(scan).status(), "processing.k_linearisation.from_source");
 }
 
 TEST(ConvertVolume, TheWireNamesEveryMove) {

@@ -594,6 +594,16 @@ TEST(ImageTest, WrongOptionsNameTheField) {
     r->set_delivery(v1::DELIVERY_LOSSLESS);
     r->set_max_rate_hz(3);
   });
+  check("max_rate_hz", [](auto* r) {
+    r->clear_encoding();
+    r->add_products(v1::PRODUCT_VOLUME);
+    r->add_products(v1::PRODUCT_EVENT);
+    r->set_max_rate_hz(3);
+  });
+  check("labels", [](auto* r) {
+    r->set_scan("scans/a");
+    (*r->mutable_labels())["eye"] = "left";
+  });
 
   v1::SubscribeRequest request;
   request.set_encoding(v1::ENCODING_JPEG);

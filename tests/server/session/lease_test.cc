@@ -93,6 +93,25 @@ TEST_F(LeaseTest, ExpiryFreesAndTheStaleTokenIsRefused) {
   EXPECT_EQ(table_.CountAll().expired, 1);
 }
 
+TEST_F(LeaseTest, ARenewalGivesNoLeaseWithoutASessionForEver) {
+  ASSERT_OK_AND_ASSIGN(const Lease alone, Try(kShared, "", 5));
+  const auto refused = table_.Renew(alone.token, 0);
+  ASSERT_THAT(refused, IsError(absl::StatusCode::kInvalidArgument, "ttl: is 0"));
+  EXPECT_EQ(InfoOf(refused.status()).field, "ttl");
+  clock_.Advance(4);
+  EXPECT_THAT(table_.Renew(alone.token, 2), IsOk()) << "the refusal changed nothing";
+  clock_.Advance(3);
+  EXPECT_EQ(InfoOf(table_.Renew(alone.token, 0).status()).reason, Reason::kLeaseLost);
+  // With a session it lives as long as that.
+  ASSERT_OK_AND_ASSIGN(const Lease of_session, Try(kShared, "sessions/a", 5));
+  ASSERT_OK_AND_ASSIGN(const Lease renewed, table_.Renew(of_session.token, 0));
+  EXPECT_EQ(renewed.expires_ns, 0);
+  clock_.Advance(1000);
+  EXPECT_TRUE(table_.Leased("buffers/a"));
+  table_.EndSession("sessions/a");
+  EXPECT_FALSE(table_.Leased("buffers/a"));
+}
+
 TEST_F(LeaseTest, ASharedTokenDoesNotWrite) {
   ASSERT_OK_AND_ASSIGN(const Lease shared, Try(kShared));
   EXPECT_EQ(InfoOf(table_.Check("buffers/a", shared.token, 0, kExclusive).status()).reason,

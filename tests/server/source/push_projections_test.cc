@@ -330,8 +330,9 @@ TEST_F(ProjectionPortTest, BadSpecsNameTheField) {
     EXPECT_THAT(ProjectionPort::Create(spec, &memory_, &clock_),
                 IsError(absl::StatusCode::kInvalidArgument, text));
   };
-  refused("push.rows: is 0; allowed 1 to 65536", [](auto& s) { s.rows = 0; });
-  refused("push.columns: is 1; allowed 2 to 65536", [](auto& s) { s.columns = 1; });
+  refused("push.rows: is 0; allowed 1 to 65535", [](auto& s) { s.rows = 0; });
+  refused("push.columns: is 1; allowed 2 to 32768", [](auto& s) { s.columns = 1; });
+  refused("push.columns: is 32769; allowed 2 to 32768", [](auto& s) { s.columns = 32'769; });
   refused("push.frames: is 1000001", [](auto& s) { s.frames = 1'000'001; });
   refused("push.dtype: is c64; allowed u8, u16, i16, f32", [](auto& s) { s.dtype = DType::kC64; });
   refused("push.credit_messages: is 257", [](auto& s) { s.credit_messages = 257; });

@@ -234,6 +234,36 @@ TEST_F(PushPortTest, AMarkerBeyondTheScanIsRefusedOrCounted) {
   EXPECT_EQ(port_.Counts().ignored_markers, 4) << "its record never came";
 }
 
+TEST_F(PushPortTest, MarkersComeWithoutRecordsAndWithoutCredit) {
+  port_.Want(100);
+  const int64_t c = port_.Connect();
+  EXPECT_THAT(port_.Mark(c, {{.name = "ahead", .record = 30}, {.name = "first", .record = 0}}),
+              IsOk());
+  for (uint64_t first = 0; first < 60; first += 20)
+    EXPECT_THAT(port_.Offer(c, Block(first, 20)), IsOk());
+  const PushProgress full = Progress(c);
+  EXPECT_EQ(full.credit, full.received) << "no block may come";
+  EXPECT_THAT(port_.Mark(c, {{.name = "last", .record = 99}}), IsOk());
+  EXPECT_EQ(Progress(c).received, full.received);
+  const auto taken = port_.TakeMarks(100);
+  ASSERT_EQ(taken.size(), 3u);
+  EXPECT_EQ(taken[0].name, "first");
+  EXPECT_EQ(taken[1].name, "ahead");
+  EXPECT_EQ(taken[2].name, "last");
+  for (const SourceMark& wrong :
+       {SourceMark{.name = "beyond", .record = 100}, SourceMark{.name = "", .record = 1}}) {
+    EXPECT_THAT(port_.Mark(c, {{.name = "good", .record = 5}, wrong}),
+                IsError(absl::StatusCode::kInvalidArgument, "markers."));
+  }
+  EXPECT_EQ(port_.TakeMarks(100).size(), 0u) << "all of a message or none";
+  const int64_t newer = port_.Connect();
+  EXPECT_EQ(InfoOf(port_.Mark(c, {{.name = "late", .record = 70}})).reason, Reason::kReplaced);
+  EXPECT_THAT(port_.Mark(newer, {{.name = "never", .record = 70}}), IsOk());
+  port_.Close();
+  EXPECT_THAT(port_.Mark(newer, {{.name = "late", .record = 70}}), IsOk());
+  EXPECT_EQ(port_.Counts().ignored_markers, 2) << "their records never came";
+}
+
 TEST_F(PushPortTest, MarkersThatWaitAreBounded) {
   port_.Want(1'000'000);
   const int64_t c = port_.Connect();

@@ -41,12 +41,13 @@ class PushCollectorTest : public ::testing::Test {
     connection_ = port_->Connect();
   }
 
-  void Push(int64_t first, int64_t end) {
+  void Push(int64_t first, int64_t end, storage::FrameKind kind = storage::FrameKind::kProjection) {
     std::vector<float> frame(static_cast<size_t>(kRows * kColumns));
     for (int64_t a = first; a < end; ++a) {
       for (int64_t i = 0; i < kRows * kColumns; ++i)
         frame[static_cast<size_t>(i)] = DiscInput::Value(12, a, i % kColumns);
       PushedFrame pushed{.sequence = static_cast<uint64_t>(a),
+                         .kind = kind,
                          .angle_rad = kPi * static_cast<double>(a) / kAngles,
                          .rows = kRows,
                          .parts = {}};
@@ -123,6 +124,28 @@ TEST_F(PushCollectorTest, FramesThatNeverCameAreToldOrFailTheJob) {
       EXPECT_THAT(run_.warnings, Contains(HasSubstr("2 of 60 frames never came")));
     }
   }
+}
+
+TEST_F(PushCollectorTest, TooManyFieldsEndTheJobBeforeItsLastFrame) {
+  spec_.preparation.ignore_fields = false;
+  storage::ProjectionInfo info = DiscInput::Info();
+  info.flats = info.darks = 1;
+  ASSERT_OK_AND_ASSIGN(const TomographyLayout planned, TomographyLayout::Make(spec_, info, 0));
+  Push(0, 10);
+  Push(10, 11, storage::FrameKind::kFlat);
+  Push(11, 12, storage::FrameKind::kFlat);
+  int shown = 0;
+  PushCollector input(run_, {}, *port_, spec_, planned);
+  const auto object = input.Collect({.due = [] { return true; },
+                                     .show =
+                                         [&] {
+                                           ++shown;
+                                           Push(12, 13, storage::FrameKind::kDark);
+                                           return absl::OkStatus();
+                                         }});
+  EXPECT_THAT(object, IsError(absl::StatusCode::kInvalidArgument,
+                              "brought 2 flat and 1 dark fields; allowed are 2 together"));
+  EXPECT_EQ(shown, 1) << "47 frames were still to come";
 }
 
 TEST_F(PushCollectorTest, AStopEndsTheWait) {

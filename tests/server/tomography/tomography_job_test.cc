@@ -476,6 +476,22 @@ TEST_P(TomographyJobTest, RefusesWhatCannotBe) {
       "tomography.file.path");
   refused([](TomographySpec& s) { s.reconstruction.form = TomographyForm::kTomopy; },
           "tomography.center");
+  // What a push cannot become is refused before its first frame.
+  const auto pushed = [&](int64_t columns, int64_t frames, IndexRange projections) {
+    return [=](TomographySpec& s) {
+      s.angles_rad.clear();
+      s.center = {};
+      s.rows = s.columns = {};
+      s.projections = projections;
+      s.input = PushedProjectionsSpec{
+          .rows = 1, .columns = columns, .frames = frames, .dtype = DType::kU8};
+    };
+  };
+  refused(pushed(16, 65'536, {}), "tomography.push.frames");
+  refused(pushed(16, 1'000'000, {.begin = 0, .end = 0, .step = 15}), "tomography.push.frames");
+  refused(pushed(16, 90'000, {.begin = 10, .end = 65'546, .step = 1}), "tomography.push.frames");
+  refused(pushed(16, 90'000, {.begin = 90'000, .end = 0, .step = 2}),
+          "tomography.projections.begin");
   EXPECT_EQ(ledger_.UseOf(0).granted(), 0);
 }
 
