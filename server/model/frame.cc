@@ -32,9 +32,9 @@ const char* Name(Delivery delivery) {
 
 ValueScale ValueScaleOf(const VolumeDescription& volume) {
   ValueScale scale;
-  if (volume.quantity == "phase_rad") {
+  if (volume.quantity == Quantity::kPhaseRad) {
     scale.unit = "rad";
-  } else if (volume.quantity.empty() && volume.value == ValueKind::kDb) {
+  } else if (volume.quantity == Quantity::kNone && volume.value == ValueKind::kDb) {
     scale.unit = "dB";
   }
   if (!volume.has_levels || !(HighestOf(volume.dtype) > 0)) return scale;
