@@ -16,7 +16,7 @@ import breaking  # noqa: E402
 import lint  # noqa: E402
 
 # Rules that the contract does not follow yet, and how often. A number may only fall.
-NOT_YET = {"COMMENT": 333}
+NOT_YET = {"COMMENT": 331}
 
 
 def own_files():
