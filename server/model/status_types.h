@@ -183,10 +183,10 @@ struct VolumeDescription {
   std::map<std::string, std::string> labels;
   /// All missing ranges; null: those of `missing` are all.
   std::shared_ptr<const std::vector<std::pair<int64_t, int64_t>>> all_missing;
-  std::string derived_from;             // name of its source volume; empty: acquired
-  std::vector<std::string> operations;  // the operations on the source volume, in words
-  std::string chain;                    // the entry of ScanSpec.chains that made it, if any
-  Quantity quantity = Quantity::kNone;  // what the voxels are, if not `value`
+  std::string derived_from;               // name of its source volume; empty: acquired
+  std::vector<std::string> operations;    // the operations on the source volume, in words
+  std::string chain;                      // the entry of ScanSpec.chains that made it, if any
+  Quantity quantity = Quantity::kNone;    // what the voxels are, if not `value`
   double display_lo = 0, display_hi = 0;  // of derived quantities; both 0: those of the origin
   double ttl_seconds = 0;                 // discarded this long after its seal; 0 = never
   double ttl_warning_seconds = 0;

@@ -43,8 +43,7 @@ std::vector<std::string> WordsOf(const google::protobuf::EnumDescriptor& values)
 int NumberOf(const google::protobuf::EnumDescriptor& values, const std::string& word);
 
 template <class Enum>
-  requires std::is_enum_v<Enum>
-std::string ShortName(Enum value) {
+requires std::is_enum_v<Enum> std::string ShortName(Enum value) {
   return ShortName(*google::protobuf::GetEnumDescriptor<Enum>(), value);
 }
 template <class Enum>

@@ -348,7 +348,7 @@ class Mistakes(DaemonTest):
                 self.assertEqual(theirs(), ours())
 
     def test_what_a_frame_shows(self):
-        scan = self.client.volume(self.given["v"]).scan
+        scan = self.client.volume(self.given["v"]).parent
         for options, words in ((dict(encoding="png"), "picture of 16 x 128 pixels"), ({}, "array uint16 [16, 128]")):
             frame = next(iter(self.client.subscribe(scan, ["bscan"], **options)))
             self.assertLess(len(repr(frame)), 300)
@@ -358,7 +358,7 @@ class Mistakes(DaemonTest):
     def test_what_has_a_name_stands_for_it(self):
         volume = self.client.volume(self.given["v"])
         np.testing.assert_array_equal(self.client.read(volume), self.client.read(volume.name))
-        self.assertEqual(self.client.scan(self.client.scan(volume.scan)).name, volume.scan)
+        self.assertEqual(self.client.scan(self.client.scan(volume.parent)).name, volume.parent)
         self.assertEqual([v.name for v in self.client.volumes(states=["held"])], [volume.name])
 
     def test_arrays_of_the_other_byte_order_keep_their_values(self):

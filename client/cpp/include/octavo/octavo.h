@@ -198,8 +198,8 @@ struct ScanSpec {
   std::optional<CommitOptions> auto_commit;
   std::string title;
   std::map<std::string, std::string> labels;
-  std::string json;        // an octavo.v1.ScanSpec in protobuf's JSON form: any other field of the
-                           // contract; the fields above win
+  std::string json;  // an octavo.v1.ScanSpec in protobuf's JSON form: any other field of the
+                     // contract; the fields above win
 };
 
 struct Scan {
