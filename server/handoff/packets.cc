@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/stubs/logging.h"
 #include "google/protobuf/util/time_util.h"
 
 #include "gpu/base/field_errors.h"
@@ -44,6 +45,8 @@ absl::Status Parse(const char* bytes, size_t count, v1::ClientMessage* message) 
   google::protobuf::io::CodedInputStream input(reinterpret_cast<const uint8_t*>(bytes),
                                                static_cast<int>(count));
   input.SetRecursionLimit(kMostDepth);
+  // Protobuf logs a text that is no UTF-8, which would let clients fill the log.
+  const google::protobuf::LogSilencer quiet;
   if (message->ParseFromCodedStream(&input) && input.ConsumedEntireMessage())
     return absl::OkStatus();
   message->Clear();
