@@ -1,7 +1,9 @@
 #include "server/scan/admission.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <sys/statvfs.h>
+#include <system_error>
 
 #include "absl/strings/str_replace.h"
 
@@ -11,6 +13,39 @@
 #include "server/volume/volume_metadata.h"
 
 namespace octavo::scan {
+namespace {
+
+// A volume of the scan, as far as the path of its commit depends on it.
+model::VolumeStatus FirstVolume(const model::ResolvedScan& scan) {
+  model::VolumeStatus volume;
+  volume.scan = "scans/check";
+  volume.title = scan.spec.title;
+  volume.dtype = scan.chain.output;
+  std::copy(scan.shape, scan.shape + 3, volume.shape);
+  return volume;
+}
+
+// The folder that AUTO_COMMIT writes to, as far as it exists; without it, the first storage root.
+std::filesystem::path CommitFolder(const model::ResolvedScan& scan,
+                                   const std::vector<std::string>& roots) {
+  const model::Retention& retention = scan.spec.retention;
+  if (retention.disposition == model::Disposition::kAutoCommit) {
+    const auto destination =
+        volume::ExpandDestination(retention.auto_commit.destination, FirstVolume(scan));
+    const auto path =
+        destination.ok() ? storage::ResolveDestination(roots, *destination) : destination.status();
+    if (path.ok()) {  // CheckAutoCommit refuses others
+      std::filesystem::path folder = std::filesystem::path(*path).parent_path();
+      std::error_code none;
+      while (folder.has_relative_path() && !std::filesystem::exists(folder, none))
+        folder = folder.parent_path();
+      return folder;
+    }
+  }
+  return roots[0];
+}
+
+}  // namespace
 
 void AddRunFigures(const model::ResolvedScan& scan, const std::vector<std::string>& roots,
                    int64_t spill_free_bytes, model::AdmissionReport* report) {
@@ -28,7 +63,7 @@ void AddRunFigures(const model::ResolvedScan& scan, const std::vector<std::strin
   }
   if (!roots.empty()) {
     struct statvfs fs {};
-    if (statvfs(roots[0].c_str(), &fs) == 0) {
+    if (statvfs(CommitFolder(scan, roots).c_str(), &fs) == 0) {
       report->disk_free_bytes =
           static_cast<int64_t>(fs.f_bavail) * static_cast<int64_t>(fs.f_frsize);
     }
@@ -68,11 +103,7 @@ absl::Status CheckAutoCommit(const model::ResolvedScan& scan,
                         status.message(), {{"options.", "retention.auto_commit."}})),
                     {.reason = info.reason, .field = field, .numbers = info.numbers});
   };
-  model::VolumeStatus volume;
-  volume.scan = "scans/check";
-  volume.title = scan.spec.title;
-  volume.dtype = scan.chain.output;
-  std::copy(scan.shape, scan.shape + 3, volume.shape);
+  model::VolumeStatus volume = FirstVolume(scan);
   const auto destination = volume::ExpandDestination(retention.auto_commit.destination, volume);
   if (!destination.ok()) return rename(destination.status());
   if (absl::Status status = storage::ResolveDestination(roots, *destination).status(); !status.ok())
