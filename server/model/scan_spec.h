@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -64,12 +65,13 @@ struct RingSource {
 };
 
 struct CameraSource {
-  std::string id;                                             // empty = the only one
-  std::string pixel_format;                                   // empty = the camera's setting
-  int64_t offset_x = 0, offset_y = 0, width = 0, height = 0;  // 0 = the camera's setting
-  double exposure_us = 0, gain = 0, frame_rate_hz = 0;        // 0 = the camera's setting
-  std::string trigger_source;                                 // empty = free running
-  int64_t buffers = 0;                                        // 0 = 16
+  std::string id;                                       // empty = the only one
+  std::string pixel_format;                             // empty = the camera's setting
+  std::optional<int64_t> offset_x, offset_y;            // unset = the camera's setting
+  int64_t width = 0, height = 0;                        // 0 = the camera's setting
+  double exposure_us = 0, gain = 0, frame_rate_hz = 0;  // 0 = the camera's setting
+  std::string trigger_source;                           // empty = free running
+  int64_t buffers = 0;                                  // 0 = 16
   double frame_timeout_s = 0;  // 0 = 5, with a trigger never; negative = never
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -73,6 +74,14 @@ absl::Status Within(const char* field, int64_t value, int64_t lo, int64_t hi, in
   return FieldNotAllowed(
       field, value,
       absl::StrCat(lo, " to ", hi, step > 1 ? absl::StrCat(" in steps of ", step) : ""));
+}
+
+// Of an offset that was not given, the value is what the camera is set to.
+absl::Status OffsetWithin(const char* field, const std::optional<int64_t>& given, int64_t value,
+                          int64_t most) {
+  if (given.has_value() || (value >= 0 && value <= most)) return Within(field, value, 0, most, 1);
+  return InvalidField(field, absl::StrCat("is not given, and the camera is set to ", value,
+                                          "; this size allows 0 to ", most));
 }
 
 absl::Status Within(const char* field, double value, double lo, double hi) {
@@ -165,10 +174,11 @@ absl::StatusOr<Shape> Check(const OpenedCamera& opened, const model::ScanSpec& s
   if (error.is_set()) return Broken(opened.id, "height", error);
   OCTAVO_RETURN_IF_ERROR(Within("camera.height", height, lo, std::max(hi, sensor_height),
                                 arv_camera_get_height_increment(camera, error.out())));
-  OCTAVO_RETURN_IF_ERROR(Within("camera.offset_x", s.offset_x, 0, sensor_width - width, 1));
-  OCTAVO_RETURN_IF_ERROR(Within("camera.offset_y", s.offset_y, 0, sensor_height - height, 1));
-  shape.x = static_cast<int>(s.offset_x);
-  shape.y = static_cast<int>(s.offset_y);
+  const int64_t x = s.offset_x.value_or(shape.x), y = s.offset_y.value_or(shape.y);
+  OCTAVO_RETURN_IF_ERROR(OffsetWithin("camera.offset_x", s.offset_x, x, sensor_width - width));
+  OCTAVO_RETURN_IF_ERROR(OffsetWithin("camera.offset_y", s.offset_y, y, sensor_height - height));
+  shape.x = static_cast<int>(x);
+  shape.y = static_cast<int>(y);
   shape.width = static_cast<int>(width);
   shape.height = static_cast<int>(height);
   if (shape.format->packed && shape.width % 2 != 0) {

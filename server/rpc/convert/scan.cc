@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
@@ -125,10 +126,13 @@ absl::StatusOr<model::CameraSource> DecodeCamera(const v1::Camera& in) {
     if (text->size() > 256)
       return InvalidField(field, absl::StrCat("has ", text->size(), " characters; allowed 256"));
   }
+  const auto given = [](bool has, uint32_t value) {
+    return has ? std::optional<int64_t>(value) : std::nullopt;
+  };
   return model::CameraSource{.id = in.id(),
                              .pixel_format = in.pixel_format(),
-                             .offset_x = in.offset_x(),
-                             .offset_y = in.offset_y(),
+                             .offset_x = given(in.has_offset_x(), in.offset_x()),
+                             .offset_y = given(in.has_offset_y(), in.offset_y()),
                              .width = in.width(),
                              .height = in.height(),
                              .exposure_us = in.exposure_us(),
@@ -142,8 +146,8 @@ absl::StatusOr<model::CameraSource> DecodeCamera(const v1::Camera& in) {
 void EncodeCamera(const model::CameraSource& in, v1::Camera* out) {
   out->set_id(in.id);
   out->set_pixel_format(in.pixel_format);
-  out->set_offset_x(static_cast<uint32_t>(in.offset_x));
-  out->set_offset_y(static_cast<uint32_t>(in.offset_y));
+  if (in.offset_x.has_value()) out->set_offset_x(static_cast<uint32_t>(*in.offset_x));
+  if (in.offset_y.has_value()) out->set_offset_y(static_cast<uint32_t>(*in.offset_y));
   out->set_width(static_cast<uint32_t>(in.width));
   out->set_height(static_cast<uint32_t>(in.height));
   out->set_exposure_us(in.exposure_us);

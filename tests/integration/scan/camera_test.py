@@ -136,6 +136,18 @@ class Cameras(DaemonTest):
                 self.check(self.decoded(scan), amplitude=exposure / 50)
                 for volume in self.client.volumes(scan):
                     self.client.discard(volume.name)
+            # Where a scan gives no offset, the camera keeps its own; 0 is an offset, too.
+            for offsets in (dict(), dict(offset_x=0, offset_y=0)):
+                if not offsets:
+                    with self.assertRaises(octavo.OctavoError) as caught:
+                        self.submit(camera.id, width=2048)
+                    self.assertEqual((caught.exception.code, caught.exception.field), (grpc.StatusCode.INVALID_ARGUMENT, "camera.offset_x"))
+                    self.assertIn("the camera is set to 64; this size allows 0 to 0", str(caught.exception))
+                scan = self.submit(camera.id, **offsets)
+                self.assertEqual(self.client.wait(scan).reason_code, "COMPLETED")
+                for volume in self.client.volumes(scan):
+                    self.client.discard(volume.name)
+            self.client.cancel(self.submit(camera.id, width=2048))
         finally:
             camera.end()
 
