@@ -48,8 +48,11 @@ std::vector<model::DeviceStatus> Devices::List() {
     status.detached_bytes = use.detached;
     status.free_bytes = use.free();
     status.peak_bytes = use.peak;
-    for (const auto& session : sessions)
-      status.running_scans += session->Uses(static_cast<int>(d)) && !IsFinal(session->state());
+    for (const auto& session : sessions) {
+      const model::ScanState state = session->state();
+      const bool runs = state == model::ScanState::kRunning || state == model::ScanState::kDraining;
+      status.running_scans += runs && session->Uses(static_cast<int>(d));
+    }
     status.running_jobs = components_.jobs.RunningOn(static_cast<int>(d));
     list.push_back(std::move(status));
   }

@@ -52,6 +52,7 @@ class Queue(DaemonTest):
         a, b = self.submit(queue="a", volumes=0), self.submit(queue="b", volumes=0)
         c, d = self.submit(volumes=0), self.submit(queue="a", volumes=0)
         self.assertEqual([self.client.scan(n).state for n in (a, b, c, d)], [scan_pb2.SCAN_STATE_RUNNING] * 3 + [scan_pb2.SCAN_STATE_QUEUED])
+        self.assertEqual(sum(device.running_scans for device in self.client.devices()), 3)  # without the queued one
         self.client.cancel(a)
         self.until(d, lambda s: s.state == scan_pb2.SCAN_STATE_RUNNING)
 
