@@ -37,7 +37,7 @@
  * records that it already has. A producer that dies, at any instant, loses only unpublished
  * records; another one can get a new ticket for the same scan and continue at its own
  * ring.next_record. After octavo_ring_close without octavo_ring_end the scan waits for the next
- * producer (Ring.restart_grace_s).
+ * producer (Ring.restart_grace).
  */
 #ifndef OCTAVO_RING_H_
 #define OCTAVO_RING_H_
