@@ -2,6 +2,7 @@
 
 #include "server/scan/admission.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -56,6 +57,7 @@ AdmissionReport Report(const std::vector<std::string>& roots, Disposition dispos
                        const std::string& destination) {
   ScanSpec spec = SimulatedScan();
   spec.pattern.volumes = 0;
+  spec.retention.mode = RetentionMode::kCapture;
   spec.retention.disposition = disposition;
   spec.retention.auto_commit.destination = destination;
   const auto scan = ResolveScan(spec, {});
