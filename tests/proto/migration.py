@@ -112,8 +112,78 @@ as the first message is refused (`PROTOCOL`), and the connection ends.
 | `{"ring": {"bytes", "attachment"}}` | `Ring.byte_size`, `attachment` |  |
 | `{"error": {"code", "reason", "field", "message", "numbers"}}` | `Refused` | `code` is a number of `google.rpc.Code`; `values` for `numbers`; `versions` where a connection is refused |
 """
-NEGATED = {"ArrayOperation.Resize.no_anti_aliasing", "Products.no_mip", "TomographyPreparation.no_logarithm", "TomographyPreparation.Rings.keep_scale",
-           "TomographyPreparation.Rings.no_wavelet_padding", "SubscribeRequest.no_preview"}
+# Fields that have another name or type: old → (new, what to do).
+RENAMED = {
+    "AcquireLeaseRequest.seconds": ("AcquireLeaseRequest.ttl", "`google.protobuf.Duration` for double"),
+    "AcquireLeaseRequest.wait_seconds": ("AcquireLeaseRequest.wait", "`google.protobuf.Duration` for double"),
+    "AdmissionReport.seconds_to_disk_full": ("AdmissionReport.time_to_disk_full", "`google.protobuf.Duration` for double"),
+    "AdmissionReport.seconds_to_memory_full": ("AdmissionReport.time_to_memory_full", "`google.protobuf.Duration` for double"),
+    "AdmissionReport.seconds_to_spill_full": ("AdmissionReport.time_to_spill_full", "`google.protobuf.Duration` for double"),
+    "ApplyOpRequest.ttl_seconds": ("ApplyOpRequest.ttl", "`google.protobuf.Duration` for double"),
+    "ArrayOperation.Resize.no_anti_aliasing": ("ArrayOperation.Resize.anti_aliasing", "the opposite; unset = true"),
+    "Buffer.create_time": ("Buffer.create_time", "`google.protobuf.Timestamp` for Time"),
+    "Buffer.expires_seconds": ("Buffer.expire_time", "`google.protobuf.Timestamp` for double"),
+    "Camera.frame_timeout_s": ("Camera.frame_timeout", "`google.protobuf.Duration` for double"),
+    "ClientSession.expires_seconds": ("ClientSession.expire_time", "`google.protobuf.Timestamp` for double"),
+    "ClientSession.opened": ("ClientSession.create_time", "`google.protobuf.Timestamp` for Time"),
+    "ClientSession.seen": ("ClientSession.last_seen_time", "`google.protobuf.Timestamp` for Time"),
+    "CommitResult.seconds": ("CommitResult.elapsed", "`google.protobuf.Duration` for double"),
+    "CreateBufferRequest.ttl_seconds": ("CreateBufferRequest.ttl", "`google.protobuf.Duration` for double"),
+    "DeviceStatus.limbo_bytes": ("DeviceStatus.detached_bytes", ""),
+    "ElementType.scalar": ("ElementType.dtype", "`Dtype` for Scalar"),
+    "ExportStatus.create_time": ("ExportStatus.create_time", "`google.protobuf.Timestamp` for Time"),
+    "ExportStatus.limbo": ("ExportStatus.detached", ""),
+    "Frame.acquired": ("Frame.acquire_time", "`google.protobuf.Timestamp` for Time"),
+    "Frame.published": ("Frame.publish_time", "`google.protobuf.Timestamp` for Time"),
+    "Job.created": ("Job.create_time", "`google.protobuf.Timestamp` for Time"),
+    "Job.ended": ("Job.end_time", "`google.protobuf.Timestamp` for Time"),
+    "Job.eta_seconds": ("Job.eta", "`google.protobuf.Duration` for double"),
+    "Job.kind": ("Job.kind", "`JobKind` for string"),
+    "Job.log": ("Job.log_lines", ""),
+    "Job.log_count": ("Job.log_lines_total", ""),
+    "Job.reason_code": ("Job.reason_code", "`Reason` for string"),
+    "Job.stage": ("Job.stage", "`JobStage` for string"),
+    "Job.started": ("Job.start_time", "`google.protobuf.Timestamp` for Time"),
+    "JobLogLine.seconds": ("JobLogLine.elapsed", "`google.protobuf.Duration` for double"),
+    "JobSpec.ttl_seconds": ("JobSpec.ttl", "`google.protobuf.Duration` for double"),
+    "JobStep.seconds": ("JobStep.elapsed", "`google.protobuf.Duration` for double"),
+    "JobStep.stage": ("JobStep.stage", "`JobStage` for string"),
+    "LeaseGrant.expires_seconds": ("LeaseGrant.expire_time", "`google.protobuf.Timestamp` for double"),
+    "MeasureRequest.seconds": ("MeasureRequest.duration", "`google.protobuf.Duration` for double"),
+    "Measurement.seconds_per_round": ("Measurement.round_duration", "`google.protobuf.Duration` for double"),
+    "OpenRingResponse.expires_seconds": ("OpenRingResponse.expire_time", "`google.protobuf.Timestamp` for double"),
+    "OpenSessionResponse.expiry_seconds": ("OpenSessionResponse.expiry", "`google.protobuf.Duration` for double"),
+    "OpenSessionResponse.heartbeat_seconds": ("OpenSessionResponse.heartbeat_interval", "`google.protobuf.Duration` for double"),
+    "Products.no_mip": ("Products.mip", "the opposite; unset = true"),
+    "Push.idle_timeout_s": ("Push.idle_timeout", "`google.protobuf.Duration` for double"),
+    "PushedProjections.idle_timeout_s": ("PushedProjections.idle_timeout", "`google.protobuf.Duration` for double"),
+    "ReadBufferRequest.count": ("ReadBufferRequest.count", "`int64` for uint64"),
+    "ReadBufferRequest.start": ("ReadBufferRequest.start", "`int64` for uint64"),
+    "RenewLeaseRequest.seconds": ("RenewLeaseRequest.ttl", "`google.protobuf.Duration` for double"),
+    "Retention.ttl_seconds": ("Retention.ttl", "`google.protobuf.Duration` for double"),
+    "Retention.ttl_warning_seconds": ("Retention.ttl_warning", "`google.protobuf.Duration` for double"),
+    "Ring.idle_timeout_s": ("Ring.idle_timeout", "`google.protobuf.Duration` for double"),
+    "Ring.restart_grace_s": ("Ring.restart_grace", "`google.protobuf.Duration` for double"),
+    "Scan.created": ("Scan.create_time", "`google.protobuf.Timestamp` for Time"),
+    "Scan.ended": ("Scan.end_time", "`google.protobuf.Timestamp` for Time"),
+    "Scan.reason_code": ("Scan.reason_code", "`Reason` for string"),
+    "Scan.started": ("Scan.start_time", "`google.protobuf.Timestamp` for Time"),
+    "ScanEvent.time": ("ScanEvent.event_time", "`google.protobuf.Timestamp` for Time"),
+    "SubscribeRequest.no_preview": ("SubscribeRequest.preview", "the opposite; unset = true"),
+    "TomographyPreparation.Rings.keep_scale": ("TomographyPreparation.Rings.rescale_columns", "the opposite; unset = true"),
+    "TomographyPreparation.Rings.no_wavelet_padding": ("TomographyPreparation.Rings.wavelet_padding", "the opposite; unset = true"),
+    "TomographyPreparation.no_logarithm": ("TomographyPreparation.logarithm", "the opposite; unset = true"),
+    "TomographyReport.center_check_method": ("TomographyReport.center_check_method", "`RotationCenter.Method` for string"),
+    "TomographyReport.stop": ("TomographyReport.stop", "`TomographyReport.Stop` for string"),
+    "UpdateBufferRequest.ttl_seconds": ("UpdateBufferRequest.ttl", "`google.protobuf.Duration` for double"),
+    "Volume.acquired_begin": ("Volume.acquire_begin_time", "`google.protobuf.Timestamp` for Time"),
+    "Volume.acquired_end": ("Volume.acquire_end_time", "`google.protobuf.Timestamp` for Time"),
+    "Volume.expires_seconds": ("Volume.expire_time", "`google.protobuf.Timestamp` for double"),
+    "Volume.held_seconds": ("Volume.hold_time", "`google.protobuf.Timestamp` for double"),
+    "Volume.moving": ("Volume.moving", "`VolumeMove` for string"),
+    "Volume.quantity": ("Volume.quantity", "`Quantity` for string"),
+}
+MOVED.update(RENAMED)
 
 
 def short(name):
@@ -171,12 +241,11 @@ class Comparison:
             if name not in self.new_messages or short(name) in MOVED:
                 self._say("Messages", short(name))
                 continue
-            new = {field.number: field for field in self.new_messages[name].field}
-            named = {field.name: field for field in new.values()}
+            named = {field.name: field for field in self.new_messages[name].field}
             for field in message.field:
-                self._field(short(name), field, new.get(field.number), named.get(field.name))
+                self._field(short(name), field, named.get(field.name))
 
-    def _field(self, scope, old, same_number, same_name):
+    def _field(self, scope, old, same_name):
         label = f"{scope}.{old.name}"
         renamed_type = same_name is not None and type_of(same_name) != type_of(old) and MOVED.get(type_of(old), ("",))[0] != type_of(same_name)
         if same_name is not None and not renamed_type:
@@ -185,13 +254,8 @@ class Comparison:
             return
         if old.name.endswith("_set") and label not in MOVED:
             self._say("Fields", label, "", f"set `{old.name[:-4]}`, or leave it unset")
-        elif label in MOVED or same_number is None:
-            self._say("Fields", label)
         else:
-            what = "the opposite; unset = true" if label in NEGATED else ""
-            if type_of(same_number) != type_of(old):
-                what = f"`{type_of(same_number)}` for {type_of(old)}"
-            self._say("Fields", label, f"{scope}.{same_number.name}", what)
+            self._say("Fields", label)
 
     def _enums(self):
         for name, enum in sorted(self.enums.items()):
