@@ -110,7 +110,7 @@ absl::StatusOr<Rendered> PlanRendering(const model::VolumeStatus& volume,
   OCTAVO_RETURN_IF_ERROR(Narrow(volume, spec, &p));
 
   model::Frame& frame = out.frame;
-  frame.scan = volume.scan;
+  frame.parent = model::ParentOf(volume);
   frame.volume = volume.name;
   frame.volume_index = volume.index;
   frame.product = plane ? model::Product::kBscan : model::Product::kMip;
