@@ -213,7 +213,7 @@ absl::Status VolumeProjector::ProjectOnDevice(const VolumeHold& hold, const BoxP
   OCTAVO_ASSIGN_OR_RETURN(
       const std::vector<memory::Ledger::ChargeId> charges,
       context_.ledger->Reserve(hold.device, volume.name, volume.title,
-                               {{.what = "a projection of a held volume",
+                               {{.kind = model::NeedKind::kProjectionScratch,
                                  .bytes = ((bytes + 255) / 256 + (scratch_bytes + 255) / 256) * 256,
                                  .count = 1}},
                                nullptr));
