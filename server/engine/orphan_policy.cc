@@ -1,6 +1,5 @@
 #include "server/engine/orphan_policy.h"
 
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
