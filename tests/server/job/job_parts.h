@@ -98,7 +98,7 @@ class JobPartsTest : public ::testing::Test {
     MutexLock lock(table_.mutex());
     return table_.Insert(job).status();
   }
-  void SetState(const JobPtr& job, JobState state, const std::string& code = "") {
+  void SetState(const JobPtr& job, JobState state, Reason code = Reason::kNone) {
     MutexLock lock(table_.mutex());
     table_.SetState(*job, state, code, "");
   }
