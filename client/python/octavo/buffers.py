@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
 from typing import Dict, Iterator, List, Optional, Sequence, Union
 

@@ -75,7 +75,7 @@ class Watches(DaemonTest):
         name, = scan.volumes
         watch.until(lambda _: watch.of(name) and watch.of(name)[-1].volume.state == HELD)
         self.client.hold(name)
-        self.client.hold(name, release=True)
+        self.client.release(name)
         self.client.spill(name, "host")
         self.client.restore(name)
         self.client.commit(name, f"life-{name.split('/')[1]}", "npy")
@@ -107,7 +107,7 @@ class Watches(DaemonTest):
         watch.until(lambda _: watch.of(name)[-1].kind == UNMATCHED)
         self.client.hold(name)  # nothing new
         self.client.spill(name, "host")  # not heard
-        self.client.hold(name, release=True)
+        self.client.release(name)
         watch.until(lambda _: watch.of(name)[-1].kind == CREATED and len(watch.of(name)) > 2)
         self.client.discard(name)
         watch.until(lambda _: watch.of(name)[-1].kind == GONE)
@@ -145,7 +145,7 @@ class Watches(DaemonTest):
                     for _ in range(14):
                         name = mine.choice(names)
                         try:
-                            mine.choice((lambda: client.hold(name), lambda: client.hold(name, release=True), lambda: client.spill(name, "host"),
+                            mine.choice((lambda: client.hold(name), lambda: client.release(name), lambda: client.spill(name, "host"),
                                          lambda: client.restore(name), lambda: client.discard(name),
                                          lambda: client.commit(name, f"{seed}-{turn}-{name.split('/')[1]}", "npy"),
                                          lambda: client.derive(name, {"mip": {"axis": 2}})))()
@@ -185,7 +185,7 @@ class Watches(DaemonTest):
         heard.until(lambda _: heard.of(name))
         for i in range(600):  # 9 MiB, if each were kept; also 1200 changes
             self.client.hold(name)
-            self.client.hold(name, release=True)
+            self.client.release(name)
         self.client.hold(name)
         peer.open_window(stream, 4 << 20)
         changes = []
@@ -201,7 +201,7 @@ class Watches(DaemonTest):
             watch = Watch(self.client)
             watch.until(lambda changes: changes)
             watch.close()
-            self.client.hold(name, release=random.random() < 0.5)
+            (self.client.release if random.random() < 0.5 else self.client.hold)(name)
         watch = self.watch()
         watch.until(lambda _: watch.of(name))
         self.assertEqual(len(watch.changes), 1)

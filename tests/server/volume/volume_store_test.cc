@@ -304,12 +304,12 @@ TEST_F(VolumeStoreTest, AListGoesOnAfterANumber) {
   };
   EXPECT_EQ(names({}), "abcd") << "oldest first, whether in memory or not";
   EXPECT_EQ(names({.in_memory = true}), "acd");
-  EXPECT_EQ(names({.scan = "scans/a"}), "abd");
-  EXPECT_EQ(names({.scan = "scans/a", .in_memory = true}), "ad");
+  EXPECT_EQ(names({.parent = "scans/a"}), "abd");
+  EXPECT_EQ(names({.parent = "scans/a", .in_memory = true}), "ad");
   const uint64_t first = store_.List({.most = 1})[0].number;
   EXPECT_EQ(names({.after = first, .most = 2}), "bc");
   EXPECT_EQ(names({.in_memory = true, .after = first, .most = 1}), "c");
-  EXPECT_EQ(names({.scan = "scans/a", .in_memory = true, .after = first}), "d");
+  EXPECT_EQ(names({.parent = "scans/a", .in_memory = true, .after = first}), "d");
   EXPECT_EQ(names({.after = first + 3}), "");
 }
 
