@@ -141,7 +141,9 @@ class Held(DaemonTest):
         self.refused(lambda: self.commit(name, "a", wait=-1), "INVALID_ARGUMENT", "BAD_FIELD")
         self.refused(lambda: self.client.restore("volumes/none"), "NOT_FOUND", "NO_VOLUME")
         self.refused(lambda: self.client.spill(name, "disk"), "FAILED_PRECONDITION", "SPILL_OFF")
-        error = self.refused(lambda: self.client.start_derive(name, {"mip": {"axis": 9}}), "INVALID_ARGUMENT", "BAD_FIELD")
+        far = array_operation_pb2.ArrayOperation(mip=array_operation_pb2.ArrayOperation.Project(axis=9))  # the client itself would refuse it
+        error = self.refused(lambda: self.raising(lambda: self.client._volumes.DeriveVolume(volume_pb2.DeriveVolumeRequest(
+            name=name, operations=[volume_pb2.VolumeOperation(array=far)]))), "INVALID_ARGUMENT", "BAD_FIELD")
         self.assertEqual(error.field, "operations[0].mip.axis")
         with self.client.lease(name, seconds=100):
             self.refused(lambda: self.commit(name, "a"), "ABORTED", "LEASED")

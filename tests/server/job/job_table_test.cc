@@ -35,7 +35,7 @@ TEST_F(JobTableTest, StatesAreTimedLoggedAndCounted) {
   SetState(job, JobState::kRunning);
   EXPECT_FALSE(table_.Idle());
   clock_.Advance(3);
-  SetState(job, JobState::kDone, "COMPLETED");
+  SetState(job, JobState::kDone, Reason::kCompleted);
   EXPECT_TRUE(table_.Idle());
   SetState(job, JobState::kRunning);
   const JobStatus status = table_.Get("jobs/a").value();
