@@ -17,7 +17,7 @@ SCAN = """
 import octavo, sys
 with octavo.Client(sys.argv[1]) as client:
     scan = client.wait(client.submit_scan(octavo.simulated(seed=1, fast=True), octavo.raster(16, 8, volumes=1), samples=256))
-    print(octavo.__file__, *client.read(scan.volumes[0]).shape)
+    print(octavo.__file__, *client.read(scan.volume_names[0]).shape)
 """
 
 

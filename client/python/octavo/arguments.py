@@ -11,11 +11,11 @@ import os
 from typing import Callable, Dict, List, Mapping, Optional, Union
 
 import numpy as np
-from google.protobuf import message_factory
 from google.protobuf.descriptor import FieldDescriptor as Field
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
+from octavo.fields import Fields, class_of, is_repeated, plain
 from octavo.names import Names, closest, likest, short
 
 Seconds = Union[float, datetime.timedelta]
@@ -95,19 +95,8 @@ def message(kind, fields: Mapping[str, object], where: str = "", called: Optiona
     return made
 
 
-def _class_of(descriptor):
-    # protobuf 4.22 and later have a function for it.
-    get = getattr(message_factory, "GetMessageClass", None)
-    return get(descriptor) if get is not None else descriptor._concrete_class
-
-
-def _is_repeated(field) -> bool:
-    # protobuf 6 says is_repeated, and later ones have no label any more.
-    return field.is_repeated if hasattr(field, "is_repeated") else field.label == Field.LABEL_REPEATED
-
-
 def _set(made, field, label: str, value, names: Optional[Names]) -> None:
-    if _is_repeated(field):
+    if is_repeated(field):
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             _set_map(getattr(made, field.name), field.message_type.fields_by_name, label, value)
         else:
@@ -147,7 +136,7 @@ def duration(label: str, value) -> Duration:
 
 
 def _message(field, label: str, value):
-    kind = _class_of(field.message_type)
+    kind, value = class_of(field.message_type), plain(value)
     if isinstance(value, kind):
         return value
     if field.message_type.full_name == Duration.DESCRIPTOR.full_name:
@@ -174,18 +163,28 @@ def _scalar(field, label: str, value, names: Optional[Names]):
     return text(label, value)
 
 
-def text(label: str, value) -> str:
-    """A text, a path, or the name of an object: of a Scan, a Volume, a Job …"""
+def text(label: str, value, address: str = "") -> str:
+    """A text, a path, or the name of an object: of a Scan, a Volume, a Job … address: of the server
+    that is meant; ValueError for an object of another one."""
     if isinstance(value, str):
         return value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if isinstance(value, Fields) and "name" in value.message.DESCRIPTOR.fields_by_name:
+        its = getattr(value, "address", "")
+        if address and its and its != address:
+            raise ValueError(f"{label} is {value!r} of the server at {its}, and this client's is at {address}; allowed are its own objects, "
+                             "and names: give .name if both are one server")
+        return value.name
     if isinstance(value, Message) and "name" in value.DESCRIPTOR.fields_by_name:
         return value.name
     raise ValueError(f"{label} is {short(value)}; allowed is text")
 
 
 # -- arguments
+
+# Annotations of arguments that are text: for these, an object stands for its name (objects.py).
+_TEXTS = ("str", "Optional[str]", str, "ScanName", "VolumeName", "JobName", "BufferName", "Name")
 
 # Names of the same argument: in octavo.tomography, in octavo.recon (TomoPy's), in other functions
 # of TomoPy.
@@ -208,10 +207,11 @@ def explained(*takes, called: Optional[Mapping[str, str]] = None, covered: tuple
 
     def decorate(function: Callable) -> Callable:
         parameters = list(inspect.signature(function).parameters.values())
-        plain = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-        own = [p.name for p in plain if p.name != "self"]
-        texts = {p.name for p in plain if p.annotation in ("str", "Optional[str]", str)}
-        text_places = [(i, p.name) for i, p in enumerate(plain) if p.name in texts and p.kind != p.KEYWORD_ONLY]
+        named = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        own = [p.name for p in named if p.name != "self"]
+        texts = {p.name for p in named if p.annotation in _TEXTS}
+        text_places = [(i, p.name) for i, p in enumerate(named) if p.name in texts and p.kind != p.KEYWORD_ONLY]
+        is_method = bool(named) and named[0].name == "self"
         allowed = list(own)
         for one in takes:
             fields = one.allowed if callable(getattr(one, "explain", None)) else list(one.DESCRIPTOR.fields_by_name)
@@ -234,13 +234,14 @@ def explained(*takes, called: Optional[Mapping[str, str]] = None, covered: tuple
                 for name in kwargs:
                     if name not in known:
                         raise TypeError(explain(name))
+            address = getattr(args[0], "address", "") if is_method and args else ""
             for place, name in text_places:
                 if place < len(args) and not isinstance(args[place], str) and args[place] is not None:
-                    args = (*args[:place], text(name, args[place]), *args[place + 1:])
+                    args = (*args[:place], text(name, args[place], address), *args[place + 1:])
             for name in texts & kwargs.keys():
                 if not isinstance(kwargs[name], str) and kwargs[name] is not None:
-                    kwargs[name] = text(name, kwargs[name])
-            return function(*args, **kwargs)
+                    kwargs[name] = text(name, kwargs[name], address)
+            return function(*args[:is_method], *map(plain, args[is_method:]), **{name: plain(value) for name, value in kwargs.items()})
 
         call.allowed, call.explain = allowed, explain
         return call

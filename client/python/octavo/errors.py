@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import os
 import re
+import sys
 import warnings
 from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
@@ -67,11 +69,21 @@ def told(name: str, texts: Iterable[str]) -> List[str]:
     return new
 
 
-def tell(name: str, texts: Iterable[str], stacklevel: int = 4) -> None:
-    """Issues each text once per scan or job, whichever call brings it. stacklevel: that of the
-    caller of the client's method."""
+def tell(name: str, texts: Iterable[str]) -> None:
+    """Issues each text once per scan or job, whichever call brings it."""
     for text in told(name, texts):
-        warnings.warn(f"{name}: {text}", OctavoWarning, stacklevel=stacklevel)
+        warn(f"{name}: {text}")
+
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def warn(text: str) -> None:
+    """Issues an OctavoWarning at the line outside of this package that made the call."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and os.path.abspath(frame.f_code.co_filename).startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, OctavoWarning, stacklevel=level)
 
 
 def from_rpc_error(error: grpc.RpcError) -> OctavoError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import enum
 import numbers
 from typing import Dict, Iterable, Mapping, Optional
 
@@ -51,7 +52,9 @@ def short_name(enum, number: int) -> str:
 
 
 def enum_name(message, field: str) -> str:
-    """The value of a field of an enum in words: "reconstruct" for a Job's stage. "" for the value 0."""
+    """The value of a field of an enum in words, for a message: "exclusive" for the mode of a LeaseGrant. "" for the value 0. Fields of objects
+    are words by themselves (octavo.fields.Choice)."""
+    message = getattr(message, "message", message)
     enums = {one.name: one.enum_type for one in message.DESCRIPTOR.fields if one.enum_type is not None and isinstance(getattr(message, one.name), int)}
     if field not in enums:
         raise ValueError(f"field is {short(field)}; allowed are those of {message.DESCRIPTOR.name} that are enums: {', '.join(enums)}{closest(field, enums)}")
@@ -121,6 +124,10 @@ class Names(dict):
         them. ValueError as in name()."""
         if isinstance(value, numbers.Integral) and not isinstance(value, bool):
             return int(value)
+        if isinstance(value, enum.Enum):  # of a field of an object: by its word, because its number belongs to its own enum
+            if not value or value.name == str(value.value):
+                return int(value.value)
+            value = value.name
         return self[self.name(field, value)]
 
     def _why_not(self, field: str, value) -> str:
@@ -159,7 +166,7 @@ class Types(Names):
         return self  # "int8" is near "int32", but means another type
 
     def pick(self, field: str, value) -> int:
-        if isinstance(value, numbers.Integral) or (isinstance(value, str) and self.name_of(value) is not None):
+        if isinstance(value, (numbers.Integral, enum.Enum)) or (isinstance(value, str) and self.name_of(value) is not None):
             return super().pick(field, value)
         try:
             dtype = np.dtype(value)

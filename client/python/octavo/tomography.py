@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from typing import Callable, Optional, Sequence, Union
 
 import numpy as np
@@ -14,7 +13,7 @@ from octavo import errors
 from octavo.arguments import array, builder, explained, message, several, short, whole
 from octavo.client import Client
 from octavo.names import Names, Types, closest
-from octavo.v1 import job_pb2, ingest_pb2, tomography_pb2 as t, types_pb2
+from octavo.v1 import ingest_pb2, tomography_pb2 as t, types_pb2
 
 _OPTIONS = t.TomographyAlgorithmOptions
 _RINGS = t.TomographyPreparation.Rings
@@ -134,10 +133,9 @@ def _check_use(algorithm: str, options: dict) -> None:
                              f"{algorithm} has {', '.join(others)}")
 
 
-def _tell_one_iteration(algorithm: str, stacklevel: int) -> None:
+def _tell_one_iteration(algorithm: str) -> None:
     usual = _USUAL_ITERATIONS[algorithm]
-    warnings.warn(f"num_iter is not given: 1 iteration, TomoPy's default, is a blur with {algorithm}; num_iter={usual} is usual", errors.OctavoWarning,
-                  stacklevel=stacklevel + 1)
+    errors.warn(f"num_iter is not given: 1 iteration, TomoPy's default, is a blur with {algorithm}; num_iter={usual} is usual")
 
 
 @builder(_OPTIONS, called={"min_value": "min", "max_value": "max", "mask_ratio": "mask"})
@@ -310,7 +308,7 @@ def recon(tomo, theta, center=None, sinogram_order: bool = False, algorithm: Opt
             raise ValueError(f"num_block is {short(num_block)} with cgls, which takes all angles at once; allowed with sirt and mlem")
         options = _iterative_options(num_iter, num_block, interpolation, filter_name, filter_par)
         if num_iter is None:
-            _tell_one_iteration(name, 3)
+            _tell_one_iteration(name)
     if center is not None and not isinstance(center, str):
         center = np.atleast_1d(array("center", center, np.float64)) - 0.5
         if len(center) not in (1, slices):
@@ -354,7 +352,7 @@ def _doubt(tomo: np.ndarray, dtype, angles_axis: int) -> None:
             said = (f"tomo looks like transmissions: it is about 1 ({air:.3g}) in the outermost columns and less in between, where attenuation is 0 and "
                     "more. They are reconstructed as they are. Attenuation is -log(tomo)")
     if said:
-        warnings.warn(said, errors.OctavoWarning, stacklevel=4)
+        errors.warn(said)
 
 
 _BUFFER_TTL_S = 600.0
@@ -386,7 +384,7 @@ def _recon(client: Client, tomo: np.ndarray, init_recon: Optional[np.ndarray], s
             renewed = time.monotonic()
             try:
                 for job in client.watch_job(job.name):
-                    errors.tell(job.name, job.warnings, stacklevel=5)
+                    errors.tell(job.name, job.warnings)
                     if time.monotonic() - renewed > _BUFFER_TTL_S / 10:
                         renewed = time.monotonic()
                         for buffer in made:
@@ -397,12 +395,12 @@ def _recon(client: Client, tomo: np.ndarray, init_recon: Optional[np.ndarray], s
                 client.cancel_job(job.name)
                 raise
             let_go()  # reading may take long, and the buffers are no longer needed
-            if job.state != job_pb2.JOB_STATE_DONE:
+            if job.state != "DONE":
                 client.wait_job(job.name)  # raises the job's error
             try:
-                return client.read(job.volumes[0])
+                return client.read(job.volume_names[0])
             finally:
-                client.discard(job.volumes[0])
+                client.discard(job.volume_names[0])
         finally:
             let_go()
 

@@ -10,8 +10,10 @@ import numpy as np
 
 from octavo import buffers, errors, formats
 from octavo.arguments import explained, explained_methods, message
+from octavo.fields import Fields
 from octavo.frames import NUMPY
 from octavo.names import Names
+from octavo.objects import Name, ScanName, Volume, VolumeName, giving_objects
 from octavo.paging import pages
 from octavo.session import Lease, token_of as _token
 from octavo.v1 import array_operation_pb2, types_pb2, volume_pb2
@@ -34,6 +36,7 @@ def _operation(operation, axes: Sequence[str]) -> volume_pb2.VolumeOperation:
     return volume_pb2.VolumeOperation(array=buffers.array_operation(operation, axes))
 
 
+@giving_objects
 @explained_methods
 class VolumeCalls:
     """The volume methods of octavo.Client."""
@@ -43,26 +46,26 @@ class VolumeCalls:
         more, kind = "", errors.other_kind(name, "volumes")
         if kind in ("scans", "jobs"):
             try:
-                volumes = list((self.scan(name) if kind == "scans" else self.job(name)).volumes)
+                volumes = list((self.scan(name) if kind == "scans" else self.job(name)).volume_names)
             except errors.OctavoError:  # there is none of that name
                 volumes = []
-            wait = f"client.{'wait' if kind == 'scans' else 'wait_job'}({name!r}).volumes"
+            wait = f"client.{'wait' if kind == 'scans' else 'wait_job'}({name!r}).volumes()"
             some = ", ".join(volumes[:4]) + (" …" if len(volumes) > 4 else "")
             more = f"Its volumes are those of {wait}: {some or 'none yet'}"
         errors.check_kind("name", name, "volumes", more)
 
-    def volumes(self, parent: str = "", states: Sequence[Union[str, int]] = ()) -> List[volume_pb2.Volume]:
+    def volumes(self, parent: Name = "", states: Sequence[Union[str, int]] = ()) -> List[Volume]:
         """Volumes that the server holds in any tier (or in `states`: "held", "committed",
         "discarded", ...), oldest first; parent: only those of this scan or job."""
         errors.check_kind("parent", parent, ("scans", "jobs"))
         return pages(lambda token: self._call(self._volumes.ListVolumes, message(volume_pb2.ListVolumesRequest, dict(
             parent=parent, states=states, page_size=1000, page_token=token))), "volumes")
 
-    def volume(self, name: str) -> volume_pb2.Volume:
+    def volume(self, name: VolumeName) -> Volume:
         self._check_volume(name)
         return self._call(self._volumes.GetVolume, volume_pb2.GetVolumeRequest(name=name)).volume
 
-    def read(self, name: str, start: Sequence[int] = (), count: Sequence[int] = ()) -> np.ndarray:
+    def read(self, name: VolumeName, start: Sequence[int] = (), count: Sequence[int] = ()) -> np.ndarray:
         """The voxels of a volume, or of the box at `start` of extent `count`, along its axes (Volume.axes): [y, x, z], of tomograms [z, y, x]."""
         self._check_volume(name)
         array = flat = None
@@ -81,33 +84,33 @@ class VolumeCalls:
     # lease: your own lease of the volume. A lease of another client makes the call fail (ABORTED,
     # reason LEASED).
 
-    def hold(self, name: str) -> volume_pb2.Volume:
+    def hold(self, name: VolumeName) -> Volume:
         """Holds a volume: a LIVE scan does not overwrite it, and its time to live is removed."""
         self._check_volume(name)
         return self._call(self._volumes.HoldVolume, volume_pb2.HoldVolumeRequest(name=name)).volume
 
-    def release(self, name: str, *, lease: Optional[Lease] = None) -> volume_pb2.Volume:
+    def release(self, name: VolumeName, *, lease: Optional[Lease] = None) -> Volume:
         """Ends the hold: a volume of a LIVE scan returns to its ring, and its time to live begins
         anew."""
         self._check_volume(name)
         return self._call(self._volumes.ReleaseVolume, volume_pb2.ReleaseVolumeRequest(name=name, lease_token=_token(lease))).volume
 
-    def spill(self, name: str, tier: Union[str, int] = "disk", *, lease: Optional[Lease] = None) -> volume_pb2.Volume:
+    def spill(self, name: VolumeName, tier: Union[str, int] = "disk", *, lease: Optional[Lease] = None) -> Volume:
         """Moves a held volume's bytes out of device memory, to "host" or "disk". It keeps its name, and can be read and committed."""
         self._check_volume(name)
         request = message(volume_pb2.SpillVolumeRequest, dict(name=name, tier=tier, lease_token=_token(lease)))
         with errors.raising(self.address):
             return self._volumes.SpillVolume(request).volume  # as long as it takes
 
-    def restore(self, name: str) -> volume_pb2.Volume:
+    def restore(self, name: VolumeName) -> Volume:
         """Moves the bytes back to the volume's device."""
         self._check_volume(name)
         with errors.raising(self.address):
             return self._volumes.RestoreVolume(volume_pb2.RestoreVolumeRequest(name=name)).volume  # as long as it takes
 
     @explained(formats.commit_options)
-    def commit(self, name: str, destination: str, format: str = "", progress: Optional[Callable] = None, request_id: str = "",
-               lease: Optional[Lease] = None, **options) -> volume_pb2.CommitResult:
+    def commit(self, name: VolumeName, destination: str, format: str = "", progress: Optional[Callable] = None, request_id: str = "",
+               lease: Optional[Lease] = None, **options) -> Fields:
         """Writes a held volume to storage and frees its memory. progress(CommitProgress) is called along the way.
 
         format   "zarr", "npy", "nrrd", "nifti", "tiff", "mat", "hdf5", "bin"; default: by the
@@ -121,14 +124,13 @@ class VolumeCalls:
         for step in self.commit_iter(name, destination, format, request_id, lease, **options):
             if progress:
                 progress(step)
-            if step.HasField("result"):
-                result = step.result
+            result = step.result or result
         return result
 
     @explained(formats.commit_options)
-    def commit_iter(self, name: str, destination: str, format: str = "", request_id: str = "", lease: Optional[Lease] = None,
-                    **options) -> Iterator[volume_pb2.CommitVolumeResponse]:
-        """The same, step by step: leaving the loop cancels the commit."""
+    def commit_iter(self, name: VolumeName, destination: str, format: str = "", request_id: str = "", lease: Optional[Lease] = None,
+                    **options) -> Iterator[Fields]:
+        """The same, step by step (octavo.v1.CommitVolumeResponse): leaving the loop cancels the commit."""
         self._check_volume(name)
         request = volume_pb2.CommitVolumeRequest(name=name, request_id=request_id, lease_token=_token(lease),
                                                  options=formats.commit_options(destination, format, **options))
@@ -145,7 +147,7 @@ class VolumeCalls:
             finally:
                 call.cancel()
 
-    def derive(self, name: str, *operations: dict, request_id: str = "", asynchronous: bool = False) -> volume_pb2.Volume:
+    def derive(self, name: VolumeName, *operations: dict, request_id: str = "", asynchronous: bool = False) -> Volume:
         """Makes a new held volume from a held one. operations, in sequence: {"cartesian": {...}},
         {"angiography": {...}}, {"doppler": {...}} with the fields of those messages, or operations
         on the array [y, x, z]: {"mip": {"axis": 2}}, {"crop": {"start": [...], "count": [...]}},
@@ -165,13 +167,13 @@ class VolumeCalls:
     def _axes(self, name: str) -> tuple:
         return tuple(self._call(self._volumes.GetVolume, volume_pb2.GetVolumeRequest(name=name)).volume.axes)
 
-    def wait_volume(self, name: str) -> volume_pb2.Volume:
+    def wait_volume(self, name: VolumeName) -> Volume:
         """Waits until a volume is complete (HELD, or a later state)."""
         self._check_volume(name)
         with errors.raising(self.address):
             return self._volumes.WaitVolume(volume_pb2.WaitVolumeRequest(name=name)).volume
 
-    def chain(self, scan: str, name: str) -> Iterator[volume_pb2.Volume]:
+    def chain(self, scan: ScanName, name: str) -> Iterator[Volume]:
         """Yields the results of a chain of the scan (scan_spec(chains={name: [...]})), one per
         volume, as they complete, until the scan has ended and all results exist."""
         seen = set()
@@ -196,7 +198,7 @@ class VolumeCalls:
                 return
             time.sleep(0.01)
 
-    def discard(self, name: str, *, detach_exports: bool = False, lease: Optional[Lease] = None) -> volume_pb2.Volume:
+    def discard(self, name: VolumeName, *, detach_exports: bool = False, lease: Optional[Lease] = None) -> Volume:
         """Frees a held volume's memory. Its data are gone. detach_exports: even if other processes
         map it."""
         self._check_volume(name)
