@@ -8,7 +8,7 @@ import functools
 import inspect
 import numbers
 import os
-from typing import Callable, Dict, List, Mapping, Optional, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, TypeVar, Union
 
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor as Field
@@ -19,6 +19,8 @@ from octavo.fields import Fields, class_of, is_repeated, plain
 from octavo.names import Names, closest, likest, short
 
 Seconds = Union[float, datetime.timedelta]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Kind = TypeVar("_Kind", bound=type)
 _WHOLE = {Field.CPPTYPE_INT32: (-2 ** 31, 2 ** 31 - 1), Field.CPPTYPE_UINT32: (0, 2 ** 32 - 1), Field.CPPTYPE_INT64: (-2 ** 63, 2 ** 63 - 1),
           Field.CPPTYPE_UINT64: (0, 2 ** 64 - 1)}
 _REAL = (Field.CPPTYPE_DOUBLE, Field.CPPTYPE_FLOAT)
@@ -148,6 +150,7 @@ def _message(field, label: str, value):
 
 
 def _scalar(field, label: str, value, names: Optional[Names]):
+    value = plain(value)
     if field.enum_type is not None:
         return (names if names is not None else Names.of_enum(field.enum_type)).pick(label, value)
     if field.cpp_type in _WHOLE:
@@ -193,7 +196,7 @@ _SAME = (("iterations", "num_iter", "n_iter", "niter"), ("filter", "filter_name"
          ("image_size", "num_gridx", "num_gridy"), ("batch", "nchunk"), ("try_centers", "cen_range"), ("rings", "stripe", "remove_stripe"))
 
 
-def explained(*takes, called: Optional[Mapping[str, str]] = None, covered: tuple = ()) -> Callable:
+def explained(*takes: Any, called: Optional[Mapping[str, str]] = None, covered: tuple = ()) -> Callable[[_Function], _Function]:
     """Decorator for public functions: an unknown argument raises a TypeError that lists the
     arguments and the nearest one; where text is expected (annotated `str`), a message with a name
     is accepted.
@@ -205,7 +208,7 @@ def explained(*takes, called: Optional[Mapping[str, str]] = None, covered: tuple
     """
     called = dict(called or {})
 
-    def decorate(function: Callable) -> Callable:
+    def decorate(function: _Function) -> _Function:
         parameters = list(inspect.signature(function).parameters.values())
         named = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         own = [p.name for p in named if p.name != "self"]
@@ -243,8 +246,8 @@ def explained(*takes, called: Optional[Mapping[str, str]] = None, covered: tuple
                     kwargs[name] = text(name, kwargs[name], address)
             return function(*args[:is_method], *map(plain, args[is_method:]), **{name: plain(value) for name, value in kwargs.items()})
 
-        call.allowed, call.explain = allowed, explain
-        return call
+        call.allowed, call.explain = allowed, explain  # type: ignore[attr-defined]
+        return call  # type: ignore[return-value]
 
     return decorate
 
@@ -252,19 +255,19 @@ def explained(*takes, called: Optional[Mapping[str, str]] = None, covered: tuple
 _BUILDERS: Dict[str, List[str]] = {}
 
 
-def builder(*takes, **options) -> Callable:
+def builder(*takes: Any, **options: Any) -> Callable[[_Function], _Function]:
     """As explained, for a function whose result is an argument of another function, so that the
     errors of that one can name this one's arguments."""
 
-    def decorate(function: Callable) -> Callable:
+    def decorate(function: _Function) -> _Function:
         made = explained(*takes, **options)(function)
-        _BUILDERS[function.__name__] = made.allowed
+        _BUILDERS[function.__name__] = made.allowed  # type: ignore[attr-defined]
         return made
 
     return decorate
 
 
-def explained_methods(kind):
+def explained_methods(kind: _Kind) -> _Kind:
     """Applies `explained` to all public methods of a class that do not have it
     yet."""
     for name, method in list(vars(kind).items()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from typing import Dict, Iterator, List, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 
 import grpc
 import numpy as np
@@ -158,7 +158,7 @@ def caller(client: str, key: str) -> list:
 class Buffers:
     """BufferService of a client (Client.buffers)."""
 
-    def __init__(self, channel, timeout: float, metadata: list, address: str = ""):
+    def __init__(self, channel: grpc.Channel, timeout: float, metadata: list, address: str = ""):
         self.address = address
         self._stub = buffer_pb2_grpc.BufferServiceStub(channel)
         self._timeout = timeout
@@ -169,7 +169,7 @@ class Buffers:
             return method(request, timeout=self._timeout, metadata=self._metadata)
 
     @explained()
-    def create(self, shape: Sequence[int], dtype="f32", *, lanes: int = 1, devices: Sequence[Union[str, int]] = (), uninitialized: bool = False,
+    def create(self, shape: Sequence[int], dtype: Any = "f32", *, lanes: int = 1, devices: Sequence[Union[str, int]] = (), uninitialized: bool = False,
                labels: Optional[Dict[str, str]] = None, ttl: Optional[Seconds] = None, private: bool = False, request_id: str = "") -> Buffer:
         """A new buffer, full of zeros, on all devices, or on `devices`: "devices/0" or 0."""
         return self._call(self._stub.CreateBuffer, message(buffer_pb2.CreateBufferRequest, dict(
@@ -179,7 +179,7 @@ class Buffers:
             ttl=ttl, private=private, request_id=request_id))).buffer
 
     @explained(create, covered=("shape", "dtype", "uninitialized"))
-    def put(self, array: np.ndarray, *, lanes: int = 1, **fields) -> Buffer:
+    def put(self, array: np.ndarray, *, lanes: int = 1, **fields: Any) -> Buffer:
         """A new buffer that holds `array` on every device. lanes > 1: the last axis holds the lanes
         of the elements."""
         array = _little(np.asarray(array))
@@ -209,7 +209,7 @@ class Buffers:
 
     @explained(buffer_pb2.ReadBufferRequest, covered=("selector",))
     def read(self, name: Name, *, replica: Optional[int] = None, stacked: bool = False, start: Sequence[int] = (), count: Sequence[int] = (),
-             **fields) -> np.ndarray:
+             **fields: Any) -> np.ndarray:
         """The array (or a box of it) of any replica, of one, or of all stacked along a new first
         axis. Also reads volumes/...."""
         errors.check_kind("name", name, ("buffers", "volumes"))
@@ -236,7 +236,7 @@ class Buffers:
         return self._call(self._stub.GetBuffer, buffer_pb2.GetBufferRequest(name=name)).buffer
 
     @explained(buffer_pb2.ListBuffersRequest, covered=("page_size", "page_token"))
-    def list(self, **filters) -> List[Buffer]:
+    def list(self, **filters: Any) -> List[Buffer]:
         """All visible buffers, oldest first. filters: owner, states ("ready", ...), labels,
         origin."""
         request = message(buffer_pb2.ListBuffersRequest, dict(page_size=1000, **filters))
@@ -274,7 +274,7 @@ class Buffers:
         return self._call(self._stub.SyncReplicas, message(buffer_pb2.SyncReplicasRequest, dict(name=name, source=source, targets=targets))).buffer
 
     @explained(buffer_pb2.ApplyOpRequest, covered=("input", "operations"))
-    def apply(self, name: Name, *operations, output: BufferName = "", **fields) -> Buffer:
+    def apply(self, name: Name, *operations: Union[dict, array_operation_pb2.ArrayOperation], output: BufferName = "", **fields: Any) -> Buffer:
         """Runs operations (see array_operation) on a buffer or a held volume, into a new buffer or
         an existing one. Returns when they are enqueued; later reads run after them, and wait()
         waits for their end."""

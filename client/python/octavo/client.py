@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import os
 import threading
-from typing import Callable, Iterator, List, Optional, Sequence, Union
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Union
 
 import grpc
 import numpy as np
@@ -102,7 +102,7 @@ class Client(VolumeCalls, JobCalls):
 
     @explained(specs.scan_spec)
     def submit_scan(self, source: Union[scan_pb2.ScanSpec, specs.Source], pattern: Union[specs.Shape, scan_pb2.Pattern, None] = None,
-                    *, session: Optional[sessions.Session] = None, request_id: str = "", **fields) -> Scan:
+                    *, session: Optional[sessions.Session] = None, request_id: str = "", **fields: Any) -> Scan:
         """Starts a scan: a whole ScanSpec, or a source and a pattern (and the arguments of
         specs.scan_spec). Returns the Scan.
 
@@ -117,14 +117,14 @@ class Client(VolumeCalls, JobCalls):
         return scan
 
     @explained(specs.scan_spec)
-    def plan_scan(self, source, pattern=None, *, session: Optional[sessions.Session] = None, **fields) -> scan_pb2.PlanScanResponse:
+    def plan_scan(self, source: Union[scan_pb2.ScanSpec, specs.Source], pattern: Union[specs.Shape, scan_pb2.Pattern, None] = None, *, session: Optional[sessions.Session] = None, **fields: Any) -> scan_pb2.PlanScanResponse:
         """The needs and the answer of submit_scan, without starting
         anything."""
         spec = _spec(source, pattern, fields)
         return self._call(self._scans.PlanScan, scan_pb2.PlanScanRequest(spec=spec, session_secret=sessions.secret_of(session)))
 
     @explained(specs.scan_spec)
-    def waveform(self, source, pattern=None, *, odd_volume: bool = False, plot: bool = False, **fields) -> Waveform:
+    def waveform(self, source: Union[scan_pb2.ScanSpec, specs.Source], pattern: Union[specs.Shape, scan_pb2.Pattern, None] = None, *, odd_volume: bool = False, plot: bool = False, **fields: Any) -> Waveform:
         """The scanner's waveforms of one volume, ready to be looped; np.save them, or plot=True for a PNG."""
         spec = _spec(source, pattern, fields)
         parts, plot_png, first, total = [], b"", 0, 1
@@ -231,7 +231,7 @@ class Client(VolumeCalls, JobCalls):
         ticket = self.ring_ticket(scan)
         return ring.Ring(ticket.socket, ticket.ticket)
 
-    def push_projections(self, job: JobName, frames, *, end: bool = True, reconnect: float = 30.0,
+    def push_projections(self, job: JobName, frames: Union[Iterable[push.ProjectionFrame], Callable[[list], Iterable[push.ProjectionFrame]]], *, end: bool = True, reconnect: float = 30.0,
                          progress: Optional[Callable] = None) -> push.ProjectionPushResult:
         """Sends the frames of a tomography scan to a job whose input is `push`, as fast as the
         server takes them, and waits until the server has them.
@@ -262,7 +262,8 @@ class Client(VolumeCalls, JobCalls):
 
     # -- memory of the server in this process
 
-    def map(self, name: Name, *, replica: int = 0, lease: Optional[sessions.Lease] = None, writable: bool = False):
+    def map(self, name: Name, *, replica: int = 0, lease: Optional[sessions.Lease] = None,
+            writable: bool = False) -> Union[np.ndarray, mapping.Mapped]:
         """Maps the memory of a held volume, or of a buffer's replica under an exclusive lease,
         without a copy; the server must be on this host and have a hand-over socket (handoff.unix).
         Host backend: a read-only NumPy array. GPU: an octavo.Mapped, for cupy.asarray and
@@ -298,7 +299,7 @@ class Client(VolumeCalls, JobCalls):
         return _MappedVolumes(ticket.socket_path, ticket.nonce, most=most, every=every, timeout=timeout, writable=writable)
 
     @staticmethod
-    def unmap(mapped) -> None:
+    def unmap(mapped: Union[np.ndarray, mapping.Mapped]) -> None:
         """Gives back the result of map() now. It must not be used any more."""
         mapping.owner(mapped).release()
 
@@ -348,7 +349,7 @@ class Client(VolumeCalls, JobCalls):
     @explained(stream_pb2.SubscribeRequest)
     def subscribe(self, parent: Name = "", products: Union[str, Sequence[str]] = ("mip",), *, axis: Union[str, None] = None, index: Optional[int] = None,
                   delivery: Union[str, int] = "", encoding: Union[str, int] = "raw", image: Optional[dict] = None,
-                  from_sequence: Optional[int] = None, timeout: Optional[float] = None, **fields) -> Iterator[frames.Frame]:
+                  from_sequence: Optional[int] = None, timeout: Optional[float] = None, **fields: Any) -> Iterator[frames.Frame]:
         """Yields the frames of a scan or job (`parent`; "" = of all) as they arrive, until it ends
         (all: for ever, or for `timeout` seconds) or the generator is closed. For one that has
         ended: the newest kept picture

@@ -38,7 +38,7 @@ class OctavoError(Exception):
     """
 
     def __init__(self, code: grpc.StatusCode, message: str, reason: str = "", field: str = "",
-                 numbers: Optional[Dict[str, str]] = None, report=None, retry_seconds: Optional[float] = None):
+                 numbers: Optional[Dict[str, str]] = None, report: Optional[types_pb2.AdmissionReport] = None, retry_seconds: Optional[float] = None):
         super().__init__(f"{code.name}: {message}")
         self.code = code
         self.message = message

@@ -89,7 +89,8 @@ class Choice(enum.Enum):
         """The number that a word stands for; None if it is none of this enum."""
         names = Names.of_enum(cls.descriptor())
         name = names.name_of(word)
-        return names[name] if name is not None else 0 if word.upper() == "UNSPECIFIED" else None
+        zero = cls.descriptor().values_by_number[0].name
+        return names[name] if name is not None else 0 if word.upper() in (zero, "UNSPECIFIED") else None
 
     @classmethod
     def _missing_(cls, value: object) -> Optional["Choice"]:
@@ -240,7 +241,10 @@ def _shortly(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """The message of an object; another value as it is."""
+    """The message of an object, the word of a Choice (its number belongs to its own enum only);
+    another value as it is."""
+    if isinstance(value, Choice):
+        return value.value if value.value == 0 or value.name == str(value.value) else value.name
     return value.message if isinstance(value, Fields) else value
 
 

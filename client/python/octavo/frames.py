@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Iterator, List, Optional, Sequence, Union
+from typing import Any, Iterator, List, Optional, Sequence, Union
 
 import numpy as np
 
@@ -84,7 +84,7 @@ def check_index(index: Optional[int], products: Sequence[int]) -> None:
 
 @explained(stream_pb2.ImageOptions)
 def image_options(*, colour_map: Union[str, int] = "", levels: Optional[Sequence[float]] = None, percentiles: Optional[Sequence[float]] = None,
-                  **fields) -> stream_pb2.ImageOptions:
+                  **fields: Any) -> stream_pb2.ImageOptions:
     """octavo.v1.ImageOptions; see Client.subscribe."""
     made = message(stream_pb2.ImageOptions, dict(colour_map=colour_map or None, **fields), "image.")
     for name, pair in (("levels", levels), ("percentiles", percentiles)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterator, List, Optional, Sequence, Union
+from typing import Any, Iterator, List, Optional, Sequence, Union
 
 from octavo import errors, specs
 from octavo.arguments import explained, explained_methods, message
@@ -18,7 +18,7 @@ class JobCalls:
     """The job methods of octavo.Client."""
 
     @explained(specs.job_spec)
-    def submit_job(self, work: specs.Work, *, session: Optional[Session] = None, request_id: str = "", **fields) -> Job:
+    def submit_job(self, work: specs.Work, *, session: Optional[Session] = None, request_id: str = "", **fields: Any) -> Job:
         """Queues a job: octavo.reprocess(...), octavo.dispersion_autofocus(...), octavo.k_calibration(...),
         octavo.tomography(...), or a whole JobSpec.
 
@@ -35,7 +35,7 @@ class JobCalls:
         return job
 
     @explained(specs.job_spec)
-    def plan_job(self, work: specs.Work, **fields) -> job_pb2.PlanJobResponse:
+    def plan_job(self, work: specs.Work, **fields: Any) -> job_pb2.PlanJobResponse:
         """The needs and the steps of submit_job, without queueing anything."""
         return self._call(self._jobs.PlanJob, job_pb2.PlanJobRequest(spec=specs.job_spec(work, **fields)))
 

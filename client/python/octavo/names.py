@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import enum
 import numbers
-from typing import Dict, Iterable, Mapping, Optional
+from typing import Any, Dict, Iterable, Mapping, Optional
 
 import numpy as np
 
@@ -51,7 +50,7 @@ def short_name(enum, number: int) -> str:
     return value.name[len(prefix):] if value is not None else str(number)
 
 
-def enum_name(message, field: str) -> str:
+def enum_name(message: Any, field: str) -> str:
     """The value of a field of an enum in words, for a message: "exclusive" for the mode of a LeaseGrant. "" for the value 0. Fields of objects
     are words by themselves (octavo.fields.Choice)."""
     message = getattr(message, "message", message)
@@ -124,10 +123,6 @@ class Names(dict):
         them. ValueError as in name()."""
         if isinstance(value, numbers.Integral) and not isinstance(value, bool):
             return int(value)
-        if isinstance(value, enum.Enum):  # of a field of an object: by its word, because its number belongs to its own enum
-            if not value or value.name == str(value.value):
-                return int(value.value)
-            value = value.name
         return self[self.name(field, value)]
 
     def _why_not(self, field: str, value) -> str:
@@ -166,7 +161,7 @@ class Types(Names):
         return self  # "int8" is near "int32", but means another type
 
     def pick(self, field: str, value) -> int:
-        if isinstance(value, (numbers.Integral, enum.Enum)) or (isinstance(value, str) and self.name_of(value) is not None):
+        if isinstance(value, numbers.Integral) or (isinstance(value, str) and self.name_of(value) is not None):
             return super().pick(field, value)
         try:
             dtype = np.dtype(value)

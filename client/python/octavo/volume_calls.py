@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, Iterator, List, Optional, Sequence, Union
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Union
 
 import grpc
 import numpy as np
@@ -110,7 +110,7 @@ class VolumeCalls:
 
     @explained(formats.commit_options)
     def commit(self, name: VolumeName, destination: str, format: str = "", progress: Optional[Callable] = None, request_id: str = "",
-               lease: Optional[Lease] = None, **options) -> Fields:
+               lease: Optional[Lease] = None, **options: Any) -> Fields:
         """Writes a held volume to storage and frees its memory. progress(CommitProgress) is called along the way.
 
         format   "zarr", "npy", "nrrd", "nifti", "tiff", "mat", "hdf5", "bin"; default: by the
@@ -129,7 +129,7 @@ class VolumeCalls:
 
     @explained(formats.commit_options)
     def commit_iter(self, name: VolumeName, destination: str, format: str = "", request_id: str = "", lease: Optional[Lease] = None,
-                    **options) -> Iterator[Fields]:
+                    **options: Any) -> Iterator[Fields]:
         """The same, step by step (octavo.v1.CommitVolumeResponse): leaving the loop cancels the commit."""
         self._check_volume(name)
         request = volume_pb2.CommitVolumeRequest(name=name, request_id=request_id, lease_token=_token(lease),

@@ -44,8 +44,8 @@ class Queue(DaemonTest):
             self.assertEqual((scan.state, scan.reason_code, scan.volumes_done, scan.missing_ascans, scan.queue_position), (scan_pb2.SCAN_STATE_DONE, reason_pb2.REASON_COMPLETED, 2, 0, 0))
         for before, after in zip(scans, scans[1:]):
             last = [v for v in self.client.volumes(before.name)][-1]
-            self.assertGreaterEqual(after.start_time, last.acquire_end_time.ToNanoseconds())  # not before its last record
-            self.assertLessEqual(after.start_time, before.end_time.ToNanoseconds())          # while it drains
+            self.assertGreaterEqual(after.start_time, last.acquire_end_time)  # not before its last record
+            self.assertLessEqual(after.start_time, before.end_time)          # while it drains
 
     def test_queues_are_independent_and_scans_without_one_start_at_once(self):
         a, b = self.submit(queue="a", volumes=0), self.submit(queue="b", volumes=0)
@@ -86,7 +86,7 @@ class Queue(DaemonTest):
                 self.assertGreaterEqual(end.volumes_done, 1)
             first, second = self.client.wait(urgent), self.client.wait(waiting)
             self.assertEqual((first.reason_code, second.reason_code), (reason_pb2.REASON_COMPLETED, reason_pb2.REASON_COMPLETED))
-            self.assertLess(first.start_time, second.start_time.ToNanoseconds())
+            self.assertLess(first.start_time, second.start_time)
             self.tearDown()
 
     def test_an_interrupt_of_an_empty_queue_just_starts(self):
