@@ -40,7 +40,7 @@ def generate(target):
     for folder in packages:
         os.makedirs(folder, exist_ok=True)
     own = [path for path in files() if path.startswith("octavo")]
-    subprocess.run([*command, *services, "-I", PROTOS or "", f"--python_out={target}", *own], check=True)
+    subprocess.run([*command, *services, "-I", PROTOS or "", f"--python_out={target}", f"--pyi_out={target}", *own], check=True)
     subprocess.run([*command, "-I", PROTOS or "", f"--python_out={vendor}", *(path for path in files() if path not in own)], check=True)
     for folder in packages:
         with open(os.path.join(folder, "__init__.py"), "w"):

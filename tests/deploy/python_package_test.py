@@ -44,6 +44,8 @@ class PythonPackage(DaemonTest):
 
     def scans(self, target):
         told = self.run_python("-c", SCAN, self.daemon.address, cwd="/", env={"PYTHONPATH": target}).stdout.split()
+        for typed in ("py.typed", "v1/volume_pb2.pyi"):  # for checkers of types
+            self.assertTrue(os.path.exists(os.path.join(target, "octavo", typed)), typed)
         self.assertEqual(told[:3], [os.path.join(target, "octavo", "__init__.py"), "8", "16"])
 
     def test_from_a_copy_of_the_repository(self):

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from octavo.client import Client
     from octavo.frames import Frame
 
-ScanState = choices(scan_pb2.ScanState.DESCRIPTOR)
-VolumeState = choices(volume_pb2.VolumeState.DESCRIPTOR)
-JobState = choices(job_pb2.JobState.DESCRIPTOR)
-BufferState = choices(buffer_pb2.BufferState.DESCRIPTOR)
+ScanState: Any = choices(scan_pb2.ScanState.DESCRIPTOR)
+VolumeState: Any = choices(volume_pb2.VolumeState.DESCRIPTOR)
+JobState: Any = choices(job_pb2.JobState.DESCRIPTOR)
+BufferState: Any = choices(buffer_pb2.BufferState.DESCRIPTOR)
 
 _Self = TypeVar("_Self", bound="Resource")
 _Kind = TypeVar("_Kind", bound=type)
