@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Seque
 
 import grpc
 import numpy as np
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
 from octavo import errors
-from octavo.fields import Choice, Fields, choices, of_message
+from octavo.fields import Choice, Fields, choices, of_message, plain
 from octavo.v1 import buffer_pb2, job_pb2, scan_pb2, types_pb2, volume_pb2
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ class Volume(Resource, of=volume_pb2.Volume.DESCRIPTOR):
         now = volume_pb2.Volume()
         now.CopyFrom(self._message)
         now.state = volume_pb2.VOLUME_STATE_COMMITTED
-        now.commit.CopyFrom(result.message)
+        now.commit.CopyFrom(plain(result))
         self._message = now
         return result
 
@@ -308,13 +309,21 @@ BufferName = Union[str, Buffer]
 Name = Union[str, Scan, Volume, Job, Buffer]
 
 _RESOURCES = {kind._descriptor.full_name for kind in (Scan, Volume, Job, Buffer)}
-_GIVEN = {*_RESOURCES, *(kind.DESCRIPTOR.full_name for kind in (types_pb2.ScanEvent, volume_pb2.CommitResult, volume_pb2.CommitVolumeResponse,
-                                                                buffer_pb2.WatchBuffersResponse))}
+_PARTS = {field.message_type.full_name for kind in (Scan, Volume, Job, Buffer) for field in kind._descriptor.fields if field.message_type is not None}
+
+
+@functools.lru_cache(maxsize=None)
+def _is_given(descriptor: Descriptor) -> bool:
+    """Whether calls give an object in place of such a message: for the four kinds, for messages
+    that are fields of these (a ScanEvent, a CommitResult), and for those that hold one of the four (an event of a
+    watch)."""
+    return descriptor.full_name in _RESOURCES | _PARTS or any(
+        field.message_type is not None and field.message_type.full_name in _RESOURCES for field in descriptor.fields)
 
 
 def giving_objects(kind: _Kind) -> _Kind:
-    """Class decorator: its public methods give objects where they would give messages of these
-    kinds, also in lists and one after the other."""
+    """Class decorator: its public methods give objects where they would give messages of the server,
+    also in lists and one after the other."""
     for name, method in list(vars(kind).items()):
         if inspect.isfunction(method) and not name.startswith("_"):
             setattr(kind, name, _giving(method))
@@ -331,7 +340,7 @@ def _giving(method: Callable) -> Callable:
 
 def _given(context: Any, value: Any) -> Any:
     if isinstance(value, Message):
-        return of_message(context, value) if value.DESCRIPTOR.full_name in _GIVEN else value
+        return of_message(context, value) if _is_given(value.DESCRIPTOR) else value
     if isinstance(value, list):
         return [_given(context, one) for one in value]
     return _each(context, value) if inspect.isgenerator(value) else value
