@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 import unittest
 
 import numpy as np
@@ -15,7 +16,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 import octavo
 from octavo import buffers, fields, objects
-from octavo.v1 import buffer_pb2, job_pb2, scan_pb2, stream_pb2, types_pb2, volume_pb2
+from octavo.v1 import array_operation_pb2, buffer_pb2, ingest_pb2, job_pb2, scan_pb2, stream_pb2, types_pb2, volume_pb2
 
 KINDS = {octavo.Scan: scan_pb2.Scan, octavo.Volume: volume_pb2.Volume, octavo.Job: job_pb2.Job, octavo.Buffer: buffer_pb2.Buffer}
 # Fields that a method of the same name hides, and where they are.
@@ -113,6 +114,22 @@ class Choices(unittest.TestCase):
         self.assertNotIn(newer, list(octavo.VolumeState))
         with self.assertRaises(ValueError):
             octavo.VolumeState("holding")
+
+    def test_one_class_for_all_threads(self):
+        """Members of two classes of one enum would not be equal."""
+        for of in (stream_pb2.Product, stream_pb2.Encoding, array_operation_pb2.ReduceKind, array_operation_pb2.ResizeEdge, ingest_pb2.CameraInfo):
+            made, begin = [], threading.Barrier(8)
+
+            def make():
+                begin.wait()
+                made.append((fields.choices if hasattr(of, "Name") else fields.kind_of)(of.DESCRIPTOR))
+
+            threads = [threading.Thread(target=make) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual((len(made), len(set(made))), (8, 1))
 
     def test_copies_are_the_same(self):
         for choice in (octavo.VolumeState.HELD, octavo.VolumeState(78), fields.choices(types_pb2.ScanEvent.Kind.DESCRIPTOR).GAP):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import datetime
 import difflib
 import enum
-import functools
+import threading
 from typing import Any, Callable, Dict, Optional, Tuple, Type
 
 import numpy as np
@@ -103,12 +103,22 @@ class Choice(enum.Enum):
         return cls._value2member_map_.setdefault(value, other)  # type: ignore[return-value]
 
 
-@functools.lru_cache(maxsize=None)
+# Classes are made once, whichever thread needs them first: members of two enums of one name would differ.
+_making = threading.RLock()
+_choices: Dict[str, Type[Choice]] = {}  # by the full name of the enum
+
+
 def choices(of: EnumDescriptor) -> Type[Choice]:
     """The Python enum for an enum of the contract: VolumeState with HELD, COMMITTED, …"""
-    made = Choice(of.name, {short_name(of, value.number): value.number for value in of.values}, module=__name__)  # type: ignore[call-overload]
-    type.__setattr__(made, "_descriptor", (of,))
-    return made
+    made = _choices.get(of.full_name)
+    if made is not None:
+        return made
+    with _making:
+        if of.full_name not in _choices:
+            made = Choice(of.name, {short_name(of, value.number): value.number for value in of.values}, module=__name__)  # type: ignore[call-overload]
+            type.__setattr__(made, "_descriptor", (of,))
+            _choices[of.full_name] = made
+        return _choices[of.full_name]
 
 
 def _choice(full_name: str, number: int) -> Choice:
@@ -133,10 +143,10 @@ class Fields:
         super().__init_subclass__(**options)
         if of is not None:
             cls._descriptor = of
-            Fields._kinds[of.full_name] = cls
             for field in of.fields:
                 if not any(field.name in vars(base) for base in cls.__mro__):  # a method of that name hides the field
                     setattr(cls, field.name, _property(field))
+            Fields._kinds[of.full_name] = cls
 
     def __init__(self, context: Any, message: Message):
         self._context, self._message = context, message
@@ -181,7 +191,11 @@ class Fields:
 def kind_of(descriptor: Descriptor) -> Type[Fields]:
     """The class for a kind of message."""
     kind = Fields._kinds.get(descriptor.full_name)
-    return kind if kind is not None else type(Fields)(descriptor.name, (Fields,), {"__slots__": (), "__module__": __name__}, of=descriptor)
+    if kind is not None:
+        return kind
+    with _making:
+        kind = Fields._kinds.get(descriptor.full_name)
+        return kind if kind is not None else type(Fields)(descriptor.name, (Fields,), {"__slots__": (), "__module__": __name__}, of=descriptor)
 
 
 def of_message(context: Any, message: Message) -> Fields:

@@ -215,8 +215,7 @@ class Job(Resource, of=job_pb2.Job.DESCRIPTOR):
         return list(self._message.volumes)
 
     def volumes(self, *arguments: Any, **options: Any) -> List["Volume"]:
-        """The volumes whose parent it is, as Client.volumes gives them. A volume that a job makes
-        from another one (reprocess) has the parent of that one: volume_names has it."""
+        """The volumes that it has made, as Client.volumes gives them."""
         return self._context.volumes(self.name, *arguments, **options)
 
     def refresh(self) -> "Job":

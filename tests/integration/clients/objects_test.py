@@ -123,6 +123,7 @@ class Objects(DaemonTest):
         self.assertEqual((seen[-1], job.wait().state, job.kind, job.fraction), ("DONE", "DONE", "reprocess", 1))
         (name,) = job.volume_names
         self.assertEqual(self.client.volume(name).derived_from, raw.name)
+        self.assertEqual([volume.name for volume in job.volumes()], [name])
         self.assertEqual({step.stage for step in job.history}, {"REPROCESS"})
         self.assertGreaterEqual(job.end_time, job.create_time)
         self.assertIsNone(job.eta)
