@@ -90,7 +90,7 @@ class NodeMistakes(DaemonTest):
     def run_script(self, script, **given):
         node, work = node_client.install(self)
         scan = self.client.wait(self.client.submit_scan(octavo.simulated(seed=1, fast=True), octavo.raster(16, 8, volumes=1), samples=256))
-        given = dict(address=self.daemon.address, v=scan.volumes[0], **given)
+        given = dict(address=self.daemon.address, v=scan.volume_names[0], **given)
         done = subprocess.run([node, "--input-type=module", "-e", script], input=json.dumps(given), capture_output=True, text=True, timeout=120, cwd=work,
                               env={**os.environ, "OCTAVO_PROTOS": os.path.join(SOURCE, "proto")})
         self.assertEqual(done.returncode, 0, done.stderr)
