@@ -56,7 +56,7 @@ operation::OperationStatus OperationOf(const job::JobStatus& job, const TimePoin
   if (job.state == job::JobState::kFailed) out.error = job.error;
   if (job.state == job::JobState::kCancelled) {
     out.error = WithInfo(absl::CancelledError(absl::StrCat(job.name, ": ", job.reason)),
-                         {.reason = ReasonNamed(job.reason_code).value_or(Reason::kCancelled),
+                         {.reason = job.reason_code == Reason::kNone ? Reason::kCancelled : job.reason_code,
                           .field = "",
                           .numbers = {}});
   }

@@ -1,8 +1,5 @@
 #include "server/engine/orphan_policy.h"
 
-#include <memory>
-#include <thread>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
@@ -34,13 +31,8 @@ absl::Status OrphanPolicy::Do(const model::VolumeStatus& volume,
   switch (retention.orphan) {
     case model::Orphan::kSpillDisk: {
       // The spiller's immediate error. It logs later errors, and the volume stays held.
-      auto begun = std::make_shared<absl::Status>();
-      const auto done = [begun, here = std::this_thread::get_id()](
-                            const absl::StatusOr<model::VolumeStatus>& spilled) {
-        if (std::this_thread::get_id() == here) *begun = spilled.status();
-      };
-      spiller_->Spill(volume.name, model::Tier::kDisk, done, &asked);
-      return *begun;
+      const auto nobody_waits = [](const absl::StatusOr<model::VolumeStatus>&) {};
+      return spiller_->Spill(volume.name, model::Tier::kDisk, {}, nobody_waits, &asked);
     }
     case model::Orphan::kCommitDefault: {
       model::CommitOptions options = retention.auto_commit;

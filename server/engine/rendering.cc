@@ -81,7 +81,7 @@ absl::Status Narrow(const model::VolumeStatus& volume, const model::RenderSpec& 
 bool DisplayOf(const model::VolumeStatus& volume, double* lo, double* hi) {
   if (volume.display_lo < volume.display_hi) {
     std::tie(*lo, *hi) = std::pair(volume.display_lo, volume.display_hi);
-  } else if (volume.origin != nullptr && volume.quantity.empty() &&
+  } else if (volume.origin != nullptr && volume.quantity == model::Quantity::kNone &&
              volume.dtype == volume.origin->chain.output) {
     std::tie(*lo, *hi) = std::pair(volume.origin->display_lo, volume.origin->display_hi);
   } else if (volume.has_levels && HighestOf(volume.dtype) > 0) {
@@ -110,7 +110,7 @@ absl::StatusOr<Rendered> PlanRendering(const model::VolumeStatus& volume,
   OCTAVO_RETURN_IF_ERROR(Narrow(volume, spec, &p));
 
   model::Frame& frame = out.frame;
-  frame.scan = volume.scan;
+  frame.parent = model::ParentOf(volume);
   frame.volume = volume.name;
   frame.volume_index = volume.index;
   frame.product = plane ? model::Product::kBscan : model::Product::kMip;

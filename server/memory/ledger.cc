@@ -14,7 +14,7 @@
 namespace octavo::memory {
 namespace {
 
-model::HolderKind HolderOf(ChargeKind kind, const std::string& owner) {
+model::HolderKind KindOf(ChargeKind kind, const std::string& owner) {
   switch (kind) {
     case ChargeKind::kReserved:
       return absl::StartsWith(owner, "jobs/") ? model::HolderKind::kRunningJob
@@ -87,7 +87,7 @@ std::vector<model::AdmissionReport::Holder> Ledger::HoldersLocked(int device) co
     const std::string& name = HolderOf(charge);
     auto& holder = by_name[{charge.kind, name}];
     holder.name = name;
-    holder.kind = HolderOf(charge.kind, charge.owner);
+    holder.kind = KindOf(charge.kind, charge.owner);
     if (charge.kind != ChargeKind::kCached) holder.title = charge.title;
     holder.bytes += charge.bytes;
   }

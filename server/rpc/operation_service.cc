@@ -1,9 +1,13 @@
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 #include "octavo/v1/operation.grpc.pb.h"
 
 #include "gpu/base/status.h"
 #include "server/rpc/convert/long_running.h"
 #include "server/rpc/handler.h"
-#include "server/rpc/paging.h"
+#include "server/rpc/list/page.h"
 #include "server/rpc/services.h"
 
 namespace octavo::rpc {
@@ -11,6 +15,24 @@ namespace {
 
 using grpc::CallbackServerContext;
 using grpc::ServerUnaryReactor;
+
+struct RankedStatus {
+  int64_t rank = 0;
+  operation::OperationStatus status;
+};
+
+// Operations and jobs have no common number: they are ranked by the moment that they began, the
+// newest first. Those of one moment keep their order.
+std::vector<RankedStatus> Ranked(std::vector<operation::OperationStatus> newest_first) {
+  std::vector<RankedStatus> ranked;
+  ranked.reserve(newest_first.size());
+  for (operation::OperationStatus& status : newest_first) {
+    const int64_t moment = -status.created.monotonic_ns;
+    const int64_t rank = ranked.empty() ? moment : std::max(moment, ranked.back().rank + 1);
+    ranked.push_back({.rank = rank, .status = std::move(status)});
+  }
+  return ranked;
+}
 
 class OperationServiceImpl final : public v1::OperationService::CallbackService {
  public:
@@ -31,12 +53,16 @@ class OperationServiceImpl final : public v1::OperationService::CallbackService 
                                      const v1::ListOperationsRequest* request,
                                      v1::ListOperationsResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      const auto operations = operations_.List();
-      OCTAVO_ASSIGN_OR_RETURN(
-          const Page page, PageOf(request->page_size(), request->page_token(), operations.size()));
-      for (size_t i = page.begin; i < page.end; ++i)
-        EncodeOperation(operations[i], response->add_operations());
-      response->set_next_page_token(page.next_token);
+      OCTAVO_ASSIGN_OR_RETURN(const ListQuery query,
+                              ListQuery::Parse(*request, *v1::Operation::descriptor()));
+      FillPage<v1::Operation>(
+          query,
+          RowsOf<v1::Operation>(Ranked(operations_.List()),
+                                [](const RankedStatus& one) { return one.rank; },
+                                [](const RankedStatus& one, v1::Operation* row) {
+                                  EncodeOperation(one.status, row);
+                                }),
+          response->mutable_operations(), response->mutable_next_page_token());
       return absl::OkStatus();
     });
   }

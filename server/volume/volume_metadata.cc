@@ -33,15 +33,16 @@ json SourceJson(const model::ScanSpec& spec) {
   if (std::holds_alternative<model::PushSource>(spec.source)) return {{"kind", "push"}};
   if (std::holds_alternative<model::RingSource>(spec.source)) return {{"kind", "ring"}};
   if (const auto* camera = std::get_if<model::CameraSource>(&spec.source)) {
-    return {{"kind", "camera"},
-            {"id", camera->id},
-            {"pixel_format", camera->pixel_format},
-            {"offset_x", camera->offset_x},
-            {"offset_y", camera->offset_y},
-            {"exposure_us", camera->exposure_us},
-            {"gain", camera->gain},
-            {"frame_rate_hz", camera->frame_rate_hz},
-            {"trigger_source", camera->trigger_source}};
+    json out = {{"kind", "camera"},
+                {"id", camera->id},
+                {"pixel_format", camera->pixel_format},
+                {"exposure_us", camera->exposure_us},
+                {"gain", camera->gain},
+                {"frame_rate_hz", camera->frame_rate_hz},
+                {"trigger_source", camera->trigger_source}};
+    if (camera->offset_x.has_value()) out["offset_x"] = *camera->offset_x;
+    if (camera->offset_y.has_value()) out["offset_y"] = *camera->offset_y;
+    return out;
   }
   return {{"kind", "none"}};
 }

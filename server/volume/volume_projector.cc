@@ -27,14 +27,6 @@ constexpr int64_t kMostSums = 1 << 18;  // results over the slowest axis that ar
 constexpr int64_t kLeastRunBytes = 512;
 constexpr int64_t kGrain = 1 << 14;  // the least numbers that are worth a task
 
-absl::Status NoStaging(int64_t bytes) {
-  return WithInfo(absl::ResourceExhaustedError(
-                      "no page-locked memory left: too many readers at once; try again"),
-                  {.reason = Reason::kNoStaging,
-                   .field = "",
-                   .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
-}
-
 /// A piece of a volume in host memory: the box [count], of which the rows may be longer than asked.
 struct Piece {
   const char* data = nullptr;
@@ -221,7 +213,7 @@ absl::Status VolumeProjector::ProjectOnDevice(const VolumeHold& hold, const BoxP
   OCTAVO_ASSIGN_OR_RETURN(
       const std::vector<memory::Ledger::ChargeId> charges,
       context_.ledger->Reserve(hold.device, volume.name, volume.title,
-                               {{.what = "a projection of a held volume",
+                               {{.kind = model::NeedKind::kProjectionScratch,
                                  .bytes = ((bytes + 255) / 256 + (scratch_bytes + 255) / 256) * 256,
                                  .count = 1}},
                                nullptr));
@@ -233,9 +225,10 @@ absl::Status VolumeProjector::ProjectOnDevice(const VolumeHold& hold, const BoxP
   if (scratch_bytes > 0) {
     OCTAVO_ASSIGN_OR_RETURN(scratch, device.Allocate(scratch_bytes));
   }
-  const auto staging = context_.devices.frames(hold.device)
-                           ->Get(std::min(bytes, kPieceBytes), memory::FramePool::Use::kClient);
-  if (staging == nullptr) return NoStaging(std::min(bytes, kPieceBytes));
+  OCTAVO_ASSIGN_OR_RETURN(
+      const auto staging,
+      context_.devices.frames(hold.device)
+          ->Get(std::min(bytes, kPieceBytes), memory::FramePool::Use::kClient));
   absl::Status status = ProjectBox(stream, device,
                                    {.data = hold.slot->volume.data(),
                                     .dtype = volume.dtype,
@@ -259,9 +252,9 @@ absl::Status VolumeProjector::ProjectOnHost(const VolumeHold& hold, const BoxPro
   const int64_t element = SizeOf(volume.dtype);
   // One row always fits.
   const int64_t staging_bytes = std::max(kPieceBytes, volume.shape[2] * element);
-  auto staging =
-      context_.devices.frames(hold.device)->Get(staging_bytes, memory::FramePool::Use::kClient);
-  if (staging == nullptr) return NoStaging(staging_bytes);
+  OCTAVO_ASSIGN_OR_RETURN(
+      auto staging,
+      context_.devices.frames(hold.device)->Get(staging_bytes, memory::FramePool::Use::kClient));
   PieceReader reader(context_.devices.device(hold.device),
                      context_.streams[static_cast<size_t>(hold.device)], hold, std::move(staging));
   HostReduction reduction(p, volume.dtype, out);

@@ -7,6 +7,7 @@
 #include "octavo/v1/operation.grpc.pb.h"
 
 #include "client/cpp/cli/commands.h"
+#include "client/cpp/cli/list_flags.h"
 #include "client/cpp/cli/long_work.h"
 #include "client/cpp/cli/words.h"
 #include "client/cpp/wire/seconds.h"
@@ -60,17 +61,18 @@ void AddOperationCommands(CLI::App& app, Session& session) {
   auto* list = operation->add_subcommand("list", "operations, newest first");
   auto open = std::make_shared<bool>(false);
   list->add_flag("--open", *open, "only those that have not ended");
-  list->callback([&session, open] {
+  const ListFlags list_flags;
+  list_flags.AddTo(list, "kind = COMMIT AND state = FAILED");
+  list->callback([&session, open, list_flags] {
     auto stub = v1::OperationService::NewStub(session.channel());
-    v1::ListOperationsRequest request;
-    do {
-      v1::ListOperationsResponse answer;
-      if (!Check(session, stub->ListOperations(session.Context().get(), request, &answer))) return;
-      for (const auto& one : answer.operations()) {
-        if (!*open || !one.done()) PrintOperation(session, one);
-      }
-      request.set_page_token(answer.next_page_token());
-    } while (!request.page_token().empty());
+    list_flags.EachPage<v1::ListOperationsResponse>(
+        session, v1::ListOperationsRequest(), *open ? "done = false" : "",
+        [&](auto* context, const auto& page, auto* answer) {
+          return stub->ListOperations(context, page, answer);
+        },
+        [&](const auto& answer) {
+          for (const auto& one : answer.operations()) PrintOperation(session, one);
+        });
   });
 
   of_one("get", "one operation")->callback([&session, name] {

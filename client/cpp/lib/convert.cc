@@ -260,11 +260,11 @@ Operation Decode(const v1::Operation& in) {
 
 Volume Decode(const v1::Volume& in) {
   return {.name = in.name(),
-          .parent = in.parent(),
           .title = in.title(),
           .reason = in.reason(),
           .last_error = in.last_error(),
           .digest = in.digest(),
+          .parent = in.parent(),
           .index = in.index(),
           .state = static_cast<VolumeState>(in.state()),
           .shape = ListOf(in.shape()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Iterator, List, Optional
 
 from octavo import errors
@@ -26,10 +27,11 @@ class OperationCalls:
         errors.check_kind("name", name, "operations")
         return self._call(self._operations.GetOperation, operation_pb2.GetOperationRequest(name=name)).operation
 
-    def operations(self) -> List[operation_pb2.Operation]:
-        """Those that run, and those that ended within the last hour, newest first."""
-        return pages(lambda token: self._call(self._operations.ListOperations, operation_pb2.ListOperationsRequest(page_size=1000, page_token=token)),
-                     "operations")
+    def operations(self, *, filter: str = "", order_by: str = "") -> List[operation_pb2.Operation]:
+        """Those that run, and those that ended within the last hour (that match the filter: "kind = COMMIT AND done = false"), newest
+        first."""
+        return pages(functools.partial(self._call, self._operations.ListOperations),
+                     operation_pb2.ListOperationsRequest(filter=filter, order_by=order_by), "operations")
 
     def wait_operation(self, name: str, wait: Optional[float] = None, check: bool = True) -> operation_pb2.Operation:
         """Waits until an operation has ended, at most `wait` seconds; Operation.done says whether it has. check: raises OctavoError if it

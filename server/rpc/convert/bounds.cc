@@ -113,7 +113,6 @@ std::vector<Bound> MakeBounds() {
       Many("RenderVolumeRequest.count", kAxes),
       // -- long-running operations
       Text("GetOperationRequest.name", kName),
-      Text("ListOperationsRequest.page_token", kToken),
       Text("WaitOperationRequest.name", kName),
       Text("CancelOperationRequest.name", kName),
       Text("WatchOperationRequest.name", kName),
@@ -211,7 +210,7 @@ std::vector<Bound> MakeBounds() {
   }
   // Lists are the same everywhere.
   for (const char* rows : {"Scans", "Volumes", "Jobs", "Buffers", "Exports", "Sessions", "Leases",
-                           "Devices", "Cameras"}) {
+                           "Devices", "Cameras", "Operations"}) {
     const std::string request = absl::StrCat("List", rows, "Request");
     bounds.push_back({.field = request + ".page_token", .count = 0, .bytes = kPageToken});
     bounds.push_back({.field = request + ".filter", .count = 0, .bytes = kFilter});

@@ -106,9 +106,9 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
   spec.parent = in.parent();
   OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
   spec.labels.insert(in.labels().begin(), in.labels().end());
-  if (!in.labels().empty() && !in.scan().empty()) {
-    return InvalidField("labels", absl::StrCat("choose among all scans, but scan names ", in.scan(),
-                                               "; allowed one of the two"));
+  if (!in.labels().empty() && !in.parent().empty()) {
+    return InvalidField("labels", absl::StrCat("choose among all scans and jobs, but parent names ",
+                                               in.parent(), "; allowed one of the two"));
   }
   bool images = false;
   for (const int product : in.products()) {

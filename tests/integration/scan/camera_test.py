@@ -144,7 +144,7 @@ class Cameras(DaemonTest):
                     self.assertEqual((caught.exception.code, caught.exception.field), (grpc.StatusCode.INVALID_ARGUMENT, "camera.offset_x"))
                     self.assertIn("the camera is set to 64; this size allows 0 to 0", str(caught.exception))
                 scan = self.submit(camera.id, **offsets)
-                self.assertEqual(self.client.wait(scan).reason_code, "COMPLETED")
+                self.assertEqual(self.client.wait(scan).reason_code, reason_pb2.REASON_COMPLETED)
                 for volume in self.client.volumes(scan):
                     self.client.discard(volume.name)
             self.client.cancel(self.submit(camera.id, width=2048))

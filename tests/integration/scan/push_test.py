@@ -539,7 +539,7 @@ class Push(DaemonTest):
             push.send(200, 2 * VOLUME - 201)
             push.until(lambda answer: answer.received == 2)
             push.requests.put(ingest_pb2.PushRequest(markers=marks(("bye", 2 * VOLUME - 2)), end=True))
-            found = [(f.scan_event.marker, f.scan_event.record) for f in events if f.scan_event.kind == f.scan_event.KIND_MARKER]
+            found = [(f.event.marker, f.event.record) for f in events if f.event.kind == f.event.KIND_MARKER]
             push.close()
         self.assertEqual({name for name, _ in found} - {"bye"}, {"hello", "between", "past"})
         end = self.client.wait(scan)
@@ -551,7 +551,7 @@ class Push(DaemonTest):
         push.close()
         # `end` in the first message: no record will come.
         push = RawPush(self.daemon.address, scan, end=True)
-        self.assertEqual(self.client.wait(scan).reason_code, "SOURCE_ENDED")
+        self.assertEqual(self.client.wait(scan).reason_code, reason_pb2.REASON_SOURCE_ENDED)
         push.close()
 
     def test_cancel_tells_the_client(self):

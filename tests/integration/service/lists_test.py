@@ -111,7 +111,7 @@ class Lists(DaemonTest):
 
         def listed(text, **fields):
             return [v.index for v in self.client.volumes(filter=text, **fields)]
-        mine = f'scan = "{scan.name}" AND '
+        mine = f'parent = "{scan.name}" AND '
         self.assertEqual(listed(mine + 'state = HELD AND labels.eye = "OD" AND hold_time > "2020-01-01T00:00:00Z"'), list(range(7)))
         self.assertEqual(listed(mine + "index >= 2 AND NOT index = 5 OR index = 0"), [2, 3, 4, 6])
         self.assertEqual(listed(mine + 'labels.site.name = "a b" AND shape:16 AND index < 2'), [0, 1])
@@ -124,7 +124,7 @@ class Lists(DaemonTest):
         self.client.wait(gone.name)
         first, second = self.client.volumes(gone.name)
         self.client.discard(first.name)
-        mine = f'scan = "{gone.name}"'
+        mine = f'parent = "{gone.name}"'
         self.assertEqual(listed(mine), [1])
         self.assertEqual(listed(mine + " AND state = DISCARDED"), [0])
         self.assertEqual(listed(mine + " AND (state = DISCARDED OR state = HELD)"), [0, 1])
@@ -195,7 +195,7 @@ class Lists(DaemonTest):
 
         def lines(*words):
             return self.command("--json", *words).stdout.splitlines()
-        self.assertEqual([json.loads(line)["name"] for line in lines("volume", "list", "--filter", f"scan = {scan.name} AND index > 4",
+        self.assertEqual([json.loads(line)["name"] for line in lines("volume", "list", "--filter", f"parent = {scan.name} AND index > 4",
                                                                      "--order-by", "index desc")], [volumes[6].name, volumes[5].name])
         self.assertEqual([json.loads(line)["name"] for line in lines("scan", "list", "--filter", "title = lists", "--order-by", "create_time")][-1], scan.name)
         self.assertEqual(len(lines("lease", "list", "--filter", f"resource = {volumes[0].name}")), 1)

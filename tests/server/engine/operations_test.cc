@@ -18,7 +18,7 @@ class OperationsTest : public testing::MemoryTest {
  protected:
   std::string HeldVolume() {
     const std::string scan = Finished(Submit(Spec(1)).name).name;
-    return engine_->volumes().List({.scan = scan}).at(0).name;
+    return engine_->volumes().List({.parent = scan}).at(0).name;
   }
 };
 

@@ -245,7 +245,7 @@ TEST_F(PublisherTest, BscansOfAForgottenScanAreMadeOfItsHeldVolumes) {
         done(loaded);
       });
   const auto subscribe = [&](SubscribeSpec spec) {
-    if (spec.scan.empty()) spec.scan = "scans/old";
+    if (spec.parent.empty()) spec.parent = "scans/old";
     if (spec.products.empty()) spec.products = {Product::kBscan};
     return publisher_.Subscribe(spec, [] {});
   };
@@ -263,7 +263,7 @@ TEST_F(PublisherTest, BscansOfAForgottenScanAreMadeOfItsHeldVolumes) {
               IsError(absl::StatusCode::kOutOfRange, "0 to 7"));
   EXPECT_THAT(subscribe({.products = {Product::kMip}}).status(),
               IsError(absl::StatusCode::kNotFound, "scans/old"));
-  EXPECT_THAT(subscribe({.scan = "scans/none"}).status(),
+  EXPECT_THAT(subscribe({.parent = "scans/none"}).status(),
               IsError(absl::StatusCode::kNotFound, "scans/none"));
   // Tomograms are cut into slices.
   std::vector<VolumeStatus> tomogram = HeldVolumes(0, 1);

@@ -601,7 +601,7 @@ TEST(ImageTest, WrongOptionsNameTheField) {
     r->set_max_rate_hz(3);
   });
   check("labels", [](auto* r) {
-    r->set_scan("scans/a");
+    r->set_parent("scans/a");
     (*r->mutable_labels())["eye"] = "left";
   });
 

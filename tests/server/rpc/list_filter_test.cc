@@ -32,7 +32,7 @@ constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 v1::Volume Example() {
   v1::Volume volume;
   volume.set_name("volumes/a-1");
-  volume.set_scan("scans/s");
+  volume.set_parent("scans/s");
   volume.set_index(7);
   volume.set_state(v1::VOLUME_STATE_HELD);
   volume.set_title("mouse 3, left");
@@ -176,7 +176,7 @@ TEST(ListFilter, RandomFiltersMeanWhatAPlainModelSays) {
 
 TEST(ListFilter, AnErrorNamesTheFieldTheValueAndWhatIsAllowed) {
   const std::vector<std::pair<const char*, std::vector<const char*>>> bad = {
-      {"colour = red", {"character 1", "no field 'colour' of Volume", "allowed name, scan, index"}},
+      {"colour = red", {"character 1", "no field 'colour' of Volume", "allowed name, parent, index"}},
       {"commit.size = 1", {"no field 'size' of CommitResult", "uri, format, bytes"}},
       {"state = RUNNING", {"character 9", "'state'", "'RUNNING'", "ACQUIRING, HELD, COMMITTING"}},
       {"index = seven", {"'index'", "'seven'", "a whole number from -9223372036854775808"}},
@@ -279,12 +279,12 @@ TEST(ListFilter, NanOfARowComparesWithNothing) {
 
 TEST(ListFilter, SaysWhatEveryMatchHasInCommon) {
   const auto wanted = [](const char* text) {
-    return Filter::Parse(*v1::Volume::descriptor(), text)->Wanted("scan");
+    return Filter::Parse(*v1::Volume::descriptor(), text)->Wanted("parent");
   };
-  EXPECT_EQ(wanted("scan = scans/a"), "scans/a");
-  EXPECT_EQ(wanted("index > 3 AND (scan = \"scans/a\" AND state = HELD)"), "scans/a");
-  for (const char* text : {"", "scan = scans/*", "scan != scans/a", "NOT scan = scans/a",
-                           "scan = scans/a OR index = 1", "title = scans/a"}) {
+  EXPECT_EQ(wanted("parent = scans/a"), "scans/a");
+  EXPECT_EQ(wanted("index > 3 AND (parent = \"scans/a\" AND state = HELD)"), "scans/a");
+  for (const char* text : {"", "parent = scans/*", "parent != scans/a", "NOT parent = scans/a",
+                           "parent = scans/a OR index = 1", "title = scans/a"}) {
     EXPECT_EQ(wanted(text), "") << text;
   }
   const auto filter = Filter::Parse(*v1::Volume::descriptor(), "NOT (commit.bytes > 1 OR index=2)");

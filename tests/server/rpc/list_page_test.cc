@@ -182,7 +182,7 @@ TEST(ListPage, ATokenIsForItsOwnListAlone) {
         Request(10, "bytes >= 0", "bytes desc", token), Request(10, "bytes >= 0", "", token)})
     EXPECT_THAT(List(source, other), IsError(kInvalid, "page_token: comes from another list"));
   v1::ListVolumesRequest other = Request(10, "bytes >= 0", "bytes", token);
-  other.set_scan("scans/a");
+  other.set_parent("scans/a");
   EXPECT_THAT(List(source, other), IsError(kInvalid, "comes from another list"));
   v1::ListScansRequest scans;
   ASSERT_OK_AND_ASSIGN(const Answer plain, List(source, Request(10)));
