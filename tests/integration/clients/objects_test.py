@@ -133,7 +133,49 @@ class Objects(DaemonTest):
             waits.wait()
         self.assertEqual((caught.exception.reason, waits.state), ("CANCELLED", "CANCELLED"))
         self.assertEqual((waits.wait(check=False).state, waits.volumes(), waits.volume_names), ("cancelled", [], []))
-        self.assertEqual([one.name for one in self.client.jobs(states=[waits.state])], [waits.name])
+        self.assertEqual([one.name for one in self.client.jobs(filter=f"state = {waits.state}")], [waits.name])
+
+    def test_lists_and_watches_give_objects(self):
+        scan = self.submit(volumes=2, labels={"eye": "OS"}).wait()
+        first, second = scan.volumes()
+        found = self.client.volumes(filter='labels.eye = "OS"', order_by="index desc")
+        self.assertEqual((found, type(found[0])), ([second, first], octavo.Volume))
+        self.assertEqual(self.client.scans(filter=f'name = "{scan.name}"'), [scan])
+        changes = self.client.watch_volumes(f'parent = "{scan.name}"')
+        there = {change.volume: str(change.kind) for change in (next(changes), next(changes))}
+        self.assertEqual(there, {first: "EXISTS", second: "EXISTS"})
+        first.discard()
+        gone = next(changes)
+        self.assertEqual((type(gone.volume), gone.volume, gone.kind, gone.volume.state), (octavo.Volume, first, "GONE", "DISCARDED"))
+        changes.close()
+
+    def test_pictures(self):
+        (volume,) = self.submit().wait().volumes()
+        picture = volume.render("max", "z", encoding="raw")
+        np.testing.assert_array_equal(picture.array, volume.read().max(axis=2))
+        self.assertEqual((picture.volume, type(picture.volume), picture.volume.state), (volume, octavo.Volume, "HELD"))
+        self.assertEqual(volume.render(index=2, encoding="raw").array.tolist(), volume.read()[2].tolist())
+        self.assertEqual(picture.volume.discard().refresh().state, "DISCARDED")
+
+    def test_work_that_goes_on(self):
+        (volume,) = self.submit().wait().volumes()
+        for start, tier in ((volume.start_spill, "DISK"), (volume.start_restore, "DEVICE")):
+            self.client.wait_operation(start())
+            self.assertEqual(volume.refresh().tier, tier)
+        operation = volume.start_derive({"flip": {}}, request_id="flipped")
+        (made,) = self.client.wait_operation(operation).volumes
+        self.assertEqual(volume.derive({"flip": {}}, request_id="flipped").name, made)
+        operation = volume.start_commit("later", "npy")
+        self.assertEqual((operation.target, self.client.wait_operation(operation).commit.uri), (volume.name, volume.refresh().commit_result.uri))
+        self.assertEqual(volume.state, "COMMITTED")
+        self.assertEqual([step.done for step in self.client.watch_operation(operation)], [True])
+        self.assertEqual(self.client.operation(operation), self.client.cancel_operation(operation))
+        os.remove(volume.commit_result.uri)
+
+    def test_the_results_of_a_chain(self):
+        scan = self.submit(volumes=2, chains={"flat": [{"mip": {"axis": 2}}]})
+        results = list(self.client.chain(scan, "flat"))
+        self.assertEqual([(type(made), made.chain, made.state) for made in results], [(octavo.Volume, "flat", "HELD")] * 2)
 
     def test_a_buffer(self):
         values = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -170,7 +212,8 @@ class Objects(DaemonTest):
         calls = {scan: [c.scan, c.wait, c.stop, c.cancel, lambda s: list(c.watch(s)), lambda s: c.volumes(parent=s), c.waits_for,
                         lambda s: [f.sequence for f in c.subscribe(s, ["mip"])]],
                  volume: [c.volume, c.hold, c.release, c.spill, c.restore, c.wait_volume, lambda v: c.read(v).sum(), lambda v: b.read(v).sum(),
-                          lambda v: c.lease(v, **lease).release(), lambda v: len(c.leases(v)), lambda v: c.derive(v, {"flip": {}}).discard().state,
+                          lambda v: c.lease(v, **lease).release(), lambda v: c.render(v, "max", encoding="raw").array.sum(), lambda v: c.wait_operation(c.start_restore(v)).target,
+                          lambda v: c.derive(v, {"flip": {}}).discard().state,
                           lambda v: b.destroy(b.apply(v, {"flip": {}}))],
                  job: [c.job, lambda j: next(iter(c.watch_job(j))), c.waits_for, lambda j: c.volumes(j), c.cancel_job, lambda j: c.wait_job(j, check=False)],
                  buffer: [b.get, b.wait, lambda x: b.read(x).sum(), lambda x: b.write(x, np.zeros(4, "f4")).name, lambda x: b.update(x, labels={}),

@@ -331,7 +331,7 @@ class Held(DaemonTest):
         raw = next(volume.name for volume in self.client.volumes() if volume.raw)
         job = self.client.submit_job(octavo.reprocess(raw, octavo.processing()))
         ended = self.client.wait_operation(job.operation)
-        self.assertEqual((ended.state, list(ended.volumes)), (SUCCEEDED, list(self.client.job(job.name).volumes)))
+        self.assertEqual((ended.state, list(ended.volumes)), (SUCCEEDED, self.client.job(job.name).volume_names))
         self.assertEqual(len(ended.volumes), 1)
         job = self.client.submit_job(octavo.k_calibration(raw, records=4))
         ended = self.client.wait_operation(job.operation, check=False)

@@ -62,10 +62,13 @@ class Retries(DaemonTest):
                      lambda **i: b.create((4,), **i), lambda **i: b.apply(buffer, {"flip": {}}, **i)):
             self.assertEqual(*(call(request_id=same) for same in 2 * [uuid.uuid4().hex]))
             self.assertNotEqual(call(), call())
+        for call in (lambda **i: c.start_spill(volume, **i), lambda **i: c.start_restore(volume, **i)):
+            names = [c.wait_operation(call(request_id=same)).name for same in 2 * [uuid.uuid4().hex]]
+            self.assertEqual(*names)
         first = c.commit(volume, "once", request_id="commit")
         self.assertEqual(c.commit(volume, "once", request_id="commit").uri, first.uri)
         self.refused(["VOLUME_STATE"], lambda: c.commit(volume, "once more"))
-        for job in c.jobs(states=["queued", "running"]):
+        for job in c.jobs(filter="state = QUEUED OR state = RUNNING"):
             job.cancel()
         for one in b.list():
             one.destroy()
@@ -92,18 +95,19 @@ class Retries(DaemonTest):
         self.refused(["VERSION"], lambda: b.update(buffer, labels={}, etag=etag))
         buffer.destroy()
 
-    def test_the_second_may_be_an_error(self):
+    def test_what_is_gone_is_gone_twice(self):
         c, volume, buffer = self.client, self.volume(), self.client.buffers.put(np.zeros(4, "f4"))
         lease = c.lease(buffer, seconds=60)
+        lease.release()
+        self.refused(["LEASE_LOST"], lease.release)
         array = c.map(volume)
-        for call, reasons in ((lease.release, ["LEASE_LOST"]), (buffer.destroy, ["NO_BUFFER"]), (lambda: c.discard(volume, detach_exports=True), ["VOLUME_STATE"])):
-            call()
-            self.refused(reasons, call)
-        del array
-        self.refused(["NO_EXPORT"], lambda: c.revoke_export("exports/none"))
         opened = c._call(c._sessions.OpenSession, session_pb2.OpenSessionRequest())
         for _ in range(2):
+            buffer.destroy()
+            self.assertEqual(volume.discard(detach_exports=True).state, "DISCARDED")
             c._call(c._sessions.CloseSession, session_pb2.CloseSessionRequest(secret=opened.secret))
+        del array
+        self.refused(["NO_EXPORT"], lambda: c.revoke_export("exports/none"))
 
     def test_another_one_each_time(self):
         c, volume, scan = self.client, self.volume(), self.live()

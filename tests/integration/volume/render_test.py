@@ -117,13 +117,13 @@ class Rendering(DaemonTest):
         arrays = octavo.ProjectionArrays(projections=self.client.buffers.put(tomo))
         job = self.client.wait_job(self.client.submit_job(octavo.tomography(arrays, angles=np.arange(12) * np.pi / 12,
                                                                             prepare=octavo.preparation(already_sinograms=True))))
-        array = self.check(job.volumes[0], ("z", "y", "x"))
-        slices = self.client.render(job.volumes[0], encoding="raw")  # the axis is chosen: slices, and z for projections, too
+        array = self.check(job.volume_names[0], ("z", "y", "x"))
+        slices = self.client.render(job.volume_names[0], encoding="raw")  # the axis is chosen: slices, and z for projections, too
         self.assertEqual((slices.axis, slices.axes, slices.start[0]), ("z", ("y", "x"), 3))
         np.testing.assert_array_equal(slices.array, array[3])
-        self.assertEqual(self.client.render(job.volumes[0], "max", encoding="raw").axis, "z")
+        self.assertEqual(self.client.render(job.volume_names[0], "max", encoding="raw").axis, "z")
         with self.assertRaises(octavo.OctavoError) as caught:
-            self.client.render(job.volumes[0], image=dict(display_levels=True))
+            self.client.render(job.volume_names[0], image=dict(display_levels=True))
         self.assertEqual(caught.exception.field, "image.display_levels")
         self.client.buffers.destroy(arrays.projections)
 

@@ -72,10 +72,10 @@ class Watches(DaemonTest):
         watch.until(lambda changes: changes)
         self.assertEqual([(c.kind, c.volume.name) for c in watch.changes], [(EXISTS, before.name)])
         scan = self.scan(labels={"eye": "OD"})
-        name, = scan.volumes
+        name, = scan.volume_names
         watch.until(lambda _: watch.of(name) and watch.of(name)[-1].volume.state == HELD)
         self.client.hold(name)
-        self.client.hold(name, release=True)
+        self.client.release(name)
         self.client.spill(name, "host")
         self.client.restore(name)
         self.client.commit(name, f"life-{name.split('/')[1]}", "npy")
@@ -90,9 +90,9 @@ class Watches(DaemonTest):
         self.assertEqual([c.volume.state for c in watch.of(before.name)], [HELD, DISCARDED])
 
     def test_a_watch_of_changes_skips_what_there_is(self):
-        old, = self.scan().volumes
+        old, = self.scan().volume_names
         watch = self.watch(existing=False)
-        new, = self.scan().volumes
+        new, = self.scan().volume_names
         self.client.discard(old)
         watch.until(lambda _: watch.of(old) and watch.of(new))
         self.assertEqual([c.kind for c in watch.of(old)], [GONE])
@@ -100,14 +100,14 @@ class Watches(DaemonTest):
 
     def test_a_filter_is_entered_and_left(self):
         watch = self.watch(filter='labels.eye = "OS" AND state = HELD AND marked = false')
-        other, = self.scan(labels={"eye": "OD"}).volumes
-        name, = self.scan(labels={"eye": "OS"}).volumes
+        other, = self.scan(labels={"eye": "OD"}).volume_names
+        name, = self.scan(labels={"eye": "OS"}).volume_names
         watch.until(lambda _: watch.of(name))
         self.client.hold(name)
         watch.until(lambda _: watch.of(name)[-1].kind == UNMATCHED)
         self.client.hold(name)  # nothing new
         self.client.spill(name, "host")  # not heard
-        self.client.hold(name, release=True)
+        self.client.release(name)
         watch.until(lambda _: watch.of(name)[-1].kind == CREATED and len(watch.of(name)) > 2)
         self.client.discard(name)
         watch.until(lambda _: watch.of(name)[-1].kind == GONE)
@@ -116,7 +116,7 @@ class Watches(DaemonTest):
         self.assertEqual(watch.of(other), [])
         # One that leaves the filter and is never in it again is told once.
         final = self.watch(filter="state = COMMITTED")
-        last, = self.scan().volumes
+        last, = self.scan().volume_names
         self.client.commit(last, f"last-{last.split('/')[1]}", "npy")
         final.until(lambda changes: changes)
         self.assertEqual([(c.kind, c.volume.name) for c in final.changes], [(GONE, last)])
@@ -141,11 +141,11 @@ class Watches(DaemonTest):
             try:
                 for turn in range(4):
                     scan = client.wait(client.submit_scan(octavo.simulated(seed % 100, fast=True), octavo.raster(16, 4, volumes=4), samples=64).name)
-                    names = list(scan.volumes)
+                    names = scan.volume_names
                     for _ in range(14):
                         name = mine.choice(names)
                         try:
-                            mine.choice((lambda: client.hold(name), lambda: client.hold(name, release=True), lambda: client.spill(name, "host"),
+                            mine.choice((lambda: client.hold(name), lambda: client.release(name), lambda: client.spill(name, "host"),
                                          lambda: client.restore(name), lambda: client.discard(name),
                                          lambda: client.commit(name, f"{seed}-{turn}-{name.split('/')[1]}", "npy"),
                                          lambda: client.derive(name, {"mip": {"axis": 2}})))()
@@ -177,7 +177,7 @@ class Watches(DaemonTest):
                 self.assertEqual(kinds[-1] == GONE, truth[name][0] > COMMITTING, (kinds, truth[name]))
 
     def test_a_reader_that_stops_gets_the_newest(self):
-        name, = self.scan(labels={f"label.{i}": "x" * 250 for i in range(60)}).volumes
+        name, = self.scan(labels={f"label.{i}": "x" * 250 for i in range(60)}).volume_names
         peer = RawPeer(self.daemon.address, window=0)
         self.addCleanup(peer.close)
         stream = peer.call("/octavo.v1.VolumeService/WatchVolumes")
@@ -185,7 +185,7 @@ class Watches(DaemonTest):
         heard.until(lambda _: heard.of(name))
         for i in range(600):  # 9 MiB, if each were kept; also 1200 changes
             self.client.hold(name)
-            self.client.hold(name, release=True)
+            self.client.release(name)
         self.client.hold(name)
         peer.open_window(stream, 4 << 20)
         changes = []
@@ -196,18 +196,18 @@ class Watches(DaemonTest):
         self.assertLessEqual(len(changes), 4)
 
     def test_a_client_that_leaves_leaves_nothing(self):
-        name, = self.scan().volumes
+        name, = self.scan().volume_names
         for _ in range(50):
             watch = Watch(self.client)
             watch.until(lambda changes: changes)
             watch.close()
-            self.client.hold(name, release=random.random() < 0.5)
+            (self.client.release if random.random() < 0.5 else self.client.hold)(name)
         watch = self.watch()
         watch.until(lambda _: watch.of(name))
         self.assertEqual(len(watch.changes), 1)
 
     def test_the_command_line_tells_each_change(self):
-        name, = self.scan().volumes
+        name, = self.scan().volume_names
         program = subprocess.Popen([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, "volume", "watch"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(program.stdout.close)
@@ -236,7 +236,7 @@ class TheEnd(unittest.TestCase):
         buffers = client.buffers.watch()
         client.buffers.create((1,), "u8")
         next(buffers)
-        self.assertEqual(len(scan.volumes), 2)
+        self.assertEqual(len(scan.volume_names), 2)
         self.assertEqual(daemon.stop(), 0)
         for watch in watches:
             watch.thread.join(30)
