@@ -185,18 +185,17 @@ func run(address string) error {
 		}
 	}
 	first := list[0].GetName()
-	// Operations on the device, in sequence: here one, the en face MIP. The call returns when the work
-	// is planned.
-	planned, err := volumes.DeriveVolume(ctx, &octavo.DeriveVolumeRequest{Name: first, Asynchronous: true, Operations: []*octavo.VolumeOperation{{
+	// Operations on the device, in sequence: here one, the en face MIP. The call returns when it is done.
+	made, err := volumes.DeriveVolume(ctx, &octavo.DeriveVolumeRequest{Name: first, Operations: []*octavo.VolumeOperation{{
 		Operation: &octavo.VolumeOperation_Array{Array: &octavo.ArrayOperation{
 			Operation: &octavo.ArrayOperation_Mip{Mip: &octavo.ArrayOperation_Project{Axis: 2}}}}}}})
 	if err != nil {
 		return err
 	}
-	derived := planned.GetVolume()
-	if _, err := volumes.WaitVolume(ctx, &octavo.WaitVolumeRequest{Name: derived.GetName()}); err != nil {
-		return err
+	if failed := made.GetOperation().GetError(); failed != nil {
+		return status.ErrorProto(failed)
 	}
+	derived := made.GetVolume()
 	mipShape, mip, err := read(ctx, volumes, derived.GetName())
 	if err != nil {
 		return err

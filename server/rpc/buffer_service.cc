@@ -28,7 +28,7 @@ namespace {
 using grpc::CallbackServerContext;
 using grpc::ServerUnaryReactor;
 
-constexpr uint32_t kBufferDataField = 15;
+constexpr uint32_t kBufferDataField = v1::WriteBufferRequest::kDataFieldNumber;
 
 absl::Status ProtocolError(const std::string& field, const std::string& what) {
   return WithInfo(absl::InvalidArgumentError(absl::StrCat(field, ": ", what)),

@@ -25,7 +25,6 @@
 namespace octavo::rpc {
 namespace {
 
-constexpr uint32_t kPushDataField = 15;  // of PushRequest and PushProjectionsRequest
 
 /// One connection that pushes records of a scan.
 class PushStream final : public PushStreamBase {
@@ -34,7 +33,7 @@ class PushStream final : public PushStreamBase {
 
  private:
   absl::Status Take(const grpc::ByteBuffer& message) override {
-    return Received<v1::PushRequest>(message, kPushDataField,
+    return Received<v1::PushRequest>(message, v1::PushRequest::kDataFieldNumber,
                                      [&](auto& split) { return TakeBlock(split); });
   }
   bool Connected() const override { return port_ != nullptr; }
@@ -131,7 +130,7 @@ class ProjectionStream final : public PushStreamBase {
         [self = shared_from_this()] { static_cast<ProjectionStream&>(*self).TakeAndRead(); });
   }
   absl::Status Take(const grpc::ByteBuffer& message) override {
-    return Received<v1::PushProjectionsRequest>(message, kPushDataField,
+    return Received<v1::PushProjectionsRequest>(message, v1::PushProjectionsRequest::kDataFieldNumber,
                                                 [&](const auto& split) { return TakeRows(split); });
   }
   bool Connected() const override { return port_ != nullptr; }

@@ -81,22 +81,6 @@ void WatchVolumes(Session& session, const std::string& filter, bool changes_only
   if (!interrupt.came()) (void)Check(session, status);
 }
 
-// Prints a failed call about a volume like Check; for a volume that was committed already, with its
-// path.
-bool CheckVolume(Session& session, const std::string& name, const grpc::Status& status) {
-  if (Check(session, status)) return true;
-  if (ReasonOf(status) != "VOLUME_STATE") return false;
-  v1::GetVolumeRequest request;
-  request.set_name(name);
-  v1::GetVolumeResponse answer;
-  const bool known = v1::VolumeService::NewStub(session.channel())
-                         ->GetVolume(session.Context().get(), request, &answer)
-                         .ok();
-  if (known && answer.volume().has_commit())
-    std::cerr << "  it was committed: " << answer.volume().commit().uri() << "\n";
-  return false;
-}
-
 // Report missing data before writing the volume, because the file looks like any other.
 void WarnOfMissing(Session& session, const std::string& name) {
   v1::GetVolumeRequest request;

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "google/protobuf/duration.pb.h"
+#include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 
 #include "octavo/v1/operation.pb.h"

@@ -35,7 +35,7 @@ absl::Status NotOurs(absl::string_view what) { return InvalidField("page_token",
 std::string MakePageToken(absl::string_view asked, absl::string_view key) {
   std::string body;
   AppendBytes(Checksum(asked), &body);
-  body.append(key);
+  body.append(key.data(), key.size());
   std::string bytes(1, kVersion);
   AppendBytes(Checksum(body), &bytes);
   return absl::WebSafeBase64Escape(bytes + body);

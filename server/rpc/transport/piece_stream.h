@@ -18,11 +18,11 @@ namespace octavo::rpc {
 
 /// Streams bytes to a client piece by piece: it requests the next piece when the last one is on the
 /// wire, so that a client never holds more than two pieces of memory. `Response` has offset, last
-/// and crc32c; its field kDataField is the bytes.
+/// and crc32c; its field `data` is the bytes.
 template <class Response>
 class PieceStream final : public std::enable_shared_from_this<PieceStream<Response>> {
  public:
-  static constexpr uint32_t kDataField = 15;
+  static constexpr uint32_t kDataField = Response::kDataFieldNumber;
   using Done = std::function<void(absl::StatusOr<model::Bytes>)>;
 
   /// `next` calls back once with the next piece, from any thread, at once or later. Only the

@@ -20,7 +20,7 @@ from octavo import mapping, wire
 
 m = wire.messages
 FEED = os.path.join(BUILD, "bin", "ring_feed")
-SEED = int(os.environ.get("OCTAVO_SEED", random.SystemRandom().randrange(1 << 32)))
+SEED = int(os.environ.get("OCTAVO_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
 UNKNOWN = b"\xa2\x06\x03yes"  # a field 100, a text
 
 
@@ -297,7 +297,7 @@ class DaemonTest(HandoffCase):
     def test_random_bytes(self):
         volume, memory, _, ring = self.scan_and_tickets()
         draw = random.Random(SEED)
-        print(f"OCTAVO_SEED={SEED}", flush=True)
+        print(f"OCTAVO_TEST_SEED={SEED}", flush=True)
         server = f"/proc/{self.daemon.process.pid}/fd"
         self.client.unmap(self.client.map(volume.name))
         before = len(os.listdir(server))

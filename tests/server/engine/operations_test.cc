@@ -144,7 +144,7 @@ TEST(OperationOfAJob, HasWhatTheJobHas) {
         std::pair(JobState::kCancelled, OperationState::kCancelled)}) {
     job.state = of_job;
     job.reason = "why";
-    job.reason_code = "SESSION_EXPIRED";
+    job.reason_code = Reason::kSessionExpired;
     job.error = absl::DataLossError("lost");
     operation = OperationOf(job, now);
     EXPECT_EQ(operation.state, state);

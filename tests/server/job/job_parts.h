@@ -50,7 +50,6 @@ inline JobPtr MakeJob(const std::string& name, int priority = 0, const std::stri
                       const std::vector<int>& devices = {0}, int64_t workspace_bytes = 1024) {
   auto job = std::make_shared<JobEntry>();
   job->status.name = "jobs/" + name;
-  job->status.kind = "idle";
   job->status.spec.priority = priority;
   job->status.spec.group = group;
   job->work = std::make_unique<IdleWork>(workspace_bytes);
@@ -99,7 +98,7 @@ class JobPartsTest : public ::testing::Test {
     MutexLock lock(table_.mutex());
     return table_.Insert(job).status();
   }
-  void SetState(const JobPtr& job, JobState state, const std::string& code = "") {
+  void SetState(const JobPtr& job, JobState state, Reason code = Reason::kNone) {
     MutexLock lock(table_.mutex());
     table_.SetState(*job, state, code, "");
   }

@@ -47,7 +47,7 @@ TEST_F(JobQueueTest, LeavesHeldVolumesWithTheirOrigin) {
   auto script = std::make_shared<Script>();
   script->result_bytes = 160;
   const JobStatus queued = Submit(script);
-  EXPECT_EQ(queued.kind, "scripted");
+  EXPECT_EQ(queued.kind, JobKind::kReprocess);
   EXPECT_EQ(queued.plan, "waits for a gate");
   EXPECT_EQ(queued.memory_bytes, 160 + 40 + 1024);
   script->begun.Wait();
@@ -207,7 +207,7 @@ TEST_F(JobQueueTest, PrioritiesFirstThenTheGroupsTakeTurns) {
 TEST_F(JobQueueTest, WaitsForMemoryAndLetsOthersPass) {
   ASSERT_OK_AND_ASSIGN(
       const auto charges,
-      ledger_.Reserve(0, "scans/big", "", {{"volume", kBudget - 4096, 1}}, nullptr));
+      ledger_.Reserve(0, "scans/big", "", {{.kind = model::NeedKind::kVolumeSlots, .bytes = kBudget - 4096, .count = 1}}, nullptr));
   auto large = std::make_shared<Script>(), small = std::make_shared<Script>();
   large->home = small->home = 0;
   large->workspace_bytes = 8192;

@@ -369,7 +369,7 @@ TEST(Ledger, TheBytesOfAHolderAreThoseOfItsRows) {
     switch (random() % 6) {
       case 0: {
         const auto made =
-            ledger.ReserveReusing(device, name("scans/"), "", {{"volume", 60, 2}}, cached, nullptr);
+            ledger.ReserveReusing(device, name("scans/"), "", {{.kind = model::NeedKind::kVolumeSlots, .bytes = 60, .count = 2}}, cached, nullptr);
         if (!made.ok()) break;
         charges.insert(charges.end(), made->charges.begin(), made->charges.end());
         for (const auto id : made->charges) std::erase(cached, id);

@@ -248,9 +248,9 @@ TEST(ListPage, KeysAreInTheOrderOfTheValues) {
   const auto keys = [](const char* order, const std::vector<v1::Volume>& rows) {
     const auto parsed = Order::Parse(*v1::Volume::descriptor(), order, "name");
     EXPECT_THAT(parsed, IsOk());
-    std::vector<std::string> keys;
-    for (const auto& row : rows) keys.push_back(parsed->KeyOf(row));
-    return keys;
+    std::vector<std::string> made;
+    for (const auto& row : rows) made.push_back(parsed->KeyOf(row));
+    return made;
   };
   const auto made = [](const std::vector<std::function<void(v1::Volume&)>>& each) {
     std::vector<v1::Volume> rows(each.size());

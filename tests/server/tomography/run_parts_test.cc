@@ -103,7 +103,7 @@ TEST(AxisFinderTest, AGivenAxisIsTakenAndOneThatIsSearchedIsFound) {
   EXPECT_NEAR(disc.centers[0], kAxis, 0.5);
   EXPECT_EQ(report.centers, disc.centers);
   EXPECT_EQ(report.center_source, model::CenterSource::kEntropy);
-  EXPECT_THAT(run.stages, ElementsAre("axis"));
+  EXPECT_THAT(run.stages, ElementsAre(job::JobStage::kAxis));
   EXPECT_EQ(run.used(), 0) << "what the search took is free again";
 }
 

@@ -376,7 +376,7 @@ TEST_P(TomographyJobTest, PreviewsThatFailLeaveTheWorkspaceAsItWas) {
   ASSERT_OK_AND_ASSIGN(const JobStatus pushed, Submit(spec));
   ASSERT_OK_AND_ASSIGN(const auto port, queue_->ProjectionPortOf(pushed.name));
   SubscribeSpec look;
-  look.scan = pushed.name;
+  look.parent = pushed.name;
   look.products = {Product::kBscan};
   ASSERT_OK_AND_ASSIGN(const auto subscription, publisher_.Subscribe(look, [] {}));
   const int64_t connection = port->Connect();

@@ -57,7 +57,7 @@ class CommitterTest : public ::testing::Test {
   void Hold(const std::string& name) {
     auto slot = std::make_shared<VolumeSlot>();
     slot->volume = device_->Allocate(4096).value();
-    slot->charge = ledger_.Reserve(0, "scans/a", "", {{"volume", 10, 1}}, nullptr).value()[0];
+    slot->charge = ledger_.Reserve(0, "scans/a", "", {{.kind = model::NeedKind::kVolumeSlots, .bytes = 10, .count = 1}}, nullptr).value()[0];
     VolumeStatus status;
     status.name = name;
     status.scan = "scans/a";
@@ -190,7 +190,7 @@ TEST_F(CommitterTest, AnExceptionLeavesTheVolumeHeld) {
 TEST_F(CommitterTest, AnEndWithoutMemoryEndsTheJob) {
   Hold("volumes/a");
   ArmFailpoint("commit_finished:throw=bad_alloc");
-  EXPECT_THAT(Ask("volumes/a", "a", "once").get(),
+  EXPECT_THAT(Ask("volumes/a", "a").get(),
               IsError(absl::StatusCode::kResourceExhausted, "no host memory left"));
   EXPECT_EQ(volumes_.Get("volumes/a")->state, VolumeState::kHeld);
   EXPECT_EQ(volumes_.CountOf("scans/a").commit_failures, 1);
@@ -199,7 +199,7 @@ TEST_F(CommitterTest, AnEndWithoutMemoryEndsTheJob) {
   committer_->AddTo(&stats);
   EXPECT_EQ(stats.commit_errors["OUT_OF_MEMORY"], 1);
   EXPECT_EQ(stats.commit_seconds.count, 0);
-  EXPECT_THAT(Ask("volumes/a", "b", "once").get(), IsOk());
+  EXPECT_THAT(Ask("volumes/a", "b").get(), IsOk());
   EXPECT_EQ(volumes_.Get("volumes/a")->state, VolumeState::kCommitted);
 }
 

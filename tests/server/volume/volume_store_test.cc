@@ -39,7 +39,7 @@ class VolumeStoreTest : public ::testing::Test {
   /// An acquired volume. The weak pointer expires when its memory is freed.
   std::weak_ptr<VolumeSlot> Acquire(const std::string& name, const std::string& scan = "scans/a") {
     auto slot = std::make_shared<VolumeSlot>();
-    slot->charge = ledger_.Reserve(0, scan, "", {{"volume", 10, 1}}, nullptr).value()[0];
+    slot->charge = ledger_.Reserve(0, scan, "", {{.kind = model::NeedKind::kVolumeSlots, .bytes = 10, .count = 1}}, nullptr).value()[0];
     store_.Add(Status(name, scan), slot, 0);
     return slot;
   }
@@ -88,7 +88,7 @@ TEST_F(VolumeStoreTest, EachObserverIsToldInItsTurnWhateverTheOthersDo) {
   store.AddObserver(&first);
   store.AddObserver(&second);
   auto slot = std::make_shared<VolumeSlot>();
-  slot->charge = ledger_.Reserve(0, "scans/a", "", {{"volume", 10, 1}}, nullptr).value()[0];
+  slot->charge = ledger_.Reserve(0, "scans/a", "", {{.kind = model::NeedKind::kVolumeSlots, .bytes = 10, .count = 1}}, nullptr).value()[0];
   store.Add(Status("volumes/x"), slot, 0);
   store.Seal(Status("volumes/x"), /*kept=*/false);
   EXPECT_EQ(told, (std::vector<std::string>{"first ACQUIRING", "second ACQUIRING", "first HELD",
@@ -304,12 +304,12 @@ TEST_F(VolumeStoreTest, AListGoesOnAfterANumber) {
   };
   EXPECT_EQ(names({}), "abcd") << "oldest first, whether in memory or not";
   EXPECT_EQ(names({.in_memory = true}), "acd");
-  EXPECT_EQ(names({.scan = "scans/a"}), "abd");
-  EXPECT_EQ(names({.scan = "scans/a", .in_memory = true}), "ad");
+  EXPECT_EQ(names({.parent = "scans/a"}), "abd");
+  EXPECT_EQ(names({.parent = "scans/a", .in_memory = true}), "ad");
   const uint64_t first = store_.List({.most = 1})[0].number;
   EXPECT_EQ(names({.after = first, .most = 2}), "bc");
   EXPECT_EQ(names({.in_memory = true, .after = first, .most = 1}), "c");
-  EXPECT_EQ(names({.scan = "scans/a", .in_memory = true, .after = first}), "d");
+  EXPECT_EQ(names({.parent = "scans/a", .in_memory = true, .after = first}), "d");
   EXPECT_EQ(names({.after = first + 3}), "");
 }
 
