@@ -295,7 +295,7 @@ class Push(DaemonTest):
     def test_bytes_that_are_no_message(self):
         channel = grpc.insecure_channel(self.daemon.address)
         method = channel.stream_stream("/octavo.v1.IngestService/Push", request_serializer=lambda b: b, response_deserializer=bytes)
-        for garbage in (b"\xff", b"\x0a\x05ab", b"\x7a\x05ab", b"\x7a\x01a\x08\x01", b"\x0b", b"\x08" + b"\xff" * 11, b"\x0d\x00\x00"):
+        for garbage in (b"\xff", b"\x0a\x05ab", b"\x42\x05ab", b"\x42\x01a\x08\x01", b"\x0b", b"\x08" + b"\xff" * 11, b"\x0d\x00\x00"):
             with self.assertRaises(grpc.RpcError) as caught:
                 list(method(iter([garbage])))
             self.assertEqual(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT, garbage)

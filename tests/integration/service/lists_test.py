@@ -197,7 +197,7 @@ class Lists(DaemonTest):
             return self.command("--json", *words).stdout.splitlines()
         self.assertEqual([json.loads(line)["name"] for line in lines("volume", "list", "--filter", f"parent = {scan.name} AND index > 4",
                                                                      "--order-by", "index desc")], [volumes[6].name, volumes[5].name])
-        self.assertEqual([json.loads(line)["name"] for line in lines("scan", "list", "--filter", "title = lists", "--order-by", "create_time")][-1], scan.name)
+        self.assertEqual([json.loads(line)["name"] for line in lines("scan", "list", "--filter", "spec.title = lists", "--order-by", "create_time")][-1], scan.name)
         self.assertEqual(len(lines("lease", "list", "--filter", f"resource = {volumes[0].name}")), 1)
         self.assertEqual(len(lines("sessions", "--filter", 'alive = true AND client = "client 3"')), 1)
         self.assertEqual(lines("job", "list", "--open", "--filter", "state = DONE"), [])

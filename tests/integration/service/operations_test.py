@@ -21,7 +21,7 @@ from harness import BUILD, Daemon, DaemonTest, until
 
 import octavo
 from octavo import errors
-from octavo.v1 import job_pb2, operation_pb2, volume_pb2
+from octavo.v1 import array_operation_pb2, job_pb2, operation_pb2, volume_pb2
 
 HANG_FSYNC = os.path.join(BUILD, "lib", "libhang_fsync.so")
 RUNNING, CANCELLING, SUCCEEDED, FAILED, CANCELLED = range(1, 6)
@@ -141,7 +141,7 @@ class Held(DaemonTest):
         self.refused(lambda: self.commit(name, "a", wait=-1), "INVALID_ARGUMENT", "BAD_FIELD")
         self.refused(lambda: self.client.restore("volumes/none"), "NOT_FOUND", "NO_VOLUME")
         self.refused(lambda: self.client.spill(name, "disk"), "FAILED_PRECONDITION", "SPILL_OFF")
-        error = self.refused(lambda: self.client.start_derive(name, {"mip": {"axis": 9}}), "INVALID_ARGUMENT", "BAD_FIELD")
+        error = self.refused(lambda: self.client.start_derive(name, array_operation_pb2.ArrayOperation(mip=dict(axis=9))), "INVALID_ARGUMENT", "BAD_FIELD")
         self.assertEqual(error.field, "operations[0].mip.axis")
         with self.client.lease(name, seconds=100):
             self.refused(lambda: self.commit(name, "a"), "ABORTED", "LEASED")

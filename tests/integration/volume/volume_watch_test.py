@@ -163,7 +163,7 @@ class Watches(DaemonTest):
             thread.join()
         self.assertEqual(failures, [])
         states = [volume_pb2.VolumeState.Value(name) for name in volume_pb2.VolumeState.keys()[1:]]
-        truth = {v.name: (v.state, v.tier, v.marked, v.kept, v.moving) for v in self.client.volumes(states=states)}
+        truth = {v.name: (int(v.state), v.tier, v.marked, v.kept, v.moving) for v in self.client.volumes(states=states)}
         for watch in watches:
             def last():
                 return {c.volume.name: (c.volume.state, c.volume.tier, c.volume.marked, c.volume.kept, c.volume.moving) for c in watch.changes}
