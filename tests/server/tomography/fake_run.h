@@ -43,7 +43,7 @@ class FakeRun final : public JobRun {
     return wait();
   }
 
-  void Stage(JobStage stage, int64_t, double, double) override { stages.push_back(stage); }
+  void Stage(job::JobStage stage, int64_t, double, double) override { stages.push_back(stage); }
   void Step(int64_t step, double residual_norm) override {
     steps.push_back(step);
     norms.push_back(residual_norm);
@@ -124,7 +124,8 @@ class FakeRun final : public JobRun {
     return values;
   }
 
-  std::vector<job::JobStage> stages, log, warnings;
+  std::vector<job::JobStage> stages;
+  std::vector<std::string> log, warnings;
   std::vector<int64_t> steps;
   std::vector<double> norms, spacings;
   JobFinding found;
