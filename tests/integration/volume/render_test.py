@@ -172,7 +172,7 @@ class Rendering(DaemonTest):
         np.testing.assert_allclose(picture.values, [volume.levels.lo + 90 * f for f in (0.2, 0.8)], rtol=1e-5)
         # The picture of a plane has the scan's display levels, the same as its live pictures.
         display = self.client.render(name, image=dict(display_levels=True))
-        (frame,) = self.client.subscribe(volume.scan, "bscan")
+        (frame,) = self.client.subscribe(volume.parent, "bscan")
         self.assertEqual(display.levels, frame.display)
         # A deviation is a difference: 51 is 0.2 of the range of values.
         deviation = self.client.render(name, "std", "z", image=dict(levels=(0, 51)))
@@ -213,7 +213,7 @@ class Rendering(DaemonTest):
         self.assertEqual(webp._repr_mimebundle_(), {"image/webp": webp.data})
         self.assertLess(len(self.client.render(name, "max", "z", encoding="webp", image=dict(quality=20)).data), len(webp.data))
         # Live pictures have them, too.
-        live = next(self.client.subscribe(self.client.volume(name).scan, encoding="webp", image=dict(colour_bar=True)))
+        live = next(self.client.subscribe(self.client.volume(name).parent, encoding="webp", image=dict(colour_bar=True)))
         self.assertEqual((live.data[8:12], live.shape[1] - live.colour_bar_columns), (b"WEBP", 200))
 
     # -- refusals and bounds
