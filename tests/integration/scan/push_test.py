@@ -536,10 +536,11 @@ class Push(DaemonTest):
             self.assertEqual(push.until(lambda answer: answer.credit > 0).received, 0)
             push.send(0, 200)
             push.requests.put(ingest_pb2.PushRequest(markers=marks(("between", 300), ("past", 10))))
-            push.send(200, 2 * VOLUME - 201)
-            push.until(lambda answer: answer.received == 2)
+            push.send(200, 200)
+            push.send(400, 2 * VOLUME - 401)
+            push.until(lambda answer: answer.received == 3)
             push.requests.put(ingest_pb2.PushRequest(markers=marks(("bye", 2 * VOLUME - 2)), end=True))
-            found = [(f.event.marker, f.event.record) for f in events if f.event.kind == f.event.KIND_MARKER]
+            found = [(f.event.marker, f.event.record) for f in events if f.event.kind == "MARKER"]
             push.close()
         self.assertEqual({name for name, _ in found} - {"bye"}, {"hello", "between", "past"})
         end = self.client.wait(scan)

@@ -111,6 +111,11 @@ class Rendering(DaemonTest):
             derived = self.client.derive(name, operation)
             self.check(derived.name, tuple(derived.axes))
             self.assertEqual(tuple(derived.axes), axes)
+        counts = self.client.derive(name, {"histogram": {"bins": 16, "lo": -100, "hi": 100}})
+        self.assertEqual(counts.dtype, "F64")  # the scan's levels are those of its F32
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.render(counts, image=dict(display_levels=True))
+        self.assertEqual(caught.exception.field, "image.display_levels")
 
     def test_a_tomogram(self):
         tomo = np.random.default_rng(3).random((12, 7, 16), np.float32)
@@ -122,9 +127,8 @@ class Rendering(DaemonTest):
         self.assertEqual((slices.axis, slices.axes, slices.start[0]), ("z", ("y", "x"), 3))
         np.testing.assert_array_equal(slices.array, array[3])
         self.assertEqual(self.client.render(job.volume_names[0], "max", encoding="raw").axis, "z")
-        with self.assertRaises(octavo.OctavoError) as caught:
-            self.client.render(job.volume_names[0], image=dict(display_levels=True))
-        self.assertEqual(caught.exception.field, "image.display_levels")
+        (frame,) = self.client.subscribe(job, "bscan")
+        self.assertEqual(self.client.render(job.volume_names[0], image=dict(display_levels=True)).levels, frame.display)
         self.client.buffers.destroy(arrays.projections)
 
     def test_long_lines_and_many_pieces(self):
