@@ -42,8 +42,8 @@ def generate(target):
     for folder in packages:
         os.makedirs(folder, exist_ok=True)
     handoff, own, details = ([path for path in files() if path.startswith(os.path.join(*folder))] for folder in (HANDOFF, ("octavo", "v1"), ("google",)))
-    subprocess.run([*command, *services, "-I", PROTOS or "", f"--python_out={target}", *own], check=True)
-    subprocess.run([*command, "-I", PROTOS or "", f"--python_out={target}", *handoff], check=True)
+    subprocess.run([*command, *services, "-I", PROTOS or "", f"--python_out={target}", f"--pyi_out={target}", *own], check=True)
+    subprocess.run([*command, "-I", PROTOS or "", f"--python_out={target}", f"--pyi_out={target}", *handoff], check=True)
     subprocess.run([*command, "-I", PROTOS or "", f"--python_out={vendor}", *details], check=True)
     for folder in packages:
         with open(os.path.join(folder, "__init__.py"), "w"):

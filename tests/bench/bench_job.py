@@ -60,8 +60,8 @@ def main():
                 rounds.append(time.perf_counter() - began)
                 if job.state != job_pb2.JOB_STATE_DONE:
                     sys.exit(f"{algorithm}: {job.reason}")
-                volume = client.read(job.volumes[0])
-                client.discard(job.volumes[0])
+                volume = client.read(job.volume_names[0])
+                client.discard(job.volume_names[0])
             quality = [psnr(volume[n] / densities[n], image) for n in range(a.slices)]
             bar = 20.0
             right = right and min(quality) > bar and max(quality) - min(quality) < 1.0

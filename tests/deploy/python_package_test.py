@@ -17,7 +17,7 @@ SCAN = """
 import octavo, sys
 with octavo.Client(sys.argv[1]) as client:
     scan = client.wait(client.submit_scan(octavo.simulated(seed=1, fast=True), octavo.raster(16, 8, volumes=1), samples=256))
-    print(octavo.__file__, *client.read(scan.volumes[0]).shape)
+    print(octavo.__file__, *client.read(scan.volume_names[0]).shape)
 """
 
 
@@ -44,6 +44,8 @@ class PythonPackage(DaemonTest):
 
     def scans(self, target):
         told = self.run_python("-c", SCAN, self.daemon.address, cwd="/", env={"PYTHONPATH": target}).stdout.split()
+        for typed in ("py.typed", "v1/volume_pb2.pyi"):  # for checkers of types
+            self.assertTrue(os.path.exists(os.path.join(target, "octavo", typed)), typed)
         self.assertEqual(told[:3], [os.path.join(target, "octavo", "__init__.py"), "8", "16"])
 
     def test_from_a_copy_of_the_repository(self):

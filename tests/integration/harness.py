@@ -1,6 +1,7 @@
 """Runs a real octavod of the build for tests: port 0, own directories, no waiting by sleeping. ctest puts this folder on PYTHONPATH; by hand:
   OCTAVO_BUILD_DIR=build/default PYTHONPATH=tests/integration tests/integration/scan/main_path_test.py"""
 
+import datetime
 import json
 import os
 import shutil
@@ -77,9 +78,9 @@ def held_bytes(client):
     return sum(d.held_bytes + d.reserved_bytes for d in client.devices())
 
 
-def seconds_until(timestamp):
-    """The time left until a Timestamp of the contract."""
-    return timestamp.ToNanoseconds() * 1e-9 - time.time()
+def seconds_until(moment):
+    """The time left until a moment: of an object, or a Timestamp of a message."""
+    return (moment.timestamp() if isinstance(moment, datetime.datetime) else moment.ToNanoseconds() * 1e-9) - time.time()
 
 
 def until(done, seconds=100):

@@ -158,6 +158,9 @@ constexpr FieldFlag kFields[] = {
     {"options.tiff_plane", "--tiff-plane"},
     {"options.tiff_stack", "--tiff-stack"},
     {"lease_token", "--lease"},
+    // Lists.
+    {"filter", "--filter"},
+    {"order_by", "--order-by"},
 };
 
 // Names of fields in the words of answers.

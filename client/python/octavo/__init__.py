@@ -3,11 +3,11 @@
     import octavo
     with octavo.Client() as client:
         scan = client.submit_scan(octavo.simulated(seed=1), octavo.raster(512, 256, volumes=4))
-        for frame in client.subscribe(scan.name, products=["mip"]):
+        for frame in scan.subscribe(["mip"]):
             print(frame.sequence, frame.array.max())
-        volume = client.volumes(scan.name)[0]
-        array = client.read(volume.name)            # [y, x, z]
-        client.commit(volume.name, "mouse_{index:05}")
+        volume = scan.volumes()[0]
+        array = volume.read()                       # [y, x, z]; np.asarray(volume), too
+        volume.commit("mouse_{index:05}")
 
 Arrays are C order, [y (B-scan), x (A-scan), z (depth)]; lengths are micrometres.
 
@@ -20,10 +20,12 @@ OctavoError.
 from octavo import _google_rpc  # noqa: F401  (before the stubs)
 from octavo.client import Client, Waveform
 from octavo.errors import OctavoError, OctavoWarning
+from octavo.fields import Choice, Fields
 from octavo.formats import commit_options
 from octavo.frames import Frame
 from octavo.mapping import HandoffError, Mapped
 from octavo.names import enum_name
+from octavo.objects import Buffer, BufferState, Job, JobState, Scan, ScanState, Volume, VolumeState
 from octavo.pictures import Picture
 from octavo.png import write_png
 from octavo.push import ProjectionFrame, ProjectionPushResult, PushResult, projection_frames
@@ -34,8 +36,9 @@ from octavo.specs import (angular_warp, camera, dispersion_autofocus, freeform, 
                           telecentric_warp)
 from octavo.tomography import ProjectionArrays, ProjectionFile, PushedProjections, preparation, recon, tomography
 
-__all__ = ["Client", "Frame", "HandoffError", "Lease", "Mapped", "OctavoError", "OctavoWarning", "Picture", "ProjectionArrays", "ProjectionFile", "ProjectionFrame",
-           "ProjectionPushResult", "PushResult", "PushedProjections", "Ring", "RingError", "Session", "Waveform", "angular_warp", "camera",
+__all__ = ["Buffer", "BufferState", "Choice", "Client", "Fields", "Frame", "HandoffError", "Job", "JobState", "Lease", "Mapped", "OctavoError",
+           "OctavoWarning", "Picture", "ProjectionArrays", "ProjectionFile", "ProjectionFrame", "ProjectionPushResult", "PushResult",
+           "PushedProjections", "Ring", "RingError", "Scan", "ScanState", "Session", "Volume", "VolumeState", "Waveform", "angular_warp", "camera",
            "commit_options", "dispersion_autofocus", "enum_name", "freeform", "job_spec", "k_calibration", "lissajous", "marker", "pattern", "preparation",
            "processing", "projection_frames", "push", "radial", "raster", "recon", "repeated_radial", "repeated_raster", "replay", "reprocess",
            "ring", "scan_spec", "scanner", "simulated", "spiral", "telecentric_warp", "tomography", "write_png"]

@@ -8,17 +8,19 @@ import functools
 import inspect
 import numbers
 import os
-from typing import Callable, Dict, List, Mapping, Optional, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, TypeVar, Union
 
 import numpy as np
-from google.protobuf import message_factory
 from google.protobuf.descriptor import FieldDescriptor as Field
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
+from octavo.fields import Fields, class_of, is_repeated, plain
 from octavo.names import Names, closest, likest, short
 
 Seconds = Union[float, datetime.timedelta]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Kind = TypeVar("_Kind", bound=type)
 _WHOLE = {Field.CPPTYPE_INT32: (-2 ** 31, 2 ** 31 - 1), Field.CPPTYPE_UINT32: (0, 2 ** 32 - 1), Field.CPPTYPE_INT64: (-2 ** 63, 2 ** 63 - 1),
           Field.CPPTYPE_UINT64: (0, 2 ** 64 - 1)}
 _REAL = (Field.CPPTYPE_DOUBLE, Field.CPPTYPE_FLOAT)
@@ -95,19 +97,8 @@ def message(kind, fields: Mapping[str, object], where: str = "", called: Optiona
     return made
 
 
-def _class_of(descriptor):
-    # protobuf 4.22 and later have a function for it.
-    get = getattr(message_factory, "GetMessageClass", None)
-    return get(descriptor) if get is not None else descriptor._concrete_class
-
-
-def _is_repeated(field) -> bool:
-    # protobuf 6 says is_repeated, and later ones have no label any more.
-    return field.is_repeated if hasattr(field, "is_repeated") else field.label == Field.LABEL_REPEATED
-
-
 def _set(made, field, label: str, value, names: Optional[Names]) -> None:
-    if _is_repeated(field):
+    if is_repeated(field):
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             _set_map(getattr(made, field.name), field.message_type.fields_by_name, label, value)
         else:
@@ -147,7 +138,7 @@ def duration(label: str, value) -> Duration:
 
 
 def _message(field, label: str, value):
-    kind = _class_of(field.message_type)
+    kind, value = class_of(field.message_type), plain(value)
     if isinstance(value, kind):
         return value
     if field.message_type.full_name == Duration.DESCRIPTOR.full_name:
@@ -159,6 +150,7 @@ def _message(field, label: str, value):
 
 
 def _scalar(field, label: str, value, names: Optional[Names]):
+    value = plain(value)
     if field.enum_type is not None:
         return (names if names is not None else Names.of_enum(field.enum_type)).pick(label, value)
     if field.cpp_type in _WHOLE:
@@ -174,18 +166,28 @@ def _scalar(field, label: str, value, names: Optional[Names]):
     return text(label, value)
 
 
-def text(label: str, value) -> str:
-    """A text, a path, or the name of an object: of a Scan, a Volume, a Job …"""
+def text(label: str, value, address: str = "") -> str:
+    """A text, a path, or the name of an object: of a Scan, a Volume, a Job … address: of the server
+    that is meant; ValueError for an object of another one."""
     if isinstance(value, str):
         return value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if isinstance(value, Fields) and "name" in value.message.DESCRIPTOR.fields_by_name:
+        its = getattr(value, "address", "")
+        if address and its and its != address:
+            raise ValueError(f"{label} is {value!r} of the server at {its}, and this client's is at {address}; allowed are its own objects, "
+                             "and names: give .name if both are one server")
+        return value.name
     if isinstance(value, Message) and "name" in value.DESCRIPTOR.fields_by_name:
         return value.name
     raise ValueError(f"{label} is {short(value)}; allowed is text")
 
 
 # -- arguments
+
+# Annotations of arguments that are text: for these, an object stands for its name (objects.py).
+_TEXTS = ("str", "Optional[str]", str, "ScanName", "VolumeName", "JobName", "BufferName", "Name")
 
 # Names of the same argument: in octavo.tomography, in octavo.recon (TomoPy's), in other functions
 # of TomoPy.
@@ -194,7 +196,7 @@ _SAME = (("iterations", "num_iter", "n_iter", "niter"), ("filter", "filter_name"
          ("image_size", "num_gridx", "num_gridy"), ("batch", "nchunk"), ("try_centers", "cen_range"), ("rings", "stripe", "remove_stripe"))
 
 
-def explained(*takes, called: Optional[Mapping[str, str]] = None, covered: tuple = ()) -> Callable:
+def explained(*takes: Any, called: Optional[Mapping[str, str]] = None, covered: tuple = ()) -> Callable[[_Function], _Function]:
     """Decorator for public functions: an unknown argument raises a TypeError that lists the
     arguments and the nearest one; where text is expected (annotated `str`), a message with a name
     is accepted.
@@ -206,12 +208,13 @@ def explained(*takes, called: Optional[Mapping[str, str]] = None, covered: tuple
     """
     called = dict(called or {})
 
-    def decorate(function: Callable) -> Callable:
+    def decorate(function: _Function) -> _Function:
         parameters = list(inspect.signature(function).parameters.values())
-        plain = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-        own = [p.name for p in plain if p.name != "self"]
-        texts = {p.name for p in plain if p.annotation in ("str", "Optional[str]", str)}
-        text_places = [(i, p.name) for i, p in enumerate(plain) if p.name in texts and p.kind != p.KEYWORD_ONLY]
+        named = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        own = [p.name for p in named if p.name != "self"]
+        texts = {p.name for p in named if p.annotation in _TEXTS}
+        text_places = [(i, p.name) for i, p in enumerate(named) if p.name in texts and p.kind != p.KEYWORD_ONLY]
+        is_method = bool(named) and named[0].name == "self"
         allowed = list(own)
         for one in takes:
             fields = one.allowed if callable(getattr(one, "explain", None)) else list(one.DESCRIPTOR.fields_by_name)
@@ -234,16 +237,17 @@ def explained(*takes, called: Optional[Mapping[str, str]] = None, covered: tuple
                 for name in kwargs:
                     if name not in known:
                         raise TypeError(explain(name))
+            address = getattr(args[0], "address", "") if is_method and args else ""
             for place, name in text_places:
                 if place < len(args) and not isinstance(args[place], str) and args[place] is not None:
-                    args = (*args[:place], text(name, args[place]), *args[place + 1:])
+                    args = (*args[:place], text(name, args[place], address), *args[place + 1:])
             for name in texts & kwargs.keys():
                 if not isinstance(kwargs[name], str) and kwargs[name] is not None:
-                    kwargs[name] = text(name, kwargs[name])
-            return function(*args, **kwargs)
+                    kwargs[name] = text(name, kwargs[name], address)
+            return function(*args[:is_method], *map(plain, args[is_method:]), **{name: plain(value) for name, value in kwargs.items()})
 
-        call.allowed, call.explain = allowed, explain
-        return call
+        call.allowed, call.explain = allowed, explain  # type: ignore[attr-defined]
+        return call  # type: ignore[return-value]
 
     return decorate
 
@@ -251,19 +255,19 @@ def explained(*takes, called: Optional[Mapping[str, str]] = None, covered: tuple
 _BUILDERS: Dict[str, List[str]] = {}
 
 
-def builder(*takes, **options) -> Callable:
+def builder(*takes: Any, **options: Any) -> Callable[[_Function], _Function]:
     """As explained, for a function whose result is an argument of another function, so that the
     errors of that one can name this one's arguments."""
 
-    def decorate(function: Callable) -> Callable:
+    def decorate(function: _Function) -> _Function:
         made = explained(*takes, **options)(function)
-        _BUILDERS[function.__name__] = made.allowed
+        _BUILDERS[function.__name__] = made.allowed  # type: ignore[attr-defined]
         return made
 
     return decorate
 
 
-def explained_methods(kind):
+def explained_methods(kind: _Kind) -> _Kind:
     """Applies `explained` to all public methods of a class that do not have it
     yet."""
     for name, method in list(vars(kind).items()):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import numbers
-from typing import Dict, Iterator, List, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 
 import grpc
 import numpy as np
 
 from octavo import errors
 from octavo.arguments import Seconds, explained, explained_methods, message, short, whole
+from octavo.fields import Fields
 from octavo.names import Names, Types, closest
+from octavo.objects import Buffer, BufferName, Name, giving_objects
 from octavo.paging import pages
 from octavo.v1 import buffer_pb2, buffer_pb2_grpc, array_operation_pb2, types_pb2
 
@@ -152,11 +154,12 @@ def caller(client: str, key: str) -> list:
     return [pair for pair in (("octavo-client", client), ("octavo-owner-key", key)) if pair[1]]
 
 
+@giving_objects
 @explained_methods
 class Buffers:
     """BufferService of a client (Client.buffers)."""
 
-    def __init__(self, channel, timeout: float, metadata: list, address: str = ""):
+    def __init__(self, channel: grpc.Channel, timeout: float, metadata: list, address: str = ""):
         self.address = address
         self._stub = buffer_pb2_grpc.BufferServiceStub(channel)
         self._timeout = timeout
@@ -167,8 +170,8 @@ class Buffers:
             return method(request, timeout=self._timeout, metadata=self._metadata)
 
     @explained()
-    def create(self, shape: Sequence[int], dtype="f32", *, lanes: int = 1, devices: Sequence[Union[str, int]] = (), uninitialized: bool = False,
-               labels: Optional[Dict[str, str]] = None, ttl: Optional[Seconds] = None, private: bool = False, request_id: str = "") -> buffer_pb2.Buffer:
+    def create(self, shape: Sequence[int], dtype: Any = "f32", *, lanes: int = 1, devices: Sequence[Union[str, int]] = (), uninitialized: bool = False,
+               labels: Optional[Dict[str, str]] = None, ttl: Optional[Seconds] = None, private: bool = False, request_id: str = "") -> Buffer:
         """A new buffer, full of zeros, on all devices, or on `devices`: "devices/0" or 0."""
         return self._call(self._stub.CreateBuffer, message(buffer_pb2.CreateBufferRequest, dict(
             type=message(types_pb2.ElementType, dict(dtype=scalar(dtype), lanes=lanes)), shape=shape,
@@ -177,16 +180,17 @@ class Buffers:
             ttl=ttl, private=private, request_id=request_id))).buffer
 
     @explained(create, covered=("shape", "dtype", "uninitialized"))
-    def put(self, array: np.ndarray, *, lanes: int = 1, **fields) -> buffer_pb2.Buffer:
+    def put(self, array: np.ndarray, *, lanes: int = 1, **fields: Any) -> Buffer:
         """A new buffer that holds `array` on every device. lanes > 1: the last axis holds the lanes
         of the elements."""
         array = _little(np.asarray(array))
         buffer = self.create(array.shape[:-1] if lanes > 1 else array.shape, array.dtype, lanes=lanes, uninitialized=True, **fields)
         return self.write(buffer.name, array)
 
-    def write(self, name: str, array: np.ndarray, *, replica: Optional[int] = None, offset: int = 0, if_version: int = 0, lease_token: str = "",
-              check: bool = False) -> buffer_pb2.Buffer:
+    def write(self, name: BufferName, array: np.ndarray, *, replica: Optional[int] = None, offset: int = 0, if_version: int = 0, lease_token: str = "",
+              check: bool = False) -> Buffer:
         """Writes to all replicas, or to one, from element byte `offset` on. check: the server compares type and shape."""
+        errors.check_kind("name", name, "buffers")
         array = np.ascontiguousarray(_little(np.asarray(array)))
         data = memoryview(array).cast("B")
         of = dict(type=types_pb2.ElementType(dtype=scalar(array.dtype)), shape=array.shape) if check else {}
@@ -205,10 +209,11 @@ class Buffers:
             return self._stub.WriteBuffer(stream(), metadata=self._metadata).buffer
 
     @explained(buffer_pb2.ReadBufferRequest, covered=("selector",))
-    def read(self, name: str, *, replica: Optional[int] = None, stacked: bool = False, start: Sequence[int] = (), count: Sequence[int] = (),
-             **fields) -> np.ndarray:
+    def read(self, name: Name, *, replica: Optional[int] = None, stacked: bool = False, start: Sequence[int] = (), count: Sequence[int] = (),
+             **fields: Any) -> np.ndarray:
         """The array (or a box of it) of any replica, of one, or of all stacked along a new first
         axis. Also reads volumes/...."""
+        errors.check_kind("name", name, ("buffers", "volumes"))
         if replica is not None and stacked:
             raise ValueError(f"replica is {short(replica)} and stacked True; allowed is one of them")
         which = dict(replica=replica) if replica is not None else dict(stacked=True) if stacked else None
@@ -227,17 +232,19 @@ class Buffers:
             raise errors.OctavoError(grpc.StatusCode.DATA_LOSS, f"got {done} bytes of {name}")
         return array
 
-    def get(self, name: str) -> buffer_pb2.Buffer:
+    def get(self, name: BufferName) -> Buffer:
+        errors.check_kind("name", name, "buffers")
         return self._call(self._stub.GetBuffer, buffer_pb2.GetBufferRequest(name=name)).buffer
 
-    def list(self, *, filter: str = "", order_by: str = "") -> List[buffer_pb2.Buffer]:
+    def list(self, *, filter: str = "", order_by: str = "") -> List[Buffer]:
         """All visible buffers (those that match the filter: 'owner = "viewer" AND labels.eye =
         "OD"'), oldest first."""
         return pages(functools.partial(self._call, self._stub.ListBuffers),
                      buffer_pb2.ListBuffersRequest(filter=filter, order_by=order_by), "buffers")
 
-    def watch(self) -> Iterator[buffer_pb2.WatchBuffersResponse]:
-        """Yields all buffers, then each change; leaving the loop ends it."""
+    def watch(self) -> Iterator[Fields]:
+        """Yields all buffers, then each change (octavo.v1.WatchBuffersResponse: kind, buffer, text);
+        leaving the loop ends it."""
         call = self._stub.WatchBuffers(buffer_pb2.WatchBuffersRequest(), metadata=self._metadata)
         with errors.raising(self.address):
             try:
@@ -245,28 +252,33 @@ class Buffers:
             finally:
                 call.cancel()
 
-    def update(self, name: str, *, labels: Optional[Dict[str, str]] = None, ttl: Optional[Seconds] = None, etag: str = "") -> buffer_pb2.Buffer:
+    def update(self, name: BufferName, *, labels: Optional[Dict[str, str]] = None, ttl: Optional[Seconds] = None, etag: str = "") -> Buffer:
+        errors.check_kind("name", name, "buffers")
         return self._call(self._stub.UpdateBuffer, message(buffer_pb2.UpdateBufferRequest, dict(
             name=name, labels=labels, ttl=ttl, etag=etag,
             update_mask=dict(paths=[field for field, value in (("labels", labels), ("ttl", ttl)) if value is not None])))).buffer
 
-    def destroy(self, name: str, *, etag: str = "", lease_token: str = "", detach_exports: bool = False) -> None:
+    def destroy(self, name: BufferName, *, etag: str = "", lease_token: str = "", detach_exports: bool = False) -> None:
+        errors.check_kind("name", name, "buffers")
         self._call(self._stub.DestroyBuffer, buffer_pb2.DestroyBufferRequest(name=name, etag=etag, lease_token=lease_token,
                                                                               detach_exports=detach_exports))
 
-    def sync(self, name: str, source: int, targets: Sequence[int] = ()) -> buffer_pb2.Buffer:
+    def sync(self, name: BufferName, source: int, targets: Sequence[int] = ()) -> Buffer:
         """Copies one replica to others (all), from device to device."""
+        errors.check_kind("name", name, "buffers")
         return self._call(self._stub.SyncReplicas, message(buffer_pb2.SyncReplicasRequest, dict(name=name, source=source, targets=targets))).buffer
 
     @explained(buffer_pb2.ApplyOpRequest, covered=("input", "operations"))
-    def apply(self, name: str, *operations, output: str = "", **fields) -> buffer_pb2.Buffer:
+    def apply(self, name: Name, *operations: Union[dict, array_operation_pb2.ArrayOperation], output: BufferName = "", **fields: Any) -> Buffer:
         """Runs operations (see array_operation) on a buffer or a held volume, into a new buffer or
         an existing one. Returns when they are enqueued; later reads run after them, and wait()
         waits for their end."""
+        errors.check_kind("name", name, ("buffers", "volumes"))
         return self._call(self._stub.ApplyOp, message(buffer_pb2.ApplyOpRequest, dict(
             input=name, output=output, operations=[array_operation(o) for o in operations], **fields))).buffer
 
-    def wait(self, name: str) -> buffer_pb2.Buffer:
+    def wait(self, name: BufferName) -> Buffer:
         """Waits until all work requested on a buffer is done."""
+        errors.check_kind("name", name, "buffers")
         with errors.raising(self.address):
             return self._stub.WaitBuffer(buffer_pb2.WaitBufferRequest(name=name), metadata=self._metadata).buffer

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
-# Larger reads on the receiving side: about a third more throughput for volumes. Must be set before gRPC starts.
-os.environ.setdefault("GRPC_EXPERIMENTS", "tcp_frame_size_tuning")
-
 import dataclasses
 import functools
+import os
 import threading
-from typing import Callable, Iterator, List, Optional, Sequence, Union
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Union
 
 import grpc
 import numpy as np
@@ -19,12 +15,13 @@ from google.protobuf import field_mask_pb2
 from octavo import buffers, errors, frames, mapping, push, ring, specs
 from octavo.arguments import explained, explained_methods, message, real, short
 from octavo import session as sessions
+from octavo.fields import Fields
 from octavo.job_calls import JobCalls
+from octavo.objects import JobName, Name, Scan, ScanName, VolumeName, giving_objects
 from octavo.operation_calls import OperationCalls
 from octavo.paging import pages
-from octavo.v1 import (export_pb2, export_pb2_grpc, ingest_pb2, ingest_pb2_grpc, job_pb2, job_pb2_grpc, operation_pb2_grpc, reason_pb2, scan_pb2,
-                       scan_pb2_grpc, session_pb2, session_pb2_grpc, stream_pb2, stream_pb2_grpc, system_pb2, system_pb2_grpc, types_pb2,
-                       volume_pb2_grpc)
+from octavo.v1 import (export_pb2, export_pb2_grpc, ingest_pb2, ingest_pb2_grpc, job_pb2_grpc, operation_pb2_grpc, scan_pb2, scan_pb2_grpc,
+                       session_pb2, session_pb2_grpc, stream_pb2, stream_pb2_grpc, system_pb2, system_pb2_grpc, volume_pb2_grpc)
 from octavo.volume_calls import VolumeCalls
 
 def _address(address: str) -> str:
@@ -37,9 +34,15 @@ def _address(address: str) -> str:
     return address
 
 
+def _prepare_grpc() -> None:
+    """Lets gRPC read more at once: about a third more throughput for volumes. It looks at the
+    environment when the first channel of the process is made, so a program that makes one of its own
+    before its first Client goes without. A value that is set already stays."""
+    os.environ.setdefault("GRPC_EXPERIMENTS", "tcp_frame_size_tuning")
+
+
 # after which a subscriber gets a warning that says what the scan or job waits for
 QUIET_SECONDS = 5.0
-FINAL = (scan_pb2.SCAN_STATE_DONE, scan_pb2.SCAN_STATE_FAILED, scan_pb2.SCAN_STATE_CANCELLED)
 
 
 @dataclasses.dataclass
@@ -55,6 +58,7 @@ class Waveform:
     plot_png: bytes = dataclasses.field(repr=False)  # empty unless requested
 
 
+@giving_objects
 @explained_methods
 class Client(VolumeCalls, JobCalls, OperationCalls):
     """A connection to octavod. `address`: "host:port" or "unix:/path"; default $OCTAVO_ADDRESS or
@@ -63,6 +67,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
     def __init__(self, address: Optional[str] = None, timeout: float = 30.0, client: str = "", key: str = ""):
         self.address = _address(address or os.environ.get("OCTAVO_ADDRESS", "127.0.0.1:50051"))
         self.timeout = real("timeout", timeout)
+        _prepare_grpc()
         self.channel = grpc.insecure_channel(self.address, options=[
             ("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20),
             ("grpc.use_local_subchannel_pool", 1)])
@@ -99,7 +104,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
 
     @explained(specs.scan_spec)
     def submit_scan(self, source: Union[scan_pb2.ScanSpec, specs.Source], pattern: Union[specs.Shape, scan_pb2.Pattern, None] = None,
-                    *, session: Optional[sessions.Session] = None, request_id: str = "", **fields) -> scan_pb2.Scan:
+                    *, session: Optional[sessions.Session] = None, request_id: str = "", **fields: Any) -> Scan:
         """Starts a scan: a whole ScanSpec, or a source and a pattern (and the arguments of
         specs.scan_spec). Returns the Scan.
 
@@ -114,14 +119,14 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         return scan
 
     @explained(specs.scan_spec)
-    def plan_scan(self, source, pattern=None, *, session: Optional[sessions.Session] = None, **fields) -> scan_pb2.PlanScanResponse:
+    def plan_scan(self, source: Union[scan_pb2.ScanSpec, specs.Source], pattern: Union[specs.Shape, scan_pb2.Pattern, None] = None, *, session: Optional[sessions.Session] = None, **fields: Any) -> scan_pb2.PlanScanResponse:
         """The needs and the answer of submit_scan, without starting
         anything."""
         spec = _spec(source, pattern, fields)
         return self._call(self._scans.PlanScan, scan_pb2.PlanScanRequest(spec=spec, session_secret=sessions.secret_of(session)))
 
     @explained(specs.scan_spec)
-    def waveform(self, source, pattern=None, *, odd_volume: bool = False, plot: bool = False, **fields) -> Waveform:
+    def waveform(self, source: Union[scan_pb2.ScanSpec, specs.Source], pattern: Union[specs.Shape, scan_pb2.Pattern, None] = None, *, odd_volume: bool = False, plot: bool = False, **fields: Any) -> Waveform:
         """The scanner's waveforms of one volume, ready to be looped; np.save them, or plot=True for a PNG."""
         spec = _spec(source, pattern, fields)
         parts, first, total = [], 0, 1
@@ -134,17 +139,17 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         return Waveform(np.concatenate([p.x for p in parts]).astype(np.float32), np.concatenate([p.y for p in parts]).astype(np.float32),
                         np.concatenate([p.placement for p in parts]).astype(np.int32), parts[0].unit, parts[0].sample_rate_hz, plot_png)
 
-    def scan(self, name: str) -> scan_pb2.Scan:
+    def scan(self, name: ScanName) -> Scan:
         errors.check_kind("name", name, "scans")
         return self._call(self._scans.GetScan, scan_pb2.GetScanRequest(name=name)).scan
 
-    def scans(self, *, filter: str = "", order_by: str = "") -> List[scan_pb2.Scan]:
+    def scans(self, *, filter: str = "", order_by: str = "") -> List[Scan]:
         """All scans that the server knows (that match the filter: 'state = RUNNING'), newest
         first."""
         return pages(functools.partial(self._call, self._scans.ListScans),
                      scan_pb2.ListScansRequest(filter=filter, order_by=order_by), "scans")
 
-    def watch(self, name: str) -> Iterator[scan_pb2.Scan]:
+    def watch(self, name: ScanName) -> Iterator[Scan]:
         """Yields the scan at once, at every change of state, and twice a second, until its
         final state."""
         errors.check_kind("name", name, "scans")
@@ -152,7 +157,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
             for answer in self._scans.WatchScan(scan_pb2.WatchScanRequest(name=name)):
                 yield answer.scan
 
-    def wait(self, name: str) -> scan_pb2.Scan:
+    def wait(self, name: ScanName) -> Scan:
         """Waits for the end of a scan. Issues Scan.warnings as Python warnings (OctavoWarning),
         like submit_scan."""
         errors.check_kind("name", name, "scans")
@@ -161,7 +166,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
             errors.tell(name, last.warnings)
         return last
 
-    def update_scan(self, name: str, processing: scan_pb2.Processing, fields: Union[str, Sequence[str]] = "*") -> scan_pb2.Scan:
+    def update_scan(self, name: ScanName, processing: scan_pb2.Processing, fields: Union[str, Sequence[str]] = "*") -> Scan:
         """Changes the processing, from the next volume on.
 
         fields  names of the fields of Processing that change ("background", ["window", "levels"]); the others stay as they
@@ -172,24 +177,24 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         return self._call(self._scans.UpdateScan, message(scan_pb2.UpdateScanRequest, dict(
             name=name, processing=processing, update_mask=field_mask_pb2.FieldMask(paths=paths)))).scan
 
-    def stop(self, name: str) -> scan_pb2.Scan:
+    def stop(self, name: ScanName) -> Scan:
         """Ends after the current volume."""
         errors.check_kind("name", name, "scans")
         return self._call(self._scans.StopScan, scan_pb2.StopScanRequest(name=name)).scan
 
-    def cancel(self, name: str) -> scan_pb2.Scan:
+    def cancel(self, name: ScanName) -> Scan:
         """Ends at once."""
         errors.check_kind("name", name, "scans")
         return self._call(self._scans.CancelScan, scan_pb2.CancelScanRequest(name=name)).scan
 
-    def mark(self, name: str, marker: str) -> types_pb2.ScanEvent:
+    def mark(self, name: ScanName, marker: str) -> Fields:
         """Puts a marker at the record that is being processed now."""
         errors.check_kind("name", name, "scans")
         return self._call(self._scans.MarkScan, scan_pb2.MarkScanRequest(name=name, marker=marker)).event
 
     # -- sources
 
-    def push(self, scan: str, blocks: push.Blocks, *, end: bool = True, reconnect: float = 30.0,
+    def push(self, scan: ScanName, blocks: push.Blocks, *, end: bool = True, reconnect: float = 30.0,
              progress: Optional[Callable] = None) -> push.PushResult:
         """Sends the records of a scan whose source is `push`, as fast as the server takes them, and
         waits until the server has them: the volumes are ready after client.wait(scan). Surplus
@@ -206,30 +211,30 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         progress   called with each PushResponse
         """
         errors.check_kind("scan", scan, "scans")
-        acquisition = self.scan(scan).spec.acquisition
+        acquisition = self.scan(scan).message.spec.acquisition
         pushed = push.push(self._ingest.Push, scan, blocks, acquisition, end=end, reconnect=reconnect, progress=progress,
-                           tell=functools.partial(errors.tell, scan, stacklevel=6))
+                           tell=functools.partial(errors.tell, scan))
         now = self.scan(scan)
-        if now.reason_code in (reason_pb2.REASON_UNSPECIFIED, reason_pb2.REASON_COMPLETED, reason_pb2.REASON_SOURCE_ENDED):  # a stopped scan did not want all
+        if now.reason_code in ("UNSPECIFIED", "COMPLETED", "SOURCE_ENDED"):  # a stopped scan did not want all
             errors.tell(scan, pushed.doubts)
             errors.told(scan, pushed.implied)
         errors.told(scan, [text for text in now.warnings if pushed.knows(text)])
         errors.tell(scan, now.warnings)
         return pushed.result
 
-    def ring_ticket(self, scan: str) -> ingest_pb2.OpenRingResponse:
+    def ring_ticket(self, scan: ScanName) -> ingest_pb2.OpenRingResponse:
         """A ticket for a process on the server's host to open the ring of a scan whose source is
         `ring`: `socket` and `ticket`, for octavo.Ring or for octavo_ring_open of
         client/cpp/include/octavo/octavo_ring.h. Valid once."""
         errors.check_kind("scan", scan, "scans")
         return self._call(self._ingest.OpenRing, ingest_pb2.OpenRingRequest(scan=scan))
 
-    def open_ring(self, scan: str) -> ring.Ring:
+    def open_ring(self, scan: ScanName) -> ring.Ring:
         """Attaches this process to the ring of a scan, as its producer (see octavo.Ring)."""
         ticket = self.ring_ticket(scan)
         return ring.Ring(ticket.socket, ticket.ticket)
 
-    def push_projections(self, job: str, frames, *, end: bool = True, reconnect: float = 30.0,
+    def push_projections(self, job: JobName, frames: Union[Iterable[push.ProjectionFrame], Callable[[list], Iterable[push.ProjectionFrame]]], *, end: bool = True, reconnect: float = 30.0,
                          progress: Optional[Callable] = None) -> push.ProjectionPushResult:
         """Sends the frames of a tomography scan to a job whose input is `push`, as fast as the
         server takes them, and waits until the server has them.
@@ -250,7 +255,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         errors.check_kind("job", job, "jobs")
         with errors.raising(self.address):
             pushed = push.push_projections(self._ingest.PushProjections, job, frames, end=end, reconnect=reconnect, progress=progress,
-                                           tell=functools.partial(errors.tell, job, stacklevel=6))
+                                           tell=functools.partial(errors.tell, job))
         errors.tell(job, pushed.doubts)
         return pushed.result
 
@@ -261,13 +266,15 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
 
     # -- memory of the server in this process
 
-    def map(self, name: str, *, replica: int = 0, lease: Optional[sessions.Lease] = None, writable: bool = False):
+    def map(self, name: Name, *, replica: int = 0, lease: Optional[sessions.Lease] = None,
+            writable: bool = False) -> Union[np.ndarray, mapping.Mapped]:
         """Maps the memory of a held volume, or of a buffer's replica under an exclusive lease,
         without a copy; the server must be on this host and have a hand-over socket (handoff.unix).
         Host backend: a read-only NumPy array. GPU: an octavo.Mapped, for cupy.asarray and
         torch.from_dlpack (`writable` is the flag that they see: torch.as_tensor requires it). The
         memory is given back when the last array of it is gone, or by unmap(). Raises OctavoError,
         or octavo.HandoffError if the socket refuses."""
+        errors.check_kind("name", name, ("volumes", "buffers"))
         mapped = None
         with self._handoff_lock:
             if name.startswith("volumes/") and self._handoff is not None and self._handoff.alive and replica == 0:
@@ -284,18 +291,19 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
                 mapped = self._handoff.present(ticket.nonce, writable=writable)
         return np.asarray(mapped) if mapped.device[0] == 1 else mapped
 
-    def map_volumes(self, scan: str, *, most: int = 4, every: bool = False, timeout: Optional[float] = None,
+    def map_volumes(self, scan: ScanName, *, most: int = 4, every: bool = False, timeout: Optional[float] = None,
                     writable: bool = False) -> "_MappedVolumes":
         """Yields the volumes of a scan as they complete, each in the form of map(): `for array in
         client.map_volumes(scan)`, until the scan has ended. The server counts the reference before
         it announces a volume, so the volume cannot be removed in between; a volume of a LIVE scan
         is kept while it is mapped. See octavo.mapping.Volumes for most, every, timeout;
         mapping.owner(array) has index, skipped and sealed_ns."""
+        errors.check_kind("scan", scan, "scans")
         ticket = self._call(self._exports.Export, export_pb2.ExportRequest(name=scan))
         return _MappedVolumes(ticket.socket_path, ticket.nonce, most=most, every=every, timeout=timeout, writable=writable)
 
     @staticmethod
-    def unmap(mapped) -> None:
+    def unmap(mapped: Union[np.ndarray, mapping.Mapped]) -> None:
         """Gives back the result of map() now. It must not be used any more."""
         mapping.owner(mapped).release()
 
@@ -305,7 +313,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         return pages(functools.partial(self._call, self._exports.ListExports),
                      export_pb2.ListExportsRequest(filter=filter, order_by=order_by), "exports")
 
-    def revoke_export(self, name: str) -> int:
+    def revoke_export(self, name: Name) -> int:
         """Asks for exports/..., or all exports of volumes/... or buffers/..., back. Returns
         their number."""
         return self._call(self._exports.RevokeExport, export_pb2.RevokeExportRequest(name=name)).exports
@@ -328,7 +336,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         return pages(functools.partial(self._call, self._sessions.ListSessions),
                      session_pb2.ListSessionsRequest(filter=filter, order_by=order_by), "sessions")
 
-    def lease(self, resource: str, *, exclusive: bool = False, seconds: float = 0.0, wait: float = 0.0,
+    def lease(self, resource: Name, *, exclusive: bool = False, seconds: float = 0.0, wait: float = 0.0,
               session: Optional[sessions.Session] = None, holder: str = "") -> sessions.Lease:
         """A lease of volumes/... or buffers/...; end it with release(), or use it in a `with`
         block.
@@ -337,6 +345,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
                  required
         wait     seconds to wait in the queue; 0 = do not wait
         """
+        errors.check_kind("resource", resource, ("volumes", "buffers"))
         return sessions.acquire(self, resource, exclusive, seconds, wait, session, holder)
 
     def leases(self, *, filter: str = "", order_by: str = "") -> List[session_pb2.LeaseGrant]:
@@ -347,9 +356,9 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
     # -- live products
 
     @explained(stream_pb2.SubscribeRequest)
-    def subscribe(self, parent: str = "", products: Union[str, Sequence[str]] = ("mip",), *, axis: Union[str, None] = None, index: Optional[int] = None,
+    def subscribe(self, parent: Name = "", products: Union[str, Sequence[str]] = ("mip",), *, axis: Union[str, None] = None, index: Optional[int] = None,
                   delivery: Union[str, int] = "", encoding: Union[str, int] = "raw", image: Optional[dict] = None,
-                  from_sequence: Optional[int] = None, timeout: Optional[float] = None, **fields) -> Iterator[frames.Frame]:
+                  from_sequence: Optional[int] = None, timeout: Optional[float] = None, **fields: Any) -> Iterator[frames.Frame]:
         """Yields the frames of a scan or job (`parent`; "" = of all) as they arrive, until it ends
         (all: for ever, or for `timeout` seconds) or the generator is closed. For one that has
         ended: the newest kept picture
@@ -402,14 +411,14 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
             if reason and not over.is_set():
                 errors.tell(name, [f"nothing comes yet: it waits for {reason}"])
 
-    def waits_for(self, name: str) -> str:
+    def waits_for(self, name: Name) -> str:
         """The reason why no frames come from a scan or job yet, for people; "" = none."""
         if not name.startswith("jobs/"):
             return self.scan(name).waits_for
         job = self.job(name)
-        if job.state == job_pb2.JOB_STATE_QUEUED:
+        if job.state == "QUEUED":
             return f"its turn ({job.reason})"
-        return f"frames that are pushed: {job.step} of {job.steps} are in" if job.state == job_pb2.JOB_STATE_RUNNING and job.stage == job_pb2.JOB_STAGE_PROJECTIONS else ""
+        return f"frames that are pushed: {job.step} of {job.steps} are in" if job.state == "RUNNING" and job.stage == "PROJECTIONS" else ""
 
     # -- the server
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import os
 import re
+import sys
 import warnings
 from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
@@ -27,7 +29,7 @@ class OctavoError(Exception):
     """
 
     def __init__(self, code: grpc.StatusCode, message: str, reason: str = "", field: str = "",
-                 numbers: Optional[Dict[str, str]] = None, report=None, retry_seconds: Optional[float] = None):
+                 numbers: Optional[Dict[str, str]] = None, report: Optional[types_pb2.AdmissionReport] = None, retry_seconds: Optional[float] = None):
         super().__init__(f"{code.name}: {message}")
         self.code = code
         self.message = message
@@ -58,11 +60,21 @@ def told(name: str, texts: Iterable[str]) -> List[str]:
     return new
 
 
-def tell(name: str, texts: Iterable[str], stacklevel: int = 4) -> None:
-    """Issues each text once per scan or job, whichever call brings it. stacklevel: that of the
-    caller of the client's method."""
+def tell(name: str, texts: Iterable[str]) -> None:
+    """Issues each text once per scan or job, whichever call brings it."""
     for text in told(name, texts):
-        warnings.warn(f"{name}: {text}", OctavoWarning, stacklevel=stacklevel)
+        warn(f"{name}: {text}")
+
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def warn(text: str) -> None:
+    """Issues an OctavoWarning at the line outside of this package that made the call."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and os.path.abspath(frame.f_code.co_filename).startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, OctavoWarning, stacklevel=level)
 
 
 def _with_details(error: OctavoError, status: status_pb2.Status) -> OctavoError:

@@ -17,7 +17,7 @@ TIFF_PLANES = Names({"bscan": scan_pb2.TIFF_PLANE_BSCAN, "en_face": scan_pb2.TIF
 
 
 @explained(scan_pb2.CommitOptions)
-def commit_options(destination: str, format: str = "", **options) -> scan_pb2.CommitOptions:
+def commit_options(destination: str, format: str = "", **options: Any) -> scan_pb2.CommitOptions:
     """CommitOptions, with names for format, codec, shuffle and tiff_plane (as Client.commit takes
     them); for retention=dict(auto_commit=...) too. Without a format the ending of the destination
     determines it, as for Client.commit."""

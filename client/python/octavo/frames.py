@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Iterator, List, Optional, Sequence, Union
+from typing import Any, Iterator, List, Optional, Sequence, Union
 
 import numpy as np
 
 from octavo.arguments import explained, message, several
+from octavo.fields import Fields, of_message
 from octavo.names import Names, short
 from octavo.png import no_fractions
 from octavo.v1 import stream_pb2, types_pb2
@@ -42,7 +43,7 @@ class Frame:
     display: tuple
     acquired_ns: int   # monotonic clock of the server
     published_ns: int
-    event: Optional[types_pb2.ScanEvent] = None  # of product "event"; `text` is for people, `kind` for programs
+    event: Optional[Fields] = None  # octavo.v1.ScanEvent, of product "event"; `text` is for people, `kind` for programs
     shape: tuple = ()          # of the array, or the picture's [rows, columns]
     axes: tuple = ()           # names of its axes: ("x", "z")
     scale_bar_um: float = 0.0  # pictures: length of the bar drawn; 0 = none
@@ -84,7 +85,7 @@ def check_index(index: Optional[int], products: Sequence[int]) -> None:
 
 @explained(stream_pb2.ImageOptions)
 def image_options(*, colour_map: Union[str, int] = "", levels: Optional[Sequence[float]] = None, percentiles: Optional[Sequence[float]] = None,
-                  **fields) -> stream_pb2.ImageOptions:
+                  **fields: Any) -> stream_pb2.ImageOptions:
     """octavo.v1.ImageOptions; see Client.subscribe."""
     made = message(stream_pb2.ImageOptions, dict(colour_map=colour_map or None, **fields), "image.")
     for name, pair in (("levels", levels), ("percentiles", percentiles)):
@@ -123,5 +124,5 @@ def frames(messages) -> Iterator[Frame]:
                     display=(head.display.lo, head.display.hi), acquired_ns=head.acquire_monotonic_ns,
                     published_ns=head.publish_monotonic_ns, shape=tuple(head.shape), axes=tuple(head.axes), scale_bar_um=head.scale_bar_um,
                     colour_bar_columns=head.colour_bar_columns,
-                    event=head.event if head.HasField("event") else None,
+                    event=of_message(None, head.event) if head.HasField("event") else None,
                     stages=head.stages if head.HasField("stages") else None)

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import functools
-from typing import Iterator, List, Optional
-
-import grpc
+from typing import Any, Iterator, List, Optional
 
 from octavo import errors, specs
 from octavo.arguments import explained, explained_methods
-from octavo.names import short_name
+from octavo.objects import Job, JobName, giving_objects
 from octavo.paging import pages
 from octavo.session import Session, secret_of
-from octavo.v1 import job_pb2, reason_pb2
+from octavo.v1 import job_pb2
 
 
+@giving_objects
 @explained_methods
 class JobCalls:
     """The job methods of octavo.Client."""
 
     @explained(specs.job_spec)
-    def submit_job(self, work: specs.Work, *, session: Optional[Session] = None, request_id: str = "", **fields) -> job_pb2.Job:
+    def submit_job(self, work: specs.Work, *, session: Optional[Session] = None, request_id: str = "", **fields: Any) -> Job:
         """Queues a job: octavo.reprocess(...), octavo.dispersion_autofocus(...), octavo.k_calibration(...),
         octavo.tomography(...), or a whole JobSpec.
 
@@ -37,21 +36,21 @@ class JobCalls:
         return job
 
     @explained(specs.job_spec)
-    def plan_job(self, work: specs.Work, **fields) -> job_pb2.PlanJobResponse:
+    def plan_job(self, work: specs.Work, **fields: Any) -> job_pb2.PlanJobResponse:
         """The needs and the steps of submit_job, without queueing anything."""
         return self._call(self._jobs.PlanJob, job_pb2.PlanJobRequest(spec=specs.job_spec(work, **fields)))
 
-    def job(self, name: str) -> job_pb2.Job:
+    def job(self, name: JobName) -> Job:
         errors.check_kind("name", name, "jobs")
         return self._call(self._jobs.GetJob, job_pb2.GetJobRequest(name=name)).job
 
-    def jobs(self, *, filter: str = "", order_by: str = "") -> List[job_pb2.Job]:
+    def jobs(self, *, filter: str = "", order_by: str = "") -> List[Job]:
         """All jobs that the server knows (that match the filter: "state = QUEUED OR state =
         RUNNING"), newest first, without steps and log."""
         return pages(functools.partial(self._call, self._jobs.ListJobs),
                      job_pb2.ListJobsRequest(filter=filter, order_by=order_by), "jobs")
 
-    def watch_job(self, name: str) -> Iterator[job_pb2.Job]:
+    def watch_job(self, name: JobName) -> Iterator[Job]:
         """Yields the job at once, at every change, and twice a second, until its
         final state."""
         errors.check_kind("name", name, "jobs")
@@ -59,18 +58,15 @@ class JobCalls:
             for answer in self._jobs.WatchJob(job_pb2.WatchJobRequest(name=name)):
                 yield answer.job
 
-    def wait_job(self, name: str, check: bool = True) -> job_pb2.Job:
+    def wait_job(self, name: JobName, check: bool = True) -> Job:
         """Waits for the end of a job. check: raises OctavoError unless it is DONE."""
         errors.check_kind("name", name, "jobs")
         last = None
         for last in self.watch_job(name):
             errors.tell(name, last.warnings)
-        if check and last.state != job_pb2.JOB_STATE_DONE:
-            raise errors.OctavoError(grpc.StatusCode.CANCELLED if last.state == job_pb2.JOB_STATE_CANCELLED else grpc.StatusCode.ABORTED,
-                                     f"{name}: {last.reason}", short_name(reason_pb2.Reason.DESCRIPTOR, last.reason_code))
-        return last
+        return last._checked() if check else last
 
-    def cancel_job(self, name: str) -> job_pb2.Job:
+    def cancel_job(self, name: JobName) -> Job:
         """Ends a job at any time and frees all its memory."""
         errors.check_kind("name", name, "jobs")
         return self._call(self._jobs.CancelJob, job_pb2.CancelJobRequest(name=name)).job

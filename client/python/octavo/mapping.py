@@ -280,7 +280,7 @@ class Mapped:
 
     index, complete, missing_ascans, spacing_um, skipped, sealed_ns = -1, True, 0, (), 0, 0
 
-    def __init__(self, connection: "Connection", grant: int, about: messages.Export, memory, writable: bool):
+    def __init__(self, connection: "Connection", grant: int, about: messages.Export, memory: object, writable: bool):
         self._connection, self._memory = connection, memory
         self.name, self.of, self.memory, self.generation = about.name, about.of, about.memory, about.generation
         self.version, self.digest, self.kind = about.version, about.digest, memory.kind

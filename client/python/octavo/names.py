@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import numbers
-from typing import Dict, Iterable, Mapping, Optional
+from typing import Any, Dict, Iterable, Mapping, Optional
 
 import numpy as np
 
@@ -50,8 +50,10 @@ def short_name(enum, number: int) -> str:
     return value.name[len(prefix):] if value is not None else str(number)
 
 
-def enum_name(message, field: str) -> str:
-    """The value of a field of an enum in words: "reconstruct" for a Job's stage. "" for the value 0."""
+def enum_name(message: Any, field: str) -> str:
+    """The value of a field of an enum in words, for a message: "exclusive" for the mode of a LeaseGrant. "" for the value 0. Fields of objects
+    are words by themselves (octavo.fields.Choice)."""
+    message = getattr(message, "message", message)
     enums = {one.name: one.enum_type for one in message.DESCRIPTOR.fields if one.enum_type is not None and isinstance(getattr(message, one.name), int)}
     if field not in enums:
         raise ValueError(f"field is {short(field)}; allowed are those of {message.DESCRIPTOR.name} that are enums: {', '.join(enums)}{closest(field, enums)}")

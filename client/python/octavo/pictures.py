@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Iterable, Optional
+import os
+from typing import Any, Dict, Iterable, Optional, Union
 
 import numpy as np
 
 from octavo.frames import AXES, ENCODINGS, NUMPY, name_of
 from octavo.names import Names
+from octavo.objects import Volume
 from octavo.v1 import stream_pb2, volume_pb2
 
 RENDERINGS = Names({"plane": volume_pb2.RENDERING_PLANE, "max": volume_pb2.RENDERING_MAX, "mean": volume_pb2.RENDERING_MEAN,
@@ -20,7 +22,7 @@ RENDERINGS = Names({"plane": volume_pb2.RENDERING_PLANE, "max": volume_pb2.RENDE
 class Picture:
     """A picture of a held volume. `data` is the file; `array` is None but for encoding "raw". Jupyter shows it."""
 
-    volume: volume_pb2.Volume
+    volume: Volume
     rendering: str
     axis: str            # cut across or projected along
     start: tuple         # the box that is shown, along the axes of the volume
@@ -44,7 +46,7 @@ class Picture:
             f"{self.encoding} of {' x '.join(map(str, self.shape))} pixels, {len(self.data)} bytes")
         return f"<octavo.Picture: {self.rendering} {self.axis} of {self.volume.name}, {what}>"
 
-    def save(self, path) -> None:
+    def save(self, path: Union[str, os.PathLike]) -> None:
         """Writes the file (an array: as .npy)."""
         if self.array is not None:
             np.save(path, self.array)
@@ -52,12 +54,12 @@ class Picture:
         with open(path, "wb") as file:
             file.write(self.data)
 
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Dict[str, bytes]:
         return {} if self.array is not None else {f"image/{self.encoding}": self.data}
 
 
-def of(messages: Iterable[volume_pb2.RenderVolumeResponse]) -> Optional[Picture]:
-    """Assembles the chunks of a picture; None if some did not come."""
+def of(client: Any, messages: Iterable[volume_pb2.RenderVolumeResponse]) -> Optional[Picture]:
+    """Assembles the chunks of a picture of a client's volume; None if some did not come."""
     head, buffer, done = None, bytearray(), 0
     for message in messages:
         if message.HasField("picture"):
@@ -68,7 +70,7 @@ def of(messages: Iterable[volume_pb2.RenderVolumeResponse]) -> Optional[Picture]
         return None
     raw = head.encoding == stream_pb2.ENCODING_RAW
     pair = lambda name: (getattr(head, name).lo, getattr(head, name).hi) if head.HasField(name) else None  # noqa: E731
-    return Picture(volume=head.volume, rendering=name_of(RENDERINGS, head.rendering), axis=name_of(AXES, head.axis), start=tuple(head.start),
+    return Picture(volume=Volume(client, head.volume), rendering=name_of(RENDERINGS, head.rendering), axis=name_of(AXES, head.axis), start=tuple(head.start),
                    count=tuple(head.count), begin_um=head.begin_um, end_um=head.end_um, encoding=name_of(ENCODINGS, head.encoding),
                    shape=tuple(head.shape), axes=tuple(head.axes), spacing_um=tuple(head.spacing_um), levels=pair("levels"), values=pair("values"),
                    unit=head.unit, scale_bar_um=head.scale_bar_um, colour_bar_columns=head.colour_bar_columns,

@@ -358,7 +358,8 @@ class _Frames:
 
 
 @explained()
-def projection_frames(projections, angles_rad, flats=None, darks=None) -> Iterator[ProjectionFrame]:
+def projection_frames(projections: Iterable[np.ndarray], angles_rad: Iterable[float], flats: Optional[Iterable[np.ndarray]] = None,
+                      darks: Optional[Iterable[np.ndarray]] = None) -> Iterator[ProjectionFrame]:
     """Frames of arrays [frame, row, column] in the order darks, flats, projections; each projection
     has an angle in radians. The sequence numbers count all of them, so `frames` of
     PushedProjections must be their total."""

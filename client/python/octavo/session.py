@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 import grpc
 
 from octavo import errors
 from octavo.arguments import duration, explained_methods, short
 from octavo.v1 import session_pb2
+
+if TYPE_CHECKING:
+    from octavo.client import Client
 
 
 @explained_methods
@@ -23,7 +26,7 @@ class Session:
     lost     why it could not be kept alive; "" while it is alive
     """
 
-    def __init__(self, client, name: str, secret: str, heartbeat_seconds: float, expiry_seconds: float):
+    def __init__(self, client: Client, name: str, secret: str, heartbeat_seconds: float, expiry_seconds: float):
         self.name, self.secret, self.lost = name, secret, ""
         self.heartbeat_seconds, self.expiry_seconds = heartbeat_seconds, expiry_seconds
         self._client = client
@@ -75,7 +78,7 @@ class Lease:
     ended    a commit or discard of the volume under this lease has ended it
     """
 
-    def __init__(self, client, grant: session_pb2.LeaseGrant):
+    def __init__(self, client: Client, grant: session_pb2.LeaseGrant):
         self._client = client
         self.ended = False
         self.resource, self.token, self.fence = grant.resource, grant.token, grant.fence
@@ -120,7 +123,7 @@ def token_of(lease: Optional[Lease]) -> str:
     return lease.token
 
 
-def acquire(client, resource: str, exclusive: bool, seconds: float, wait: float, session: Optional[Session], holder: str) -> Lease:
+def acquire(client: Client, resource: str, exclusive: bool, seconds: float, wait: float, session: Optional[Session], holder: str) -> Lease:
     request = session_pb2.AcquireLeaseRequest(resource=resource, mode=session_pb2.LEASE_MODE_EXCLUSIVE if exclusive else session_pb2.LEASE_MODE_SHARED,
                                               holder=holder, session_secret=secret_of(session))
     if seconds:

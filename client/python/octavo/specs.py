@@ -4,7 +4,7 @@ unknown argument: TypeError), which names it and lists what is allowed."""
 
 from __future__ import annotations
 
-from typing import Mapping, Optional, Sequence, Union
+from typing import Any, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
@@ -50,7 +50,7 @@ K_POSITIONS = Names({"none": 0, "source": 1}, aliases={"from_source": "source"},
 
 
 @builder(scan_pb2.Simulated, called={"as_fast_as_possible": "fast"})
-def simulated(seed: int = 0, *, fast: bool = False, layers: Sequence[dict] = (), **fields) -> scan_pb2.Simulated:
+def simulated(seed: int = 0, *, fast: bool = False, layers: Sequence[dict] = (), **fields: Any) -> scan_pb2.Simulated:
     """A simulated spectrometer. fast: as fast as possible. layers: dicts of SimulatedLayer fields (depth_um, ...)."""
     return message(scan_pb2.Simulated, dict(seed=seed, as_fast_as_possible=fast, layers=layers, **fields), called={"as_fast_as_possible": "fast"})
 
@@ -78,7 +78,7 @@ def ring(*, slots: int = 0, idle_timeout: Optional[Seconds] = None, restart_grac
 
 
 @builder(scan_pb2.Camera)
-def camera(id: str = "", *, width: int = 0, height: int = 0, pixel_format: str = "", **fields) -> scan_pb2.Camera:
+def camera(id: str = "", *, width: int = 0, height: int = 0, pixel_format: str = "", **fields: Any) -> scan_pb2.Camera:
     """A GenICam camera: each line of an image is a record. Settings that are not given keep the
     camera's own values."""
     return message(scan_pb2.Camera, dict(id=id, width=width, height=height, pixel_format=pixel_format, **fields))
@@ -94,7 +94,7 @@ _RASTER = {"ascans_per_bscan": "ascans", "bscans_per_volume": "bscans"}
 
 
 @builder(scan_pb2.Raster, called=_RASTER)
-def raster(ascans: int, bscans: int, volumes: int = 0, **fields) -> scan_pb2.Raster:
+def raster(ascans: int, bscans: int, volumes: int = 0, **fields: Any) -> scan_pb2.Raster:
     """ascans along x, bscans along y; volumes = 0 runs until stopped."""
     return message(scan_pb2.Raster, dict(ascans_per_bscan=ascans, bscans_per_volume=bscans, volumes=volumes, **fields), called=_RASTER)
 
@@ -108,7 +108,7 @@ def _repeat(repeats: int, period: int, order: bool, average: bool) -> scan_pb2.R
 
 @builder(raster, called=_RASTER)
 def repeated_raster(ascans: int, bscans: int, volumes: int = 0, *, repeats: int = 3, period: int = 2, order: bool = False, average: bool = False,
-                    **fields) -> scan_pb2.RepeatedRaster:
+                    **fields: Any) -> scan_pb2.RepeatedRaster:
     """A raster that scans groups of `period` B-scans `repeats` times. Stored [B-scan, repeat] (order: as scanned;
     average: the mean power of the repeats)."""
     return scan_pb2.RepeatedRaster(raster=raster(ascans, bscans, volumes, **fields), repeat=_repeat(repeats, period, order, average))
@@ -116,7 +116,7 @@ def repeated_raster(ascans: int, bscans: int, volumes: int = 0, *, repeats: int 
 
 @builder(scan_pb2.Radial, called=_RASTER, covered=("radius_begin_mm", "radius_end_mm", "angle_begin_deg", "angle_end_deg"))
 def radial(ascans: int, bscans: int, volumes: int = 0, *, radius: Sequence[float] = (0.0, 0.0), angle: Sequence[float] = (0.0, 0.0),
-           **fields) -> scan_pb2.Radial:
+           **fields: Any) -> scan_pb2.Radial:
     """Straight segments in all directions. radius: (begin, end) in mm, negative on the other side; angle: (begin, end) in degrees."""
     radius, angle = several("radius", radius, "begin, end"), several("angle", angle, "begin, end")
     return message(scan_pb2.Radial, dict(ascans_per_bscan=ascans, bscans_per_volume=bscans, volumes=volumes, radius_begin_mm=radius[0],
@@ -125,14 +125,14 @@ def radial(ascans: int, bscans: int, volumes: int = 0, *, radius: Sequence[float
 
 @builder(radial, called=_RASTER)
 def repeated_radial(ascans: int, bscans: int, volumes: int = 0, *, repeats: int = 3, period: int = 2, order: bool = False, average: bool = False,
-                    **fields) -> scan_pb2.RepeatedRadial:
+                    **fields: Any) -> scan_pb2.RepeatedRadial:
     """A radial pattern that scans groups of `period` segments `repeats` times."""
     return scan_pb2.RepeatedRadial(radial=radial(ascans, bscans, volumes, **fields), repeat=_repeat(repeats, period, order, average))
 
 
 @builder(scan_pb2.Spiral, covered=("inner_radius_mm", "outer_radius_mm", "sampling"))
 def spiral(ascans_per_ring: int, rings: int, volumes: int = 0, *, radius: Sequence[float] = (0.0, 0.0), linear: bool = False,
-           **fields) -> scan_pb2.Spiral:
+           **fields: Any) -> scan_pb2.Spiral:
     """A spiral from radius[0] to radius[1] mm; linear: equal steps along the path instead of equal angles."""
     radius = several("radius", radius, "inner, outer")
     return message(scan_pb2.Spiral, dict(ascans_per_ring=ascans_per_ring, rings=rings, volumes=volumes, inner_radius_mm=radius[0],
@@ -141,7 +141,7 @@ def spiral(ascans_per_ring: int, rings: int, volumes: int = 0, *, radius: Sequen
 
 @builder(scan_pb2.Lissajous, covered=("extent_x_mm", "extent_y_mm", "cycles_x", "cycles_y", "phase_x_deg", "phase_y_deg"))
 def lissajous(ascans_per_row: int, rows: int, volumes: int = 0, *, extent: Sequence[float] = (0.0, 0.0), cycles: Sequence[int] = (0, 0),
-              phase: Sequence[float] = (0.0, 0.0), **fields) -> scan_pb2.Lissajous:
+              phase: Sequence[float] = (0.0, 0.0), **fields: Any) -> scan_pb2.Lissajous:
     """x and y as sines of cycles[0] and cycles[1] periods over ascans_per_row * rows records; extent in mm, phase in degrees."""
     extent, cycles, phase = several("extent", extent, "x, y"), several("cycles", cycles, "x, y"), several("phase", phase, "x, y")
     return message(scan_pb2.Lissajous, dict(ascans_per_row=ascans_per_row, rows=rows, volumes=volumes, extent_x_mm=extent[0], extent_y_mm=extent[1],
@@ -150,7 +150,7 @@ def lissajous(ascans_per_row: int, rows: int, volumes: int = 0, *, extent: Seque
 
 
 @builder(scan_pb2.Freeform, covered=("x_mm", "y_mm", "ascans_per_bscan"))
-def freeform(points: np.ndarray, volumes: int = 0, **fields) -> scan_pb2.Freeform:
+def freeform(points: np.ndarray, volumes: int = 0, **fields: Any) -> scan_pb2.Freeform:
     """Any points in mm: [segment, A-scan, 2], or [A-scan, 2] for one segment; the last axis is x, y."""
     points = array("points", points, np.float64, "[A-scan, 2] or [segment, A-scan, 2]")
     if points.shape[-1] != 2:
@@ -218,8 +218,8 @@ def processing(*, background: Union[str, np.ndarray, None] = None, k: Union[str,
                wavelength_nm: Optional[np.ndarray] = None, polynomial: Optional[Sequence[float]] = None,
                interpolation: Union[str, int, None] = None, window: Union[str, np.ndarray, None] = None, a2: float = 0.0, a3: float = 0.0,
                phase: Optional[np.ndarray] = None, value: Union[str, int, None] = None, levels: Optional[Sequence[float]] = None,
-               dtype=None, fixed_pattern_noise: Union[str, int, None] = None, group_records: int = 0, window_records: int = 0,
-               **fields) -> scan_pb2.Processing:
+               dtype: Any = None, fixed_pattern_noise: Union[str, int, None] = None, group_records: int = 0, window_records: int = 0,
+               **fields: Any) -> scan_pb2.Processing:
     """The spectral chain.
 
     background     "none", "rolling", "bscan" or a spectrum [S]; for a rolling one, group_records
@@ -278,9 +278,9 @@ _as_pattern = pattern
 
 @builder(scan_pb2.ScanSpec, covered=(*SOURCES,))
 def scan_spec(source: Source, pattern: Union[Shape, scan_pb2.Pattern], *, processing: Optional[scan_pb2.Processing] = None, samples: int = 0,
-              raw_type=None, adc_bits: int = 0, rate_hz: float = 0.0, channels: int = 0, channel: int = 0, record_average: int = 0,
+              raw_type: Any = None, adc_bits: int = 0, rate_hz: float = 0.0, channels: int = 0, channel: int = 0, record_average: int = 0,
               acquisition: Optional[dict] = None, retention: Optional[dict] = None, products: Optional[dict] = None, queue: str = "",
-              insert: Union[str, int, None] = None, chains: Optional[dict] = None, **fields) -> scan_pb2.ScanSpec:
+              insert: Union[str, int, None] = None, chains: Optional[dict] = None, **fields: Any) -> scan_pb2.ScanSpec:
     """Puts a ScanSpec together. raw_type: "u8", "u16", "i16", "f32", "u12p", "u12_packed", or
     NumPy's names and types; adc_bits: significant bits of a sample, if not all; record_average:
     records of the source averaged into one of the pattern. acquisition, retention, products: fields
@@ -320,7 +320,7 @@ def reprocess(volume: str, processing: Optional[scan_pb2.Processing] = None) -> 
 
 @builder(job_pb2.DispersionAutofocusJob, covered=("a2_begin", "a2_end", "a3_begin", "a3_end"))
 def dispersion_autofocus(volume: str, processing: Optional[scan_pb2.Processing] = None, *, a2: Sequence[float] = (0.0, 0.0),
-                         a3: Sequence[float] = (0.0, 0.0), **fields) -> job_pb2.DispersionAutofocusJob:
+                         a3: Sequence[float] = (0.0, 0.0), **fields: Any) -> job_pb2.DispersionAutofocusJob:
     """Searches the a2 and a3 (ranges in rad per sample^2 and ^3; (0, 0) = chosen) that make held
     raw spectra sharpest: Job.dispersion.
 
@@ -332,7 +332,7 @@ def dispersion_autofocus(volume: str, processing: Optional[scan_pb2.Processing] 
 
 
 @builder(job_pb2.KCalibrationJob)
-def k_calibration(volume: str, processing: Optional[scan_pb2.Processing] = None, **fields) -> job_pb2.KCalibrationJob:
+def k_calibration(volume: str, processing: Optional[scan_pb2.Processing] = None, **fields: Any) -> job_pb2.KCalibrationJob:
     """Finds the k-linearisation from raw spectra of a mirror: Job.k_linearisation. Only the
     background of `processing` is used.
 
@@ -342,7 +342,7 @@ def k_calibration(volume: str, processing: Optional[scan_pb2.Processing] = None,
 
 
 @builder(job_pb2.JobSpec, covered=(*WORKS,))
-def job_spec(work: Work, **fields) -> job_pb2.JobSpec:
+def job_spec(work: Work, **fields: Any) -> job_pb2.JobSpec:
     """Puts a JobSpec together. fields: title, labels, priority, device, group."""
     spec = message(job_pb2.JobSpec, fields)
     if isinstance(work, job_pb2.JobSpec):

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
-from typing import Callable, Optional, Sequence, Union
+from typing import Any, Callable, Optional, Sequence, Union
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from octavo import errors
 from octavo.arguments import array, builder, explained, message, several, short, whole
 from octavo.client import Client
 from octavo.names import Names, Types, closest
-from octavo.v1 import job_pb2, ingest_pb2, tomography_pb2 as t, types_pb2
+from octavo.v1 import ingest_pb2, tomography_pb2 as t, types_pb2
 
 _OPTIONS = t.TomographyAlgorithmOptions
 _RINGS = t.TomographyPreparation.Rings
@@ -52,24 +51,25 @@ FILE_FORMATS = Names({"data_exchange": t.PROJECTION_FORMAT_DATA_EXCHANGE, "nxtom
                      aliases={"dx": "data_exchange"}, of=t.ProjectionFormat)
 ANGLE_UNITS = Names({"degrees": t.ANGLE_UNIT_DEGREES, "radians": t.ANGLE_UNIT_RADIANS}, aliases={"deg": "degrees", "degree": "degrees", "rad": "radians", "radian": "radians"},
                     of=t.AngleUnit)
+Indices = Union[None, int, range, slice, Sequence[int], t.IndexRange]  # some of the projections, rows or columns
 Input = Union[str, dict, t.ProjectionFile, t.ProjectionArrays, ingest_pb2.PushedProjections]
 
 
 @builder(t.ProjectionFile)
-def ProjectionFile(**fields) -> t.ProjectionFile:
+def ProjectionFile(**fields: Any) -> t.ProjectionFile:
     """The message of this name: projections in a file or Zarr folder below a replay root."""
     return message(t.ProjectionFile, fields)
 
 
 @builder(t.ProjectionArrays)
-def ProjectionArrays(**fields) -> t.ProjectionArrays:
+def ProjectionArrays(**fields: Any) -> t.ProjectionArrays:
     """The message of this name: projections that the server already holds, volumes/... or
     buffers/..."""
     return message(t.ProjectionArrays, fields)
 
 
 @builder(ingest_pb2.PushedProjections)
-def PushedProjections(**fields) -> ingest_pb2.PushedProjections:
+def PushedProjections(**fields: Any) -> ingest_pb2.PushedProjections:
     """The message of this name: projections that Client.push_projections sends. rows, columns  of a frame;  frames  how many will come: projections,
     flat and dark fields together;  dtype  "u8", "u16" (the default), "i16", "f32"."""
     return message(ingest_pb2.PushedProjections, fields, names={"dtype": FRAME_DTYPES})
@@ -99,7 +99,7 @@ def _range(name: str, value) -> Optional[t.IndexRange]:
 
 @builder(t.TomographyPreparation)
 def preparation(*, rings: Union[str, Sequence] = (), outliers: Optional[dict] = None, phase: Optional[dict] = None,
-                stitching: Optional[dict] = None, **fields) -> t.TomographyPreparation:
+                stitching: Optional[dict] = None, **fields: Any) -> t.TomographyPreparation:
     """From counts to sinograms: fields of octavo.v1.TomographyPreparation.
 
     rings      "sorting", "large_stripe", "dead_stripe", "all_stripe", "fourier_wavelet" (also
@@ -134,20 +134,20 @@ def _check_use(algorithm: str, options: dict) -> None:
                              f"{algorithm} has {', '.join(others)}")
 
 
-def _tell_one_iteration(algorithm: str, stacklevel: int) -> None:
+def _tell_one_iteration(algorithm: str) -> None:
     usual = _USUAL_ITERATIONS[algorithm]
-    warnings.warn(f"num_iter is not given: 1 iteration, TomoPy's default, is a blur with {algorithm}; num_iter={usual} is usual", errors.OctavoWarning,
-                  stacklevel=stacklevel + 1)
+    errors.warn(f"num_iter is not given: 1 iteration, TomoPy's default, is a blur with {algorithm}; num_iter={usual} is usual")
 
 
 @builder(_OPTIONS, called={"min_value": "min", "max_value": "max", "mask_ratio": "mask"})
 def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: Optional[int] = None, center: Union[None, str, float, Sequence[float]] = None,
                center_row: Optional[int] = None, search: Optional[Sequence[float]] = None, center_doubt: Union[str, int] = "warn",
                try_centers: Optional[Sequence[float]] = None,
-               angles=None, projections=None, rows=None, columns=None, prepare: Optional[t.TomographyPreparation] = None, form: Union[str, int] = "corrected",
+               angles: Optional[Sequence[float]] = None, projections: Indices = None, rows: Indices = None, columns: Indices = None,
+               prepare: Optional[t.TomographyPreparation] = None, form: Union[str, int] = "corrected",
                interpolation: Union[str, int] = "", filter: Union[str, int] = "", min: Optional[float] = None, max: Optional[float] = None, mask: Optional[float] = None,
                padding: Optional[int] = None, initial: str = "", batch: int = 0, place: Union[str, int] = "", pixel_size_um: float = 0.0,
-               **fields) -> t.TomographyJob:
+               **fields: Any) -> t.TomographyJob:
     """A reconstruction, for Client.submit_job: from parallel-beam projections to a held volume
     [slice, y, x].
 
@@ -266,12 +266,12 @@ def _direct_options(algorithm: str, num_iter, num_block, interpolation, filter_n
 
 @explained(tomography, covered=("input", "angles", "prepare", "initial", "batch", "image_size", "iterations", "subsets", "filter", "filter_cutoff",
                                 "filter_order", "center_row", "search", "try_centers", "projections", "rows", "columns", "pixel_size_um"))
-def recon(tomo, theta, center=None, sinogram_order: bool = False, algorithm: Optional[str] = None, init_recon=None, ncore: Optional[int] = None,
+def recon(tomo: Any, theta: Any, center: Any = None, sinogram_order: bool = False, algorithm: Optional[str] = None, init_recon: Any = None, ncore: Optional[int] = None,
           nchunk: Optional[int] = None, *, num_iter: Optional[int] = None, num_gridx: Optional[int] = None, num_gridy: Optional[int] = None,
-          num_block: Optional[int] = None, ind_block=None, reg_par=None, filter_name: Optional[str] = None, filter_par=None,
+          num_block: Optional[int] = None, ind_block: Any = None, reg_par: Any = None, filter_name: Optional[str] = None, filter_par: Any = None,
           accelerated: Optional[bool] = None, pool_size: int = 0, interpolation: Union[None, str, int] = None, device: Union[None, str, int] = None,
-          grid_size=None, block_size=None, form: Union[str, int] = "corrected", client: Optional[Client] = None, progress: Optional[Callable] = None,
-          **fields) -> np.ndarray:
+          grid_size: Any = None, block_size: Any = None, form: Union[str, int] = "corrected", client: Optional[Client] = None, progress: Optional[Callable] = None,
+          **fields: Any) -> np.ndarray:
     """Reconstructs on the server like tomopy.recon: the same argument names, the same axes, [slice,
     y, x] float32.
 
@@ -310,7 +310,7 @@ def recon(tomo, theta, center=None, sinogram_order: bool = False, algorithm: Opt
             raise ValueError(f"num_block is {short(num_block)} with cgls, which takes all angles at once; allowed with sirt and mlem")
         options = _iterative_options(num_iter, num_block, interpolation, filter_name, filter_par)
         if num_iter is None:
-            _tell_one_iteration(name, 3)
+            _tell_one_iteration(name)
     if center is not None and not isinstance(center, str):
         center = np.atleast_1d(array("center", center, np.float64)) - 0.5
         if len(center) not in (1, slices):
@@ -354,7 +354,7 @@ def _doubt(tomo: np.ndarray, dtype, angles_axis: int) -> None:
             said = (f"tomo looks like transmissions: it is about 1 ({air:.3g}) in the outermost columns and less in between, where attenuation is 0 and "
                     "more. They are reconstructed as they are. Attenuation is -log(tomo)")
     if said:
-        warnings.warn(said, errors.OctavoWarning, stacklevel=4)
+        errors.warn(said)
 
 
 _BUFFER_TTL_S = 600.0
@@ -386,7 +386,7 @@ def _recon(client: Client, tomo: np.ndarray, init_recon: Optional[np.ndarray], s
             renewed = time.monotonic()
             try:
                 for job in client.watch_job(job.name):
-                    errors.tell(job.name, job.warnings, stacklevel=5)
+                    errors.tell(job.name, job.warnings)
                     if time.monotonic() - renewed > _BUFFER_TTL_S / 10:
                         renewed = time.monotonic()
                         for buffer in made:
@@ -397,12 +397,12 @@ def _recon(client: Client, tomo: np.ndarray, init_recon: Optional[np.ndarray], s
                 client.cancel_job(job.name)
                 raise
             let_go()  # reading may take long, and the buffers are no longer needed
-            if job.state != job_pb2.JOB_STATE_DONE:
+            if job.state != "DONE":
                 client.wait_job(job.name)  # raises the job's error
             try:
-                return client.read(job.volumes[0])
+                return client.read(job.volume_names[0])
             finally:
-                client.discard(job.volumes[0])
+                client.discard(job.volume_names[0])
         finally:
             let_go()
 

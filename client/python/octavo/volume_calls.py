@@ -6,15 +6,17 @@ import contextlib
 import functools
 import queue
 import threading
-from typing import Callable, Iterator, List, Optional, Sequence, Union
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Union
 
 import grpc
 import numpy as np
 
 from octavo import buffers, errors, formats, frames, pictures
 from octavo.arguments import explained, explained_methods, message
+from octavo.fields import Fields
 from octavo.frames import NUMPY
 from octavo.names import Names
+from octavo.objects import Name, ScanName, Volume, VolumeName, giving_objects
 from octavo.paging import pages
 from octavo.session import Lease, token_of as _token
 from octavo.v1 import array_operation_pb2, operation_pb2, scan_pb2, types_pb2, volume_pb2
@@ -94,6 +96,7 @@ class _News:
             self._news.put(error)
 
 
+@giving_objects
 @explained_methods
 class VolumeCalls:
     """The volume methods of octavo.Client."""
@@ -103,16 +106,15 @@ class VolumeCalls:
         more, kind = "", errors.other_kind(name, "volumes")
         if kind in ("scans", "jobs"):
             try:
-                volumes = list((self.scan(name) if kind == "scans" else self.job(name)).volumes)
+                volumes = list((self.scan(name) if kind == "scans" else self.job(name)).volume_names)
             except errors.OctavoError:  # there is none of that name
                 volumes = []
-            wait = f"client.{'wait' if kind == 'scans' else 'wait_job'}({name!r}).volumes"
+            wait = f"client.{'wait' if kind == 'scans' else 'wait_job'}({name!r}).volumes()"
             some = ", ".join(volumes[:4]) + (" …" if len(volumes) > 4 else "")
             more = f"Its volumes are those of {wait}: {some or 'none yet'}"
         errors.check_kind("name", name, "volumes", more)
 
-    def volumes(self, parent: str = "", states: Sequence[Union[str, int]] = (), *, filter: str = "",
-                order_by: str = "") -> List[volume_pb2.Volume]:
+    def volumes(self, parent: Name = "", states: Sequence[Union[str, int]] = (), *, filter: str = "", order_by: str = "") -> List[Volume]:
         """Volumes that the server holds in any tier (or in `states`: "held", "committed",
         "discarded", ...), oldest first; parent: only those of this scan or job.
 
@@ -123,9 +125,9 @@ class VolumeCalls:
         return pages(functools.partial(self._call, self._volumes.ListVolumes), message(volume_pb2.ListVolumesRequest, dict(
             parent=parent, states=states, filter=filter, order_by=order_by)), "volumes")
 
-    def watch_volumes(self, filter: str = "", *, existing: bool = True) -> Iterator[volume_pb2.WatchVolumesResponse]:
-        """Yields each volume in memory (unless `existing` is False), then each change of one:
-        `kind` and `volume` as it is then. filter: hear of those that match, as in volumes().
+    def watch_volumes(self, filter: str = "", *, existing: bool = True) -> Iterator[Fields]:
+        """Yields each volume in memory (unless `existing` is False), then each change of one
+        (octavo.v1.WatchVolumesResponse): `kind`, and `volume` as it is then. filter: hear of those that match, as in volumes().
         Leaving the loop ends it."""
         call = self._volumes.WatchVolumes(volume_pb2.WatchVolumesRequest(filter=filter, skip_existing=not existing))
         with errors.raising(self.address):
@@ -134,11 +136,11 @@ class VolumeCalls:
             finally:
                 call.cancel()
 
-    def volume(self, name: str) -> volume_pb2.Volume:
+    def volume(self, name: VolumeName) -> Volume:
         self._check_volume(name)
         return self._call(self._volumes.GetVolume, volume_pb2.GetVolumeRequest(name=name)).volume
 
-    def read(self, name: str, start: Sequence[int] = (), count: Sequence[int] = ()) -> np.ndarray:
+    def read(self, name: VolumeName, start: Sequence[int] = (), count: Sequence[int] = ()) -> np.ndarray:
         """The voxels of a volume, or of the box at `start` of extent `count`, along its axes (Volume.axes): [y, x, z], of tomograms [z, y, x]."""
         self._check_volume(name)
         array = flat = None
@@ -155,8 +157,8 @@ class VolumeCalls:
         return array
 
     @explained(volume_pb2.RenderVolumeRequest)
-    def render(self, name: str, rendering: Union[str, int] = "plane", axis: Optional[str] = None, *, index: Optional[int] = None,
-               encoding: Union[str, int] = "png", image: Optional[dict] = None, **fields) -> pictures.Picture:
+    def render(self, name: VolumeName, rendering: Union[str, int] = "plane", axis: Optional[str] = None, *, index: Optional[int] = None,
+               encoding: Union[str, int] = "png", image: Optional[dict] = None, **fields: Any) -> pictures.Picture:
         """A picture of a held volume in any tier: a plane across an axis, or a projection along it. The server makes it, on the volume's device.
 
         rendering  "plane", "max" (MIP), "mean" (AIP), "min", "std";  axis  "x", "y", "z" (default: planes across the first axis of the
@@ -172,7 +174,7 @@ class VolumeCalls:
                                                                image=image if image is None else frames.image_of(image), **fields),
                           names=dict(rendering=pictures.RENDERINGS, axis=frames.AXES, encoding=frames.ENCODINGS))
         with errors.raising(self.address):
-            picture = pictures.of(self._volumes.RenderVolume(request))  # as long as it takes
+            picture = pictures.of(self, self._volumes.RenderVolume(request))  # as long as it takes
         if picture is None:
             raise errors.OctavoError(grpc.StatusCode.DATA_LOSS, f"the picture of {name} is not complete")
         return picture
@@ -180,12 +182,12 @@ class VolumeCalls:
     # lease: your own lease of the volume. A lease of another client makes the call fail (ABORTED,
     # reason LEASED).
 
-    def hold(self, name: str) -> volume_pb2.Volume:
+    def hold(self, name: VolumeName) -> Volume:
         """Holds a volume: a LIVE scan does not overwrite it, and its time to live is removed."""
         self._check_volume(name)
         return self._call(self._volumes.HoldVolume, volume_pb2.HoldVolumeRequest(name=name)).volume
 
-    def release(self, name: str, *, lease: Optional[Lease] = None) -> volume_pb2.Volume:
+    def release(self, name: VolumeName, *, lease: Optional[Lease] = None) -> Volume:
         """Ends the hold: a volume of a LIVE scan returns to its ring, and its time to live begins
         anew."""
         self._check_volume(name)
@@ -195,27 +197,27 @@ class VolumeCalls:
     # wait_operation, watch_operation and cancel_operation take its name. request_id: a retry with the same id and arguments finds the
     # first operation, running or ended.
 
-    def spill(self, name: str, tier: Union[str, int] = "disk", *, lease: Optional[Lease] = None, request_id: str = "") -> volume_pb2.Volume:
+    def spill(self, name: VolumeName, tier: Union[str, int] = "disk", *, lease: Optional[Lease] = None, request_id: str = "") -> Volume:
         """Moves a held volume's bytes out of device memory, to "host" or "disk". It keeps its name, and can be read and committed."""
         return self._ended(self._volumes.SpillVolume, self._spill(name, tier, lease, request_id)).volume
 
-    def start_spill(self, name: str, tier: Union[str, int] = "disk", *, lease: Optional[Lease] = None,
+    def start_spill(self, name: VolumeName, tier: Union[str, int] = "disk", *, lease: Optional[Lease] = None,
                     request_id: str = "") -> operation_pb2.Operation:
         """Begins spill(); does not wait for it."""
         return self._begun(self._volumes.SpillVolume, self._spill(name, tier, lease, request_id))
 
-    def restore(self, name: str, *, request_id: str = "") -> volume_pb2.Volume:
+    def restore(self, name: VolumeName, *, request_id: str = "") -> Volume:
         """Moves the bytes back to the volume's device."""
         return self._ended(self._volumes.RestoreVolume, self._restore(name, request_id)).volume
 
-    def start_restore(self, name: str, *, request_id: str = "") -> operation_pb2.Operation:
+    def start_restore(self, name: VolumeName, *, request_id: str = "") -> operation_pb2.Operation:
         """Begins restore(); does not wait for it."""
         return self._begun(self._volumes.RestoreVolume, self._restore(name, request_id))
 
     @explained(formats.commit_options)
-    def commit(self, name: str, destination: str, format: str = "", progress: Optional[Callable] = None, request_id: str = "",
-               lease: Optional[Lease] = None, **options) -> operation_pb2.CommitResult:
-        """Writes a held volume to storage and frees its memory. progress(OperationProgress) is called along the way. A KeyboardInterrupt
+    def commit(self, name: VolumeName, destination: str, format: str = "", progress: Optional[Callable] = None, request_id: str = "",
+               lease: Optional[Lease] = None, **options: Any) -> Fields:
+        """Writes a held volume to storage and frees its memory. Gives octavo.v1.CommitResult. progress(OperationProgress) is called along the way. A KeyboardInterrupt
         or an exception of progress() cancels the commit.
 
         format   "zarr", "npy", "nrrd", "nifti", "tiff", "mat", "hdf5", "bin"; default: by the
@@ -235,18 +237,18 @@ class VolumeCalls:
         return result
 
     @explained(formats.commit_options)
-    def commit_iter(self, name: str, destination: str, format: str = "", request_id: str = "", lease: Optional[Lease] = None,
-                    **options) -> Iterator[operation_pb2.Operation]:
+    def commit_iter(self, name: VolumeName, destination: str, format: str = "", request_id: str = "", lease: Optional[Lease] = None,
+                    **options: Any) -> Iterator[operation_pb2.Operation]:
         """The same, step by step: leaving the loop cancels the commit."""
         return self._steps(self._commit(name, destination, format, request_id, lease, options), lease)
 
     @explained(formats.commit_options)
-    def start_commit(self, name: str, destination: str, format: str = "", request_id: str = "", lease: Optional[Lease] = None,
-                     **options) -> operation_pb2.Operation:
+    def start_commit(self, name: VolumeName, destination: str, format: str = "", request_id: str = "", lease: Optional[Lease] = None,
+                     **options: Any) -> operation_pb2.Operation:
         """Begins commit(); does not wait for it."""
         return self._begun(self._volumes.CommitVolume, self._commit(name, destination, format, request_id, lease, options))
 
-    def derive(self, name: str, *operations: dict, request_id: str = "") -> volume_pb2.Volume:
+    def derive(self, name: VolumeName, *operations: dict, request_id: str = "") -> Volume:
         """Makes a new held volume from a held one. operations, in sequence: {"cartesian": {...}},
         {"angiography": {...}}, {"doppler": {...}} with the fields of those messages, or operations
         on the array [y, x, z]: {"mip": {"axis": 2}}, {"crop": {"start": [...], "count": [...]}},
@@ -254,7 +256,7 @@ class VolumeCalls:
         Volume.axes: {"mip": {"axis": "z"}}."""
         return self._ended(self._volumes.DeriveVolume, self._derive(name, operations, request_id)).volume
 
-    def start_derive(self, name: str, *operations: dict, request_id: str = "") -> operation_pb2.Operation:
+    def start_derive(self, name: VolumeName, *operations: dict, request_id: str = "") -> operation_pb2.Operation:
         """Begins derive(); returns when the work is planned and has its memory. Operation.volumes names the new volume."""
         return self._begun(self._volumes.DeriveVolume, self._derive(name, operations, request_id))
 
@@ -314,13 +316,13 @@ class VolumeCalls:
     def _axes(self, name: str) -> tuple:
         return tuple(self._call(self._volumes.GetVolume, volume_pb2.GetVolumeRequest(name=name)).volume.axes)
 
-    def wait_volume(self, name: str) -> volume_pb2.Volume:
+    def wait_volume(self, name: VolumeName) -> Volume:
         """Waits until a volume of a scan, or of its chains, is complete (HELD, or a later state)."""
         self._check_volume(name)
         with errors.raising(self.address):
             return self._volumes.WaitVolume(volume_pb2.WaitVolumeRequest(name=name)).volume
 
-    def chain(self, scan: str, name: str) -> Iterator[volume_pb2.Volume]:
+    def chain(self, scan: ScanName, name: str) -> Iterator[Volume]:
         """Yields the results of a chain of the scan (scan_spec(chains={name: [...]})), one per
         volume, as they complete, until the scan has ended and all results exist."""
         errors.check_kind("scan", scan, "scans")
@@ -351,7 +353,7 @@ class VolumeCalls:
                 if volume.state != volume_pb2.VOLUME_STATE_FAILED:
                     yield volume
 
-    def discard(self, name: str, *, detach_exports: bool = False, lease: Optional[Lease] = None) -> volume_pb2.Volume:
+    def discard(self, name: VolumeName, *, detach_exports: bool = False, lease: Optional[Lease] = None) -> Volume:
         """Frees a held volume's memory. Its data are gone. detach_exports: even if other processes
         map it. Of a volume that was discarded already, returns it as it is."""
         self._check_volume(name)

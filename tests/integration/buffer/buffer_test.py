@@ -298,7 +298,7 @@ class Volumes(DaemonTest):
 
         made = check(x.max(2, keepdims=True), {"mip": {"axis": 2}}, atol=0)
         self.assertEqual(made.quantity, volume_pb2.QUANTITY_UNSPECIFIED)
-        self.assertTrue(made.HasField("levels"))
+        self.assertIsNotNone(made.levels)
         self.assertEqual(check(f.mean(2, keepdims=True), {"aip": {"axis": 2}}).quantity, volume_pb2.QUANTITY_MEAN)
         check(f.std((0, 1), keepdims=True), {"reduce": {"kind": "std", "axes": [0, 1]}})
         made = check(x[:, 4:30, ::-1].transpose(2, 0, 1), {"crop": {"start": [0, 4, 0], "count": [0, 26, 0]}}, {"flip": {"axes": [2]}},

@@ -9,6 +9,7 @@ import sys
 import unittest
 import zlib
 
+import h5py
 import numpy as np
 
 import node_client
@@ -18,6 +19,8 @@ CLIENT = os.path.join(SOURCE, "client")
 
 
 class Examples(DaemonTest):
+    flags = ("--device.backend", "host", "--device.host_devices", "2")  # replicas of the buffers
+
     def run_example(self, command, **environment):
         done = subprocess.run(command, capture_output=True, text=True, timeout=120,
                               env={**os.environ, "OCTAVO_ADDRESS": self.daemon.address, **environment})
@@ -64,6 +67,8 @@ class Examples(DaemonTest):
     def test_the_readme(self):
         with open(os.path.join(SOURCE, "README.md")) as page:
             python = re.findall(r"```python\n(.*?)```", page.read(), re.S)[0]  # the others show fragments
+        with open(os.path.join(CLIENT, "python", "README.md")) as page:
+            self.assertEqual(re.findall(r"## A first program\n```python\n(.*?)```", page.read(), re.S), [python])
         for run in (lambda: self.recipe(python), lambda: self.recipe_of([os.path.join(BUILD, "examples", "readme_example")])):
             lines, scan = run()
             self.assertGreaterEqual(len(lines), 1)
@@ -71,6 +76,55 @@ class Examples(DaemonTest):
             self.assertEqual(self.client.scan(scan).volumes_committed, 1)
             self.assertTrue(os.path.isdir(os.path.join(self.daemon.root, "mouse_00000.ome.zarr")), os.listdir(self.daemon.root))
             shutil.rmtree(os.path.join(self.daemon.root, "mouse_00000.ome.zarr"))
+
+    def fragments(self, page, *sections):
+        """The first Python code of each of these sections of a page."""
+        with open(os.path.join(CLIENT, "python", page)) as file:
+            text = file.read()
+        found = []
+        for section in sections:
+            found.append(re.search(rf"{re.escape(section)}.*?```python\n(.*?)```", text, re.S)[1])
+        return found
+
+    def program(self, prelude, code):
+        return self.run_example([sys.executable, "-c", f"import numpy as np\nimport octavo\n"
+                                 f"client = octavo.Client()\n{prelude}\n{code}"], PYTHONPATH=os.path.join(BUILD, "python"))
+
+    def test_the_python_guide(self):
+        objects, buffers, jobs = self.fragments("README.md", "## Objects", "## Buffers", "## Raw spectra and jobs")
+        lines = self.program("", objects)
+        self.assertEqual(len(lines), 5)
+        for line in lines[:4]:
+            self.assertRegex(line, r"^<Volume volumes/[0-9a-z-]+ HELD \[256, 512, 512\] U16 128 MiB>$")
+        self.assertRegex(lines[4], r"/best\.npy COMMITTED$")
+        self.program("array = np.zeros((4, 8), 'c8')\nother = array + 1", buffers + "assert made.read().shape == (4, 8)\nmade.destroy(); buffer.destroy()")
+        raw = ("def spectra(**of):\n"
+               "    scan = client.submit_scan(octavo.simulated(seed=1, fast=True, **of), octavo.raster(64, 16, volumes=1), retention=dict(hold_raw=True)).wait()\n"
+               "    return next(v for v in scan.volumes() if v.raw)\n"
+               "raw, mirror = spectra(), spectra(layers=[dict(depth_um=300, reflectivity=0.1)], fixed_pattern=-1)")
+        lines = self.program(raw, jobs + "print(focus.a2, len(axis.index))")
+        self.assertRegex(lines[-2], r"^REPROCESS 1\.0 ")
+        self.assertRegex(lines[-1], r"^-?[0-9.e-]+ 1024$")
+
+    def test_the_tomography_guide(self):
+        with h5py.File(os.path.join(self.daemon.root, "tooth.h5"), "w") as file:
+            entry = file.create_group("entry")
+            entry.attrs["NX_class"] = "NXentry"
+            entry["definition"] = "NXtomo"
+            angles = np.linspace(0, 180, 60, endpoint=False)
+            columns = np.arange(64)
+            disc = np.maximum(0, 8 ** 2 - (columns - 30 - 12 * np.cos(np.radians(angles))[:, None]) ** 2) ** 0.5  # beside the axis, at column 30
+            frames = np.full((62, 2, 64), 40000.0)
+            frames[1:-1] *= np.exp(-0.05 * disc)[:, None]
+            frames[-1] = 0
+            entry.create_dataset("instrument/detector/data", data=frames.astype(np.uint16))
+            entry["instrument/detector/image_key"] = np.array([1] + [0] * 60 + [2])
+            entry["sample/rotation_angle"] = np.concatenate([[0], angles, [180]])
+        (job,) = self.fragments("TOMOGRAPHY.md", "and a search for the axis:")
+        lines = self.program("", job + "print(volume.state, volume.axes, abs(job.tomography.centers[0] - 30) < 0.5)")
+        self.assertRegex(lines[-2], r"^RECONSTRUCT 1\.0 ")
+        self.assertEqual(lines[-1], "COMMITTED ['z', 'y', 'x'] True")
+        self.assertTrue(os.path.isdir(os.path.join(self.daemon.root, "tooth.ome.zarr")), os.listdir(self.daemon.root))
 
     def check_story(self, lines, frames_have):
         """Checks the output of the Node and the Go example against the server's state."""

@@ -14,7 +14,7 @@ MISTAKES = [
     # -- fields that do not exist
     ("o.scans.submitScan({ spec: { simulatd: {} } })", ["spec.simulatd is no field of ScanSpec", "simulated, replay, push", "did you mean simulated"]),
     ("o.scans.submitScan({ spec: { simulated: { sed: 1 } } })", ["spec.simulated.sed is no field of Simulated", "seed"]),
-    ("o.scans.submitScan({ simulated: {} })", ["simulated is no field of SubmitScanRequest", "spec, session_secret"]),
+    ("o.scans.submitScan({ simulated: {} })", ["simulated is no field of SubmitScanRequest", "spec, request_id, session_secret"]),
     ("o.scans.submitScan({ spec: { acquisition: { samplesPerRecord: 512 } } })", ["samplesPerRecord is no field", "samples_per_record"]),
     ("o.scans.submitScan({ spec: { source: { simulated: {} } } })", ["spec.source is", "simulated, replay, push, camera, ring"]),
     ("o.subscribe({ product: ['MIP'] }).next()", ["product is no field of SubscribeRequest", "did you mean products"]),
@@ -38,7 +38,7 @@ MISTAKES = [
     ("o.scans.submitScan({ spec: { simulated: { as_fast_as_possible: 'no' } } })", ['as_fast_as_possible is "no"', "true or false"]),
     ("o.scans.submitScan({ spec: { simulated: { noise_counts: '2' } } })", ['noise_counts is "2"', "a number"]),
     ("o.scans.submitScan({ spec: { simulated: {}, replay: { path: 'x' } } })", ["simulated and replay are both given", "one of simulated, replay"]),
-    ("o.scans.submitScan(5)", ["the request is 5", "spec, session_secret"]),
+    ("o.scans.submitScan(5)", ["the request is 5", "spec, request_id, session_secret"]),
     ("o.scans.submitScan({ spec: 'simulated' })", ['spec is "simulated"', "an object with the fields of ScanSpec"]),
     ("o.volumes.listVolumes({ states: 'HELD' })", ['states is "HELD"', "an array"]),
     ("o.read(v, 3)", ["start is 3", "an array"]),
@@ -90,7 +90,7 @@ class NodeMistakes(DaemonTest):
     def run_script(self, script, **given):
         node, work = node_client.install(self)
         scan = self.client.wait(self.client.submit_scan(octavo.simulated(seed=1, fast=True), octavo.raster(16, 8, volumes=1), samples=256))
-        given = dict(address=self.daemon.address, v=scan.volumes[0], **given)
+        given = dict(address=self.daemon.address, v=scan.volume_names[0], **given)
         done = subprocess.run([node, "--input-type=module", "-e", script], input=json.dumps(given), capture_output=True, text=True, timeout=120, cwd=work,
                               env={**os.environ, "OCTAVO_PROTOS": os.path.join(SOURCE, "proto")})
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -187,8 +187,8 @@ MISTAKES = [
     ("image of a subscription", lambda c, **_: c.subscribe("", encoding="png", image="viridis"), ValueError, ["image is 'viridis'", "colour_map"]),
     # -- names of other objects
     ("job for a volume", lambda c, j, **_: c.commit(j, "x"), octavo.OctavoError, ["name is 'jobs/", "a job; allowed is a volume, volumes/<id>", "client.wait_job('jobs/", "none yet"]),
-    ("scan for a volume", lambda c, v, **_: c.read(c.volume(v).parent), octavo.OctavoError, ["name is 'scans/", "a scan", "client.wait('scans/", ").volumes: volumes/"]),
-    ("Scan for a volume", lambda c, v, **_: c.derive(c.scan(c.volume(v).parent), {"mip": {}}), octavo.OctavoError, ["name is 'scans/", ").volumes: volumes/"]),
+    ("scan for a volume", lambda c, v, **_: c.read(c.volume(v).parent), octavo.OctavoError, ["name is 'scans/", "a scan", "client.wait('scans/", ").volumes(): volumes/"]),
+    ("Scan for a volume", lambda c, v, **_: c.derive(c.scan(c.volume(v).parent), {"mip": {}}), octavo.OctavoError, ["name is 'scans/", ").volumes(): volumes/"]),
     ("volume for a scan", lambda c, v, **_: c.wait(v), octavo.OctavoError, ["name is 'volumes/", "a volume; allowed is a scan, scans/<id>", "client.volume, read"]),
     ("job for a scan", lambda c, j, **_: c.wait(j), octavo.OctavoError, ["name is 'jobs/", "a job; allowed is a scan", "wait_job"]),
     ("job pushed to as a scan", lambda c, j, **_: c.push(j, []), octavo.OctavoError, ["scan is 'jobs/", "push_projections take it"]),
@@ -285,7 +285,7 @@ class Mistakes(DaemonTest):
         records = np.ones((128, 64), "<u2")
         for name, array in (("big", records.astype(">u2")), ("double", records.astype("<f8")), ("fortran", np.asfortranarray(records))):
             np.save(os.path.join(self.daemon.root, f"{name}.npy"), array)
-        self.given = dict(v=scan.volumes[0], j=self.client.submit_job(octavo.tomography(octavo.PushedProjections(rows=2, columns=16, frames=9))).name,
+        self.given = dict(v=scan.volume_names[0], j=self.client.submit_job(octavo.tomography(octavo.PushedProjections(rows=2, columns=16, frames=9))).name,
                           s=self.client.submit_scan(octavo.push(), octavo.raster(16, 8, volumes=1), samples=64).name)
         self.client.push(self.given["s"], RECORDS[:16], end=False)
 
@@ -369,7 +369,7 @@ class Mistakes(DaemonTest):
         for dtype in ("<u2", ">u2"):
             scan = self.client.submit_scan(octavo.push(), octavo.raster(16, 8, volumes=1), samples=64)
             self.client.push(scan, records.astype(dtype))  # one array is one block
-            read.append(self.client.read(self.client.wait(scan).volumes[0]))
+            read.append(self.client.read(self.client.wait(scan).volume_names[0]))
         np.testing.assert_array_equal(*read)
 
 

@@ -176,7 +176,7 @@ class Cameras(DaemonTest):
             self.assertGreater(source.frames_broken + source.frames_lost, 0)
             self.assertGreater(end.missing_ascans, 0)
             self.assertEqual(end.missing_ascans % HEIGHT, 0)
-            self.assertEqual([e.count % HEIGHT for e in end.events if e.kind == e.KIND_GAP], [0] * sum(e.kind == e.KIND_GAP for e in end.events))
+            self.assertEqual([e.count % HEIGHT for e in end.events if e.kind == "GAP"], [0] * sum(e.kind == "GAP" for e in end.events))
             self.check(self.decoded(scan))
         finally:
             camera.end()

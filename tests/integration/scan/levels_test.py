@@ -94,7 +94,7 @@ class Levels(DaemonTest):
                     self.assertLessEqual(abs(volume.clipped_below - np.sum(x <= bottom - 0.5)), doubt)
                     self.assertLessEqual(abs(volume.clipped_above - np.sum(x >= top + 0.5)), doubt)
                     self.assertGreater(min(volume.clipped_below, volume.clipped_above), 0)
-                    again = self.client.volume(self.client.wait_job(self.client.submit_job(octavo.reprocess(raw.name, octavo.processing(**processing))).name).volumes[0])
+                    again = self.client.volume(self.client.wait_job(self.client.submit_job(octavo.reprocess(raw.name, octavo.processing(**processing))).name).volume_names[0])
                     derived = self.client.derive(raw.name, {"reprocess": {"processing": octavo.processing(**processing)}})
                     for other in (again, derived):
                         self.assertEqual((other.digest, other.clipped_below, other.clipped_above), (volume.digest, volume.clipped_below, volume.clipped_above))

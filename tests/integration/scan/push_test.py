@@ -176,7 +176,7 @@ class Push(DaemonTest):
         end = self.client.wait(scan)
         self.assertEqual((end.reason_code, end.missing_ascans), (reason_pb2.REASON_COMPLETED, 5))
         self.assertEqual((end.source.gaps, end.source.lost_records, end.source.records), (1, 5, 2 * VOLUME - 5))
-        gaps = [e for e in end.events if e.kind == e.KIND_GAP]
+        gaps = [e for e in end.events if e.kind == "GAP"]
         self.assertEqual([(e.record, e.count, e.volume_index) for e in gaps], [(45, 5, 0)])
         self.check(scan, 0, missing=range(40, 45))
         self.check(scan, 1)
@@ -295,7 +295,7 @@ class Push(DaemonTest):
     def test_bytes_that_are_no_message(self):
         channel = grpc.insecure_channel(self.daemon.address)
         method = channel.stream_stream("/octavo.v1.IngestService/Push", request_serializer=lambda b: b, response_deserializer=bytes)
-        for garbage in (b"\xff", b"\x0a\x05ab", b"\x7a\x05ab", b"\x7a\x01a\x08\x01", b"\x0b", b"\x08" + b"\xff" * 11, b"\x0d\x00\x00"):
+        for garbage in (b"\xff", b"\x0a\x05ab", b"\x42\x05ab", b"\x42\x01a\x08\x01", b"\x0b", b"\x08" + b"\xff" * 11, b"\x0d\x00\x00"):
             with self.assertRaises(grpc.RpcError) as caught:
                 list(method(iter([garbage])))
             self.assertEqual(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT, garbage)
@@ -346,7 +346,7 @@ class Push(DaemonTest):
         self.assertTrue(0 < began[0] <= 704)
         end = self.client.wait(scan)
         self.assertEqual((end.reason_code, end.missing_ascans, end.source.gaps, end.source.connections), (reason_pb2.REASON_COMPLETED, 0, 0, 2))
-        self.assertEqual([e.text for e in end.events if e.kind == e.KIND_SOURCE][:3], ["client 1 connected", "client 1 gone", "client 2 connected"])
+        self.assertEqual([e.text for e in end.events if e.kind == "SOURCE"][:3], ["client 1 connected", "client 1 gone", "client 2 connected"])
         for index in range(4):
             self.check(scan, index)
 
@@ -500,7 +500,7 @@ class Push(DaemonTest):
         with self.daemon.client() as other:
             events = other.subscribe(scan, ["event"], from_sequence=0)
             self.client.push(scan, [(0, records(0, 100), [("flash", 17)]), (100, records(100, 2 * VOLUME - 100), [("flash", 300), ("stage", 301)])])
-            marks = [(f.event.marker, f.event.record, f.event.volume_index) for f in events if f.event.kind == f.event.KIND_MARKER]
+            marks = [(f.event.marker, f.event.record, f.event.volume_index) for f in events if f.event.kind == "MARKER"]
         self.assertEqual(marks, [("flash", 17, 0), ("flash", 300, 1), ("stage", 301, 1)])
 
     def test_a_marker_of_any_record_in_any_block(self):
@@ -511,7 +511,7 @@ class Push(DaemonTest):
             big = 16384  # records of a message of 2 MiB: the first block takes several messages
             self.client.push(scan, [(0, records(0, 100), [("behind", 150), ("late", 383), ("own", 99)]),
                                     (100, records(100, 2 * VOLUME - 100 + 2 * big), [("before", 40), ("own", 101)])])
-            marks = [(f.event.marker, f.event.record) for f in events if f.event.kind == f.event.KIND_MARKER]
+            marks = [(f.event.marker, f.event.record) for f in events if f.event.kind == "MARKER"]
         self.assertEqual(sorted(marks), [("before", 40), ("behind", 150), ("late", 383), ("own", 99), ("own", 101)])
         end = self.client.wait(scan)
         self.assertEqual(end.source.ignored_markers, 0)
@@ -536,10 +536,11 @@ class Push(DaemonTest):
             self.assertEqual(push.until(lambda answer: answer.credit > 0).received, 0)
             push.send(0, 200)
             push.requests.put(ingest_pb2.PushRequest(markers=marks(("between", 300), ("past", 10))))
-            push.send(200, 2 * VOLUME - 201)
-            push.until(lambda answer: answer.received == 2)
+            push.send(200, 200)
+            push.send(400, 2 * VOLUME - 401)
+            push.until(lambda answer: answer.received == 3)
             push.requests.put(ingest_pb2.PushRequest(markers=marks(("bye", 2 * VOLUME - 2)), end=True))
-            found = [(f.event.marker, f.event.record) for f in events if f.event.kind == f.event.KIND_MARKER]
+            found = [(f.event.marker, f.event.record) for f in events if f.event.kind == "MARKER"]
             push.close()
         self.assertEqual({name for name, _ in found} - {"bye"}, {"hello", "between", "past"})
         end = self.client.wait(scan)

@@ -141,7 +141,7 @@ class Ring(DaemonTest):
         self.finish(self.feed(scan, "--block", "33"))
         end = self.check_all(scan)
         self.assertEqual((end.source.connections, end.source.lost_records, end.source.duplicate_records), (4, 0, 0))
-        told = [e.text for e in end.events if e.kind == e.KIND_SOURCE]
+        told = [e.text for e in end.events if e.kind == "SOURCE"]
         self.assertEqual(told[:3], ["producer 1 attached", "producer 1 gone", "producer 2 attached"])
 
     def test_killed_at_any_time(self):

@@ -184,10 +184,10 @@ class Streaming(DaemonTest):
         for place in ("device", "disk"):
             job = self.client.wait_job(self.client.submit_job(octavo.tomography(arrays, angles=np.arange(12) * np.pi / 12, place=place,
                                                                                 prepare=octavo.preparation(already_sinograms=True))))
-            array = self.client.read(job.volumes[0])
+            array = self.client.read(job.volume_names[0])
             for axis, cut in (("", array[4]), ("y", array[:, 4]), ("x", array[:, :, 4])):
                 (frame,) = self.client.subscribe(job.name, "bscan", axis=axis, index=4)
-                self.assertEqual((frame.volume, frame.complete), (job.volumes[0], True))
+                self.assertEqual((frame.volume, frame.complete), (job.volume_names[0], True))
                 np.testing.assert_array_equal(frame.array, cut)
         self.client.buffers.destroy(arrays.projections)
 

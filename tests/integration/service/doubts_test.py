@@ -159,7 +159,7 @@ class Doubts(DaemonTest):
                 scan = self.client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=2), samples=SAMPLES,
                                                retention=dict(disposition=2, auto_commit=dict(destination=f"fast{attempt}_{{index}}", format="npy")))
                 for frame in self.client.subscribe(scan.name, ["event"], from_sequence=0):
-                    if frame.event.kind == types_pb2.ScanEvent.KIND_VOLUME_DONE:
+                    if frame.event.kind == "VOLUME_DONE":
                         try:
                             self.client.discard(frame.volume)
                         except octavo.OctavoError:
@@ -302,7 +302,7 @@ class Doubts(DaemonTest):
     def test_the_ending_of_a_destination_decides(self):
         scan = self.client.wait(self.submit(octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=6)).name)
         names = {"a.nii": "a.nii", "b.H5": "b.H5", "c.v2": "c.v2.ome.zarr", "run.2026-11-22": "run.2026-11-22.ome.zarr", "d": "d.ome.zarr", "e.NPY": "e.NPY"}
-        for volume, (given, made) in zip(scan.volumes, names.items()):
+        for volume, (given, made) in zip(scan.volume_names, names.items()):
             self.assertEqual(os.path.basename(self.client.commit(volume, given).uri), made)
             self.assertTrue(os.path.exists(os.path.join(self.daemon.root, made)))
         self.assertEqual(np.load(os.path.join(self.daemon.root, "e.NPY")).shape, (BSCANS, ASCANS, SAMPLES // 2))
@@ -322,7 +322,7 @@ class Doubts(DaemonTest):
         np.testing.assert_array_equal(self.client.read(made), array.max(axis=2, keepdims=True))
 
     def test_an_axis_that_there_is_not_is_called_as_it_was_asked_for(self):
-        volume = self.client.wait(self.submit(octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=1)).name).volumes[0]
+        volume = self.client.wait(self.submit(octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=1)).name).volume_names[0]
         for name in ("mip", "aip", "slab"):
             operation = array_operation_pb2.ArrayOperation()
             getattr(operation, name).axis = 3
@@ -669,7 +669,7 @@ class Tomograms(DaemonTest):
         with warnings.catch_warnings(record=True):
             warnings.simplefilter("always")
             end = self.client.wait_job(job.name)
-        self.assertEqual(len(end.volumes), 1)
+        self.assertEqual(len(end.volume_names), 1)
         self.assertTrue(any("flat fields of 100 in the mean, and dark fields of 40000" in text for text in end.warnings), end.warnings)
 
     def test_flats_without_darks(self):
@@ -755,7 +755,7 @@ class Tomograms(DaemonTest):
         self.assertEqual(len(end.warnings), 2)
         self.assertIn("look like degrees", end.warnings[0])
         self.assertIn("without flat fields", end.warnings[1])
-        self.assertEqual(len(end.volumes), 1)
+        self.assertEqual(len(end.volume_names), 1)
 
 
 class Scans(DaemonTest):

@@ -39,11 +39,11 @@ class Jobs(DaemonTest):
                          [(i, [12, 40, 1024], volume_pb2.QUANTITY_RAW_SPECTRA) for i in (0, 1)])
         for i in range(2):
             job = self.client.submit_job(octavo.reprocess(raw[i].name, SECOND), title="again", labels={"who": "me"})
-            self.assertEqual((job.kind, octavo.enum_name(job, "kind")), (job_pb2.JOB_KIND_REPROCESS, "reprocess"))
+            self.assertEqual((job.kind, str(job.kind)), (job_pb2.JOB_KIND_REPROCESS, "REPROCESS"))
             self.assertIn("transform: inverse DFT of 2048", job.plan)
             end = self.client.wait_job(job.name)
             self.assertEqual(end.fraction, 1)
-            volume = self.client.volume(end.volumes[0])
+            volume = self.client.volume(end.volume_names[0])
             self.assertEqual((volume.parent, volume.derived_from, volume.title, volume.labels["who"], volume.index),
                              (job.name, raw[i].name, "again", "me", i))
             np.testing.assert_array_equal(self.client.read(volume.name), self.client.read(wanted[i].name))
@@ -60,7 +60,7 @@ class Jobs(DaemonTest):
         at_once = self.client.derive(raw[0].name, {"reprocess": {"processing": FIRST}}, {"angiography": {}})
         self.assertEqual(at_once.digest, wanted.digest)
         again = self.client.wait_job(self.client.submit_job(octavo.reprocess(raw[0].name, FIRST)).name)
-        self.assertEqual(self.client.derive(again.volumes[0], {"angiography": {}}).digest, wanted.digest)
+        self.assertEqual(self.client.derive(again.volume_names[0], {"angiography": {}}).digest, wanted.digest)
         for operations, field in (([{"angiography": {}}], "operations[0]"), ([{"reprocess": {}}, {"reprocess": {}}], "operations[1].reprocess"),
                                   ([{"reprocess": {"processing": octavo.processing(levels=(1, 0))}}], "operations[0].reprocess.processing.levels")):
             with self.subTest(field=field), self.assertRaises(octavo.OctavoError) as caught:
@@ -143,7 +143,7 @@ class Jobs(DaemonTest):
                 self.assertEqual(job.stage, job_pb2.JOB_STAGE_SWEEP)
                 self.client.cancel_job(first.name)
         self.assertGreater(steps, 3)
-        self.assertEqual((job.state, job.reason_code, list(job.volumes)), (job_pb2.JOB_STATE_CANCELLED, reason_pb2.REASON_CANCELLED, []))
+        self.assertEqual((job.state, job.reason_code, list(job.volume_names)), (job_pb2.JOB_STATE_CANCELLED, reason_pb2.REASON_CANCELLED, []))
         self.assertTrue(any("RUNNING" in line.text for line in job.log_lines))
         self.assertEqual(self.command("job", "cancel", second.name).stdout.split()[2], "CANCELLED")
         self.client.cancel_job(urgent.name)
@@ -193,8 +193,8 @@ class Jobs(DaemonTest):
             self.client.cancel_job(blocker.name)
         end = self.client.wait_job(job.name)
         reader.join(60)
-        self.assertEqual([f.volume for f in frames], list(end.volumes))
-        np.testing.assert_array_equal(frames[0].array, self.client.read(end.volumes[0]).max(axis=2))
+        self.assertEqual([f.volume for f in frames], list(end.volume_names))
+        np.testing.assert_array_equal(frames[0].array, self.client.read(end.volume_names[0]).max(axis=2))
 
     def test_command_line(self):
         _, _, raw = scan(self.client, FIRST, hold_raw=True, volumes=1)
@@ -251,7 +251,7 @@ class RealMirror(unittest.TestCase):
     def ascans(self, **fields):
         processing = octavo.processing(background=self.reference, window="hann", value="magnitude", dtype="f32", **fields)
         end = self.client.wait_job(self.client.submit_job(octavo.reprocess(self.raw.name, processing)).name)
-        return self.client.read(end.volumes[0])[0]
+        return self.client.read(end.volume_names[0])[0]
 
     @staticmethod
     def widths(ascans, positions):

@@ -52,7 +52,7 @@ class LimitsCase(DaemonTest):
     def held_volume(self):
         scan = self.client.submit_scan(small_scan())
         self.assertEqual(self.client.wait(scan.name).volumes_held, 1)
-        return self.client.scan(scan.name).volumes[0]
+        return self.client.scan(scan.name).volume_names[0]
 
     def connect(self, address):
         if address.startswith("unix:"):

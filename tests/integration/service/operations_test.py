@@ -21,7 +21,7 @@ from harness import BUILD, Daemon, DaemonTest, until
 
 import octavo
 from octavo import errors
-from octavo.v1 import job_pb2, operation_pb2, volume_pb2
+from octavo.v1 import array_operation_pb2, job_pb2, operation_pb2, volume_pb2
 
 HANG_FSYNC = os.path.join(BUILD, "lib", "libhang_fsync.so")
 RUNNING, CANCELLING, SUCCEEDED, FAILED, CANCELLED = range(1, 6)
@@ -141,9 +141,7 @@ class Held(DaemonTest):
         self.refused(lambda: self.commit(name, "a", wait=-1), "INVALID_ARGUMENT", "BAD_FIELD")
         self.refused(lambda: self.client.restore("volumes/none"), "NOT_FOUND", "NO_VOLUME")
         self.refused(lambda: self.client.spill(name, "disk"), "FAILED_PRECONDITION", "SPILL_OFF")
-        far = array_operation_pb2.ArrayOperation(mip=array_operation_pb2.ArrayOperation.Project(axis=9))  # the client itself would refuse it
-        error = self.refused(lambda: self.raising(lambda: self.client._volumes.DeriveVolume(volume_pb2.DeriveVolumeRequest(
-            name=name, operations=[volume_pb2.VolumeOperation(array=far)]))), "INVALID_ARGUMENT", "BAD_FIELD")
+        error = self.refused(lambda: self.client.start_derive(name, array_operation_pb2.ArrayOperation(mip=dict(axis=9))), "INVALID_ARGUMENT", "BAD_FIELD")
         self.assertEqual(error.field, "operations[0].mip.axis")
         with self.client.lease(name, seconds=100):
             self.refused(lambda: self.commit(name, "a"), "ABORTED", "LEASED")
@@ -333,7 +331,7 @@ class Held(DaemonTest):
         raw = next(volume.name for volume in self.client.volumes() if volume.raw)
         job = self.client.submit_job(octavo.reprocess(raw, octavo.processing()))
         ended = self.client.wait_operation(job.operation)
-        self.assertEqual((ended.state, list(ended.volumes)), (SUCCEEDED, list(self.client.job(job.name).volumes)))
+        self.assertEqual((ended.state, list(ended.volumes)), (SUCCEEDED, self.client.job(job.name).volume_names))
         self.assertEqual(len(ended.volumes), 1)
         job = self.client.submit_job(octavo.k_calibration(raw, records=4))
         ended = self.client.wait_operation(job.operation, check=False)

@@ -19,7 +19,7 @@ class SlowPeersTest(LimitsCase):
     def test_readers_that_stop(self):
         scan = self.client.submit_scan(small_scan(acquisition_samples=256, ascans_per_bscan=256, bscans_per_volume=256))
         self.assertEqual(self.client.wait(scan.name).volumes_held, 1)
-        volume = self.client.scan(scan.name).volumes[0]
+        volume = self.client.scan(scan.name).volume_names[0]
         request = volume_pb2.ReadVolumeRequest(name=volume, chunk_bytes=4 << 20).SerializeToString()
         before, descriptors = self.memory(), self.descriptors()
         peers = []

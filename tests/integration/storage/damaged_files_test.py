@@ -49,7 +49,7 @@ class DamagedFiles(DaemonTest):
     def test_a_file_that_crashes_the_library(self):
         self.assertTrue(os.access(os.path.join(BUILD, "bin", "octavo-probe"), os.X_OK))
         job = self.client.wait_job(self.client.submit_job(octavo.tomography(self.nxtomo("good.nxs"))).name)
-        held = self.client.read(job.volumes[0])
+        held = self.client.read(job.volume_names[0])
         self.assertEqual(held.shape, (ROWS, COLUMNS, COLUMNS))
         before = self.descriptors()
         for text_bytes in (4096, 17158, 1 << 40):
@@ -65,9 +65,9 @@ class DamagedFiles(DaemonTest):
         self.assertEqual(self.daemon.text().count("HDF5 file refused"), 6)
         self.assertNotIn("without a process", self.daemon.text())
         # Held volumes stay held, and the next job runs.
-        np.testing.assert_array_equal(self.client.read(job.volumes[0]), held)
+        np.testing.assert_array_equal(self.client.read(job.volume_names[0]), held)
         again = self.client.wait_job(self.client.submit_job(octavo.tomography("good.nxs")).name)
-        np.testing.assert_array_equal(self.client.read(again.volumes[0]), held)
+        np.testing.assert_array_equal(self.client.read(again.volume_names[0]), held)
 
 
 if __name__ == "__main__":

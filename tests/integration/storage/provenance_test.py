@@ -45,7 +45,7 @@ class Provenance(DaemonTest):
         retention = extents.pop("retention", {})
         scan = client.wait(client.submit_scan(source, octavo.raster(N, M, volumes=1, **extents), samples=SAMPLES, retention=retention,
                                               processing=octavo.processing(axial_spacing_um=axial)).name)
-        return scan, scan.volumes[0]
+        return scan, scan.volume_names[0]
 
     def told(self, name, client=None):
         """The axes that a file marks as assumed. They must be those without a unit."""
@@ -87,23 +87,23 @@ class Provenance(DaemonTest):
         for pattern, grid, assumed in ((radial(), {}, "xy"), (radial(), {"extent_x_mm": 2, "extent_y_mm": 2}, "xy"), (radial(radius=(-1, 1)), {}, "")):
             with self.subTest(pattern=pattern, grid=grid):
                 scan = self.client.wait(self.client.submit_scan(octavo.simulated(4, fast=True), pattern, samples=SAMPLES, rate_hz=20000).name)
-                self.assertEqual(self.told(self.client.derive(scan.volumes[0], {"cartesian": grid}).name), assumed)
+                self.assertEqual(self.told(self.client.derive(scan.volume_names[0], {"cartesian": grid}).name), assumed)
 
     def test_spacing_of_raw_spectra_and_what_they_become(self):
         scan, _ = self.scanned(octavo.simulated(4, fast=True), extent_x_mm=3, retention=dict(hold_raw=True))
         (raw,) = (v.name for v in self.client.volumes(scan.name) if v.raw)
-        again = self.client.wait_job(self.client.submit_job(octavo.reprocess(raw, octavo.processing(axial_spacing_um=2))).name).volumes[0]
+        again = self.client.wait_job(self.client.submit_job(octavo.reprocess(raw, octavo.processing(axial_spacing_um=2))).name).volume_names[0]
         self.assertEqual((self.told(again), self.told(raw)), ("y", "yz"))
         scan, _ = self.scanned(self.raw_file(), retention=dict(hold_raw=True))
         (raw,) = (v.name for v in self.client.volumes(scan.name) if v.raw)
         for axial, assumed in ((0, "xyz"), (2, "xy")):
             job = self.client.submit_job(octavo.reprocess(raw, octavo.processing(axial_spacing_um=axial)))
-            self.assertEqual(self.told(self.client.wait_job(job.name).volumes[0]), assumed)
+            self.assertEqual(self.told(self.client.wait_job(job.name).volume_names[0]), assumed)
 
     def tomogram(self, client, **fields):
         input = octavo.ProjectionArrays(projections=client.buffers.put(np.random.default_rng(2).random((12, 5, 16), np.float32)))
         job = client.wait_job(client.submit_job(octavo.tomography(input, angles=ANGLES, prepare=READY, **fields)).name)
-        return job, job.volumes[0]
+        return job, job.volume_names[0]
 
     def test_spacing_of_tomograms(self):
         for fields, assumed in ((dict(), "xyz"), (dict(pixel_size_um=2.5), ""), (dict(place="disk"), "xyz"), (dict(place="disk", pixel_size_um=2.5), ""),
@@ -162,7 +162,7 @@ class Provenance(DaemonTest):
         scan, name = self.scanned(self.raw_file(records=M * N + 5), retention=dict(hold_raw=True))
         made = self.client.derive(name, {"mip": {"axis": 2}}).name
         (raw,) = (v.name for v in self.client.volumes(scan.name) if v.raw)
-        again = self.client.wait_job(self.client.submit_job(octavo.reprocess(raw)).name).volumes[0]
+        again = self.client.wait_job(self.client.submit_job(octavo.reprocess(raw)).name).volume_names[0]
         for volume in (made, again, raw):
             self.assertEqual(about(self.client.commit(volume, volume.split("/")[1]).uri)[0]["warnings"], list(scan.warnings))
 
@@ -174,8 +174,8 @@ class Provenance(DaemonTest):
             job = self.client.wait_job(name)
             self.assertTrue(any("10 of 20 frames never came" in text for text in job.warnings), job.warnings)
             self.assertTrue(any("flat fields" in text for text in job.warnings), job.warnings)
-            made = self.client.derive(job.volumes[0], {"mip": {"axis": 0}}).name
-            for volume in (job.volumes[0], made):
+            made = self.client.derive(job.volume_names[0], {"mip": {"axis": 0}}).name
+            for volume in (job.volume_names[0], made):
                 meta, _ = about(self.client.commit(volume, volume.split("/")[1]).uri)
                 self.assertEqual(meta["warnings"], list(job.warnings))
                 self.assertEqual((meta["complete"], meta["missing_frames"], meta["expected_frames"]), (False, 10, 20))

@@ -34,7 +34,7 @@ class Storage(DaemonTest):
             self.assertEqual((meta["title"], meta["labels"], meta["subject"]["site"], meta["shape"]), ("a title", {"lab": "x"}, "OD", list(array.shape)))
             self.assertEqual(len(meta["processing"]["window"]), 256)
             self.assertEqual(self.client.volume(name).state, 4)
-            self.assertEqual(self.client.volume(name).commit.uri, result.uri)
+            self.assertEqual(self.client.volume(name).commit_result.uri, result.uri)
 
     def test_every_format(self):
         for format, read in READERS.items():

@@ -77,7 +77,7 @@ class TomographyPush(DaemonTest):
         return client
 
     def read(self, end):
-        return self.client.read(end.volumes[0])
+        return self.client.read(end.volume_names[0])
 
     @unittest.skipUnless(os.path.exists(os.path.join(TOOTH, "tooth.h5")), f"no {TOOTH}")
     def test_the_tooth_with_previews_equals_the_file(self):
@@ -178,7 +178,7 @@ class TomographyPush(DaemonTest):
         self.assertTrue(any("3 of 29 frames never came, the first is 12" in line.text for line in end.log_lines), end.log_lines)
         self.assertEqual(list(end.warnings)[:1], ["3 of 29 frames never came, the first is 12; the volume is made of the others and is not complete "
                                                   "(tomography.push.on_missing = FAIL_JOB fails instead)"])
-        volume = self.client.volume(end.volumes[0])
+        volume = self.client.volume(end.volume_names[0])
         self.assertEqual((volume.complete, volume.missing_frames, volume.expected_frames), (False, 3, 29))
         self.assertEqual([(r.first, r.count) for r in volume.missing_frame_ranges], [(12, 2), (28, 1)])
         # Equal to the result of a job that never expected them.
@@ -188,10 +188,10 @@ class TomographyPush(DaemonTest):
         self.client.push_projections(other, [octavo.ProjectionFrame(i, f.array, f.kind, f.angle_rad) for i, f in enumerate(kept)])
         whole = self.client.wait_job(other)
         np.testing.assert_array_equal(self.read(end), self.read(whole))
-        volume = self.client.volume(whole.volumes[0])
+        volume = self.client.volume(whole.volume_names[0])
         self.assertEqual((volume.complete, volume.missing_frames, volume.expected_frames, len(whole.warnings)), (True, 0, len(kept), 0))
         # The files list the missing frames.
-        with open(self.client.commit(end.volumes[0], "gaps", format="npy").uri + ".json") as file:
+        with open(self.client.commit(end.volume_names[0], "gaps", format="npy").uri + ".json") as file:
             self.assertEqual(json.load(file)["processing"]["missing_frames"], dict(count=3, of=29, first_ranges=[[12, 2], [28, 1]]))
 
     def test_more_frames_than_the_job_takes_are_told(self):
@@ -233,12 +233,12 @@ class TomographyPush(DaemonTest):
                 end = self.client.wait_job(name, check=False)
             lacking = len(frames) - len(came)
             if on_missing == "fail_job":
-                self.assertEqual((end.state, end.reason_code, len(end.volumes)), (job_pb2.JOB_STATE_FAILED, reason_pb2.REASON_FRAMES_MISSING, 0))
+                self.assertEqual((end.state, end.reason_code, len(end.volume_names)), (job_pb2.JOB_STATE_FAILED, reason_pb2.REASON_FRAMES_MISSING, 0))
                 self.assertIn(f"{lacking} of {len(frames)} frames never came, the first is", end.reason)
                 self.assertIn("tomography.push.on_missing is FAIL_JOB", end.reason)
             else:
                 self.assertEqual(end.state, job_pb2.JOB_STATE_DONE, end.reason)
-                volume = self.client.volume(end.volumes[0])
+                volume = self.client.volume(end.volume_names[0])
                 self.assertEqual((volume.complete, volume.missing_frames), (False, lacking))
                 self.assertTrue(any(f"{lacking} of {len(frames)} frames never came" in text for text in end.warnings), end.warnings)
         with self.assertRaises(octavo.OctavoError) as caught:
@@ -264,12 +264,12 @@ class TomographyPush(DaemonTest):
         self.client.push_projections(name, frames[:10], end=False)
         for _ in range(3):
             done = self.client.wait_job(self.client.submit_job(job(**from_file)).name)
-            self.client.discard(done.volumes[0])
+            self.client.discard(done.volume_names[0])
         waiting = self.client.job(name)
         self.assertEqual((waiting.state, waiting.stage), (job_pb2.JOB_STATE_RUNNING, job_pb2.JOB_STAGE_PROJECTIONS))
         self.client.cancel_job(self.client.submit_job(job(push=push_spec(projections, flats, darks))).name)
         self.assertTrue(self.client.push_projections(name, frames[10:]).done)
-        self.assertEqual(len(self.client.wait_job(name).volumes), 1)
+        self.assertEqual(len(self.client.wait_job(name).volume_names), 1)
 
     def test_errors_name_the_field_and_end_only_the_stream(self):
         projections, flats, darks, angles = phantom()

@@ -269,7 +269,7 @@ time.sleep(1000)
         self.assertEqual(len(names), 5)
         session.close()
         until(lambda: all(self.client.volume(name).state == volume_pb2.VOLUME_STATE_COMMITTED for name in names))
-        self.assertEqual(len({self.client.volume(name).commit.uri for name in names}), 5)
+        self.assertEqual(len({self.client.volume(name).commit_result.uri for name in names}), 5)
 
     def test_orphan_needs_a_session(self):
         with self.assertRaises(octavo.OctavoError) as caught:
@@ -292,11 +292,11 @@ class TimeToLive(DaemonTest):
         self.client.hold(first.name)
         until(lambda: len(self.client.volumes(scan.name)) == 1)
         self.assertEqual(self.client.volumes(scan.name)[0].name, first.name)
-        events = [e.text for e in self.client.scan(scan.name).events if e.kind == types_pb2.ScanEvent.KIND_EXPIRING]
+        events = [e.text for e in self.client.scan(scan.name).events if e.kind == "EXPIRING"]
         self.assertEqual(len(events), 1)
         self.assertIn("time to live", self.client.volume(second.name).reason)
         # Released, its time to live begins anew. By the command line, and again: it is idempotent.
-        self.assertFalse(self.client.volume(first.name).HasField("expire_time"))
+        self.assertIsNone(self.client.volume(first.name).expire_time)
         self.assertIn("expires in", self.command("volume", "release", first.name).stdout)
         released = self.client.release(first.name)
         self.assertFalse(released.marked)
@@ -512,7 +512,7 @@ class AfterARestart(unittest.TestCase):
         with daemon.client() as client:
             for kind, pattern, operations in self.KINDS:
                 scan = client.wait(client.submit_scan(octavo.simulated(4, fast=True), pattern, samples=256, rate_hz=20000, title=kind))
-                (name,) = scan.volumes
+                (name,) = scan.volume_names
                 made[kind] = (name, client.read(name), client.read(client.derive(name, *operations)))
                 client.spill(name)
         self.assertEqual(daemon.stop(), 0)
@@ -548,17 +548,17 @@ class AfterARestart(unittest.TestCase):
             spectra = client.read(raw)
             tomo = octavo.ProjectionArrays(projections=client.buffers.put(np.random.default_rng(2).random((12, 5, 16), np.float32)))
             work = octavo.tomography(tomo, angles=np.arange(12) * np.pi / 12, prepare=octavo.preparation(already_sinograms=True))
-            (slices,) = client.wait_job(client.submit_job(work)).volumes
+            (slices,) = client.wait_job(client.submit_job(work)).volume_names
             tomogram = client.read(slices)
             mip = client.read(client.derive(slices, {"mip": {"axis": 0}}))
             np.testing.assert_array_equal(mip[0], tomogram.max(axis=0))
             pushed = client.submit_job(octavo.tomography(octavo.PushedProjections(rows=5, columns=16, frames=20, dtype="f32")))
             frames = list(octavo.projection_frames(np.ones((20, 5, 16), np.float32), np.arange(20) * np.pi / 20))
             client.push_projections(pushed, frames[:3] + frames[5:12])
-            (partial,) = client.wait_job(pushed).volumes
+            (partial,) = client.wait_job(pushed).volume_names
             # What a job made of a scan's spectra is the job's, and so is what is derived from it.
             job = client.wait_job(client.submit_job(octavo.reprocess(raw, octavo.processing(window="rect"))))
-            (again,) = job.volumes
+            (again,) = job.volume_names
             self.assertEqual([client.volume(name).parent for name in (raw, again, client.derive(again, {"mip": {"axis": 2}}).name)], [scan.name, job.name, job.name])
             parents = {name: client.volume(name).parent for name in (raw, slices, partial, again)}
             for name in parents:

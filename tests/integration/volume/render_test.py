@@ -111,20 +111,24 @@ class Rendering(DaemonTest):
             derived = self.client.derive(name, operation)
             self.check(derived.name, tuple(derived.axes))
             self.assertEqual(tuple(derived.axes), axes)
+        counts = self.client.derive(name, {"histogram": {"bins": 16, "lo": -100, "hi": 100}})
+        self.assertEqual(counts.dtype, "F64")  # the scan's levels are those of its F32
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.render(counts, image=dict(display_levels=True))
+        self.assertEqual(caught.exception.field, "image.display_levels")
 
     def test_a_tomogram(self):
         tomo = np.random.default_rng(3).random((12, 7, 16), np.float32)
         arrays = octavo.ProjectionArrays(projections=self.client.buffers.put(tomo))
         job = self.client.wait_job(self.client.submit_job(octavo.tomography(arrays, angles=np.arange(12) * np.pi / 12,
                                                                             prepare=octavo.preparation(already_sinograms=True))))
-        array = self.check(job.volumes[0], ("z", "y", "x"))
-        slices = self.client.render(job.volumes[0], encoding="raw")  # the axis is chosen: slices, and z for projections, too
+        array = self.check(job.volume_names[0], ("z", "y", "x"))
+        slices = self.client.render(job.volume_names[0], encoding="raw")  # the axis is chosen: slices, and z for projections, too
         self.assertEqual((slices.axis, slices.axes, slices.start[0]), ("z", ("y", "x"), 3))
         np.testing.assert_array_equal(slices.array, array[3])
-        self.assertEqual(self.client.render(job.volumes[0], "max", encoding="raw").axis, "z")
-        with self.assertRaises(octavo.OctavoError) as caught:
-            self.client.render(job.volumes[0], image=dict(display_levels=True))
-        self.assertEqual(caught.exception.field, "image.display_levels")
+        self.assertEqual(self.client.render(job.volume_names[0], "max", encoding="raw").axis, "z")
+        (frame,) = self.client.subscribe(job, "bscan")
+        self.assertEqual(self.client.render(job.volume_names[0], image=dict(display_levels=True)).levels, frame.display)
         self.client.buffers.destroy(arrays.projections)
 
     def test_long_lines_and_many_pieces(self):
@@ -172,7 +176,7 @@ class Rendering(DaemonTest):
         np.testing.assert_allclose(picture.values, [volume.levels.lo + 90 * f for f in (0.2, 0.8)], rtol=1e-5)
         # The picture of a plane has the scan's display levels, the same as its live pictures.
         display = self.client.render(name, image=dict(display_levels=True))
-        (frame,) = self.client.subscribe(volume.scan, "bscan")
+        (frame,) = self.client.subscribe(volume.parent, "bscan")
         self.assertEqual(display.levels, frame.display)
         # A deviation is a difference: 51 is 0.2 of the range of values.
         deviation = self.client.render(name, "std", "z", image=dict(levels=(0, 51)))
@@ -213,7 +217,7 @@ class Rendering(DaemonTest):
         self.assertEqual(webp._repr_mimebundle_(), {"image/webp": webp.data})
         self.assertLess(len(self.client.render(name, "max", "z", encoding="webp", image=dict(quality=20)).data), len(webp.data))
         # Live pictures have them, too.
-        live = next(self.client.subscribe(self.client.volume(name).scan, encoding="webp", image=dict(colour_bar=True)))
+        live = next(self.client.subscribe(self.client.volume(name).parent, encoding="webp", image=dict(colour_bar=True)))
         self.assertEqual((live.data[8:12], live.shape[1] - live.colour_bar_columns), (b"WEBP", 200))
 
     # -- refusals and bounds

@@ -72,7 +72,7 @@ class Watches(DaemonTest):
         watch.until(lambda changes: changes)
         self.assertEqual([(c.kind, c.volume.name) for c in watch.changes], [(EXISTS, before.name)])
         scan = self.scan(labels={"eye": "OD"})
-        name, = scan.volumes
+        name, = scan.volume_names
         watch.until(lambda _: watch.of(name) and watch.of(name)[-1].volume.state == HELD)
         self.client.hold(name)
         self.client.release(name)
@@ -90,9 +90,9 @@ class Watches(DaemonTest):
         self.assertEqual([c.volume.state for c in watch.of(before.name)], [HELD, DISCARDED])
 
     def test_a_watch_of_changes_skips_what_there_is(self):
-        old, = self.scan().volumes
+        old, = self.scan().volume_names
         watch = self.watch(existing=False)
-        new, = self.scan().volumes
+        new, = self.scan().volume_names
         self.client.discard(old)
         watch.until(lambda _: watch.of(old) and watch.of(new))
         self.assertEqual([c.kind for c in watch.of(old)], [GONE])
@@ -100,8 +100,8 @@ class Watches(DaemonTest):
 
     def test_a_filter_is_entered_and_left(self):
         watch = self.watch(filter='labels.eye = "OS" AND state = HELD AND marked = false')
-        other, = self.scan(labels={"eye": "OD"}).volumes
-        name, = self.scan(labels={"eye": "OS"}).volumes
+        other, = self.scan(labels={"eye": "OD"}).volume_names
+        name, = self.scan(labels={"eye": "OS"}).volume_names
         watch.until(lambda _: watch.of(name))
         self.client.hold(name)
         watch.until(lambda _: watch.of(name)[-1].kind == UNMATCHED)
@@ -116,7 +116,7 @@ class Watches(DaemonTest):
         self.assertEqual(watch.of(other), [])
         # One that leaves the filter and is never in it again is told once.
         final = self.watch(filter="state = COMMITTED")
-        last, = self.scan().volumes
+        last, = self.scan().volume_names
         self.client.commit(last, f"last-{last.split('/')[1]}", "npy")
         final.until(lambda changes: changes)
         self.assertEqual([(c.kind, c.volume.name) for c in final.changes], [(GONE, last)])
@@ -141,7 +141,7 @@ class Watches(DaemonTest):
             try:
                 for turn in range(4):
                     scan = client.wait(client.submit_scan(octavo.simulated(seed % 100, fast=True), octavo.raster(16, 4, volumes=4), samples=64).name)
-                    names = list(scan.volumes)
+                    names = scan.volume_names
                     for _ in range(14):
                         name = mine.choice(names)
                         try:
@@ -163,7 +163,7 @@ class Watches(DaemonTest):
             thread.join()
         self.assertEqual(failures, [])
         states = [volume_pb2.VolumeState.Value(name) for name in volume_pb2.VolumeState.keys()[1:]]
-        truth = {v.name: (v.state, v.tier, v.marked, v.kept, v.moving) for v in self.client.volumes(states=states)}
+        truth = {v.name: (int(v.state), v.tier, v.marked, v.kept, v.moving) for v in self.client.volumes(states=states)}
         for watch in watches:
             def last():
                 return {c.volume.name: (c.volume.state, c.volume.tier, c.volume.marked, c.volume.kept, c.volume.moving) for c in watch.changes}
@@ -177,7 +177,7 @@ class Watches(DaemonTest):
                 self.assertEqual(kinds[-1] == GONE, truth[name][0] > COMMITTING, (kinds, truth[name]))
 
     def test_a_reader_that_stops_gets_the_newest(self):
-        name, = self.scan(labels={f"label.{i}": "x" * 250 for i in range(60)}).volumes
+        name, = self.scan(labels={f"label.{i}": "x" * 250 for i in range(60)}).volume_names
         peer = RawPeer(self.daemon.address, window=0)
         self.addCleanup(peer.close)
         stream = peer.call("/octavo.v1.VolumeService/WatchVolumes")
@@ -196,7 +196,7 @@ class Watches(DaemonTest):
         self.assertLessEqual(len(changes), 4)
 
     def test_a_client_that_leaves_leaves_nothing(self):
-        name, = self.scan().volumes
+        name, = self.scan().volume_names
         for _ in range(50):
             watch = Watch(self.client)
             watch.until(lambda changes: changes)
@@ -207,7 +207,7 @@ class Watches(DaemonTest):
         self.assertEqual(len(watch.changes), 1)
 
     def test_the_command_line_tells_each_change(self):
-        name, = self.scan().volumes
+        name, = self.scan().volume_names
         program = subprocess.Popen([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, "volume", "watch"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(program.stdout.close)
@@ -236,7 +236,7 @@ class TheEnd(unittest.TestCase):
         buffers = client.buffers.watch()
         client.buffers.create((1,), "u8")
         next(buffers)
-        self.assertEqual(len(scan.volumes), 2)
+        self.assertEqual(len(scan.volume_names), 2)
         self.assertEqual(daemon.stop(), 0)
         for watch in watches:
             watch.thread.join(30)

@@ -13,7 +13,7 @@
 namespace octavo::rpc {
 namespace {
 
-constexpr uint32_t kData = 15;
+constexpr uint32_t kData = v1::PushRequest::kDataFieldNumber;
 
 // `bytes` as gRPC may deliver them: in pieces, some of them empty.
 grpc::ByteBuffer InPieces(const std::string& bytes, std::mt19937& random) {

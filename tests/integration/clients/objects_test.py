@@ -1,0 +1,289 @@
+"""The objects that calls of octavo from Python give, against a server: their methods, names in their place, wrong kinds, other servers."""
+
+import datetime
+import os
+import unittest
+import warnings
+
+import numpy as np
+
+from harness import DaemonTest, octavo
+from octavo.v1 import job_pb2, volume_pb2
+
+SHAPE = (6, 12, 64)
+
+
+class Objects(DaemonTest):
+    def submit(self, volumes=1, **fields):
+        return self.client.submit_scan(octavo.simulated(seed=3, fast=True), octavo.raster(SHAPE[1], SHAPE[0], volumes=volumes),
+                                       samples=2 * SHAPE[2], **fields)
+
+    def live(self, **fields):
+        """A scan that runs until it is stopped."""
+        return self.client.submit_scan(octavo.simulated(seed=3), octavo.raster(SHAPE[1], SHAPE[0]), samples=2 * SHAPE[2], rate_hz=4000, **fields)
+
+    def raw(self):
+        """The raw spectra of a volume, held."""
+        scan = self.submit(retention=dict(hold_raw=True)).wait()
+        return next(volume for volume in scan.volumes() if volume.raw)
+
+    def test_a_scan(self):
+        scan = self.submit(volumes=2, title="mouse", labels={"eye": "OD"})
+        self.assertIsInstance(scan, octavo.Scan)
+        self.assertIs(scan.wait(), scan)
+        self.assertEqual((scan.state, str(scan.state), scan.reason_code, scan.volumes_done), ("done", "DONE", "COMPLETED", 2))
+        self.assertEqual(repr(scan), f"<Scan {scan.name} DONE 2 volumes 'mouse'>")
+        self.assertEqual((scan.spec.title, scan.spec.labels, scan.spec.simulated.seed, scan.spec.replay), ("mouse", {"eye": "OD"}, 3, None))
+        self.assertEqual((scan.spec.retention.mode, scan.events[-1].kind, scan.message.volumes_done), ("capture", "FINISHED", 2))
+        now = datetime.datetime.now(datetime.timezone.utc)
+        self.assertTrue(scan.create_time <= scan.start_time <= scan.end_time <= now + datetime.timedelta(seconds=5))
+        self.assertLess(now - scan.create_time, datetime.timedelta(minutes=2))
+        volumes = scan.volumes()
+        self.assertEqual([volume.name for volume in volumes], scan.volume_names)
+        self.assertEqual((scan.volumes(states=["discarded"]), scan.volumes(["held"])), ([], volumes))
+        self.assertEqual([other for other in self.client.scans() if other == scan], [scan])
+        again = self.client.submit_scan(scan.spec)  # the spec of another scan, as it is
+        self.assertEqual(again.wait().spec.message, scan.spec.message)
+        self.assertNotEqual(again, scan)
+
+    def test_a_scan_that_runs(self):
+        scan = self.live()
+        self.assertIsNone(scan.end_time)
+        seen = []
+        for state in scan.watch():
+            self.assertEqual(state, scan)  # the same scan, another object
+            self.assertIsNot(state, scan)
+            seen.append(str(state.state))
+            if state.records and "stopped" not in seen:
+                event = scan.mark("here")
+                self.assertEqual((event.kind, event.marker), ("marker", "here"))
+                self.assertEqual(scan.update(octavo.processing(window="blackman"), "window").spec.processing.window, "blackman")
+                self.assertIs(scan.stop(), scan)
+                seen.append("stopped")
+        self.assertEqual((seen[-1], scan.refresh().state, scan.reason_code), ("DONE", "DONE", "STOPPED"))
+        self.assertIn("here", [event.marker for event in scan.events])
+        other = self.live()
+        frame = next(iter(other.subscribe(["event"])))
+        self.assertEqual((frame.parent, frame.event.kind.descriptor().full_name), (other.name, "octavo.v1.ScanEvent.Kind"))
+        self.assertEqual(other.cancel().wait().state, "CANCELLED")
+
+    def test_a_volume(self):
+        (volume,) = self.submit().wait().volumes()
+        self.assertIsInstance(volume, octavo.Volume)
+        self.assertEqual(repr(volume), f"<Volume {volume.name} HELD {list(SHAPE)} U16 9 KiB>")
+        self.assertEqual((volume.tier, volume.moving, bool(volume.moving), volume.expire_time, volume.commit_result), ("DEVICE", 0, False, None, None))
+        array = volume.read()
+        self.assertEqual((array.shape, array.dtype), (SHAPE, np.dtype(volume.dtype)))
+        np.testing.assert_array_equal(np.asarray(volume), array)
+        np.testing.assert_array_equal(np.max(volume, axis=2), array.max(axis=2))
+        self.assertEqual(np.asarray(volume, np.float32).dtype, np.float32)
+        np.testing.assert_array_equal(volume.read(start=(1, 2, 3), count=(2, 3, 4)), array[1:3, 2:5, 3:7])
+        projected = volume.derive({"mip": {"axis": "z"}})
+        np.testing.assert_array_equal(np.asarray(projected)[:, :, 0], array.max(axis=2))
+        self.assertEqual((projected.derived_from, projected.wait().state), (volume.name, "HELD"))
+        self.assertIs(volume.hold(), volume)
+        self.assertTrue(volume.marked)
+        self.assertFalse(volume.release().marked)
+        self.assertEqual((volume.spill().tier, self.client.volume(volume).tier, volume.restore().tier), ("DISK", "DISK", "DEVICE"))
+        steps = []
+        result = volume.commit("here", format="npy", progress=steps.append)
+        self.assertEqual((volume.state, volume.commit_result, result.format), ("COMMITTED", result, "npy"))
+        self.assertGreaterEqual(len(steps), 1)
+        self.assertGreater(result.elapsed, datetime.timedelta(0))
+        np.testing.assert_array_equal(np.load(result.uri), array)
+        self.assertEqual((volume.refresh().state, volume.commit_result.uri), ("COMMITTED", result.uri))
+        self.assertEqual((projected.discard().state, projected.refresh().state), ("DISCARDED", "DISCARDED"))
+        os.remove(result.uri)
+
+    def test_what_another_does_shows_after_refresh(self):
+        (volume,) = self.submit().wait().volumes()
+        other = self.client.volume(volume)
+        other.discard()
+        self.assertEqual((volume.state, volume), ("HELD", other))
+        self.assertIs(volume.refresh(), volume)
+        self.assertEqual(volume.state, "DISCARDED")
+        with self.assertRaises(octavo.OctavoError) as caught:
+            volume.read()
+        self.assertEqual(caught.exception.reason, "VOLUME_GONE")
+        self.assertEqual(volume.state, "DISCARDED")  # a call that fails changes nothing
+
+    def test_a_call_that_fails_leaves_the_object(self):
+        (volume,) = self.submit().wait().volumes()
+        before = volume.message.SerializeToString()
+        for call in (lambda: volume.commit("b.png"), lambda: volume.spill("device"), lambda: volume.derive({"cartesian": {}})):
+            with self.assertRaises(octavo.OctavoError):
+                call()
+            self.assertEqual(volume.message.SerializeToString(), before)
+
+    def test_a_job(self):
+        raw = self.raw()
+        job = self.client.submit_job(octavo.reprocess(raw, octavo.processing(window="hann")))
+        self.assertIsInstance(job, octavo.Job)
+        seen = [state.state for state in job.watch()]
+        self.assertEqual((seen[-1], job.wait().state, job.kind, job.fraction), ("DONE", "DONE", "reprocess", 1))
+        (name,) = job.volume_names
+        self.assertEqual(self.client.volume(name).derived_from, raw.name)
+        self.assertEqual([volume.name for volume in job.volumes()], [name])
+        self.assertEqual({step.stage for step in job.history}, {"REPROCESS"})
+        self.assertGreaterEqual(job.end_time, job.create_time)
+        self.assertIsNone(job.eta)
+        waits = self.client.submit_job(octavo.tomography(octavo.PushedProjections(rows=2, columns=16, frames=9)))
+        self.assertIs(waits.cancel(), waits)
+        with self.assertRaises(octavo.OctavoError) as caught:
+            waits.wait()
+        self.assertEqual((caught.exception.reason, waits.state), ("CANCELLED", "CANCELLED"))
+        self.assertEqual((waits.wait(check=False).state, waits.volumes(), waits.volume_names), ("cancelled", [], []))
+        self.assertEqual([one.name for one in self.client.jobs(filter=f"state = {waits.state}")], [waits.name])
+
+    def test_lists_and_watches_give_objects(self):
+        scan = self.submit(volumes=2, labels={"eye": "OS"}).wait()
+        first, second = scan.volumes()
+        found = self.client.volumes(filter='labels.eye = "OS"', order_by="index desc")
+        self.assertEqual((found, type(found[0])), ([second, first], octavo.Volume))
+        self.assertEqual(self.client.scans(filter=f'name = "{scan.name}"'), [scan])
+        changes = self.client.watch_volumes(f'parent = "{scan.name}"')
+        there = {change.volume: str(change.kind) for change in (next(changes), next(changes))}
+        self.assertEqual(there, {first: "EXISTS", second: "EXISTS"})
+        first.discard()
+        gone = next(changes)
+        self.assertEqual((type(gone.volume), gone.volume, gone.kind, gone.volume.state), (octavo.Volume, first, "GONE", "DISCARDED"))
+        changes.close()
+
+    def test_pictures(self):
+        (volume,) = self.submit().wait().volumes()
+        picture = volume.render("max", "z", encoding="raw")
+        np.testing.assert_array_equal(picture.array, volume.read().max(axis=2))
+        self.assertEqual((picture.volume, type(picture.volume), picture.volume.state), (volume, octavo.Volume, "HELD"))
+        self.assertEqual(volume.render(index=2, encoding="raw").array.tolist(), volume.read()[2].tolist())
+        self.assertEqual(picture.volume.discard().refresh().state, "DISCARDED")
+
+    def test_work_that_goes_on(self):
+        (volume,) = self.submit().wait().volumes()
+        for start, tier in ((volume.start_spill, "DISK"), (volume.start_restore, "DEVICE")):
+            self.client.wait_operation(start())
+            self.assertEqual(volume.refresh().tier, tier)
+        operation = volume.start_derive({"flip": {}}, request_id="flipped")
+        (made,) = self.client.wait_operation(operation).volumes
+        self.assertEqual(volume.derive({"flip": {}}, request_id="flipped").name, made)
+        operation = volume.start_commit("later", "npy")
+        self.assertEqual((operation.target, self.client.wait_operation(operation).commit.uri), (volume.name, volume.refresh().commit_result.uri))
+        self.assertEqual(volume.state, "COMMITTED")
+        self.assertEqual([step.done for step in self.client.watch_operation(operation)], [True])
+        self.assertEqual(self.client.operation(operation), self.client.cancel_operation(operation))
+        os.remove(volume.commit_result.uri)
+
+    def test_the_results_of_a_chain(self):
+        scan = self.submit(volumes=2, chains={"flat": [{"mip": {"axis": 2}}]})
+        results = list(self.client.chain(scan, "flat"))
+        self.assertEqual([(type(made), made.chain, made.state) for made in results], [(octavo.Volume, "flat", "HELD")] * 2)
+
+    def test_a_buffer(self):
+        values = np.arange(12, dtype=np.float32).reshape(3, 4)
+        buffer = self.client.buffers.put(values, labels={"a": "b"})
+        self.assertIsInstance(buffer, octavo.Buffer)
+        self.assertEqual((buffer.state, buffer.type.dtype, buffer.shape, buffer.labels), ("READY", "F32", [3, 4], {"a": "b"}))
+        np.testing.assert_array_equal(np.asarray(buffer), values)
+        self.assertIs(buffer.write(values + 1), buffer)
+        np.testing.assert_array_equal(buffer.read(start=(1, 0), count=(1, 4)), values[1:2] + 1)
+        made = buffer.apply({"scale": {"multiply": 2}}).wait()
+        np.testing.assert_array_equal(made.read(), 2 * (values + 1))
+        self.assertEqual((made.origin, made.refresh().name), (buffer.name, made.name))
+        buffer.apply({"scale": {"multiply": 3}}, output=made)
+        np.testing.assert_array_equal(made.wait().read(), 3 * (values + 1))
+        self.assertIsNone(buffer.expire_time)
+        self.assertLess(buffer.update(ttl=datetime.timedelta(minutes=5)).expire_time - datetime.datetime.now(datetime.timezone.utc),
+                        datetime.timedelta(minutes=6))
+        events = self.client.buffers.watch()
+        there = {event.buffer: str(event.kind) for event in (next(events), next(events))}
+        self.assertEqual(there, {buffer: "EXISTS", made: "EXISTS"})
+        events.close()
+        for one in (buffer, made):
+            one.destroy()
+        self.assertEqual(self.client.buffers.list(), [])
+
+    def test_a_name_and_an_object_are_the_same_to_every_call(self):
+        raw = self.raw()
+        volume = next(v for v in self.client.volumes(raw.parent) if not v.raw)
+        scan = self.client.scan(raw.parent)
+        job = self.client.submit_job(octavo.tomography(octavo.PushedProjections(rows=2, columns=16, frames=9)))
+        buffer = self.client.buffers.put(np.zeros(4, "f4"))
+        c, b = self.client, self.client.buffers
+        lease = dict(seconds=30)
+        calls = {scan: [c.scan, c.wait, c.stop, c.cancel, lambda s: list(c.watch(s)), lambda s: c.volumes(parent=s), c.waits_for,
+                        lambda s: [f.sequence for f in c.subscribe(s, ["mip"])]],
+                 volume: [c.volume, c.hold, c.release, c.spill, c.restore, c.wait_volume, lambda v: c.read(v).sum(), lambda v: b.read(v).sum(),
+                          lambda v: c.lease(v, **lease).release(), lambda v: c.render(v, "max", encoding="raw").array.sum(), lambda v: c.wait_operation(c.start_restore(v)).target,
+                          lambda v: c.derive(v, {"flip": {}}).discard().state,
+                          lambda v: b.destroy(b.apply(v, {"flip": {}}))],
+                 job: [c.job, lambda j: next(iter(c.watch_job(j))), c.waits_for, lambda j: c.volumes(j), c.cancel_job, lambda j: c.wait_job(j, check=False)],
+                 buffer: [b.get, b.wait, lambda x: b.read(x).sum(), lambda x: b.write(x, np.zeros(4, "f4")).name, lambda x: b.update(x, labels={}),
+                          lambda x: b.apply(x, {"flip": {}}, output=x), lambda x: c.lease(x, exclusive=True, **lease).release()]}
+        for thing, methods in calls.items():
+            for i, call in enumerate(methods):
+                with self.subTest(f"{type(thing).__name__} {i}"):
+                    self.assertEqual(call(thing), call(thing.name))
+        self.assertEqual(octavo.reprocess(raw), octavo.reprocess(raw.name))
+        buffer.destroy()
+
+    def test_another_kind_is_refused_with_what_is_allowed(self):
+        (volume,) = self.submit().wait().volumes()
+        scan = self.client.scan(volume.parent)
+        buffer = self.client.buffers.put(np.zeros(4, "f4"))
+        c, b = self.client, self.client.buffers
+        for call, words in ((lambda: c.read(scan), f"name is '{scan.name}', a scan; allowed is a volume, volumes/<id>. Its volumes are those of "
+                                                   f"client.wait('{scan.name}').volumes(): {volume.name}"),
+                            (lambda: c.stop(volume), f"name is '{volume.name}', a volume; allowed is a scan, scans/<id>"),
+                            (lambda: c.cancel_job(scan), "a scan; allowed is a job, jobs/<id>"),
+                            (lambda: b.write(volume, np.zeros(4, "f4")), "a volume; allowed is a buffer, buffers/<id>"),
+                            (lambda: b.destroy(scan), "a scan; allowed is a buffer, buffers/<id>"),
+                            (lambda: b.read(scan), "a scan; allowed are a buffer, buffers/<id> and a volume, volumes/<id>"),
+                            (lambda: c.map(scan), "a scan; allowed are a volume, volumes/<id> and a buffer, buffers/<id>"),
+                            (lambda: c.lease(scan, seconds=5), "resource is"),
+                            (lambda: c.volumes(parent=volume), "a volume; allowed are a scan, scans/<id> and a job, jobs/<id>"),
+                            (lambda: c.volume(buffer), "a buffer; allowed is a volume, volumes/<id>")):
+            with self.subTest(words), self.assertRaises(octavo.OctavoError) as caught:
+                call()
+            self.assertIn(words, caught.exception.message)
+        with self.assertRaises(ValueError) as refused:
+            c.read(volume.levels or scan.spec)
+        self.assertIn("allowed is text", str(refused.exception))
+        buffer.destroy()
+
+    def test_an_object_of_another_server_says_so(self):
+        (volume,) = self.submit().wait().volumes()
+        with octavo.Client("127.0.0.1:1") as other:  # nothing answers there, and nothing is asked
+            for call in (lambda: other.read(volume), lambda: other.volumes(parent=self.client.scan(volume.parent)), lambda: other.lease(resource=volume),
+                         lambda: other.buffers.read(volume)):
+                with self.assertRaises(ValueError) as caught:
+                    call()
+                self.assertIn(f"of the server at {self.daemon.address}, and this client's is at 127.0.0.1:1", str(caught.exception))
+            foreign = octavo.Volume(other, volume.message)
+            with self.assertRaises(ValueError) as caught:
+                self.client.discard(foreign)
+            self.assertIn("of the server at 127.0.0.1:1", str(caught.exception))
+        with octavo.Client(self.daemon.address) as same:
+            np.testing.assert_array_equal(same.read(volume), volume.read())
+            late = same.volume(volume)
+        with self.assertRaises(ValueError) as caught:
+            late.read()
+        self.assertIn("this client is closed", str(caught.exception))
+        self.assertEqual(late.state, "HELD")  # fields need no connection
+
+    def test_an_object_made_by_hand_makes_no_call(self):
+        with octavo.Client("127.0.0.1:1") as nobody:
+            volume = octavo.Volume(nobody, volume_pb2.Volume(name="volumes/1"))
+            self.assertEqual((repr(volume), octavo.Job(nobody, job_pb2.Job()).state), ("<Volume volumes/1 UNSPECIFIED [] UNSPECIFIED 0 B>", 0))
+            with self.assertRaises(octavo.OctavoError) as caught:
+                volume.refresh()
+            self.assertIn("no octavod answers at 127.0.0.1:1", caught.exception.message)
+
+    def test_warnings_name_the_line_of_the_caller(self):
+        scan = self.submit(processing=octavo.processing(levels=(0, 1)))  # clips
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            scan.wait()
+        self.assertEqual({os.path.basename(one.filename) for one in told if issubclass(one.category, octavo.OctavoWarning)}, {os.path.basename(__file__)})
+
+
+if __name__ == "__main__":
+    unittest.main()
