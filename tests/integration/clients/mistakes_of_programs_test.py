@@ -115,7 +115,7 @@ FILES = [
 ]
 
 COMMANDS = [
-    row("", "octavo: a command is missing; allowed: scan, volume, job, recon"),
+    row("", "octavo: a command is missing; allowed: scan, volume, job, operation, recon"),
     row("scna submit", "octavo: 'scna' is no command; did you mean scan?", "allowed: scan, volume"),
     row("reconstruct x.h5", "octavo: 'reconstruct' is no command; did you mean recon?"),
     row("submit --source simulated", "octavo: 'submit' is no command", "allowed: scan, volume"),
@@ -127,7 +127,7 @@ COMMANDS = [
     row("scan submit --source simulated --ascan=64", "there is no flag --ascan=64; did you mean --ascans?"),
     row("scan submit -path x", "there is no flag -path; did you mean --path?"),
     row("scan submit --source simulated --bananas", "octavo scan submit: there is no flag --bananas\n"),
-    row("volume list --parents scans/x", "there is no flag --scans; did you mean --scan?"),
+    row("volume list --parents scans/x", "there is no flag --parents; did you mean --parent?"),
     row("--adress localhost:1 health", "there is no flag --adress; did you mean --address?"),
     row(f"{SIMULATED} --fast=maybe", "--fast: is 'true,maybe'; allowed are true and false"),
     row(f"{SIMULATED} --depth many", "--depth: is 'many'; allowed are whole numbers from 0 on"),

@@ -14,7 +14,7 @@ from harness import BUILD, Daemon, DaemonTest, octavo
 from octavo.v1 import volume_pb2
 from raw_http2 import RawPeer
 
-SEED = int(os.environ.get("OCTAVO_SEED", str(random.randrange(1 << 30))))
+SEED = int(os.environ.get("OCTAVO_TEST_SEED", str(random.randrange(1 << 30))))
 EXISTS, CREATED, CHANGED, GONE, UNMATCHED = (getattr(volume_pb2.WatchVolumesResponse, f"KIND_{name}")
                                              for name in ("EXISTS", "CREATED", "CHANGED", "GONE", "UNMATCHED"))
 HELD, COMMITTING, COMMITTED, DISCARDED = (getattr(volume_pb2, f"VOLUME_STATE_{name}") for name in ("HELD", "COMMITTING", "COMMITTED", "DISCARDED"))
@@ -132,7 +132,7 @@ class Watches(DaemonTest):
         """Several clients scan, hold, spill, commit and discard in random order; what a watch heard
         last of each volume is what there is."""
         randomly = random.Random(SEED)
-        print(f"OCTAVO_SEED={SEED}")
+        print(f"OCTAVO_TEST_SEED={SEED}")
         watches = [self.watch(), self.watch(filter="index >= 0"), self.watch(existing=False)]
         failures = []
 

@@ -287,7 +287,7 @@ TEST_F(MemoryTest, AMappedOrphanThatCannotBeSpilledStaysMapped) {
   const ExportPeer peer{.local = true, .uid = ::getuid(), .client = "a viewer", .accept = {}};
   std::string name;
   ASSERT_THAT(exports.Take(volumes[0].name, peer, {.uid = ::getuid(), .pid = 1},
-                           nlohmann::json::object(), nullptr, &name),
+                           {}, nullptr, &name),
               IsOk());
   ASSERT_THAT(engine_->clients().Close(client.secret), IsOk());
   engine_->Housekeep();

@@ -66,7 +66,7 @@ TEST_F(OperationsTest, ARefusedVerbLeavesNoOperation) {
   EXPECT_EQ(InfoOf(engine_->volumes().Restore("volumes/none").status()).reason, Reason::kNoVolume);
   EXPECT_THAT(Commit(name, "a"), IsOk());
   EXPECT_EQ(InfoOf(engine_->volumes().Spill(name, Tier::kHost).status()).reason,
-            Reason::kVolumeGone);
+            Reason::kVolumeState);
   const std::string second = HeldVolume();
   EXPECT_EQ(InfoOf(engine_->volumes().Commit(second, To("a")).status()).reason,
             Reason::kDestinationExists);

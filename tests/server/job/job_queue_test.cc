@@ -74,7 +74,7 @@ TEST_F(JobQueueTest, LeavesHeldVolumesWithTheirOrigin) {
   EXPECT_EQ(volume.status.state, VolumeState::kHeld);
   EXPECT_EQ(volume.status.scan, job.name);
   EXPECT_EQ(volume.status.job, job.name);
-  EXPECT_EQ(volume.status.job_kind, "scripted");
+  EXPECT_EQ(volume.status.job_kind, "reprocess");
   EXPECT_EQ(volume.status.job_parameters, R"({"gate": true})");
   EXPECT_EQ(volume.status.title, "a job");
   EXPECT_EQ(volume.status.labels.at("who"), "me");
@@ -126,9 +126,9 @@ TEST_F(JobQueueTest, AFailedJobSaysWhyAndFreesItsMemory) {
   EXPECT_EQ(Used(), 0);
   Stats stats;
   queue_->AddTo(&stats);
-  EXPECT_EQ((stats.jobs_finished.at({"scripted", "DAMAGED_FILE"})), 1);
+  EXPECT_EQ((stats.jobs_finished.at({"reprocess", "DAMAGED_FILE"})), 1);
   EXPECT_EQ(stats.jobs_by_state.at("FAILED"), 1);
-  EXPECT_EQ(stats.job_run_seconds.at("scripted").count, 1);
+  EXPECT_EQ(stats.job_run_seconds.at("reprocess").count, 1);
 }
 
 TEST_F(JobQueueTest, MoreThanWasPlannedIsRefused) {

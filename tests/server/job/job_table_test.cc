@@ -44,9 +44,9 @@ TEST_F(JobTableTest, StatesAreTimedLoggedAndCounted) {
   Stats stats;
   table_.AddTo(&stats);
   EXPECT_EQ(stats.jobs_by_state.at("DONE"), 1);
-  EXPECT_EQ((stats.jobs_finished.at({"idle", "COMPLETED"})), 1);
+  EXPECT_EQ((stats.jobs_finished.at({"reprocess", "COMPLETED"})), 1);
   EXPECT_EQ(stats.job_queue_seconds.count, 1);
-  EXPECT_EQ(stats.job_run_seconds.at("idle").count, 1);
+  EXPECT_EQ(stats.job_run_seconds.at("reprocess").count, 1);
 }
 
 TEST_F(JobTableTest, ARequestIdMakesOneJob) {

@@ -109,7 +109,7 @@ TEST_F(MetricsTest, NamesKeepTheRules) {
   const std::regex label("[{,]([a-z_]+)=\"");
   const std::set<std::string> labels = {"device", "kind",  "stage", "product", "policy",
                                         "reason", "state", "root",  "backend", "version",
-                                        "tier",   "mode",  "le"};
+                                        "tier",   "mode",  "result", "le"};
   std::set<std::string> families, helped;
   for (std::string line; std::getline(page, line);) {
     if (!line.empty() && line.back() == '\r') line.pop_back();

@@ -223,7 +223,7 @@ TEST(ListPage, SizesAndOrdersAreChecked) {
   EXPECT_THAT(error(Request(-1)), IsError(kInvalid, "page_size: is -1; allowed 0 (100) to 1000"));
   EXPECT_THAT(error(Request(1001)), IsError(kInvalid, "page_size"));
   const std::vector<std::pair<const char*, const char*>> bad = {
-      {"colour", "no field 'colour' of Volume; allowed name, scan"},
+      {"colour", "no field 'colour' of Volume; allowed name, parent"},
       {"bytes down", "has 'bytes down'; allowed fields such as"},
       {"bytes desc asc", "order_by: has"},
       {",", "order_by: has ''"},
@@ -234,7 +234,7 @@ TEST(ListPage, SizesAndOrdersAreChecked) {
       {"labels", "'labels' has no order"},
       {"levels", "'levels' has no order"},
       {"missing.first", "'missing.first' has no order"},
-      {"name, scan, index, state, reason, title, bytes, tier, device", "more than 8 fields"},
+      {"name, parent, index, state, reason, title, bytes, tier, device", "more than 8 fields"},
   };
   for (const auto& [text, what] : bad) {
     EXPECT_THAT(error(Request(0, "", text)), IsError(kInvalid, what)) << text;
