@@ -50,6 +50,7 @@ inline JobPtr MakeJob(const std::string& name, int priority = 0, const std::stri
                       const std::vector<int>& devices = {0}, int64_t workspace_bytes = 1024) {
   auto job = std::make_shared<JobEntry>();
   job->status.name = "jobs/" + name;
+  job->status.kind = JobKind::kReprocess;
   job->status.spec.priority = priority;
   job->status.spec.group = group;
   job->work = std::make_unique<IdleWork>(workspace_bytes);
