@@ -55,10 +55,11 @@ operation::OperationStatus OperationOf(const job::JobStatus& job, const TimePoin
   out.event_count = job.event_count;
   if (job.state == job::JobState::kFailed) out.error = job.error;
   if (job.state == job::JobState::kCancelled) {
-    out.error = WithInfo(absl::CancelledError(absl::StrCat(job.name, ": ", job.reason)),
-                         {.reason = job.reason_code == Reason::kNone ? Reason::kCancelled : job.reason_code,
-                          .field = "",
-                          .numbers = {}});
+    out.error =
+        WithInfo(absl::CancelledError(absl::StrCat(job.name, ": ", job.reason)),
+                 {.reason = job.reason_code == Reason::kNone ? Reason::kCancelled : job.reason_code,
+                  .field = "",
+                  .numbers = {}});
   }
   return out;
 }

@@ -25,7 +25,6 @@
 namespace octavo::rpc {
 namespace {
 
-
 /// One connection that pushes records of a scan.
 class PushStream final : public PushStreamBase {
  public:
@@ -130,7 +129,8 @@ class ProjectionStream final : public PushStreamBase {
         [self = shared_from_this()] { static_cast<ProjectionStream&>(*self).TakeAndRead(); });
   }
   absl::Status Take(const grpc::ByteBuffer& message) override {
-    return Received<v1::PushProjectionsRequest>(message, v1::PushProjectionsRequest::kDataFieldNumber,
+    return Received<v1::PushProjectionsRequest>(message,
+                                                v1::PushProjectionsRequest::kDataFieldNumber,
                                                 [&](const auto& split) { return TakeRows(split); });
   }
   bool Connected() const override { return port_ != nullptr; }

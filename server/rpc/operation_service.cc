@@ -57,11 +57,11 @@ class OperationServiceImpl final : public v1::OperationService::CallbackService 
                               ListQuery::Parse(*request, *v1::Operation::descriptor()));
       FillPage<v1::Operation>(
           query,
-          RowsOf<v1::Operation>(Ranked(operations_.List()),
-                                [](const RankedStatus& one) { return one.rank; },
-                                [](const RankedStatus& one, v1::Operation* row) {
-                                  EncodeOperation(one.status, row);
-                                }),
+          RowsOf<v1::Operation>(
+              Ranked(operations_.List()), [](const RankedStatus& one) { return one.rank; },
+              [](const RankedStatus& one, v1::Operation* row) {
+                EncodeOperation(one.status, row);
+              }),
           response->mutable_operations(), response->mutable_next_page_token());
       return absl::OkStatus();
     });

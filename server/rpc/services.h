@@ -30,7 +30,8 @@ struct ServerInfo {
 /// kind waits for another.
 struct SlowWork {
   base::WorkerPool cameras{"oct-camera", 1};  // a camera may take seconds to answer
-  base::WorkerPool plans{"oct-plan", 1, 5};  // PlanScan, PlanWaveform, PlotWaveform: patterns of many records
+  base::WorkerPool plans{"oct-plan", 1,
+                         5};  // PlanScan, PlanWaveform, PlotWaveform: patterns of many records
   base::WorkerPool submits{"oct-submit", 2};  // SubmitScan, UpdateScan: the same, and memory
   base::WorkerPool jobs{"oct-job-plan",
                         4};  // SubmitJob, PlanJob: they open files on storage that may hang

@@ -122,8 +122,9 @@ class VolumeServiceImpl final : public Base {
   }
 
   /// As RowSource: the rank of a volume is its number.
-  std::vector<RankedRow<v1::Volume>> RowsAfter(int64_t after, size_t most, const std::string& parent,
-                                               bool in_memory, const std::set<int>& states) {
+  std::vector<RankedRow<v1::Volume>> RowsAfter(int64_t after, size_t most,
+                                               const std::string& parent, bool in_memory,
+                                               const std::set<int>& states) {
     std::vector<RankedRow<v1::Volume>> rows;
     volume::VolumeQuery query{.parent = parent,
                               .in_memory = in_memory,

@@ -225,10 +225,9 @@ absl::Status VolumeProjector::ProjectOnDevice(const VolumeHold& hold, const BoxP
   if (scratch_bytes > 0) {
     OCTAVO_ASSIGN_OR_RETURN(scratch, device.Allocate(scratch_bytes));
   }
-  OCTAVO_ASSIGN_OR_RETURN(
-      const auto staging,
-      context_.devices.frames(hold.device)
-          ->Get(std::min(bytes, kPieceBytes), memory::FramePool::Use::kClient));
+  OCTAVO_ASSIGN_OR_RETURN(const auto staging,
+                          context_.devices.frames(hold.device)
+                              ->Get(std::min(bytes, kPieceBytes), memory::FramePool::Use::kClient));
   absl::Status status = ProjectBox(stream, device,
                                    {.data = hold.slot->volume.data(),
                                     .dtype = volume.dtype,

@@ -12,8 +12,8 @@
 #include "octavo/v1/volume.grpc.pb.h"
 
 #include "client/cpp/bench/bench.h"
-#include "client/cpp/cli/words.h"
 #include "client/cpp/cli/long_work.h"
+#include "client/cpp/cli/words.h"
 #include "client/cpp/wire/seconds.h"
 
 namespace octavo::cli {

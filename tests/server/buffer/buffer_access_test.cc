@@ -113,23 +113,23 @@ TEST_F(BufferAccessTest, TheEndOfALongReadCallsWaitersWithoutItsLock) {
     ASSERT_THAT(reader->Next(1 << 20), IsOk());
     std::string seen;
     std::string token;
-    (void)leases_.Acquire(
-        {.resource = "buffers/a",
-         .mode = LeaseMode::kExclusive,
-         .holder = "a writer",
-         .wait_seconds = 200},
-        [&](absl::StatusOr<Lease> lease) {
-          ASSERT_THAT(lease, IsOk());
-          token = lease->token;
-          // On another thread, so that a held lock is seen, not deadlocked on.
-          auto other = std::async(std::launch::async, [&] {
-            const auto next = reader->Next(1 << 20);
-            return next.ok() ? "OK" : std::string(ReasonOf(next));
-          });
-          const bool done = other.wait_for(std::chrono::seconds(60)) == std::future_status::ready;
-          seen = done ? other.get() : "the reader's lock is held";
-          if (!done) std::abort();  // the future would wait for ever
-        });
+    (void)leases_.Acquire({.resource = "buffers/a",
+                           .mode = LeaseMode::kExclusive,
+                           .holder = "a writer",
+                           .wait_seconds = 200},
+                          [&](absl::StatusOr<Lease> lease) {
+                            ASSERT_THAT(lease, IsOk());
+                            token = lease->token;
+                            // On another thread, so that a held lock is seen, not deadlocked on.
+                            auto other = std::async(std::launch::async, [&] {
+                              const auto next = reader->Next(1 << 20);
+                              return next.ok() ? "OK" : std::string(ReasonOf(next));
+                            });
+                            const bool done = other.wait_for(std::chrono::seconds(60)) ==
+                                              std::future_status::ready;
+                            seen = done ? other.get() : "the reader's lock is held";
+                            if (!done) std::abort();  // the future would wait for ever
+                          });
     if (cut) {
       clock_.Advance(31);
       reads.CutSlow(clock_.Now().monotonic_ns);
@@ -213,8 +213,7 @@ TEST_F(BufferAccessTest, OverdueBuffersGoUnlessSomebodyUsesThem) {
   clock_.Advance(41);
   remover.Expire(clock_.Now().monotonic_ns);
   using Told = std::vector<std::pair<ChangeKind, std::string>>;
-  EXPECT_EQ(told,
-            (Told{{ChangeKind::kGone, "buffers/c"}, {ChangeKind::kGone, "buffers/a"}}));
+  EXPECT_EQ(told, (Told{{ChangeKind::kGone, "buffers/c"}, {ChangeKind::kGone, "buffers/a"}}));
   EXPECT_EQ(table_->List(kCaller).size(), 1u) << "the leased one waits";
   ASSERT_THAT(leases_.Release(lease.token), IsOk());
   EXPECT_EQ(ReasonOf(remover.Destroy("buffers/b", "77", "", kCaller, false)), "VERSION");

@@ -133,7 +133,10 @@ class BufferStoreTest : public ::testing::TestWithParam<std::string> {
   /// Makes a buffer on one device, and the arguments of Relocate for it.
   std::pair<std::string, ExportStore::Overdue> MakeMovable(std::vector<uint64_t> shape) {
     const Ledger::ChargeId before =
-        ledger_->Reserve(0, "test", "", {{.kind = model::NeedKind::kResult, .bytes = 1, .count = 1}}, nullptr).value()[0];
+        ledger_
+            ->Reserve(0, "test", "", {{.kind = model::NeedKind::kResult, .bytes = 1, .count = 1}},
+                      nullptr)
+            .value()[0];
     const std::string name = Make(Scalar::kF32, std::move(shape), 1, {0}).name;
     ledger_->Release(before);
     return {name,

@@ -47,9 +47,9 @@ TEST_F(BufferWatchersTest, TheExistingBuffersComeBeforeChangesMadeMeanwhile) {
     EXPECT_TRUE(told_.empty());
     return std::vector<BufferStatus>{At("buffers/a", 4), At("buffers/b", 1)};
   });
-  EXPECT_EQ(told_, (std::vector<Event>{{ChangeKind::kExists, 4},
-                                       {ChangeKind::kExists, 1},
-                                       {ChangeKind::kChanged, 5}}));
+  EXPECT_EQ(told_,
+            (std::vector<Event>{
+                {ChangeKind::kExists, 4}, {ChangeKind::kExists, 1}, {ChangeKind::kChanged, 5}}));
 }
 
 TEST_F(BufferWatchersTest, AnOlderStateIsNotToldAfterANewerOne) {
@@ -58,8 +58,7 @@ TEST_F(BufferWatchersTest, AnOlderStateIsNotToldAfterANewerOne) {
   watchers_.Tell(ChangeKind::kCreated, At("buffers/a", 1), "", "");
   watchers_.Tell(ChangeKind::kGone, At("buffers/a", 3), "", "");
   watchers_.Tell(ChangeKind::kChanged, At("buffers/a", 4), "", "");
-  EXPECT_EQ(told_,
-            (std::vector<Event>{{ChangeKind::kCreated, 2}, {ChangeKind::kGone, 3}}))
+  EXPECT_EQ(told_, (std::vector<Event>{{ChangeKind::kCreated, 2}, {ChangeKind::kGone, 3}}))
       << "a change that overtakes the creation is the creation";
 }
 

@@ -215,8 +215,7 @@ TEST_F(ReplicaPartsTest, SyncTakesTheVersionOfItsSourceAndTellsTheWatchers) {
   ReplicaSync sync(*table_, turns_, *order_, watchers_);
   std::vector<ChangeKind> told;
   const auto watch = watchers_.Watch(
-      {},
-      [&](ChangeKind kind, const BufferStatus&, const std::string&) { told.push_back(kind); },
+      {}, [&](ChangeKind kind, const BufferStatus&, const std::string&) { told.push_back(kind); },
       [] { return std::vector<BufferStatus>(); });
   EXPECT_EQ(ReasonOf(sync.Sync("buffers/a", 2, {}, "", {})), "BAD_REPLICA");
   ASSERT_OK_AND_ASSIGN(const BufferStatus status, sync.Sync("buffers/a", 0, {}, "", {}));

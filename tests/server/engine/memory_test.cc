@@ -286,9 +286,9 @@ TEST_F(MemoryTest, AMappedOrphanThatCannotBeSpilledStaysMapped) {
   ASSERT_EQ(volumes.size(), 2u);
   const ExportPeer peer{.local = true, .uid = ::getuid(), .client = "a viewer", .accept = {}};
   std::string name;
-  ASSERT_THAT(exports.Take(volumes[0].name, peer, {.uid = ::getuid(), .pid = 1},
-                           {}, nullptr, &name),
-              IsOk());
+  ASSERT_THAT(
+      exports.Take(volumes[0].name, peer, {.uid = ::getuid(), .pid = 1}, {}, nullptr, &name),
+      IsOk());
   ASSERT_THAT(engine_->clients().Close(client.secret), IsOk());
   engine_->Housekeep();
   Until([&] { return engine_->Idle(); });

@@ -35,7 +35,12 @@ TEST_F(JobAdmissionTest, WhatExceedsTheBudgetIsRefusedAndWhatIsTakenIsNot) {
   const auto refused = admission_.Admit(On(""), IdleWork(kBudgetBytes + 1), &report);
   EXPECT_EQ(InfoOf(refused.status()).reason, Reason::kExceedsBudget);
   EXPECT_GT(report.wanted_bytes, report.budget_bytes);
-  ASSERT_TRUE(ledger_.Reserve(0, "scans/a", "", {{.kind = model::NeedKind::kVolumeSlots, .bytes = kBudgetBytes, .count = 1}}, nullptr).ok());
+  ASSERT_TRUE(
+      ledger_
+          .Reserve(0, "scans/a", "",
+                   {{.kind = model::NeedKind::kVolumeSlots, .bytes = kBudgetBytes, .count = 1}},
+                   nullptr)
+          .ok());
   EXPECT_EQ(admission_.Admit(On(""), IdleWork(), nullptr)->size(), 2u) << "it can wait";
   JobPlan plan;
   ASSERT_OK_AND_ASSIGN(const auto now, admission_.Plan(On(""), IdleWork(), &plan));

@@ -59,7 +59,10 @@ TEST_F(JobDispatcherTest, JobsGoRoundTheDevicesAndWaitForThem) {
 TEST_F(JobDispatcherTest, OthersOvertakeAJobThatWaitsForMemory) {
   ASSERT_OK_AND_ASSIGN(
       const auto charges,
-      ledger_.Reserve(0, "scans/a", "", {{.kind = model::NeedKind::kVolumeSlots, .bytes = kBudgetBytes - 4096, .count = 1}}, nullptr));
+      ledger_.Reserve(
+          0, "scans/a", "",
+          {{.kind = model::NeedKind::kVolumeSlots, .bytes = kBudgetBytes - 4096, .count = 1}},
+          nullptr));
   const auto large = MakeJob("large", 0, "", {0}, 8192), small = MakeJob("small", 0, "", {0});
   EXPECT_EQ(Submit(large).reason_code, Reason::kWaitingForMemory);
   EXPECT_EQ(Submit(small).state, JobState::kRunning);

@@ -207,7 +207,9 @@ TEST_F(JobQueueTest, PrioritiesFirstThenTheGroupsTakeTurns) {
 TEST_F(JobQueueTest, WaitsForMemoryAndLetsOthersPass) {
   ASSERT_OK_AND_ASSIGN(
       const auto charges,
-      ledger_.Reserve(0, "scans/big", "", {{.kind = model::NeedKind::kVolumeSlots, .bytes = kBudget - 4096, .count = 1}}, nullptr));
+      ledger_.Reserve(
+          0, "scans/big", "",
+          {{.kind = model::NeedKind::kVolumeSlots, .bytes = kBudget - 4096, .count = 1}}, nullptr));
   auto large = std::make_shared<Script>(), small = std::make_shared<Script>();
   large->home = small->home = 0;
   large->workspace_bytes = 8192;

@@ -368,8 +368,9 @@ TEST(Ledger, TheBytesOfAHolderAreThoseOfItsRows) {
     const size_t at = charges.empty() ? 0 : random() % charges.size();
     switch (random() % 6) {
       case 0: {
-        const auto made =
-            ledger.ReserveReusing(device, name("scans/"), "", {{.kind = model::NeedKind::kVolumeSlots, .bytes = 60, .count = 2}}, cached, nullptr);
+        const auto made = ledger.ReserveReusing(
+            device, name("scans/"), "",
+            {{.kind = model::NeedKind::kVolumeSlots, .bytes = 60, .count = 2}}, cached, nullptr);
         if (!made.ok()) break;
         charges.insert(charges.end(), made->charges.begin(), made->charges.end());
         for (const auto id : made->charges) std::erase(cached, id);

@@ -107,8 +107,8 @@ TEST_F(MetricsTest, NamesKeepTheRules) {
   std::istringstream page(Get(exporter_->address()));
   const std::regex type("# TYPE (octavo_[a-z][a-z0-9_]*) (counter|gauge|histogram)");
   const std::regex label("[{,]([a-z_]+)=\"");
-  const std::set<std::string> labels = {"device", "kind",  "stage", "product", "policy",
-                                        "reason", "state", "root",  "backend", "version",
+  const std::set<std::string> labels = {"device", "kind",  "stage",  "product", "policy",
+                                        "reason", "state", "root",   "backend", "version",
                                         "tier",   "mode",  "result", "le"};
   std::set<std::string> families, helped;
   for (std::string line; std::getline(page, line);) {

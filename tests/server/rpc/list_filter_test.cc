@@ -176,7 +176,8 @@ TEST(ListFilter, RandomFiltersMeanWhatAPlainModelSays) {
 
 TEST(ListFilter, AnErrorNamesTheFieldTheValueAndWhatIsAllowed) {
   const std::vector<std::pair<const char*, std::vector<const char*>>> bad = {
-      {"colour = red", {"character 1", "no field 'colour' of Volume", "allowed name, parent, index"}},
+      {"colour = red",
+       {"character 1", "no field 'colour' of Volume", "allowed name, parent, index"}},
       {"commit.size = 1", {"no field 'size' of CommitResult", "uri, format, bytes"}},
       {"state = RUNNING", {"character 9", "'state'", "'RUNNING'", "ACQUIRING, HELD, COMMITTING"}},
       {"index = seven", {"'index'", "'seven'", "a whole number from -9223372036854775808"}},

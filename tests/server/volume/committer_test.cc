@@ -57,7 +57,11 @@ class CommitterTest : public ::testing::Test {
   void Hold(const std::string& name) {
     auto slot = std::make_shared<VolumeSlot>();
     slot->volume = device_->Allocate(4096).value();
-    slot->charge = ledger_.Reserve(0, "scans/a", "", {{.kind = model::NeedKind::kVolumeSlots, .bytes = 10, .count = 1}}, nullptr).value()[0];
+    slot->charge =
+        ledger_
+            .Reserve(0, "scans/a", "",
+                     {{.kind = model::NeedKind::kVolumeSlots, .bytes = 10, .count = 1}}, nullptr)
+            .value()[0];
     VolumeStatus status;
     status.name = name;
     status.scan = "scans/a";

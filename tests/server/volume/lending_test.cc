@@ -24,7 +24,11 @@ class LendingTest : public ::testing::Test {
   LendingTest() { store_.SetProtections({.mappings = &mappings_}); }
   std::shared_ptr<VolumeSlot> Slot(const std::string& owner) {
     auto slot = std::make_shared<VolumeSlot>();
-    slot->charge = ledger_.Reserve(0, owner, "", {{.kind = model::NeedKind::kVolumeSlots, .bytes = 10, .count = 1}}, nullptr).value()[0];
+    slot->charge =
+        ledger_
+            .Reserve(0, owner, "",
+                     {{.kind = model::NeedKind::kVolumeSlots, .bytes = 10, .count = 1}}, nullptr)
+            .value()[0];
     return slot;
   }
   std::weak_ptr<VolumeSlot> Held(const std::string& name, bool kept = true) {

@@ -55,7 +55,11 @@ class SpillerTest : public ::testing::Test {
   void Hold(const std::string& name, const std::string& scan) {
     auto slot = std::make_shared<VolumeSlot>();
     slot->volume = device_->Allocate(4096).value();
-    slot->charge = ledger_.Reserve(0, scan, "", {{.kind = model::NeedKind::kVolumeSlots, .bytes = 10, .count = 1}}, nullptr).value()[0];
+    slot->charge =
+        ledger_
+            .Reserve(0, scan, "",
+                     {{.kind = model::NeedKind::kVolumeSlots, .bytes = 10, .count = 1}}, nullptr)
+            .value()[0];
     VolumeStatus status;
     status.name = name;
     status.scan = scan;

@@ -27,7 +27,11 @@ class TableFixture : public ::testing::Test {
   };
   std::shared_ptr<VolumeSlot> Slot() {
     auto slot = std::make_shared<VolumeSlot>();
-    slot->charge = ledger_.Reserve(0, "scans/a", "", {{.kind = model::NeedKind::kVolumeSlots, .bytes = 10, .count = 1}}, nullptr).value()[0];
+    slot->charge =
+        ledger_
+            .Reserve(0, "scans/a", "",
+                     {{.kind = model::NeedKind::kVolumeSlots, .bytes = 10, .count = 1}}, nullptr)
+            .value()[0];
     return slot;
   }
   /// A held volume on the device. The weak pointer expires when its memory is freed.

@@ -124,9 +124,7 @@ class VerbsTest : public ::testing::Test {
   }
   absl::Status Export(const std::string& name) {
     std::string made;
-    return exports_
-        .Take(name, peer_, {.uid = ::getuid(), .pid = 1}, {}, nullptr, &made)
-        .status();
+    return exports_.Take(name, peer_, {.uid = ::getuid(), .pid = 1}, {}, nullptr, &made).status();
   }
   absl::Status Release(const std::string& name) {
     const ClientVerb asked;
@@ -508,8 +506,7 @@ TEST_F(VerbsTest, TheSlotsThatMayBeMappedAtOnce) {
     const auto take = [&](const std::string& volume) {
       std::string made;
       return exports_
-          .Take(volume, peer_, {.uid = ::getuid(), .pid = 1}, {}, nullptr,
-                &made, /*most_slots=*/1)
+          .Take(volume, peer_, {.uid = ::getuid(), .pid = 1}, {}, nullptr, &made, /*most_slots=*/1)
           .status();
     };
     absl::Status a, b;

@@ -39,7 +39,11 @@ class VolumeStoreTest : public ::testing::Test {
   /// An acquired volume. The weak pointer expires when its memory is freed.
   std::weak_ptr<VolumeSlot> Acquire(const std::string& name, const std::string& scan = "scans/a") {
     auto slot = std::make_shared<VolumeSlot>();
-    slot->charge = ledger_.Reserve(0, scan, "", {{.kind = model::NeedKind::kVolumeSlots, .bytes = 10, .count = 1}}, nullptr).value()[0];
+    slot->charge =
+        ledger_
+            .Reserve(0, scan, "",
+                     {{.kind = model::NeedKind::kVolumeSlots, .bytes = 10, .count = 1}}, nullptr)
+            .value()[0];
     store_.Add(Status(name, scan), slot, 0);
     return slot;
   }
@@ -88,7 +92,11 @@ TEST_F(VolumeStoreTest, EachObserverIsToldInItsTurnWhateverTheOthersDo) {
   store.AddObserver(&first);
   store.AddObserver(&second);
   auto slot = std::make_shared<VolumeSlot>();
-  slot->charge = ledger_.Reserve(0, "scans/a", "", {{.kind = model::NeedKind::kVolumeSlots, .bytes = 10, .count = 1}}, nullptr).value()[0];
+  slot->charge =
+      ledger_
+          .Reserve(0, "scans/a", "",
+                   {{.kind = model::NeedKind::kVolumeSlots, .bytes = 10, .count = 1}}, nullptr)
+          .value()[0];
   store.Add(Status("volumes/x"), slot, 0);
   store.Seal(Status("volumes/x"), /*kept=*/false);
   EXPECT_EQ(told, (std::vector<std::string>{"first ACQUIRING", "second ACQUIRING", "first HELD",
