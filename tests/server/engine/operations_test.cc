@@ -195,7 +195,7 @@ class OperationWaits : public ::testing::Test {
 TEST_F(OperationWaits, EndWithTheOperation) {
   auto first = Wait(std::nullopt),
        second = Wait(std::chrono::steady_clock::now() + std::chrono::hours(1));
-  Set(OperationState::kCancelling);  // told to nobody who waits for the end
+  Set(OperationState::kCancelling);  // a wait ends at the final state only
   Set(OperationState::kSucceeded);
   EXPECT_EQ(first.get()->state, OperationState::kSucceeded);
   EXPECT_EQ(second.get()->state, OperationState::kSucceeded);

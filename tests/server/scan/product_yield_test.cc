@@ -74,6 +74,40 @@ class Impatient final : public Source {
   std::chrono::milliseconds patience_{5000};
 };
 
+/// Runs `scan` from a source that cannot wait, to its end, and checks that no record is lost.
+void LoseNothing(SessionRun& run, const ResolvedScan& scan, const KnownRecords& records,
+                 int64_t volumes) {
+  std::atomic<ScanSession*> session{nullptr};
+  ASSERT_THAT(run.Start(scan, std::make_unique<Impatient>(records, scan.volume_records * volumes,
+                                                          &session)),
+              IsOk());
+  session = run.session();
+  const ScanStatus ended = run.WaitForTheEnd();
+  EXPECT_EQ(ended.state, ScanState::kDone) << ended.reason;
+  EXPECT_EQ(ended.blocks_dropped, 0);
+  EXPECT_EQ(ended.missing_ascans, 0);
+  EXPECT_EQ(ended.volumes_done, volumes);
+}
+
+using Subscriptions = std::vector<std::shared_ptr<Subscription>>;
+
+/// One subscription for each of the first `bscans` B-scans of a volume.
+absl::StatusOr<Subscriptions> WantBscans(SessionRun& run, int64_t bscans, Delivery delivery) {
+  Subscriptions subscriptions;
+  for (int64_t i = 0; i < bscans; ++i) {
+    SubscribeSpec spec{.products = {Product::kBscan},
+                       .delivery = delivery,
+                       .queue_length = 1024,
+                       .previews = false};
+    spec.axis = FrameAxis::kY;
+    spec.plane_index = i;
+    auto subscription = run.publisher().Subscribe(spec, [] {});
+    if (!subscription.ok()) return subscription.status();
+    subscriptions.push_back(*std::move(subscription));
+  }
+  return subscriptions;
+}
+
 class ProductYieldTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(ProductYieldTest, ASourceThatCannotWaitLosesNothing) {
@@ -92,28 +126,8 @@ TEST_P(ProductYieldTest, ASourceThatCannotWaitLosesNothing) {
   SlowPlanes device(SharedDevice(GetParam()), kAscans * scan.shape[2] * SizeOf(scan.chain.output),
                     20'000'000);
   SessionRun run({&device});
-  std::vector<std::shared_ptr<Subscription>> subscriptions;
-  for (int64_t i = 0; i < kBscans; ++i) {
-    SubscribeSpec spec{.products = {Product::kBscan},
-                       .delivery = Delivery::kDropOldest,
-                       .queue_length = 1024,
-                       .previews = false};
-    spec.axis = FrameAxis::kY;
-    spec.plane_index = i;
-    auto subscription = run.publisher().Subscribe(spec, [] {});
-    ASSERT_THAT(subscription.status(), IsOk());
-    subscriptions.push_back(*std::move(subscription));
-  }
-  std::atomic<ScanSession*> session{nullptr};
-  ASSERT_THAT(run.Start(scan, std::make_unique<Impatient>(records, scan.volume_records * kVolumes,
-                                                          &session)),
-              IsOk());
-  session = run.session();
-  const ScanStatus ended = run.WaitForTheEnd();
-  EXPECT_EQ(ended.state, ScanState::kDone) << ended.reason;
-  EXPECT_EQ(ended.blocks_dropped, 0);
-  EXPECT_EQ(ended.missing_ascans, 0);
-  EXPECT_EQ(ended.volumes_done, kVolumes);
+  ASSERT_OK_AND_ASSIGN(const auto subscriptions, WantBscans(run, kBscans, Delivery::kDropOldest));
+  ASSERT_NO_FATAL_FAILURE(LoseNothing(run, scan, records, kVolumes));
   // Each frame was delivered or is counted as dropped.
   uint64_t delivered = 0;
   for (const auto& subscription : subscriptions) {
@@ -137,18 +151,7 @@ TEST_P(ProductYieldTest, ASourceThatCanWaitWaits) {
   SlowPlanes device(SharedDevice(GetParam()), kAscans * scan.shape[2] * SizeOf(scan.chain.output),
                     2'000'000);
   SessionRun run({&device});
-  std::vector<std::shared_ptr<Subscription>> subscriptions;
-  for (int64_t i = 0; i < kBscans; ++i) {
-    SubscribeSpec spec{.products = {Product::kBscan},
-                       .delivery = Delivery::kLossless,
-                       .queue_length = 1024,
-                       .previews = false};
-    spec.axis = FrameAxis::kY;
-    spec.plane_index = i;
-    auto subscription = run.publisher().Subscribe(spec, [] {});
-    ASSERT_THAT(subscription.status(), IsOk());
-    subscriptions.push_back(*std::move(subscription));
-  }
+  ASSERT_OK_AND_ASSIGN(const auto subscriptions, WantBscans(run, kBscans, Delivery::kLossless));
   ASSERT_THAT(run.Start(scan, std::make_unique<KnownSource>(records, scan.volume_records * kVolumes,
                                                             nullptr, nullptr)),
               IsOk());
@@ -191,16 +194,7 @@ TEST_P(ProductYieldTest, AngiogramsYieldToASourceThatCannotWait) {
   SlowPlanes device(SharedDevice(GetParam()), AngiogramBytes(), 500'000'000);
   SessionRun run({&device});
   ASSERT_OK_AND_ASSIGN(const auto subscription, WantAngiograms(run));
-  std::atomic<ScanSession*> session{nullptr};
-  ASSERT_THAT(run.Start(scan, std::make_unique<Impatient>(records, scan.volume_records * kVolumes,
-                                                          &session)),
-              IsOk());
-  session = run.session();
-  const ScanStatus ended = run.WaitForTheEnd();
-  EXPECT_EQ(ended.state, ScanState::kDone) << ended.reason;
-  EXPECT_EQ(ended.blocks_dropped, 0);
-  EXPECT_EQ(ended.missing_ascans, 0);
-  EXPECT_EQ(ended.volumes_done, kVolumes);
+  ASSERT_NO_FATAL_FAILURE(LoseNothing(run, scan, records, kVolumes));
   uint64_t delivered = 0;
   for (Delivered next; subscription->Take(&next); ++delivered)
     EXPECT_EQ(next.frame->sequence, delivered);
