@@ -39,6 +39,13 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
     const int64_t axis = slab->axis < 0 ? slab->axis + 3 : slab->axis;
     if (operation.end_um > 0 && axis >= 0 && axis < 3) {
       const double spacing = state->spacing_um[axis];
+      // Thinner than a sample: most likely millimetres.
+      if (const double thickness = operation.end_um - operation.begin_um;
+          thickness < spacing / 2) {
+        return InvalidField(absl::StrCat(at, ".slab.end_um"),
+                            absl::StrCat("is ", thickness, " um above begin_um; a sample is ",
+                                         spacing, " um, allowed is half of it or more"));
+      }
       slab->begin = static_cast<int64_t>(std::floor(operation.begin_um / spacing));
       slab->end =
           std::min(static_cast<int64_t>(std::ceil(operation.end_um / spacing)), state->shape[axis]);
@@ -54,7 +61,7 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
     // A chain of one operation names it operation[0].
     const ErrorInfo info = InfoOf(planned.status());
     const std::string own = absl::StrCat("operation[0].", NameOf(op)),
-                      name = operation.called != nullptr ? operation.called : NameOf(op);
+                      name = NameOf(op);
     const auto rename = [&](const std::string& text) {
       if (text.rfind(own, 0) == 0) return absl::StrCat(at, ".", name, text.substr(own.size()));
       return text.rfind("operation[0]", 0) == 0 ? absl::StrCat(at, text.substr(12)) : text;
@@ -81,6 +88,10 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
       const bool corners = std::get<ResizeOp>(op).corner_aligned;
       const auto from = static_cast<double>(state->shape[d]), to = static_cast<double>(shape[d]);
       state->spacing_um[d] *= corners && shape[d] > 1 ? (from - 1) / (to - 1) : from / to;
+    } else if (collapsed && std::holds_alternative<SlabOp>(op)) {
+      const auto& slab = std::get<SlabOp>(op);
+      state->spacing_um[d] *=
+          static_cast<double>((slab.end == 0 ? state->shape[d] : slab.end) - slab.begin);
     } else if (collapsed && !std::holds_alternative<CropOp>(op)) {
       state->spacing_um[d] *= static_cast<double>(state->shape[d]);
     }

@@ -16,8 +16,6 @@ struct OpSpec {
   Op op;
   double begin_um = 0,
          end_um = 0;  // slabs: if end_um > 0, the range by the volume's spacing instead of samples
-  // the requester's name for it, if it differs from the operation's: "mip" of a slab
-  const char* called = nullptr;
 };
 
 /// Plans `operation` on a volume described by `*state`, and changes that to the description of the
