@@ -176,9 +176,10 @@ std::string DescribeRecord(const v1::Frame& head) {
   if (!record.has_saturation_high()) return text + "  saturation not known";
   absl::StrAppend(&text, "  saturated ", record.saturated_count());
   constexpr int kTold = 8;
-  for (int i = 0; i < std::min(kTold, record.saturated_size()); ++i)
-    absl::StrAppend(&text, i == 0 ? " (at " : " ", record.saturated(i));
-  if (record.saturated_size() > 0) text += record.saturated_size() > kTold ? " ...)" : ")";
+  for (int i = 0; i < std::min(kTold, record.saturated_samples_size()); ++i)
+    absl::StrAppend(&text, i == 0 ? " (at " : " ", record.saturated_samples(i));
+  if (record.saturated_samples_size() > 0)
+    text += record.saturated_samples_size() > kTold ? " ...)" : ")";
   return text;
 }
 

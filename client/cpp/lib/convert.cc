@@ -290,7 +290,7 @@ static FrameRecord Decode(const v1::FrameRecord& in) {
   if (in.has_maximum()) out.maximum = in.maximum();
   if (in.has_saturation_low()) out.saturation_low = in.saturation_low();
   if (in.has_saturation_high()) out.saturation_high = in.saturation_high();
-  out.saturated.assign(in.saturated().begin(), in.saturated().end());
+  out.saturated_samples.assign(in.saturated_samples().begin(), in.saturated_samples().end());
   out.unit = in.unit();
   out.value_offset = in.value_offset();
   out.value_step = in.value_step();

@@ -52,7 +52,7 @@ class Frame:
     # projections and B-scans of completed volumes: times of the stages until here
     stages: Optional[stream_pb2.StageTimes] = None
     # octavo.v1.FrameRecord, of products "spectrum" and "ascan": record, row, column, minimum,
-    # maximum, saturated (sample numbers), saturation_high, unit …
+    # maximum, saturated_samples (their numbers), saturation_high, unit …
     record: Optional[Fields] = None
 
     def __repr__(self) -> str:

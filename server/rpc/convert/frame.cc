@@ -226,7 +226,7 @@ void EncodeFrameHeader(const model::Frame& in, uint64_t dropped_before, v1::Fram
     if (record.saturation_low.has_value()) to.set_saturation_low(*record.saturation_low);
     if (record.saturation_high.has_value()) to.set_saturation_high(*record.saturation_high);
     to.set_saturated_count(std::ssize(record.saturated));
-    to.mutable_saturated()->Assign(record.saturated.begin(), record.saturated.end());
+    to.mutable_saturated_samples()->Assign(record.saturated.begin(), record.saturated.end());
     if (in.product == model::Product::kAscan) {
       to.set_unit(in.scale.unit);
       to.set_value_offset(in.scale.offset);

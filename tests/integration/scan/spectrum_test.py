@@ -102,7 +102,7 @@ class Spectrum(DaemonTest):
                     self.assertEqual(frame.array.dtype, np.dtype(dtype))
                     self.assertEqual((frame.record.minimum, frame.record.maximum), (record.min(), record.max()))
                     where = np.flatnonzero(record == top) if raw_type != "f32" else []
-                    self.assertEqual((list(frame.record.saturated), frame.record.saturated_count), (list(where), len(where)))
+                    self.assertEqual((list(frame.record.saturated_samples), frame.record.saturated_count), (list(where), len(where)))
                 self.check_ascans(scan, ascans)
                 self.assertEqual({frame.record.column for frame in ascans}, {5})
                 self.client.discard([v.name for v in self.client.volumes(scan)][0])
@@ -114,7 +114,7 @@ class Spectrum(DaemonTest):
         thread.join(30)
         self.assertGreater(len(frames), 1)
         for frame in frames:
-            self.assertEqual(list(frame.record.saturated), [100, 101, 102])
+            self.assertEqual(list(frame.record.saturated_samples), [100, 101, 102])
             self.assertEqual((frame.record.saturation_high, frame.record.column, frame.record.maximum), (4095, 5, 4095))
 
     def test_ascans_are_those_of_the_volume(self):

@@ -378,7 +378,7 @@ struct FrameRecord {
   bool corrected = false;
   std::optional<double> minimum, maximum;                 // of the array, stored units
   std::optional<double> saturation_low, saturation_high;  // of raw samples
-  std::vector<uint32_t> saturated;                        // numbers of the saturated samples
+  std::vector<uint32_t> saturated_samples;                // numbers of the saturated samples
   // A-scans: value = value_offset + stored * value_step, in `unit`
   std::string unit;
   double value_offset = 0, value_step = 1;
