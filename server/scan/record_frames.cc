@@ -70,6 +70,7 @@ void RecordFrames::TakeBack(std::unique_ptr<RecordCopy> copy) {
   copy->size = 0;
   copy->volume.clear();
   MutexLock lock(mutex_);
+  if (closed_) return;
   free_.push_back(std::move(copy));
 }
 
@@ -80,7 +81,7 @@ void RecordFrames::Lose(const RecordCopy& copy, publish::Loss why) {
 std::unique_ptr<RecordCopy> RecordFrames::Take() {
   MutexLock lock(mutex_);
   while (waiting_.empty() && !closed_) cv_.Wait(lock);
-  if (closed_) return nullptr;
+  if (waiting_.empty()) return nullptr;
   std::unique_ptr<RecordCopy> copy = std::move(waiting_.front());
   waiting_.pop_front();
   return copy;
@@ -100,7 +101,6 @@ void RecordFrames::Run() {
 void RecordFrames::Close() {
   MutexLock lock(mutex_);
   closed_ = true;
-  waiting_.clear();
   free_.clear();
   cv_.NotifyAll();
 }

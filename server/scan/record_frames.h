@@ -52,9 +52,8 @@ class RecordFrames {
   /// The copy is not wanted any more.
   void TakeBack(std::unique_ptr<RecordCopy> copy);
 
-  /// The thread's body: makes frames until Close was called.
+  /// The thread's body: makes frames until Close was called and nothing waits.
   void Run();
-  /// What waits is dropped.
   void Close();
 
  private:
