@@ -165,8 +165,10 @@ int64_t RecordChoice::MostNeeded() const {
   for (const std::vector<Part>& parts : parts_) {
     for (const Part& p : parts) most = std::max(most, p.end - p.first);
   }
-  if (rolling_)
-    most += std::max(shape_.window_records, shape_.group_records) + shape_.group_records;
+  if (rolling_) {
+    const int64_t window = std::max(shape_.window_records, shape_.group_records);
+    most = spans_ ? most + window + shape_.group_records : window;
+  }
   return most;
 }
 
