@@ -126,6 +126,7 @@ namespace octavo::inline gpu {
   X(kNoFrame, "NO_FRAME", "The frame's volume is gone.")                                           \
   X(kNoAip, "NO_AIP", "The scan computes no AIP.")                                                 \
   X(kNoAngiogram, "NO_ANGIOGRAM", "The scan computes no angiogram.")                               \
+  X(kNoSpectra, "NO_SPECTRA", "There are no spectra of this kind.")                                \
   /* Sources */                                                                                    \
   X(kNotPush, "NOT_PUSH", "The scan or job takes no pushed data.")                                 \
   X(kNotRing, "NOT_RING", "The scan has no ring.")                                                 \

@@ -201,7 +201,7 @@ class Page final : public prometheus::Collectable {
       MetricFamily& to =
           family("octavo_frames_dropped_total", "Frames that a subscriber did not get", kCounter);
       LabelValues policies = NamesOf<model::Delivery>(model::Name);
-      policies.insert(policies.end(), {"no_memory", "yielded"});
+      policies.insert(policies.end(), {"no_memory", "yielded", "superseded"});
       auto dropped = stats.frames_dropped;
       for (const auto& product : products) {
         for (const auto& policy : policies) dropped.try_emplace({product, policy}, 0);

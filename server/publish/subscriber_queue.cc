@@ -8,6 +8,7 @@
 
 #include "gpu/base/status.h"
 #include "server/publish/frames.h"
+#include "server/publish/plane_frame.h"
 
 namespace octavo::publish {
 
@@ -95,8 +96,9 @@ bool SubscriberQueue::Lose(const std::string& scan, const TopicKey& key, uint64_
   CountDrop(key.product);
   if (spec_.DeliveryOf(key.product) != model::Delivery::kLossless) return false;
   Cut(key.product, sequence,
-      loss == Loss::kYielded ? "the server could not make the frame without losing records"
-                             : "the server had no memory for the frame");
+      loss == Loss::kYielded      ? "the server could not make the frame without losing records"
+      : loss == Loss::kSuperseded ? "a newer record came before the frame was made"
+                                  : "the server had no memory for the frame");
   return true;
 }
 
@@ -139,13 +141,13 @@ bool SubscriberQueue::Take(model::Delivered* out) {
         frame = replay_.front();
       } else if (loaded_ != nullptr) {
         frame = std::exchange(loaded_, nullptr);
-        of_held = frame->product == model::Product::kBscan;
+        of_held = IsCut(frame->product);
       }
       if (frame != nullptr) {
         replay_.pop_front();
         load = true;
         if (spec_.DeliveryOf(frame->product) == model::Delivery::kLatest && !spec_.resume &&
-            frame->product == model::Product::kBscan)
+            IsCut(frame->product))
           DropOlder(*frame);
       }
     } else {
@@ -223,9 +225,11 @@ SubscriberQueue::TopicState& SubscriberQueue::TopicOf(const std::string& scan, c
 }
 
 TopicKey SubscriberQueue::KeyOf(const model::Frame& frame) const {
+  const bool line = model::IsLine(frame.product);
   return {.product = frame.product,
           .axis = frame.axis,
-          .plane_index = frame.product == model::Product::kBscan ? spec_.plane_index : -1};
+          .plane_index = line || frame.product == model::Product::kBscan ? spec_.plane_index : -1,
+          .corrected = frame.product == model::Product::kSpectrum && spec_.corrected};
 }
 
 bool SubscriberQueue::TooEarly(const TopicState& topic) const {

@@ -125,7 +125,7 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
       payload_ = frame_.frame->payload;
       encoding_ = v1::ENCODING_RAW;
       picture_ = nullptr;
-      if (options_.image.has_value() && frame_.frame->shape.size() == 2) {
+      if (options_.image.has_value() && model::IsImage(frame_.frame->product)) {
         auto picture = pictures_->Get(frame_.frame, *options_.image);
         if (!picture.ok()) {
           writer->End(ToGrpc(picture.status()));

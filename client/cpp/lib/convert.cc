@@ -196,6 +196,7 @@ void Encode(const SubscribeOptions& in, v1::SubscribeRequest* out) {
   for (const Product product : in.products) out->add_products(static_cast<v1::Product>(product));
   out->set_axis(static_cast<v1::Axis>(in.axis));
   if (in.index) out->set_index(*in.index);
+  out->set_spectrum(static_cast<v1::SpectrumForm>(in.spectrum));
   out->set_encoding(static_cast<v1::Encoding>(in.encoding));
   if (in.image) Encode(*in.image, out->mutable_image());
   out->set_delivery(static_cast<v1::Delivery>(in.delivery));
@@ -279,6 +280,23 @@ Volume Decode(const v1::Volume& in) {
           .json = ToJson(in)};
 }
 
+static FrameRecord Decode(const v1::FrameRecord& in) {
+  FrameRecord out;
+  if (in.has_record()) out.record = in.record();
+  out.row = in.row();
+  out.column = in.column();
+  out.corrected = in.corrected();
+  if (in.has_minimum()) out.minimum = in.minimum();
+  if (in.has_maximum()) out.maximum = in.maximum();
+  if (in.has_saturation_low()) out.saturation_low = in.saturation_low();
+  if (in.has_saturation_high()) out.saturation_high = in.saturation_high();
+  out.saturated_samples.assign(in.saturated_samples().begin(), in.saturated_samples().end());
+  out.unit = in.unit();
+  out.value_offset = in.value_offset();
+  out.value_step = in.value_step();
+  return out;
+}
+
 Frame Decode(const v1::Frame& in) {
   Frame out{.parent = in.parent(),
             .volume = in.volume(),
@@ -297,10 +315,12 @@ Frame Decode(const v1::Frame& in) {
             .colour_bar_columns = in.colour_bar_columns(),
             .acquired_ns = in.acquire_monotonic_ns(),
             .published_ns = in.publish_monotonic_ns(),
-            .event = std::nullopt};
+            .event = std::nullopt,
+            .record = std::nullopt};
   out.array.dtype = static_cast<DType>(in.dtype());
   out.array.shape = ListOf(in.shape());
   if (in.has_event()) out.event = Decode(in.event());
+  if (in.has_record()) out.record = Decode(in.record());
   return out;
 }
 

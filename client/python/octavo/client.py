@@ -365,10 +365,12 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         (from_sequence=0: all kept frames, also volumes and events), B-scans of its held volumes;
         OctavoError (NOTHING_KEPT) if no frame would come.
 
-        products  "mip", "aip", "bscan", "volume", "event", "angiogram";  axis  "x", "y", "z" (default: B-scans across y, of
+        products  "mip", "aip", "bscan", "volume", "event", "angiogram", "spectrum", "ascan";  axis  "x", "y", "z" (default: B-scans across y, of
                   tomography jobs slices across z; projections over z), never a number;  index  of the B-scan along the axis, from 0 on
-                  (default: the middle one);  delivery  "latest", "drop_oldest", "lossless" (default: pictures
-                  "latest", volumes and events "lossless", also together)
+                  (default: the middle one), of "spectrum" and "ascan" the column x (default: any);  delivery  "latest", "drop_oldest",
+                  "lossless" (default: pictures, spectra and A-scans "latest", volumes and events "lossless", also together)
+        spectrum  form of "spectrum": "raw" (default: as the source gave it) or "corrected" (as the transform gets it);
+                  frame.record has minimum, maximum and the saturated samples
         encoding  "raw" (arrays), "png", "jpeg", "webp": pictures, made as `image` says:
                   dict(colour_map="viridis", percentiles=(1, 99.8) or levels=(lo, hi) or display_levels=True, max_width=, max_height=,
                   square_pixels=True, depth_down=True, scale_bar=True, colour_bar=True, quality=85); with "raw", sizes and depth_down only.
