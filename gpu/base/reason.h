@@ -161,7 +161,7 @@ namespace octavo::inline gpu {
   X(kDiskFull, "DISK_FULL", "The disk, or the user's quota on it, is full.")                       \
   X(kIoError, "IO_ERROR", "The file system failed; metadata: errno.")                              \
   X(kDestinationExists, "DESTINATION_EXISTS",                                                      \
-    "Something is at the destination; overwrite was not asked for.")                               \
+    "Something is at the destination; Octavo never overwrites.")                               \
   X(kFormatLimit, "FORMAT_LIMIT", "The format cannot hold such a volume.")                         \
   X(kCommitCancelled, "COMMIT_CANCELLED", "A client cancelled the commit; the volume stays held.") \
   X(kRootAway, "ROOT_AWAY", "A storage root is not there, or not the one that it was.")            \

@@ -49,6 +49,7 @@ struct ValueScale {
   double offset = 0, step = 1;
   std::string unit;
   double ValueOf(double stored) const { return offset + stored * step; }
+  double StoredOf(double value) const { return (value - offset) / step; }
 };
 /// That of the voxels of a volume.
 ValueScale ValueScaleOf(const VolumeDescription& volume);
@@ -76,6 +77,9 @@ struct Frame {
   std::vector<int64_t> shape;  // image: [rows, columns]; volume: its own; event: empty
   std::vector<std::string> axes;
   std::vector<double> spacing_um;
+  // Along the columns: nobody gave spacing_um, which counts samples.
+  bool column_spacing_assumed = false;
+  bool row_spacing_assumed = false;  // the same along the rows
   DType dtype = DType::kU8;
   double display_lo = 0, display_hi = 255;   // stored units
   ValueScale scale;                          // images

@@ -40,8 +40,7 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
     if (operation.end_um > 0 && axis >= 0 && axis < 3) {
       const double spacing = state->spacing_um[axis];
       // Thinner than a sample: most likely millimetres.
-      if (const double thickness = operation.end_um - operation.begin_um;
-          thickness < spacing / 2) {
+      if (const double thickness = operation.end_um - operation.begin_um; thickness < spacing / 2) {
         return InvalidField(absl::StrCat(at, ".slab.end_um"),
                             absl::StrCat("is ", thickness, " um above begin_um; a sample is ",
                                          spacing, " um, allowed is half of it or more"));
@@ -60,8 +59,7 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
   if (!planned.ok()) {
     // A chain of one operation names it operation[0].
     const ErrorInfo info = InfoOf(planned.status());
-    const std::string own = absl::StrCat("operation[0].", NameOf(op)),
-                      name = NameOf(op);
+    const std::string own = absl::StrCat("operation[0].", NameOf(op)), name = NameOf(op);
     const auto rename = [&](const std::string& text) {
       if (text.rfind(own, 0) == 0) return absl::StrCat(at, ".", name, text.substr(own.size()));
       return text.rfind("operation[0]", 0) == 0 ? absl::StrCat(at, text.substr(12)) : text;

@@ -128,6 +128,8 @@ void Render(Session& session, const v1::RenderVolumeRequest& request, const std:
     session.exit_code = kFailed;
     return;
   }
+  for (const std::string& warning : picture.warnings())
+    std::cerr << "octavo: warning: " << warning << "\n";
   if (session.json) return PrintJson(picture);
   std::cout << path << "  " << picture.shape(1) << " x " << picture.shape(0) << " pixels  "
             << Bytes(static_cast<double>(data.size())) << "  " << What(picture) << "  "

@@ -74,7 +74,12 @@ double Number(std::complex<float> z) { return static_cast<double>(std::abs(z)); 
 // reached.
 std::pair<double, double> ContrastOf(const v1::Frame& head, const WatchFlags& flags,
                                      const std::vector<double>& values) {
-  if (!flags.picture.levels.empty()) return {flags.picture.levels[0], flags.picture.levels[1]};
+  if (!flags.picture.levels.empty()) {
+    const auto stored = [&](float value) {
+      return (static_cast<double>(value) - head.value_offset()) / head.value_step();
+    };
+    return {stored(flags.picture.levels[0]), stored(flags.picture.levels[1])};
+  }
   if (flags.picture.display) return {head.display().lo(), head.display().hi()};
   const double lowest = head.dtype() == v1::DTYPE_I8 ? -128 : 0;
   const bool fill =
@@ -168,9 +173,9 @@ std::string DescribeRecord(const v1::Frame& head) {
   if (record.has_record()) absl::StrAppend(&text, "record ", record.record(), " ");
   absl::StrAppend(&text, "(y ", record.row(), ", x ", record.column(), ")");
   const auto in_values = [&](double stored) {
-    return record.value_step() == 0 ? stored : record.value_offset() + stored * record.value_step();
+    return head.value_offset() + stored * head.value_step();
   };
-  const std::string unit = record.unit().empty() ? "" : " " + record.unit();
+  const std::string unit = head.unit().empty() ? "" : " " + head.unit();
   if (record.has_minimum()) absl::StrAppend(&text, "  minimum ", in_values(record.minimum()), unit);
   if (record.has_maximum()) absl::StrAppend(&text, "  maximum ", in_values(record.maximum()), unit);
   if (!record.has_saturation_high()) return text + "  saturation not known";

@@ -291,9 +291,6 @@ static FrameRecord Decode(const v1::FrameRecord& in) {
   if (in.has_saturation_low()) out.saturation_low = in.saturation_low();
   if (in.has_saturation_high()) out.saturation_high = in.saturation_high();
   out.saturated_samples.assign(in.saturated_samples().begin(), in.saturated_samples().end());
-  out.unit = in.unit();
-  out.value_offset = in.value_offset();
-  out.value_step = in.value_step();
   return out;
 }
 
@@ -311,6 +308,9 @@ Frame Decode(const v1::Frame& in) {
             .axes = ListOf(in.axes()),
             .spacing_um = ListOf(in.spacing_um()),
             .display = {in.display().lo(), in.display().hi()},
+            .unit = in.unit(),
+            .value_offset = in.value_offset(),
+            .value_step = in.value_step(),
             .scale_bar_um = in.scale_bar_um(),
             .colour_bar_columns = in.colour_bar_columns(),
             .acquired_ns = in.acquire_monotonic_ns(),
@@ -338,7 +338,8 @@ RenderedPicture Decode(const v1::RenderedPicture& in) {
                       .values = {in.values().lo(), in.values().hi()},
                       .unit = in.unit(),
                       .scale_bar_um = in.scale_bar_um(),
-                      .colour_bar_columns = in.colour_bar_columns()};
+                      .colour_bar_columns = in.colour_bar_columns(),
+                      .warnings = ListOf(in.warnings())};
   out.array.dtype = static_cast<DType>(in.dtype());
   out.array.shape = ListOf(in.shape());
   return out;

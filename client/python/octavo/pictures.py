@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterable, Optional, Union
 
 import numpy as np
 
+from octavo.errors import warn
 from octavo.frames import AXES, ENCODINGS, NUMPY, name_of
 from octavo.names import Names
 from octavo.objects import Volume
@@ -33,11 +34,12 @@ class Picture:
     shape: tuple         # [rows, columns], the colour bar's included
     axes: tuple          # names of rows and columns
     spacing_um: tuple    # per row and column
-    levels: Optional[tuple]   # shown as dark and bright, in stored units; None: an array of a volume without display levels
+    levels: Optional[tuple]   # shown as dark and bright, in stored units (to choose them in value units: image["levels"]); None: an array of a volume without display levels
     values: Optional[tuple]   # the same in value units
     unit: str
     scale_bar_um: float
     colour_bar_columns: int
+    warnings: tuple      # what may not be as intended; each was an OctavoWarning, too
     array: Optional[np.ndarray]
     data: bytes
 
@@ -68,10 +70,12 @@ def of(client: Any, messages: Iterable[volume_pb2.RenderVolumeResponse]) -> Opti
         done += len(message.data)
     if head is None or done != len(buffer):
         return None
+    for warning in head.warnings:
+        warn(warning)
     raw = head.encoding == stream_pb2.ENCODING_RAW
     pair = lambda name: (getattr(head, name).lo, getattr(head, name).hi) if head.HasField(name) else None  # noqa: E731
     return Picture(volume=Volume(client, head.volume), rendering=name_of(RENDERINGS, head.rendering), axis=name_of(AXES, head.axis), start=tuple(head.start),
                    count=tuple(head.count), begin_um=head.begin_um, end_um=head.end_um, encoding=name_of(ENCODINGS, head.encoding),
                    shape=tuple(head.shape), axes=tuple(head.axes), spacing_um=tuple(head.spacing_um), levels=pair("levels"), values=pair("values"),
-                   unit=head.unit, scale_bar_um=head.scale_bar_um, colour_bar_columns=head.colour_bar_columns,
+                   unit=head.unit, scale_bar_um=head.scale_bar_um, colour_bar_columns=head.colour_bar_columns, warnings=tuple(head.warnings),
                    array=np.frombuffer(buffer, NUMPY[head.dtype]).reshape(tuple(head.shape)) if raw else None, data=b"" if raw else bytes(buffer))

@@ -227,12 +227,10 @@ void EncodeFrameHeader(const model::Frame& in, uint64_t dropped_before, v1::Fram
     if (record.saturation_high.has_value()) to.set_saturation_high(*record.saturation_high);
     to.set_saturated_count(std::ssize(record.saturated));
     to.mutable_saturated_samples()->Assign(record.saturated.begin(), record.saturated.end());
-    if (in.product == model::Product::kAscan) {
-      to.set_unit(in.scale.unit);
-      to.set_value_offset(in.scale.offset);
-      to.set_value_step(in.scale.step);
-    }
   }
+  out->set_unit(in.scale.unit);
+  out->set_value_offset(in.scale.offset);
+  out->set_value_step(in.scale.step);
   if (in.product == model::Product::kEvent) EncodeScanEvent(in.event, out->mutable_event());
 }
 

@@ -99,10 +99,8 @@ absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& in, const std:
             absl::StrCat("has the unknown value ", static_cast<int>(reduce.part())));
       return op;
     }
-    case Case::kMip:
-      return DecodeProjection(math::Reduction::kMax, "mip", at, in.mip());
-    case Case::kAip:
-      return DecodeProjection(math::Reduction::kMean, "aip", at, in.aip());
+    case Case::kMip: return DecodeProjection(math::Reduction::kMax, "mip", at, in.mip());
+    case Case::kAip: return DecodeProjection(math::Reduction::kMean, "aip", at, in.aip());
     case Case::kSlab: {
       const auto& slab = in.slab();
       if (!v1::ReduceKind_IsValid(slab.kind()))

@@ -204,7 +204,7 @@ class CommandLine(DaemonTest):
                         np.testing.assert_array_equal(READERS[format](uri).array, array)
         code, _, error = self.octavo("volume", "commit", volume.name, "again")
         self.assertEqual(code, 1)
-        self.assertIn(f"is COMMITTED and cannot become COMMITTING [VOLUME_STATE]\n  it was committed: {uri}\n", error)
+        self.assertIn(f"is COMMITTED; only a HELD one can be committed [VOLUME_STATE]\n  it was committed: {uri}\n", error)
         for more in ((), ("--format", "nrrd")):
             scan = self.fine("scan", "submit", *self.SMALL, "--volumes", "1", "--disposition", "auto-commit", "--destination", f"auto{len(more)}.nrrd", *more, "--watch").split()[0]
             until(lambda: self.client.scan(scan).volumes_committed == 1)

@@ -433,7 +433,11 @@ TEST(ToGrpc, ManyHoldersDoNotHideTheError) {
   EXPECT_EQ(detail.reason(), "DEVICE_FULL");
   ASSERT_GT(encoded.holders_size(), 5);
   EXPECT_EQ(encoded.holders(0).bytes(), 1000) << "the largest stay";
-  EXPECT_EQ(detail.metadata().at("holders_left_out"), absl::StrCat(1000 - encoded.holders_size()));
+  EXPECT_EQ(encoded.holders_left_out(), 1000 - encoded.holders_size());
+  int64_t bytes = encoded.bytes_left_out(), of_all = 0;
+  for (const auto& holder : encoded.holders()) bytes += holder.bytes();
+  for (const auto& holder : report.holders) of_all += holder.bytes;
+  EXPECT_EQ(bytes, of_all);
 }
 
 TEST(ConvertSubscribe, WithoutADeliveryEachProductHasItsOwn) {

@@ -298,7 +298,7 @@ struct Operation {
 /// shrunk.
 struct ImageOptions {
   ColourMap colour_map = ColourMap::kGray;
-  std::optional<Levels> levels;       // stored units
+  std::optional<Levels> levels;       // value units
   std::optional<Levels> percentiles;  // 0 ... 100
   bool display_levels = false;        // those that the scan names
   uint32_t max_width = 0, max_height = 0;
@@ -329,6 +329,7 @@ struct RenderedPicture {
   std::string unit;                   // of `values`
   double scale_bar_um = 0;
   int64_t colour_bar_columns = 0;
+  std::vector<std::string> warnings;  // what may not be as intended, for people
 };
 struct SubscribeOptions {
   std::string parent;                         // scans/<id> or jobs/<id>; empty = all, now and later
@@ -379,9 +380,6 @@ struct FrameRecord {
   std::optional<double> minimum, maximum;                 // of the array, stored units
   std::optional<double> saturation_low, saturation_high;  // of raw samples
   std::vector<uint32_t> saturated_samples;                // numbers of the saturated samples
-  // A-scans: value = value_offset + stored * value_step, in `unit`
-  std::string unit;
-  double value_offset = 0, value_step = 1;
 };
 
 struct Frame {
@@ -396,7 +394,9 @@ struct Frame {
                 // columns. Events: empty
   std::vector<std::string> axes;
   std::vector<double> spacing_um;
-  Levels display;
+  Levels display;    // stored units
+  std::string unit;  // of values: value = value_offset + stored * value_step
+  double value_offset = 0, value_step = 1;
   double scale_bar_um = 0;
   int64_t colour_bar_columns = 0;
   int64_t acquired_ns = 0, published_ns = 0;  // monotonic clock of the server
