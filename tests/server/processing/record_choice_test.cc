@@ -71,8 +71,8 @@ TEST(RecordChoiceTest, ARollingBackgroundNeedsItsWindow) {
   EXPECT_EQ(later->need_end, 68);
   EXPECT_EQ(later->need_first, 18);
   EXPECT_EQ(later->volume, 1);
-  EXPECT_EQ(later->ascan, 16);  // record 66 - 48 = 18 is in line 1, column 6
-  EXPECT_EQ(later->record, 66);
+  EXPECT_EQ(later->record, 67);  // 19 of its volume: line 1, column 7
+  EXPECT_EQ(later->ascan, 17);
   EXPECT_LE(later->needed(), choice.MostNeeded());
 }
 
