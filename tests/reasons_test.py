@@ -28,6 +28,7 @@ package octavo.v1;
 option go_package = "octavo/v1;octavov1";
 option java_package = "octavo.v1";
 option java_multiple_files = true;
+option java_outer_classname = "ReasonProto";
 option csharp_namespace = "Octavo.V1";
 
 enum Reason {

@@ -73,7 +73,7 @@ double Number(std::complex<float> z) { return static_cast<double>(std::abs(z)); 
 std::pair<double, double> ContrastOf(const v1::Frame& head, const WatchFlags& flags,
                                      const std::vector<double>& values) {
   if (!flags.picture.levels.empty()) return {flags.picture.levels[0], flags.picture.levels[1]};
-  if (flags.picture.display) return {head.display().lo(), head.display().hi()};
+  if (flags.picture.display) return {head.display_levels().lo(), head.display_levels().hi()};
   const double lowest = head.dtype() == v1::DTYPE_I8 ? -128 : 0;
   const bool fill =
       !head.complete() && (head.dtype() == v1::DTYPE_U8 || head.dtype() == v1::DTYPE_I8 ||

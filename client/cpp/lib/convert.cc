@@ -292,7 +292,7 @@ Frame Decode(const v1::Frame& in) {
             .array = {},
             .axes = ListOf(in.axes()),
             .spacing_um = ListOf(in.spacing_um()),
-            .display = {in.display().lo(), in.display().hi()},
+            .display = {in.display_levels().lo(), in.display_levels().hi()},
             .scale_bar_um = in.scale_bar_um(),
             .colour_bar_columns = in.colour_bar_columns(),
             .acquired_ns = in.acquire_monotonic_ns(),

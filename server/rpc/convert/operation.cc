@@ -51,7 +51,7 @@ absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& in, const std:
     }
     case Case::kCombine: {
       const auto& combine = in.combine();
-      if (!v1::ArrayOperation::Combine::Kind_IsValid(combine.kind())) {
+      if (!v1::ArrayOperation::CombineParameters::Kind_IsValid(combine.kind())) {
         return InvalidField(
             absl::StrCat(at, ".combine.kind"),
             absl::StrCat("has the unknown value ", static_cast<int>(combine.kind())));
