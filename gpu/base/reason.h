@@ -151,8 +151,6 @@ namespace octavo::inline gpu {
   X(kNoPath, "NO_PATH", "The path, or a folder on it, is not there.")                              \
   X(kNotAFolder, "NOT_A_FOLDER", "A part of the path is a file.")                                  \
   X(kNoAccess, "NO_ACCESS", "The server may not read or write there.")                             \
-  X(kNoReplayRoot, "NO_REPLAY_ROOT",                                                               \
-    "The configuration names no folder that files may be read from.")                              \
   X(kOutsideRoots, "OUTSIDE_ROOTS",                                                                \
     "The path leads out of the folders that the configuration names.")                             \
   X(kLinks, "LINKS", "The path has too many symbolic links.")                                      \
@@ -165,7 +163,6 @@ namespace octavo::inline gpu {
   X(kFormatLimit, "FORMAT_LIMIT", "The format cannot hold such a volume.")                         \
   X(kCommitCancelled, "COMMIT_CANCELLED", "A client cancelled the commit; the volume stays held.") \
   X(kRootAway, "ROOT_AWAY", "A storage root is not there, or not the one that it was.")            \
-  X(kStateInUse, "STATE_IN_USE", "Another server has the state folder.")                           \
   X(kDigest, "DIGEST", "The bytes are not those that were sealed.")                                \
   X(kSpillOff, "SPILL_OFF", "The tier is off in the configuration.")                               \
   X(kSpillQuota, "SPILL_QUOTA", "The tier is full.")                                               \
@@ -208,8 +205,7 @@ namespace octavo::inline gpu {
   X(kUnimplemented, "UNIMPLEMENTED", "This server cannot do it.")                                  \
   X(kInternal, "INTERNAL", "The server has a fault; its log says more.")                           \
   X(kUnavailable, "UNAVAILABLE", "The server or the device cannot be used now.")                   \
-  X(kDataLoss, "DATA_LOSS", "The bytes are gone, or changed.")                                     \
-  X(kUnauthenticated, "UNAUTHENTICATED", "The caller has not proved who it is.")
+  X(kDataLoss, "DATA_LOSS", "The bytes are gone, or changed.")
 
 enum class Reason : uint8_t {
   kNone = 0,  // no reason was given

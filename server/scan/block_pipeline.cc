@@ -253,9 +253,8 @@ void BlockPipeline::End(const BlockContext& last) {
   if (!builder.over() && !aborted && !all_acquired) {
     if (!source.ok()) {
       const Reason reason = InfoOf(source).reason;
-      const bool known = reason == Reason::kSourceOverrun || reason == Reason::kSourceStalled ||
-                         reason == Reason::kSourceLost;
-      context_.life->EndWith(model::ScanState::kFailed, known ? reason : Reason::kSourceError,
+      context_.life->EndWith(model::ScanState::kFailed,
+                             reason == Reason::kNone ? Reason::kSourceError : reason,
                              std::string(source.message()));
     } else {
       context_.life->EndWith(

@@ -115,7 +115,7 @@ constexpr FieldFlag kFields[] = {
     {"tomography.projections", "--projections"},
     {"tomography.center", "--center"},
     {"center.pixels", "--center"},
-    {"center.method", "--center"},
+    {"center.search_method", "--center"},
     {"center.on_doubt", "--center-doubt"},
     {"tomography.center.row", "--center-row"},
     {"try_centers", "--try-centers"},

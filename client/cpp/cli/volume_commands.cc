@@ -430,7 +430,7 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     v1::DeriveVolumeRequest request;
     request.set_name(*name);
     if (!contrast->empty()) {
-      request.add_operations()->mutable_angiography()->set_method(
+      request.add_operations()->mutable_angiography()->set_contrast_method(
           *contrast == "speckle-variance" ? v1::Angiography::METHOD_SPECKLE_VARIANCE
                                           : v1::Angiography::METHOD_AMPLITUDE_DECORRELATION);
     }

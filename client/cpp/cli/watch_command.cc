@@ -80,7 +80,7 @@ std::pair<double, double> ContrastOf(const v1::Frame& head, const WatchFlags& fl
     };
     return {stored(flags.picture.levels[0]), stored(flags.picture.levels[1])};
   }
-  if (flags.picture.display) return {head.display().lo(), head.display().hi()};
+  if (flags.picture.display) return {head.display_levels().lo(), head.display_levels().hi()};
   const double lowest = head.dtype() == v1::DTYPE_I8 ? -128 : 0;
   const bool fill =
       !head.complete() && (head.dtype() == v1::DTYPE_U8 || head.dtype() == v1::DTYPE_I8 ||

@@ -307,7 +307,7 @@ Frame Decode(const v1::Frame& in) {
             .array = {},
             .axes = ListOf(in.axes()),
             .spacing_um = ListOf(in.spacing_um()),
-            .display = {in.display().lo(), in.display().hi()},
+            .display = {in.display_levels().lo(), in.display_levels().hi()},
             .unit = in.unit(),
             .value_offset = in.value_offset(),
             .value_step = in.value_step(),

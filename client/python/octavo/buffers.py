@@ -29,7 +29,7 @@ REDUCTIONS = Names({"sum": array_operation_pb2.REDUCE_KIND_SUM, "min": array_ope
 PARTS = Names({"real": array_operation_pb2.COMPLEX_PART_REAL, "imaginary": array_operation_pb2.COMPLEX_PART_IMAGINARY, "magnitude": array_operation_pb2.COMPLEX_PART_MAGNITUDE,
                "phase": array_operation_pb2.COMPLEX_PART_PHASE, "power": array_operation_pb2.COMPLEX_PART_POWER},
               aliases={"imag": "imaginary", "abs": "magnitude", "angle": "phase"}, of=array_operation_pb2.ComplexPart)  # NumPy's
-_Combine = array_operation_pb2.ArrayOperation.Combine
+_Combine = array_operation_pb2.ArrayOperation.CombineParameters
 COMBINATIONS = Names({"add": _Combine.KIND_ADD, "subtract": _Combine.KIND_SUBTRACT, "multiply": _Combine.KIND_MULTIPLY, "divide": _Combine.KIND_DIVIDE}, of=_Combine.Kind)
 EDGES = Names({"mirror": array_operation_pb2.RESIZE_EDGE_MIRROR, "reflect": array_operation_pb2.RESIZE_EDGE_REFLECT}, of=array_operation_pb2.ResizeEdge)
 _CHUNK = 1 << 20
@@ -177,7 +177,7 @@ class Buffers:
             type=message(types_pb2.ElementType, dict(dtype=scalar(dtype), lanes=lanes)), shape=shape,
             placement=message(buffer_pb2.Placement, dict(devices=_device_names(devices))),
             fill=buffer_pb2.CreateBufferRequest.FILL_UNINITIALIZED if uninitialized else buffer_pb2.CreateBufferRequest.FILL_ZERO, labels=labels or {},
-            ttl=ttl, private=private, request_id=request_id))).buffer
+            ttl=ttl, is_private=private, request_id=request_id))).buffer
 
     @explained(create, covered=("shape", "dtype", "uninitialized"))
     def put(self, array: np.ndarray, *, lanes: int = 1, **fields: Any) -> Buffer:

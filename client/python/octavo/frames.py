@@ -126,7 +126,7 @@ def frames(messages) -> Iterator[Frame]:
         yield Frame(parent=head.parent, volume=head.volume, volume_index=head.volume_index, product=name_of(PRODUCTS, head.product),
                     axis=name_of(AXES, head.axis), sequence=head.sequence, dropped_before=head.dropped_before, complete=head.complete,
                     array=array, data=b"" if array is not None else bytes(buffer), spacing_um=list(head.spacing_um),
-                    display=(head.display.lo, head.display.hi), acquired_ns=head.acquire_monotonic_ns,
+                    display=(head.display_levels.lo, head.display_levels.hi), acquired_ns=head.acquire_monotonic_ns,
                     published_ns=head.publish_monotonic_ns, shape=tuple(head.shape), axes=tuple(head.axes), scale_bar_um=head.scale_bar_um,
                     colour_bar_columns=head.colour_bar_columns,
                     event=of_message(None, head.event) if head.HasField("event") else None,

@@ -66,7 +66,7 @@ absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& in
       .uninitialized = in.fill() == v1::CreateBufferRequest::FILL_UNINITIALIZED,
       .labels = {in.labels().begin(), in.labels().end()},
       .ttl_seconds = ToSeconds(in.ttl()),
-      .is_private = in.private_(),
+      .is_private = in.is_private(),
       .request_id = in.request_id(),
       .request_digest = absl::StrCat("create:", body.SerializeAsString())};
 }
@@ -161,7 +161,7 @@ void EncodeBuffer(const model::BufferStatus& in, v1::Buffer* out) {
   out->set_state(static_cast<v1::BufferState>(in.state));
   out->set_origin(in.origin);
   out->set_owner(in.owner);
-  out->set_private_(in.is_private);
+  out->set_is_private(in.is_private);
   out->mutable_labels()->insert(in.labels.begin(), in.labels.end());
   *out->mutable_create_time() = WallTime(in.created);
   if (in.expires_unix_ns != 0) *out->mutable_expire_time() = WallTime(in.expires_unix_ns);

@@ -202,8 +202,8 @@ void EncodeFrameHeader(const model::Frame& in, uint64_t dropped_before, v1::Fram
   for (const auto& axis : in.axes) out->add_axes(axis);
   for (const double spacing : in.spacing_um) out->add_spacing_um(spacing);
   out->set_dtype(static_cast<v1::Dtype>(in.dtype));
-  out->mutable_display()->set_lo(static_cast<float>(in.display_lo));
-  out->mutable_display()->set_hi(static_cast<float>(in.display_hi));
+  out->mutable_display_levels()->set_lo(static_cast<float>(in.display_lo));
+  out->mutable_display_levels()->set_hi(static_cast<float>(in.display_hi));
   out->set_complete(in.complete);
   if (in.stages.taken_ns != 0) {
     auto* stages = out->mutable_stages();
@@ -239,8 +239,8 @@ void EncodePictureHeader(const picture::Picture& in, v1::Frame* out) {
   out->set_dtype(static_cast<v1::Dtype>(in.dtype));
   out->mutable_axes()->Assign(in.axes.begin(), in.axes.end());
   out->mutable_spacing_um()->Assign(in.spacing_um.begin(), in.spacing_um.end());
-  out->mutable_display()->set_lo(static_cast<float>(in.display_lo));
-  out->mutable_display()->set_hi(static_cast<float>(in.display_hi));
+  out->mutable_display_levels()->set_lo(static_cast<float>(in.display_lo));
+  out->mutable_display_levels()->set_hi(static_cast<float>(in.display_hi));
   out->set_scale_bar_um(in.scale_bar_um);
   out->set_colour_bar_columns(in.colour_bar_columns);
 }

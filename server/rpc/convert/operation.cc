@@ -28,7 +28,7 @@ absl::StatusOr<int64_t> AxisOf(const std::string& operation, const In& in) {
 }
 
 absl::StatusOr<Op> DecodeProjection(math::Reduction kind, const char* name, const std::string& at,
-                                    const v1::ArrayOperation::Project& in) {
+                                    const v1::ArrayOperation::ProjectParameters& in) {
   SlabOp op{.kind = kind, .keep_dims = in.keep_dims(), .called = name};
   OCTAVO_ASSIGN_OR_RETURN(op.axis, AxisOf(absl::StrCat(at, ".", name), in));
   return op;
@@ -67,7 +67,7 @@ absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& in, const std:
     }
     case Case::kCombine: {
       const auto& combine = in.combine();
-      if (!v1::ArrayOperation::Combine::Kind_IsValid(combine.kind())) {
+      if (!v1::ArrayOperation::CombineParameters::Kind_IsValid(combine.kind())) {
         return InvalidField(
             absl::StrCat(at, ".combine.kind"),
             absl::StrCat("has the unknown value ", static_cast<int>(combine.kind())));

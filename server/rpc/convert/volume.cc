@@ -134,15 +134,17 @@ absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
         break;
       }
       case v1::VolumeOperation::kAngiography:
-        if (!v1::Angiography::Method_IsValid(operation.angiography().method())) {
-          return InvalidField(at + ".angiography.method",
-                              absl::StrCat("has the unknown value ",
-                                           static_cast<int>(operation.angiography().method())));
+        if (!v1::Angiography::Method_IsValid(operation.angiography().contrast_method())) {
+          return InvalidField(
+              at + ".angiography.contrast_method",
+              absl::StrCat("has the unknown value ",
+                           static_cast<int>(operation.angiography().contrast_method())));
         }
-        out.operations.emplace_back(derive::AngiographyOperation{
-            .method = operation.angiography().method() == v1::Angiography::METHOD_SPECKLE_VARIANCE
-                          ? MotionContrast::kSpeckleVariance
-                          : MotionContrast::kAmplitudeDecorrelation});
+        out.operations.emplace_back(
+            derive::AngiographyOperation{.method = operation.angiography().contrast_method() ==
+                                                           v1::Angiography::METHOD_SPECKLE_VARIANCE
+                                                       ? MotionContrast::kSpeckleVariance
+                                                       : MotionContrast::kAmplitudeDecorrelation});
         break;
       case v1::VolumeOperation::kDoppler:
         if (!v1::Doppler::Between_IsValid(operation.doppler().between())) {

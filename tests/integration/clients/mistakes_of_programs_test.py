@@ -245,7 +245,7 @@ RECONSTRUCTIONS = [
     row(f"{RECON} -o result", "--output: is 'result'; allowed a name that ends in .zarr, .npy"),
     row("recon {tomo} --slice 3", "--slice requires --png"),
     row(f"{RECON} --stitch-left --center 15", "tomography.center.pixels: is given with stitching, where the overlap says where the axis is", "--center", code=1),
-    row(f"{RECON} --stitch-left --center auto", "tomography.center.method: is given with stitching", "--center", code=1),
+    row(f"{RECON} --stitch-left --center auto", "tomography.center.search_method: is given with stitching", "--center", code=1),
     row("recon {tomo} -o ../x.npy", "destination", "holds '..'; allowed are paths below {root}", code=1),
 ]
 

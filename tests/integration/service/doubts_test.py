@@ -835,7 +835,7 @@ class Scans(DaemonTest):
         self.refused(name, "tomography.center.search_begin", "without a search", search=(70, 90))
         stitch = octavo.preparation(stitching=dict(axis_right=True))
         self.refused(name, "tomography.center.pixels", "with stitching, where the overlap says", center=86, prepare=stitch)
-        self.refused(name, "tomography.center.method", "with stitching", center="auto", prepare=stitch)
+        self.refused(name, "tomography.center.search_method", "with stitching", center="auto", prepare=stitch)
         self.refused(name, "tomography.center.search_begin", "with stitching", search=(70, 90), prepare=stitch)
 
     def test_iterations_that_nobody_gave_are_the_usual_ones(self):

@@ -487,7 +487,7 @@ class AfterARestart(unittest.TestCase):
     KINDS = [
         ("raster", octavo.raster(N, M, 1), [{"mip": {"axis": 2}}]),
         ("bidirectional", octavo.raster(N, M, 1, bidirectional=True, extent_x_mm=2), [{"crop": {"start": [1, 2, 3], "count": [2, 3, 4]}}, {"flip": {}}]),
-        ("repeats", octavo.repeated_raster(N, M, 1, repeats=3, period=2), [{"angiography": {"method": "speckle_variance"}}, {"aip": {"axis": 2}}]),
+        ("repeats", octavo.repeated_raster(N, M, 1, repeats=3, period=2), [{"angiography": {"contrast_method": "speckle_variance"}}, {"aip": {"axis": 2}}]),
         ("repeats in order", octavo.repeated_raster(N, M, 1, repeats=2, period=4, order=True), [{"angiography": {}}]),
         ("radial", octavo.pattern(octavo.radial(N, M, 1, radius=(-2, 2)), offset=(1, 2), rotation=30), [{"cartesian": {"rows": 20, "columns": 22}}]),
         ("repeated radial", octavo.repeated_radial(N, M, 1, repeats=2, period=1), [{"angiography": {}}, {"cartesian": {}}]),

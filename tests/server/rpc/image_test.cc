@@ -525,7 +525,7 @@ TEST(ImageTest, OnlyImagesBecomePictures) {
   EXPECT_THAT(MakePicture(frame, {}), IsError(absl::StatusCode::kInvalidArgument, "empty"));
 }
 
-// A subscription without a contrast gets pictures stretched by percentiles; Frame.display serves
+// A subscription without a contrast gets pictures stretched by percentiles; Frame.display_levels serves
 // clients that compare pictures.
 TEST(ImageTest, PicturesAreStretchedUnlessToldOtherwise) {
   v1::SubscribeRequest request;
