@@ -215,7 +215,7 @@ class Buffers:
         """
         errors.check_kind("name", name, "buffers")
         array = np.asarray(array)
-        if check:
+        if check and name.startswith("buffers/"):
             self._check_form(name, array, offset is None)
         array = np.ascontiguousarray(_little(array))
         data = memoryview(array).cast("B")

@@ -68,8 +68,10 @@ class Choice(enum.Enum):
             if number is None:
                 self._doubt(other)
             return self.value == number
-        if isinstance(other, np.dtype) or (isinstance(other, type) and issubclass(other, np.generic)):
-            return self.descriptor().full_name == _DTYPE and getattr(self, "dtype", None) == other
+        if isinstance(other, np.dtype):
+            return getattr(self, "dtype", None) == other
+        if isinstance(other, type) and issubclass(other, np.generic):
+            return getattr(getattr(self, "dtype", None), "type", None) is other
         if isinstance(other, (int, np.integer)) and not isinstance(other, bool):
             return self.value == other
         return self is other or NotImplemented
