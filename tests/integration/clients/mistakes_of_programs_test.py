@@ -151,7 +151,7 @@ COMMANDS = [
     row("--timeout nan info", "--timeout: is nan; allowed are seconds above 0"),
     row("--timeout soon info", "--timeout: is 'soon'; allowed are numbers"),
     row("volume derive volumes/none --mip w", "--mip: has the axis 'w'; allowed x, y, z"),
-    row("volume derive volumes/none --mip z --slab z=1:2", "--slab excludes --mip"),
+    row("volume derive volumes/none --mip z --slab z=1:2", "excludes --slab"),
     row("volume derive volumes/none --slab z", "--slab: is 'z'; allowed is AXIS=BEGIN:END"),
     row("volume derive volumes/none --mean z=9:3", "--mean: ends at 3; allowed > 9"),
     row("volume derive volumes/none --min z=1:x", "--min: has the number 'x'; allowed are whole numbers from 0 on"),
