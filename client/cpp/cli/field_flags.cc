@@ -84,6 +84,7 @@ constexpr FieldFlag kFields[] = {
     {"processing.window", "--window"},
     {"device", "--device"},
     {"title", "--title"},
+    {"labels", "--label"},
     {"processing.dtype", "--dtype"},
     {"processing.value", "--value"},
     {"processing.levels", "--levels"},

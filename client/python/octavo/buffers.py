@@ -10,8 +10,8 @@ import grpc
 import numpy as np
 
 from octavo import errors
-from octavo.arguments import Seconds, explained, explained_methods, message, short, whole
-from octavo.fields import Fields
+from octavo.arguments import Seconds, explained, explained_methods, limit, message, short, whole
+from octavo.fields import Fields, plain
 from octavo.names import Names, Types, closest
 from octavo.objects import Buffer, BufferName, Name, giving_objects
 from octavo.paging import pages
@@ -33,6 +33,7 @@ _Combine = array_operation_pb2.ArrayOperation.CombineParameters
 COMBINATIONS = Names({"add": _Combine.KIND_ADD, "subtract": _Combine.KIND_SUBTRACT, "multiply": _Combine.KIND_MULTIPLY, "divide": _Combine.KIND_DIVIDE}, of=_Combine.Kind)
 EDGES = Names({"mirror": array_operation_pb2.RESIZE_EDGE_MIRROR, "reflect": array_operation_pb2.RESIZE_EDGE_REFLECT}, of=array_operation_pb2.ResizeEdge)
 _CHUNK = 1 << 20
+_MOST_FORMS = 1024
 
 
 def scalar(dtype) -> int:
@@ -56,6 +57,7 @@ def array_operation(operation: Union[dict, array_operation_pb2.ArrayOperation], 
         return operation
     name, fields = one_operation(operation, array_operation_pb2.ArrayOperation)
     values = dict(fields)
+    _check_values(name, fields)
     for field, value in fields.items():
         if field in ("multiply", "add", "value"):
             values[field] = _complex(f"{name}.{field}", value)
@@ -64,6 +66,19 @@ def array_operation(operation: Union[dict, array_operation_pb2.ArrayOperation], 
         elif field == "axes" and isinstance(value, (list, tuple)):
             values[field] = [_axis(f"{name}.axes[{i}]", one, axes) for i, one in enumerate(value)]
     return message(array_operation_pb2.ArrayOperation, {name: values})
+
+
+def _check_values(name: str, fields: dict) -> None:
+    """ValueError for an array in the place of a buffer; a warning for percentiles that look like fractions."""
+    other = plain(fields.get("other"))
+    if name == "combine" and other is not None and not isinstance(other, str) and not isinstance(other, buffer_pb2.Buffer):
+        raise ValueError(f"combine.other is {short(other)}; allowed is a Buffer, or its name, buffers/<id> (client.buffers.put(array) makes one)")
+    given = fields.get("percentiles")
+    if name == "percentile" and isinstance(given, (list, tuple, np.ndarray)) and len(given) > 0:
+        values = [one for one in given if isinstance(one, numbers.Real)]
+        if len(values) == len(given) and max(values) <= 1 and any(0 < one < 1 for one in values):
+            errors.warn(f"percentile.percentiles is {short(list(values))}, which look like fractions; percentiles are 0 to 100: "
+                        f"[{', '.join(f'{100 * one:g}' for one in values)}] for these")
 
 
 def array_operations(operations: Sequence, axes: Sequence[str]) -> list:
@@ -164,6 +179,7 @@ class Buffers:
         self._stub = buffer_pb2_grpc.BufferServiceStub(channel)
         self._timeout = timeout
         self._metadata = metadata
+        self._forms: Dict[str, tuple] = {}  # of the newest buffers: (shape, type) of the array for NumPy, which never change
 
     def _call(self, method, request):
         with errors.raising(self.address):
@@ -184,19 +200,28 @@ class Buffers:
         """A new buffer that holds `array` on every device. lanes > 1: the last axis holds the lanes
         of the elements."""
         array = _little(np.asarray(array))
+        if lanes > 1 and (array.ndim == 0 or array.shape[-1] != lanes):
+            raise ValueError(f"array has the shape {array.shape}; allowed with lanes={lanes} is one whose last axis has {lanes} elements")
         buffer = self.create(array.shape[:-1] if lanes > 1 else array.shape, array.dtype, lanes=lanes, uninitialized=True, **fields)
         return self.write(buffer.name, array)
 
-    def write(self, name: BufferName, array: np.ndarray, *, replica: Optional[int] = None, offset: int = 0, if_version: int = 0, lease_token: str = "",
-              check: bool = False) -> Buffer:
-        """Writes to all replicas, or to one, from element byte `offset` on. check: the server compares type and shape."""
+    def write(self, name: BufferName, array: np.ndarray, *, replica: Optional[int] = None, offset: Optional[int] = None, if_version: int = 0,
+              lease_token: str = "", check: bool = True) -> Buffer:
+        """Writes to all replicas, or to one.
+
+        offset  the byte from which on a part is written; None: the array is the whole buffer
+        check   ValueError for an array of another type than the buffer's, or, without `offset`, of another shape; False: its bytes are written
+                as they are
+        """
         errors.check_kind("name", name, "buffers")
-        array = np.ascontiguousarray(_little(np.asarray(array)))
+        array = np.asarray(array)
+        if check and name.startswith("buffers/"):
+            self._check_form(name, array, offset is None)
+        array = np.ascontiguousarray(_little(array))
         data = memoryview(array).cast("B")
-        of = dict(type=types_pb2.ElementType(dtype=scalar(array.dtype)), shape=array.shape) if check else {}
         target = None if replica is None else message(buffer_pb2.BufferTarget, dict(replica=replica))
         header = message(buffer_pb2.WriteBufferRequest.Header, dict(name=name, target=target, byte_offset=offset, total_bytes=len(data),
-                                                                    if_version=if_version, lease_token=lease_token, **of),
+                                                                    if_version=if_version, lease_token=lease_token),
                          called={"byte_offset": "offset"})
         messages = [buffer_pb2.WriteBufferRequest(header=header)]
 
@@ -207,6 +232,21 @@ class Buffers:
 
         with errors.raising(self.address):
             return self._stub.WriteBuffer(stream(), metadata=self._metadata).buffer
+
+    def _check_form(self, name: str, array: np.ndarray, whole_buffer: bool) -> None:
+        """ValueError for an array that is not of the buffer's type, or not of its shape."""
+        if name not in self._forms:
+            buffer = self._call(self._stub.GetBuffer, buffer_pb2.GetBufferRequest(name=name)).buffer
+            if len(self._forms) >= _MOST_FORMS:
+                self._forms.pop(next(iter(self._forms)), None)
+            self._forms[name] = _array_shape(buffer.shape, buffer.type), _dtype(buffer.type)
+        shape, dtype = self._forms[name]
+        if array.dtype.newbyteorder("<") == dtype and (not whole_buffer or array.shape == shape):
+            return
+        wanted = f"{dtype} {shape}" if whole_buffer else f"{dtype}, of a buffer of the shape {shape}"
+        convert = f"; array.astype({dtype.name!r}) converts" if array.dtype.newbyteorder("<") != dtype else ""
+        part = "; offset= writes a part" if whole_buffer and array.shape != shape else ""
+        raise ValueError(f"array is {array.dtype} {array.shape}; allowed is {wanted}, as {name} is{convert}{part}; check=False writes its bytes as they are")
 
     @explained(buffer_pb2.ReadBufferRequest, covered=("selector",))
     def read(self, name: Name, *, replica: Optional[int] = None, stacked: bool = False, start: Sequence[int] = (), count: Sequence[int] = (),
@@ -277,8 +317,9 @@ class Buffers:
         return self._call(self._stub.ApplyOp, message(buffer_pb2.ApplyOpRequest, dict(
             input=name, output=output, operations=[array_operation(o) for o in operations], **fields))).buffer
 
-    def wait(self, name: BufferName) -> Buffer:
-        """Waits until all work requested on a buffer is done."""
+    def wait(self, name: BufferName, *, timeout: Optional[Seconds] = None) -> Buffer:
+        """Waits until all work requested on a buffer is done, at most `timeout` seconds (OctavoTimeout)."""
         errors.check_kind("name", name, "buffers")
-        with errors.raising(self.address):
-            return self._stub.WaitBuffer(buffer_pb2.WaitBufferRequest(name=name), metadata=self._metadata).buffer
+        most = limit("timeout", timeout)
+        with errors.waiting(most, lambda: self.get(name)), errors.raising(self.address):
+            return self._stub.WaitBuffer(buffer_pb2.WaitBufferRequest(name=name), timeout=most, metadata=self._metadata).buffer

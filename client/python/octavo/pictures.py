@@ -19,6 +19,9 @@ RENDERINGS = Names({"plane": volume_pb2.RENDERING_PLANE, "max": volume_pb2.RENDE
                    aliases={"mip": "max", "aip": "mean", "slice": "plane"}, of=volume_pb2.Rendering)
 
 
+_ENDINGS = {"png": (".png",), "jpeg": (".jpg", ".jpeg"), "webp": (".webp",), "raw": (".npy",)}
+
+
 @dataclasses.dataclass(repr=False)
 class Picture:
     """A picture of a held volume. `data` is the file; `array` is None but for encoding "raw". Jupyter shows it."""
@@ -49,7 +52,13 @@ class Picture:
         return f"<octavo.Picture: {self.rendering} {self.axis} of {self.volume.name}, {what}>"
 
     def save(self, path: Union[str, os.PathLike]) -> None:
-        """Writes the file (an array: as .npy)."""
+        """Writes the file (an array: as .npy). ValueError for a name with the ending of files of another kind."""
+        endings = _ENDINGS["raw" if self.array is not None else self.encoding]
+        ending = os.path.splitext(os.fspath(path))[1].lower()
+        if ending and ending not in endings:
+            others = [f"encoding={encoding!r}" for encoding, its in _ENDINGS.items() if ending in its]
+            raise ValueError(f"path is {os.fspath(path)!r}, and this is {'an array' if self.array is not None else f'a picture in {self.encoding}'}; allowed are "
+                             f"names that end in {', '.join(endings)}{f', and {others[0]} in render() makes such a file' if others else ''}")
         if self.array is not None:
             np.save(path, self.array)
             return

@@ -18,7 +18,7 @@ import numpy as np
 
 from google.protobuf.duration_pb2 import Duration
 from harness import BUILD, Daemon, DaemonTest, octavo, seconds_until, until
-from octavo.v1 import scan_pb2, types_pb2, volume_pb2
+from octavo.v1 import scan_pb2, session_pb2, types_pb2, volume_pb2
 
 INSTANTS = int(os.environ.get("OCTAVO_KILL_INSTANTS", "6"))  # a long run: 100
 SEED = int(os.environ.get("OCTAVO_TEST_SEED", "20261121"))
@@ -231,15 +231,19 @@ time.sleep(1000)
             self.assertIn("annotator", done.stdout)
             self.assertEqual(metrics(self.daemon)['octavo_leases{mode="SHARED"}'], 1)
         self.assertEqual(self.client.leases(filter=f'resource = "{name}"'), [])
-        for arguments, code in ((dict(exclusive=True, seconds=5), "FAILED_PRECONDITION"), (dict(), "INVALID_ARGUMENT"),
+        for arguments, code in ((dict(exclusive=True, seconds=5), "FAILED_PRECONDITION"),
                                 (dict(seconds=1e9), "INVALID_ARGUMENT"), (dict(seconds=1, wait=1e9), "INVALID_ARGUMENT")):
             with self.assertRaises(octavo.OctavoError) as caught:
                 self.client.lease(name, **arguments)
             self.assertEqual(caught.exception.code.name, code, arguments)
-        for resource, code in (("volumes/none", "NOT_FOUND"), ("buffers/none", "NOT_FOUND"), ("scans/x", "INVALID_ARGUMENT"), ("", "INVALID_ARGUMENT")):
+        for resource, code in (("volumes/none", "NOT_FOUND"), ("buffers/none", "NOT_FOUND"), ("scans/x", "INVALID_ARGUMENT")):
             with self.assertRaises(octavo.OctavoError) as caught:
                 self.client.lease(resource, seconds=5)
             self.assertEqual(caught.exception.code.name, code, resource)
+        for request in (dict(resource=name), dict(ttl=Duration(seconds=5))):  # the library refuses these itself
+            with self.assertRaises(octavo.OctavoError) as caught, octavo.errors.raising():
+                self.client._sessions.AcquireLease(session_pb2.AcquireLeaseRequest(mode=session_pb2.LEASE_MODE_SHARED, **request))
+            self.assertEqual(caught.exception.code.name, "INVALID_ARGUMENT", request)
         granted = octavo_command(self.daemon, "lease", "acquire", name)
         self.assertEqual(granted.returncode, 0, granted.stderr)
         token = granted.stdout.split("token ")[1].strip()
