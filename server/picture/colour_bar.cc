@@ -26,10 +26,10 @@ std::vector<std::pair<double, std::string>> Labels(double dark, double bright, d
   const double span = std::abs(bright - dark);
   if (!(span > 0) || !std::isfinite(span)) return labels;
   const double step = NiceStep(span, 0.5 / room), lowest = std::min(dark, bright);
-  for (double n = std::ceil(lowest / step); n * step <= lowest + span; ++n) {
-    const double place = (n * step - dark) / (bright - dark);
+  for (const double value : MultiplesOf(step, lowest, lowest + span)) {
+    const double place = (value - dark) / (bright - dark);
     if (place < room || place > 1 - room) continue;
-    labels.emplace_back(place, NumberText(n == 0 ? 0 : n * step));
+    labels.emplace_back(place, NumberText(value));
   }
   return labels;
 }
