@@ -158,6 +158,15 @@ def path_problems(path, text):
     return [f"{path} holds a path of a machine ({bad})" for bad in MACHINE_PATHS if bad in text]
 
 
+def order_problems(path, text):
+    """The bytes of messages with maps have a fixed order only through FixedBytes: digests and page
+    tokens are made of them."""
+    if not path.startswith(("server/rpc/convert/", "server/rpc/list/")) or path.startswith("server/rpc/convert/fixed_bytes."):
+        return []
+    return [f"{path}:{number}: FixedBytes (server/rpc/convert/fixed_bytes.h) instead of {match.group(0)}"
+            for number, line in enumerate(text.splitlines(), 1) for match in re.finditer(r"\bSerialize(Partial)?(As|To)\w+", line)]
+
+
 def self_check():
     """Each rule detects its own problems."""
     planted = [
@@ -194,6 +203,8 @@ def self_check():
         include_problems("server/exports/x.cc", '#include "google/protobuf/message.h"'),
         include_problems("server/volume/x.cc", '#include "server/engine/engine.h"'),
         include_problems("server/model/x.h", '#include "server/source/source.h"'),
+        order_problems("server/rpc/convert/x.cc", "  digest = in.SerializeAsString();"),
+        order_problems("server/rpc/list/x.h", "in.SerializePartialToString(&bytes)"),
     ]
     fine = [
         include_problems("client/cpp/include/octavo/octavo.h", "#include <vector>"),
@@ -206,6 +217,7 @@ def self_check():
         include_problems("server/daemon.cc", '#include "server/rpc/rpc_server.h"'),
         include_problems("server/exports/x.cc", '#include "octavo/handoff/v1/handoff.pb.h"'),
         path_problems("a", "x/home.html"),
+        order_problems("server/rpc/transport/payload.h", "header.SerializeAsString()"),
     ]
     return [f"self-check: rule {i} sees nothing" for i, found in enumerate(planted) if not found] + [p for found in fine for p in found]
 
@@ -226,7 +238,7 @@ def main():
             text = file.read()
         problems += path_problems(path, text)
         if path.endswith((".h", ".cc", ".cu", ".cuh")):
-            problems += include_problems(path, text)
+            problems += include_problems(path, text) + order_problems(path, text)
             seen += 1
     if seen < 100:
         problems.append(f"only {seen} files looked at; is this a checkout?")

@@ -8,12 +8,17 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
 
+#include "gpu/base/failpoint.h"
+#include "gpu/base/log.h"
 #include "gpu/base/mutex.h"
+#include "server/base/change_teller.h"
+#include "server/base/exception_to_status.h"
 
 namespace octavo::base {
 
@@ -29,16 +34,25 @@ enum class ChangeKind : uint8_t {
 /// The watchers of a kind of resource. A watcher hears of what exists before it hears of changes,
 /// and never of an older state of a resource after a newer one, in whichever order the threads that
 /// made the changes arrive: Status has a `name`, and a `revision` that grows with each change of
-/// the resource. Thread-safe; callbacks run without locks, on the thread that made the change or on
-/// one that tells the same watcher at this moment. One thread at a time calls a watcher.
+/// the resource. A thread that makes a change only queues it, however many watch; a ChangeTeller
+/// calls the watchers. When it cannot keep up, several changes of a resource become one, so that
+/// what waits is bounded. Thread-safe; callbacks run without locks. One thread at a time calls a
+/// watcher.
 template <class Status>
 class ChangeWatchers {
  public:
-  using Told = std::function<void(ChangeKind, const Status&, const std::string& text)>;
+  using StatusPtr = std::shared_ptr<const Status>;
+  /// All watchers hear of a change with the same object.
+  using Told = std::function<void(ChangeKind, const StatusPtr&, const std::string& text)>;
 
-  /// Calls `told` for each of the resources that `existing` returns, then for each change, until
-  /// the returned handle is destroyed. `existing` is called without locks. `key`: opens private
-  /// resources.
+  /// `complete` adds to a status what is looked up once for all watchers, on the thread that tells
+  /// of the change. It outlives this object's use.
+  explicit ChangeWatchers(std::function<void(Status*)> complete = nullptr)
+      : complete_(std::move(complete)) {}
+
+  /// Calls `told` for each of the resources that `existing` returns, on this thread; then for each
+  /// change, until the returned handle is destroyed. `existing` is called without locks. `key`:
+  /// opens private resources.
   std::shared_ptr<void> Watch(std::string key, Told told,
                               const std::function<std::vector<Status>()>& existing) {
     auto watcher = std::make_shared<Watcher>(std::move(key), std::move(told));
@@ -52,26 +66,36 @@ class ChangeWatchers {
     return watcher;
   }
 
-  /// Tells a change that has been made. Call it without locks. `only`: the key of a private
-  /// resource, which other watchers do not hear of; null: all hear of it.
+  /// Queues a change that has been made. `only`: the key of a private resource, which other
+  /// watchers do not hear of; null: all hear of it.
   void Tell(ChangeKind kind, const Status& status, const std::string& text,
             const std::string* only = nullptr) {
-    std::vector<std::shared_ptr<Watcher>> watchers;
-    {
-      MutexLock lock(mutex_);
-      for (auto it = watchers_.begin(); it != watchers_.end();) {
-        if (auto watcher = it->lock()) {
-          if (only == nullptr || watcher->key() == *only) watchers.push_back(std::move(watcher));
-          ++it;
-        } else {
-          it = watchers_.erase(it);
-        }
-      }
-    }
-    for (const auto& watcher : watchers) watcher->Tell(kind, status, text);
+    MutexLock lock(mutex_);
+    if (watchers_.empty()) return;
+    Queue({.kind = kind,
+           .status = status,
+           .text = text,
+           .is_private = only != nullptr,
+           .key = only == nullptr ? "" : *only});
+    if (posted_) return;
+    teller_.Post([this] { TellQueued(); });
+    posted_ = true;
   }
 
+  /// Returns when the watchers have heard of the changes told before, for tests.
+  void Flush() { teller_.Flush(); }
+
+  static constexpr size_t kMostSingle = 256;  // changes that wait; more become one per resource
+
  private:
+  struct Change {
+    ChangeKind kind = ChangeKind::kChanged;
+    Status status;
+    std::string text;
+    bool is_private = false;
+    std::string key;
+  };
+
   /// The events of one watcher wait in a queue; one thread at a time takes them out and calls the
   /// watcher, without locks.
   class Watcher {
@@ -80,16 +104,17 @@ class ChangeWatchers {
     const std::string& key() const { return key_; }
 
     /// Reports the existing resources, before any event of Tell.
-    void Begin(const std::vector<Status>& now) {
+    void Begin(std::vector<Status> now) {
       {
         MutexLock lock(mutex_);
         for (auto status = now.rbegin(); status != now.rend(); ++status)
-          events_.push_front({ChangeKind::kExists, *status, ""});
+          events_.push_front(
+              {ChangeKind::kExists, std::make_shared<const Status>(std::move(*status)), ""});
       }
       Drain();
     }
 
-    void Tell(ChangeKind kind, const Status& status, const std::string& text) {
+    void Tell(ChangeKind kind, const StatusPtr& status, const std::string& text) {
       {
         MutexLock lock(mutex_);
         events_.push_back({kind, status, text});
@@ -102,7 +127,7 @@ class ChangeWatchers {
    private:
     struct Event {
       ChangeKind kind = ChangeKind::kExists;
-      Status status;
+      StatusPtr status;
       std::string text;
     };
     static constexpr size_t kMostGone = 1000;  // that a watcher remembers
@@ -130,15 +155,15 @@ class ChangeWatchers {
     }
 
     bool IsOld(Event& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      const auto [known, first] = told_revisions_.try_emplace(event.status.name, 0);
+      const auto [known, first] = told_revisions_.try_emplace(event.status->name, 0);
       uint64_t& newest = known->second;
-      if (event.status.revision < newest) return true;
+      if (event.status->revision < newest) return true;
       // A change may overtake the news that the resource was created.
       if (first && event.kind == ChangeKind::kChanged) event.kind = ChangeKind::kCreated;
-      newest = event.status.revision;
+      newest = event.status->revision;
       if (event.kind == ChangeKind::kGone) {
         newest = std::numeric_limits<uint64_t>::max();
-        gone_.push_back(event.status.name);
+        gone_.push_back(event.status->name);
         if (gone_.size() > kMostGone) {
           told_revisions_.erase(gone_.front());
           gone_.pop_front();
@@ -157,8 +182,81 @@ class ChangeWatchers {
     std::deque<std::string> gone_ ABSL_GUARDED_BY(mutex_);  // oldest first
   };
 
+  void Queue(Change change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (waiting_.size() >= kMostSingle) {
+      if (const auto it = newest_.find(change.status.name); it != newest_.end()) {
+        Change& waiting = *it->second;
+        if (change.status.revision < waiting.status.revision) return;
+        if (waiting.kind == ChangeKind::kCreated && change.kind != ChangeKind::kGone)
+          change.kind = ChangeKind::kCreated;
+        waiting = std::move(change);
+        return;
+      }
+    }
+    waiting_.push_back(std::move(change));
+    newest_[waiting_.back().status.name] = &waiting_.back();  // a deque moves none of the others
+  }
+
+  void TellQueued() {
+    for (;;) {
+      try {
+        if (!TellNext()) return;
+      } catch (...) {
+        LogUntold("");
+      }
+    }
+  }
+  /// False if nothing waits.
+  bool TellNext() {
+    Change change;
+    std::vector<std::shared_ptr<Watcher>> watchers;
+    {
+      MutexLock lock(mutex_);
+      if (waiting_.empty()) {
+        posted_ = false;
+        return false;
+      }
+      if (const auto it = newest_.find(waiting_.front().status.name);
+          it != newest_.end() && it->second == &waiting_.front())
+        newest_.erase(it);
+      change = std::move(waiting_.front());
+      waiting_.pop_front();
+      for (auto it = watchers_.begin(); it != watchers_.end();) {
+        if (auto watcher = it->lock()) {
+          if (!change.is_private || watcher->key() == change.key)
+            watchers.push_back(std::move(watcher));
+          ++it;
+        } else {
+          it = watchers_.erase(it);
+        }
+      }
+    }
+    if (complete_ != nullptr) complete_(&change.status);
+    const auto status = std::make_shared<const Status>(std::move(change.status));
+    for (const auto& watcher : watchers) {
+      try {
+        (void)Failpoint("change_told");
+        watcher->Tell(change.kind, status, change.text);
+      } catch (...) {  // the other watchers hear of it all the same
+        LogUntold(status->name);
+      }
+    }
+    return true;
+  }
+  /// In a catch clause.
+  static void LogUntold(const std::string& name) {
+    Log(LogLevel::kError, "a change is not told to a watcher",
+        {{"of", name}, {"error", StatusOfException().ToString()}});
+  }
+
+  const std::function<void(Status*)> complete_;
   Mutex mutex_;
   std::list<std::weak_ptr<Watcher>> watchers_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Change> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, Change*> newest_
+      ABSL_GUARDED_BY(mutex_);  // by name: the last change that waits
+  bool posted_ ABSL_GUARDED_BY(mutex_) = false;
+  ChangeTeller teller_;  // last: its thread uses the rest
 };
 
 }  // namespace octavo::base

@@ -150,13 +150,15 @@ class BufferStore {
                                                const exports::ExportPeer& peer) {
     return exporter_.Export(spec, caller, peer);
   }
-  /// Calls `told` for every buffer now and for each change, on the thread that made the change,
-  /// until the returned handle is destroyed.
+  /// Calls `told` for every buffer now and for each change, on a thread of the store, until the
+  /// returned handle is destroyed.
   std::shared_ptr<void> Watch(const model::Caller& caller, BufferWatchers::Told told);
 
   BufferTotals Count();
   /// Expires overdue buffers and cuts off readers that take nothing. Call about twice a second.
   void Housekeep();
+  /// Returns once watchers have heard of all changes made before (for tests).
+  void FlushWatches() { watchers_.Flush(); }
   /// Returns once no device has work in progress (for tests).
   absl::Status Drain();
 

@@ -26,6 +26,8 @@ class BufferWatchers {
             const std::string& text) {
     watchers_.Tell(kind, status, text, status.is_private ? &key : nullptr);
   }
+  /// As ChangeWatchers::Flush.
+  void Flush() { watchers_.Flush(); }
 
  private:
   base::ChangeWatchers<model::BufferStatus> watchers_;

@@ -59,6 +59,9 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
       leases(clock, config.most_leases, &sessions),
       operation_watches([this](const std::string& name) { return FindOperation(*this, name); }),
       operations(clock, config.server_id, &operation_watches),
+      volume_watchers([this](model::VolumeStatus* volume) {
+        volume->shared_leases = leases.CountOf(volume->name).shared;
+      }),
       exports({.devices = PointersTo(owned_devices),
                .ledger = &ledger,
                .volumes = &volumes,

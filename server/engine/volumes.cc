@@ -38,11 +38,8 @@ std::vector<model::VolumeStatus> Volumes::List(const volume::VolumeQuery& query)
 }
 
 std::shared_ptr<void> Volumes::Watch(volume::VolumeWatchers::Told told) {
-  return components_.volume_watchers.Watch(
-      [this, told = std::move(told)](base::ChangeKind kind, const model::VolumeStatus& volume) {
-        told(kind, WithLeases(volume));
-      },
-      [this] { return components_.volumes.List({.in_memory = true}); });
+  return components_.volume_watchers.Watch(std::move(told),
+                                           [this] { return List({.in_memory = true}); });
 }
 
 absl::StatusOr<volume::VolumeHold> Volumes::HoldToRead(const std::string& name) {

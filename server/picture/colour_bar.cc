@@ -43,13 +43,10 @@ std::vector<std::pair<double, std::string>> Labels(double dark, double bright, d
     return tiny ? absl::StrFormat("%.6g", value) : NumberText(value, DigitsFor(step) + more);
   };
   std::vector<std::pair<double, std::string>> labels = {{0, text(dark, 1)}, {1, text(bright, 1)}};
-  const double first = std::ceil(lowest / step);
-  const auto count = static_cast<int64_t>(span / step) + 1;
-  for (int64_t i = 0; i < count; ++i) {
-    const double value = (first + static_cast<double>(i)) * step,
-                 place = (value - dark) / (bright - dark);
+  for (const double value : MultiplesOf(step, lowest, lowest + span)) {
+    const double place = (value - dark) / (bright - dark);
     if (place < room || place > 1 - room) continue;
-    labels.emplace_back(place, text(value == 0 ? 0 : value, 0));
+    labels.emplace_back(place, text(value, 0));
   }
   return labels;
 }

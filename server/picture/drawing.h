@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "gpu/base/pixel_text.h"
 #include "server/picture/image.h"
@@ -51,6 +52,20 @@ inline double NiceStep(double span, double wanted) {
     if (nice * power >= raw * (1 - 1e-9)) return nice * power;
   }
   return 10 * power;
+}
+
+/// The multiples of `step` from `lo` to `hi`, rising. None if the numbers there are too large for
+/// multiples to differ from their neighbours, or if there are more than can be drawn.
+inline std::vector<double> MultiplesOf(double step, double lo, double hi) {
+  constexpr double kMostExact = 4503599627370496, kMost = 1 << 16;  // 2^52
+  const double first = std::ceil(lo / step), last = std::floor(hi / step), count = last - first + 1;
+  // Written so that infinities and NaN give none, too.
+  const bool drawn =
+      count >= 1 && count <= kMost && std::abs(first) <= kMostExact && std::abs(last) <= kMostExact;
+  std::vector<double> multiples(drawn ? static_cast<size_t>(count) : 0);
+  for (size_t i = 0; i < multiples.size(); ++i)
+    multiples[i] = (first + static_cast<double>(i)) * step + 0.0;  // 0, not -0
+  return multiples;
 }
 
 }  // namespace octavo::picture

@@ -81,14 +81,14 @@ struct Panel {
   void Frame(Canvas& canvas, const std::string& x_name, const std::string& y_name) const {
     const double step_x = NiceStep(x_hi - x_lo, width / 90.0),
                  step_y = NiceStep(y_hi - y_lo, height / 50.0);
-    for (double v = std::ceil(x_lo / step_x) * step_x; v <= x_hi; v += step_x) {
+    for (const double v : MultiplesOf(step_x, x_lo, x_hi)) {
       canvas.Line(X(v), top, X(v), top + height, kGrid);
-      const std::string text = absl::StrFormat("%g", std::abs(v) < 1e-9 * step_x ? 0.0 : v);
+      const std::string text = absl::StrFormat("%g", v);
       canvas.Text(static_cast<int>(X(v)) - Canvas::WidthOf(text) / 2, top + height + 6, text, kInk);
     }
-    for (double v = std::ceil(y_lo / step_y) * step_y; v <= y_hi; v += step_y) {
+    for (const double v : MultiplesOf(step_y, y_lo, y_hi)) {
       canvas.Line(left, Y(v), left + width, Y(v), kGrid);
-      const std::string text = absl::StrFormat("%g", std::abs(v) < 1e-9 * step_y ? 0.0 : v);
+      const std::string text = absl::StrFormat("%g", v);
       canvas.Text(left - Canvas::WidthOf(text) - 6, static_cast<int>(Y(v)) - 7, text, kInk);
     }
     for (const int edge : {left, left + width}) canvas.Line(edge, top, edge, top + height, kInk);

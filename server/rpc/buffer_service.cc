@@ -17,6 +17,7 @@
 #include "server/rpc/handler.h"
 #include "server/rpc/list/page.h"
 #include "server/rpc/services.h"
+#include "server/rpc/transport/encoded_once.h"
 #include "server/rpc/transport/local_peer.h"
 #include "server/rpc/transport/open_watches.h"
 #include "server/rpc/transport/payload.h"
@@ -286,17 +287,17 @@ class BufferServiceImpl final : public BufferBase {
       CallbackServerContext* context, const v1::WatchBuffersRequest* request) override {
     return Stream<v1::WatchBuffersResponse>(
         context, request,
-        [&](const std::shared_ptr<QueuedWriter<v1::WatchBuffersResponse>>& writer) {
-          watches_->Add(writer);
+        [&](const std::shared_ptr<QueuedWriter<v1::WatchBuffersResponse>>& writer) -> absl::Status {
+          OCTAVO_RETURN_IF_ERROR(watches_->Add(writer));
           workers_->Post([this, caller = CallerOf(*context), weak = std::weak_ptr(writer)] {
-            const auto tell = [weak](base::ChangeKind kind, const model::BufferStatus& status,
-                                     const std::string& text) {
+            const auto tell = [this, weak](base::ChangeKind kind, const auto& status,
+                                           const std::string& text) {
               auto to = weak.lock();
               if (to == nullptr) return;
               to->Feed([&] {
                 v1::WatchBuffersResponse event;
                 event.set_kind(static_cast<v1::WatchBuffersResponse::Kind>(kind));
-                EncodeBuffer(status, event.mutable_buffer());
+                *event.mutable_buffer() = *encoded_.Get(status);
                 event.set_text(Utf8(text));
                 const std::string name = event.buffer().name();
                 to->PushLatest(name, std::move(event), MergeEvents);
@@ -359,6 +360,7 @@ class BufferServiceImpl final : public BufferBase {
   buffer::BufferStore* const buffers_;
   base::WorkerPool* const workers_;
   OpenWatches* const watches_;
+  EncodedOnce<model::BufferStatus, v1::Buffer> encoded_{EncodeBuffer};
 };
 
 }  // namespace

@@ -159,10 +159,11 @@ class VolumeServiceImpl final : public Base {
           OCTAVO_ASSIGN_OR_RETURN(Filter filter,
                                   Filter::Parse(*v1::Volume::descriptor(), request->filter()));
           auto watch = std::make_shared<VolumeWatch>(std::move(filter), request->skip_existing(),
-                                                     std::weak_ptr(writer));
-          watches_->Add(writer);
+                                                     std::weak_ptr(writer), &encoded_);
+          OCTAVO_RETURN_IF_ERROR(watches_->Add(writer));
           workers_->Post([this, watch, weak = std::weak_ptr(writer)] {
-            const auto tell = [watch](base::ChangeKind kind, const model::VolumeStatus& volume) {
+            const auto tell = [watch](base::ChangeKind kind,
+                                      const volume::VolumeWatchers::VolumePtr& volume) {
               watch->Tell(kind, volume);
             };
             // Held by the stream.
@@ -384,6 +385,7 @@ class VolumeServiceImpl final : public Base {
   base::WorkerPool* const workers_;
   base::WorkerPool& renders_;
   OpenWatches* const watches_;
+  EncodedVolumes encoded_{EncodeVolume};
 };
 
 }  // namespace

@@ -11,9 +11,13 @@
 #include "server/model/status_types.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/list/filter.h"
+#include "server/rpc/transport/encoded_once.h"
 #include "server/rpc/transport/reactor.h"
+#include "server/volume/volume_watchers.h"
 
 namespace octavo::rpc {
+
+using EncodedVolumes = EncodedOnce<model::VolumeStatus, v1::Volume>;
 
 /// One WatchVolumes stream: makes messages of the changes that its client wants to hear of. A
 /// volume is known from the change with which it matches the filter until one with which it does
@@ -23,19 +27,24 @@ class VolumeWatch {
  public:
   using Writer = QueuedWriter<v1::WatchVolumesResponse>;
 
-  VolumeWatch(Filter filter, bool skip_existing, std::weak_ptr<Writer> writer)
-      : filter_(std::move(filter)), skip_existing_(skip_existing), writer_(std::move(writer)) {}
+  /// `encoded`: shared by all watches.
+  VolumeWatch(Filter filter, bool skip_existing, std::weak_ptr<Writer> writer,
+              EncodedVolumes* encoded)
+      : filter_(std::move(filter)),
+        skip_existing_(skip_existing),
+        writer_(std::move(writer)),
+        encoded_(*encoded) {}
 
-  void Tell(base::ChangeKind kind, const model::VolumeStatus& volume) {
+  void Tell(base::ChangeKind kind, const volume::VolumeWatchers::VolumePtr& status) {
     auto writer = writer_.lock();
     if (writer == nullptr) return;
     writer->Feed([&] {
+      const std::shared_ptr<const v1::Volume> volume = encoded_.Get(status);
       v1::WatchVolumesResponse message;
-      EncodeVolume(volume, message.mutable_volume());
-      message.set_kind(KindOf(kind, message.volume()));
+      message.set_kind(KindOf(kind, *volume));
       if (message.kind() == v1::WatchVolumesResponse::KIND_UNSPECIFIED) return;
-      const std::string name = message.volume().name();
-      writer->PushLatest(name, std::move(message), Merge);
+      *message.mutable_volume() = *volume;
+      writer->PushLatest(volume->name(), std::move(message), Merge);
     });
   }
 
@@ -73,6 +82,7 @@ class VolumeWatch {
   const Filter filter_;
   const bool skip_existing_;
   const std::weak_ptr<Writer> writer_;
+  EncodedVolumes& encoded_;
   std::set<std::string> known_;
 };
 

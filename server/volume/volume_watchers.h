@@ -16,14 +16,20 @@ namespace octavo::volume {
 /// Clients that watch all volumes in memory. A volume is gone for them when it leaves memory.
 class VolumeWatchers final : public VolumeObserver {
  public:
-  using Told = std::function<void(base::ChangeKind, const model::VolumeStatus&)>;
+  using VolumePtr = std::shared_ptr<const model::VolumeStatus>;
+  /// All watchers hear of a change with the same object.
+  using Told = std::function<void(base::ChangeKind, const VolumePtr&)>;
+
+  /// As ChangeWatchers.
+  explicit VolumeWatchers(std::function<void(model::VolumeStatus*)> complete = nullptr)
+      : watchers_(std::move(complete)) {}
 
   /// As ChangeWatchers::Watch.
   std::shared_ptr<void> Watch(Told told,
                               const std::function<std::vector<model::VolumeStatus>()>& existing) {
     return watchers_.Watch(
         "",
-        [told = std::move(told)](base::ChangeKind kind, const model::VolumeStatus& volume,
+        [told = std::move(told)](base::ChangeKind kind, const VolumePtr& volume,
                                  const std::string&) { told(kind, volume); },
         existing);
   }
@@ -34,6 +40,8 @@ class VolumeWatchers final : public VolumeObserver {
         volume, "");
   }
   void OnVolumeDetails(const model::VolumeStatus& volume) override { OnVolumeChanged(volume); }
+  /// As ChangeWatchers::Flush.
+  void Flush() { watchers_.Flush(); }
 
  private:
   base::ChangeWatchers<model::VolumeStatus> watchers_;

@@ -14,6 +14,7 @@
 
 #include "server/operation/operation.h"
 #include "server/operation/operation_table.h"
+#include "server/rpc/convert/fixed_bytes.h"
 
 namespace octavo::rpc {
 
@@ -34,7 +35,7 @@ operation::RequestKey DecodeRequestKey(const Request& request) {
   Request body = request;
   body.clear_request_id();
   body.clear_wait();
-  return {.id = request.request_id(), .body = body.SerializeAsString()};
+  return {.id = request.request_id(), .body = FixedBytes(body)};
 }
 
 void EncodeOperation(const operation::OperationStatus& in, v1::Operation* out);

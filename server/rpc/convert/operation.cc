@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/rpc/convert/fixed_bytes.h"
 
 namespace octavo::rpc {
 namespace {
@@ -208,7 +209,7 @@ absl::StatusOr<std::shared_ptr<const model::DerivedVolumeRecipes>> DecodeChains(
       chain.operations.push_back(std::move(operation));
     }
     out->chains.push_back(std::move(chain));
-    out->encoded.push_back(in[i].SerializeAsString());
+    out->encoded.push_back(FixedBytes(in[i]));
   }
   return out;
 }

@@ -3,12 +3,11 @@
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
-#include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 
 #include "gpu/base/status.h"
 #include "gpu/device/digest.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/fixed_bytes.h"
 #include "server/rpc/convert/operation.h"
 #include "server/rpc/convert/time.h"
 #include "server/rpc/convert/utf8.h"
@@ -18,13 +17,7 @@ namespace {
 
 // The bytes of the spec in a fixed order: distinguishes a retry from another request.
 std::string DigestOf(const v1::ScanSpec& spec) {
-  std::string bytes;
-  {
-    google::protobuf::io::StringOutputStream stream(&bytes);
-    google::protobuf::io::CodedOutputStream coded(&stream);
-    coded.SetSerializationDeterministic(true);
-    spec.SerializeToCodedStream(&coded);
-  }
+  const std::string bytes = FixedBytes(spec);
   return absl::StrCat(bytes.size(), ":",
                       absl::Hex(DigestBytes(bytes.data(), static_cast<int64_t>(bytes.size()), 0)));
 }

@@ -10,6 +10,7 @@
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/fixed_bytes.h"
 #include "server/rpc/convert/utf8.h"
 
 namespace octavo::rpc {
@@ -103,7 +104,7 @@ grpc::Status ToGrpc(const absl::Status& status, const model::AdmissionReport* re
       Log(LogLevel::kError, "internal error", {{"message", std::string(status.message())}});
     const google::rpc::Status rich = Described(status, report);
     return grpc::Status(static_cast<grpc::StatusCode>(status.code()), rich.message(),
-                        rich.SerializeAsString());
+                        FixedBytes(rich));
   } catch (...) {
     return grpc::Status(static_cast<grpc::StatusCode>(status.code()), "");
   }

@@ -12,6 +12,7 @@
 #include "server/base/errors.h"
 #include "server/model/resolved_scan.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/fixed_bytes.h"
 #include "server/rpc/convert/time.h"
 #include "server/source/push_projections.h"
 
@@ -360,7 +361,7 @@ absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& 
   if (in.pixel_size_um() < 0)
     return FieldNotAllowed("tomography.pixel_size_um", in.pixel_size_um(), "0 (not known) or more");
   out.pixel_size_um = in.pixel_size_um();
-  out.encoded = in.SerializeAsString();
+  out.encoded = FixedBytes(in);
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   (void)google::protobuf::util::MessageToJsonString(in, &out.json, options);

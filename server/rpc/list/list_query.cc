@@ -4,11 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
+#include "server/rpc/convert/fixed_bytes.h"
 #include "server/rpc/list/page_token.h"
 
 namespace octavo::rpc {
@@ -31,13 +30,7 @@ std::string AskedBy(const Message& request) {
     asked->GetReflection()->ClearField(asked.get(), about.FindFieldByName(field));
   std::string bytes = about.full_name();
   bytes += '\0';
-  {
-    google::protobuf::io::StringOutputStream stream(&bytes);
-    google::protobuf::io::CodedOutputStream coded(&stream);
-    coded.SetSerializationDeterministic(true);
-    asked->SerializeToCodedStream(&coded);
-  }
-  return bytes;
+  return bytes + FixedBytes(*asked);
 }
 
 /// The rank of a key of KeyOfRank.

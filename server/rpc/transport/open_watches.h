@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "grpcpp/support/status.h"
 
 #include "gpu/base/mutex.h"
@@ -19,21 +20,35 @@ namespace octavo::rpc {
 /// would hold the server up until it cuts them. Thread-safe.
 class OpenWatches {
  public:
-  /// A watch that begins now.
+  static constexpr size_t kMost = 256;  // each costs work with every change
+
+  /// A watch that begins now. ResourceExhausted (BUSY) while there are kMost.
   template <class Message>
-  void Add(const std::shared_ptr<QueuedWriter<Message>>& writer) {
+  absl::Status Add(const std::shared_ptr<QueuedWriter<Message>>& writer) {
     const auto end = [weak = std::weak_ptr(writer)] {
       const auto to = weak.lock();
       if (to != nullptr) to->End(Ended());
       return to != nullptr;
     };
-    const bool over = [&] {
+    bool over = false, full = false;
+    {
       MutexLock lock(mutex_);
       watches_.remove_if([](const Watch& watch) { return watch.stream.expired(); });
-      if (!over_) watches_.push_back({.stream = writer, .end = end});
-      return over_;
-    }();
-    if (over) end();
+      over = over_;
+      full = watches_.size() >= kMost;
+      if (!over && !full) watches_.push_back({.stream = writer, .end = end});
+    }
+    if (over) {
+      end();
+    } else if (full) {
+      return WithInfo(
+          absl::ResourceExhaustedError(absl::StrCat(
+              "there are ", kMost, " watches of volumes and buffers; end one, or try again")),
+          {.reason = Reason::kBusy,
+           .field = "",
+           .numbers = {{"allowed", absl::StrCat(kMost)}, {"retryable", "true"}}});
+    }
+    return absl::OkStatus();
   }
 
   /// Ends all watches, each after what waits for its client; later ones end at once.

@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import threading
+import time
 import unittest
 
 import grpc
@@ -205,6 +206,40 @@ class Watches(DaemonTest):
         watch = self.watch()
         watch.until(lambda _: watch.of(name))
         self.assertEqual(len(watch.changes), 1)
+
+    def test_watches_are_bounded(self):
+        """Each costs work with every change; those beyond the bound are refused, and a place that
+        is given back is free."""
+        most, clients = 256, [self.daemon.client() for _ in range(4)]
+        for client in clients:
+            self.addCleanup(client.close)
+        name, = self.scan().volume_names
+        watches = [Watch(clients[i % len(clients)]) for i in range(most)]
+        try:
+            for watch in watches:
+                watch.until(lambda changes: changes)
+            more = Watch(self.client)
+            more.thread.join(30)
+            self.assertEqual(more.error.code().name, "RESOURCE_EXHAUSTED")
+            self.assertIn(f"{most} watches", more.error.details())
+            with self.assertRaises(octavo.OctavoError) as caught:
+                next(iter(self.client.buffers.watch()))
+            self.assertEqual(caught.exception.reason, "BUSY")
+            self.client.hold(name)
+            for watch in watches:
+                watch.until(lambda changes: changes[-1].volume.marked)
+        finally:
+            for watch in watches:
+                watch.close()
+        deadline = time.monotonic() + 30
+        while True:
+            again = Watch(self.client)
+            with again.news:
+                again.news.wait_for(lambda: again.changes or again.over, 30)
+            if again.changes:
+                break
+            self.assertLess(time.monotonic(), deadline)
+        again.close()
 
     def test_the_command_line_tells_each_change(self):
         name, = self.scan().volume_names

@@ -191,8 +191,8 @@ TEST_F(BufferAccessTest, OverdueBuffersGoUnlessSomebodyUsesThem) {
   std::vector<std::pair<ChangeKind, std::string>> told;
   const auto watch = watchers_.Watch(
       {},
-      [&](ChangeKind kind, const BufferStatus& status, const std::string&) {
-        told.emplace_back(kind, status.name);
+      [&](ChangeKind kind, const auto& status, const std::string&) {
+        told.emplace_back(kind, status->name);
       },
       [] { return std::vector<BufferStatus>(); });
   for (const char* name : {"buffers/a", "buffers/b", "buffers/c"}) {
@@ -207,12 +207,14 @@ TEST_F(BufferAccessTest, OverdueBuffersGoUnlessSomebodyUsesThem) {
   clock_.Advance(60);
   remover.Expire(clock_.Now().monotonic_ns);
   remover.Expire(clock_.Now().monotonic_ns);
+  watchers_.Flush();
   EXPECT_EQ(told.size(), 3u) << "one warning for each";
   told.clear();
   ASSERT_THAT(remover.Destroy("buffers/c", "", "", kCaller, false), IsOk());
   clock_.Advance(41);
   remover.Expire(clock_.Now().monotonic_ns);
   using Told = std::vector<std::pair<ChangeKind, std::string>>;
+  watchers_.Flush();
   EXPECT_EQ(told, (Told{{ChangeKind::kGone, "buffers/c"}, {ChangeKind::kGone, "buffers/a"}}));
   EXPECT_EQ(table_->List(kCaller).size(), 1u) << "the leased one waits";
   ASSERT_THAT(leases_.Release(lease.token), IsOk());

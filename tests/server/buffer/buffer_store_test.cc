@@ -180,9 +180,9 @@ TEST_P(BufferStoreTest, TimeToLiveEndsAfterAWarning) {
   std::vector<std::pair<ChangeKind, std::string>> told;
   Mutex mutex;
   const auto watch =
-      store_->Watch(kMe, [&](ChangeKind kind, const BufferStatus& status, const std::string&) {
+      store_->Watch(kMe, [&](ChangeKind kind, const auto& status, const std::string&) {
         MutexLock lock(mutex);
-        told.emplace_back(kind, status.name);
+        told.emplace_back(kind, status->name);
       });
   const BufferStatus buffer =
       store_->Create({.scalar = Scalar::kF32, .shape = {4}, .ttl_seconds = 100}, kMe).value();
@@ -194,6 +194,7 @@ TEST_P(BufferStoreTest, TimeToLiveEndsAfterAWarning) {
   clock_.Advance(41);
   store_->Housekeep();
   EXPECT_THAT(store_->Get(buffer.name, kMe), IsError(absl::StatusCode::kNotFound, "time to live"));
+  store_->FlushWatches();
   MutexLock lock(mutex);
   ASSERT_EQ(told.size(), 4u);
   EXPECT_EQ(told[0].first, ChangeKind::kCreated);
@@ -202,22 +203,40 @@ TEST_P(BufferStoreTest, TimeToLiveEndsAfterAWarning) {
   EXPECT_EQ(told[3].first, ChangeKind::kGone);
 }
 
-TEST_P(BufferStoreTest, ABufferThatIsProlongedInTheLastMomentLivesOn) {
-  const BufferStatus overdue =
+TEST_P(BufferStoreTest, ABufferThatIsProlongedAtTheWarningLivesOn) {
+  const BufferStatus buffer =
       store_->Create({.scalar = Scalar::kU8, .shape = {4}, .ttl_seconds = 100}, kMe).value();
-  const BufferStatus warned =
-      store_->Create({.scalar = Scalar::kU8, .shape = {4}, .ttl_seconds = 300}, kMe).value();
   bool prolonged = false;
-  const auto watch =
-      store_->Watch(kMe, [&](ChangeKind kind, const BufferStatus& status, const std::string&) {
-        if (kind != ChangeKind::kExpiring || status.name != warned.name) return;
-        prolonged =
-            store_->Change({.name = overdue.name, .set_ttl = true, .ttl_seconds = 100}, kMe).ok();
-      });
-  clock_.Advance(250);
+  const auto watch = store_->Watch(kMe, [&](ChangeKind kind, const auto& status, const auto&) {
+    if (kind != ChangeKind::kExpiring) return;
+    prolonged =
+        store_->Change({.name = status->name, .set_ttl = true, .ttl_seconds = 100}, kMe).ok();
+  });
+  clock_.Advance(60);
   store_->Housekeep();
+  store_->FlushWatches();
   EXPECT_TRUE(prolonged);
-  EXPECT_THAT(store_->Get(overdue.name, kMe), IsOk());
+  clock_.Advance(60);
+  store_->Housekeep();
+  EXPECT_THAT(store_->Get(buffer.name, kMe), IsOk());
+}
+
+// Another thread prolongs buffers at the moment when they end: one of both succeeds.
+TEST_P(BufferStoreTest, ABufferThatIsProlongedInTheLastMomentLivesOn) {
+  for (int i = 0; i < 200; ++i) {
+    const BufferStatus buffer =
+        store_->Create({.scalar = Scalar::kU8, .shape = {4}, .ttl_seconds = 100}, kMe).value();
+    clock_.Advance(101);
+    bool prolonged = false;
+    std::jthread other([&] {
+      prolonged =
+          store_->Change({.name = buffer.name, .set_ttl = true, .ttl_seconds = 100}, kMe).ok();
+    });
+    store_->Housekeep();
+    other.join();
+    ASSERT_EQ(store_->Get(buffer.name, kMe).ok(), prolonged) << i;
+    (void)store_->Destroy(buffer.name, "", "", kMe);
+  }
 }
 
 // Watchers arrive while other threads change a buffer. Each first hears that the buffer exists,
@@ -241,13 +260,14 @@ TEST_P(BufferStoreTest, WatchersNeverHearOfAnOlderStateAfterANewerOne) {
     }
     for (int i = 0; i < 50; ++i) {
       auto log = logs.emplace_back(std::make_shared<Log>());
-      watches.push_back(store_->Watch(
-          kMe, [log](ChangeKind kind, const BufferStatus& status, const std::string&) {
+      watches.push_back(
+          store_->Watch(kMe, [log](ChangeKind kind, const auto& status, const std::string&) {
             MutexLock lock(log->mutex);
-            log->events.emplace_back(kind, status.revision);
+            log->events.emplace_back(kind, status->revision);
           }));
     }
   }
+  store_->FlushWatches();
   const uint64_t newest = store_->Get(buffer.name, kMe)->revision;
   EXPECT_GE(newest, uint64_t{kChanges * kThreads});
   for (const auto& log : logs) {
@@ -278,7 +298,7 @@ TEST_P(BufferStoreTest, APrivateBufferIsWatchedByItsOwnerOnly) {
   Mutex mutex;
   std::vector<ChangeKind> owners, others;
   const auto log = [&](std::vector<ChangeKind>* told) {
-    return [&mutex, told](ChangeKind kind, const BufferStatus&, const std::string&) {
+    return [&mutex, told](ChangeKind kind, const auto&, const std::string&) {
       MutexLock lock(mutex);
       told->push_back(kind);
     };
@@ -287,6 +307,7 @@ TEST_P(BufferStoreTest, APrivateBufferIsWatchedByItsOwnerOnly) {
   const BufferStatus mine =
       store_->Create({.scalar = Scalar::kU8, .shape = {4}, .is_private = true}, owner).value();
   ASSERT_THAT(store_->Destroy(mine.name, "", "", owner), IsOk());
+  store_->FlushWatches();
   MutexLock lock(mutex);
   EXPECT_EQ(owners, (std::vector{ChangeKind::kCreated, ChangeKind::kGone}));
   EXPECT_TRUE(others.empty());

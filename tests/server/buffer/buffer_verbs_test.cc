@@ -288,12 +288,12 @@ TEST_P(BufferVerbsTest, NobodyIsCalledBackUnderALock) {
                               .holder = "a client",
                               .wait_seconds = 100},
                              kMe, [&](const absl::StatusOr<Lease>&) { ask("who waits"); });
-  const auto watching =
-      store_->Watch(kMe, [&](ChangeKind kind, const BufferStatus&, const std::string&) {
-        if (kind == ChangeKind::kGone) ask("who watches");
-      });
+  const auto watching = store_->Watch(kMe, [&](ChangeKind kind, const auto&, const std::string&) {
+    if (kind == ChangeKind::kGone) ask("who watches");
+  });
   told = 0;
   EXPECT_THAT(store_->Destroy(name, "", mine.token, kMe), IsOk());
+  store_->FlushWatches();
   EXPECT_EQ(told, 2);
 }
 

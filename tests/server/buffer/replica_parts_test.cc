@@ -215,13 +215,14 @@ TEST_F(ReplicaPartsTest, SyncTakesTheVersionOfItsSourceAndTellsTheWatchers) {
   ReplicaSync sync(*table_, turns_, *order_, watchers_);
   std::vector<ChangeKind> told;
   const auto watch = watchers_.Watch(
-      {}, [&](ChangeKind kind, const BufferStatus&, const std::string&) { told.push_back(kind); },
+      {}, [&](ChangeKind kind, const auto&, const std::string&) { told.push_back(kind); },
       [] { return std::vector<BufferStatus>(); });
   EXPECT_EQ(ReasonOf(sync.Sync("buffers/a", 2, {}, "", {})), "BAD_REPLICA");
   ASSERT_OK_AND_ASSIGN(const BufferStatus status, sync.Sync("buffers/a", 0, {}, "", {}));
   EXPECT_TRUE(status.coherent);
   EXPECT_EQ(status.replicas[1].version, 5u);
   EXPECT_EQ(BytesOf(*buffer->replicas[1], 4), (std::vector<int>{0, 1, 2, 3}));
+  watchers_.Flush();
   EXPECT_EQ(told.size(), 1u);
   EXPECT_EQ(leases_.CountOf("buffers/a").exclusive, 0) << "its own lease has ended with the turn";
 }

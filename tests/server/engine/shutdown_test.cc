@@ -3,6 +3,8 @@
 #include <atomic>
 #include <future>
 #include <memory>
+#include <pthread.h>
+#include <string_view>
 #include <thread>
 
 #include "server/model/volume_operation.h"
@@ -29,17 +31,17 @@ TEST_F(ShutdownTest, WhileAVolumeWithChainsIsSealed) {
     std::atomic<bool> asked{false};
   };
   const auto gate = std::make_shared<Gate>();
-  // The thread that begins the first volume starts a wait for it; the thread that seals the volume
-  // runs the wait's callback.
+  // The thread that seals the first volume tells of it, before it asks for the volume's chains.
   SubscribeSpec events;
   events.products = {Product::kEvent};
   ASSERT_OK_AND_ASSIGN(const auto subscription, engine_->streams().Subscribe(events, [this, gate] {
+    char thread[16] = {};
+    pthread_getname_np(pthread_self(), thread, sizeof thread);
+    if (std::string_view(thread) != "oct-retire" || gate->asked) return;
     for (const VolumeStatus& volume : engine_->volumes().List()) {
-      if (volume.state != VolumeState::kAcquiring || gate->asked.exchange(true)) continue;
-      (void)engine_->volumes().Wait(volume.name, [gate](const absl::StatusOr<VolumeStatus>&) {
-        gate->reached.set_value();
-        gate->opened.wait();
-      });
+      if (volume.state != VolumeState::kHeld || gate->asked.exchange(true)) continue;
+      gate->reached.set_value();
+      gate->opened.wait();
     }
   }));
   Submit(spec);

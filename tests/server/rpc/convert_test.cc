@@ -1,9 +1,13 @@
 #include "server/rpc/convert/convert.h"
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <optional>
 #include <random>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_replace.h"
@@ -174,6 +178,41 @@ TEST(ConvertScan, TheDigestTellsBodiesApart) {
   ASSERT_OK_AND_ASSIGN(const auto digest, DecodeScanSpec(a));
   EXPECT_EQ(DecodeScanSpec(same_body)->request_digest, digest.request_digest);
   EXPECT_NE(DecodeScanSpec(other)->request_digest, digest.request_digest);
+}
+
+// A map has no order of its own: a client that sends the same body again may have put in its labels
+// in another one.
+TEST(Digests, DoNotDependOnTheOrderOfLabels) {
+  std::mt19937 random(1);
+  std::vector<std::string> keys;
+  for (char key = 'a'; key <= 'p'; ++key) keys.emplace_back(1, key);
+  std::set<std::string> creates, applies, jobs, scans;
+  for (int i = 0; i < 50; ++i) {
+    std::shuffle(keys.begin(), keys.end(), random);
+    v1::CreateBufferRequest create;
+    v1::ApplyOpRequest apply;
+    v1::JobSpec job;
+    job.mutable_dispersion_autofocus()->set_volume("volumes/a");
+    v1::ScanSpec scan;
+    Filler(1).Fill(&scan);
+    for (const std::string& key : keys) {
+      for (auto* labels : {create.mutable_labels(), apply.mutable_labels(), job.mutable_labels(),
+                           scan.mutable_labels()})
+        (*labels)[key] = "of " + key;
+    }
+    ASSERT_OK_AND_ASSIGN(const engine::BufferSpec created, DecodeCreate(create));
+    creates.insert(created.request_digest);
+    ASSERT_OK_AND_ASSIGN(const engine::BufferApplySpec applied, DecodeApply(apply));
+    applies.insert(applied.request_digest);
+    ASSERT_OK_AND_ASSIGN(const engine::JobSpec submitted, DecodeJobSpec(job, "me"));
+    jobs.insert(submitted.request_digest);
+    ASSERT_OK_AND_ASSIGN(const engine::ScanSpec scanned, DecodeScanSpec(scan));
+    scans.insert(scanned.request_digest);
+  }
+  EXPECT_EQ(creates.size(), 1u);
+  EXPECT_EQ(applies.size(), 1u);
+  EXPECT_EQ(jobs.size(), 1u);
+  EXPECT_EQ(scans.size(), 1u);
 }
 
 TEST(ConvertScan, WhatNeedsNoEngineIsCheckedHereByName) {

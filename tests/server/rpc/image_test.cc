@@ -397,6 +397,33 @@ TEST(ImageTest, TheColourBarHasTheColoursAndNumbers) {
   EXPECT_EQ(Made(low, options).shape, (std::vector<int64_t>{12, 60}));
 }
 
+// Between two numbers that are a few steps of float arithmetic apart, no round number stands.
+TEST(ImageTest, AColourBarOfAlmostOneValueEnds) {
+  for (const int ulps : {1, 2, 5, 40}) {
+    for (const float lo : {0.f, 1.f, 1e30f, -3e-30f}) {
+      float hi = lo;
+      for (int i = 0; i < ulps; ++i) hi = std::nextafter(hi, std::numeric_limits<float>::max());
+      for (const double offset : {0.0, -300.0, 1e300}) {
+        auto frame = FrameOf<uint8_t>(DType::kU8, 100, 60, std::vector<uint8_t>(6000, 9));
+        frame.scale = {.offset = offset, .step = 6, .unit = "dB"};
+        EXPECT_GT(
+            Made(frame, {.contrast = Contrast::kLevels, .lo = lo, .hi = hi, .colour_bar = true})
+                .colour_bar_columns,
+            0);
+      }
+    }
+  }
+  // One step of the values that are shown, which the levels differ by much less than.
+  auto frame = FrameOf<uint8_t>(DType::kU8, 400, 60, std::vector<uint8_t>(24000, 9));
+  frame.scale = {.offset = -300, .step = 6, .unit = "dB"};
+  EXPECT_GT(Made(frame, {.contrast = Contrast::kLevels,
+                         .lo = 0,
+                         .hi = 9.478965534460695e-12f,
+                         .colour_bar = true})
+                .colour_bar_columns,
+            0);
+}
+
 TEST(ImageTest, ShrinkingAveragesAreas) {
   const auto frame =
       FrameOf<float>(DType::kF32, 2, 6, {0, 10, 20, 30, kNan, kNan, 20, 30, 40, 50, kNan, 70});

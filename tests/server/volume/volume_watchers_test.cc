@@ -25,12 +25,14 @@ namespace {
 using octavo::testing::FreshSeed;
 using octavo::testing::IsOk;
 
+using VolumePtr = VolumeWatchers::VolumePtr;
+
 class VolumeWatchersTest : public TableFixture {
  protected:
   VolumeWatchersTest() { table_.AddObserver(&watchers_); }
   std::shared_ptr<void> Watch() {
     return watchers_.Watch(
-        [this](ChangeKind kind, const VolumeStatus& volume) { news_.emplace_back(kind, volume); },
+        [this](ChangeKind kind, const VolumePtr& volume) { news_.emplace_back(kind, *volume); },
         [this] {
           MutexLock lock(table_.mutex());
           std::vector<VolumeStatus> all;
@@ -39,7 +41,10 @@ class VolumeWatchersTest : public TableFixture {
         });
   }
   /// The news since the last call.
-  std::vector<std::pair<ChangeKind, VolumeStatus>> News() { return std::exchange(news_, {}); }
+  std::vector<std::pair<ChangeKind, VolumeStatus>> News() {
+    watchers_.Flush();
+    return std::exchange(news_, {});
+  }
   /// The one change of the volume since the last call.
   VolumeStatus Change(ChangeKind kind = ChangeKind::kChanged) {
     const auto news = News();
@@ -106,28 +111,30 @@ TEST_F(VolumeWatchersTest, EachVerbIsToldOnce) {
 TEST_F(VolumeWatchersTest, NothingIsToldUnderTheLock) {
   Held("volumes/a", {.of_ring = true});
   const auto watch = watchers_.Watch(
-      [this](ChangeKind, const VolumeStatus& volume) {
-        EXPECT_EQ(Get(volume.name).name, volume.name);  // takes the lock
+      [this](ChangeKind, const VolumePtr& volume) {
+        EXPECT_EQ(Get(volume->name).name, volume->name);  // takes the lock
         news_.emplace_back();
       },
       [] { return std::vector<VolumeStatus>(); });
   ASSERT_THAT(ring_.Mark("volumes/a", 2), IsOk());
   ASSERT_THAT(ring_.Unmark("volumes/a", nullptr), IsOk());
   ASSERT_THAT(tiers_.BeginSpill("volumes/a"), IsOk());
-  EXPECT_EQ(news_.size(), 4u);
+  EXPECT_EQ(News().size(), 4u);
 }
 
 TEST_F(VolumeWatchersTest, AWatchThatEndsFreesWhatItHad) {
   Held("volumes/a", {});
   const auto held = std::make_shared<int>(0);
-  auto watch = watchers_.Watch([held](ChangeKind, const VolumeStatus&) { ++*held; },
+  auto watch = watchers_.Watch([held](ChangeKind, const VolumePtr&) { ++*held; },
                                [] { return std::vector<VolumeStatus>(); });
   ASSERT_THAT(ring_.Mark("volumes/a", 2), IsOk());
+  watchers_.Flush();
   EXPECT_EQ(*held, 1);
   EXPECT_GT(held.use_count(), 1);
   watch = nullptr;
   EXPECT_EQ(held.use_count(), 1);
   ASSERT_THAT(ring_.Unmark("volumes/a", nullptr), IsOk());
+  watchers_.Flush();
   EXPECT_EQ(*held, 1);
 }
 
@@ -155,12 +162,12 @@ TEST_F(VolumeWatchersTest, WhatIsToldLastIsHowTheVolumesAre) {
   const auto begin = [&] {
     auto seen = std::make_shared<Seen>();
     watches.push_back(watchers.Watch(
-        [seen](ChangeKind kind, const VolumeStatus& volume) {
+        [seen](ChangeKind kind, const VolumePtr& volume) {
           MutexLock lock(seen->mutex);
-          EXPECT_LE(seen->last[volume.name].revision, volume.revision);
-          EXPECT_EQ(seen->gone[volume.name], 0) << "gone is the last";
-          seen->gone[volume.name] += kind == ChangeKind::kGone;
-          seen->last[volume.name] = volume;
+          EXPECT_LE(seen->last[volume->name].revision, volume->revision);
+          EXPECT_EQ(seen->gone[volume->name], 0) << "gone is the last";
+          seen->gone[volume->name] += kind == ChangeKind::kGone;
+          seen->last[volume->name] = *volume;
         },
         [&] { return store.List({.in_memory = true}); }));
     all.push_back(seen);
@@ -190,6 +197,7 @@ TEST_F(VolumeWatchersTest, WhatIsToldLastIsHowTheVolumesAre) {
   }
   for (int i = 0; i < 20; ++i) begin();
   for (std::thread& thread : threads) thread.join();
+  watchers.Flush();
   for (const auto& seen : all) {
     MutexLock lock(seen->mutex);
     for (size_t i = 0; i < kVolumes; ++i) {
