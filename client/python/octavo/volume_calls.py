@@ -19,24 +19,9 @@ from octavo.names import Names
 from octavo.objects import Name, ScanName, Volume, VolumeName, giving_objects
 from octavo.paging import pages
 from octavo.session import Lease, token_of as _token
-from octavo.v1 import array_operation_pb2, operation_pb2, scan_pb2, types_pb2, volume_pb2
+from octavo.v1 import operation_pb2, scan_pb2, types_pb2, volume_pb2
 
 TIERS = Names({"device": types_pb2.TIER_DEVICE, "host": types_pb2.TIER_HOST, "disk": types_pb2.TIER_DISK}, of=types_pb2.Tier)
-
-
-def _operation(operation, axes: Sequence[str]) -> volume_pb2.VolumeOperation:
-    """An operation on a volume: one for volumes only, or an array
-    operation."""
-    if isinstance(operation, volume_pb2.VolumeOperation):
-        return operation
-    if isinstance(operation, array_operation_pb2.ArrayOperation):
-        return volume_pb2.VolumeOperation(array=operation)
-    name, fields = buffers.one_operation(operation, volume_pb2.VolumeOperation, array_operation_pb2.ArrayOperation)
-    if name == "array":
-        return volume_pb2.VolumeOperation(array=buffers.array_operation(fields, axes))
-    if name in volume_pb2.VolumeOperation.DESCRIPTOR.fields_by_name:
-        return message(volume_pb2.VolumeOperation, {name: fields})
-    return volume_pb2.VolumeOperation(array=buffers.array_operation(operation, axes))
 
 
 # Seconds that chain() waits for the next result of a scan that has ended.
@@ -276,11 +261,7 @@ class VolumeCalls:
     def _derive(self, name, operations, request_id) -> volume_pb2.DeriveVolumeRequest:
         self._check_volume(name)
         axes = self._axes(name) if any(buffers.names_axes(one) for one in operations) else ()
-        made = []
-        for one in operations:
-            made.append(_operation(one, axes))
-            axes = buffers.axes_after(made[-1].array, axes)
-        return volume_pb2.DeriveVolumeRequest(name=name, request_id=request_id, operations=made)
+        return volume_pb2.DeriveVolumeRequest(name=name, request_id=request_id, operations=buffers.volume_operations(operations, axes))
 
     def _begun(self, call, request) -> operation_pb2.Operation:
         request.wait.SetInParent()  # 0: answer as soon as it has begun

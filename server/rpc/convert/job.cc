@@ -22,8 +22,14 @@ absl::StatusOr<model::Processing> DecodeProcessingOf(const char* work, const v1:
 }
 
 absl::StatusOr<model::ReprocessSpec> Decode(const v1::ReprocessJob& in) {
-  model::ReprocessSpec out{.volume = in.volume(), .processing = {}};
+  model::ReprocessSpec out{
+      .volume = in.volume(), .processing = {}, .operations = {}, .encoded_operations = {}};
   OCTAVO_ASSIGN_OR_RETURN(out.processing, DecodeProcessingOf("reprocess", in.processing()));
+  auto operations = DecodeVolumeOperations(in.operations());
+  if (!operations.ok()) return base::AtField("reprocess.", operations.status());
+  out.operations = *std::move(operations);
+  for (const v1::VolumeOperation& operation : in.operations())
+    out.encoded_operations.push_back(operation.SerializeAsString());
   return out;
 }
 
@@ -68,6 +74,8 @@ absl::StatusOr<model::KCalibrationSpec> Decode(const v1::KCalibrationJob& in) {
 void Encode(const model::ReprocessSpec& in, v1::JobSpec* out) {
   out->mutable_reprocess()->set_volume(in.volume);
   EncodeProcessing(in.processing, out->mutable_reprocess()->mutable_processing());
+  for (const std::string& operation : in.encoded_operations)
+    out->mutable_reprocess()->add_operations()->ParseFromString(operation);
 }
 
 void Encode(const model::DispersionAutofocusSpec& in, v1::JobSpec* spec) {

@@ -112,12 +112,12 @@ void EncodeCommitResult(const storage::CommitOutcome& in, v1::CommitResult* out)
   out->set_raw_bytes(in.raw_bytes);
 }
 
-absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& in) {
-  derive::DeriveSpec out;
-  out.name = in.name();
-  for (int i = 0; i < in.operations_size(); ++i) {
+absl::StatusOr<std::vector<model::VolumeOperation>> DecodeVolumeOperations(
+    const google::protobuf::RepeatedPtrField<v1::VolumeOperation>& in) {
+  std::vector<model::VolumeOperation> out;
+  for (int i = 0; i < in.size(); ++i) {
     const std::string at = absl::StrCat("operations[", i, "]");
-    const auto& operation = in.operations(i);
+    const auto& operation = in[i];
     switch (operation.operation_case()) {
       case v1::VolumeOperation::kCartesian: {
         const auto& grid = operation.cartesian();
@@ -126,11 +126,11 @@ absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
                                           std::pair{".cartesian.reach_mm", grid.reach_mm()}}) {
           OCTAVO_RETURN_IF_ERROR(CheckFinite((at + name).c_str(), value));
         }
-        out.operations.emplace_back(pattern::CartesianGrid{.rows = grid.rows(),
-                                                           .columns = grid.columns(),
-                                                           .extent_x_mm = grid.extent_x_mm(),
-                                                           .extent_y_mm = grid.extent_y_mm(),
-                                                           .reach_mm = grid.reach_mm()});
+        out.emplace_back(pattern::CartesianGrid{.rows = grid.rows(),
+                                                .columns = grid.columns(),
+                                                .extent_x_mm = grid.extent_x_mm(),
+                                                .extent_y_mm = grid.extent_y_mm(),
+                                                .reach_mm = grid.reach_mm()});
         break;
       }
       case v1::VolumeOperation::kAngiography:
@@ -139,7 +139,7 @@ absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
                               absl::StrCat("has the unknown value ",
                                            static_cast<int>(operation.angiography().method())));
         }
-        out.operations.emplace_back(derive::AngiographyOperation{
+        out.emplace_back(model::AngiographyOperation{
             .method = operation.angiography().method() == v1::Angiography::METHOD_SPECKLE_VARIANCE
                           ? MotionContrast::kSpeckleVariance
                           : MotionContrast::kAmplitudeDecorrelation});
@@ -150,27 +150,26 @@ absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
                               absl::StrCat("has the unknown value ",
                                            static_cast<int>(operation.doppler().between())));
         }
-        out.operations.emplace_back(derive::DopplerOperation{
-            .between = static_cast<derive::DopplerBetween>(operation.doppler().between()),
+        out.emplace_back(model::DopplerOperation{
+            .between = static_cast<model::DopplerBetween>(operation.doppler().between()),
             .half_window = operation.doppler().half_window()});
         break;
-      case v1::VolumeOperation::kReprocess: {
-        auto processing = DecodeProcessing(operation.reprocess().processing());
-        if (!processing.ok()) return base::AtField(at + ".reprocess.", processing.status());
-        out.operations.emplace_back(
-            derive::ReprocessOperation{.processing = *std::move(processing)});
-        break;
-      }
       case v1::VolumeOperation::kArray: {
         OCTAVO_ASSIGN_OR_RETURN(model::OpSpec array, DecodeVolumeOperation(operation.array(), at));
-        out.operations.emplace_back(std::move(array));
+        out.emplace_back(std::move(array));
         break;
       }
       case v1::VolumeOperation::OPERATION_NOT_SET:
-        return InvalidField(at,
-                            "is empty; allowed: cartesian, angiography, doppler, reprocess, array");
+        return InvalidField(at, "is empty; allowed: cartesian, angiography, doppler, array");
     }
   }
+  return out;
+}
+
+absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& in) {
+  derive::DeriveSpec out;
+  out.name = in.name();
+  OCTAVO_ASSIGN_OR_RETURN(out.operations, DecodeVolumeOperations(in.operations()));
   return out;
 }
 
