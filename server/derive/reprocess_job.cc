@@ -60,20 +60,20 @@ class RawInput {
   int device() const { return device_; }
   /// Restores the volume if it was spilled: other jobs use the device meanwhile.
   absl::StatusOr<volume::VolumeHold> OnDevice(job::JobRun& run, std::stop_token stop) {
-    if (hold_.has_value()) return *hold_;
-    OCTAVO_RETURN_IF_ERROR(run.WithoutDevice(
-        [&]() -> absl::Status {
-          OCTAVO_RETURN_IF_ERROR(spiller_->RestoreNow(status_.name).status());
-          OCTAVO_ASSIGN_OR_RETURN(hold_, volumes_->Hold(status_.name, volume::HoldKind::kDevice));
-          return absl::OkStatus();
-        },
-        std::move(stop)));
+    if (!hold_.has_value()) {
+      OCTAVO_RETURN_IF_ERROR(run.WithoutDevice([this] { return Restore(); }, std::move(stop)));
+    }
     return *hold_;
   }
 
  private:
   explicit RawInput(const job::JobEnvironment& environment)
       : volumes_(environment.volumes), spiller_(environment.spiller) {}
+  absl::Status Restore() {
+    OCTAVO_RETURN_IF_ERROR(spiller_->RestoreNow(status_.name).status());
+    OCTAVO_ASSIGN_OR_RETURN(hold_, volumes_->Hold(status_.name, volume::HoldKind::kDevice));
+    return absl::OkStatus();
+  }
 
   volume::VolumeStore* volumes_;
   volume::Spiller* spiller_;

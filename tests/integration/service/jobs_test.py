@@ -231,6 +231,13 @@ class Jobs(DaemonTest):
         self.assertIn("DONE", text)
         self.assertIn("by hand", text)
         self.command("job", "reprocess", raw[0].name, "--watch", "--label", "a=b")
+        refused = self.command("job", "reprocess", raw[0].name, "--angiography", "speckle-variance", check=False)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("has no repeats (raster)", refused.stderr)
+        phases = self.command("--json", "job", "reprocess", raw[0].name, "--doppler", "ascans", "--watch", "--json-spec",
+                              json.dumps({"reprocess": {"processing": {"value": "VALUE_COMPLEX", "dtype": "DTYPE_C64"}}})).stdout
+        (phase,) = json.loads(phases.splitlines()[-1])["volumes"]
+        self.assertEqual(self.client.volume(phase).quantity, volume_pb2.QUANTITY_PHASE_RAD)
         self.assertIn("a2 ", self.command("job", "autofocus", raw[0].name, "--only-a2", "--watch").stdout)
         listed = [json.loads(line) for line in self.command("--json", "job", "list").stdout.splitlines()]
         self.assertEqual([job["kind"] for job in listed[:3]], ["JOB_KIND_DISPERSION_AUTOFOCUS", "JOB_KIND_REPROCESS", "JOB_KIND_REPROCESS"])
