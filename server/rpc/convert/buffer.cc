@@ -13,6 +13,7 @@
 #include "server/base/resource_names.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/operation.h"
+#include "server/rpc/convert/request_digest.h"
 #include "server/rpc/convert/time.h"
 
 namespace octavo::rpc {
@@ -68,7 +69,7 @@ absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& in
       .ttl_seconds = ToSeconds(in.ttl()),
       .is_private = in.private_(),
       .request_id = in.request_id(),
-      .request_digest = absl::StrCat("create:", body.SerializeAsString())};
+      .request_digest = absl::StrCat("create:", RequestDigest(body))};
 }
 
 absl::StatusOr<model::BufferWriteSpec> DecodeWriteHeader(const v1::WriteBufferRequest::Header& in) {
@@ -125,7 +126,7 @@ absl::StatusOr<model::BufferApplySpec> DecodeApply(const v1::ApplyOpRequest& in)
                              .labels = {in.labels().begin(), in.labels().end()},
                              .ttl_seconds = ToSeconds(in.ttl()),
                              .request_id = in.request_id(),
-                             .request_digest = absl::StrCat("apply:", body.SerializeAsString()),
+                             .request_digest = absl::StrCat("apply:", RequestDigest(body)),
                              .input_lease_token = in.input_lease_token(),
                              .output_lease_token = in.output_lease_token()};
   for (int i = 0; i < in.operations_size(); ++i) {

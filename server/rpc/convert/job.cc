@@ -7,6 +7,7 @@
 #include "server/base/errors.h"
 #include "server/model/resolved_scan.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/request_digest.h"
 #include "server/rpc/convert/time.h"
 #include "server/rpc/convert/tomography.h"
 #include "server/rpc/convert/utf8.h"
@@ -152,7 +153,7 @@ absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::s
     return InvalidField("group",
                         absl::StrCat("has ", in.group().size(), " characters; allowed 128"));
   model::JobSpec out;
-  out.request_digest = in.SerializeAsString();
+  out.request_digest = RequestDigest(in);
   out.title = in.title();
   out.labels.insert(in.labels().begin(), in.labels().end());
   out.priority = in.priority();
