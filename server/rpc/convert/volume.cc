@@ -189,7 +189,7 @@ void EncodeVolume(const model::VolumeStatus& in, v1::Volume* out) {
     out->mutable_levels()->set_lo(in.level_lo);
     out->mutable_levels()->set_hi(in.level_hi);
   }
-  out->set_value(static_cast<v1::Value>(in.value));
+  if (in.quantity == model::Quantity::kNone) out->set_value(static_cast<v1::Value>(in.value));
   if (in.acquired_begin.unix_ns != 0) {
     *out->mutable_acquire_begin_time() = WallTime(in.acquired_begin);
     out->set_acquire_begin_monotonic_ns(in.acquired_begin.monotonic_ns);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -145,6 +146,28 @@ TEST_P(DerivationTest, DopplerBetweenAscansTakesOneAscanFromEachBscan) {
   ASSERT_OK_AND_ASSIGN(const DerivationPlan repeats, Plan({DopplerOperation{}}));
   EXPECT_EQ(repeats.result.shape[0], kRows / 2);
   EXPECT_EQ(repeats.result.shape[1], kColumns);
+}
+
+// What a tomogram shows as black and white says nothing about counts of its values.
+TEST_P(DerivationTest, DisplayLevelsStayWithValuesOfTheirRange) {
+  source_.quantity = model::Quantity::kAttenuation;
+  source_.display_lo = -0.1;
+  source_.display_hi = 0.4;
+  source_.axes[0] = "z", source_.axes[1] = "y", source_.axes[2] = "x";
+  const auto display_of = [&](Op op) {
+    const auto plan = Plan({OpSpec{std::move(op)}});
+    EXPECT_THAT(plan, IsOk());
+    return std::pair(plan->result.display_lo, plan->result.display_hi);
+  };
+  const std::pair kNone(0.0, 0.0), kOfSource(-0.1, 0.4);
+  EXPECT_EQ(display_of(HistogramOp{.bins = 4, .lo = 0, .hi = 1}), kNone);
+  EXPECT_EQ(display_of(ReduceOp{.kind = math::Reduction::kSum, .axes = {0}}), kNone);
+  EXPECT_EQ(display_of(ReduceOp{.kind = math::Reduction::kStd, .axes = {0}}), kNone);
+  EXPECT_EQ(display_of(FftOp{.axis = 0}), kNone);
+  EXPECT_EQ(display_of(ScaleOp{.multiply = {.re = 2}}), kNone);
+  EXPECT_EQ(display_of(ReduceOp{.kind = math::Reduction::kMean, .axes = {0}}), kOfSource);
+  EXPECT_EQ(display_of(ReduceOp{.kind = math::Reduction::kMax, .axes = {0}}), kOfSource);
+  EXPECT_EQ(display_of(CropOp{.start = {}, .count = {1, 0, 0}}), kOfSource);
 }
 
 TEST_P(DerivationTest, StepsRunOneOnAnother) {

@@ -515,6 +515,7 @@ TEST(ConvertVolume, TheWireNamesEveryQuantity) {
     volume.quantity = quantity;
     v1::Volume wire;
     EncodeVolume(volume, &wire);
+    EXPECT_EQ(wire.value(), q == 0 ? v1::VALUE_DB : v1::VALUE_UNSPECIFIED) << "one of the two";
     const std::string name = absl::AsciiStrToLower(v1::Quantity_Name(wire.quantity()));
     EXPECT_EQ(name, q == 0 ? "quantity_unspecified" : absl::StrCat("quantity_", Name(quantity)));
     EXPECT_EQ(model::QuantityNamed(Name(quantity)), quantity);
