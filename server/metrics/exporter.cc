@@ -163,6 +163,9 @@ class Page final : public prometheus::Collectable {
           kCounter, "reason",
           {"committed", "discarded", "failed", "dropped", "overwritten", "expired"},
           stats.volumes_finished);
+    one("octavo_chains_skipped_total",
+        "Results of chains that scans asked for and did not get (Volume.skipped_chains)", kCounter,
+        static_cast<double>(stats.chains_skipped));
     one("octavo_volume_missing_ascans_total", "A-scans that no record reached", kCounter,
         static_cast<double>(stats.missing_ascans));
     one("octavo_voxels_total", "Voxels of volumes that scans completed", kCounter,

@@ -214,6 +214,12 @@ void EncodeVolume(const model::VolumeStatus& in, v1::Volume* out) {
   out->set_title(in.title);
   if (in.has_commit) EncodeCommitResult(in.commit, out->mutable_commit());
   out->set_last_error(Utf8(in.last_error));
+  for (const model::SkippedChain& skipped : in.skipped_chains) {
+    auto* to = out->add_skipped_chains();
+    to->set_chain(skipped.chain);
+    to->set_reason_code(EncodeReason(skipped.reason_code));
+    to->set_reason(Utf8(skipped.reason));
+  }
   if (in.held_unix_ns != 0) *out->mutable_hold_time() = WallTime(in.held_unix_ns);
   out->set_kept(in.kept);
   out->set_derived_from(in.derived_from);

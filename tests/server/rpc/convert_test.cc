@@ -523,6 +523,18 @@ TEST(ConvertVolume, TheWireNamesEveryQuantity) {
   EXPECT_EQ(model::QuantityNamed("loudness"), std::nullopt);
 }
 
+TEST(ConvertVolume, TheSourceSaysWhatItsChainsDidNotMake) {
+  model::VolumeStatus volume;
+  volume.skipped_chains = {
+      {.chain = "mip", .reason_code = Reason::kDeviceFull, .reason = "no room"}};
+  v1::Volume wire;
+  EncodeVolume(volume, &wire);
+  ASSERT_EQ(wire.skipped_chains_size(), 1);
+  EXPECT_EQ(wire.skipped_chains(0).chain(), "mip");
+  EXPECT_EQ(wire.skipped_chains(0).reason_code(), v1::REASON_DEVICE_FULL);
+  EXPECT_EQ(wire.skipped_chains(0).reason(), "no room");
+}
+
 TEST(ConvertVolume, TheParentIsTheJobElseTheScan) {
   model::VolumeStatus volume;
   volume.scan = "scans/a";
