@@ -121,6 +121,8 @@ namespace octavo::inline gpu {
   /* Streams */                                                                                    \
   X(kSlowSubscriber, "SLOW_SUBSCRIBER",                                                            \
     "The subscriber's queue was full; LOSSLESS streams end then.")                                 \
+  X(kFrameLost, "FRAME_LOST",                                                                      \
+    "The server could not make a frame, for want of memory or time; LOSSLESS streams end then.")   \
   X(kSequenceGone, "SEQUENCE_GONE", "Frames from this sequence number on are no longer kept.")     \
   X(kNothingKept, "NOTHING_KEPT", "The scan has ended and no frame of the product is kept.")       \
   X(kNoFrame, "NO_FRAME", "The frame's volume is gone.")                                           \

@@ -64,7 +64,8 @@ enum class JobStage : uint8_t {
   kReprocess,
   kSweep,
   kRefine,
-  kPhase
+  kPhase,
+  kDerive
 };
 
 /// All fields as in octavo.v1.JobStep.

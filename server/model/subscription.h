@@ -59,8 +59,8 @@ class Subscription {
   /// Takes the next frame; false if there is none now (`notify` is called when that changes).
   virtual bool Take(Delivered* out) = 0;
   /// Once true, no frame will come any more (queue drained and scan ended, or cut). `status`: OK,
-  /// or ResourceExhausted (SLOW_SUBSCRIBER, numbers.resume_from) for a LOSSLESS queue that
-  /// overflowed.
+  /// or ResourceExhausted (numbers.resume_from) for a LOSSLESS queue: SLOW_SUBSCRIBER if it
+  /// overflowed, FRAME_LOST if the server could not make a frame.
   virtual bool Ended(absl::Status* status) = 0;
   /// Stops delivery; `notify` is not called any more once this returns. Idempotent.
   virtual void Close() = 0;

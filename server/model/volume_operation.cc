@@ -80,6 +80,7 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
   // The present order of the axes.
   std::string text = NameOf(op);
   bool same_quantity = true;
+  bool same_range = true;  // the values lie where those before did: means of them, and percentiles
   for (int d = 0; d < 3; ++d) {
     const bool collapsed = shape[d] == 1 && state->shape[d] > 1;
     if (std::holds_alternative<ResizeOp>(op) && shape[d] != state->shape[d]) {
@@ -122,19 +123,22 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
     same_quantity = extreme && reduce->part == math::Part::kAll;
     text = absl::StrCat(NameOfReduction(reduce->kind), " over axes ",
                         reduce->axes.empty() ? "0, 1, 2" : absl::StrJoin(reduce->axes, ", "));
+    same_range = same_quantity ||
+                 (reduce->kind == math::Reduction::kMean && reduce->part == math::Part::kAll);
     if (!same_quantity) state->quantity = QuantityOf(reduce->kind);
   } else if (const auto* slab = std::get_if<SlabOp>(&op)) {
     same_quantity = slab->kind == math::Reduction::kMax || slab->kind == math::Reduction::kMin;
     const int64_t axis = slab->axis < 0 ? slab->axis + 3 : slab->axis;
     text = absl::StrCat(NameOfReduction(slab->kind), " over axis ", axis, ", samples ", slab->begin,
                         " to ", slab->end == 0 ? in.dims[static_cast<size_t>(axis)] : slab->end);
+    same_range = same_quantity || slab->kind == math::Reduction::kMean;
     if (!same_quantity) state->quantity = QuantityOf(slab->kind);
   } else if (const auto* fft = std::get_if<FftOp>(&op)) {
     const int64_t axis = fft->axis < 0 ? fft->axis + 3 : fft->axis;
     // The axis changes to cycles per um, or back.
     state->spacing_um[axis] =
         1 / (state->spacing_um[axis] * static_cast<double>(state->shape[axis]));
-    same_quantity = false;
+    same_quantity = same_range = false;
     text = absl::StrCat(fft->inverse ? "inverse " : "", "fft along axis ", axis);
     state->quantity = Quantity::kSpectrum;
   } else if (std::holds_alternative<PercentileOp>(op)) {
@@ -143,7 +147,7 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
         absl::StrCat("percentiles ", absl::StrJoin(std::get<PercentileOp>(op).percentiles, ", "));
     state->quantity = Quantity::kPercentile;
   } else if (std::holds_alternative<HistogramOp>(op)) {
-    same_quantity = false;
+    same_quantity = same_range = false;
     text = absl::StrCat("histogram of ", std::get<HistogramOp>(op).bins, " bins");
     state->quantity = Quantity::kCount;
   } else if (const auto* scale = std::get_if<ScaleOp>(&op)) {
@@ -153,9 +157,10 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
     same_quantity = as_it_was && ScalarOf(state->dtype) == out.scalar;
     text = absl::StrCat("scale to ", NameOf(out.scalar), ": x ", scale->multiply.re, " + ",
                         scale->add.re);
+    same_range = same_quantity;
     if (!same_quantity) state->quantity = Quantity::kScaled;
   } else if (std::holds_alternative<FillOp>(op)) {
-    same_quantity = false;
+    same_quantity = same_range = false;
     state->quantity = Quantity::kConstant;
   } else if (std::holds_alternative<ResizeOp>(op)) {
     text = absl::StrCat("resize to ", absl::StrJoin(out.dims, " x "));
@@ -163,6 +168,7 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
   // Levels give the meaning of stored integers: they stay valid as long as the values are the
   // stored ones.
   if (!same_quantity) state->has_levels = false;
+  if (!same_range) state->display_lo = state->display_hi = 0;
   state->operations.push_back(text);
   std::copy(shape, shape + 3, state->shape);
   state->dtype = static_cast<DType>(out.scalar);

@@ -123,6 +123,7 @@ std::list<Lease>::iterator LeaseTable::Drop(Resource& resource, std::list<Lease>
 
 LeaseTable::Waiter LeaseTable::Drop(Resource& resource, std::list<Waiter>::iterator waiter) {
   Uncount(waiter->request.session, waiter->request.resource, &SessionUse::waiting);
+  waits_for_.erase(waiter->place);
   Waiter dropped = std::move(*waiter);
   resource.waiting.erase(waiter);
   --waiting_;
@@ -269,6 +270,7 @@ uint64_t LeaseTable::Acquire(const LeaseRequest& request, Done done, Told* told)
   const uint64_t place = ++last_place_;
   ++totals_.waits;
   SessionUse& use = UseOf(request.session, request.resource);
+  waits_for_.emplace(place, request.resource);
   resource.waiting.push_back({.place = place,
                               .request = request,
                               .since_ns = now,
@@ -283,16 +285,15 @@ void LeaseTable::Withdraw(uint64_t place) {
   Told told;
   {
     MutexLock lock(mutex_);
-    for (auto it = resources_.begin(); place != 0 && it != resources_.end(); ++it) {
-      auto& waiting = it->second.waiting;
-      const auto waiter = std::find_if(waiting.begin(), waiting.end(),
-                                       [&](const Waiter& w) { return w.place == place; });
-      if (waiter == waiting.end()) continue;
-      told.emplace_back(Drop(it->second, waiter).done,
-                        absl::CancelledError("the wait for the lease was given up"));
-      Settle(it, &told);
-      break;
-    }
+    const auto name = waits_for_.find(place);
+    if (name == waits_for_.end()) return;
+    const auto it = resources_.find(name->second);
+    auto& waiting = it->second.waiting;
+    const auto waiter = std::find_if(waiting.begin(), waiting.end(),
+                                     [&](const Waiter& w) { return w.place == place; });
+    told.emplace_back(Drop(it->second, waiter).done,
+                      absl::CancelledError("the wait for the lease was given up"));
+    Settle(it, &told);
   }
   Tell(told);
 }

@@ -243,6 +243,7 @@ class LeaseTable {
   Mutex mutex_;
   Resources resources_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::string> resource_of_ ABSL_GUARDED_BY(mutex_);  // by token
+  std::map<uint64_t, std::string> waits_for_ ABSL_GUARDED_BY(mutex_);       // resource, by place
   // By session and resource, so that the end of a session looks at its own resources only.
   std::map<std::string, std::map<std::string, SessionUse>> of_session_ ABSL_GUARDED_BY(mutex_);
   int64_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;  // of all resources

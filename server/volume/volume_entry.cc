@@ -75,6 +75,7 @@ model::VolumeStatus StatusOf(const VolumeEntry& entry, int64_t now_ns) {
   status.state = entry.state;
   status.reason = entry.reason;
   status.last_error = entry.last_error;
+  status.skipped_chains = entry.skipped_chains;
   status.has_commit = entry.commit.has_value();
   if (entry.commit.has_value()) status.commit = *entry.commit;
   status.device = entry.device_name;

@@ -60,6 +60,8 @@ MOVED = {
     "CommitVolumeRequest.check_only": ("CommitVolumeRequest.validate_only", ""),
     "DeriveVolumeRequest.asynchronous": ("DeriveVolumeRequest.wait", "0, and WaitOperation later"),
     "Operation": ("VolumeOperation", ""),
+    "Operation.reprocess": ("JobSpec.reprocess", "SubmitJob; the operations that followed are `ReprocessJob.operations`"),
+    "Reprocess": ("ReprocessJob", "a job, with `volume` and `operations`"),
     "Frame.offset": ("SubscribeResponse.offset", ""),
     "Frame.total_bytes": ("SubscribeResponse.total_bytes", ""),
     "Frame.crc32c": ("SubscribeResponse.crc32c", ""),

@@ -1,93 +1,42 @@
 #include "client/cpp/cli/derive_flags.h"
 
-#include <algorithm>
-#include <iterator>
-
-#include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-
-#include "octavo/v1/volume.grpc.pb.h"
-
-#include "client/cpp/cli/projection_text.h"
 #include "client/cpp/cli/words.h"
 
 namespace octavo::cli {
-namespace {
 
-struct Projection {
-  const char* flag;
-  v1::ReduceKind kind;
-  const char* help;
-};
-constexpr Projection kProjections[] = {
-    {"--mip", v1::REDUCE_KIND_MAX,
-     "AXIS or AXIS=BEGIN:END: the maximum along an axis, or in a slab"},
-    {"--mean", v1::REDUCE_KIND_MEAN, "the same: the mean (AIP)"},
-    {"--min", v1::REDUCE_KIND_MIN, "the same: the minimum"},
-    {"--std", v1::REDUCE_KIND_STD, "the same: the standard deviation"},
-    {"--slab", v1::REDUCE_KIND_MAX, "AXIS=BEGIN:END: as --mip"}};
-
-}  // namespace
-
-DeriveFlags::DeriveFlags(CLI::App* command) {
-  given_->projections.resize(std::size(kProjections));
-  command
-      ->add_option("--crop", given_->crop,
-                   "y,x,z,ny,nx,nz: this box, along the volume's axes (tomograms z,y,x); 0 of the "
-                   "last three = to the end")
+void DeriveFlags::AddTo(CLI::App* app) {
+  app->add_option("--angiography", angiography,
+                  "speckle-variance | amplitude-decorrelation: repeats become one")
+      ->check(OneOf({"speckle-variance", "amplitude-decorrelation"}));
+  app->add_option("--doppler", doppler,
+                  "repeats | ascans: phase in rad from one to the next (complex volumes)")
+      ->check(OneOf({"repeats", "ascans"}));
+  app->add_option("--half-window", half_window,
+                  "Doppler: depth samples to either side that are summed as well");
+  app->add_option("--cartesian", cartesian, "rows,columns of a regular grid; 0,0 = chosen")
       ->delimiter(',')
-      ->expected(6);
-  command
-      ->add_option("--resize", given_->shape,
-                   "y,x,z: so many samples along the volume's axes; 0 = as many as there are")
-      ->delimiter(',')
-      ->expected(3);
-  std::vector<CLI::Option*> ways;
-  for (size_t i = 0; i < std::size(kProjections); ++i) {
-    CLI::Option* const way =
-        command->add_option(kProjections[i].flag, given_->projections[i], kProjections[i].help);
-    for (CLI::Option* const other : ways) way->excludes(other);
-    ways.push_back(way);
-  }
+      ->expected(2);
 }
 
-bool DeriveFlags::Fill(Session& session, v1::DeriveVolumeRequest* request) const {
-  if (!given_->crop.empty()) {
-    auto* crop = request->add_operations()->mutable_array()->mutable_crop();
-    for (size_t i = 0; i < given_->crop.size(); ++i)
-      (i < 3 ? crop->add_start(given_->crop[i]) : crop->add_count(given_->crop[i]));
+std::vector<v1::VolumeOperation> DeriveFlags::Operations() const {
+  std::vector<v1::VolumeOperation> operations;
+  if (!angiography.empty()) {
+    operations.emplace_back().mutable_angiography()->set_contrast_method(
+        angiography == "speckle-variance" ? v1::Angiography::METHOD_SPECKLE_VARIANCE
+                                          : v1::Angiography::METHOD_AMPLITUDE_DECORRELATION);
   }
-  if (!given_->shape.empty()) {
-    auto* resize = request->add_operations()->mutable_array()->mutable_resize();
-    for (const int64_t samples : given_->shape) resize->add_shape(samples);
+  if (!doppler.empty()) {
+    auto* between = operations.emplace_back().mutable_doppler();
+    between->set_between(doppler == "repeats" ? v1::Doppler::BETWEEN_REPEATS
+                                              : v1::Doppler::BETWEEN_ASCANS);
+    between->set_half_window(half_window);
   }
-  for (size_t i = 0; i < std::size(kProjections); ++i) {
-    if (given_->projections[i].empty()) continue;
-    const std::string flag = kProjections[i].flag;
-    const ProjectionText projection =
-        ProjectionOf(flag, given_->projections[i], /*needs_range=*/flag == "--slab");
-    v1::GetVolumeRequest get;
-    get.set_name(request->name());
-    v1::GetVolumeResponse answer;
-    if (!CheckVolume(session, request->name(),
-                     v1::VolumeService::NewStub(session.channel())
-                         ->GetVolume(session.Context().get(), get, &answer)))
-      return false;
-    const auto& axes = answer.volume().axes();
-    const std::string axis = absl::AsciiStrToLower(ShortName(projection.axis));
-    const auto found = std::find(axes.begin(), axes.end(), axis);
-    if (found == axes.end()) {
-      throw CLI::ValidationError(flag, absl::StrCat("has the axis '", axis, "'; the volume has ",
-                                                    absl::StrJoin(axes, ", ")));
-    }
-    auto* slab = request->add_operations()->mutable_array()->mutable_slab();
-    slab->set_kind(kProjections[i].kind);
-    slab->set_axis(found - axes.begin());
-    slab->set_begin(projection.begin);
-    slab->set_end(projection.end);
+  if (cartesian.size() == 2) {
+    auto* grid = operations.emplace_back().mutable_cartesian();
+    grid->set_rows(cartesian[0]);
+    grid->set_columns(cartesian[1]);
   }
-  return true;
+  return operations;
 }
 
 }  // namespace octavo::cli

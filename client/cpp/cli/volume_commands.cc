@@ -11,6 +11,7 @@
 
 #include "octavo/v1/volume.grpc.pb.h"
 
+#include "client/cpp/cli/array_flags.h"
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/derive_flags.h"
 #include "client/cpp/cli/format_flags.h"
@@ -426,44 +427,14 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
 
   auto* derive = volume->add_subcommand(
       "derive", "make a new held volume of a held one; operations run in the order of this list");
-  auto contrast = std::make_shared<std::string>();
-  auto phases = std::make_shared<std::string>();
-  auto half_window = std::make_shared<uint32_t>(0);
-  auto grid = std::make_shared<std::vector<uint32_t>>();
+  auto steps = std::make_shared<DeriveFlags>();
   derive->add_option("volume", *name, "volumes/...")->required()->check(VolumeName());
-  derive
-      ->add_option("--angiography", *contrast,
-                   "speckle-variance | amplitude-decorrelation: repeats become one")
-      ->check(OneOf({"speckle-variance", "amplitude-decorrelation"}));
-  derive
-      ->add_option("--doppler", *phases,
-                   "repeats | ascans: phase in rad from one to the next (complex volumes)")
-      ->check(OneOf({"repeats", "ascans"}));
-  derive->add_option("--half-window", *half_window,
-                     "Doppler: depth samples to either side that are summed as well");
-  derive->add_option("--cartesian", *grid, "rows,columns of a regular grid; 0,0 = chosen")
-      ->delimiter(',')
-      ->expected(2);
-  const DeriveFlags array_flags(derive);
-  derive->callback([&session, name, contrast, phases, half_window, grid, array_flags] {
+  steps->AddTo(derive);
+  const ArrayFlags array_flags(derive);
+  derive->callback([&session, name, steps, array_flags] {
     v1::DeriveVolumeRequest request;
     request.set_name(*name);
-    if (!contrast->empty()) {
-      request.add_operations()->mutable_angiography()->set_contrast_method(
-          *contrast == "speckle-variance" ? v1::Angiography::METHOD_SPECKLE_VARIANCE
-                                          : v1::Angiography::METHOD_AMPLITUDE_DECORRELATION);
-    }
-    if (!phases->empty()) {
-      auto* doppler = request.add_operations()->mutable_doppler();
-      doppler->set_between(*phases == "repeats" ? v1::Doppler::BETWEEN_REPEATS
-                                                : v1::Doppler::BETWEEN_ASCANS);
-      doppler->set_half_window(*half_window);
-    }
-    if (grid->size() == 2) {
-      auto* cartesian = request.add_operations()->mutable_cartesian();
-      cartesian->set_rows((*grid)[0]);
-      cartesian->set_columns((*grid)[1]);
-    }
+    for (auto& operation : steps->Operations()) *request.add_operations() = std::move(operation);
     if (!array_flags.Fill(session, &request)) return;
     InterruptibleWork work(session);
     const auto ended = Run<v1::DeriveVolumeResponse>(session, request, "deriving", &work,

@@ -15,7 +15,7 @@ from octavo.fields import Fields, plain
 from octavo.names import Names, Types, closest
 from octavo.objects import Buffer, BufferName, Name, giving_objects
 from octavo.paging import pages
-from octavo.v1 import buffer_pb2, buffer_pb2_grpc, array_operation_pb2, types_pb2
+from octavo.v1 import buffer_pb2, buffer_pb2_grpc, array_operation_pb2, types_pb2, volume_pb2
 
 SCALARS = Types({"u8": types_pb2.DTYPE_U8, "i8": types_pb2.DTYPE_I8, "u16": types_pb2.DTYPE_U16, "i16": types_pb2.DTYPE_I16,
                  "f16": types_pb2.DTYPE_F16, "f32": types_pb2.DTYPE_F32, "f64": types_pb2.DTYPE_F64, "c64": types_pb2.DTYPE_C64,
@@ -88,6 +88,29 @@ def array_operations(operations: Sequence, axes: Sequence[str]) -> list:
         made.append(array_operation(one, axes))
         axes = axes_after(made[-1], axes)
     return made
+
+
+def volume_operations(operations: Sequence, axes: Sequence[str]) -> List[volume_pb2.VolumeOperation]:
+    """Operations on a volume, each on the result of the one before: {"cartesian": {...}},
+    {"angiography": {...}}, {"doppler": {...}}, or those on arrays."""
+    made: List[volume_pb2.VolumeOperation] = []
+    for one in operations:
+        made.append(_volume_operation(one, axes))
+        axes = axes_after(made[-1].array, axes)
+    return made
+
+
+def _volume_operation(operation, axes: Sequence[str]) -> volume_pb2.VolumeOperation:
+    if isinstance(operation, volume_pb2.VolumeOperation):
+        return operation
+    if isinstance(operation, array_operation_pb2.ArrayOperation):
+        return volume_pb2.VolumeOperation(array=operation)
+    name, fields = one_operation(operation, volume_pb2.VolumeOperation, array_operation_pb2.ArrayOperation)
+    if name == "array":
+        return volume_pb2.VolumeOperation(array=array_operation(fields, axes))
+    if name in volume_pb2.VolumeOperation.DESCRIPTOR.fields_by_name:
+        return message(volume_pb2.VolumeOperation, {name: fields})
+    return volume_pb2.VolumeOperation(array=array_operation(operation, axes))
 
 
 def names_axes(operation) -> bool:

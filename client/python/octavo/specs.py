@@ -321,10 +321,17 @@ def scan_spec(source: Source, pattern: Union[Shape, scan_pb2.Pattern], *, proces
 
 
 @builder()
-def reprocess(volume: str, processing: Optional[scan_pb2.Processing] = None) -> job_pb2.ReprocessJob:
+def reprocess(volume: str, processing: Optional[scan_pb2.Processing] = None, *, operations: Sequence[Any] = ()) -> job_pb2.ReprocessJob:
     """Runs the spectral chain again over held raw spectra (retention=dict(hold_raw=True)), for
-    Client.submit_job."""
-    return message(job_pb2.ReprocessJob, dict(volume=volume, processing=processing))
+    Client.submit_job.
+
+    operations  what to do with the volume [y, x, z] that the chain makes, as in Volume.derive:
+                [{"angiography": {}}, {"mip": {"axis": "z"}}]; only the last result is held
+    """
+    if isinstance(operations, (str, Mapping)) or not hasattr(operations, "__iter__"):
+        raise ValueError(f"operations is {short(operations)}; allowed is a list of operations")
+    made = buffers.volume_operations(operations, ("y", "x", "z"))
+    return message(job_pb2.ReprocessJob, dict(volume=volume, processing=processing, operations=made))
 
 
 @builder(job_pb2.DispersionAutofocusJob, covered=("a2_begin", "a2_end", "a3_begin", "a3_end"))

@@ -19,28 +19,11 @@ from octavo.names import Names
 from octavo.objects import Name, Operation, ScanName, Volume, VolumeName, giving_objects
 from octavo.paging import pages
 from octavo.session import Lease, token_of as _token
-from octavo.v1 import array_operation_pb2, scan_pb2, types_pb2, volume_pb2
+from octavo.v1 import scan_pb2, types_pb2, volume_pb2
 
 TIERS = Names({"device": types_pb2.TIER_DEVICE, "host": types_pb2.TIER_HOST, "disk": types_pb2.TIER_DISK}, of=types_pb2.Tier)
 
 
-def _operation(operation, axes: Sequence[str]) -> volume_pb2.VolumeOperation:
-    """An operation on a volume: one for volumes only, or an array
-    operation."""
-    if isinstance(operation, volume_pb2.VolumeOperation):
-        return operation
-    if isinstance(operation, array_operation_pb2.ArrayOperation):
-        return volume_pb2.VolumeOperation(array=operation)
-    name, fields = buffers.one_operation(operation, volume_pb2.VolumeOperation, array_operation_pb2.ArrayOperation)
-    if name == "array":
-        return volume_pb2.VolumeOperation(array=buffers.array_operation(fields, axes))
-    if name in volume_pb2.VolumeOperation.DESCRIPTOR.fields_by_name:
-        return message(volume_pb2.VolumeOperation, {name: fields})
-    return volume_pb2.VolumeOperation(array=buffers.array_operation(operation, axes))
-
-
-# Seconds that chain() waits for the next result of a scan that has ended.
-_PATIENCE = 10.0
 _SCAN_ENDED = object()
 
 
@@ -69,12 +52,9 @@ class _News:
         self._volumes.cancel()
         self._scan.cancel()
 
-    def next(self, seconds: Optional[float]):
-        """The next change, or _SCAN_ENDED; None if none comes in time. Raises OctavoError."""
-        try:
-            news = self._news.get(timeout=seconds)
-        except queue.Empty:
-            return None
+    def next(self):
+        """The next change, or _SCAN_ENDED. Raises OctavoError."""
+        news = self._news.get()
         if isinstance(news, grpc.RpcError):
             with errors.raising(self._client.address):
                 raise news
@@ -278,11 +258,7 @@ class VolumeCalls:
     def _derive(self, name, operations, request_id) -> volume_pb2.DeriveVolumeRequest:
         self._check_volume(name)
         axes = self._axes(name) if any(buffers.names_axes(one) for one in operations) else ()
-        made = []
-        for one in operations:
-            made.append(_operation(one, axes))
-            axes = buffers.axes_after(made[-1].array, axes)
-        return volume_pb2.DeriveVolumeRequest(name=name, request_id=request_id, operations=made)
+        return volume_pb2.DeriveVolumeRequest(name=name, request_id=request_id, operations=buffers.volume_operations(operations, axes))
 
     def _begun(self, call, request) -> Operation:
         request.wait.SetInParent()  # 0: answer as soon as it has begun
@@ -327,24 +303,36 @@ class VolumeCalls:
 
     def chain(self, scan: ScanName, name: str) -> Iterator[Volume]:
         """Yields the results of a chain of the scan (scan_spec(chains={name: [...]})), one per
-        volume, as they complete, until the scan has ended and all results exist."""
+        volume, as they complete, until the scan has ended and all results exist. A result that the
+        server cannot make is an OctavoWarning with the reason (Volume.skipped_chains)."""
         errors.check_kind("scan", scan, "scans")
         made, sources, ended = set(), set(), False
+
+        def without(source: str, why: str) -> None:
+            if source not in made:
+                made.add(source)
+                errors.tell(scan, [f"the chain {name!r} made nothing of {source}: {why}"])
+
+        def see(volume: volume_pb2.Volume) -> None:
+            for skipped in volume.skipped_chains:
+                if skipped.chain == name:
+                    without(volume.name, skipped.reason)
+
         with _News(self, scan) as news:
             while not (ended and sources <= made):
-                # The server tells of no result that it cannot make: after the end of the scan, the
-                # others come soon, or never.
-                change = news.next(_PATIENCE if ended else None)
-                if change is None:
-                    return
+                change = news.next()
                 if change is _SCAN_ENDED:
                     # Some of its volumes may not have been heard of yet, and results may be gone.
-                    ended, sources = True, {v.name for v in self.volumes(scan) if not v.derived_from and not v.raw}
+                    held = [v for v in self.volumes(scan) if not v.derived_from and not v.raw]
+                    ended, sources = True, {v.name for v in held}
+                    for volume in held:
+                        see(volume)
                     gone = f"chain = {_quoted(name)} AND (state = COMMITTED OR state = DISCARDED OR state = FAILED)"
                     made.update(v.derived_from for v in self.volumes(scan, filter=gone))
                     continue
                 volume = change.volume
                 if not volume.derived_from:
+                    see(volume)
                     if not volume.raw and change.kind != volume_pb2.WatchVolumesResponse.KIND_GONE:
                         sources.add(volume.name)
                     elif volume.name not in made:
@@ -352,9 +340,11 @@ class VolumeCalls:
                     continue
                 if volume.chain != name or volume.state == volume_pb2.VOLUME_STATE_ACQUIRING or volume.derived_from in made:
                     continue
+                if volume.state == volume_pb2.VOLUME_STATE_FAILED:
+                    without(volume.derived_from, volume.reason)
+                    continue
                 made.add(volume.derived_from)
-                if volume.state != volume_pb2.VOLUME_STATE_FAILED:
-                    yield volume
+                yield volume
 
     def discard(self, name: VolumeName, *, detach_exports: bool = False, lease: Optional[Lease] = None) -> Volume:
         """Frees a held volume's memory. Its data are gone. detach_exports: even if other processes

@@ -168,6 +168,7 @@ std::vector<Bound> MakeBounds() {
       Text("JobSpec.device", kName),
       Text("JobSpec.group", kToken),
       Text("ReprocessJob.volume", kName),
+      Many("ReprocessJob.operations", 7),
       Text("DispersionAutofocusJob.volume", kName),
       Text("KCalibrationJob.volume", kName),
       Many("TomographyJob.angles_rad", kAngles),

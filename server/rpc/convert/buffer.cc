@@ -12,8 +12,8 @@
 #include "gpu/base/status.h"
 #include "server/base/resource_names.h"
 #include "server/rpc/convert/convert.h"
-#include "server/rpc/convert/fixed_bytes.h"
 #include "server/rpc/convert/operation.h"
+#include "server/rpc/convert/request_digest.h"
 #include "server/rpc/convert/time.h"
 
 namespace octavo::rpc {
@@ -69,7 +69,7 @@ absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& in
       .ttl_seconds = ToSeconds(in.ttl()),
       .is_private = in.is_private(),
       .request_id = in.request_id(),
-      .request_digest = absl::StrCat("create:", FixedBytes(body))};
+      .request_digest = absl::StrCat("create:", RequestDigest(body))};
 }
 
 absl::StatusOr<model::BufferWriteSpec> DecodeWriteHeader(const v1::WriteBufferRequest::Header& in) {
@@ -126,7 +126,7 @@ absl::StatusOr<model::BufferApplySpec> DecodeApply(const v1::ApplyOpRequest& in)
                              .labels = {in.labels().begin(), in.labels().end()},
                              .ttl_seconds = ToSeconds(in.ttl()),
                              .request_id = in.request_id(),
-                             .request_digest = absl::StrCat("apply:", FixedBytes(body)),
+                             .request_digest = absl::StrCat("apply:", RequestDigest(body)),
                              .input_lease_token = in.input_lease_token(),
                              .output_lease_token = in.output_lease_token()};
   for (int i = 0; i < in.operations_size(); ++i) {

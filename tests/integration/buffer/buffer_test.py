@@ -1,10 +1,13 @@
 """Replicated buffers and chained operations through the daemon, compared with NumPy, and every
 error of a stream."""
 
+import re
 import threading
+import time
 import unittest
 import warnings
 import urllib.request
+import warnings
 
 import grpc
 import numpy as np
@@ -13,7 +16,7 @@ from harness import DaemonTest, until
 
 import octavo
 from octavo import buffers as octavo_buffers
-from octavo.v1 import array_operation_pb2, buffer_pb2, types_pb2, volume_pb2
+from octavo.v1 import array_operation_pb2, buffer_pb2, scan_pb2, types_pb2, volume_pb2
 from readers import READERS
 
 
@@ -437,6 +440,36 @@ class GrantedChains(DaemonTest):
             return after.reserved_bytes == 0 and after.free_bytes >= before.free_bytes + 6 * report.volume_bytes
 
         until(is_free)
+
+
+class SkippedChains(DaemonTest):
+    flags = ("--device.backend", "host", "--device.memory_bytes", str(96 << 20), "--device.frame_pool_bytes", str(16 << 20))
+
+    def test_the_source_tells_what_its_chain_did_not_make(self):
+        """The results stay, so that a LIVE scan uses its chain's slots up; another client has the rest of the device."""
+        def skipped():
+            page = urllib.request.urlopen(f"http://{self.daemon.metrics}/metrics").read().decode()
+            return float(re.search(r"^octavo_chains_skipped_total (\S+)$", page, re.M).group(1))
+
+        self.assertEqual(skipped(), 0)
+        scan = self.client.submit_scan(octavo.simulated(seed=4, fast=False), octavo.raster(64, 32, volumes=12), retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, keep_last=2),
+                                       chains={"double": [{"scale": {"multiply": 2}}]})
+        self.client.buffers.create((self.client.devices()[0].free_bytes // 4096 - 1, 4096), "u8", devices=[0])
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            made = list(self.client.chain(scan.name, "double"))
+        ended = time.monotonic()
+        self.client.wait(scan.name)
+        self.assertLess(time.monotonic() - ended, 5, "chain() ends with the scan")
+        self.assertGreaterEqual(len(made), 1)
+        kept = [v for v in self.client.volumes(scan.name) if not v.derived_from]
+        (without, *_) = [v for v in kept if v.name not in {one.derived_from for one in made}]
+        (why,) = without.skipped_chains
+        self.assertEqual((why.chain, str(why.reason_code)), ("double", "DEVICE_FULL"))
+        texts = [str(one.message) for one in told if issubclass(one.category, octavo.OctavoWarning)]
+        self.assertIn(f"{scan.name}: the chain 'double' made nothing of {without.name}: {why.reason}", texts)
+        self.assertEqual(skipped(), 12 - len(made))
+        self.assertEqual([v.name for v in kept if v.skipped_chains and v.name in {one.derived_from for one in made}], [])
 
 
 class Quota(DaemonTest):

@@ -593,7 +593,7 @@ class AfterARestart(unittest.TestCase):
             self.assertTrue(client.volume(raw).raw)
             np.testing.assert_array_equal(client.read(client.restore(raw)), spectra)
             with self.assertRaises(octavo.OctavoError) as caught:
-                client.derive(raw, {"reprocess": {}})
+                client.submit_job(octavo.reprocess(raw))
             self.assertEqual(caught.exception.reason, "RECOVERED")
             self.assertIn("can be read and committed", caught.exception.message)
         self.assertEqual(daemon.stop(), 0)

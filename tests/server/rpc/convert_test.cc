@@ -558,11 +558,24 @@ TEST(ConvertVolume, TheWireNamesEveryQuantity) {
     volume.quantity = quantity;
     v1::Volume wire;
     EncodeVolume(volume, &wire);
+    EXPECT_EQ(wire.value(), q == 0 ? v1::VALUE_DB : v1::VALUE_UNSPECIFIED) << "one of the two";
     const std::string name = absl::AsciiStrToLower(v1::Quantity_Name(wire.quantity()));
     EXPECT_EQ(name, q == 0 ? "quantity_unspecified" : absl::StrCat("quantity_", Name(quantity)));
     EXPECT_EQ(model::QuantityNamed(Name(quantity)), quantity);
   }
   EXPECT_EQ(model::QuantityNamed("loudness"), std::nullopt);
+}
+
+TEST(ConvertVolume, TheSourceSaysWhatItsChainsDidNotMake) {
+  model::VolumeStatus volume;
+  volume.skipped_chains = {
+      {.chain = "mip", .reason_code = Reason::kDeviceFull, .reason = "no room"}};
+  v1::Volume wire;
+  EncodeVolume(volume, &wire);
+  ASSERT_EQ(wire.skipped_chains_size(), 1);
+  EXPECT_EQ(wire.skipped_chains(0).chain(), "mip");
+  EXPECT_EQ(wire.skipped_chains(0).reason_code(), v1::REASON_DEVICE_FULL);
+  EXPECT_EQ(wire.skipped_chains(0).reason(), "no room");
 }
 
 TEST(ConvertVolume, TheParentIsTheJobElseTheScan) {
