@@ -107,6 +107,27 @@ class Spectrum(DaemonTest):
                 self.assertEqual({frame.record.column for frame in ascans}, {5})
                 self.client.discard([v.name for v in self.client.volumes(scan)][0])
 
+    def test_channels_and_averaged_records(self):
+        """As stored: all channels, all records of the mean; corrected and ASCAN: the channel that is processed."""
+        def source(first, count):
+            one = records(first, count)
+            return np.stack([one, one // 2], axis=-1).reshape(count, -1)
+
+        scan = self.scan(acquisition=dict(channels=2, channel=1, record_average=2, adc_bits=12))
+        frames, thread = self.watch(scan, products=["spectrum"], index=2)
+        ascans, other = self.watch(scan, products=["ascan"])
+        self.push(scan, volumes=8, made=source)
+        thread.join(30)
+        other.join(30)
+        self.assertGreater(len(frames), 1)
+        for frame in frames:
+            self.assertEqual((frame.axes, frame.shape), (("record", "sample", "channel"), (2, SAMPLES, 2)))
+            pair = source(2 * frame.record.record, 2).reshape(2, SAMPLES, 2)
+            np.testing.assert_array_equal(frame.array, pair)
+            self.assertEqual(list(frame.record.saturated_samples), list(np.flatnonzero(pair.reshape(-1) == 4095)))
+        self.assertTrue(any(frame.record.saturated_count for frame in frames))
+        self.check_ascans(scan, ascans)
+
     def test_saturation_is_found_where_it_is(self):
         scan = self.scan(acquisition=dict(adc_bits=12))
         frames, thread = self.watch(scan, products=["spectrum"], index=5)
