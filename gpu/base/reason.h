@@ -106,7 +106,6 @@ namespace octavo::inline gpu {
   X(kExportNotSealed, "EXPORT_NOT_SEALED", "The volume is not complete.")                          \
   X(kExportNotShareable, "EXPORT_NOT_SHAREABLE", "The memory was not allocated to be shared.")     \
   X(kExportSpilled, "EXPORT_SPILLED", "The volume is not on its device.")                          \
-  X(kSlots, "SLOTS", "As many slots of the scan are mapped as may be.")                            \
   X(kTickets, "TICKETS", "As many tickets are out as the server allows.")                          \
   X(kTicketExpired, "TICKET_EXPIRED", "The ticket was presented too late.")                        \
   X(kTicketUnknown, "TICKET_UNKNOWN", "No such ticket was issued.")                                \

@@ -118,6 +118,7 @@ void LeaseTable::Uncount(const std::string& session, const std::string& resource
 std::list<Lease>::iterator LeaseTable::Drop(Resource& resource, std::list<Lease>::iterator lease) {
   Uncount(lease->session, lease->resource, &SessionUse::held);
   resource_of_.erase(lease->token);
+  by_fence_.erase(lease->fence);
   return resource.held.erase(lease);
 }
 
@@ -141,11 +142,13 @@ Lease LeaseTable::Grant(Resource& resource, const LeaseRequest& request) {
               .expires_ns = 0};
   SetExpiry(clock_->Now(), request.seconds, &lease);
   std::list<Lease> one{lease};
+  std::map<uint64_t, const Lease*> row{{lease.fence, &one.front()}};
   (void)Failpoint("lease_granted");
   SessionUse& use = UseOf(request.session, request.resource);
   resource_of_.emplace(lease.token, request.resource);
   ++use.held;
-  resource.held.splice(resource.held.end(), one);  // in both lists or in neither
+  resource.held.splice(resource.held.end(), one);  // in all lists or in none
+  by_fence_.merge(row);
   ++totals_.granted;
   return lease;
 }
@@ -514,6 +517,16 @@ std::vector<Lease> LeaseTable::List(const std::string& resource) {
       list.insert(list.end(), it->second.held.begin(), it->second.held.end());
   }
   Tell(told);
+  return list;
+}
+
+std::vector<Lease> LeaseTable::ListAfter(uint64_t fence, size_t most) {
+  MutexLock lock(mutex_);
+  const int64_t now = clock_->Now().monotonic_ns;
+  std::vector<Lease> list;
+  for (auto it = by_fence_.upper_bound(fence); it != by_fence_.end() && list.size() < most; ++it) {
+    if (it->second->expires_ns == 0 || it->second->expires_ns > now) list.push_back(*it->second);
+  }
   return list;
 }
 

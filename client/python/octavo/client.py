@@ -383,7 +383,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         spectrum  form of "spectrum": "raw" (default: as the source gave it) or "corrected" (as the transform gets it);
                   frame.record has minimum, maximum and the saturated samples
         encoding  "raw" (arrays), "png", "jpeg", "webp": pictures, made as `image` says:
-                  dict(colour_map="viridis", percentiles=(1, 99.8) or levels=(lo, hi) or display_levels=True, max_width=, max_height=,
+                  dict(colour_map="viridis", percentiles=(1, 99.8) or levels=(lo, hi), in value units, or display_levels=True, max_width=, max_height=,
                   square_pixels=True, depth_down=True, scale_bar=True, colour_bar=True, quality=85); with "raw", sizes and depth_down only.
                   Without depth_down the depth of B-scans runs to the right, [x, z] as stored; with it downwards, as in the pictures of the
                   command line

@@ -37,8 +37,8 @@ class Picture:
     shape: tuple         # [rows, columns], the colour bar's included
     axes: tuple          # names of rows and columns
     spacing_um: tuple    # per row and column
-    levels: Optional[tuple]   # shown as dark and bright, in stored units (to choose them in value units: image["levels"]); None: an array of a volume without display levels
-    values: Optional[tuple]   # the same in value units
+    levels: Optional[tuple]   # shown as dark and bright, in stored units; None: an array of a volume without display levels
+    values: Optional[tuple]   # the same in value units, as image=dict(levels=(lo, hi)) chooses them
     unit: str
     scale_bar_um: float
     colour_bar_columns: int

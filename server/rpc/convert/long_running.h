@@ -14,7 +14,7 @@
 
 #include "server/operation/operation.h"
 #include "server/operation/operation_table.h"
-#include "server/rpc/convert/request_digest.h"
+#include "server/rpc/convert/fixed_bytes.h"
 
 namespace octavo::rpc {
 
@@ -35,7 +35,7 @@ operation::RequestKey DecodeRequestKey(const Request& request) {
   Request body = request;
   body.clear_request_id();
   body.clear_wait();
-  return {.id = request.request_id(), .body = RequestDigest(body)};
+  return {.id = request.request_id(), .body = FixedBytes(body)};
 }
 
 void EncodeOperation(const operation::OperationStatus& in, v1::Operation* out);
