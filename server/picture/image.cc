@@ -235,6 +235,8 @@ absl::StatusOr<model::Bytes> Png(const Pixels& pixels) {
       0) {
     return absl::InternalError(absl::StrCat("PNG: ", image.message));
   }
+  out->resize(size);
+  out->shrink_to_fit();  // the most that it might have needed is more than the pixels
   return model::Bytes{.owner = out, .data = out->data(), .size = static_cast<int64_t>(size)};
 }
 

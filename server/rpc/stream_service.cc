@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <map>
 
 #include "octavo/v1/stream.grpc.pb.h"
 
@@ -7,6 +6,7 @@
 #include "gpu/base/status.h"
 #include "server/model/checksum.h"
 #include "server/picture/image.h"
+#include "server/picture/picture_cache.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/services.h"
@@ -17,36 +17,7 @@ namespace {
 
 constexpr uint32_t kDataField = v1::SubscribeResponse::kDataFieldNumber;
 
-using PicturePtr = std::shared_ptr<const picture::Picture>;
-
-/// Pictures shared by all subscribers that want the same frame with the same options; they are few
-/// and short-lived.
-class PictureCache {
- public:
-  absl::StatusOr<PicturePtr> Get(const model::FramePtr& frame,
-                                 const picture::ImageOptions& options) {
-    const auto key = std::pair(frame.get(), options);
-    {
-      MutexLock lock(mutex_);
-      std::erase_if(cache_, [](const auto& item) { return item.second.frame.expired(); });
-      if (auto it = cache_.find(key); it != cache_.end()) return it->second.picture;
-    }
-    OCTAVO_ASSIGN_OR_RETURN(picture::Picture made, picture::MakePicture(*frame, options));
-    auto picture = std::make_shared<const picture::Picture>(std::move(made));
-    MutexLock lock(mutex_);
-    cache_[key] = {.frame = frame, .picture = picture};
-    return picture;
-  }
-
- private:
-  struct Entry {
-    std::weak_ptr<const model::Frame> frame;
-    PicturePtr picture;
-  };
-  Mutex mutex_;
-  std::map<std::pair<const model::Frame*, picture::ImageOptions>, Entry> cache_
-      ABSL_GUARDED_BY(mutex_);
-};
+using picture::PictureCache, picture::PicturePtr;
 
 /// One subscriber: takes a frame when the last one is written, in chunks. Runs on the workers; at
 /// most one step at a time.

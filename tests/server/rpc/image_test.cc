@@ -6,6 +6,8 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <malloc.h>
+#include <memory>
 #include <numeric>
 #include <png.h>
 #include <string>
@@ -17,6 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "server/picture/picture_cache.h"
 #include "server/rpc/convert/convert.h"
 #include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
@@ -382,6 +385,49 @@ TEST(ImageTest, AColourBarOfAlmostOneValueEnds) {
                          .colour_bar = true})
                 .colour_bar_columns,
             0);
+}
+
+TEST(ImageTest, APictureKeepsNoMoreMemoryThanItsBytes) {
+  const auto frame = FrameOf<uint8_t>(DType::kU8, 1000, 1000, std::vector<uint8_t>(1000000, 9));
+  for (const auto encoding : {ImageOptions::Encoding::kPng, ImageOptions::Encoding::kWebp}) {
+    const Picture picture = Made(frame, {.encoding = encoding, .colour_map = ColourMap::kViridis});
+    EXPECT_LT(picture.data.size, 100'000);
+    EXPECT_LT(malloc_usable_size(const_cast<void*>(picture.data.data)), 200'000u)
+        << static_cast<int>(encoding);
+  }
+}
+
+// However many ways to look at frames that live on clients find, the cache keeps a few.
+TEST(PictureCacheTest, HoldsTheLastUsedWithinItsBytes) {
+  std::vector<model::FramePtr> frames;
+  for (uint8_t i = 0; i < 4; ++i) {
+    frames.push_back(std::make_shared<const model::Frame>(
+        FrameOf<uint8_t>(DType::kU8, 64, 64, std::vector<uint8_t>(4096, i))));
+  }
+  const auto raw = [](int64_t width) {  // width * 64 bytes
+    return ImageOptions{.encoding = ImageOptions::Encoding::kRaw, .max_width = width};
+  };
+  picture::PictureCache cache(10'000);
+  const auto first = cache.Get(frames[0], raw(64)).value(),
+             second = cache.Get(frames[1], raw(64)).value();
+  EXPECT_EQ(cache.bytes(), 2 * 4096);
+  EXPECT_EQ(cache.Get(frames[0], raw(64)).value(), first) << "made once";
+  const auto third = cache.Get(frames[2], raw(64)).value();
+  EXPECT_EQ(cache.bytes(), 2 * 4096);
+  EXPECT_EQ(cache.Get(frames[0], raw(64)).value(), first) << "used after the second";
+  EXPECT_NE(cache.Get(frames[1], raw(64)).value(), second);
+  for (int64_t height = 1; height < 64; ++height) {
+    ImageOptions options = raw(64);
+    options.max_height = height;
+    ASSERT_THAT(cache.Get(frames[3], options), IsOk());
+    ASSERT_LE(cache.bytes(), 10'000);
+  }
+  // Pictures of frames that are gone go with the next call; one beyond the bound is not kept.
+  frames.resize(1);
+  const auto large = std::make_shared<const model::Frame>(
+      FrameOf<uint8_t>(DType::kU8, 200, 64, std::vector<uint8_t>(12800, 1)));
+  ASSERT_THAT(cache.Get(large, raw(64)), IsOk());
+  EXPECT_LE(cache.bytes(), 4096);
 }
 
 TEST(ImageTest, ShrinkingAveragesAreas) {
