@@ -315,6 +315,24 @@ absl::StatusOr<model::Bytes> Encoded(const Pixels& pixels, const ImageOptions& o
 
 }  // namespace
 
+int64_t PeakBytesOf(int64_t rows, int64_t columns, DType dtype, const ImageOptions& options) {
+  const int64_t values = rows * columns,
+                pixels = std::min(values, options.max_width * options.max_height),
+                channels = options.colour_map == ColourMap::kGray ||
+                                   options.colour_map == ColourMap::kGrayInverted
+                               ? 1
+                               : 3;
+  int64_t of_pixel = channels * (options.colour_bar ? 2 : 1);
+  switch (options.encoding) {
+    case ImageOptions::Encoding::kRaw: of_pixel = 4; break;
+    case ImageOptions::Encoding::kWebp: of_pixel += 16; break;  // red, green, blue; its own forms
+    case ImageOptions::Encoding::kPng:
+    case ImageOptions::Encoding::kJpeg: of_pixel += channels + 1; break;
+  }
+  // The payload and its values as floats; turned, shrunk or ordered they are there twice.
+  return values * (SizeOf(dtype) + 4) + std::max(4 * values, of_pixel * pixels);
+}
+
 absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOptions& options) {
   if (frame.shape.size() != 2)
     return absl::InvalidArgumentError("only two-dimensional frames can be pictures");

@@ -48,6 +48,9 @@ struct Picture {
 /// image, ResourceExhausted above 2^28 values.
 absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOptions& options);
 
+/// Host memory that a frame of this size and MakePicture take together at most, roughly; bytes.
+int64_t PeakBytesOf(int64_t rows, int64_t columns, DType dtype, const ImageOptions& options);
+
 /// 8-bit pixels, [row, column, channel]; one channel (grey) or three (red, green, blue).
 struct Pixels {
   int64_t rows = 0, columns = 0;

@@ -47,9 +47,11 @@ std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine, SlowWork*
 /// `workers` query cameras; `copiers` copy pushed projections to their places.
 std::unique_ptr<grpc::Service> MakeIngestService(engine::Engine* engine, base::WorkerPool* workers,
                                                  base::WorkerPool* copiers);
-/// `workers` tell a new watch of the volumes that there are.
+/// `workers` tell a new watch of the volumes that there are. `picture_bytes`: host memory of the
+/// pictures that RenderVolume makes and sends.
 std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine, base::WorkerPool* workers,
-                                                 SlowWork* slow, OpenWatches* watches);
+                                                 SlowWork* slow, OpenWatches* watches,
+                                                 int64_t picture_bytes);
 std::unique_ptr<grpc::Service> MakeJobService(engine::Engine* engine, SlowWork* slow);
 /// Operations that the verbs of other services begin.
 std::unique_ptr<grpc::Service> MakeOperationService(engine::Engine* engine);

@@ -19,6 +19,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "gpu/base/status.h"
+#include "server/picture/picture_budget.h"
 #include "server/picture/picture_cache.h"
 #include "server/rpc/convert/convert.h"
 #include "tests/support/rooms.h"
@@ -428,6 +430,30 @@ TEST(PictureCacheTest, HoldsTheLastUsedWithinItsBytes) {
       FrameOf<uint8_t>(DType::kU8, 200, 64, std::vector<uint8_t>(12800, 1)));
   ASSERT_THAT(cache.Get(large, raw(64)), IsOk());
   EXPECT_LE(cache.bytes(), 4096);
+}
+
+// Shares count until they are given back; one picture at a time may be larger than the budget.
+TEST(PictureBudgetTest, BoundsWhatIsMadeAndSent) {
+  const auto is_busy = [](const auto& refused) {
+    return !refused.ok() && InfoOf(refused.status()).reason == Reason::kBusy;
+  };
+  picture::PictureBudget budget(1000);
+  auto huge = budget.Take(5000).value();
+  EXPECT_TRUE(is_busy(budget.Take(1))) << "it has everything";
+  huge->Made(600);  // and is being sent
+  auto other = budget.Take(300).value();
+  EXPECT_EQ(budget.bytes(), 900);
+  EXPECT_TRUE(is_busy(budget.Take(200))) << "another one is being made";
+  EXPECT_EQ(budget.bytes(), 900) << "a refusal changes nothing";
+  other->Made(300);
+  auto third = budget.Take(200).value();
+  third->Made(150);
+  EXPECT_TRUE(is_busy(budget.Take(1))) << "slow readers have everything";
+  huge = nullptr;
+  EXPECT_EQ(budget.bytes(), 450);
+  ASSERT_THAT(budget.Take(500), IsOk());
+  other = third = nullptr;
+  EXPECT_EQ(budget.bytes(), 0);
 }
 
 TEST(ImageTest, ShrinkingAveragesAreas) {
