@@ -161,7 +161,7 @@ class VolumeServiceImpl final : public Base {
           OCTAVO_ASSIGN_OR_RETURN(Filter filter,
                                   Filter::Parse(*v1::Volume::descriptor(), request->filter()));
           auto watch = std::make_shared<VolumeWatch>(std::move(filter), request->skip_existing(),
-                                                     std::weak_ptr(writer), &encoded_);
+                                                     std::weak_ptr(writer), encoded_);
           OCTAVO_RETURN_IF_ERROR(watches_->Add(writer));
           workers_->Post([this, watch, weak = std::weak_ptr(writer)] {
             const auto tell = [watch](base::ChangeKind kind,
@@ -402,7 +402,7 @@ class VolumeServiceImpl final : public Base {
   base::WorkerPool* const workers_;
   base::WorkerPool& renders_;
   OpenWatches* const watches_;
-  EncodedVolumes encoded_{EncodeVolume};
+  const std::shared_ptr<EncodedVolumes> encoded_ = std::make_shared<EncodedVolumes>(EncodeVolume);
   picture::PictureBudget pictures_;
 };
 

@@ -29,17 +29,17 @@ class VolumeWatch {
 
   /// `encoded`: shared by all watches.
   VolumeWatch(Filter filter, bool skip_existing, std::weak_ptr<Writer> writer,
-              EncodedVolumes* encoded)
+              std::shared_ptr<EncodedVolumes> encoded)
       : filter_(std::move(filter)),
         skip_existing_(skip_existing),
         writer_(std::move(writer)),
-        encoded_(*encoded) {}
+        encoded_(std::move(encoded)) {}
 
   void Tell(base::ChangeKind kind, const volume::VolumeWatchers::VolumePtr& status) {
     auto writer = writer_.lock();
     if (writer == nullptr) return;
     writer->Feed([&] {
-      const std::shared_ptr<const v1::Volume> volume = encoded_.Get(status);
+      const std::shared_ptr<const v1::Volume> volume = encoded_->Get(status);
       v1::WatchVolumesResponse message;
       message.set_kind(KindOf(kind, *volume));
       if (message.kind() == v1::WatchVolumesResponse::KIND_UNSPECIFIED) return;
@@ -82,7 +82,7 @@ class VolumeWatch {
   const Filter filter_;
   const bool skip_existing_;
   const std::weak_ptr<Writer> writer_;
-  EncodedVolumes& encoded_;
+  const std::shared_ptr<EncodedVolumes> encoded_;
   std::set<std::string> known_;
 };
 
