@@ -260,6 +260,11 @@ absl::StatusOr<model::Bytes> Jpeg(const Pixels& pixels, int quality) {
   return model::Bytes{.owner = owner, .data = data, .size = static_cast<int64_t>(size)};
 }
 
+absl::Status CheckWanted(const std::function<bool()>& unwanted) {
+  if (unwanted == nullptr || !unwanted()) return absl::OkStatus();
+  return absl::CancelledError("nobody waits for the picture any more");
+}
+
 // What WebP has written.
 struct Memory {
   Memory() { WebPMemoryWriterInit(&writer); }
@@ -270,7 +275,8 @@ struct Memory {
 };
 
 // WebP has no grey pictures: grey is red, green and blue.
-absl::StatusOr<model::Bytes> Webp(const Pixels& pixels, int quality) {
+absl::StatusOr<model::Bytes> Webp(const Pixels& pixels, int quality,
+                                  const std::function<bool()>& unwanted) {
   WebPConfig config;
   WebPPicture picture;
   if (WebPConfigInit(&config) == 0 || WebPPictureInit(&picture) == 0)
@@ -293,20 +299,26 @@ absl::StatusOr<model::Bytes> Webp(const Pixels& pixels, int quality) {
   const auto writer = std::make_shared<Memory>();
   picture.writer = WebPMemoryWrite;
   picture.custom_ptr = &writer->writer;
+  picture.user_data = const_cast<std::function<bool()>*>(&unwanted);
+  picture.progress_hook = [](int, const WebPPicture* now) -> int {
+    return CheckWanted(*static_cast<const std::function<bool()>*>(now->user_data)).ok() ? 1 : 0;
+  };
   const bool made = WebPPictureImportRGB(&picture, from, 3 * picture.width) != 0 &&
                     WebPEncode(&config, &picture) != 0;
   const int error = picture.error_code;
   WebPPictureFree(&picture);
+  if (!made) OCTAVO_RETURN_IF_ERROR(CheckWanted(unwanted));
   if (!made) return absl::InternalError(absl::StrCat("WebP: error ", error));
   return model::Bytes{.owner = writer,
                       .data = writer->writer.mem,
                       .size = static_cast<int64_t>(writer->writer.size)};
 }
 
-absl::StatusOr<model::Bytes> Encoded(const Pixels& pixels, const ImageOptions& options) {
+absl::StatusOr<model::Bytes> Encoded(const Pixels& pixels, const ImageOptions& options,
+                                     const std::function<bool()>& unwanted) {
   switch (options.encoding) {
     case ImageOptions::Encoding::kJpeg: return Jpeg(pixels, options.quality);
-    case ImageOptions::Encoding::kWebp: return Webp(pixels, options.quality);
+    case ImageOptions::Encoding::kWebp: return Webp(pixels, options.quality, unwanted);
     case ImageOptions::Encoding::kPng:
     case ImageOptions::Encoding::kRaw: break;
   }
@@ -333,7 +345,9 @@ int64_t PeakBytesOf(int64_t rows, int64_t columns, DType dtype, const ImageOptio
   return values * (SizeOf(dtype) + 4) + std::max(4 * values, of_pixel * pixels);
 }
 
-absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOptions& options) {
+absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOptions& options,
+                                    const std::function<bool()>& unwanted) {
+  const auto check = [&] { return CheckWanted(unwanted); };
   if (frame.shape.size() != 2)
     return absl::InvalidArgumentError("only two-dimensional frames can be pictures");
   if (frame.shape[0] * frame.shape[1] > kMostValues) {
@@ -348,6 +362,7 @@ absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOption
       frame.payload.size < static_cast<int64_t>(values.data.size()) * SizeOf(frame.dtype)) {
     return absl::InvalidArgumentError("the frame is empty");
   }
+  OCTAVO_RETURN_IF_ERROR(check());
   ReadValues(frame, &values.data);
   Picture picture{.data = {},
                   .dtype = frame.dtype,
@@ -364,7 +379,9 @@ absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOption
     picture.spacing_um[0] *= static_cast<double>(values.rows) / static_cast<double>(rows);
     picture.spacing_um[1] *= static_cast<double>(values.columns) / static_cast<double>(columns);
   }
+  OCTAVO_RETURN_IF_ERROR(check());
   values = Shrunk(values, rows, columns);
+  OCTAVO_RETURN_IF_ERROR(check());
   picture.shape = {rows, columns};
   if (options.encoding == ImageOptions::Encoding::kRaw) {
     picture.data = Raw(values, &picture.dtype);
@@ -393,6 +410,7 @@ absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOption
             picture.display_lo + std::max(1.0, std::abs(picture.display_lo) * 1e-6);
       break;
   }
+  OCTAVO_RETURN_IF_ERROR(check());
   Pixels pixels = Coloured(values, picture.display_lo, picture.display_hi, options.colour_map);
   if (options.scale_bar && picture.spacing_um.size() == 2)
     picture.scale_bar_um = DrawScaleBar(picture.spacing_um[1], &pixels);
@@ -402,7 +420,8 @@ absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOption
                      frame.scale.ValueOf(picture.display_hi), frame.scale.unit, &pixels);
     picture.shape[1] = pixels.columns;
   }
-  OCTAVO_ASSIGN_OR_RETURN(picture.data, Encoded(pixels, options));
+  OCTAVO_RETURN_IF_ERROR(check());
+  OCTAVO_ASSIGN_OR_RETURN(picture.data, Encoded(pixels, options, unwanted));
   return picture;
 }
 

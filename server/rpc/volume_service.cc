@@ -341,9 +341,9 @@ class VolumeServiceImpl final : public Base {
                                                     options.image)));
       return absl::OkStatus();
     };
+    const auto unwanted = [&] { return gone.load(); };
     OCTAVO_ASSIGN_OR_RETURN(engine::Rendered rendered,
-                            volumes.Render(
-                                options.spec, [&] { return gone.load(); }, admit));
+                            volumes.Render(options.spec, unwanted, admit));
     if (options.image.contrast == picture::ImageOptions::Contrast::kDisplay &&
         !rendered.has_display) {
       return InvalidField("image.display_levels",
@@ -352,7 +352,7 @@ class VolumeServiceImpl final : public Base {
                                        "image.percentiles"));
     }
     OCTAVO_ASSIGN_OR_RETURN(picture::Picture picture,
-                            picture::MakePicture(rendered.frame, options.image));
+                            picture::MakePicture(rendered.frame, options.image, unwanted));
     rendered.frame.payload = {};
     share->Made(picture.data.size);
     // The share lasts until gRPC has written the last byte.

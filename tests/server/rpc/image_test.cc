@@ -456,6 +456,28 @@ TEST(PictureBudgetTest, BoundsWhatIsMadeAndSent) {
   EXPECT_EQ(budget.bytes(), 0);
 }
 
+// Whoever waited for it has gone, at whichever step: no other step follows.
+TEST(ImageTest, APictureThatNobodyWantsIsNotMade) {
+  std::vector<uint8_t> values(300 * 300);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint8_t>(i * i >> 3);
+  const auto frame = FrameOf<uint8_t>(DType::kU8, 300, 300, values);
+  for (const auto encoding : {ImageOptions::Encoding::kRaw, ImageOptions::Encoding::kPng,
+                              ImageOptions::Encoding::kJpeg, ImageOptions::Encoding::kWebp}) {
+    int steps = 0;
+    const ImageOptions options{.encoding = encoding, .quality = 100};
+    ASSERT_THAT(MakePicture(frame, options, [&] { return ++steps, false; }), IsOk());
+    EXPECT_GE(steps, encoding == ImageOptions::Encoding::kRaw    ? 3
+                     : encoding == ImageOptions::Encoding::kWebp ? 8
+                                                                 : 5);
+    for (int last = 1; last <= steps; ++last) {
+      int asked = 0;
+      EXPECT_THAT(MakePicture(frame, options, [&] { return ++asked >= last; }),
+                  IsError(absl::StatusCode::kCancelled, "nobody waits"));
+      EXPECT_LE(asked, last + 1) << static_cast<int>(encoding);
+    }
+  }
+}
+
 TEST(ImageTest, ShrinkingAveragesAreas) {
   const auto frame =
       FrameOf<float>(DType::kF32, 2, 6, {0, 10, 20, 30, kNan, kNan, 20, 30, 40, 50, kNan, 70});
