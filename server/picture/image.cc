@@ -301,14 +301,17 @@ absl::StatusOr<model::Bytes> Webp(const Pixels& pixels, int quality,
   picture.custom_ptr = &writer->writer;
   picture.user_data = const_cast<std::function<bool()>*>(&unwanted);
   picture.progress_hook = [](int, const WebPPicture* now) -> int {
-    return CheckWanted(*static_cast<const std::function<bool()>*>(now->user_data)).ok() ? 1 : 0;
+    const auto& gone = *static_cast<const std::function<bool()>*>(now->user_data);
+    return gone == nullptr || !gone() ? 1 : 0;
   };
   const bool made = WebPPictureImportRGB(&picture, from, 3 * picture.width) != 0 &&
                     WebPEncode(&config, &picture) != 0;
   const int error = picture.error_code;
   WebPPictureFree(&picture);
-  if (!made) OCTAVO_RETURN_IF_ERROR(CheckWanted(unwanted));
-  if (!made) return absl::InternalError(absl::StrCat("WebP: error ", error));
+  if (!made) {
+    OCTAVO_RETURN_IF_ERROR(CheckWanted(unwanted));
+    return absl::InternalError(absl::StrCat("WebP: error ", error));
+  }
   return model::Bytes{.owner = writer,
                       .data = writer->writer.mem,
                       .size = static_cast<int64_t>(writer->writer.size)};
