@@ -301,19 +301,24 @@ void FdSocket::Accept() {
 }
 
 void FdSocket::MakeRoom() {
-  int oldest = -1;
+  std::map<uid_t, size_t> of_user;
+  for (const auto& [fd, connection] : connections_) ++of_user[connection->peer.uid];
+  // Of the user who has most of them: no user keeps the others off the socket.
+  const auto goes_before = [&](const Connection& a, const Connection& b) {
+    return std::pair(of_user[b.peer.uid], a.since_ns) < std::pair(of_user[a.peer.uid], b.since_ns);
+  };
+  int first = -1;
   for (const auto& [fd, connection] : connections_) {
-    if (connection->purpose == v1::PURPOSE_UNSPECIFIED &&
-        (oldest < 0 || connection->since_ns < connections_[oldest]->since_ns))
-      oldest = fd;
+    if (connection->grants.empty() && (first < 0 || goes_before(*connection, *connections_[first])))
+      first = fd;
   }
-  if (oldest < 0) return;
-  const absl::Status refused = Refusal(
-      absl::StatusCode::kResourceExhausted, Reason::kConnections,
-      absl::StrCat("there are ", kMostConnections, " connections, and you had said nothing"));
+  if (first < 0) return;
+  const absl::Status refused =
+      Refusal(absl::StatusCode::kResourceExhausted, Reason::kConnections,
+              absl::StrCat("there are ", kMostConnections, " connections, and yours had no grant"));
   CountRefusal(std::string(Name(ReasonOrCode(refused))));
-  (void)connections_[oldest]->Send(ConnectionRefused(refused), -1);
-  End(oldest, GrantEnd::kHungUp);
+  (void)connections_[first]->Send(ConnectionRefused(refused), -1);
+  End(first, GrantEnd::kHungUp);
 }
 
 void FdSocket::Read(int fd) {
