@@ -54,7 +54,7 @@ TEST(JobWatches, AWatchThatBreaksOffIsToldLater) {
   const auto get = [](const std::string& name) -> absl::StatusOr<JobStatus> {
     JobStatus job;
     job.name = name;
-    job.state = JobState::kSucceeded;
+    job.state = JobState::kDone;
     return job;
   };
   JobWatches watches(get);

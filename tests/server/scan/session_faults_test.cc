@@ -3,6 +3,10 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
 #include "gpu/base/failpoint.h"
 #include "tests/support/rooms.h"
 #include "tests/support/scan/session_fixture.h"
