@@ -314,12 +314,13 @@ class BufferServiceImpl final : public BufferBase {
  private:
   /// Merges two events that a watcher has not read yet: it still has to learn that the buffer
   /// exists.
-  static void MergeEvents(v1::WatchBuffersResponse& waiting, v1::WatchBuffersResponse news) {
+  static bool MergeEvents(v1::WatchBuffersResponse& waiting, v1::WatchBuffersResponse news) {
     const auto first = waiting.kind();
     const bool is_new = first == v1::WatchBuffersResponse::KIND_EXISTS ||
                         first == v1::WatchBuffersResponse::KIND_CREATED;
     waiting = std::move(news);
     if (is_new && waiting.kind() != v1::WatchBuffersResponse::KIND_GONE) waiting.set_kind(first);
+    return true;
   }
   /// Answers from a worker, because it may have to free memory first.
   template <class Request, class Response, class F>
