@@ -188,7 +188,7 @@ func run(address string) error {
 	// Operations on the device, in sequence: here one, the en face MIP. The call returns when it is done.
 	made, err := volumes.DeriveVolume(ctx, &octavo.DeriveVolumeRequest{Name: first, Operations: []*octavo.VolumeOperation{{
 		Operation: &octavo.VolumeOperation_Array{Array: &octavo.ArrayOperation{
-			Operation: &octavo.ArrayOperation_Mip{Mip: &octavo.ArrayOperation_Project{Axis: 2}}}}}}})
+			Operation: &octavo.ArrayOperation_Mip{Mip: &octavo.ArrayOperation_ProjectParameters{Axis: 2}}}}}}})
 	if err != nil {
 		return err
 	}

@@ -30,6 +30,7 @@ const char* NameOf(const Op& op) {
                                     "reduce", "slab", "percentile", "histogram", "fft",
                                     "resize", "flip", "transpose"};
   static_assert(std::size(kNames) == std::variant_size_v<Op>);
+  if (const auto* slab = std::get_if<SlabOp>(&op)) return slab->called;
   return kNames[op.index()];
 }
 

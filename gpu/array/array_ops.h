@@ -75,6 +75,7 @@ struct SlabOp {
   math::Reduction kind = math::Reduction::kMax;
   int64_t axis = -1, begin = 0, end = 0;
   bool keep_dims = false;
+  const char* called = "slab";  // the requester's name for it, which errors name: also mip and aip
 };
 /// Computes 1 to 16 percentiles (0 ... 100) of real numbers over `axes` (empty = all), interpolated
 /// linearly between order statistics; NaN is ignored. The result is f32 (f64 for f64 and for

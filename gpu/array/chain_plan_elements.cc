@@ -25,7 +25,8 @@ Scalar FloatOf(Scalar scalar) {
 absl::Status PlanOp(const FillOp& op, ChainBuilder* chain) {
   const ArrayType& type = chain->type();
   if (op.value.im != 0 && !IsComplex(type.scalar))
-    return chain->Bad("imaginary", absl::StrCat("is given; the array is ", NameOf(type.scalar)));
+    return chain->Bad("value.im", absl::StrCat("is ", op.value.im, "; allowed 0: the array is ",
+                                               NameOf(type.scalar)));
   return chain->Map({.add = op.value, .fill = true}, type.scalar);
 }
 
@@ -41,8 +42,12 @@ absl::Status PlanOp(const ScaleOp& op, ChainBuilder* chain) {
     return chain->Bad("type", absl::StrCat("is ", NameOf(out),
                                            ", the numbers are complex; say which part of them"));
   }
-  if (!IsComplex(out) && (op.multiply.im != 0 || op.add.im != 0))
-    return chain->Bad("imaginary", absl::StrCat("is given; the result is ", NameOf(out)));
+  if (!IsComplex(out) && (op.multiply.im != 0 || op.add.im != 0)) {
+    const bool factor = op.multiply.im != 0;
+    return chain->Bad(factor ? "multiply.im" : "add.im",
+                      absl::StrCat("is ", factor ? op.multiply.im : op.add.im,
+                                   "; allowed 0: the result is ", NameOf(out)));
+  }
   return chain->Map({.part = op.part, .multiply = op.multiply, .add = op.add}, out);
 }
 
@@ -51,8 +56,11 @@ absl::Status PlanOp(const CombineOp& op, ChainBuilder* chain) {
   if (op.other >= chain->others().size())
     return chain->Bad("other", "is empty; name the second array");
   if (op.kind < Combination::kAdd || op.kind > Combination::kDivide) {
-    return chain->Bad("kind", absl::StrCat("is ", static_cast<int>(op.kind),
-                                           "; allowed ADD, SUBTRACT, MULTIPLY, DIVIDE"));
+    return chain->Bad(
+        "kind",
+        absl::StrCat(
+            "is ", op.kind == Combination{} ? "not given" : absl::StrCat(static_cast<int>(op.kind)),
+            "; allowed ADD, SUBTRACT, MULTIPLY, DIVIDE"));
   }
   const ArrayType& other = chain->others()[op.other];
   const bool fits = other.lanes == type.lanes && other.rank() <= type.rank() &&

@@ -92,14 +92,19 @@ absl::Status Reduce(math::Reduction kind, math::Part part, const AxesSpec& axes,
   return chain->Add(spec, {.scalar = out, .lanes = type.lanes, .dims = std::move(dims)});
 }
 
+absl::Status UnknownKind(math::Reduction kind, const ChainBuilder* chain) {
+  const int number = static_cast<int>(kind);
+  return chain->Bad("kind", absl::StrCat("is ", number == 0 ? "not given" : absl::StrCat(number),
+                                         "; allowed SUM, MIN, MAX, MEAN, STD"));
+}
+
 }  // namespace
 
 absl::Status PlanOp(const ReduceOp& op, ChainBuilder* chain) {
   const ArrayType& type = chain->type();
   OCTAVO_RETURN_IF_ERROR(chain->KnownScalar(op.scalar));
   if (op.kind < math::Reduction::kSum || op.kind > math::Reduction::kStd) {
-    return chain->Bad("kind", absl::StrCat("is ", static_cast<int>(op.kind),
-                                           "; allowed SUM, MIN, MAX, MEAN, STD"));
+    return UnknownKind(op.kind, chain);
   }
   if (op.part > math::Part::kPower)
     return chain->Bad("part", absl::StrCat("has the unknown value ", static_cast<int>(op.part)));
@@ -111,8 +116,7 @@ absl::Status PlanOp(const ReduceOp& op, ChainBuilder* chain) {
 absl::Status PlanOp(const SlabOp& op, ChainBuilder* chain) {
   const ArrayType& type = chain->type();
   if (op.kind < math::Reduction::kSum || op.kind > math::Reduction::kStd) {
-    return chain->Bad("kind", absl::StrCat("is ", static_cast<int>(op.kind),
-                                           "; allowed SUM, MIN, MAX, MEAN, STD"));
+    return UnknownKind(op.kind, chain);
   }
   OCTAVO_ASSIGN_OR_RETURN(const int axis, chain->Axis("axis", op.axis));
   const int64_t extent = type.dims[static_cast<size_t>(axis)], end = op.end == 0 ? extent : op.end;

@@ -106,7 +106,6 @@ namespace octavo::inline gpu {
   X(kExportNotSealed, "EXPORT_NOT_SEALED", "The volume is not complete.")                          \
   X(kExportNotShareable, "EXPORT_NOT_SHAREABLE", "The memory was not allocated to be shared.")     \
   X(kExportSpilled, "EXPORT_SPILLED", "The volume is not on its device.")                          \
-  X(kSlots, "SLOTS", "As many slots of the scan are mapped as may be.")                            \
   X(kTickets, "TICKETS", "As many tickets are out as the server allows.")                          \
   X(kTicketExpired, "TICKET_EXPIRED", "The ticket was presented too late.")                        \
   X(kTicketUnknown, "TICKET_UNKNOWN", "No such ticket was issued.")                                \
@@ -121,11 +120,14 @@ namespace octavo::inline gpu {
   /* Streams */                                                                                    \
   X(kSlowSubscriber, "SLOW_SUBSCRIBER",                                                            \
     "The subscriber's queue was full; LOSSLESS streams end then.")                                 \
+  X(kFrameLost, "FRAME_LOST",                                                                      \
+    "The server could not make a frame, for want of memory or time; LOSSLESS streams end then.")   \
   X(kSequenceGone, "SEQUENCE_GONE", "Frames from this sequence number on are no longer kept.")     \
   X(kNothingKept, "NOTHING_KEPT", "The scan has ended and no frame of the product is kept.")       \
   X(kNoFrame, "NO_FRAME", "The frame's volume is gone.")                                           \
   X(kNoAip, "NO_AIP", "The scan computes no AIP.")                                                 \
   X(kNoAngiogram, "NO_ANGIOGRAM", "The scan computes no angiogram.")                               \
+  X(kNoSpectra, "NO_SPECTRA", "There are no spectra of this kind.")                                \
   /* Sources */                                                                                    \
   X(kNotPush, "NOT_PUSH", "The scan or job takes no pushed data.")                                 \
   X(kNotRing, "NOT_RING", "The scan has no ring.")                                                 \
@@ -150,8 +152,6 @@ namespace octavo::inline gpu {
   X(kNoPath, "NO_PATH", "The path, or a folder on it, is not there.")                              \
   X(kNotAFolder, "NOT_A_FOLDER", "A part of the path is a file.")                                  \
   X(kNoAccess, "NO_ACCESS", "The server may not read or write there.")                             \
-  X(kNoReplayRoot, "NO_REPLAY_ROOT",                                                               \
-    "The configuration names no folder that files may be read from.")                              \
   X(kOutsideRoots, "OUTSIDE_ROOTS",                                                                \
     "The path leads out of the folders that the configuration names.")                             \
   X(kLinks, "LINKS", "The path has too many symbolic links.")                                      \
@@ -160,11 +160,10 @@ namespace octavo::inline gpu {
   X(kDiskFull, "DISK_FULL", "The disk, or the user's quota on it, is full.")                       \
   X(kIoError, "IO_ERROR", "The file system failed; metadata: errno.")                              \
   X(kDestinationExists, "DESTINATION_EXISTS",                                                      \
-    "Something is at the destination; overwrite was not asked for.")                               \
+    "Something is at the destination; Octavo never overwrites.")                               \
   X(kFormatLimit, "FORMAT_LIMIT", "The format cannot hold such a volume.")                         \
   X(kCommitCancelled, "COMMIT_CANCELLED", "A client cancelled the commit; the volume stays held.") \
   X(kRootAway, "ROOT_AWAY", "A storage root is not there, or not the one that it was.")            \
-  X(kStateInUse, "STATE_IN_USE", "Another server has the state folder.")                           \
   X(kDigest, "DIGEST", "The bytes are not those that were sealed.")                                \
   X(kSpillOff, "SPILL_OFF", "The tier is off in the configuration.")                               \
   X(kSpillQuota, "SPILL_QUOTA", "The tier is full.")                                               \
@@ -207,8 +206,7 @@ namespace octavo::inline gpu {
   X(kUnimplemented, "UNIMPLEMENTED", "This server cannot do it.")                                  \
   X(kInternal, "INTERNAL", "The server has a fault; its log says more.")                           \
   X(kUnavailable, "UNAVAILABLE", "The server or the device cannot be used now.")                   \
-  X(kDataLoss, "DATA_LOSS", "The bytes are gone, or changed.")                                     \
-  X(kUnauthenticated, "UNAUTHENTICATED", "The caller has not proved who it is.")
+  X(kDataLoss, "DATA_LOSS", "The bytes are gone, or changed.")
 
 enum class Reason : uint8_t {
   kNone = 0,  // no reason was given

@@ -1,12 +1,14 @@
 #include "server/base/request_ids.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
+#include "server/base/sha256.h"
 
 namespace octavo::base {
 namespace {
@@ -15,11 +17,12 @@ constexpr size_t kNameBytes = 128;  // of the created resources; names are short
 
 }  // namespace
 
-absl::StatusOr<std::string> RequestIds::Begin(const std::string& id, const std::string& digest) {
+absl::StatusOr<std::string> RequestIds::Begin(const std::string& id, const std::string& body) {
   if (id.empty()) return std::string();
+  std::string digest = Sha256(body);
   const auto it = requests_.find(id);
   if (it == requests_.end()) {
-    Request request{.digest = digest, .name = ""};
+    Request request{.digest = std::move(digest), .name = ""};
     request.name.reserve(kNameBytes);  // so that End needs no memory
     order_.push_back(id);
     absl::Cleanup neither = [&] { order_.pop_back(); };

@@ -43,15 +43,16 @@ class RequestIds {
 
   /// The name of the resource that the first request with this id created; empty = this request is
   /// the first (one with an empty id always is) and owns the id now. AlreadyExists
-  /// (IDEMPOTENCY_MISMATCH) if the first had another body, by its digest; Unavailable (IN_PROGRESS)
-  /// if it is still in progress.
-  absl::StatusOr<std::string> Begin(const std::string& id, const std::string& digest);
+  /// (IDEMPOTENCY_MISMATCH) if the first had another body; Unavailable (IN_PROGRESS) if it is still
+  /// in progress. Of `body`, whatever its size, only the SHA-256 is kept.
+  absl::StatusOr<std::string> Begin(const std::string& id, const std::string& body);
   /// The request created `name`; empty = it failed, and the id is free again.
   void End(const std::string& id, const std::string& name);
 
  private:
   struct Request {
-    std::string digest, name;  // empty name: in progress
+    std::string digest;  // SHA-256 of the body
+    std::string name;    // empty: in progress
   };
   std::string made_;
   std::map<std::string, Request> requests_;

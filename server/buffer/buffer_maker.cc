@@ -86,7 +86,7 @@ absl::StatusOr<ArrayType> BufferMaker::Check(const model::BufferSpec& spec,
   OCTAVO_ASSIGN_OR_RETURN(ArrayType type, CheckType(spec.scalar, spec.lanes, spec.shape));
   OCTAVO_RETURN_IF_ERROR(CheckTtl(spec.ttl_seconds));
   if (spec.is_private && caller.key.empty())
-    return InvalidField("private",
+    return InvalidField("is_private",
                         "is given, but the call carries no key in the metadata octavo-owner-key");
   return type;
 }

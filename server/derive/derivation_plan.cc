@@ -15,8 +15,6 @@
 #include "server/base/errors.h"
 #include "server/pattern/plan.h"
 #include "server/processing/display_scale.h"
-#include "server/processing/raw_records.h"
-#include "server/processing/replay_records.h"
 #include "server/volume/volume_metadata.h"
 
 namespace octavo::derive {
@@ -59,9 +57,8 @@ bool OverRepeats(const Operation& operation) {
 /// Plans one step after the other, each on what the one before makes.
 class StepPlanner {
  public:
-  StepPlanner(const model::VolumeStatus& source, const pattern::Pattern* acquired, Device& device)
-      : device_(device),
-        state_(source),
+  StepPlanner(const model::VolumeStatus& source, const pattern::Pattern* acquired)
+      : state_(source),
         pattern_(acquired == nullptr ? pattern::Pattern{} : *acquired),
         cartesian_(pattern_.kind == pattern::PatternKind::kRaster ||
                    pattern_.kind == pattern::PatternKind::kRepeatedRaster),
@@ -70,18 +67,13 @@ class StepPlanner {
   absl::StatusOr<DerivationStep> Next(size_t index, const Operation& operation) {
     at_ = absl::StrCat("operations[", index, "].");
     DerivationStep step{.operation = operation, .in = state_, .pattern = pattern_};
-    OCTAVO_RETURN_IF_ERROR(Plan(index == 0, &step));
+    OCTAVO_RETURN_IF_ERROR(Plan(&step));
     step.out = state_;
     return step;
   }
 
  private:
-  absl::Status Plan(bool first, DerivationStep* step) {
-    if (const auto* again = std::get_if<ReprocessOperation>(&step->operation))
-      return Reprocess(*again, first, step);
-    if (state_.is_raw)
-      return InvalidField(at_.substr(0, at_.size() - 1),
-                          absl::StrCat("is of raw spectra; begin with reprocess"));
+  absl::Status Plan(DerivationStep* step) {
     if (const auto* array = std::get_if<model::OpSpec>(&step->operation))
       return OperateOnArray(*array, step);
     if (plain_)
@@ -115,19 +107,6 @@ class StepPlanner {
         operation,
         state_.dtype == DType::kU8 || state_.dtype == DType::kU16 || state_.dtype == DType::kF32,
         IsDtype() + "; allowed u8, u16, f32");
-  }
-
-  absl::Status Reprocess(const ReprocessOperation& again, bool first, DerivationStep* step) {
-    OCTAVO_RETURN_IF_ERROR(Needs("reprocess", first && state_.raw != nullptr,
-                                 "it is the first operation, of raw spectra; scan with "
-                                 "retention.hold_raw and name the raw volume"));
-    auto scan = processing::ResolveReprocess(state_, again.processing);
-    if (!scan.ok()) return base::AtField(at_ + "reprocess.", scan.status());
-    step->scan = std::make_shared<const model::ResolvedScan>(*std::move(scan));
-    step->workspace_bytes = processing::Reprocessor::DeviceBytes(*step->scan, device_);
-    step->missing = missing_ = state_.raw->missing_ascans;
-    state_ = processing::DescribeReprocessed(state_, step->scan);
-    return absl::OkStatus();
   }
 
   absl::Status OperateOnArray(const model::OpSpec& array, DerivationStep* step) {
@@ -225,7 +204,6 @@ class StepPlanner {
     }
   }
 
-  Device& device_;
   std::string at_;             // the field of the operation, with a point
   model::VolumeStatus state_;  // what the steps so far make
   pattern::Pattern pattern_;   // of that
@@ -241,6 +219,12 @@ absl::Status CheckSource(const model::VolumeStatus& source, const pattern::Patte
     return InvalidField("operations",
                         absl::StrCat("has ", operations.size(), " operations; allowed 1 to 8"));
   }
+  if (source.is_raw) {
+    return InvalidField(
+        "name", absl::StrCat("is ", source.name,
+                             ", which holds raw spectra; submit a reprocess job (SubmitJob), which "
+                             "takes the operations, too"));
+  }
   const bool reprocessed = source.operations.size() == 1 &&
                            source.operations[0].rfind("reprocess", 0) == 0;  // as good as acquired
   const bool arrays = std::all_of(operations.begin(), operations.end(), [](const auto& o) {
@@ -253,7 +237,6 @@ absl::Status CheckSource(const model::VolumeStatus& source, const pattern::Patte
                              source.derived_from));
   }
   if (acquired == nullptr && !arrays) return NoPattern(source);
-  if (source.is_raw && source.raw == nullptr) return processing::RawOfAnEarlierProcess(source);
   return absl::OkStatus();
 }
 
@@ -282,24 +265,28 @@ model::VolumeStatus Describe(const model::VolumeStatus& source, const Derivation
 }  // namespace
 
 absl::StatusOr<DerivationPlan> PlanDerivation(const model::VolumeStatus& source,
-                                              const std::vector<Operation>& operations,
-                                              Device& device) {
+                                              const std::vector<Operation>& operations) {
   const pattern::Pattern* const acquired = volume::PatternOf(source);
   OCTAVO_RETURN_IF_ERROR(CheckSource(source, acquired, operations));
   DerivationPlan plan;
-  StepPlanner planner(source, acquired, device);
+  StepPlanner planner(source, acquired);
   for (size_t i = 0; i < operations.size(); ++i) {
     OCTAVO_ASSIGN_OR_RETURN(DerivationStep step, planner.Next(i, operations[i]));
     plan.steps.push_back(std::move(step));
   }
-  for (const DerivationStep& step : plan.steps) {
-    plan.bytes_between += step.table_bytes() + (&step == &plan.steps.back() ? 0 : step.out.bytes);
-    if (step.chain == nullptr) continue;
-    OCTAVO_ASSIGN_OR_RETURN(const int64_t scratch, ScratchBytes(*step.chain, device));
-    plan.bytes_between += scratch;
-  }
   plan.result = Describe(source, plan.steps.back());
   return plan;
+}
+
+absl::StatusOr<int64_t> BytesBetween(const DerivationPlan& plan, Device& device) {
+  int64_t bytes = 0;
+  for (const DerivationStep& step : plan.steps) {
+    bytes += step.table_bytes() + (&step == &plan.steps.back() ? 0 : step.out.bytes);
+    if (step.chain == nullptr) continue;
+    OCTAVO_ASSIGN_OR_RETURN(const int64_t scratch, ScratchBytes(*step.chain, device));
+    bytes += scratch;
+  }
+  return bytes;
 }
 
 }  // namespace octavo::derive

@@ -10,7 +10,6 @@
 #include "gpu/device/device.h"
 #include "server/derive/derive_spec.h"
 #include "server/derive/missing_ascans.h"
-#include "server/model/resolved_scan.h"
 #include "server/model/status_types.h"
 #include "server/pattern/cartesian.h"
 #include "server/pattern/pattern.h"
@@ -23,30 +22,27 @@ struct DerivationStep {
   model::VolumeStatus in, out;  // shape, dtype, value, levels, spacing, missing
   pattern::Pattern pattern;     // of `in`
   pattern::CartesianTaps taps;
-  std::vector<int32_t> order;                       // [bscans, repeats]
-  AscanRanges missing;                              // of `out`
-  std::shared_ptr<const model::ResolvedScan> scan;  // reprocessing
+  std::vector<int32_t> order;  // [bscans, repeats]
+  AscanRanges missing;         // of `out`
   std::shared_ptr<const ArrayChain> chain;
-  int64_t workspace_bytes = 0;  // of the reprocessing
   int64_t table_bytes() const {
-    return workspace_bytes + static_cast<int64_t>(taps.index.size() * 8 + order.size() * 4);
+    return static_cast<int64_t>(taps.index.size() * 8 + order.size() * 4);
   }
 };
 
-/// What a derivation will make, and the memory that it takes.
+/// What a derivation will make.
 struct DerivationPlan {
   std::vector<DerivationStep> steps;
-  /// Device memory for tables, for the volumes between the steps, and for scratch; not for the
-  /// result.
-  int64_t bytes_between = 0;
   model::VolumeStatus result;  // ACQUIRING, without name, chain and digest
 };
 
-/// Plans `operations` on the volume `source`. Allocates nothing on `device`, which is asked for the
-/// sizes of workspaces only. InvalidArgument names the operation and its field; FailedPrecondition
-/// (RECOVERED). Takes longer for larger tables.
+/// Plans `operations` on the volume `source`. InvalidArgument names the operation and its field;
+/// FailedPrecondition (RECOVERED). Takes longer for larger tables.
 absl::StatusOr<DerivationPlan> PlanDerivation(const model::VolumeStatus& source,
-                                              const std::vector<Operation>& operations,
-                                              Device& device);
+                                              const std::vector<Operation>& operations);
+
+/// Memory of `device` for tables, for the volumes between the steps, and for scratch; not for the
+/// result. Allocates nothing.
+absl::StatusOr<int64_t> BytesBetween(const DerivationPlan& plan, Device& device);
 
 }  // namespace octavo::derive

@@ -11,21 +11,15 @@
 #include "server/processing/display_scale.h"
 
 namespace octavo::derive {
-namespace {
-
-// Blocks of a reprocessing that are enqueued before the thread looks whether it shall end.
-constexpr int64_t kBlocksAtOnce = 16;
-
-}  // namespace
 
 absl::Status DerivationCancelled() {
   return WithInfo(absl::CancelledError("the derivation was cancelled; there is no new volume"),
                   {.reason = Reason::kCancelled, .field = "", .numbers = {}});
 }
 
-absl::StatusOr<std::unique_ptr<DerivationRun>> DerivationRun::Create(
-    const DerivationPlan& plan, const volume::VolumeHold& source, Device& device) {
-  std::unique_ptr<DerivationRun> run(new DerivationRun(plan, source, device));
+absl::StatusOr<std::unique_ptr<DerivationRun>> DerivationRun::Create(const DerivationPlan& plan,
+                                                                     Device& device) {
+  std::unique_ptr<DerivationRun> run(new DerivationRun(plan, device));
   OCTAVO_ASSIGN_OR_RETURN(run->stream_, device.NewStream(StreamPriority::kLow));
   return run;
 }
@@ -38,9 +32,7 @@ absl::StatusOr<const void*> DerivationRun::Upload(const void* data, size_t bytes
   return buffers_.back().data();
 }
 
-absl::Status DerivationRun::Run(void* out, model::VolumeStatus* result,
-                                const model::WorkControl& control) {
-  const void* in = source_.slot->volume.data();
+absl::Status DerivationRun::Run(const void* in, void* out, const model::WorkControl& control) {
   const DerivationStep& last = plan_.steps.back();
   model::WorkProgress progress{.stage = model::WorkStage::kComputing,
                                .total_bytes = plan_.result.bytes};
@@ -53,7 +45,7 @@ absl::Status DerivationRun::Run(void* out, model::VolumeStatus* result,
       buffers_.push_back(std::move(between));
       to = buffers_.back().data();
     }
-    OCTAVO_RETURN_IF_ERROR(RunStep(step, in, to, control));
+    OCTAVO_RETURN_IF_ERROR(RunStep(step, in, to));
     in = to;
     progress.fraction = static_cast<double>(++done) / static_cast<double>(plan_.steps.size());
     // Steps are only enqueued: nobody could see or end them one by one without this.
@@ -61,31 +53,15 @@ absl::Status DerivationRun::Run(void* out, model::VolumeStatus* result,
       OCTAVO_RETURN_IF_ERROR(stream_.ref().Synchronize());
     if (control.stop.stop_requested()) return DerivationCancelled();
   }
-  // The result of further steps on a reprocessed volume has no levels to clip at.
-  if (last.scan != nullptr) return reprocessor_->ReadClipped(stream_.ref(), result);
   return stream_.ref().Synchronize();
 }
 
-absl::Status DerivationRun::RunStep(const DerivationStep& step, const void* in, void* out,
-                                    const model::WorkControl& control) {
-  if (step.scan != nullptr) return Reprocess(step, out, control);
+absl::Status DerivationRun::RunStep(const DerivationStep& step, const void* in, void* out) {
   if (step.chain != nullptr) return OperateOnArray(step, in, out);
   if (std::holds_alternative<pattern::CartesianGrid>(step.operation))
     return Resample(step, in, out);
   return Compare(step, in,
                  {static_cast<float*>(out), step.out.bytes / static_cast<int64_t>(sizeof(float))});
-}
-
-absl::Status DerivationRun::Reprocess(const DerivationStep& step, void* out,
-                                      const model::WorkControl& control) {
-  OCTAVO_ASSIGN_OR_RETURN(
-      reprocessor_, processing::Reprocessor::Create(*step.scan, source_, device_, stream_.ref()));
-  if (!control.stop.stop_possible())
-    return reprocessor_->Run(stream_.ref(), {.volume = out}, nullptr);
-  return reprocessor_->Run(stream_.ref(), {.volume = out}, [&](int64_t block) -> absl::Status {
-    if (block % kBlocksAtOnce == 0) OCTAVO_RETURN_IF_ERROR(stream_.ref().Synchronize());
-    return control.stop.stop_requested() ? DerivationCancelled() : absl::OkStatus();
-  });
 }
 
 absl::Status DerivationRun::OperateOnArray(const DerivationStep& step, const void* in, void* out) {

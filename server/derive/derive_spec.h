@@ -1,32 +1,18 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
-#include <variant>
 #include <vector>
 
-#include "gpu/array/motion_contrast.h"
-#include "server/model/scan_spec.h"
 #include "server/model/volume_operation.h"
-#include "server/pattern/cartesian.h"
 #include "server/processing/chain_state.h"
 
 namespace octavo::derive {
 
-struct AngiographyOperation {
-  MotionContrast method = MotionContrast::kAmplitudeDecorrelation;
-};
-enum class DopplerBetween : uint8_t { kDefault = 0, kRepeats = 1, kAscans = 2 };
-struct DopplerOperation {
-  DopplerBetween between = DopplerBetween::kDefault;
-  int64_t half_window = 0;
-};
-struct ReprocessOperation {  // of raw spectra; first
-  model::Processing processing;
-};
-using Operation = std::variant<pattern::CartesianGrid, AngiographyOperation, DopplerOperation,
-                               ReprocessOperation, model::OpSpec>;
+using model::AngiographyOperation;
+using model::DopplerBetween;
+using model::DopplerOperation;
+using Operation = model::VolumeOperation;
 
 /// A client's request to derive a new volume.
 struct DeriveSpec {

@@ -48,7 +48,8 @@ absl::StatusOr<model::VolumeStatus> Deriver::Make(const DeriveSpec& spec,
   OCTAVO_ASSIGN_OR_RETURN(const volume::VolumeHold source, HoldSource(spec.name));
   Device& device = context_.devices.device(source.device);
   OCTAVO_ASSIGN_OR_RETURN(const DerivationPlan plan,
-                          PlanDerivation(source.status, spec.operations, device));
+                          PlanDerivation(source.status, spec.operations));
+  OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes_between, BytesBetween(plan, device));
   // With memory granted to the scan, that is charged for the arrays between, and for the slot if
   // one is free.
   std::shared_ptr<memory::VolumeSlot> slot;
@@ -60,7 +61,7 @@ absl::StatusOr<model::VolumeStatus> Deriver::Make(const DeriveSpec& spec,
                      .count = 1});
   if (spec.memory == nullptr)
     needs.push_back({.kind = model::NeedKind::kDerivationScratch,
-                     .bytes = std::max<int64_t>(plan.bytes_between, 256),
+                     .bytes = std::max<int64_t>(bytes_between, 256),
                      .count = 1});
   std::vector<memory::Ledger::ChargeId> charges;
   const absl::Cleanup charged = [&] {
@@ -109,8 +110,8 @@ absl::Status Deriver::Fill(const DerivationPlan& plan, const volume::VolumeHold&
     if (planned) planned(result);
     if (control.stop.stop_requested()) return DerivationCancelled();
     {
-      OCTAVO_ASSIGN_OR_RETURN(const auto run, DerivationRun::Create(plan, source, device));
-      OCTAVO_RETURN_IF_ERROR(run->Run(slot->volume.data(), &result, control));
+      OCTAVO_ASSIGN_OR_RETURN(const auto run, DerivationRun::Create(plan, device));
+      OCTAVO_RETURN_IF_ERROR(run->Run(source.slot->volume.data(), slot->volume.data(), control));
     }
     OCTAVO_ASSIGN_OR_RETURN(result.digest, DigestOf(device, *slot, result.bytes));
     return absl::OkStatus();

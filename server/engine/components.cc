@@ -79,7 +79,7 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
                .quota_bytes = config.buffer_quota_bytes}),
       publisher(clock, config.frame_pool_bytes / 4),
       volume_events(&publisher, clock),
-      derived_volumes(&scans, &deriver),
+      derived_volumes(&scans, &deriver, &volumes, &workers),
       volumes(&ledger, clock),
       scans({.entries = config.history_entries, .bytes = config.history_bytes}, &volumes, &spiller),
       annotations(config.software, devices, &scans),

@@ -1,8 +1,10 @@
 #include "server/engine/derived_volumes.h"
 
 #include <memory>
+#include <utility>
 
 #include "gpu/base/log.h"
+#include "gpu/base/status.h"
 #include "server/model/volume_states.h"
 
 namespace octavo::engine {
@@ -30,21 +32,33 @@ void DerivedVolumes::OnVolumeChanged(const model::VolumeStatus& volume) {
   const std::shared_ptr<processing::ChainState> memory =
       session.ok() ? (*session)->chain_memory() : nullptr;
   for (const model::DerivedVolumeRecipe& chain : volume.origin->spec.chains->chains) {
-    const auto skipped = [name = volume.name, chain = chain.name](const absl::Status& status) {
-      if (!status.ok())
-        Log(LogLevel::kWarning, "volume without its chain",
-            {{"volume", name}, {"chain", chain}, {"error", std::string(status.message())}});
-    };
     if (memory == nullptr && deriver_->Pending() >= kMostChainsWaiting) {
-      skipped(absl::ResourceExhaustedError("too many wait already"));
+      // On a worker: the other observers have not heard of the volume's change yet.
+      workers_->Post([this, name = volume.name, chain = chain.name] {
+        Skip(name, chain,
+             WithInfo(absl::ResourceExhaustedError("too many volumes wait for their chains"),
+                      {.reason = Reason::kBusy, .field = "", .numbers = {}}));
+      });
       continue;
     }
     derive::DeriveSpec spec{.name = volume.name, .chain = chain.name, .memory = memory};
     spec.operations.assign(chain.operations.begin(), chain.operations.end());
-    deriver_->Derive(spec, {}, nullptr, [skipped](const absl::StatusOr<model::VolumeStatus>& made) {
-      skipped(made.status());
-    });
+    deriver_->Derive(spec, {}, nullptr,
+                     [this, name = volume.name,
+                      chain = chain.name](const absl::StatusOr<model::VolumeStatus>& made) {
+                       if (!made.ok()) Skip(name, chain, made.status());
+                     });
   }
+}
+
+void DerivedVolumes::Skip(const std::string& volume, const std::string& chain,
+                          const absl::Status& why) {
+  ++skipped_;
+  std::string message(why.message());
+  Log(LogLevel::kWarning, "volume without its chain",
+      {{"volume", volume}, {"chain", chain}, {"error", message}});
+  volumes_->AddSkippedChain(
+      volume, {.chain = chain, .reason_code = ReasonOrCode(why), .reason = std::move(message)});
 }
 
 }  // namespace octavo::engine

@@ -156,6 +156,7 @@ model::Stats Engine::Snapshot() {
   stats.volumes_finished["dropped"] = dropped;
   stats.oldest_held_seconds = counts.oldest_held_seconds;
   stats.volumes_by_tier = counts.by_tier;
+  stats.chains_skipped = components_->derived_volumes.Skipped();
   stats.admission_refusals = components_->ledger.Refusals();
   components_->publisher.AddTo(&stats);
   components_->committer.AddTo(&stats);

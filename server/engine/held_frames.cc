@@ -44,12 +44,13 @@ absl::StatusOr<model::Bytes> HeldFrames::ReadPayload(const model::Frame& header)
   const int64_t bytes = publish::BytesOf(header);
   OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory,
                           frames.Get(bytes, memory::FramePool::Use::kFrame));
-  OCTAVO_RETURN_IF_ERROR(
-      context_.projector->Project(hold,
-                                  {.axis = publish::PositionOf(volume, header.axis),
-                                   .kind = std::nullopt,
-                                   .box = publish::PlaneBox(volume, header)},
-                                  nullptr, memory.get()));
+  OCTAVO_RETURN_IF_ERROR(context_.projector->Project(
+      hold,
+      {.axis =
+           header.product == model::Product::kAscan ? 0 : publish::PositionOf(volume, header.axis),
+       .kind = std::nullopt,
+       .box = publish::PlaneBox(volume, header)},
+      nullptr, memory.get()));
   return model::Bytes{.owner = memory, .data = memory.get(), .size = bytes};
 }
 

@@ -1,6 +1,7 @@
 #include "server/engine/job_kinds.h"
 
 #include "gpu/base/status.h"
+#include "server/derive/reprocess_job.h"
 #include "server/raw_jobs/raw_jobs.h"
 #include "server/tomography/tomography_job.h"
 
@@ -10,7 +11,7 @@ namespace {
 // An overload for each kind.
 absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::ReprocessSpec& spec,
                                                    const job::JobEnvironment& e) {
-  return raw_jobs::MakeReprocessWork(spec, e);
+  return derive::MakeReprocessWork(spec, e);
 }
 absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::DispersionAutofocusSpec& spec,
                                                    const job::JobEnvironment& e) {

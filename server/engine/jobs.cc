@@ -20,9 +20,9 @@ Jobs::~Jobs() = default;
 
 job::JobEnvironment Jobs::Environment() {
   return {.volumes = &components_.volumes,
+          .spiller = &components_.spiller,
           .ledger = &components_.ledger,
           .buffers = &components_.buffers,
-          .spiller = &components_.spiller,
           .file_roots = components_.config.replay_roots,
           .projection_memory = &components_.projection_memory,
           .clock = components_.clock};

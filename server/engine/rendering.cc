@@ -97,8 +97,8 @@ absl::StatusOr<Rendered> PlanRendering(const model::VolumeStatus& volume,
                                        const model::RenderSpec& spec) {
   if (volume.is_raw) {
     return InvalidField("name", absl::StrCat("is ", volume.name,
-                                             ", which are raw spectra; derive a volume from them "
-                                             "(DeriveVolume, reprocess) and render that"));
+                                             ", which are raw spectra; make a volume of them "
+                                             "(SubmitJob, reprocess) and render that"));
   }
   Rendered out{.volume = volume, .projection = {.kind = ReductionOf(spec.rendering)}};
   BoxProjection& p = out.projection;
@@ -125,6 +125,8 @@ absl::StatusOr<Rendered> PlanRendering(const model::VolumeStatus& volume,
     frame.shape.push_back(p.box.count[d]);
     frame.axes.push_back(volume.axes[d]);
     frame.spacing_um.push_back(volume.spacing_um[d]);
+    frame.row_spacing_assumed =
+        std::exchange(frame.column_spacing_assumed, volume.spacing_assumed[d]);
   }
   if (frame.shape[0] > kMostRenderedValues / frame.shape[1]) {
     return InvalidField("count",

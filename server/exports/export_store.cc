@@ -330,8 +330,8 @@ absl::StatusOr<handoff::Answer> ExportStore::Take(const std::string& of, const E
       context_.volumes->WhileMappable(pinned, peer.borrows, [&]() -> absl::Status {
         MutexLock lock(mutex_);
         if (SlotsLocked(memory.scan) >= most_slots) {
-          return Refusal(
-              absl::StatusCode::kResourceExhausted, Reason::kSlots,
+          // A feed takes the volume later, and tells nobody.
+          return absl::ResourceExhaustedError(
               absl::StrCat("all of the ", most_slots, " slots of ", memory.scan, " are mapped"));
         }
         Entry& entry = AddLocked(*name, std::move(memory), peer);

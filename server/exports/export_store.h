@@ -124,7 +124,7 @@ class ExportStore final : public volume::VolumeMappings {
   /// the answer for the client, with a descriptor unless `have` names the memory, and the export's
   /// name in `name`. The errors of Admit, OfVolume and Issue; FailedPrecondition (MOVING).
   /// `most_slots`: how many slots of its scan may be mapped at the same time, this one included (as
-  /// SlotsOf counts); beyond that, ResourceExhausted (SLOTS).
+  /// SlotsOf counts); beyond that, ResourceExhausted.
   absl::StatusOr<handoff::Answer> Take(const std::string& of, const ExportPeer& peer,
                                        const handoff::Peer& who, const std::set<std::string>& have,
                                        std::shared_ptr<handoff::Link> link, std::string* name,

@@ -64,7 +64,8 @@ enum class JobStage : uint8_t {
   kReprocess,
   kSweep,
   kRefine,
-  kPhase
+  kPhase,
+  kDerive
 };
 
 /// All fields as in octavo.v1.JobStep.
@@ -217,6 +218,7 @@ class JobRun {
     int64_t rows = 0, columns = 0;
     std::string row_axis, column_axis;  // "y", "x"
     double row_spacing_um = 1, column_spacing_um = 1;
+    bool spacing_assumed = false;  // nobody gave them: they count pixels
     double display_lo = 0, display_hi = 0;
   };
   /// Copies the plane to host memory (waits for the stream) and publishes it as a preview.

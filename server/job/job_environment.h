@@ -24,10 +24,11 @@ namespace octavo::job {
 /// The parts of the server that the kinds of jobs use. All must outlive the jobs.
 struct JobEnvironment {
   volume::VolumeStore* volumes = nullptr;
+  // Brings inputs back to their device, and has room for results that no device can hold.
+  volume::Spiller* spiller = nullptr;
   // For tomography jobs; a job that needs a missing part is refused.
   const memory::Ledger* ledger = nullptr;    // the free memory of each device
   buffer::BufferStore* buffers = nullptr;    // arrays of clients
-  const volume::Spiller* spiller = nullptr;  // room for results that no device can hold
   std::vector<std::string> file_roots = {};  // files that may be read
   source::ProjectionMemory* projection_memory = nullptr;
   const Clock* clock = nullptr;

@@ -39,6 +39,7 @@ absl::Status JobPictures::Publish(const JobRun::Plane& plane) {
   frame.shape = {plane.rows, plane.columns};
   frame.axes = {plane.row_axis, plane.column_axis};
   frame.spacing_um = {plane.row_spacing_um, plane.column_spacing_um};
+  frame.row_spacing_assumed = frame.column_spacing_assumed = plane.spacing_assumed;
   frame.dtype = plane.dtype;
   frame.display_lo = plane.display_lo;
   frame.display_hi = plane.display_hi;

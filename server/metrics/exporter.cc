@@ -163,6 +163,9 @@ class Page final : public prometheus::Collectable {
           kCounter, "reason",
           {"committed", "discarded", "failed", "dropped", "overwritten", "expired"},
           stats.volumes_finished);
+    one("octavo_chains_skipped_total",
+        "Results of chains that scans asked for and did not get (Volume.skipped_chains)", kCounter,
+        static_cast<double>(stats.chains_skipped));
     one("octavo_volume_missing_ascans_total", "A-scans that no record reached", kCounter,
         static_cast<double>(stats.missing_ascans));
     one("octavo_voxels_total", "Voxels of volumes that scans completed", kCounter,
@@ -201,7 +204,7 @@ class Page final : public prometheus::Collectable {
       MetricFamily& to =
           family("octavo_frames_dropped_total", "Frames that a subscriber did not get", kCounter);
       LabelValues policies = NamesOf<model::Delivery>(model::Name);
-      policies.insert(policies.end(), {"no_memory", "yielded"});
+      policies.insert(policies.end(), {"no_memory", "yielded", "superseded"});
       auto dropped = stats.frames_dropped;
       for (const auto& product : products) {
         for (const auto& policy : policies) dropped.try_emplace({product, policy}, 0);
@@ -210,7 +213,7 @@ class Page final : public prometheus::Collectable {
         value(to, {{"product", key.first}, {"policy", key.second}}, static_cast<double>(n));
     }
     every("octavo_streams_cut_total", "Streams the server ended, by reason", kCounter, "reason",
-          {"slow_subscriber", "stalled"}, stats.streams_cut);
+          {"frame_lost", "slow_subscriber", "stalled"}, stats.streams_cut);
     every("octavo_jobs", "Jobs the server knows, by state", kGauge, "state",
           NamesOf<job::JobState>(job::Name), stats.jobs_by_state);
     {

@@ -15,16 +15,17 @@ const LabelValues& ScanEnds() {
   static const LabelValues& list =
       List({"COMPLETED", "STOPPED", "CANCELLED", "DRAINED", "SERVER_STOPPED", "INTERRUPTED",
             "SESSION_EXPIRED", "HOLD_SLOTS_FULL", "SOURCE_ENDED", "SOURCE_ERROR", "SOURCE_LOST",
-            "SOURCE_OVERRUN", "SOURCE_STALLED", "DEVICE_ERROR", "DEVICE_LOST"});
+            "SOURCE_OVERRUN", "SOURCE_READ", "SOURCE_STALLED", "CAMERA_CHANGED", "CAMERA_ERROR",
+            "DEVICE_ERROR", "DEVICE_LOST"});
   return list;
 }
 
 const LabelValues& ScanRejections() {
-  static const LabelValues& list = List(
-      {"BAD_FIELD",        "CAMERA_BUSY",    "CAMERA_ERROR",  "DEVICE_DOWN",       "DEVICE_FULL",
-       "DRAINING",         "EXCEEDS_BUDGET", "FORMAT_LIMIT",  "HANDOFF_DISABLED",  "HOST_MEMORY",
-       "INVALID_ARGUMENT", "NO_ACCESS",      "NO_CAMERA",     "NO_CAMERA_SUPPORT", "NO_FILE",
-       "NO_REPLAY_ROOT",   "OUTSIDE_ROOTS",  "OUT_OF_MEMORY", "QUEUE_FULL",        "SPILL_OFF"});
+  static const LabelValues& list =
+      List({"BAD_FIELD", "CAMERA_BUSY", "CAMERA_ERROR", "DEVICE_DOWN", "DEVICE_FULL", "DRAINING",
+            "EXCEEDS_BUDGET", "FORMAT_LIMIT", "HANDOFF_DISABLED", "HOST_MEMORY", "INVALID_ARGUMENT",
+            "NO_ACCESS", "NO_CAMERA", "NO_CAMERA_SUPPORT", "NO_FILE", "OUTSIDE_ROOTS",
+            "OUT_OF_MEMORY", "QUEUE_FULL", "SPILL_OFF"});
   return list;
 }
 
@@ -36,6 +37,8 @@ const LabelValues& CommitErrors() {
                                          "DESTINATION_EXISTS",
                                          "NO_PATH",
                                          "READ_ONLY",
+                                         "NO_ACCESS",
+                                         "ROOT_AWAY",
                                          "DEVICE_LOST",
                                          "DIGEST",
                                          "DISK_FULL",

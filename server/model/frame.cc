@@ -12,6 +12,8 @@ const char* Name(Product product) {
     case Product::kVolume: return "volume";
     case Product::kEvent: return "event";
     case Product::kAngiogram: return "angiogram";
+    case Product::kSpectrum: return "spectrum";
+    case Product::kAscan: return "ascan";
   }
   return "?";
 }
@@ -20,6 +22,8 @@ bool IsImage(Product product) {
   return product == Product::kMip || product == Product::kAip || product == Product::kBscan ||
          product == Product::kAngiogram;
 }
+
+bool IsLine(Product product) { return product == Product::kSpectrum || product == Product::kAscan; }
 
 const char* Name(Delivery delivery) {
   switch (delivery) {
@@ -47,7 +51,8 @@ ValueScale ValueScaleOf(const VolumeDescription& volume) {
 }
 
 Delivery SubscribeSpec::DeliveryOf(Product product) const {
-  return delivery.value_or(IsImage(product) ? Delivery::kLatest : Delivery::kLossless);
+  return delivery.value_or(IsImage(product) || IsLine(product) ? Delivery::kLatest
+                                                               : Delivery::kLossless);
 }
 
 int64_t SubscribeSpec::QueueLengthOf(Product product) const {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,11 +25,14 @@ enum class Product : uint8_t {
   kBscan = 3,
   kVolume = 4,
   kEvent = 5,
-  kAngiogram = 20
+  kAngiogram = 20,
+  kSpectrum = 21,
+  kAscan = 22
 };                                                          // as octavo.v1.Product
 enum class FrameAxis : uint8_t { kX = 1, kY = 2, kZ = 3 };  // as octavo.v1.Axis
 const char* Name(Product product);                          // "mip"
-bool IsImage(Product product);                              // neither a volume nor an event
+bool IsImage(Product product);  // has two axes: no volume, event, spectrum or A-scan
+bool IsLine(Product product);   // a spectrum or an A-scan
 inline const char* Name(FrameAxis axis) {
   return axis == FrameAxis::kX ? "x" : axis == FrameAxis::kY ? "y" : "z";
 }
@@ -45,9 +49,20 @@ struct ValueScale {
   double offset = 0, step = 1;
   std::string unit;
   double ValueOf(double stored) const { return offset + stored * step; }
+  double StoredOf(double value) const { return (value - offset) / step; }
 };
 /// That of the voxels of a volume.
 ValueScale ValueScaleOf(const VolumeDescription& volume);
+
+/// The record that a spectrum or an A-scan shows. As octavo.v1.FrameRecord.
+struct RecordInfo {
+  int64_t record = -1;                     // counted from the start of the scan; -1 = not known
+  int64_t row = -1, column = -1;           // y and x of its A-scan in the volume
+  bool corrected = false;                  // kSpectrum: as the transform gets it
+  std::optional<double> minimum, maximum;  // of the payload; NaN left out
+  std::optional<double> saturation_low, saturation_high;
+  std::vector<uint32_t> saturated;  // ascending sample numbers
+};
 
 /// One result on its way to subscribers. Immutable once published; shared by all of them.
 struct Frame {
@@ -62,12 +77,16 @@ struct Frame {
   std::vector<int64_t> shape;  // image: [rows, columns]; volume: its own; event: empty
   std::vector<std::string> axes;
   std::vector<double> spacing_um;
+  // Along the columns: nobody gave spacing_um, which counts samples.
+  bool column_spacing_assumed = false;
+  bool row_spacing_assumed = false;  // the same along the rows
   DType dtype = DType::kU8;
-  double display_lo = 0, display_hi = 255;  // stored units
-  ValueScale scale;                         // images
-  bool complete = true;                     // false: preview of a volume being acquired
-  ScanEvent event;                          // kEvent
-  Bytes payload;                            // C order
+  double display_lo = 0, display_hi = 255;   // stored units
+  ValueScale scale;                          // images
+  bool complete = true;                      // false: preview of a volume being acquired
+  ScanEvent event;                           // kEvent
+  std::shared_ptr<const RecordInfo> record;  // kSpectrum, kAscan; else null
+  Bytes payload;                             // C order
 };
 
 using FramePtr = std::shared_ptr<const Frame>;

@@ -8,6 +8,7 @@
 
 #include "server/model/scan_spec.h"
 #include "server/model/tomography_spec.h"
+#include "server/model/volume_operation.h"
 
 // A client's specification of a job in plain types: the server's counterpart of octavo.v1.JobSpec.
 // 0 and empty mean "choose".
@@ -17,6 +18,8 @@ namespace octavo::model {
 struct ReprocessSpec {
   std::string volume;
   Processing processing;
+  std::vector<VolumeOperation> operations;      // on the reprocessed volume
+  std::vector<std::string> encoded_operations;  // as received, for answers
 };
 
 /// All fields as in octavo.v1.DispersionAutofocusJob.

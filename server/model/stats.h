@@ -44,6 +44,7 @@ struct Stats {
   std::map<std::string, int64_t> volumes_by_state;
   std::map<std::string, int64_t>
       volumes_finished;  // committed, discarded, failed, dropped, overwritten, expired
+  int64_t chains_skipped = 0;  // derived volumes that scans asked for and did not get
   int64_t missing_ascans = 0;
   int64_t voxels = 0;  // of completed volumes
   std::map<std::string, int64_t> voxels_clipped{

@@ -208,6 +208,13 @@ inline const std::string& ParentOf(const VolumeDescription& volume) {
   return volume.job.empty() ? volume.scan : volume.job;
 }
 
+/// A chain of ScanSpec.chains that made nothing of a volume, as octavo.v1.SkippedChain.
+struct SkippedChain {
+  std::string chain;
+  Reason reason_code = Reason::kNone;
+  std::string reason;
+};
+
 /// A volume's description and its state so far. All fields as in octavo.v1.Volume.
 struct VolumeStatus : VolumeDescription {
   uint64_t number = 0;    // in order of arrival
@@ -220,6 +227,7 @@ struct VolumeStatus : VolumeDescription {
   bool has_commit = false;
   storage::CommitOutcome commit;
   std::string last_error;
+  std::vector<SkippedChain> skipped_chains;
   double held_seconds = 0;
   int64_t held_unix_ns = 0;  // since when it is held; 0 = not yet
   bool kept = false;

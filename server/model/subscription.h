@@ -28,7 +28,9 @@ struct SubscribeSpec {
   FrameAxis axis = FrameAxis::kZ;             // kMip: any; kAip: kZ; kBscan: the axis cut across
   bool axis_given =
       false;  // else kZ for projections, for B-scans as the scan or job says (kY; tomograms: kZ)
-  int64_t plane_index = -1;             // kBscan; -1 = middle
+  // kBscan: the plane, -1 = middle; kSpectrum, kAscan: the column x, -1 = any
+  int64_t plane_index = -1;
+  bool corrected = false;               // kSpectrum: as the transform gets it, else as stored
   std::optional<Delivery> delivery;     // unset = the default of each product
   std::optional<int64_t> queue_length;  // of each product, 1 ... 1024; unset = its default
   double max_rate_hz = 0;               // of products that may lose frames; 0 = every frame
@@ -57,8 +59,8 @@ class Subscription {
   /// Takes the next frame; false if there is none now (`notify` is called when that changes).
   virtual bool Take(Delivered* out) = 0;
   /// Once true, no frame will come any more (queue drained and scan ended, or cut). `status`: OK,
-  /// or ResourceExhausted (SLOW_SUBSCRIBER, numbers.resume_from) for a LOSSLESS queue that
-  /// overflowed.
+  /// or ResourceExhausted (numbers.resume_from) for a LOSSLESS queue: SLOW_SUBSCRIBER if it
+  /// overflowed, FRAME_LOST if the server could not make a frame.
   virtual bool Ended(absl::Status* status) = 0;
   /// Stops delivery; `notify` is not called any more once this returns. Idempotent.
   virtual void Close() = 0;

@@ -39,6 +39,12 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
     const int64_t axis = slab->axis < 0 ? slab->axis + 3 : slab->axis;
     if (operation.end_um > 0 && axis >= 0 && axis < 3) {
       const double spacing = state->spacing_um[axis];
+      // Thinner than a sample: most likely millimetres.
+      if (const double thickness = operation.end_um - operation.begin_um; thickness < spacing / 2) {
+        return InvalidField(absl::StrCat(at, ".slab.end_um"),
+                            absl::StrCat("is ", thickness, " um above begin_um; a sample is ",
+                                         spacing, " um, allowed is half of it or more"));
+      }
       slab->begin = static_cast<int64_t>(std::floor(operation.begin_um / spacing));
       slab->end =
           std::min(static_cast<int64_t>(std::ceil(operation.end_um / spacing)), state->shape[axis]);
@@ -53,8 +59,7 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
   if (!planned.ok()) {
     // A chain of one operation names it operation[0].
     const ErrorInfo info = InfoOf(planned.status());
-    const std::string own = absl::StrCat("operation[0].", NameOf(op)),
-                      name = operation.called != nullptr ? operation.called : NameOf(op);
+    const std::string own = absl::StrCat("operation[0].", NameOf(op)), name = NameOf(op);
     const auto rename = [&](const std::string& text) {
       if (text.rfind(own, 0) == 0) return absl::StrCat(at, ".", name, text.substr(own.size()));
       return text.rfind("operation[0]", 0) == 0 ? absl::StrCat(at, text.substr(12)) : text;
@@ -75,12 +80,17 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
   // The present order of the axes.
   std::string text = NameOf(op);
   bool same_quantity = true;
+  bool same_range = true;  // the values lie where those before did: means of them, and percentiles
   for (int d = 0; d < 3; ++d) {
     const bool collapsed = shape[d] == 1 && state->shape[d] > 1;
     if (std::holds_alternative<ResizeOp>(op) && shape[d] != state->shape[d]) {
       const bool corners = std::get<ResizeOp>(op).corner_aligned;
       const auto from = static_cast<double>(state->shape[d]), to = static_cast<double>(shape[d]);
       state->spacing_um[d] *= corners && shape[d] > 1 ? (from - 1) / (to - 1) : from / to;
+    } else if (collapsed && std::holds_alternative<SlabOp>(op)) {
+      const auto& slab = std::get<SlabOp>(op);
+      state->spacing_um[d] *=
+          static_cast<double>((slab.end == 0 ? state->shape[d] : slab.end) - slab.begin);
     } else if (collapsed && !std::holds_alternative<CropOp>(op)) {
       state->spacing_um[d] *= static_cast<double>(state->shape[d]);
     }
@@ -113,19 +123,22 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
     same_quantity = extreme && reduce->part == math::Part::kAll;
     text = absl::StrCat(NameOfReduction(reduce->kind), " over axes ",
                         reduce->axes.empty() ? "0, 1, 2" : absl::StrJoin(reduce->axes, ", "));
+    same_range = same_quantity ||
+                 (reduce->kind == math::Reduction::kMean && reduce->part == math::Part::kAll);
     if (!same_quantity) state->quantity = QuantityOf(reduce->kind);
   } else if (const auto* slab = std::get_if<SlabOp>(&op)) {
     same_quantity = slab->kind == math::Reduction::kMax || slab->kind == math::Reduction::kMin;
     const int64_t axis = slab->axis < 0 ? slab->axis + 3 : slab->axis;
     text = absl::StrCat(NameOfReduction(slab->kind), " over axis ", axis, ", samples ", slab->begin,
                         " to ", slab->end == 0 ? in.dims[static_cast<size_t>(axis)] : slab->end);
+    same_range = same_quantity || slab->kind == math::Reduction::kMean;
     if (!same_quantity) state->quantity = QuantityOf(slab->kind);
   } else if (const auto* fft = std::get_if<FftOp>(&op)) {
     const int64_t axis = fft->axis < 0 ? fft->axis + 3 : fft->axis;
     // The axis changes to cycles per um, or back.
     state->spacing_um[axis] =
         1 / (state->spacing_um[axis] * static_cast<double>(state->shape[axis]));
-    same_quantity = false;
+    same_quantity = same_range = false;
     text = absl::StrCat(fft->inverse ? "inverse " : "", "fft along axis ", axis);
     state->quantity = Quantity::kSpectrum;
   } else if (std::holds_alternative<PercentileOp>(op)) {
@@ -134,7 +147,7 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
         absl::StrCat("percentiles ", absl::StrJoin(std::get<PercentileOp>(op).percentiles, ", "));
     state->quantity = Quantity::kPercentile;
   } else if (std::holds_alternative<HistogramOp>(op)) {
-    same_quantity = false;
+    same_quantity = same_range = false;
     text = absl::StrCat("histogram of ", std::get<HistogramOp>(op).bins, " bins");
     state->quantity = Quantity::kCount;
   } else if (const auto* scale = std::get_if<ScaleOp>(&op)) {
@@ -144,9 +157,10 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
     same_quantity = as_it_was && ScalarOf(state->dtype) == out.scalar;
     text = absl::StrCat("scale to ", NameOf(out.scalar), ": x ", scale->multiply.re, " + ",
                         scale->add.re);
+    same_range = same_quantity;
     if (!same_quantity) state->quantity = Quantity::kScaled;
   } else if (std::holds_alternative<FillOp>(op)) {
-    same_quantity = false;
+    same_quantity = same_range = false;
     state->quantity = Quantity::kConstant;
   } else if (std::holds_alternative<ResizeOp>(op)) {
     text = absl::StrCat("resize to ", absl::StrJoin(out.dims, " x "));
@@ -154,6 +168,7 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
   // Levels give the meaning of stored integers: they stay valid as long as the values are the
   // stored ones.
   if (!same_quantity) state->has_levels = false;
+  if (!same_range) state->display_lo = state->display_hi = 0;
   state->operations.push_back(text);
   std::copy(shape, shape + 3, state->shape);
   state->dtype = static_cast<DType>(out.scalar);

@@ -1,13 +1,17 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
 #include "gpu/array/array_ops.h"
+#include "gpu/array/motion_contrast.h"
 #include "server/model/status_types.h"
+#include "server/pattern/cartesian.h"
 
 namespace octavo::model {
 
@@ -16,9 +20,21 @@ struct OpSpec {
   Op op;
   double begin_um = 0,
          end_um = 0;  // slabs: if end_um > 0, the range by the volume's spacing instead of samples
-  // the requester's name for it, if it differs from the operation's: "mip" of a slab
-  const char* called = nullptr;
 };
+
+/// All fields as in octavo.v1.Angiography.
+struct AngiographyOperation {
+  MotionContrast method = MotionContrast::kAmplitudeDecorrelation;
+};
+enum class DopplerBetween : uint8_t { kDefault = 0, kRepeats = 1, kAscans = 2 };
+/// All fields as in octavo.v1.Doppler.
+struct DopplerOperation {
+  DopplerBetween between = DopplerBetween::kDefault;
+  int64_t half_window = 0;
+};
+/// As octavo.v1.VolumeOperation: a step from a volume to a new one.
+using VolumeOperation =
+    std::variant<pattern::CartesianGrid, AngiographyOperation, DopplerOperation, OpSpec>;
 
 /// Plans `operation` on a volume described by `*state`, and changes that to the description of the
 /// result: shape (always three axes), dtype, axes, spacing, levels, quantity, the operation in

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <stop_token>
-#include <string_view>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 
@@ -10,6 +10,7 @@
 #include "gpu/base/status.h"
 #include "server/base/exception_to_status.h"
 #include "server/base/resource_names.h"
+#include "server/base/sha256.h"
 
 namespace octavo::operation {
 namespace {
@@ -41,7 +42,7 @@ struct OperationTable::Entry {
   std::stop_source stop;
   uint64_t number = 0;        // in the order of their begins
   int64_t request_bytes = 0;  // of the body
-  size_t request_hash = 0;
+  std::string request_digest;  // SHA-256 of the body
   bool started = false;
   int64_t ended_bytes = 0;
 };
@@ -66,7 +67,7 @@ absl::StatusOr<OperationTable::Begun> OperationTable::Begin(OperationKind kind,
   entry->status.target = target;
   entry->status.request_id = request.id;
   entry->request_bytes = static_cast<int64_t>(request.body.size());
-  entry->request_hash = std::hash<std::string_view>()(request.body);
+  entry->request_digest = base::Sha256(request.body);
   Begun begun{.name = entry->status.name,
               .run = std::shared_ptr<OperationRun>(new OperationRun(this, entry))};
   std::vector<EntryPtr> gone;
@@ -75,7 +76,7 @@ absl::StatusOr<OperationTable::Begun> OperationTable::Begin(OperationKind kind,
   const std::pair key(kind, request.id);
   if (const auto it = by_request_.find(key); !request.id.empty() && it != by_request_.end()) {
     const Entry& first = *it->second;
-    if (first.request_hash != entry->request_hash || first.request_bytes != entry->request_bytes) {
+    if (first.request_digest != entry->request_digest) {
       return WithInfo(absl::AlreadyExistsError(absl::StrCat("request_id '", request.id,
                                                             "' was used with another body (",
                                                             first.status.target, ")")),

@@ -16,20 +16,37 @@ namespace {
 constexpr int64_t kGap = 4, kBarWidth = 8, kTick = 3, kLeastHeight = 3 * (kGlyphHeight + 2);
 constexpr int64_t kMostSize = 7;  // pixels per square: kMostColourBarColumns
 
-std::string NumberText(double value) { return absl::StrFormat("%.4g", value); }
+// `digits` behind the point of numbers that a picture shows beside each other.
+std::string NumberText(double value, int digits) {
+  return std::abs(value) < 1e6 ? absl::StrFormat("%.*f", digits, value)
+                               : absl::StrFormat("%.*g", 7, value);
+}
+
+// Digits behind the point by which numbers that are `step` apart differ.
+int DigitsFor(double step) {
+  constexpr double kMostDigits = 9;
+  return static_cast<int>(std::clamp(std::ceil(-std::log10(step) - 1e-9), 0.0, kMostDigits));
+}
 
 // The numbers beside the bar and their places, 0 at the dark end to 1 at the bright one: the ends,
 // and round numbers with room between them. `room`: of a number, as a part of the bar.
 std::vector<std::pair<double, std::string>> Labels(double dark, double bright, double room) {
-  std::vector<std::pair<double, std::string>> labels = {{0, NumberText(dark)},
-                                                        {1, NumberText(bright)}};
-  const double span = std::abs(bright - dark);
-  if (!(span > 0) || !std::isfinite(span)) return labels;
+  // Numbers closer than this (relative) cannot be told apart by their digits.
+  constexpr double kLeastSpan = 1e-9;
+  const double span = std::abs(bright - dark), size = std::max(std::abs(dark), std::abs(bright));
+  if (!(span > kLeastSpan * size) || !std::isfinite(span))
+    return {{0, absl::StrFormat("%.10g", dark)}, {1, absl::StrFormat("%.10g", bright)}};
   const double step = NiceStep(span, 0.5 / room), lowest = std::min(dark, bright);
+  // The ends are no round numbers; a tenth of a step is exact enough for them.
+  const bool tiny = step < 1e-8;
+  const auto text = [&](double value, int more) {
+    return tiny ? absl::StrFormat("%.6g", value) : NumberText(value, DigitsFor(step) + more);
+  };
+  std::vector<std::pair<double, std::string>> labels = {{0, text(dark, 1)}, {1, text(bright, 1)}};
   for (const double value : MultiplesOf(step, lowest, lowest + span)) {
     const double place = (value - dark) / (bright - dark);
     if (place < room || place > 1 - room) continue;
-    labels.emplace_back(place, NumberText(value));
+    labels.emplace_back(place, text(value, 0));
   }
   return labels;
 }

@@ -328,6 +328,34 @@ absl::StatusOr<model::Bytes> Encoded(const Pixels& pixels, const ImageOptions& o
   return Png(pixels);
 }
 
+// Levels of another unit, or of another volume, give a picture of one colour.
+void WarnOfLevels(const Values& values, const model::ValueScale& scale, const ImageOptions& options,
+                  Picture* picture) {
+  constexpr double kNearlyAll = 0.995;
+  size_t finite = 0, below = 0, above = 0;
+  float least = std::numeric_limits<float>::infinity(), most = -least;
+  for (const float value : values.data) {
+    if (!std::isfinite(value)) continue;
+    ++finite;
+    below += static_cast<double>(value) <= picture->display_lo ? 1 : 0;
+    above += static_cast<double>(value) >= picture->display_hi ? 1 : 0;
+    least = std::min(least, value);
+    most = std::max(most, value);
+  }
+  const auto nearly_all = kNearlyAll * static_cast<double>(finite);
+  const bool dark = static_cast<double>(below) > nearly_all;
+  if (finite == 0 || (!dark && static_cast<double>(above) <= nearly_all)) return;
+  const std::string unit = scale.unit.empty() ? "" : " " + scale.unit;
+  picture->warnings.push_back(absl::StrFormat(
+      "image.levels are %g to %g%s, and nearly all pixels lie %s: their values are %g to %g%s",
+      options.lo, options.hi, unit, dark ? "below" : "above",
+      scale.ValueOf(static_cast<double>(least)), scale.ValueOf(static_cast<double>(most)), unit));
+}
+
+std::string NoRoomFor(const char* bar, const Pixels& pixels) {
+  return absl::StrCat("no ", bar, ": no room in ", pixels.columns, " x ", pixels.rows, " pixels");
+}
+
 }  // namespace
 
 int64_t PeakBytesOf(int64_t rows, int64_t columns, DType dtype, const ImageOptions& options) {
@@ -372,10 +400,12 @@ absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOption
                   .shape = {},
                   .axes = frame.axes,
                   .spacing_um = frame.spacing_um};
+  bool across_assumed = frame.column_spacing_assumed;
   if (options.depth_down && frame.axes.size() == 2 && frame.axes[1] == "z") {
     values = Turned(values);
     std::reverse(picture.axes.begin(), picture.axes.end());
     std::reverse(picture.spacing_um.begin(), picture.spacing_um.end());
+    across_assumed = frame.row_spacing_assumed;
   }
   const auto [rows, columns] = SizeFor(options, values.rows, values.columns, picture.spacing_um);
   if (picture.spacing_um.size() == 2) {
@@ -399,7 +429,9 @@ absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOption
       break;
     case ImageOptions::Contrast::kLevels:
       std::tie(picture.display_lo, picture.display_hi) =
-          std::pair(static_cast<double>(options.lo), static_cast<double>(options.hi));
+          std::pair(frame.scale.StoredOf(static_cast<double>(options.lo)),
+                    frame.scale.StoredOf(static_cast<double>(options.hi)));
+      WarnOfLevels(values, frame.scale, options, &picture);
       break;
     case ImageOptions::Contrast::kPercentiles:
       std::tie(picture.display_lo, picture.display_hi) = Percentiles(
@@ -415,12 +447,22 @@ absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOption
   }
   OCTAVO_RETURN_IF_ERROR(check());
   Pixels pixels = Coloured(values, picture.display_lo, picture.display_hi, options.colour_map);
-  if (options.scale_bar && picture.spacing_um.size() == 2)
-    picture.scale_bar_um = DrawScaleBar(picture.spacing_um[1], &pixels);
+  if (options.scale_bar && picture.spacing_um.size() == 2) {
+    if (across_assumed) {
+      picture.warnings.push_back(
+          absl::StrCat("no scale bar: nobody gave the distance of two samples along ",
+                       picture.axes.size() == 2 ? picture.axes[1] : "the columns"));
+    } else {
+      picture.scale_bar_um = DrawScaleBar(picture.spacing_um[1], &pixels);
+      if (picture.scale_bar_um == 0) picture.warnings.push_back(NoRoomFor("scale bar", pixels));
+    }
+  }
   if (options.colour_bar) {
     picture.colour_bar_columns =
         AddColourBar(options.colour_map, frame.scale.ValueOf(picture.display_lo),
                      frame.scale.ValueOf(picture.display_hi), frame.scale.unit, &pixels);
+    if (picture.colour_bar_columns == 0)
+      picture.warnings.push_back(NoRoomFor("colour bar", pixels));
     picture.shape[1] = pixels.columns;
   }
   OCTAVO_RETURN_IF_ERROR(check());

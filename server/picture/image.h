@@ -25,7 +25,7 @@ struct ImageOptions {
   Encoding encoding = Encoding::kPng;
   ColourMap colour_map = ColourMap::kGray;
   Contrast contrast = Contrast::kDisplay;
-  float lo = 0, hi = 0;  // stored units or percentiles
+  float lo = 0, hi = 0;  // value units or percentiles
   int64_t max_width = kMostPixels, max_height = kMostPixels;
   bool square_pixels = false, depth_down = false, scale_bar = false, colour_bar = false;
   int quality = 85;  // kJpeg, kWebp (100: exact)
@@ -43,6 +43,7 @@ struct Picture {
   double display_lo = 0, display_hi = 0;  // stored units
   double scale_bar_um = 0;
   int64_t colour_bar_columns = 0;
+  std::vector<std::string> warnings;  // what may not be as intended, for people
 };
 
 /// Turns an image frame into a picture: milliseconds of work, seconds for a large one. Cancelled

@@ -39,8 +39,11 @@ absl::Status NothingKept(const model::SubscribeSpec& spec, std::optional<uint64_
                          ", one product at a time")
           : absl::StrCat(
                 " and no frame of ", names, " is kept",
-                Wants(spec, model::Product::kBscan) ? ", nor is one of its volumes held; subscribe "
-                                                      "while it runs, or open a committed file"
+                Wants(spec, model::Product::kBscan) || Wants(spec, model::Product::kAscan)
+                    ? ", nor is one of its volumes held; subscribe "
+                      "while it runs, or open a committed file"
+                : Wants(spec, model::Product::kSpectrum)
+                    ? "; spectra are not held: subscribe while it runs"
                 : Wants(spec, model::Product::kVolume) ? "; read its volumes while they are held "
                                                          "(ReadVolume), or subscribe while it runs"
                 : Wants(spec, model::Product::kEvent)
@@ -52,7 +55,8 @@ absl::Status NothingKept(const model::SubscribeSpec& spec, std::optional<uint64_
 }
 
 // The products that the scan does not compute.
-absl::Status CheckProducts(const model::SubscribeSpec& spec, const Show& show) {
+absl::Status CheckProducts(const model::SubscribeSpec& spec, const TopicTable::Scan& scan) {
+  const Show& show = scan.show;
   if (Wants(spec, model::Product::kAip) && !show.has_aip) {
     return WithInfo(absl::FailedPreconditionError(
                         absl::StrCat(spec.parent, " computes no AIP; submit it with products.aip")),
@@ -63,6 +67,24 @@ absl::Status CheckProducts(const model::SubscribeSpec& spec, const Show& show) {
         absl::FailedPreconditionError(absl::StrCat(
             spec.parent, " computes no angiogram; submit it with products.angiography")),
         {.reason = Reason::kNoAngiogram, .field = "products", .numbers = {}});
+  }
+  const auto no_spectra = [&](const char* product, const std::string& why) {
+    return WithInfo(absl::FailedPreconditionError(
+                        absl::StrCat("products: ", product, " of ", spec.parent, " ", why)),
+                    {.reason = Reason::kNoSpectra, .field = "products", .numbers = {}});
+  };
+  for (const model::Product product : spec.products) {
+    if (!model::IsLine(product)) continue;
+    const char* const name = product == model::Product::kAscan ? "ASCAN" : "SPECTRUM";
+    if (!show.has_records) {
+      return no_spectra(name,
+                        "is asked for, but only scans take spectra from an instrument; of a job "
+                        "allowed MIP, BSCAN, VOLUME, EVENT");
+    }
+    const bool alone = product == model::Product::kAscan || spec.corrected;
+    if (alone && !show.no_ascans.empty() && !scan.ended)
+      return no_spectra(product == model::Product::kAscan ? name : "SPECTRUM (CORRECTED)",
+                        show.no_ascans);
   }
   return absl::OkStatus();
 }
@@ -85,13 +107,14 @@ absl::Status CheckPlane(const model::SubscribeSpec& spec, const TopicTable::Scan
   const size_t dim = key.axis == model::FrameAxis::kY   ? 0
                      : key.axis == model::FrameAxis::kX ? 1
                                                         : 2;
-  if (key.product == model::Product::kBscan && key.plane_index >= show.extents[dim]) {
-    return WithInfo(
-        absl::OutOfRangeError(absl::StrCat("index is ", key.plane_index, "; the axis has 0 to ",
-                                           show.extents[dim] - 1)),
-        {.reason = Reason::kBadRange,
-         .field = "index",
-         .numbers = {{"extent", absl::StrCat(show.extents[dim])}}});
+  const bool line = model::IsLine(key.product);
+  const int64_t extent = show.extents[line ? 1 : dim];
+  if ((line || key.product == model::Product::kBscan) && key.plane_index >= extent) {
+    return WithInfo(absl::OutOfRangeError(absl::StrCat("index is ", key.plane_index, "; the axis",
+                                                       line ? " x" : "", " has 0 to ", extent - 1)),
+                    {.reason = Reason::kBadRange,
+                     .field = "index",
+                     .numbers = {{"extent", absl::StrCat(extent)}}});
   }
   return absl::OkStatus();
 }
@@ -161,6 +184,12 @@ absl::Status CheckSpec(const model::SubscribeSpec& spec) {
   if (Wants(spec, model::Product::kAip) && spec.axis_given && spec.axis != model::FrameAxis::kZ) {
     return InvalidField("axis", "AIP is made over z only");
   }
+  const auto line = std::find_if(spec.products.begin(), spec.products.end(), model::IsLine);
+  if (line != spec.products.end() && spec.delivery == model::Delivery::kLossless) {
+    return InvalidField("delivery",
+                        absl::StrCat("is LOSSLESS, but a ", Name(*line),
+                                     " shows one record of many; allowed LATEST and DROP_OLDEST"));
+  }
   if (spec.resume && (spec.parent.empty() || spec.products.size() != 1)) {
     return InvalidField("from_sequence", "needs one scan and one product");
   }
@@ -171,7 +200,7 @@ absl::StatusOr<FirstFrames> FindFirstFrames(const model::SubscribeSpec& spec,
                                             TopicTable::Scan& scan,
                                             const std::vector<model::VolumeStatus>& held,
                                             const Clock& clock) {
-  OCTAVO_RETURN_IF_ERROR(CheckProducts(spec, scan.show));
+  OCTAVO_RETURN_IF_ERROR(CheckProducts(spec, scan));
   const auto wanted = [&](const model::FramePtr& frame) {
     return frame->complete || spec.previews;
   };
@@ -180,8 +209,8 @@ absl::StatusOr<FirstFrames> FindFirstFrames(const model::SubscribeSpec& spec,
   for (const TopicKey& key : KeysOf(spec, scan)) {
     OCTAVO_RETURN_IF_ERROR(CheckPlane(spec, scan, key));
     const TopicTable::Topic& topic = scan.topics[key];
-    const bool all_of_ended = scan.ended && key.product == model::Product::kBscan &&
-                              (!spec.resume || spec.from_sequence == 0);
+    const bool all_of_ended =
+        scan.ended && IsCut(key.product) && (!spec.resume || spec.from_sequence == 0);
     if (spec.resume && !all_of_ended) OCTAVO_RETURN_IF_ERROR(CheckResume(spec, topic));
     const auto newest = std::find_if(topic.recent.rbegin(), topic.recent.rend(), wanted);
     const bool at_once = !spec.resume && spec.DeliveryOf(key.product) == model::Delivery::kLatest &&
@@ -196,7 +225,7 @@ absl::StatusOr<FirstFrames> FindFirstFrames(const model::SubscribeSpec& spec,
                    [&](const model::FramePtr& frame) {
                      return frame->sequence >= spec.from_sequence && wanted(frame);
                    });
-    } else if (at_once && IsImage(key.product)) {
+    } else if (at_once && (IsImage(key.product) || IsLine(key.product))) {
       first.at_once.emplace_back(key, *newest);
     } else if (at_once && scan.ended && key.product == model::Product::kVolume) {
       first.replay.push_back(*newest);
@@ -216,6 +245,7 @@ TopicTable::Scan EndedScanOf(const model::VolumeStatus& held) {
   for (const model::FrameAxis axis :
        {model::FrameAxis::kY, model::FrameAxis::kX, model::FrameAxis::kZ})
     *extent++ = held.shape[PositionOf(held, axis)];
+  scan.show.has_records = held.job.empty() && held.axes[2] == Name(model::FrameAxis::kZ);
   if (held.axes[0] == Name(model::FrameAxis::kZ)) scan.show.bscan_axis = model::FrameAxis::kZ;
   return scan;
 }

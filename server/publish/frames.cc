@@ -2,10 +2,12 @@
 
 #include <memory>
 
+#include "server/publish/plane_frame.h"
+
 namespace octavo::publish {
 
 bool NeedsLoad(const model::Frame& frame) {
-  return (frame.product == model::Product::kVolume || frame.product == model::Product::kBscan) &&
+  return (frame.product == model::Product::kVolume || IsCut(frame.product)) &&
          frame.payload.data == nullptr;
 }
 

@@ -9,13 +9,17 @@
 
 namespace octavo::publish {
 
+/// Whether frames of the product can be cut from a held volume.
+bool IsCut(model::Product product);
 /// The index of an axis in the volume's shape.
 int PositionOf(const model::VolumeStatus& volume, model::FrameAxis axis);
 /// The frame of an image of a complete volume, published under `name`, without its payload: a plane
-/// across key.axis, or a projection along it. Nothing for a plane outside of the volume.
+/// across key.axis, a projection along it, or an A-scan (of volumes [y, x, z]: of the middle
+/// B-scan, in column key.plane_index or the middle one). Nothing for what lies outside of the
+/// volume.
 std::optional<model::Frame> PlaneFrame(const std::string& name, const model::VolumeStatus& volume,
                                        const TopicKey& key);
-/// The voxels of the plane that such a frame shows.
+/// The voxels of the plane or A-scan that such a frame shows.
 Box3 PlaneBox(const model::VolumeStatus& volume, const model::Frame& frame);
 int64_t BytesOf(const model::Frame& frame);
 

@@ -6,6 +6,7 @@
 #include "gpu/base/status.h"
 #include "server/base/errors.h"
 #include "server/publish/first_frames.h"
+#include "server/publish/plane_frame.h"
 
 namespace octavo::publish {
 namespace {
@@ -75,7 +76,9 @@ void Publisher::Lost(const std::string& scan, const TopicKey& key, Loss loss) {
     news = subscriptions_.Interested(scan, *entry, key);
     std::erase_if(news, [&](const auto& queue) { return !queue->Lose(scan, key, sequence, loss); });
   }
-  counters_->Dropped(key.product, loss == Loss::kYielded ? "yielded" : "no_memory");
+  counters_->Dropped(key.product, loss == Loss::kYielded      ? "yielded"
+                                  : loss == Loss::kSuperseded ? "superseded"
+                                                              : "no_memory");
   NotifyAll(news);
 }
 
@@ -85,9 +88,8 @@ absl::StatusOr<std::shared_ptr<model::Subscription>> Publisher::Subscribe(
   const auto queue =
       std::make_shared<SubscriberQueue>(spec, std::move(notify), held_frames_, clock_, counters_);
   std::vector<model::VolumeStatus> held;  // asked for without the lock
-  const bool wants_bscans =
-      std::count(spec.products.begin(), spec.products.end(), model::Product::kBscan) > 0;
-  if (!spec.parent.empty() && wants_bscans && held_frames_ != nullptr)
+  const bool cuts = std::any_of(spec.products.begin(), spec.products.end(), IsCut);
+  if (!spec.parent.empty() && cuts && held_frames_ != nullptr)
     held = held_frames_->HeldBy(spec.parent);
   {
     MutexLock lock(mutex_);

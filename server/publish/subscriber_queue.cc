@@ -8,6 +8,7 @@
 
 #include "gpu/base/status.h"
 #include "server/publish/frames.h"
+#include "server/publish/plane_frame.h"
 
 namespace octavo::publish {
 
@@ -45,7 +46,8 @@ bool SubscriberQueue::Push(const TopicKey& key, const model::FramePtr& frame) {
       break;
     case model::Delivery::kLossless:
       if (IsFull(queue_, frame->product)) {
-        Cut(frame->product, frame->sequence, FullQueue(frame->product, "is full"));
+        Cut(Reason::kSlowSubscriber, frame->product, frame->sequence,
+            FullQueue(frame->product, "is full"));
         return true;
       }
       break;
@@ -70,7 +72,7 @@ bool SubscriberQueue::IsFull(const std::deque<model::FramePtr>& frames, model::P
 bool SubscriberQueue::PushBehindReplay(const model::FramePtr& frame) {
   if (IsFull(replay_, frame->product, replayed_[frame->product])) {
     if (spec_.DeliveryOf(frame->product) == model::Delivery::kLossless) {
-      Cut(frame->product, frame->sequence,
+      Cut(Reason::kSlowSubscriber, frame->product, frame->sequence,
           FullQueue(frame->product, "behind the replayed ones is full"));
       return true;
     }
@@ -94,9 +96,10 @@ bool SubscriberQueue::Lose(const std::string& scan, const TopicKey& key, uint64_
   (void)TopicOf(scan, key, sequence);
   CountDrop(key.product);
   if (spec_.DeliveryOf(key.product) != model::Delivery::kLossless) return false;
-  Cut(key.product, sequence,
-      loss == Loss::kYielded ? "the server could not make the frame without losing records"
-                             : "the server had no memory for the frame");
+  Cut(Reason::kFrameLost, key.product, sequence,
+      loss == Loss::kYielded      ? "the server could not make the frame without losing records"
+      : loss == Loss::kSuperseded ? "a newer record came before the frame was made"
+                                  : "the server had no memory for the frame");
   return true;
 }
 
@@ -139,13 +142,13 @@ bool SubscriberQueue::Take(model::Delivered* out) {
         frame = replay_.front();
       } else if (loaded_ != nullptr) {
         frame = std::exchange(loaded_, nullptr);
-        of_held = frame->product == model::Product::kBscan;
+        of_held = IsCut(frame->product);
       }
       if (frame != nullptr) {
         replay_.pop_front();
         load = true;
         if (spec_.DeliveryOf(frame->product) == model::Delivery::kLatest && !spec_.resume &&
-            frame->product == model::Product::kBscan)
+            IsCut(frame->product))
           DropOlder(*frame);
       }
     } else {
@@ -223,9 +226,11 @@ SubscriberQueue::TopicState& SubscriberQueue::TopicOf(const std::string& scan, c
 }
 
 TopicKey SubscriberQueue::KeyOf(const model::Frame& frame) const {
+  const bool line = model::IsLine(frame.product);
   return {.product = frame.product,
           .axis = frame.axis,
-          .plane_index = frame.product == model::Product::kBscan ? spec_.plane_index : -1};
+          .plane_index = line || frame.product == model::Product::kBscan ? spec_.plane_index : -1,
+          .corrected = frame.product == model::Product::kSpectrum && spec_.corrected};
 }
 
 bool SubscriberQueue::TooEarly(const TopicState& topic) const {
@@ -238,15 +243,16 @@ void SubscriberQueue::CountDrop(model::Product product) {
   counters_->Dropped(product, Name(spec_.DeliveryOf(product)));
 }
 
-void SubscriberQueue::Cut(model::Product product, uint64_t resume_from, const std::string& why) {
+void SubscriberQueue::Cut(Reason reason, model::Product product, uint64_t resume_from,
+                          const std::string& why) {
   ended_ = true;
   status_ = WithInfo(
       absl::ResourceExhaustedError(absl::StrCat(why, "; resume from sequence ", resume_from, " of ",
                                                 Name(product), " while it is kept")),
-      {.reason = Reason::kSlowSubscriber,
+      {.reason = reason,
        .field = "",
        .numbers = {{"resume_from", absl::StrCat(resume_from)}, {"retryable", "true"}}});
-  counters_->Cut("slow_subscriber");
+  counters_->Cut(reason == Reason::kFrameLost ? "frame_lost" : "slow_subscriber");
 }
 
 void SubscriberQueue::IsMissing(const absl::Status& why) {

@@ -78,7 +78,7 @@ class SubscriberQueue final : public model::Subscription,
   bool IsFull(const std::deque<model::FramePtr>& frames, model::Product product,
               size_t room = 0) const;
   std::string FullQueue(model::Product product, const char* what) const;
-  void Cut(model::Product product, uint64_t resume_from, const std::string& why)
+  void Cut(Reason reason, model::Product product, uint64_t resume_from, const std::string& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropOlder(const model::Frame& newest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartLoad();

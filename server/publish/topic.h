@@ -3,6 +3,7 @@
 #include <array>
 #include <compare>
 #include <cstdint>
+#include <string>
 
 #include "server/model/frame.h"
 
@@ -12,7 +13,9 @@ namespace octavo::publish {
 struct TopicKey {
   model::Product product = model::Product::kMip;
   model::FrameAxis axis = model::FrameAxis::kZ;
-  int64_t plane_index = -1;  // kBscan only; -1 = middle
+  // kBscan: the plane, -1 = middle; kSpectrum, kAscan: the column x of the A-scan, -1 = any.
+  int64_t plane_index = -1;
+  bool corrected = false;  // kSpectrum only
   auto operator<=>(const TopicKey&) const = default;
 };
 
@@ -21,6 +24,9 @@ struct Show {
   std::array<int64_t, 3> extents{};                    // along y, x, z: bounds of plane indices
   model::FrameAxis bscan_axis = model::FrameAxis::kY;  // default axis of BSCAN planes
   bool has_aip = false, has_angiogram = false;
+  bool has_records = false;  // SPECTRUM and raw records are there
+  // Why the chain cannot compute single A-scans and corrected spectra; empty: it can.
+  std::string no_ascans;
   // Volumes lie on several devices, so only products that lie on one of them are published.
   bool striped = false;
 };
@@ -32,6 +38,10 @@ struct Wanted {
 };
 
 /// Why a frame was not made.
-enum class Loss { kNoMemory, kYielded };  // kYielded: making it would have cost the scan records
+enum class Loss {
+  kNoMemory,
+  kYielded,    // making it would have cost the scan records
+  kSuperseded  // a newer record came before it was made, or one of its records was lost
+};
 
 }  // namespace octavo::publish

@@ -59,7 +59,7 @@ model::FramePtr TopicTable::Add(Scan& scan, const TopicKey& key, model::Frame fr
 void TopicTable::ForgetOldest(Topic& topic) {
   const model::FramePtr frame = std::move(topic.recent.front());
   topic.recent.pop_front();
-  if (!IsImage(frame->product)) return;
+  if (!IsImage(frame->product) && !IsLine(frame->product)) return;
   topic.recent_bytes -= frame->payload.size;
   remembered_bytes_ -= memory::FramePool::BlockBytes(frame->payload.size);
   order_.erase(topic.order.front());
@@ -72,7 +72,7 @@ void TopicTable::Remember(Scan& scan, Topic& topic, const model::FramePtr& frame
   const size_t most = frame->product == model::Product::kVolume  ? kRecentVolumes
                       : frame->product == model::Product::kEvent ? kRecentEvents
                                                                  : kRecentImages;
-  if (IsImage(frame->product)) {
+  if (IsImage(frame->product) || IsLine(frame->product)) {
     topic.recent_bytes += frame->payload.size;
     remembered_bytes_ += memory::FramePool::BlockBytes(frame->payload.size);
     topic.order.push_back(order_.insert(order_.end(), {&scan, &topic}));
@@ -106,6 +106,8 @@ std::vector<TopicKey> KeysOf(const model::SubscribeSpec& spec, const TopicTable:
       key.axis = spec.axis_given ? spec.axis : scan.show.bscan_axis;
       key.plane_index = spec.plane_index;
     }
+    if (model::IsLine(product)) key.plane_index = spec.plane_index;
+    key.corrected = product == model::Product::kSpectrum && spec.corrected;
     if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
   }
   return keys;

@@ -10,7 +10,7 @@
 #include "server/job/job_environment.h"
 #include "server/volume/volume_store.h"
 
-// The kinds of jobs that use held raw spectra.
+// The kinds of jobs that measure held raw spectra (derive/reprocess_job.h makes volumes of them).
 namespace octavo::raw_jobs {
 
 /// Pins the raw spectra `volume`. NotFound, FailedPrecondition (being acquired), InvalidArgument if
@@ -22,8 +22,6 @@ absl::StatusOr<volume::VolumeHold> PinRaw(volume::VolumeStore& volumes, const st
 /// acquisition.
 std::vector<int64_t> PlacedRecords(const processing::RawRecords& records);
 
-absl::StatusOr<std::unique_ptr<job::JobWork>> MakeReprocessWork(
-    const model::ReprocessSpec& spec, const job::JobEnvironment& environment);
 absl::StatusOr<std::unique_ptr<job::JobWork>> MakeDispersionAutofocusWork(
     const model::DispersionAutofocusSpec& spec, const job::JobEnvironment& environment);
 absl::StatusOr<std::unique_ptr<job::JobWork>> MakeKCalibrationWork(

@@ -150,7 +150,8 @@ class RpcServerImpl final : public RpcServer {
   base::WorkerPool copy_workers_{"oct-rpc-read", 2};
   base::WorkerPool buffer_workers_{"oct-rpc-buffer", 4};
   SlowWork slow_;
-  base::WorkerPool measure_workers_{"oct-measure", 1};
+  // One measures; the other refuses whoever asks meanwhile.
+  base::WorkerPool measure_workers_{"oct-measure", 2};
   std::vector<std::unique_ptr<grpc::Service>> services_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Listener> listener_;

@@ -151,21 +151,29 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
       OCTAVO_ASSIGN_OR_RETURN(
           const ListQuery query,
           ListQuery::Parse(*request, *v1::LeaseGrant::descriptor(), "fence", "resource, fence"));
-      std::vector<session::Lease> leases =
-          clients_.leases().List(query.filter().Wanted("resource"));
+      const auto encode = [](const session::Lease& lease, v1::LeaseGrant* row) {
+        EncodeLease(lease, row);
+        row->clear_token();  // only the holder may know it
+      };
       const auto fence = [](const session::Lease& lease) {
         return static_cast<int64_t>(lease.fence);
       };
-      std::sort(leases.begin(), leases.end(),
-                [&](const auto& a, const auto& b) { return fence(a) < fence(b); });
-      FillPage<v1::LeaseGrant>(
-          query,
-          RowsOf<v1::LeaseGrant>(std::move(leases), fence,
-                                 [](const session::Lease& lease, v1::LeaseGrant* row) {
-                                   EncodeLease(lease, row);
-                                   row->clear_token();  // only the holder may know it
-                                 }),
-          response->mutable_leases(), response->mutable_next_page_token());
+      RowSource<v1::LeaseGrant> source = [&](int64_t after, size_t most) {
+        std::vector<RankedRow<v1::LeaseGrant>> rows;
+        const auto first = static_cast<uint64_t>(std::max<int64_t>(after, 0));
+        for (const session::Lease& lease : clients_.leases().ListAfter(first, most)) {
+          rows.emplace_back().rank = fence(lease);
+          encode(lease, &rows.back().row);
+        }
+        return rows;
+      };
+      if (const std::string resource = query.filter().Wanted("resource"); !resource.empty()) {
+        // Those of one resource, in the order in which they were granted, are in that of their
+        // fences.
+        source = RowsOf<v1::LeaseGrant>(clients_.leases().List(resource), fence, encode);
+      }
+      FillPage<v1::LeaseGrant>(query, source, response->mutable_leases(),
+                               response->mutable_next_page_token());
       return absl::OkStatus();
     });
   }

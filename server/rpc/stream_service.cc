@@ -112,7 +112,7 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
       payload_ = frame_.frame->payload;
       encoding_ = v1::ENCODING_RAW;
       picture_ = nullptr;
-      if (options_.image.has_value() && frame_.frame->shape.size() == 2) {
+      if (options_.image.has_value() && model::IsImage(frame_.frame->product)) {
         if (IsLarge(*frame_.frame) && !large_) {
           large_ = true;
           Post(&makers_of_large_);

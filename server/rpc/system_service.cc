@@ -157,15 +157,12 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
       return;
     }
     root->set_free_bytes(static_cast<int64_t>(fs.f_bavail) * static_cast<int64_t>(fs.f_frsize));
-    if (use == Root::USE_REPLAY) {
-      root->set_mode(::access(path.c_str(), R_OK) == 0 ? Root::MODE_READ_ONLY
-                                                       : Root::MODE_NO_ACCESS);
-    } else {
-      root->set_mode(::access(path.c_str(), W_OK) == 0 && (fs.f_flag & ST_RDONLY) == 0
-                         ? Root::MODE_READ_WRITE
-                     : ::access(path.c_str(), R_OK) == 0 ? Root::MODE_READ_ONLY
+    const base::FolderAccess access = base::AccessTo(path);
+    const bool writes = access == base::FolderAccess::kReadWrite && use != Root::USE_REPLAY &&
+                        (fs.f_flag & ST_RDONLY) == 0;
+    root->set_mode(writes                                ? Root::MODE_READ_WRITE
+                   : access != base::FolderAccess::kNone ? Root::MODE_READ_ONLY
                                                          : Root::MODE_NO_ACCESS);
-    }
   }
 
   engine::Engine& engine_;

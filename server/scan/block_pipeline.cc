@@ -131,6 +131,10 @@ absl::Status BlockPipeline::RunChain(BlockContext& block) {
   const Segment& segment = block.segment;
   const memory::VolumeSlot* const slot =
       builder.active() == nullptr ? nullptr : builder.active()->slot.get();
+  if (context_.tap != nullptr && context_.tap->Wants(block.taken_ns)) {
+    context_.tap->Take(builder.Origin(), block.data + block.done * RecordBytes(scan_.chain),
+                       segment, builder.active().get(), block.block().acquired, block.taken_ns);
+  }
   OCTAVO_RETURN_IF_ERROR(context_.lanes->Process(block.raw, block.block(), segment, slot));
   OCTAVO_ASSIGN_OR_RETURN(
       block.completes,
@@ -256,9 +260,8 @@ void BlockPipeline::End(const BlockContext& last) {
   if (!builder.over() && !aborted && !all_acquired) {
     if (!source.ok()) {
       const Reason reason = InfoOf(source).reason;
-      const bool known = reason == Reason::kSourceOverrun || reason == Reason::kSourceStalled ||
-                         reason == Reason::kSourceLost;
-      context_.life->EndWith(model::ScanState::kFailed, known ? reason : Reason::kSourceError,
+      context_.life->EndWith(model::ScanState::kFailed,
+                             reason == Reason::kNone ? Reason::kSourceError : reason,
                              std::string(source.message()));
     } else {
       context_.life->EndWith(

@@ -16,6 +16,7 @@
 #include "server/scan/completion_queue.h"
 #include "server/scan/device_lanes.h"
 #include "server/scan/product_maker.h"
+#include "server/scan/record_tap.h"
 #include "server/scan/scan_events.h"
 #include "server/scan/scan_lifecycle.h"
 #include "server/scan/scan_progress.h"
@@ -48,6 +49,7 @@ class BlockPipeline {
     DeviceLanes* lanes = nullptr;
     VolumeBuilder* builder = nullptr;
     ProductMaker* products = nullptr;
+    RecordTap* tap = nullptr;  // null: nobody wants single records
     CompletionQueue* completions = nullptr;
     ScanEvents* events = nullptr;
     ScanProgress* progress = nullptr;

@@ -232,6 +232,8 @@ absl::Status ProductMaker::AddFrame(const ActiveVolume& volume, const publish::T
     frame.shape.push_back(extent);
     frame.axes.emplace_back(kNames[d]);
     frame.spacing_um.push_back(scan_.spacing_um[d]);
+    frame.row_spacing_assumed =
+        std::exchange(frame.column_spacing_assumed, scan_.spacing_assumed[d]);
     bytes *= extent;
   }
   auto memory = context_.frames->Get(bytes, memory::FramePool::Use::kFrame);

@@ -47,6 +47,8 @@ ScanSession::ScanSession(std::string name, model::ResolvedScan scan,
                  .source_waits = acquirer_.can_wait(),
                  .ring_occupancy = [a = &acquirer_] { return a->Occupancy(); },
                  .volumes_behind = [c = &completions_] { return c->Volumes(); }}),
+      record_frames_(name_, context_.publisher),
+      tap_(name_, context_.publisher, &record_frames_),
       builder_(&scan_, &lanes_,
                {.scan = name_,
                 .server_id = context_.server_id,
@@ -64,6 +66,7 @@ ScanSession::ScanSession(std::string name, model::ResolvedScan scan,
                         .lanes = &lanes_,
                         .builder = &builder_,
                         .products = &products_,
+                        .tap = &tap_,
                         .completions = &completions_,
                         .events = &events_,
                         .progress = &progress_,
@@ -119,6 +122,10 @@ void ScanSession::MakeThreads() {
   threads_.copy = threads_.Make("oct-copy", [this](const std::stop_token&) {
     while (!base::GuardedTurn("a copy of a volume broke off", [this] { frames_.Run(); })) continue;
   });
+  threads_.records = threads_.Make("oct-records", [this](const std::stop_token&) {
+    while (!base::GuardedTurn("frames of records broke off", [this] { record_frames_.Run(); }))
+      continue;
+  });
   threads_.retire = threads_.Make("oct-retire", [this](const std::stop_token&) {
     while (!base::GuardedTurn("oct-retire broke off", [this] { sealer_.Run(); })) life_.Abort();
     Finish();
@@ -170,6 +177,8 @@ absl::Status ScanSession::Allocate() {
                                   {.extents = {scan_.shape[0], scan_.shape[1], scan_.shape[2]},
                                    .has_aip = scan_.spec.products.aip,
                                    .has_angiogram = scan_.spec.products.angiography != 0,
+                                   .has_records = true,
+                                   .no_ascans = RecordTap::WhyNotAlone(scan_),
                                    .striped = scan_.stripe_devices > 1});
   memory_.Begin();  // last: from here on, the session ends like any scan
   return absl::OkStatus();
@@ -315,7 +324,9 @@ absl::StatusOr<std::shared_ptr<source::RingPort>> ScanSession::Ring() {
 // state. Retire thread.
 void ScanSession::Finish() {
   frames_.Close();
+  record_frames_.Close();
   if (threads_.copy.joinable()) threads_.copy.join();
+  if (threads_.records.joinable()) threads_.records.join();
   (void)products_.stream().Synchronize();
   (void)frames_.stream().Synchronize();
   lanes_.Synchronize();
@@ -360,6 +371,7 @@ void ScanSession::FreeMemory() {
   lanes_.Free();
   acquirer_.FreeMemory();
   completions_.Free();
+  tap_.Free();
   frames_.Free();
   memory_.CloseSlots();
   memory_.ReleaseCharges();

@@ -23,6 +23,8 @@
 #include "server/scan/device_lanes.h"
 #include "server/scan/processing_updates.h"
 #include "server/scan/product_maker.h"
+#include "server/scan/record_frames.h"
+#include "server/scan/record_tap.h"
 #include "server/scan/retention_policy.h"
 #include "server/scan/scan_events.h"
 #include "server/scan/scan_lifecycle.h"
@@ -60,7 +62,9 @@ struct SessionContext {
 ///   compute thread: BlockPipeline: ring → DeviceLanes (upload, chain) → VolumeBuilder (borders of
 ///       volumes, by RetentionPolicy) → ProductMaker → CompletionQueue; enqueues only;
 ///   retire thread: VolumeSealer: follows the device in order, recycles blocks, seals, publishes;
-///   volume-frame thread: VolumeFrames: copies whole volumes to the host for subscribers.
+///   volume-frame thread: VolumeFrames: copies whole volumes to the host for subscribers;
+///   record thread: RecordFrames: makes spectra and A-scans of the records that RecordTap copied on
+///       the compute thread.
 /// State, counts, events and updates have objects of their own, which all threads use.
 class ScanSession {
  public:
@@ -155,6 +159,8 @@ class ScanSession {
   VolumeFrames frames_;
   RetentionPolicy retention_;
   ProductMaker products_;
+  RecordFrames record_frames_;
+  RecordTap tap_;
   VolumeBuilder builder_;
   BlockPipeline pipeline_;
   VolumeSealer sealer_;

@@ -26,7 +26,8 @@ class ScanThreads {
   std::atomic<Gate> gate_{Gate::kClosed};
 
  public:
-  std::jthread acquire, compute, retire, copy;  // joined before the gate is destroyed
+  std::jthread acquire, compute, retire, copy,
+      records;  // joined before the gate is destroyed
 };
 
 }  // namespace octavo::scan

@@ -48,6 +48,11 @@ void VolumeBuilder::LookAt(const uint8_t* records, const source::SourceBlock& bl
   if (first_records_ != nullptr) first_records_->Take(records, block.first_record, block.records);
 }
 
+const std::shared_ptr<const model::ResolvedScan>& VolumeBuilder::Origin() {
+  if (origin_ == nullptr) origin_ = std::make_shared<const model::ResolvedScan>(scan_);
+  return origin_;
+}
+
 absl::Status VolumeBuilder::Begin(int64_t index, const source::SourceBlock& block) {
   if (context_.life->stop_at_volume()) {
     over_ = true;
@@ -71,7 +76,7 @@ absl::Status VolumeBuilder::Begin(int64_t index, const source::SourceBlock& bloc
       return absl::OkStatus();
     }
   } else {
-    if (origin_ == nullptr) origin_ = std::make_shared<const model::ResolvedScan>(scan_);
+    (void)Origin();
     model::VolumeStatus status = Describe(*volume->slot);
     status.index = index;
     AddToStore(std::move(status), block, volume->slot, &volume->status);

@@ -56,6 +56,8 @@ class VolumeBuilder {
   /// group of that A-scan, which shares one background.
   int64_t EndOfActive() const;
 
+  /// What the active or the next volume is made with; a copy of `scan`, shared by its volumes.
+  const std::shared_ptr<const model::ResolvedScan>& Origin();
   /// Inspects records of the scan until its first volume has ended.
   void LookAt(const uint8_t* records, const source::SourceBlock& block);
   /// Call when the first record of volume `index` has arrived with `block`. Afterwards the volume

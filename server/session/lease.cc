@@ -118,11 +118,13 @@ void LeaseTable::Uncount(const std::string& session, const std::string& resource
 std::list<Lease>::iterator LeaseTable::Drop(Resource& resource, std::list<Lease>::iterator lease) {
   Uncount(lease->session, lease->resource, &SessionUse::held);
   resource_of_.erase(lease->token);
+  by_fence_.erase(lease->fence);
   return resource.held.erase(lease);
 }
 
 LeaseTable::Waiter LeaseTable::Drop(Resource& resource, std::list<Waiter>::iterator waiter) {
   Uncount(waiter->request.session, waiter->request.resource, &SessionUse::waiting);
+  waits_for_.erase(waiter->place);
   Waiter dropped = std::move(*waiter);
   resource.waiting.erase(waiter);
   --waiting_;
@@ -140,11 +142,13 @@ Lease LeaseTable::Grant(Resource& resource, const LeaseRequest& request) {
               .expires_ns = 0};
   SetExpiry(clock_->Now(), request.seconds, &lease);
   std::list<Lease> one{lease};
+  std::map<uint64_t, const Lease*> row{{lease.fence, &one.front()}};
   (void)Failpoint("lease_granted");
   SessionUse& use = UseOf(request.session, request.resource);
   resource_of_.emplace(lease.token, request.resource);
   ++use.held;
-  resource.held.splice(resource.held.end(), one);  // in both lists or in neither
+  resource.held.splice(resource.held.end(), one);  // in all lists or in none
+  by_fence_.merge(row);
   ++totals_.granted;
   return lease;
 }
@@ -269,6 +273,7 @@ uint64_t LeaseTable::Acquire(const LeaseRequest& request, Done done, Told* told)
   const uint64_t place = ++last_place_;
   ++totals_.waits;
   SessionUse& use = UseOf(request.session, request.resource);
+  waits_for_.emplace(place, request.resource);
   resource.waiting.push_back({.place = place,
                               .request = request,
                               .since_ns = now,
@@ -283,16 +288,15 @@ void LeaseTable::Withdraw(uint64_t place) {
   Told told;
   {
     MutexLock lock(mutex_);
-    for (auto it = resources_.begin(); place != 0 && it != resources_.end(); ++it) {
-      auto& waiting = it->second.waiting;
-      const auto waiter = std::find_if(waiting.begin(), waiting.end(),
-                                       [&](const Waiter& w) { return w.place == place; });
-      if (waiter == waiting.end()) continue;
-      told.emplace_back(Drop(it->second, waiter).done,
-                        absl::CancelledError("the wait for the lease was given up"));
-      Settle(it, &told);
-      break;
-    }
+    const auto name = waits_for_.find(place);
+    if (name == waits_for_.end()) return;
+    const auto it = resources_.find(name->second);
+    auto& waiting = it->second.waiting;
+    const auto waiter = std::find_if(waiting.begin(), waiting.end(),
+                                     [&](const Waiter& w) { return w.place == place; });
+    told.emplace_back(Drop(it->second, waiter).done,
+                      absl::CancelledError("the wait for the lease was given up"));
+    Settle(it, &told);
   }
   Tell(told);
 }
@@ -513,6 +517,16 @@ std::vector<Lease> LeaseTable::List(const std::string& resource) {
       list.insert(list.end(), it->second.held.begin(), it->second.held.end());
   }
   Tell(told);
+  return list;
+}
+
+std::vector<Lease> LeaseTable::ListAfter(uint64_t fence, size_t most) {
+  MutexLock lock(mutex_);
+  const int64_t now = clock_->Now().monotonic_ns;
+  std::vector<Lease> list;
+  for (auto it = by_fence_.upper_bound(fence); it != by_fence_.end() && list.size() < most; ++it) {
+    if (it->second->expires_ns == 0 || it->second->expires_ns > now) list.push_back(*it->second);
+  }
   return list;
 }
 

@@ -159,6 +159,9 @@ class LeaseTable {
 
   std::vector<Lease> List(
       const std::string& resource = "");  // of all resources if empty; by resource, oldest first
+  /// Up to `most` leases of all resources whose fence is greater than `fence`, by fence; without
+  /// expired ones, even if these were not handled yet. Makes no callbacks.
+  std::vector<Lease> ListAfter(uint64_t fence, size_t most);
   struct Counts {
     int64_t shared = 0, exclusive = 0, waiting = 0;
   };
@@ -243,6 +246,8 @@ class LeaseTable {
   Mutex mutex_;
   Resources resources_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::string> resource_of_ ABSL_GUARDED_BY(mutex_);  // by token
+  std::map<uint64_t, std::string> waits_for_ ABSL_GUARDED_BY(mutex_);       // resource, by place
+  std::map<uint64_t, const Lease*> by_fence_ ABSL_GUARDED_BY(mutex_);       // all that are held
   // By session and resource, so that the end of a session looks at its own resources only.
   std::map<std::string, std::map<std::string, SessionUse>> of_session_ ABSL_GUARDED_BY(mutex_);
   int64_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;  // of all resources

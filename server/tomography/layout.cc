@@ -135,19 +135,20 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const model::TomographyS
     if (!spec.center.pixels.empty())
       return InvalidField("tomography.center.pixels", absl::StrCat("is given ", instead));
     if (spec.center.find)
-      return InvalidField("tomography.center.method", absl::StrCat("is given ", instead));
+      return InvalidField("tomography.center.search_method", absl::StrCat("is given ", instead));
     if (searched)
       return InvalidField("tomography.center.search_begin",
                           absl::StrCat("to search_end is given ", instead));
   }
   if (!spec.center.find && searched) {
-    return InvalidField("tomography.center.search_begin",
-                        "to search_end is given without a search; allowed with center.method");
+    return InvalidField(
+        "tomography.center.search_begin",
+        "to search_end is given without a search; allowed with center.search_method");
   }
   if (!spec.center.find && !l.overlap_unknown_ && spec.center.fail_on_doubt) {
     return InvalidField("tomography.center.on_doubt",
                         "is FAIL without a search that could be in doubt; allowed with "
-                        "center.method, or with stitching whose overlap is found");
+                        "center.search_method, or with stitching whose overlap is found");
   }
   if (spec.try_centers.has_value()) {
     if (l.stitched())
@@ -155,7 +156,7 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const model::TomographyS
                           "is given with stitching, where the overlap says where the axis is");
     if (spec.center.find)
       return InvalidField("tomography.try_centers",
-                          "is given together with center.method; allowed is one of them");
+                          "is given together with center.search_method; allowed is one of them");
     if (spec.try_centers->row.has_value()) {
       OCTAVO_ASSIGN_OR_RETURN(l.center_slice_, slice_of(*spec.try_centers->row, "try_centers.row"));
     }

@@ -23,7 +23,7 @@ std::optional<WantedSlice> PreviewMaker::WantedOf(const SliceRange& range) const
 }
 
 absl::Status PreviewMaker::Publish(const publish::TopicKey& key, const float* image, int64_t size,
-                                   double spacing_um) {
+                                   SliceSpacing spacing) {
   return run_.Publish({.key = key,
                        .data = image,
                        .dtype = DType::kF32,
@@ -31,8 +31,9 @@ absl::Status PreviewMaker::Publish(const publish::TopicKey& key, const float* im
                        .columns = size,
                        .row_axis = "y",
                        .column_axis = "x",
-                       .row_spacing_um = spacing_um,
-                       .column_spacing_um = spacing_um,
+                       .row_spacing_um = spacing.um,
+                       .column_spacing_um = spacing.um,
+                       .spacing_assumed = spacing.assumed,
                        .display_lo = 0,
                        .display_hi = 0});
 }

@@ -7,6 +7,7 @@
 
 #include "server/job/job.h"
 #include "server/publish/topic.h"
+#include "server/tomography/scanned_object.h"
 
 namespace octavo::tomography {
 
@@ -39,7 +40,7 @@ class PreviewMaker {
   }
   /// `image`: device memory [size, size].
   absl::Status Publish(const publish::TopicKey& key, const float* image, int64_t size,
-                       double spacing_um);
+                       SliceSpacing spacing);
 
  private:
   job::JobRun& run_;

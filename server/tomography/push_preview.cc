@@ -36,7 +36,7 @@ absl::Status PushPreview::Show() {
   run_.Free(prepared.data);
   OCTAVO_RETURN_IF_ERROR(made);
   return previews_.Publish(wanted->key, previews_.image(), planned_.image_size(),
-                           SliceSpacingUm(spec_, port_.spec().pixel_size_um));
+                           SliceSpacingOf(spec_, port_.spec().pixel_size_um));
 }
 
 absl::Status PushPreview::Reconstruct(const TomographyConfig& config,

@@ -35,7 +35,7 @@ model::VolumeStatus Description(const model::TomographySpec& spec, const Scanned
       tries ? spec.try_centers->step
             : pixel_um.value_or(1) * static_cast<double>(spec.preparation.config.bin_rows *
                                                          std::max<int64_t>(spec.rows.step, 1));
-  volume.spacing_um[1] = volume.spacing_um[2] = SliceSpacingUm(spec, input_um);
+  volume.spacing_um[1] = volume.spacing_um[2] = SliceSpacingOf(spec, input_um).um;
   volume.spacing_assumed[0] = !pixel_um.has_value() || tries;  // centres tried are columns apart
   volume.spacing_assumed[1] = volume.spacing_assumed[2] = !pixel_um.has_value();
   volume.quantity = model::Quantity::kAttenuation;

@@ -27,10 +27,15 @@ inline std::optional<double> PixelUm(const model::TomographySpec& spec, double i
   const double known = spec.pixel_size_um > 0 ? spec.pixel_size_um : input_um;
   return known > 0 ? std::optional<double>(known) : std::nullopt;
 }
-/// Between rows, and between columns, of a slice.
-inline double SliceSpacingUm(const model::TomographySpec& spec, double input_um) {
-  return PixelUm(spec, input_um).value_or(1) *
-         static_cast<double>(spec.preparation.config.bin_columns);
+/// Between rows, and between columns, of a slice. Assumed: nobody gave it, and `um` counts pixels.
+struct SliceSpacing {
+  double um = 1;
+  bool assumed = true;
+};
+inline SliceSpacing SliceSpacingOf(const model::TomographySpec& spec, double input_um) {
+  const std::optional<double> pixel_um = PixelUm(spec, input_um);
+  return {.um = pixel_um.value_or(1) * static_cast<double>(spec.preparation.config.bin_columns),
+          .assumed = !pixel_um.has_value()};
 }
 
 }  // namespace octavo::tomography

@@ -85,7 +85,7 @@ absl::Status SliceMaker::Preview(const ScannedObject& object, const BatchImages&
   }
   return previews_.Publish(wanted->key, made ? batch.images + at * elements : previews_.image(),
                            layout.image_size(),
-                           SliceSpacingUm(spec_, object.input->info().pixel_size_um));
+                           SliceSpacingOf(spec_, object.input->info().pixel_size_um));
 }
 
 // The initial slices on the device; null = the algorithm's own start.

@@ -182,7 +182,13 @@ absl::Status Committer::Check(const model::CommitOptions& options, const std::st
     MutexLock lock(mutex_);
     ++errors_[std::string(Name(ReasonOrCode(free)))];
   }
-  return free;
+  if (!absl::IsAlreadyExists(free)) return free;
+  const ErrorInfo info = InfoOf(free);
+  return WithInfo(absl::AlreadyExistsError(absl::StrCat(
+                      "options.destination: ", free.message(),
+                      "; allowed is a path where nothing is: {scan}, {index} or {date} in it make "
+                      "one for each volume")),
+                  {.reason = info.reason, .field = "options.destination", .numbers = info.numbers});
 }
 
 void Committer::Run(const std::shared_ptr<Job>& job, VolumeCommit commit) {

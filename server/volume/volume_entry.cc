@@ -28,11 +28,18 @@ bool Allowed(model::VolumeState from, model::VolumeState to) {
 absl::Status CheckTransition(const std::string& volume, model::VolumeState from,
                              model::VolumeState to) {
   if (Allowed(from, to)) return absl::OkStatus();
-  return WithInfo(absl::FailedPreconditionError(
-                      absl::StrCat(volume, " is ", Name(from), " and cannot become ", Name(to))),
-                  {.reason = Reason::kVolumeState,
-                   .field = "name",
-                   .numbers = {{"state", Name(from)}, {"wanted_state", Name(to)}}});
+  // What the caller wanted, in the contract's words.
+  const char* const wanted = to == model::VolumeState::kCommitting  ? "committed"
+                             : to == model::VolumeState::kDiscarded ? "discarded"
+                                                                    : nullptr;
+  return WithInfo(
+      absl::FailedPreconditionError(
+          wanted == nullptr
+              ? absl::StrCat(volume, " is ", Name(from), " and cannot become ", Name(to))
+              : absl::StrCat(volume, " is ", Name(from), "; only a HELD one can be ", wanted)),
+      {.reason = Reason::kVolumeState,
+       .field = "name",
+       .numbers = {{"state", Name(from)}, {"wanted_state", Name(to)}}});
 }
 
 std::optional<double> VolumeEntry::SecondsToLive(int64_t now_ns) const {
@@ -68,6 +75,7 @@ model::VolumeStatus StatusOf(const VolumeEntry& entry, int64_t now_ns) {
   status.state = entry.state;
   status.reason = entry.reason;
   status.last_error = entry.last_error;
+  status.skipped_chains = entry.skipped_chains;
   status.has_commit = entry.commit.has_value();
   if (entry.commit.has_value()) status.commit = *entry.commit;
   status.device = entry.device_name;

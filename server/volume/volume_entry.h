@@ -41,6 +41,7 @@ struct VolumeEntry {
   model::VolumeState state = model::VolumeState::kAcquiring;
   std::string reason;      // why it failed, or was discarded
   std::string last_error;  // of a commit or a spill
+  std::vector<model::SkippedChain> skipped_chains;
   std::optional<storage::CommitOutcome> commit;
 
   // -- tier

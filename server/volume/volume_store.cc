@@ -135,6 +135,18 @@ absl::StatusOr<model::VolumeStatus> VolumeStore::Discard(const std::string& name
   return status;
 }
 
+void VolumeStore::AddSkippedChain(const std::string& name, model::SkippedChain skipped) {
+  model::VolumeStatus status;
+  {
+    MutexLock lock(table_.mutex());
+    const auto found = table_.Find(name);
+    if (!found.ok() || !model::InMemory((*found)->state)) return;
+    (*found)->skipped_chains.push_back(std::move(skipped));
+    status = table_.Changed(**found);
+  }
+  table_.TellDetails(status);
+}
+
 absl::StatusOr<VolumeCommit> VolumeStore::BeginCommit(const std::string& name,
                                                       const ClientVerb* asked) {
   VolumeCommit commit;  // before the lock: if what follows throws, it ends after it

@@ -102,6 +102,9 @@ class VolumeStore {
   void Seal(const model::VolumeStatus& final_status, bool kept);
   /// acquiring → failed; releases the memory.
   void Fail(const std::string& name, const std::string& reason);
+  /// Records that a chain of the scan made nothing of the volume. Nothing happens if the volume has
+  /// left memory.
+  void AddSkippedChain(const std::string& name, model::SkippedChain skipped);
   /// Adds a volume that was made in a tier other than the device, or that an earlier process left
   /// there (recovered): held, kept.
   void AddStored(const model::VolumeStatus& volume, std::shared_ptr<const SpilledVolume> spilled);

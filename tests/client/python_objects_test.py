@@ -10,15 +10,16 @@ import subprocess
 import sys
 import threading
 import unittest
+import warnings
 
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 
 import octavo
 from octavo import buffers, fields, objects
-from octavo.v1 import array_operation_pb2, buffer_pb2, ingest_pb2, job_pb2, scan_pb2, stream_pb2, types_pb2, volume_pb2
+from octavo.v1 import array_operation_pb2, buffer_pb2, ingest_pb2, job_pb2, operation_pb2, scan_pb2, stream_pb2, types_pb2, volume_pb2
 
-KINDS = {octavo.Scan: scan_pb2.Scan, octavo.Volume: volume_pb2.Volume, octavo.Job: job_pb2.Job, octavo.Buffer: buffer_pb2.Buffer}
+KINDS = {octavo.Operation: operation_pb2.Operation, octavo.Scan: scan_pb2.Scan, octavo.Volume: volume_pb2.Volume, octavo.Job: job_pb2.Job, octavo.Buffer: buffer_pb2.Buffer}
 # Fields that a method of the same name hides, and where they are.
 HIDDEN = {(octavo.Scan, "volumes"): "volume_names", (octavo.Job, "volumes"): "volume_names", (octavo.Volume, "commit"): "commit_result"}
 
@@ -115,6 +116,19 @@ class Choices(unittest.TestCase):
         with self.assertRaises(ValueError):
             octavo.VolumeState("holding")
 
+    def test_a_misspelt_word_is_doubted(self):
+        for word, words in (("helt", "VolumeState is compared with 'helt', which it never is; its words are acquiring, held, committing, committed, "
+                                     "discarded, failed; did you mean 'held'?"), ("commited", "did you mean 'committed'?")):
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                self.assertFalse(octavo.VolumeState.HELD == word)
+            self.assertEqual([(one.category, os.path.basename(one.filename)) for one in told], [(octavo.OctavoWarning, os.path.basename(__file__))])
+            self.assertIn(words, str(told[0].message))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for word in ("held", "COMMITTED", "", "77", "RUNNING", "eye"):
+                octavo.VolumeState.HELD == word  # noqa: B015
+
     def test_one_class_for_all_threads(self):
         """Members of two classes of one enum would not be equal."""
         for of in (stream_pb2.Product, stream_pb2.Encoding, array_operation_pb2.ReduceKind, array_operation_pb2.ResizeEdge, ingest_pb2.CameraInfo):
@@ -148,6 +162,11 @@ class Choices(unittest.TestCase):
         dtypes = fields.choices(types_pb2.Dtype.DESCRIPTOR)
         for name, dtype in (("U8", "u1"), ("I16", "<i2"), ("F16", "<f2"), ("F64", "<f8"), ("C64", "<c8"), ("C128", "<c16"), ("U64", "<u8")):
             self.assertEqual(np.dtype(dtypes[name]), np.dtype(dtype))
+            for same in (np.dtype(dtype), np.dtype(dtype).type):
+                self.assertTrue(dtypes[name] == same and same == dtypes[name] and not dtypes[name] != same)
+            for other in (np.int64, np.dtype("f2" if name != "F16" else "f8"), np.generic, int):
+                self.assertFalse(dtypes[name] == other)
+            self.assertFalse(octavo.VolumeState.HELD == np.uint16)
         for none in (dtypes.C32, dtypes.UNSPECIFIED, octavo.VolumeState.HELD):
             with self.assertRaises(TypeError):
                 np.dtype(none)
@@ -168,6 +187,9 @@ class Objects(unittest.TestCase):
             self.assertEqual((value.tzinfo, value.timestamp()), (datetime.timezone.utc, message.seconds + message.nanos // 1000 / 1e6))
         elif field.message_type.full_name == "google.protobuf.Duration":
             self.assertEqual(value, datetime.timedelta(seconds=message.seconds, microseconds=message.nanos // 1000))
+        elif field.message_type.full_name == "google.rpc.Status":
+            self.assertIsInstance(value, octavo.OctavoError)
+            self.assertEqual((value.message, value.code.value[0]), (message.message, message.code))
         else:
             self.assertIsInstance(value, octavo.Fields)
             self.assertIs(value.message, value.message)
@@ -209,7 +231,9 @@ class Objects(unittest.TestCase):
             return seen
 
         for message in KINDS.values():
-            for one in below(message.DESCRIPTOR, {}).values():
+            known = below(message.DESCRIPTOR, {})
+            known.pop("google.rpc.Status", None)  # an error, no object
+            for one in known.values():
                 self.assertEqual({f.name for f in one.fields} & {"message", "address", "refresh"}, set(), one.full_name)
 
     def test_what_they_print(self):
@@ -278,11 +302,12 @@ class Objects(unittest.TestCase):
                                     start_spill=("start_spill", "host"), start_restore=("start_restore",)),
                 octavo.Job: dict(refresh=("job",), cancel=("cancel_job",), watch=("watch_job",), subscribe=("subscribe", ["mip"]), volumes=("volumes",),
                                  wait=("wait_job", False)),
+                octavo.Operation: dict(refresh=("operation",), wait=("wait_operation",), watch=("watch_operation",), cancel=("cancel_operation",)),
                 octavo.Buffer: dict(refresh=("get",), wait=("wait",), write=("write", array), apply=("apply", {"mip": {}}), sync=("sync", 1, (0,)),
                                     update=("update",), destroy=("destroy",), read=("read",))}
         for kind, methods in rows.items():
             public = {name for name, of in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
-            self.assertEqual(public - {"commit"}, set(methods), kind.__name__)
+            self.assertEqual(public - {"commit", "result"}, set(methods), kind.__name__)
             for method, (call, *arguments) in methods.items():
                 with self.subTest(f"{kind.__name__}.{method}"):
                     message = KINDS[kind](name="a/1", state=2)

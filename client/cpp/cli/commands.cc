@@ -91,7 +91,7 @@ void PrintHolders(std::ostream& out, const v1::AdmissionReport& report) {
   constexpr int kMost = 10;
   if (report.holders().empty()) return;
   out << "held by:\n";
-  int64_t rest = 0;
+  int64_t rest = report.bytes_left_out();
   for (int i = 0; i < report.holders_size(); ++i) {
     const auto& holder = report.holders(i);
     if (i >= kMost) {
@@ -102,7 +102,8 @@ void PrintHolders(std::ostream& out, const v1::AdmissionReport& report) {
         << InWords(holder.kind()) << "  " << holder.title() << "\n";
   }
   if (rest > 0)
-    out << "  " << Bytes(static_cast<double>(rest)) << "  in " << report.holders_size() - kMost
+    out << "  " << Bytes(static_cast<double>(rest)) << "  in "
+        << std::max(0, report.holders_size() - kMost) + report.holders_left_out()
         << " more (octavo memory)\n";
 }
 

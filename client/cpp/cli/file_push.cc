@@ -102,7 +102,7 @@ class FilePush::Answers {
 };
 
 bool FilePush::Instead(const std::string& reason) {
-  return reason == "OUTSIDE_ROOTS" || reason == "NO_FILE" || reason == "NO_REPLAY_ROOT";
+  return reason == "OUTSIDE_ROOTS" || reason == "NO_FILE";
 }
 
 std::unique_ptr<FilePush> FilePush::Open(v1::ScanSpec* spec, std::string* error) {

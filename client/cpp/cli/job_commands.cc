@@ -1,6 +1,9 @@
+#include <utility>
+
 #include "octavo/v1/job.grpc.pb.h"
 
 #include "client/cpp/cli/commands.h"
+#include "client/cpp/cli/derive_flags.h"
 #include "client/cpp/cli/job_flags.h"
 #include "client/cpp/cli/list_flags.h"
 
@@ -60,14 +63,20 @@ void AddJobCommands(CLI::App& app, Session& session) {
   submit->callback([&session, flags] { (void)flags->Submit(session, flags->Spec()); });
 
   auto* reprocess = job->add_subcommand(
-      "reprocess", "the spectral chain again over held raw spectra; processing as in --json-spec");
+      "reprocess",
+      "the spectral chain again over held raw spectra; processing as in --json-spec; then the "
+      "operations, as in `octavo volume derive`");
+  auto steps = std::make_shared<DeriveFlags>();
   reprocess->add_option("volume", *name, "volumes/... of raw spectra")
       ->required()
       ->check(VolumeName());
+  steps->AddTo(reprocess);
   flags->AddTo(reprocess);
-  reprocess->callback([&session, flags, name] {
+  reprocess->callback([&session, flags, name, steps] {
     v1::JobSpec spec = flags->Spec();
-    spec.mutable_reprocess()->set_volume(*name);
+    auto* work = spec.mutable_reprocess();
+    work->set_volume(*name);
+    for (auto& operation : steps->Operations()) *work->add_operations() = std::move(operation);
     (void)flags->Submit(session, spec);
   });
 

@@ -33,7 +33,8 @@ int main(int argc, char** argv) {
          "host:port or unix:/path (default $OCTAVO_ADDRESS or 127.0.0.1:50051)")
       ->take_last();
   app.set_version_flag("--version", std::string("octavo ") + octavo::Version());
-  app.add_option("--timeout", session.timeout_s, "seconds for short calls");
+  app.add_option("--timeout", session.timeout_s, "seconds for short calls (default 30)")
+      ->check(octavo::cli::SecondsAboveZero());
   app.add_flag("--json", session.json, "one JSON object a line on standard output");
   app.require_subcommand(1);
   app.fallthrough();

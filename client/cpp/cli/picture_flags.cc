@@ -15,7 +15,7 @@ void PictureFlags::AddContrastTo(CLI::App* command) {
                        "LO HI: contrast from these percentiles of each picture (default 1 99.8)")
           ->expected(2);
   auto* of_levels =
-      command->add_option("--levels", levels, "LO HI: fixed contrast, in stored units")
+      command->add_option("--levels", levels, "LO HI: fixed contrast, in value units (dB)")
           ->expected(2)
           ->excludes(of_percentiles);
   command

@@ -270,7 +270,7 @@ void ReconFlags::SetPreparation(v1::TomographyPreparation* to) const {
     to->mutable_phase()->set_energy_kev(phase_[2]);
     to->mutable_phase()->set_delta_beta(phase_[3]);
   }
-  for (const auto& ring : rings_) to->add_rings()->set_method(kRings.at(ring));
+  for (const auto& ring : rings_) to->add_rings()->set_removal_method(kRings.at(ring));
   if (stitch_left_ || stitch_right_) to->mutable_stitching()->set_axis_right(stitch_right_);
   if (overlap_.has_value() && !to->has_stitching())
     throw CLI::ValidationError("--overlap", "is of --stitch-left and --stitch-right");
@@ -285,7 +285,7 @@ void ReconFlags::SetCenter(v1::TomographyJob* job) const {
     job->clear_center();
     double column = 0;
     if (const auto method = kCenters.find(center_); method != kCenters.end()) {
-      job->mutable_center()->set_method(method->second);
+      job->mutable_center()->set_search_method(method->second);
     } else if (absl::SimpleAtod(center_, &column) && std::isfinite(column)) {
       job->mutable_center()->add_pixels(column);
     } else {
@@ -309,8 +309,8 @@ void ReconFlags::SetCenter(v1::TomographyJob* job) const {
   if (Given("--center-doubt")) {
     const auto& stitching = job->preparation().stitching();
     const bool finds_overlap = job->preparation().has_stitching() && stitching.overlap() == 0;
-    const bool searches =
-        !job->has_try_centers() && job->center().method() != v1::RotationCenter::METHOD_UNSPECIFIED;
+    const bool searches = !job->has_try_centers() &&
+                          job->center().search_method() != v1::RotationCenter::METHOD_UNSPECIFIED;
     if (!searches && !finds_overlap) {
       throw CLI::ValidationError("--center-doubt",
                                  "is of a search: --center auto, pairs, vo, entropy, phase, or "
@@ -323,7 +323,7 @@ void ReconFlags::SetCenter(v1::TomographyJob* job) const {
   if (!row_.has_value()) return;
   if (job->has_try_centers()) {
     job->mutable_try_centers()->set_row(*row_);
-  } else if (job->center().method() != v1::RotationCenter::METHOD_UNSPECIFIED) {
+  } else if (job->center().search_method() != v1::RotationCenter::METHOD_UNSPECIFIED) {
     job->mutable_center()->set_row(*row_);
   } else {
     throw CLI::ValidationError(

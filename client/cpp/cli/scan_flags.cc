@@ -178,7 +178,7 @@ void ScanFlags::AddTo(CLI::App* app) {
   app->add_option("--fft-length", fft_length_, "transform length; 0 = chosen");
   AddWord<v1::Products::MotionContrast>(app, "--angiography", angiography_, "repeated patterns: ");
   app->add_flag("--aip", aip_, "compute the en face mean too");
-  app->add_option("--device", device_, "auto | devices/N");
+  app->add_option("--device", device_, "auto | devices/N, or N")->transform(DeviceName());
   app->add_option("--spread", spread_, "devices that share the B-scans; 0 = all healthy ones")
       ->check(CLI::Range(0, 1024));
   app->add_flag("--striped", striped_,

@@ -7,10 +7,13 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "octavo/v1/volume.grpc.pb.h"
 
+#include "client/cpp/cli/array_flags.h"
 #include "client/cpp/cli/commands.h"
+#include "client/cpp/cli/derive_flags.h"
 #include "client/cpp/cli/format_flags.h"
 #include "client/cpp/cli/interrupt.h"
 #include "client/cpp/cli/list_flags.h"
@@ -32,7 +35,7 @@ void PrintVolume(const Session& session, const v1::Volume& volume) {
             << "  [" << volume.shape(0) << ", " << volume.shape(1) << ", " << volume.shape(2)
             << "] " << ShortName(volume.dtype()) << "  "
             << Bytes(static_cast<double>(volume.bytes())) << "  held "
-            << Seconds(volume.has_hold_time() ? -SecondsUntil(volume.hold_time()) : 0);
+            << Seconds(volume.has_hold_time() ? SecondsSince(volume.hold_time()) : 0);
   if (volume.missing_ascans() > 0)
     std::cout << "  " << volume.missing_ascans() << " A-scans missing";
   if (volume.missing_frames() > 0)
@@ -173,6 +176,22 @@ bool CheckVolume(Session& session, const std::string& name, const grpc::Status& 
   return false;
 }
 
+namespace {
+
+// The problem of a name that does not say its kind; empty if it does.
+std::string ProblemOfBareName(const std::string& name, const std::vector<std::string>& wanted) {
+  if (absl::StrContains(name, '/')) return "";
+  const auto forms = [&](absl::string_view id) {
+    return absl::StrJoin(wanted, " or ", [&](std::string* out, const std::string& prefix) {
+      absl::StrAppend(out, prefix, id);
+    });
+  };
+  return absl::StrCat("'", name, "' does not say its kind; allowed is ", forms("<id>"),
+                      name.empty() ? "" : absl::StrCat(": ", forms(name)));
+}
+
+}  // namespace
+
 CLI::Validator VolumeName() {
   return {[](const std::string& name) -> std::string {
             if (absl::StartsWith(name, "scans/"))
@@ -182,7 +201,7 @@ CLI::Validator VolumeName() {
             if (absl::StartsWith(name, "buffers/"))
               return "'" + name +
                      "' is a buffer; allowed is a volume, volumes/... (octavo volume list)";
-            return "";
+            return ProblemOfBareName(name, {"volumes/"});
           },
           ""};
 }
@@ -214,7 +233,7 @@ CLI::Validator NameOfKind(const std::vector<std::string>& wanted) {
                 absl::StrAppend(&allowed, allowed.empty() ? "" : ", and ", kind.allowed);
               if (!is_wanted && absl::StartsWith(name, kind.prefix)) other = &kind;
             }
-            if (other == nullptr) return "";
+            if (other == nullptr) return ProblemOfBareName(name, wanted);
             return absl::StrCat("'", name, "' is ", other->called, "; allowed is ", allowed,
                                 other->command == nullptr ? ""
                                                           : absl::StrCat("; ", other->command, " ",
@@ -408,43 +427,15 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
 
   auto* derive = volume->add_subcommand(
       "derive", "make a new held volume of a held one; operations run in the order of this list");
-  auto contrast = std::make_shared<std::string>();
-  auto phases = std::make_shared<std::string>();
-  auto half_window = std::make_shared<uint32_t>(0);
-  auto grid = std::make_shared<std::vector<uint32_t>>();
+  auto steps = std::make_shared<DeriveFlags>();
   derive->add_option("volume", *name, "volumes/...")->required()->check(VolumeName());
-  derive
-      ->add_option("--angiography", *contrast,
-                   "speckle-variance | amplitude-decorrelation: repeats become one")
-      ->check(OneOf({"speckle-variance", "amplitude-decorrelation"}));
-  derive
-      ->add_option("--doppler", *phases,
-                   "repeats | ascans: phase in rad from one to the next (complex volumes)")
-      ->check(OneOf({"repeats", "ascans"}));
-  derive->add_option("--half-window", *half_window,
-                     "Doppler: depth samples to either side that are summed as well");
-  derive->add_option("--cartesian", *grid, "rows,columns of a regular grid; 0,0 = chosen")
-      ->delimiter(',')
-      ->expected(2);
-  derive->callback([&session, name, contrast, phases, half_window, grid] {
+  steps->AddTo(derive);
+  const ArrayFlags array_flags(derive);
+  derive->callback([&session, name, steps, array_flags] {
     v1::DeriveVolumeRequest request;
     request.set_name(*name);
-    if (!contrast->empty()) {
-      request.add_operations()->mutable_angiography()->set_method(
-          *contrast == "speckle-variance" ? v1::Angiography::METHOD_SPECKLE_VARIANCE
-                                          : v1::Angiography::METHOD_AMPLITUDE_DECORRELATION);
-    }
-    if (!phases->empty()) {
-      auto* doppler = request.add_operations()->mutable_doppler();
-      doppler->set_between(*phases == "repeats" ? v1::Doppler::BETWEEN_REPEATS
-                                                : v1::Doppler::BETWEEN_ASCANS);
-      doppler->set_half_window(*half_window);
-    }
-    if (grid->size() == 2) {
-      auto* cartesian = request.add_operations()->mutable_cartesian();
-      cartesian->set_rows((*grid)[0]);
-      cartesian->set_columns((*grid)[1]);
-    }
+    for (auto& operation : steps->Operations()) *request.add_operations() = std::move(operation);
+    if (!array_flags.Fill(session, &request)) return;
     InterruptibleWork work(session);
     const auto ended = Run<v1::DeriveVolumeResponse>(session, request, "deriving", &work,
                                                      &v1::VolumeService::Stub::DeriveVolume);

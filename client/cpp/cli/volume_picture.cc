@@ -11,7 +11,6 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
@@ -20,6 +19,7 @@
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/output_file.h"
 #include "client/cpp/cli/picture_flags.h"
+#include "client/cpp/cli/projection_text.h"
 #include "client/cpp/cli/words.h"
 
 namespace octavo::cli {
@@ -38,46 +38,20 @@ constexpr Shown kShown[] = {
     {"--std", v1::RENDERING_STD, "the same: the standard deviation"},
     {"--slab", v1::RENDERING_MAX, "AXIS=BEGIN:END: as --mip"}};
 
-v1::Axis AxisOf(const std::string& flag, absl::string_view text) {
-  if (text == "x") return v1::AXIS_X;
-  if (text == "y") return v1::AXIS_Y;
-  if (text == "z") return v1::AXIS_Z;
-  throw CLI::ValidationError(flag, absl::StrCat("has the axis '", text, "'; allowed x, y, z"));
-}
-
-int64_t NumberOf(const std::string& flag, absl::string_view text) {
-  int64_t number = 0;
-  if (!absl::SimpleAtoi(text, &number) || number < 0)
-    throw CLI::ValidationError(
-        flag, absl::StrCat("has the number '", text, "'; allowed are whole numbers from 0 on"));
-  return number;
-}
-
 // "z", "z=123", "z=100:140".
 void SetShown(const Shown& shown, const std::string& text, v1::RenderVolumeRequest* request) {
-  const std::pair<absl::string_view, absl::string_view> parts =
-      absl::StrSplit(text, absl::MaxSplits('=', 1));
   request->set_rendering(shown.rendering);
-  request->set_axis(AxisOf(shown.flag, parts.first));
-  const bool given = absl::StrContains(text, '=');
   if (shown.rendering == v1::RENDERING_PLANE) {
-    if (given) request->set_index(NumberOf(shown.flag, parts.second));
+    const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
+    request->set_axis(AxisOf(shown.flag, parts.first));
+    if (absl::StrContains(text, '=')) request->set_index(IndexOf(shown.flag, parts.second));
     return;
   }
-  const std::vector<absl::string_view> ends = absl::StrSplit(parts.second, ':');
-  if (given != (ends.size() == 2) || (!given && shown.flag == std::string("--slab"))) {
-    throw CLI::ValidationError(shown.flag,
-                               absl::StrCat("is '", text, "'; allowed is AXIS=BEGIN:END",
-                                            shown.flag == std::string("--slab") ? "" : " or AXIS"));
-  }
-  if (!given) return;
-  request->set_begin(ends[0].empty() ? 0 : NumberOf(shown.flag, ends[0]));
-  if (ends[1].empty()) return;  // to the end
-  const int64_t end = NumberOf(shown.flag, ends[1]);
-  if (end <= request->begin())
-    throw CLI::ValidationError(shown.flag,
-                               absl::StrCat("ends at ", end, "; allowed > ", request->begin()));
-  request->set_end(end);
+  const ProjectionText projection =
+      ProjectionOf(shown.flag, text, /*needs_range=*/shown.flag == std::string("--slab"));
+  request->set_axis(projection.axis);
+  request->set_begin(projection.begin);
+  if (projection.end > 0) request->set_end(projection.end);
 }
 
 v1::Encoding EncodingOf(const std::string& format, const std::string& path) {
@@ -128,6 +102,8 @@ void Render(Session& session, const v1::RenderVolumeRequest& request, const std:
     session.exit_code = kFailed;
     return;
   }
+  for (const std::string& warning : picture.warnings())
+    std::cerr << "octavo: warning: " << warning << "\n";
   if (session.json) return PrintJson(picture);
   std::cout << path << "  " << picture.shape(1) << " x " << picture.shape(0) << " pixels  "
             << Bytes(static_cast<double>(data.size())) << "  " << What(picture) << "  "

@@ -23,11 +23,13 @@ namespace octavo::cli {
 namespace {
 
 struct WatchFlags {
-  std::string parent, product = "mip", axis, png_dir, jpeg_dir, webp_dir;
+  std::string parent, product = "mip", axis, png_dir, jpeg_dir, webp_dir, npy_dir;
   int64_t count = 0, index = -1;
   double rate = 10;
-  bool no_preview = false;
+  bool no_preview = false, corrected = false;
   PictureFlags picture;
+
+  bool line() const { return product == "spectrum" || product == "ascan"; }
 
   bool files() const { return !directory().empty(); }
   const std::string& directory() const {
@@ -72,8 +74,13 @@ double Number(std::complex<float> z) { return static_cast<double>(std::abs(z)); 
 // reached.
 std::pair<double, double> ContrastOf(const v1::Frame& head, const WatchFlags& flags,
                                      const std::vector<double>& values) {
-  if (!flags.picture.levels.empty()) return {flags.picture.levels[0], flags.picture.levels[1]};
-  if (flags.picture.display) return {head.display().lo(), head.display().hi()};
+  if (!flags.picture.levels.empty()) {
+    const auto stored = [&](float value) {
+      return (static_cast<double>(value) - head.value_offset()) / head.value_step();
+    };
+    return {stored(flags.picture.levels[0]), stored(flags.picture.levels[1])};
+  }
+  if (flags.picture.display) return {head.display_levels().lo(), head.display_levels().hi()};
   const double lowest = head.dtype() == v1::DTYPE_I8 ? -128 : 0;
   const bool fill =
       !head.complete() && (head.dtype() == v1::DTYPE_U8 || head.dtype() == v1::DTYPE_I8 ||
@@ -131,6 +138,56 @@ Grey Transposed(const Grey& image) {
   return out;
 }
 
+// The dtype as NumPy writes it.
+const char* NumpyOf(v1::Dtype dtype) {
+  switch (dtype) {
+    case v1::DTYPE_U8: return "|u1";
+    case v1::DTYPE_I8: return "|i1";
+    case v1::DTYPE_U16: return "<u2";
+    case v1::DTYPE_I16: return "<i2";
+    case v1::DTYPE_F16: return "<f2";
+    case v1::DTYPE_C64: return "<c8";
+    default: return "<f4";
+  }
+}
+
+// The frame's array as a .npy file.
+std::string NpyOf(const v1::Frame& head, const std::string& data) {
+  std::string shape;
+  for (const int64_t extent : head.shape()) absl::StrAppend(&shape, extent, ",");
+  std::string header = absl::StrCat("{'descr': '", NumpyOf(head.dtype()),
+                                    "', 'fortran_order': False, 'shape': (", shape, "), }");
+  constexpr size_t kPreamble = 10, kAlignment = 64;
+  header.append(kAlignment - 1 - (kPreamble + header.size()) % kAlignment, ' ');
+  header += '\n';
+  std::string file("\x93NUMPY\x01\x00", 8);
+  file += static_cast<char>(header.size() & 255);
+  file += static_cast<char>(header.size() >> 8);
+  return file + header + data;
+}
+
+// "record 96 (y 1, x 32)  minimum 12  maximum 4095  saturated 3 (at 1017 1018 1019)".
+std::string DescribeRecord(const v1::Frame& head) {
+  const v1::FrameRecord& record = head.record();
+  std::string text = "  ";
+  if (record.has_record()) absl::StrAppend(&text, "record ", record.record(), " ");
+  absl::StrAppend(&text, "(y ", record.row(), ", x ", record.column(), ")");
+  const auto in_values = [&](double stored) {
+    return head.value_offset() + stored * head.value_step();
+  };
+  const std::string unit = head.unit().empty() ? "" : " " + head.unit();
+  if (record.has_minimum()) absl::StrAppend(&text, "  minimum ", in_values(record.minimum()), unit);
+  if (record.has_maximum()) absl::StrAppend(&text, "  maximum ", in_values(record.maximum()), unit);
+  if (!record.has_saturation_high()) return text + "  saturation not known";
+  absl::StrAppend(&text, "  saturated ", record.saturated_count());
+  constexpr int kTold = 8;
+  for (int i = 0; i < std::min(kTold, record.saturated_samples_size()); ++i)
+    absl::StrAppend(&text, i == 0 ? " (at " : " ", record.saturated_samples(i));
+  if (record.saturated_samples_size() > 0)
+    text += record.saturated_samples_size() > kTold ? " ...)" : ")";
+  return text;
+}
+
 // What a picture shows: "MIP", "BSCAN y 12", "BSCAN y in the middle".
 std::string ProductOf(const v1::Frame& head, const WatchFlags& flags) {
   std::string text = ShortName(head.product());
@@ -143,13 +200,16 @@ std::string ProductOf(const v1::Frame& head, const WatchFlags& flags) {
 void Watch(Session& session, const WatchFlags& flags) {
   v1::SubscribeRequest request;
   request.set_parent(flags.parent);
-  request.add_products(flags.product == "angiogram" ? v1::PRODUCT_ANGIOGRAM
-                       : flags.product == "aip"     ? v1::PRODUCT_AIP
-                       : flags.product == "bscan"   ? v1::PRODUCT_BSCAN
-                                                    : v1::PRODUCT_MIP);
+  request.add_products(flags.product == "angiogram"  ? v1::PRODUCT_ANGIOGRAM
+                       : flags.product == "spectrum" ? v1::PRODUCT_SPECTRUM
+                       : flags.product == "ascan"    ? v1::PRODUCT_ASCAN
+                       : flags.product == "aip"      ? v1::PRODUCT_AIP
+                       : flags.product == "bscan"    ? v1::PRODUCT_BSCAN
+                                                     : v1::PRODUCT_MIP);
   if (!flags.axis.empty())
     request.set_axis(flags.axis == "x" ? v1::AXIS_X : flags.axis == "y" ? v1::AXIS_Y : v1::AXIS_Z);
   if (flags.index >= 0) request.set_index(flags.index);
+  if (flags.corrected) request.set_spectrum(v1::SPECTRUM_FORM_CORRECTED);
   request.set_max_rate_hz(flags.rate);
   request.set_preview(!flags.no_preview);
   if (flags.files()) {
@@ -163,9 +223,9 @@ void Watch(Session& session, const WatchFlags& flags) {
   v1::Frame head;
   std::string data;
   int64_t shown = 0, lines = 0;
-  const std::string& directory = flags.directory();
+  const std::string& directory = flags.npy_dir.empty() ? flags.directory() : flags.npy_dir;
   if (std::error_code error;
-      flags.files() && (std::filesystem::create_directories(directory, error), error)) {
+      !directory.empty() && (std::filesystem::create_directories(directory, error), error)) {
     std::cerr << "octavo: " << directory << ": " << error.message() << "\n";
     session.exit_code = kFailed;
     context.TryCancel();
@@ -181,12 +241,14 @@ void Watch(Session& session, const WatchFlags& flags) {
     const std::string caption =
         head.parent() + "  volume " + std::to_string(head.volume_index()) + "  " +
         ProductOf(head, flags) + "  picture " + std::to_string(head.sequence()) +
-        (head.complete() ? "" : "  (live)") +
+        (head.complete() ? "" : "  (live)") + (head.has_record() ? DescribeRecord(head) : "") +
         (head.dropped_before() > 0 ? "  " + std::to_string(head.dropped_before()) + " left out"
                                    : "");
     if (session.json) {
       PrintJson(head);
-    } else if (!flags.files()) {
+    } else if (directory.empty() && flags.line()) {
+      std::cout << caption << "\n" << std::flush;
+    } else if (directory.empty()) {
       // Depth runs down the screen, as usual.
       Grey image = ToGrey(head, data, flags);
       if (head.axes_size() == 2 && head.axes(1) == "z") image = Transposed(image);
@@ -197,11 +259,14 @@ void Watch(Session& session, const WatchFlags& flags) {
       std::cout << text << caption << (colour ? "\x1b[K\n" : "\n") << std::flush;
       lines = std::count(text.begin(), text.end(), '\n') + 1;
     }
-    if (flags.files()) {
+    if (!directory.empty()) {
       char name[64];
       std::snprintf(name, sizeof name, "/%s_%06llu.%s", flags.product.c_str(),
-                    static_cast<unsigned long long>(head.sequence()), flags.ending());
-      if (const std::string problem = WriteFile(directory + name, data); !problem.empty()) {
+                    static_cast<unsigned long long>(head.sequence()),
+                    flags.npy_dir.empty() ? flags.ending() : "npy");
+      const std::string problem =
+          WriteFile(directory + name, flags.npy_dir.empty() ? data : NpyOf(head, data));
+      if (!problem.empty()) {
         std::cerr << "octavo: " << problem << "\n";
         session.exit_code = kFailed;
         context.TryCancel();
@@ -229,24 +294,32 @@ void AddWatchCommand(CLI::App& app, Session& session) {
       app.add_subcommand("watch", "live images of running scans, in the terminal or as files");
   watch->add_option("--parent", flags->parent, "scans/... or jobs/... (default: all)")
       ->check(ScanOrJobName());
-  watch->add_option("--product", flags->product, "mip | aip | bscan | angiogram")
-      ->check(OneOf({"mip", "aip", "bscan", "angiogram"}));
+  watch->add_option("--product", flags->product, "mip | aip | bscan | angiogram | spectrum | ascan")
+      ->check(OneOf({"mip", "aip", "bscan", "angiogram", "spectrum", "ascan"}));
+  watch->add_flag("--corrected", flags->corrected,
+                  "spectra as the transform gets them: less the background, k-linearised, times "
+                  "the window");
   watch
       ->add_option("--axis", flags->axis,
                    "x | y | z (default: z, B-scans y, slices of a tomography job z)")
       ->check(OneOf({"x", "y", "z"}));
   watch
       ->add_option("--index", flags->index,
-                   "number of the B-scan, from 0 on (default: the middle one)")
+                   "number of the B-scan, from 0 on (default: the middle one); of spectra and "
+                   "A-scans the column x (default: any)")
       ->check(Natural());
   auto* png = watch->add_option("--png-dir", flags->png_dir, "write PNG files here instead");
   auto* files =
       watch->add_option_group("files", "how --png-dir, --jpeg-dir and --webp-dir show the values");
   auto* jpeg = watch->add_option("--jpeg-dir", flags->jpeg_dir, "write JPEG files here instead")
                    ->excludes(png);
-  watch->add_option("--webp-dir", flags->webp_dir, "write WebP files here instead")
+  auto* webp = watch->add_option("--webp-dir", flags->webp_dir, "write WebP files here instead")
+                   ->excludes(png)
+                   ->excludes(jpeg);
+  watch->add_option("--npy-dir", flags->npy_dir, "write the arrays as .npy files here instead")
       ->excludes(png)
-      ->excludes(jpeg);
+      ->excludes(jpeg)
+      ->excludes(webp);
   flags->picture.AddContrastTo(watch);
   flags->picture.AddLookTo(files);
   watch->add_option("--count", flags->count, "end after so many images; 0 = never")
@@ -256,9 +329,17 @@ void AddWatchCommand(CLI::App& app, Session& session) {
   watch->callback([&session, flags, files] {
     if (files->count_all() > 0 && !flags->files())
       throw CLI::RequiresError("options of files", "--png-dir, --jpeg-dir or --webp-dir");
-    if (flags->index >= 0 && flags->product != "bscan")
-      throw CLI::ValidationError("--index",
-                                 "is for --product bscan; the product is " + flags->product);
+    if (flags->index >= 0 && flags->product != "bscan" && !flags->line())
+      throw CLI::ValidationError(
+          "--index",
+          "is for --product bscan, spectrum and ascan; the product is " + flags->product);
+    if (flags->corrected && flags->product != "spectrum")
+      throw CLI::ValidationError("--corrected",
+                                 "is for --product spectrum; the product is " + flags->product);
+    if (flags->line() && flags->files())
+      throw CLI::ValidationError("--product", flags->product +
+                                                  " gives numbers, not pictures; allowed are "
+                                                  "--npy-dir and --json");
     flags->picture.Check();
     Watch(session, *flags);
   });

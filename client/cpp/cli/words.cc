@@ -7,6 +7,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -53,6 +54,25 @@ CLI::Validator Natural() {
             if (!negative && errno != ERANGE) return std::string();
             return absl::StrCat("is '", text, "'; allowed are whole numbers from 0 on",
                                 negative ? "" : "; this one is too large");
+          },
+          ""};
+}
+
+CLI::Validator SecondsAboveZero() {
+  return {[](std::string& text) {
+            double seconds = 0;
+            if (!absl::SimpleAtod(text, &seconds)) return std::string();  // CLI11 says so
+            if (seconds > 0 && seconds <= 1e6) return std::string();
+            return absl::StrCat("is ", text, "; allowed are seconds above 0, at most 1e6");
+          },
+          ""};
+}
+
+CLI::Validator DeviceName() {
+  return {[](std::string& text) {
+            uint32_t number = 0;
+            if (absl::SimpleAtoi(text, &number)) text = absl::StrCat("devices/", number);
+            return std::string();
           },
           ""};
 }

@@ -26,6 +26,12 @@ CLI::Validator Natural();
 /// -1 for 2^64 - 1.
 void CheckNaturals(CLI::App* app);
 
+/// A check of a flag's value: seconds above 0, at most 1e6.
+CLI::Validator SecondsAboveZero();
+/// The same, for CLI::Option::transform: a device by its name, or by its number: 0 becomes
+/// devices/0.
+CLI::Validator DeviceName();
+
 /// "a | b | c", as help texts list them.
 std::string Listed(const std::vector<std::string>& words);
 

@@ -196,6 +196,7 @@ void Encode(const SubscribeOptions& in, v1::SubscribeRequest* out) {
   for (const Product product : in.products) out->add_products(static_cast<v1::Product>(product));
   out->set_axis(static_cast<v1::Axis>(in.axis));
   if (in.index) out->set_index(*in.index);
+  out->set_spectrum(static_cast<v1::SpectrumForm>(in.spectrum));
   out->set_encoding(static_cast<v1::Encoding>(in.encoding));
   if (in.image) Encode(*in.image, out->mutable_image());
   out->set_delivery(static_cast<v1::Delivery>(in.delivery));
@@ -279,6 +280,20 @@ Volume Decode(const v1::Volume& in) {
           .json = ToJson(in)};
 }
 
+static FrameRecord Decode(const v1::FrameRecord& in) {
+  FrameRecord out;
+  if (in.has_record()) out.record = in.record();
+  out.row = in.row();
+  out.column = in.column();
+  out.corrected = in.corrected();
+  if (in.has_minimum()) out.minimum = in.minimum();
+  if (in.has_maximum()) out.maximum = in.maximum();
+  if (in.has_saturation_low()) out.saturation_low = in.saturation_low();
+  if (in.has_saturation_high()) out.saturation_high = in.saturation_high();
+  out.saturated_samples.assign(in.saturated_samples().begin(), in.saturated_samples().end());
+  return out;
+}
+
 Frame Decode(const v1::Frame& in) {
   Frame out{.parent = in.parent(),
             .volume = in.volume(),
@@ -292,15 +307,20 @@ Frame Decode(const v1::Frame& in) {
             .array = {},
             .axes = ListOf(in.axes()),
             .spacing_um = ListOf(in.spacing_um()),
-            .display = {in.display().lo(), in.display().hi()},
+            .display = {in.display_levels().lo(), in.display_levels().hi()},
+            .unit = in.unit(),
+            .value_offset = in.value_offset(),
+            .value_step = in.value_step(),
             .scale_bar_um = in.scale_bar_um(),
             .colour_bar_columns = in.colour_bar_columns(),
             .acquired_ns = in.acquire_monotonic_ns(),
             .published_ns = in.publish_monotonic_ns(),
-            .event = std::nullopt};
+            .event = std::nullopt,
+            .record = std::nullopt};
   out.array.dtype = static_cast<DType>(in.dtype());
   out.array.shape = ListOf(in.shape());
   if (in.has_event()) out.event = Decode(in.event());
+  if (in.has_record()) out.record = Decode(in.record());
   return out;
 }
 
@@ -318,7 +338,8 @@ RenderedPicture Decode(const v1::RenderedPicture& in) {
                       .values = {in.values().lo(), in.values().hi()},
                       .unit = in.unit(),
                       .scale_bar_um = in.scale_bar_um(),
-                      .colour_bar_columns = in.colour_bar_columns()};
+                      .colour_bar_columns = in.colour_bar_columns(),
+                      .warnings = ListOf(in.warnings())};
   out.array.dtype = static_cast<DType>(in.dtype());
   out.array.shape = ListOf(in.shape());
   return out;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "google/protobuf/util/time_util.h"
@@ -16,7 +18,15 @@ inline google::protobuf::Duration DurationOf(double seconds) {
 }
 /// By this host's clock; negative in the past.
 inline double SecondsUntil(const google::protobuf::Timestamp& time) {
-  return SecondsOf(time - google::protobuf::util::TimeUtil::GetCurrentTime());
+  // TimeUtil::GetCurrentTime knows whole seconds only.
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const int64_t now_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+  return 1e-9 * static_cast<double>(google::protobuf::util::TimeUtil::TimestampToNanoseconds(time) -
+                                    now_ns);
+}
+/// How long ago it was; 0 for a moment to come, which another host's clock may tell.
+inline double SecondsSince(const google::protobuf::Timestamp& time) {
+  return std::max(0.0, -SecondsUntil(time));
 }
 
 }  // namespace octavo

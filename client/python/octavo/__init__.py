@@ -19,13 +19,13 @@ OctavoError.
 
 from octavo import _google_rpc  # noqa: F401  (before the stubs)
 from octavo.client import Client, Waveform
-from octavo.errors import OctavoError, OctavoWarning
+from octavo.errors import OctavoError, OctavoTimeout, OctavoWarning
 from octavo.fields import Choice, Fields
 from octavo.formats import commit_options
 from octavo.frames import Frame
 from octavo.mapping import HandoffError, Mapped
 from octavo.names import enum_name
-from octavo.objects import Buffer, BufferState, Job, JobState, Scan, ScanState, Volume, VolumeState
+from octavo.objects import Buffer, BufferState, Job, JobState, Operation, OperationState, Scan, ScanState, Volume, VolumeState
 from octavo.pictures import Picture
 from octavo.png import write_png
 from octavo.push import ProjectionFrame, ProjectionPushResult, PushResult, projection_frames
@@ -36,8 +36,8 @@ from octavo.specs import (angular_warp, camera, dispersion_autofocus, freeform, 
                           telecentric_warp)
 from octavo.tomography import ProjectionArrays, ProjectionFile, PushedProjections, preparation, recon, tomography
 
-__all__ = ["Buffer", "BufferState", "Choice", "Client", "Fields", "Frame", "HandoffError", "Job", "JobState", "Lease", "Mapped", "OctavoError",
-           "OctavoWarning", "Picture", "ProjectionArrays", "ProjectionFile", "ProjectionFrame", "ProjectionPushResult", "PushResult",
+__all__ = ["Buffer", "BufferState", "Choice", "Client", "Fields", "Frame", "HandoffError", "Job", "JobState", "Lease", "Mapped", "OctavoError", "OctavoTimeout",
+           "OctavoWarning", "Operation", "OperationState", "Picture", "ProjectionArrays", "ProjectionFile", "ProjectionFrame", "ProjectionPushResult", "PushResult",
            "PushedProjections", "Ring", "RingError", "Scan", "ScanState", "Session", "Volume", "VolumeState", "Waveform", "angular_warp", "camera",
            "commit_options", "dispersion_autofocus", "enum_name", "freeform", "job_spec", "k_calibration", "lissajous", "marker", "pattern", "preparation",
            "processing", "projection_frames", "push", "radial", "raster", "recon", "repeated_radial", "repeated_raster", "replay", "reprocess",

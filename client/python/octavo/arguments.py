@@ -34,7 +34,7 @@ def whole(field: str, value, lo: int, hi: int) -> int:
     number = value.item() if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0 else value
     if isinstance(number, float) and number.is_integer():
         number = int(number)
-    if not isinstance(number, numbers.Integral) or not lo <= number <= hi:
+    if not isinstance(number, numbers.Integral) or isinstance(number, bool) or not lo <= number <= hi:
         raise ValueError(f"{field} is {short(value)}; allowed are whole numbers from {lo} to {hi}")
     return int(number)
 
@@ -47,6 +47,16 @@ def real(field: str, value) -> float:
         return float(value)
     except (TypeError, ValueError):
         raise ValueError(f"{field} is {short(value)}; allowed are numbers") from None
+
+
+def limit(field: str, value) -> Optional[float]:
+    """The most seconds that a call waits; None for no limit."""
+    if value is None:
+        return None
+    seconds = value.total_seconds() if isinstance(value, datetime.timedelta) else real(field, value)
+    if not 0 <= seconds < _MOST_SECONDS:
+        raise ValueError(f"{field} is {short(value)}; allowed are seconds from 0 on, a timedelta, and None for no limit")
+    return seconds
 
 
 def several(field: str, value, what: str) -> tuple:
@@ -166,9 +176,9 @@ def _scalar(field, label: str, value, names: Optional[Names]):
     return text(label, value)
 
 
-def text(label: str, value, address: str = "") -> str:
+def text(label: str, value, address: str = "", allowed: str = "text") -> str:
     """A text, a path, or the name of an object: of a Scan, a Volume, a Job … address: of the server
-    that is meant; ValueError for an object of another one."""
+    that is meant; ValueError for an object of another one. allowed: in words."""
     if isinstance(value, str):
         return value
     if isinstance(value, os.PathLike):
@@ -181,19 +191,25 @@ def text(label: str, value, address: str = "") -> str:
         return value.name
     if isinstance(value, Message) and "name" in value.DESCRIPTOR.fields_by_name:
         return value.name
-    raise ValueError(f"{label} is {short(value)}; allowed is text")
+    if isinstance(value, (list, tuple, set)) and allowed != "text":
+        allowed += ", one in each call"
+    raise ValueError(f"{label} is {short(value)}; allowed is {allowed}")
 
 
 # -- arguments
 
 # Annotations of arguments that are text: for these, an object stands for its name (objects.py).
-_TEXTS = ("str", "Optional[str]", str, "ScanName", "VolumeName", "JobName", "BufferName", "Name")
+_TEXTS = ("str", "Optional[str]", str)
+# The same for arguments that name one thing of the server: what they allow, in words.
+_OBJECTS = {f"{kind}Name": f"a {kind}, or its name, text of the form {kind.lower()}s/<id>" for kind in ("Scan", "Volume", "Job", "Buffer", "Operation")}
+_OBJECTS["Name"] = "an object such as a Volume, or its name, text of the form volumes/<id>"
 
 # Names of the same argument: in octavo.tomography, in octavo.recon (TomoPy's), in other functions
 # of TomoPy.
 _SAME = (("iterations", "num_iter", "n_iter", "niter"), ("filter", "filter_name"), ("subsets", "num_block"), ("angles", "theta", "angles_rad"),
          ("initial", "init_recon", "init"), ("mask", "ratio", "mask_ratio"), ("center", "cor", "rotation_center", "rot_center"),
-         ("image_size", "num_gridx", "num_gridy"), ("batch", "nchunk"), ("try_centers", "cen_range"), ("rings", "stripe", "remove_stripe"))
+         ("image_size", "num_gridx", "num_gridy"), ("batch", "nchunk"), ("try_centers", "cen_range"), ("rings", "stripe", "remove_stripe"),
+         ("seconds", "ttl", "duration"))
 
 
 def explained(*takes: Any, called: Optional[Mapping[str, str]] = None, covered: tuple = ()) -> Callable[[_Function], _Function]:
@@ -212,7 +228,8 @@ def explained(*takes: Any, called: Optional[Mapping[str, str]] = None, covered: 
         parameters = list(inspect.signature(function).parameters.values())
         named = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         own = [p.name for p in named if p.name != "self"]
-        texts = {p.name for p in named if p.annotation in _TEXTS}
+        texts = {p.name: _OBJECTS.get(p.annotation, "text") for p in named if p.annotation in _TEXTS or p.annotation in _OBJECTS}
+        needed = {p.name for p in named if p.annotation in _OBJECTS and p.default is p.empty}
         text_places = [(i, p.name) for i, p in enumerate(named) if p.name in texts and p.kind != p.KEYWORD_ONLY]
         is_method = bool(named) and named[0].name == "self"
         allowed = list(own)
@@ -238,12 +255,16 @@ def explained(*takes: Any, called: Optional[Mapping[str, str]] = None, covered: 
                     if name not in known:
                         raise TypeError(explain(name))
             address = getattr(args[0], "address", "") if is_method and args else ""
+            def as_text(name, value):
+                if name in needed and (value is None or value == ""):
+                    raise ValueError(f"{name} is {value!r}; allowed is {texts[name]}")
+                return value if isinstance(value, str) or value is None else text(name, value, address, texts[name])
+
             for place, name in text_places:
-                if place < len(args) and not isinstance(args[place], str) and args[place] is not None:
-                    args = (*args[:place], text(name, args[place], address), *args[place + 1:])
-            for name in texts & kwargs.keys():
-                if not isinstance(kwargs[name], str) and kwargs[name] is not None:
-                    kwargs[name] = text(name, kwargs[name], address)
+                if place < len(args):
+                    args = (*args[:place], as_text(name, args[place]), *args[place + 1:])
+            for name in texts.keys() & kwargs.keys():
+                kwargs[name] = as_text(name, kwargs[name])
             return function(*args[:is_method], *map(plain, args[is_method:]), **{name: plain(value) for name, value in kwargs.items()})
 
         call.allowed, call.explain = allowed, explain  # type: ignore[attr-defined]

@@ -10,12 +10,12 @@ import grpc
 import numpy as np
 
 from octavo import errors
-from octavo.arguments import Seconds, explained, explained_methods, message, short, whole
-from octavo.fields import Fields
+from octavo.arguments import Seconds, explained, explained_methods, limit, message, short, whole
+from octavo.fields import Fields, plain
 from octavo.names import Names, Types, closest
 from octavo.objects import Buffer, BufferName, Name, giving_objects
 from octavo.paging import pages
-from octavo.v1 import buffer_pb2, buffer_pb2_grpc, array_operation_pb2, types_pb2
+from octavo.v1 import buffer_pb2, buffer_pb2_grpc, array_operation_pb2, types_pb2, volume_pb2
 
 SCALARS = Types({"u8": types_pb2.DTYPE_U8, "i8": types_pb2.DTYPE_I8, "u16": types_pb2.DTYPE_U16, "i16": types_pb2.DTYPE_I16,
                  "f16": types_pb2.DTYPE_F16, "f32": types_pb2.DTYPE_F32, "f64": types_pb2.DTYPE_F64, "c64": types_pb2.DTYPE_C64,
@@ -29,10 +29,11 @@ REDUCTIONS = Names({"sum": array_operation_pb2.REDUCE_KIND_SUM, "min": array_ope
 PARTS = Names({"real": array_operation_pb2.COMPLEX_PART_REAL, "imaginary": array_operation_pb2.COMPLEX_PART_IMAGINARY, "magnitude": array_operation_pb2.COMPLEX_PART_MAGNITUDE,
                "phase": array_operation_pb2.COMPLEX_PART_PHASE, "power": array_operation_pb2.COMPLEX_PART_POWER},
               aliases={"imag": "imaginary", "abs": "magnitude", "angle": "phase"}, of=array_operation_pb2.ComplexPart)  # NumPy's
-_Combine = array_operation_pb2.ArrayOperation.Combine
+_Combine = array_operation_pb2.ArrayOperation.CombineParameters
 COMBINATIONS = Names({"add": _Combine.KIND_ADD, "subtract": _Combine.KIND_SUBTRACT, "multiply": _Combine.KIND_MULTIPLY, "divide": _Combine.KIND_DIVIDE}, of=_Combine.Kind)
 EDGES = Names({"mirror": array_operation_pb2.RESIZE_EDGE_MIRROR, "reflect": array_operation_pb2.RESIZE_EDGE_REFLECT}, of=array_operation_pb2.ResizeEdge)
 _CHUNK = 1 << 20
+_MOST_FORMS = 1024
 
 
 def scalar(dtype) -> int:
@@ -56,6 +57,7 @@ def array_operation(operation: Union[dict, array_operation_pb2.ArrayOperation], 
         return operation
     name, fields = one_operation(operation, array_operation_pb2.ArrayOperation)
     values = dict(fields)
+    _check_values(name, fields)
     for field, value in fields.items():
         if field in ("multiply", "add", "value"):
             values[field] = _complex(f"{name}.{field}", value)
@@ -66,6 +68,19 @@ def array_operation(operation: Union[dict, array_operation_pb2.ArrayOperation], 
     return message(array_operation_pb2.ArrayOperation, {name: values})
 
 
+def _check_values(name: str, fields: dict) -> None:
+    """ValueError for an array in the place of a buffer; a warning for percentiles that look like fractions."""
+    other = plain(fields.get("other"))
+    if name == "combine" and other is not None and not isinstance(other, str) and not isinstance(other, buffer_pb2.Buffer):
+        raise ValueError(f"combine.other is {short(other)}; allowed is a Buffer, or its name, buffers/<id> (client.buffers.put(array) makes one)")
+    given = fields.get("percentiles")
+    if name == "percentile" and isinstance(given, (list, tuple, np.ndarray)) and len(given) > 0:
+        values = [one for one in given if isinstance(one, numbers.Real)]
+        if len(values) == len(given) and max(values) <= 1 and any(0 < one < 1 for one in values):
+            errors.warn(f"percentile.percentiles is {short(list(values))}, which look like fractions; percentiles are 0 to 100: "
+                        f"[{', '.join(f'{100 * one:g}' for one in values)}] for these")
+
+
 def array_operations(operations: Sequence, axes: Sequence[str]) -> list:
     """A sequence of operations on an array whose axes have these names."""
     made = []
@@ -73,6 +88,29 @@ def array_operations(operations: Sequence, axes: Sequence[str]) -> list:
         made.append(array_operation(one, axes))
         axes = axes_after(made[-1], axes)
     return made
+
+
+def volume_operations(operations: Sequence, axes: Sequence[str]) -> List[volume_pb2.VolumeOperation]:
+    """Operations on a volume, each on the result of the one before: {"cartesian": {...}},
+    {"angiography": {...}}, {"doppler": {...}}, or those on arrays."""
+    made: List[volume_pb2.VolumeOperation] = []
+    for one in operations:
+        made.append(_volume_operation(one, axes))
+        axes = axes_after(made[-1].array, axes)
+    return made
+
+
+def _volume_operation(operation, axes: Sequence[str]) -> volume_pb2.VolumeOperation:
+    if isinstance(operation, volume_pb2.VolumeOperation):
+        return operation
+    if isinstance(operation, array_operation_pb2.ArrayOperation):
+        return volume_pb2.VolumeOperation(array=operation)
+    name, fields = one_operation(operation, volume_pb2.VolumeOperation, array_operation_pb2.ArrayOperation)
+    if name == "array":
+        return volume_pb2.VolumeOperation(array=array_operation(fields, axes))
+    if name in volume_pb2.VolumeOperation.DESCRIPTOR.fields_by_name:
+        return message(volume_pb2.VolumeOperation, {name: fields})
+    return volume_pb2.VolumeOperation(array=array_operation(operation, axes))
 
 
 def names_axes(operation) -> bool:
@@ -164,6 +202,7 @@ class Buffers:
         self._stub = buffer_pb2_grpc.BufferServiceStub(channel)
         self._timeout = timeout
         self._metadata = metadata
+        self._forms: Dict[str, tuple] = {}  # of the newest buffers: (shape, type) of the array for NumPy, which never change
 
     def _call(self, method, request):
         with errors.raising(self.address):
@@ -177,26 +216,35 @@ class Buffers:
             type=message(types_pb2.ElementType, dict(dtype=scalar(dtype), lanes=lanes)), shape=shape,
             placement=message(buffer_pb2.Placement, dict(devices=_device_names(devices))),
             fill=buffer_pb2.CreateBufferRequest.FILL_UNINITIALIZED if uninitialized else buffer_pb2.CreateBufferRequest.FILL_ZERO, labels=labels or {},
-            ttl=ttl, private=private, request_id=request_id))).buffer
+            ttl=ttl, is_private=private, request_id=request_id))).buffer
 
     @explained(create, covered=("shape", "dtype", "uninitialized"))
     def put(self, array: np.ndarray, *, lanes: int = 1, **fields: Any) -> Buffer:
         """A new buffer that holds `array` on every device. lanes > 1: the last axis holds the lanes
         of the elements."""
         array = _little(np.asarray(array))
+        if lanes > 1 and (array.ndim == 0 or array.shape[-1] != lanes):
+            raise ValueError(f"array has the shape {array.shape}; allowed with lanes={lanes} is one whose last axis has {lanes} elements")
         buffer = self.create(array.shape[:-1] if lanes > 1 else array.shape, array.dtype, lanes=lanes, uninitialized=True, **fields)
         return self.write(buffer.name, array)
 
-    def write(self, name: BufferName, array: np.ndarray, *, replica: Optional[int] = None, offset: int = 0, if_version: int = 0, lease_token: str = "",
-              check: bool = False) -> Buffer:
-        """Writes to all replicas, or to one, from element byte `offset` on. check: the server compares type and shape."""
+    def write(self, name: BufferName, array: np.ndarray, *, replica: Optional[int] = None, offset: Optional[int] = None, if_version: int = 0,
+              lease_token: str = "", check: bool = True) -> Buffer:
+        """Writes to all replicas, or to one.
+
+        offset  the byte from which on a part is written; None: the array is the whole buffer
+        check   ValueError for an array of another type than the buffer's, or, without `offset`, of another shape; False: its bytes are written
+                as they are
+        """
         errors.check_kind("name", name, "buffers")
-        array = np.ascontiguousarray(_little(np.asarray(array)))
+        array = np.asarray(array)
+        if check and name.startswith("buffers/"):
+            self._check_form(name, array, offset is None)
+        array = np.ascontiguousarray(_little(array))
         data = memoryview(array).cast("B")
-        of = dict(type=types_pb2.ElementType(dtype=scalar(array.dtype)), shape=array.shape) if check else {}
         target = None if replica is None else message(buffer_pb2.BufferTarget, dict(replica=replica))
         header = message(buffer_pb2.WriteBufferRequest.Header, dict(name=name, target=target, byte_offset=offset, total_bytes=len(data),
-                                                                    if_version=if_version, lease_token=lease_token, **of),
+                                                                    if_version=if_version, lease_token=lease_token),
                          called={"byte_offset": "offset"})
         messages = [buffer_pb2.WriteBufferRequest(header=header)]
 
@@ -207,6 +255,21 @@ class Buffers:
 
         with errors.raising(self.address):
             return self._stub.WriteBuffer(stream(), metadata=self._metadata).buffer
+
+    def _check_form(self, name: str, array: np.ndarray, whole_buffer: bool) -> None:
+        """ValueError for an array that is not of the buffer's type, or not of its shape."""
+        if name not in self._forms:
+            buffer = self._call(self._stub.GetBuffer, buffer_pb2.GetBufferRequest(name=name)).buffer
+            if len(self._forms) >= _MOST_FORMS:
+                self._forms.pop(next(iter(self._forms)), None)
+            self._forms[name] = _array_shape(buffer.shape, buffer.type), _dtype(buffer.type)
+        shape, dtype = self._forms[name]
+        if array.dtype.newbyteorder("<") == dtype and (not whole_buffer or array.shape == shape):
+            return
+        wanted = f"{dtype} {shape}" if whole_buffer else f"{dtype}, of a buffer of the shape {shape}"
+        convert = f"; array.astype({dtype.name!r}) converts" if array.dtype.newbyteorder("<") != dtype else ""
+        part = "; offset= writes a part" if whole_buffer and array.shape != shape else ""
+        raise ValueError(f"array is {array.dtype} {array.shape}; allowed is {wanted}, as {name} is{convert}{part}; check=False writes its bytes as they are")
 
     @explained(buffer_pb2.ReadBufferRequest, covered=("selector",))
     def read(self, name: Name, *, replica: Optional[int] = None, stacked: bool = False, start: Sequence[int] = (), count: Sequence[int] = (),
@@ -277,8 +340,9 @@ class Buffers:
         return self._call(self._stub.ApplyOp, message(buffer_pb2.ApplyOpRequest, dict(
             input=name, output=output, operations=[array_operation(o) for o in operations], **fields))).buffer
 
-    def wait(self, name: BufferName) -> Buffer:
-        """Waits until all work requested on a buffer is done."""
+    def wait(self, name: BufferName, *, timeout: Optional[Seconds] = None) -> Buffer:
+        """Waits until all work requested on a buffer is done, at most `timeout` seconds (OctavoTimeout)."""
         errors.check_kind("name", name, "buffers")
-        with errors.raising(self.address):
-            return self._stub.WaitBuffer(buffer_pb2.WaitBufferRequest(name=name), metadata=self._metadata).buffer
+        most = limit("timeout", timeout)
+        with errors.waiting(most, lambda: self.get(name)), errors.raising(self.address):
+            return self._stub.WaitBuffer(buffer_pb2.WaitBufferRequest(name=name), timeout=most, metadata=self._metadata).buffer

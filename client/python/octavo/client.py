@@ -13,7 +13,7 @@ import numpy as np
 from google.protobuf import field_mask_pb2
 
 from octavo import buffers, errors, frames, mapping, push, ring, specs
-from octavo.arguments import explained, explained_methods, message, real, short
+from octavo.arguments import Seconds, explained, explained_methods, limit, message, real, short
 from octavo import session as sessions
 from octavo.fields import Fields
 from octavo.job_calls import JobCalls
@@ -27,6 +27,8 @@ from octavo.volume_calls import VolumeCalls
 def _address(address: str) -> str:
     """host:port, unix:/path, or another gRPC target (dns:///host:port). ValueError for an address
     that gRPC would misunderstand."""
+    if not isinstance(address, str):
+        raise ValueError(f"address is {short(address)}; allowed are host:port (octavod listens on 50051) and unix:/path, as text")
     if "://" in address and not address.startswith(("dns://", "unix://")):
         raise ValueError(f"address is {short(address)}; allowed are host:port and unix:/path, without {address.split('://')[0]}://")
     if ":" not in address:
@@ -41,6 +43,7 @@ def _prepare_grpc() -> None:
     os.environ.setdefault("GRPC_EXPERIMENTS", "tcp_frame_size_tuning")
 
 
+_MOST_SECONDS = 1e6  # of a short call
 # after which a subscriber gets a warning that says what the scan or job waits for
 QUIET_SECONDS = 5.0
 
@@ -64,9 +67,11 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
     """A connection to octavod. `address`: "host:port" or "unix:/path"; default $OCTAVO_ADDRESS or
     127.0.0.1:50051. `client`: name of the owner of its buffers; `key`: opens its private ones."""
 
-    def __init__(self, address: Optional[str] = None, timeout: float = 30.0, client: str = "", key: str = ""):
-        self.address = _address(address or os.environ.get("OCTAVO_ADDRESS", "127.0.0.1:50051"))
+    def __init__(self, address: Union[str, None] = None, timeout: float = 30.0, client: str = "", key: str = ""):
+        self.address = _address(address if address not in (None, "") else os.environ.get("OCTAVO_ADDRESS", "127.0.0.1:50051"))
         self.timeout = real("timeout", timeout)
+        if not 0 < self.timeout < _MOST_SECONDS:
+            raise ValueError(f"timeout is {short(timeout)}; allowed are seconds above 0, for calls that answer at once")
         _prepare_grpc()
         self.channel = grpc.insecure_channel(self.address, options=[
             ("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20),
@@ -153,17 +158,21 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         """Yields the scan at once, at every change of state, and twice a second, until its
         final state."""
         errors.check_kind("name", name, "scans")
+        yield from self._states_of_scan(name, None)
+
+    def _states_of_scan(self, name: str, timeout: Optional[float]) -> Iterator[scan_pb2.Scan]:
         with errors.raising(self.address):
-            for answer in self._scans.WatchScan(scan_pb2.WatchScanRequest(name=name)):
+            for answer in self._scans.WatchScan(scan_pb2.WatchScanRequest(name=name), timeout=timeout):
                 yield answer.scan
 
-    def wait(self, name: ScanName) -> Scan:
-        """Waits for the end of a scan. Issues Scan.warnings as Python warnings (OctavoWarning),
+    def wait(self, name: ScanName, *, timeout: Optional[Seconds] = None) -> Scan:
+        """Waits for the end of a scan, at most `timeout` seconds (OctavoTimeout). Issues Scan.warnings as Python warnings (OctavoWarning),
         like submit_scan."""
         errors.check_kind("name", name, "scans")
-        last = None
-        for last in self.watch(name):
-            errors.tell(name, last.warnings)
+        most, last = limit("timeout", timeout), None
+        with errors.waiting(most, lambda: self.scan(name)):
+            for last in self._states_of_scan(name, most):
+                errors.tell(name, last.warnings)
         return last
 
     def update_scan(self, name: ScanName, processing: scan_pb2.Processing, fields: Union[str, Sequence[str]] = "*") -> Scan:
@@ -320,15 +329,17 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
 
     # -- sessions and leases
 
-    def session(self, client: str = "", *, secret: str = "") -> sessions.Session:
+    def session(self, client: Optional[str] = None, *, secret: str = "") -> sessions.Session:
         """A session that keeps itself alive, or (secret) a session of this or another process,
-        revived if it has expired."""
+        revived if it has expired. client: who it is, for people."""
+        if client == "":
+            raise ValueError("client is ''; allowed is a name for people, or none at all: client.session()")
         if secret:
             alive = self._call(self._sessions.KeepAlive, session_pb2.KeepAliveRequest(secret=secret)).session
             config = self._call(self._system.GetInfo, system_pb2.GetInfoRequest())
             return sessions.Session(self, alive.name, secret, config.heartbeat_interval.ToTimedelta().total_seconds(),
                                     config.session_expiry.ToTimedelta().total_seconds())
-        opened = self._call(self._sessions.OpenSession, session_pb2.OpenSessionRequest(client=client))
+        opened = self._call(self._sessions.OpenSession, session_pb2.OpenSessionRequest(client=client or ""))
         return sessions.Session(self, opened.session.name, opened.secret, opened.heartbeat_interval.ToTimedelta().total_seconds(),
                                 opened.expiry.ToTimedelta().total_seconds())
 
@@ -360,17 +371,19 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
                   delivery: Union[str, int] = "", encoding: Union[str, int] = "raw", image: Optional[dict] = None,
                   from_sequence: Optional[int] = None, timeout: Optional[float] = None, **fields: Any) -> Iterator[frames.Frame]:
         """Yields the frames of a scan or job (`parent`; "" = of all) as they arrive, until it ends
-        (all: for ever, or for `timeout` seconds) or the generator is closed. For one that has
+        (all: for ever) or the generator is closed, at most for `timeout` seconds (OctavoTimeout). For one that has
         ended: the newest kept picture
         (from_sequence=0: all kept frames, also volumes and events), B-scans of its held volumes;
         OctavoError (NOTHING_KEPT) if no frame would come.
 
-        products  "mip", "aip", "bscan", "volume", "event", "angiogram";  axis  "x", "y", "z" (default: B-scans across y, of
+        products  "mip", "aip", "bscan", "volume", "event", "angiogram", "spectrum", "ascan";  axis  "x", "y", "z" (default: B-scans across y, of
                   tomography jobs slices across z; projections over z), never a number;  index  of the B-scan along the axis, from 0 on
-                  (default: the middle one);  delivery  "latest", "drop_oldest", "lossless" (default: pictures
-                  "latest", volumes and events "lossless", also together)
+                  (default: the middle one), of "spectrum" and "ascan" the column x (default: any);  delivery  "latest", "drop_oldest",
+                  "lossless" (default: pictures, spectra and A-scans "latest", volumes and events "lossless", also together)
+        spectrum  form of "spectrum": "raw" (default: as the source gave it) or "corrected" (as the transform gets it);
+                  frame.record has minimum, maximum and the saturated samples
         encoding  "raw" (arrays), "png", "jpeg", "webp": pictures, made as `image` says:
-                  dict(colour_map="viridis", percentiles=(1, 99.8) or levels=(lo, hi) or display_levels=True, max_width=, max_height=,
+                  dict(colour_map="viridis", percentiles=(1, 99.8) or levels=(lo, hi), in value units, or display_levels=True, max_width=, max_height=,
                   square_pixels=True, depth_down=True, scale_bar=True, colour_bar=True, quality=85); with "raw", sizes and depth_down only.
                   Without depth_down the depth of B-scans runs to the right, [x, z] as stored; with it downwards, as in the pictures of the
                   command line
@@ -382,23 +395,35 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
             parent=parent, products=[products] if isinstance(products, (str, int)) else products, axis=axis or None, index=index,
             delivery=delivery or None, encoding=encoding, from_sequence=from_sequence, image=image if image is None else frames.image_of(image), **fields))
         frames.check_index(index, request.products)
-        return self._frames(request, timeout)
+        return self._frames(request, limit("timeout", timeout))
 
     def _frames(self, request: stream_pb2.SubscribeRequest, timeout: Optional[float]) -> Iterator[frames.Frame]:
         with errors.raising(self.address):
             call = self._streams.Subscribe(request, timeout=timeout)
+        count = 0
         came, over = threading.Event(), threading.Event()
         if request.parent:
             threading.Thread(target=self._tell_what_it_waits_for, args=(request.parent, came, over), name="octavo-waits", daemon=True).start()
-        with errors.raising(self.address):
-            try:
+        try:
+            with errors.raising(self.address):
                 for frame in frames.frames(call):
                     came.set()
+                    count += 1
+                    if frame.data:
+                        errors.tell(frame.parent, frames.left_out(request.image, frame.shape, frame.scale_bar_um, frame.colour_bar_columns))
                     yield frame
-            finally:
-                over.set()
-                came.set()
-                call.cancel()
+        except errors.OctavoError as error:
+            if timeout is None or error.code != grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise
+            raise errors.OctavoTimeout(f"timeout is {timeout:g} s, which are over after {count} frames of {self._now(request.parent)}") from None
+        finally:
+            over.set()
+            came.set()
+            call.cancel()
+
+    def _now(self, parent: str) -> str:
+        """A scan or job with its state, for people; "" stands for all."""
+        return repr(self.job(parent) if parent.startswith("jobs/") else self.scan(parent)) if parent else "all scans and jobs"
 
     def _tell_what_it_waits_for(self, name: str, came: threading.Event, over: threading.Event) -> None:
         """Issues an OctavoWarning if a subscriber has received nothing for

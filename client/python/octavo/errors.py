@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import warnings
-from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 import grpc
 
@@ -38,6 +38,13 @@ class OctavoError(Exception):
         self.numbers = numbers or {}
         self.report = report
         self.retry_seconds = retry_seconds
+
+
+class OctavoTimeout(OctavoError, TimeoutError):
+    """The `timeout` of a call that waits is over (code DEADLINE_EXCEEDED). What it waited for goes on."""
+
+    def __init__(self, message: str):
+        super().__init__(grpc.StatusCode.DEADLINE_EXCEEDED, message)
 
 
 class OctavoWarning(UserWarning):
@@ -105,6 +112,7 @@ _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 def of_operation(operation) -> Optional[OctavoError]:
     """The error of an operation that has failed or was cancelled, as that of a call; None for another one."""
+    operation = getattr(operation, "message", operation)  # of an object
     if not operation.HasField("error"):
         return None
     status = operation.error
@@ -118,6 +126,7 @@ _KINDS = {"scans": ("a scan", "client.scan, watch, wait, stop, cancel and push t
           "buffers": ("a buffer", "client.buffers.read, write, apply and destroy take it"),
           "operations": ("an operation", "client.operation, wait_operation, watch_operation and cancel_operation take it")}
 _NAME = re.compile("(scans|jobs|volumes|buffers|operations)/[0-9a-z]+-[0-9a-f]+")
+_BARE = re.compile("[0-9a-z]+-[0-9a-f]+")
 
 
 def other_kind(name: str, wanted: str) -> str:
@@ -129,6 +138,8 @@ def other_kind(name: str, wanted: str) -> str:
 def check_kind(argument: str, name: str, wanted: Union[str, Sequence[str]], more: str = "") -> None:
     """Extends the server's error for a name of another kind than `wanted` ("scans"; or one of
     several) by the actual kind. more: an additional hint."""
+    if name and "/" not in name:
+        _refuse_without_kind(argument, name, [wanted] if isinstance(wanted, str) else wanted)
     if not isinstance(wanted, str):
         kind = other_kind(name, "")
         if kind and kind not in wanted:
@@ -140,6 +151,39 @@ def check_kind(argument: str, name: str, wanted: Union[str, Sequence[str]], more
     if kind:
         raise OctavoError(grpc.StatusCode.NOT_FOUND, f"{argument} is {name!r}, {_KINDS[kind][0]}; allowed is {_KINDS[wanted][0]}, {wanted}/<id>. "
                                                      f"{more or _KINDS[kind][1]}", f"NO_{wanted[:-1].upper()}", argument)
+
+
+def _refuse_without_kind(argument: str, name: str, wanted: Sequence[str]) -> None:
+    """The error for a word that is no name, or for a name without its kind."""
+    allowed = " and ".join(f"{_KINDS[one][0]}, {one}/<id>" for one in wanted)
+    whole = f": {' or '.join(f'{one}/{name}' for one in wanted)}" if _BARE.fullmatch(name) else ""
+    reason = f"NO_{wanted[0][:-1].upper()}" if len(wanted) == 1 else "BAD_FIELD"
+    raise OctavoError(grpc.StatusCode.NOT_FOUND if len(wanted) == 1 else grpc.StatusCode.INVALID_ARGUMENT,
+                      f"{argument} is {name!r}, which does not say its kind; allowed {'is' if len(wanted) == 1 else 'are'} {allowed}{whole}", reason, argument)
+
+
+@contextlib.contextmanager
+def waiting(seconds: Optional[float], now: Callable[[], object]):
+    """Raises OctavoTimeout when the limit of a call is over. now: gives the object that the call waits for."""
+    try:
+        yield
+    except OctavoError as error:
+        if seconds is None or error.code != grpc.StatusCode.DEADLINE_EXCEEDED or isinstance(error, OctavoTimeout):
+            raise
+        raise OctavoTimeout(f"after {seconds:g} s {now()!r} is not at the end; it goes on: wait again, or cancel it") from None
+
+
+@contextlib.contextmanager
+def renaming(fields: Mapping[str, str]):
+    """Errors of the server name the caller's argument in place of the field of the request."""
+    try:
+        yield
+    except OctavoError as error:
+        argument = fields.get(error.field)
+        if argument is None:
+            raise
+        message = re.sub(rf"^{re.escape(error.field)}\b", argument, error.message)
+        raise OctavoError(error.code, message, error.reason, argument, error.numbers, error.report, error.retry_seconds) from None
 
 
 def _advice(error: OctavoError) -> str:

@@ -25,7 +25,8 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from octavo.names import Names, short_name
+from octavo import errors
+from octavo.names import Names, closest, short, short_name
 
 _DTYPE = "octavo.v1.Dtype"
 
@@ -34,7 +35,8 @@ class Choice(enum.Enum):
     """A value of one of the contract's enums.
 
     It prints as its word, HELD, and equals that word in any case, the other words that calls take
-    for it ("zarr" for a format), and the number of the contract. Its hash is that of the word in
+    for it ("zarr" for a format), and the number of the contract; a type of elements also NumPy's:
+    volume.dtype == np.uint16. A comparison with a misspelt word is an OctavoWarning. Its hash is that of the word in
     capitals: {"HELD", "COMMITTED"} finds it, a set of numbers does not. The value 0, UNSPECIFIED,
     is false. `int(choice)` is the number.
     """
@@ -62,10 +64,24 @@ class Choice(enum.Enum):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, str):
-            return self.value == type(self).number_of(other)
+            number = type(self).number_of(other)
+            if number is None:
+                self._doubt(other)
+            return self.value == number
+        if isinstance(other, np.dtype):
+            return getattr(self, "dtype", None) == other
+        if isinstance(other, type) and issubclass(other, np.generic):
+            return getattr(getattr(self, "dtype", None), "type", None) is other
         if isinstance(other, (int, np.integer)) and not isinstance(other, bool):
             return self.value == other
         return self is other or NotImplemented
+
+    def _doubt(self, word: str) -> None:
+        """Warns of a comparison with a word that is none of this enum's, if it may be a misspelt one."""
+        words = [one.lower() for one in type(self).__members__ if one != "UNSPECIFIED"]
+        guess = closest(word, words)
+        if guess:
+            errors.warn(f"{type(self).__name__} is compared with {short(word)}, which it never is; its words are {', '.join(words)}{guess}")
 
     def __reduce_ex__(self, _: Any) -> Tuple[Callable, tuple]:
         return _choice, (type(self).descriptor().full_name, self.value)

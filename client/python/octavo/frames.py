@@ -16,7 +16,8 @@ from octavo.v1 import stream_pb2, types_pb2
 NUMPY = {types_pb2.DTYPE_U8: np.dtype("u1"), types_pb2.DTYPE_I8: np.dtype("i1"), types_pb2.DTYPE_U16: np.dtype("<u2"), types_pb2.DTYPE_I16: np.dtype("<i2"),
          types_pb2.DTYPE_F16: np.dtype("<f2"), types_pb2.DTYPE_F32: np.dtype("<f4"), types_pb2.DTYPE_F64: np.dtype("<f8"), types_pb2.DTYPE_C64: np.dtype("<c8")}
 PRODUCTS = Names({"mip": stream_pb2.PRODUCT_MIP, "aip": stream_pb2.PRODUCT_AIP, "bscan": stream_pb2.PRODUCT_BSCAN, "volume": stream_pb2.PRODUCT_VOLUME, "event": stream_pb2.PRODUCT_EVENT,
-                  "angiogram": stream_pb2.PRODUCT_ANGIOGRAM}, of=stream_pb2.Product)
+                  "angiogram": stream_pb2.PRODUCT_ANGIOGRAM, "spectrum": stream_pb2.PRODUCT_SPECTRUM, "ascan": stream_pb2.PRODUCT_ASCAN}, of=stream_pb2.Product)
+SPECTRA = Names({"raw": stream_pb2.SPECTRUM_FORM_RAW, "corrected": stream_pb2.SPECTRUM_FORM_CORRECTED}, of=stream_pb2.SpectrumForm)
 AXES = Names({"x": stream_pb2.AXIS_X, "y": stream_pb2.AXIS_Y, "z": stream_pb2.AXIS_Z}, of=stream_pb2.Axis)
 DELIVERIES = Names({"latest": stream_pb2.DELIVERY_LATEST, "drop_oldest": stream_pb2.DELIVERY_DROP_OLDEST, "lossless": stream_pb2.DELIVERY_LOSSLESS}, of=stream_pb2.Delivery)
 ENCODINGS = Names({"raw": stream_pb2.ENCODING_RAW, "png": stream_pb2.ENCODING_PNG, "jpeg": stream_pb2.ENCODING_JPEG, "webp": stream_pb2.ENCODING_WEBP}, aliases={"jpg": "jpeg"}, of=stream_pb2.Encoding)
@@ -50,12 +51,15 @@ class Frame:
     colour_bar_columns: int = 0  # pictures: of shape, on the right, that the colour bar takes; 0 = none
     # projections and B-scans of completed volumes: times of the stages until here
     stages: Optional[stream_pb2.StageTimes] = None
+    # octavo.v1.FrameRecord, of products "spectrum" and "ascan": record, row, column, minimum,
+    # maximum, saturated_samples (their numbers), saturation_high, unit …
+    record: Optional[Fields] = None
 
     def __repr__(self) -> str:
         """Describes the frame without its data."""
         what = (f"array {self.array.dtype} {list(self.array.shape)}" if self.array is not None else
                 f"picture of {' x '.join(map(str, self.shape))} pixels, {len(self.data)} bytes" if self.data else f"{self.event.text!r}" if self.event else "no data")
-        axis = f" {self.axis}" if self.axis and self.event is None else ""
+        axis = f" {self.axis}" if self.axis and self.event is None and self.record is None else ""
         return (f"<octavo.Frame {self.sequence}: {self.product}{axis} of {self.volume or self.parent}, {what}, "
                 f"dropped_before {self.dropped_before}>")
 
@@ -77,10 +81,11 @@ def check_index(index: Optional[int], products: Sequence[int]) -> None:
     if index is None:
         return
     if index < 0:
-        raise ValueError(f"index is {short(index)}; allowed are whole numbers from 0 on, and None for the B-scan in the middle")
-    if stream_pb2.PRODUCT_BSCAN not in products:
+        raise ValueError(f"index is {short(index)}; allowed are whole numbers from 0 on, and None for the B-scan in the middle (of 'spectrum' and 'ascan': any column)")
+    if not {stream_pb2.PRODUCT_BSCAN, stream_pb2.PRODUCT_SPECTRUM, stream_pb2.PRODUCT_ASCAN} & set(products):
         asked = ", ".join(name_of(PRODUCTS, product) or str(product) for product in products)
-        raise ValueError(f"index is {short(index)}, the number of a B-scan, and products are {asked}; allowed is an index with 'bscan'")
+        raise ValueError(f"index is {short(index)}, the number of a B-scan, and products are {asked}; allowed is an index with 'bscan', "
+                         "and the column x with 'spectrum' and 'ascan'")
 
 
 @explained(stream_pb2.ImageOptions)
@@ -106,6 +111,13 @@ def image_of(image) -> stream_pb2.ImageOptions:
     return image_options(**image)
 
 
+def left_out(image: stream_pb2.ImageOptions, shape: Sequence[int], scale_bar_um: float, colour_bar_columns: int) -> List[str]:
+    """The bars that `image` asks for and a picture of this shape, [rows, columns], does not have, in words."""
+    missing = [name for name, asked, drawn in (("scale bar", image.scale_bar, scale_bar_um), ("colour bar", image.colour_bar, colour_bar_columns))
+               if asked and not drawn]
+    return [f"the picture has no {name}: it was asked for, and {shape[1]} x {shape[0]} pixels have no room for it{" or nobody gave the distance of two samples" if name == "scale bar" else ""}" for name in missing]
+
+
 def frames(messages) -> Iterator[Frame]:
     """Assembles the chunks of each frame."""
     head, buffer = None, bytearray()
@@ -121,8 +133,9 @@ def frames(messages) -> Iterator[Frame]:
         yield Frame(parent=head.parent, volume=head.volume, volume_index=head.volume_index, product=name_of(PRODUCTS, head.product),
                     axis=name_of(AXES, head.axis), sequence=head.sequence, dropped_before=head.dropped_before, complete=head.complete,
                     array=array, data=b"" if array is not None else bytes(buffer), spacing_um=list(head.spacing_um),
-                    display=(head.display.lo, head.display.hi), acquired_ns=head.acquire_monotonic_ns,
+                    display=(head.display_levels.lo, head.display_levels.hi), acquired_ns=head.acquire_monotonic_ns,
                     published_ns=head.publish_monotonic_ns, shape=tuple(head.shape), axes=tuple(head.axes), scale_bar_um=head.scale_bar_um,
                     colour_bar_columns=head.colour_bar_columns,
                     event=of_message(None, head.event) if head.HasField("event") else None,
-                    stages=head.stages if head.HasField("stages") else None)
+                    stages=head.stages if head.HasField("stages") else None,
+                    record=of_message(None, head.record) if head.HasField("record") else None)

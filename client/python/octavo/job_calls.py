@@ -6,7 +6,7 @@ import functools
 from typing import Any, Iterator, List, Optional
 
 from octavo import errors, specs
-from octavo.arguments import explained, explained_methods
+from octavo.arguments import Seconds, explained, explained_methods, limit
 from octavo.objects import Job, JobName, giving_objects
 from octavo.paging import pages
 from octavo.session import Session, secret_of
@@ -54,17 +54,22 @@ class JobCalls:
         """Yields the job at once, at every change, and twice a second, until its
         final state."""
         errors.check_kind("name", name, "jobs")
+        yield from self._states_of_job(name, None)
+
+    def _states_of_job(self, name: str, timeout: Optional[float]) -> Iterator[job_pb2.Job]:
         with errors.raising(self.address):
-            for answer in self._jobs.WatchJob(job_pb2.WatchJobRequest(name=name)):
+            for answer in self._jobs.WatchJob(job_pb2.WatchJobRequest(name=name), timeout=timeout):
                 yield answer.job
 
-    def wait_job(self, name: JobName, check: bool = True) -> Job:
-        """Waits for the end of a job. check: raises OctavoError unless it is DONE."""
+    def wait_job(self, name: JobName, check: bool = True, *, timeout: Optional[Seconds] = None) -> Job:
+        """Waits for the end of a job, at most `timeout` seconds (OctavoTimeout). check: raises OctavoError unless it is DONE."""
         errors.check_kind("name", name, "jobs")
-        last = None
-        for last in self.watch_job(name):
-            errors.tell(name, last.warnings)
-        return last._checked() if check else last
+        most, last = limit("timeout", timeout), None
+        with errors.waiting(most, lambda: self.job(name)):
+            for last in self._states_of_job(name, most):
+                errors.tell(name, last.warnings)
+        ended = Job(self, last)
+        return ended._checked() if check else ended
 
     def cancel_job(self, name: JobName) -> Job:
         """Ends a job at any time and frees all its memory."""

@@ -38,7 +38,7 @@ def short(value) -> str:
     if isinstance(value, (str, numbers.Number, type(None))):
         text = repr(value)
     else:
-        text = f"{value!r} ({type(value).__name__})"
+        text = f"{' '.join(repr(value).split())} ({type(value).__name__})"  # of a message: its lines
     return text if len(text) <= 80 else text[:77] + "..."
 
 

@@ -1,4 +1,4 @@
-"""Scan, Volume, Job, Buffer: what the server said about a resource, and its calls.
+"""Scan, Volume, Job, Buffer, Operation: what the server said about a resource, and its calls.
 
     scan = client.submit_scan(octavo.simulated(seed=1), octavo.raster(512, 256, volumes=4)).wait()
     for volume in scan.volumes():
@@ -28,6 +28,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
 from octavo import errors
+from octavo.arguments import Seconds
 from octavo.fields import Choice, Fields, choices, of_message, plain
 from octavo.v1 import buffer_pb2, job_pb2, operation_pb2, scan_pb2, types_pb2, volume_pb2
 
@@ -41,13 +42,14 @@ ScanState: Any = choices(scan_pb2.ScanState.DESCRIPTOR)
 VolumeState: Any = choices(volume_pb2.VolumeState.DESCRIPTOR)
 JobState: Any = choices(job_pb2.JobState.DESCRIPTOR)
 BufferState: Any = choices(buffer_pb2.BufferState.DESCRIPTOR)
+OperationState: Any = choices(operation_pb2.OperationState.DESCRIPTOR)
 
 _Self = TypeVar("_Self", bound="Resource")
 _Kind = TypeVar("_Kind", bound=type)
 
 
 class Resource(Fields):
-    """What Scan, Volume, Job and Buffer have in common.
+    """What Scan, Volume, Job, Buffer and Operation have in common.
 
     name     "volumes/…"
     state    a member of VolumeState, …: state == "HELD"
@@ -107,9 +109,9 @@ class Scan(Resource, of=scan_pb2.Scan.DESCRIPTOR):
     def refresh(self) -> "Scan":
         return self._become(self._context.scan(self.name))
 
-    def wait(self) -> "Scan":
-        """Waits for its end. What might be a mistake is an OctavoWarning."""
-        return self._become(self._context.wait(self.name))
+    def wait(self, timeout: Optional[Seconds] = None) -> "Scan":
+        """Waits for its end, at most `timeout` seconds (OctavoTimeout). What might be a mistake is an OctavoWarning."""
+        return self._become(self._context.wait(self.name, timeout=timeout))
 
     def watch(self) -> Iterator["Scan"]:
         """Yields the scan at once, at every change of state, and twice a second, until it has ended."""
@@ -154,9 +156,9 @@ class Volume(Resource, of=volume_pb2.Volume.DESCRIPTOR):
     def refresh(self) -> "Volume":
         return self._become(self._context.volume(self.name))
 
-    def wait(self) -> "Volume":
-        """Waits until it is complete: HELD, or a later state."""
-        return self._become(self._context.wait_volume(self.name))
+    def wait(self, timeout: Optional[Seconds] = None) -> "Volume":
+        """Waits until it is complete: HELD, or a later state; at most `timeout` seconds (OctavoTimeout)."""
+        return self._become(self._context.wait_volume(self.name, timeout=timeout))
 
     def read(self, start: Sequence[int] = (), count: Sequence[int] = ()) -> np.ndarray:
         """Its voxels, or those of the box at `start` of extent `count`, along `axes`."""
@@ -204,21 +206,21 @@ class Volume(Resource, of=volume_pb2.Volume.DESCRIPTOR):
         """Moves its bytes back to its device."""
         return self._become(self._context.restore(self.name, **options))
 
-    # These answer as soon as the work has begun, with the operation (see octavo.operation_calls).
+    # These answer as soon as the work has begun, with the Operation.
 
-    def start_commit(self, destination: str, format: str = "", **options: Any) -> operation_pb2.Operation:
+    def start_commit(self, destination: str, format: str = "", **options: Any) -> "Operation":
         """Begins commit(); does not wait for it."""
         return self._context.start_commit(self.name, destination, format, **options)
 
-    def start_derive(self, *operations: Any, **options: Any) -> operation_pb2.Operation:
+    def start_derive(self, *operations: Any, **options: Any) -> "Operation":
         """Begins derive(); does not wait for it. Operation.volumes names the new volume."""
         return self._context.start_derive(self.name, *operations, **options)
 
-    def start_spill(self, tier: Union[str, int] = "disk", **options: Any) -> operation_pb2.Operation:
+    def start_spill(self, tier: Union[str, int] = "disk", **options: Any) -> "Operation":
         """Begins spill(); does not wait for it."""
         return self._context.start_spill(self.name, tier, **options)
 
-    def start_restore(self, **options: Any) -> operation_pb2.Operation:
+    def start_restore(self, **options: Any) -> "Operation":
         """Begins restore(); does not wait for it."""
         return self._context.start_restore(self.name, **options)
 
@@ -244,9 +246,9 @@ class Job(Resource, of=job_pb2.Job.DESCRIPTOR):
     def refresh(self) -> "Job":
         return self._become(self._context.job(self.name))
 
-    def wait(self, check: bool = True) -> "Job":
-        """Waits for its end. check: raises OctavoError unless it is DONE."""
-        self._become(self._context.wait_job(self.name, False))
+    def wait(self, check: bool = True, timeout: Optional[Seconds] = None) -> "Job":
+        """Waits for its end, at most `timeout` seconds (OctavoTimeout). check: raises OctavoError unless it is DONE."""
+        self._become(self._context.wait_job(self.name, False, timeout=timeout))
         return self._checked() if check else self
 
     def watch(self) -> Iterator["Job"]:
@@ -282,9 +284,9 @@ class Buffer(Resource, of=buffer_pb2.Buffer.DESCRIPTOR):
     def refresh(self) -> "Buffer":
         return self._become(self._context.get(self.name))
 
-    def wait(self) -> "Buffer":
-        """Waits until all work requested on it is done."""
-        return self._become(self._context.wait(self.name))
+    def wait(self, timeout: Optional[Seconds] = None) -> "Buffer":
+        """Waits until all work requested on it is done, at most `timeout` seconds (OctavoTimeout)."""
+        return self._become(self._context.wait(self.name, timeout=timeout))
 
     def read(self, **options: Any) -> np.ndarray:
         """Its array, or a box of it; of any replica, of one, or of all stacked (see Buffers.read)."""
@@ -322,22 +324,77 @@ class Buffer(Resource, of=buffer_pb2.Buffer.DESCRIPTOR):
                 f"{_size(self._message.byte_size)}{f' on {count} devices' if count > 1 else ''}")
 
 
+class Operation(Resource, of=operation_pb2.Operation.DESCRIPTOR):
+    """Long work: a commit, a spill, a restore, a derivation or a job.
+
+    kind      "commit", "spill", "restore", "derive", "job"
+    state     a member of OperationState: state == "SUCCEEDED"
+    done      it has SUCCEEDED, FAILED or was CANCELLED
+    progress  its stage ("writing", …), fraction, bytes, elapsed
+    commit    the CommitResult of a commit that has SUCCEEDED, else None
+    volumes   the names of the volumes that it makes
+    """
+
+    __slots__ = ()
+    _context: "Client"
+
+    @property
+    def error(self) -> Optional[errors.OctavoError]:
+        """Why it has FAILED or was CANCELLED; None for another one."""
+        return errors.of_operation(self._message)
+
+    def refresh(self) -> "Operation":
+        return self._become(self._context.operation(self.name))
+
+    def wait(self, timeout: Optional[Seconds] = None, check: bool = True) -> "Operation":
+        """Waits for its end, at most `timeout` seconds (OctavoTimeout). check: raises its error if it has FAILED or was CANCELLED."""
+        self._become(self._context.wait_operation(self.name, check=False, timeout=timeout))
+        if check and self.error is not None:
+            raise self.error
+        return self
+
+    def result(self, timeout: Optional[Seconds] = None) -> Any:
+        """Waits for its end like wait(), and gives what it has made: of a commit the CommitResult, of a derivation the new Volume, of a spill
+        or restore its Volume, of a job the Job."""
+        self.wait(timeout)
+        if self.kind == "commit":
+            return self.commit  # type: ignore[attr-defined]
+        if self.kind == "job":
+            return self._context.job(self._message.target)
+        return self._context.volume(self._message.volumes[0] if self.kind == "derive" else self._message.target)
+
+    def watch(self) -> Iterator["Operation"]:
+        """Yields the operation at once, at every change, and twice a second, until it has ended."""
+        return self._context.watch_operation(self.name)
+
+    def cancel(self) -> "Operation":
+        """Asks it to end: a volume that it works on stays as it was. wait(check=False) waits until it has ended."""
+        return self._become(self._context.cancel_operation(self.name))
+
+    def _about(self) -> Sequence[str]:
+        progress = of_message(None, self._message.progress)
+        return (f"{str(self.kind).lower()} of {self._message.target}" if self.kind else "",
+                f"{str(progress.stage).lower()} {100 * progress.fraction:.0f} %" if self.state == "RUNNING" else "")  # type: ignore[attr-defined]
+
+
 # For annotations of arguments: an object or its name. `explained` (arguments.py) puts the name in
 # the place of the object.
 ScanName = Union[str, Scan]
 VolumeName = Union[str, Volume]
 JobName = Union[str, Job]
 BufferName = Union[str, Buffer]
+OperationName = Union[str, Operation]
 Name = Union[str, Scan, Volume, Job, Buffer]
 
-_RESOURCES = {kind._descriptor.full_name for kind in (Scan, Volume, Job, Buffer)}
-_PARTS = {field.message_type.full_name for kind in (Scan, Volume, Job, Buffer) for field in kind._descriptor.fields if field.message_type is not None}
+_KINDS = (Scan, Volume, Job, Buffer, Operation)
+_RESOURCES = {kind._descriptor.full_name for kind in _KINDS}
+_PARTS = {field.message_type.full_name for kind in _KINDS for field in kind._descriptor.fields if field.message_type is not None}
 
 
 @functools.lru_cache(maxsize=None)
 def _is_given(descriptor: Descriptor) -> bool:
-    """Whether calls give an object in place of such a message: for the four kinds, for messages
-    that are fields of these (a ScanEvent, a CommitResult), and for those that hold one of the four (an event of a
+    """Whether calls give an object in place of such a message: for the five kinds, for messages
+    that are fields of these (a ScanEvent, a CommitResult), and for those that hold one of the five (an event of a
     watch)."""
     return descriptor.full_name in _RESOURCES | _PARTS or any(
         field.message_type is not None and field.message_type.full_name in _RESOURCES for field in descriptor.fields)

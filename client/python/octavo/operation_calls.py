@@ -6,8 +6,9 @@ import functools
 from typing import Iterator, List, Optional
 
 from octavo import errors
-from octavo.arguments import duration, explained_methods
+from octavo.arguments import Seconds, duration, explained_methods, limit
 from octavo.names import Names
+from octavo.objects import Operation, OperationName, giving_objects
 from octavo.paging import pages
 from octavo.v1 import operation_pb2
 
@@ -17,32 +18,40 @@ STAGES = Names({"waiting": operation_pb2.OPERATION_STAGE_WAITING, "preparing": o
                of=operation_pb2.OperationStage)
 
 
+@giving_objects
 @explained_methods
 class OperationCalls:
     """The methods of octavo.Client about long work: what start_commit, start_spill, start_restore and start_derive begin, and jobs
     (Job.operation). An operation runs to its end, whatever becomes of this program, unless it is cancelled."""
 
-    def operation(self, name: str) -> operation_pb2.Operation:
-        """How far it is, or how it ended: Operation.done, .state, .progress, .commit, .volumes, .error (octavo.errors.of_operation)."""
+    def operation(self, name: OperationName) -> Operation:
+        """How far it is, or how it ended: Operation.done, .state, .progress, .commit, .volumes, .error."""
         errors.check_kind("name", name, "operations")
         return self._call(self._operations.GetOperation, operation_pb2.GetOperationRequest(name=name)).operation
 
-    def operations(self, *, filter: str = "", order_by: str = "") -> List[operation_pb2.Operation]:
+    def operations(self, *, filter: str = "", order_by: str = "") -> List[Operation]:
         """Those that run, and those that ended within the last hour (that match the filter: "kind = COMMIT AND done = false"), newest
         first."""
         return pages(functools.partial(self._call, self._operations.ListOperations),
                      operation_pb2.ListOperationsRequest(filter=filter, order_by=order_by), "operations")
 
-    def wait_operation(self, name: str, wait: Optional[float] = None, check: bool = True) -> operation_pb2.Operation:
-        """Waits until an operation has ended, at most `wait` seconds; Operation.done says whether it has. check: raises OctavoError if it
-        has failed or was cancelled."""
-        errors.check_kind("name", name, "operations")
-        request = operation_pb2.WaitOperationRequest(name=name, wait=None if wait is None else duration("wait", wait))
-        with errors.raising(self.address):
-            ended = self._operations.WaitOperation(request).operation  # as long as it takes
-        return _checked(ended) if check else ended
+    def wait_operation(self, name: OperationName, wait: Optional[float] = None, check: bool = True, *, timeout: Optional[Seconds] = None) -> Operation:
+        """Waits until an operation has ended. check: raises OctavoError if it has failed or was cancelled.
 
-    def watch_operation(self, name: str) -> Iterator[operation_pb2.Operation]:
+        wait     at most so many seconds; Operation.done says whether it has ended
+        timeout  the same, and OctavoTimeout is raised if it has not
+        """
+        errors.check_kind("name", name, "operations")
+        most = limit("timeout", timeout)
+        most = wait if most is None else most if wait is None else min(most, wait)
+        request = operation_pb2.WaitOperationRequest(name=name, wait=None if most is None else duration("wait", most))
+        with errors.raising(self.address):
+            now = self._operations.WaitOperation(request).operation  # as long as it takes
+        if timeout is not None and not now.done:
+            raise errors.OctavoTimeout(f"after {most:g} s {Operation(self, now)!r} is not at the end; it goes on: wait again, or cancel it")
+        return _checked(now) if check else now
+
+    def watch_operation(self, name: OperationName) -> Iterator[Operation]:
         """Yields the operation at once, at every change, and twice a second, until it has ended."""
         errors.check_kind("name", name, "operations")
         with errors.raising(self.address):
@@ -53,13 +62,13 @@ class OperationCalls:
             finally:
                 call.cancel()  # the watching
 
-    def cancel_operation(self, name: str) -> operation_pb2.Operation:
+    def cancel_operation(self, name: OperationName) -> Operation:
         """Asks an operation to end: a volume that it works on stays as it was. wait_operation waits until it has ended."""
         errors.check_kind("name", name, "operations")
         return self._call(self._operations.CancelOperation, operation_pb2.CancelOperationRequest(name=name)).operation
 
 
-def _checked(operation: operation_pb2.Operation) -> operation_pb2.Operation:
+def _checked(operation: operation_pb2.Operation) -> Operation:
     """The operation, unless it has failed or was cancelled: that raises its error."""
     error = errors.of_operation(operation)
     if error is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
+import math
 import operator
 import threading
 import time
@@ -372,9 +373,24 @@ def projection_frames(projections: Iterable[np.ndarray], angles_rad: Iterable[fl
                              f"of projections, {projections.shape}")
     if hasattr(projections, "__len__") and hasattr(angles_rad, "__len__") and len(projections) != len(angles_rad):
         raise ValueError(f"angles_rad has {len(angles_rad)} values; allowed is {len(projections)}, one for each of projections")
+    if hasattr(angles_rad, "__len__"):
+        _check_unit(np.asarray(angles_rad, np.float64))
     given = [arrays for arrays in (projections, flats, darks) if arrays is not None]
     count = sum(len(arrays) for arrays in given) if all(hasattr(arrays, "__len__") for arrays in given) else None
     return _Frames(_projection_frames(projections, angles_rad, flats, darks), count)
+
+
+def _check_unit(angles: np.ndarray) -> None:
+    """ValueError for angles that look like degrees: from 8 on, a scan over 180 or 360, with or without its last one. Golden angles that were
+    not reduced to a turn may cover as much (the rule of the server for the angles of a file, server/tomography/plausible.cc)."""
+    if angles.ndim != 1 or len(angles) < 8:
+        return
+    width = np.ptp(angles)
+    step = width / (len(angles) - 1)
+    turned, golden = abs(math.remainder(step, 2 * math.pi)), (3 - 5 ** 0.5, (5 ** 0.5 - 1) / 2)
+    if min(abs(turned - math.pi * one) for one in golden) >= 1e-5 and any(whole - 1.5 * step < width < whole + 0.5 * step for whole in (180, 360)):
+        raise ValueError(f"angles_rad are {angles.min():g} to {angles.max():g}, {width / (2 * math.pi):.1f} turns, which look like degrees; allowed are "
+                         "radians: np.deg2rad(angles)")
 
 
 def _projection_frames(projections, angles_rad, flats, darks) -> Iterator[ProjectionFrame]:

@@ -87,7 +87,8 @@ class Lease:
     def renew(self, seconds: float) -> session_pb2.LeaseGrant:
         """Extends the lease to `seconds` from now; 0 = as long as its session,
         if it belongs to one."""
-        return self._client._call(self._client._sessions.RenewLease, session_pb2.RenewLeaseRequest(token=self.token, ttl=duration("seconds", seconds))).lease
+        with errors.renaming({"ttl": "seconds"}):
+            return self._client._call(self._client._sessions.RenewLease, session_pb2.RenewLeaseRequest(token=self.token, ttl=duration("seconds", seconds))).lease
 
     def release(self) -> None:
         self._client._call(self._client._sessions.ReleaseLease, session_pb2.ReleaseLeaseRequest(token=self.token))
@@ -124,10 +125,13 @@ def token_of(lease: Optional[Lease]) -> str:
 
 
 def acquire(client: Client, resource: str, exclusive: bool, seconds: float, wait: float, session: Optional[Session], holder: str) -> Lease:
+    if not seconds and session is None:
+        raise ValueError(f"seconds is {short(seconds)} without a session; allowed are seconds above 0, or session=, with which the lease then lasts")
     request = session_pb2.AcquireLeaseRequest(resource=resource, mode=session_pb2.LEASE_MODE_EXCLUSIVE if exclusive else session_pb2.LEASE_MODE_SHARED,
                                               holder=holder, session_secret=secret_of(session))
     if seconds:
         request.ttl.CopyFrom(duration("seconds", seconds))
     if wait:
         request.wait.CopyFrom(duration("wait", wait))
-    return Lease(client, client._call(client._sessions.AcquireLease, request, extra=wait).lease)
+    with errors.renaming({"ttl": "seconds"}):
+        return Lease(client, client._call(client._sessions.AcquireLease, request, extra=wait).lease)

@@ -4,11 +4,12 @@ unknown argument: TypeError), which names it and lists what is allowed."""
 
 from __future__ import annotations
 
+import numbers
 from typing import Any, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
-from octavo import arguments, buffers
+from octavo import arguments, buffers, errors
 from octavo.arguments import Seconds, array, builder, message, several, short
 from octavo.names import Names, Types
 from octavo.v1 import job_pb2, scan_pb2, tomography_pb2, types_pb2
@@ -273,6 +274,14 @@ def processing(*, background: Union[str, np.ndarray, None] = None, k: Union[str,
     return made
 
 
+def _with_device(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields, with the name of a device in place of its number."""
+    device = fields.get("device")
+    if isinstance(device, (bool, np.bool_)) or not isinstance(device, numbers.Integral):
+        return fields
+    return {**fields, "device": f"devices/{arguments.whole('device', device, 0, 2 ** 31 - 1)}"}
+
+
 _as_pattern = pattern
 
 
@@ -291,7 +300,7 @@ def scan_spec(source: Source, pattern: Union[Shape, scan_pb2.Pattern], *, proces
             Client.chain and buffers.array_operation
     queue   scans of one queue acquire one after another;  insert  "append" (the default), "interrupt_at_volume", "interrupt_now"
     """
-    spec = message(scan_pb2.ScanSpec, dict(processing=processing, retention=retention, products=products, **fields))
+    spec = message(scan_pb2.ScanSpec, dict(processing=processing, retention=retention, products=products, **_with_device(fields)))
     getattr(spec, _kind("source", source, SOURCES)).CopyFrom(source)
     if queue:
         spec.queue.name = queue
@@ -312,10 +321,17 @@ def scan_spec(source: Source, pattern: Union[Shape, scan_pb2.Pattern], *, proces
 
 
 @builder()
-def reprocess(volume: str, processing: Optional[scan_pb2.Processing] = None) -> job_pb2.ReprocessJob:
+def reprocess(volume: str, processing: Optional[scan_pb2.Processing] = None, *, operations: Sequence[Any] = ()) -> job_pb2.ReprocessJob:
     """Runs the spectral chain again over held raw spectra (retention=dict(hold_raw=True)), for
-    Client.submit_job."""
-    return message(job_pb2.ReprocessJob, dict(volume=volume, processing=processing))
+    Client.submit_job.
+
+    operations  what to do with the volume [y, x, z] that the chain makes, as in Volume.derive:
+                [{"angiography": {}}, {"mip": {"axis": "z"}}]; only the last result is held
+    """
+    if isinstance(operations, (str, Mapping)) or not hasattr(operations, "__iter__"):
+        raise ValueError(f"operations is {short(operations)}; allowed is a list of operations")
+    made = buffers.volume_operations(operations, ("y", "x", "z"))
+    return message(job_pb2.ReprocessJob, dict(volume=volume, processing=processing, operations=made))
 
 
 @builder(job_pb2.DispersionAutofocusJob, covered=("a2_begin", "a2_end", "a3_begin", "a3_end"))
@@ -344,11 +360,15 @@ def k_calibration(volume: str, processing: Optional[scan_pb2.Processing] = None,
 @builder(job_pb2.JobSpec, covered=(*WORKS,))
 def job_spec(work: Work, **fields: Any) -> job_pb2.JobSpec:
     """Puts a JobSpec together. fields: title, labels, priority, device, group."""
-    spec = message(job_pb2.JobSpec, fields)
+    spec = message(job_pb2.JobSpec, _with_device(fields))
     if isinstance(work, job_pb2.JobSpec):
         made = job_pb2.JobSpec()
         made.CopyFrom(work)
         made.MergeFrom(spec)
-        return made
-    getattr(spec, _kind("work", work, WORKS)).CopyFrom(work)
+        spec = made
+    else:
+        getattr(spec, _kind("work", work, WORKS)).CopyFrom(work)
+    of_raw = [name for name in WORKS if spec.HasField(name) and "volume" in WORKS[name].DESCRIPTOR.fields_by_name]
+    for name in of_raw:
+        errors.check_kind(f"{name}.volume", getattr(spec, name).volume, "volumes")
     return spec

@@ -104,12 +104,12 @@ def preparation(*, rings: Union[str, Sequence] = (), outliers: Optional[dict] = 
 
     rings      "sorting", "large_stripe", "dead_stripe", "all_stripe", "fourier_wavelet" (also
                TomoPy's names and tomopy-cli's "vo-all", "fw"), one or several, or
-               dict(method="sorting", sorting_window=21, ...)
+               dict(removal_method="sorting", sorting_window=21, ...)
     outliers   dict(window=3, difference=100);  phase  dict(pixel_size_um=, distance_mm=, energy_kev=, delta_beta=)
     stitching  dict(axis_right=, overlap=): a scan over 360 degrees with the axis at one side
     """
     rings = [rings] if isinstance(rings, (str, dict)) else rings
-    return message(t.TomographyPreparation, dict(rings=[dict(method=RINGS.pick("rings", one)) if isinstance(one, str) else one for one in rings],
+    return message(t.TomographyPreparation, dict(rings=[dict(removal_method=RINGS.pick("rings", one)) if isinstance(one, str) else one for one in rings],
                                                  outliers=outliers, phase=phase, stitching=stitching, **fields))
 
 
@@ -180,7 +180,7 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
     if angles is not None:
         job.angles_rad.extend(array("angles", angles, np.float64).ravel().tolist())
     if isinstance(center, str):
-        job.center.method = CENTERS.pick("center", center)
+        job.center.search_method = CENTERS.pick("center", center)
     elif center is not None:
         job.center.pixels.extend(np.atleast_1d(array("center", center, np.float64)).tolist())
     row = {} if center_row is None else dict(row=whole("center_row", center_row, 0, 2 ** 32 - 1))

@@ -12,35 +12,18 @@ import grpc
 import numpy as np
 
 from octavo import buffers, errors, formats, frames, pictures
-from octavo.arguments import explained, explained_methods, message
+from octavo.arguments import Seconds, explained, explained_methods, limit, message
 from octavo.fields import Fields
 from octavo.frames import NUMPY
 from octavo.names import Names
-from octavo.objects import Name, ScanName, Volume, VolumeName, giving_objects
+from octavo.objects import Name, Operation, ScanName, Volume, VolumeName, giving_objects
 from octavo.paging import pages
 from octavo.session import Lease, token_of as _token
-from octavo.v1 import array_operation_pb2, operation_pb2, scan_pb2, types_pb2, volume_pb2
+from octavo.v1 import scan_pb2, types_pb2, volume_pb2
 
 TIERS = Names({"device": types_pb2.TIER_DEVICE, "host": types_pb2.TIER_HOST, "disk": types_pb2.TIER_DISK}, of=types_pb2.Tier)
 
 
-def _operation(operation, axes: Sequence[str]) -> volume_pb2.VolumeOperation:
-    """An operation on a volume: one for volumes only, or an array
-    operation."""
-    if isinstance(operation, volume_pb2.VolumeOperation):
-        return operation
-    if isinstance(operation, array_operation_pb2.ArrayOperation):
-        return volume_pb2.VolumeOperation(array=operation)
-    name, fields = buffers.one_operation(operation, volume_pb2.VolumeOperation, array_operation_pb2.ArrayOperation)
-    if name == "array":
-        return volume_pb2.VolumeOperation(array=buffers.array_operation(fields, axes))
-    if name in volume_pb2.VolumeOperation.DESCRIPTOR.fields_by_name:
-        return message(volume_pb2.VolumeOperation, {name: fields})
-    return volume_pb2.VolumeOperation(array=buffers.array_operation(operation, axes))
-
-
-# Seconds that chain() waits for the next result of a scan that has ended.
-_PATIENCE = 10.0
 _SCAN_ENDED = object()
 
 
@@ -69,12 +52,9 @@ class _News:
         self._volumes.cancel()
         self._scan.cancel()
 
-    def next(self, seconds: Optional[float]):
-        """The next change, or _SCAN_ENDED; None if none comes in time. Raises OctavoError."""
-        try:
-            news = self._news.get(timeout=seconds)
-        except queue.Empty:
-            return None
+    def next(self):
+        """The next change, or _SCAN_ENDED. Raises OctavoError."""
+        news = self._news.get()
         if isinstance(news, grpc.RpcError):
             with errors.raising(self._client.address):
                 raise news
@@ -157,7 +137,7 @@ class VolumeCalls:
         return array
 
     @explained(volume_pb2.RenderVolumeRequest)
-    def render(self, name: VolumeName, rendering: Union[str, int] = "plane", axis: Optional[str] = None, *, index: Optional[int] = None,
+    def render(self, name: VolumeName, rendering: Union[str, int] = "plane", axis: Union[str, None] = None, *, index: Optional[int] = None,
                encoding: Union[str, int] = "png", image: Optional[dict] = None, **fields: Any) -> pictures.Picture:
         """A picture of a held volume in any tier: a plane across an axis, or a projection along it. The server makes it, on the volume's device.
 
@@ -177,6 +157,8 @@ class VolumeCalls:
             picture = pictures.of(self, self._volumes.RenderVolume(request))  # as long as it takes
         if picture is None:
             raise errors.OctavoError(grpc.StatusCode.DATA_LOSS, f"the picture of {name} is not complete")
+        for text in frames.left_out(request.image, picture.shape, picture.scale_bar_um, picture.colour_bar_columns):
+            errors.warn(f"{name}: {text}")
         return picture
 
     # lease: your own lease of the volume. A lease of another client makes the call fail (ABORTED,
@@ -193,8 +175,8 @@ class VolumeCalls:
         self._check_volume(name)
         return self._call(self._volumes.ReleaseVolume, volume_pb2.ReleaseVolumeRequest(name=name, lease_token=_token(lease))).volume
 
-    # spill, restore, commit and derive wait for the end of what they begin. start_spill and its like answer at once, with the Operation:
-    # wait_operation, watch_operation and cancel_operation take its name. request_id: a retry with the same id and arguments finds the
+    # spill, restore, commit and derive wait for the end of what they begin. start_spill and its like answer at once, with the Operation,
+    # which waits, watches and cancels. request_id: a retry with the same id and arguments finds the
     # first operation, running or ended.
 
     def spill(self, name: VolumeName, tier: Union[str, int] = "disk", *, lease: Optional[Lease] = None, request_id: str = "") -> Volume:
@@ -202,7 +184,7 @@ class VolumeCalls:
         return self._ended(self._volumes.SpillVolume, self._spill(name, tier, lease, request_id)).volume
 
     def start_spill(self, name: VolumeName, tier: Union[str, int] = "disk", *, lease: Optional[Lease] = None,
-                    request_id: str = "") -> operation_pb2.Operation:
+                    request_id: str = "") -> Operation:
         """Begins spill(); does not wait for it."""
         return self._begun(self._volumes.SpillVolume, self._spill(name, tier, lease, request_id))
 
@@ -210,7 +192,7 @@ class VolumeCalls:
         """Moves the bytes back to the volume's device."""
         return self._ended(self._volumes.RestoreVolume, self._restore(name, request_id)).volume
 
-    def start_restore(self, name: VolumeName, *, request_id: str = "") -> operation_pb2.Operation:
+    def start_restore(self, name: VolumeName, *, request_id: str = "") -> Operation:
         """Begins restore(); does not wait for it."""
         return self._begun(self._volumes.RestoreVolume, self._restore(name, request_id))
 
@@ -232,19 +214,19 @@ class VolumeCalls:
             for step in steps:
                 if progress:
                     progress(step.progress)
-                if step.HasField("commit"):
+                if step.commit is not None:
                     result = step.commit
         return result
 
     @explained(formats.commit_options)
     def commit_iter(self, name: VolumeName, destination: str, format: str = "", request_id: str = "", lease: Optional[Lease] = None,
-                    **options: Any) -> Iterator[operation_pb2.Operation]:
+                    **options: Any) -> Iterator[Operation]:
         """The same, step by step: leaving the loop cancels the commit."""
         return self._steps(self._commit(name, destination, format, request_id, lease, options), lease)
 
     @explained(formats.commit_options)
     def start_commit(self, name: VolumeName, destination: str, format: str = "", request_id: str = "", lease: Optional[Lease] = None,
-                     **options: Any) -> operation_pb2.Operation:
+                     **options: Any) -> Operation:
         """Begins commit(); does not wait for it."""
         return self._begun(self._volumes.CommitVolume, self._commit(name, destination, format, request_id, lease, options))
 
@@ -256,7 +238,7 @@ class VolumeCalls:
         Volume.axes: {"mip": {"axis": "z"}}."""
         return self._ended(self._volumes.DeriveVolume, self._derive(name, operations, request_id)).volume
 
-    def start_derive(self, name: VolumeName, *operations: dict, request_id: str = "") -> operation_pb2.Operation:
+    def start_derive(self, name: VolumeName, *operations: dict, request_id: str = "") -> Operation:
         """Begins derive(); returns when the work is planned and has its memory. Operation.volumes names the new volume."""
         return self._begun(self._volumes.DeriveVolume, self._derive(name, operations, request_id))
 
@@ -276,13 +258,9 @@ class VolumeCalls:
     def _derive(self, name, operations, request_id) -> volume_pb2.DeriveVolumeRequest:
         self._check_volume(name)
         axes = self._axes(name) if any(buffers.names_axes(one) for one in operations) else ()
-        made = []
-        for one in operations:
-            made.append(_operation(one, axes))
-            axes = buffers.axes_after(made[-1].array, axes)
-        return volume_pb2.DeriveVolumeRequest(name=name, request_id=request_id, operations=made)
+        return volume_pb2.DeriveVolumeRequest(name=name, request_id=request_id, operations=buffers.volume_operations(operations, axes))
 
-    def _begun(self, call, request) -> operation_pb2.Operation:
+    def _begun(self, call, request) -> Operation:
         request.wait.SetInParent()  # 0: answer as soon as it has begun
         with errors.raising(self.address):
             return call(request, metadata=self._metadata).operation
@@ -295,11 +273,11 @@ class VolumeCalls:
             raise error
         return answer
 
-    def _steps(self, request: volume_pb2.CommitVolumeRequest, lease: Optional[Lease]) -> Iterator[operation_pb2.Operation]:
+    def _steps(self, request: volume_pb2.CommitVolumeRequest, lease: Optional[Lease]) -> Iterator[Operation]:
         step, left = self._begun(self._volumes.CommitVolume, request), True
         try:
             for step in self.watch_operation(step.name):
-                if lease is not None and step.HasField("commit"):
+                if lease is not None and step.commit is not None:
                     lease.ended = True  # with the volume's memory
                 yield step
             left = False
@@ -316,32 +294,45 @@ class VolumeCalls:
     def _axes(self, name: str) -> tuple:
         return tuple(self._call(self._volumes.GetVolume, volume_pb2.GetVolumeRequest(name=name)).volume.axes)
 
-    def wait_volume(self, name: VolumeName) -> Volume:
-        """Waits until a volume of a scan, or of its chains, is complete (HELD, or a later state)."""
+    def wait_volume(self, name: VolumeName, *, timeout: Optional[Seconds] = None) -> Volume:
+        """Waits until a volume of a scan, or of its chains, is complete (HELD, or a later state), at most `timeout` seconds (OctavoTimeout)."""
         self._check_volume(name)
-        with errors.raising(self.address):
-            return self._volumes.WaitVolume(volume_pb2.WaitVolumeRequest(name=name)).volume
+        most = limit("timeout", timeout)
+        with errors.waiting(most, lambda: self.volume(name)), errors.raising(self.address):
+            return self._volumes.WaitVolume(volume_pb2.WaitVolumeRequest(name=name), timeout=most).volume
 
     def chain(self, scan: ScanName, name: str) -> Iterator[Volume]:
         """Yields the results of a chain of the scan (scan_spec(chains={name: [...]})), one per
-        volume, as they complete, until the scan has ended and all results exist."""
+        volume, as they complete, until the scan has ended and all results exist. A result that the
+        server cannot make is an OctavoWarning with the reason (Volume.skipped_chains)."""
         errors.check_kind("scan", scan, "scans")
         made, sources, ended = set(), set(), False
+
+        def without(source: str, why: str) -> None:
+            if source not in made:
+                made.add(source)
+                errors.tell(scan, [f"the chain {name!r} made nothing of {source}: {why}"])
+
+        def see(volume: volume_pb2.Volume) -> None:
+            for skipped in volume.skipped_chains:
+                if skipped.chain == name:
+                    without(volume.name, skipped.reason)
+
         with _News(self, scan) as news:
             while not (ended and sources <= made):
-                # The server tells of no result that it cannot make: after the end of the scan, the
-                # others come soon, or never.
-                change = news.next(_PATIENCE if ended else None)
-                if change is None:
-                    return
+                change = news.next()
                 if change is _SCAN_ENDED:
                     # Some of its volumes may not have been heard of yet, and results may be gone.
-                    ended, sources = True, {v.name for v in self.volumes(scan) if not v.derived_from and not v.raw}
+                    held = [v for v in self.volumes(scan) if not v.derived_from and not v.raw]
+                    ended, sources = True, {v.name for v in held}
+                    for volume in held:
+                        see(volume)
                     gone = f"chain = {_quoted(name)} AND (state = COMMITTED OR state = DISCARDED OR state = FAILED)"
                     made.update(v.derived_from for v in self.volumes(scan, filter=gone))
                     continue
                 volume = change.volume
                 if not volume.derived_from:
+                    see(volume)
                     if not volume.raw and change.kind != volume_pb2.WatchVolumesResponse.KIND_GONE:
                         sources.add(volume.name)
                     elif volume.name not in made:
@@ -349,9 +340,11 @@ class VolumeCalls:
                     continue
                 if volume.chain != name or volume.state == volume_pb2.VOLUME_STATE_ACQUIRING or volume.derived_from in made:
                     continue
+                if volume.state == volume_pb2.VOLUME_STATE_FAILED:
+                    without(volume.derived_from, volume.reason)
+                    continue
                 made.add(volume.derived_from)
-                if volume.state != volume_pb2.VOLUME_STATE_FAILED:
-                    yield volume
+                yield volume
 
     def discard(self, name: VolumeName, *, detach_exports: bool = False, lease: Optional[Lease] = None) -> Volume:
         """Frees a held volume's memory. Its data are gone. detach_exports: even if other processes

@@ -12,8 +12,8 @@
 #include "gpu/base/status.h"
 #include "server/base/resource_names.h"
 #include "server/rpc/convert/convert.h"
-#include "server/rpc/convert/fixed_bytes.h"
 #include "server/rpc/convert/operation.h"
+#include "server/rpc/convert/request_digest.h"
 #include "server/rpc/convert/time.h"
 
 namespace octavo::rpc {
@@ -67,9 +67,9 @@ absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& in
       .uninitialized = in.fill() == v1::CreateBufferRequest::FILL_UNINITIALIZED,
       .labels = {in.labels().begin(), in.labels().end()},
       .ttl_seconds = ToSeconds(in.ttl()),
-      .is_private = in.private_(),
+      .is_private = in.is_private(),
       .request_id = in.request_id(),
-      .request_digest = absl::StrCat("create:", FixedBytes(body))};
+      .request_digest = absl::StrCat("create:", RequestDigest(body))};
 }
 
 absl::StatusOr<model::BufferWriteSpec> DecodeWriteHeader(const v1::WriteBufferRequest::Header& in) {
@@ -126,7 +126,7 @@ absl::StatusOr<model::BufferApplySpec> DecodeApply(const v1::ApplyOpRequest& in)
                              .labels = {in.labels().begin(), in.labels().end()},
                              .ttl_seconds = ToSeconds(in.ttl()),
                              .request_id = in.request_id(),
-                             .request_digest = absl::StrCat("apply:", FixedBytes(body)),
+                             .request_digest = absl::StrCat("apply:", RequestDigest(body)),
                              .input_lease_token = in.input_lease_token(),
                              .output_lease_token = in.output_lease_token()};
   for (int i = 0; i < in.operations_size(); ++i) {
@@ -162,7 +162,7 @@ void EncodeBuffer(const model::BufferStatus& in, v1::Buffer* out) {
   out->set_state(static_cast<v1::BufferState>(in.state));
   out->set_origin(in.origin);
   out->set_owner(in.owner);
-  out->set_private_(in.is_private);
+  out->set_is_private(in.is_private);
   out->mutable_labels()->insert(in.labels.begin(), in.labels.end());
   *out->mutable_create_time() = WallTime(in.created);
   if (in.expires_unix_ns != 0) *out->mutable_expire_time() = WallTime(in.expires_unix_ns);

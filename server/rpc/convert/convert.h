@@ -77,6 +77,9 @@ struct RenderOptions {
 absl::StatusOr<RenderOptions> DecodeRender(const v1::RenderVolumeRequest& request);
 void EncodeRendered(const engine::Rendered& rendered, const picture::Picture& picture,
                     const RenderOptions& options, v1::RenderedPicture* out);
+/// Errors call the fields "operations[i].…".
+absl::StatusOr<std::vector<model::VolumeOperation>> DecodeVolumeOperations(
+    const google::protobuf::RepeatedPtrField<v1::VolumeOperation>& in);
 absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& request);
 void EncodeVolume(const model::VolumeStatus& volume, v1::Volume* out);
 

@@ -110,18 +110,29 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
     return InvalidField("labels", absl::StrCat("choose among all scans and jobs, but parent names ",
                                                in.parent(), "; allowed one of the two"));
   }
-  bool images = false;
+  bool images = false, lines = false, spectra = false;
   for (const int product : in.products()) {
     if (!v1::Product_IsValid(product) || product == v1::PRODUCT_UNSPECIFIED) {
       return InvalidField("products", absl::StrCat("has the unknown value ", product));
     }
     spec.products.push_back(static_cast<model::Product>(product));
     images |= model::IsImage(spec.products.back());
+    lines |= model::IsLine(spec.products.back());
+    spectra |= spec.products.back() == model::Product::kSpectrum;
   }
   if (spec.products.empty()) {
     spec.products.push_back(model::Product::kMip);
     images = true;
   }
+  if (!v1::SpectrumForm_IsValid(in.spectrum())) {
+    return InvalidField("spectrum",
+                        absl::StrCat("has the unknown value ", static_cast<int>(in.spectrum())));
+  }
+  if (in.spectrum() != v1::SPECTRUM_FORM_UNSPECIFIED && !spectra) {
+    return InvalidField("spectrum", absl::StrCat("is ", EnumName(in.spectrum()),
+                                                 ", but products have no SPECTRUM"));
+  }
+  spec.corrected = in.spectrum() == v1::SPECTRUM_FORM_CORRECTED;
   if (!v1::Axis_IsValid(in.axis()))
     return InvalidField("axis",
                         absl::StrCat("has the unknown value ", static_cast<int>(in.axis())));
@@ -133,13 +144,19 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
     return InvalidField("encoding",
                         absl::StrCat("has the unknown value ", static_cast<int>(in.encoding())));
   out.encoding = in.encoding() == v1::ENCODING_UNSPECIFIED ? v1::ENCODING_RAW : in.encoding();
+  if (out.encoding != v1::ENCODING_RAW && lines) {
+    return InvalidField("encoding",
+                        absl::StrCat("is ", EnumName(out.encoding),
+                                     ", but SPECTRUM and ASCAN are lines of numbers; allowed RAW"));
+  }
   if (out.encoding != v1::ENCODING_RAW && !images) {
     return InvalidField("encoding",
                         absl::StrCat("is ", EnumName(out.encoding),
                                      ", which is for images only, not for VOLUME and EVENT"));
   }
   if (in.has_image() && !images)
-    return InvalidField("image", "is for images only, not for VOLUME and EVENT");
+    return InvalidField("image", lines ? "is for images only, not for SPECTRUM and ASCAN"
+                                       : "is for images only, not for VOLUME and EVENT");
   if (out.encoding != v1::ENCODING_RAW || in.has_image()) {
     OCTAVO_ASSIGN_OR_RETURN(out.image, DecodeImageOptions(in.image(), out.encoding));
   }
@@ -185,8 +202,8 @@ void EncodeFrameHeader(const model::Frame& in, uint64_t dropped_before, v1::Fram
   for (const auto& axis : in.axes) out->add_axes(axis);
   for (const double spacing : in.spacing_um) out->add_spacing_um(spacing);
   out->set_dtype(static_cast<v1::Dtype>(in.dtype));
-  out->mutable_display()->set_lo(static_cast<float>(in.display_lo));
-  out->mutable_display()->set_hi(static_cast<float>(in.display_hi));
+  out->mutable_display_levels()->set_lo(static_cast<float>(in.display_lo));
+  out->mutable_display_levels()->set_hi(static_cast<float>(in.display_hi));
   out->set_complete(in.complete);
   if (in.stages.taken_ns != 0) {
     auto* stages = out->mutable_stages();
@@ -197,6 +214,23 @@ void EncodeFrameHeader(const model::Frame& in, uint64_t dropped_before, v1::Fram
     stages->set_seen_ns(in.stages.seen_ns);
     stages->set_sealed_ns(in.stages.sealed_ns);
   }
+  if (in.record != nullptr) {
+    const model::RecordInfo& record = *in.record;
+    v1::FrameRecord& to = *out->mutable_record();
+    if (record.record >= 0) to.set_record(record.record);
+    to.set_row(record.row);
+    to.set_column(record.column);
+    to.set_corrected(record.corrected);
+    if (record.minimum.has_value()) to.set_minimum(*record.minimum);
+    if (record.maximum.has_value()) to.set_maximum(*record.maximum);
+    if (record.saturation_low.has_value()) to.set_saturation_low(*record.saturation_low);
+    if (record.saturation_high.has_value()) to.set_saturation_high(*record.saturation_high);
+    to.set_saturated_count(std::ssize(record.saturated));
+    to.mutable_saturated_samples()->Assign(record.saturated.begin(), record.saturated.end());
+  }
+  out->set_unit(in.scale.unit);
+  out->set_value_offset(in.scale.offset);
+  out->set_value_step(in.scale.step);
   if (in.product == model::Product::kEvent) EncodeScanEvent(in.event, out->mutable_event());
 }
 
@@ -205,8 +239,8 @@ void EncodePictureHeader(const picture::Picture& in, v1::Frame* out) {
   out->set_dtype(static_cast<v1::Dtype>(in.dtype));
   out->mutable_axes()->Assign(in.axes.begin(), in.axes.end());
   out->mutable_spacing_um()->Assign(in.spacing_um.begin(), in.spacing_um.end());
-  out->mutable_display()->set_lo(static_cast<float>(in.display_lo));
-  out->mutable_display()->set_hi(static_cast<float>(in.display_hi));
+  out->mutable_display_levels()->set_lo(static_cast<float>(in.display_lo));
+  out->mutable_display_levels()->set_hi(static_cast<float>(in.display_hi));
   out->set_scale_bar_um(in.scale_bar_um);
   out->set_colour_bar_columns(in.colour_bar_columns);
 }

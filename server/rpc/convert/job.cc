@@ -7,7 +7,7 @@
 #include "server/base/errors.h"
 #include "server/model/resolved_scan.h"
 #include "server/rpc/convert/convert.h"
-#include "server/rpc/convert/fixed_bytes.h"
+#include "server/rpc/convert/request_digest.h"
 #include "server/rpc/convert/time.h"
 #include "server/rpc/convert/tomography.h"
 #include "server/rpc/convert/utf8.h"
@@ -23,8 +23,14 @@ absl::StatusOr<model::Processing> DecodeProcessingOf(const char* work, const v1:
 }
 
 absl::StatusOr<model::ReprocessSpec> Decode(const v1::ReprocessJob& in) {
-  model::ReprocessSpec out{.volume = in.volume(), .processing = {}};
+  model::ReprocessSpec out{
+      .volume = in.volume(), .processing = {}, .operations = {}, .encoded_operations = {}};
   OCTAVO_ASSIGN_OR_RETURN(out.processing, DecodeProcessingOf("reprocess", in.processing()));
+  auto operations = DecodeVolumeOperations(in.operations());
+  if (!operations.ok()) return base::AtField("reprocess.", operations.status());
+  out.operations = *std::move(operations);
+  for (const v1::VolumeOperation& operation : in.operations())
+    out.encoded_operations.push_back(operation.SerializeAsString());
   return out;
 }
 
@@ -69,6 +75,8 @@ absl::StatusOr<model::KCalibrationSpec> Decode(const v1::KCalibrationJob& in) {
 void Encode(const model::ReprocessSpec& in, v1::JobSpec* out) {
   out->mutable_reprocess()->set_volume(in.volume);
   EncodeProcessing(in.processing, out->mutable_reprocess()->mutable_processing());
+  for (const std::string& operation : in.encoded_operations)
+    out->mutable_reprocess()->add_operations()->ParseFromString(operation);
 }
 
 void Encode(const model::DispersionAutofocusSpec& in, v1::JobSpec* spec) {
@@ -145,7 +153,7 @@ absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::s
     return InvalidField("group",
                         absl::StrCat("has ", in.group().size(), " characters; allowed 128"));
   model::JobSpec out;
-  out.request_digest = FixedBytes(in);
+  out.request_digest = RequestDigest(in);
   out.title = in.title();
   out.labels.insert(in.labels().begin(), in.labels().end());
   out.priority = in.priority();

@@ -19,6 +19,22 @@ absl::Status Finite(const std::string& field, const v1::ArrayOperation::Complex&
   return InvalidField(field, "is not finite");
 }
 
+/// The axis of an operation that works along one.
+template <class In>
+absl::StatusOr<int64_t> AxisOf(const std::string& operation, const In& in) {
+  if (in.has_axis()) return in.axis();
+  return InvalidField(operation + ".axis",
+                      "is not given; allowed are the axes of the array, from 0, the slowest (of "
+                      "volumes: 0 = y, 1 = x, 2 = z), or from the end, -1");
+}
+
+absl::StatusOr<Op> DecodeProjection(math::Reduction kind, const char* name, const std::string& at,
+                                    const v1::ArrayOperation::ProjectParameters& in) {
+  SlabOp op{.kind = kind, .keep_dims = in.keep_dims(), .called = name};
+  OCTAVO_ASSIGN_OR_RETURN(op.axis, AxisOf(absl::StrCat(at, ".", name), in));
+  return op;
+}
+
 }  // namespace
 
 absl::StatusOr<Scalar> DecodeScalar(const std::string& field, int scalar) {
@@ -52,7 +68,7 @@ absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& in, const std:
     }
     case Case::kCombine: {
       const auto& combine = in.combine();
-      if (!v1::ArrayOperation::Combine::Kind_IsValid(combine.kind())) {
+      if (!v1::ArrayOperation::CombineParameters::Kind_IsValid(combine.kind())) {
         return InvalidField(
             absl::StrCat(at, ".combine.kind"),
             absl::StrCat("has the unknown value ", static_cast<int>(combine.kind())));
@@ -84,14 +100,8 @@ absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& in, const std:
             absl::StrCat("has the unknown value ", static_cast<int>(reduce.part())));
       return op;
     }
-    case Case::kMip:
-      return SlabOp{.kind = math::Reduction::kMax,
-                    .axis = in.mip().axis(),
-                    .keep_dims = in.mip().keep_dims()};
-    case Case::kAip:
-      return SlabOp{.kind = math::Reduction::kMean,
-                    .axis = in.aip().axis(),
-                    .keep_dims = in.aip().keep_dims()};
+    case Case::kMip: return DecodeProjection(math::Reduction::kMax, "mip", at, in.mip());
+    case Case::kAip: return DecodeProjection(math::Reduction::kMean, "aip", at, in.aip());
     case Case::kSlab: {
       const auto& slab = in.slab();
       if (!v1::ReduceKind_IsValid(slab.kind()))
@@ -100,10 +110,10 @@ absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& in, const std:
       SlabOp op{.kind = slab.kind() == v1::REDUCE_KIND_UNSPECIFIED
                             ? math::Reduction::kMax
                             : static_cast<math::Reduction>(slab.kind()),
-                .axis = slab.axis(),
                 .begin = slab.begin(),
                 .end = slab.end(),
                 .keep_dims = slab.keep_dims()};
+      OCTAVO_ASSIGN_OR_RETURN(op.axis, AxisOf(absl::StrCat(at, ".slab"), slab));
       if (slab.begin_um() != 0 || slab.end_um() != 0) {
         if (!slab_in_um)
           return InvalidField(absl::StrCat(at, ".slab.begin_um"),
@@ -130,7 +140,11 @@ absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& in, const std:
       return HistogramOp{.bins = in.histogram().bins() == 0 ? 256 : in.histogram().bins(),
                          .lo = in.histogram().lo(),
                          .hi = in.histogram().hi()};
-    case Case::kFft: return FftOp{.axis = in.fft().axis(), .inverse = in.fft().inverse()};
+    case Case::kFft: {
+      FftOp op{.inverse = in.fft().inverse()};
+      OCTAVO_ASSIGN_OR_RETURN(op.axis, AxisOf(absl::StrCat(at, ".fft"), in.fft()));
+      return op;
+    }
     case Case::kResize:
       if (!v1::ResizeEdge_IsValid(in.resize().edge())) {
         return InvalidField(
@@ -160,8 +174,6 @@ absl::StatusOr<model::OpSpec> DecodeVolumeOperation(const v1::ArrayOperation& in
         out.begin_um = begin_um;
         out.end_um = end_um;
       }));
-  if (in.has_mip()) out.called = "mip";
-  if (in.has_aip()) out.called = "aip";
   return out;
 }
 

@@ -55,6 +55,7 @@ void EncodeRendered(const engine::Rendered& rendered, const picture::Picture& pi
   out->set_unit(rendered.frame.scale.unit);
   out->set_scale_bar_um(picture.scale_bar_um);
   out->set_colour_bar_columns(picture.colour_bar_columns);
+  out->mutable_warnings()->Assign(picture.warnings.begin(), picture.warnings.end());
   if (options.encoding == v1::ENCODING_RAW && !rendered.has_display) return;
   const auto set = [](double lo, double hi, v1::Levels* levels) {
     levels->set_lo(static_cast<float>(lo));

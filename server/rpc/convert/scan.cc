@@ -5,22 +5,14 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
-#include "gpu/device/digest.h"
 #include "server/rpc/convert/convert.h"
-#include "server/rpc/convert/fixed_bytes.h"
 #include "server/rpc/convert/operation.h"
+#include "server/rpc/convert/request_digest.h"
 #include "server/rpc/convert/time.h"
 #include "server/rpc/convert/utf8.h"
 
 namespace octavo::rpc {
 namespace {
-
-// The bytes of the spec in a fixed order: distinguishes a retry from another request.
-std::string DigestOf(const v1::ScanSpec& spec) {
-  const std::string bytes = FixedBytes(spec);
-  return absl::StrCat(bytes.size(), ":",
-                      absl::Hex(DigestBytes(bytes.data(), static_cast<int64_t>(bytes.size()), 0)));
-}
 
 absl::StatusOr<model::SimulatedSource> DecodeSimulated(const v1::Simulated& in) {
   model::SimulatedSource out;
@@ -218,7 +210,7 @@ absl::StatusOr<model::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
     if (text->size() > 4096)
       return InvalidField(field, absl::StrCat("has ", text->size(), " characters; allowed 4096"));
   }
-  out.request_digest = DigestOf(in);
+  out.request_digest = RequestDigest(in);
   out.title = in.title();
   out.labels.insert(in.labels().begin(), in.labels().end());
   out.subject = {.id = in.subject().id(), .site = in.subject().site(), .note = in.subject().note()};

@@ -78,10 +78,12 @@ google::rpc::Status Described(const absl::Status& status, const model::Admission
       report != nullptr && !report->device.empty() && absl::IsResourceExhausted(status);
   if (reports) {
     EncodeAdmissionReport(*report, &encoded);
-    int left_out = 0;  // the smallest ones: the list begins with the largest
-    for (; encoded.holders_size() > 1 && encoded.ByteSizeLong() > kMostReport; ++left_out)
+    // The smallest ones go: the list begins with the largest.
+    while (encoded.holders_size() > 1 && encoded.ByteSizeLong() > kMostReport) {
+      encoded.set_holders_left_out(encoded.holders_left_out() + 1);
+      encoded.set_bytes_left_out(encoded.bytes_left_out() + encoded.holders().rbegin()->bytes());
       encoded.mutable_holders()->RemoveLast();
-    if (left_out > 0) (*detail.mutable_metadata())["holders_left_out"] = absl::StrCat(left_out);
+    }
   }
   google::rpc::Status rich;
   rich.set_code(static_cast<int>(status.code()));

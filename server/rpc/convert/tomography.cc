@@ -147,14 +147,14 @@ absl::StatusOr<model::PreparationSpec> Decode(const v1::TomographyPreparation& i
   }
   for (const auto& ring : in.rings()) {
     const std::string at = absl::StrCat("preparation.rings[", c.rings.size(), "]");
-    if (!P::Rings::Method_IsValid(ring.method()))
-      return Unknown((at + ".method").c_str(), ring.method());
+    if (!P::Rings::Method_IsValid(ring.removal_method()))
+      return Unknown((at + ".removal_method").c_str(), ring.removal_method());
     OCTAVO_RETURN_IF_ERROR(CheckFinites(at.c_str(), {{"snr", ring.snr()},
                                                      {"drop_ratio", ring.drop_ratio()},
                                                      {"wavelet_sigma", ring.wavelet_sigma()}}));
     RingRemoval r;
-    if (ring.method() != P::Rings::METHOD_UNSPECIFIED)
-      r.method = static_cast<RingMethod>(ring.method() - 1);
+    if (ring.removal_method() != P::Rings::METHOD_UNSPECIFIED)
+      r.method = static_cast<RingMethod>(ring.removal_method() - 1);
     r.sorting_window = ring.sorting_window();
     if (ring.stripe_window() != 0) r.stripe_window = ring.stripe_window();
     if (ring.snr() != 0) r.snr = ring.snr();
@@ -186,15 +186,16 @@ absl::StatusOr<model::RotationCenterSpec> Decode(const v1::RotationCenter& in) {
                                                  {"search_end", in.search_end()},
                                                  {"tolerance", in.tolerance()},
                                                  {"object_ratio", in.object_ratio()}}));
-  if (!C::Method_IsValid(in.method())) return Unknown("center.method", in.method());
-  if (in.pixels_size() > 0 && in.method() != C::METHOD_UNSPECIFIED) {
-    return InvalidField("tomography.center.method",
+  if (!C::Method_IsValid(in.search_method()))
+    return Unknown("center.search_method", in.search_method());
+  if (in.pixels_size() > 0 && in.search_method() != C::METHOD_UNSPECIFIED) {
+    return InvalidField("tomography.center.search_method",
                         "is given together with pixels; allowed is one of them");
   }
   model::RotationCenterSpec out;
   out.pixels.assign(in.pixels().begin(), in.pixels().end());
-  out.find = in.method() != C::METHOD_UNSPECIFIED;
-  switch (in.method()) {
+  out.find = in.search_method() != C::METHOD_UNSPECIFIED;
+  switch (in.search_method()) {
     case C::METHOD_VO: out.search.method = CenterMethod::kVo; break;
     case C::METHOD_ENTROPY: out.search.method = CenterMethod::kEntropy; break;
     case C::METHOD_PHASE_CORRELATION: out.search.method = CenterMethod::kPhaseCorrelation; break;

@@ -112,12 +112,12 @@ void EncodeCommitResult(const storage::CommitOutcome& in, v1::CommitResult* out)
   out->set_raw_bytes(in.raw_bytes);
 }
 
-absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& in) {
-  derive::DeriveSpec out;
-  out.name = in.name();
-  for (int i = 0; i < in.operations_size(); ++i) {
+absl::StatusOr<std::vector<model::VolumeOperation>> DecodeVolumeOperations(
+    const google::protobuf::RepeatedPtrField<v1::VolumeOperation>& in) {
+  std::vector<model::VolumeOperation> out;
+  for (int i = 0; i < in.size(); ++i) {
     const std::string at = absl::StrCat("operations[", i, "]");
-    const auto& operation = in.operations(i);
+    const auto& operation = in[i];
     switch (operation.operation_case()) {
       case v1::VolumeOperation::kCartesian: {
         const auto& grid = operation.cartesian();
@@ -126,21 +126,22 @@ absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
                                           std::pair{".cartesian.reach_mm", grid.reach_mm()}}) {
           OCTAVO_RETURN_IF_ERROR(CheckFinite((at + name).c_str(), value));
         }
-        out.operations.emplace_back(pattern::CartesianGrid{.rows = grid.rows(),
-                                                           .columns = grid.columns(),
-                                                           .extent_x_mm = grid.extent_x_mm(),
-                                                           .extent_y_mm = grid.extent_y_mm(),
-                                                           .reach_mm = grid.reach_mm()});
+        out.emplace_back(pattern::CartesianGrid{.rows = grid.rows(),
+                                                .columns = grid.columns(),
+                                                .extent_x_mm = grid.extent_x_mm(),
+                                                .extent_y_mm = grid.extent_y_mm(),
+                                                .reach_mm = grid.reach_mm()});
         break;
       }
       case v1::VolumeOperation::kAngiography:
-        if (!v1::Angiography::Method_IsValid(operation.angiography().method())) {
-          return InvalidField(at + ".angiography.method",
-                              absl::StrCat("has the unknown value ",
-                                           static_cast<int>(operation.angiography().method())));
+        if (!v1::Angiography::Method_IsValid(operation.angiography().contrast_method())) {
+          return InvalidField(
+              at + ".angiography.contrast_method",
+              absl::StrCat("has the unknown value ",
+                           static_cast<int>(operation.angiography().contrast_method())));
         }
-        out.operations.emplace_back(derive::AngiographyOperation{
-            .method = operation.angiography().method() == v1::Angiography::METHOD_SPECKLE_VARIANCE
+        out.emplace_back(model::AngiographyOperation{
+            .method = operation.angiography().contrast_method() == v1::Angiography::METHOD_SPECKLE_VARIANCE
                           ? MotionContrast::kSpeckleVariance
                           : MotionContrast::kAmplitudeDecorrelation});
         break;
@@ -150,27 +151,26 @@ absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
                               absl::StrCat("has the unknown value ",
                                            static_cast<int>(operation.doppler().between())));
         }
-        out.operations.emplace_back(derive::DopplerOperation{
-            .between = static_cast<derive::DopplerBetween>(operation.doppler().between()),
+        out.emplace_back(model::DopplerOperation{
+            .between = static_cast<model::DopplerBetween>(operation.doppler().between()),
             .half_window = operation.doppler().half_window()});
         break;
-      case v1::VolumeOperation::kReprocess: {
-        auto processing = DecodeProcessing(operation.reprocess().processing());
-        if (!processing.ok()) return base::AtField(at + ".reprocess.", processing.status());
-        out.operations.emplace_back(
-            derive::ReprocessOperation{.processing = *std::move(processing)});
-        break;
-      }
       case v1::VolumeOperation::kArray: {
         OCTAVO_ASSIGN_OR_RETURN(model::OpSpec array, DecodeVolumeOperation(operation.array(), at));
-        out.operations.emplace_back(std::move(array));
+        out.emplace_back(std::move(array));
         break;
       }
       case v1::VolumeOperation::OPERATION_NOT_SET:
-        return InvalidField(at,
-                            "is empty; allowed: cartesian, angiography, doppler, reprocess, array");
+        return InvalidField(at, "is empty; allowed: cartesian, angiography, doppler, array");
     }
   }
+  return out;
+}
+
+absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& in) {
+  derive::DeriveSpec out;
+  out.name = in.name();
+  OCTAVO_ASSIGN_OR_RETURN(out.operations, DecodeVolumeOperations(in.operations()));
   return out;
 }
 
@@ -190,7 +190,7 @@ void EncodeVolume(const model::VolumeStatus& in, v1::Volume* out) {
     out->mutable_levels()->set_lo(in.level_lo);
     out->mutable_levels()->set_hi(in.level_hi);
   }
-  out->set_value(static_cast<v1::Value>(in.value));
+  if (in.quantity == model::Quantity::kNone) out->set_value(static_cast<v1::Value>(in.value));
   if (in.acquired_begin.unix_ns != 0) {
     *out->mutable_acquire_begin_time() = WallTime(in.acquired_begin);
     out->set_acquire_begin_monotonic_ns(in.acquired_begin.monotonic_ns);
@@ -215,6 +215,12 @@ void EncodeVolume(const model::VolumeStatus& in, v1::Volume* out) {
   out->set_title(in.title);
   if (in.has_commit) EncodeCommitResult(in.commit, out->mutable_commit());
   out->set_last_error(Utf8(in.last_error));
+  for (const model::SkippedChain& skipped : in.skipped_chains) {
+    auto* to = out->add_skipped_chains();
+    to->set_chain(skipped.chain);
+    to->set_reason_code(EncodeReason(skipped.reason_code));
+    to->set_reason(Utf8(skipped.reason));
+  }
   if (in.held_unix_ns != 0) *out->mutable_hold_time() = WallTime(in.held_unix_ns);
   out->set_kept(in.kept);
   out->set_derived_from(in.derived_from);

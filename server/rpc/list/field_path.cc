@@ -3,6 +3,8 @@
 #include <type_traits>
 #include <variant>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -13,11 +15,28 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
+/// What the requester may have meant by a name that `message` does not have: a word of another
+/// language, or a field of one of the message's parts.
+std::string Hint(const Descriptor& message, absl::string_view name) {
+  const std::string word = absl::AsciiStrToUpper(name);
+  if (word == "AND" || word == "OR" || word == "NOT")
+    return absl::StrCat(" (tests are joined by ", word, " in capitals)");
+  if (absl::StartsWith(name, "-") && message.FindFieldByName(std::string(name.substr(1))))
+    return absl::StrCat(" (descending order is \"", name.substr(1), " desc\")");
+  for (int i = 0; i < message.field_count(); ++i) {
+    const FieldDescriptor& part = *message.field(i);
+    if (part.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !part.is_map() &&
+        part.message_type()->FindFieldByName(std::string(name)) != nullptr)
+      return absl::StrCat(" (did you mean ", part.name(), ".", name, "?)");
+  }
+  return "";
+}
+
 absl::Status NoField(const Descriptor& message, absl::string_view name) {
   std::vector<absl::string_view> names;
   for (int i = 0; i < message.field_count(); ++i) names.push_back(message.field(i)->name());
   return absl::InvalidArgumentError(absl::StrCat("there is no field '", Shortened(name), "' of ",
-                                                 message.name(), "; allowed ",
+                                                 message.name(), Hint(message, name), "; allowed ",
                                                  absl::StrJoin(names, ", ")));
 }
 

@@ -73,7 +73,8 @@ absl::StatusOr<FieldValue> ParseEnum(const EnumDescriptor& values, absl::string_
   for (int i = 0; i < values.value_count(); ++i) {
     const auto& value = *values.value(i);
     const absl::string_view name = absl::StripPrefix(value.name(), prefix);
-    if (literal == name || literal == value.name()) return FieldValue(int64_t{value.number()});
+    if (absl::EqualsIgnoreCase(literal, name) || absl::EqualsIgnoreCase(literal, value.name()))
+      return FieldValue(int64_t{value.number()});
     names.push_back(name);
   }
   return NotA(literal, absl::StrJoin(names, ", "));

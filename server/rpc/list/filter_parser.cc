@@ -138,7 +138,7 @@ class FilterParser {
     auto path = FieldPath::Parse(row_, name);
     if (!path.ok()) return Wrong(begin, path.status().message());
     FilterTest test{.path = *std::move(path)};
-    OCTAVO_ASSIGN_OR_RETURN(test.op, Operator(name));
+    OCTAVO_ASSIGN_OR_RETURN(test.op, Operator(test.path));
     OCTAVO_ASSIGN_OR_RETURN(const Literal literal, Value(name));
     OCTAVO_RETURN_IF_ERROR(Bind(literal, begin, &test));
     return FilterNode{.kind = FilterNode::Kind::kTest,
@@ -160,6 +160,9 @@ class FilterParser {
       OCTAVO_RETURN_IF_ERROR(Quoted(&key));
       path += key.text;
     }
+    if (!AtEnd() && path.empty() && (text_[at_] == '&' || text_[at_] == '|'))
+      return Wrong(begin, absl::StrCat("'", text_.substr(at_, 1),
+                                       "' joins no tests; allowed AND, OR, NOT in capitals"));
     if (path.empty())
       return Wrong(begin, AtEnd()
                               ? absl::string_view("a test is missing; allowed <field> = <value>")
@@ -168,7 +171,9 @@ class FilterParser {
     return path;
   }
 
-  absl::StatusOr<FilterOperator> Operator(const std::string& name) {
+  absl::StatusOr<FilterOperator> Operator(const FieldPath& path) {
+    if (text_.substr(at_, 2) == "==")
+      return Wrong(at_, absl::StrCat("'==' is no comparison; allowed ", OperatorsOf(path)));
     for (const auto& [token, op] :
          {std::pair{"!=", FilterOperator::kNotEqual}, std::pair{"<=", FilterOperator::kLessOrEqual},
           std::pair{">=", FilterOperator::kGreaterOrEqual}, std::pair{"=", FilterOperator::kEqual},
@@ -176,8 +181,8 @@ class FilterParser {
           std::pair{":", FilterOperator::kHas}}) {
       if (Take(token)) return op;
     }
-    return Wrong(at_, absl::StrCat("'", Shortened(name),
-                                   "' is compared with nothing; allowed = != < <= > >= :"));
+    return Wrong(at_, absl::StrCat("'", Shortened(path.text()),
+                                   "' is compared with nothing; allowed ", OperatorsOf(path)));
   }
 
   static bool IsQuote(char c) { return c == '"' || c == '\''; }

@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
@@ -66,17 +67,20 @@ absl::StatusOr<Order::Field> Order::ParseField(const Descriptor& row, absl::stri
   const std::vector<absl::string_view> words =
       absl::StrSplit(text, absl::ByAnyChar(" \t\r\n"), absl::SkipEmpty());
   if (words.empty() || words.size() > 2 ||
-      (words.size() == 2 && words[1] != "desc" && words[1] != "asc"))
+      (words.size() == 2 && !absl::EqualsIgnoreCase(words[1], "desc") &&
+       !absl::EqualsIgnoreCase(words[1], "asc")))
     return InvalidField("order_by",
                         absl::StrCat("has '", Shortened(absl::StripAsciiWhitespace(text)),
-                                     "'; allowed fields such as \"create_time desc, name\""));
+                                     "'; allowed fields, each with asc or desc behind it if need "
+                                     "be, such as \"create_time desc, name\""));
   auto path = FieldPath::Parse(row, words[0]);
   if (!path.ok()) return InvalidField("order_by", path.status().message());
   if (path->is_repeated() || path->is_map() || path->kind() == FieldKind::kOther)
     return InvalidField("order_by", absl::StrCat("'", words[0],
                                                  "' has no order; allowed fields with one "
                                                  "number, text, time or value of an enum"));
-  return Field{.path = *std::move(path), .descending = words.size() == 2 && words[1] == "desc"};
+  return Field{.path = *std::move(path),
+               .descending = words.size() == 2 && absl::EqualsIgnoreCase(words[1], "desc")};
 }
 
 absl::StatusOr<Order> Order::Parse(const Descriptor& row, absl::string_view text,

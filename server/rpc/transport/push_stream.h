@@ -9,6 +9,7 @@
 
 #include "gpu/base/failpoint.h"
 #include "gpu/base/mutex.h"
+#include "gpu/base/status.h"
 #include "server/rpc/convert/status.h"
 #include "server/rpc/transport/reactor.h"
 
@@ -38,7 +39,11 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
 
   void OnReadDone(bool ok) final {
     if (!ok) {  // the client sends no more: its messages count, and another connection may follow
-      if (Connected()) Tell();  // an answer may still be in flight to it
+      if (!Connected()) {
+        End(NothingCame());
+        return;
+      }
+      Tell();  // an answer may still be in flight to it
       End(grpc::Status::OK);
       return;
     }
@@ -100,6 +105,13 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   }
 
  private:
+  static grpc::Status NothingCame() noexcept {
+    return ToGrpc(Guarded([] {
+      return WithInfo(absl::InvalidArgumentError(
+                          "the stream ended without its first message, which names what it feeds"),
+                      {.reason = Reason::kProtocol, .field = "", .numbers = {}});
+    }));
+  }
   void Taken(const grpc::Status& status) {
     if (status.ok()) {
       StartRead(&incoming_);  // the stream cannot end while taking_ counts this message

@@ -39,9 +39,8 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path,
   if (!lock) return ErrnoStatus(errno, "opening", lock_path);
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "locking", lock_path);
-    return WithInfo(absl::FailedPreconditionError(
-                        absl::StrCat("another process uses the state directory of ", path)),
-                    {.reason = Reason::kStateInUse, .field = "", .numbers = {}});
+    return absl::FailedPreconditionError(
+        absl::StrCat("another process uses the state directory of ", path));
   }
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!fd) return ErrnoStatus(errno, "opening journal", path);

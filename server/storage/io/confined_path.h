@@ -16,7 +16,7 @@ struct ConfinedPath {
 
 /// The file or folder `path` (relative to a root, or absolute inside of one). Errors name `field`
 /// and the roots: InvalidArgument (OUTSIDE_ROOTS), NotFound (NO_FILE), PermissionDenied
-/// (NO_ACCESS), FailedPrecondition (NO_REPLAY_ROOT). The error never reveals whether a file outside
+/// (NO_ACCESS), FailedPrecondition (no roots). The error never reveals whether a file outside
 /// exists.
 absl::StatusOr<ConfinedPath> ConfinePath(const std::string& path,
                                          const std::vector<std::string>& roots,

@@ -22,7 +22,7 @@ absl::Status ErrnoStatus(int error, const std::string& doing, const std::string&
     case EMFILE:
     case ENFILE: return make(absl::ResourceExhaustedError(text), Reason::kNoDescriptors);
     case EACCES:
-    case EPERM:
+    case EPERM: return make(absl::PermissionDeniedError(text), Reason::kNoAccess);
     case EROFS: return make(absl::PermissionDeniedError(text), Reason::kReadOnly);
     case EEXIST:
     case ENOTEMPTY: return make(absl::AlreadyExistsError(text), Reason::kDestinationExists);

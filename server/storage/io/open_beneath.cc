@@ -74,7 +74,8 @@ absl::Status Outside() {
 absl::Status Refused(int error, const std::string& path) {
   const std::string name = BaseOf(path);
   if (error == ENOENT || error == ENOTDIR)
-    return absl::NotFoundError(absl::StrCat("no file ", name));
+    return WithInfo(absl::NotFoundError(absl::StrCat("no file ", name)),
+                    {.reason = Reason::kNoFile, .field = "", .numbers = {}});
   if (error == EACCES || error == EPERM)
     return WithInfo(absl::PermissionDeniedError(absl::StrCat(name, " may not be opened")),
                     {.reason = Reason::kNoAccess, .field = "", .numbers = {}});

@@ -409,7 +409,7 @@ TEST_P(OpsTest, WhatCannotBeIsRefusedByName) {
               IsError(kInvalid, "resize.shape: [0] is 40000, which takes"));
   EXPECT_THAT(Refused({FlipOp{.axes = {9}}}, in), IsError(kInvalid, "flip.axes"));
   EXPECT_THAT(Refused({TransposeOp{.axes = {0, 1}}}, in), IsError(kInvalid, "transpose.axes"));
-  EXPECT_THAT(Refused({FillOp{.value = {0, 1}}}, in), IsError(kInvalid, "fill.imaginary"));
+  EXPECT_THAT(Refused({FillOp{.value = {0, 1}}}, in), IsError(kInvalid, "fill.value.im: is 1; allowed 0"));
   EXPECT_THAT(Refused({ScaleOp{.scalar = static_cast<Scalar>(77)}}, in),
               IsError(kInvalid, "unknown value 77"));
   EXPECT_THAT(PlanChain({ResizeOp{.shape = {1000, 1000, 1001}}}, in, {}, false, "operations",

@@ -1,9 +1,13 @@
 """Replicated buffers and chained operations through the daemon, compared with NumPy, and every
 error of a stream."""
 
+import re
 import threading
+import time
 import unittest
+import warnings
 import urllib.request
+import warnings
 
 import grpc
 import numpy as np
@@ -12,7 +16,7 @@ from harness import DaemonTest, until
 
 import octavo
 from octavo import buffers as octavo_buffers
-from octavo.v1 import array_operation_pb2, buffer_pb2, types_pb2, volume_pb2
+from octavo.v1 import array_operation_pb2, buffer_pb2, scan_pb2, types_pb2, volume_pb2
 from readers import READERS
 
 
@@ -85,9 +89,10 @@ class Buffers(DaemonTest):
         zeros = np.zeros((10, 20), np.float32)
         self.refused(range_error, "BAD_REPLICA", self.buffers.write, buffer.name, zeros, replica=99)
         self.refused(range_error, "BAD_RANGE", self.buffers.write, buffer.name, zeros, offset=4)
-        self.refused(invalid, "MISALIGNED", self.buffers.write, buffer.name, np.zeros(3, np.uint8))
-        self.refused(invalid, "TYPE_MISMATCH", self.buffers.write, buffer.name, zeros.astype(np.int32), check=True)
-        self.refused(invalid, "SHAPE_MISMATCH", self.buffers.write, buffer.name, zeros.T, check=True)
+        self.refused(invalid, "MISALIGNED", self.buffers.write, buffer.name, np.zeros(3, np.uint8), check=False)
+        for why, of in (("TYPE_MISMATCH", dict(type=types_pb2.ElementType(dtype=types_pb2.DTYPE_I32))), ("SHAPE_MISMATCH", dict(shape=[20, 10]))):
+            header = buffer_pb2.WriteBufferRequest.Header(name=buffer.name, total_bytes=zeros.nbytes, **of)
+            self.refused(invalid, why, self.send, buffer_pb2.WriteBufferRequest(header=header), buffer_pb2.WriteBufferRequest(data=zeros.tobytes()))
         self.refused(grpc.StatusCode.ABORTED, "VERSION", self.buffers.write, buffer.name, zeros, if_version=99)
         self.refused(wrong, "LEASE_LOST", self.buffers.write, buffer.name, zeros, lease_token="none")
         self.refused(missing, "NO_BUFFER", self.buffers.read, "buffers/none")
@@ -106,20 +111,70 @@ class Buffers(DaemonTest):
         self.assertIn("destroyed", str(self.refused(missing, "NO_BUFFER", self.buffers.get, buffer.name)))
         np.testing.assert_equal([b.shape[0] for b in self.buffers.list()], [4, 4])
 
+    def send(self, *messages):
+        """A plain call of WriteBuffer."""
+        with octavo.errors.raising():
+            return self.buffers._stub.WriteBuffer(iter(messages))
+
+    def test_an_array_of_another_form_is_refused(self):
+        values = np.arange(6, dtype=np.float32).reshape(2, 3)
+        buffer = self.buffers.put(values)
+        for array, words in ((np.arange(6, dtype=np.int32).reshape(3, 2), ("array is int32 (3, 2); allowed is float32 (2, 3)", "array.astype('float32')")),
+                             (values.T, ("array is float32 (3, 2); allowed is float32 (2, 3)", "offset= writes a part")),
+                             (np.zeros(24, np.uint8), ("uint8 (24,)", "float32 (2, 3)")),
+                             ([[1, 2], [3, 4]], ("int64 (2, 2)", "float32 (2, 3)")),
+                             (values.astype(np.float64), ("float64 (2, 3)", "float32 (2, 3)", "astype")),
+                             (values[:1], ("float32 (1, 3)", "float32 (2, 3)", "offset= writes a part"))):
+            for write in (buffer.write, lambda array: self.buffers.write(buffer.name, array)):
+                with self.assertRaises(ValueError) as caught:
+                    write(array)
+                for word in words + (buffer.name, "check=False"):
+                    self.assertIn(word, str(caught.exception))
+        with self.assertRaises(ValueError) as caught:
+            buffer.write(np.zeros(3, np.int32), offset=12)
+        self.assertIn("array is int32 (3,); allowed is float32, of a buffer of the shape (2, 3)", str(caught.exception))
+        np.testing.assert_array_equal(buffer.read(), values)  # nothing was written
+        buffer.write(np.float32([7, 8, 9]), offset=12)
+        np.testing.assert_array_equal(buffer.read(), [[0, 1, 2], [7, 8, 9]])
+        buffer.write(values[::-1].astype(">f4"))  # the same type in another byte order, and not contiguous
+        np.testing.assert_array_equal(buffer.read(), values[::-1])
+        buffer.write(np.zeros(24, np.uint8), check=False)
+        np.testing.assert_array_equal(buffer.read(), np.zeros((2, 3)))
+        lanes = self.buffers.create((4,), "f32", lanes=3)
+        np.testing.assert_array_equal(lanes.write(np.ones((4, 3), np.float32)).read(), np.ones((4, 3)))
+        with self.assertRaises(ValueError):
+            lanes.write(np.ones(4, np.float32))
+        with self.assertRaises(ValueError) as caught:
+            self.buffers.put(np.ones((4, 2), np.float32), lanes=3)
+        self.assertIn("allowed with lanes=3 is one whose last axis has 3 elements", str(caught.exception))
+
+    def test_what_looks_like_a_mistake_in_an_operation(self):
+        buffer = self.buffers.put(np.arange(6, dtype=np.float32))
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            buffer.apply({"percentile": {"percentiles": [0.5, 0.99]}})
+        self.assertEqual([str(one.message) for one in told], ["percentile.percentiles is [0.5, 0.99] (list), which look like fractions; percentiles are "
+                                                              "0 to 100: [50, 99] for these"])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            buffer.apply({"percentile": {"percentiles": [0.5, 50]}})
+            buffer.apply({"percentile": {"percentiles": [0]}})
+        with self.assertRaises(ValueError) as caught:
+            buffer.apply({"combine": {"kind": "add", "other": np.ones(6, np.float32)}})
+        self.assertIn("combine.other is an array of float32 (6,); allowed is a Buffer, or its name, buffers/<id>", str(caught.exception))
+        np.testing.assert_array_equal(buffer.apply({"combine": {"kind": "add", "other": buffer}}).read(), 2 * np.arange(6))
+        self.assertEqual(buffer.wait(timeout=30).name, buffer.name)
+
     def test_the_stream_of_a_write(self):
         """PROTOCOL, SHORT_STREAM, CHECKSUM, and a client that disconnects at each
         message."""
-        stub = self.buffers._stub
+        stub, send = self.buffers._stub, self.send
         invalid = grpc.StatusCode.INVALID_ARGUMENT
         buffer = self.buffers.put(np.arange(3 << 18, dtype=np.float32))  # 3 MiB
         before = self.buffers.read(buffer.name)
         request, header = buffer_pb2.WriteBufferRequest, buffer_pb2.WriteBufferRequest.Header
         head = request(header=header(name=buffer.name, total_bytes=3 << 20))
         chunk = request(data=bytes(1 << 20))
-
-        def send(*messages):
-            with octavo.errors.raising():
-                return stub.WriteBuffer(iter(messages))
 
         self.refused(invalid, "PROTOCOL", send)
         self.refused(invalid, "PROTOCOL", send, chunk)
@@ -385,6 +440,36 @@ class GrantedChains(DaemonTest):
             return after.reserved_bytes == 0 and after.free_bytes >= before.free_bytes + 6 * report.volume_bytes
 
         until(is_free)
+
+
+class SkippedChains(DaemonTest):
+    flags = ("--device.backend", "host", "--device.memory_bytes", str(96 << 20), "--device.frame_pool_bytes", str(16 << 20))
+
+    def test_the_source_tells_what_its_chain_did_not_make(self):
+        """The results stay, so that a LIVE scan uses its chain's slots up; another client has the rest of the device."""
+        def skipped():
+            page = urllib.request.urlopen(f"http://{self.daemon.metrics}/metrics").read().decode()
+            return float(re.search(r"^octavo_chains_skipped_total (\S+)$", page, re.M).group(1))
+
+        self.assertEqual(skipped(), 0)
+        scan = self.client.submit_scan(octavo.simulated(seed=4, fast=False), octavo.raster(64, 32, volumes=12), retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, keep_last=2),
+                                       chains={"double": [{"scale": {"multiply": 2}}]})
+        self.client.buffers.create((self.client.devices()[0].free_bytes // 4096 - 1, 4096), "u8", devices=[0])
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            made = list(self.client.chain(scan.name, "double"))
+        ended = time.monotonic()
+        self.client.wait(scan.name)
+        self.assertLess(time.monotonic() - ended, 5, "chain() ends with the scan")
+        self.assertGreaterEqual(len(made), 1)
+        kept = [v for v in self.client.volumes(scan.name) if not v.derived_from]
+        (without, *_) = [v for v in kept if v.name not in {one.derived_from for one in made}]
+        (why,) = without.skipped_chains
+        self.assertEqual((why.chain, str(why.reason_code)), ("double", "DEVICE_FULL"))
+        texts = [str(one.message) for one in told if issubclass(one.category, octavo.OctavoWarning)]
+        self.assertIn(f"{scan.name}: the chain 'double' made nothing of {without.name}: {why.reason}", texts)
+        self.assertEqual(skipped(), 12 - len(made))
+        self.assertEqual([v.name for v in kept if v.skipped_chains and v.name in {one.derived_from for one in made}], [])
 
 
 class Quota(DaemonTest):

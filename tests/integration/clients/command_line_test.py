@@ -1,10 +1,13 @@
 """The octavo command line against a real daemon: output for people and programs, exit codes."""
 
+import datetime
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
+import time
 import unittest
 
 import numpy as np
@@ -204,7 +207,7 @@ class CommandLine(DaemonTest):
                         np.testing.assert_array_equal(READERS[format](uri).array, array)
         code, _, error = self.octavo("volume", "commit", volume.name, "again")
         self.assertEqual(code, 1)
-        self.assertIn(f"is COMMITTED and cannot become COMMITTING [VOLUME_STATE]\n  it was committed: {uri}\n", error)
+        self.assertIn(f"is COMMITTED; only a HELD one can be committed [VOLUME_STATE]\n  it was committed: {uri}\n", error)
         for more in ((), ("--format", "nrrd")):
             scan = self.fine("scan", "submit", *self.SMALL, "--volumes", "1", "--disposition", "auto-commit", "--destination", f"auto{len(more)}.nrrd", *more, "--watch").split()[0]
             until(lambda: self.client.scan(scan).volumes_committed == 1)
@@ -218,6 +221,42 @@ class CommandLine(DaemonTest):
         self.assertEqual(self.client.scan(scan).spec.processing.window, 2)  # HANN
         uri = self.fine("volume", "commit", volume.name, "first.NII").split()[0]
         self.assertEqual(uri, os.path.join(self.daemon.root, "first.NII"))
+
+    def test_how_long_a_volume_is_held(self):
+        scan = self.fine("scan", "submit", *self.SMALL, "--volumes", "1", "--watch").split()[0]
+        (volume,) = self.client.volumes(scan)
+        for _ in range(8):  # at several instants within a second
+            before = datetime.datetime.now(datetime.timezone.utc)
+            held = re.search(r"  held (\S+) s", self.fine("volume", "show", volume.name))
+            after = datetime.datetime.now(datetime.timezone.utc)
+            self.assertTrue((before - volume.hold_time).total_seconds() - 0.051 <= float(held[1]) <= (after - volume.hold_time).total_seconds() + 0.051, held)
+            time.sleep(0.11)
+
+    def test_derived_volumes(self):
+        scan = self.fine("scan", "submit", *self.SMALL, "--volumes", "1", "--device", "0", "--watch").split()[0]
+        (volume,) = self.client.volumes(scan)
+        array = volume.read()  # [8, 16, 128]
+        for flags, wanted in ((("--crop", "1,2,3,4,0,6"), array[1:5, 2:, 3:9]), (("--mip", "z"), array.max(axis=2, keepdims=True)),
+                              (("--slab", "z=100:"), array[:, :, 100:].max(axis=2, keepdims=True)), (("--min", "y=2:5"), array[2:5].min(axis=0, keepdims=True)),
+                              (("--mip", "x", "--crop", "0,4,0,0,8,0"), array[:, 4:12].max(axis=1, keepdims=True))):
+            with self.subTest(flags):
+                made = self.fine("volume", "derive", volume.name, *flags).split()[0]
+                np.testing.assert_array_equal(self.client.read(made), wanted)
+        for flag, wanted in (("--mean", array[:, :, 10:20].mean(axis=2, keepdims=True, dtype="f8")), ("--std", array[:, :, 10:20].std(axis=2, keepdims=True, dtype="f8"))):
+            made = self.fine("volume", "derive", volume.name, flag, "z=10:20").split()[0]
+            np.testing.assert_allclose(self.client.read(made), wanted, rtol=1e-5, atol=0.51)
+        made = self.client.volume(self.fine("volume", "derive", volume.name, "--resize", "4,0,64").split()[0])
+        self.assertEqual(made.shape, [4, 16, 64])
+        np.testing.assert_array_equal(made.read(), volume.derive({"resize": {"shape": [4, 0, 64]}}).read())
+
+    def test_bars_without_room_are_told(self):
+        scan = self.fine("scan", "submit", *self.SMALL, "--volumes", "1", "--watch").split()[0]
+        (volume,) = self.client.volumes(scan)
+        picture = os.path.join(self.daemon.directory, "bars.png")
+        code, out, error = self.octavo("volume", "png", volume.name, "--plane", "z=60", "--scale-bar", "--colour-bar", "-o", picture)
+        self.assertEqual(code, 0, error)
+        self.assertIn("octavo: warning: the picture has no colour bar (--colour-bar): 16 x 8 pixels have no room for it\n", error)
+        self.assertEqual(self.octavo("volume", "png", volume.name, "--plane", "z=60", "-o", picture)[2], "")
 
     def test_warnings_name_the_flags(self):
         np.random.default_rng(1).integers(0, 4096, (64, 512)).astype("<u2").cumsum(axis=1, dtype="<u2").tofile(os.path.join(self.daemon.root, "words.u16"))

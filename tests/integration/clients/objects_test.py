@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import tempfile
 import unittest
 import warnings
 
@@ -155,6 +156,27 @@ class Objects(DaemonTest):
         np.testing.assert_array_equal(picture.array, volume.read().max(axis=2))
         self.assertEqual((picture.volume, type(picture.volume), picture.volume.state), (volume, octavo.Volume, "HELD"))
         self.assertEqual(volume.render(index=2, encoding="raw").array.tolist(), volume.read()[2].tolist())
+        with tempfile.TemporaryDirectory() as folder:
+            at = lambda name: os.path.join(folder, name)  # noqa: E731
+            png = volume.render("max")
+            for made, name, words in ((png, "x.jpg", ["path is '", "x.jpg', and this is a picture in png; allowed are names that end in .png", "encoding='jpeg'"]),
+                                      (png, "x.tif", ["in png; allowed are names that end in .png"]),
+                                      (picture, "x.png", ["this is an array; allowed are names that end in .npy", "encoding='png'"])):
+                with self.assertRaises(ValueError) as caught:
+                    made.save(at(name))
+                for word in words:
+                    self.assertIn(word, str(caught.exception))
+            self.assertEqual(os.listdir(folder), [])
+            for made, name in ((png, "x.PNG"), (png, "x"), (picture, "x.npy"), (volume.render("max", encoding="jpeg"), "x.jpeg")):
+                made.save(at(name))
+            self.assertEqual(sorted(os.listdir(folder)), ["x", "x.PNG", "x.jpeg", "x.npy"])
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            bars = volume.render("max", image=dict(scale_bar=True, colour_bar=True))
+        missing = [f"{volume.name}: the picture has no {bar}: it was asked for, and {bars.shape[1]} x {bars.shape[0]} pixels have no room for it"
+                   for bar, drawn in (("scale bar", bars.scale_bar_um), ("colour bar", bars.colour_bar_columns)) if not drawn]
+        self.assertIn("no colour bar", "".join(missing))
+        self.assertEqual([str(one.message) for one in told], missing)
         self.assertEqual(picture.volume.discard().refresh().state, "DISCARDED")
 
     def test_work_that_goes_on(self):
@@ -171,6 +193,51 @@ class Objects(DaemonTest):
         self.assertEqual([step.done for step in self.client.watch_operation(operation)], [True])
         self.assertEqual(self.client.operation(operation), self.client.cancel_operation(operation))
         os.remove(volume.commit_result.uri)
+
+    def test_an_operation(self):
+        (volume,) = self.submit().wait().volumes()
+        operation = volume.start_derive({"flip": {}})
+        self.assertIsInstance(operation, octavo.Operation)
+        self.assertIs(operation.wait(timeout=30), operation)
+        self.assertEqual((operation.state, operation.kind, operation.done, operation.error, operation.progress.fraction), ("SUCCEEDED", "derive", True, None, 1))
+        self.assertEqual(repr(operation), f"<Operation {operation.name} SUCCEEDED derive of {volume.name}>")
+        made = operation.result()
+        self.assertEqual((made, made.derived_from), (self.client.volume(operation.volumes[0]), volume.name))
+        self.assertEqual(self.client.operations(filter=f'name = "{operation.name}"'), [operation])
+        self.assertEqual([(type(step), str(step.state)) for step in operation.watch()], [(octavo.Operation, "SUCCEEDED")])
+        self.assertEqual((operation.refresh().cancel().state, operation), ("SUCCEEDED", self.client.operation(operation.name)))
+        self.assertEqual((volume.start_spill().result().tier, volume.start_restore().result().tier), ("DISK", "DEVICE"))
+        steps = []
+        made.commit("stages", "npy", progress=steps.append)
+        self.assertLessEqual({str(step.stage) for step in steps}, {"WAITING", "PREPARING", "WRITING", "SYNCING"})
+        with self.assertRaises(octavo.OctavoError) as caught:
+            volume.start_commit("stages", "npy")
+        self.assertEqual(caught.exception.reason, "DESTINATION_EXISTS")
+        result = volume.start_commit("result", "npy").result(timeout=30)
+        self.assertEqual(result, volume.refresh().commit_result)
+        job = self.client.submit_job(octavo.tomography(octavo.PushedProjections(rows=2, columns=16, frames=9)))
+        operation = self.client.operation(job.operation)
+        operation.cancel()
+        with self.assertRaises(octavo.OctavoError) as caught:
+            operation.wait()
+        self.assertEqual((operation.state, operation.error.reason, caught.exception.reason), ("CANCELLED", "CANCELLED", "CANCELLED"))
+        self.assertEqual(operation.wait(check=False).state, "CANCELLED")
+
+    def test_a_limit_of_waiting(self):
+        scan = self.live()
+        with self.assertRaises(octavo.OctavoTimeout) as caught:
+            scan.wait(timeout=datetime.timedelta(milliseconds=50))
+        self.assertIsInstance(caught.exception, TimeoutError)
+        self.assertIn(f"after 0.05 s <Scan {scan.name} ", str(caught.exception))
+        scan.cancel()
+        self.assertEqual(scan.wait(timeout=30).state, "CANCELLED")
+        self.assertEqual(scan.wait(timeout=0.5).state, "CANCELLED")
+        self.assertEqual(self.client.wait_volume(self.submit().wait().volumes()[0], timeout=30).state, "HELD")
+
+    def test_a_number_names_a_device(self):
+        scan = self.submit(device=0).wait()
+        self.assertEqual(scan.spec.device, "devices/0")
+        self.assertEqual(octavo.job_spec(octavo.tomography(octavo.PushedProjections(rows=2, columns=16, frames=9)), device=1).device, "devices/1")
 
     def test_the_results_of_a_chain(self):
         scan = self.submit(volumes=2, chains={"flat": [{"mip": {"axis": 2}}]})
@@ -246,7 +313,7 @@ class Objects(DaemonTest):
             self.assertIn(words, caught.exception.message)
         with self.assertRaises(ValueError) as refused:
             c.read(volume.levels or scan.spec)
-        self.assertIn("allowed is text", str(refused.exception))
+        self.assertIn("allowed is a Volume, or its name, text of the form volumes/<id>", str(refused.exception))
         buffer.destroy()
 
     def test_an_object_of_another_server_says_so(self):

@@ -95,9 +95,7 @@ class Levels(DaemonTest):
                     self.assertLessEqual(abs(volume.clipped_above - np.sum(x >= top + 0.5)), doubt)
                     self.assertGreater(min(volume.clipped_below, volume.clipped_above), 0)
                     again = self.client.volume(self.client.wait_job(self.client.submit_job(octavo.reprocess(raw.name, octavo.processing(**processing))).name).volume_names[0])
-                    derived = self.client.derive(raw.name, {"reprocess": {"processing": octavo.processing(**processing)}})
-                    for other in (again, derived):
-                        self.assertEqual((other.digest, other.clipped_below, other.clipped_above), (volume.digest, volume.clipped_below, volume.clipped_above))
+                    self.assertEqual((again.digest, again.clipped_below, again.clipped_above), (volume.digest, volume.clipped_below, volume.clipped_above))
                     cropped = self.client.derive(volume.name, {"flip": {"axes": [2]}})
                     self.assertEqual((cropped.clipped_below, cropped.clipped_above), (0, 0))
                     below += volume.clipped_below

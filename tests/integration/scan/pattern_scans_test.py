@@ -268,7 +268,7 @@ class PatternTest(DaemonTest):
             want = {"SPECKLE_VARIANCE": a.var(1),
                     "AMPLITUDE_DECORRELATION": 1 - np.where(power == 0, 1, 2 * a[:, 1:] * a[:, :-1] / np.where(power == 0, 1, power)).mean(1)}
             for method, expected in want.items():
-                derived = self.client.derive(volume.name, dict(angiography=dict(method=method)))
+                derived = self.client.derive(volume.name, dict(angiography=dict(contrast_method=method)))
                 self.assertEqual((list(derived.shape), derived.dtype, derived.quantity, derived.complete), ([4, 30, 512], types_pb2.DTYPE_F32, volume_pb2.Quantity.Value(f"QUANTITY_{method}"), True))
                 got = self.client.read(derived.name)
                 self.assertLess(np.abs(got - expected).max(), 3e-5 * max(expected.max(), 1e-9), (dtype, method))
@@ -288,7 +288,7 @@ class PatternTest(DaemonTest):
             frames = {f.volume_index: f for f in self.client.subscribe(scan.name, ["angiogram"], delivery="lossless", from_sequence=0)}
             self.assertEqual(sorted(frames), list(range(volumes)))
             for volume in self.client.volumes(scan.name):
-                derived = self.client.read(self.client.derive(volume.name, dict(angiography=dict(method=method))).name)
+                derived = self.client.read(self.client.derive(volume.name, dict(angiography=dict(contrast_method=method))).name)
                 frame = frames[volume.index].array
                 self.assertEqual(frame.shape, (6, 30))
                 np.testing.assert_allclose(frame, derived[:, :, 25:225].mean(2), rtol=2e-5, atol=1e-6 * derived.max())
@@ -413,7 +413,7 @@ class PatternTest(DaemonTest):
         refused("operations[0].cartesian.extent_x_mm", radial, dict(cartesian=dict(extent_x_mm=-1)))
         refused("operations[0].cartesian.reach_mm", radial, dict(cartesian=dict(reach_mm=float("inf"))))
         refused("operations[0].angiography", radial, dict(angiography={}))
-        refused("operations[0].angiography.method", radial, dict(angiography=dict(method=9)))
+        refused("operations[0].angiography.contrast_method", radial, dict(angiography=dict(contrast_method=9)))
         refused("operations[0].doppler", radial, dict(doppler={}))
         refused("operations[0].doppler.between", radial, dict(doppler=dict(between=9)))
         refused("name", "volumes/none", dict(cartesian={}), code="NOT_FOUND")

@@ -342,7 +342,11 @@ class Doubts(DaemonTest):
         with self.assertRaises(octavo.OctavoError) as caught:
             self.client.volumes("jobs/typo")
         self.assertEqual((caught.exception.code, caught.exception.reason, caught.exception.field), (grpc.StatusCode.NOT_FOUND, "NO_JOB", "parent"))
-        for wrong in ("typo", "volumes/typo", "scan/typo"):
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.volumes("typo")
+        self.assertEqual((caught.exception.code, caught.exception.reason, caught.exception.field), (grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "parent"))
+        self.assertIn("parent is 'typo', which does not say its kind; allowed are a scan, scans/<id> and a job, jobs/<id>", caught.exception.message)
+        for wrong in ("volumes/typo", "scan/typo"):
             with self.assertRaises(octavo.OctavoError) as caught:
                 self.client.volumes(wrong)
             self.assertEqual((caught.exception.code, caught.exception.reason, caught.exception.field), (grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "parent"))
@@ -748,7 +752,8 @@ class Tomograms(DaemonTest):
         degrees = np.arange(self.ANGLES) * 180.0 / self.ANGLES
         frames = np.full((self.ANGLES, self.ROWS, self.COLUMNS), 1000, np.uint16)
         job = self.client.submit_job(octavo.tomography(octavo.PushedProjections(rows=self.ROWS, columns=self.COLUMNS, frames=self.ANGLES)))
-        self.client.push_projections(job.name, octavo.projection_frames(frames, degrees))
+        # projection_frames() refuses these angles itself.
+        self.client.push_projections(job.name, [octavo.ProjectionFrame(i, frame, "projection", angle) for i, (frame, angle) in enumerate(zip(frames, degrees))])
         with warnings.catch_warnings(record=True):
             warnings.simplefilter("always")
             end = self.client.wait_job(job.name)
@@ -835,7 +840,7 @@ class Scans(DaemonTest):
         self.refused(name, "tomography.center.search_begin", "without a search", search=(70, 90))
         stitch = octavo.preparation(stitching=dict(axis_right=True))
         self.refused(name, "tomography.center.pixels", "with stitching, where the overlap says", center=86, prepare=stitch)
-        self.refused(name, "tomography.center.method", "with stitching", center="auto", prepare=stitch)
+        self.refused(name, "tomography.center.search_method", "with stitching", center="auto", prepare=stitch)
         self.refused(name, "tomography.center.search_begin", "with stitching", search=(70, 90), prepare=stitch)
 
     def test_iterations_that_nobody_gave_are_the_usual_ones(self):

@@ -48,8 +48,7 @@ class Jobs(DaemonTest):
                              (job.name, raw[i].name, "again", "me", i))
             np.testing.assert_array_equal(self.client.read(volume.name), self.client.read(wanted[i].name))
             self.assertEqual(volume.digest, wanted[i].digest)
-            derived = self.client.derive(raw[i].name, {"reprocess": {"processing": SECOND}})
-            self.assertEqual((derived.digest, list(derived.operations)), (wanted[i].digest, ["reprocess"]))
+            self.assertEqual(list(volume.operations), ["reprocess"])
             np.testing.assert_array_equal(self.client.read(raw[i].name, start=[3, 5, 0], count=[1, 1, 1024]).ravel(),
                                           self.client.read(raw[i].name)[3, 5])
 
@@ -57,16 +56,42 @@ class Jobs(DaemonTest):
         shape = octavo.repeated_raster(24, 4, volumes=1, repeats=3)
         _, plain, raw = scan(self.client, FIRST, hold_raw=True, shape=shape)
         wanted = self.client.derive(plain[0].name, {"angiography": {}})
-        at_once = self.client.derive(raw[0].name, {"reprocess": {"processing": FIRST}}, {"angiography": {}})
-        self.assertEqual(at_once.digest, wanted.digest)
+        work = octavo.reprocess(raw[0].name, FIRST, operations=[{"angiography": {}}])
+        plan = self.client.plan_job(work)
+        self.assertTrue(plan.report.admitted)
+        self.assertRegex(plan.plan, "then: AMPLITUDE_DECORRELATION over 3 repeats\n$")
+        job = self.client.submit_job(work, title="motion", request_id="motion-1").wait()
+        self.assertEqual(job.name, self.client.submit_job(work, title="motion", request_id="motion-1").name)
+        (at_once,) = job.volumes()
+        self.assertEqual((at_once.digest, at_once.parent, at_once.derived_from, at_once.title), (wanted.digest, job.name, raw[0].name, "motion"))
+        self.assertEqual(list(at_once.operations), ["reprocess", *wanted.operations])
+        self.assertEqual([step.stage for step in job.history][-1], "DERIVE")
+        self.assertEqual([one.WhichOneof("operation") for one in job.spec.reprocess.operations], ["angiography"])
+        self.assertEqual(job.memory_bytes >= plain[0].bytes + at_once.bytes, True)
+        both = self.client.submit_job(octavo.reprocess(raw[0].name, FIRST, operations=[{"angiography": {}}, {"mip": {"axis": "z"}}])).wait()
+        self.assertEqual(both.volumes()[0].digest, self.client.derive(plain[0].name, {"angiography": {}}, {"mip": {"axis": "z"}}).digest)
         again = self.client.wait_job(self.client.submit_job(octavo.reprocess(raw[0].name, FIRST)).name)
         self.assertEqual(self.client.derive(again.volume_names[0], {"angiography": {}}).digest, wanted.digest)
-        for operations, field in (([{"angiography": {}}], "operations[0]"), ([{"reprocess": {}}, {"reprocess": {}}], "operations[1].reprocess"),
-                                  ([{"reprocess": {"processing": octavo.processing(levels=(1, 0))}}], "operations[0].reprocess.processing.levels")):
+        submit = self.client.submit_job
+        for call, field in ((lambda: self.client.derive(raw[0].name, {"angiography": {}}), "name"),
+                            (lambda: submit(octavo.reprocess(raw[0].name, operations=[{"doppler": {}}])), "reprocess.operations[0].doppler"),
+                            (lambda: submit(octavo.reprocess(raw[0].name, operations=[{"angiography": {}}] * 2)), "reprocess.operations[1].angiography"),
+                            (lambda: submit(octavo.reprocess(raw[0].name, operations=[{"crop": {}}] * 8)), "spec.reprocess.operations"),
+                            (lambda: submit(octavo.reprocess(raw[0].name, octavo.processing(levels=(1, 0)))), "reprocess.processing.levels")):
             with self.subTest(field=field), self.assertRaises(octavo.OctavoError) as caught:
-                self.client.derive(raw[0].name, *operations)
+                call()
             self.assertEqual(caught.exception.code, grpc.StatusCode.INVALID_ARGUMENT)
             self.assertTrue(caught.exception.field.startswith(field), caught.exception.field)
+
+    def test_spilled_spectra_are_restored_when_the_job_begins(self):
+        _, plain, raw = scan(self.client, FIRST, hold_raw=True, volumes=1)
+        self.client.spill(raw[0].name, "host")
+        work = octavo.reprocess(raw[0].name, FIRST)
+        self.assertTrue(self.client.plan_job(work).report.admitted)
+        self.assertEqual(self.client.volume(raw[0].name).tier, types_pb2.TIER_HOST)
+        (again,) = self.client.submit_job(work).wait().volumes()
+        self.assertEqual(again.digest, plain[0].digest)
+        self.assertEqual(self.client.volume(raw[0].name).tier, types_pb2.TIER_DEVICE)
 
     def test_raw_volumes_are_charged_and_committed(self):
         report = self.client.plan_scan(octavo.simulated(fast=True), octavo.raster(40, 12, volumes=2), retention=dict(hold_raw=True)).report
@@ -83,7 +108,7 @@ class Jobs(DaemonTest):
         again = self.client.submit_scan(octavo.replay("raw_00001.npy"), octavo.raster(40, 12, volumes=1),
                                         processing=octavo.processing(background="bscan", k="none"))
         self.client.wait(again.name)
-        wanted = self.client.derive(raw[0].name, {"reprocess": {"processing": octavo.processing(background="bscan", k="none")}})
+        (wanted,) = self.client.submit_job(octavo.reprocess(raw[0].name, octavo.processing(background="bscan", k="none"))).wait().volumes()
         self.assertEqual(self.client.volumes(again.name)[0].dtype, wanted.dtype)
         for name in [v.name for v in plain] + [raw[0].name, wanted.name, self.client.volumes(again.name)[0].name]:
             self.client.discard(name)
@@ -206,6 +231,13 @@ class Jobs(DaemonTest):
         self.assertIn("DONE", text)
         self.assertIn("by hand", text)
         self.command("job", "reprocess", raw[0].name, "--watch", "--label", "a=b")
+        refused = self.command("job", "reprocess", raw[0].name, "--angiography", "speckle-variance", check=False)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("has no repeats (raster)", refused.stderr)
+        phases = self.command("--json", "job", "reprocess", raw[0].name, "--doppler", "ascans", "--watch", "--json-spec",
+                              json.dumps({"reprocess": {"processing": {"value": "VALUE_COMPLEX", "dtype": "DTYPE_C64"}}})).stdout
+        (phase,) = json.loads(phases.splitlines()[-1])["volumes"]
+        self.assertEqual(self.client.volume(phase).quantity, volume_pb2.QUANTITY_PHASE_RAD)
         self.assertIn("a2 ", self.command("job", "autofocus", raw[0].name, "--only-a2", "--watch").stdout)
         listed = [json.loads(line) for line in self.command("--json", "job", "list").stdout.splitlines()]
         self.assertEqual([job["kind"] for job in listed[:3]], ["JOB_KIND_DISPERSION_AUTOFOCUS", "JOB_KIND_REPROCESS", "JOB_KIND_REPROCESS"])

@@ -186,8 +186,8 @@ class Lists(DaemonTest):
         owner = octavo.Client(self.daemon.address, key="k" * 16)
         self.addCleanup(owner.close)
         private = owner.buffers.create((1,), "u8", private=True)
-        self.assertEqual(self.client.buffers.list(filter="private = true"), [])
-        self.assertEqual([b.name for b in owner.buffers.list(filter="private = true")], [private.name])
+        self.assertEqual(self.client.buffers.list(filter="is_private = true"), [])
+        self.assertEqual([b.name for b in owner.buffers.list(filter="is_private = true")], [private.name])
         owner.buffers.destroy(private.name)
 
     def test_the_command_line_takes_the_same_words(self):

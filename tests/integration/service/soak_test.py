@@ -24,7 +24,7 @@ from harness import Daemon, octavo
 from octavo.v1 import scan_pb2, volume_pb2
 
 SECONDS = float(os.environ.get("OCTAVO_SOAK_SECONDS", "300"))
-SEED = int(os.environ.get("OCTAVO_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 31)
+SEED = int(os.environ.get("OCTAVO_TEST_SEED") or random.SystemRandom().randrange(1 << 31))
 PAUSE = float(os.environ.get("OCTAVO_SOAK_PAUSE", "0"))  # mean pause of a client between two steps, seconds
 CLIENTS = 4
 TTL = 5.0  # time to live of the objects that a killed client leaves

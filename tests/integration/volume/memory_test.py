@@ -18,7 +18,7 @@ import numpy as np
 
 from google.protobuf.duration_pb2 import Duration
 from harness import BUILD, Daemon, DaemonTest, octavo, seconds_until, until
-from octavo.v1 import scan_pb2, types_pb2, volume_pb2
+from octavo.v1 import scan_pb2, session_pb2, types_pb2, volume_pb2
 
 INSTANTS = int(os.environ.get("OCTAVO_KILL_INSTANTS", "6"))  # a long run: 100
 SEED = int(os.environ.get("OCTAVO_TEST_SEED", "20261121"))
@@ -231,15 +231,19 @@ time.sleep(1000)
             self.assertIn("annotator", done.stdout)
             self.assertEqual(metrics(self.daemon)['octavo_leases{mode="SHARED"}'], 1)
         self.assertEqual(self.client.leases(filter=f'resource = "{name}"'), [])
-        for arguments, code in ((dict(exclusive=True, seconds=5), "FAILED_PRECONDITION"), (dict(), "INVALID_ARGUMENT"),
+        for arguments, code in ((dict(exclusive=True, seconds=5), "FAILED_PRECONDITION"),
                                 (dict(seconds=1e9), "INVALID_ARGUMENT"), (dict(seconds=1, wait=1e9), "INVALID_ARGUMENT")):
             with self.assertRaises(octavo.OctavoError) as caught:
                 self.client.lease(name, **arguments)
             self.assertEqual(caught.exception.code.name, code, arguments)
-        for resource, code in (("volumes/none", "NOT_FOUND"), ("buffers/none", "NOT_FOUND"), ("scans/x", "INVALID_ARGUMENT"), ("", "INVALID_ARGUMENT")):
+        for resource, code in (("volumes/none", "NOT_FOUND"), ("buffers/none", "NOT_FOUND"), ("scans/x", "INVALID_ARGUMENT")):
             with self.assertRaises(octavo.OctavoError) as caught:
                 self.client.lease(resource, seconds=5)
             self.assertEqual(caught.exception.code.name, code, resource)
+        for request in (dict(resource=name), dict(ttl=Duration(seconds=5))):  # the library refuses these itself
+            with self.assertRaises(octavo.OctavoError) as caught, octavo.errors.raising():
+                self.client._sessions.AcquireLease(session_pb2.AcquireLeaseRequest(mode=session_pb2.LEASE_MODE_SHARED, **request))
+            self.assertEqual(caught.exception.code.name, "INVALID_ARGUMENT", request)
         granted = octavo_command(self.daemon, "lease", "acquire", name)
         self.assertEqual(granted.returncode, 0, granted.stderr)
         token = granted.stdout.split("token ")[1].strip()
@@ -487,7 +491,7 @@ class AfterARestart(unittest.TestCase):
     KINDS = [
         ("raster", octavo.raster(N, M, 1), [{"mip": {"axis": 2}}]),
         ("bidirectional", octavo.raster(N, M, 1, bidirectional=True, extent_x_mm=2), [{"crop": {"start": [1, 2, 3], "count": [2, 3, 4]}}, {"flip": {}}]),
-        ("repeats", octavo.repeated_raster(N, M, 1, repeats=3, period=2), [{"angiography": {"method": "speckle_variance"}}, {"aip": {"axis": 2}}]),
+        ("repeats", octavo.repeated_raster(N, M, 1, repeats=3, period=2), [{"angiography": {"contrast_method": "speckle_variance"}}, {"aip": {"axis": 2}}]),
         ("repeats in order", octavo.repeated_raster(N, M, 1, repeats=2, period=4, order=True), [{"angiography": {}}]),
         ("radial", octavo.pattern(octavo.radial(N, M, 1, radius=(-2, 2)), offset=(1, 2), rotation=30), [{"cartesian": {"rows": 20, "columns": 22}}]),
         ("repeated radial", octavo.repeated_radial(N, M, 1, repeats=2, period=1), [{"angiography": {}}, {"cartesian": {}}]),
@@ -589,7 +593,7 @@ class AfterARestart(unittest.TestCase):
             self.assertTrue(client.volume(raw).raw)
             np.testing.assert_array_equal(client.read(client.restore(raw)), spectra)
             with self.assertRaises(octavo.OctavoError) as caught:
-                client.derive(raw, {"reprocess": {}})
+                client.submit_job(octavo.reprocess(raw))
             self.assertEqual(caught.exception.reason, "RECOVERED")
             self.assertIn("can be read and committed", caught.exception.message)
         self.assertEqual(daemon.stop(), 0)

@@ -1,5 +1,9 @@
 #include "server/base/request_ids.h"
 
+#include <malloc.h>
+#include <string>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
@@ -11,6 +15,11 @@ namespace octavo::engine {
 namespace {
 
 using octavo::testing::IsError;
+
+int64_t HeapBytes() {
+  const struct mallinfo2 info = ::mallinfo2();
+  return static_cast<int64_t>(info.uordblks + info.hblkhd);
+}
 
 TEST(RequestIdsTest, ARetryGetsWhatTheFirstOneMade) {
   RequestIds ids("scan");
@@ -39,6 +48,25 @@ TEST(RequestIdsTest, WithoutAnIdEveryRequestIsTheFirst) {
     EXPECT_EQ(ids.Begin("", "body").value(), "");
     ids.End("", "scans/1");
   }
+}
+
+TEST(RequestIdsTest, LargeBodiesAreToldApartAndNotKept) {
+  RequestIds ids;
+  std::string body(4 << 20, 'x');
+  const int64_t before = HeapBytes();
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(ids.Begin(absl::StrCat(i), body).value(), "");
+    ids.End(absl::StrCat(i), "buffers/1");
+  }
+  EXPECT_LT(HeapBytes() - before, 1 << 20);
+  EXPECT_EQ(ids.Begin("7", body).value(), "buffers/1");
+  std::swap(body.front(), body[1]);
+  body.back() = 'y';  // as long, and different in its last byte alone
+  EXPECT_THAT(ids.Begin("7", body), IsError(absl::StatusCode::kAlreadyExists, "another body"));
+  body.back() = 'x';
+  body[1000] = 'y';
+  std::swap(body[1000], body[2000]);  // the sum of the bytes is that of the one before
+  EXPECT_THAT(ids.Begin("7", body), IsError(absl::StatusCode::kAlreadyExists, "another body"));
 }
 
 TEST(RequestIdsTest, TheOldestAreForgotten) {

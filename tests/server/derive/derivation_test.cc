@@ -5,6 +5,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -46,29 +47,24 @@ class DerivationTest : public ::testing::TestWithParam<std::string> {
     source_.recovered_pattern = std::make_shared<const Pattern>(pattern);
   }
   absl::StatusOr<DerivationPlan> Plan(const std::vector<Operation>& operations) {
-    return PlanDerivation(source_, operations, device_);
+    return PlanDerivation(source_, operations);
   }
   static Operation FirstPlane() { return OpSpec{CropOp{.start = {}, .count = {1, 0, 0}}}; }
   /// The result for a source with the voxels 0, 1, 2, ...
   std::vector<float> Compute(const DerivationPlan& plan) {
-    VolumeHold hold{.kind = HoldKind::kDevice, .status = source_};
-    const auto slot = std::make_shared<VolumeSlot>();
-    slot->volume = device_.Allocate(source_.bytes).value();
+    const DeviceBuffer source = device_.Allocate(source_.bytes).value();
     Stream stream = device_.NewStream(StreamPriority::kNormal).value();
     std::vector<float> voxels(static_cast<size_t>(source_.bytes / 4));
     std::iota(voxels.begin(), voxels.end(), 0.0f);
-    EXPECT_THAT(
-        device_.CopyToDevice(stream.ref(), slot->volume.data(), voxels.data(), source_.bytes),
-        IsOk());
+    EXPECT_THAT(device_.CopyToDevice(stream.ref(), source.data(), voxels.data(), source_.bytes),
+                IsOk());
     EXPECT_THAT(stream.ref().Synchronize(), IsOk());
-    hold.slot = slot;
     VolumeSlot made;
     made.volume = device_.Allocate(plan.result.bytes).value();
     made.digest = device_.Allocate(256).value();
-    VolumeStatus result = plan.result;
-    const auto run = DerivationRun::Create(plan, hold, device_);
+    const auto run = DerivationRun::Create(plan, device_);
     EXPECT_THAT(run, IsOk());
-    EXPECT_THAT((*run)->Run(made.volume.data(), &result), IsOk());
+    EXPECT_THAT((*run)->Run(source.data(), made.volume.data()), IsOk());
     const auto digest = DigestOf(device_, made, plan.result.bytes);
     EXPECT_THAT(digest, IsOk());
     EXPECT_EQ(digest->substr(0, 6), "sum64:");
@@ -93,7 +89,8 @@ TEST_P(DerivationTest, ThePlanDescribesTheResultAndItsMemory) {
   EXPECT_EQ(plan.steps[0].out.shape[0], kRows / 2);
   EXPECT_EQ(plan.steps[0].order.size(), static_cast<size_t>(kRows));
   EXPECT_EQ(plan.steps[1].in.quantity, model::Quantity::kAmplitudeDecorrelation);
-  EXPECT_GE(plan.bytes_between, kRows * 4 + kRows / 2 * kColumns * kDepth * 4)
+  ASSERT_OK_AND_ASSIGN(const int64_t bytes_between, BytesBetween(plan, device_));
+  EXPECT_GE(bytes_between, kRows * 4 + kRows / 2 * kColumns * kDepth * 4)
       << "the table of repeats and the volume between";
   const VolumeStatus& result = plan.result;
   EXPECT_EQ(result.derived_from, "volumes/source");
@@ -111,13 +108,15 @@ TEST_P(DerivationTest, WhatCannotBeMadeNamesItsOperation) {
               IsError(absl::StatusCode::kInvalidArgument, "operations[0].cartesian: "));
   EXPECT_THAT(Plan({DopplerOperation{}}),
               IsError(absl::StatusCode::kInvalidArgument, "a phase needs complex ones"));
-  EXPECT_THAT(Plan({ReprocessOperation{}}),
-              IsError(absl::StatusCode::kInvalidArgument, "operations[0].reprocess: "));
   EXPECT_THAT(Plan({FirstPlane(), AngiographyOperation{}}),
               IsError(absl::StatusCode::kInvalidArgument,
                       "operations[1].angiography: comes after an operation on arrays"));
   EXPECT_THAT(Plan({AngiographyOperation{}, AngiographyOperation{}}),
               IsError(absl::StatusCode::kInvalidArgument, "operations[1].angiography: "));
+  source_.is_raw = true;
+  EXPECT_THAT(Plan({FirstPlane()}),
+              IsError(absl::StatusCode::kInvalidArgument, "submit a reprocess job"));
+  source_.is_raw = false;
   source_.derived_from = "volumes/older";
   EXPECT_THAT(Plan({AngiographyOperation{}}),
               IsError(absl::StatusCode::kInvalidArgument, "was derived itself"));
@@ -147,6 +146,28 @@ TEST_P(DerivationTest, DopplerBetweenAscansTakesOneAscanFromEachBscan) {
   ASSERT_OK_AND_ASSIGN(const DerivationPlan repeats, Plan({DopplerOperation{}}));
   EXPECT_EQ(repeats.result.shape[0], kRows / 2);
   EXPECT_EQ(repeats.result.shape[1], kColumns);
+}
+
+// What a tomogram shows as black and white says nothing about counts of its values.
+TEST_P(DerivationTest, DisplayLevelsStayWithValuesOfTheirRange) {
+  source_.quantity = model::Quantity::kAttenuation;
+  source_.display_lo = -0.1;
+  source_.display_hi = 0.4;
+  source_.axes[0] = "z", source_.axes[1] = "y", source_.axes[2] = "x";
+  const auto display_of = [&](Op op) {
+    const auto plan = Plan({OpSpec{std::move(op)}});
+    EXPECT_THAT(plan, IsOk());
+    return std::pair(plan->result.display_lo, plan->result.display_hi);
+  };
+  const std::pair kNone(0.0, 0.0), kOfSource(-0.1, 0.4);
+  EXPECT_EQ(display_of(HistogramOp{.bins = 4, .lo = 0, .hi = 1}), kNone);
+  EXPECT_EQ(display_of(ReduceOp{.kind = math::Reduction::kSum, .axes = {0}}), kNone);
+  EXPECT_EQ(display_of(ReduceOp{.kind = math::Reduction::kStd, .axes = {0}}), kNone);
+  EXPECT_EQ(display_of(FftOp{.axis = 0}), kNone);
+  EXPECT_EQ(display_of(ScaleOp{.multiply = {.re = 2}}), kNone);
+  EXPECT_EQ(display_of(ReduceOp{.kind = math::Reduction::kMean, .axes = {0}}), kOfSource);
+  EXPECT_EQ(display_of(ReduceOp{.kind = math::Reduction::kMax, .axes = {0}}), kOfSource);
+  EXPECT_EQ(display_of(CropOp{.start = {}, .count = {1, 0, 0}}), kOfSource);
 }
 
 TEST_P(DerivationTest, StepsRunOneOnAnother) {

@@ -1,5 +1,6 @@
 #include "server/job/job_table.h"
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 
 #include "gpu/base/status.h"
@@ -90,6 +91,15 @@ TEST_F(JobTableTest, ADrainEndsWhatWaitsAndTakesNothingNew) {
   EXPECT_EQ(table_.Get("jobs/waits")->reason_code, Reason::kDrained);
   EXPECT_EQ(table_.Get("jobs/runs")->state, JobState::kRunning);
   EXPECT_THAT(Insert(MakeJob("new")), IsError(absl::StatusCode::kUnavailable, "draining"));
+}
+
+TEST_F(JobTableTest, AsManyWaitAsTheQueueTakes) {
+  for (int i = 0; i < 10'000; ++i) ASSERT_THAT(Insert(MakeJob(absl::StrCat(i))), IsOk());
+  const absl::Status refused = Insert(MakeJob("more")).status();
+  EXPECT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted, "10000 jobs wait already"));
+  EXPECT_EQ(InfoOf(refused).reason, Reason::kQueueFull);
+  ASSERT_THAT(table_.Cancel("jobs/17", Reason::kCancelled, "a client"), IsOk());
+  EXPECT_THAT(Insert(MakeJob("more")), IsOk());
 }
 
 TEST_F(JobTableTest, WarningsCountOnceAndAreBounded) {

@@ -144,6 +144,7 @@ TEST_F(MetricsTest, NamesKeepTheRules) {
                            "octavo_frame_latency_seconds",
                            "octavo_volumes",
                            "octavo_volumes_finished_total",
+                           "octavo_chains_skipped_total",
                            "octavo_volume_missing_ascans_total",
                            "octavo_voxels_total",
                            "octavo_voxels_clipped_total",

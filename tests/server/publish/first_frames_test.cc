@@ -140,5 +140,45 @@ TEST_F(FirstFramesTest, ARequestIsCheckedByItself) {
               IsError(absl::StatusCode::kInvalidArgument, "AIP"));
 }
 
+TEST_F(FirstFramesTest, OnlyScansHaveSpectra) {
+  for (const Product product : {Product::kSpectrum, Product::kAscan}) {
+    EXPECT_THAT(Find({.products = {product}}).status(),
+                IsError(absl::StatusCode::kFailedPrecondition, Reason::kNoSpectra));
+  }
+  scan_->show.has_records = true;
+  EXPECT_THAT(Find({.products = {Product::kAscan}}).status(), octavo::testing::IsOk());
+  EXPECT_THAT(Find({.products = {Product::kAscan}, .plane_index = 8}).status(),
+              IsError(absl::StatusCode::kOutOfRange, Reason::kBadRange));
+  scan_->show.no_ascans = "needs too much";
+  EXPECT_THAT(Find({.products = {Product::kSpectrum}}).status(), octavo::testing::IsOk());
+  for (const SubscribeSpec& spec :
+       {SubscribeSpec{.products = {Product::kAscan}},
+        SubscribeSpec{.products = {Product::kSpectrum}, .corrected = true}}) {
+    EXPECT_THAT(Find(spec).status(),
+                IsError(absl::StatusCode::kFailedPrecondition, Reason::kNoSpectra));
+  }
+}
+
+TEST_F(FirstFramesTest, TheNewestSpectrumComesAtOnce) {
+  scan_->show.has_records = true;
+  Add(2, Product::kSpectrum);
+  ASSERT_OK_AND_ASSIGN(const FirstFrames first, Find({.products = {Product::kSpectrum}}));
+  ASSERT_EQ(first.at_once.size(), 1u);
+  EXPECT_EQ(first.at_once[0].second->sequence, 1u);
+  ASSERT_OK_AND_ASSIGN(const FirstFrames other,
+                       Find({.products = {Product::kSpectrum}, .corrected = true}));
+  EXPECT_TRUE(other.at_once.empty());
+  topics_.End("scans/a", 0);
+  EXPECT_THAT(Find({.products = {Product::kSpectrum}, .corrected = true}).status(),
+              IsError(absl::StatusCode::kFailedPrecondition, Reason::kNothingKept));
+}
+
+TEST(CheckSpecTest, SpectraAreNotLossless) {
+  EXPECT_THAT(CheckSpec({.products = {Product::kSpectrum}, .delivery = Delivery::kLossless}),
+              IsError(absl::StatusCode::kInvalidArgument, Reason::kBadField));
+  EXPECT_THAT(CheckSpec({.products = {Product::kSpectrum}, .delivery = Delivery::kDropOldest}),
+              octavo::testing::IsOk());
+}
+
 }  // namespace
 }  // namespace octavo::engine

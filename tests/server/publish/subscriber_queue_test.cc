@@ -167,6 +167,17 @@ TEST_F(SubscriberQueueTest, ALostFrameCutsOnlyALosslessQueue) {
   absl::Status status;
   ASSERT_TRUE(lossless->Ended(&status));
   EXPECT_THAT(status, IsError(absl::StatusCode::kResourceExhausted, "without losing records"));
+  EXPECT_EQ(InfoOf(status).reason, Reason::kFrameLost) << "the subscriber was not slow";
+  const auto full = Make({.delivery = Delivery::kLossless, .queue_length = 1});
+  (void)Push(*full, Image(0));
+  (void)Push(*full, Image(1));
+  (void)TakeAll(*full);
+  ASSERT_TRUE(full->Ended(&status));
+  EXPECT_EQ(InfoOf(status).reason, Reason::kSlowSubscriber);
+  model::Stats stats;
+  counters_->AddTo(&stats);
+  EXPECT_EQ(stats.streams_cut["frame_lost"], 1);
+  EXPECT_EQ(stats.streams_cut["slow_subscriber"], 1);
 }
 
 TEST_F(SubscriberQueueTest, ARateLimitHoldsBackTheNewest) {

@@ -497,7 +497,11 @@ TEST(ToGrpc, ManyHoldersDoNotHideTheError) {
   EXPECT_EQ(detail.reason(), "DEVICE_FULL");
   ASSERT_GT(encoded.holders_size(), 5);
   EXPECT_EQ(encoded.holders(0).bytes(), 1000) << "the largest stay";
-  EXPECT_EQ(detail.metadata().at("holders_left_out"), absl::StrCat(1000 - encoded.holders_size()));
+  EXPECT_EQ(encoded.holders_left_out(), 1000 - encoded.holders_size());
+  int64_t bytes = encoded.bytes_left_out(), of_all = 0;
+  for (const auto& holder : encoded.holders()) bytes += holder.bytes();
+  for (const auto& holder : report.holders) of_all += holder.bytes;
+  EXPECT_EQ(bytes, of_all);
 }
 
 TEST(ConvertSubscribe, WithoutADeliveryEachProductHasItsOwn) {
@@ -579,11 +583,24 @@ TEST(ConvertVolume, TheWireNamesEveryQuantity) {
     volume.quantity = quantity;
     v1::Volume wire;
     EncodeVolume(volume, &wire);
+    EXPECT_EQ(wire.value(), q == 0 ? v1::VALUE_DB : v1::VALUE_UNSPECIFIED) << "one of the two";
     const std::string name = absl::AsciiStrToLower(v1::Quantity_Name(wire.quantity()));
     EXPECT_EQ(name, q == 0 ? "quantity_unspecified" : absl::StrCat("quantity_", Name(quantity)));
     EXPECT_EQ(model::QuantityNamed(Name(quantity)), quantity);
   }
   EXPECT_EQ(model::QuantityNamed("loudness"), std::nullopt);
+}
+
+TEST(ConvertVolume, TheSourceSaysWhatItsChainsDidNotMake) {
+  model::VolumeStatus volume;
+  volume.skipped_chains = {
+      {.chain = "mip", .reason_code = Reason::kDeviceFull, .reason = "no room"}};
+  v1::Volume wire;
+  EncodeVolume(volume, &wire);
+  ASSERT_EQ(wire.skipped_chains_size(), 1);
+  EXPECT_EQ(wire.skipped_chains(0).chain(), "mip");
+  EXPECT_EQ(wire.skipped_chains(0).reason_code(), v1::REASON_DEVICE_FULL);
+  EXPECT_EQ(wire.skipped_chains(0).reason(), "no room");
 }
 
 TEST(ConvertVolume, TheParentIsTheJobElseTheScan) {

@@ -141,6 +141,44 @@ TEST(ImageTest, LevelsStretchTheContrast) {
   const Picture picture = Made(frame, {.contrast = Contrast::kLevels, .lo = -1, .hi = 1});
   EXPECT_EQ(picture.display_lo, -1);
   EXPECT_EQ(picture.display_hi, 1);
+  EXPECT_TRUE(picture.warnings.empty());
+}
+
+TEST(ImageTest, LevelsAreInValueUnits) {
+  auto frame = FrameOf<uint8_t>(DType::kU8, 1, 5, {0, 100, 128, 200, 255});
+  frame.scale = {.offset = -20, .step = 0.5, .unit = "dB"};
+  const Picture picture = Made(frame, {.contrast = Contrast::kLevels, .lo = 30, .hi = 80});
+  EXPECT_EQ(picture.display_lo, 100);
+  EXPECT_EQ(picture.display_hi, 200);
+  EXPECT_TRUE(picture.warnings.empty());
+  // Levels of another unit: all is black or white, and the picture says so.
+  for (const auto& [lo, hi, words] : std::vector<std::tuple<float, float, const char*>>{
+           {1000, 2000, "nearly all pixels lie below"},
+           {-900, -500, "nearly all pixels lie above"}}) {
+    const Picture lost = Made(frame, {.contrast = Contrast::kLevels, .lo = lo, .hi = hi});
+    ASSERT_EQ(lost.warnings.size(), 1u);
+    EXPECT_THAT(lost.warnings[0], ::testing::HasSubstr(words));
+    EXPECT_THAT(lost.warnings[0], ::testing::HasSubstr("their values are -20 to 107.5 dB"));
+  }
+}
+
+// A bar of a length that nobody measured would be believed.
+TEST(ImageTest, NoScaleBarWhereTheSpacingIsAssumed) {
+  auto frame = FrameOf<uint8_t>(DType::kU8, 80, 100, std::vector<uint8_t>(8000, 7));
+  frame.axes = {"x", "z"};
+  frame.spacing_um = {2, 3};
+  for (const bool turned : {false, true}) {
+    const ImageOptions options{.depth_down = turned, .scale_bar = true};
+    frame.row_spacing_assumed = frame.column_spacing_assumed = false;
+    EXPECT_GT(Made(frame, options).scale_bar_um, 0);
+    EXPECT_TRUE(Made(frame, options).warnings.empty());
+    frame.column_spacing_assumed = !turned;
+    frame.row_spacing_assumed = turned;
+    EXPECT_EQ(Made(frame, options).scale_bar_um, 0);
+    ASSERT_EQ(Made(frame, options).warnings.size(), 1u);
+    EXPECT_THAT(Made(frame, options).warnings[0],
+                ::testing::HasSubstr(turned ? "along x" : "along z"));
+  }
 }
 
 TEST(ImageTest, PercentilesIgnoreWhatIsNotFinite) {
@@ -359,6 +397,8 @@ TEST(ImageTest, TheColourBarHasTheColoursAndNumbers) {
   // No room: the picture stays as it is, and says so.
   const auto low = FrameOf<uint8_t>(DType::kU8, 12, 60, std::vector<uint8_t>(720, 9));
   EXPECT_EQ(Made(low, options).colour_bar_columns, 0);
+  ASSERT_EQ(Made(low, options).warnings.size(), 1u);
+  EXPECT_THAT(Made(low, options).warnings[0], ::testing::HasSubstr("no room in 60 x 12 pixels"));
   EXPECT_EQ(Made(low, options).shape, (std::vector<int64_t>{12, 60}));
 }
 
@@ -606,7 +646,7 @@ TEST(ImageTest, OnlyImagesBecomePictures) {
   EXPECT_THAT(MakePicture(frame, {}), IsError(absl::StatusCode::kInvalidArgument, "empty"));
 }
 
-// A subscription without a contrast gets pictures stretched by percentiles; Frame.display serves
+// A subscription without a contrast gets pictures stretched by percentiles; Frame.display_levels serves
 // clients that compare pictures.
 TEST(ImageTest, PicturesAreStretchedUnlessToldOtherwise) {
   v1::SubscribeRequest request;

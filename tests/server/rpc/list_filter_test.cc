@@ -205,7 +205,12 @@ TEST(ListFilter, AnErrorNamesTheFieldTheValueAndWhatIsAllowed) {
       {"labels. = OD", {"labels.<key>"}},
       {"levels = 1", {"'levels'", ":*"}},
       {"index:7", {"'index'", "= != < <= > >= :*"}},
-      {"state", {"character 6", "'state' is compared with nothing", "= != < <= > >= :"}},
+      {"state", {"character 6", "'state' is compared with nothing", "= != :*"}},
+      {"index", {"'index' is compared with nothing", "= != < <= > >= :*"}},
+      {"state == HELD", {"'==' is no comparison", "= != :*"}},
+      {"state = HELD && index = 1", {"'&' joins no tests", "AND, OR, NOT"}},
+      {"state = HELD and index = 1", {"no field 'and'", "AND in capitals"}},
+      {"adc_bits = 1", {"no field 'adc_bits'"}},
       {"state HELD", {"'state' is compared with nothing"}},
       {"state =", {"'state' has no value"}},
       {"state = (HELD)", {"'state' has no value"}},
@@ -222,7 +227,7 @@ TEST(ListFilter, AnErrorNamesTheFieldTheValueAndWhatIsAllowed) {
       {"title = \"\\q\"", {"no escape"}},
       {"\"title\" = mouse", {"no field is named"}},
       {"title = 'a", {"the text has no end"}},
-      {"title == a", {"no field 'a'"}},
+      {"title == a", {"'==' is no comparison"}},
   };
   for (const auto& [text, words] : bad) {
     const absl::Status error = ErrorOf(text);

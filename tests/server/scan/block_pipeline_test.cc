@@ -14,12 +14,17 @@ using testing::ResolvedKnown;
 
 constexpr int64_t kSamples = 64, kVolume = 80;
 
-/// Delivers known records in blocks of given numbers.
+/// Delivers known records in blocks of given numbers, and ends with `end`.
 class Scripted final : public Source {
  public:
-  explicit Scripted(std::vector<std::pair<int64_t, int64_t>> blocks) : blocks_(std::move(blocks)) {}
+  explicit Scripted(std::vector<std::pair<int64_t, int64_t>> blocks,
+                    absl::Status end = absl::OkStatus())
+      : blocks_(std::move(blocks)), end_(std::move(end)) {}
   absl::StatusOr<SourceBlock> Next(void* slot, int64_t most, std::stop_token) override {
-    if (next_ == blocks_.size()) return SourceBlock{};
+    if (next_ == blocks_.size()) {
+      if (!end_.ok()) return end_;
+      return SourceBlock{};
+    }
     auto& [begin, left] = blocks_[next_];
     const SourceBlock block{.first_record = begin, .records = std::min(left, most)};
     for (int64_t r = 0; r < block.records; ++r)
@@ -37,6 +42,7 @@ class Scripted final : public Source {
  private:
   const KnownRecords records_{3, kSamples};
   std::vector<std::pair<int64_t, int64_t>> blocks_;  // first, records
+  const absl::Status end_;
   size_t next_ = 0;
 };
 
@@ -44,7 +50,8 @@ class Scripted final : public Source {
 /// after the other. Volumes of 8 B-scans of 10 A-scans.
 class PipelineRun : public BuilderParts {
  public:
-  PipelineRun(int64_t count, std::vector<std::pair<int64_t, int64_t>> script)
+  PipelineRun(int64_t count, std::vector<std::pair<int64_t, int64_t>> script,
+              absl::Status end = absl::OkStatus())
       : BuilderParts(
             ResolvedKnown({.ascans_per_bscan = 10, .bscans_per_volume = 8, .volumes = count},
                           [](ScanSpec& spec) {
@@ -52,7 +59,8 @@ class PipelineRun : public BuilderParts {
                             Captures(4)(spec);
                           }),
             /*source_waits=*/true),
-        acquirer_(std::make_unique<Scripted>(std::move(script)), of.scan, &of.progress),
+        acquirer_(std::make_unique<Scripted>(std::move(script), std::move(end)), of.scan,
+                  &of.progress),
         products_(of.scan, &lanes,
                   {.scan = "scans/x",
                    .publisher = &of.publisher,
@@ -136,6 +144,19 @@ TEST(BlockPipelineTest, ASourceThatEndsLeavesAPartOfAVolume) {
   EXPECT_EQ(run.volumes, (Numbers{0}));
   EXPECT_EQ(run.missing, (Numbers{30}));
   EXPECT_EQ(run.EndCode(), Reason::kSourceEnded);
+}
+
+TEST(BlockPipelineTest, AScanSaysWhyItsSourceFailed) {
+  for (const Reason reason :
+       {Reason::kSourceRead, Reason::kSourceLost, Reason::kCameraError, Reason::kCameraChanged}) {
+    PipelineRun run(
+        2, {{0, 50}},
+        WithInfo(absl::DataLossError("the cable"), {.reason = reason, .field = "", .numbers = {}}));
+    EXPECT_EQ(run.EndCode(), reason);
+  }
+  EXPECT_EQ(PipelineRun(2, {{0, 50}}, absl::DataLossError("the cable")).EndCode(),
+            Reason::kSourceError)
+      << "a source without a reason of its own";
 }
 
 }  // namespace

@@ -3,7 +3,11 @@
 #include <atomic>
 #include <mutex>
 #include <random>
+#include <string>
 #include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
 
 #include "tests/support/fake_clock.h"
 #include "tests/support/rooms.h"
@@ -164,6 +168,39 @@ TEST_F(LeaseTest, OneThatGivesUpLetsThoseBehindHimThrough) {
   EXPECT_THAT(answers_.at("impatient"), IsError(absl::StatusCode::kDeadlineExceeded, ""));
   EXPECT_THAT(answers_.at("reader 2"), IsOk());
   table_.Withdraw(writer);  // again: no effect
+}
+
+// The places of waiters that were answered otherwise are forgotten.
+TEST_F(LeaseTest, WithdrawFindsTheWaiterAmongManyResources) {
+  constexpr int kResources = 200;
+  std::vector<uint64_t> places;
+  std::vector<int> given_up(kResources, 0);
+  for (int i = 0; i < kResources; ++i) {
+    const std::string resource = absl::StrCat("buffers/", i);
+    ASSERT_OK_AND_ASSIGN(const Lease held, table_.TryAcquire({.resource = resource,
+                                                              .mode = kExclusive,
+                                                              .session = "",
+                                                              .holder = "tester",
+                                                              .seconds = 100}));
+    places.push_back(table_.Acquire({.resource = resource,
+                                     .mode = kShared,
+                                     .session = "",
+                                     .holder = "waiter",
+                                     .seconds = 100,
+                                     .wait_seconds = 100},
+                                    [&given_up, i](const absl::StatusOr<Lease>& answer) {
+                                      given_up[static_cast<size_t>(i)] +=
+                                          absl::IsCancelled(answer.status()) ? 1 : 100;
+                                    }));
+    if (i % 2 == 0) ASSERT_THAT(table_.Release(held.token), IsOk());  // the waiter has it
+  }
+  table_.Forget("buffers/1");
+  for (const uint64_t place : places) table_.Withdraw(place);
+  table_.Withdraw(0);
+  table_.Withdraw(1'000'000);
+  for (int i = 0; i < kResources; ++i)
+    EXPECT_EQ(given_up[static_cast<size_t>(i)], i % 2 == 0 || i == 1 ? 100 : 1) << i;
+  EXPECT_EQ(table_.CountAll().now.waiting, 0);
 }
 
 TEST_F(LeaseTest, EndOfTheSessionEndsItsLeasesAndWaits) {

@@ -97,6 +97,7 @@ TEST_F(VolumeTableTest, WhatProtectsAVolumeIsAskedForClientsOnly) {
   EXPECT_THAT(table_.CheckLeases(entry, &own), IsOk());
   EXPECT_THAT(table_.CheckLeases(entry, &policy),
               IsError(absl::StatusCode::kFailedPrecondition, "sessions/a has come back"));
+  EXPECT_EQ(InfoOf(table_.CheckLeases(entry, &policy)).reason, Reason::kAdopted);
   entry.orphaned = true;
   EXPECT_THAT(table_.CheckLeases(entry, &policy), IsOk());
   EXPECT_THAT(table_.CheckExports(entry, nullptr), IsOk());

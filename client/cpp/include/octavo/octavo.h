@@ -68,7 +68,17 @@ class Error : public std::runtime_error {
 enum class DType { kU8 = 1, kI8 = 2, kU16 = 3, kI16 = 4, kF16 = 5, kF32 = 6, kF64 = 7, kC64 = 8 };
 enum class RawType { kDefault = 0, kU8 = 1, kU16 = 2, kI16 = 3, kF32 = 4 };
 enum class Value { kDefault = 0, kDb = 1, kMagnitude = 2, kPower = 3 };
-enum class Product { kMip = 1, kAip = 2, kBscan = 3, kVolume = 4, kEvent = 5 };
+enum class Product {
+  kMip = 1,
+  kAip = 2,
+  kBscan = 3,
+  kVolume = 4,
+  kEvent = 5,
+  kAngiogram = 20,
+  kSpectrum = 21,
+  kAscan = 22
+};
+enum class SpectrumForm { kDefault = 0, kRaw = 1, kCorrected = 2 };
 enum class Axis { kDefault = 0, kX = 1, kY = 2, kZ = 3 };
 enum class Delivery { kDefault = 0, kLatest = 1, kDropOldest = 2, kLossless = 3 };
 enum class Encoding { kRaw = 1, kPng = 2, kJpeg = 3, kWebp = 4 };
@@ -288,7 +298,7 @@ struct Operation {
 /// shrunk.
 struct ImageOptions {
   ColourMap colour_map = ColourMap::kGray;
-  std::optional<Levels> levels;       // stored units
+  std::optional<Levels> levels;       // value units
   std::optional<Levels> percentiles;  // 0 ... 100
   bool display_levels = false;        // those that the scan names
   uint32_t max_width = 0, max_height = 0;
@@ -319,13 +329,16 @@ struct RenderedPicture {
   std::string unit;                   // of `values`
   double scale_bar_um = 0;
   int64_t colour_bar_columns = 0;
+  std::vector<std::string> warnings;  // what may not be as intended, for people
 };
 struct SubscribeOptions {
   std::string parent;                         // scans/<id> or jobs/<id>; empty = all, now and later
   std::map<std::string, std::string> labels;  // only scans and jobs that carry all of these
   std::vector<Product> products = {Product::kMip};
   Axis axis = Axis::kDefault;
-  std::optional<int64_t> index;  // B-scan number; none = the middle
+  // B-scan number, none = the middle; of spectra and A-scans the column x, none = any
+  std::optional<int64_t> index;
+  SpectrumForm spectrum = SpectrumForm::kDefault;  // Product::kSpectrum, and only there
   Encoding encoding = Encoding::kRaw;
   std::optional<ImageOptions> image;
   Delivery delivery = Delivery::kDefault;
@@ -359,6 +372,16 @@ struct ScanEvent {
   std::string marker;         // kMarker: its name
 };
 
+/// The record that a spectrum or an A-scan shows; as octavo.v1.FrameRecord.
+struct FrameRecord {
+  std::optional<int64_t> record;  // counted from the start of the scan
+  int64_t row = 0, column = 0;    // y and x in the volume
+  bool corrected = false;
+  std::optional<double> minimum, maximum;                 // of the array, stored units
+  std::optional<double> saturation_low, saturation_high;  // of raw samples
+  std::vector<uint32_t> saturated_samples;                // numbers of the saturated samples
+};
+
 struct Frame {
   std::string parent, volume;  // parent: scans/<id> or jobs/<id>
   int64_t volume_index = -1;
@@ -371,11 +394,14 @@ struct Frame {
                 // columns. Events: empty
   std::vector<std::string> axes;
   std::vector<double> spacing_um;
-  Levels display;
+  Levels display;    // stored units
+  std::string unit;  // of values: value = value_offset + stored * value_step
+  double value_offset = 0, value_step = 1;
   double scale_bar_um = 0;
   int64_t colour_bar_columns = 0;
   int64_t acquired_ns = 0, published_ns = 0;  // monotonic clock of the server
   std::optional<ScanEvent> event;             // Product::kEvent, and only there
+  std::optional<FrameRecord> record;          // kSpectrum and kAscan, and only there
 };
 
 /// Frames in the order of their arrival. Reads ahead by one frame at most: the server counts the

@@ -1,0 +1,93 @@
+#include "client/cpp/cli/array_flags.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "octavo/v1/volume.grpc.pb.h"
+
+#include "client/cpp/cli/projection_text.h"
+#include "client/cpp/cli/words.h"
+
+namespace octavo::cli {
+namespace {
+
+struct Projection {
+  const char* flag;
+  v1::ReduceKind kind;
+  const char* help;
+};
+constexpr Projection kProjections[] = {
+    {"--mip", v1::REDUCE_KIND_MAX,
+     "AXIS or AXIS=BEGIN:END: the maximum along an axis, or in a slab"},
+    {"--mean", v1::REDUCE_KIND_MEAN, "the same: the mean (AIP)"},
+    {"--min", v1::REDUCE_KIND_MIN, "the same: the minimum"},
+    {"--std", v1::REDUCE_KIND_STD, "the same: the standard deviation"},
+    {"--slab", v1::REDUCE_KIND_MAX, "AXIS=BEGIN:END: as --mip"}};
+
+}  // namespace
+
+ArrayFlags::ArrayFlags(CLI::App* command) {
+  given_->projections.resize(std::size(kProjections));
+  command
+      ->add_option("--crop", given_->crop,
+                   "y,x,z,ny,nx,nz: this box, along the volume's axes (tomograms z,y,x); 0 of the "
+                   "last three = to the end")
+      ->delimiter(',')
+      ->expected(6);
+  command
+      ->add_option("--resize", given_->shape,
+                   "y,x,z: so many samples along the volume's axes; 0 = as many as there are")
+      ->delimiter(',')
+      ->expected(3);
+  std::vector<CLI::Option*> ways;
+  for (size_t i = 0; i < std::size(kProjections); ++i) {
+    CLI::Option* const way =
+        command->add_option(kProjections[i].flag, given_->projections[i], kProjections[i].help);
+    for (CLI::Option* const other : ways) way->excludes(other);
+    ways.push_back(way);
+  }
+}
+
+bool ArrayFlags::Fill(Session& session, v1::DeriveVolumeRequest* request) const {
+  if (!given_->crop.empty()) {
+    auto* crop = request->add_operations()->mutable_array()->mutable_crop();
+    for (size_t i = 0; i < given_->crop.size(); ++i)
+      (i < 3 ? crop->add_start(given_->crop[i]) : crop->add_count(given_->crop[i]));
+  }
+  if (!given_->shape.empty()) {
+    auto* resize = request->add_operations()->mutable_array()->mutable_resize();
+    for (const int64_t samples : given_->shape) resize->add_shape(samples);
+  }
+  for (size_t i = 0; i < std::size(kProjections); ++i) {
+    if (given_->projections[i].empty()) continue;
+    const std::string flag = kProjections[i].flag;
+    const ProjectionText projection =
+        ProjectionOf(flag, given_->projections[i], /*needs_range=*/flag == "--slab");
+    v1::GetVolumeRequest get;
+    get.set_name(request->name());
+    v1::GetVolumeResponse answer;
+    if (!CheckVolume(session, request->name(),
+                     v1::VolumeService::NewStub(session.channel())
+                         ->GetVolume(session.Context().get(), get, &answer)))
+      return false;
+    const auto& axes = answer.volume().axes();
+    const std::string axis = absl::AsciiStrToLower(ShortName(projection.axis));
+    const auto found = std::find(axes.begin(), axes.end(), axis);
+    if (found == axes.end()) {
+      throw CLI::ValidationError(flag, absl::StrCat("has the axis '", axis, "'; the volume has ",
+                                                    absl::StrJoin(axes, ", ")));
+    }
+    auto* slab = request->add_operations()->mutable_array()->mutable_slab();
+    slab->set_kind(kProjections[i].kind);
+    slab->set_axis(found - axes.begin());
+    slab->set_begin(projection.begin);
+    slab->set_end(projection.end);
+  }
+  return true;
+}
+
+}  // namespace octavo::cli
