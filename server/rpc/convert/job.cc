@@ -30,7 +30,7 @@ absl::StatusOr<model::ReprocessSpec> Decode(const v1::ReprocessJob& in) {
   if (!operations.ok()) return base::AtField("reprocess.", operations.status());
   out.operations = *std::move(operations);
   for (const v1::VolumeOperation& operation : in.operations())
-    out.encoded_operations.push_back(operation.SerializeAsString());
+    out.encoded_operations.push_back(FixedBytes(operation));
   return out;
 }
 
