@@ -70,6 +70,7 @@ absl::StatusOr<JobStatus> JobTable::Insert(const JobPtr& job) {
   if (!spec.request_id.empty() && requests_.size() < kRequestsKept)
     requests_.emplace(spec.request_id, std::pair(spec.request_digest, job->status.name));
   jobs_.splice(jobs_.end(), one);  // with its id, or not at all
+  positions_.reset();
   return status;
 }
 
@@ -114,6 +115,7 @@ void JobTable::SetState(JobEntry& job, JobState state, Reason code, const std::s
     queue_seconds_.Add(Seconds(status.created, now));
   }
   status.state = state;
+  positions_.reset();
   status.reason_code = code;
   status.reason = reason;
   Record(job, reason.empty() ? Name(state) : absl::StrCat(Name(state), ": ", reason));
@@ -195,12 +197,17 @@ absl::StatusOr<JobStatus> JobTable::Get(const std::string& name) {
 std::vector<JobStatus> JobTable::List(uint64_t before, size_t most) {
   MutexLock lock(mutex_);
   std::vector<JobStatus> list;
-  std::map<const JobEntry*, int64_t> positions;
-  for (const JobPtr& job : Waiting()) positions.emplace(job.get(), std::ssize(positions) + 1);
+  if (!positions_.has_value()) {
+    const std::vector<JobPtr> order = Waiting();
+    std::unordered_map<const JobEntry*, int64_t> positions;
+    positions.reserve(order.size());
+    for (const JobPtr& job : order) positions.emplace(job.get(), std::ssize(positions) + 1);
+    positions_ = std::move(positions);
+  }
   for (auto it = jobs_.rbegin(); it != jobs_.rend() && list.size() < most; ++it) {
     if ((*it)->status.number >= before) continue;
     list.push_back((*it)->status);
-    if (auto position = positions.find(it->get()); position != positions.end())
+    if (auto position = positions_->find(it->get()); position != positions_->end())
       list.back().queue_position = position->second;
   }
   return list;

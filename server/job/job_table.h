@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -53,6 +54,7 @@ class JobTable {
   /// The job has got a device, so the turn goes to the next group.
   void Served(const JobEntry& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     order_.Served(job.status.spec.group);
+    positions_.reset();
   }
   JobStatus StatusOf(const JobEntry& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Does and logs the transition; an impossible one is an error in the server's log and changes
@@ -98,6 +100,9 @@ class JobTable {
   uint64_t inserted_ ABSL_GUARDED_BY(mutex_) = 0;
   JobList jobs_ ABSL_GUARDED_BY(mutex_);  // oldest first
   JobOrder order_ ABSL_GUARDED_BY(mutex_);
+  // Places in the order, for lists, which would otherwise sort all that wait for each page; unknown
+  // since the order changed.
+  std::optional<std::unordered_map<const JobEntry*, int64_t>> positions_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::pair<std::string, std::string>> requests_
       ABSL_GUARDED_BY(mutex_);  // id → digest, job
   std::map<std::pair<std::string, std::string>, int64_t> finished_

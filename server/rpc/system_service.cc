@@ -5,6 +5,7 @@
 #include "octavo/v1/system.grpc.pb.h"
 
 #include "gpu/base/memory_limit.h"
+#include "server/base/folder_access.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/time.h"
 #include "server/rpc/convert/utf8.h"

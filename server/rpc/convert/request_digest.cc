@@ -5,7 +5,7 @@
 
 namespace octavo::rpc {
 
-std::string RequestDigest(const google::protobuf::MessageLite& body) {
+std::string RequestDigest(const google::protobuf::Message& body) {
   return base::Sha256(FixedBytes(body));
 }
 

@@ -1,5 +1,7 @@
 #include "server/job/job_table.h"
 
+#include <limits>
+
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 
@@ -98,8 +100,15 @@ TEST_F(JobTableTest, AsManyWaitAsTheQueueTakes) {
   const absl::Status refused = Insert(MakeJob("more")).status();
   EXPECT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted, "10000 jobs wait already"));
   EXPECT_EQ(InfoOf(refused).reason, Reason::kQueueFull);
+  EXPECT_EQ(table_.List().front().queue_position, 10'000);
   ASSERT_THAT(table_.Cancel("jobs/17", Reason::kCancelled, "a client"), IsOk());
-  EXPECT_THAT(Insert(MakeJob("more")), IsOk());
+  EXPECT_EQ(table_.List().front().queue_position, 9'999) << "one before it went";
+  ASSERT_THAT(Insert(MakeJob("urgent", 1)), IsOk());
+  const auto page = table_.List(std::numeric_limits<uint64_t>::max(), 3);
+  ASSERT_EQ(page.size(), 3u);
+  EXPECT_EQ(page[0].queue_position, 1);
+  EXPECT_EQ(page[1].queue_position, 10'000);
+  EXPECT_EQ(page[2].queue_position, 9'999);
 }
 
 TEST_F(JobTableTest, WarningsCountOnceAndAreBounded) {

@@ -317,6 +317,38 @@ TEST_F(LeaseTest, RandomProgramsExclude) {
 }
 
 // The index by session agrees with the rows, whatever happens.
+TEST_F(LeaseTest, PagesAreInTheOrderOfTheFences) {
+  std::vector<uint64_t> fences;
+  std::vector<std::string> tokens;
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_OK_AND_ASSIGN(const Lease lease,
+                         table_.TryAcquire({.resource = "buffers/" + std::to_string(i * 7 % 5),
+                                            .seconds = i % 4 == 0 ? 1.0 : 100.0}));
+    fences.push_back(lease.fence);
+    tokens.push_back(lease.token);
+  }
+  const auto pages = [&] {
+    std::vector<uint64_t> seen;
+    for (uint64_t after = 0;;) {
+      const std::vector<Lease> page = table_.ListAfter(after, 3);
+      for (const Lease& lease : page) seen.push_back(lease.fence);
+      if (page.size() < 3) return seen;
+      after = seen.back();
+    }
+  };
+  EXPECT_EQ(pages(), fences);
+  clock_.Advance(2);  // one of four has expired, and nobody has handled it yet
+  ASSERT_THAT(table_.Release(tokens[5]), IsOk());
+  std::vector<uint64_t> left;
+  for (size_t i = 0; i < fences.size(); ++i)
+    if (i % 4 != 0 && i != 5) left.push_back(fences[i]);
+  EXPECT_EQ(pages(), left);
+  table_.Expire();
+  EXPECT_EQ(pages(), left);
+  for (int i = 0; i < 5; ++i) table_.Forget("buffers/" + std::to_string(i));
+  EXPECT_TRUE(pages().empty());
+}
+
 TEST_F(LeaseTest, TheLeasesOfASessionAreCountedAndEndWithIt) {
   std::mt19937 random(octavo::testing::FreshSeed());
   std::vector<std::string> tokens;
