@@ -58,6 +58,7 @@ class ChangeWatchers {
     auto watcher = std::make_shared<Watcher>(std::move(key), std::move(told));
     {
       MutexLock lock(mutex_);
+      watcher->since_ = queued_;
       watchers_.push_back(watcher);
     }
     // A change made before the next line is among the existing resources; a later one finds the
@@ -94,6 +95,7 @@ class ChangeWatchers {
     std::string text;
     bool is_private = false;
     std::string key;
+    uint64_t number = 0;  // of the newest change in it, by the order of Tell
   };
 
   /// The events of one watcher wait in a queue; one thread at a time takes them out and calls the
@@ -101,6 +103,7 @@ class ChangeWatchers {
   class Watcher {
    public:
     Watcher(std::string key, Told told) : key_(std::move(key)), told_(std::move(told)) {}
+    uint64_t since_ = 0;  // the changes up to this number were made before the watch began
     const std::string& key() const { return key_; }
 
     /// Reports the existing resources, before any event of Tell.
@@ -183,6 +186,7 @@ class ChangeWatchers {
   };
 
   void Queue(Change change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    change.number = ++queued_;
     if (waiting_.size() >= kMostSingle) {
       if (const auto it = newest_.find(change.status.name); it != newest_.end()) {
         Change& waiting = *it->second;
@@ -223,7 +227,9 @@ class ChangeWatchers {
       waiting_.pop_front();
       for (auto it = watchers_.begin(); it != watchers_.end();) {
         if (auto watcher = it->lock()) {
-          if (!change.is_private || watcher->key() == change.key)
+          // A change that waited when the watch began is among the existing resources.
+          if (change.number > watcher->since_ &&
+              (!change.is_private || watcher->key() == change.key))
             watchers.push_back(std::move(watcher));
           ++it;
         } else {
@@ -254,7 +260,8 @@ class ChangeWatchers {
   std::list<std::weak_ptr<Watcher>> watchers_ ABSL_GUARDED_BY(mutex_);
   std::deque<Change> waiting_ ABSL_GUARDED_BY(mutex_);
   std::unordered_map<std::string, Change*> newest_
-      ABSL_GUARDED_BY(mutex_);  // by name: the last change that waits
+      ABSL_GUARDED_BY(mutex_);                   // by name: the last change that waits
+  uint64_t queued_ ABSL_GUARDED_BY(mutex_) = 0;  // changes so far
   bool posted_ ABSL_GUARDED_BY(mutex_) = false;
   ChangeTeller teller_;  // last: its thread uses the rest
 };

@@ -72,6 +72,17 @@ absl::Status SlabRefused(const absl::Status& why) {
                   info);
 }
 
+// Adds to the error of a destination that is taken which field it is, and what to write.
+absl::Status NamingDestination(absl::Status error) {
+  if (!absl::IsAlreadyExists(error)) return error;
+  const ErrorInfo info = InfoOf(error);
+  return WithInfo(absl::AlreadyExistsError(absl::StrCat(
+                      "options.destination: ", error.message(),
+                      "; allowed is a path where nothing is: {scan}, {index} or {date} in it make "
+                      "one for each volume")),
+                  {.reason = info.reason, .field = "options.destination", .numbers = info.numbers});
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> ExpandDestination(const std::string& destination,
@@ -182,13 +193,7 @@ absl::Status Committer::Check(const model::CommitOptions& options, const std::st
     MutexLock lock(mutex_);
     ++errors_[std::string(Name(ReasonOrCode(free)))];
   }
-  if (!absl::IsAlreadyExists(free)) return free;
-  const ErrorInfo info = InfoOf(free);
-  return WithInfo(absl::AlreadyExistsError(absl::StrCat(
-                      "options.destination: ", free.message(),
-                      "; allowed is a path where nothing is: {scan}, {index} or {date} in it make "
-                      "one for each volume")),
-                  {.reason = info.reason, .field = "options.destination", .numbers = info.numbers});
+  return NamingDestination(std::move(free));
 }
 
 void Committer::Run(const std::shared_ptr<Job>& job, VolumeCommit commit) {
@@ -196,7 +201,9 @@ void Committer::Run(const std::shared_ptr<Job>& job, VolumeCommit commit) {
   auto outcome = base::ExceptionToStatus([&]() -> absl::StatusOr<storage::CommitOutcome> {
     if (job->stopped()) return Cancelled();
     OCTAVO_ASSIGN_OR_RETURN(hold, context_.volumes->Hold(job->volume, HoldKind::kRead));
-    return Write(*job, hold);
+    auto written = Write(*job, hold);
+    if (!written.ok()) return NamingDestination(written.status());
+    return written;
   });
   // The hold ends before the volume releases its memory, so that the slot is free when observers
   // hear of it.

@@ -47,6 +47,9 @@ class Frame:
     event: Optional[Fields] = None  # octavo.v1.ScanEvent, of product "event"; `text` is for people, `kind` for programs
     shape: tuple = ()          # of the array, or the picture's [rows, columns]
     axes: tuple = ()           # names of its axes: ("x", "z")
+    unit: str = ""             # of the values, which are value_offset + value_step * array: "dB", "rad" or ""
+    value_offset: float = 0.0
+    value_step: float = 1.0
     scale_bar_um: float = 0.0  # pictures: length of the bar drawn; 0 = none
     colour_bar_columns: int = 0  # pictures: of shape, on the right, that the colour bar takes; 0 = none
     # projections and B-scans of completed volumes: times of the stages until here
@@ -115,7 +118,8 @@ def left_out(image: stream_pb2.ImageOptions, shape: Sequence[int], scale_bar_um:
     """The bars that `image` asks for and a picture of this shape, [rows, columns], does not have, in words."""
     missing = [name for name, asked, drawn in (("scale bar", image.scale_bar, scale_bar_um), ("colour bar", image.colour_bar, colour_bar_columns))
                if asked and not drawn]
-    return [f"the picture has no {name}: it was asked for, and {shape[1]} x {shape[0]} pixels have no room for it{" or nobody gave the distance of two samples" if name == "scale bar" else ""}" for name in missing]
+    return [f"the picture has no {name}: it was asked for, and {shape[1]} x {shape[0]} pixels have no room for it"
+            + (" or nobody gave the distance of two samples" if name == "scale bar" else "") for name in missing]
 
 
 def frames(messages) -> Iterator[Frame]:
@@ -134,7 +138,8 @@ def frames(messages) -> Iterator[Frame]:
                     axis=name_of(AXES, head.axis), sequence=head.sequence, dropped_before=head.dropped_before, complete=head.complete,
                     array=array, data=b"" if array is not None else bytes(buffer), spacing_um=list(head.spacing_um),
                     display=(head.display_levels.lo, head.display_levels.hi), acquired_ns=head.acquire_monotonic_ns,
-                    published_ns=head.publish_monotonic_ns, shape=tuple(head.shape), axes=tuple(head.axes), scale_bar_um=head.scale_bar_um,
+                    published_ns=head.publish_monotonic_ns, shape=tuple(head.shape), axes=tuple(head.axes), unit=head.unit, value_offset=head.value_offset,
+                    value_step=head.value_step, scale_bar_um=head.scale_bar_um,
                     colour_bar_columns=head.colour_bar_columns,
                     event=of_message(None, head.event) if head.HasField("event") else None,
                     stages=head.stages if head.HasField("stages") else None,

@@ -157,8 +157,6 @@ class VolumeCalls:
             picture = pictures.of(self, self._volumes.RenderVolume(request))  # as long as it takes
         if picture is None:
             raise errors.OctavoError(grpc.StatusCode.DATA_LOSS, f"the picture of {name} is not complete")
-        for text in frames.left_out(request.image, picture.shape, picture.scale_bar_um, picture.colour_bar_columns):
-            errors.warn(f"{name}: {text}")
         return picture
 
     # lease: your own lease of the volume. A lease of another client makes the call fail (ABORTED,

@@ -190,7 +190,7 @@ COMMANDS = [
     row("volume list --parent volumes/x", "--parent: 'volumes/x' is a volume; allowed is a scan, scans/... (octavo scan list), and a job, jobs/..."),
     row("watch --parent volumes/x", "--parent: 'volumes/x' is a volume; allowed is a scan"),
     row("watch --index -1 --product bscan", "--index: is '-1'; allowed are whole numbers from 0 on"),
-    row("watch --index 3", "--index: is for --product bscan; the product is mip"),
+    row("watch --index 3", "--index: is for --product bscan, spectrum and ascan; the product is mip"),
     row("watch --percentiles 0.01 0.998", "--percentiles: is 0.01 0.998, which look like fractions; percentiles are 0 to 100: 1 99.8 for these"),
     row("watch --percentiles 99 1", "--percentiles: is 99 1; allowed 0 <= LO < HI <= 100"),
     row("convert {none} conv.nii.gz", "destination: is 'conv.nii.gz', and compressed files (.nii.gz) are not written", ".zarr, .npy, .nrrd, .nii, .tif, .tiff, .mat"),
@@ -200,7 +200,7 @@ COMMANDS = [
     row("convert {none} b/", "destination: is 'b/', a folder"),
     row("--address localhost info", "--address: is 'localhost' without a port; allowed are host:port (octavod listens on 50051) and unix:/path"),
     row("--address http://localhost:50051 info", "--address: is 'http://localhost:50051'; allowed are host:port", "without http://"),
-    row("watch --product mips", "--product: is 'mips'; allowed mip, aip, bscan, angiogram; did you mean mip?"),
+    row("watch --product mips", "--product: is 'mips'; allowed mip, aip, bscan, angiogram, spectrum, ascan; did you mean mip?"),
     row("watch --png-dir {outside} --colour-map jet", "--colour-map: is 'jet'; allowed gray, gray-inverted, viridis"),
     row("--address 127.0.0.1:1 --timeout 2 info", "is octavod running, and at 127.0.0.1:1?", code=3),
 ]

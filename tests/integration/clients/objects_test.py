@@ -173,10 +173,10 @@ class Objects(DaemonTest):
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             bars = volume.render("max", image=dict(scale_bar=True, colour_bar=True))
-        missing = [f"{volume.name}: the picture has no {bar}: it was asked for, and {bars.shape[1]} x {bars.shape[0]} pixels have no room for it"
-                   for bar, drawn in (("scale bar", bars.scale_bar_um), ("colour bar", bars.colour_bar_columns)) if not drawn]
-        self.assertIn("no colour bar", "".join(missing))
-        self.assertEqual([str(one.message) for one in told], missing)
+        self.assertEqual((bars.scale_bar_um, bars.colour_bar_columns), (0, 0))
+        self.assertEqual([str(one.message) for one in told], ["no scale bar: nobody gave the distance of two samples along x",
+                                                              f"no colour bar: no room in {bars.shape[1]} x {bars.shape[0]} pixels"])
+        self.assertEqual(bars.warnings, tuple(str(one.message) for one in told))
         self.assertEqual(picture.volume.discard().refresh().state, "DISCARDED")
 
     def test_work_that_goes_on(self):

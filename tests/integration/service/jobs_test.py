@@ -59,7 +59,7 @@ class Jobs(DaemonTest):
         work = octavo.reprocess(raw[0].name, FIRST, operations=[{"angiography": {}}])
         plan = self.client.plan_job(work)
         self.assertTrue(plan.report.admitted)
-        self.assertRegex(plan.plan, "then: AMPLITUDE_DECORRELATION over 3 repeats\n$")
+        self.assertRegex(plan.plan, "then: amplitude_decorrelation over 3 repeats\n$")
         job = self.client.submit_job(work, title="motion", request_id="motion-1").wait()
         self.assertEqual(job.name, self.client.submit_job(work, title="motion", request_id="motion-1").name)
         (at_once,) = job.volumes()

@@ -12,6 +12,7 @@ namespace {
 
 using processing::RecordChoice;
 using processing::RecordUnit;
+using testing::ResolvedKnown;
 
 // Lines of 10 records and 2 of flyback, 4 of them: volumes of 48 records.
 RecordChoice Choice(const std::function<void(ScanSpec&)>& change = nullptr) {

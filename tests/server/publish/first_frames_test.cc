@@ -17,6 +17,11 @@
 namespace octavo::engine {
 namespace {
 
+MATCHER_P2(IsRefused, code, reason, "is an error with this code and reason") {
+  *result_listener << arg.ToString();
+  return arg.code() == code && InfoOf(arg).reason == reason;
+}
+
 using octavo::testing::IsError;
 
 class FirstFramesTest : public ::testing::Test {
@@ -143,19 +148,19 @@ TEST_F(FirstFramesTest, ARequestIsCheckedByItself) {
 TEST_F(FirstFramesTest, OnlyScansHaveSpectra) {
   for (const Product product : {Product::kSpectrum, Product::kAscan}) {
     EXPECT_THAT(Find({.products = {product}}).status(),
-                IsError(absl::StatusCode::kFailedPrecondition, Reason::kNoSpectra));
+                IsRefused(absl::StatusCode::kFailedPrecondition, Reason::kNoSpectra));
   }
   scan_->show.has_records = true;
   EXPECT_THAT(Find({.products = {Product::kAscan}}).status(), octavo::testing::IsOk());
   EXPECT_THAT(Find({.products = {Product::kAscan}, .plane_index = 8}).status(),
-              IsError(absl::StatusCode::kOutOfRange, Reason::kBadRange));
+              IsRefused(absl::StatusCode::kOutOfRange, Reason::kBadRange));
   scan_->show.no_ascans = "needs too much";
   EXPECT_THAT(Find({.products = {Product::kSpectrum}}).status(), octavo::testing::IsOk());
   for (const SubscribeSpec& spec :
        {SubscribeSpec{.products = {Product::kAscan}},
         SubscribeSpec{.products = {Product::kSpectrum}, .corrected = true}}) {
     EXPECT_THAT(Find(spec).status(),
-                IsError(absl::StatusCode::kFailedPrecondition, Reason::kNoSpectra));
+                IsRefused(absl::StatusCode::kFailedPrecondition, Reason::kNoSpectra));
   }
 }
 
@@ -170,12 +175,12 @@ TEST_F(FirstFramesTest, TheNewestSpectrumComesAtOnce) {
   EXPECT_TRUE(other.at_once.empty());
   topics_.End("scans/a", 0);
   EXPECT_THAT(Find({.products = {Product::kSpectrum}, .corrected = true}).status(),
-              IsError(absl::StatusCode::kFailedPrecondition, Reason::kNothingKept));
+              IsRefused(absl::StatusCode::kFailedPrecondition, Reason::kNothingKept));
 }
 
 TEST(CheckSpecTest, SpectraAreNotLossless) {
   EXPECT_THAT(CheckSpec({.products = {Product::kSpectrum}, .delivery = Delivery::kLossless}),
-              IsError(absl::StatusCode::kInvalidArgument, Reason::kBadField));
+              IsRefused(absl::StatusCode::kInvalidArgument, Reason::kBadField));
   EXPECT_THAT(CheckSpec({.products = {Product::kSpectrum}, .delivery = Delivery::kDropOldest}),
               octavo::testing::IsOk());
 }

@@ -19,6 +19,8 @@ namespace {
 using scan::RecordCopy;
 using scan::RecordFrames;
 using scan::RecordTap;
+using testing::KnownRecords;
+using testing::ResolvedKnown;
 
 /// A tap and its frames; the test is the compute thread. Volumes of 2 lines of 10 records of 64
 /// samples.
