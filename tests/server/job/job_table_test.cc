@@ -97,7 +97,7 @@ TEST_F(JobTableTest, ADrainEndsWhatWaitsAndTakesNothingNew) {
 
 TEST_F(JobTableTest, AsManyWaitAsTheQueueTakes) {
   for (int i = 0; i < 10'000; ++i) ASSERT_THAT(Insert(MakeJob(absl::StrCat(i))), IsOk());
-  const absl::Status refused = Insert(MakeJob("more")).status();
+  const absl::Status refused = Insert(MakeJob("more"));
   EXPECT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted, "10000 jobs wait already"));
   EXPECT_EQ(InfoOf(refused).reason, Reason::kQueueFull);
   EXPECT_EQ(table_.List().front().queue_position, 10'000);
