@@ -34,7 +34,7 @@ absl::StatusOr<PicturePtr> PictureCache::Get(const model::FramePtr& frame,
     throw;
   }
   bytes_ += picture->data.size;
-  while (bytes_ > most_bytes_) Remove(std::prev(entries_.end()));
+  while (bytes_ > most_bytes_ || entries_.size() > kMostEntries) Remove(std::prev(entries_.end()));
   return picture;
 }
 

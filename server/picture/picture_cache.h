@@ -17,10 +17,12 @@ namespace octavo::picture {
 using PicturePtr = std::shared_ptr<const Picture>;
 
 /// Pictures shared by all who want the same frame with the same options: the last ones used, within
-/// a number of bytes. What users still hold counts for them, not for the cache. Thread-safe.
+/// a number of bytes and of entries. What users still hold counts for them, not for the cache. Thread-safe.
 class PictureCache {
  public:
   static constexpr int64_t kUsualBytes = int64_t{64} << 20;
+  // Each call looks at all of them.
+  static constexpr size_t kMostEntries = 256;
   explicit PictureCache(int64_t most_bytes = kUsualBytes) : most_bytes_(most_bytes) {}
 
   /// The picture of a frame; makes it unless it is there. Errors of MakePicture.
