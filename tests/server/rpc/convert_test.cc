@@ -155,6 +155,7 @@ TEST(ConvertScan, ZeroIsNotUnset) {
     v1::ScanSpec spec, back;
     if (given) spec.mutable_simulated()->set_scatterers(0);
     spec.mutable_simulated()->set_seed(1);
+    spec.mutable_pattern()->mutable_raster()->set_volumes(1);
     EncodeScanSpec(DecodeScanSpec(spec).value(), &back);
     EXPECT_EQ(back.simulated().has_scatterers(), given);
     if (given) spec.mutable_camera()->set_gain(0);
