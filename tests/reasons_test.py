@@ -18,13 +18,15 @@ INTRODUCTION = """# Reasons
 
 Every error carries a `google.rpc.ErrorInfo`: a stable `reason` for programs, and values in its `metadata`. The message is for
 people. Scans and jobs wait and end with such a reason, too (`reason_code`, a value of the enum `Reason`, whose names have
-`REASON_` before the names here). An error without a reason of its own has the name of its status code instead. This page lists
+`REASON_` before the names here). An error without a reason of its own has the name of its status code instead. "metadata" in a
+meaning names keys of `ErrorInfo.metadata`. Where `retryable` is `true` there, or the error has a `google.rpc.RetryInfo`, the same
+call may succeed later by itself. This page lists
 `gpu/base/reason.h`; `tests/reasons_test.py --write` makes it.
 """
 FILE = """// Reasons: why a call was refused, and why a scan or job waits or ended. A reason never changes its
 // meaning. google.rpc.ErrorInfo.reason is text by its definition: the name of the value without
-// REASON_, for example LEASED. This file has the reasons of gpu/base/reason.h;
-// tests/reasons_test.py --write brings it up to date.
+// REASON_, for example LEASED. "metadata" in a meaning names keys of ErrorInfo.metadata. This file
+// has the reasons of gpu/base/reason.h; tests/reasons_test.py --write brings it up to date.
 syntax = "proto3";
 package octavo.v1;
 

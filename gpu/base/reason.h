@@ -19,7 +19,8 @@ namespace octavo::inline gpu {
   X(kOutOfRange, "OUT_OF_RANGE", "A number cannot be represented as the field needs it.")          \
   X(kIdempotencyMismatch, "IDEMPOTENCY_MISMATCH",                                                  \
     "The request_id was used for another request before.")                                         \
-  X(kInProgress, "IN_PROGRESS", "The first call with this request_id is still at work.")           \
+  X(kInProgress, "IN_PROGRESS",                                                                    \
+    "The first call with this request_id is not answered yet; repeat yours with the same id.")     \
   X(kProtocol, "PROTOCOL", "The messages of a stream or socket came in the wrong order or form.")  \
   X(kBusy, "BUSY", "As many calls of this kind as the server works on already wait.")              \
   X(kDraining, "DRAINING", "The server is about to end and takes no new work.")                    \
@@ -46,7 +47,9 @@ namespace octavo::inline gpu {
   X(kStriped, "STRIPED", "The volume lies on several devices, which this call cannot do.")         \
   X(kRecovered, "RECOVERED",                                                                       \
     "The volume was found after a restart; this call needs what only its scan knew.")              \
-  X(kHoldSlotsFull, "HOLD_SLOTS_FULL", "All slots that clients may hold of a LIVE scan are held.") \
+  X(kHoldSlotsFull, "HOLD_SLOTS_FULL",                                                             \
+    "All Retention.hold_slots of the scan hold a volume: HoldVolume is refused (metadata: held, "  \
+    "allowed), or the scan ended before its next volume. Commit or discard one.")                  \
   X(kVersion, "VERSION",                                                                           \
     "The etag, or the version of a buffer, is not the one that the caller expects.")               \
   X(kPartial, "PARTIAL", "The buffer is being written, or was written in part.")                   \
@@ -122,9 +125,14 @@ namespace octavo::inline gpu {
     "The subscriber's queue was full; LOSSLESS streams end then.")                                 \
   X(kFrameLost, "FRAME_LOST",                                                                      \
     "The server could not make a frame, for want of memory or time; LOSSLESS streams end then.")   \
-  X(kSequenceGone, "SEQUENCE_GONE", "Frames from this sequence number on are no longer kept.")     \
-  X(kNothingKept, "NOTHING_KEPT", "The scan has ended and no frame of the product is kept.")       \
-  X(kNoFrame, "NO_FRAME", "The frame's volume is gone.")                                           \
+  X(kSequenceGone, "SEQUENCE_GONE",                                                                \
+    "The frame at from_sequence is no longer kept, or does not exist yet; metadata: "              \
+    "first_available, the oldest one to subscribe from, and next, the number of the next frame.")  \
+  X(kNothingKept, "NOTHING_KEPT",                                                                  \
+    "The scan or job has ended and no frame of the product is kept.")                              \
+  X(kNoFrame, "NO_FRAME",                                                                          \
+    "A frame of a held volume could not be made: memory is short, or its file cannot be read. "    \
+    "Subscribe again later.")                                                                      \
   X(kNoAip, "NO_AIP", "The scan computes no AIP.")                                                 \
   X(kNoAngiogram, "NO_ANGIOGRAM", "The scan computes no angiogram.")                               \
   X(kNoSpectra, "NO_SPECTRA", "There are no spectra of this kind.")                                \
@@ -160,7 +168,7 @@ namespace octavo::inline gpu {
   X(kDiskFull, "DISK_FULL", "The disk, or the user's quota on it, is full.")                       \
   X(kIoError, "IO_ERROR", "The file system failed; metadata: errno.")                              \
   X(kDestinationExists, "DESTINATION_EXISTS",                                                      \
-    "Something is at the destination; Octavo never overwrites.")                               \
+    "Something is at the destination; Octavo never overwrites.")                                   \
   X(kFormatLimit, "FORMAT_LIMIT", "The format cannot hold such a volume.")                         \
   X(kCommitCancelled, "COMMIT_CANCELLED", "A client cancelled the commit; the volume stays held.") \
   X(kRootAway, "ROOT_AWAY", "A storage root is not there, or not the one that it was.")            \
@@ -183,7 +191,8 @@ namespace octavo::inline gpu {
   /* Ends of scans and jobs, which are no errors of a call */                                      \
   X(kCompleted, "COMPLETED", "All volumes were made.")                                             \
   X(kStopped, "STOPPED", "A client stopped the scan after a volume.")                              \
-  X(kCancelled, "CANCELLED", "A client cancelled it.")                                             \
+  X(kCancelled, "CANCELLED",                                                                       \
+    "A client ended the scan, job, move or derivation (CancelScan, CancelJob, CancelOperation).")  \
   X(kInterrupted, "INTERRUPTED", "A scan that goes before it in its queue interrupted it.")        \
   X(kSessionExpired, "SESSION_EXPIRED", "Its session ended, and what it makes is scratch.")        \
   X(kDrained, "DRAINED", "The server is about to end and lets no more begin.")                     \

@@ -46,7 +46,7 @@ class RawInput {
       return hold.status();
     }
     if (input.status_.is_raw && input.status_.recovered)
-      return processing::RawOfAnEarlierProcess(input.status_);
+      return processing::RawOfAnEarlierProcess(input.status_, "reprocess.volume");
     if (input.status_.raw == nullptr || input.status_.origin == nullptr) {
       return InvalidField("reprocess.volume",
                           absl::StrCat("is ", name,

@@ -125,8 +125,7 @@ absl::StatusOr<Rendered> PlanRendering(const model::VolumeStatus& volume,
     frame.shape.push_back(p.box.count[d]);
     frame.axes.push_back(volume.axes[d]);
     frame.spacing_um.push_back(volume.spacing_um[d]);
-    frame.row_spacing_assumed =
-        std::exchange(frame.column_spacing_assumed, volume.spacing_assumed[d]);
+    frame.row_spacing_assumed = std::exchange(frame.column_spacing_assumed, !volume.IsLength(d));
   }
   if (frame.shape[0] > kMostRenderedValues / frame.shape[1]) {
     return InvalidField("count",

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -29,7 +30,8 @@ struct DispersionAutofocusSpec {
   bool processing_given = true;  // else that of the scan
   double a2_begin = 0, a2_end = 0, a3_begin = 0, a3_end = 0;
   bool only_a2 = false;
-  int64_t ascans = 0, first_bin = 0, bins = 0;
+  int64_t ascans = 0, bins = 0;
+  std::optional<int64_t> first_bin;
   bool reprocess = false;
 };
 
@@ -40,7 +42,7 @@ struct KCalibrationSpec {
   Processing processing;
   bool processing_given = true;  // else that of the scan
   int64_t least_bin = 0, polynomial_degree = 0;
-  double edge = 0;
+  std::optional<double> edge;
 };
 
 /// All fields as in octavo.v1.DispersionEstimate.

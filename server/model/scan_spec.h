@@ -41,7 +41,7 @@ struct SimulatedSource {
   bool repeat_block = false;  // repeat the first block, at no cost
   static constexpr int64_t kMostLayers = 64;
   std::vector<SimulatedLayer> layers;
-  uint32_t scatterers = 0;
+  std::optional<uint32_t> scatterers;  // unset = 64 without layers, else none
 };
 
 struct ReplaySource {
@@ -65,14 +65,15 @@ struct RingSource {
 };
 
 struct CameraSource {
-  std::string id;                                       // empty = the only one
-  std::string pixel_format;                             // empty = the camera's setting
-  std::optional<int64_t> offset_x, offset_y;            // unset = the camera's setting
-  int64_t width = 0, height = 0;                        // 0 = the camera's setting
-  double exposure_us = 0, gain = 0, frame_rate_hz = 0;  // 0 = the camera's setting
-  std::string trigger_source;                           // empty = free running
-  int64_t buffers = 0;                                  // 0 = 16
-  double frame_timeout_s = 0;  // 0 = 5, with a trigger never; negative = never
+  std::string id;                             // empty = the only one
+  std::string pixel_format;                   // empty = the camera's setting
+  std::optional<int64_t> offset_x, offset_y;  // unset = the camera's setting
+  int64_t width = 0, height = 0;              // 0 = the camera's setting
+  double exposure_us = 0, frame_rate_hz = 0;  // 0 = the camera's setting
+  std::optional<double> gain;                 // unset = the camera's setting
+  std::string trigger_source;                 // empty = free running
+  int64_t buffers = 0;                        // 0 = 16
+  double frame_timeout_s = 0;                 // 0 = 5, with a trigger never; negative = never
 };
 
 /// Scans of one queue acquire one after another. An empty name: no queue.

@@ -166,6 +166,9 @@ struct VolumeDescription {
   DType dtype = DType::kU8;
   double spacing_um[3] = {1, 1, 1};
   bool spacing_assumed[3] = {};  // per axis: the spacing was not given, spacing_um counts voxels
+  // Per axis: it was transformed (FftOp), and spacing_um counts cycles per um, or per voxel if the
+  // spacing was not given.
+  bool spacing_inverse[3] = {};
   std::string axes[3] = {"y", "x", "z"};  // as octavo.v1.Volume.axes
   bool has_levels = false;
   float level_lo = 0, level_hi = 0;
@@ -201,6 +204,9 @@ struct VolumeDescription {
   Orphan job_orphan = Orphan::kDefault;   // JobSpec.orphan
   std::string job, job_kind;              // the job that made it; empty: none
   std::vector<std::string> job_warnings;  // warnings of the ended job
+
+  /// Whether the spacing of the axis is a length on the sample, in um.
+  bool IsLength(int axis) const { return !spacing_assumed[axis] && !spacing_inverse[axis]; }
 };
 
 /// What made a volume, as octavo.v1.Volume.parent: its job, else its scan.

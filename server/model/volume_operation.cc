@@ -22,6 +22,42 @@ const char* NameOfReduction(math::Reduction kind) {
   return kNames[static_cast<int>(kind)];
 }
 
+/// Puts axis order[d] at place d.
+void Permute(const int (&order)[3], VolumeStatus* state) {
+  const VolumeStatus before = *state;
+  for (int d = 0; d < 3; ++d) {
+    state->shape[d] = before.shape[order[d]];
+    state->spacing_um[d] = before.spacing_um[order[d]];
+    state->spacing_assumed[d] = before.spacing_assumed[order[d]];
+    state->spacing_inverse[d] = before.spacing_inverse[order[d]];
+    state->axes[d] = before.axes[order[d]];
+  }
+}
+
+/// The samples along the axis are no places any more.
+void CountSamples(int axis, VolumeStatus* state) {
+  state->spacing_um[axis] = 1;
+  state->spacing_assumed[axis] = true;
+  state->spacing_inverse[axis] = false;
+}
+
+/// Several percentiles over `reduced` (empty = all axes): the axes that are reduced come first, and
+/// the last of them counts the percentiles.
+void DescribePercentiles(const std::vector<int64_t>& reduced, VolumeStatus* state) {
+  bool goes[3] = {reduced.empty(), reduced.empty(), reduced.empty()};
+  for (const int64_t axis : reduced) goes[axis < 0 ? axis + 3 : axis] = true;
+  int order[3], count = 0;
+  for (const bool first : {true, false}) {
+    for (int d = 0; d < 3; ++d) {
+      if (goes[d] == first) order[count++] = d;
+    }
+  }
+  Permute(order, state);
+  const auto last = static_cast<int>(std::count(goes, goes + 3, true)) - 1;
+  for (int d = 0; d < last; ++d) state->spacing_um[d] *= static_cast<double>(state->shape[d]);
+  CountSamples(last, state);
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSpec& operation,
@@ -32,12 +68,17 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
       .scalar = ScalarOf(state->dtype), .lanes = 1, .dims = {state->shape, state->shape + 3}};
   // Volumes have three axes: a reduced axis stays with one sample.
   if (auto* reduce = std::get_if<ReduceOp>(&op)) reduce->keep_dims = true;
-  if (auto* percentile = std::get_if<PercentileOp>(&op)) percentile->keep_dims = true;
+  if (auto* quantiles = std::get_if<PercentileOp>(&op)) quantiles->keep_dims = true;
   if (auto* histogram = std::get_if<HistogramOp>(&op)) histogram->scalar = Scalar::kF64;
   if (auto* slab = std::get_if<SlabOp>(&op)) {
     slab->keep_dims = true;
     const int64_t axis = slab->axis < 0 ? slab->axis + 3 : slab->axis;
     if (operation.end_um > 0 && axis >= 0 && axis < 3) {
+      if (state->spacing_inverse[axis]) {
+        return InvalidField(absl::StrCat(at, ".slab.end_um"),
+                            absl::StrCat("is given, and axis ", axis,
+                                         " holds frequencies; allowed are begin and end"));
+      }
       const double spacing = state->spacing_um[axis];
       // Thinner than a sample: most likely millimetres.
       if (const double thickness = operation.end_um - operation.begin_um; thickness < spacing / 2) {
@@ -81,7 +122,9 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
   std::string text = NameOf(op);
   bool same_quantity = true;
   bool same_range = true;  // the values lie where those before did: means of them, and percentiles
-  for (int d = 0; d < 3; ++d) {
+  const auto* percentile = std::get_if<PercentileOp>(&op);
+  const bool several = percentile != nullptr && percentile->percentiles.size() > 1;
+  for (int d = 0; d < 3 && !several; ++d) {
     const bool collapsed = shape[d] == 1 && state->shape[d] > 1;
     if (std::holds_alternative<ResizeOp>(op) && shape[d] != state->shape[d]) {
       const bool corners = std::get<ResizeOp>(op).corner_aligned;
@@ -96,22 +139,13 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
     }
   }
   if (const auto* transpose = std::get_if<TransposeOp>(&op)) {
-    double spacing[3];
-    bool assumed[3];
-    std::string axes[3];
+    int order[3];
     for (int d = 0; d < 3; ++d) {
       const int64_t axis =
           transpose->axes.empty() ? 2 - d : transpose->axes[static_cast<size_t>(d)];
-      const int64_t from = axis < 0 ? axis + 3 : axis;
-      spacing[d] = state->spacing_um[from];
-      assumed[d] = state->spacing_assumed[from];
-      axes[d] = state->axes[from];
+      order[d] = static_cast<int>(axis < 0 ? axis + 3 : axis);
     }
-    for (int d = 0; d < 3; ++d) {
-      state->spacing_um[d] = spacing[d];
-      state->spacing_assumed[d] = assumed[d];
-      state->axes[d] = axes[d];
-    }
+    Permute(order, state);
     text =
         absl::StrCat("transpose to ", state->axes[0], ", ", state->axes[1], ", ", state->axes[2]);
   } else if (const auto* crop = std::get_if<CropOp>(&op)) {
@@ -138,16 +172,18 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
     // The axis changes to cycles per um, or back.
     state->spacing_um[axis] =
         1 / (state->spacing_um[axis] * static_cast<double>(state->shape[axis]));
+    state->spacing_inverse[axis] = !state->spacing_inverse[axis];
     same_quantity = same_range = false;
     text = absl::StrCat(fft->inverse ? "inverse " : "", "fft along axis ", axis);
     state->quantity = Quantity::kSpectrum;
-  } else if (std::holds_alternative<PercentileOp>(op)) {
+  } else if (percentile != nullptr) {
     same_quantity = false;
-    text =
-        absl::StrCat("percentiles ", absl::StrJoin(std::get<PercentileOp>(op).percentiles, ", "));
+    if (several) DescribePercentiles(percentile->axes, state);
+    text = absl::StrCat("percentiles ", absl::StrJoin(percentile->percentiles, ", "));
     state->quantity = Quantity::kPercentile;
   } else if (std::holds_alternative<HistogramOp>(op)) {
     same_quantity = same_range = false;
+    for (int d = 0; d < 3; ++d) CountSamples(d, state);
     text = absl::StrCat("histogram of ", std::get<HistogramOp>(op).bins, " bins");
     state->quantity = Quantity::kCount;
   } else if (const auto* scale = std::get_if<ScaleOp>(&op)) {

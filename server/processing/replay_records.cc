@@ -40,17 +40,17 @@ std::vector<BscanSpan> SpansOf(const pattern::Pattern& pattern, int kind) {
   return spans;
 }
 
-absl::Status RawOfAnEarlierProcess(const model::VolumeStatus& volume) {
+absl::Status RawOfAnEarlierProcess(const model::VolumeStatus& volume, const std::string& field) {
   return WithInfo(absl::FailedPreconditionError(absl::StrCat(
-                      volume.name,
+                      field, ": ", volume.name,
                       " are raw spectra that were recovered after a restart: they can be read and "
                       "committed; to process them again, replay the committed file")),
-                  {.reason = Reason::kRecovered, .field = "name", .numbers = {}});
+                  {.reason = Reason::kRecovered, .field = field, .numbers = {}});
 }
 
 absl::StatusOr<model::ResolvedScan> ResolveReprocess(const model::VolumeStatus& raw,
                                                      const model::Processing& processing) {
-  if (raw.is_raw && raw.recovered) return RawOfAnEarlierProcess(raw);
+  if (raw.is_raw && raw.recovered) return RawOfAnEarlierProcess(raw, "volume");
   if (raw.raw == nullptr || raw.origin == nullptr) {
     return InvalidField(
         "volume",

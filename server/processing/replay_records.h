@@ -24,7 +24,7 @@ math::RasterPlacement RasterOf(const model::ResolvedScan& scan);
 std::vector<BscanSpan> SpansOf(const pattern::Pattern& pattern, int kind);
 
 /// The error for raw spectra that were recovered after a restart, which cannot be processed again.
-absl::Status RawOfAnEarlierProcess(const model::VolumeStatus& volume);
+absl::Status RawOfAnEarlierProcess(const model::VolumeStatus& volume, const std::string& field);
 
 /// The scan that the held raw spectra `raw` came from, with other processing: shape and dtype of
 /// the volume may be others. InvalidArgument if `raw` is no raw volume ("volume"), or names the

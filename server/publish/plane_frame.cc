@@ -63,8 +63,7 @@ std::optional<model::Frame> PlaneFrame(const std::string& name, const model::Vol
     frame.shape.push_back(volume.shape[d]);
     frame.axes.push_back(volume.axes[d]);
     frame.spacing_um.push_back(volume.spacing_um[d]);
-    frame.row_spacing_assumed =
-        std::exchange(frame.column_spacing_assumed, volume.spacing_assumed[d]);
+    frame.row_spacing_assumed = std::exchange(frame.column_spacing_assumed, !volume.IsLength(d));
   }
   return frame;
 }

@@ -278,11 +278,21 @@ void SubscriberQueue::IsMissing(const absl::Status& why) {
   }
   if (spec_.resume && gone->product == model::Product::kVolume) {  // it was requested by its number
     ended_ = true;
-    status_ = WithInfo(absl::OutOfRangeError(absl::StrCat("volume frame ", gone->sequence, " (",
-                                                          gone->volume, ") is no longer kept")),
-                       {.reason = Reason::kSequenceGone,
-                        .field = "from_sequence",
-                        .numbers = {{"sequence", absl::StrCat(gone->sequence)}}});
+    replay_.pop_front();
+    // A subscription that resumes is of one product: what waits behind is of this topic.
+    const uint64_t first = !replay_.empty()  ? replay_.front()->sequence
+                           : !queue_.empty() ? queue_.front()->sequence
+                                             : gone->sequence + 1,
+                   next = (!queue_.empty()    ? queue_.back()->sequence
+                           : !replay_.empty() ? replay_.back()->sequence
+                                              : gone->sequence) +
+                          1;
+    status_ = WithInfo(
+        absl::OutOfRangeError(absl::StrCat("volume frame ", gone->sequence, " (", gone->volume,
+                                           ") is no longer kept")),
+        {.reason = Reason::kSequenceGone,
+         .field = "from_sequence",
+         .numbers = {{"first_available", absl::StrCat(first)}, {"next", absl::StrCat(next)}}});
     replay_.clear();
     queue_.clear();
     return;

@@ -308,10 +308,10 @@ absl::StatusOr<Search> MakeSearch(const volume::VolumeHold& raw,
     return InvalidField("a2_end", absl::StrCat("makes with a3 a sweep of ", search.evaluations(),
                                                " pairs; allowed ", kMostEvaluations));
   }
-  search.first_bin = spec.first_bin == 0 ? 8 : spec.first_bin;
+  search.first_bin = spec.first_bin.value_or(8);
   const int64_t most = chain.fft_length - search.first_bin;
   if (search.first_bin >= chain.fft_length / 2) {
-    return InvalidField("first_bin", absl::StrCat("is ", search.first_bin, "; allowed 1 to ",
+    return InvalidField("first_bin", absl::StrCat("is ", search.first_bin, "; allowed 0 to ",
                                                   chain.fft_length / 2 - 1));
   }
   search.bins = spec.bins == 0 ? chain.fft_length / 2 - search.first_bin : spec.bins;

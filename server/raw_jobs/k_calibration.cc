@@ -136,7 +136,7 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeKCalibrationWork(
   KCalibrationOptions options;
   if (spec.least_bin != 0) options.least_bin = spec.least_bin;
   if (spec.polynomial_degree != 0) options.polynomial_degree = spec.polynomial_degree;
-  if (spec.edge != 0) options.edge = spec.edge;
+  if (spec.edge.has_value()) options.edge = *spec.edge;
   if (absl::Status status = CheckOptions(samples, options); !status.ok())
     return base::AtField("k_calibration.", status);
   return std::make_unique<KCalibrationWork>(std::move(raw), taken, options, std::move(placed));

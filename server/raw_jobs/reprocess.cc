@@ -17,7 +17,7 @@ absl::StatusOr<volume::VolumeHold> PinRaw(volume::VolumeStore& volumes, const st
   OCTAVO_ASSIGN_OR_RETURN(volume::VolumeHold pinned,
                           volumes.Hold(volume, volume::HoldKind::kDevice));
   if (pinned.status.is_raw && pinned.status.recovered)
-    return processing::RawOfAnEarlierProcess(pinned.status);
+    return processing::RawOfAnEarlierProcess(pinned.status, work + ".volume");
   if (pinned.status.raw == nullptr || pinned.status.origin == nullptr) {
     return InvalidField(work + ".volume",
                         absl::StrCat("is ", volume,

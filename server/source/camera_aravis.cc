@@ -196,12 +196,12 @@ absl::StatusOr<Shape> Check(const OpenedCamera& opened, const model::ScanSpec& s
                           absl::StrCat("is given, and the camera has none: ", error.text()));
     OCTAVO_RETURN_IF_ERROR(Within("camera.exposure_us", s.exposure_us, least, most));
   }
-  if (s.gain != 0) {
+  if (s.gain.has_value()) {
     arv_camera_get_gain_bounds(camera, &least, &most, error.out());
     if (error.is_set())
       return InvalidField("camera.gain",
                           absl::StrCat("is given, and the camera has none: ", error.text()));
-    OCTAVO_RETURN_IF_ERROR(Within("camera.gain", s.gain, least, most));
+    OCTAVO_RETURN_IF_ERROR(Within("camera.gain", *s.gain, least, most));
   }
   if (s.frame_rate_hz != 0) {
     arv_camera_get_frame_rate_bounds(camera, &least, &most, error.out());
@@ -254,9 +254,9 @@ absl::Status Configure(const OpenedCamera& opened, const model::CameraSource& s,
     OCTAVO_RETURN_IF_ERROR(set(
         "exposure", [&](GError** e) { arv_camera_set_exposure_time(camera, s.exposure_us, e); }));
   }
-  if (s.gain != 0) {
+  if (s.gain.has_value()) {
     OCTAVO_RETURN_IF_ERROR(
-        set("gain", [&](GError** e) { arv_camera_set_gain(camera, s.gain, e); }));
+        set("gain", [&](GError** e) { arv_camera_set_gain(camera, *s.gain, e); }));
   }
   if (s.trigger_source.empty()) {
     OCTAVO_RETURN_IF_ERROR(
@@ -307,11 +307,12 @@ absl::StatusOr<std::vector<CameraInfo>> ListCameras() {
 absl::StatusOr<model::SourceTraits> InspectCamera(const model::ScanSpec& spec,
                                                   const model::CameraSource& given) {
   const model::CameraSource s = WithDefaults(given);
-  for (const auto& [field, value] :
-       {std::pair{"camera.exposure_us", s.exposure_us}, std::pair{"camera.gain", s.gain},
-        std::pair{"camera.frame_rate_hz", s.frame_rate_hz}}) {
+  for (const auto& [field, value] : {std::pair{"camera.exposure_us", s.exposure_us},
+                                     std::pair{"camera.frame_rate_hz", s.frame_rate_hz}}) {
     if (!std::isfinite(value) || value < 0) return FieldNotAllowed(field, value, ">= 0");
   }
+  if (s.gain.has_value() && !std::isfinite(*s.gain))
+    return FieldNotAllowed("camera.gain", *s.gain, "finite numbers");
   if (!std::isfinite(s.frame_timeout_s) || s.frame_timeout_s > 1e9) {
     return FieldNotAllowed("camera.frame_timeout", s.frame_timeout_s,
                            "at most 1e9; negative = never");

@@ -124,7 +124,7 @@ model::SimulatedSource WithDefaults(const model::SimulatedSource& given, DType r
   if (s.fixed_pattern == 0) s.fixed_pattern = 0.002;
   if (s.adc_bits == 0) s.adc_bits = raw_type == DType::kU8 ? 8 : 12;
   if (s.motion_um_per_volume == 0) s.motion_um_per_volume = 4;
-  if (s.layers.empty() && s.scatterers == 0) s.scatterers = 64;
+  if (!s.scatterers.has_value()) s.scatterers = s.layers.empty() ? 64 : 0;
   return s;
 }
 
@@ -157,7 +157,7 @@ absl::StatusOr<model::SourceTraits> InspectSimulated(const model::ScanSpec& spec
                                                                           : 16));
   OCTAVO_RETURN_IF_ERROR(
       InRange("simulated.motion_um_per_volume", s.motion_um_per_volume, -1e9, 1e6));
-  OCTAVO_RETURN_IF_ERROR(InRange("simulated.scatterers", s.scatterers, 0, 10000));
+  OCTAVO_RETURN_IF_ERROR(InRange("simulated.scatterers", *s.scatterers, 0, 10000));
   if (s.repeat_block && spec.acquisition.record_average > 1) {
     return InvalidField(
         "simulated.repeat_block",

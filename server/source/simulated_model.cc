@@ -137,7 +137,7 @@ SimulatedModel::SimulatedModel(const model::SimulatedSource& source,
   phantom_scale_ = std::min(1.0, 0.5 * pi * static_cast<double>(samples - 1) / (k1 - k0) / 1450);
   // Point scatterers: spread over the field, in the upper half millimetre of the tissue.
   std::uniform_real_distribution<double> uniform;
-  for (uint32_t i = 0; i < source.scatterers; ++i) {
+  for (uint32_t i = 0; i < source.scatterers.value_or(0); ++i) {
     scatterers_.push_back({.x_um = uniform(random) * pattern.extent_x_mm * 1e3,
                            .y_um = uniform(random) * pattern.extent_y_mm * 1e3,
                            .below_um = phantom_scale_ * (60 + 500 * uniform(random)),

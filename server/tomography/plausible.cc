@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numbers>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -74,6 +75,26 @@ std::vector<double> SelectedAngles(const model::TomographySpec& spec,
   return angles;
 }
 
+/// Golden angles that were not reduced to a turn: 76 of them cover 180, 151 cover 360. A step of
+/// 180 / 75 is another one.
+bool IsGolden(const Span& span) {
+  const double turned = std::abs(std::remainder(span.step, 2 * kPi)),
+               ratio = 0.5 * (std::sqrt(5.0) - 1);
+  return std::min(std::abs(turned - kPi * (3 - std::sqrt(5.0))), std::abs(turned - kPi * ratio)) <
+         1e-5;
+}
+
+/// The error if the angles look like degrees.
+absl::Status CheckRadians(const char* field, const std::vector<double>& angles) {
+  if (angles.size() < kFewAngles) return absl::OkStatus();
+  const Span span = SpanOf(angles);
+  if (IsGolden(span) || !(span.Covers(180) || span.Covers(360))) return absl::OkStatus();
+  return InvalidField(
+      field, absl::StrFormat("makes the angles %g to %g radians, %.1f turns; these look like "
+                             "degrees. Allowed are radians: multiply degrees by pi / 180",
+                             span.least, span.most, span.width() / (2 * kPi)));
+}
+
 void LookAtAngles(const model::TomographySpec& spec, const storage::ProjectionInfo& info,
                   Implausible* out) {
   const char* const field = !spec.angles_rad.empty() ? "tomography.angles_rad"
@@ -97,21 +118,12 @@ void LookAtAngles(const model::TomographySpec& spec, const storage::ProjectionIn
   }
   // Use all angles, which reveal the unit best.
   if (const std::vector<double>& angles = info.angles_rad; angles.size() >= kFewAngles) {
-    const Span span = SpanOf(angles);
-    // Golden angles that were not reduced to a turn: 76 of them cover 180, 151 cover 360. A step of
-    // 180 / 75 is another one.
-    const double turned = std::abs(std::remainder(span.step, 2 * kPi)),
-                 ratio = 0.5 * (std::sqrt(5.0) - 1);
-    const bool golden = std::min(std::abs(turned - kPi * (3 - std::sqrt(5.0))),
-                                 std::abs(turned - kPi * ratio)) < 1e-5;
-    if (!golden && (span.Covers(180) || span.Covers(360))) {
-      out->refusals.push_back(InvalidField(
-          field, absl::StrFormat("makes the angles %g to %g radians, %.1f turns; these look like "
-                                 "degrees. Allowed are radians: multiply degrees by pi / 180",
-                                 span.least, span.most, span.width() / (2 * kPi))));
+    if (absl::Status radians = CheckRadians(field, angles); !radians.ok()) {
+      out->refusals.push_back(std::move(radians));
       return;
     }
-    if (span.width() > 4 * kPi && !golden) {
+    const Span span = SpanOf(angles);
+    if (span.width() > 4 * kPi && !IsGolden(span)) {
       out->warnings.push_back(
           absl::StrFormat("The angles cover %g to %g radians, %.1f turns. If they are degrees, "
                           "multiply them by pi / 180.",
@@ -301,6 +313,10 @@ Implausible FindImplausible(const model::TomographySpec& spec,
   }
   for (const std::string& doubt : info.doubts) out.warnings.push_back(doubt);
   return out;
+}
+
+absl::Status CheckPushedAngles(const storage::ProjectionInfo& info) {
+  return CheckRadians("tomography.push", info.angles_rad);
 }
 
 std::optional<absl::Status> FindExchangedFields(const model::TomographySpec& spec,

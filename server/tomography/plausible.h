@@ -24,6 +24,9 @@ struct Implausible {
 
 /// Examines the specification and the input's description; reads no frames.
 Implausible FindImplausible(const model::TomographySpec& spec, const storage::ProjectionInfo& info);
+/// Examines the unit of pushed angles, as FindImplausible does for those of a file, when all have
+/// come: the error if they look like degrees.
+absl::Status CheckPushedAngles(const storage::ProjectionInfo& info);
 /// Reads a little of the flat and dark fields: a warning if the flat ones are darker.
 std::optional<absl::Status> FindExchangedFields(const model::TomographySpec& spec,
                                                 storage::ProjectionInput& input);

@@ -31,8 +31,10 @@ absl::StatusOr<ScannedObject> PushCollector::Collect(const Previews& previews) {
   run_.Step(info.projections + info.flats + info.darks, kNoNorm);
   run_.Log(absl::StrCat("all in: ", info.projections, " projections, ", info.flats, " flat and ",
                         info.darks, " dark fields"));
-  // The frames have arrived and cannot be taken again, so problems that would have refused the job
-  // are only warnings here.
+  // Angles of a wrong unit make a picture of nothing.
+  OCTAVO_RETURN_IF_ERROR(CheckPushedAngles(info));
+  // The frames have arrived and cannot be taken again, so other problems that would have refused
+  // the job are only warnings here.
   const Implausible doubts = FindImplausible(spec_, info);
   for (const absl::Status& refusal : doubts.refusals) run_.Warn(std::string(refusal.message()));
   for (const std::string& warning : doubts.warnings) run_.Warn(warning);

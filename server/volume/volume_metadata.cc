@@ -37,9 +37,9 @@ json SourceJson(const model::ScanSpec& spec) {
                 {"id", camera->id},
                 {"pixel_format", camera->pixel_format},
                 {"exposure_us", camera->exposure_us},
-                {"gain", camera->gain},
                 {"frame_rate_hz", camera->frame_rate_hz},
                 {"trigger_source", camera->trigger_source}};
+    if (camera->gain.has_value()) out["gain"] = *camera->gain;
     if (camera->offset_x.has_value()) out["offset_x"] = *camera->offset_x;
     if (camera->offset_y.has_value()) out["offset_y"] = *camera->offset_y;
     return out;
@@ -147,7 +147,7 @@ storage::VolumeMeta MetaOf(const model::VolumeStatus& volume, const std::string&
   meta.index = volume.index;
   std::copy(volume.shape, volume.shape + 3, meta.shape);
   std::copy(volume.spacing_um, volume.spacing_um + 3, meta.spacing_um);
-  std::copy(volume.spacing_assumed, volume.spacing_assumed + 3, meta.spacing_assumed);
+  for (int d = 0; d < 3; ++d) meta.spacing_assumed[d] = !volume.IsLength(d);
   std::copy(volume.axes, volume.axes + 3, meta.axes);
   meta.dtype = volume.dtype;
   meta.value_kind = kValue[static_cast<int>(volume.value)];

@@ -98,9 +98,15 @@ size_t Array::ItemSize(DType dtype) {
     case DType::kU16:
     case DType::kI16:
     case DType::kF16: return 2;
-    case DType::kF32: return 4;
+    case DType::kF32:
+    case DType::kU32:
+    case DType::kI32:
+    case DType::kC32: return 4;
     case DType::kF64:
-    case DType::kC64: return 8;
+    case DType::kC64:
+    case DType::kU64:
+    case DType::kI64: return 8;
+    case DType::kC128: return 16;
   }
   return 0;
 }

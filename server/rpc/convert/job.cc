@@ -1,4 +1,5 @@
 #include <cmath>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 
@@ -42,18 +43,19 @@ absl::StatusOr<model::DispersionAutofocusSpec> Decode(const v1::DispersionAutofo
                                      std::pair{"dispersion_autofocus.a3_end", in.a3_end()}}) {
     OCTAVO_RETURN_IF_ERROR(CheckFinite(field, value));
   }
-  model::DispersionAutofocusSpec out{.volume = in.volume(),
-                                     .processing = {},
-                                     .processing_given = in.has_processing(),
-                                     .a2_begin = in.a2_begin(),
-                                     .a2_end = in.a2_end(),
-                                     .a3_begin = in.a3_begin(),
-                                     .a3_end = in.a3_end(),
-                                     .only_a2 = in.only_a2(),
-                                     .ascans = in.ascans(),
-                                     .first_bin = in.first_bin(),
-                                     .bins = in.bins(),
-                                     .reprocess = in.reprocess()};
+  model::DispersionAutofocusSpec out{
+      .volume = in.volume(),
+      .processing = {},
+      .processing_given = in.has_processing(),
+      .a2_begin = in.a2_begin(),
+      .a2_end = in.a2_end(),
+      .a3_begin = in.a3_begin(),
+      .a3_end = in.a3_end(),
+      .only_a2 = in.only_a2(),
+      .ascans = in.ascans(),
+      .bins = in.bins(),
+      .first_bin = in.has_first_bin() ? std::optional<int64_t>(in.first_bin()) : std::nullopt,
+      .reprocess = in.reprocess()};
   OCTAVO_ASSIGN_OR_RETURN(out.processing,
                           DecodeProcessingOf("dispersion_autofocus", in.processing()));
   return out;
@@ -68,7 +70,7 @@ absl::StatusOr<model::KCalibrationSpec> Decode(const v1::KCalibrationJob& in) {
                               .processing_given = in.has_processing(),
                               .least_bin = in.least_bin(),
                               .polynomial_degree = in.polynomial_degree(),
-                              .edge = in.edge()};
+                              .edge = in.has_edge() ? std::optional(in.edge()) : std::nullopt};
   OCTAVO_ASSIGN_OR_RETURN(out.processing, DecodeProcessingOf("k_calibration", in.processing()));
   return out;
 }
@@ -90,7 +92,7 @@ void Encode(const model::DispersionAutofocusSpec& in, v1::JobSpec* spec) {
   out->set_a3_end(in.a3_end);
   out->set_only_a2(in.only_a2);
   out->set_ascans(static_cast<uint32_t>(in.ascans));
-  out->set_first_bin(static_cast<uint32_t>(in.first_bin));
+  if (in.first_bin.has_value()) out->set_first_bin(static_cast<uint32_t>(*in.first_bin));
   out->set_bins(static_cast<uint32_t>(in.bins));
   out->set_reprocess(in.reprocess);
 }
@@ -103,7 +105,7 @@ void Encode(const model::KCalibrationSpec& in, v1::JobSpec* spec) {
   if (in.processing_given) EncodeProcessing(in.processing, out->mutable_processing());
   out->set_least_bin(static_cast<uint32_t>(in.least_bin));
   out->set_polynomial_degree(static_cast<uint32_t>(in.polynomial_degree));
-  out->set_edge(in.edge);
+  if (in.edge.has_value()) out->set_edge(*in.edge);
 }
 
 void Encode(const model::TomographySpec& in, v1::JobSpec* out) {

@@ -38,7 +38,7 @@ absl::StatusOr<model::SimulatedSource> DecodeSimulated(const v1::Simulated& in) 
   out.motion_um_per_volume = in.motion_um_per_volume();
   out.as_fast_as_possible = in.as_fast_as_possible();
   out.repeat_block = in.repeat_block();
-  out.scatterers = in.scatterers();
+  if (in.has_scatterers()) out.scatterers = in.scatterers();
   for (const auto& layer : in.layers()) {
     out.layers.push_back({.depth_um = layer.depth_um(),
                           .reflectivity = layer.reflectivity(),
@@ -61,7 +61,7 @@ void EncodeSimulated(const model::SimulatedSource& in, v1::Simulated* out) {
   out->set_motion_um_per_volume(in.motion_um_per_volume);
   out->set_as_fast_as_possible(in.as_fast_as_possible);
   out->set_repeat_block(in.repeat_block);
-  out->set_scatterers(in.scatterers);
+  if (in.scatterers.has_value()) out->set_scatterers(*in.scatterers);
   for (const auto& layer : in.layers) {
     auto* to = out->add_layers();
     to->set_depth_um(layer.depth_um);
@@ -118,8 +118,8 @@ absl::StatusOr<model::CameraSource> DecodeCamera(const v1::Camera& in) {
                              .width = in.width(),
                              .height = in.height(),
                              .exposure_us = in.exposure_us(),
-                             .gain = in.gain(),
                              .frame_rate_hz = in.frame_rate_hz(),
+                             .gain = in.has_gain() ? std::optional(in.gain()) : std::nullopt,
                              .trigger_source = in.trigger_source(),
                              .buffers = in.buffers(),
                              .frame_timeout_s = ToSeconds(in.frame_timeout())};
@@ -133,7 +133,7 @@ void EncodeCamera(const model::CameraSource& in, v1::Camera* out) {
   out->set_width(static_cast<uint32_t>(in.width));
   out->set_height(static_cast<uint32_t>(in.height));
   out->set_exposure_us(in.exposure_us);
-  out->set_gain(in.gain);
+  if (in.gain.has_value()) out->set_gain(*in.gain);
   out->set_frame_rate_hz(in.frame_rate_hz);
   out->set_trigger_source(in.trigger_source);
   out->set_buffers(static_cast<uint32_t>(in.buffers));

@@ -140,10 +140,11 @@ absl::StatusOr<std::vector<model::VolumeOperation>> DecodeVolumeOperations(
               absl::StrCat("has the unknown value ",
                            static_cast<int>(operation.angiography().contrast_method())));
         }
-        out.emplace_back(model::AngiographyOperation{
-            .method = operation.angiography().contrast_method() == v1::Angiography::METHOD_SPECKLE_VARIANCE
-                          ? MotionContrast::kSpeckleVariance
-                          : MotionContrast::kAmplitudeDecorrelation});
+        out.emplace_back(
+            model::AngiographyOperation{.method = operation.angiography().contrast_method() ==
+                                                          v1::Angiography::METHOD_SPECKLE_VARIANCE
+                                                      ? MotionContrast::kSpeckleVariance
+                                                      : MotionContrast::kAmplitudeDecorrelation});
         break;
       case v1::VolumeOperation::kDoppler:
         if (!v1::Doppler::Between_IsValid(operation.doppler().between())) {
@@ -184,6 +185,10 @@ void EncodeVolume(const model::VolumeStatus& in, v1::Volume* out) {
   for (int d = 0; d < 3; ++d) {
     out->add_shape(in.shape[d]);
     out->add_spacing_um(in.spacing_um[d]);
+    out->add_spacing_units(in.IsLength(d)           ? v1::SPACING_UNIT_MICROMETRE
+                           : !in.spacing_inverse[d] ? v1::SPACING_UNIT_SAMPLE
+                           : !in.spacing_assumed[d] ? v1::SPACING_UNIT_PER_MICROMETRE
+                                                    : v1::SPACING_UNIT_PER_SAMPLE);
   }
   out->set_dtype(static_cast<v1::Dtype>(in.dtype));
   if (in.has_levels) {

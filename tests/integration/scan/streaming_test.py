@@ -125,6 +125,8 @@ class Streaming(DaemonTest):
         with self.assertRaises(octavo.OctavoError) as caught:
             list(self.client.subscribe(scan.name, ["mip"], from_sequence=100000))
         self.assertEqual((caught.exception.code.name, caught.exception.reason), ("OUT_OF_RANGE", "SEQUENCE_GONE"))
+        self.assertEqual(caught.exception.numbers["first_available"], "0")
+        self.assertGreaterEqual(int(caught.exception.numbers["next"]), 8, "previews count, too")
 
     def test_png_and_labels(self):
         scan = self.client.submit_scan(octavo.simulated(5, fast=True), octavo.raster(32, 8, volumes=2), samples=256, labels={"lab": "7"})

@@ -747,20 +747,27 @@ class Tomograms(DaemonTest):
         lines = [line.text for line in job.log_lines]
         self.assertTrue(any("declares no unit; taken as radians, as the request says" in line for line in lines), lines)
 
-    def test_pushed_frames_are_kept_and_doubted(self):
-        """A pushed scan cannot be repeated, so problems that would refuse a file are only warnings."""
-        degrees = np.arange(self.ANGLES) * 180.0 / self.ANGLES
+    def pushed(self, angles):
+        """The job of a pushed scan of counts without flat fields, ended."""
         frames = np.full((self.ANGLES, self.ROWS, self.COLUMNS), 1000, np.uint16)
         job = self.client.submit_job(octavo.tomography(octavo.PushedProjections(rows=self.ROWS, columns=self.COLUMNS, frames=self.ANGLES)))
-        # projection_frames() refuses these angles itself.
-        self.client.push_projections(job.name, [octavo.ProjectionFrame(i, frame, "projection", angle) for i, (frame, angle) in enumerate(zip(frames, degrees))])
+        # projection_frames() refuses degrees itself.
+        self.client.push_projections(job.name, [octavo.ProjectionFrame(i, frame, "projection", angle) for i, (frame, angle) in enumerate(zip(frames, angles))])
         with warnings.catch_warnings(record=True):
             warnings.simplefilter("always")
-            end = self.client.wait_job(job.name)
-        self.assertEqual(len(end.warnings), 2)
-        self.assertIn("look like degrees", end.warnings[0])
-        self.assertIn("without flat fields", end.warnings[1])
+            return self.client.wait_job(job.name, check=False)
+
+    def test_pushed_frames_are_kept_and_doubted(self):
+        """A pushed scan cannot be repeated, so problems that would refuse a file are only warnings; not so angles of another unit."""
+        degrees = np.arange(self.ANGLES) * 180.0 / self.ANGLES
+        end = self.pushed(np.deg2rad(degrees))
+        self.assertEqual(len(end.warnings), 1)
+        self.assertIn("without flat fields", end.warnings[0])
         self.assertEqual(len(end.volume_names), 1)
+        end = self.pushed(degrees)
+        self.assertEqual((end.state, end.volume_names), (job_pb2.JOB_STATE_FAILED, []))
+        self.assertIn("tomography.push: makes the angles 0 to ", end.reason)
+        self.assertIn("look like degrees", end.reason)
 
 
 class Scans(DaemonTest):

@@ -594,7 +594,7 @@ class AfterARestart(unittest.TestCase):
             np.testing.assert_array_equal(client.read(client.restore(raw)), spectra)
             with self.assertRaises(octavo.OctavoError) as caught:
                 client.submit_job(octavo.reprocess(raw))
-            self.assertEqual(caught.exception.reason, "RECOVERED")
+            self.assertEqual((caught.exception.reason, caught.exception.field), ("RECOVERED", "reprocess.volume"))
             self.assertIn("can be read and committed", caught.exception.message)
         self.assertEqual(daemon.stop(), 0)
 

@@ -170,6 +170,72 @@ TEST_P(DerivationTest, DisplayLevelsStayWithValuesOfTheirRange) {
   EXPECT_EQ(display_of(CropOp{.start = {}, .count = {1, 0, 0}}), kOfSource);
 }
 
+// A spacing that is no length on the sample is not taken for one.
+TEST_P(DerivationTest, TheSpacingOfTheResultSaysWhatItCounts) {
+  source_.spacing_um[0] = 8, source_.spacing_um[1] = 4, source_.spacing_um[2] = 2;
+  struct Axes {
+    std::vector<std::string> names;
+    std::vector<double> spacing;
+    std::vector<bool> lengths, inverse;
+    std::vector<int64_t> shape;
+  };
+  const auto axes_after = [&](const std::vector<Operation>& operations) {
+    const auto plan = Plan(operations);
+    EXPECT_THAT(plan, IsOk());
+    Axes out;
+    for (int d = 0; d < 3; ++d) {
+      const VolumeStatus& result = plan->result;
+      out.names.push_back(result.axes[d]);
+      out.spacing.push_back(result.spacing_um[d]);
+      out.lengths.push_back(result.IsLength(d));
+      out.inverse.push_back(result.spacing_inverse[d]);
+      out.shape.push_back(result.shape[d]);
+    }
+    return out;
+  };
+  using Bools = std::vector<bool>;
+  using Doubles = std::vector<double>;
+  const Axes once = axes_after({OpSpec{FftOp{.axis = 1}}});
+  EXPECT_EQ(once.spacing, (Doubles{8, 1.0 / (4 * kColumns), 2}));
+  EXPECT_EQ(once.lengths, (Bools{true, false, true}));
+  EXPECT_EQ(once.inverse, (Bools{false, true, false}));
+  const Axes turned =
+      axes_after({OpSpec{FftOp{.axis = -1}}, OpSpec{TransposeOp{.axes = {2, 0, 1}}}});
+  EXPECT_EQ(turned.inverse, (Bools{true, false, false}));
+  EXPECT_EQ(turned.names, (std::vector<std::string>{"z", "y", "x"}));
+  const Axes back =
+      axes_after({OpSpec{FftOp{.axis = 1}}, OpSpec{FftOp{.axis = 1, .inverse = true}}});
+  EXPECT_EQ(back.spacing, (Doubles{8, 4, 2}));
+  EXPECT_EQ(back.lengths, (Bools{true, true, true}));
+  OpSpec slab{SlabOp{.kind = math::Reduction::kMax, .axis = 1}};
+  slab.end_um = 8;
+  EXPECT_THAT(Plan({OpSpec{FftOp{.axis = 1}}, slab}),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      "operations[1].slab.end_um: is given, and axis 1 holds frequencies"));
+  const Axes counts = axes_after({OpSpec{HistogramOp{.bins = 4, .lo = 0, .hi = 1}}});
+  EXPECT_EQ(counts.shape, (std::vector<int64_t>{1, 1, 4}));
+  EXPECT_EQ(counts.spacing, (Doubles{1, 1, 1}));
+  EXPECT_EQ(counts.lengths, (Bools{false, false, false}));
+  // Several percentiles: the reduced axes come first, and the last of them counts them.
+  const Axes one = axes_after({OpSpec{PercentileOp{.percentiles = {50}, .axes = {2}}}});
+  EXPECT_EQ(one.shape, (std::vector<int64_t>{kRows, kColumns, 1}));
+  EXPECT_EQ(one.spacing, (Doubles{8, 4, 2 * kDepth}));
+  const Axes along_z = axes_after({OpSpec{PercentileOp{.percentiles = {25, 75}, .axes = {-1}}}});
+  EXPECT_EQ(along_z.shape, (std::vector<int64_t>{2, kRows, kColumns}));
+  EXPECT_EQ(along_z.names, (std::vector<std::string>{"z", "y", "x"}));
+  EXPECT_EQ(along_z.spacing, (Doubles{1, 8, 4}));
+  EXPECT_EQ(along_z.lengths, (Bools{false, true, true}));
+  const Axes of_columns =
+      axes_after({OpSpec{PercentileOp{.percentiles = {25, 50, 75}, .axes = {0, 2}}}});
+  EXPECT_EQ(of_columns.shape, (std::vector<int64_t>{1, 3, kColumns}));
+  EXPECT_EQ(of_columns.names, (std::vector<std::string>{"y", "z", "x"}));
+  EXPECT_EQ(of_columns.spacing, (Doubles{8 * kRows, 1, 4}));
+  EXPECT_EQ(of_columns.lengths, (Bools{true, false, true}));
+  const Axes of_all = axes_after({OpSpec{PercentileOp{.percentiles = {25, 75}, .axes = {}}}});
+  EXPECT_EQ(of_all.shape, (std::vector<int64_t>{1, 1, 2}));
+  EXPECT_EQ(of_all.spacing, (Doubles{8 * kRows, 4 * kColumns, 1}));
+}
+
 TEST_P(DerivationTest, StepsRunOneOnAnother) {
   // The second B-scan, then its first A-scan.
   ASSERT_OK_AND_ASSIGN(const DerivationPlan plan,

@@ -72,6 +72,9 @@ TEST_F(FirstFramesTest, ResumeReplaysWhatIsKeptFromANumberOn) {
   const auto gone = Find({.resume = true, .from_sequence = 5});
   EXPECT_THAT(gone, IsError(absl::StatusCode::kOutOfRange, "kept are 0 to 4"));
   EXPECT_EQ(InfoOf(gone.status()).reason, Reason::kSequenceGone);
+  auto numbers = InfoOf(gone.status()).numbers;  // payloads have no order
+  std::sort(numbers.begin(), numbers.end());
+  EXPECT_EQ(numbers, (decltype(numbers){{"first_available", "0"}, {"next", "4"}}));
 }
 
 TEST_F(FirstFramesTest, PreviewsAreLeftOutIfTheyAreNotWanted) {

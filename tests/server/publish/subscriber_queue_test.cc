@@ -2,6 +2,7 @@
 
 #include "server/publish/subscriber_queue.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -222,6 +223,36 @@ TEST_F(SubscriberQueueTest, AFrameOfAHeldVolumeIsLoadedWhenItsTurnComes) {
   absl::Status status;
   EXPECT_TRUE(queue->Ended(&status));
   EXPECT_THAT(status, IsOk());
+}
+
+// A client that resumes volumes by their numbers learns where it can go on.
+TEST_F(SubscriberQueueTest, AVolumeThatHasGoneEndsASubscriptionThatResumes) {
+  held_frames_.load = [](const FramePtr&, const octavo::testing::HeldFrames::Done& done) {
+    done(absl::NotFoundError("gone"));
+  };
+  using Numbers = std::vector<std::pair<std::string, std::string>>;
+  const auto numbers_after = [&](std::vector<FramePtr> replay, const FramePtr& later) {
+    const auto queue = Make({.products = {Product::kVolume}, .resume = true, .from_sequence = 3});
+    if (later != nullptr) (void)Push(*queue, later);
+    queue->Replay(std::move(replay));
+    absl::Status status;
+    EXPECT_TRUE(queue->Ended(&status));
+    EXPECT_THAT(status, IsError(absl::StatusCode::kOutOfRange, "volume frame 3 "));
+    EXPECT_EQ(InfoOf(status).reason, Reason::kSequenceGone);
+    EXPECT_EQ(InfoOf(status).field, "from_sequence");
+    Numbers numbers = InfoOf(status).numbers;  // payloads have no order
+    std::sort(numbers.begin(), numbers.end());
+    return numbers;
+  };
+  const FramePtr third = WithoutPayload(*Image(3, Product::kVolume)),
+                 fourth = WithoutPayload(*Image(4, Product::kVolume)),
+                 fifth = WithoutPayload(*Image(5, Product::kVolume));
+  EXPECT_EQ(numbers_after({third}, nullptr), (Numbers{{"first_available", "4"}, {"next", "4"}}));
+  EXPECT_EQ(numbers_after({third, fourth}, nullptr),
+            (Numbers{{"first_available", "4"}, {"next", "5"}}));
+  EXPECT_EQ(numbers_after({third, fourth}, fifth),
+            (Numbers{{"first_available", "4"}, {"next", "6"}}));
+  EXPECT_EQ(numbers_after({third}, fifth), (Numbers{{"first_available", "5"}, {"next", "6"}}));
 }
 
 TEST_F(SubscriberQueueTest, ALoadThatEndsAfterTheCloseIsDropped) {

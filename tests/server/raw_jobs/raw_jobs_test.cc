@@ -224,6 +224,12 @@ TEST_P(RawJobsTest, BadRequestsAreRefusedByName) {
   expect(focus([](auto& s) { s.a3_begin = -1, s.a3_end = 1; }), kBad, "dispersion_autofocus.a2_end",
          "16384");
   expect(focus([](auto& s) { s.first_bin = 256; }), kBad, "dispersion_autofocus.first_bin", "256");
+  const auto made = [&](decltype(JobSpec::work) work) {
+    const auto job = MakeJobWork(SpecOf(std::move(work)), {.volumes = &store_});
+    return job.ok() ? (*job)->Parameters() : std::string(job.status().message());
+  };
+  EXPECT_THAT(made(focus([](auto&) {})), HasSubstr("\"first_bin\":8"));
+  EXPECT_THAT(made(focus([](auto& s) { s.first_bin = 0; })), HasSubstr("\"first_bin\":0"));
   expect(focus([](auto& s) { s.bins = 1; }), kBad, "dispersion_autofocus.bins", "is 1");
   expect(focus([](auto& s) { s.ascans = 65537; }), kBad, "dispersion_autofocus.ascans", "65537");
   expect(focus([](auto& s) { s.processing.dispersion_a2 = 1; }), kBad,
@@ -242,6 +248,8 @@ TEST_P(RawJobsTest, BadRequestsAreRefusedByName) {
   expect(calibrate([](auto& s) { s.polynomial_degree = 16; }), kBad,
          "k_calibration.polynomial_degree", "16");
   expect(calibrate([](auto& s) { s.edge = 0.5; }), kBad, "k_calibration.edge", "0.5");
+  EXPECT_THAT(made(calibrate([](auto&) {})), HasSubstr("\"edge\":0.05"));
+  EXPECT_THAT(made(calibrate([](auto& s) { s.edge = 0; })), HasSubstr("\"edge\":0.0"));
   expect(calibrate([](auto& s) { s.processing.background = BackgroundMode::kRolling; }), kBad,
          "k_calibration.processing.background.mode", "fringe");
   expect(calibrate([](auto& s) { s.processing.background = BackgroundMode::kStatic; }), kBad,

@@ -149,6 +149,31 @@ TEST(ConvertScan, EveryFieldOfASpecSurvivesTheRoundTrip) {
   }
 }
 
+// Zero is a value of its own there, and not the default.
+TEST(ConvertScan, ZeroIsNotUnset) {
+  for (const bool given : {false, true}) {
+    v1::ScanSpec spec, back;
+    if (given) spec.mutable_simulated()->set_scatterers(0);
+    spec.mutable_simulated()->set_seed(1);
+    spec.mutable_pattern()->mutable_raster()->set_volumes(1);
+    EncodeScanSpec(DecodeScanSpec(spec).value(), &back);
+    EXPECT_EQ(back.simulated().has_scatterers(), given);
+    if (given) spec.mutable_camera()->set_gain(0);
+    spec.mutable_camera()->set_id("a");
+    EncodeScanSpec(DecodeScanSpec(spec).value(), &back);
+    EXPECT_EQ(back.camera().has_gain(), given);
+    v1::JobSpec job;
+    job.mutable_k_calibration()->set_volume("volumes/a");
+    if (given) job.mutable_k_calibration()->set_edge(0);
+    const auto calibration = DecodeJobSpec(job, "client").value();
+    EXPECT_EQ(std::get<model::KCalibrationSpec>(calibration.work).edge.has_value(), given);
+    job.mutable_dispersion_autofocus()->set_volume("volumes/a");
+    if (given) job.mutable_dispersion_autofocus()->set_first_bin(0);
+    const auto focus = DecodeJobSpec(job, "client").value();
+    EXPECT_EQ(std::get<model::DispersionAutofocusSpec>(focus.work).first_bin.has_value(), given);
+  }
+}
+
 TEST(ConvertScan, ChainsSurviveTheRoundTrip) {
   v1::ScanSpec spec, back;
   Filler(3).Fill(&spec);
@@ -589,6 +614,23 @@ TEST(ConvertVolume, TheWireNamesEveryQuantity) {
     EXPECT_EQ(model::QuantityNamed(Name(quantity)), quantity);
   }
   EXPECT_EQ(model::QuantityNamed("loudness"), std::nullopt);
+}
+
+TEST(ConvertVolume, TheWireSaysWhatASpacingCounts) {
+  for (const auto& [assumed, inverse, unit] :
+       {std::tuple(false, false, v1::SPACING_UNIT_MICROMETRE),
+        std::tuple(true, false, v1::SPACING_UNIT_SAMPLE),
+        std::tuple(false, true, v1::SPACING_UNIT_PER_MICROMETRE),
+        std::tuple(true, true, v1::SPACING_UNIT_PER_SAMPLE)}) {
+    model::VolumeStatus volume;
+    volume.spacing_assumed[1] = assumed;
+    volume.spacing_inverse[1] = inverse;
+    v1::Volume wire;
+    EncodeVolume(volume, &wire);
+    ASSERT_EQ(wire.spacing_units_size(), 3);
+    EXPECT_EQ(wire.spacing_units(0), v1::SPACING_UNIT_MICROMETRE);
+    EXPECT_EQ(wire.spacing_units(1), unit);
+  }
 }
 
 TEST(ConvertVolume, TheSourceSaysWhatItsChainsDidNotMake) {

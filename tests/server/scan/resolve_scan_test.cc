@@ -30,6 +30,10 @@ TEST(ResolveTest, SourceAndGeometryAloneMakeASensibleScan) {
   EXPECT_EQ(source.adc_bits, 12u);
   EXPECT_EQ(source.motion_um_per_volume, 4);
   EXPECT_EQ(source.scatterers, 64u);
+  ScanSpec without = SimulatedScan();
+  std::get<SimulatedSource>(without.source).scatterers = 0;
+  ASSERT_OK_AND_ASSIGN(const ResolvedScan none, ResolveScan(without, {}));
+  EXPECT_EQ(std::get<SimulatedSource>(none.spec.source).scatterers, 0u);
   EXPECT_EQ(s.acquisition.raw_type, DType::kU16);
   EXPECT_EQ(s.acquisition.record_rate_hz, 100e3);
   EXPECT_EQ(s.acquisition.ring_blocks, 8);

@@ -60,8 +60,8 @@ INSTANTIATE_TEST_SUITE_P(Points, SessionFaultsTest,
                          ::testing::Values(Fault{"acquire_turn", 1}, Fault{"compute_turn", 1},
                                            Fault{"compute_turn", 7}, Fault{"retire_turn", 1},
                                            Fault{"retire_turn", 6}),
-                         [](const auto& info) {
-                           return info.param.point + std::to_string(info.param.count);
+                         [](const auto& test) {
+                           return test.param.point + std::to_string(test.param.count);
                          });
 
 }  // namespace

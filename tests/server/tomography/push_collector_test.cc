@@ -48,7 +48,7 @@ class PushCollectorTest : public ::testing::Test {
         frame[static_cast<size_t>(i)] = DiscInput::Value(12, a, i % kColumns);
       PushedFrame pushed{.sequence = static_cast<uint64_t>(a),
                          .kind = kind,
-                         .angle_rad = kPi * static_cast<double>(a) / kAngles,
+                         .angle_rad = turn_ * static_cast<double>(a) / kAngles,
                          .rows = kRows,
                          .parts = {}};
       pushed.parts.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size() * 4);
@@ -60,6 +60,7 @@ class PushCollectorTest : public ::testing::Test {
     return {.due = [] { return false; }, .show = [] { return absl::OkStatus(); }};
   }
 
+  double turn_ = kPi;  // what the angles cover
   FakeRun run_;
   octavo::testing::FakeClock clock_;
   ProjectionMemory memory_{1 << 20};
@@ -146,6 +147,18 @@ TEST_F(PushCollectorTest, TooManyFieldsEndTheJobBeforeItsLastFrame) {
   EXPECT_THAT(object, IsError(absl::StatusCode::kInvalidArgument,
                               "brought 2 flat and 1 dark fields; allowed are 2 together"));
   EXPECT_EQ(shown, 1) << "47 frames were still to come";
+}
+
+// As those of a file: a picture of them would be of nothing.
+TEST_F(PushCollectorTest, AnglesThatLookLikeDegreesFailTheJob) {
+  turn_ = 180;
+  Push(0, kAngles);
+  PushCollector input(run_, {}, *port_, spec_, planned_);
+  const absl::Status status = input.Collect(NoPreviews()).status();
+  EXPECT_THAT(status, IsError(absl::StatusCode::kInvalidArgument,
+                              "tomography.push: makes the angles 0 to 177 radians, 28.2 turns; "
+                              "these look like degrees"));
+  EXPECT_EQ(InfoOf(status).field, "tomography.push");
 }
 
 TEST_F(PushCollectorTest, AStopEndsTheWait) {

@@ -64,25 +64,71 @@ class Error : public std::runtime_error {
   std::map<std::string, std::string> numbers;  // values named in the message
 };
 
-// Values as in octavo.v1.
-enum class DType { kU8 = 1, kI8 = 2, kU16 = 3, kI16 = 4, kF16 = 5, kF32 = 6, kF64 = 7, kC64 = 8 };
-enum class RawType { kDefault = 0, kU8 = 1, kU16 = 2, kI16 = 3, kF32 = 4 };
-enum class Value { kDefault = 0, kDb = 1, kMagnitude = 2, kPower = 3 };
-enum class Product {
-  kMip = 1,
-  kAip = 2,
-  kBscan = 3,
-  kVolume = 4,
-  kEvent = 5,
-  kAngiogram = 20,
-  kSpectrum = 21,
-  kAscan = 22
+// Values as in octavo.v1, whose comments say more; kDefault: the server chooses, as the field's
+// comment in the proto says.
+
+/// Type of an array's elements. Volumes and frames have kU8 to kC64.
+enum class DType {
+  kU8 = 1,
+  kI8 = 2,
+  kU16 = 3,
+  kI16 = 4,
+  kF16 = 5,  // IEEE binary16
+  kF32 = 6,
+  kF64 = 7,
+  kC64 = 8,  // two f32: real, imaginary
+  kU32 = 9,
+  kI32 = 10,
+  kU64 = 11,
+  kI64 = 12,
+  kC32 = 13,  // two f16
+  kC128 = 14  // two f64
 };
+/// Type of the samples that a source delivers.
+enum class RawType {
+  kDefault = 0,
+  kU8 = 1,
+  kU16 = 2,
+  kI16 = 3,
+  kF32 = 4,
+  kU12p = 5,      // 12 bits packed as GenICam's Mono12p: low bits first
+  kU12Packed = 6  // 12 bits packed as GigE Vision's Mono12Packed
+};
+/// What a voxel says of the complex depth sample z.
+enum class Value {
+  kDefault = 0,    // kDb
+  kDb = 1,         // 20 log10 |z|
+  kMagnitude = 2,  // |z|
+  kPower = 3,      // |z|^2
+  kReal = 4,       // the real part of z
+  kComplex = 5     // z itself; DType::kC64
+};
+/// What a frame shows.
+enum class Product {
+  kMip = 1,         // maximum along an axis
+  kAip = 2,         // mean along z
+  kBscan = 3,       // a plane
+  kVolume = 4,      // a whole volume
+  kEvent = 5,       // Frame::event alone
+  kAngiogram = 20,  // mean motion contrast along z, of repeated patterns
+  kSpectrum = 21,   // one record
+  kAscan = 22       // one A-scan
+};
+/// Form of the records of Product::kSpectrum: as the source delivered them (the default), or as the
+/// transform gets them.
 enum class SpectrumForm { kDefault = 0, kRaw = 1, kCorrected = 2 };
+/// kX: along a B-scan. kY: across the B-scans. kZ: depth; of tomograms along the axis of rotation.
 enum class Axis { kDefault = 0, kX = 1, kY = 2, kZ = 3 };
+/// What happens when the client reads too slowly: the newest frame stays; the oldest of a queue is
+/// dropped; the stream ends (Error::reason SLOW_SUBSCRIBER). Default: kLatest for images,
+/// kLossless for volumes and events.
 enum class Delivery { kDefault = 0, kLatest = 1, kDropOldest = 2, kLossless = 3 };
+/// kRaw: the array itself; else a picture file.
 enum class Encoding { kRaw = 1, kPng = 2, kJpeg = 3, kWebp = 4 };
+/// What a picture of a volume shows along its axis: one plane, the maximum, mean, minimum, or the
+/// standard deviation of each line.
 enum class Rendering { kPlane = 1, kMax = 2, kMean = 3, kMin = 4, kStd = 5 };
+/// Colours from dark to bright; kViridis to kPlasma as in matplotlib.
 enum class ColourMap {
   kGray = 1,
   kGrayInverted = 2,
@@ -92,49 +138,58 @@ enum class ColourMap {
   kPlasma = 6,
   kHot = 7
 };
+/// kLive: a ring, in which completed volumes are overwritten unless they are held. kCapture: every
+/// volume is held. Default: kCapture for counted scans, kLive for continuous ones.
 enum class RetentionMode { kDefault = 0, kLive = 1, kCapture = 2 };
+/// What happens to a complete volume: a client decides (the default), it is committed, or
+/// discarded.
 enum class Disposition { kDefault = 0, kAsk = 1, kAutoCommit = 2, kAutoDiscard = 3 };
+/// Form of a committed volume: kOmeZarr05 is a directory, every other one a file with a .json of
+/// metadata beside it.
 enum class Format {
   kOmeZarr05 = 1,
   kNpy = 2,
   kNrrd = 3,
   kNifti = 4,
   kOmeTiff = 5,
-  kMatlab = 6,
+  kMatlab = 6,  // v5, up to 2 GiB
   kHdf5 = 7,
-  kBin = 8
+  kBin = 8  // the voxels alone
 };
 enum class ScanState {
-  kQueued = 1,
-  kRunning = 2,
-  kDraining = 3,
-  kDone = 4,
-  kFailed = 5,
+  kQueued = 1,    // waits for its turn in a queue
+  kRunning = 2,   // takes records, or waits for the first ones
+  kDraining = 3,  // takes no more records and finishes the work in flight
+  // final (IsFinal):
+  kDone = 4,    // ended as it should
+  kFailed = 5,  // by an error of source or device; completed volumes stay held
   kCancelled = 6
 };
+/// Which call began an operation.
 enum class OperationKind { kCommit = 1, kSpill = 2, kRestore = 3, kDerive = 4, kJob = 5 };
 enum class OperationState {
   kRunning = 1,
-  kCancelling = 2,
+  kCancelling = 2,  // asked to end, has not ended yet
+  // final (Operation::done):
   kSucceeded = 3,
   kFailed = 4,
   kCancelled = 5
 };
 enum class OperationStage {
-  kWaiting = 1,
-  kPreparing = 2,
-  kCopying = 3,
-  kWriting = 4,
-  kComputing = 5,
-  kSyncing = 6
+  kWaiting = 1,    // for a thread, or for a device and its memory
+  kPreparing = 2,  // files, tables and memory, before the first byte
+  kCopying = 3,    // spill, restore: bytes from one tier to the other
+  kWriting = 4,    // commit: voxels to storage
+  kComputing = 5,  // derive, job
+  kSyncing = 6     // commit: makes the files durable; too late for a cancel
 };
 enum class VolumeState {
-  kAcquiring = 1,
-  kHeld = 2,
-  kCommitting = 3,
-  kCommitted = 4,
-  kDiscarded = 5,
-  kFailed = 6
+  kAcquiring = 1,   // being made; it cannot be read
+  kHeld = 2,        // complete and immutable, in device memory or spilled
+  kCommitting = 3,  // being written to storage; kHeld again if that fails
+  kCommitted = 4,   // in storage; its memory is free
+  kDiscarded = 5,   // gone
+  kFailed = 6       // never completed; Volume::reason says why
 };
 
 struct Levels {
@@ -243,7 +298,7 @@ struct Volume {
   std::vector<int64_t> shape;     // along axes
   std::vector<std::string> axes;  // slowest first: "y", "x", "z"; tomograms "z", "y", "x"
   DType dtype = DType::kU8;
-  std::vector<double> spacing_um;
+  std::vector<double> spacing_um;  // per axis; json's spacingUnits say where it is no length
   bool complete = false;
   int64_t missing_ascans = 0, bytes = 0;
   std::map<std::string, std::string> labels;
@@ -309,7 +364,7 @@ struct ImageOptions {
 struct RenderOptions {
   Rendering rendering = Rendering::kPlane;
   Axis axis = Axis::kDefault;          // cut across or projected along
-  std::optional<int64_t> index;        // kPlane; none = the middle
+  std::optional<int64_t> index;        // kPlane, of the whole axis; none = the middle
   int64_t begin = 0, end = 0;          // projections: a slab; end 0 = to the end of the axis
   std::vector<int64_t> start, count;   // a box, along the axes of the volume; empty = all of it
   Encoding encoding = Encoding::kPng;  // kRaw: the array
@@ -344,25 +399,25 @@ struct SubscribeOptions {
   Delivery delivery = Delivery::kDefault;
   uint32_t queue_length = 0;
   double max_rate_hz = 0;
-  std::optional<uint64_t> from_sequence;  // resume
+  std::optional<uint64_t> from_sequence;  // resume: the last Frame::sequence + 1, one product
   bool preview = true;
 };
 
 /// What happened to a scan; as octavo.v1.ScanEvent.
 struct ScanEvent {
   enum class Kind {
-    kState = 1,
-    kStarted = 2,
-    kVolumeStarted = 3,
-    kVolumeDone = 4,
-    kVolumeState = 5,
-    kInterrupted = 6,
-    kFinished = 7,
-    kProcessing = 8,
-    kGap = 9,
-    kMarker = 10,
-    kSource = 11,
-    kExpiring = 80
+    kState = 1,          // the scan is QUEUED or DRAINING
+    kStarted = 2,        // it takes records
+    kVolumeStarted = 3,  // the first record of a volume has arrived
+    kVolumeDone = 4,     // a volume is held, on its device
+    kVolumeState = 5,    // what else happened to a volume
+    kInterrupted = 6,    // stopped, cancelled or interrupted before its end
+    kFinished = 7,       // DONE, FAILED or CANCELLED: the last one
+    kProcessing = 8,     // volume_index: the first volume made with a new processing
+    kGap = 9,            // `count` records before `record` were lost
+    kMarker = 10,        // at `record`
+    kSource = 11,        // a client connected, a camera was opened
+    kExpiring = 80       // a volume will be discarded soon, because its time to live ends
   };
   Kind kind = Kind::kState;
   std::string text;           // for people
@@ -387,7 +442,8 @@ struct Frame {
   int64_t volume_index = -1;
   Product product = Product::kMip;
   Axis axis = Axis::kZ;
-  uint64_t sequence = 0, dropped_before = 0;
+  uint64_t sequence = 0;        // counted per parent, product, axis, index and spectrum form
+  uint64_t dropped_before = 0;  // that this stream missed since the last frame of the topic
   bool complete = false;
   Encoding encoding = Encoding::kRaw;
   Array array;  // RAW: the array. PNG, JPEG, WebP: `data` is the file, `shape` its rows and
