@@ -13,7 +13,7 @@
 #include "server/model/volume_states.h"
 #include "server/picture/picture_budget.h"
 #include "server/rpc/convert/convert.h"
-#include "server/rpc/convert/long_running.h"
+#include "server/rpc/convert/operation.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/list/page.h"
 #include "server/rpc/services.h"

@@ -8,7 +8,7 @@
 #include "server/base/errors.h"
 #include "server/model/resolved_scan.h"
 #include "server/rpc/convert/convert.h"
-#include "server/rpc/convert/operation.h"
+#include "server/rpc/convert/array_operation.h"
 #include "server/rpc/convert/time.h"
 #include "server/rpc/convert/utf8.h"
 #include "server/volume/commit_format.h"

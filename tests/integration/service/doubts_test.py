@@ -345,7 +345,7 @@ class Doubts(DaemonTest):
         with self.assertRaises(octavo.OctavoError) as caught:
             self.client.volumes("typo")
         self.assertEqual((caught.exception.code, caught.exception.reason, caught.exception.field), (grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "parent"))
-        self.assertIn("parent is 'typo', which does not say its kind; allowed are a scan, scans/<id> and a job, jobs/<id>", caught.exception.message)
+        self.assertIn("parent is 'typo', which does not say its kind; expected a scan, scans/<id> or a job, jobs/<id>", caught.exception.message)
         for wrong in ("volumes/typo", "scan/typo"):
             with self.assertRaises(octavo.OctavoError) as caught:
                 self.client.volumes(wrong)
