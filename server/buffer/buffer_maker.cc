@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
 #include "gpu/device/exportable_memory.h"
 #include "server/base/resource_names.h"
@@ -101,8 +102,8 @@ absl::Status BufferMaker::BeginBytes(const std::string& owner, int64_t bytes) {
   }
   if (limits_.quota_bytes > 0 && has + bytes > limits_.quota_bytes) {
     return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
-                        "'", owner, "' has buffers of ", has, " bytes; ", bytes,
-                        " more pass its quota of ", limits_.quota_bytes, "; destroy some")),
+                        "'", owner, "' has buffers of ", SizeText(has), ", and this one needs ", SizeText(bytes),
+                        "; its quota is ", SizeText(limits_.quota_bytes), "; destroy some buffers")),
                     {.reason = Reason::kQuota,
                      .field = "",
                      .numbers = {{"held", absl::StrCat(has)},

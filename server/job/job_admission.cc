@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
 #include "gpu/device/alignment.h"
 #include "gpu/device/exportable_memory.h"
@@ -78,8 +79,8 @@ absl::StatusOr<std::map<int, JobPlan>> JobAdmission::Admit(const model::JobSpec&
     model::AdmissionReport admission = ledger_->Plan(d, NeedsOf(plan));
     if (admission.wanted_bytes > admission.budget_bytes) {
       refused = WithInfo(absl::ResourceExhaustedError(absl::StrCat(
-                             admission.device, " has a budget of ", admission.budget_bytes,
-                             " bytes, the job needs ", admission.wanted_bytes)),
+                             admission.device, " has a budget of ", SizeText(admission.budget_bytes),
+                             "; the job needs ", SizeText(admission.wanted_bytes))),
                          {.reason = Reason::kExceedsBudget,
                           .field = "",
                           .numbers = {{"wanted", absl::StrCat(admission.wanted_bytes)},

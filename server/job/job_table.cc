@@ -175,8 +175,8 @@ absl::StatusOr<std::optional<JobStatus>> JobTable::Earlier(const model::JobSpec&
   const auto& [digest, name] = it->second;
   if (digest != spec.request_digest) {
     return WithInfo(
-        absl::AlreadyExistsError(absl::StrCat("request_id '", spec.request_id,
-                                              "' was used with another body (", name, ")")),
+        absl::AlreadyExistsError(absl::StrCat("request_id: is '", spec.request_id,
+                                              "', and an earlier call used it with another body (", name, ")")),
         {.reason = Reason::kIdempotencyMismatch,
          .field = "request_id",
          .numbers = {{"job", name}}});

@@ -78,8 +78,8 @@ absl::StatusOr<OperationTable::Begun> OperationTable::Begin(OperationKind kind,
     const Entry& first = *it->second;
     if (first.request_digest != entry->request_digest) {
       return WithInfo(absl::AlreadyExistsError(absl::StrCat("request_id: is '", request.id,
-                                                            "', which an earlier call used with another body (for ",
-                                                            first.status.target, "); expected a new id, or the body of that call")),
+                                                            "', and an earlier call used it with another body (",
+                                                            first.status.target, "); allowed a new id, or the body of that call")),
                       {.reason = Reason::kIdempotencyMismatch,
                        .field = "request_id",
                        .numbers = {{"operation", first.status.name}}});
@@ -96,7 +96,7 @@ absl::StatusOr<OperationTable::Begun> OperationTable::Begin(OperationKind kind,
   if (running_ >= limits_.running ||
       running_bytes_ + entry->request_bytes > limits_.running_bytes) {
     return WithInfo(absl::ResourceExhaustedError(
-                        absl::StrCat("the server runs ", running_, " operations already, whose requests have ", running_bytes_,
+                        absl::StrCat("the server runs ", running_, " operations already, and their requests have ", running_bytes_,
                                      " bytes; allowed ", limits_.running, " operations and ",
                                      limits_.running_bytes, " bytes; try again later")),
                     {.reason = Reason::kBusy,

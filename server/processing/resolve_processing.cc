@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/field_errors.h"
+#include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
 #include "gpu/spectral/spectral_design.h"
 #include "gpu/spectral/spectral_span.h"

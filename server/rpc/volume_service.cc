@@ -13,6 +13,7 @@
 #include "server/model/volume_states.h"
 #include "server/picture/picture_budget.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/enum_name.h"
 #include "server/rpc/convert/operation.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/list/page.h"
@@ -249,7 +250,7 @@ class VolumeServiceImpl final : public Base {
     return Begin(context, request, response, [&](const auto& begun) -> absl::Status {
       const int tier = request->tier() == v1::TIER_UNSPECIFIED ? v1::TIER_DISK : request->tier();
       if (tier != v1::TIER_HOST && tier != v1::TIER_DISK)
-        return FieldNotAllowed("tier", tier, "HOST, DISK (RestoreVolume moves back)");
+        return FieldNotAllowed("tier", EnumName(request->tier()), "HOST, DISK (RestoreVolume moves back)");
       begun(volumes_.Spill(request->name(), static_cast<model::Tier>(tier),
                            DecodeRequestKey(*request), request->lease_token()));
       return absl::OkStatus();

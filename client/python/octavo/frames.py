@@ -118,8 +118,8 @@ def left_out(image: stream_pb2.ImageOptions, shape: Sequence[int], scale_bar_um:
     """The bars that `image` asks for and a picture of this shape, [rows, columns], does not have, in words."""
     missing = [name for name, asked, drawn in (("scale bar", image.scale_bar, scale_bar_um), ("colour bar", image.colour_bar, colour_bar_columns))
                if asked and not drawn]
-    return [f"the picture has no {name}: it was asked for, and {shape[1]} x {shape[0]} pixels have no room for it"
-            + (" or nobody gave the distance of two samples" if name == "scale bar" else "") for name in missing]
+    return [f"the picture has no {name}: {shape[1]} x {shape[0]} pixels are too few for one"
+            + (", or the sample spacing is unknown" if name == "scale bar" else "") for name in missing]
 
 
 def frames(messages) -> Iterator[Frame]:

@@ -19,7 +19,7 @@ struct NpyHeader {
 
 /// Parses the first bytes of a .npy file (format 1.0, 2.0 or 3.0; NumPy NEP 1). InvalidArgument
 /// ("replay.path") for another type than u1, u2, i2, f4, Fortran order, big-endian or damaged
-/// headers.
-absl::StatusOr<NpyHeader> ParseNpyHeader(const std::string& head);
+/// headers; its message names the file, `name`.
+absl::StatusOr<NpyHeader> ParseNpyHeader(const std::string& head, const std::string& name);
 
 }  // namespace octavo::storage

@@ -18,6 +18,7 @@
 #include "gpu/base/json.h"
 #include "gpu/base/log.h"
 #include "gpu/base/mutex.h"
+#include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
 #include "gpu/base/unique_fd.h"
 #include "server/storage/formats/writer.h"
@@ -61,8 +62,8 @@ class Quota {
       if (used + bytes <= most_) continue;
       return WithInfo(
           absl::ResourceExhaustedError(absl::StrCat(
-              "the spill directory has ", used, " of its ", most_, " bytes in use, ", bytes,
-              " more are wanted; commit or discard spilled volumes, or raise spill.disk_bytes")),
+              "the spill directory uses ", SizeText(used), " of its ", SizeText(most_),
+              "; the volume needs ", SizeText(bytes), "; commit or discard spilled volumes, or raise spill.disk_bytes")),
           {.reason = Reason::kSpillQuota,
            .field = "",
            .numbers = {{"wanted", absl::StrCat(bytes)},

@@ -255,7 +255,7 @@ class CommandLine(DaemonTest):
         picture = os.path.join(self.daemon.directory, "bars.png")
         code, out, error = self.octavo("volume", "png", volume.name, "--plane", "z=60", "--scale-bar", "--colour-bar", "-o", picture)
         self.assertEqual(code, 0, error)
-        self.assertIn("octavo: warning: no colour bar: no room in 16 x 8 pixels\n", error)
+        self.assertIn("octavo: warning: no colour bar: the picture of 16 x 8 pixels is too small for one\n", error)
         self.assertEqual(self.octavo("volume", "png", volume.name, "--plane", "z=60", "-o", picture)[2], "")
 
     def test_warnings_name_the_flags(self):

@@ -104,7 +104,7 @@ FILES = [
         "octavo: replay.path: '{outside}/odd.u16' holds 1001 bytes: 1 records of 512 bytes (256 samples of u16) and 489 bytes more. Allowed are whole records",
         f"  it was read here, to be pushed, since the server does not reach it: replay.path: '{{outside}}/odd.u16' lies outside {ROOTS}", code=1),
     row(f"scan submit --path {{outside}}/short.npy {GEOMETRY}", "octavo: replay.path: '{outside}/short.npy'", "its header says", "it was read here", code=1),
-    row(f"scan submit --path {{outside}}/odd.npy {GEOMETRY}", "is no .npy file that can be replayed: no NumPy magic", "it was read here", code=1),
+    row(f"scan submit --path {{outside}}/odd.npy {GEOMETRY}", "odd.npy' is no .npy file that can be replayed: it has no NumPy magic", "it was read here", code=1),
     row(f"scan submit --path {{outside}} --samples 256 {GEOMETRY}", "octavo: replay.path: '{outside}' is no regular file", "it was read here", code=1),
     row(f"scan plan --path {{outside}}/none.u16 --samples 256 {GEOMETRY}", f"lies outside {ROOTS}", code=1),
     row("recon {outside}/odd.u16 --png {outside}/x.png", f"tomography.file.path: '{{outside}}/odd.u16' lies outside {ROOTS}",

@@ -236,7 +236,7 @@ MISTAKES = [
     ("closed client, push", lambda c, j, **_: closed(c).push_projections(j, []), ValueError, ["this client is closed"]),
     (".npy of another byte order", lambda c, **_: replayed(c, "big.npy"), octavo.OctavoError, ["its type '>u2'", "np.save(path, array.astype('<u2'))"]),
     (".npy of doubles", lambda c, **_: replayed(c, "double.npy"), octavo.OctavoError, ["its type '<f8'", "array.astype('<u2')", "whole numbers", "array.astype('<f4')"]),
-    (".npy in Fortran order", lambda c, **_: replayed(c, "fortran.npy"), octavo.OctavoError, ["Fortran order", "np.save(path, np.ascontiguousarray(array))"]),
+    (".npy in Fortran order", lambda c, **_: replayed(c, "fortran.npy"), octavo.OctavoError, ["fortran.npy' is no .npy file", "in Fortran order; allowed is C order", "np.save(path, np.ascontiguousarray(array))"]),
     ("address with a scheme", lambda c, **_: octavo.Client("http://localhost:50051"), ValueError, ["address is 'http://localhost:50051'", "host:port and unix:/path"]),
     ("address that is a number", lambda c, **_: octavo.Client(50051), ValueError, ["address is 50051; expected host:port (octavod listens on 50051) or unix:/path"]),
     ("address without a port", lambda c, **_: octavo.Client("localhost"), ValueError, ["address is 'localhost' without a port", "50051"]),

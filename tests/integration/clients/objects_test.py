@@ -174,8 +174,8 @@ class Objects(DaemonTest):
             warnings.simplefilter("always")
             bars = volume.render("max", image=dict(scale_bar=True, colour_bar=True))
         self.assertEqual((bars.scale_bar_um, bars.colour_bar_columns), (0, 0))
-        self.assertEqual([str(one.message) for one in told], ["no scale bar: nobody gave the distance of two samples along x",
-                                                              f"no colour bar: no room in {bars.shape[1]} x {bars.shape[0]} pixels"])
+        self.assertEqual([str(one.message) for one in told], ["no scale bar: the sample spacing along x is unknown",
+                                                              f"no colour bar: the picture of {bars.shape[1]} x {bars.shape[0]} pixels is too small for one"])
         self.assertEqual(bars.warnings, tuple(str(one.message) for one in told))
         self.assertEqual(picture.volume.discard().refresh().state, "DISCARDED")
 

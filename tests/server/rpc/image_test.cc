@@ -398,7 +398,7 @@ TEST(ImageTest, TheColourBarHasTheColoursAndNumbers) {
   const auto low = FrameOf<uint8_t>(DType::kU8, 12, 60, std::vector<uint8_t>(720, 9));
   EXPECT_EQ(Made(low, options).colour_bar_columns, 0);
   ASSERT_EQ(Made(low, options).warnings.size(), 1u);
-  EXPECT_THAT(Made(low, options).warnings[0], ::testing::HasSubstr("no room in 60 x 12 pixels"));
+  EXPECT_THAT(Made(low, options).warnings[0], ::testing::HasSubstr("the picture of 60 x 12 pixels is too small for one"));
   EXPECT_EQ(Made(low, options).shape, (std::vector<int64_t>{12, 60}));
 }
 

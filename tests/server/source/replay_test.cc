@@ -190,7 +190,7 @@ TEST_F(ReplayTest, NpyFilesThatCannotBeReplayedAreRefused) {
     folder_.Write("bad.npy", bytes);
     ExpectRefused("bad.npy", absl::StatusCode::kInvalidArgument, part);
   };
-  refused(Npy(1, "'<u2'", "True", "(6, 16)", data), "Fortran order");
+  refused(Npy(1, "'<u2'", "True", "(6, 16)", data), "in Fortran order; allowed is C order");
   refused(Npy(1, "'>u2'", "False", "(6, 16)", data), "its type");
   refused(Npy(1, "'<f8'", "False", "(6, 16)", data), "its type");
   refused(Npy(1, "[('a', '<u2')]", "False", "(6, 16)", data), "its type");
@@ -213,14 +213,14 @@ TEST_F(ReplayTest, NpyFilesThatCannotBeReplayedAreRefused) {
 // (sanitizers watch).
 TEST_F(ReplayTest, DamagedNpyHeadersDoNoHarm) {
   const std::string good = Npy(1, "'<u2'", "False", "(6, 16)", "");
-  ASSERT_THAT(storage::ParseNpyHeader(good), IsOk());
+  ASSERT_THAT(storage::ParseNpyHeader(good, "a.npy"), IsOk());
   int errors = 0;
   for (size_t i = 0; i < good.size(); ++i) {
-    EXPECT_FALSE(storage::ParseNpyHeader(good.substr(0, i)).ok());
+    EXPECT_FALSE(storage::ParseNpyHeader(good.substr(0, i), "a.npy").ok());
     for (const int flip : {1, 4, 32, 128}) {
       std::string bad = good;
       bad[i] = static_cast<char>(bad[i] ^ flip);
-      errors += !storage::ParseNpyHeader(bad).ok();
+      errors += !storage::ParseNpyHeader(bad, "a.npy").ok();
     }
   }
   EXPECT_GT(errors, 50);
