@@ -117,7 +117,7 @@ class Choices(unittest.TestCase):
             octavo.VolumeState("holding")
 
     def test_a_misspelt_word_is_doubted(self):
-        for word, words in (("helt", "VolumeState is compared with 'helt', which it never is; its words are acquiring, held, committing, committed, "
+        for word, words in (("helt", "VolumeState is compared with 'helt', which is none of its words; they are acquiring, held, committing, committed, "
                                      "discarded, failed; did you mean 'held'?"), ("commited", "did you mean 'committed'?")):
             with warnings.catch_warnings(record=True) as told:
                 warnings.simplefilter("always")

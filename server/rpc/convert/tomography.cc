@@ -190,7 +190,7 @@ absl::StatusOr<model::RotationCenterSpec> Decode(const v1::RotationCenter& in) {
     return Unknown("center.search_method", in.search_method());
   if (in.pixels_size() > 0 && in.search_method() != C::METHOD_UNSPECIFIED) {
     return InvalidField("tomography.center.search_method",
-                        "is given together with pixels; allowed is one of them");
+                        "is given together with pixels; allowed one of the two");
   }
   model::RotationCenterSpec out;
   out.pixels.assign(in.pixels().begin(), in.pixels().end());

@@ -79,7 +79,7 @@ absl::StatusOr<model::CommitOptions> DecodeCommitOptions(const v1::CommitOptions
   if (in.zstd_level() < 0 || in.zstd_level() > 19) {
     return FieldOutOfRange(absl::StrCat(field, ".zstd_level"), in.zstd_level(), 0, 19);
   }
-  out.writer.zstd_level = in.zstd_level() == 0 ? 1 : in.zstd_level();
+  out.writer.zstd_level = in.zstd_level();
   return out;
 }
 

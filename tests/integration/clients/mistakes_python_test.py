@@ -70,7 +70,7 @@ MISTAKES = [
     ("codec", lambda c, v, **_: c.commit(v, "x", codec="lz4"), ValueError, ["codec is 'lz4'", "zstd, gzip, blosc-zstd, blosc-lz4"]),
     ("tier", lambda c, v, **_: c.spill(v, "ram"), ValueError, ["tier is 'ram'", "device, host, disk"]),
     ("states", lambda c, **_: c.volumes(states=["keeping"]), ValueError, ["states[0] is 'keeping'", "acquiring, held, committing"]),
-    ("filter of jobs", lambda c, **_: c.jobs(filter="state = over"), octavo.OctavoError, ["'state' is compared with 'over'", "QUEUED"]),
+    ("filter of jobs", lambda c, **_: c.jobs(filter="state = over"), octavo.OctavoError, ["the value of 'state' is 'over'", "QUEUED"]),
     ("product", lambda c, **_: c.subscribe("", ["mipp"]), ValueError, ["products[0] is 'mipp'", "mip, aip, bscan, volume, event, angiogram"]),
     ("axis", lambda c, **_: c.subscribe("", axis="depth"), ValueError, ["axis is 'depth'", "x, y, z"]),
     ("axis as a number", lambda c, **_: c.subscribe("", ["bscan"], axis=2), ValueError, ["axis is 2", "'x', 'y' and 'z'", "axes 1, 0 and 2", "[y, x, z]"]),
