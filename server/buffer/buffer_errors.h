@@ -57,15 +57,14 @@ inline absl::Status BeingWritten(const std::string& name) {
 inline absl::Status CheckTtl(double seconds) {
   constexpr double kLongestTtl = 31536000;
   if (seconds == 0 || (seconds >= 1 && seconds <= kLongestTtl)) return absl::OkStatus();
-  return InvalidField("ttl",
-                      absl::StrCat("is ", seconds, " s; allowed unset (never), or 1 s to ", kLongestTtl / 86400, " days"));
+  return InvalidField("ttl", absl::StrCat("is ", seconds, " s; allowed unset (never), or 1 s to ",
+                                          kLongestTtl / 86400, " days"));
 }
 /// The error for memory that a buffer or an operation was refused.
 inline absl::Status DoesNotFit(const model::AdmissionReport& report) {
-  std::string text =
-      absl::StrCat(report.device, " has ", SizeText(report.free_bytes), " of ",
-                   SizeText(report.budget_bytes), " free; the call needs ",
-                   SizeText(report.wanted_bytes));
+  std::string text = absl::StrCat(report.device, " has ", SizeText(report.free_bytes), " of ",
+                                  SizeText(report.budget_bytes), " free; the call needs ",
+                                  SizeText(report.wanted_bytes));
   std::string holders;
   for (size_t i = 0; i < report.holders.size() && i < 3; ++i) {
     absl::StrAppend(&holders, i == 0 ? "" : ", ", report.holders[i].name, " ",

@@ -29,10 +29,10 @@ model::HolderKind KindOf(ChargeKind kind, const std::string& owner) {
 }
 
 absl::Status Refusal(const model::AdmissionReport& report) {
-  return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
-                      report.device, " has ", SizeText(report.free_bytes), " of ",
-                      SizeText(report.budget_bytes), " free; the scan needs ",
-                      SizeText(report.wanted_bytes), ": ", report.advice)),
+  return WithInfo(absl::ResourceExhaustedError(
+                      absl::StrCat(report.device, " has ", SizeText(report.free_bytes), " of ",
+                                   SizeText(report.budget_bytes), " free; the scan needs ",
+                                   SizeText(report.wanted_bytes), ": ", report.advice)),
                   {.reason = report.retryable ? Reason::kDeviceFull : Reason::kExceedsBudget,
                    .field = "",
                    .numbers = {{"wanted", absl::StrCat(report.wanted_bytes)},
@@ -122,8 +122,7 @@ model::AdmissionReport Ledger::PlanLocked(int device, const Needs& needs) const 
     report.advice = absl::StrCat(
         "it can never fit: lower retention.hold_slots or the volume's size, or raise the budget "
         "of ",
-        report.device, " by ",
-        SizeText(report.wanted_bytes - report.budget_bytes));
+        report.device, " by ", SizeText(report.wanted_bytes - report.budget_bytes));
     return report;
   }
   report.advice = absl::StrCat("commit, spill or discard held volumes, or stop scans, worth ",

@@ -40,8 +40,8 @@ int64_t BytesOf(const OperationStatus& status) {
 struct OperationTable::Entry {
   OperationStatus status;  // the table's lock guards it, except name and kind, which do not change
   std::stop_source stop;
-  uint64_t number = 0;        // in the order of their begins
-  int64_t request_bytes = 0;  // of the body
+  uint64_t number = 0;         // in the order of their begins
+  int64_t request_bytes = 0;   // of the body
   std::string request_digest;  // SHA-256 of the body
   bool started = false;
   int64_t ended_bytes = 0;
@@ -77,16 +77,18 @@ absl::StatusOr<OperationTable::Begun> OperationTable::Begin(OperationKind kind,
   if (const auto it = by_request_.find(key); !request.id.empty() && it != by_request_.end()) {
     const Entry& first = *it->second;
     if (first.request_digest != entry->request_digest) {
-      return WithInfo(absl::AlreadyExistsError(absl::StrCat("request_id: is '", request.id,
-                                                            "', and an earlier call used it with another body (",
-                                                            first.status.target, "); allowed a new id, or the body of that call")),
-                      {.reason = Reason::kIdempotencyMismatch,
-                       .field = "request_id",
-                       .numbers = {{"operation", first.status.name}}});
+      return WithInfo(
+          absl::AlreadyExistsError(absl::StrCat(
+              "request_id: is '", request.id, "', and an earlier call used it with another body (",
+              first.status.target, "); allowed a new id, or the body of that call")),
+          {.reason = Reason::kIdempotencyMismatch,
+           .field = "request_id",
+           .numbers = {{"operation", first.status.name}}});
     }
     if (!first.started) {
-      return WithInfo(absl::UnavailableError(absl::StrCat("request_id: the server has not answered the first call with '", request.id,
-                                                          "' yet; ask again")),
+      return WithInfo(absl::UnavailableError(absl::StrCat(
+                          "request_id: the server has not answered the first call with '",
+                          request.id, "' yet; ask again")),
                       {.reason = Reason::kInProgress,
                        .field = "request_id",
                        .numbers = {{"retryable", "true"}}});
@@ -95,13 +97,14 @@ absl::StatusOr<OperationTable::Begun> OperationTable::Begin(OperationKind kind,
   }
   if (running_ >= limits_.running ||
       running_bytes_ + entry->request_bytes > limits_.running_bytes) {
-    return WithInfo(absl::ResourceExhaustedError(
-                        absl::StrCat("the server runs ", running_, " operations already, and their requests have ", running_bytes_,
-                                     " bytes; allowed ", limits_.running, " operations and ",
-                                     limits_.running_bytes, " bytes; try again later")),
-                    {.reason = Reason::kBusy,
-                     .field = "",
-                     .numbers = {{"running", absl::StrCat(running_)}, {"retryable", "true"}}});
+    return WithInfo(
+        absl::ResourceExhaustedError(absl::StrCat(
+            "the server runs ", running_, " operations already, and their requests have ",
+            running_bytes_, " bytes; allowed ", limits_.running, " operations and ",
+            limits_.running_bytes, " bytes; try again later")),
+        {.reason = Reason::kBusy,
+         .field = "",
+         .numbers = {{"running", absl::StrCat(running_)}, {"retryable", "true"}}});
   }
   if (!request.id.empty()) by_request_.emplace(key, entry);
   entry->status.created = clock_->Now();
@@ -265,9 +268,9 @@ absl::StatusOr<OperationTable::EntryPtr> OperationTable::Find(const std::string&
   const auto it = by_name_.find(name);
   if (it != by_name_.end()) return it->second;
   return WithInfo(
-      absl::NotFoundError(absl::StrCat("no operation ", name, " (the server keeps an ended operation for ",
-                                       limits_.ended_seconds / 60, " minutes, and at most the last ",
-                                       limits_.ended, ")")),
+      absl::NotFoundError(absl::StrCat(
+          "no operation ", name, " (the server keeps an ended operation for ",
+          limits_.ended_seconds / 60, " minutes, and at most the last ", limits_.ended, ")")),
       {.reason = Reason::kNoOperation, .field = "name", .numbers = {}});
 }
 

@@ -373,8 +373,8 @@ int64_t PeakBytesOf(int64_t rows, int64_t columns, DType dtype, const ImageOptio
     case ImageOptions::Encoding::kPng:
     case ImageOptions::Encoding::kJpeg: of_pixel += channels + 1; break;
   }
-  // The payload, and its values as floats. Turning, shrinking or ordering needs a second copy of the
-  // values.
+  // The payload, and its values as floats. Turning, shrinking or ordering needs a second copy of
+  // the values.
   return values * (SizeOf(dtype) + 4) + std::max(4 * values, of_pixel * pixels);
 }
 
@@ -382,8 +382,8 @@ absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOption
                                     const std::function<bool()>& unwanted) {
   const auto check = [&] { return CheckWanted(unwanted); };
   if (frame.shape.size() != 2)
-    return absl::InvalidArgumentError(absl::StrCat("the frame has ", frame.shape.size(),
-                                                   " axes; a picture is made of a frame of 2 axes"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the frame has ", frame.shape.size(), " axes; a picture is made of a frame of 2 axes"));
   if (frame.shape[0] * frame.shape[1] > kMostValues) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the frame has ", frame.shape[0], " x ", frame.shape[1],

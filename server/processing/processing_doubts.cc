@@ -23,16 +23,19 @@ void DoubtBackground(const SpectralConfig& c, std::vector<std::string>* doubts) 
   const int64_t records =
       rolling ? std::max(c.background_group_records, c.background_window_records) : c.bscan_records;
   if (records >= kFewRecords) return;
-  const std::string cure = absl::StrCat(
-      rolling ? "Give a larger processing.background.group_records, or" : "Give",
-      " processing.background NONE, or STATIC with a spectrum.");
+  const std::string cure =
+      absl::StrCat(rolling ? "Give a larger processing.background.group_records, or" : "Give",
+                   " processing.background NONE, or STATIC with a spectrum.");
   doubts->push_back(
       records == 1
-          ? absl::StrCat("processing.background: a group has 1 record, so the background of a record "
-                         "is the record itself. Nothing is left of the spectra. ",
-                         cure)
-          : absl::StrCat("processing.background: the background is the mean of only ", records,
-                         " records. Such a mean holds much of the sample, and the chain subtracts it. ", cure));
+          ? absl::StrCat(
+                "processing.background: a group has 1 record, so the background of a record "
+                "is the record itself. Nothing is left of the spectra. ",
+                cure)
+          : absl::StrCat(
+                "processing.background: the background is the mean of only ", records,
+                " records. Such a mean holds much of the sample, and the chain subtracts it. ",
+                cure));
 }
 
 /// How a phase changes over the samples that the window lets through.
@@ -77,11 +80,11 @@ void DoubtCoefficients(const model::ResolvedScan& scan, std::vector<std::string>
   if (const PhaseRun both = run(p.dispersion_a2, p.dispersion_a3); !(both.jump > pi)) return;
   const PhaseRun of_a2 = run(p.dispersion_a2, 0), of_a3 = run(0, p.dispersion_a3);
   if (of_a2.jump > pi || of_a2.jump >= of_a3.jump) {
-    doubts->push_back(
-        absl::StrFormat("processing.dispersion.a2 is %g rad per sample^2: with %d samples %s. With so "
-                        "many samples, a2 of real instruments is mostly below %.2g "
-                        "(60 rad at the ends of the band).",
-                        p.dispersion_a2, std::ssize(window), TurnsTooFar(of_a2), 240 / (n * n)));
+    doubts->push_back(absl::StrFormat(
+        "processing.dispersion.a2 is %g rad per sample^2: with %d samples %s. With so "
+        "many samples, a2 of real instruments is mostly below %.2g "
+        "(60 rad at the ends of the band).",
+        p.dispersion_a2, std::ssize(window), TurnsTooFar(of_a2), 240 / (n * n)));
   }
   if (of_a3.jump > pi || of_a3.jump > of_a2.jump) {
     doubts->push_back(absl::StrFormat(
@@ -100,9 +103,9 @@ void DoubtPhase(const model::ResolvedScan& scan, std::vector<std::string>* doubt
   const PhaseRun run =
       RunOf(scan.chain.window, [&](size_t j) { return static_cast<double>(phase[j]); });
   if (!(run.jump > pi)) return;
-  doubts->push_back(absl::StrFormat(
-      "processing.dispersion.phase goes up to %.3g rad: %s. Its unit is rad.",
-      run.most, TurnsTooFar(run)));
+  doubts->push_back(
+      absl::StrFormat("processing.dispersion.phase goes up to %.3g rad: %s. Its unit is rad.",
+                      run.most, TurnsTooFar(run)));
 }
 
 void DoubtDispersion(const model::ResolvedScan& scan, std::vector<std::string>* doubts) {
@@ -145,11 +148,12 @@ void DoubtDepth(const model::ResolvedScan& scan, std::vector<std::string>* doubt
   const model::Processing& p = scan.spec.processing;
   const int64_t half = p.fft_length / 2 + 1, end = p.first_bin + p.depth;  // 0 and F/2 included
   if (end <= half) return;
-  doubts->push_back(absl::StrCat(
-      "processing.depth is ", p.depth, p.first_bin > 0 ? absl::StrCat(" from bin ", p.first_bin) : "",
-      ", and fft_length is ", p.fft_length, ". The bins above ", p.fft_length / 2,
-      " mirror the bins below it: ", std::min(end - half, p.depth),
-      " samples of each A-scan show no new depth."));
+  doubts->push_back(absl::StrCat("processing.depth is ", p.depth,
+                                 p.first_bin > 0 ? absl::StrCat(" from bin ", p.first_bin) : "",
+                                 ", and fft_length is ", p.fft_length, ". The bins above ",
+                                 p.fft_length / 2,
+                                 " mirror the bins below it: ", std::min(end - half, p.depth),
+                                 " samples of each A-scan show no new depth."));
 }
 
 const char* NameOf(math::Background background) {
@@ -228,10 +232,9 @@ std::string DescribeLeftOut(const model::ResolvedScan& before, const model::Proc
     left.push_back(absl::StrCat("refractive_index ", had.refractive_index, " (now 1)"));
   }
   if (left.empty()) return "";
-  return absl::StrCat(
-      "This processing replaces the whole processing before it, and leaves out: ",
-      absl::StrJoin(left, ", "),
-      ". Give again what shall stay (Scan.spec.processing has it).");
+  return absl::StrCat("This processing replaces the whole processing before it, and leaves out: ",
+                      absl::StrJoin(left, ", "),
+                      ". Give again what shall stay (Scan.spec.processing has it).");
 }
 
 }  // namespace octavo::processing

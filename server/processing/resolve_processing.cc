@@ -51,8 +51,9 @@ absl::Status ResolveK(model::ResolvedScan& scan, std::vector<double>* wavelength
     case model::KMode::kNone: break;
     case model::KMode::kIndex:
       if (p.k_index.size() < 16 || p.k_index.size() > 65536) {
-        return InvalidField("processing.k_linearisation.index",
-                            absl::StrCat("has ", p.k_index.size(), " positions; allowed 16 to 65536"));
+        return InvalidField(
+            "processing.k_linearisation.index",
+            absl::StrCat("has ", p.k_index.size(), " positions; allowed 16 to 65536"));
       }
       c.k_index = p.k_index;
       break;
@@ -64,29 +65,28 @@ absl::Status ResolveK(model::ResolvedScan& scan, std::vector<double>* wavelength
     }
     case model::KMode::kFromSource:
       if (scan.source.wavelength_nm.empty()) {
-        return InvalidField("processing.k_linearisation.from_source",
-                            "is true, and this source does not know its wavelengths; allowed with a simulated "
-                            "source; give k_linearisation.wavelength_nm");
+        return InvalidField(
+            "processing.k_linearisation.from_source",
+            "is true, and this source does not know its wavelengths; allowed with a simulated "
+            "source; give k_linearisation.wavelength_nm");
       }
       *wavelength_nm = scan.source.wavelength_nm;
       break;
     case model::KMode::kWavelength:
       if (static_cast<int64_t>(p.k_wavelength_nm.size()) != samples) {
-        return InvalidField(
-            "processing.k_linearisation.wavelength_nm",
-            absl::StrCat("has ", p.k_wavelength_nm.size(), " values; allowed ", samples,
-                         ", one for each sample"));
+        return InvalidField("processing.k_linearisation.wavelength_nm",
+                            absl::StrCat("has ", p.k_wavelength_nm.size(), " values; allowed ",
+                                         samples, ", one for each sample"));
       }
       for (size_t j = 0; j < p.k_wavelength_nm.size(); ++j) {
         // Positions depend on ratios only, so a wrong unit would silently change the axial spacing
         // and nothing else.
         if (p.k_wavelength_nm[j] >= kLeastWavelengthNm && p.k_wavelength_nm[j] <= kMostWavelengthNm)
           continue;
-        return InvalidField(
-            "processing.k_linearisation.wavelength_nm",
-            absl::StrCat("is ", p.k_wavelength_nm[j], " at index ", j, "; allowed ",
-                         kLeastWavelengthNm, " to ", kMostWavelengthNm,
-                         " nanometres (0.84 um is 840)"));
+        return InvalidField("processing.k_linearisation.wavelength_nm",
+                            absl::StrCat("is ", p.k_wavelength_nm[j], " at index ", j, "; allowed ",
+                                         kLeastWavelengthNm, " to ", kMostWavelengthNm,
+                                         " nanometres (0.84 um is 840)"));
       }
       *wavelength_nm = p.k_wavelength_nm;
       break;
@@ -206,9 +206,10 @@ absl::Status ResolveStripes(model::ResolvedScan& scan) {
   if (spec.pattern.plan != nullptr) return absl::OkStatus();
   auto plan = pattern::MakePlan(spec.pattern, model::RecordRateHz(spec));
   if (!plan.ok()) {
-    return InvalidField("spread.striped", absl::StrCat("needs the place of each record, and the server cannot "
-                                                       "compute it: ",
-                                                       plan.status().message()));
+    return InvalidField("spread.striped",
+                        absl::StrCat("needs the place of each record, and the server cannot "
+                                     "compute it: ",
+                                     plan.status().message()));
   }
   spec.pattern.plan = std::make_shared<const pattern::PatternPlan>(*std::move(plan));
   return absl::OkStatus();
@@ -238,7 +239,8 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
   if (p.background == model::BackgroundMode::kStatic) {
     c.background_spectrum = p.background_spectrum;
   } else if (!p.background_spectrum.empty()) {
-    return InvalidField("processing.background.spectrum", "is given; allowed with background.mode STATIC");
+    return InvalidField("processing.background.spectrum",
+                        "is given; allowed with background.mode STATIC");
   }
   if (p.background == model::BackgroundMode::kRolling) {
     if (p.background_group_records == 0) {  // the group stays on the device until it is complete
@@ -262,7 +264,8 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
                                      " samples; allowed ascending positions"));
   }
   if (!p.window_values.empty() && p.window != 0)
-    return InvalidField("processing.window_values", "is given together with window; allowed one of the two");
+    return InvalidField("processing.window_values",
+                        "is given together with window; allowed one of the two");
   OCTAVO_RETURN_IF_ERROR(InRange("processing.window", int64_t{p.window}, 0,
                                  1 + static_cast<int64_t>(WindowKind::kFlatTop)));
   if (p.window_values.empty() && p.window == 0) p.window = 1 + static_cast<int>(WindowKind::kHann);
@@ -270,9 +273,9 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
                                      : p.window_values;
   if (std::ssize(p.window_values) == n &&
       std::all_of(p.window_values.begin(), p.window_values.end(), [](float w) { return w == 0; })) {
-    return InvalidField("processing.window_values",
-                        absl::StrCat("is 0 at all ", n,
-                                     " samples; allowed a window with a value other than 0"));
+    return InvalidField(
+        "processing.window_values",
+        absl::StrCat("is 0 at all ", n, " samples; allowed a window with a value other than 0"));
   }
   const bool polynomial = p.dispersion_a2 != 0 || p.dispersion_a3 != 0;
   for (const auto& [name, value] :
@@ -282,7 +285,8 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
                              "a finite number");
   }
   if (polynomial && !p.dispersion_phase.empty())
-    return InvalidField("processing.dispersion.phase", "is given together with a2 or a3; allowed the phase, or a2 and a3");
+    return InvalidField("processing.dispersion.phase",
+                        "is given together with a2 or a3; allowed the phase, or a2 and a3");
   c.phase_rad =
       polynomial ? MakeDispersionPhase(p.dispersion_a2, p.dispersion_a3, n) : p.dispersion_phase;
   if (p.fft_length == 0) p.fft_length = n;
@@ -311,16 +315,15 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
 
   model::Products& products = scan.spec.products;
   if (products.angiography != 0 && scan.spec.pattern.repeats() < 2) {
-    return InvalidField(
-        "products.angiography",
-        absl::StrCat("needs a pattern with at least 2 repeats; the pattern is ",
-                     Name(scan.spec.pattern.kind)));
+    return InvalidField("products.angiography",
+                        absl::StrCat("needs a pattern with at least 2 repeats; the pattern is ",
+                                     Name(scan.spec.pattern.kind)));
   }
   if (products.angiography != 0 && c.output != DType::kU8 && c.output != DType::kU16 &&
       c.output != DType::kF32) {
-    return InvalidField(
-        "products.angiography",
-        absl::StrCat("needs voxels of u8, u16 or f32; those of this scan are ", Info(c.output).name));
+    return InvalidField("products.angiography",
+                        absl::StrCat("needs voxels of u8, u16 or f32; those of this scan are ",
+                                     Info(c.output).name));
   }
   OCTAVO_RETURN_IF_ERROR(InRange("products.slab_begin_um", products.slab_begin_um, 0.0, 1e9));
   OCTAVO_RETURN_IF_ERROR(InRange("products.slab_end_um", products.slab_end_um, 0.0, 1e9));
@@ -335,8 +338,8 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
     if (c.slab_begin >= c.slab_end) {
       return InvalidField(
           "products.slab_end_um",
-          absl::StrCat("is ", products.slab_end_um, " um and slab_begin_um is ", products.slab_begin_um,
-                       " um; the scan keeps no depth sample between them"));
+          absl::StrCat("is ", products.slab_end_um, " um and slab_begin_um is ",
+                       products.slab_begin_um, " um; the scan keeps no depth sample between them"));
     }
   }
   OCTAVO_RETURN_IF_ERROR(InRequestWords(SpectralProcessor::Validate(c)));
@@ -360,10 +363,10 @@ absl::Status SetGeometry(model::ResolvedScan& scan) {
   scan.volume_bytes = scan.shape[0] * scan.shape[1] * ascan_bytes;
   if (scan.spec.spread.striped) OCTAVO_RETURN_IF_ERROR(ResolveStripes(scan));
   if (scan.spec.retention.hold_raw && scan.spec.spread.given) {
-    return InvalidField(
-        "retention.hold_raw",
-        "is set together with spread, and the server holds raw spectra on one device; allowed one of "
-        "the two");
+    return InvalidField("retention.hold_raw",
+                        "is set together with spread, and the server holds raw spectra on one "
+                        "device; allowed one of "
+                        "the two");
   }
   if (scan.spec.retention.hold_raw &&
       scan.volume_records > kMostVolumeBytes / RecordBytes(scan.chain)) {
@@ -407,8 +410,8 @@ absl::StatusOr<model::ResolvedScan> ResolveUpdate(const model::ResolvedScan& cur
   if (scan.chain.output != current.chain.output) {
     return InvalidField(
         "processing.dtype",
-        absl::StrCat("would become ", Info(scan.chain.output).name, "; a running scan keeps its dtype ",
-                     Info(current.chain.output).name));
+        absl::StrCat("would become ", Info(scan.chain.output).name,
+                     "; a running scan keeps its dtype ", Info(current.chain.output).name));
   }
   return scan;
 }

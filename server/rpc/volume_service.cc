@@ -250,7 +250,8 @@ class VolumeServiceImpl final : public Base {
     return Begin(context, request, response, [&](const auto& begun) -> absl::Status {
       const int tier = request->tier() == v1::TIER_UNSPECIFIED ? v1::TIER_DISK : request->tier();
       if (tier != v1::TIER_HOST && tier != v1::TIER_DISK)
-        return FieldNotAllowed("tier", EnumName(request->tier()), "HOST, DISK (RestoreVolume moves back)");
+        return FieldNotAllowed("tier", EnumName(request->tier()),
+                               "HOST, DISK (RestoreVolume moves back)");
       begun(volumes_.Spill(request->name(), static_cast<model::Tier>(tier),
                            DecodeRequestKey(*request), request->lease_token()));
       return absl::OkStatus();

@@ -80,7 +80,8 @@ void VolumeCommit::Abandon() noexcept {
       }
     }
     if (!status.has_value()) return;
-    Log(LogLevel::kWarning, "the server gave up a commit; the volume stays held", {{"volume", volume_}});
+    Log(LogLevel::kWarning, "the server gave up a commit; the volume stays held",
+        {{"volume", volume_}});
     table.Tell(*status);
   } catch (...) {
     Log(LogLevel::kError, "the server gave up a commit and could not tell the volume's observers",

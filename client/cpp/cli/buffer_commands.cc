@@ -40,9 +40,9 @@ void PrintBuffer(const Session& session, const v1::Buffer& buffer) {
             << absl::StrJoin(buffer.shape(), ", ") << "] " << ShortName(buffer.type().dtype());
   if (buffer.type().lanes() > 1) std::cout << " x " << buffer.type().lanes();
   std::cout << "  " << Bytes(static_cast<double>(buffer.byte_size())) << " on "
-            << absl::StrJoin(
-                   buffer.replicas(), ", ",
-                   [](std::string* out, const v1::Replica& one) { *out += one.device(); });
+            << absl::StrJoin(buffer.replicas(), ", ", [](std::string* out, const v1::Replica& one) {
+                 *out += one.device();
+               });
   if (!buffer.coherent() && buffer.state() == v1::BUFFER_STATE_READY)
     std::cout << "  replicas differ";
   if (!buffer.origin().empty()) std::cout << "  made of " << buffer.origin();
@@ -79,8 +79,8 @@ struct NewBuffer {
 };
 
 // Writes the array of the file into all replicas. Returns whether that succeeded.
-bool Write(Session& session, const NpyFile& array, const std::string& path,
-           const std::string& name, v1::Buffer* buffer) {
+bool Write(Session& session, const NpyFile& array, const std::string& path, const std::string& name,
+           v1::Buffer* buffer) {
   std::ifstream file(path, std::ios::binary);
   file.seekg(array.data_offset);
   grpc::ClientContext context;  // as long as it takes
@@ -93,8 +93,8 @@ bool Write(Session& session, const NpyFile& array, const std::string& path,
   bool open = stream->Write(message);
   ProgressBar bar("writing");
   for (int64_t done = 0; open && done < array.bytes;) {
-    std::string data(static_cast<size_t>(
-                         std::min<int64_t>(array.bytes - done, static_cast<int64_t>(kMessageBytes))),
+    std::string data(static_cast<size_t>(std::min<int64_t>(array.bytes - done,
+                                                           static_cast<int64_t>(kMessageBytes))),
                      '\0');
     if (!file.read(data.data(), static_cast<std::streamsize>(data.size()))) break;
     done += static_cast<int64_t>(data.size());

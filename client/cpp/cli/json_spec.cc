@@ -80,7 +80,7 @@ void ReadJsonSpec(const std::string& given, pb::Message* spec, const std::string
     if (!file)
       throw CLI::ValidationError(
           flag, absl::StrCat("cannot read ", given,
-                                      "; allowed are a file, or JSON itself, which begins with {"));
+                             "; allowed are a file, or JSON itself, which begins with {"));
   }
   const auto parsed = pb::util::JsonStringToMessage(text.str(), spec);
   if (parsed.ok()) return;
@@ -88,9 +88,9 @@ void ReadJsonSpec(const std::string& given, pb::Message* spec, const std::string
   std::string why;
   if (pb::util::JsonStringToMessage(text.str(), &fields).ok())
     why = StrangerIn(fields, *spec->GetDescriptor(), "");
-  throw CLI::ValidationError(flag, absl::StrCat(itself ? "" : given + " ", "is no ",
-                                                         spec->GetDescriptor()->name(), ": ",
-                                                         why.empty() ? parsed.ToString() : why));
+  throw CLI::ValidationError(
+      flag, absl::StrCat(itself ? "" : given + " ", "is no ", spec->GetDescriptor()->name(), ": ",
+                         why.empty() ? parsed.ToString() : why));
 }
 
 }  // namespace octavo::cli

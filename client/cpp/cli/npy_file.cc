@@ -21,10 +21,10 @@ struct Type {
   int64_t bytes;  // of a number
 };
 constexpr Type kTypes[] = {
-    {v1::DTYPE_U8, "|u1", 1},  {v1::DTYPE_I8, "|i1", 1},  {v1::DTYPE_U16, "<u2", 2},
-    {v1::DTYPE_I16, "<i2", 2}, {v1::DTYPE_F16, "<f2", 2}, {v1::DTYPE_F32, "<f4", 4},
-    {v1::DTYPE_F64, "<f8", 8}, {v1::DTYPE_C64, "<c8", 8}, {v1::DTYPE_U32, "<u4", 4},
-    {v1::DTYPE_I32, "<i4", 4}, {v1::DTYPE_U64, "<u8", 8}, {v1::DTYPE_I64, "<i8", 8},
+    {v1::DTYPE_U8, "|u1", 1},    {v1::DTYPE_I8, "|i1", 1},  {v1::DTYPE_U16, "<u2", 2},
+    {v1::DTYPE_I16, "<i2", 2},   {v1::DTYPE_F16, "<f2", 2}, {v1::DTYPE_F32, "<f4", 4},
+    {v1::DTYPE_F64, "<f8", 8},   {v1::DTYPE_C64, "<c8", 8}, {v1::DTYPE_U32, "<u4", 4},
+    {v1::DTYPE_I32, "<i4", 4},   {v1::DTYPE_U64, "<u8", 8}, {v1::DTYPE_I64, "<i8", 8},
     {v1::DTYPE_C128, "<c16", 16}};
 
 }  // namespace
@@ -63,10 +63,9 @@ NpyFile OpenNpy(const std::string& flag, const std::string& path) {
   const auto text = storage::ParseNpyText(head);
   if (!text.ok())
     throw refuse(absl::StrCat("is no .npy file: ", std::string(text.status().message())));
-  const auto* const type =
-      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& one) {
-        return text->descr == absl::StrCat("'", one.numpy, "'");
-      });
+  const auto* const type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& one) {
+    return text->descr == absl::StrCat("'", one.numpy, "'");
+  });
   if (type == std::end(kTypes)) {
     throw refuse(absl::StrCat(
         "has the type ", text->descr, "; allowed ",

@@ -7,8 +7,8 @@
 #include "gpu/base/status.h"
 #include "server/base/errors.h"
 #include "server/model/resolved_scan.h"
-#include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/array_operation.h"
+#include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/time.h"
 #include "server/rpc/convert/utf8.h"
 #include "server/volume/commit_format.h"
@@ -140,10 +140,11 @@ absl::StatusOr<std::vector<model::VolumeOperation>> DecodeVolumeOperations(
               absl::StrCat("has the unknown value ",
                            static_cast<int>(operation.angiography().contrast_method())));
         }
-        out.emplace_back(model::AngiographyOperation{
-            .method = operation.angiography().contrast_method() == v1::Angiography::METHOD_SPECKLE_VARIANCE
-                          ? MotionContrast::kSpeckleVariance
-                          : MotionContrast::kAmplitudeDecorrelation});
+        out.emplace_back(
+            model::AngiographyOperation{.method = operation.angiography().contrast_method() ==
+                                                          v1::Angiography::METHOD_SPECKLE_VARIANCE
+                                                      ? MotionContrast::kSpeckleVariance
+                                                      : MotionContrast::kAmplitudeDecorrelation});
         break;
       case v1::VolumeOperation::kDoppler:
         if (!v1::Doppler::Between_IsValid(operation.doppler().between())) {

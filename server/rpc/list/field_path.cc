@@ -36,8 +36,8 @@ std::string Hint(const Descriptor& message, absl::string_view name) {
   return "";
 }
 
-/// Names the field that the requester may have meant. Without a guess it lists all fields, which are
-/// dozens of some messages.
+/// Names the field that the requester may have meant. Without a guess it lists all fields, which
+/// are dozens of some messages.
 absl::Status NoField(const Descriptor& message, absl::string_view name) {
   std::vector<std::string> names;
   for (int i = 0; i < message.field_count(); ++i) names.push_back(message.field(i)->name());
@@ -83,9 +83,9 @@ absl::StatusOr<FieldPath> FieldPath::Parse(const Descriptor& row, absl::string_v
     }
     if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE ||
         KindOf(*field) != FieldKind::kOther)
-      return absl::InvalidArgumentError(absl::StrCat("'", name, "' holds a value and no fields, so '",
-                                                     Shortened(text), "' names no field; allowed ",
-                                                     name));
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", name, "' holds a value and no fields, so '", Shortened(text),
+                       "' names no field; allowed ", name));
     message = field->message_type();
   }
 }

@@ -161,12 +161,16 @@ class FilterParser {
       path += key.text;
     }
     if (!AtEnd() && path.empty() && (text_[at_] == '&' || text_[at_] == '|'))
-      return Wrong(begin, absl::StrCat("'", text_.substr(at_, 1),
-                                       "' is no operator between tests; allowed AND, OR, NOT in capitals"));
+      return Wrong(
+          begin, absl::StrCat("'", text_.substr(at_, 1),
+                              "' is no operator between tests; allowed AND, OR, NOT in capitals"));
     if (path.empty())
-      return Wrong(begin, AtEnd()
-                              ? absl::string_view("the filter ends where a test is missing; allowed <field> = <value>")
-                              : absl::string_view("a test must begin with the name of a field; allowed <field> = <value>"));
+      return Wrong(
+          begin,
+          AtEnd() ? absl::string_view(
+                        "the filter ends where a test is missing; allowed <field> = <value>")
+                  : absl::string_view(
+                        "a test must begin with the name of a field; allowed <field> = <value>"));
     SkipSpace();
     return path;
   }
@@ -191,9 +195,9 @@ class FilterParser {
     Literal literal;
     literal.at = at_;
     if (AtEnd() || text_[at_] == ')' || text_[at_] == '(')
-      return Wrong(at_,
-                   absl::StrCat("'", Shortened(name),
-                                "' has no value behind its operator; allowed a word or \"a text\""));
+      return Wrong(
+          at_, absl::StrCat("'", Shortened(name),
+                            "' has no value behind its operator; allowed a word or \"a text\""));
     if (IsQuote(text_[at_])) {
       OCTAVO_RETURN_IF_ERROR(Quoted(&literal));
     } else {
@@ -246,9 +250,8 @@ class FilterParser {
     const bool element =
         test->op == FilterOperator::kHas && path.is_repeated() && path.kind() != FieldKind::kOther;
     if (!element && !Knows(path, test->op))
-      return Wrong(begin,
-                   absl::StrCat("'", path.text(), "' does not have this operator; allowed ",
-                                OperatorsOf(path)));
+      return Wrong(begin, absl::StrCat("'", path.text(), "' does not have this operator; allowed ",
+                                       OperatorsOf(path)));
     if (path.kind() == FieldKind::kText) return BindText(literal, test);
     auto value = ParseValue(path.field(), text);
     if (!value.ok())
@@ -266,10 +269,11 @@ class FilterParser {
     end -= test->any_after;
     for (size_t i = begin; i < end; ++i) {
       if (literal.IsStar(i))
-        return Wrong(literal.at,
-                     absl::StrCat("'", Shortened(literal.text),
-                                  "' has a * in the middle; allowed a * at the beginning or the end, "
-                                  "and \\* for the character itself"));
+        return Wrong(
+            literal.at,
+            absl::StrCat("'", Shortened(literal.text),
+                         "' has a * in the middle; allowed a * at the beginning or the end, "
+                         "and \\* for the character itself"));
     }
     test->value = literal.text.substr(begin, end - begin);
     return absl::OkStatus();

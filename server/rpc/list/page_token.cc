@@ -51,7 +51,8 @@ absl::StatusOr<std::string> ReadPageToken(absl::string_view asked, absl::string_
   if (whole) AppendBytes(Checksum(body), &expected);
   if (!whole || absl::string_view(bytes).substr(1, 4) != expected)
     return NotOurs(
-        "does not come from this server, or from before its restart; allowed the next_page_token of "
+        "does not come from this server, or from before its restart; allowed the next_page_token "
+        "of "
         "an answer");
   std::string request;
   AppendBytes(Checksum(asked), &request);

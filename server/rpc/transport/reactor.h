@@ -211,7 +211,8 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>,
         ended_ = true;
         final_ = ToGrpc(WithInfo(
             absl::ResourceExhaustedError(
-                absl::StrCat("the client does not read its stream: ", SizeText(waiting_bytes_), " wait for it; allowed ", SizeText(kMostWaitingBytes))),
+                absl::StrCat("the client does not read its stream: ", SizeText(waiting_bytes_),
+                             " wait for it; allowed ", SizeText(kMostWaitingBytes))),
             {.reason = Reason::kSlowSubscriber, .field = "", .numbers = {{"retryable", "true"}}}));
       }
     }

@@ -30,7 +30,8 @@ absl::StatusOr<absl::string_view> After(absl::string_view dict, absl::string_vie
   return absl::StripLeadingAsciiWhitespace(dict.substr(colon + 1));
 }
 
-// The type as the header has it: '<u2' in its quotes, or the begin of the list of a structured type.
+// The type as the header has it: '<u2' in its quotes, or the begin of the list of a structured
+// type.
 absl::string_view TypeIn(absl::string_view descr) {
   const size_t quote = absl::StartsWith(descr, "'") ? descr.find('\'', 1) : absl::string_view::npos;
   return quote == absl::string_view::npos ? descr.substr(0, descr.find(','))

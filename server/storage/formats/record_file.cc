@@ -20,8 +20,8 @@ constexpr char kField[] = "replay.path";
 constexpr int64_t kLeastSamples = 16, kMostSamples = 65536;
 
 absl::Status CannotRead(const std::string& name, int error) {
-  return WithInfo(absl::PermissionDeniedError(
-                      absl::StrCat(kField, ": '", name, "' cannot be read: ", std::strerror(error))),
+  return WithInfo(absl::PermissionDeniedError(absl::StrCat(
+                      kField, ": '", name, "' cannot be read: ", std::strerror(error))),
                   {.reason = Reason::kNoAccess, .field = kField, .numbers = {}});
 }
 

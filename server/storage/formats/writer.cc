@@ -119,9 +119,9 @@ absl::Status CheckOptionsOfFormats(const WriterOptions& options) {
     std::string formats;
     for (const Format format : one.has)
       absl::StrAppend(&formats, formats.empty() ? "" : ", ", FormatName(format));
-    return InvalidField(one.field, absl::StrCat("is given, and the format is ",
-                                                FormatName(options.format),
-                                                "; allowed with ", formats));
+    return InvalidField(one.field,
+                        absl::StrCat("is given, and the format is ", FormatName(options.format),
+                                     "; allowed with ", formats));
   }
   return absl::OkStatus();
 }
@@ -154,23 +154,24 @@ absl::Status ResolveCodec(WriterOptions* out) {
   const bool blosc = out->codec == Codec::kBloscZstd || out->codec == Codec::kBloscLz4,
              hdf5 = out->format == Format::kHdf5 && out->compress;
   if (out->level != 0 && !blosc && out->codec != Codec::kGzip) {
-    return InvalidField(
-        "options.level",
-        absl::StrCat("is ", out->level,
-                     "; allowed with GZIP and Blosc; ZSTD has options.zstd_level"));
+    return InvalidField("options.level",
+                        absl::StrCat("is ", out->level,
+                                     "; allowed with GZIP and Blosc; ZSTD has options.zstd_level"));
   }
   const bool zstd = out->codec == Codec::kZstd && out->compress;
   if (out->zstd_level != 0 && !zstd) {
-    return InvalidField("options.zstd_level",
-                        absl::StrCat("is ", out->zstd_level, "; allowed with the codec ZSTD; the codec is ",
-                                     out->compress ? kCodecs[static_cast<int>(out->codec)] : "NONE"));
+    return InvalidField(
+        "options.zstd_level",
+        absl::StrCat("is ", out->zstd_level, "; allowed with the codec ZSTD; the codec is ",
+                     out->compress ? kCodecs[static_cast<int>(out->codec)] : "NONE"));
   }
   if (zstd && out->zstd_level == 0) out->zstd_level = 1;
   if (out->level == 0) out->level = blosc ? 5 : out->codec == Codec::kGzip ? 1 : 0;
   if (out->shuffle != Shuffle::kDefault && !blosc && !(hdf5 && out->shuffle != Shuffle::kBit)) {
-    return InvalidField("options.shuffle",
-                        absl::StrCat("is ", kShuffles[static_cast<int>(out->shuffle)],
-                                     "; allowed NONE, BYTE, BIT with Blosc, and NONE, BYTE with hdf5"));
+    return InvalidField(
+        "options.shuffle",
+        absl::StrCat("is ", kShuffles[static_cast<int>(out->shuffle)],
+                     "; allowed NONE, BYTE, BIT with Blosc, and NONE, BYTE with hdf5"));
   }
   return absl::OkStatus();
 }
@@ -304,11 +305,12 @@ absl::StatusOr<WriterOptions> ResolveOptions(const WriterOptions& options, const
     shard_bytes = std::min(shard_bytes, int64_t{1} << 40) * (sharded ? out.shard[d] : 1);
   }
   if (chunk_bytes > (1 << 30))
-    return InvalidField("options.chunk",
-                        absl::StrCat("makes chunks of ", chunk_bytes, " bytes; allowed ", 1 << 30, " bytes"));
+    return InvalidField("options.chunk", absl::StrCat("makes chunks of ", chunk_bytes,
+                                                      " bytes; allowed ", 1 << 30, " bytes"));
   if (shard_bytes > (int64_t{4} << 30))
-    return InvalidField("options.shard", absl::StrCat("makes shards of ", shard_bytes,
-                                                      " bytes; allowed ", int64_t{4} << 30, " bytes"));
+    return InvalidField("options.shard",
+                        absl::StrCat("makes shards of ", shard_bytes, " bytes; allowed ",
+                                     int64_t{4} << 30, " bytes"));
   return out;
 }
 

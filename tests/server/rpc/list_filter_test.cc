@@ -242,7 +242,8 @@ TEST(ListFilter, HostileTextsAreRefusedInShortTime) {
   EXPECT_THAT(ErrorOf(std::string(10'000, '(')),
               IsError(kInvalid, "has 10000 bytes; allowed 4096"));
   EXPECT_THAT(ErrorOf(std::string(4096, '(')), IsError(kInvalid, "more than 32 deep"));
-  EXPECT_THAT(ErrorOf(std::string(4096, ')')), IsError(kInvalid, "must begin with the name of a field"));
+  EXPECT_THAT(ErrorOf(std::string(4096, ')')),
+              IsError(kInvalid, "must begin with the name of a field"));
   EXPECT_THAT(ErrorOf(std::string(4096, '-')), IsError(kInvalid, "filter"));
   EXPECT_THAT(ErrorOf(std::string(4096, 'a')), IsError(kInvalid, "no field"));
   for (const char* field : {"state", "name", "hold_time"})

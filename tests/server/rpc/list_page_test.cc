@@ -205,8 +205,7 @@ TEST(ListPage, ATokenIsForItsOwnListAlone) {
     }
     if (damaged.empty()) continue;
     const auto answer = List(source, Request(10, "bytes >= 0", "bytes", damaged));
-    EXPECT_THAT(answer, IsError(kInvalid, "page_token: does not come from this server"))
-        << damaged;
+    EXPECT_THAT(answer, IsError(kInvalid, "page_token: does not come from this server")) << damaged;
     EXPECT_EQ(InfoOf(answer.status()).field, "page_token");
   }
   for (const std::string& text :

@@ -191,7 +191,8 @@ TEST_F(ReplayTest, NpyFilesThatCannotBeReplayedAreRefused) {
     ExpectRefused("bad.npy", absl::StatusCode::kInvalidArgument, part);
   };
   refused(Npy(1, "'<u2'", "True", "(6, 16)", data), "in Fortran order; allowed is C order");
-  refused(Npy(1, "'>u2'", "False", "(6, 16)", data), "bad.npy' is no .npy file that can be replayed: its type '>u2'");
+  refused(Npy(1, "'>u2'", "False", "(6, 16)", data),
+          "bad.npy' is no .npy file that can be replayed: its type '>u2'");
   refused(Npy(1, "'<f8'", "False", "(6, 16)", data), "its type");
   refused(Npy(1, "[('a', '<u2')]", "False", "(6, 16)", data), "its type");
   refused(Npy(1, "'<u2'", "False", "(7, 16)", data), "its header says");

@@ -231,12 +231,16 @@ TEST(ResolveOptions, RefusesOptionsOfOtherFormats) {
   } rows[] = {
       {"options.chunk", [](auto& o) { std::fill_n(o.chunk, 3, 2); }, {kOmeZarr05, kHdf5}},
       {"options.shard",
-       [](auto& o) { std::fill_n(o.chunk, o.format == kOmeZarr05 ? 3 : 0, 2), std::fill_n(o.shard, 3, 4); },
+       [](auto& o) {
+         std::fill_n(o.chunk, o.format == kOmeZarr05 ? 3 : 0, 2), std::fill_n(o.shard, 3, 4);
+       },
        {kOmeZarr05}},
       {"options.codec", [](auto& o) { o.codec = Codec::kGzip; }, compressed},
       {"options.zstd_level", [](auto& o) { o.zstd_level = 19; }, {kOmeZarr05}},
       {"options.level",
-       [](auto& o) { o.level = 3, o.codec = o.format == kOmeZarr05 ? Codec::kGzip : Codec::kDefault; },
+       [](auto& o) {
+         o.level = 3, o.codec = o.format == kOmeZarr05 ? Codec::kGzip : Codec::kDefault;
+       },
        compressed},
       {"options.shuffle",
        [](auto& o) {
