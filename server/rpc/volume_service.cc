@@ -324,9 +324,9 @@ class VolumeServiceImpl final : public Base {
   }
   absl::Status CheckDestination(const v1::CommitVolumeRequest& request) {
     if (!request.name().empty())
-      return InvalidField("name",
-                          "is given with validate_only, which looks at the destination; allowed is "
-                          "an empty one");
+      return InvalidField(
+          "name",
+          "is given with validate_only, which checks the destination alone; allowed an empty name");
     OCTAVO_ASSIGN_OR_RETURN(const auto options, DecodeCommitOptions(request.options(), "options"));
     return volumes_.CheckCommit(options);
   }

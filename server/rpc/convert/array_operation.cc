@@ -74,7 +74,9 @@ absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& in, const std:
             absl::StrCat("has the unknown value ", static_cast<int>(combine.kind())));
       }
       if (others == nullptr)
-        return InvalidField(absl::StrCat(at, ".combine"), "is not offered here; use ApplyOp");
+        return InvalidField(
+            absl::StrCat(at, ".combine"),
+            "needs a second array, which volumes do not take; allowed in ApplyOp, on buffers");
       if (combine.other().empty())
         return InvalidField(absl::StrCat(at, ".combine.other"), "is empty; name a buffer");
       others->push_back(combine.other());
