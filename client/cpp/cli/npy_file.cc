@@ -48,8 +48,8 @@ std::string NpyHead(const v1::ElementType& element, std::vector<int64_t> shape) 
 }
 
 NpyFile OpenNpy(const std::string& flag, const std::string& path) {
-  const auto refuse = [&](const std::string& why) -> CLI::ValidationError {
-    return {flag, absl::StrCat("'", path, "' ", why)};
+  const auto refuse = [&](const std::string& why) {
+    return CLI::ValidationError(flag, absl::StrCat("'", path, "' ", why));
   };
   std::ifstream file(path, std::ios::binary);
   std::string head(65536 + 12, '\0');

@@ -128,7 +128,7 @@ class CommandLine(DaemonTest):
                     finally:
                         if where is not None:
                             os.rename(os.path.join(self.daemon.root, "away"), os.path.join(self.daemon.root, name))
-                    self.assertIn(f"the server does not reach '{path}': it is read here and pushed; it holds {len(records)} records of {samples} samples (u16)", error)
+                    self.assertIn(f"the server does not reach '{path}': octavo reads it here and pushes it; it holds {len(records)} records of {samples} samples (u16)", error)
                     self.assertEqual((far.state, far.records, far.missing_ascans), (near.state, near.records, near.missing_ascans))
                     self.assertEqual(len(voxels), len(expected))
                     for a, b in zip(voxels, expected):
@@ -141,7 +141,7 @@ class CommandLine(DaemonTest):
         self.assertIn("warning: acquisition.raw_type is u8", error.replace("The ", ""))
         plan = self.octavo("scan", "plan", "--path", os.path.join(outside, "in.npy"), *geometry, "--volumes", "3")
         self.assertEqual(plan[0], 0, plan[2])
-        self.assertIn("it is read here and pushed", plan[2])
+        self.assertIn("octavo reads it here and pushes it", plan[2])
         self.assertIn("source: push, a client sends records of 256 samples (u16); the scan takes 384", plan[1])
 
     def test_who_interrupts_the_sending_ends_the_scan(self):
