@@ -60,7 +60,7 @@ absl::Status ChainBuilder::Add(StepSpec spec, ArrayType out) {
   for (const int64_t d : out.dims) {
     if (d > most_numbers_ / numbers) {
       return WithInfo(BadOp(absl::StrCat("makes ", absl::StrJoin(out.dims, " x "),
-                                         " elements; allowed ", most_numbers_)),
+                                         " elements; the result may have ", most_numbers_)),
                       {.reason = Reason::kTooManyElements,
                        .field = field_,
                        .numbers = {{"allowed", absl::StrCat(most_numbers_)}}});

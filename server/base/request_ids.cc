@@ -37,13 +37,16 @@ absl::StatusOr<std::string> RequestIds::Begin(const std::string& id, const std::
     ErrorInfo info{.reason = Reason::kIdempotencyMismatch, .field = "request_id", .numbers = {}};
     if (!made_.empty() && !first.name.empty()) info.numbers.emplace_back(made_, first.name);
     const std::string name = first.name.empty() ? "" : absl::StrCat(" (", first.name, ")");
-    return WithInfo(absl::AlreadyExistsError(
-                        absl::StrCat("request_id '", id, "' was used with another body", name)),
-                    info);
+    return WithInfo(
+        absl::AlreadyExistsError(absl::StrCat(
+            "request_id: is '", id, "', and an earlier call used it with another body", name)),
+        info);
   }
   if (first.name.empty()) {
     return WithInfo(
-        absl::UnavailableError(absl::StrCat("request_id '", id, "' is still at work; ask again")),
+        absl::UnavailableError(
+            absl::StrCat("request_id: the server has not answered the first call with '", id,
+                         "' yet; ask again")),
         {.reason = Reason::kInProgress, .field = "request_id", .numbers = {{"retryable", "true"}}});
   }
   return first.name;

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
 #include "server/model/status_types.h"
 
@@ -56,18 +57,18 @@ inline absl::Status BeingWritten(const std::string& name) {
 inline absl::Status CheckTtl(double seconds) {
   constexpr double kLongestTtl = 31536000;
   if (seconds == 0 || (seconds >= 1 && seconds <= kLongestTtl)) return absl::OkStatus();
-  return InvalidField("ttl",
-                      absl::StrCat("is ", seconds, "; allowed 0 (never) and 1 to ", kLongestTtl));
+  return InvalidField("ttl", absl::StrCat("is ", seconds, " s; allowed unset (never), or 1 s to ",
+                                          kLongestTtl / 86400, " days"));
 }
 /// The error for memory that a buffer or an operation was refused.
 inline absl::Status DoesNotFit(const model::AdmissionReport& report) {
-  std::string text =
-      absl::StrCat(report.device, " has ", report.free_bytes, " of ", report.budget_bytes,
-                   " bytes free, ", report.wanted_bytes, " are needed");
+  std::string text = absl::StrCat(report.device, " has ", SizeText(report.free_bytes), " of ",
+                                  SizeText(report.budget_bytes), " free; the call needs ",
+                                  SizeText(report.wanted_bytes));
   std::string holders;
   for (size_t i = 0; i < report.holders.size() && i < 3; ++i) {
     absl::StrAppend(&holders, i == 0 ? "" : ", ", report.holders[i].name, " ",
-                    report.holders[i].bytes);
+                    SizeText(report.holders[i].bytes));
   }
   if (!report.retryable) {
     absl::StrAppend(&text, ": it can never fit");

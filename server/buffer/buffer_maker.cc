@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
 #include "gpu/device/exportable_memory.h"
 #include "server/base/resource_names.h"
@@ -100,9 +101,10 @@ absl::Status BufferMaker::BeginBytes(const std::string& owner, int64_t bytes) {
       has += buffer->status.type.bytes() * static_cast<int64_t>(buffer->replicas.size());
   }
   if (limits_.quota_bytes > 0 && has + bytes > limits_.quota_bytes) {
-    return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
-                        "'", owner, "' has buffers of ", has, " bytes; ", bytes,
-                        " more pass its quota of ", limits_.quota_bytes, "; destroy some")),
+    return WithInfo(absl::ResourceExhaustedError(
+                        absl::StrCat("'", owner, "' has buffers of ", SizeText(has),
+                                     ", and this one needs ", SizeText(bytes), "; its quota is ",
+                                     SizeText(limits_.quota_bytes), "; destroy some buffers")),
                     {.reason = Reason::kQuota,
                      .field = "",
                      .numbers = {{"held", absl::StrCat(has)},

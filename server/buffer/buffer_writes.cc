@@ -21,7 +21,7 @@ absl::Status CheckRange(const model::BufferWriteSpec& spec, const ArrayType& typ
   if (spec.byte_offset > bytes || spec.total_bytes > bytes - spec.byte_offset) {
     return BadRange("header.total_bytes",
                     absl::StrCat("is ", spec.total_bytes, " from byte ", spec.byte_offset,
-                                 "; the buffer has ", bytes));
+                                 "; the buffer has ", bytes, " bytes (", type.Text(), ")"));
   }
   if (spec.byte_offset % element != 0 || spec.total_bytes % element != 0) {
     return BadField(Reason::kMisaligned,
@@ -31,8 +31,9 @@ absl::Status CheckRange(const model::BufferWriteSpec& spec, const ArrayType& typ
   if (spec.has_type && (spec.scalar != type.scalar ||
                         static_cast<int64_t>(spec.lanes == 0 ? 1 : spec.lanes) != type.lanes)) {
     return BadField(Reason::kTypeMismatch, "header.type",
-                    absl::StrCat("is ", NameOf(spec.scalar), " x ", spec.lanes, "; the buffer is ",
-                                 type.Text()));
+                    absl::StrCat("is ", NameOf(spec.scalar),
+                                 spec.lanes > 1 ? absl::StrCat(" x ", spec.lanes) : "",
+                                 "; the buffer is ", type.Text()));
   }
   const bool shaped =
       spec.shape.empty() ||

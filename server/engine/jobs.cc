@@ -39,8 +39,9 @@ absl::StatusOr<job::JobStatus> Jobs::Submit(const model::JobSpec& spec,
                             components_.jobs.Earlier(spec));
     if (earlier.has_value()) return *earlier;
     if (!submitted_.insert(spec.request_id).second) {
-      return WithInfo(absl::UnavailableError(absl::StrCat("request_id '", spec.request_id,
-                                                          "' is still at work; ask again")),
+      return WithInfo(absl::UnavailableError(absl::StrCat(
+                          "request_id: the server has not answered the first call with '",
+                          spec.request_id, "' yet; ask again")),
                       {.reason = Reason::kInProgress,
                        .field = "request_id",
                        .numbers = {{"retryable", "true"}}});

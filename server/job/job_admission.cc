@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
 #include "gpu/device/alignment.h"
 #include "gpu/device/exportable_memory.h"
@@ -77,14 +78,15 @@ absl::StatusOr<std::map<int, JobPlan>> JobAdmission::Admit(const model::JobSpec&
     OCTAVO_ASSIGN_OR_RETURN(JobPlan plan, work.Plan(devices_.device(d)));
     model::AdmissionReport admission = ledger_->Plan(d, NeedsOf(plan));
     if (admission.wanted_bytes > admission.budget_bytes) {
-      refused = WithInfo(absl::ResourceExhaustedError(absl::StrCat(
-                             admission.device, " has a budget of ", admission.budget_bytes,
-                             " bytes, the job needs ", admission.wanted_bytes)),
-                         {.reason = Reason::kExceedsBudget,
-                          .field = "",
-                          .numbers = {{"wanted", absl::StrCat(admission.wanted_bytes)},
-                                      {"budget", absl::StrCat(admission.budget_bytes)},
-                                      {"retryable", "false"}}});
+      refused =
+          WithInfo(absl::ResourceExhaustedError(absl::StrCat(
+                       admission.device, " has a budget of ", SizeText(admission.budget_bytes),
+                       "; the job needs ", SizeText(admission.wanted_bytes))),
+                   {.reason = Reason::kExceedsBudget,
+                    .field = "",
+                    .numbers = {{"wanted", absl::StrCat(admission.wanted_bytes)},
+                                {"budget", absl::StrCat(admission.budget_bytes)},
+                                {"retryable", "false"}}});
       if (report != nullptr) *report = std::move(admission);
       continue;
     }

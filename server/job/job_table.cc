@@ -174,12 +174,12 @@ absl::StatusOr<std::optional<JobStatus>> JobTable::Earlier(const model::JobSpec&
   if (spec.request_id.empty() || it == requests_.end()) return std::optional<JobStatus>();
   const auto& [digest, name] = it->second;
   if (digest != spec.request_digest) {
-    return WithInfo(
-        absl::AlreadyExistsError(absl::StrCat("request_id '", spec.request_id,
-                                              "' was used with another body (", name, ")")),
-        {.reason = Reason::kIdempotencyMismatch,
-         .field = "request_id",
-         .numbers = {{"job", name}}});
+    return WithInfo(absl::AlreadyExistsError(absl::StrCat(
+                        "request_id: is '", spec.request_id,
+                        "', and an earlier call used it with another body (", name, ")")),
+                    {.reason = Reason::kIdempotencyMismatch,
+                     .field = "request_id",
+                     .numbers = {{"job", name}}});
   }
   OCTAVO_ASSIGN_OR_RETURN(const JobPtr job, Find(name));
   return std::optional<JobStatus>(StatusOf(*job));

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/failpoint.h"
+#include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
 #include "server/base/resource_names.h"
 
@@ -28,9 +29,10 @@ model::HolderKind KindOf(ChargeKind kind, const std::string& owner) {
 }
 
 absl::Status Refusal(const model::AdmissionReport& report) {
-  return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
-                      report.device, " has ", report.free_bytes, " of ", report.budget_bytes,
-                      " bytes free, the scan needs ", report.wanted_bytes, ": ", report.advice)),
+  return WithInfo(absl::ResourceExhaustedError(
+                      absl::StrCat(report.device, " has ", SizeText(report.free_bytes), " of ",
+                                   SizeText(report.budget_bytes), " free; the scan needs ",
+                                   SizeText(report.wanted_bytes), ": ", report.advice)),
                   {.reason = report.retryable ? Reason::kDeviceFull : Reason::kExceedsBudget,
                    .field = "",
                    .numbers = {{"wanted", absl::StrCat(report.wanted_bytes)},
@@ -120,17 +122,17 @@ model::AdmissionReport Ledger::PlanLocked(int device, const Needs& needs) const 
     report.advice = absl::StrCat(
         "it can never fit: lower retention.hold_slots or the volume's size, or raise the budget "
         "of ",
-        report.device, " by ", report.wanted_bytes - report.budget_bytes, " bytes");
+        report.device, " by ", SizeText(report.wanted_bytes - report.budget_bytes));
     return report;
   }
   report.advice = absl::StrCat("commit, spill or discard held volumes, or stop scans, worth ",
-                               report.wanted_bytes - report.free_bytes, " bytes");
+                               SizeText(report.wanted_bytes - report.free_bytes));
   const auto largest =
       std::find_if(report.holders.begin(), report.holders.end(),
                    [](const auto& holder) { return holder.kind != model::HolderKind::kCached; });
   if (largest != report.holders.end()) {
     absl::StrAppend(&report.advice, "; the largest holder is ", largest->name, " (",
-                    Name(largest->kind), ", ", largest->bytes, ")");
+                    Name(largest->kind), ", ", SizeText(largest->bytes), ")");
   }
   return report;
 }

@@ -15,12 +15,12 @@
 namespace octavo::operation {
 namespace {
 
-/// The work ended without a result: a thread broke off, or none took it over.
+/// A thread broke the work off, or no thread took it over, so it has no result.
 absl::Status Abandoned() {
-  return absl::InternalError("the operation was abandoned before its end");
+  return absl::InternalError("the server gave up the operation before its end");
 }
 
-/// Bytes of memory that an operation takes, about.
+/// About how many bytes of memory an operation takes.
 int64_t BytesOf(const OperationStatus& status) {
   int64_t bytes = 1024 + static_cast<int64_t>(status.name.size() + status.target.size() +
                                               status.request_id.size());
@@ -40,8 +40,8 @@ int64_t BytesOf(const OperationStatus& status) {
 struct OperationTable::Entry {
   OperationStatus status;  // the table's lock guards it, except name and kind, which do not change
   std::stop_source stop;
-  uint64_t number = 0;        // in the order of their begins
-  int64_t request_bytes = 0;  // of the body
+  uint64_t number = 0;         // in the order of their begins
+  int64_t request_bytes = 0;   // of the body
   std::string request_digest;  // SHA-256 of the body
   bool started = false;
   int64_t ended_bytes = 0;
@@ -77,16 +77,18 @@ absl::StatusOr<OperationTable::Begun> OperationTable::Begin(OperationKind kind,
   if (const auto it = by_request_.find(key); !request.id.empty() && it != by_request_.end()) {
     const Entry& first = *it->second;
     if (first.request_digest != entry->request_digest) {
-      return WithInfo(absl::AlreadyExistsError(absl::StrCat("request_id '", request.id,
-                                                            "' was used with another body (",
-                                                            first.status.target, ")")),
-                      {.reason = Reason::kIdempotencyMismatch,
-                       .field = "request_id",
-                       .numbers = {{"operation", first.status.name}}});
+      return WithInfo(
+          absl::AlreadyExistsError(absl::StrCat(
+              "request_id: is '", request.id, "', and an earlier call used it with another body (",
+              first.status.target, "); allowed a new id, or the body of that call")),
+          {.reason = Reason::kIdempotencyMismatch,
+           .field = "request_id",
+           .numbers = {{"operation", first.status.name}}});
     }
     if (!first.started) {
-      return WithInfo(absl::UnavailableError(absl::StrCat("request_id '", request.id,
-                                                          "' is still at work; ask again")),
+      return WithInfo(absl::UnavailableError(absl::StrCat(
+                          "request_id: the server has not answered the first call with '",
+                          request.id, "' yet; ask again")),
                       {.reason = Reason::kInProgress,
                        .field = "request_id",
                        .numbers = {{"retryable", "true"}}});
@@ -95,17 +97,18 @@ absl::StatusOr<OperationTable::Begun> OperationTable::Begin(OperationKind kind,
   }
   if (running_ >= limits_.running ||
       running_bytes_ + entry->request_bytes > limits_.running_bytes) {
-    return WithInfo(absl::ResourceExhaustedError(
-                        absl::StrCat(running_, " operations with requests of ", running_bytes_,
-                                     " bytes run already; allowed ", limits_.running, " with ",
-                                     limits_.running_bytes, "; try again")),
-                    {.reason = Reason::kBusy,
-                     .field = "",
-                     .numbers = {{"running", absl::StrCat(running_)}, {"retryable", "true"}}});
+    return WithInfo(
+        absl::ResourceExhaustedError(absl::StrCat(
+            "the server runs ", running_, " operations already, and their requests have ",
+            running_bytes_, " bytes; allowed ", limits_.running, " operations and ",
+            limits_.running_bytes, " bytes; try again later")),
+        {.reason = Reason::kBusy,
+         .field = "",
+         .numbers = {{"running", absl::StrCat(running_)}, {"retryable", "true"}}});
   }
   if (!request.id.empty()) by_request_.emplace(key, entry);
   entry->status.created = clock_->Now();
-  entry->number = ++next_number_;  // from here on it counts: nothing throws until the end
+  entry->number = ++next_number_;  // it counts from here on, so nothing below may throw
   ++running_;
   running_bytes_ += entry->request_bytes;
   return begun;
@@ -131,10 +134,12 @@ std::vector<OperationStatus> OperationTable::List() {
 }
 
 absl::StatusOr<OperationStatus> OperationTable::Cancel(const std::string& name) {
+  std::vector<EntryPtr> gone;
   EntryPtr entry;
   std::optional<OperationStatus> now;
   {
     MutexLock lock(mutex_);
+    gone = Forget();
     OCTAVO_ASSIGN_OR_RETURN(entry, Find(name));
     if (entry->status.state == OperationState::kRunning) {
       entry->status.state = OperationState::kCancelling;
@@ -206,7 +211,7 @@ void OperationTable::Finish(const EntryPtr& entry, absl::Status status,
     OperationStatus& now = entry->status;
     if (IsFinal(now.state)) return;
     if (!entry->started) SetStarted(entry);
-    ended_.push_back(entry);  // what may throw stands before what it ends
+    ended_.push_back(entry);  // this may throw, so it comes before the operation ends
     if (status.ok()) {
       now.state = OperationState::kSucceeded;
       now.progress.fraction = 1;
@@ -230,7 +235,7 @@ void OperationTable::Finish(const EntryPtr& entry, absl::Status status,
 
 bool OperationTable::Refuse(const EntryPtr& entry) noexcept {
   MutexLock lock(mutex_);
-  if (entry->number == 0) return true;  // Begin did not count it, or it was refused before
+  if (entry->number == 0) return true;  // Begin did not count it, or Refuse was called before
   if (entry->started) return false;
   --running_;
   running_bytes_ -= entry->request_bytes;
@@ -246,7 +251,7 @@ void OperationTable::Abandon(const EntryPtr& entry) noexcept {
   try {
     Finish(entry, Abandoned(), std::nullopt);
   } catch (...) {
-    Log(LogLevel::kError, "an operation was abandoned, and its watchers were not told",
+    Log(LogLevel::kError, "the server gave up an operation and could not tell its watchers",
         {{"operation", entry->status.name}, {"error", base::StatusOfException().ToString()}});
   }
 }
@@ -263,9 +268,9 @@ absl::StatusOr<OperationTable::EntryPtr> OperationTable::Find(const std::string&
   const auto it = by_name_.find(name);
   if (it != by_name_.end()) return it->second;
   return WithInfo(
-      absl::NotFoundError(absl::StrCat("no operation ", name, " (those that ended are kept for ",
-                                       limits_.ended_seconds / 60, " minutes, at most the last ",
-                                       limits_.ended, ")")),
+      absl::NotFoundError(absl::StrCat(
+          "no operation ", name, " (the server keeps an ended operation for ",
+          limits_.ended_seconds / 60, " minutes, and at most the last ", limits_.ended, ")")),
       {.reason = Reason::kNoOperation, .field = "name", .numbers = {}});
 }
 

@@ -120,7 +120,7 @@ Values Shrunk(const Values& in, int64_t rows, int64_t columns) {
   return out;
 }
 
-// The most rows and columns that the values may be shown with.
+// The most rows and columns of the shown values.
 std::pair<int64_t, int64_t> MostOf(const ImageOptions& options) {
   const int64_t most = options.encoding == ImageOptions::Encoding::kWebp
                            ? ImageOptions::kMostWebpPixels
@@ -129,7 +129,7 @@ std::pair<int64_t, int64_t> MostOf(const ImageOptions& options) {
           std::min(options.max_width, most - (options.colour_bar ? kMostColourBarColumns : 0))};
 }
 
-// The size of rows x columns after the options are applied.
+// The size to which the options change rows x columns.
 std::pair<int64_t, int64_t> SizeFor(const ImageOptions& options, int64_t rows, int64_t columns,
                                     const std::vector<double>& spacing_um) {
   double height = static_cast<double>(rows), width = static_cast<double>(columns);
@@ -148,7 +148,7 @@ std::pair<int64_t, int64_t> SizeFor(const ImageOptions& options, int64_t rows, i
           rounded(width, std::min(columns, most_columns))};
 }
 
-// `fill`: the value that marks missing data; NaN = none.
+// Leaves out `fill`, the value that marks missing data; NaN: no value marks them.
 std::pair<double, double> Percentiles(const Values& values, float fill, double lo, double hi) {
   std::vector<float> finite;
   finite.reserve(values.data.size());
@@ -262,10 +262,10 @@ absl::StatusOr<model::Bytes> Jpeg(const Pixels& pixels, int quality) {
 
 absl::Status CheckWanted(const std::function<bool()>& unwanted) {
   if (unwanted == nullptr || !unwanted()) return absl::OkStatus();
-  return absl::CancelledError("nobody waits for the picture any more");
+  return absl::CancelledError("no client waits for the picture any more");
 }
 
-// What WebP has written.
+// The bytes that WebP has written.
 struct Memory {
   Memory() { WebPMemoryWriterInit(&writer); }
   ~Memory() { WebPMemoryWriterClear(&writer); }
@@ -328,7 +328,7 @@ absl::StatusOr<model::Bytes> Encoded(const Pixels& pixels, const ImageOptions& o
   return Png(pixels);
 }
 
-// Levels of another unit, or of another volume, give a picture of one colour.
+// A client that gives levels in another unit, or of another volume, gets a picture of one colour.
 void WarnOfLevels(const Values& values, const model::ValueScale& scale, const ImageOptions& options,
                   Picture* picture) {
   constexpr double kNearlyAll = 0.995;
@@ -347,13 +347,14 @@ void WarnOfLevels(const Values& values, const model::ValueScale& scale, const Im
   if (finite == 0 || (!dark && static_cast<double>(above) <= nearly_all)) return;
   const std::string unit = scale.unit.empty() ? "" : " " + scale.unit;
   picture->warnings.push_back(absl::StrFormat(
-      "image.levels are %g to %g%s, and nearly all pixels lie %s: their values are %g to %g%s",
+      "image.levels are %g to %g%s; nearly all pixels lie %s them: their values are %g to %g%s",
       options.lo, options.hi, unit, dark ? "below" : "above",
       scale.ValueOf(static_cast<double>(least)), scale.ValueOf(static_cast<double>(most)), unit));
 }
 
 std::string NoRoomFor(const char* bar, const Pixels& pixels) {
-  return absl::StrCat("no ", bar, ": no room in ", pixels.columns, " x ", pixels.rows, " pixels");
+  return absl::StrCat("no ", bar, ": the picture of ", pixels.columns, " x ", pixels.rows,
+                      " pixels is too small for one");
 }
 
 }  // namespace
@@ -372,7 +373,8 @@ int64_t PeakBytesOf(int64_t rows, int64_t columns, DType dtype, const ImageOptio
     case ImageOptions::Encoding::kPng:
     case ImageOptions::Encoding::kJpeg: of_pixel += channels + 1; break;
   }
-  // The payload and its values as floats; turned, shrunk or ordered they are there twice.
+  // The payload, and its values as floats. Turning, shrinking or ordering needs a second copy of
+  // the values.
   return values * (SizeOf(dtype) + 4) + std::max(4 * values, of_pixel * pixels);
 }
 
@@ -380,7 +382,8 @@ absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOption
                                     const std::function<bool()>& unwanted) {
   const auto check = [&] { return CheckWanted(unwanted); };
   if (frame.shape.size() != 2)
-    return absl::InvalidArgumentError("only two-dimensional frames can be pictures");
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the frame has ", frame.shape.size(), " axes; a picture is made of a frame of 2 axes"));
   if (frame.shape[0] * frame.shape[1] > kMostValues) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the frame has ", frame.shape[0], " x ", frame.shape[1],
@@ -450,8 +453,8 @@ absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOption
   if (options.scale_bar && picture.spacing_um.size() == 2) {
     if (across_assumed) {
       picture.warnings.push_back(
-          absl::StrCat("no scale bar: nobody gave the distance of two samples along ",
-                       picture.axes.size() == 2 ? picture.axes[1] : "the columns"));
+          absl::StrCat("no scale bar: the sample spacing along ",
+                       picture.axes.size() == 2 ? picture.axes[1] : "the columns", " is unknown"));
     } else {
       picture.scale_bar_um = DrawScaleBar(picture.spacing_um[1], &pixels);
       if (picture.scale_bar_um == 0) picture.warnings.push_back(NoRoomFor("scale bar", pixels));

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
 
 namespace octavo::picture {
@@ -16,9 +17,10 @@ absl::StatusOr<std::shared_ptr<PictureBudget::Share>> PictureBudget::Take(int64_
   const bool fits = bytes <= state_->most_bytes - state_->used;
   const bool alone = state_->making == 0 && state_->used < state_->most_bytes;
   if (!fits && !alone) {
-    return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
-                        "the pictures that are made or sent now take ", state_->used, " of ",
-                        state_->most_bytes, " bytes, and this one needs ", bytes, "; try again")),
+    return WithInfo(absl::ResourceExhaustedError(
+                        absl::StrCat("the pictures that the server makes and sends now take ",
+                                     SizeText(state_->used), " of ", SizeText(state_->most_bytes),
+                                     "; this one needs ", SizeText(bytes), "; try again later")),
                     {.reason = Reason::kBusy,
                      .field = "",
                      .numbers = {{"used_bytes", absl::StrCat(state_->used)},

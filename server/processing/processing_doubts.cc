@@ -16,30 +16,32 @@ using std::numbers::pi;
 
 constexpr int64_t kFewRecords = 8, kEnoughRecords = 64;  // of a background
 
-// The mean of few records is mostly the sample itself.
+// The mean of few records consists mostly of the sample.
 void DoubtBackground(const SpectralConfig& c, std::vector<std::string>* doubts) {
   const bool rolling = c.background == math::Background::kRolling;
   if (!rolling && c.background != math::Background::kBscan) return;
   const int64_t records =
       rolling ? std::max(c.background_group_records, c.background_window_records) : c.bscan_records;
   if (records >= kFewRecords) return;
-  const std::string cure = absl::StrCat(
-      rolling ? "Give processing.background.group_records of more records, or" : "Give",
-      " processing.background NONE, or STATIC with a spectrum.");
+  const std::string cure =
+      absl::StrCat(rolling ? "Give a larger processing.background.group_records, or" : "Give",
+                   " processing.background NONE, or STATIC with a spectrum.");
   doubts->push_back(
       records == 1
-          ? absl::StrCat("processing.background: the background of a record is the record itself "
-                         "(a group has 1 record), so that "
-                         "nothing is left of it. ",
-                         cure)
-          : absl::StrCat("processing.background: the background is the mean of only ", records,
-                         " records, which holds much of the sample and takes it away. ", cure));
+          ? absl::StrCat(
+                "processing.background: a group has 1 record, so the background of a record "
+                "is the record itself. Nothing is left of the spectra. ",
+                cure)
+          : absl::StrCat(
+                "processing.background: the background is the mean of only ", records,
+                " records. Such a mean holds much of the sample, and the chain subtracts it. ",
+                cure));
 }
 
-/// The course of a phase over the samples that the window passes.
+/// How a phase changes over the samples that the window lets through.
 struct PhaseRun {
-  double most = 0;  // of its size, rad
-  double jump = 0;  // largest step between two samples
+  double most = 0;  // largest absolute value, rad
+  double jump = 0;  // largest step between two samples, rad
 };
 
 template <typename At>
@@ -60,8 +62,8 @@ PhaseRun RunOf(const std::vector<float>& window, const At& phase_at) {
 
 std::string TurnsTooFar(const PhaseRun& run) {
   return absl::StrFormat(
-      "the phase turns by up to %.3g rad from one sample to the next; what turns by more than pi "
-      "cannot be compensated",
+      "the phase turns by up to %.3g rad from one sample to the next. The chain cannot compensate "
+      "turns of more than pi",
       run.jump);
 }
 
@@ -78,22 +80,22 @@ void DoubtCoefficients(const model::ResolvedScan& scan, std::vector<std::string>
   if (const PhaseRun both = run(p.dispersion_a2, p.dispersion_a3); !(both.jump > pi)) return;
   const PhaseRun of_a2 = run(p.dispersion_a2, 0), of_a3 = run(0, p.dispersion_a3);
   if (of_a2.jump > pi || of_a2.jump >= of_a3.jump) {
-    doubts->push_back(
-        absl::StrFormat("processing.dispersion.a2 is %g rad per sample^2: with %d samples %s. a2 "
-                        "of real instruments is mostly below %.2g "
-                        "here (60 rad at the ends of the band).",
-                        p.dispersion_a2, std::ssize(window), TurnsTooFar(of_a2), 240 / (n * n)));
+    doubts->push_back(absl::StrFormat(
+        "processing.dispersion.a2 is %g rad per sample^2: with %d samples %s. With so "
+        "many samples, a2 of real instruments is mostly below %.2g "
+        "(60 rad at the ends of the band).",
+        p.dispersion_a2, std::ssize(window), TurnsTooFar(of_a2), 240 / (n * n)));
   }
   if (of_a3.jump > pi || of_a3.jump > of_a2.jump) {
     doubts->push_back(absl::StrFormat(
-        "processing.dispersion.a3 is %g rad per sample^3: with %d samples %s. a3 of real "
-        "instruments is mostly below %.2g "
-        "here (30 rad at the ends of the band).",
+        "processing.dispersion.a3 is %g rad per sample^3: with %d samples %s. With so many "
+        "samples, a3 of real instruments is mostly below %.2g "
+        "(30 rad at the ends of the band).",
         p.dispersion_a3, std::ssize(window), TurnsTooFar(of_a3), 240 / (n * n * n)));
   }
 }
 
-// A phase within one turn may be wrapped: then its jumps mean nothing.
+// A phase within one turn may be wrapped; its jumps then mean nothing.
 void DoubtPhase(const model::ResolvedScan& scan, std::vector<std::string>* doubts) {
   const std::vector<float>& phase = scan.spec.processing.dispersion_phase;
   const auto [least, most] = std::minmax_element(phase.begin(), phase.end());
@@ -101,9 +103,9 @@ void DoubtPhase(const model::ResolvedScan& scan, std::vector<std::string>* doubt
   const PhaseRun run =
       RunOf(scan.chain.window, [&](size_t j) { return static_cast<double>(phase[j]); });
   if (!(run.jump > pi)) return;
-  doubts->push_back(absl::StrFormat(
-      "processing.dispersion.phase goes up to %.3g rad: %s. It is in rad, one for each sample.",
-      run.most, TurnsTooFar(run)));
+  doubts->push_back(
+      absl::StrFormat("processing.dispersion.phase goes up to %.3g rad: %s. Its unit is rad.",
+                      run.most, TurnsTooFar(run)));
 }
 
 void DoubtDispersion(const model::ResolvedScan& scan, std::vector<std::string>* doubts) {
@@ -123,11 +125,11 @@ void DoubtWindow(const model::ResolvedScan& scan, std::vector<std::string>* doub
       std::count_if(values.begin(), values.end(), [&](float w) { return w < -kTold * highest; });
   if (below == 0) return;
   doubts->push_back(absl::StrCat(
-      "processing.window_values has ", below, " values below 0, the least ",
-      *std::min_element(values.begin(), values.end()), ": a window mostly goes from 0 to 1."));
+      "processing.window_values has ", below, " values below 0; the lowest is ",
+      *std::min_element(values.begin(), values.end()), ". The values of most windows are 0 to 1."));
 }
 
-// The distance of the bins depends on the padding of the transform.
+// The distance of the bins depends on the padding of the transform, so the check removes it.
 void DoubtAxialSpacing(const model::ResolvedScan& scan, std::vector<std::string>* doubts) {
   constexpr double kLeastUm = 0.05;
   const model::Processing& p = scan.spec.processing;
@@ -136,8 +138,22 @@ void DoubtAxialSpacing(const model::ResolvedScan& scan, std::vector<std::string>
   if (p.axial_spacing_um == 0 || unpadded >= kLeastUm) return;
   doubts->push_back(absl::StrCat(
       "processing.axial_spacing_um is ", p.axial_spacing_um,
-      ", finer than any instrument's. It is in micrometres: if millimetres are meant, give ",
-      p.axial_spacing_um * 1e3, "; if metres are meant, give ", p.axial_spacing_um * 1e6, "."));
+      " um, finer than that of any instrument. If you mean millimetres, give ",
+      p.axial_spacing_um * 1e3, "; if you mean metres, give ", p.axial_spacing_um * 1e6, "."));
+}
+
+// The samples are real numbers, so the upper half of the transform mirrors the lower one. A
+// dispersion phase sharpens one half and blurs the other; both still show the same depths.
+void DoubtDepth(const model::ResolvedScan& scan, std::vector<std::string>* doubts) {
+  const model::Processing& p = scan.spec.processing;
+  const int64_t half = p.fft_length / 2 + 1, end = p.first_bin + p.depth;  // 0 and F/2 included
+  if (end <= half) return;
+  doubts->push_back(absl::StrCat("processing.depth is ", p.depth,
+                                 p.first_bin > 0 ? absl::StrCat(" from bin ", p.first_bin) : "",
+                                 ", and fft_length is ", p.fft_length, ". The bins above ",
+                                 p.fft_length / 2,
+                                 " mirror the bins below it: ", std::min(end - half, p.depth),
+                                 " samples of each A-scan show no new depth."));
 }
 
 const char* NameOf(math::Background background) {
@@ -165,6 +181,7 @@ std::vector<std::string> DoubtsOfProcessing(const model::ResolvedScan& scan) {
   DoubtDispersion(scan, &doubts);
   DoubtWindow(scan, &doubts);
   DoubtAxialSpacing(scan, &doubts);
+  DoubtDepth(scan, &doubts);
   return doubts;
 }
 
@@ -215,10 +232,9 @@ std::string DescribeLeftOut(const model::ResolvedScan& before, const model::Proc
     left.push_back(absl::StrCat("refractive_index ", had.refractive_index, " (now 1)"));
   }
   if (left.empty()) return "";
-  return absl::StrCat(
-      "This processing replaces the one before as a whole, and leaves out what that had: ",
-      absl::StrJoin(left, ", "),
-      ". What is to stay must be given again (Scan.spec.processing has it).");
+  return absl::StrCat("This processing replaces the whole processing before it, and leaves out: ",
+                      absl::StrJoin(left, ", "),
+                      ". Give again what shall stay (Scan.spec.processing has it).");
 }
 
 }  // namespace octavo::processing

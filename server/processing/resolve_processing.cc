@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/field_errors.h"
+#include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
 #include "gpu/spectral/spectral_design.h"
 #include "gpu/spectral/spectral_span.h"
@@ -50,8 +51,9 @@ absl::Status ResolveK(model::ResolvedScan& scan, std::vector<double>* wavelength
     case model::KMode::kNone: break;
     case model::KMode::kIndex:
       if (p.k_index.size() < 16 || p.k_index.size() > 65536) {
-        return InvalidField("processing.k_linearisation.index",
-                            absl::StrCat("has ", p.k_index.size(), " values; allowed 16 to 65536"));
+        return InvalidField(
+            "processing.k_linearisation.index",
+            absl::StrCat("has ", p.k_index.size(), " positions; allowed 16 to 65536"));
       }
       c.k_index = p.k_index;
       break;
@@ -63,26 +65,28 @@ absl::Status ResolveK(model::ResolvedScan& scan, std::vector<double>* wavelength
     }
     case model::KMode::kFromSource:
       if (scan.source.wavelength_nm.empty()) {
-        return InvalidField("processing.k_linearisation.from_source",
-                            "only a simulated source knows its wavelengths; give them");
+        return InvalidField(
+            "processing.k_linearisation.from_source",
+            "is true, and this source does not know its wavelengths; allowed with a simulated "
+            "source; give k_linearisation.wavelength_nm");
       }
       *wavelength_nm = scan.source.wavelength_nm;
       break;
     case model::KMode::kWavelength:
       if (static_cast<int64_t>(p.k_wavelength_nm.size()) != samples) {
-        return InvalidField(
-            "processing.k_linearisation.wavelength_nm",
-            absl::StrCat("has ", p.k_wavelength_nm.size(), " values; needs ", samples));
+        return InvalidField("processing.k_linearisation.wavelength_nm",
+                            absl::StrCat("has ", p.k_wavelength_nm.size(), " values; allowed ",
+                                         samples, ", one for each sample"));
       }
       for (size_t j = 0; j < p.k_wavelength_nm.size(); ++j) {
         // Positions depend on ratios only, so a wrong unit would silently change the axial spacing
         // and nothing else.
         if (p.k_wavelength_nm[j] >= kLeastWavelengthNm && p.k_wavelength_nm[j] <= kMostWavelengthNm)
           continue;
-        return InvalidField(
-            "processing.k_linearisation.wavelength_nm",
-            absl::StrCat("is ", p.k_wavelength_nm[j], " at ", j, "; allowed ", kLeastWavelengthNm,
-                         " to ", kMostWavelengthNm, " (nanometres: 0.84 um is 840)"));
+        return InvalidField("processing.k_linearisation.wavelength_nm",
+                            absl::StrCat("is ", p.k_wavelength_nm[j], " at index ", j, "; allowed ",
+                                         kLeastWavelengthNm, " to ", kMostWavelengthNm,
+                                         " nanometres (0.84 um is 840)"));
       }
       *wavelength_nm = p.k_wavelength_nm;
       break;
@@ -105,7 +109,7 @@ absl::Status ResolveK(model::ResolvedScan& scan, std::vector<double>* wavelength
   return absl::OkStatus();
 }
 
-// Operations on a whole B-scan need enough A-scans.
+// Checks that B-scans have enough A-scans for the operations on a whole B-scan.
 absl::Status ResolveBscans(model::ResolvedScan& scan) {
   SpectralConfig& c = scan.chain;
   model::Processing& p = scan.spec.processing;
@@ -121,7 +125,7 @@ absl::Status ResolveBscans(model::ResolvedScan& scan) {
     if (p.value == model::ValueKind::kReal || p.value == model::ValueKind::kComplex) {
       return InvalidField(
           "processing.value",
-          "is REAL or COMPLEX; repeats that are averaged need DB, MAGNITUDE or POWER");
+          "is REAL or COMPLEX, and the pattern averages its repeats; allowed DB, MAGNITUDE, POWER");
     }
     c.repeats = pattern.passes();
     c.repeat_ascans = pattern.repeat_period * pattern.ascans_per_bscan;
@@ -134,12 +138,12 @@ absl::Status ResolveBscans(model::ResolvedScan& scan) {
   if (c.bscan_records >= least) return absl::OkStatus();
   const bool noise = c.fixed_pattern != math::FixedPattern::kNone;
   return InvalidField(noise ? "processing.fixed_pattern_noise" : "processing.background.mode",
-                      absl::StrCat("needs at least ", least,
-                                   " A-scans per B-scan; the pattern has ", c.bscan_records));
+                      absl::StrCat("needs B-scans of at least ", least,
+                                   " A-scans; those of the pattern have ", c.bscan_records));
 }
 
-// Records of a B-scan with its flyback (of the first one if they differ); for a path, of a stored
-// row.
+// The records of a B-scan with its flyback (of the first B-scan if they differ). A path has no
+// B-scans: there it counts the records of a stored row.
 int64_t BscanRecords(const model::ResolvedScan& scan) {
   const pattern::Pattern& p = scan.spec.pattern;
   if (p.plan == nullptr) return p.ascans_per_bscan + p.flyback_records;
@@ -149,7 +153,7 @@ int64_t BscanRecords(const model::ResolvedScan& scan) {
                              : scan.volume_records;
 }
 
-// Type and levels of the voxels, and the values shown as black and white.
+// Resolves type and levels of the voxels, and the values that pictures show as black and white.
 void ResolveStored(model::ResolvedScan& scan) {
   model::Processing& p = scan.spec.processing;
   SpectralConfig& c = scan.chain;
@@ -186,23 +190,26 @@ void ResolveStored(model::ResolvedScan& scan) {
   scan.display_hi = stored(form.shown_hi);
 }
 
-// The placement of records within a device's part is a table for every pattern.
+// Makes the table that tells the place of each record; every striped pattern needs it.
 absl::Status ResolveStripes(model::ResolvedScan& scan) {
   model::ScanSpec& spec = scan.spec;
   if (spec.chains != nullptr)
     return InvalidField(
         "spread.striped",
-        "is set with chains: operations work on whole volumes; allowed is one of them");
+        "is set together with chains, whose operations need whole volumes on one device; allowed "
+        "one of the two");
   if (spec.products.angiography != 0) {
     return InvalidField("spread.striped",
-                        "is set with products.angiography: repeats may lie on different devices; "
-                        "allowed is one of them");
+                        "is set together with products.angiography, which needs all repeats on one "
+                        "device; allowed one of the two");
   }
   if (spec.pattern.plan != nullptr) return absl::OkStatus();
   auto plan = pattern::MakePlan(spec.pattern, model::RecordRateHz(spec));
   if (!plan.ok()) {
-    return InvalidField("spread.striped", absl::StrCat("needs to know the place of each record: ",
-                                                       plan.status().message()));
+    return InvalidField("spread.striped",
+                        absl::StrCat("needs the place of each record, and the server cannot "
+                                     "compute it: ",
+                                     plan.status().message()));
   }
   spec.pattern.plan = std::make_shared<const pattern::PatternPlan>(*std::move(plan));
   return absl::OkStatus();
@@ -232,7 +239,8 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
   if (p.background == model::BackgroundMode::kStatic) {
     c.background_spectrum = p.background_spectrum;
   } else if (!p.background_spectrum.empty()) {
-    return InvalidField("processing.background.spectrum", "is given; it needs mode STATIC");
+    return InvalidField("processing.background.spectrum",
+                        "is given; allowed with background.mode STATIC");
   }
   if (p.background == model::BackgroundMode::kRolling) {
     if (p.background_group_records == 0) {  // the group stays on the device until it is complete
@@ -252,11 +260,12 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
     return InvalidField(p.k_mode == model::KMode::kPolynomial
                             ? "processing.k_linearisation.polynomial"
                             : "processing.k_linearisation.index",
-                        absl::StrCat("gives the same position, ", c.k_index.front(), ", for all ",
-                                     n, " samples; allowed are positions that ascend"));
+                        absl::StrCat("gives the position ", c.k_index.front(), " for all ", n,
+                                     " samples; allowed ascending positions"));
   }
   if (!p.window_values.empty() && p.window != 0)
-    return InvalidField("processing.window_values", "and window are both given; allowed is one");
+    return InvalidField("processing.window_values",
+                        "is given together with window; allowed one of the two");
   OCTAVO_RETURN_IF_ERROR(InRange("processing.window", int64_t{p.window}, 0,
                                  1 + static_cast<int64_t>(WindowKind::kFlatTop)));
   if (p.window_values.empty() && p.window == 0) p.window = 1 + static_cast<int>(WindowKind::kHann);
@@ -264,19 +273,20 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
                                      : p.window_values;
   if (std::ssize(p.window_values) == n &&
       std::all_of(p.window_values.begin(), p.window_values.end(), [](float w) { return w == 0; })) {
-    return InvalidField("processing.window_values",
-                        absl::StrCat("is 0 at all ", n,
-                                     " samples; allowed is a window that lets something through"));
+    return InvalidField(
+        "processing.window_values",
+        absl::StrCat("is 0 at all ", n, " samples; allowed a window with a value other than 0"));
   }
   const bool polynomial = p.dispersion_a2 != 0 || p.dispersion_a3 != 0;
   for (const auto& [name, value] :
        {std::pair{"a2", p.dispersion_a2}, std::pair{"a3", p.dispersion_a3}}) {
     if (!std::isfinite(value))
       return FieldNotAllowed(absl::StrCat("processing.dispersion.", name), value,
-                             "is a finite number");
+                             "a finite number");
   }
   if (polynomial && !p.dispersion_phase.empty())
-    return InvalidField("processing.dispersion.phase", "and a2, a3 are both given; allowed is one");
+    return InvalidField("processing.dispersion.phase",
+                        "is given together with a2 or a3; allowed the phase, or a2 and a3");
   c.phase_rad =
       polynomial ? MakeDispersionPhase(p.dispersion_a2, p.dispersion_a3, n) : p.dispersion_phase;
   if (p.fft_length == 0) p.fft_length = n;
@@ -284,8 +294,8 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
   c.first_bin = p.first_bin;
   if (p.depth == 0 && p.first_bin >= p.fft_length / 2 && p.first_bin < p.fft_length) {
     return InvalidField("processing.depth",
-                        absl::StrCat("is not given and fft_length / 2 - first_bin is ",
-                                     p.fft_length / 2 - p.first_bin, "; allowed 1 to ",
+                        absl::StrCat("is not given, and its default fft_length / 2 - first_bin is ",
+                                     p.fft_length / 2 - p.first_bin, "; give a depth from 1 to ",
                                      p.fft_length - p.first_bin));
   }
   if (p.depth == 0) p.depth = std::max<int64_t>(p.fft_length / 2 - p.first_bin, 1);
@@ -305,16 +315,15 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
 
   model::Products& products = scan.spec.products;
   if (products.angiography != 0 && scan.spec.pattern.repeats() < 2) {
-    return InvalidField(
-        "products.angiography",
-        absl::StrCat("needs a repeated pattern of at least 2 repeats; the pattern is ",
-                     Name(scan.spec.pattern.kind)));
+    return InvalidField("products.angiography",
+                        absl::StrCat("needs a pattern with at least 2 repeats; the pattern is ",
+                                     Name(scan.spec.pattern.kind)));
   }
   if (products.angiography != 0 && c.output != DType::kU8 && c.output != DType::kU16 &&
       c.output != DType::kF32) {
-    return InvalidField(
-        "products.angiography",
-        absl::StrCat("needs voxels of u8, u16 or f32; they are ", Info(c.output).name));
+    return InvalidField("products.angiography",
+                        absl::StrCat("needs voxels of u8, u16 or f32; those of this scan are ",
+                                     Info(c.output).name));
   }
   OCTAVO_RETURN_IF_ERROR(InRange("products.slab_begin_um", products.slab_begin_um, 0.0, 1e9));
   OCTAVO_RETURN_IF_ERROR(InRange("products.slab_end_um", products.slab_end_um, 0.0, 1e9));
@@ -329,8 +338,8 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
     if (c.slab_begin >= c.slab_end) {
       return InvalidField(
           "products.slab_end_um",
-          absl::StrCat("with slab_begin_um leaves no depth sample between ", products.slab_begin_um,
-                       " and ", products.slab_end_um, " um of the kept range"));
+          absl::StrCat("is ", products.slab_end_um, " um and slab_begin_um is ",
+                       products.slab_begin_um, " um; the scan keeps no depth sample between them"));
     }
   }
   OCTAVO_RETURN_IF_ERROR(InRequestWords(SpectralProcessor::Validate(c)));
@@ -348,22 +357,23 @@ absl::Status SetGeometry(model::ResolvedScan& scan) {
   if (scan.shape[0] * scan.shape[1] > kMostVolumeBytes / ascan_bytes) {
     return InvalidField(
         pattern::FieldsOf(p.kind) + "bscans_per_volume",
-        absl::StrCat("makes a volume of more than ", kMostVolumeBytes, " bytes (", scan.shape[0],
-                     " x ", scan.shape[1], " A-scans of ", ascan_bytes, " bytes)"));
+        absl::StrCat("makes a volume of ", scan.shape[0], " x ", scan.shape[1], " A-scans of ",
+                     ascan_bytes, " bytes; allowed ", SizeText(kMostVolumeBytes)));
   }
   scan.volume_bytes = scan.shape[0] * scan.shape[1] * ascan_bytes;
   if (scan.spec.spread.striped) OCTAVO_RETURN_IF_ERROR(ResolveStripes(scan));
   if (scan.spec.retention.hold_raw && scan.spec.spread.given) {
-    return InvalidField(
-        "retention.hold_raw",
-        "is set with spread: raw spectra are held on one device; allowed is one of them");
+    return InvalidField("retention.hold_raw",
+                        "is set together with spread, and the server holds raw spectra on one "
+                        "device; allowed one of "
+                        "the two");
   }
   if (scan.spec.retention.hold_raw &&
       scan.volume_records > kMostVolumeBytes / RecordBytes(scan.chain)) {
     return InvalidField(
         "retention.hold_raw",
-        absl::StrCat("makes a raw volume of more than ", kMostVolumeBytes, " bytes (",
-                     scan.volume_records, " records of ", RecordBytes(scan.chain), " bytes)"));
+        absl::StrCat("makes a raw volume of ", scan.volume_records, " records of ",
+                     RecordBytes(scan.chain), " bytes; allowed ", SizeText(kMostVolumeBytes)));
   }
   return absl::OkStatus();
 }
@@ -391,17 +401,17 @@ absl::StatusOr<model::ResolvedScan> ResolveUpdate(const model::ResolvedScan& cur
     kept.dtype_given = true;
   }
   OCTAVO_ASSIGN_OR_RETURN(model::ResolvedScan scan, ResolveProcessingAnew(current, kept, whole));
-  scan.requested = requested;  // the dtype was not: the next update may bring one
+  scan.requested = requested;  // without the kept dtype: the next update may bring one
   if (scan.chain.depth != current.chain.depth) {
     return InvalidField("processing.depth",
                         absl::StrCat("would become ", scan.chain.depth,
-                                     "; a running scan keeps its ", current.chain.depth));
+                                     "; a running scan keeps its depth of ", current.chain.depth));
   }
   if (scan.chain.output != current.chain.output) {
     return InvalidField(
         "processing.dtype",
-        absl::StrCat("would become ", Info(scan.chain.output).name, "; a running scan keeps its ",
-                     Info(current.chain.output).name));
+        absl::StrCat("would become ", Info(scan.chain.output).name,
+                     "; a running scan keeps its dtype ", Info(current.chain.output).name));
   }
   return scan;
 }

@@ -18,7 +18,7 @@
 namespace octavo::publish {
 namespace {
 
-// B-scans of held volumes that LATEST tries, the newest first, because a volume may be gone
+// How many B-scans of held volumes LATEST tries, from the newest on: a volume may leave memory
 // meanwhile.
 constexpr size_t kMostTried = 16;
 
@@ -98,10 +98,10 @@ absl::Status CheckPlane(const model::SubscribeSpec& spec, const TopicTable::Scan
       (key.product == model::Product::kBscan && key.axis != model::FrameAxis::kY && !scan.ended) ||
       (key.product == model::Product::kMip && key.axis != model::FrameAxis::kZ);
   if (show.striped && across) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(
-                        "axis: goes across the devices of ", spec.parent,
-                        ", whose volumes are striped; allowed are B-scans along y "
-                        "and MIPs along z, or a scan with spread and without striped")),
+    return WithInfo(absl::FailedPreconditionError(
+                        absl::StrCat("axis: the frames would cross the devices of ", spec.parent,
+                                     ", whose volumes are striped; allowed B-scans along y and "
+                                     "MIPs along z, or a scan that is spread but not striped")),
                     {.reason = Reason::kStriped, .field = "axis", .numbers = {}});
   }
   const size_t dim = key.axis == model::FrameAxis::kY   ? 0
@@ -182,7 +182,7 @@ absl::Status CheckSpec(const model::SubscribeSpec& spec) {
   }
   if (!(spec.max_rate_hz >= 0)) return FieldNotAllowed("max_rate_hz", spec.max_rate_hz, ">= 0");
   if (Wants(spec, model::Product::kAip) && spec.axis_given && spec.axis != model::FrameAxis::kZ) {
-    return InvalidField("axis", "AIP is made over z only");
+    return InvalidField("axis", "the server makes the AIP over z only; allowed Z");
   }
   const auto line = std::find_if(spec.products.begin(), spec.products.end(), model::IsLine);
   if (line != spec.products.end() && spec.delivery == model::Delivery::kLossless) {

@@ -15,10 +15,10 @@
 
 namespace octavo::publish {
 
-/// What can be checked of a subscription without its scan. InvalidArgument names the field.
+/// Checks what a subscription says by itself, without its scan. InvalidArgument names the field.
 absl::Status CheckSpec(const model::SubscribeSpec& spec);
 
-/// What a new subscription to one scan gets of what is already there.
+/// The frames that a new subscription gets at once, of those that a scan has already.
 struct FirstFrames {
   std::vector<model::FramePtr> replay;  // delivered before new frames
   // A picture at once, not only at the next volume: pushed like a new frame.

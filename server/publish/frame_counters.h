@@ -18,9 +18,9 @@ class FrameCounters {
   /// `latency_seconds`: from the acquisition; not counted for events.
   void Published(model::Product product, double latency_seconds);
   void Sent(model::Product product);
-  /// `why`: the delivery class that dropped it, or why it was not made.
+  /// `why`: the delivery class that dropped it, or why the server did not make it.
   void Dropped(model::Product product, const std::string& why);
-  /// A stream or a subscription was ended by the server.
+  /// The server ended a stream or a subscription.
   void Cut(const std::string& reason);
   void AddTo(model::Stats* stats);
 

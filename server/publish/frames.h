@@ -4,9 +4,9 @@
 
 namespace octavo::publish {
 
-/// Whether the payload has to be fetched from a held volume before the frame is delivered.
+/// Whether the server must fetch the payload from a held volume before it delivers the frame.
 bool NeedsLoad(const model::Frame& frame);
-/// The same frame without its payload, as remembered for volume frames.
+/// The same frame without its payload, as the TopicTable remembers volume frames.
 model::FramePtr WithoutPayload(const model::Frame& frame);
 
 }  // namespace octavo::publish

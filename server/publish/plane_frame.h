@@ -9,7 +9,7 @@
 
 namespace octavo::publish {
 
-/// Whether frames of the product can be cut from a held volume.
+/// Whether the server can cut frames of the product from a held volume.
 bool IsCut(model::Product product);
 /// The index of an axis in the volume's shape.
 int PositionOf(const model::VolumeStatus& volume, model::FrameAxis axis);

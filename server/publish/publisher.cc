@@ -21,7 +21,7 @@ void Publisher::ScanStarted(const std::string& scan,
                             const std::map<std::string, std::string>& labels, const Show& show) {
   MutexLock lock(mutex_);
   topics_.ForgetOld(clock_->Now().monotonic_ns);
-  // A subscriber by labels has seen many scans.
+  // A subscriber that selects by labels may have seen many scans.
   const TopicTable* const topics = &topics_;
   subscriptions_.ForgetScans([topics](const std::string& name) { return topics->Has(name); });
   topics_.Start(scan, labels, show);

@@ -41,9 +41,9 @@ class Publisher {
 
   void ScanStarted(const std::string& scan, const std::map<std::string, std::string>& labels,
                    const Show& show);
-  /// Only the last event is still to come: later subscribers find an ended scan.
+  /// The scan publishes one more event, its last: later subscribers find an ended scan.
   void ScanEnding(const std::string& scan);
-  /// No frames will come any more; its subscriptions end when their queues are empty.
+  /// The scan publishes nothing more; its subscriptions end when their queues are empty.
   void ScanEnded(const std::string& scan);
 
   /// Topics of `scan` that have subscribers now.

@@ -268,10 +268,11 @@ void SubscriberQueue::IsMissing(const absl::Status& why) {
       return;
     }
     ended_ = true;
-    status_ = WithInfo(
-        absl::ResourceExhaustedError(absl::StrCat("a ", Name(gone->product), " of ", gone->volume,
-                                                  " could not be made: ", why.message())),
-        {.reason = Reason::kNoFrame, .field = "", .numbers = {{"retryable", "true"}}});
+    status_ =
+        WithInfo(absl::ResourceExhaustedError(absl::StrCat("the server could not make a ",
+                                                           Name(gone->product), " of ",
+                                                           gone->volume, ": ", why.message())),
+                 {.reason = Reason::kNoFrame, .field = "", .numbers = {{"retryable", "true"}}});
     replay_.clear();
     queue_.clear();
     return;

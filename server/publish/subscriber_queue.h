@@ -41,14 +41,14 @@ class SubscriberQueue final : public model::Subscription,
 
   /// Returns whether the consumer should be notified.
   bool Push(const TopicKey& key, const model::FramePtr& frame);
-  /// The frame `sequence` was never made. Returns whether the consumer should be notified.
+  /// The server did not make the frame `sequence`. Returns whether the consumer should be notified.
   bool Lose(const std::string& scan, const TopicKey& key, uint64_t sequence, Loss loss);
   /// Frames to deliver before new ones.
   void Replay(std::vector<model::FramePtr> frames);
   /// Forgets the topics of scans that are not `known` any more, unless one of their frames waits in
   /// the queue.
   void ForgetScans(const std::function<bool(const std::string& scan)>& known);
-  /// No frame will be pushed any more.
+  /// The publisher pushes no more frames.
   void End();
   bool closed();
   /// Whether a frame waits only because of max_rate_hz.
@@ -74,7 +74,7 @@ class SubscriberQueue final : public model::Subscription,
   /// Puts the frame behind those that are replayed. Returns whether the consumer should be
   /// notified.
   bool PushBehindReplay(const model::FramePtr& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// Whether as many frames of the product wait as may, beside `room` others.
+  /// Whether the queue has no room for `room` more frames of the product.
   bool IsFull(const std::deque<model::FramePtr>& frames, model::Product product,
               size_t room = 0) const;
   std::string FullQueue(model::Product product, const char* what) const;

@@ -37,7 +37,7 @@ struct Wanted {
   bool previews = false;
 };
 
-/// Why a frame was not made.
+/// Why the server did not make a frame.
 enum class Loss {
   kNoMemory,
   kYielded,    // making it would have cost the scan records

@@ -80,7 +80,7 @@ void TopicTable::Remember(Scan& scan, Topic& topic, const model::FramePtr& frame
   while (topic.recent.size() > most ||
          (topic.recent.size() > 1 && topic.recent_bytes > kRecentBytes))
     ForgetOldest(topic);
-  // Remembered frames must not fill the memory that frames, reads and commits share.
+  // Frames, reads and commits share this memory, so remembered frames must not fill it.
   for (auto it = order_.begin();
        remembered_bytes_ > most_remembered_bytes_ && it != order_.end();) {
     const auto [of, oldest] = *it++;

@@ -52,7 +52,7 @@ class TopicTable {
 
   /// Gives the frame the topic's next sequence number, and remembers it.
   model::FramePtr Add(Scan& scan, const TopicKey& key, model::Frame frame);
-  /// The number of a frame that was not made.
+  /// Counts a frame that the server did not make; returns its number.
   uint64_t Skip(Scan& scan, const TopicKey& key) { return scan.topics[key].next_sequence++; }
 
  private:
@@ -65,7 +65,7 @@ class TopicTable {
   int64_t remembered_bytes_ = 0;
 };
 
-/// Whether the subscription is to this scan: by name, or by labels.
+/// Whether the subscription selects this scan, by its name or by labels.
 bool Matches(const model::SubscribeSpec& spec, const std::string& name,
              const TopicTable::Scan& scan);
 /// The topics of the scan that the subscription names, each once.

@@ -99,13 +99,14 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
       if (!request.has_header())
         return ProtocolError("header", "is missing; the first message is the header");
       if (!payload.empty())
-        return ProtocolError("data", "is given in the first message; the header comes alone");
+        return ProtocolError("data", "is given in the first message, which holds the header alone");
       OCTAVO_ASSIGN_OR_RETURN(const model::BufferWriteSpec spec,
                               DecodeWriteHeader(request.header()));
       OCTAVO_ASSIGN_OR_RETURN(writer_, buffers_->OpenWrite(spec, caller_));
       return absl::OkStatus();
     }
-    if (request.has_header()) return ProtocolError("header", "comes a second time");
+    if (request.has_header())
+      return ProtocolError("header", "is given a second time; allowed in the first message only");
     if (payload.empty()) return ProtocolError("data", "is empty");
     return writer_->Chunk(payload);
   }

@@ -71,7 +71,8 @@ class PushStream final : public PushStreamBase {
     if (request.scan().empty())
       return InvalidField("scan", "is empty; the first message names the scan");
     if (has_data)
-      return InvalidField("data", "is given in the first message, before there is credit");
+      return InvalidField(
+          "data", "is given in the first message; allowed once the server has given credit");
     OCTAVO_ASSIGN_OR_RETURN(auto port, scans_.OpenPush(request.scan()));
     OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan, scans_.Get(request.scan()));
     const model::Acquisition& a = scan.spec.acquisition;
@@ -161,7 +162,7 @@ class ProjectionStream final : public PushStreamBase {
     if (!has_data)
       return InvalidField(
           "rows",
-          "is 0 in a message that brings nothing and is not the end; allowed are 1 and more");
+          "is 0, and the message neither holds data nor ends the stream; allowed 1 or more");
     return absl::OkStatus();
   }
 
@@ -181,7 +182,8 @@ class ProjectionStream final : public PushStreamBase {
     if (request.job().empty())
       return InvalidField("job", "is empty; the first message names the job");
     if (has_data)
-      return InvalidField("data", "is given in the first message, before there is credit");
+      return InvalidField(
+          "data", "is given in the first message; allowed once the server has given credit");
     OCTAVO_ASSIGN_OR_RETURN(port_, jobs_.OpenProjectionPush(request.job()));
     connection_ = port_->Connect();
     port_->OnProgress(connection_, [weak = weak_from_this()] {
@@ -265,9 +267,10 @@ class IngestServiceImpl final
     return Reply(context, request, response, [&]() -> absl::Status {
       const exports::ExportPeer peer = LocalPeerOf(context->peer());
       if (!peer.local) {
-        return WithInfo(absl::PermissionDeniedError(
-                            "a ring is memory of this host; the call came from another one"),
-                        {.reason = Reason::kNotLocal, .field = "", .numbers = {}});
+        return WithInfo(
+            absl::PermissionDeniedError(
+                "a ring is memory of the server's host, and this call came from another host"),
+            {.reason = Reason::kNotLocal, .field = "", .numbers = {}});
       }
       OCTAVO_ASSIGN_OR_RETURN(const auto ticket, scans_.OpenRing(request->scan(), peer.uid));
       PassPoint(MethodOf<v1::OpenRingRequest>(), ".answer");

@@ -5,7 +5,7 @@
 #include "octavo/v1/operation.grpc.pb.h"
 
 #include "gpu/base/status.h"
-#include "server/rpc/convert/long_running.h"
+#include "server/rpc/convert/operation.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/list/page.h"
 #include "server/rpc/services.h"

@@ -13,7 +13,8 @@
 #include "server/model/volume_states.h"
 #include "server/picture/picture_budget.h"
 #include "server/rpc/convert/convert.h"
-#include "server/rpc/convert/long_running.h"
+#include "server/rpc/convert/enum_name.h"
+#include "server/rpc/convert/operation.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/list/page.h"
 #include "server/rpc/services.h"
@@ -249,7 +250,8 @@ class VolumeServiceImpl final : public Base {
     return Begin(context, request, response, [&](const auto& begun) -> absl::Status {
       const int tier = request->tier() == v1::TIER_UNSPECIFIED ? v1::TIER_DISK : request->tier();
       if (tier != v1::TIER_HOST && tier != v1::TIER_DISK)
-        return FieldNotAllowed("tier", tier, "HOST, DISK (RestoreVolume moves back)");
+        return FieldNotAllowed("tier", EnumName(request->tier()),
+                               "HOST, DISK (RestoreVolume moves back)");
       begun(volumes_.Spill(request->name(), static_cast<model::Tier>(tier),
                            DecodeRequestKey(*request), request->lease_token()));
       return absl::OkStatus();
@@ -322,9 +324,9 @@ class VolumeServiceImpl final : public Base {
   }
   absl::Status CheckDestination(const v1::CommitVolumeRequest& request) {
     if (!request.name().empty())
-      return InvalidField("name",
-                          "is given with validate_only, which looks at the destination; allowed is "
-                          "an empty one");
+      return InvalidField(
+          "name",
+          "is given with validate_only, which checks the destination alone; allowed an empty name");
     OCTAVO_ASSIGN_OR_RETURN(const auto options, DecodeCommitOptions(request.options(), "options"));
     return volumes_.CheckCommit(options);
   }

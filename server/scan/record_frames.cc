@@ -24,7 +24,7 @@ model::Bytes BytesOf(std::vector<uint8_t> data) {
 }  // namespace
 
 std::unique_ptr<RecordCopy> RecordFrames::NewCopy(int64_t bytes) {
-  std::vector<std::unique_ptr<RecordCopy>> small;  // freed without the lock
+  std::vector<std::unique_ptr<RecordCopy>> small;  // ends after the lock
   MutexLock lock(mutex_);
   const auto fits = std::find_if(free_.begin(), free_.end(),
                                  [&](const auto& copy) { return copy->capacity >= bytes; });
@@ -88,7 +88,7 @@ std::unique_ptr<RecordCopy> RecordFrames::Take() {
 }
 
 void RecordFrames::Run() {
-  // The host device's threads, which this thread starts, inherit it.
+  // This thread starts the threads of the host device, and they inherit the priority.
   (void)setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice);
   while (std::unique_ptr<RecordCopy> copy = Take()) {
     Make(*copy);
@@ -113,7 +113,7 @@ void RecordFrames::Make(const RecordCopy& copy) {
       publisher_->Publish(key, *std::move(frame));
       continue;
     }
-    Log(LogLevel::kWarning, "a frame of a record could not be made",
+    Log(LogLevel::kWarning, "the server could not make a frame of a record",
         {{"scan", scan_}, {"product", Name(key.product)}, {"error", frame.status().ToString()}});
     publisher_->Lost(scan_, key);
   }

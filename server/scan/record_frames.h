@@ -17,26 +17,27 @@
 
 namespace octavo::scan {
 
-/// Records that were copied for subscribers, and what they are for.
+/// Copied records, and the topics whose frames RecordFrames makes of them.
 struct RecordCopy {
   std::shared_ptr<const processing::RecordChoice> choice;
   processing::RecordUnit unit;
   std::vector<publish::TopicKey> keys;  // of SPECTRUM and ASCAN
   std::unique_ptr<uint8_t[]> data;      // records unit.need_first to unit.need_end
   int64_t capacity = 0, size = 0;       // bytes
-  // The volume of unit.record. Empty until that record has come, or if the volume is dropped.
+  // The volume of unit.record. Empty until that record has come, or if the scan drops the volume.
   std::string volume;
   model::ValueScale scale;
   double display_lo = 0, display_hi = 255;
   TimePoint acquired;
 };
 
-/// Makes frames of spectra and A-scans of copied records on a thread of low priority, on the host
-/// alone. If it falls behind, the newest copy for the same topics takes the place of the older one,
-/// which counts as lost.
+/// Makes frames of spectra and A-scans from copied records, on the host, in a thread of low
+/// priority. If the thread falls behind, the newest copy for the same topics replaces the older
+/// one, whose frames count as lost.
 class RecordFrames {
  public:
-  /// Most bytes of copies: those that are filled, that wait and that are kept for later ones.
+  /// The most bytes of all copies: of those that RecordTap fills, those that wait for the thread,
+  /// and those that are free for later records.
   static constexpr int64_t kMostBytes = int64_t{64} << 20;
 
   RecordFrames(std::string scan, publish::Publisher* publisher)
@@ -45,11 +46,11 @@ class RecordFrames {
   // -- compute thread
   /// A copy with room for `bytes`; null if kMostBytes are in use.
   std::unique_ptr<RecordCopy> NewCopy(int64_t bytes);
-  /// The copy is complete.
+  /// Takes a copy that is complete, and makes its frames later.
   void Offer(std::unique_ptr<RecordCopy> copy);
-  /// The copy will not be completed: its frames are lost.
+  /// Takes a copy that stays incomplete; its frames count as lost, for the reason `why`.
   void Drop(std::unique_ptr<RecordCopy> copy, publish::Loss why);
-  /// The copy is not wanted any more.
+  /// Takes a copy that no subscriber wants any more.
   void TakeBack(std::unique_ptr<RecordCopy> copy);
 
   /// The thread's body: makes frames until Close was called and nothing waits.

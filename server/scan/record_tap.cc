@@ -9,14 +9,14 @@ namespace octavo::scan {
 
 std::string RecordTap::WhyNotAlone(const model::ResolvedScan& scan) {
   const int64_t record_bytes = RecordBytes(scan.chain);
-  // Not owned: the choice does not outlive this call.
+  // The choice does not own the scan, and does not outlive this call.
   const processing::RecordChoice choice(
       std::shared_ptr<const model::ResolvedScan>(std::shared_ptr<void>(), &scan));
   const int64_t needed = choice.MostNeeded();
   if (needed * record_bytes <= kMostBytes) return "";
   return absl::StrCat("needs up to ", needed, " records of ", record_bytes,
                       " bytes for one A-scan (background, fixed pattern, repeats); allowed ",
-                      kMostBytes, " bytes, or SPECTRUM as stored (RAW)");
+                      kMostBytes, " bytes. SPECTRUM as stored (RAW) needs one record");
 }
 
 bool RecordTap::Wants(int64_t now_ns) {
@@ -27,7 +27,7 @@ bool RecordTap::Wants(int64_t now_ns) {
   return !positions_.empty();
 }
 
-// The topics that subscribers want now. Topics of one column share a copy.
+// Asks which topics subscribers want now. Topics of one column share a copy.
 void RecordTap::Look() {
   std::vector<Position> now;
   for (const publish::Wanted& wanted : publisher_->WantedOf(scan_)) {
@@ -63,7 +63,7 @@ void RecordTap::Take(const std::shared_ptr<const model::ResolvedScan>& scan, con
                      const Segment& segment, const ActiveVolume* active, TimePoint acquired,
                      int64_t now_ns) {
   if (choice_ == nullptr || choice_->scan() != scan) {
-    for (Position& p : positions_) {  // copied for another processing
+    for (Position& p : positions_) {  // these copies belong to the processing before
       if (p.copy != nullptr) frames_->Drop(std::move(p.copy), publish::Loss::kSuperseded);
     }
     choice_ = std::make_shared<const processing::RecordChoice>(scan);
@@ -83,7 +83,7 @@ void RecordTap::Begin(Position& p, const Segment& segment, int64_t first, int64_
   const int64_t bytes = unit->needed() * RecordBytes(choice_->scan()->chain);
   p.due_ns =
       now_ns +
-      std::max(kLookNs, static_cast<int64_t>(static_cast<double>(bytes) * 1e9 / kBytesPerSecond));
+      std::max(kFrameNs, static_cast<int64_t>(static_cast<double>(bytes) * 1e9 / kBytesPerSecond));
   p.copy = bytes <= kMostBytes ? frames_->NewCopy(bytes) : nullptr;
   if (p.copy == nullptr) {
     for (const publish::TopicKey& key : p.keys) publisher_->Lost(scan_, key);
@@ -101,9 +101,9 @@ void RecordTap::Fill(Position& p, const uint8_t* data, const Segment& segment, i
   const int64_t record_bytes = RecordBytes(choice_->scan()->chain);
   const int64_t next = unit.need_first + copy.size / record_bytes;
   const int64_t end = std::min(first + segment.records, unit.need_end);
-  if (end <= next) return;  // they come later
+  if (end <= next) return;  // the next records that the unit needs come later
   copy.keys = p.keys;
-  if (first > next) {  // a gap
+  if (first > next) {  // records are missing
     frames_->Drop(std::move(p.copy), publish::Loss::kSuperseded);
     return;
   }

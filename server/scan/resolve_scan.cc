@@ -27,6 +27,7 @@ namespace {
 constexpr int64_t kMostVolumeRecords = int64_t{1} << 31;
 constexpr int64_t kMostBlockRecords = 1 << 24;
 constexpr int64_t kMostHoldSlots = 65536;
+constexpr double kMostTtlSeconds = 31'536'000;  // 365 days
 
 // How many bits of a sample carry numbers: as the source declares, unless the client knows better.
 absl::Status ResolveAdcBits(model::ResolvedScan& scan) {
@@ -202,8 +203,10 @@ absl::Status ResolveRetention(model::ScanSpec& spec) {
                         "is for LIVE scans with the disposition ASK: CAPTURE keeps every volume, "
                         "AUTO_COMMIT and AUTO_DISCARD none");
   }
-  if (r.ttl_seconds != 0)
-    OCTAVO_RETURN_IF_ERROR(InRange("retention.ttl", r.ttl_seconds, 1.0, 31536000.0));
+  if (r.ttl_seconds != 0 && !(r.ttl_seconds >= 1 && r.ttl_seconds <= kMostTtlSeconds)) {
+    return FieldNotAllowed("retention.ttl", absl::StrCat(r.ttl_seconds, " s"),
+                           "unset (never), or 1 s to 365 days");
+  }
   if (r.ttl_warning_seconds == 0) r.ttl_warning_seconds = std::min(60.0, r.ttl_seconds / 2);
   OCTAVO_RETURN_IF_ERROR(
       InRange("retention.ttl_warning", r.ttl_warning_seconds, 0.0, r.ttl_seconds / 2));

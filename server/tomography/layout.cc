@@ -156,7 +156,7 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const model::TomographyS
                           "is given with stitching, where the overlap says where the axis is");
     if (spec.center.find)
       return InvalidField("tomography.try_centers",
-                          "is given together with center.search_method; allowed is one of them");
+                          "is given together with center.search_method; allowed one of the two");
     if (spec.try_centers->row.has_value()) {
       OCTAVO_ASSIGN_OR_RETURN(l.center_slice_, slice_of(*spec.try_centers->row, "try_centers.row"));
     }

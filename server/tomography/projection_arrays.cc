@@ -177,7 +177,7 @@ absl::StatusOr<std::vector<int64_t>> ShapeOfFloats(buffer::BufferStore& buffers,
   }
   const ArrayType& type = (*opened)->type();
   if (type.scalar != Scalar::kF32 || type.lanes != 1 || type.rank() != 3) {
-    return FieldNotAllowed(field, type.Text(), "is f32 with three axes");
+    return FieldNotAllowed(field, type.Text(), "f32 with three axes");
   }
   return type.dims;
 }

@@ -146,7 +146,8 @@ absl::Status Committer::Commit(const std::string& name, const model::CommitOptio
   auto job = std::make_shared<Job>();
   const auto commit = std::make_shared<VolumeCommit>();  // tasks of the pool can be copied
   OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume, context_.volumes->Get(name));
-  OCTAVO_RETURN_IF_ERROR(CheckTransition(name, volume.state, model::VolumeState::kCommitting));
+  OCTAVO_RETURN_IF_ERROR(
+      CheckTransition(name, volume.state, model::VolumeState::kCommitting, volume.commit.path));
   OCTAVO_ASSIGN_OR_RETURN(job->destination, ExpandDestination(options.destination, volume));
   OCTAVO_RETURN_IF_ERROR(
       storage::ResolveDestination(context_.storage->roots(), job->destination).status());
@@ -180,7 +181,8 @@ absl::Status Committer::Check(const model::CommitOptions& options, const std::st
   storage::WriterOptions writer = options.writer;
   if (!name.empty()) {
     OCTAVO_ASSIGN_OR_RETURN(volume, context_.volumes->Get(name));
-    OCTAVO_RETURN_IF_ERROR(CheckTransition(name, volume.state, model::VolumeState::kCommitting));
+    OCTAVO_RETURN_IF_ERROR(
+        CheckTransition(name, volume.state, model::VolumeState::kCommitting, volume.commit.path));
     OCTAVO_ASSIGN_OR_RETURN(writer,
                             storage::ResolveOptions(options.writer, context_.meta_of(volume)));
   }

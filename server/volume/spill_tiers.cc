@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
 #include "server/volume/spill_metadata.h"
 
@@ -159,16 +160,16 @@ absl::StatusOr<std::unique_ptr<SpillTiers::Writer>> SpillTiers::BeginOnHost(int6
   int64_t used = *host_used_;
   do {
     if (used + bytes <= context_.host_bytes) continue;
-    return WithInfo(
-        absl::ResourceExhaustedError(absl::StrCat(
-            "the tier HOST has ", used, " of its ", context_.host_bytes, " bytes in use, ", bytes,
-            " more are wanted; commit or discard spilled volumes, or raise spill.host_bytes")),
-        {.reason = Reason::kSpillQuota,
-         .field = "",
-         .numbers = {{"wanted", absl::StrCat(bytes)},
-                     {"used", absl::StrCat(used)},
-                     {"quota", absl::StrCat(context_.host_bytes)},
-                     {"retryable", "true"}}});
+    return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
+                        "the tier HOST uses ", SizeText(used), " of its ",
+                        SizeText(context_.host_bytes), "; the volume needs ", SizeText(bytes),
+                        "; commit or discard spilled volumes, or raise spill.host_bytes")),
+                    {.reason = Reason::kSpillQuota,
+                     .field = "",
+                     .numbers = {{"wanted", absl::StrCat(bytes)},
+                                 {"used", absl::StrCat(used)},
+                                 {"quota", absl::StrCat(context_.host_bytes)},
+                                 {"retryable", "true"}}});
   } while (!host_used_->compare_exchange_weak(used, used + bytes));
   // Gives the room back when it ends.
   const std::shared_ptr<void> room(

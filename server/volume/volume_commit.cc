@@ -75,15 +75,16 @@ void VolumeCommit::Abandon() noexcept {
     {
       MutexLock lock(table.mutex());
       if (VolumeEntry* const entry = FindCommitting(table, volume_); entry != nullptr) {
-        Return(table, "the commit was abandoned before its end", entry);
+        Return(table, "the server gave up the commit before its end", entry);
         status = table.Changed(*entry);
       }
     }
     if (!status.has_value()) return;
-    Log(LogLevel::kWarning, "a commit was abandoned; the volume stays held", {{"volume", volume_}});
+    Log(LogLevel::kWarning, "the server gave up a commit; the volume stays held",
+        {{"volume", volume_}});
     table.Tell(*status);
   } catch (...) {
-    Log(LogLevel::kError, "a commit was abandoned, and its volume's observers were not told",
+    Log(LogLevel::kError, "the server gave up a commit and could not tell the volume's observers",
         {{"volume", volume_}, {"error", base::StatusOfException().ToString()}});
   }
 }

@@ -26,7 +26,7 @@ bool Allowed(model::VolumeState from, model::VolumeState to) {
 }  // namespace
 
 absl::Status CheckTransition(const std::string& volume, model::VolumeState from,
-                             model::VolumeState to) {
+                             model::VolumeState to, const std::string& committed_to) {
   if (Allowed(from, to)) return absl::OkStatus();
   // What the caller wanted, in the contract's words.
   const char* const wanted = to == model::VolumeState::kCommitting  ? "committed"
@@ -36,7 +36,9 @@ absl::Status CheckTransition(const std::string& volume, model::VolumeState from,
       absl::FailedPreconditionError(
           wanted == nullptr
               ? absl::StrCat(volume, " is ", Name(from), " and cannot become ", Name(to))
-              : absl::StrCat(volume, " is ", Name(from), "; only a HELD one can be ", wanted)),
+              : absl::StrCat(volume, " is ", Name(from),
+                             committed_to.empty() ? "" : absl::StrCat(" (", committed_to, ")"),
+                             "; only a HELD one can be ", wanted)),
       {.reason = Reason::kVolumeState,
        .field = "name",
        .numbers = {{"state", Name(from)}, {"wanted_state", Name(to)}}});

@@ -81,7 +81,7 @@ void VolumeMove::Abandon() noexcept {
         (*found)->moving = model::Move::kNone;
         if (model::IsComplete((*found)->state)) {
           if (kind == model::Move::kSpilling)
-            (*found)->last_error = "the move was abandoned before its end";
+            (*found)->last_error = "the server gave up the move before its end";
           news.Add(**found);
         }
       }

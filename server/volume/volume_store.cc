@@ -14,6 +14,11 @@
 namespace octavo::volume {
 namespace {
 
+/// Where a committed volume lies; empty for another one.
+std::string PathOf(const VolumeEntry& entry) {
+  return entry.commit.has_value() ? entry.commit->path : "";
+}
+
 absl::Status HasLeft(const VolumeEntry& entry, const std::string& more = "") {
   return WithInfo(
       absl::NotFoundError(absl::StrCat(entry.name(), " has left memory: ", Name(entry.state),
@@ -123,7 +128,8 @@ absl::StatusOr<model::VolumeStatus> VolumeStore::Discard(const std::string& name
   {
     MutexLock lock(table_.mutex());
     OCTAVO_ASSIGN_OR_RETURN(VolumeEntry* const entry, table_.Find(name));
-    OCTAVO_RETURN_IF_ERROR(CheckTransition(name, entry->state, model::VolumeState::kDiscarded));
+    OCTAVO_RETURN_IF_ERROR(
+        CheckTransition(name, entry->state, model::VolumeState::kDiscarded, PathOf(*entry)));
     OCTAVO_RETURN_IF_ERROR(table_.CheckLeases(*entry, asked));
     OCTAVO_RETURN_IF_ERROR(table_.CheckExports(*entry, asked));
     gone = table_.Leave(*entry, model::VolumeState::kDiscarded, reason, "discarded");
@@ -155,7 +161,8 @@ absl::StatusOr<VolumeCommit> VolumeStore::BeginCommit(const std::string& name,
     std::string volume = name;
     MutexLock lock(table_.mutex());
     OCTAVO_ASSIGN_OR_RETURN(VolumeEntry* const entry, table_.Find(name));
-    OCTAVO_RETURN_IF_ERROR(CheckTransition(name, entry->state, model::VolumeState::kCommitting));
+    OCTAVO_RETURN_IF_ERROR(
+        CheckTransition(name, entry->state, model::VolumeState::kCommitting, PathOf(*entry)));
     OCTAVO_RETURN_IF_ERROR(table_.CheckLeases(*entry, asked));
     entry->state = model::VolumeState::kCommitting;
     entry->last_error.clear();

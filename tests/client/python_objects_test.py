@@ -117,7 +117,7 @@ class Choices(unittest.TestCase):
             octavo.VolumeState("holding")
 
     def test_a_misspelt_word_is_doubted(self):
-        for word, words in (("helt", "VolumeState is compared with 'helt', which it never is; its words are acquiring, held, committing, committed, "
+        for word, words in (("helt", "VolumeState is compared with 'helt', which is none of its words; they are acquiring, held, committing, committed, "
                                      "discarded, failed; did you mean 'held'?"), ("commited", "did you mean 'committed'?")):
             with warnings.catch_warnings(record=True) as told:
                 warnings.simplefilter("always")
@@ -156,7 +156,7 @@ class Choices(unittest.TestCase):
         self.assertEqual(octavo.processing(window=fields.choices(scan_pb2.WindowKind.DESCRIPTOR).HANN), octavo.processing(window="hann"))
         with self.assertRaises(ValueError) as caught:  # the number is that of another enum
             octavo.processing(window=octavo.VolumeState.COMMITTING)
-        self.assertIn("window is 'COMMITTING'; allowed are rect, hann", str(caught.exception))
+        self.assertIn("window is 'COMMITTING'; expected one of rect, hann", str(caught.exception))
 
     def test_types_of_numpy(self):
         dtypes = fields.choices(types_pb2.Dtype.DESCRIPTOR)

@@ -13,6 +13,7 @@
 #include "client/cpp/cli/field_flags.h"
 #include "client/cpp/cli/words.h"
 #include "client/cpp/wire/error_details.h"
+#include "gpu/base/size_text.h"
 
 namespace octavo::cli {
 
@@ -116,14 +117,7 @@ void PrintJson(const google::protobuf::Message& message) {
     std::cout << text << "\n" << std::flush;
 }
 
-std::string Bytes(double bytes) {
-  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  int unit = 0;
-  for (; bytes >= 1024 && unit < 4; ++unit) bytes /= 1024;
-  char text[32];
-  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
-  return text;
-}
+std::string Bytes(double bytes) { return SizeText(bytes); }
 
 std::string Count(double number) {
   static constexpr const char* kUnits[] = {"", " k", " M", " G"};

@@ -64,6 +64,7 @@ void AddScanCommands(CLI::App& app, Session& session);
 void AddVolumeCommands(CLI::App& app, Session& session);
 /// `octavo volume png`.
 void AddVolumePictureCommand(CLI::App* volume, Session& session);
+void AddBufferCommands(CLI::App& app, Session& session);
 void AddJobCommands(CLI::App& app, Session& session);
 void AddOperationCommands(CLI::App& app, Session& session);
 void AddReconCommand(CLI::App& app, Session& session);
@@ -83,6 +84,9 @@ CLI::Validator ScanName();
 CLI::Validator JobName();
 CLI::Validator ScanOrJobName();
 CLI::Validator OperationName();
+/// Buffers, and arguments that may be a buffer or a volume.
+CLI::Validator BufferName();
+CLI::Validator BufferOrVolumeName();
 
 class InterruptibleWork;
 /// Commits a volume with a progress bar and prints its path. First it writes to the error stream

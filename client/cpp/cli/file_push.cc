@@ -139,8 +139,8 @@ FilePush::~FilePush() = default;
 
 std::string FilePush::Describe() const {
   return absl::StrCat("the server does not reach '", file_->name,
-                      "': it is read here and pushed; it holds ", file_->records, " records of ",
-                      file_->samples, " samples (", Info(file_->raw_type).name,
+                      "': octavo reads it here and pushes it; it holds ", file_->records,
+                      " records of ", file_->samples, " samples (", Info(file_->raw_type).name,
                       file_->packing == math::Packing::kNone ? ")" : ", 12 bits packed)");
 }
 

@@ -80,7 +80,7 @@ bool CheckJob(Session& session, const v1::JobSpec& spec, const grpc::Status& sta
   if (!FilePush::Instead(ReasonOf(status)) || path.empty() || !std::filesystem::exists(path, error))
     return false;
   std::cerr << "  '" << path
-            << "' is here, and projections are not pushed by this command: copy it below a replay "
+            << "' is here, and this command does not push projections: copy it below a replay "
                "root of the server, or send it from\n"
             << "  Python: octavo.recon(...), or octavo.PushedProjections and "
                "client.push_projections(...)\n";

@@ -70,7 +70,7 @@ std::string StrangerIn(const pb::Struct& fields, const pb::Descriptor& of,
 
 }  // namespace
 
-void ReadJsonSpec(const std::string& given, pb::Message* spec) {
+void ReadJsonSpec(const std::string& given, pb::Message* spec, const std::string& flag) {
   const bool itself = absl::StartsWith(absl::StripLeadingAsciiWhitespace(given), "{");
   std::stringstream text(given);
   if (!itself) {
@@ -79,8 +79,8 @@ void ReadJsonSpec(const std::string& given, pb::Message* spec) {
     text << file.rdbuf();
     if (!file)
       throw CLI::ValidationError(
-          "--json-spec", absl::StrCat("cannot read ", given,
-                                      "; allowed are a file, or JSON itself, which begins with {"));
+          flag, absl::StrCat("cannot read ", given,
+                             "; allowed are a file, or JSON itself, which begins with {"));
   }
   const auto parsed = pb::util::JsonStringToMessage(text.str(), spec);
   if (parsed.ok()) return;
@@ -88,9 +88,9 @@ void ReadJsonSpec(const std::string& given, pb::Message* spec) {
   std::string why;
   if (pb::util::JsonStringToMessage(text.str(), &fields).ok())
     why = StrangerIn(fields, *spec->GetDescriptor(), "");
-  throw CLI::ValidationError("--json-spec", absl::StrCat(itself ? "" : given + " ", "is no ",
-                                                         spec->GetDescriptor()->name(), ": ",
-                                                         why.empty() ? parsed.ToString() : why));
+  throw CLI::ValidationError(
+      flag, absl::StrCat(itself ? "" : given + " ", "is no ", spec->GetDescriptor()->name(), ": ",
+                         why.empty() ? parsed.ToString() : why));
 }
 
 }  // namespace octavo::cli

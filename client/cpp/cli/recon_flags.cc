@@ -281,7 +281,7 @@ void ReconFlags::SetCenter(v1::TomographyJob* job) const {
   if (Given("--center")) {
     if (Given("--try-centers"))
       throw CLI::ValidationError(
-          "--center", "says the axis and --try-centers tries some; allowed is one of them");
+          "--center", "gives one axis, and --try-centers gives several; use one of the two");
     job->clear_center();
     double column = 0;
     if (const auto method = kCenters.find(center_); method != kCenters.end()) {
@@ -358,7 +358,7 @@ void ReconFlags::CheckTogether(const v1::TomographyJob& job) const {
     throw CLI::ValidationError("--slice", "is of one volume; --try-centers shows all its slices");
   for (const char* flag : FormatFlags::kAll) {
     if (Given(flag) && output_.empty())
-      throw CLI::ValidationError(flag, "says how --output is written, which is not given");
+      throw CLI::ValidationError(flag, "says how to write --output, and --output is not given");
   }
 }
 

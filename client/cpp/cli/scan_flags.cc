@@ -310,7 +310,7 @@ void ScanFlags::SetProcessing(v1::Processing* to) const {
   if (Given("--interp")) k->set_interpolation(ValueOf<v1::Interpolation>(interp_));
   if (Given("--interp") && k->none())
     throw CLI::ValidationError("--interp",
-                               "is of the k-linearisation; --k none says that there is none");
+                               "belongs to the k-linearisation, and --k none switches that off");
   auto* background = to->mutable_background();
   if (Given("--background"))
     background->set_mode(ValueOf<v1::Processing::Background::Mode>(background_));
@@ -335,8 +335,9 @@ void ScanFlags::CheckLinearisation(const v1::ScanSpec& spec) const {
     return;
   throw CLI::ValidationError(
       "--interp",
-      absl::StrCat("is of the k-linearisation, and there is none; --k says it (the source ",
-                   NameOf(spec.source_case()), " has none of its own)"));
+      absl::StrCat(
+          "belongs to the k-linearisation, and the scan has none; --k asks for one (the source ",
+          NameOf(spec.source_case()), " has none of its own)"));
 }
 
 void ScanFlags::SetRest(v1::ScanSpec* spec) const {

@@ -18,6 +18,7 @@
 #include "client/cpp/cli/interrupt.h"
 #include "client/cpp/cli/list_flags.h"
 #include "client/cpp/cli/long_work.h"
+#include "client/cpp/cli/npy_file.h"
 #include "client/cpp/cli/output_file.h"
 #include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/words.h"
@@ -104,19 +105,6 @@ void WarnOfMissing(Session& session, const std::string& name) {
   }
 }
 
-const char* NumpyName(v1::Dtype dtype) {
-  switch (dtype) {
-    case v1::DTYPE_U8: return "|u1";
-    case v1::DTYPE_I8: return "|i1";
-    case v1::DTYPE_U16: return "<u2";
-    case v1::DTYPE_I16: return "<i2";
-    case v1::DTYPE_F16: return "<f2";
-    case v1::DTYPE_F64: return "<f8";
-    case v1::DTYPE_C64: return "<c8";
-    default: return "<f4";
-  }
-}
-
 void Read(Session& session, const std::string& name, const std::vector<int64_t>& box,
           const std::string& path) {
   grpc::ClientContext context;
@@ -134,15 +122,9 @@ void Read(Session& session, const std::string& name, const std::vector<int64_t>&
       if (part.has_volume()) {
         total = part.total_bytes();
         file.open(path, std::ios::binary);
-        std::string head = std::string("{'descr': '") + NumpyName(part.volume().dtype()) +
-                           "', 'fortran_order': False, 'shape': (" + std::to_string(part.shape(0)) +
-                           ", " + std::to_string(part.shape(1)) + ", " +
-                           std::to_string(part.shape(2)) + "), }";
-        head.append(63 - (10 + head.size()) % 64, ' ');
-        head += '\n';
-        file.write("\x93NUMPY\x01\x00", 8);
-        file.put(static_cast<char>(head.size() & 255)).put(static_cast<char>(head.size() >> 8));
-        file << head;
+        v1::ElementType element;
+        element.set_dtype(part.volume().dtype());
+        file << NpyHead(element, {part.shape().begin(), part.shape().end()});
       }
       file.write(part.data().data(), static_cast<std::streamsize>(part.data().size()));
       done += part.data().size();
@@ -171,7 +153,8 @@ bool CheckVolume(Session& session, const std::string& name, const grpc::Status& 
   const bool known = v1::VolumeService::NewStub(session.channel())
                          ->GetVolume(session.Context().get(), request, &answer)
                          .ok();
-  if (known && answer.volume().has_commit())
+  const bool said = absl::StrContains(status.error_message(), answer.volume().commit().uri());
+  if (known && answer.volume().has_commit() && !said)
     std::cerr << "  it was committed: " << answer.volume().commit().uri() << "\n";
   return false;
 }
@@ -200,7 +183,9 @@ CLI::Validator VolumeName() {
               return "'" + name + "' is a job; its volumes: octavo job show " + name;
             if (absl::StartsWith(name, "buffers/"))
               return "'" + name +
-                     "' is a buffer; allowed is a volume, volumes/... (octavo volume list)";
+                     "' is a buffer; allowed is a volume, volumes/... (octavo volume list); octavo "
+                     "buffer show " +
+                     name + " shows this one";
             return ProblemOfBareName(name, {"volumes/"});
           },
           ""};
@@ -212,7 +197,7 @@ struct Kind {
   const char* prefix;
   const char* called;
   const char* allowed;
-  const char* command;  // that takes its name
+  const char* command;  // that shows it
 };
 constexpr Kind kKinds[] = {
     {"scans/", "a scan", "a scan, scans/... (octavo scan list)", "octavo scan show"},
@@ -220,7 +205,7 @@ constexpr Kind kKinds[] = {
     {"volumes/", "a volume", "a volume, volumes/... (octavo volume list)", "octavo volume show"},
     {"operations/", "an operation", "an operation, operations/... (octavo operation list)",
      "octavo operation get"},
-    {"buffers/", "a buffer", "a buffer, buffers/...", nullptr}};
+    {"buffers/", "a buffer", "a buffer, buffers/... (octavo buffer list)", "octavo buffer show"}};
 
 CLI::Validator NameOfKind(const std::vector<std::string>& wanted) {
   return {[wanted](const std::string& name) -> std::string {
@@ -234,10 +219,8 @@ CLI::Validator NameOfKind(const std::vector<std::string>& wanted) {
               if (!is_wanted && absl::StartsWith(name, kind.prefix)) other = &kind;
             }
             if (other == nullptr) return ProblemOfBareName(name, wanted);
-            return absl::StrCat("'", name, "' is ", other->called, "; allowed is ", allowed,
-                                other->command == nullptr ? ""
-                                                          : absl::StrCat("; ", other->command, " ",
-                                                                         name, " shows this one"));
+            return absl::StrCat("'", name, "' is ", other->called, "; allowed is ", allowed, "; ",
+                                other->command, " ", name, " shows this one");
           },
           ""};
 }
@@ -248,6 +231,8 @@ CLI::Validator ScanName() { return NameOfKind({"scans/"}); }
 CLI::Validator JobName() { return NameOfKind({"jobs/"}); }
 CLI::Validator ScanOrJobName() { return NameOfKind({"scans/", "jobs/"}); }
 CLI::Validator OperationName() { return NameOfKind({"operations/"}); }
+CLI::Validator BufferName() { return NameOfKind({"buffers/"}); }
+CLI::Validator BufferOrVolumeName() { return NameOfKind({"buffers/", "volumes/"}); }
 
 namespace {
 

@@ -65,7 +65,12 @@ v1::Encoding EncodingOf(const std::string& format, const std::string& path) {
                                           ".jpeg, .webp, or any with --format"));
 }
 
-// "z plane 123 (615 um)", "max over z 100:140 (500 ... 700 um)".
+// Whether the samples of the volume still lie in space: bins of a histogram and frequencies do not.
+bool InSpace(const v1::Volume& volume) {
+  return volume.quantity() != v1::QUANTITY_COUNT && volume.quantity() != v1::QUANTITY_SPECTRUM;
+}
+
+// "z plane 123 (615 um)", "max over z 100:140 (500 ... 700 um)"; without um where there are none.
 std::string What(const v1::RenderedPicture& picture) {
   const std::string axis = absl::AsciiStrToLower(ShortName(picture.axis()));
   int position = 0;
@@ -73,10 +78,14 @@ std::string What(const v1::RenderedPicture& picture) {
     if (picture.volume().axes(d) == axis) position = d;
   }
   const int64_t begin = picture.start(position), end = begin + picture.count(position);
-  if (picture.rendering() == v1::RENDERING_PLANE)
-    return absl::StrCat(axis, " plane ", begin, " (", picture.begin_um(), " um)");
-  return absl::StrCat(absl::AsciiStrToLower(ShortName(picture.rendering())), " over ", axis, " ",
-                      begin, ":", end, " (", picture.begin_um(), " ... ", picture.end_um(), " um)");
+  const bool in_space = InSpace(picture.volume());
+  if (picture.rendering() == v1::RENDERING_PLANE) {
+    return absl::StrCat(axis, " plane ", begin,
+                        in_space ? absl::StrCat(" (", picture.begin_um(), " um)") : "");
+  }
+  return absl::StrCat(
+      absl::AsciiStrToLower(ShortName(picture.rendering())), " over ", axis, " ", begin, ":", end,
+      in_space ? absl::StrCat(" (", picture.begin_um(), " ... ", picture.end_um(), " um)") : "");
 }
 
 void Render(Session& session, const v1::RenderVolumeRequest& request, const std::string& path) {

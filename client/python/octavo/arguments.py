@@ -35,18 +35,24 @@ def whole(field: str, value, lo: int, hi: int) -> int:
     if isinstance(number, float) and number.is_integer():
         number = int(number)
     if not isinstance(number, numbers.Integral) or isinstance(number, bool) or not lo <= number <= hi:
-        raise ValueError(f"{field} is {short(value)}; allowed are whole numbers from {lo} to {hi}")
+        raise ValueError(f"{field} is {short(value)}; expected a whole number {_span(lo, hi)}")
     return int(number)
+
+
+def _span(lo: int, hi: int) -> str:
+    """A range in words that people can read: the ends of 64 bits are powers of 2."""
+    ends = {2 ** 32 - 1: "2^32 - 1", 2 ** 63 - 1: "2^63 - 1", 2 ** 64 - 1: "2^64 - 1", -2 ** 63: "-2^63"}
+    return f"from {ends.get(lo, lo)} to {ends.get(hi, hi)}"
 
 
 def real(field: str, value) -> float:
     """A number; the server checks its range."""
     if isinstance(value, str) or isinstance(value, bool):
-        raise ValueError(f"{field} is {short(value)}; allowed are numbers")
+        raise ValueError(f"{field} is {short(value)}; expected a number")
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise ValueError(f"{field} is {short(value)}; allowed are numbers") from None
+        raise ValueError(f"{field} is {short(value)}; expected a number") from None
 
 
 def limit(field: str, value) -> Optional[float]:
@@ -55,7 +61,7 @@ def limit(field: str, value) -> Optional[float]:
         return None
     seconds = value.total_seconds() if isinstance(value, datetime.timedelta) else real(field, value)
     if not 0 <= seconds < _MOST_SECONDS:
-        raise ValueError(f"{field} is {short(value)}; allowed are seconds from 0 on, a timedelta, and None for no limit")
+        raise ValueError(f"{field} is {short(value)}; expected seconds from 0 on, a timedelta, or None for no limit")
     return seconds
 
 
@@ -68,7 +74,7 @@ def several(field: str, value, what: str) -> tuple:
     except TypeError:
         values = ()
     if len(values) != count:
-        raise ValueError(f"{field} is {short(value)}; allowed are {count} numbers: ({what})")
+        raise ValueError(f"{field} is {short(value)}; expected {count} numbers: ({what})")
     return tuple(real(field, one) for one in values)
 
 
@@ -76,13 +82,13 @@ def array(field: str, value, dtype, axes: str = "") -> np.ndarray:
     """An array of real numbers. axes: the required axes, "[row, column]"; "or" separates
     alternatives."""
     if getattr(getattr(value, "dtype", None), "kind", "") == "c":
-        raise TypeError(f"{field} is {short(value)}; allowed are real numbers: np.abs({field}), np.real({field}) or np.angle({field}) makes them")
+        raise TypeError(f"{field} is {short(value)}; expected real numbers, such as those of np.abs({field}), np.real({field}) or np.angle({field})")
     try:
         made = np.asarray(value, dtype)
     except (TypeError, ValueError):
-        raise ValueError(f"{field} is {short(value)}; allowed is an array of numbers{' ' + axes if axes else ''}") from None
+        raise ValueError(f"{field} is {short(value)}; expected an array of numbers{' ' + axes if axes else ''}") from None
     if axes and made.ndim not in [one.count(",") + 1 for one in axes.split(" or ")]:
-        raise ValueError(f"{field} has the shape {made.shape}; allowed is {axes}")
+        raise ValueError(f"{field} has the shape {made.shape}; expected the axes {axes}")
     return made
 
 
@@ -101,7 +107,7 @@ def message(kind, fields: Mapping[str, object], where: str = "", called: Optiona
     by_name = kind.DESCRIPTOR.fields_by_name
     for name, value in fields.items():
         if name not in by_name:
-            raise TypeError(f"{where}{name} is no field; allowed are {', '.join(where + one for one in by_name)}{closest(name, by_name)}")
+            raise TypeError(f"{where}{name} is no field; expected one of {', '.join(where + one for one in by_name)}{closest(name, by_name)}")
         if value is not None:
             _set(made, by_name[name], where + (called or {}).get(name, name), value, (names or {}).get(name))
     return made
@@ -122,14 +128,14 @@ def _set(made, field, label: str, value, names: Optional[Names]) -> None:
 
 def _set_map(entries, of, label: str, value) -> None:
     if not isinstance(value, Mapping):
-        raise ValueError(f"{label} is {short(value)}; allowed is a dict")
+        raise ValueError(f"{label} is {short(value)}; expected a dict")
     for key, one in value.items():
         entries[_scalar(of["key"], f"a key of {label}", key, None)] = _scalar(of["value"], f"{label}[{key!r}]", one, None)
 
 
 def _list(field, label: str, value, names: Optional[Names]) -> list:
     if isinstance(value, (str, bytes, Mapping, Message)) or not hasattr(value, "__iter__"):
-        raise ValueError(f"{label} is {short(value)}; allowed is a list")
+        raise ValueError(f"{label} is {short(value)}; expected a list")
     if field.message_type is not None:
         return [_message(field, f"{label}[{i}]", one) for i, one in enumerate(value)]
     if isinstance(value, np.ndarray) and value.ndim == 1 and field.cpp_type in _REAL and value.dtype.kind in "iuf":
@@ -141,7 +147,7 @@ def duration(label: str, value) -> Duration:
     """A Duration of seconds, or of a timedelta."""
     seconds = value.total_seconds() if isinstance(value, datetime.timedelta) else real(label, value)
     if not abs(seconds) < _MOST_SECONDS:
-        raise ValueError(f"{label} is {short(value)}; allowed are seconds, less than {_MOST_SECONDS:g}, and a timedelta")
+        raise ValueError(f"{label} is {short(value)}; expected seconds, less than {_MOST_SECONDS:g}, and a timedelta")
     made = Duration()
     made.FromNanoseconds(round(seconds * 1e9))
     return made
@@ -155,7 +161,7 @@ def _message(field, label: str, value):
         return duration(label, value)
     if isinstance(value, Mapping):
         return message(kind, value, label + ".")
-    raise ValueError(f"{label} is {short(value)}; allowed is {kind.DESCRIPTOR.full_name}, or a dict of its fields: "
+    raise ValueError(f"{label} is {short(value)}; expected {kind.DESCRIPTOR.full_name}, or a dict of its fields: "
                      f"{', '.join(kind.DESCRIPTOR.fields_by_name)}")
 
 
@@ -170,7 +176,7 @@ def _scalar(field, label: str, value, names: Optional[Names]):
     if field.cpp_type == Field.CPPTYPE_BOOL:
         if isinstance(value, (bool, np.bool_)) or (isinstance(value, numbers.Integral) and value in (0, 1)):
             return bool(value)
-        raise ValueError(f"{label} is {short(value)}; allowed are True and False")
+        raise ValueError(f"{label} is {short(value)}; expected True or False")
     if field.type == Field.TYPE_BYTES:
         return bytes(value)
     return text(label, value)
@@ -186,14 +192,14 @@ def text(label: str, value, address: str = "", allowed: str = "text") -> str:
     if isinstance(value, Fields) and "name" in value.message.DESCRIPTOR.fields_by_name:
         its = getattr(value, "address", "")
         if address and its and its != address:
-            raise ValueError(f"{label} is {value!r} of the server at {its}, and this client's is at {address}; allowed are its own objects, "
+            raise ValueError(f"{label} is {value!r} of the server at {its}, and this client's is at {address}; expected one of its own objects, "
                              "and names: give .name if both are one server")
         return value.name
     if isinstance(value, Message) and "name" in value.DESCRIPTOR.fields_by_name:
         return value.name
     if isinstance(value, (list, tuple, set)) and allowed != "text":
         allowed += ", one in each call"
-    raise ValueError(f"{label} is {short(value)}; allowed is {allowed}")
+    raise ValueError(f"{label} is {short(value)}; expected {allowed}")
 
 
 # -- arguments
@@ -243,9 +249,9 @@ def explained(*takes: Any, called: Optional[Mapping[str, str]] = None, covered: 
             meant = next((own for words in _SAME if name in words for own in words if own in known), "") or likest(name, allowed)
             others = [other for other, names in _BUILDERS.items() if name in names and other != function.__name__]
             if meant:
-                return f"{what}; did you mean '{meant}'? Allowed are {', '.join(allowed)}"
+                return f"{what}; did you mean '{meant}'? Expected one of {', '.join(allowed)}"
             taken = f"; octavo.{others[0]}() takes it" if others else ""
-            return f"{what}{taken}; allowed are {', '.join(allowed)}{'' if others else closest(name, allowed)}"
+            return f"{what}{taken}; expected one of {', '.join(allowed)}{'' if others else closest(name, allowed)}"
 
         @functools.wraps(function)
         def call(*args, **kwargs):
@@ -257,7 +263,7 @@ def explained(*takes: Any, called: Optional[Mapping[str, str]] = None, covered: 
             address = getattr(args[0], "address", "") if is_method and args else ""
             def as_text(name, value):
                 if name in needed and (value is None or value == ""):
-                    raise ValueError(f"{name} is {value!r}; allowed is {texts[name]}")
+                    raise ValueError(f"{name} is {value!r}; expected {texts[name]}")
                 return value if isinstance(value, str) or value is None else text(name, value, address, texts[name])
 
             for place, name in text_places:

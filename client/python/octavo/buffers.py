@@ -72,7 +72,7 @@ def _check_values(name: str, fields: dict) -> None:
     """ValueError for an array in the place of a buffer; a warning for percentiles that look like fractions."""
     other = plain(fields.get("other"))
     if name == "combine" and other is not None and not isinstance(other, str) and not isinstance(other, buffer_pb2.Buffer):
-        raise ValueError(f"combine.other is {short(other)}; allowed is a Buffer, or its name, buffers/<id> (client.buffers.put(array) makes one)")
+        raise ValueError(f"combine.other is {short(other)}; expected a Buffer, or its name, buffers/<id> (client.buffers.put(array) makes one)")
     given = fields.get("percentiles")
     if name == "percentile" and isinstance(given, (list, tuple, np.ndarray)) and len(given) > 0:
         values = [one for one in given if isinstance(one, numbers.Real)]
@@ -140,20 +140,20 @@ def _axis(field: str, value, axes: Sequence[str]) -> int:
         return whole(field, value, -3, 2)
     except ValueError:
         named = f"{', '.join(map(repr, axes))} (the axes {', '.join(map(str, range(len(axes))))}) and " if len(axes) else ""
-        raise ValueError(f"{field} is {short(value)}; allowed are {named}whole numbers from -3 to 2") from None
+        raise ValueError(f"{field} is {short(value)}; expected {named}a whole number from -3 to 2") from None
 
 
 def one_operation(operation, *kinds) -> tuple:
     """The name and the fields of {"name": {...}}, an operation of one of the messages `kinds`."""
     allowed = {name: field for kind in kinds for name, field in kind.DESCRIPTOR.fields_by_name.items()}
     if not isinstance(operation, dict) or len(operation) != 1:
-        raise ValueError(f"an operation is {short(operation)}; allowed is a dict of one name and its fields: {{'mip': {{'axis': 2}}}}")
+        raise ValueError(f"an operation is {short(operation)}; expected a dict of one name and its fields: {{'mip': {{'axis': 2}}}}")
     (name, fields), = operation.items()
     if name not in allowed:
-        raise ValueError(f"an operation is {short(name)}; allowed are {', '.join(allowed)}{closest(str(name), allowed)}")
+        raise ValueError(f"an operation is {short(name)}; expected one of {', '.join(allowed)}{closest(str(name), allowed)}")
     if fields is not None and not isinstance(fields, dict):
         of = allowed[name].message_type.fields_by_name
-        raise ValueError(f"{name} is {short(fields)}; allowed is a dict of its fields: {', '.join(of) or 'none'}")
+        raise ValueError(f"{name} is {short(fields)}; expected a dict of its fields: {', '.join(of) or 'none'}")
     return name, fields or {}
 
 
@@ -163,7 +163,7 @@ def _complex(field: str, value):
     try:
         number = complex(value)
     except (TypeError, ValueError):
-        raise ValueError(f"{field} is {short(value)}; allowed are numbers, complex ones too") from None
+        raise ValueError(f"{field} is {short(value)}; expected a number, which may be complex") from None
     return array_operation_pb2.ArrayOperation.Complex(re=number.real, im=number.imag)
 
 
@@ -224,7 +224,7 @@ class Buffers:
         of the elements."""
         array = _little(np.asarray(array))
         if lanes > 1 and (array.ndim == 0 or array.shape[-1] != lanes):
-            raise ValueError(f"array has the shape {array.shape}; allowed with lanes={lanes} is one whose last axis has {lanes} elements")
+            raise ValueError(f"array has the shape {array.shape}; lanes={lanes} needs a last axis of {lanes} elements")
         buffer = self.create(array.shape[:-1] if lanes > 1 else array.shape, array.dtype, lanes=lanes, uninitialized=True, **fields)
         return self.write(buffer.name, array)
 
@@ -269,7 +269,7 @@ class Buffers:
         wanted = f"{dtype} {shape}" if whole_buffer else f"{dtype}, of a buffer of the shape {shape}"
         convert = f"; array.astype({dtype.name!r}) converts" if array.dtype.newbyteorder("<") != dtype else ""
         part = "; offset= writes a part" if whole_buffer and array.shape != shape else ""
-        raise ValueError(f"array is {array.dtype} {array.shape}; allowed is {wanted}, as {name} is{convert}{part}; check=False writes its bytes as they are")
+        raise ValueError(f"array is {array.dtype} {array.shape}; expected {wanted}, as {name} is{convert}{part}; check=False writes its bytes as they are")
 
     @explained(buffer_pb2.ReadBufferRequest, covered=("selector",))
     def read(self, name: Name, *, replica: Optional[int] = None, stacked: bool = False, start: Sequence[int] = (), count: Sequence[int] = (),
@@ -278,7 +278,7 @@ class Buffers:
         axis. Also reads volumes/...."""
         errors.check_kind("name", name, ("buffers", "volumes"))
         if replica is not None and stacked:
-            raise ValueError(f"replica is {short(replica)} and stacked True; allowed is one of them")
+            raise ValueError(f"replica is {short(replica)} and stacked is True; give one of them")
         which = dict(replica=replica) if replica is not None else dict(stacked=True) if stacked else None
         selector = None if which is None else message(buffer_pb2.ReadBufferRequest.Selector, which)
         request = message(buffer_pb2.ReadBufferRequest, dict(name=name, selector=selector, start=start, count=count, **fields))
@@ -292,7 +292,7 @@ class Buffers:
                 flat[part.offset:part.offset + len(part.data)] = part.data
                 done += len(part.data)
         if array is None or done != array.nbytes:
-            raise errors.OctavoError(grpc.StatusCode.DATA_LOSS, f"got {done} bytes of {name}")
+            raise errors.OctavoError(grpc.StatusCode.DATA_LOSS, f"the server sent only {done} bytes of {name}")
         return array
 
     def get(self, name: BufferName) -> Buffer:

@@ -28,11 +28,11 @@ def _address(address: str) -> str:
     """host:port, unix:/path, or another gRPC target (dns:///host:port). ValueError for an address
     that gRPC would misunderstand."""
     if not isinstance(address, str):
-        raise ValueError(f"address is {short(address)}; allowed are host:port (octavod listens on 50051) and unix:/path, as text")
+        raise ValueError(f"address is {short(address)}; expected host:port (octavod listens on 50051) or unix:/path, as text")
     if "://" in address and not address.startswith(("dns://", "unix://")):
-        raise ValueError(f"address is {short(address)}; allowed are host:port and unix:/path, without {address.split('://')[0]}://")
+        raise ValueError(f"address is {short(address)}; expected host:port or unix:/path, without {address.split('://')[0]}://")
     if ":" not in address:
-        raise ValueError(f"address is {short(address)} without a port; allowed are host:port (octavod listens on 50051) and unix:/path")
+        raise ValueError(f"address is {short(address)} without a port; expected host:port (octavod listens on 50051) or unix:/path")
     return address
 
 
@@ -71,7 +71,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         self.address = _address(address if address not in (None, "") else os.environ.get("OCTAVO_ADDRESS", "127.0.0.1:50051"))
         self.timeout = real("timeout", timeout)
         if not 0 < self.timeout < _MOST_SECONDS:
-            raise ValueError(f"timeout is {short(timeout)}; allowed are seconds above 0, for calls that answer at once")
+            raise ValueError(f"timeout is {short(timeout)}; expected seconds above 0, for calls that answer at once")
         _prepare_grpc()
         self.channel = grpc.insecure_channel(self.address, options=[
             ("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20),
@@ -333,7 +333,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         """A session that keeps itself alive, or (secret) a session of this or another process,
         revived if it has expired. client: who it is, for people."""
         if client == "":
-            raise ValueError("client is ''; allowed is a name for people, or none at all: client.session()")
+            raise ValueError("client is ''; expected a name for people, or none at all: client.session()")
         if secret:
             alive = self._call(self._sessions.KeepAlive, session_pb2.KeepAliveRequest(secret=secret)).session
             config = self._call(self._system.GetInfo, system_pb2.GetInfoRequest())
@@ -469,7 +469,7 @@ def _spec(source, pattern, fields: dict) -> scan_pb2.ScanSpec:
     if not isinstance(source, scan_pb2.ScanSpec):
         return specs.scan_spec(source, pattern, **fields)
     if pattern is not None or fields:
-        raise ValueError(f"source is a whole ScanSpec, so nothing else of it may be given: {', '.join(['pattern'] * (pattern is not None) + [*fields])}")
+        raise ValueError(f"source is a whole ScanSpec, which says everything; leave out {', '.join(['pattern'] * (pattern is not None) + [*fields])}")
     return source
 
 

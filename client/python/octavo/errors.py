@@ -143,23 +143,23 @@ def check_kind(argument: str, name: str, wanted: Union[str, Sequence[str]], more
     if not isinstance(wanted, str):
         kind = other_kind(name, "")
         if kind and kind not in wanted:
-            allowed = " and ".join(f"{_KINDS[one][0]}, {one}/<id>" for one in wanted)
-            raise OctavoError(grpc.StatusCode.INVALID_ARGUMENT, f"{argument} is {name!r}, {_KINDS[kind][0]}; allowed are {allowed}. "
+            allowed = " or ".join(f"{_KINDS[one][0]}, {one}/<id>" for one in wanted)
+            raise OctavoError(grpc.StatusCode.INVALID_ARGUMENT, f"{argument} is {name!r}, {_KINDS[kind][0]}; expected {allowed}. "
                                                                 f"{more or _KINDS[kind][1]}", "BAD_FIELD", argument)
         return
     kind = other_kind(name, wanted)
     if kind:
-        raise OctavoError(grpc.StatusCode.NOT_FOUND, f"{argument} is {name!r}, {_KINDS[kind][0]}; allowed is {_KINDS[wanted][0]}, {wanted}/<id>. "
+        raise OctavoError(grpc.StatusCode.NOT_FOUND, f"{argument} is {name!r}, {_KINDS[kind][0]}; expected {_KINDS[wanted][0]}, {wanted}/<id>. "
                                                      f"{more or _KINDS[kind][1]}", f"NO_{wanted[:-1].upper()}", argument)
 
 
 def _refuse_without_kind(argument: str, name: str, wanted: Sequence[str]) -> None:
     """The error for a word that is no name, or for a name without its kind."""
-    allowed = " and ".join(f"{_KINDS[one][0]}, {one}/<id>" for one in wanted)
+    allowed = " or ".join(f"{_KINDS[one][0]}, {one}/<id>" for one in wanted)
     whole = f": {' or '.join(f'{one}/{name}' for one in wanted)}" if _BARE.fullmatch(name) else ""
     reason = f"NO_{wanted[0][:-1].upper()}" if len(wanted) == 1 else "BAD_FIELD"
     raise OctavoError(grpc.StatusCode.NOT_FOUND if len(wanted) == 1 else grpc.StatusCode.INVALID_ARGUMENT,
-                      f"{argument} is {name!r}, which does not say its kind; allowed {'is' if len(wanted) == 1 else 'are'} {allowed}{whole}", reason, argument)
+                      f"{argument} is {name!r}, which does not say its kind; expected {allowed}{whole}", reason, argument)
 
 
 @contextlib.contextmanager

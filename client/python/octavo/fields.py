@@ -81,7 +81,7 @@ class Choice(enum.Enum):
         words = [one.lower() for one in type(self).__members__ if one != "UNSPECIFIED"]
         guess = closest(word, words)
         if guess:
-            errors.warn(f"{type(self).__name__} is compared with {short(word)}, which it never is; its words are {', '.join(words)}{guess}")
+            errors.warn(f"{type(self).__name__} is compared with {short(word)}, which is none of its words; they are {', '.join(words)}{guess}")
 
     def __reduce_ex__(self, _: Any) -> Tuple[Callable, tuple]:
         return _choice, (type(self).descriptor().full_name, self.value)

@@ -75,7 +75,7 @@ def check_axis(axis) -> None:
     """ValueError for an axis that is not a name, because elsewhere a number means an axis of
     the array."""
     if axis is not None and not isinstance(axis, str):
-        raise ValueError(f"axis is {short(axis)}; allowed are 'x', 'y' and 'z': the axes 1, 0 and 2 of a scan's volumes [y, x, z], 2, 1 and 0 of "
+        raise ValueError(f"axis is {short(axis)}; expected 'x', 'y' or 'z': the axes 1, 0 and 2 of a scan's volumes [y, x, z], 2, 1 and 0 of "
                          "tomograms [z, y, x]")
 
 
@@ -84,10 +84,10 @@ def check_index(index: Optional[int], products: Sequence[int]) -> None:
     if index is None:
         return
     if index < 0:
-        raise ValueError(f"index is {short(index)}; allowed are whole numbers from 0 on, and None for the B-scan in the middle (of 'spectrum' and 'ascan': any column)")
+        raise ValueError(f"index is {short(index)}; expected a whole number from 0 on, or None for the B-scan in the middle (of 'spectrum' and 'ascan': any column)")
     if not {stream_pb2.PRODUCT_BSCAN, stream_pb2.PRODUCT_SPECTRUM, stream_pb2.PRODUCT_ASCAN} & set(products):
         asked = ", ".join(name_of(PRODUCTS, product) or str(product) for product in products)
-        raise ValueError(f"index is {short(index)}, the number of a B-scan, and products are {asked}; allowed is an index with 'bscan', "
+        raise ValueError(f"index is {short(index)}, the number of a B-scan, but products are {asked}; expected an index only with 'bscan', "
                          "and the column x with 'spectrum' and 'ascan'")
 
 
@@ -110,7 +110,7 @@ def image_of(image) -> stream_pb2.ImageOptions:
     if isinstance(image, stream_pb2.ImageOptions):
         return image
     if not isinstance(image, dict):
-        raise ValueError(f"image is {short(image)}; allowed is a dict: {', '.join(image_options.allowed)}")
+        raise ValueError(f"image is {short(image)}; expected a dict: {', '.join(image_options.allowed)}")
     return image_options(**image)
 
 
@@ -118,8 +118,8 @@ def left_out(image: stream_pb2.ImageOptions, shape: Sequence[int], scale_bar_um:
     """The bars that `image` asks for and a picture of this shape, [rows, columns], does not have, in words."""
     missing = [name for name, asked, drawn in (("scale bar", image.scale_bar, scale_bar_um), ("colour bar", image.colour_bar, colour_bar_columns))
                if asked and not drawn]
-    return [f"the picture has no {name}: it was asked for, and {shape[1]} x {shape[0]} pixels have no room for it"
-            + (" or nobody gave the distance of two samples" if name == "scale bar" else "") for name in missing]
+    return [f"the picture has no {name}: {shape[1]} x {shape[0]} pixels are too few for one"
+            + (", or the sample spacing is unknown" if name == "scale bar" else "") for name in missing]
 
 
 def frames(messages) -> Iterator[Frame]:

@@ -93,7 +93,7 @@ class _Cuda:
         try:
             self._lib = ctypes.CDLL("libcuda.so.1")
         except OSError as error:
-            raise HandoffError("CUDA", f"this is memory of a GPU, and libcuda cannot be loaded: {error}") from None
+            raise HandoffError("CUDA", f"this is memory of a GPU, and the program cannot load libcuda: {error}") from None
         self.call("cuInit", ctypes.c_uint(0))
         self._contexts: Dict[int, ctypes.c_void_p] = {}
 
@@ -303,7 +303,7 @@ class Mapped:
         self._release()
 
     def check(self) -> None:
-        """HandoffError if it was released or revoked (EXPORT_REVOKED: give it back), or the server has gone (SERVER_GONE; the memory stays
+        """HandoffError if it was released or revoked (EXPORT_REVOKED: give it back), or the server is gone (SERVER_GONE; the memory stays
         readable)."""
         if not self._release.alive:
             raise HandoffError("RELEASED", f"{self.name} of {self.of} was given back")
@@ -548,7 +548,7 @@ class Volumes:
         try:
             present = messages.Present(ticket=nonce, most=most, every=bool(every))
         except (TypeError, ValueError):
-            raise HandoffError("BAD_FIELD", f"most: is {most!r}; allowed 1 to 64", "INVALID_ARGUMENT") from None
+            raise HandoffError("BAD_FIELD", f"most is {most!r}; expected a whole number from 1 to 64", "INVALID_ARGUMENT") from None
         self._connection = Connection(path, purpose=messages.PURPOSE_FEED)
         self._connection._standing = True
         try:

@@ -56,7 +56,7 @@ def enum_name(message: Any, field: str) -> str:
     message = getattr(message, "message", message)
     enums = {one.name: one.enum_type for one in message.DESCRIPTOR.fields if one.enum_type is not None and isinstance(getattr(message, one.name), int)}
     if field not in enums:
-        raise ValueError(f"field is {short(field)}; allowed are those of {message.DESCRIPTOR.name} that are enums: {', '.join(enums)}{closest(field, enums)}")
+        raise ValueError(f"field is {short(field)}; expected a field of {message.DESCRIPTOR.name} that is an enum: {', '.join(enums)}{closest(field, enums)}")
     number = getattr(message, field)
     return short_name(enums[field], number).lower() if number != 0 else ""
 
@@ -126,7 +126,7 @@ class Names(dict):
         return self[self.name(field, value)]
 
     def _why_not(self, field: str, value) -> str:
-        allowed = f"allowed are {', '.join(self)}" + (f", {self.also}" if self.also else "")
+        allowed = f"expected one of {', '.join(self)}" + (f", {self.also}" if self.also else "")
         if not isinstance(value, str):
             return f"{field} is {short(value)}; {allowed}"
         if folded(value) in self.refused:

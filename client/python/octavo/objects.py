@@ -435,7 +435,7 @@ def _each(context: Any, values: Any) -> Iterator[Any]:
 
 def _copied(resource: Resource, read: Callable[[], np.ndarray], dtype: Any, copy: Optional[bool]) -> np.ndarray:
     if copy is False:
-        raise ValueError(f"copy is False, and {resource!r} is read from the server: allowed are None and True (client.map maps its memory)")
+        raise ValueError(f"copy is False, and {resource!r} is read from the server; expected None or True (client.map maps its memory)")
     array = read()
     return array if dtype is None else array.astype(dtype, copy=False)
 

@@ -57,8 +57,8 @@ class Picture:
         ending = os.path.splitext(os.fspath(path))[1].lower()
         if ending and ending not in endings:
             others = [f"encoding={encoding!r}" for encoding, its in _ENDINGS.items() if ending in its]
-            raise ValueError(f"path is {os.fspath(path)!r}, and this is {'an array' if self.array is not None else f'a picture in {self.encoding}'}; allowed are "
-                             f"names that end in {', '.join(endings)}{f', and {others[0]} in render() makes such a file' if others else ''}")
+            raise ValueError(f"path is {os.fspath(path)!r}, and this is {'an array' if self.array is not None else f'a picture in {self.encoding}'}; expected "
+                             f"a name that ends in {', '.join(endings)}{f', and {others[0]} in render() makes such a file' if others else ''}")
         if self.array is not None:
             np.save(path, self.array)
             return

@@ -14,7 +14,7 @@ from octavo.arguments import array, explained, several
 def no_fractions(field: str, lo: float, hi: float) -> None:
     """ValueError for percentiles that were given as fractions."""
     if 0 <= lo < hi <= 1:
-        raise ValueError(f"{field} is {(lo, hi)}, which look like fractions; allowed are percentiles, 0 to 100: ({100 * lo:g}, {100 * hi:g}) for these")
+        raise ValueError(f"{field} is {(lo, hi)}, which look like fractions; expected percentiles, 0 to 100: ({100 * lo:g}, {100 * hi:g}) for these")
 
 
 @explained()
@@ -26,10 +26,10 @@ def write_png(path: str, image: np.ndarray, lo: Optional[float] = None, hi: Opti
     values = array("image", np.abs(image) if np.iscomplexobj(image) else image, np.float64, "[rows, columns]")
     percentiles = several("percentiles", percentiles, "lo, hi")
     if not 0 <= percentiles[0] < percentiles[1] <= 100:
-        raise ValueError(f"percentiles is {percentiles}; allowed are 0 <= lo < hi <= 100")
+        raise ValueError(f"percentiles is {percentiles}; expected 0 <= lo < hi <= 100")
     no_fractions("percentiles", *percentiles)
     if lo is not None and hi is not None and not lo < hi:
-        raise ValueError(f"lo is {lo} and hi is {hi}; allowed is lo < hi")
+        raise ValueError(f"lo is {lo} and hi is {hi}; expected lo < hi")
     finite = values[np.isfinite(values)]
     chosen = np.percentile(finite, percentiles) if finite.size else (0.0, 1.0)
     lo, hi = chosen[0] if lo is None else lo, chosen[1] if hi is None else hi

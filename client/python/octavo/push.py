@@ -262,7 +262,7 @@ class _RecordPusher(_Pusher):
                 self.told_of = ["are all 0"] if doubts and "are all 0" in doubts[0] else ["acquisition.adc_bits is"] if doubts else []
                 self.doubts.extend(doubts)
             if len(array) == 0 and markers:
-                raise ValueError(f"an empty block brings the markers {markers}; a block with markers needs at least one record")
+                raise ValueError(f"an empty block carries the markers {markers}; a block with markers needs at least one record")
             self.given(first, len(array), answer.total_records)
             yield from _parts(first, array, markers, most)
 
@@ -366,13 +366,13 @@ def projection_frames(projections: Iterable[np.ndarray], angles_rad: Iterable[fl
     PushedProjections must be their total."""
     for name, arrays in (("projections", projections), ("flats", flats), ("darks", darks)):
         if hasattr(arrays, "ndim") and arrays.ndim != 3:
-            raise ValueError(f"{name} has the shape {arrays.shape}; allowed is [frame, row, column]")
+            raise ValueError(f"{name} has the shape {arrays.shape}; expected the axes [frame, row, column]")
     for name, arrays in (("flats", flats), ("darks", darks)):
         if hasattr(arrays, "ndim") and hasattr(projections, "ndim") and arrays.shape[1:] != projections.shape[1:]:
-            raise ValueError(f"{name} has the shape {arrays.shape}; allowed is [frame, {projections.shape[1]}, {projections.shape[2]}], frames as large as those "
+            raise ValueError(f"{name} has the shape {arrays.shape}; expected [frame, {projections.shape[1]}, {projections.shape[2]}], frames as large as those "
                              f"of projections, {projections.shape}")
     if hasattr(projections, "__len__") and hasattr(angles_rad, "__len__") and len(projections) != len(angles_rad):
-        raise ValueError(f"angles_rad has {len(angles_rad)} values; allowed is {len(projections)}, one for each of projections")
+        raise ValueError(f"angles_rad has {len(angles_rad)} values; expected {len(projections)}, an angle for each projection")
     if hasattr(angles_rad, "__len__"):
         _check_unit(np.asarray(angles_rad, np.float64))
     given = [arrays for arrays in (projections, flats, darks) if arrays is not None]
@@ -389,7 +389,7 @@ def _check_unit(angles: np.ndarray) -> None:
     step = width / (len(angles) - 1)
     turned, golden = abs(math.remainder(step, 2 * math.pi)), (3 - 5 ** 0.5, (5 ** 0.5 - 1) / 2)
     if min(abs(turned - math.pi * one) for one in golden) >= 1e-5 and any(whole - 1.5 * step < width < whole + 0.5 * step for whole in (180, 360)):
-        raise ValueError(f"angles_rad are {angles.min():g} to {angles.max():g}, {width / (2 * math.pi):.1f} turns, which look like degrees; allowed are "
+        raise ValueError(f"angles_rad are {angles.min():g} to {angles.max():g}, {width / (2 * math.pi):.1f} turns, which look like degrees; expected "
                          "radians: np.deg2rad(angles)")
 
 
@@ -431,7 +431,7 @@ class _ProjectionPusher(_Pusher):
         self.rest = iter(frames)
         for frame in self.rest:
             if not isinstance(frame, ProjectionFrame):
-                raise ValueError(f"frames has {short(frame)}; allowed are octavo.ProjectionFrame, as octavo.projection_frames() makes them of arrays")
+                raise ValueError(f"frames has {short(frame)}; expected an octavo.ProjectionFrame; octavo.projection_frames() makes them of arrays")
             array = np.ascontiguousarray(frame.array)
             if array.dtype != dtype or array.shape != (answer.rows, answer.columns):
                 raise ValueError(f"frame {frame.sequence} is {array.dtype} {array.shape}; the job wants {dtype} {(answer.rows, answer.columns)}")
@@ -489,7 +489,7 @@ def _records(array: np.ndarray, acquisition: scan_pb2.Acquisition, record_bytes:
     if array.dtype.newbyteorder("<") != dtype or array.ndim != 2 or array.shape[1] * dtype.itemsize != record_bytes:
         channels = f" in {acquisition.channels} channels" if acquisition.channels > 1 else ""
         raise ValueError(f"a block is {array.dtype} {array.shape}; the scan takes records of {acquisition.samples_per_record} samples{channels}, "
-                         f"{short_name(scan_pb2.RawType.DESCRIPTOR, acquisition.raw_type)}: allowed is {dtype} [records, {record_bytes // dtype.itemsize}]")
+                         f"{short_name(scan_pb2.RawType.DESCRIPTOR, acquisition.raw_type)}: expected {dtype} [records, {record_bytes // dtype.itemsize}]")
     return array.astype(dtype, copy=False)
 
 

@@ -43,7 +43,7 @@ SYS_FUTEX = {"x86_64": 202, "aarch64": 98, "arm64": 98}
 
 class RingError(Exception):
     """The producer cannot write (any more). `errno`: EPIPE (the scan wants no more records),
-    ECONNRESET (the server has gone), ESTALE (another producer has the ring), EPROTO (the server cut
+    ECONNRESET (the server is gone), ESTALE (another producer has taken the ring), EPROTO (the server cut
     this one off), EACCES (refused: `reason` says why)."""
 
     def __init__(self, number: int, message: str, reason: str = ""):
@@ -138,7 +138,7 @@ class Ring:
         facts = self._bytes[:FACTS.itemsize].view(FACTS)[0]
         if facts["magic"] != MAGIC or facts["version"] != 1 or facts["total_bytes"] != len(self._memory):
             self.close()
-            raise RingError(errno.EPROTO, "the memory is no ring that this program knows")
+            raise RingError(errno.EPROTO, "this program does not know the form of this ring's memory")
         for name in ("slots", "block_records", "record_bytes", "samples_per_record", "channels", "raw_type", "total_records"):
             setattr(self, name, int(facts[name]))
         self._words = _Words(self._bytes.ctypes.data)
@@ -181,14 +181,14 @@ class Ring:
         if self.state == CLOSED:
             return RingError(errno.EPIPE, "the scan wants no more records")
         if self._words.load(_ATTACHMENT) != self._attachment:
-            return RingError(errno.ESTALE, "another producer has the ring")
+            return RingError(errno.ESTALE, "another producer has taken the ring")
         try:
             if self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b"":
-                return RingError(errno.ECONNRESET, "the server has gone")
+                return RingError(errno.ECONNRESET, "the server is gone")
         except BlockingIOError:
             pass
         except OSError as error:
-            return RingError(errno.ECONNRESET, f"the server has gone: {error}")
+            return RingError(errno.ECONNRESET, f"the server is gone: {error}")
         return None
 
     def begin(self, timeout: Optional[float] = None) -> Optional[np.ndarray]:

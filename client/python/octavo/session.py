@@ -111,7 +111,7 @@ def secret_of(session: Optional[Session]) -> str:
     if session is None:
         return ""
     if not isinstance(session, Session):
-        raise ValueError(f"session is {short(session)}; allowed is what client.session() returns (client.session(secret=...) takes one up again)")
+        raise ValueError(f"session is {short(session)}; expected what client.session() returns (client.session(secret=...) takes one up again)")
     return session.secret
 
 
@@ -120,13 +120,13 @@ def token_of(lease: Optional[Lease]) -> str:
     if lease is None:
         return ""
     if not isinstance(lease, Lease):
-        raise ValueError(f"lease is {short(lease)}; allowed is what client.lease() returns")
+        raise ValueError(f"lease is {short(lease)}; expected what client.lease() returns")
     return lease.token
 
 
 def acquire(client: Client, resource: str, exclusive: bool, seconds: float, wait: float, session: Optional[Session], holder: str) -> Lease:
     if not seconds and session is None:
-        raise ValueError(f"seconds is {short(seconds)} without a session; allowed are seconds above 0, or session=, with which the lease then lasts")
+        raise ValueError(f"seconds is {short(seconds)} without a session; expected seconds above 0, or session=, with which the lease then lasts")
     request = session_pb2.AcquireLeaseRequest(resource=resource, mode=session_pb2.LEASE_MODE_EXCLUSIVE if exclusive else session_pb2.LEASE_MODE_SHARED,
                                               holder=holder, session_secret=secret_of(session))
     if seconds:

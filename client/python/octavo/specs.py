@@ -102,7 +102,7 @@ def raster(ascans: int, bscans: int, volumes: int = 0, **fields: Any) -> scan_pb
 
 def _repeat(repeats: int, period: int, order: bool, average: bool) -> scan_pb2.Repeat:
     if order and average:
-        raise ValueError("order and average are both True; allowed is one of them")
+        raise ValueError("order and average are both True; give one of them")
     strategy = scan_pb2.Repeat.STRATEGY_AVERAGE if average else scan_pb2.Repeat.STRATEGY_ORDER if order else scan_pb2.Repeat.STRATEGY_PACK
     return message(scan_pb2.Repeat, dict(count=repeats, period=period, strategy=strategy), called={"count": "repeats"})
 
@@ -155,7 +155,7 @@ def freeform(points: np.ndarray, volumes: int = 0, **fields: Any) -> scan_pb2.Fr
     """Any points in mm: [segment, A-scan, 2], or [A-scan, 2] for one segment; the last axis is x, y."""
     points = array("points", points, np.float64, "[A-scan, 2] or [segment, A-scan, 2]")
     if points.shape[-1] != 2:
-        raise ValueError(f"points has the shape {points.shape}; allowed is [segment, A-scan, 2]: x and y of each")
+        raise ValueError(f"points has the shape {points.shape}; expected [segment, A-scan, 2]: x and y of each")
     return message(scan_pb2.Freeform, dict(x_mm=points[..., 0].ravel(), y_mm=points[..., 1].ravel(), ascans_per_bscan=points.shape[-2],
                                            volumes=volumes, **fields))
 
@@ -184,7 +184,7 @@ def scanner(velocity: float, acceleration: float, positions: Sequence[float] = (
 
 def _dict(field: str, value: Optional[Mapping]) -> Mapping:
     if value is not None and not isinstance(value, Mapping):
-        raise ValueError(f"{field} is {short(value)}; allowed is a dict of its fields")
+        raise ValueError(f"{field} is {short(value)}; expected a dict of its fields")
     return value or {}
 
 
@@ -211,7 +211,7 @@ def _kind(field: str, value, kinds: Mapping[str, type]) -> str:
     for name, kind in kinds.items():
         if isinstance(value, kind):
             return name
-    raise ValueError(f"{field} is {short(value)}; allowed is what these return: {', '.join(f'octavo.{name}()' for name in kinds)}")
+    raise ValueError(f"{field} is {short(value)}; expected the result of one of {', '.join(f'octavo.{name}()' for name in kinds)}")
 
 
 @builder(scan_pb2.Processing, covered=("k_linearisation", "window_values", "dispersion"))
@@ -238,7 +238,7 @@ def processing(*, background: Union[str, np.ndarray, None] = None, k: Union[str,
     """
     axes = [name for name, given in (("k", k), ("wavelength_nm", wavelength_nm), ("polynomial", polynomial)) if given is not None]
     if len(axes) > 1:
-        raise ValueError(f"{' and '.join(axes)} are given; allowed is one of k, wavelength_nm, polynomial")
+        raise ValueError(f"{' and '.join(axes)} are given; give one of k, wavelength_nm, polynomial")
     made = message(scan_pb2.Processing, dict(value=value or None, dtype=dtype, fixed_pattern_noise=fixed_pattern_noise or None, **fields),
                    names={"dtype": DTYPES})
     ground = made.background
@@ -315,7 +315,7 @@ def scan_spec(source: Source, pattern: Union[Shape, scan_pb2.Pattern], *, proces
     spec.acquisition.MergeFrom(message(scan_pb2.Acquisition, _dict("acquisition", acquisition), "acquisition."))
     for name, operations in _dict("chains", chains).items():
         if isinstance(operations, (str, Mapping)) or not hasattr(operations, "__iter__"):
-            raise ValueError(f"chains[{name!r}] is {short(operations)}; allowed is a list of operations")
+            raise ValueError(f"chains[{name!r}] is {short(operations)}; expected a list of operations")
         spec.chains.add(name=name, operations=buffers.array_operations(operations, ("y", "x", "z")))
     return spec
 
@@ -329,7 +329,7 @@ def reprocess(volume: str, processing: Optional[scan_pb2.Processing] = None, *, 
                 [{"angiography": {}}, {"mip": {"axis": "z"}}]; only the last result is held
     """
     if isinstance(operations, (str, Mapping)) or not hasattr(operations, "__iter__"):
-        raise ValueError(f"operations is {short(operations)}; allowed is a list of operations")
+        raise ValueError(f"operations is {short(operations)}; expected a list of operations")
     made = buffers.volume_operations(operations, ("y", "x", "z"))
     return message(job_pb2.ReprocessJob, dict(volume=volume, processing=processing, operations=made))
 

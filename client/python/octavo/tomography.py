@@ -87,13 +87,13 @@ def _range(name: str, value) -> Optional[t.IndexRange]:
     elif isinstance(value, tuple) and len(value) in (2, 3):
         parts = (*value, None)[:3]
     elif isinstance(value, (list, np.ndarray)):
-        raise ValueError(f"{name} is {short(value)}: single indices cannot be chosen; allowed are a slice, range(begin, end, step), (begin, end), "
+        raise ValueError(f"{name} is {short(value)}: the server does not choose single indices; expected a slice, range(begin, end, step), (begin, end), "
                          f"(begin, end, step) or one index: {name}=slice(1, 3) and {name}=(1, 3) are 1 and 2")
     else:
-        raise ValueError(f"{name} is {short(value)}; allowed are a slice, (begin, end), (begin, end, step) or one index")
+        raise ValueError(f"{name} is {short(value)}; expected a slice, (begin, end), (begin, end, step) or one index")
     begin, end, step = (None if part is None else whole(f"{name}.{what}", part, 0, 2 ** 32 - 1) for what, part in zip(("begin", "end", "step"), parts))
     if end is not None and end <= (begin or 0):
-        raise ValueError(f"{name} is from {begin or 0} to {end}, which is nothing; allowed is an end above the begin (None: to the last one)")
+        raise ValueError(f"{name} is from {begin or 0} to {end}, which holds nothing; expected an end above the begin, or None for the last one")
     return t.IndexRange(begin=begin or 0, end=end or 0, step=step or 0)
 
 
@@ -130,7 +130,7 @@ def _check_use(algorithm: str, options: dict) -> None:
         users = _USED_BY.get(option, (name,))
         if name not in users:
             others = [o for o, by in _USED_BY.items() if name in by and o != "form"]
-            raise ValueError(f"{option} is {short(value)} with {algorithm}, which does not use it; allowed with {', '.join(users)}. Of its own "
+            raise ValueError(f"{option} is {short(value)} with {algorithm}, which does not use it; give it only with {', '.join(users)}. Of its own "
                              f"{algorithm} has {', '.join(others)}")
 
 
@@ -219,7 +219,7 @@ def _set_input(job: t.TomographyJob, input) -> None:
     elif isinstance(input, (str, os.PathLike)):
         job.file.path = os.fspath(input)
     else:
-        raise ValueError(f"input is {short(input)}; allowed are a path, a dict of ProjectionFile's fields, octavo.ProjectionFile(), "
+        raise ValueError(f"input is {short(input)}; expected a path, a dict of ProjectionFile's fields, octavo.ProjectionFile(), "
                          "octavo.ProjectionArrays(), octavo.PushedProjections(); arrays of this process: octavo.recon()")
 
 
@@ -234,14 +234,14 @@ def _algorithm(algorithm) -> str:
     """TomoPy's name, "gridrec" by default."""
     name = "gridrec" if algorithm is None else algorithm
     if callable(name):
-        raise ValueError("algorithm is a function; allowed are the names fbp, gridrec, sirt, mlem, cgls")
+        raise ValueError("algorithm is a function; expected one of the names fbp, gridrec, sirt, mlem, cgls")
     return "gridrec" if name == "gridrec" else ALGORITHMS.name("algorithm", name)
 
 
 def _iterative_options(num_iter, num_block, interpolation, filter_name, filter_par) -> dict:
     for argument, value in (("filter_name", filter_name), ("filter_par", filter_par)):
         if value is not None:
-            raise ValueError(f"{argument} is {short(value)} with an iterative algorithm; allowed are num_iter, num_block, interpolation; filters are for "
+            raise ValueError(f"{argument} is {short(value)} with an iterative algorithm, which takes num_iter, num_block, interpolation; filters are for "
                              "fbp and gridrec")
     options = dict(iterations=whole("num_iter", 1 if num_iter is None else num_iter, 1, 2 ** 32 - 1),
                    subsets=whole("num_block", 1 if num_block is None else num_block, 1, 2 ** 32 - 1))
@@ -254,7 +254,7 @@ def _iterative_options(num_iter, num_block, interpolation, filter_name, filter_p
 def _direct_options(algorithm: str, num_iter, num_block, interpolation, filter_name, filter_par) -> dict:
     for argument, value in (("num_iter", num_iter), ("num_block", num_block), ("interpolation", interpolation)):
         if value is not None:
-            raise ValueError(f"{argument} is {short(value)} with {algorithm}, which does not iterate; allowed are filter_name, filter_par, or "
+            raise ValueError(f"{argument} is {short(value)} with {algorithm}, which does not iterate; it takes filter_name, filter_par, or "
                              "algorithm='sirt', 'mlem', 'cgls'")
     name = _TOMOPY_FILTERS.name("filter_name", filter_name or ("shepp" if algorithm == "gridrec" else "ramlak"))
     options = dict(filter=FILTERS.name("filter_name", name))
@@ -294,33 +294,33 @@ def recon(tomo: Any, theta: Any, center: Any = None, sinogram_order: bool = Fals
     theta = array("theta", theta, np.float64).ravel()
     slices, columns = tomo.shape[0 if sinogram_order else 1], tomo.shape[2]
     if len(theta) != tomo.shape[1 if sinogram_order else 0]:
-        raise ValueError(f"theta has {len(theta)} angles, tomo {tomo.shape[1 if sinogram_order else 0]}; allowed is one for each")
+        raise ValueError(f"theta has {len(theta)} angles and tomo has {tomo.shape[1 if sinogram_order else 0]} projections; expected an angle for each projection")
     if num_gridx != num_gridy and None not in (num_gridx, num_gridy):
-        raise ValueError(f"num_gridx is {num_gridx} and num_gridy {num_gridy}; slices are square here, so allowed is the same for both")
+        raise ValueError(f"num_gridx is {num_gridx} and num_gridy {num_gridy}; slices are square, so both must be the same")
     size = num_gridx or num_gridy or columns
     for argument, value in (("ind_block", ind_block), ("reg_par", reg_par)):
         if value is not None:
             raise ValueError(f"{argument} has no counterpart: blocks are chosen for even angles (num_block), and there is no regularisation")
     if accelerated and name not in ("sirt", "mlem"):
-        raise ValueError(f"accelerated is {accelerated} with {called}; allowed with sirt and mlem")  # as TomoPy
+        raise ValueError(f"accelerated is {accelerated} with {called}; give it only with sirt or mlem")  # as TomoPy
     if name == "fbp":
         options = _direct_options(called, num_iter, num_block, interpolation, filter_name, filter_par)
     else:
         if name == "cgls" and num_block not in (None, 1):
-            raise ValueError(f"num_block is {short(num_block)} with cgls, which takes all angles at once; allowed with sirt and mlem")
+            raise ValueError(f"num_block is {short(num_block)} with cgls, which takes all angles at once; give it only with sirt or mlem")
         options = _iterative_options(num_iter, num_block, interpolation, filter_name, filter_par)
         if num_iter is None:
             _tell_one_iteration(name)
     if center is not None and not isinstance(center, str):
         center = np.atleast_1d(array("center", center, np.float64)) - 0.5
         if len(center) not in (1, slices):
-            raise ValueError(f"center has {len(center)} values; allowed are 1 or {slices}, one per slice")
+            raise ValueError(f"center has {len(center)} values; expected 1, or {slices}: one for each slice")
         if FORMS.pick("form", form) == _OPTIONS.FORM_TOMOPY:
             center = None  # ignored there too
     if init_recon is not None:
         init_recon = array("init_recon", init_recon, np.float32)
         if init_recon.shape != (slices, size, size):
-            raise ValueError(f"init_recon has the shape {init_recon.shape}; allowed is {(slices, size, size)}")
+            raise ValueError(f"init_recon has the shape {init_recon.shape}; expected {(slices, size, size)}")
     work = dict(algorithm=name, form=form, center=center, angles=theta, prepare=preparation(already_sinograms=True), batch=nchunk or 0, image_size=size,
                 **options, **fields)
     tomography("", **work)  # report errors in them before sending anything
@@ -414,7 +414,7 @@ def _device(client: Client, device) -> str:
         return str(device or "")
     backend = {"gpu": "cuda", "1": "cuda", "cpu": "host", "0": "host"}.get(str(device).lower())
     if backend is None:
-        raise ValueError(f"device is {device!r}; allowed are gpu, cpu, auto, devices/<n>{closest(str(device), ('gpu', 'cpu', 'auto'))}")
+        raise ValueError(f"device is {device!r}; expected gpu, cpu, auto or devices/<n>{closest(str(device), ('gpu', 'cpu', 'auto'))}")
     found = [one.name for one in client.devices() if one.backend == backend]
     if not found:
         raise ValueError(f"device is {device!r}, but the server has none of it: {', '.join(one.backend for one in client.devices())}")

@@ -133,7 +133,7 @@ class VolumeCalls:
                 flat[part.offset:part.offset + len(part.data)] = part.data
                 done += len(part.data)
         if array is None or done != array.nbytes:
-            raise errors.OctavoError(grpc.StatusCode.DATA_LOSS, f"got {done} bytes of {name}")
+            raise errors.OctavoError(grpc.StatusCode.DATA_LOSS, f"the server sent only {done} bytes of {name}")
         return array
 
     @explained(volume_pb2.RenderVolumeRequest)
@@ -149,14 +149,14 @@ class VolumeCalls:
         self._check_volume(name)
         frames.check_axis(axis)
         if index is not None and index < 0:
-            raise ValueError(f"index is {index}; allowed are whole numbers from 0 on, and None for the plane in the middle")
+            raise ValueError(f"index is {index}; expected a whole number from 0 on, or None for the plane in the middle")
         request = message(volume_pb2.RenderVolumeRequest, dict(name=name, rendering=rendering, axis=axis or None, index=index, encoding=encoding,
                                                                image=image if image is None else frames.image_of(image), **fields),
                           names=dict(rendering=pictures.RENDERINGS, axis=frames.AXES, encoding=frames.ENCODINGS))
         with errors.raising(self.address):
             picture = pictures.of(self, self._volumes.RenderVolume(request))  # as long as it takes
         if picture is None:
-            raise errors.OctavoError(grpc.StatusCode.DATA_LOSS, f"the picture of {name} is not complete")
+            raise errors.OctavoError(grpc.StatusCode.DATA_LOSS, f"the server sent only a part of the picture of {name}")
         return picture
 
     # lease: your own lease of the volume. A lease of another client makes the call fail (ABORTED,

@@ -11,8 +11,8 @@
 
 #include "gpu/base/status.h"
 #include "server/base/resource_names.h"
+#include "server/rpc/convert/array_operation.h"
 #include "server/rpc/convert/convert.h"
-#include "server/rpc/convert/operation.h"
 #include "server/rpc/convert/request_digest.h"
 #include "server/rpc/convert/time.h"
 

@@ -150,7 +150,7 @@ absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::s
   OCTAVO_RETURN_IF_ERROR(CheckEnum("orphan", in.orphan(), v1::Orphan_IsValid(in.orphan())));
   OCTAVO_RETURN_IF_ERROR(CheckDuration("ttl", in.ttl()));
   if (const double ttl = ToSeconds(in.ttl()); ttl != 0 && !(ttl >= 1 && ttl <= 31'536'000)) {
-    return FieldNotAllowed("ttl", ttl, "unset (never) or 1 to 31536000 s");
+    return FieldNotAllowed("ttl", absl::StrCat(ttl, " s"), "unset (never), or 1 s to 365 days");
   }
   if (in.group().size() > 128)
     return InvalidField("group",

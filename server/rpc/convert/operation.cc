@@ -1,223 +1,61 @@
 #include "server/rpc/convert/operation.h"
 
-#include <cmath>
+#include <algorithm>
 
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
-#include "server/rpc/convert/fixed_bytes.h"
+#include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/status.h"
+#include "server/rpc/convert/time.h"
+#include "server/rpc/convert/utf8.h"
 
 namespace octavo::rpc {
-namespace {
 
-std::vector<int64_t> Numbers(const google::protobuf::RepeatedField<int64_t>& in) {
-  return {in.begin(), in.end()};
-}
-math::Number NumberOf(const v1::ArrayOperation::Complex& in) { return {in.re(), in.im()}; }
-absl::Status Finite(const std::string& field, const v1::ArrayOperation::Complex& in) {
-  if (std::isfinite(in.re()) && std::isfinite(in.im())) return absl::OkStatus();
-  return InvalidField(field, "is not finite");
-}
-
-/// The axis of an operation that works along one.
-template <class In>
-absl::StatusOr<int64_t> AxisOf(const std::string& operation, const In& in) {
-  if (in.has_axis()) return in.axis();
-  return InvalidField(operation + ".axis",
-                      "is not given; allowed are the axes of the array, from 0, the slowest (of "
-                      "volumes: 0 = y, 1 = x, 2 = z), or from the end, -1");
-}
-
-absl::StatusOr<Op> DecodeProjection(math::Reduction kind, const char* name, const std::string& at,
-                                    const v1::ArrayOperation::ProjectParameters& in) {
-  SlabOp op{.kind = kind, .keep_dims = in.keep_dims(), .called = name};
-  OCTAVO_ASSIGN_OR_RETURN(op.axis, AxisOf(absl::StrCat(at, ".", name), in));
-  return op;
-}
-
-}  // namespace
-
-absl::StatusOr<Scalar> DecodeScalar(const std::string& field, int scalar) {
-  if (v1::Dtype_IsValid(scalar)) return static_cast<Scalar>(scalar);
-  return InvalidField(field, absl::StrCat("has the unknown value ", scalar));
-}
-
-absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& in, const std::string& at,
-                                        std::vector<std::string>* others,
-                                        const SlabInUm& slab_in_um) {
-  using Case = v1::ArrayOperation::OperationCase;
-  switch (in.operation_case()) {
-    case Case::kCopy: return CopyOp{};
-    case Case::kFill: return FillOp{.value = NumberOf(in.fill().value())};
-    case Case::kCrop:
-      return CropOp{.start = Numbers(in.crop().start()), .count = Numbers(in.crop().count())};
-    case Case::kScale: {
-      const auto& scale = in.scale();
-      ScaleOp op;
-      OCTAVO_ASSIGN_OR_RETURN(op.scalar,
-                              DecodeScalar(absl::StrCat(at, ".scale.type"), scale.type()));
-      if (!v1::ComplexPart_IsValid(scale.part()))
-        return InvalidField(absl::StrCat(at, ".scale.part"),
-                            absl::StrCat("has the unknown value ", static_cast<int>(scale.part())));
-      OCTAVO_RETURN_IF_ERROR(Finite(absl::StrCat(at, ".scale.multiply"), scale.multiply()));
-      OCTAVO_RETURN_IF_ERROR(Finite(absl::StrCat(at, ".scale.add"), scale.add()));
-      op.part = static_cast<math::Part>(scale.part());
-      if (scale.has_multiply()) op.multiply = NumberOf(scale.multiply());
-      op.add = NumberOf(scale.add());
-      return op;
+absl::StatusOr<std::optional<std::chrono::steady_clock::time_point>> DecodeWait(
+    const google::protobuf::Duration* wait, std::chrono::system_clock::time_point deadline) {
+  using std::chrono::steady_clock;
+  using std::chrono::system_clock;
+  constexpr double kLongest = 1e8;                          // s, three years: no limit
+  constexpr std::chrono::milliseconds kMostForAnswer(500);  // on its way to the client
+  const auto now = steady_clock::now();
+  std::optional<steady_clock::time_point> until;
+  if (wait != nullptr) {
+    OCTAVO_RETURN_IF_ERROR(CheckDuration("wait", *wait));
+    const double seconds = ToSeconds(*wait);
+    if (seconds < 0) return InvalidField("wait", absl::StrCat("is ", seconds, " s; allowed >= 0"));
+    if (seconds < kLongest) {
+      until = now + std::chrono::duration_cast<steady_clock::duration>(
+                        std::chrono::duration<double>(seconds));
     }
-    case Case::kCombine: {
-      const auto& combine = in.combine();
-      if (!v1::ArrayOperation::CombineParameters::Kind_IsValid(combine.kind())) {
-        return InvalidField(
-            absl::StrCat(at, ".combine.kind"),
-            absl::StrCat("has the unknown value ", static_cast<int>(combine.kind())));
-      }
-      if (others == nullptr)
-        return InvalidField(absl::StrCat(at, ".combine"), "is not offered here; use ApplyOp");
-      if (combine.other().empty())
-        return InvalidField(absl::StrCat(at, ".combine.other"), "is empty; name a buffer");
-      others->push_back(combine.other());
-      return CombineOp{.kind = static_cast<Combination>(combine.kind()),
-                       .other = others->size() - 1};
-    }
-    case Case::kReduce: {
-      const auto& reduce = in.reduce();
-      ReduceOp op{.kind = static_cast<math::Reduction>(reduce.kind()),
-                  .axes = Numbers(reduce.axes()),
-                  .keep_dims = reduce.keep_dims(),
-                  .skip_nan = reduce.skip_nan(),
-                  .part = static_cast<math::Part>(reduce.part())};
-      OCTAVO_ASSIGN_OR_RETURN(op.scalar,
-                              DecodeScalar(absl::StrCat(at, ".reduce.type"), reduce.type()));
-      if (!v1::ReduceKind_IsValid(reduce.kind()))
-        return InvalidField(
-            absl::StrCat(at, ".reduce.kind"),
-            absl::StrCat("has the unknown value ", static_cast<int>(reduce.kind())));
-      if (!v1::ComplexPart_IsValid(reduce.part()))
-        return InvalidField(
-            absl::StrCat(at, ".reduce.part"),
-            absl::StrCat("has the unknown value ", static_cast<int>(reduce.part())));
-      return op;
-    }
-    case Case::kMip: return DecodeProjection(math::Reduction::kMax, "mip", at, in.mip());
-    case Case::kAip: return DecodeProjection(math::Reduction::kMean, "aip", at, in.aip());
-    case Case::kSlab: {
-      const auto& slab = in.slab();
-      if (!v1::ReduceKind_IsValid(slab.kind()))
-        return InvalidField(absl::StrCat(at, ".slab.kind"),
-                            absl::StrCat("has the unknown value ", static_cast<int>(slab.kind())));
-      SlabOp op{.kind = slab.kind() == v1::REDUCE_KIND_UNSPECIFIED
-                            ? math::Reduction::kMax
-                            : static_cast<math::Reduction>(slab.kind()),
-                .begin = slab.begin(),
-                .end = slab.end(),
-                .keep_dims = slab.keep_dims()};
-      OCTAVO_ASSIGN_OR_RETURN(op.axis, AxisOf(absl::StrCat(at, ".slab"), slab));
-      if (slab.begin_um() != 0 || slab.end_um() != 0) {
-        if (!slab_in_um)
-          return InvalidField(absl::StrCat(at, ".slab.begin_um"),
-                              "is given; only volumes have a spacing");
-        if (slab.begin() != 0 || slab.end() != 0)
-          return InvalidField(absl::StrCat(at, ".slab.begin"),
-                              "is given along with a range in um; give one of them");
-        if (!(slab.begin_um() >= 0 && slab.end_um() > slab.begin_um()) ||
-            !std::isfinite(slab.end_um())) {
-          return InvalidField(absl::StrCat(at, ".slab.end_um"),
-                              absl::StrCat("is ", slab.end_um(), " from ", slab.begin_um(),
-                                           "; allowed 0 <= begin_um < end_um"));
-        }
-        slab_in_um(slab.begin_um(), slab.end_um());
-      }
-      return op;
-    }
-    case Case::kPercentile:
-      return PercentileOp{.percentiles = {in.percentile().percentiles().begin(),
-                                          in.percentile().percentiles().end()},
-                          .axes = Numbers(in.percentile().axes()),
-                          .keep_dims = in.percentile().keep_dims()};
-    case Case::kHistogram:
-      return HistogramOp{.bins = in.histogram().bins() == 0 ? 256 : in.histogram().bins(),
-                         .lo = in.histogram().lo(),
-                         .hi = in.histogram().hi()};
-    case Case::kFft: {
-      FftOp op{.inverse = in.fft().inverse()};
-      OCTAVO_ASSIGN_OR_RETURN(op.axis, AxisOf(absl::StrCat(at, ".fft"), in.fft()));
-      return op;
-    }
-    case Case::kResize:
-      if (!v1::ResizeEdge_IsValid(in.resize().edge())) {
-        return InvalidField(
-            absl::StrCat(at, ".resize.edge"),
-            absl::StrCat("has the unknown value ", static_cast<int>(in.resize().edge())));
-      }
-      return ResizeOp{
-          .shape = Numbers(in.resize().shape()),
-          .nearest = in.resize().nearest(),
-          .corner_aligned = in.resize().corner_aligned(),
-          .anti_aliasing = !in.resize().has_anti_aliasing() || in.resize().anti_aliasing(),
-          .edge = static_cast<ResizeEdge>(in.resize().edge())};
-    case Case::kFlip: return FlipOp{.axes = Numbers(in.flip().axes())};
-    case Case::kTranspose: return TransposeOp{.axes = Numbers(in.transpose().axes())};
-    case Case::OPERATION_NOT_SET: break;
   }
-  return InvalidField(at,
-                      "is empty; allowed: copy, fill, crop, scale, combine, reduce, mip, aip, "
-                      "slab, percentile, histogram, fft, resize, flip, transpose");
+  if (deadline == system_clock::time_point::max()) return until;
+  const std::chrono::duration<double> left = deadline - system_clock::now();
+  if (left.count() > kLongest) return until;
+  const auto margin = std::min<std::chrono::duration<double>>(left / 10, kMostForAnswer);
+  const auto last = now + std::chrono::duration_cast<steady_clock::duration>(left - margin);
+  return until.has_value() ? std::min(*until, last) : last;
 }
 
-absl::StatusOr<model::OpSpec> DecodeVolumeOperation(const v1::ArrayOperation& in,
-                                                    const std::string& at) {
-  model::OpSpec out;
-  OCTAVO_ASSIGN_OR_RETURN(
-      out.op, DecodeArrayOperation(in, at, nullptr, [&](double begin_um, double end_um) {
-        out.begin_um = begin_um;
-        out.end_um = end_um;
-      }));
-  return out;
-}
-
-absl::StatusOr<std::shared_ptr<const model::DerivedVolumeRecipes>> DecodeChains(
-    const google::protobuf::RepeatedPtrField<v1::VolumeChain>& in) {
-  if (in.empty()) return std::shared_ptr<const model::DerivedVolumeRecipes>();
-  if (in.size() > 4)
-    return InvalidField("chains", absl::StrCat("has ", in.size(), " entries; allowed 4"));
-  auto out = std::make_shared<model::DerivedVolumeRecipes>();
-  for (int i = 0; i < in.size(); ++i) {
-    const std::string at = absl::StrCat("chains[", i, "]");
-    const std::string& name = in[i].name();
-    if (name.empty() || name.size() > 63 ||
-        name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.-") != std::string::npos) {
-      return InvalidField(absl::StrCat(at, ".name"),
-                          absl::StrCat("is '", name, "'; allowed are 1 to 63 of a-z 0-9 _ . -"));
-    }
-    for (const auto& other : out->chains) {
-      if (other.name == name)
-        return InvalidField(absl::StrCat(at, ".name"),
-                            absl::StrCat("is '", name, "' a second time"));
-    }
-    model::DerivedVolumeRecipe chain{.name = name, .operations = {}};
-    if (in[i].operations().empty() || in[i].operations_size() > 8) {
-      return InvalidField(
-          absl::StrCat(at, ".operations"),
-          absl::StrCat("has ", in[i].operations_size(), " operations; allowed 1 to 8"));
-    }
-    for (int j = 0; j < in[i].operations_size(); ++j) {
-      OCTAVO_ASSIGN_OR_RETURN(
-          model::OpSpec operation,
-          DecodeVolumeOperation(in[i].operations(j), absl::StrCat(at, ".operations[", j, "]")));
-      chain.operations.push_back(std::move(operation));
-    }
-    out->chains.push_back(std::move(chain));
-    out->encoded.push_back(FixedBytes(in[i]));
-  }
-  return out;
-}
-
-void EncodeChains(const model::DerivedVolumeRecipes* in,
-                  google::protobuf::RepeatedPtrField<v1::VolumeChain>* out) {
-  if (in == nullptr) return;
-  for (const std::string& chain : in->encoded) (void)out->Add()->ParseFromString(chain);
+void EncodeOperation(const operation::OperationStatus& in, v1::Operation* out) {
+  out->set_name(in.name);
+  out->set_kind(static_cast<v1::OperationKind>(in.kind));
+  out->set_state(static_cast<v1::OperationState>(in.state));
+  out->set_done(IsFinal(in.state));
+  out->set_target(Utf8(in.target));
+  out->set_request_id(Utf8(in.request_id));
+  *out->mutable_create_time() = WallTime(in.created);
+  if (IsFinal(in.state)) *out->mutable_end_time() = WallTime(in.ended);
+  auto* progress = out->mutable_progress();
+  progress->set_stage(static_cast<v1::OperationStage>(in.progress.stage));
+  progress->set_done_bytes(in.progress.done_bytes);
+  progress->set_total_bytes(in.progress.total_bytes);
+  progress->set_disk_bytes(in.progress.disk_bytes);
+  progress->set_fraction(in.progress.fraction);
+  *progress->mutable_elapsed() = ToDuration(in.elapsed_seconds);
+  if (!in.error.ok()) *out->mutable_error() = ToRpcStatus(in.error);
+  if (in.commit.has_value()) EncodeCommitResult(*in.commit, out->mutable_commit());
+  for (const std::string& volume : in.volumes) out->add_volumes(volume);
 }
 
 }  // namespace octavo::rpc

@@ -1,39 +1,43 @@
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
+// Long-running operations: requests that begin them or wait for them, and their messages.
+
+#include <chrono>
+#include <optional>
 
 #include "absl/status/statusor.h"
+#include "google/protobuf/duration.pb.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/server_callback.h"
 
-#include "octavo/v1/array_operation.pb.h"
-#include "octavo/v1/scan.pb.h"
+#include "octavo/v1/operation.pb.h"
 
-#include "gpu/array/array_ops.h"
-#include "server/model/volume_operation.h"
+#include "server/operation/operation.h"
+#include "server/operation/operation_table.h"
+#include "server/rpc/convert/fixed_bytes.h"
 
 namespace octavo::rpc {
 
-/// DTYPE_UNSPECIFIED stays Scalar{}.
-absl::StatusOr<Scalar> DecodeScalar(const std::string& field, int scalar);
+/// When a call that waits answers at the latest: after the request's `wait` (null = unset), or
+/// shortly before the deadline of the call, so that the client gets the answer; nothing = there is
+/// no limit. InvalidArgument (wait).
+absl::StatusOr<std::optional<std::chrono::steady_clock::time_point>> DecodeWait(
+    const google::protobuf::Duration* wait, std::chrono::system_clock::time_point deadline);
 
-/// Converts the range of a slab from um; null: there is no spacing.
-using SlabInUm = std::function<void(double begin_um, double end_um)>;
-/// `at` names the operation in errors. `others` receives the names of second arrays; null: there
-/// are none.
-absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& operation, const std::string& at,
-                                        std::vector<std::string>* others,
-                                        const SlabInUm& slab_in_um);
+/// For a request with the fields request_id and wait.
+template <class Request>
+absl::StatusOr<std::optional<std::chrono::steady_clock::time_point>> DecodeWait(
+    const Request& request, const grpc::CallbackServerContext& context) {
+  return DecodeWait(request.has_wait() ? &request.wait() : nullptr, context.deadline());
+}
+template <class Request>
+operation::RequestKey DecodeRequestKey(const Request& request) {
+  Request body = request;
+  body.clear_request_id();
+  body.clear_wait();
+  return {.id = request.request_id(), .body = FixedBytes(body)};
+}
 
-/// The same for a volume: no second arrays, slabs may be in um.
-absl::StatusOr<model::OpSpec> DecodeVolumeOperation(const v1::ArrayOperation& operation,
-                                                    const std::string& at);
-
-/// ScanSpec.chains; null if there are none.
-absl::StatusOr<std::shared_ptr<const model::DerivedVolumeRecipes>> DecodeChains(
-    const google::protobuf::RepeatedPtrField<v1::VolumeChain>& chains);
-void EncodeChains(const model::DerivedVolumeRecipes* chains,
-                  google::protobuf::RepeatedPtrField<v1::VolumeChain>* out);
+void EncodeOperation(const operation::OperationStatus& in, v1::Operation* out);
 
 }  // namespace octavo::rpc

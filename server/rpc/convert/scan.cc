@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/rpc/convert/array_operation.h"
 #include "server/rpc/convert/convert.h"
-#include "server/rpc/convert/operation.h"
 #include "server/rpc/convert/request_digest.h"
 #include "server/rpc/convert/time.h"
 #include "server/rpc/convert/utf8.h"

@@ -190,7 +190,7 @@ absl::StatusOr<model::RotationCenterSpec> Decode(const v1::RotationCenter& in) {
     return Unknown("center.search_method", in.search_method());
   if (in.pixels_size() > 0 && in.search_method() != C::METHOD_UNSPECIFIED) {
     return InvalidField("tomography.center.search_method",
-                        "is given together with pixels; allowed is one of them");
+                        "is given together with pixels; allowed one of the two");
   }
   model::RotationCenterSpec out;
   out.pixels.assign(in.pixels().begin(), in.pixels().end());
@@ -336,13 +336,12 @@ absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& 
     OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.try_centers.end", t.end()));
     OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.try_centers.step", t.step()));
     if (t.step() <= 0)
-      return FieldNotAllowed("tomography.try_centers.step", t.step(), "is more than 0");
+      return FieldNotAllowed("tomography.try_centers.step", t.step(), "a number above 0");
     if (t.end() < t.begin())
       return InvalidField("tomography.try_centers.end",
                           absl::StrCat("is ", t.end(), "; allowed ", t.begin(), " or more"));
     if ((t.end() - t.begin()) / t.step() > 1023.5)
-      return InvalidField("tomography.try_centers",
-                          "asks for more than 1024 axes; allowed 1 to 1024");
+      return InvalidField("tomography.try_centers", "names more than 1024 axes; allowed 1 to 1024");
     out.try_centers =
         model::TryCentersSpec{.begin = t.begin(), .end = t.end(), .step = t.step(), .row = {}};
     if (t.has_row()) out.try_centers->row = t.row();

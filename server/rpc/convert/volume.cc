@@ -7,8 +7,8 @@
 #include "gpu/base/status.h"
 #include "server/base/errors.h"
 #include "server/model/resolved_scan.h"
+#include "server/rpc/convert/array_operation.h"
 #include "server/rpc/convert/convert.h"
-#include "server/rpc/convert/operation.h"
 #include "server/rpc/convert/time.h"
 #include "server/rpc/convert/utf8.h"
 #include "server/volume/commit_format.h"
@@ -79,7 +79,7 @@ absl::StatusOr<model::CommitOptions> DecodeCommitOptions(const v1::CommitOptions
   if (in.zstd_level() < 0 || in.zstd_level() > 19) {
     return FieldOutOfRange(absl::StrCat(field, ".zstd_level"), in.zstd_level(), 0, 19);
   }
-  out.writer.zstd_level = in.zstd_level() == 0 ? 1 : in.zstd_level();
+  out.writer.zstd_level = in.zstd_level();
   return out;
 }
 

@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "gpu/base/spelling.h"
+
 namespace octavo::rpc {
 namespace {
 
@@ -15,29 +17,35 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
+constexpr size_t kMostGuessed = 64;  // characters of a name that are compared with those of fields
+
 /// What the requester may have meant by a name that `message` does not have: a word of another
 /// language, or a field of one of the message's parts.
 std::string Hint(const Descriptor& message, absl::string_view name) {
   const std::string word = absl::AsciiStrToUpper(name);
   if (word == "AND" || word == "OR" || word == "NOT")
-    return absl::StrCat(" (tests are joined by ", word, " in capitals)");
+    return absl::StrCat("; did you mean ", word, " in capitals, which joins tests?");
   if (absl::StartsWith(name, "-") && message.FindFieldByName(std::string(name.substr(1))))
-    return absl::StrCat(" (descending order is \"", name.substr(1), " desc\")");
+    return absl::StrCat("; did you mean \"", name.substr(1), " desc\", the descending order?");
   for (int i = 0; i < message.field_count(); ++i) {
     const FieldDescriptor& part = *message.field(i);
     if (part.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !part.is_map() &&
         part.message_type()->FindFieldByName(std::string(name)) != nullptr)
-      return absl::StrCat(" (did you mean ", part.name(), ".", name, "?)");
+      return absl::StrCat("; did you mean ", part.name(), ".", name, "?");
   }
   return "";
 }
 
+/// Names the field that the requester may have meant. Without a guess it lists all fields, which
+/// are dozens of some messages.
 absl::Status NoField(const Descriptor& message, absl::string_view name) {
-  std::vector<absl::string_view> names;
+  std::vector<std::string> names;
   for (int i = 0; i < message.field_count(); ++i) names.push_back(message.field(i)->name());
-  return absl::InvalidArgumentError(absl::StrCat("there is no field '", Shortened(name), "' of ",
-                                                 message.name(), Hint(message, name), "; allowed ",
-                                                 absl::StrJoin(names, ", ")));
+  std::string what = Hint(message, name);
+  if (what.empty()) what = DidYouMean(name.substr(0, kMostGuessed), names);
+  if (what.empty()) what = absl::StrCat("; allowed ", absl::StrJoin(names, ", "));
+  return absl::InvalidArgumentError(
+      absl::StrCat("there is no field '", Shortened(name), "' of ", message.name(), what));
 }
 
 bool IsDefault(const FieldValue& value) {
@@ -68,16 +76,16 @@ absl::StatusOr<FieldPath> FieldPath::Parse(const Descriptor& row, absl::string_v
           KindOf(*path.field_) == FieldKind::kOther)
         return absl::InvalidArgumentError(
             absl::StrCat("'", Shortened(text), "' names no value of the map '", name, "'; allowed ",
-                         name, ".<key> of maps from texts to values"));
+                         name, ".<key>, of a map from texts to values"));
       path.key_ = std::string(rest);
       path.keyed_ = true;
       return path;
     }
     if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE ||
         KindOf(*field) != FieldKind::kOther)
-      return absl::InvalidArgumentError(absl::StrCat("'", name, "' has no fields in it, so '",
-                                                     Shortened(text), "' names none; allowed ",
-                                                     name));
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", name, "' holds a value and no fields, so '", Shortened(text),
+                       "' names no field; allowed ", name));
     message = field->message_type();
   }
 }

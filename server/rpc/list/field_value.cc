@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -55,13 +56,19 @@ std::optional<Number> WholeNumber(absl::string_view literal) {
   return static_cast<Number>(real);
 }
 
+/// The ends of a type's range for people: those of 64 bits as powers of 2.
+template <class Number>
+std::string RangeOf() {
+  using Limits = std::numeric_limits<Number>;
+  if (sizeof(Number) < 8) return absl::StrCat("from ", Limits::min(), " to ", Limits::max());
+  return std::is_signed_v<Number> ? "from -2^63 to 2^63 - 1" : "from 0 to 2^64 - 1";
+}
+
 template <class Number, class Wide>
 absl::StatusOr<FieldValue> ParseWhole(absl::string_view literal) {
-  using Limits = std::numeric_limits<Number>;
   const auto number = WholeNumber<Wide>(literal);
   if (!number.has_value() || !std::in_range<Number>(*number))
-    return NotA(literal,
-                absl::StrCat("a whole number from ", Limits::min(), " to ", Limits::max()));
+    return NotA(literal, absl::StrCat("a whole number ", RangeOf<Number>()));
   return FieldValue(*number);
 }
 

@@ -83,7 +83,7 @@ absl::StatusOr<Filter> Filter::Parse(const google::protobuf::Descriptor& row,
     return InvalidField("filter",
                         absl::StrCat("has ", text.size(), " bytes; allowed ", kMostBytes));
   if (Utf8(text) != text)
-    return InvalidField("filter", "has bytes that are no UTF-8; allowed is text in UTF-8");
+    return InvalidField("filter", "has bytes that are not UTF-8; allowed a text in UTF-8");
   Filter filter;
   OCTAVO_ASSIGN_OR_RETURN(filter.root_, ParseFilter(row, text));
   if (filter.root_.has_value()) CollectFields(*filter.root_, &filter.fields_);

@@ -16,7 +16,7 @@ namespace {
 
 using google::protobuf::Descriptor;
 
-/// A value as it stands in the filter.
+/// A value as the client wrote it in the filter.
 struct Literal {
   size_t at = 0;
   std::string text;           // without its quotes
@@ -50,7 +50,7 @@ class FilterParser {
     SkipSpace();
     if (AtEnd()) return std::optional<FilterNode>();
     OCTAVO_ASSIGN_OR_RETURN(FilterNode root, Expression(0));
-    if (!AtEnd()) return Wrong(at_, "a ')' stands without its '('; allowed AND, OR or the end");
+    if (!AtEnd()) return Wrong(at_, "unmatched ')'; allowed AND, OR or the end of the filter");
     return std::optional(std::move(root));
   }
 
@@ -122,17 +122,17 @@ class FilterParser {
     const size_t open = at_;
     if (!Take("(")) return Test();
     if (depth == Filter::kMostDepth)
-      return Wrong(open, absl::StrCat("the parentheses are more than ", Filter::kMostDepth,
+      return Wrong(open, absl::StrCat("the filter nests parentheses more than ", Filter::kMostDepth,
                                       " deep; allowed ", Filter::kMostDepth));
     OCTAVO_ASSIGN_OR_RETURN(FilterNode inner, Expression(depth + 1));
-    if (!Take(")")) return Wrong(open, "the '(' has no ')'; allowed are pairs");
+    if (!Take(")")) return Wrong(open, "unmatched '('; allowed pairs of '(' and ')'");
     return inner;
   }
 
   absl::StatusOr<FilterNode> Test() {
     const size_t begin = at_;
     if (++tests_ > Filter::kMostTests)
-      return Wrong(begin, absl::StrCat("there are more than ", Filter::kMostTests,
+      return Wrong(begin, absl::StrCat("the filter has more than ", Filter::kMostTests,
                                        " tests; allowed ", Filter::kMostTests));
     OCTAVO_ASSIGN_OR_RETURN(const std::string name, Path());
     auto path = FieldPath::Parse(row_, name);
@@ -161,19 +161,23 @@ class FilterParser {
       path += key.text;
     }
     if (!AtEnd() && path.empty() && (text_[at_] == '&' || text_[at_] == '|'))
-      return Wrong(begin, absl::StrCat("'", text_.substr(at_, 1),
-                                       "' joins no tests; allowed AND, OR, NOT in capitals"));
+      return Wrong(
+          begin, absl::StrCat("'", text_.substr(at_, 1),
+                              "' is no operator between tests; allowed AND, OR, NOT in capitals"));
     if (path.empty())
-      return Wrong(begin, AtEnd()
-                              ? absl::string_view("a test is missing; allowed <field> = <value>")
-                              : absl::string_view("no field is named; allowed <field> = <value>"));
+      return Wrong(
+          begin,
+          AtEnd() ? absl::string_view(
+                        "the filter ends where a test is missing; allowed <field> = <value>")
+                  : absl::string_view(
+                        "a test must begin with the name of a field; allowed <field> = <value>"));
     SkipSpace();
     return path;
   }
 
   absl::StatusOr<FilterOperator> Operator(const FieldPath& path) {
     if (text_.substr(at_, 2) == "==")
-      return Wrong(at_, absl::StrCat("'==' is no comparison; allowed ", OperatorsOf(path)));
+      return Wrong(at_, absl::StrCat("'==' is no operator; allowed ", OperatorsOf(path)));
     for (const auto& [token, op] :
          {std::pair{"!=", FilterOperator::kNotEqual}, std::pair{"<=", FilterOperator::kLessOrEqual},
           std::pair{">=", FilterOperator::kGreaterOrEqual}, std::pair{"=", FilterOperator::kEqual},
@@ -182,7 +186,7 @@ class FilterParser {
       if (Take(token)) return op;
     }
     return Wrong(at_, absl::StrCat("'", Shortened(path.text()),
-                                   "' is compared with nothing; allowed ", OperatorsOf(path)));
+                                   "' has no operator behind it; allowed ", OperatorsOf(path)));
   }
 
   static bool IsQuote(char c) { return c == '"' || c == '\''; }
@@ -191,9 +195,9 @@ class FilterParser {
     Literal literal;
     literal.at = at_;
     if (AtEnd() || text_[at_] == ')' || text_[at_] == '(')
-      return Wrong(at_,
-                   absl::StrCat("'", Shortened(name),
-                                "' has no value to compare with; allowed a word or \"a text\""));
+      return Wrong(
+          at_, absl::StrCat("'", Shortened(name),
+                            "' has no value behind its operator; allowed a word or \"a text\""));
     if (IsQuote(text_[at_])) {
       OCTAVO_RETURN_IF_ERROR(Quoted(&literal));
     } else {
@@ -223,13 +227,13 @@ class FilterParser {
         } else if (c == 't') {
           c = '\t';
         } else if (c != '\\' && c != '*' && !IsQuote(c)) {
-          return Wrong(at_ - 1, "a \\ begins no escape here; allowed \\\" \\' \\\\ \\* \\n \\t");
+          return Wrong(at_ - 1, "unknown escape; allowed \\\" \\' \\\\ \\* \\n \\t");
         }
       }
       literal->text += c;
       literal->escaped.push_back(escape);
     }
-    if (AtEnd()) return Wrong(begin, "the text has no end; allowed is a text between two quotes");
+    if (AtEnd()) return Wrong(begin, "unmatched quote; allowed a text between two quotes");
     ++at_;
     return absl::OkStatus();
   }
@@ -246,14 +250,13 @@ class FilterParser {
     const bool element =
         test->op == FilterOperator::kHas && path.is_repeated() && path.kind() != FieldKind::kOther;
     if (!element && !Knows(path, test->op))
-      return Wrong(begin,
-                   absl::StrCat("'", path.text(), "' cannot be compared in this way; allowed ",
-                                OperatorsOf(path)));
+      return Wrong(begin, absl::StrCat("'", path.text(), "' does not have this operator; allowed ",
+                                       OperatorsOf(path)));
     if (path.kind() == FieldKind::kText) return BindText(literal, test);
     auto value = ParseValue(path.field(), text);
     if (!value.ok())
       return Wrong(literal.at,
-                   absl::StrCat("'", path.text(), "' is compared with ", value.status().message()));
+                   absl::StrCat("the value of '", path.text(), "' is ", value.status().message()));
     test->value = *std::move(value);
     return absl::OkStatus();
   }
@@ -266,10 +269,11 @@ class FilterParser {
     end -= test->any_after;
     for (size_t i = begin; i < end; ++i) {
       if (literal.IsStar(i))
-        return Wrong(literal.at,
-                     absl::StrCat("'", Shortened(literal.text),
-                                  "' has a * in the middle; allowed at the beginning and the end, "
-                                  "and \\* for the character"));
+        return Wrong(
+            literal.at,
+            absl::StrCat("'", Shortened(literal.text),
+                         "' has a * in the middle; allowed a * at the beginning or the end, "
+                         "and \\* for the character itself"));
     }
     test->value = literal.text.substr(begin, end - begin);
     return absl::OkStatus();

@@ -23,7 +23,7 @@ using google::protobuf::Message;
 
 constexpr uint64_t kSign = uint64_t{1} << 63;
 
-/// Big endian, so that the order of the bytes is that of the numbers.
+/// Appends the number in big endian: the bytes then have the order of the numbers.
 void Append(uint64_t number, std::string* key) {
   for (int shift = 56; shift >= 0; shift -= 8) *key += static_cast<char>(number >> shift);
 }
@@ -31,7 +31,7 @@ void AppendSigned(int64_t number, std::string* key) {
   Append(static_cast<uint64_t>(number) ^ kSign, key);
 }
 
-/// Each value's bytes end by themselves: none is the beginning of another one's.
+/// Appends a value so that its bytes are never the beginning of another value's bytes.
 struct Appender {
   std::string* key;
   void operator()(const std::string& text) const {
@@ -71,14 +71,14 @@ absl::StatusOr<Order::Field> Order::ParseField(const Descriptor& row, absl::stri
        !absl::EqualsIgnoreCase(words[1], "asc")))
     return InvalidField("order_by",
                         absl::StrCat("has '", Shortened(absl::StripAsciiWhitespace(text)),
-                                     "'; allowed fields, each with asc or desc behind it if need "
-                                     "be, such as \"create_time desc, name\""));
+                                     "'; allowed the names of fields, each with asc or desc behind "
+                                     "it or without, such as \"create_time desc, name\""));
   auto path = FieldPath::Parse(row, words[0]);
   if (!path.ok()) return InvalidField("order_by", path.status().message());
   if (path->is_repeated() || path->is_map() || path->kind() == FieldKind::kOther)
     return InvalidField("order_by", absl::StrCat("'", words[0],
-                                                 "' has no order; allowed fields with one "
-                                                 "number, text, time or value of an enum"));
+                                                 "' has no order; allowed a field that holds "
+                                                 "one number, text, time or value of an enum"));
   return Field{.path = *std::move(path),
                .descending = words.size() == 2 && absl::EqualsIgnoreCase(words[1], "desc")};
 }
@@ -91,9 +91,9 @@ absl::StatusOr<Order> Order::Parse(const Descriptor& row, absl::string_view text
     OCTAVO_ASSIGN_OR_RETURN(Field field, ParseField(row, part));
     if (!seen.insert(field.path.text()).second)
       return InvalidField("order_by",
-                          absl::StrCat("has '", field.path.text(), "' twice; allowed once"));
+                          absl::StrCat("names '", field.path.text(), "' twice; allowed once"));
     if (seen.size() > kMostFields)
-      return InvalidField("order_by", absl::StrCat("has more than ", kMostFields,
+      return InvalidField("order_by", absl::StrCat("names more than ", kMostFields,
                                                    " fields; allowed ", kMostFields));
     order.fields_.push_back(std::move(field));
   }

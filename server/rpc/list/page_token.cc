@@ -51,13 +51,14 @@ absl::StatusOr<std::string> ReadPageToken(absl::string_view asked, absl::string_
   if (whole) AppendBytes(Checksum(body), &expected);
   if (!whole || absl::string_view(bytes).substr(1, 4) != expected)
     return NotOurs(
-        "is none that this server has given; allowed is the next_page_token of an answer, until "
-        "the server restarts");
+        "does not come from this server, or from before its restart; allowed the next_page_token "
+        "of "
+        "an answer");
   std::string request;
   AppendBytes(Checksum(asked), &request);
   if (body.substr(0, 4) != request)
     return NotOurs(
-        "comes from another list; allowed is the next_page_token of the same call with the same "
+        "comes from another list; allowed the next_page_token of the same call with the same "
         "filter, order_by and other fields (page_size may differ)");
   return std::string(body.substr(4));
 }

@@ -206,7 +206,8 @@ void Listener::Run(const std::stop_token& stop) {
       allowance = Allowance();
       next_look = now + kLook;
       if (allowance <= 0 && !paused) {
-        Log(LogLevel::kWarning, "no more connections for now: descriptors are short",
+        Log(LogLevel::kWarning,
+            "the server accepts no more connections for now: it is short of file descriptors",
             {{"open", Count().open}});
         MutexLock lock(mutex_);
         ++pauses_;

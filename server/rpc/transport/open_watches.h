@@ -16,7 +16,7 @@
 
 namespace octavo::rpc {
 
-/// The streams that nothing ends but their clients and the end of the server: without EndAll, they
+/// The streams that only their clients and the end of the server end. Without EndAll, they
 /// would hold the server up until it cuts them. Thread-safe.
 class OpenWatches {
  public:
@@ -69,8 +69,9 @@ class OpenWatches {
   };
 
   static grpc::Status Ended() {
-    return ToGrpc(WithInfo(absl::UnavailableError("the server ends; watch the next one"),
-                           {.reason = Reason::kDraining, .field = "", .numbers = {}}));
+    return ToGrpc(
+        WithInfo(absl::UnavailableError("the server ends; watch again when it runs again"),
+                 {.reason = Reason::kDraining, .field = "", .numbers = {}}));
   }
 
   Mutex mutex_;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/mutex.h"
+#include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
 #include "server/base/exception_to_status.h"
 #include "server/rpc/convert/status.h"
@@ -67,8 +68,8 @@ grpc::Status PendingAnswer::Begin(grpc::Status status) {
       if (WaitingBytes::Get().Take(timer_->peer(), bytes, &waiting)) return absl::OkStatus();
       return WithInfo(
           absl::ResourceExhaustedError(
-              absl::StrCat("the client does not read its answers: ", waiting,
-                           " bytes wait for it; this one would be ", bytes, " more")),
+              absl::StrCat("the client does not read its answers: ", SizeText(waiting),
+                           " wait for it, and this answer has ", SizeText(bytes), " more")),
           {.reason = Reason::kSlowClient,
            .field = "",
            .numbers = {{"waiting_bytes", absl::StrCat(waiting)}, {"retryable", "true"}}});

@@ -19,6 +19,7 @@
 
 #include "gpu/base/failpoint.h"
 #include "gpu/base/mutex.h"
+#include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
 #include "server/base/exception_to_status.h"
 #include "server/rpc/convert/status.h"
@@ -210,7 +211,8 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>,
         ended_ = true;
         final_ = ToGrpc(WithInfo(
             absl::ResourceExhaustedError(
-                absl::StrCat("the client does not read: ", waiting_bytes_, " bytes wait for it")),
+                absl::StrCat("the client does not read its stream: ", SizeText(waiting_bytes_),
+                             " wait for it; allowed ", SizeText(kMostWaitingBytes))),
             {.reason = Reason::kSlowSubscriber, .field = "", .numbers = {{"retryable", "true"}}}));
       }
     }

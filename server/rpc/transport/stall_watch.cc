@@ -81,7 +81,8 @@ void StallWatch::Look() {
     MutexLock lock(timer->mutex_);
     if (timer->context_ == nullptr || !timer->writing_) continue;
     if (!timer->cancelled_ && now - timer->since_ > patience_) {
-      Log(LogLevel::kWarning, "a client does not read what is written to it; the call is ended",
+      Log(LogLevel::kWarning,
+          "a client does not read what the server writes; the server ends the call",
           {{"peer", timer->peer_}});
       timer->cancelled_ = true;
       timer->since_ = now;

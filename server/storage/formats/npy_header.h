@@ -10,7 +10,15 @@
 
 namespace octavo::storage {
 
-/// The contents of the header of a .npy file.
+/// What the header of a .npy file says, of any element type.
+struct NpyText {
+  std::string descr;           // in its quotes: "'<f4'"
+  bool fortran_order = false;  // the first axis is the fastest one
+  std::vector<int64_t> shape;  // empty: a single number
+  int64_t data_offset = 0;     // bytes before the array
+};
+
+/// The contents of the header of a .npy file that can be replayed.
 struct NpyHeader {
   DType dtype = DType::kU16;
   std::vector<int64_t> shape;
@@ -18,8 +26,11 @@ struct NpyHeader {
 };
 
 /// Parses the first bytes of a .npy file (format 1.0, 2.0 or 3.0; NumPy NEP 1). InvalidArgument
-/// ("replay.path") for another type than u1, u2, i2, f4, Fortran order, big-endian or damaged
-/// headers.
-absl::StatusOr<NpyHeader> ParseNpyHeader(const std::string& head);
+/// says what is wrong with the file: "it has no NumPy magic".
+absl::StatusOr<NpyText> ParseNpyText(const std::string& head);
+
+/// The same for records. InvalidArgument ("replay.path") for another type than u1, u2, i2, f4,
+/// Fortran order, big-endian or damaged headers; its message names the file, `name`.
+absl::StatusOr<NpyHeader> ParseNpyHeader(const std::string& head, const std::string& name);
 
 }  // namespace octavo::storage

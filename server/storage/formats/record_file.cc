@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,8 +20,8 @@ constexpr char kField[] = "replay.path";
 constexpr int64_t kLeastSamples = 16, kMostSamples = 65536;
 
 absl::Status CannotRead(const std::string& name, int error) {
-  return WithInfo(absl::PermissionDeniedError(
-                      absl::StrCat(kField, ": '", name, "' cannot be read: errno ", error)),
+  return WithInfo(absl::PermissionDeniedError(absl::StrCat(
+                      kField, ": '", name, "' cannot be read: ", std::strerror(error))),
                   {.reason = Reason::kNoAccess, .field = kField, .numbers = {}});
 }
 
@@ -66,7 +67,7 @@ absl::StatusOr<int64_t> SamplesOf(const NpyHeader& header, const AskedRecords& a
 absl::Status TakeHeader(const AskedRecords& asked, int64_t size, RecordFile* file) {
   OCTAVO_ASSIGN_OR_RETURN(const std::string head,
                           ReadFrom(*file, 0, std::min<int64_t>(size, 65536 + 12)));
-  OCTAVO_ASSIGN_OR_RETURN(const NpyHeader header, ParseNpyHeader(head));
+  OCTAVO_ASSIGN_OR_RETURN(const NpyHeader header, ParseNpyHeader(head, file->name));
   OCTAVO_ASSIGN_OR_RETURN(file->samples, SamplesOf(header, asked));
   file->raw_type = asked.packing != math::Packing::kNone ? DType::kU16 : header.dtype;
   file->data_offset = header.data_offset;

@@ -82,6 +82,50 @@ constexpr int kMaxPyramidLevels = 16;
 constexpr const char* kCodecs[] = {"default", "ZSTD", "GZIP", "BLOSC_ZSTD", "BLOSC_LZ4"};
 constexpr const char* kShuffles[] = {"default", "NONE", "BYTE", "BIT"};
 
+bool AnyGiven(const int64_t* extents) {
+  return std::any_of(extents, extents + 3, [](int64_t extent) { return extent != 0; });
+}
+
+/// An option that not all formats have.
+struct OptionOfFormats {
+  const char* field;
+  bool (*given)(const WriterOptions& options);
+  std::vector<Format> has;
+};
+const std::vector<OptionOfFormats>& OptionsOfFormats() {
+  using enum Format;
+  using O = const WriterOptions&;
+  static const std::vector<Format> compressed = {kOmeZarr05, kNrrd, kOmeTiff, kMatlab, kHdf5};
+  static const std::vector<OptionOfFormats> options = {
+      {"options.chunk", [](O o) { return AnyGiven(o.chunk); }, {kOmeZarr05, kHdf5}},
+      {"options.shard", [](O o) { return AnyGiven(o.shard); }, {kOmeZarr05}},
+      {"options.codec", [](O o) { return o.codec != Codec::kDefault; }, compressed},
+      {"options.zstd_level", [](O o) { return o.zstd_level != 0; }, {kOmeZarr05}},
+      {"options.level", [](O o) { return o.level != 0; }, compressed},
+      {"options.shuffle", [](O o) { return o.shuffle != Shuffle::kDefault; }, {kOmeZarr05, kHdf5}},
+      {"options.pyramid_levels", [](O o) { return o.pyramid_levels > 1; }, {kOmeZarr05}},
+      {"options.nifti_version", [](O o) { return o.nifti_version != 0; }, {kNifti}},
+      {"options.tiff_plane", [](O o) { return o.tiff_plane != TiffPlane::kDefault; }, {kOmeTiff}},
+      {"options.tiff_stack", [](O o) { return o.tiff_stack; }, {kOmeTiff}}};
+  return options;
+}
+
+/// Refuses an option of other formats, which this format would ignore.
+absl::Status CheckOptionsOfFormats(const WriterOptions& options) {
+  for (const OptionOfFormats& one : OptionsOfFormats()) {
+    if (!one.given(options) ||
+        std::find(one.has.begin(), one.has.end(), options.format) != one.has.end())
+      continue;
+    std::string formats;
+    for (const Format format : one.has)
+      absl::StrAppend(&formats, formats.empty() ? "" : ", ", FormatName(format));
+    return InvalidField(one.field,
+                        absl::StrCat("is given, and the format is ", FormatName(options.format),
+                                     "; allowed with ", formats));
+  }
+  return absl::OkStatus();
+}
+
 /// Chooses codec, level and shuffle where they were left open; refuses those that the format does
 /// not have.
 absl::Status ResolveCodec(WriterOptions* out) {
@@ -99,10 +143,7 @@ absl::Status ResolveCodec(WriterOptions* out) {
     if (!out->compress)
       return InvalidField(
           "options.codec",
-          absl::StrCat("is ", codec, " where no compression is asked for; give one of them"));
-    if (!InfoOfFormat(out->format).compresses)
-      return InvalidField("options.codec",
-                          absl::StrCat("is ", codec, "; ", name, " files are not compressed"));
+          absl::StrCat("is ", codec, ", but the options ask for no compression; give one of them"));
     if (!zarr && out->codec != Codec::kGzip)
       return InvalidField("options.codec",
                           absl::StrCat("is ", codec, "; allowed for ", name, " is GZIP"));
@@ -113,33 +154,35 @@ absl::Status ResolveCodec(WriterOptions* out) {
   const bool blosc = out->codec == Codec::kBloscZstd || out->codec == Codec::kBloscLz4,
              hdf5 = out->format == Format::kHdf5 && out->compress;
   if (out->level != 0 && !blosc && out->codec != Codec::kGzip) {
-    return InvalidField(
-        "options.level",
-        absl::StrCat("is ", out->level, "; it is for GZIP and Blosc, ZSTD has options.zstd_level"));
+    return InvalidField("options.level",
+                        absl::StrCat("is ", out->level,
+                                     "; allowed with GZIP and Blosc; ZSTD has options.zstd_level"));
   }
+  const bool zstd = out->codec == Codec::kZstd && out->compress;
+  if (out->zstd_level != 0 && !zstd) {
+    return InvalidField(
+        "options.zstd_level",
+        absl::StrCat("is ", out->zstd_level, "; allowed with the codec ZSTD; the codec is ",
+                     out->compress ? kCodecs[static_cast<int>(out->codec)] : "NONE"));
+  }
+  if (zstd && out->zstd_level == 0) out->zstd_level = 1;
   if (out->level == 0) out->level = blosc ? 5 : out->codec == Codec::kGzip ? 1 : 0;
   if (out->shuffle != Shuffle::kDefault && !blosc && !(hdf5 && out->shuffle != Shuffle::kBit)) {
-    return InvalidField("options.shuffle",
-                        absl::StrCat("is ", kShuffles[static_cast<int>(out->shuffle)],
-                                     "; Blosc has NONE, BYTE and BIT, hdf5 NONE and BYTE"));
+    return InvalidField(
+        "options.shuffle",
+        absl::StrCat("is ", kShuffles[static_cast<int>(out->shuffle)],
+                     "; allowed NONE, BYTE, BIT with Blosc, and NONE, BYTE with hdf5"));
   }
   return absl::OkStatus();
 }
 
 /// Chooses the planes of a TIFF's pages.
 absl::Status ResolveTiff(WriterOptions* out, const VolumeMeta& meta) {
-  const char* name = FormatName(out->format);
   if (out->tiff_plane > TiffPlane::kEnFace) {
     return InvalidField("options.tiff_plane",
                         absl::StrCat("has the unknown value ", static_cast<int>(out->tiff_plane)));
   }
-  if (out->format != Format::kOmeTiff) {
-    if (out->tiff_plane != TiffPlane::kDefault)
-      return InvalidField("options.tiff_plane", absl::StrCat("is for tiff, the format is ", name));
-    if (out->tiff_stack)
-      return InvalidField("options.tiff_stack", absl::StrCat("is for tiff, the format is ", name));
-    return absl::OkStatus();
-  }
+  if (out->format != Format::kOmeTiff) return absl::OkStatus();
   if (meta.axes[0] == "x" && out->tiff_plane != TiffPlane::kDefault) {
     return InvalidField(
         "options.tiff_plane",
@@ -177,11 +220,6 @@ absl::Status CheckFits(WriterOptions* out, const VolumeMeta& meta) {
     return InvalidField(kField, "is tiff, which holds up to 2147483647 voxels along an axis");
   }
   OCTAVO_RETURN_IF_ERROR(ResolveTiff(out, meta));
-  if (out->nifti_version != 0 && out->format != Format::kNifti) {
-    return InvalidField(
-        "options.nifti_version",
-        absl::StrCat("is ", out->nifti_version, "; it is for nifti, the format is ", name));
-  }
   if (out->format == Format::kNifti) {
     const int64_t largest = *std::max_element(meta.shape, meta.shape + 3);
     if (out->nifti_version < 0 || out->nifti_version > 2) {
@@ -201,10 +239,7 @@ absl::Status CheckFits(WriterOptions* out, const VolumeMeta& meta) {
           (out->format == Format::kOmeZarr05 ? std::min<int64_t>(allowed, kMaxPyramidLevels) : 1)) {
     return InvalidField(
         "options.pyramid_levels",
-        out->format != Format::kOmeZarr05
-            ? absl::StrCat("is ", out->pyramid_levels, "; ", name,
-                           " files hold one resolution; zarr has pyramids")
-        : meta.dtype == DType::kC64
+        meta.dtype == DType::kC64
             ? absl::StrCat("is ", out->pyramid_levels,
                            "; complex voxels have no intensity to average; allowed 0, 1")
             : absl::StrCat("is ", out->pyramid_levels, "; allowed for this shape 0 to ",
@@ -237,22 +272,23 @@ absl::StatusOr<WriterOptions> ResolveOptions(const WriterOptions& options, const
     return InvalidField("options.format",
                         absl::StrCat("has the unknown value ", static_cast<int>(out.format)));
   }
-  if (out.zstd_level < 1 || out.zstd_level > 19) {
-    return FieldOutOfRange("options.zstd_level", out.zstd_level, 1, 19);
+  if (out.zstd_level < 0 || out.zstd_level > 19) {
+    return FieldOutOfRange("options.zstd_level", out.zstd_level, 0, 19);
   }
+  OCTAVO_RETURN_IF_ERROR(CheckOptionsOfFormats(out));
   OCTAVO_RETURN_IF_ERROR(ResolveCodec(&out));
   OCTAVO_RETURN_IF_ERROR(CheckFits(&out, meta));
   if (out.threads <= 0)
     out.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  const bool chosen = std::all_of(out.chunk, out.chunk + 3, [](int64_t c) { return c == 0; });
-  if (chosen) {
+  if (out.format != Format::kOmeZarr05 && out.format != Format::kHdf5) return out;  // no chunks
+  if (!AnyGiven(out.chunk)) {
     out.chunk[2] = std::min<int64_t>(meta.shape[2], 128);
     out.chunk[1] = std::min<int64_t>(meta.shape[1], 128);
     out.chunk[0] =
         std::clamp<int64_t>((1 << 20) / (out.chunk[2] * out.chunk[1] * SizeOf(meta.dtype)), 1,
                             std::min<int64_t>(meta.shape[0], 256));
   }
-  const bool sharded = std::any_of(out.shard, out.shard + 3, [](int64_t s) { return s != 0; });
+  const bool sharded = AnyGiven(out.shard);
   int64_t chunk_bytes = SizeOf(meta.dtype), shard_bytes = SizeOf(meta.dtype);
   for (int d = 0; d < 3; ++d) {
     if (out.chunk[d] < 1 || out.chunk[d] > (1 << 20)) {
@@ -269,11 +305,12 @@ absl::StatusOr<WriterOptions> ResolveOptions(const WriterOptions& options, const
     shard_bytes = std::min(shard_bytes, int64_t{1} << 40) * (sharded ? out.shard[d] : 1);
   }
   if (chunk_bytes > (1 << 30))
-    return InvalidField("options.chunk",
-                        absl::StrCat("makes chunks of ", chunk_bytes, " bytes; allowed ", 1 << 30));
+    return InvalidField("options.chunk", absl::StrCat("makes chunks of ", chunk_bytes,
+                                                      " bytes; allowed ", 1 << 30, " bytes"));
   if (shard_bytes > (int64_t{4} << 30))
-    return InvalidField("options.shard", absl::StrCat("makes shards of ", shard_bytes,
-                                                      " bytes; allowed ", int64_t{4} << 30));
+    return InvalidField("options.shard",
+                        absl::StrCat("makes shards of ", shard_bytes, " bytes; allowed ",
+                                     int64_t{4} << 30, " bytes"));
   return out;
 }
 

@@ -33,7 +33,7 @@ struct WriterOptions {
   int64_t chunk[3] = {
       0, 0, 0};  // OME-Zarr, HDF5: voxels along the axes of shape; 0 = chosen (about 1 MiB)
   int64_t shard[3] = {0, 0, 0};  // OME-Zarr: voxels; 0 = no shards; multiples of chunk
-  int zstd_level = 1;            // 1 ... 19, of kZstd
+  int zstd_level = 0;            // 1 ... 19, of kZstd; 0 = 1
   bool compress = true;
   int threads = 0;                // encoders; 0 = one per core
   Codec codec = Codec::kDefault;  // OME-Zarr: any, default zstd; NRRD, TIFF, MATLAB, HDF5: gzip;
@@ -52,7 +52,8 @@ struct WriterOptions {
 
 /// Fills in the options left open and checks the others against the volume. InvalidArgument names
 /// the field ("options.chunk", "options.shard", "options.zstd_level", "options.codec",
-/// "options.format" ...). Accepts its own result unchanged.
+/// "options.format" ...), also for an option that only other formats have. Accepts its own result
+/// unchanged.
 absl::StatusOr<WriterOptions> ResolveOptions(const WriterOptions& options, const VolumeMeta& meta);
 
 /// Writes one volume into files below a path that does not exist yet (a temporary name: StagedPath

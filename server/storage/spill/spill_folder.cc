@@ -18,6 +18,7 @@
 #include "gpu/base/json.h"
 #include "gpu/base/log.h"
 #include "gpu/base/mutex.h"
+#include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
 #include "gpu/base/unique_fd.h"
 #include "server/storage/formats/writer.h"
@@ -59,16 +60,16 @@ class Quota {
     int64_t used = used_;
     do {
       if (used + bytes <= most_) continue;
-      return WithInfo(
-          absl::ResourceExhaustedError(absl::StrCat(
-              "the spill directory has ", used, " of its ", most_, " bytes in use, ", bytes,
-              " more are wanted; commit or discard spilled volumes, or raise spill.disk_bytes")),
-          {.reason = Reason::kSpillQuota,
-           .field = "",
-           .numbers = {{"wanted", absl::StrCat(bytes)},
-                       {"used", absl::StrCat(used)},
-                       {"quota", absl::StrCat(most_)},
-                       {"retryable", "true"}}});
+      return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
+                          "the spill directory uses ", SizeText(used), " of its ", SizeText(most_),
+                          "; the volume needs ", SizeText(bytes),
+                          "; commit or discard spilled volumes, or raise spill.disk_bytes")),
+                      {.reason = Reason::kSpillQuota,
+                       .field = "",
+                       .numbers = {{"wanted", absl::StrCat(bytes)},
+                                   {"used", absl::StrCat(used)},
+                                   {"quota", absl::StrCat(most_)},
+                                   {"retryable", "true"}}});
     } while (!used_.compare_exchange_weak(used, used + bytes));
     return absl::OkStatus();
   }

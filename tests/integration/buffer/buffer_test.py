@@ -119,8 +119,8 @@ class Buffers(DaemonTest):
     def test_an_array_of_another_form_is_refused(self):
         values = np.arange(6, dtype=np.float32).reshape(2, 3)
         buffer = self.buffers.put(values)
-        for array, words in ((np.arange(6, dtype=np.int32).reshape(3, 2), ("array is int32 (3, 2); allowed is float32 (2, 3)", "array.astype('float32')")),
-                             (values.T, ("array is float32 (3, 2); allowed is float32 (2, 3)", "offset= writes a part")),
+        for array, words in ((np.arange(6, dtype=np.int32).reshape(3, 2), ("array is int32 (3, 2); expected float32 (2, 3)", "array.astype('float32')")),
+                             (values.T, ("array is float32 (3, 2); expected float32 (2, 3)", "offset= writes a part")),
                              (np.zeros(24, np.uint8), ("uint8 (24,)", "float32 (2, 3)")),
                              ([[1, 2], [3, 4]], ("int64 (2, 2)", "float32 (2, 3)")),
                              (values.astype(np.float64), ("float64 (2, 3)", "float32 (2, 3)", "astype")),
@@ -132,7 +132,7 @@ class Buffers(DaemonTest):
                     self.assertIn(word, str(caught.exception))
         with self.assertRaises(ValueError) as caught:
             buffer.write(np.zeros(3, np.int32), offset=12)
-        self.assertIn("array is int32 (3,); allowed is float32, of a buffer of the shape (2, 3)", str(caught.exception))
+        self.assertIn("array is int32 (3,); expected float32, of a buffer of the shape (2, 3)", str(caught.exception))
         np.testing.assert_array_equal(buffer.read(), values)  # nothing was written
         buffer.write(np.float32([7, 8, 9]), offset=12)
         np.testing.assert_array_equal(buffer.read(), [[0, 1, 2], [7, 8, 9]])
@@ -161,7 +161,7 @@ class Buffers(DaemonTest):
             buffer.apply({"percentile": {"percentiles": [0]}})
         with self.assertRaises(ValueError) as caught:
             buffer.apply({"combine": {"kind": "add", "other": np.ones(6, np.float32)}})
-        self.assertIn("combine.other is an array of float32 (6,); allowed is a Buffer, or its name, buffers/<id>", str(caught.exception))
+        self.assertIn("combine.other is an array of float32 (6,); expected a Buffer, or its name, buffers/<id>", str(caught.exception))
         np.testing.assert_array_equal(buffer.apply({"combine": {"kind": "add", "other": buffer}}).read(), 2 * np.arange(6))
         self.assertEqual(buffer.wait(timeout=30).name, buffer.name)
 

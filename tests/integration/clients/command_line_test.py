@@ -128,7 +128,7 @@ class CommandLine(DaemonTest):
                     finally:
                         if where is not None:
                             os.rename(os.path.join(self.daemon.root, "away"), os.path.join(self.daemon.root, name))
-                    self.assertIn(f"the server does not reach '{path}': it is read here and pushed; it holds {len(records)} records of {samples} samples (u16)", error)
+                    self.assertIn(f"the server does not reach '{path}': octavo reads it here and pushes it; it holds {len(records)} records of {samples} samples (u16)", error)
                     self.assertEqual((far.state, far.records, far.missing_ascans), (near.state, near.records, near.missing_ascans))
                     self.assertEqual(len(voxels), len(expected))
                     for a, b in zip(voxels, expected):
@@ -141,7 +141,7 @@ class CommandLine(DaemonTest):
         self.assertIn("warning: acquisition.raw_type is u8", error.replace("The ", ""))
         plan = self.octavo("scan", "plan", "--path", os.path.join(outside, "in.npy"), *geometry, "--volumes", "3")
         self.assertEqual(plan[0], 0, plan[2])
-        self.assertIn("it is read here and pushed", plan[2])
+        self.assertIn("octavo reads it here and pushes it", plan[2])
         self.assertIn("source: push, a client sends records of 256 samples (u16); the scan takes 384", plan[1])
 
     def test_who_interrupts_the_sending_ends_the_scan(self):
@@ -207,11 +207,56 @@ class CommandLine(DaemonTest):
                         np.testing.assert_array_equal(READERS[format](uri).array, array)
         code, _, error = self.octavo("volume", "commit", volume.name, "again")
         self.assertEqual(code, 1)
-        self.assertIn(f"is COMMITTED; only a HELD one can be committed [VOLUME_STATE]\n  it was committed: {uri}\n", error)
+        self.assertIn(f"is COMMITTED ({uri}); only a HELD one can be committed [VOLUME_STATE]\n", error)
+        self.assertEqual(error.count(uri), 1)
         for more in ((), ("--format", "nrrd")):
             scan = self.fine("scan", "submit", *self.SMALL, "--volumes", "1", "--disposition", "auto-commit", "--destination", f"auto{len(more)}.nrrd", *more, "--watch").split()[0]
             until(lambda: self.client.scan(scan).volumes_committed == 1)
             self.assertEqual(READERS["nrrd"](at(f"auto{len(more)}.nrrd")).array.shape, (8, 16, 128))
+
+    def test_buffers(self):
+        at = lambda name: os.path.join(self.daemon.directory, name)  # noqa: E731
+        rng = np.random.default_rng(5)
+        for dtype in ("u1", "<i2", "<f4", "<f8", "<c8", "<u4", "<i8", "<c16"):
+            array = (100 * rng.random((3, 5, 4))).astype(dtype)
+            np.save(at("in.npy"), array)
+            name = self.fine("buffer", "put", at("in.npy"), "--label", "eye=OD").split()[0]
+            self.assertIn("[3, 5, 4]", self.fine("buffer", "show", name))
+            self.assertIn(name, self.fine("buffer", "list", "--filter", "labels.eye = OD"))
+            self.fine("buffer", "get", name, "-o", at("out.npy"))
+            back = np.load(at("out.npy"))
+            self.assertEqual(back.dtype, array.dtype)
+            np.testing.assert_array_equal(back, array)
+            np.testing.assert_array_equal(self.client.buffers.read(name), array)
+            self.fine("buffer", "get", name, "-o", at("out.npy"), "--start", "1,0,2", "--count", "2,0,1")
+            np.testing.assert_array_equal(np.load(at("out.npy")), array[1:3, :, 2:3])
+            made = json.loads(self.fine("--json", "buffer", "apply", name, "--operation", '{"flip": {"axes": [1]}}', "--operation", '{"transpose": {}}'))
+            self.assertEqual((made["state"], made["origin"]), ("BUFFER_STATE_READY", name))
+            np.testing.assert_array_equal(self.client.buffers.read(made["name"]), array[:, ::-1].T)
+            for one in (made["name"], name):
+                self.assertEqual(self.fine("buffer", "destroy", one), f"{one}  destroyed\n")
+        np.save(at("line.npy"), np.arange(7, dtype="<f4"))
+        name = self.fine("buffer", "put", at("line.npy"), "--devices", "0", "--ttl", "600").split()[0]
+        self.assertIn("on devices/0  expires in", self.fine("buffer", "show", name))
+        self.fine("buffer", "get", name, "-o", at("line2.npy"), "--replica", "0")
+        np.testing.assert_array_equal(np.load(at("line2.npy")), np.load(at("line.npy")))
+        lanes = self.client.buffers.put(np.arange(12, dtype="<u2").reshape(2, 3, 2), lanes=2)
+        self.fine("buffer", "get", lanes.name, "-o", at("lanes.npy"))
+        np.testing.assert_array_equal(np.load(at("lanes.npy")), np.arange(12, dtype="<u2").reshape(2, 3, 2))
+        np.save(at("turned.npy"), np.asfortranarray(np.ones((2, 3), "<f4")))
+        before = self.fine("buffer", "list")
+        code, _, error = self.octavo("buffer", "put", at("turned.npy"))
+        self.assertEqual(code, 2)
+        self.assertIn("is in Fortran order; allowed is C order (np.ascontiguousarray)", error)
+        code, _, error = self.octavo("buffer", "put", at("line.npy"), "--devices", "99")
+        self.assertEqual((code, self.fine("buffer", "list")), (1, before))
+        scan = self.fine("scan", "submit", *self.SMALL, "--volumes", "1", "--watch").split()[0]
+        (volume,) = self.client.volumes(scan)
+        made = self.fine("buffer", "apply", volume.name, "--operation", '{"histogram": {"bins": 16}}').split()[0]
+        self.assertEqual(self.client.buffers.read(made).sum(), volume.read().size)
+        bins = volume.derive({"histogram": {"bins": 16}})
+        self.assertNotIn(" um)", self.fine("volume", "png", bins.name, "-o", at("bins.png"), "--plane", "z"))
+        self.assertIn(" um)", self.fine("volume", "png", volume.name, "-o", at("volume.png"), "--plane", "z"))
 
     def test_other_packages_words_and_endings_in_upper_case(self):
         words = ("--dtype", "float32", "--raw-type", "uint16", "--window", "hanning")
@@ -255,7 +300,7 @@ class CommandLine(DaemonTest):
         picture = os.path.join(self.daemon.directory, "bars.png")
         code, out, error = self.octavo("volume", "png", volume.name, "--plane", "z=60", "--scale-bar", "--colour-bar", "-o", picture)
         self.assertEqual(code, 0, error)
-        self.assertIn("octavo: warning: no colour bar: no room in 16 x 8 pixels\n", error)
+        self.assertIn("octavo: warning: no colour bar: the picture of 16 x 8 pixels is too small for one\n", error)
         self.assertEqual(self.octavo("volume", "png", volume.name, "--plane", "z=60", "-o", picture)[2], "")
 
     def test_warnings_name_the_flags(self):

@@ -159,9 +159,9 @@ class Objects(DaemonTest):
         with tempfile.TemporaryDirectory() as folder:
             at = lambda name: os.path.join(folder, name)  # noqa: E731
             png = volume.render("max")
-            for made, name, words in ((png, "x.jpg", ["path is '", "x.jpg', and this is a picture in png; allowed are names that end in .png", "encoding='jpeg'"]),
-                                      (png, "x.tif", ["in png; allowed are names that end in .png"]),
-                                      (picture, "x.png", ["this is an array; allowed are names that end in .npy", "encoding='png'"])):
+            for made, name, words in ((png, "x.jpg", ["path is '", "x.jpg', and this is a picture in png; expected a name that ends in .png", "encoding='jpeg'"]),
+                                      (png, "x.tif", ["in png; expected a name that ends in .png"]),
+                                      (picture, "x.png", ["this is an array; expected a name that ends in .npy", "encoding='png'"])):
                 with self.assertRaises(ValueError) as caught:
                     made.save(at(name))
                 for word in words:
@@ -174,8 +174,8 @@ class Objects(DaemonTest):
             warnings.simplefilter("always")
             bars = volume.render("max", image=dict(scale_bar=True, colour_bar=True))
         self.assertEqual((bars.scale_bar_um, bars.colour_bar_columns), (0, 0))
-        self.assertEqual([str(one.message) for one in told], ["no scale bar: nobody gave the distance of two samples along x",
-                                                              f"no colour bar: no room in {bars.shape[1]} x {bars.shape[0]} pixels"])
+        self.assertEqual([str(one.message) for one in told], ["no scale bar: the sample spacing along x is unknown",
+                                                              f"no colour bar: the picture of {bars.shape[1]} x {bars.shape[0]} pixels is too small for one"])
         self.assertEqual(bars.warnings, tuple(str(one.message) for one in told))
         self.assertEqual(picture.volume.discard().refresh().state, "DISCARDED")
 
@@ -297,23 +297,23 @@ class Objects(DaemonTest):
         scan = self.client.scan(volume.parent)
         buffer = self.client.buffers.put(np.zeros(4, "f4"))
         c, b = self.client, self.client.buffers
-        for call, words in ((lambda: c.read(scan), f"name is '{scan.name}', a scan; allowed is a volume, volumes/<id>. Its volumes are those of "
+        for call, words in ((lambda: c.read(scan), f"name is '{scan.name}', a scan; expected a volume, volumes/<id>. Its volumes are those of "
                                                    f"client.wait('{scan.name}').volumes(): {volume.name}"),
-                            (lambda: c.stop(volume), f"name is '{volume.name}', a volume; allowed is a scan, scans/<id>"),
-                            (lambda: c.cancel_job(scan), "a scan; allowed is a job, jobs/<id>"),
-                            (lambda: b.write(volume, np.zeros(4, "f4")), "a volume; allowed is a buffer, buffers/<id>"),
-                            (lambda: b.destroy(scan), "a scan; allowed is a buffer, buffers/<id>"),
-                            (lambda: b.read(scan), "a scan; allowed are a buffer, buffers/<id> and a volume, volumes/<id>"),
-                            (lambda: c.map(scan), "a scan; allowed are a volume, volumes/<id> and a buffer, buffers/<id>"),
+                            (lambda: c.stop(volume), f"name is '{volume.name}', a volume; expected a scan, scans/<id>"),
+                            (lambda: c.cancel_job(scan), "a scan; expected a job, jobs/<id>"),
+                            (lambda: b.write(volume, np.zeros(4, "f4")), "a volume; expected a buffer, buffers/<id>"),
+                            (lambda: b.destroy(scan), "a scan; expected a buffer, buffers/<id>"),
+                            (lambda: b.read(scan), "a scan; expected a buffer, buffers/<id> or a volume, volumes/<id>"),
+                            (lambda: c.map(scan), "a scan; expected a volume, volumes/<id> or a buffer, buffers/<id>"),
                             (lambda: c.lease(scan, seconds=5), "resource is"),
-                            (lambda: c.volumes(parent=volume), "a volume; allowed are a scan, scans/<id> and a job, jobs/<id>"),
-                            (lambda: c.volume(buffer), "a buffer; allowed is a volume, volumes/<id>")):
+                            (lambda: c.volumes(parent=volume), "a volume; expected a scan, scans/<id> or a job, jobs/<id>"),
+                            (lambda: c.volume(buffer), "a buffer; expected a volume, volumes/<id>")):
             with self.subTest(words), self.assertRaises(octavo.OctavoError) as caught:
                 call()
             self.assertIn(words, caught.exception.message)
         with self.assertRaises(ValueError) as refused:
             c.read(volume.levels or scan.spec)
-        self.assertIn("allowed is a Volume, or its name, text of the form volumes/<id>", str(refused.exception))
+        self.assertIn("expected a Volume, or its name, text of the form volumes/<id>", str(refused.exception))
         buffer.destroy()
 
     def test_an_object_of_another_server_says_so(self):

@@ -490,7 +490,7 @@ class Push(DaemonTest):
 
         with self.assertRaisesRegex(ZeroDivisionError, "mine"):
             self.client.push(scan, blocks())
-        with self.assertRaisesRegex(ValueError, r"uint16 \(4, 64\); the scan takes records of 128 samples, U16: allowed is uint16 \[records, 128\]"):
+        with self.assertRaisesRegex(ValueError, r"uint16 \(4, 64\); the scan takes records of 128 samples, U16: expected uint16 \[records, 128\]"):
             self.client.push(scan, [np.zeros((4, 64), np.uint16)])
         status = self.client.scan(scan)
         self.assertEqual((status.state, status.reason_code), (scan_pb2.SCAN_STATE_RUNNING, reason_pb2.REASON_UNSPECIFIED))

@@ -345,7 +345,7 @@ class Doubts(DaemonTest):
         with self.assertRaises(octavo.OctavoError) as caught:
             self.client.volumes("typo")
         self.assertEqual((caught.exception.code, caught.exception.reason, caught.exception.field), (grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "parent"))
-        self.assertIn("parent is 'typo', which does not say its kind; allowed are a scan, scans/<id> and a job, jobs/<id>", caught.exception.message)
+        self.assertIn("parent is 'typo', which does not say its kind; expected a scan, scans/<id> or a job, jobs/<id>", caught.exception.message)
         for wrong in ("volumes/typo", "scan/typo"):
             with self.assertRaises(octavo.OctavoError) as caught:
                 self.client.volumes(wrong)
@@ -423,8 +423,8 @@ class Chains(DaemonTest):
             self.assertGreater(voxels[:3].astype(float).std(), 100, f"{ascans} A-scans a B-scan")
         self.assertIn("of each group of 5 records", self.planned(octavo.raster(1, 5, volumes=1)).plan)
         self.one(self.planned(octavo.raster(1, 5, volumes=1)).warnings, "the mean of only 5 records")
-        self.one(self.planned(octavo.raster(1, 1, volumes=1)).warnings, "the background of a record is the record itself")
-        self.one(self.planned(group_records=1).warnings, "the background of a record is the record itself")
+        self.one(self.planned(octavo.raster(1, 1, volumes=1)).warnings, "so the background of a record is the record itself")
+        self.one(self.planned(group_records=1).warnings, "so the background of a record is the record itself")
         self.one(self.planned(octavo.raster(4, 8, volumes=1), background="bscan").warnings, "the mean of only 4 records")
         self.assertEqual(list(self.planned(group_records=1, window_records=64).warnings), [])
         end, voxels = self.made(source, octavo.raster(1, 240, volumes=1), processing=octavo.processing(group_records=1))
@@ -470,7 +470,7 @@ class Chains(DaemonTest):
                 return done
             self.assertEqual(list(job(octavo.reprocess(raw, had)).warnings), [])
             self.one(job(octavo.reprocess(raw, octavo.processing(a2=1e-4, background="none", window="hann"))).warnings,
-                     "leaves out what that had: k-linearisation (now none), an axial spacing of 4.383 um (now not known)")
+                     "leaves out: k-linearisation (now none), an axial spacing of 4.383 um (now not known)")
             self.one(job(octavo.reprocess(raw)).warnings, "dispersion a2 = 0.0002, a3 = 0 (now none), window GAUSS (now HANN), background NONE (now ROLLING)")
             self.assertEqual(list(job(octavo.reprocess(raw, octavo.processing(k="none", a2=1e-4, background="none", window="gauss",
                                                                               axial_spacing_um=4))).warnings), [])
@@ -516,12 +516,22 @@ class Chains(DaemonTest):
 
     def test_windows_and_positions_of_nothing(self):
         self.refused(octavo.processing(window=np.zeros(SAMPLES)), "processing.window_values", "is 0 at all 256 samples")
-        self.refused(octavo.processing(polynomial=[5.0]), "processing.k_linearisation.polynomial", "gives the same position, 5, for all 256 samples")
-        self.refused(octavo.processing(k=np.full(SAMPLES, 7.0)), "processing.k_linearisation.index", "gives the same position, 7")
+        self.refused(octavo.processing(polynomial=[5.0]), "processing.k_linearisation.polynomial", "gives the position 5 for all 256 samples")
+        self.refused(octavo.processing(k=np.full(SAMPLES, 7.0)), "processing.k_linearisation.index", "gives the position 7 for all")
         self.refused(octavo.processing(a2=float("inf")), "processing.dispersion.a2", "is inf")
-        self.one(self.planned(window=-np.hanning(SAMPLES)).warnings, "values below 0, the least -")
+        self.one(self.planned(window=-np.hanning(SAMPLES)).warnings, "values below 0; the lowest is -")
         flat_top = 0.2156 - 0.4166 * np.cos(np.linspace(0, 2 * np.pi, SAMPLES)) + 0.2773 * np.cos(np.linspace(0, 4 * np.pi, SAMPLES))
         self.assertEqual(list(self.planned(window=np.clip(flat_top, -0.001, 1)).warnings), [])
+
+    def test_depths_beyond_half_of_the_transform(self):
+        half = SAMPLES // 2
+        for depth, first in ((half, 0), (half + 1, 0), (half, 1), (0, 0)):
+            self.assertEqual(list(self.planned(depth=depth, first_bin=first).warnings), [], (depth, first))
+        self.one(self.planned(depth=half + 40).warnings, f"processing.depth is {half + 40}, and fft_length is {SAMPLES}. The bins above {half} mirror the bins "
+                                                         "below it: 39 samples of each A-scan show no new depth.")
+        self.one(self.planned(depth=10, first_bin=half + 5).warnings, f"processing.depth is 10 from bin {half + 5}, and fft_length is {SAMPLES}. The bins above "
+                                                                      f"{half} mirror the bins below it: 10 samples")
+        self.assertEqual(list(self.planned(depth=SAMPLES, fft_length=2 * SAMPLES).warnings), [])
 
     def test_distances_of_metres(self):
         metres = octavo.raster(48, 20, volumes=1, extent_x_mm=0.0048, extent_y_mm=0.002)
@@ -529,8 +539,8 @@ class Chains(DaemonTest):
         self.assertIn("pattern.raster.extent_x_mm is 0.0048, 0.1 um from one place to the next. It is in mm: if metres are meant, give 4.8", x)
         self.assertIn("pattern.raster.extent_y_mm is 0.002", y)
         self.assertEqual(list(self.planned(octavo.raster(512, 512, volumes=1, extent_x_mm=0.15, extent_y_mm=0.15)).warnings), [])
-        self.one(self.planned(axial_spacing_um=4e-6).warnings, "if metres are meant, give 4.")
-        self.one(self.planned(axial_spacing_um=0.004).warnings, "if millimetres are meant, give 4;")
+        self.one(self.planned(axial_spacing_um=4e-6).warnings, "if you mean metres, give 4.")
+        self.one(self.planned(axial_spacing_um=0.004).warnings, "If you mean millimetres, give 4;")
         self.assertEqual(list(self.planned(axial_spacing_um=0.04, fft_length=8 * SAMPLES).warnings), [])
 
     def test_what_was_assumed_is_not_told_as_given(self):

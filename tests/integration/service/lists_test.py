@@ -98,7 +98,7 @@ class Lists(DaemonTest):
                     self.assertEqual(self.paged(kind, 2, filter=f"{key} != {json.dumps(one)}"), [k for k in whole if k != one])
                 self.refused(kind, "page_size", "is -1; allowed 0 (100) to 1000", page_size=-1)
                 self.refused(kind, "page_size", "is 1001", page_size=1001)
-                self.refused(kind, "page_token", "none that this server has given", page_token="100")
+                self.refused(kind, "page_token", "does not come from this server", page_token="100")
                 self.refused(kind, "filter", "there is no field 'colour'", key, filter="colour = red")
                 self.refused(kind, "filter", "has no ')'", filter="(" + key + " = 1")
                 self.refused(kind, "filter", "allowed 4096", filter="(" * 10_000)

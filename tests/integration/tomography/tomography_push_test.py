@@ -286,7 +286,7 @@ class TomographyPush(DaemonTest):
         nothing = self.raw(name)
         nothing.until(lambda a: a.credit > 0)
         nothing.requests.put(ingest_pb2.PushProjectionsRequest())
-        self.assertIn("rows: is 0 in a message that brings nothing", str(nothing.error()))
+        self.assertIn("rows: is 0, and the message neither holds data nor ends the stream", str(nothing.error()))
         newer = self.raw(name)
         newer.until(lambda a: a.credit > 0)
         self.assertEqual(self.raw("jobs/none").error().code, grpc.StatusCode.NOT_FOUND)

@@ -24,7 +24,8 @@ int64_t HeapBytes() {
 TEST(RequestIdsTest, ARetryGetsWhatTheFirstOneMade) {
   RequestIds ids("scan");
   EXPECT_EQ(ids.Begin("a", "body").value(), "");
-  EXPECT_THAT(ids.Begin("a", "body"), IsError(absl::StatusCode::kUnavailable, "still at work"));
+  EXPECT_THAT(ids.Begin("a", "body"),
+              IsError(absl::StatusCode::kUnavailable, "has not answered the first call"));
   EXPECT_THAT(ids.Begin("a", "other"), IsError(absl::StatusCode::kAlreadyExists, "another body"));
   ids.End("a", "scans/1");
   EXPECT_EQ(ids.Begin("a", "body").value(), "scans/1");

@@ -88,6 +88,9 @@ TEST_P(BufferIoTest, WritesAreCheckedAgainstTheBuffer) {
                  "TYPE_MISMATCH");
   EXPECT_REFUSED(open({.has_type = true, .scalar = Scalar::kF32, .lanes = 1}), kInvalidArgument,
                  "TYPE_MISMATCH");
+  EXPECT_THAT(open({.has_type = true, .scalar = Scalar::kI32}),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      "header.type: is i32; the buffer is f32[10, 20]"));
   EXPECT_REFUSED(open({.shape = {20, 10}}), kInvalidArgument, "SHAPE_MISMATCH");
   EXPECT_REFUSED(open({.shape = {10}}), kInvalidArgument, "SHAPE_MISMATCH");
   EXPECT_REFUSED(open({.if_version = 77}), kAborted, "VERSION");

@@ -27,7 +27,7 @@ TEST(Ledger, OneByteTooMuchIsRefusedWithTheNumbers) {
   const auto refused =
       ledger.Reserve(0, "scans/b", "", {{NeedKind::kVolumeSlots, 301, 1}}, &report);
   ASSERT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted,
-                               "devices/0 has 300 of 1000 bytes free, the scan needs 301"));
+                               "devices/0 has 300 B of 1000 B free; the scan needs 301 B"));
   EXPECT_EQ(InfoOf(refused.status()).reason, Reason::kDeviceFull);
   EXPECT_FALSE(report.admitted);
   EXPECT_TRUE(report.retryable);
@@ -45,7 +45,7 @@ TEST(Ledger, WhatCanNeverFitSaysSo) {
       ledger.Reserve(0, "scans/a", "", {{NeedKind::kVolumeSlots, 1001, 1}}, nullptr);
   EXPECT_EQ(InfoOf(refused.status()).reason, Reason::kExceedsBudget);
   EXPECT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted,
-                               "raise the budget of devices/0 by 1 bytes"));
+                               "raise the budget of devices/0 by 1 B"));
 }
 
 TEST(Ledger, HeldVolumesAreTheirOwnHolders) {
@@ -59,7 +59,7 @@ TEST(Ledger, HeldVolumesAreTheirOwnHolders) {
   const auto report = ledger.Plan(0, {{NeedKind::kVolumeSlots, 900, 1}});
   ASSERT_EQ(report.holders.size(), 2u);
   EXPECT_EQ(report.holders[0].bytes, 300);
-  EXPECT_NE(report.advice.find("worth 500 bytes"), std::string::npos) << report.advice;
+  EXPECT_NE(report.advice.find("worth 500 B"), std::string::npos) << report.advice;
   ledger.Unhold(ids[1]);
   EXPECT_EQ(ledger.UseOf(0).held, 0);
   for (const auto id : ids) ledger.Release(id);

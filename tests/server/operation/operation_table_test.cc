@@ -174,7 +174,7 @@ TEST_F(OperationTableTest, AbandonedWorkHasFailed) {
   begun.run = nullptr;
   EXPECT_EQ(table_.Get(begun.name)->state, OperationState::kFailed);
   EXPECT_THAT(table_.Get(begun.name)->error,
-              IsError(absl::StatusCode::kInternal, "abandoned before its end"));
+              IsError(absl::StatusCode::kInternal, "gave up the operation before its end"));
   EXPECT_EQ(table_.Count().running["COMMIT"], 0);
 }
 
@@ -225,6 +225,15 @@ TEST_F(OperationTableTest, WhatEndedIsForgottenAfterAnHour) {
   EXPECT_EQ(table_.Count().forgotten, 1);
   EXPECT_EQ(table_.Count().kept, 1);
   EXPECT_NE(Begin({.id = "one", .body = "another"}).run, nullptr) << "its id is free";
+}
+
+TEST_F(OperationTableTest, ACancelFindsNoOperationThatEndedAnHourAgo) {
+  const std::string name = Done("one");
+  clock_.Advance(3599);
+  EXPECT_THAT(table_.Cancel(name), IsOk());
+  clock_.Advance(2);
+  EXPECT_EQ(InfoOf(table_.Cancel(name).status()).reason, Reason::kNoOperation);
+  EXPECT_EQ(table_.Count().forgotten, 1);
 }
 
 class BoundedTest : public OperationTableTest {

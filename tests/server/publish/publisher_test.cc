@@ -218,8 +218,9 @@ TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
     ASSERT_OK_AND_ASSIGN(const auto large, subscribe(delivery));
     EXPECT_EQ(TakeAll(*large).size(), delivery == Delivery::kLatest ? 0u : 1u);
     ASSERT_TRUE(large->Ended(&status));
-    EXPECT_THAT(status, IsError(absl::StatusCode::kResourceExhausted,
-                                "a bscan of volumes/large could not be made: no memory left"));
+    EXPECT_THAT(status,
+                IsError(absl::StatusCode::kResourceExhausted,
+                        "the server could not make a bscan of volumes/large: no memory left"));
     EXPECT_EQ(InfoOf(status).reason, Reason::kNoFrame);
   }
   // No volume is held: the error says why no frame comes and what the user can do.

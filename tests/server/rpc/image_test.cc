@@ -398,7 +398,8 @@ TEST(ImageTest, TheColourBarHasTheColoursAndNumbers) {
   const auto low = FrameOf<uint8_t>(DType::kU8, 12, 60, std::vector<uint8_t>(720, 9));
   EXPECT_EQ(Made(low, options).colour_bar_columns, 0);
   ASSERT_EQ(Made(low, options).warnings.size(), 1u);
-  EXPECT_THAT(Made(low, options).warnings[0], ::testing::HasSubstr("no room in 60 x 12 pixels"));
+  EXPECT_THAT(Made(low, options).warnings[0],
+              ::testing::HasSubstr("the picture of 60 x 12 pixels is too small for one"));
   EXPECT_EQ(Made(low, options).shape, (std::vector<int64_t>{12, 60}));
 }
 
@@ -646,8 +647,8 @@ TEST(ImageTest, OnlyImagesBecomePictures) {
   EXPECT_THAT(MakePicture(frame, {}), IsError(absl::StatusCode::kInvalidArgument, "empty"));
 }
 
-// A subscription without a contrast gets pictures stretched by percentiles; Frame.display_levels serves
-// clients that compare pictures.
+// A subscription without a contrast gets pictures stretched by percentiles; Frame.display_levels
+// serves clients that compare pictures.
 TEST(ImageTest, PicturesAreStretchedUnlessToldOtherwise) {
   v1::SubscribeRequest request;
   for (const v1::Encoding encoding : {v1::ENCODING_PNG, v1::ENCODING_JPEG, v1::ENCODING_WEBP}) {

@@ -180,7 +180,7 @@ TEST(ListFilter, AnErrorNamesTheFieldTheValueAndWhatIsAllowed) {
        {"character 1", "no field 'colour' of Volume", "allowed name, parent, index"}},
       {"commit.size = 1", {"no field 'size' of CommitResult", "uri, format, bytes"}},
       {"state = RUNNING", {"character 9", "'state'", "'RUNNING'", "ACQUIRING, HELD, COMMITTING"}},
-      {"index = seven", {"'index'", "'seven'", "a whole number from -9223372036854775808"}},
+      {"index = seven", {"'index'", "'seven'", "a whole number from -2^63 to 2^63 - 1"}},
       {"index = 1.5", {"'1.5'", "a whole number"}},
       {"index = 9223372036854775808", {"'9223372036854775808'", "a whole number"}},
       {"index = NaN", {"'NaN'", "a whole number"}},
@@ -194,10 +194,11 @@ TEST(ListFilter, AnErrorNamesTheFieldTheValueAndWhatIsAllowed) {
       {"complete > false", {"'complete'", "= != :*"}},
       {"state < HELD", {"'state'", "= != :*"}},
       {"title > a", {"'title'", "= != :*"}},
-      {"title = a*b", {"* in the middle", "at the beginning and the end"}},
+      {"title = a*b", {"* in the middle", "at the beginning or the end"}},
       {"hold_time > yesterday", {"'yesterday'", "RFC 3339"}},
       {"hold_time > \"2026-02-30T00:00:00Z\"", {"RFC 3339"}},
-      {"hold_time.seconds = 1", {"'hold_time' has no fields in it"}},
+      {"stat = HELD", {"no field 'stat' of Volume; did you mean state?"}},
+      {"hold_time.seconds = 1", {"'hold_time' holds a value and no fields"}},
       {"shape = 64", {"'shape'", ":<value> :*"}},
       {"missing.first = 10", {"'missing.first'", ":<value> :*"}},
       {"missing:10", {"'missing'"}},
@@ -205,29 +206,29 @@ TEST(ListFilter, AnErrorNamesTheFieldTheValueAndWhatIsAllowed) {
       {"labels. = OD", {"labels.<key>"}},
       {"levels = 1", {"'levels'", ":*"}},
       {"index:7", {"'index'", "= != < <= > >= :*"}},
-      {"state", {"character 6", "'state' is compared with nothing", "= != :*"}},
-      {"index", {"'index' is compared with nothing", "= != < <= > >= :*"}},
-      {"state == HELD", {"'==' is no comparison", "= != :*"}},
-      {"state = HELD && index = 1", {"'&' joins no tests", "AND, OR, NOT"}},
-      {"state = HELD and index = 1", {"no field 'and'", "AND in capitals"}},
+      {"state", {"character 6", "'state' has no operator behind it", "= != :*"}},
+      {"index", {"'index' has no operator behind it", "= != < <= > >= :*"}},
+      {"state == HELD", {"'==' is no operator", "= != :*"}},
+      {"state = HELD && index = 1", {"'&' is no operator between tests", "AND, OR, NOT"}},
+      {"state = HELD and index = 1", {"no field 'and'", "did you mean AND in capitals"}},
       {"adc_bits = 1", {"no field 'adc_bits'"}},
-      {"state HELD", {"'state' is compared with nothing"}},
+      {"state HELD", {"'state' has no operator behind it"}},
       {"state =", {"'state' has no value"}},
       {"state = (HELD)", {"'state' has no value"}},
-      {"= HELD", {"no field is named"}},
+      {"= HELD", {"must begin with the name of a field"}},
       {"state = HELD AND", {"a test is missing"}},
       {"state = HELD OR", {"a test is missing"}},
       {"NOT", {"a test is missing"}},
       {"AND state = HELD", {"no field 'AND'"}},
-      {"(state = HELD", {"character 1", "has no ')'"}},
-      {"state = HELD)", {"character 13", "without its '('"}},
-      {"()", {"no field is named"}},
-      {"title = \"mouse", {"character 9", "the text has no end"}},
-      {"title = \"mouse\\", {"the text has no end"}},
-      {"title = \"\\q\"", {"no escape"}},
-      {"\"title\" = mouse", {"no field is named"}},
-      {"title = 'a", {"the text has no end"}},
-      {"title == a", {"'==' is no comparison"}},
+      {"(state = HELD", {"character 1", "unmatched '('"}},
+      {"state = HELD)", {"character 13", "unmatched ')'"}},
+      {"()", {"must begin with the name of a field"}},
+      {"title = \"mouse", {"character 9", "unmatched quote"}},
+      {"title = \"mouse\\", {"unmatched quote"}},
+      {"title = \"\\q\"", {"unknown escape"}},
+      {"\"title\" = mouse", {"must begin with the name of a field"}},
+      {"title = 'a", {"unmatched quote"}},
+      {"title == a", {"'==' is no operator"}},
   };
   for (const auto& [text, words] : bad) {
     const absl::Status error = ErrorOf(text);
@@ -241,7 +242,8 @@ TEST(ListFilter, HostileTextsAreRefusedInShortTime) {
   EXPECT_THAT(ErrorOf(std::string(10'000, '(')),
               IsError(kInvalid, "has 10000 bytes; allowed 4096"));
   EXPECT_THAT(ErrorOf(std::string(4096, '(')), IsError(kInvalid, "more than 32 deep"));
-  EXPECT_THAT(ErrorOf(std::string(4096, ')')), IsError(kInvalid, "no field is named"));
+  EXPECT_THAT(ErrorOf(std::string(4096, ')')),
+              IsError(kInvalid, "must begin with the name of a field"));
   EXPECT_THAT(ErrorOf(std::string(4096, '-')), IsError(kInvalid, "filter"));
   EXPECT_THAT(ErrorOf(std::string(4096, 'a')), IsError(kInvalid, "no field"));
   for (const char* field : {"state", "name", "hold_time"})
@@ -249,7 +251,7 @@ TEST(ListFilter, HostileTextsAreRefusedInShortTime) {
               400u);
   EXPECT_THAT(ErrorOf("title = " + std::string(4000, '*')), IsError(kInvalid, "* in the middle"));
   for (const char* bytes : {"\xed\xa0\x80", "\xff", "\xc0\xaf", "\xf5\x80\x80\x80", "\x80"})
-    EXPECT_THAT(ErrorOf(absl::StrCat("title = \"", bytes, "\"")), IsError(kInvalid, "no UTF-8"));
+    EXPECT_THAT(ErrorOf(absl::StrCat("title = \"", bytes, "\"")), IsError(kInvalid, "not UTF-8"));
   EXPECT_THAT(ErrorOf(std::string("title = \"a\0b\" AND \0", 19)), IsError(kInvalid, "filter"));
 
   const std::string deep = std::string(32, '(') + "index = 7" + std::string(32, ')');
@@ -324,7 +326,7 @@ TEST(ListFilter, DurationsAndUnsignedNumbers) {
   EXPECT_TRUE(
       Filter::Parse(*v1::LeaseGrant::descriptor(), "fence = 18446744073709551615")->Matches(lease));
   EXPECT_THAT(Filter::Parse(*v1::LeaseGrant::descriptor(), "fence < -1"),
-              IsError(kInvalid, "from 0 to 18446744073709551615"));
+              IsError(kInvalid, "from 0 to 2^64 - 1"));
 }
 
 }  // namespace

@@ -205,8 +205,7 @@ TEST(ListPage, ATokenIsForItsOwnListAlone) {
     }
     if (damaged.empty()) continue;
     const auto answer = List(source, Request(10, "bytes >= 0", "bytes", damaged));
-    EXPECT_THAT(answer, IsError(kInvalid, "page_token: is none that this server has given"))
-        << damaged;
+    EXPECT_THAT(answer, IsError(kInvalid, "page_token: does not come from this server")) << damaged;
     EXPECT_EQ(InfoOf(answer.status()).field, "page_token");
   }
   for (const std::string& text :
@@ -224,12 +223,14 @@ TEST(ListPage, SizesAndOrdersAreChecked) {
   EXPECT_THAT(error(Request(1001)), IsError(kInvalid, "page_size"));
   const std::vector<std::pair<const char*, const char*>> bad = {
       {"colour", "no field 'colour' of Volume; allowed name, parent"},
-      {"bytes down", "has 'bytes down'; allowed fields"},
+      {"bytes down", "has 'bytes down'; allowed the names of fields"},
+      {"-bytes", "did you mean \"bytes desc\""},
+      {"byte", "no field 'byte' of Volume; did you mean bytes?"},
       {"bytes desc asc", "order_by: has"},
       {",", "order_by: has ''"},
       {"bytes,", "order_by: has ''"},
       {" ", "order_by: has ''"},
-      {"bytes, bytes desc", "has 'bytes' twice"},
+      {"bytes, bytes desc", "names 'bytes' twice"},
       {"shape", "'shape' has no order"},
       {"labels", "'labels' has no order"},
       {"levels", "'levels' has no order"},

@@ -190,22 +190,23 @@ TEST_F(ReplayTest, NpyFilesThatCannotBeReplayedAreRefused) {
     folder_.Write("bad.npy", bytes);
     ExpectRefused("bad.npy", absl::StatusCode::kInvalidArgument, part);
   };
-  refused(Npy(1, "'<u2'", "True", "(6, 16)", data), "Fortran order");
-  refused(Npy(1, "'>u2'", "False", "(6, 16)", data), "its type");
+  refused(Npy(1, "'<u2'", "True", "(6, 16)", data), "in Fortran order; allowed is C order");
+  refused(Npy(1, "'>u2'", "False", "(6, 16)", data),
+          "bad.npy' is no .npy file that can be replayed: its type '>u2'");
   refused(Npy(1, "'<f8'", "False", "(6, 16)", data), "its type");
   refused(Npy(1, "[('a', '<u2')]", "False", "(6, 16)", data), "its type");
   refused(Npy(1, "'<u2'", "False", "(7, 16)", data), "its header says");
   refused(Npy(1, "'<u2'", "False", "(5, 16)", data), "its header says");
-  refused(Npy(1, "'<u2'", "False", "()", data), "a scalar");
-  refused(Npy(1, "'<u2'", "False", "(0, 16)", ""), "damaged shape");
-  refused(Npy(1, "'<u2'", "False", "(6, -16)", data), "damaged shape");
-  refused(Npy(1, "'<u2'", "False", "(1099511627776, 1099511627776)", data), "damaged shape");
-  refused(Npy(1, "'<u2'", "False", "6", data), "damaged shape");
-  refused(Npy(4, "'<u2'", "False", "(6, 16)", data), "format version 4");
+  refused(Npy(1, "'<u2'", "False", "()", data), "it holds a single number");
+  refused(Npy(1, "'<u2'", "False", "(0, 16)", ""), "its shape is damaged");
+  refused(Npy(1, "'<u2'", "False", "(6, -16)", data), "its shape is damaged");
+  refused(Npy(1, "'<u2'", "False", "(1099511627776, 1099511627776)", data), "its shape is damaged");
+  refused(Npy(1, "'<u2'", "False", "6", data), "its shape is damaged");
+  refused(Npy(4, "'<u2'", "False", "(6, 16)", data), "format version is 4; allowed 1 to 3");
   refused("", "no NumPy magic");
   refused("hello, this is text", "no NumPy magic");
-  refused(Npy(1, "'<u2'", "False", "(6, 16)", data).substr(0, 40), "header of");
-  refused(std::string("\x93NUMPY\x02\0\xff\xff\xff\x7f", 12) + "{}", "header of");
+  refused(Npy(1, "'<u2'", "False", "(6, 16)", data).substr(0, 40), "the file ends before");
+  refused(std::string("\x93NUMPY\x02\0\xff\xff\xff\x7f", 12) + "{}", "the file ends before");
   refused(Npy(1, "'<u2'", "False", "(6, 16)", data).replace(10, 30, 30, ' '), "no 'descr'");
 }
 
@@ -213,14 +214,14 @@ TEST_F(ReplayTest, NpyFilesThatCannotBeReplayedAreRefused) {
 // (sanitizers watch).
 TEST_F(ReplayTest, DamagedNpyHeadersDoNoHarm) {
   const std::string good = Npy(1, "'<u2'", "False", "(6, 16)", "");
-  ASSERT_THAT(storage::ParseNpyHeader(good), IsOk());
+  ASSERT_THAT(storage::ParseNpyHeader(good, "a.npy"), IsOk());
   int errors = 0;
   for (size_t i = 0; i < good.size(); ++i) {
-    EXPECT_FALSE(storage::ParseNpyHeader(good.substr(0, i)).ok());
+    EXPECT_FALSE(storage::ParseNpyHeader(good.substr(0, i), "a.npy").ok());
     for (const int flip : {1, 4, 32, 128}) {
       std::string bad = good;
       bad[i] = static_cast<char>(bad[i] ^ flip);
-      errors += !storage::ParseNpyHeader(bad).ok();
+      errors += !storage::ParseNpyHeader(bad, "a.npy").ok();
     }
   }
   EXPECT_GT(errors, 50);

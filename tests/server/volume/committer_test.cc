@@ -172,7 +172,8 @@ TEST_F(CommitterTest, WhatIsAtTheDestinationRefusesBeforeTheCommit) {
   EXPECT_EQ(InfoOf(committer_->Check(To("a"))).reason, Reason::kDestinationExists);
   EXPECT_THAT(committer_->Check(To("a{index}")), IsOk()) << "its name is not known yet";
   EXPECT_THAT(committer_->Check(To("b"), "volumes/a"),
-              IsError(absl::StatusCode::kFailedPrecondition, "COMMITTED"));
+              IsError(absl::StatusCode::kFailedPrecondition,
+                      absl::StrCat("is COMMITTED (", volumes_.Get("volumes/a")->commit.path, ")")));
   model::Stats stats;
   committer_->AddTo(&stats);
   EXPECT_EQ(stats.commit_errors["DESTINATION_EXISTS"], 1) << "of a volume";

@@ -149,7 +149,7 @@ class VolumeCommitTest : public VolumeStoreTest {
   void ExpectHeldAgain() {
     EXPECT_EQ(StateOf("volumes/a"), VolumeState::kHeld);
     EXPECT_FALSE(slot_.expired());
-    EXPECT_EQ(store_.Get("volumes/a")->last_error, "the commit was abandoned before its end");
+    EXPECT_EQ(store_.Get("volumes/a")->last_error, "the server gave up the commit before its end");
     EXPECT_EQ(store_.CountOf("scans/a").commit_failures, 1);
     EXPECT_FALSE(store_.ring().OverwriteOldest("scans/a")) << "somebody wanted it";
     EXPECT_EQ(changes_,

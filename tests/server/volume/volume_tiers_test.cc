@@ -144,7 +144,7 @@ class VolumeMoveTest : public VolumeTiersTest, public ::testing::WithParamInterf
     EXPECT_EQ(now.tier, Source());
     EXPECT_EQ(now.state, VolumeState::kHeld);
     EXPECT_EQ(now.last_error,
-              GetParam() == Move::kSpilling ? "the move was abandoned before its end" : "");
+              GetParam() == Move::kSpilling ? "the server gave up the move before its end" : "");
     EXPECT_TRUE(told_.empty());
     EXPECT_EQ(removed_, 0);
     ASSERT_OK_AND_ASSIGN(VolumeMove again, Begin());

@@ -218,6 +218,70 @@ TEST_F(StorageTest, PagesAreThePlanesAcrossTheFirstAxisUnlessSaidOtherwise) {
               IsError(absl::StatusCode::kInvalidArgument, "options.tiff_plane"));
 }
 
+// An option that a format would ignore is refused, whatever the option and the format.
+TEST(ResolveOptions, RefusesOptionsOfOtherFormats) {
+  VolumeMeta meta;
+  MakeVolume(&meta, 8, 8, 8, DType::kU16);
+  using enum Format;
+  const std::vector<Format> compressed = {kOmeZarr05, kNrrd, kOmeTiff, kMatlab, kHdf5};
+  const struct {
+    const char* field;
+    std::function<void(WriterOptions&)> give;
+    std::vector<Format> has;
+  } rows[] = {
+      {"options.chunk", [](auto& o) { std::fill_n(o.chunk, 3, 2); }, {kOmeZarr05, kHdf5}},
+      {"options.shard",
+       [](auto& o) {
+         std::fill_n(o.chunk, o.format == kOmeZarr05 ? 3 : 0, 2), std::fill_n(o.shard, 3, 4);
+       },
+       {kOmeZarr05}},
+      {"options.codec", [](auto& o) { o.codec = Codec::kGzip; }, compressed},
+      {"options.zstd_level", [](auto& o) { o.zstd_level = 19; }, {kOmeZarr05}},
+      {"options.level",
+       [](auto& o) {
+         o.level = 3, o.codec = o.format == kOmeZarr05 ? Codec::kGzip : Codec::kDefault;
+       },
+       compressed},
+      {"options.shuffle",
+       [](auto& o) {
+         o.shuffle = Shuffle::kByte;
+         if (o.format == kOmeZarr05) o.codec = Codec::kBloscZstd;
+       },
+       {kOmeZarr05, kHdf5}},
+      {"options.pyramid_levels", [](auto& o) { o.pyramid_levels = 2; }, {kOmeZarr05}},
+      {"options.nifti_version", [](auto& o) { o.nifti_version = 2; }, {kNifti}},
+      {"options.tiff_plane", [](auto& o) { o.tiff_plane = TiffPlane::kEnFace; }, {kOmeTiff}},
+      {"options.tiff_stack", [](auto& o) { o.tiff_stack = true; }, {kOmeTiff}}};
+  for (const auto& row : rows) {
+    for (const Format format : kFormats) {
+      SCOPED_TRACE(absl::StrCat(row.field, " with ", FormatName(format)));
+      WriterOptions options{.format = format};
+      row.give(options);
+      const auto resolved = ResolveOptions(options, meta);
+      if (std::find(row.has.begin(), row.has.end(), format) != row.has.end()) {
+        ASSERT_THAT(resolved, IsOk());
+        EXPECT_THAT(ResolveOptions(*resolved, meta), IsOk()) << "its own result";
+      } else {
+        EXPECT_THAT(resolved, IsError(absl::StatusCode::kInvalidArgument,
+                                      absl::StrCat(row.field, ": is given, and the format is ",
+                                                   FormatName(format), "; allowed with ",
+                                                   FormatName(row.has.front()))));
+      }
+    }
+  }
+}
+
+// A level of ZSTD means nothing to another codec.
+TEST(ResolveOptions, RefusesALevelOfZstdWithAnotherCodec) {
+  VolumeMeta meta;
+  MakeVolume(&meta, 8, 8, 8, DType::kU16);
+  EXPECT_THAT(ResolveOptions({.zstd_level = 3, .codec = Codec::kGzip}, meta),
+              IsError(absl::StatusCode::kInvalidArgument, "the codec is GZIP"));
+  EXPECT_THAT(ResolveOptions({.zstd_level = 3, .compress = false}, meta),
+              IsError(absl::StatusCode::kInvalidArgument, "the codec is NONE"));
+  EXPECT_EQ(ResolveOptions({}, meta)->zstd_level, 1);
+}
+
 // Entries of a journal from before commits could be folders of TIFF files.
 TEST(CommitPaths, OfAnEarlierJournalAreFilesUnlessZarr) {
   for (const Format format : kFormats) {
@@ -300,7 +364,8 @@ TEST_F(StorageTest, ManyCommitsAtOnceInEveryFormat) {
   for (size_t i = 0; i < results.size(); ++i) {
     threads.emplace_back([&, i] {
       WriterOptions options{.format = kFormats[i % std::size(kFormats)]};
-      std::fill_n(options.chunk, 3, 16);
+      if (options.format == Format::kOmeZarr05 || options.format == Format::kHdf5)
+        std::fill_n(options.chunk, 3, 16);
       const std::string id = absl::StrCat("c", i);
       auto begun = store->Begin(id, id, meta, options);
       results[i] = begun.status();

@@ -1,6 +1,6 @@
 // Requests that wait, and the messages of operations.
 
-#include "server/rpc/convert/long_running.h"
+#include "server/rpc/convert/operation.h"
 
 #include <chrono>
 #include <optional>

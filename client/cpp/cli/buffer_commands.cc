@@ -1,0 +1,298 @@
+// octavo buffer: arrays in the memory of the server's devices.
+
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "octavo/v1/buffer.grpc.pb.h"
+
+#include "client/cpp/cli/commands.h"
+#include "client/cpp/cli/format_flags.h"
+#include "client/cpp/cli/json_spec.h"
+#include "client/cpp/cli/list_flags.h"
+#include "client/cpp/cli/npy_file.h"
+#include "client/cpp/cli/output_file.h"
+#include "client/cpp/cli/terminal.h"
+#include "client/cpp/cli/words.h"
+#include "client/cpp/wire/seconds.h"
+
+namespace octavo::cli {
+namespace {
+
+constexpr size_t kMessageBytes = 1 << 20;
+
+std::unique_ptr<v1::BufferService::Stub> StubOf(const Session& session) {
+  return v1::BufferService::NewStub(session.channel());
+}
+
+void PrintBuffer(const Session& session, const v1::Buffer& buffer) {
+  if (session.json) {
+    PrintJson(buffer);
+    return;
+  }
+  std::cout << buffer.name() << "  " << ShortName(buffer.state()) << "  ["
+            << absl::StrJoin(buffer.shape(), ", ") << "] " << ShortName(buffer.type().dtype());
+  if (buffer.type().lanes() > 1) std::cout << " x " << buffer.type().lanes();
+  std::cout << "  " << Bytes(static_cast<double>(buffer.byte_size())) << " on "
+            << absl::StrJoin(buffer.replicas(), ", ", [](std::string* out, const v1::Replica& one) {
+                 *out += one.device();
+               });
+  if (!buffer.coherent() && buffer.state() == v1::BUFFER_STATE_READY)
+    std::cout << "  replicas differ";
+  if (!buffer.origin().empty()) std::cout << "  made of " << buffer.origin();
+  if (!buffer.owner().empty()) std::cout << "  of " << buffer.owner();
+  if (buffer.is_private()) std::cout << "  private";
+  if (buffer.shared_leases() + buffer.exclusive_leases() > 0)
+    std::cout << "  " << buffer.shared_leases() + buffer.exclusive_leases() << " leases";
+  if (buffer.has_expire_time())
+    std::cout << "  expires in " << Seconds(SecondsUntil(buffer.expire_time()));
+  for (const auto& [key, value] : buffer.labels()) std::cout << "  " << key << "=" << value;
+  std::cout << "\n";
+}
+
+/// What a new buffer gets beside its contents.
+struct NewBuffer {
+  std::vector<std::string> labels;
+  double ttl_s = 0;
+
+  void AddTo(CLI::App* command) {
+    command->add_option("--label", labels, "key=value, may be repeated");
+    command->add_option("--ttl", ttl_s,
+                        "seconds without use after which it is destroyed (default: never)");
+  }
+  template <class Request>
+  void Fill(Request* request) const {
+    for (const std::string& label : labels) {
+      const size_t equals = label.find('=');
+      if (equals == std::string::npos)
+        throw CLI::ValidationError("--label", "'" + label + "' is not key=value");
+      (*request->mutable_labels())[label.substr(0, equals)] = label.substr(equals + 1);
+    }
+    if (ttl_s != 0) *request->mutable_ttl() = DurationOf(ttl_s);
+  }
+};
+
+// Writes the array of the file into all replicas. Returns whether that succeeded.
+bool Write(Session& session, const NpyFile& array, const std::string& path, const std::string& name,
+           v1::Buffer* buffer) {
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(array.data_offset);
+  grpc::ClientContext context;  // as long as it takes
+  v1::WriteBufferResponse answer;
+  const auto stream = StubOf(session)->WriteBuffer(&context, &answer);
+  v1::WriteBufferRequest message;
+  auto* header = message.mutable_header();
+  header->set_name(name);
+  header->set_total_bytes(static_cast<uint64_t>(array.bytes));
+  bool open = stream->Write(message);
+  ProgressBar bar("writing");
+  for (int64_t done = 0; open && done < array.bytes;) {
+    std::string data(static_cast<size_t>(std::min<int64_t>(array.bytes - done,
+                                                           static_cast<int64_t>(kMessageBytes))),
+                     '\0');
+    if (!file.read(data.data(), static_cast<std::streamsize>(data.size()))) break;
+    done += static_cast<int64_t>(data.size());
+    message.Clear();
+    message.set_data(std::move(data));
+    open = stream->Write(message);
+    bar.Update(static_cast<double>(done) / static_cast<double>(array.bytes),
+               Bytes(static_cast<double>(done)), 0);
+  }
+  stream->WritesDone();
+  if (!Check(session, stream->Finish())) return false;
+  *buffer = answer.buffer();
+  return true;
+}
+
+void Put(Session& session, const std::string& path, const std::vector<std::string>& devices,
+         const NewBuffer& flags) {
+  const NpyFile array = OpenNpy("file", path);
+  v1::CreateBufferRequest create;
+  create.mutable_type()->set_dtype(array.dtype);
+  for (const int64_t extent : array.shape) create.add_shape(static_cast<uint64_t>(extent));
+  for (const std::string& device : devices) create.mutable_placement()->add_devices(device);
+  create.set_fill(v1::CreateBufferRequest::FILL_UNINITIALIZED);
+  flags.Fill(&create);
+  v1::CreateBufferResponse created;
+  if (!Check(session, StubOf(session)->CreateBuffer(session.Context().get(), create, &created)))
+    return;
+  v1::Buffer buffer;
+  if (Write(session, array, path, created.buffer().name(), &buffer))
+    return PrintBuffer(session, buffer);
+  // Nobody else knows the name of a buffer without contents.
+  v1::DestroyBufferRequest destroy;
+  destroy.set_name(created.buffer().name());
+  v1::DestroyBufferResponse destroyed;
+  (void)StubOf(session)->DestroyBuffer(session.Context().get(), destroy, &destroyed);
+}
+
+void Get(Session& session, const v1::ReadBufferRequest& request, const std::string& path) {
+  grpc::ClientContext context;  // as long as it takes
+  const auto reader = StubOf(session)->ReadBuffer(&context, request);
+  v1::ReadBufferResponse part;
+  std::ofstream file;
+  uint64_t total = 0, done = 0;
+  {
+    ProgressBar bar("reading");
+    while (reader->Read(&part)) {
+      if (part.has_header()) {
+        total = part.header().total_bytes();
+        file.open(path, std::ios::binary);
+        file << NpyHead(part.header().type(),
+                        {part.header().shape().begin(), part.header().shape().end()});
+      }
+      file.write(part.data().data(), static_cast<std::streamsize>(part.data().size()));
+      done += part.data().size();
+      bar.Update(total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0,
+                 Bytes(static_cast<double>(done)), 0);
+    }
+  }
+  if (!Check(session, reader->Finish())) return;
+  file.close();
+  if (!file || done != total) {
+    std::cerr << "octavo: could not write " << path << "\n";
+    session.exit_code = kFailed;
+    return;
+  }
+  std::cout << path << "  " << Bytes(static_cast<double>(done)) << "\n";
+}
+
+void AddPut(CLI::App* buffer, Session& session) {
+  auto* put = buffer->add_subcommand("put", "a new buffer with the array of a .npy file");
+  const auto path = std::make_shared<std::string>();
+  const auto devices = std::make_shared<std::vector<std::string>>();
+  const auto flags = std::make_shared<NewBuffer>();
+  put->add_option("file", *path, "a .npy file here")->required();
+  put->add_option("--devices", *devices, "devices/N, or N, with commas between (default: all)")
+      ->delimiter(',')
+      ->transform(DeviceName());
+  flags->AddTo(put);
+  put->callback([&session, path, devices, flags] { Put(session, *path, *devices, *flags); });
+}
+
+void AddGet(CLI::App* buffer, Session& session) {
+  auto* get = buffer->add_subcommand("get", "its array into a .npy file here");
+  const auto name = std::make_shared<std::string>();
+  const auto path = std::make_shared<std::string>("buffer.npy");
+  const auto replica = std::make_shared<uint32_t>(0);
+  const auto start = std::make_shared<std::vector<int64_t>>(),
+             count = std::make_shared<std::vector<int64_t>>();
+  get->add_option("buffer", *name, "buffers/...")->required()->check(BufferName());
+  get->add_option("-o,--output", *path, "the file (default buffer.npy)");
+  auto* one = get->add_option("--replica", *replica, "this one (default: any of them)");
+  get->add_option("--start", *start, "the first element along each axis (default 0)")
+      ->delimiter(',');
+  get->add_option("--count", *count, "how many along each axis; 0 = to the end (default)")
+      ->delimiter(',');
+  get->callback([&session, name, path, replica, start, count, one] {
+    v1::ReadBufferRequest request;
+    request.set_name(*name);
+    if (one->count() > 0) request.mutable_selector()->set_replica(*replica);
+    request.mutable_start()->Add(start->begin(), start->end());
+    request.mutable_count()->Add(count->begin(), count->end());
+    CheckNpyName("--output", *path);
+    CheckWritable("--output", *path);
+    Get(session, request, *path);
+  });
+}
+
+void AddApply(CLI::App* buffer, Session& session) {
+  auto* apply = buffer->add_subcommand(
+      "apply", "operations on the array of a buffer or a volume, into a buffer");
+  const auto name = std::make_shared<std::string>(), output = std::make_shared<std::string>();
+  const auto operations = std::make_shared<std::vector<std::string>>();
+  const auto flags = std::make_shared<NewBuffer>();
+  apply->add_option("input", *name, "buffers/... or volumes/...")
+      ->required()
+      ->check(BufferOrVolumeName());
+  apply
+      ->add_option("--operation", *operations,
+                   "an ArrayOperation as JSON, '{\"mip\": {\"axis\": 0}}', or a file of it; may be "
+                   "repeated: each works on the result of the one before")
+      ->required();
+  apply
+      ->add_option("--output", *output,
+                   "buffers/... of the resulting type and shape (default: a new one)")
+      ->check(BufferName());
+  flags->AddTo(apply);
+  apply->callback([&session, name, output, operations, flags] {
+    v1::ApplyOpRequest request;
+    request.set_input(*name);
+    for (const std::string& one : *operations)
+      ReadJsonSpec(one, request.add_operations(), "--operation");
+    request.set_output(*output);
+    flags->Fill(&request);
+    v1::ApplyOpResponse answer;
+    if (!Check(session, StubOf(session)->ApplyOp(session.Context().get(), request, &answer)))
+      return;
+    v1::WaitBufferRequest wait;
+    wait.set_name(answer.buffer().name());
+    v1::WaitBufferResponse done;
+    grpc::ClientContext context;  // as long as the operations take
+    if (Check(session, StubOf(session)->WaitBuffer(&context, wait, &done)))
+      PrintBuffer(session, done.buffer());
+  });
+}
+
+}  // namespace
+
+void AddBufferCommands(CLI::App& app, Session& session) {
+  auto* buffer =
+      app.add_subcommand("buffer", "arrays in the memory of the devices")->require_subcommand(1);
+  const auto name = std::make_shared<std::string>();
+
+  auto* list = buffer->add_subcommand("list", "buffers, oldest first");
+  const ListFlags list_flags;
+  list_flags.AddTo(list, "state = READY AND byte_size > 1000000");
+  list->callback([&session, list_flags] {
+    auto stub = StubOf(session);
+    list_flags.EachPage<v1::ListBuffersResponse>(
+        session, v1::ListBuffersRequest(), "",
+        [&](auto* context, const auto& page, auto* answer) {
+          return stub->ListBuffers(context, page, answer);
+        },
+        [&](const auto& answer) {
+          for (const auto& one : answer.buffers()) PrintBuffer(session, one);
+        });
+  });
+
+  auto* show = buffer->add_subcommand("show", "one buffer");
+  show->add_option("buffer", *name, "buffers/...")->required()->check(BufferName());
+  show->callback([&session, name] {
+    v1::GetBufferRequest request;
+    request.set_name(*name);
+    v1::GetBufferResponse answer;
+    if (Check(session, StubOf(session)->GetBuffer(session.Context().get(), request, &answer)))
+      PrintBuffer(session, answer.buffer());
+  });
+
+  AddPut(buffer, session);
+  AddGet(buffer, session);
+  AddApply(buffer, session);
+
+  auto* destroy = buffer->add_subcommand("destroy", "free its memory; its data are gone");
+  const auto detach = std::make_shared<bool>(false);
+  const auto lease = std::make_shared<std::string>();
+  destroy->add_option("buffer", *name, "buffers/...")->required()->check(BufferName());
+  destroy->add_flag("--detach-exports", *detach, "even if other processes map it");
+  destroy->add_option("--lease", *lease, "the token of your own exclusive lease");
+  destroy->callback([&session, name, detach, lease] {
+    v1::DestroyBufferRequest request;
+    request.set_name(*name);
+    request.set_detach_exports(*detach);
+    request.set_lease_token(*lease);
+    v1::DestroyBufferResponse answer;
+    if (!Check(session, StubOf(session)->DestroyBuffer(session.Context().get(), request, &answer)))
+      return;
+    if (session.json) return PrintJson(answer);
+    std::cout << *name << "  destroyed\n";
+  });
+}
+
+}  // namespace octavo::cli
