@@ -18,7 +18,7 @@
 namespace octavo::storage {
 
 absl::StatusOr<ZarrFolder> ZarrFolder::Open(const std::string& path, Roots roots) {
-  auto opened = OpenBeneath(path, roots, O_RDONLY | O_DIRECTORY);
+  auto opened = OpenBeneath(path, roots, O_PATH | O_DIRECTORY);
   if (!opened.ok()) return Annotate(opened.status(), path);
   ZarrFolder folder;
   folder.path_ = path;
@@ -46,10 +46,11 @@ absl::StatusOr<UniqueFd> ZarrFolder::OpenBelow(const std::string& below, int fla
   const int error = errno;
   if (error == ENOENT) return absl::NotFoundError(absl::StrCat(path, ": no such file"));
   if (!follow_links_) {
-    if (error == ENOTDIR) return absl::NotFoundError(absl::StrCat(path, ": no such file"));
-    if (error == ELOOP || error == EXDEV)
-      return absl::PermissionDeniedError(
-          absl::StrCat(path, ": is a link; a folder that was handed over is read without them"));
+    // Step by step, a link to a folder is no folder. It must not be taken for a missing chunk.
+    if (error == ELOOP || error == EXDEV || error == ENOTDIR)
+      return absl::PermissionDeniedError(absl::StrCat(
+          path,
+          ": is a link or below a file; a folder that was handed over is read without links"));
     return ErrnoStatus(error, "opening", path);
   }
   // Perhaps a link, which may lead elsewhere below the roots.
@@ -76,7 +77,7 @@ absl::StatusOr<std::optional<nlohmann::json>> ZarrFolder::ReadJson(const std::st
 }
 
 absl::StatusOr<ZarrFolder> ZarrFolder::OpenFolder(const std::string& below) const {
-  OCTAVO_ASSIGN_OR_RETURN(UniqueFd fd, OpenBelow(below, O_RDONLY | O_DIRECTORY));
+  OCTAVO_ASSIGN_OR_RETURN(UniqueFd fd, OpenBelow(below, O_PATH | O_DIRECTORY));
   ZarrFolder folder = *this;
   folder.path_ = PathOf(below);
   folder.fd_ = std::make_shared<const UniqueFd>(std::move(fd));
