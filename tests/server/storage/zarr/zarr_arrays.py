@@ -293,7 +293,7 @@ def v2_array(name, data_type, compressor=None, about=None):
     if any(f.codec_id == "astype" and f.encode_dtype == np.dtype("<i8") for f in filters):
         filters = [numcodecs.AsType(encode_dtype="<i8", decode_dtype=dtype.str)]
     compressor_json, encode_bytes = compressor or v2_compressor(size)
-    stored = swapped(elements, code) if big else elements
+    stored = np.ascontiguousarray(swapped(elements, code) if big else elements)
     expected = np.empty_like(stored)
     expected[...] = np.frombuffer(fill, "u1")[::-1].reshape(-1, components(code))[::-1].reshape(-1) if big else np.frombuffer(fill, "u1")
     written = []
@@ -325,7 +325,7 @@ def v2_array(name, data_type, compressor=None, about=None):
     separator = pick("./")
     meta = {"zarr_format": 2, "shape": shape, "chunks": chunks, "dtype": dtype.str if code[0] != "V" else "|" + code, "compressor": compressor_json,
             "fill_value": fill_text, "order": order, "filters": [f.get_config() for f in filters] or pick([None, []]), "dimension_separator": separator}
-    write(name, False, meta, shape, chunks, separator, "", np.ascontiguousarray(stored), keep, encode, expected, about)
+    write(name, False, meta, shape, chunks, separator, "", stored, keep, encode, expected, about)
 
 
 def gzip_damage():
