@@ -6,13 +6,17 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <system_error>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 int main(int argc, char** argv) {
   int count = 0;
   for (int i = 1; i < argc; ++i) {
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(argv[i])) {
+    std::error_code error;
+    const std::filesystem::recursive_directory_iterator files(argv[i], error);
+    if (error) std::fprintf(stderr, "%s: %s\n", argv[i], error.message().c_str());
+    for (const auto& entry : files) {
       if (!entry.is_regular_file()) continue;
       std::ifstream file(entry.path(), std::ios::binary);
       const std::string bytes((std::istreambuf_iterator<char>(file)), {});
