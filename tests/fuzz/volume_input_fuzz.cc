@@ -1,5 +1,5 @@
-// A file of any kind, by its descriptor: NumPy, TIFF, NIfTI, NRRD, MATLAB. Opens it and reads a small
-// box at each end. Neither may crash, hang or take more memory than the limits say.
+// A file of any kind, by its descriptor: NumPy, TIFF, NIfTI, NRRD, MATLAB. Opens it and reads a
+// small box at each end. Neither may crash, hang or take more memory than the limits say.
 
 #include <algorithm>
 #include <cstddef>
