@@ -22,7 +22,7 @@ struct Hdf5Place {
 
 /// An untrusted file and the files that its links lead to. This class follows links itself, one by
 /// one, never through the library: it opens another file only if its canonical path lies under one
-/// of the roots. All calls with the library's lock held. Errors are those of projection_input.h and
+/// of the roots. All calls with the library's lock held. Errors are those of dataset_errors.h and
 /// name link and target.
 class Hdf5Links {
  public:

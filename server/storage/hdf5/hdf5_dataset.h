@@ -8,14 +8,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "server/storage/projections/hdf5_links.h"
+#include "server/storage/hdf5/hdf5_links.h"
 
 namespace octavo::storage {
 
 /// A dataset whose data this program can decode: in one piece, or virtual, composed of datasets of
 /// this and other files. This class opens and reads those itself, because the library would look
 /// for them anywhere and replace missing ones by fill values. All calls with the library's lock
-/// held; the Hdf5Links must live. Errors are those of projection_input.h.
+/// held; the Hdf5Links must live. Errors are those of dataset_errors.h.
 class Hdf5Dataset {
  public:
   /// `label`: its name in errors. `cache_bytes`: size of the chunk cache of each dataset; 0 = the

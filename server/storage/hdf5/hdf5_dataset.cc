@@ -1,4 +1,4 @@
-#include "server/storage/projections/hdf5_dataset.h"
+#include "server/storage/hdf5/hdf5_dataset.h"
 
 #include <algorithm>
 #include <map>
@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
-#include "server/storage/projections/internal.h"
+#include "server/storage/hdf5/dataset_errors.h"
 
 namespace octavo::storage {
 namespace {

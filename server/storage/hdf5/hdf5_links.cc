@@ -1,4 +1,4 @@
-#include "server/storage/projections/hdf5_links.h"
+#include "server/storage/hdf5/hdf5_links.h"
 
 #include <deque>
 #include <fcntl.h>
@@ -12,9 +12,9 @@
 #include "absl/strings/str_split.h"
 
 #include "gpu/base/status.h"
+#include "server/storage/hdf5/dataset_errors.h"
 #include "server/storage/io/files.h"
 #include "server/storage/io/open_beneath.h"
-#include "server/storage/projections/internal.h"
 
 namespace octavo::storage {
 namespace {
