@@ -168,7 +168,8 @@ absl::StatusOr<HostBudget> HostBudgetFor(const Config& config,
        {"frame_pool_bytes", budget.frame_pool_bytes},
        {"listen_memory_bytes", budget.listen_bytes},
        {"spill_host_bytes", budget.spill_host_bytes},
-       {"projection_bytes", budget.projection_bytes}});
+       {"projection_bytes", budget.projection_bytes},
+       {"picture_bytes", budget.picture_bytes}});
   if (budget.sum(count) > memory.available_bytes) {
     Log(LogLevel::kWarning,
         "the configured budgets are more than the host's memory: the kernel may end the daemon",
@@ -291,6 +292,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   rpc_config.tcp = config.listen_tcp;
   rpc_config.unix_path = config.listen_unix;
   rpc_config.memory_bytes = host.listen_bytes;
+  rpc_config.picture_bytes = host.picture_bytes;
   rpc_config.stalled_seconds = config.listen_stalled_seconds;
   rpc_config.spare_descriptors = static_cast<int>(config.listen_spare_descriptors);
   rpc::ServerInfo info;

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	octavo "octavo/v1"
 )
@@ -188,7 +189,7 @@ func run(address string) error {
 	// Operations on the device, in sequence: here one, the en face MIP. The call returns when it is done.
 	made, err := volumes.DeriveVolume(ctx, &octavo.DeriveVolumeRequest{Name: first, Operations: []*octavo.VolumeOperation{{
 		Operation: &octavo.VolumeOperation_Array{Array: &octavo.ArrayOperation{
-			Operation: &octavo.ArrayOperation_Mip{Mip: &octavo.ArrayOperation_ProjectParameters{Axis: 2}}}}}}})
+			Operation: &octavo.ArrayOperation_Mip{Mip: &octavo.ArrayOperation_ProjectParameters{Axis: proto.Int64(2)}}}}}}})
 	if err != nil {
 		return err
 	}

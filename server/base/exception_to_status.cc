@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/log.h"
 #include "gpu/base/status.h"
 
 namespace octavo::base {
@@ -52,6 +53,13 @@ absl::Status StatusOfException() noexcept {
   } catch (...) {
     return absl::Status(absl::StatusCode::kResourceExhausted,
                         "");  // an empty message needs no memory
+  }
+}
+
+void LogException(const char* what) noexcept {
+  try {
+    Log(LogLevel::kError, what, {{"error", StatusOfException().ToString()}});
+  } catch (...) {  // the exception was lack of memory, and the line needs some
   }
 }
 

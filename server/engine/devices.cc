@@ -80,7 +80,7 @@ absl::Status Devices::Measure(MeasureSpec spec, const TellMeasured& tell) {
   OCTAVO_RETURN_IF_ERROR(device.Health());
   OCTAVO_RETURN_IF_ERROR(ResolveMeasure(&spec, device));
   if (measuring_.exchange(true)) {
-    return WithInfo(absl::FailedPreconditionError("another measurement runs"),
+    return WithInfo(absl::FailedPreconditionError("another measurement runs; ask again when it is over"),
                     {.reason = Reason::kMeasuring, .field = "", .numbers = {}});
   }
   const absl::Cleanup measured = [this] { measuring_ = false; };

@@ -7,6 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "gpu/base/failpoint.h"
+#include "server/base/exception_to_status.h"
+
 namespace octavo::engine {
 
 template <class Status>
@@ -108,19 +111,27 @@ std::chrono::steady_clock::duration StatusWatches<Status>::Pause() const {
 
 template <class Status>
 void StatusWatches<Status>::Run(std::stop_token stop) {
-  while (!stop.stop_requested()) {
-    std::vector<std::shared_ptr<Watch>> watches;
-    {
-      MutexLock lock(mutex_);
-      if (!woken_) cv_.WaitFor(lock, Pause());
-      woken_ = false;
-      watches.assign(watches_.begin(), watches_.end());
-    }
-    for (const auto& watch : watches) {
-      if (!Look(*watch)) continue;
+  while (!stop.stop_requested())
+    base::GuardedTurn("a turn of oct-watch broke off", [&] { Turn(); });
+}
+
+template <class Status>
+void StatusWatches<Status>::Turn() {
+  std::vector<std::shared_ptr<Watch>> watches;
+  {
+    MutexLock lock(mutex_);
+    if (!woken_) cv_.WaitFor(lock, Pause());
+    woken_ = false;
+    watches.assign(watches_.begin(), watches_.end());
+  }
+  for (const auto& watch : watches) {
+    // One that breaks off is told in the next turn; the others are told now.
+    base::GuardedTurn("a watch is not told", [&] {
+      (void)Failpoint("watch_told");
+      if (!Look(*watch)) return;
       MutexLock lock(mutex_);
       watches_.remove(watch);
-    }
+    });
   }
 }
 

@@ -44,6 +44,7 @@ class StatusWatches {
   struct Watch;
   class WatchHandle;
   void Run(std::stop_token stop);
+  void Turn();
   /// Until the next look: when a wait's time is over, at the latest in 50 ms.
   std::chrono::steady_clock::duration Pause() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Tells the watcher, if there is something to tell. Returns whether the watch is over.

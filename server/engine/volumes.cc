@@ -53,10 +53,12 @@ absl::StatusOr<volume::VolumeHold> Volumes::HoldToRead(const std::string& name) 
   return hold;
 }
 
-absl::StatusOr<Rendered> Volumes::Render(const model::RenderSpec& spec,
-                                         const std::function<bool()>& unwanted) {
+absl::StatusOr<Rendered> Volumes::Render(
+    const model::RenderSpec& spec, const std::function<bool()>& unwanted,
+    const std::function<absl::Status(const Rendered&)>& admit) {
   OCTAVO_ASSIGN_OR_RETURN(const volume::VolumeHold hold, HoldToRead(spec.volume));
   OCTAVO_ASSIGN_OR_RETURN(Rendered rendered, PlanRendering(WithLeases(hold.status), spec));
+  OCTAVO_RETURN_IF_ERROR(admit(rendered));
   const int64_t bytes = rendered.projection.results() * SizeOf(rendered.frame.dtype);
   const std::shared_ptr<char[]> memory =
       std::make_shared_for_overwrite<char[]>(static_cast<size_t>(bytes));

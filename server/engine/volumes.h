@@ -42,8 +42,10 @@ class Volumes {
                                                              const std::vector<int64_t>& count);
   /// A plane or a projection of a held volume, in host memory. Takes milliseconds to many seconds.
   /// `unwanted` (may be null; must not block) says that nobody waits for it any more: Cancelled.
+  /// `admit` sees the plan before memory is taken for it; its error is returned.
   absl::StatusOr<Rendered> Render(const model::RenderSpec& spec,
-                                  const std::function<bool()>& unwanted);
+                                  const std::function<bool()>& unwanted,
+                                  const std::function<absl::Status(const Rendered&)>& admit);
   /// Marks a volume.
   absl::StatusOr<model::VolumeStatus> Hold(const std::string& name);
   /// Removes the mark. `lease_token`: the caller's own lease, which does not block the call.

@@ -14,11 +14,14 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/field_errors.h"
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
+#include "server/base/exception_to_status.h"
 
 namespace octavo::handoff {
 namespace {
@@ -45,6 +48,11 @@ void ShutDown(int fd) {
   ::shutdown(fd, SHUT_RDWR);
   char byte;
   while (::recv(fd, &byte, sizeof byte, MSG_DONTWAIT) > 0) continue;
+}
+
+// Called once for a grant: it must not be lost because there is no memory for what follows.
+void EndGrant(Grant& grant, GrantEnd why) noexcept {
+  base::GuardedTurn("the end of a grant is not told in full", [&] { grant.Ended(why); });
 }
 
 }  // namespace
@@ -252,16 +260,18 @@ void FdSocket::Run(std::stop_token stop) {
     for (int i = 0; i < count && !stop.stop_requested(); ++i) {
       const int fd = events[i].data.fd;
       if (fd == listener_.get()) {
-        Accept();
-      } else if (fd != wake_.get()) {
-        Read(fd);
+        base::GuardedTurn("a connection is not accepted", [&] { Accept(); });
+      } else if (fd != wake_.get() &&
+                 !base::GuardedTurn("a connection breaks off", [&] { Read(fd); })) {
+        base::GuardedTurn("a connection does not end", [&] { End(fd, GrantEnd::kHungUp); });
       }
     }
-    Sweep();
+    base::GuardedTurn("a turn of oct-handoff broke off", [&] { Sweep(); });
   }
 }
 
 void FdSocket::Accept() {
+  (void)Failpoint("handoff_accept");
   UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!fd) {
     // Out of descriptors: the listener stays readable, so pause instead of spinning.
@@ -291,25 +301,31 @@ void FdSocket::Accept() {
 }
 
 void FdSocket::MakeRoom() {
-  int oldest = -1;
+  std::map<uid_t, size_t> of_user;
+  for (const auto& [fd, connection] : connections_) ++of_user[connection->peer.uid];
+  // Of the user who has most of them: no user keeps the others off the socket.
+  const auto goes_before = [&](const Connection& a, const Connection& b) {
+    return std::pair(of_user[b.peer.uid], a.since_ns) < std::pair(of_user[a.peer.uid], b.since_ns);
+  };
+  int first = -1;
   for (const auto& [fd, connection] : connections_) {
-    if (connection->purpose == v1::PURPOSE_UNSPECIFIED &&
-        (oldest < 0 || connection->since_ns < connections_[oldest]->since_ns))
-      oldest = fd;
+    if (connection->grants.empty() && (first < 0 || goes_before(*connection, *connections_[first])))
+      first = fd;
   }
-  if (oldest < 0) return;
-  const absl::Status refused = Refusal(
-      absl::StatusCode::kResourceExhausted, Reason::kConnections,
-      absl::StrCat("there are ", kMostConnections, " connections, and you had said nothing"));
+  if (first < 0) return;
+  const absl::Status refused =
+      Refusal(absl::StatusCode::kResourceExhausted, Reason::kConnections,
+              absl::StrCat("there are ", kMostConnections, " connections, and yours had no grant"));
   CountRefusal(std::string(Name(ReasonOrCode(refused))));
-  (void)connections_[oldest]->Send(ConnectionRefused(refused), -1);
-  End(oldest, GrantEnd::kHungUp);
+  (void)connections_[first]->Send(ConnectionRefused(refused), -1);
+  End(first, GrantEnd::kHungUp);
 }
 
 void FdSocket::Read(int fd) {
   const auto it = connections_.find(fd);
   if (it == connections_.end()) return;
   const std::shared_ptr<Connection> connection = it->second;
+  (void)Failpoint("handoff_read");
   // A few messages at a time, so that other clients get their turn.
   for (int i = 0; i < 16; ++i) {
     const auto packet = connection->Receive();
@@ -393,6 +409,9 @@ absl::StatusOr<Answer> FdSocket::Present(Connection& connection, const v1::Prese
                                          uint64_t* id) {
   const std::string& nonce = request.ticket();
   Waiting waiting;
+  const absl::Cleanup broken = [&] {  // by an exception: the grant ends, too
+    if (waiting.grant != nullptr) EndGrant(*waiting.grant, GrantEnd::kRefused);
+  };
   absl::Status refused;
   {
     MutexLock lock(mutex_);
@@ -430,8 +449,9 @@ absl::StatusOr<Answer> FdSocket::Present(Connection& connection, const v1::Prese
     }
   }
   if (!refused.ok()) {
-    waiting.grant->Ended(InfoOf(refused).reason == Reason::kTicketExpired ? GrantEnd::kExpired
-                                                                          : GrantEnd::kRefused);
+    EndGrant(
+        *std::exchange(waiting.grant, nullptr),
+        InfoOf(refused).reason == Reason::kTicketExpired ? GrantEnd::kExpired : GrantEnd::kRefused);
     return refused;
   }
   const uint64_t number = next_grant_++;
@@ -440,10 +460,7 @@ absl::StatusOr<Answer> FdSocket::Present(Connection& connection, const v1::Prese
   });
   auto answer = waiting.grant->Open(connection.peer, request,
                                     std::make_shared<GrantLink>(self->second, number));
-  if (!answer.ok()) {
-    waiting.grant->Ended(GrantEnd::kRefused);
-    return answer.status();
-  }
+  if (!answer.ok()) return answer.status();
   connection.grants[number] = std::move(waiting.grant);
   *id = number;
   MutexLock lock(mutex_);
@@ -464,12 +481,15 @@ void FdSocket::End(int fd, GrantEnd why) {
     --counts_.connections;
     counts_.grants -= static_cast<int64_t>(grants.size());
   }
-  for (const auto& [id, grant] : grants) grant->Ended(why);
+  for (const auto& [id, grant] : grants) EndGrant(*grant, why);
 }
 
 void FdSocket::Sweep() {
   const int64_t now = NowNs();
   std::vector<std::shared_ptr<Grant>> expired;
+  const absl::Cleanup tell = [&] {
+    for (const auto& grant : expired) EndGrant(*grant, GrantEnd::kExpired);
+  };
   {
     MutexLock lock(mutex_);
     for (auto it = waiting_.begin(); it != waiting_.end();) {
@@ -477,14 +497,13 @@ void FdSocket::Sweep() {
         ++it;
         continue;
       }
-      expired.push_back(std::move(it->second.grant));
       spent_[it->first] = {Reason::kTicketExpired, now + kRememberNs};
+      expired.push_back(it->second.grant);
       it = waiting_.erase(it);
     }
     std::erase_if(spent_, [&](const auto& entry) { return now > entry.second.second; });
     while (spent_.size() > kMostRemembered) spent_.erase(spent_.begin());
   }
-  for (const auto& grant : expired) grant->Ended(GrantEnd::kExpired);
   std::vector<int> strangers;
   for (const auto& [fd, connection] : connections_) {
     if (connection->grants.empty() &&

@@ -136,7 +136,8 @@ class FdSocket {
   absl::StatusOr<Answer> Greet(Connection& connection, const v1::ClientMessage& request);
   absl::StatusOr<Answer> Present(Connection& connection, const v1::Present& request, uint64_t* id);
   void End(int fd, GrantEnd why);
-  /// Ends the oldest connection that has not said Hello, if there is one.
+  /// Ends the connection that has had no grant for longest, of the user with most connections among
+  /// those who have such; if there is one.
   void MakeRoom();
   /// Ends overdue tickets, and connections that present none.
   void Sweep();

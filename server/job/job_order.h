@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/job/job_entry.h"
@@ -16,6 +17,8 @@ class JobOrder {
  public:
   /// The queued jobs of `jobs` (in the order of their submission), the next one first.
   std::vector<JobPtr> Waiting(const JobList& jobs) const;
+  /// The place of a queued job in Waiting, from 1 on.
+  int64_t PlaceOf(const JobEntry& job, const JobList& jobs) const;
   /// The jobs that want their device's turn again, the next one first: higher priorities first,
   /// then in the order of their return.
   static std::vector<JobPtr> Returning(const JobList& jobs);
@@ -25,6 +28,9 @@ class JobOrder {
   void KeepGroupsOf(const JobList& jobs);
 
  private:
+  // The smaller one is before.
+  std::pair<int, uint64_t> KeyOf(const JobEntry& job) const;
+
   std::map<std::string, uint64_t> served_;  // group → when one of it began last
   uint64_t turn_ = 0;
 };

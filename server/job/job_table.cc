@@ -94,10 +94,7 @@ bool JobTable::AnyWaits() const {
 JobStatus JobTable::StatusOf(const JobEntry& job) const {
   JobStatus status = job.status;
   if (status.state == JobState::kQueued) {
-    const auto order = Waiting();
-    status.queue_position = std::find_if(order.begin(), order.end(),
-                                         [&](const JobPtr& other) { return other.get() == &job; }) -
-                            order.begin() + 1;
+    status.queue_position = order_.PlaceOf(job, jobs_);
   }
   return status;
 }

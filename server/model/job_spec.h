@@ -18,8 +18,8 @@ namespace octavo::model {
 struct ReprocessSpec {
   std::string volume;
   Processing processing;
-  std::vector<VolumeOperation> operations;      // on the reprocessed volume
-  std::vector<std::string> encoded_operations;  // as received, for answers
+  std::vector<VolumeOperation> operations;           // on the reprocessed volume
+  std::vector<std::string> encoded_operations = {};  // as received, for answers
 };
 
 /// All fields as in octavo.v1.DispersionAutofocusJob.

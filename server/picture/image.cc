@@ -235,6 +235,8 @@ absl::StatusOr<model::Bytes> Png(const Pixels& pixels) {
       0) {
     return absl::InternalError(absl::StrCat("PNG: ", image.message));
   }
+  out->resize(size);
+  out->shrink_to_fit();  // the most that it might have needed is more than the pixels
   return model::Bytes{.owner = out, .data = out->data(), .size = static_cast<int64_t>(size)};
 }
 
@@ -258,6 +260,11 @@ absl::StatusOr<model::Bytes> Jpeg(const Pixels& pixels, int quality) {
   return model::Bytes{.owner = owner, .data = data, .size = static_cast<int64_t>(size)};
 }
 
+absl::Status CheckWanted(const std::function<bool()>& unwanted) {
+  if (unwanted == nullptr || !unwanted()) return absl::OkStatus();
+  return absl::CancelledError("nobody waits for the picture any more");
+}
+
 // What WebP has written.
 struct Memory {
   Memory() { WebPMemoryWriterInit(&writer); }
@@ -268,7 +275,8 @@ struct Memory {
 };
 
 // WebP has no grey pictures: grey is red, green and blue.
-absl::StatusOr<model::Bytes> Webp(const Pixels& pixels, int quality) {
+absl::StatusOr<model::Bytes> Webp(const Pixels& pixels, int quality,
+                                  const std::function<bool()>& unwanted) {
   WebPConfig config;
   WebPPicture picture;
   if (WebPConfigInit(&config) == 0 || WebPPictureInit(&picture) == 0)
@@ -291,20 +299,29 @@ absl::StatusOr<model::Bytes> Webp(const Pixels& pixels, int quality) {
   const auto writer = std::make_shared<Memory>();
   picture.writer = WebPMemoryWrite;
   picture.custom_ptr = &writer->writer;
+  picture.user_data = const_cast<std::function<bool()>*>(&unwanted);
+  picture.progress_hook = [](int, const WebPPicture* now) -> int {
+    const auto& gone = *static_cast<const std::function<bool()>*>(now->user_data);
+    return gone == nullptr || !gone() ? 1 : 0;
+  };
   const bool made = WebPPictureImportRGB(&picture, from, 3 * picture.width) != 0 &&
                     WebPEncode(&config, &picture) != 0;
   const int error = picture.error_code;
   WebPPictureFree(&picture);
-  if (!made) return absl::InternalError(absl::StrCat("WebP: error ", error));
+  if (!made) {
+    OCTAVO_RETURN_IF_ERROR(CheckWanted(unwanted));
+    return absl::InternalError(absl::StrCat("WebP: error ", error));
+  }
   return model::Bytes{.owner = writer,
                       .data = writer->writer.mem,
                       .size = static_cast<int64_t>(writer->writer.size)};
 }
 
-absl::StatusOr<model::Bytes> Encoded(const Pixels& pixels, const ImageOptions& options) {
+absl::StatusOr<model::Bytes> Encoded(const Pixels& pixels, const ImageOptions& options,
+                                     const std::function<bool()>& unwanted) {
   switch (options.encoding) {
     case ImageOptions::Encoding::kJpeg: return Jpeg(pixels, options.quality);
-    case ImageOptions::Encoding::kWebp: return Webp(pixels, options.quality);
+    case ImageOptions::Encoding::kWebp: return Webp(pixels, options.quality, unwanted);
     case ImageOptions::Encoding::kPng:
     case ImageOptions::Encoding::kRaw: break;
   }
@@ -341,7 +358,27 @@ std::string NoRoomFor(const char* bar, const Pixels& pixels) {
 
 }  // namespace
 
-absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOptions& options) {
+int64_t PeakBytesOf(int64_t rows, int64_t columns, DType dtype, const ImageOptions& options) {
+  const int64_t values = rows * columns,
+                pixels = std::min(values, options.max_width * options.max_height),
+                channels = options.colour_map == ColourMap::kGray ||
+                                   options.colour_map == ColourMap::kGrayInverted
+                               ? 1
+                               : 3;
+  int64_t of_pixel = channels * (options.colour_bar ? 2 : 1);
+  switch (options.encoding) {
+    case ImageOptions::Encoding::kRaw: of_pixel = 4; break;
+    case ImageOptions::Encoding::kWebp: of_pixel += 16; break;  // red, green, blue; its own forms
+    case ImageOptions::Encoding::kPng:
+    case ImageOptions::Encoding::kJpeg: of_pixel += channels + 1; break;
+  }
+  // The payload and its values as floats; turned, shrunk or ordered they are there twice.
+  return values * (SizeOf(dtype) + 4) + std::max(4 * values, of_pixel * pixels);
+}
+
+absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOptions& options,
+                                    const std::function<bool()>& unwanted) {
+  const auto check = [&] { return CheckWanted(unwanted); };
   if (frame.shape.size() != 2)
     return absl::InvalidArgumentError("only two-dimensional frames can be pictures");
   if (frame.shape[0] * frame.shape[1] > kMostValues) {
@@ -356,6 +393,7 @@ absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOption
       frame.payload.size < static_cast<int64_t>(values.data.size()) * SizeOf(frame.dtype)) {
     return absl::InvalidArgumentError("the frame is empty");
   }
+  OCTAVO_RETURN_IF_ERROR(check());
   ReadValues(frame, &values.data);
   Picture picture{.data = {},
                   .dtype = frame.dtype,
@@ -374,7 +412,9 @@ absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOption
     picture.spacing_um[0] *= static_cast<double>(values.rows) / static_cast<double>(rows);
     picture.spacing_um[1] *= static_cast<double>(values.columns) / static_cast<double>(columns);
   }
+  OCTAVO_RETURN_IF_ERROR(check());
   values = Shrunk(values, rows, columns);
+  OCTAVO_RETURN_IF_ERROR(check());
   picture.shape = {rows, columns};
   if (options.encoding == ImageOptions::Encoding::kRaw) {
     picture.data = Raw(values, &picture.dtype);
@@ -405,6 +445,7 @@ absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOption
             picture.display_lo + std::max(1.0, std::abs(picture.display_lo) * 1e-6);
       break;
   }
+  OCTAVO_RETURN_IF_ERROR(check());
   Pixels pixels = Coloured(values, picture.display_lo, picture.display_hi, options.colour_map);
   if (options.scale_bar && picture.spacing_um.size() == 2) {
     if (across_assumed) {
@@ -424,7 +465,8 @@ absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOption
       picture.warnings.push_back(NoRoomFor("colour bar", pixels));
     picture.shape[1] = pixels.columns;
   }
-  OCTAVO_ASSIGN_OR_RETURN(picture.data, Encoded(pixels, options));
+  OCTAVO_RETURN_IF_ERROR(check());
+  OCTAVO_ASSIGN_OR_RETURN(picture.data, Encoded(pixels, options, unwanted));
   return picture;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -45,9 +46,15 @@ struct Picture {
   std::vector<std::string> warnings;  // what may not be as intended, for people
 };
 
-/// Turns an image frame into a picture. Milliseconds of work. InvalidArgument if the frame is no
-/// image, ResourceExhausted above 2^28 values.
-absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOptions& options);
+/// Turns an image frame into a picture: milliseconds of work, seconds for a large one. Cancelled
+/// once `unwanted` (may be null; must not block) says that nobody waits for it; it is asked between
+/// the steps, and while a WEBP is made. InvalidArgument if the frame is no image, ResourceExhausted
+/// above 2^28 values.
+absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOptions& options,
+                                    const std::function<bool()>& unwanted = nullptr);
+
+/// Host memory that a frame of this size and MakePicture take together at most, roughly; bytes.
+int64_t PeakBytesOf(int64_t rows, int64_t columns, DType dtype, const ImageOptions& options);
 
 /// 8-bit pixels, [row, column, channel]; one channel (grey) or three (red, green, blue).
 struct Pixels {

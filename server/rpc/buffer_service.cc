@@ -290,14 +290,14 @@ class BufferServiceImpl final : public BufferBase {
         [&](const std::shared_ptr<QueuedWriter<v1::WatchBuffersResponse>>& writer) -> absl::Status {
           OCTAVO_RETURN_IF_ERROR(watches_->Add(writer));
           workers_->Post([this, caller = CallerOf(*context), weak = std::weak_ptr(writer)] {
-            const auto tell = [this, weak](base::ChangeKind kind, const auto& status,
-                                           const std::string& text) {
+            const auto tell = [encoded = encoded_, weak](base::ChangeKind kind, const auto& status,
+                                                         const std::string& text) {
               auto to = weak.lock();
               if (to == nullptr) return;
               to->Feed([&] {
                 v1::WatchBuffersResponse event;
                 event.set_kind(static_cast<v1::WatchBuffersResponse::Kind>(kind));
-                *event.mutable_buffer() = *encoded_.Get(status);
+                *event.mutable_buffer() = *encoded->Get(status);
                 event.set_text(Utf8(text));
                 const std::string name = event.buffer().name();
                 to->PushLatest(name, std::move(event), MergeEvents);
@@ -314,12 +314,13 @@ class BufferServiceImpl final : public BufferBase {
  private:
   /// Merges two events that a watcher has not read yet: it still has to learn that the buffer
   /// exists.
-  static void MergeEvents(v1::WatchBuffersResponse& waiting, v1::WatchBuffersResponse news) {
+  static bool MergeEvents(v1::WatchBuffersResponse& waiting, v1::WatchBuffersResponse news) {
     const auto first = waiting.kind();
     const bool is_new = first == v1::WatchBuffersResponse::KIND_EXISTS ||
                         first == v1::WatchBuffersResponse::KIND_CREATED;
     waiting = std::move(news);
     if (is_new && waiting.kind() != v1::WatchBuffersResponse::KIND_GONE) waiting.set_kind(first);
+    return true;
   }
   /// Answers from a worker, because it may have to free memory first.
   template <class Request, class Response, class F>
@@ -360,7 +361,8 @@ class BufferServiceImpl final : public BufferBase {
   buffer::BufferStore* const buffers_;
   base::WorkerPool* const workers_;
   OpenWatches* const watches_;
-  EncodedOnce<model::BufferStatus, v1::Buffer> encoded_{EncodeBuffer};
+  using EncodedBuffers = EncodedOnce<model::BufferStatus, v1::Buffer>;
+  const std::shared_ptr<EncodedBuffers> encoded_ = std::make_shared<EncodedBuffers>(EncodeBuffer);
 };
 
 }  // namespace

@@ -39,12 +39,13 @@ class RpcServerImpl final : public RpcServer {
     for (const auto& address : config.tcp) OCTAVO_RETURN_IF_ERROR(listener_->AddTcp(address));
     if (!config.unix_path.empty()) OCTAVO_RETURN_IF_ERROR(listener_->AddUnix(config.unix_path));
     services_.push_back(MakeScanService(engine, &slow_));
-    services_.push_back(MakeVolumeService(engine, &workers_, &slow_, &watches_));
+    services_.push_back(
+        MakeVolumeService(engine, &workers_, &slow_, &watches_, config.picture_bytes));
     services_.push_back(MakeJobService(engine, &slow_));
     services_.push_back(MakeOperationService(engine));
     services_.push_back(MakeBufferService(engine, &buffer_workers_, &watches_));
     services_.push_back(MakeExportService(engine, &buffer_workers_));
-    services_.push_back(MakeStreamService(engine, &workers_));
+    services_.push_back(MakeStreamService(engine, &workers_, &slow_));
     services_.push_back(MakeIngestService(engine, &slow_.cameras, &copy_workers_));
     services_.push_back(MakeSessionService(engine));
     services_.push_back(MakeSystemService(engine, &measure_workers_, std::move(info)));

@@ -17,6 +17,7 @@ struct RpcConfig {
   std::vector<std::string> tcp = {"127.0.0.1:50051"};  // host:port; port 0 = any free port
   std::string unix_path;                               // empty = no Unix socket
   int64_t memory_bytes = 512 << 20;                    // for incoming requests
+  int64_t picture_bytes = int64_t{1} << 30;  // for pictures of volumes, until they are sent
   // Descriptors that connections leave free; 0 = a quarter of the process' limit, at most 1024.
   int spare_descriptors = 0;
   double stalled_seconds = 30;        // a peer that reads nothing for this long is disconnected

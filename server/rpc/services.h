@@ -35,6 +35,10 @@ struct SlowWork {
   base::WorkerPool submits{"oct-submit", 2};  // SubmitScan, UpdateScan: the same, and memory
   base::WorkerPool jobs{"oct-job-plan",
                         4};  // SubmitJob, PlanJob: they open files on storage that may hang
+  // Pictures of subscribers: whoever wants many, or such as take long, holds up no subscriber of
+  // raw frames, and large ones hold up no small ones. The second one hands work to the first.
+  base::WorkerPool large_pictures{"oct-picture-big", 1, 15};
+  base::WorkerPool pictures{"oct-picture", 2, 10};
   base::WorkerPool renders{"oct-render", 2, 5};  // RenderVolume: reads volumes, makes pictures
 };
 /// Calls of one kind that may wait or run.
@@ -47,9 +51,11 @@ std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine, SlowWork*
 /// `workers` query cameras; `copiers` copy pushed projections to their places.
 std::unique_ptr<grpc::Service> MakeIngestService(engine::Engine* engine, base::WorkerPool* workers,
                                                  base::WorkerPool* copiers);
-/// `workers` tell a new watch of the volumes that there are.
+/// `workers` tell a new watch of the volumes that there are. `picture_bytes`: host memory of the
+/// pictures that RenderVolume makes and sends.
 std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine, base::WorkerPool* workers,
-                                                 SlowWork* slow, OpenWatches* watches);
+                                                 SlowWork* slow, OpenWatches* watches,
+                                                 int64_t picture_bytes);
 std::unique_ptr<grpc::Service> MakeJobService(engine::Engine* engine, SlowWork* slow);
 /// Operations that the verbs of other services begin.
 std::unique_ptr<grpc::Service> MakeOperationService(engine::Engine* engine);
@@ -58,8 +64,9 @@ std::unique_ptr<grpc::Service> MakeBufferService(engine::Engine* engine, base::W
                                                  OpenWatches* watches);
 /// `workers` as for buffers: an export may wait for memory to be made shareable.
 std::unique_ptr<grpc::Service> MakeExportService(engine::Engine* engine, base::WorkerPool* workers);
-/// `workers` encode images and continue streams, so that gRPC's threads never wait for either.
-std::unique_ptr<grpc::Service> MakeStreamService(engine::Engine* engine, base::WorkerPool* workers);
+/// `workers` continue streams, so that gRPC's threads never wait; pictures are made by slow work.
+std::unique_ptr<grpc::Service> MakeStreamService(engine::Engine* engine, base::WorkerPool* workers,
+                                                 SlowWork* slow);
 /// Sessions and leases.
 std::unique_ptr<grpc::Service> MakeSessionService(engine::Engine* engine);
 /// `workers` run measurements, which take seconds.

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <map>
 
 #include "octavo/v1/stream.grpc.pb.h"
 
@@ -7,6 +6,7 @@
 #include "gpu/base/status.h"
 #include "server/model/checksum.h"
 #include "server/picture/image.h"
+#include "server/picture/picture_cache.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/services.h"
@@ -17,45 +17,27 @@ namespace {
 
 constexpr uint32_t kDataField = v1::SubscribeResponse::kDataFieldNumber;
 
-using PicturePtr = std::shared_ptr<const picture::Picture>;
+using picture::PictureCache, picture::PicturePtr;
 
-/// Pictures shared by all subscribers that want the same frame with the same options; they are few
-/// and short-lived.
-class PictureCache {
- public:
-  absl::StatusOr<PicturePtr> Get(const model::FramePtr& frame,
-                                 const picture::ImageOptions& options) {
-    const auto key = std::pair(frame.get(), options);
-    {
-      MutexLock lock(mutex_);
-      std::erase_if(cache_, [](const auto& item) { return item.second.frame.expired(); });
-      if (auto it = cache_.find(key); it != cache_.end()) return it->second.picture;
-    }
-    OCTAVO_ASSIGN_OR_RETURN(picture::Picture made, picture::MakePicture(*frame, options));
-    auto picture = std::make_shared<const picture::Picture>(std::move(made));
-    MutexLock lock(mutex_);
-    cache_[key] = {.frame = frame, .picture = picture};
-    return picture;
-  }
+/// Whether a picture of the frame takes long: seconds, if it is of an exact kind.
+bool IsLarge(const model::Frame& frame) {
+  constexpr int64_t kLargeValues = int64_t{1} << 21;
+  return frame.shape[0] > kLargeValues / std::max<int64_t>(frame.shape[1], 1);
+}
 
- private:
-  struct Entry {
-    std::weak_ptr<const model::Frame> frame;
-    PicturePtr picture;
-  };
-  Mutex mutex_;
-  std::map<std::pair<const model::Frame*, picture::ImageOptions>, Entry> cache_
-      ABSL_GUARDED_BY(mutex_);
-};
-
-/// One subscriber: takes a frame when the last one is written, in chunks. Runs on the workers; at
-/// most one step at a time.
+/// One subscriber: takes a frame when the last one is written, in chunks. Runs on the workers, but
+/// for the steps that make pictures; at most one step at a time.
 class FrameStream final : public std::enable_shared_from_this<FrameStream> {
  public:
   FrameStream(SubscribeOptions options,
               const std::shared_ptr<QueuedWriter<grpc::ByteBuffer>>& writer,
-              base::WorkerPool* workers, PictureCache* pictures)
-      : options_(std::move(options)), writer_(writer), workers_(workers), pictures_(pictures) {}
+              base::WorkerPool* workers, SlowWork* slow, std::shared_ptr<PictureCache> pictures)
+      : options_(std::move(options)),
+        writer_(writer),
+        workers_(workers),
+        makers_(slow->pictures),
+        makers_of_large_(slow->large_pictures),
+        pictures_(std::move(pictures)) {}
 
   void Start(std::shared_ptr<model::Subscription> subscription) {
     {
@@ -72,7 +54,7 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
       if (running_ || subscription_ == nullptr) return;
       running_ = true;
     }
-    Post();
+    Post(WorkersOfNext());
   }
   void Close() {
     std::shared_ptr<model::Subscription> subscription;
@@ -84,13 +66,18 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
   }
 
  private:
+  // A step that takes a frame and makes a picture of it waits with others of its kind: the frame is
+  // taken when it is its turn, so that it is a new one.
+  base::WorkerPool* WorkersOfNext() {
+    return options_.image.has_value() && frame_.frame == nullptr ? &makers_ : workers_;
+  }
   // An exception in a step ends the stream; no other step follows.
-  void Post() {
+  void Post(base::WorkerPool* to) {
     auto writer = writer_.lock();
     if (writer == nullptr) return;
     writer->Feed([&] {
-      workers_->Post([self = shared_from_this()] {
-        if (auto to = self->writer_.lock()) to->Feed([&] { self->Run(); });
+      to->Post([self = shared_from_this()] {
+        if (auto open = self->writer_.lock()) open->Feed([&] { self->Run(); });
       });
     });
   }
@@ -111,12 +98,12 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
     }
   }
 
-  // True if a chunk was handed over, or the stream has ended.
+  // True if a chunk was handed over, the step goes on elsewhere, or the stream has ended.
   bool SendNext(model::Subscription& subscription) {
     auto writer = writer_.lock();
     if (writer == nullptr) return true;
-    if (frame_.frame == nullptr) {
-      if (!subscription.Take(&frame_)) {
+    if (!begun_) {
+      if (frame_.frame == nullptr && !subscription.Take(&frame_)) {
         absl::Status end;
         if (!subscription.Ended(&end)) return false;
         writer->End(ToGrpc(end));
@@ -126,6 +113,12 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
       encoding_ = v1::ENCODING_RAW;
       picture_ = nullptr;
       if (options_.image.has_value() && model::IsImage(frame_.frame->product)) {
+        if (IsLarge(*frame_.frame) && !large_) {
+          large_ = true;
+          Post(&makers_of_large_);
+          return true;
+        }
+        large_ = false;
         auto picture = pictures_->Get(frame_.frame, *options_.image);
         if (!picture.ok()) {
           writer->End(ToGrpc(picture.status()));
@@ -137,6 +130,7 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
       }
       offset_ = 0;
       crc_ = 0;
+      begun_ = true;
     }
     const model::Frame& frame = *frame_.frame;
     v1::SubscribeResponse header;
@@ -160,20 +154,26 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
       frame_ = {};
       payload_ = {};
       picture_ = nullptr;
+      begun_ = false;
     }
-    writer->PushThen(message, [self = shared_from_this()] { self->Post(); });
+    // Chosen now: another step may run when the message is written.
+    writer->PushThen(message,
+                     [self = shared_from_this(), next = WorkersOfNext()] { self->Post(next); });
     return true;
   }
 
   const SubscribeOptions options_;
   const std::weak_ptr<QueuedWriter<grpc::ByteBuffer>> writer_;
   base::WorkerPool* const workers_;
-  PictureCache* const pictures_;
+  base::WorkerPool &makers_, &makers_of_large_;
+  const std::shared_ptr<PictureCache> pictures_;
   Mutex mutex_;
   std::shared_ptr<model::Subscription> subscription_ ABSL_GUARDED_BY(mutex_);
   bool running_ ABSL_GUARDED_BY(mutex_) = false, again_ ABSL_GUARDED_BY(mutex_) = false;
   // Used by the running step only.
   model::Delivered frame_;
+  bool begun_ = false;  // to send it
+  bool large_ = false;  // its picture is made by the makers of large ones
   model::Bytes payload_;
   PicturePtr picture_;
   v1::Encoding encoding_ = v1::ENCODING_RAW;
@@ -184,8 +184,8 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
 class StreamServiceImpl final
     : public v1::StreamService::WithRawCallbackMethod_Subscribe<v1::StreamService::Service> {
  public:
-  StreamServiceImpl(engine::Engine* engine, base::WorkerPool* workers)
-      : streams_(engine->streams()), workers_(workers) {}
+  StreamServiceImpl(engine::Engine* engine, base::WorkerPool* workers, SlowWork* slow)
+      : streams_(engine->streams()), workers_(workers), slow_(slow) {}
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Subscribe(grpc::CallbackServerContext* context,
                                                         const grpc::ByteBuffer* bytes) override {
@@ -194,7 +194,7 @@ class StreamServiceImpl final
           OCTAVO_ASSIGN_OR_RETURN(SubscribeOptions options, DecodeSubscribe(*request));
           const model::SubscribeSpec spec = options.spec;
           auto stream =
-              std::make_shared<FrameStream>(std::move(options), writer, workers_, &pictures_);
+              std::make_shared<FrameStream>(std::move(options), writer, workers_, slow_, pictures_);
           OCTAVO_ASSIGN_OR_RETURN(auto subscription,
                                   streams_.Subscribe(spec, [weak = std::weak_ptr(stream)] {
                                     if (auto to = weak.lock()) to->Wake();
@@ -208,14 +208,15 @@ class StreamServiceImpl final
  private:
   engine::Streams& streams_;
   base::WorkerPool* const workers_;
-  PictureCache pictures_;
+  SlowWork* const slow_;
+  const std::shared_ptr<PictureCache> pictures_ = std::make_shared<PictureCache>();
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeStreamService(engine::Engine* engine,
-                                                 base::WorkerPool* workers) {
-  return std::make_unique<StreamServiceImpl>(engine, workers);
+std::unique_ptr<grpc::Service> MakeStreamService(engine::Engine* engine, base::WorkerPool* workers,
+                                                 SlowWork* slow) {
+  return std::make_unique<StreamServiceImpl>(engine, workers, slow);
 }
 
 }  // namespace octavo::rpc

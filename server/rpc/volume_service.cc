@@ -11,6 +11,7 @@
 #include "server/base/errors.h"
 #include "server/buffer/buffer_store.h"
 #include "server/model/volume_states.h"
+#include "server/picture/picture_budget.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/long_running.h"
 #include "server/rpc/handler.h"
@@ -46,14 +47,15 @@ using Base = v1::VolumeService::WithCallbackMethod_GetVolume<
 class VolumeServiceImpl final : public Base {
  public:
   VolumeServiceImpl(engine::Engine* engine, base::WorkerPool* workers, SlowWork* slow,
-                    OpenWatches* watches)
+                    OpenWatches* watches, int64_t picture_bytes)
       : volumes_(engine->volumes()),
         operations_(engine->operations()),
         scans_(engine->scans()),
         jobs_(engine->jobs()),
         workers_(workers),
         renders_(slow->renders),
-        watches_(watches) {}
+        watches_(watches),
+        pictures_(picture_bytes) {}
 
   ServerUnaryReactor* GetVolume(CallbackServerContext* context, const v1::GetVolumeRequest* request,
                                 v1::GetVolumeResponse* response) override {
@@ -159,7 +161,7 @@ class VolumeServiceImpl final : public Base {
           OCTAVO_ASSIGN_OR_RETURN(Filter filter,
                                   Filter::Parse(*v1::Volume::descriptor(), request->filter()));
           auto watch = std::make_shared<VolumeWatch>(std::move(filter), request->skip_existing(),
-                                                     std::weak_ptr(writer), &encoded_);
+                                                     std::weak_ptr(writer), encoded_);
           OCTAVO_RETURN_IF_ERROR(watches_->Add(writer));
           workers_->Post([this, watch, weak = std::weak_ptr(writer)] {
             const auto tell = [watch](base::ChangeKind kind,
@@ -208,12 +210,12 @@ class VolumeServiceImpl final : public Base {
           OCTAVO_RETURN_IF_ERROR(volumes_.Get(options.spec.volume).status());
           const auto gone = std::make_shared<std::atomic<bool>>(false);
           writer->OnOver([gone] { *gone = true; });
-          const auto render = [&volumes = volumes_, options, gone,
+          const auto render = [&volumes = volumes_, pictures = pictures_, options, gone,
                                weak = std::weak_ptr<QueuedWriter<grpc::ByteBuffer>>(writer)] {
             auto to = weak.lock();
             if (to == nullptr || *gone) return;
             to->Feed([&] {
-              const absl::Status status = Render(volumes, options, *gone, to);
+              const absl::Status status = Render(volumes, pictures, options, *gone, to);
               if (!status.ok()) to->End(ToGrpc(status));
             });
           };
@@ -328,11 +330,20 @@ class VolumeServiceImpl final : public Base {
   }
 
   /// Makes the picture and begins to send it.
-  static absl::Status Render(engine::Volumes& volumes, const RenderOptions& options,
-                             const std::atomic<bool>& gone,
+  static absl::Status Render(engine::Volumes& volumes, picture::PictureBudget pictures,
+                             const RenderOptions& options, const std::atomic<bool>& gone,
                              const std::shared_ptr<QueuedWriter<grpc::ByteBuffer>>& writer) {
-    OCTAVO_ASSIGN_OR_RETURN(const engine::Rendered rendered,
-                            volumes.Render(options.spec, [&] { return gone.load(); }));
+    std::shared_ptr<picture::PictureBudget::Share> share;
+    const auto admit = [&](const engine::Rendered& planned) -> absl::Status {
+      const model::Frame& frame = planned.frame;
+      OCTAVO_ASSIGN_OR_RETURN(
+          share, pictures.Take(picture::PeakBytesOf(frame.shape[0], frame.shape[1], frame.dtype,
+                                                    options.image)));
+      return absl::OkStatus();
+    };
+    const auto unwanted = [&] { return gone.load(); };
+    OCTAVO_ASSIGN_OR_RETURN(engine::Rendered rendered,
+                            volumes.Render(options.spec, unwanted, admit));
     if (options.image.contrast == picture::ImageOptions::Contrast::kDisplay &&
         !rendered.has_display) {
       return InvalidField("image.display_levels",
@@ -340,8 +351,14 @@ class VolumeServiceImpl final : public Base {
                                        " has no display levels; allowed image.levels or "
                                        "image.percentiles"));
     }
-    OCTAVO_ASSIGN_OR_RETURN(const picture::Picture picture,
-                            picture::MakePicture(rendered.frame, options.image));
+    OCTAVO_ASSIGN_OR_RETURN(picture::Picture picture,
+                            picture::MakePicture(rendered.frame, options.image, unwanted));
+    rendered.frame.payload = {};
+    share->Made(picture.data.size);
+    // The share lasts until gRPC has written the last byte.
+    picture.data.owner =
+        std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(
+            share, picture.data.owner);
     v1::RenderVolumeResponse header;
     EncodeRendered(rendered, picture, options, header.mutable_picture());
     header.set_total_bytes(static_cast<uint64_t>(picture.data.size));
@@ -385,14 +402,16 @@ class VolumeServiceImpl final : public Base {
   base::WorkerPool* const workers_;
   base::WorkerPool& renders_;
   OpenWatches* const watches_;
-  EncodedVolumes encoded_{EncodeVolume};
+  const std::shared_ptr<EncodedVolumes> encoded_ = std::make_shared<EncodedVolumes>(EncodeVolume);
+  picture::PictureBudget pictures_;
 };
 
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine, base::WorkerPool* workers,
-                                                 SlowWork* slow, OpenWatches* watches) {
-  return std::make_unique<VolumeServiceImpl>(engine, workers, slow, watches);
+                                                 SlowWork* slow, OpenWatches* watches,
+                                                 int64_t picture_bytes) {
+  return std::make_unique<VolumeServiceImpl>(engine, workers, slow, watches, picture_bytes);
 }
 
 }  // namespace octavo::rpc

@@ -19,6 +19,21 @@ namespace octavo::rpc {
 
 using EncodedVolumes = EncodedOnce<model::VolumeStatus, v1::Volume>;
 
+/// Merges `news` of a volume into a message that the client has not read yet. The result says what
+/// is new to the client, which knows the volume unless `waiting` is the first it hears of it.
+/// False: there is nothing to tell, since the volume came and went meanwhile.
+inline bool MergeChanges(v1::WatchVolumesResponse& waiting, v1::WatchVolumesResponse news) {
+  using Response = v1::WatchVolumesResponse;
+  const Response::Kind first = waiting.kind(), then = news.kind();
+  const bool known = first != Response::KIND_EXISTS && first != Response::KIND_CREATED;
+  const bool leaves = then == Response::KIND_GONE || then == Response::KIND_UNMATCHED;
+  if (!known && leaves) return false;
+  waiting = std::move(news);
+  if (!known) waiting.set_kind(first);
+  if (known && !leaves) waiting.set_kind(Response::KIND_CHANGED);
+  return true;
+}
+
 /// One WatchVolumes stream: makes messages of the changes that its client wants to hear of. A
 /// volume is known from the change with which it matches the filter until one with which it does
 /// not, or until it has left memory; of unknown volumes the client hears nothing. One thread at a
@@ -29,22 +44,22 @@ class VolumeWatch {
 
   /// `encoded`: shared by all watches.
   VolumeWatch(Filter filter, bool skip_existing, std::weak_ptr<Writer> writer,
-              EncodedVolumes* encoded)
+              std::shared_ptr<EncodedVolumes> encoded)
       : filter_(std::move(filter)),
         skip_existing_(skip_existing),
         writer_(std::move(writer)),
-        encoded_(*encoded) {}
+        encoded_(std::move(encoded)) {}
 
   void Tell(base::ChangeKind kind, const volume::VolumeWatchers::VolumePtr& status) {
     auto writer = writer_.lock();
     if (writer == nullptr) return;
     writer->Feed([&] {
-      const std::shared_ptr<const v1::Volume> volume = encoded_.Get(status);
+      const std::shared_ptr<const v1::Volume> volume = encoded_->Get(status);
       v1::WatchVolumesResponse message;
       message.set_kind(KindOf(kind, *volume));
       if (message.kind() == v1::WatchVolumesResponse::KIND_UNSPECIFIED) return;
       *message.mutable_volume() = *volume;
-      writer->PushLatest(volume->name(), std::move(message), Merge);
+      writer->PushLatest(volume->name(), std::move(message), MergeChanges);
     });
   }
 
@@ -70,19 +85,10 @@ class VolumeWatch {
     return skip_existing_ ? Response::KIND_UNSPECIFIED : Response::KIND_EXISTS;
   }
 
-  /// Merges two messages that the client has not read yet: it still has to learn that the volume is
-  /// new to it.
-  static void Merge(Response& waiting, Response news) {
-    const Response::Kind first = waiting.kind();
-    const bool is_new = first == Response::KIND_EXISTS || first == Response::KIND_CREATED;
-    waiting = std::move(news);
-    if (is_new && waiting.kind() == Response::KIND_CHANGED) waiting.set_kind(first);
-  }
-
   const Filter filter_;
   const bool skip_existing_;
   const std::weak_ptr<Writer> writer_;
-  EncodedVolumes& encoded_;
+  const std::shared_ptr<EncodedVolumes> encoded_;
   std::set<std::string> known_;
 };
 

@@ -5,8 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
+#include "server/base/exception_to_status.h"
 
 namespace octavo::scan {
 
@@ -19,7 +21,11 @@ void BlockPipeline::Run(const std::function<void()>& stop_acquiring) {
   while (!context_.builder->over() &&
          context_.acquirer->ring().Pop(&part, context_.life->aborted())) {
     block = {.part = part};
-    if (absl::Status status = Process(block); !status.ok()) {
+    const absl::Status status = base::ExceptionToStatus([&] {
+      (void)Failpoint("compute_turn");
+      return Process(block);
+    });
+    if (!status.ok()) {
       FailForDevice(status);
       break;
     }
@@ -176,7 +182,8 @@ absl::Status BlockPipeline::MakePreview(const BlockContext& block) {
 // The active volume is complete or gets no more records.
 absl::Status BlockPipeline::EndVolume(const BlockContext& block, TimePoint acquired) {
   const std::shared_ptr<ActiveVolume> volume = context_.builder->TakeActive();
-  absl::Status status = FinishVolume(volume, block, acquired);
+  absl::Status status =
+      base::ExceptionToStatus([&] { return FinishVolume(volume, block, acquired); });
   if (!status.ok()) {
     FailForDevice(status);
     FailVolume(*volume);

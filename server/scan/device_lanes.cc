@@ -551,7 +551,9 @@ std::vector<std::string> DeviceLanes::SpreadNames() const {
 }
 
 DeviceLanes::Failure DeviceLanes::FailureOf(const absl::Status& status) const {
-  Failure failure{.code = Reason::kDeviceError, .reason = std::string(status.message())};
+  Failure failure{.code = InfoOf(status).reason == Reason::kOutOfMemory ? Reason::kOutOfMemory
+                                                                        : Reason::kDeviceError,
+                  .reason = std::string(status.message())};
   for (const ScanDevice& of : devices_) {
     if (const absl::Status health = of.device->Health(); !health.ok()) {
       failure = {

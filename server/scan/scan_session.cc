@@ -117,18 +117,39 @@ absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(
 }
 
 void ScanSession::MakeThreads() {
-  threads_.copy = threads_.Make("oct-copy", [this](const std::stop_token&) { frames_.Run(); });
-  threads_.records =
-      threads_.Make("oct-records", [this](const std::stop_token&) { record_frames_.Run(); });
+  // A thread that an exception breaks off, such as for lack of memory, does what the other threads
+  // wait for all the same: the scan fails, the server goes on.
+  threads_.copy = threads_.Make("oct-copy", [this](const std::stop_token&) {
+    while (!base::GuardedTurn("a copy of a volume broke off", [this] { frames_.Run(); })) continue;
+  });
+  threads_.records = threads_.Make("oct-records", [this](const std::stop_token&) {
+    while (!base::GuardedTurn("frames of records broke off", [this] { record_frames_.Run(); }))
+      continue;
+  });
   threads_.retire = threads_.Make("oct-retire", [this](const std::stop_token&) {
-    sealer_.Run();
+    while (!base::GuardedTurn("oct-retire broke off", [this] { sealer_.Run(); })) life_.Abort();
     Finish();
   });
-  threads_.acquire = threads_.Make(
-      "oct-acquire", [this](const std::stop_token& stop) { acquirer_.Run(stop, life_.aborted()); });
+  threads_.acquire = threads_.Make("oct-acquire", [this](const std::stop_token& stop) {
+    const absl::Status status = base::ExceptionToStatus([&] {
+      (void)Failpoint("acquire_turn");
+      acquirer_.Run(stop, life_.aborted());
+      return absl::OkStatus();
+    });
+    if (!status.ok()) acquirer_.ring().Close(status);
+  });
   threads_.compute = threads_.Make("oct-compute", [this](const std::stop_token&) {
-    pipeline_.Run([this] { StopAcquiring(); });
-    life_.SetState(model::ScanState::kDraining);
+    if (!base::GuardedTurn("oct-compute broke off",
+                           [this] { pipeline_.Run([this] { StopAcquiring(); }); })) {
+      base::GuardedTurn("the scan's end has no reason", [this] {
+        life_.Fail(Reason::kInternal,
+                   "the thread oct-compute broke off; the server's log says why");
+      });
+      life_.Abort();
+      base::GuardedTurn("the source is not closed", [this] { StopAcquiring(); });
+    }
+    base::GuardedTurn("the scan's state is not told",
+                      [this] { life_.SetState(model::ScanState::kDraining); });
     completions_.Close();
   });
 }
@@ -309,20 +330,30 @@ void ScanSession::Finish() {
   (void)products_.stream().Synchronize();
   (void)frames_.stream().Synchronize();
   lanes_.Synchronize();
-  sealer_.CountNonFinite(frames_.stream());
-  context_.store->ring().KeepAll(name_);
+  // Each step is done, whatever becomes of the others: without them, clients would wait for ever.
+  const auto step = [](const auto& work) {
+    return base::GuardedTurn("a step of a scan's end broke off", work);
+  };
+  step([this] { sealer_.CountNonFinite(frames_.stream()); });
+  step([this] { context_.store->ring().KeepAll(name_); });
   const model::ScanState end = life_.End();  // later calls do not change the end of the scan
-  updates_.Close();
-  memory_.EndChains();
-  FreeMemory();
-  progress_.End();
-  WarnOfMissing();
+  step([this] { updates_.Close(); });
+  step([this] { memory_.EndChains(); });
+  step([this] { FreeMemory(); });
+  step([this] { progress_.End(); });
+  step([this] { WarnOfMissing(); });
   // Before the state changes: a client that has seen the new state asks for B-scans of the held
   // volumes. Existing streams end after the last event.
-  context_.publisher->ScanEnding(name_);
-  life_.SetState(end);
-  context_.publisher->ScanEnded(name_);
-  LetGo();
+  step([this] { context_.publisher->ScanEnding(name_); });
+  while (!step([&] { life_.SetState(end); }) && !IsFinal(life_.state())) continue;
+  step([this] { context_.publisher->ScanEnded(name_); });
+  step([this] { LetGo(); });
+  step([&] { LogEnd(end); });
+  life_.Finish();
+  step([this] { context_.observer->OnScanChanged(name_); });
+}
+
+void ScanSession::LogEnd(model::ScanState end) {
   const model::ScanStatus status = Status();
   Log(end == model::ScanState::kFailed ? LogLevel::kError : LogLevel::kInfo, "scan ended",
       {{"scan", name_},
@@ -332,8 +363,6 @@ void ScanSession::Finish() {
        {"volumes", status.volumes_done},
        {"records_per_second", status.records_per_second},
        {"missing_ascans", status.missing_ascans}});
-  life_.Finish();
-  context_.observer->OnScanChanged(name_);
 }
 
 void ScanSession::FreeMemory() {

@@ -137,6 +137,7 @@ class ScanSession {
   void Begin();
   void StopAcquiring();
   void Finish();
+  void LogEnd(model::ScanState end);
   void FreeMemory();
   void WarnOfMissing();
   void LetGo();

@@ -8,6 +8,7 @@
 
 #include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
+#include "server/base/exception_to_status.h"
 #include "server/scan/resolve_scan.h"
 
 namespace octavo::scan {
@@ -20,9 +21,33 @@ void VolumeSealer::Run() {
   for (;;) {
     Completion item;
     if (!context_.completions->Next(&item)) return;
-    Retire(item);
+    const absl::Status status = base::ExceptionToStatus([&] {
+      (void)Failpoint("retire_turn");
+      Retire(item);
+      return absl::OkStatus();
+    });
+    if (!status.ok())
+      base::GuardedTurn("a scan that fails keeps something", [&] { BreakOff(item, status); });
     context_.completions->Recycle(item);
   }
+}
+
+// The rest of what Retire would have done, without subscribers.
+void VolumeSealer::BreakOff(Completion& item, const absl::Status& status) {
+  const DeviceLanes::Failure failure = context_.lanes->FailureOf(status);
+  context_.life->Fail(failure.code, failure.reason);
+  (void)context_.completions->Wait(item);
+  Release(item);
+  if (item.volume == nullptr) return;
+  Fail(*item.volume, status);  // unless it is sealed
+  item.volume->first_records = nullptr;
+  item.volume->slot = item.volume->raw_slot = nullptr;
+}
+
+// Gives the block back to the ring; once.
+void VolumeSealer::Release(Completion& item) {
+  context_.acquirer->Release(std::exchange(item.ring_slot, -1),
+                             std::exchange(item.loan, int64_t{0}));
 }
 
 void VolumeSealer::Retire(Completion& item) {
@@ -32,8 +57,8 @@ void VolumeSealer::Retire(Completion& item) {
     const DeviceLanes::Failure failure = context_.lanes->FailureOf(status);
     context_.life->Fail(failure.code, failure.reason);
   }
-  context_.acquirer->Release(item.ring_slot, item.loan);
   const bool block = item.ring_slot >= 0 || item.loan > 0;
+  Release(item);
   const int64_t now = context_.clock->Now().monotonic_ns;
   context_.progress->BlockThrough(now, item.records,
                                   block ? static_cast<double>(now - item.enqueued_ns) * 1e-9 : -1);

@@ -52,6 +52,8 @@ class VolumeSealer {
 
  private:
   void Retire(Completion& item);
+  void BreakOff(Completion& item, const absl::Status& status);
+  void Release(Completion& item);
   void Seal(Completion& item);
   void Fail(const ActiveVolume& volume, const absl::Status& status);
   void PublishFrames(Completion& item, const absl::Status& status, const model::StageTimes& stages);

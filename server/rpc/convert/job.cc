@@ -7,6 +7,7 @@
 #include "server/base/errors.h"
 #include "server/model/resolved_scan.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/fixed_bytes.h"
 #include "server/rpc/convert/request_digest.h"
 #include "server/rpc/convert/time.h"
 #include "server/rpc/convert/tomography.h"
@@ -30,7 +31,7 @@ absl::StatusOr<model::ReprocessSpec> Decode(const v1::ReprocessJob& in) {
   if (!operations.ok()) return base::AtField("reprocess.", operations.status());
   out.operations = *std::move(operations);
   for (const v1::VolumeOperation& operation : in.operations())
-    out.encoded_operations.push_back(operation.SerializeAsString());
+    out.encoded_operations.push_back(FixedBytes(operation));
   return out;
 }
 

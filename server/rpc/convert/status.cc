@@ -1,7 +1,6 @@
 #include "server/rpc/convert/status.h"
 
 #include "absl/status/status.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "google/rpc/error_details.pb.h"
 
@@ -24,19 +23,38 @@ constexpr size_t kMostReport =
     2000;  // holders of an admission report; PlanScan and GetMemory list all
 constexpr size_t kMostBrief = 300;
 constexpr int kRetrySeconds = 1;  // RetryInfo: long enough for no client to become a busy loop
+
+// `text`, which is UTF-8, with what nobody can print as \x01; newlines stay.
+std::string Printable(absl::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte >= 0x20 && byte != 0x7F) || c == '\n') {
+      out += c;
+    } else {
+      absl::StrAppend(&out, "\\x", absl::Hex(byte, absl::kZeroPad2));
+    }
+  }
+  return out;
+}
+
+// Cut last: what replaces bytes is longer than they are.
 std::string Shortened(absl::string_view message) {
-  if (message.size() <= kMostMessage) return Utf8(message);
-  return Utf8(
-      absl::StrCat(absl::Utf8SafeCHexEscape(message.substr(0, kMostMessage / 2)), " ... (",
-                   message.size(), " bytes in all) ... ",
-                   absl::Utf8SafeCHexEscape(message.substr(message.size() - kMostMessage / 4))));
+  std::string text = Utf8(message);
+  if (text.size() <= kMostMessage) return text;
+  text = Printable(text);
+  const absl::string_view all = text;
+  return Utf8(absl::StrCat(all.substr(0, kMostMessage / 2), " ... (", message.size(),
+                           " bytes in all) ... ", all.substr(all.size() - kMostMessage / 4)));
 }
 
 // The description within a detail, which repeats the status' message: short, because all details
 // together have to fit the trailers as well.
 std::string Brief(absl::string_view message) {
-  return message.size() <= kMostBrief ? Utf8(message)
-                                      : Utf8(absl::StrCat(message.substr(0, kMostBrief), "..."));
+  const std::string text = Utf8(message);
+  return text.size() <= kMostBrief
+             ? text
+             : Utf8(absl::StrCat(absl::string_view(text).substr(0, kMostBrief), "..."));
 }
 
 // Whether the same call may succeed later without anything else being done.

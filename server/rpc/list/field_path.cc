@@ -75,8 +75,9 @@ absl::StatusOr<FieldPath> FieldPath::Parse(const Descriptor& row, absl::string_v
     }
     if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE ||
         KindOf(*field) != FieldKind::kOther)
-      return absl::InvalidArgumentError(absl::StrCat("'", name, "' has no fields in it, so '", text,
-                                                     "' names none; allowed ", name));
+      return absl::InvalidArgumentError(absl::StrCat("'", name, "' has no fields in it, so '",
+                                                     Shortened(text), "' names none; allowed ",
+                                                     name));
     message = field->message_type();
   }
 }

@@ -185,8 +185,8 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>,
     Advance();
   }
   /// At most one message per key (BufferEvents of one buffer) waits: `merge(waiting, news)`
-  /// combines two. When the waiting bytes exceed the limit of a slow client, the stream ends with
-  /// RESOURCE_EXHAUSTED (SLOW_SUBSCRIBER).
+  /// combines two, or returns false if then there is nothing to tell. When the waiting bytes exceed
+  /// the limit of a slow client, the stream ends with RESOURCE_EXHAUSTED (SLOW_SUBSCRIBER).
   template <class Merge>
   void PushLatest(const std::string& key, Message message, Merge merge) {
     {
@@ -195,7 +195,7 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>,
       if (const auto it = places_.find(key); it != places_.end() && it->second >= written_) {
         Message& waiting = queue_[static_cast<size_t>(it->second - written_)];
         waiting_bytes_ -= static_cast<int64_t>(waiting.ByteSizeLong());
-        merge(waiting, std::move(message));
+        if (!merge(waiting, std::move(message))) return Withdraw(it);
         waiting_bytes_ += static_cast<int64_t>(waiting.ByteSizeLong());
       } else {
         waiting_bytes_ += static_cast<int64_t>(message.ByteSizeLong());
@@ -296,6 +296,14 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>,
       timer_->Begin();
       this->StartWrite(&current_);
     }
+  }
+  /// Takes a message that waits out of the queue; its bytes are no longer counted.
+  void Withdraw(std::unordered_map<std::string, int64_t>::iterator it)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const int64_t place = it->second;
+    queue_.erase(queue_.begin() + (place - written_));
+    places_.erase(it);
+    for (auto& [key, later] : places_) later -= later > place ? 1 : 0;
   }
   void RunOver() {
     std::function<void()> over;

@@ -5,7 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/log.h"
+#include "server/base/exception_to_status.h"
 
 namespace octavo::rpc {
 namespace {
@@ -57,11 +59,12 @@ StallWatch::StallWatch(std::chrono::duration<double> patience, std::function<voi
         MutexLock lock(mutex);
         while (!stop.stop_requested()) {
           cv.WaitFor(lock, std::chrono::milliseconds(250));
-          Look();
+          base::GuardedTurn("a turn of oct-stalls broke off", [&] { Look(); });
         }
       }) {}
 
 void StallWatch::Look() {
+  (void)Failpoint("stalls_turn");
   constexpr std::chrono::seconds kToEnd(
       2);  // grace for a cancelled call on a connection whose peer still reads
   std::vector<std::shared_ptr<WriteTimer>> timers;

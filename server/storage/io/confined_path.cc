@@ -40,8 +40,9 @@ absl::StatusOr<ConfinedPath> ConfinePath(const std::string& path,
   if (path.empty()) return InvalidField(field, "is empty");
   if (path.find('\0') != std::string::npos) return InvalidField(field, "holds a zero byte");
   if (roots.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(field, ": this server has no replay roots; set storage.replay_roots"));
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(
+                        field, ": this server has no replay roots; set storage.replay_roots")),
+                    {.reason = Reason::kFailedPrecondition, .field = field, .numbers = {}});
   }
   bool inside = false, denied = false;
   for (const std::string& root : roots) {

@@ -66,7 +66,7 @@ class Jobs(DaemonTest):
         self.assertEqual((at_once.digest, at_once.parent, at_once.derived_from, at_once.title), (wanted.digest, job.name, raw[0].name, "motion"))
         self.assertEqual(list(at_once.operations), ["reprocess", *wanted.operations])
         self.assertEqual([step.stage for step in job.history][-1], "DERIVE")
-        self.assertEqual([one.WhichOneof("operation") for one in job.spec.reprocess.operations], ["angiography"])
+        self.assertEqual([one.message.WhichOneof("operation") for one in job.spec.reprocess.operations], ["angiography"])
         self.assertEqual(job.memory_bytes >= plain[0].bytes + at_once.bytes, True)
         both = self.client.submit_job(octavo.reprocess(raw[0].name, FIRST, operations=[{"angiography": {}}, {"mip": {"axis": "z"}}])).wait()
         self.assertEqual(both.volumes()[0].digest, self.client.derive(plain[0].name, {"angiography": {}}, {"mip": {"axis": "z"}}).digest)
@@ -76,7 +76,7 @@ class Jobs(DaemonTest):
         for call, field in ((lambda: self.client.derive(raw[0].name, {"angiography": {}}), "name"),
                             (lambda: submit(octavo.reprocess(raw[0].name, operations=[{"doppler": {}}])), "reprocess.operations[0].doppler"),
                             (lambda: submit(octavo.reprocess(raw[0].name, operations=[{"angiography": {}}] * 2)), "reprocess.operations[1].angiography"),
-                            (lambda: submit(octavo.reprocess(raw[0].name, operations=[{"crop": {}}] * 8)), "spec.reprocess.operations"),
+                            (lambda: submit(octavo.reprocess(raw[0].name, operations=[{"crop": {}}] * 8)), "reprocess.operations"),
                             (lambda: submit(octavo.reprocess(raw[0].name, octavo.processing(levels=(1, 0)))), "reprocess.processing.levels")):
             with self.subTest(field=field), self.assertRaises(octavo.OctavoError) as caught:
                 call()

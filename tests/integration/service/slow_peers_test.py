@@ -1,11 +1,12 @@
 """Clients that request much and do not read, or that make long calls: no other client waits, memory
 does not grow, and the server disconnects them."""
 
+import threading
 import time
 import unittest
 import urllib.request
 
-from harness import until
+from harness import octavo, until
 from limits_test import LimitsCase, small_scan
 from octavo.v1 import buffer_pb2, scan_pb2, stream_pb2, volume_pb2
 from raw_http2 import RawPeer
@@ -56,6 +57,41 @@ class SlowPeersTest(LimitsCase):
             peer.wait_for_end(stream)
             peer.close()
         self.assertEqual(self.client.scan(scan.name).state, 2)
+
+
+    def test_costly_pictures_hold_up_no_raw_viewer(self):
+        """Subscribers that want exact pictures, each of another size, take turns with each other, not
+        with one who wants raw frames."""
+        scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(256, 4), samples=2048, rate_hz=20000, retention=dict(disposition=3)).name
+        costly, most, clients = [], 20, [self.daemon.client() for _ in range(20)]
+        over = threading.Event()
+
+        def watch(i):
+            try:
+                for frame in clients[i].subscribe(scan, products="bscan", encoding="webp", image=dict(quality=100, max_width=1000 - i)):
+                    costly.append(frame.sequence)
+                    if over.is_set():
+                        return
+            except octavo.OctavoError:
+                pass  # the scan is cancelled at the end
+        threads = [threading.Thread(target=watch, args=(i,)) for i in range(most)]
+        for thread in threads:
+            thread.start()
+        try:
+            until(lambda: len(costly) >= 3)
+            before, raw = len(costly), 0
+            for _ in self.client.subscribe(scan, products="bscan"):
+                raw += 1
+                if raw == 15:
+                    break
+            self.assertLess(len(costly) - before, 15 * most // 2)
+        finally:
+            over.set()
+            self.client.cancel(scan)
+            for thread in threads:
+                thread.join()
+            for client in clients:
+                client.close()
 
 
 class WatchersTest(LimitsCase):

@@ -196,6 +196,29 @@ class Watches(DaemonTest):
         self.assertEqual(changes[0].kind, EXISTS)
         self.assertLessEqual(len(changes), 4)
 
+    def test_a_reader_that_stops_hears_nothing_of_what_came_and_went(self):
+        old, = self.scan(labels={f"label.{i}": "x" * 250 for i in range(60)}).volume_names
+        peer = RawPeer(self.daemon.address, window=0)
+        self.addCleanup(peer.close)
+        stream = peer.call("/octavo.v1.VolumeService/WatchVolumes")
+        heard = self.watch()
+        heard.until(lambda _: heard.of(old))
+        gone = []
+        for _ in range(3):
+            name, = self.scan().volume_names
+            self.client.discard(name)
+            gone.append(name)
+        new, = self.scan().volume_names
+        heard.until(lambda _: heard.of(new) and heard.of(new)[-1].volume.state == HELD)
+        peer.open_window(stream, 4 << 20)
+        changes = []
+        while not changes or changes[-1].volume.name != new or changes[-1].volume.state != HELD:
+            self.assertTrue(peer.read_frame())
+            changes = [volume_pb2.WatchVolumesResponse.FromString(m) for m in peer.messages(stream)]
+        kinds = {name: [c.kind for c in changes if c.volume.name == name] for name in (old, new, *gone)}
+        self.assertEqual((kinds[old][0], kinds[new][0]), (EXISTS, CREATED))
+        self.assertEqual([kinds[name] for name in gone], [[]] * 3)
+
     def test_a_client_that_leaves_leaves_nothing(self):
         name, = self.scan().volume_names
         for _ in range(50):

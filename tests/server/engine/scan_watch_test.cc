@@ -3,7 +3,9 @@
 #include "server/engine/scan_watch.h"
 
 #include <atomic>
+#include <chrono>
 #include <future>
+#include <new>
 
 #include "gtest/gtest.h"
 
@@ -42,6 +44,35 @@ TEST(JobWatches, WhatIsForgottenIsToldOnce) {
   auto end = gone.get_future();
   ASSERT_EQ(end.wait_for(std::chrono::seconds(20)), std::future_status::ready) << "nobody is told";
   EXPECT_THAT(end.get(), IsError(absl::StatusCode::kNotFound, "jobs/a"));
+  watches.Stop();
+}
+
+// What breaks off, as for lack of memory, is told in the next turn, and the others are told at
+// once.
+TEST(JobWatches, AWatchThatBreaksOffIsToldLater) {
+  std::atomic<bool> throws{true};
+  const auto get = [](const std::string& name) -> absl::StatusOr<JobStatus> {
+    JobStatus job;
+    job.name = name;
+    job.state = JobState::kDone;
+    return job;
+  };
+  JobWatches watches(get);
+  std::promise<void> broken, other;
+  const auto never = [] { return false; };
+  watches.Wait(
+      "jobs/a", std::nullopt,
+      [&](const absl::StatusOr<JobStatus>&) {
+        if (throws.exchange(false)) throw std::bad_alloc();
+        broken.set_value();
+      },
+      never);
+  watches.Wait(
+      "jobs/b", std::nullopt, [&](const absl::StatusOr<JobStatus>&) { other.set_value(); }, never);
+  for (auto* told : {&broken, &other}) {
+    ASSERT_EQ(told->get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  }
+  EXPECT_FALSE(throws);
   watches.Stop();
 }
 

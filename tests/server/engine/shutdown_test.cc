@@ -46,7 +46,6 @@ TEST_F(ShutdownTest, WhileAVolumeWithChainsIsSealed) {
   }));
   Submit(spec);
   gate->reached.get_future().wait();
-  subscription->Close();
   std::thread opener([gate] {
     std::this_thread::sleep_for(
         std::chrono::milliseconds(500));  // by now the engine waits for its scan

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "gpu/base/failpoint.h"
 #include "tests/server/handoff/text_grant.h"
 
 namespace octavo::handoff {
@@ -204,6 +205,25 @@ TEST_F(FdSocketTest, AConnectionWithoutAGrantEnds) {
   EXPECT_EQ(peer.Ask(PresentMessage("")).reason(), "TICKET_UNKNOWN");
   clock_.Advance(10.1);
   EXPECT_TRUE(peer.Receive().ended);
+}
+
+// An exception, as for lack of memory, costs the connection at which it happens, and no other one.
+TEST_F(FdSocketTest, WhatBreaksOffEndsItsConnectionOnly) {
+  Listen();
+  auto kept = std::make_shared<TextGrant>("kept"), lost = std::make_shared<TextGrant>("lost");
+  HandoffPeer keeper(path_), loser(path_);
+  ASSERT_EQ(keeper.Ask(PresentMessage(Nonce(kept))).fds.size(), 1u);
+  ASSERT_EQ(loser.Ask(PresentMessage(Nonce(lost))).fds.size(), 1u);
+  ArmFailpoint("handoff_read:throw=bad_alloc");
+  ASSERT_TRUE(loser.SendBytes(EndMessage(1).SerializeAsString()));
+  EXPECT_EQ(lost->WaitForEnd(), GrantEnd::kHungUp);
+  EXPECT_FALSE(FailpointArmed());
+  EXPECT_EQ(kept->ends(), 0);
+  ArmFailpoint("handoff_accept:throw=bad_alloc");
+  ExpectService();  // the listener is ready again
+  EXPECT_FALSE(FailpointArmed());
+  ExpectService();
+  EXPECT_EQ(kept->ends(), 0);
 }
 
 TEST_F(FdSocketTest, StopEndsEverything) {

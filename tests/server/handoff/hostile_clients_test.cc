@@ -183,16 +183,20 @@ TEST_F(HostileClientsTest, AClientThatSaysNothingHoldsNoSlot) {
   ASSERT_TRUE(speaks.connected());
   EXPECT_EQ(speaks.Ask(PresentMessage(Nonce(grant))).fds.size(), 1u);
   EXPECT_EQ(connected(), FdSocket::kMostConnections);
-  ExpectRefused(peers[0], "CONNECTIONS", "you had said nothing");
+  ExpectRefused(peers[0], "CONNECTIONS", "yours had no grant");
   EXPECT_EQ(peers[1].Ask(HelloMessage()).message.welcome().version(), 1u);
-  // Those that have said Hello keep theirs, ...
+  // So does one after those have said Hello: without a grant, that is worth no more, ...
   for (size_t i = 2; i < peers.size(); ++i)
     ASSERT_EQ(peers[i].Ask(HelloMessage()).message.welcome().version(), 1u);
   auto late = HandoffPeer::Silent(path_);
-  ExpectRefused(late, "CONNECTIONS", "there are 512 connections");
-  // ... until the time for a ticket is over.
+  ASSERT_TRUE(late.connected());
+  ExpectRefused(peers[1], "CONNECTIONS", "there are 512 connections");
+  EXPECT_EQ(connected(), FdSocket::kMostConnections);
+  EXPECT_EQ(late.Ask(HelloMessage()).message.welcome().version(), 1u);
+  EXPECT_EQ(grant->ends(), 0);
+  // ... and the time for a ticket ends.
   clock_.Advance(10.1);
-  for (size_t i = 1; i < peers.size(); ++i) EXPECT_TRUE(peers[i].Receive().ended);
+  for (size_t i = 2; i < peers.size(); ++i) EXPECT_TRUE(peers[i].Receive().ended);
   EXPECT_TRUE(Settles([&] { return connected() == 1; }));
   EXPECT_EQ(grant->ends(), 0);
   peers.clear();

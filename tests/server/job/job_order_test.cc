@@ -1,5 +1,7 @@
 #include "server/job/job_order.h"
 
+#include <iterator>
+
 #include "gmock/gmock.h"
 
 #include "tests/server/job/job_parts.h"
@@ -16,6 +18,21 @@ TEST(JobOrderTest, HigherPrioritiesComeFirstAndEqualOnesInTheirOrder) {
   const JobOrder order;
   const JobList jobs = {MakeJob("a"), MakeJob("idle", -1), MakeJob("urgent", 2), MakeJob("b")};
   EXPECT_THAT(NamesOf(order.Waiting(jobs)), ElementsAre("urgent", "a", "b", "idle"));
+}
+
+TEST(JobOrderTest, APlaceIsThatInTheOrder) {
+  JobOrder order;
+  const JobList jobs = {MakeJob("a1", 0, "a"), MakeJob("low", -1), MakeJob("a2", 0, "a"),
+                        MakeJob("b1", 0, "b"), MakeJob("runs"),    MakeJob("urgent", 2, "b")};
+  (*std::next(jobs.begin(), 4))->status.state = JobState::kRunning;
+  for (const char* served : {"c", "a", "b", "a"}) {
+    order.Served(served);
+    int64_t place = 0;
+    for (const JobPtr& job : order.Waiting(jobs)) {
+      EXPECT_EQ(order.PlaceOf(*job, jobs), ++place) << job->status.name << " after " << served;
+    }
+    EXPECT_EQ(place, 5);
+  }
 }
 
 TEST(JobOrderTest, JobsThatDoNotWaitAreLeftOut) {

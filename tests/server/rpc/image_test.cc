@@ -6,6 +6,8 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <malloc.h>
+#include <memory>
 #include <numeric>
 #include <png.h>
 #include <string>
@@ -17,6 +19,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "gpu/base/status.h"
+#include "server/picture/picture_budget.h"
+#include "server/picture/picture_cache.h"
 #include "server/rpc/convert/convert.h"
 #include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
@@ -422,6 +427,95 @@ TEST(ImageTest, AColourBarOfAlmostOneValueEnds) {
                          .colour_bar = true})
                 .colour_bar_columns,
             0);
+}
+
+TEST(ImageTest, APictureKeepsNoMoreMemoryThanItsBytes) {
+  const auto frame = FrameOf<uint8_t>(DType::kU8, 1000, 1000, std::vector<uint8_t>(1000000, 9));
+  for (const auto encoding : {ImageOptions::Encoding::kPng, ImageOptions::Encoding::kWebp}) {
+    const Picture picture = Made(frame, {.encoding = encoding, .colour_map = ColourMap::kViridis});
+    EXPECT_LT(picture.data.size, 100'000);
+    EXPECT_LT(malloc_usable_size(const_cast<void*>(picture.data.data)), 200'000u)
+        << static_cast<int>(encoding);
+  }
+}
+
+// However many ways to look at frames that live on clients find, the cache keeps a few.
+TEST(PictureCacheTest, HoldsTheLastUsedWithinItsBytes) {
+  std::vector<model::FramePtr> frames;
+  for (uint8_t i = 0; i < 4; ++i) {
+    frames.push_back(std::make_shared<const model::Frame>(
+        FrameOf<uint8_t>(DType::kU8, 64, 64, std::vector<uint8_t>(4096, i))));
+  }
+  const auto raw = [](int64_t width) {  // width * 64 bytes
+    return ImageOptions{.encoding = ImageOptions::Encoding::kRaw, .max_width = width};
+  };
+  picture::PictureCache cache(10'000);
+  const auto first = cache.Get(frames[0], raw(64)).value(),
+             second = cache.Get(frames[1], raw(64)).value();
+  EXPECT_EQ(cache.bytes(), 2 * 4096);
+  EXPECT_EQ(cache.Get(frames[0], raw(64)).value(), first) << "made once";
+  const auto third = cache.Get(frames[2], raw(64)).value();
+  EXPECT_EQ(cache.bytes(), 2 * 4096);
+  EXPECT_EQ(cache.Get(frames[0], raw(64)).value(), first) << "used after the second";
+  EXPECT_NE(cache.Get(frames[1], raw(64)).value(), second);
+  for (int64_t height = 1; height < 64; ++height) {
+    ImageOptions options = raw(64);
+    options.max_height = height;
+    ASSERT_THAT(cache.Get(frames[3], options), IsOk());
+    ASSERT_LE(cache.bytes(), 10'000);
+  }
+  // Pictures of frames that are gone go with the next call; one beyond the bound is not kept.
+  frames.resize(1);
+  const auto large = std::make_shared<const model::Frame>(
+      FrameOf<uint8_t>(DType::kU8, 200, 64, std::vector<uint8_t>(12800, 1)));
+  ASSERT_THAT(cache.Get(large, raw(64)), IsOk());
+  EXPECT_LE(cache.bytes(), 4096);
+}
+
+// Shares count until they are given back; one picture at a time may be larger than the budget.
+TEST(PictureBudgetTest, BoundsWhatIsMadeAndSent) {
+  const auto is_busy = [](const auto& refused) {
+    return !refused.ok() && InfoOf(refused.status()).reason == Reason::kBusy;
+  };
+  picture::PictureBudget budget(1000);
+  auto huge = budget.Take(5000).value();
+  EXPECT_TRUE(is_busy(budget.Take(1))) << "it has everything";
+  huge->Made(600);  // and is being sent
+  auto other = budget.Take(300).value();
+  EXPECT_EQ(budget.bytes(), 900);
+  EXPECT_TRUE(is_busy(budget.Take(200))) << "another one is being made";
+  EXPECT_EQ(budget.bytes(), 900) << "a refusal changes nothing";
+  other->Made(300);
+  auto third = budget.Take(200).value();
+  third->Made(150);
+  EXPECT_TRUE(is_busy(budget.Take(1))) << "slow readers have everything";
+  huge = nullptr;
+  EXPECT_EQ(budget.bytes(), 450);
+  ASSERT_THAT(budget.Take(500), IsOk());
+  other = third = nullptr;
+  EXPECT_EQ(budget.bytes(), 0);
+}
+
+// Whoever waited for it has gone, at whichever step: no other step follows.
+TEST(ImageTest, APictureThatNobodyWantsIsNotMade) {
+  std::vector<uint8_t> values(300 * 300);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint8_t>(i * i >> 3);
+  const auto frame = FrameOf<uint8_t>(DType::kU8, 300, 300, values);
+  for (const auto encoding : {ImageOptions::Encoding::kRaw, ImageOptions::Encoding::kPng,
+                              ImageOptions::Encoding::kJpeg, ImageOptions::Encoding::kWebp}) {
+    int steps = 0;
+    const ImageOptions options{.encoding = encoding, .quality = 100};
+    ASSERT_THAT(MakePicture(frame, options, [&] { return ++steps, false; }), IsOk());
+    EXPECT_GE(steps, encoding == ImageOptions::Encoding::kRaw    ? 3
+                     : encoding == ImageOptions::Encoding::kWebp ? 8
+                                                                 : 5);
+    for (int last = 1; last <= steps; ++last) {
+      int asked = 0;
+      EXPECT_THAT(MakePicture(frame, options, [&] { return ++asked >= last; }),
+                  IsError(absl::StatusCode::kCancelled, "nobody waits"));
+      EXPECT_LE(asked, last + 1) << static_cast<int>(encoding);
+    }
+  }
 }
 
 TEST(ImageTest, ShrinkingAveragesAreas) {

@@ -244,6 +244,9 @@ TEST(ListFilter, HostileTextsAreRefusedInShortTime) {
   EXPECT_THAT(ErrorOf(std::string(4096, ')')), IsError(kInvalid, "no field is named"));
   EXPECT_THAT(ErrorOf(std::string(4096, '-')), IsError(kInvalid, "filter"));
   EXPECT_THAT(ErrorOf(std::string(4096, 'a')), IsError(kInvalid, "no field"));
+  for (const char* field : {"state", "name", "hold_time"})
+    EXPECT_LT(ErrorOf(absl::StrCat(field, ".\"", std::string(3900, 1), "\" = 1")).message().size(),
+              400u);
   EXPECT_THAT(ErrorOf("title = " + std::string(4000, '*')), IsError(kInvalid, "* in the middle"));
   for (const char* bytes : {"\xed\xa0\x80", "\xff", "\xc0\xaf", "\xf5\x80\x80\x80", "\x80"})
     EXPECT_THAT(ErrorOf(absl::StrCat("title = \"", bytes, "\"")), IsError(kInvalid, "no UTF-8"));

@@ -224,7 +224,7 @@ TEST(ListPage, SizesAndOrdersAreChecked) {
   EXPECT_THAT(error(Request(1001)), IsError(kInvalid, "page_size"));
   const std::vector<std::pair<const char*, const char*>> bad = {
       {"colour", "no field 'colour' of Volume; allowed name, parent"},
-      {"bytes down", "has 'bytes down'; allowed fields such as"},
+      {"bytes down", "has 'bytes down'; allowed fields"},
       {"bytes desc asc", "order_by: has"},
       {",", "order_by: has ''"},
       {"bytes,", "order_by: has ''"},

@@ -93,9 +93,9 @@ class TomographyJobTest : public engine::testing::JobFixture {
   }
   JobEnvironment Environment() {
     return {.volumes = &store_,
+            .spiller = nullptr,
             .ledger = &ledger_,
             .buffers = nullptr,
-            .spiller = nullptr,
             .file_roots = {folder_.path()},
             .projection_memory = &memory_,
             .clock = &clock_};
