@@ -34,7 +34,7 @@ SERVER = [
 # Messages that rooms below rpc use: those of the hand-over wire, which know nothing of the contract. `handoff` reads their bytes, too.
 WIRE = {"server/handoff": ("octavo/handoff/v1/", "google/protobuf/"), "server/exports": ("octavo/handoff/v1/",), "server/source": ("octavo/handoff/v1/",)}
 # Within storage and rpc.
-STORAGE = [["io"], ["direct"], ["zarr", "tiff"], ["formats"], ["commit", "projections", "spill", "history"]]
+STORAGE = [["io"], ["direct"], ["zarr", "tiff", "hdf5"], ["formats"], ["commit", "projections", "spill", "history"]]
 RPC = [["convert"], ["list", "transport"], [""]]
 # Files of server/ itself: the process. They may include everything below them except proto types.
 PROCESS = ("main", "daemon", "config", "config_text", "config_reload", "drain", "host_budget", "listen_address", "probe_main", "probe_malloc", "toml",

@@ -182,6 +182,8 @@ namespace octavo::inline gpu {
   X(kDamagedFile, "DAMAGED_FILE", "The file cannot be read as what it says it is.")                \
   X(kUnknownCompression, "UNKNOWN_COMPRESSION",                                                    \
     "The file is compressed in a way that the server cannot read.")                                \
+  X(kUnsupportedFile, "UNSUPPORTED_FILE",                                                          \
+    "The file is sound, but of a kind that is not read; metadata: place, value, allowed.")         \
   X(kFramesMissing, "FRAMES_MISSING", "Projections that the job needs never came.")                \
   X(kAxisInDoubt, "AXIS_IN_DOUBT", "The rotation axis could not be found with certainty.")         \
   X(kNoSignal, "NO_SIGNAL", "The records show no depth structure to focus on.")                    \

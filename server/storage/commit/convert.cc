@@ -43,9 +43,12 @@ absl::StatusOr<Format> FormatOfPath(const std::string& path) {
 
 absl::StatusOr<CommitOutcome> Convert(const std::string& source, const std::string& destination,
                                       const WriterOptions& options,
-                                      const std::function<bool(double, int64_t)>& progress) {
+                                      const std::function<bool(double, int64_t)>& progress,
+                                      const ConvertSource& from) {
   const auto begun = std::chrono::steady_clock::now();
-  OCTAVO_ASSIGN_OR_RETURN(auto volume, OpenStored(source));
+  OCTAVO_ASSIGN_OR_RETURN(auto input, OpenVolumeInput(source, from.input));
+  OCTAVO_ASSIGN_OR_RETURN(const std::unique_ptr<StoredVolume> volume,
+                          InputVolume::Make(std::move(input), from.volume));
   const VolumeMeta& meta = volume->meta();
   OCTAVO_ASSIGN_OR_RETURN(const WriterOptions resolved, ResolveOptions(options, meta));
   if (meta.digest.empty()) OCTAVO_RETURN_IF_ERROR(volume->Verify());

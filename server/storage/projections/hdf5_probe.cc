@@ -161,8 +161,11 @@ void UseHdf5Probe(Hdf5Probe probe) {
   used.probe = std::make_shared<const Hdf5Probe>(std::move(probe));
 }
 
-absl::Status ProbeHdf5(const UniqueFd& file, const std::string& path,
-                       const ProjectionOptions& options) {
+namespace {
+
+/// Runs the other process with `request`, which has no limits yet.
+absl::Status Probe(const UniqueFd& file, ProbeRequest asked) {
+  const std::string path = asked.path;
   std::shared_ptr<const Hdf5Probe> probe;
   {
     Used& used = TheProbe();
@@ -170,10 +173,9 @@ absl::Status ProbeHdf5(const UniqueFd& file, const std::string& path,
     probe = used.probe;
   }
   if (probe == nullptr || probe->command.empty()) return absl::OkStatus();
-  const std::string bytes = EncodeRequest({.path = path,
-                                           .options = options,
-                                           .processor_seconds = probe->processor_seconds,
-                                           .memory_bytes = probe->memory_bytes});
+  asked.processor_seconds = probe->processor_seconds;
+  asked.memory_bytes = probe->memory_bytes;
+  const std::string bytes = EncodeRequest(asked);
 
   Turns().acquire();
   struct Turn {
@@ -210,6 +212,18 @@ absl::Status ProbeHdf5(const UniqueFd& file, const std::string& path,
           : absl::StrCat("is damaged: the HDF5 library crashes on it (signal ", signal, ")");
   Log(LogLevel::kError, "HDF5 file refused", {{"path", path}, {"reason", what}});
   return DamagedProjections(path, "the file", what);
+}
+
+}  // namespace
+
+absl::Status ProbeHdf5(const UniqueFd& file, const std::string& path,
+                       const ProjectionOptions& options) {
+  return Probe(file, {.path = path, .options = options});
+}
+
+absl::Status ProbeHdf5Volume(const UniqueFd& file, const std::string& path,
+                             const Hdf5VolumeRequest& request) {
+  return Probe(file, {.path = path, .volume = request});
 }
 
 }  // namespace octavo::storage

@@ -35,6 +35,16 @@ void UseHdf5Probe(Hdf5Probe probe);
 absl::Status ProbeHdf5(const UniqueFd& file, const std::string& path,
                        const ProjectionOptions& options);
 
+/// What is opened of a file that holds a volume.
+struct Hdf5VolumeRequest {
+  std::string dataset;             // "" = the one that a commit wrote
+  std::vector<std::string> roots;  // folders in which other files may lie
+};
+
+/// The same for a volume, whose corners are read: VolumeInputOptions::probe_hdf5.
+absl::Status ProbeHdf5Volume(const UniqueFd& file, const std::string& path,
+                             const Hdf5VolumeRequest& request);
+
 /// The body of the other process: reads the request from standard input, probes the file that it
 /// has as kProbedFile, writes the answer to standard output. Returns its exit status.
 int AnswerHdf5Probe();

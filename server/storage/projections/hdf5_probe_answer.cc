@@ -14,6 +14,8 @@
 
 #include "gpu/base/status.h"
 #include "gpu/base/unique_fd.h"
+#include "server/storage/formats/volume_input.h"
+#include "server/storage/io/files.h"
 #include "server/storage/projections/hdf5_probe.h"
 #include "server/storage/projections/hdf5_probe_wire.h"
 #include "server/storage/projections/internal.h"
@@ -71,8 +73,32 @@ absl::Status ReadEnds(const ProbeRequest& request, ProjectionInput& input) {
   return absl::OkStatus();
 }
 
+/// Opens a volume and reads the element at each end.
+absl::Status LookAtVolume(const ProbeRequest& request) {
+  VolumeInputOptions options{.format = InputFormat::kHdf5};
+  options.dataset = request.volume->dataset;
+  options.roots = request.volume->roots;
+  const auto input = OpenVolumeInput(UniqueFd(kProbedFile), BaseOf(request.path), options);
+  if (!input.ok() && errno == ENOMEM) return TooLarge(request, "the file");
+  OCTAVO_RETURN_IF_ERROR(input.status());
+  const VolumeInputInfo& info = (*input)->info();
+  std::vector<char> element(static_cast<size_t>(info.type.bytes));
+  for (const bool last : {false, true}) {
+    base::ArrayBox box;
+    for (const int64_t extent : info.shape()) {
+      box.start.push_back(last ? extent - 1 : 0);
+      box.count.push_back(1);
+    }
+    errno = 0;
+    if (!(*input)->Read(box, absl::MakeSpan(element)).ok() && errno == ENOMEM)
+      return TooLarge(request, "a chunk");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Look(const ProbeRequest& request) try {
   errno = 0;
+  if (request.volume.has_value()) return LookAtVolume(request);
   const UniqueFd file(kProbedFile);
   const auto input = OpenHdf5Projections(file, request.path, request.options);
   if (!input.ok() && errno == ENOMEM) return TooLarge(request, "the file");

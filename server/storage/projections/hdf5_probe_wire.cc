@@ -32,9 +32,11 @@ std::string EncodeRequest(const ProbeRequest& request) {
                 {"angles", o.angles},
                 {"angle_values", o.angle_values},
                 {"angle_unit", static_cast<int>(o.angle_unit)},
-                {"roots", o.roots},
+                {"roots", request.volume.has_value() ? request.volume->roots : o.roots},
                 {"flat_positions", o.flat_positions},
                 {"dark_positions", o.dark_positions},
+                {"volume", request.volume.has_value()},
+                {"dataset", request.volume.has_value() ? request.volume->dataset : ""},
                 {"processor_seconds", request.processor_seconds},
                 {"memory_bytes", request.memory_bytes}});
 }
@@ -59,6 +61,9 @@ std::optional<ProbeRequest> DecodeRequest(const std::string& bytes) try {
   json.at("roots").get_to(o.roots);
   json.at("flat_positions").get_to(o.flat_positions);
   json.at("dark_positions").get_to(o.dark_positions);
+  if (json.at("volume").get<bool>())
+    request.volume =
+        Hdf5VolumeRequest{.dataset = json.at("dataset").get<std::string>(), .roots = o.roots};
   json.at("processor_seconds").get_to(request.processor_seconds);
   json.at("memory_bytes").get_to(request.memory_bytes);
   return request;

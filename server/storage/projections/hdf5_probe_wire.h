@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 
+#include "server/storage/projections/hdf5_probe.h"
 #include "server/storage/projections/projection_input.h"
 
 namespace octavo::storage {
@@ -22,6 +23,9 @@ inline constexpr int kProbedFile = 3;
 struct ProbeRequest {
   std::string path;
   ProjectionOptions options;
+  /// Set: the file is opened as a volume (server/storage/formats/volume_input.h), not as
+  /// projections.
+  std::optional<Hdf5VolumeRequest> volume;
   int64_t processor_seconds = 0, memory_bytes = 0;
 };
 std::string EncodeRequest(const ProbeRequest& request);

@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 
 #include "gpu/base/unique_fd.h"
-#include "server/storage/projections/hdf5_dataset.h"
-#include "server/storage/projections/hdf5_links.h"
+#include "server/storage/hdf5/hdf5_dataset.h"
+#include "server/storage/hdf5/hdf5_links.h"
 #include "server/storage/projections/internal.h"
 
 namespace octavo::storage {

@@ -76,14 +76,6 @@ void LoadAs(const char* in, const StoredType& type, int64_t count, To* out) {
   }
 }
 
-absl::Status WithDataset(absl::Status status, Reason reason, const std::string& dataset,
-                         const std::string& value, const std::string& allowed) {
-  return WithInfo(std::move(status),
-                  {.reason = reason,
-                   .field = "",
-                   .numbers = {{"dataset", dataset}, {"value", value}, {"allowed", allowed}}});
-}
-
 std::string Shape(const FrameArray& a) {
   return absl::StrCat("[", a.shape[0], ", ", a.shape[1], ", ", a.shape[2], "]");
 }
@@ -221,33 +213,6 @@ std::vector<double> LoadDoubles(const char* in, const StoredType& type, int64_t 
   std::vector<double> out(static_cast<size_t>(count));
   LoadAs(in, type, count, out.data());
   return out;
-}
-
-absl::Status BadProjections(const std::string& path, const std::string& dataset,
-                            const std::string& value, const std::string& allowed) {
-  return WithDataset(absl::InvalidArgumentError(absl::StrCat(BaseOf(path), ": ", dataset, " ",
-                                                             value, "; allowed ", allowed)),
-                     Reason::kBadProjections, dataset, value, allowed);
-}
-
-absl::Status DamagedProjections(const std::string& path, const std::string& dataset,
-                                const std::string& what) {
-  return WithDataset(absl::DataLossError(absl::StrCat(BaseOf(path), ": ", dataset, " ", what)),
-                     Reason::kDamagedFile, dataset, what, "");
-}
-
-absl::Status ReplacedProjections(const std::string& path) {
-  return WithInfo(absl::AbortedError(absl::StrCat(
-                      BaseOf(path), " was replaced or removed while it was opened; ask again")),
-                  {.reason = Reason::kReplaced, .field = "", .numbers = {{"retryable", "true"}}});
-}
-
-absl::Status UnknownCompression(const std::string& path, const std::string& dataset,
-                                const std::string& what) {
-  return WithDataset(
-      absl::UnimplementedError(absl::StrCat(BaseOf(path), ": ", dataset, " is compressed with ",
-                                            what, ", which this server does not know")),
-      Reason::kUnknownCompression, dataset, what, "");
 }
 
 absl::Status CheckFrameShape(const std::string& path, const FrameArray& a) {

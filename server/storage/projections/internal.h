@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 
 #include "gpu/base/unique_fd.h"
+#include "server/storage/hdf5/dataset_errors.h"
 #include "server/storage/projections/projection_input.h"
 
 namespace octavo::storage {
@@ -69,19 +70,6 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> AssembleProjections(
 
 /// Checks that a shape of frames is possible: each extent and their product.
 absl::Status CheckFrameShape(const std::string& path, const FrameArray& array);
-
-// An error of a file, which names it without folders.
-/// InvalidArgument BAD_PROJECTIONS: "<file>: <dataset> <value>; allowed <allowed>".
-absl::Status BadProjections(const std::string& path, const std::string& dataset,
-                            const std::string& value, const std::string& allowed);
-/// DataLoss DAMAGED_FILE: "<file>: <dataset> <what>".
-absl::Status DamagedProjections(const std::string& path, const std::string& dataset,
-                                const std::string& what);
-/// Aborted REPLACED: the file that was opened has no name any more.
-absl::Status ReplacedProjections(const std::string& path);
-/// Unimplemented UNKNOWN_COMPRESSION.
-absl::Status UnknownCompression(const std::string& path, const std::string& dataset,
-                                const std::string& what);
 
 /// `file` is open, for as long as this takes, and had the name `path`.
 absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenHdf5Projections(

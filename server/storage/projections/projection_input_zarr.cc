@@ -4,47 +4,48 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 
 #include "gpu/base/status.h"
 #include "server/storage/io/files.h"
 #include "server/storage/projections/internal.h"
-#include "server/storage/zarr/reader.h"
+#include "server/storage/zarr/group.h"
+#include "server/storage/zarr/ome.h"
+#include "server/storage/zarr/three_axes.h"
 
 namespace octavo::storage {
 namespace {
 
 using nlohmann::json;
-using Roots = ZarrArrayReader::Roots;
+using Roots = ZarrFolder::Roots;
 constexpr int64_t kMostNumbers = int64_t{1} << 24;
 constexpr char kAllowed[] =
     "data in the folder itself, or under the configured roots (storage.replay_roots)";
 
-/// Data outside of the roots count as missing.
+/// Data outside of the roots count as missing, and damaged metadata as no array's.
 bool HasArray(const std::string& path, const Roots& roots) {
-  const std::string real = RealPath(path);
-  if (std::none_of(roots.begin(), roots.end(),
-                   [&](const std::string& root) { return real == root || IsInside(real, root); }))
-    return false;
-  if (PathExists(path + "/.zarray")) return true;
-  if (!PathExists(path + "/zarr.json")) return false;
-  const auto meta = ZarrArrayReader::ReadJson(path + "/zarr.json", roots);
-  return meta.ok() && meta->is_object() && meta->value("node_type", json()) == "array";
+  const auto folder = ZarrFolder::Open(path, roots);
+  if (!folder.ok()) return false;
+  const auto kind = ZarrNodeKindOf(*folder);
+  // A v2 array counts even if its metadata lead elsewhere: opening it says so.
+  return kind.ok() ? *kind == ZarrNodeKind::kArray : PathExists(path + "/.zarray");
 }
 
 /// An array below the group, its errors those of projection_input.h.
-absl::StatusOr<std::shared_ptr<ZarrArrayReader>> OpenArray(const std::string& group,
-                                                           const std::string& name,
-                                                           const Roots& roots) {
+absl::StatusOr<ZarrThreeAxes> OpenArray(const std::string& group, const std::string& name,
+                                        const Roots& roots) {
   const std::string dataset = name.empty() ? "the array" : name;
-  for (const absl::string_view part : absl::StrSplit(name, '/')) {
-    if (part == ".." || part == "." || (part.empty() && !name.empty()))
-      return BadProjections(group, "the name", absl::StrCat("is '", name, "'"),
-                            "names of arrays below the group");
-  }
-  auto opened = ZarrArrayReader::Open(name.empty() ? group : absl::StrCat(group, "/", name),
-                                      ZarrArrayReader::MissingChunk::kFill, roots);
-  if (opened.ok()) return std::shared_ptr<ZarrArrayReader>(*std::move(opened));
+  if (!name.empty() && !IsPathBelow(name))
+    return BadProjections(group, "the name", absl::StrCat("is '", name, "'"),
+                          "names of arrays below the group");
+  const auto open = [&]() -> absl::StatusOr<ZarrThreeAxes> {
+    OCTAVO_ASSIGN_OR_RETURN(
+        std::shared_ptr<const ZarrArrayReader> array,
+        ZarrArrayReader::Open(name.empty() ? group : absl::StrCat(group, "/", name),
+                              MissingChunk::kFill, roots));
+    return ZarrThreeAxes::Of(std::move(array));
+  };
+  auto opened = open();
+  if (opened.ok()) return opened;
   const absl::Status& status = opened.status();
   const std::string text(status.message());
   if (absl::IsPermissionDenied(status))
@@ -56,7 +57,7 @@ absl::StatusOr<std::shared_ptr<ZarrArrayReader>> OpenArray(const std::string& gr
     return UnknownCompression(group, dataset, text);
   if (absl::IsUnimplemented(status))
     return BadProjections(group, dataset, absl::StrCat("cannot be read: ", text),
-                          "regular grids of real numbers in C order");
+                          "regular grids of real numbers");
   return DamagedProjections(group, dataset, absl::StrCat("cannot be opened: ", text));
 }
 
@@ -72,7 +73,7 @@ absl::StatusOr<StoredType> TypeOf(const std::string& group, const std::string& d
 
 class ZarrFrames final : public FrameArray {
  public:
-  ZarrFrames(std::string group, std::shared_ptr<ZarrArrayReader> array)
+  ZarrFrames(std::string group, ZarrThreeAxes array)
       : group_(std::move(group)), array_(std::move(array)) {}
 
   absl::Status Read(const int64_t start[3], const int64_t count[3], DType dtype,
@@ -80,7 +81,7 @@ class ZarrFrames final : public FrameArray {
     const int64_t n = count[0] * count[1] * count[2];
     const bool convert = dtype != type.Loaded() || type.Name() != Info(dtype).name;
     std::vector<char> memory(convert ? static_cast<size_t>(n * type.bytes) : 0);
-    const absl::Status read = array_->Read(start, count, convert ? memory.data() : out);
+    const absl::Status read = array_.Read(start, count, convert ? memory.data() : out);
     if (absl::IsPermissionDenied(read))
       return BadProjections(group_, dataset,
                             "has files outside of the configured roots, or links to nothing",
@@ -94,23 +95,23 @@ class ZarrFrames final : public FrameArray {
 
  private:
   const std::string group_;
-  const std::shared_ptr<ZarrArrayReader> array_;
+  const ZarrThreeAxes array_;
 };
 
 absl::StatusOr<std::shared_ptr<FrameArray>> OpenFrames(const std::string& group,
                                                        const std::string& name, bool flat,
                                                        const Roots& roots) {
-  OCTAVO_ASSIGN_OR_RETURN(auto array, OpenArray(group, name, roots));
+  OCTAVO_ASSIGN_OR_RETURN(const ZarrThreeAxes axes, OpenArray(group, name, roots));
+  const ZarrArrayReader& array = axes.array();
   const std::string dataset = name.empty() ? "the array" : name;
-  if (array->rank() < (flat ? 2 : 3))
-    return BadProjections(group, dataset, absl::StrCat("has ", array->rank(), " dimensions"),
+  if (array.rank() < (flat ? 2 : 3))
+    return BadProjections(group, dataset, absl::StrCat("has ", array.rank(), " dimensions"),
                           flat ? "2 or 3: [frame, row, column]" : "3: [angle, row, column]");
-  auto frames = std::make_shared<ZarrFrames>(group, array);
+  auto frames = std::make_shared<ZarrFrames>(group, axes);
   frames->dataset = dataset;
-  OCTAVO_ASSIGN_OR_RETURN(frames->type, TypeOf(group, dataset, *array));
-  std::copy(array->shape(), array->shape() + 3, frames->shape);
-  frames->row_granularity =
-      std::max<int64_t>(1, std::min(array->file_shape()[1], array->shape()[1]));
+  OCTAVO_ASSIGN_OR_RETURN(frames->type, TypeOf(group, dataset, array));
+  std::copy(axes.shape(), axes.shape() + 3, frames->shape);
+  frames->row_granularity = std::max<int64_t>(1, std::min(axes.file_shape()[1], axes.shape()[1]));
   return frames;
 }
 
@@ -123,29 +124,33 @@ std::string FirstOf(const std::string& group, const std::vector<std::string>& na
   return "";
 }
 
-/// The full resolution of an OME-Zarr group, or "".
-std::string OmeDataset(const std::string& group, const Roots& roots) {
-  const bool v3 = PathExists(group + "/zarr.json");
-  const std::string path = group + (v3 ? "/zarr.json" : "/.zattrs");
-  if (!PathExists(path)) return "";
-  const auto meta = ZarrArrayReader::ReadJson(path, roots);
-  if (!meta.ok()) return "";
-  try {
-    const json& attributes = v3 ? meta->at("attributes") : *meta;
-    const json& ome = attributes.contains("ome") ? attributes.at("ome") : attributes;
-    return ome.at("multiscales").at(0).at("datasets").at(0).at("path").get<std::string>();
-  } catch (const json::exception&) {
-    return "";
-  }
+/// The full resolution of an OME-Zarr group; "" if the folder is none. Others' errors are those of
+/// projection_input.h.
+absl::StatusOr<std::string> OmeDataset(const std::string& path, const Roots& roots) {
+  auto folder = ZarrFolder::Open(path, roots);
+  if (!folder.ok()) return "";
+  const auto group = ZarrGroup::Open(*std::move(folder));
+  if (!group.ok()) return "";
+  const auto image = OmeImage::Parse(group->attributes);
+  if (absl::IsNotFound(image.status())) return "";
+  if (absl::IsUnimplemented(image.status()))
+    return BadProjections(path, "the image",
+                          absl::StrCat("cannot be read: ", std::string(image.status().message())),
+                          "OME-Zarr 0.4 and 0.5");
+  if (!image.ok())
+    return DamagedProjections(
+        path, "the image", absl::StrCat("cannot be read: ", std::string(image.status().message())));
+  return image->levels[0].path;
 }
 
 /// That the folder's own metadata, if there are any, are JSON within the limits.
 absl::Status CheckReadable(const std::string& group, const Roots& roots) {
-  for (const char* name : {"/zarr.json", "/.zarray", "/.zgroup", "/.zattrs"}) {
-    if (!PathExists(group + name)) continue;
-    if (const auto meta = ZarrArrayReader::ReadJson(group + name, roots); !meta.ok())
+  const auto folder = ZarrFolder::Open(group, roots);
+  if (!folder.ok()) return absl::OkStatus();  // told by the caller
+  for (const char* name : {"zarr.json", ".zarray", ".zgroup", ".zattrs"}) {
+    if (const auto meta = folder->ReadJson(name); !meta.ok())
       return DamagedProjections(
-          group, name + 1, absl::StrCat("cannot be read: ", std::string(meta.status().message())));
+          group, name, absl::StrCat("cannot be read: ", std::string(meta.status().message())));
   }
   return absl::OkStatus();
 }
@@ -166,7 +171,9 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenZarrProjections(
   std::string data = options.projections;
   if (data.empty() && !HasArray(path, roots)) {
     data = FirstOf(path, {"exchange/data", "data"}, roots);
-    if (data.empty()) data = OmeDataset(path, roots);
+    if (data.empty()) {
+      OCTAVO_ASSIGN_OR_RETURN(data, OmeDataset(path, roots));
+    }
     if (data.empty()) {
       OCTAVO_RETURN_IF_ERROR(CheckReadable(path, roots));
       return BadProjections(path, "the folder", "has no array of projections",
@@ -189,16 +196,17 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenZarrProjections(
     if (name.empty() && !data.empty()) name = FirstOf(path, {"exchange/theta", "theta"}, roots);
     if (name.empty())
       return BadProjections(path, "angles", "are not given", "an array theta, or their values");
-    OCTAVO_ASSIGN_OR_RETURN(const auto array, OpenArray(path, name, roots));
-    if (array->rank() > 1)
-      return BadProjections(path, name, absl::StrCat("has ", array->rank(), " dimensions"), "1");
-    OCTAVO_ASSIGN_OR_RETURN(const StoredType type, TypeOf(path, name, *array));
-    const int64_t count[3] = {1, 1, array->shape()[2]}, start[3] = {0, 0, 0};
+    OCTAVO_ASSIGN_OR_RETURN(const ZarrThreeAxes array, OpenArray(path, name, roots));
+    if (array.array().rank() > 1)
+      return BadProjections(path, name, absl::StrCat("has ", array.array().rank(), " dimensions"),
+                            "1");
+    OCTAVO_ASSIGN_OR_RETURN(const StoredType type, TypeOf(path, name, array.array()));
+    const int64_t count[3] = {1, 1, array.shape()[2]}, start[3] = {0, 0, 0};
     if (count[2] < 1 || count[2] > kMostNumbers)
       return BadProjections(path, name, absl::StrCat("has ", count[2], " values"),
                             absl::StrCat("1 to ", kMostNumbers));
     std::vector<char> bytes(static_cast<size_t>(count[2] * type.bytes));
-    if (const absl::Status read = array->Read(start, count, bytes.data());
+    if (const absl::Status read = array.Read(start, count, bytes.data());
         absl::IsPermissionDenied(read))
       return BadProjections(
           path, name, "has files outside of the configured roots, or links to nothing", kAllowed);
@@ -207,7 +215,7 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenZarrProjections(
                                 absl::StrCat("cannot be read: ", std::string(read.message())));
     parts.angles = LoadDoubles(bytes.data(), type, count[2]);
     parts.angles_dataset = name;
-    const json& attributes = array->attributes();
+    const json& attributes = array.array().attributes();
     if (attributes.is_object() && attributes.contains("units") && attributes["units"].is_string())
       parts.angle_unit = attributes["units"];
   }

@@ -14,11 +14,7 @@ using nlohmann::json;
 
 struct ChunkCoder::Contexts {
   ZSTD_CCtx* compress = nullptr;
-  ZSTD_DCtx* decompress = nullptr;
-  ~Contexts() {
-    ZSTD_freeCCtx(compress);
-    ZSTD_freeDCtx(decompress);
-  }
+  ~Contexts() { ZSTD_freeCCtx(compress); }
 };
 
 ChunkCoder::ChunkCoder() : contexts_(std::make_unique<Contexts>()) {}
@@ -41,16 +37,6 @@ json ChunkCodec::ToJson() const {
             {"shuffle", kShuffle[static_cast<int>(shuffle)]},
             {"typesize", type_bytes},
             {"blocksize", 0}}}};
-}
-
-absl::StatusOr<ChunkCodec> ChunkCodec::Named(const std::string& name) {
-  if (name == "zstd") return ChunkCodec{.codec = Codec::kZstd};
-  if (name == "gzip") return ChunkCodec{.codec = Codec::kGzip};
-  if (name == "zlib") return ChunkCodec{.codec = Codec::kGzip, .zlib = true};
-  if (name == "blosc")
-    return ChunkCodec{.codec = Codec::kBloscZstd};  // its frames describe themselves
-  return absl::UnimplementedError(
-      absl::StrCat("codec '", name, "'; known are zstd, gzip, zlib, blosc"));
 }
 
 absl::StatusOr<absl::string_view> ChunkCoder::Encode(const ChunkCodec& codec,
@@ -98,62 +84,6 @@ absl::StatusOr<absl::string_view> ChunkCoder::Encode(const ChunkCodec& codec,
       codec.codec == Codec::kBloscZstd ? BLOSC_ZSTD_COMPNAME : BLOSC_LZ4_COMPNAME, 0, 1);
   if (n <= 0) return absl::InternalError(absl::StrCat("blosc: ", n));
   return absl::string_view(encoded_.data(), static_cast<size_t>(n));
-}
-
-absl::Status ChunkCoder::Decode(const ChunkCodec& codec, absl::string_view encoded, char* out,
-                                int64_t bytes) {
-  const auto size = static_cast<size_t>(bytes);
-  const auto damaged = [&](const std::string& what) {
-    return absl::DataLossError(absl::StrCat("damaged chunk: ", what));
-  };
-  switch (codec.codec) {
-    case Codec::kDefault:
-      if (encoded.size() != size)
-        return damaged(absl::StrCat(encoded.size(), " of ", bytes, " bytes"));
-      std::copy(encoded.begin(), encoded.end(), out);
-      return absl::OkStatus();
-    case Codec::kZstd: {
-      if (contexts_->decompress == nullptr) contexts_->decompress = ZSTD_createDCtx();
-      if (contexts_->decompress == nullptr)
-        return absl::ResourceExhaustedError("no memory for a zstd decoder");
-      const size_t n =
-          ZSTD_decompressDCtx(contexts_->decompress, out, size, encoded.data(), encoded.size());
-      if (ZSTD_isError(n)) return damaged(absl::StrCat("zstd: ", ZSTD_getErrorName(n)));
-      return n == size ? absl::OkStatus() : damaged(absl::StrCat(n, " of ", bytes, " bytes"));
-    }
-    case Codec::kGzip: {
-      z_stream stream{};
-      if (inflateInit2(&stream, codec.zlib ? MAX_WBITS : MAX_WBITS + 16) != Z_OK)
-        return absl::ResourceExhaustedError("no memory for a deflate decoder");
-      stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(encoded.data()));
-      stream.avail_in = static_cast<uInt>(encoded.size());
-      stream.next_out = reinterpret_cast<Bytef*>(out);
-      stream.avail_out = static_cast<uInt>(size);
-      int result = inflate(&stream, Z_FINISH);
-      while (result == Z_STREAM_END && stream.avail_in > 0 && !codec.zlib &&
-             inflateReset(&stream) == Z_OK)
-        result = inflate(&stream, Z_FINISH);
-      const auto left = static_cast<int64_t>(stream.avail_in),
-                 missing = static_cast<int64_t>(stream.avail_out);
-      inflateEnd(&stream);
-      const char* const name = codec.zlib ? "zlib" : "gzip";
-      if (result != Z_STREAM_END)
-        return damaged(absl::StrCat(
-            name, ": ", result == Z_BUF_ERROR ? "too short or too long" : "no such stream", " (",
-            result, ")"));
-      if (left > 0) return damaged(absl::StrCat(name, ": ", left, " bytes behind its end"));
-      return missing == 0
-                 ? absl::OkStatus()
-                 : damaged(absl::StrCat(name, ": ", bytes - missing, " of ", bytes, " bytes"));
-    }
-    case Codec::kBloscZstd:
-    case Codec::kBloscLz4: break;
-  }
-  size_t content = 0;
-  if (blosc_cbuffer_validate(encoded.data(), encoded.size(), &content) != 0 || content != size)
-    return damaged("blosc frame");
-  const int n = blosc_decompress_ctx(encoded.data(), out, size, 1);
-  return n == bytes ? absl::OkStatus() : damaged(absl::StrCat("blosc: ", n));
 }
 
 }  // namespace octavo::storage

@@ -13,22 +13,19 @@
 
 namespace octavo::storage {
 
-/// The bytes-to-bytes codec of a Zarr v3 chunk: none, zstd, gzip or Blosc (frames of libblosc 1).
+/// The bytes-to-bytes codec of a Zarr v3 chunk to be written (byte_codec.h decodes): none, zstd,
+/// gzip or Blosc (frames of libblosc 1).
 struct ChunkCodec {
   Codec codec = Codec::kDefault;  // kDefault: none
   int level = 1;
   Shuffle shuffle = Shuffle::kNone;  // of Blosc
   int64_t type_bytes = 1;            // of Blosc
-  bool zlib = false;                 // of kGzip: a zlib stream instead, which Zarr v2 also has
 
   /// The codec as an array's metadata name it; null for none.
   nlohmann::json ToJson() const;
-  /// The decoder for a codec of this name: "zstd", "gzip", "zlib" or "blosc". Their data contain
-  /// all other parameters. Unimplemented for other names.
-  static absl::StatusOr<ChunkCodec> Named(const std::string& name);
 };
 
-/// The encoder and decoder of one thread; kept between chunks, so that no chunk allocates.
+/// The encoder of one thread; kept between chunks, so that no chunk allocates.
 class ChunkCoder {
  public:
   ChunkCoder();
@@ -37,9 +34,6 @@ class ChunkCoder {
 
   /// `chunk` encoded; valid until the next call (without a codec: as long as `chunk`).
   absl::StatusOr<absl::string_view> Encode(const ChunkCodec& codec, absl::string_view chunk);
-  /// Decodes to exactly `bytes` at `out`. gzip: all members of `encoded`, one after the other.
-  /// DataLoss if `encoded` is damaged, decodes to another size, or has trailing data.
-  absl::Status Decode(const ChunkCodec& codec, absl::string_view encoded, char* out, int64_t bytes);
 
   std::vector<char> chunk;  // for the caller
 

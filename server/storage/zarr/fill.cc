@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -104,18 +105,41 @@ absl::StatusOr<uint64_t> IntegerBits(const json& fill, int64_t bytes, bool is_si
   return BadValue(kName, fill, absl::StrCat("are integers from ", least, " to ", most));
 }
 
+/// Raw bytes: v3 has an array of numbers, v2 base64.
+absl::Status RawFill(const json& fill, ZarrVersion version, std::string* out) {
+  if (version == ZarrVersion::kV2) {
+    std::string bytes;
+    if (fill.is_string() && absl::Base64Unescape(fill.get_ref<const std::string&>(), &bytes) &&
+        bytes.size() == out->size()) {
+      *out = bytes;
+      return absl::OkStatus();
+    }
+    return BadValue(kName, fill, absl::StrCat("are null and base64 of ", out->size(), " bytes"));
+  }
+  if (!fill.is_array() || fill.size() != out->size())
+    return BadValue(kName, fill, absl::StrCat("are arrays of ", out->size(), " bytes"));
+  for (size_t i = 0; i < fill.size(); ++i) {
+    int64_t byte = 0;
+    OCTAVO_RETURN_IF_ERROR(ReadInteger(fill[i], absl::StrCat(kName, "[", i, "]"), 0, 255, &byte));
+    (*out)[i] = static_cast<char>(byte);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::StatusOr<std::array<char, 16>> ZarrFill(const std::string& data_type, bool big_endian,
-                                              const json& fill, ZarrVersion version) {
-  std::array<char, 16> out{};
-  if (version == ZarrVersion::kV2 && fill.is_null()) return out;
+absl::StatusOr<std::string> ZarrFill(const std::string& data_type, bool big_endian,
+                                     const json& fill, ZarrVersion version) {
   const int64_t size = ZarrElementBytes(data_type);
+  std::string out(static_cast<size_t>(size), '\0');
+  if (version == ZarrVersion::kV2 && fill.is_null()) return out;
   const auto put = [&](int64_t at, uint64_t bits, int64_t bytes) {
     std::memcpy(out.data() + at, &bits, static_cast<size_t>(bytes));
     if (big_endian) std::reverse(out.data() + at, out.data() + at + bytes);
   };
-  if (data_type == "bool") {
+  if (data_type[0] == 'r') {
+    OCTAVO_RETURN_IF_ERROR(RawFill(fill, version, &out));
+  } else if (data_type == "bool") {
     bool value = false;
     OCTAVO_RETURN_IF_ERROR(ReadValue(fill, kName, &value));
     put(0, value ? 1 : 0, 1);

@@ -1,222 +1,258 @@
 #include "server/storage/zarr/reader.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
-#include <cstring>
-#include <fcntl.h>
-#include <limits>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <vector>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tbb/parallel_for.h"
 
+#include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
-#include "gpu/base/unique_fd.h"
-#include "server/storage/io/crc32c.h"
 #include "server/storage/io/errno_status.h"
 #include "server/storage/io/files.h"
-#include "server/storage/io/json_file.h"
-#include "server/storage/io/open_beneath.h"
-#include "server/storage/zarr/grid.h"
 
 namespace octavo::storage {
+namespace {
 
 using nlohmann::json;
 
-struct ZarrArrayReader::Box {
-  const int64_t* start;
-  const int64_t* count;
-  char* out;
+class FileSource final : public ByteSource {
+ public:
+  FileSource(int fd, const std::string& path) : fd_(fd), path_(path) {}
+  absl::Status Read(int64_t offset, int64_t bytes, char* out) const override {
+    return ReadAllAt(fd_, path_, out, static_cast<size_t>(bytes), offset);
+  }
+
+ private:
+  const int fd_;
+  const std::string& path_;
 };
 
-absl::StatusOr<json> ZarrArrayReader::ReadJson(const std::string& path, const Roots& roots) {
-  const auto opened = OpenBeneath(path, roots, O_RDONLY | O_NONBLOCK);
-  if (!opened.ok()) return Annotate(opened.status(), path);
-  return ReadJsonFile(opened->fd.get(), path);
-}
+/// The first error of parallel tasks. The others need not start.
+class FirstError {
+ public:
+  bool failed() const { return failed_.load(std::memory_order_relaxed); }
+  void Set(absl::Status status) {
+    const MutexLock lock(mutex_);
+    if (status_.ok()) status_ = std::move(status);
+    failed_.store(true, std::memory_order_relaxed);
+  }
+  absl::Status Take() {
+    const MutexLock lock(mutex_);
+    return status_;
+  }
+
+ private:
+  std::atomic<bool> failed_{false};
+  Mutex mutex_;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ZarrArrayReader>> ZarrArrayReader::Open(const std::string& path,
                                                                        MissingChunk missing,
-                                                                       Roots roots) {
-  std::unique_ptr<ZarrArrayReader> reader(new ZarrArrayReader);
-  reader->path_ = path;
-  reader->missing_ = missing;
-  reader->roots_ = std::move(roots);
-  std::string file = path + "/zarr.json";
-  auto array = ReadJson(file, reader->roots_);
-  const bool v3 = !absl::IsNotFound(array.status());
-  if (!v3) array = ReadJson(file = path + "/.zarray", reader->roots_);
-  if (absl::IsNotFound(array.status()))
+                                                                       ZarrFolder::Roots roots) {
+  auto folder = ZarrFolder::Open(path, std::move(roots));
+  if (absl::IsNotFound(folder.status()))
     return absl::NotFoundError(absl::StrCat(path, " has neither zarr.json nor .zarray"));
-  OCTAVO_RETURN_IF_ERROR(array.status());
-  auto meta = v3 ? ParseZarrV3(*array) : ParseZarrV2(*array);
-  if (!meta.ok()) return Annotate(meta.status(), file);
+  if (!folder.ok()) return folder.status();
+  return Open(*std::move(folder), missing);
+}
+
+absl::StatusOr<std::unique_ptr<ZarrArrayReader>> ZarrArrayReader::Open(ZarrFolder folder,
+                                                                       MissingChunk missing) {
+  std::unique_ptr<ZarrArrayReader> reader(new ZarrArrayReader(std::move(folder)));
+  const ZarrFolder& at = reader->folder_;
+  reader->missing_ = missing;
+  OCTAVO_ASSIGN_OR_RETURN(const auto v3, at.ReadJson("zarr.json"));
+  if (v3.has_value()) {
+    auto meta = ParseZarrV3(*v3);
+    if (!meta.ok()) return Annotate(meta.status(), at.PathOf("zarr.json"));
+    reader->meta_ = *std::move(meta);
+    if (!absl::IsNotFound(at.OpenFile(".zarray").status()))
+      reader->notes_.push_back(
+          absl::StrCat(at.path(), " has zarr.json and .zarray; zarr.json was read"));
+    return reader;
+  }
+  OCTAVO_ASSIGN_OR_RETURN(const auto v2, at.ReadJson(".zarray"));
+  if (!v2.has_value())
+    return absl::NotFoundError(absl::StrCat(at.path(), " has neither zarr.json nor .zarray"));
+  auto meta = ParseZarrV2(*v2);
+  if (!meta.ok()) return Annotate(meta.status(), at.PathOf(".zarray"));
   reader->meta_ = *std::move(meta);
-  if (const absl::Status seen = reader->SetExtents(); !seen.ok()) return Annotate(seen, file);
-  if (!v3) {
-    auto attributes = ReadJson(path + "/.zattrs", reader->roots_);
-    if (!attributes.ok() && !absl::IsNotFound(attributes.status())) return attributes.status();
-    if (attributes.ok()) reader->meta_.attributes = *std::move(attributes);
+  OCTAVO_ASSIGN_OR_RETURN(auto attributes, at.ReadJson(".zattrs"));
+  if (attributes.has_value()) {
+    if (!attributes->is_object())
+      return absl::DataLossError(absl::StrCat(at.PathOf(".zattrs"), " is no object"));
+    reader->meta_.attributes = *std::move(attributes);
   }
   return reader;
 }
 
-absl::Status ZarrArrayReader::SetExtents() {
-  for (int64_t i = 0; i < rank(); ++i) {
-    const auto at = static_cast<size_t>(i);
-    const int64_t d = i + 3 - rank();
-    if (d < 0) {
-      if (meta_.shape[at] != 1)
-        return absl::UnimplementedError(
-            absl::StrCat("shape[", i, "] is ", meta_.shape[at],
-                         "; more than three axes are read where those before have extent 1"));
-      if (meta_.file[at] != 1)
-        return absl::UnimplementedError("the chunk shape reaches beyond an axis of extent 1");
-      continue;
+absl::Status ZarrArrayReader::CheckBox(absl::Span<const int64_t> start,
+                                       absl::Span<const int64_t> count) const {
+  bool within = start.size() == meta_.shape.size() && count.size() == meta_.shape.size();
+  for (size_t d = 0; within && d < start.size(); ++d)
+    within = start[d] >= 0 && count[d] >= 0 && start[d] <= meta_.shape[d] &&
+             count[d] <= meta_.shape[d] - start[d];
+  if (within) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat(
+      "the box from [", absl::StrJoin(start, ","), "] of [", absl::StrJoin(count, ","),
+      "] elements; allowed are boxes within the shape [", absl::StrJoin(meta_.shape, ","), "]"));
+}
+
+// Calls use(number of files), then for each k the returned function with the k-th file's indices.
+template <class Use>
+absl::Status ZarrArrayReader::ForEachFile(absl::Span<const int64_t> start,
+                                          absl::Span<const int64_t> count, const Use& use) const {
+  OCTAVO_RETURN_IF_ERROR(CheckBox(start, count));
+  AxisValues first(start.size()), files(start.size());
+  size_t all = 1;
+  for (size_t d = 0; d < start.size(); ++d) {
+    if (count[d] == 0) return absl::OkStatus();
+    const int64_t extent = meta_.chain.shape[d];
+    first[d] = start[d] / extent;
+    files[d] = (start[d] + count[d] - 1) / extent + 1 - first[d];
+    all *= static_cast<size_t>(files[d]);
+  }
+  return use(all, [&](size_t k) {
+    AxisValues chunk(first);
+    auto rest = static_cast<int64_t>(k);
+    for (size_t d = first.size(); d > 0; --d) {
+      chunk[d - 1] += rest % files[d - 1];
+      rest /= files[d - 1];
     }
-    shape_[d] = meta_.shape[at];
-    file_[d] = meta_.file[at];
-    chunk_[d] = meta_.chunk[at];
-  }
-  size_ = meta_.element_bytes;
-  return absl::OkStatus();
-}
-
-std::string ZarrArrayReader::FileOf(const int64_t at[3]) const {
-  std::vector<int64_t> key(static_cast<size_t>(std::max<int64_t>(0, rank() - 3)), 0);
-  for (int64_t d = std::max<int64_t>(0, 3 - rank()); d < 3; ++d) key.push_back(at[d]);
-  std::string name = absl::StrJoin(key, meta_.separator);
-  if (!meta_.prefix.empty())
-    name = key.empty() ? meta_.prefix : absl::StrCat(meta_.prefix, meta_.separator, name);
-  if (name.empty()) name.push_back('0');
-  return absl::StrCat(path_, "/", name);
-}
-
-absl::Status ZarrArrayReader::Read(const int64_t start[3], const int64_t count[3],
-                                   void* out) const {
-  int64_t first[3], files[3];
-  for (int d = 0; d < 3; ++d) {
-    first[d] = start[d] / file_[d];
-    files[d] = CeilDiv(start[d] + count[d], file_[d]) - first[d];
-  }
-  const Box box{start, count, static_cast<char*>(out)};
-  std::vector<absl::Status> results(static_cast<size_t>(files[0] * files[1] * files[2]));
-  tbb::parallel_for(size_t{0}, results.size(), [&](size_t k) {
-    const auto i = static_cast<int64_t>(k);
-    const int64_t at[3] = {first[0] + i / (files[1] * files[2]), first[1] + i / files[2] % files[1],
-                           first[2] + i % files[2]};
-    results[k] = ReadFile(at, box);
-  });
-  for (const auto& result : results) OCTAVO_RETURN_IF_ERROR(result);
-  return absl::OkStatus();
-}
-
-// Calls copy(offset in the chunk, address in the box, elements) for each contiguous run in both.
-template <class Copy>
-void ZarrArrayReader::Intersect(const int64_t begin[3], const int64_t extent[3], const Box& box,
-                                const Copy& copy) {
-  int64_t lo[3], hi[3];
-  for (int d = 0; d < 3; ++d) {
-    lo[d] = std::max(begin[d], box.start[d]);
-    hi[d] = std::min(begin[d] + extent[d], box.start[d] + box.count[d]);
-    if (lo[d] >= hi[d]) return;
-  }
-  for (int64_t y = lo[0]; y < hi[0]; ++y) {
-    for (int64_t x = lo[1]; x < hi[1]; ++x) {
-      copy(((y - begin[0]) * extent[1] + x - begin[1]) * extent[2] + lo[2] - begin[2],
-           ((y - box.start[0]) * box.count[1] + x - box.start[1]) * box.count[2] + lo[2] -
-               box.start[2],
-           hi[2] - lo[2]);
-    }
-  }
-}
-
-void ZarrArrayReader::Fill(const int64_t begin[3], const int64_t extent[3], const Box& box) const {
-  Intersect(begin, extent, box, [&](int64_t, int64_t to, int64_t n) {
-    for (int64_t i = 0; i < n; ++i)
-      std::memcpy(box.out + (to + i) * size_, meta_.fill.data(), static_cast<size_t>(size_));
+    return chunk;
   });
 }
 
-absl::Status ZarrArrayReader::ReadFile(const int64_t at[3], const Box& box) const {
-  const std::string path = FileOf(at);
-  const int64_t begin[3] = {at[0] * file_[0], at[1] * file_[1], at[2] * file_[2]};
-  const auto named = [&](const absl::Status& status) { return Annotate(status, path); };
-  const auto opened = OpenBeneath(path, roots_, O_RDONLY | O_NONBLOCK);
+absl::StatusOr<std::optional<UniqueFd>> ZarrArrayReader::PlanFile(
+    absl::Span<const int64_t> chunk, absl::Span<const int64_t> start,
+    absl::Span<const int64_t> count, std::vector<ZarrPiece>* out) const {
+  const size_t rank = chunk.size();
+  ZarrPiece window{.form = ZarrPiece::Form::kFill,
+                   .file = meta_.FileOf(chunk),
+                   .from = AxisValues(rank),
+                   .to = AxisValues(rank),
+                   .count = AxisValues(rank)};
+  for (size_t d = 0; d < rank; ++d) {
+    const int64_t extent = meta_.chain.shape[d], begin = chunk[d] * extent,
+                  lo = std::max(begin, start[d]),
+                  hi = std::min(begin + extent, start[d] + count[d]);
+    window.from[d] = lo - begin;
+    window.to[d] = lo - start[d];
+    window.count[d] = hi - lo;
+  }
+  auto opened = folder_.OpenFile(window.file);
   if (absl::IsNotFound(opened.status())) {
     if (missing_ == MissingChunk::kDamage)
-      return named(absl::DataLossError("the chunk is missing"));
-    Fill(begin, file_, box);
-    return absl::OkStatus();
+      return absl::DataLossError(
+          absl::StrCat(folder_.PathOf(window.file), ": the chunk is missing"));
+    out->push_back(std::move(window));
+    return std::optional<UniqueFd>();
   }
-  if (!opened.ok()) return named(opened.status());
-  const UniqueFd& fd = opened->fd;
+  if (!opened.ok()) return opened.status();
+  const std::string path = folder_.PathOf(window.file);
   struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) return named(ErrnoStatus(errno, "examining", path));
-  if (!S_ISREG(info.st_mode)) return named(absl::DataLossError("is no regular file"));
-  if (!meta_.sharded) return named(ReadChunk(fd.get(), path, 0, info.st_size, begin, box));
-  const int64_t ny = file_[0] / chunk_[0], nx = file_[1] / chunk_[1], nz = file_[2] / chunk_[2];
-  const int64_t count = ny * nx * nz, index_bytes = 16 * count + 4;
-  if (info.st_size < index_bytes) return named(absl::DataLossError("the shard is too short"));
-  std::vector<char> index(static_cast<size_t>(index_bytes));
-  if (absl::Status status =
-          ReadAllAt(fd.get(), path, index.data(), index.size(), info.st_size - index_bytes);
-      !status.ok())
-    return named(status);
-  uint32_t crc = 0;
-  std::copy_n(index.data() + 16 * count, 4, reinterpret_cast<char*>(&crc));
-  if (crc != Crc32c(index.data(), static_cast<size_t>(16 * count)))
-    return named(absl::DataLossError("the shard's index is damaged"));
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t inner[3] = {begin[0] + i / (nx * nz) * chunk_[0],
-                              begin[1] + i / nz % nx * chunk_[1], begin[2] + i % nz * chunk_[2]};
-    bool wanted = true;
-    for (int d = 0; d < 3; ++d)
-      wanted =
-          wanted && inner[d] < box.start[d] + box.count[d] && inner[d] + chunk_[d] > box.start[d];
-    if (!wanted) continue;
-    uint64_t where[2];
-    std::copy_n(index.data() + 16 * i, 16, reinterpret_cast<char*>(where));
-    if (where[0] == std::numeric_limits<uint64_t>::max() && where[1] == where[0] &&
-        missing_ == MissingChunk::kFill) {
-      Fill(inner, chunk_, box);
-      continue;
-    }
-    const auto limit = static_cast<uint64_t>(info.st_size - index_bytes);
-    if (where[0] > limit || where[1] > limit - where[0])
-      return named(
-          absl::DataLossError(absl::StrCat("inner chunk ", i, " is missing or outside the shard")));
-    if (absl::Status status = ReadChunk(fd.get(), path, static_cast<int64_t>(where[0]),
-                                        static_cast<int64_t>(where[1]), inner, box);
-        !status.ok())
-      return named(status);
-  }
-  return absl::OkStatus();
+  if (::fstat(opened->get(), &info) != 0) return ErrnoStatus(errno, "examining", path);
+  const absl::Status planned = AppendPieces(meta_.chain, FileSource(opened->get(), path), 0,
+                                            info.st_size, window, missing_, out);
+  if (!planned.ok()) return Annotate(planned, path);
+  return std::optional<UniqueFd>(*std::move(opened));
 }
 
-absl::Status ZarrArrayReader::ReadChunk(int fd, const std::string& path, int64_t offset,
-                                        int64_t bytes, const int64_t begin[3],
-                                        const Box& box) const {
-  Scratch& scratch = scratch_.local();
-  const int64_t chunk_bytes = chunk_[0] * chunk_[1] * chunk_[2] * size_;
-  // No codec makes a chunk much longer, so refuse a longer file before it takes memory.
-  if (bytes > chunk_bytes + chunk_bytes / 8 + (1 << 20))
-    return absl::DataLossError(absl::StrCat(bytes, " bytes for a chunk of ", chunk_bytes));
-  scratch.encoded.resize(static_cast<size_t>(bytes));
-  OCTAVO_RETURN_IF_ERROR(
-      ReadAllAt(fd, path, scratch.encoded.data(), scratch.encoded.size(), offset));
-  scratch.coder.chunk.resize(static_cast<size_t>(chunk_bytes));
-  OCTAVO_RETURN_IF_ERROR(scratch.coder.Decode(
-      meta_.codec, absl::string_view(scratch.encoded.data(), scratch.encoded.size()),
-      scratch.coder.chunk.data(), chunk_bytes));
-  Intersect(begin, chunk_, box, [&](int64_t from, int64_t to, int64_t n) {
-    std::memcpy(box.out + to * size_, scratch.coder.chunk.data() + from * size_,
-                static_cast<size_t>(n * size_));
+absl::Status ZarrArrayReader::ReadPiece(int fd, const ZarrPiece& piece, char* out,
+                                        absl::Span<const int64_t> strides) const {
+  PieceDecoder& decoder = decoders_.local();
+  const int64_t element = meta_.element_bytes;
+  if (piece.form == ZarrPiece::Form::kFill)
+    return decoder.Decode(piece, {}, meta_.fill, missing_, out, strides);
+  const std::string path = folder_.PathOf(piece.file);
+  absl::Status status;
+  if (piece.form == ZarrPiece::Form::kRaw) {
+    // Only what the piece spans, straight to its place if it is one run there.
+    const int64_t span = piece.RawSpan(element);
+    char* const to = out + OffsetOf(piece.to, strides);
+    const bool run = IsOneRun(piece.count, element, piece.chain->stride, strides);
+    char* const memory = run ? to : decoder.encoded()->Get(static_cast<size_t>(span));
+    status =
+        ReadAllAt(fd, path, memory, static_cast<size_t>(span), piece.offset + piece.RawBegin());
+    if (status.ok() && !run)
+      CopyBox(piece.count, element, memory, piece.chain->stride, to, strides);
+  } else {
+    char* const memory = decoder.encoded()->Get(static_cast<size_t>(piece.bytes));
+    status = ReadAllAt(fd, path, memory, static_cast<size_t>(piece.bytes), piece.offset);
+    if (status.ok()) {
+      status = decoder.Decode(piece, {memory, static_cast<size_t>(piece.bytes)}, meta_.fill,
+                              missing_, out, strides);
+      if (!status.ok()) status = Annotate(status, path);
+    }
+  }
+  decoder.Shrink();
+  return status;
+}
+
+absl::Status ZarrArrayReader::Read(absl::Span<const int64_t> start, absl::Span<const int64_t> count,
+                                   void* out, absl::Span<const int64_t> strides) const {
+  const AxisValues packed = PackedStrides(count, meta_.element_bytes);
+  if (strides.empty()) strides = packed;
+  if (strides.size() != count.size())
+    return absl::InvalidArgumentError(
+        absl::StrCat(strides.size(), " strides for ", count.size(), " axes"));
+  return ForEachFile(start, count, [&](size_t files, const auto& chunk_of) {
+    FirstError error;
+    tbb::parallel_for(size_t{0}, files, [&](size_t k) {
+      if (error.failed()) return;
+      std::vector<ZarrPiece> pieces;
+      const auto fd = PlanFile(chunk_of(k), start, count, &pieces);
+      if (!fd.ok()) return error.Set(fd.status());
+      const auto read = [&](size_t i) {
+        if (error.failed()) return;
+        absl::Status status = ReadPiece(fd->has_value() ? (*fd)->get() : -1, pieces[i],
+                                        static_cast<char*>(out), strides);
+        if (!status.ok()) error.Set(std::move(status));
+      };
+      if (pieces.size() == 1)
+        read(0);
+      else
+        tbb::parallel_for(size_t{0}, pieces.size(), read);
+    });
+    return error.Take();
   });
-  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<ZarrPiece>> ZarrArrayReader::Plan(
+    absl::Span<const int64_t> start, absl::Span<const int64_t> count) const {
+  std::vector<ZarrPiece> pieces;
+  const auto plan = [&](size_t files, const auto& chunk_of) -> absl::Status {
+    for (size_t k = 0; k < files; ++k) {
+      OCTAVO_RETURN_IF_ERROR(PlanFile(chunk_of(k), start, count, &pieces).status());
+      if (pieces.size() + files - k - 1 > kMostPieces)
+        return absl::ResourceExhaustedError(absl::StrCat(
+            "the box has more than ", kMostPieces, " pieces of chunks; allowed are smaller boxes"));
+    }
+    return absl::OkStatus();
+  };
+  OCTAVO_RETURN_IF_ERROR(ForEachFile(start, count, plan));
+  return pieces;
+}
+
+absl::Status ZarrArrayReader::Decode(const ZarrPiece& piece, absl::string_view bytes, void* out,
+                                     absl::Span<const int64_t> strides) const {
+  if (piece.form != ZarrPiece::Form::kFill && static_cast<int64_t>(bytes.size()) != piece.bytes)
+    return absl::DataLossError(absl::StrCat(folder_.PathOf(piece.file), ": ", bytes.size(),
+                                            " bytes; allowed are the piece's ", piece.bytes));
+  PieceDecoder& decoder = decoders_.local();
+  const absl::Status status =
+      decoder.Decode(piece, bytes, meta_.fill, missing_, static_cast<char*>(out), strides);
+  decoder.Shrink();
+  return status.ok() ? status : Annotate(status, folder_.PathOf(piece.file));
 }
 
 }  // namespace octavo::storage

@@ -2,75 +2,89 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "nlohmann/json.hpp"
 #include "tbb/enumerable_thread_specific.h"
 
-#include "server/storage/zarr/codec.h"
+#include "server/storage/zarr/folder.h"
 #include "server/storage/zarr/metadata.h"
+#include "server/storage/zarr/piece.h"
 
 namespace octavo::storage {
 
-/// One Zarr array in a folder, of v3 or v2 (metadata.h lists the supported parts). It appears with
-/// 3 axes: an array with fewer gets leading axes; one with more is allowed if those before the last
-/// three have extent 1. Thread-safe.
+/// One Zarr array in a folder, of v3 or v2 (metadata.h lists the supported parts), with 0 to 32
+/// axes. Thread-safe.
 class ZarrArrayReader {
  public:
-  enum class MissingChunk { kFill, kDamage };  // the value of a missing chunk
+  /// The most pieces of one plan.
+  static constexpr size_t kMostPieces = size_t{1} << 20;
 
-  /// Folders, by their real paths, that must contain every file read, also through links; empty =
-  /// anywhere.
-  using Roots = std::vector<std::string>;
-
-  /// Reads `path`/zarr.json or `path`/.zarray. NotFound if there is neither; DataLoss for damaged
-  /// ones; Unimplemented names the unsupported part; PermissionDenied for files outside of the
-  /// roots.
+  /// Reads `path`/zarr.json or `path`/.zarray; never consolidated metadata. NotFound if there is
+  /// neither; DataLoss for damaged ones; Unimplemented names the unsupported part; PermissionDenied
+  /// for files outside of the roots.
   static absl::StatusOr<std::unique_ptr<ZarrArrayReader>> Open(const std::string& path,
-                                                               MissingChunk missing, Roots roots);
-  /// Reads JSON. DataLoss; PermissionDenied.
-  static absl::StatusOr<nlohmann::json> ReadJson(const std::string& path, const Roots& roots);
+                                                               MissingChunk missing,
+                                                               ZarrFolder::Roots roots);
+  static absl::StatusOr<std::unique_ptr<ZarrArrayReader>> Open(ZarrFolder folder,
+                                                               MissingChunk missing);
 
-  const int64_t* shape() const { return shape_; }
-  int64_t rank() const { return std::ssize(meta_.shape); }          // of the stored array
+  const ZarrFolder& folder() const { return folder_; }
+  const ZarrMetadata& metadata() const { return meta_; }
+  absl::Span<const int64_t> shape() const { return meta_.shape; }
+  int64_t rank() const { return std::ssize(meta_.shape); }
   const std::string& data_type() const { return meta_.data_type; }  // its name in v3: "uint16"
   bool big_endian() const { return meta_.big_endian; }  // of the elements that Read returns
-  int64_t element_bytes() const { return size_; }
-  // Elements per file, which is a chunk or a shard.
-  const int64_t* file_shape() const { return file_; }
+  int64_t element_bytes() const { return meta_.element_bytes; }
+  /// Elements per file, which is a chunk or a shard.
+  absl::Span<const int64_t> file_shape() const { return meta_.chain.shape; }
   const nlohmann::json& attributes() const { return meta_.attributes; }
+  /// What a user should know about the folder: two sets of metadata, for example.
+  const std::vector<std::string>& notes() const { return notes_; }
 
-  /// Reads a box within the array, packed, elements as stored; files are decoded in parallel in the
-  /// caller's oneTBB arena. DataLoss names the file; PermissionDenied as Open.
-  absl::Status Read(const int64_t start[3], const int64_t count[3], void* out) const;
+  /// Reads the box [start, start + count), elements as stored, to `out`: packed in C order, or with
+  /// these strides (bytes between neighbours along each axis, not negative, without overlaps).
+  /// Chunks are read and decoded in parallel in the caller's oneTBB arena. OutOfRange: the box is
+  /// not within the array. DataLoss names the file of the chunk; PermissionDenied as Open. After an
+  /// error the contents of `out` are undefined.
+  absl::Status Read(absl::Span<const int64_t> start, absl::Span<const int64_t> count, void* out,
+                    absl::Span<const int64_t> strides = {}) const;
+
+  /// Where the box comes from: pieces that cover it without overlaps, in no particular order. Opens
+  /// every file of the box, for its length, and reads the indices of shards. The pieces are valid
+  /// as long as this reader. Errors as Read; ResourceExhausted: more than kMostPieces.
+  absl::StatusOr<std::vector<ZarrPiece>> Plan(absl::Span<const int64_t> start,
+                                              absl::Span<const int64_t> count) const;
+
+  /// Puts a piece of a plan into its box, given the bytes of its range (none for kFill). `strides`
+  /// of the box. DataLoss names the file.
+  absl::Status Decode(const ZarrPiece& piece, absl::string_view bytes, void* out,
+                      absl::Span<const int64_t> strides) const;
 
  private:
-  struct Scratch {
-    ChunkCoder coder;
-    std::vector<char> encoded;
-  };
+  explicit ZarrArrayReader(ZarrFolder folder) : folder_(std::move(folder)) {}
   struct Box;
-  ZarrArrayReader() = default;
-  absl::Status SetExtents();
-  std::string FileOf(const int64_t at[3]) const;
-  absl::Status ReadFile(const int64_t at[3], const Box& box) const;
-  absl::Status ReadChunk(int fd, const std::string& path, int64_t offset, int64_t bytes,
-                         const int64_t begin[3], const Box& box) const;
-  void Fill(const int64_t begin[3], const int64_t extent[3], const Box& box) const;
-  template <class Copy>
-  static void Intersect(const int64_t begin[3], const int64_t extent[3], const Box& box,
-                        const Copy& copy);
+  absl::Status CheckBox(absl::Span<const int64_t> start, absl::Span<const int64_t> count) const;
+  template <class Use>
+  absl::Status ForEachFile(absl::Span<const int64_t> start, absl::Span<const int64_t> count,
+                           const Use& use) const;
+  absl::StatusOr<std::optional<UniqueFd>> PlanFile(absl::Span<const int64_t> chunk,
+                                                   absl::Span<const int64_t> start,
+                                                   absl::Span<const int64_t> count,
+                                                   std::vector<ZarrPiece>* out) const;
+  absl::Status ReadPiece(int fd, const ZarrPiece& piece, char* out,
+                         absl::Span<const int64_t> strides) const;
 
-  std::string path_;
-  Roots roots_;
+  const ZarrFolder folder_;
   ZarrMetadata meta_;
-  int64_t shape_[3] = {1, 1, 1}, file_[3] = {1, 1, 1}, chunk_[3] = {1, 1, 1};
-  int64_t size_ = 1;
   MissingChunk missing_ = MissingChunk::kDamage;
-  mutable tbb::enumerable_thread_specific<Scratch> scratch_;
+  std::vector<std::string> notes_;
+  mutable tbb::enumerable_thread_specific<PieceDecoder> decoders_;
 };
 
 }  // namespace octavo::storage

@@ -191,9 +191,8 @@ class Formats(unittest.TestCase):
                     self.check_meta(stored, path, format, source)
                     if format == "zarr":
                         self.assertEqual(ome_rules.problems(path), [])
-                    if format in ("zarr", "npy", "bin"):  # these can be converted again
-                        again = READERS["nifti"](self.convert(path, f"{axes}_{known}_{format}_on.nii"))
-                        self.assertEqual((again.assumed, again.meta.get("spacing_assumed", [])), (stored.assumed, assumed))
+                    again = READERS["nifti"](self.convert(path, f"{axes}_{known}_{format}_on.nii"))  # and on
+                    self.assertEqual((again.assumed, again.meta.get("spacing_assumed", [])), (stored.assumed, assumed))
             for flags in ([], ["--tiff-plane", "bscan"])[:1 if axes[0] == "x" else 2]:
                 stack = read_tiff_stack(self.convert(source, f"{axes}_{known}_{len(flags)}", "--tiff-stack", *flags))
                 self.assertEqual((stack.assumed, stack.meta), ("".join(sorted(assumed)), json.load(open(source + ".json"))))
@@ -291,8 +290,9 @@ class Formats(unittest.TestCase):
                         if format == "tiff":
                             self.assertEqual(stored.extra["pages"], self.PAGES[axes[0]])
                             self.assertEqual(json.load(open(path + ".json"))["pages"], self.PAGES[axes[0]])
-                        if format == "zarr":  # and back
-                            np.testing.assert_array_equal(READERS["nrrd"](self.convert(path, f"{axes}_{dtype}_back.nrrd")).array, array)
+                        back = self.convert(path, f"{axes}_{dtype}_{format}_back.nrrd")
+                        np.testing.assert_array_equal(READERS["nrrd"](back).array, array)
+                        self.check_meta(READERS["nrrd"](back), back, "nrrd", source)
 
     def test_pages_of_tiff_files(self):
         print("seed", SEED)
@@ -478,12 +478,39 @@ class Formats(unittest.TestCase):
         open(at("taken.nii.json"), "w").close()
         self.refused(source, at("taken.nii"), code=6)
         np.save(at("foreign.npy"), array)
-        self.refused(at("foreign.npy"), at("x.nii"), field="source", text="no metadata")
+        self.refused(at("foreign.npy"), at("x.nii"), field="axes", text="the file does not name its axis 0")
+        self.refused(at("foreign.npy"), at("x.nii"), "--axes", "y,x,z", "--spacing-um", "x=6,y=12", field="spacing_um.z", text="is missing")
+        self.refused(at("foreign.npy"), at("x.nii"), "--spacing-um", "x", field="--spacing-um", text="name=number")
+        self.refused(at("foreign.npy"), at("x.nii"), "--from-format", "png", field="--from-format", text="'png'; allowed npy")
         os.mkdir(at("dir"))
-        self.refused(at("dir"), at("x.nii"), field="source")
+        self.refused(at("dir"), at("x.nii"), code=3, text="dir: the folder is without files *.tif")
         with open(at("text.txt"), "w") as file:
             file.write("x")
-        self.refused(at("text.txt"), at("x.nii"), field="source")
+        self.refused(at("text.txt"), at("x.nii"), code=3, text="text.txt: the file is of no kind that its first bytes tell")
+
+    def test_files_of_other_programs_become_every_format(self):
+        array = make_array("u16", (7, 9, 11))
+        path = os.path.join(self.directory, "foreign.npy")
+        np.save(path, array)
+        for format in READERS:
+            with self.subTest(format=format):
+                stored = READERS[format](self.convert(path, f"foreign_{format}", "--format", format, "--axes", "z,y,x", "--spacing-um", "x=6,y=12.5,z=3"))
+                np.testing.assert_array_equal(stored.array, array.transpose(1, 2, 0))
+                if stored.spacing_um is not None:
+                    np.testing.assert_allclose(stored.spacing_um, [12.5, 6, 3], rtol=1e-6)
+        array.astype(">u2").tofile(os.path.join(self.directory, "numbers.dat"))
+        stored = READERS["nrrd"](self.convert(os.path.join(self.directory, "numbers.dat"), "raw.nrrd", "--raw-shape", "7,9,11", "--raw-type", "u16", "--raw-big-endian",
+                                              "--axes", "y,x,z", "--unknown-spacing", "--dtype", "f32"))
+        np.testing.assert_array_equal(stored.array, array.astype(np.float32))
+        self.assertEqual(stored.assumed, "xyz")
+        import tifffile
+        pages = np.stack([array, array + 1], 1)
+        tifffile.imwrite(os.path.join(self.directory, "two.ome.tif"), pages, ome=True, photometric="minisblack",
+                         metadata={"axes": "ZCYX", "PhysicalSizeX": 1, "PhysicalSizeY": 2, "PhysicalSizeZ": 3})
+        self.refused(os.path.join(self.directory, "two.ome.tif"), os.path.join(self.directory, "two.nii"), field="select.c", text="allowed 0 to 1")
+        stored = READERS["hdf5"](self.convert(os.path.join(self.directory, "two.ome.tif"), "two.h5", "--select", "c=1", "--order", "yxz"))
+        np.testing.assert_array_equal(stored.array, (array + 1).transpose(1, 2, 0))
+        self.assertEqual(stored.spacing_um, [2, 1, 3])
 
     def test_matlab_has_a_limit(self):
         path = os.path.join(self.directory, "huge.npy")

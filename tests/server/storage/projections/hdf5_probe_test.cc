@@ -13,6 +13,7 @@
 #include <zlib.h>
 
 #include "gpu/base/unique_fd.h"
+#include "server/storage/formats/volume_input.h"
 #include "server/storage/projections/projection_input.h"
 #include "tests/server/storage/projections/projection_input_fixture.h"
 
@@ -69,6 +70,47 @@ TEST_F(Hdf5ProbeTest, WhatIsWholeIsRead) {
     EXPECT_EQ(given->info().darks, 0);
   }
   EXPECT_EQ(Descriptors(), before);
+}
+
+/// Volumes are opened with the probe as the server opens them.
+VolumeInputOptions Probed(const std::string& dataset) {
+  VolumeInputOptions options;
+  options.dataset = dataset;
+  options.probe_hdf5 = [](const UniqueFd& file, const std::string& path,
+                          const VolumeInputOptions& asked) {
+    return ProbeHdf5Volume(file, path, {.dataset = asked.dataset, .roots = asked.roots});
+  };
+  return options;
+}
+
+TEST_F(Hdf5ProbeTest, VolumesAreReadAndRefusedAsWithoutIt) {
+  const std::string path = DataExchange();
+  ASSERT_OK_AND_ASSIGN(const auto input, OpenVolumeInput(path, Probed("/exchange/data")));
+  EXPECT_EQ(input->info().axes.size(), 3u);
+  std::vector<char> element(static_cast<size_t>(input->info().type.bytes));
+  EXPECT_THAT(input->Read({.start = {0, 0, 0}, .count = {1, 1, 1}}, absl::MakeSpan(element)),
+              IsOk());
+  for (const char* dataset : {"", "/exchange", "/exchange/nothing"}) {
+    VolumeInputOptions plain;
+    plain.dataset = dataset;
+    const absl::Status other = OpenVolumeInput(path, Probed(dataset)).status(),
+                       here = OpenVolumeInput(path, plain).status();
+    EXPECT_EQ(here.code(), kInvalid) << here;
+    EXPECT_EQ(other, here);
+  }
+}
+
+TEST_F(Hdf5ProbeTest, DamagedVolumesEndTheOtherProcessAlone) {
+  const std::string whole = Contents(DataExchange());
+  for (size_t at = 0; at < whole.size(); at += 1 + whole.size() / 120) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0xFF);
+    folder_.Write("damaged.h5", damaged);
+    const UniqueFd file(::open((folder_ / "damaged.h5").c_str(), O_RDONLY | O_CLOEXEC));
+    const absl::Status status =
+        ProbeHdf5Volume(file, folder_ / "damaged.h5", {"/exchange/data", {}});
+    EXPECT_TRUE(status.ok() || !status.message().empty());
+  }
 }
 
 TEST_F(Hdf5ProbeTest, ErrorsAreThoseOfOpening) {

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "server/storage/formats/volume_input.h"
+#include "server/storage/io/byte_source.h"
+
+namespace octavo::storage {
+
+/// An array of plain numbers that lie without gaps in a stream of bytes.
+struct FlatLayout {
+  int64_t offset = 0;  // bytes before the first element
+  ElementType type;
+  bool big_endian = false;
+  std::vector<int64_t> shape;
+  std::vector<int> file_order;  // the axes from the slowest to the fastest in the stream
+};
+
+/// The order of axes that lie as `shape` counts them, and the reverse.
+std::vector<int> COrder(size_t rank);
+std::vector<int> FortranOrder(size_t rank);
+
+/// Most bytes that ReadFlat takes beside the caller's memory.
+inline constexpr int64_t kFlatReadBytes = 4 << 20;
+
+/// Reads a box within the array into C order and host byte order. Elements that lie apart are read
+/// in pieces with what is between them, in the stream's order.
+absl::Status ReadFlat(ByteSource& bytes, const FlatLayout& layout, const base::ArrayBox& box,
+                      char* out);
+
+/// An input that is one such array.
+class FlatInput : public VolumeInput {
+ public:
+  FlatInput(VolumeInputInfo info, std::shared_ptr<ByteSource> bytes, FlatLayout layout);
+
+ private:
+  absl::Status ReadInside(const base::ArrayBox& box, char* out) override;
+
+  const std::shared_ptr<ByteSource> bytes_;
+  const FlatLayout layout_;
+};
+
+}  // namespace octavo::storage
