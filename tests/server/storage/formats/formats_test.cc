@@ -219,7 +219,7 @@ TEST_F(StorageTest, PagesAreThePlanesAcrossTheFirstAxisUnlessSaidOtherwise) {
 }
 
 // An option that a format would ignore is refused, whatever the option and the format.
-TEST(ResolveOptions, RefusesOptionsOfOtherFormats) {
+TEST_F(StorageTest, OptionsOfOtherFormatsAreRefused) {
   VolumeMeta meta;
   MakeVolume(&meta, 8, 8, 8, DType::kU16);
   using enum Format;
@@ -272,7 +272,7 @@ TEST(ResolveOptions, RefusesOptionsOfOtherFormats) {
 }
 
 // A level of ZSTD means nothing to another codec.
-TEST(ResolveOptions, RefusesALevelOfZstdWithAnotherCodec) {
+TEST_F(StorageTest, ALevelOfZstdWithAnotherCodecIsRefused) {
   VolumeMeta meta;
   MakeVolume(&meta, 8, 8, 8, DType::kU16);
   EXPECT_THAT(ResolveOptions({.zstd_level = 3, .codec = Codec::kGzip}, meta),
