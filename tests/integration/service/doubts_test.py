@@ -364,7 +364,7 @@ class Doubts(DaemonTest):
     def test_wavelengths_in_another_unit(self):
         lengths = np.linspace(0.80, 0.88, SAMPLES)
         self.refused(lambda: self.submit(octavo.simulated(1, fast=True), processing=octavo.processing(wavelength_nm=lengths)),
-                     "processing.k_linearisation.wavelength_nm", "is 0.8 at 0; allowed 100 to 20000 (nanometres: 0.84 um is 840)")
+                     "processing.k_linearisation.wavelength_nm", "is 0.8 at index 0; allowed 100 to 20000 nanometres (0.84 um is 840)")
         self.refused(lambda: self.submit(octavo.simulated(1, fast=True), processing=octavo.processing(wavelength_nm=lengths * 1e-6)),
                      "processing.k_linearisation.wavelength_nm", "nanometres")
 
@@ -429,7 +429,7 @@ class Chains(DaemonTest):
         self.assertEqual(list(self.planned(group_records=1, window_records=64).warnings), [])
         end, voxels = self.made(source, octavo.raster(1, 240, volumes=1), processing=octavo.processing(group_records=1))
         self.assertEqual((voxels.min(), voxels.max()), (voxels[0, 0, 0],) * 2)
-        self.assertIn("nothing is left of it", end.warnings[1])
+        self.assertIn("Nothing is left of the spectra", end.warnings[1])
 
     def test_a_mirror_that_the_background_takes_away(self):
         pattern = octavo.raster(40, 4, volumes=2)

@@ -100,7 +100,7 @@ class Lists(DaemonTest):
                 self.refused(kind, "page_size", "is 1001", page_size=1001)
                 self.refused(kind, "page_token", "does not come from this server", page_token="100")
                 self.refused(kind, "filter", "there is no field 'colour'", key, filter="colour = red")
-                self.refused(kind, "filter", "has no ')'", filter="(" + key + " = 1")
+                self.refused(kind, "filter", "unmatched '('", filter="(" + key + " = 1")
                 self.refused(kind, "filter", "allowed 4096", filter="(" * 10_000)
                 self.refused(kind, "order_by", "there is no field 'colour'", key, order_by="colour")
         self.assertEqual([v.name for v in self.client.volumes(scan.name)], [v.name for v in volumes])
@@ -173,7 +173,7 @@ class Lists(DaemonTest):
         self.refused("buffers", "page_token", "from another list", page_size=2, filter="byte_size < 2", page_token=token)
         self.refused("buffers", "page_token", "from another list", page_size=2, filter="byte_size = 1", order_by="name", page_token=token)
         self.refused("volumes", "page_token", "from another list", page_token=token)
-        self.refused("buffers", "page_token", "none that this server", filter="byte_size = 1", page_token=token[:-2])
+        self.refused("buffers", "page_token", "does not come from this server", filter="byte_size = 1", page_token=token[:-2])
 
     def test_a_filter_does_not_tell_secrets(self):
         """Tokens of leases are in no list, so a filter cannot guess them either."""

@@ -244,7 +244,7 @@ class FeedTest(HandoffCase):
             with self.assertRaises(octavo.HandoffError) as caught:
                 self.client.map_volumes(scan.name, most=bad)
             self.assertEqual((caught.exception.reason, caught.exception.code), ("BAD_FIELD", "INVALID_ARGUMENT"))
-            self.assertIn("allowed 1 to 64", caught.exception.message)
+            self.assertRegex(caught.exception.message, "(allowed|a whole number from) 1 to 64")
         self.client.wait(scan.name)
         self.assertFalse(self.client.exports())
         self.assertEqual(self.metric("octavo_volume_feeds"), 0)

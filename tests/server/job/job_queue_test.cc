@@ -218,7 +218,7 @@ TEST_F(JobQueueTest, WaitsForMemoryAndLetsOthersPass) {
   const JobStatus waits = Submit(large);
   EXPECT_EQ(waits.state, JobState::kQueued);
   EXPECT_EQ(waits.reason_code, Reason::kWaitingForMemory);
-  EXPECT_THAT(waits.reason, HasSubstr("8192"));
+  EXPECT_THAT(waits.reason, HasSubstr("needs 8.0 KiB"));
   EXPECT_EQ(AwaitEnd(Submit(small).name).state, JobState::kDone);
   EXPECT_EQ(queue_->Get(waits.name)->state, JobState::kQueued);
   ledger_.Release(charges[0]);

@@ -513,7 +513,7 @@ TEST(ImageTest, APictureThatNobodyWantsIsNotMade) {
     for (int last = 1; last <= steps; ++last) {
       int asked = 0;
       EXPECT_THAT(MakePicture(frame, options, [&] { return ++asked >= last; }),
-                  IsError(absl::StatusCode::kCancelled, "nobody waits"));
+                  IsError(absl::StatusCode::kCancelled, "no client waits"));
       EXPECT_LE(asked, last + 1) << static_cast<int>(encoding);
     }
   }
@@ -637,7 +637,7 @@ TEST(ImageTest, OnlyImagesBecomePictures) {
   auto frame = FrameOf<uint8_t>(DType::kU8, 2, 2, {1, 2, 3, 4});
   frame.shape = {1, 2, 2};
   EXPECT_THAT(MakePicture(frame, {}),
-              IsError(absl::StatusCode::kInvalidArgument, "two-dimensional"));
+              IsError(absl::StatusCode::kInvalidArgument, "2 axes"));
   frame.shape = {0, 2};
   EXPECT_THAT(MakePicture(frame, {}), IsError(absl::StatusCode::kInvalidArgument, "empty"));
   frame.shape = {1 << 20, 1 << 20};

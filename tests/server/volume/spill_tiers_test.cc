@@ -83,7 +83,7 @@ TEST_F(SpillTiersTest, AFullTierSaysHowMuchItHas) {
   SpillTiers tiers = Make(/*host_bytes=*/5000);
   ASSERT_OK_AND_ASSIGN(const auto first, tiers.Begin(Tier::kHost, volume_, 0));
   const auto second = tiers.Begin(Tier::kHost, volume_, 0);
-  EXPECT_THAT(second, IsError(absl::StatusCode::kResourceExhausted, "4096 of its 5000 bytes"));
+  EXPECT_THAT(second, IsError(absl::StatusCode::kResourceExhausted, "4.0 KiB of its 4.9 KiB"));
   EXPECT_EQ(InfoOf(second.status()).reason, Reason::kSpillQuota);
 }
 
