@@ -128,9 +128,15 @@ def numbers():
     return {name: int(number) for name, number in re.findall(r"^  REASON_(\w+) = (\d+);", text, re.MULTILINE) if name != "UNSPECIFIED"}
 
 
+def reserved():
+    """The numbers of reasons that are gone."""
+    line = re.search(r"^  reserved ([0-9, ]+);", PROTO.read_text() if PROTO.exists() else "", re.MULTILINE)
+    return [int(number) for number in line.group(1).split(",")] if line else []
+
+
 def proto(sections):
     known = numbers()
-    free = max(known.values(), default=0) + 1
+    free = max([*known.values(), *reserved()], default=0) + 1
     names = {name for _, reasons in sections for name, _ in reasons}
     gone = sorted(set(range(1, free)) - {number for name, number in known.items() if name in names})
     out = [FILE]

@@ -222,7 +222,7 @@ func run(address string) error {
 	if err != nil {
 		return err
 	}
-	say(map[string]interface{}{"committed": result.GetUri(), "checksum": result.GetChecksum()})
+	say(map[string]interface{}{"committed": result.GetPath(), "checksum": result.GetChecksum()})
 	for _, volume := range list[1:] {
 		if _, err := volumes.DiscardVolume(ctx, &octavo.DiscardVolumeRequest{Name: volume.GetName()}); err != nil {
 			return err

@@ -35,7 +35,7 @@ await octavo.volumes.discardVolume({ name: derived.name });
 const { shape, array } = await octavo.read(volumes[0].name);
 say({ volume: volumes[0].name, shape, brightest: array.reduce((a, b) => Math.max(a, b)), sum: array.reduce((a, b) => a + b, 0) });
 const result = await octavo.commit(volumes[0].name, { destination: "{title}_{index:05}", format: "FORMAT_NPY" });
-say({ committed: result.uri, checksum: result.checksum });
+say({ committed: result.path, checksum: result.checksum });
 for (const volume of volumes.slice(1)) await octavo.volumes.discardVolume({ name: volume.name });
 
 try {

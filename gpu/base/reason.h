@@ -200,6 +200,12 @@ namespace octavo::inline gpu {
   X(kDrained, "DRAINED", "The server is about to end and lets no more begin.")                     \
   X(kServerStopped, "SERVER_STOPPED", "The server ended.")                                         \
   X(kSourceEnded, "SOURCE_ENDED", "The source had no more records.")                               \
+  /* What became of a volume or buffer, which is no error */                                       \
+  X(kDiscarded, "DISCARDED", "A client discarded it.")                                             \
+  X(kAutoDiscarded, "AUTO_DISCARDED", "Its scan keeps no volumes (AUTO_DISCARD).")                 \
+  X(kOverwritten, "OVERWRITTEN", "A newer volume of its LIVE scan took its place.")                \
+  X(kDestroyed, "DESTROYED", "A client destroyed the buffer.")                                     \
+  X(kExpired, "EXPIRED", "Its time to live was over.")                                             \
   /* Why a job waits, which is no error */                                                         \
   X(kWaitingForDevice, "WAITING_FOR_DEVICE", "Another job has the turn of its device.")            \
   X(kWaitingForMemory, "WAITING_FOR_MEMORY", "Its device has not enough free memory now.")         \

@@ -12,7 +12,7 @@
 namespace octavo::buffer {
 
 absl::StatusOr<std::function<void()>> BufferRemover::Remove(
-    BufferTurn& turn, const std::string& name, const std::string& reason, const std::string& text,
+    BufferTurn& turn, const std::string& name, Reason code, const std::string& text,
     const std::function<absl::Status(const BufferEntry&)>& may) {
   BufferPtr gone;  // dropped without the lock: that frees memory
   model::BufferStatus status;
@@ -22,7 +22,8 @@ absl::StatusOr<std::function<void()>> BufferRemover::Remove(
     if (gone == nullptr) return [] {};
     OCTAVO_RETURN_IF_ERROR(may(*gone));
     status = table_.StatusOf(*gone);
-    table_.Remove(gone, reason, text);
+    status.gone = code;
+    table_.Remove(gone, code == Reason::kExpired ? "expired" : "destroyed", text);
   }
   exports_->Gone(name);
   turn.Forget(name);
@@ -48,7 +49,7 @@ absl::Status BufferRemover::Destroy(const std::string& name, const std::string& 
     OCTAVO_RETURN_IF_ERROR(
         turn.Enter(name, session::LeaseMode::kExclusive, lease_token, 0, "DestroyBuffer"));
     OCTAVO_ASSIGN_OR_RETURN(
-        tell, Remove(turn, name, "destroyed", "destroyed by a client",
+        tell, Remove(turn, name, Reason::kDestroyed, "destroyed by a client",
                      [&](const BufferEntry& buffer) -> absl::Status {
                        OCTAVO_RETURN_IF_ERROR(unchanged(buffer));
                        OCTAVO_RETURN_IF_ERROR(turn.Stands());
@@ -86,14 +87,15 @@ void BufferRemover::Expire(int64_t now_ns) {
       BufferTurn turn(turns_);
       // A caller that is using the buffer now keeps it a little longer.
       if (!turn.Enter(name, session::LeaseMode::kExclusive, "", 0, "expiry").ok()) continue;
-      tell = Remove(
-          turn, name, "expired", "its time to live was over", [&](const BufferEntry& buffer) {
-            // A client may have extended its time since, or may be writing to it under a lease that
-            // has ended.
-            return buffer.expires_ns != 0 && buffer.expires_ns <= now_ns && !IsBeingWritten(buffer)
-                       ? absl::OkStatus()
-                       : absl::AbortedError("it lives on");
-          });
+      tell = Remove(turn, name, Reason::kExpired, "its time to live was over",
+                    [&](const BufferEntry& buffer) {
+                      // A client may have extended its time since, or may be writing to it under a
+                      // lease that has ended.
+                      return buffer.expires_ns != 0 && buffer.expires_ns <= now_ns &&
+                                     !IsBeingWritten(buffer)
+                                 ? absl::OkStatus()
+                                 : absl::AbortedError("it lives on");
+                    });
     }
     if (tell.ok()) (*tell)();
   }

@@ -33,7 +33,7 @@ class BufferRemover {
   /// Removes a buffer unless `may` refuses its present state. The caller runs the returned function
   /// after the turn, to notify watchers.
   absl::StatusOr<std::function<void()>> Remove(
-      BufferTurn& turn, const std::string& name, const std::string& reason, const std::string& text,
+      BufferTurn& turn, const std::string& name, Reason code, const std::string& text,
       const std::function<absl::Status(const BufferEntry&)>& may);
 
   BufferTable& table_;

@@ -120,7 +120,7 @@ absl::Status Deriver::Fill(const DerivationPlan& plan, const volume::VolumeHold&
   if (computed.ok()) {
     context_.volumes->Seal(result, /*kept=*/true);
   } else {
-    context_.volumes->Fail(result.name, std::string(computed.message()));
+    context_.volumes->Fail(result.name, ReasonOrCode(computed), std::string(computed.message()));
   }
   return computed;
 }

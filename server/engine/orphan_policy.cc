@@ -51,8 +51,8 @@ absl::Status OrphanPolicy::Do(const model::VolumeStatus& volume,
     }
     case model::Orphan::kDiscard:
       return volumes_
-          ->Discard(volume.name, absl::StrCat("its client's ", volume.session, " has ended"),
-                    &asked)
+          ->Discard(volume.name, Reason::kSessionExpired,
+                    absl::StrCat("its client's ", volume.session, " has ended"), &asked)
           .status();
     default: return absl::OkStatus();
   }

@@ -17,7 +17,10 @@ void VolumeEvents::OnVolumeChanged(const model::VolumeStatus& volume) {
            .text = absl::StrCat("volume ", Name(volume.state), elsewhere ? ", tier " : "",
                                 elsewhere ? Name(volume.tier) : ""),
            .volume_index = volume.index,
-           .time = clock_->Now()});
+           .time = clock_->Now(),
+           .volume_state = volume.state,
+           .tier = volume.state == model::VolumeState::kHeld ? std::optional(volume.tier)
+                                                             : std::nullopt});
 }
 
 void VolumeEvents::Publish(const model::VolumeStatus& volume, model::ScanEvent what) {

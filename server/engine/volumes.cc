@@ -131,7 +131,7 @@ absl::StatusOr<model::VolumeStatus> Volumes::Discard(const std::string& name, bo
                                                      const std::string& lease_token) {
   const volume::ClientVerb asked{.lease_token = lease_token, .detach_exports = detach_exports};
   absl::StatusOr<model::VolumeStatus> discarded =
-      components_.volumes.Discard(name, "discarded by a client", &asked);
+      components_.volumes.Discard(name, Reason::kDiscarded, "discarded by a client", &asked);
   if (discarded.ok()) return discarded;
   // A client that repeats the call because it lost the answer has what it wants.
   absl::StatusOr<model::VolumeStatus> now = components_.volumes.Get(name);

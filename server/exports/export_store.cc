@@ -265,7 +265,7 @@ handoff::Answer ExportStore::AnswerLocked(const Entry& entry, const std::set<std
   handoff::Answer answer;
   wire::Export& out = *answer.message.mutable_exported();
   out.set_name(entry.status.name);
-  out.set_of(m.name);
+  out.set_resource(m.name);
   out.set_replica(m.replica);
   out.set_memory(Hex(m.memory.id));
   out.set_generation(entry.status.generation);

@@ -212,7 +212,8 @@ void JobResults::Close(bool held, const absl::Status& status) {
       pictures_.PublishCuts(made.volume, *made.slot);
     } else {
       services_.volumes->Fail(
-          made.volume.name, status.ok() ? "the job was cancelled" : std::string(status.message()));
+          made.volume.name, status.ok() ? Reason::kCancelled : ReasonOrCode(status),
+          status.ok() ? "the job was cancelled" : std::string(status.message()));
     }
   }
   made_.clear();

@@ -7,6 +7,7 @@
 
 #include "gpu/array/array_ops.h"
 #include "gpu/base/clock.h"
+#include "gpu/base/reason.h"
 
 // Requests and states of buffers in plain types. Fields as in octavo.v1.
 namespace octavo::model {
@@ -64,6 +65,7 @@ struct BufferStatus {
   uint64_t revision = 0;  // counts its changes; `etag` is its text
   std::string etag;
   uint64_t sequence = 0;
+  Reason gone = Reason::kNone;  // in the last news of it: what became of it
 };
 
 struct BufferWriteSpec {

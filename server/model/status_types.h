@@ -97,7 +97,8 @@ enum class EventKind : uint8_t {  // as octavo.v1.ScanEvent.Kind
   kGap = 9,
   kMarker = 10,
   kSource = 11,
-  kExpiring = 80
+  kVolumeDropped = 12,
+  kExpiring = 13
 };
 
 /// All fields as in octavo.v1.ScanEvent.
@@ -108,6 +109,9 @@ struct ScanEvent {
   int64_t volume_index = -1, record = -1, count = 0;
   std::string marker;
   TimePoint time;
+  std::optional<ScanState> scan_state;
+  std::optional<VolumeState> volume_state;
+  std::optional<Tier> tier;
 };
 
 /// All fields as in octavo.v1.SourceStatus.
@@ -226,6 +230,7 @@ struct VolumeStatus : VolumeDescription {
   uint64_t number = 0;    // in order of arrival
   uint64_t revision = 0;  // counts its changes
   VolumeState state = VolumeState::kAcquiring;
+  Reason reason_code = Reason::kNone;
   std::string reason;
   std::string device;
   int64_t stripe_bscans = 0;  // > 0: striped over spread_devices, so many neighbouring B-scans on

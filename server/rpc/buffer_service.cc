@@ -300,6 +300,7 @@ class BufferServiceImpl final : public BufferBase {
                 event.set_kind(static_cast<v1::WatchBuffersResponse::Kind>(kind));
                 *event.mutable_buffer() = *encoded->Get(status);
                 event.set_text(Utf8(text));
+                event.set_reason_code(EncodeReason(status->gone));
                 const std::string name = event.buffer().name();
                 to->PushLatest(name, std::move(event), MergeEvents);
               });

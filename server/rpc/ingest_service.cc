@@ -274,7 +274,7 @@ class IngestServiceImpl final
       }
       OCTAVO_ASSIGN_OR_RETURN(const auto ticket, scans_.OpenRing(request->scan(), peer.uid));
       PassPoint(MethodOf<v1::OpenRingRequest>(), ".answer");
-      response->set_socket(ticket.path);
+      response->set_socket_path(ticket.path);
       response->set_ticket(ticket.nonce);
       *response->mutable_expire_time() = TimeFromNow(ticket.expires_seconds);
       response->set_total_bytes(static_cast<uint64_t>(ticket.total_bytes));

@@ -73,9 +73,9 @@ void RetentionPolicy::Seal(const ActiveVolume& volume) {
 void RetentionPolicy::Dispose(const ActiveVolume& volume, memory::SlotPool& pool,
                               int64_t volumes_to_come) {
   if (retention_.disposition == model::Disposition::kAutoDiscard) {
-    (void)context_.store->Discard(volume.status.name, "AUTO_DISCARD");
+    (void)context_.store->Discard(volume.status.name, Reason::kAutoDiscarded, "AUTO_DISCARD");
     if (volume.raw_slot != nullptr)
-      (void)context_.store->Discard(volume.raw_status.name, "AUTO_DISCARD");
+      (void)context_.store->Discard(volume.raw_status.name, Reason::kAutoDiscarded, "AUTO_DISCARD");
   } else if (retention_.disposition == model::Disposition::kAutoCommit) {
     context_.observer->OnCommitWanted(volume.status.name, retention_.auto_commit);
     if (volume.raw_slot != nullptr) {

@@ -38,7 +38,8 @@ void ScanLifecycle::SetState(model::ScanState state) {
                          {.kind = state == model::ScanState::kRunning ? model::EventKind::kStarted
                                   : IsFinal(state)                    ? model::EventKind::kFinished
                                                                       : model::EventKind::kState,
-                          .text = absl::StrCat("scan ", Name(state))}))
+                          .text = absl::StrCat("scan ", Name(state)),
+                          .scan_state = state}))
     observer_->OnScanChanged(name_);
 }
 
@@ -110,9 +111,9 @@ model::ScanState ScanLifecycle::state() {
   return state_;
 }
 
-std::string ScanLifecycle::reason() {
+std::pair<Reason, std::string> ScanLifecycle::why() {
   MutexLock lock(mutex_);
-  return reason_;
+  return {code_, reason_};
 }
 
 void ScanLifecycle::AddTo(model::ScanStatus* status) {

@@ -49,7 +49,8 @@ class ScanLifecycle {
   void Finish();
 
   model::ScanState state();
-  std::string reason();
+  /// Why it ends or has ended; kNone and "" before.
+  std::pair<Reason, std::string> why();
   bool stop_at_volume() const { return stop_at_volume_; }
   std::stop_token aborted() const { return abort_.get_token(); }
   bool finished() const { return finished_; }

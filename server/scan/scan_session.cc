@@ -108,7 +108,8 @@ absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(
   session->MakeThreads();
   OCTAVO_RETURN_IF_ERROR(base::ExceptionToStatus([&] { return session->Allocate(); }));
   session->RecordEvent({.kind = model::EventKind::kState,
-                        .text = absl::StrCat("scan ", Name(model::ScanState::kQueued))});
+                        .text = absl::StrCat("scan ", Name(model::ScanState::kQueued)),
+                        .scan_state = model::ScanState::kQueued});
   for (const std::string& warning : session->scan_.warnings) session->Warn(warning);
   if (const auto& push = session->acquirer_.push(); push != nullptr)
     push->OnDoubt([s = session.get()](const std::string& text) { s->Warn(text); });

@@ -191,7 +191,7 @@ absl::Status VolumeBuilder::End(ActiveVolume& volume) {
     over_ = true;
   }
   if (volume.slot == nullptr) {
-    context_.events->Publish({.kind = model::EventKind::kVolumeState,
+    context_.events->Publish({.kind = model::EventKind::kVolumeDropped,
                               .text = "volume DROPPED",
                               .volume_index = volume.index});
     context_.progress->VolumesDropped(1);
@@ -219,9 +219,9 @@ absl::Status VolumeBuilder::End(ActiveVolume& volume) {
 
 void VolumeBuilder::Fail(const ActiveVolume& volume) {
   if (volume.slot == nullptr) return;
-  const std::string reason = context_.life->reason();
-  context_.store->Fail(volume.status.name, reason);
-  if (volume.raw_slot != nullptr) context_.store->Fail(volume.raw_status.name, reason);
+  const auto [code, reason] = context_.life->why();
+  context_.store->Fail(volume.status.name, code, reason);
+  if (volume.raw_slot != nullptr) context_.store->Fail(volume.raw_status.name, code, reason);
 }
 
 void VolumeBuilder::CountLost() {

@@ -85,8 +85,11 @@ void VolumeSealer::Seal(Completion& item) {
   if (const uint64_t* counts = context_.completions->NonFiniteWords(item.event); counts != nullptr)
     AddNonFinite(counts);
   CountClipped(volume.status);
-  context_.events->Record(
-      {.kind = model::EventKind::kVolumeDone, .text = "volume HELD", .volume_index = volume.index});
+  context_.events->Record({.kind = model::EventKind::kVolumeDone,
+                           .text = "volume HELD",
+                           .volume_index = volume.index,
+                           .volume_state = model::VolumeState::kHeld,
+                           .tier = model::Tier::kDevice});
   const int64_t now = context_.clock->Now().monotonic_ns;
   context_.progress->VolumeSealed(now,
                                   static_cast<double>(now - item.acquired.monotonic_ns) * 1e-9);
@@ -94,8 +97,9 @@ void VolumeSealer::Seal(Completion& item) {
 
 void VolumeSealer::Fail(const ActiveVolume& volume, const absl::Status& status) {
   const std::string reason = absl::StrCat("device error: ", status.message());
-  context_.store->Fail(volume.status.name, reason);
-  if (volume.raw_slot != nullptr) context_.store->Fail(volume.raw_status.name, reason);
+  const Reason code = ReasonOrCode(status);
+  context_.store->Fail(volume.status.name, code, reason);
+  if (volume.raw_slot != nullptr) context_.store->Fail(volume.raw_status.name, code, reason);
 }
 
 void VolumeSealer::AddNonFinite(const uint64_t* counts) {

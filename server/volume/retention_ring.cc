@@ -100,7 +100,7 @@ void RetentionRing::KeepAll(const std::string& scan) {
 }
 
 VolumeBytes RetentionRing::Overwrite(VolumeEntry& entry) {
-  VolumeBytes gone = table_.Leave(entry, model::VolumeState::kDiscarded,
+  VolumeBytes gone = table_.Leave(entry, model::VolumeState::kDiscarded, Reason::kOverwritten,
                                   "overwritten by a newer volume of a LIVE scan", "overwritten");
   ++table_.TotalsOf(entry).overwritten;
   return gone;

@@ -54,7 +54,7 @@ void VolumeCommit::Finish(const absl::StatusOr<storage::CommitOutcome>& outcome)
     }
     if (commit.has_value()) {
       int64_t& committed = table.TotalsOf(*entry).committed;
-      gone = table.Leave(*entry, model::VolumeState::kCommitted, "", "committed");
+      gone = table.Leave(*entry, model::VolumeState::kCommitted, Reason::kNone, "", "committed");
       ++committed;
       entry->commit = std::move(commit);
     } else {

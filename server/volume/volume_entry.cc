@@ -76,6 +76,7 @@ model::VolumeStatus StatusOf(const VolumeEntry& entry, int64_t now_ns) {
   status.job_parameters = entry.job_parameters;
   status.state = entry.state;
   status.reason = entry.reason;
+  status.reason_code = entry.reason_code;
   status.last_error = entry.last_error;
   status.skipped_chains = entry.skipped_chains;
   status.has_commit = entry.commit.has_value();

@@ -40,6 +40,7 @@ struct VolumeEntry {
 
   // -- state
   model::VolumeState state = model::VolumeState::kAcquiring;
+  Reason reason_code = Reason::kNone;
   std::string reason;      // why it failed, or was discarded
   std::string last_error;  // of a commit or a spill
   std::vector<model::SkippedChain> skipped_chains;

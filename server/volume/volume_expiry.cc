@@ -28,7 +28,7 @@ VolumeExpiry::Due VolumeExpiry::Tick(const std::function<bool(const std::string&
       if (const auto left = entry.SecondsToLive(now); left.has_value()) {
         if (*left <= 0 && !leased(entry.name())) {
           leaving.push_back(table_.Leave(
-              entry, model::VolumeState::kDiscarded,
+              entry, model::VolumeState::kDiscarded, Reason::kExpired,
               absl::StrCat("its time to live of ", entry.about->ttl_seconds, " s was over"),
               "expired"));
           ++table_.TotalsOf(entry).expired;

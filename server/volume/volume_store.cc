@@ -105,7 +105,7 @@ void VolumeStore::Seal(const model::VolumeStatus& final_status, bool kept) {
   table_.Tell(status);
 }
 
-void VolumeStore::Fail(const std::string& name, const std::string& reason) {
+void VolumeStore::Fail(const std::string& name, Reason code, const std::string& reason) {
   model::VolumeStatus status;
   VolumeBytes gone;
   {
@@ -113,14 +113,14 @@ void VolumeStore::Fail(const std::string& name, const std::string& reason) {
     const auto found = table_.Find(name);
     if (!found.ok() || !CheckTransition(name, (*found)->state, model::VolumeState::kFailed).ok())
       return;
-    gone = table_.Leave(**found, model::VolumeState::kFailed, reason, "failed");
+    gone = table_.Leave(**found, model::VolumeState::kFailed, code, reason, "failed");
     status = table_.Changed(**found);
   }
   table_.LetGo(status.name, std::move(gone));
   table_.Tell(status);
 }
 
-absl::StatusOr<model::VolumeStatus> VolumeStore::Discard(const std::string& name,
+absl::StatusOr<model::VolumeStatus> VolumeStore::Discard(const std::string& name, Reason code,
                                                          const std::string& reason,
                                                          const ClientVerb* asked) {
   model::VolumeStatus status;
@@ -132,7 +132,7 @@ absl::StatusOr<model::VolumeStatus> VolumeStore::Discard(const std::string& name
         CheckTransition(name, entry->state, model::VolumeState::kDiscarded, PathOf(*entry)));
     OCTAVO_RETURN_IF_ERROR(table_.CheckLeases(*entry, asked));
     OCTAVO_RETURN_IF_ERROR(table_.CheckExports(*entry, asked));
-    gone = table_.Leave(*entry, model::VolumeState::kDiscarded, reason, "discarded");
+    gone = table_.Leave(*entry, model::VolumeState::kDiscarded, code, reason, "discarded");
     ++table_.TotalsOf(*entry).discarded;
     status = table_.Changed(*entry);
   }

@@ -101,7 +101,7 @@ class VolumeStore {
   /// by the client (not LIVE).
   void Seal(const model::VolumeStatus& final_status, bool kept);
   /// acquiring → failed; releases the memory.
-  void Fail(const std::string& name, const std::string& reason);
+  void Fail(const std::string& name, Reason code, const std::string& reason);
   /// Records that a chain of the scan made nothing of the volume. Nothing happens if the volume has
   /// left memory.
   void AddSkippedChain(const std::string& name, model::SkippedChain skipped);
@@ -109,7 +109,8 @@ class VolumeStore {
   /// there (recovered): held, kept.
   void AddStored(const model::VolumeStatus& volume, std::shared_ptr<const SpilledVolume> spilled);
   /// `asked`: set if a client asks. Aborted (LEASED), FailedPrecondition (EXPORTED, VOLUME_STATE).
-  absl::StatusOr<model::VolumeStatus> Discard(const std::string& name, const std::string& reason,
+  absl::StatusOr<model::VolumeStatus> Discard(const std::string& name, Reason code,
+                                              const std::string& reason,
                                               const ClientVerb* asked = nullptr);
   /// held → committing. Its Finish makes the volume committed, and releases the memory, or held
   /// again with the error. `asked`: set if a client asks. Aborted (LEASED), FailedPrecondition

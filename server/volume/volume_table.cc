@@ -108,11 +108,12 @@ std::set<std::string> VolumeTable::Mapped() const {
                                           : protections_.mappings->Mapped();
 }
 
-VolumeBytes VolumeTable::Leave(VolumeEntry& entry, model::VolumeState to, const std::string& reason,
-                               const char* finished) {
+VolumeBytes VolumeTable::Leave(VolumeEntry& entry, model::VolumeState to, Reason code,
+                               const std::string& reason, const char* finished) {
   // First everything that may throw: if it does, the volume has not left.
   int64_t& count = totals_.finished[finished];
   entry.reason = reason;
+  entry.reason_code = code;
   // Clients never wait for a lease of a volume, so there is no callback to run here.
   if (protections_.leases != nullptr) protections_.leases->Forget(entry.name());
   ++count;

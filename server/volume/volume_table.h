@@ -98,10 +98,11 @@ class VolumeTable {
   std::set<std::string> Mapped() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // -- the end of a volume
-  /// Takes the volume out of memory: sets its last state, ends its leases, and counts it under
-  /// `finished`. The caller passes the result to LetGo.
-  VolumeBytes Leave(VolumeEntry& entry, model::VolumeState to, const std::string& reason,
-                    const char* finished) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Takes the volume out of memory: sets its last state and why, ends its leases, and counts it
+  /// under `finished`. The caller passes the result to LetGo.
+  VolumeBytes Leave(VolumeEntry& entry, model::VolumeState to, Reason code,
+                    const std::string& reason, const char* finished)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // after the lock. Callees of these two may throw; the change stands regardless.
   void LetGo(const std::string& name, VolumeBytes bytes) noexcept ABSL_LOCKS_EXCLUDED(mutex_);

@@ -109,11 +109,11 @@ TEST_F(LiboctavoTest, AWholeDay) {
                        last = step;
                        return true;
                      });
-  EXPECT_TRUE(std::filesystem::exists(result.uri)) << result.uri;
+  EXPECT_TRUE(std::filesystem::exists(result.path)) << result.path;
   EXPECT_EQ(result.raw_bytes, 12 * 40 * 128 * 4);
   EXPECT_EQ(last.fraction, 1);
   EXPECT_EQ(last.done_bytes, result.raw_bytes);
-  EXPECT_EQ(client_.GetVolume(volumes[0].name).committed_to, result.uri);
+  EXPECT_EQ(client_.GetVolume(volumes[0].name).committed_to, result.path);
   EXPECT_EQ(client_.DiscardVolume(volumes[1].name).state, VolumeState::kDiscarded);
   EXPECT_EQ(client_.ListVolumes(scan.name).size(), 1u);
 }

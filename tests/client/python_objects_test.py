@@ -75,7 +75,7 @@ class Choices(unittest.TestCase):
     def test_a_state_is_a_word(self):
         held = octavo.VolumeState.HELD
         self.assertEqual((str(held), f"{held}", f"{held:>6}|", repr(held)), ("HELD", "HELD", "  HELD|", "VolumeState.HELD"))
-        for same in ("HELD", "held", "Held", "VOLUME_STATE_HELD", 2, np.int32(2), volume_pb2.VOLUME_STATE_HELD, octavo.VolumeState.HELD):
+        for same in ("HELD", "held", "Held", "VOLUME_STATE_HELD", 2, np.int32(2), types_pb2.VOLUME_STATE_HELD, octavo.VolumeState.HELD):
             with self.subTest(same):
                 self.assertTrue(held == same and same == held)
                 self.assertFalse(held != same or same != held)

@@ -42,7 +42,7 @@ class Mapper:
     """A client in a separate process."""
 
     def __init__(self, ticket, uid=None):
-        command = [sys.executable, "-c", MAPPER, os.path.join(harness.BUILD, "python"), ticket.socket_path, ticket.nonce]
+        command = [sys.executable, "-c", MAPPER, os.path.join(harness.BUILD, "python"), ticket.socket_path, ticket.ticket]
         self.process = subprocess.Popen(command + ([str(uid)] if uid is not None else []), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.first = json.loads(self.process.stdout.readline())
 

@@ -81,10 +81,14 @@ MOVED = {
     "ListBuffersRequest.origin": ("ListBuffersRequest.filter", '`origin = "volumes/..."`'),
     "ListJobsRequest.states": ("ListJobsRequest.filter", "`state = QUEUED OR state = RUNNING`"),
     "ListLeasesRequest.resource": ("ListLeasesRequest.filter", '`resource = "volumes/..."`'),
-    "ListExportsRequest.of": ("ListExportsRequest.filter", '`of = "volumes/..."`'),
+    "ListExportsRequest.of": ("ListExportsRequest.filter", '`resource = "volumes/..."`'),
     "Camera.offset_x": ("Camera.offset_x", "`optional`: 0 is an offset, unset keeps the camera's own"),
     "Camera.offset_y": ("Camera.offset_y", "likewise"),
     "CommitOptions.uncompressed": ("CommitOptions.codec", "CODEC_NONE"),
+    "CommitResult.uri": ("CommitResult.path", "it is a path, no URI"),
+    "ExportResponse.nonce": ("ExportResponse.ticket", "named as in OpenRingResponse and on the hand-over wire"),
+    "ExportStatus.of": ("ExportStatus.resource", "named as in LeaseGrant"),
+    "OpenRingResponse.socket": ("OpenRingResponse.socket_path", "named as in ExportResponse"),
     "ScanSpec.request_id": ("SubmitScanRequest.request_id", "beside the spec, which does not repeat it"),
     "JobSpec.request_id": ("SubmitJobRequest.request_id", "beside the spec, which does not repeat it"),
     "HoldVolumeRequest.release": ("VolumeService.ReleaseVolume", "a call of its own"),
@@ -121,7 +125,7 @@ as the first message is refused (`PROTOCOL`), and the connection ends.
 | `{"grant", "release"}`, `{"released"}` | `Release.name`, `Released.name` |  |
 | `{"grant", "forget"}`, `{"forgotten"}` | `Forget.memory`, `Forgotten.count` | the answer counts the ids that the server knew |
 | `{"grant", "end": true}`, `{"ended"}` | `End`, `Ended` |  |
-| `{"export", "of", …}` | `Export.name`, `of`, … | `kind` and `dtype` (`scalar`) are enums |
+| `{"export", "of", …}` | `Export.name`, `resource`, … | `kind` and `dtype` (`scalar`) are enums |
 | `{"revoked", "grace_seconds"}` | `Revoked.name`, `grace` | a `google.protobuf.Duration` |
 | `{"scan", "most"}` | `FeedOpened` |  |
 | `{"index", "sealed_ns", "skipped", …}` | `FeedVolume` | `sealed_monotonic_ns`; the export is in `exported` |

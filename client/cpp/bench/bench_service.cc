@@ -196,7 +196,7 @@ void BenchCommit(Session& session, const BenchFlags& flags, BenchReport& report)
       }
       bytes = std::ssize(held->voxels);
       rates.push_back(static_cast<double>(bytes) / seconds * 1e-6);
-      const std::string& uri = result->uri();
+      const std::string& uri = result->path();
       if (!std::filesystem::exists(uri)) {
         problem = "the server's storage (" + uri + ") is not to be seen from here";
       } else if (kind.format == v1::FORMAT_NPY) {

@@ -42,7 +42,7 @@ void AddCameraCommands(CLI::App& app, Session& session) {
       app.add_subcommand("camera", "cameras that the server can reach")->require_subcommand(1);
   auto* list = camera->add_subcommand("list", "those that answer now; takes about a second");
   const ListFlags flags;
-  flags.AddTo(list, "in_use = false");
+  flags.AddTo(list, "in_use = false", "vendor, id");
   list->callback([&session, flags] { List(session, flags); });
 }
 

@@ -16,7 +16,7 @@ void AddJobCommands(CLI::App& app, Session& session) {
   auto open = std::make_shared<bool>(false);
   list->add_flag("--open", *open, "only those that have not ended");
   const ListFlags list_flags;
-  list_flags.AddTo(list, "state = FAILED AND labels.eye = OD");
+  list_flags.AddTo(list, "state = FAILED AND spec.labels.eye = OD");
   list->callback([&session, open, list_flags] {
     auto stub = v1::JobService::NewStub(session.channel());
     list_flags.EachPage<v1::ListJobsResponse>(

@@ -10,10 +10,11 @@ namespace octavo::cli {
 /// The flags of every command that lists, and its calls: a list comes in pages.
 class ListFlags {
  public:
-  void AddTo(CLI::App* command, const std::string& example) const {
-    command->add_option("--filter", *filter_, "only those that match, such as '" + example + "'");
-    command->add_option("--order-by", *order_by_,
-                        "another order, such as 'create_time desc, name'");
+  /// `filter` and `order`: examples for the help.
+  void AddTo(CLI::App* command, const std::string& filter,
+             const std::string& order = "create_time desc, name") const {
+    command->add_option("--filter", *filter_, "only those that match, such as '" + filter + "'");
+    command->add_option("--order-by", *order_by_, "another order, such as '" + order + "'");
   }
 
   /// Calls `call(context, request, &answer)` for each page of the list, and `print(answer)` with

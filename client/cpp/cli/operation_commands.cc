@@ -29,7 +29,7 @@ void PrintOperation(const Session& session, const v1::Operation& operation) {
   }
   std::cout << "  " << Seconds(SecondsOf(progress.elapsed()));
   for (const std::string& volume : operation.volumes()) std::cout << "  " << volume;
-  if (operation.has_commit()) std::cout << "  " << operation.commit().uri();
+  if (operation.has_commit()) std::cout << "  " << operation.commit().path();
   if (operation.has_error()) std::cout << "  (" << operation.error().message() << ")";
   std::cout << "\n";
 }

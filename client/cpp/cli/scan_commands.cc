@@ -341,7 +341,7 @@ void AddScanCommands(CLI::App& app, Session& session) {
     if (session.json) {
       PrintJson(answer);
     } else {
-      std::cout << answer.socket() << " " << answer.ticket() << "\n";
+      std::cout << answer.socket_path() << " " << answer.ticket() << "\n";
     }
   });
   auto* cancel = scan->add_subcommand("cancel", "end at once");

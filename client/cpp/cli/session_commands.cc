@@ -110,7 +110,7 @@ void AddSessionCommands(CLI::App& app, Session& session) {
   auto exclusive = std::make_shared<bool>(false);
   auto* list = lease->add_subcommand("list", "all leases");
   const ListFlags list_flags;
-  list_flags.AddTo(list, "resource = volumes/...");
+  list_flags.AddTo(list, "resource = volumes/...", "expire_time, fence");
   list->callback([&session, list_flags] {
     auto stub = v1::SessionService::NewStub(session.channel());
     list_flags.EachPage<v1::ListLeasesResponse>(

@@ -117,7 +117,7 @@ void AddSystemCommands(CLI::App& app, Session& session) {
   });
   auto* devices = app.add_subcommand("devices", "memory and health of the devices");
   const ListFlags flags;
-  flags.AddTo(devices, "healthy = true AND free_bytes > 1e9");
+  flags.AddTo(devices, "healthy = true AND free_bytes > 1e9", "free_bytes desc, name");
   devices->callback([&session, flags] { Devices(session, flags); });
   app.add_subcommand("health", "exit code 0 if the server serves")->callback([&session] {
     Health(session);

@@ -56,7 +56,7 @@ void PrintVolume(const Session& session, const v1::Volume& volume) {
   if (volume.recovered()) std::cout << "  recovered";
   if (volume.shared_leases() > 0) std::cout << "  " << volume.shared_leases() << " leases";
   if (!volume.title().empty()) std::cout << "  " << volume.title();
-  if (volume.has_commit()) std::cout << "  " << volume.commit().uri();
+  if (volume.has_commit()) std::cout << "  " << volume.commit().path();
   if (!volume.reason().empty()) std::cout << "  (" << volume.reason() << ")";
   if (!volume.last_error().empty()) std::cout << "  last commit failed: " << volume.last_error();
   std::cout << "\n";
@@ -153,9 +153,9 @@ bool CheckVolume(Session& session, const std::string& name, const grpc::Status& 
   const bool known = v1::VolumeService::NewStub(session.channel())
                          ->GetVolume(session.Context().get(), request, &answer)
                          .ok();
-  const bool said = absl::StrContains(status.error_message(), answer.volume().commit().uri());
+  const bool said = absl::StrContains(status.error_message(), answer.volume().commit().path());
   if (known && answer.volume().has_commit() && !said)
-    std::cerr << "  it was committed: " << answer.volume().commit().uri() << "\n";
+    std::cerr << "  it was committed: " << answer.volume().commit().path() << "\n";
   return false;
 }
 
@@ -275,7 +275,7 @@ void CommitVolume(Session& session, v1::CommitVolumeRequest request, Interruptib
                                                    &v1::VolumeService::Stub::CommitVolume);
   if (!ended.has_value() || session.json) return;
   const v1::CommitResult& result = ended->commit();
-  std::cout << result.uri() << "  " << Bytes(static_cast<double>(result.raw_bytes())) << " as "
+  std::cout << result.path() << "  " << Bytes(static_cast<double>(result.raw_bytes())) << " as "
             << Bytes(static_cast<double>(result.bytes())) << " in "
             << Seconds(SecondsOf(result.elapsed())) << "  " << result.checksum() << "\n";
 }
@@ -298,7 +298,7 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
       ->check(ScanOrJobName());
   list->add_flag("--all", *all, "also those that have left memory");
   const ListFlags list_flags;
-  list_flags.AddTo(list, "labels.eye = OD AND bytes > 1e6");
+  list_flags.AddTo(list, "labels.eye = OD AND bytes > 1e6", "bytes desc, name");
   list->callback([&session, parent, all, list_flags] {
     auto stub = v1::VolumeService::NewStub(session.channel());
     v1::ListVolumesRequest request;

@@ -209,7 +209,7 @@ RingTicket Client::OpenRing(const std::string& scan) {
   request.set_scan(scan);
   const auto answer = impl_->Call<v1::OpenRingResponse>(
       *impl_->sources_, &v1::IngestService::Stub::OpenRing, request);
-  return {.socket = answer.socket(),
+  return {.socket = answer.socket_path(),
           .ticket = answer.ticket(),
           .expires_seconds = SecondsUntil(answer.expire_time())};
 }
@@ -444,7 +444,7 @@ Mapped Client::Map(const std::string& name, const MapOptions& options) {
     request.add_accept(static_cast<v1::ExportKind>(kind));
   const auto ticket =
       impl_->Call<v1::ExportResponse>(*impl_->exports_, &v1::ExportService::Stub::Export, request);
-  return impl_->ConnectTo(ticket.socket_path())->Present(ticket.nonce());
+  return impl_->ConnectTo(ticket.socket_path())->Present(ticket.ticket());
 }
 
 void Client::ForgetMappings() {

@@ -37,12 +37,17 @@ std::string ReasonName(v1::Reason reason) {
 }
 
 ScanEvent Decode(const v1::ScanEvent& in) {
-  return {.kind = static_cast<ScanEvent::Kind>(in.kind()),
-          .text = in.text(),
-          .volume_index = in.volume_index(),
-          .record = in.record(),
-          .count = in.count(),
-          .marker = in.marker()};
+  ScanEvent out{.kind = static_cast<ScanEvent::Kind>(in.kind()),
+                .text = in.text(),
+                .volume_index = in.volume_index(),
+                .record = in.record(),
+                .count = in.count(),
+                .marker = in.marker()};
+  if (in.scan_state() != v1::SCAN_STATE_UNSPECIFIED)
+    out.scan_state = static_cast<ScanState>(in.scan_state());
+  if (in.volume_state() != v1::VOLUME_STATE_UNSPECIFIED)
+    out.volume_state = static_cast<VolumeState>(in.volume_state());
+  return out;
 }
 
 }  // namespace
@@ -248,7 +253,7 @@ Operation Decode(const v1::Operation& in) {
                          in.error().SerializeAsString()});
   }
   if (in.has_commit()) {
-    out.commit = {.uri = in.commit().uri(),
+    out.commit = {.path = in.commit().path(),
                   .checksum = in.commit().checksum(),
                   .bytes = in.commit().bytes(),
                   .raw_bytes = in.commit().raw_bytes(),
@@ -262,9 +267,10 @@ Operation Decode(const v1::Operation& in) {
 Volume Decode(const v1::Volume& in) {
   return {.name = in.name(),
           .title = in.title(),
-          .reason = in.reason(),
           .last_error = in.last_error(),
           .digest = in.digest(),
+          .reason = in.reason(),
+          .reason_code = ReasonName(in.reason_code()),
           .parent = in.parent(),
           .index = in.index(),
           .state = static_cast<VolumeState>(in.state()),
@@ -276,7 +282,7 @@ Volume Decode(const v1::Volume& in) {
           .missing_ascans = in.missing_ascans(),
           .bytes = in.bytes(),
           .labels = {in.labels().begin(), in.labels().end()},
-          .committed_to = in.commit().uri(),
+          .committed_to = in.commit().path(),
           .json = ToJson(in)};
 }
 

@@ -208,7 +208,8 @@ bool Handoff::presented() {
 
 MappedInfo Handoff::Described(const wire::Export& about) const {
   const auto wrong = [&](const std::string& what) {
-    return Refusal(Code::kInternal, "PROTOCOL", "of " + about.of() + " the server says " + what);
+    return Refusal(Code::kInternal, "PROTOCOL",
+                   "of " + about.resource() + " the server says " + what);
   };
   const std::string scalar = ScalarOf(about.dtype());
   if (scalar.empty())
@@ -222,7 +223,7 @@ MappedInfo Handoff::Described(const wire::Export& about) const {
   return {.kind = about.kind() == wire::MEMORY_KIND_CUDA_VMM ? MemoryKind::kCudaVmm
                                                              : MemoryKind::kHostMemfd,
           .name = about.name(),
-          .of = about.of(),
+          .of = about.resource(),
           .memory = about.memory(),
           .generation = about.generation(),
           .version = about.version(),

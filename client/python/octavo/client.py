@@ -241,7 +241,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
     def open_ring(self, scan: ScanName) -> ring.Ring:
         """Attaches this process to the ring of a scan, as its producer (see octavo.Ring)."""
         ticket = self.ring_ticket(scan)
-        return ring.Ring(ticket.socket, ticket.ticket)
+        return ring.Ring(ticket.socket_path, ticket.ticket)
 
     def push_projections(self, job: JobName, frames: Union[Iterable[push.ProjectionFrame], Callable[[list], Iterable[push.ProjectionFrame]]], *, end: bool = True, reconnect: float = 30.0,
                          progress: Optional[Callable] = None) -> push.ProjectionPushResult:
@@ -297,7 +297,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
                     name=name, replica=replica, lease_token=sessions.token_of(lease), lease_fence=lease.fence if lease else 0))
                 if self._handoff is None or not self._handoff.alive or self._handoff.path != ticket.socket_path:
                     self._handoff = mapping.Connection(ticket.socket_path, self.timeout)
-                mapped = self._handoff.present(ticket.nonce, writable=writable)
+                mapped = self._handoff.present(ticket.ticket, writable=writable)
         return np.asarray(mapped) if mapped.device[0] == 1 else mapped
 
     def map_volumes(self, scan: ScanName, *, most: int = 4, every: bool = False, timeout: Optional[float] = None,
@@ -309,7 +309,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         mapping.owner(array) has index, skipped and sealed_ns."""
         errors.check_kind("scan", scan, "scans")
         ticket = self._call(self._exports.Export, export_pb2.ExportRequest(name=scan))
-        return _MappedVolumes(ticket.socket_path, ticket.nonce, most=most, every=every, timeout=timeout, writable=writable)
+        return _MappedVolumes(ticket.socket_path, ticket.ticket, most=most, every=every, timeout=timeout, writable=writable)
 
     @staticmethod
     def unmap(mapped: Union[np.ndarray, mapping.Mapped]) -> None:
@@ -318,7 +318,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
 
     def exports(self, *, filter: str = "", order_by: str = "") -> List[export_pb2.ExportStatus]:
         """The memory that other processes (and this one) map (that matches the filter:
-        'of = "volumes/…"'), oldest first."""
+        'resource = "volumes/…"'), oldest first."""
         return pages(functools.partial(self._call, self._exports.ListExports),
                      export_pb2.ListExportsRequest(filter=filter, order_by=order_by), "exports")
 

@@ -4,7 +4,7 @@ Needs NumPy, protobuf and, for memory of a GPU, libcuda, but not gRPC: a program
 (ExportService.Export) can load this module by its path, without the rest of the package.
 
     connection = Connection(ticket.socket_path)
-    mapped = connection.present(ticket.nonce)       # the first use of a piece of memory: a descriptor comes, and is mapped
+    mapped = connection.present(ticket.ticket)      # the first use of a piece of memory: a descriptor comes, and is mapped
     array = numpy.asarray(mapped)                   # host backend: read-only
     array = cupy.asarray(mapped)                    # GPU; torch.from_dlpack(mapped); mapped.copy() for NumPy
     later = connection.take("volumes/...")          # another volume: one message; in a slot that is mapped already, nothing is mapped
@@ -257,9 +257,9 @@ def _scalar(about: messages.Export) -> str:
 def _check(about: messages.Export) -> None:
     """HandoffError (PROTOCOL) for what this client cannot map."""
     if about.kind not in (messages.MEMORY_KIND_HOST_MEMFD, messages.MEMORY_KIND_CUDA_VMM) or _scalar(about) not in TYPES:
-        raise HandoffError("PROTOCOL", f"{about.of} is of a kind ({about.kind}) or type ({_scalar(about)}) that this client does not know", "INTERNAL")
+        raise HandoffError("PROTOCOL", f"{about.resource} is of a kind ({about.kind}) or type ({_scalar(about)}) that this client does not know", "INTERNAL")
     if about.byte_offset + about.byte_size > about.mapped_bytes:
-        raise HandoffError("PROTOCOL", f"{about.of} does not lie in the memory that was handed over", "INTERNAL")
+        raise HandoffError("PROTOCOL", f"{about.resource} does not lie in the memory that was handed over", "INTERNAL")
 
 
 class _Hold:
@@ -282,7 +282,7 @@ class Mapped:
 
     def __init__(self, connection: "Connection", grant: int, about: messages.Export, memory: object, writable: bool):
         self._connection, self._memory = connection, memory
-        self.name, self.of, self.memory, self.generation = about.name, about.of, about.memory, about.generation
+        self.name, self.of, self.memory, self.generation = about.name, about.resource, about.memory, about.generation
         self.version, self.digest, self.kind = about.version, about.digest, memory.kind
         scalar = _scalar(about)
         self.dtype = np.dtype(TYPES[scalar])

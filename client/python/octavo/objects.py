@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from octavo.frames import Frame
     from octavo.pictures import Picture
 
-ScanState: Any = choices(scan_pb2.ScanState.DESCRIPTOR)
-VolumeState: Any = choices(volume_pb2.VolumeState.DESCRIPTOR)
+ScanState: Any = choices(types_pb2.ScanState.DESCRIPTOR)
+VolumeState: Any = choices(types_pb2.VolumeState.DESCRIPTOR)
 JobState: Any = choices(job_pb2.JobState.DESCRIPTOR)
 BufferState: Any = choices(buffer_pb2.BufferState.DESCRIPTOR)
 OperationState: Any = choices(operation_pb2.OperationState.DESCRIPTOR)
@@ -169,11 +169,11 @@ class Volume(Resource, of=volume_pb2.Volume.DESCRIPTOR):
         return _copied(self, self.read, dtype, copy)
 
     def commit(self, destination: str, format: str = "", progress: Optional[Callable[[Any], Any]] = None, **options: Any) -> Fields:
-        """Writes it to storage and frees its memory (see Client.commit); gives the CommitResult: uri, bytes, checksum, …"""
+        """Writes it to storage and frees its memory (see Client.commit); gives the CommitResult: path, bytes, checksum, …"""
         result = self._context.commit(self.name, destination, format, progress, **options)
         now = volume_pb2.Volume()
         now.CopyFrom(self._message)
-        now.state = volume_pb2.VOLUME_STATE_COMMITTED
+        now.state = types_pb2.VOLUME_STATE_COMMITTED
         now.commit.CopyFrom(plain(result))
         self._message = now
         return result

@@ -336,9 +336,9 @@ class VolumeCalls:
                     elif volume.name not in made:
                         sources.discard(volume.name)  # nothing is made of what is gone
                     continue
-                if volume.chain != name or volume.state == volume_pb2.VOLUME_STATE_ACQUIRING or volume.derived_from in made:
+                if volume.chain != name or volume.state == types_pb2.VOLUME_STATE_ACQUIRING or volume.derived_from in made:
                     continue
-                if volume.state == volume_pb2.VOLUME_STATE_FAILED:
+                if volume.state == types_pb2.VOLUME_STATE_FAILED:
                     without(volume.derived_from, volume.reason)
                     continue
                 made.add(volume.derived_from)

@@ -22,7 +22,7 @@ absl::StatusOr<std::set<std::string>> DecodeAccept(const v1::ExportRequest& in) 
 }
 
 void EncodeExportTicket(const exports::ExportTicket& in, v1::ExportResponse* out) {
-  out->set_nonce(in.ticket.nonce);
+  out->set_ticket(in.ticket.nonce);
   out->set_socket_path(in.ticket.path);
   *out->mutable_expire_time() = TimeFromNow(in.ticket.expires_seconds);
   out->set_name(in.status.name);
@@ -41,7 +41,7 @@ void EncodeExportTicket(const exports::ExportTicket& in, v1::ExportResponse* out
 
 void EncodeExport(const exports::ExportStatus& in, v1::ExportStatus* out) {
   out->set_name(in.name);
-  out->set_of(in.of);
+  out->set_resource(in.of);
   out->set_replica(in.replica);
   out->set_device(in.device);
   out->set_state(static_cast<v1::ExportStatus::State>(in.state));

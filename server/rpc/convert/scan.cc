@@ -390,7 +390,11 @@ void EncodeScan(const model::ScanStatus& in, v1::Scan* out) {
   out->set_volumes_discarded(in.volumes_discarded);
   out->set_commit_failures(in.commit_failures);
   out->set_queue_position(static_cast<uint32_t>(in.queue_position));
-  for (const auto& event : in.events) EncodeScanEvent(event, out->add_events());
+  for (const auto& event : in.events) {
+    v1::ScanEvent* const to = out->add_events();
+    EncodeScanEvent(event, to);
+    to->set_number(event.number);
+  }
   EncodeSourceStatus(in.source, out->mutable_source());
   out->set_duplicate_records(in.duplicate_records);
   out->set_out_of_range_records(in.out_of_range_records);

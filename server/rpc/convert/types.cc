@@ -158,7 +158,6 @@ absl::Status CheckParent(const std::string& name) {
 
 void EncodeScanEvent(const model::ScanEvent& in, v1::ScanEvent* out) {
   out->set_kind(static_cast<v1::ScanEvent::Kind>(in.kind));
-  out->set_number(in.number);
   out->set_text(Utf8(in.text));
   out->set_volume_index(in.volume_index);
   out->set_record(in.record);
@@ -166,6 +165,10 @@ void EncodeScanEvent(const model::ScanEvent& in, v1::ScanEvent* out) {
   out->set_marker(in.marker);
   *out->mutable_event_time() = WallTime(in.time);
   out->set_monotonic_ns(in.time.monotonic_ns);
+  if (in.scan_state.has_value()) out->set_scan_state(static_cast<v1::ScanState>(*in.scan_state));
+  if (in.volume_state.has_value())
+    out->set_volume_state(static_cast<v1::VolumeState>(*in.volume_state));
+  if (in.tier.has_value()) out->set_tier(static_cast<v1::Tier>(*in.tier));
 }
 
 void EncodeSourceStatus(const model::SourceCounts& in, v1::SourceStatus* out) {

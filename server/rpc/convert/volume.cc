@@ -104,7 +104,7 @@ void EncodeCommitOptions(const model::CommitOptions& in, v1::CommitOptions* out)
 }
 
 void EncodeCommitResult(const storage::CommitOutcome& in, v1::CommitResult* out) {
-  out->set_uri(Utf8(in.path));
+  out->set_path(Utf8(in.path));
   out->set_format(static_cast<v1::Format>(in.format));
   out->set_bytes(in.disk_bytes);
   *out->mutable_elapsed() = ToDuration(in.seconds);
@@ -181,6 +181,7 @@ void EncodeVolume(const model::VolumeStatus& in, v1::Volume* out) {
   out->set_index(in.index);
   out->set_state(static_cast<v1::VolumeState>(in.state));
   out->set_reason(Utf8(in.reason));
+  out->set_reason_code(EncodeReason(in.reason_code));
   for (const std::string& axis : in.axes) out->add_axes(axis);
   for (int d = 0; d < 3; ++d) {
     out->add_shape(in.shape[d]);

@@ -13,7 +13,7 @@
 
 namespace octavo::rpc {
 
-/// A field of a listed message, or of a message in it: "state", "commit.uri", "labels.eye". What
+/// A field of a listed message, or of a message in it: "state", "commit.path", "labels.eye". What
 /// follows the name of a map is the key, dots included.
 class FieldPath {
  public:

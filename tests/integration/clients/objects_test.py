@@ -91,10 +91,10 @@ class Objects(DaemonTest):
         self.assertEqual((volume.state, volume.commit_result, result.format), ("COMMITTED", result, "npy"))
         self.assertGreaterEqual(len(steps), 1)
         self.assertGreater(result.elapsed, datetime.timedelta(0))
-        np.testing.assert_array_equal(np.load(result.uri), array)
-        self.assertEqual((volume.refresh().state, volume.commit_result.uri), ("COMMITTED", result.uri))
+        np.testing.assert_array_equal(np.load(result.path), array)
+        self.assertEqual((volume.refresh().state, volume.commit_result.path), ("COMMITTED", result.path))
         self.assertEqual((projected.discard().state, projected.refresh().state), ("DISCARDED", "DISCARDED"))
-        os.remove(result.uri)
+        os.remove(result.path)
 
     def test_what_another_does_shows_after_refresh(self):
         (volume,) = self.submit().wait().volumes()
@@ -148,6 +148,7 @@ class Objects(DaemonTest):
         first.discard()
         gone = next(changes)
         self.assertEqual((type(gone.volume), gone.volume, gone.kind, gone.volume.state), (octavo.Volume, first, "GONE", "DISCARDED"))
+        self.assertEqual(gone.volume.reason_code, "DISCARDED")
         changes.close()
 
     def test_pictures(self):
@@ -188,11 +189,11 @@ class Objects(DaemonTest):
         (made,) = self.client.wait_operation(operation).volumes
         self.assertEqual(volume.derive({"flip": {}}, request_id="flipped").name, made)
         operation = volume.start_commit("later", "npy")
-        self.assertEqual((operation.target, self.client.wait_operation(operation).commit.uri), (volume.name, volume.refresh().commit_result.uri))
+        self.assertEqual((operation.target, self.client.wait_operation(operation).commit.path), (volume.name, volume.refresh().commit_result.path))
         self.assertEqual(volume.state, "COMMITTED")
         self.assertEqual([step.done for step in self.client.watch_operation(operation)], [True])
         self.assertEqual(self.client.operation(operation), self.client.cancel_operation(operation))
-        os.remove(volume.commit_result.uri)
+        os.remove(volume.commit_result.path)
 
     def test_an_operation(self):
         (volume,) = self.submit().wait().volumes()

@@ -10,7 +10,7 @@ import grpc
 import numpy as np
 
 from harness import BUILD, Daemon, DaemonTest, octavo
-from octavo.v1 import reason_pb2, scan_pb2
+from octavo.v1 import reason_pb2, scan_pb2, types_pb2
 
 FAKE_CAMERA = os.path.join(BUILD, "bin", "fake_camera")
 WIDTH, HEIGHT, ASCANS, BSCANS = 128, 16, 32, 8
@@ -162,7 +162,7 @@ class Cameras(DaemonTest):
             # This camera gets no trigger, which is an error only if the scan requests one.
             scan = self.submit(camera.id, trigger_source="Software", frame_timeout=0.5)
             end = self.client.wait(scan)
-            self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, reason_pb2.REASON_SOURCE_STALLED))
+            self.assertEqual((end.state, end.reason_code), (types_pb2.SCAN_STATE_FAILED, reason_pb2.REASON_SOURCE_STALLED))
         finally:
             camera.end()
 
@@ -190,7 +190,7 @@ class Cameras(DaemonTest):
         self.assertTrue({c.id: c for c in self.client.cameras()}[camera.id].in_use)
         camera.end(kill=True)
         end = self.client.wait(scan)
-        self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, reason_pb2.REASON_SOURCE_LOST))
+        self.assertEqual((end.state, end.reason_code), (types_pb2.SCAN_STATE_FAILED, reason_pb2.REASON_SOURCE_LOST))
         self.assertIn("has gone away", end.reason)
         self.check(self.decoded(scan)[:2 * VOLUME])  # complete volumes stay held
         camera = FakeCamera("GONE")
@@ -219,7 +219,7 @@ class Cameras(DaemonTest):
             self.submit("Fake_1", pixel_format="Mono8")
         self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.FAILED_PRECONDITION, "CAMERA_BUSY"))
         second = self.submit("Fake_1", pixel_format="Mono8", queue="bench")
-        self.assertEqual(self.client.scan(second).state, scan_pb2.SCAN_STATE_QUEUED)
+        self.assertEqual(self.client.scan(second).state, types_pb2.SCAN_STATE_QUEUED)
         self.client.stop(first)
         self.assertEqual(self.client.wait(first).reason_code, reason_pb2.REASON_STOPPED)
         end = self.client.wait(second)

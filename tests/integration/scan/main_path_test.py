@@ -6,9 +6,9 @@ import unittest
 import numpy as np
 
 from harness import DaemonTest, octavo, until
-from octavo.v1 import reason_pb2, scan_pb2, types_pb2, volume_pb2
+from octavo.v1 import reason_pb2, scan_pb2, types_pb2
 
-DONE, FAILED, CANCELLED = scan_pb2.SCAN_STATE_DONE, scan_pb2.SCAN_STATE_FAILED, scan_pb2.SCAN_STATE_CANCELLED
+DONE, FAILED, CANCELLED = types_pb2.SCAN_STATE_DONE, types_pb2.SCAN_STATE_FAILED, types_pb2.SCAN_STATE_CANCELLED
 LIVE = dict(mode=scan_pb2.RETENTION_MODE_LIVE)
 
 
@@ -77,6 +77,7 @@ class Retention(DaemonTest):
                                        retention=dict(hold_slots=2, on_full=scan_pb2.ON_FULL_DROP_NEW))
         end = self.client.wait(scan.name)
         self.assertEqual((end.state, end.volumes_done, end.volumes_dropped), (DONE, 2, 3))
+        self.assertEqual([e.volume_index for e in end.events if e.kind == "VOLUME_DROPPED"], [2, 3, 4])
 
     def test_live_overwrites_all_but_the_kept(self):
         volumes = 45
@@ -109,12 +110,17 @@ class Retention(DaemonTest):
         self.assertEqual(end.volumes_overwritten, volumes - len(held))
         self.assertEqual(held, [2] + list(range(volumes - len(held) + 1, volumes)))
         self.assertIn(len(held), (2, 3, 4))
+        self.assertEqual(self.reasons_of_gone(scan), {reason_pb2.REASON_OVERWRITTEN})
+
+    def reasons_of_gone(self, scan):
+        return {v.reason_code for v in self.client.volumes(filter=f'parent = "{scan.name}" AND state = DISCARDED')}
 
     def test_auto_dispositions(self):
         scan = self.client.submit_scan(simulated(), octavo.raster(64, 8, volumes=7), samples=256,
                                        retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD))
         end = self.client.wait(scan.name)
         self.assertEqual((end.volumes_done, end.volumes_held, end.volumes_discarded), (7, 0, 7))
+        self.assertEqual(self.reasons_of_gone(scan), {reason_pb2.REASON_AUTO_DISCARDED})
         scan = self.client.submit_scan(simulated(), octavo.raster(64, 8, volumes=7), samples=256, title="auto", retention=dict(
             disposition=scan_pb2.DISPOSITION_AUTO_COMMIT, auto_commit=scan_pb2.CommitOptions(destination="{title}/{index:03}")))
         end = self.client.wait(scan.name)
@@ -132,7 +138,7 @@ class Retention(DaemonTest):
         self.assertIn("DISCARDED", caught.exception.message)
         # A client that lost the answer repeats the call.
         before = self.client.scan(scan.name).volumes_discarded
-        self.assertEqual(self.client.discard(name).state, volume_pb2.VOLUME_STATE_DISCARDED)
+        self.assertEqual(self.client.discard(name).state, types_pb2.VOLUME_STATE_DISCARDED)
         self.assertEqual(self.client.scan(scan.name).volumes_discarded, before)
         self.client.commit(committed, "kept", "npy")
         with self.assertRaises(octavo.OctavoError) as caught:

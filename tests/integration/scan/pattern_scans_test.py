@@ -13,7 +13,7 @@ import numpy as np
 from harness import BUILD, DaemonTest, octavo
 from octavo.v1 import scan_pb2, stream_pb2, types_pb2, volume_pb2
 
-DONE = scan_pb2.SCAN_STATE_DONE
+DONE = types_pb2.SCAN_STATE_DONE
 # A plane that is tilted along x, and one that undulates along both axes: their depths tell where
 # the beam was.
 LAYERS = [dict(depth_um=400, reflectivity=0.02, tilt_um_per_mm=300), dict(depth_um=1000, reflectivity=0.02, waviness_um=60)]
@@ -276,7 +276,7 @@ class PatternTest(DaemonTest):
             result = self.client.commit(derived.name, f"angio_{dtype}", format="npy")
             with open(os.path.join(self.daemon.root, f"angio_{dtype}.npy.json")) as file:
                 self.assertIn("amplitude_decorrelation over 4 repeats", file.read())
-            np.testing.assert_array_equal(np.load(result.uri), got)
+            np.testing.assert_array_equal(np.load(result.path), got)
 
     def test_live_angiograms_are_the_mean_of_the_contrast(self):
         # The source waits: a source with a pace of its own leaves angiograms out when the machine is busy.

@@ -15,7 +15,7 @@ import numpy as np
 
 from harness import BUILD, DaemonTest, octavo
 from pushing import CuttingProxy, RawStream
-from octavo.v1 import ingest_pb2, reason_pb2, scan_pb2
+from octavo.v1 import ingest_pb2, reason_pb2, scan_pb2, types_pb2
 
 push_module = sys.modules["octavo.push"]  # octavo.push is the function
 
@@ -73,7 +73,7 @@ class Push(DaemonTest):
         self.assertTrue(result.done)
         self.assertEqual((result.next_record, result.connections), (3 * VOLUME, 1))
         end = self.client.wait(scan)
-        self.assertEqual((end.state, end.reason_code, end.missing_ascans), (scan_pb2.SCAN_STATE_DONE, reason_pb2.REASON_COMPLETED, 0))
+        self.assertEqual((end.state, end.reason_code, end.missing_ascans), (types_pb2.SCAN_STATE_DONE, reason_pb2.REASON_COMPLETED, 0))
         self.assertEqual((end.source.records, end.source.gaps, end.source.duplicate_records), (3 * VOLUME, 0, 0))
         for index in range(3):
             self.check(scan, index)
@@ -235,7 +235,7 @@ class Push(DaemonTest):
         thread.join(1)  # time for an error to occur
         self.assertEqual(answers, [])
         scan = self.client.scan(second)
-        self.assertEqual((scan.state, scan.queue_position, scan.source.records), (scan_pb2.SCAN_STATE_QUEUED, 1, 0))
+        self.assertEqual((scan.state, scan.queue_position, scan.source.records), (types_pb2.SCAN_STATE_QUEUED, 1, 0))
         push.close()
         self.client.cancel(first)  # the next scan begins
         thread.join(30)
@@ -335,7 +335,7 @@ class Push(DaemonTest):
         for status in self.client.watch(scan):
             if not status.source.connected:
                 break
-        self.assertEqual(self.client.scan(scan).state, scan_pb2.SCAN_STATE_RUNNING)
+        self.assertEqual(self.client.scan(scan).state, types_pb2.SCAN_STATE_RUNNING)
         began = []
 
         def rest(first):
@@ -390,7 +390,7 @@ class Push(DaemonTest):
         push.send(0, VOLUME)
         push.send(VOLUME, 50)
         end = self.client.wait(scan)
-        self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, reason_pb2.REASON_SOURCE_STALLED))
+        self.assertEqual((end.state, end.reason_code), (types_pb2.SCAN_STATE_FAILED, reason_pb2.REASON_SOURCE_STALLED))
         self.assertIn(f"record {VOLUME + 50}", end.reason)
         push.until(lambda a: a.done)
         push.close()
@@ -409,7 +409,7 @@ class Push(DaemonTest):
         scan = self.submit()
         self.client.push(scan, [records(0, VOLUME + 70)])
         end = self.client.wait(scan)
-        self.assertEqual((end.state, end.reason_code, end.missing_ascans), (scan_pb2.SCAN_STATE_DONE, reason_pb2.REASON_SOURCE_ENDED, VOLUME - 70))
+        self.assertEqual((end.state, end.reason_code, end.missing_ascans), (types_pb2.SCAN_STATE_DONE, reason_pb2.REASON_SOURCE_ENDED, VOLUME - 70))
         self.check(scan, 0)
         self.check(scan, 1, missing=range(70, VOLUME))
 
@@ -493,7 +493,7 @@ class Push(DaemonTest):
         with self.assertRaisesRegex(ValueError, r"uint16 \(4, 64\); the scan takes records of 128 samples, U16: expected uint16 \[records, 128\]"):
             self.client.push(scan, [np.zeros((4, 64), np.uint16)])
         status = self.client.scan(scan)
-        self.assertEqual((status.state, status.reason_code), (scan_pb2.SCAN_STATE_RUNNING, reason_pb2.REASON_UNSPECIFIED))
+        self.assertEqual((status.state, status.reason_code), (types_pb2.SCAN_STATE_RUNNING, reason_pb2.REASON_UNSPECIFIED))
 
     def test_markers_come_with_their_records(self):
         scan = self.submit()
@@ -566,7 +566,7 @@ class Push(DaemonTest):
         self.client.cancel(scan)
         thread.join(20)
         self.assertTrue(results[0].done)
-        self.assertEqual(self.client.wait(scan).state, scan_pb2.SCAN_STATE_CANCELLED)
+        self.assertEqual(self.client.wait(scan).state, types_pb2.SCAN_STATE_CANCELLED)
 
 
 if __name__ == "__main__":

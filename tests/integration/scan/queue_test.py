@@ -21,6 +21,11 @@ def kinds(events):
     return [str(e.kind) for e in events]
 
 
+def scan_state(event):
+    """"RUNNING"; "" of an event that is not about the state of the scan."""
+    return types_pb2.ScanState.Name(event.scan_state).removeprefix("SCAN_STATE_") if event.scan_state else ""
+
+
 class Queue(DaemonTest):
     def submit(self, volumes=2, rate_hz=4000, seed=1, **fields):
         return self.client.submit_scan(octavo.simulated(seed), octavo.raster(ASCANS, BSCANS, volumes=volumes), samples=SAMPLES, rate_hz=rate_hz,
@@ -41,7 +46,7 @@ class Queue(DaemonTest):
         names.append(self.submit(queue="q"))  # queued while the first one runs
         scans = [self.client.wait(n) for n in names]
         for scan in scans:
-            self.assertEqual((scan.state, scan.reason_code, scan.volumes_done, scan.missing_ascans, scan.queue_position), (scan_pb2.SCAN_STATE_DONE, reason_pb2.REASON_COMPLETED, 2, 0, 0))
+            self.assertEqual((scan.state, scan.reason_code, scan.volumes_done, scan.missing_ascans, scan.queue_position), (types_pb2.SCAN_STATE_DONE, reason_pb2.REASON_COMPLETED, 2, 0, 0))
         for before, after in zip(scans, scans[1:]):
             last = [v for v in self.client.volumes(before.name)][-1]
             self.assertGreaterEqual(after.start_time, last.acquire_end_time)  # not before its last record
@@ -50,10 +55,10 @@ class Queue(DaemonTest):
     def test_queues_are_independent_and_scans_without_one_start_at_once(self):
         a, b = self.submit(queue="a", volumes=0), self.submit(queue="b", volumes=0)
         c, d = self.submit(volumes=0), self.submit(queue="a", volumes=0)
-        self.assertEqual([self.client.scan(n).state for n in (a, b, c, d)], [scan_pb2.SCAN_STATE_RUNNING] * 3 + [scan_pb2.SCAN_STATE_QUEUED])
+        self.assertEqual([self.client.scan(n).state for n in (a, b, c, d)], [types_pb2.SCAN_STATE_RUNNING] * 3 + [types_pb2.SCAN_STATE_QUEUED])
         self.assertEqual(sum(device.running_scans for device in self.client.devices()), 3)  # without the queued one
         self.client.cancel(a)
-        self.until(d, lambda s: s.state == scan_pb2.SCAN_STATE_RUNNING)
+        self.until(d, lambda s: s.state == types_pb2.SCAN_STATE_RUNNING)
 
     def test_a_waiting_scan_can_be_stopped_cancelled_and_updated(self):
         running = self.submit(queue="q", volumes=0)
@@ -61,19 +66,19 @@ class Queue(DaemonTest):
         self.client.update_scan(waiting[2], octavo.processing(window="rect"))
         self.client.cancel(waiting[0])
         end = self.client.wait(waiting[0])
-        self.assertEqual((end.state, end.reason_code, end.records, end.volumes_done), (scan_pb2.SCAN_STATE_CANCELLED, reason_pb2.REASON_CANCELLED, 0, 0))
+        self.assertEqual((end.state, end.reason_code, end.records, end.volumes_done), (types_pb2.SCAN_STATE_CANCELLED, reason_pb2.REASON_CANCELLED, 0, 0))
         self.client.stop(waiting[1])
         end = self.client.wait(waiting[1])
-        self.assertEqual((end.state, end.reason_code, end.records), (scan_pb2.SCAN_STATE_DONE, reason_pb2.REASON_STOPPED, 0))
+        self.assertEqual((end.state, end.reason_code, end.records), (types_pb2.SCAN_STATE_DONE, reason_pb2.REASON_STOPPED, 0))
         self.assertEqual(self.client.scan(waiting[2]).queue_position, 1)
-        self.assertEqual(self.client.scan(running).state, scan_pb2.SCAN_STATE_RUNNING)
+        self.assertEqual(self.client.scan(running).state, types_pb2.SCAN_STATE_RUNNING)
         self.client.stop(running)
         end = self.client.wait(waiting[2])
         self.assertEqual((end.reason_code, end.spec.processing.window), (reason_pb2.REASON_COMPLETED, scan_pb2.WINDOW_KIND_RECT))
         self.assertEqual([e.volume_index for e in end.events if e.kind == "PROCESSING"], [0])
 
     def test_interrupts(self):
-        for insert, state in (("interrupt_at_volume", scan_pb2.SCAN_STATE_DONE), ("interrupt_now", scan_pb2.SCAN_STATE_CANCELLED)):
+        for insert, state in (("interrupt_at_volume", types_pb2.SCAN_STATE_DONE), ("interrupt_now", types_pb2.SCAN_STATE_CANCELLED)):
             running = self.submit(queue="q", volumes=0, rate_hz=1000)
             waiting = self.submit(queue="q", volumes=1)
             self.until(running, lambda s: s.current_volume >= 0)
@@ -82,7 +87,7 @@ class Queue(DaemonTest):
             self.assertEqual((end.state, end.reason_code), (state, reason_pb2.REASON_INTERRUPTED))
             self.assertIn(urgent, end.reason)
             self.assertEqual([e.text for e in end.events if e.kind == "INTERRUPTED"], [end.reason])
-            if state == scan_pb2.SCAN_STATE_DONE:
+            if state == types_pb2.SCAN_STATE_DONE:
                 self.assertEqual(end.missing_ascans, 0)
                 self.assertGreaterEqual(end.volumes_done, 1)
             first, second = self.client.wait(urgent), self.client.wait(waiting)
@@ -132,6 +137,8 @@ class Queue(DaemonTest):
             self.assertEqual([e.volume_index for e in told if e.kind == kind], [0, 1, 2])
         self.assertEqual([e.record for e in told if e.kind == "VOLUME_STARTED"], [0, VOLUME, 2 * VOLUME])
         self.assertEqual((told[0].text, told[1].text, told[-1].text), ("scan QUEUED", "scan RUNNING", "scan DONE"))
+        self.assertEqual([scan_state(e) for e in told if scan_state(e)], ["QUEUED", "RUNNING", "DRAINING", "DONE"])
+        self.assertEqual({e.volume_state for e in told if e.kind == E.KIND_VOLUME_DONE}, {types_pb2.VOLUME_STATE_HELD})
         # The EVENT topic has the same events, from RUNNING on.
         self.assertEqual([f.event.kind for f in frames if not f.volume and f.event.kind in (E.KIND_STATE, E.KIND_STARTED, E.KIND_FINISHED)],
                          [E.KIND_STARTED, E.KIND_STATE, E.KIND_FINISHED])

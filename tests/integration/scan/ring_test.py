@@ -15,7 +15,7 @@ import grpc
 import numpy as np
 
 from harness import BUILD, DaemonTest, octavo, until
-from octavo.v1 import reason_pb2, scan_pb2
+from octavo.v1 import reason_pb2, scan_pb2, types_pb2
 
 SAMPLES = 128
 ASCANS, BSCANS = 32, 8
@@ -70,7 +70,7 @@ class Ring(DaemonTest):
 
     def feed(self, scan, *options, ticket=None, file=None):
         ticket = ticket or self.client.ring_ticket(scan)
-        return subprocess.Popen([FEED, ticket.socket, ticket.ticket, file or self.file, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        return subprocess.Popen([FEED, ticket.socket_path, ticket.ticket, file or self.file, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                 text=True)
 
     def finish(self, process, code=0):
@@ -84,7 +84,7 @@ class Ring(DaemonTest):
 
     def check_all(self, scan):
         end = self.client.wait(scan)
-        self.assertEqual((end.state, end.reason_code, end.missing_ascans), (scan_pb2.SCAN_STATE_DONE, reason_pb2.REASON_COMPLETED, 0), end.reason)
+        self.assertEqual((end.state, end.reason_code, end.missing_ascans), (types_pb2.SCAN_STATE_DONE, reason_pb2.REASON_COMPLETED, 0), end.reason)
         self.assertEqual([v.digest for v in self.client.volumes(scan)], self.digests)
         return end
 
@@ -102,7 +102,7 @@ class Ring(DaemonTest):
         scan = self.submit()
         ticket = self.client.ring_ticket(scan)
         module = os.path.join(BUILD, "python", "octavo", "ring.py")
-        subprocess.run([sys.executable, "-c", PYTHON_FEED, module, ticket.socket, ticket.ticket, self.file, str(SAMPLES)], check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", PYTHON_FEED, module, ticket.socket_path, ticket.ticket, self.file, str(SAMPLES)], check=True, timeout=60)
         self.check_all(scan)
 
     def test_a_ticket_from_the_command_line(self):
@@ -156,7 +156,7 @@ class Ring(DaemonTest):
             self.kill(process)
             until(lambda: not self.client.scan(scan).source.connected)
         else:
-            if self.client.scan(scan).state == scan_pb2.SCAN_STATE_RUNNING:
+            if self.client.scan(scan).state == types_pb2.SCAN_STATE_RUNNING:
                 self.feed(scan).communicate()
         end = self.client.wait(scan)
         # Dropped records are missing and counted as lost; a kill loses none. A producer that is
@@ -175,7 +175,7 @@ class Ring(DaemonTest):
             self.kill(process)
             end = self.client.wait(scan)
             self.assertGreaterEqual(time.monotonic() - began, least)
-            self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, reason_pb2.REASON_SOURCE_LOST))
+            self.assertEqual((end.state, end.reason_code), (types_pb2.SCAN_STATE_FAILED, reason_pb2.REASON_SOURCE_LOST))
             self.assertIn("the next would be record", end.reason)
             self.assertEqual(end.volumes_done, 2, "what was published counts; the second volume is incomplete")
             volumes = self.client.volumes(scan)
@@ -208,7 +208,7 @@ class Ring(DaemonTest):
                 ring.drop(16)
         self.assertEqual((ring.next_record, ring.free), (160, 0))
         self.client.cancel(first)
-        until(lambda: ring.free == 4 or self.client.scan(scan).state == scan_pb2.SCAN_STATE_FAILED)
+        until(lambda: ring.free == 4 or self.client.scan(scan).state == types_pb2.SCAN_STATE_FAILED)
         return scan, ring
 
     def test_an_overrun_is_counted_exactly(self):
@@ -236,7 +236,7 @@ class Ring(DaemonTest):
                 ring.begin(30)[:] = 0
                 ring.publish(16)
         end = self.client.wait(scan)
-        self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, reason_pb2.REASON_SOURCE_OVERRUN))
+        self.assertEqual((end.state, end.reason_code), (types_pb2.SCAN_STATE_FAILED, reason_pb2.REASON_SOURCE_OVERRUN))
         self.assertEqual(end.source.overrun_records, 96)
         ring.close()
 
@@ -255,7 +255,7 @@ class Ring(DaemonTest):
         ring.fail("the laser is off")
         end = self.client.wait(scan)
         ring.close()
-        self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, reason_pb2.REASON_SOURCE_LOST))
+        self.assertEqual((end.state, end.reason_code), (types_pb2.SCAN_STATE_FAILED, reason_pb2.REASON_SOURCE_LOST))
         self.assertIn("the laser is off", end.reason)
         scan = self.submit()
         self.finish(self.feed(scan, file=short))
@@ -288,7 +288,7 @@ class Ring(DaemonTest):
             self.assertEqual((raised.exception.code, raised.exception.reason), (code, reason))
         early = self.client.ring_ticket(scan)
         ticket = self.client.ring_ticket(scan)
-        ring = octavo.Ring(ticket.socket, ticket.ticket)
+        ring = octavo.Ring(ticket.socket_path, ticket.ticket)
         for again, reason in ((ticket, "TICKET_USED"), (early, "RING_TAKEN")):
             with self.assertRaises(octavo.RingError) as refused:
                 octavo.Ring(again.socket, again.ticket)
@@ -296,7 +296,7 @@ class Ring(DaemonTest):
         with self.assertRaises(octavo.OctavoError) as raised:
             self.client.ring_ticket(scan)
         self.assertEqual(raised.exception.reason, "RING_TAKEN")
-        self.assertIn("TICKET_UNKNOWN", self.finish(self.feed(scan, ticket=type(ticket)(socket=ticket.socket, ticket="ab" * 16)), code=1))
+        self.assertIn("TICKET_UNKNOWN", self.finish(self.feed(scan, ticket=type(ticket)(socket=ticket.socket_path, ticket="ab" * 16)), code=1))
         ring.close()
         self.client.cancel(scan)
         self.client.wait(scan)

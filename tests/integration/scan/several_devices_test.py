@@ -8,7 +8,7 @@ import urllib.request
 import numpy as np
 
 from harness import DaemonTest, octavo
-from octavo.v1 import scan_pb2, volume_pb2
+from octavo.v1 import scan_pb2, types_pb2
 
 ASCANS, BSCANS = 48, 20
 BACKEND = os.environ.get("OCTAVO_DEVICE_BACKEND", "host")
@@ -57,7 +57,7 @@ class SeveralDevices(DaemonTest):
         processing = octavo.processing(background="bscan")
         alone = self.client.wait(self.submit(volumes=2, device="devices/0", processing=processing).name)
         spread = self.client.wait(self.submit(volumes=2, device="devices/1", spread=scan_pb2.Spread(count=self.spread), processing=processing).name)
-        self.assertEqual((spread.state, spread.device), (scan_pb2.SCAN_STATE_DONE, "devices/1"))
+        self.assertEqual((spread.state, spread.device), (types_pb2.SCAN_STATE_DONE, "devices/1"))
         self.assertEqual(spread.spread_devices[0], "devices/1")
         self.assertEqual(len(set(spread.spread_devices)), self.spread)
         self.assertLessEqual(set(spread.spread_devices), set(self.names))
@@ -72,7 +72,7 @@ class SeveralDevices(DaemonTest):
     def test_striped_volumes_stay_where_they_were_made(self):
         def discard_all():
             for volume in self.client.volumes():
-                if volume.state == volume_pb2.VOLUME_STATE_HELD:
+                if volume.state == types_pb2.VOLUME_STATE_HELD:
                     self.client.discard(volume.name)
 
         processing = octavo.processing(background="bscan")
@@ -83,7 +83,7 @@ class SeveralDevices(DaemonTest):
         digests = [v.digest for v in self.client.volumes(alone.name)]
         discard_all()
         striped = self.client.wait(self.submit(volumes=3, device="devices/1", spread=scan_pb2.Spread(striped=True, count=self.spread), processing=processing).name)
-        self.assertEqual((striped.state, striped.device, striped.spec.spread.striped), (scan_pb2.SCAN_STATE_DONE, "devices/1", True))
+        self.assertEqual((striped.state, striped.device, striped.spec.spread.striped), (types_pb2.SCAN_STATE_DONE, "devices/1", True))
         volumes = self.client.volumes(striped.name)
         self.assertEqual([v.digest for v in volumes], digests)
         bytes_of = [d.held_bytes for d in self.client.devices()]
@@ -114,7 +114,7 @@ class SeveralDevices(DaemonTest):
         self.assertEqual([d.held_bytes for d in self.client.devices()], bytes_of)
         # The commit streams it to storage stripe by stripe.
         result = self.client.commit(volumes[2].name, "striped_{index}", "npy")
-        np.testing.assert_array_equal(np.load(result.uri), truth[2])
+        np.testing.assert_array_equal(np.load(result.path), truth[2])
         # A move through another tier joins it on its home device.
         self.client.spill(volumes[0].name, "host")
         np.testing.assert_array_equal(self.client.read(volumes[0].name), truth[0])

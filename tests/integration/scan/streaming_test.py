@@ -13,7 +13,7 @@ import grpc
 import numpy as np
 
 from harness import BUILD, DaemonTest, octavo, until
-from octavo.v1 import job_pb2, scan_pb2, stream_pb2, stream_pb2_grpc
+from octavo.v1 import job_pb2, scan_pb2, stream_pb2, stream_pb2_grpc, types_pb2
 
 
 class Streaming(DaemonTest):
@@ -220,7 +220,7 @@ class Streaming(DaemonTest):
 
         raster = octavo.raster(16, 8, volumes=1)
         pushed = self.client.submit_scan(octavo.push(), raster, samples=64, queue="bench").name
-        until(lambda: self.client.scan(pushed).state == scan_pb2.SCAN_STATE_RUNNING)
+        until(lambda: self.client.scan(pushed).state == types_pb2.SCAN_STATE_RUNNING)
         queued = self.client.submit_scan(octavo.simulated(1), raster, samples=64, queue="bench").name
         self.assertEqual(self.client.waits_for(queued), "its turn: the scan that runs is before it in the queue bench")
         self.assertIn(f"{queued}: nothing comes yet: it waits for its turn", told(queued))

@@ -13,7 +13,7 @@ import unittest
 import urllib.request
 
 from harness import BUILD, Daemon, octavo, until
-from octavo.v1 import scan_pb2
+from octavo.v1 import scan_pb2, types_pb2
 
 STOPPING = b"STOPPING=1\nEXTEND_TIMEOUT_USEC=20000000"  # the harness' drain.seconds are 10
 HANG_FSYNC = os.path.join(BUILD, "lib", "libhang_fsync.so")
@@ -304,7 +304,7 @@ class Signals(unittest.TestCase):
                 until(lambda: client.scan(scan.name).volumes_done > done + 3)
                 self.assertIsNone(daemon.process.poll(), number)
             until(lambda: self.metric(daemon, "octavo_config_reloads_total") >= 1)
-            self.assertEqual(client.scan(scan.name).state, scan_pb2.SCAN_STATE_RUNNING)
+            self.assertEqual(client.scan(scan.name).state, types_pb2.SCAN_STATE_RUNNING)
         self.assertEqual(daemon.stop(), 0)
 
     def test_a_signal_while_it_drains_neither_ends_nor_hurries_it(self):

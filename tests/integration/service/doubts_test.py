@@ -303,7 +303,7 @@ class Doubts(DaemonTest):
         scan = self.client.wait(self.submit(octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=6)).name)
         names = {"a.nii": "a.nii", "b.H5": "b.H5", "c.v2": "c.v2.ome.zarr", "run.2026-11-22": "run.2026-11-22.ome.zarr", "d": "d.ome.zarr", "e.NPY": "e.NPY"}
         for volume, (given, made) in zip(scan.volume_names, names.items()):
-            self.assertEqual(os.path.basename(self.client.commit(volume, given).uri), made)
+            self.assertEqual(os.path.basename(self.client.commit(volume, given).path), made)
             self.assertTrue(os.path.exists(os.path.join(self.daemon.root, made)))
         self.assertEqual(np.load(os.path.join(self.daemon.root, "e.NPY")).shape, (BSCANS, ASCANS, SAMPLES // 2))
 

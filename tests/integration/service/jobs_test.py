@@ -103,7 +103,7 @@ class Jobs(DaemonTest):
         spectra = self.client.read(raw[1].name)
         self.assertEqual((spectra.dtype, spectra.shape), (np.uint16, (12, 40, 1024)))
         result = self.client.commit(raw[1].name, "raw_{index:05}", format="npy")
-        np.testing.assert_array_equal(np.load(result.uri), spectra)
+        np.testing.assert_array_equal(np.load(result.path), spectra)
         # Committed raw spectra can be replayed and give the same volume.
         again = self.client.submit_scan(octavo.replay("raw_00001.npy"), octavo.raster(40, 12, volumes=1),
                                         processing=octavo.processing(background="bscan", k="none"))
@@ -121,7 +121,7 @@ class Jobs(DaemonTest):
         names = ["auto_00000.npy", "auto_00000_raw.npy"]
         until(lambda: all(os.path.exists(os.path.join(self.daemon.root, name)) for name in names))
         volumes = self.client.volumes(job.name, states=[2, 3, 4])
-        while any(v.state == volume_pb2.VOLUME_STATE_COMMITTING or v.state == volume_pb2.VOLUME_STATE_HELD for v in volumes):
+        while any(v.state == types_pb2.VOLUME_STATE_COMMITTING or v.state == types_pb2.VOLUME_STATE_HELD for v in volumes):
             self.assertFalse(any(v.last_error for v in volumes), volumes)
             volumes = self.client.volumes(job.name, states=[2, 3, 4])
         self.assertEqual([np.load(os.path.join(self.daemon.root, name)).shape for name in names], [(4, 16, 512), (4, 16, 1024)])

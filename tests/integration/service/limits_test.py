@@ -85,7 +85,7 @@ class DescriptorsTest(LimitsCase):
         # Existing connections continue, and the daemon's own work finds descriptors.
         self.client.info()
         self.assertLess(self.descriptors(), most - spare // 2)
-        self.assertTrue(self.client.commit(volume, f"crowded-{self.random.random()}").uri)
+        self.assertTrue(self.client.commit(volume, f"crowded-{self.random.random()}").path)
         for peer in self.random.sample(crowd, len(crowd)):
             peer.close()
         with self.daemon.client() as late:
@@ -115,9 +115,9 @@ class DescriptorsTest(LimitsCase):
                 until(lambda: self.descriptors() <= before)
                 # The next commit, of any volume, removes the files that could not be removed
                 # earlier.
-                self.assertTrue(self.client.commit(self.held_volume(), f"other-{self.random.random()}").uri)
+                self.assertTrue(self.client.commit(self.held_volume(), f"other-{self.random.random()}").path)
                 self.assertEqual(self.temporary_names(), [])
-        self.assertTrue(self.client.commit(volume, "deep/er/folder").uri)
+        self.assertTrue(self.client.commit(volume, "deep/er/folder").path)
 
     def test_garbage_keeps_nothing(self):
         before = self.descriptors()

@@ -101,7 +101,7 @@ class Held(DaemonTest):
         self.assertEqual((operation.done, operation.state, operation.kind, operation.target), (True, SUCCEEDED, COMMIT, name))
         self.assertEqual((answer.volume.name, answer.volume.state), (name, COMMITTED))
         self.assertEqual(operation.commit, answer.volume.commit)
-        self.assertEqual(operation.commit.uri, os.path.join(self.daemon.root, "one.npy"))
+        self.assertEqual(operation.commit.path, os.path.join(self.daemon.root, "one.npy"))
         self.assertEqual((operation.progress.fraction, operation.progress.done_bytes), (1, operation.commit.raw_bytes))
         self.assertFalse(operation.HasField("error"))
         self.assertGreaterEqual(operation.end_time.ToNanoseconds(), operation.create_time.ToNanoseconds())
@@ -204,7 +204,7 @@ class Held(DaemonTest):
         child.wait()
         self.let_go()
         result = self.client.commit(name, "orphaned", "npy", request_id="orphan")  # a retry
-        self.assertTrue(os.path.exists(result.uri))
+        self.assertTrue(os.path.exists(result.path))
         self.assertEqual(self.client.volume(name).state, COMMITTED)
         self.assertEqual([one.state for one in self.client.operations() if one.request_id == "orphan"], [SUCCEEDED])
 
@@ -248,7 +248,7 @@ class Held(DaemonTest):
         self.assertEqual(self.client.cancel_operation(operation).state, CANCELLED)
         # The retry of a cancelled commit is that commit; another request commits.
         self.refused(lambda: self.client.commit(name, "cancelled", "npy", request_id="cancel"), "CANCELLED", "COMMIT_CANCELLED")
-        self.assertTrue(self.client.commit(name, "cancelled", "npy").uri)
+        self.assertTrue(self.client.commit(name, "cancelled", "npy").path)
 
     def test_leaving_the_loop_cancels(self):
         name = self.volume()

@@ -71,7 +71,7 @@ class Files(Case):
                     volume, = client.volumes()
                     error = self.refused(reason, client.commit, volume.name, "v")
                     self.assertEqual(error.numbers["errno"], str(number))
-                    self.assertEqual(client.volume(volume.name).state, volume_pb2.VOLUME_STATE_HELD)
+                    self.assertEqual(client.volume(volume.name).state, types_pb2.VOLUME_STATE_HELD)
                     client.commit(volume.name, "v")  # the failpoint fails once
                 self.assertEqual(daemon.stop(), 0)
 
@@ -218,7 +218,7 @@ class Reasons(DaemonTest, Case):
                                        retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, hold_slots=2))
         frames = self.client._streams.Subscribe(stream_pb2.SubscribeRequest(
             parent=scan.name, products=[stream_pb2.PRODUCT_VOLUME], delivery=stream_pb2.DELIVERY_LOSSLESS, queue_length=1), timeout=120)
-        until(lambda: self.client.scan(scan.name).state == scan_pb2.SCAN_STATE_RUNNING)
+        until(lambda: self.client.scan(scan.name).state == types_pb2.SCAN_STATE_RUNNING)
 
         def blocks(first):
             for at in range(first, 200 * 4096, 4096):
@@ -248,7 +248,7 @@ class Reasons(DaemonTest, Case):
         commit.join()
         os.rename(self.daemon.root + "-away", self.daemon.root)
         self.assertEqual(len(failed), 1)
-        self.assertEqual(self.client.volume(name).state, volume_pb2.VOLUME_STATE_HELD)
+        self.assertEqual(self.client.volume(name).state, types_pb2.VOLUME_STATE_HELD)
         self.client.commit(name, "v")
 
     def pushed_job(self, projections, **fields):

@@ -66,7 +66,7 @@ class Retries(DaemonTest):
             names = [c.wait_operation(call(request_id=same)).name for same in 2 * [uuid.uuid4().hex]]
             self.assertEqual(*names)
         first = c.commit(volume, "once", request_id="commit")
-        self.assertEqual(c.commit(volume, "once", request_id="commit").uri, first.uri)
+        self.assertEqual(c.commit(volume, "once", request_id="commit").path, first.path)
         self.refused(["VOLUME_STATE"], lambda: c.commit(volume, "once more"))
         for job in c.jobs(filter="state = QUEUED OR state = RUNNING"):
             job.cancel()
@@ -114,7 +114,7 @@ class Retries(DaemonTest):
         leases = [c.lease(volume, seconds=60) for _ in range(2)]
         self.assertEqual(len({lease.token for lease in leases}), 2)
         tickets = [c._call(c._exports.Export, export_pb2.ExportRequest(name=volume.name)) for _ in range(2)]
-        self.assertEqual(len({ticket.nonce for ticket in tickets}), 2)
+        self.assertEqual(len({ticket.ticket for ticket in tickets}), 2)
         sessions = [c._call(c._sessions.OpenSession, session_pb2.OpenSessionRequest()) for _ in range(2)]
         self.assertEqual(len({opened.secret for opened in sessions}), 2)
         for _ in range(2):

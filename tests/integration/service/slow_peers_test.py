@@ -28,7 +28,7 @@ class SlowPeersTest(LimitsCase):
             peer = RawPeer(self.addresses()[i % 2], window=0 if i % 4 < 2 else 1 << 30)
             self.addCleanup(peer.close)
             peers.append((peer, peer.call("/octavo.v1.VolumeService/ReadVolume", request)))
-        self.assertTrue(self.client.commit(volume, "beside-them").uri)  # the peers hold all memory that readers may use
+        self.assertTrue(self.client.commit(volume, "beside-them").path)  # the peers hold all memory that readers may use
         until(lambda: self.cut() >= 2)  # the kernel may end stuck TCP connections first
         # The first of them had a reader each. The server disconnects them; one has a full Unix
         # socket and loses its connection.

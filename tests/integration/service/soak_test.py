@@ -21,7 +21,7 @@ import numpy as np
 
 from digest import sum64
 from harness import Daemon, octavo
-from octavo.v1 import scan_pb2, volume_pb2
+from octavo.v1 import scan_pb2, types_pb2
 
 SECONDS = float(os.environ.get("OCTAVO_SOAK_SECONDS", "300"))
 SEED = int(os.environ.get("OCTAVO_TEST_SEED") or random.SystemRandom().randrange(1 << 31))
@@ -63,7 +63,7 @@ class RandomClient:
             for frame in self.client.subscribe(scan.name, ["mip"]):
                 break  # a viewer that disconnects at once
         scan = self.client.wait(scan.name)
-        for volume in self.client.volumes(scan.name, states=[volume_pb2.VOLUME_STATE_HELD]):
+        for volume in self.client.volumes(scan.name, states=[types_pb2.VOLUME_STATE_HELD]):
             self.volumes[volume.name] = volume.digest
 
     def check(self):
@@ -94,8 +94,8 @@ class RandomClient:
         name = self.some(self.volumes)
         self.counted += 1
         result = self.client.commit(name, f"soak_{self.seed}_{self.counted}", "npy")
-        assert sum64(np.load(result.uri)) == self.volumes[name], name
-        os.unlink(result.uri)
+        assert sum64(np.load(result.path)) == self.volumes[name], name
+        os.unlink(result.path)
         del self.volumes[name]
 
     def discard(self):
@@ -205,9 +205,9 @@ class Soak(unittest.TestCase):
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             for scan in client.scans():
-                if scan.state not in (scan_pb2.SCAN_STATE_DONE, scan_pb2.SCAN_STATE_FAILED, scan_pb2.SCAN_STATE_CANCELLED):
+                if scan.state not in (types_pb2.SCAN_STATE_DONE, types_pb2.SCAN_STATE_FAILED, types_pb2.SCAN_STATE_CANCELLED):
                     client.cancel(scan.name)
-            for volume in client.volumes(states=[volume_pb2.VOLUME_STATE_HELD]):
+            for volume in client.volumes(states=[types_pb2.VOLUME_STATE_HELD]):
                 try:
                     client.discard(volume.name)
                 except octavo.OctavoError as error:  # leased by a session that has not expired yet, or ended by its time to live

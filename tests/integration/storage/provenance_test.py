@@ -49,7 +49,7 @@ class Provenance(DaemonTest):
 
     def told(self, name, client=None):
         """The axes that a file marks as assumed. They must be those without a unit."""
-        path = (client or self.client).commit(name, f"told/{name.split('/')[1]}").uri
+        path = (client or self.client).commit(name, f"told/{name.split('/')[1]}").path
         meta, units = about(path)
         self.assertEqual(ome_rules.problems(path), [])
         self.assertEqual(sorted(meta.get("spacing_assumed", [])), sorted(axis for axis, unit in units.items() if unit is None))
@@ -67,7 +67,7 @@ class Provenance(DaemonTest):
                     volume = self.client.volume(name)
                     array = self.client.read(name)
                     options = dict(format="tiff", tiff_stack=True) if format == "tiff-stack" else dict(format=format)
-                    stored = read(self.client.commit(name, f"{format}_{assumed}_{len(fields)}", **options).uri)
+                    stored = read(self.client.commit(name, f"{format}_{assumed}_{len(fields)}", **options).path)
                     np.testing.assert_array_equal(stored.array, array)
                     self.assertEqual(stored.assumed, assumed)
                     if stored.spacing_um is not None:
@@ -132,7 +132,7 @@ class Provenance(DaemonTest):
                 made = client.derive(name, {"mip": {"axis": 0}}).name
                 for volume in (name, made):
                     self.assertTrue(client.volume(name).recovered)
-                    meta, _ = about(client.commit(volume, f"again/{volume.split('/')[1]}").uri)
+                    meta, _ = about(client.commit(volume, f"again/{volume.split('/')[1]}").path)
                     self.assertEqual("".join(sorted(meta.get("spacing_assumed", []))), assumed)
                     self.assertEqual(meta.get("warnings", []), doubts[name])
 
@@ -146,13 +146,13 @@ class Provenance(DaemonTest):
                 scan, name = self.scanned(doubted, extent_x_mm=3000)
                 self.assertEqual(len(scan.warnings), 2, scan.warnings)
                 options = dict(format="tiff", tiff_stack=True) if format == "tiff-stack" else dict(format=format)
-                uri = self.client.commit(name, f"doubts/{format}", **options).uri
+                uri = self.client.commit(name, f"doubts/{format}", **options).path
                 stored = read(uri)
                 meta = stored.meta or json.load(open(uri + ".json"))
                 self.assertEqual(meta["warnings"], list(scan.warnings))
         scan, name = self.scanned(octavo.simulated(1, fast=True))
         self.assertEqual(list(scan.warnings), [])
-        self.assertNotIn("warnings", about(self.client.commit(name, "no_doubts").uri)[0])
+        self.assertNotIn("warnings", about(self.client.commit(name, "no_doubts").path)[0])
 
     def test_warnings_of_automatic_commits_derived_volumes_and_reprocessed_ones(self):
         retention = dict(disposition=2, auto_commit=octavo.commit_options("auto", "npy"))
@@ -164,7 +164,7 @@ class Provenance(DaemonTest):
         (raw,) = (v.name for v in self.client.volumes(scan.name) if v.raw)
         again = self.client.wait_job(self.client.submit_job(octavo.reprocess(raw)).name).volume_names[0]
         for volume in (made, again, raw):
-            self.assertEqual(about(self.client.commit(volume, volume.split("/")[1]).uri)[0]["warnings"], list(scan.warnings))
+            self.assertEqual(about(self.client.commit(volume, volume.split("/")[1]).path)[0]["warnings"], list(scan.warnings))
 
     def test_warnings_and_missing_frames_of_jobs(self):
         for place in ("device", "disk"):
@@ -176,7 +176,7 @@ class Provenance(DaemonTest):
             self.assertTrue(any("flat fields" in text for text in job.warnings), job.warnings)
             made = self.client.derive(job.volume_names[0], {"mip": {"axis": 0}}).name
             for volume in (job.volume_names[0], made):
-                meta, _ = about(self.client.commit(volume, volume.split("/")[1]).uri)
+                meta, _ = about(self.client.commit(volume, volume.split("/")[1]).path)
                 self.assertEqual(meta["warnings"], list(job.warnings))
                 self.assertEqual((meta["complete"], meta["missing_frames"], meta["expected_frames"]), (False, 10, 20))
 

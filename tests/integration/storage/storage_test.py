@@ -28,13 +28,13 @@ class Storage(DaemonTest):
         for dtype in ("u8", "u16", "f32"):
             name, array = self.held(dtype)
             result = self.client.commit(name, f"npy/{dtype}", "npy")
-            np.testing.assert_array_equal(np.load(result.uri), array)
-            with open(result.uri + ".json") as side:
+            np.testing.assert_array_equal(np.load(result.path), array)
+            with open(result.path + ".json") as side:
                 meta = json.load(side)
             self.assertEqual((meta["title"], meta["labels"], meta["subject"]["site"], meta["shape"]), ("a title", {"lab": "x"}, "OD", list(array.shape)))
             self.assertEqual(len(meta["processing"]["window"]), 256)
             self.assertEqual(self.client.volume(name).state, 4)
-            self.assertEqual(self.client.volume(name).commit_result.uri, result.uri)
+            self.assertEqual(self.client.volume(name).commit_result.path, result.path)
 
     def test_every_format(self):
         for format, read in READERS.items():
@@ -44,10 +44,10 @@ class Storage(DaemonTest):
                     volume = self.client.volume(name)
                     steps = []
                     result = self.client.commit(name, f"every/{format}_{dtype}", format, progress=steps.append)
-                    self.assertEqual((result.uri, result.format, result.raw_bytes), (os.path.join(self.daemon.root, f"every/{format}_{dtype}{ENDINGS[format]}"),
+                    self.assertEqual((result.path, result.format, result.raw_bytes), (os.path.join(self.daemon.root, f"every/{format}_{dtype}{ENDINGS[format]}"),
                                                                                      octavo.formats.FORMATS[format], array.nbytes))
                     self.assertEqual((steps[-1].fraction, steps[-1].done_bytes), (1, array.nbytes))
-                    stored = read(result.uri)
+                    stored = read(result.path)
                     np.testing.assert_array_equal(stored.array, array)
                     if stored.spacing_um is not None:
                         np.testing.assert_allclose(stored.spacing_um, volume.spacing_um, rtol=1e-6)
@@ -56,9 +56,9 @@ class Storage(DaemonTest):
                                          (name, "a title", "s1", list(array.shape), volume.digest))
                         self.assertEqual(len(stored.meta["processing"]["window"]), 256)
                     if format == "zarr":
-                        self.assertEqual(ome_rules.problems(result.uri), [])
+                        self.assertEqual(ome_rules.problems(result.path), [])
                     else:
-                        self.assertEqual(sum(os.path.getsize(result.uri + ending) for ending in ("", ".json")), result.bytes)
+                        self.assertEqual(sum(os.path.getsize(result.path + ending) for ending in ("", ".json")), result.bytes)
 
     def test_planes_and_stacks_of_tiff(self):
         for plane, pages in ((None, ["y", "z", "x"]), ("bscan", ["y", "z", "x"]), ("en_face", ["z", "y", "x"])):
@@ -67,12 +67,12 @@ class Storage(DaemonTest):
                     name, array = self.held("u16", (13, 19))
                     options = dict(tiff_plane=plane) if plane else {}
                     result = self.client.commit(name, f"tiff/{plane}_{stack}", "tiff", tiff_stack=stack, **options)
-                    self.assertEqual(result.uri, os.path.join(self.daemon.root, f"tiff/{plane}_{stack}" + ("" if stack else ".ome.tif")))
-                    stored = (read_tiff_stack if stack else READERS["tiff"])(result.uri)
+                    self.assertEqual(result.path, os.path.join(self.daemon.root, f"tiff/{plane}_{stack}" + ("" if stack else ".ome.tif")))
+                    stored = (read_tiff_stack if stack else READERS["tiff"])(result.path)
                     np.testing.assert_array_equal(stored.array, array)
                     self.assertEqual(stored.extra["pages"], pages)
                     if stack:
-                        files = [os.path.join(result.uri, file) for file in os.listdir(result.uri) if not file.startswith(".")]
+                        files = [os.path.join(result.path, file) for file in os.listdir(result.path) if not file.startswith(".")]
                         self.assertEqual(sum(map(os.path.getsize, files)), result.bytes)
         name, _ = self.held("u16", (13, 19))
         self.command("volume", "commit", name, "tiff/cli", "--tiff-stack", "--tiff-plane", "en-face")
@@ -87,14 +87,14 @@ class Storage(DaemonTest):
     def test_options_of_formats(self):
         name, array = self.held("u16")
         result = self.client.commit(name, "pyramid", pyramid_levels=4, codec="blosc-lz4", shuffle="bit", level=9, chunk=[7, 16, 32], shard=[14, 32, 64])
-        stored = READERS["zarr"](result.uri)
-        self.assertEqual(ome_rules.problems(result.uri), [])
+        stored = READERS["zarr"](result.path)
+        self.assertEqual(ome_rules.problems(result.path), [])
         self.assertEqual([level.shape for level, _ in stored.extra["levels"]], [array.shape, (10, 25, 64), (5, 12, 32), (2, 6, 16)])
         np.testing.assert_array_equal(stored.array, array)
         blosc = stored.extra["arrays"][2]["codecs"][0]["configuration"]["codecs"][1]
         self.assertEqual(blosc, {"name": "blosc", "configuration": {"cname": "lz4", "clevel": 9, "shuffle": "bitshuffle", "typesize": 2, "blocksize": 0}})
         name, array = self.held("u8")
-        self.assertEqual(READERS["nifti"](self.client.commit(name, "two", "nifti", nifti_version=2).uri).extra["version"], 2)
+        self.assertEqual(READERS["nifti"](self.client.commit(name, "two", "nifti", nifti_version=2).path).extra["version"], 2)
         scan = self.client.submit_scan(octavo.simulated(4, fast=True), octavo.raster(16, 8, volumes=2), samples=256, retention=dict(
             disposition=scan_pb2.DISPOSITION_AUTO_COMMIT, auto_commit=octavo.commit_options("auto/{index}", "nrrd", codec="gzip", level=9)))
         self.assertEqual(scan.spec.retention.auto_commit.codec, scan_pb2.CODEC_GZIP)
@@ -121,7 +121,7 @@ class Storage(DaemonTest):
             with self.subTest(dtype=dtype, **options):
                 name, array = self.held(dtype)
                 result = self.client.commit(name, "zarr/{scan}_{index:03}", **options)
-                out = subprocess.run(["node", "read.mjs", result.uri, os.path.join(work, "out.bin")], cwd=work, capture_output=True, text=True, timeout=60)
+                out = subprocess.run(["node", "read.mjs", result.path, os.path.join(work, "out.bin")], cwd=work, capture_output=True, text=True, timeout=60)
                 self.assertEqual(out.returncode, 0, out.stderr)
                 info = json.loads(out.stdout)
                 self.assertEqual(info["shape"], list(array.shape))
@@ -157,7 +157,7 @@ class Storage(DaemonTest):
         left = [n for n in os.listdir(self.daemon.root) if n.startswith(".octavo") or n == "x"]
         self.assertEqual(left, [])
         result = self.client.commit(name, "good", "npy", request_id="c1")
-        np.testing.assert_array_equal(np.load(result.uri), array)
+        np.testing.assert_array_equal(np.load(result.path), array)
         self.assertEqual(self.client.commit(name, "good", "npy", request_id="c1").checksum, result.checksum)  # a retry
         with self.assertRaises(octavo.OctavoError) as caught:
             self.client.commit(name, "again", "npy")

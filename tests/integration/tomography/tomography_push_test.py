@@ -191,7 +191,7 @@ class TomographyPush(DaemonTest):
         volume = self.client.volume(whole.volume_names[0])
         self.assertEqual((volume.complete, volume.missing_frames, volume.expected_frames, len(whole.warnings)), (True, 0, len(kept), 0))
         # The files list the missing frames.
-        with open(self.client.commit(end.volume_names[0], "gaps", format="npy").uri + ".json") as file:
+        with open(self.client.commit(end.volume_names[0], "gaps", format="npy").path + ".json") as file:
             self.assertEqual(json.load(file)["processing"]["missing_frames"], dict(count=3, of=29, first_ranges=[[12, 2], [28, 1]]))
 
     def test_more_frames_than_the_job_takes_are_told(self):

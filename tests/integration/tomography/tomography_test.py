@@ -20,7 +20,7 @@ import numpy as np
 
 from harness import BUILD, DATA, Daemon, DaemonTest, held_bytes, octavo, seconds_until, until
 from pictures import decode_png
-from octavo.v1 import job_pb2, reason_pb2, tomography_pb2, types_pb2, volume_pb2
+from octavo.v1 import job_pb2, reason_pb2, tomography_pb2, types_pb2
 from readers import READERS, read_tiff_stack
 
 TOMO = os.path.join(DATA, "tomo")
@@ -217,13 +217,13 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
             for orphan in ("discard", "keep", "spill_disk", "commit_default"):
                 made[orphan] = self.client.wait_job(self.client.submit_job(work, session=session, orphan=orphan).name).volume_names[0]
             self.assertEqual({self.client.volume(name).session for name in made.values()}, {session.name})
-        until(lambda: self.client.volume(made["discard"]).state == volume_pb2.VOLUME_STATE_DISCARDED)
+        until(lambda: self.client.volume(made["discard"]).state == types_pb2.VOLUME_STATE_DISCARDED)
         until(lambda: self.client.volume(made["spill_disk"]).tier == types_pb2.TIER_DISK)
-        until(lambda: self.client.volume(made["commit_default"]).state == volume_pb2.VOLUME_STATE_COMMITTED)
-        self.assertEqual(self.client.volume(made["keep"]).state, volume_pb2.VOLUME_STATE_HELD)
-        self.assertIn("orphaned/", self.client.volume(made["commit_default"]).commit_result.uri)
+        until(lambda: self.client.volume(made["commit_default"]).state == types_pb2.VOLUME_STATE_COMMITTED)
+        self.assertEqual(self.client.volume(made["keep"]).state, types_pb2.VOLUME_STATE_HELD)
+        self.assertIn("orphaned/", self.client.volume(made["commit_default"]).commit_result.path)
         short = self.client.wait_job(self.client.submit_job(work, ttl=1).name).volume_names[0]
-        until(lambda: self.client.volume(short).state == volume_pb2.VOLUME_STATE_DISCARDED)
+        until(lambda: self.client.volume(short).state == types_pb2.VOLUME_STATE_DISCARDED)
 
     def test_start_image_and_stop(self):
         truth, angles = self.sinograms("start.npy", size=64, count=60, rows=2)
@@ -257,7 +257,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
                                                                                    prepare=self.ready)).name)
                 np.testing.assert_allclose(client.read(one.volume_names[0]), array[150:153], atol=1e-5 * np.abs(array).max())
                 result = client.commit(volume.name, "large_result", format="npy")
-                np.testing.assert_array_equal(np.load(result.uri), array)
+                np.testing.assert_array_equal(np.load(result.path), array)
                 with self.assertRaises(octavo.OctavoError) as caught:
                     client.submit_job(octavo.tomography("large.npy", algorithm="fbp", angles=angles, prepare=self.ready, place="device"))
                 self.assertEqual(caught.exception.reason, "EXCEEDS_BUDGET")
@@ -389,7 +389,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
             for format, read in {**READERS, "tiff-stack": read_tiff_stack}.items():
                 again = client.wait_job(client.submit_job(work).name).volume_names[0]
                 options = dict(format="tiff", tiff_stack=True) if format == "tiff-stack" else dict(format=format)
-                stored = read(client.commit(again, f"as_{format}", **options).uri)
+                stored = read(client.commit(again, f"as_{format}", **options).path)
                 np.testing.assert_array_equal(stored.array, yxz, format)
                 if stored.spacing_um is not None:
                     np.testing.assert_allclose(stored.spacing_um, [2.5] * 3, rtol=1e-6)
@@ -407,7 +407,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
             found = client.volume(volume.name)
             self.assertTrue(found.recovered)
             self.assertEqual((list(found.axes), list(found.shape)), (["z", "y", "x"], [rows, size, size]))
-            stored = READERS["zarr"](client.commit(found.name, "recovered").uri)
+            stored = READERS["zarr"](client.commit(found.name, "recovered").path)
             self.assertEqual(stored.extra["axes"], ["z", "y", "x"])
             np.testing.assert_array_equal(stored.array, yxz)
 

@@ -16,7 +16,7 @@ from handing import HandoffCase, ON_HOST, same
 from harness import until
 import octavo
 from octavo import mapping
-from octavo.v1 import scan_pb2
+from octavo.v1 import scan_pb2, types_pb2
 
 FEEDER = """
 import importlib.util, json, os, sys
@@ -190,7 +190,7 @@ class FeedTest(HandoffCase):
         self.assertGreater(self.detached(), 0)
         self.client.stop(scan.name)
         ended = self.client.wait(scan.name)
-        self.assertEqual(ended.state, scan_pb2.SCAN_STATE_DONE, ended.reason)
+        self.assertEqual(ended.state, types_pb2.SCAN_STATE_DONE, ended.reason)
         if ended.blocks_dropped == 0:
             self.assertEqual(ended.volumes_dropped, 0)
         for array, copy in zip(kept, copies):
@@ -202,12 +202,12 @@ class FeedTest(HandoffCase):
         scan = self.submit(volumes=0, fast=False, rate_hz=20000, retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, hold_slots=2))
         ticket = self.ticket(scan.name)
         self.assertEqual((ticket.name, ticket.memory), (scan.name, ""))
-        process = subprocess.Popen([sys.executable, "-c", FEEDER, os.path.join(harness.BUILD, "python"), ticket.socket_path, ticket.nonce],
+        process = subprocess.Popen([sys.executable, "-c", FEEDER, os.path.join(harness.BUILD, "python"), ticket.socket_path, ticket.ticket],
                                    stdout=subprocess.PIPE, text=True)
         try:
             said = [json.loads(process.stdout.readline()) for _ in range(2)]
             for export, line in zip(self.client.exports(), said):
-                self.assertEqual((export.pid, int(self.client.read(export.of).sum(dtype=np.int64))), (process.pid, line["sum"]))
+                self.assertEqual((export.pid, int(self.client.read(export.resource).sum(dtype=np.int64))), (process.pid, line["sum"]))
             self.assertEqual(len(self.client.exports()), 2)
             self.assertEqual(self.metric("octavo_volume_feeds"), 1)
         finally:

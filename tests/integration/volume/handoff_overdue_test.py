@@ -11,7 +11,7 @@ from handing import HandoffCase, same
 from harness import until
 import octavo
 from octavo import mapping
-from octavo.v1 import reason_pb2, scan_pb2, volume_pb2
+from octavo.v1 import reason_pb2, scan_pb2, types_pb2, volume_pb2
 
 
 class OverdueTest(HandoffCase):
@@ -20,7 +20,7 @@ class OverdueTest(HandoffCase):
     def overdue(self, volume):
         array = self.client.map(volume.name)
         self.assertEqual(self.client.revoke_export(volume.name), 1)
-        until(lambda: [e.overdue for e in self.client.exports(filter=f'of = "{volume.name}"')] == [True])
+        until(lambda: [e.overdue for e in self.client.exports(filter=f'resource = "{volume.name}"')] == [True])
         return array
 
     def test_the_volume_moves_and_the_memory_is_detached(self):
@@ -30,7 +30,7 @@ class OverdueTest(HandoffCase):
         before, moved = self.client.memory().devices[0], self.metric("octavo_export_relocations_total")
         array = self.overdue(volume)
         copy = array.copy()
-        until(lambda: [e.detached for e in self.client.exports(filter=f'of = "{volume.name}"')] == [True])
+        until(lambda: [e.detached for e in self.client.exports(filter=f'resource = "{volume.name}"')] == [True])
         self.assertEqual(self.metric("octavo_export_relocations_total"), moved + 1)
         after = self.client.memory().devices[0]
         self.assertGreater(after.detached_bytes, 0)
@@ -46,7 +46,7 @@ class OverdueTest(HandoffCase):
         same(self.client.read(volume.name), copy)
         self.client.restore(volume.name)
         result = self.client.commit(volume.name, f"moved-{os.getpid()}", format="npy")
-        same(np.load(result.uri), copy)
+        same(np.load(result.path), copy)
         same(array, copy)
         self.client.unmap(array)
         until(lambda: not self.client.exports() and self.detached() == 0)
@@ -61,7 +61,7 @@ class OverdueTest(HandoffCase):
         copy = array.copy()
         self.client.discard(volume.name)  # without detach_exports
         same(array, copy)
-        until(lambda: [e.detached for e in self.client.exports(filter=f'of = "{volume.name}"')] == [True])
+        until(lambda: [e.detached for e in self.client.exports(filter=f'resource = "{volume.name}"')] == [True])
         self.client.unmap(array)
         del array
         until(lambda: self.detached() == 0)
@@ -75,10 +75,10 @@ class OverdueTest(HandoffCase):
         failures = self.metric("octavo_export_relocation_failures_total")
         array = self.overdue(volume)
         until(lambda: self.metric("octavo_export_relocation_failures_total") > failures)
-        self.assertEqual([e.detached for e in self.client.exports(filter=f'of = "{volume.name}"')], [False])
+        self.assertEqual([e.detached for e in self.client.exports(filter=f'resource = "{volume.name}"')], [False])
         same(self.client.read(volume.name), array)
         self.client.buffers.destroy(filler.name)  # it is tried again
-        until(lambda: [e.detached for e in self.client.exports(filter=f'of = "{volume.name}"')] == [True])
+        until(lambda: [e.detached for e in self.client.exports(filter=f'resource = "{volume.name}"')] == [True])
         same(self.client.read(volume.name), array)
         self.client.unmap(array)
 
@@ -88,9 +88,9 @@ class OverdueTest(HandoffCase):
             with self.client.lease(buffer.name, exclusive=True, session=session) as lease:
                 array = self.client.map(buffer.name, lease=lease)
                 self.client.revoke_export(buffer.name)
-                until(lambda: [e.overdue for e in self.client.exports(filter=f'of = "{buffer.name}"')] == [True])
-                self.assertEqual([e.detached for e in self.client.exports(filter=f'of = "{buffer.name}"')], [False])
-            until(lambda: [e.detached for e in self.client.exports(filter=f'of = "{buffer.name}"')] == [True])
+                until(lambda: [e.overdue for e in self.client.exports(filter=f'resource = "{buffer.name}"')] == [True])
+                self.assertEqual([e.detached for e in self.client.exports(filter=f'resource = "{buffer.name}"')], [False])
+            until(lambda: [e.detached for e in self.client.exports(filter=f'resource = "{buffer.name}"')] == [True])
         self.client.buffers.write(buffer.name, np.ones((20, 30), np.float32))
         self.client.buffers.wait(buffer.name)
         same(self.client.buffers.read(buffer.name), np.ones((20, 30)))
@@ -131,7 +131,7 @@ class SpillTest(HandoffCase):
                            retention=dict(mode=scan_pb2.RETENTION_MODE_CAPTURE, hold_slots=5, on_full=scan_pb2.ON_FULL_SPILL_HOST, on_tier_full=scan_pb2.ON_FULL_STOP_AT_VOLUME))
         array = self.client.map(self.held_oldest(scan).name)
         ended = self.client.wait(scan.name)
-        self.assertEqual((ended.state, ended.reason_code), (scan_pb2.SCAN_STATE_DONE, reason_pb2.REASON_HOLD_SLOTS_FULL))
+        self.assertEqual((ended.state, ended.reason_code), (types_pb2.SCAN_STATE_DONE, reason_pb2.REASON_HOLD_SLOTS_FULL))
         self.assertIn("1 of them are mapped by other processes", ended.reason)
         self.assertEqual((self.client.volume(mapping.owner(array).of).tier, self.detached()), (1, 0))
         del array

@@ -45,7 +45,7 @@ class HandoffTest(HandoffCase):
         same(array, self.client.read(volume.name))
         mapped = mapping.owner(array)
         self.assertEqual((mapped.of, mapped.digest, mapped.kind), (volume.name, volume.digest, "HOST_MEMFD" if ON_HOST else "CUDA_VMM"))
-        export, = self.client.exports(filter=f'of = "{volume.name}"')
+        export, = self.client.exports(filter=f'resource = "{volume.name}"')
         self.assertEqual((export.state, export.uid, export.pid, export.mapped_bytes), (export.STATE_OPEN, os.getuid(), os.getpid(), GRANULE))
         self.assertIn('octavo_exports{state="open"} 1', self.page())
         del array, mapped
@@ -202,7 +202,7 @@ class HandoffTest(HandoffCase):
         self.refused("EXPORTED", "FAILED_PRECONDITION", lambda: self.client.spill(volume.name, "host"))
         self.client.discard(volume.name, detach_exports=True)
         self.assertEqual(self.detached() // GRANULE, 1)
-        export, = self.client.exports(filter=f'of = "{volume.name}"')
+        export, = self.client.exports(filter=f'resource = "{volume.name}"')
         self.assertTrue(export.detached)
         self.assertIn("octavo_exports", self.page())
         self.assertNotIn("octavo_export_detached_bytes 0\n", self.page())

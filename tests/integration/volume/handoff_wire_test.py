@@ -179,7 +179,7 @@ class ClientsTest(unittest.TestCase):
         memory = os.memfd_create("memory")
         os.ftruncate(memory, 4096)
         os.pwrite(memory, bytes(range(24)), 0)
-        exported = m.Export(name="exports/1", of="volumes/1", memory="ab", generation=3, kind=m.MEMORY_KIND_HOST_MEMFD, mapped_bytes=4096, byte_size=24,
+        exported = m.Export(name="exports/1", resource="volumes/1", memory="ab", generation=3, kind=m.MEMORY_KIND_HOST_MEMFD, mapped_bytes=4096, byte_size=24,
                             dtype=m.DTYPE_U8, lanes=1, shape=[2, 3, 4], version=1)
         server = self.answered(WELCOME, (UNKNOWN, [memory, memory]), said([memory], revoked=m.Revoked(name="exports/9")),
                                lambda asked: (said(request=asked.request, grant=7, exported=exported)[0] + UNKNOWN, [memory, memory]))
@@ -195,7 +195,7 @@ class ClientsTest(unittest.TestCase):
     def test_an_export_that_cannot_be(self):
         memory = os.memfd_create("memory")
         self.addCleanup(os.close, memory)
-        good = dict(name="exports/1", of="volumes/1", memory="ab", kind=m.MEMORY_KIND_HOST_MEMFD, mapped_bytes=4096, byte_size=24, dtype=m.DTYPE_U8, lanes=1, shape=[24])
+        good = dict(name="exports/1", resource="volumes/1", memory="ab", kind=m.MEMORY_KIND_HOST_MEMFD, mapped_bytes=4096, byte_size=24, dtype=m.DTYPE_U8, lanes=1, shape=[24])
         for wrong, text in ((dict(dtype=99), "dtype 99"), (dict(kind=9), "kind (9)"), (dict(byte_offset=4090), "does not lie in the memory"),
                             (dict(byte_size=1 << 63), "does not lie in the memory")):
             server = self.answered(WELCOME, answer([memory], grant=7, exported=m.Export(**{**good, **wrong})))

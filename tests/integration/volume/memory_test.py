@@ -61,7 +61,7 @@ class Tiers(DaemonTest):
         self.assertEqual(disk.volumes, len(spilled))
         self.assertEqual(metrics(self.daemon)['octavo_held_volumes{tier="DISK"}'], len(spilled))
         result = self.client.commit(spilled[0].name, "from_disk", "npy")
-        np.testing.assert_array_equal(np.load(result.uri), self.client.read(self.client.volumes(plain.name)[spilled[0].index].name))
+        np.testing.assert_array_equal(np.load(result.path), self.client.read(self.client.volumes(plain.name)[spilled[0].index].name))
         for volume in spilled[1:]:
             self.client.discard(volume.name)
         self.assertEqual(os.listdir(folder), [])
@@ -272,8 +272,8 @@ time.sleep(1000)
         names = [v.name for v in self.client.volumes(scan.name)]
         self.assertEqual(len(names), 5)
         session.close()
-        until(lambda: all(self.client.volume(name).state == volume_pb2.VOLUME_STATE_COMMITTED for name in names))
-        self.assertEqual(len({self.client.volume(name).commit_result.uri for name in names}), 5)
+        until(lambda: all(self.client.volume(name).state == types_pb2.VOLUME_STATE_COMMITTED for name in names))
+        self.assertEqual(len({self.client.volume(name).commit_result.path for name in names}), 5)
 
     def test_orphan_needs_a_session(self):
         with self.assertRaises(octavo.OctavoError) as caught:
@@ -299,6 +299,7 @@ class TimeToLive(DaemonTest):
         events = [e.text for e in self.client.scan(scan.name).events if e.kind == "EXPIRING"]
         self.assertEqual(len(events), 1)
         self.assertIn("time to live", self.client.volume(second.name).reason)
+        self.assertEqual(self.client.volume(second.name).reason_code, "EXPIRED")
         # Released, its time to live begins anew. By the command line, and again: it is idempotent.
         self.assertIsNone(self.client.volume(first.name).expire_time)
         self.assertIn("expires in", self.command("volume", "release", first.name).stdout)
@@ -441,16 +442,16 @@ class KillNine(unittest.TestCase):
                     self.assertIn(name, found)
                     self.assertEqual(found[name].digest, volume.digest)
                 for name, volume in found.items():
-                    self.assertEqual((volume.state, volume.tier, volume.kept), (volume_pb2.VOLUME_STATE_HELD, types_pb2.TIER_DISK, True))
+                    self.assertEqual((volume.state, volume.tier, volume.kept), (types_pb2.VOLUME_STATE_HELD, types_pb2.TIER_DISK, True))
                     np.testing.assert_array_equal(client.read(name), truth[volume.index])
                 folder = os.path.join(self.directory, "state", "spill")
                 self.assertEqual(len(os.listdir(folder)), len(found), os.listdir(folder))
                 for number, name in enumerate(list(found)):
                     if number == 0:
                         result = client.commit(name, "recovered", "npy")
-                        np.testing.assert_array_equal(np.load(result.uri), truth[found[name].index])
-                        os.remove(result.uri)
-                        os.remove(result.uri + ".json")
+                        np.testing.assert_array_equal(np.load(result.path), truth[found[name].index])
+                        os.remove(result.path)
+                        os.remove(result.path + ".json")
                     else:
                         client.discard(name)
                 self.assertEqual(os.listdir(folder), [])
@@ -535,7 +536,7 @@ class AfterARestart(unittest.TestCase):
                         np.testing.assert_array_equal(client.read(result), derived)
                         np.testing.assert_array_equal(client.read(name), array)
                         self.assertEqual((result.derived_from, result.recovered, result.title), (name, False, kind))
-                        told = client.commit(result, f"{kind}_{again}", "npy").uri + ".json"
+                        told = client.commit(result, f"{kind}_{again}", "npy").path + ".json"
                         with open(told) as file:
                             meta = json.load(file)
                         self.assertEqual(meta["shape"], list(derived.shape))
@@ -577,7 +578,7 @@ class AfterARestart(unittest.TestCase):
             self.assertEqual(derived.parent, job.name)
             told = []
             for name in (derived.name, again):
-                with open(client.commit(name, f"job_{len(told)}", "npy").uri + ".json") as file:
+                with open(client.commit(name, f"job_{len(told)}", "npy").path + ".json") as file:
                     told.append(json.load(file)["processing"]["job"])
             self.assertEqual([one["name"] for one in told], [job.name] * 2)
             self.assertEqual(told[0], told[1])

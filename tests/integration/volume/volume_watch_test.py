@@ -12,7 +12,7 @@ import unittest
 import grpc
 
 from harness import BUILD, Daemon, DaemonTest, octavo
-from octavo.v1 import volume_pb2
+from octavo.v1 import types_pb2, volume_pb2
 from raw_http2 import RawPeer
 
 SEED = int(os.environ.get("OCTAVO_TEST_SEED", str(random.randrange(1 << 30))))
@@ -85,7 +85,7 @@ class Watches(DaemonTest):
         self.assertEqual(told[0].kind, CREATED)
         self.assertTrue(all(change.kind == CHANGED for change in told[1:-1]))
         self.assertEqual((told[-1].volume.state, told[-1].volume.labels["eye"]), (COMMITTED, "OD"))
-        self.assertTrue(told[-1].volume.commit.uri)
+        self.assertTrue(told[-1].volume.commit.path)
         self.client.discard(before.name)
         watch.until(lambda _: watch.of(before.name)[-1].kind == GONE)
         self.assertEqual([c.volume.state for c in watch.of(before.name)], [HELD, DISCARDED])
@@ -163,7 +163,7 @@ class Watches(DaemonTest):
         for thread in threads:
             thread.join()
         self.assertEqual(failures, [])
-        states = [volume_pb2.VolumeState.Value(name) for name in volume_pb2.VolumeState.keys()[1:]]
+        states = [types_pb2.VolumeState.Value(name) for name in types_pb2.VolumeState.keys()[1:]]
         truth = {v.name: (int(v.state), v.tier, v.marked, v.kept, v.moving) for v in self.client.volumes(states=states)}
         for watch in watches:
             def last():

@@ -229,7 +229,8 @@ TEST_P(ReprocessTest, RawVolumesHoldTheRecordsInTheOrderOfAcquisition) {
   const ResolvedScan scan = Resolved(pattern, Plain(), true);
   const auto plain = VolumesOf("scans/a", false);
   EXPECT_GE(use.held, 2 * (RawRecorder::SlotBytes(scan) + scan.volume_bytes));
-  for (const auto& volume : store_.List()) ASSERT_THAT(store_.Discard(volume.name, "over"), IsOk());
+  for (const auto& volume : store_.List())
+    ASSERT_THAT(store_.Discard(volume.name, Reason::kDiscarded, "over"), IsOk());
   EXPECT_EQ(ledger_.UseOf(0).held, 0);
 }
 
@@ -292,7 +293,7 @@ TEST_P(ReprocessTest, RollingBackgroundsAtRandom) {
                  std::to_string(second.background_window_records));
     for (const VolumeStatus& volume : store_.List()) {
       if (volume.state == VolumeState::kHeld)
-        ASSERT_THAT(store_.Discard(volume.name, "over"), IsOk());
+        ASSERT_THAT(store_.Discard(volume.name, Reason::kDiscarded, "over"), IsOk());
     }
     ASSERT_NO_FATAL_FAILURE(ExpectTheSame(pattern, first, second, pieces, 40 + below(30)));
   }

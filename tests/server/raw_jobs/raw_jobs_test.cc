@@ -184,13 +184,13 @@ TEST_P(RawJobsTest, TheRawVolumeMayBeDiscardedMeanwhile) {
   ASSERT_OK_AND_ASSIGN(auto work,
                        MakeJobWork(SpecOf(ReprocessSpec{.volume = raw.name, .processing = {}}),
                                    {.volumes = &store_}));
-  ASSERT_THAT(store_.Discard(raw.name, "not wanted"), IsOk());
+  ASSERT_THAT(store_.Discard(raw.name, Reason::kDiscarded, "not wanted"), IsOk());
   ASSERT_OK_AND_ASSIGN(const JobStatus job, queue_->Submit(JobSpec(), std::move(work), nullptr));
   news_.Await([&] { return IsFinal(queue_->Get(job.name)->state); });
   EXPECT_EQ(queue_->Get(job.name)->state, JobState::kDone);
   for (const auto& volume : store_.List()) {
     if (volume.state == VolumeState::kHeld)
-      ASSERT_THAT(store_.Discard(volume.name, "over"), IsOk());
+      ASSERT_THAT(store_.Discard(volume.name, Reason::kDiscarded, "over"), IsOk());
   }
   EXPECT_EQ(ledger_.UseOf(0).held, 0);
 }

@@ -471,7 +471,7 @@ TEST(ToGrpc, IsUtf8WhateverItQuotes) {
   outcome.path = bad;
   v1::CommitResult result;
   EncodeCommitResult(outcome, &result);
-  EXPECT_EQ(result.uri(), good);
+  EXPECT_EQ(result.path(), good);
   const std::string no = "\xEF\xBF\xBD";
   EXPECT_EQ(read.log_lines(0).text(),
             good + "\xF0\x9F\x98\x80 " + no + no + no + " " + no + no + " " + no + no);

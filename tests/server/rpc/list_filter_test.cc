@@ -108,13 +108,13 @@ TEST(ListFilter, ComparesFieldsOfEveryKind) {
 
 TEST(ListFilter, AFieldThatIsNotSetIsEqualToNothing) {
   for (const char* text :
-       {"expire_time != 2026-01-01T00:00:00Z", "labels.nose != OD", "commit.uri != x",
+       {"expire_time != 2026-01-01T00:00:00Z", "labels.nose != OD", "commit.path != x",
         "NOT expire_time:*", "NOT labels.nose:*", "-labels:nose", "NOT reason:*"}) {
     EXPECT_TRUE(Matches(text)) << text;
   }
   for (const char* text :
        {"expire_time > 1970-01-01T00:00:00Z", "expire_time = 1970-01-01T00:00:00Z",
-        "labels.nose = \"\"", "labels.nose = *", "commit.uri = \"\"", "expire_time:*"}) {
+        "labels.nose = \"\"", "labels.nose = *", "commit.path = \"\"", "expire_time:*"}) {
     EXPECT_FALSE(Matches(text)) << text;
   }
 }
@@ -178,7 +178,7 @@ TEST(ListFilter, AnErrorNamesTheFieldTheValueAndWhatIsAllowed) {
   const std::vector<std::pair<const char*, std::vector<const char*>>> bad = {
       {"colour = red",
        {"character 1", "no field 'colour' of Volume", "allowed name, parent, index"}},
-      {"commit.size = 1", {"no field 'size' of CommitResult", "uri, format, bytes"}},
+      {"commit.size = 1", {"no field 'size' of CommitResult", "path, format, bytes"}},
       {"state = RUNNING", {"character 9", "'state'", "'RUNNING'", "ACQUIRING, HELD, COMMITTING"}},
       {"index = seven", {"'index'", "'seven'", "a whole number from -2^63 to 2^63 - 1"}},
       {"index = 1.5", {"'1.5'", "a whole number"}},

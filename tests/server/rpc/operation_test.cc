@@ -120,7 +120,7 @@ TEST(EncodeOperation, EveryField) {
   EXPECT_EQ(out.progress().fraction(), 0.75);
   EXPECT_EQ(out.progress().elapsed().nanos(), 500'000'000);
   EXPECT_FALSE(out.has_error());
-  EXPECT_EQ(out.commit().uri(), "/data/a");
+  EXPECT_EQ(out.commit().path(), "/data/a");
   ASSERT_EQ(out.volumes_size(), 1);
   EXPECT_EQ(out.volumes(0), "volumes/b");
   in.state = operation::OperationState::kCancelling;

@@ -93,7 +93,7 @@ TEST_F(RetentionPolicyTest, WithoutAFreeSlotACaptureStopsOrDrops) {
                                   .disposition = Disposition::kAsk});
   EXPECT_EQ(drops.TakeSlot(*pool_), nullptr);
   EXPECT_EQ(drops.EndOfScan(), std::nullopt);
-  ASSERT_TRUE(of_.store.Discard(first, "asked").ok());
+  ASSERT_TRUE(of_.store.Discard(first, Reason::kDiscarded, "asked").ok());
   EXPECT_NE(drops.TakeSlot(*pool_), nullptr);
 }
 
@@ -121,7 +121,7 @@ TEST_F(RetentionPolicyTest, ASlotIsWaitedForWhileOneIsOnItsWay) {
   Hold(policy);
   int looks = 0;
   slots_return_ = [&] {
-    if (++looks == 3) EXPECT_TRUE(of_.store.Discard(first, "through").ok());
+    if (++looks == 3) EXPECT_TRUE(of_.store.Discard(first, Reason::kDiscarded, "through").ok());
     return true;
   };
   EXPECT_NE(policy.TakeSlot(*pool_), nullptr);
@@ -150,7 +150,7 @@ TEST_F(RetentionPolicyTest, CommitsAreWaitedForOnlyIfTheSourceWaits) {
   Hold(impatient);
   int looks = 0;
   relief_.commits = [&] {
-    if (++looks == 2) EXPECT_TRUE(of_.store.Discard(first, "committed").ok());
+    if (++looks == 2) EXPECT_TRUE(of_.store.Discard(first, Reason::kDiscarded, "committed").ok());
     return true;
   };
   EXPECT_EQ(impatient.TakeSlot(*pool_), nullptr);
@@ -178,7 +178,7 @@ TEST_F(RetentionPolicyTest, SpillsWhileTheRingHasRoomAndTheTierWorks) {
   occupancy_ = 0.4;
   int looks = 0;
   relief_.spills = [&] {
-    if (++looks == 2) EXPECT_TRUE(of_.store.Discard(first, "moved").ok());
+    if (++looks == 2) EXPECT_TRUE(of_.store.Discard(first, Reason::kDiscarded, "moved").ok());
     return true;
   };
   EXPECT_NE(policy.TakeSlot(*pool_), nullptr);

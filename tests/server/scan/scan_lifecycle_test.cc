@@ -45,9 +45,9 @@ TEST_F(ScanLifecycleTest, AStopWaitsForTheVolumeAndMayBecomeACancel) {
   life_.Cancel(Reason::kCancelled, "by another");
   EXPECT_TRUE(life_.aborted().stop_requested());
   EXPECT_EQ(life_.End(), ScanState::kCancelled);
-  EXPECT_EQ(life_.reason(), "by another");
+  EXPECT_EQ(life_.why().second, "by another");
   life_.Fail(Reason::kDeviceLost, "too late");
-  EXPECT_EQ(life_.reason(), "by another");
+  EXPECT_EQ(life_.why().second, "by another");
 }
 
 TEST_F(ScanLifecycleTest, AFailureReplacesAnEndThatHasNotCome) {

@@ -71,7 +71,8 @@ TEST_P(SlotWaitTest, AVolumeSealedBetweenTwoLooksIsFound) {
       return false;
     }
     // Moves the volume that was held last, like those before it.
-    return newest.state == VolumeState::kHeld && store.Discard(newest.name, "moved").ok();
+    return newest.state == VolumeState::kHeld &&
+           store.Discard(newest.name, Reason::kDiscarded, "moved").ok();
   };
   class Moving final : public testing::NoRelief {
    public:

@@ -268,7 +268,7 @@ TEST_P(SpreadSessionTest, BoxesOfStripedVolumesAndTheirMemory) {
   }
   EXPECT_LT(run.ledger().UseOf(1).held, 2 * scan.volume_bytes);
   for (const VolumeStatus& held : outcome.volumes)
-    ASSERT_THAT(run.store().Discard(held.name, "test").status(), IsOk());
+    ASSERT_THAT(run.store().Discard(held.name, Reason::kDiscarded, "test").status(), IsOk());
   for (size_t d = 0; d < n; ++d)
     EXPECT_EQ(run.ledger().UseOf(static_cast<int>(d)).granted(), 0) << d;
 }

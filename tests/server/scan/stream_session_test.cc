@@ -252,7 +252,7 @@ TEST_P(StreamSessionTest, RawRecordsNeverLieInTheSlotOfAVolume) {
             std::this_thread::yield();
             for (const VolumeStatus& volume : run.store().List()) {
               if (left > 0 && !volume.is_raw && volume.state == VolumeState::kHeld &&
-                  run.store().Discard(volume.name, "test").ok())
+                  run.store().Discard(volume.name, Reason::kDiscarded, "test").ok())
                 --left;
             }
           }
@@ -286,7 +286,7 @@ TEST_P(StreamSessionTest, AVolumeThatCannotBeFinishedIsFailed) {
     EXPECT_EQ(volumes[0].state, VolumeState::kHeld);
     EXPECT_EQ(volumes[1].state, VolumeState::kFailed);
     EXPECT_NE(volumes[1].reason.find("says the test"), std::string::npos) << volumes[1].reason;
-    ASSERT_THAT(run.store().Discard(volumes[0].name, "test").status(), IsOk());
+    ASSERT_THAT(run.store().Discard(volumes[0].name, Reason::kDiscarded, "test").status(), IsOk());
     EXPECT_EQ(run.ledger().UseOf(0).granted(), 0);
   }
 }

@@ -85,7 +85,7 @@ TEST_F(VolumeFramesTest, WhatFallsBehindIsLostAndDoesNotPileUp) {
 
 TEST_F(VolumeFramesTest, AVolumeThatHasGoneMeanwhileIsLost) {
   const auto subscription = Subscribe();
-  ASSERT_TRUE(of_.store.Discard("volumes/1", "asked").ok());
+  ASSERT_TRUE(of_.store.Discard("volumes/1", Reason::kDiscarded, "asked").ok());
   frames_.Offer(volume_);
   EXPECT_FALSE(frames_.KeepsSlots());
   EXPECT_EQ(Lost(), 1);

@@ -172,7 +172,7 @@ TEST_P(TomographyJobTest, BatchesMakeWhatOneReconstructorMakes) {
       EXPECT_EQ(report.batches, batch == 0 ? 1 : (kRows + batch - 1) / batch);
       EXPECT_EQ(report.centers, std::vector<double>{kAxis});
       EXPECT_EQ(std::isnan(report.residual_norm), algorithm == TomographyAlgorithm::kFbp);
-      ASSERT_THAT(store_.Discard(volume->name, "test"), IsOk());
+      ASSERT_THAT(store_.Discard(volume->name, Reason::kDiscarded, "test"), IsOk());
     }
   }
   EXPECT_EQ(ledger_.UseOf(0).granted(), 0);
@@ -414,7 +414,7 @@ TEST_P(TomographyJobTest, SmallMemoryMeansSmallBatches) {
   const auto all = Run(spec);
   const std::vector<float> wanted = VolumeOf(all);
   const int64_t large = std::get<TomographyReport>(all.finding).slices_per_batch;
-  ASSERT_THAT(store_.Discard(all.volumes[0], "test"), IsOk());
+  ASSERT_THAT(store_.Discard(all.volumes[0], Reason::kDiscarded, "test"), IsOk());
 
   const int64_t leave =
       24 * kColumns * kColumns * 4 + (all.memory_bytes - 24 * kColumns * kColumns * 4) / 2;

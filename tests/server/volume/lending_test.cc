@@ -131,7 +131,7 @@ TEST_F(LendingTest, ALoanEndsWithItsScope) {
     copy = loan;
   }
   EXPECT_TRUE(Kept("volumes/a"));
-  EXPECT_THAT(store_.Discard("volumes/a", ""), IsOk());
+  EXPECT_THAT(store_.Discard("volumes/a", Reason::kDiscarded, ""), IsOk());
   copy = VolumeHold();
   EXPECT_EQ(store_.Get("volumes/a")->state, VolumeState::kDiscarded);
 }
@@ -258,7 +258,7 @@ TEST_F(LendingTest, AVolumeMovesOutOfItsSlot) {
   EXPECT_EQ(store_.Hold("volumes/a", HoldKind::kMemory)->slot, fresh);
   // A volume that is discarded during the move leaves no slot behind.
   ASSERT_OK_AND_ASSIGN(move, store_.tiers().BeginRelocate("volumes/a"));
-  EXPECT_THAT(store_.Discard("volumes/a", ""), IsOk());
+  EXPECT_THAT(store_.Discard("volumes/a", Reason::kDiscarded, ""), IsOk());
   auto late = Slot("scans/a");
   const std::weak_ptr<VolumeSlot> dropped = late;
   EXPECT_FALSE(std::move(move).Finish(VolumeBytes{.slot = std::move(late), .spilled = nullptr}));

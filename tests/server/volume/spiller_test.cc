@@ -209,7 +209,9 @@ TEST_F(SpillerTest, WhatIsKnownAtOnceIsReturned) {
 
 TEST_F(SpillerTest, WhatIsDiscardedWhileItMovesIsNotSaidToHaveMoved) {
   Hold("volumes/a", "scans/a");
-  on_meta_ = [this] { EXPECT_THAT(volumes_.Discard("volumes/a", "somebody else's"), IsOk()); };
+  on_meta_ = [this] {
+    EXPECT_THAT(volumes_.Discard("volumes/a", Reason::kDiscarded, "somebody else's"), IsOk());
+  };
   const auto moved = Spill("volumes/a", Tier::kDisk);
   EXPECT_THAT(moved,
               IsError(absl::StatusCode::kNotFound, "has left memory: DISCARDED, somebody else's"));

@@ -105,7 +105,7 @@ class VerbsTest : public ::testing::Test {
   }
   absl::Status Discard(const std::string& name) {
     const ClientVerb asked;
-    return store_.Discard(name, "discarded by a client", &asked).status();
+    return store_.Discard(name, Reason::kDiscarded, "discarded by a client", &asked).status();
   }
   absl::Status Commit(const std::string& name) {
     const ClientVerb asked;
@@ -153,7 +153,7 @@ class VerbsTest : public ::testing::Test {
     const ClientVerb asked{.detach_exports = true, .of_orphans = true};
     for (const VolumeStatus& volume : due.orphans) {
       const absl::Status status =
-          store_.Discard(volume.name, "its session has ended", &asked).status();
+          store_.Discard(volume.name, Reason::kDiscarded, "its session has ended", &asked).status();
       if (InfoOf(status).reason == Reason::kLeased) store_.expiry().TellOrphanAgain(volume.name);
     }
     return WhatBecame(name, "its session has ended");
@@ -178,7 +178,7 @@ class VerbsTest : public ::testing::Test {
     for (const auto& e : exports_.List()) (void)exports_.End(e.name);
     for (const auto& lease : leases_.List()) (void)leases_.Release(lease.token);
     for (const VolumeStatus& volume : store_.List({.in_memory = true}))
-      (void)store_.Discard(volume.name, "cleared");
+      (void)store_.Discard(volume.name, Reason::kDiscarded, "cleared");
   }
 
   using Verb = absl::Status (VerbsTest::*)(const std::string& name);
@@ -461,7 +461,9 @@ TEST_F(VerbsTest, OnesOwnLease) {
         .value();
   };
   const std::vector<std::function<absl::Status(const ClientVerb&)>> verbs = {
-      [this](const ClientVerb& asked) { return store_.Discard(name_, "", &asked).status(); },
+      [this](const ClientVerb& asked) {
+        return store_.Discard(name_, Reason::kDiscarded, "", &asked).status();
+      },
       [this](const ClientVerb& asked) { return store_.BeginCommit(name_, &asked).status(); },
       [this](const ClientVerb& asked) { return store_.tiers().BeginSpill(name_, &asked).status(); },
       [this](const ClientVerb& asked) { return store_.ring().Unmark(name_, &asked).status(); },

@@ -109,7 +109,7 @@ TEST_F(VolumeStoreTest, CommitLetsGoOfTheMemoryAndDiscardToo) {
   {
     ASSERT_OK_AND_ASSIGN(const VolumeHold pinned, store_.Hold("volumes/a", HoldKind::kMemory));
     ASSERT_OK_AND_ASSIGN(VolumeCommit commit, store_.BeginCommit("volumes/a"));
-    EXPECT_THAT(store_.Discard("volumes/a", ""),
+    EXPECT_THAT(store_.Discard("volumes/a", Reason::kDiscarded, ""),
                 IsError(absl::StatusCode::kFailedPrecondition, "COMMITTING"));
     EXPECT_THAT(store_.BeginCommit("volumes/a"),
                 IsError(absl::StatusCode::kFailedPrecondition, "COMMITTING"));
@@ -119,9 +119,9 @@ TEST_F(VolumeStoreTest, CommitLetsGoOfTheMemoryAndDiscardToo) {
   EXPECT_TRUE(a.expired());
   EXPECT_THAT(store_.Hold("volumes/a", HoldKind::kDevice),
               IsError(absl::StatusCode::kNotFound, "has left memory: COMMITTED"));
-  EXPECT_THAT(store_.Discard("volumes/b", "by a client"), IsOk());
+  EXPECT_THAT(store_.Discard("volumes/b", Reason::kDiscarded, "by a client"), IsOk());
   EXPECT_TRUE(b.expired());
-  EXPECT_THAT(store_.Discard("volumes/b", ""),
+  EXPECT_THAT(store_.Discard("volumes/b", Reason::kDiscarded, ""),
               IsError(absl::StatusCode::kFailedPrecondition, "DISCARDED"));
   EXPECT_EQ(store_.Count().finished["committed"], 1);
   EXPECT_EQ(store_.Count().finished["discarded"], 1);
@@ -243,11 +243,11 @@ TEST_F(VolumeStoreTest, AcquiringVolumesCannotBeReadOrTaken) {
               IsError(absl::StatusCode::kFailedPrecondition, "still being acquired"));
   EXPECT_THAT(store_.BeginCommit("volumes/a"),
               IsError(absl::StatusCode::kFailedPrecondition, "ACQUIRING"));
-  EXPECT_THAT(store_.Discard("volumes/a", ""),
+  EXPECT_THAT(store_.Discard("volumes/a", Reason::kDiscarded, ""),
               IsError(absl::StatusCode::kFailedPrecondition, "ACQUIRING"));
   EXPECT_THAT(store_.ring().Mark("volumes/a", 9),
               IsError(absl::StatusCode::kFailedPrecondition, "ACQUIRING"));
-  store_.Fail("volumes/a", "cancelled");
+  store_.Fail("volumes/a", Reason::kCancelled, "cancelled");
   EXPECT_EQ(StateOf("volumes/a"), VolumeState::kFailed);
   EXPECT_TRUE(slot.expired());
   store_.Seal(Status("volumes/a"), true);
@@ -259,7 +259,7 @@ TEST_F(VolumeStoreTest, TombstonesAreNotMoreThanTenThousand) {
   for (int i = 0; i < 10'050; ++i) {
     const std::string name = absl::StrCat("volumes/", i);
     store_.Add(Status(name, absl::StrCat("scans/", i)), std::make_shared<VolumeSlot>(), 0);
-    store_.Fail(name, "gone");
+    store_.Fail(name, Reason::kCancelled, "gone");
   }
   const auto list = store_.List();
   ASSERT_EQ(list.size(), 10'001u);
@@ -268,13 +268,13 @@ TEST_F(VolumeStoreTest, TombstonesAreNotMoreThanTenThousand) {
   EXPECT_EQ(list.back().name, "volumes/10049");
   EXPECT_EQ(StateOf("volumes/10049"), VolumeState::kFailed);
   EXPECT_THAT(store_.Get("volumes/49"), IsError(absl::StatusCode::kNotFound, "the last 10000"));
-  EXPECT_THAT(store_.Discard("volumes/early", ""), IsOk());
+  EXPECT_THAT(store_.Discard("volumes/early", Reason::kDiscarded, ""), IsOk());
   EXPECT_EQ(store_.List().front().name, "volumes/early");
 }
 
 TEST_F(VolumeStoreTest, TombstonesAreRememberedForTenMinutes) {
   Held("volumes/a");
-  ASSERT_THAT(store_.Discard("volumes/a", ""), IsOk());
+  ASSERT_THAT(store_.Discard("volumes/a", Reason::kDiscarded, ""), IsOk());
   clock_.Advance(599);
   EXPECT_EQ(store_.List().size(), 1u);
   clock_.Advance(2);
@@ -296,7 +296,7 @@ TEST_F(VolumeStoreTest, VolumesInMemoryAreCountedForTheirSessions) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(store_.NamesOfSession("sessions/1"), (Names{"volumes/a", "volumes/b"}));
   EXPECT_EQ(store_.NamesOfSession("sessions/2"), (Names{"volumes/c", "volumes/e"}));
-  ASSERT_THAT(store_.Discard("volumes/c", ""), IsOk());
+  ASSERT_THAT(store_.Discard("volumes/c", Reason::kDiscarded, ""), IsOk());
   EXPECT_EQ(store_.NamesOfSession("sessions/2"), (Names{"volumes/e"}));
   EXPECT_EQ(store_.NamesOfSession(""), Names{});
 }
@@ -304,7 +304,7 @@ TEST_F(VolumeStoreTest, VolumesInMemoryAreCountedForTheirSessions) {
 TEST_F(VolumeStoreTest, AListGoesOnAfterANumber) {
   for (const char* name : {"volumes/a", "volumes/b", "volumes/c", "volumes/d"})
     Held(name, true, name[8] == 'c' ? "scans/c" : "scans/a");
-  ASSERT_THAT(store_.Discard("volumes/b", ""), IsOk());
+  ASSERT_THAT(store_.Discard("volumes/b", Reason::kDiscarded, ""), IsOk());
   const auto names = [&](const VolumeQuery& query) {
     std::string text;
     for (const VolumeStatus& volume : store_.List(query)) text += volume.name.substr(8);
@@ -327,7 +327,7 @@ TEST_F(VolumeStoreTest, TotalsAreKeptOfScansThatAreForgottenOneDay) {
   found.recovered = true;
   store_.AddStored(found, std::make_shared<const EmptyVolume>());
   for (const char* name : {"volumes/a", "volumes/b", "volumes/c"})
-    ASSERT_THAT(store_.Discard(name, ""), IsOk());
+    ASSERT_THAT(store_.Discard(name, Reason::kDiscarded, ""), IsOk());
   EXPECT_EQ(store_.CountOf("scans/a").discarded, 1);
   EXPECT_EQ(store_.CountOf("jobs/b").discarded, 0);
   EXPECT_EQ(store_.CountOf("scans/c").discarded, 0);
@@ -339,7 +339,7 @@ TEST_F(VolumeStoreTest, TellsEveryChangeInOrder) {
   Held("volumes/a");
   ASSERT_OK_AND_ASSIGN(VolumeCommit commit, store_.BeginCommit("volumes/a"));
   std::move(commit).Finish(absl::AbortedError("x"));
-  ASSERT_THAT(store_.Discard("volumes/a", ""), IsOk());
+  ASSERT_THAT(store_.Discard("volumes/a", Reason::kDiscarded, ""), IsOk());
   using S = VolumeState;
   EXPECT_EQ(changes_, (std::vector<std::pair<std::string, S>>{{"volumes/a", S::kAcquiring},
                                                               {"volumes/a", S::kHeld},

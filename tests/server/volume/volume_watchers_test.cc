@@ -190,7 +190,7 @@ TEST_F(VolumeWatchersTest, WhatIsToldLastIsHowTheVolumesAre) {
               std::move(*commit).Finish(absl::DataLossError("by the test"));
             break;
           default:
-            if (random() % 100 == 0) (void)store.Discard(which, "by the test");
+            if (random() % 100 == 0) (void)store.Discard(which, Reason::kDiscarded, "by the test");
         }
       }
     });

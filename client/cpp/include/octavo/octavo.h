@@ -291,8 +291,10 @@ struct Admission {
 };
 
 struct Volume {
-  std::string name, title, reason, last_error, digest;
-  std::string parent;  // jobs/<id> of the job that made it, else scans/<id>
+  std::string name, title, last_error, digest;
+  std::string reason;       // why it failed or left memory, for people
+  std::string reason_code;  // for programs, as Error::reason: "EXPIRED"; empty: none
+  std::string parent;       // jobs/<id> of the job that made it, else scans/<id>
   int64_t index = 0;
   VolumeState state = VolumeState::kAcquiring;
   std::vector<int64_t> shape;     // along axes
@@ -325,7 +327,7 @@ struct Array {
 };
 
 struct CommitResult {
-  std::string uri, checksum;
+  std::string path, checksum;
   int64_t bytes = 0, raw_bytes = 0;
   double seconds = 0;
 };
@@ -406,25 +408,28 @@ struct SubscribeOptions {
 /// What happened to a scan; as octavo.v1.ScanEvent.
 struct ScanEvent {
   enum class Kind {
-    kState = 1,          // the scan is QUEUED or DRAINING
-    kStarted = 2,        // it takes records
-    kVolumeStarted = 3,  // the first record of a volume has arrived
-    kVolumeDone = 4,     // a volume is held, on its device
-    kVolumeState = 5,    // what else happened to a volume
-    kInterrupted = 6,    // stopped, cancelled or interrupted before its end
-    kFinished = 7,       // DONE, FAILED or CANCELLED: the last one
-    kProcessing = 8,     // volume_index: the first volume made with a new processing
-    kGap = 9,            // `count` records before `record` were lost
-    kMarker = 10,        // at `record`
-    kSource = 11,        // a client connected, a camera was opened
-    kExpiring = 80       // a volume will be discarded soon, because its time to live ends
+    kState = 1,           // the scan is QUEUED or DRAINING
+    kStarted = 2,         // it takes records
+    kVolumeStarted = 3,   // the first record of a volume has arrived
+    kVolumeDone = 4,      // a volume is held, on its device
+    kVolumeState = 5,     // what else happened to a volume
+    kInterrupted = 6,     // stopped, cancelled or interrupted before its end
+    kFinished = 7,        // DONE, FAILED or CANCELLED: the last one
+    kProcessing = 8,      // volume_index: the first volume made with a new processing
+    kGap = 9,             // `count` records before `record` were lost
+    kMarker = 10,         // at `record`
+    kSource = 11,         // a client connected, a camera was opened
+    kVolumeDropped = 12,  // no slot was free for it, or a gap covered it whole
+    kExpiring = 13        // a volume will be discarded soon, because its time to live ends
   };
   Kind kind = Kind::kState;
-  std::string text;           // for people
-  int64_t volume_index = -1;  // -1: about none
-  int64_t record = -1;        // counted from the start of the scan; -1: about none
-  int64_t count = 0;          // kGap: records
-  std::string marker;         // kMarker: its name
+  std::string text;                         // for people
+  int64_t volume_index = -1;                // -1: about none
+  int64_t record = -1;                      // counted from the start of the scan; -1: about none
+  int64_t count = 0;                        // kGap: records
+  std::string marker;                       // kMarker: its name
+  std::optional<ScanState> scan_state;      // kState, kStarted, kFinished: the state reached
+  std::optional<VolumeState> volume_state;  // kVolumeDone, kVolumeState: the state then
 };
 
 /// The record that a spectrum or an A-scan shows; as octavo.v1.FrameRecord.
