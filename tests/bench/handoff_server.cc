@@ -145,7 +145,8 @@ class Server final : public ScanLookup {
     }
     if (what == "discard") {
       const ClientVerb asked{.detach_exports = word == "detach"};
-      OCTAVO_RETURN_IF_ERROR(volumes_.Discard(name, "discarded", &asked).status());
+      OCTAVO_RETURN_IF_ERROR(
+          volumes_.Discard(name, Reason::kDiscarded, "discarded", &asked).status());
       return json::object();
     }
     if (what == "commit") return Commit(name, word);

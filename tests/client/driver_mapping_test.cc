@@ -58,7 +58,7 @@ class FakeDeviceGrant final : public handoff::Grant {
     handoff::Answer answer{.message = {}, .descriptor = have ? -1 : fd_, .keep = nullptr};
     handoff::v1::Export& out = *answer.message.mutable_exported();
     out.set_name("exports/1");
-    out.set_of("volumes/1");
+    out.set_resource("volumes/1");
     out.set_memory("00000000000000ab");
     out.set_generation(3);
     out.set_mapped_bytes(kMappedBytes);

@@ -185,7 +185,7 @@ wire::ServerMessage Good(const wire::ClientMessage& asked) {
   message.set_grant(7);
   wire::Export& out = *message.mutable_exported();
   out.set_name("exports/1");
-  out.set_of("volumes/1");
+  out.set_resource("volumes/1");
   out.set_memory("ab");
   out.set_kind(wire::MEMORY_KIND_HOST_MEMFD);
   out.set_mapped_bytes(4096);

@@ -133,7 +133,7 @@ TEST_F(FdSocketTest, SeveralGrantsShareAConnection) {
   EXPECT_EQ(peer.Ask(PresentMessage(Nonce(bad), {"fail"})).message.refused().message(),
             "it was told to");
   EXPECT_EQ(bad->WaitForEnd(), GrantEnd::kRefused);
-  EXPECT_EQ(peer.Ask(TakeMessage(first, "hello")).message.exported().of(), "hello");
+  EXPECT_EQ(peer.Ask(TakeMessage(first, "hello")).message.exported().resource(), "hello");
   auto message = TakeMessage(first, "bad");
   message.set_request(5);
   const auto error = peer.Ask(message).message;

@@ -244,7 +244,7 @@ TEST_F(HostileClientsTest, DescriptorsWhereNoneBelong) {
   }
   EXPECT_EQ(peer.Ask(EndMessage(number), file.get()).reason(), "PROTOCOL");
   EXPECT_EQ(grant->ends(), 0);
-  EXPECT_EQ(peer.Ask(TakeMessage(number, "hello")).message.exported().of(), "hello");
+  EXPECT_EQ(peer.Ask(TakeMessage(number, "hello")).message.exported().resource(), "hello");
   EXPECT_EQ(OpenDescriptors(), before + 1);  // the one that was granted
 }
 
@@ -282,7 +282,7 @@ TEST_F(HostileClientsTest, WhatIsUnknownIsIgnoredOrRefused) {
     EXPECT_EQ(peer.Receive().reason(), "PROTOCOL");
   }
   EXPECT_EQ(grant->ends(), 0);
-  EXPECT_EQ(peer.Ask(TakeMessage(granted.message.grant(), "hello")).message.exported().of(),
+  EXPECT_EQ(peer.Ask(TakeMessage(granted.message.grant(), "hello")).message.exported().resource(),
             "hello");
 }
 

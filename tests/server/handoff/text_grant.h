@@ -45,7 +45,7 @@ class TextGrant final : public Grant {
   absl::StatusOr<Answer> Message(const v1::ClientMessage& request) override {
     if (request.take().volume() == "bad") return InvalidField("bad", "is there");
     Answer answer;
-    answer.message.mutable_exported()->set_of(request.take().volume());
+    answer.message.mutable_exported()->set_resource(request.take().volume());
     return answer;
   }
   void Ended(GrantEnd why) override {

@@ -61,7 +61,8 @@ TEST_F(VolumeTableTest, AVolumeThatLeavesIsOfNoScanAnyMoreAndIsFoundAllTheSame) 
     VolumeEntry& entry = **table_.Find("volumes/a");
     const auto about = entry.about;
     entry.job_parameters = "much";
-    bytes = table_.Leave(entry, VolumeState::kDiscarded, "by a test", "discarded");
+    bytes =
+        table_.Leave(entry, VolumeState::kDiscarded, Reason::kDiscarded, "by a test", "discarded");
     EXPECT_EQ(entry.about, about) << "the description is shared, not copied";
     EXPECT_EQ(entry.job_parameters, "");
     EXPECT_EQ(table_.InMemoryOf("scans/a").size(), 1u);

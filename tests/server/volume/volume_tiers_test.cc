@@ -43,7 +43,8 @@ class VolumeTiersTest : public TableFixture {
   void Leave(const std::string& name) {
     VolumeBytes gone;  // released after the lock
     MutexLock lock(table_.mutex());
-    gone = table_.Leave(**table_.Find(name), VolumeState::kDiscarded, "", "discarded");
+    gone = table_.Leave(**table_.Find(name), VolumeState::kDiscarded, Reason::kDiscarded, "",
+                        "discarded");
   }
   int removed_ = 0;
   VolumeTiers tiers_{table_};
