@@ -244,12 +244,12 @@ class CommandLine(DaemonTest):
         self.fine("buffer", "get", lanes.name, "-o", at("lanes.npy"))
         np.testing.assert_array_equal(np.load(at("lanes.npy")), np.arange(12, dtype="<u2").reshape(2, 3, 2))
         np.save(at("turned.npy"), np.asfortranarray(np.ones((2, 3), "<f4")))
-        before = self.fine("buffer", "list")
+        before = self.client.buffers.list()
         code, _, error = self.octavo("buffer", "put", at("turned.npy"))
         self.assertEqual(code, 2)
         self.assertIn("is in Fortran order; allowed is C order (np.ascontiguousarray)", error)
         code, _, error = self.octavo("buffer", "put", at("line.npy"), "--devices", "99")
-        self.assertEqual((code, self.fine("buffer", "list")), (1, before))
+        self.assertEqual((code, self.client.buffers.list()), (1, before))
         scan = self.fine("scan", "submit", *self.SMALL, "--volumes", "1", "--watch").split()[0]
         (volume,) = self.client.volumes(scan)
         made = self.fine("buffer", "apply", volume.name, "--operation", '{"histogram": {"bins": 16}}').split()[0]

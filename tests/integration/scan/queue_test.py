@@ -138,7 +138,7 @@ class Queue(DaemonTest):
         self.assertEqual([e.record for e in told if e.kind == "VOLUME_STARTED"], [0, VOLUME, 2 * VOLUME])
         self.assertEqual((told[0].text, told[1].text, told[-1].text), ("scan QUEUED", "scan RUNNING", "scan DONE"))
         self.assertEqual([scan_state(e) for e in told if scan_state(e)], ["QUEUED", "RUNNING", "DRAINING", "DONE"])
-        self.assertEqual({e.volume_state for e in told if e.kind == E.KIND_VOLUME_DONE}, {types_pb2.VOLUME_STATE_HELD})
+        self.assertEqual({str(e.volume_state) for e in told if e.kind == E.KIND_VOLUME_DONE}, {"HELD"})
         # The EVENT topic has the same events, from RUNNING on.
         self.assertEqual([f.event.kind for f in frames if not f.volume and f.event.kind in (E.KIND_STATE, E.KIND_STARTED, E.KIND_FINISHED)],
                          [E.KIND_STARTED, E.KIND_STATE, E.KIND_FINISHED])
@@ -165,7 +165,7 @@ class Queue(DaemonTest):
         records = np.array(at["laser"])
         period = np.polyfit(records, times - times[0], 1)[0]
         self.assertLess(abs(period - 1e9 / 3000), 0.1 * 1e9 / 3000)
-        self.assertEqual([m.number for m in marks], [0] * len(marks))
+        self.assertEqual([m.number for m in marks], [None] * len(marks))  # they are not in the list
 
     def test_a_client_marks(self):
         scan = self.submit(volumes=0)

@@ -291,7 +291,7 @@ class Ring(DaemonTest):
         ring = octavo.Ring(ticket.socket_path, ticket.ticket)
         for again, reason in ((ticket, "TICKET_USED"), (early, "RING_TAKEN")):
             with self.assertRaises(octavo.RingError) as refused:
-                octavo.Ring(again.socket, again.ticket)
+                octavo.Ring(again.socket_path, again.ticket)
             self.assertEqual((refused.exception.errno, refused.exception.reason), (errno.EACCES, reason))
         with self.assertRaises(octavo.OctavoError) as raised:
             self.client.ring_ticket(scan)

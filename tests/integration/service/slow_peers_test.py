@@ -118,7 +118,7 @@ class WatchersTest(LimitsCase):
                 self.assertTrue(peer.read_frame())
                 events = [buffer_pb2.WatchBuffersResponse.FromString(m) for m in peer.messages(stream)]
             self.assertEqual(events[0].kind, buffer_pb2.WatchBuffersResponse.KIND_EXISTS)
-            self.assertLessEqual(len(events), 4)
+            self.assertLess(len(events), changes / 10)  # the newest, and what the server told while the peer read
             peer.close()
 
 

@@ -45,7 +45,7 @@ class Provenance(DaemonTest):
         retention = extents.pop("retention", {})
         scan = client.wait(client.submit_scan(source, octavo.raster(N, M, volumes=1, **extents), samples=SAMPLES, retention=retention,
                                               processing=octavo.processing(axial_spacing_um=axial)).name)
-        return scan, scan.volume_names[0]
+        return scan, next(iter(scan.volume_names), None)  # None: it was committed and has left memory
 
     def told(self, name, client=None):
         """The axes that a file marks as assumed. They must be those without a unit."""

@@ -139,7 +139,7 @@ class FeedTest(HandoffCase):
         self.assertEqual(len(self.client.exports()), 1)  # one hold slot, though it may have four
         self.refused("EXPORT_NOT_HELD", "FAILED_PRECONDITION", lambda: self.client.map(name))  # it is only on loan
         self.client.unmap(array)
-        until(lambda: name not in [export.of for export in self.client.exports()])  # the next volume has its hold slot by now
+        until(lambda: name not in [export.resource for export in self.client.exports()])  # the next volume has its hold slot by now
         later = next(volumes)
         self.assertGreater(mapping.owner(later).index, 0)
         self.assertGreater(volumes.skipped, 10)

@@ -224,7 +224,7 @@ class HandoffTest(HandoffCase):
     def test_tickets(self):
         volume, = self.scan()
         ticket = self.ticket(volume.name)
-        self.assertEqual((ticket.byte_size, ticket.mapped_bytes, len(ticket.nonce)), (volume.bytes, GRANULE, 32))
+        self.assertEqual((ticket.byte_size, ticket.mapped_bytes, len(ticket.ticket)), (volume.bytes, GRANULE, 32))
         self.assertAlmostEqual(seconds_until(ticket.expire_time), 30, delta=5)
         self.assertEqual(list(ticket.shape), list(volume.shape))
         self.assertEqual(self.client.exports()[0].state, 1)
@@ -232,7 +232,7 @@ class HandoffTest(HandoffCase):
         self.assertEqual(self.mapper(ticket).first, {"reason": "TICKET_USED"})
         self.assertEqual(len(self.client.exports()), 1)
         bad = self.ticket(volume.name)
-        bad.nonce = "0" * 32
+        bad.ticket = "0" * 32
         self.assertEqual(self.mapper(bad).first, {"reason": "TICKET_UNKNOWN"})
         self.client.revoke_export(bad.name)
         if os.getuid() == 0:
@@ -326,7 +326,7 @@ class HandoffTest(HandoffCase):
         import fcntl
         import mmap
         with wire.connect(ticket.socket_path, wire.messages.PURPOSE_MEMORY, 30) as connection:
-            wire.send(connection, wire.messages.ClientMessage(present=wire.messages.Present(ticket=ticket.nonce)))
+            wire.send(connection, wire.messages.ClientMessage(present=wire.messages.Present(ticket=ticket.ticket)))
             _, (descriptor,) = wire.receive(connection)
             self.assertEqual(fcntl.fcntl(descriptor, 1034) & 0x16, 0x16)  # F_GET_SEALS: SHRINK, GROW, FUTURE_WRITE
             with self.assertRaises(OSError):
@@ -372,7 +372,7 @@ class HandoffTest(HandoffCase):
         for i in range(1000):
             if i % 4 == 0:  # a separate connection
                 with mapping.Connection(self.client._handoff.path) as connection:
-                    connection.present(self.ticket(volume.name).nonce).release()
+                    connection.present(self.ticket(volume.name).ticket).release()
             else:
                 self.client.unmap(self.client.map(volume.name))
         until(lambda: not self.client.exports())

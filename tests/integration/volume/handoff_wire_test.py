@@ -231,36 +231,36 @@ class DaemonTest(HandoffCase):
         volume, ticket, _, _ = self.scan_and_tickets()
         for oldest, newest, reason in ((0, 0, "PROTOCOL_VERSION"), (2, 2, "PROTOCOL_VERSION"), (2, 1000, "PROTOCOL_VERSION"), (2, 1, "BAD_FIELD")):
             self.refused_connection(ticket.socket_path, hello(oldest=oldest, newest=newest).SerializeToString(), reason)
-        self.refused_connection(ticket.socket_path, b'{"ticket": "' + ticket.nonce.encode() + b'"}', "PROTOCOL")
+        self.refused_connection(ticket.socket_path, b'{"ticket": "' + ticket.ticket.encode() + b'"}', "PROTOCOL")
         with connected(ticket.socket_path) as connection:  # a later client, which speaks this version, too
             connection.send(hello(newest=5).SerializeToString() + UNKNOWN)
             self.assertEqual(wire.receive(connection)[0].welcome.version, 1)
-            connection.send(m.ClientMessage(present=m.Present(ticket=ticket.nonce)).SerializeToString() + UNKNOWN)
+            connection.send(m.ClientMessage(present=m.Present(ticket=ticket.ticket)).SerializeToString() + UNKNOWN)
             told, (descriptor,) = wire.receive(connection)
-            self.assertEqual(told.exported.of, volume.name)
+            self.assertEqual(told.exported.resource, volume.name)
             os.close(descriptor)
         self.assertEqual(self.versions_refused() - before, 3)
 
     def test_a_ticket_for_something_else_stays_valid(self):
         volume, memory, feed, ring = self.scan_and_tickets()
-        for call in (lambda: mapping.Connection(memory.socket_path).present(feed.nonce), lambda: mapping.Connection(memory.socket_path).present(ring.ticket),
-                     lambda: mapping.Volumes(memory.socket_path, memory.nonce), lambda: mapping.Volumes(memory.socket_path, ring.ticket),
-                     lambda: octavo.Ring(memory.socket_path, memory.nonce), lambda: octavo.Ring(memory.socket_path, feed.nonce)):
+        for call in (lambda: mapping.Connection(memory.socket_path).present(feed.ticket), lambda: mapping.Connection(memory.socket_path).present(ring.ticket),
+                     lambda: mapping.Volumes(memory.socket_path, memory.ticket), lambda: mapping.Volumes(memory.socket_path, ring.ticket),
+                     lambda: octavo.Ring(memory.socket_path, memory.ticket), lambda: octavo.Ring(memory.socket_path, feed.ticket)):
             with self.assertRaises((octavo.HandoffError, octavo.RingError)) as caught:
                 call()
             self.assertEqual(caught.exception.reason, "TICKET_KIND")
         with mapping.Connection(memory.socket_path) as connection:
-            same(connection.present(memory.nonce), self.client.read(volume.name))
-        with mapping.Volumes(feed.socket_path, feed.nonce, every=True) as volumes:
+            same(connection.present(memory.ticket), self.client.read(volume.name))
+        with mapping.Volumes(feed.socket_path, feed.ticket, every=True) as volumes:
             self.assertEqual([mapped.of for mapped in volumes], [volume.name])
-        with octavo.Ring(ring.socket, ring.ticket) as producer:
+        with octavo.Ring(ring.socket_path, ring.ticket) as producer:
             self.assertGreater(producer.slots, 0)
 
     def test_messages_of_another_kind_of_grant(self):
         volume, memory, feed, ring = self.scan_and_tickets()
         take, release = m.Take(volume=volume.name), m.Release(name="exports/none")
-        for ticket, purpose, messages in ((memory.nonce, m.PURPOSE_MEMORY, [dict(forget=m.Forget(memory=["00"]))]),
-                                          (feed.nonce, m.PURPOSE_FEED, [dict(take=take)]),
+        for ticket, purpose, messages in ((memory.ticket, m.PURPOSE_MEMORY, [dict(forget=m.Forget(memory=["00"]))]),
+                                          (feed.ticket, m.PURPOSE_FEED, [dict(take=take)]),
                                           (ring.ticket, m.PURPOSE_RING, [dict(take=take), dict(release=release), dict(forget=m.Forget())])):
             with wire.connect(memory.socket_path, purpose, 30) as connection:
                 connection.settimeout(30)
@@ -280,7 +280,7 @@ class DaemonTest(HandoffCase):
     def test_bounds(self):
         _, memory, feed, _ = self.scan_and_tickets()
         with wire.connect(memory.socket_path, m.PURPOSE_MEMORY, 30) as connection:
-            for message, text in ((dict(present=m.Present(ticket=memory.nonce, have=["00"] * 1025)), "have: has 1025 entries; allowed 1024"),
+            for message, text in ((dict(present=m.Present(ticket=memory.ticket, have=["00"] * 1025)), "have: has 1025 entries; allowed 1024"),
                                   (dict(present=m.Present(ticket="0" * 65)), "ticket: has 65 bytes; allowed 64"),
                                   (dict(take=m.Take(volume="volumes/" + "x" * 60000)), "volume: has 60008 bytes; allowed 256")):
                 wire.send(connection, m.ClientMessage(**message))
@@ -288,10 +288,10 @@ class DaemonTest(HandoffCase):
                 self.assertEqual((refused.reason, refused.message), ("BAD_FIELD", text))
         with mapping.Connection(memory.socket_path) as connection:  # a client with more mappings than it may name
             connection._memory.update({f"{i:016x}": None for i in range(3000)})
-            connection.present(memory.nonce).release()
+            connection.present(memory.ticket).release()
         for most in (0, 65):
             with self.assertRaises(octavo.HandoffError) as caught:
-                mapping.Volumes(feed.socket_path, self.ticket(feed.name).nonce, most=most)
+                mapping.Volumes(feed.socket_path, self.ticket(feed.name).ticket, most=most)
             self.assertEqual((caught.exception.reason, caught.exception.code), ("BAD_FIELD", "INVALID_ARGUMENT"))
 
     def test_random_bytes(self):
@@ -315,7 +315,7 @@ class DaemonTest(HandoffCase):
                         socket.send_fds(connection, [bytes(data)], [file.fileno()] * draw.choice((0, 0, 0, 1, 5)))
         same(self.client.map(volume.name), self.client.read(volume.name))
         with mapping.Connection(memory.socket_path) as connection:
-            connection.present(memory.nonce).release()
+            connection.present(memory.ticket).release()
         until(lambda: len(os.listdir(server)) <= before)
 
 

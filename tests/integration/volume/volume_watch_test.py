@@ -18,7 +18,7 @@ from raw_http2 import RawPeer
 SEED = int(os.environ.get("OCTAVO_TEST_SEED", str(random.randrange(1 << 30))))
 EXISTS, CREATED, CHANGED, GONE, UNMATCHED = (getattr(volume_pb2.WatchVolumesResponse, f"KIND_{name}")
                                              for name in ("EXISTS", "CREATED", "CHANGED", "GONE", "UNMATCHED"))
-HELD, COMMITTING, COMMITTED, DISCARDED = (getattr(volume_pb2, f"VOLUME_STATE_{name}") for name in ("HELD", "COMMITTING", "COMMITTED", "DISCARDED"))
+HELD, COMMITTING, COMMITTED, DISCARDED = (getattr(types_pb2, f"VOLUME_STATE_{name}") for name in ("HELD", "COMMITTING", "COMMITTED", "DISCARDED"))
 
 
 class Watch:
