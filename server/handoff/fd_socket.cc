@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -127,6 +128,16 @@ class FdSocket::GrantLink final : public Link {
   const uint64_t id_;
 };
 
+namespace {
+
+size_t MostConnections() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return FdSocket::kMostConnections;
+  return std::clamp<rlim_t>(limit.rlim_cur / 8, 8, FdSocket::kMostConnections);
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<FdSocket>> FdSocket::Open(FdSocketConfig config,
                                                          const Clock* clock) {
   sockaddr_un address{};
@@ -196,6 +207,7 @@ FdSocket::FdSocket(FdSocketConfig config, const Clock* clock, UniqueFd listener,
       listener_(std::move(listener)),
       epoll_(std::move(epoll)),
       wake_(std::move(wake)),
+      most_connections_(MostConnections()),
       thread_([this](std::stop_token stop) {
         pthread_setname_np(pthread_self(), "oct-handoff");
         Run(stop);
@@ -279,13 +291,14 @@ void FdSocket::Accept() {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     return;
   }
-  if (connections_.size() >= kMostConnections) MakeRoom();
+  if (connections_.size() >= most_connections_) MakeRoom();
   ucred credentials{};
   socklen_t size = sizeof credentials;
-  if (connections_.size() >= kMostConnections ||
+  if (connections_.size() >= most_connections_ ||
       ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
-    const absl::Status full = Refusal(absl::StatusCode::kResourceExhausted, Reason::kConnections,
-                                      absl::StrCat("there are ", kMostConnections, " connections"));
+    const absl::Status full =
+        Refusal(absl::StatusCode::kResourceExhausted, Reason::kConnections,
+                absl::StrCat("there are ", most_connections_, " connections"));
     CountRefusal(std::string(Name(ReasonOrCode(full))));
     (void)SendPacket(fd.get(), ConnectionRefused(full));
     ShutDown(fd.get());
@@ -313,9 +326,9 @@ void FdSocket::MakeRoom() {
       first = fd;
   }
   if (first < 0) return;
-  const absl::Status refused =
-      Refusal(absl::StatusCode::kResourceExhausted, Reason::kConnections,
-              absl::StrCat("there are ", kMostConnections, " connections, and yours had no grant"));
+  const absl::Status refused = Refusal(
+      absl::StatusCode::kResourceExhausted, Reason::kConnections,
+      absl::StrCat("there are ", most_connections_, " connections, and yours had no grant"));
   CountRefusal(std::string(Name(ReasonOrCode(refused))));
   (void)connections_[first]->Send(ConnectionRefused(refused), -1);
   End(first, GrantEnd::kHungUp);

@@ -94,6 +94,8 @@ struct Ticket {
 /// The socket and its one thread. Thread-safe.
 class FdSocket {
  public:
+  /// Fewer where the process may open few files: an eighth of those, so that commits always have
+  /// descriptors.
   static constexpr size_t kMostConnections = 512;
   static constexpr size_t kMostTickets = 4096;
 
@@ -147,6 +149,7 @@ class FdSocket {
   const FdSocketConfig config_;
   const Clock* const clock_;
   const UniqueFd listener_, epoll_, wake_;
+  const size_t most_connections_;
   std::map<int, std::shared_ptr<Connection>> connections_;  // only the thread uses it
   uint64_t next_grant_ = 1;                                 // only the thread uses it
   Mutex mutex_;

@@ -178,6 +178,7 @@ absl::Status Committer::Commit(const std::string& name, const model::CommitOptio
 absl::Status Committer::Check(const model::CommitOptions& options, const std::string& name) {
   model::VolumeStatus volume;
   volume.title = "title";
+  volume.scan = "scans/id";
   storage::WriterOptions writer = options.writer;
   if (!name.empty()) {
     OCTAVO_ASSIGN_OR_RETURN(volume, context_.volumes->Get(name));
@@ -227,7 +228,10 @@ void Committer::Run(const std::shared_ptr<Job>& job, VolumeCommit commit) {
          {"bytes", outcome->disk_bytes},
          {"seconds", outcome->seconds}});
   } else {
-    Log(LogLevel::kError, "commit failed; the volume stays held",
+    const bool cancelled = outcome.status().code() == absl::StatusCode::kCancelled;
+    Log(cancelled ? LogLevel::kInfo : LogLevel::kError,
+        cancelled ? "commit cancelled; the volume stays held"
+                  : "commit failed; the volume stays held",
         {{"volume", job->volume}, {"error", std::string(outcome.status().message())}});
   }
   job->done(outcome);

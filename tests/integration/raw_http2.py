@@ -14,13 +14,14 @@ def frame(kind, flags=0, stream=0, payload=b""):
     return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
-def headers(method, authority="localhost"):
-    """A request's header block, with each field as a literal that is not indexed."""
+def headers(method, authority="localhost", more=()):
+    """A request's header block, with each field as a literal that is not indexed. `more`: fields, values in bytes."""
     def text(value):
-        return bytes([len(value)]) + value.encode()
+        value = value if isinstance(value, bytes) else value.encode()
+        return (bytes([len(value)]) if len(value) < 127 else bytes([127, len(value) - 127])) + value
     fields = [(":method", "POST"), (":scheme", "http"), (":path", method), (":authority", authority), ("te", "trailers"),
               ("content-type", "application/grpc")]
-    return b"".join(b"\0" + text(name) + text(value) for name, value in fields)
+    return b"".join(b"\0" + text(name) + text(value) for name, value in [*fields, *more])
 
 
 def message(body):
@@ -49,15 +50,15 @@ class RawPeer:
     def close(self):
         self.socket.close()
 
-    def begin(self, method):
+    def begin(self, method, more=()):
         stream, self.next_stream = self.next_stream, self.next_stream + 2
         self.credit[stream] = self.initial
-        self.socket.sendall(frame(HEADERS, END_HEADERS, stream, headers(method)))
+        self.socket.sendall(frame(HEADERS, END_HEADERS, stream, headers(method, more=more)))
         return stream
 
-    def call(self, method, body=b""):
+    def call(self, method, body=b"", more=()):
         """Sends a whole request."""
-        stream = self.begin(method)
+        stream = self.begin(method, more)
         self.socket.sendall(frame(DATA, END_STREAM, stream, message(body)))
         return stream
 

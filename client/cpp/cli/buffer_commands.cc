@@ -46,13 +46,14 @@ void PrintBuffer(const Session& session, const v1::Buffer& buffer) {
   if (!buffer.coherent() && buffer.state() == v1::BUFFER_STATE_READY)
     std::cout << "  replicas differ";
   if (!buffer.origin().empty()) std::cout << "  made of " << buffer.origin();
-  if (!buffer.owner().empty()) std::cout << "  of " << buffer.owner();
+  if (!buffer.owner().empty()) std::cout << "  of " << Printable(buffer.owner());
   if (buffer.is_private()) std::cout << "  private";
   if (buffer.shared_leases() + buffer.exclusive_leases() > 0)
     std::cout << "  " << buffer.shared_leases() + buffer.exclusive_leases() << " leases";
   if (buffer.has_expire_time())
     std::cout << "  expires in " << Seconds(SecondsUntil(buffer.expire_time()));
-  for (const auto& [key, value] : buffer.labels()) std::cout << "  " << key << "=" << value;
+  for (const auto& [key, value] : buffer.labels())
+    std::cout << "  " << Printable(key) << "=" << Printable(value);
   std::cout << "\n";
 }
 

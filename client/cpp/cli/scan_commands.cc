@@ -27,10 +27,10 @@ void PrintScan(const Session& session, const v1::Scan& scan) {
     PrintJson(scan);
     return;
   }
-  std::cout << scan.name() << "  " << ShortName(scan.state()) << "  " << scan.spec().title()
-            << "  volumes " << scan.volumes_done() << " done, " << scan.volumes_held() << " held, "
-            << scan.volumes_dropped() << " dropped  " << Count(scan.records_per_second())
-            << " records/s";
+  std::cout << scan.name() << "  " << ShortName(scan.state()) << "  "
+            << Printable(scan.spec().title()) << "  volumes " << scan.volumes_done() << " done, "
+            << scan.volumes_held() << " held, " << scan.volumes_dropped() << " dropped  "
+            << Count(scan.records_per_second()) << " records/s";
   if (scan.duplicate_records() > 0)
     std::cout << "  " << scan.duplicate_records() << " records came again";
   if (scan.out_of_range_records() > 0)
@@ -45,7 +45,7 @@ void PrintScan(const Session& session, const v1::Scan& scan) {
     std::cout << "  " << Clipped(clipped, scan.voxels());
   if (scan.source().lost_records() > 0)
     std::cout << "  " << scan.source().lost_records() << " records lost at the source";
-  if (!scan.reason().empty()) std::cout << "  (" << scan.reason() << ")";
+  if (!scan.reason().empty()) std::cout << "  (" << Printable(scan.reason()) << ")";
   std::cout << "\n";
   for (const auto& warning : scan.warnings())
     std::cout << "  warning: " << WithFlags(session, warning) << "\n";
@@ -55,7 +55,8 @@ void PrintScan(const Session& session, const v1::Scan& scan) {
 // for scripts.
 void TellSubmitted(const Session& session, const v1::Scan& scan) {
   std::cerr << "  " << scan.plan().substr(0, scan.plan().find('\n')) << "\n";
-  if (!scan.spec().title().empty()) std::cerr << "  title: " << scan.spec().title() << "\n";
+  if (!scan.spec().title().empty())
+    std::cerr << "  title: " << Printable(scan.spec().title()) << "\n";
   for (const auto& warning : scan.warnings())
     std::cerr << "  warning: " << WithFlags(session, warning) << "\n";
 }

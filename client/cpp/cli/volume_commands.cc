@@ -55,10 +55,11 @@ void PrintVolume(const Session& session, const v1::Volume& volume) {
   if (volume.orphaned()) std::cout << "  orphaned";
   if (volume.recovered()) std::cout << "  recovered";
   if (volume.shared_leases() > 0) std::cout << "  " << volume.shared_leases() << " leases";
-  if (!volume.title().empty()) std::cout << "  " << volume.title();
+  if (!volume.title().empty()) std::cout << "  " << Printable(volume.title());
   if (volume.has_commit()) std::cout << "  " << volume.commit().path();
-  if (!volume.reason().empty()) std::cout << "  (" << volume.reason() << ")";
-  if (!volume.last_error().empty()) std::cout << "  last commit failed: " << volume.last_error();
+  if (!volume.reason().empty()) std::cout << "  (" << Printable(volume.reason()) << ")";
+  if (!volume.last_error().empty())
+    std::cout << "  last commit failed: " << Printable(volume.last_error());
   std::cout << "\n";
 }
 

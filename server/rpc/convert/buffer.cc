@@ -15,6 +15,7 @@
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/request_digest.h"
 #include "server/rpc/convert/time.h"
+#include "server/rpc/convert/utf8.h"
 
 namespace octavo::rpc {
 namespace {
@@ -42,7 +43,8 @@ model::Caller CallerOf(const grpc::CallbackServerContext& context) {
   model::Caller caller;
   const auto& metadata = context.client_metadata();
   if (auto it = metadata.find("octavo-client"); it != metadata.end())
-    caller.client = std::string(it->second.data(), std::min<size_t>(it->second.size(), 128));
+    // Whatever bytes a client calls itself by: answers to others hold the name.
+    caller.client = Utf8({it->second.data(), std::min<size_t>(it->second.size(), 128)});
   if (auto it = metadata.find("octavo-owner-key"); it != metadata.end())
     caller.key = std::string(it->second.data(), it->second.size());
   return caller;

@@ -214,6 +214,18 @@ class CommandLine(DaemonTest):
             until(lambda: self.client.scan(scan).volumes_committed == 1)
             self.assertEqual(READERS["nrrd"](at(f"auto{len(more)}.nrrd")).array.shape, (8, 16, 128))
 
+    def test_texts_of_others_control_no_terminal(self):
+        title = "a\x1b[2Jb\nbuffers/fake  READY\u202ec\x9bd"
+        scan = self.client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(16, 8, volumes=1), samples=128, title=title)
+        self.client.wait(scan.name)
+        (volume,) = self.client.volumes(scan.name)
+        shown = r"a\x1b[2Jb\x0abuffers/fake  READY\u202ec\x9bd"
+        for command in (("scan", "list"), ("scan", "show", scan.name), ("volume", "list"), ("volume", "show", volume.name), ("memory",)):
+            said = self.fine(*command)
+            self.assertIn(shown, said, command)
+            self.assertNotRegex(said, r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", command)
+        self.assertIn(title, json.loads(self.fine("--json", "scan", "show", scan.name))["spec"]["title"])  # for programs as it is
+
     def test_buffers(self):
         at = lambda name: os.path.join(self.daemon.directory, name)  # noqa: E731
         rng = np.random.default_rng(5)

@@ -4,6 +4,7 @@ Each destination is absent, or complete and equal to the data. The restart clean
 
 import os
 import random
+import resource
 import shutil
 import tempfile
 import threading
@@ -104,6 +105,28 @@ class CommitKill(unittest.TestCase):
                 format = random.choice(list(READERS))
                 array = self.killed_commit(format, delay=random.uniform(0, 0.04))
                 self.check(format, array)
+
+    def test_a_file_that_may_not_grow_ends_no_daemon(self):
+        """By `ulimit -f` or LimitFSIZE=: the kernel sends SIGXFSZ, and the writer gets EFBIG."""
+        daemon = Daemon()
+        try:
+            with daemon.client() as client:
+                scan = client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(64, 40, volumes=1), samples=512)
+                client.wait(scan.name)
+                volume = client.volumes(scan.name)[0]
+                array = client.read(volume.name)
+                self.assertGreater(volume.bytes, 512 << 10)
+                _, most = resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE)
+                resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (512 << 10, most))
+                with self.assertRaises(octavo.OctavoError) as caught:
+                    client.commit(volume.name, "v", "npy")
+                self.assertEqual((caught.exception.code.name, caught.exception.reason), ("RESOURCE_EXHAUSTED", "DISK_FULL"))
+                np.testing.assert_array_equal(client.read(volume.name), array)
+                resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (most, most))
+                np.testing.assert_array_equal(np.load(client.commit(volume.name, "v", "npy").path), array)
+            self.assertEqual(daemon.stop(), 0)
+        finally:
+            daemon.remove()
 
     def test_injected_errors_leave_the_volume_held(self):
         for point, error, code in (("chunk_written", 28, "RESOURCE_EXHAUSTED"), ("chunk_written", 5, "INTERNAL"), ("files_synced", 5, "INTERNAL"),
