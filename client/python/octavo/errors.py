@@ -190,6 +190,12 @@ def _advice(error: OctavoError) -> str:
     """Advice for a Python program; "" if there is none."""
     if error.reason == "VOLUME_STATE" and error.numbers.get("state") == "ACQUIRING":
         return "client.wait(scan) waits for the scan with all its volumes, client.wait_volume(name) for this one"
+    if error.reason == "VOLUME_STATE" and error.numbers.get("state") == "COMMITTING":
+        return "client.operations(filter='kind = COMMIT AND done = false') finds it; its wait() and cancel() do that"
+    if "a reprocess job makes a volume of them" in error.message:
+        return "client.submit_job(octavo.reprocess(volume))"
+    if "restore it to its device first" in error.message:
+        return "volume.restore()"
     kept = re.search(r"with resume from sequence (\d+)", error.message) if error.reason == "NOTHING_KEPT" else None
     if kept is not None:
         return f"client.subscribe(scan, product, from_sequence={kept.group(1)}) gives them"

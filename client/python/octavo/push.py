@@ -506,7 +506,7 @@ def _records(block: np.ndarray, acquisition: scan_pb2.Acquisition, record_bytes:
     dtype = np.dtype(_RAW_TYPES.get(acquisition.raw_type, "<u2"))
     array = np.asarray(block)  # np.ascontiguousarray would make a number an array of one axis
     array = np.ascontiguousarray(array) if array.ndim else array
-    if array.dtype.kind not in "uif":
+    if array.dtype.kind not in "biufc":
         raise ValueError(f"a block is {short(block)}; expected an array of records, {dtype} [records, {record_bytes // dtype.itemsize}]")
     if array.dtype.newbyteorder("<") != dtype or array.ndim != 2 or array.shape[1] * dtype.itemsize != record_bytes:
         channels = f" in {acquisition.channels} channels" if acquisition.channels > 1 else ""
