@@ -79,6 +79,12 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
                             absl::StrCat("is given, and axis ", axis,
                                          " holds frequencies; allowed are begin and end"));
       }
+      if (state->spacing_assumed[axis]) {
+        return InvalidField(
+            absl::StrCat(at, ".slab.end_um"),
+            absl::StrCat("is given, and nobody gave the sample spacing along axis ", axis, " (",
+                         state->axes[axis], "); allowed are begin and end, in samples"));
+      }
       const double spacing = state->spacing_um[axis];
       // Thinner than a sample: most likely millimetres.
       if (const double thickness = operation.end_um - operation.begin_um; thickness < spacing / 2) {

@@ -31,7 +31,7 @@ absl::Status Spilled(const VolumeHold& hold) {
   return WithInfo(
       absl::FailedPreconditionError(
           absl::StrCat(volume.name, " was spilled (tier ", Name(volume.tier),
-                       "); restore it to its device first (RestoreVolume)")),
+                       "); restore it to its device first")),
       {.reason = Reason::kSpilled, .field = "name", .numbers = {{"tier", Name(volume.tier)}}});
 }
 

@@ -165,7 +165,14 @@ constexpr FieldFlag kFields[] = {
 };
 
 // Names of fields in the words of answers.
-constexpr FieldFlag kWords[] = {{"ask for negative data to become 0", "--negative-to-zero"}};
+constexpr FieldFlag kWords[] = {{"ask for negative data to become 0", "--negative-to-zero"},
+                                {"angles are not given", "--angles, --angles-file"}};
+
+// What answers advise, in their words, and the command that does it.
+constexpr FieldFlag kCommands[] = {
+    {"a reprocess job makes a volume of them", "octavo job reprocess"},
+    {"restore it to its device first", "octavo volume restore"},
+    {"wait for the operation that commits it", "octavo operation list --filter 'done = false'"}};
 
 bool Has(const CLI::App* command, const char* flags) {
   const std::string first(flags, std::strcspn(flags, ","));
@@ -224,6 +231,9 @@ std::string FlagsFor(const CLI::App* app, const std::string& field, const std::s
   }
   for (const FieldFlag& one : kWords) {
     if (absl::StrContains(text, one.field)) add("", one.flag);
+  }
+  for (const FieldFlag& one : kCommands) {
+    if (absl::StrContains(text, one.field)) return absl::StrCat(" (", one.flag, ")");
   }
   if (found.empty()) return "";
   if (found.size() == 1) return absl::StrCat(" (", found.front().second, ")");

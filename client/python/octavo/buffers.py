@@ -308,8 +308,8 @@ class Buffers:
     def watch(self) -> Iterator[Fields]:
         """Yields all buffers, then each change (octavo.v1.WatchBuffersResponse: kind, buffer, text);
         leaving the loop ends it."""
-        call = self._stub.WatchBuffers(buffer_pb2.WatchBuffersRequest(), metadata=self._metadata)
         with errors.raising(self.address):
+            call = self._stub.WatchBuffers(buffer_pb2.WatchBuffersRequest(), metadata=self._metadata)
             try:
                 yield from call
             finally:

@@ -209,7 +209,8 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         waits until the server has them: the volumes are ready after client.wait(scan). Surplus
         records are left out, and too few records leave volumes with missing A-scans; both give an
         OctavoWarning, and so do samples beyond `adc_bits` and a first block of zeros. To detect
-        surplus records, the call takes one block more from `blocks` than it sends.
+        surplus records, the call takes one block more from `blocks` than it sends. An array [B-scan, A-scan, sample] whose axes are not
+        those of the scan's raster is an OctavoWarning, too.
 
         blocks     arrays [records, S] of the scan's raw_type, which continue the scan's records; or
                    (first_record, array) pairs: records in between are lost; or (first_record,
@@ -220,9 +221,10 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         progress   called with each PushResponse
         """
         errors.check_kind("scan", scan, "scans")
-        acquisition = self.scan(scan).message.spec.acquisition
-        pushed = push.push(self._ingest.Push, scan, blocks, acquisition, end=end, reconnect=reconnect, progress=progress,
-                           tell=functools.partial(errors.tell, scan))
+        spec = self.scan(scan).message.spec
+        with errors.raising(self.address):
+            pushed = push.push(self._ingest.Push, scan, blocks, spec, end=end, reconnect=reconnect, progress=progress,
+                               tell=functools.partial(errors.tell, scan))
         now = self.scan(scan)
         if now.reason_code in ("UNSPECIFIED", "COMPLETED", "SOURCE_ENDED"):  # a stopped scan did not want all
             errors.tell(scan, pushed.doubts)

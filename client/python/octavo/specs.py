@@ -95,8 +95,8 @@ _RASTER = {"ascans_per_bscan": "ascans", "bscans_per_volume": "bscans"}
 
 
 @builder(scan_pb2.Raster, called=_RASTER)
-def raster(ascans: int, bscans: int, volumes: int = 0, **fields: Any) -> scan_pb2.Raster:
-    """ascans along x, bscans along y; volumes = 0 runs until stopped."""
+def raster(ascans: int, bscans: int, volumes: int = 1, **fields: Any) -> scan_pb2.Raster:
+    """ascans along x, bscans along y; volumes=0: until the scan is stopped."""
     return message(scan_pb2.Raster, dict(ascans_per_bscan=ascans, bscans_per_volume=bscans, volumes=volumes, **fields), called=_RASTER)
 
 
@@ -108,7 +108,7 @@ def _repeat(repeats: int, period: int, order: bool, average: bool) -> scan_pb2.R
 
 
 @builder(raster, called=_RASTER)
-def repeated_raster(ascans: int, bscans: int, volumes: int = 0, *, repeats: int = 3, period: int = 2, order: bool = False, average: bool = False,
+def repeated_raster(ascans: int, bscans: int, volumes: int = 1, *, repeats: int = 3, period: int = 2, order: bool = False, average: bool = False,
                     **fields: Any) -> scan_pb2.RepeatedRaster:
     """A raster that scans groups of `period` B-scans `repeats` times. Stored [B-scan, repeat] (order: as scanned;
     average: the mean power of the repeats)."""
@@ -116,7 +116,7 @@ def repeated_raster(ascans: int, bscans: int, volumes: int = 0, *, repeats: int 
 
 
 @builder(scan_pb2.Radial, called=_RASTER, covered=("radius_begin_mm", "radius_end_mm", "angle_begin_deg", "angle_end_deg"))
-def radial(ascans: int, bscans: int, volumes: int = 0, *, radius: Sequence[float] = (0.0, 0.0), angle: Sequence[float] = (0.0, 0.0),
+def radial(ascans: int, bscans: int, volumes: int = 1, *, radius: Sequence[float] = (0.0, 0.0), angle: Sequence[float] = (0.0, 0.0),
            **fields: Any) -> scan_pb2.Radial:
     """Straight segments in all directions. radius: (begin, end) in mm, negative on the other side; angle: (begin, end) in degrees."""
     radius, angle = several("radius", radius, "begin, end"), several("angle", angle, "begin, end")
@@ -125,14 +125,14 @@ def radial(ascans: int, bscans: int, volumes: int = 0, *, radius: Sequence[float
 
 
 @builder(radial, called=_RASTER)
-def repeated_radial(ascans: int, bscans: int, volumes: int = 0, *, repeats: int = 3, period: int = 2, order: bool = False, average: bool = False,
+def repeated_radial(ascans: int, bscans: int, volumes: int = 1, *, repeats: int = 3, period: int = 2, order: bool = False, average: bool = False,
                     **fields: Any) -> scan_pb2.RepeatedRadial:
     """A radial pattern that scans groups of `period` segments `repeats` times."""
     return scan_pb2.RepeatedRadial(radial=radial(ascans, bscans, volumes, **fields), repeat=_repeat(repeats, period, order, average))
 
 
 @builder(scan_pb2.Spiral, covered=("inner_radius_mm", "outer_radius_mm", "sampling"))
-def spiral(ascans_per_ring: int, rings: int, volumes: int = 0, *, radius: Sequence[float] = (0.0, 0.0), linear: bool = False,
+def spiral(ascans_per_ring: int, rings: int, volumes: int = 1, *, radius: Sequence[float] = (0.0, 0.0), linear: bool = False,
            **fields: Any) -> scan_pb2.Spiral:
     """A spiral from radius[0] to radius[1] mm; linear: equal steps along the path instead of equal angles."""
     radius = several("radius", radius, "inner, outer")
@@ -141,7 +141,7 @@ def spiral(ascans_per_ring: int, rings: int, volumes: int = 0, *, radius: Sequen
 
 
 @builder(scan_pb2.Lissajous, covered=("extent_x_mm", "extent_y_mm", "cycles_x", "cycles_y", "phase_x_deg", "phase_y_deg"))
-def lissajous(ascans_per_row: int, rows: int, volumes: int = 0, *, extent: Sequence[float] = (0.0, 0.0), cycles: Sequence[int] = (0, 0),
+def lissajous(ascans_per_row: int, rows: int, volumes: int = 1, *, extent: Sequence[float] = (0.0, 0.0), cycles: Sequence[int] = (0, 0),
               phase: Sequence[float] = (0.0, 0.0), **fields: Any) -> scan_pb2.Lissajous:
     """x and y as sines of cycles[0] and cycles[1] periods over ascans_per_row * rows records; extent in mm, phase in degrees."""
     extent, cycles, phase = several("extent", extent, "x, y"), several("cycles", cycles, "x, y"), several("phase", phase, "x, y")
@@ -151,7 +151,7 @@ def lissajous(ascans_per_row: int, rows: int, volumes: int = 0, *, extent: Seque
 
 
 @builder(scan_pb2.Freeform, covered=("x_mm", "y_mm", "ascans_per_bscan"))
-def freeform(points: np.ndarray, volumes: int = 0, **fields: Any) -> scan_pb2.Freeform:
+def freeform(points: np.ndarray, volumes: int = 1, **fields: Any) -> scan_pb2.Freeform:
     """Any points in mm: [segment, A-scan, 2], or [A-scan, 2] for one segment; the last axis is x, y."""
     points = array("points", points, np.float64, "[A-scan, 2] or [segment, A-scan, 2]")
     if points.shape[-1] != 2:

@@ -39,8 +39,9 @@ class _News:
 
     def __init__(self, client: "VolumeCalls", scan: str):
         self._client = client
-        self._volumes = client._volumes.WatchVolumes(volume_pb2.WatchVolumesRequest(filter=f"parent = {_quoted(scan)}"))
-        self._scan = client._scans.WatchScan(scan_pb2.WatchScanRequest(name=scan))
+        with errors.raising(client.address):
+            self._volumes = client._volumes.WatchVolumes(volume_pb2.WatchVolumesRequest(filter=f"parent = {_quoted(scan)}"))
+            self._scan = client._scans.WatchScan(scan_pb2.WatchScanRequest(name=scan))
         self._news: queue.Queue = queue.Queue()
 
     def __enter__(self) -> "_News":
@@ -109,8 +110,8 @@ class VolumeCalls:
         """Yields each volume in memory (unless `existing` is False), then each change of one
         (octavo.v1.WatchVolumesResponse): `kind`, and `volume` as it is then. filter: hear of those that match, as in volumes().
         Leaving the loop ends it."""
-        call = self._volumes.WatchVolumes(volume_pb2.WatchVolumesRequest(filter=filter, skip_existing=not existing))
         with errors.raising(self.address):
+            call = self._volumes.WatchVolumes(volume_pb2.WatchVolumesRequest(filter=filter, skip_existing=not existing))
             try:
                 yield from call
             finally:

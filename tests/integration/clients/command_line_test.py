@@ -47,7 +47,19 @@ class CommandLine(DaemonTest):
         np.testing.assert_array_equal(np.load(target), self.client.read(volumes[0]["name"]))
         self.fine("volume", "read", volumes[0]["name"], "-o", target, "--box", "1,2,3,4,5,6")
         np.testing.assert_array_equal(np.load(target), self.client.read(volumes[0]["name"])[1:5, 2:7, 3:9])
-        self.assertIn(".ome.zarr", self.fine("volume", "commit", volumes[0]["name"]))
+        shown = self.fine("volume", "show", volumes[0]["name"])
+        for words in ("  held ", f"  of {scan}\n", "  spacing y unknown, x unknown, z ", " um\n", "  levels ", "  digest "):
+            self.assertIn(words, shown)
+        self.assertIn("day_00000.ome.zarr", self.fine("volume", "commit", volumes[0]["name"]))
+        self.assertNotIn("  held ", self.fine("volume", "show", volumes[0]["name"]))
+        for _ in range(2):  # scans without a title do not meet in one name
+            other = self.fine("scan", "submit", *self.SMALL, "--volumes", "1", "--hold-raw", "--watch").splitlines()[0]
+            raw, made = sorted(self.client.volumes(other), key=lambda volume: not volume.raw)
+            self.assertIn("  raw spectra  ", self.fine("volume", "show", raw.name))
+            self.assertNotIn("raw spectra", self.fine("volume", "show", made.name))
+            self.assertIn(f"{other.split('/')[1]}_00000", self.fine("volume", "commit", made.name))
+            self.assertIn("a reprocess job makes a volume of them, which can be rendered (octavo job reprocess)", self.octavo("volume", "png", raw.name)[2].replace(" [BAD_FIELD]", ""))
+            raw.discard()
         array = self.client.read(volumes[2]["name"])
         uri = self.fine("volume", "commit", volumes[2]["name"], "cli", "--format", "zarr", "--pyramid", "3", "--codec", "blosc-zstd", "--shuffle", "byte").split()[0]
         self.assertEqual(uri, os.path.join(self.daemon.root, "cli.ome.zarr"))

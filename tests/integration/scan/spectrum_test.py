@@ -195,7 +195,7 @@ class Spectrum(DaemonTest):
         self.assertEqual(self.metric("octavo_frames_published_total", product="spectrum") - before, len(one))
 
     def test_rate_late_subscriber_and_cancel(self):
-        scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(64, 16), samples=256, rate_hz=20000,
+        scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(64, 16, volumes=0), samples=256, rate_hz=20000,
                                        retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD))
         until(lambda: self.client.scan(scan.name).volumes_done > 2, 30)
         frames, thread = self.watch(scan.name, products=["spectrum", "ascan"], delivery="drop_oldest", queue_length=1024)
