@@ -155,7 +155,7 @@ absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& in, const std:
       }
       return ResizeOp{
           .shape = Numbers(in.resize().shape()),
-          .nearest = in.resize().nearest(),
+          .sampling = in.resize().nearest() ? math::Sampling::kNearest : math::Sampling::kDefault,
           .corner_aligned = in.resize().corner_aligned(),
           .anti_aliasing = !in.resize().has_anti_aliasing() || in.resize().anti_aliasing(),
           .edge = static_cast<ResizeEdge>(in.resize().edge())};
