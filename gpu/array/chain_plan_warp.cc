@@ -35,9 +35,9 @@ absl::StatusOr<SamplingRules> Resolved(SamplingRules rules, const ChainBuilder& 
 }
 
 /// Coefficients in front of each axis and behind it. Only with kNearest they are no mirror image
-/// of those within, and the spline's tails reach two of them.
+/// of those within. Positions reach so far, and the four B-splines around one two samples further.
 int64_t PaddingOf(const SamplingRules& rules) {
-  return rules.prefilter && rules.edge == math::SampleEdge::kNearest ? 2 : 0;
+  return rules.prefilter && rules.edge == math::SampleEdge::kNearest ? math::kNearestReach + 2 : 0;
 }
 
 /// Makes coefficients of the current array along `axes`, if the rules ask for a cubic spline, and

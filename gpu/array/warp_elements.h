@@ -210,6 +210,11 @@ OCTAVO_HOST_DEVICE inline W Interpolated(const math::CubicTaps<W> (&taps)[3], co
   return sum;
 }
 
+/// How far outside positions of an axis may stay that has so much padding.
+OCTAVO_HOST_DEVICE inline int64_t ReachOf(int64_t padding) {
+  return padding > 0 ? math::kNearestReach : 0;
+}
+
 /// Result `i` of a step that interpolates. `in` reads samples, or coefficients if kCubic. `few`:
 /// there are fewer than 2^31 results.
 template <int kRank, bool kCubic, class In>
@@ -221,7 +226,8 @@ OCTAVO_HOST_DEVICE inline void WarpOne(const WarpSpec& s, bool few, const In& in
   PositionOf(s, 3 - kRank, few, coordinates, i, x);
   bool inside = true;
   OCTAVO_UNROLL
-  for (int d = 3 - kRank; d < 3; ++d) inside = math::Place(s.edge, s.in_extent[d], &x[d]) && inside;
+  for (int d = 3 - kRank; d < 3; ++d)
+    inside = math::Place(s.edge, s.in_extent[d], &x[d], ReachOf(s.padding[d])) && inside;
   if (!inside) {
     for (int64_t part = 0; part < s.parts; ++part)
       StoreConstant(stored, s.constant, s.complex, out, i * s.parts + part, part);
@@ -276,7 +282,7 @@ OCTAVO_HOST_DEVICE inline void ShiftOne(const ShiftSpec& s, bool few, const void
   IndexOfResult(extent, few, i, index);
   double x = static_cast<double>(index[1]) -
              CoordinateAt(s.amounts, amounts, index[0] * s.inner + index[2]);
-  if (!math::Place(s.edge, s.n, &x)) {
+  if (!math::Place(s.edge, s.n, &x, ReachOf(s.padding))) {
     for (int64_t part = 0; part < s.parts; ++part)
       StoreConstant(stored, s.constant, s.complex, out, i * s.parts + part, part);
     return;

@@ -33,23 +33,31 @@ enum class SampleEdge : uint8_t {
 inline constexpr double kPositionSlack = 1e-9;
 
 /// The sample of an axis of n samples that continues it at i. kConstant continues as kMirror: the
-/// spline's tails need samples there.
+/// spline's tails need samples there. The steps take less than a division: i is never far.
 OCTAVO_HOST_DEVICE inline int64_t Folded(SampleEdge edge, int64_t i, int64_t n) {
   if (i >= 0 && i < n) return i;
   if (n == 1) return 0;
   if (edge == SampleEdge::kNearest) return i < 0 ? 0 : n - 1;
-  const int64_t period = edge == SampleEdge::kWrap      ? n
-                         : edge == SampleEdge::kReflect ? 2 * n
-                                                        : 2 * n - 2;
-  i %= period;
-  if (i < 0) i += period;
-  if (i < n) return i;
-  return edge == SampleEdge::kReflect ? period - 1 - i : period - i;
+  while (i < 0 || i >= n) {
+    if (edge == SampleEdge::kWrap) {
+      i += i < 0 ? n : -n;
+    } else {
+      const int64_t repeated = edge == SampleEdge::kReflect ? 1 : 0;  // of the end sample
+      i = i < 0 ? -i - repeated : 2 * (n - 1) + repeated - i;
+    }
+  }
+  return i;
 }
+
+/// Beyond the ends of an axis with kNearest a spline goes on through the repeated sample, and
+/// swings around it. From so many samples on it counts as that sample, as in SciPy: the rest of the
+/// swing is below 1e-6 of it.
+inline constexpr int64_t kNearestReach = 12;
 
 /// Moves the position `*x` on an axis of n samples to the place within the array that continues it
 /// there. False: there is none, because the position lies outside (kConstant) or is not a number.
-OCTAVO_HOST_DEVICE inline bool Place(SampleEdge edge, int64_t n, double* x) {
+/// `reach`: kNearest leaves positions that are up to so many samples outside where they are.
+OCTAVO_HOST_DEVICE inline bool Place(SampleEdge edge, int64_t n, double* x, int64_t reach = 0) {
   const double last = static_cast<double>(n - 1), count = static_cast<double>(n);
   double v = *x;
   if (v >= 0 && v <= last) return true;
@@ -60,7 +68,8 @@ OCTAVO_HOST_DEVICE inline bool Place(SampleEdge edge, int64_t n, double* x) {
   }
   // The comparisons at the end leave NaN as it is, and keep rounding of large positions inside.
   if (edge == SampleEdge::kNearest) {
-    v = v < 0 ? 0 : v > last ? last : v;
+    const auto beyond = static_cast<double>(reach);
+    v = v < -beyond ? -beyond : v > last + beyond ? last + beyond : v;
   } else if (n == 1) {
     v -= v;  // an infinite position is not a number then
   } else if (edge == SampleEdge::kWrap) {
@@ -114,8 +123,8 @@ OCTAVO_HOST_DEVICE inline LinearTaps<W> LinearTapsAt(SampleEdge edge, int64_t n,
   return {{from, t == 0 ? from : Folded(edge, i + 1, n) * stride}, static_cast<W>(t)};
 }
 
-/// `padding`: coefficients in front of the first sample (and behind the last); 0: the coefficients
-/// continue as the samples do.
+/// `padding`: coefficients in front of the first sample (and behind the last), for positions up to
+/// kNearestReach outside; 0: the coefficients continue as the samples do.
 template <class W>
 OCTAVO_HOST_DEVICE inline CubicTaps<W> CubicTapsAt(SampleEdge edge, int64_t n, int64_t padding,
                                                    int64_t stride, double x) {

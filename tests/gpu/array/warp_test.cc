@@ -89,7 +89,9 @@ class AxisModel {
       if (x > -1e-8 && x < last + 1e-8) return std::vector<double>{};
       return std::nullopt;
     }
-    if (rules_.edge == SampleEdge::kNearest) x = std::clamp(x, 0.0, last);
+    // A spline goes on through the repeated sample, to 12 samples outside.
+    const double reach = rules_.sampling == Sampling::kCubic && rules_.prefilter ? 12 : 0;
+    if (rules_.edge == SampleEdge::kNearest) x = std::clamp(x, -reach, last + reach);
     if (rules_.sampling == Sampling::kNearest) {
       if (std::abs(x - std::floor(x) - 0.5) < 1e-9) return std::vector<double>{};
       return Row(std::floor(x + 0.5));
