@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "gpu/array/internal.h"
 #include "gpu/base/status.h"
 #include "gpu/device/alignment.h"
 #include "gpu/device/operators.h"
@@ -26,12 +27,25 @@ std::string ArrayType::Text() const {
 }
 
 const char* NameOf(const Op& op) {
-  constexpr const char* kNames[] = {"copy",   "fill", "crop",       "scale",     "combine",
-                                    "reduce", "slab", "percentile", "histogram", "fft",
-                                    "resize", "flip", "transpose"};
+  constexpr const char* kNames[] = {
+      "copy",     "fill", "crop",       "scale",     "combine",
+      "reduce",   "slab", "percentile", "histogram", "fft",
+      "resize",   "flip", "transpose",  "affine",    "map_coordinates",
+      "displace", "shift"};
   static_assert(std::size(kNames) == std::variant_size_v<Op>);
   if (const auto* slab = std::get_if<SlabOp>(&op)) return slab->called;
   return kNames[op.index()];
+}
+
+std::optional<size_t> OtherOf(const PlannedOp& step) {
+  if (const auto* map = std::get_if<MapSpec>(&step.spec);
+      map != nullptr && map->combination != Combination::kNone)
+    return map->other_index;
+  if (const auto* warp = std::get_if<WarpSpec>(&step.spec);
+      warp != nullptr && warp->positions != WarpPositions::kMatrix)
+    return warp->other_index;
+  if (const auto* shift = std::get_if<ShiftSpec>(&step.spec)) return shift->other_index;
+  return std::nullopt;
 }
 
 namespace {
@@ -73,7 +87,8 @@ absl::StatusOr<int64_t> ScratchBytes(const ArrayChain& chain, Device& device) {
 absl::StatusOr<std::unique_ptr<ChainRun>> ChainRun::Create(
     const std::shared_ptr<const ArrayChain>& chain, Device& device) {
   OCTAVO_ASSIGN_OR_RETURN(ArrayOps* const ops, FindOperators<ArrayOps>(device));
-  std::unique_ptr<ChainRun> run(new ChainRun(chain, device, *ops));
+  OCTAVO_ASSIGN_OR_RETURN(WarpOps* const warps, FindOperators<WarpOps>(device));
+  std::unique_ptr<ChainRun> run(new ChainRun(chain, device, *ops, *warps));
   OCTAVO_ASSIGN_OR_RETURN(const Room room, RoomOf(*chain, *ops));
   run->between_bytes_ = AlignedBytes(room.between);
   run->work_offset_ = 2 * run->between_bytes_;
@@ -110,13 +125,13 @@ absl::Status ChainRun::Run(StreamRef stream, const void* in, const std::vector<c
       continue;
     }
     to = i == last ? out : scratch + (turn++ % 2) * between_bytes_;
+    const std::optional<size_t> other_index = OtherOf(chain_->steps[i]);
+    const void* const other = other_index.has_value() ? others[*other_index] : nullptr;
     absl::Status status;
     if (const auto* gather = std::get_if<GatherSpec>(&spec)) {
       status = ops_.Gather(stream, *gather, from, to);
     } else if (const auto* map = std::get_if<MapSpec>(&spec)) {
-      status =
-          ops_.Map(stream, *map, from,
-                   map->combination == Combination::kNone ? nullptr : others[map->other_index], to);
+      status = ops_.Map(stream, *map, from, other, to);
     } else if (const auto* reduce = std::get_if<ReduceSpec>(&spec)) {
       status = ops_.Reduce(stream, *reduce, from, to, work);
     } else if (const auto* select = std::get_if<SelectSpec>(&spec)) {
@@ -124,6 +139,12 @@ absl::Status ChainRun::Run(StreamRef stream, const void* in, const std::vector<c
     } else if (const auto* histogram = std::get_if<HistogramSpec>(&spec)) {
       status =
           ops_.Histogram(stream, *histogram, from, {static_cast<uint64_t*>(to), histogram->bins});
+    } else if (const auto* spline = std::get_if<SplineSpec>(&spec)) {
+      status = warps_.Spline(stream, *spline, from, to);
+    } else if (const auto* warp = std::get_if<WarpSpec>(&spec)) {
+      status = warps_.Warp(stream, *warp, from, other, to);
+    } else if (const auto* shift = std::get_if<ShiftSpec>(&spec)) {
+      status = warps_.Shift(stream, *shift, from, other, to);
     } else {
       const auto& taps = std::get<TapsSpec>(spec);
       const int64_t count = taps.m * taps.taps;

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "gpu/array/warp.h"
 #include "gpu/device/device.h"
 #include "gpu/device/device_span.h"
 #include "gpu/device/operators.h"
@@ -32,7 +33,8 @@ struct ArrayType {
   bool operator==(const ArrayType&) const = default;
 };
 
-// -- operations. Axes are counted from 0, or from the end if negative.
+// -- operations; those that sample at positions are in warp.h. Axes are counted from 0, or from the
+// end if negative.
 
 /// Copies the elements.
 struct CopyOp {};
@@ -99,12 +101,12 @@ struct FftOp {
   int64_t axis = -1;
   bool inverse = false;
 };
-/// Resizes to `shape` (0 = unchanged). It samples, linear or nearest, at pixel centres, x = (i +
-/// 1/2) in/out - 1/2, or corner to corner, x = i (in - 1)/(out - 1). With anti_aliasing, it first
-/// smooths an axis that shrinks by f with a Gaussian of σ = (f - 1)/2, truncated at 4σ. `edge` says
-/// how the array continues beyond its ends, both for the Gaussian and for pixel centres outside.
-/// Integers are rounded. Source: scipy.ndimage, gaussian_filter and zoom (grid_mode for pixel
-/// centres) with these modes; scikit-image, transform.resize.
+/// Resizes to `shape` (0 = unchanged). It samples at pixel centres, x = (i + 1/2) in/out - 1/2, or
+/// corner to corner, x = i (in - 1)/(out - 1). With anti_aliasing, it first smooths an axis that
+/// shrinks by f with a Gaussian of σ = (f - 1)/2, truncated at 4σ. `edge` says how the array
+/// continues beyond its ends: for the Gaussian, for pixel centres outside, and for the spline of
+/// kCubic. Integers are rounded. Source: scipy.ndimage, gaussian_filter and zoom (grid_mode for
+/// pixel centres) with these modes; scikit-image, transform.resize.
 enum class ResizeEdge : uint8_t {  // as octavo.v1.ResizeEdge
   kDefault = 0,                    // kMirror at pixel centres, kReflect from corner to corner
   kMirror = 1,                     // d c b | a b c d | c b a
@@ -112,7 +114,8 @@ enum class ResizeEdge : uint8_t {  // as octavo.v1.ResizeEdge
 };
 struct ResizeOp {
   std::vector<int64_t> shape;
-  bool nearest = false, corner_aligned = false, anti_aliasing = true;
+  math::Sampling sampling = math::Sampling::kDefault;
+  bool corner_aligned = false, anti_aliasing = true;
   ResizeEdge edge = ResizeEdge::kDefault;
 };
 struct FlipOp {
@@ -122,7 +125,8 @@ struct TransposeOp {
   std::vector<int64_t> axes;  // a permutation; empty = reversed
 };
 using Op = std::variant<CopyOp, FillOp, CropOp, ScaleOp, CombineOp, ReduceOp, SlabOp, PercentileOp,
-                        HistogramOp, FftOp, ResizeOp, FlipOp, TransposeOp>;
+                        HistogramOp, FftOp, ResizeOp, FlipOp, TransposeOp, AffineOp,
+                        MapCoordinatesOp, DisplaceOp, ShiftOp>;
 const char* NameOf(const Op& op);  // "crop"
 
 // -- the work of one launch
@@ -237,7 +241,9 @@ absl::StatusOr<std::unique_ptr<ArrayOps>> MakeArrayOps(Device& device);
 // -- chains
 
 struct PlannedOp {
-  std::variant<GatherSpec, MapSpec, ReduceSpec, SelectSpec, HistogramSpec, TapsSpec, FftSpec> spec;
+  std::variant<GatherSpec, MapSpec, ReduceSpec, SelectSpec, HistogramSpec, TapsSpec, FftSpec,
+               SplineSpec, WarpSpec, ShiftSpec>
+      spec;
   int64_t out_bytes = 0;
 };
 /// The steps of valid operations, without device memory. Immutable.
@@ -250,9 +256,9 @@ struct ArrayChain {
 };
 
 /// Plans `ops` (1 ... 16), each applied to the result of the previous one. `others` are the second
-/// arrays of CombineOp. `in_place` means that the output is the input's memory. InvalidArgument
-/// names "operations[i].<operation>.<field>" below `field`; reason TOO_MANY_ELEMENTS where a result
-/// has more than `most_numbers`.
+/// arrays of operations that have one. `in_place` means that the output is the input's memory.
+/// InvalidArgument names "operations[i].<operation>.<field>" below `field`; reason
+/// TOO_MANY_ELEMENTS where a result has more than `most_numbers`.
 absl::StatusOr<ArrayChain> PlanChain(const std::vector<Op>& ops, const ArrayType& in,
                                      const std::vector<ArrayType>& others, bool in_place,
                                      const std::string& field,
@@ -277,11 +283,12 @@ class ChainRun {
   int64_t scratch_bytes() const { return scratch_.bytes(); }
 
  private:
-  ChainRun(std::shared_ptr<const ArrayChain> chain, Device& device, ArrayOps& ops)
-      : chain_(std::move(chain)), device_(device), ops_(ops) {}
+  ChainRun(std::shared_ptr<const ArrayChain> chain, Device& device, ArrayOps& ops, WarpOps& warps)
+      : chain_(std::move(chain)), device_(device), ops_(ops), warps_(warps) {}
   const std::shared_ptr<const ArrayChain> chain_;
   Device& device_;
   ArrayOps& ops_;
+  WarpOps& warps_;
   PinnedBuffer tables_;
   DeviceBuffer scratch_;
   int64_t between_bytes_ = 0, work_offset_ = 0, tables_offset_ = 0;

@@ -42,10 +42,8 @@ absl::StatusOr<ArrayChain> PlanChain(const std::vector<Op>& ops, const ArrayType
   });
   // A second array may be the output as well. The copy at the end ensures that the chain reads it
   // before it writes the output.
-  const bool reads_other = std::any_of(steps.begin(), steps.end(), [](const auto& s) {
-    const auto* map = std::get_if<MapSpec>(&s.spec);
-    return map != nullptr && map->combination != Combination::kNone;
-  });
+  const bool reads_other =
+      std::any_of(steps.begin(), steps.end(), [](const auto& s) { return OtherOf(s).has_value(); });
   if (in_place && ((copies == 1 && moves(steps[0])) || reads_other))
     OCTAVO_RETURN_IF_ERROR(plan(CopyOp{}, field));
   return std::move(chain).Build();

@@ -1,5 +1,6 @@
 // Operations that move numbers: copy, crop, flip, transpose, resize.
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -96,6 +97,7 @@ absl::Status PlanOp(const ResizeOp& op, ChainBuilder* chain) {
                                             type.dims.size(), " for ", type.Text()));
   }
   const Scalar stored = type.scalar;
+  const bool cubic = op.sampling == math::Sampling::kCubic;
   std::vector<size_t> axes;
   for (size_t d = 0; d < op.shape.size(); ++d) {
     if (op.shape[d] < 0 || op.shape[d] > (1 << 20))
@@ -104,6 +106,12 @@ absl::Status PlanOp(const ResizeOp& op, ChainBuilder* chain) {
     if (op.shape[d] != 0 && op.shape[d] != type.dims[d]) axes.push_back(d);
   }
   if (axes.empty()) return PlanOp(CopyOp{}, chain);
+  // Axes that shrink come first, so that the steps after them have less to read.
+  std::vector<double> ratios;
+  for (size_t d = 0; d < op.shape.size(); ++d)
+    ratios.push_back(static_cast<double>(op.shape[d]) / static_cast<double>(type.dims[d]));
+  std::stable_sort(axes.begin(), axes.end(),
+                   [&](size_t a, size_t b) { return ratios[a] < ratios[b]; });
   for (const size_t axis : axes) {
     const int64_t n = type.dims[axis], m = op.shape[axis];
     const int64_t radius = ResizeRadius(op, n, m);
@@ -112,16 +120,18 @@ absl::Status PlanOp(const ResizeOp& op, ChainBuilder* chain) {
           "shape",
           absl::StrCat("[", axis, "] is ", m,
                        ", which smooths over more than 2^17 samples; allowed from ", n >> 15));
-    if (m * ResizeTaps(radius) > kMostWeights) {
-      return chain->Bad("shape", absl::StrCat("[", axis, "] is ", m, ", which takes ",
-                                              m * ResizeTaps(radius), " weights; allowed ",
-                                              kMostWeights, " (shrink without anti_aliasing)"));
+    const int64_t count = ResizeTaps(op, radius);
+    if (m * count > kMostWeights) {
+      return chain->Bad("shape", absl::StrCat("[", axis, "] is ", m, ", which takes ", m * count,
+                                              " weights; allowed ", kMostWeights,
+                                              " (shrink without anti_aliasing)"));
     }
+    if (cubic && n > 1) OCTAVO_RETURN_IF_ERROR(AddSpline(EdgeOf(op), axis, 0, chain));
     TapsSpec spec{.in = type.scalar,
-                  .out = axis == axes.back() ? stored : FloatOf(type.scalar),
+                  .out = axis == axes.back() ? stored : BetweenOf(type.scalar),
                   .n = n,
                   .m = m,
-                  .taps = ResizeTaps(radius)};
+                  .taps = count};
     spec.inner = type.lanes;
     for (size_t d = 0; d < type.dims.size(); ++d)
       (d < axis ? spec.outer : spec.inner) *= d == axis ? 1 : type.dims[d];

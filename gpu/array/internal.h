@@ -3,6 +3,7 @@
 // Private to this folder.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,6 +24,10 @@ absl::Status PlanOp(const CropOp& op, ChainBuilder* chain);
 absl::Status PlanOp(const FlipOp& op, ChainBuilder* chain);
 absl::Status PlanOp(const TransposeOp& op, ChainBuilder* chain);
 absl::Status PlanOp(const ResizeOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const AffineOp& op, ChainBuilder* chain);  // chain_plan_warp.cc
+absl::Status PlanOp(const MapCoordinatesOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const DisplaceOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const ShiftOp& op, ChainBuilder* chain);
 absl::Status PlanOp(const ReduceOp& op, ChainBuilder* chain);  // chain_plan_reduce.cc
 absl::Status PlanOp(const SlabOp& op, ChainBuilder* chain);
 absl::Status PlanOp(const PercentileOp& op, ChainBuilder* chain);
@@ -47,6 +52,16 @@ Scalar RealOf(Scalar scalar);
 /// The type in which means, deviations and interpolated values of `scalar` are stored.
 Scalar FloatOf(Scalar scalar);
 
+/// The index of the second array that a step reads.
+std::optional<size_t> OtherOf(const PlannedOp& step);
+
+/// The type in which values are kept between the steps of resampling an array of `scalar`: it holds
+/// the array's numbers exactly, up to 2^53.
+Scalar BetweenOf(Scalar scalar);
+/// Adds the step that makes spline coefficients of the current array along `axis`, in BetweenOf of
+/// its type.
+absl::Status AddSpline(math::SampleEdge edge, size_t axis, int64_t padding, ChainBuilder* chain);
+
 /// Tables of TapsSpec: [m, taps].
 struct AxisTaps {
   std::vector<int32_t> index;
@@ -55,8 +70,11 @@ struct AxisTaps {
 /// Half width, in samples, of the smoothing before a resize of an axis from n to m samples; 0 = no
 /// smoothing.
 int64_t ResizeRadius(const ResizeOp& op, int64_t n, int64_t m);
-constexpr int64_t ResizeTaps(int64_t radius) { return 2 * radius + 2; }
-/// Smoothing and sampling in one step.
+/// The samples that each result is made of.
+int64_t ResizeTaps(const ResizeOp& op, int64_t radius);
+math::SampleEdge EdgeOf(const ResizeOp& op);
+/// Smoothing and sampling in one step, of coefficients if kCubic: symmetric filters may change
+/// places.
 AxisTaps TapsOfResize(const ResizeOp& op, int64_t n, int64_t m);
 
 }  // namespace octavo::inline gpu

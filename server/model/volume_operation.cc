@@ -22,6 +22,13 @@ const char* NameOfReduction(math::Reduction kind) {
   return kNames[static_cast<int>(kind)];
 }
 
+/// How it was sampled, as the end of an operation in words; linear is the rule.
+const char* WordsOf(math::Sampling sampling) {
+  return sampling == math::Sampling::kNearest ? ", nearest"
+         : sampling == math::Sampling::kCubic ? ", cubic"
+                                              : "";
+}
+
 /// Puts axis order[d] at place d.
 void Permute(const int (&order)[3], VolumeStatus* state) {
   const VolumeStatus before = *state;
@@ -56,6 +63,36 @@ void DescribePercentiles(const std::vector<int64_t>& reduced, VolumeStatus* stat
   const auto last = static_cast<int>(std::count(goes, goes + 3, true)) - 1;
   for (int d = 0; d < last; ++d) state->spacing_um[d] *= static_cast<double>(state->shape[d]);
   CountSamples(last, state);
+}
+
+/// The spacing of an affine result: the lengths of its steps in the source. Whether each axis may
+/// be taken together with the others is checked first.
+absl::Status DescribeAffine(const AffineOp& affine, const std::string& at, VolumeStatus* state) {
+  const VolumeStatus before = *state;
+  const auto factor = [&](int d, int e) { return affine.matrix[static_cast<size_t>(3 * d + e)]; };
+  for (int e = 0; e < 3; ++e) {
+    double square = 0;
+    bool assumed = false, inverse = false, length = false;
+    for (int d = 0; d < 3; ++d) {
+      if (factor(d, e) == 0) continue;
+      const double step = factor(d, e) * before.spacing_um[d];
+      square += step * step;
+      assumed |= before.spacing_assumed[d];
+      (before.spacing_inverse[d] ? inverse : length) = true;
+    }
+    if (inverse && length) {
+      return InvalidField(
+          absl::StrCat(at, ".affine.matrix"),
+          absl::StrCat("has a column ", e,
+                       " that mixes frequencies and lengths; allowed are steps along axes of one "
+                       "kind"));
+    }
+    if (square == 0) continue;
+    state->spacing_um[e] = std::sqrt(square);
+    state->spacing_assumed[e] = assumed;
+    state->spacing_inverse[e] = inverse;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -130,7 +167,9 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
   bool same_range = true;  // the values lie where those before did: means of them, and percentiles
   const auto* percentile = std::get_if<PercentileOp>(&op);
   const bool several = percentile != nullptr && percentile->percentiles.size() > 1;
-  for (int d = 0; d < 3 && !several; ++d) {
+  const auto* const affine = std::get_if<AffineOp>(&op);
+  if (affine != nullptr) OCTAVO_RETURN_IF_ERROR(DescribeAffine(*affine, at, state));
+  for (int d = 0; d < 3 && !several && affine == nullptr; ++d) {
     const bool collapsed = shape[d] == 1 && state->shape[d] > 1;
     if (std::holds_alternative<ResizeOp>(op) && shape[d] != state->shape[d]) {
       const bool corners = std::get<ResizeOp>(op).corner_aligned;
@@ -205,7 +244,13 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
     same_quantity = same_range = false;
     state->quantity = Quantity::kConstant;
   } else if (std::holds_alternative<ResizeOp>(op)) {
-    text = absl::StrCat("resize to ", absl::StrJoin(out.dims, " x "));
+    text = absl::StrCat("resize to ", absl::StrJoin(out.dims, " x "),
+                        WordsOf(std::get<ResizeOp>(op).sampling));
+  } else if (affine != nullptr) {
+    text =
+        absl::StrCat("affine to ", absl::StrJoin(out.dims, " x "), WordsOf(affine->rules.sampling),
+                     ", matrix ", absl::StrJoin(affine->matrix, " "), ", offset ",
+                     affine->offset.empty() ? "0 0 0" : absl::StrJoin(affine->offset, " "));
   }
   // Levels give the meaning of stored integers: they stay valid as long as the values are the
   // stored ones.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -20,6 +21,9 @@ struct Projection {
   v1::ReduceKind kind;
   const char* help;
 };
+const std::map<std::string, v1::Sampling> kSamplings = {{"nearest", v1::SAMPLING_NEAREST},
+                                                        {"linear", v1::SAMPLING_LINEAR},
+                                                        {"cubic", v1::SAMPLING_CUBIC}};
 constexpr Projection kProjections[] = {
     {"--mip", v1::REDUCE_KIND_MAX,
      "AXIS or AXIS=BEGIN:END: the maximum along an axis, or in a slab"},
@@ -43,6 +47,17 @@ ArrayFlags::ArrayFlags(CLI::App* command) {
                    "y,x,z: so many samples along the volume's axes; 0 = as many as there are")
       ->delimiter(',')
       ->expected(3);
+  command
+      ->add_option(
+          "--affine", given_->affine,
+          "9 numbers, a matrix row by row, or 12 with an offset: element i of the result is "
+          "the volume's at matrix x i + offset, in samples along its axes; 0 outside")
+      ->delimiter(',')
+      ->expected(9, 12);
+  command
+      ->add_option("--sampling", given_->sampling,
+                   "nearest | linear | cubic: of --resize and --affine (default: linear)")
+      ->check(OneOf(KeysOf(kSamplings)));
   std::vector<CLI::Option*> ways;
   for (size_t i = 0; i < std::size(kProjections); ++i) {
     CLI::Option* const way =
@@ -58,9 +73,24 @@ bool ArrayFlags::Fill(Session& session, v1::DeriveVolumeRequest* request) const 
     for (size_t i = 0; i < given_->crop.size(); ++i)
       (i < 3 ? crop->add_start(given_->crop[i]) : crop->add_count(given_->crop[i]));
   }
+  const v1::Sampling sampling =
+      given_->sampling.empty() ? v1::SAMPLING_UNSPECIFIED : kSamplings.at(given_->sampling);
+  if (!given_->sampling.empty() && given_->shape.empty() && given_->affine.empty())
+    throw CLI::ValidationError("--sampling", "needs --resize or --affine");
   if (!given_->shape.empty()) {
     auto* resize = request->add_operations()->mutable_array()->mutable_resize();
     for (const int64_t samples : given_->shape) resize->add_shape(samples);
+    resize->set_sampling(sampling);
+  }
+  if (!given_->affine.empty()) {
+    const size_t count = given_->affine.size();
+    if (count != 9 && count != 12)
+      throw CLI::ValidationError("--affine",
+                                 absl::StrCat("has ", count, " numbers; allowed are 9 and 12"));
+    auto* affine = request->add_operations()->mutable_array()->mutable_affine();
+    for (size_t i = 0; i < count; ++i)
+      (i < 9 ? affine->add_matrix(given_->affine[i]) : affine->add_offset(given_->affine[i]));
+    affine->set_sampling(sampling);
   }
   for (size_t i = 0; i < std::size(kProjections); ++i) {
     if (given_->projections[i].empty()) continue;

@@ -32,6 +32,12 @@ PARTS = Names({"real": array_operation_pb2.COMPLEX_PART_REAL, "imaginary": array
 _Combine = array_operation_pb2.ArrayOperation.CombineParameters
 COMBINATIONS = Names({"add": _Combine.KIND_ADD, "subtract": _Combine.KIND_SUBTRACT, "multiply": _Combine.KIND_MULTIPLY, "divide": _Combine.KIND_DIVIDE}, of=_Combine.Kind)
 EDGES = Names({"mirror": array_operation_pb2.RESIZE_EDGE_MIRROR, "reflect": array_operation_pb2.RESIZE_EDGE_REFLECT}, of=array_operation_pb2.ResizeEdge)
+SAMPLINGS = Names({"nearest": array_operation_pb2.SAMPLING_NEAREST, "linear": array_operation_pb2.SAMPLING_LINEAR, "cubic": array_operation_pb2.SAMPLING_CUBIC},
+                  of=array_operation_pb2.Sampling)
+SAMPLE_EDGES = Names({"constant": array_operation_pb2.SAMPLE_EDGE_CONSTANT, "nearest": array_operation_pb2.SAMPLE_EDGE_NEAREST, "reflect": array_operation_pb2.SAMPLE_EDGE_REFLECT,
+                      "mirror": array_operation_pb2.SAMPLE_EDGE_MIRROR, "wrap": array_operation_pb2.SAMPLE_EDGE_WRAP},
+                     aliases={"grid-wrap": "wrap", "grid-mirror": "reflect"}, of=array_operation_pb2.SampleEdge)  # SciPy's
+_SECOND = {"combine": "other", "map_coordinates": "coordinates", "displace": "field", "shift": "amounts"}  # operation → its field of a second array
 _CHUNK = 1 << 20
 _MOST_FORMS = 1024
 
@@ -51,7 +57,8 @@ def _device_names(devices: Sequence[Union[str, int]]) -> List[str]:
 def array_operation(operation: Union[dict, array_operation_pb2.ArrayOperation], axes: Sequence[str] = ()) -> array_operation_pb2.ArrayOperation:
     """{"mip": {"axis": 2}}, {"scale": {"multiply": 2, "add": 1 + 1j, "type": "f32"}}, {"reduce":
     {"kind": "mean", "axes": [0]}}, {"flip": {}} ... with the fields of octavo.v1.ArrayOperation;
-    names for types, kinds, parts and edges, numbers for complex values. Axes are numbers as in
+    names for types, kinds, parts, samplings and edges, numbers for complex values, and a matrix as a
+    list or as rows. Axes are numbers as in
     NumPy, -3 to 2; for volumes, whose `axes` have names, also "y", "x" and "z"."""
     if isinstance(operation, array_operation_pb2.ArrayOperation):
         return operation
@@ -59,8 +66,10 @@ def array_operation(operation: Union[dict, array_operation_pb2.ArrayOperation], 
     values = dict(fields)
     _check_values(name, fields)
     for field, value in fields.items():
-        if field in ("multiply", "add", "value"):
+        if field in ("multiply", "add", "value", "constant"):
             values[field] = _complex(f"{name}.{field}", value)
+        elif field == "matrix" and np.ndim(value) == 2:
+            values[field] = np.asarray(value).ravel()
         elif field == "axis" and value is not None:
             values[field] = _axis(f"{name}.axis", value, axes)
         elif field == "axes" and isinstance(value, (list, tuple)):
@@ -70,9 +79,10 @@ def array_operation(operation: Union[dict, array_operation_pb2.ArrayOperation], 
 
 def _check_values(name: str, fields: dict) -> None:
     """ValueError for an array in the place of a buffer; a warning for percentiles that look like fractions."""
-    other = plain(fields.get("other"))
-    if name == "combine" and other is not None and not isinstance(other, str) and not isinstance(other, buffer_pb2.Buffer):
-        raise ValueError(f"combine.other is {short(other)}; expected a Buffer, or its name, buffers/<id> (client.buffers.put(array) makes one)")
+    field = _SECOND.get(name, "")
+    other = plain(fields.get(field))
+    if other is not None and not isinstance(other, str) and not isinstance(other, buffer_pb2.Buffer):
+        raise ValueError(f"{name}.{field} is {short(other)}; expected a Buffer, or its name, buffers/<id> (client.buffers.put(array) makes one)")
     given = fields.get("percentiles")
     if name == "percentile" and isinstance(given, (list, tuple, np.ndarray)) and len(given) > 0:
         values = [one for one in given if isinstance(one, numbers.Real)]

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "gpu/array/array_ops.h"
+#include "gpu/array/warp_elements.h"
 #include "gpu/base/status.h"
 #include "gpu/device/cuda/cuda_context.h"
 #include "gpu/device/cuda/cuda_stream.h"
@@ -202,21 +203,12 @@ __global__ void HistogramKernel(HistogramSpec s, const void* in, unsigned long l
   }
 }
 
-__global__ void TapsKernel(TapsSpec s, const void* in, const int32_t* index, const double* weight,
+template <class In>
+__global__ void TapsKernel(TapsSpec s, In in, const int32_t* index, const double* weight,
                            void* out) {
   const int64_t count = s.outer * s.m * s.inner;
-  for (int64_t at = FirstItem(); at < count; at += ItemStep()) {
-    const int64_t row = at / s.inner, q = at - row * s.inner, o = row / s.m, i = row - o * s.m;
-    Number sum;
-    for (int64_t t = 0; t < s.taps; ++t) {
-      const double w = weight[i * s.taps + t];
-      if (w == 0) continue;
-      const Number v = math::Load(s.in, in, (o * s.n + index[i * s.taps + t]) * s.inner + q);
-      sum.re += w * v.re;
-      sum.im += w * v.im;
-    }
-    math::Store(s.out, out, at, sum);
-  }
+  for (int64_t at = FirstItem(); at < count; at += ItemStep())
+    TapsOne(s, count < int64_t{1} << 31, in, index, weight, out, at);
 }
 
 class CudaArrayOps final : public ArrayOps {
@@ -293,8 +285,11 @@ class CudaArrayOps final : public ArrayOps {
                     DeviceSpan<const int32_t> index, DeviceSpan<const double> weight,
                     void* out) override {
     const DeviceGuard guard(ordinal_);
-    TapsKernel<<<Blocks(s.outer * s.m * s.inner), kThreads, 0, AsCuda(stream)>>>(
-        s, in, index.data(), weight.data(), out);
+    const TapsSpec real = RealTaps(s);
+    ForNumbers(real.in, in, [&](const auto& numbers) {
+      TapsKernel<<<Blocks(real.outer * real.m * real.inner), kThreads, 0, AsCuda(stream)>>>(
+          real, numbers, index.data(), weight.data(), out);
+    });
     return Launched();
   }
 

@@ -12,6 +12,7 @@
 #include "tbb/blocked_range.h"
 #include "tbb/parallel_for.h"
 
+#include "gpu/array/warp_elements.h"
 #include "gpu/base/status.h"
 #include "gpu/device/host/fft.h"
 #include "gpu/device/host/fft_plan.h"
@@ -198,28 +199,17 @@ class HostArrayOps final : public ArrayOps {
   absl::Status Taps(StreamRef stream, const TapsSpec& s, const void* in,
                     DeviceSpan<const int32_t> index, DeviceSpan<const double> weight,
                     void* out) override {
+    const TapsSpec real = RealTaps(s);
     return Enqueue(stream, [=, index = index.data(), weight = weight.data()] {
-      tbb::parallel_for(
-          tbb::blocked_range<int64_t>(0, s.outer * s.m,
-                                      std::max<int64_t>(1, kGrain / (s.inner * s.taps))),
-          [&](const auto& range) {
-            for (int64_t row = range.begin(); row < range.end(); ++row) {
-              const int64_t o = row / s.m, i = row % s.m;
-              for (int64_t q = 0; q < s.inner; ++q) {
-                Number sum;
-                for (int64_t t = 0; t < s.taps; ++t) {
-                  const double w = weight[i * s.taps + t];
-                  if (w == 0)
-                    continue;  // a sample of weight 0 must not contribute, since it may be NaN
-                  const Number v =
-                      math::Load(s.in, in, (o * s.n + index[i * s.taps + t]) * s.inner + q);
-                  sum.re += w * v.re;
-                  sum.im += w * v.im;
-                }
-                math::Store(s.out, out, row * s.inner + q, sum);
-              }
-            }
-          });
+      const int64_t count = real.outer * real.m * real.inner;
+      ForNumbers(real.in, in, [&](const auto& numbers) {
+        tbb::parallel_for(
+            tbb::blocked_range<int64_t>(0, count, std::max<int64_t>(1, kGrain / real.taps)),
+            [&](const auto& range) {
+              for (int64_t at = range.begin(); at < range.end(); ++at)
+                TapsOne(real, count < int64_t{1} << 31, numbers, index, weight, out, at);
+            });
+      });
     });
   }
 

@@ -28,6 +28,37 @@ absl::StatusOr<int64_t> AxisOf(const std::string& operation, const In& in) {
                       "volumes: 0 = y, 1 = x, 2 = z), or from the end, -1");
 }
 
+/// Notes the name of a second array, and returns its index.
+absl::StatusOr<size_t> OtherOf(const std::string& operation, const char* field,
+                               const std::string& name, std::vector<std::string>* others) {
+  if (others == nullptr)
+    return InvalidField(
+        operation,
+        "needs a second array, which volumes do not take; allowed in ApplyOp, on buffers");
+  if (name.empty())
+    return InvalidField(absl::StrCat(operation, ".", field), "is empty; name a buffer");
+  others->push_back(name);
+  return others->size() - 1;
+}
+
+absl::StatusOr<math::Sampling> SamplingOf(const std::string& operation, int sampling) {
+  if (v1::Sampling_IsValid(sampling)) return static_cast<math::Sampling>(sampling);
+  return InvalidField(operation + ".sampling", absl::StrCat("has the unknown value ", sampling));
+}
+
+/// The fields that all operations which sample at positions have.
+template <class In>
+absl::StatusOr<SamplingRules> RulesOf(const std::string& operation, const In& in) {
+  SamplingRules rules{.constant = NumberOf(in.constant()),
+                      .prefilter = !in.has_prefilter() || in.prefilter()};
+  OCTAVO_ASSIGN_OR_RETURN(rules.sampling, SamplingOf(operation, in.sampling()));
+  if (!v1::SampleEdge_IsValid(in.edge()))
+    return InvalidField(operation + ".edge",
+                        absl::StrCat("has the unknown value ", static_cast<int>(in.edge())));
+  rules.edge = static_cast<math::SampleEdge>(in.edge());
+  return rules;
+}
+
 absl::StatusOr<Op> DecodeProjection(math::Reduction kind, const char* name, const std::string& at,
                                     const v1::ArrayOperation::ProjectParameters& in) {
   SlabOp op{.kind = kind, .keep_dims = in.keep_dims(), .called = name};
@@ -73,15 +104,10 @@ absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& in, const std:
             absl::StrCat(at, ".combine.kind"),
             absl::StrCat("has the unknown value ", static_cast<int>(combine.kind())));
       }
-      if (others == nullptr)
-        return InvalidField(
-            absl::StrCat(at, ".combine"),
-            "needs a second array, which volumes do not take; allowed in ApplyOp, on buffers");
-      if (combine.other().empty())
-        return InvalidField(absl::StrCat(at, ".combine.other"), "is empty; name a buffer");
-      others->push_back(combine.other());
-      return CombineOp{.kind = static_cast<Combination>(combine.kind()),
-                       .other = others->size() - 1};
+      CombineOp op{.kind = static_cast<Combination>(combine.kind())};
+      OCTAVO_ASSIGN_OR_RETURN(
+          op.other, OtherOf(absl::StrCat(at, ".combine"), "other", combine.other(), others));
+      return op;
     }
     case Case::kReduce: {
       const auto& reduce = in.reduce();
@@ -147,25 +173,60 @@ absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& in, const std:
       OCTAVO_ASSIGN_OR_RETURN(op.axis, AxisOf(absl::StrCat(at, ".fft"), in.fft()));
       return op;
     }
-    case Case::kResize:
+    case Case::kResize: {
       if (!v1::ResizeEdge_IsValid(in.resize().edge())) {
         return InvalidField(
             absl::StrCat(at, ".resize.edge"),
             absl::StrCat("has the unknown value ", static_cast<int>(in.resize().edge())));
       }
-      return ResizeOp{
-          .shape = Numbers(in.resize().shape()),
-          .nearest = in.resize().nearest(),
-          .corner_aligned = in.resize().corner_aligned(),
-          .anti_aliasing = !in.resize().has_anti_aliasing() || in.resize().anti_aliasing(),
-          .edge = static_cast<ResizeEdge>(in.resize().edge())};
+      ResizeOp op{.shape = Numbers(in.resize().shape()),
+                  .corner_aligned = in.resize().corner_aligned(),
+                  .anti_aliasing = !in.resize().has_anti_aliasing() || in.resize().anti_aliasing(),
+                  .edge = static_cast<ResizeEdge>(in.resize().edge())};
+      OCTAVO_ASSIGN_OR_RETURN(op.sampling,
+                              SamplingOf(absl::StrCat(at, ".resize"), in.resize().sampling()));
+      return op;
+    }
+    case Case::kAffine: {
+      AffineOp op{.matrix = {in.affine().matrix().begin(), in.affine().matrix().end()},
+                  .offset = {in.affine().offset().begin(), in.affine().offset().end()},
+                  .shape = Numbers(in.affine().shape())};
+      OCTAVO_ASSIGN_OR_RETURN(op.rules, RulesOf(absl::StrCat(at, ".affine"), in.affine()));
+      return op;
+    }
+    case Case::kMapCoordinates: {
+      const std::string operation = absl::StrCat(at, ".map_coordinates");
+      MapCoordinatesOp op{.shape = Numbers(in.map_coordinates().shape())};
+      OCTAVO_ASSIGN_OR_RETURN(op.rules, RulesOf(operation, in.map_coordinates()));
+      OCTAVO_ASSIGN_OR_RETURN(
+          op.other, OtherOf(operation, "coordinates", in.map_coordinates().coordinates(), others));
+      return op;
+    }
+    case Case::kDisplace: {
+      const std::string operation = absl::StrCat(at, ".displace");
+      DisplaceOp op;
+      OCTAVO_ASSIGN_OR_RETURN(op.rules, RulesOf(operation, in.displace()));
+      OCTAVO_ASSIGN_OR_RETURN(op.other, OtherOf(operation, "field", in.displace().field(), others));
+      return op;
+    }
+    case Case::kShift: {
+      const std::string operation = absl::StrCat(at, ".shift");
+      ShiftOp op;
+      OCTAVO_ASSIGN_OR_RETURN(op.axis, AxisOf(operation, in.shift()));
+      OCTAVO_ASSIGN_OR_RETURN(op.rules, RulesOf(operation, in.shift()));
+      OCTAVO_ASSIGN_OR_RETURN(op.other,
+                              OtherOf(operation, "amounts", in.shift().amounts(), others));
+      return op;
+    }
     case Case::kFlip: return FlipOp{.axes = Numbers(in.flip().axes())};
     case Case::kTranspose: return TransposeOp{.axes = Numbers(in.transpose().axes())};
     case Case::OPERATION_NOT_SET: break;
   }
-  return InvalidField(at,
-                      "is empty; allowed: copy, fill, crop, scale, combine, reduce, mip, aip, "
-                      "slab, percentile, histogram, fft, resize, flip, transpose");
+  return InvalidField(
+      at,
+      "is empty; allowed: copy, fill, crop, scale, combine, reduce, mip, aip, "
+      "slab, percentile, histogram, fft, resize, flip, transpose, affine, map_coordinates, "
+      "displace, shift");
 }
 
 absl::StatusOr<model::OpSpec> DecodeVolumeOperation(const v1::ArrayOperation& in,

@@ -10,6 +10,7 @@
 #include "gpu/array/gather_ascans.h"
 #include "gpu/array/motion_contrast.h"
 #include "gpu/array/project.h"
+#include "gpu/array/warp.h"
 #include "gpu/spectral/spectral.h"
 #include "gpu/tomography/preprocess_ops.h"
 #include "gpu/tomography/reconstruct_kernels.h"
@@ -58,6 +59,7 @@ TEST_P(OperatorsTest, EveryBackendHasEveryFamily) {
   ExpectFamily<ResampleOps>();
   ExpectFamily<RepeatOps>();
   ExpectFamily<ArrayOps>();
+  ExpectFamily<WarpOps>();
   ExpectFamily<TomographyOps>();
   ExpectFamily<PrepareOps>();
   ExpectFamily<SinogramOps>();

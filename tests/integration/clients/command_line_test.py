@@ -317,6 +317,11 @@ class CommandLine(DaemonTest):
         made = self.client.volume(self.fine("volume", "derive", volume.name, "--resize", "4,0,64").split()[0])
         self.assertEqual(made.shape, [4, 16, 64])
         np.testing.assert_array_equal(made.read(), volume.derive({"resize": {"shape": [4, 0, 64]}}).read())
+        made = self.client.volume(self.fine("volume", "derive", volume.name, "--affine", "1,0,0,0,1,0,0,0,0.5,0,0.25,3", "--sampling", "cubic").split()[0])
+        same = {"affine": {"matrix": [[1, 0, 0], [0, 1, 0], [0, 0, 0.5]], "offset": [0, 0.25, 3], "sampling": "cubic"}}
+        np.testing.assert_array_equal(made.read(), volume.derive(same).read())
+        self.assertIn("has 10 numbers; allowed are 9 and 12", self.octavo("volume", "derive", volume.name, "--affine", "1,0,0,0,1,0,0,0,1,0")[2])
+        self.assertIn("needs --resize or --affine", self.octavo("volume", "derive", volume.name, "--sampling", "cubic")[2])
 
     def test_bars_without_room_are_told(self):
         scan = self.fine("scan", "submit", *self.SMALL, "--volumes", "1", "--watch").split()[0]

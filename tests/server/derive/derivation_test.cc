@@ -212,6 +212,20 @@ TEST_P(DerivationTest, TheSpacingOfTheResultSaysWhatItCounts) {
   EXPECT_THAT(Plan({OpSpec{FftOp{.axis = 1}}, slab}),
               IsError(absl::StatusCode::kInvalidArgument,
                       "operations[1].slab.end_um: is given, and axis 1 holds frequencies"));
+  // The length of a step in the source: 6 um along y and 8 um along x are 10 um.
+  const OpSpec skewed{AffineOp{
+      .matrix = {0.75, 0, 0, 2, 1, 0, 0, 0, 0.5}, .offset = {}, .shape = {0, 0, 2 * kDepth}}};
+  const Axes affine = axes_after({skewed});
+  EXPECT_EQ(affine.spacing, (Doubles{10, 4, 1}));
+  EXPECT_EQ(affine.shape, (std::vector<int64_t>{kRows, kColumns, 2 * kDepth}));
+  EXPECT_EQ(affine.lengths, (Bools{true, true, true}));
+  EXPECT_THAT(Plan({OpSpec{FftOp{.axis = 1}}, skewed}),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      "operations[1].affine.matrix: has a column 0 that mixes frequencies"));
+  EXPECT_EQ(axes_after({OpSpec{FftOp{.axis = 1}},
+                        OpSpec{AffineOp{.matrix = {1, 0, 0, 0, 2, 0, 0, 0, 1}, .offset = {}}}})
+                .inverse,
+            (Bools{false, true, false}));
   const Axes counts = axes_after({OpSpec{HistogramOp{.bins = 4, .lo = 0, .hi = 1}}});
   EXPECT_EQ(counts.shape, (std::vector<int64_t>{1, 1, 4}));
   EXPECT_EQ(counts.spacing, (Doubles{1, 1, 1}));
