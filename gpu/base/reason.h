@@ -120,6 +120,14 @@ namespace octavo::inline gpu {
     "Client and server speak no version of the hand-over wire in common.")                         \
   X(kConnections, "CONNECTIONS", "As many connections are open as the socket takes.")              \
   X(kHandoffDisabled, "HANDOFF_DISABLED", "The server has no socket that hands descriptors over.") \
+  X(kImported, "IMPORTED",                                                                         \
+    "The memory of the buffer is its client's: the server reads it and does not write it.")        \
+  X(kImportKind, "IMPORT_KIND",                                                                    \
+    "The device takes no memory of this kind, or the descriptor is of no such memory.")            \
+  X(kImportNotSealed, "IMPORT_NOT_SEALED",                                                         \
+    "A memory file lacks a seal without which it could end the server; metadata: missing.")        \
+  X(kImportSize, "IMPORT_SIZE", "The memory is not of the size that was announced, or has holes.") \
+  X(kImports, "IMPORTS", "A connection lends as many buffers or bytes as the server takes.")       \
   /* Streams */                                                                                    \
   X(kSlowSubscriber, "SLOW_SUBSCRIBER",                                                            \
     "The subscriber's queue was full; LOSSLESS streams end then.")                                 \
@@ -206,6 +214,9 @@ namespace octavo::inline gpu {
   X(kOverwritten, "OVERWRITTEN", "A newer volume of its LIVE scan took its place.")                \
   X(kDestroyed, "DESTROYED", "A client destroyed the buffer.")                                     \
   X(kExpired, "EXPIRED", "Its time to live was over.")                                             \
+  X(kRevoked, "REVOKED",                                                                           \
+    "The client that lent the memory of the buffer took it back or has gone, or its session has "  \
+    "ended.")                                                                                      \
   /* Why a job waits, which is no error */                                                         \
   X(kWaitingForDevice, "WAITING_FOR_DEVICE", "Another job has the turn of its device.")            \
   X(kWaitingForMemory, "WAITING_FOR_MEMORY", "Its device has not enough free memory now.")         \

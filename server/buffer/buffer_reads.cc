@@ -154,15 +154,21 @@ absl::StatusOr<std::shared_ptr<BufferReader>> BufferReads::Open(const model::Buf
   return reader;
 }
 
-void BufferReads::CutSlow(int64_t now_ns) {
+std::vector<std::shared_ptr<LongReader>> BufferReads::LongReaders() {
   std::vector<std::shared_ptr<LongReader>> readers;
-  {
-    MutexLock lock(mutex_);
-    for (const auto& weak : long_) {
-      if (auto reader = weak.lock()) readers.push_back(std::move(reader));
-    }
+  MutexLock lock(mutex_);
+  for (const auto& weak : long_) {
+    if (auto reader = weak.lock()) readers.push_back(std::move(reader));
   }
-  for (const auto& reader : readers) reader->CutIfSlow(now_ns);
+  return readers;
+}
+
+void BufferReads::CutSlow(int64_t now_ns) {
+  for (const auto& reader : LongReaders()) reader->CutIfSlow(now_ns);
+}
+
+void BufferReads::LetGo(const BufferReplica& replica) {
+  for (const auto& reader : LongReaders()) reader->LetGo(replica);
 }
 
 }  // namespace octavo::buffer

@@ -187,6 +187,7 @@ model::Stats Engine::Snapshot() {
                    .quota_bytes = buffers.quota_bytes,
                    .replicas = {},
                    .bytes = {},
+                   .imported_bytes = {},
                    .written_bytes = buffers.uploaded_bytes,
                    .read_bytes = buffers.read_bytes,
                    .forwarded_bytes = buffers.forwarded_bytes,
@@ -197,6 +198,9 @@ model::Stats Engine::Snapshot() {
     stats.buffers.replicas[base::DeviceName(device)] = n;
   for (const auto& [device, bytes] : buffers.bytes_on)
     stats.buffers.bytes[base::DeviceName(device)] = bytes;
+  stats.buffers.imports = buffers.loans;
+  for (const auto& [device, bytes] : buffers.lent_bytes_on)
+    stats.buffers.imported_bytes[base::DeviceName(device)] = bytes;
   return stats;
 }
 

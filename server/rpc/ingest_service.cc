@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,8 @@
 #include "octavo/v1/ingest.grpc.pb.h"
 
 #include "gpu/base/status.h"
+#include "server/buffer/buffer_store.h"
+#include "server/rpc/convert/buffer.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/enum_name.h"
 #include "server/rpc/convert/time.h"
@@ -243,14 +246,27 @@ void EncodeCamera(const source::CameraInfo& in, v1::CameraInfo* out) {
   out->set_in_use(in.in_use);
 }
 
-class IngestServiceImpl final
-    : public v1::IngestService::WithRawCallbackMethod_Push<
-          v1::IngestService::WithRawCallbackMethod_PushProjections<
-              v1::IngestService::WithCallbackMethod_OpenRing<
-                  v1::IngestService::WithCallbackMethod_ListCameras<v1::IngestService::Service>>>> {
+absl::Status CheckLocal(const exports::ExportPeer& peer, const std::string& what) {
+  if (peer.local) return absl::OkStatus();
+  return WithInfo(
+      absl::PermissionDeniedError(absl::StrCat(
+          what, " is memory of the server's host, and this call came from another host")),
+      {.reason = Reason::kNotLocal, .field = "", .numbers = {}});
+}
+
+class IngestServiceImpl final : public v1::IngestService::WithRawCallbackMethod_Push<
+                                    v1::IngestService::WithRawCallbackMethod_PushProjections<
+                                        v1::IngestService::WithCallbackMethod_OpenRing<
+                                            v1::IngestService::WithCallbackMethod_ImportBuffer<
+                                                v1::IngestService::WithCallbackMethod_ListCameras<
+                                                    v1::IngestService::Service>>>>> {
  public:
   IngestServiceImpl(engine::Engine* engine, base::WorkerPool* workers, base::WorkerPool* copiers)
-      : scans_(engine->scans()), jobs_(engine->jobs()), workers_(workers), copiers_(copiers) {}
+      : scans_(engine->scans()),
+        jobs_(engine->jobs()),
+        buffers_(engine->buffers()),
+        workers_(workers),
+        copiers_(copiers) {}
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Push(
       grpc::CallbackServerContext*) override {
@@ -266,12 +282,7 @@ class IngestServiceImpl final
                                      v1::OpenRingResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       const exports::ExportPeer peer = LocalPeerOf(context->peer());
-      if (!peer.local) {
-        return WithInfo(
-            absl::PermissionDeniedError(
-                "a ring is memory of the server's host, and this call came from another host"),
-            {.reason = Reason::kNotLocal, .field = "", .numbers = {}});
-      }
+      OCTAVO_RETURN_IF_ERROR(CheckLocal(peer, "a ring"));
       OCTAVO_ASSIGN_OR_RETURN(const auto ticket, scans_.OpenRing(request->scan(), peer.uid));
       PassPoint(MethodOf<v1::OpenRingRequest>(), ".answer");
       response->set_socket_path(ticket.path);
@@ -282,6 +293,21 @@ class IngestServiceImpl final
       response->set_block_records(static_cast<uint32_t>(ticket.block_records));
       response->set_record_bytes(static_cast<uint32_t>(ticket.record_bytes));
       response->set_total_records(static_cast<uint64_t>(ticket.total_records));
+      return absl::OkStatus();
+    });
+  }
+
+  grpc::ServerUnaryReactor* ImportBuffer(grpc::CallbackServerContext* context,
+                                         const v1::ImportBufferRequest* request,
+                                         v1::ImportBufferResponse* response) override {
+    return Reply(context, request, response, [&]() -> absl::Status {
+      const exports::ExportPeer peer = LocalPeerOf(context->peer());
+      OCTAVO_RETURN_IF_ERROR(CheckLocal(peer, "what is imported"));
+      OCTAVO_ASSIGN_OR_RETURN(const model::BufferImportSpec spec, DecodeImport(*request));
+      OCTAVO_ASSIGN_OR_RETURN(const buffer::ImportTicket ticket,
+                              buffers_.Import(spec, CallerOf(*context), peer.uid));
+      PassPoint(MethodOf<v1::ImportBufferRequest>(), ".answer");
+      EncodeImportTicket(ticket, response);
       return absl::OkStatus();
     });
   }
@@ -315,6 +341,7 @@ class IngestServiceImpl final
  private:
   engine::Scans& scans_;
   engine::Jobs& jobs_;
+  buffer::BufferStore& buffers_;
   base::WorkerPool* const workers_;
   base::WorkerPool* const copiers_;
 };

@@ -82,6 +82,10 @@ std::vector<Bound> MakeBounds() {
       Text("PushRequest.data", kMostPushedBytes),
       Text("PushMarker.name", kShortName),
       Text("OpenRingRequest.scan", kName),
+      Many("ImportBufferRequest.shape", kAxes),
+      Text("ImportBufferRequest.device", kName),
+      Text("ImportBufferRequest.session_secret", kToken),
+      Text("ImportBufferRequest.request_id", kToken),
       Text("PushProjectionsRequest.job", kName),
       Text("PushProjectionsRequest.data", kMostPushedBytes),
       // -- volumes
@@ -201,8 +205,8 @@ std::vector<Bound> MakeBounds() {
       Text("WatchVolumesRequest.filter", kFilter),
   };
   // Labels are the same everywhere.
-  for (const char* message : {"ScanSpec", "JobSpec", "CreateBufferRequest", "UpdateBufferRequest",
-                              "ApplyOpRequest", "SubscribeRequest"}) {
+  for (const char* message : {"ScanSpec", "JobSpec", "CreateBufferRequest", "ImportBufferRequest",
+                              "UpdateBufferRequest", "ApplyOpRequest", "SubscribeRequest"}) {
     bounds.push_back({.field = absl::StrCat(message, ".labels"), .count = kLabels, .bytes = 0});
     bounds.push_back(
         {.field = absl::StrCat(message, ".LabelsEntry.key"), .count = 0, .bytes = kShortName});

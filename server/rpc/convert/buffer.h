@@ -4,7 +4,9 @@
 #include "grpcpp/support/server_callback.h"
 
 #include "octavo/v1/buffer.pb.h"
+#include "octavo/v1/ingest.pb.h"
 
+#include "server/buffer/buffer_importer.h"
 #include "server/model/buffer_types.h"
 
 namespace octavo::rpc {
@@ -13,6 +15,8 @@ namespace octavo::rpc {
 model::Caller CallerOf(const grpc::CallbackServerContext& context);
 
 absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& request);
+absl::StatusOr<model::BufferImportSpec> DecodeImport(const v1::ImportBufferRequest& request);
+void EncodeImportTicket(const buffer::ImportTicket& ticket, v1::ImportBufferResponse* out);
 absl::StatusOr<model::BufferWriteSpec> DecodeWriteHeader(
     const v1::WriteBufferRequest::Header& header);
 absl::StatusOr<model::BufferReadSpec> DecodeRead(const v1::ReadBufferRequest& request);

@@ -429,6 +429,11 @@ class HandlerFaultsTest : public ::testing::Test {
           spec.mutable_ring();
           r.set_scan(Submit(spec));
         })});
+    add("IngestService/ImportBuffer", {One<v1::ImportBufferRequest>([this](auto& r) {
+          r.mutable_type()->set_dtype(v1::DTYPE_U8);
+          r.add_shape(4096);
+          r.set_request_id(Id());
+        })});
     add("IngestService/ListCameras", {One<v1::ListCamerasRequest>()});
     add("SessionService/OpenSession", {One<v1::OpenSessionRequest>()});
     add("SessionService/KeepAlive",
