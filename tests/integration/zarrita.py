@@ -4,7 +4,8 @@ import os
 import shutil
 import subprocess
 
-from harness import BUILD, SOURCE
+BUILD = os.environ["OCTAVO_BUILD_DIR"]
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def folder(test):

@@ -33,6 +33,7 @@ namespace {
 
 using nlohmann::json;
 constexpr size_t kMostLabels = 64, kMostChannels = 32, kMostNames = 16;
+constexpr int64_t kMostBytes = int64_t{1} << 40;
 constexpr int kMostAbove = 4;  // folders above an array that may be the group of its image
 
 /// At most `most` bytes of a text, not cutting a character of UTF-8.
@@ -404,16 +405,22 @@ class Opener {
       bytes += 2 * chain->shard->IndexBytes();
       chain = &chain->shard->inner;
     }
-    if (!chain->IsRaw() && chain->bytes > options_.most_chunk_bytes)
+    // Of a shard that is compressed as a whole, the chain knows only what no shard exceeds.
+    int64_t decoded = array_->element_bytes();
+    for (const int64_t extent : chain->shape)
+      decoded = decoded > kMostBytes / extent ? kMostBytes : decoded * extent;
+    if (!chain->IsRaw() && decoded > options_.most_chunk_bytes)
       return UnsupportedFile(input_.name, absl::StrCat(Place("the array"), ", its chunk"),
-                             absl::StrCat(chain->bytes, " bytes"),
+                             absl::StrCat(decoded, " bytes"),
                              absl::StrCat("up to ", options_.most_chunk_bytes, " bytes"));
     for (size_t d = 0; d < info_.axes.size(); ++d)
       info_.chunk.push_back(std::min(chain->shape[d], info_.axes[d].extent));
-    int64_t most = chain->bytes;
-    for (const ZarrChain::Step& step : chain->steps) most = std::max(most, step.decoded);
+    int64_t most = decoded;
+    for (const ZarrChain::Step& step : chain->steps) {
+      if (step.exact) most = std::max(most, step.decoded);
+    }
     // Each thread of the arena has what is encoded, and what two codecs make of it.
-    bytes += chain->IsRaw() ? chain->bytes : std::max(chain->encoded, most) + 2 * most;
+    bytes += chain->IsRaw() ? decoded : 3 * most;
     info_.read_memory_bytes = bytes * tbb::this_task_arena::max_concurrency();
     return absl::OkStatus();
   }
