@@ -155,9 +155,13 @@ constexpr FieldFlag kFields[] = {
     {"options.level", "--level"},
     {"options.shuffle", "--shuffle"},
     {"options.pyramid_levels", "--pyramid"},
+    {"options.pyramid_um", "--pyramid-um"},
+    {"options.ngff", "--ngff"},
     {"options.nifti_version", "--nifti-version"},
     {"options.tiff_plane", "--tiff-plane"},
     {"options.tiff_stack", "--tiff-stack"},
+    {"axes", "--axes"},
+    {"spacing_um", "--spacing-um"},
     {"lease_token", "--lease"},
     // Lists.
     {"filter", "--filter"},

@@ -7,6 +7,7 @@
 #include "octavo/v1/ingest.pb.h"
 
 #include "server/buffer/buffer_importer.h"
+#include "server/engine/buffer_commits.h"
 #include "server/model/buffer_types.h"
 
 namespace octavo::rpc {
@@ -21,6 +22,7 @@ absl::StatusOr<model::BufferWriteSpec> DecodeWriteHeader(
     const v1::WriteBufferRequest::Header& header);
 absl::StatusOr<model::BufferReadSpec> DecodeRead(const v1::ReadBufferRequest& request);
 absl::StatusOr<model::BufferApplySpec> DecodeApply(const v1::ApplyOpRequest& request);
+absl::StatusOr<engine::BufferCommitSpec> DecodeCommitBuffer(const v1::CommitBufferRequest& request);
 void EncodeElementType(const ArrayType& type, v1::ElementType* out);
 void EncodeBuffer(const model::BufferStatus& status, v1::Buffer* out);
 
