@@ -65,7 +65,7 @@ struct SourceFlags {
   int64_t raw_offset = 0;
   bool raw_big_endian = false, raw_fortran = false, raw_trailing = false, unknown_spacing = false,
        scaled = false;
-  std::optional<int> image;
+  std::optional<int> image, from_level;
 
   void AddTo(CLI::App* app) {
     app->add_option("--from-format", format,
@@ -80,9 +80,13 @@ struct SourceFlags {
     app->add_flag("--raw-big-endian", raw_big_endian, "raw numbers: most significant byte first");
     app->add_flag("--raw-fortran", raw_fortran, "raw numbers: the first axis is the fastest");
     app->add_flag("--raw-trailing", raw_trailing, "raw numbers: leave out what follows them");
-    app->add_option("--dataset", dataset,
-                    "HDF5: path of the dataset; MATLAB: name of the variable");
-    app->add_option("--image", image, "OME-TIFF with several images: which one, from 0");
+    app->add_option("--dataset,--array", dataset,
+                    "HDF5: path of the dataset; MATLAB: name of the variable; Zarr: path of an "
+                    "array or a group below the folder");
+    app->add_option("--image", image,
+                    "OME-TIFF and OME-Zarr with several images: which one, from 0");
+    app->add_option("--from-level", from_level,
+                    "OME-Zarr: level of the pyramid that is read; default 0, the full resolution");
     app->add_option("--axes", axes,
                     "names of the source's axes, slowest first: z,y,x; others than x, y, z need "
                     "--select")
@@ -108,6 +112,7 @@ struct SourceFlags {
     }
     out.input.dataset = dataset;
     out.input.image = image;
+    out.input.level = from_level;
     if (!raw_shape.empty() || !raw_type.empty()) {
       const auto type = storage::ElementTypeNamed(raw_type);
       if (!type.has_value())
@@ -231,8 +236,8 @@ void AddConvertCommand(CLI::App& app, Session& session) {
   convert
       ->add_option(
           "source", *source,
-          "what a commit wrote, in any format; or .npy, TIFF (OME, ImageJ, a folder), NIfTI, "
-          "NRRD, HDF5, MATLAB, a folder of linumpy, raw numbers")
+          "what a commit wrote, in any format; or OME-Zarr, Zarr, .npy, TIFF (OME, ImageJ, a "
+          "folder), NIfTI, NRRD, HDF5, MATLAB, a folder of linumpy, raw numbers")
       ->required();
   convert
       ->add_option("destination", *destination,

@@ -25,6 +25,7 @@
 #include "server/storage/io/file_errors.h"
 #include "server/storage/io/files.h"
 #include "server/storage/io/open_beneath.h"
+#include "server/storage/zarr/ome.h"
 
 namespace octavo::storage {
 namespace {
@@ -47,8 +48,9 @@ bool HasEntry(const UniqueFd& folder, const char* name) {
 
 /// A folder that is none of the others may hold TIFF files, which its input says.
 InputFormat RecogniseFolder(const UniqueFd& folder) {
-  if (HasEntry(folder, "zarr.json") || HasEntry(folder, ".zarray") || HasEntry(folder, ".zgroup"))
-    return InputFormat::kZarr;
+  for (const char* entry : {"zarr.json", ".zarray", ".zgroup", ".zattrs"}) {
+    if (HasEntry(folder, entry)) return InputFormat::kZarr;
+  }
   return HasEntry(folder, "info.txt") ? InputFormat::kLinumpy : InputFormat::kTiffStack;
 }
 
@@ -277,8 +279,10 @@ std::optional<double> MicrometresOf(const std::string& unit) {
   const std::string trimmed(absl::StripAsciiWhitespace(unit));
   // Signs distinguish case (Mm, mm), words do not.
   if (const auto found = units.find(trimmed); found != units.end()) return found->second;
-  const auto found = units.find(absl::AsciiStrToLower(trimmed));
-  return trimmed.size() > 2 && found != units.end() ? std::optional(found->second) : std::nullopt;
+  const std::string word = absl::AsciiStrToLower(trimmed);
+  if (const auto found = units.find(word); trimmed.size() > 2 && found != units.end())
+    return found->second;
+  return OmeUnitMicrometres(word);
 }
 
 void SetSpacing(double value, const std::string& unit, const std::string& place, InputAxis* axis,

@@ -9,8 +9,8 @@
 #include "server/storage/commit/convert.h"
 #include "server/storage/commit/publish.h"
 #include "server/storage/formats/downsample.h"
+#include "server/storage/formats/input_volume.h"
 #include "server/storage/formats/meta_json.h"
-#include "server/storage/formats/stored_volume.h"
 #include "server/storage/io/deflate.h"
 #include "server/storage/zarr/byte_codec.h"
 #include "server/storage/zarr/codec.h"
@@ -334,7 +334,8 @@ TEST_F(StorageTest, ConvertsWhatWasCommittedAndBack) {
     ASSERT_OK_AND_ASSIGN(const CommitOutcome outcome,
                          Convert(committed.path, root() + "/w", {.format = format}, progress));
     EXPECT_EQ(outcome.checksum, committed.checksum);
-    ASSERT_OK_AND_ASSIGN(const auto stored, OpenStored(outcome.path));
+    ASSERT_OK_AND_ASSIGN(auto input, OpenVolumeInput(outcome.path, {}));
+    ASSERT_OK_AND_ASSIGN(const auto stored, InputVolume::Make(std::move(input), {}));
     EXPECT_EQ(MetaText(stored->meta()), MetaText(meta));
     EXPECT_THAT(stored->Verify(), IsOk());
     std::vector<uint8_t> back(data.size());
