@@ -205,7 +205,7 @@ class VolumeCalls:
                  without one. An ending of another format, or of files that Octavo does not write
                  (.nii.gz, .png, .dcm), raises OctavoError
         options  fields of CommitOptions: chunk, shard, zstd_level, level, pyramid_levels, nifti_version, tiff_stack;
-                 tiff_plane "bscan", "en_face";  codec "zstd", "gzip", "blosc-zstd", "blosc-lz4";  shuffle "none", "byte", "bit"
+                 ngff "0.5", "0.4";  tiff_plane "bscan", "en_face";  codec "zstd", "gzip", "blosc-zstd", "blosc-lz4";  shuffle "none", "byte", "bit"
         """
         result = None
         with contextlib.closing(self._steps(self._commit(name, destination, format, request_id, lease, options), lease)) as steps:

@@ -38,6 +38,10 @@ absl::StatusOr<model::CommitOptions> DecodeCommitOptions(const v1::CommitOptions
     return InvalidField(absl::StrCat(field, ".tiff_plane"),
                         absl::StrCat("has the unknown value ", static_cast<int>(in.tiff_plane())));
   }
+  if (!v1::NgffVersion_IsValid(in.ngff())) {
+    return InvalidField(absl::StrCat(field, ".ngff"),
+                        absl::StrCat("has the unknown value ", static_cast<int>(in.ngff())));
+  }
   if (in.level() < 0 || in.level() > 9)
     return FieldOutOfRange(absl::StrCat(field, ".level"), in.level(), 0, 9);
   if (in.pyramid_levels() > 16) {
@@ -61,6 +65,7 @@ absl::StatusOr<model::CommitOptions> DecodeCommitOptions(const v1::CommitOptions
   out.writer.nifti_version = static_cast<int>(in.nifti_version());
   out.writer.tiff_plane = static_cast<storage::TiffPlane>(in.tiff_plane());
   out.writer.tiff_stack = in.tiff_stack();
+  out.writer.ngff = static_cast<storage::NgffVersion>(in.ngff());
   for (const auto& [name, values, to] : {std::tuple{"chunk", &in.chunk(), out.writer.chunk},
                                          std::tuple{"shard", &in.shard(), out.writer.shard}}) {
     if (values->empty()) continue;
@@ -101,6 +106,7 @@ void EncodeCommitOptions(const model::CommitOptions& in, v1::CommitOptions* out)
   out->set_nifti_version(static_cast<uint32_t>(in.writer.nifti_version));
   out->set_tiff_plane(static_cast<v1::TiffPlane>(in.writer.tiff_plane));
   out->set_tiff_stack(in.writer.tiff_stack);
+  out->set_ngff(static_cast<v1::NgffVersion>(in.writer.ngff));
 }
 
 void EncodeCommitResult(const storage::CommitOutcome& in, v1::CommitResult* out) {

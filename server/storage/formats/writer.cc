@@ -104,6 +104,7 @@ const std::vector<OptionOfFormats>& OptionsOfFormats() {
       {"options.level", [](O o) { return o.level != 0; }, compressed},
       {"options.shuffle", [](O o) { return o.shuffle != Shuffle::kDefault; }, {kOmeZarr05, kHdf5}},
       {"options.pyramid_levels", [](O o) { return o.pyramid_levels > 1; }, {kOmeZarr05}},
+      {"options.ngff", [](O o) { return o.ngff != NgffVersion::kDefault; }, {kOmeZarr05}},
       {"options.nifti_version", [](O o) { return o.nifti_version != 0; }, {kNifti}},
       {"options.tiff_plane", [](O o) { return o.tiff_plane != TiffPlane::kDefault; }, {kOmeTiff}},
       {"options.tiff_stack", [](O o) { return o.tiff_stack; }, {kOmeTiff}}};
@@ -194,6 +195,20 @@ absl::Status ResolveTiff(WriterOptions* out, const VolumeMeta& meta) {
   return absl::OkStatus();
 }
 
+/// Chooses the version of an OME-Zarr.
+absl::Status ResolveNgff(WriterOptions* out) {
+  if (out->format != Format::kOmeZarr05) return absl::OkStatus();
+  if (out->ngff > NgffVersion::k04)
+    return InvalidField("options.ngff",
+                        absl::StrCat("has the unknown value ", static_cast<int>(out->ngff)));
+  if (out->ngff == NgffVersion::kDefault) out->ngff = NgffVersion::k05;
+  if (out->ngff == NgffVersion::k04 && AnyGiven(out->shard))
+    return InvalidField("options.shard",
+                        "is given, and options.ngff is 0.4, whose arrays (Zarr v2) have no shards; "
+                        "allowed with 0.5");
+  return absl::OkStatus();
+}
+
 /// Refuses a volume that the format cannot hold.
 absl::Status CheckFits(WriterOptions* out, const VolumeMeta& meta) {
   constexpr char kField[] = "options.format";
@@ -276,6 +291,7 @@ absl::StatusOr<WriterOptions> ResolveOptions(const WriterOptions& options, const
     return FieldOutOfRange("options.zstd_level", out.zstd_level, 0, 19);
   }
   OCTAVO_RETURN_IF_ERROR(CheckOptionsOfFormats(out));
+  OCTAVO_RETURN_IF_ERROR(ResolveNgff(&out));
   OCTAVO_RETURN_IF_ERROR(ResolveCodec(&out));
   OCTAVO_RETURN_IF_ERROR(CheckFits(&out, meta));
   if (out.threads <= 0)

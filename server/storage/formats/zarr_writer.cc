@@ -19,13 +19,16 @@ namespace {
 
 using nlohmann::json;
 
-/// OME-Zarr 0.5 (Zarr v3): a group with multiscales of the array "0", the volume, and of further
-/// ones, each half as large as the one before, if a pyramid is asked for. The pyramid is computed
-/// as slabs come, from whole slabs of the finer array.
+/// OME-Zarr 0.5 (Zarr v3) or 0.4 (Zarr v2): a group with multiscales of the array "0", the volume,
+/// and of further ones, each half as large as the one before, if a pyramid is asked for. The
+/// pyramid is computed as slabs come, from whole slabs of the finer array.
 class ZarrWriter final : public FileListWriter {
  public:
   ZarrWriter(std::string path, const VolumeMeta& meta, const WriterOptions& options)
-      : FileListWriter(std::move(path)), meta_(meta), arena_(ArenaThreads(options)) {
+      : FileListWriter(std::move(path)),
+        meta_(meta),
+        v2_(options.ngff == NgffVersion::k04),
+        arena_(ArenaThreads(options)) {
     int64_t shape[3] = {meta.shape[0], meta.shape[1], meta.shape[2]};
     for (int i = 0; i < std::max(1, options.pyramid_levels); ++i) {
       levels_.push_back(std::make_unique<Level>(this, absl::StrCat(i), shape, meta, options));
@@ -48,8 +51,7 @@ class ZarrWriter final : public FileListWriter {
 
   absl::Status Finish() override {
     for (const auto& level : levels_) OCTAVO_RETURN_IF_ERROR(level->array.Finish());
-    const std::string text = GroupJson().dump(1, ' ', false, json::error_handler_t::replace);
-    OCTAVO_RETURN_IF_ERROR(WriteListed("zarr.json", text.data(), text.size()));
+    OCTAVO_RETURN_IF_ERROR(WriteGroup());
     OCTAVO_RETURN_IF_ERROR(SyncListed());
     for (const auto& level : levels_) OCTAVO_RETURN_IF_ERROR(level->array.SyncDirectories());
     return SyncDirectory(path_);
@@ -129,7 +131,26 @@ class ZarrWriter final : public FileListWriter {
     return out;
   }
 
-  json GroupJson() const {
+  absl::Status WriteGroup() {
+    const auto write = [&](const char* file, const json& value) {
+      const std::string text = value.dump(1, ' ', false, json::error_handler_t::replace);
+      return WriteListed(file, text.data(), text.size());
+    };
+    json ome = OmeJson();
+    if (!v2_) {
+      ome["version"] = "0.5";
+      return write("zarr.json", {{"zarr_format", 3},
+                                 {"node_type", "group"},
+                                 {"attributes", {{"ome", ome}, {"octavo", MetaJson(meta_)}}}});
+    }
+    ome["multiscales"][0]["version"] = "0.4";
+    ome["octavo"] = MetaJson(meta_);
+    OCTAVO_RETURN_IF_ERROR(write(".zgroup", {{"zarr_format", 2}}));
+    return write(".zattrs", ome);
+  }
+
+  /// The members of OME-Zarr, all but the version.
+  json OmeJson() const {
     json axes = json::array(), datasets = json::array();
     for (int d = 0; d < 3; ++d) {
       axes.push_back({{"name", meta_.axes[d]}, {"type", "space"}});
@@ -160,17 +181,12 @@ class ZarrWriter final : public FileListWriter {
         {"active", true},
         {"window",
          {{"min", bottom}, {"max", top}, {"start", meta_.display_lo}, {"end", meta_.display_hi}}}};
-    return {{"zarr_format", 3},
-            {"node_type", "group"},
-            {"attributes",
-             {{"ome",
-               {{"version", "0.5"},
-                {"multiscales", json::array({multiscale})},
-                {"omero", {{"channels", json::array({channel})}}}}},
-              {"octavo", MetaJson(meta_)}}}};
+    return {{"multiscales", json::array({multiscale})},
+            {"omero", {{"channels", json::array({channel})}}}};
   }
 
   const VolumeMeta meta_;
+  const bool v2_;
   std::vector<std::unique_ptr<Level>> levels_;  // from the volume to the coarsest
   tbb::task_arena arena_;
 };

@@ -28,7 +28,7 @@ class CommitKill(unittest.TestCase):
     def tearDown(self):
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def killed_commit(self, format, environment=None, delay=None):
+    def killed_commit(self, format, environment=None, delay=None, **options):
         """Acquires a volume, commits it and is killed; returns the voxels."""
         daemon = Daemon(directory=self.directory, environment=environment)
         try:
@@ -41,7 +41,7 @@ class CommitKill(unittest.TestCase):
                 if killer:
                     killer.start()
                 try:
-                    client.commit(name, "sub/v", format, chunk=[4, 32, 64])
+                    client.commit(name, "sub/v", format, chunk=[4, 32, 64], **options)
                 except octavo.OctavoError as error:
                     self.assertIn(error.code.name, ("UNAVAILABLE", "CANCELLED", "INTERNAL", "UNKNOWN"))
                 if killer:
@@ -51,7 +51,7 @@ class CommitKill(unittest.TestCase):
         finally:
             daemon.remove()
 
-    def check(self, format, array, must_be=None):
+    def check(self, format, array, must_be=None, metadata_files=2):
         """Restarts the daemon and checks the files."""
         daemon = Daemon(directory=self.directory)
         try:
@@ -63,7 +63,7 @@ class CommitKill(unittest.TestCase):
                     np.testing.assert_array_equal(READERS[format](path).array, array)
                     if format == "zarr":
                         files = sum(len(names) for _, _, names in os.walk(path))
-                        self.assertEqual(files, 10 * 2 * 4 + 3)  # chunks, two zarr.json, the manifest
+                        self.assertEqual(files, 10 * 2 * 4 + metadata_files + 1)  # chunks, zarr.json of group and array, the manifest
                     else:
                         self.assertTrue(os.path.exists(path + ".json"))
                 if must_be is not None:
@@ -94,6 +94,12 @@ class CommitKill(unittest.TestCase):
                 with self.subTest(format=format, point=point):
                     array = self.killed_commit(format, {"OCTAVO_FAILPOINT": f"{point}:kill:{3 if point == 'chunk_written' and format in ('zarr', 'hdf5') else 1}"})
                     self.check(format, array, must_be=point in COMPLETE)
+
+    def test_ome_zarr_04_at_every_named_point(self):
+        for point in POINTS:
+            with self.subTest(point=point):
+                array = self.killed_commit("zarr", {"OCTAVO_FAILPOINT": f"{point}:kill:{3 if point == 'chunk_written' else 1}"}, ngff="0.4")
+                self.check("zarr", array, must_be=point in COMPLETE, metadata_files=4)
 
     def test_at_random_instants(self):
         print("seed", SEED)

@@ -367,6 +367,46 @@ class Formats(unittest.TestCase):
         stored = read_zarr(self.convert(source, "z.zarr", "--codec", "blosc-lz4"))
         self.assertEqual(stored.extra["arrays"][0]["codecs"][1]["configuration"], {"cname": "lz4", "clevel": 5, "shuffle": "bitshuffle", "typesize": 1, "blocksize": 0})
 
+    def test_ome_zarr_04(self):
+        """Zarr v2: read by hand, by zarr-python and by octavo convert; its metadata say what those of 0.5 say."""
+        random = np.random.default_rng(SEED)
+        print("seed", SEED)
+        cases = [(dtype, codec) for dtype in DTYPES for codec in ([], ["--codec", "gzip", "--level", "3"], ["--codec", "blosc-zstd"],
+                                                                  ["--codec", "blosc-lz4", "--shuffle", "bit"], ["--raw"])]
+        for i, (dtype, codec) in enumerate(cases):
+            shape, chunk = [int(n) for n in random.integers(1, 30, 3)], ",".join(str(n) for n in random.integers(1, 20, 3))
+            with self.subTest(dtype=dtype, codec=codec, shape=shape, chunk=chunk):
+                source, array = self.source(dtype, shape, name=f"source{i}", spacing_assumed=["x"])
+                count = "2" if dtype != "c64" and max(shape) > 1 else "1"
+                flags = ["--format", "zarr", "--chunk", chunk, "--pyramid", count, *codec]
+                path, new = self.convert(source, f"v2_{i}", "--ngff", "0.4", *flags), self.convert(source, f"v3_{i}", "--ngff", "0.5", *flags)
+                stored, other = read_zarr(path), read_zarr(new)
+                np.testing.assert_array_equal(stored.array, array)
+                self.assertEqual(stored.array.tobytes(), array.tobytes())
+                self.assertEqual((stored.meta, stored.spacing_um, stored.assumed), (other.meta, other.spacing_um, other.assumed))
+                ome, ome5 = (s.extra["group"]["attributes"]["ome"] for s in (stored, other))
+                ome["multiscales"][0].pop("version"), ome5.pop("version")
+                self.assertEqual(ome, ome5)
+                for (voxels, steps), (voxels5, steps5) in zip(stored.extra["levels"], other.extra["levels"]):
+                    self.assertEqual((voxels.tobytes(), steps), (voxels5.tobytes(), steps5))
+                self.assertEqual(len(stored.extra["levels"]), int(count))
+                import zarr  # Debian's is of version 2
+                group = zarr.open_group(path, mode="r")
+                self.assertEqual(sorted(group.array_keys()), [str(k) for k in range(int(count))])
+                self.assertEqual(group["0"][...].tobytes(), array.tobytes())
+                self.assertEqual(group["0"].attrs["_ARRAY_DIMENSIONS"], ["y", "x", "z"])
+                back = self.convert(path, f"back{i}.npy")
+                self.assertEqual(np.load(back).tobytes(), array.tobytes())
+                self.assertEqual({**json.load(open(back + ".json")), "file": 0, "format": 0}, {**json.load(open(source + ".json")), "file": 0, "format": 0})
+        source, _ = self.source("u8")
+        at = os.path.join(self.directory, "x.zarr")
+        self.refused(source, at, "--ngff", "0.4", "--chunk", "4,4,4", "--shard", "8,8,8", field="options.shard", text="no shards; allowed with 0.5")
+        # A damaged file is found by the manifest, where no digest tells.
+        path = self.convert(source, "damaged", "--format", "zarr", "--ngff", "0.4", "--raw", "--pyramid", "2")
+        with open(os.path.join(path, "1", "0", "0", "0"), "r+b") as file:
+            file.write(bytes([file.read(1)[0] ^ 1]))
+        self.refused(path, os.path.join(self.directory, "y.npy"), "--from-level", "1", code=15)
+
     # -- pyramids
 
     def test_pyramids(self):
@@ -457,7 +497,7 @@ class Formats(unittest.TestCase):
                              (["--format", "nrrd", "--nifti-version", "1"], "options.nifti_version"), (["--format", "nifti", "--nifti-version", "3"], "options.nifti_version"),
                              (["--format", "zarr", "--chunk", "4,4,4", "--shard", "6,8,8"], "options.shard"), (["--format", "zarr", "--zstd", "20"], "options.zstd_level"),
                              (["--format", "npy", "--level", "2"], "options.level"), (["--format", "npy", "--tiff-stack"], "options.tiff_stack"),
-                             (["--format", "nrrd", "--tiff-plane", "bscan"], "options.tiff_plane")):
+                             (["--format", "nrrd", "--tiff-plane", "bscan"], "options.tiff_plane"), (["--format", "npy", "--ngff", "0.4"], "options.ngff")):
             with self.subTest(flags=flags):
                 self.refused(source, at("x"), *flags, field=field)
         complex_source, _ = self.source("c64", (4, 4, 4), name="complex")
