@@ -54,6 +54,7 @@ absl::StatusOr<storage::WriterOptions> OptionsOf(const FormatFlags& flags,
   out.nifti_version = static_cast<int>(std::min(message.nifti_version(), 1000u));
   out.tiff_plane = static_cast<storage::TiffPlane>(message.tiff_plane());
   out.tiff_stack = message.tiff_stack();
+  out.pyramid_um.assign(message.pyramid_um().begin(), message.pyramid_um().end());
   out.ngff = static_cast<storage::NgffVersion>(message.ngff());
   return out;
 }

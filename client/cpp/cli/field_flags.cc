@@ -155,6 +155,7 @@ constexpr FieldFlag kFields[] = {
     {"options.level", "--level"},
     {"options.shuffle", "--shuffle"},
     {"options.pyramid_levels", "--pyramid"},
+    {"options.pyramid_um", "--pyramid-um"},
     {"options.ngff", "--ngff"},
     {"options.nifti_version", "--nifti-version"},
     {"options.tiff_plane", "--tiff-plane"},

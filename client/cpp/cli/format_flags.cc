@@ -53,6 +53,9 @@ void FormatFlags::AddTo(CLI::App* app) {
   app->add_option("--shard", shard, "zarr: the same of a shard")->delimiter(',')->expected(3);
   app->add_option("--pyramid", pyramid_levels,
                   "zarr: arrays in all, each half as large as the one before");
+  app->add_option("--pyramid-um", pyramid_um,
+                  "zarr: instead of halves, arrays with voxels of these sizes in um: 10,25,50,100")
+      ->delimiter(',');
   app->add_option("--ngff", ngff,
                   "zarr: version of OME-Zarr: 0.5 (default; Zarr v3) or 0.4 (Zarr v2, no shards)")
       ->check(OneOf(KeysOf(kNgffVersions)));
@@ -90,6 +93,7 @@ void FormatFlags::Fill(const std::string& what, const std::string& destination,
   options->set_zstd_level(zstd_level);
   options->set_level(level);
   options->set_pyramid_levels(pyramid_levels);
+  options->mutable_pyramid_um()->Add(pyramid_um.begin(), pyramid_um.end());
   options->set_nifti_version(nifti_version);
   if (raw) options->set_codec(v1::CODEC_NONE);
 }

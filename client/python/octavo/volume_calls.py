@@ -204,7 +204,7 @@ class VolumeCalls:
                  destination's ending (.zarr, .npy, .nrrd, .nii, .tif, .mat, .h5, .bin), and "zarr"
                  without one. An ending of another format, or of files that Octavo does not write
                  (.nii.gz, .png, .dcm), raises OctavoError
-        options  fields of CommitOptions: chunk, shard, zstd_level, level, pyramid_levels, nifti_version, tiff_stack;
+        options  fields of CommitOptions: chunk, shard, zstd_level, level, pyramid_levels, pyramid_um, nifti_version, tiff_stack;
                  ngff "0.5", "0.4";  tiff_plane "bscan", "en_face";  codec "zstd", "gzip", "blosc-zstd", "blosc-lz4";  shuffle "none", "byte", "bit"
         """
         result = None

@@ -71,6 +71,7 @@ std::vector<Bound> MakeBounds() {
       Text("CommitOptions.destination", kPath),
       Many("CommitOptions.chunk", kAxes),
       Many("CommitOptions.shard", kAxes),
+      Many("CommitOptions.pyramid_um", 15),
       Text("Queue.name", kShortName),
       Text("Marker.name", kShortName),
       {.field = "Spread.devices", .count = 64, .bytes = kName},

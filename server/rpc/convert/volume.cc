@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -47,6 +48,12 @@ absl::StatusOr<model::CommitOptions> DecodeCommitOptions(const v1::CommitOptions
   if (in.pyramid_levels() > 16) {
     return FieldOutOfRange(absl::StrCat(field, ".pyramid_levels"), in.pyramid_levels(), 0, 16);
   }
+  for (int i = 0; i < in.pyramid_um_size(); ++i) {
+    const double um = in.pyramid_um(i);
+    if (!std::isfinite(um) || um <= 0)
+      return InvalidField(absl::StrCat(field, ".pyramid_um[", i, "]"),
+                          absl::StrCat("is ", um, "; allowed are finite sizes above 0"));
+  }
   if (in.nifti_version() > 2) {
     return FieldNotAllowed(absl::StrCat(field, ".nifti_version"), in.nifti_version(), "0, 1, 2");
   }
@@ -62,6 +69,7 @@ absl::StatusOr<model::CommitOptions> DecodeCommitOptions(const v1::CommitOptions
   out.writer.shuffle = static_cast<storage::Shuffle>(in.shuffle());
   out.writer.level = in.level();
   out.writer.pyramid_levels = static_cast<int>(in.pyramid_levels());
+  out.writer.pyramid_um.assign(in.pyramid_um().begin(), in.pyramid_um().end());
   out.writer.nifti_version = static_cast<int>(in.nifti_version());
   out.writer.tiff_plane = static_cast<storage::TiffPlane>(in.tiff_plane());
   out.writer.tiff_stack = in.tiff_stack();
@@ -103,6 +111,7 @@ void EncodeCommitOptions(const model::CommitOptions& in, v1::CommitOptions* out)
   out->set_shuffle(static_cast<v1::Shuffle>(in.writer.shuffle));
   out->set_level(in.writer.level);
   out->set_pyramid_levels(static_cast<uint32_t>(in.writer.pyramid_levels));
+  out->mutable_pyramid_um()->Assign(in.writer.pyramid_um.begin(), in.writer.pyramid_um.end());
   out->set_nifti_version(static_cast<uint32_t>(in.writer.nifti_version));
   out->set_tiff_plane(static_cast<v1::TiffPlane>(in.writer.tiff_plane));
   out->set_tiff_stack(in.writer.tiff_stack);

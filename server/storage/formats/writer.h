@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -49,6 +50,9 @@ struct WriterOptions {
       Shuffle::kDefault;  // Blosc: default bytes, for 1-byte types bits; HDF5: default bytes
   // OME-Zarr: number of arrays, each half as large as the one before; 0 or 1 = the volume alone
   int pyramid_levels = 0;
+  /// OME-Zarr: further arrays with voxels of these sizes in µm, ascending; an axis whose spacing is
+  /// as large, or that has one voxel, stays. Instead of halves.
+  std::vector<double> pyramid_um;
   NgffVersion ngff = NgffVersion::kDefault;  // OME-Zarr
   int nifti_version = 0;                     // NIfTI: 1 or 2; 0 = 1 if the volume fits
   // TIFF: a page for each y (B-scans: rows z, columns x) or each z (en face planes, slices of a

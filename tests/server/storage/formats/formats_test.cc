@@ -249,6 +249,7 @@ TEST_F(StorageTest, OptionsOfOtherFormatsAreRefused) {
        },
        {kOmeZarr05, kHdf5}},
       {"options.pyramid_levels", [](auto& o) { o.pyramid_levels = 2; }, {kOmeZarr05}},
+      {"options.pyramid_um", [](auto& o) { o.pyramid_um = {20}; }, {kOmeZarr05}},
       {"options.ngff", [](auto& o) { o.ngff = NgffVersion::k04; }, {kOmeZarr05}},
       {"options.nifti_version", [](auto& o) { o.nifti_version = 2; }, {kNifti}},
       {"options.tiff_plane", [](auto& o) { o.tiff_plane = TiffPlane::kEnFace; }, {kOmeTiff}},
