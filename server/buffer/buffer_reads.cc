@@ -144,10 +144,11 @@ absl::StatusOr<std::shared_ptr<BufferReader>> BufferReads::Open(const model::Buf
   const int64_t bytes = type.bytes();  // of each source
   if (spec.which == model::BufferReadSpec::Which::kStacked)
     type.dims.insert(type.dims.begin(), static_cast<int64_t>(opening.sources.size()));
-  if (type.bytes() <= kStagedWhole) return Stage(opening, walk, bytes);
+  if (type.bytes() <= kStagedWhole && !spec.by_server) return Stage(opening, walk, bytes);
   auto reader = std::make_shared<LongReader>(environment_, std::move(opening.about),
                                              std::move(opening.sources), walk,
                                              volume ? session::LeaseTable::Guard() : turn.Keep());
+  if (spec.by_server) return reader;
   MutexLock lock(mutex_);
   long_.remove_if([](const auto& r) { return r.expired(); });
   long_.push_back(reader);

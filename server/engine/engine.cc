@@ -46,6 +46,7 @@ Engine::Engine(EngineConfig config, std::vector<std::unique_ptr<Device>> devices
       volumes_(components_.get()),
       jobs_(components_.get()),
       operations_(components_.get()),
+      buffer_commits_(components_.get()),
       exports_(&components_->exports, &components_->feeds, &components_->buffers),
       streams_(&components_->publisher),
       clients_(components_.get()),

@@ -99,6 +99,8 @@ struct BufferReadSpec {
   bool allow_uninitialized = false, allow_incoherent = false;
   std::string lease_token;
   uint64_t lease_fence = 0;
+  /// The server reads for itself: piece by piece, as slowly as it needs to (no SLOW_READER).
+  bool by_server = false;
 };
 
 struct BufferApplySpec {

@@ -160,6 +160,8 @@ constexpr FieldFlag kFields[] = {
     {"options.nifti_version", "--nifti-version"},
     {"options.tiff_plane", "--tiff-plane"},
     {"options.tiff_stack", "--tiff-stack"},
+    {"axes", "--axes"},
+    {"spacing_um", "--spacing-um"},
     {"lease_token", "--lease"},
     // Lists.
     {"filter", "--filter"},

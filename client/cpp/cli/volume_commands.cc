@@ -273,8 +273,10 @@ void CommitVolume(Session& session, v1::CommitVolumeRequest request, Interruptib
   WarnOfMissing(session, request.name());
   const auto ended = Run<v1::CommitVolumeResponse>(session, std::move(request), "committing", work,
                                                    &v1::VolumeService::Stub::CommitVolume);
-  if (!ended.has_value() || session.json) return;
-  const v1::CommitResult& result = ended->commit();
+  if (ended.has_value() && !session.json) PrintCommitted(ended->commit());
+}
+
+void PrintCommitted(const v1::CommitResult& result) {
   std::cout << result.uri() << "  " << Bytes(static_cast<double>(result.raw_bytes())) << " as "
             << Bytes(static_cast<double>(result.bytes())) << " in "
             << Seconds(SecondsOf(result.elapsed())) << "  " << result.checksum() << "\n";

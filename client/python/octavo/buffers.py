@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import numbers
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Union
 
 import grpc
 import numpy as np
 
-from octavo import errors
+from octavo import errors, formats
 from octavo.arguments import Seconds, explained, explained_methods, limit, message, short, whole
 from octavo.fields import Fields, plain
 from octavo.names import Names, Types, closest
 from octavo.objects import Buffer, BufferName, Name, giving_objects
 from octavo.paging import pages
-from octavo.v1 import buffer_pb2, buffer_pb2_grpc, array_operation_pb2, types_pb2, volume_pb2
+from octavo.v1 import array_operation_pb2, buffer_pb2, buffer_pb2_grpc, operation_pb2, operation_pb2_grpc, types_pb2, volume_pb2
 
 SCALARS = Types({"u8": types_pb2.DTYPE_U8, "i8": types_pb2.DTYPE_I8, "u16": types_pb2.DTYPE_U16, "i16": types_pb2.DTYPE_I16,
                  "f16": types_pb2.DTYPE_F16, "f32": types_pb2.DTYPE_F32, "f64": types_pb2.DTYPE_F64, "c64": types_pb2.DTYPE_C64,
@@ -200,6 +201,7 @@ class Buffers:
     def __init__(self, channel: grpc.Channel, timeout: float, metadata: list, address: str = ""):
         self.address = address
         self._stub = buffer_pb2_grpc.BufferServiceStub(channel)
+        self._operations = operation_pb2_grpc.OperationServiceStub(channel)
         self._timeout = timeout
         self._metadata = metadata
         self._forms: Dict[str, tuple] = {}  # of the newest buffers: (shape, type) of the array for NumPy, which never change
@@ -339,6 +341,42 @@ class Buffers:
         errors.check_kind("name", name, ("buffers", "volumes"))
         return self._call(self._stub.ApplyOp, message(buffer_pb2.ApplyOpRequest, dict(
             input=name, output=output, operations=[array_operation(o) for o in operations], **fields))).buffer
+
+    @explained(formats.commit_options)
+    def commit(self, name: BufferName, destination: str, format: str = "", *, axes: Sequence[str], spacing_um: Sequence[float] = (), title: str = "",
+               replica: Optional[int] = None, if_version: int = 0, progress: Optional[Callable] = None, request_id: str = "", lease_token: str = "",
+               **options: Any) -> Fields:
+        """Writes a buffer to storage, as a volume, in any format that a volume has; the buffer stays. Gives octavo.v1.CommitResult. Formats and options
+        as in Client.commit. A KeyboardInterrupt or an exception of progress(OperationProgress) cancels the commit.
+
+        axes        names of its dimensions, slowest first: "zyx"; those that a buffer of 1 or 2 dimensions lacks get the extent 1
+        spacing_um  µm from sample to sample along each; 0: not known
+        """
+        errors.check_kind("name", name, "buffers")
+        request = message(buffer_pb2.CommitBufferRequest, dict(
+            name=name, options=formats.commit_options(destination, format, **options), axes=list(axes), spacing_um=spacing_um, title=title, replica=replica,
+            if_version=if_version, request_id=request_id, lease_token=lease_token))
+        request.wait.SetInParent()  # 0: answer as soon as it has begun
+        with errors.raising(self.address):
+            step = self._stub.CommitBuffer(request, metadata=self._metadata).operation
+        left = True
+        try:
+            with errors.raising(self.address):
+                for told in self._operations.WatchOperation(operation_pb2.WatchOperationRequest(name=step.name), metadata=self._metadata):
+                    step = told.operation
+                    if progress:
+                        progress(step.progress)
+            left = False
+        except errors.OctavoError:  # the connection is lost: the commit goes on
+            left = False
+            raise
+        finally:
+            if left and not step.done:
+                with contextlib.suppress(errors.OctavoError):
+                    self._call(self._operations.CancelOperation, operation_pb2.CancelOperationRequest(name=step.name))
+        if (error := errors.of_operation(step)) is not None:
+            raise error
+        return step.commit
 
     def wait(self, name: BufferName, *, timeout: Optional[Seconds] = None) -> Buffer:
         """Waits until all work requested on a buffer is done, at most `timeout` seconds (OctavoTimeout)."""

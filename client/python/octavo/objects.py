@@ -305,6 +305,10 @@ class Buffer(Resource, of=buffer_pb2.Buffer.DESCRIPTOR):
         (see Buffers.apply)."""
         return self._context.apply(self.name, *operations, **options)
 
+    def commit(self, destination: str, format: str = "", *, axes: Sequence[str], **options: Any) -> Fields:
+        """Writes it to storage, as a volume; the buffer stays (see Buffers.commit). Gives the CommitResult: uri, bytes, checksum, …"""
+        return self._context.commit(self.name, destination, format, axes=axes, **options)
+
     def sync(self, source: int, targets: Sequence[int] = ()) -> "Buffer":
         """Copies one replica to others (all), from device to device."""
         return self._become(self._context.sync(self.name, source, targets))

@@ -138,6 +138,20 @@ absl::StatusOr<model::BufferApplySpec> DecodeApply(const v1::ApplyOpRequest& in)
   return out;
 }
 
+absl::StatusOr<engine::BufferCommitSpec> DecodeCommitBuffer(const v1::CommitBufferRequest& in) {
+  OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
+  engine::BufferCommitSpec out{.name = in.name(),
+                               .axes = {in.axes().begin(), in.axes().end()},
+                               .spacing_um = {in.spacing_um().begin(), in.spacing_um().end()},
+                               .title = in.title(),
+                               .if_version = in.if_version(),
+                               .lease_token = in.lease_token(),
+                               .lease_fence = in.lease_fence()};
+  if (in.has_replica()) out.replica = in.replica();
+  OCTAVO_ASSIGN_OR_RETURN(out.options, DecodeCommitOptions(in.options(), "options"));
+  return out;
+}
+
 void EncodeElementType(const ArrayType& type, v1::ElementType* out) {
   out->set_dtype(static_cast<v1::Dtype>(type.scalar));
   out->set_lanes(static_cast<uint32_t>(type.lanes));

@@ -5,6 +5,7 @@
 
 #include "octavo/v1/buffer.pb.h"
 
+#include "server/engine/buffer_commits.h"
 #include "server/model/buffer_types.h"
 
 namespace octavo::rpc {
@@ -17,6 +18,7 @@ absl::StatusOr<model::BufferWriteSpec> DecodeWriteHeader(
     const v1::WriteBufferRequest::Header& header);
 absl::StatusOr<model::BufferReadSpec> DecodeRead(const v1::ReadBufferRequest& request);
 absl::StatusOr<model::BufferApplySpec> DecodeApply(const v1::ApplyOpRequest& request);
+absl::StatusOr<engine::BufferCommitSpec> DecodeCommitBuffer(const v1::CommitBufferRequest& request);
 void EncodeElementType(const ArrayType& type, v1::ElementType* out);
 void EncodeBuffer(const model::BufferStatus& status, v1::Buffer* out);
 

@@ -50,16 +50,6 @@ void Reorder(const char* in, int64_t size, const int64_t strides[3], const int64
   }
 }
 
-/// What is black and white by default: an integer's range.
-void SetDisplay(VolumeMeta* meta) {
-  meta->display_lo = meta->dtype == DType::kI8 ? -128 : meta->dtype == DType::kI16 ? -32768 : 0;
-  meta->display_hi = meta->dtype == DType::kU8    ? 255
-                     : meta->dtype == DType::kI8  ? 127
-                     : meta->dtype == DType::kU16 ? 65535
-                     : meta->dtype == DType::kI16 ? 32767
-                                                  : 1;
-}
-
 }  // namespace
 
 /// Works out plan and metadata from what the file and the caller say.
@@ -231,7 +221,7 @@ class InputVolume::Planner {
       if (ElementTypeOf(*dtype) != type) meta.has_levels = false;
       return absl::OkStatus();
     }
-    SetDisplay(&meta);
+    ShowWholeRange(&meta);
     if (!scaled && info_.slope_intercept.has_value() && ElementTypeOf(*dtype) == type &&
         HighestOf(*dtype) > 0) {
       const auto [slope, intercept] = *info_.slope_intercept;

@@ -402,6 +402,13 @@ class HandlerFaultsTest : public ::testing::Test {
           r.set_request_id(Id());
           r.add_operations()->mutable_mip()->set_axis(0);
         })});
+    add("BufferService/CommitBuffer", {One<v1::CommitBufferRequest>([this](auto& r) {
+          r.set_name(Buffer());
+          r.set_request_id(Id());
+          r.add_axes("z");
+          r.mutable_options()->set_destination(Id());
+          r.mutable_options()->set_format(v1::FORMAT_NPY);
+        })});
     add("BufferService/WaitBuffer", {OfBuffer<v1::WaitBufferRequest>()});
     add("ExportService/Export", {OfVolume<v1::ExportRequest>()});
     add("ExportService/RevokeExport",
