@@ -61,7 +61,7 @@ def write_v3(path, array, chunk, shard=None, compress=True, big=False, names=Non
     if shard is not None:
         codecs = [{"name": "sharding_indexed", "configuration": {"chunk_shape": list(chunk), "codecs": codecs, "index_codecs": [
             {"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}], "index_location": "end"}}]
-    fill = [0.0, 0.0] if array.dtype.kind == "c" else 0.0 if array.dtype.kind == "f" else 0
+    fill = {"c": [0.0, 0.0], "f": 0.0, "b": False}.get(array.dtype.kind, 0)
     meta = {"zarr_format": 3, "node_type": "array", "shape": list(array.shape), "data_type": array.dtype.name,
             "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(file_shape)}},
             "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}}, "fill_value": fill, "codecs": codecs, "attributes": attributes or {}}
