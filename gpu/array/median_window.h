@@ -8,6 +8,7 @@
 #include "gpu/array/filters.h"
 #include "gpu/math/filter.h"
 #include "gpu/math/host_device.h"
+#include "gpu/math/median.h"
 
 namespace octavo::inline gpu {
 
@@ -19,7 +20,7 @@ class MedianWindow {
   /// `item` counts the positions of `rest`, its last axis fastest.
   OCTAVO_HOST_DEVICE void Place(const MedianSpec& s, int64_t item) {
     start_ = 0;
-    bool has_far = kAxes < 2;
+    bool has_near = false;
 #if defined(__CUDA_ARCH__)
 #pragma unroll
 #endif
@@ -29,14 +30,35 @@ class MedianWindow {
       item /= axis.extent;
       if (kAxes == 0 || !axis.window) {
         start_ += i * axis.stride;
-      } else if (!has_far) {
-        Fill(s, axis, i, far_);
-        has_far = true;
-      } else {
+      } else if (!has_near) {
         Fill(s, axis, i, near_);
+        has_near = true;
+      } else {
+        Fill(s, axis, i, far_);
       }
     }
   }
+  /// Reads the keys of plane i. One kernel serves all types of elements with these keys, because
+  /// its network is what takes time and space; the type is looked up once a plane.
+  template <typename Key>
+  OCTAVO_HOST_DEVICE void Load(const MedianSpec& s, const void* in, int64_t i,
+                               Key (&keys)[kPlane]) const {
+    const int64_t plane = Plane(s, i);
+    math::DispatchKeyed<Key>(s.scalar, [&](auto element) {
+      const auto* const from = static_cast<const decltype(element)*>(in) + plane;
+#if defined(__CUDA_ARCH__)
+#pragma unroll
+#endif
+      for (int k = 0; k < kPlane; ++k) keys[k] = math::MedianKey(from[Offset(k)]);
+    });
+  }
+  /// Stores the median of the window around plane i.
+  template <typename Key>
+  OCTAVO_HOST_DEVICE void Store(const MedianSpec& s, void* out, int64_t i, Key key) const {
+    math::StoreOfMedianKey(s.scalar, out, Plane(s, i) + Middle(), key);
+  }
+
+ private:
   /// The index of the window's middle in plane i, which may lie beyond the ends.
   OCTAVO_HOST_DEVICE int64_t Plane(const MedianSpec& s, int64_t i) const {
     return start_ + math::EdgeIndex(s.edge, i, s.slide.extent) * s.slide.stride;
@@ -50,7 +72,6 @@ class MedianWindow {
     return kAxes == 0 ? 0 : near_[kSize / 2] + (kAxes == 1 ? 0 : far_[kSize / 2]);
   }
 
- private:
   static constexpr int kAxes = kPlane == 1 ? 0 : kPlane == kSize ? 1 : 2;
 
   static OCTAVO_HOST_DEVICE void Fill(const MedianSpec& s, const StridedAxis& axis, int64_t i,
@@ -63,7 +84,7 @@ class MedianWindow {
   }
 
   int64_t start_ = 0;
-  int64_t near_[kSize] = {}, far_[kSize] = {};  // offsets along the one axis, and along the other
+  int64_t near_[kSize] = {}, far_[kSize] = {};  // offsets along the faster axis, and along the other
 };
 
 /// The numbers of positions of `rest`.

@@ -69,58 +69,37 @@ OCTAVO_HOST_DEVICE inline void OfMedianKey(uint32_t key, Half* v) {
 }
 OCTAVO_HOST_DEVICE inline void OfMedianKey(uint64_t key, double* v) { *v = OfKey(key); }
 
-/// The key of element i of an array whose type is known at run time only: uint32_t for elements
-/// of up to 4 bytes, uint64_t for those of 8.
-template <typename Key>
-OCTAVO_HOST_DEVICE inline Key LoadMedianKey(Scalar type, const void* data, int64_t i);
-template <>
-OCTAVO_HOST_DEVICE inline uint32_t LoadMedianKey<uint32_t>(Scalar type, const void* data,
-                                                           int64_t i) {
-  switch (type) {
-    case Scalar::kU8: return MedianKey(ReadAs<uint8_t>(data, i));
-    case Scalar::kI8: return MedianKey(ReadAs<int8_t>(data, i));
-    case Scalar::kU16: return MedianKey(ReadAs<uint16_t>(data, i));
-    case Scalar::kI16: return MedianKey(ReadAs<int16_t>(data, i));
-    case Scalar::kF16: return MedianKey(ReadAs<Half>(data, i));
-    case Scalar::kU32: return MedianKey(ReadAs<uint32_t>(data, i));
-    case Scalar::kI32: return MedianKey(ReadAs<int32_t>(data, i));
-    default: return MedianKey(ReadAs<float>(data, i));
-  }
-}
-template <>
-OCTAVO_HOST_DEVICE inline uint64_t LoadMedianKey<uint64_t>(Scalar type, const void* data,
-                                                           int64_t i) {
-  switch (type) {
-    case Scalar::kU64: return MedianKey(ReadAs<uint64_t>(data, i));
-    case Scalar::kI64: return MedianKey(ReadAs<int64_t>(data, i));
-    default: return MedianKey(ReadAs<double>(data, i));
+/// Calls f with a value of the element type, if its keys are `Key`: uint32_t for elements of up to
+/// 4 bytes, uint64_t for those of 8.
+template <typename Key, typename F>
+OCTAVO_HOST_DEVICE inline void DispatchKeyed(Scalar type, const F& f) {
+  if constexpr (sizeof(Key) == 4) {
+    switch (type) {
+      case Scalar::kU8: return f(uint8_t{});
+      case Scalar::kI8: return f(int8_t{});
+      case Scalar::kU16: return f(uint16_t{});
+      case Scalar::kI16: return f(int16_t{});
+      case Scalar::kF16: return f(Half{});
+      case Scalar::kU32: return f(uint32_t{});
+      case Scalar::kI32: return f(int32_t{});
+      default: return f(float{});
+    }
+  } else {
+    switch (type) {
+      case Scalar::kU64: return f(uint64_t{});
+      case Scalar::kI64: return f(int64_t{});
+      default: return f(double{});
+    }
   }
 }
 
-template <typename T, typename Key>
-OCTAVO_HOST_DEVICE inline void WriteOfMedianKey(void* data, int64_t i, Key key) {
-  T v;
-  OfMedianKey(key, &v);
-  WriteAs(data, i, v);
-}
-OCTAVO_HOST_DEVICE inline void StoreOfMedianKey(Scalar type, void* data, int64_t i, uint32_t key) {
-  switch (type) {
-    case Scalar::kU8: return WriteOfMedianKey<uint8_t>(data, i, key);
-    case Scalar::kI8: return WriteOfMedianKey<int8_t>(data, i, key);
-    case Scalar::kU16: return WriteOfMedianKey<uint16_t>(data, i, key);
-    case Scalar::kI16: return WriteOfMedianKey<int16_t>(data, i, key);
-    case Scalar::kF16: return WriteOfMedianKey<Half>(data, i, key);
-    case Scalar::kU32: return WriteOfMedianKey<uint32_t>(data, i, key);
-    case Scalar::kI32: return WriteOfMedianKey<int32_t>(data, i, key);
-    default: return WriteOfMedianKey<float>(data, i, key);
-  }
-}
-OCTAVO_HOST_DEVICE inline void StoreOfMedianKey(Scalar type, void* data, int64_t i, uint64_t key) {
-  switch (type) {
-    case Scalar::kU64: return WriteOfMedianKey<uint64_t>(data, i, key);
-    case Scalar::kI64: return WriteOfMedianKey<int64_t>(data, i, key);
-    default: return WriteOfMedianKey<double>(data, i, key);
-  }
+/// Stores the element of a key as element i of an array.
+template <typename Key>
+OCTAVO_HOST_DEVICE inline void StoreOfMedianKey(Scalar type, void* data, int64_t i, Key key) {
+  DispatchKeyed<Key>(type, [&](auto element) {
+    OfMedianKey(key, &element);
+    WriteAs(data, i, element);
+  });
 }
 
 // -- Windows. A window is kSize planes of kPlane values. Two neighbouring windows along the axis on

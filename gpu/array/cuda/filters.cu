@@ -123,52 +123,29 @@ __global__ void DirectKernel(CorrelateSpec s, const T* in, const double* weight,
 // -- Medians. A thread slides a window along an axis and sorts in registers. Neighbouring threads
 // read neighbouring elements. What bounds them is the exchanges.
 
-template <typename T>
-struct TypedElements {
-  using Key = decltype(math::MedianKey(T{}));
-  const T* in;
-  T* out;
-  __device__ Key Load(int64_t i) const { return math::MedianKey(in[i]); }
-  __device__ void Store(int64_t i, Key key) const { math::OfMedianKey(key, &out[i]); }
-};
-// Types that are rarer: each would cost the program another set of large kernels.
-template <typename K>
-struct AnyElements {
-  using Key = K;
-  Scalar type;
-  const void* in;
-  void* out;
-  __device__ Key Load(int64_t i) const { return math::LoadMedianKey<Key>(type, in, i); }
-  __device__ void Store(int64_t i, Key key) const { math::StoreOfMedianKey(type, out, i, key); }
-};
-
 constexpr int kMedianThreads = 128;
 
 // A thread has `length` results along the axis on which the window slides; an even number.
-template <int kSize, int kPlane, typename Elements>
+template <int kSize, int kPlane, typename Key>
 __global__ void __launch_bounds__(kMedianThreads)
-    MedianKernel(MedianSpec s, int64_t items, int64_t pieces, int length, Elements elements) {
-  using Key = typename Elements::Key;
+    MedianKernel(MedianSpec s, int64_t items, int64_t pieces, int length, const void* in,
+                 void* out) {
   const int64_t at = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (at >= items * pieces) return;
   const bool along_rows = s.slide.stride == 1;
   const int64_t item = along_rows ? at / pieces : at % items,
                 begin = (along_rows ? at % pieces : at / items) * length;
-  const int64_t left = s.slide.extent - begin;
+  const int64_t end = min(begin + length, s.slide.extent);
   MedianWindow<kSize, kPlane> window;
   window.Place(s, item);
-  const auto load = [&](int64_t i, Key(&v)[kPlane]) {
-    const int64_t plane = window.Plane(s, begin + i);
-#pragma unroll
-    for (int k = 0; k < kPlane; ++k) v[k] = elements.Load(plane + window.Offset(k));
-  };
+  const auto load = [&](int64_t i, Key(&keys)[kPlane]) { window.Load(s, in, begin + i, keys); };
   math::SlidingMedian<kSize, kPlane, Key> median;
   median.Begin(load);
-  for (int i = 0; i < length && i < left; i += 2) {
+  for (int64_t i = begin; i < end; i += 2) {
     Key first, second;
-    median.Next(i, load, &first, &second);
-    elements.Store(window.Plane(s, begin + i) + window.Middle(), first);
-    if (i + 1 < left) elements.Store(window.Plane(s, begin + i + 1) + window.Middle(), second);
+    median.Next(i - begin, load, &first, &second);
+    window.Store(s, out, i, first);
+    if (i + 1 < end) window.Store(s, out, i + 1, second);
   }
 }
 
@@ -190,20 +167,10 @@ class CudaFilterOps final : public FilterOps {
 
   absl::Status Median(StreamRef stream, const MedianSpec& s, const void* in, void* out) override {
     const DeviceGuard guard(ordinal_);
-    const auto typed = [&](auto element) {
-      using T = decltype(element);
-      LaunchMedian(stream, s, TypedElements<T>{static_cast<const T*>(in), static_cast<T*>(out)});
-    };
-    switch (s.scalar) {
-      case Scalar::kU8: typed(uint8_t{}); break;
-      case Scalar::kU16: typed(uint16_t{}); break;
-      case Scalar::kF32: typed(float{}); break;
-      default:
-        if (SizeOf(s.scalar) == 8) {
-          LaunchMedian(stream, s, AnyElements<uint64_t>{s.scalar, in, out});
-        } else {
-          LaunchMedian(stream, s, AnyElements<uint32_t>{s.scalar, in, out});
-        }
+    if (SizeOf(s.scalar) == 8) {
+      LaunchMedian<uint64_t>(stream, s, in, out);
+    } else {
+      LaunchMedian<uint32_t>(stream, s, in, out);
     }
     return Launched();
   }
@@ -244,8 +211,8 @@ class CudaFilterOps final : public FilterOps {
             s, in, weight, out);
   }
 
-  template <typename Elements>
-  static void LaunchMedian(StreamRef stream, const MedianSpec& s, const Elements& elements) {
+  template <typename Key>
+  static void LaunchMedian(StreamRef stream, const MedianSpec& s, const void* in, void* out) {
     const int64_t items = MedianItems(s);
     // Long pieces sort fewer planes twice; many pieces keep the device busy.
     int64_t length = 2;
@@ -256,9 +223,9 @@ class CudaFilterOps final : public FilterOps {
     const auto blocks =
         static_cast<unsigned>((items * pieces + kMedianThreads - 1) / kMedianThreads);
     DispatchMedian(s, [&](auto size, auto plane) {
-      MedianKernel<decltype(size)::value, decltype(plane)::value>
+      MedianKernel<decltype(size)::value, decltype(plane)::value, Key>
           <<<blocks, kMedianThreads, 0, AsCuda(stream)>>>(s, items, pieces,
-                                                          static_cast<int>(length), elements);
+                                                          static_cast<int>(length), in, out);
     });
   }
 

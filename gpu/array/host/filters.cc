@@ -107,16 +107,13 @@ void MedianOfItems(const MedianSpec& s, const void* in, void* out, int64_t begin
     for (int l = 0; l < kLanes; ++l) windows[l].Place(s, item + std::min<int64_t>(l, lanes - 1));
     const auto load = [&](int64_t i, Vector(&v)[kPlane]) {
       for (int l = 0; l < kLanes; ++l) {
-        const int64_t plane = windows[l].Plane(s, i);
-        for (int k = 0; k < kPlane; ++k)
-          v[k][l] = math::LoadMedianKey<Key>(s.scalar, in, plane + windows[l].Offset(k));
+        Key keys[kPlane];
+        windows[l].Load(s, in, i, keys);
+        for (int k = 0; k < kPlane; ++k) v[k][l] = keys[k];
       }
     };
     const auto store = [&](int64_t i, const Vector& v) {
-      for (int l = 0; l < lanes; ++l) {
-        math::StoreOfMedianKey(s.scalar, out, windows[l].Plane(s, i) + windows[l].Middle(),
-                               static_cast<Key>(v[l]));
-      }
+      for (int l = 0; l < lanes; ++l) windows[l].Store(s, out, i, static_cast<Key>(v[l]));
     };
     math::SlidingMedian<kSize, kPlane, Vector> median;
     median.Begin(load);
