@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -43,6 +44,20 @@ ArrayFlags::ArrayFlags(CLI::App* command) {
                    "y,x,z: so many samples along the volume's axes; 0 = as many as there are")
       ->delimiter(',')
       ->expected(3);
+  command
+      ->add_option("--median", given_->median,
+                   "3 | 5: the median of so many samples along each axis")
+      ->check(CLI::IsMember({3, 5}));
+  command
+      ->add_option("--gaussian", given_->gaussian,
+                   "SIGMA, or SIGMA,SIGMA,SIGMA along the volume's axes: smooths with a Gaussian, "
+                   "in um")
+      ->delimiter(',')
+      ->expected(1, 3)
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--threshold", given_->threshold,
+                      "VALUE | otsu: 1 where a voxel is above it, else 0; otsu = where Otsu's "
+                      "method divides the voxels into two classes");
   std::vector<CLI::Option*> ways;
   for (size_t i = 0; i < std::size(kProjections); ++i) {
     CLI::Option* const way =
@@ -61,6 +76,12 @@ bool ArrayFlags::Fill(Session& session, v1::DeriveVolumeRequest* request) const 
   if (!given_->shape.empty()) {
     auto* resize = request->add_operations()->mutable_array()->mutable_resize();
     for (const int64_t samples : given_->shape) resize->add_shape(samples);
+  }
+  if (given_->median != 0)
+    request->add_operations()->mutable_array()->mutable_median()->set_size(given_->median);
+  if (!given_->gaussian.empty()) {
+    auto* gaussian = request->add_operations()->mutable_array()->mutable_gaussian();
+    for (const double sigma : given_->gaussian) gaussian->add_sigma_um(sigma);
   }
   for (size_t i = 0; i < std::size(kProjections); ++i) {
     if (given_->projections[i].empty()) continue;
@@ -86,6 +107,18 @@ bool ArrayFlags::Fill(Session& session, v1::DeriveVolumeRequest* request) const 
     slab->set_axis(found - axes.begin());
     slab->set_begin(projection.begin);
     slab->set_end(projection.end);
+  }
+  if (!given_->threshold.empty()) {
+    auto* threshold = request->add_operations()->mutable_array()->mutable_threshold();
+    double value = 0;
+    if (given_->threshold == "otsu") {
+      threshold->mutable_otsu();
+    } else if (absl::SimpleAtod(given_->threshold, &value)) {
+      threshold->set_value(value);
+    } else {
+      throw CLI::ValidationError(
+          "--threshold", absl::StrCat("is '", given_->threshold, "'; allowed a number, or otsu"));
+    }
   }
   return true;
 }

@@ -58,8 +58,9 @@ def array_operation(operation: Union[dict, array_operation_pb2.ArrayOperation], 
     name, fields = one_operation(operation, array_operation_pb2.ArrayOperation)
     values = dict(fields)
     _check_values(name, fields)
+    of = array_operation_pb2.ArrayOperation.DESCRIPTOR.fields_by_name[name].message_type.fields_by_name
     for field, value in fields.items():
-        if field in ("multiply", "add", "value"):
+        if field in of and of[field].message_type is array_operation_pb2.ArrayOperation.Complex.DESCRIPTOR:
             values[field] = _complex(f"{name}.{field}", value)
         elif field == "axis" and value is not None:
             values[field] = _axis(f"{name}.axis", value, axes)
@@ -70,9 +71,12 @@ def array_operation(operation: Union[dict, array_operation_pb2.ArrayOperation], 
 
 def _check_values(name: str, fields: dict) -> None:
     """ValueError for an array in the place of a buffer; a warning for percentiles that look like fractions."""
-    other = plain(fields.get("other"))
-    if name == "combine" and other is not None and not isinstance(other, str) and not isinstance(other, buffer_pb2.Buffer):
-        raise ValueError(f"combine.other is {short(other)}; expected a Buffer, or its name, buffers/<id> (client.buffers.put(array) makes one)")
+    many = fields.get("others")
+    named = [(field, fields.get(field)) for field in ("other", "mask")] + [(f"others[{i}]", one) for i, one in enumerate(many if isinstance(many, (list, tuple)) else ())]
+    for field, given in named:
+        other = plain(given)
+        if other is not None and not isinstance(other, str) and not isinstance(other, buffer_pb2.Buffer):
+            raise ValueError(f"{name}.{field} is {short(other)}; expected a Buffer, or its name, buffers/<id> (client.buffers.put(array) makes one)")
     given = fields.get("percentiles")
     if name == "percentile" and isinstance(given, (list, tuple, np.ndarray)) and len(given) > 0:
         values = [one for one in given if isinstance(one, numbers.Real)]
