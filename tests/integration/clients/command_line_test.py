@@ -293,6 +293,10 @@ class CommandLine(DaemonTest):
         made = self.client.volume(self.fine("volume", "derive", volume.name, "--resize", "4,0,64").split()[0])
         self.assertEqual(made.shape, [4, 16, 64])
         np.testing.assert_array_equal(made.read(), volume.derive({"resize": {"shape": [4, 0, 64]}}).read())
+        made = self.client.volume(self.fine("volume", "derive", volume.name, "--median", "3", "--gaussian", "0,0,20", "--threshold", "otsu").split()[0])
+        wanted = volume.derive({"median": {"size": 3}}, {"gaussian": {"sigma_um": [0, 0, 20]}}, {"threshold": {"otsu": {}}})
+        np.testing.assert_array_equal(made.read(), wanted.read())
+        self.assertEqual(made.quantity, "MASK")
 
     def test_bars_without_room_are_told(self):
         scan = self.fine("scan", "submit", *self.SMALL, "--volumes", "1", "--watch").split()[0]
