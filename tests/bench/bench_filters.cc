@@ -124,7 +124,7 @@ std::vector<Case> Cases(int64_t n) {
        [](const Cube& x, int64_t a, int64_t b, int64_t c) { return Median(x, 1, a, b, c); }, 0},
       {"median_5", MedianOp{.size = 5},
        [](const Cube& x, int64_t a, int64_t b, int64_t c) { return Median(x, 2, a, b, c); }, 0},
-      {"logarithm", FunctionOp{}, element([](double v) { return std::log(v); }), 1e-6},
+      {"logarithm", FunctionOp{}, element([](double v) { return std::log(v); }), 1e-9},
       {"threshold", ThresholdOp{.value = 2000},
        element([](double v) { return v > 2000 ? 1.0 : 0.0; }), 0},
       {"select", ChooseOp{.threshold = {.value = 2000}},
@@ -197,7 +197,7 @@ struct Bench {
         "{\"bench\": \"filters\", \"backend\": \"%s\", \"device\": \"%s\", \"operation\": \"%s\", "
         "\"type\": \"%s\", \"size\": %lld, \"seconds\": %.6g, \"bytes\": %.0f, "
         "\"gb_per_s\": %.1f, \"copy_gb_per_s\": %.1f, \"of_copy\": %.3f}\n",
-        backend.c_str(), device.info().name.c_str(), one.name, octavo::NameOf(cube.type.scalar),
+        backend.c_str(), device.info().model.c_str(), one.name, octavo::NameOf(cube.type.scalar),
         static_cast<long long>(size), each, bytes, bytes / each / 1e9, copy / 1e9,
         bytes / each / copy);
     std::fflush(stdout);
