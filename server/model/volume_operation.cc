@@ -100,11 +100,15 @@ absl::Status TakeSpacing(const VolumeStatus& state, const std::string& field,
                          const std::vector<double>& lengths, std::vector<double>* step) {
   for (size_t d = 0; d < 3; ++d) {
     const double length = lengths.size() == 1 ? lengths[0] : d < lengths.size() ? lengths[d] : 0;
-    if (state.spacing_inverse[d] && length != 0) {
-      return InvalidField(
-          field, absl::StrCat("[", lengths.size() == 1 ? 0 : d, "] is ", length, ", and axis ", d,
-                              " holds frequencies; allowed 0 there, or samples"));
-    }
+    if (length == 0 || state.IsLength(static_cast<int>(d))) continue;
+    const std::string given =
+        absl::StrCat("[", lengths.size() == 1 ? 0 : d, "] is ", length, ", and ");
+    return InvalidField(
+        field,
+        state.spacing_inverse[d]
+            ? absl::StrCat(given, "axis ", d, " holds frequencies; allowed 0 there, or samples")
+            : absl::StrCat(given, "nobody gave the sample spacing along axis ", d, " (",
+                           state.axes[d], "); allowed 0 there, or samples"));
   }
   step->assign(state.spacing_um, state.spacing_um + 3);
   return absl::OkStatus();

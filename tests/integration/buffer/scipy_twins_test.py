@@ -250,7 +250,7 @@ class Volumes(DaemonTest):
     """The same operations on held volumes: what they make of spacing, levels and quantity."""
 
     def test_filters_of_volumes(self):
-        scan = self.client.submit_scan(octavo.simulated(seed=3, fast=True), octavo.raster(40, 12, volumes=1), processing=octavo.processing(dtype="u8"))
+        scan = self.client.submit_scan(octavo.simulated(seed=3, fast=True), octavo.raster(40, 12, volumes=1, extent_x_mm=2, extent_y_mm=0.6), processing=octavo.processing(dtype="u8"))
         volume = self.client.volumes(self.client.wait(scan.name).name)[0]
         x = self.client.read(volume.name).astype(np.float64)
         spacing = list(volume.spacing_um)

@@ -208,6 +208,16 @@ TEST_P(DerivationTest, FiltersThresholdsAndPlacesOfExtremes) {
   EXPECT_THAT(Plan({OpSpec{FftOp{.axis = 2}}, slope}),
               IsError(absl::StatusCode::kInvalidArgument,
                       "operations[1].gaussian.sigma_um: [2] is 3, and axis 2 holds frequencies"));
+  // Neither are samples whose distance nobody gave.
+  source_.spacing_assumed[0] = true;
+  EXPECT_THAT(Plan({slope}),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      "operations[0].gaussian.sigma_um: [0] is 16, and nobody gave the sample "
+                      "spacing along axis 0 (y); allowed 0 there, or samples"));
+  EXPECT_THAT(Plan({OpSpec{.op = UniformOp{.size = {4}}, .filter_um = true}}),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      "operations[0].uniform.size_um: [0] is 4, and nobody gave the sample"));
+  EXPECT_THAT(Plan({OpSpec{.op = UniformOp{.size = {0, 8, 4}}, .filter_um = true}}), IsOk());
 }
 
 // A spacing that is no length on the sample is not taken for one.
