@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "gpu/array/internal.h"
 #include "gpu/base/status.h"
 #include "gpu/device/alignment.h"
 #include "gpu/device/operators.h"
