@@ -114,8 +114,8 @@ TEST_P(DerivationTest, WhatCannotBeMadeNamesItsOperation) {
   EXPECT_THAT(Plan({AngiographyOperation{}, AngiographyOperation{}}),
               IsError(absl::StatusCode::kInvalidArgument, "operations[1].angiography: "));
   source_.is_raw = true;
-  EXPECT_THAT(Plan({FirstPlane()}),
-              IsError(absl::StatusCode::kInvalidArgument, "submit a reprocess job"));
+  EXPECT_THAT(Plan({FirstPlane()}), IsError(absl::StatusCode::kInvalidArgument,
+                                            "a reprocess job makes a volume of them"));
   source_.is_raw = false;
   source_.derived_from = "volumes/older";
   EXPECT_THAT(Plan({AngiographyOperation{}}),
