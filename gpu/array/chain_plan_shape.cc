@@ -1,4 +1,4 @@
-// Operations that move numbers: copy, crop, flip, transpose, resize.
+// Operations that move numbers: copy, crop, flip, transpose, paste, concatenate, resize.
 
 #include <algorithm>
 #include <utility>
@@ -16,6 +16,15 @@ namespace {
 // The most weights for one axis of a resize. A weight and its index take 12 bytes, on the device
 // and on the host.
 constexpr int64_t kMostWeights = 1 << 26;
+
+// Copies an array of the layout `box` into one of the layout `whole`, from `offset` on.
+GatherSpec Scatter(Scalar scalar, const ArrayLayout& box, const ArrayLayout& whole,
+                   int64_t offset) {
+  GatherSpec spec = ChainBuilder::Elements(SizeOf(scalar), box.extent, whole.stride);
+  spec.offset = offset;
+  spec.scatter = true;
+  return spec;
+}
 
 }  // namespace
 
@@ -88,6 +97,69 @@ absl::Status PlanOp(const TransposeOp& op, ChainBuilder* chain) {
     out.dims[d] = type.dims[static_cast<size_t>(from)];
   }
   return chain->Gather(extent, stride, 0, std::move(out));
+}
+
+absl::Status PlanOp(const PasteOp& op, ChainBuilder* chain) {
+  const ArrayType type = chain->type();
+  const ArrayType& other = chain->others()[op.other];
+  if (other.scalar != type.scalar || other.lanes != type.lanes || other.rank() != type.rank()) {
+    return chain->Bad("other", absl::StrCat("is ", other.Text(), "; ", type.Text(),
+                                            " wants its own type and as many axes"));
+  }
+  if (!op.start.empty() && op.start.size() != type.dims.size()) {
+    return chain->Bad("start", absl::StrCat("has ", op.start.size(), " numbers; allowed none or ",
+                                            type.dims.size(), " for ", type.Text()));
+  }
+  const ArrayLayout whole(type), box(other);
+  int64_t offset = 0;
+  for (size_t d = 0; d < type.dims.size(); ++d) {
+    const int64_t start = op.start.empty() ? 0 : op.start[d];
+    if (start < 0 || start > type.dims[d] - other.dims[d]) {
+      const int64_t most = type.dims[d] - other.dims[d];
+      return chain->Bad(most < 0 ? "other" : "start",
+                        most < 0 ? absl::StrCat("is ", other.Text(), ", larger than ", type.Text())
+                                 : absl::StrCat("[", d, "] is ", start, "; allowed 0 to ", most));
+    }
+    offset += start * whole.stride[3 - type.dims.size() + d];
+  }
+  PasteSpec spec;
+  spec.pieces.push_back({.place = Scatter(type.scalar, whole, whole, 0)});
+  spec.pieces.push_back({.from = {op.other}, .place = Scatter(type.scalar, box, whole, offset)});
+  return chain->Add(std::move(spec), type);
+}
+
+absl::Status PlanOp(const ConcatenateOp& op, ChainBuilder* chain) {
+  const ArrayType type = chain->type();
+  OCTAVO_ASSIGN_OR_RETURN(const int axis, chain->Axis("axis", op.axis));
+  if (op.others.empty() || op.others.size() > 8) {
+    return chain->Bad("others", absl::StrCat("has ", op.others.size(), " arrays; allowed 1 to 8"));
+  }
+  const auto along = static_cast<size_t>(axis);
+  ArrayType out = type;
+  for (size_t i = 0; i < op.others.size(); ++i) {
+    const ArrayType& other = chain->others()[op.others[i]];
+    ArrayType as_this = other;
+    if (as_this.rank() == type.rank()) as_this.dims[along] = type.dims[along];
+    if (as_this != type) {
+      return chain->Bad("others", absl::StrCat("[", i, "] is ", other.Text(), "; ", type.Text(),
+                                               " wants its own type, and its own shape but for "
+                                               "axis ",
+                                               axis));
+    }
+    out.dims[along] += other.dims[along];
+  }
+  const ArrayLayout whole(out);
+  PasteSpec spec;
+  spec.pieces.push_back({.place = Scatter(type.scalar, ArrayLayout(type), whole, 0)});
+  int64_t at = type.dims[along];
+  for (const size_t index : op.others) {
+    const ArrayType& other = chain->others()[index];
+    spec.pieces.push_back({.from = {index},
+                           .place = Scatter(type.scalar, ArrayLayout(other), whole,
+                                            at * whole.stride[3 - type.dims.size() + along])});
+    at += other.dims[along];
+  }
+  return chain->Add(std::move(spec), std::move(out));
 }
 
 absl::Status PlanOp(const ResizeOp& op, ChainBuilder* chain) {

@@ -3,7 +3,6 @@
 // Private to this folder.
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -32,7 +31,16 @@ absl::Status PlanOp(const ReduceOp& op, ChainBuilder* chain);  // chain_plan_red
 absl::Status PlanOp(const SlabOp& op, ChainBuilder* chain);
 absl::Status PlanOp(const PercentileOp& op, ChainBuilder* chain);
 absl::Status PlanOp(const HistogramOp& op, ChainBuilder* chain);
-absl::Status PlanOp(const FftOp& op, ChainBuilder* chain);  // chain_plan_fft.cc
+absl::Status PlanOp(const FftOp& op, ChainBuilder* chain);         // chain_plan_fft.cc
+absl::Status PlanOp(const ArgExtremeOp& op, ChainBuilder* chain);  // chain_plan_reduce.cc
+absl::Status PlanOp(const GaussianOp& op, ChainBuilder* chain);    // chain_plan_filter.cc
+absl::Status PlanOp(const UniformOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const MedianOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const FunctionOp& op, ChainBuilder* chain);  // chain_plan_elements.cc
+absl::Status PlanOp(const ThresholdOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const ChooseOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const PasteOp& op, ChainBuilder* chain);  // chain_plan_shape.cc
+absl::Status PlanOp(const ConcatenateOp& op, ChainBuilder* chain);
 
 /// An array as four axes: its dims, right-aligned in the first three, and its lanes. Strides are in
 /// numbers.
@@ -47,13 +55,13 @@ struct ArrayLayout {
   }
 };
 
+/// Whether an array has the lanes and the shape of another, or of its last axes.
+bool FitsLastAxes(const ArrayType& other, const ArrayType& type, int64_t lanes);
+
 /// The real type of the parts of a complex type; a real type itself.
 Scalar RealOf(Scalar scalar);
 /// The type in which means, deviations and interpolated values of `scalar` are stored.
 Scalar FloatOf(Scalar scalar);
-
-/// The index of the second array that a step reads.
-std::optional<size_t> OtherOf(const PlannedOp& step);
 
 /// The type in which values are kept between the steps of resampling an array of `scalar`: it holds
 /// the array's numbers exactly, up to 2^53.

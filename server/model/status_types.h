@@ -69,7 +69,12 @@ enum class Quantity : uint8_t {
   kCount,
   kSpectrum,
   kScaled,
-  kConstant
+  kConstant,
+  kDerivative,
+  kLogarithm,
+  kExponential,
+  kMask,
+  kIndex
 };
 const char* Name(Quantity quantity);  // "speckle_variance"; empty for kNone
 /// The quantity with this name, or nullopt if there is none.

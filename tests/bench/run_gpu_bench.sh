@@ -24,6 +24,11 @@ if python3 -c "import cupy" 2>/dev/null; then
 else
   run array_ops program "$bundle/bin/bench_array_ops" --backend cuda
 fi
+if python3 -c 'import cupyx.scipy.ndimage' 2>/dev/null; then
+  run filters python3 "$here/bench_filters_cupy.py" "$bundle/bin/bench_filters" --libraries "$libraries"
+else
+  run filters program "$bundle/bin/bench_filters" --backend cuda
+fi
 wrap_programs
 run octavo "$bundle/bin/octavo" bench --backend cuda
 run jobs python3 "$here/bench_job.py" --backend cuda

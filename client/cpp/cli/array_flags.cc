@@ -5,6 +5,7 @@
 #include <map>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -58,6 +59,20 @@ ArrayFlags::ArrayFlags(CLI::App* command) {
       ->add_option("--sampling", given_->sampling,
                    "nearest | linear | cubic: of --resize and --affine (default: linear)")
       ->check(OneOf(KeysOf(kSamplings)));
+  command
+      ->add_option("--median", given_->median,
+                   "3 | 5: the median of so many samples along each axis")
+      ->check(CLI::IsMember({3, 5}));
+  command
+      ->add_option("--gaussian", given_->gaussian,
+                   "SIGMA, or SIGMA,SIGMA,SIGMA along the volume's axes: smooths with a Gaussian, "
+                   "in um")
+      ->delimiter(',')
+      ->expected(1, 3)
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--threshold", given_->threshold,
+                      "VALUE | otsu: 1 where a voxel is above it, else 0; otsu = where Otsu's "
+                      "method divides the voxels into two classes");
   std::vector<CLI::Option*> ways;
   for (size_t i = 0; i < std::size(kProjections); ++i) {
     CLI::Option* const way =
@@ -92,6 +107,12 @@ bool ArrayFlags::Fill(Session& session, v1::DeriveVolumeRequest* request) const 
       (i < 9 ? affine->add_matrix(given_->affine[i]) : affine->add_offset(given_->affine[i]));
     affine->set_sampling(sampling);
   }
+  if (given_->median != 0)
+    request->add_operations()->mutable_array()->mutable_median()->set_size(given_->median);
+  if (!given_->gaussian.empty()) {
+    auto* gaussian = request->add_operations()->mutable_array()->mutable_gaussian();
+    for (const double sigma : given_->gaussian) gaussian->add_sigma_um(sigma);
+  }
   for (size_t i = 0; i < std::size(kProjections); ++i) {
     if (given_->projections[i].empty()) continue;
     const std::string flag = kProjections[i].flag;
@@ -116,6 +137,18 @@ bool ArrayFlags::Fill(Session& session, v1::DeriveVolumeRequest* request) const 
     slab->set_axis(found - axes.begin());
     slab->set_begin(projection.begin);
     slab->set_end(projection.end);
+  }
+  if (!given_->threshold.empty()) {
+    auto* threshold = request->add_operations()->mutable_array()->mutable_threshold();
+    double value = 0;
+    if (given_->threshold == "otsu") {
+      threshold->mutable_otsu();
+    } else if (absl::SimpleAtod(given_->threshold, &value)) {
+      threshold->set_value(value);
+    } else {
+      throw CLI::ValidationError(
+          "--threshold", absl::StrCat("is '", given_->threshold, "'; allowed a number, or otsu"));
+    }
   }
   return true;
 }

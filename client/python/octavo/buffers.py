@@ -38,7 +38,7 @@ SAMPLINGS = Names({"nearest": array_operation_pb2.SAMPLING_NEAREST, "linear": ar
 SAMPLE_EDGES = Names({"constant": array_operation_pb2.SAMPLE_EDGE_CONSTANT, "nearest": array_operation_pb2.SAMPLE_EDGE_NEAREST, "reflect": array_operation_pb2.SAMPLE_EDGE_REFLECT,
                       "mirror": array_operation_pb2.SAMPLE_EDGE_MIRROR, "wrap": array_operation_pb2.SAMPLE_EDGE_WRAP},
                      aliases={"grid-wrap": "wrap", "grid-mirror": "reflect"}, of=array_operation_pb2.SampleEdge)  # SciPy's
-_SECOND = {"combine": "other", "map_coordinates": "coordinates", "displace": "field", "shift": "amounts"}  # operation → its field of a second array
+_SECOND = ("other", "mask", "coordinates", "field", "amounts")  # fields that name a second array
 _CHUNK = 1 << 20
 _MOST_FORMS = 1024
 
@@ -66,8 +66,9 @@ def array_operation(operation: Union[dict, array_operation_pb2.ArrayOperation], 
     name, fields = one_operation(operation, array_operation_pb2.ArrayOperation)
     values = dict(fields)
     _check_values(name, fields)
+    of = array_operation_pb2.ArrayOperation.DESCRIPTOR.fields_by_name[name].message_type.fields_by_name
     for field, value in fields.items():
-        if field in ("multiply", "add", "value", "constant"):
+        if field in of and of[field].message_type is array_operation_pb2.ArrayOperation.Complex.DESCRIPTOR:
             values[field] = _complex(f"{name}.{field}", value)
         elif field == "matrix" and np.ndim(value) == 2:
             values[field] = np.asarray(value).ravel()
@@ -80,10 +81,12 @@ def array_operation(operation: Union[dict, array_operation_pb2.ArrayOperation], 
 
 def _check_values(name: str, fields: dict) -> None:
     """ValueError for an array in the place of a buffer; a warning for percentiles that look like fractions."""
-    field = _SECOND.get(name, "")
-    other = plain(fields.get(field))
-    if other is not None and not isinstance(other, str) and not isinstance(other, buffer_pb2.Buffer):
-        raise ValueError(f"{name}.{field} is {short(other)}; expected a Buffer, or its name, buffers/<id> (client.buffers.put(array) makes one)")
+    many = fields.get("others")
+    named = [(field, fields.get(field)) for field in _SECOND] + [(f"others[{i}]", one) for i, one in enumerate(many if isinstance(many, (list, tuple)) else ())]
+    for field, given in named:
+        other = plain(given)
+        if other is not None and not isinstance(other, str) and not isinstance(other, buffer_pb2.Buffer):
+            raise ValueError(f"{name}.{field} is {short(other)}; expected a Buffer, or its name, buffers/<id> (client.buffers.put(array) makes one)")
     given = fields.get("percentiles")
     if name == "percentile" and isinstance(given, (list, tuple, np.ndarray)) and len(given) > 0:
         values = [one for one in given if isinstance(one, numbers.Real)]

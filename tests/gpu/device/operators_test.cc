@@ -7,6 +7,9 @@
 #include "gtest/gtest.h"
 
 #include "gpu/array/array_ops.h"
+#include "gpu/array/elements.h"
+#include "gpu/array/extremes.h"
+#include "gpu/array/filters.h"
 #include "gpu/array/gather_ascans.h"
 #include "gpu/array/motion_contrast.h"
 #include "gpu/array/project.h"
@@ -59,6 +62,9 @@ TEST_P(OperatorsTest, EveryBackendHasEveryFamily) {
   ExpectFamily<ResampleOps>();
   ExpectFamily<RepeatOps>();
   ExpectFamily<ArrayOps>();
+  ExpectFamily<ElementOps>();
+  ExpectFamily<ExtremeOps>();
+  ExpectFamily<FilterOps>();
   ExpectFamily<WarpOps>();
   ExpectFamily<TomographyOps>();
   ExpectFamily<PrepareOps>();

@@ -197,7 +197,7 @@ class Sampling(DaemonTest):
             with self.assertRaises(octavo.OctavoError) as caught:
                 self.buffers.apply(buffer.name, operation)
             self.assertIn(words, caught.exception.message)
-            self.assertEqual(caught.exception.code, "INVALID_ARGUMENT")
+            self.assertEqual(caught.exception.code.name, "INVALID_ARGUMENT")
         for operation in ({"shift": {"axis": 0, "amounts": np.zeros(5)}}, {"affine": {"matrix": np.eye(2), "sampling": "spline"}}):
             with self.assertRaises(ValueError):
                 self.buffers.apply(buffer.name, operation)

@@ -322,6 +322,10 @@ class CommandLine(DaemonTest):
         np.testing.assert_array_equal(made.read(), volume.derive(same).read())
         self.assertIn("has 10 numbers; allowed are 9 and 12", self.octavo("volume", "derive", volume.name, "--affine", "1,0,0,0,1,0,0,0,1,0")[2])
         self.assertIn("needs --resize or --affine", self.octavo("volume", "derive", volume.name, "--sampling", "cubic")[2])
+        made = self.client.volume(self.fine("volume", "derive", volume.name, "--median", "3", "--gaussian", "0,0,20", "--threshold", "otsu").split()[0])
+        wanted = volume.derive({"median": {"size": 3}}, {"gaussian": {"sigma_um": [0, 0, 20]}}, {"threshold": {"otsu": {}}})
+        np.testing.assert_array_equal(made.read(), wanted.read())
+        self.assertEqual(made.quantity, "MASK")
 
     def test_bars_without_room_are_told(self):
         scan = self.fine("scan", "submit", *self.SMALL, "--volumes", "1", "--watch").split()[0]

@@ -203,7 +203,7 @@ COMMANDS = [
     row("volume show jobs/abc", "volume: 'jobs/abc' is a job; its volumes: octavo job show jobs/abc"),
     row("volume show buffers/abc", "volume: 'buffers/abc' is a buffer; allowed is a volume, volumes/...", "octavo buffer show buffers/abc shows this one"),
     row("scan show buffers/abc", "scan: 'buffers/abc' is a buffer; allowed is a scan", "octavo buffer show buffers/abc shows this one"),
-    row("buffer", "octavo buffer: a command is missing; allowed: list, show, put, get, apply, destroy"),
+    row("buffer", "octavo buffer: a command is missing; allowed: list, show, put, get, apply, commit, destroy"),
     row("buffer show nope", "buffer: 'nope' does not say its kind; allowed is buffers/<id>: buffers/nope"),
     row("buffer get volumes/x", "buffer: 'volumes/x' is a volume; allowed is a buffer, buffers/... (octavo buffer list); octavo volume show volumes/x shows this one"),
     row("buffer get buffers/x -o {outside}/b.nii", "--output: is '{outside}/b.nii'", "names that end in .npy"),

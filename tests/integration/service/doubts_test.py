@@ -105,6 +105,8 @@ class Doubts(DaemonTest):
         volume = self.client.wait(self.submit(octavo.replay("unknown.npy")).name).volumes()[0]
         self.refused(lambda: volume.derive({"slab": {"axis": "z", "begin_um": 4, "end_um": 8}}), "operations[0].slab.end_um",
                      "nobody gave the sample spacing along axis 2 (z); allowed are begin and end, in samples")
+        self.refused(lambda: volume.derive({"gaussian": {"sigma_um": [0, 0, 4]}}), "operations[0].gaussian.sigma_um",
+                     "nobody gave the sample spacing along axis 2 (z); allowed 0 there, or samples")
         self.refused(lambda: self.submit(octavo.replay("unknown.npy"), products=dict(slab_begin_um=4)), "products.slab_begin_um",
                      "nothing says how many um a depth sample is")
         with warnings.catch_warnings():
