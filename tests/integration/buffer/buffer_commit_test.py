@@ -129,13 +129,13 @@ class BufferCommit(DaemonTest):
     def test_leases_and_private_buffers(self):
         array = make(self.random, "u2", (4, 5))
         buffer = self.client.buffers.put(array)
-        with self.client.acquire_lease(buffer.name, "exclusive") as lease:
+        with self.client.lease(buffer.name, exclusive=True, seconds=60) as lease:
             with self.assertRaises(octavo.OctavoError) as caught:
                 buffer.commit("leased.npy", axes="yx")
             self.assertEqual(caught.exception.reason, "LEASED")
             result = buffer.commit("own.npy", axes="yx", lease_token=lease.token)
         np.testing.assert_array_equal(np.load(result.path), array[None])
-        with octavo.Client(self.daemon.address, owner_key="k" * 20) as owner:
+        with octavo.Client(self.daemon.address, key="k" * 20) as owner:
             hidden = owner.buffers.put(array, private=True)
             with self.assertRaises(octavo.OctavoError) as caught:
                 self.client.buffers.commit(hidden.name, "hidden.npy", axes="yx")
@@ -201,7 +201,7 @@ class Slow(unittest.TestCase):
                 except octavo.OctavoError as error:
                     failures.append(error)
                 started.set()
-            with client.acquire_lease(buffer.name, "exclusive") as lease:
+            with client.lease(buffer.name, exclusive=True, seconds=60) as lease:
                 thread = threading.Thread(target=commit, args=("between",), kwargs=dict(lease_token=lease.token))
                 thread.start()
                 self.assertTrue(started.wait(60))

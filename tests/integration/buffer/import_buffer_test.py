@@ -228,7 +228,9 @@ class HostMemoryTest(ImportCase):
         self.assertEqual([b for b in self.client.buffers.list() if b.message.HasField("imported")], [])
 
     def test_how_it_ends_and_who_hears_of_it(self):
+        first = self.client.buffers.put(np.zeros(1, np.uint8))
         events = self.client.buffers.watch()
+        self.assertEqual(next(events).buffer.name, first.name)  # the watch has begun
         lent = self.client.import_buffer(octavo.shared_array(100, "u8"))
         self.client.buffers.destroy(lent.name)
         until(lambda: lent.ended == "DESTROYED")
@@ -256,6 +258,7 @@ class HostMemoryTest(ImportCase):
                 texts.append(event.text)
             if len(texts) == 3:
                 break
+        self.client.buffers.destroy(first.name)
         self.assertEqual(codes, [reason_pb2.REASON_DESTROYED, reason_pb2.REASON_REVOKED, reason_pb2.REASON_REVOKED])
         self.assertEqual([words in text for words, text in zip(("destroyed", session.name, "has gone"), texts)], [True] * 3, texts)
 
