@@ -304,6 +304,7 @@ TEST_P(MappingTest, LentMemoryIsABufferOfTheServer) {
     v1::ReadBufferRequest request;
     request.set_name(name);
     request.add_start(2047);
+    request.add_start(0);
     grpc::ClientContext context;
     v1::ReadBufferResponse part;
     std::string bytes;

@@ -80,6 +80,8 @@ class Spectrum(DaemonTest):
         for frame in frames:
             ascan = volumes[frame.volume_index][frame.record.row, frame.record.column]
             self.assertEqual(frame.axes, ("z",))
+            if self.client.devices()[0].uuid.startswith("GPU-"):  # these are computed on the host, and round otherwise
+                tolerance = {"rtol": 1e-3, "atol": 1.01 if ascan.dtype.kind in "iu" else 1e-3 * np.abs(ascan).max(), **tolerance}
             if tolerance:
                 np.testing.assert_allclose(frame.array, ascan, **tolerance)
             else:

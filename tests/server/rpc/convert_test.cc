@@ -294,6 +294,7 @@ TEST(ConvertScan, WhatNeedsNoEngineIsCheckedHereByName) {
        [](auto& s) { s.mutable_retention()->mutable_auto_commit()->set_pyramid_levels(17); }},
       {"retention.auto_commit.pyramid_um[1]",
        [](auto& s) {
+         s.mutable_retention()->mutable_auto_commit()->clear_pyramid_um();
          s.mutable_retention()->mutable_auto_commit()->add_pyramid_um(10);
          s.mutable_retention()->mutable_auto_commit()->add_pyramid_um(NAN);
        }},
