@@ -81,7 +81,7 @@ class Spectrum(DaemonTest):
             ascan = volumes[frame.volume_index][frame.record.row, frame.record.column]
             self.assertEqual(frame.axes, ("z",))
             if self.client.devices()[0].uuid.startswith("GPU-"):  # these are computed on the host, and round otherwise
-                tolerance = {"rtol": 1e-3, "atol": 1.01 if ascan.dtype.kind in "iu" else 1e-3 * np.abs(ascan).max(), **tolerance}
+                tolerance = {"rtol": 5e-3, "atol": 4 if ascan.dtype.kind in "iu" else 5e-3 * np.abs(ascan).max(), **tolerance}
             if tolerance:
                 np.testing.assert_allclose(frame.array, ascan, **tolerance)
             else:
