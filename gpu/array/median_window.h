@@ -84,7 +84,8 @@ class MedianWindow {
   }
 
   int64_t start_ = 0;
-  int64_t near_[kSize] = {}, far_[kSize] = {};  // offsets along the faster axis, and along the other
+  int64_t near_[kSize] = {},
+          far_[kSize] = {};  // offsets along the faster axis, and along the other
 };
 
 /// The numbers of positions of `rest`.

@@ -332,7 +332,8 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
       return InvalidField(
           products.slab_begin_um > 0 ? "products.slab_begin_um" : "products.slab_end_um",
           "is in um, and nothing says how many um a depth sample is; allowed with wavelengths (of "
-          "the source, or processing.k_linearisation.wavelength_nm) or processing.axial_spacing_um");
+          "the source, or processing.k_linearisation.wavelength_nm) or "
+          "processing.axial_spacing_um");
     }
     const auto to_sample = [&](double um) {  // clamped before it becomes an integer
       return static_cast<int64_t>(

@@ -75,7 +75,8 @@ void PrintLease(Session& session, const v1::LeaseGrant& lease) {
   }
   std::cout << lease.resource() << "  "
             << (lease.mode() == v1::LEASE_MODE_EXCLUSIVE ? "EXCLUSIVE" : "SHARED") << "  fence "
-            << lease.fence() << "  " << Printable(lease.holder().empty() ? lease.session() : lease.holder())
+            << lease.fence() << "  "
+            << Printable(lease.holder().empty() ? lease.session() : lease.holder())
             << (lease.has_expire_time() ? "  for " + Seconds(SecondsUntil(lease.expire_time()))
                                         : "")
             << (lease.token().empty() ? "" : "  token " + lease.token()) << "\n";

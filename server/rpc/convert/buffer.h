@@ -12,7 +12,8 @@
 
 namespace octavo::rpc {
 
-/// The caller: metadata `octavo-client` (at most 128 bytes are kept; what is no UTF-8 is replaced) and `octavo-owner-key`.
+/// The caller: metadata `octavo-client` (at most 128 bytes are kept; what is no UTF-8 is replaced)
+/// and `octavo-owner-key`.
 model::Caller CallerOf(const grpc::CallbackServerContext& context);
 
 absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& request);
