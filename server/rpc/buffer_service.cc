@@ -336,8 +336,10 @@ class BufferServiceImpl final : public BufferBase {
               });
             };
             // Held by the stream; the server ends it when it stops.
-            if (auto to = weak.lock())
+            if (auto to = weak.lock()) {
               to->Feed([&] { to->OnOver([handle = buffers_->Watch(caller, tell)] {}); });
+              to->Announce();
+            }
           });
           return absl::OkStatus();
         });

@@ -45,7 +45,7 @@ class RawPeer:
         self.socket.sendall(PREFACE + frame(SETTINGS, payload=settings) + more)
         self.next_stream, self.pending = 1, b""
         self.connection_credit, self.initial, self.credit = 65535, 65535, {}
-        self.ended, self.received = set(), {}  # ended streams; received bytes by stream
+        self.answered, self.ended, self.received = set(), set(), {}  # streams, streams; received bytes by stream
 
     def close(self):
         self.socket.close()
@@ -95,6 +95,8 @@ class RawPeer:
                 self.credit[stream] += more
         elif kind == DATA:
             self.received.setdefault(stream, bytearray()).extend(payload)
+        elif kind == HEADERS:
+            self.answered.add(stream)
         if kind == RST_STREAM or (kind in (DATA, HEADERS) and flags & END_STREAM):
             self.ended.add(stream)
         return kind != GOAWAY
@@ -133,6 +135,13 @@ class RawPeer:
             out.append(data[5:5 + size])
             data = data[5 + size:]
         return out
+
+    def wait_for_answer(self, stream):
+        """Until the server has written a first message, even one for which it has no credit: its headers precede it."""
+        while stream not in self.answered:
+            if not self.read_frame():
+                return False
+        return True
 
     def wait_for_end(self, stream):
         while stream not in self.ended:
