@@ -367,7 +367,8 @@ class GpuMemoryTest(ImportCase):
         error = self.refused("IMPORT_KIND", "INVALID_ARGUMENT", lambda: self.ticket_of(kind=buffer_pb2.IMPORT_KIND_HOST_MEMFD))
         self.assertIn("takes CUDA_VMM", str(error))
         self.refused("IMPORT_SIZE", "INVALID_ARGUMENT", lambda: self.ticket_of(byte_size=GRANULE + 4096))
-        for size, memory in ((GRANULE, lending.file_of(octavo.shared_array(GRANULE, "u8")).descriptor), (2 * GRANULE, self.memory().descriptor)):
+        array = octavo.shared_array(GRANULE, "u8")  # its descriptor ends with it
+        for size, memory in ((GRANULE, lending.file_of(array).descriptor), (2 * GRANULE, self.memory().descriptor)):
             with self.assertRaises(octavo.HandoffError) as caught:
                 lending.Loan((ticket := self.ticket_of(size)).socket_path, ticket.ticket, memory)
             self.assertEqual(caught.exception.reason, "IMPORT_KIND" if size == GRANULE else "IMPORT_SIZE", caught.exception)

@@ -8,7 +8,7 @@ import warnings
 
 import numpy as np
 
-from harness import DaemonTest, octavo
+from harness import DaemonTest, octavo, until
 from octavo.v1 import scan_pb2
 
 SOURCE, SHAPE = octavo.simulated(seed=1, fast=True), octavo.raster(16, 8, volumes=1)
@@ -357,6 +357,7 @@ class Mistakes(DaemonTest):
         self.given = dict(v=scan.volume_names[0], j=self.client.submit_job(octavo.tomography(octavo.PushedProjections(rows=2, columns=16, frames=9))).name,
                           s=self.client.submit_scan(octavo.push(), octavo.raster(16, 8, volumes=1), samples=64).name)
         self.client.push(self.given["s"], RECORDS[:16], end=False)
+        until(lambda: self.client.volumes(self.given["s"]))  # the scan begins its volume when it takes the records
 
     def tearDown(self):
         self.client.cancel_job(self.given["j"])
