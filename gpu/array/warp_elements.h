@@ -25,7 +25,7 @@ template <class T, class W>
 struct NumbersOf {
   using Sum = W;
   const T* data;
-  explicit NumbersOf(const void* from) : data(static_cast<const T*>(from)) {}
+  OCTAVO_HOST_DEVICE explicit NumbersOf(const void* from) : data(static_cast<const T*>(from)) {}
   OCTAVO_HOST_DEVICE W operator()(int64_t i) const { return static_cast<W>(data[i]); }
 };
 /// Reads numbers of any real type.
@@ -172,9 +172,9 @@ OCTAVO_HOST_DEVICE inline void PositionOf(const WarpSpec& s, int first, bool few
 }
 
 /// The taps of the three axes; those before the last kRank have one sample.
-template <int kRank, class W>
-OCTAVO_HOST_DEVICE inline W Interpolated(const math::LinearTaps<W> (&taps)[3], const auto& in,
-                                         int64_t part) {
+template <int kRank, class I, class W>
+OCTAVO_HOST_DEVICE inline W Interpolated(const math::LinearTaps<W, I> (&taps)[3], const auto& in,
+                                         I part) {
   constexpr int kPlanes = kRank > 2 ? 2 : 1, kRows = kRank > 1 ? 2 : 1;
   W planes[2] = {};
   OCTAVO_UNROLL
@@ -182,16 +182,16 @@ OCTAVO_HOST_DEVICE inline W Interpolated(const math::LinearTaps<W> (&taps)[3], c
     W rows[2] = {};
     OCTAVO_UNROLL
     for (int b = 0; b < kRows; ++b) {
-      const int64_t from = part + (kRank > 2 ? taps[0].at[a] : 0) + (kRank > 1 ? taps[1].at[b] : 0);
+      const I from = part + (kRank > 2 ? taps[0].at[a] : 0) + (kRank > 1 ? taps[1].at[b] : 0);
       rows[b] = math::Mixed(in(from + taps[2].at[0]), in(from + taps[2].at[1]), taps[2].t);
     }
     planes[a] = kRows == 1 ? rows[0] : math::Mixed(rows[0], rows[1], taps[1].t);
   }
   return kPlanes == 1 ? planes[0] : math::Mixed(planes[0], planes[1], taps[0].t);
 }
-template <int kRank, class W>
-OCTAVO_HOST_DEVICE inline W Interpolated(const math::CubicTaps<W> (&taps)[3], const auto& in,
-                                         int64_t part) {
+template <int kRank, class I, class W>
+OCTAVO_HOST_DEVICE inline W Interpolated(const math::CubicTaps<W, I> (&taps)[3], const auto& in,
+                                         I part) {
   constexpr int kPlanes = kRank > 2 ? 4 : 1, kRows = kRank > 1 ? 4 : 1;
   W sum = 0;
   OCTAVO_UNROLL
@@ -199,7 +199,7 @@ OCTAVO_HOST_DEVICE inline W Interpolated(const math::CubicTaps<W> (&taps)[3], co
     W plane = 0;
     OCTAVO_UNROLL
     for (int b = 0; b < kRows; ++b) {
-      const int64_t from = part + (kRank > 2 ? taps[0].at[a] : 0) + (kRank > 1 ? taps[1].at[b] : 0);
+      const I from = part + (kRank > 2 ? taps[0].at[a] : 0) + (kRank > 1 ? taps[1].at[b] : 0);
       W row = 0;
       OCTAVO_UNROLL
       for (int c = 0; c < 4; ++c) row += taps[2].weight[c] * in(from + taps[2].at[c]);
@@ -216,8 +216,8 @@ OCTAVO_HOST_DEVICE inline int64_t ReachOf(int64_t padding) {
 }
 
 /// Result `i` of a step that interpolates. `in` reads samples, or coefficients if kCubic. `few`:
-/// there are fewer than 2^31 results.
-template <int kRank, bool kCubic, class In>
+/// there are fewer than 2^31 results. I: a type that holds their indices.
+template <int kRank, bool kCubic, class I = int64_t, class In>
 OCTAVO_HOST_DEVICE inline void WarpOne(const WarpSpec& s, bool few, const In& in,
                                        const void* coordinates, void* out, int64_t i) {
   using W = typename In::Sum;
@@ -233,8 +233,8 @@ OCTAVO_HOST_DEVICE inline void WarpOne(const WarpSpec& s, bool few, const In& in
       StoreConstant(stored, s.constant, s.complex, out, i * s.parts + part, part);
     return;
   }
-  std::conditional_t<kCubic, math::CubicTaps<W>, math::LinearTaps<W>> taps[3];
-  int64_t stride = s.parts;
+  std::conditional_t<kCubic, math::CubicTaps<W, I>, math::LinearTaps<W, I>> taps[3];
+  I stride = static_cast<I>(s.parts);
   OCTAVO_UNROLL
   for (int d = 2; d >= 3 - kRank; --d) {
     if constexpr (kCubic) {
@@ -242,10 +242,10 @@ OCTAVO_HOST_DEVICE inline void WarpOne(const WarpSpec& s, bool few, const In& in
     } else {
       taps[d] = math::LinearTapsAt<W>(s.edge, s.in_extent[d], stride, x[d]);
     }
-    stride *= s.in_extent[d] + 2 * s.padding[d];
+    stride *= static_cast<I>(s.in_extent[d] + 2 * s.padding[d]);
   }
   for (int64_t part = 0; part < s.parts; ++part) {
-    const W value = Interpolated<kRank, W>(taps, in, part);
+    const W value = Interpolated<kRank, I, W>(taps, in, static_cast<I>(part));
     math::Store(stored, out, i * s.parts + part, {static_cast<double>(value)});
   }
 }
@@ -294,14 +294,14 @@ OCTAVO_HOST_DEVICE inline void ShiftOne(const ShiftSpec& s, bool few, const void
     for (int64_t part = 0; part < s.parts; ++part)
       CopyNumber(s.out, samples, from + part, out, i * s.parts + part);
   } else {
-    std::conditional_t<kCubic, math::CubicTaps<W>, math::LinearTaps<W>> taps[3];
+    std::conditional_t<kCubic, math::CubicTaps<W, int64_t>, math::LinearTaps<W, int64_t>> taps[3];
     if constexpr (kCubic) {
       taps[2] = math::CubicTapsAt<W>(s.edge, s.n, s.padding, stride, x);
     } else {
       taps[2] = math::LinearTapsAt<W>(s.edge, s.n, stride, x);
     }
     for (int64_t part = 0; part < s.parts; ++part) {
-      const W value = Interpolated<1, W>(taps, in, first + part);
+      const W value = Interpolated<1, int64_t, W>(taps, in, first + part);
       math::Store(stored, out, i * s.parts + part, {static_cast<double>(value)});
     }
   }

@@ -87,12 +87,16 @@ OCTAVO_HOST_DEVICE inline bool Replaces(Extreme extreme, const ExtremePlace<V>& 
   return a.index < b.index;
 }
 
+/// Counts a number whose index is greater than those counted before.
 template <typename V>
-OCTAVO_HOST_DEVICE inline void IncludePlace(Extreme extreme, bool skip_nan, V value, int64_t index,
+OCTAVO_HOST_DEVICE inline void IncludeLater(Extreme extreme, bool skip_nan, V value, int64_t index,
                                             ExtremePlace<V>* best) {
-  if (skip_nan && !(value == value)) return;
-  const ExtremePlace<V> here{value, index};
-  if (Replaces(extreme, here, *best)) *best = here;
+  const bool less_or_equal = value <= best->value, greater_or_equal = value >= best->value;
+  // Of two numbers the one that is neither; of a number and NaN both are false.
+  const bool beyond = extreme == Extreme::kMax ? !less_or_equal : !greater_or_equal;
+  const bool counts = !skip_nan || value == value;
+  const bool replaces = best->index < 0 || (beyond && best->value == best->value);
+  if (counts && replaces) *best = {value, index};
 }
 
 }  // namespace octavo::inline gpu::math

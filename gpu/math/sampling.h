@@ -100,40 +100,41 @@ OCTAVO_HOST_DEVICE inline void SplineWeights(W t, W (&weight)[4]) {
 }
 
 /// The samples of one axis that a value is made of, as distances in numbers from the axis's begin.
-/// W: the type in which values are added up.
-template <class W>
+/// W: the type in which values are added up; I: of the distances.
+template <class W, class I>
 struct LinearTaps {
-  int64_t at[2];
+  I at[2];
   W t;  // weight of the second
 };
-template <class W>
+template <class W, class I>
 struct CubicTaps {
-  int64_t at[4];
+  I at[4];
   W weight[4];
 };
 
 /// `x` has been placed. If it lies on a sample, that one alone counts: its neighbour may be NaN.
-template <class W>
-OCTAVO_HOST_DEVICE inline LinearTaps<W> LinearTapsAt(SampleEdge edge, int64_t n, int64_t stride,
-                                                     double x) {
+template <class W, class I>
+OCTAVO_HOST_DEVICE inline LinearTaps<W, I> LinearTapsAt(SampleEdge edge, int64_t n, I stride,
+                                                        double x) {
   const double first = floor(x);
   const auto i = static_cast<int64_t>(first);
   const double t = x - first;
-  const int64_t from = Folded(edge, i, n) * stride;
-  return {{from, t == 0 ? from : Folded(edge, i + 1, n) * stride}, static_cast<W>(t)};
+  const I from = static_cast<I>(Folded(edge, i, n)) * stride;
+  return {{from, t == 0 ? from : static_cast<I>(Folded(edge, i + 1, n)) * stride},
+          static_cast<W>(t)};
 }
 
 /// `padding`: coefficients in front of the first sample (and behind the last), for positions up to
 /// kNearestReach outside; 0: the coefficients continue as the samples do.
-template <class W>
-OCTAVO_HOST_DEVICE inline CubicTaps<W> CubicTapsAt(SampleEdge edge, int64_t n, int64_t padding,
-                                                   int64_t stride, double x) {
+template <class W, class I>
+OCTAVO_HOST_DEVICE inline CubicTaps<W, I> CubicTapsAt(SampleEdge edge, int64_t n, int64_t padding,
+                                                      I stride, double x) {
   const double first = floor(x);
   const int64_t i = static_cast<int64_t>(first) - 1;
-  CubicTaps<W> taps;
+  CubicTaps<W, I> taps;
   SplineWeights(static_cast<W>(x - first), taps.weight);
   for (int k = 0; k < 4; ++k)
-    taps.at[k] = (padding > 0 ? i + k + padding : Folded(edge, i + k, n)) * stride;
+    taps.at[k] = static_cast<I>(padding > 0 ? i + k + padding : Folded(edge, i + k, n)) * stride;
   return taps;
 }
 

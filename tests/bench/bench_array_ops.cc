@@ -106,6 +106,8 @@ class Bench {
     }
     return axes;
   }
+  /// Drawn at random when it is first asked for: at 512³ that takes longer than an operation.
+  const std::vector<char>& InputOf(const ArrayType& in);
   void Check(const Case& one, const ArrayType& in, const std::vector<char>& from,
              const ArrayType& made, const std::vector<char>& out);
 
@@ -116,6 +118,7 @@ class Bench {
   const int64_t n_;
   const double seconds_;
   const int64_t checks_;
+  std::map<Scalar, std::vector<char>> inputs_;
   std::mt19937_64 random_{std::random_device{}()};
 };
 
@@ -288,16 +291,23 @@ void Bench::Check(const Case& one, const ArrayType& in, const std::vector<char>&
   }
 }
 
-void Bench::Run(const Case& one, Scalar scalar) {
-  const ArrayType in{.scalar = scalar, .lanes = 1, .dims = {n_, n_, n_}};
-  std::vector<char> from(static_cast<size_t>(in.bytes()));
+const std::vector<char>& Bench::InputOf(const ArrayType& in) {
+  std::vector<char>& drawn = inputs_[in.scalar];
+  if (!drawn.empty()) return drawn;
+  drawn.resize(static_cast<size_t>(in.bytes()));
   std::mt19937 quick(static_cast<uint32_t>(random_()));
   for (int64_t i = 0; i < in.numbers(); ++i) {
-    const auto drawn = static_cast<uint32_t>(quick());
-    math::Store(scalar, from.data(), i,
-                {scalar == Scalar::kF32 ? static_cast<double>(drawn) / 4294967296.0
-                                        : static_cast<double>(drawn >> 16)});
+    const auto bits = static_cast<uint32_t>(quick());
+    math::Store(in.scalar, drawn.data(), i,
+                {in.scalar == Scalar::kF32 ? static_cast<double>(bits) / 4294967296.0
+                                           : static_cast<double>(bits >> 16)});
   }
+  return drawn;
+}
+
+void Bench::Run(const Case& one, Scalar scalar) {
+  const ArrayType in{.scalar = scalar, .lanes = 1, .dims = {n_, n_, n_}};
+  const std::vector<char>& from = InputOf(in);
   std::vector<ArrayType> others;
   if (one.other != nullptr)
     others.push_back({.scalar = Scalar::kF32, .lanes = 1, .dims = one.other_dims});

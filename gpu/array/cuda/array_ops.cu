@@ -215,6 +215,76 @@ __global__ void TapsKernel(TapsSpec s, In in, const int32_t* index, const double
     TapsOne(s, count < int64_t{1} << 31, in, index, weight, out, at);
 }
 
+// Taps for fewer than 2^31 numbers: a thread makes several results of the same taps, so that it
+// reads the table once and waits for the samples together. kWide: these results follow each other
+// along the inner axes, else along the outer ones.
+constexpr int kTapsLanes = 32, kTapsRows = 8, kTapsResults = 4;
+template <bool kWide, class In>
+__global__ void __launch_bounds__(kTapsLanes* kTapsRows)
+    TapsTogether(TapsSpec s, In in, const int32_t* __restrict__ index,
+                 const double* __restrict__ weight, void* out) {
+  const int m = static_cast<int>(s.m), inner = static_cast<int>(s.inner),
+            line = static_cast<int>(s.n) * inner, made = m * inner;
+  const int row = static_cast<int>(blockIdx.x) * kTapsRows + static_cast<int>(threadIdx.y);
+  int o, i, q, left, from_step, to_step;  // left: results from here on
+  if constexpr (kWide) {
+    o = row / m;
+    i = row - o * m;
+    q = static_cast<int>(blockIdx.y) * kTapsLanes * kTapsResults + static_cast<int>(threadIdx.x);
+    if (o >= static_cast<int>(s.outer) || q >= inner) return;
+    left = (inner - q + kTapsLanes - 1) / kTapsLanes;
+    from_step = to_step = kTapsLanes;
+  } else {
+    const int place = static_cast<int>(blockIdx.y) * kTapsLanes + static_cast<int>(threadIdx.x);
+    i = place / inner;
+    q = place - i * inner;
+    o = row * kTapsResults;
+    if (o >= static_cast<int>(s.outer) || i >= m) return;
+    left = static_cast<int>(s.outer) - o;
+    from_step = line;
+    to_step = made;
+  }
+  double sum[kTapsResults] = {};
+  const int taps = static_cast<int>(s.taps), first = o * line + q;
+  for (int t = i * taps; t < (i + 1) * taps; ++t) {
+    const double w = weight[t];
+    if (w == 0) continue;  // such a sample must not contribute, since it may be NaN
+    const int from = first + index[t] * inner;
+#pragma unroll
+    for (int k = 0; k < kTapsResults; ++k) {
+      if (k < left) sum[k] += w * static_cast<double>(in(from + k * from_step));
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kTapsResults; ++k) {
+    if (k < left)
+      math::Store(s.out, out, static_cast<int64_t>(o * made + i * inner + q) + k * to_step,
+                  {sum[k]});
+  }
+}
+
+/// Whether it has been launched.
+template <class In>
+bool LaunchTapsTogether(cudaStream_t stream, const TapsSpec& s, const In& in, const int32_t* index,
+                        const double* weight, void* out) {
+  constexpr int64_t kFew = int64_t{1} << 31, kMostBlocks = 65535;  // along y
+  if (s.outer * s.inner * std::max(s.n, s.m) >= kFew - kTapsRows * kTapsResults) return false;
+  const bool wide = s.inner >= kTapsLanes;
+  const int64_t rows = wide ? s.outer * s.m : (s.outer + kTapsResults - 1) / kTapsResults,
+                along = wide ? s.inner : s.m * s.inner,
+                each = kTapsLanes * (wide ? kTapsResults : 1), chunks = (along + each - 1) / each;
+  if (chunks > kMostBlocks) return false;
+  const dim3 blocks(static_cast<unsigned>((rows + kTapsRows - 1) / kTapsRows),
+                    static_cast<unsigned>(chunks)),
+      threads(kTapsLanes, kTapsRows);
+  if (wide) {
+    TapsTogether<true><<<blocks, threads, 0, stream>>>(s, in, index, weight, out);
+  } else {
+    TapsTogether<false><<<blocks, threads, 0, stream>>>(s, in, index, weight, out);
+  }
+  return true;
+}
+
 class CudaArrayOps final : public ArrayOps {
  public:
   CudaArrayOps(int ordinal, std::shared_ptr<DeviceHealth> health)
@@ -292,6 +362,8 @@ class CudaArrayOps final : public ArrayOps {
     const DeviceGuard guard(ordinal_);
     const TapsSpec real = RealTaps(s);
     ForNumbers(real.in, in, [&](const auto& numbers) {
+      if (LaunchTapsTogether(AsCuda(stream), real, numbers, index.data(), weight.data(), out))
+        return;
       TapsKernel<<<Blocks(real.outer * real.m * real.inner), kThreads, 0, AsCuda(stream)>>>(
           real, numbers, index.data(), weight.data(), out);
     });

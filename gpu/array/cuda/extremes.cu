@@ -31,23 +31,44 @@ struct ComparedAs<math::Half> {
   using type = float;
 };
 
+constexpr int kBatch = 8;  // numbers that a thread asks memory for before it compares the first
+
+/// Compares up to kBatch numbers of a result: those at r, r + step, ... below the run's end.
 template <typename T, typename V>
-__device__ inline void Visit(const ArgExtremeSpec& s, const T* in, const uint8_t* mask,
-                             int64_t start, int64_t r, math::ExtremePlace<V>* best) {
-  const int64_t at = start + r * s.axes.run_stride[1];
-  if (mask != nullptr && mask[s.lanes == 1 ? at : at / s.lanes] == 0) return;
-  math::IncludePlace(s.extreme, s.skip_nan, math::ValueOf<V>(in[at]), r, best);
+__device__ inline void VisitBatch(const ArgExtremeSpec& s, const T* in, const uint8_t* mask,
+                                  int64_t start, int64_t r, int64_t step,
+                                  math::ExtremePlace<V>* best) {
+  const int64_t first = start + r * s.axes.run_stride[1], stride = step * s.axes.run_stride[1];
+  T found[kBatch];
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) {
+    if (r + i * step < s.axes.run[1]) found[i] = in[first + i * stride];
+  }
+  uint32_t counts = ~0u;  // a bit for each of them
+  if (mask != nullptr) {
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int64_t at = first + i * stride;
+      if (r + i * step < s.axes.run[1] && mask[s.lanes == 1 ? at : at / s.lanes] == 0)
+        counts &= ~(1u << i);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) {
+    if (r + i * step < s.axes.run[1] && (counts >> i & 1) != 0)
+      math::IncludeLater(s.extreme, s.skip_nan, math::ValueOf<V>(found[i]), r + i * step, best);
+  }
 }
 
 // One thread per result; neighbouring threads have neighbouring results.
 template <typename T>
-__global__ void ByThread(ArgExtremeSpec s, const T* in, const uint8_t* mask, void* out) {
+__global__ void __launch_bounds__(kThreads) ByThread(ArgExtremeSpec s, const T* __restrict__ in,
+                                                     const uint8_t* __restrict__ mask, void* out) {
   using V = typename ComparedAs<T>::type;
   for (int64_t k = FirstItem(); k < s.axes.results(); k += ItemStep()) {
     const int64_t start = s.axes.First(k);
     math::ExtremePlace<V> best;
-#pragma unroll 4
-    for (int64_t r = 0; r < s.axes.run[1]; ++r) Visit(s, in, mask, start, r, &best);
+    for (int64_t r = 0; r < s.axes.run[1]; r += kBatch) VisitBatch(s, in, mask, start, r, 1, &best);
     math::Store(s.out, out, k, {static_cast<double>(best.index)});
   }
 }
@@ -55,8 +76,9 @@ __global__ void ByThread(ArgExtremeSpec s, const T* in, const uint8_t* mask, voi
 // `threads` threads per result, a warp or a block; neighbouring threads have neighbouring elements
 // of it.
 template <typename T>
-__global__ void ByGroup(ArgExtremeSpec s, int threads, const T* in, const uint8_t* mask,
-                        void* out) {
+__global__ void __launch_bounds__(kThreads)
+    ByGroup(ArgExtremeSpec s, int threads, const T* __restrict__ in,
+            const uint8_t* __restrict__ mask, void* out) {
   using V = typename ComparedAs<T>::type;
   __shared__ math::ExtremePlace<V> found[kThreads / 32];
   const int lane = static_cast<int>(threadIdx.x) % threads;
@@ -69,8 +91,8 @@ __global__ void ByGroup(ArgExtremeSpec s, int threads, const T* in, const uint8_
     math::ExtremePlace<V> best;
     if (works) {
       const int64_t start = s.axes.First(k);
-#pragma unroll 4
-      for (int64_t r = lane; r < s.axes.run[1]; r += threads) Visit(s, in, mask, start, r, &best);
+      for (int64_t r = lane; r < s.axes.run[1]; r += kBatch * threads)
+        VisitBatch(s, in, mask, start, r, threads, &best);
     }
     for (int offset = 16; offset > 0; offset /= 2) {
       // Shuffles move 32 and 64 bits: shorter types travel as ints.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <type_traits>
 
 #include "gpu/array/warp.h"
@@ -137,12 +138,13 @@ void LaunchSpline(cudaStream_t stream, const SplineSpec& s, const In& in, T* out
 // -- sampling
 
 // One thread per result, neighbouring threads have neighbouring results.
-template <int kRank, bool kCubic, class In>
+// I: the type of indices of samples.
+template <int kRank, bool kCubic, class I, class In>
 __global__ void __launch_bounds__(kThreads)
     WarpKernel(WarpSpec s, In in, const void* coordinates, void* out) {
   const int64_t count = s.results();
   for (int64_t i = FirstItem(); i < count; i += ItemStep())
-    WarpOne<kRank, kCubic>(s, count < kFew, in, coordinates, out, i);
+    WarpOne<kRank, kCubic, I>(s, count < kFew, in, coordinates, out, i);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -160,22 +162,283 @@ __global__ void __launch_bounds__(kThreads)
     ShiftOne<kSampling>(s, count < kFew, samples, in, amounts, out, i);
 }
 
+// -- sampling, the short way
+//
+// Most results lie plainly inside the array. For those, indices of 32 bits suffice, positions that
+// are given in f32 are split in f32 without loss, and a thread asks for the samples of several
+// results before it uses the first. Results at an edge, or outside, go the long way above, by the
+// same rules. Both ways give the same result.
+
+constexpr int kRowThreads = 32, kRowsOfBlock = 8, kShortResults = 4;
+constexpr int64_t kMostShort = int64_t{1} << 22;  // of extents: f32 holds halves of them
+
+/// Where a position lies on an axis of n samples. `inside`: plainly; `outside`: so far that no
+/// rounding decides it (math::kPositionSlack).
+struct Split {
+  int at = 0;
+  float t = 0;
+  bool inside = false, outside = false;
+};
+// The sum of a number and these has no bits for fractions: it is rounded to a whole number, which
+// its low bits hold. Conversions take four times as long as sums.
+constexpr float kWhole32 = 12582912.0f;          // 1.5 x 2^23
+constexpr double kWhole64 = 6755399441055744.0;  // 1.5 x 2^52
+template <bool kNearest>
+__device__ inline Split SplitPosition(double x, int n) {
+  const double last = static_cast<double>(n - 1), slack = 10 * math::kPositionSlack;
+  Split split;
+  split.inside = x >= 0 && x <= last;
+  split.outside = !(x >= -slack && x <= last + slack);
+  const double v = split.inside ? x : 0, below = __dadd_rd(kNearest ? v + 0.5 : v, kWhole64);
+  split.at = __double2loint(below);
+  if constexpr (!kNearest) split.t = static_cast<float>(v - (below - kWhole64));
+  return split;
+}
+/// The same for `index` + x. Tiny distances are not plainly inside: f64 may round them to a sample.
+template <bool kNearest>
+__device__ inline Split SplitPosition(int index, float x, int n) {
+  const bool number = fabsf(x) < static_cast<float>(kMostShort);
+  const float v = number ? x : 0, below = __fadd_rd(v, kWhole32), t = v - (below - kWhole32);
+  const int at = index + __float_as_int(below) - __float_as_int(kWhole32);
+  const bool between = t >= 0x1p-24f && t < 1;  // else on a sample, or too near to one
+  const auto place = static_cast<unsigned>(at), count = static_cast<unsigned>(n);
+  Split split;
+  split.inside = number && (between ? place < count - 1 : place < count && t == 0);
+  split.outside = !number || (between ? place >= count - 1 : place + 1 > count);
+  split.at = kNearest ? at + (t >= 0.5f) : at;
+  split.t = t;
+  return split;
+}
+
+/// An f32 value in the type of its sample, as math::Store makes it; f32 itself is exact.
+template <class T>
+__device__ inline T AsSample(float v) {
+  if constexpr (std::is_same_v<T, float>) {
+    return v;
+  } else {
+    const float whole = truncf(v), rest = v - whole;
+    const float rounded = whole + (rest >= 0.5f) - (rest <= -0.5f);
+    constexpr auto kLeast = static_cast<float>(std::numeric_limits<T>::min()),
+                   kMost = static_cast<float>(std::numeric_limits<T>::max());
+    return v == v ? static_cast<T>(static_cast<int>(fminf(fmaxf(rounded, kLeast), kMost))) : T{};
+  }
+}
+
+/// A result on the long way, out of line to keep the registers of the short one few.
+template <int kRank, bool kNearest, class T>
+__device__ __noinline__ void LongWay(const WarpSpec& s, const void* in, const void* coordinates,
+                                     void* out, int64_t i) {
+  if constexpr (kNearest) {
+    WarpNearest(s, true, in, coordinates, out, i);
+  } else {
+    WarpOne<kRank, false>(s, true, NumbersOf<T, float>(in), coordinates, out, i);
+  }
+}
+
+// A warp makes parts of a row. T: the type of samples, or with kNearest one of their size. Many
+// warps have to be there to hide the time of the samples: the long way gets no more registers.
+template <int kRank, bool kNearest, WarpPositions kFrom, class T>
+__global__ void __launch_bounds__(kRowThreads* kRowsOfBlock, 6)
+    ShortKernel(const __grid_constant__ WarpSpec s, T constant, const T* __restrict__ in,
+                const float* __restrict__ coordinates, T* __restrict__ out) {
+  constexpr int kFirst = 3 - kRank;
+  const int row = static_cast<int>(blockIdx.x) * kRowsOfBlock + static_cast<int>(threadIdx.y),
+            rows = static_cast<int>(s.out_extent[1]), width = static_cast<int>(s.out_extent[2]);
+  if (row >= rows * static_cast<int>(s.out_extent[0])) return;
+  int index[3] = {row / rows, 0, 0};
+  index[1] = row - index[0] * rows;
+  double row_position[3] = {};
+  if constexpr (kFrom == WarpPositions::kMatrix) {
+#pragma unroll
+    for (int d = kFirst; d < 3; ++d) {
+      row_position[d] = s.offset[d];
+#pragma unroll
+      for (int e = kFirst; e < 2; ++e)
+        row_position[d] = math::PositionPlus(
+            row_position[d], math::PositionTimes(s.matrix[d][e], static_cast<double>(index[e])));
+    }
+  }
+  int extent[3], stride[3];
+  extent[2] = static_cast<int>(s.in_extent[2]);
+  extent[1] = static_cast<int>(s.in_extent[1]);
+  extent[0] = static_cast<int>(s.in_extent[0]);
+  stride[2] = 1;
+  stride[1] = extent[2];
+  stride[0] = extent[1] * extent[2];
+  const int first =
+      static_cast<int>(blockIdx.y) * kRowThreads * kShortResults + static_cast<int>(threadIdx.x);
+  const int64_t begin = static_cast<int64_t>(row) * width;
+
+  constexpr int kTaps = kNearest ? 1 : 1 << kRank;
+  float given[kShortResults][3];
+  if constexpr (kFrom != WarpPositions::kMatrix) {
+    const float* const from = coordinates + (begin + first) * s.result_stride;
+    const int step = kRowThreads * static_cast<int>(s.result_stride);
+#pragma unroll
+    for (int d = kFirst; d < 3; ++d) {
+      const float* const of_axis = from + (d - kFirst) * s.axis_stride;
+#pragma unroll
+      for (int k = 0; k < kShortResults; ++k)
+        given[k][d] = first + k * kRowThreads < width ? of_axis[k * step] : 0;
+    }
+  }
+  uint32_t left = 0;  // a bit for each result that goes the long way
+#pragma unroll
+  for (int k = 0; k < kShortResults; ++k) {
+    const int x = first + k * kRowThreads;
+    bool inside = x < width, outside = false;
+    int at = 0, next[3];
+    float t[3];
+#pragma unroll
+    for (int d = kFirst; d < 3; ++d) {
+      Split split;
+      if constexpr (kFrom == WarpPositions::kMatrix) {
+        split = SplitPosition<kNearest>(
+            math::PositionPlus(row_position[d],
+                               math::PositionTimes(s.matrix[d][2], static_cast<double>(x))),
+            extent[d]);
+      } else {
+        const int whole = kFrom == WarpPositions::kCoordinates ? 0 : d == 2 ? x : index[d];
+        split = SplitPosition<kNearest>(whole, given[k][d], extent[d]);
+      }
+      inside = inside && split.inside;
+      outside = outside || split.outside;
+      at += split.at * stride[d];
+      t[d] = split.t;
+    }
+    // Where nobody uses the samples, they are one that exists.
+    if (!inside) at = 0;
+#pragma unroll
+    for (int d = kFirst; d < 3; ++d) next[d] = inside && t[d] != 0 ? stride[d] : 0;
+    T result;
+    if constexpr (kNearest) {
+      result = in[at];
+    } else {
+      float value[kTaps];
+#pragma unroll
+      for (int tap = 0; tap < kTaps; ++tap) {
+        int from = at;
+#pragma unroll
+        for (int d = kFirst; d < 3; ++d) from += tap >> (2 - d) & 1 ? next[d] : 0;
+        value[tap] = static_cast<float>(in[from]);
+      }
+#pragma unroll
+      for (int d = 2, pairs = kTaps / 2; d >= kFirst; --d, pairs /= 2) {
+#pragma unroll
+        for (int pair = 0; pair < pairs; ++pair)
+          value[pair] = math::Mixed(value[2 * pair], value[2 * pair + 1], t[d]);
+      }
+      result = AsSample<T>(value[0]);
+    }
+    const bool constant_here = outside && s.edge == math::SampleEdge::kConstant;
+    if (constant_here) result = constant;
+    if (x < width && (inside || constant_here)) {
+      out[begin + x] = result;
+    } else if (x < width) {
+      left |= 1u << k;
+    }
+  }
+  for (; left != 0; left &= left - 1) {
+    const int k = __ffs(static_cast<int>(left)) - 1;
+    LongWay<kRank, kNearest, T>(s, in, coordinates, out, begin + first + k * kRowThreads);
+  }
+}
+
+template <int kRank, bool kNearest, class T>
+void LaunchShort(cudaStream_t stream, const WarpSpec& s, const void* in, const void* coordinates,
+                 void* out) {
+  constexpr int kChunk = kRowThreads * kShortResults;
+  const int64_t rows = s.out_extent[0] * s.out_extent[1];
+  const dim3 blocks(static_cast<unsigned>((rows + kRowsOfBlock - 1) / kRowsOfBlock),
+                    static_cast<unsigned>((s.out_extent[2] + kChunk - 1) / kChunk)),
+      threads(kRowThreads, kRowsOfBlock);
+  T constant;
+  StoreConstant(s.out, s.constant, s.complex, &constant, 0, 0);
+  const auto launch = [&]<WarpPositions kFrom>() {
+    ShortKernel<kRank, kNearest, kFrom><<<blocks, threads, 0, stream>>>(
+        s, constant, static_cast<const T*>(in), static_cast<const float*>(coordinates),
+        static_cast<T*>(out));
+  };
+  switch (s.positions) {
+    case WarpPositions::kMatrix: launch.template operator()<WarpPositions::kMatrix>(); break;
+    case WarpPositions::kCoordinates:
+      launch.template operator()<WarpPositions::kCoordinates>();
+      break;
+    default: launch.template operator()<WarpPositions::kDisplacement>(); break;
+  }
+}
+
+template <int kRank>
+bool LaunchShort(cudaStream_t stream, const WarpSpec& s, const void* in, const void* coordinates,
+                 void* out) {
+  if (s.sampling == math::Sampling::kNearest) {
+    switch (SizeOf(s.in)) {
+      case 1: LaunchShort<kRank, true, uint8_t>(stream, s, in, coordinates, out); break;
+      case 2: LaunchShort<kRank, true, uint16_t>(stream, s, in, coordinates, out); break;
+      case 4: LaunchShort<kRank, true, uint32_t>(stream, s, in, coordinates, out); break;
+      default: return false;
+    }
+    return true;
+  }
+  switch (s.in) {
+    case Scalar::kU8: LaunchShort<kRank, false, uint8_t>(stream, s, in, coordinates, out); break;
+    case Scalar::kU16: LaunchShort<kRank, false, uint16_t>(stream, s, in, coordinates, out); break;
+    case Scalar::kI16: LaunchShort<kRank, false, int16_t>(stream, s, in, coordinates, out); break;
+    case Scalar::kF32: LaunchShort<kRank, false, float>(stream, s, in, coordinates, out); break;
+    default: return false;
+  }
+  return true;
+}
+
+/// Whether the short way takes it; then it has been launched.
+bool TryShort(cudaStream_t stream, const WarpSpec& s, const void* in, const void* coordinates,
+              void* out) {
+  int64_t samples = 1;
+  for (int d = 0; d < 3; ++d) {
+    if (s.in_extent[d] >= kMostShort || s.out_extent[d] >= kMostShort) return false;
+    samples *= s.in_extent[d];
+    if (samples >= kFew) return false;
+  }
+  constexpr int64_t kMostChunks = 65535;  // blocks of a grid along y
+  if (s.sampling == math::Sampling::kCubic || s.parts != 1 || s.in != s.out ||
+      s.results() >= kFew || s.out_extent[2] < kRowThreads / 2 ||
+      s.out_extent[2] > kMostChunks * kRowThreads * kShortResults ||
+      (s.positions != WarpPositions::kMatrix && s.coordinates != Scalar::kF32))
+    return false;
+  switch (s.rank) {
+    case 3: return LaunchShort<3>(stream, s, in, coordinates, out);
+    case 2: return LaunchShort<2>(stream, s, in, coordinates, out);
+    default: return false;
+  }
+}
+
+/// Numbers that a step with coefficients reads from.
+int64_t CoefficientsOf(const WarpSpec& s) {
+  int64_t count = s.parts;
+  for (int d = 0; d < 3; ++d) count *= s.in_extent[d] + 2 * s.padding[d];
+  return count;
+}
+
 template <int kRank>
 void LaunchWarp(cudaStream_t stream, const WarpSpec& s, const void* in, const void* coordinates,
                 void* out) {
   const unsigned blocks = Blocks(s.results());
   if (s.sampling == math::Sampling::kCubic) {
     if (s.in == Scalar::kF64) {
-      WarpKernel<kRank, true>
+      WarpKernel<kRank, true, int64_t>
           <<<blocks, kThreads, 0, stream>>>(s, NumbersOf<double, double>(in), coordinates, out);
+    } else if (CoefficientsOf(s) < kFew) {
+      WarpKernel<kRank, true, int32_t>
+          <<<blocks, kThreads, 0, stream>>>(s, NumbersOf<float, float>(in), coordinates, out);
     } else {
-      WarpKernel<kRank, true>
+      WarpKernel<kRank, true, int64_t>
           <<<blocks, kThreads, 0, stream>>>(s, NumbersOf<float, float>(in), coordinates, out);
     }
     return;
   }
   ForNumbers(s.in, in, [&](const auto& numbers) {
-    WarpKernel<kRank, false><<<blocks, kThreads, 0, stream>>>(s, numbers, coordinates, out);
+    WarpKernel<kRank, false, int64_t>
+        <<<blocks, kThreads, 0, stream>>>(s, numbers, coordinates, out);
   });
 }
 
@@ -195,6 +458,7 @@ class CudaWarpOps final : public WarpOps {
   absl::Status Warp(StreamRef stream, const WarpSpec& s, const void* in, const void* coordinates,
                     void* out) override {
     const DeviceGuard guard(ordinal_);
+    if (TryShort(AsCuda(stream), s, in, coordinates, out)) return Launched();
     if (s.sampling == math::Sampling::kNearest) {
       NearestKernel<<<Blocks(s.results()), kThreads, 0, AsCuda(stream)>>>(s, in, coordinates, out);
       return Launched();

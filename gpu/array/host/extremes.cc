@@ -35,7 +35,7 @@ void FindPlaces(const ArgExtremeSpec& s, const T* in, const uint8_t* mask, void*
           const auto visit = [&](int64_t k, int64_t r) {
             const int64_t at = starts[k] + r * s.axes.run_stride[1];
             if (mask != nullptr && mask[at / s.lanes] == 0) return;
-            math::IncludePlace(s.extreme, s.skip_nan, math::ValueOf<V>(in[at]), r, &best[k]);
+            math::IncludeLater(s.extreme, s.skip_nan, math::ValueOf<V>(in[at]), r, &best[k]);
           };
           // The contiguous axis is the inner loop.
           if (s.axes.run_stride[1] == 1) {
