@@ -68,6 +68,15 @@ std::string RandomHex128() {
   return hex;
 }
 
+absl::StatusOr<Answer> Grant::Open(const Peer&, const v1::Present&, std::shared_ptr<Link>) {
+  return Misused("this grant takes a descriptor");
+}
+
+absl::StatusOr<Answer> Grant::OpenWith(UniqueFd, const Peer&, const v1::Present&,
+                                       std::shared_ptr<Link>) {
+  return Misused("this grant takes no descriptor");
+}
+
 absl::StatusOr<Answer> Grant::Message(const v1::ClientMessage&) {
   return Misused("this grant takes no messages but End");
 }
@@ -95,7 +104,9 @@ class FdSocket::Connection {
     ShutDown(fd_.get());
     const UniqueFd gone = std::move(fd_);
   }
-  std::optional<Packet> Receive() { return ReceivePacket(fd_.get()); }
+  std::optional<Packet> Receive() {
+    return ReceivePacket(fd_.get(), TakesDescriptor(purpose) ? 1 : 0);
+  }
 
   const Peer peer;
   int64_t since_ns;                               // without a grant
@@ -295,7 +306,9 @@ void FdSocket::Accept() {
   epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.fd = number}};
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, number, &event) != 0) return;
   connections_[number] = std::make_shared<Connection>(
-      std::move(fd), Peer{.uid = credentials.uid, .pid = credentials.pid}, NowNs());
+      std::move(fd),
+      Peer{.uid = credentials.uid, .pid = credentials.pid, .connection = next_connection_++},
+      NowNs());
   MutexLock lock(mutex_);
   ++counts_.connections;
 }
@@ -328,16 +341,16 @@ void FdSocket::Read(int fd) {
   (void)Failpoint("handoff_read");
   // A few messages at a time, so that other clients get their turn.
   for (int i = 0; i < 16; ++i) {
-    const auto packet = connection->Receive();
+    auto packet = connection->Receive();
     if (!packet.has_value()) return;
-    if (packet->end || !Handle(*connection, *packet)) {
+    if (packet->end || !Handle(*connection, *std::move(packet))) {
       End(fd, GrantEnd::kHungUp);
       return;
     }
   }
 }
 
-bool FdSocket::Handle(Connection& connection, const Packet& packet) {
+bool FdSocket::Handle(Connection& connection, Packet packet) {
   const v1::ClientMessage& request = packet.message;
   const bool greeted = connection.purpose != v1::PURPOSE_UNSPECIFIED;
   uint64_t id = 0;
@@ -345,11 +358,14 @@ bool FdSocket::Handle(Connection& connection, const Packet& packet) {
   auto answer = [&]() -> absl::StatusOr<Answer> {
     OCTAVO_RETURN_IF_ERROR(packet.status);
     if (!greeted) return Greet(connection, request);
+    if (!packet.descriptors.empty() && !request.has_present())
+      return Misused("the packet has a descriptor, and only a Present has one");
     switch (request.body_case()) {
       case v1::ClientMessage::BODY_NOT_SET:
         return Misused("the message says nothing that this server knows");
       case v1::ClientMessage::kHello: return Misused("a connection says Hello once");
-      case v1::ClientMessage::kPresent: return Present(connection, request.present(), &id);
+      case v1::ClientMessage::kPresent:
+        return Present(connection, request.present(), std::move(packet.descriptors), &id);
       default: break;
     }
     const auto it = connection.grants.find(request.grant());
@@ -394,7 +410,7 @@ absl::StatusOr<Answer> FdSocket::Greet(Connection& connection, const v1::ClientM
   OCTAVO_ASSIGN_OR_RETURN(const uint32_t version, CommonVersion(hello.versions()));
   if (!v1::Purpose_IsValid(hello.purpose()) || hello.purpose() == v1::PURPOSE_UNSPECIFIED) {
     return FieldNotAllowed("purpose", static_cast<int>(hello.purpose()),
-                           "PURPOSE_MEMORY, PURPOSE_FEED, PURPOSE_RING");
+                           "PURPOSE_MEMORY, PURPOSE_FEED, PURPOSE_RING, PURPOSE_FILE");
   }
   connection.purpose = hello.purpose();
   Answer answer;
@@ -406,8 +422,12 @@ absl::StatusOr<Answer> FdSocket::Greet(Connection& connection, const v1::ClientM
 }
 
 absl::StatusOr<Answer> FdSocket::Present(Connection& connection, const v1::Present& request,
-                                         uint64_t* id) {
+                                         std::vector<UniqueFd> descriptors, uint64_t* id) {
   const std::string& nonce = request.ticket();
+  const bool with_descriptor = TakesDescriptor(connection.purpose);
+  if (with_descriptor && descriptors.size() != 1)
+    return Misused(absl::StrCat("the Present has no descriptor; one of ",
+                                v1::Purpose_Name(connection.purpose), " has one"));
   Waiting waiting;
   const absl::Cleanup broken = [&] {  // by an exception: the grant ends, too
     if (waiting.grant != nullptr) EndGrant(*waiting.grant, GrantEnd::kRefused);
@@ -458,8 +478,10 @@ absl::StatusOr<Answer> FdSocket::Present(Connection& connection, const v1::Prese
   const auto self = std::find_if(connections_.begin(), connections_.end(), [&](const auto& entry) {
     return entry.second.get() == &connection;
   });
-  auto answer = waiting.grant->Open(connection.peer, request,
-                                    std::make_shared<GrantLink>(self->second, number));
+  auto link = std::make_shared<GrantLink>(self->second, number);
+  auto answer = with_descriptor ? waiting.grant->OpenWith(std::move(descriptors.front()),
+                                                          connection.peer, request, std::move(link))
+                                : waiting.grant->Open(connection.peer, request, std::move(link));
   if (!answer.ok()) return answer.status();
   connection.grants[number] = std::move(waiting.grant);
   *id = number;

@@ -30,6 +30,7 @@ namespace octavo::handoff {
 struct Peer {
   uid_t uid = 0;
   pid_t pid = 0;
+  uint64_t connection = 0;  // number of its connection; never used again
 };
 
 /// The sending side of a client's connection while it lasts. Thread-safe; never waits.
@@ -69,13 +70,21 @@ class Grant {
   /// The user for whom the ticket was made has presented it, on a connection of its purpose. The
   /// socket sends the answer with its descriptor; an error refuses the client and ends the grant.
   virtual absl::StatusOr<Answer> Open(const Peer& peer, const v1::Present& request,
-                                      std::shared_ptr<Link> link) = 0;
+                                      std::shared_ptr<Link> link);
+  /// The same, with the one descriptor that came with the Present of a purpose that has one
+  /// (TakesDescriptor). Such grants implement this instead of Open.
+  virtual absl::StatusOr<Answer> OpenWith(UniqueFd descriptor, const Peer& peer,
+                                          const v1::Present& request, std::shared_ptr<Link> link);
   /// Handles the client's later messages but End. The socket sends errors to the client; they
   /// change nothing.
   virtual absl::StatusOr<Answer> Message(const v1::ClientMessage& request);
   /// Called exactly once for every grant that a ticket was issued for.
   virtual void Ended(GrantEnd why) = 0;
 };
+
+/// Whether a client sends a descriptor with each Present of this purpose. With any other message,
+/// and for any other purpose, it sends none.
+constexpr bool TakesDescriptor(v1::Purpose purpose) { return purpose == v1::PURPOSE_FILE; }
 
 struct FdSocketConfig {
   std::string path;
@@ -132,9 +141,10 @@ class FdSocket {
   void Accept();
   void Read(int fd);
   /// False if the connection has to end: its first message was refused.
-  bool Handle(Connection& connection, const Packet& packet);
+  bool Handle(Connection& connection, Packet packet);
   absl::StatusOr<Answer> Greet(Connection& connection, const v1::ClientMessage& request);
-  absl::StatusOr<Answer> Present(Connection& connection, const v1::Present& request, uint64_t* id);
+  absl::StatusOr<Answer> Present(Connection& connection, const v1::Present& request,
+                                 std::vector<UniqueFd> descriptors, uint64_t* id);
   void End(int fd, GrantEnd why);
   /// Ends the connection that has had no grant for longest, of the user with most connections among
   /// those who have such; if there is one.
@@ -149,6 +159,7 @@ class FdSocket {
   const UniqueFd listener_, epoll_, wake_;
   std::map<int, std::shared_ptr<Connection>> connections_;  // only the thread uses it
   uint64_t next_grant_ = 1;                                 // only the thread uses it
+  uint64_t next_connection_ = 1;                            // only the thread uses it
   Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::string, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // by nonce

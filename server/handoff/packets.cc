@@ -99,14 +99,43 @@ absl::Status Check(const Message& message) {
   return absl::OkStatus();
 }
 
+std::vector<UniqueFd> DescriptorsOf(const msghdr& header) {
+  std::vector<UniqueFd> descriptors;
+  auto* read = const_cast<msghdr*>(&header);  // CMSG_NXTHDR takes no other
+  for (cmsghdr* c = CMSG_FIRSTHDR(read); c != nullptr; c = CMSG_NXTHDR(read, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    for (size_t at = CMSG_LEN(0); at + sizeof(int) <= c->cmsg_len; at += sizeof(int)) {
+      int fd;
+      std::memcpy(&fd, reinterpret_cast<const char*>(c) + at, sizeof fd);
+      descriptors.emplace_back(fd);
+    }
+  }
+  return descriptors;
+}
+
+absl::Status CheckDescriptors(size_t came, bool cut_off, size_t most) {
+  if (came <= most && !cut_off) return absl::OkStatus();
+  if (most == 0) return NotOfThisForm("the packet has descriptors, and clients send none here");
+  // The kernel gives what there is room for. It gives none at all if this process can have none.
+  if (came > 0) return NotOfThisForm(absl::StrCat("the packet has more descriptors than ", most));
+  return Refusal(absl::StatusCode::kResourceExhausted, Reason::kNoDescriptors,
+                 "the server has no file descriptor left for that of the packet; send it again "
+                 "later");
+}
+
 }  // namespace
 
-std::optional<Packet> ReceivePacket(int socket) {
+std::optional<Packet> ReceivePacket(int socket, size_t most_descriptors) {
   const auto bytes = std::make_unique_for_overwrite<char[]>(kMostMessageBytes);
   iovec part{.iov_base = bytes.get(), .iov_len = kMostMessageBytes};
-  msghdr header{};  // without room for control data: the kernel closes descriptors that come
+  msghdr header{};  // without room for control data, the kernel closes descriptors that come
   header.msg_iov = &part;
   header.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  if (most_descriptors > 0) {
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+  }
   const ssize_t got = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
   Packet packet;
@@ -114,15 +143,20 @@ std::optional<Packet> ReceivePacket(int socket) {
     packet.end = true;
     return packet;
   }
+  packet.descriptors = DescriptorsOf(header);
   if ((header.msg_flags & MSG_TRUNC) != 0) {
+    packet.descriptors.clear();
     packet.status =
         NotOfThisForm(absl::StrCat("the packet is longer than ", kMostMessageBytes, " bytes"));
     return packet;
   }
   packet.status = Parse(bytes.get(), static_cast<size_t>(got), &packet.message);
-  if (packet.status.ok() && (header.msg_flags & MSG_CTRUNC) != 0)
-    packet.status = NotOfThisForm("the packet has descriptors, and clients send none");
+  if (packet.status.ok()) {
+    packet.status = CheckDescriptors(packet.descriptors.size(),
+                                     (header.msg_flags & MSG_CTRUNC) != 0, most_descriptors);
+  }
   if (packet.status.ok()) packet.status = CheckBounds(packet.message);
+  if (!packet.status.ok()) packet.descriptors.clear();
   return packet;
 }
 

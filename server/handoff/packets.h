@@ -12,6 +12,7 @@
 #include "octavo/handoff/v1/handoff.pb.h"
 
 #include "gpu/base/reason.h"
+#include "gpu/base/unique_fd.h"
 
 // Packets of the hand-over wire (proto/octavo/handoff/v1/handoff.proto): to messages, and back.
 // Nothing that a client sends is used before it was checked here.
@@ -25,15 +26,17 @@ inline constexpr int kMostDepth = 8;  // of messages in each other, unknown ones
 
 /// One packet of a client.
 struct Packet {
-  v1::ClientMessage message;  // empty if it could not be read
-  absl::Status status;        // why it is refused, whatever it says
-  bool end = false;           // there is none: the connection has ended
+  v1::ClientMessage message;          // empty if it could not be read
+  absl::Status status;                // why it is refused, whatever it says
+  std::vector<UniqueFd> descriptors;  // that came with it
+  bool end = false;                   // there is none: the connection has ended
 };
 
-/// Takes a packet from the socket; nothing if none is there. Never waits. InvalidArgument
-/// (PROTOCOL: too long, no ClientMessage, too deep, with descriptors, which are closed; BAD_FIELD:
-/// beyond the bounds).
-std::optional<Packet> ReceivePacket(int socket);
+/// Takes a packet from the socket, with at most `most_descriptors` descriptors (0 or 1); nothing if
+/// none is there. Never waits. InvalidArgument (PROTOCOL: too long, no ClientMessage, too deep,
+/// with more descriptors, which are all closed; BAD_FIELD: beyond the bounds), ResourceExhausted
+/// (NO_DESCRIPTORS: this process can take none).
+std::optional<Packet> ReceivePacket(int socket, size_t most_descriptors = 0);
 /// Sends one packet or nothing, with a duplicate of `descriptor` unless it is -1; never waits.
 bool SendPacket(int socket, const v1::ServerMessage& message, int descriptor = -1);
 

@@ -258,6 +258,8 @@ std::optional<v1::Operation> Run(Session& session, Request request, const char* 
   return ended;
 }
 
+}  // namespace
+
 void PrintVolumeNow(Session& session, const std::string& name) {
   v1::GetVolumeRequest request;
   request.set_name(name);
@@ -266,8 +268,6 @@ void PrintVolumeNow(Session& session, const std::string& name) {
                          ->GetVolume(session.Context().get(), request, &answer)))
     PrintVolume(session, answer.volume());
 }
-
-}  // namespace
 
 void CommitVolume(Session& session, v1::CommitVolumeRequest request, InterruptibleWork* work) {
   WarnOfMissing(session, request.name());
@@ -409,6 +409,7 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
   });
 
   AddVolumePictureCommand(volume, session);
+  AddVolumeImportCommand(volume, session);
 
   auto* derive = volume->add_subcommand(
       "derive", "make a new held volume of a held one; operations run in the order of this list");
