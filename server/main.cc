@@ -92,8 +92,9 @@ octavo::UniqueFd ReadSignals() {
   sigemptyset(&signals);
   for (const int signal : kRead) sigaddset(&signals, signal);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  for (const int signal : {SIGPIPE, SIGALRM})
-    std::signal(signal, SIG_IGN);  // SIGALRM: until the backstop is armed
+  // SIGALRM: until the backstop is armed. SIGXFSZ: a file that may not grow further is an error of
+  // its writer (EFBIG), and no end of the process, which holds volumes.
+  for (const int signal : {SIGPIPE, SIGALRM, SIGXFSZ}) std::signal(signal, SIG_IGN);
   return octavo::UniqueFd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 

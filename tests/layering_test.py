@@ -32,7 +32,8 @@ SERVER = [
     ["rpc", "metrics"],
 ]
 # Messages that rooms below rpc use: those of the hand-over wire, which know nothing of the contract. `handoff` reads their bytes, too.
-WIRE = {"server/handoff": ("octavo/handoff/v1/", "google/protobuf/"), "server/exports": ("octavo/handoff/v1/",), "server/source": ("octavo/handoff/v1/",)}
+WIRE = {"server/handoff": ("octavo/handoff/v1/", "google/protobuf/"), "server/exports": ("octavo/handoff/v1/",), "server/source": ("octavo/handoff/v1/",),
+        "server/buffer": ("octavo/handoff/v1/",)}
 # Within storage and rpc.
 STORAGE = [["io"], ["direct"], ["zarr", "tiff", "hdf5"], ["formats"], ["commit", "projections", "spill", "history"]]
 RPC = [["convert"], ["list", "transport"], [""]]

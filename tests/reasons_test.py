@@ -45,7 +45,6 @@ CODES = "Errors without a reason of their own"  # the section of reasons that ar
 # Reasons that no test provokes, and why.
 UNSEEN = {
     "SLOW_CLIENT": "whoever gets it does not read; slow_peers_test.py sees the server refuse such calls and keep its memory",
-    "EXPORT_NOT_SHAREABLE": "memory of both backends can be shared; a driver that cannot is not at hand",
 }
 
 

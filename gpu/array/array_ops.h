@@ -9,6 +9,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "gpu/array/array_ref.h"
+#include "gpu/array/axes_spec.h"
+#include "gpu/array/elements.h"
+#include "gpu/array/extremes.h"
+#include "gpu/array/filters.h"
+#include "gpu/array/warp.h"
 #include "gpu/device/device.h"
 #include "gpu/device/device_span.h"
 #include "gpu/device/operators.h"
@@ -32,7 +38,9 @@ struct ArrayType {
   bool operator==(const ArrayType&) const = default;
 };
 
-// -- operations. Axes are counted from 0, or from the end if negative.
+// -- operations; more of them in elements.h, extremes.h, filters.h and, of those that sample at
+// positions, in warp.h. Axes are counted from 0, or from the end if negative. A mask is a second
+// array, u8 of the shape of the current array: only elements where it is not 0 count.
 
 /// Copies the elements.
 struct CopyOp {};
@@ -68,6 +76,7 @@ struct ReduceOp {
   bool keep_dims = false, skip_nan = false;
   Scalar scalar{};
   math::Part part = math::Part::kAll;
+  ArrayRef mask;
 };
 /// Projects the samples [begin, end) along `axis` (end 0 = to the end) and ignores NaN. kMax is the
 /// MIP, kMean the AIP; complex numbers count with their magnitudes.
@@ -84,6 +93,7 @@ struct PercentileOp {
   std::vector<double> percentiles;
   std::vector<int64_t> axes;
   bool keep_dims = false;  // with a single percentile
+  ArrayRef mask;
 };
 /// Counts all numbers in `bins` equal bins of [lo, hi], the last of which contains hi; NaN and
 /// values outside the range are not counted. hi <= lo means the whole range for 8- and 16-bit
@@ -92,6 +102,7 @@ struct HistogramOp {
   int64_t bins = 256;
   double lo = 0, hi = 0;
   Scalar scalar = Scalar::kU64;
+  ArrayRef mask;
 };
 /// Computes Σ x[j] exp(∓2πi jk/n) along `axis` in f32; the inverse is divided by n. The length is
 /// at most 2^24. The result is c64.
@@ -99,12 +110,12 @@ struct FftOp {
   int64_t axis = -1;
   bool inverse = false;
 };
-/// Resizes to `shape` (0 = unchanged). It samples, linear or nearest, at pixel centres, x = (i +
-/// 1/2) in/out - 1/2, or corner to corner, x = i (in - 1)/(out - 1). With anti_aliasing, it first
-/// smooths an axis that shrinks by f with a Gaussian of σ = (f - 1)/2, truncated at 4σ. `edge` says
-/// how the array continues beyond its ends, both for the Gaussian and for pixel centres outside.
-/// Integers are rounded. Source: scipy.ndimage, gaussian_filter and zoom (grid_mode for pixel
-/// centres) with these modes; scikit-image, transform.resize.
+/// Resizes to `shape` (0 = unchanged). It samples at pixel centres, x = (i + 1/2) in/out - 1/2, or
+/// corner to corner, x = i (in - 1)/(out - 1). With anti_aliasing, it first smooths an axis that
+/// shrinks by f with a Gaussian of σ = (f - 1)/2, truncated at 4σ. `edge` says how the array
+/// continues beyond its ends: for the Gaussian, for pixel centres outside, and for the spline of
+/// kCubic. Integers are rounded. Source: scipy.ndimage, gaussian_filter and zoom (grid_mode for
+/// pixel centres) with these modes; scikit-image, transform.resize.
 enum class ResizeEdge : uint8_t {  // as octavo.v1.ResizeEdge
   kDefault = 0,                    // kMirror at pixel centres, kReflect from corner to corner
   kMirror = 1,                     // d c b | a b c d | c b a
@@ -112,7 +123,8 @@ enum class ResizeEdge : uint8_t {  // as octavo.v1.ResizeEdge
 };
 struct ResizeOp {
   std::vector<int64_t> shape;
-  bool nearest = false, corner_aligned = false, anti_aliasing = true;
+  math::Sampling sampling = math::Sampling::kDefault;
+  bool corner_aligned = false, anti_aliasing = true;
   ResizeEdge edge = ResizeEdge::kDefault;
 };
 struct FlipOp {
@@ -121,15 +133,39 @@ struct FlipOp {
 struct TransposeOp {
   std::vector<int64_t> axes;  // a permutation; empty = reversed
 };
+/// Replaces a box of the array, from `start` on (empty = 0), by a second array of the same type and
+/// rank, which must lie inside. Source: NumPy, x[box] = other.
+struct PasteOp {
+  std::vector<int64_t> start;
+  size_t other = 0;
+};
+/// Puts 1 to 8 second arrays behind the array along `axis`, in this order. They have its type, and
+/// its shape but for that axis. Source: numpy.concatenate.
+struct ConcatenateOp {
+  int64_t axis = 0;
+  std::vector<size_t> others;
+};
 using Op = std::variant<CopyOp, FillOp, CropOp, ScaleOp, CombineOp, ReduceOp, SlabOp, PercentileOp,
-                        HistogramOp, FftOp, ResizeOp, FlipOp, TransposeOp>;
+                        HistogramOp, FftOp, ResizeOp, FlipOp, TransposeOp, AffineOp,
+                        MapCoordinatesOp, DisplaceOp, ShiftOp, GaussianOp, UniformOp, MedianOp,
+                        FunctionOp, ThresholdOp, ChooseOp, ArgExtremeOp, PasteOp, ConcatenateOp>;
 const char* NameOf(const Op& op);  // "crop"
 
 // -- the work of one launch
 
-/// out[i0, i1, i2, i3] = in[offset + Σ i stride], elements of `bytes` 1, 2, 4, 8, 16.
+/// out[i0, i1, i2, i3] = in[offset + Σ i stride], elements of `bytes` 1, 2, 4, 8, 16. With
+/// `scatter`, the other way: out[offset + Σ i stride] = in[i0, i1, i2, i3].
 struct GatherSpec {
   int64_t bytes = 0, out[4] = {1, 1, 1, 1}, stride[4] = {0, 0, 0, 0}, offset = 0;
+  bool scatter = false;
+};
+/// Scatters several arrays into one, in this order.
+struct PasteSpec {
+  struct Piece {
+    ArrayRef from;  // none: the current array
+    GatherSpec place;
+  };
+  std::vector<Piece> pieces;
 };
 /// out[i] = part(in[i]) × multiply + add, or in[i] ∘ other[i mod other_count].
 struct MapSpec {
@@ -155,17 +191,14 @@ OCTAVO_HOST_DEVICE inline math::Number Mapped(const MapSpec& s, const void* in, 
     default: return math::Divide(v, w);
   }
 }
-/// The numbers that belong to result k: two kept axes (k = k0 keep[1] + k1) and two reduced axes;
-/// strides in numbers.
-struct AxesSpec {
-  int64_t keep[2] = {1, 1}, keep_stride[2] = {0, 0}, run[2] = {1, 1}, run_stride[2] = {0, 0},
-          offset = 0;
-  OCTAVO_HOST_DEVICE int64_t results() const { return keep[0] * keep[1]; }
-  OCTAVO_HOST_DEVICE int64_t length() const { return run[0] * run[1]; }
-  OCTAVO_HOST_DEVICE int64_t First(int64_t k) const {
-    return offset + k / keep[1] * keep_stride[0] + k % keep[1] * keep_stride[1];
-  }
+/// The mask of a step, and how many numbers belong to each of its elements.
+struct MaskSpec {
+  ArrayRef array;
+  int64_t lanes = 1;
 };
+OCTAVO_HOST_DEVICE inline bool Counts(const MaskSpec& s, const uint8_t* mask, int64_t at) {
+  return mask == nullptr || mask[s.lanes == 1 ? at : at / s.lanes] != 0;
+}
 /// Accumulators of parts of each result, joined in order. parts > 1: [results, parts] accumulators
 /// of workspace.
 struct ReduceSpec {
@@ -175,6 +208,7 @@ struct ReduceSpec {
   bool skip_nan = false;
   AxesSpec axes;
   int64_t parts = 1;
+  MaskSpec mask;
 };
 /// out [percentiles, results].
 struct SelectSpec {
@@ -184,11 +218,13 @@ struct SelectSpec {
   double percentile[16] = {};
   int digits =
       8;  // bytes of a key (math::KeyOf) that numbers of this type can differ in, from the highest
+  MaskSpec mask;
 };
 struct HistogramSpec {
   Scalar in{};
   int64_t count = 0, bins = 0;
   double lo = 0, hi = 0;
+  MaskSpec mask;
 };
 /// out[o, i, q] = Σ_t weight[i, t] in[o, index[i, t], q]; tables [m, taps] in device memory.
 struct TapsSpec {
@@ -202,7 +238,8 @@ struct FftSpec {
   bool inverse = false;
 };
 
-/// Operator family of chains. Enqueue only; memory must live until the stream has passed.
+/// Operator family of chains. Enqueue only; memory must live until the stream has passed. A mask
+/// may be null.
 class ArrayOps : public Operators {
  public:
   static constexpr OperatorFamily kFamily{"operations on arrays"};
@@ -211,12 +248,12 @@ class ArrayOps : public Operators {
                               void* out) = 0;
   virtual absl::Status Map(StreamRef stream, const MapSpec& spec, const void* in, const void* other,
                            void* out) = 0;
-  virtual absl::Status Reduce(StreamRef stream, const ReduceSpec& spec, const void* in, void* out,
-                              void* workspace) = 0;
+  virtual absl::Status Reduce(StreamRef stream, const ReduceSpec& spec, const void* in,
+                              const uint8_t* mask, void* out, void* workspace) = 0;
   virtual absl::Status Select(StreamRef stream, const SelectSpec& spec, const void* in,
-                              void* out) = 0;
+                              const uint8_t* mask, void* out) = 0;
   virtual absl::Status Histogram(StreamRef stream, const HistogramSpec& spec, const void* in,
-                                 DeviceSpan<uint64_t> counts) = 0;
+                                 const uint8_t* mask, DeviceSpan<uint64_t> counts) = 0;
   virtual absl::Status Taps(StreamRef stream, const TapsSpec& spec, const void* in,
                             DeviceSpan<const int32_t> index, DeviceSpan<const double> weight,
                             void* out) = 0;
@@ -237,9 +274,14 @@ absl::StatusOr<std::unique_ptr<ArrayOps>> MakeArrayOps(Device& device);
 // -- chains
 
 struct PlannedOp {
-  std::variant<GatherSpec, MapSpec, ReduceSpec, SelectSpec, HistogramSpec, TapsSpec, FftSpec> spec;
+  std::variant<GatherSpec, MapSpec, ReduceSpec, SelectSpec, HistogramSpec, TapsSpec, FftSpec,
+               SplineSpec, WarpSpec, ShiftSpec, CorrelateSpec, MedianSpec, FunctionSpec, AboveSpec,
+               ChooseSpec, ArgExtremeSpec, PasteSpec>
+      spec;
   int64_t out_bytes = 0;
 };
+/// The second arrays that a step reads, some of which may be none.
+std::vector<ArrayRef> OthersOf(const PlannedOp& step);
 /// The steps of valid operations, without device memory. Immutable.
 struct ArrayChain {
   ArrayType in, out;
@@ -250,9 +292,9 @@ struct ArrayChain {
 };
 
 /// Plans `ops` (1 ... 16), each applied to the result of the previous one. `others` are the second
-/// arrays of CombineOp. `in_place` means that the output is the input's memory. InvalidArgument
-/// names "operations[i].<operation>.<field>" below `field`; reason TOO_MANY_ELEMENTS where a result
-/// has more than `most_numbers`.
+/// arrays of the operations. `in_place` means that the output is the input's memory.
+/// InvalidArgument names "operations[i].<operation>.<field>" below `field`; reason
+/// TOO_MANY_ELEMENTS where a result has more than `most_numbers`.
 absl::StatusOr<ArrayChain> PlanChain(const std::vector<Op>& ops, const ArrayType& in,
                                      const std::vector<ArrayType>& others, bool in_place,
                                      const std::string& field,
@@ -277,11 +319,22 @@ class ChainRun {
   int64_t scratch_bytes() const { return scratch_.bytes(); }
 
  private:
-  ChainRun(std::shared_ptr<const ArrayChain> chain, Device& device, ArrayOps& ops)
+  /// The families of operators that steps need.
+  struct Families {
+    ArrayOps* arrays = nullptr;
+    WarpOps* warps = nullptr;
+    FilterOps* filters = nullptr;
+    ElementOps* elements = nullptr;
+    ExtremeOps* extremes = nullptr;
+  };
+  ChainRun(std::shared_ptr<const ArrayChain> chain, Device& device, const Families& ops)
       : chain_(std::move(chain)), device_(device), ops_(ops) {}
+  absl::Status RunStep(StreamRef stream, const PlannedOp& step, const void* from,
+                       const std::vector<const void*>& others, void* to);
+
   const std::shared_ptr<const ArrayChain> chain_;
   Device& device_;
-  ArrayOps& ops_;
+  const Families ops_;
   PinnedBuffer tables_;
   DeviceBuffer scratch_;
   int64_t between_bytes_ = 0, work_offset_ = 0, tables_offset_ = 0;

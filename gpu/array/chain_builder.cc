@@ -72,9 +72,9 @@ absl::Status ChainBuilder::Add(StepSpec spec, ArrayType out) {
   return absl::OkStatus();
 }
 
-absl::Status ChainBuilder::Gather(const int64_t (&extent)[4], const int64_t (&stride)[4],
-                                  int64_t offset, ArrayType out) {
-  GatherSpec spec{.bytes = SizeOf(type_.scalar), .offset = offset};
+GatherSpec ChainBuilder::Elements(int64_t bytes, const int64_t (&extent)[4],
+                                  const int64_t (&stride)[4]) {
+  GatherSpec spec{.bytes = bytes};
   // Adjacent axes that lie in memory like a single one become one axis. Rows get longer, and an
   // element costs fewer divisions.
   int at = 3;
@@ -92,6 +92,13 @@ absl::Status ChainBuilder::Gather(const int64_t (&extent)[4], const int64_t (&st
       spec.stride[at] = stride[d];
     }
   }
+  return spec;
+}
+
+absl::Status ChainBuilder::Gather(const int64_t (&extent)[4], const int64_t (&stride)[4],
+                                  int64_t offset, ArrayType out) {
+  GatherSpec spec = Elements(SizeOf(type_.scalar), extent, stride);
+  spec.offset = offset;
   return Add(spec, std::move(out));
 }
 

@@ -48,6 +48,9 @@ class ChainBuilder {
   /// Which axes of the current array the field "axes" names; an empty list names all.
   absl::StatusOr<std::vector<bool>> Axes(const std::vector<int64_t>& axes) const;
 
+  /// The elements of a box of these extents, in its order, at these strides in another array.
+  static GatherSpec Elements(int64_t bytes, const int64_t (&extent)[4], const int64_t (&stride)[4]);
+
   // -- steps
   /// Adds a step that turns the current array into `out`.
   absl::Status Add(StepSpec spec, ArrayType out);

@@ -34,7 +34,9 @@ absl::StatusOr<ArrayChain> PlanChain(const std::vector<Op>& ops, const ArrayType
   // moves elements or changes their size.
   const auto moves = [](const PlannedOp& step) {
     const auto* map = std::get_if<MapSpec>(&step.spec);
-    return map == nullptr || SizeOf(map->in) != SizeOf(map->out);
+    const auto* function = std::get_if<FunctionSpec>(&step.spec);
+    if (map != nullptr) return SizeOf(map->in) != SizeOf(map->out);
+    return function == nullptr || SizeOf(function->in) != SizeOf(FloatOf(function->in));
   };
   const auto& steps = chain.steps();
   const auto copies = std::count_if(steps.begin(), steps.end(), [](const auto& s) {
@@ -42,9 +44,9 @@ absl::StatusOr<ArrayChain> PlanChain(const std::vector<Op>& ops, const ArrayType
   });
   // A second array may be the output as well. The copy at the end ensures that the chain reads it
   // before it writes the output.
-  const bool reads_other = std::any_of(steps.begin(), steps.end(), [](const auto& s) {
-    const auto* map = std::get_if<MapSpec>(&s.spec);
-    return map != nullptr && map->combination != Combination::kNone;
+  const bool reads_other = std::any_of(steps.begin(), steps.end(), [](const auto& step) {
+    const std::vector<ArrayRef> read = OthersOf(step);
+    return std::any_of(read.begin(), read.end(), [](ArrayRef other) { return other.given(); });
   });
   if (in_place && ((copies == 1 && moves(steps[0])) || reads_other))
     OCTAVO_RETURN_IF_ERROR(plan(CopyOp{}, field));

@@ -66,7 +66,8 @@ std::vector<int64_t> Without(const ArrayType& type, const std::vector<bool>& cho
 
 // Adds a reduction with a result of `dims`; out = Scalar{} chooses its type.
 absl::Status Reduce(math::Reduction kind, math::Part part, const AxesSpec& axes, bool skip_nan,
-                    Scalar out, std::vector<int64_t> dims, ChainBuilder* chain) {
+                    Scalar out, const MaskSpec& mask, std::vector<int64_t> dims,
+                    ChainBuilder* chain) {
   const ArrayType& type = chain->type();
   const bool ordered = kind != math::Reduction::kSum && kind != math::Reduction::kMean;
   if (ordered && part == math::Part::kAll) OCTAVO_RETURN_IF_ERROR(chain->NoComplex());
@@ -86,10 +87,24 @@ absl::Status Reduce(math::Reduction kind, math::Part part, const AxesSpec& axes,
                   .part = part,
                   .kind = kind,
                   .skip_nan = skip_nan,
-                  .axes = axes};
+                  .axes = axes,
+                  .mask = mask};
   spec.parts =
       std::clamp<int64_t>(65536 / axes.results(), 1, std::max<int64_t>(1, axes.length() / 1024));
   return chain->Add(spec, {.scalar = out, .lanes = type.lanes, .dims = std::move(dims)});
+}
+
+// The mask of a step on the current array.
+absl::StatusOr<MaskSpec> Masked(ArrayRef array, const ChainBuilder& chain) {
+  const ArrayType& type = chain.type();
+  if (array.given()) {
+    const ArrayType& mask = chain.others()[array.index];
+    if (mask.scalar != Scalar::kU8 || mask.lanes != 1 || mask.dims != type.dims) {
+      return chain.Bad("mask", absl::StrCat("is ", mask.Text(), "; ", type.Text(),
+                                            " wants u8 of its own shape, with one lane"));
+    }
+  }
+  return MaskSpec{.array = array, .lanes = type.lanes};
 }
 
 absl::Status UnknownKind(math::Reduction kind, const ChainBuilder* chain) {
@@ -109,7 +124,8 @@ absl::Status PlanOp(const ReduceOp& op, ChainBuilder* chain) {
   if (op.part > math::Part::kPower)
     return chain->Bad("part", absl::StrCat("has the unknown value ", static_cast<int>(op.part)));
   OCTAVO_ASSIGN_OR_RETURN(const auto chosen, chain->Axes(op.axes));
-  return Reduce(op.kind, op.part, Split(type, chosen, 0, 0), op.skip_nan, op.scalar,
+  OCTAVO_ASSIGN_OR_RETURN(const MaskSpec mask, Masked(op.mask, *chain));
+  return Reduce(op.kind, op.part, Split(type, chosen, 0, 0), op.skip_nan, op.scalar, mask,
                 Without(type, chosen, op.keep_dims), chain);
 }
 
@@ -127,7 +143,7 @@ absl::Status PlanOp(const SlabOp& op, ChainBuilder* chain) {
   std::vector<bool> chosen(type.dims.size(), false);
   chosen[static_cast<size_t>(axis)] = true;
   const math::Part part = IsComplex(type.scalar) ? math::Part::kMagnitude : math::Part::kAll;
-  return Reduce(op.kind, part, Split(type, chosen, op.begin, end), true, Scalar{},
+  return Reduce(op.kind, part, Split(type, chosen, op.begin, end), true, Scalar{}, {},
                 Without(type, chosen, op.keep_dims), chain);
 }
 
@@ -148,6 +164,7 @@ absl::Status PlanOp(const PercentileOp& op, ChainBuilder* chain) {
   }
   OCTAVO_ASSIGN_OR_RETURN(const auto chosen, chain->Axes(op.axes));
   spec.axes = Split(type, chosen, 0, 0);
+  OCTAVO_ASSIGN_OR_RETURN(spec.mask, Masked(op.mask, *chain));
   if (spec.axes.length() >= int64_t{1} << 32)
     return chain->Bad("axes", absl::StrCat("make ", spec.axes.length(),
                                            " numbers a percentile; allowed below 2^32"));
@@ -174,6 +191,7 @@ absl::Status PlanOp(const HistogramOp& op, ChainBuilder* chain) {
     return chain->Bad("bins", absl::StrCat("is ", op.bins, "; allowed 1 to 65536"));
   HistogramSpec spec{
       .in = type.scalar, .count = type.numbers(), .bins = op.bins, .lo = op.lo, .hi = op.hi};
+  OCTAVO_ASSIGN_OR_RETURN(spec.mask, Masked(op.mask, *chain));
   if (!std::isfinite(op.lo)) return chain->Bad("lo", "is not finite");
   if (!std::isfinite(op.hi)) return chain->Bad("hi", "is not finite");
   if (!(op.lo < op.hi)) {
@@ -189,6 +207,25 @@ absl::Status PlanOp(const HistogramOp& op, ChainBuilder* chain) {
   OCTAVO_RETURN_IF_ERROR(chain->Add(spec, {.scalar = Scalar::kU64, .lanes = 1, .dims = {op.bins}}));
   return op.scalar == Scalar::kU64 || op.scalar == Scalar{} ? absl::OkStatus()
                                                             : chain->Map({}, op.scalar);
+}
+
+absl::Status PlanOp(const ArgExtremeOp& op, ChainBuilder* chain) {
+  const ArrayType& type = chain->type();
+  OCTAVO_RETURN_IF_ERROR(chain->NoComplex());
+  OCTAVO_ASSIGN_OR_RETURN(const int axis, chain->Axis("axis", op.axis));
+  OCTAVO_ASSIGN_OR_RETURN(const MaskSpec mask, Masked(op.mask, *chain));
+  const Scalar out = op.scalar == Scalar{} ? Scalar::kI64 : op.scalar;
+  std::vector<bool> chosen(type.dims.size(), false);
+  chosen[static_cast<size_t>(axis)] = true;
+  return chain->Add(
+      ArgExtremeSpec{.in = type.scalar,
+                     .out = out,
+                     .extreme = op.extreme,
+                     .skip_nan = op.skip_nan,
+                     .axes = Split(type, chosen, 0, 0),
+                     .mask = mask.array,
+                     .lanes = mask.lanes},
+      {.scalar = out, .lanes = type.lanes, .dims = Without(type, chosen, op.keep_dims)});
 }
 
 }  // namespace octavo::inline gpu

@@ -23,11 +23,24 @@ absl::Status PlanOp(const CropOp& op, ChainBuilder* chain);
 absl::Status PlanOp(const FlipOp& op, ChainBuilder* chain);
 absl::Status PlanOp(const TransposeOp& op, ChainBuilder* chain);
 absl::Status PlanOp(const ResizeOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const AffineOp& op, ChainBuilder* chain);  // chain_plan_warp.cc
+absl::Status PlanOp(const MapCoordinatesOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const DisplaceOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const ShiftOp& op, ChainBuilder* chain);
 absl::Status PlanOp(const ReduceOp& op, ChainBuilder* chain);  // chain_plan_reduce.cc
 absl::Status PlanOp(const SlabOp& op, ChainBuilder* chain);
 absl::Status PlanOp(const PercentileOp& op, ChainBuilder* chain);
 absl::Status PlanOp(const HistogramOp& op, ChainBuilder* chain);
-absl::Status PlanOp(const FftOp& op, ChainBuilder* chain);  // chain_plan_fft.cc
+absl::Status PlanOp(const FftOp& op, ChainBuilder* chain);         // chain_plan_fft.cc
+absl::Status PlanOp(const ArgExtremeOp& op, ChainBuilder* chain);  // chain_plan_reduce.cc
+absl::Status PlanOp(const GaussianOp& op, ChainBuilder* chain);    // chain_plan_filter.cc
+absl::Status PlanOp(const UniformOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const MedianOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const FunctionOp& op, ChainBuilder* chain);  // chain_plan_elements.cc
+absl::Status PlanOp(const ThresholdOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const ChooseOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const PasteOp& op, ChainBuilder* chain);  // chain_plan_shape.cc
+absl::Status PlanOp(const ConcatenateOp& op, ChainBuilder* chain);
 
 /// An array as four axes: its dims, right-aligned in the first three, and its lanes. Strides are in
 /// numbers.
@@ -42,10 +55,20 @@ struct ArrayLayout {
   }
 };
 
+/// Whether an array has the lanes and the shape of another, or of its last axes.
+bool FitsLastAxes(const ArrayType& other, const ArrayType& type, int64_t lanes);
+
 /// The real type of the parts of a complex type; a real type itself.
 Scalar RealOf(Scalar scalar);
 /// The type in which means, deviations and interpolated values of `scalar` are stored.
 Scalar FloatOf(Scalar scalar);
+
+/// The type in which values are kept between the steps of resampling an array of `scalar`: it holds
+/// the array's numbers exactly, up to 2^53.
+Scalar BetweenOf(Scalar scalar);
+/// Adds the step that makes spline coefficients of the current array along `axis`, in BetweenOf of
+/// its type.
+absl::Status AddSpline(math::SampleEdge edge, size_t axis, int64_t padding, ChainBuilder* chain);
 
 /// Tables of TapsSpec: [m, taps].
 struct AxisTaps {
@@ -55,8 +78,11 @@ struct AxisTaps {
 /// Half width, in samples, of the smoothing before a resize of an axis from n to m samples; 0 = no
 /// smoothing.
 int64_t ResizeRadius(const ResizeOp& op, int64_t n, int64_t m);
-constexpr int64_t ResizeTaps(int64_t radius) { return 2 * radius + 2; }
-/// Smoothing and sampling in one step.
+/// The samples that each result is made of.
+int64_t ResizeTaps(const ResizeOp& op, int64_t radius);
+math::SampleEdge EdgeOf(const ResizeOp& op);
+/// Smoothing and sampling in one step, of coefficients if kCubic: symmetric filters may change
+/// places.
 AxisTaps TapsOfResize(const ResizeOp& op, int64_t n, int64_t m);
 
 }  // namespace octavo::inline gpu

@@ -80,7 +80,7 @@ absl::Status ProjectBox(StreamRef stream, Device& device, const VolumeView& volu
                 .run_stride = {0, stride[p.axis]},
                 .offset = offset},
        .parts = PartsOf(p)},
-      volume.data, out, scratch);
+      volume.data, /*mask=*/nullptr, out, scratch);
 }
 
 }  // namespace octavo::inline gpu

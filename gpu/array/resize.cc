@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "gpu/array/internal.h"
+#include "gpu/math/sampling.h"
 
 namespace octavo::inline gpu {
 namespace {
@@ -14,13 +15,23 @@ double SigmaOf(const ResizeOp& op, int64_t n, int64_t m) {
   return op.anti_aliasing && shrink > 1 ? (shrink - 1) / 2 : 0;
 }
 
-// The sample that continues the array beyond its ends. With kMirror the end sample is the centre of
-// symmetry; with kReflect it is repeated.
-int64_t InsideOf(int64_t i, int64_t n, bool mirror) {
-  if (n == 1) return 0;
-  const int64_t period = mirror ? 2 * n - 2 : 2 * n;
-  i = ((i % period) + period) % period;
-  return i < n ? i : period - (mirror ? 0 : 1) - i;
+// What one result is made of, before smoothing: `weight` of the samples from `first` on.
+struct Sampled {
+  int64_t first = 0;
+  std::vector<double> weight;
+};
+Sampled SampledAt(math::Sampling sampling, double x) {
+  const double left = std::floor(sampling == math::Sampling::kNearest ? x + 0.5 : x), t = x - left;
+  const auto first = static_cast<int64_t>(left);
+  switch (sampling) {
+    case math::Sampling::kNearest: return {.first = first, .weight = {1}};
+    case math::Sampling::kCubic: {
+      double weight[4];
+      math::SplineWeights(t, weight);
+      return {.first = first - 1, .weight = {weight, weight + 4}};
+    }
+    default: return {.first = first, .weight = {1 - t, t}};
+  }
 }
 
 }  // namespace
@@ -29,11 +40,20 @@ int64_t ResizeRadius(const ResizeOp& op, int64_t n, int64_t m) {
   return std::lround(4 * SigmaOf(op, n, m));
 }
 
+int64_t ResizeTaps(const ResizeOp& op, int64_t radius) {
+  return 2 * radius + static_cast<int64_t>(SampledAt(op.sampling, 0).weight.size());
+}
+
+math::SampleEdge EdgeOf(const ResizeOp& op) {
+  const bool mirror =
+      op.edge == ResizeEdge::kMirror || (op.edge == ResizeEdge::kDefault && !op.corner_aligned);
+  return mirror ? math::SampleEdge::kMirror : math::SampleEdge::kReflect;
+}
+
 AxisTaps TapsOfResize(const ResizeOp& op, int64_t n, int64_t m) {
   const double sigma = SigmaOf(op, n, m);
   const int64_t radius = ResizeRadius(op, n, m);
-  const bool mirror =
-      op.edge == ResizeEdge::kMirror || (op.edge == ResizeEdge::kDefault && !op.corner_aligned);
+  const math::SampleEdge edge = EdgeOf(op);
   std::vector<double> kernel;
   double sum = 0;
   for (int64_t k = -radius; k <= radius; ++k) {
@@ -42,23 +62,26 @@ AxisTaps TapsOfResize(const ResizeOp& op, int64_t n, int64_t m) {
     sum += kernel.back();
   }
   AxisTaps taps;
-  taps.index.reserve(static_cast<size_t>(m * ResizeTaps(radius)));
-  taps.weight.reserve(static_cast<size_t>(m * ResizeTaps(radius)));
+  taps.index.reserve(static_cast<size_t>(m * ResizeTaps(op, radius)));
+  taps.weight.reserve(static_cast<size_t>(m * ResizeTaps(op, radius)));
   for (int64_t i = 0; i < m; ++i) {
     // The products come before the division, so that the last corner is exactly n - 1.
-    double x = op.corner_aligned
-                   ? (m == 1 ? 0.0 : static_cast<double>(i * (n - 1)) / static_cast<double>(m - 1))
-                   : static_cast<double>((2 * i + 1) * n - m) / static_cast<double>(2 * m);
-    if (op.nearest) x = std::floor(x + 0.5);
+    const double x =
+        op.corner_aligned
+            ? (m == 1 ? 0.0 : static_cast<double>(i * (n - 1)) / static_cast<double>(m - 1))
+            : static_cast<double>((2 * i + 1) * n - m) / static_cast<double>(2 * m);
     // Beyond its ends the smoothed array continues by the same rule as the array itself, because
     // the Gaussian is symmetric.
-    const auto left = static_cast<int64_t>(std::floor(x));
-    const double t = x - static_cast<double>(left);
-    for (int64_t k = -radius; k <= radius + 1; ++k) {
-      const double here = k <= radius ? kernel[static_cast<size_t>(k + radius)] : 0,
-                   before = k > -radius ? kernel[static_cast<size_t>(k + radius - 1)] : 0;
-      taps.weight.push_back(((1 - t) * here + t * before) / sum);
-      taps.index.push_back(static_cast<int32_t>(InsideOf(left + k, n, mirror)));
+    const Sampled sampled = SampledAt(op.sampling, x);
+    const auto count = static_cast<int64_t>(sampled.weight.size());
+    for (int64_t k = -radius; k < radius + count; ++k) {
+      double weight = 0;
+      for (int64_t j = std::max<int64_t>(0, k - radius); j < std::min(count, k + radius + 1); ++j) {
+        weight +=
+            sampled.weight[static_cast<size_t>(j)] * kernel[static_cast<size_t>(k - j + radius)];
+      }
+      taps.weight.push_back(weight / sum);
+      taps.index.push_back(static_cast<int32_t>(math::Folded(edge, sampled.first + k, n)));
     }
   }
   return taps;

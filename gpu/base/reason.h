@@ -73,7 +73,8 @@ namespace octavo::inline gpu {
   X(kDeviceError, "DEVICE_ERROR", "A call of the device's library failed.")                        \
   X(kOutOfMemory, "OUT_OF_MEMORY", "The host has no memory left.")                                 \
   X(kHostMemory, "HOST_MEMORY",                                                                    \
-    "Projections that clients push would take more host memory than the server allows.")           \
+    "Projections that clients push, or files that are imported, would take more host memory than " \
+    "the server allows.")                                                                          \
   X(kNoStaging, "NO_STAGING", "No page-locked memory is left to copy through; try again.")         \
   X(kNoThread, "NO_THREAD", "The host starts no more threads.")                                    \
   X(kNoDescriptors, "NO_DESCRIPTORS", "The process has no file descriptors left.")                 \
@@ -120,6 +121,14 @@ namespace octavo::inline gpu {
     "Client and server speak no version of the hand-over wire in common.")                         \
   X(kConnections, "CONNECTIONS", "As many connections are open as the socket takes.")              \
   X(kHandoffDisabled, "HANDOFF_DISABLED", "The server has no socket that hands descriptors over.") \
+  X(kImported, "IMPORTED",                                                                         \
+    "The memory of the buffer is its client's: the server reads it and does not write it.")        \
+  X(kImportKind, "IMPORT_KIND",                                                                    \
+    "The device takes no memory of this kind, or the descriptor is of no such memory.")            \
+  X(kImportNotSealed, "IMPORT_NOT_SEALED",                                                         \
+    "A memory file lacks a seal without which it could end the server; metadata: missing.")        \
+  X(kImportSize, "IMPORT_SIZE", "The memory is not of the size that was announced, or has holes.") \
+  X(kImports, "IMPORTS", "A connection lends as many buffers or bytes as the server takes.")       \
   /* Streams */                                                                                    \
   X(kSlowSubscriber, "SLOW_SUBSCRIBER",                                                            \
     "The subscriber's queue was full; LOSSLESS streams end then.")                                 \
@@ -206,6 +215,9 @@ namespace octavo::inline gpu {
   X(kOverwritten, "OVERWRITTEN", "A newer volume of its LIVE scan took its place.")                \
   X(kDestroyed, "DESTROYED", "A client destroyed the buffer.")                                     \
   X(kExpired, "EXPIRED", "Its time to live was over.")                                             \
+  X(kRevoked, "REVOKED",                                                                           \
+    "The client that lent the memory of the buffer took it back or has gone, or its session has "  \
+    "ended.")                                                                                      \
   /* Why a job waits, which is no error */                                                         \
   X(kWaitingForDevice, "WAITING_FOR_DEVICE", "Another job has the turn of its device.")            \
   X(kWaitingForMemory, "WAITING_FOR_MEMORY", "Its device has not enough free memory now.")         \

@@ -133,20 +133,15 @@ enum class Reduction : uint8_t { kSum = 1, kMin = 2, kMax = 3, kMean = 4, kStd =
 /// State of a reduction over the elements so far. Join combines two states, so that the way in
 /// which the elements are divided changes only the rounding of f64 sums.
 struct Accumulator {
+  double shift = 0;       // of deviations: the first element, or 0 if it is not finite
   double re = 0, im = 0;  // sums of the elements minus the shift
-  double square = 0;
+  double square = 0;      // sum of squares of real parts minus the shift
   double extreme = 0;
   int64_t count = 0;
   int64_t nan = 0;
 };
 
-/// `shift`: one of the reduced elements (0 if it is not finite). Squares of differences from it do
-/// not lose small deviations to rounding.
-OCTAVO_HOST_DEVICE inline double ShiftOf(Reduction kind, Number first) {
-  return kind == Reduction::kStd && first.re - first.re == 0 ? first.re : 0;
-}
-
-OCTAVO_HOST_DEVICE inline void Include(Reduction kind, double shift, Number v, Accumulator* a) {
+OCTAVO_HOST_DEVICE inline void Include(Reduction kind, Number v, Accumulator* a) {
   if (!(v.re == v.re) || !(v.im == v.im)) {
     ++a->nan;
     return;
@@ -155,7 +150,9 @@ OCTAVO_HOST_DEVICE inline void Include(Reduction kind, double shift, Number v, A
     if (a->count == 0 || (kind == Reduction::kMin ? v.re < a->extreme : v.re > a->extreme))
       a->extreme = v.re;
   } else {
-    const double d = v.re - shift;
+    // Squares of differences from one of the elements do not lose small deviations to rounding.
+    if (kind == Reduction::kStd && a->count == 0 && v.re - v.re == 0) a->shift = v.re;
+    const double d = v.re - a->shift;
     a->re += d;
     a->im += v.im;
     if (kind == Reduction::kStd) a->square += d * d;
@@ -169,9 +166,17 @@ OCTAVO_HOST_DEVICE inline void Join(Reduction kind, const Accumulator& b, Accumu
         (kind == Reduction::kMin ? b.extreme < a->extreme : b.extreme > a->extreme))
       a->extreme = b.extreme;
   }
-  a->re += b.re;
+  if (kind == Reduction::kStd && b.count > 0) {
+    if (a->count == 0) a->shift = b.shift;
+    // The sums of b, with the shift of a.
+    const double apart = b.shift - a->shift, n = static_cast<double>(b.count);
+    a->square += b.square + apart * (2 * b.re + n * apart);
+    a->re += b.re + n * apart;
+  } else {
+    a->re += b.re;
+    a->square += b.square;
+  }
   a->im += b.im;
-  a->square += b.square;
   a->count += b.count;
   a->nan += b.nan;
 }
@@ -179,14 +184,13 @@ OCTAVO_HOST_DEVICE inline void Join(Reduction kind, const Accumulator& b, Accumu
 /// With `skip_nan`, NaN elements are ignored; otherwise they make the result NaN. The sum of no
 /// elements is 0, every other reduction of no elements is NaN. Standard deviations divide by the
 /// number of elements.
-OCTAVO_HOST_DEVICE inline Number Finish(Reduction kind, double shift, bool skip_nan,
-                                        const Accumulator& a) {
+OCTAVO_HOST_DEVICE inline Number Finish(Reduction kind, bool skip_nan, const Accumulator& a) {
   const double none = NAN, n = static_cast<double>(a.count);
   if (a.nan > 0 && !skip_nan) return {none, none};
   if (kind == Reduction::kSum) return {a.re, a.im};
   if (a.count == 0) return {none, none};
   switch (kind) {
-    case Reduction::kMean: return {a.re / n + shift, a.im / n};
+    case Reduction::kMean: return {a.re / n, a.im / n};
     case Reduction::kStd: {
       const double mean = a.re / n, variance = a.square / n - mean * mean;
       return {variance > 0 ? sqrt(variance) : 0};

@@ -3,12 +3,12 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <limits>
 #include <list>
 #include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -72,6 +72,10 @@ class ChangeWatchers {
   void Tell(ChangeKind kind, const Status& status, const std::string& text,
             const std::string* only = nullptr) {
     MutexLock lock(mutex_);
+    // The thread of an older change may come after the one that told of the end. A watch that has
+    // begun in between would take the resource for a new one, and never hear that it is gone.
+    if (gone_.count(status.name) > 0) return;
+    if (kind == ChangeKind::kGone) RememberGone(status.name);
     if (watchers_.empty()) return;
     Queue({.kind = kind,
            .status = status,
@@ -133,8 +137,6 @@ class ChangeWatchers {
       StatusPtr status;
       std::string text;
     };
-    static constexpr size_t kMostGone = 1000;  // that a watcher remembers
-
     void Drain() {
       for (;;) {
         Event event;
@@ -164,14 +166,7 @@ class ChangeWatchers {
       // A change may overtake the news that the resource was created.
       if (first && event.kind == ChangeKind::kChanged) event.kind = ChangeKind::kCreated;
       newest = event.status->revision;
-      if (event.kind == ChangeKind::kGone) {
-        newest = std::numeric_limits<uint64_t>::max();
-        gone_.push_back(event.status->name);
-        if (gone_.size() > kMostGone) {
-          told_revisions_.erase(gone_.front());
-          gone_.pop_front();
-        }
-      }
+      if (event.kind == ChangeKind::kGone) told_revisions_.erase(known);  // nothing follows
       return false;
     }
 
@@ -182,8 +177,17 @@ class ChangeWatchers {
         true;  // a thread is calling; at first the thread that called Watch
     std::deque<Event> events_ ABSL_GUARDED_BY(mutex_);
     std::map<std::string, uint64_t> told_revisions_ ABSL_GUARDED_BY(mutex_);
-    std::deque<std::string> gone_ ABSL_GUARDED_BY(mutex_);  // oldest first
   };
+
+  static constexpr size_t kMostGone = 1000;  // that are remembered
+
+  void RememberGone(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    gone_.insert(name);
+    gone_in_order_.push_back(name);
+    if (gone_in_order_.size() <= kMostGone) return;
+    gone_.erase(gone_in_order_.front());
+    gone_in_order_.pop_front();
+  }
 
   void Queue(Change change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     change.number = ++queued_;
@@ -263,6 +267,9 @@ class ChangeWatchers {
       ABSL_GUARDED_BY(mutex_);                   // by name: the last change that waits
   uint64_t queued_ ABSL_GUARDED_BY(mutex_) = 0;  // changes so far
   bool posted_ ABSL_GUARDED_BY(mutex_) = false;
+  // The names of the last resources that went; names are never used again.
+  std::unordered_set<std::string> gone_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::string> gone_in_order_ ABSL_GUARDED_BY(mutex_);  // oldest first
   ChangeTeller teller_;  // last: its thread uses the rest
 };
 

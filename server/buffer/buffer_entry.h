@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 
 #include "gpu/device/device.h"
+#include "server/buffer/import_loan.h"
 #include "server/buffer/stream_ordering.h"
 #include "server/memory/ledger.h"
 #include "server/model/buffer_types.h"
@@ -19,8 +20,9 @@ namespace octavo::buffer {
 /// frees the memory and ends its charge. The buffer and the work in progress hold references.
 struct BufferReplica {
   ~BufferReplica();
-  memory::Ledger* ledger = nullptr;
+  memory::Ledger* ledger = nullptr;  // null: the memory is lent, and charged to no budget
   memory::Ledger::ChargeId charge = 0;
+  std::shared_ptr<ImportLoan> loan;  // of lent memory; it ends after the memory
   int device = 0;
   DeviceBuffer memory;
   AccessTracker order;

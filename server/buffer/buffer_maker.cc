@@ -92,12 +92,16 @@ absl::StatusOr<ArrayType> BufferMaker::Check(const model::BufferSpec& spec,
   return type;
 }
 
+std::string BufferMaker::NewName() const {
+  return absl::StrCat("buffers/", base::NewId(limits_.server_id));
+}
+
 absl::Status BufferMaker::BeginBytes(const std::string& owner, int64_t bytes) {
   MutexLock lock(table_.mutex());
   const auto made = being_made_.find(owner);
   int64_t has = made == being_made_.end() ? 0 : made->second;
   for (const auto& [number, buffer] : table_.Buffers()) {
-    if (buffer->status.owner == owner)
+    if (buffer->status.owner == owner && !buffer->status.imported.has_value())
       has += buffer->status.type.bytes() * static_cast<int64_t>(buffer->replicas.size());
   }
   if (limits_.quota_bytes > 0 && has + bytes > limits_.quota_bytes) {
@@ -148,7 +152,7 @@ absl::StatusOr<BufferPtr> BufferMaker::Make(const ArrayType& type, const std::ve
                                             const model::Caller& caller, bool ready) {
   const int64_t bytes = type.bytes(), all = bytes * static_cast<int64_t>(devices.size());
   auto buffer = std::make_shared<BufferEntry>();
-  buffer->status.name = absl::StrCat("buffers/", base::NewId(limits_.server_id));
+  buffer->status.name = NewName();
   buffer->status.type = type;
   buffer->status.owner = caller.client;
   OCTAVO_RETURN_IF_ERROR(BeginBytes(buffer->status.owner, all));

@@ -44,6 +44,8 @@ class BufferMaker {
   absl::StatusOr<BufferPtr> Make(const ArrayType& type, const std::vector<int>& devices,
                                  const model::Caller& caller, bool ready);
 
+  /// A name that no buffer has had.
+  std::string NewName() const;
   /// The number of owners whose buffers are being made now.
   size_t owners_served() const {
     MutexLock lock(table_.mutex());

@@ -144,25 +144,32 @@ absl::StatusOr<std::shared_ptr<BufferReader>> BufferReads::Open(const model::Buf
   const int64_t bytes = type.bytes();  // of each source
   if (spec.which == model::BufferReadSpec::Which::kStacked)
     type.dims.insert(type.dims.begin(), static_cast<int64_t>(opening.sources.size()));
-  if (type.bytes() <= kStagedWhole) return Stage(opening, walk, bytes);
+  if (type.bytes() <= kStagedWhole && !spec.by_server) return Stage(opening, walk, bytes);
   auto reader = std::make_shared<LongReader>(environment_, std::move(opening.about),
                                              std::move(opening.sources), walk,
                                              volume ? session::LeaseTable::Guard() : turn.Keep());
+  if (spec.by_server) return reader;
   MutexLock lock(mutex_);
   long_.remove_if([](const auto& r) { return r.expired(); });
   long_.push_back(reader);
   return reader;
 }
 
-void BufferReads::CutSlow(int64_t now_ns) {
+std::vector<std::shared_ptr<LongReader>> BufferReads::LongReaders() {
   std::vector<std::shared_ptr<LongReader>> readers;
-  {
-    MutexLock lock(mutex_);
-    for (const auto& weak : long_) {
-      if (auto reader = weak.lock()) readers.push_back(std::move(reader));
-    }
+  MutexLock lock(mutex_);
+  for (const auto& weak : long_) {
+    if (auto reader = weak.lock()) readers.push_back(std::move(reader));
   }
-  for (const auto& reader : readers) reader->CutIfSlow(now_ns);
+  return readers;
+}
+
+void BufferReads::CutSlow(int64_t now_ns) {
+  for (const auto& reader : LongReaders()) reader->CutIfSlow(now_ns);
+}
+
+void BufferReads::LetGo(const BufferReplica& replica) {
+  for (const auto& reader : LongReaders()) reader->LetGo(replica);
 }
 
 }  // namespace octavo::buffer

@@ -28,9 +28,13 @@ class BufferReads {
                                                      const model::Caller& caller);
   /// Cuts off readers that take nothing.
   void CutSlow(int64_t now_ns);
+  /// The memory of the replica is to be freed: cuts off its readers. May wait for their present
+  /// copy.
+  void LetGo(const BufferReplica& replica);
 
  private:
   struct Opening;
+  std::vector<std::shared_ptr<LongReader>> LongReaders();
   absl::Status FindVolume(const model::BufferReadSpec& spec, Opening* opening);
   absl::Status FindBuffer(const model::BufferReadSpec& spec, const model::Caller& caller,
                           BufferTurn& turn, Opening* opening);

@@ -12,7 +12,7 @@
 namespace octavo::buffer {
 
 absl::StatusOr<std::function<void()>> BufferRemover::Remove(
-    BufferTurn& turn, const std::string& name, Reason code, const std::string& text,
+    BufferTurn& turn, const std::string& name, const Going& going,
     const std::function<absl::Status(const BufferEntry&)>& may) {
   BufferPtr gone;  // dropped without the lock: that frees memory
   model::BufferStatus status;
@@ -22,14 +22,40 @@ absl::StatusOr<std::function<void()>> BufferRemover::Remove(
     if (gone == nullptr) return [] {};
     OCTAVO_RETURN_IF_ERROR(may(*gone));
     status = table_.StatusOf(*gone);
-    status.gone = code;
-    table_.Remove(gone, code == Reason::kExpired ? "expired" : "destroyed", text);
+    status.gone = going.code;
+    table_.Remove(gone,
+                  going.code == Reason::kExpired   ? "expired"
+                  : going.code == Reason::kRevoked ? "revoked"
+                                                   : "destroyed",
+                  going.text);
+    // Reads that are under way find it, and stop.
+    if (status.imported.has_value()) gone->replicas.front()->state = model::BufferState::kLost;
   }
   exports_->Gone(name);
   turn.Forget(name);
-  return [this, status, key = gone->key, text] {
+  auto tell = [this, status, key = gone->key, text = going.text] {
     watchers_.Tell(base::ChangeKind::kGone, status, key, text);
   };
+  if (status.imported.has_value()) LetGo(std::move(gone), going.why);
+  return tell;
+}
+
+void BufferRemover::LetGo(BufferPtr gone, ImportEnd why) {
+  gone->replicas.front()->loan->BeginEnd(why);
+  const int device = gone->replicas.front()->device;
+  order_.WhenPassed(device, {}, [this, gone = std::move(gone)](const absl::Status&) {
+    reads_.LetGo(*gone->replicas.front());
+  });
+}
+
+void BufferRemover::Revoke(const std::string& name, ImportEnd why, const std::string& text) {
+  absl::StatusOr<std::function<void()>> tell = [] {};
+  {
+    BufferTurn turn(turns_);
+    tell = Remove(turn, name, {.code = Reason::kRevoked, .text = text, .why = why},
+                  [](const BufferEntry&) { return absl::OkStatus(); });
+  }
+  if (tell.ok()) (*tell)();
 }
 
 absl::Status BufferRemover::Destroy(const std::string& name, const std::string& etag,
@@ -49,7 +75,10 @@ absl::Status BufferRemover::Destroy(const std::string& name, const std::string& 
     OCTAVO_RETURN_IF_ERROR(
         turn.Enter(name, session::LeaseMode::kExclusive, lease_token, 0, "DestroyBuffer"));
     OCTAVO_ASSIGN_OR_RETURN(
-        tell, Remove(turn, name, Reason::kDestroyed, "destroyed by a client",
+        tell, Remove(turn, name,
+                     {.code = Reason::kDestroyed,
+                      .text = "destroyed by a client",
+                      .why = ImportEnd::kDestroyed},
                      [&](const BufferEntry& buffer) -> absl::Status {
                        OCTAVO_RETURN_IF_ERROR(unchanged(buffer));
                        OCTAVO_RETURN_IF_ERROR(turn.Stands());
@@ -87,7 +116,10 @@ void BufferRemover::Expire(int64_t now_ns) {
       BufferTurn turn(turns_);
       // A caller that is using the buffer now keeps it a little longer.
       if (!turn.Enter(name, session::LeaseMode::kExclusive, "", 0, "expiry").ok()) continue;
-      tell = Remove(turn, name, Reason::kExpired, "its time to live was over",
+      tell = Remove(turn, name,
+                    {.code = Reason::kExpired,
+                     .text = "its time to live was over",
+                     .why = ImportEnd::kExpired},
                     [&](const BufferEntry& buffer) {
                       // A client may have extended its time since, or may be writing to it under a
                       // lease that has ended.

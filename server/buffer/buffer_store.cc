@@ -27,7 +27,16 @@ BufferStore::BufferStore(const Context& context)
       sync_(table_, turns_, order_, watchers_),
       mover_(table_, turns_, order_, context.ledger),
       exporter_(table_, turns_, context.exports),
-      remover_(table_, turns_, watchers_, context.exports) {}
+      remover_(table_, turns_, order_, reads_, watchers_, context.exports),
+      importer_({.table = table_,
+                 .order = order_,
+                 .watchers = watchers_,
+                 .requests = requests_,
+                 .maker = maker_,
+                 .remover = remover_,
+                 .socket = context.handoff,
+                 .sessions = context.sessions,
+                 .limits = context.import_limits}) {}
 
 BufferStore::~BufferStore() { (void)Drain(); }  // the end of work takes the table's lock
 
@@ -149,6 +158,12 @@ absl::Status BufferStore::Wait(const std::string& name, const model::Caller& cal
   return absl::OkStatus();
 }
 
+absl::StatusOr<ImportTicket> BufferStore::Import(const model::BufferImportSpec& spec,
+                                                 const model::Caller& caller,
+                                                 std::optional<uid_t> uid) {
+  return Counted(base::ExceptionToStatus([&] { return importer_.Issue(spec, caller, uid); }));
+}
+
 std::shared_ptr<void> BufferStore::Watch(const model::Caller& caller, BufferWatchers::Told told) {
   return watchers_.Watch(caller, std::move(told), [&] { return List(caller); });
 }
@@ -156,6 +171,9 @@ std::shared_ptr<void> BufferStore::Watch(const model::Caller& caller, BufferWatc
 BufferTotals BufferStore::Count() {
   BufferTotals totals = table_.Count();
   totals.quota_bytes = maker_.limits().quota_bytes;
+  LoanBook::Counts lent = importer_.Count();
+  totals.loans = lent.loans;
+  for (int d = 0; d < order_.devices(); ++d) totals.lent_bytes_on[d] = lent.bytes_on[d];
   return totals;
 }
 

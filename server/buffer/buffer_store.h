@@ -5,6 +5,8 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "gpu/base/clock.h"
 #include "gpu/device/device.h"
 #include "server/buffer/buffer_exporter.h"
+#include "server/buffer/buffer_importer.h"
 #include "server/buffer/buffer_maker.h"
 #include "server/buffer/buffer_reader.h"
 #include "server/buffer/buffer_reads.h"
@@ -58,6 +61,7 @@ namespace octavo::buffer {
 //   DestroyBuffer      LEASED         LEASED            EXPORTED (2)     LEASED
 //   UpdateBuffer       -              -                 -                -
 //   end of ttl_seconds waits          waits             - (3)            waits
+//   end of an import   -              -                 cannot be        -
 //   relocation         waits          waits             what it is for   waits
 //
 //   (1) The holder of the exclusive lease under which it was exported decides. (2) Unless
@@ -95,6 +99,9 @@ class BufferStore {
     int64_t most_elements = int64_t{1} << 30;
     int64_t quota_bytes = 0;  // device memory of one owner; 0 = no limit
     double slow_reader_seconds = 30;
+    handoff::FdSocket* handoff = nullptr;         // takes imports; null: none
+    session::ClientSessions* sessions = nullptr;  // that imports may end with
+    LoanBook::Limits import_limits;
   };
   explicit BufferStore(const Context& context);
   ~BufferStore();
@@ -150,6 +157,13 @@ class BufferStore {
                                                const exports::ExportPeer& peer) {
     return exporter_.Export(spec, caller, peer);
   }
+  /// As BufferImporter::Issue.
+  absl::StatusOr<ImportTicket> Import(const model::BufferImportSpec& spec,
+                                      const model::Caller& caller, std::optional<uid_t> uid);
+  /// Memory that clients lend now, by device, until it is unmapped.
+  std::map<int, int64_t> LentBytes() { return importer_.Count().bytes_on; }
+  /// As BufferImporter::EndSessions.
+  void EndSessions(const std::set<std::string>& sessions) { importer_.EndSessions(sessions); }
   /// Calls `told` for every buffer now and for each change, on a thread of the store, until the
   /// returned handle is destroyed.
   std::shared_ptr<void> Watch(const model::Caller& caller, BufferWatchers::Told told);
@@ -189,6 +203,7 @@ class BufferStore {
   ReplicaMover mover_;
   BufferExporter exporter_;
   BufferRemover remover_;
+  BufferImporter importer_;
 };
 
 }  // namespace octavo::buffer

@@ -125,6 +125,16 @@ absl::Status BufferTable::CheckReadable(const BufferEntry& buffer, size_t replic
       {.reason = Reason::kLost, .field = "name", .numbers = {}});
 }
 
+absl::Status BufferTable::CheckWritable(const BufferEntry& buffer, const std::string& field) {
+  if (!buffer.status.imported.has_value()) return absl::OkStatus();
+  return WithInfo(
+      absl::FailedPreconditionError(absl::StrCat(
+          buffer.status.name,
+          " is memory that a client lends: the server only reads it. Its client writes it "
+          "and publishes the new version; another buffer can take the result")),
+      {.reason = Reason::kImported, .field = field, .numbers = {}});
+}
+
 std::function<void(const absl::Status&)> BufferTable::LostUnlessOk(
     std::shared_ptr<BufferReplica> replica) {
   return [this, replica = std::move(replica)](const absl::Status& status) {
@@ -147,7 +157,7 @@ model::BufferStatus BufferTable::StatusOf(const BufferEntry& buffer) const {
                                .version = r.version,
                                .bytes = r.memory.bytes(),
                                .state = IsHealthy(r.device) ? r.state : model::BufferState::kLost});
-    status.charged_bytes += r.memory.bytes();
+    if (!status.imported.has_value()) status.charged_bytes += r.memory.bytes();
     if (RankOf(status.replicas.back().state) > RankOf(status.state))
       status.state = status.replicas.back().state;
   }
@@ -198,6 +208,7 @@ BufferTotals BufferTable::Count() {
   for (int d = 0; d < static_cast<int>(devices_.size()); ++d)
     totals.replicas_on[d] = totals.bytes_on[d] = 0;
   for (const auto& [number, buffer] : buffers_) {
+    if (buffer->status.imported.has_value()) continue;  // the memory is its client's
     const int64_t bytes = buffer->status.type.bytes();
     for (const auto& replica : buffer->replicas) {
       ++totals.replicas_on[replica->device];

@@ -64,6 +64,9 @@ class BufferTable {
   /// FailedPrecondition (UNINITIALIZED, PARTIAL), DataLoss (LOST).
   absl::Status CheckReadable(const BufferEntry& buffer, size_t replica,
                              bool allow_uninitialized) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// FailedPrecondition (IMPORTED) for a buffer whose memory a client lends. `field`: that names
+  /// it.
+  static absl::Status CheckWritable(const BufferEntry& buffer, const std::string& field = "name");
   /// The callback for the end of work on a replica: marks the replica as lost on an error.
   std::function<void(const absl::Status&)> LostUnlessOk(std::shared_ptr<BufferReplica> replica);
 

@@ -50,6 +50,7 @@ absl::Status CheckRange(const model::BufferWriteSpec& spec, const ArrayType& typ
 
 absl::StatusOr<std::vector<size_t>> BufferWrites::CheckTargets(const model::BufferWriteSpec& spec,
                                                                const BufferEntry& buffer) const {
+  OCTAVO_RETURN_IF_ERROR(BufferTable::CheckWritable(buffer, "header.name"));
   const size_t count = buffer.replicas.size();
   if (!spec.all && spec.replica >= count)
     return BadReplica("header.target.replica", spec.replica, count);

@@ -1,5 +1,6 @@
 #include "server/buffer/long_reader.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -28,6 +29,7 @@ absl::StatusOr<model::Bytes> LongReader::Next(int64_t max_bytes) {
                                         " s; the buffer was let go: read it again")),
         {.reason = Reason::kSlowReader, .field = "", .numbers = {{"retryable", "true"}}});
   }
+  if (lost_) return Lost();
   last_ns_ = environment_.table.Now().monotonic_ns;
   if (!ahead_) OCTAVO_RETURN_IF_ERROR(Copy(max_bytes, &ended));
   if (!ahead_) return model::Bytes{};
@@ -42,11 +44,27 @@ absl::StatusOr<model::Bytes> LongReader::Next(int64_t max_bytes) {
 void LongReader::CutIfSlow(int64_t now_ns) {
   Lent ended;  // ends after the lock
   MutexLock lock(mutex_);
-  if (cut_ || walk_.done() ||
+  if (cut_ || lost_ || walk_.done() ||
       static_cast<double>(now_ns - last_ns_) * 1e-9 < environment_.slow_reader_seconds)
     return;
   cut_ = true;
   ended = std::exchange(lent_, {});
+}
+
+void LongReader::LetGo(const BufferReplica& replica) {
+  Lent ended;  // ends after the lock
+  MutexLock lock(mutex_);
+  const bool reads =
+      std::any_of(lent_.sources.begin(), lent_.sources.end(),
+                  [&](const auto& source) { return source.replica.get() == &replica; });
+  if (!reads) return;
+  lost_ = !walk_.done();
+  ended = std::exchange(lent_, {});
+}
+
+absl::Status LongReader::Lost() {
+  return WithInfo(absl::DataLossError("the memory of the buffer was lost while it was read"),
+                  {.reason = Reason::kLost, .field = "name", .numbers = {}});
 }
 
 absl::Status LongReader::Copy(int64_t max_bytes, Lent* ended) {
@@ -63,10 +81,17 @@ absl::Status LongReader::Copy(int64_t max_bytes, Lent* ended) {
   }
   {
     MutexLock lock(environment_.table.mutex());
-    if (source.replica != nullptr && source.replica->state == model::BufferState::kLost) {
-      return WithInfo(absl::DataLossError(absl::StrCat("replica ", replicas()[before.source],
-                                                       " was lost while it was read")),
-                      {.reason = Reason::kLost, .field = "name", .numbers = {}});
+    if (source.replica != nullptr && source.replica->state == model::BufferState::kLost)
+      return Lost();
+    if (source.replica != nullptr && source.replica->loan != nullptr &&
+        source.replica->version != source.version) {
+      return WithInfo(
+          absl::AbortedError(
+              "the client that lends the memory has published other bytes while they "
+              "were read; read them again"),
+          {.reason = Reason::kVersion,
+           .field = "name",
+           .numbers = {{"version", absl::StrCat(source.replica->version)}, {"retryable", "true"}}});
     }
     if (source.replica != nullptr &&
         (source.replica->version != source.version || source.replica->state != source.state)) {

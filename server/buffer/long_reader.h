@@ -37,6 +37,8 @@ class LongReader final : public BufferReader {
   absl::StatusOr<model::Bytes> Next(int64_t max_bytes) override;
   /// Releases the buffer if the client has read nothing for too long.
   void CutIfSlow(int64_t now_ns);
+  /// Releases the buffer if it reads this replica.
+  void LetGo(const BufferReplica& replica);
 
  private:
   /// What the reader uses of others until it ends: the sources and the lease. The end of a lease
@@ -45,6 +47,7 @@ class LongReader final : public BufferReader {
     std::vector<ReadPlace> sources;
     session::LeaseTable::Guard guard;
   };
+  static absl::Status Lost();
   /// Starts the copy of the next piece. Moves the lease to `ended` when the last piece is copied;
   /// the caller destroys it after it has released the lock.
   absl::Status Copy(int64_t max_bytes, Lent* ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -55,7 +58,8 @@ class LongReader final : public BufferReader {
   BoxWalk walk_ ABSL_GUARDED_BY(mutex_);
   PieceToHost ahead_ ABSL_GUARDED_BY(mutex_);
   int64_t last_ns_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool cut_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cut_ ABSL_GUARDED_BY(mutex_) = false;   // too slow
+  bool lost_ ABSL_GUARDED_BY(mutex_) = false;  // the memory went before all was copied
 };
 
 }  // namespace octavo::buffer

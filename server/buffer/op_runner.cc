@@ -132,6 +132,7 @@ absl::Status OpRunner::FindOutput(const model::BufferApplySpec& spec, const mode
   }
   MutexLock lock(table_.mutex());
   OCTAVO_ASSIGN_OR_RETURN(work->output, table_.Find(spec.output, caller));
+  OCTAVO_RETURN_IF_ERROR(BufferTable::CheckWritable(*work->output, "output"));
   const ArrayType& type = work->output->status.type;
   const bool same_elements = type.scalar == made.scalar && type.lanes == made.lanes;
   if (!same_elements || type.dims != made.dims) {

@@ -56,6 +56,7 @@ absl::StatusOr<model::BufferStatus> ReplicaSync::Sync(const std::string& name, u
     MutexLock lock(table_.mutex());
     OCTAVO_RETURN_IF_ERROR(turn.Stands());
     OCTAVO_ASSIGN_OR_RETURN(buffer, table_.Find(name, caller));
+    OCTAVO_RETURN_IF_ERROR(BufferTable::CheckWritable(*buffer));
     OCTAVO_RETURN_IF_ERROR(Enqueue(*buffer, source, targets));
     buffer->status.sequence = table_.NextSequence();
     table_.Touch(*buffer);

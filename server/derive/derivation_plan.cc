@@ -222,8 +222,8 @@ absl::Status CheckSource(const model::VolumeStatus& source, const pattern::Patte
   if (source.is_raw) {
     return InvalidField(
         "name", absl::StrCat("is ", source.name,
-                             ", which holds raw spectra; submit a reprocess job (SubmitJob), which "
-                             "takes the operations, too"));
+                             ", which holds raw spectra; a reprocess job makes a volume of them, "
+                             "and takes the operations, too"));
   }
   const bool reprocessed = source.operations.size() == 1 &&
                            source.operations[0].rfind("reprocess", 0) == 0;  // as good as acquired

@@ -27,6 +27,7 @@ int64_t BytesOf(const std::vector<model::AdmissionReport::Item>& needs) {
 std::vector<model::DeviceStatus> Devices::List() {
   std::vector<model::DeviceStatus> list;
   const auto sessions = components_.scans.All();
+  std::map<int, int64_t> lent = components_.buffers.LentBytes();
   for (size_t d = 0; d < components_.owned_devices.size(); ++d) {
     const DeviceInfo& info = components_.owned_devices[d]->info();
     const memory::Ledger::Use use = components_.ledger.UseOf(static_cast<int>(d));
@@ -49,6 +50,7 @@ std::vector<model::DeviceStatus> Devices::List() {
     status.detached_bytes = use.detached;
     status.free_bytes = use.free();
     status.peak_bytes = use.peak;
+    status.imported_bytes = lent[status.number];
     for (const auto& session : sessions) {
       const model::ScanState state = session->state();
       const bool runs = state == model::ScanState::kRunning || state == model::ScanState::kDraining;
@@ -80,8 +82,9 @@ absl::Status Devices::Measure(MeasureSpec spec, const TellMeasured& tell) {
   OCTAVO_RETURN_IF_ERROR(device.Health());
   OCTAVO_RETURN_IF_ERROR(ResolveMeasure(&spec, device));
   if (measuring_.exchange(true)) {
-    return WithInfo(absl::FailedPreconditionError("another measurement runs; ask again when it is over"),
-                    {.reason = Reason::kMeasuring, .field = "", .numbers = {}});
+    return WithInfo(
+        absl::FailedPreconditionError("another measurement runs; ask again when it is over"),
+        {.reason = Reason::kMeasuring, .field = "", .numbers = {}});
   }
   const absl::Cleanup measured = [this] { measuring_ = false; };
   const int64_t scans = components_.scans.admitted();

@@ -46,6 +46,7 @@ Engine::Engine(EngineConfig config, std::vector<std::unique_ptr<Device>> devices
       volumes_(components_.get()),
       jobs_(components_.get()),
       operations_(components_.get()),
+      buffer_commits_(components_.get()),
       exports_(&components_->exports, &components_->feeds, &components_->buffers),
       streams_(&components_->publisher),
       clients_(components_.get()),
@@ -187,6 +188,7 @@ model::Stats Engine::Snapshot() {
                    .quota_bytes = buffers.quota_bytes,
                    .replicas = {},
                    .bytes = {},
+                   .imported_bytes = {},
                    .written_bytes = buffers.uploaded_bytes,
                    .read_bytes = buffers.read_bytes,
                    .forwarded_bytes = buffers.forwarded_bytes,
@@ -197,6 +199,9 @@ model::Stats Engine::Snapshot() {
     stats.buffers.replicas[base::DeviceName(device)] = n;
   for (const auto& [device, bytes] : buffers.bytes_on)
     stats.buffers.bytes[base::DeviceName(device)] = bytes;
+  stats.buffers.imports = buffers.loans;
+  for (const auto& [device, bytes] : buffers.lent_bytes_on)
+    stats.buffers.imported_bytes[base::DeviceName(device)] = bytes;
   return stats;
 }
 

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 
 #include "gpu/device/device.h"
+#include "server/engine/buffer_commits.h"
 #include "server/engine/clients.h"
 #include "server/engine/devices.h"
 #include "server/engine/engine_config.h"
@@ -45,6 +46,7 @@ class Engine {
   Jobs& jobs() { return jobs_; }
   Operations& operations() { return operations_; }
   buffer::BufferStore& buffers();
+  BufferCommits& buffer_commits() { return buffer_commits_; }
   Exports& exports() { return exports_; }
   Streams& streams() { return streams_; }
   Clients& clients() { return clients_; }
@@ -84,6 +86,7 @@ class Engine {
   Volumes volumes_;
   Jobs jobs_;
   Operations operations_;
+  BufferCommits buffer_commits_;
   Exports exports_;
   Streams streams_;
   Clients clients_;

@@ -20,6 +20,7 @@ void Lifetimes::Check() {
   if (!ended.empty()) {
     EndWorkOf(ended);
     context_.leases->EndSessions(ended);
+    context_.buffers->EndSessions(ended);
   }
   context_.scans->ForgetOld();
   const volume::VolumeExpiry::Due due = context_.volumes->expiry().Tick(

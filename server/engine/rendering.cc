@@ -97,8 +97,8 @@ absl::StatusOr<Rendered> PlanRendering(const model::VolumeStatus& volume,
                                        const model::RenderSpec& spec) {
   if (volume.is_raw) {
     return InvalidField("name", absl::StrCat("is ", volume.name,
-                                             ", which are raw spectra; make a volume of them "
-                                             "(SubmitJob, reprocess) and render that"));
+                                             ", which are raw spectra; a reprocess job makes a "
+                                             "volume of them, which can be rendered"));
   }
   Rendered out{.volume = volume, .projection = {.kind = ReductionOf(spec.rendering)}};
   BoxProjection& p = out.projection;

@@ -7,10 +7,27 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
 #include "gpu/base/failpoint.h"
+#include "gpu/base/status.h"
 #include "server/base/exception_to_status.h"
 
 namespace octavo::engine {
+namespace {
+
+absl::Status Full() {
+  constexpr size_t kMost = ScanWatches::kMost;
+  return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
+                      kMost,
+                      " calls wait for scans, jobs or operations of this kind or watch them; "
+                      "end one, or try again")),
+                  {.reason = Reason::kBusy,
+                   .field = "",
+                   .numbers = {{"allowed", absl::StrCat(kMost)}, {"retryable", "true"}}});
+}
+
+}  // namespace
 
 template <class Status>
 struct StatusWatches<Status>::Watch {
@@ -65,11 +82,7 @@ std::unique_ptr<base::Handle> StatusWatches<Status>::Add(
   auto watch = std::make_shared<Watch>();
   watch->name = name;
   watch->callback = std::move(callback);
-  {
-    MutexLock lock(mutex_);
-    watches_.push_back(watch);
-  }
-  Wake();
+  if (!Take(watch)) watch->callback(Full());
   return std::make_unique<WatchHandle>(watch);
 }
 
@@ -83,11 +96,18 @@ void StatusWatches<Status>::Wait(const std::string& name,
   watch->callback = std::move(done);
   watch->over = std::move(over);
   watch->until = until;
+  if (!Take(watch)) watch->callback(Full());
+}
+
+template <class Status>
+bool StatusWatches<Status>::Take(std::shared_ptr<Watch> watch) {
   {
     MutexLock lock(mutex_);
-    watches_.push_back(watch);
+    if (watches_.size() >= kMost) return false;
+    watches_.push_back(std::move(watch));
   }
   Wake();
+  return true;
 }
 
 template <class Status>
@@ -117,36 +137,44 @@ void StatusWatches<Status>::Run(std::stop_token stop) {
 
 template <class Status>
 void StatusWatches<Status>::Turn() {
-  std::vector<std::shared_ptr<Watch>> watches;
+  // Only this thread takes watches out of the list, so the places stay.
+  std::vector<typename std::list<std::shared_ptr<Watch>>::iterator> watches;
   {
     MutexLock lock(mutex_);
     if (!woken_) cv_.WaitFor(lock, Pause());
     woken_ = false;
-    watches.assign(watches_.begin(), watches_.end());
+    watches.reserve(watches_.size());
+    for (auto place = watches_.begin(); place != watches_.end(); ++place) watches.push_back(place);
   }
-  for (const auto& watch : watches) {
+  Seen seen;
+  for (const auto place : watches) {
     // One that breaks off is told in the next turn; the others are told now.
     base::GuardedTurn("a watch is not told", [&] {
       (void)Failpoint("watch_told");
-      if (!Look(*watch)) return;
+      if (!Look(**place, seen)) return;
+      std::list<std::shared_ptr<Watch>> over;  // let go without the lock
       MutexLock lock(mutex_);
-      watches_.remove(watch);
+      over.splice(over.begin(), watches_, place);
     });
   }
 }
 
 template <class Status>
-bool StatusWatches<Status>::Look(Watch& watch) {
+bool StatusWatches<Status>::Look(Watch& watch, Seen& seen) {
   const auto now = std::chrono::steady_clock::now();
   const bool waits = watch.over != nullptr;
-  const bool gone = waits && watch.over();
-  const auto status = gone ? absl::StatusOr<Status>(absl::CancelledError()) : get_(watch.name);
+  if (waits && watch.over()) {
+    std::lock_guard lock(watch.mutex);
+    watch.callback = nullptr;
+    return true;
+  }
+  auto known = seen.find(watch.name);
+  if (known == seen.end()) known = seen.emplace(watch.name, get_(watch.name)).first;
+  const absl::StatusOr<Status>& status = known->second;
   std::lock_guard lock(watch.mutex);
   // An error: it is forgotten, because the engine forgets what ended long ago.
-  bool over = gone || !status.ok() || !watch.callback;
-  if (gone) {
-    watch.callback = nullptr;
-  } else if (waits && !over) {
+  bool over = !status.ok() || !watch.callback;
+  if (waits && !over) {
     over = IsFinal(status->state) || (watch.until.has_value() && now >= *watch.until);
     if (!over) return false;
   }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <unordered_map>
 
 #include "absl/status/statusor.h"
 
@@ -19,21 +20,24 @@
 namespace octavo::engine {
 
 /// Notifies watchers of scans (or jobs, or operations): at once on a change of state, within 50 ms
-/// of any other change (Status::event_count), and twice a second. One thread serves all watchers,
-/// and all who wait for an end.
+/// of any other change (Status::event_count), and twice a second. One thread serves all watchers
+/// and waiters. It looks at each name once a turn, however many watch it. There are at most kMost
+/// of them, because all wait for the same thread.
 template <class Status>
 class StatusWatches {
  public:
+  static constexpr size_t kMost = 4096;
+
   /// `get` looks up the status by name.
   explicit StatusWatches(std::function<absl::StatusOr<Status>(const std::string&)> get);
   ~StatusWatches();
   /// `callback` is called until the final state, or once with the error of `get` if the scan or job
-  /// no longer exists.
+  /// no longer exists, or with ResourceExhausted (BUSY).
   std::unique_ptr<base::Handle> Add(const std::string& name,
                                     std::function<void(const absl::StatusOr<Status>&)> callback);
   /// `done` is called once: with the final status, or with the status at `until` (nothing = no
-  /// limit), or with the error of `get`. `over` (must be short) says that the waiter has gone;
-  /// `done` is not called then, nor after Stop.
+  /// limit), or with the error of `get`, or with ResourceExhausted (BUSY). `over` (must be short)
+  /// says that the waiter has gone; `done` is not called then, nor after Stop.
   void Wait(const std::string& name, std::optional<std::chrono::steady_clock::time_point> until,
             std::function<void(const absl::StatusOr<Status>&)> done, std::function<bool()> over);
   /// Something may have changed. Any thread; does not block.
@@ -45,10 +49,14 @@ class StatusWatches {
   class WatchHandle;
   void Run(std::stop_token stop);
   void Turn();
+  /// Whether the watch was taken: not while there are kMost.
+  bool Take(std::shared_ptr<Watch> watch);
   /// Until the next look: when a wait's time is over, at the latest in 50 ms.
   std::chrono::steady_clock::duration Pause() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// Tells the watcher, if there is something to tell. Returns whether the watch is over.
-  bool Look(Watch& watch);
+  using Seen = std::unordered_map<std::string, absl::StatusOr<Status>>;
+  /// Tells the watcher, if there is something to tell. Returns whether the watch is over. `seen`:
+  /// what this turn has looked up already.
+  bool Look(Watch& watch, Seen& seen);
 
   const std::function<absl::StatusOr<Status>(const std::string&)> get_;
   Mutex mutex_;

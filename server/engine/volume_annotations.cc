@@ -32,4 +32,8 @@ storage::VolumeMeta VolumeAnnotations::Of(const model::VolumeStatus& volume) con
   return meta;
 }
 
+storage::VolumeMeta VolumeAnnotations::OfDevice(int device) const {
+  return {.device_model = devices_.device(device).info().model, .software = software_};
+}
+
 }  // namespace octavo::engine

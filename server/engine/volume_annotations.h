@@ -15,6 +15,8 @@ class VolumeAnnotations {
   VolumeAnnotations(std::string software, memory::DeviceSet devices, ScanRegistry* scans)
       : software_(std::move(software)), devices_(std::move(devices)), scans_(scans) {}
   storage::VolumeMeta Of(const model::VolumeStatus& volume) const;
+  /// The part about software and device alone, for an array that is no volume.
+  storage::VolumeMeta OfDevice(int device) const;
 
  private:
   const std::string software_;

@@ -159,7 +159,7 @@ absl::StatusOr<ExportedMemory> ExportStore::OfVolume(const std::string& name, ui
   if (pinned->slot == nullptr) {
     return Refuse(Refusal(absl::StatusCode::kFailedPrecondition, Reason::kExportSpilled,
                           absl::StrCat(name, " was spilled (tier ", Name(pinned->status.tier),
-                                       "); restore it to its device first (RestoreVolume)"),
+                                       "); restore it to its device first"),
                           {{"tier", Name(pinned->status.tier)}}));
   }
   if (replica != 0) {

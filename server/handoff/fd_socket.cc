@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -72,7 +73,7 @@ absl::StatusOr<Answer> Grant::Open(const Peer&, const v1::Present&, std::shared_
   return Misused("this grant takes a descriptor");
 }
 
-absl::StatusOr<Answer> Grant::OpenWith(UniqueFd, const Peer&, const v1::Present&,
+absl::StatusOr<Answer> Grant::OpenWith(const UniqueFd&, const Peer&, const v1::Present&,
                                        std::shared_ptr<Link>) {
   return Misused("this grant takes no descriptor");
 }
@@ -104,8 +105,9 @@ class FdSocket::Connection {
     ShutDown(fd_.get());
     const UniqueFd gone = std::move(fd_);
   }
-  std::optional<Packet> Receive() {
-    return ReceivePacket(fd_.get(), TakesDescriptor(purpose) ? 1 : 0);
+  std::optional<Packet> Receive(bool room_for_descriptors) {
+    const size_t most = TakesDescriptor(purpose) ? 1 : 0;
+    return ReceivePacket(fd_.get(), {.most = most, .free = room_for_descriptors});
   }
 
   const Peer peer;
@@ -137,6 +139,16 @@ class FdSocket::GrantLink final : public Link {
   const std::shared_ptr<Connection> connection_;
   const uint64_t id_;
 };
+
+namespace {
+
+size_t MostConnections() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return FdSocket::kMostConnections;
+  return std::clamp<rlim_t>(limit.rlim_cur / 8, 8, FdSocket::kMostConnections);
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<FdSocket>> FdSocket::Open(FdSocketConfig config,
                                                          const Clock* clock) {
@@ -207,6 +219,7 @@ FdSocket::FdSocket(FdSocketConfig config, const Clock* clock, UniqueFd listener,
       listener_(std::move(listener)),
       epoll_(std::move(epoll)),
       wake_(std::move(wake)),
+      most_connections_(MostConnections()),
       thread_([this](std::stop_token stop) {
         pthread_setname_np(pthread_self(), "oct-handoff");
         Run(stop);
@@ -290,13 +303,14 @@ void FdSocket::Accept() {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     return;
   }
-  if (connections_.size() >= kMostConnections) MakeRoom();
+  if (connections_.size() >= most_connections_) MakeRoom();
   ucred credentials{};
   socklen_t size = sizeof credentials;
-  if (connections_.size() >= kMostConnections ||
+  if (connections_.size() >= most_connections_ ||
       ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
-    const absl::Status full = Refusal(absl::StatusCode::kResourceExhausted, Reason::kConnections,
-                                      absl::StrCat("there are ", kMostConnections, " connections"));
+    const absl::Status full =
+        Refusal(absl::StatusCode::kResourceExhausted, Reason::kConnections,
+                absl::StrCat("there are ", most_connections_, " connections"));
     CountRefusal(std::string(Name(ReasonOrCode(full))));
     (void)SendPacket(fd.get(), ConnectionRefused(full));
     ShutDown(fd.get());
@@ -326,9 +340,9 @@ void FdSocket::MakeRoom() {
       first = fd;
   }
   if (first < 0) return;
-  const absl::Status refused =
-      Refusal(absl::StatusCode::kResourceExhausted, Reason::kConnections,
-              absl::StrCat("there are ", kMostConnections, " connections, and yours had no grant"));
+  const absl::Status refused = Refusal(
+      absl::StatusCode::kResourceExhausted, Reason::kConnections,
+      absl::StrCat("there are ", most_connections_, " connections, and yours had no grant"));
   CountRefusal(std::string(Name(ReasonOrCode(refused))));
   (void)connections_[first]->Send(ConnectionRefused(refused), -1);
   End(first, GrantEnd::kHungUp);
@@ -341,16 +355,17 @@ void FdSocket::Read(int fd) {
   (void)Failpoint("handoff_read");
   // A few messages at a time, so that other clients get their turn.
   for (int i = 0; i < 16; ++i) {
-    auto packet = connection->Receive();
+    auto packet = connection->Receive(!bin_.full());
     if (!packet.has_value()) return;
-    if (packet->end || !Handle(*connection, *std::move(packet))) {
+    const absl::Cleanup done = [&] { bin_.Close(std::move(packet->descriptors)); };
+    if (packet->end || !Handle(*connection, *packet)) {
       End(fd, GrantEnd::kHungUp);
       return;
     }
   }
 }
 
-bool FdSocket::Handle(Connection& connection, Packet packet) {
+bool FdSocket::Handle(Connection& connection, Packet& packet) {
   const v1::ClientMessage& request = packet.message;
   const bool greeted = connection.purpose != v1::PURPOSE_UNSPECIFIED;
   uint64_t id = 0;
@@ -365,7 +380,7 @@ bool FdSocket::Handle(Connection& connection, Packet packet) {
         return Misused("the message says nothing that this server knows");
       case v1::ClientMessage::kHello: return Misused("a connection says Hello once");
       case v1::ClientMessage::kPresent:
-        return Present(connection, request.present(), std::move(packet.descriptors), &id);
+        return Present(connection, request.present(), packet.descriptors, &id);
       default: break;
     }
     const auto it = connection.grants.find(request.grant());
@@ -384,6 +399,7 @@ bool FdSocket::Handle(Connection& connection, Packet packet) {
     over.message.mutable_ended();
     return over;
   }();
+  bin_.Close(std::exchange(packet.descriptors, {}));  // before the client has an answer
   if (!answer.ok()) CountRefusal(std::string(Name(ReasonOrCode(answer.status()))));
   v1::ServerMessage refused;
   if (!answer.ok()) {
@@ -410,7 +426,8 @@ absl::StatusOr<Answer> FdSocket::Greet(Connection& connection, const v1::ClientM
   OCTAVO_ASSIGN_OR_RETURN(const uint32_t version, CommonVersion(hello.versions()));
   if (!v1::Purpose_IsValid(hello.purpose()) || hello.purpose() == v1::PURPOSE_UNSPECIFIED) {
     return FieldNotAllowed("purpose", static_cast<int>(hello.purpose()),
-                           "PURPOSE_MEMORY, PURPOSE_FEED, PURPOSE_RING, PURPOSE_FILE");
+                           "PURPOSE_MEMORY, PURPOSE_FEED, PURPOSE_RING, PURPOSE_IMPORT, "
+                           "PURPOSE_FILE");
   }
   connection.purpose = hello.purpose();
   Answer answer;
@@ -422,12 +439,12 @@ absl::StatusOr<Answer> FdSocket::Greet(Connection& connection, const v1::ClientM
 }
 
 absl::StatusOr<Answer> FdSocket::Present(Connection& connection, const v1::Present& request,
-                                         std::vector<UniqueFd> descriptors, uint64_t* id) {
+                                         const std::vector<UniqueFd>& descriptors, uint64_t* id) {
   const std::string& nonce = request.ticket();
   const bool with_descriptor = TakesDescriptor(connection.purpose);
   if (with_descriptor && descriptors.size() != 1)
     return Misused(absl::StrCat("the Present has no descriptor; one of ",
-                                v1::Purpose_Name(connection.purpose), " has one"));
+                                v1::Purpose_Name(connection.purpose), " has that of what is handed over"));
   Waiting waiting;
   const absl::Cleanup broken = [&] {  // by an exception: the grant ends, too
     if (waiting.grant != nullptr) EndGrant(*waiting.grant, GrantEnd::kRefused);
@@ -479,8 +496,8 @@ absl::StatusOr<Answer> FdSocket::Present(Connection& connection, const v1::Prese
     return entry.second.get() == &connection;
   });
   auto link = std::make_shared<GrantLink>(self->second, number);
-  auto answer = with_descriptor ? waiting.grant->OpenWith(std::move(descriptors.front()),
-                                                          connection.peer, request, std::move(link))
+  auto answer = with_descriptor ? waiting.grant->OpenWith(descriptors.front(), connection.peer,
+                                                          request, std::move(link))
                                 : waiting.grant->Open(connection.peer, request, std::move(link));
   if (!answer.ok()) return answer.status();
   connection.grants[number] = std::move(waiting.grant);

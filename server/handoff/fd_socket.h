@@ -19,6 +19,7 @@
 #include "gpu/base/mutex.h"
 #include "gpu/base/reason.h"
 #include "gpu/base/unique_fd.h"
+#include "server/handoff/descriptor_bin.h"
 #include "server/handoff/packets.h"
 
 /// Hands file descriptors to programs on the same host, because gRPC cannot carry them. The wire,
@@ -60,7 +61,7 @@ enum class GrantEnd : uint8_t {
   kStopped = 5    // the server stopped
 };
 
-/// The object behind a ticket: memory or a ring. The socket's thread makes all calls, one at a
+/// The object behind a ticket: memory, a ring or a file. The socket's thread makes all calls, one at a
 /// time, without locks; they must be short (no waiting for devices).
 class Grant {
  public:
@@ -72,8 +73,8 @@ class Grant {
   virtual absl::StatusOr<Answer> Open(const Peer& peer, const v1::Present& request,
                                       std::shared_ptr<Link> link);
   /// The same, with the one descriptor that came with the Present of a purpose that has one
-  /// (TakesDescriptor). Such grants implement this instead of Open.
-  virtual absl::StatusOr<Answer> OpenWith(UniqueFd descriptor, const Peer& peer,
+  /// (TakesDescriptor). The socket closes it. Such grants implement this instead of Open.
+  virtual absl::StatusOr<Answer> OpenWith(const UniqueFd& descriptor, const Peer& peer,
                                           const v1::Present& request, std::shared_ptr<Link> link);
   /// Handles the client's later messages but End. The socket sends errors to the client; they
   /// change nothing.
@@ -84,7 +85,9 @@ class Grant {
 
 /// Whether a client sends a descriptor with each Present of this purpose. With any other message,
 /// and for any other purpose, it sends none.
-constexpr bool TakesDescriptor(v1::Purpose purpose) { return purpose == v1::PURPOSE_FILE; }
+constexpr bool TakesDescriptor(v1::Purpose purpose) {
+  return purpose == v1::PURPOSE_IMPORT || purpose == v1::PURPOSE_FILE;
+}
 
 struct FdSocketConfig {
   std::string path;
@@ -103,6 +106,8 @@ struct Ticket {
 /// The socket and its one thread. Thread-safe.
 class FdSocket {
  public:
+  /// Fewer where the process may open few files: an eighth of those, so that commits always have
+  /// descriptors.
   static constexpr size_t kMostConnections = 512;
   static constexpr size_t kMostTickets = 4096;
 
@@ -141,10 +146,10 @@ class FdSocket {
   void Accept();
   void Read(int fd);
   /// False if the connection has to end: its first message was refused.
-  bool Handle(Connection& connection, Packet packet);
+  bool Handle(Connection& connection, Packet& packet);
   absl::StatusOr<Answer> Greet(Connection& connection, const v1::ClientMessage& request);
   absl::StatusOr<Answer> Present(Connection& connection, const v1::Present& request,
-                                 std::vector<UniqueFd> descriptors, uint64_t* id);
+                                 const std::vector<UniqueFd>& descriptors, uint64_t* id);
   void End(int fd, GrantEnd why);
   /// Ends the connection that has had no grant for longest, of the user with most connections among
   /// those who have such; if there is one.
@@ -157,9 +162,11 @@ class FdSocket {
   const FdSocketConfig config_;
   const Clock* const clock_;
   const UniqueFd listener_, epoll_, wake_;
+  const size_t most_connections_;
   std::map<int, std::shared_ptr<Connection>> connections_;  // only the thread uses it
   uint64_t next_grant_ = 1;                                 // only the thread uses it
   uint64_t next_connection_ = 1;                            // only the thread uses it
+  DescriptorBin bin_;
   Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::string, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // by nonce

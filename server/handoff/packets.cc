@@ -116,7 +116,7 @@ std::vector<UniqueFd> DescriptorsOf(const msghdr& header) {
 absl::Status CheckDescriptors(size_t came, bool cut_off, size_t most) {
   if (came <= most && !cut_off) return absl::OkStatus();
   if (most == 0) return NotOfThisForm("the packet has descriptors, and clients send none here");
-  // The kernel gives what there is room for. It gives none at all if this process can have none.
+  // The kernel gives none at all if this process can have none.
   if (came > 0) return NotOfThisForm(absl::StrCat("the packet has more descriptors than ", most));
   return Refusal(absl::StatusCode::kResourceExhausted, Reason::kNoDescriptors,
                  "the server has no file descriptor left for that of the packet; send it again "
@@ -125,14 +125,16 @@ absl::Status CheckDescriptors(size_t came, bool cut_off, size_t most) {
 
 }  // namespace
 
-std::optional<Packet> ReceivePacket(int socket, size_t most_descriptors) {
+std::optional<Packet> ReceivePacket(int socket, DescriptorRoom room) {
   const auto bytes = std::make_unique_for_overwrite<char[]>(kMostMessageBytes);
   iovec part{.iov_base = bytes.get(), .iov_len = kMostMessageBytes};
-  msghdr header{};  // without room for control data, the kernel closes descriptors that come
+  msghdr header{};
   header.msg_iov = &part;
   header.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  if (most_descriptors > 0) {
+  // All that a packet can have (SCM_MAX_FD): what there is no room for, the kernel would close here
+  // and now, and that may wait (DescriptorBin).
+  alignas(cmsghdr) char control[CMSG_SPACE(253 * sizeof(int))];
+  if (room.free) {
     header.msg_control = control;
     header.msg_controllen = sizeof control;
   }
@@ -145,7 +147,6 @@ std::optional<Packet> ReceivePacket(int socket, size_t most_descriptors) {
   }
   packet.descriptors = DescriptorsOf(header);
   if ((header.msg_flags & MSG_TRUNC) != 0) {
-    packet.descriptors.clear();
     packet.status =
         NotOfThisForm(absl::StrCat("the packet is longer than ", kMostMessageBytes, " bytes"));
     return packet;
@@ -153,10 +154,9 @@ std::optional<Packet> ReceivePacket(int socket, size_t most_descriptors) {
   packet.status = Parse(bytes.get(), static_cast<size_t>(got), &packet.message);
   if (packet.status.ok()) {
     packet.status = CheckDescriptors(packet.descriptors.size(),
-                                     (header.msg_flags & MSG_CTRUNC) != 0, most_descriptors);
+                                     (header.msg_flags & MSG_CTRUNC) != 0, room.most);
   }
   if (packet.status.ok()) packet.status = CheckBounds(packet.message);
-  if (!packet.status.ok()) packet.descriptors.clear();
   return packet;
 }
 

@@ -32,11 +32,16 @@ struct Packet {
   bool end = false;                   // there is none: the connection has ended
 };
 
-/// Takes a packet from the socket, with at most `most_descriptors` descriptors (0 or 1); nothing if
-/// none is there. Never waits. InvalidArgument (PROTOCOL: too long, no ClientMessage, too deep,
-/// with more descriptors, which are all closed; BAD_FIELD: beyond the bounds), ResourceExhausted
+/// Whether and how many descriptors a packet may have.
+struct DescriptorRoom {
+  size_t most = 0;
+  bool free = true;  // false: the process takes none now, and the kernel closes what comes
+};
+/// Takes a packet from the socket; nothing if none is there. Never waits. The caller closes the
+/// descriptors, also those of a packet that is refused. InvalidArgument (PROTOCOL: too long, no
+/// ClientMessage, too deep, with more descriptors; BAD_FIELD: beyond the bounds), ResourceExhausted
 /// (NO_DESCRIPTORS: this process can take none).
-std::optional<Packet> ReceivePacket(int socket, size_t most_descriptors = 0);
+std::optional<Packet> ReceivePacket(int socket, DescriptorRoom room = {});
 /// Sends one packet or nothing, with a duplicate of `descriptor` unless it is -1; never waits.
 bool SendPacket(int socket, const v1::ServerMessage& message, int descriptor = -1);
 

@@ -28,11 +28,33 @@ model::HolderKind KindOf(ChargeKind kind, const std::string& owner) {
   return model::HolderKind::kNone;
 }
 
+/// What wants the memory, in words, by its first need.
+const char* WhatWants(const model::AdmissionReport& report) {
+  switch (report.needs.empty() ? model::NeedKind::kNone : report.needs.front().kind) {
+    case model::NeedKind::kResult:
+    case model::NeedKind::kWorkspace: return "job";
+    case model::NeedKind::kDerivedVolume:
+    case model::NeedKind::kDerivationScratch: return "derived volume";
+    case model::NeedKind::kRestoredVolume: return "volume";
+    case model::NeedKind::kBuffer: return "buffer";
+    case model::NeedKind::kOperation: return "operation";
+    case model::NeedKind::kMeasurement: return "measurement";
+    default: return "scan";
+  }
+}
+
+/// What would make it smaller.
+std::string Smaller(const model::AdmissionReport& report) {
+  const std::string what = WhatWants(report);
+  return what == "scan" ? "lower retention.hold_slots or the volume's size"
+                        : absl::StrCat("make the ", what, " smaller");
+}
+
 absl::Status Refusal(const model::AdmissionReport& report) {
   return WithInfo(absl::ResourceExhaustedError(
                       absl::StrCat(report.device, " has ", SizeText(report.free_bytes), " of ",
-                                   SizeText(report.budget_bytes), " free; the scan needs ",
-                                   SizeText(report.wanted_bytes), ": ", report.advice)),
+                                   SizeText(report.budget_bytes), " free; the ", WhatWants(report),
+                                   " needs ", SizeText(report.wanted_bytes), ": ", report.advice)),
                   {.reason = report.retryable ? Reason::kDeviceFull : Reason::kExceedsBudget,
                    .field = "",
                    .numbers = {{"wanted", absl::StrCat(report.wanted_bytes)},
@@ -119,10 +141,9 @@ model::AdmissionReport Ledger::PlanLocked(int device, const Needs& needs) const 
   report.holders = HoldersLocked(device);
   if (report.admitted) return report;
   if (!report.retryable) {
-    report.advice = absl::StrCat(
-        "it can never fit: lower retention.hold_slots or the volume's size, or raise the budget "
-        "of ",
-        report.device, " by ", SizeText(report.wanted_bytes - report.budget_bytes));
+    report.advice =
+        absl::StrCat("it can never fit: ", Smaller(report), ", or raise the budget of ",
+                     report.device, " by ", SizeText(report.wanted_bytes - report.budget_bytes));
     return report;
   }
   report.advice = absl::StrCat("commit, spill or discard held volumes, or stop scans, worth ",

@@ -369,7 +369,13 @@ class Page final : public prometheus::Collectable {
       one("octavo_buffer_operations_total", "Operations on buffers", kCounter,
           static_cast<double>(b.operations));
       every("octavo_buffers_finished_total", "Buffers that are gone, by reason", kCounter, "reason",
-            {"destroyed", "expired"}, b.gone);
+            {"destroyed", "expired", "revoked"}, b.gone);
+      one("octavo_buffer_imports",
+          "Memory that clients lend to buffers, that of buffers that are gone included until it is "
+          "unmapped",
+          kGauge, static_cast<double>(b.imports));
+      each("octavo_buffer_imported_bytes", "Its bytes, by device", kGauge, "device",
+           b.imported_bytes);
       reasons("octavo_buffer_refusals_total", "Calls of BufferService that were refused, by reason",
               BufferRefusals(), b.refusals);
     }

@@ -98,6 +98,7 @@ const LabelValues& BufferRefusals() {
             "DEVICE_FULL",      "DRAINING",    "EXCEEDS_BUDGET",    "EXPORTED",      "EXPORT_LEASE",
             "INVALID_ARGUMENT", "LEASED",      "LEASE_LOST",        "LEASE_MODE",    "LOST",
             "NOT_OWNER",        "NO_BUFFER",   "NO_STAGING",        "OUT_OF_MEMORY", "QUOTA",
+            "HANDOFF_DISABLED", "IMPORTED",    "IMPORT_KIND",       "IMPORT_SIZE",   "IMPORTS",
             "SEALED",           "SLOW_READER", "TOO_MANY_ELEMENTS", "VERSION",       "VOLUME_GONE",
             "VOLUME_STATE"});
   return list;

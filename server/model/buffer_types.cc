@@ -13,4 +13,13 @@ const char* Name(BufferState state) {
   return "?";
 }
 
+const char* Name(ImportKind kind) {
+  switch (kind) {
+    case ImportKind::kDefault: return "UNSPECIFIED";
+    case ImportKind::kHostMemfd: return "HOST_MEMFD";
+    case ImportKind::kCudaVmm: return "CUDA_VMM";
+  }
+  return "?";
+}
+
 }  // namespace octavo::model

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,26 @@ struct BufferSpec {
   std::string request_id, request_digest;
 };
 
+/// How the server maps memory that a client lends. As octavo.v1.ImportKind.
+enum class ImportKind : uint8_t { kDefault = 0, kHostMemfd = 1, kCudaVmm = 2 };
+const char* Name(ImportKind kind);  // "HOST_MEMFD"
+
+/// All fields as in octavo.v1.ImportBufferRequest.
+struct BufferImportSpec {
+  BufferSpec array;  // of it: `devices` has one
+  ImportKind kind = ImportKind::kDefault;
+  uint64_t byte_size = 0;
+  std::string session_secret;
+};
+
+/// The memory behind an imported buffer.
+struct ImportedMemory {
+  ImportKind kind = ImportKind::kHostMemfd;
+  int64_t mapped_bytes = 0;
+  std::string session;  // empty = ends with the connection alone
+  int64_t uid = 0, pid = 0;
+};
+
 struct ReplicaStatus {
   uint32_t index = 0;
   int device = 0;
@@ -65,7 +86,8 @@ struct BufferStatus {
   uint64_t revision = 0;  // counts its changes; `etag` is its text
   std::string etag;
   uint64_t sequence = 0;
-  Reason gone = Reason::kNone;  // in the last news of it: what became of it
+  Reason gone = Reason::kNone;             // in the last news of it: what became of it
+  std::optional<ImportedMemory> imported;  // a client lends the memory
 };
 
 struct BufferWriteSpec {
@@ -101,6 +123,8 @@ struct BufferReadSpec {
   bool allow_uninitialized = false, allow_incoherent = false;
   std::string lease_token;
   uint64_t lease_fence = 0;
+  /// The server reads for itself: piece by piece, as slowly as it needs to (no SLOW_READER).
+  bool by_server = false;
 };
 
 struct BufferApplySpec {

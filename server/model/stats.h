@@ -43,7 +43,7 @@ struct Stats {
   std::map<std::string, Histogram> frame_latency_seconds;  // by product: last record → published
   std::map<std::string, int64_t> volumes_by_state;
   std::map<std::string, int64_t>
-      volumes_finished;  // committed, discarded, failed, dropped, overwritten, expired
+      volumes_finished;        // committed, discarded, failed, dropped, overwritten, expired
   int64_t chains_skipped = 0;  // derived volumes that scans asked for and did not get
   int64_t missing_ascans = 0;
   int64_t voxels = 0;  // of completed volumes
@@ -81,11 +81,13 @@ struct Stats {
     // bytes of the client with the most, over all devices
     int64_t largest_owner_bytes = 0;
     int64_t quota_bytes = 0;                         // an owner's; 0 = no limit
-    std::map<std::string, int64_t> replicas, bytes;  // now, by device
+    std::map<std::string, int64_t> replicas, bytes;  // now, by device; without imported ones
+    int64_t imports = 0;                             // now: memory that clients lend
+    std::map<std::string, int64_t> imported_bytes;   // now, by device: its size
     int64_t written_bytes = 0, read_bytes = 0;       // from and to clients
     int64_t forwarded_bytes = 0;                     // from device to device
     int64_t operations = 0;                          // ApplyOp
-    std::map<std::string, int64_t> gone;             // by reason: "destroyed", "expired"
+    std::map<std::string, int64_t> gone;             // by reason: "destroyed", "expired", "revoked"
     std::map<std::string, int64_t> refusals;         // by reason, as in errors
   } buffers;
 };

@@ -97,8 +97,13 @@ constexpr const char* kQuantities[] = {"",
                                        "count",
                                        "spectrum",
                                        "scaled",
-                                       "constant"};
-static_assert(std::size(kQuantities) == static_cast<size_t>(Quantity::kConstant) + 1);
+                                       "constant",
+                                       "derivative",
+                                       "logarithm",
+                                       "exponential",
+                                       "mask",
+                                       "index"};
+static_assert(std::size(kQuantities) == static_cast<size_t>(Quantity::kIndex) + 1);
 
 }  // namespace
 

@@ -69,7 +69,12 @@ enum class Quantity : uint8_t {
   kCount,
   kSpectrum,
   kScaled,
-  kConstant
+  kConstant,
+  kDerivative,
+  kLogarithm,
+  kExponential,
+  kMask,
+  kIndex
 };
 const char* Name(Quantity quantity);  // "speckle_variance"; empty for kNone
 /// The quantity with this name, or nullopt if there is none.
@@ -331,7 +336,7 @@ struct DeviceStatus {
   int64_t total_bytes = 0, budget_bytes = 0, reserved_bytes = 0, held_bytes = 0, used_bytes = 0,
           cached_bytes = 0, detached_bytes = 0, free_bytes = 0;
   int running_scans = 0, running_jobs = 0;
-  int64_t buffer_bytes = 0, peak_bytes = 0;
+  int64_t buffer_bytes = 0, peak_bytes = 0, imported_bytes = 0;
 };
 
 /// All fields as in octavo.v1.Memory.TierUse.

@@ -22,6 +22,13 @@ const char* NameOfReduction(math::Reduction kind) {
   return kNames[static_cast<int>(kind)];
 }
 
+/// How it was sampled, as the end of an operation in words; linear is the rule.
+const char* WordsOf(math::Sampling sampling) {
+  return sampling == math::Sampling::kNearest ? ", nearest"
+         : sampling == math::Sampling::kCubic ? ", cubic"
+                                              : "";
+}
+
 /// Puts axis order[d] at place d.
 void Permute(const int (&order)[3], VolumeStatus* state) {
   const VolumeStatus before = *state;
@@ -58,6 +65,63 @@ void DescribePercentiles(const std::vector<int64_t>& reduced, VolumeStatus* stat
   CountSamples(last, state);
 }
 
+/// The spacing of an affine result: the lengths of its steps in the source. Whether each axis may
+/// be taken together with the others is checked first.
+absl::Status DescribeAffine(const AffineOp& affine, const std::string& at, VolumeStatus* state) {
+  const VolumeStatus before = *state;
+  const auto factor = [&](int d, int e) { return affine.matrix[static_cast<size_t>(3 * d + e)]; };
+  for (int e = 0; e < 3; ++e) {
+    double square = 0;
+    bool assumed = false, inverse = false, length = false;
+    for (int d = 0; d < 3; ++d) {
+      if (factor(d, e) == 0) continue;
+      const double step = factor(d, e) * before.spacing_um[d];
+      square += step * step;
+      assumed |= before.spacing_assumed[d];
+      (before.spacing_inverse[d] ? inverse : length) = true;
+    }
+    if (inverse && length) {
+      return InvalidField(
+          absl::StrCat(at, ".affine.matrix"),
+          absl::StrCat("has a column ", e,
+                       " that mixes frequencies and lengths; allowed are steps along axes of one "
+                       "kind"));
+    }
+    if (square == 0) continue;
+    state->spacing_um[e] = std::sqrt(square);
+    state->spacing_assumed[e] = assumed;
+    state->spacing_inverse[e] = inverse;
+  }
+  return absl::OkStatus();
+}
+
+/// Gives a filter whose lengths are in um the spacing that they are divided by.
+absl::Status TakeSpacing(const VolumeStatus& state, const std::string& field,
+                         const std::vector<double>& lengths, std::vector<double>* step) {
+  for (size_t d = 0; d < 3; ++d) {
+    const double length = lengths.size() == 1 ? lengths[0] : d < lengths.size() ? lengths[d] : 0;
+    if (length == 0 || state.IsLength(static_cast<int>(d))) continue;
+    const std::string given =
+        absl::StrCat("[", lengths.size() == 1 ? 0 : d, "] is ", length, ", and ");
+    return InvalidField(
+        field,
+        state.spacing_inverse[d]
+            ? absl::StrCat(given, "axis ", d, " holds frequencies; allowed 0 there, or samples")
+            : absl::StrCat(given, "nobody gave the sample spacing along axis ", d, " (",
+                           state.axes[d], "); allowed 0 there, or samples"));
+  }
+  step->assign(state.spacing_um, state.spacing_um + 3);
+  return absl::OkStatus();
+}
+
+std::string WordsFor(const ThresholdOp& op) {
+  return op.otsu ? absl::StrCat("Otsu's threshold of ", op.bins, " bins") : absl::StrCat(op.value);
+}
+
+bool Differentiates(const GaussianOp& op) {
+  return std::any_of(op.order.begin(), op.order.end(), [](int64_t order) { return order != 0; });
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSpec& operation,
@@ -70,6 +134,18 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
   if (auto* reduce = std::get_if<ReduceOp>(&op)) reduce->keep_dims = true;
   if (auto* quantiles = std::get_if<PercentileOp>(&op)) quantiles->keep_dims = true;
   if (auto* histogram = std::get_if<HistogramOp>(&op)) histogram->scalar = Scalar::kF64;
+  if (auto* place = std::get_if<ArgExtremeOp>(&op)) {
+    place->keep_dims = true;
+    place->scalar = Scalar::kF64;
+  }
+  if (auto* gaussian = std::get_if<GaussianOp>(&op); gaussian != nullptr && operation.filter_um) {
+    OCTAVO_RETURN_IF_ERROR(TakeSpacing(*state, absl::StrCat(at, ".gaussian.sigma_um"),
+                                       gaussian->sigma, &gaussian->step));
+  }
+  if (auto* uniform = std::get_if<UniformOp>(&op); uniform != nullptr && operation.filter_um) {
+    OCTAVO_RETURN_IF_ERROR(
+        TakeSpacing(*state, absl::StrCat(at, ".uniform.size_um"), uniform->size, &uniform->step));
+  }
   if (auto* slab = std::get_if<SlabOp>(&op)) {
     slab->keep_dims = true;
     const int64_t axis = slab->axis < 0 ? slab->axis + 3 : slab->axis;
@@ -78,6 +154,12 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
         return InvalidField(absl::StrCat(at, ".slab.end_um"),
                             absl::StrCat("is given, and axis ", axis,
                                          " holds frequencies; allowed are begin and end"));
+      }
+      if (state->spacing_assumed[axis]) {
+        return InvalidField(
+            absl::StrCat(at, ".slab.end_um"),
+            absl::StrCat("is given, and nobody gave the sample spacing along axis ", axis, " (",
+                         state->axes[axis], "); allowed are begin and end, in samples"));
       }
       const double spacing = state->spacing_um[axis];
       // Thinner than a sample: most likely millimetres.
@@ -124,7 +206,9 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
   bool same_range = true;  // the values lie where those before did: means of them, and percentiles
   const auto* percentile = std::get_if<PercentileOp>(&op);
   const bool several = percentile != nullptr && percentile->percentiles.size() > 1;
-  for (int d = 0; d < 3 && !several; ++d) {
+  const auto* const affine = std::get_if<AffineOp>(&op);
+  if (affine != nullptr) OCTAVO_RETURN_IF_ERROR(DescribeAffine(*affine, at, state));
+  for (int d = 0; d < 3 && !several && affine == nullptr; ++d) {
     const bool collapsed = shape[d] == 1 && state->shape[d] > 1;
     if (std::holds_alternative<ResizeOp>(op) && shape[d] != state->shape[d]) {
       const bool corners = std::get<ResizeOp>(op).corner_aligned;
@@ -198,8 +282,51 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
   } else if (std::holds_alternative<FillOp>(op)) {
     same_quantity = same_range = false;
     state->quantity = Quantity::kConstant;
+  } else if (const auto* gaussian = std::get_if<GaussianOp>(&op)) {
+    const bool derivative = Differentiates(*gaussian);
+    text = absl::StrCat(
+        "gaussian, sigma ", absl::StrJoin(gaussian->sigma, ", "), operation.filter_um ? " um" : "",
+        derivative ? absl::StrCat(", order ", absl::StrJoin(gaussian->order, ", ")) : "");
+    // A smoothed value is a mean of values; in the same type, it means what they did.
+    same_range = !derivative;
+    same_quantity = same_range && ScalarOf(state->dtype) == out.scalar;
+    if (!same_quantity) state->quantity = derivative ? Quantity::kDerivative : Quantity::kMean;
+  } else if (const auto* uniform = std::get_if<UniformOp>(&op)) {
+    text = absl::StrCat("mean over ", absl::StrJoin(uniform->size, ", "),
+                        operation.filter_um ? " um" : " samples");
+    same_quantity = ScalarOf(state->dtype) == out.scalar;
+    if (!same_quantity) state->quantity = Quantity::kMean;
+  } else if (const auto* median = std::get_if<MedianOp>(&op)) {
+    text = absl::StrCat("median of ", median->size, " samples along axes ",
+                        median->axes.empty() ? "0, 1, 2" : absl::StrJoin(median->axes, ", "));
+  } else if (const auto* function = std::get_if<FunctionOp>(&op)) {
+    const bool logarithm = function->function <= math::Function::kLog10;
+    same_quantity = same_range = false;
+    text = absl::StrCat(
+        NameOf(op), " to base ",
+        function->function == math::Function::kLn || function->function == math::Function::kExp
+            ? "e"
+            : "10");
+    state->quantity = logarithm ? Quantity::kLogarithm : Quantity::kExponential;
+  } else if (const auto* threshold = std::get_if<ThresholdOp>(&op)) {
+    same_quantity = same_range = false;
+    text = absl::StrCat("above ", WordsFor(*threshold));
+    state->quantity = Quantity::kMask;
+  } else if (const auto* choose = std::get_if<ChooseOp>(&op)) {
+    text = absl::StrCat("select above ", WordsFor(choose->threshold), ", else ", choose->value.re);
+  } else if (const auto* place = std::get_if<ArgExtremeOp>(&op)) {
+    same_quantity = same_range = false;
+    text =
+        absl::StrCat(NameOf(op), " along axis ", place->axis < 0 ? place->axis + 3 : place->axis);
+    state->quantity = Quantity::kIndex;
   } else if (std::holds_alternative<ResizeOp>(op)) {
-    text = absl::StrCat("resize to ", absl::StrJoin(out.dims, " x "));
+    text = absl::StrCat("resize to ", absl::StrJoin(out.dims, " x "),
+                        WordsOf(std::get<ResizeOp>(op).sampling));
+  } else if (affine != nullptr) {
+    text =
+        absl::StrCat("affine to ", absl::StrJoin(out.dims, " x "), WordsOf(affine->rules.sampling),
+                     ", matrix ", absl::StrJoin(affine->matrix, " "), ", offset ",
+                     affine->offset.empty() ? "0 0 0" : absl::StrJoin(affine->offset, " "));
   }
   // Levels give the meaning of stored integers: they stay valid as long as the values are the
   // stored ones.

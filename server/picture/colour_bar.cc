@@ -13,8 +13,15 @@ namespace octavo::picture {
 namespace {
 
 // In squares of the font.
-constexpr int64_t kGap = 4, kBarWidth = 8, kTick = 3, kLeastHeight = 3 * (kGlyphHeight + 2);
+// A tick lies within the bar: beside a number it would look like a minus sign.
+constexpr int64_t kGap = 4, kBarWidth = 8, kTick = 2, kSpace = 3,
+                  kLeastHeight = 3 * (kGlyphHeight + 2);
 constexpr int64_t kMostSize = 7;  // pixels per square: kMostColourBarColumns
+
+// Whether black is easier to see on the colour than white.
+bool IsBright(Rgb colour) {
+  return 0.299 * colour.red + 0.587 * colour.green + 0.114 * colour.blue > 127;
+}
 
 // `digits` behind the point of numbers that a picture shows beside each other.
 std::string NumberText(double value, int digits) {
@@ -63,10 +70,10 @@ int64_t AddColourBar(ColourMap map, double dark, double bright, const std::strin
   if (height < kLeastHeight * size) return 0;
   const auto labels =
       Labels(dark, bright, 1.5 * static_cast<double>(text) / static_cast<double>(height));
-  int64_t widest = TextWidth(unit) - kTick - kBarWidth;  // it stands above the bar, too
+  int64_t widest = TextWidth(unit) - kSpace - kBarWidth;  // it stands above the bar, too
   for (const auto& [place, label] : labels) widest = std::max(widest, TextWidth(label));
 
-  const int64_t added = (kGap + kBarWidth + kTick + std::max<int64_t>(widest, 0) + kGap) * size;
+  const int64_t added = (kGap + kBarWidth + kSpace + std::max<int64_t>(widest, 0) + kGap) * size;
   Pixels wide{.rows = pixels->rows,
               .columns = pixels->columns + added,
               .channels = pixels->channels,
@@ -86,8 +93,11 @@ int64_t AddColourBar(ColourMap map, double dark, double bright, const std::strin
   }
   for (const auto& [place, label] : labels) {
     const int64_t row = top + std::llround((1 - place) * static_cast<double>(height - 1));
-    painter.Rectangle(row - size / 2, bar + kBarWidth * size, size, 2 * size, 255);
-    painter.Text(label, row - text / 2, bar + (kBarWidth + kTick) * size, size, 0, 255);
+    const Rgb behind = table[static_cast<size_t>((top + height - 1 - row) * 255 / (height - 1))];
+    painter.Rectangle(std::clamp(row - size / 2, top, top + height - size),
+                      bar + (kBarWidth - kTick) * size, size, kTick * size,
+                      IsBright(behind) ? 0 : 255);
+    painter.Text(label, row - text / 2, bar + (kBarWidth + kSpace) * size, size, 0, 255);
   }
   if (!unit.empty()) painter.Text(unit, size, bar, size, 0, 255);
   *pixels = std::move(wide);

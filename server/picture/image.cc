@@ -328,9 +328,11 @@ absl::StatusOr<model::Bytes> Encoded(const Pixels& pixels, const ImageOptions& o
   return Png(pixels);
 }
 
-// A client that gives levels in another unit, or of another volume, gets a picture of one colour.
-void WarnOfLevels(const Values& values, const model::ValueScale& scale, const ImageOptions& options,
-                  Picture* picture) {
+// A client that gives levels in another unit, or of another volume, gets a picture of one colour;
+// so does one that takes the display levels for values that lie elsewhere. `what`: the levels, in
+// words.
+void WarnOfLevels(const Values& values, const model::ValueScale& scale, const char* what, double lo,
+                  double hi, Picture* picture) {
   constexpr double kNearlyAll = 0.995;
   size_t finite = 0, below = 0, above = 0;
   float least = std::numeric_limits<float>::infinity(), most = -least;
@@ -347,9 +349,9 @@ void WarnOfLevels(const Values& values, const model::ValueScale& scale, const Im
   if (finite == 0 || (!dark && static_cast<double>(above) <= nearly_all)) return;
   const std::string unit = scale.unit.empty() ? "" : " " + scale.unit;
   picture->warnings.push_back(absl::StrFormat(
-      "image.levels are %g to %g%s; nearly all pixels lie %s them: their values are %g to %g%s",
-      options.lo, options.hi, unit, dark ? "below" : "above",
-      scale.ValueOf(static_cast<double>(least)), scale.ValueOf(static_cast<double>(most)), unit));
+      "%s are %g to %g%s; nearly all pixels lie %s them: their values are %g to %g%s", what, lo, hi,
+      unit, dark ? "below" : "above", scale.ValueOf(static_cast<double>(least)),
+      scale.ValueOf(static_cast<double>(most)), unit));
 }
 
 std::string NoRoomFor(const char* bar, const Pixels& pixels) {
@@ -403,14 +405,26 @@ absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOption
                   .shape = {},
                   .axes = frame.axes,
                   .spacing_um = frame.spacing_um};
-  bool across_assumed = frame.column_spacing_assumed;
+  bool across_assumed = frame.column_spacing_assumed, down_assumed = frame.row_spacing_assumed;
   if (options.depth_down && frame.axes.size() == 2 && frame.axes[1] == "z") {
     values = Turned(values);
     std::reverse(picture.axes.begin(), picture.axes.end());
     std::reverse(picture.spacing_um.begin(), picture.spacing_um.end());
-    across_assumed = frame.row_spacing_assumed;
+    std::swap(across_assumed, down_assumed);
   }
-  const auto [rows, columns] = SizeFor(options, values.rows, values.columns, picture.spacing_um);
+  const auto axis = [&](size_t i) {
+    return picture.axes.size() == 2 ? picture.axes[i]
+                                    : std::string(i == 0 ? "the rows" : "the columns");
+  };
+  ImageOptions sized = options;
+  if (options.square_pixels && (down_assumed || across_assumed)) {
+    sized.square_pixels = false;
+    picture.warnings.push_back(absl::StrCat("no square pixels: the sample spacing along ",
+                                            down_assumed ? axis(0) : "",
+                                            down_assumed && across_assumed ? " and " : "",
+                                            across_assumed ? axis(1) : "", " is unknown"));
+  }
+  const auto [rows, columns] = SizeFor(sized, values.rows, values.columns, picture.spacing_um);
   if (picture.spacing_um.size() == 2) {
     picture.spacing_um[0] *= static_cast<double>(values.rows) / static_cast<double>(rows);
     picture.spacing_um[1] *= static_cast<double>(values.columns) / static_cast<double>(columns);
@@ -429,12 +443,18 @@ absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOption
     case ImageOptions::Contrast::kDisplay:
       std::tie(picture.display_lo, picture.display_hi) =
           std::pair(frame.display_lo, frame.display_hi);
+      if (frame.display_lo < frame.display_hi) {
+        WarnOfLevels(values, frame.scale, "The display levels (image.display_levels)",
+                     frame.scale.ValueOf(frame.display_lo), frame.scale.ValueOf(frame.display_hi),
+                     &picture);
+      }
       break;
     case ImageOptions::Contrast::kLevels:
       std::tie(picture.display_lo, picture.display_hi) =
           std::pair(frame.scale.StoredOf(static_cast<double>(options.lo)),
                     frame.scale.StoredOf(static_cast<double>(options.hi)));
-      WarnOfLevels(values, frame.scale, options, &picture);
+      WarnOfLevels(values, frame.scale, "image.levels", static_cast<double>(options.lo),
+                   static_cast<double>(options.hi), &picture);
       break;
     case ImageOptions::Contrast::kPercentiles:
       std::tie(picture.display_lo, picture.display_hi) = Percentiles(
@@ -453,8 +473,7 @@ absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOption
   if (options.scale_bar && picture.spacing_um.size() == 2) {
     if (across_assumed) {
       picture.warnings.push_back(
-          absl::StrCat("no scale bar: the sample spacing along ",
-                       picture.axes.size() == 2 ? picture.axes[1] : "the columns", " is unknown"));
+          absl::StrCat("no scale bar: the sample spacing along ", axis(1), " is unknown"));
     } else {
       picture.scale_bar_um = DrawScaleBar(picture.spacing_um[1], &pixels);
       if (picture.scale_bar_um == 0) picture.warnings.push_back(NoRoomFor("scale bar", pixels));

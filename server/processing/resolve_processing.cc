@@ -328,6 +328,13 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
   OCTAVO_RETURN_IF_ERROR(InRange("products.slab_begin_um", products.slab_begin_um, 0.0, 1e9));
   OCTAVO_RETURN_IF_ERROR(InRange("products.slab_end_um", products.slab_end_um, 0.0, 1e9));
   if (products.slab_begin_um > 0 || products.slab_end_um > 0) {
+    if (scan.spacing_assumed[2]) {
+      return InvalidField(
+          products.slab_begin_um > 0 ? "products.slab_begin_um" : "products.slab_end_um",
+          "is in um, and nothing says how many um a depth sample is; allowed with wavelengths (of "
+          "the source, or processing.k_linearisation.wavelength_nm) or "
+          "processing.axial_spacing_um");
+    }
     const auto to_sample = [&](double um) {  // clamped before it becomes an integer
       return static_cast<int64_t>(
           std::min(std::round(um / axial - static_cast<double>(p.first_bin)), 1e9));

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "server/rpc/convert/buffer.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/field_mask.h"
+#include "server/rpc/convert/operation.h"
 #include "server/rpc/convert/time.h"
 #include "server/rpc/convert/utf8.h"
 #include "server/rpc/handler.h"
@@ -146,12 +148,17 @@ using BufferBase = v1::BufferService::WithCallbackMethod_CreateBuffer<
                                 v1::BufferService::WithCallbackMethod_SyncReplicas<
                                     v1::BufferService::WithCallbackMethod_ApplyOp<
                                         v1::BufferService::WithCallbackMethod_WaitBuffer<
-                                            v1::BufferService::Service>>>>>>>>>>>;
+                                            v1::BufferService::WithCallbackMethod_CommitBuffer<
+                                                v1::BufferService::Service>>>>>>>>>>>>;
 
 class BufferServiceImpl final : public BufferBase {
  public:
   BufferServiceImpl(engine::Engine* engine, base::WorkerPool* workers, OpenWatches* watches)
-      : buffers_(&engine->buffers()), workers_(workers), watches_(watches) {}
+      : buffers_(&engine->buffers()),
+        commits_(engine->buffer_commits()),
+        operations_(engine->operations()),
+        workers_(workers),
+        watches_(watches) {}
 
   ServerUnaryReactor* CreateBuffer(CallbackServerContext* context,
                                    const v1::CreateBufferRequest* request,
@@ -240,6 +247,29 @@ class BufferServiceImpl final : public BufferBase {
                       });
   }
 
+  ServerUnaryReactor* CommitBuffer(CallbackServerContext* context,
+                                   const v1::CommitBufferRequest* request,
+                                   v1::CommitBufferResponse* response) override {
+    return ReplyLater(
+        context, request, response,
+        [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
+          OCTAVO_ASSIGN_OR_RETURN(const auto until, DecodeWait(*request, *context));
+          OCTAVO_ASSIGN_OR_RETURN(engine::BufferCommitSpec spec, DecodeCommitBuffer(*request));
+          workers_->Post([this, reply, response, until, spec = std::move(spec),
+                          key = DecodeRequestKey(*request), caller = CallerOf(*context)] {
+            const absl::Status status = Guarded([&]() -> absl::Status {
+              OCTAVO_ASSIGN_OR_RETURN(const std::string operation,
+                                      commits_.Commit(spec, caller, key));
+              operations_.Wait(operation, until, TellCommit(reply, response, spec.name, caller),
+                               [reply] { return reply->over(); });
+              return absl::OkStatus();
+            });
+            if (!status.ok()) reply->Complete([&] { return status; });
+          });
+          return absl::OkStatus();
+        });
+  }
+
   ServerUnaryReactor* ListBuffers(CallbackServerContext* context,
                                   const v1::ListBuffersRequest* request,
                                   v1::ListBuffersResponse* response) override {
@@ -306,8 +336,10 @@ class BufferServiceImpl final : public BufferBase {
               });
             };
             // Held by the stream; the server ends it when it stops.
-            if (auto to = weak.lock())
+            if (auto to = weak.lock()) {
               to->Feed([&] { to->OnOver([handle = buffers_->Watch(caller, tell)] {}); });
+              to->Announce();
+            }
           });
           return absl::OkStatus();
         });
@@ -323,6 +355,21 @@ class BufferServiceImpl final : public BufferBase {
     waiting = std::move(news);
     if (is_new && waiting.kind() != v1::WatchBuffersResponse::KIND_GONE) waiting.set_kind(first);
     return true;
+  }
+  std::function<void(const absl::StatusOr<operation::OperationStatus>&)> TellCommit(
+      const std::shared_ptr<DeferredUnaryReactor>& reply, v1::CommitBufferResponse* response,
+      const std::string& name, const model::Caller& caller) {
+    return [this, reply, response, name,
+            caller](const absl::StatusOr<operation::OperationStatus>& operation) {
+      reply->Complete([&]() -> absl::Status {
+        OCTAVO_RETURN_IF_ERROR(operation.status());
+        EncodeOperation(*operation, response->mutable_operation());
+        // It may have been destroyed since.
+        if (const auto buffer = buffers_->Get(name, caller); buffer.ok())
+          EncodeBuffer(*buffer, response->mutable_buffer());
+        return absl::OkStatus();
+      });
+    };
   }
   /// Answers from a worker, because it may have to free memory first.
   template <class Request, class Response, class F>
@@ -361,6 +408,8 @@ class BufferServiceImpl final : public BufferBase {
   }
 
   buffer::BufferStore* const buffers_;
+  engine::BufferCommits& commits_;
+  engine::Operations& operations_;
   base::WorkerPool* const workers_;
   OpenWatches* const watches_;
   using EncodedBuffers = EncodedOnce<model::BufferStatus, v1::Buffer>;

@@ -4,6 +4,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,8 @@
 #include "octavo/v1/ingest.grpc.pb.h"
 
 #include "gpu/base/status.h"
+#include "server/buffer/buffer_store.h"
+#include "server/rpc/convert/buffer.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/enum_name.h"
 #include "server/rpc/convert/operation.h"
@@ -249,13 +252,21 @@ void EncodeCamera(const source::CameraInfo& in, v1::CameraInfo* out) {
   out->set_in_use(in.in_use);
 }
 
+absl::Status CheckLocal(const exports::ExportPeer& peer, const std::string& what) {
+  if (peer.local) return absl::OkStatus();
+  return WithInfo(absl::PermissionDeniedError(absl::StrCat(
+                      what, " of the server's host, and this call came from another host")),
+                  {.reason = Reason::kNotLocal, .field = "", .numbers = {}});
+}
+
 using IngestBase = v1::IngestService::WithRawCallbackMethod_Push<
     v1::IngestService::WithRawCallbackMethod_PushProjections<
         v1::IngestService::WithCallbackMethod_OpenRing<
-            v1::IngestService::WithCallbackMethod_ListCameras<
-                v1::IngestService::WithCallbackMethod_ImportVolume<
-                    v1::IngestService::WithCallbackMethod_OpenDeposit<
-                        v1::IngestService::Service>>>>>>;
+            v1::IngestService::WithCallbackMethod_ImportBuffer<
+                v1::IngestService::WithCallbackMethod_ListCameras<
+                    v1::IngestService::WithCallbackMethod_ImportVolume<
+                        v1::IngestService::WithCallbackMethod_OpenDeposit<
+                            v1::IngestService::Service>>>>>>>;
 
 class IngestServiceImpl final : public IngestBase {
  public:
@@ -263,6 +274,7 @@ class IngestServiceImpl final : public IngestBase {
       : engine_(*engine),
         scans_(engine->scans()),
         jobs_(engine->jobs()),
+        buffers_(engine->buffers()),
         slow_(*slow),
         copiers_(copiers) {}
 
@@ -280,12 +292,7 @@ class IngestServiceImpl final : public IngestBase {
                                      v1::OpenRingResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       const exports::ExportPeer peer = LocalPeerOf(context->peer());
-      if (!peer.local) {
-        return WithInfo(
-            absl::PermissionDeniedError(
-                "a ring is memory of the server's host, and this call came from another host"),
-            {.reason = Reason::kNotLocal, .field = "", .numbers = {}});
-      }
+      OCTAVO_RETURN_IF_ERROR(CheckLocal(peer, "a ring is memory"));
       OCTAVO_ASSIGN_OR_RETURN(const auto ticket, scans_.OpenRing(request->scan(), peer.uid));
       PassPoint(MethodOf<v1::OpenRingRequest>(), ".answer");
       response->set_socket_path(ticket.path);
@@ -300,17 +307,27 @@ class IngestServiceImpl final : public IngestBase {
     });
   }
 
+  grpc::ServerUnaryReactor* ImportBuffer(grpc::CallbackServerContext* context,
+                                         const v1::ImportBufferRequest* request,
+                                         v1::ImportBufferResponse* response) override {
+    return Reply(context, request, response, [&]() -> absl::Status {
+      const exports::ExportPeer peer = LocalPeerOf(context->peer());
+      OCTAVO_RETURN_IF_ERROR(CheckLocal(peer, "what is imported is memory"));
+      OCTAVO_ASSIGN_OR_RETURN(const model::BufferImportSpec spec, DecodeImport(*request));
+      OCTAVO_ASSIGN_OR_RETURN(const buffer::ImportTicket ticket,
+                              buffers_.Import(spec, CallerOf(*context), peer.uid));
+      PassPoint(MethodOf<v1::ImportBufferRequest>(), ".answer");
+      EncodeImportTicket(ticket, response);
+      return absl::OkStatus();
+    });
+  }
+
   grpc::ServerUnaryReactor* OpenDeposit(grpc::CallbackServerContext* context,
                                         const v1::OpenDepositRequest* request,
                                         v1::OpenDepositResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       const exports::ExportPeer peer = LocalPeerOf(context->peer());
-      if (!peer.local) {
-        return WithInfo(absl::PermissionDeniedError(
-                            "descriptors of files stay on the server's host, and this call came "
-                            "from another host; name a path below a replay root"),
-                        {.reason = Reason::kNotLocal, .field = "", .numbers = {}});
-      }
+      OCTAVO_RETURN_IF_ERROR(CheckLocal(peer, "a file that is handed over is one"));
       OCTAVO_ASSIGN_OR_RETURN(const handoff::Ticket ticket,
                               jobs_.OpenDeposit(request->name(), peer.uid));
       PassPoint(MethodOf<v1::OpenDepositRequest>(), ".answer");
@@ -399,6 +416,7 @@ class IngestServiceImpl final : public IngestBase {
   engine::Engine& engine_;
   engine::Scans& scans_;
   engine::Jobs& jobs_;
+  buffer::BufferStore& buffers_;
   SlowWork& slow_;
   base::WorkerPool* const copiers_;
 };

@@ -170,8 +170,10 @@ class VolumeServiceImpl final : public Base {
               watch->Tell(kind, volume);
             };
             // Held by the stream.
-            if (auto to = weak.lock())
+            if (auto to = weak.lock()) {
               to->Feed([&] { to->OnOver([handle = volumes_.Watch(tell)] {}); });
+              to->Announce();
+            }
           });
           return absl::OkStatus();
         });

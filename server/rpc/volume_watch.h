@@ -36,8 +36,8 @@ inline bool MergeChanges(v1::WatchVolumesResponse& waiting, v1::WatchVolumesResp
 
 /// One WatchVolumes stream: makes messages of the changes that its client wants to hear of. A
 /// volume is known from the change with which it matches the filter until one with which it does
-/// not, or until it has left memory; of unknown volumes the client hears nothing. One thread at a
-/// time calls it.
+/// not, or until it has left memory. Of unknown volumes the client hears nothing, unless they match
+/// by leaving memory (`state = COMMITTED`). One thread at a time calls it.
 class VolumeWatch {
  public:
   using Writer = QueuedWriter<v1::WatchVolumesResponse>;

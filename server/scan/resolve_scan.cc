@@ -9,7 +9,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
@@ -20,6 +19,7 @@
 #include "server/processing/processing_doubts.h"
 #include "server/processing/resolve_processing.h"
 #include "server/source/sources.h"
+#include "server/storage/formats/record_file.h"
 
 namespace octavo::scan {
 namespace {
@@ -124,25 +124,15 @@ void CompareWithFile(model::ResolvedScan* scan) {
 
 // The axes of a file may show the order of its records in B-scans and volumes.
 void CompareShapes(model::ResolvedScan* scan) {
-  const std::vector<int64_t>& shape = scan->source.file_shape;
   const pattern::Pattern& p = scan->spec.pattern;
-  if (shape.size() < 2 || shape.size() > 3 || p.kind != pattern::PatternKind::kRaster ||
-      scan->spec.acquisition.record_average > 1)
-    return;
-  const int64_t ascans = shape.back(), bscans = shape[shape.size() - 2];
-  const bool of_volume =
-      shape.size() == 3 ||
-      p.volumes == 1;  // otherwise the B-scans of several volumes may stand in one row
-  const bool fits_ascans =
-      ascans == p.ascans_per_bscan || ascans == p.ascans_per_bscan + p.flyback_records;
-  const bool fits_bscans =
-      bscans == p.bscans_per_volume || !of_volume || p.volume_flyback_records > 0;
-  if (fits_ascans && fits_bscans) return;
-  const bool exchanged = ascans == p.bscans_per_volume && bscans == p.ascans_per_bscan;
-  scan->warnings.push_back(absl::StrCat(
-      "The file's own shape is ", absl::StrJoin(shape, " x "), " records, B-scans of ", ascans,
-      " A-scans; the pattern has ", p.bscans_per_volume, " B-scans of ", p.ascans_per_bscan,
-      " A-scans", exchanged ? ": are bscans_per_volume and ascans_per_bscan exchanged?" : "."));
+  if (p.kind != pattern::PatternKind::kRaster || scan->spec.acquisition.record_average > 1) return;
+  std::string doubt =
+      storage::ShapeDoubt(scan->source.file_shape, {.ascans = p.ascans_per_bscan,
+                                                    .flyback = p.flyback_records,
+                                                    .bscans = p.bscans_per_volume,
+                                                    .volume_flyback = p.volume_flyback_records,
+                                                    .volumes = p.volumes});
+  if (!doubt.empty()) scan->warnings.push_back(std::move(doubt));
 }
 
 // Lists the A-scan and B-scan spacings that neither the client nor the source gives.

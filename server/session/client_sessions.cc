@@ -124,8 +124,11 @@ absl::StatusOr<SessionStatus> ClientSessions::Find(const std::string& secret) {
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(const Sessions::iterator session, FindLocked(secret));
   if (session->ended_ns != 0) {
-    return WithInfo(absl::NotFoundError(
-                        absl::StrCat(session->status.name, " has expired; KeepAlive revives it")),
+    return WithInfo(absl::NotFoundError(absl::StrCat(session->status.name,
+                                                     session->closed.unix_ns != 0
+                                                         ? " was closed; OpenSession opens another "
+                                                           "(KeepAlive revives this one)"
+                                                         : " has expired; KeepAlive revives it")),
                     {.reason = Reason::kNoSession,
                      .field = "session_secret",
                      .numbers = {{"session", session->status.name}}});

@@ -88,7 +88,7 @@ absl::Status LeaseTable::ConflictWith(const Lease* lease, const Resource& resour
   const std::string who = lease == nullptr          ? "a client that waits"
                           : !lease->holder.empty()  ? lease->holder
                           : !lease->session.empty() ? lease->session
-                                                    : "another operation";
+                                                    : "another client";
   const std::string mode = lease == nullptr ? "waiting" : Name(lease->mode);
   const std::string text = absl::StrCat(
       name, " is leased (", mode, ") by ", who,

@@ -180,6 +180,13 @@ absl::StatusOr<model::SourceTraits> InspectSimulated(const model::ScanSpec& spec
   const double rate = spec.acquisition.record_rate_hz;
   OCTAVO_RETURN_IF_ERROR(InRange("acquisition.record_rate_hz", rate, 0, 1e9));
   traits.record_rate_hz = s.as_fast_as_possible ? 0 : rate == 0 ? 100e3 : rate;
+  // Times of markers and the limits of the scanner need the rate all the same.
+  if (s.as_fast_as_possible && rate != 0 && !spec.pattern.has_limits && spec.markers.empty()) {
+    traits.warnings.push_back(absl::StrCat(
+        "acquisition.record_rate_hz is ", rate,
+        ", and simulated.as_fast_as_possible makes records as fast as the scan takes them, without "
+        "regard to it: leave one of them out."));
+  }
   traits.adc_bits = s.adc_bits;
   traits.wavelength_nm = SimulatedModel::WavelengthNm(s, traits.samples_per_record);
   if (std::adjacent_find(traits.wavelength_nm.begin(), traits.wavelength_nm.end(),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <ctime>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@
 namespace octavo::volume {
 namespace {
 
+constexpr char kNothing[] = "nothing was written";
 constexpr double kWriting = 0.95;  // share of the progress; the rest is for making files durable
 
 std::string FileName(absl::string_view text) {
@@ -41,8 +43,8 @@ std::string DateOf(int64_t unix_ns) {
   return std::string(text, n);
 }
 
-absl::Status Cancelled() {
-  return WithInfo(absl::CancelledError("the commit was cancelled; the volume stays held"),
+absl::Status Cancelled(const char* left = "the volume stays held") {
+  return WithInfo(absl::CancelledError(absl::StrCat("the commit was cancelled; ", left)),
                   {.reason = Reason::kCommitCancelled, .field = "", .numbers = {}});
 }
 
@@ -71,6 +73,30 @@ absl::Status SlabRefused(const absl::Status& why) {
                       absl::StrCat(why.message(), ", or use a smaller chunk or shard along y")),
                   info);
 }
+
+// What a commit reports while its slabs are written.
+struct Reports {
+  const model::WorkControl& control;
+  storage::CommitTransaction& transaction;
+  model::WorkProgress progress;
+
+  void Tell(model::WorkStage stage) {
+    progress.stage = stage;
+    progress.disk_bytes = transaction.DiskBytes();
+    progress.fraction = kWriting * static_cast<double>(progress.done_bytes) /
+                        static_cast<double>(progress.total_bytes);
+    control.Report(progress);
+  }
+  // Makes the files durable and gives them their name.
+  absl::StatusOr<storage::CommitOutcome> Publish(const Clock& clock, int64_t begun_ns) {
+    Tell(model::WorkStage::kSyncing);
+    OCTAVO_ASSIGN_OR_RETURN(storage::CommitOutcome outcome, transaction.Publish());
+    outcome.seconds = static_cast<double>(clock.Now().monotonic_ns - begun_ns) * 1e-9;
+    progress.disk_bytes = outcome.disk_bytes;
+    control.Report(progress);
+    return outcome;
+  }
+};
 
 // Adds to the error of a destination that is taken which field it is, and what to write.
 absl::Status NamingDestination(absl::Status error) {
@@ -129,6 +155,7 @@ absl::StatusOr<std::string> ExpandDestination(const std::string& destination,
 
 struct Committer::Job {
   std::string volume, scan, destination;
+  std::optional<Array> array;  // instead of a volume, whose name is then the array's
   model::CommitOptions options;
   model::WorkControl control;
   Done done;
@@ -175,9 +202,42 @@ absl::Status Committer::Commit(const std::string& name, const model::CommitOptio
   return begun;
 }
 
+absl::Status Committer::CommitArray(Array array, const model::CommitOptions& options,
+                                    model::WorkControl control, Done done) {
+  auto job = std::make_shared<Job>();
+  job->volume = array.name;
+  job->destination = options.destination;
+  job->options = options;
+  OCTAVO_RETURN_IF_ERROR(
+      storage::ResolveDestination(context_.storage->roots(), job->destination).status());
+  OCTAVO_ASSIGN_OR_RETURN(job->options.writer, storage::ResolveOptions(options.writer, array.meta));
+  const absl::Status free = context_.storage->Check(job->destination, job->options.writer);
+  if (!free.ok()) {
+    MutexLock lock(mutex_);
+    if (absl::IsAlreadyExists(free)) ++errors_[std::string(Name(ReasonOrCode(free)))];
+    return NamingDestination(free);
+  }
+  job->array = std::move(array);
+  job->control = std::move(control);
+  job->done = std::move(done);
+  const absl::Status begun = base::ExceptionToStatus([&] {
+    {
+      MutexLock lock(mutex_);
+      jobs_.push_back(job);
+    }
+    pool_.Post([this, job] { RunArray(job); });
+    return absl::OkStatus();
+  });
+  if (begun.ok()) return begun;
+  MutexLock lock(mutex_);
+  jobs_.remove(job);
+  return begun;
+}
+
 absl::Status Committer::Check(const model::CommitOptions& options, const std::string& name) {
   model::VolumeStatus volume;
   volume.title = "title";
+  volume.scan = "scans/id";
   storage::WriterOptions writer = options.writer;
   if (!name.empty()) {
     OCTAVO_ASSIGN_OR_RETURN(volume, context_.volumes->Get(name));
@@ -212,25 +272,45 @@ void Committer::Run(const std::shared_ptr<Job>& job, VolumeCommit commit) {
   hold.Release();
   if (absl::Status finished = FinishOrAbandon(std::move(commit), outcome); !finished.ok())
     outcome = std::move(finished);
+  End(*job, outcome);
+}
+
+void Committer::RunArray(const std::shared_ptr<Job>& job) {
+  auto outcome = base::ExceptionToStatus([&]() -> absl::StatusOr<storage::CommitOutcome> {
+    if (job->stopped()) return Cancelled(kNothing);
+    auto written = WriteArray(*job);
+    if (!written.ok()) return NamingDestination(written.status());
+    return written;
+  });
+  // What it reads is free when the one that asked hears of the end.
+  job->array->read = nullptr;
+  End(*job, outcome);
+}
+
+void Committer::End(const Job& job, const absl::StatusOr<storage::CommitOutcome>& outcome) {
   const absl::Status recorded = base::ExceptionToStatus([&] {
-    Record(*job, outcome);
+    Record(job, outcome);
     return absl::OkStatus();
   });
   if (!recorded.ok()) {
     Log(LogLevel::kError, "a commit has ended and is not counted",
-        {{"volume", job->volume}, {"error", recorded.ToString()}});
+        {{"volume", job.volume}, {"error", recorded.ToString()}});
   }
+  const char* const kind = job.array.has_value() ? "buffer" : "volume";
   if (outcome.ok()) {
-    Log(LogLevel::kInfo, "volume committed",
-        {{"volume", job->volume},
+    Log(LogLevel::kInfo, absl::StrCat(kind, " committed"),
+        {{kind, job.volume},
          {"path", outcome->path},
          {"bytes", outcome->disk_bytes},
          {"seconds", outcome->seconds}});
   } else {
-    Log(LogLevel::kError, "commit failed; the volume stays held",
-        {{"volume", job->volume}, {"error", std::string(outcome.status().message())}});
+    const bool cancelled = outcome.status().code() == absl::StatusCode::kCancelled;
+    Log(cancelled ? LogLevel::kInfo : LogLevel::kError,
+        absl::StrCat(cancelled ? "commit cancelled; " : "commit failed; ",
+                     job.array.has_value() ? "nothing was written" : "the volume stays held"),
+        {{kind, job.volume}, {"error", std::string(outcome.status().message())}});
   }
-  job->done(outcome);
+  job.done(outcome);
 }
 
 void Committer::Record(const Job& job, const absl::StatusOr<storage::CommitOutcome>& outcome) {
@@ -277,14 +357,8 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(const Job& job, const Vo
     return memory::CopyVolumeBytes(*device, stream.ref(), memory[buffer].get(), *hold.slot, volume,
                                    y * plane_bytes, count * plane_bytes);
   };
-  const auto tell = [&](model::WorkStage stage) {
-    progress.stage = stage;
-    progress.disk_bytes = transaction->DiskBytes();
-    progress.fraction = kWriting * static_cast<double>(progress.done_bytes) /
-                        static_cast<double>(progress.total_bytes);
-    job.control.Report(progress);
-  };
-  tell(model::WorkStage::kWriting);
+  Reports reports{.control = job.control, .transaction = *transaction, .progress = progress};
+  reports.Tell(model::WorkStage::kWriting);
   if (buffers == 2) OCTAVO_RETURN_IF_ERROR(fetch(0, 0));
   int buffer = 0;
   for (int64_t y = 0; y < volume.shape[0]; y += slab) {
@@ -297,16 +371,37 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(const Job& job, const Vo
     absl::Status written = transaction->WriteSlab(y, count, memory[buffer].get());
     if (!written.ok()) return written;
     if (buffers == 2) buffer = 1 - buffer;
-    progress.done_bytes += count * plane_bytes;
-    tell(model::WorkStage::kWriting);
+    reports.progress.done_bytes += count * plane_bytes;
+    reports.Tell(model::WorkStage::kWriting);
   }
   if (job.stopped()) return Cancelled();
-  tell(model::WorkStage::kSyncing);
-  OCTAVO_ASSIGN_OR_RETURN(storage::CommitOutcome outcome, transaction->Publish());
-  outcome.seconds = static_cast<double>(context_.clock->Now().monotonic_ns - begun) * 1e-9;
-  progress.disk_bytes = outcome.disk_bytes;
-  job.control.Report(progress);
-  return outcome;
+  return reports.Publish(*context_.clock, begun);
+}
+
+absl::StatusOr<storage::CommitOutcome> Committer::WriteArray(const Job& job) {
+  const storage::VolumeMeta& meta = job.array->meta;
+  const int64_t plane_bytes = meta.shape[1] * meta.shape[2] * SizeOf(meta.dtype),
+                begun = context_.clock->Now().monotonic_ns;
+  const model::WorkProgress progress{.stage = model::WorkStage::kPreparing,
+                                     .total_bytes = meta.shape[0] * plane_bytes};
+  job.control.Report(progress);  // before the first touch of a storage that may be slow
+  OCTAVO_ASSIGN_OR_RETURN(
+      auto transaction,
+      context_.storage->Begin(job.array->commit_id, job.destination, meta, job.options.writer));
+  const int64_t slab = std::max<int64_t>(1, std::min(transaction->SlabBscans(), meta.shape[0]));
+  const auto memory = context_.devices.frames(job.array->device)->Get(slab * plane_bytes);
+  if (!memory.ok()) return SlabRefused(memory.status());
+  Reports reports{.control = job.control, .transaction = *transaction, .progress = progress};
+  for (int64_t y = 0; y < meta.shape[0]; y += slab) {
+    if (job.stopped()) return Cancelled(kNothing);
+    const int64_t count = std::min(slab, meta.shape[0] - y);
+    OCTAVO_RETURN_IF_ERROR(job.array->read(count * plane_bytes, memory->get()));
+    OCTAVO_RETURN_IF_ERROR(transaction->WriteSlab(y, count, memory->get()));
+    reports.progress.done_bytes += count * plane_bytes;
+    reports.Tell(model::WorkStage::kWriting);
+  }
+  if (job.stopped()) return Cancelled(kNothing);
+  return reports.Publish(*context_.clock, begun);
 }
 
 bool Committer::PendingOf(const std::string& scan) {

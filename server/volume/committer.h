@@ -31,8 +31,9 @@ namespace octavo::volume {
 absl::StatusOr<std::string> ExpandDestination(const std::string& destination,
                                               const model::VolumeStatus& volume);
 
-/// Writes held volumes to storage: device → page-locked slabs → encoders → disk, the copy of a slab
-/// overlaps the writing of the previous one. Several commits may run at once. Thread-safe.
+/// Writes held volumes and other arrays to storage. Volumes: device → page-locked slabs → encoders
+/// → disk, the copy of a slab overlaps the writing of the previous one. Several commits may run at
+/// once. Thread-safe.
 class Committer {
  public:
   struct Context {
@@ -47,12 +48,26 @@ class Committer {
   ~Committer();
 
   using Done = std::function<void(absl::StatusOr<storage::CommitOutcome>)>;
+  /// An array that is no volume. Its commit does not change it.
+  struct Array {
+    std::string name;          // buffers/<id>
+    std::string commit_id;     // for the names of temporary files: letters, digits, '-'
+    storage::VolumeMeta meta;  // what the file says of it, with three axes
+    int device = 0;            // its page-locked memory holds the slabs
+    /// Writes the next bytes of the array, in C order, to `to`. Called from a thread of the
+    /// committer, from the first byte to the last.
+    std::function<absl::Status(int64_t bytes, void* to)> read;
+  };
   /// Begins a commit. Errors known at once are returned, and nothing has changed; otherwise `done`
   /// is called once, from a thread of the committer. `control`: a requested stop ends the commit
   /// before its files are published (COMMIT_CANCELLED). `asked`: set if a client asks
   /// (VolumeStore::BeginCommit).
   absl::Status Commit(const std::string& name, const model::CommitOptions& options,
                       model::WorkControl control, Done done, const ClientVerb* asked = nullptr);
+  /// The same for another array; `options.destination` has no template fields any more. A
+  /// destination that is taken is an error known at once. Destroys `array.read` before `done`.
+  absl::Status CommitArray(Array array, const model::CommitOptions& options,
+                           model::WorkControl control, Done done);
   /// Whether a commit with these options would be refused because of its destination. `volume`:
   /// empty = not known yet; then a destination with template fields is not checked for existence.
   /// A refusal because of what is at the destination counts as a failed commit.
@@ -67,7 +82,11 @@ class Committer {
   void Run(const std::shared_ptr<Job>& job, VolumeCommit commit);
   /// Takes an ended job off the list, and counts it.
   void Record(const Job& job, const absl::StatusOr<storage::CommitOutcome>& outcome);
+  void RunArray(const std::shared_ptr<Job>& job);
+  /// Counts the end of a job, and tells the log and the one that asked of it.
+  void End(const Job& job, const absl::StatusOr<storage::CommitOutcome>& outcome);
   absl::StatusOr<storage::CommitOutcome> Write(const Job& job, const VolumeHold& hold);
+  absl::StatusOr<storage::CommitOutcome> WriteArray(const Job& job);
 
   const Context context_;
   Mutex mutex_;

@@ -38,7 +38,10 @@ absl::Status CheckTransition(const std::string& volume, model::VolumeState from,
               ? absl::StrCat(volume, " is ", Name(from), " and cannot become ", Name(to))
               : absl::StrCat(volume, " is ", Name(from),
                              committed_to.empty() ? "" : absl::StrCat(" (", committed_to, ")"),
-                             "; only a HELD one can be ", wanted)),
+                             "; only a HELD one can be ", wanted,
+                             from == model::VolumeState::kCommitting
+                                 ? ": wait for the operation that commits it, or cancel that"
+                                 : "")),
       {.reason = Reason::kVolumeState,
        .field = "name",
        .numbers = {{"state", Name(from)}, {"wanted_state", Name(to)}}});

@@ -118,11 +118,9 @@ class HostReduction {
     ForRanges(n[0] * n[1], n[2], [&](int64_t begin, int64_t end) {
       for (int64_t a = begin; a < end; ++a) {
         const int64_t y = a / n[1], x = a % n[1], first = y * piece.Plane() + x * piece.row;
-        const double shift = Shift(piece, first);
         math::Accumulator sum;
-        for (int64_t z = 0; z < n[2]; ++z)
-          math::Include(*p_.kind, shift, At(piece, first + z), &sum);
-        Store(IndexOf(piece, y, x), shift, sum);
+        for (int64_t z = 0; z < n[2]; ++z) math::Include(*p_.kind, At(piece, first + z), &sum);
+        Store(IndexOf(piece, y, x), sum);
       }
     });
   }
@@ -134,19 +132,13 @@ class HostReduction {
     const int64_t groups = slowest ? n[1] : n[0], length = slowest ? n[0] : n[1];
     const int64_t group_step = slowest ? piece.row : piece.Plane(),
                   step = slowest ? piece.Plane() : piece.row;
-    const bool begins = sums_.empty();
-    if (begins) {
-      sums_.resize(static_cast<size_t>(groups * n[2]));
-      shifts_.resize(sums_.size());
-    }
+    if (sums_.empty()) sums_.resize(static_cast<size_t>(groups * n[2]));
     ForRanges(groups * n[2], length, [&](int64_t begin, int64_t end) {
       for (int64_t i = 0; i < length; ++i) {
         int64_t group = begin / n[2], z = begin % n[2];
         for (int64_t k = begin; k < end; ++k) {
           const int64_t at = group * group_step + z + i * step;
-          const auto r = static_cast<size_t>(k);
-          if (begins && i == 0) shifts_[r] = Shift(piece, at);
-          math::Include(*p_.kind, shifts_[r], At(piece, at), &sums_[r]);
+          math::Include(*p_.kind, At(piece, at), &sums_[static_cast<size_t>(k)]);
           if (++z == n[2]) z = 0, ++group;
         }
       }
@@ -154,8 +146,7 @@ class HostReduction {
   }
   /// The sums are complete: stores them as results from index `first` on.
   void Finish(int64_t first) {
-    for (size_t r = 0; r < sums_.size(); ++r)
-      Store(first + static_cast<int64_t>(r), shifts_[r], sums_[r]);
+    for (size_t r = 0; r < sums_.size(); ++r) Store(first + static_cast<int64_t>(r), sums_[r]);
     sums_.clear();
   }
 
@@ -163,11 +154,8 @@ class HostReduction {
   math::Number At(const Piece& piece, int64_t index) const {
     return math::PartOf(part_, math::Load(in_, piece.data, index));
   }
-  double Shift(const Piece& piece, int64_t index) const {
-    return math::ShiftOf(*p_.kind, At(piece, index));
-  }
-  void Store(int64_t index, double shift, const math::Accumulator& sum) const {
-    math::Store(to_, out_, index, math::Finish(*p_.kind, shift, /*skip_nan=*/true, sum));
+  void Store(int64_t index, const math::Accumulator& sum) const {
+    math::Store(to_, out_, index, math::Finish(*p_.kind, /*skip_nan=*/true, sum));
   }
   /// Of the first result of A-scan (y, x) of the piece.
   int64_t IndexOf(const Piece& piece, int64_t y, int64_t x) const {
@@ -186,7 +174,6 @@ class HostReduction {
   const int64_t element_;
   char* const out_;
   std::vector<math::Accumulator> sums_;
-  std::vector<double> shifts_;
 };
 
 }  // namespace

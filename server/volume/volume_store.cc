@@ -29,9 +29,9 @@ absl::Status HasLeft(const VolumeEntry& entry, const std::string& more = "") {
 absl::Status Spilled(const VolumeHold& hold) {
   const model::VolumeStatus& volume = hold.status;
   return WithInfo(
-      absl::FailedPreconditionError(
-          absl::StrCat(volume.name, " was spilled (tier ", Name(volume.tier),
-                       "); restore it to its device first (RestoreVolume)")),
+      absl::FailedPreconditionError(absl::StrCat(volume.name, " was spilled (tier ",
+                                                 Name(volume.tier),
+                                                 "); restore it to its device first")),
       {.reason = Reason::kSpilled, .field = "name", .numbers = {{"tier", Name(volume.tier)}}});
 }
 

@@ -118,6 +118,7 @@ VolumeBytes VolumeTable::Leave(VolumeEntry& entry, model::VolumeState to, Reason
   if (protections_.leases != nullptr) protections_.leases->Forget(entry.name());
   ++count;
   entry.state = to;
+  entry.moving = model::Move::kNone;  // the move that is under way finds nothing to move
   entry.gone_ns = NowNs();
   entry.origin = nullptr;
   entry.recovered_pattern = nullptr;

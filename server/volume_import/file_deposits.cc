@@ -4,10 +4,12 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/handoff/descriptor_bin.h"
 #include "server/storage/io/errno_status.h"
 
 namespace octavo::volume_import {
@@ -20,18 +22,20 @@ absl::Status Refused(absl::StatusCode code, Reason reason, const std::string& wh
 }
 
 /// What the server reads of others' descriptors: it must not read more for them than they can.
+/// Nothing here waits for the file system, which may be the client's own program (FUSE).
 absl::Status Check(const UniqueFd& fd, const handoff::Peer& peer) {
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) return storage::ErrnoStatus(errno, "examining", "the file");
-  if (!S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
-    return Refused(absl::StatusCode::kInvalidArgument, Reason::kUnsupportedFile,
-                   "the descriptor is of neither a file nor a folder; allowed are these");
   const int flags = ::fcntl(fd.get(), F_GETFL);
   if (flags < 0 || (flags & O_PATH) != 0 || (flags & O_ACCMODE) == O_WRONLY)
     return Refused(absl::StatusCode::kPermissionDenied, Reason::kNoAccess,
                    "the descriptor does not allow to read; open the file for reading");
+  struct statx info {};
+  if (::statx(fd.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &info) != 0)
+    return storage::ErrnoStatus(errno, "examining", "the descriptor");
+  if (!S_ISREG(info.stx_mode) && !S_ISDIR(info.stx_mode))
+    return Refused(absl::StatusCode::kInvalidArgument, Reason::kUnsupportedFile,
+                   "the descriptor is of neither a file nor a folder; allowed are these");
   // The files in a folder are opened by the server, with its own rights.
-  if (S_ISDIR(info.st_mode) && peer.uid != ::geteuid() && peer.uid != 0)
+  if (S_ISDIR(info.stx_mode) && peer.uid != ::geteuid() && peer.uid != 0)
     return Refused(absl::StatusCode::kPermissionDenied, Reason::kNoAccess,
                    "a folder is taken from the server's own user and from root only, because the "
                    "server opens the files in it; copy it below a replay root");
@@ -40,7 +44,7 @@ absl::Status Check(const UniqueFd& fd, const handoff::Peer& peer) {
 
 }  // namespace
 
-/// The deposits by their tickets.
+/// The deposits by their tickets. No call waits.
 class FileDeposits::Shelf {
  public:
   bool Reserve() {
@@ -53,22 +57,29 @@ class FileDeposits::Shelf {
     MutexLock lock(mutex_);
     --reserved_;
   }
-  void Put(const std::string& ticket, std::shared_ptr<const DepositedFile> file) {
+  void Put(const std::string& ticket, DepositedFile file) {
     MutexLock lock(mutex_);
     files_[ticket] = std::move(file);
   }
   void Drop(const std::string& ticket) {
-    std::shared_ptr<const DepositedFile> gone;  // closed without the lock
-    MutexLock lock(mutex_);
-    const auto it = files_.find(ticket);
-    if (it == files_.end()) return;
-    gone = std::move(it->second);
-    files_.erase(it);
+    std::vector<UniqueFd> gone;
+    {
+      MutexLock lock(mutex_);
+      const auto it = files_.find(ticket);
+      if (it == files_.end()) return;
+      gone.push_back(std::move(it->second.fd));
+      files_.erase(it);
+    }
+    bin_.Close(std::move(gone));
   }
-  std::shared_ptr<const DepositedFile> Find(const std::string& ticket) {
+  /// A descriptor of its own, of nothing if there is no such ticket.
+  absl::StatusOr<DepositedFile> Find(const std::string& ticket) {
     MutexLock lock(mutex_);
     const auto it = files_.find(ticket);
-    return it == files_.end() ? nullptr : it->second;
+    if (it == files_.end()) return DepositedFile();
+    UniqueFd copy(::fcntl(it->second.fd.get(), F_DUPFD_CLOEXEC, 0));
+    if (!copy) return storage::ErrnoStatus(errno, "opening", it->second.name);
+    return DepositedFile{.fd = std::move(copy), .name = it->second.name};
   }
   size_t count() {
     MutexLock lock(mutex_);
@@ -78,7 +89,8 @@ class FileDeposits::Shelf {
  private:
   Mutex mutex_;
   size_t reserved_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<std::string, std::shared_ptr<const DepositedFile>> files_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, DepositedFile> files_ ABSL_GUARDED_BY(mutex_);
+  handoff::DescriptorBin bin_;
 };
 
 /// The grant behind a ticket: takes the descriptor, and keeps it while the connection lasts.
@@ -87,13 +99,14 @@ class FileDeposits::DepositGrant final : public handoff::Grant {
   DepositGrant(std::shared_ptr<Shelf> shelf, std::string name)
       : shelf_(std::move(shelf)), name_(std::move(name)) {}
   handoff::v1::Purpose purpose() const override { return handoff::v1::PURPOSE_FILE; }
-  absl::StatusOr<handoff::Answer> OpenWith(UniqueFd descriptor, const handoff::Peer& peer,
+  absl::StatusOr<handoff::Answer> OpenWith(const UniqueFd& descriptor, const handoff::Peer& peer,
                                            const handoff::v1::Present& request,
                                            std::shared_ptr<handoff::Link>) override {
     OCTAVO_RETURN_IF_ERROR(Check(descriptor, peer));
+    UniqueFd kept(::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0));
+    if (!kept) return storage::ErrnoStatus(errno, "keeping", "the descriptor");
     ticket_ = request.ticket();
-    shelf_->Put(ticket_, std::make_shared<const DepositedFile>(
-                             DepositedFile{.fd = std::move(descriptor), .name = name_}));
+    shelf_->Put(ticket_, DepositedFile{.fd = std::move(kept), .name = name_});
     handoff::Answer answer;
     answer.message.mutable_deposited();
     return answer;
@@ -136,16 +149,15 @@ absl::StatusOr<handoff::Ticket> FileDeposits::Open(handoff::FdSocket& socket,
 
 absl::StatusOr<DepositedFile> FileDeposits::Find(const std::string& ticket,
                                                  const std::string& field) {
-  const std::shared_ptr<const DepositedFile> file = shelf_->Find(ticket);
-  if (file == nullptr)
+  OCTAVO_ASSIGN_OR_RETURN(DepositedFile file, shelf_->Find(ticket));
+  if (!file.fd)
     return WithInfo(absl::NotFoundError(absl::StrCat(
                         field,
                         ": no file is there with this ticket; it was not presented, or the "
                         "connection that brought the file has ended")),
                     {.reason = Reason::kTicketUnknown, .field = field, .numbers = {}});
-  UniqueFd copy(::fcntl(file->fd.get(), F_DUPFD_CLOEXEC, 0));
-  if (!copy) return storage::ErrnoStatus(errno, "opening", file->name);
-  return DepositedFile{.fd = std::move(copy), .name = file->name};
+  OCTAVO_RETURN_IF_ERROR(probe_.Check(file.fd, file.name));
+  return file;
 }
 
 size_t FileDeposits::count() { return shelf_->count(); }

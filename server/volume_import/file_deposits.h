@@ -14,6 +14,7 @@
 #include "gpu/base/mutex.h"
 #include "gpu/base/unique_fd.h"
 #include "server/handoff/fd_socket.h"
+#include "server/volume_import/file_system_probe.h"
 
 namespace octavo::volume_import {
 
@@ -39,7 +40,8 @@ class FileDeposits {
   absl::StatusOr<handoff::Ticket> Open(handoff::FdSocket& socket, const std::string& name,
                                        std::optional<uid_t> uid);
   /// A descriptor of the file that came with this ticket. NotFound (TICKET_UNKNOWN), with `field`;
-  /// ResourceExhausted (NO_DESCRIPTORS).
+  /// ResourceExhausted (NO_DESCRIPTORS); the errors of FileSystemProbe::Check. May wait for the file
+  /// system of the file, not for long.
   absl::StatusOr<DepositedFile> Find(const std::string& ticket, const std::string& field);
   size_t count();
 
@@ -47,6 +49,7 @@ class FileDeposits {
   class Shelf;
   class DepositGrant;
   const std::shared_ptr<Shelf> shelf_;  // grants keep it
+  FileSystemProbe probe_;
 };
 
 }  // namespace octavo::volume_import

@@ -9,7 +9,6 @@
 #include "gpu/base/status.h"
 #include "server/storage/io/confined_path.h"
 #include "server/storage/io/errno_status.h"
-#include "server/storage/io/open_beneath.h"
 #include "server/storage/projections/hdf5_probe.h"
 #include "server/volume_import/file_deposits.h"
 
@@ -23,70 +22,72 @@ absl::Status Probe(const UniqueFd& file, const std::string& path,
   return storage::ProbeHdf5Volume(file, path, {.dataset = options.dataset, .roots = options.roots});
 }
 
-absl::StatusOr<ImportSource> OpenPath(const model::ImportSpec& spec,
-                                      const job::JobEnvironment& environment,
-                                      const storage::VolumeInputOptions& options) {
+absl::StatusOr<std::unique_ptr<storage::VolumeInput>> OpenPath(
+    const model::ImportSpec& spec, const job::JobEnvironment& environment,
+    const storage::VolumeInputOptions& options) {
   OCTAVO_ASSIGN_OR_RETURN(const storage::ConfinedPath path,
                           storage::ConfinePath(spec.path, environment.file_roots, kPath));
-  auto opened = storage::OpenBeneath(path.path, environment.file_roots, O_RDONLY | O_NONBLOCK);
-  if (!opened.ok()) return ImportSource::At(kPath, opened.status());
-  auto stamp = SourceStamp::Of(std::move(opened->fd));
-  if (!stamp.ok()) return ImportSource::At(kPath, stamp.status());
-  auto input = storage::OpenVolumeInput(path.path, options);
-  if (!input.ok()) return ImportSource::At(kPath, input.status());
-  return ImportSource{
-      .field = kPath, .name = spec.path, .stamp = *std::move(stamp), .input = *std::move(input)};
+  return storage::OpenVolumeInput(path.path, options);
 }
 
-absl::StatusOr<ImportSource> OpenDeposited(const model::ImportSpec& spec,
-                                           const job::JobEnvironment& environment,
-                                           const storage::VolumeInputOptions& options) {
+absl::StatusOr<std::unique_ptr<storage::VolumeInput>> OpenDeposited(
+    const model::ImportSpec& spec, const job::JobEnvironment& environment,
+    const storage::VolumeInputOptions& options, std::string* name) {
   if (environment.deposits == nullptr)
     return InvalidField(kDeposit, "is given, but this engine takes no files from clients");
   OCTAVO_ASSIGN_OR_RETURN(DepositedFile file, environment.deposits->Find(spec.deposit, kDeposit));
-  UniqueFd watched(::fcntl(file.fd.get(), F_DUPFD_CLOEXEC, 0));
-  if (!watched)
-    return ImportSource::At(kDeposit, storage::ErrnoStatus(errno, "opening", file.name));
-  auto stamp = SourceStamp::Of(std::move(watched));
-  if (!stamp.ok()) return ImportSource::At(kDeposit, stamp.status());
-  auto input = storage::OpenVolumeInput(std::move(file.fd), file.name, options);
-  if (!input.ok()) return ImportSource::At(kDeposit, input.status());
-  return ImportSource{.field = kDeposit,
-                      .name = std::move(file.name),
-                      .stamp = *std::move(stamp),
-                      .input = *std::move(input)};
+  *name = file.name;
+  return storage::OpenVolumeInput(std::move(file.fd), file.name, options);
 }
 
 }  // namespace
 
 absl::StatusOr<ImportSource> ImportSource::Open(const model::ImportSpec& spec,
                                                 const job::JobEnvironment& environment) {
-  storage::VolumeInputOptions options = spec.input;
-  options.field_prefix = kFieldPrefix;
-  options.roots = environment.file_roots;
-  options.probe_hdf5 = Probe;
   if (spec.path.empty() == spec.deposit.empty())
     return InvalidField(kPath, spec.path.empty()
                                    ? "is empty; allowed are files and folders below a replay root, "
                                      "or a deposit instead"
                                    : "is given beside a deposit; allowed is one of them");
-  return spec.deposit.empty() ? OpenPath(spec, environment, options)
-                              : OpenDeposited(spec, environment, options);
+  ImportSource source;
+  source.field = spec.deposit.empty() ? kPath : kDeposit;
+  source.name = spec.path;
+  storage::VolumeInputOptions options = spec.input;
+  options.field_prefix = kFieldPrefix;
+  options.roots = environment.file_roots;
+  options.probe_hdf5 = Probe;
+  options.on_opened = [&source](const UniqueFd& opened, const std::string& name) -> absl::Status {
+    UniqueFd watched(::fcntl(opened.get(), F_DUPFD_CLOEXEC, 0));
+    if (!watched) return storage::ErrnoStatus(errno, "opening", name);
+    OCTAVO_ASSIGN_OR_RETURN(SourceStamp stamp, SourceStamp::Of(std::move(watched)));
+    source.stamps.emplace_back(name, std::move(stamp));
+    return absl::OkStatus();
+  };
+  auto input = spec.deposit.empty() ? OpenPath(spec, environment, options)
+                                    : OpenDeposited(spec, environment, options, &source.name);
+  if (!input.ok()) return source.At(input.status());
+  source.input = *std::move(input);
+  return source;
 }
 
 absl::Status ImportSource::CheckUnchanged() const {
-  const std::string changed = stamp.Changed();
-  if (changed.empty()) return absl::OkStatus();
-  return WithInfo(absl::AbortedError(absl::StrCat(
-                      field, ": ", name, changed == "." ? "" : absl::StrCat(" (", changed, ")"),
-                      " has changed since it was opened, so it is no volume of one moment; import "
-                      "it again when nobody writes it")),
-                  {.reason = Reason::kReplaced,
-                   .field = field,
-                   .numbers = {{"changed", changed}, {"retryable", "true"}}});
+  for (const auto& [file, stamp] : stamps) {
+    std::string changed = stamp.Changed();
+    if (changed.empty()) continue;
+    if (changed == ".") changed = file;
+    return WithInfo(
+        absl::AbortedError(absl::StrCat(
+            field, ": ", name, changed == name ? "" : absl::StrCat(" (", changed, ")"),
+            " has changed since it was opened, so it is no volume of one moment; import it again "
+            "when nobody writes it")),
+        {.reason = Reason::kReplaced,
+         .field = field,
+         .numbers = {{"changed", changed}, {"retryable", "true"}}});
+  }
+  return absl::OkStatus();
 }
 
-absl::Status ImportSource::At(const std::string& field, const absl::Status& status) {
+absl::Status ImportSource::At(const absl::Status& status) const {
   ErrorInfo info = InfoOf(status);
   if (!info.field.empty()) return status;
   info.field = field;

@@ -2,6 +2,8 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -18,7 +20,8 @@ inline constexpr char kFieldPrefix[] = "volume_import.";
 struct ImportSource {
   std::string field;  // of the request that names it: "volume_import.path"
   std::string name;   // as the client calls it
-  SourceStamp stamp;  // of the moment before its description was read
+  /// Of it, and of the files that it names, by their names: of the moments before they were read.
+  std::vector<std::pair<std::string, SourceStamp>> stamps;
   std::unique_ptr<storage::VolumeInput> input;
 
   /// Opens it and reads its description. Errors name the field: InvalidArgument, NotFound (NO_FILE;
@@ -28,8 +31,7 @@ struct ImportSource {
   /// Aborted (REPLACED) if it has changed since.
   absl::Status CheckUnchanged() const;
   /// An error about it: with `field`, if it has none.
-  absl::Status At(const absl::Status& status) const { return At(field, status); }
-  static absl::Status At(const std::string& field, const absl::Status& status);
+  absl::Status At(const absl::Status& status) const;
 };
 
 }  // namespace octavo::volume_import

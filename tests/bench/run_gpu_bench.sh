@@ -19,6 +19,16 @@ for options in "sirt" "sirt --slices 1" "mlem" "mlem --slices 1" "fbp" "cgls --i
   run tomography program "$bundle/bin/bench_tomo" --backend cuda --algorithm $options
 done
 run prepare program "$bundle/bin/bench_prepare" --backend cuda
+if python3 -c "import cupy" 2>/dev/null; then
+  run array_ops python3 "$here/bench_array_ops_cupy.py" "$bundle/bin/bench_array_ops" --libraries "$libraries"
+else
+  run array_ops program "$bundle/bin/bench_array_ops" --backend cuda
+fi
+if python3 -c 'import cupyx.scipy.ndimage' 2>/dev/null; then
+  run filters python3 "$here/bench_filters_cupy.py" "$bundle/bin/bench_filters" --libraries "$libraries"
+else
+  run filters program "$bundle/bin/bench_filters" --backend cuda
+fi
 wrap_programs
 run octavo "$bundle/bin/octavo" bench --backend cuda
 run jobs python3 "$here/bench_job.py" --backend cuda

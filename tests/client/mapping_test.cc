@@ -3,6 +3,7 @@
 #include <cstring>
 #include <filesystem>
 #include <future>
+#include <sys/mman.h>
 #include <thread>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 #include "gpu/base/status.h"
 #include "tests/client/client_support.h"
 #include "tests/support/device/backend_param.h"
+#include "tests/support/lent_memory.h"
 
 namespace octavo::client {
 namespace {
@@ -290,6 +292,72 @@ TEST_P(MappingTest, FromManyThreadsAtOnce) {
   threads.clear();
   EXPECT_EQ(right, 100);
   EXPECT_TRUE(Until([&] { return Exports().empty(); }));
+}
+
+// The other way round: memory of this process as a buffer of the server.
+TEST_P(MappingTest, LentMemoryIsABufferOfTheServer) {
+  constexpr int64_t kBytes = 2 << 20;
+  Device& device = octavo::testing::SharedDevice(GetParam());
+  octavo::testing::LentMemory memory = octavo::testing::LentMemory::Of(device, kBytes);
+  const ImportOptions options{.scalar = "u8", .shape = {2048, 1024}, .labels = {{"eye", "OD"}}};
+  const auto read = [&](const std::string& name) {
+    v1::ReadBufferRequest request;
+    request.set_name(name);
+    request.add_start(2047);
+    request.add_start(0);
+    grpc::ClientContext context;
+    v1::ReadBufferResponse part;
+    std::string bytes;
+    const auto stream = buffers_->ReadBuffer(&context, request);
+    while (stream->Read(&part)) bytes += part.data();
+    EXPECT_TRUE(stream->Finish().ok());
+    return bytes;
+  };
+  {
+    Lent lent = client_->ImportBuffer(memory.fd(), options);
+    EXPECT_EQ(lent.name().rfind("buffers/", 0), 0u);
+    EXPECT_EQ(lent.Ended(), "");
+    const std::string twos(kBytes, 2);
+    memory.Write(twos.data(), kBytes);
+    EXPECT_EQ(lent.Publish(), 2u);
+    EXPECT_EQ(read(lent.name()), std::string(1024, 2));
+    lent.Close();
+    EXPECT_EQ(lent.Ended(), "RELEASED");
+    lent.Close();
+    EXPECT_EQ(Thrown([&] { lent.Publish(); }).reason, "NO_GRANT");
+  }
+  std::string name;
+  {
+    const Lent lent = client_->ImportBuffer(memory.fd(), options);  // its end is that of the buffer
+    name = lent.name();
+  }
+  v1::GetBufferRequest get;
+  get.set_name(name);
+  EXPECT_TRUE(Until([&] {
+    grpc::ClientContext context;
+    v1::GetBufferResponse response;
+    return buffers_->GetBuffer(&context, get, &response).error_code() ==
+           grpc::StatusCode::NOT_FOUND;
+  }));
+  Lent destroyed = client_->ImportBuffer(memory.fd(), options);
+  v1::DestroyBufferRequest destroy;
+  destroy.set_name(destroyed.name());
+  v1::DestroyBufferResponse response;
+  grpc::ClientContext context;
+  EXPECT_TRUE(buffers_->DestroyBuffer(&context, destroy, &response).ok());
+  EXPECT_TRUE(Until([&] { return destroyed.Ended() == "DESTROYED"; }));
+  EXPECT_EQ(Thrown([&] { destroyed.Publish(); }).reason, "NO_BUFFER");
+  const UniqueFd file(::memfd_create("theirs", MFD_CLOEXEC));
+  const Error refused = Thrown([&] { client_->ImportBuffer(file.get(), options); });
+  EXPECT_EQ(refused.reason, OnHost() ? "IMPORT_NOT_SEALED" : "IMPORT_KIND");
+  EXPECT_EQ(refused.field, "descriptor");
+  EXPECT_EQ(Thrown([&] { client_->ImportBuffer(memory.fd(), {.scalar = "u9"}); }).field, "scalar");
+  EXPECT_EQ(Thrown([&] { client_->ImportBuffer(memory.fd(), {.scalar = "u8"}); }).reason,
+            "BAD_SHAPE");
+  Lent last = client_->ImportBuffer(memory.fd(), options);
+  Stop();
+  EXPECT_TRUE(Until([&] { return last.Ended() == "SERVER_GONE"; }));
+  EXPECT_EQ(Thrown([&] { last.Publish(); }).reason, "SERVER_GONE");
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, MappingTest,

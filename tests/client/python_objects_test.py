@@ -131,7 +131,7 @@ class Choices(unittest.TestCase):
 
     def test_one_class_for_all_threads(self):
         """Members of two classes of one enum would not be equal."""
-        for of in (stream_pb2.Product, stream_pb2.Encoding, array_operation_pb2.ReduceKind, array_operation_pb2.ResizeEdge, ingest_pb2.CameraInfo):
+        for of in (stream_pb2.Product, stream_pb2.Encoding, array_operation_pb2.ReduceKind, array_operation_pb2.ResizeEdge, array_operation_pb2.Sampling, ingest_pb2.CameraInfo):
             made, begin = [], threading.Barrier(8)
 
             def make():

@@ -20,7 +20,7 @@ inline void Require(bool holds) {
 }
 
 /// A chunk's file in memory. A read outside of it ends the program.
-class FileInMemory final : public ByteSource {
+class FileInMemory final : public ChunkSource {
  public:
   explicit FileInMemory(absl::string_view bytes) : bytes_(bytes) {}
   absl::Status Read(int64_t offset, int64_t bytes, char* out) const override {

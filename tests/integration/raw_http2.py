@@ -14,13 +14,14 @@ def frame(kind, flags=0, stream=0, payload=b""):
     return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
-def headers(method, authority="localhost"):
-    """A request's header block, with each field as a literal that is not indexed."""
+def headers(method, authority="localhost", more=()):
+    """A request's header block, with each field as a literal that is not indexed. `more`: fields, values in bytes."""
     def text(value):
-        return bytes([len(value)]) + value.encode()
+        value = value if isinstance(value, bytes) else value.encode()
+        return (bytes([len(value)]) if len(value) < 127 else bytes([127, len(value) - 127])) + value
     fields = [(":method", "POST"), (":scheme", "http"), (":path", method), (":authority", authority), ("te", "trailers"),
               ("content-type", "application/grpc")]
-    return b"".join(b"\0" + text(name) + text(value) for name, value in fields)
+    return b"".join(b"\0" + text(name) + text(value) for name, value in [*fields, *more])
 
 
 def message(body):
@@ -44,20 +45,20 @@ class RawPeer:
         self.socket.sendall(PREFACE + frame(SETTINGS, payload=settings) + more)
         self.next_stream, self.pending = 1, b""
         self.connection_credit, self.initial, self.credit = 65535, 65535, {}
-        self.ended, self.received = set(), {}  # ended streams; received bytes by stream
+        self.answered, self.ended, self.received = set(), set(), {}  # streams, streams; received bytes by stream
 
     def close(self):
         self.socket.close()
 
-    def begin(self, method):
+    def begin(self, method, more=()):
         stream, self.next_stream = self.next_stream, self.next_stream + 2
         self.credit[stream] = self.initial
-        self.socket.sendall(frame(HEADERS, END_HEADERS, stream, headers(method)))
+        self.socket.sendall(frame(HEADERS, END_HEADERS, stream, headers(method, more=more)))
         return stream
 
-    def call(self, method, body=b""):
+    def call(self, method, body=b"", more=()):
         """Sends a whole request."""
-        stream = self.begin(method)
+        stream = self.begin(method, more)
         self.socket.sendall(frame(DATA, END_STREAM, stream, message(body)))
         return stream
 
@@ -94,6 +95,8 @@ class RawPeer:
                 self.credit[stream] += more
         elif kind == DATA:
             self.received.setdefault(stream, bytearray()).extend(payload)
+        elif kind == HEADERS:
+            self.answered.add(stream)
         if kind == RST_STREAM or (kind in (DATA, HEADERS) and flags & END_STREAM):
             self.ended.add(stream)
         return kind != GOAWAY
@@ -132,6 +135,13 @@ class RawPeer:
             out.append(data[5:5 + size])
             data = data[5 + size:]
         return out
+
+    def wait_for_answer(self, stream):
+        """Until the server has written a first message, even one for which it has no credit: its headers precede it."""
+        while stream not in self.answered:
+            if not self.read_frame():
+                return False
+        return True
 
     def wait_for_end(self, stream):
         while stream not in self.ended:

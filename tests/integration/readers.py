@@ -353,12 +353,40 @@ def read_zarr_array(path):
     return whole[tuple(slice(0, n) for n in shape)], array
 
 
+def read_zarr2_array(path):
+    """Reads a Zarr v2 array with the compressors zstd, gzip and blosc, in C order, its chunks in folders; all chunks are there."""
+    array = json.load(open(os.path.join(path, ".zarray")))
+    assert set(array) == {"zarr_format", "shape", "chunks", "dtype", "compressor", "fill_value", "order", "filters", "dimension_separator"}
+    assert (array["zarr_format"], array["order"], array["filters"], array["dimension_separator"]) == (2, "C", None, "/")
+    dtype, shape, outer, codec = np.dtype(array["dtype"]), array["shape"], array["chunks"], array["compressor"]
+    codecs = [{"name": "bytes"}]
+    if codec is not None:
+        shuffle = ["noshuffle", "shuffle", "bitshuffle"][codec.get("shuffle", 0)]
+        codecs.append({"name": codec["id"], "configuration": {"cname": codec.get("cname"), "shuffle": shuffle, "typesize": dtype.itemsize}})
+    whole = np.zeros([-(-n // c) * c for n, c in zip(shape, outer)], dtype)
+    for key in np.ndindex(*[-(-n // c) for n, c in zip(shape, outer)]):
+        data = open(os.path.join(path, *map(str, key)), "rb").read()
+        chunk = np.frombuffer(_decode(codecs, data, int(np.prod(outer)) * dtype.itemsize), dtype).reshape(outer)
+        whole[tuple(slice(k * c, (k + 1) * c) for k, c in zip(key, outer))] = chunk
+    axes = json.load(open(os.path.join(path, ".zattrs")))["_ARRAY_DIMENSIONS"]
+    return whole[tuple(slice(0, n) for n in shape)], {**array, "dimension_names": axes}
+
+
 def read_zarr(path):
-    group = json.load(open(os.path.join(path, "zarr.json")))
+    """OME-Zarr 0.5, or 0.4 if it has the files of Zarr v2."""
+    if os.path.exists(os.path.join(path, ".zgroup")):
+        assert json.load(open(os.path.join(path, ".zgroup"))) == {"zarr_format": 2} and not os.path.exists(os.path.join(path, "zarr.json"))
+        members = json.load(open(os.path.join(path, ".zattrs")))
+        own = members.pop("octavo")
+        assert members["multiscales"][0]["version"] == "0.4"
+        group, read = {"attributes": {"ome": members, "octavo": own}}, read_zarr2_array
+    else:
+        group, read = json.load(open(os.path.join(path, "zarr.json"))), read_zarr_array
+        assert group["attributes"]["ome"]["version"] == "0.5"
     multiscale = group["attributes"]["ome"]["multiscales"][0]
     levels, arrays = [], []
     for dataset in multiscale["datasets"]:
-        voxels, array = read_zarr_array(os.path.join(path, dataset["path"]))
+        voxels, array = read(os.path.join(path, dataset["path"]))
         levels.append((voxels, dataset["coordinateTransformations"]))
         arrays.append(array)
     axes = [axis["name"] for axis in multiscale["axes"]]

@@ -143,6 +143,7 @@ RENAMED = {
     "Angiography.method": ("Angiography.contrast_method", ""),
     "ApplyOpRequest.ttl_seconds": ("ApplyOpRequest.ttl", "`google.protobuf.Duration` for double"),
     "ArrayOperation.Resize.no_anti_aliasing": ("ArrayOperation.ResizeParameters.anti_aliasing", "the opposite; unset = true"),
+    "ArrayOperation.Resize.nearest": ("ArrayOperation.ResizeParameters.sampling", "SAMPLING_NEAREST for true"),
     "Buffer.create_time": ("Buffer.create_time", "`google.protobuf.Timestamp` for Time"),
     "Buffer.expires_seconds": ("Buffer.expire_time", "`google.protobuf.Timestamp` for double"),
     "Buffer.private": ("Buffer.is_private", ""),

@@ -16,6 +16,7 @@
 #include "client/cpp/cli/format_flags.h"
 #include "client/cpp/cli/json_spec.h"
 #include "client/cpp/cli/list_flags.h"
+#include "client/cpp/cli/long_work.h"
 #include "client/cpp/cli/npy_file.h"
 #include "client/cpp/cli/output_file.h"
 #include "client/cpp/cli/terminal.h"
@@ -46,13 +47,14 @@ void PrintBuffer(const Session& session, const v1::Buffer& buffer) {
   if (!buffer.coherent() && buffer.state() == v1::BUFFER_STATE_READY)
     std::cout << "  replicas differ";
   if (!buffer.origin().empty()) std::cout << "  made of " << buffer.origin();
-  if (!buffer.owner().empty()) std::cout << "  of " << buffer.owner();
+  if (!buffer.owner().empty()) std::cout << "  of " << Printable(buffer.owner());
   if (buffer.is_private()) std::cout << "  private";
   if (buffer.shared_leases() + buffer.exclusive_leases() > 0)
     std::cout << "  " << buffer.shared_leases() + buffer.exclusive_leases() << " leases";
   if (buffer.has_expire_time())
     std::cout << "  expires in " << Seconds(SecondsUntil(buffer.expire_time()));
-  for (const auto& [key, value] : buffer.labels()) std::cout << "  " << key << "=" << value;
+  for (const auto& [key, value] : buffer.labels())
+    std::cout << "  " << Printable(key) << "=" << Printable(value);
   std::cout << "\n";
 }
 
@@ -240,6 +242,73 @@ void AddApply(CLI::App* buffer, Session& session) {
   });
 }
 
+/// Names of axes: "z,y,x".
+CLI::Validator AxisName() { return OneOf({"x", "y", "z"}); }
+
+void Commit(Session& session, v1::CommitBufferRequest request) {
+  request.mutable_wait();  // answer as soon as it has begun
+  v1::CommitBufferResponse answer;
+  InterruptibleWork work(session);
+  const grpc::Status begun =
+      StubOf(session)->CommitBuffer(session.Context().get(), request, &answer);
+  work.Begun(answer.operation().name());
+  if (!Check(session, begun)) return;
+  const auto ended = FollowOperation(session, answer.operation(), "committing");
+  if (work.interrupted() && ended.has_value())
+    std::cerr << "octavo: it was too late to cancel: committing has succeeded\n";
+  else if (work.interrupted())
+    session.exit_code = kInterrupted;
+  if (ended.has_value() && !session.json) PrintCommitted(ended->commit());
+}
+
+void AddCommit(CLI::App* buffer, Session& session) {
+  auto* commit = buffer->add_subcommand(
+      "commit", "write it to the server's storage, as a volume; the buffer stays");
+  const auto request = std::make_shared<v1::CommitBufferRequest>();
+  const auto flags = std::make_shared<FormatFlags>();
+  const auto name = std::make_shared<std::string>(), destination = std::make_shared<std::string>(),
+             title = std::make_shared<std::string>(), request_id = std::make_shared<std::string>(),
+             lease = std::make_shared<std::string>();
+  const auto axes = std::make_shared<std::vector<std::string>>();
+  const auto spacing = std::make_shared<std::vector<double>>();
+  const auto replica = std::make_shared<uint32_t>(0);
+  commit->add_option("buffer", *name, "buffers/...")->required()->check(BufferName());
+  commit
+      ->add_option("destination", *destination,
+                   "path below the server's storage root, with {scan} (the buffer's id) {title} "
+                   "{date}; its ending tells the format, else --format")
+      ->required();
+  commit
+      ->add_option("--axes", *axes,
+                   "names of its dimensions, slowest first: z,y,x; those that it lacks get the "
+                   "extent 1")
+      ->required()
+      ->delimiter(',')
+      ->check(AxisName());
+  commit
+      ->add_option("--spacing-um", *spacing,
+                   "micrometres from sample to sample along each; 0 = not known (default)")
+      ->delimiter(',');
+  commit->add_option("--title", *title, "what it is called in the file, and {title}");
+  auto* one = commit->add_option("--replica", *replica, "this one (default: any of them)");
+  flags->AddTo(commit);
+  commit->add_option("--request-id", *request_id,
+                     "a retry with the same id finds the first commit");
+  commit->add_option("--lease", *lease, "the token of your own lease of the buffer");
+  commit->callback([&session, request, flags, name, destination, title, request_id, lease, axes,
+                    spacing, replica, one] {
+    request->set_name(*name);
+    request->mutable_axes()->Add(axes->begin(), axes->end());
+    request->mutable_spacing_um()->Add(spacing->begin(), spacing->end());
+    request->set_title(*title);
+    if (one->count() > 0) request->set_replica(*replica);
+    request->set_request_id(*request_id);
+    request->set_lease_token(*lease);
+    flags->Fill("destination", *destination, request->mutable_options());
+    Commit(session, *request);
+  });
+}
+
 }  // namespace
 
 void AddBufferCommands(CLI::App& app, Session& session) {
@@ -275,6 +344,7 @@ void AddBufferCommands(CLI::App& app, Session& session) {
   AddPut(buffer, session);
   AddGet(buffer, session);
   AddApply(buffer, session);
+  AddCommit(buffer, session);
 
   auto* destroy = buffer->add_subcommand("destroy", "free its memory; its data are gone");
   const auto detach = std::make_shared<bool>(false);

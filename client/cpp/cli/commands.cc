@@ -11,6 +11,7 @@
 #include "octavo/v1/types.pb.h"
 
 #include "client/cpp/cli/field_flags.h"
+#include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/words.h"
 #include "client/cpp/wire/error_details.h"
 #include "gpu/base/size_text.h"
@@ -100,7 +101,7 @@ void PrintHolders(std::ostream& out, const v1::AdmissionReport& report) {
       continue;
     }
     out << "  " << Bytes(static_cast<double>(holder.bytes())) << "  " << holder.name() << "  "
-        << InWords(holder.kind()) << "  " << holder.title() << "\n";
+        << InWords(holder.kind()) << "  " << Printable(holder.title()) << "\n";
   }
   if (rest > 0)
     out << "  " << Bytes(static_cast<double>(rest)) << "  in "

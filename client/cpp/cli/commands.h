@@ -97,6 +97,8 @@ class InterruptibleWork;
 /// which data the volume lacks. `work`: cancels the commit at an interrupt; null: the commit then
 /// runs to its end.
 void CommitVolume(Session& session, v1::CommitVolumeRequest request, InterruptibleWork* work);
+/// The files of a commit, on a line.
+void PrintCommitted(const v1::CommitResult& result);
 
 /// octavo convert with its defaults: empty, or the error.
 std::string ConvertTo(const std::string& source, const std::string& destination);

@@ -52,6 +52,8 @@ absl::StatusOr<storage::WriterOptions> OptionsOf(const FormatFlags& flags,
   out.nifti_version = static_cast<int>(std::min(message.nifti_version(), 1000u));
   out.tiff_plane = static_cast<storage::TiffPlane>(message.tiff_plane());
   out.tiff_stack = message.tiff_stack();
+  out.pyramid_um.assign(message.pyramid_um().begin(), message.pyramid_um().end());
+  out.ngff = static_cast<storage::NgffVersion>(message.ngff());
   return out;
 }
 
@@ -63,6 +65,7 @@ absl::StatusOr<storage::ConvertSource> SourceOf(const SourceFlags& flags) {
     out.input.format = static_cast<storage::InputFormat>(message.format());
   out.input.dataset = message.dataset();
   if (message.has_image()) out.input.image = static_cast<int>(message.image());
+  if (message.has_level()) out.input.level = static_cast<int>(message.level());
   if (message.has_raw()) {
     const v1::RawNumbers& raw = message.raw();
     out.input.raw = storage::VolumeInputOptions::Raw{
@@ -159,8 +162,8 @@ void AddConvertCommand(CLI::App& app, Session& session) {
   convert
       ->add_option(
           "source", *source,
-          "what a commit wrote, in any format; or .npy, TIFF (OME, ImageJ, a folder), NIfTI, "
-          "NRRD, HDF5, MATLAB, a folder of linumpy, raw numbers")
+          "what a commit wrote, in any format; or OME-Zarr, Zarr, .npy, TIFF (OME, ImageJ, a "
+          "folder), NIfTI, NRRD, HDF5, MATLAB, a folder of linumpy, raw numbers")
       ->required();
   convert
       ->add_option("destination", *destination,

@@ -8,11 +8,13 @@ void DeriveFlags::AddTo(CLI::App* app) {
   app->add_option("--angiography", angiography,
                   "speckle-variance | amplitude-decorrelation: repeats become one")
       ->check(OneOf({"speckle-variance", "amplitude-decorrelation"}));
-  app->add_option("--doppler", doppler,
-                  "repeats | ascans: phase in rad from one to the next (complex volumes)")
-      ->check(OneOf({"repeats", "ascans"}));
+  auto* of_doppler =
+      app->add_option("--doppler", doppler,
+                      "repeats | ascans: phase in rad from one to the next (complex volumes)")
+          ->check(OneOf({"repeats", "ascans"}));
   app->add_option("--half-window", half_window,
-                  "Doppler: depth samples to either side that are summed as well");
+                  "Doppler: depth samples to either side that are summed as well")
+      ->needs(of_doppler);
   app->add_option("--cartesian", cartesian, "rows,columns of a regular grid; 0,0 = chosen")
       ->delimiter(',')
       ->expected(2);

@@ -153,6 +153,7 @@ constexpr FieldFlag kFields[] = {
     {"volume_import.raw", "--raw-shape, --raw-type"},
     {"volume_import.dataset", "--dataset"},
     {"volume_import.image", "--image"},
+    {"volume_import.level", "--from-level"},
     {"volume_import.axes", "--axes"},
     {"volume_import.select", "--select"},
     {"volume_import.spacing_um", "--spacing-um"},
@@ -173,9 +174,13 @@ constexpr FieldFlag kFields[] = {
     {"options.level", "--level"},
     {"options.shuffle", "--shuffle"},
     {"options.pyramid_levels", "--pyramid"},
+    {"options.pyramid_um", "--pyramid-um"},
+    {"options.ngff", "--ngff"},
     {"options.nifti_version", "--nifti-version"},
     {"options.tiff_plane", "--tiff-plane"},
     {"options.tiff_stack", "--tiff-stack"},
+    {"axes", "--axes"},
+    {"spacing_um", "--spacing-um"},
     {"lease_token", "--lease"},
     // Lists.
     {"filter", "--filter"},
@@ -183,7 +188,14 @@ constexpr FieldFlag kFields[] = {
 };
 
 // Names of fields in the words of answers.
-constexpr FieldFlag kWords[] = {{"ask for negative data to become 0", "--negative-to-zero"}};
+constexpr FieldFlag kWords[] = {{"ask for negative data to become 0", "--negative-to-zero"},
+                                {"angles are not given", "--angles, --angles-file"}};
+
+// What answers advise, in their words, and the command that does it.
+constexpr FieldFlag kCommands[] = {
+    {"a reprocess job makes a volume of them", "octavo job reprocess"},
+    {"restore it to its device first", "octavo volume restore"},
+    {"wait for the operation that commits it", "octavo operation list --filter 'done = false'"}};
 
 bool Has(const CLI::App* command, const char* flags) {
   const std::string first(flags, std::strcspn(flags, ","));
@@ -242,6 +254,9 @@ std::string FlagsFor(const CLI::App* app, const std::string& field, const std::s
   }
   for (const FieldFlag& one : kWords) {
     if (absl::StrContains(text, one.field)) add("", one.flag);
+  }
+  for (const FieldFlag& one : kCommands) {
+    if (absl::StrContains(text, one.field)) return absl::StrCat(" (", one.flag, ")");
   }
   if (found.empty()) return "";
   if (found.size() == 1) return absl::StrCat(" (", found.front().second, ")");

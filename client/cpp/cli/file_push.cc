@@ -21,6 +21,7 @@
 #include "client/cpp/cli/interrupt.h"
 #include "client/cpp/cli/terminal.h"
 #include "gpu/base/status.h"
+#include "server/storage/formats/file_kind.h"
 #include "server/storage/formats/record_file.h"
 
 namespace octavo::cli {
@@ -101,6 +102,16 @@ class FilePush::Answers {
   bool ended_ = false;
 };
 
+std::string FilePush::KindOfOther(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat info {};
+  if (!fd || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return "";
+  std::string beginning(static_cast<size_t>(storage::kKindBytes), '\0');
+  const ssize_t n = ::pread(fd.get(), beginning.data(), beginning.size(), 0);
+  beginning.resize(static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  return storage::KindOfFile(beginning);
+}
+
 bool FilePush::Instead(const std::string& reason) {
   return reason == "OUTSIDE_ROOTS" || reason == "NO_FILE";
 }
@@ -120,6 +131,18 @@ std::unique_ptr<FilePush> FilePush::Open(v1::ScanSpec* spec, std::string* error)
   if (!doubts.ok()) {
     *error = std::string(doubts.status().message());
     return nullptr;
+  }
+  const v1::Pattern& pattern = spec->pattern();
+  if (pattern.has_raster() && pattern.flyback() != v1::FLYBACK_POLICY_MINIMUM_TIME &&
+      spec->acquisition().record_average() <= 1) {
+    const v1::Raster& raster = pattern.raster();
+    std::string doubt =
+        storage::ShapeDoubt(file->shape, {.ascans = raster.ascans_per_bscan(),
+                                          .flyback = raster.flyback_records(),
+                                          .bscans = raster.bscans_per_volume(),
+                                          .volume_flyback = raster.volume_flyback_records(),
+                                          .volumes = raster.volumes()});
+    if (!doubt.empty()) doubts->push_back(std::move(doubt));
   }
   spec->mutable_push();
   spec->mutable_acquisition()->set_samples_per_record(static_cast<uint32_t>(file->samples));

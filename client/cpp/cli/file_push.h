@@ -24,10 +24,16 @@ class FilePush {
   static std::unique_ptr<FilePush> Open(v1::ScanSpec* spec, std::string* error);
   ~FilePush();
 
+  /// The kind of the file at `path` here, in words, if it holds no raw numbers: "a PNG picture".
+  /// Empty if it may hold some, or is not here.
+  static std::string KindOfOther(const std::string& path);
+
   /// The data to send, in words.
   std::string Describe() const;
   /// Warnings if the file contradicts its declared form.
   const std::vector<std::string>& doubts() const { return doubts_; }
+  /// Warns if the file holds more or fewer records than the scan wants; 0 = it is endless.
+  void CompareWith(uint64_t wanted) const;
   /// Sends records until the scan wants no more or the file ends; an interrupt cancels the scan.
   /// Sets the exit code.
   void Send(Session& session, const std::string& scan);
@@ -39,7 +45,6 @@ class FilePush {
   /// Returns a local error, or empty.
   std::string Write(grpc::ClientReaderWriter<v1::PushRequest, v1::PushResponse>& stream,
                     Answers& answers) const;
-  void CompareWith(uint64_t wanted) const;
 
   const std::unique_ptr<const storage::RecordFile> file_;
   const std::vector<std::string> doubts_;

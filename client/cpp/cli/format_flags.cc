@@ -24,6 +24,8 @@ const std::map<std::string, v1::Shuffle> kShuffles = {
 
 const std::map<std::string, v1::TiffPlane> kTiffPlanes = {{"bscan", v1::TIFF_PLANE_BSCAN},
                                                           {"en-face", v1::TIFF_PLANE_EN_FACE}};
+const std::map<std::string, v1::NgffVersion> kNgffVersions = {{"0.4", v1::NGFF_VERSION_04},
+                                                              {"0.5", v1::NGFF_VERSION_05}};
 
 // Refuses options that a format would silently ignore; the server refuses the others.
 const std::vector<FlagOf> kOfFormats = {
@@ -42,7 +44,7 @@ void FormatFlags::AddTo(CLI::App* app) {
   app_ = app;
   app->add_option(
          "--format", format,
-         "zarr (OME-Zarr 0.5) | npy | nrrd | nifti | tiff (OME) | mat (MATLAB v5) | hdf5 | bin")
+         "zarr (OME-Zarr) | npy | nrrd | nifti | tiff (OME) | mat (MATLAB v5) | hdf5 | bin")
       ->check(OneOf(KeysOf(kFormats)));
   app->add_option("--chunk", chunk,
                   "zarr, hdf5: voxels along the volume's axes: y,x,z; tomograms z,y,x")
@@ -51,6 +53,12 @@ void FormatFlags::AddTo(CLI::App* app) {
   app->add_option("--shard", shard, "zarr: the same of a shard")->delimiter(',')->expected(3);
   app->add_option("--pyramid", pyramid_levels,
                   "zarr: arrays in all, each half as large as the one before");
+  app->add_option("--pyramid-um", pyramid_um,
+                  "zarr: instead of halves, arrays with voxels of these sizes in um: 10,25,50,100")
+      ->delimiter(',');
+  app->add_option("--ngff", ngff,
+                  "zarr: version of OME-Zarr: 0.5 (default; Zarr v3) or 0.4 (Zarr v2, no shards)")
+      ->check(OneOf(KeysOf(kNgffVersions)));
   app->add_option("--codec", codec, "zarr: zstd | gzip | blosc-zstd | blosc-lz4")
       ->check(OneOf(KeysOf(kCodecs)));
   app->add_option("--zstd", zstd_level, "level of zstd, 1 to 19");
@@ -77,6 +85,7 @@ void FormatFlags::Fill(const std::string& what, const std::string& destination,
   if (app_ != nullptr) Refuse(NameOf(options->format()));
   if (!tiff_plane.empty()) options->set_tiff_plane(kTiffPlanes.at(tiff_plane));
   options->set_tiff_stack(tiff_stack);
+  if (!ngff.empty()) options->set_ngff(kNgffVersions.at(ngff));
   if (!codec.empty()) options->set_codec(kCodecs.at(codec));
   if (!shuffle.empty()) options->set_shuffle(kShuffles.at(shuffle));
   options->mutable_chunk()->Add(chunk.begin(), chunk.end());
@@ -84,6 +93,7 @@ void FormatFlags::Fill(const std::string& what, const std::string& destination,
   options->set_zstd_level(zstd_level);
   options->set_level(level);
   options->set_pyramid_levels(pyramid_levels);
+  options->mutable_pyramid_um()->Add(pyramid_um.begin(), pyramid_um.end());
   options->set_nifti_version(nifti_version);
   if (raw) options->set_codec(v1::CODEC_NONE);
 }

@@ -17,12 +17,14 @@ struct FormatFlags {
   int zstd_level = 0, level = 0;
   uint32_t pyramid_levels = 0, nifti_version = 0;
   bool raw = false;
-  std::string tiff_plane;
+  std::string tiff_plane, ngff;
+  std::vector<double> pyramid_um;
   bool tiff_stack = false;
 
   static constexpr const char* kAll[] = {
-      "--format", "--chunk",   "--shard",         "--pyramid",    "--codec",      "--zstd",
-      "--level",  "--shuffle", "--nifti-version", "--tiff-plane", "--tiff-stack", "--raw"};
+      "--format",     "--chunk", "--shard",   "--pyramid",       "--codec",
+      "--zstd",       "--level", "--shuffle", "--nifti-version", "--tiff-plane",
+      "--tiff-stack", "--raw",   "--ngff",    "--pyramid-um"};
 
   /// Adds --format and the flags beside it.
   void AddTo(CLI::App* app);

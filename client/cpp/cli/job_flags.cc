@@ -34,9 +34,9 @@ void PrintJob(const Session& session, const v1::Job& job) {
   }
   if (!job.device().empty()) std::cout << "  " << job.device();
   std::cout << "  " << Bytes(static_cast<double>(job.memory_bytes()));
-  if (!job.spec().title().empty()) std::cout << "  " << job.spec().title();
+  if (!job.spec().title().empty()) std::cout << "  " << Printable(job.spec().title());
   if (!job.reason().empty())
-    std::cout << "  (" << job.reason() << ")" << FlagsFor(session.app, "", job.reason());
+    std::cout << "  (" << Printable(job.reason()) << ")" << FlagsFor(session.app, "", job.reason());
   for (const auto& warning : job.warnings())
     std::cout << "\n  warning: " << WithFlags(session, warning);
   for (const auto& volume : job.volumes()) std::cout << "\n  " << volume;
@@ -118,7 +118,7 @@ v1::Job WatchJob(Session& session, const std::string& name, JobWatch how) {
         const bool warns = absl::ConsumePrefix(&warning, "warning: ");
         if (warns && !how.told.insert(std::string(warning)).second) continue;
         std::cout << "[" << Seconds(SecondsOf(line.elapsed())) << "] "
-                  << (warns ? WithFlags(session, line.text()) : line.text()) << "\n";
+                  << Printable(warns ? WithFlags(session, line.text()) : line.text()) << "\n";
       }
       told = job.log_lines_total();
       std::ostringstream text;

@@ -12,10 +12,13 @@ void PictureFlags::AddContrastTo(CLI::App* command) {
   auto* of_percentiles =
       command
           ->add_option("--percentiles", percentiles,
-                       "LO HI: contrast from these percentiles of each picture (default 1 99.8)")
+                       "LO HI or LO,HI: contrast from these percentiles of each picture (default "
+                       "1 99.8)")
+          ->delimiter(',')
           ->expected(2);
   auto* of_levels =
-      command->add_option("--levels", levels, "LO HI: fixed contrast, in value units (dB)")
+      command->add_option("--levels", levels, "LO HI or LO,HI: fixed contrast, in value units (dB)")
+          ->delimiter(',')
           ->expected(2)
           ->excludes(of_percentiles);
   command
@@ -28,13 +31,17 @@ void PictureFlags::AddContrastTo(CLI::App* command) {
 void PictureFlags::AddLookTo(CLI::App* command) {
   const std::vector<std::string> maps = WordsOf<v1::ColourMap>();
   command->add_option("--colour-map", colour_map, Listed(maps))->check(OneOf(maps));
-  command->add_option("--max-width", max_width, "shrink to so many pixels across");
-  command->add_option("--max-height", max_height, "shrink to so many pixels down");
+  command->add_option("--max-width", max_width, "shrink to so many pixels across")
+      ->check(WholeFrom(1));
+  command->add_option("--max-height", max_height, "shrink to so many pixels down")
+      ->check(WholeFrom(1));
   command->add_flag("--square-pixels", square_pixels, "the same um per pixel along both axes");
   command->add_flag("--scale-bar", scale_bar, "draw a labelled scale bar");
   command->add_flag("--colour-bar", colour_bar, "add the colours with numbers and their unit");
-  command->add_option("--quality", quality,
-                      "of JPEG and WebP files, 1 to 100 (default 85; WebP of 100 is exact)");
+  command
+      ->add_option("--quality", quality,
+                   "of JPEG and WebP files, 1 to 100 (default 85; WebP of 100 is exact)")
+      ->check(WholeFrom(1, 100));
 }
 
 void PictureFlags::Check() const {

@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <sstream>
 
+#include "absl/strings/match.h"
 #include "google/rpc/status.pb.h"
 
 #include "octavo/v1/ingest.grpc.pb.h"
@@ -27,10 +29,10 @@ void PrintScan(const Session& session, const v1::Scan& scan) {
     PrintJson(scan);
     return;
   }
-  std::cout << scan.name() << "  " << ShortName(scan.state()) << "  " << scan.spec().title()
-            << "  volumes " << scan.volumes_done() << " done, " << scan.volumes_held() << " held, "
-            << scan.volumes_dropped() << " dropped  " << Count(scan.records_per_second())
-            << " records/s";
+  std::cout << scan.name() << "  " << ShortName(scan.state()) << "  "
+            << Printable(scan.spec().title()) << "  volumes " << scan.volumes_done() << " done, "
+            << scan.volumes_held() << " held, " << scan.volumes_dropped() << " dropped  "
+            << Count(scan.records_per_second()) << " records/s";
   if (scan.duplicate_records() > 0)
     std::cout << "  " << scan.duplicate_records() << " records came again";
   if (scan.out_of_range_records() > 0)
@@ -45,7 +47,7 @@ void PrintScan(const Session& session, const v1::Scan& scan) {
     std::cout << "  " << Clipped(clipped, scan.voxels());
   if (scan.source().lost_records() > 0)
     std::cout << "  " << scan.source().lost_records() << " records lost at the source";
-  if (!scan.reason().empty()) std::cout << "  (" << scan.reason() << ")";
+  if (!scan.reason().empty()) std::cout << "  (" << Printable(scan.reason()) << ")";
   std::cout << "\n";
   for (const auto& warning : scan.warnings())
     std::cout << "  warning: " << WithFlags(session, warning) << "\n";
@@ -55,7 +57,8 @@ void PrintScan(const Session& session, const v1::Scan& scan) {
 // for scripts.
 void TellSubmitted(const Session& session, const v1::Scan& scan) {
   std::cerr << "  " << scan.plan().substr(0, scan.plan().find('\n')) << "\n";
-  if (!scan.spec().title().empty()) std::cerr << "  title: " << scan.spec().title() << "\n";
+  if (!scan.spec().title().empty())
+    std::cerr << "  title: " << Printable(scan.spec().title()) << "\n";
   for (const auto& warning : scan.warnings())
     std::cerr << "  warning: " << WithFlags(session, warning) << "\n";
 }
@@ -143,7 +146,13 @@ std::unique_ptr<FilePush> CallWithFile(Session& session, Request* request, Call 
     return Check(session, status), nullptr;
   std::string error;
   std::unique_ptr<FilePush> file = FilePush::Open(request->mutable_spec(), &error);
-  if (file == nullptr && error.empty()) return Check(session, status), nullptr;
+  if (file == nullptr && error.empty()) {
+    const std::string path = request->spec().replay().path();
+    Check(session, status);
+    std::cerr << "  there is no '" << path << "' on this computer either"
+              << (absl::StartsWith(path, "/") ? "" : ", in the present folder") << "\n";
+    return nullptr;
+  }
   if (file == nullptr) {
     // The file is on this computer, so its own error is what matters.
     TellRefused(session, error);
@@ -157,6 +166,16 @@ std::unique_ptr<FilePush> CallWithFile(Session& session, Request* request, Call 
   for (const auto& doubt : file->doubts())
     std::cerr << "  warning: " << WithFlags(session, doubt) << "\n";
   return file;
+}
+
+// The records that a scan takes, as the server plans them; 0 = endless, or not known.
+uint64_t RecordsOf(Session& session, v1::ScanService::Stub& stub, const v1::ScanSpec& spec) {
+  v1::PlanWaveformRequest request;
+  *request.mutable_spec() = spec;
+  v1::PlanWaveformResponse answer;
+  if (!stub.PlanWaveform(session.Context().get(), request, &answer).ok()) return 0;
+  return static_cast<uint64_t>(answer.waveform().total_samples()) * VolumesOf(spec.pattern()) *
+         std::max<uint64_t>(spec.acquisition().record_average(), 1);
 }
 
 void WriteFile(Session& session, const std::string& path, const std::string& bytes) {
@@ -250,13 +269,14 @@ void AddScanCommands(CLI::App& app, Session& session) {
     if (!waveform->empty()) CheckWritable("--waveform", *waveform);
     v1::PlanScanResponse answer;
     auto stub = v1::ScanService::NewStub(session.channel());
-    CallWithFile(session, &request, [&](const auto& r) {
+    const auto file = CallWithFile(session, &request, [&](const auto& r) {
       return stub->PlanScan(session.Context().get(), r, &answer);
     });
     if (session.exit_code != kOk) return;
     if (session.json) {
       PrintJson(answer);
     } else {
+      if (file != nullptr) file->CompareWith(RecordsOf(session, *stub, request.spec()));
       PrintReport(session, answer);
     }
     if (!answer.report().admitted()) session.exit_code = kFailed;

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "client/cpp/cli/file_push.h"
 #include "client/cpp/cli/format_flags.h"
 #include "client/cpp/cli/json_spec.h"
 #include "client/cpp/cli/words.h"
@@ -65,11 +66,20 @@ void ReadWavelengths(const std::string& path, v1::Processing::KLinearisation::Do
         "--k",
         absl::StrCat("is '", path,
                      "', no file that can be read; allowed none, source, poly or such a file"));
+  const bool npy = file.peek() == 0x93;  // as .npy files begin
   for (double nm = 0; file >> nm;) out->add_values(nm);
-  if (!file.eof())
-    throw CLI::ValidationError(
-        "--k", absl::StrCat(path, " holds something that is no number behind ", out->values_size(),
-                            " numbers"));
+  if (file.eof() && out->values_size() > 0) return;
+  throw CLI::ValidationError(
+      "--k", absl::StrCat("is '", path, "', ",
+                          npy                       ? "a .npy file"
+                          : file.eof()              ? "an empty file"
+                          : out->values_size() == 0 ? "which does not begin with a number"
+                                                    : absl::StrCat("which holds something that "
+                                                                   "is no number behind ",
+                                                                   out->values_size(), " numbers"),
+                          "; allowed is a text file of wavelengths in nm, one number after the "
+                          "other",
+                          npy ? " (np.savetxt writes one)" : ""));
 }
 
 template <class Enum>
@@ -248,6 +258,11 @@ void ScanFlags::SetAcquisition(v1::ScanSpec* spec) const {
   if (Given("--adc-bits")) to->set_adc_bits(adc_bits_);
   if (to->samples_per_record() != 0) return;
   if (spec->has_replay() && !absl::EndsWith(spec->replay().path(), ".npy")) {
+    if (const std::string kind = FilePush::KindOfOther(spec->replay().path()); !kind.empty()) {
+      throw CLI::ValidationError("--path",
+                                 absl::StrCat("is '", spec->replay().path(), "', ", kind,
+                                              "; allowed are .npy files and files of raw numbers"));
+    }
     throw CLI::ValidationError("--samples",
                                "is not given; a raw file does not say how long its records are (an "
                                ".npy file does): 16 to 65536");

@@ -7,6 +7,7 @@
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/host_memory_text.h"
 #include "client/cpp/cli/list_flags.h"
+#include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/words.h"
 #include "client/cpp/wire/seconds.h"
 
@@ -35,7 +36,7 @@ void Memory(Session& session) {
       if (holder.device() != device.name()) continue;
       std::cout << "  " << bytes(holder.bytes()) << "  " << InWords(holder.kind())
                 << (holder.name().empty() ? "" : "  " + holder.name())
-                << (holder.title().empty() ? "" : "  " + holder.title())
+                << (holder.title().empty() ? "" : "  " + Printable(holder.title()))
                 << (holder.session().empty() ? "" : "  " + holder.session()) << "\n";
     }
   }
@@ -60,7 +61,7 @@ void PrintSession(Session& session, const v1::ClientSession& one) {
     PrintJson(one);
     return;
   }
-  std::cout << one.name() << "  " << (one.client().empty() ? "-" : one.client()) << "  "
+  std::cout << one.name() << "  " << (one.client().empty() ? "-" : Printable(one.client())) << "  "
             << (one.alive() ? "alive, expires in " + Seconds(SecondsUntil(one.expire_time()))
                             : "EXPIRED")
             << "  " << one.volumes() << " volumes, " << one.leases() << " leases, "
@@ -74,7 +75,8 @@ void PrintLease(Session& session, const v1::LeaseGrant& lease) {
   }
   std::cout << lease.resource() << "  "
             << (lease.mode() == v1::LEASE_MODE_EXCLUSIVE ? "EXCLUSIVE" : "SHARED") << "  fence "
-            << lease.fence() << "  " << (lease.holder().empty() ? lease.session() : lease.holder())
+            << lease.fence() << "  "
+            << Printable(lease.holder().empty() ? lease.session() : lease.holder())
             << (lease.has_expire_time() ? "  for " + Seconds(SecondsUntil(lease.expire_time()))
                                         : "")
             << (lease.token().empty() ? "" : "  token " + lease.token()) << "\n";

@@ -13,6 +13,7 @@
 namespace octavo::cli {
 namespace {
 
+constexpr int kMostIndex = 1 << 20;
 constexpr char kVolumeTypes[] = "u8, i8, u16, i16, f16, f32, f64, c64";
 
 /// "x=6": a name and a number, into a map of the message.
@@ -54,8 +55,14 @@ void SourceFlags::AddTo(CLI::App* app) {
   app->add_flag("--raw-big-endian", raw_big_endian, "raw numbers: most significant byte first");
   app->add_flag("--raw-fortran", raw_fortran, "raw numbers: the first axis is the fastest");
   app->add_flag("--raw-trailing", raw_trailing, "raw numbers: leave out what follows them");
-  app->add_option("--dataset", dataset, "HDF5: path of the dataset; MATLAB: name of the variable");
-  app->add_option("--image", image, "OME-TIFF with several images: which one, from 0");
+  app->add_option("--dataset,--array", dataset,
+                  "HDF5: path of the dataset; MATLAB: name of the variable; Zarr: path of an "
+                  "array or a group below the folder");
+  app->add_option("--image", image, "OME-TIFF and OME-Zarr with several images: which one, from 0")
+      ->check(CLI::Range(0, kMostIndex));
+  app->add_option("--from-level", from_level,
+                  "OME-Zarr: level of the pyramid that is read; default 0, the full resolution")
+      ->check(CLI::Range(0, kMostIndex));
   app->add_option("--axes", axes,
                   "names of the source's axes, slowest first: z,y,x; others than x, y, z need "
                   "--select")
@@ -82,6 +89,7 @@ absl::StatusOr<v1::ImportJob> SourceFlags::Make() const {
   }
   out.set_dataset(dataset);
   if (image.has_value()) out.set_image(*image);
+  if (from_level.has_value()) out.set_level(*from_level);
   if (!raw_shape.empty() || !raw_type.empty()) {
     if (!storage::ElementTypeNamed(raw_type).has_value())
       return InvalidField(

@@ -21,7 +21,7 @@ struct SourceFlags {
   int64_t raw_offset = 0;
   bool raw_big_endian = false, raw_fortran = false, raw_trailing = false, unknown_spacing = false,
        scaled = false;
-  std::optional<uint32_t> image;
+  std::optional<uint32_t> image, from_level;
 
   void AddTo(CLI::App* app);
   /// The import that the flags describe, without its source. InvalidArgument names the flag.

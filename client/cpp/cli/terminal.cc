@@ -6,11 +6,41 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "absl/strings/str_cat.h"
+
 #include "client/cpp/cli/commands.h"
 
 namespace octavo::cli {
 
 bool IsTerminal() { return isatty(STDOUT_FILENO) != 0; }
+
+std::string Printable(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = [&](size_t n) {
+      return i + n < text.size() ? static_cast<unsigned>(static_cast<unsigned char>(text[i + n]))
+                                 : 0;
+    };
+    // C0 and DEL are one byte, C1 is C2 80 ... C2 9F; line ends and directions are E2 80 xx, E2 81
+    // xx.
+    const unsigned wide = byte == 0xE2 ? 0x2000U | (next(1) & 0x3FU) << 6U | (next(2) & 0x3FU) : 0;
+    if (byte < 0x20 || byte == 0x7F) {
+      absl::StrAppend(&out, "\\x", absl::Hex(byte, absl::kZeroPad2));
+      ++i;
+    } else if (byte == 0xC2 && next(1) >= 0x80 && next(1) <= 0x9F) {
+      absl::StrAppend(&out, "\\x", absl::Hex(next(1), absl::kZeroPad2));
+      i += 2;
+    } else if ((wide >= 0x200E && wide <= 0x200F) || (wide >= 0x2028 && wide <= 0x202E) ||
+               (wide >= 0x2066 && wide <= 0x2069)) {
+      absl::StrAppend(&out, "\\u", absl::Hex(wide));
+      i += 3;
+    } else {
+      out += text[i++];
+    }
+  }
+  return out;
+}
 
 int TerminalColumns() {
   winsize size{};

@@ -13,6 +13,9 @@ struct Grey {
 };
 
 bool IsTerminal();
+/// Text of other clients (titles, labels, names), made harmless for the terminal and one line: what
+/// controls a terminal, breaks a line or turns the direction of writing becomes \x1b or \u202e.
+std::string Printable(const std::string& text);
 /// Columns of the terminal; 80 if unknown.
 int TerminalColumns();
 

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -27,6 +29,10 @@
 namespace octavo::cli {
 namespace {
 
+bool IsInMemory(v1::VolumeState state) {
+  return state == v1::VOLUME_STATE_HELD || state == v1::VOLUME_STATE_COMMITTING;
+}
+
 void PrintVolume(const Session& session, const v1::Volume& volume) {
   if (session.json) {
     PrintJson(volume);
@@ -35,8 +41,10 @@ void PrintVolume(const Session& session, const v1::Volume& volume) {
   std::cout << volume.name() << "  #" << volume.index() << "  " << ShortName(volume.state())
             << "  [" << volume.shape(0) << ", " << volume.shape(1) << ", " << volume.shape(2)
             << "] " << ShortName(volume.dtype()) << "  "
-            << Bytes(static_cast<double>(volume.bytes())) << "  held "
-            << Seconds(volume.has_hold_time() ? SecondsSince(volume.hold_time()) : 0);
+            << Bytes(static_cast<double>(volume.bytes()));
+  if (volume.raw()) std::cout << "  raw spectra";
+  if (volume.has_hold_time() && IsInMemory(volume.state()))
+    std::cout << "  held " << Seconds(SecondsSince(volume.hold_time()));
   if (volume.missing_ascans() > 0)
     std::cout << "  " << volume.missing_ascans() << " A-scans missing";
   if (volume.missing_frames() > 0)
@@ -55,11 +63,49 @@ void PrintVolume(const Session& session, const v1::Volume& volume) {
   if (volume.orphaned()) std::cout << "  orphaned";
   if (volume.recovered()) std::cout << "  recovered";
   if (volume.shared_leases() > 0) std::cout << "  " << volume.shared_leases() << " leases";
-  if (!volume.title().empty()) std::cout << "  " << volume.title();
+  if (!volume.title().empty()) std::cout << "  " << Printable(volume.title());
   if (volume.has_commit()) std::cout << "  " << volume.commit().path();
-  if (!volume.reason().empty()) std::cout << "  (" << volume.reason() << ")";
-  if (!volume.last_error().empty()) std::cout << "  last commit failed: " << volume.last_error();
+  if (!volume.reason().empty()) std::cout << "  (" << Printable(volume.reason()) << ")";
+  if (!volume.last_error().empty())
+    std::cout << "  last commit failed: " << Printable(volume.last_error());
   std::cout << "\n";
+}
+
+// "y 5 um, x 5 um, z unknown"; what is no length has its word.
+std::string SpacingOf(const v1::Volume& volume) {
+  std::string text;
+  for (int d = 0; d < volume.spacing_um_size() && d < volume.axes_size(); ++d) {
+    const v1::SpacingUnit unit =
+        d < volume.spacing_units_size() ? volume.spacing_units(d) : v1::SPACING_UNIT_UNSPECIFIED;
+    absl::StrAppend(&text, text.empty() ? "" : ", ", volume.axes(d), " ");
+    switch (unit) {
+      case v1::SPACING_UNIT_MICROMETRE: absl::StrAppend(&text, volume.spacing_um(d), " um"); break;
+      case v1::SPACING_UNIT_PER_MICROMETRE:
+        absl::StrAppend(&text, volume.spacing_um(d), " cycles per um");
+        break;
+      case v1::SPACING_UNIT_PER_SAMPLE:
+        absl::StrAppend(&text, volume.spacing_um(d), " cycles per sample");
+        break;
+      default: absl::StrAppend(&text, "unknown"); break;
+    }
+  }
+  return text;
+}
+
+// What `show` says below the line that lists have.
+void PrintDetails(const Session& session, const v1::Volume& volume) {
+  if (session.json) return;
+  if (!volume.parent().empty()) std::cout << "  of " << volume.parent() << "\n";
+  if (!volume.derived_from().empty())
+    std::cout << "  derived from " << volume.derived_from() << "\n";
+  if (volume.spacing_um_size() > 0) std::cout << "  spacing " << SpacingOf(volume) << "\n";
+  if (volume.has_levels())
+    std::cout << "  levels " << volume.levels().lo() << " ... " << volume.levels().hi() << "\n";
+  if (!volume.device().empty()) std::cout << "  on " << volume.device() << "\n";
+  if (!volume.digest().empty()) std::cout << "  digest " << volume.digest() << "\n";
+  for (const auto& [key, value] :
+       std::map<std::string, std::string>(volume.labels().begin(), volume.labels().end()))
+    std::cout << "  label " << key << "=" << value << "\n";
 }
 
 // Prints each message of WatchVolumes until the stream ends.
@@ -258,6 +304,17 @@ std::optional<v1::Operation> Run(Session& session, Request request, const char* 
   return ended;
 }
 
+// Where a volume is committed if nobody says it: untitled scans must not meet in one name.
+std::string UsualName(Session& session, const std::string& name) {
+  v1::GetVolumeRequest request;
+  request.set_name(name);
+  v1::GetVolumeResponse answer;
+  const bool known = v1::VolumeService::NewStub(session.channel())
+                         ->GetVolume(session.Context().get(), request, &answer)
+                         .ok();  // else the commit says why
+  return known && answer.volume().title().empty() ? "{scan}_{index:05}" : "{title}_{index:05}";
+}
+
 }  // namespace
 
 void PrintVolumeNow(Session& session, const std::string& name) {
@@ -273,8 +330,10 @@ void CommitVolume(Session& session, v1::CommitVolumeRequest request, Interruptib
   WarnOfMissing(session, request.name());
   const auto ended = Run<v1::CommitVolumeResponse>(session, std::move(request), "committing", work,
                                                    &v1::VolumeService::Stub::CommitVolume);
-  if (!ended.has_value() || session.json) return;
-  const v1::CommitResult& result = ended->commit();
+  if (ended.has_value() && !session.json) PrintCommitted(ended->commit());
+}
+
+void PrintCommitted(const v1::CommitResult& result) {
   std::cout << result.path() << "  " << Bytes(static_cast<double>(result.raw_bytes())) << " as "
             << Bytes(static_cast<double>(result.bytes())) << " in "
             << Seconds(SecondsOf(result.elapsed())) << "  " << result.checksum() << "\n";
@@ -328,10 +387,13 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     command->add_option("volume", *name, "volumes/...")->required()->check(VolumeName());
     command->callback([&session, name, call] {
       decltype(response) answer;
-      if (CheckVolume(
+      if (!CheckVolume(
               session, *name,
               call(*v1::VolumeService::NewStub(session.channel()), session, *name, &answer)))
-        PrintVolume(session, answer.volume());
+        return;
+      PrintVolume(session, answer.volume());
+      if constexpr (std::is_same_v<decltype(response), v1::GetVolumeResponse>)
+        PrintDetails(session, answer.volume());
     });
     return command;
   };
@@ -422,6 +484,11 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     request.set_name(*name);
     for (auto& operation : steps->Operations()) *request.add_operations() = std::move(operation);
     if (!array_flags.Fill(session, &request)) return;
+    if (request.operations().empty()) {
+      throw CLI::ValidationError("an operation",
+                                 "is not given; allowed --angiography, --doppler, --cartesian, "
+                                 "--crop, --resize, --mip, --mean, --min, --std, --slab");
+    }
     InterruptibleWork work(session);
     const auto ended = Run<v1::DeriveVolumeResponse>(session, request, "deriving", &work,
                                                      &v1::VolumeService::Stub::DeriveVolume);
@@ -431,21 +498,28 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
   auto* commit = add_lease(
       volume->add_subcommand("commit", "write it to the server's storage and free its memory"));
   auto flags = std::make_shared<FormatFlags>();
-  auto destination = std::make_shared<std::string>("{title}_{index:05}");
+  auto destination = std::make_shared<std::string>();
   auto request_id = std::make_shared<std::string>();
   commit->add_option("volume", *name, "volumes/...")->required()->check(VolumeName());
   commit->add_option("destination", *destination,
                      "path below the server's storage root, with {scan} {index:05} {title} {date}; "
-                     "its ending tells the format, else --format");
+                     "its ending tells the format, else --format. Default {title}_{index:05}, and "
+                     "{scan}_{index:05} without a title");
   flags->AddTo(commit);
   commit->add_option("--request-id", *request_id,
                      "a retry with the same id finds the first commit");
   commit->callback([&session, name, flags, destination, request_id, lease] {
+    if (absl::StartsWith(*destination, "volumes/")) {
+      throw CLI::ValidationError(
+          "volume", absl::StrCat("is '", *name, "', and the destination is '", *destination,
+                                 "'; the volume comes first, then the destination"));
+    }
     v1::CommitVolumeRequest message;
     message.set_name(*name);
     message.set_lease_token(*lease);
     message.set_request_id(*request_id);
-    flags->Fill("destination", *destination, message.mutable_options());
+    flags->Fill("destination", destination->empty() ? UsualName(session, *name) : *destination,
+                message.mutable_options());
     InterruptibleWork work(session);
     CommitVolume(session, message, &work);
   });

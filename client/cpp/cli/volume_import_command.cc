@@ -44,7 +44,8 @@ bool IsElsewhere(const std::string& path, const grpc::Status& status) {
   const std::string reason = ReasonOf(status);
   std::error_code error;
   return !status.ok() &&
-         (reason == "NO_FILE" || reason == "OUTSIDE_ROOTS" || reason == "FAILED_PRECONDITION") &&
+         (reason == "NO_FILE" || reason == "OUTSIDE_ROOTS" || reason == "FAILED_PRECONDITION" ||
+          reason == "IDEMPOTENCY_MISMATCH") &&  // the first try may have handed the file over
          std::filesystem::exists(path, error);
 }
 
@@ -126,8 +127,8 @@ void AddVolumeImportCommand(CLI::App* volume, Session& session) {
       ->add_option(
           "path", flags->path,
           "a file or folder below one of the server's replay roots, or, of a server on this "
-          "host with a hand-over socket, any: what a commit wrote, in any format; or .npy, TIFF "
-          "(OME, ImageJ, a folder), NIfTI, NRRD, HDF5, "
+          "host with a hand-over socket, any: what a commit wrote, in any format; or OME-Zarr, "
+          "Zarr, .npy, TIFF (OME, ImageJ, a folder), NIfTI, NRRD, HDF5, "
           "MATLAB, a folder of linumpy, raw numbers")
       ->required();
   flags->source.AddTo(command);

@@ -54,23 +54,35 @@ void SetShown(const Shown& shown, const std::string& text, v1::RenderVolumeReque
   if (projection.end > 0) request->set_end(projection.end);
 }
 
-v1::Encoding EncodingOf(const std::string& format, const std::string& path) {
-  const std::string name = format.empty() ? absl::AsciiStrToLower(path) : "." + format;
+// UNSPECIFIED: pictures do not end so.
+v1::Encoding EncodingOfEnding(const std::string& name) {
   if (absl::EndsWith(name, ".png")) return v1::ENCODING_PNG;
   if (absl::EndsWith(name, ".jpg") || absl::EndsWith(name, ".jpeg")) return v1::ENCODING_JPEG;
   if (absl::EndsWith(name, ".webp")) return v1::ENCODING_WEBP;
-  throw CLI::ValidationError("--output",
-                             absl::StrCat("is '", path,
-                                          "'; its ending tells the format: allowed .png, .jpg, "
-                                          ".jpeg, .webp, or any with --format"));
+  return v1::ENCODING_UNSPECIFIED;
 }
 
-// Whether the samples of the volume still lie in space: bins of a histogram and frequencies do not.
-bool InSpace(const v1::Volume& volume) {
-  return volume.quantity() != v1::QUANTITY_COUNT && volume.quantity() != v1::QUANTITY_SPECTRUM;
+v1::Encoding EncodingOf(const std::string& format, const std::string& path) {
+  const v1::Encoding of_path = EncodingOfEnding(absl::AsciiStrToLower(path));
+  const v1::Encoding asked = format.empty() ? of_path : EncodingOfEnding("." + format);
+  if (asked == v1::ENCODING_UNSPECIFIED) {
+    throw CLI::ValidationError("--output",
+                               absl::StrCat("is '", path,
+                                            "'; its ending tells the format: allowed .png, .jpg, "
+                                            ".jpeg, .webp, or any with --format"));
+  }
+  if (of_path != v1::ENCODING_UNSPECIFIED && of_path != asked) {
+    throw CLI::ValidationError(
+        "--format", absl::StrCat("is ", format, ", and '", path, "' ends as files of ",
+                                 absl::AsciiStrToLower(ShortName(of_path)),
+                                 " do; change one of them, or leave --format out: the ending "
+                                 "decides"));
+  }
+  return asked;
 }
 
-// "z plane 123 (615 um)", "max over z 100:140 (500 ... 700 um)"; without um where there are none.
+// "z plane 123 (615 um)", "max over z 100:140 (500 ... 700 um)"; without um where nobody gave the
+// distance of two samples, or where they are no places.
 std::string What(const v1::RenderedPicture& picture) {
   const std::string axis = absl::AsciiStrToLower(ShortName(picture.axis()));
   int position = 0;
@@ -78,7 +90,8 @@ std::string What(const v1::RenderedPicture& picture) {
     if (picture.volume().axes(d) == axis) position = d;
   }
   const int64_t begin = picture.start(position), end = begin + picture.count(position);
-  const bool in_space = InSpace(picture.volume());
+  const bool in_space = position < picture.volume().spacing_units_size() &&
+                        picture.volume().spacing_units(position) == v1::SPACING_UNIT_MICROMETRE;
   if (picture.rendering() == v1::RENDERING_PLANE) {
     return absl::StrCat(axis, " plane ", begin,
                         in_space ? absl::StrCat(" (", picture.begin_um(), " um)") : "");

@@ -58,6 +58,17 @@ CLI::Validator Natural() {
           ""};
 }
 
+CLI::Validator WholeFrom(int64_t least, int64_t most) {
+  return {[least, most](std::string& text) {
+            int64_t number = 0;
+            if (!absl::SimpleAtoi(text, &number)) return std::string();
+            if (number >= least && (most == 0 || number <= most)) return std::string();
+            return absl::StrCat("is '", text, "'; allowed are whole numbers from ", least,
+                                most == 0 ? " on" : absl::StrCat(" to ", most));
+          },
+          ""};
+}
+
 CLI::Validator SecondsAboveZero() {
   return {[](std::string& text) {
             double seconds = 0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <type_traits>
@@ -22,6 +23,9 @@ CLI::Validator OneOf(const std::vector<std::string>& words,
 
 /// A check of a flag's value: a whole number from 0 on that 64 bits hold.
 CLI::Validator Natural();
+/// A check of a flag's value: a whole number from `least` to `most`; most = 0: on. What is no
+/// number at all is left to CLI11.
+CLI::Validator WholeFrom(int64_t least, int64_t most = 0);
 /// Natural() for all flags of whole numbers from 0 on, of a command and those below it: CLI11 takes
 /// -1 for 2^64 - 1.
 void CheckNaturals(CLI::App* app);

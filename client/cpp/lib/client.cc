@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -17,6 +19,7 @@
 #include "client/cpp/lib/convert.h"
 #include "client/cpp/lib/frame_stream.h"
 #include "client/cpp/lib/handoff.h"
+#include "client/cpp/lib/lent.h"
 #include "client/cpp/wire/seconds.h"
 
 namespace octavo::client {
@@ -445,6 +448,34 @@ Mapped Client::Map(const std::string& name, const MapOptions& options) {
   const auto ticket =
       impl_->Call<v1::ExportResponse>(*impl_->exports_, &v1::ExportService::Stub::Export, request);
   return impl_->ConnectTo(ticket.socket_path())->Present(ticket.ticket());
+}
+
+Lent Client::ImportBuffer(int descriptor, const ImportOptions& options) {
+  v1::ImportBufferRequest request;
+  v1::Dtype dtype = v1::DTYPE_UNSPECIFIED;
+  std::string name = options.scalar;
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  if (!v1::Dtype_Parse("DTYPE_" + name, &dtype)) {
+    Error error = Refusal(Code::kInvalidArgument, "BAD_FIELD",
+                          "scalar: is '" + options.scalar + "'; allowed \"u8\" to \"c128\"");
+    error.field = "scalar";
+    throw error;
+  }
+  request.mutable_type()->set_dtype(dtype);
+  request.mutable_type()->set_lanes(options.lanes);
+  for (const int64_t extent : options.shape)
+    request.add_shape(static_cast<uint64_t>(std::max<int64_t>(extent, 0)));
+  request.set_device(options.device);
+  request.set_byte_size(options.bytes);
+  request.mutable_labels()->insert(options.labels.begin(), options.labels.end());
+  request.set_session_secret(options.session_secret);
+  const auto ticket = impl_->Call<v1::ImportBufferResponse>(
+      *impl_->sources_, &v1::IngestService::Stub::ImportBuffer, request);
+  auto connection =
+      Handoff::Connect(ticket.socket_path(), impl_->timeout_, handoff::v1::PURPOSE_IMPORT);
+  Handoff::Loan loan = connection->Lend(ticket.ticket(), descriptor);
+  return Lent(std::make_unique<Lent::Impl>(std::move(connection), std::move(loan)));
 }
 
 void Client::ForgetMappings() {

@@ -53,7 +53,8 @@ bool Parse(const std::string& bytes, wire::ServerMessage* message) {
 
 }  // namespace
 
-std::shared_ptr<Handoff> Handoff::Connect(const std::string& path, milliseconds timeout) {
+std::shared_ptr<Handoff> Handoff::Connect(const std::string& path, milliseconds timeout,
+                                          wire::Purpose purpose) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof address.sun_path) {
@@ -68,7 +69,7 @@ std::shared_ptr<Handoff> Handoff::Connect(const std::string& path, milliseconds 
                   "cannot connect to " + path + ": " + std::strerror(errno));
   }
   const std::shared_ptr<Handoff> made(new Handoff(path, std::move(connection), timeout));
-  made->Greet();
+  made->Greet(purpose);
   return made;
 }
 
@@ -85,12 +86,12 @@ void Handoff::ThrowUnknown(const wire::ServerMessage& message) const {
                     std::to_string(message.body_case()) + ")");
 }
 
-void Handoff::Greet() {
+void Handoff::Greet(wire::Purpose purpose) {
   wire::ClientMessage message;
   wire::Hello& hello = *message.mutable_hello();
   hello.mutable_versions()->set_oldest(kOldestVersion);
   hello.mutable_versions()->set_newest(kNewestVersion);
-  hello.set_purpose(wire::PURPOSE_MEMORY);
+  hello.set_purpose(purpose);
   const std::lock_guard lock(mutex_);
   const wire::ServerMessage answer = Ask(std::move(message)).message;
   if (!answer.has_welcome() || answer.welcome().version() < kOldestVersion ||
@@ -98,11 +99,25 @@ void Handoff::Greet() {
     ThrowUnknown(answer);
 }
 
-void Handoff::Send(const wire::ClientMessage& message) {
-  const std::string bytes = message.SerializeAsString();
+void Handoff::Send(const wire::ClientMessage& message, int descriptor) {
+  std::string bytes = message.SerializeAsString();
+  iovec part{.iov_base = bytes.data(), .iov_len = bytes.size()};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  if (descriptor >= 0) {
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+    cmsghdr* rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(rights), &descriptor, sizeof descriptor);
+  }
   ssize_t sent;
   do {
-    sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    sent = ::sendmsg(socket_.get(), &header, MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
   // A server that has ended the connection may have said why: that is still to be read.
   if (sent != static_cast<ssize_t>(bytes.size()) && errno != EPIPE) gone_ = true;
@@ -142,10 +157,10 @@ bool Handoff::Receive(milliseconds at_most, Packet* packet) {
   return !gone_;
 }
 
-Handoff::Packet Handoff::Ask(wire::ClientMessage message) {
+Handoff::Packet Handoff::Ask(wire::ClientMessage message, int descriptor) {
   const uint64_t number = ++asked_;
   message.set_request(number);
-  Send(message);
+  Send(message, descriptor);
   const auto until = std::chrono::steady_clock::now() + timeout_;
   Packet packet;
   while (!gone_) {
@@ -170,6 +185,56 @@ void Handoff::Note(const Packet& packet) {
   if (message.has_revoked())
     revoked_[message.revoked().name()] = SecondsOf(message.revoked().grace());
   if (message.has_released()) revoked_.erase(message.released().name());
+  if (message.has_import_ended()) {
+    std::string why = wire::ImportEnded::Why_Name(message.import_ended().why());
+    why.erase(0, std::strlen("WHY_"));
+    ended_[message.import_ended().name()] =
+        why.empty() ? "reason " + std::to_string(message.import_ended().why()) : why;
+  }
+}
+
+Handoff::Loan Handoff::Lend(const std::string& nonce, int descriptor) {
+  const std::lock_guard lock(mutex_);
+  wire::ClientMessage message;
+  message.mutable_present()->set_ticket(nonce);
+  const wire::ServerMessage answer = Ask(std::move(message), descriptor).message;
+  if (!answer.has_imported()) ThrowUnknown(answer);
+  return {.buffer = answer.imported().name(), .grant = answer.grant()};
+}
+
+uint64_t Handoff::Publish(const Loan& loan) {
+  const std::lock_guard lock(mutex_);
+  wire::ClientMessage message;
+  message.set_grant(loan.grant);
+  message.mutable_publish();
+  const wire::ServerMessage answer = Ask(std::move(message)).message;
+  if (!answer.has_published()) ThrowUnknown(answer);
+  return answer.published().version();
+}
+
+void Handoff::End(const Loan& loan) {
+  const std::lock_guard lock(mutex_);
+  if (ended_.count(loan.buffer) != 0) return;
+  wire::ClientMessage message;
+  message.set_grant(loan.grant);
+  message.mutable_end();
+  (void)Ask(std::move(message));
+  const auto until = std::chrono::steady_clock::now() + timeout_;
+  Packet packet;
+  while (ended_.count(loan.buffer) == 0) {
+    const auto left = std::chrono::ceil<milliseconds>(until - std::chrono::steady_clock::now());
+    if (left.count() <= 0) ThrowGone("does not say that the memory is read no more");
+    if (Receive(left, &packet)) Note(packet);
+    if (gone_) ThrowGone();
+  }
+}
+
+std::string Handoff::EndOf(const Loan& loan) {
+  const std::lock_guard lock(mutex_);
+  Packet packet;
+  while (!gone_ && Receive(milliseconds(0), &packet)) Note(packet);
+  const auto it = ended_.find(loan.buffer);
+  return it != ended_.end() ? it->second : gone_ ? "SERVER_GONE" : "";
 }
 
 template <class Request>

@@ -28,8 +28,9 @@ class Handoff : public std::enable_shared_from_this<Handoff> {
 
   /// Throws Error: kUnavailable (SERVER_GONE), kUnimplemented (PROTOCOL_VERSION), kInternal
   /// (PROTOCOL), and what else the server refuses the connection with.
-  static std::shared_ptr<Handoff> Connect(const std::string& path,
-                                          std::chrono::milliseconds timeout);
+  static std::shared_ptr<Handoff> Connect(
+      const std::string& path, std::chrono::milliseconds timeout,
+      handoff::v1::Purpose purpose = handoff::v1::PURPOSE_MEMORY);
   ~Handoff();
 
   /// Redeems a ticket and maps its memory. Throws the server's error, SERVER_GONE, MAP, CUDA.
@@ -37,6 +38,21 @@ class Handoff : public std::enable_shared_from_this<Handoff> {
   /// Maps another held volume, after a ticket was presented.
   Mapped Take(const std::string& volume);
   bool presented();
+
+  // Of a connection for imports.
+  /// Lends the memory of a descriptor by a ticket. Throws the server's error, SERVER_GONE.
+  struct Loan {
+    std::string buffer;
+    uint64_t grant = 0;
+  };
+  Loan Lend(const std::string& nonce, int descriptor);
+  /// The new version. Throws the server's error (NO_BUFFER), SERVER_GONE.
+  uint64_t Publish(const Loan& loan);
+  /// Ends the loan, and waits for the server's word that it reads the memory no more. Throws
+  /// SERVER_GONE.
+  void End(const Loan& loan);
+  /// Why the server has ended it; empty = it has not said so.
+  std::string EndOf(const Loan& loan);
 
   const std::string& path() const { return path_; }
   bool alive() const { return !gone_; }
@@ -59,11 +75,12 @@ class Handoff : public std::enable_shared_from_this<Handoff> {
   };
   Handoff(std::string path, Descriptor socket, std::chrono::milliseconds timeout)
       : path_(std::move(path)), timeout_(timeout), socket_(std::move(socket)) {}
-  void Greet();
-  void Send(const handoff::v1::ClientMessage& message);
+  void Greet(handoff::v1::Purpose purpose);
+  /// With a duplicate of `descriptor` unless it is -1.
+  void Send(const handoff::v1::ClientMessage& message, int descriptor = -1);
   /// False if no message came within the time, or the connection has ended (gone_).
   bool Receive(std::chrono::milliseconds at_most, Packet* packet);
-  Packet Ask(handoff::v1::ClientMessage message);
+  Packet Ask(handoff::v1::ClientMessage message, int descriptor = -1);
   Mapped Map(const Packet& packet);
   MappedInfo Described(const handoff::v1::Export& about) const;
   void Note(const Packet& packet);
@@ -80,7 +97,8 @@ class Handoff : public std::enable_shared_from_this<Handoff> {
   uint64_t asked_ = 0;
   std::optional<uint64_t> grant_;
   std::map<std::string, std::shared_ptr<MappedMemory>> memory_;  // by id
-  std::map<std::string, double> revoked_;  // our exports: seconds left to give them back
+  std::map<std::string, double> revoked_;     // our exports: seconds left to give them back
+  std::map<std::string, std::string> ended_;  // our imports: why
 };
 
 class Mapped::Impl {

@@ -23,6 +23,7 @@ from octavo.errors import OctavoError, OctavoTimeout, OctavoWarning
 from octavo.fields import Choice, Fields
 from octavo.formats import commit_options
 from octavo.frames import Frame
+from octavo.lending import ImportedBuffer, Loan, shared_array
 from octavo.mapping import HandoffError, Mapped
 from octavo.names import enum_name
 from octavo.objects import Buffer, BufferState, Job, JobState, Operation, OperationState, Scan, ScanState, Volume, VolumeState
@@ -36,10 +37,10 @@ from octavo.specs import (angular_warp, camera, dispersion_autofocus, freeform, 
                           telecentric_warp, volume_import)
 from octavo.tomography import ProjectionArrays, ProjectionFile, PushedProjections, preparation, recon, tomography
 
-__all__ = ["Buffer", "BufferState", "Choice", "Client", "Fields", "Frame", "HandoffError", "Job", "JobState", "Lease", "Mapped", "OctavoError", "OctavoTimeout",
+__all__ = ["Buffer", "BufferState", "Choice", "Client", "Fields", "Frame", "HandoffError", "ImportedBuffer", "Job", "JobState", "Lease", "Loan", "Mapped", "OctavoError", "OctavoTimeout",
            "OctavoWarning", "Operation", "OperationState", "Picture", "ProjectionArrays", "ProjectionFile", "ProjectionFrame", "ProjectionPushResult", "PushResult",
            "PushedProjections", "Ring", "RingError", "Scan", "ScanState", "Session", "Volume", "VolumeState", "Waveform", "angular_warp", "camera",
            "commit_options", "dispersion_autofocus", "enum_name", "freeform", "job_spec", "k_calibration", "lissajous", "marker", "pattern", "preparation",
            "processing", "projection_frames", "push", "radial", "raster", "recon", "repeated_radial", "repeated_raster", "replay", "reprocess",
-           "ring", "scan_spec", "scanner", "simulated", "spiral", "telecentric_warp", "tomography", "volume_import", "write_png"]
+           "ring", "scan_spec", "scanner", "shared_array", "simulated", "spiral", "telecentric_warp", "tomography", "volume_import", "write_png"]
 __version__ = "0.1.0"

@@ -59,9 +59,13 @@ def limit(field: str, value) -> Optional[float]:
     """The most seconds that a call waits; None for no limit."""
     if value is None:
         return None
-    seconds = value.total_seconds() if isinstance(value, datetime.timedelta) else real(field, value)
+    expected = "expected seconds from 0 on, a timedelta, or None for no limit"
+    try:
+        seconds = value.total_seconds() if isinstance(value, datetime.timedelta) else real(field, value)
+    except ValueError:
+        raise ValueError(f"{field} is {short(value)}; {expected}") from None
     if not 0 <= seconds < _MOST_SECONDS:
-        raise ValueError(f"{field} is {short(value)}; expected seconds from 0 on, a timedelta, or None for no limit")
+        raise ValueError(f"{field} is {short(value)}; {expected}")
     return seconds
 
 
@@ -145,9 +149,13 @@ def _list(field, label: str, value, names: Optional[Names]) -> list:
 
 def duration(label: str, value) -> Duration:
     """A Duration of seconds, or of a timedelta."""
-    seconds = value.total_seconds() if isinstance(value, datetime.timedelta) else real(label, value)
+    expected = f"expected seconds, a number of less than {_MOST_SECONDS:g}, or a datetime.timedelta"
+    try:
+        seconds = value.total_seconds() if isinstance(value, datetime.timedelta) else real(label, value)
+    except ValueError:
+        raise ValueError(f"{label} is {short(value)}; {expected}") from None
     if not abs(seconds) < _MOST_SECONDS:
-        raise ValueError(f"{label} is {short(value)}; expected seconds, less than {_MOST_SECONDS:g}, and a timedelta")
+        raise ValueError(f"{label} is {short(value)}; {expected}")
     made = Duration()
     made.FromNanoseconds(round(seconds * 1e9))
     return made
@@ -215,7 +223,7 @@ _OBJECTS["Name"] = "an object such as a Volume, or its name, text of the form vo
 _SAME = (("iterations", "num_iter", "n_iter", "niter"), ("filter", "filter_name"), ("subsets", "num_block"), ("angles", "theta", "angles_rad"),
          ("initial", "init_recon", "init"), ("mask", "ratio", "mask_ratio"), ("center", "cor", "rotation_center", "rot_center"),
          ("image_size", "num_gridx", "num_gridy"), ("batch", "nchunk"), ("try_centers", "cen_range"), ("rings", "stripe", "remove_stripe"),
-         ("seconds", "ttl", "duration"))
+         ("seconds", "ttl", "duration"), ("start", "box", "offset", "origin"), ("count", "extent", "size"))
 
 
 def explained(*takes: Any, called: Optional[Mapping[str, str]] = None, covered: tuple = ()) -> Callable[[_Function], _Function]:
@@ -296,8 +304,9 @@ def builder(*takes: Any, **options: Any) -> Callable[[_Function], _Function]:
 
 def explained_methods(kind: _Kind) -> _Kind:
     """Applies `explained` to all public methods of a class that do not have it
-    yet."""
+    yet; those that pass all their **options on leave it to the function that takes them."""
     for name, method in list(vars(kind).items()):
         if inspect.isfunction(method) and (not name.startswith("_") or name == "__init__") and not hasattr(method, "explain"):
-            setattr(kind, name, explained()(method))
+            if all(one.kind != one.VAR_KEYWORD for one in inspect.signature(method).parameters.values()):
+                setattr(kind, name, explained()(method))
     return kind

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import numbers
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Union
 
 import grpc
 import numpy as np
 
-from octavo import errors
+from octavo import errors, formats
 from octavo.arguments import Seconds, explained, explained_methods, limit, message, short, whole
 from octavo.fields import Fields, plain
 from octavo.names import Names, Types, closest
 from octavo.objects import Buffer, BufferName, Name, giving_objects
 from octavo.paging import pages
-from octavo.v1 import buffer_pb2, buffer_pb2_grpc, array_operation_pb2, types_pb2, volume_pb2
+from octavo.v1 import array_operation_pb2, buffer_pb2, buffer_pb2_grpc, operation_pb2, operation_pb2_grpc, types_pb2, volume_pb2
 
 SCALARS = Types({"u8": types_pb2.DTYPE_U8, "i8": types_pb2.DTYPE_I8, "u16": types_pb2.DTYPE_U16, "i16": types_pb2.DTYPE_I16,
                  "f16": types_pb2.DTYPE_F16, "f32": types_pb2.DTYPE_F32, "f64": types_pb2.DTYPE_F64, "c64": types_pb2.DTYPE_C64,
@@ -32,6 +33,12 @@ PARTS = Names({"real": array_operation_pb2.COMPLEX_PART_REAL, "imaginary": array
 _Combine = array_operation_pb2.ArrayOperation.CombineParameters
 COMBINATIONS = Names({"add": _Combine.KIND_ADD, "subtract": _Combine.KIND_SUBTRACT, "multiply": _Combine.KIND_MULTIPLY, "divide": _Combine.KIND_DIVIDE}, of=_Combine.Kind)
 EDGES = Names({"mirror": array_operation_pb2.RESIZE_EDGE_MIRROR, "reflect": array_operation_pb2.RESIZE_EDGE_REFLECT}, of=array_operation_pb2.ResizeEdge)
+SAMPLINGS = Names({"nearest": array_operation_pb2.SAMPLING_NEAREST, "linear": array_operation_pb2.SAMPLING_LINEAR, "cubic": array_operation_pb2.SAMPLING_CUBIC},
+                  of=array_operation_pb2.Sampling)
+SAMPLE_EDGES = Names({"constant": array_operation_pb2.SAMPLE_EDGE_CONSTANT, "nearest": array_operation_pb2.SAMPLE_EDGE_NEAREST, "reflect": array_operation_pb2.SAMPLE_EDGE_REFLECT,
+                      "mirror": array_operation_pb2.SAMPLE_EDGE_MIRROR, "wrap": array_operation_pb2.SAMPLE_EDGE_WRAP},
+                     aliases={"grid-wrap": "wrap", "grid-mirror": "reflect"}, of=array_operation_pb2.SampleEdge)  # SciPy's
+_SECOND = ("other", "mask", "coordinates", "field", "amounts")  # fields that name a second array
 _CHUNK = 1 << 20
 _MOST_FORMS = 1024
 
@@ -51,16 +58,20 @@ def _device_names(devices: Sequence[Union[str, int]]) -> List[str]:
 def array_operation(operation: Union[dict, array_operation_pb2.ArrayOperation], axes: Sequence[str] = ()) -> array_operation_pb2.ArrayOperation:
     """{"mip": {"axis": 2}}, {"scale": {"multiply": 2, "add": 1 + 1j, "type": "f32"}}, {"reduce":
     {"kind": "mean", "axes": [0]}}, {"flip": {}} ... with the fields of octavo.v1.ArrayOperation;
-    names for types, kinds, parts and edges, numbers for complex values. Axes are numbers as in
+    names for types, kinds, parts, samplings and edges, numbers for complex values, and a matrix as a
+    list or as rows. Axes are numbers as in
     NumPy, -3 to 2; for volumes, whose `axes` have names, also "y", "x" and "z"."""
     if isinstance(operation, array_operation_pb2.ArrayOperation):
         return operation
     name, fields = one_operation(operation, array_operation_pb2.ArrayOperation)
     values = dict(fields)
     _check_values(name, fields)
+    of = array_operation_pb2.ArrayOperation.DESCRIPTOR.fields_by_name[name].message_type.fields_by_name
     for field, value in fields.items():
-        if field in ("multiply", "add", "value"):
+        if field in of and of[field].message_type is array_operation_pb2.ArrayOperation.Complex.DESCRIPTOR:
             values[field] = _complex(f"{name}.{field}", value)
+        elif field == "matrix" and np.ndim(value) == 2:
+            values[field] = np.asarray(value).ravel()
         elif field == "axis" and value is not None:
             values[field] = _axis(f"{name}.axis", value, axes)
         elif field == "axes" and isinstance(value, (list, tuple)):
@@ -70,9 +81,12 @@ def array_operation(operation: Union[dict, array_operation_pb2.ArrayOperation], 
 
 def _check_values(name: str, fields: dict) -> None:
     """ValueError for an array in the place of a buffer; a warning for percentiles that look like fractions."""
-    other = plain(fields.get("other"))
-    if name == "combine" and other is not None and not isinstance(other, str) and not isinstance(other, buffer_pb2.Buffer):
-        raise ValueError(f"combine.other is {short(other)}; expected a Buffer, or its name, buffers/<id> (client.buffers.put(array) makes one)")
+    many = fields.get("others")
+    named = [(field, fields.get(field)) for field in _SECOND] + [(f"others[{i}]", one) for i, one in enumerate(many if isinstance(many, (list, tuple)) else ())]
+    for field, given in named:
+        other = plain(given)
+        if other is not None and not isinstance(other, str) and not isinstance(other, buffer_pb2.Buffer):
+            raise ValueError(f"{name}.{field} is {short(other)}; expected a Buffer, or its name, buffers/<id> (client.buffers.put(array) makes one)")
     given = fields.get("percentiles")
     if name == "percentile" and isinstance(given, (list, tuple, np.ndarray)) and len(given) > 0:
         values = [one for one in given if isinstance(one, numbers.Real)]
@@ -200,6 +214,7 @@ class Buffers:
     def __init__(self, channel: grpc.Channel, timeout: float, metadata: list, address: str = ""):
         self.address = address
         self._stub = buffer_pb2_grpc.BufferServiceStub(channel)
+        self._operations = operation_pb2_grpc.OperationServiceStub(channel)
         self._timeout = timeout
         self._metadata = metadata
         self._forms: Dict[str, tuple] = {}  # of the newest buffers: (shape, type) of the array for NumPy, which never change
@@ -308,8 +323,8 @@ class Buffers:
     def watch(self) -> Iterator[Fields]:
         """Yields all buffers, then each change (octavo.v1.WatchBuffersResponse: kind, buffer, text);
         leaving the loop ends it."""
-        call = self._stub.WatchBuffers(buffer_pb2.WatchBuffersRequest(), metadata=self._metadata)
         with errors.raising(self.address):
+            call = self._stub.WatchBuffers(buffer_pb2.WatchBuffersRequest(), metadata=self._metadata)
             try:
                 yield from call
             finally:
@@ -339,6 +354,42 @@ class Buffers:
         errors.check_kind("name", name, ("buffers", "volumes"))
         return self._call(self._stub.ApplyOp, message(buffer_pb2.ApplyOpRequest, dict(
             input=name, output=output, operations=[array_operation(o) for o in operations], **fields))).buffer
+
+    @explained(formats.commit_options)
+    def commit(self, name: BufferName, destination: str, format: str = "", *, axes: Sequence[str], spacing_um: Sequence[float] = (), title: str = "",
+               replica: Optional[int] = None, if_version: int = 0, progress: Optional[Callable] = None, request_id: str = "", lease_token: str = "",
+               **options: Any) -> Fields:
+        """Writes a buffer to storage, as a volume, in any format that a volume has; the buffer stays. Gives octavo.v1.CommitResult. Formats and options
+        as in Client.commit. A KeyboardInterrupt or an exception of progress(OperationProgress) cancels the commit.
+
+        axes        names of its dimensions, slowest first: "zyx"; those that a buffer of 1 or 2 dimensions lacks get the extent 1
+        spacing_um  µm from sample to sample along each; 0: not known
+        """
+        errors.check_kind("name", name, "buffers")
+        request = message(buffer_pb2.CommitBufferRequest, dict(
+            name=name, options=formats.commit_options(destination, format, **options), axes=list(axes), spacing_um=spacing_um, title=title, replica=replica,
+            if_version=if_version, request_id=request_id, lease_token=lease_token))
+        request.wait.SetInParent()  # 0: answer as soon as it has begun
+        with errors.raising(self.address):
+            step = self._stub.CommitBuffer(request, metadata=self._metadata).operation
+        left = True
+        try:
+            with errors.raising(self.address):
+                for told in self._operations.WatchOperation(operation_pb2.WatchOperationRequest(name=step.name), metadata=self._metadata):
+                    step = told.operation
+                    if progress:
+                        progress(step.progress)
+            left = False
+        except errors.OctavoError:  # the connection is lost: the commit goes on
+            left = False
+            raise
+        finally:
+            if left and not step.done:
+                with contextlib.suppress(errors.OctavoError):
+                    self._call(self._operations.CancelOperation, operation_pb2.CancelOperationRequest(name=step.name))
+        if (error := errors.of_operation(step)) is not None:
+            raise error
+        return step.commit
 
     def wait(self, name: BufferName, *, timeout: Optional[Seconds] = None) -> Buffer:
         """Waits until all work requested on a buffer is done, at most `timeout` seconds (OctavoTimeout)."""

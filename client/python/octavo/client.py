@@ -6,13 +6,13 @@ import dataclasses
 import functools
 import os
 import threading
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Union
 
 import grpc
 import numpy as np
 from google.protobuf import field_mask_pb2
 
-from octavo import buffers, errors, frames, mapping, push, ring, specs
+from octavo import buffers, errors, frames, lending, mapping, push, ring, specs
 from octavo.arguments import Seconds, explained, explained_methods, limit, message, real, short
 from octavo import session as sessions
 from octavo.fields import Fields
@@ -20,8 +20,8 @@ from octavo.job_calls import JobCalls
 from octavo.objects import JobName, Name, Scan, ScanName, VolumeName, giving_objects
 from octavo.operation_calls import OperationCalls
 from octavo.paging import pages
-from octavo.v1 import (export_pb2, export_pb2_grpc, ingest_pb2, ingest_pb2_grpc, job_pb2_grpc, operation_pb2_grpc, scan_pb2, scan_pb2_grpc,
-                       session_pb2, session_pb2_grpc, stream_pb2, stream_pb2_grpc, system_pb2, system_pb2_grpc, volume_pb2_grpc)
+from octavo.v1 import (buffer_pb2, export_pb2, export_pb2_grpc, ingest_pb2, ingest_pb2_grpc, job_pb2_grpc, operation_pb2_grpc, scan_pb2, scan_pb2_grpc,
+                       session_pb2, session_pb2_grpc, stream_pb2, stream_pb2_grpc, system_pb2, system_pb2_grpc, types_pb2, volume_pb2_grpc)
 from octavo.volume_calls import VolumeCalls
 
 def _address(address: str) -> str:
@@ -209,7 +209,8 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         waits until the server has them: the volumes are ready after client.wait(scan). Surplus
         records are left out, and too few records leave volumes with missing A-scans; both give an
         OctavoWarning, and so do samples beyond `adc_bits` and a first block of zeros. To detect
-        surplus records, the call takes one block more from `blocks` than it sends.
+        surplus records, the call takes one block more from `blocks` than it sends. An array [B-scan, A-scan, sample] whose axes are not
+        those of the scan's raster is an OctavoWarning, too.
 
         blocks     arrays [records, S] of the scan's raw_type, which continue the scan's records; or
                    (first_record, array) pairs: records in between are lost; or (first_record,
@@ -220,9 +221,10 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         progress   called with each PushResponse
         """
         errors.check_kind("scan", scan, "scans")
-        acquisition = self.scan(scan).message.spec.acquisition
-        pushed = push.push(self._ingest.Push, scan, blocks, acquisition, end=end, reconnect=reconnect, progress=progress,
-                           tell=functools.partial(errors.tell, scan))
+        spec = self.scan(scan).message.spec
+        with errors.raising(self.address):
+            pushed = push.push(self._ingest.Push, scan, blocks, spec, end=end, reconnect=reconnect, progress=progress,
+                               tell=functools.partial(errors.tell, scan))
         now = self.scan(scan)
         if now.reason_code in ("UNSPECIFIED", "COMPLETED", "SOURCE_ENDED"):  # a stopped scan did not want all
             errors.tell(scan, pushed.doubts)
@@ -315,6 +317,64 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
     def unmap(mapped: Union[np.ndarray, mapping.Mapped]) -> None:
         """Gives back the result of map() now. It must not be used any more."""
         mapping.owner(mapped).release()
+
+    # -- memory of this process in the server
+
+    def import_buffer(self, memory: Union[np.ndarray, int], shape: Sequence[int] = (), dtype: Any = None, *, lanes: int = 1, device: Union[str, int] = 0,
+                      byte_size: int = 0, labels: Optional[Dict[str, str]] = None, private: bool = False, session: Optional[sessions.Session] = None,
+                      ttl: Optional[Seconds] = None, request_id: str = "") -> lending.ImportedBuffer:
+        """Lends memory of this process to a buffer, without a copy; the server must be on this host and have a hand-over socket
+        (handoff.unix). The server reads it where it lies and never writes it; the buffer ends with the returned object, with
+        its close(), or with this process. After a change of the bytes, publish() tells the server. Raises OctavoError, or
+        octavo.HandoffError if the socket refuses.
+
+        memory     an array of octavo.shared_array is lent as it is; any other array is copied into such a one first (`array` of the result).
+                   Or the descriptor of memory that this process has: a sealed memory file of os.memfd_create; of a GPU what
+                   cuMemExportToShareableHandle gave
+        shape, dtype  of the array in a descriptor's memory
+        lanes      more than 1: the last axis holds the lanes of the elements
+        device     that works on it: "devices/0" or 0
+        byte_size  of a descriptor's memory; 0 = as the array needs (see ImportBufferRequest)
+        session    the buffer ends with this session, too
+        """
+        array, descriptor, kind, extents = self._memory_to_lend(memory, shape, dtype, lanes)
+        if array is not None and descriptor < 0:
+            file = lending.file_of(array)
+            assert file is not None
+            descriptor, byte_size = file.descriptor, len(file)
+        ticket = self._call(self._ingest.ImportBuffer, message(ingest_pb2.ImportBufferRequest, dict(
+            type=message(types_pb2.ElementType, dict(dtype=buffers.scalar(kind), lanes=lanes)), shape=extents,
+            device=buffers._device_names([device])[0], byte_size=byte_size, labels=labels or {}, is_private=private,
+            session_secret=sessions.secret_of(session), ttl=ttl, request_id=request_id)))
+        if array is None and ticket.kind == buffer_pb2.IMPORT_KIND_HOST_MEMFD:
+            array = lending.view_of(descriptor, tuple(shape), lending.numpy_type(dtype), ticket.byte_size)
+        lent = lending.ImportedBuffer(ticket.socket_path, ticket.ticket, descriptor, self.timeout, array)
+        try:
+            lent.buffer = self.buffers.get(lent.name)
+        except BaseException:
+            lent.close()
+            raise
+        return lent
+
+    @staticmethod
+    def _memory_to_lend(memory, shape, dtype, lanes: int) -> tuple:
+        """The array (None: of a descriptor), the descriptor (-1: the array's own), the type, and the shape without lanes."""
+        if isinstance(memory, (int, np.integer)):
+            if dtype is None or len(shape) == 0:
+                raise ValueError("memory is a descriptor, whose shape and dtype are needed: import_buffer(fd, (512, 1024), 'f32')")
+            array, descriptor, kind, whole = None, int(memory), dtype, tuple(shape)
+        else:
+            if dtype is not None or len(shape) != 0:
+                raise ValueError("memory is an array, which has a shape and a dtype; leave out shape and dtype")
+            array = np.asarray(memory)
+            if lending.file_of(array) is None:
+                copy = lending.shared_array(array.shape, array.dtype.newbyteorder("<"))
+                copy[...] = array
+                array = copy
+            descriptor, kind, whole = -1, array.dtype, array.shape
+        if lanes > 1 and (not whole or whole[-1] != lanes):
+            raise ValueError(f"the array has the shape {whole}; lanes={lanes} needs a last axis of {lanes} elements")
+        return array, descriptor, kind, whole[:-1] if lanes > 1 else whole
 
     def exports(self, *, filter: str = "", order_by: str = "") -> List[export_pb2.ExportStatus]:
         """The memory that other processes (and this one) map (that matches the filter:

@@ -135,11 +135,11 @@ def other_kind(name: str, wanted: str) -> str:
     return match.group(1) if match is not None and match.group(1) != wanted else ""
 
 
-def check_kind(argument: str, name: str, wanted: Union[str, Sequence[str]], more: str = "") -> None:
+def check_kind(argument: str, name: str, wanted: Union[str, Sequence[str]], more: str = "", bare: str = "") -> None:
     """Extends the server's error for a name of another kind than `wanted` ("scans"; or one of
-    several) by the actual kind. more: an additional hint."""
+    several) by the actual kind. more: an additional hint; bare: one for a name without a kind."""
     if name and "/" not in name:
-        _refuse_without_kind(argument, name, [wanted] if isinstance(wanted, str) else wanted)
+        _refuse_without_kind(argument, name, [wanted] if isinstance(wanted, str) else wanted, bare)
     if not isinstance(wanted, str):
         kind = other_kind(name, "")
         if kind and kind not in wanted:
@@ -153,13 +153,13 @@ def check_kind(argument: str, name: str, wanted: Union[str, Sequence[str]], more
                                                      f"{more or _KINDS[kind][1]}", f"NO_{wanted[:-1].upper()}", argument)
 
 
-def _refuse_without_kind(argument: str, name: str, wanted: Sequence[str]) -> None:
+def _refuse_without_kind(argument: str, name: str, wanted: Sequence[str], more: str) -> None:
     """The error for a word that is no name, or for a name without its kind."""
     allowed = " or ".join(f"{_KINDS[one][0]}, {one}/<id>" for one in wanted)
     whole = f": {' or '.join(f'{one}/{name}' for one in wanted)}" if _BARE.fullmatch(name) else ""
     reason = f"NO_{wanted[0][:-1].upper()}" if len(wanted) == 1 else "BAD_FIELD"
     raise OctavoError(grpc.StatusCode.NOT_FOUND if len(wanted) == 1 else grpc.StatusCode.INVALID_ARGUMENT,
-                      f"{argument} is {name!r}, which does not say its kind; expected {allowed}{whole}", reason, argument)
+                      f"{argument} is {name!r}, which does not say its kind; expected {allowed}{whole}{f'; {more}' if more else ''}", reason, argument)
 
 
 @contextlib.contextmanager
@@ -190,6 +190,12 @@ def _advice(error: OctavoError) -> str:
     """Advice for a Python program; "" if there is none."""
     if error.reason == "VOLUME_STATE" and error.numbers.get("state") == "ACQUIRING":
         return "client.wait(scan) waits for the scan with all its volumes, client.wait_volume(name) for this one"
+    if error.reason == "VOLUME_STATE" and error.numbers.get("state") == "COMMITTING":
+        return "client.operations(filter='kind = COMMIT AND done = false') finds it; its wait() and cancel() do that"
+    if "a reprocess job makes a volume of them" in error.message:
+        return "client.submit_job(octavo.reprocess(volume))"
+    if "restore it to its device first" in error.message:
+        return "volume.restore()"
     kept = re.search(r"with resume from sequence (\d+)", error.message) if error.reason == "NOTHING_KEPT" else None
     if kept is not None:
         return f"client.subscribe(scan, product, from_sequence={kept.group(1)}) gives them"

@@ -177,7 +177,13 @@ class Fields:
             raise AttributeError(name)
         known = [one for one in dir(type(self)) if not one.startswith("_")]
         near = difflib.get_close_matches(name, known, n=4)
-        raise AttributeError(f"{type(self).__name__} has no '{name}'" + (f"; near it are {', '.join(near)}" if near else f"; it has {', '.join(known)}"))
+        where = self._elsewhere(name)
+        its = f"; near it are {', '.join(near)}" if near else "" if where else f"; it has {', '.join(known)}"
+        raise AttributeError(f"{type(self).__name__} has no '{name}'{its}{f'; {where}' if where else ''}")
+
+    def _elsewhere(self, name: str) -> str:
+        """The call that does what an attribute of this name would; "" if there is none."""
+        return ""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in ("_message", "_context"):

@@ -15,10 +15,12 @@ CODECS = Names({"zstd": scan_pb2.CODEC_ZSTD, "gzip": scan_pb2.CODEC_GZIP, "blosc
 SHUFFLES = Names({"none": scan_pb2.SHUFFLE_NONE, "byte": scan_pb2.SHUFFLE_BYTE, "bit": scan_pb2.SHUFFLE_BIT}, of=scan_pb2.Shuffle)
 TIFF_PLANES = Names({"bscan": scan_pb2.TIFF_PLANE_BSCAN, "en_face": scan_pb2.TIFF_PLANE_EN_FACE}, of=scan_pb2.TiffPlane)
 
+NGFF_VERSIONS = Names({"0.5": scan_pb2.NGFF_VERSION_05, "0.4": scan_pb2.NGFF_VERSION_04}, of=scan_pb2.NgffVersion)
+
 
 @explained(scan_pb2.CommitOptions)
 def commit_options(destination: str, format: str = "", **options: Any) -> scan_pb2.CommitOptions:
-    """CommitOptions, with names for format, codec, shuffle and tiff_plane (as Client.commit takes
+    """CommitOptions, with names for format, codec, shuffle, tiff_plane and ngff (as Client.commit takes
     them); for retention=dict(auto_commit=...) too. Without a format the ending of the destination
     determines it, as for Client.commit."""
     return message(scan_pb2.CommitOptions, dict(destination=destination, format=format or None, **options))

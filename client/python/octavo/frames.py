@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from typing import Any, Iterator, List, Optional, Sequence, Union
 
 import numpy as np
@@ -95,6 +96,9 @@ def check_index(index: Optional[int], products: Sequence[int]) -> None:
 def image_options(*, colour_map: Union[str, int] = "", levels: Optional[Sequence[float]] = None, percentiles: Optional[Sequence[float]] = None,
                   **fields: Any) -> stream_pb2.ImageOptions:
     """octavo.v1.ImageOptions; see Client.subscribe."""
+    for name, allowed in (("quality", "1 to 100"), ("max_width", "a number of pixels from 1 on"), ("max_height", "a number of pixels from 1 on")):
+        if isinstance(fields.get(name), numbers.Real) and fields[name] == 0:  # which the contract takes for the default
+            raise ValueError(f"image.{name} is {short(fields[name])}; expected {allowed}, or None for the default")
     made = message(stream_pb2.ImageOptions, dict(colour_map=colour_map or None, **fields), "image.")
     for name, pair in (("levels", levels), ("percentiles", percentiles)):
         if pair is not None:

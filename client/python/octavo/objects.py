@@ -28,7 +28,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
 from octavo import errors
-from octavo.arguments import Seconds
+from octavo.arguments import Seconds, explained_methods
 from octavo.fields import Choice, Fields, choices, of_message, plain
 from octavo.v1 import buffer_pb2, job_pb2, operation_pb2, scan_pb2, types_pb2, volume_pb2
 
@@ -86,11 +86,20 @@ class Resource(Fields):
         """What repr says behind the state."""
         return ()
 
+    def _elsewhere(self, name: str) -> str:
+        method = getattr(type(self._context), name, None) if not name.startswith("_") else None
+        if not callable(method):
+            return ""
+        takes = [one for one in inspect.signature(method).parameters if one != "self"]
+        client = "client" if hasattr(self._context, "buffers") else "client.buffers"
+        return f"{client}.{name}() is a call of the client" + (f": {client}.{name}({type(self).__name__.lower()}, …)" if takes[:1] in (["name"], ["resource"], ["scan"], ["parent"]) else "")
+
     def __reduce_ex__(self, _: Any) -> Any:
         raise TypeError(f"{self!r} belongs to a client, whose connection cannot be pickled: pickle its name ({self.name!r}), "
                         "or its `message`, which has the fields")
 
 
+@explained_methods
 class Scan(Resource, of=scan_pb2.Scan.DESCRIPTOR):
     """A scan. volume_names has the names of the volumes that it had acquired or held when the fields came."""
 
@@ -142,6 +151,7 @@ class Scan(Resource, of=scan_pb2.Scan.DESCRIPTOR):
         return f"{done} volume{'' if done == 1 else 's'}", _title(self._message.spec.title)
 
 
+@explained_methods
 class Volume(Resource, of=volume_pb2.Volume.DESCRIPTOR):
     """A volume. commit_result has the result of its commit once it is COMMITTED, else None."""
 
@@ -228,6 +238,7 @@ class Volume(Resource, of=volume_pb2.Volume.DESCRIPTOR):
         return str(list(self._message.shape)), str(self.dtype), _size(self._message.bytes), _title(self._message.title)
 
 
+@explained_methods
 class Job(Resource, of=job_pb2.Job.DESCRIPTOR):
     """A job. volume_names has the names of the volumes that it has made."""
 
@@ -275,6 +286,7 @@ class Job(Resource, of=job_pb2.Job.DESCRIPTOR):
                 _title(self._message.spec.title))
 
 
+@explained_methods
 class Buffer(Resource, of=buffer_pb2.Buffer.DESCRIPTOR):
     """A buffer."""
 
@@ -305,6 +317,10 @@ class Buffer(Resource, of=buffer_pb2.Buffer.DESCRIPTOR):
         (see Buffers.apply)."""
         return self._context.apply(self.name, *operations, **options)
 
+    def commit(self, destination: str, format: str = "", *, axes: Sequence[str], **options: Any) -> Fields:
+        """Writes it to storage, as a volume; the buffer stays (see Buffers.commit). Gives the CommitResult: uri, bytes, checksum, …"""
+        return self._context.commit(self.name, destination, format, axes=axes, **options)
+
     def sync(self, source: int, targets: Sequence[int] = ()) -> "Buffer":
         """Copies one replica to others (all), from device to device."""
         return self._become(self._context.sync(self.name, source, targets))
@@ -324,6 +340,7 @@ class Buffer(Resource, of=buffer_pb2.Buffer.DESCRIPTOR):
                 f"{_size(self._message.byte_size)}{f' on {count} devices' if count > 1 else ''}")
 
 
+@explained_methods
 class Operation(Resource, of=operation_pb2.Operation.DESCRIPTOR):
     """Long work: a commit, a spill, a restore, a derivation or a job.
 

@@ -26,7 +26,7 @@ class OperationCalls:
 
     def operation(self, name: OperationName) -> Operation:
         """How far it is, or how it ended: Operation.done, .state, .progress, .commit, .volumes, .error."""
-        errors.check_kind("name", name, "operations")
+        _check_operation(name)
         return self._call(self._operations.GetOperation, operation_pb2.GetOperationRequest(name=name)).operation
 
     def operations(self, *, filter: str = "", order_by: str = "") -> List[Operation]:
@@ -41,7 +41,7 @@ class OperationCalls:
         wait     at most so many seconds; Operation.done says whether it has ended
         timeout  the same, and OctavoTimeout is raised if it has not
         """
-        errors.check_kind("name", name, "operations")
+        _check_operation(name)
         most = limit("timeout", timeout)
         most = wait if most is None else most if wait is None else min(most, wait)
         request = operation_pb2.WaitOperationRequest(name=name, wait=None if most is None else duration("wait", most))
@@ -53,7 +53,7 @@ class OperationCalls:
 
     def watch_operation(self, name: OperationName) -> Iterator[Operation]:
         """Yields the operation at once, at every change, and twice a second, until it has ended."""
-        errors.check_kind("name", name, "operations")
+        _check_operation(name)
         with errors.raising(self.address):
             call = self._operations.WatchOperation(operation_pb2.WatchOperationRequest(name=name))
             try:
@@ -64,8 +64,13 @@ class OperationCalls:
 
     def cancel_operation(self, name: OperationName) -> Operation:
         """Asks an operation to end: a volume that it works on stays as it was. wait_operation waits until it has ended."""
-        errors.check_kind("name", name, "operations")
+        _check_operation(name)
         return self._call(self._operations.CancelOperation, operation_pb2.CancelOperationRequest(name=name)).operation
+
+
+def _check_operation(name: str) -> None:
+    """An error for what is no name of an operation; the request_id of a call is none."""
+    errors.check_kind("name", name, "operations", bare=f"""if it is the request_id of a call: client.operations(filter='request_id = "{name}"')""")
 
 
 def _checked(operation: operation_pb2.Operation) -> Operation:

@@ -52,10 +52,10 @@ class Picture:
         return f"<octavo.Picture: {self.rendering} {self.axis} of {self.volume.name}, {what}>"
 
     def save(self, path: Union[str, os.PathLike]) -> None:
-        """Writes the file (an array: as .npy). ValueError for a name with the ending of files of another kind."""
+        """Writes the file (an array: as .npy). ValueError for a name without the ending of such files."""
         endings = _ENDINGS["raw" if self.array is not None else self.encoding]
         ending = os.path.splitext(os.fspath(path))[1].lower()
-        if ending and ending not in endings:
+        if ending not in endings:
             others = [f"encoding={encoding!r}" for encoding, its in _ENDINGS.items() if ending in its]
             raise ValueError(f"path is {os.fspath(path)!r}, and this is {'an array' if self.array is not None else f'a picture in {self.encoding}'}; expected "
                              f"a name that ends in {', '.join(endings)}{f', and {others[0]} in render() makes such a file' if others else ''}")

@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import math
 import operator
+import os
 import threading
 import time
 from typing import Callable, Iterable, Iterator, List, Optional, Tuple, Union
@@ -223,9 +224,11 @@ class _Pusher:
 
 
 class _RecordPusher(_Pusher):
-    def __init__(self, scan: str, blocks: Blocks, acquisition: scan_pb2.Acquisition, end: bool):
+    def __init__(self, scan: str, blocks: Blocks, spec: scan_pb2.ScanSpec, end: bool):
         super().__init__(PushResult(), end)
-        self.scan, self.blocks, self.acquisition = scan, blocks, acquisition
+        self.scan, self.blocks, self.acquisition = scan, blocks, spec.acquisition
+        if isinstance(blocks, np.ndarray):
+            self.doubts.extend(_doubts_of_shape(blocks, spec))
         self.listed = False  # how many there are can be counted
         self.rest: Iterator = iter(())  # of blocks
         self.following = 0  # the record behind the last block
@@ -479,13 +482,32 @@ class _ProjectionPusher(_Pusher):
         self.result.missing = [(r.first, r.count) for r in answer.missing]
 
 
+def _doubts_of_shape(array: np.ndarray, spec: scan_pb2.ScanSpec) -> List[str]:
+    """Whether the axes of an array [B-scan, A-scan, sample] are those of the scan's raster (the rule of the server for the axes of a file,
+    server/storage/formats/record_file.h). Arrays whose blocks are parts of B-scans, or several of them, are in the right order, too."""
+    raster, average = spec.pattern.raster, spec.acquisition.record_average
+    if array.ndim != 3 or not spec.pattern.HasField("raster") or average > 1:
+        return []
+    bscans, ascans = array.shape[:2]
+    line = raster.ascans_per_bscan + raster.flyback_records
+    fits = ascans in (raster.ascans_per_bscan, line) or (ascans > 0 and (ascans % line == 0 or line % ascans == 0))
+    exchanged = (ascans, bscans) == (raster.bscans_per_volume, raster.ascans_per_bscan) != (raster.ascans_per_bscan, raster.bscans_per_volume)
+    if fits and not exchanged:
+        return []
+    return [f"the array's own shape is {bscans} x {ascans} records, B-scans of {ascans} A-scans; the pattern has {raster.bscans_per_volume} B-scans of "
+            f"{raster.ascans_per_bscan} A-scans" + (f": are ascans and bscans exchanged? octavo.raster(ascans={ascans}, bscans={bscans}) fits the array" if exchanged else "")]
+
+
 _RAW_TYPES = {scan_pb2.RAW_TYPE_U8: "u1", scan_pb2.RAW_TYPE_I16: "<i2", scan_pb2.RAW_TYPE_F32: "<f4", scan_pb2.RAW_TYPE_U12P: "u1", scan_pb2.RAW_TYPE_U12_PACKED: "u1"}
 
 
-def _records(array: np.ndarray, acquisition: scan_pb2.Acquisition, record_bytes: int) -> np.ndarray:
+def _records(block: np.ndarray, acquisition: scan_pb2.Acquisition, record_bytes: int) -> np.ndarray:
     """The array in the scan's form: only its byte order may differ. Packed samples are bytes."""
     dtype = np.dtype(_RAW_TYPES.get(acquisition.raw_type, "<u2"))
-    array = np.ascontiguousarray(array)
+    array = np.asarray(block)  # np.ascontiguousarray would make a number an array of one axis
+    array = np.ascontiguousarray(array) if array.ndim else array
+    if array.dtype.kind not in "biufc":
+        raise ValueError(f"a block is {short(block)}; expected an array of records, {dtype} [records, {record_bytes // dtype.itemsize}]")
     if array.dtype.newbyteorder("<") != dtype or array.ndim != 2 or array.shape[1] * dtype.itemsize != record_bytes:
         channels = f" in {acquisition.channels} channels" if acquisition.channels > 1 else ""
         raise ValueError(f"a block is {array.dtype} {array.shape}; the scan takes records of {acquisition.samples_per_record} samples{channels}, "
@@ -525,12 +547,26 @@ def _parts(first: int, array: np.ndarray, markers: list, most: int) -> Iterator[
                                      markers=[ingest_pb2.PushMarker(name=name, record=record) for name, record in brought])
 
 
-def push(method, scan: str, blocks: Blocks, acquisition: scan_pb2.Acquisition, *, end: bool, reconnect: float, progress: Optional[Callable],
+def push(method, scan: str, blocks: Blocks, spec: scan_pb2.ScanSpec, *, end: bool, reconnect: float, progress: Optional[Callable],
          tell: Callable) -> _Pusher:
     """Returns the result, after issuing the remaining warnings."""
+    _check_blocks(blocks, spec.acquisition)
     if isinstance(blocks, np.ndarray) and blocks.ndim == 2:
         blocks = [blocks]
-    return _run(method, _RecordPusher(scan, blocks, acquisition, end), reconnect, progress, tell)
+    return _run(method, _RecordPusher(scan, blocks, spec, end), reconnect, progress, tell)
+
+
+def _check_blocks(blocks: Blocks, acquisition: scan_pb2.Acquisition) -> None:
+    """ValueError for what can be no records at all, before anything is sent."""
+    expected = f"expected an array [records, {acquisition.samples_per_record}], several of them, or a function that gives them"
+    if isinstance(blocks, (str, os.PathLike)):
+        raise ValueError(f"blocks is {short(blocks)}, a path; {expected}: np.load(path), of a .npy file. The server reads files itself: "
+                         "octavo.replay(path) is the source of such a scan")
+    if isinstance(blocks, np.ndarray) and blocks.ndim < 2:
+        one = f": array[None, :] is {acquisition.samples_per_record} samples as one record" if blocks.ndim == 1 and len(blocks) == acquisition.samples_per_record else ""
+        raise ValueError(f"blocks is {short(blocks)}; {expected}{one}")
+    if not callable(blocks) and not hasattr(blocks, "__iter__"):
+        raise ValueError(f"blocks is {short(blocks)}; {expected}")
 
 
 def push_projections(method, job: str, frames, *, end: bool, reconnect: float, progress: Optional[Callable],

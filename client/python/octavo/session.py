@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import sys
 import threading
 from typing import TYPE_CHECKING, Optional
 
@@ -24,10 +27,11 @@ class Session:
     secret   proof of ownership: Client.session(secret=...) resumes the session, also from another
              process
     lost     why it could not be kept alive; "" while it is alive
+    closed   close() has ended it, or its `with` block has
     """
 
     def __init__(self, client: Client, name: str, secret: str, heartbeat_seconds: float, expiry_seconds: float):
-        self.name, self.secret, self.lost = name, secret, ""
+        self.name, self.secret, self.lost, self.closed = name, secret, "", False
         self.heartbeat_seconds, self.expiry_seconds = heartbeat_seconds, expiry_seconds
         self._client = client
         self._end = threading.Event()
@@ -56,7 +60,9 @@ class Session:
         """Ends the session now: its leases end, and the server treats its volumes as
         Retention.orphan says."""
         self.stop()
-        return self._client._call(self._client._sessions.CloseSession, session_pb2.CloseSessionRequest(secret=self.secret)).session
+        ended = self._client._call(self._client._sessions.CloseSession, session_pb2.CloseSessionRequest(secret=self.secret)).session
+        self.closed = True
+        return ended
 
     def __enter__(self) -> "Session":
         return self
@@ -112,6 +118,9 @@ def secret_of(session: Optional[Session]) -> str:
         return ""
     if not isinstance(session, Session):
         raise ValueError(f"session is {short(session)}; expected what client.session() returns (client.session(secret=...) takes one up again)")
+    if session.closed:
+        raise ValueError(f"session is {session.name}, which was closed (close(), or its `with` block has ended); expected one that is open: "
+                         "client.session() opens another")
     return session.secret
 
 
@@ -124,11 +133,16 @@ def token_of(lease: Optional[Lease]) -> str:
     return lease.token
 
 
+def _process() -> str:
+    """This process, for those who wait for its lease."""
+    return f"{os.path.basename(sys.argv[0]) or 'python'}, process {os.getpid()} on {socket.gethostname()}"
+
+
 def acquire(client: Client, resource: str, exclusive: bool, seconds: float, wait: float, session: Optional[Session], holder: str) -> Lease:
     if not seconds and session is None:
         raise ValueError(f"seconds is {short(seconds)} without a session; expected seconds above 0, or session=, with which the lease then lasts")
     request = session_pb2.AcquireLeaseRequest(resource=resource, mode=session_pb2.LEASE_MODE_EXCLUSIVE if exclusive else session_pb2.LEASE_MODE_SHARED,
-                                              holder=holder, session_secret=secret_of(session))
+                                              holder=holder or ("" if session else _process()), session_secret=secret_of(session))
     if seconds:
         request.ttl.CopyFrom(duration("seconds", seconds))
     if wait:

@@ -105,8 +105,8 @@ _RASTER = {"ascans_per_bscan": "ascans", "bscans_per_volume": "bscans"}
 
 
 @builder(scan_pb2.Raster, called=_RASTER)
-def raster(ascans: int, bscans: int, volumes: int = 0, **fields: Any) -> scan_pb2.Raster:
-    """ascans along x, bscans along y; volumes = 0 runs until stopped."""
+def raster(ascans: int, bscans: int, volumes: int = 1, **fields: Any) -> scan_pb2.Raster:
+    """ascans along x, bscans along y; volumes=0: until the scan is stopped."""
     return message(scan_pb2.Raster, dict(ascans_per_bscan=ascans, bscans_per_volume=bscans, volumes=volumes, **fields), called=_RASTER)
 
 
@@ -118,7 +118,7 @@ def _repeat(repeats: int, period: int, order: bool, average: bool) -> scan_pb2.R
 
 
 @builder(raster, called=_RASTER)
-def repeated_raster(ascans: int, bscans: int, volumes: int = 0, *, repeats: int = 3, period: int = 2, order: bool = False, average: bool = False,
+def repeated_raster(ascans: int, bscans: int, volumes: int = 1, *, repeats: int = 3, period: int = 2, order: bool = False, average: bool = False,
                     **fields: Any) -> scan_pb2.RepeatedRaster:
     """A raster that scans groups of `period` B-scans `repeats` times. Stored [B-scan, repeat] (order: as scanned;
     average: the mean power of the repeats)."""
@@ -126,7 +126,7 @@ def repeated_raster(ascans: int, bscans: int, volumes: int = 0, *, repeats: int 
 
 
 @builder(scan_pb2.Radial, called=_RASTER, covered=("radius_begin_mm", "radius_end_mm", "angle_begin_deg", "angle_end_deg"))
-def radial(ascans: int, bscans: int, volumes: int = 0, *, radius: Sequence[float] = (0.0, 0.0), angle: Sequence[float] = (0.0, 0.0),
+def radial(ascans: int, bscans: int, volumes: int = 1, *, radius: Sequence[float] = (0.0, 0.0), angle: Sequence[float] = (0.0, 0.0),
            **fields: Any) -> scan_pb2.Radial:
     """Straight segments in all directions. radius: (begin, end) in mm, negative on the other side; angle: (begin, end) in degrees."""
     radius, angle = several("radius", radius, "begin, end"), several("angle", angle, "begin, end")
@@ -135,14 +135,14 @@ def radial(ascans: int, bscans: int, volumes: int = 0, *, radius: Sequence[float
 
 
 @builder(radial, called=_RASTER)
-def repeated_radial(ascans: int, bscans: int, volumes: int = 0, *, repeats: int = 3, period: int = 2, order: bool = False, average: bool = False,
+def repeated_radial(ascans: int, bscans: int, volumes: int = 1, *, repeats: int = 3, period: int = 2, order: bool = False, average: bool = False,
                     **fields: Any) -> scan_pb2.RepeatedRadial:
     """A radial pattern that scans groups of `period` segments `repeats` times."""
     return scan_pb2.RepeatedRadial(radial=radial(ascans, bscans, volumes, **fields), repeat=_repeat(repeats, period, order, average))
 
 
 @builder(scan_pb2.Spiral, covered=("inner_radius_mm", "outer_radius_mm", "sampling"))
-def spiral(ascans_per_ring: int, rings: int, volumes: int = 0, *, radius: Sequence[float] = (0.0, 0.0), linear: bool = False,
+def spiral(ascans_per_ring: int, rings: int, volumes: int = 1, *, radius: Sequence[float] = (0.0, 0.0), linear: bool = False,
            **fields: Any) -> scan_pb2.Spiral:
     """A spiral from radius[0] to radius[1] mm; linear: equal steps along the path instead of equal angles."""
     radius = several("radius", radius, "inner, outer")
@@ -151,7 +151,7 @@ def spiral(ascans_per_ring: int, rings: int, volumes: int = 0, *, radius: Sequen
 
 
 @builder(scan_pb2.Lissajous, covered=("extent_x_mm", "extent_y_mm", "cycles_x", "cycles_y", "phase_x_deg", "phase_y_deg"))
-def lissajous(ascans_per_row: int, rows: int, volumes: int = 0, *, extent: Sequence[float] = (0.0, 0.0), cycles: Sequence[int] = (0, 0),
+def lissajous(ascans_per_row: int, rows: int, volumes: int = 1, *, extent: Sequence[float] = (0.0, 0.0), cycles: Sequence[int] = (0, 0),
               phase: Sequence[float] = (0.0, 0.0), **fields: Any) -> scan_pb2.Lissajous:
     """x and y as sines of cycles[0] and cycles[1] periods over ascans_per_row * rows records; extent in mm, phase in degrees."""
     extent, cycles, phase = several("extent", extent, "x, y"), several("cycles", cycles, "x, y"), several("phase", phase, "x, y")
@@ -161,7 +161,7 @@ def lissajous(ascans_per_row: int, rows: int, volumes: int = 0, *, extent: Seque
 
 
 @builder(scan_pb2.Freeform, covered=("x_mm", "y_mm", "ascans_per_bscan"))
-def freeform(points: np.ndarray, volumes: int = 0, **fields: Any) -> scan_pb2.Freeform:
+def freeform(points: np.ndarray, volumes: int = 1, **fields: Any) -> scan_pb2.Freeform:
     """Any points in mm: [segment, A-scan, 2], or [A-scan, 2] for one segment; the last axis is x, y."""
     points = array("points", points, np.float64, "[A-scan, 2] or [segment, A-scan, 2]")
     if points.shape[-1] != 2:
@@ -369,7 +369,7 @@ def k_calibration(volume: str, processing: Optional[scan_pb2.Processing] = None,
 
 @builder()
 def volume_import(path: str, *, format: Union[str, int, None] = None, raw: Optional[Mapping] = None, dataset: str = "", image: Optional[int] = None,
-                  axes: Sequence[str] = (), select: Optional[Mapping[str, int]] = None, spacing_um: Optional[Mapping[str, float]] = None,
+                  level: Optional[int] = None, axes: Sequence[str] = (), select: Optional[Mapping[str, int]] = None, spacing_um: Optional[Mapping[str, float]] = None,
                   allow_unknown_spacing: bool = False, order: str = "", dtype: Any = None, scaled: bool = False, start: Sequence[int] = (),
                   count: Sequence[int] = (), value: Union[str, int, None] = None, quantity: Union[str, int, None] = None) -> ingest_pb2.ImportJob:
     """A volume from a file or folder below one of the server's replay roots, for Client.submit_job and
@@ -379,8 +379,9 @@ def volume_import(path: str, *, format: Union[str, int, None] = None, raw: Optio
     format   "npy", "raw", "tiff", "tiff-stack", "nifti", "nrrd", "hdf5", "mat", "linumpy", "zarr"; default: by its content
     raw      of numbers without a header: dict(shape=(100, 200, 300), dtype="u16", big_endian=False, offset_bytes=0,
              fortran=False, allow_trailing=False); shape slowest first, with fortran fastest first
-    dataset  HDF5: path of the dataset, "/a/b"; MATLAB: name of the variable
-    image    OME-TIFF with several images: which, from 0
+    dataset  HDF5: path of the dataset, "/a/b"; MATLAB: name of the variable; Zarr: path of an array or group below the folder, "a/b"
+    image    OME-TIFF and OME-Zarr with several images: which, from 0
+    level    OME-Zarr: level of the pyramid; default: the full resolution
     axes     names of the file's axes, slowest first: ("z", "y", "x")
     select   index along each axis that is not x, y or z: {"c": 1}
     spacing_um  um from sample to sample, instead of the file's: {"x": 10, "y": 10, "z": 3.5};
@@ -392,7 +393,7 @@ def volume_import(path: str, *, format: Union[str, int, None] = None, raw: Optio
     value, quantity  what the numbers of a file that no commit wrote are: value="db", quantity="attenuation"
     """
     numbers_of_file = None if raw is None else message(ingest_pb2.RawNumbers, _dict("raw", raw), "raw.", names={"dtype": NUMBER_DTYPES})
-    return message(ingest_pb2.ImportJob, dict(path=path, format=format, raw=numbers_of_file, dataset=dataset, image=image, axes=axes, select=select,
+    return message(ingest_pb2.ImportJob, dict(path=path, format=format, raw=numbers_of_file, dataset=dataset, image=image, level=level, axes=axes, select=select,
                                               spacing_um=spacing_um, allow_unknown_spacing=allow_unknown_spacing, order=order, dtype=dtype, scaled=scaled,
                                               start=start, count=count, value=value, quantity=quantity), names={"dtype": VOLUME_DTYPES})
 

@@ -277,8 +277,8 @@ def recon(tomo: Any, theta: Any, center: Any = None, sinogram_order: bool = Fals
 
     tomo   [angle, slice, column], or with sinogram_order [slice, angle, column]: line integrals,
            that is, after the minus logarithm (an OctavoWarning for whole numbers, which are usually
-           counts, and for values that look like transmissions; octavo.tomography takes counts with
-           flat fields); theta radians, [angle]
+           counts, and for values that look like transmissions or cannot be line integrals;
+           octavo.tomography takes counts with flat fields); theta radians, [angle]
     center as TomoPy counts (column + 0.5): a number, one per slice, or "auto", "pairs", "vo", "entropy", "phase_correlation"; None = the middle
     form   "corrected" (true scale, centre honoured) or "tomopy" (as its accelerated CPU code: sirt and mlem)
     client the connection to use (default: a new one); progress called with each octavo.v1.Job
@@ -348,13 +348,38 @@ def _doubt(tomo: np.ndarray, dtype, angles_axis: int) -> None:
         # the margins.
         margin = max(1, look.shape[2] // 50)
         outer = np.concatenate([look[..., :margin], look[..., -margin:]], axis=2)
+        if why := _impossible(look, outer):
+            return errors.warn(f"{why}. {instead}")
         lo, hi = np.percentile(look, (1, 99))
         air, spread = np.median(outer), np.percentile(np.abs(outer - 1), 90)
         if -0.05 <= lo and hi <= 1.2 and abs(air - 1) <= 0.1 and spread <= 0.2 and look[..., margin:-margin].mean() < outer.mean() - 0.005:
             said = (f"tomo looks like transmissions: it is about 1 ({air:.3g}) in the outermost columns and less in between, where attenuation is 0 and "
                     "more. They are reconstructed as they are. Attenuation is -log(tomo)")
+    elif why := _impossible(look, None):
+        said = f"{why}. {instead}"
     if said:
         errors.warn(said)
+
+
+# A ray of this line integral lets through two parts in a thousand million: no detector counts them.
+_MOST_EVERYWHERE = 20.0
+
+
+def _impossible(look: np.ndarray, outer: Optional[np.ndarray]) -> str:
+    """Why the values cannot be line integrals of attenuation, which are 0 in air and above 0 in the object; "" if they can. outer: those of the
+    outermost columns, None if they do not tell."""
+    finite = look[np.isfinite(look)]
+    if not finite.size:
+        return ""
+    lo, hi = np.percentile(finite, (1, 99))
+    air = 0.0 if outer is None else float(np.median(outer))
+    if lo > _MOST_EVERYWHERE or (lo >= 0 and air > _MOST_EVERYWHERE and finite.mean() < 0.995 * outer.mean()):
+        return (f"tomo cannot be attenuation: its values are {lo:.4g} to {hi:.4g}, also where the rays pass the object, and there attenuation is about 0. "
+                "They look like counts of a detector, and are reconstructed as they are")
+    if hi < -0.1 * lo and finite.mean() < 0:
+        return (f"tomo cannot be attenuation: its values are {lo:.4g} to {hi:.4g}, below 0 where the object is. They are reconstructed as they are: is the "
+                "minus in front of the logarithm missing?")
+    return ""
 
 
 _BUFFER_TTL_S = 600.0

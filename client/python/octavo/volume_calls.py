@@ -40,8 +40,9 @@ class _News:
 
     def __init__(self, client: "VolumeCalls", scan: str):
         self._client = client
-        self._volumes = client._volumes.WatchVolumes(volume_pb2.WatchVolumesRequest(filter=f"parent = {_quoted(scan)}"))
-        self._scan = client._scans.WatchScan(scan_pb2.WatchScanRequest(name=scan))
+        with errors.raising(client.address):
+            self._volumes = client._volumes.WatchVolumes(volume_pb2.WatchVolumesRequest(filter=f"parent = {_quoted(scan)}"))
+            self._scan = client._scans.WatchScan(scan_pb2.WatchScanRequest(name=scan))
         self._news: queue.Queue = queue.Queue()
 
     def __enter__(self) -> "_News":
@@ -110,8 +111,8 @@ class VolumeCalls:
         """Yields each volume in memory (unless `existing` is False), then each change of one
         (octavo.v1.WatchVolumesResponse): `kind`, and `volume` as it is then. filter: hear of those that match, as in volumes().
         Leaving the loop ends it."""
-        call = self._volumes.WatchVolumes(volume_pb2.WatchVolumesRequest(filter=filter, skip_existing=not existing))
         with errors.raising(self.address):
+            call = self._volumes.WatchVolumes(volume_pb2.WatchVolumesRequest(filter=filter, skip_existing=not existing))
             try:
                 yield from call
             finally:
@@ -205,8 +206,8 @@ class VolumeCalls:
                  destination's ending (.zarr, .npy, .nrrd, .nii, .tif, .mat, .h5, .bin), and "zarr"
                  without one. An ending of another format, or of files that Octavo does not write
                  (.nii.gz, .png, .dcm), raises OctavoError
-        options  fields of CommitOptions: chunk, shard, zstd_level, level, pyramid_levels, nifti_version, tiff_stack;
-                 tiff_plane "bscan", "en_face";  codec "zstd", "gzip", "blosc-zstd", "blosc-lz4";  shuffle "none", "byte", "bit"
+        options  fields of CommitOptions: chunk, shard, zstd_level, level, pyramid_levels, pyramid_um, nifti_version, tiff_stack;
+                 ngff "0.5", "0.4";  tiff_plane "bscan", "en_face";  codec "zstd", "gzip", "blosc-zstd", "blosc-lz4";  shuffle "none", "byte", "bit"
         """
         result = None
         with contextlib.closing(self._steps(self._commit(name, destination, format, request_id, lease, options), lease)) as steps:
@@ -244,14 +245,14 @@ class VolumeCalls:
     @explained(specs.import_request)
     def import_volume(self, path: str, *, session: Optional[Session] = None, request_id: str = "", **fields: Any) -> Volume:
         """Makes a held volume of a file or folder: what a commit wrote, in any format, with its
-        metadata; or .npy, TIFF (OME, ImageJ, a folder), NIfTI, NRRD, HDF5, MATLAB, a folder of
-        linumpy, raw numbers. Waits until it is done. The path is one of the server, below one of its
+        metadata; or OME-Zarr, Zarr, .npy, TIFF (OME, ImageJ, a folder), NIfTI, NRRD, HDF5, MATLAB, a
+        folder of linumpy, raw numbers. Waits until it is done. The path is one of the server, below one of its
         replay roots. Another one of this host is handed over by descriptor, if the server is here
         and has a hand-over socket.
 
         session     the session that the import and its volume belong to
         request_id  a retry with the same id, path and fields finds the first import
-        fields      how the file is read (octavo.volume_import): format, raw, dataset, image, axes, select,
+        fields      how the file is read (octavo.volume_import): format, raw, dataset, image, level, axes, select,
                     spacing_um, allow_unknown_spacing, order, dtype, scaled, start, count, value,
                     quantity; and title, labels, priority, device, orphan, ttl, group
         What the file says and might be a mistake is an OctavoWarning.
@@ -271,7 +272,8 @@ class VolumeCalls:
         try:
             return how(self._ingest.ImportVolume, request)
         except errors.OctavoError as error:
-            if error.reason not in ("NO_FILE", "OUTSIDE_ROOTS", "FAILED_PRECONDITION") or not os.path.exists(path):
+            elsewhere = ("NO_FILE", "OUTSIDE_ROOTS", "FAILED_PRECONDITION", "IDEMPOTENCY_MISMATCH")  # the last: an earlier try may have handed it over
+            if error.reason not in elsewhere or not os.path.exists(path):
                 raise
             handed = self._hand_over(path, error)
         with handed:

@@ -1,5 +1,5 @@
 """Packets of the hand-over socket, as octavo.handoff.v1 (proto/octavo/handoff/v1/handoff.proto) defines
-them. Of mapping and ring, which need neither gRPC nor the rest of the package: a program may load
+them. Of mapping, lending and ring, which need neither gRPC nor the rest of the package: a program may load
 them by their paths."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import importlib.util
 import os
 import socket
 import sys
-from typing import List, Optional, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 from google.protobuf.message import DecodeError
 
@@ -48,10 +48,12 @@ def unknown(message: messages.ServerMessage) -> Refused:
     return Refused("PROTOCOL", f"the server gave an answer that this client does not understand ({message.WhichOneof('body')})", "INTERNAL")
 
 
-def send(connection: socket.socket, message: messages.ClientMessage) -> None:
-    """Sends a packet. OSError; a server that has ended the connection may have said why, so that is no error: receive() tells."""
+def send(connection: socket.socket, message: messages.ClientMessage, descriptors: Sequence[int] = ()) -> None:
+    """Sends a packet, with duplicates of the descriptors. OSError; a server that has ended the connection may have said why, so that is no
+    error: receive() tells."""
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
     try:
-        connection.send(message.SerializeToString())
+        connection.sendmsg([message.SerializeToString()], rights)
     except (BrokenPipeError, ConnectionResetError):
         pass
 

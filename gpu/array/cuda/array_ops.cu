@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "gpu/array/array_ops.h"
+#include "gpu/array/warp_elements.h"
 #include "gpu/base/status.h"
 #include "gpu/device/cuda/cuda_context.h"
 #include "gpu/device/cuda/cuda_stream.h"
@@ -34,9 +35,14 @@ __global__ void GatherKernel(GatherSpec s, const T* in, T* out) {
     const auto i = static_cast<Index>(at);
     const Index r = i / n3, i3 = i - r * n3, q = r / n2, i2 = r - q * n2, i0 = q / n1,
                 i1 = q - i0 * n1;
-    out[i] = in[s.offset + static_cast<int64_t>(i0) * s.stride[0] +
-                static_cast<int64_t>(i1) * s.stride[1] + static_cast<int64_t>(i2) * s.stride[2] +
-                static_cast<int64_t>(i3) * s.stride[3]];
+    const int64_t there =
+        s.offset + static_cast<int64_t>(i0) * s.stride[0] + static_cast<int64_t>(i1) * s.stride[1] +
+        static_cast<int64_t>(i2) * s.stride[2] + static_cast<int64_t>(i3) * s.stride[3];
+    if (s.scatter) {
+      out[there] = in[i];
+    } else {
+      out[i] = in[there];
+    }
   }
 }
 
@@ -49,53 +55,52 @@ __device__ inline Number Element(const ReduceSpec& s, const void* in, int64_t at
   return math::PartOf(s.part, math::Load(s.in, in, at));
 }
 
-__device__ inline void Keep(const ReduceSpec& s, int64_t k, int64_t part, double shift,
-                            const Accumulator& sum, void* out, Accumulator* parts) {
+__device__ inline void Keep(const ReduceSpec& s, int64_t k, int64_t part, const Accumulator& sum,
+                            void* out, Accumulator* parts) {
   if (s.parts == 1) {
-    math::Store(s.out, out, k, math::Finish(s.kind, shift, s.skip_nan, sum));
+    math::Store(s.out, out, k, math::Finish(s.kind, s.skip_nan, sum));
   } else {
     parts[k * s.parts + part] = sum;
   }
 }
 
 // One thread per part of a result; neighbouring threads have neighbouring results.
-__global__ void ReduceByThread(ReduceSpec s, const void* in, void* out, Accumulator* parts) {
+__global__ void ReduceByThread(ReduceSpec s, const void* in, const uint8_t* mask, void* out,
+                               Accumulator* parts) {
   const int64_t results = s.axes.results(), length = s.axes.length(),
                 part_length = (length + s.parts - 1) / s.parts;
   for (int64_t item = FirstItem(); item < results * s.parts; item += ItemStep()) {
     const int64_t part = item / results, k = item % results, start = s.axes.First(k);
-    const double shift = math::ShiftOf(s.kind, Element(s, in, start));
     const int64_t begin = part * part_length, end = min(length, begin + part_length);
     Accumulator sum;
     for (int64_t r = begin, r0 = begin / s.axes.run[1], r1 = begin % s.axes.run[1]; r < end; ++r) {
-      math::Include(s.kind, shift,
-                    Element(s, in, start + r0 * s.axes.run_stride[0] + r1 * s.axes.run_stride[1]),
-                    &sum);
+      const int64_t at = start + r0 * s.axes.run_stride[0] + r1 * s.axes.run_stride[1];
+      if (Counts(s.mask, mask, at)) math::Include(s.kind, Element(s, in, at), &sum);
       if (++r1 == s.axes.run[1]) r1 = 0, ++r0;
     }
-    Keep(s, k, part, shift, sum, out, parts);
+    Keep(s, k, part, sum, out, parts);
   }
 }
 
 // One warp per part of a result; neighbouring threads have neighbouring elements of it.
-__global__ void ReduceByWarp(ReduceSpec s, const void* in, void* out, Accumulator* parts) {
+__global__ void ReduceByWarp(ReduceSpec s, const void* in, const uint8_t* mask, void* out,
+                             Accumulator* parts) {
   const int64_t results = s.axes.results(), length = s.axes.length(),
                 part_length = (length + s.parts - 1) / s.parts;
   const int lane = static_cast<int>(threadIdx.x & 31);
   for (int64_t item = FirstItem() / 32; item < results * s.parts; item += ItemStep() / 32) {
     const int64_t part = item / results, k = item % results, start = s.axes.First(k);
-    const double shift = math::ShiftOf(s.kind, Element(s, in, start));
     const int64_t begin = part * part_length, end = min(length, begin + part_length);
     Accumulator sum;
     int64_t r0 = (begin + lane) / s.axes.run[1], r1 = (begin + lane) % s.axes.run[1];
     for (int64_t r = begin + lane; r < end; r += 32) {
-      math::Include(s.kind, shift,
-                    Element(s, in, start + r0 * s.axes.run_stride[0] + r1 * s.axes.run_stride[1]),
-                    &sum);
+      const int64_t at = start + r0 * s.axes.run_stride[0] + r1 * s.axes.run_stride[1];
+      if (Counts(s.mask, mask, at)) math::Include(s.kind, Element(s, in, at), &sum);
       for (r1 += 32; r1 >= s.axes.run[1]; r1 -= s.axes.run[1]) ++r0;
     }
     for (int offset = 16; offset > 0; offset /= 2) {
       Accumulator other;
+      other.shift = __shfl_down_sync(0xFFFFFFFFu, sum.shift, offset);
       other.re = __shfl_down_sync(0xFFFFFFFFu, sum.re, offset);
       other.im = __shfl_down_sync(0xFFFFFFFFu, sum.im, offset);
       other.square = __shfl_down_sync(0xFFFFFFFFu, sum.square, offset);
@@ -104,23 +109,21 @@ __global__ void ReduceByWarp(ReduceSpec s, const void* in, void* out, Accumulato
       other.nan = __shfl_down_sync(0xFFFFFFFFu, sum.nan, offset);
       math::Join(s.kind, other, &sum);
     }
-    if (lane == 0) Keep(s, k, part, shift, sum, out, parts);
+    if (lane == 0) Keep(s, k, part, sum, out, parts);
   }
 }
 
-__global__ void JoinParts(ReduceSpec s, const void* in, const Accumulator* parts, void* out) {
+__global__ void JoinParts(ReduceSpec s, const Accumulator* parts, void* out) {
   for (int64_t k = FirstItem(); k < s.axes.results(); k += ItemStep()) {
     Accumulator sum;
     for (int64_t p = 0; p < s.parts; ++p) math::Join(s.kind, parts[k * s.parts + p], &sum);
-    math::Store(s.out, out, k,
-                math::Finish(s.kind, math::ShiftOf(s.kind, Element(s, in, s.axes.First(k))),
-                             s.skip_nan, sum));
+    math::Store(s.out, out, k, math::Finish(s.kind, s.skip_nan, sum));
   }
 }
 
 // One block per result: order statistics by radix selection on keys, one byte at a time, the
 // highest byte first.
-__global__ void SelectKernel(SelectSpec s, const void* in, void* out) {
+__global__ void SelectKernel(SelectSpec s, const void* in, const uint8_t* mask, void* out) {
   __shared__ unsigned bins[256];
   __shared__ uint64_t prefix;
   __shared__ unsigned rank, total;
@@ -130,7 +133,7 @@ __global__ void SelectKernel(SelectSpec s, const void* in, void* out) {
     for (int p = 0; p < s.percentiles; ++p) {
       double below = 0, result = NAN, fraction = 0;
       for (int above = 0; above < 2; ++above) {
-        uint64_t mask = 0;
+        uint64_t found = 0;
         for (int d = 0; d < s.digits; ++d) {
           const int shift = 56 - 8 * d;
           for (unsigned b = threadIdx.x; b < 256; b += blockDim.x) bins[b] = 0;
@@ -138,13 +141,13 @@ __global__ void SelectKernel(SelectSpec s, const void* in, void* out) {
           __syncthreads();
           int64_t r0 = threadIdx.x / s.axes.run[1], r1 = threadIdx.x % s.axes.run[1];
           for (int64_t r = threadIdx.x; r < length; r += blockDim.x) {
-            const double v =
-                math::Load(s.in, in, start + r0 * s.axes.run_stride[0] + r1 * s.axes.run_stride[1])
-                    .re;
+            const int64_t at = start + r0 * s.axes.run_stride[0] + r1 * s.axes.run_stride[1];
             for (r1 += blockDim.x; r1 >= s.axes.run[1]; r1 -= s.axes.run[1]) ++r0;
+            if (!Counts(s.mask, mask, at)) continue;
+            const double v = math::Load(s.in, in, at).re;
             if (!(v == v)) continue;
             const uint64_t key = math::KeyOf(v);
-            if ((key & mask) == prefix) atomicAdd(&bins[key >> shift & 255], 1u);
+            if ((key & found) == prefix) atomicAdd(&bins[key >> shift & 255], 1u);
           }
           __syncthreads();
           if (threadIdx.x == 0) {
@@ -160,13 +163,13 @@ __global__ void SelectKernel(SelectSpec s, const void* in, void* out) {
             while (b < 255 && rank >= bins[b]) rank -= bins[b++];
             prefix |= static_cast<uint64_t>(b) << shift;
           }
-          mask |= uint64_t{255} << shift;
+          found |= uint64_t{255} << shift;
           __syncthreads();
         }
         if (total == 0) break;
         // The digits that the selection skips are zeros in keys of positive numbers and ones in
         // keys of negative numbers.
-        const double v = math::OfKey(prefix >> 63 != 0 ? prefix : prefix | ~mask);
+        const double v = math::OfKey(prefix >> 63 != 0 ? prefix : prefix | ~found);
         const double exact = s.percentile[p] / 100 * static_cast<double>(total - 1);
         fraction = exact - floor(exact);
         if (above == 0) below = result = v;
@@ -182,12 +185,14 @@ __global__ void SelectKernel(SelectSpec s, const void* in, void* out) {
 
 constexpr int64_t kSharedBins = 4096;
 // A block counts in shared memory if the bins fit there.
-__global__ void HistogramKernel(HistogramSpec s, const void* in, unsigned long long* counts) {
+__global__ void HistogramKernel(HistogramSpec s, const void* in, const uint8_t* mask,
+                                unsigned long long* counts) {
   extern __shared__ unsigned own[];
   const bool shared = s.bins <= kSharedBins;
   for (int64_t b = threadIdx.x; shared && b < s.bins; b += blockDim.x) own[b] = 0;
   __syncthreads();
   for (int64_t i = FirstItem(); i < s.count; i += ItemStep()) {
+    if (!Counts(s.mask, mask, i)) continue;
     const int64_t bin = math::BinOf(math::Load(s.in, in, i).re, s.lo, s.hi, s.bins);
     if (bin < 0) continue;
     if (shared) {
@@ -202,21 +207,12 @@ __global__ void HistogramKernel(HistogramSpec s, const void* in, unsigned long l
   }
 }
 
-__global__ void TapsKernel(TapsSpec s, const void* in, const int32_t* index, const double* weight,
+template <class In>
+__global__ void TapsKernel(TapsSpec s, In in, const int32_t* index, const double* weight,
                            void* out) {
   const int64_t count = s.outer * s.m * s.inner;
-  for (int64_t at = FirstItem(); at < count; at += ItemStep()) {
-    const int64_t row = at / s.inner, q = at - row * s.inner, o = row / s.m, i = row - o * s.m;
-    Number sum;
-    for (int64_t t = 0; t < s.taps; ++t) {
-      const double w = weight[i * s.taps + t];
-      if (w == 0) continue;
-      const Number v = math::Load(s.in, in, (o * s.n + index[i * s.taps + t]) * s.inner + q);
-      sum.re += w * v.re;
-      sum.im += w * v.im;
-    }
-    math::Store(s.out, out, at, sum);
-  }
+  for (int64_t at = FirstItem(); at < count; at += ItemStep())
+    TapsOne(s, count < int64_t{1} << 31, in, index, weight, out, at);
 }
 
 class CudaArrayOps final : public ArrayOps {
@@ -255,30 +251,31 @@ class CudaArrayOps final : public ArrayOps {
     MapKernel<<<Blocks(s.count), kThreads, 0, AsCuda(stream)>>>(s, in, other, out);
     return Launched();
   }
-  absl::Status Reduce(StreamRef stream, const ReduceSpec& s, const void* in, void* out,
-                      void* workspace) override {
+  absl::Status Reduce(StreamRef stream, const ReduceSpec& s, const void* in, const uint8_t* mask,
+                      void* out, void* workspace) override {
     const DeviceGuard guard(ordinal_);
     const int64_t items = s.axes.results() * s.parts;
     auto* parts = static_cast<Accumulator*>(workspace);
     if (s.axes.run_stride[1] == 1 || s.axes.results() == 1) {
-      ReduceByWarp<<<Blocks(items * 32), kThreads, 0, AsCuda(stream)>>>(s, in, out, parts);
+      ReduceByWarp<<<Blocks(items * 32), kThreads, 0, AsCuda(stream)>>>(s, in, mask, out, parts);
     } else {
-      ReduceByThread<<<Blocks(items), kThreads, 0, AsCuda(stream)>>>(s, in, out, parts);
+      ReduceByThread<<<Blocks(items), kThreads, 0, AsCuda(stream)>>>(s, in, mask, out, parts);
     }
     OCTAVO_RETURN_IF_ERROR(Launched());
     if (s.parts == 1) return absl::OkStatus();
-    JoinParts<<<Blocks(s.axes.results()), kThreads, 0, AsCuda(stream)>>>(s, in, parts, out);
+    JoinParts<<<Blocks(s.axes.results()), kThreads, 0, AsCuda(stream)>>>(s, parts, out);
     return Launched();
   }
-  absl::Status Select(StreamRef stream, const SelectSpec& s, const void* in, void* out) override {
+  absl::Status Select(StreamRef stream, const SelectSpec& s, const void* in, const uint8_t* mask,
+                      void* out) override {
     const DeviceGuard guard(ordinal_);
     const auto blocks = static_cast<unsigned>(std::min<int64_t>(s.axes.results(), 1 << 20));
     const unsigned threads = s.axes.length() > 4096 ? 1024 : 128;
-    SelectKernel<<<blocks, threads, 0, AsCuda(stream)>>>(s, in, out);
+    SelectKernel<<<blocks, threads, 0, AsCuda(stream)>>>(s, in, mask, out);
     return Launched();
   }
   absl::Status Histogram(StreamRef stream, const HistogramSpec& s, const void* in,
-                         DeviceSpan<uint64_t> counts) override {
+                         const uint8_t* mask, DeviceSpan<uint64_t> counts) override {
     const DeviceGuard guard(ordinal_);
     OCTAVO_CUDA(health_.get(),
                 cudaMemsetAsync(counts.data(), 0, static_cast<size_t>(s.bins) * 8, AsCuda(stream)));
@@ -286,15 +283,18 @@ class CudaArrayOps final : public ArrayOps {
     const auto blocks =
         static_cast<unsigned>(std::clamp<int64_t>(s.count / (kThreads * 16), 1, 1056));
     HistogramKernel<<<blocks, kThreads, shared, AsCuda(stream)>>>(
-        s, in, reinterpret_cast<unsigned long long*>(counts.data()));
+        s, in, mask, reinterpret_cast<unsigned long long*>(counts.data()));
     return Launched();
   }
   absl::Status Taps(StreamRef stream, const TapsSpec& s, const void* in,
                     DeviceSpan<const int32_t> index, DeviceSpan<const double> weight,
                     void* out) override {
     const DeviceGuard guard(ordinal_);
-    TapsKernel<<<Blocks(s.outer * s.m * s.inner), kThreads, 0, AsCuda(stream)>>>(
-        s, in, index.data(), weight.data(), out);
+    const TapsSpec real = RealTaps(s);
+    ForNumbers(real.in, in, [&](const auto& numbers) {
+      TapsKernel<<<Blocks(real.outer * real.m * real.inner), kThreads, 0, AsCuda(stream)>>>(
+          real, numbers, index.data(), weight.data(), out);
+    });
     return Launched();
   }
 

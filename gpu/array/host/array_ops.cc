@@ -12,6 +12,7 @@
 #include "tbb/blocked_range.h"
 #include "tbb/parallel_for.h"
 
+#include "gpu/array/warp_elements.h"
 #include "gpu/base/status.h"
 #include "gpu/device/host/fft.h"
 #include "gpu/device/host/fft_plan.h"
@@ -53,14 +54,18 @@ class HostArrayOps final : public ArrayOps {
                             for (int64_t r = range.begin(); r < range.end(); ++r) {
                               const int64_t i2 = r % s.out[2], i1 = r / s.out[2] % s.out[1],
                                             i0 = r / s.out[2] / s.out[1];
-                              const T* from = static_cast<const T*>(in) + s.offset +
-                                              i0 * s.stride[0] + i1 * s.stride[1] +
-                                              i2 * s.stride[2];
-                              T* to = static_cast<T*>(out) + r * row;
+                              const int64_t there = s.offset + i0 * s.stride[0] + i1 * s.stride[1] +
+                                                    i2 * s.stride[2],
+                                            from_step = s.scatter ? 1 : s.stride[3],
+                                            to_step = s.scatter ? s.stride[3] : 1;
+                              const T* from =
+                                  static_cast<const T*>(in) + (s.scatter ? r * row : there);
+                              T* to = static_cast<T*>(out) + (s.scatter ? there : r * row);
                               if (s.stride[3] == 1) {
                                 std::memcpy(to, from, static_cast<size_t>(row) * sizeof(T));
                               } else {
-                                for (int64_t i = 0; i < row; ++i) to[i] = from[i * s.stride[3]];
+                                for (int64_t i = 0; i < row; ++i)
+                                  to[i * to_step] = from[i * from_step];
                               }
                             }
                           });
@@ -77,8 +82,8 @@ class HostArrayOps final : public ArrayOps {
     });
   }
 
-  absl::Status Reduce(StreamRef stream, const ReduceSpec& s, const void* in, void* out,
-                      void* workspace) override {
+  absl::Status Reduce(StreamRef stream, const ReduceSpec& s, const void* in, const uint8_t* mask,
+                      void* out, void* workspace) override {
     return Enqueue(stream, [=] {
       const AxesSpec& x = s.axes;
       const int64_t results = x.results(), tiles = (results + kTile - 1) / kTile;
@@ -89,19 +94,13 @@ class HostArrayOps final : public ArrayOps {
           const int64_t part = task / tiles, first = task % tiles * kTile,
                         count = std::min(kTile, results - first);
           Accumulator sums[kTile];
-          double shifts[kTile];
           int64_t starts[kTile];
-          for (int64_t k = 0; k < count; ++k) {
-            starts[k] = x.First(first + k);
-            shifts[k] =
-                math::ShiftOf(s.kind, math::PartOf(s.part, math::Load(s.in, in, starts[k])));
-          }
+          for (int64_t k = 0; k < count; ++k) starts[k] = x.First(first + k);
           const int64_t begin = part * part_length, end = std::min(x.length(), begin + part_length);
           const auto include = [&](int64_t k, int64_t r0, int64_t r1) {
-            const Number v = math::PartOf(
-                s.part,
-                math::Load(s.in, in, starts[k] + r0 * x.run_stride[0] + r1 * x.run_stride[1]));
-            math::Include(s.kind, shifts[k], v, &sums[k]);
+            const int64_t at = starts[k] + r0 * x.run_stride[0] + r1 * x.run_stride[1];
+            if (!Counts(s.mask, mask, at)) return;
+            math::Include(s.kind, math::PartOf(s.part, math::Load(s.in, in, at)), &sums[k]);
           };
           // The contiguous axis is the inner loop.
           if (x.run_stride[1] == 1 || count == 1) {
@@ -119,8 +118,7 @@ class HostArrayOps final : public ArrayOps {
           }
           for (int64_t k = 0; k < count; ++k) {
             if (s.parts == 1) {
-              math::Store(s.out, out, first + k,
-                          math::Finish(s.kind, shifts[k], s.skip_nan, sums[k]));
+              math::Store(s.out, out, first + k, math::Finish(s.kind, s.skip_nan, sums[k]));
             } else {
               parts[(first + k) * s.parts + part] = sums[k];
             }
@@ -130,14 +128,13 @@ class HostArrayOps final : public ArrayOps {
       for (int64_t k = 0; s.parts > 1 && k < results; ++k) {
         Accumulator sum;
         for (int64_t p = 0; p < s.parts; ++p) math::Join(s.kind, parts[k * s.parts + p], &sum);
-        const double shift =
-            math::ShiftOf(s.kind, math::PartOf(s.part, math::Load(s.in, in, x.First(k))));
-        math::Store(s.out, out, k, math::Finish(s.kind, shift, s.skip_nan, sum));
+        math::Store(s.out, out, k, math::Finish(s.kind, s.skip_nan, sum));
       }
     });
   }
 
-  absl::Status Select(StreamRef stream, const SelectSpec& s, const void* in, void* out) override {
+  absl::Status Select(StreamRef stream, const SelectSpec& s, const void* in, const uint8_t* mask,
+                      void* out) override {
     return Enqueue(stream, [=] {
       const AxesSpec& x = s.axes;
       const int64_t results = x.results();
@@ -150,8 +147,9 @@ class HostArrayOps final : public ArrayOps {
               const int64_t start = x.First(k);
               for (int64_t r0 = 0; r0 < x.run[0]; ++r0) {
                 for (int64_t r1 = 0; r1 < x.run[1]; ++r1) {
-                  const double v =
-                      math::Load(s.in, in, start + r0 * x.run_stride[0] + r1 * x.run_stride[1]).re;
+                  const int64_t at = start + r0 * x.run_stride[0] + r1 * x.run_stride[1];
+                  if (!Counts(s.mask, mask, at)) continue;
+                  const double v = math::Load(s.in, in, at).re;
                   if (v == v) values.push_back(v);
                 }
               }
@@ -177,7 +175,7 @@ class HostArrayOps final : public ArrayOps {
   }
 
   absl::Status Histogram(StreamRef stream, const HistogramSpec& s, const void* in,
-                         DeviceSpan<uint64_t> counts) override {
+                         const uint8_t* mask, DeviceSpan<uint64_t> counts) override {
     return Enqueue(stream, [=, counts = counts.data()] {
       std::fill(counts, counts + s.bins, 0);
       std::mutex mutex;
@@ -185,6 +183,7 @@ class HostArrayOps final : public ArrayOps {
           tbb::blocked_range<int64_t>(0, s.count, kGrain * 16), [&](const auto& range) {
             std::vector<uint64_t> own(static_cast<size_t>(s.bins));
             for (int64_t i = range.begin(); i < range.end(); ++i) {
+              if (!Counts(s.mask, mask, i)) continue;
               if (const int64_t bin = math::BinOf(math::Load(s.in, in, i).re, s.lo, s.hi, s.bins);
                   bin >= 0)
                 ++own[static_cast<size_t>(bin)];
@@ -198,28 +197,17 @@ class HostArrayOps final : public ArrayOps {
   absl::Status Taps(StreamRef stream, const TapsSpec& s, const void* in,
                     DeviceSpan<const int32_t> index, DeviceSpan<const double> weight,
                     void* out) override {
+    const TapsSpec real = RealTaps(s);
     return Enqueue(stream, [=, index = index.data(), weight = weight.data()] {
-      tbb::parallel_for(
-          tbb::blocked_range<int64_t>(0, s.outer * s.m,
-                                      std::max<int64_t>(1, kGrain / (s.inner * s.taps))),
-          [&](const auto& range) {
-            for (int64_t row = range.begin(); row < range.end(); ++row) {
-              const int64_t o = row / s.m, i = row % s.m;
-              for (int64_t q = 0; q < s.inner; ++q) {
-                Number sum;
-                for (int64_t t = 0; t < s.taps; ++t) {
-                  const double w = weight[i * s.taps + t];
-                  if (w == 0)
-                    continue;  // a sample of weight 0 must not contribute, since it may be NaN
-                  const Number v =
-                      math::Load(s.in, in, (o * s.n + index[i * s.taps + t]) * s.inner + q);
-                  sum.re += w * v.re;
-                  sum.im += w * v.im;
-                }
-                math::Store(s.out, out, row * s.inner + q, sum);
-              }
-            }
-          });
+      const int64_t count = real.outer * real.m * real.inner;
+      ForNumbers(real.in, in, [&](const auto& numbers) {
+        tbb::parallel_for(
+            tbb::blocked_range<int64_t>(0, count, std::max<int64_t>(1, kGrain / real.taps)),
+            [&](const auto& range) {
+              for (int64_t at = range.begin(); at < range.end(); ++at)
+                TapsOne(real, count < int64_t{1} << 31, numbers, index, weight, out, at);
+            });
+      });
     });
   }
 

@@ -19,6 +19,7 @@
 #include "gpu/device/cuda/kernels.h"
 #include "gpu/device/cuda/shared_memory.h"
 #include "gpu/device/exportable_memory.h"
+#include "gpu/device/importable_memory.h"
 #include "gpu/device/operators.h"
 #include "gpu/device/pinned_registration.h"
 
@@ -71,6 +72,7 @@ class PinnedRegistration final : public MemorySource {
 
 class CudaDevice final : public Device,
                          public ExportableMemory,
+                         public ImportableMemory,
                          public PageLocker,
                          public CudaContextSource {
  public:
@@ -145,6 +147,18 @@ class CudaDevice final : public Device,
     OCTAVO_ASSIGN_OR_RETURN(const auto shared, Shared());
     return shared->Share(memory);
   }
+  absl::StatusOr<DeviceBuffer> Import(const UniqueFd& descriptor, int64_t bytes) override {
+    OCTAVO_RETURN_IF_ERROR(Fault(bytes));
+    const DeviceGuard guard(ordinal_);
+    const auto shared = Shared();
+    if (absl::IsUnimplemented(shared.status())) {
+      return WithInfo(shared.status(),
+                      {.reason = Reason::kImportKind, .field = "kind", .numbers = {}});
+    }
+    OCTAVO_RETURN_IF_ERROR(shared.status());
+    return VirtualMemory::Import(*shared, descriptor, bytes);
+  }
+  int64_t ImportGranule() const override { return ClientMemory::kGranule; }
   absl::StatusOr<PinnedBuffer> AllocatePinned(int64_t bytes) override {
     OCTAVO_RETURN_IF_ERROR(Fault(bytes));
     const DeviceGuard guard(ordinal_);

@@ -27,7 +27,9 @@
 #include "gpu/device/exportable_memory.h"
 #include "gpu/device/host/fft.h"
 #include "gpu/device/host/host_stream.h"
+#include "gpu/device/host/lent_file.h"
 #include "gpu/device/host/memory_file.h"
+#include "gpu/device/importable_memory.h"
 #include "gpu/device/operators.h"
 
 namespace octavo::inline gpu::host {
@@ -57,7 +59,7 @@ std::string MachineId(int index) {
   return index == 0 ? host : absl::StrCat(host, "-", index);
 }
 
-class HostDevice final : public Device, public ExportableMemory {
+class HostDevice final : public Device, public ExportableMemory, public ImportableMemory {
  public:
   HostDevice(int index, int shares) : shares_(shares), memory_(std::make_shared<HostMemory>()) {
     info_ = {.index = index,
@@ -96,6 +98,11 @@ class HostDevice final : public Device, public ExportableMemory {
   absl::StatusOr<SharedMemory> Share(const DeviceBuffer& memory) override {
     return files_->Share(memory);
   }
+  absl::StatusOr<DeviceBuffer> Import(const UniqueFd& descriptor, int64_t bytes) override {
+    OCTAVO_RETURN_IF_ERROR(health_->Check());
+    return MapLentFile(descriptor, bytes);
+  }
+  int64_t ImportGranule() const override { return 1; }
   absl::StatusOr<PinnedBuffer> AllocatePinned(int64_t bytes) override {
     OCTAVO_ASSIGN_OR_RETURN(void* data, Aligned(bytes));
     return PinnedBuffer(memory_, data, bytes);

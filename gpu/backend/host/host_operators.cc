@@ -1,9 +1,13 @@
 #include "gpu/backend/host/host_operators.h"
 
 #include "gpu/array/array_ops.h"
+#include "gpu/array/elements.h"
+#include "gpu/array/extremes.h"
+#include "gpu/array/filters.h"
 #include "gpu/array/gather_ascans.h"
 #include "gpu/array/motion_contrast.h"
 #include "gpu/array/project.h"
+#include "gpu/array/warp.h"
 #include "gpu/base/status.h"
 #include "gpu/spectral/spectral.h"
 #include "gpu/tomography/preprocess_ops.h"
@@ -18,6 +22,10 @@ absl::StatusOr<OperatorSet> MakeHostOperators(Device& device) {
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeResampleOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeRepeatOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeArrayOps(device)));
+  OCTAVO_RETURN_IF_ERROR(set.Add(MakeElementOps(device)));
+  OCTAVO_RETURN_IF_ERROR(set.Add(MakeExtremeOps(device)));
+  OCTAVO_RETURN_IF_ERROR(set.Add(MakeFilterOps(device)));
+  OCTAVO_RETURN_IF_ERROR(set.Add(MakeWarpOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeTomographyOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakePrepareOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeSinogramOps(device)));

@@ -1,6 +1,7 @@
 #include "gpu/device/cuda/shared_memory.h"
 
 #include <cuda_runtime.h>
+#include <fcntl.h>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -72,6 +73,8 @@ absl::StatusOr<std::shared_ptr<VirtualMemory>> VirtualMemory::Open(int ordinal,
                    Find("cuMemUnmap", &driver.unmap) &&
                    Find("cuMemSetAccess", &driver.set_access) &&
                    Find("cuMemExportToShareableHandle", &driver.export_handle) &&
+                   Find("cuMemImportFromShareableHandle", &driver.import_handle) &&
+                   Find("cuMemGetAllocationPropertiesFromHandle", &driver.properties) &&
                    Find("cuDeviceGetAttribute", &driver.attribute) &&
                    Find("cuGetErrorString", &driver.error_string);
   if (!all) return absl::UnimplementedError("the driver has no virtual memory management");
@@ -120,15 +123,9 @@ absl::StatusOr<DeviceBuffer> VirtualMemory::Allocate(const std::shared_ptr<Virtu
     OCTAVO_RETURN_IF_ERROR(
         source->ToStatus(driver.map(address, size, 0, handle, 0), "cuMemMap", bytes));
     mapped = true;
-    std::vector<CUmemAccessDesc> access;
-    for (const int device : source->peers_) {
-      access.push_back({.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
-                        .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
-    }
-    access.push_back({.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = source->ordinal_},
-                      .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
-    OCTAVO_RETURN_IF_ERROR(source->ToStatus(
-        driver.set_access(address, size, access.data(), access.size()), "cuMemSetAccess", bytes));
+    OCTAVO_RETURN_IF_ERROR(
+        source->ToStatus(source->Permit(address, size, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
+                         "cuMemSetAccess", bytes));
     // The descriptor is exported now and not on request, because this takes most of a millisecond.
     return source->ToStatus(
         driver.export_handle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
@@ -145,6 +142,90 @@ absl::StatusOr<DeviceBuffer> VirtualMemory::Allocate(const std::shared_ptr<Virtu
   MutexLock lock(source->mutex_);
   source->blocks_[data] = {.fd = UniqueFd(fd), .id = RandomMemoryId(), .bytes = size};
   return DeviceBuffer(source, data, bytes);
+}
+
+CUresult VirtualMemory::Permit(CUdeviceptr address, size_t size, CUmemAccess_flags flags) const {
+  std::vector<CUmemAccessDesc> access;
+  for (const int device : peers_) {
+    access.push_back(
+        {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}, .flags = flags});
+  }
+  access.push_back(
+      {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = ordinal_}, .flags = flags});
+  return driver_.set_access(address, size, access.data(), access.size());
+}
+
+absl::Status VirtualMemory::CheckLent(CUmemGenericAllocationHandle handle) const {
+  CUmemAllocationProp properties = {};
+  if (const CUresult result = driver_.properties(&properties, handle); result != CUDA_SUCCESS) {
+    return WithInfo(ToStatus(result, "cuMemGetAllocationPropertiesFromHandle", 0),
+                    {.reason = Reason::kImportKind, .field = "descriptor", .numbers = {}});
+  }
+  if (properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE && properties.location.id == ordinal_)
+    return absl::OkStatus();
+  return WithInfo(
+      absl::InvalidArgumentError(absl::StrCat(
+          "the descriptor is of memory of another place (type ",
+          static_cast<int>(properties.location.type), ", number ", properties.location.id,
+          "); allowed is memory of this GPU (number ", ordinal_, ")")),
+      {.reason = Reason::kImportKind, .field = "descriptor", .numbers = {}});
+}
+
+absl::StatusOr<DeviceBuffer> VirtualMemory::Import(const std::shared_ptr<VirtualMemory>& source,
+                                                   const UniqueFd& descriptor, int64_t bytes) {
+  const Driver& driver = source->driver_;
+  const size_t size = static_cast<size_t>(bytes);
+  const auto refused = [&](Reason reason, const std::string& what) {
+    return WithInfo(
+        absl::InvalidArgumentError(what),
+        {.reason = reason, .field = "descriptor", .numbers = {{"wanted", absl::StrCat(bytes)}}});
+  };
+  if (bytes <= 0 || size % source->granularity_ != 0) {
+    return refused(
+        Reason::kImportSize,
+        absl::StrCat("byte_size: is ", bytes, "; allowed are multiples of ", source->granularity_));
+  }
+  if (::fcntl(descriptor.get(), F_GET_SEALS) >= 0) {
+    return refused(Reason::kImportKind,
+                   "the descriptor is a memory file of the host; allowed is memory of this GPU "
+                   "(cuMemExportToShareableHandle)");
+  }
+  CUmemGenericAllocationHandle handle = 0;
+  const CUresult imported = driver.import_handle(
+      &handle, reinterpret_cast<void*>(static_cast<uintptr_t>(descriptor.get())),
+      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  if (imported != CUDA_SUCCESS) {
+    return refused(
+        Reason::kImportKind,
+        absl::StrCat(
+            "the descriptor is of no memory of a GPU: ",
+            source->ToStatus(imported, "cuMemImportFromShareableHandle", bytes).message()));
+  }
+  CUdeviceptr address = 0;
+  bool reserved = false, mapped = false;
+  const absl::Status status = [&]() -> absl::Status {
+    OCTAVO_RETURN_IF_ERROR(source->CheckLent(handle));
+    OCTAVO_RETURN_IF_ERROR(
+        source->ToStatus(driver.reserve(&address, size, 0, 0, 0), "cuMemAddressReserve", bytes));
+    reserved = true;
+    const CUresult result = driver.map(address, size, 0, handle, 0);
+    // The driver alone knows the size of the allocation, and maps no other: NOT_SUPPORTED (H100).
+    if (result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_INVALID_VALUE) {
+      return refused(Reason::kImportSize, absl::StrCat("the memory has not the ", bytes,
+                                                       " bytes that were announced (byte_size)"));
+    }
+    OCTAVO_RETURN_IF_ERROR(source->ToStatus(result, "cuMemMap", bytes));
+    mapped = true;
+    return source->ToStatus(source->Permit(address, size, CU_MEM_ACCESS_FLAGS_PROT_READ),
+                            "cuMemSetAccess", bytes);
+  }();
+  (void)driver.release(handle);  // the mapping keeps the memory alive
+  if (!status.ok()) {
+    if (mapped) (void)driver.unmap(address, size);
+    if (reserved) (void)driver.free(address, size);
+    return status;
+  }
+  return DeviceBuffer(source, reinterpret_cast<void*>(address), bytes);
 }
 
 absl::StatusOr<SharedMemory> VirtualMemory::Share(const DeviceBuffer& memory) {

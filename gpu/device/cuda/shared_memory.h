@@ -25,6 +25,9 @@ class VirtualMemory final : public MemorySource {
   /// Allocates whole granules and does not clear them. `source` is this.
   static absl::StatusOr<DeviceBuffer> Allocate(const std::shared_ptr<VirtualMemory>& source,
                                                int64_t bytes);
+  /// Maps memory of another process to read, as ImportableMemory::Import says. `source` is this.
+  static absl::StatusOr<DeviceBuffer> Import(const std::shared_ptr<VirtualMemory>& source,
+                                             const UniqueFd& descriptor, int64_t bytes);
   absl::StatusOr<SharedMemory> Share(const DeviceBuffer& memory);
   void Release(void* data, int64_t bytes) override;
 
@@ -46,6 +49,8 @@ class VirtualMemory final : public MemorySource {
     decltype(&cuMemUnmap) unmap = nullptr;
     decltype(&cuMemSetAccess) set_access = nullptr;
     decltype(&cuMemExportToShareableHandle) export_handle = nullptr;
+    decltype(&cuMemImportFromShareableHandle) import_handle = nullptr;
+    decltype(&cuMemGetAllocationPropertiesFromHandle) properties = nullptr;
     decltype(&cuDeviceGetAttribute) attribute = nullptr;
     decltype(&cuGetErrorString) error_string = nullptr;
   };
@@ -53,6 +58,10 @@ class VirtualMemory final : public MemorySource {
       : ordinal_(ordinal), peers_(std::move(peers)) {}
   absl::Status ToStatus(CUresult result, const char* call, int64_t bytes) const;
   CUmemAllocationProp Properties() const;
+  /// Lets this device and its peers use a mapping.
+  CUresult Permit(CUdeviceptr address, size_t size, CUmemAccess_flags flags) const;
+  /// InvalidArgument (IMPORT_KIND) unless the handle is of memory of this device.
+  absl::Status CheckLent(CUmemGenericAllocationHandle handle) const;
 
   const int ordinal_;
   const std::vector<int> peers_;

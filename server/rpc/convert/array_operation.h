@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,15 +17,12 @@ namespace octavo::rpc {
 /// DTYPE_UNSPECIFIED stays Scalar{}.
 absl::StatusOr<Scalar> DecodeScalar(const std::string& field, int scalar);
 
-/// Converts the range of a slab from um; null: there is no spacing.
-using SlabInUm = std::function<void(double begin_um, double end_um)>;
 /// `at` names the operation in errors. `others` receives the names of second arrays; null: there
-/// are none.
+/// are none. `in_um` receives lengths in um, of slabs and filters; null: there is no spacing.
 absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& operation, const std::string& at,
-                                        std::vector<std::string>* others,
-                                        const SlabInUm& slab_in_um);
+                                        std::vector<std::string>* others, model::OpSpec* in_um);
 
-/// The same for a volume: no second arrays, slabs may be in um.
+/// The same for a volume: no second arrays, lengths may be in um.
 absl::StatusOr<model::OpSpec> DecodeVolumeOperation(const v1::ArrayOperation& operation,
                                                     const std::string& at);
 

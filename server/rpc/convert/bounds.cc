@@ -71,6 +71,7 @@ std::vector<Bound> MakeBounds() {
       Text("CommitOptions.destination", kPath),
       Many("CommitOptions.chunk", kAxes),
       Many("CommitOptions.shard", kAxes),
+      Many("CommitOptions.pyramid_um", 15),
       Text("Queue.name", kShortName),
       Text("Marker.name", kShortName),
       {.field = "Spread.devices", .count = 64, .bytes = kName},
@@ -82,6 +83,10 @@ std::vector<Bound> MakeBounds() {
       Text("PushRequest.data", kMostPushedBytes),
       Text("PushMarker.name", kShortName),
       Text("OpenRingRequest.scan", kName),
+      Many("ImportBufferRequest.shape", kAxes),
+      Text("ImportBufferRequest.device", kName),
+      Text("ImportBufferRequest.session_secret", kToken),
+      Text("ImportBufferRequest.request_id", kToken),
       Text("PushProjectionsRequest.job", kName),
       Text("PushProjectionsRequest.data", kMostPushedBytes),
       Text("ImportVolumeRequest.title", kTitle),
@@ -144,6 +149,28 @@ std::vector<Bound> MakeBounds() {
       Many("ArrayOperation.ResizeParameters.shape", kAxes),
       Many("ArrayOperation.FlipParameters.axes", kAxes),
       Many("ArrayOperation.TransposeParameters.axes", kAxes),
+      Text("ArrayOperation.ReduceParameters.mask", kName),
+      Text("ArrayOperation.PercentileParameters.mask", kName),
+      Text("ArrayOperation.HistogramParameters.mask", kName),
+      Many("ArrayOperation.AffineParameters.matrix", kAxes * kAxes),
+      Many("ArrayOperation.AffineParameters.offset", kAxes),
+      Many("ArrayOperation.AffineParameters.shape", kAxes),
+      Text("ArrayOperation.MapCoordinatesParameters.coordinates", kName),
+      Many("ArrayOperation.MapCoordinatesParameters.shape", kAxes),
+      Text("ArrayOperation.DisplaceParameters.field", kName),
+      Text("ArrayOperation.ShiftParameters.amounts", kName),
+      Many("ArrayOperation.GaussianParameters.sigma", kAxes),
+      Many("ArrayOperation.GaussianParameters.sigma_um", kAxes),
+      Many("ArrayOperation.GaussianParameters.order", kAxes),
+      Many("ArrayOperation.UniformParameters.size", kAxes),
+      Many("ArrayOperation.UniformParameters.size_um", kAxes),
+      Many("ArrayOperation.MedianParameters.axes", kAxes),
+      Text("ArrayOperation.SelectParameters.mask", kName),
+      Text("ArrayOperation.SelectParameters.other", kName),
+      Text("ArrayOperation.ArgExtremeParameters.mask", kName),
+      Text("ArrayOperation.PasteParameters.other", kName),
+      Many("ArrayOperation.PasteParameters.start", kAxes),
+      {.field = "ArrayOperation.ConcatenateParameters.others", .count = kAxes, .bytes = kName},
       // -- buffers
       Many("CreateBufferRequest.shape", kAxes),
       Text("CreateBufferRequest.request_id", kToken),
@@ -165,6 +192,12 @@ std::vector<Bound> MakeBounds() {
       Text("SyncReplicasRequest.name", kName),
       Many("SyncReplicasRequest.targets", 64),
       Text("SyncReplicasRequest.lease_token", kToken),
+      Text("CommitBufferRequest.name", kName),
+      {.field = "CommitBufferRequest.axes", .count = kAxes, .bytes = 16},
+      Many("CommitBufferRequest.spacing_um", kAxes),
+      Text("CommitBufferRequest.title", 256),
+      Text("CommitBufferRequest.lease_token", kToken),
+      Text("CommitBufferRequest.request_id", kToken),
       Text("ApplyOpRequest.input", kName),
       Many("ApplyOpRequest.operations", 16),
       Text("ApplyOpRequest.output", kName),
@@ -219,8 +252,9 @@ std::vector<Bound> MakeBounds() {
       Text("WatchVolumesRequest.filter", kFilter),
   };
   // Labels are the same everywhere.
-  for (const char* message : {"ScanSpec", "JobSpec", "CreateBufferRequest", "UpdateBufferRequest",
-                              "ApplyOpRequest", "SubscribeRequest", "ImportVolumeRequest"}) {
+  for (const char* message :
+       {"ScanSpec", "JobSpec", "CreateBufferRequest", "ImportBufferRequest", "UpdateBufferRequest",
+        "ApplyOpRequest", "SubscribeRequest", "ImportVolumeRequest"}) {
     bounds.push_back({.field = absl::StrCat(message, ".labels"), .count = kLabels, .bytes = 0});
     bounds.push_back(
         {.field = absl::StrCat(message, ".LabelsEntry.key"), .count = 0, .bytes = kShortName});

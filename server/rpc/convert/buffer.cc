@@ -15,6 +15,7 @@
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/request_digest.h"
 #include "server/rpc/convert/time.h"
+#include "server/rpc/convert/utf8.h"
 
 namespace octavo::rpc {
 namespace {
@@ -42,7 +43,8 @@ model::Caller CallerOf(const grpc::CallbackServerContext& context) {
   model::Caller caller;
   const auto& metadata = context.client_metadata();
   if (auto it = metadata.find("octavo-client"); it != metadata.end())
-    caller.client = std::string(it->second.data(), std::min<size_t>(it->second.size(), 128));
+    // Whatever bytes a client calls itself by: answers to others hold the name.
+    caller.client = Utf8({it->second.data(), std::min<size_t>(it->second.size(), 128)});
   if (auto it = metadata.find("octavo-owner-key"); it != metadata.end())
     caller.key = std::string(it->second.data(), it->second.size());
   return caller;
@@ -70,6 +72,54 @@ absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& in
       .is_private = in.is_private(),
       .request_id = in.request_id(),
       .request_digest = absl::StrCat("create:", RequestDigest(body))};
+}
+
+absl::StatusOr<model::BufferImportSpec> DecodeImport(const v1::ImportBufferRequest& in) {
+  OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
+  OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
+  OCTAVO_RETURN_IF_ERROR(CheckDuration("ttl", in.ttl()));
+  if (!v1::ImportKind_IsValid(in.kind())) {
+    return InvalidField("kind", absl::StrCat("has the unknown value ", static_cast<int>(in.kind()),
+                                             "; allowed HOST_MEMFD, CUDA_VMM"));
+  }
+  std::vector<uint32_t> devices;
+  if (!in.device().empty()) {
+    const std::optional<int> device = base::DeviceIndex(in.device());
+    if (!device.has_value()) {
+      return InvalidField("device", absl::StrCat("is '", in.device(),
+                                                 "'; allowed is devices/<n>, as ListDevices names "
+                                                 "them"));
+    }
+    devices.push_back(static_cast<uint32_t>(*device));
+  }
+  v1::ImportBufferRequest body = in;
+  body.clear_request_id();
+  return model::BufferImportSpec{
+      .array = {.scalar = v1::Dtype_IsValid(in.type().dtype())
+                              ? static_cast<Scalar>(in.type().dtype())
+                              : static_cast<Scalar>(255),
+                .lanes = in.type().lanes(),
+                .shape = {in.shape().begin(), in.shape().end()},
+                .devices = std::move(devices),
+                .labels = {in.labels().begin(), in.labels().end()},
+                .ttl_seconds = ToSeconds(in.ttl()),
+                .is_private = in.is_private(),
+                .request_id = in.request_id(),
+                .request_digest = absl::StrCat("import:", RequestDigest(body))},
+      .kind = static_cast<model::ImportKind>(in.kind()),
+      .byte_size = in.byte_size(),
+      .session_secret = in.session_secret()};
+}
+
+void EncodeImportTicket(const buffer::ImportTicket& in, v1::ImportBufferResponse* out) {
+  out->set_name(in.buffer);
+  out->set_ticket(in.ticket.nonce);
+  out->set_socket_path(in.ticket.path);
+  *out->mutable_expire_time() = WallTime(in.expires_unix_ns);
+  out->set_kind(static_cast<v1::ImportKind>(in.kind));
+  out->set_device(base::DeviceName(in.device));
+  out->set_device_uuid(in.device_uuid);
+  out->set_byte_size(static_cast<uint64_t>(in.bytes));
 }
 
 absl::StatusOr<model::BufferWriteSpec> DecodeWriteHeader(const v1::WriteBufferRequest::Header& in) {
@@ -138,6 +188,20 @@ absl::StatusOr<model::BufferApplySpec> DecodeApply(const v1::ApplyOpRequest& in)
   return out;
 }
 
+absl::StatusOr<engine::BufferCommitSpec> DecodeCommitBuffer(const v1::CommitBufferRequest& in) {
+  OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
+  engine::BufferCommitSpec out{.name = in.name(),
+                               .axes = {in.axes().begin(), in.axes().end()},
+                               .spacing_um = {in.spacing_um().begin(), in.spacing_um().end()},
+                               .title = in.title(),
+                               .if_version = in.if_version(),
+                               .lease_token = in.lease_token(),
+                               .lease_fence = in.lease_fence()};
+  if (in.has_replica()) out.replica = in.replica();
+  OCTAVO_ASSIGN_OR_RETURN(out.options, DecodeCommitOptions(in.options(), "options"));
+  return out;
+}
+
 void EncodeElementType(const ArrayType& type, v1::ElementType* out) {
   out->set_dtype(static_cast<v1::Dtype>(type.scalar));
   out->set_lanes(static_cast<uint32_t>(type.lanes));
@@ -171,6 +235,13 @@ void EncodeBuffer(const model::BufferStatus& in, v1::Buffer* out) {
   out->set_charged_bytes(in.charged_bytes);
   out->set_etag(in.etag);
   out->set_sequence(in.sequence);
+  if (!in.imported.has_value()) return;
+  v1::ImportedMemory* imported = out->mutable_imported();
+  imported->set_kind(static_cast<v1::ImportKind>(in.imported->kind));
+  imported->set_mapped_bytes(in.imported->mapped_bytes);
+  imported->set_session(in.imported->session);
+  imported->set_uid(in.imported->uid);
+  imported->set_pid(in.imported->pid);
 }
 
 }  // namespace octavo::rpc

@@ -72,6 +72,7 @@ void EncodeDeviceStatus(const model::DeviceStatus& device, v1::DeviceStatus* out
   out->set_running_jobs(device.running_jobs);
   out->set_buffer_bytes(device.buffer_bytes);
   out->set_peak_bytes(device.peak_bytes);
+  out->set_imported_bytes(device.imported_bytes);
 }
 
 void EncodeMemory(const model::MemoryStatus& memory, v1::GetMemoryResponse* out) {

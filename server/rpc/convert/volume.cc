@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -38,10 +39,20 @@ absl::StatusOr<model::CommitOptions> DecodeCommitOptions(const v1::CommitOptions
     return InvalidField(absl::StrCat(field, ".tiff_plane"),
                         absl::StrCat("has the unknown value ", static_cast<int>(in.tiff_plane())));
   }
+  if (!v1::NgffVersion_IsValid(in.ngff())) {
+    return InvalidField(absl::StrCat(field, ".ngff"),
+                        absl::StrCat("has the unknown value ", static_cast<int>(in.ngff())));
+  }
   if (in.level() < 0 || in.level() > 9)
     return FieldOutOfRange(absl::StrCat(field, ".level"), in.level(), 0, 9);
   if (in.pyramid_levels() > 16) {
     return FieldOutOfRange(absl::StrCat(field, ".pyramid_levels"), in.pyramid_levels(), 0, 16);
+  }
+  for (int i = 0; i < in.pyramid_um_size(); ++i) {
+    const double um = in.pyramid_um(i);
+    if (!std::isfinite(um) || um <= 0)
+      return InvalidField(absl::StrCat(field, ".pyramid_um[", i, "]"),
+                          absl::StrCat("is ", um, "; allowed are finite sizes above 0"));
   }
   if (in.nifti_version() > 2) {
     return FieldNotAllowed(absl::StrCat(field, ".nifti_version"), in.nifti_version(), "0, 1, 2");
@@ -58,9 +69,11 @@ absl::StatusOr<model::CommitOptions> DecodeCommitOptions(const v1::CommitOptions
   out.writer.shuffle = static_cast<storage::Shuffle>(in.shuffle());
   out.writer.level = in.level();
   out.writer.pyramid_levels = static_cast<int>(in.pyramid_levels());
+  out.writer.pyramid_um.assign(in.pyramid_um().begin(), in.pyramid_um().end());
   out.writer.nifti_version = static_cast<int>(in.nifti_version());
   out.writer.tiff_plane = static_cast<storage::TiffPlane>(in.tiff_plane());
   out.writer.tiff_stack = in.tiff_stack();
+  out.writer.ngff = static_cast<storage::NgffVersion>(in.ngff());
   for (const auto& [name, values, to] : {std::tuple{"chunk", &in.chunk(), out.writer.chunk},
                                          std::tuple{"shard", &in.shard(), out.writer.shard}}) {
     if (values->empty()) continue;
@@ -98,9 +111,11 @@ void EncodeCommitOptions(const model::CommitOptions& in, v1::CommitOptions* out)
   out->set_shuffle(static_cast<v1::Shuffle>(in.writer.shuffle));
   out->set_level(in.writer.level);
   out->set_pyramid_levels(static_cast<uint32_t>(in.writer.pyramid_levels));
+  out->mutable_pyramid_um()->Assign(in.writer.pyramid_um.begin(), in.writer.pyramid_um.end());
   out->set_nifti_version(static_cast<uint32_t>(in.writer.nifti_version));
   out->set_tiff_plane(static_cast<v1::TiffPlane>(in.writer.tiff_plane));
   out->set_tiff_stack(in.writer.tiff_stack);
+  out->set_ngff(static_cast<v1::NgffVersion>(in.writer.ngff));
 }
 
 void EncodeCommitResult(const storage::CommitOutcome& in, v1::CommitResult* out) {

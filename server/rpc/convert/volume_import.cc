@@ -96,6 +96,10 @@ absl::StatusOr<model::ImportSpec> DecodeImport(const v1::ImportJob& in) {
     OCTAVO_RETURN_IF_ERROR(InRange("volume_import.image", in.image(), 0, 1 << 20));
     out.input.image = static_cast<int>(in.image());
   }
+  if (in.has_level()) {
+    OCTAVO_RETURN_IF_ERROR(InRange("volume_import.level", in.level(), 0, 1 << 20));
+    out.input.level = static_cast<int>(in.level());
+  }
   storage::InputVolumeOptions& volume = out.volume;
   volume.axes = {in.axes().begin(), in.axes().end()};
   volume.select.insert(in.select().begin(), in.select().end());

@@ -237,10 +237,28 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>,
     }
     Advance();
   }
+  /// Sends the headers of the answer now, unless a message has taken them along: the client
+  /// knows from them that what it asked for has begun, even if there is nothing to tell yet.
+  void Announce() {
+    {
+      MutexLock lock(mutex_);
+      if (writing_ || written_ > 0 || ended_) return;
+      writing_ = true;  // messages and the end wait
+    }
+    this->StartSendInitialMetadata();
+  }
   /// Called (once) when the client has gone away or the stream is over; may block shortly.
   void OnOver(std::function<void()> over) {
     MutexLock lock(mutex_);
     over_ = std::move(over);
+  }
+
+  void OnSendInitialMetadataDone(bool) override {  // if it failed, so does the next message
+    {
+      MutexLock lock(mutex_);
+      writing_ = false;
+    }
+    Advance();
   }
 
   void OnWriteDone(bool ok) override {

@@ -18,6 +18,8 @@ namespace octavo::storage {
 namespace {
 
 constexpr char kField[] = "options.destination";
+// Each folder is made, synced and perhaps removed by itself, while the commit cannot be cancelled.
+constexpr size_t kMostFolders = 64;
 
 }  // namespace
 
@@ -52,6 +54,10 @@ absl::StatusOr<std::string> ResolveDestination(const std::vector<std::string>& r
     if (part.size() > 200)
       return InvalidField(kField,
                           absl::StrCat("has a part of ", part.size(), " characters; allowed 200"));
+  }
+  if (parts.size() > kMostFolders) {
+    return InvalidField(kField, absl::StrCat("leads through ", parts.size() - 1,
+                                             " folders; allowed are ", kMostFolders - 1));
   }
   if (parts.empty()) return InvalidField(kField, absl::StrCat("'", destination, "' names no file"));
   std::string base;

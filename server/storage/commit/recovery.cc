@@ -45,7 +45,8 @@ bool IsOurs(const HeldPaths& held) {
   const UniqueFd final = OpenWithin(held.folder, BaseOf(paths.final), O_RDONLY | O_DIRECTORY);
   return final &&
          (TextAt(ParseFile(final, kManifestName, kManifestLimits), "/commit") == paths.id ||
-          TextAt(ParseFile(final, "zarr.json"), "/attributes/octavo/volume") == paths.volume);
+          TextAt(ParseFile(final, "zarr.json"), "/attributes/octavo/volume") == paths.volume ||
+          TextAt(ParseFile(final, ".zattrs"), "/octavo/volume") == paths.volume);
 }
 
 /// DataLoss if a file in an open folder differs from the manifest.

@@ -315,15 +315,15 @@ absl::StatusOr<std::shared_ptr<const TiffSource>> OpenOmeFile(const OpenedInput&
   return source;
 }
 
-/// The axes Z, C, T of an image, slowest first, as indices into OmeImage::size.
-std::vector<size_t> SlowAxes(const OmeImage& image) {
+/// The axes Z, C, T of an image, slowest first, as indices into OmeXmlImage::size.
+std::vector<size_t> SlowAxes(const OmeXmlImage& image) {
   std::vector<size_t> axes;
   for (size_t i = 5; i-- > 2;) axes.push_back(std::string("XYZCT").find(image.dimension_order[i]));
   return axes;
 }
 
 /// Finds the page of each plane of an image.
-absl::Status PlaceOmePlanes(const OpenedInput& input, const OmeImage& image,
+absl::Status PlaceOmePlanes(const OpenedInput& input, const OmeXmlImage& image,
                             const std::shared_ptr<const TiffSource>& own,
                             const VolumeInputOptions& options, std::vector<Plane>* planes) {
   const std::string& name = own->file->name();
@@ -394,7 +394,7 @@ absl::Status OpenOme(const OpenedInput& input, const std::string& text,
   if (images == 0) return DamagedFile(name, "the OME-XML", "has no image");
   if (images > 1 && !options.image.has_value()) {
     std::vector<std::string> names;
-    for (const OmeImage& image : parsed->images) {
+    for (const OmeXmlImage& image : parsed->images) {
       if (names.size() < 16) names.push_back(absl::StrCat("'", image.name, "'"));
     }
     return InvalidField(FieldOf(options, "image"),
@@ -404,7 +404,7 @@ absl::Status OpenOme(const OpenedInput& input, const std::string& text,
   if (options.image.has_value())
     OCTAVO_RETURN_IF_ERROR(
         InRange(FieldOf(options, "image"), static_cast<int64_t>(*options.image), 0, images - 1));
-  const OmeImage& image = parsed->images[static_cast<size_t>(options.image.value_or(0))];
+  const OmeXmlImage& image = parsed->images[static_cast<size_t>(options.image.value_or(0))];
   if (image.samples_per_pixel != 1)
     return UnsupportedFile(name, "the OME-XML's Channel.SamplesPerPixel", image.samples_per_pixel,
                            "1 (grey)");

@@ -50,16 +50,6 @@ void Reorder(const char* in, int64_t size, const int64_t strides[3], const int64
   }
 }
 
-/// What is black and white by default: an integer's range.
-void SetDisplay(VolumeMeta* meta) {
-  meta->display_lo = meta->dtype == DType::kI8 ? -128 : meta->dtype == DType::kI16 ? -32768 : 0;
-  meta->display_hi = meta->dtype == DType::kU8    ? 255
-                     : meta->dtype == DType::kI8  ? 127
-                     : meta->dtype == DType::kU16 ? 65535
-                     : meta->dtype == DType::kI16 ? 32767
-                                                  : 1;
-}
-
 }  // namespace
 
 /// Works out plan and metadata from what the file and the caller say.
@@ -231,7 +221,7 @@ class InputVolume::Planner {
       if (ElementTypeOf(*dtype) != type) meta.has_levels = false;
       return absl::OkStatus();
     }
-    SetDisplay(&meta);
+    ShowWholeRange(&meta);
     if (!scaled && info_.slope_intercept.has_value() && ElementTypeOf(*dtype) == type &&
         HighestOf(*dtype) > 0) {
       const auto [slope, intercept] = *info_.slope_intercept;
@@ -298,15 +288,18 @@ InputVolume::InputVolume(std::unique_ptr<VolumeInput> input, VolumeMeta meta, Pl
   const VolumeInputInfo& about = input_->info();
   const int64_t bytes = plane_ * std::max(about.type.bytes, SizeOf(meta_.dtype));
   const int first = plan_.file_axis[0];
-  int64_t wanted = first < 0 ? 1 : about.chunk[static_cast<size_t>(first)];
+  const int64_t chunk = first < 0 ? 1 : about.chunk[static_cast<size_t>(first)];
+  int64_t wanted = chunk;
   // The slowest axis of the file that has more than one sample.
   int slowest = -1;
   for (const int axis : about.file_order) {
     if (slowest < 0 && about.axes[static_cast<size_t>(axis)].extent > 1) slowest = axis;
   }
   const bool along = slowest < 0 || slowest == first;
-  if (!along) wanted = std::max(wanted, kGranuleBytes / bytes);
-  granule_ = std::clamp<int64_t>(std::min(wanted, 4 * kGranuleBytes / bytes), 1, meta_.shape[0]);
+  if (!along) wanted = std::max(wanted, kGranuleBytes / bytes / chunk * chunk);
+  granule_ = std::max<int64_t>(1, std::min(wanted, 4 * kGranuleBytes / bytes));
+  if (first >= 0 && granule_ % chunk == 0) phase_ = plan_.start[static_cast<size_t>(first)] % chunk;
+  granule_ = std::min(granule_, phase_ + meta_.shape[0]);
   // The granule itself, and what is not in order or not of the type yet.
   read_memory_bytes_ = about.read_memory_bytes + 3 * granule_ * bytes;
 }
@@ -327,8 +320,9 @@ absl::Status InputVolume::Read(int64_t y_begin, int64_t bscans, void* out) {
     return absl::OkStatus();
   }
   while (bscans > 0) {
-    const int64_t granule = y_begin / granule_, first = granule * granule_,
-                  there = std::min(granule_, meta_.shape[0] - first);
+    const int64_t granule = (y_begin + phase_) / granule_,
+                  first = std::max<int64_t>(0, granule * granule_ - phase_),
+                  there = std::min((granule + 1) * granule_ - phase_, meta_.shape[0]) - first;
     if (granule != kept_) {
       kept_ = -1;
       slab_.resize(static_cast<size_t>(there * plane));

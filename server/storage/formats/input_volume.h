@@ -72,6 +72,7 @@ class InputVolume final : public StoredVolume {
   const Plan plan_;
   const int64_t plane_;  // elements
   int64_t granule_ = 1;  // planes that are read together
+  int64_t phase_ = 0;    // planes by which the first granule is shorter, so that chunks stay whole
   int64_t read_memory_bytes_ = 0;
   int64_t kept_ = -1;  // the granule in slab_
   std::vector<char> slab_, stored_, ordered_;

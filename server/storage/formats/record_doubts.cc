@@ -179,11 +179,11 @@ std::vector<std::string> FindRecordDoubts(absl::string_view bytes, const RecordF
                                   " bytes are all 0: there is nothing to see in them."));
     return doubts;
   }
-  DoubtType(bytes, form, &doubts);
+  if (!form.described) DoubtType(bytes, form, &doubts);
   if (!doubts.empty()) return doubts;  // data read with the wrong type allow no other conclusion
   const auto look = [&](const auto& values) {
     DoubtBits(values, form, &doubts);
-    DoubtLength(values, form, &doubts);
+    if (!form.described) DoubtLength(values, form, &doubts);
   };
   if (form.raw_type == DType::kF32) {
     look(ValuesOf<float>(bytes));

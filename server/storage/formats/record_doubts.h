@@ -21,6 +21,7 @@ struct RecordForm {
   int64_t samples = 0;        // of a record, channels included
   int64_t channels = 1;       // interleaved
   int64_t adc_bits = 0;       // as the client says; 0 = not given
+  bool described = false;     // the file says itself which type and length they have
   const char* of = "file's";  // the word for them in the sentences
 };
 

@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "gpu/base/status.h"
+#include "server/storage/formats/file_kind.h"
 #include "server/storage/formats/npy_header.h"
 #include "server/storage/formats/record_doubts.h"
 
@@ -96,6 +98,18 @@ absl::Status TakeHeader(const AskedRecords& asked, int64_t size, RecordFile* fil
                       : ""));
 }
 
+// Refuses a file that holds something else than raw numbers, unless the client says where they lie.
+absl::Status CheckKind(const AskedRecords& asked, const RecordFile& file) {
+  if (asked.header_bytes != 0) return absl::OkStatus();
+  OCTAVO_ASSIGN_OR_RETURN(const std::string beginning, ReadFrom(file, 0, kKindBytes));
+  const std::string kind = KindOfFile(beginning);
+  if (kind.empty()) return absl::OkStatus();
+  return InvalidField(
+      kField, absl::StrCat("'", file.name, "' is ", kind,
+                           "; allowed are .npy files and files of raw numbers. If such numbers lie "
+                           "in it, give replay.header_bytes, the bytes before them"));
+}
+
 // Copies the request's values for a raw file, which has no header.
 absl::Status TakeRequest(const AskedRecords& asked, int64_t size, RecordFile* file) {
   if (asked.samples < kLeastSamples || asked.samples > kMostSamples) {
@@ -167,6 +181,7 @@ absl::StatusOr<RecordFile> OpenRecords(UniqueFd fd, const std::string& name, boo
         absl::StrCat("is ", asked.header_bytes,
                      "; allowed is 0: an .npy file says itself where its records begin"));
   }
+  if (!file.is_npy) OCTAVO_RETURN_IF_ERROR(CheckKind(asked, file));
   OCTAVO_RETURN_IF_ERROR(file.is_npy ? TakeHeader(asked, info.st_size, &file)
                                      : TakeRequest(asked, info.st_size, &file));
   file.record_bytes =
@@ -187,7 +202,6 @@ absl::StatusOr<std::vector<std::string>> DoubtsOf(const RecordFile& file) {
     doubts.push_back(absl::StrCat("The file's last record is not whole: ", file.partial_bytes,
                                   " bytes of ", file.record_bytes, " are left out."));
   }
-  if (file.is_npy) return doubts;
   OCTAVO_ASSIGN_OR_RETURN(
       const std::string beginning,
       ReadFrom(file, file.data_offset, std::min(file.records * file.record_bytes, kEnough)));
@@ -195,10 +209,26 @@ absl::StatusOr<std::vector<std::string>> DoubtsOf(const RecordFile& file) {
                                                         .packing = file.packing,
                                                         .samples = file.samples * file.channels,
                                                         .channels = file.channels,
-                                                        .adc_bits = file.adc_bits})) {
+                                                        .adc_bits = file.adc_bits,
+                                                        .described = file.is_npy})) {
     doubts.push_back(std::move(doubt));
   }
   return doubts;
+}
+
+std::string ShapeDoubt(const std::vector<int64_t>& shape, const RasterOrder& raster) {
+  if (shape.size() < 2 || shape.size() > 3) return "";
+  const int64_t ascans = shape.back(), bscans = shape[shape.size() - 2];
+  // B-scans of several volumes may stand in one row.
+  const bool of_volume = shape.size() == 3 || raster.volumes == 1;
+  const bool fits_ascans = ascans == raster.ascans || ascans == raster.ascans + raster.flyback;
+  const bool fits_bscans = bscans == raster.bscans || !of_volume || raster.volume_flyback > 0;
+  if (fits_ascans && fits_bscans) return "";
+  const bool exchanged = ascans == raster.bscans && bscans == raster.ascans;
+  return absl::StrCat("The file's own shape is ", absl::StrJoin(shape, " x "),
+                      " records, B-scans of ", ascans, " A-scans; the pattern has ", raster.bscans,
+                      " B-scans of ", raster.ascans, " A-scans",
+                      exchanged ? ": are bscans_per_volume and ascans_per_bscan exchanged?" : ".");
 }
 
 absl::StatusOr<bool> FirstRecordDiffers(const RecordFile& file) {

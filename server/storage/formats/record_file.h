@@ -44,9 +44,18 @@ struct RecordFile {
 absl::StatusOr<RecordFile> OpenRecords(UniqueFd fd, const std::string& name, bool is_npy,
                                        const AskedRecords& asked);
 
-/// Sentences about bytes left out, and about a raw file whose beginning contradicts its description
-/// (record_doubts.h); an .npy file describes itself.
+/// Sentences about bytes left out, and about a file whose beginning contradicts its description
+/// (record_doubts.h); an .npy file says itself which type and length its records have.
 absl::StatusOr<std::vector<std::string>> DoubtsOf(const RecordFile& file);
+
+/// The order in which a raster takes records.
+struct RasterOrder {
+  int64_t ascans = 0, flyback = 0;         // of a B-scan
+  int64_t bscans = 0, volume_flyback = 0;  // of a volume
+  int64_t volumes = 0;                     // 0 = endless
+};
+/// A sentence if the axes of a file (RecordFile::shape) show another order; else empty.
+std::string ShapeDoubt(const std::vector<int64_t>& shape, const RasterOrder& raster);
 
 /// Whether the first record of a raw file differs from the next ones (text, zeros), as a header as
 /// long as a record would.

@@ -25,6 +25,7 @@
 #include "server/storage/io/file_errors.h"
 #include "server/storage/io/files.h"
 #include "server/storage/io/open_beneath.h"
+#include "server/storage/zarr/ome.h"
 
 namespace octavo::storage {
 namespace {
@@ -47,8 +48,9 @@ bool HasEntry(const UniqueFd& folder, const char* name) {
 
 /// A folder that is none of the others may hold TIFF files, which its input says.
 InputFormat RecogniseFolder(const UniqueFd& folder) {
-  if (HasEntry(folder, "zarr.json") || HasEntry(folder, ".zarray") || HasEntry(folder, ".zgroup"))
-    return InputFormat::kZarr;
+  for (const char* entry : {"zarr.json", ".zarray", ".zgroup", ".zattrs"}) {
+    if (HasEntry(folder, entry)) return InputFormat::kZarr;
+  }
   return HasEntry(folder, "info.txt") ? InputFormat::kLinumpy : InputFormat::kTiffStack;
 }
 
@@ -214,6 +216,8 @@ absl::StatusOr<std::unique_ptr<VolumeInput>> OpenVolumeInput(const std::string& 
                           OpenBeneath(path, options.roots, O_RDONLY | O_NONBLOCK));
   std::string resolved = opened.path;
   while (resolved.size() > 1 && resolved.back() == '/') resolved.pop_back();
+  if (options.on_opened)
+    OCTAVO_RETURN_IF_ERROR(options.on_opened(opened.fd, BaseOf(resolved)));
   return OpenOpened({.fd = std::move(opened.fd), .name = BaseOf(resolved), .path = resolved},
                     options);
 }
@@ -221,6 +225,7 @@ absl::StatusOr<std::unique_ptr<VolumeInput>> OpenVolumeInput(const std::string& 
 absl::StatusOr<std::unique_ptr<VolumeInput>> OpenVolumeInput(UniqueFd opened,
                                                              const std::string& name,
                                                              const VolumeInputOptions& options) {
+  if (options.on_opened) OCTAVO_RETURN_IF_ERROR(options.on_opened(opened, name));
   return OpenOpened({.fd = std::move(opened), .name = name, .path = ""}, options);
 }
 
@@ -237,6 +242,7 @@ absl::StatusOr<std::shared_ptr<ByteSource>> OpenReferred(const OpenedInput& inpu
   auto opened = OpenBeneath(path, options.roots, O_RDONLY | O_NONBLOCK);
   if (!opened.ok())
     return Annotate(opened.status(), absl::StrCat(input.name, ": ", place, " '", name, "'"));
+  if (options.on_opened) OCTAVO_RETURN_IF_ERROR(options.on_opened(opened->fd, BaseOf(path)));
   return FileBytes(std::move(opened->fd), BaseOf(path));
 }
 
@@ -277,8 +283,10 @@ std::optional<double> MicrometresOf(const std::string& unit) {
   const std::string trimmed(absl::StripAsciiWhitespace(unit));
   // Signs distinguish case (Mm, mm), words do not.
   if (const auto found = units.find(trimmed); found != units.end()) return found->second;
-  const auto found = units.find(absl::AsciiStrToLower(trimmed));
-  return trimmed.size() > 2 && found != units.end() ? std::optional(found->second) : std::nullopt;
+  const std::string word = absl::AsciiStrToLower(trimmed);
+  if (const auto found = units.find(word); trimmed.size() > 2 && found != units.end())
+    return found->second;
+  return OmeUnitMicrometres(word);
 }
 
 void SetSpacing(double value, const std::string& unit, const std::string& place, InputAxis* axis,

@@ -39,7 +39,7 @@ enum class InputFormat : uint8_t {
   kHdf5,       // a dataset; also MATLAB 7.3
   kMatlab,     // a variable of MATLAB v5
   kLinumpy,    // a folder with info.txt and image_*.bin
-  kZarr,       // an OME-Zarr that a commit wrote
+  kZarr,       // an OME-Zarr image, or an array of Zarr v2 or v3
 };
 /// "npy", "raw", "tiff", "tiff-stack", "nifti", "nrrd", "hdf5", "mat", "linumpy", "zarr".
 const char* Name(InputFormat format);
@@ -96,8 +96,12 @@ struct VolumeInputOptions {
   /// Files that this file refers to must lie below one of these folders. Only for files that are
   /// opened by their path; with an empty list they may lie anywhere that the process can read.
   std::vector<std::string> roots;
-  std::string dataset;       // HDF5: "/a/b"; MATLAB: the variable's name; else empty
-  std::optional<int> image;  // OME-TIFF with several images: its index
+  /// HDF5: "/a/b". MATLAB: the variable's name. Zarr: an array or a group below the folder, "a/b";
+  /// empty = the folder itself. Else empty.
+  std::string dataset;
+  std::optional<int> image;  // OME-TIFF and OME-Zarr with several images: its index
+  /// OME-Zarr: the level of the image's pyramid, 0 = the full resolution, which is the default.
+  std::optional<int> level;
   /// Most bytes that one compressed piece of a file (strip, tile, chunk) may decode to.
   int64_t most_chunk_bytes = int64_t{1} << 30;
   /// Of kRaw, all of them: the file has no description.
@@ -115,6 +119,10 @@ struct VolumeInputOptions {
   std::function<absl::Status(const UniqueFd& file, const std::string& path,
                              const VolumeInputOptions& options)>
       probe_hdf5;
+  /// Told of the file or folder, and of each further file that it names, when they are open and not
+  /// yet read; `name` is for messages. An error ends the opening. Not of files that the HDF5 library
+  /// opens. May be empty.
+  std::function<absl::Status(const UniqueFd& opened, const std::string& name)> on_opened;
 };
 
 /// An array in a file. Any thread may read; inputs that are sequential let callers take turns.

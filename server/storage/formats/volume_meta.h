@@ -50,6 +50,16 @@ struct VolumeMeta {
   std::string digest;          // "sum64:..." of the voxels when sealed; empty if unknown
 };
 
+/// Shows all values by default: an integer's range, 0 to 1 of other numbers.
+inline void ShowWholeRange(VolumeMeta* meta) {
+  meta->display_lo = meta->dtype == DType::kI8 ? -128 : meta->dtype == DType::kI16 ? -32768 : 0;
+  meta->display_hi = meta->dtype == DType::kU8    ? 255
+                     : meta->dtype == DType::kI8  ? 127
+                     : meta->dtype == DType::kU16 ? 65535
+                     : meta->dtype == DType::kI16 ? 32767
+                                                  : 1;
+}
+
 /// Whether the axes are x, y and z, each once.
 inline bool AxesAreFine(const VolumeMeta& meta) {
   std::string names = meta.axes[0] + meta.axes[1] + meta.axes[2];

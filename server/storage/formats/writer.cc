@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -104,6 +105,8 @@ const std::vector<OptionOfFormats>& OptionsOfFormats() {
       {"options.level", [](O o) { return o.level != 0; }, compressed},
       {"options.shuffle", [](O o) { return o.shuffle != Shuffle::kDefault; }, {kOmeZarr05, kHdf5}},
       {"options.pyramid_levels", [](O o) { return o.pyramid_levels > 1; }, {kOmeZarr05}},
+      {"options.pyramid_um", [](O o) { return !o.pyramid_um.empty(); }, {kOmeZarr05}},
+      {"options.ngff", [](O o) { return o.ngff != NgffVersion::kDefault; }, {kOmeZarr05}},
       {"options.nifti_version", [](O o) { return o.nifti_version != 0; }, {kNifti}},
       {"options.tiff_plane", [](O o) { return o.tiff_plane != TiffPlane::kDefault; }, {kOmeTiff}},
       {"options.tiff_stack", [](O o) { return o.tiff_stack; }, {kOmeTiff}}};
@@ -194,6 +197,57 @@ absl::Status ResolveTiff(WriterOptions* out, const VolumeMeta& meta) {
   return absl::OkStatus();
 }
 
+/// Chooses the version of an OME-Zarr.
+absl::Status ResolveNgff(WriterOptions* out) {
+  if (out->format != Format::kOmeZarr05) return absl::OkStatus();
+  if (out->ngff > NgffVersion::k04)
+    return InvalidField("options.ngff",
+                        absl::StrCat("has the unknown value ", static_cast<int>(out->ngff)));
+  if (out->ngff == NgffVersion::kDefault) out->ngff = NgffVersion::k05;
+  if (out->ngff == NgffVersion::k04 && AnyGiven(out->shard))
+    return InvalidField("options.shard",
+                        "is given, and options.ngff is 0.4, whose arrays (Zarr v2) have no shards; "
+                        "allowed with 0.5");
+  return absl::OkStatus();
+}
+
+/// Checks the sizes of voxels of a pyramid's arrays.
+absl::Status CheckPyramidUm(const WriterOptions& options, const VolumeMeta& meta) {
+  constexpr char kField[] = "options.pyramid_um";
+  const std::vector<double>& sizes = options.pyramid_um;
+  if (sizes.empty()) return absl::OkStatus();
+  if (options.pyramid_levels > 1)
+    return InvalidField(kField, absl::StrCat("is given, and options.pyramid_levels is ",
+                                             options.pyramid_levels, "; allowed is one of them"));
+  if (std::ssize(sizes) >= kMaxPyramidLevels)
+    return InvalidField(kField, absl::StrCat("has ", sizes.size(), " sizes; allowed up to ",
+                                             kMaxPyramidLevels - 1));
+  if (meta.dtype == DType::kC64)
+    return InvalidField(kField,
+                        "is given; complex voxels have no intensity to average; allowed is none");
+  double finest = 0, longest = 0;  // of the axes that can become coarser
+  for (int d = 0; d < 3; ++d) {
+    if (meta.shape[d] == 1) continue;
+    if (meta.spacing_assumed[d])
+      return InvalidField(kField,
+                          absl::StrCat("is given, and the volume's spacing along ", meta.axes[d],
+                                       " is not known; allowed where all are"));
+    finest = finest == 0 ? meta.spacing_um[d] : std::min(finest, meta.spacing_um[d]);
+    longest = std::max(longest, meta.spacing_um[d] * static_cast<double>(meta.shape[d]));
+  }
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const std::string field = absl::StrCat(kField, "[", i, "]");
+    if (!std::isfinite(sizes[i]) || sizes[i] <= finest || sizes[i] > longest || finest == 0)
+      return InvalidField(
+          field, absl::StrCat("is ", sizes[i], "; allowed are sizes in um above ", finest,
+                              ", the volume's finest spacing, up to ", longest, ", its extent"));
+    if (i > 0 && sizes[i] <= sizes[i - 1])
+      return InvalidField(field, absl::StrCat("is ", sizes[i], " after ", sizes[i - 1],
+                                              "; allowed are ascending sizes"));
+  }
+  return absl::OkStatus();
+}
+
 /// Refuses a volume that the format cannot hold.
 absl::Status CheckFits(WriterOptions* out, const VolumeMeta& meta) {
   constexpr char kField[] = "options.format";
@@ -245,7 +299,7 @@ absl::Status CheckFits(WriterOptions* out, const VolumeMeta& meta) {
             : absl::StrCat("is ", out->pyramid_levels, "; allowed for this shape 0 to ",
                            std::min<int64_t>(allowed, kMaxPyramidLevels)));
   }
-  return absl::OkStatus();
+  return CheckPyramidUm(*out, meta);
 }
 
 }  // namespace
@@ -276,6 +330,7 @@ absl::StatusOr<WriterOptions> ResolveOptions(const WriterOptions& options, const
     return FieldOutOfRange("options.zstd_level", out.zstd_level, 0, 19);
   }
   OCTAVO_RETURN_IF_ERROR(CheckOptionsOfFormats(out));
+  OCTAVO_RETURN_IF_ERROR(ResolveNgff(&out));
   OCTAVO_RETURN_IF_ERROR(ResolveCodec(&out));
   OCTAVO_RETURN_IF_ERROR(CheckFits(&out, meta));
   if (out.threads <= 0)

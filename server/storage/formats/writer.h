@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,6 +26,12 @@ enum class Format : uint8_t {
 inline constexpr Format kFormats[] = {Format::kOmeZarr05, Format::kNpy,     Format::kNrrd,
                                       Format::kNifti,     Format::kOmeTiff, Format::kMatlab,
                                       Format::kHdf5,      Format::kBin};
+/// The version of OME-Zarr. Values equal octavo.v1.NgffVersion.
+enum class NgffVersion : uint8_t {
+  kDefault = 0,  // 0.5
+  k05 = 1,       // arrays of Zarr v3
+  k04 = 2        // arrays of Zarr v2
+};
 /// The content of a page of a TIFF. Values equal octavo.v1.TiffPlane.
 enum class TiffPlane : uint8_t { kDefault = 0, kBscan = 1, kEnFace = 2 };
 
@@ -43,7 +50,11 @@ struct WriterOptions {
       Shuffle::kDefault;  // Blosc: default bytes, for 1-byte types bits; HDF5: default bytes
   // OME-Zarr: number of arrays, each half as large as the one before; 0 or 1 = the volume alone
   int pyramid_levels = 0;
-  int nifti_version = 0;  // NIfTI: 1 or 2; 0 = 1 if the volume fits
+  /// OME-Zarr: further arrays with voxels of these sizes in µm, ascending; an axis whose spacing is
+  /// as large, or that has one voxel, stays. Instead of halves.
+  std::vector<double> pyramid_um;
+  NgffVersion ngff = NgffVersion::kDefault;  // OME-Zarr
+  int nifti_version = 0;                     // NIfTI: 1 or 2; 0 = 1 if the volume fits
   // TIFF: a page for each y (B-scans: rows z, columns x) or each z (en face planes, slices of a
   // tomogram: rows y, columns x); default: for each index of the volume's first axis.
   TiffPlane tiff_plane = TiffPlane::kDefault;

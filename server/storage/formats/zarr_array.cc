@@ -40,6 +40,7 @@ ZarrArray::ZarrArray(FileListWriter* writer, std::string name, const int64_t* sh
       dtype_(meta.dtype),
       axes_({meta.axes[0], meta.axes[1], meta.axes[2]}),
       codec_(CodecOf(options, dtype_)),
+      v2_(options.ngff == NgffVersion::k04),
       sharded_(options.shard[0] != 0),
       grid_{.shape = {shape[0], shape[1], shape[2]},
             .chunk = {options.chunk[0], options.chunk[1], options.chunk[2]},
@@ -52,10 +53,11 @@ ZarrArray::ZarrArray(FileListWriter* writer, std::string name, const int64_t* sh
 }
 
 std::string ZarrArray::Path() const { return absl::StrCat(writer_->path(), "/", name_); }
+std::string ZarrArray::ChunkPath() const { return absl::StrCat(Path(), v2_ ? "" : "/c"); }
 
 absl::Status ZarrArray::Start() {
   OCTAVO_RETURN_IF_ERROR(MakeDirectory(Path()));
-  return MakeDirectory(absl::StrCat(Path(), "/c"));
+  return v2_ ? absl::OkStatus() : MakeDirectory(ChunkPath());
 }
 
 absl::Status ZarrArray::WriteSlab(int64_t y_begin, int64_t bscans, const void* data) {
@@ -68,9 +70,9 @@ absl::Status ZarrArray::WriteSlab(int64_t y_begin, int64_t bscans, const void* d
   const int64_t fy = y_begin / file_shape_[0];
   const int64_t nx = CeilDiv(grid_.shape[1], file_shape_[1]),
                 nz = CeilDiv(grid_.shape[2], file_shape_[2]);
-  OCTAVO_RETURN_IF_ERROR(MakeDirectory(absl::StrCat(Path(), "/c/", fy)));
+  OCTAVO_RETURN_IF_ERROR(MakeDirectory(absl::StrCat(ChunkPath(), "/", fy)));
   for (int64_t fx = 0; fx < nx; ++fx)
-    OCTAVO_RETURN_IF_ERROR(MakeDirectory(absl::StrCat(Path(), "/c/", fy, "/", fx)));
+    OCTAVO_RETURN_IF_ERROR(MakeDirectory(absl::StrCat(ChunkPath(), "/", fy, "/", fx)));
   std::vector<absl::Status> results(static_cast<size_t>(nx * nz));
   std::atomic<bool> failed{false};
   tbb::parallel_for(int64_t{0}, nx * nz, [&](int64_t i) {
@@ -87,14 +89,19 @@ absl::Status ZarrArray::Finish() {
   if (next_y_ != grid_.shape[0])
     return absl::InternalError(
         absl::StrCat("array ", name_, " has ", next_y_, " of ", grid_.shape[0], " B-scans"));
-  const std::string text = Metadata().dump(1, ' ', false, json::error_handler_t::replace);
-  return writer_->WriteListed(absl::StrCat(name_, "/zarr.json"), text.data(), text.size());
+  const auto write = [&](const char* file, const json& value) {
+    const std::string text = value.dump(1, ' ', false, json::error_handler_t::replace);
+    return writer_->WriteListed(absl::StrCat(name_, "/", file), text.data(), text.size());
+  };
+  if (!v2_) return write("zarr.json", Metadata());
+  OCTAVO_RETURN_IF_ERROR(write(".zarray", MetadataV2()));
+  return write(".zattrs", {{"_ARRAY_DIMENSIONS", axes_}});  // v2 has no names; xarray reads these
 }
 
 absl::Status ZarrArray::SyncDirectories() {
   const int64_t ny = CeilDiv(grid_.shape[0], file_shape_[0]),
                 nx = CeilDiv(grid_.shape[1], file_shape_[1]);
-  const std::string base = absl::StrCat(Path(), "/c");
+  const std::string base = ChunkPath();
   OCTAVO_RETURN_IF_ERROR(SyncMany(static_cast<size_t>(ny * nx), [&](size_t i) {
     const auto at = static_cast<int64_t>(i);
     return SyncDirectory(absl::StrCat(base, "/", at / nx, "/", at % nx));
@@ -103,7 +110,7 @@ absl::Status ZarrArray::SyncDirectories() {
     return SyncDirectory(absl::StrCat(base, "/", y));
   }));
   OCTAVO_RETURN_IF_ERROR(SyncDirectory(base));
-  return SyncDirectory(Path());
+  return v2_ ? absl::OkStatus() : SyncDirectory(Path());
 }
 
 // The encoded bytes of this chunk; valid until the same thread encodes again, or the slab's memory
@@ -117,7 +124,7 @@ absl::StatusOr<absl::string_view> ZarrArray::Encode(const void* slab, int64_t bs
 
 absl::Status ZarrArray::WriteFile(const void* slab, int64_t bscans, int64_t fy, int64_t fx,
                                   int64_t fz) {
-  const std::string key = absl::StrCat(name_, "/c/", fy, "/", fx, "/", fz);
+  const std::string key = absl::StrCat(name_, v2_ ? "/" : "/c/", fy, "/", fx, "/", fz);
   const int64_t x0 = fx * file_shape_[1], z0 = fz * file_shape_[2];
   if (!sharded_) {
     OCTAVO_ASSIGN_OR_RETURN(const auto encoded, Encode(slab, bscans, 0, x0, z0));
@@ -196,6 +203,29 @@ json ZarrArray::Metadata() const {
           {"codecs", codecs},
           {"dimension_names", axes_},
           {"attributes", json::object()}};
+}
+
+json ZarrArray::MetadataV2() const {
+  const char* code = "|u1";
+  switch (dtype_) {
+    case DType::kU8: break;
+    case DType::kI8: code = "|i1"; break;
+    case DType::kU16: code = "<u2"; break;
+    case DType::kI16: code = "<i2"; break;
+    case DType::kF16: code = "<f2"; break;
+    case DType::kF32: code = "<f4"; break;
+    case DType::kF64: code = "<f8"; break;
+    case DType::kC64: code = "<c8"; break;
+  }
+  return {{"zarr_format", 2},
+          {"shape", grid_.shape},
+          {"chunks", grid_.chunk},
+          {"dtype", code},
+          {"compressor", codec_.ToJsonV2()},
+          {"fill_value", grid_.fill.metadata},
+          {"order", "C"},
+          {"filters", nullptr},
+          {"dimension_separator", "/"}};
 }
 
 }  // namespace octavo::storage

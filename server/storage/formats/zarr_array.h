@@ -14,9 +14,9 @@
 
 namespace octavo::storage {
 
-/// One Zarr v3 array below a writer's path. Chunks, or shards of chunks (sharding_indexed), are
-/// encoded in parallel as slabs of B-scans come; every chunk is written, also one that holds only
-/// the fill value.
+/// One Zarr array below a writer's path: of v3, or of v2 for OME-Zarr 0.4. Chunks, or (v3) shards
+/// of chunks (sharding_indexed), are encoded in parallel as slabs of B-scans come; every chunk is
+/// written, also one that holds only the fill value.
 class ZarrArray {
  public:
   /// `name`: its directory below `writer`'s; `shape`: its own, of the type and along the axes of
@@ -42,14 +42,16 @@ class ZarrArray {
   absl::Status WriteFile(const void* slab, int64_t bscans, int64_t fy, int64_t fx, int64_t fz);
   nlohmann::json ChunkCodecs() const;
   nlohmann::json Metadata() const;
+  nlohmann::json MetadataV2() const;
   std::string Path() const;
+  std::string ChunkPath() const;  // of the folder that has the chunks
 
   FileListWriter* const writer_;
   const std::string name_;
   const DType dtype_;
   const std::array<std::string, 3> axes_;
   const ChunkCodec codec_;
-  const bool sharded_;
+  const bool v2_, sharded_;
   ChunkGrid grid_;
   int64_t file_shape_[3], inner_[3];  // voxels of a file (chunk or shard); chunks in it
   tbb::enumerable_thread_specific<ChunkCoder> coders_;

@@ -17,6 +17,7 @@ absl::Status ErrnoStatus(int error, const std::string& doing, const std::string&
                     {.reason = reason, .field = "", .numbers = {{"errno", absl::StrCat(error)}}});
   };
   switch (error) {
+    case EFBIG:  // also by RLIMIT_FSIZE
     case ENOSPC:
     case EDQUOT: return make(absl::ResourceExhaustedError(text), Reason::kDiskFull);
     case EMFILE:

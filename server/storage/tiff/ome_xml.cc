@@ -95,7 +95,7 @@ class Parser {
       text_ = &out_.comments[comment_];
     }
     if (out_.images.empty()) return absl::OkStatus();
-    OmeImage& image = out_.images.back();
+    OmeXmlImage& image = out_.images.back();
     if (name == "Pixels" && parent == "Image") return ReadPixels(&image);
     if (name == "Channel" && parent == "Pixels") {
       image.channels.push_back(Attribute("Name").value_or(""));
@@ -123,7 +123,7 @@ class Parser {
     if (!path_.empty()) path_.pop_back();
   }
 
-  absl::Status ReadPixels(OmeImage* image) {
+  absl::Status ReadPixels(OmeXmlImage* image) {
     image->type = Attribute("Type").value_or(Attribute("PixelType").value_or(""));
     image->dimension_order = Attribute("DimensionOrder").value_or("XYZCT");
     std::string sorted = image->dimension_order;

@@ -19,7 +19,7 @@ struct OmeTiffData {
 };
 
 /// An image of OME-XML. Arrays are in the order X, Y, Z, C, T.
-struct OmeImage {
+struct OmeXmlImage {
   std::string name;
   std::string dimension_order;  // "XYZCT": the fastest first
   std::string type;             // "uint16"
@@ -32,7 +32,7 @@ struct OmeImage {
 };
 
 struct OmeDocument {
-  std::vector<OmeImage> images;
+  std::vector<OmeXmlImage> images;
   /// Texts of comment annotations, by namespace.
   std::map<std::string, std::string> comments;
   std::string metadata_file;  // of a file that leaves its description to another one

@@ -39,6 +39,22 @@ json ChunkCodec::ToJson() const {
             {"blocksize", 0}}}};
 }
 
+json ChunkCodec::ToJsonV2() const {
+  switch (codec) {
+    case Codec::kDefault: return nullptr;
+    case Codec::kZstd: return {{"id", "zstd"}, {"level", level}};
+    case Codec::kGzip: return {{"id", "gzip"}, {"level", level}};
+    case Codec::kBloscZstd:
+    case Codec::kBloscLz4: break;
+  }
+  const int shuffles[] = {0, 0, 1, 2};  // none, byte, bit
+  return {{"id", "blosc"},
+          {"cname", codec == Codec::kBloscZstd ? "zstd" : "lz4"},
+          {"clevel", level},
+          {"shuffle", shuffles[static_cast<int>(shuffle)]},
+          {"blocksize", 0}};
+}
+
 absl::StatusOr<absl::string_view> ChunkCoder::Encode(const ChunkCodec& codec,
                                                      absl::string_view chunk_bytes) {
   switch (codec.codec) {

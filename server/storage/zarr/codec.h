@@ -13,7 +13,7 @@
 
 namespace octavo::storage {
 
-/// The bytes-to-bytes codec of a Zarr v3 chunk to be written (byte_codec.h decodes): none, zstd,
+/// The bytes-to-bytes codec of a Zarr chunk to be written (byte_codec.h decodes): none, zstd,
 /// gzip or Blosc (frames of libblosc 1).
 struct ChunkCodec {
   Codec codec = Codec::kDefault;  // kDefault: none
@@ -21,8 +21,10 @@ struct ChunkCodec {
   Shuffle shuffle = Shuffle::kNone;  // of Blosc
   int64_t type_bytes = 1;            // of Blosc
 
-  /// The codec as an array's metadata name it; null for none.
+  /// The codec as the metadata of an array of Zarr v3 name it; null for none.
   nlohmann::json ToJson() const;
+  /// The same as the "compressor" of Zarr v2.
+  nlohmann::json ToJsonV2() const;
 };
 
 /// The encoder of one thread; kept between chunks, so that no chunk allocates.

@@ -20,12 +20,16 @@ namespace octavo::storage {
 absl::StatusOr<ZarrFolder> ZarrFolder::Open(const std::string& path, Roots roots) {
   auto opened = OpenBeneath(path, roots, O_PATH | O_DIRECTORY);
   if (!opened.ok()) return Annotate(opened.status(), path);
-  ZarrFolder folder;
-  folder.path_ = path;
-  folder.roots_ = std::move(roots);
-  folder.follow_links_ = true;
-  folder.fd_ = std::make_shared<const UniqueFd>(std::move(opened->fd));
-  return folder;
+  return FromOpened(std::move(opened->fd), path, std::move(roots));
+}
+
+ZarrFolder ZarrFolder::FromOpened(UniqueFd folder, std::string path, Roots roots) {
+  ZarrFolder out;
+  out.path_ = std::move(path);
+  out.roots_ = std::move(roots);
+  out.follow_links_ = true;
+  out.fd_ = std::make_shared<const UniqueFd>(std::move(folder));
+  return out;
 }
 
 ZarrFolder ZarrFolder::FromDescriptor(UniqueFd folder, std::string name) {

@@ -22,10 +22,14 @@ class ZarrFolder {
 
   /// NotFound; PermissionDenied: outside of the roots, or not readable.
   static absl::StatusOr<ZarrFolder> Open(const std::string& path, Roots roots);
+  /// A folder that is open already, at `path`; links below it may lead anywhere below the roots.
+  static ZarrFolder FromOpened(UniqueFd folder, std::string path, Roots roots);
   /// A folder that a client has opened. Links below it are refused. `name` is for messages.
   static ZarrFolder FromDescriptor(UniqueFd folder, std::string name);
 
   const std::string& path() const { return path_; }
+  /// Of the folder itself; it serves to open what is below.
+  const UniqueFd& fd() const { return *fd_; }
   /// The name of a file below, for messages.
   std::string PathOf(const std::string& below) const;
   /// Opens a regular file below for reading, never waiting for a pipe. NotFound; PermissionDenied:

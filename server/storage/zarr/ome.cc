@@ -86,10 +86,27 @@ absl::Status Apply(const json& value, const std::string& where, bool scale_requi
 
 }  // namespace
 
+const json& OmeMembers(const json& attributes) {
+  const bool wrapped = attributes.is_object() && attributes.contains("ome");
+  return wrapped ? attributes["ome"] : attributes;
+}
+
+std::vector<std::string> OmeImageNames(const json& attributes) {
+  const json& ome = OmeMembers(attributes);
+  std::vector<std::string> names;
+  if (!ome.is_object() || !ome.contains("multiscales") || !ome["multiscales"].is_array())
+    return names;
+  for (const json& image : ome["multiscales"]) {
+    const bool named = image.is_object() && image.contains("name") && image["name"].is_string();
+    names.push_back(named ? image["name"].get<std::string>() : "");
+  }
+  return names;
+}
+
 absl::StatusOr<OmeImage> OmeImage::Parse(const json& attributes, size_t index) {
   const bool wrapped = attributes.is_object() && attributes.contains("ome");
   const std::string outer = wrapped ? "attributes.ome" : "attributes";
-  const json& ome = wrapped ? attributes["ome"] : attributes;
+  const json& ome = OmeMembers(attributes);
   if (!ome.is_object()) return BadValue(outer, ome, "are objects");
   if (!ome.contains("multiscales"))
     return absl::NotFoundError(absl::StrCat(outer, ".multiscales is missing"));

@@ -37,6 +37,12 @@ struct OmeImage {
   static absl::StatusOr<OmeImage> Parse(const nlohmann::json& attributes, size_t index = 0);
 };
 
+/// The member that has "multiscales", "omero" and others: "ome" of the attributes, or, as in 0.4,
+/// the attributes themselves.
+const nlohmann::json& OmeMembers(const nlohmann::json& attributes);
+/// The names of the images in a group's attributes, "" for one without a name.
+std::vector<std::string> OmeImageNames(const nlohmann::json& attributes);
+
 /// The length of a unit of space that OME-Zarr allows, in micrometres; nothing for others.
 std::optional<double> OmeUnitMicrometres(const std::string& unit);
 

@@ -28,7 +28,7 @@ uint64_t LoadIndexNumber(const char* in, bool big_endian) {
 }
 
 /// The index of the shard in a range of the source, its checksums verified.
-absl::StatusOr<std::vector<Entry>> ReadIndex(const ZarrShard& shard, const ByteSource& source,
+absl::StatusOr<std::vector<Entry>> ReadIndex(const ZarrShard& shard, const ChunkSource& source,
                                              int64_t offset, int64_t bytes) {
   const int64_t index_bytes = shard.IndexBytes();
   if (bytes < index_bytes)
@@ -52,7 +52,7 @@ absl::StatusOr<std::vector<Entry>> ReadIndex(const ZarrShard& shard, const ByteS
   return entries;
 }
 
-class MemorySource final : public ByteSource {
+class MemorySource final : public ChunkSource {
  public:
   explicit MemorySource(absl::string_view bytes) : bytes_(bytes) {}
   absl::Status Read(int64_t offset, int64_t bytes, char* out) const override {
@@ -64,7 +64,7 @@ class MemorySource final : public ByteSource {
   const absl::string_view bytes_;
 };
 
-absl::Status AppendInnerPieces(const ZarrChain& chain, const ByteSource& source, int64_t offset,
+absl::Status AppendInnerPieces(const ZarrChain& chain, const ChunkSource& source, int64_t offset,
                                int64_t bytes, const ZarrPiece& window, MissingChunk missing,
                                std::vector<ZarrPiece>* out) {
   const ZarrShard& shard = *chain.shard;
@@ -122,7 +122,7 @@ int64_t ZarrPiece::RawSpan(int64_t element_bytes) const {
   return span;
 }
 
-absl::Status AppendPieces(const ZarrChain& chain, const ByteSource& source, int64_t offset,
+absl::Status AppendPieces(const ZarrChain& chain, const ChunkSource& source, int64_t offset,
                           int64_t bytes, const ZarrPiece& window, MissingChunk missing,
                           std::vector<ZarrPiece>* out) {
   if (chain.exact_encoded ? bytes != chain.encoded : bytes > chain.encoded)

@@ -39,9 +39,9 @@ struct ZarrPiece {
 };
 
 /// Bytes that hold a chunk or a shard.
-class ByteSource {
+class ChunkSource {
  public:
-  virtual ~ByteSource() = default;
+  virtual ~ChunkSource() = default;
   virtual absl::Status Read(int64_t offset, int64_t bytes, char* out) const = 0;
 };
 
@@ -49,7 +49,7 @@ class ByteSource {
 /// are not used). `offset`, `bytes`: the range of the chunk in `source`. DataLoss: the range cannot
 /// be such a chunk; an entry of a shard's index leads outside; an inner chunk is missing and
 /// `missing` is kDamage.
-absl::Status AppendPieces(const ZarrChain& chain, const ByteSource& source, int64_t offset,
+absl::Status AppendPieces(const ZarrChain& chain, const ChunkSource& source, int64_t offset,
                           int64_t bytes, const ZarrPiece& window, MissingChunk missing,
                           std::vector<ZarrPiece>* out);
 

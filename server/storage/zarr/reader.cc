@@ -21,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-class FileSource final : public ByteSource {
+class FileSource final : public ChunkSource {
  public:
   FileSource(int fd, const std::string& path) : fd_(fd), path_(path) {}
   absl::Status Read(int64_t offset, int64_t bytes, char* out) const override {

@@ -57,6 +57,17 @@ inline HostArray MakeRandom(ArrayType type, uint32_t seed, bool nan = false) {
   return array;
 }
 
+/// `v` within the range of an integer type; a spline leaves it at steps. Other types have no range.
+inline Complex Clipped(Scalar scalar, Complex v) {
+  if (!IsIntegral(scalar)) return v;
+  const auto end = [&](double far) {
+    uint64_t cell = 0;
+    math::Store(scalar, &cell, 0, {far, 0});
+    return math::Load(scalar, &cell, 0).re;
+  };
+  return {std::clamp(v.real(), end(-1e300), end(1e300)), v.imag()};
+}
+
 class OpsTest : public BackendTest {
  protected:
   // Runs the chain on the device: in place if the types allow it and `in_place` is set.

@@ -18,6 +18,7 @@
 namespace octavo {
 namespace {
 
+using testing::Clipped;
 using testing::Complex;
 using testing::HostArray;
 using testing::IsError;
@@ -257,6 +258,23 @@ std::vector<Complex> ResizedLine(const std::vector<Complex>& line, int64_t m, co
     }
     smoothed.push_back(sum / weights);
   }
+  const int64_t margin = 60 + n;
+  std::vector<Complex> coefficients;
+  if (op.sampling == math::Sampling::kCubic) {
+    for (int64_t i = -margin; i < n + margin; ++i)
+      coefficients.push_back(6.0 * Beyond(smoothed, i, mirror));
+    // c[i-1] + 4 c[i] + c[i+1] = 6 s[i]: forwards, then backwards.
+    std::vector<double> upper = {0.25};
+    coefficients[0] *= 0.25;
+    for (size_t i = 1; i < coefficients.size(); ++i) {
+      const double pivot = 4 - upper.back();
+      coefficients[i] = (coefficients[i] - coefficients[i - 1]) / pivot;
+      upper.push_back(1 / pivot);
+    }
+    for (size_t i = coefficients.size() - 1; i-- > 0;)
+      coefficients[i] -= upper[i] * coefficients[i + 1];
+  }
+  const auto coefficient = [&](int64_t i) { return coefficients[static_cast<size_t>(i + margin)]; };
   for (int64_t i = 0; i < m; ++i) {
     // Multiplies before it divides: then halves, which decide the nearest sample, are exact.
     const double x =
@@ -264,8 +282,18 @@ std::vector<Complex> ResizedLine(const std::vector<Complex>& line, int64_t m, co
             ? (m == 1 ? 0 : static_cast<double>(i * (n - 1)) / static_cast<double>(m - 1))
             : (static_cast<double>(i) + 0.5) * static_cast<double>(n) / static_cast<double>(m) -
                   0.5;
-    const auto left = static_cast<int64_t>(std::floor(op.nearest ? x + 0.5 : x));
-    const double t = op.nearest ? 0 : x - static_cast<double>(left);
+    const bool nearest = op.sampling == math::Sampling::kNearest;
+    const auto left = static_cast<int64_t>(std::floor(nearest ? x + 0.5 : x));
+    const double t = nearest ? 0 : x - static_cast<double>(left), u = 1 - t;
+    if (op.sampling == math::Sampling::kCubic) {
+      // The spline's coefficients of a line that was continued far beyond its ends.
+      made.push_back((u * u * u * coefficient(left - 1) +
+                      (4 - 6 * t * t + 3 * t * t * t) * coefficient(left) +
+                      (4 - 6 * u * u + 3 * u * u * u) * coefficient(left + 1) +
+                      t * t * t * coefficient(left + 2)) /
+                     6.0);
+      continue;
+    }
     made.push_back(Beyond(smoothed, left, mirror) * (1 - t) +
                    (t == 0 ? Complex(0) : Beyond(smoothed, left + 1, mirror) * t));
   }
@@ -288,7 +316,8 @@ TEST_P(OpsTest, ResizeSmoothsAndSamples) {
   size_t next = 0;
   for (const auto& [from, shape] : shapes) {
     for (const bool corners : {false, true}) {
-      for (const bool nearest : {false, true}) {
+      for (const math::Sampling sampling : {math::Sampling::kDefault, math::Sampling::kNearest,
+                                            math::Sampling::kLinear, math::Sampling::kCubic}) {
         for (const bool smooth : {false, true}) {
           for (const ResizeEdge edge :
                {ResizeEdge::kDefault, ResizeEdge::kMirror, ResizeEdge::kReflect}) {
@@ -297,16 +326,16 @@ TEST_P(OpsTest, ResizeSmoothsAndSamples) {
                 {.scalar = scalar, .lanes = scalar == Scalar::kF32 ? 2 : 1, .dims = from},
                 static_cast<uint32_t>(random()));
             const ResizeOp op{.shape = shape,
-                              .nearest = nearest,
+                              .sampling = sampling,
                               .corner_aligned = corners,
                               .anti_aliasing = smooth,
                               .edge = edge};
             const bool mirror =
                 edge == ResizeEdge::kMirror || (edge == ResizeEdge::kDefault && !corners);
-            const std::string what =
-                absl::StrCat(NameOf(scalar), " from ", absl::StrJoin(from, " x "), " to ",
-                             absl::StrJoin(shape, " x "), " corners ", corners, " nearest ",
-                             nearest, " smooth ", smooth, " edge ", static_cast<int>(edge));
+            const std::string what = absl::StrCat(
+                NameOf(scalar), " from ", absl::StrJoin(from, " x "), " to ",
+                absl::StrJoin(shape, " x "), " corners ", corners, " sampling ",
+                static_cast<int>(sampling), " smooth ", smooth, " edge ", static_cast<int>(edge));
             const HostArray out = Run({op}, in);
             ASSERT_EQ(out.type.dims, shape);
             std::vector<Complex> values;
@@ -337,9 +366,10 @@ TEST_P(OpsTest, ResizeSmoothsAndSamples) {
             // precision of the axis's floats.
             const double precision = scalar == Scalar::kF16 || scalar == Scalar::kC32    ? 2e-3
                                      : scalar == Scalar::kF64 || scalar == Scalar::kC128 ? 1e-13
+                                     : sampling == math::Sampling::kCubic                ? 4e-6
                                                                                          : 1e-6;
             for (size_t i = 0; i < values.size(); ++i) {
-              ASSERT_LE(std::abs(out.at(static_cast<int64_t>(i)) - values[i]),
+              ASSERT_LE(std::abs(out.at(static_cast<int64_t>(i)) - Clipped(scalar, values[i])),
                         (IsIntegral(scalar) ? 0.5 : 0) + precision * largest)
                   << what << " at " << i;
             }
@@ -409,7 +439,8 @@ TEST_P(OpsTest, WhatCannotBeIsRefusedByName) {
               IsError(kInvalid, "resize.shape: [0] is 40000, which takes"));
   EXPECT_THAT(Refused({FlipOp{.axes = {9}}}, in), IsError(kInvalid, "flip.axes"));
   EXPECT_THAT(Refused({TransposeOp{.axes = {0, 1}}}, in), IsError(kInvalid, "transpose.axes"));
-  EXPECT_THAT(Refused({FillOp{.value = {0, 1}}}, in), IsError(kInvalid, "fill.value.im: is 1; allowed 0"));
+  EXPECT_THAT(Refused({FillOp{.value = {0, 1}}}, in),
+              IsError(kInvalid, "fill.value.im: is 1; allowed 0"));
   EXPECT_THAT(Refused({ScaleOp{.scalar = static_cast<Scalar>(77)}}, in),
               IsError(kInvalid, "unknown value 77"));
   EXPECT_THAT(PlanChain({ResizeOp{.shape = {1000, 1000, 1001}}}, in, {}, false, "operations",

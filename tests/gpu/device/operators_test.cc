@@ -7,9 +7,13 @@
 #include "gtest/gtest.h"
 
 #include "gpu/array/array_ops.h"
+#include "gpu/array/elements.h"
+#include "gpu/array/extremes.h"
+#include "gpu/array/filters.h"
 #include "gpu/array/gather_ascans.h"
 #include "gpu/array/motion_contrast.h"
 #include "gpu/array/project.h"
+#include "gpu/array/warp.h"
 #include "gpu/spectral/spectral.h"
 #include "gpu/tomography/preprocess_ops.h"
 #include "gpu/tomography/reconstruct_kernels.h"
@@ -58,6 +62,10 @@ TEST_P(OperatorsTest, EveryBackendHasEveryFamily) {
   ExpectFamily<ResampleOps>();
   ExpectFamily<RepeatOps>();
   ExpectFamily<ArrayOps>();
+  ExpectFamily<ElementOps>();
+  ExpectFamily<ExtremeOps>();
+  ExpectFamily<FilterOps>();
+  ExpectFamily<WarpOps>();
   ExpectFamily<TomographyOps>();
   ExpectFamily<PrepareOps>();
   ExpectFamily<SinogramOps>();

@@ -17,6 +17,7 @@ from harness import DaemonTest, until
 import octavo
 from octavo import buffers as octavo_buffers
 from octavo.v1 import array_operation_pb2, buffer_pb2, scan_pb2, types_pb2, volume_pb2
+from raw_http2 import RawPeer
 from readers import READERS
 
 
@@ -299,6 +300,24 @@ class Buffers(DaemonTest):
             model[target] = values
         for name, values in model.items():
             np.testing.assert_allclose(self.buffers.read(name), values, atol=1e-3)
+
+    def test_a_client_may_call_itself_by_any_bytes(self):
+        """Its name is in the answers to others, which have to stay readable."""
+        body = buffer_pb2.CreateBufferRequest(type=types_pb2.ElementType(dtype=types_pb2.DTYPE_U8), shape=[4]).SerializeToString()
+        peer = RawPeer(self.daemon.address)
+        for name in (b"\xff\xfe\x80", b"n" * 127 + "é".encode(), "Zoë".encode()):
+            stream = peer.call("/octavo.v1.BufferService/CreateBuffer", body, more=[("octavo-client", name)])
+            while stream not in peer.ended:
+                self.assertTrue(peer.read_frame())
+        peer.close()
+        owners = [b.owner for b in self.buffers.list()][-3:]
+        self.assertEqual(owners[2], "Zoë")
+        self.assertTrue(owners[1].startswith("n" * 127), owners[1])
+        watch = self.buffers.watch()
+        self.assertEqual([next(watch).buffer.owner for _ in self.buffers.list()][-3:], owners)
+        watch.close() if hasattr(watch, "close") else watch.cancel()
+        for buffer in self.buffers.list()[-3:]:
+            self.buffers.destroy(buffer.name)
 
     def test_private_ones_watching_and_labels(self):
         with octavo.Client(self.daemon.address, client="owner", key="a key of sixteen characters or more") as owner:

@@ -75,7 +75,7 @@ class RunningDaemon(DaemonTest):
         self.assertEqual([v for v in self.client.volumes() if v.state == 2], [])
 
     def test_not_while_a_scan_runs(self):
-        scan = self.client.submit_scan(octavo.simulated(1), octavo.raster(64, 8), samples=256)
+        scan = self.client.submit_scan(octavo.simulated(1), octavo.raster(64, 8, volumes=0), samples=256)
         code, _, error = bench("bench", "chain", *SMALL, address=self.daemon.address)
         self.assertEqual(code, 1)
         self.assertIn("SCANS_RUNNING", error)

@@ -47,7 +47,19 @@ class CommandLine(DaemonTest):
         np.testing.assert_array_equal(np.load(target), self.client.read(volumes[0]["name"]))
         self.fine("volume", "read", volumes[0]["name"], "-o", target, "--box", "1,2,3,4,5,6")
         np.testing.assert_array_equal(np.load(target), self.client.read(volumes[0]["name"])[1:5, 2:7, 3:9])
-        self.assertIn(".ome.zarr", self.fine("volume", "commit", volumes[0]["name"]))
+        shown = self.fine("volume", "show", volumes[0]["name"])
+        for words in ("  held ", f"  of {scan}\n", "  spacing y unknown, x unknown, z ", " um\n", "  levels ", "  digest "):
+            self.assertIn(words, shown)
+        self.assertIn("day_00000.ome.zarr", self.fine("volume", "commit", volumes[0]["name"]))
+        self.assertNotIn("  held ", self.fine("volume", "show", volumes[0]["name"]))
+        for _ in range(2):  # scans without a title do not meet in one name
+            other = self.fine("scan", "submit", *self.SMALL, "--volumes", "1", "--hold-raw", "--watch").splitlines()[0]
+            raw, made = sorted(self.client.volumes(other), key=lambda volume: not volume.raw)
+            self.assertIn("  raw spectra  ", self.fine("volume", "show", raw.name))
+            self.assertNotIn("raw spectra", self.fine("volume", "show", made.name))
+            self.assertIn(f"{other.split('/')[1]}_00000", self.fine("volume", "commit", made.name))
+            self.assertIn("a reprocess job makes a volume of them, which can be rendered (octavo job reprocess)", self.octavo("volume", "png", raw.name)[2].replace(" [BAD_FIELD]", ""))
+            raw.discard()
         array = self.client.read(volumes[2]["name"])
         uri = self.fine("volume", "commit", volumes[2]["name"], "cli", "--format", "zarr", "--pyramid", "3", "--codec", "blosc-zstd", "--shuffle", "byte").split()[0]
         self.assertEqual(uri, os.path.join(self.daemon.root, "cli.ome.zarr"))
@@ -214,6 +226,18 @@ class CommandLine(DaemonTest):
             until(lambda: self.client.scan(scan).volumes_committed == 1)
             self.assertEqual(READERS["nrrd"](at(f"auto{len(more)}.nrrd")).array.shape, (8, 16, 128))
 
+    def test_texts_of_others_control_no_terminal(self):
+        title = "a\x1b[2Jb\nbuffers/fake  READY\u202ec\x9bd"
+        scan = self.client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(16, 8, volumes=1), samples=128, title=title)
+        self.client.wait(scan.name)
+        (volume,) = self.client.volumes(scan.name)
+        shown = r"a\x1b[2Jb\x0abuffers/fake  READY\u202ec\x9bd"
+        for command in (("scan", "list"), ("scan", "show", scan.name), ("volume", "list"), ("volume", "show", volume.name), ("memory",)):
+            said = self.fine(*command)
+            self.assertIn(shown, said, command)
+            self.assertNotRegex(said, r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", command)
+        self.assertIn(title, json.loads(self.fine("--json", "scan", "show", scan.name))["spec"]["title"])  # for programs as it is
+
     def test_buffers(self):
         at = lambda name: os.path.join(self.daemon.directory, name)  # noqa: E731
         rng = np.random.default_rng(5)
@@ -293,6 +317,15 @@ class CommandLine(DaemonTest):
         made = self.client.volume(self.fine("volume", "derive", volume.name, "--resize", "4,0,64").split()[0])
         self.assertEqual(made.shape, [4, 16, 64])
         np.testing.assert_array_equal(made.read(), volume.derive({"resize": {"shape": [4, 0, 64]}}).read())
+        made = self.client.volume(self.fine("volume", "derive", volume.name, "--affine", "1,0,0,0,1,0,0,0,0.5,0,0.25,3", "--sampling", "cubic").split()[0])
+        same = {"affine": {"matrix": [[1, 0, 0], [0, 1, 0], [0, 0, 0.5]], "offset": [0, 0.25, 3], "sampling": "cubic"}}
+        np.testing.assert_array_equal(made.read(), volume.derive(same).read())
+        self.assertIn("has 10 numbers; allowed are 9 and 12", self.octavo("volume", "derive", volume.name, "--affine", "1,0,0,0,1,0,0,0,1,0")[2])
+        self.assertIn("needs --resize or --affine", self.octavo("volume", "derive", volume.name, "--sampling", "cubic")[2])
+        made = self.client.volume(self.fine("volume", "derive", volume.name, "--median", "3", "--gaussian", "0,0,20", "--threshold", "otsu").split()[0])
+        wanted = volume.derive({"median": {"size": 3}}, {"gaussian": {"sigma_um": [0, 0, 20]}}, {"threshold": {"otsu": {}}})
+        np.testing.assert_array_equal(made.read(), wanted.read())
+        self.assertEqual(made.quantity, "MASK")
 
     def test_bars_without_room_are_told(self):
         scan = self.fine("scan", "submit", *self.SMALL, "--volumes", "1", "--watch").split()[0]

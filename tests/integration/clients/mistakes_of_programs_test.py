@@ -72,7 +72,8 @@ SCANS = [
     row(f"{SIMULATED} --disposition auto-commit --destination a.png", "--destination: is 'a.png', and files that end in .png are not written"),
     row(f"{SIMULATED} --disposition auto-commit --destination sub/", "--destination: is 'sub/', a folder; allowed are names of files, such as sub/{{index:05}}"),
     row(f"{SIMULATED} --k polynomial", "--k: is 'polynomial', no file that can be read; allowed none, source, poly"),
-    row(f"{SIMULATED} --k {{words}}", "--k: {words} holds something that is no number behind 2 numbers"),
+    row(f"{SIMULATED} --k {{words}}", "--k: is '{words}', which holds something that is no number behind 2 numbers; allowed is a text file of wavelengths in nm"),
+    row(f"{SIMULATED} --k {{outside}}/whole.npy", "--k: is '{outside}/whole.npy', a .npy file; allowed is a text file of wavelengths in nm", "np.savetxt writes one"),
     row(f"{SIMULATED} --background none --window-records 64", "--window-records: is for --background rolling"),
     row(f"{SIMULATED} --label mouse", "--label: 'mouse' is not key=value"),
     row(f"{SIMULATED} --pattern rasta", "--pattern: is 'rasta'; allowed raster, repeated-raster", "did you mean raster?"),
@@ -98,7 +99,17 @@ SCANS = [
 
 ROOTS = "the replay roots {root} (storage.replay_roots of the server's configuration)"
 FILES = [
-    row(f"scan submit --path none.u16 --samples 256 {GEOMETRY}", f"replay.path: no file 'none.u16' under {ROOTS}", code=1),
+    row(f"scan submit --path none.u16 --samples 256 {GEOMETRY}", f"replay.path: no file 'none.u16' under {ROOTS}",
+        "there is no 'none.u16' on this computer either, in the present folder", code=1),
+    row(f"scan submit --path {{outside}}/a.png {GEOMETRY}", "--path: is '{outside}/a.png', a PNG picture; allowed are .npy files and files of raw numbers"),
+    row(f"scan submit --path {{outside}}/a.py {GEOMETRY}", "--path: is '{outside}/a.py', a text file; allowed are .npy files"),
+    row(f"scan submit --path {{outside}}/a.png --samples 256 {GEOMETRY}", "replay.path: '{outside}/a.png' is a PNG picture", "give replay.header_bytes", code=1),
+    row(f"scan submit --path tomo.h5 --samples 256 {GEOMETRY}", "replay.path: 'tomo.h5' is an HDF5 file; allowed are .npy files and files of raw numbers", code=1),
+    row(f"scan plan --path {{outside}}/whole.npy {GEOMETRY}",
+        "warning: The file's own shape is 16 x 8 records, B-scans of 8 A-scans; the pattern has 8 B-scans of 16 A-scans: are bscans_per_volume and ascans_per_bscan exchanged?",
+        "--ascans", code=0),
+    row(f"scan plan --path {{outside}}/few.npy --adc-bits 8 {GEOMETRY}", "warning: The file holds 100 records; the scan takes 128: it ends early",
+        "adc_bits is 8, which are samples of 0 to 255", code=0),
     row(f"scan submit --path {{outside}}/none.u16 --samples 256 {GEOMETRY}", f"replay.path: '{{outside}}/none.u16' lies outside {ROOTS}", code=1),
     row(f"scan submit --path {{outside}}/odd.u16 --samples 256 {GEOMETRY}",
         "octavo: replay.path: '{outside}/odd.u16' holds 1001 bytes: 1 records of 512 bytes (256 samples of u16) and 489 bytes more. Allowed are whole records",
@@ -157,6 +168,13 @@ COMMANDS = [
     row("volume derive volumes/none --min z=1:x", "--min: has the number 'x'; allowed are whole numbers from 0 on"),
     row("volume derive volumes/none --mip z", "no volume volumes/none", code=1),
     row("volume derive volumes/none --crop 1,2,3", "--crop"),
+    row("volume derive volumes/none", "octavo volume derive: an operation: is not given; allowed --angiography, --doppler"),
+    row("volume derive volumes/none --half-window 3 --mip z", "--half-window requires --doppler"),
+    row("volume png volumes/none -o {outside}/x.png --format jpeg", "--format: is jpeg, and '{outside}/x.png' ends as files of png do; change one of them"),
+    row("volume png volumes/none --quality 0", "--quality: is '0'; allowed are whole numbers from 1 to 100"),
+    row("volume png volumes/none --max-width 0", "--max-width: is '0'; allowed are whole numbers from 1 on"),
+    row("volume png volumes/none -o {outside}/x.png --levels 20,60", "no volume volumes/none", code=1),
+    row("volume commit my/dest volumes/none", "volume: is 'my/dest', and the destination is 'volumes/none'; the volume comes first"),
     row("volume commit volumes/none --format dicom", "--format: is 'dicom'; allowed bin, hdf5, mat, nifti, npy, nrrd, tiff, zarr"),
     row("volume commit volumes/none --codec lz4", "--codec: is 'lz4'; allowed blosc-lz4, blosc-zstd, gzip, zstd"),
     row("volume commit volumes/none first.nii --format npy", "--format: is npy, and 'first.nii' ends as files of nifti do; change one of them"),
@@ -185,7 +203,7 @@ COMMANDS = [
     row("volume show jobs/abc", "volume: 'jobs/abc' is a job; its volumes: octavo job show jobs/abc"),
     row("volume show buffers/abc", "volume: 'buffers/abc' is a buffer; allowed is a volume, volumes/...", "octavo buffer show buffers/abc shows this one"),
     row("scan show buffers/abc", "scan: 'buffers/abc' is a buffer; allowed is a scan", "octavo buffer show buffers/abc shows this one"),
-    row("buffer", "octavo buffer: a command is missing; allowed: list, show, put, get, apply, destroy"),
+    row("buffer", "octavo buffer: a command is missing; allowed: list, show, put, get, apply, commit, destroy"),
     row("buffer show nope", "buffer: 'nope' does not say its kind; allowed is buffers/<id>: buffers/nope"),
     row("buffer get volumes/x", "buffer: 'volumes/x' is a volume; allowed is a buffer, buffers/... (octavo buffer list); octavo volume show volumes/x shows this one"),
     row("buffer get buffers/x -o {outside}/b.nii", "--output: is '{outside}/b.nii'", "names that end in .npy"),
@@ -276,6 +294,7 @@ RECONSTRUCTIONS = [
     row(f"{RECON} -o x.npy --chunk 1,2,3", "--chunk: is for zarr, hdf5; the format is npy"),
     row(f"{RECON} -o result", "--output: is 'result'; allowed a name that ends in .zarr, .npy"),
     row("recon {tomo} --slice 3", "--slice requires --png"),
+    row("recon counts.npy --png {outside}/x.png", "angles are not given", "(--angles, --angles-file)", code=1),
     row(f"{RECON} --stitch-left --center 15", "tomography.center.pixels: is given with stitching, where the overlap says where the axis is", "--center", code=1),
     row(f"{RECON} --stitch-left --center auto", "tomography.center.search_method: is given with stitching", "--center", code=1),
     row("recon {tomo} -o ../x.npy", "destination", "holds '..'; allowed are paths below {root}", code=1),
@@ -318,6 +337,13 @@ class Programs(DaemonTest, Mistakes):
         for name in ("odd.u16", "odd.npy"):
             with open(os.path.join(outside, name), "wb") as file:
                 file.write(bytes(1001))
+        np.save(os.path.join(outside, "whole.npy"), np.random.default_rng(1).integers(0, 4000, (16, 8, 256), np.uint16))
+        np.save(os.path.join(outside, "few.npy"), np.random.default_rng(2).integers(0, 4000, (100, 256), np.uint16))
+        octavo.write_png(os.path.join(outside, "a.png"), np.random.default_rng(3).random((64, 64)))
+        with open(os.path.join(outside, "a.py"), "w") as file:
+            file.write("print('no records')\n" * 64)
+        with h5py.File(os.path.join(cls.daemon.root, "tomo.h5"), "w") as file:
+            file["exchange/data"] = np.full((12, 2, 32), 900, np.uint16)
         np.save(os.path.join(outside, "short.npy"), np.zeros((128, 256), np.uint16))
         os.truncate(os.path.join(outside, "short.npy"), 4096)
         np.arange(256 * 256, dtype="<u2").tofile(cls.names["raw"])

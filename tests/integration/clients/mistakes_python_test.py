@@ -30,6 +30,12 @@ def closed(c):
     return other
 
 
+def ended(c):
+    session = c.session("a")
+    session.close()
+    return session
+
+
 def replayed(c, file):
     c.submit_scan(octavo.replay(file), SHAPE)
 
@@ -151,7 +157,7 @@ MISTAKES = [
     ("axis of a picture as a number", lambda c, v, **_: c.render(v, "max", 2), ValueError, ["axis is 2; expected 'x', 'y' or 'z'"]),
     ("a number of volumes that is none", lambda c, **_: octavo.raster(37, 23, volumes=True), ValueError, ["volumes is True; expected a whole number"]),
     ("pattern and source swapped, in one line", lambda c, **_: c.submit_scan(octavo.raster(37, 23), octavo.replay("a.npy")), ValueError,
-     ["source is ascans_per_bscan: 37 bscans_per_volume: 23 (Raster); expected"]),
+     ["source is ascans_per_bscan: 37 bscans_per_volume: 23 volumes: 1 (Raster); expected"]),
     ("device that is not there", lambda c, **_: c.submit_scan(SOURCE, SHAPE, device=7), octavo.OctavoError, ["devices/7"]),
     ("half a sample", lambda c, v, **_: c.derive(v, {"resize": {"shape": [3.5, 0, 0]}}), ValueError, ["resize.shape[0] is 3.5; expected a whole number from -2^63 to 2^63 - 1"]),
     ("a seed below 0", lambda c, **_: octavo.simulated(seed=-1), ValueError, ["seed is -1; expected a whole number from 0 to 2^64 - 1"]),
@@ -170,7 +176,16 @@ MISTAKES = [
      ["angles_rad are 0 to 157.5, 25.1 turns, which look like degrees", "np.deg2rad(angles)"]),
     # -- waiting and leases
     ("limit of a wait below 0", lambda c, s, **_: c.wait(s, timeout=-1), ValueError, ["timeout is -1; expected seconds from 0 on, a timedelta, or None"]),
-    ("limit of a wait as text", lambda c, s, **_: c.wait(s, timeout="3"), ValueError, ["timeout is '3'; expected a number"]),
+    ("limit of a wait as text", lambda c, s, **_: c.wait(s, timeout="3"), ValueError, ["timeout is '3'; expected seconds from 0 on, a timedelta"]),
+    ("time to live as text", lambda c, **_: spec(retention=dict(ttl="5 min")), ValueError, ["retention.ttl is '5 min'; expected seconds, a number", "datetime.timedelta"]),
+    ("quality of 0", lambda c, v, **_: c.render(v, encoding="jpeg", image=dict(quality=0)), ValueError, ["image.quality is 0; expected 1 to 100"]),
+    ("width of 0", lambda c, v, **_: c.render(v, image=dict(max_width=0)), ValueError, ["image.max_width is 0; expected a number of pixels from 1 on"]),
+    ("box of a volume", lambda c, v, **_: c.volume(v).read(box=(0, 0, 0, 1, 1, 1)), TypeError, ["read() has no argument 'box'; did you mean 'start'? Expected one of start, count"]),
+    ("plane of a volume", lambda c, v, **_: c.volume(v).read(z=3), TypeError, ["read() has no argument 'z'; expected one of start, count"]),
+    ("volume that is mapped", lambda c, v, **_: c.volume(v).map(), AttributeError, ["Volume has no 'map'", "client.map(volume, …)"]),
+    ("session that was closed", lambda c, **_: c.submit_scan(SOURCE, SHAPE, session=ended(c)), ValueError,
+     ["session is sessions/", "which was closed", "client.session() opens another"]),
+    ("operation by its request", lambda c, **_: c.operation("mip-1"), octavo.OctavoError, ["name is 'mip-1'", """client.operations(filter='request_id = "mip-1"')"""]),
     ("scan that goes on", lambda c, s, **_: c.wait(s, timeout=0.2), octavo.OctavoTimeout, ["after 0.2 s <Scan scans/", "RUNNING", "it goes on: wait again, or cancel it"]),
     ("job that goes on", lambda c, j, **_: c.job(j).wait(timeout=0.2), octavo.OctavoTimeout, ["after 0.2 s <Job jobs/", "RUNNING tomography", "it goes on"]),
     ("operation that goes on", lambda c, j, **_: c.operation(c.job(j).operation).wait(timeout=0), octavo.OctavoTimeout,
@@ -221,6 +236,10 @@ MISTAKES = [
     ("arrays as frames", lambda c, j, **_: c.push_projections(j, TOMO), ValueError, ["an array of float32 (2, 16)", "octavo.projection_frames()"]),
     ("records of another type", lambda c, s, **_: c.push(s, [np.zeros((4, 32), "<f4")]), ValueError, ["float32 (4, 32)", "uint16 [records, 64]"]),
     ("signed records", lambda c, s, **_: c.push(s, [np.zeros((4, 64), "<i2")]), ValueError, ["int16 (4, 64)", "uint16 [records, 64]"]),
+    ("one record", lambda c, s, **_: c.push(s, RECORDS[0]), ValueError, ["blocks is an array of uint16 (64,)", "array[None, :] is 64 samples as one record"]),
+    ("records by their path", lambda c, s, **_: c.push(s, "own.npy"), ValueError, ["blocks is 'own.npy', a path", "np.load(path)", "octavo.replay(path)"]),
+    ("numbers as blocks", lambda c, s, **_: c.push(s, [7]), ValueError, ["a block is ", "uint16 [records, 64]"]),
+    ("words as blocks", lambda c, s, **_: c.push(s, ["own.npy"]), ValueError, ["a block is 'own.npy'", "uint16 [records, 64]"]),
     ("image of three axes", lambda c, **_: octavo.write_png(os.devnull, np.zeros((2, 3, 4))), ValueError, ["image has the shape (2, 3, 4)", "[rows, columns]"]),
     ("percentiles, swapped", lambda c, **_: octavo.write_png(os.devnull, PICTURE, percentiles=(99, 1)), ValueError, ["percentiles is (99.0, 1.0)", "0 <= lo < hi <= 100"]),
     ("levels, swapped", lambda c, **_: octavo.write_png(os.devnull, PICTURE, lo=5, hi=2), ValueError, ["lo is 5 and hi is 2", "lo < hi"]),
@@ -242,6 +261,8 @@ MISTAKES = [
     # -- servers
     ("closed client", lambda c, **_: closed(c).info(), ValueError, ["this client is closed", "octavo.Client()"]),
     ("closed client, streams", lambda c, s, **_: list(closed(c).subscribe(s)), ValueError, ["this client is closed"]),
+    ("closed client, changes", lambda c, **_: next(closed(c).watch_volumes()), ValueError, ["this client is closed"]),
+    ("closed client, buffers", lambda c, **_: next(closed(c).buffers.watch()), ValueError, ["this client is closed"]),
     ("closed client, push", lambda c, j, **_: closed(c).push_projections(j, []), ValueError, ["this client is closed"]),
     (".npy of another byte order", lambda c, **_: replayed(c, "big.npy"), octavo.OctavoError, ["its type '>u2'", "np.save(path, array.astype('<u2'))"]),
     (".npy of doubles", lambda c, **_: replayed(c, "double.npy"), octavo.OctavoError, ["its type '<f8'", "array.astype('<u2')", "whole numbers", "array.astype('<f4')"]),
@@ -277,8 +298,8 @@ DOUBTS = [
     ("half of the records", lambda c: pushed(c, [RECORDS[:64]]), ["end at 64 of the 128 that the scan takes", "end=False"]),
     ("no records", lambda c: pushed(c, []), ["end at 0 of the 128"]),
     ("records outside of the scan", lambda c: pushed(c, [(5000, RECORDS)]), ["128 records were given with numbers outside of the scan's 0 to 127, the first of them 5000"]),
-    ("records in another order", lambda c: pushed(c, [(50, RECORDS[50:]), (0, RECORDS[:50])]),
-     ["Records came out of order: record 0 came when 127 was there already", "left out"]),
+    ("records in another order", lambda c: pushed(c, [(50, RECORDS[50:100]), (0, RECORDS[:50]), (100, RECORDS[100:])]),
+     ["Records came out of order: record 0 came when 99 was there already", "left out"]),
     ("too many records", lambda c: pushed(c, [RECORDS] * 3), ["256 records more were given than the 128 that the scan takes"]),
     ("too many records, one after the other", lambda c: pushed(c, iter([RECORDS] * 3)), ["more records were given than the 128 that the scan takes"]),
     ("records of more bits", lambda c: pushed(c, [RECORDS], adc_bits=9), ["adc_bits is 9, which are samples of 0 to 511", "up to 1026", "all 16"]),
@@ -286,6 +307,13 @@ DOUBTS = [
     ("transmissions as sinograms", lambda c: octavo.recon(np.exp(-LINES).swapaxes(0, 1), THETA, sinogram_order=True, client=c), ["looks like transmissions"]),
     ("counts", lambda c: octavo.recon((1000 * np.exp(-LINES)).astype("<u2"), THETA, client=c), ["tomo is uint16", "mostly counts"]),
     ("counts as floats", lambda c: octavo.recon(np.round(1000 * np.exp(-LINES)), THETA, client=c), ["only whole numbers, up to 1000", "counts", "-log("]),
+    ("counts that are no whole numbers", lambda c: octavo.recon(33891 * np.exp(-2 * LINES) + 0.25, THETA, client=c),
+     ["tomo cannot be attenuation", "look like counts", "octavo.tomography makes it of counts and flat fields"]),
+    ("logarithm without its minus", lambda c: octavo.recon(-LINES, THETA, client=c), ["tomo cannot be attenuation", "minus in front of the logarithm"]),
+    ("B-scans and A-scans exchanged", lambda c: pushed(c, RECORDS.reshape(16, 8, 64)),
+     ["the array's own shape is 16 x 8 records, B-scans of 8 A-scans; the pattern has 8 B-scans of 16 A-scans: are ascans and bscans exchanged?",
+      "octavo.raster(ascans=8, bscans=16)"]),
+    ("B-scans of another length", lambda c: pushed(c, RECORDS[:126].reshape(9, 14, 64)), ["own shape is 9 x 14 records", "the pattern has 8 B-scans of 16 A-scans"]),
     ("one iteration of recon", lambda c: octavo.recon(LINES, THETA, algorithm="sirt", client=c), ["num_iter is not given: 1 iteration", "num_iter=100 is usual"]),
     ("records of nothing", lambda c: pushed(c, [ALL_ZERO]), ["first 128 records are all 0"]),
 ]
@@ -378,6 +406,8 @@ class Mistakes(DaemonTest):
                 octavo.recon(tomo, THETA, client=self.client)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
+            for shape in ((8, 16), (4, 32), (32, 4), (128, 1)):  # whole B-scans, and parts of them
+                pushed(self.client, np.random.default_rng(4).integers(0, 4000, (*shape, 64), "<u2"))
             octavo.recon(LINES, THETA, algorithm="sirt", num_iter=1, client=self.client)
             files(algorithm="sirt", iterations=1)
             files(algorithm="gridrec", filter="hann", filter_cutoff=0.5, relaxation=0, padding=None)

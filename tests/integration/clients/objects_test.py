@@ -21,7 +21,7 @@ class Objects(DaemonTest):
 
     def live(self, **fields):
         """A scan that runs until it is stopped."""
-        return self.client.submit_scan(octavo.simulated(seed=3), octavo.raster(SHAPE[1], SHAPE[0]), samples=2 * SHAPE[2], rate_hz=4000, **fields)
+        return self.client.submit_scan(octavo.simulated(seed=3), octavo.raster(SHAPE[1], SHAPE[0], volumes=0), samples=2 * SHAPE[2], rate_hz=4000, **fields)
 
     def raw(self):
         """The raw spectra of a volume, held."""
@@ -162,15 +162,16 @@ class Objects(DaemonTest):
             png = volume.render("max")
             for made, name, words in ((png, "x.jpg", ["path is '", "x.jpg', and this is a picture in png; expected a name that ends in .png", "encoding='jpeg'"]),
                                       (png, "x.tif", ["in png; expected a name that ends in .png"]),
+                                      (png, "x", ["in png; expected a name that ends in .png"]),
                                       (picture, "x.png", ["this is an array; expected a name that ends in .npy", "encoding='png'"])):
                 with self.assertRaises(ValueError) as caught:
                     made.save(at(name))
                 for word in words:
                     self.assertIn(word, str(caught.exception))
             self.assertEqual(os.listdir(folder), [])
-            for made, name in ((png, "x.PNG"), (png, "x"), (picture, "x.npy"), (volume.render("max", encoding="jpeg"), "x.jpeg")):
+            for made, name in ((png, "x.PNG"), (picture, "x.npy"), (volume.render("max", encoding="jpeg"), "x.jpeg")):
                 made.save(at(name))
-            self.assertEqual(sorted(os.listdir(folder)), ["x", "x.PNG", "x.jpeg", "x.npy"])
+            self.assertEqual(sorted(os.listdir(folder)), ["x.PNG", "x.jpeg", "x.npy"])
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             bars = volume.render("max", image=dict(scale_bar=True, colour_bar=True))

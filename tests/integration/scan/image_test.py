@@ -103,7 +103,7 @@ class Images(DaemonTest):
         self.assertEqual(len({f.data for f in frames if f.data}), 4)
 
     def test_the_rate_is_kept_and_what_is_left_out_counted(self):
-        scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(32, 4), samples=256, rate_hz=20000, products=dict(preview_rate_hz=-1),
+        scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(32, 4, volumes=0), samples=256, rate_hz=20000, products=dict(preview_rate_hz=-1),
                                        retention=dict(disposition=3))
         got = []
         for frame in self.client.subscribe(scan.name, encoding="jpeg", max_rate_hz=5):

@@ -131,7 +131,7 @@ class Levels(DaemonTest):
 
     def test_an_update_is_told_anew(self):
         clip = octavo.processing(dtype="u8", levels=(0, 5))
-        scan = self.client.submit_scan(octavo.simulated(2), octavo.raster(32, 4), samples=256, rate_hz=4000, processing=clip,
+        scan = self.client.submit_scan(octavo.simulated(2), octavo.raster(32, 4, volumes=0), samples=256, rate_hz=4000, processing=clip,
                                        retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, keep_last=2))
         for seen in self.client.watch(scan.name):
             if seen.warnings:

@@ -284,7 +284,7 @@ class Update(DaemonTest):
             self.assertLess(np.abs(self.client.read(volume.name)).max(), 1e-3, volume.index)
 
     def test_paced_acquisition_does_not_notice_and_memory_does_not_grow(self):
-        scan = self.client.submit_scan(octavo.simulated(3), octavo.raster(ASCANS, BSCANS), samples=SAMPLES, rate_hz=20000,
+        scan = self.client.submit_scan(octavo.simulated(3), octavo.raster(ASCANS, BSCANS, volumes=0), samples=SAMPLES, rate_hz=20000,
                                        retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD), overrun=scan_pb2.OVERRUN_DROP_BLOCK,
                                        acquisition=dict(ring_blocks=128)).name  # two seconds: others may use this machine
         for status in self.client.watch(scan):
@@ -306,7 +306,7 @@ class Update(DaemonTest):
         self.assertEqual(end.spec.processing.window, scan_pb2.WINDOW_KIND_BLACKMAN)
 
     def test_what_cannot_change(self):
-        scan = self.client.submit_scan(octavo.simulated(3), octavo.raster(ASCANS, BSCANS), samples=SAMPLES, rate_hz=4000).name
+        scan = self.client.submit_scan(octavo.simulated(3), octavo.raster(ASCANS, BSCANS, volumes=0), samples=SAMPLES, rate_hz=4000).name
         for processing, field in ((octavo.processing(dtype="f32"), "processing.dtype"), (octavo.processing(depth=10), "processing.depth"),
                                   (octavo.processing(levels=(2, 1)), "processing.levels")):
             with self.assertRaises(octavo.OctavoError) as caught:

@@ -296,7 +296,7 @@ class Ring(DaemonTest):
         with self.assertRaises(octavo.OctavoError) as raised:
             self.client.ring_ticket(scan)
         self.assertEqual(raised.exception.reason, "RING_TAKEN")
-        self.assertIn("TICKET_UNKNOWN", self.finish(self.feed(scan, ticket=type(ticket)(socket=ticket.socket_path, ticket="ab" * 16)), code=1))
+        self.assertIn("TICKET_UNKNOWN", self.finish(self.feed(scan, ticket=type(ticket)(socket_path=ticket.socket_path, ticket="ab" * 16)), code=1))
         ring.close()
         self.client.cancel(scan)
         self.client.wait(scan)

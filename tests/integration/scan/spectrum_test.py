@@ -80,6 +80,8 @@ class Spectrum(DaemonTest):
         for frame in frames:
             ascan = volumes[frame.volume_index][frame.record.row, frame.record.column]
             self.assertEqual(frame.axes, ("z",))
+            if self.client.devices()[0].uuid.startswith("GPU-"):  # these are computed on the host, and round otherwise
+                tolerance = {"rtol": 5e-3, "atol": 4 if ascan.dtype.kind in "iu" else 5e-3 * np.abs(ascan).max(), **tolerance}
             if tolerance:
                 np.testing.assert_allclose(frame.array, ascan, **tolerance)
             else:
@@ -195,7 +197,7 @@ class Spectrum(DaemonTest):
         self.assertEqual(self.metric("octavo_frames_published_total", product="spectrum") - before, len(one))
 
     def test_rate_late_subscriber_and_cancel(self):
-        scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(64, 16), samples=256, rate_hz=20000,
+        scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(64, 16, volumes=0), samples=256, rate_hz=20000,
                                        retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD))
         until(lambda: self.client.scan(scan.name).volumes_done > 2, 30)
         frames, thread = self.watch(scan.name, products=["spectrum", "ascan"], delivery="drop_oldest", queue_length=1024)

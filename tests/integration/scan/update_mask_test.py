@@ -25,8 +25,8 @@ class UpdateMask(DaemonTest):
 
     def submit(self, processing, volumes=1, queue="q", **fields):
         return self.client.submit_scan(octavo.simulated(7, fast=volumes > 0), octavo.raster(ASCANS, BSCANS, volumes=volumes), samples=SAMPLES,
-                                       rate_hz=4000, retention=dict(mode="capture", on_full="drop_new", hold_slots=2), queue=queue,
-                                       processing=octavo.processing(**processing), **fields).name
+                                       retention=dict(mode="capture", on_full="drop_new", hold_slots=2), queue=queue,
+                                       processing=octavo.processing(**processing), **({} if volumes > 0 else {"rate_hz": 4000}), **fields).name
 
     def made(self, scan):
         """The one volume of a scan: what describes it, and its voxels."""

@@ -161,7 +161,7 @@ class Supervised(unittest.TestCase):
             daemon = self.start(environment={"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "1500000"})
             self.assertEqual(notify.recv(100), b"READY=1")
             with daemon.client() as client:
-                client.submit_scan(octavo.simulated(1), octavo.raster(64, 8), samples=256, rate_hz=5000)
+                client.submit_scan(octavo.simulated(1), octavo.raster(64, 8, volumes=0), samples=256, rate_hz=5000)
             beats = []
             while len(beats) < 5:
                 self.assertEqual(notify.recv(100), b"WATCHDOG=1")
@@ -261,7 +261,7 @@ class Signals(unittest.TestCase):
     def test_a_drain_that_takes_too_long_says_so(self):
         daemon = self.busy("--drain.seconds", "0.5")
         with daemon.client() as client:
-            client.submit_scan(octavo.simulated(1), octavo.raster(64, 8), samples=256, rate_hz=1000, queue="q")
+            client.submit_scan(octavo.simulated(1), octavo.raster(64, 8, volumes=0), samples=256, rate_hz=1000, queue="q")
         self.assertEqual(daemon.stop(), 0)
         cut = {end["text"] for end in self.ends(daemon) if end["reason"] == "SERVER_STOPPED"}
         self.assertEqual(cut, {"drain.seconds (0.5) were over"})

@@ -87,6 +87,32 @@ class Doubts(DaemonTest):
         self.assertIn("look like f64", self.told(octavo.replay(name))[0])
         name = self.save("zeros.u16", np.zeros((2 * VOLUME, SAMPLES), "<u2"))
         self.assertIn("are all 0", self.told(octavo.replay(name))[0])
+        # A .npy file says its type and the length of its records, but not what the samples are.
+        for name, samples, fields, words in (("bits.npy", spectra(2 * VOLUME), dict(adc_bits=8), "adc_bits is 8"),
+                                             ("zeros.npy", np.zeros((2 * VOLUME, SAMPLES)), {}, "are all 0")):
+            np.save(os.path.join(self.daemon.root, name), samples.astype("<u2"))
+            self.assertIn(words, self.told(octavo.replay(name), **fields)[0])
+        np.save(os.path.join(self.daemon.root, "fits.npy"), spectra(2 * VOLUME).astype("<u2"))
+        self.assertEqual(self.told(octavo.replay("fits.npy"), adc_bits=12), [])
+
+    def test_a_rate_that_nothing_keeps_to(self):
+        (text,) = self.told(octavo.simulated(1, fast=True), rate_hz=200)
+        self.assertIn("acquisition.record_rate_hz is 200, and simulated.as_fast_as_possible makes records as fast as the scan takes them", text)
+        self.assertEqual(self.told(octavo.simulated(1, fast=True)), [])
+
+    def test_lengths_where_nobody_gave_the_spacing(self):
+        np.save(os.path.join(self.daemon.root, "unknown.npy"), spectra(2 * VOLUME).astype("<u2"))
+        volume = self.client.wait(self.submit(octavo.replay("unknown.npy")).name).volumes()[0]
+        self.refused(lambda: volume.derive({"slab": {"axis": "z", "begin_um": 4, "end_um": 8}}), "operations[0].slab.end_um",
+                     "nobody gave the sample spacing along axis 2 (z); allowed are begin and end, in samples")
+        self.refused(lambda: volume.derive({"gaussian": {"sigma_um": [0, 0, 4]}}), "operations[0].gaussian.sigma_um",
+                     "nobody gave the sample spacing along axis 2 (z); allowed 0 there, or samples")
+        self.refused(lambda: self.submit(octavo.replay("unknown.npy"), products=dict(slab_begin_um=4)), "products.slab_begin_um",
+                     "nothing says how many um a depth sample is")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            picture = volume.render("max", "z", image=dict(square_pixels=True))
+        self.assertEqual((picture.shape, picture.warnings), ((BSCANS, ASCANS), ("no square pixels: the sample spacing along y and x is unknown",)))
 
     def test_packed_samples_of_the_other_order(self):
         counts = spectra(2 * VOLUME).astype(np.uint16).reshape(-1, 2)
@@ -219,7 +245,7 @@ class Doubts(DaemonTest):
         for array in wrong:
             with self.subTest(dtype=array.dtype, shape=array.shape), self.assertRaises(ValueError) as caught:
                 self.client.push(scan.name, iter([array]))
-            for said in (str(array.dtype), str(array.shape), f"records of {SAMPLES} samples, U16", f"uint16 [records, {SAMPLES}]"):
+            for said in (str(array.dtype), str(array.shape), f"records of {SAMPLES} samples, U16" if array.dtype.kind != "S" else "an array of records", f"uint16 [records, {SAMPLES}]"):
                 self.assertIn(said, str(caught.exception))
         self.assertEqual(self.client.push(scan.name, [raw]).next_record, 3 * VOLUME)
         self.assertEqual(self.client.wait(scan.name).reason_code, reason_pb2.REASON_COMPLETED)

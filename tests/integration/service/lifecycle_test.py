@@ -67,7 +67,7 @@ class Ending(unittest.TestCase):
     def test_running_scan_stops_at_the_volume(self):
         daemon = Daemon()
         with daemon.client() as client:
-            client.submit_scan(octavo.simulated(1), octavo.raster(64, 16), samples=256, rate_hz=20000)
+            client.submit_scan(octavo.simulated(1), octavo.raster(64, 16, volumes=0), samples=256, rate_hz=20000)
             text = self.drained(daemon)
         self.assertIn("DRAINED", text)
         self.assertNotIn(CUT, text)
@@ -89,7 +89,7 @@ next(frames); print("stalled", flush=True); time.sleep(1000)
 """
         client = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
         with daemon.client() as control:
-            control.submit_scan(octavo.simulated(1, fast=True), octavo.raster(512, 64), samples=512, retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD))
+            control.submit_scan(octavo.simulated(1, fast=True), octavo.raster(512, 64, volumes=0), samples=512, retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD))
             self.assertEqual(client.stdout.readline(), "stalled\n")
             os.kill(client.pid, signal.SIGSTOP)
             try:

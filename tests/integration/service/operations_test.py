@@ -149,6 +149,8 @@ class Held(DaemonTest):
         self.client.commit(self.volume(), "checked", "npy")
         self.refused(lambda: self.raising(check), "ALREADY_EXISTS", "DESTINATION_EXISTS")
         self.refused(lambda: self.raising(lambda: check(name="volumes/none")), "INVALID_ARGUMENT", "BAD_FIELD")
+        for template in ("{scan}", "{scan}/{index}", "{title}_{date}", "{index:03}.npy"):  # a commit takes them, too
+            self.client._volumes.CommitVolume(volume_pb2.CommitVolumeRequest(validate_only=True, options=octavo.commit_options(template, "npy")))
         self.assertEqual(len(self.client.operations()), before + 1)
 
     @staticmethod

@@ -30,7 +30,7 @@ class Retries(DaemonTest):
         return self.client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(16, 8, volumes=1), samples=256).wait().volumes()[0]
 
     def live(self):
-        scan = self.client.submit_scan(octavo.simulated(1), octavo.raster(16, 8), samples=256, rate_hz=4000)
+        scan = self.client.submit_scan(octavo.simulated(1), octavo.raster(16, 8, volumes=0), samples=256, rate_hz=4000)
         next(state for state in scan.watch() if state.records)
         return scan
 

@@ -62,7 +62,7 @@ class SlowPeersTest(LimitsCase):
     def test_costly_pictures_hold_up_no_raw_viewer(self):
         """Subscribers that want exact pictures, each of another size, take turns with each other, not
         with one who wants raw frames."""
-        scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(256, 4), samples=2048, rate_hz=20000, retention=dict(disposition=3)).name
+        scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(256, 4, volumes=0), samples=2048, rate_hz=20000, retention=dict(disposition=3)).name
         costly, most, clients = [], 20, [self.daemon.client() for _ in range(20)]
         over = threading.Event()
 

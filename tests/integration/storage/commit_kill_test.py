@@ -4,6 +4,7 @@ Each destination is absent, or complete and equal to the data. The restart clean
 
 import os
 import random
+import resource
 import shutil
 import tempfile
 import threading
@@ -28,7 +29,7 @@ class CommitKill(unittest.TestCase):
     def tearDown(self):
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def killed_commit(self, format, environment=None, delay=None):
+    def killed_commit(self, format, environment=None, delay=None, **options):
         """Acquires a volume, commits it and is killed; returns the voxels."""
         daemon = Daemon(directory=self.directory, environment=environment)
         try:
@@ -42,7 +43,7 @@ class CommitKill(unittest.TestCase):
                     killer.start()
                 try:
                     # Small chunks: more points at which to be killed. Other formats have none.
-                    client.commit(name, "sub/v", format, **({"chunk": [4, 32, 64]} if format in ("zarr", "hdf5") else {}))
+                    client.commit(name, "sub/v", format, **({"chunk": [4, 32, 64]} if format in ("zarr", "hdf5") else {}), **options)
                 except octavo.OctavoError as error:
                     self.assertIn(error.code.name, ("UNAVAILABLE", "CANCELLED", "INTERNAL", "UNKNOWN"))
                 if killer:
@@ -52,7 +53,7 @@ class CommitKill(unittest.TestCase):
         finally:
             daemon.remove()
 
-    def check(self, format, array, must_be=None):
+    def check(self, format, array, must_be=None, metadata_files=2):
         """Restarts the daemon and checks the files."""
         daemon = Daemon(directory=self.directory)
         try:
@@ -64,7 +65,7 @@ class CommitKill(unittest.TestCase):
                     np.testing.assert_array_equal(READERS[format](path).array, array)
                     if format == "zarr":
                         files = sum(len(names) for _, _, names in os.walk(path))
-                        self.assertEqual(files, 10 * 2 * 4 + 3)  # chunks, two zarr.json, the manifest
+                        self.assertEqual(files, 10 * 2 * 4 + metadata_files + 1)  # chunks, zarr.json of group and array, the manifest
                     else:
                         self.assertTrue(os.path.exists(path + ".json"))
                 if must_be is not None:
@@ -96,6 +97,12 @@ class CommitKill(unittest.TestCase):
                     array = self.killed_commit(format, {"OCTAVO_FAILPOINT": f"{point}:kill:{3 if point == 'chunk_written' and format in ('zarr', 'hdf5') else 1}"})
                     self.check(format, array, must_be=point in COMPLETE)
 
+    def test_ome_zarr_04_at_every_named_point(self):
+        for point in POINTS:
+            with self.subTest(point=point):
+                array = self.killed_commit("zarr", {"OCTAVO_FAILPOINT": f"{point}:kill:{3 if point == 'chunk_written' else 1}"}, ngff="0.4")
+                self.check("zarr", array, must_be=point in COMPLETE, metadata_files=4)
+
     def test_at_random_instants(self):
         print("seed", SEED)
         random.seed(SEED)
@@ -104,6 +111,28 @@ class CommitKill(unittest.TestCase):
                 format = random.choice(list(READERS))
                 array = self.killed_commit(format, delay=random.uniform(0, 0.04))
                 self.check(format, array)
+
+    def test_a_file_that_may_not_grow_ends_no_daemon(self):
+        """By `ulimit -f` or LimitFSIZE=: the kernel sends SIGXFSZ, and the writer gets EFBIG."""
+        daemon = Daemon()
+        try:
+            with daemon.client() as client:
+                scan = client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(64, 40, volumes=1), samples=512)
+                client.wait(scan.name)
+                volume = client.volumes(scan.name)[0]
+                array = client.read(volume.name)
+                self.assertGreater(volume.bytes, 512 << 10)
+                _, most = resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE)
+                resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (512 << 10, most))
+                with self.assertRaises(octavo.OctavoError) as caught:
+                    client.commit(volume.name, "v", "npy")
+                self.assertEqual((caught.exception.code.name, caught.exception.reason), ("RESOURCE_EXHAUSTED", "DISK_FULL"))
+                np.testing.assert_array_equal(client.read(volume.name), array)
+                resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (most, most))
+                np.testing.assert_array_equal(np.load(client.commit(volume.name, "v", "npy").path), array)
+            self.assertEqual(daemon.stop(), 0)
+        finally:
+            daemon.remove()
 
     def test_injected_errors_leave_the_volume_held(self):
         for point, error, code in (("chunk_written", 28, "RESOURCE_EXHAUSTED"), ("chunk_written", 5, "INTERNAL"), ("files_synced", 5, "INTERNAL"),

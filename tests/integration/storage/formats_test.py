@@ -367,6 +367,46 @@ class Formats(unittest.TestCase):
         stored = read_zarr(self.convert(source, "z.zarr", "--codec", "blosc-lz4"))
         self.assertEqual(stored.extra["arrays"][0]["codecs"][1]["configuration"], {"cname": "lz4", "clevel": 5, "shuffle": "bitshuffle", "typesize": 1, "blocksize": 0})
 
+    def test_ome_zarr_04(self):
+        """Zarr v2: read by hand, by zarr-python and by octavo convert; its metadata say what those of 0.5 say."""
+        random = np.random.default_rng(SEED)
+        print("seed", SEED)
+        cases = [(dtype, codec) for dtype in DTYPES for codec in ([], ["--codec", "gzip", "--level", "3"], ["--codec", "blosc-zstd"],
+                                                                  ["--codec", "blosc-lz4", "--shuffle", "bit"], ["--raw"])]
+        for i, (dtype, codec) in enumerate(cases):
+            shape, chunk = [int(n) for n in random.integers(1, 30, 3)], ",".join(str(n) for n in random.integers(1, 20, 3))
+            with self.subTest(dtype=dtype, codec=codec, shape=shape, chunk=chunk):
+                source, array = self.source(dtype, shape, name=f"source{i}", spacing_assumed=["x"])
+                count = "2" if dtype != "c64" and max(shape) > 1 else "1"
+                flags = ["--format", "zarr", "--chunk", chunk, "--pyramid", count, *codec]
+                path, new = self.convert(source, f"v2_{i}", "--ngff", "0.4", *flags), self.convert(source, f"v3_{i}", "--ngff", "0.5", *flags)
+                stored, other = read_zarr(path), read_zarr(new)
+                np.testing.assert_array_equal(stored.array, array)
+                self.assertEqual(stored.array.tobytes(), array.tobytes())
+                self.assertEqual((stored.meta, stored.spacing_um, stored.assumed), (other.meta, other.spacing_um, other.assumed))
+                ome, ome5 = (s.extra["group"]["attributes"]["ome"] for s in (stored, other))
+                ome["multiscales"][0].pop("version"), ome5.pop("version")
+                self.assertEqual(ome, ome5)
+                for (voxels, steps), (voxels5, steps5) in zip(stored.extra["levels"], other.extra["levels"]):
+                    self.assertEqual((voxels.tobytes(), steps), (voxels5.tobytes(), steps5))
+                self.assertEqual(len(stored.extra["levels"]), int(count))
+                import zarr  # Debian's is of version 2
+                group = zarr.open_group(path, mode="r")
+                self.assertEqual(sorted(group.array_keys()), [str(k) for k in range(int(count))])
+                self.assertEqual(group["0"][...].tobytes(), array.tobytes())
+                self.assertEqual(group["0"].attrs["_ARRAY_DIMENSIONS"], ["y", "x", "z"])
+                back = self.convert(path, f"back{i}.npy")
+                self.assertEqual(np.load(back).tobytes(), array.tobytes())
+                self.assertEqual({**json.load(open(back + ".json")), "file": 0, "format": 0}, {**json.load(open(source + ".json")), "file": 0, "format": 0})
+        source, _ = self.source("u8")
+        at = os.path.join(self.directory, "x.zarr")
+        self.refused(source, at, "--ngff", "0.4", "--chunk", "4,4,4", "--shard", "8,8,8", field="options.shard", text="no shards; allowed with 0.5")
+        # A damaged file is found by the manifest, where no digest tells.
+        path = self.convert(source, "damaged", "--format", "zarr", "--ngff", "0.4", "--raw", "--pyramid", "2")
+        with open(os.path.join(path, "1", "0", "0", "0"), "r+b") as file:
+            file.write(bytes([file.read(1)[0] ^ 1]))
+        self.refused(path, os.path.join(self.directory, "y.npy"), "--from-level", "1", code=15)
+
     # -- pyramids
 
     def test_pyramids(self):
@@ -404,6 +444,72 @@ class Formats(unittest.TestCase):
         for voxels, transformations in read_zarr(self.convert(path, "ramp.zarr", "--pyramid", "4")).extra["levels"]:
             scale, translation = transformations[0]["scale"][2], transformations[1]["translation"][2]
             np.testing.assert_array_equal(voxels[0, 0] * 0.5, np.arange(voxels.shape[2]) * scale + translation)
+
+    def test_pyramids_of_given_sizes(self):
+        """Against matrices of the parts in which boxes and voxels overlap, over random shapes, spacings and sizes."""
+        random = np.random.default_rng(SEED)
+        print("seed", SEED)
+
+        def overlaps(extent, factor):
+            edges = np.arange(max(1, int(np.floor(extent / factor * (1 + 1e-9))))) * factor
+            begin, end, voxel = edges[:, None], np.minimum(edges + factor, extent)[:, None], np.arange(extent)[None]
+            parts = np.clip(np.minimum(voxel + 1, end) - np.maximum(voxel, begin), 0, 1)
+            return np.where(parts > 1e-9, parts, 0)
+
+        for i in range(24):
+            dtype = list(DTYPES)[i % 7]  # all but complex numbers
+            shape = [int(n) for n in random.integers(1, 60, 3)]
+            shape[random.integers(3)] = int(random.integers(20, 70))
+            spacing = [float(s) for s in (random.choice([0.5, 2, 3.4375, 12.5, 30], 3) if i % 2 else random.uniform(1, 20, 3))]
+            long = [(n, s) for n, s in zip(shape, spacing) if n > 1]
+            least, most = min(s for _, s in long), max(n * s for n, s in long)
+            sizes = sorted({float(t) for t in (random.choice([1, 5, 10, 25, 50, 100], 4) if i % 2 else random.uniform(least, most, 3)) if least < t <= most})
+            if not sizes:
+                continue
+            chunk = ",".join(str(n) for n in random.integers(1, 20, 3))
+            ngff = ["0.4", "0.5"][random.integers(2)]
+            with self.subTest(dtype=dtype, shape=shape, spacing=spacing, sizes=sizes, chunk=chunk, ngff=ngff):
+                source, array = self.source(dtype, shape, name=f"source{i}", spacing_um=spacing)
+                path = self.convert(source, f"um{i}.zarr", "--pyramid-um", ",".join(map(repr, sizes)), "--chunk", chunk, "--ngff", ngff)
+                if ngff == "0.5":
+                    self.assertEqual(ome_rules.problems(path), [])
+                levels = read_zarr(path).extra["levels"]
+                self.assertEqual(len(levels), 1 + len(sizes))
+                np.testing.assert_array_equal(levels[0][0], array)
+                for size, (voxels, steps) in zip(sizes, levels[1:]):
+                    wanted = [max(s, size) if n > 1 else s for n, s in zip(shape, spacing)]
+                    self.assertEqual(steps[0]["scale"], wanted)
+                    self.assertEqual(steps[1]["translation"], [(w - s) / 2 for w, s in zip(wanted, spacing)])
+                    matrices = [overlaps(n, w / s) for n, w, s in zip(shape, wanted, spacing)]
+                    self.assertEqual(list(voxels.shape), [len(m) for m in matrices])
+                    values = array.astype("f8")
+                    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+                        counted = np.einsum("ia,jb,kc,abc->ijk", *matrices, (~np.isnan(values)).astype("f8"), optimize=True)
+                        finite = np.where(np.isinf(values) | np.isnan(values), 0, values)
+                        mean = np.einsum("ia,jb,kc,abc->ijk", *matrices, finite, optimize=True) / counted
+                        infinite = np.einsum("ia,jb,kc,abc->ijk", *matrices, np.isinf(values).astype("f8"), optimize=True) > 0
+                        mean = np.where(infinite, np.inf, mean)  # the arrays hold no -inf
+                    if voxels.dtype.kind in "ui":
+                        difference = np.abs(voxels - mean)
+                        self.assertLessEqual(difference.max(), 0.5 + 1e-9)
+                    else:
+                        np.testing.assert_allclose(voxels.astype("f8"), mean.astype(voxels.dtype).astype("f8"),
+                                                   rtol={"f2": 1e-3, "f4": 2e-7, "f8": 1e-12}[voxels.dtype.str[1:]], atol=1e-11)
+
+    def test_sizes_of_a_pyramid_that_are_refused(self):
+        source, _ = self.source("u8")  # 21 x 12.5, 50 x 6.25, 40 x 3.4375 um
+        at = os.path.join(self.directory, "x.zarr")
+        for sizes, field, text in (("3.4375", "options.pyramid_um[0]", "is 3.4375; allowed are sizes in um above 3.4375"), ("10,10", "options.pyramid_um[1]", "is 10 after 10"),
+                                   ("20,10", "options.pyramid_um[1]", "ascending"), ("-1", "options.pyramid_um[0]", "is -1"), ("10,1000", "options.pyramid_um[1]", "up to 312.5"),
+                                   ("nan", "options.pyramid_um[0]", "is nan"), (",".join(map(str, range(10, 26))), "options.pyramid_um", "has 16 sizes; allowed up to 15")):
+            with self.subTest(sizes=sizes):
+                self.refused(source, at, f"--pyramid-um={sizes}", field=field, text=text)
+        self.refused(source, at, "--pyramid-um", "10", "--pyramid", "2", field="options.pyramid_um", text="options.pyramid_levels is 2; allowed is one of them")
+        self.refused(source, os.path.join(self.directory, "x.npy"), "--pyramid-um", "10", field="options.pyramid_um", text="allowed with zarr")
+        unknown, _ = self.source("u8", name="unknown", spacing_assumed=["z"])
+        self.refused(unknown, at, "--pyramid-um", "10", field="options.pyramid_um", text="spacing along z is not known")
+        complex_source, _ = self.source("c64", (4, 4, 4), name="complex_um")
+        self.refused(complex_source, at, "--pyramid-um", "10", field="options.pyramid_um", text="complex")
 
     def test_the_rules_see_what_is_wrong(self):
         source, _ = self.source("u16", (16, 16, 16))
@@ -457,7 +563,7 @@ class Formats(unittest.TestCase):
                              (["--format", "nrrd", "--nifti-version", "1"], "options.nifti_version"), (["--format", "nifti", "--nifti-version", "3"], "options.nifti_version"),
                              (["--format", "zarr", "--chunk", "4,4,4", "--shard", "6,8,8"], "options.shard"), (["--format", "zarr", "--zstd", "20"], "options.zstd_level"),
                              (["--format", "npy", "--level", "2"], "options.level"), (["--format", "npy", "--tiff-stack"], "options.tiff_stack"),
-                             (["--format", "nrrd", "--tiff-plane", "bscan"], "options.tiff_plane")):
+                             (["--format", "nrrd", "--tiff-plane", "bscan"], "options.tiff_plane"), (["--format", "npy", "--ngff", "0.4"], "options.ngff")):
             with self.subTest(flags=flags):
                 self.refused(source, at("x"), *flags, field=field)
         complex_source, _ = self.source("c64", (4, 4, 4), name="complex")
@@ -555,9 +661,9 @@ class Formats(unittest.TestCase):
         self.refused(source, at("x.nii"), code=15, text="bytes")
         group = json.load(open(os.path.join(packed, "zarr.json")))
         for change, code in ((lambda g: g["attributes"]["ome"]["multiscales"][0]["datasets"][0].update(path="../z.zarr/0"), 15),
-                             (lambda g: g["attributes"].pop("octavo"), 3), (lambda g: g["attributes"]["octavo"].pop("spacing_um"), 15),
-                             (lambda g: g["attributes"]["octavo"].update(shape=[21, 50, 41]), 15), (lambda g: g["attributes"]["octavo"].update(shape=[21, 50, -1]), 3),
-                             (lambda g: g["attributes"]["octavo"].update(dtype="u33"), 15), (lambda g: g["attributes"]["ome"].pop("multiscales"), 15)):
+                             (lambda g: g["attributes"]["octavo"].pop("spacing_um"), 15),
+                             (lambda g: g["attributes"]["octavo"].update(shape=[21, 50, 41]), 15), (lambda g: g["attributes"]["octavo"].update(shape=[21, 50, -1]), 15),
+                             (lambda g: g["attributes"]["octavo"].update(dtype="u33"), 15), (lambda g: g["attributes"]["ome"].pop("multiscales"), 3)):
             changed = copy.deepcopy(group)
             change(changed)
             json.dump(changed, open(os.path.join(packed, "zarr.json"), "w"))
@@ -586,7 +692,7 @@ class Formats(unittest.TestCase):
             limit = 3000 if "--tiff-stack" in flags else 200_000  # of a file
             for raw in ([], ["--raw"]):
                 with self.subTest(format=format, raw=raw):
-                    self.refused(source, os.path.join(self.directory, "x"), "--format", format, *flags, *raw, code=13, text="File too large", preexec_fn=no_room)
+                    self.refused(source, os.path.join(self.directory, "x"), "--format", format, *flags, *raw, code=8, text="File too large", preexec_fn=no_room)
 
     def test_an_interrupt_leaves_nothing(self):
         source, _ = self.source("u16", (200, 300, 300))

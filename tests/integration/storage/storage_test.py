@@ -3,14 +3,14 @@ leaves the volume held."""
 
 import json
 import os
-import shutil
 import subprocess
 import unittest
 
 import numpy as np
 
 import ome_rules
-from harness import BUILD, SOURCE, DaemonTest, octavo, until
+import zarrita
+from harness import DaemonTest, octavo, until
 from octavo.v1 import scan_pb2
 from readers import ENDINGS, READERS, read_tiff_stack
 
@@ -103,17 +103,7 @@ class Storage(DaemonTest):
         self.assertEqual(READERS["nrrd"](os.path.join(self.daemon.root, "auto", "1.nrrd")).array.shape, (8, 16, 128))
 
     def test_zarr_opens_with_zarrita(self):
-        reader = os.path.join(SOURCE, "tests", "client", "zarr")
-        work = os.path.join(BUILD, "zarrita")
-        os.makedirs(work, exist_ok=True)
-        for file in ("package.json", "read.mjs", ".npmrc"):
-            shutil.copy(os.path.join(reader, file), work)
-        npm = shutil.which("npm")
-        if npm is None:
-            self.skipTest("no npm: the independent reader zarrita cannot be had")
-        if not os.path.isdir(os.path.join(work, "node_modules", "zarrita")):
-            if subprocess.run([npm, "install", "--no-audit", "--no-fund"], cwd=work, capture_output=True, timeout=200).returncode != 0:
-                self.skipTest("npm install failed: the independent reader zarrita cannot be had")
+        work = zarrita.folder(self)
         for dtype, options in (("u8", {}), ("u16", dict(chunk=[8, 16, 32])), ("f32", dict(chunk=[4, 16, 32], shard=[8, 32, 64])),
                                ("u8", dict(chunk=[4, 10, 20], shard=[20, 50, 100], zstd_level=9)), ("u16", dict(codec="none")),
                                ("f32", dict(chunk=[21, 50, 128], codec="none", shard=[21, 50, 128])), ("u16", dict(codec="blosc-lz4")),

@@ -92,7 +92,7 @@ class Tiers(DaemonTest):
         self.assertEqual(self.client.volume(name).tier, types_pb2.TIER_DEVICE)
 
     def test_plan_says_when_the_tier_will_be_full(self):
-        report = self.client.plan_scan(octavo.simulated(1), octavo.raster(512, 512), samples=1024, rate_hz=1e6,
+        report = self.client.plan_scan(octavo.simulated(1), octavo.raster(512, 512, volumes=0), samples=1024, rate_hz=1e6,
                                        retention={**SPILL, "hold_slots": 4}).report
         self.assertGreater(report.spill_free_bytes, 0)
         self.assertGreater(report.time_to_memory_full.ToNanoseconds(), 0)
@@ -107,7 +107,7 @@ class Tiers(DaemonTest):
 
 class Ring(DaemonTest):
     def test_the_last_and_the_marked(self):
-        scan = self.client.submit_scan(octavo.simulated(1), octavo.raster(32, 8), samples=256, rate_hz=10e3,  # the ring: a tenth of a second
+        scan = self.client.submit_scan(octavo.simulated(1), octavo.raster(32, 8, volumes=0), samples=256, rate_hz=10e3,  # the ring: a tenth of a second
                                        retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, keep_last=4, hold_slots=1))
         marked = None
         for frame in self.client.subscribe(scan.name, ["mip"]):

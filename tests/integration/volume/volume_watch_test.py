@@ -28,6 +28,7 @@ class Watch:
         self.changes, self.error, self.over = [], None, False
         self.news = threading.Condition()
         self.call = client._volumes.WatchVolumes(volume_pb2.WatchVolumesRequest(filter=filter, skip_existing=not existing))
+        self.call.initial_metadata()  # or its end
         self.thread = threading.Thread(target=self.read, daemon=True)
         self.thread.start()
 
@@ -182,6 +183,7 @@ class Watches(DaemonTest):
         peer = RawPeer(self.daemon.address, window=0)
         self.addCleanup(peer.close)
         stream = peer.call("/octavo.v1.VolumeService/WatchVolumes")
+        self.assertTrue(peer.wait_for_answer(stream))
         heard = self.watch()
         heard.until(lambda _: heard.of(name))
         for i in range(600):  # 9 MiB, if each were kept; also 1200 changes
@@ -201,6 +203,7 @@ class Watches(DaemonTest):
         peer = RawPeer(self.daemon.address, window=0)
         self.addCleanup(peer.close)
         stream = peer.call("/octavo.v1.VolumeService/WatchVolumes")
+        self.assertTrue(peer.wait_for_answer(stream))
         heard = self.watch()
         heard.until(lambda _: heard.of(old))
         gone = []

@@ -187,7 +187,8 @@ TEST_F(BufferAccessTest, AnOperationComputesWhereItsInputsAre) {
 
 TEST_F(BufferAccessTest, OverdueBuffersGoUnlessSomebodyUsesThem) {
   ExportStore exports = Exports();
-  BufferRemover remover(*table_, turns_, watchers_, &exports);
+  BufferReads reads(Environment(), turns_, &volumes_);
+  BufferRemover remover(*table_, turns_, *order_, reads, watchers_, &exports);
   std::vector<std::pair<ChangeKind, std::string>> told;
   const auto watch = watchers_.Watch(
       {},

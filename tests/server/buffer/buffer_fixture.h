@@ -15,6 +15,7 @@
 
 #include "gpu/backend/open_devices.h"
 #include "gpu/base/status.h"
+#include "gpu/device/importable_memory.h"
 #include "server/buffer/buffer_store.h"
 #include "tests/support/device/backend_param.h"
 #include "tests/support/device/forwarding_device.h"
@@ -28,13 +29,24 @@ inline constexpr int64_t kBudget = int64_t{256} << 20;
 inline const Caller kMe{.client = "me", .key = ""};
 
 /// A device that fails on command.
-class FragileDevice final : public octavo::testing::ForwardingDevice {
+class FragileDevice final : public octavo::testing::ForwardingDevice, public ImportableMemory {
  public:
   explicit FragileDevice(std::unique_ptr<Device> real)
       : ForwardingDevice(*real), real_(std::move(real)) {}
   std::atomic<bool> broken{false};
   std::atomic<int> allocations_left{1 << 30};
   std::function<void()> on_allocation;  // the next allocation calls it, once
+  std::vector<StreamRef> streams;       // that were made, by one thread at a time
+  Device& real() { return *real_; }
+  absl::StatusOr<Stream> NewStream(StreamPriority priority) override {
+    auto stream = inner_.NewStream(priority);
+    if (stream.ok()) streams.push_back(stream->ref());
+    return stream;
+  }
+  absl::StatusOr<DeviceBuffer> Import(const UniqueFd& descriptor, int64_t bytes) override {
+    return ImportableOf(*real_)->Import(descriptor, bytes);
+  }
+  int64_t ImportGranule() const override { return ImportableOf(*real_)->ImportGranule(); }
   absl::Status Health() override {
     return broken ? absl::UnavailableError("broken by the test") : inner_.Health();
   }
@@ -69,15 +81,19 @@ class BufferStoreTest : public ::testing::TestWithParam<std::string> {
                                                                   .volumes = volumes_.get(),
                                                                   .clock = &clock_,
                                                                   .server_id = "testtest"});
-    store_ = std::make_unique<BufferStore>(BufferStore::Context{.devices = devices,
-                                                                .ledger = ledger_.get(),
-                                                                .volumes = volumes_.get(),
-                                                                .leases = &leases_,
-                                                                .clock = &clock_,
-                                                                .exports = exports_.get(),
-                                                                .frames = frames_,
-                                                                .server_id = "testtest",
-                                                                .quota_bytes = int64_t{300} << 20});
+    context_ = {.devices = devices,
+                .ledger = ledger_.get(),
+                .volumes = volumes_.get(),
+                .leases = &leases_,
+                .clock = &clock_,
+                .exports = exports_.get(),
+                .frames = frames_,
+                .server_id = "testtest",
+                .quota_bytes = int64_t{300} << 20,
+                .handoff = nullptr,
+                .sessions = nullptr,
+                .import_limits = {}};
+    store_ = std::make_unique<BufferStore>(context_);
   }
   ~BufferStoreTest() override {
     store_ = nullptr;
@@ -160,6 +176,7 @@ class BufferStoreTest : public ::testing::TestWithParam<std::string> {
   std::unique_ptr<Ledger> ledger_;
   std::unique_ptr<VolumeStore> volumes_;
   std::unique_ptr<ExportStore> exports_;
+  BufferStore::Context context_;
   std::unique_ptr<BufferStore> store_;
 };
 

@@ -114,8 +114,8 @@ TEST_P(DerivationTest, WhatCannotBeMadeNamesItsOperation) {
   EXPECT_THAT(Plan({AngiographyOperation{}, AngiographyOperation{}}),
               IsError(absl::StatusCode::kInvalidArgument, "operations[1].angiography: "));
   source_.is_raw = true;
-  EXPECT_THAT(Plan({FirstPlane()}),
-              IsError(absl::StatusCode::kInvalidArgument, "submit a reprocess job"));
+  EXPECT_THAT(Plan({FirstPlane()}), IsError(absl::StatusCode::kInvalidArgument,
+                                            "a reprocess job makes a volume of them"));
   source_.is_raw = false;
   source_.derived_from = "volumes/older";
   EXPECT_THAT(Plan({AngiographyOperation{}}),
@@ -170,6 +170,56 @@ TEST_P(DerivationTest, DisplayLevelsStayWithValuesOfTheirRange) {
   EXPECT_EQ(display_of(CropOp{.start = {}, .count = {1, 0, 0}}), kOfSource);
 }
 
+// Filters take lengths by the volume's spacing, and the description says what their values are.
+TEST_P(DerivationTest, FiltersThresholdsAndPlacesOfExtremes) {
+  source_.spacing_um[0] = 8, source_.spacing_um[1] = 4, source_.spacing_um[2] = 2;
+  source_.has_levels = true;
+  const auto result_of = [&](const OpSpec& operation) {
+    const auto plan = Plan({operation});
+    EXPECT_THAT(plan, IsOk());
+    return plan->result;
+  };
+  const OpSpec slope{.op = GaussianOp{.sigma = {16, 0, 3}, .order = {0, 0, 1}}, .filter_um = true};
+  ASSERT_OK_AND_ASSIGN(const DerivationPlan plan, Plan({slope}));
+  const auto& steps = plan.steps[0].chain->steps;
+  ASSERT_EQ(steps.size(), 2u) << "an axis of sigma 0 is left alone";
+  EXPECT_EQ(std::get<CorrelateSpec>(steps[0].spec).taps, 17) << "2 samples of 8 um, 4 sigma";
+  EXPECT_EQ(std::get<CorrelateSpec>(steps[1].spec).taps, 13) << "1.5 samples of 2 um";
+  EXPECT_EQ(plan.result.quantity, model::Quantity::kDerivative);
+  EXPECT_FALSE(plan.result.has_levels);
+  EXPECT_EQ(plan.result.spacing_um[2], 2);
+  const VolumeStatus smooth = result_of({.op = GaussianOp{.sigma = {1}}});
+  EXPECT_EQ(smooth.quantity, model::Quantity::kNone) << "f32 stays f32 and means what it did";
+  EXPECT_TRUE(smooth.has_levels);
+  const VolumeStatus mask = result_of({.op = ThresholdOp{.value = 3}});
+  EXPECT_EQ(mask.dtype, DType::kU8);
+  EXPECT_EQ(mask.bytes, kRows * kColumns * kDepth);
+  EXPECT_EQ(mask.quantity, model::Quantity::kMask);
+  const VolumeStatus place = result_of({.op = ArgExtremeOp{.axis = -1}});
+  EXPECT_EQ(place.dtype, DType::kF64);
+  EXPECT_EQ(place.quantity, model::Quantity::kIndex);
+  EXPECT_EQ(place.shape[2], 1);
+  EXPECT_EQ(place.spacing_um[2], 2 * kDepth);
+  EXPECT_EQ(result_of({.op = FunctionOp{}}).quantity, model::Quantity::kLogarithm);
+  EXPECT_TRUE(result_of({.op = MedianOp{}}).has_levels);
+  source_.dtype = DType::kU16;
+  EXPECT_EQ(result_of({.op = UniformOp{.size = {3}}}).quantity, model::Quantity::kMean);
+  // Cycles are no lengths.
+  EXPECT_THAT(Plan({OpSpec{FftOp{.axis = 2}}, slope}),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      "operations[1].gaussian.sigma_um: [2] is 3, and axis 2 holds frequencies"));
+  // Neither are samples whose distance nobody gave.
+  source_.spacing_assumed[0] = true;
+  EXPECT_THAT(Plan({slope}),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      "operations[0].gaussian.sigma_um: [0] is 16, and nobody gave the sample "
+                      "spacing along axis 0 (y); allowed 0 there, or samples"));
+  EXPECT_THAT(Plan({OpSpec{.op = UniformOp{.size = {4}}, .filter_um = true}}),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      "operations[0].uniform.size_um: [0] is 4, and nobody gave the sample"));
+  EXPECT_THAT(Plan({OpSpec{.op = UniformOp{.size = {0, 8, 4}}, .filter_um = true}}), IsOk());
+}
+
 // A spacing that is no length on the sample is not taken for one.
 TEST_P(DerivationTest, TheSpacingOfTheResultSaysWhatItCounts) {
   source_.spacing_um[0] = 8, source_.spacing_um[1] = 4, source_.spacing_um[2] = 2;
@@ -212,6 +262,20 @@ TEST_P(DerivationTest, TheSpacingOfTheResultSaysWhatItCounts) {
   EXPECT_THAT(Plan({OpSpec{FftOp{.axis = 1}}, slab}),
               IsError(absl::StatusCode::kInvalidArgument,
                       "operations[1].slab.end_um: is given, and axis 1 holds frequencies"));
+  // The length of a step in the source: 6 um along y and 8 um along x are 10 um.
+  const OpSpec skewed{AffineOp{
+      .matrix = {0.75, 0, 0, 2, 1, 0, 0, 0, 0.5}, .offset = {}, .shape = {0, 0, 2 * kDepth}}};
+  const Axes affine = axes_after({skewed});
+  EXPECT_EQ(affine.spacing, (Doubles{10, 4, 1}));
+  EXPECT_EQ(affine.shape, (std::vector<int64_t>{kRows, kColumns, 2 * kDepth}));
+  EXPECT_EQ(affine.lengths, (Bools{true, true, true}));
+  EXPECT_THAT(Plan({OpSpec{FftOp{.axis = 1}}, skewed}),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      "operations[1].affine.matrix: has a column 0 that mixes frequencies"));
+  EXPECT_EQ(axes_after({OpSpec{FftOp{.axis = 1}},
+                        OpSpec{AffineOp{.matrix = {1, 0, 0, 0, 2, 0, 0, 0, 1}, .offset = {}}}})
+                .inverse,
+            (Bools{false, true, false}));
   const Axes counts = axes_after({OpSpec{HistogramOp{.bins = 4, .lo = 0, .hi = 1}}});
   EXPECT_EQ(counts.shape, (std::vector<int64_t>{1, 1, 4}));
   EXPECT_EQ(counts.spacing, (Doubles{1, 1, 1}));

@@ -76,5 +76,56 @@ TEST(JobWatches, AWatchThatBreaksOffIsToldLater) {
   watches.Stop();
 }
 
+// All waits share one thread, so their number is bounded, and a turn looks at each name once.
+TEST(JobWatches, WaitsAreBoundedAndLookOnceATurn) {
+  std::atomic<bool> done{false};
+  std::atomic<int64_t> looks{0};
+  const auto get = [&](const std::string& name) -> absl::StatusOr<JobStatus> {
+    ++looks;
+    JobStatus job;
+    job.name = name;
+    job.state = done ? JobState::kDone : JobState::kRunning;
+    return job;
+  };
+  JobWatches watches(get);
+  std::atomic<size_t> told{0};
+  std::promise<void> all;
+  const auto never = [] { return false; };
+  for (size_t i = 0; i < JobWatches::kMost; ++i) {
+    watches.Wait(
+        "jobs/a", std::nullopt,
+        [&](const absl::StatusOr<JobStatus>& job) {
+          ASSERT_TRUE(job.ok() && job->state == JobState::kDone);
+          if (++told == JobWatches::kMost) all.set_value();
+        },
+        never);
+  }
+  absl::Status full;
+  watches.Wait(
+      "jobs/a", std::nullopt, [&](const absl::StatusOr<JobStatus>& job) { full = job.status(); },
+      never);
+  EXPECT_THAT(full, IsError(absl::StatusCode::kResourceExhausted, "4096 calls wait"));
+  EXPECT_EQ(InfoOf(full).reason, Reason::kBusy);
+  EXPECT_EQ(told, 0u);
+  const int64_t before = looks;
+  done = true;
+  watches.Wake();
+  ASSERT_EQ(all.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_LT(looks - before, 100) << "turns, and not waits";
+  // There is room again.
+  std::promise<void> later;
+  for (bool taken = false; !taken;) {
+    watches.Wait(
+        "jobs/a", std::nullopt,
+        [&](const absl::StatusOr<JobStatus>& job) {
+          if (job.ok()) later.set_value();
+        },
+        never);
+    taken = later.get_future().wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+    ASSERT_TRUE(taken);
+  }
+  watches.Stop();
+}
+
 }  // namespace
 }  // namespace octavo::engine

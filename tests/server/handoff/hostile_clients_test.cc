@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
+#include <netinet/in.h>
 #include <random>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -248,6 +251,45 @@ TEST_F(HostileClientsTest, DescriptorsWhereNoneBelong) {
   EXPECT_EQ(OpenDescriptors(), before + 1);  // the one that was granted
 }
 
+// A connection with SO_LINGER and data that its peer does not take: its close waits.
+TEST_F(HostileClientsTest, ADescriptorWhoseCloseWaitsDelaysNobody) {
+  Listen();
+  const auto lingering = [](UniqueFd* taker) {
+    const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::listen(listener.get(), 1), 0);
+    EXPECT_EQ(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+    UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    (void)::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), size);
+    *taker = UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const std::string data(1 << 16, 'x');
+    while (::send(fd.get(), data.data(), data.size(), MSG_NOSIGNAL) > 0) continue;
+    const linger wait{.l_onoff = 1, .l_linger = 60};
+    EXPECT_EQ(::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof wait), 0);
+    EXPECT_EQ(::fcntl(fd.get(), F_SETFL, 0), 0);
+    return fd;
+  };
+  for (const v1::Purpose purpose : {v1::PURPOSE_IMPORT, v1::PURPOSE_MEMORY}) {
+    UniqueFd taker, fd = lingering(&taker);
+    HandoffPeer peer(path_, purpose);
+    ASSERT_TRUE(peer.Send(PresentMessage("00"), fd.get()));
+    // The server's is the last reference before it reads the packet, or it is soon after. The close
+    // of ours would wait, too, if it were: another thread does it.
+    std::thread closer([&] { const UniqueFd gone = std::move(fd); });
+    EXPECT_EQ(peer.Receive().reason(),
+              purpose == v1::PURPOSE_IMPORT ? "TICKET_UNKNOWN" : "PROTOCOL");
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < 3; ++i) ExpectService();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    taker = UniqueFd();  // the connection is reset: every close ends
+    closer.join();
+  }
+}
+
 TEST_F(HostileClientsTest, WhatIsUnknownIsIgnoredOrRefused) {
   Listen();
   auto peer = HandoffPeer::Silent(path_);
@@ -388,7 +430,7 @@ TEST_F(HostileClientsTest, RandomBytes) {
           for (char& byte : bytes) byte = static_cast<char>(below(256));
           break;
         case 2:
-          bytes = HelloMessage(static_cast<v1::Purpose>(below(5)), static_cast<uint32_t>(below(3)),
+          bytes = HelloMessage(static_cast<v1::Purpose>(below(8)), static_cast<uint32_t>(below(3)),
                                static_cast<uint32_t>(below(3)))
                       .SerializeAsString();
           break;

@@ -190,6 +190,8 @@ TEST_F(MetricsTest, NamesKeepTheRules) {
                            "octavo_buffer_read_bytes_total",
                            "octavo_buffer_operations_total",
                            "octavo_buffers_finished_total",
+                           "octavo_buffer_imports",
+                           "octavo_buffer_imported_bytes",
                            "octavo_buffer_refusals_total",
                            "octavo_build_info"}) {
     EXPECT_TRUE(families.contains(name)) << name << " is not on the page";

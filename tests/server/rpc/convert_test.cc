@@ -96,9 +96,11 @@ class Filler {
       case FieldDescriptor::CPPTYPE_BOOL:
         many ? r->AddBool(message, field, true) : r->SetBool(message, field, true);
         break;
-      case FieldDescriptor::CPPTYPE_DOUBLE:
-        many ? r->AddDouble(message, field, Number()) : r->SetDouble(message, field, Number());
+      case FieldDescriptor::CPPTYPE_DOUBLE: {
+        const double value = field->name() == "pyramid_um" ? 1 + Below(100) : Number();
+        many ? r->AddDouble(message, field, value) : r->SetDouble(message, field, value);
         break;
+      }
       case FieldDescriptor::CPPTYPE_FLOAT:
         many ? r->AddFloat(message, field, static_cast<float>(Number()))
              : r->SetFloat(message, field, static_cast<float>(Number()));
@@ -290,6 +292,16 @@ TEST(ConvertScan, WhatNeedsNoEngineIsCheckedHereByName) {
        [](auto& s) { s.mutable_retention()->mutable_auto_commit()->set_level(10); }},
       {"retention.auto_commit.pyramid_levels",
        [](auto& s) { s.mutable_retention()->mutable_auto_commit()->set_pyramid_levels(17); }},
+      {"retention.auto_commit.pyramid_um[1]",
+       [](auto& s) {
+         s.mutable_retention()->mutable_auto_commit()->clear_pyramid_um();
+         s.mutable_retention()->mutable_auto_commit()->add_pyramid_um(10);
+         s.mutable_retention()->mutable_auto_commit()->add_pyramid_um(NAN);
+       }},
+      {"retention.auto_commit.ngff",
+       [](auto& s) {
+         s.mutable_retention()->mutable_auto_commit()->set_ngff(static_cast<v1::NgffVersion>(3));
+       }},
       {"retention.auto_commit.nifti_version",
        [](auto& s) { s.mutable_retention()->mutable_auto_commit()->set_nifti_version(3); }},
       {"overrun", [](auto& s) { s.set_overrun(static_cast<v1::Overrun>(5)); }},

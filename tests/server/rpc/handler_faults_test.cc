@@ -414,6 +414,13 @@ class HandlerFaultsTest : public ::testing::Test {
           r.set_request_id(Id());
           r.add_operations()->mutable_mip()->set_axis(0);
         })});
+    add("BufferService/CommitBuffer", {One<v1::CommitBufferRequest>([this](auto& r) {
+          r.set_name(Buffer());
+          r.set_request_id(Id());
+          r.add_axes("z");
+          r.mutable_options()->set_destination(Id());
+          r.mutable_options()->set_format(v1::FORMAT_NPY);
+        })});
     add("BufferService/WaitBuffer", {OfBuffer<v1::WaitBufferRequest>()});
     add("ExportService/Export", {OfVolume<v1::ExportRequest>()});
     add("ExportService/RevokeExport",
@@ -440,6 +447,11 @@ class HandlerFaultsTest : public ::testing::Test {
           v1::ScanSpec spec = Spec(1);
           spec.mutable_ring();
           r.set_scan(Submit(spec));
+        })});
+    add("IngestService/ImportBuffer", {One<v1::ImportBufferRequest>([this](auto& r) {
+          r.mutable_type()->set_dtype(v1::DTYPE_U8);
+          r.add_shape(4096);
+          r.set_request_id(Id());
         })});
     add("IngestService/ListCameras", {One<v1::ListCamerasRequest>()});
     add("IngestService/OpenDeposit",

@@ -374,6 +374,16 @@ TEST(ImageTest, TheColourBarHasTheColoursAndNumbers) {
       // Below the bar is the black of the margin, which is the darkest grey, too.
       EXPECT_TRUE(std::is_sorted(levels.rbegin(), levels.rend()));
       EXPECT_EQ(*std::min_element(levels.begin(), levels.end()), 0u);
+      // Marks at the numbers within it; between it and the numbers nothing that looks like a sign.
+      int64_t marks = 0;
+      for (int64_t r = 0; r < rows; ++r) {
+        if (r < 16 * size) continue;  // the unit stands above the bar
+        const Rgb edge = pixel(pixels, r, columns + (4 + 8) * size - 1);
+        marks += edge != pixel(pixels, r, middle) && (edge == Rgb{} || edge == Rgb{255, 255, 255});
+        for (int64_t c = columns + (4 + 8) * size; c < columns + (4 + 8 + 3) * size; ++c)
+          ASSERT_EQ(pixel(pixels, r, c), Rgb{}) << r << " " << c;
+      }
+      EXPECT_GE(marks, 2);
       // White numbers beside it: several of them, with dark rows between.
       int64_t texts = 0;
       bool inked = false;
@@ -401,6 +411,37 @@ TEST(ImageTest, TheColourBarHasTheColoursAndNumbers) {
   EXPECT_THAT(Made(low, options).warnings[0],
               ::testing::HasSubstr("the picture of 60 x 12 pixels is too small for one"));
   EXPECT_EQ(Made(low, options).shape, (std::vector<int64_t>{12, 60}));
+}
+
+TEST(ImageTest, DisplayLevelsThatShowOneColourAreDoubted) {
+  auto frame = FrameOf<uint8_t>(DType::kU8, 10, 10, std::vector<uint8_t>(100, 9));
+  frame.scale = {.offset = -20, .step = 0.5, .unit = "dB"};
+  frame.display_lo = 60;
+  frame.display_hi = 160;
+  const ImageOptions options{.contrast = Contrast::kDisplay};
+  ASSERT_EQ(Made(frame, options).warnings.size(), 1u);
+  EXPECT_EQ(
+      Made(frame, options).warnings[0],
+      "The display levels (image.display_levels) are 10 to 60 dB; nearly all pixels lie below "
+      "them: their values are -15.5 to -15.5 dB");
+  frame.display_lo = 0;
+  EXPECT_TRUE(Made(frame, options).warnings.empty());
+}
+
+TEST(ImageTest, PixelsAreNotMadeSquareByASpacingThatNobodyGave) {
+  auto frame = FrameOf<uint8_t>(DType::kU8, 10, 10, std::vector<uint8_t>(100, 9));
+  frame.axes = {"y", "z"};
+  frame.spacing_um = {1, 4};
+  const ImageOptions options{.contrast = Contrast::kPercentiles,
+                             .lo = 0,
+                             .hi = 100,
+                             .square_pixels = true,
+                             .depth_down = true};
+  EXPECT_EQ(Made(frame, options).shape, (std::vector<int64_t>{10, 3}));
+  frame.row_spacing_assumed = true;
+  EXPECT_EQ(Made(frame, options).shape, (std::vector<int64_t>{10, 10}));
+  EXPECT_EQ(Made(frame, options).warnings,
+            std::vector<std::string>{"no square pixels: the sample spacing along y is unknown"});
 }
 
 // Between two numbers that are a few steps of float arithmetic apart, no round number stands.
@@ -636,8 +677,7 @@ TEST(ImageTest, TheScaleBarIsAsLongAsItSays) {
 TEST(ImageTest, OnlyImagesBecomePictures) {
   auto frame = FrameOf<uint8_t>(DType::kU8, 2, 2, {1, 2, 3, 4});
   frame.shape = {1, 2, 2};
-  EXPECT_THAT(MakePicture(frame, {}),
-              IsError(absl::StatusCode::kInvalidArgument, "2 axes"));
+  EXPECT_THAT(MakePicture(frame, {}), IsError(absl::StatusCode::kInvalidArgument, "2 axes"));
   frame.shape = {0, 2};
   EXPECT_THAT(MakePicture(frame, {}), IsError(absl::StatusCode::kInvalidArgument, "empty"));
   frame.shape = {1 << 20, 1 << 20};

@@ -60,6 +60,7 @@ TEST_F(ClientSessionsTest, CloseEndsAtOnce) {
   EXPECT_NE(a.secret, b.secret);
   EXPECT_THAT(sessions_.Close(a.secret), IsOk());
   EXPECT_TRUE(sessions_.Gone(a.session.name));
+  EXPECT_THAT(sessions_.Find(a.secret), IsError(absl::StatusCode::kNotFound, "was closed"));
   EXPECT_FALSE(sessions_.Gone(b.session.name));
   EXPECT_EQ(sessions_.Expire(), std::vector<std::string>{a.session.name});
   EXPECT_EQ(sessions_.Count().alive, 1);

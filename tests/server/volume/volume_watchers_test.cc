@@ -138,6 +138,44 @@ TEST_F(VolumeWatchersTest, AWatchThatEndsFreesWhatItHad) {
   EXPECT_EQ(*held, 1);
 }
 
+// A thread that made a change may tell of it late.
+TEST_F(VolumeWatchersTest, WhatIsToldAfterTheEndIsNotHeard) {
+  Held("volumes/a", {.of_ring = true});
+  ASSERT_THAT(ring_.Mark("volumes/a", 2), IsOk());
+  const VolumeStatus before = Get("volumes/a");
+  for (const bool told_to_someone : {false, true}) {
+    std::shared_ptr<void> first;
+    if (told_to_someone) first = Watch();
+    VolumeStatus gone = before;
+    gone.name = told_to_someone ? "volumes/b" : "volumes/c";
+    VolumeStatus late = gone;
+    ++gone.revision;
+    gone.state = VolumeState::kDiscarded;
+    watchers_.OnVolumeChanged(gone);
+    (void)News();
+    first = nullptr;
+    const auto watch = watchers_.Watch(
+        [this](ChangeKind kind, const VolumePtr& volume) { news_.emplace_back(kind, *volume); },
+        [] { return std::vector<VolumeStatus>(); });
+    watchers_.OnVolumeChanged(late);
+    EXPECT_TRUE(News().empty());
+  }
+}
+
+TEST_F(VolumeWatchersTest, WhatLeavesMemoryMovesNoMore) {
+  Held("volumes/a", {});
+  const auto watch = Watch();
+  ASSERT_OK_AND_ASSIGN(VolumeMove move, tiers_.BeginRelocate("volumes/a"));
+  (void)News();
+  {
+    MutexLock lock(table_.mutex());
+    VolumeEntry& entry = **table_.Find("volumes/a");
+    (void)table_.Leave(entry, VolumeState::kDiscarded, Reason::kDiscarded, "", "discarded");
+    EXPECT_EQ(table_.StatusOf(entry).moving, Move::kNone);
+  }
+  EXPECT_FALSE(std::move(move).Finish(VolumeBytes{}));
+}
+
 // Threads make changes of the same volumes while watches begin and end.
 TEST_F(VolumeWatchersTest, WhatIsToldLastIsHowTheVolumesAre) {
   VolumeStore store(&ledger_, &clock_);

@@ -7,6 +7,8 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <vector>
 
@@ -97,6 +99,12 @@ TEST_F(FileDepositsTest, OnlyFilesAndFoldersThatCanBeRead) {
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
   const UniqueFd from(ends[0]), to(ends[1]);
   EXPECT_EQ(Present(peer, Ticket(), from.get()).reason(), "UNSUPPORTED_FILE");
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const UniqueFd one(ends[0]), other(ends[1]);
+  EXPECT_EQ(Present(peer, Ticket(), one.get()).reason(), "UNSUPPORTED_FILE");
+  const UniqueFd event(::eventfd(0, EFD_CLOEXEC)), device(::open("/dev/zero", O_RDONLY));
+  EXPECT_EQ(Present(peer, Ticket(), event.get()).reason(), "UNSUPPORTED_FILE");
+  EXPECT_EQ(Present(peer, Ticket(), device.get()).reason(), "UNSUPPORTED_FILE");
   EXPECT_EQ(Present(peer, Ticket(), OpenFile("a", O_WRONLY).get()).reason(), "NO_ACCESS");
   EXPECT_EQ(Present(peer, Ticket(), OpenFile("a", O_PATH).get()).reason(), "NO_ACCESS");
   EXPECT_EQ(deposits_.count(), 0u);
@@ -107,6 +115,24 @@ TEST_F(FileDepositsTest, OnlyFilesAndFoldersThatCanBeRead) {
   EXPECT_EQ(Present(peer, ticket, -1).reason(), "PROTOCOL");
   EXPECT_TRUE(Present(peer, ticket, OpenFile("a").get()).message.has_deposited())
       << "the ticket was still good";
+}
+
+TEST_F(FileDepositsTest, ATicketIsGoodOnceAndForOneUser) {
+  const std::string ticket = Ticket();
+  HandoffPeer peer(folder_ / "socket", handoff::v1::PURPOSE_FILE),
+      other(folder_ / "socket", handoff::v1::PURPOSE_FILE);
+  ASSERT_TRUE(Present(peer, ticket, OpenFile("a").get()).message.has_deposited());
+  EXPECT_EQ(Present(peer, ticket, OpenFile("a").get()).reason(), "TICKET_USED");
+  EXPECT_EQ(Present(other, ticket, OpenFile("a").get()).reason(), "TICKET_USED");
+  EXPECT_THAT(Finding(ticket), IsOk()) << "those attempts change nothing";
+  ASSERT_OK_AND_ASSIGN(const handoff::Ticket foreign,
+                       deposits_.Open(*socket_, "a", ::getuid() + 1));
+  EXPECT_EQ(Present(peer, foreign.nonce, OpenFile("a").get()).reason(), "WRONG_PEER");
+  ExpectGone(foreign.nonce);
+  HandoffPeer memory(folder_ / "socket", handoff::v1::PURPOSE_MEMORY);
+  const std::string kind = Ticket();
+  EXPECT_EQ(Present(memory, kind, -1).reason(), "TICKET_KIND");
+  EXPECT_TRUE(Present(peer, kind, OpenFile("a").get()).message.has_deposited());
 }
 
 TEST_F(FileDepositsTest, NamesAndNumbersAreBounded) {

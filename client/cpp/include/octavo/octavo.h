@@ -590,6 +590,47 @@ struct MapOptions {
       accept;  // kinds that the caller can use; empty = any (EXPORT_KIND otherwise)
 };
 
+/// Memory of this process that is a buffer of the server, in place (Client::ImportBuffer). The
+/// caller writes it whenever it likes; the server only reads it, until Close, the end of this
+/// object or of this process. Other calls of the server take the buffer by its name. One thread at
+/// a time.
+class Lent {
+ public:
+  Lent(Lent&&) noexcept;
+  Lent& operator=(Lent&&) noexcept;
+  ~Lent();  // ends the buffer and does not wait
+
+  const std::string& name() const;  // buffers/<id>
+  /// Tells the server that the bytes have changed: what is requested from here on sees what was
+  /// written before. Memory of a GPU: synchronise first. Returns the new version. Throws Error
+  /// (NO_BUFFER: it has ended; SERVER_GONE).
+  uint64_t Publish();
+  /// Why the server has ended it: "DESTROYED", "EXPIRED", "SESSION_ENDED", "RELEASED" (by Close),
+  /// "SERVER_GONE"; empty while the buffer is there. After the first four the server reads the
+  /// memory no more.
+  std::string Ended();
+  /// Ends the buffer and waits until the server reads the memory no more. A second call does no
+  /// harm. Throws Error (SERVER_GONE: it did not say so in time).
+  void Close();
+
+ private:
+  friend class Client;
+  class Impl;
+  explicit Lent(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+/// The array in the memory that is lent. As octavo.v1.ImportBufferRequest.
+struct ImportOptions {
+  std::string scalar;          // "u8" ... "c128"
+  uint32_t lanes = 1;          // scalars an element
+  std::vector<int64_t> shape;  // slowest axis first, without lanes; 1 to 3 axes
+  std::string device;          // devices/<n>; empty = devices/0
+  uint64_t bytes = 0;          // of the memory; 0 = as the array needs
+  std::map<std::string, std::string> labels;
+  std::string
+      session_secret;  // the buffer ends with this session, too; empty = with the connection
+};
+
 /// Which entries of a list, and in which order (proto/README.md, Lists).
 struct ListOptions {
   std::string filter;    // "labels.eye = \"OD\" AND bytes > 1e6"; empty = all
@@ -679,6 +720,15 @@ class Client {
   Mapped Map(const std::string& name, const MapOptions& options = {});
   /// Unmaps unused memory that is kept for later volumes.
   void ForgetMappings();
+
+  // -- memory of this process in the server
+  /// Lends memory of this process to a new buffer, by its descriptor and without a copy: a memory
+  /// file with F_SEAL_SHRINK and F_SEAL_FUTURE_WRITE (map it to write before the second seal),
+  /// without holes; for a server with GPUs a descriptor of cuMemExportToShareableHandle, of memory
+  /// of the same GPU. The caller keeps the descriptor. The server must be on this host and have a
+  /// hand-over socket (handoff.unix). Throws Error with the reasons of IngestService.ImportBuffer
+  /// and of the socket, SERVER_GONE.
+  Lent ImportBuffer(int descriptor, const ImportOptions& options);
 
   // -- live products
   FrameStream Subscribe(const SubscribeOptions& options);

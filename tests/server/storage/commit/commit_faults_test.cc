@@ -48,12 +48,16 @@ class CommitFaultTest : public StorageTest {
 struct Way {
   Format format;
   bool stack = false;
+  NgffVersion ngff = NgffVersion::kDefault;
+  WriterOptions options() const { return {.format = format, .ngff = ngff, .tiff_stack = stack}; }
 };
 std::string NameOf(const Way& way) {
-  return absl::StrCat(FormatName(way.format), way.stack ? "_stack" : "");
+  return absl::StrCat(FormatName(way.format), way.stack ? "_stack" : "",
+                      way.ngff == NgffVersion::k04 ? "_v2" : "");
 }
 std::vector<Way> Ways() {
-  std::vector<Way> out = {{.format = Format::kOmeTiff, .stack = true}};
+  std::vector<Way> out = {{.format = Format::kOmeTiff, .stack = true},
+                          {.format = Format::kOmeZarr05, .ngff = NgffVersion::k04}};
   for (const Format format : kFormats) out.push_back({.format = format});
   return out;
 }
@@ -61,7 +65,7 @@ std::vector<Way> Ways() {
 std::vector<Way> SingleFileWays() {
   std::vector<Way> out;
   for (const Way& way : Ways())
-    if (IsSingleFile({.format = way.format, .tiff_stack = way.stack})) out.push_back(way);
+    if (IsSingleFile(way.options())) out.push_back(way);
   return out;
 }
 
@@ -69,9 +73,7 @@ class CommitFault : public CommitFaultTest,
                     public ::testing::WithParamInterface<std::tuple<const char*, Way>> {
  protected:
   const char* point() const { return std::get<0>(GetParam()); }
-  WriterOptions options() const {
-    return {.format = std::get<1>(GetParam()).format, .tiff_stack = std::get<1>(GetParam()).stack};
-  }
+  WriterOptions options() const { return std::get<1>(GetParam()).options(); }
 };
 
 TEST_P(CommitFault, AnErrorLeavesNothingAndTheNextCommitWorks) {
@@ -196,7 +198,7 @@ TEST_P(Damage, GoesToQuarantine) {
   const std::string final = WithExtension("x", options());
   std::string victim;
   for (const std::string& name : Files()) {
-    if (name.find("/c/0/0/0") != std::string::npos || name.ends_with(".tmp/data") ||
+    if (name.ends_with("/0/0/0") || name.ends_with(".tmp/data") ||
         name.ends_with("slice_00003.tif") || name == final)
       victim = root() + "/" + name;
   }
@@ -254,7 +256,7 @@ class SwappedWhileDown : public CommitFaultTest,
   ~SwappedWhileDown() override { ::alarm(0); }
   const What& what() const { return std::get<0>(this->GetParam()); }
   Way way() const { return std::get<1>(this->GetParam()); }
-  WriterOptions options() const { return {.format = way().format, .tiff_stack = way().stack}; }
+  WriterOptions options() const { return way().options(); }
   std::string temporary() const { return root() + "/deep/.octavo-test-1.tmp"; }
   std::string outside() const { return directory_ + "/outside"; }
   std::vector<std::string> FilesOutside() const {

@@ -9,8 +9,8 @@
 #include "server/storage/commit/convert.h"
 #include "server/storage/commit/publish.h"
 #include "server/storage/formats/downsample.h"
+#include "server/storage/formats/input_volume.h"
 #include "server/storage/formats/meta_json.h"
-#include "server/storage/formats/stored_volume.h"
 #include "server/storage/io/deflate.h"
 #include "server/storage/zarr/byte_codec.h"
 #include "server/storage/zarr/codec.h"
@@ -249,6 +249,8 @@ TEST_F(StorageTest, OptionsOfOtherFormatsAreRefused) {
        },
        {kOmeZarr05, kHdf5}},
       {"options.pyramid_levels", [](auto& o) { o.pyramid_levels = 2; }, {kOmeZarr05}},
+      {"options.pyramid_um", [](auto& o) { o.pyramid_um = {20}; }, {kOmeZarr05}},
+      {"options.ngff", [](auto& o) { o.ngff = NgffVersion::k04; }, {kOmeZarr05}},
       {"options.nifti_version", [](auto& o) { o.nifti_version = 2; }, {kNifti}},
       {"options.tiff_plane", [](auto& o) { o.tiff_plane = TiffPlane::kEnFace; }, {kOmeTiff}},
       {"options.tiff_stack", [](auto& o) { o.tiff_stack = true; }, {kOmeTiff}}};
@@ -334,7 +336,8 @@ TEST_F(StorageTest, ConvertsWhatWasCommittedAndBack) {
     ASSERT_OK_AND_ASSIGN(const CommitOutcome outcome,
                          Convert(committed.path, root() + "/w", {.format = format}, progress));
     EXPECT_EQ(outcome.checksum, committed.checksum);
-    ASSERT_OK_AND_ASSIGN(const auto stored, OpenStored(outcome.path));
+    ASSERT_OK_AND_ASSIGN(auto input, OpenVolumeInput(outcome.path, {}));
+    ASSERT_OK_AND_ASSIGN(const auto stored, InputVolume::Make(std::move(input), {}));
     EXPECT_EQ(MetaText(stored->meta()), MetaText(meta));
     EXPECT_THAT(stored->Verify(), IsOk());
     std::vector<uint8_t> back(data.size());

@@ -14,7 +14,7 @@
 
 #include "server/storage/commit/journal.h"
 #include "server/storage/formats/manifest.h"
-#include "server/storage/formats/stored_volume.h"
+#include "server/storage/formats/volume_input.h"
 #include "server/storage/io/crc32c.h"
 #include "server/storage/io/json_file.h"
 #include "server/storage/zarr/byte_codec.h"
@@ -113,7 +113,7 @@ TEST(HostileFilesTest, NestedSideFilesManifestsAndJournalLinesAreRefused) {
     const std::string nested = Nested(depth, R"({"a":)", "}");
     folder.Write("v.npy", "x");
     folder.Write("v.npy.json", nested);
-    EXPECT_THAT(OpenStoredFlat(folder / "v.npy"), IsError(kDataLoss, "deep in each other"));
+    EXPECT_THAT(OpenVolumeInput(folder / "v.npy", {}), IsError(kDataLoss, "deep in each other"));
     EXPECT_THAT(Manifest::FromJson(nested), IsError(kDataLoss, "damaged manifest: it holds"));
     // A line with a correct CRC, and the next one.
     std::string journal;

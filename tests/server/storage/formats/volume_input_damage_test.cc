@@ -113,13 +113,15 @@ TEST_F(DamagedInputs, OfTiffFilesOfOtherPrograms) {
                                                       : testing::Zstd(pixels);
     const uint64_t at = builder.Data(packed);
     const auto c = static_cast<uint64_t>(compression);
+    std::string description = "ImageJ=1.5\nimages=2\nslices=2\nunit=um\nspacing=2\n";
+    description.push_back('\0');
     const testing::TiffBuilder::Tags tags = {
         {256, {3, {16}, ""}},
         {257, {3, {16}, ""}},
         {258, {3, {8}, ""}},
         {259, {3, {c}, ""}},
         {262, {3, {1}, ""}},
-        {270, {2, {}, std::string("ImageJ=1.5\nimages=2\nslices=2\nunit=um\nspacing=2\n") + '\0'}},
+        {270, {2, {}, description}},
         {273, {4, {at}, ""}},
         {277, {3, {1}, ""}},
         {278, {3, {16}, ""}},

@@ -1,9 +1,10 @@
 // Reads a volume file as OpenVolumeInput does, for tests against other programs:
 //   volume_input_tool PATH OPTIONS
-// OPTIONS is JSON: format, dataset, image, roots, descriptor (open it here, and hand over the
-// descriptor), raw {shape, type, big_endian, offset, fortran, allow_trailing}, box {start, count},
-// out (a file for the elements of the box, or of all), volume {axes, select, spacing_um, unknown,
-// order, dtype, scaled} (writes the volume instead). Prints the description, or the error, as JSON.
+// OPTIONS is JSON: format, dataset, image, level, roots, descriptor (open it here, and hand over
+// the descriptor), raw {shape, type, big_endian, offset, fortran, allow_trailing}, box {start,
+// count}, out (a file for the elements of the box, or of all), volume {axes, select, spacing_um,
+// unknown, order, dtype, scaled} (writes the volume instead). Prints the description, or the error,
+// as JSON.
 
 #include <cstdio>
 #include <fcntl.h>
@@ -83,6 +84,7 @@ absl::Status Run(const std::string& path, const json& given, json* told) {
   if (given.contains("format")) options.format = InputFormatNamed(given["format"]);
   options.dataset = given.value("dataset", "");
   if (given.contains("image")) options.image = given["image"].get<int>();
+  if (given.contains("level")) options.level = given["level"].get<int>();
   options.roots = given.value("roots", options.roots);
   options.most_chunk_bytes = given.value("most_chunk_bytes", options.most_chunk_bytes);
   if (given.contains("raw")) {
