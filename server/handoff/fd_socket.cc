@@ -444,7 +444,8 @@ absl::StatusOr<Answer> FdSocket::Present(Connection& connection, const v1::Prese
   const bool with_descriptor = TakesDescriptor(connection.purpose);
   if (with_descriptor && descriptors.size() != 1)
     return Misused(absl::StrCat("the Present has no descriptor; one of ",
-                                v1::Purpose_Name(connection.purpose), " has that of what is handed over"));
+                                v1::Purpose_Name(connection.purpose),
+                                " has that of what is handed over"));
   Waiting waiting;
   const absl::Cleanup broken = [&] {  // by an exception: the grant ends, too
     if (waiting.grant != nullptr) EndGrant(*waiting.grant, GrantEnd::kRefused);

@@ -216,8 +216,7 @@ absl::StatusOr<std::unique_ptr<VolumeInput>> OpenVolumeInput(const std::string& 
                           OpenBeneath(path, options.roots, O_RDONLY | O_NONBLOCK));
   std::string resolved = opened.path;
   while (resolved.size() > 1 && resolved.back() == '/') resolved.pop_back();
-  if (options.on_opened)
-    OCTAVO_RETURN_IF_ERROR(options.on_opened(opened.fd, BaseOf(resolved)));
+  if (options.on_opened) OCTAVO_RETURN_IF_ERROR(options.on_opened(opened.fd, BaseOf(resolved)));
   return OpenOpened({.fd = std::move(opened.fd), .name = BaseOf(resolved), .path = resolved},
                     options);
 }

@@ -120,8 +120,8 @@ struct VolumeInputOptions {
                              const VolumeInputOptions& options)>
       probe_hdf5;
   /// Told of the file or folder, and of each further file that it names, when they are open and not
-  /// yet read; `name` is for messages. An error ends the opening. Not of files that the HDF5 library
-  /// opens. May be empty.
+  /// yet read; `name` is for messages. An error ends the opening. Not of files that the HDF5
+  /// library opens. May be empty.
   std::function<absl::Status(const UniqueFd& opened, const std::string& name)> on_opened;
 };
 

@@ -5,7 +5,10 @@ printed, and OCTAVO_TEST_SEED repeats it."""
 import gzip
 import json
 import os
+import shutil
+import signal
 import socket
+import subprocess
 import sys
 import unittest
 import warnings
@@ -20,6 +23,7 @@ from harness import DaemonTest, held_bytes, octavo, until
 from octavo import deposit, wire
 from octavo.v1 import ingest_pb2
 from readers import READERS
+from zarr_writers import multiscale, write_group, write_v2, write_v3
 
 SEED = int(os.environ.get("OCTAVO_TEST_SEED", np.random.SeedSequence().entropy % 2**32))
 UM = {"x": 10, "y": 20, "z": 3.5}
@@ -108,6 +112,8 @@ class Imports(DaemonTest):
         self.load("a.ome.tif", array.transpose(1, 2, 0), axes="yxz", order="yxz", spacing=(2, 0.5, 4))
         start, count = (1, 0, 3), (3, 7, 0)
         self.load("a.ome.tif", array[1:4, :7, 3:], start=start, count=count)
+        tifffile.imwrite(self.path("big.tif"), array, bigtiff=True, byteorder=">", photometric="minisblack", metadata=None)
+        self.load("big.tif", array, spacing=(3.5, 20, 10), spacing_um=UM)
         two = np.stack([array, array ^ 1], 1)
         tifffile.imwrite(self.path("two.tif"), two, imagej=True, resolution=(4, 2), metadata={"axes": "ZCYX", "spacing": 3, "unit": "um"})
         self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.select.c", "allowed 0 to 1", "in/two.tif")
@@ -117,12 +123,73 @@ class Imports(DaemonTest):
             tifffile.imwrite(self.path(f"stack/p{i}.tif"), page)
         self.load("stack", array, spacing=(3.5, 20, 10), spacing_um=UM)
 
+    def test_zarr(self):
+        """zarr-python's v2 and v3 by hand: arrays by themselves, images, levels, boxes."""
+        given = dict(axes=["z", "y", "x"], spacing_um=UM)
+        for version in (2, 3):
+            for dtype in ("u1", "i2", ">f4"):
+                array = self.array(dtype)
+                chunk = [int(self.random.integers(1, n + 1)) for n in array.shape]
+                name = f"bare{version}{dtype[-2:]}"
+                if version == 2:
+                    write_v2(self.path(name), array, chunk, order="CF"[self.random.integers(2)])
+                else:
+                    write_v3(self.path(name), array, chunk, [2 * n for n in chunk], big=dtype[0] == ">")
+                with self.subTest(version=version, dtype=dtype, shape=array.shape, chunk=chunk):
+                    native = array.astype(array.dtype.newbyteorder("="))
+                    self.load(name, native, spacing=(3.5, 20, 10), **given)
+                    start = [int(self.random.integers(n)) for n in array.shape]
+                    count = [int(self.random.integers(1, n - s + 1)) for n, s in zip(array.shape, start)]
+                    self.load(name, native[tuple(slice(s, s + n) for s, n in zip(start, count))], start=start, count=count, **given)
+                    self.load(name, native.transpose(2, 0, 1), axes="xzy", order="xzy", **given)
+        self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.axes", "is missing", "in/bare3u1")
+        self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.spacing_um.z", "is missing", "in/bare3u1", axes=["z", "y", "x"])
+        self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.level", "", "in/bare3u1", level=1, **given)
+        axes = [("c", "channel", None), ("z", "space", "micrometer"), ("y", "space", "nanometer"), ("x", "space", "millimeter")]
+        for version in ("0.4", "0.5"):
+            levels = [self.array("u2", (2, 8, 10, 12)), self.array("u2", (2, 4, 5, 6))]
+            image = f"image{version}.zarr"
+            for k, level in enumerate(levels):
+                (write_v2 if version == "0.4" else write_v3)(self.path(f"{image}/{k}"), level, (1, 3, 4, 5))
+            write_group(self.path(image), version, [multiscale(axes, [(str(k), (1, 3.5 * 2**k, 250 * 2**k, 0.004 * 2**k), None) for k in range(2)])])
+            with self.subTest(version=version):
+                self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.select.c", "allowed 0 to 1", f"in/{image}")
+                self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.level", "is 2; allowed 0 to 1", f"in/{image}", level=2, select={"c": 0})
+                self.load(image, levels[0][1], spacing=(3.5, 0.25, 4), select={"c": 1})
+                self.load(image, levels[1][0], spacing=(7, 0.5, 8), select={"c": 0}, level=1)
+                self.load(image, levels[1][0][1:4, :, 2:], select={"c": 0}, level=1, start=[1, 0, 2], count=[3, 0, 0])
+                self.load(f"{image}/1", levels[1][1], spacing=(7, 0.5, 8), select={"c": 1})
+
+    def test_links_in_a_zarr(self):
+        """A chunk that is a link: below the roots it is read, outside it is refused."""
+        array = self.array("u1", (4, 5, 6))
+        write_v3(self.path("linked"), array, (2, 5, 6), compress=False)
+        chunk = self.path("linked/c/1/0/0")
+        os.rename(chunk, self.path("chunk"))
+        os.symlink(self.path("chunk"), chunk)
+        given = dict(axes=["z", "y", "x"], spacing_um=UM)
+        self.load("linked", array, **given)
+        os.remove(chunk)
+        os.symlink("/etc/passwd", chunk)
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.import_volume("in/linked", **given)
+        self.assertIn(caught.exception.code.name, ("INVALID_ARGUMENT", "PERMISSION_DENIED", "DATA_LOSS"), caught.exception)
+        self.assertEqual(self.client.volumes(filter="state = HELD"), [])
+
     def test_nifti(self):
         array = self.array("i2", (7, 8, 9))
         image = nibabel.Nifti1Image(array, np.diag([0.01, 0.02, 0.03, 1]))
         image.header.set_xyzt_units("mm")
         nibabel.save(image, self.path("a.nii.gz"))
         self.load("a.nii.gz", array.transpose(), spacing=(30, 20, 10))
+        two = nibabel.Nifti2Image(array, np.diag([1, 2, 3, 1]))
+        two.header.set_xyzt_units("micron")
+        nibabel.save(two, self.path("two.nii"))
+        self.load("two.nii", array.transpose(), spacing=(3, 2, 1))
+        pair = nibabel.Nifti1Pair(array, np.diag([0.01, 0.02, 0.03, 1]))
+        pair.header.set_xyzt_units("mm")
+        nibabel.save(pair, self.path("pair.hdr"))
+        self.load("pair.hdr", array.transpose(), spacing=(30, 20, 10))
         scaled = nibabel.Nifti1Image(array.astype("u2"), np.diag([1, 1, 1, 1]))
         scaled.header.set_xyzt_units("micron")
         scaled.header.set_slope_inter(0.5, -3)
@@ -339,6 +406,38 @@ class Imports(DaemonTest):
             with self.assertRaisesRegex((TypeError, ValueError), text.replace("(", "\\(")):
                 self.client.import_volume("in/a.npy", **fields)
 
+    def test_wrong_kinds_of_files(self):
+        array = self.array("u1", (3, 4, 5))
+        np.save(self.path("a.npy"), array)
+        given = dict(axes=["z", "y", "x"], spacing_um=UM)
+        os.makedirs(self.path("empty"), exist_ok=True)
+        self.refused("INVALID_ARGUMENT", "UNSUPPORTED_FILE", "volume_import.path", "empty", "in/empty", **given)
+        self.refused("INVALID_ARGUMENT", "UNSUPPORTED_FILE", "volume_import.path", "in", "in", **given)
+        open(self.path("nothing"), "w").close()
+        self.refused("INVALID_ARGUMENT", "UNSUPPORTED_FILE", "volume_import.path", "nothing", "in/nothing", **given)
+        os.mkfifo(self.path("fifo"))
+        socket_file = socket.socket(socket.AF_UNIX)
+        self.addCleanup(socket_file.close)
+        here = os.getcwd()
+        os.chdir(self.path(""))  # the whole path may be too long for a socket
+        socket_file.bind("sock")
+        os.chdir(here)
+        for name in ("fifo", "sock"):
+            with self.assertRaises(octavo.OctavoError) as caught:  # and does not wait for a writer
+                self.client.import_volume(f"in/{name}", **given)
+            self.assertEqual((caught.exception.code.name, caught.exception.field), ("INVALID_ARGUMENT", "volume_import.path"), caught.exception)
+            os.remove(self.path(name))
+        # The format that is said is not the file's; the file of one format with the name of another one is what it is.
+        for format in ("tiff", "nifti", "nrrd", "hdf5", "mat", "zarr", "tiff-stack", "linumpy"):
+            with self.subTest(format=format), self.assertRaises(octavo.OctavoError) as caught:
+                self.client.import_volume("in/a.npy", format=format, **given)
+            self.assertEqual(caught.exception.field, "volume_import.path", caught.exception)
+            self.assertIn(caught.exception.reason, ("UNSUPPORTED_FILE", "DAMAGED_FILE", "NOT_A_FOLDER", "BAD_FIELD"), caught.exception)
+        shutil.copy(self.path("a.npy"), self.path("a.tif"))
+        self.load("a.tif", array, **given)
+        self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.raw", "", "in/a.npy", raw=dict(shape=[3, 4, 5], dtype="u1"), format="npy", **given)
+        self.assertEqual(held_bytes(self.client), 0)
+
     # -- as a job
 
     def slow(self, name, planes=400):
@@ -410,6 +509,25 @@ class Imports(DaemonTest):
         self.assertEqual(job.reason_code, "REPLACED")
         self.assertIn("has changed since it was opened", job.reason)
         self.assertEqual(held_bytes(self.client), 0)
+
+    def test_another_file_that_is_written_meanwhile(self):
+        """What a header names is watched, too."""
+        with gzip.open(self.path("slow.raw.gz"), "wb", 1) as file:
+            for _ in range(400):
+                file.write(bytes(1 << 20))
+        with open(self.path("slow.nhdr"), "w") as file:
+            file.write("NRRD0004\ntype: uchar\ndimension: 3\nsizes: 1024 1024 400\nencoding: gzip\nlabels: \"x\" \"y\" \"z\"\nspacings: 1 1 1\n"
+                       "units: \"um\" \"um\" \"um\"\ndata file: slow.raw.gz\n")
+        for _ in range(5):
+            operation = self.client.start_import("in/slow.nhdr")
+            until(lambda: self.client.job(operation.target).step > 0 or self.client.operation(operation.name).done)
+            os.utime(self.path("slow.raw.gz"))
+            last = self.client.wait_operation(operation.name, check=False)
+            if last.state == "FAILED":
+                break
+        job = self.client.job(operation.target)
+        self.assertEqual((job.state, job.reason_code), ("FAILED", "REPLACED"), job.reason)
+        self.assertIn("slow.raw.gz", job.reason)
 
     def test_sessions_and_titles(self):
         np.save(self.path("a.npy"), self.array())
@@ -534,6 +652,41 @@ class ByDescriptor(DaemonTest):
                 return error.reason == "TICKET_UNKNOWN"
         until(gone)
 
+    def test_a_retry_finds_the_first_import(self):
+        array = self.array()
+        np.save(self.path("r.npy"), array)
+        first, again = (self.client.import_volume(self.path("r.npy"), request_id="again", **self.GIVEN) for _ in range(2))
+        self.assertEqual(first.name, again.name)
+        self.refused("ALREADY_EXISTS", "IDEMPOTENCY_MISMATCH", "request_id",
+                     lambda: self.client.import_volume(self.path("r.npy"), request_id="again", **dict(self.GIVEN, axes=["x", "y", "z"])))
+
+    def test_a_client_that_is_killed(self):
+        """Its deposit goes; the import that has begun does not need it."""
+        np.save(self.path("k.npy"), self.array())
+        program = ("import sys, octavo\n"
+                   "from octavo import deposit\nfrom octavo.v1 import ingest_pb2\n"
+                   "c = octavo.Client(sys.argv[1])\n"
+                   "t = c._call(c._ingest.OpenDeposit, ingest_pb2.OpenDepositRequest(name='k.npy'))\n"
+                   "d = deposit.Deposit(t.socket_path, t.ticket, sys.argv[2], 10)\n"
+                   "print(t.ticket, flush=True)\nsys.stdin.read()\n")
+        client = subprocess.Popen([sys.executable, "-c", program, self.daemon.address, self.path("k.npy")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                  env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+        self.addCleanup(client.stdout.close)
+        self.addCleanup(client.stdin.close)
+        ticket = client.stdout.readline().strip()
+        work = ingest_pb2.ImportJob(deposit=ticket, axes="zyx", allow_unknown_spacing=True)
+        job = self.client.submit_job(work)
+        client.send_signal(signal.SIGKILL)
+        client.wait()
+        self.assertEqual(self.client.wait_job(job).state, "DONE")
+
+        def gone():
+            try:
+                self.client.plan_job(work)
+            except octavo.OctavoError as error:
+                return error.reason == "TICKET_UNKNOWN"
+        until(gone)
+
     def present(self, purpose, ticket, descriptors):
         connection = wire.connect(ticket.socket_path, purpose, 10)
         self.addCleanup(connection.close)
@@ -575,6 +728,11 @@ class ManyDeposits(DaemonTest):
             for _ in range(300):
                 new()
         self.assertEqual((caught.exception.code.name, caught.exception.reason, caught.exception.numbers["allowed"]), ("RESOURCE_EXHAUSTED", "TICKETS", "256"))
+        # Paths below the roots, rings and exports are not hindered.
+        np.save(os.path.join(self.daemon.root, "a.npy"), np.zeros((2, 3, 4), "u1"))
+        volume = self.client.import_volume("a.npy", axes=["z", "y", "x"], spacing_um=UM)
+        with self.client.map(volume) as mapped:
+            self.assertEqual(mapped.shape, (2, 3, 4))
 
 
 class LittleMemory(DaemonTest):
