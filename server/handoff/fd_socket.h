@@ -61,8 +61,8 @@ enum class GrantEnd : uint8_t {
   kStopped = 5    // the server stopped
 };
 
-/// The object behind a ticket: memory, a ring or a file. The socket's thread makes all calls, one at
-/// a time, without locks; they must be short (no waiting for devices).
+/// The object behind a ticket: memory, a ring or a file. The socket's thread makes all calls, one
+/// at a time, without locks; they must be short (no waiting for devices).
 class Grant {
  public:
   virtual ~Grant() = default;

@@ -40,8 +40,8 @@ class FileDeposits {
   absl::StatusOr<handoff::Ticket> Open(handoff::FdSocket& socket, const std::string& name,
                                        std::optional<uid_t> uid);
   /// A descriptor of the file that came with this ticket. NotFound (TICKET_UNKNOWN), with `field`;
-  /// ResourceExhausted (NO_DESCRIPTORS); the errors of FileSystemProbe::Check. May wait for the file
-  /// system of the file, not for long.
+  /// ResourceExhausted (NO_DESCRIPTORS); the errors of FileSystemProbe::Check. May wait for the
+  /// file system of the file, not for long.
   absl::StatusOr<DepositedFile> Find(const std::string& ticket, const std::string& field);
   size_t count();
 

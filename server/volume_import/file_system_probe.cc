@@ -61,8 +61,7 @@ absl::Status FileSystemProbe::Check(const UniqueFd& file, const std::string& nam
                    "the file systems of files that were handed over do not answer; try again "
                    "later");
   const auto question = std::make_shared<Question>();
-  std::thread([ask = ask_, own = std::move(own), place = std::move(place),
-               question]() mutable {
+  std::thread([ask = ask_, own = std::move(own), place = std::move(place), question]() mutable {
     pthread_setname_np(pthread_self(), "oct-statfs");
     struct statfs told {};
     const int error = ask(own.get(), &told) == 0 ? 0 : errno;

@@ -18,13 +18,14 @@ namespace octavo::volume_import {
 class FileSystemProbe {
  public:
   using Ask = std::function<int(int fd, struct statfs* out)>;  // as fstatfs
-  static constexpr int kMost = 8;  // questions that wait at once
+  static constexpr int kMost = 8;                              // questions that wait at once
 
   explicit FileSystemProbe(Ask ask = ::fstatfs,
                            std::chrono::milliseconds patience = std::chrono::seconds(2));
 
-  /// InvalidArgument (UNSUPPORTED_FILE) of a file on FUSE; Unavailable (IO_ERROR) if the file system
-  /// does not answer in time; ResourceExhausted (BUSY) while `kMost` do not. `name`: for messages.
+  /// InvalidArgument (UNSUPPORTED_FILE) of a file on FUSE; Unavailable (IO_ERROR) if the file
+  /// system does not answer in time; ResourceExhausted (BUSY) while `kMost` do not. `name`: for
+  /// messages.
   absl::Status Check(const UniqueFd& file, const std::string& name);
 
  private:

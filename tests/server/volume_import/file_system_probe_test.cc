@@ -30,8 +30,7 @@ class FileSystemProbeTest : public ::testing::Test {
 
 TEST_F(FileSystemProbeTest, OrdinaryFilesAreTaken) {
   FileSystemProbe probe;
-  for (int i = 0; i < 3 * FileSystemProbe::kMost; ++i)
-    EXPECT_THAT(probe.Check(file_, "a"), IsOk());
+  for (int i = 0; i < 3 * FileSystemProbe::kMost; ++i) EXPECT_THAT(probe.Check(file_, "a"), IsOk());
 }
 
 TEST_F(FileSystemProbeTest, FuseIsRefusedAndErrorsAreTold) {
