@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,7 +20,25 @@ constexpr char kPath[] = "volume_import.path", kDeposit[] = "volume_import.depos
 
 absl::Status Probe(const UniqueFd& file, const std::string& path,
                    const storage::VolumeInputOptions& options) {
-  return storage::ProbeHdf5Volume(file, path, {.dataset = options.dataset, .roots = options.roots});
+  const absl::Status probed =
+      storage::ProbeHdf5Volume(file, path, {.dataset = options.dataset, .roots = options.roots});
+  ErrorInfo info = InfoOf(probed);
+  if (info.field != "dataset") return probed;
+  info.field = absl::StrCat(kFieldPrefix, info.field);
+  return WithInfo(absl::Status(probed.code(), absl::StrCat(kFieldPrefix, probed.message())), info);
+}
+
+absl::Status NeitherFileNorFolder(const std::string& name) {
+  return WithInfo(absl::InvalidArgumentError(
+                      absl::StrCat(name, " is neither a file nor a folder; allowed are these")),
+                  {.reason = Reason::kUnsupportedFile, .field = "", .numbers = {}});
+}
+
+absl::Status CheckKind(const UniqueFd& opened, const std::string& name) {
+  struct stat info {};
+  if (::fstat(opened.get(), &info) != 0) return storage::ErrnoStatus(errno, "examining", name);
+  if (S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) return absl::OkStatus();
+  return NeitherFileNorFolder(name);
 }
 
 absl::StatusOr<std::unique_ptr<storage::VolumeInput>> OpenPath(
@@ -27,7 +46,11 @@ absl::StatusOr<std::unique_ptr<storage::VolumeInput>> OpenPath(
     const storage::VolumeInputOptions& options) {
   OCTAVO_ASSIGN_OR_RETURN(const storage::ConfinedPath path,
                           storage::ConfinePath(spec.path, environment.file_roots, kPath));
-  return storage::OpenVolumeInput(path.path, options);
+  auto input = storage::OpenVolumeInput(path.path, options);
+  for (const auto& [name, value] : InfoOf(input.status()).numbers) {
+    if (name == "errno" && value == absl::StrCat(ENXIO)) return NeitherFileNorFolder(spec.path);
+  }
+  return input;
 }
 
 absl::StatusOr<std::unique_ptr<storage::VolumeInput>> OpenDeposited(
@@ -57,6 +80,7 @@ absl::StatusOr<ImportSource> ImportSource::Open(const model::ImportSpec& spec,
   options.roots = environment.file_roots;
   options.probe_hdf5 = Probe;
   options.on_opened = [&source](const UniqueFd& opened, const std::string& name) -> absl::Status {
+    OCTAVO_RETURN_IF_ERROR(CheckKind(opened, name));
     UniqueFd watched(::fcntl(opened.get(), F_DUPFD_CLOEXEC, 0));
     if (!watched) return storage::ErrnoStatus(errno, "opening", name);
     OCTAVO_ASSIGN_OR_RETURN(SourceStamp stamp, SourceStamp::Of(std::move(watched)));

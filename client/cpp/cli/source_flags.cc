@@ -26,7 +26,8 @@ absl::Status Pairs(const char* flag, const std::vector<std::string>& given,
     T value{};
     if (!(text >> value) || !text.eof())
       return InvalidField(flag, absl::StrCat("is '", pair, "'; allowed are name=number"));
-    (*out)[pair.substr(0, at)] = value;
+    if (!out->insert({pair.substr(0, at), value}).second)
+      return InvalidField(flag, absl::StrCat("has '", pair.substr(0, at), "' twice"));
   }
   return absl::OkStatus();
 }
@@ -107,6 +108,11 @@ absl::StatusOr<v1::ImportJob> SourceFlags::Make() const {
   out.set_scaled(scaled);
   OCTAVO_RETURN_IF_ERROR(Pairs("--select", select, out.mutable_select()));
   OCTAVO_RETURN_IF_ERROR(Pairs("--spacing-um", spacing_um, out.mutable_spacing_um()));
+  for (const auto& [axis, um] : out.spacing_um()) {
+    if (axis != "x" && axis != "y" && axis != "z")
+      return InvalidField("--spacing-um",
+                          absl::StrCat("is for the axis '", axis, "'; allowed x, y, z"));
+  }
   if (!dtype.empty()) {
     out.set_dtype(TypeNamed(dtype));
     if (out.dtype() == v1::DTYPE_UNSPECIFIED || out.dtype() > v1::DTYPE_C64)

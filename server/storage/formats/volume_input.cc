@@ -129,6 +129,26 @@ absl::StatusOr<InputFormat> FormatOf(const OpenedInput& input, bool folder, bool
                    "; raw numbers need their shape and type, an .img file is opened by its .hdr"));
 }
 
+/// Options that have no effect on files of the format are mistakes.
+absl::Status CheckOptions(InputFormat format, const VolumeInputOptions& options) {
+  const auto check = [&](const char* option, bool given, absl::Span<const InputFormat> takes) {
+    if (!given || std::find(takes.begin(), takes.end(), format) != takes.end())
+      return absl::OkStatus();
+    return InvalidField(
+        FieldOf(options, option),
+        absl::StrCat("is given for a file of the format ", Name(format), "; allowed for ",
+                     absl::StrJoin(takes, ", ", [](std::string* out, InputFormat one) {
+                       absl::StrAppend(out, Name(one));
+                     })));
+  };
+  OCTAVO_RETURN_IF_ERROR(check("dataset", !options.dataset.empty(),
+                               {InputFormat::kHdf5, InputFormat::kMatlab, InputFormat::kZarr}));
+  OCTAVO_RETURN_IF_ERROR(check("image", options.image.value_or(0) != 0,
+                               {InputFormat::kTiff, InputFormat::kTiffStack, InputFormat::kZarr}));
+  OCTAVO_RETURN_IF_ERROR(check("level", options.level.value_or(0) != 0, {InputFormat::kZarr}));
+  return check("raw", options.raw.has_value(), {InputFormat::kRaw});
+}
+
 OpenedVolume OpenOpened(OpenedInput input, const VolumeInputOptions& options) {
   struct stat info {};
   if (::fstat(input.fd.get(), &info) != 0) return ErrnoStatus(errno, "examining", input.name);
@@ -144,6 +164,7 @@ OpenedVolume OpenOpened(OpenedInput input, const VolumeInputOptions& options) {
   }
   OCTAVO_ASSIGN_OR_RETURN(const InputFormat format,
                           FormatOf(input, folder, side.has_value(), options));
+  OCTAVO_RETURN_IF_ERROR(CheckOptions(format, options));
   const std::shared_ptr<ByteSource> bytes = input.bytes;
   OCTAVO_ASSIGN_OR_RETURN(auto opened, OpenAs(format, std::move(input), options));
   if (side.has_value() && opened->info().octavo.has_value())
