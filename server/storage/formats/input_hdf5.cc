@@ -15,6 +15,7 @@
 #include "server/storage/hdf5/hdf5_dataset.h"
 #include "server/storage/hdf5/hdf5_links.h"
 #include "server/storage/io/file_errors.h"
+#include "server/storage/io/files.h"
 #include "server/storage/io/hdf5_library.h"
 #include "server/storage/io/open_beneath.h"
 

@@ -199,7 +199,7 @@ class Imports(DaemonTest):
         scaled.header.set_xyzt_units("micron")
         scaled.header.set_slope_inter(0.5, -3)
         nibabel.save(scaled, self.path("s.nii"))
-        stored = np.frombuffer(open(self.path("s.nii"), "rb").read()[352:], "<u2").reshape(9, 8, 7)
+        stored = np.fromfile(self.path("s.nii"), "<u2", offset=352).reshape(9, 8, 7)
         volume = self.load("s.nii", stored)
         self.assertEqual((volume.levels.lo, volume.levels.hi), (-3, 0.5 * 65535 - 3))
         self.load("s.nii", (stored * 0.5 - 3).astype("f4"), scaled=True)
