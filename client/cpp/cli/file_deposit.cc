@@ -91,6 +91,7 @@ std::unique_ptr<FileDeposit> FileDeposit::Make(const Session& session, const std
   std::error_code error;
   v1::OpenDepositRequest request;
   request.set_name(std::filesystem::canonical(path, error).filename().string());
+  if (request.name().empty()) request.set_name(".");  // of "/"
   v1::OpenDepositResponse answer;
   *status = v1::IngestService::NewStub(session.channel())
                 ->OpenDeposit(session.Context().get(), request, &answer);

@@ -91,7 +91,13 @@ absl::StatusOr<v1::ImportJob> SourceFlags::Make() const {
   out.set_dataset(dataset);
   if (image.has_value()) out.set_image(*image);
   if (from_level.has_value()) out.set_level(*from_level);
-  if (!raw_shape.empty() || !raw_type.empty()) {
+  const bool raw = !raw_shape.empty() || !raw_type.empty();
+  if (!raw && (raw_offset != 0 || raw_big_endian || raw_fortran || raw_trailing))
+    return InvalidField("--raw-shape",
+                        "and --raw-type are missing: without them nothing is read as raw numbers");
+  if (raw) {
+    if (raw_shape.empty()) return InvalidField("--raw-shape", "is missing beside --raw-type");
+    if (raw_type.empty()) return InvalidField("--raw-type", "is missing beside --raw-shape");
     if (!storage::ElementTypeNamed(raw_type).has_value())
       return InvalidField(
           "--raw-type", absl::StrCat("is '", raw_type, "'; allowed ", storage::kElementTypeNames));

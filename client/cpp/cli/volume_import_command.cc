@@ -2,6 +2,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "octavo/v1/ingest.grpc.pb.h"
@@ -70,13 +71,37 @@ void PrintImported(Session& session, const v1::Operation& ended) {
   PrintVolumeNow(session, ended.volumes(0));
 }
 
+/// Where `begun` says that the server does not have the file: hands it over, and has `work` read
+/// that. Null if it cannot, with the better error of the two in *begun.
+std::unique_ptr<FileDeposit> HandOver(const Session& session, const std::string& path,
+                                      grpc::Status* begun, v1::ImportJob* work) {
+  if (!IsElsewhere(path, *begun)) return nullptr;
+  grpc::Status handed;
+  auto deposit = FileDeposit::Make(session, path, &handed);
+  const std::string reason = ReasonOf(handed);
+  if (deposit == nullptr) {
+    if (reason != "NOT_LOCAL" && reason != "HANDOFF_DISABLED") *begun = handed;
+    return nullptr;
+  }
+  work->clear_path();
+  work->set_deposit(deposit->ticket());
+  return deposit;
+}
+
+void Plan(Session& session, const ImportFlags& flags, v1::JobSpec spec) {
+  v1::PlanJobRequest request;
+  *request.mutable_spec() = spec;
+  v1::PlanJobResponse answer;
+  grpc::Status planned = v1::JobService::NewStub(session.channel())
+                             ->PlanJob(session.Context().get(), request, &answer);
+  const auto deposit = HandOver(session, flags.path, &planned, spec.mutable_volume_import());
+  (void)flags.job.Submit(session, spec);
+}
+
 void Import(Session& session, const ImportFlags& flags) {
   v1::JobSpec spec = flags.job.Spec();
   *spec.mutable_volume_import() = flags.Make();
-  if (flags.job.plan) {
-    (void)flags.job.Submit(session, spec);
-    return;
-  }
+  if (flags.job.plan) return Plan(session, flags, std::move(spec));
   v1::ImportVolumeRequest request;
   *request.mutable_volume_import() = spec.volume_import();
   request.set_title(spec.title());
@@ -90,19 +115,9 @@ void Import(Session& session, const ImportFlags& flags) {
   v1::ImportVolumeResponse answer;
   const auto stub = v1::IngestService::NewStub(session.channel());
   grpc::Status begun = stub->ImportVolume(session.Context().get(), request, &answer);
-  std::unique_ptr<FileDeposit> deposit;  // until the import has begun
-  if (IsElsewhere(flags.path, begun)) {
-    grpc::Status handed;
-    deposit = FileDeposit::Make(session, flags.path, &handed);
-    const std::string reason = ReasonOf(handed);
-    if (deposit != nullptr) {
-      request.mutable_volume_import()->clear_path();
-      request.mutable_volume_import()->set_deposit(deposit->ticket());
-      begun = stub->ImportVolume(session.Context().get(), request, &answer);
-    } else if (reason != "NOT_LOCAL" && reason != "HANDOFF_DISABLED") {
-      begun = handed;
-    }
-  }
+  const auto deposit =  // until the import has begun
+      HandOver(session, flags.path, &begun, request.mutable_volume_import());
+  if (deposit != nullptr) begun = stub->ImportVolume(session.Context().get(), request, &answer);
   work.Begun(answer.operation().name());
   if (!Check(session, begun)) return TellWhere(flags.path, begun);
   const auto ended = FollowOperation(session, answer.operation(), "importing");

@@ -284,7 +284,7 @@ class VolumeCalls:
     def _hand_over(self, path: str, why: errors.OctavoError) -> deposit.Deposit:
         """The server takes a file of this host; or raises `why` its path is of no use."""
         try:
-            name = os.path.basename(os.path.realpath(path))
+            name = os.path.basename(os.path.realpath(path)) or "."  # of "/"
             answer = self._call(self._ingest.OpenDeposit, ingest_pb2.OpenDepositRequest(name=name))
         except errors.OctavoError as error:
             if error.reason in ("NOT_LOCAL", "HANDOFF_DISABLED"):

@@ -571,6 +571,8 @@ class Imports(DaemonTest):
         self.assertEqual(json.loads(answer.stdout.splitlines()[-1])["title"], "")
         self.client.volumes()[0].discard()
         for arguments, text in (((), "volume_import.axes: is missing"), (("--axes", "z,y,x"), "spacing_um: --spacing-um"), (("--spacing-um", "x"), "name=number"),
+                                ((*flags, "--raw-offset", "8"), "--raw-type are missing"), ((*flags, "--raw-type", "u8"), "--raw-shape: is missing"),
+                                (("--axes", "z,y,x", "--spacing-um", "x=1,x=2"), "has 'x' twice"), (("--spacing-um", "w=1"), "for the axis 'w'"),
                                 ((*flags, "--from-format", "png"), "'png'; allowed npy"), ((*flags, "--dtype", "u32"), "--dtype: is 'u32'")):
             with self.subTest(arguments=arguments):
                 refused = self.command("volume", "import", "in/cli.npy", *arguments, check=False)
@@ -724,7 +726,15 @@ class ByDescriptor(DaemonTest):
     def test_command_line(self):
         array = self.array()
         np.save(self.path("cli.npy"), array)
-        self.command("volume", "import", self.path("cli.npy"), "--axes", "z,y,x", "--unknown-spacing")
+        flags = ("--axes", "z,y,x", "--unknown-spacing")
+        plan = self.command("volume", "import", self.path("cli.npy"), *flags, "--plan")
+        self.assertIn("volume: z 4 of unknown spacing", plan.stdout)
+        self.assertEqual(self.client.volumes(), [])
+        for path, text in (("/", "folders of TIFF files"), (self.path("none.npy"), "OUTSIDE_ROOTS")):
+            refused = self.command("volume", "import", path, *flags, check=False)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn(text, refused.stderr)
+        self.command("volume", "import", self.path("cli.npy"), *flags)
         np.testing.assert_array_equal(self.client.volumes()[0].read(), array)
 
 
