@@ -2,7 +2,11 @@
 
 #include <algorithm>
 
+#include "absl/cleanup/cleanup.h"
+
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
+#include "server/storage/io/errno_status.h"
 #include "server/volume_import/display_range.h"
 
 namespace octavo::volume_import {
@@ -44,8 +48,12 @@ VolumeFiller::VolumeFiller(Device& device, const storage::VolumeMeta& meta)
 
 absl::Status VolumeFiller::Fill(storage::StoredVolume& volume, StreamRef stream, void* out,
                                 const std::function<absl::Status(int64_t done)>& on_planes) {
-  const absl::Status filled = Pieces(volume, stream, static_cast<char*>(out), on_planes);
-  const absl::Status passed = stream.Synchronize();  // the slabs may be freed only then
+  absl::Status passed;
+  const absl::Status filled = [&] {
+    // The slabs may be freed only when the copies have passed, by an exception, too.
+    const absl::Cleanup wait = [&] { passed = stream.Synchronize(); };
+    return Pieces(volume, stream, static_cast<char*>(out), on_planes);
+  }();
   OCTAVO_RETURN_IF_ERROR(filled);
   OCTAVO_RETURN_IF_ERROR(passed);
   return on_planes(planes_);
@@ -61,6 +69,8 @@ absl::Status VolumeFiller::Pieces(storage::StoredVolume& volume, StreamRef strea
     Slab& slab = slabs_[turn];
     turn = slabs_[1].memory ? 1 - turn : 0;
     OCTAVO_RETURN_IF_ERROR(slab.copied.Synchronize());
+    if (const int error = Failpoint("import_piece"))
+      return storage::ErrnoStatus(error, "reading", "a piece of the volume");
     OCTAVO_RETURN_IF_ERROR(volume.Read(first, count, slab.memory.data()));
     if (middle >= first && middle < first + count) {
       display_ = FindDisplayRange(

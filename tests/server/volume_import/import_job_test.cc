@@ -9,6 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/failpoint.h"
 #include "server/engine/job_kinds.h"
 #include "server/job/job_queue.h"
 #include "server/source/push_projections.h"
@@ -99,7 +102,8 @@ class ImportJobTest : public engine::testing::JobFixture {
     EXPECT_EQ(ledger_.UseOf(0).held, 0);
     EXPECT_EQ(memory_.used_bytes(), 0);
     for (const VolumeStatus& volume : store_.List())
-      EXPECT_EQ(volume.state, VolumeState::kFailed) << volume.name;
+      EXPECT_TRUE(volume.state == VolumeState::kFailed || volume.state == VolumeState::kDiscarded)
+          << volume.name;
   }
 
   octavo::testing::TempFolder folder_;
@@ -296,6 +300,53 @@ TEST_P(ImportJobTest, WaitsForHostMemoryAndCanBeCancelled) {
   EXPECT_EQ(end.state, JobState::kCancelled);
   EXPECT_EQ(ledger_.UseOf(0).reserved, 0);
   EXPECT_EQ(ledger_.UseOf(0).held, 0);
+}
+
+// At every piece, by an error of the disk and by exceptions.
+TEST_P(ImportJobTest, AFaultInTheMiddleLeavesNothing) {
+  WriteNpy("large.npy", std::vector<uint16_t>(size_t{50} * 700 * 1000, 7), {50, 700, 1000});
+  struct Fault {
+    const char* action;
+    Reason reason;
+  };
+  for (const Fault& fault :
+       {Fault{"errno=5", Reason::kIoError}, Fault{"errno=24", Reason::kNoDescriptors},
+        Fault{"throw=bad_alloc", Reason::kOutOfMemory}}) {
+    for (int piece = 1; piece <= 5; ++piece) {
+      SCOPED_TRACE(absl::StrCat(fault.action, " at piece ", piece));
+      ArmFailpoint(absl::StrCat("import_piece:", fault.action, ":", piece));
+      const auto job = Submit(Spec("large.npy"));
+      ASSERT_THAT(job, IsOk());
+      const JobStatus end = Wait(job->name);
+      ArmFailpoint("");
+      EXPECT_EQ(end.state, JobState::kFailed);
+      EXPECT_EQ(Name(end.reason_code), Name(fault.reason)) << end.error;
+      EXPECT_TRUE(end.volumes.empty());
+      ExpectNothingIsLeft();
+    }
+  }
+  EXPECT_EQ(WaitDone(Submit(Spec("large.npy"))).volumes.size(), 1u);
+}
+
+TEST_P(ImportJobTest, CancelledInTheMiddle) {
+  WriteNpy("large.npy", std::vector<uint16_t>(size_t{200} * 700 * 1000, 7), {200, 700, 1000});
+  bool cancelled = false;
+  for (int attempt = 0; attempt < 20 && !cancelled; ++attempt) {  // it may be done too soon
+    ASSERT_OK_AND_ASSIGN(const JobStatus job, Submit(Spec("large.npy")));
+    Await(
+        [&] { return queue_->Get(job.name)->step > 0 || !queue_->Get(job.name)->volumes.empty(); });
+    (void)queue_->Cancel(job.name);
+    const JobStatus end = Wait(job.name);
+    cancelled = end.state == JobState::kCancelled;
+    if (!cancelled) {
+      EXPECT_THAT(store_.Discard(end.volumes.at(0), Reason::kDiscarded, "too soon"), IsOk());
+      continue;
+    }
+    EXPECT_GT(end.step, 0);
+    EXPECT_LT(end.step, 200);
+  }
+  EXPECT_TRUE(cancelled);
+  ExpectNothingIsLeft();
 }
 
 TEST_P(ImportJobTest, OptionsThatContradictTheFile) {
