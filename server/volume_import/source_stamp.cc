@@ -39,6 +39,7 @@ absl::Status SourceStamp::Walk(const std::string& folder, int depth) {
   const UniqueFd& root = opened_;
   const int fd = ::openat(root.get(), folder.empty() ? kItself : folder.c_str(),
                           O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0 && errno == EACCES && depth > 0) return absl::OkStatus();  // nor will it be read
   if (fd < 0) return storage::ErrnoStatus(errno, "opening directory", folder);
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(fd), ::closedir);
   if (stream == nullptr) {

@@ -155,6 +155,7 @@ OpenedVolume OpenOpened(OpenedInput input, const VolumeInputOptions& options) {
   const bool folder = S_ISDIR(info.st_mode);
   std::optional<SideMeta> side;
   if (!folder) {
+    if (options.on_opened) OCTAVO_RETURN_IF_ERROR(options.on_opened(input.fd, input.name));
     UniqueFd copy(::fcntl(input.fd.get(), F_DUPFD_CLOEXEC, 0));
     if (!copy) return ErrnoStatus(errno, "opening", input.name);
     OCTAVO_ASSIGN_OR_RETURN(input.bytes, FileBytes(std::move(copy), input.name));
@@ -165,6 +166,8 @@ OpenedVolume OpenOpened(OpenedInput input, const VolumeInputOptions& options) {
   OCTAVO_ASSIGN_OR_RETURN(const InputFormat format,
                           FormatOf(input, folder, side.has_value(), options));
   OCTAVO_RETURN_IF_ERROR(CheckOptions(format, options));
+  // Of a folder only its kind has been read, so that no other folder is looked through.
+  if (folder && options.on_opened) OCTAVO_RETURN_IF_ERROR(options.on_opened(input.fd, input.name));
   const std::shared_ptr<ByteSource> bytes = input.bytes;
   OCTAVO_ASSIGN_OR_RETURN(auto opened, OpenAs(format, std::move(input), options));
   if (side.has_value() && opened->info().octavo.has_value())
@@ -237,7 +240,6 @@ absl::StatusOr<std::unique_ptr<VolumeInput>> OpenVolumeInput(const std::string& 
                           OpenBeneath(path, options.roots, O_RDONLY | O_NONBLOCK));
   std::string resolved = opened.path;
   while (resolved.size() > 1 && resolved.back() == '/') resolved.pop_back();
-  if (options.on_opened) OCTAVO_RETURN_IF_ERROR(options.on_opened(opened.fd, BaseOf(resolved)));
   return OpenOpened({.fd = std::move(opened.fd), .name = BaseOf(resolved), .path = resolved},
                     options);
 }
@@ -245,7 +247,6 @@ absl::StatusOr<std::unique_ptr<VolumeInput>> OpenVolumeInput(const std::string& 
 absl::StatusOr<std::unique_ptr<VolumeInput>> OpenVolumeInput(UniqueFd opened,
                                                              const std::string& name,
                                                              const VolumeInputOptions& options) {
-  if (options.on_opened) OCTAVO_RETURN_IF_ERROR(options.on_opened(opened, name));
   return OpenOpened({.fd = std::move(opened), .name = name, .path = ""}, options);
 }
 

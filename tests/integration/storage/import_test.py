@@ -285,9 +285,9 @@ class Imports(DaemonTest):
             first = self.held(dtype)
             array, volume = first.read(), first
             meta = None
-            for format in [*READERS, "npy"]:
+            for step, format in enumerate([*READERS, "npy"]):
                 with self.subTest(dtype=dtype, format=format):
-                    result = volume.commit(f"back/{dtype}_{format}_{len(volume.name)}_{id(volume)}", format)
+                    result = volume.commit(f"back/{dtype}_{step}_{format}", format)
                     volume = self.client.import_volume(result.path)
                     np.testing.assert_array_equal(volume.read(), array)
                     for field in ("shape", "axes", "spacing_um", "spacing_units", "dtype", "levels", "value", "quantity", "title", "labels",

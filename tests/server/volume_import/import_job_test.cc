@@ -333,8 +333,10 @@ TEST_P(ImportJobTest, CancelledInTheMiddle) {
   bool cancelled = false;
   for (int attempt = 0; attempt < 20 && !cancelled; ++attempt) {  // it may be done too soon
     ASSERT_OK_AND_ASSIGN(const JobStatus job, Submit(Spec("large.npy")));
-    Await(
-        [&] { return queue_->Get(job.name)->step > 0 || !queue_->Get(job.name)->volumes.empty(); });
+    Await([&] {
+      const auto now = queue_->Get(job.name);
+      return now->step > 0 || now->state == JobState::kDone;
+    });
     (void)queue_->Cancel(job.name);
     const JobStatus end = Wait(job.name);
     cancelled = end.state == JobState::kCancelled;
