@@ -23,6 +23,15 @@ int64_t ChangedNs(const struct stat& info) {
   return static_cast<int64_t>(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec;
 }
 
+/// A folder of any other format has all its files in itself: what is below it may be anything.
+bool IsZarr(const UniqueFd& folder) {
+  struct stat info {};
+  for (const char* entry : {"zarr.json", ".zarray", ".zgroup", ".zattrs"}) {
+    if (::fstatat(folder.get(), entry, &info, AT_SYMLINK_NOFOLLOW) == 0) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 absl::StatusOr<SourceStamp> SourceStamp::Of(UniqueFd opened) {
@@ -31,7 +40,10 @@ absl::StatusOr<SourceStamp> SourceStamp::Of(UniqueFd opened) {
   if (::fstat(stamp.opened_.get(), &info) != 0)
     return storage::ErrnoStatus(errno, "examining", "the source");
   stamp.itself_ = {.size = info.st_size, .changed_ns = ChangedNs(info)};
-  if (S_ISDIR(info.st_mode)) OCTAVO_RETURN_IF_ERROR(stamp.Walk("", 0));
+  if (S_ISDIR(info.st_mode)) {
+    stamp.most_depth_ = IsZarr(stamp.opened_) ? kMostDepth : 0;
+    OCTAVO_RETURN_IF_ERROR(stamp.Walk("", 0));
+  }
   return stamp;
 }
 
@@ -39,7 +51,8 @@ absl::Status SourceStamp::Walk(const std::string& folder, int depth) {
   const UniqueFd& root = opened_;
   const int fd = ::openat(root.get(), folder.empty() ? kItself : folder.c_str(),
                           O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0 && errno == EACCES && depth > 0) return absl::OkStatus();  // nor will it be read
+  // What may not be opened will not be read; what is gone has changed the folder above.
+  if (fd < 0 && depth > 0 && (errno == EACCES || errno == ENOENT)) return absl::OkStatus();
   if (fd < 0) return storage::ErrnoStatus(errno, "opening directory", folder);
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(fd), ::closedir);
   if (stream == nullptr) {
@@ -56,7 +69,7 @@ absl::Status SourceStamp::Walk(const std::string& folder, int depth) {
     struct stat info {};
     if (::fstatat(root.get(), path.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
     files_[path] = {.inode = info.st_ino, .size = info.st_size, .changed_ns = ChangedNs(info)};
-    if (S_ISDIR(info.st_mode) && depth < kMostDepth) folders.push_back(path);
+    if (S_ISDIR(info.st_mode) && depth < most_depth_) folders.push_back(path);
   }
   for (const std::string& path : folders) OCTAVO_RETURN_IF_ERROR(Walk(path, depth + 1));
   return absl::OkStatus();

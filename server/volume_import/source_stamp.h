@@ -12,9 +12,9 @@
 
 namespace octavo::volume_import {
 
-/// What a file, or everything in a folder, was at one moment: sizes and times of the last change. A
-/// file that another program writes while it is read would become a volume that never existed.
-/// Used by one thread at a time.
+/// What a file, everything in a Zarr, or the files in another folder were at one moment: sizes and
+/// times of the last change. A file that another program writes while it is read would become a
+/// volume that never existed. Used by one thread at a time.
 class SourceStamp {
  public:
   /// A folder with more files than this is watched as far as it was walked.
@@ -37,6 +37,7 @@ class SourceStamp {
   absl::Status Walk(const std::string& folder, int depth);
 
   UniqueFd opened_;
+  int most_depth_ = 0;  // of folders below it that are watched
   Entry itself_;
   std::map<std::string, Entry> files_;  // of a folder, by their paths below it; folders, too
 };

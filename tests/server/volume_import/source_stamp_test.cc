@@ -60,9 +60,11 @@ TEST_F(SourceStampTest, AnOpenFileThatIsReplacedKeepsItsData) {
 
 TEST_F(SourceStampTest, AFolder) {
   std::filesystem::create_directories(folder_ / "f/deep/er");
+  folder_.Write("f/zarr.json", "{}");
   folder_.Write("f/one", "1");
   folder_.Write("f/deep/er/two", "2");
-  for (const char* name : {"f/one", "f/deep/er/two", "f/deep/er", "f/deep", "f"}) Age(name);
+  for (const char* name : {"f/zarr.json", "f/one", "f/deep/er/two", "f/deep/er", "f/deep", "f"})
+    Age(name);
   EXPECT_EQ(Of("f").Changed(), "");
   {
     const SourceStamp stamp = Of("f");
@@ -86,6 +88,14 @@ TEST_F(SourceStampTest, AFolder) {
     std::filesystem::rename(folder_ / "f/one.new", folder_ / "f/one");
     EXPECT_NE(stamp.Changed(), "");
   }
+  // Of a folder that is no Zarr, what lies deeper is not its own.
+  std::filesystem::remove(folder_ / "f/zarr.json");
+  for (const char* name : {"f/deep/er", "f"}) Age(name);
+  const SourceStamp stamp = Of("f");
+  folder_.Write("f/deep/er/four", "4");
+  EXPECT_EQ(stamp.Changed(), "");
+  folder_.Write("f/one", "12");
+  EXPECT_EQ(stamp.Changed(), "one");
 }
 
 }  // namespace
