@@ -73,7 +73,8 @@ namespace octavo::inline gpu {
   X(kDeviceError, "DEVICE_ERROR", "A call of the device's library failed.")                        \
   X(kOutOfMemory, "OUT_OF_MEMORY", "The host has no memory left.")                                 \
   X(kHostMemory, "HOST_MEMORY",                                                                    \
-    "Projections that clients push would take more host memory than the server allows.")           \
+    "Projections that clients push, or files that are imported, would take more host memory than " \
+    "the server allows.")                                                                          \
   X(kNoStaging, "NO_STAGING", "No page-locked memory is left to copy through; try again.")         \
   X(kNoThread, "NO_THREAD", "The host starts no more threads.")                                    \
   X(kNoDescriptors, "NO_DESCRIPTORS", "The process has no file descriptors left.")                 \

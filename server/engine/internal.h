@@ -37,6 +37,7 @@
 #include "server/volume/volume_store.h"
 #include "server/volume/volume_waiters.h"
 #include "server/volume/volume_watchers.h"
+#include "server/volume_import/file_deposits.h"
 
 namespace octavo::engine {
 
@@ -86,6 +87,7 @@ struct Components {
   derive::Deriver deriver;
   base::WorkerPool workers;
   volume::Committer committer;
+  volume_import::FileDeposits deposits;
   source::ProjectionMemory projection_memory;  // before the jobs, whose ports allocate from it
   job::JobQueue jobs;
 };

@@ -4,6 +4,7 @@
 #include "server/derive/reprocess_job.h"
 #include "server/raw_jobs/raw_jobs.h"
 #include "server/tomography/tomography_job.h"
+#include "server/volume_import/import_job.h"
 
 namespace octavo::engine {
 namespace {
@@ -24,6 +25,10 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::KCalibrationSpec
 absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::TomographySpec& spec,
                                                    const job::JobEnvironment& e) {
   return tomography::MakeTomographyWork(spec, e);
+}
+absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::ImportSpec& spec,
+                                                   const job::JobEnvironment& e) {
+  return volume_import::MakeImportWork(spec, e);
 }
 absl::StatusOr<std::unique_ptr<job::JobWork>> Make(std::monostate, const job::JobEnvironment&) {
   return InvalidField("work", "is not given");

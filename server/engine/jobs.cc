@@ -25,6 +25,7 @@ job::JobEnvironment Jobs::Environment() {
           .buffers = &components_.buffers,
           .file_roots = components_.config.replay_roots,
           .projection_memory = &components_.projection_memory,
+          .deposits = &components_.deposits,
           .clock = components_.clock};
 }
 
@@ -109,6 +110,16 @@ void Jobs::OnJobsChanged() {
 absl::StatusOr<std::shared_ptr<source::ProjectionPort>> Jobs::OpenProjectionPush(
     const std::string& job) {
   return components_.jobs.ProjectionPortOf(job);
+}
+
+absl::StatusOr<handoff::Ticket> Jobs::OpenDeposit(const std::string& name,
+                                                  std::optional<uint32_t> uid) {
+  if (components_.config.handoff == nullptr) {
+    return WithInfo(absl::FailedPreconditionError(
+                        "this server has no socket that hands descriptors over (handoff.unix)"),
+                    {.reason = Reason::kHandoffDisabled, .field = "", .numbers = {}});
+  }
+  return components_.deposits.Open(*components_.config.handoff, name, uid);
 }
 
 }  // namespace octavo::engine

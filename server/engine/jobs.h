@@ -3,6 +3,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "gpu/base/mutex.h"
 #include "server/base/callback_handle.h"
 #include "server/engine/scan_watch.h"
+#include "server/handoff/fd_socket.h"
 #include "server/job/job.h"
 #include "server/job/job_environment.h"
 #include "server/job/job_observer.h"
@@ -45,6 +47,10 @@ class Jobs final : public job::JobObserver {
   /// JOB_STATE).
   absl::StatusOr<std::shared_ptr<source::ProjectionPort>> OpenProjectionPush(
       const std::string& job);
+
+  /// A ticket for a file that the user `uid` (nothing = anyone) hands over for an import.
+  /// FailedPrecondition (HANDOFF_DISABLED), and errors of FileDeposits::Open.
+  absl::StatusOr<handoff::Ticket> OpenDeposit(const std::string& name, std::optional<uint32_t> uid);
 
   /// Wakes the watchers' threads.
   void OnJobsChanged() override;

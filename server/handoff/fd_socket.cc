@@ -426,7 +426,8 @@ absl::StatusOr<Answer> FdSocket::Greet(Connection& connection, const v1::ClientM
   OCTAVO_ASSIGN_OR_RETURN(const uint32_t version, CommonVersion(hello.versions()));
   if (!v1::Purpose_IsValid(hello.purpose()) || hello.purpose() == v1::PURPOSE_UNSPECIFIED) {
     return FieldNotAllowed("purpose", static_cast<int>(hello.purpose()),
-                           "PURPOSE_MEMORY, PURPOSE_FEED, PURPOSE_RING, PURPOSE_IMPORT");
+                           "PURPOSE_MEMORY, PURPOSE_FEED, PURPOSE_RING, PURPOSE_IMPORT, "
+                           "PURPOSE_FILE");
   }
   connection.purpose = hello.purpose();
   Answer answer;
@@ -443,7 +444,8 @@ absl::StatusOr<Answer> FdSocket::Present(Connection& connection, const v1::Prese
   const bool with_descriptor = TakesDescriptor(connection.purpose);
   if (with_descriptor && descriptors.size() != 1)
     return Misused(absl::StrCat("the Present has no descriptor; one of ",
-                                v1::Purpose_Name(connection.purpose), " has that of the memory"));
+                                v1::Purpose_Name(connection.purpose),
+                                " has that of what is handed over"));
   Waiting waiting;
   const absl::Cleanup broken = [&] {  // by an exception: the grant ends, too
     if (waiting.grant != nullptr) EndGrant(*waiting.grant, GrantEnd::kRefused);

@@ -61,8 +61,8 @@ enum class GrantEnd : uint8_t {
   kStopped = 5    // the server stopped
 };
 
-/// The object behind a ticket: memory or a ring. The socket's thread makes all calls, one at a
-/// time, without locks; they must be short (no waiting for devices).
+/// The object behind a ticket: memory, a ring or a file. The socket's thread makes all calls, one
+/// at a time, without locks; they must be short (no waiting for devices).
 class Grant {
  public:
   virtual ~Grant() = default;
@@ -85,7 +85,9 @@ class Grant {
 
 /// Whether a client sends a descriptor with each Present of this purpose. With any other message,
 /// and for any other purpose, it sends none.
-constexpr bool TakesDescriptor(v1::Purpose purpose) { return purpose == v1::PURPOSE_IMPORT; }
+constexpr bool TakesDescriptor(v1::Purpose purpose) {
+  return purpose == v1::PURPOSE_IMPORT || purpose == v1::PURPOSE_FILE;
+}
 
 struct FdSocketConfig {
   std::string path;

@@ -25,6 +25,7 @@ const char* Name(JobKind kind) {
     case JobKind::kDispersionAutofocus: return "dispersion_autofocus";
     case JobKind::kKCalibration: return "k_calibration";
     case JobKind::kTomography: return "tomography";
+    case JobKind::kImport: return "import";
   }
   return "?";
 }

@@ -51,7 +51,8 @@ enum class JobKind : uint8_t {
   kReprocess,
   kDispersionAutofocus,
   kKCalibration,
-  kTomography
+  kTomography,
+  kImport
 };
 const char* Name(JobKind kind);  // "reprocess": a metrics label; in files, too
 
@@ -65,7 +66,8 @@ enum class JobStage : uint8_t {
   kSweep,
   kRefine,
   kPhase,
-  kDerive
+  kDerive,
+  kImport
 };
 
 /// All fields as in octavo.v1.JobStep.

@@ -19,6 +19,10 @@ namespace octavo::volume {
 class Spiller;
 }  // namespace octavo::volume
 
+namespace octavo::volume_import {
+class FileDeposits;
+}  // namespace octavo::volume_import
+
 namespace octavo::job {
 
 /// The parts of the server that the kinds of jobs use. All must outlive the jobs.
@@ -31,6 +35,7 @@ struct JobEnvironment {
   buffer::BufferStore* buffers = nullptr;    // arrays of clients
   std::vector<std::string> file_roots = {};  // files that may be read
   source::ProjectionMemory* projection_memory = nullptr;
+  volume_import::FileDeposits* deposits = nullptr;  // files that clients have handed over
   const Clock* clock = nullptr;
 };
 

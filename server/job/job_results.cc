@@ -80,7 +80,7 @@ absl::Status JobResults::Describe(size_t index, model::VolumeStatus* volume) {
   if (volume->scan.empty()) volume->scan = job_->status.name;
   if (!spec.title.empty()) volume->title = spec.title;
   for (const auto& [key, value] : spec.labels) volume->labels[key] = value;
-  if (volume->acquired_begin.monotonic_ns == 0)
+  if (volume->acquired_begin.monotonic_ns == 0 && volume->acquired_begin.unix_ns == 0)
     volume->acquired_begin = volume->acquired_end = services_.clock->Now();
   volume->device = base::DeviceName(job_->device);
   volume->bytes = BytesOf(*volume);

@@ -60,17 +60,20 @@ const LabelValues& CommitErrors() {
 }
 
 const LabelValues& JobKinds() {
-  static const auto& list =
-      *new LabelValues{"reprocess", "dispersion_autofocus", "k_calibration", "tomography"};
+  static const auto& list = *new LabelValues{"reprocess", "dispersion_autofocus", "k_calibration",
+                                             "tomography", "import"};
   return list;
 }
 
 const LabelValues& JobEnds() {
-  static const LabelValues& list =
-      List({"COMPLETED", "CANCELLED", "DRAINED", "SERVER_STOPPED", "DEVICE_DOWN", "DEVICE_FULL",
-            "DEVICE_LOST", "EXCEEDS_BUDGET", "FAILED_PRECONDITION", "HOST_MEMORY", "INTERNAL",
-            "INVALID_ARGUMENT", "NO_SIGNAL", "OUT_OF_MEMORY", "PHASE_NOT_MONOTONIC", "SOURCE_LOST",
-            "SOURCE_READ", "SOURCE_STALLED", "VOLUME_GONE"});
+  static const LabelValues& list = List({"COMPLETED",      "CANCELLED",           "DRAINED",
+                                         "SERVER_STOPPED", "DAMAGED_FILE",        "DEVICE_DOWN",
+                                         "DEVICE_FULL",    "DEVICE_LOST",         "DIGEST",
+                                         "EXCEEDS_BUDGET", "FAILED_PRECONDITION", "HOST_MEMORY",
+                                         "INTERNAL",       "INVALID_ARGUMENT",    "NO_SIGNAL",
+                                         "OUT_OF_MEMORY",  "PHASE_NOT_MONOTONIC", "REPLACED",
+                                         "SOURCE_LOST",    "SOURCE_READ",         "SOURCE_STALLED",
+                                         "VOLUME_GONE"});
   return list;
 }
 

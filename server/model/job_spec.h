@@ -10,6 +10,8 @@
 #include "server/model/scan_spec.h"
 #include "server/model/tomography_spec.h"
 #include "server/model/volume_operation.h"
+#include "server/storage/formats/input_volume.h"
+#include "server/storage/formats/volume_input.h"
 
 // A client's specification of a job in plain types: the server's counterpart of octavo.v1.JobSpec.
 // 0 and empty mean "choose".
@@ -45,6 +47,16 @@ struct KCalibrationSpec {
   std::optional<double> edge;
 };
 
+/// All fields as in octavo.v1.ImportJob.
+struct ImportSpec {
+  std::string path;                   // relative to a replay root, or absolute inside of one
+  std::string deposit;                // or the ticket of a file that a client has handed over
+  storage::VolumeInputOptions input;  // without the roots, which are the server's
+  storage::InputVolumeOptions volume;
+  std::string encoded;  // as received, for answers
+  std::string json;     // the same for people, for the files of its volume
+};
+
 /// All fields as in octavo.v1.DispersionEstimate.
 struct DispersionEstimate {
   double a2 = 0, a3 = 0, sharpness = 0, sharpness_before = 0;
@@ -70,7 +82,7 @@ struct JobSpec {
   Orphan orphan = Orphan::kDefault;
   double ttl_seconds = 0;
   std::variant<std::monostate, ReprocessSpec, DispersionAutofocusSpec, KCalibrationSpec,
-               TomographySpec>
+               TomographySpec, ImportSpec>
       work;
 };
 

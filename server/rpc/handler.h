@@ -113,6 +113,15 @@ grpc::ServerUnaryReactor* ReplyOn(Pool* pool, grpc::CallbackServerContext* conte
   });
 }
 
+/// RESOURCE_EXHAUSTED (BUSY): `most` calls of a kind wait or run already.
+inline absl::Status TooManyWait(int most) {
+  return WithInfo(absl::ResourceExhaustedError(
+                      absl::StrCat("the server plans ", most, " requests already; try again")),
+                  {.reason = Reason::kBusy,
+                   .field = "",
+                   .numbers = {{"waiting", absl::StrCat(most)}, {"retryable", "true"}}});
+}
+
 /// `work` is long. RESOURCE_EXHAUSTED (BUSY) while `most` such calls wait or run.
 template <class Request, class Response, class Work>
 grpc::ServerUnaryReactor* ReplyInTurn(base::WorkerPool* pool, int most,
@@ -126,12 +135,7 @@ grpc::ServerUnaryReactor* ReplyInTurn(base::WorkerPool* pool, int most,
         return reply->Answer(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone away"));
       reply->Answer(Answer(*request, work));
     };
-    if (pool->TryPost(most, turn)) return absl::OkStatus();
-    return WithInfo(absl::ResourceExhaustedError(
-                        absl::StrCat("the server plans ", most, " requests already; try again")),
-                    {.reason = Reason::kBusy,
-                     .field = "",
-                     .numbers = {{"waiting", absl::StrCat(most)}, {"retryable", "true"}}});
+    return pool->TryPost(most, turn) ? absl::OkStatus() : TooManyWait(most);
   });
 }
 

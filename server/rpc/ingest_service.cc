@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <chrono>
+#include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,9 +17,12 @@
 #include "server/rpc/convert/buffer.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/enum_name.h"
+#include "server/rpc/convert/operation.h"
 #include "server/rpc/convert/time.h"
 #include "server/rpc/convert/utf8.h"
+#include "server/rpc/convert/volume_import.h"
 #include "server/rpc/handler.h"
+#include "server/rpc/job_submission.h"
 #include "server/rpc/list/page.h"
 #include "server/rpc/services.h"
 #include "server/rpc/transport/local_peer.h"
@@ -248,24 +254,28 @@ void EncodeCamera(const source::CameraInfo& in, v1::CameraInfo* out) {
 
 absl::Status CheckLocal(const exports::ExportPeer& peer, const std::string& what) {
   if (peer.local) return absl::OkStatus();
-  return WithInfo(
-      absl::PermissionDeniedError(absl::StrCat(
-          what, " is memory of the server's host, and this call came from another host")),
-      {.reason = Reason::kNotLocal, .field = "", .numbers = {}});
+  return WithInfo(absl::PermissionDeniedError(absl::StrCat(
+                      what, " of the server's host, and this call came from another host")),
+                  {.reason = Reason::kNotLocal, .field = "", .numbers = {}});
 }
 
-class IngestServiceImpl final : public v1::IngestService::WithRawCallbackMethod_Push<
-                                    v1::IngestService::WithRawCallbackMethod_PushProjections<
-                                        v1::IngestService::WithCallbackMethod_OpenRing<
-                                            v1::IngestService::WithCallbackMethod_ImportBuffer<
-                                                v1::IngestService::WithCallbackMethod_ListCameras<
-                                                    v1::IngestService::Service>>>>> {
+using IngestBase = v1::IngestService::WithRawCallbackMethod_Push<
+    v1::IngestService::WithRawCallbackMethod_PushProjections<
+        v1::IngestService::WithCallbackMethod_OpenRing<
+            v1::IngestService::WithCallbackMethod_ImportBuffer<
+                v1::IngestService::WithCallbackMethod_ListCameras<
+                    v1::IngestService::WithCallbackMethod_ImportVolume<
+                        v1::IngestService::WithCallbackMethod_OpenDeposit<
+                            v1::IngestService::Service>>>>>>>;
+
+class IngestServiceImpl final : public IngestBase {
  public:
-  IngestServiceImpl(engine::Engine* engine, base::WorkerPool* workers, base::WorkerPool* copiers)
-      : scans_(engine->scans()),
+  IngestServiceImpl(engine::Engine* engine, SlowWork* slow, base::WorkerPool* copiers)
+      : engine_(*engine),
+        scans_(engine->scans()),
         jobs_(engine->jobs()),
         buffers_(engine->buffers()),
-        workers_(workers),
+        slow_(*slow),
         copiers_(copiers) {}
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Push(
@@ -282,7 +292,7 @@ class IngestServiceImpl final : public v1::IngestService::WithRawCallbackMethod_
                                      v1::OpenRingResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       const exports::ExportPeer peer = LocalPeerOf(context->peer());
-      OCTAVO_RETURN_IF_ERROR(CheckLocal(peer, "a ring"));
+      OCTAVO_RETURN_IF_ERROR(CheckLocal(peer, "a ring is memory"));
       OCTAVO_ASSIGN_OR_RETURN(const auto ticket, scans_.OpenRing(request->scan(), peer.uid));
       PassPoint(MethodOf<v1::OpenRingRequest>(), ".answer");
       response->set_socket_path(ticket.path);
@@ -302,7 +312,7 @@ class IngestServiceImpl final : public v1::IngestService::WithRawCallbackMethod_
                                          v1::ImportBufferResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       const exports::ExportPeer peer = LocalPeerOf(context->peer());
-      OCTAVO_RETURN_IF_ERROR(CheckLocal(peer, "what is imported"));
+      OCTAVO_RETURN_IF_ERROR(CheckLocal(peer, "what is imported is memory"));
       OCTAVO_ASSIGN_OR_RETURN(const model::BufferImportSpec spec, DecodeImport(*request));
       OCTAVO_ASSIGN_OR_RETURN(const buffer::ImportTicket ticket,
                               buffers_.Import(spec, CallerOf(*context), peer.uid));
@@ -312,11 +322,27 @@ class IngestServiceImpl final : public v1::IngestService::WithRawCallbackMethod_
     });
   }
 
+  grpc::ServerUnaryReactor* OpenDeposit(grpc::CallbackServerContext* context,
+                                        const v1::OpenDepositRequest* request,
+                                        v1::OpenDepositResponse* response) override {
+    return Reply(context, request, response, [&]() -> absl::Status {
+      const exports::ExportPeer peer = LocalPeerOf(context->peer());
+      OCTAVO_RETURN_IF_ERROR(CheckLocal(peer, "a file that is handed over is one"));
+      OCTAVO_ASSIGN_OR_RETURN(const handoff::Ticket ticket,
+                              jobs_.OpenDeposit(request->name(), peer.uid));
+      PassPoint(MethodOf<v1::OpenDepositRequest>(), ".answer");
+      response->set_socket_path(ticket.path);
+      response->set_ticket(ticket.nonce);
+      *response->mutable_expire_time() = TimeFromNow(ticket.expires_seconds);
+      return absl::OkStatus();
+    });
+  }
+
   grpc::ServerUnaryReactor* ListCameras(grpc::CallbackServerContext* context,
                                         const v1::ListCamerasRequest* request,
                                         v1::ListCamerasResponse* response) override {
     return ReplyOn(
-        workers_, context, request, response, [this, request, response]() -> absl::Status {
+        &slow_.cameras, context, request, response, [this, request, response]() -> absl::Status {
           // Before the cameras are asked, which takes a second.
           OCTAVO_ASSIGN_OR_RETURN(
               const ListQuery query,
@@ -338,19 +364,68 @@ class IngestServiceImpl final : public v1::IngestService::WithRawCallbackMethod_
         });
   }
 
+  grpc::ServerUnaryReactor* ImportVolume(grpc::CallbackServerContext* context,
+                                         const v1::ImportVolumeRequest* request,
+                                         v1::ImportVolumeResponse* response) override {
+    return ReplyLater(context, request, response,
+                      [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
+                        OCTAVO_ASSIGN_OR_RETURN(const auto until, DecodeWait(*request, *context));
+                        // The request may be gone before the turn comes.
+                        JobSubmission wanted{.spec = JobSpecOf(*request),
+                                             .request_id = request->request_id(),
+                                             .session_secret = request->session_secret(),
+                                             .peer = context->peer()};
+                        const auto turn = [this, reply, response, until,
+                                           wanted = std::move(wanted)] {
+                          if (!reply->over()) BeginImport(wanted, until, reply, response);
+                        };
+                        return slow_.jobs.TryPost(kMostSubmits, turn) ? absl::OkStatus()
+                                                                      : TooManyWait(kMostSubmits);
+                      });
+  }
+
  private:
+  using Until = std::optional<std::chrono::steady_clock::time_point>;
+
+  void BeginImport(const JobSubmission& wanted, const Until& until,
+                   const std::shared_ptr<DeferredUnaryReactor>& reply,
+                   v1::ImportVolumeResponse* response) {
+    model::AdmissionReport report;
+    const absl::Status status = Guarded([&]() -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(const job::JobStatus job, Submit(engine_, wanted, &report));
+      engine_.operations().Wait(engine::OperationNameOf(job.name), until,
+                                TellOperation(reply, response), [reply] { return reply->over(); });
+      return absl::OkStatus();
+    });
+    if (!status.ok()) reply->Complete([&] { return status; }, &report);
+  }
+  std::function<void(const absl::StatusOr<operation::OperationStatus>&)> TellOperation(
+      const std::shared_ptr<DeferredUnaryReactor>& reply, v1::ImportVolumeResponse* response) {
+    return [this, reply, response](const absl::StatusOr<operation::OperationStatus>& operation) {
+      reply->Complete([&]() -> absl::Status {
+        OCTAVO_RETURN_IF_ERROR(operation.status());
+        EncodeOperation(*operation, response->mutable_operation());
+        if (operation->volumes.empty()) return absl::OkStatus();
+        const auto volume = engine_.volumes().Get(operation->volumes.front());
+        if (volume.ok()) EncodeVolume(*volume, response->mutable_volume());
+        return absl::OkStatus();
+      });
+    };
+  }
+
+  engine::Engine& engine_;
   engine::Scans& scans_;
   engine::Jobs& jobs_;
   buffer::BufferStore& buffers_;
-  base::WorkerPool* const workers_;
+  SlowWork& slow_;
   base::WorkerPool* const copiers_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeIngestService(engine::Engine* engine, base::WorkerPool* workers,
+std::unique_ptr<grpc::Service> MakeIngestService(engine::Engine* engine, SlowWork* slow,
                                                  base::WorkerPool* copiers) {
-  return std::make_unique<IngestServiceImpl>(engine, workers, copiers);
+  return std::make_unique<IngestServiceImpl>(engine, slow, copiers);
 }
 
 }  // namespace octavo::rpc

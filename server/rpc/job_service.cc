@@ -9,6 +9,7 @@
 #include "server/rpc/convert/enum_name.h"
 #include "server/rpc/convert/utf8.h"
 #include "server/rpc/handler.h"
+#include "server/rpc/job_submission.h"
 #include "server/rpc/list/page.h"
 #include "server/rpc/services.h"
 
@@ -21,19 +22,20 @@ using grpc::ServerUnaryReactor;
 class JobServiceImpl final : public v1::JobService::CallbackService {
  public:
   JobServiceImpl(engine::Engine* engine, SlowWork* slow)
-      : jobs_(engine->jobs()), clients_(engine->clients()), slow_(slow) {}
+      : engine_(*engine), jobs_(engine->jobs()), slow_(slow) {}
 
   ServerUnaryReactor* SubmitJob(CallbackServerContext* context, const v1::SubmitJobRequest* request,
                                 v1::SubmitJobResponse* response) override {
     return ReplyInTurn(
         &slow_->jobs, kMostSubmits, context, request, response,
         [this, context, request, response](model::AdmissionReport* report) -> absl::Status {
-          OCTAVO_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
-          OCTAVO_ASSIGN_OR_RETURN(model::JobSpec spec,
-                                  DecodeJobSpec(request->spec(), context->peer()));
-          spec.request_id = request->request_id();
-          OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
-          OCTAVO_ASSIGN_OR_RETURN(const job::JobStatus job, jobs_.Submit(spec, report));
+          OCTAVO_ASSIGN_OR_RETURN(const job::JobStatus job,
+                                  Submit(engine_,
+                                         {.spec = request->spec(),
+                                          .request_id = request->request_id(),
+                                          .session_secret = request->session_secret(),
+                                          .peer = context->peer()},
+                                         report));
           PassPoint(MethodOf<v1::SubmitJobRequest>(), ".answer");
           EncodeJob(job, /*brief=*/false, response->mutable_job());
           return absl::OkStatus();
@@ -110,21 +112,6 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
   }
 
  private:
-  absl::Status SetSession(const std::string& secret, model::JobSpec* spec) {
-    if (!secret.empty()) {
-      OCTAVO_ASSIGN_OR_RETURN(const session::SessionStatus session, clients_.Find(secret));
-      spec->session = session.name;
-      // A retry by another session is another request, because the job would belong to the first
-      // one.
-      spec->request_digest += session.name;
-    } else if (spec->orphan != model::Orphan::kDefault && spec->orphan != model::Orphan::kKeep) {
-      return InvalidField("orphan",
-                          absl::StrCat("is ", EnumName(static_cast<v1::Orphan>(spec->orphan)),
-                                       " without a session (session_secret); allowed KEEP"));
-    }
-    return absl::OkStatus();
-  }
-
   template <class Request, class Response, class F>
   static ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request,
                                     Response* response, F call) {
@@ -136,8 +123,8 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
     });
   }
 
+  engine::Engine& engine_;
   engine::Jobs& jobs_;
-  engine::Clients& clients_;
   SlowWork* const slow_;
 };
 

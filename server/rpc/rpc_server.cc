@@ -46,7 +46,7 @@ class RpcServerImpl final : public RpcServer {
     services_.push_back(MakeBufferService(engine, &buffer_workers_, &watches_));
     services_.push_back(MakeExportService(engine, &buffer_workers_));
     services_.push_back(MakeStreamService(engine, &workers_, &slow_));
-    services_.push_back(MakeIngestService(engine, &slow_.cameras, &copy_workers_));
+    services_.push_back(MakeIngestService(engine, &slow_, &copy_workers_));
     services_.push_back(MakeSessionService(engine));
     services_.push_back(MakeSystemService(engine, &measure_workers_, std::move(info)));
     grpc::EnableDefaultHealthCheckService(true);

@@ -34,7 +34,7 @@ struct SlowWork {
                          5};  // PlanScan, PlanWaveform, PlotWaveform: patterns of many records
   base::WorkerPool submits{"oct-submit", 2};  // SubmitScan, UpdateScan: the same, and memory
   base::WorkerPool jobs{"oct-job-plan",
-                        4};  // SubmitJob, PlanJob: they open files on storage that may hang
+                        4};  // SubmitJob, PlanJob, ImportVolume: files on storage that may hang
   // Pictures of subscribers: whoever wants many, or such as take long, holds up no subscriber of
   // raw frames, and large ones hold up no small ones. The second one hands work to the first.
   base::WorkerPool large_pictures{"oct-picture-big", 1, 15};
@@ -48,8 +48,8 @@ constexpr int kMostPlans = 16, kMostSubmits = 64, kMostRenders = 32;
 class OpenWatches;
 
 std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine, SlowWork* slow);
-/// `workers` query cameras; `copiers` copy pushed projections to their places.
-std::unique_ptr<grpc::Service> MakeIngestService(engine::Engine* engine, base::WorkerPool* workers,
+/// `copiers` copy pushed projections to their places.
+std::unique_ptr<grpc::Service> MakeIngestService(engine::Engine* engine, SlowWork* slow,
                                                  base::WorkerPool* copiers);
 /// `workers` tell a new watch of the volumes that there are. `picture_bytes`: host memory of the
 /// pictures that RenderVolume makes and sends.

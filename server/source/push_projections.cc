@@ -94,6 +94,18 @@ absl::StatusOr<std::shared_ptr<char>> ProjectionMemory::Take(int64_t bytes) {
   });
 }
 
+std::shared_ptr<void> ProjectionMemory::Reserve(int64_t bytes) {
+  {
+    MutexLock lock(mutex_);
+    if (bytes > limit_ - used_) return nullptr;
+    used_ += bytes;
+  }
+  return {this, [this, bytes](void*) {
+            MutexLock lock(mutex_);
+            used_ -= bytes;
+          }};
+}
+
 int64_t ProjectionMemory::used_bytes() {
   MutexLock lock(mutex_);
   return used_;

@@ -23,14 +23,17 @@
 // them.
 namespace octavo::source {
 
-/// Host memory that the frames of all ports may take together. Thread-safe; must outlive the ports'
-/// memory.
+/// Host memory that the frames of all ports, and the reading of imports, may take together.
+/// Thread-safe; must outlive the ports' memory and all reservations.
 class ProjectionMemory {
  public:
   explicit ProjectionMemory(int64_t limit_bytes) : limit_(limit_bytes) {}
   /// Zeroed memory, returned to the budget with the last reference. ResourceExhausted (HOST_MEMORY:
   /// wanted, free, limit).
   absl::StatusOr<std::shared_ptr<char>> Take(int64_t bytes);
+  /// Counts memory that the caller allocates itself, until the last reference is gone. Null if
+  /// there is not as much.
+  std::shared_ptr<void> Reserve(int64_t bytes);
   int64_t limit_bytes() const { return limit_; }
   int64_t used_bytes();
 

@@ -98,21 +98,8 @@ absl::StatusOr<model::VolumeStatus> StatusFromAbout(const nlohmann::json& about)
   }
   volume.name = meta.volume_name;
   volume.scan = meta.scan_name;
-  volume.title = meta.title;
   volume.index = meta.index;
-  std::copy(meta.shape, meta.shape + 3, volume.shape);
-  std::copy(meta.spacing_um, meta.spacing_um + 3, volume.spacing_um);
-  std::copy(meta.spacing_assumed, meta.spacing_assumed + 3, volume.spacing_assumed);
-  std::copy(meta.axes, meta.axes + 3, volume.axes);
-  volume.dtype = meta.dtype;
-  volume.bytes = bytes;
-  volume.has_levels = meta.has_levels;
-  volume.level_lo = meta.level_lo;
-  volume.level_hi = meta.level_hi;
-  volume.labels = meta.labels;
-  volume.acquired_begin.unix_ns = meta.acquired_begin_unix_ns;
-  volume.acquired_end.unix_ns = meta.acquired_end_unix_ns;
-  volume.missing_ascans = meta.missing_ascans;
+  DescribeBy(meta, &volume);
   volume.complete = meta.missing_ascans == 0 && volume.missing_frames == 0;
   volume.digest = meta.digest;
   if (about.contains("pattern")) {  // tomograms have none, and older files tell none; without one
@@ -123,11 +110,6 @@ absl::StatusOr<model::VolumeStatus> StatusFromAbout(const nlohmann::json& about)
       volume.recovered_pattern = std::make_shared<const pattern::Pattern>(*std::move(pattern));
     }
   }
-  const auto& missing = meta.missing_ranges;
-  if (missing.size() > 32)
-    volume.all_missing = std::make_shared<const std::vector<std::pair<int64_t, int64_t>>>(missing);
-  volume.missing.assign(missing.begin(),
-                        missing.begin() + std::min<std::ptrdiff_t>(32, std::ssize(missing)));
   volume.recovered_meta = std::make_shared<const storage::VolumeMeta>(std::move(meta));
   return volume;
 }

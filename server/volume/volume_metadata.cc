@@ -131,7 +131,18 @@ json ProcessingJson(const model::ResolvedScan& scan) {
   return out;
 }
 
+constexpr const char* kValues[] = {"db", "db", "magnitude", "power", "real", "complex"};
+static_assert(std::size(kValues) == static_cast<size_t>(model::ValueKind::kComplex) + 1);
+
 }  // namespace
+
+const char* NameOfValue(model::ValueKind value) { return kValues[static_cast<size_t>(value)]; }
+
+std::optional<model::ValueKind> ValueNamed(const std::string& name) {
+  const auto* const found = std::find(std::begin(kValues) + 1, std::end(kValues), name);
+  if (found == std::end(kValues)) return std::nullopt;
+  return static_cast<model::ValueKind>(found - std::begin(kValues));
+}
 
 const pattern::Pattern* PatternOf(const model::VolumeStatus& volume) {
   return volume.origin != nullptr ? &volume.origin->spec.pattern : volume.recovered_pattern.get();
@@ -139,7 +150,6 @@ const pattern::Pattern* PatternOf(const model::VolumeStatus& volume) {
 
 storage::VolumeMeta MetaOf(const model::VolumeStatus& volume, const std::string& software,
                            const std::string& device_model) {
-  static constexpr const char* kValue[] = {"db", "db", "magnitude", "power", "real", "complex"};
   storage::VolumeMeta meta;
   meta.volume_name = volume.name;
   meta.scan_name = volume.scan;
@@ -150,8 +160,12 @@ storage::VolumeMeta MetaOf(const model::VolumeStatus& volume, const std::string&
   for (int d = 0; d < 3; ++d) meta.spacing_assumed[d] = !volume.IsLength(d);
   std::copy(volume.axes, volume.axes + 3, meta.axes);
   meta.dtype = volume.dtype;
-  meta.value_kind = kValue[static_cast<int>(volume.value)];
+  meta.value_kind = NameOfValue(volume.value);
   if (volume.quantity != model::Quantity::kNone) meta.value_kind = Name(volume.quantity);
+  // An imported file that does not say what its numbers are, and the file of it.
+  if (volume.value == model::ValueKind::kDefault && volume.quantity == model::Quantity::kNone &&
+      volume.recovered_meta != nullptr)
+    meta.value_kind = volume.recovered_meta->value_kind;
   meta.has_levels = volume.has_levels;
   meta.level_lo = volume.level_lo;
   meta.level_hi = volume.level_hi;
@@ -179,7 +193,7 @@ storage::VolumeMeta MetaOf(const model::VolumeStatus& volume, const std::string&
                                    {"layout", volume.stripe_bscans > 0 ? "striped" : "home"}};
   }
   if (volume.origin == nullptr &&
-      volume.recovered_meta != nullptr) {  // derived of what an earlier process left
+      volume.recovered_meta != nullptr) {  // imported, or derived of what an earlier process left
     const storage::VolumeMeta& source = *volume.recovered_meta;
     meta.display_lo = source.display_lo;
     meta.display_hi = source.display_hi;
@@ -209,6 +223,29 @@ storage::VolumeMeta MetaOf(const model::VolumeStatus& volume, const std::string&
         {"name", volume.job}, {"kind", volume.job_kind}, {"parameters", *std::move(parameters)}};
   }
   return meta;
+}
+
+void DescribeBy(const storage::VolumeMeta& meta, model::VolumeStatus* volume) {
+  volume->title = meta.title;
+  std::copy(meta.shape, meta.shape + 3, volume->shape);
+  std::copy(meta.spacing_um, meta.spacing_um + 3, volume->spacing_um);
+  std::copy(meta.spacing_assumed, meta.spacing_assumed + 3, volume->spacing_assumed);
+  std::copy(meta.axes, meta.axes + 3, volume->axes);
+  volume->dtype = meta.dtype;
+  volume->bytes = meta.shape[0] * meta.shape[1] * meta.shape[2] * SizeOf(meta.dtype);
+  volume->has_levels = meta.has_levels;
+  volume->level_lo = meta.level_lo;
+  volume->level_hi = meta.level_hi;
+  volume->labels = meta.labels;
+  volume->acquired_begin.unix_ns = meta.acquired_begin_unix_ns;
+  volume->acquired_end.unix_ns = meta.acquired_end_unix_ns;
+  volume->missing_ascans = meta.missing_ascans;
+  const auto& missing = meta.missing_ranges;
+  volume->missing.assign(missing.begin(),
+                         missing.begin() + std::min<std::ptrdiff_t>(32, std::ssize(missing)));
+  volume->all_missing.reset();
+  if (missing.size() > 32)
+    volume->all_missing = std::make_shared<const std::vector<std::pair<int64_t, int64_t>>>(missing);
 }
 
 }  // namespace octavo::volume

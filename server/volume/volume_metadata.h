@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "server/model/status_types.h"
@@ -14,5 +15,13 @@ const pattern::Pattern* PatternOf(const model::VolumeStatus& volume);
 /// missing A-scans.
 storage::VolumeMeta MetaOf(const model::VolumeStatus& volume, const std::string& software,
                            const std::string& device_model);
+
+/// The name that files have: "db", of kDefault, too.
+const char* NameOfValue(model::ValueKind value);
+/// The value with this name, or nullopt if there is none.
+std::optional<model::ValueKind> ValueNamed(const std::string& name);
+/// The reverse of MetaOf, as far as files and all volumes have it in common: title, labels,
+/// geometry, type, levels, times of the acquisition, missing A-scans.
+void DescribeBy(const storage::VolumeMeta& meta, model::VolumeStatus* volume);
 
 }  // namespace octavo::volume

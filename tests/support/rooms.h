@@ -22,6 +22,7 @@ namespace octavo::session {}
 namespace octavo::source {}
 namespace octavo::tomography {}
 namespace octavo::volume {}
+namespace octavo::volume_import {}
 
 namespace octavo::engine {
 using namespace octavo::base;
@@ -41,6 +42,7 @@ using namespace octavo::session;
 using namespace octavo::source;
 using namespace octavo::tomography;
 using namespace octavo::volume;
+using namespace octavo::volume_import;
 }  // namespace octavo::engine
 
 namespace octavo::rpc {

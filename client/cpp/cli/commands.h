@@ -64,6 +64,10 @@ void AddScanCommands(CLI::App& app, Session& session);
 void AddVolumeCommands(CLI::App& app, Session& session);
 /// `octavo volume png`.
 void AddVolumePictureCommand(CLI::App* volume, Session& session);
+void AddVolumeImportCommand(CLI::App* volume, Session& session);
+
+/// Prints a volume as it is now.
+void PrintVolumeNow(Session& session, const std::string& name);
 void AddBufferCommands(CLI::App& app, Session& session);
 void AddJobCommands(CLI::App& app, Session& session);
 void AddOperationCommands(CLI::App& app, Session& session);

@@ -1,14 +1,12 @@
 #include <csignal>
 #include <iostream>
-#include <map>
-#include <optional>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/format_flags.h"
+#include "client/cpp/cli/source_flags.h"
 #include "client/cpp/cli/terminal.h"
 #include "gpu/base/status.h"
 #include "server/storage/commit/convert.h"
@@ -59,114 +57,40 @@ absl::StatusOr<storage::WriterOptions> OptionsOf(const FormatFlags& flags,
   return out;
 }
 
-/// The flags about a source that no commit of Octavo wrote.
-struct SourceFlags {
-  std::string format, raw_type, dataset, dtype, order;
-  std::vector<int64_t> raw_shape;
-  std::vector<std::string> axes, select, spacing_um;
-  int64_t raw_offset = 0;
-  bool raw_big_endian = false, raw_fortran = false, raw_trailing = false, unknown_spacing = false,
-       scaled = false;
-  std::optional<int> image, from_level;
-
-  void AddTo(CLI::App* app) {
-    app->add_option("--from-format", format,
-                    absl::StrCat("the source's format, if its content does not tell: ",
-                                 storage::kInputFormatNames));
-    app->add_option("--raw-shape", raw_shape,
-                    "raw numbers: extents, slowest first (with --raw-fortran fastest first)")
-        ->delimiter(',');
-    app->add_option("--raw-type", raw_type,
-                    absl::StrCat("raw numbers: ", storage::kElementTypeNames));
-    app->add_option("--raw-offset", raw_offset, "raw numbers: bytes before the first one");
-    app->add_flag("--raw-big-endian", raw_big_endian, "raw numbers: most significant byte first");
-    app->add_flag("--raw-fortran", raw_fortran, "raw numbers: the first axis is the fastest");
-    app->add_flag("--raw-trailing", raw_trailing, "raw numbers: leave out what follows them");
-    app->add_option("--dataset,--array", dataset,
-                    "HDF5: path of the dataset; MATLAB: name of the variable; Zarr: path of an "
-                    "array or a group below the folder");
-    app->add_option("--image", image,
-                    "OME-TIFF and OME-Zarr with several images: which one, from 0");
-    app->add_option("--from-level", from_level,
-                    "OME-Zarr: level of the pyramid that is read; default 0, the full resolution");
-    app->add_option("--axes", axes,
-                    "names of the source's axes, slowest first: z,y,x; others than x, y, z need "
-                    "--select")
-        ->delimiter(',');
-    app->add_option("--select", select, "index along another axis: c=0")->delimiter(',');
-    app->add_option("--spacing-um", spacing_um,
-                    "micrometres from sample to sample, instead of the source's: x=6,y=12,z=3.5")
-        ->delimiter(',');
-    app->add_flag("--unknown-spacing", unknown_spacing,
-                  "go on where neither the source nor --spacing-um tells a spacing");
-    app->add_option("--order", order, "axes of the result, slowest first: yxz");
-    app->add_option("--dtype", dtype, "type of the result: u8, i8, u16, i16, f16, f32, f64, c64");
-    app->add_flag("--scaled", scaled, "NIfTI: values scaled by scl_slope and scl_inter");
+/// How the source is read, as the flags say.
+absl::StatusOr<storage::ConvertSource> SourceOf(const SourceFlags& flags) {
+  OCTAVO_ASSIGN_OR_RETURN(const v1::ImportJob message, flags.Make());
+  storage::ConvertSource out;
+  if (message.format() != v1::INPUT_FORMAT_UNSPECIFIED)
+    out.input.format = static_cast<storage::InputFormat>(message.format());
+  out.input.dataset = message.dataset();
+  if (message.has_image()) out.input.image = static_cast<int>(message.image());
+  if (message.has_level()) out.input.level = static_cast<int>(message.level());
+  if (message.has_raw()) {
+    const v1::RawNumbers& raw = message.raw();
+    out.input.raw = storage::VolumeInputOptions::Raw{
+        .shape = {raw.shape().begin(), raw.shape().end()},
+        .type = storage::ElementTypeNamed(TypeWord(raw.dtype())).value(),
+        .big_endian = raw.big_endian(),
+        .offset_bytes = raw.offset_bytes(),
+        .fortran = raw.fortran(),
+        .allow_trailing = raw.allow_trailing()};
   }
-
-  absl::StatusOr<storage::ConvertSource> Make() const {
-    storage::ConvertSource out;
-    if (!format.empty()) {
-      out.input.format = storage::InputFormatNamed(format);
-      if (!out.input.format.has_value())
-        return InvalidField("--from-format", absl::StrCat("is '", format, "'; allowed ",
-                                                          storage::kInputFormatNames));
-    }
-    out.input.dataset = dataset;
-    out.input.image = image;
-    out.input.level = from_level;
-    if (!raw_shape.empty() || !raw_type.empty()) {
-      const auto type = storage::ElementTypeNamed(raw_type);
-      if (!type.has_value())
-        return InvalidField("--raw-type", absl::StrCat("is '", raw_type, "'; allowed ",
-                                                       storage::kElementTypeNames));
-      out.input.raw = storage::VolumeInputOptions::Raw{.shape = raw_shape,
-                                                       .type = *type,
-                                                       .big_endian = raw_big_endian,
-                                                       .offset_bytes = raw_offset,
-                                                       .fortran = raw_fortran,
-                                                       .allow_trailing = raw_trailing};
-    }
-    out.volume.axes = axes;
-    out.volume.order = order;
-    out.volume.allow_unknown_spacing = unknown_spacing;
-    if (scaled) out.volume.values = storage::InputVolumeOptions::Values::kScaled;
-    OCTAVO_RETURN_IF_ERROR(Pairs("--select", select, &out.volume.select));
-    OCTAVO_RETURN_IF_ERROR(Pairs("--spacing-um", spacing_um, &out.volume.spacing_um));
-    if (!dtype.empty()) {
-      for (int value = 1; Info(static_cast<DType>(value)).bytes > 0; ++value) {
-        if (dtype == Info(static_cast<DType>(value)).name)
-          out.volume.dtype = static_cast<DType>(value);
-      }
-      if (!out.volume.dtype.has_value())
-        return InvalidField("--dtype", absl::StrCat("is '", dtype,
-                                                    "'; allowed u8, i8, u16, i16, f16, f32, f64, "
-                                                    "c64"));
-    }
-    return out;
-  }
-
- private:
-  /// "x=6": a name and a number.
-  template <class T>
-  static absl::Status Pairs(const char* flag, const std::vector<std::string>& given,
-                            std::map<std::string, T>* out) {
-    for (const std::string& pair : given) {
-      const size_t at = pair.find('=');
-      std::istringstream text(at == std::string::npos ? "" : pair.substr(at + 1));
-      T value{};
-      if (!(text >> value) || !text.eof())
-        return InvalidField(flag, absl::StrCat("is '", pair, "'; allowed are name=number"));
-      (*out)[pair.substr(0, at)] = value;
-    }
-    return absl::OkStatus();
-  }
-};
+  out.volume.axes = {message.axes().begin(), message.axes().end()};
+  out.volume.select.insert(message.select().begin(), message.select().end());
+  out.volume.spacing_um.insert(message.spacing_um().begin(), message.spacing_um().end());
+  out.volume.allow_unknown_spacing = message.allow_unknown_spacing();
+  out.volume.order = message.order();
+  if (message.dtype() != v1::DTYPE_UNSPECIFIED)
+    out.volume.dtype = static_cast<DType>(message.dtype());
+  if (message.scaled()) out.volume.values = storage::InputVolumeOptions::Values::kScaled;
+  return out;
+}
 
 void Convert(Session& session, const std::string& source, const std::string& destination,
              const FormatFlags& flags, const SourceFlags& from) {
   auto options = OptionsOf(flags, destination);
-  const auto opened = from.Make();
+  const auto opened = SourceOf(from);
   if (!opened.ok()) options = opened.status();
   const Interruptible interruptible;
   absl::StatusOr<storage::CommitOutcome> outcome;

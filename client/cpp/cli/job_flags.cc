@@ -155,13 +155,17 @@ v1::Job WatchJob(Session& session, const std::string& name, JobWatch how) {
 void JobFlags::AddTo(CLI::App* app) {
   app->add_option("--json-spec", json_spec,
                   "a JobSpec: a file of JSON, or JSON itself ('{...}'); flags given beside it win");
+  AddSharedTo(app);
+  app->add_flag("--watch", watch, "follow it to its end");
+}
+
+void JobFlags::AddSharedTo(CLI::App* app) {
   app->add_option("--title", title, "for people and file names");
   app->add_option("--label", labels, "key=value, may be repeated");
   app->add_option("--priority", priority, "-100 to 100, higher ones first");
   app->add_option("--group", group, "groups of equal priority take turns");
   app->add_option("--device", device, "auto | devices/N, or N")->transform(DeviceName());
   app->add_option("--request-id", request_id, "a retry with the same id returns the first job");
-  app->add_flag("--watch", watch, "follow it to its end");
   app->add_flag("--plan", plan, "only print what it would need");
 }
 

@@ -36,6 +36,8 @@ struct JobFlags {
   bool watch = false, plan = false;
 
   void AddTo(CLI::App* app);
+  /// All but --json-spec and --watch.
+  void AddSharedTo(CLI::App* app);
   v1::JobSpec Spec() const;
   /// Submits or plans the job and prints the result. Returns the job, empty if there is none
   /// (refused, or --plan). `secret`: of the job's session; empty: none.

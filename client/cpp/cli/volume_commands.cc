@@ -315,6 +315,8 @@ std::string UsualName(Session& session, const std::string& name) {
   return known && answer.volume().title().empty() ? "{scan}_{index:05}" : "{title}_{index:05}";
 }
 
+}  // namespace
+
 void PrintVolumeNow(Session& session, const std::string& name) {
   v1::GetVolumeRequest request;
   request.set_name(name);
@@ -323,8 +325,6 @@ void PrintVolumeNow(Session& session, const std::string& name) {
                          ->GetVolume(session.Context().get(), request, &answer)))
     PrintVolume(session, answer.volume());
 }
-
-}  // namespace
 
 void CommitVolume(Session& session, v1::CommitVolumeRequest request, InterruptibleWork* work) {
   WarnOfMissing(session, request.name());
@@ -471,6 +471,7 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
   });
 
   AddVolumePictureCommand(volume, session);
+  AddVolumeImportCommand(volume, session);
 
   auto* derive = volume->add_subcommand(
       "derive", "make a new held volume of a held one; operations run in the order of this list");

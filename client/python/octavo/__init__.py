@@ -34,7 +34,7 @@ from octavo.ring import Ring, RingError
 from octavo.session import Lease, Session
 from octavo.specs import (angular_warp, camera, dispersion_autofocus, freeform, job_spec, k_calibration, lissajous, marker, pattern, processing, push,
                           radial, raster, repeated_radial, repeated_raster, replay, reprocess, ring, scan_spec, scanner, simulated, spiral,
-                          telecentric_warp)
+                          telecentric_warp, volume_import)
 from octavo.tomography import ProjectionArrays, ProjectionFile, PushedProjections, preparation, recon, tomography
 
 __all__ = ["Buffer", "BufferState", "Choice", "Client", "Fields", "Frame", "HandoffError", "ImportedBuffer", "Job", "JobState", "Lease", "Loan", "Mapped", "OctavoError", "OctavoTimeout",
@@ -42,5 +42,5 @@ __all__ = ["Buffer", "BufferState", "Choice", "Client", "Fields", "Frame", "Hand
            "PushedProjections", "Ring", "RingError", "Scan", "ScanState", "Session", "Volume", "VolumeState", "Waveform", "angular_warp", "camera",
            "commit_options", "dispersion_autofocus", "enum_name", "freeform", "job_spec", "k_calibration", "lissajous", "marker", "pattern", "preparation",
            "processing", "projection_frames", "push", "radial", "raster", "recon", "repeated_radial", "repeated_raster", "replay", "reprocess",
-           "ring", "scan_spec", "scanner", "shared_array", "simulated", "spiral", "telecentric_warp", "tomography", "write_png"]
+           "ring", "scan_spec", "scanner", "shared_array", "simulated", "spiral", "telecentric_warp", "tomography", "volume_import", "write_png"]
 __version__ = "0.1.0"

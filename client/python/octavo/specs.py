@@ -12,7 +12,7 @@ import numpy as np
 from octavo import arguments, buffers, errors
 from octavo.arguments import Seconds, array, builder, message, several, short
 from octavo.names import Names, Types
-from octavo.v1 import job_pb2, scan_pb2, tomography_pb2, types_pb2
+from octavo.v1 import ingest_pb2, job_pb2, scan_pb2, tomography_pb2, types_pb2
 
 Source = Union[scan_pb2.Simulated, scan_pb2.ReplayFile, scan_pb2.Push, scan_pb2.Camera, scan_pb2.Ring]
 SOURCES = {"simulated": scan_pb2.Simulated, "replay": scan_pb2.ReplayFile, "push": scan_pb2.Push, "camera": scan_pb2.Camera, "ring": scan_pb2.Ring}
@@ -20,11 +20,21 @@ SHAPES = {"raster": scan_pb2.Raster, "repeated_raster": scan_pb2.RepeatedRaster,
           "repeated_radial": scan_pb2.RepeatedRadial, "spiral": scan_pb2.Spiral, "lissajous": scan_pb2.Lissajous, "freeform": scan_pb2.Freeform}
 Shape = Union[scan_pb2.Raster, scan_pb2.RepeatedRaster, scan_pb2.Radial, scan_pb2.RepeatedRadial, scan_pb2.Spiral, scan_pb2.Lissajous,
               scan_pb2.Freeform]
-Work = Union[job_pb2.JobSpec, job_pb2.ReprocessJob, job_pb2.DispersionAutofocusJob, job_pb2.KCalibrationJob, tomography_pb2.TomographyJob]
+Work = Union[job_pb2.JobSpec, job_pb2.ReprocessJob, job_pb2.DispersionAutofocusJob, job_pb2.KCalibrationJob, tomography_pb2.TomographyJob,
+             ingest_pb2.ImportJob]
 WORKS = {"reprocess": job_pb2.ReprocessJob, "dispersion_autofocus": job_pb2.DispersionAutofocusJob, "k_calibration": job_pb2.KCalibrationJob,
-         "tomography": tomography_pb2.TomographyJob}
+         "tomography": tomography_pb2.TomographyJob, "volume_import": ingest_pb2.ImportJob}
 FLYBACKS = Names({"fixed": scan_pb2.FLYBACK_POLICY_FIXED, "fixed_linear": scan_pb2.FLYBACK_POLICY_FIXED_LINEAR, "minimum_time": scan_pb2.FLYBACK_POLICY_MINIMUM_TIME}, of=scan_pb2.FlybackPolicy)
 DTYPES = Types({"u8": types_pb2.DTYPE_U8, "i8": types_pb2.DTYPE_I8, "u16": types_pb2.DTYPE_U16, "f16": types_pb2.DTYPE_F16, "f32": types_pb2.DTYPE_F32, "c64": types_pb2.DTYPE_C64})
+VOLUME_DTYPES = Types({**DTYPES, "i16": types_pb2.DTYPE_I16, "f64": types_pb2.DTYPE_F64})
+NUMBER_DTYPES = Types({**VOLUME_DTYPES, "u32": types_pb2.DTYPE_U32, "i32": types_pb2.DTYPE_I32, "u64": types_pb2.DTYPE_U64, "i64": types_pb2.DTYPE_I64,
+                       "c128": types_pb2.DTYPE_C128})
+INPUT_FORMATS = Names({"npy": ingest_pb2.INPUT_FORMAT_NPY, "raw": ingest_pb2.INPUT_FORMAT_RAW, "tiff": ingest_pb2.INPUT_FORMAT_TIFF,
+                       "tiff-stack": ingest_pb2.INPUT_FORMAT_TIFF_STACK, "nifti": ingest_pb2.INPUT_FORMAT_NIFTI, "nrrd": ingest_pb2.INPUT_FORMAT_NRRD,
+                       "hdf5": ingest_pb2.INPUT_FORMAT_HDF5, "mat": ingest_pb2.INPUT_FORMAT_MATLAB, "linumpy": ingest_pb2.INPUT_FORMAT_LINUMPY,
+                       "zarr": ingest_pb2.INPUT_FORMAT_ZARR},
+                      aliases={"numpy": "npy", "bin": "raw", "tif": "tiff", "ome-tiff": "tiff", "imagej": "tiff", "nii": "nifti", "h5": "hdf5", "matlab": "mat",
+                               "ome-zarr": "zarr"}, of=ingest_pb2.InputFormat)
 RAW_TYPES = Types({"u8": scan_pb2.RAW_TYPE_U8, "u16": scan_pb2.RAW_TYPE_U16, "i16": scan_pb2.RAW_TYPE_I16, "f32": scan_pb2.RAW_TYPE_F32, "u12p": scan_pb2.RAW_TYPE_U12P,
                    "u12_packed": scan_pb2.RAW_TYPE_U12_PACKED},
                   aliases={"mono8": "u8", "mono16": "u16", "mono12p": "u12p", "mono12packed": "u12_packed"}, of=scan_pb2.RawType)  # GenICam's
@@ -355,6 +365,47 @@ def k_calibration(volume: str, processing: Optional[scan_pb2.Processing] = None,
     fields  first_record, records, least_bin, polynomial_degree, edge
     """
     return message(job_pb2.KCalibrationJob, dict(volume=volume, processing=processing, **fields))
+
+
+@builder()
+def volume_import(path: str, *, format: Union[str, int, None] = None, raw: Optional[Mapping] = None, dataset: str = "", image: Optional[int] = None,
+                  level: Optional[int] = None, axes: Sequence[str] = (), select: Optional[Mapping[str, int]] = None, spacing_um: Optional[Mapping[str, float]] = None,
+                  allow_unknown_spacing: bool = False, order: str = "", dtype: Any = None, scaled: bool = False, start: Sequence[int] = (),
+                  count: Sequence[int] = (), value: Union[str, int, None] = None, quantity: Union[str, int, None] = None) -> ingest_pb2.ImportJob:
+    """A volume from a file or folder below one of the server's replay roots, for Client.submit_job and
+    Client.plan_job; Client.import_volume takes the same arguments. Nothing is guessed: what the file
+    does not say has to be given, and the error names the argument.
+
+    format   "npy", "raw", "tiff", "tiff-stack", "nifti", "nrrd", "hdf5", "mat", "linumpy", "zarr"; default: by its content
+    raw      of numbers without a header: dict(shape=(100, 200, 300), dtype="u16", big_endian=False, offset_bytes=0,
+             fortran=False, allow_trailing=False); shape slowest first, with fortran fastest first
+    dataset  HDF5: path of the dataset, "/a/b"; MATLAB: name of the variable; Zarr: path of an array or group below the folder, "a/b"
+    image    OME-TIFF and OME-Zarr with several images: which, from 0
+    level    OME-Zarr: level of the pyramid; default: the full resolution
+    axes     names of the file's axes, slowest first: ("z", "y", "x")
+    select   index along each axis that is not x, y or z: {"c": 1}
+    spacing_um  um from sample to sample, instead of the file's: {"x": 10, "y": 10, "z": 3.5};
+             allow_unknown_spacing: go on where neither says one
+    order    axes of the volume, slowest first: "yxz"; default: those of the file
+    dtype    "u8", "i8", "u16", "i16", "f16", "f32", "f64", "c64", or NumPy's names and types; default: the file's
+    scaled   NIfTI: values scaled by scl_slope and scl_inter
+    start, count  a box of the volume along its own axes
+    value, quantity  what the numbers of a file that no commit wrote are: value="db", quantity="attenuation"
+    """
+    numbers_of_file = None if raw is None else message(ingest_pb2.RawNumbers, _dict("raw", raw), "raw.", names={"dtype": NUMBER_DTYPES})
+    return message(ingest_pb2.ImportJob, dict(path=path, format=format, raw=numbers_of_file, dataset=dataset, image=image, level=level, axes=axes, select=select,
+                                              spacing_um=spacing_um, allow_unknown_spacing=allow_unknown_spacing, order=order, dtype=dtype, scaled=scaled,
+                                              start=start, count=count, value=value, quantity=quantity), names={"dtype": VOLUME_DTYPES})
+
+
+_OF_JOB = ("title", "labels", "priority", "device", "orphan", "ttl", "group")
+
+
+@builder(volume_import, ingest_pb2.ImportVolumeRequest, covered=("volume_import", "request_id", "session_secret", "wait"))
+def import_request(path: str, **fields: Any) -> ingest_pb2.ImportVolumeRequest:
+    """The request of Client.import_volume: arguments of volume_import, and title, labels, priority, device, orphan, ttl, group of its job."""
+    of_job = {name: fields.pop(name) for name in _OF_JOB if name in fields}
+    return message(ingest_pb2.ImportVolumeRequest, dict(volume_import=volume_import(path, **fields), **_with_device(of_job)))
 
 
 @builder(job_pb2.JobSpec, covered=(*WORKS,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import queue
 import threading
 from typing import Any, Callable, Iterator, List, Optional, Sequence, Union
@@ -11,15 +12,15 @@ from typing import Any, Callable, Iterator, List, Optional, Sequence, Union
 import grpc
 import numpy as np
 
-from octavo import buffers, errors, formats, frames, pictures
+from octavo import buffers, deposit, errors, formats, frames, pictures, specs, wire
 from octavo.arguments import Seconds, explained, explained_methods, limit, message
 from octavo.fields import Fields
 from octavo.frames import NUMPY
 from octavo.names import Names
 from octavo.objects import Name, Operation, ScanName, Volume, VolumeName, giving_objects
 from octavo.paging import pages
-from octavo.session import Lease, token_of as _token
-from octavo.v1 import scan_pb2, types_pb2, volume_pb2
+from octavo.session import Lease, Session, secret_of, token_of as _token
+from octavo.v1 import ingest_pb2, scan_pb2, types_pb2, volume_pb2
 
 TIERS = Names({"device": types_pb2.TIER_DEVICE, "host": types_pb2.TIER_HOST, "disk": types_pb2.TIER_DISK}, of=types_pb2.Tier)
 
@@ -240,6 +241,59 @@ class VolumeCalls:
     def start_derive(self, name: VolumeName, *operations: dict, request_id: str = "") -> Operation:
         """Begins derive(); returns when the work is planned and has its memory. Operation.volumes names the new volume."""
         return self._begun(self._volumes.DeriveVolume, self._derive(name, operations, request_id))
+
+    @explained(specs.import_request)
+    def import_volume(self, path: str, *, session: Optional[Session] = None, request_id: str = "", **fields: Any) -> Volume:
+        """Makes a held volume of a file or folder: what a commit wrote, in any format, with its
+        metadata; or OME-Zarr, Zarr, .npy, TIFF (OME, ImageJ, a folder), NIfTI, NRRD, HDF5, MATLAB, a
+        folder of linumpy, raw numbers. Waits until it is done. The path is one of the server, below one of its
+        replay roots. Another one of this host is handed over by descriptor, if the server is here
+        and has a hand-over socket.
+
+        session     the session that the import and its volume belong to
+        request_id  a retry with the same id, path and fields finds the first import
+        fields      how the file is read (octavo.volume_import): format, raw, dataset, image, level, axes, select,
+                    spacing_um, allow_unknown_spacing, order, dtype, scaled, start, count, value,
+                    quantity; and title, labels, priority, device, orphan, ttl, group
+        What the file says and might be a mistake is an OctavoWarning.
+        """
+        answer = self._imported(self._ended, path, session, request_id, fields)
+        errors.tell(answer.volume.name, self.job(answer.operation.target).warnings)
+        return answer.volume
+
+    @explained(specs.import_request)
+    def start_import(self, path: str, *, session: Optional[Session] = None, request_id: str = "", **fields: Any) -> Operation:
+        """Begins import_volume(); returns when the file is opened and its description read. Operation.target is the job."""
+        return self._imported(self._begun, path, session, request_id, fields)
+
+    def _imported(self, how, path, session, request_id, fields):
+        request = specs.import_request(path, **fields)
+        request.request_id, request.session_secret = request_id, secret_of(session)
+        try:
+            return how(self._ingest.ImportVolume, request)
+        except errors.OctavoError as error:
+            elsewhere = ("NO_FILE", "OUTSIDE_ROOTS", "FAILED_PRECONDITION", "IDEMPOTENCY_MISMATCH")  # the last: an earlier try may have handed it over
+            if error.reason not in elsewhere or not os.path.exists(path):
+                raise
+            handed = self._hand_over(path, error)
+        with handed:
+            request.volume_import.ClearField("path")
+            request.volume_import.deposit = handed.ticket
+            return how(self._ingest.ImportVolume, request)
+
+    def _hand_over(self, path: str, why: errors.OctavoError) -> deposit.Deposit:
+        """The server takes a file of this host; or raises `why` its path is of no use."""
+        try:
+            name = os.path.basename(os.path.realpath(path)) or "."  # of "/"
+            answer = self._call(self._ingest.OpenDeposit, ingest_pb2.OpenDepositRequest(name=name))
+        except errors.OctavoError as error:
+            if error.reason in ("NOT_LOCAL", "HANDOFF_DISABLED"):
+                raise why from None
+            raise
+        try:
+            return deposit.Deposit(answer.socket_path, answer.ticket, path, self.timeout)
+        except wire.Refused as error:
+            raise errors.OctavoError(getattr(grpc.StatusCode, error.code, grpc.StatusCode.UNKNOWN), error.message, error.reason, "path") from None
 
     def _spill(self, name, tier, lease, request_id) -> volume_pb2.SpillVolumeRequest:
         self._check_volume(name)

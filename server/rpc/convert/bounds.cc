@@ -26,7 +26,7 @@ constexpr int64_t kFilter = 4096, kPageToken = 8192;  // as rpc/list has them
 constexpr int64_t kTitle = 256, kPath = 4096, kShortName = 63;
 // Numbers of elements.
 constexpr int64_t kAxes = 8, kStates = 16, kLabels = 64, kRecord = 65536, kPoints = 131072,
-                  kAngles = 262144;
+                  kAngles = 262144, kFileAxes = 16;
 
 Bound Text(const char* field, int64_t bytes) {
   return {.field = field, .count = 0, .bytes = bytes};
@@ -89,6 +89,24 @@ std::vector<Bound> MakeBounds() {
       Text("ImportBufferRequest.request_id", kToken),
       Text("PushProjectionsRequest.job", kName),
       Text("PushProjectionsRequest.data", kMostPushedBytes),
+      Text("ImportVolumeRequest.title", kTitle),
+      Text("ImportVolumeRequest.device", kName),
+      Text("ImportVolumeRequest.group", kToken),
+      Text("ImportVolumeRequest.request_id", kToken),
+      Text("ImportVolumeRequest.session_secret", kToken),
+      Text("ImportJob.path", kPath),
+      Text("ImportJob.deposit", kToken),
+      Text("OpenDepositRequest.name", kTitle),
+      Text("ImportJob.dataset", kPath),
+      {.field = "ImportJob.axes", .count = kFileAxes, .bytes = kShortName},
+      Many("ImportJob.select", kFileAxes),
+      Text("ImportJob.SelectEntry.key", kShortName),
+      Many("ImportJob.spacing_um", 3),
+      Text("ImportJob.SpacingUmEntry.key", kShortName),
+      Text("ImportJob.order", kShortName),
+      Many("ImportJob.start", kAxes),
+      Many("ImportJob.count", kAxes),
+      Many("RawNumbers.shape", kFileAxes),
       // -- volumes
       Text("GetVolumeRequest.name", kName),
       Text("ListVolumesRequest.parent", kName),
@@ -234,8 +252,9 @@ std::vector<Bound> MakeBounds() {
       Text("WatchVolumesRequest.filter", kFilter),
   };
   // Labels are the same everywhere.
-  for (const char* message : {"ScanSpec", "JobSpec", "CreateBufferRequest", "ImportBufferRequest",
-                              "UpdateBufferRequest", "ApplyOpRequest", "SubscribeRequest"}) {
+  for (const char* message :
+       {"ScanSpec", "JobSpec", "CreateBufferRequest", "ImportBufferRequest", "UpdateBufferRequest",
+        "ApplyOpRequest", "SubscribeRequest", "ImportVolumeRequest"}) {
     bounds.push_back({.field = absl::StrCat(message, ".labels"), .count = kLabels, .bytes = 0});
     bounds.push_back(
         {.field = absl::StrCat(message, ".LabelsEntry.key"), .count = 0, .bytes = kShortName});

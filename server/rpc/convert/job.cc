@@ -13,6 +13,7 @@
 #include "server/rpc/convert/time.h"
 #include "server/rpc/convert/tomography.h"
 #include "server/rpc/convert/utf8.h"
+#include "server/rpc/convert/volume_import.h"
 
 namespace octavo::rpc {
 namespace {
@@ -112,6 +113,10 @@ void Encode(const model::TomographySpec& in, v1::JobSpec* out) {
   EncodeTomography(in, out->mutable_tomography());
 }
 
+void Encode(const model::ImportSpec& in, v1::JobSpec* out) {
+  EncodeImport(in, out->mutable_volume_import());
+}
+
 void Encode(std::monostate, v1::JobSpec*) {}
 
 void EncodeFinding(const model::DispersionEstimate& in, v1::Job* job) {
@@ -138,6 +143,13 @@ void EncodeFinding(const model::TomographyReport& in, v1::Job* job) {
 
 void EncodeFinding(std::monostate, v1::Job*) {}
 
+std::string DigestOf(const v1::JobSpec& spec) {
+  if (spec.volume_import().deposit().empty()) return RequestDigest(spec);
+  v1::JobSpec handed_over = spec;  // with another ticket at each try
+  handed_over.mutable_volume_import()->set_deposit("a ticket");
+  return RequestDigest(handed_over);
+}
+
 }  // namespace
 
 absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::string& client) {
@@ -156,7 +168,7 @@ absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::s
     return InvalidField("group",
                         absl::StrCat("has ", in.group().size(), " characters; allowed 128"));
   model::JobSpec out;
-  out.request_digest = RequestDigest(in);
+  out.request_digest = DigestOf(in);
   out.title = in.title();
   out.labels.insert(in.labels().begin(), in.labels().end());
   out.priority = in.priority();
@@ -181,10 +193,14 @@ absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::s
       OCTAVO_ASSIGN_OR_RETURN(out.work, DecodeTomography(in.tomography()));
       break;
     }
+    case v1::JobSpec::kVolumeImport: {
+      OCTAVO_ASSIGN_OR_RETURN(out.work, DecodeImport(in.volume_import()));
+      break;
+    }
     case v1::JobSpec::WORK_NOT_SET:
-      return InvalidField(
-          "work",
-          "is not given; allowed: reprocess, dispersion_autofocus, k_calibration, tomography");
+      return InvalidField("work",
+                          "is not given; allowed: reprocess, dispersion_autofocus, k_calibration, "
+                          "tomography, volume_import");
   }
   return out;
 }

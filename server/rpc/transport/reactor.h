@@ -78,16 +78,16 @@ class DeferredUnaryReactor final : public grpc::ServerUnaryReactor {
     return reply;
   }
   /// Runs `answer` (returns absl::Status; may fill in the response) and finishes with its status,
-  /// unless the call is over already. Whether the client gets the answer: false if the call was
-  /// over, or the answer could not be made.
+  /// unless the call is over already; an error takes `report` with it, if given. Whether the client
+  /// gets the answer: false if the call was over, or the answer could not be made.
   template <class F>
-  bool Complete(F&& answer) {
+  bool Complete(F&& answer, const model::AdmissionReport* report = nullptr) {
     if (over_.exchange(true)) return false;
     const absl::Status status = Guarded([&]() -> absl::Status {
       PassPoint(method_, ".answer");
       return answer();
     });
-    grpc::Status last = answer_.Begin(ToGrpc(status));
+    grpc::Status last = answer_.Begin(ToGrpc(status, report));
     const bool given = last.ok();
     Finish(std::move(last));
     return given;

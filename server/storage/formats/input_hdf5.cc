@@ -15,6 +15,7 @@
 #include "server/storage/hdf5/hdf5_dataset.h"
 #include "server/storage/hdf5/hdf5_links.h"
 #include "server/storage/io/file_errors.h"
+#include "server/storage/io/files.h"
 #include "server/storage/io/hdf5_library.h"
 #include "server/storage/io/open_beneath.h"
 
@@ -274,8 +275,7 @@ struct Opened {
 
 absl::Status OpenLocked(const OpenedInput& input, const VolumeInputOptions& options, Opened* out)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(Hdf5Mutex()) {
-  const std::string& name = input.name;
-  const std::string path = input.path.empty() ? name : input.path;
+  const std::string name = BaseOf(input.name), path = input.path.empty() ? input.name : input.path;
   const std::string through = NameOfOpen(input.fd);  // the library opens by name
   struct stat info {};
   const bool gone = ::fstat(input.fd.get(), &info) == 0 && info.st_nlink == 0;

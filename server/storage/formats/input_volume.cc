@@ -193,6 +193,11 @@ class InputVolume::Planner {
 
   absl::Status ChooseType() {
     const ElementType& type = info_.type;
+    if (options_.values == InputVolumeOptions::Values::kScaled &&
+        info_.format != InputFormat::kNifti)
+      return InvalidField(Field("scaled"),
+                          absl::StrCat("is given for a file of the format ", Name(info_.format),
+                                       ", which has no slope and intercept; allowed for nifti"));
     const bool scaled =
         options_.values == InputVolumeOptions::Values::kScaled && info_.slope_intercept.has_value();
     auto dtype = options_.dtype;

@@ -129,12 +129,33 @@ absl::StatusOr<InputFormat> FormatOf(const OpenedInput& input, bool folder, bool
                    "; raw numbers need their shape and type, an .img file is opened by its .hdr"));
 }
 
+/// Options that have no effect on files of the format are mistakes.
+absl::Status CheckOptions(InputFormat format, const VolumeInputOptions& options) {
+  const auto check = [&](const char* option, bool given, absl::Span<const InputFormat> takes) {
+    if (!given || std::find(takes.begin(), takes.end(), format) != takes.end())
+      return absl::OkStatus();
+    return InvalidField(
+        FieldOf(options, option),
+        absl::StrCat("is given for a file of the format ", Name(format), "; allowed for ",
+                     absl::StrJoin(takes, ", ", [](std::string* out, InputFormat one) {
+                       absl::StrAppend(out, Name(one));
+                     })));
+  };
+  OCTAVO_RETURN_IF_ERROR(check("dataset", !options.dataset.empty(),
+                               {InputFormat::kHdf5, InputFormat::kMatlab, InputFormat::kZarr}));
+  OCTAVO_RETURN_IF_ERROR(check("image", options.image.value_or(0) != 0,
+                               {InputFormat::kTiff, InputFormat::kTiffStack, InputFormat::kZarr}));
+  OCTAVO_RETURN_IF_ERROR(check("level", options.level.value_or(0) != 0, {InputFormat::kZarr}));
+  return check("raw", options.raw.has_value(), {InputFormat::kRaw});
+}
+
 OpenedVolume OpenOpened(OpenedInput input, const VolumeInputOptions& options) {
   struct stat info {};
   if (::fstat(input.fd.get(), &info) != 0) return ErrnoStatus(errno, "examining", input.name);
   const bool folder = S_ISDIR(info.st_mode);
   std::optional<SideMeta> side;
   if (!folder) {
+    if (options.on_opened) OCTAVO_RETURN_IF_ERROR(options.on_opened(input.fd, input.name));
     UniqueFd copy(::fcntl(input.fd.get(), F_DUPFD_CLOEXEC, 0));
     if (!copy) return ErrnoStatus(errno, "opening", input.name);
     OCTAVO_ASSIGN_OR_RETURN(input.bytes, FileBytes(std::move(copy), input.name));
@@ -144,6 +165,9 @@ OpenedVolume OpenOpened(OpenedInput input, const VolumeInputOptions& options) {
   }
   OCTAVO_ASSIGN_OR_RETURN(const InputFormat format,
                           FormatOf(input, folder, side.has_value(), options));
+  OCTAVO_RETURN_IF_ERROR(CheckOptions(format, options));
+  // Of a folder only its kind has been read, so that no other folder is looked through.
+  if (folder && options.on_opened) OCTAVO_RETURN_IF_ERROR(options.on_opened(input.fd, input.name));
   const std::shared_ptr<ByteSource> bytes = input.bytes;
   OCTAVO_ASSIGN_OR_RETURN(auto opened, OpenAs(format, std::move(input), options));
   if (side.has_value() && opened->info().octavo.has_value())
@@ -239,6 +263,7 @@ absl::StatusOr<std::shared_ptr<ByteSource>> OpenReferred(const OpenedInput& inpu
   auto opened = OpenBeneath(path, options.roots, O_RDONLY | O_NONBLOCK);
   if (!opened.ok())
     return Annotate(opened.status(), absl::StrCat(input.name, ": ", place, " '", name, "'"));
+  if (options.on_opened) OCTAVO_RETURN_IF_ERROR(options.on_opened(opened->fd, BaseOf(path)));
   return FileBytes(std::move(opened->fd), BaseOf(path));
 }
 

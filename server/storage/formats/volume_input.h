@@ -119,6 +119,10 @@ struct VolumeInputOptions {
   std::function<absl::Status(const UniqueFd& file, const std::string& path,
                              const VolumeInputOptions& options)>
       probe_hdf5;
+  /// Told of the file or folder, and of each further file that it names, when they are open and not
+  /// yet read; `name` is for messages. An error ends the opening. Not of files that the HDF5
+  /// library opens. May be empty.
+  std::function<absl::Status(const UniqueFd& opened, const std::string& name)> on_opened;
 };
 
 /// An array in a file. Any thread may read; inputs that are sequential let callers take turns.

@@ -78,7 +78,8 @@ absl::Status LookAtVolume(const ProbeRequest& request) {
   VolumeInputOptions options{.format = InputFormat::kHdf5};
   options.dataset = request.volume->dataset;
   options.roots = request.volume->roots;
-  const auto input = OpenVolumeInput(UniqueFd(kProbedFile), BaseOf(request.path), options);
+  // The whole path: files that it links to lie beside it.
+  const auto input = OpenVolumeInput(UniqueFd(kProbedFile), request.path, options);
   if (!input.ok() && errno == ENOMEM) return TooLarge(request, "the file");
   OCTAVO_RETURN_IF_ERROR(input.status());
   const VolumeInputInfo& info = (*input)->info();

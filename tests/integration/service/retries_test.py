@@ -58,7 +58,10 @@ class Retries(DaemonTest):
         buffer = b.put(np.zeros(4, "f4"))
         work = octavo.tomography(octavo.PushedProjections(rows=2, columns=16, frames=9))
         shape = (octavo.simulated(1, fast=True), octavo.raster(16, 8, volumes=1))
+        np.save(os.path.join(self.daemon.root, "a.npy"), np.zeros((2, 3, 4), "u1"))
+        read = dict(axes=["z", "y", "x"], spacing_um={"x": 1, "y": 1, "z": 1})
         for call in (lambda **i: c.derive(volume, {"flip": {}}, **i), lambda **i: c.submit_scan(*shape, samples=256, **i), lambda **i: c.submit_job(work, **i),
+                     lambda **i: c.import_volume("a.npy", **read, **i),
                      lambda **i: b.create((4,), **i), lambda **i: b.apply(buffer, {"flip": {}}, **i)):
             self.assertEqual(*(call(request_id=same) for same in 2 * [uuid.uuid4().hex]))
             self.assertNotEqual(call(), call())

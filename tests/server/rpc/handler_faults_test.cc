@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <set>
@@ -84,6 +85,7 @@ class HandlerFaultsTest : public ::testing::Test {
     config.server_id = "test0000";
     config.software = "octavo test";
     config.handoff = socket_.get();
+    config.replay_roots = {folder_ / "files"};
     ASSERT_OK_AND_ASSIGN(engine_,
                          engine::Engine::Create(config, std::move(opened.devices), store_.get()));
     engine_->exports().store().Start(socket_.get(), 10);
@@ -245,6 +247,16 @@ class HandlerFaultsTest : public ::testing::Test {
   std::string Session() {
     return Ask<v1::OpenSessionResponse>("SessionService/OpenSession", v1::OpenSessionRequest())
         .secret();
+  }
+  /// The name of a .npy file below the replay root: 2 x 3 x 4 bytes.
+  std::string NumbersFile() {
+    std::filesystem::create_directories(folder_ / "files");
+    std::string header = "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3, 4), }";
+    header.resize(117, ' ');
+    std::ofstream(folder_ / "files/numbers.npy", std::ios::binary)
+        << std::string("\x93NUMPY\x01\x00\x76\x00", 10) << header << '\n'
+        << std::string(24, 'x');
+    return "numbers.npy";
   }
   v1::SubmitJobRequest PushedJob() {
     v1::SubmitJobRequest request;
@@ -442,6 +454,16 @@ class HandlerFaultsTest : public ::testing::Test {
           r.set_request_id(Id());
         })});
     add("IngestService/ListCameras", {One<v1::ListCamerasRequest>()});
+    add("IngestService/OpenDeposit",
+        {One<v1::OpenDepositRequest>([](auto& r) { r.set_name("a.npy"); })});
+    add("IngestService/ImportVolume", {One<v1::ImportVolumeRequest>([this](auto& r) {
+          r.set_request_id(Id());
+          r.mutable_volume_import()->set_path(NumbersFile());
+          r.mutable_volume_import()->set_allow_unknown_spacing(true);
+          r.mutable_volume_import()->add_axes("z");
+          r.mutable_volume_import()->add_axes("y");
+          r.mutable_volume_import()->add_axes("x");
+        })});
     add("SessionService/OpenSession", {One<v1::OpenSessionRequest>()});
     add("SessionService/KeepAlive",
         {One<v1::KeepAliveRequest>([this](auto& r) { r.set_secret(Session()); })});
