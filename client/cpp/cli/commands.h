@@ -65,6 +65,7 @@ void AddVolumeCommands(CLI::App& app, Session& session);
 /// `octavo volume png`.
 void AddVolumePictureCommand(CLI::App* volume, Session& session);
 void AddBufferCommands(CLI::App& app, Session& session);
+void AddMosaicCommands(CLI::App& app, Session& session);
 void AddJobCommands(CLI::App& app, Session& session);
 void AddOperationCommands(CLI::App& app, Session& session);
 void AddReconCommand(CLI::App& app, Session& session);
