@@ -65,6 +65,19 @@ absl::StatusOr<model::BufferStatus> BufferStore::Create(const model::BufferSpec&
 
 absl::StatusOr<model::BufferStatus> BufferStore::Apply(const model::BufferApplySpec& spec,
                                                        const model::Caller& caller) {
+  return RunProgram(operations_.ProgramOf(spec), caller);
+}
+
+absl::StatusOr<std::vector<char>> BufferStore::Measure(const model::BufferProgramSpec& spec,
+                                                       const model::Caller& caller) {
+  return Counted(base::ExceptionToStatus([&]() -> absl::StatusOr<std::vector<char>> {
+    OCTAVO_RETURN_IF_ERROR(requests_.CheckOpen());
+    return operations_.Measure(spec, caller);
+  }));
+}
+
+absl::StatusOr<model::BufferStatus> BufferStore::RunProgram(const model::BufferProgramSpec& spec,
+                                                            const model::Caller& caller) {
   return Counted(base::ExceptionToStatus([&]() -> absl::StatusOr<model::BufferStatus> {
     OCTAVO_RETURN_IF_ERROR(CheckTtl(spec.ttl_seconds));
     return Once(spec.request_id, spec.request_digest, caller,

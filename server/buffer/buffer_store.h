@@ -73,8 +73,8 @@ namespace octavo::buffer {
 // locks.
 
 /// Client-created arrays, replicated over devices. Thread-safe. Calls that copy or allocate take
-/// milliseconds and are meant for worker threads (Post). No call waits for a device, except those
-/// of BufferReader and BufferWriter.
+/// milliseconds and are meant for worker threads (Post). No call waits for a device, except Measure
+/// and those of BufferReader and BufferWriter.
 ///
 /// Order: every piece of work is enqueued under one lock, that of the BufferTable, and numbered
 /// (BufferStatus.sequence). On the device, the work waits for the last writers of its inputs and
@@ -137,6 +137,14 @@ class BufferStore {
                                            const model::Caller& caller);
   absl::StatusOr<model::BufferStatus> Apply(const model::BufferApplySpec& spec,
                                             const model::Caller& caller);
+  /// A program into a buffer, as ApplyOp does it with a chain.
+  absl::StatusOr<model::BufferStatus> RunProgram(const model::BufferProgramSpec& spec,
+                                                 const model::Caller& caller);
+  /// As OpRunner::Measure.
+  absl::StatusOr<std::vector<char>> Measure(const model::BufferProgramSpec& spec,
+                                            const model::Caller& caller);
+  /// The most elements of an array that a client asks for.
+  int64_t most_elements() const { return maker_.limits().most_elements; }
   absl::StatusOr<std::unique_ptr<BufferWriter>> OpenWrite(const model::BufferWriteSpec& spec,
                                                           const model::Caller& caller);
   absl::StatusOr<std::shared_ptr<BufferReader>> OpenRead(const model::BufferReadSpec& spec,

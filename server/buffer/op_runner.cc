@@ -45,7 +45,7 @@ void OpRunner::Operand::LieAt(const std::vector<std::shared_ptr<BufferReplica>>&
     places.push_back({.device = r->device, .data = r->memory.data(), .replica = r, .keep = r});
 }
 
-/// Scratch memory of a chain on one device, and its charge.
+/// A program's run on one device with its scratch memory, and its charge.
 struct OpRunner::ChargedRun {
   ~ChargedRun() {
     run = nullptr;
@@ -53,14 +53,13 @@ struct OpRunner::ChargedRun {
   }
   memory::Ledger* ledger = nullptr;
   memory::Ledger::ChargeId charge = 0;
-  std::unique_ptr<ChainRun> run;
+  std::unique_ptr<ArrayProgramRun> run;
 };
 
 /// One call, on its way to the devices.
 struct OpRunner::Work {
-  std::vector<std::string> inputs;  // names
-  std::vector<Operand> operands;    // of each input
-  std::shared_ptr<const ArrayChain> chain;
+  std::vector<Operand> operands;  // of each input
+  std::unique_ptr<const ArrayProgram> program;
   BufferPtr output;
   // Each device of the output that has all inputs computes. The others get the result from there.
   std::vector<std::shared_ptr<BufferReplica>> compute, forward;
@@ -104,24 +103,53 @@ absl::StatusOr<OpRunner::Operand> OpRunner::FindOperand(const std::string& name,
   return operand;
 }
 
-absl::Status OpRunner::PlanOperations(const model::BufferApplySpec& spec, Work* work) {
-  std::vector<ArrayType> other_types;
-  for (size_t i = 1; i < work->operands.size(); ++i) other_types.push_back(work->operands[i].type);
-  // A second array that is written to must be read before: a chain that ends with a copy does so.
-  const bool aliased =
-      spec.output == spec.input ||
-      std::find(spec.others.begin(), spec.others.end(), spec.output) != spec.others.end();
-  OCTAVO_ASSIGN_OR_RETURN(
-      ArrayChain planned,
-      PlanChain(spec.operations, work->operands[0].type, other_types,
-                aliased && !spec.output.empty(), "operations", maker_.limits().most_elements * 4));
-  work->chain = std::make_shared<const ArrayChain>(std::move(planned));
+absl::Status OpRunner::FindOperands(const model::BufferProgramSpec& spec,
+                                    const model::Caller& caller, Work* work) {
+  for (const model::BufferProgramSpec::Input& input : spec.inputs) {
+    OCTAVO_ASSIGN_OR_RETURN(Operand operand, FindOperand(input.name, caller));
+    work->operands.push_back(std::move(operand));
+  }
   return absl::OkStatus();
 }
 
-absl::Status OpRunner::FindOutput(const model::BufferApplySpec& spec, const model::Caller& caller,
+absl::Status OpRunner::Plan(const model::BufferProgramSpec& spec, Work* work) {
+  std::vector<ArrayType> types;
+  for (const Operand& operand : work->operands) types.push_back(operand.type);
+  OCTAVO_ASSIGN_OR_RETURN(work->program, spec.plan(types));
+  return absl::OkStatus();
+}
+
+model::BufferProgramSpec OpRunner::ProgramOf(const model::BufferApplySpec& spec) const {
+  model::BufferProgramSpec out{.inputs = {{spec.input, spec.input_lease_token}},
+                               .plan = nullptr,
+                               .called = "ApplyOp",
+                               .output = spec.output,
+                               .labels = spec.labels,
+                               .ttl_seconds = spec.ttl_seconds,
+                               .request_id = spec.request_id,
+                               .request_digest = spec.request_digest,
+                               .output_lease_token = spec.output_lease_token};
+  for (const std::string& other : spec.others) out.inputs.push_back({other, ""});
+  if (spec.output == spec.input && out.output_lease_token.empty())
+    out.output_lease_token = spec.input_lease_token;
+  // A second array that is written to must be read before: a chain that ends with a copy does so.
+  const bool aliased = !spec.output.empty() &&
+                       std::any_of(out.inputs.begin(), out.inputs.end(),
+                                   [&](const auto& input) { return input.name == spec.output; });
+  out.plan = [operations = spec.operations, aliased,
+              most = maker_.limits().most_elements * 4](const std::vector<ArrayType>& types)
+      -> absl::StatusOr<std::unique_ptr<const ArrayProgram>> {
+    OCTAVO_ASSIGN_OR_RETURN(
+        ArrayChain chain, PlanChain(operations, types[0], {types.begin() + 1, types.end()}, aliased,
+                                    "operations", most));
+    return octavo::ProgramOf(std::move(chain));
+  };
+  return out;
+}
+
+absl::Status OpRunner::FindOutput(const model::BufferProgramSpec& spec, const model::Caller& caller,
                                   Work* work) {
-  const ArrayType& made = work->chain->out;
+  const ArrayType& made = work->program->out();
   if (spec.output.empty()) {
     std::vector<int> devices;
     for (const auto& place : work->operands[0].places) devices.push_back(place.device);
@@ -160,7 +188,7 @@ absl::Status OpRunner::Prepare(Work* work) {
   for (const auto& replica : work->compute) {
     Device& device = order_.device(replica->device);
     auto run = std::make_shared<ChargedRun>();
-    OCTAVO_ASSIGN_OR_RETURN(const int64_t scratch, ScratchBytes(*work->chain, device));
+    OCTAVO_ASSIGN_OR_RETURN(const int64_t scratch, work->program->ScratchBytes(device));
     if (scratch > 0) {
       model::AdmissionReport report;
       auto charges = ledger_->Reserve(
@@ -170,35 +198,31 @@ absl::Status OpRunner::Prepare(Work* work) {
       run->ledger = ledger_;
       run->charge = charges->front();
     }
-    OCTAVO_ASSIGN_OR_RETURN(run->run, ChainRun::Create(work->chain, device));
+    OCTAVO_ASSIGN_OR_RETURN(run->run, work->program->Prepare(device));
     work->runs[replica->device] = std::move(run);
   }
   return absl::OkStatus();
 }
 
-absl::Status OpRunner::TakeLeases(const model::BufferApplySpec& spec, const Work& work,
-                                  BufferTurn& turn) {
-  const std::vector<std::string>& inputs = work.inputs;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const auto here = inputs.begin() + static_cast<std::ptrdiff_t>(i);
-    const bool again =
-        inputs[i] == spec.output || std::find(inputs.begin(), here, inputs[i]) != here;
-    if (again || IsVolume(inputs[i])) continue;
-    OCTAVO_RETURN_IF_ERROR(turn.Enter(inputs[i], session::LeaseMode::kShared,
-                                      i == 0 ? spec.input_lease_token : "", 0, "ApplyOp"));
+absl::Status OpRunner::TakeLeases(const model::BufferProgramSpec& spec, BufferTurn& turn) {
+  for (auto input = spec.inputs.begin(); input != spec.inputs.end(); ++input) {
+    const bool again = input->name == spec.output ||
+                       std::any_of(spec.inputs.begin(), input,
+                                   [&](const auto& one) { return one.name == input->name; });
+    if (again || IsVolume(input->name)) continue;
+    OCTAVO_RETURN_IF_ERROR(
+        turn.Enter(input->name, session::LeaseMode::kShared, input->lease_token, 0, spec.called));
   }
   if (spec.output.empty()) return absl::OkStatus();
-  const bool in_place = spec.output == spec.input;
-  const std::string& token = in_place && spec.output_lease_token.empty() ? spec.input_lease_token
-                                                                         : spec.output_lease_token;
-  return turn.Enter(spec.output, session::LeaseMode::kExclusive, token, 0, "ApplyOp");
+  return turn.Enter(spec.output, session::LeaseMode::kExclusive, spec.output_lease_token, 0,
+                    spec.called);
 }
 
-absl::Status OpRunner::FindAgain(const model::BufferApplySpec& spec, const model::Caller& caller,
+absl::Status OpRunner::FindAgain(const model::BufferProgramSpec& spec, const model::Caller& caller,
                                  Work* work) {
-  for (size_t i = 0; i < work->inputs.size(); ++i) {
-    if (IsVolume(work->inputs[i])) continue;
-    OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, table_.Find(work->inputs[i], caller));
+  for (size_t i = 0; i < spec.inputs.size(); ++i) {
+    if (IsVolume(spec.inputs[i].name)) continue;
+    OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, table_.Find(spec.inputs[i].name, caller));
     OCTAVO_RETURN_IF_ERROR(CheckOperand(*buffer));
     for (const Operand::Place& place : work->operands[i].places) work->moved.push_back(place.keep);
     work->operands[i].LieAt(buffer->replicas);
@@ -221,21 +245,19 @@ absl::Status OpRunner::FindAgain(const model::BufferApplySpec& spec, const model
 absl::Status OpRunner::EnqueueOn(const std::shared_ptr<BufferReplica>& replica, Work* work) {
   const auto& run = work->runs[replica->device];
   OCTAVO_ASSIGN_OR_RETURN(const StreamRef stream, order_.Begin(replica->device));
-  std::vector<const void*> others;
+  std::vector<const void*> inputs;
   std::vector<AccessTracker*> read;
   std::vector<std::shared_ptr<const void>> keep = {replica, run};
-  const Operand& first = work->operands[0];
   for (const Operand& operand : work->operands) {
     const auto& place = *operand.On(replica->device);
-    if (&operand != &first) others.push_back(place.data);
+    inputs.push_back(place.data);
     keep.push_back(place.keep);
     if (place.replica == nullptr) continue;
     OCTAVO_RETURN_IF_ERROR(StreamOrdering::BeforeRead(stream, place.replica->order));
     if (place.replica != replica) read.push_back(&place.replica->order);
   }
   OCTAVO_RETURN_IF_ERROR(StreamOrdering::BeforeWrite(stream, replica->order));
-  const absl::Status enqueued =
-      run->run->Run(stream, first.On(replica->device)->data, others, replica->memory.data());
+  const absl::Status enqueued = run->run->Run(stream, inputs, replica->memory.data());
   // Enqueued work uses the memory, so it is kept even if a later step failed.
   const absl::Status ended = order_.End(replica->device, stream, read, {&replica->order},
                                         std::move(keep), table_.LostUnlessOk(replica));
@@ -251,7 +273,8 @@ absl::Status OpRunner::Enqueue(Work* work) {
   for (const auto& replica : work->compute) OCTAVO_RETURN_IF_ERROR(EnqueueOn(replica, work));
   std::shared_ptr<BufferReplica> from = work->compute[0];
   for (const auto& replica : work->forward) {
-    OCTAVO_RETURN_IF_ERROR(ForwardReplica(table_, order_, from, replica, work->chain->out.bytes()));
+    OCTAVO_RETURN_IF_ERROR(
+        ForwardReplica(table_, order_, from, replica, work->program->out().bytes()));
     from = replica;
   }
   for (const auto& replica : replicas) {
@@ -261,33 +284,82 @@ absl::Status OpRunner::Enqueue(Work* work) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<model::BufferStatus> OpRunner::Run(const model::BufferApplySpec& spec,
+absl::StatusOr<model::BufferStatus> OpRunner::Run(const model::BufferProgramSpec& spec,
                                                   const model::Caller& caller) {
   Work work;  // before the turn, so that its references end after the turn
-  work.inputs = {spec.input};
-  work.inputs.insert(work.inputs.end(), spec.others.begin(), spec.others.end());
-  for (const std::string& name : work.inputs) {
-    OCTAVO_ASSIGN_OR_RETURN(Operand operand, FindOperand(name, caller));
-    work.operands.push_back(std::move(operand));
-  }
-  OCTAVO_RETURN_IF_ERROR(PlanOperations(spec, &work));
+  OCTAVO_RETURN_IF_ERROR(FindOperands(spec, caller, &work));
+  OCTAVO_RETURN_IF_ERROR(Plan(spec, &work));
   OCTAVO_RETURN_IF_ERROR(FindOutput(spec, caller, &work));
   OCTAVO_RETURN_IF_ERROR(Prepare(&work));
 
   // The turn: leases that last only for one turn do not conflict with each other.
   BufferTurn turn(turns_);
-  OCTAVO_RETURN_IF_ERROR(TakeLeases(spec, work, turn));
+  OCTAVO_RETURN_IF_ERROR(TakeLeases(spec, turn));
   MutexLock lock(table_.mutex());
   OCTAVO_RETURN_IF_ERROR(turn.Stands());
   OCTAVO_RETURN_IF_ERROR(FindAgain(spec, caller, &work));
   OCTAVO_RETURN_IF_ERROR(Enqueue(&work));
-  work.output->status.origin = spec.input;
+  work.output->status.origin = spec.inputs[0].name;
   work.output->status.sequence = table_.NextSequence();
   ++table_.totals().operations;
   table_.Touch(*work.output);
   model::BufferStatus status = table_.StatusOf(*work.output);
   if (spec.output.empty()) table_.Insert(work.output);
   return status;
+}
+
+absl::StatusOr<PieceToHost> OpRunner::Download(const Work& work) {
+  const std::shared_ptr<BufferReplica>& from = work.output->replicas[0];
+  const int64_t bytes = work.program->out().bytes();
+  Device& device = order_.device(from->device);
+  OCTAVO_ASSIGN_OR_RETURN(PinnedBuffer pinned, device.AllocatePinned(bytes));
+  const auto memory = std::make_shared<PinnedBuffer>(std::move(pinned));
+  OCTAVO_ASSIGN_OR_RETURN(const StreamRef stream, order_.Begin(from->device));
+  OCTAVO_RETURN_IF_ERROR(StreamOrdering::BeforeRead(stream, from->order));
+  absl::Status copied = device.CopyToHost(stream, memory->data(), from->memory.data(), bytes);
+  absl::StatusOr<SharedEvent> passed = order_.Mark(from->device, stream);
+  const absl::Status ended =
+      order_.End(from->device, stream, {&from->order}, {}, {from, memory}, nullptr);
+  OCTAVO_RETURN_IF_ERROR(copied);
+  OCTAVO_RETURN_IF_ERROR(passed.status());
+  OCTAVO_RETURN_IF_ERROR(ended);
+  return PieceToHost(order_, from->device, std::shared_ptr<void>(memory, memory->data()),
+                     *std::move(passed), bytes);
+}
+
+absl::StatusOr<std::vector<char>> OpRunner::Measure(const model::BufferProgramSpec& spec,
+                                                    const model::Caller& caller) {
+  Work work;
+  PieceToHost result;
+  OCTAVO_RETURN_IF_ERROR(FindOperands(spec, caller, &work));
+  OCTAVO_RETURN_IF_ERROR(Plan(spec, &work));
+  if (work.program == nullptr) return std::vector<char>();
+  const auto& places = work.operands[0].places;
+  const auto whole = std::find_if(places.begin(), places.end(), [&](const auto& place) {
+    return std::all_of(work.operands.begin(), work.operands.end(),
+                       [&](const Operand& o) { return o.On(place.device) != nullptr; });
+  });
+  if (whole == places.end()) {
+    return BadField(Reason::kBadPlacement, "name",
+                    "no device has all arrays that are read; use SyncReplicas or another "
+                    "placement");
+  }
+  OCTAVO_ASSIGN_OR_RETURN(work.output,
+                          maker_.Make(work.program->out(), {whole->device}, caller, false));
+  OCTAVO_RETURN_IF_ERROR(Prepare(&work));
+  {
+    BufferTurn turn(turns_);
+    OCTAVO_RETURN_IF_ERROR(TakeLeases(spec, turn));
+    MutexLock lock(table_.mutex());
+    OCTAVO_RETURN_IF_ERROR(turn.Stands());
+    OCTAVO_RETURN_IF_ERROR(FindAgain(spec, caller, &work));
+    OCTAVO_RETURN_IF_ERROR(Enqueue(&work));
+    OCTAVO_ASSIGN_OR_RETURN(result, Download(work));
+    ++table_.totals().operations;
+  }
+  OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory, result.Wait());
+  const char* const bytes = static_cast<const char*>(memory.get());
+  return std::vector<char>(bytes, bytes + result.bytes());
 }
 
 }  // namespace octavo::buffer

@@ -10,6 +10,7 @@
 #include "server/buffer/buffer_maker.h"
 #include "server/buffer/buffer_table.h"
 #include "server/buffer/buffer_turn.h"
+#include "server/buffer/piece_to_host.h"
 #include "server/buffer/stream_ordering.h"
 #include "server/memory/ledger.h"
 #include "server/model/buffer_types.h"
@@ -17,8 +18,9 @@
 
 namespace octavo::buffer {
 
-/// Runs chains of operations on buffers and volumes, in the one order of all work. All slow steps
-/// (planning, allocating, compiling) come before the turn. Thread-safe.
+/// Runs programs (chains of operations, and what other calls plan) on buffers and volumes, in the
+/// one order of all work. All slow steps (planning, allocating, compiling) come before the turn.
+/// Thread-safe.
 class OpRunner {
  public:
   OpRunner(BufferTable& table, BufferTurns& turns, StreamOrdering& order, BufferMaker& maker,
@@ -31,8 +33,15 @@ class OpRunner {
         volumes_(volumes) {}
 
   /// The output, an existing buffer or a new one.
-  absl::StatusOr<model::BufferStatus> Run(const model::BufferApplySpec& spec,
+  absl::StatusOr<model::BufferStatus> Run(const model::BufferProgramSpec& spec,
                                           const model::Caller& caller);
+  /// The chain of ApplyOp as a program.
+  model::BufferProgramSpec ProgramOf(const model::BufferApplySpec& spec) const;
+  /// Runs a program whose output is for the server itself: on one device, into memory that no
+  /// client sees. Waits for the device; then the bytes of the output. A planner may give null:
+  /// there is nothing to do, and the answer is empty.
+  absl::StatusOr<std::vector<char>> Measure(const model::BufferProgramSpec& spec,
+                                            const model::Caller& caller);
 
  private:
   struct Operand;
@@ -42,19 +51,23 @@ class OpRunner {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(table_.mutex());
   /// Their types and devices never change, so all slow work is done before the turn.
   absl::StatusOr<Operand> FindOperand(const std::string& name, const model::Caller& caller);
-  absl::Status PlanOperations(const model::BufferApplySpec& spec, Work* work);
-  absl::Status FindOutput(const model::BufferApplySpec& spec, const model::Caller& caller,
+  absl::Status FindOperands(const model::BufferProgramSpec& spec, const model::Caller& caller,
+                            Work* work);
+  absl::Status Plan(const model::BufferProgramSpec& spec, Work* work);
+  absl::Status FindOutput(const model::BufferProgramSpec& spec, const model::Caller& caller,
                           Work* work);
   /// Decides which devices compute, and prepares their scratch memory.
   absl::Status Prepare(Work* work);
-  static absl::Status TakeLeases(const model::BufferApplySpec& spec, const Work& work,
-                                 BufferTurn& turn);
+  static absl::Status TakeLeases(const model::BufferProgramSpec& spec, BufferTurn& turn);
   /// The present places of inputs and output: a replica may have moved out of memory that a process
   /// keeps. The devices are the same.
-  absl::Status FindAgain(const model::BufferApplySpec& spec, const model::Caller& caller,
+  absl::Status FindAgain(const model::BufferProgramSpec& spec, const model::Caller& caller,
                          Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(table_.mutex());
   absl::Status Enqueue(Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(table_.mutex());
   absl::Status EnqueueOn(const std::shared_ptr<BufferReplica>& replica, Work* work)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(table_.mutex());
+  /// A copy of the output, behind the work.
+  absl::StatusOr<PieceToHost> Download(const Work& work)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(table_.mutex());
 
   BufferTable& table_;

@@ -79,6 +79,7 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
                .quota_bytes = config.buffer_quota_bytes,
                .handoff = config.handoff,
                .sessions = &sessions}),
+      mosaics(&buffers),
       publisher(clock, config.frame_pool_bytes / 4),
       volume_events(&publisher, clock),
       derived_volumes(&scans, &deriver, &volumes, &workers),

@@ -108,6 +108,7 @@ Engine::~Engine() {
 }
 
 buffer::BufferStore& Engine::buffers() { return components_->buffers; }
+mosaic::Mosaics& Engine::mosaics() { return components_->mosaics; }
 
 const std::vector<std::string>& Engine::storage_roots() const {
   return components_->storage->roots();

@@ -24,6 +24,10 @@
 #include "server/model/stats.h"
 #include "server/storage/commit/commit_store.h"
 
+namespace octavo::mosaic {
+class Mosaics;
+}
+
 namespace octavo::engine {
 
 struct Components;  // internal.h
@@ -46,6 +50,7 @@ class Engine {
   Jobs& jobs() { return jobs_; }
   Operations& operations() { return operations_; }
   buffer::BufferStore& buffers();
+  mosaic::Mosaics& mosaics();
   BufferCommits& buffer_commits() { return buffer_commits_; }
   Exports& exports() { return exports_; }
   Streams& streams() { return streams_; }

@@ -25,6 +25,7 @@
 #include "server/job/job_queue.h"
 #include "server/memory/device_set.h"
 #include "server/memory/ledger.h"
+#include "server/mosaic/mosaics.h"
 #include "server/operation/operation_table.h"
 #include "server/publish/publisher.h"
 #include "server/session/client_sessions.h"
@@ -72,6 +73,7 @@ struct Components {
   exports::ExportStore exports;
   exports::ExportFeeds feeds;
   buffer::BufferStore buffers;
+  mosaic::Mosaics mosaics;
   publish::Publisher publisher;
   VolumeEvents volume_events;
   DerivedVolumes derived_volumes;

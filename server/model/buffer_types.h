@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gpu/array/array_ops.h"
+#include "gpu/array/array_program.h"
 #include "gpu/base/clock.h"
 #include "gpu/base/reason.h"
 
@@ -136,6 +137,23 @@ struct BufferApplySpec {
   double ttl_seconds = 0;
   std::string request_id, request_digest;
   std::string input_lease_token, output_lease_token;
+};
+
+/// A program that reads arrays and makes one: what ApplyOp does with a chain, and other calls with
+/// what they plan.
+struct BufferProgramSpec {
+  struct Input {
+    std::string name;         // buffers/... or volumes/...
+    std::string lease_token;  // of the caller's lease; empty = none
+  };
+  std::vector<Input> inputs;
+  ArrayPlanner plan;
+  std::string called;  // the call, for holders of leases
+  std::string output;  // empty = a new one
+  std::map<std::string, std::string> labels;
+  double ttl_seconds = 0;
+  std::string request_id, request_digest;
+  std::string output_lease_token;
 };
 
 }  // namespace octavo::model

@@ -45,6 +45,7 @@ class RpcServerImpl final : public RpcServer {
     services_.push_back(MakeOperationService(engine));
     services_.push_back(MakeBufferService(engine, &buffer_workers_, &watches_));
     services_.push_back(MakeExportService(engine, &buffer_workers_));
+    services_.push_back(MakeMosaicService(engine, &slow_.mosaics));
     services_.push_back(MakeStreamService(engine, &workers_, &slow_));
     services_.push_back(MakeIngestService(engine, &slow_, &copy_workers_));
     services_.push_back(MakeSessionService(engine));
@@ -123,7 +124,7 @@ class RpcServerImpl final : public RpcServer {
          {"octavo.v1.ScanService", "octavo.v1.VolumeService", "octavo.v1.BufferService",
           "octavo.v1.JobService", "octavo.v1.OperationService", "octavo.v1.StreamService",
           "octavo.v1.IngestService", "octavo.v1.SystemService", "octavo.v1.SessionService",
-          "octavo.v1.ExportService"}) {
+          "octavo.v1.ExportService", "octavo.v1.MosaicService"}) {
       health->SetServingStatus(service, serving);
     }
   }

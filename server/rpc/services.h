@@ -39,10 +39,12 @@ struct SlowWork {
   // raw frames, and large ones hold up no small ones. The second one hands work to the first.
   base::WorkerPool large_pictures{"oct-picture-big", 1, 15};
   base::WorkerPool pictures{"oct-picture", 2, 10};
+  // RegisterTiles, FindZOverlap wait for a device; StitchTiles plans tables
+  base::WorkerPool mosaics{"oct-mosaic", 2, 5};
   base::WorkerPool renders{"oct-render", 2, 5};  // RenderVolume: reads volumes, makes pictures
 };
 /// Calls of one kind that may wait or run.
-constexpr int kMostPlans = 16, kMostSubmits = 64, kMostRenders = 32;
+constexpr int kMostPlans = 16, kMostSubmits = 64, kMostRenders = 32, kMostMosaics = 16;
 
 /// The watches of volumes and buffers (transport/open_watches.h) end when the server stops.
 class OpenWatches;
@@ -64,6 +66,8 @@ std::unique_ptr<grpc::Service> MakeBufferService(engine::Engine* engine, base::W
                                                  OpenWatches* watches);
 /// `workers` as for buffers: an export may wait for memory to be made shareable.
 std::unique_ptr<grpc::Service> MakeExportService(engine::Engine* engine, base::WorkerPool* workers);
+/// `workers` wait for devices.
+std::unique_ptr<grpc::Service> MakeMosaicService(engine::Engine* engine, base::WorkerPool* workers);
 /// `workers` continue streams, so that gRPC's threads never wait; pictures are made by slow work.
 std::unique_ptr<grpc::Service> MakeStreamService(engine::Engine* engine, base::WorkerPool* workers,
                                                  SlowWork* slow);

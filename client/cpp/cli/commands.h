@@ -69,6 +69,7 @@ void AddVolumeImportCommand(CLI::App* volume, Session& session);
 /// Prints a volume as it is now.
 void PrintVolumeNow(Session& session, const std::string& name);
 void AddBufferCommands(CLI::App& app, Session& session);
+void AddMosaicCommands(CLI::App& app, Session& session);
 void AddJobCommands(CLI::App& app, Session& session);
 void AddOperationCommands(CLI::App& app, Session& session);
 void AddReconCommand(CLI::App& app, Session& session);

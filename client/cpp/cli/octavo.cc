@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
   octavo::cli::AddScanCommands(app, session);
   octavo::cli::AddVolumeCommands(app, session);
   octavo::cli::AddBufferCommands(app, session);
+  octavo::cli::AddMosaicCommands(app, session);
   octavo::cli::AddJobCommands(app, session);
   octavo::cli::AddOperationCommands(app, session);
   octavo::cli::AddReconCommand(app, session);

@@ -25,6 +25,7 @@ from octavo.formats import commit_options
 from octavo.frames import Frame
 from octavo.lending import ImportedBuffer, Loan, shared_array
 from octavo.mapping import HandoffError, Mapped
+from octavo.mosaic import read_positions
 from octavo.names import enum_name
 from octavo.objects import Buffer, BufferState, Job, JobState, Operation, OperationState, Scan, ScanState, Volume, VolumeState
 from octavo.pictures import Picture
@@ -41,6 +42,6 @@ __all__ = ["Buffer", "BufferState", "Choice", "Client", "Fields", "Frame", "Hand
            "OctavoWarning", "Operation", "OperationState", "Picture", "ProjectionArrays", "ProjectionFile", "ProjectionFrame", "ProjectionPushResult", "PushResult",
            "PushedProjections", "Ring", "RingError", "Scan", "ScanState", "Session", "Volume", "VolumeState", "Waveform", "angular_warp", "camera",
            "commit_options", "dispersion_autofocus", "enum_name", "freeform", "job_spec", "k_calibration", "lissajous", "marker", "pattern", "preparation",
-           "processing", "projection_frames", "push", "radial", "raster", "recon", "repeated_radial", "repeated_raster", "replay", "reprocess",
+           "processing", "projection_frames", "push", "radial", "raster", "read_positions", "recon", "repeated_radial", "repeated_raster", "replay", "reprocess",
            "ring", "scan_spec", "scanner", "shared_array", "simulated", "spiral", "telecentric_warp", "tomography", "volume_import", "write_png"]
 __version__ = "0.1.0"

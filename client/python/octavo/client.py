@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 from google.protobuf import field_mask_pb2
 
-from octavo import buffers, errors, frames, lending, mapping, push, ring, specs
+from octavo import buffers, errors, frames, lending, mapping, mosaic, push, ring, specs
 from octavo.arguments import Seconds, explained, explained_methods, limit, message, real, short
 from octavo import session as sessions
 from octavo.fields import Fields
@@ -87,6 +87,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         self._sessions = session_pb2_grpc.SessionServiceStub(self.channel)
         self._metadata = buffers.caller(client, key)
         self.buffers = buffers.Buffers(self.channel, self.timeout, self._metadata, self.address)
+        self.mosaic = mosaic.Mosaic(self.channel, self.timeout, self._metadata, self.buffers)
         self._handoff: Optional[mapping.Connection] = None
         self._handoff_lock = threading.Lock()
 

@@ -9,6 +9,7 @@
 #include "gpu/array/project.h"
 #include "gpu/array/warp.h"
 #include "gpu/base/status.h"
+#include "gpu/mosaic/mosaic_ops.h"
 #include "gpu/spectral/spectral.h"
 #include "gpu/tomography/preprocess_ops.h"
 #include "gpu/tomography/reconstruct_kernels.h"
@@ -29,6 +30,7 @@ absl::StatusOr<OperatorSet> MakeCudaOperators(Device& device) {
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeTomographyOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakePrepareOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeSinogramOps(device)));
+  OCTAVO_RETURN_IF_ERROR(set.Add(MakeMosaicOps(device)));
   return set;
 }
 

@@ -7,6 +7,7 @@
 #include "google/protobuf/descriptor.h"
 
 #include "gpu/base/status.h"
+#include "gpu/mosaic/tile_layout.h"
 #include "server/model/scan_spec.h"
 
 namespace octavo::rpc {
@@ -205,6 +206,16 @@ std::vector<Bound> MakeBounds() {
       Text("ApplyOpRequest.input_lease_token", kToken),
       Text("ApplyOpRequest.output_lease_token", kToken),
       Text("WaitBufferRequest.name", kName),
+      // -- mosaics
+      Text("TileSource.name", kName),
+      Text("TileSource.lease_token", kToken),
+      Many("RegisterTilesRequest.stage_um", kMostTiles),
+      Many("StitchTilesRequest.position_um", kMostTiles),
+      Text("StitchTilesRequest.request_id", kToken),
+      Text("FindZOverlapRequest.fixed", kName),
+      Text("FindZOverlapRequest.moving", kName),
+      Text("FindZOverlapRequest.fixed_lease_token", kToken),
+      Text("FindZOverlapRequest.moving_lease_token", kToken),
       Text("ExportRequest.name", kName),
       Text("ExportRequest.lease_token", kToken),
       Many("ExportRequest.accept", kStates),
@@ -254,7 +265,7 @@ std::vector<Bound> MakeBounds() {
   // Labels are the same everywhere.
   for (const char* message :
        {"ScanSpec", "JobSpec", "CreateBufferRequest", "ImportBufferRequest", "UpdateBufferRequest",
-        "ApplyOpRequest", "SubscribeRequest", "ImportVolumeRequest"}) {
+        "ApplyOpRequest", "StitchTilesRequest", "SubscribeRequest", "ImportVolumeRequest"}) {
     bounds.push_back({.field = absl::StrCat(message, ".labels"), .count = kLabels, .bytes = 0});
     bounds.push_back(
         {.field = absl::StrCat(message, ".LabelsEntry.key"), .count = 0, .bytes = kShortName});

@@ -14,6 +14,7 @@
 #include "gpu/array/motion_contrast.h"
 #include "gpu/array/project.h"
 #include "gpu/array/warp.h"
+#include "gpu/mosaic/mosaic_ops.h"
 #include "gpu/spectral/spectral.h"
 #include "gpu/tomography/preprocess_ops.h"
 #include "gpu/tomography/reconstruct_kernels.h"
@@ -69,6 +70,7 @@ TEST_P(OperatorsTest, EveryBackendHasEveryFamily) {
   ExpectFamily<TomographyOps>();
   ExpectFamily<PrepareOps>();
   ExpectFamily<SinogramOps>();
+  ExpectFamily<MosaicOps>();
 }
 
 TEST_P(OperatorsTest, AFamilyWithoutATwinIsNamed) {
@@ -98,6 +100,7 @@ TEST_P(OperatorsTest, TheHostsTwinsAreForHostDevicesAlone) {
   EXPECT_EQ(host::MakeProjectOps(device_).ok(), GetParam() == "host");
   EXPECT_EQ(host::MakeArrayOps(device_).ok(), GetParam() == "host");
   EXPECT_EQ(host::MakeSinogramOps(device_).ok(), GetParam() == "host");
+  EXPECT_EQ(host::MakeMosaicOps(device_).ok(), GetParam() == "host");
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, OperatorsTest, ::testing::ValuesIn(testing::AvailableBackends()),

@@ -170,7 +170,9 @@ TEST_F(BufferAccessTest, AnOperationComputesWhereItsInputsAre) {
   OpRunner runner(*table_, turns_, *order_, maker, &ledger_, &volumes_);
   ASSERT_OK_AND_ASSIGN(
       const BufferStatus status,
-      runner.Run({.input = "buffers/a", .operations = {FlipOp{}}, .output = "buffers/b"}, kCaller));
+      runner.Run(
+          runner.ProgramOf({.input = "buffers/a", .operations = {FlipOp{}}, .output = "buffers/b"}),
+          kCaller));
   EXPECT_EQ(status.sequence, 1u);
   EXPECT_EQ(status.origin, "buffers/a");
   for (const auto& replica : out->replicas) {
@@ -178,8 +180,9 @@ TEST_F(BufferAccessTest, AnOperationComputesWhereItsInputsAre) {
     EXPECT_EQ(replica->version, 2u);
   }
   EXPECT_EQ(table_->Count().forwarded_bytes, 16) << "the other device gets the result from there";
-  ASSERT_OK_AND_ASSIGN(const BufferStatus made,
-                       runner.Run({.input = "buffers/a", .operations = {CopyOp{}}}, kCaller));
+  ASSERT_OK_AND_ASSIGN(
+      const BufferStatus made,
+      runner.Run(runner.ProgramOf({.input = "buffers/a", .operations = {CopyOp{}}}), kCaller));
   EXPECT_EQ(made.replicas.size(), 1u);
   EXPECT_THAT(table_->Get(made.name, kCaller), IsOk());
   order_->WaitForAll();

@@ -26,6 +26,7 @@
 #include "octavo/v1/export.pb.h"
 #include "octavo/v1/ingest.pb.h"
 #include "octavo/v1/job.pb.h"
+#include "octavo/v1/mosaic.pb.h"
 #include "octavo/v1/operation.pb.h"
 #include "octavo/v1/scan.pb.h"
 #include "octavo/v1/session.pb.h"
@@ -237,6 +238,21 @@ class HandlerFaultsTest : public ::testing::Test {
   std::string Buffer() {
     return Ask<v1::CreateBufferResponse>("BufferService/CreateBuffer", NewBuffer()).buffer().name();
   }
+  /// Zeros [2, 16, 16], as a slab and as tiles.
+  static constexpr int kTestTiles = 2;
+  std::string Slab() {
+    v1::CreateBufferRequest request = NewBuffer();
+    request.mutable_type()->set_dtype(v1::DTYPE_F32);
+    request.clear_shape();
+    for (const uint64_t extent : {2, 16, 16}) request.add_shape(extent);
+    return Ask<v1::CreateBufferResponse>("BufferService/CreateBuffer", request).buffer().name();
+  }
+  void FillTiles(v1::TileSource* tiles) {
+    tiles->set_name(Slab());
+    tiles->mutable_stack()->set_depth(1);
+    tiles->mutable_spacing_um()->set_y(1);
+    tiles->mutable_spacing_um()->set_x(1);
+  }
   v1::LeaseGrant Lease(const std::string& resource, v1::LeaseMode mode) {
     v1::AcquireLeaseRequest request;
     request.set_resource(resource);
@@ -422,6 +438,22 @@ class HandlerFaultsTest : public ::testing::Test {
           r.mutable_options()->set_format(v1::FORMAT_NPY);
         })});
     add("BufferService/WaitBuffer", {OfBuffer<v1::WaitBufferRequest>()});
+    add("MosaicService/RegisterTiles", {One<v1::RegisterTilesRequest>([this](auto& r) {
+          FillTiles(r.mutable_tiles());
+          for (int i = 0; i < kTestTiles; ++i) r.add_stage_um()->set_x(i);
+        })});
+    add("MosaicService/StitchTiles", {One<v1::StitchTilesRequest>([this](auto& r) {
+          FillTiles(r.mutable_tiles());
+          for (int i = 0; i < kTestTiles; ++i) r.add_position_um()->set_x(i);
+          r.set_request_id(Id());
+        })});
+    add("MosaicService/FindZOverlap", {One<v1::FindZOverlapRequest>([this](auto& r) {
+          r.set_fixed(Slab());
+          r.set_moving(r.fixed());
+          r.set_slicing_interval_um(1);
+          r.set_search_range_um(1);
+          r.set_spacing_z_um(1);
+        })});
     add("ExportService/Export", {OfVolume<v1::ExportRequest>()});
     add("ExportService/RevokeExport",
         {.requests = One<v1::RevokeExportRequest>([this](auto& r) {

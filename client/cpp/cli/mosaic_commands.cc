@@ -1,0 +1,345 @@
+// octavo mosaic: tiles and slabs in the memory of the server's devices.
+
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+#include "octavo/v1/buffer.grpc.pb.h"
+#include "octavo/v1/mosaic.grpc.pb.h"
+
+#include "client/cpp/cli/commands.h"
+#include "client/cpp/cli/output_file.h"
+#include "client/cpp/cli/terminal.h"
+#include "client/cpp/cli/words.h"
+
+namespace octavo::cli {
+namespace {
+
+std::unique_ptr<v1::MosaicService::Stub> StubOf(const Session& session) {
+  return v1::MosaicService::NewStub(session.channel());
+}
+
+/// Positions of tiles, from a CSV file with a line of headings.
+class PositionsFile {
+ public:
+  PositionsFile(std::string flag, const std::string& path) : flag_(std::move(flag)), path_(path) {
+    std::ifstream file(path);
+    std::string line;
+    if (!file || !std::getline(file, line)) Refuse("cannot be read, or is empty");
+    for (absl::string_view name : absl::StrSplit(absl::StripPrefix(line, "\xEF\xBB\xBF"), ','))
+      columns_.emplace_back(absl::StripAsciiWhitespace(name));
+    while (std::getline(file, line)) {
+      if (absl::StripAsciiWhitespace(line).empty()) continue;
+      rows_.push_back(absl::StrSplit(line, ','));
+    }
+  }
+
+  std::vector<v1::MosaicVector> Read() const {
+    for (const auto& [unit, um] : {std::pair("um", 1.0), std::pair("mm", 1000.0)}) {
+      if (Has(absl::StrCat("x_", unit)) && Has(absl::StrCat("y_", unit)))
+        return Rows(absl::StrCat("_", unit), um);
+      if (!Has(absl::StrCat("x_shift_", unit)) || !Has(absl::StrCat("y_shift_", unit))) continue;
+      // The way from each tile to the next one.
+      std::vector<v1::MosaicVector> out(1);
+      for (const v1::MosaicVector& step : Rows(absl::StrCat("_shift_", unit), um)) {
+        v1::MosaicVector next = out.back();
+        next.set_z(next.z() + step.z());
+        next.set_y(next.y() + step.y());
+        next.set_x(next.x() + step.x());
+        out.push_back(next);
+      }
+      return out;
+    }
+    Refuse(absl::StrCat("has the columns ", absl::StrJoin(columns_, ", "),
+                        "; expected x_um and y_um, x_mm and y_mm, or x_shift_mm and y_shift_mm"));
+  }
+
+ private:
+  [[noreturn]] void Refuse(const std::string& what) const {
+    throw CLI::ValidationError(flag_, absl::StrCat(path_, " ", what));
+  }
+  bool Has(const std::string& column) const {
+    return std::find(columns_.begin(), columns_.end(), column) != columns_.end();
+  }
+  double At(size_t row, const std::string& column) const {
+    const auto at =
+        static_cast<size_t>(std::find(columns_.begin(), columns_.end(), column) - columns_.begin());
+    if (at == columns_.size()) return 0;  // z
+    double value = 0;
+    if (at >= rows_[row].size() ||
+        !absl::SimpleAtod(absl::StripAsciiWhitespace(rows_[row][at]), &value))
+      Refuse(absl::StrCat("has no number in the column ", column, " of line ", row + 2));
+    return value;
+  }
+  std::vector<v1::MosaicVector> Rows(const std::string& ending, double um) const {
+    std::vector<v1::MosaicVector> out(rows_.size());
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      out[i].set_z(At(i, "z" + ending) * um);
+      out[i].set_y(At(i, "y" + ending) * um);
+      out[i].set_x(At(i, "x" + ending) * um);
+    }
+    return out;
+  }
+
+  const std::string flag_, path_;
+  std::vector<std::string> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+/// The array of tiles, and how they lie in it.
+struct TileFlags {
+  std::string name, lease;
+  std::vector<double> spacing_um;
+  int64_t depth = 1;
+  std::vector<int64_t> tile;
+
+  void AddTo(CLI::App* command) {
+    command->add_option("tiles", name, "buffers/... or volumes/...")
+        ->required()
+        ->check(BufferOrVolumeName());
+    command
+        ->add_option("--spacing-um", spacing_um,
+                     "micrometres from voxel to voxel: one number, or z,y,x")
+        ->required()
+        ->delimiter(',');
+    auto* stack = command->add_option("--depth", depth,
+                                      "planes of a tile, of tiles one after the other (default 1)");
+    command->add_option("--tile", tile, "tiles lie side by side: their voxels along y,x (512,512)")
+        ->delimiter(',')
+        ->expected(2)
+        ->excludes(stack);
+    command->add_option("--lease", lease, "the token of your own lease of the tiles");
+  }
+  void Fill(v1::TileSource* source) const {
+    source->set_name(name);
+    source->set_lease_token(lease);
+    if (spacing_um.size() != 1 && spacing_um.size() != 3)
+      throw CLI::ValidationError("--spacing-um", "has to be one number, or z,y,x");
+    source->mutable_spacing_um()->set_z(spacing_um.front());
+    source->mutable_spacing_um()->set_y(spacing_um[spacing_um.size() / 2]);
+    source->mutable_spacing_um()->set_x(spacing_um.back());
+    if (tile.empty()) {
+      source->mutable_stack()->set_depth(depth);
+    } else {
+      source->mutable_grid()->set_tile_y(tile[0]);
+      source->mutable_grid()->set_tile_x(tile[1]);
+    }
+  }
+};
+
+void WritePositions(Session& session, const std::string& path,
+                    const v1::RegisterTilesResponse& found) {
+  std::ofstream file(path);
+  file << "tile,z_um,y_um,x_um,state,joints,used_joints\n";
+  for (int i = 0; i < found.tiles_size(); ++i) {
+    const v1::RegisteredTile& tile = found.tiles(i);
+    const v1::MosaicVector& at = tile.position_um();
+    file << absl::StrFormat("%d,%.6f,%.6f,%.6f,%s,%d,%d\n", i, at.z(), at.y(), at.x(),
+                            ShortName(tile.state()), tile.joints(), tile.used_joints());
+  }
+  file.close();
+  if (file) return;
+  std::cerr << "octavo: could not write " << path << "\n";
+  session.exit_code = kFailed;
+}
+
+void PrintPositions(const v1::RegisterTilesResponse& found) {
+  int used = 0, fallback = 0, outliers = 0;
+  for (const v1::TileJoint& joint : found.joints()) {
+    used += joint.state() == v1::JOINT_STATE_USED ? 1 : 0;
+    fallback += joint.state() == v1::JOINT_STATE_FALLBACK ? 1 : 0;
+    outliers += joint.state() == v1::JOINT_STATE_OUTLIER ? 1 : 0;
+  }
+  std::cout << absl::StrFormat(
+      "%d tiles  %d joints: %d used, %d from the stage, %d outliers  rms residual %.3g um\n",
+      found.tiles_size(), found.joints_size(), used, fallback, outliers, found.rms_residual_um());
+  for (const int64_t i : found.suspects()) {
+    const v1::RegisteredTile& tile = found.tiles(static_cast<int>(i));
+    std::cout << absl::StrFormat(
+        "tile %d is %s: %d of %d joints used, moved by %.4g, %.4g um (y, x)\n", i,
+        ShortName(tile.state()), tile.used_joints(), tile.joints(), tile.correction_um().y(),
+        tile.correction_um().x());
+  }
+}
+
+void AddRegister(CLI::App* mosaic, Session& session) {
+  auto* command = mosaic->add_subcommand(
+      "register", "finds where tiles lie, by their overlaps; names those that are wrong");
+  const auto flags = std::make_shared<TileFlags>();
+  const auto stage = std::make_shared<std::string>(), output = std::make_shared<std::string>();
+  const auto request = std::make_shared<v1::RegisterTilesRequest>();
+  flags->AddTo(command);
+  command
+      ->add_option("--stage", *stage,
+                   "CSV file with where the stage had each tile: columns x_um, y_um (z_um), or in "
+                   "mm; or x_shift_mm, y_shift_mm from each tile to the next one")
+      ->required();
+  command->add_option("-o,--output", *output, "writes the positions to this CSV file");
+  const auto max_shift = std::make_shared<double>(0), confidence = std::make_shared<double>(0.5),
+             outlier = std::make_shared<double>(0);
+  const auto min_overlap = std::make_shared<int64_t>(0);
+  const auto in_depth = std::make_shared<bool>(false);
+  command->add_option("--max-shift-um", *max_shift,
+                      "the largest error of the stage that is looked for (default: a quarter of "
+                      "the overlap, at most 32 voxels)");
+  command->add_flag("--in-depth", *in_depth, "in three dimensions (default: means along z)");
+  command->add_option("--min-confidence", *confidence,
+                      "joints with less fall back to the stage (default 0.5)");
+  command->add_option("--min-overlap", *min_overlap, "voxels of the least overlap (default 8)");
+  command->add_option("--outlier-um", *outlier,
+                      "joints with a larger residual are outliers (default 1.5 voxels)");
+  command->callback([&session, flags, stage, output, request, max_shift, confidence, outlier,
+                     min_overlap, in_depth] {
+    flags->Fill(request->mutable_tiles());
+    for (const v1::MosaicVector& one : PositionsFile("--stage", *stage).Read())
+      *request->add_stage_um() = one;
+    request->set_max_shift_um(*max_shift);
+    request->set_in_depth(*in_depth);
+    request->set_min_confidence(*confidence);
+    request->set_min_overlap(*min_overlap);
+    request->set_outlier_um(*outlier);
+    if (!output->empty()) CheckWritable("--output", *output);
+    v1::RegisterTilesResponse found;
+    grpc::ClientContext context;  // as long as it takes
+    if (!Check(session, StubOf(session)->RegisterTiles(&context, *request, &found))) return;
+    if (!output->empty()) WritePositions(session, *output, found);
+    session.json ? PrintJson(found) : PrintPositions(found);
+  });
+}
+
+void AddStitch(CLI::App* mosaic, Session& session) {
+  auto* command = mosaic->add_subcommand("stitch", "one array of tiles, in a new buffer");
+  const auto flags = std::make_shared<TileFlags>();
+  const auto positions = std::make_shared<std::string>(),
+             blend = std::make_shared<std::string>("linear"),
+             type = std::make_shared<std::string>();
+  const auto gap = std::make_shared<double>(0);
+  flags->AddTo(command);
+  command
+      ->add_option("--positions", *positions,
+                   "CSV file with where each tile lies: of `octavo mosaic register -o`, or of the "
+                   "stage")
+      ->required();
+  command->add_option("--blend", *blend, "linear (default), hann, average")
+      ->check(OneOf({"linear", "hann", "average"}));
+  command->add_option("--type", *type, "of the result: u8, u16, f32, ... (default: of the tiles)")
+      ->check(OneOf({"u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "f16", "f32", "f64"}));
+  auto* filled = command->add_option(
+      "--gap", *gap, "value where no tile is (default NaN; 0 if the type has none)");
+  command->callback([&session, flags, positions, blend, type, gap, filled] {
+    v1::StitchTilesRequest request;
+    flags->Fill(request.mutable_tiles());
+    for (const v1::MosaicVector& one : PositionsFile("--positions", *positions).Read())
+      *request.add_position_um() = one;
+    v1::TileBlend how = v1::TILE_BLEND_UNSPECIFIED;
+    (void)v1::TileBlend_Parse(absl::StrCat("TILE_BLEND_", absl::AsciiStrToUpper(*blend)), &how);
+    request.set_blend(how);
+    v1::Dtype dtype = v1::DTYPE_UNSPECIFIED;
+    if (!type->empty())
+      (void)v1::Dtype_Parse(absl::StrCat("DTYPE_", absl::AsciiStrToUpper(*type)), &dtype);
+    request.set_type(dtype);
+    if (filled->count() > 0) request.set_gap(*gap);
+    v1::StitchTilesResponse answer;
+    if (!Check(session, StubOf(session)->StitchTiles(session.Context().get(), request, &answer)))
+      return;
+    v1::WaitBufferRequest wait;
+    wait.set_name(answer.buffer().name());
+    v1::WaitBufferResponse done;
+    grpc::ClientContext context;  // as long as it takes
+    if (!Check(session,
+               v1::BufferService::NewStub(session.channel())->WaitBuffer(&context, wait, &done)))
+      return;
+    if (session.json) {
+      *answer.mutable_buffer() = done.buffer();
+      return PrintJson(answer);
+    }
+    const v1::Buffer& made = done.buffer();
+    std::cout << made.name() << "  [" << absl::StrJoin(made.shape(), ", ") << "] "
+              << ShortName(made.type().dtype()) << "  "
+              << Bytes(static_cast<double>(made.byte_size()))
+              << absl::StrFormat("  first voxel at %.6g, %.6g, %.6g um (z, y, x)\n",
+                                 answer.origin_um().z(), answer.origin_um().y(),
+                                 answer.origin_um().x());
+  });
+}
+
+void AddOverlap(CLI::App* mosaic, Session& session) {
+  auto* command = mosaic->add_subcommand(
+      "overlap", "how many planes two slabs have in common that were cut one after the other");
+  const auto request = std::make_shared<v1::FindZOverlapRequest>();
+  const auto fixed = std::make_shared<std::string>(), moving = std::make_shared<std::string>();
+  const auto interval = std::make_shared<double>(0), range = std::make_shared<double>(0),
+             spacing = std::make_shared<double>(0), least = std::make_shared<double>(0.5);
+  const auto first = std::make_shared<int64_t>(0);
+  const auto offset = std::make_shared<std::vector<int64_t>>();
+  const auto curve = std::make_shared<bool>(false);
+  command->add_option("fixed", *fixed, "buffers/... [z, y, x]: the slab above")
+      ->required()
+      ->check(BufferOrVolumeName());
+  command->add_option("moving", *moving, "buffers/...: the next slab")
+      ->required()
+      ->check(BufferOrVolumeName());
+  command->add_option("--interval-um", *interval, "thickness that the blade takes off")->required();
+  command->add_option("--range-um", *range, "how far from there to look")->required();
+  command->add_option("--spacing-z-um", *spacing, "from plane to plane")->required();
+  command->add_option("--moving-first-plane", *first,
+                      "the first planes of the next slab that are left out (default 0)");
+  command
+      ->add_option("--offset", *offset,
+                   "where the next slab's first voxel lies in the one above: y,x (default 0,0)")
+      ->delimiter(',')
+      ->expected(2);
+  command->add_option("--min-correlation", *least,
+                      "with less the expected overlap is the answer (default 0.5)");
+  command->add_flag("--curve", *curve, "also the correlation of every overlap that was tried");
+  command->callback(
+      [&session, request, fixed, moving, interval, range, spacing, least, first, offset, curve] {
+        request->set_fixed(*fixed);
+        request->set_moving(*moving);
+        request->set_slicing_interval_um(*interval);
+        request->set_search_range_um(*range);
+        request->set_spacing_z_um(*spacing);
+        request->set_moving_first_plane(*first);
+        request->set_min_correlation(*least);
+        if (!offset->empty()) {
+          request->set_offset_y(offset->at(0));
+          request->set_offset_x(offset->at(1));
+        }
+        v1::FindZOverlapResponse found;
+        grpc::ClientContext context;  // as long as it takes
+        if (!Check(session, StubOf(session)->FindZOverlap(&context, *request, &found))) return;
+        if (session.json) return PrintJson(found);
+        std::cout << found.overlap() << " planes" << (found.fallback() ? "  as expected: " : "  ")
+                  << absl::StrFormat("correlation %.4f", found.correlation())
+                  << (found.fallback() ? absl::StrCat(" at ", found.best_overlap()) : "")
+                  << "  expected " << found.expected_overlap() << "\n";
+        for (int i = 0; *curve && i < found.correlations_size(); ++i) {
+          std::cout << absl::StrFormat("  %d  %.4f\n", found.first_overlap() + i,
+                                       found.correlations(i));
+        }
+      });
+}
+
+}  // namespace
+
+void AddMosaicCommands(CLI::App& app, Session& session) {
+  auto* mosaic =
+      app.add_subcommand("mosaic", "tiles and slabs in buffers: where they lie, one array")
+          ->require_subcommand(1);
+  AddRegister(mosaic, session);
+  AddStitch(mosaic, session);
+  AddOverlap(mosaic, session);
+}
+
+}  // namespace octavo::cli

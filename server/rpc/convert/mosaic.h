@@ -1,0 +1,20 @@
+#pragma once
+
+#include "absl/status/statusor.h"
+
+#include "octavo/v1/mosaic.pb.h"
+
+#include "server/mosaic/mosaics.h"
+
+namespace octavo::rpc {
+
+absl::StatusOr<mosaic::RegisterTilesCall> DecodeRegisterTiles(
+    const v1::RegisterTilesRequest& request);
+absl::StatusOr<mosaic::StitchTilesCall> DecodeStitchTiles(const v1::StitchTilesRequest& request);
+mosaic::FindZOverlapCall DecodeFindZOverlap(const v1::FindZOverlapRequest& request);
+void EncodePositions(const TilePositions& positions, const std::vector<Vector3>& stage_um,
+                     v1::RegisterTilesResponse* out);
+void EncodeVector(const Vector3& vector, v1::MosaicVector* out);
+void EncodeZOverlap(const ZOverlapResult& result, v1::FindZOverlapResponse* out);
+
+}  // namespace octavo::rpc
