@@ -16,8 +16,8 @@ namespace {
 
 absl::Status CheckMethod(FlatMethod method, double smoothness, const ChainBuilder& chain) {
   if (method > FlatMethod::kBasic) {
-    return chain.Bad("method", absl::StrCat("has the unknown value ", static_cast<int>(method),
-                                            "; allowed QUADRATIC, BASIC"));
+    return chain.Bad("algorithm", absl::StrCat("has the unknown value ", static_cast<int>(method),
+                                               "; allowed QUADRATIC, BASIC"));
   }
   if (smoothness == 0) return absl::OkStatus();
   if (method != FlatMethod::kBasic) return chain.Bad("smoothness", "is given; only BASIC takes it");

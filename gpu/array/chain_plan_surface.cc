@@ -175,8 +175,9 @@ absl::Status PlanOp(const SurfaceOp& op, ChainBuilder* chain) {
   OCTAVO_ASSIGN_OR_RETURN(const int axis, chain->Axis("axis", op.axis));
   OCTAVO_RETURN_IF_ERROR(CheckMask(op.mask, *chain));
   if (op.method > SurfaceMethod::kGradient) {
-    return chain->Bad("method", absl::StrCat("has the unknown value ", static_cast<int>(op.method),
-                                             "; allowed OTSU, GRADIENT"));
+    return chain->Bad("algorithm",
+                      absl::StrCat("has the unknown value ", static_cast<int>(op.method),
+                                   "; allowed OTSU, GRADIENT"));
   }
   const auto at = static_cast<size_t>(axis);
   OCTAVO_RETURN_IF_ERROR(op.method == SurfaceMethod::kGradient ? PlanGradient(op, at, chain)
