@@ -27,12 +27,12 @@ std::string ArrayType::Text() const {
 
 const char* NameOf(const Op& op) {
   constexpr const char* kNames[] = {
-      "copy",       "fill",      "crop",       "scale",     "combine",
-      "reduce",     "slab",      "percentile", "histogram", "fft",
-      "resize",     "flip",      "transpose",  "affine",    "map_coordinates",
-      "displace",   "shift",     "gaussian",   "uniform",   "median",
-      "logarithm",  "threshold", "select",     "argmax",    "paste",
-      "concatenate"};
+      "copy",        "fill",      "crop",       "scale",     "combine",
+      "reduce",      "slab",      "percentile", "histogram", "fft",
+      "resize",      "flip",      "transpose",  "affine",    "map_coordinates",
+      "displace",    "shift",     "gaussian",   "uniform",   "median",
+      "logarithm",   "threshold", "select",     "argmax",    "paste",
+      "concatenate", "surface",   "flat_field", "flatten",   "focal_curvature"};
   static_assert(std::size(kNames) == std::variant_size_v<Op>);
   if (const auto* slab = std::get_if<SlabOp>(&op)) return slab->called;
   if (const auto* function = std::get_if<FunctionOp>(&op);
@@ -66,6 +66,10 @@ std::vector<ArrayRef> OthersOf(const PlannedOp& step) {
                  [](const SelectSpec& s) { return std::vector{s.mask.array}; },
                  [](const HistogramSpec& s) { return std::vector{s.mask.array}; },
                  [](const ArgExtremeSpec& s) { return std::vector{s.mask}; },
+                 [](const SampleWeightsSpec& s) { return std::vector{s.mask.array}; },
+                 [](const CompactSpec& s) { return std::vector{s.mask.array}; },
+                 [](const SteepestSpec& s) { return std::vector{s.mask.array}; },
+                 [](const FlattenSpec& s) { return std::vector{ArrayRef{s.other_index}}; },
                  [](const ChooseSpec& s) {
                    return std::vector{s.mask, s.other};
                  },
@@ -101,6 +105,14 @@ absl::StatusOr<Room> RoomOf(const ArrayChain& chain, ArrayOps& ops) {
       room.work = std::max(room.work, OtsuWorkBytes(*above));
     if (const auto* choose = std::get_if<ChooseSpec>(&chain.steps[i].spec))
       room.work = std::max(room.work, OtsuWorkBytes(choose->above));
+    if (const auto* surface = std::get_if<SurfaceSpec>(&chain.steps[i].spec))
+      room.work = std::max(room.work, SurfaceWorkBytes(*surface));
+    if (const auto* median = std::get_if<FromMedianSpec>(&chain.steps[i].spec))
+      room.work = std::max(room.work, FromMedianWorkBytes(*median));
+    if (const auto* basic = std::get_if<BasicSpec>(&chain.steps[i].spec))
+      room.work = std::max(room.work, BasicWorkBytes(*basic));
+    if (std::holds_alternative<LevelFlatSpec>(chain.steps[i].spec))
+      room.work = std::max(room.work, kLevelFlatWorkBytes);
     if (const auto* fft = std::get_if<FftSpec>(&chain.steps[i].spec)) {
       OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, ops.PrepareFft(*fft));
       room.work = std::max(room.work, bytes);
@@ -126,6 +138,8 @@ absl::StatusOr<std::unique_ptr<ChainRun>> ChainRun::Create(
   OCTAVO_ASSIGN_OR_RETURN(ops.filters, FindOperators<FilterOps>(device));
   OCTAVO_ASSIGN_OR_RETURN(ops.elements, FindOperators<ElementOps>(device));
   OCTAVO_ASSIGN_OR_RETURN(ops.extremes, FindOperators<ExtremeOps>(device));
+  OCTAVO_ASSIGN_OR_RETURN(ops.surfaces, FindOperators<SurfaceOps>(device));
+  OCTAVO_ASSIGN_OR_RETURN(ops.flats, FindOperators<FlatFieldOps>(device));
   std::unique_ptr<ChainRun> run(new ChainRun(chain, device, ops));
   OCTAVO_ASSIGN_OR_RETURN(const Room room, RoomOf(*chain, *ops.arrays));
   run->between_bytes_ = AlignedBytes(room.between);
@@ -231,6 +245,40 @@ absl::Status ChainRun::RunStep(StreamRef stream, const PlannedOp& step, const vo
           [&](const ArgExtremeSpec& s) {
             return ops_.extremes->ArgExtreme(stream, s, from, mask(s.mask), to);
           },
+          [&](const SampleWeightsSpec& s) {
+            return ops_.surfaces->SampleWeights(stream, s, from, mask(s.mask.array), to);
+          },
+          [&](const SmoothSamplesSpec& s) {
+            const auto* const weight = reinterpret_cast<const float*>(tables + s.weight_offset);
+            return ops_.surfaces->SmoothSamples(stream, s, from, {weight, 2 * s.radius + 1}, to);
+          },
+          [&](const SurfaceSpec& s) { return ops_.surfaces->Surface(stream, s, from, to, work); },
+          [&](const CompactSpec& s) {
+            return ops_.surfaces->Compact(stream, s, from, mask(s.mask.array), to);
+          },
+          [&](const SteepestSpec& s) {
+            const int64_t count = 2 * s.radius + 1;
+            return ops_.surfaces->Steepest(
+                stream, s, from, mask(s.mask.array), weights(s.rise_offset, count).data(),
+                s.smooth_offset < 0 ? nullptr : weights(s.smooth_offset, count).data(), to);
+          },
+          [&](const CutTilesSpec& s) { return ops_.flats->CutTiles(stream, s, from, to); },
+          [&](const FromMedianSpec& s) -> absl::Status {
+            SelectSpec median{
+                .in = s.in, .out = Scalar::kF64, .percentiles = 1, .percentile = {50}};
+            median.axes.keep[1] = s.tiles;
+            median.axes.keep_stride[1] = s.pixels;
+            median.axes.run[1] = s.pixels;
+            median.axes.run_stride[1] = 1;
+            OCTAVO_RETURN_IF_ERROR(ops_.arrays->Select(stream, median, from, nullptr, work));
+            return ops_.flats->FromMedian(stream, s, from, static_cast<const double*>(work), to);
+          },
+          [&](const BasicSpec& s) { return ops_.flats->Basic(stream, s, from, to, work); },
+          [&](const LevelFlatSpec& s) { return ops_.flats->LevelFlat(stream, s, from, to, work); },
+          [&](const FlattenSpec& s) {
+            return ops_.flats->Flatten(stream, s, from, others[s.other_index], to);
+          },
+          [&](const SpreadSpec& s) { return ops_.flats->Spread(stream, s, from, to); },
           [&](const PasteSpec& s) -> absl::Status {
             for (const PasteSpec::Piece& piece : s.pieces) {
               const void* const source = piece.from.given() ? other(piece.from) : from;

@@ -14,6 +14,8 @@
 #include "gpu/array/elements.h"
 #include "gpu/array/extremes.h"
 #include "gpu/array/filters.h"
+#include "gpu/array/flat_field.h"
+#include "gpu/array/surface.h"
 #include "gpu/array/warp.h"
 #include "gpu/device/device.h"
 #include "gpu/device/device_span.h"
@@ -38,9 +40,10 @@ struct ArrayType {
   bool operator==(const ArrayType&) const = default;
 };
 
-// -- operations; more of them in elements.h, extremes.h, filters.h and, of those that sample at
-// positions, in warp.h. Axes are counted from 0, or from the end if negative. A mask is a second
-// array, u8 of the shape of the current array: only elements where it is not 0 count.
+// -- operations; more of them in elements.h, extremes.h, filters.h, flat_field.h,
+// surface.h and, of those that sample at positions, in warp.h. Axes are counted from 0, or from the
+// end if negative. A mask is a second array, u8 of the shape of the current array: only elements
+// where it is not 0 count.
 
 /// Copies the elements.
 struct CopyOp {};
@@ -148,7 +151,8 @@ struct ConcatenateOp {
 using Op = std::variant<CopyOp, FillOp, CropOp, ScaleOp, CombineOp, ReduceOp, SlabOp, PercentileOp,
                         HistogramOp, FftOp, ResizeOp, FlipOp, TransposeOp, AffineOp,
                         MapCoordinatesOp, DisplaceOp, ShiftOp, GaussianOp, UniformOp, MedianOp,
-                        FunctionOp, ThresholdOp, ChooseOp, ArgExtremeOp, PasteOp, ConcatenateOp>;
+                        FunctionOp, ThresholdOp, ChooseOp, ArgExtremeOp, PasteOp, ConcatenateOp,
+                        SurfaceOp, FlatFieldOp, FlattenOp, FocalCurvatureOp>;
 const char* NameOf(const Op& op);  // "crop"
 
 // -- the work of one launch
@@ -276,7 +280,9 @@ absl::StatusOr<std::unique_ptr<ArrayOps>> MakeArrayOps(Device& device);
 struct PlannedOp {
   std::variant<GatherSpec, MapSpec, ReduceSpec, SelectSpec, HistogramSpec, TapsSpec, FftSpec,
                SplineSpec, WarpSpec, ShiftSpec, CorrelateSpec, MedianSpec, FunctionSpec, AboveSpec,
-               ChooseSpec, ArgExtremeSpec, PasteSpec>
+               ChooseSpec, ArgExtremeSpec, PasteSpec, SampleWeightsSpec, SmoothSamplesSpec,
+               SurfaceSpec, CompactSpec, SteepestSpec, CutTilesSpec, FromMedianSpec, BasicSpec,
+               LevelFlatSpec, FlattenSpec, SpreadSpec>
       spec;
   int64_t out_bytes = 0;
 };
@@ -326,6 +332,8 @@ class ChainRun {
     FilterOps* filters = nullptr;
     ElementOps* elements = nullptr;
     ExtremeOps* extremes = nullptr;
+    SurfaceOps* surfaces = nullptr;
+    FlatFieldOps* flats = nullptr;
   };
   ChainRun(std::shared_ptr<const ArrayChain> chain, Device& device, const Families& ops)
       : chain_(std::move(chain)), device_(device), ops_(ops) {}

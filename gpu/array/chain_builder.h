@@ -60,6 +60,8 @@ class ChainBuilder {
                       ArrayType out);
   /// Adds an elementwise step with a result of type `out`.
   absl::Status Map(MapSpec spec, Scalar out);
+  /// Gives the current array other dims, of as many elements; no step.
+  void Reshape(ArrayType type) { type_ = std::move(type); }
   /// Adds a table to the chain and returns the offset, in bytes, at which it begins.
   template <class T>
   int64_t AddTable(const std::vector<T>& table) {

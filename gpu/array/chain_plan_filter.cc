@@ -48,13 +48,8 @@ absl::StatusOr<std::vector<T>> PerAxis(const char* name, const std::vector<T>& g
                                       " for ", chain.type().Text()));
 }
 
-struct Kernel {
-  std::vector<double> weight;  // in the order of the samples
-  int64_t before = 0;
-};
-
 // Adds the correlations along the axes that have a kernel. If none has, only the type changes.
-absl::Status CorrelateAxes(const std::vector<Kernel>& kernels, math::Edge edge, double value,
+absl::Status CorrelateAxes(const std::vector<FilterKernel>& kernels, math::Edge edge, double value,
                            ChainBuilder* chain) {
   const ArrayType first = chain->type();
   const Scalar result = FloatOf(first.scalar);
@@ -83,9 +78,10 @@ absl::Status CorrelateAxes(const std::vector<Kernel>& kernels, math::Edge edge, 
   return changed ? absl::OkStatus() : chain->Map({}, result);
 }
 
-// The weights of a correlation with a Gaussian or its derivative, per sample.
-Kernel GaussianKernel(double sigma, int64_t order, int64_t radius) {
-  Kernel kernel{.before = radius};
+}  // namespace
+
+FilterKernel GaussianKernel(double sigma, int64_t order, int64_t radius) {
+  FilterKernel kernel{.before = radius};
   double sum = 0;
   for (int64_t k = -radius; k <= radius; ++k) {
     const auto x = static_cast<double>(k);
@@ -103,8 +99,6 @@ Kernel GaussianKernel(double sigma, int64_t order, int64_t radius) {
   return kernel;
 }
 
-}  // namespace
-
 absl::Status PlanOp(const GaussianOp& op, ChainBuilder* chain) {
   const char* const name = op.step.empty() ? "sigma" : "sigma_um";
   OCTAVO_ASSIGN_OR_RETURN(const auto sigmas, PerAxis(name, op.sigma, *chain));
@@ -118,7 +112,7 @@ absl::Status PlanOp(const GaussianOp& op, ChainBuilder* chain) {
     return chain->Bad("truncate", absl::StrCat("is ", op.truncate, "; allowed above 0 to 16"));
   OCTAVO_RETURN_IF_ERROR(CheckEdge(op.edge, /*constant=*/true, chain));
   OCTAVO_RETURN_IF_ERROR(CheckValue(op.value, op.edge, chain));
-  std::vector<Kernel> kernels(sigmas.size());
+  std::vector<FilterKernel> kernels(sigmas.size());
   for (size_t d = 0; d < sigmas.size(); ++d) {
     const double sigma = sigmas[d] / steps[d],
                  most = static_cast<double>(kMostRadius) / op.truncate;
@@ -150,7 +144,7 @@ absl::Status PlanOp(const UniformOp& op, ChainBuilder* chain) {
       PerAxis("step", op.step.empty() ? std::vector<double>{1} : op.step, *chain));
   OCTAVO_RETURN_IF_ERROR(CheckEdge(op.edge, /*constant=*/true, chain));
   OCTAVO_RETURN_IF_ERROR(CheckValue(op.value, op.edge, chain));
-  std::vector<Kernel> kernels(sizes.size());
+  std::vector<FilterKernel> kernels(sizes.size());
   for (size_t d = 0; d < sizes.size(); ++d) {
     const double size = sizes[d] / steps[d];
     if (!(size >= 0 && size <= static_cast<double>(kMostRadius))) {

@@ -96,15 +96,8 @@ absl::Status Reduce(math::Reduction kind, math::Part part, const AxesSpec& axes,
 
 // The mask of a step on the current array.
 absl::StatusOr<MaskSpec> Masked(ArrayRef array, const ChainBuilder& chain) {
-  const ArrayType& type = chain.type();
-  if (array.given()) {
-    const ArrayType& mask = chain.others()[array.index];
-    if (mask.scalar != Scalar::kU8 || mask.lanes != 1 || mask.dims != type.dims) {
-      return chain.Bad("mask", absl::StrCat("is ", mask.Text(), "; ", type.Text(),
-                                            " wants u8 of its own shape, with one lane"));
-    }
-  }
-  return MaskSpec{.array = array, .lanes = type.lanes};
+  OCTAVO_RETURN_IF_ERROR(CheckMask(array, chain));
+  return MaskSpec{.array = array, .lanes = chain.type().lanes};
 }
 
 absl::Status UnknownKind(math::Reduction kind, const ChainBuilder* chain) {
@@ -114,6 +107,16 @@ absl::Status UnknownKind(math::Reduction kind, const ChainBuilder* chain) {
 }
 
 }  // namespace
+
+absl::Status CheckMask(ArrayRef array, const ChainBuilder& chain) {
+  if (!array.given()) return absl::OkStatus();
+  const ArrayType& mask = chain.others()[array.index];
+  const ArrayType& type = chain.type();
+  if (mask.scalar == Scalar::kU8 && mask.lanes == 1 && mask.dims == type.dims)
+    return absl::OkStatus();
+  return chain.Bad("mask", absl::StrCat("is ", mask.Text(), "; ", type.Text(),
+                                        " wants u8 of its own shape, with one lane"));
+}
 
 absl::Status PlanOp(const ReduceOp& op, ChainBuilder* chain) {
   const ArrayType& type = chain->type();

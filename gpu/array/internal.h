@@ -41,6 +41,10 @@ absl::Status PlanOp(const ThresholdOp& op, ChainBuilder* chain);
 absl::Status PlanOp(const ChooseOp& op, ChainBuilder* chain);
 absl::Status PlanOp(const PasteOp& op, ChainBuilder* chain);  // chain_plan_shape.cc
 absl::Status PlanOp(const ConcatenateOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const SurfaceOp& op, ChainBuilder* chain);    // chain_plan_surface.cc
+absl::Status PlanOp(const FlatFieldOp& op, ChainBuilder* chain);  // chain_plan_flat.cc
+absl::Status PlanOp(const FlattenOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const FocalCurvatureOp& op, ChainBuilder* chain);
 
 /// An array as four axes: its dims, right-aligned in the first three, and its lanes. Strides are in
 /// numbers.
@@ -57,6 +61,17 @@ struct ArrayLayout {
 
 /// Whether an array has the lanes and the shape of another, or of its last axes.
 bool FitsLastAxes(const ArrayType& other, const ArrayType& type, int64_t lanes);
+
+/// Error of the field "mask" unless the mask, if there is one, suits the current array.
+absl::Status CheckMask(ArrayRef mask, const ChainBuilder& chain);
+
+/// The weights of a correlation along an axis, in the order of the samples.
+struct FilterKernel {
+  std::vector<double> weight;
+  int64_t before = 0;
+};
+/// A Gaussian with `radius` samples on either side, or its derivative, per sample.
+FilterKernel GaussianKernel(double sigma, int64_t order, int64_t radius);
 
 /// The real type of the parts of a complex type; a real type itself.
 Scalar RealOf(Scalar scalar);

@@ -146,6 +146,17 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
     OCTAVO_RETURN_IF_ERROR(
         TakeSpacing(*state, absl::StrCat(at, ".uniform.size_um"), uniform->size, &uniform->step));
   }
+  if (auto* surface = std::get_if<SurfaceOp>(&op)) {
+    surface->keep_dims = true;
+    const int64_t axis = surface->axis < 0 ? surface->axis + 3 : surface->axis;
+    if (operation.filter_um && axis >= 0 && axis < 3) {
+      std::vector<double> lengths(3, 0.0), step;
+      lengths[static_cast<size_t>(axis)] = surface->thickness;
+      OCTAVO_RETURN_IF_ERROR(
+          TakeSpacing(*state, absl::StrCat(at, ".surface.thickness_um"), lengths, &step));
+      surface->step = step[static_cast<size_t>(axis)];
+    }
+  }
   if (auto* slab = std::get_if<SlabOp>(&op)) {
     slab->keep_dims = true;
     const int64_t axis = slab->axis < 0 ? slab->axis + 3 : slab->axis;
@@ -318,6 +329,12 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
     same_quantity = same_range = false;
     text =
         absl::StrCat(NameOf(op), " along axis ", place->axis < 0 ? place->axis + 3 : place->axis);
+    state->quantity = Quantity::kIndex;
+  } else if (const auto* surface = std::get_if<SurfaceOp>(&op)) {
+    same_quantity = same_range = false;
+    text = absl::StrCat(
+        "surface along axis ", surface->axis < 0 ? surface->axis + 3 : surface->axis,
+        surface->method == SurfaceMethod::kGradient ? ", steepest rise" : ", Otsu's threshold");
     state->quantity = Quantity::kIndex;
   } else if (std::holds_alternative<ResizeOp>(op)) {
     text = absl::StrCat("resize to ", absl::StrJoin(out.dims, " x "),

@@ -20,7 +20,7 @@ struct OpSpec {
   Op op;
   double begin_um = 0,
          end_um = 0;  // slabs: if end_um > 0, the range by the volume's spacing instead of samples
-  bool filter_um = false;  // filters: sigma or size are in um
+  bool filter_um = false;  // filters: sigma or size are in um; surfaces: thickness
 };
 
 /// All fields as in octavo.v1.Angiography.

@@ -38,7 +38,7 @@ SAMPLINGS = Names({"nearest": array_operation_pb2.SAMPLING_NEAREST, "linear": ar
 SAMPLE_EDGES = Names({"constant": array_operation_pb2.SAMPLE_EDGE_CONSTANT, "nearest": array_operation_pb2.SAMPLE_EDGE_NEAREST, "reflect": array_operation_pb2.SAMPLE_EDGE_REFLECT,
                       "mirror": array_operation_pb2.SAMPLE_EDGE_MIRROR, "wrap": array_operation_pb2.SAMPLE_EDGE_WRAP},
                      aliases={"grid-wrap": "wrap", "grid-mirror": "reflect"}, of=array_operation_pb2.SampleEdge)  # SciPy's
-_SECOND = ("other", "mask", "coordinates", "field", "amounts")  # fields that name a second array
+_SECOND = ("other", "mask", "coordinates", "field", "amounts", "flat")  # fields that name a second array
 _CHUNK = 1 << 20
 _MOST_FORMS = 1024
 

@@ -4,9 +4,11 @@
 #include "gpu/array/elements.h"
 #include "gpu/array/extremes.h"
 #include "gpu/array/filters.h"
+#include "gpu/array/flat_field.h"
 #include "gpu/array/gather_ascans.h"
 #include "gpu/array/motion_contrast.h"
 #include "gpu/array/project.h"
+#include "gpu/array/surface.h"
 #include "gpu/array/warp.h"
 #include "gpu/base/status.h"
 #include "gpu/mosaic/mosaic_ops.h"
@@ -26,6 +28,8 @@ absl::StatusOr<OperatorSet> MakeHostOperators(Device& device) {
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeElementOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeExtremeOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeFilterOps(device)));
+  OCTAVO_RETURN_IF_ERROR(set.Add(MakeSurfaceOps(device)));
+  OCTAVO_RETURN_IF_ERROR(set.Add(MakeFlatFieldOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeWarpOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeTomographyOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakePrepareOps(device)));

@@ -172,6 +172,58 @@ absl::StatusOr<Op> DecodeArgExtreme(math::Extreme extreme, const std::string& at
   return op;
 }
 
+absl::StatusOr<Op> DecodeSurface(const std::string& at,
+                                 const v1::ArrayOperation::SurfaceParameters& in,
+                                 std::vector<std::string>* others, model::OpSpec* in_um) {
+  if (!v1::ArrayOperation::SurfaceParameters::Algorithm_IsValid(in.algorithm()))
+    return InvalidField(at + ".algorithm",
+                        absl::StrCat("has the unknown value ", static_cast<int>(in.algorithm())));
+  SurfaceOp op{.keep_dims = in.keep_dims(),
+               .method = static_cast<SurfaceMethod>(in.algorithm()),
+               .thickness = in.thickness(),
+               .tile = Numbers(in.tile()),
+               .zero_is_data = in.zero_is_data(),
+               .detect_cutting_errors = in.detect_cutting_errors()};
+  OCTAVO_ASSIGN_OR_RETURN(op.axis, AxisOf(at, in));
+  OCTAVO_ASSIGN_OR_RETURN(op.mask, MaskOf(at + ".mask", in.mask(), others));
+  if (in.has_sigma()) op.sigma = in.sigma();
+  if (in.has_lateral_sigma()) op.lateral_sigma = in.lateral_sigma();
+  if (in.has_lateral_size()) op.lateral_size = in.lateral_size();
+  if (in.has_order()) op.order = in.order();
+  if (in.has_logarithm()) op.logarithm = in.logarithm();
+  if (in.thickness_um() == 0) return op;
+  if (in_um == nullptr)
+    return InvalidField(at + ".thickness_um", "is given; only volumes have a spacing");
+  if (in.thickness() != 0)
+    return InvalidField(at + ".thickness_um", "is given along with thickness; give one of them");
+  op.thickness = in.thickness_um();
+  in_um->filter_um = true;
+  return op;
+}
+
+absl::StatusOr<FlatMethod> FlatMethodOf(const std::string& at, int method) {
+  if (v1::ArrayOperation::FlatFieldParameters::Algorithm_IsValid(method))
+    return static_cast<FlatMethod>(method);
+  return InvalidField(at + ".algorithm", absl::StrCat("has the unknown value ", method));
+}
+absl::StatusOr<Op> DecodeFlatField(const std::string& at,
+                                   const v1::ArrayOperation::FlatFieldParameters& in) {
+  FlatFieldOp op{.smoothness = in.smoothness()};
+  OCTAVO_ASSIGN_OR_RETURN(op.method, FlatMethodOf(at, in.algorithm()));
+  return op;
+}
+absl::StatusOr<Op> DecodeFocalCurvature(const std::string& at,
+                                        const v1::ArrayOperation::FocalCurvatureParameters& in) {
+  FocalCurvatureOp op{.tile = Numbers(in.tile()), .smoothness = in.smoothness()};
+  OCTAVO_ASSIGN_OR_RETURN(op.method, FlatMethodOf(at, in.algorithm()));
+  return op;
+}
+/// Volumes are not mosaics: these operations are for buffers.
+absl::Status OnBuffers(const std::string& at, const std::vector<std::string>* others) {
+  if (others != nullptr) return absl::OkStatus();
+  return InvalidField(at, "is of tiles, which volumes do not have; allowed in ApplyOp, on buffers");
+}
+
 absl::StatusOr<Op> DecodeProjection(math::Reduction kind, const char* name, const std::string& at,
                                     const v1::ArrayOperation::ProjectParameters& in) {
   SlabOp op{.kind = kind, .keep_dims = in.keep_dims(), .called = name};
@@ -387,6 +439,19 @@ absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& in, const std:
       }
       return op;
     }
+    case Case::kSurface: return DecodeSurface(at + ".surface", in.surface(), others, in_um);
+    case Case::kFlatField:
+      OCTAVO_RETURN_IF_ERROR(OnBuffers(at + ".flat_field", others));
+      return DecodeFlatField(at + ".flat_field", in.flat_field());
+    case Case::kFlatten: {
+      FlattenOp op{.axes = Numbers(in.flatten().axes())};
+      OCTAVO_ASSIGN_OR_RETURN(op.flat,
+                              OtherOf(at + ".flatten", "flat", in.flatten().flat(), others));
+      return op;
+    }
+    case Case::kFocalCurvature:
+      OCTAVO_RETURN_IF_ERROR(OnBuffers(at + ".focal_curvature", others));
+      return DecodeFocalCurvature(at + ".focal_curvature", in.focal_curvature());
     case Case::OPERATION_NOT_SET: break;
   }
   return InvalidField(
@@ -394,7 +459,7 @@ absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& in, const std:
       "is empty; allowed: copy, fill, crop, scale, combine, reduce, mip, aip, "
       "slab, percentile, histogram, fft, resize, flip, transpose, affine, map_coordinates, "
       "displace, shift, gaussian, uniform, median, logarithm, exponential, threshold, select, "
-      "argmin, argmax, paste, concatenate");
+      "argmin, argmax, paste, concatenate, surface, flat_field, flatten, focal_curvature");
 }
 
 absl::StatusOr<model::OpSpec> DecodeVolumeOperation(const v1::ArrayOperation& in,

@@ -172,6 +172,11 @@ std::vector<Bound> MakeBounds() {
       Text("ArrayOperation.PasteParameters.other", kName),
       Many("ArrayOperation.PasteParameters.start", kAxes),
       {.field = "ArrayOperation.ConcatenateParameters.others", .count = kAxes, .bytes = kName},
+      Text("ArrayOperation.SurfaceParameters.mask", kName),
+      Many("ArrayOperation.SurfaceParameters.tile", kAxes),
+      Text("ArrayOperation.FlattenParameters.flat", kName),
+      Many("ArrayOperation.FlattenParameters.axes", kAxes),
+      Many("ArrayOperation.FocalCurvatureParameters.tile", kAxes),
       // -- buffers
       Many("CreateBufferRequest.shape", kAxes),
       Text("CreateBufferRequest.request_id", kToken),

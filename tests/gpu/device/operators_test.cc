@@ -10,9 +10,11 @@
 #include "gpu/array/elements.h"
 #include "gpu/array/extremes.h"
 #include "gpu/array/filters.h"
+#include "gpu/array/flat_field.h"
 #include "gpu/array/gather_ascans.h"
 #include "gpu/array/motion_contrast.h"
 #include "gpu/array/project.h"
+#include "gpu/array/surface.h"
 #include "gpu/array/warp.h"
 #include "gpu/mosaic/mosaic_ops.h"
 #include "gpu/spectral/spectral.h"
@@ -66,6 +68,8 @@ TEST_P(OperatorsTest, EveryBackendHasEveryFamily) {
   ExpectFamily<ElementOps>();
   ExpectFamily<ExtremeOps>();
   ExpectFamily<FilterOps>();
+  ExpectFamily<SurfaceOps>();
+  ExpectFamily<FlatFieldOps>();
   ExpectFamily<WarpOps>();
   ExpectFamily<TomographyOps>();
   ExpectFamily<PrepareOps>();
