@@ -138,8 +138,18 @@ TilePositions SolveTilePositions(const std::vector<Vector3>& stage_um,
       joint.state = JointState::kFallback;
       spring.base = kFallbackWeight;
     }
-    spring.weight = spring.base;
     springs.push_back(spring);
+  }
+  // Where joints contradict each other and nothing decides, as at a corner, the one that is nearer
+  // to the stage is right: it has the greater weight in the first turn.
+  std::vector<double> wanted;
+  for (const Spring& s : springs) {
+    if (s.base > kFallbackWeight) wanted.push_back(Norm(s.wanted));
+  }
+  const double usual = std::max(3 * Median(std::move(wanted)), outlier_um);
+  for (Spring& s : springs) {
+    const double r = Norm(s.wanted) / usual;
+    s.weight = s.base / (1 + r * r);
   }
   std::vector<double> corrections[3];
   for (auto& axis : corrections) axis.assign(n, 0);

@@ -61,7 +61,10 @@ class PositionsFile {
       }
       return out;
     }
-    Refuse(absl::StrCat("has the columns ", absl::StrJoin(columns_, ", "),
+    // The file may be anything: what is said of it is ASCII.
+    std::string columns = absl::StrJoin(columns_, ", ").substr(0, 200);
+    for (char& c : columns) c = absl::ascii_isprint(static_cast<unsigned char>(c)) ? c : '?';
+    Refuse(absl::StrCat("has the columns ", columns,
                         "; expected x_um and y_um, x_mm and y_mm, or x_shift_mm and y_shift_mm"));
   }
 

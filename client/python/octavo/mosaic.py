@@ -34,7 +34,7 @@ def read_positions(path: Union[str, os.PathLike]) -> List[List[float]]:
     """
     if str(path).endswith(".toml"):
         return _from_toml(path)
-    with open(path, newline="", encoding="utf-8-sig") as file:
+    with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
         rows = csv.DictReader(file, skipinitialspace=True)
         columns = [name.strip() for name in rows.fieldnames or []]
         rows.fieldnames = columns

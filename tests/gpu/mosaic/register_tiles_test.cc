@@ -75,9 +75,9 @@ class Phantom {
 
 struct Case {
   int64_t rows = 3, columns = 4, extent[3] = {1, 96, 80};
-  double overlap = 0.22;   // of a tile
-  double noise = 0.1;      // of the picture's brightness
-  double shade = 0.4;      // that the corners lose
+  double overlap = 0.22;     // of a tile
+  double noise = 0.1;        // of the picture's brightness
+  double shade = 0.4;        // that the corners lose
   double stage_error = 1.5;  // voxels, uniform
   Scalar scalar = Scalar::kF32;
   double scale = 1;  // of the numbers that are stored
@@ -199,29 +199,33 @@ class RegisterTilesTest : public testing::ProgramTest {
 };
 
 TEST_P(RegisterTilesTest, JointsAreFoundWithinAFifthOfAVoxel) {
-  const Case cases[] = {
-      {},
-      {.rows = 2, .columns = 5, .extent = {1, 70, 128}, .overlap = 0.3, .noise = 0.15, .stage_error = 3},
-      {.rows = 4,
-       .columns = 2,
-       .extent = {3, 90, 90},
-       .overlap = 0.2,
-       .scalar = Scalar::kU16,
-       .scale = 4000},
-      {.rows = 3,
-       .columns = 3,
-       .extent = {1, 81, 64},
-       .overlap = 0.35,
-       .noise = 0.05,
-       .shade = 0.6,
-       .scalar = Scalar::kU8,
-       .scale = 40},
-      {.rows = 2,
-       .columns = 3,
-       .extent = {1, 64, 100},
-       .shade = 0,
-       .scalar = Scalar::kF64,
-       .scale = 1e-3}};
+  const Case cases[] = {{},
+                        {.rows = 2,
+                         .columns = 5,
+                         .extent = {1, 70, 128},
+                         .overlap = 0.3,
+                         .noise = 0.15,
+                         .stage_error = 3},
+                        {.rows = 4,
+                         .columns = 2,
+                         .extent = {3, 90, 90},
+                         .overlap = 0.2,
+                         .scalar = Scalar::kU16,
+                         .scale = 4000},
+                        {.rows = 3,
+                         .columns = 3,
+                         .extent = {1, 81, 64},
+                         .overlap = 0.35,
+                         .noise = 0.05,
+                         .shade = 0.6,
+                         .scalar = Scalar::kU8,
+                         .scale = 40},
+                        {.rows = 2,
+                         .columns = 3,
+                         .extent = {1, 64, 100},
+                         .shade = 0,
+                         .scalar = Scalar::kF64,
+                         .scale = 1e-3}};
   for (const Case& c : cases) {
     const Mosaic mosaic = Make(c);
     const TilePositions got = Register(c, mosaic);
