@@ -54,6 +54,10 @@ absl::Status PlanFlat(FlatMethod method, double smoothness, bool depths, ChainBu
     OCTAVO_RETURN_IF_ERROR(PlanOp(PercentileOp{.percentiles = {50}, .axes = {0}}, chain));
     return Level(/*fit=*/true, /*mean_one=*/!depths, chain);
   }
+  if (tiles > kMostBasicTiles) {
+    return chain->Bad("algorithm", absl::StrCat("is BASIC, of ", tiles, " tiles; allowed at most ",
+                                                kMostBasicTiles, " (QUADRATIC takes any number)"));
+  }
   OCTAVO_RETURN_IF_ERROR(SeeFromMedian(FromMedian::kFill, chain));
   const auto resize = [&](std::vector<int64_t> shape) {
     if (shape == chain->type().dims) return absl::OkStatus();
@@ -107,6 +111,12 @@ absl::Status PlanOp(const FlattenOp& op, ChainBuilder* chain) {
   }
   if (found[0] == found[1])
     return chain->Bad("axes", absl::StrCat("names axis ", found[0], " twice"));
+  for (size_t k = 0; k < 2; ++k) {
+    if (flat.dims[k] <= spec.extent[k]) continue;
+    return chain->Bad("flat", absl::StrCat("is ", flat.dims[0], " x ", flat.dims[1],
+                                           "; allowed at most the array's ", spec.extent[0], " x ",
+                                           spec.extent[1]));
+  }
   return chain->Add(spec, type);
 }
 

@@ -15,7 +15,7 @@ namespace octavo::inline gpu {
 namespace {
 
 constexpr double kMostSigma = 64;
-constexpr int64_t kMostThickness = 65536, kMostTiles = 65536, kMostLateralSize = 65536;
+constexpr int64_t kMostThickness = 65536, kMostTiles = 65536, kMostLateralSize = 1024;
 
 // The current array with its depth axis first, and the strides of a mask of its shape before.
 struct Depth {
@@ -87,6 +87,12 @@ absl::Status PlanOtsu(const SurfaceOp& op, size_t axis, ChainBuilder* chain) {
     return chain->Bad(op.step == 0 ? "thickness" : "thickness_um",
                       absl::StrCat("is ", op.thickness, "; allowed ", step, " to ",
                                    static_cast<double>(kMostThickness) * step));
+  }
+  if (const int64_t depth = chain->type().dims[axis];
+      op.thickness != 0 && thickness > static_cast<double>(depth)) {
+    return chain->Bad(op.step == 0 ? "thickness" : "thickness_um",
+                      absl::StrCat("is ", op.thickness, "; allowed ", step, " to ",
+                                   static_cast<double>(depth) * step, ", the depth of the array"));
   }
   const size_t laterals = chain->type().dims.size() - 1;
   if (!op.tile.empty() && op.tile.size() != laterals) {

@@ -60,6 +60,7 @@ struct FromMedianSpec {
 constexpr int64_t FromMedianWorkBytes(const FromMedianSpec& s) { return s.tiles * 8; }
 /// The flat of BaSiC's model of f32 tiles [tiles, kBasicSize, kBasicSize], not brought to mean 1.
 constexpr int64_t kBasicSize = 128;
+constexpr int64_t kMostBasicTiles = 1024;  // the solver cannot be stopped
 struct BasicSpec {
   int64_t tiles = 1;
   double smoothness = 1;

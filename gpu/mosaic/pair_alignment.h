@@ -231,13 +231,14 @@ OCTAVO_HOST_DEVICE bool RefineShift(const Team& team, const TilePair& pair,
                                     const TileReader<T>& first, const TileReader<T>& second,
                                     const int64_t whole[3], double shift[3]) {
   constexpr int kTurns = 12;
-  constexpr double kFar = 2.5;      // voxels from the peak: another peak's realm
-  constexpr double kStride = 0.75;  // voxels of a turn
+  constexpr double kFar = 2.5;          // voxels from the peak: another peak's realm
+  constexpr double kStride = 0.75;      // voxels of a turn
+  constexpr int64_t kLeastRefined = 6;  // of an axis: slopes need a neighbour on either side
   Overlap inner(pair, whole);
   bool moves[3];
   for (int d = 0; d < 3; ++d) {
     shift[d] = static_cast<double>(whole[d]);
-    moves[d] = pair.limit[d] > 0 && inner.length(d) >= 8;
+    moves[d] = pair.limit[d] > 0 && inner.length(d) >= kLeastRefined;
     if (moves[d]) inner.begin[d] += 2, inner.end[d] -= 2;
   }
   const int64_t voxels = inner.voxels();

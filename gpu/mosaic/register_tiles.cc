@@ -19,8 +19,9 @@ namespace octavo::inline gpu {
 namespace {
 
 constexpr int64_t kBatchBytes = int64_t{256} << 20;  // of both arrays that transforms work in
-constexpr int64_t kMostJoints = 1 << 16;
-constexpr int64_t kLimit = 32;  // voxels
+constexpr int64_t kMostJoints = 1 << 15;  // an answer with more is too long for gRPC's usual limit
+constexpr double kMostOverlap = 0x1p33;   // voxels of all joints: nothing stops the work
+constexpr int64_t kLimit = 32;            // voxels
 constexpr int64_t kMostLength = 1 << 20;
 
 }  // namespace
@@ -50,6 +51,7 @@ absl::StatusOr<Registration> Registration::Plan(const RegistrationSpec& asked,
     std::pair<int64_t, int64_t> tiles;
   };
   std::map<std::array<int64_t, 3>, std::vector<Found>> groups;
+  double overlapping = 0;
   int64_t joints = 0;
   for (size_t i = 0; i < n; ++i) {
     for (size_t j = i + 1; j < n; ++j) {
@@ -85,6 +87,14 @@ absl::StatusOr<Registration> Registration::Plan(const RegistrationSpec& asked,
       if (!overlaps || !broad) continue;
       if (++joints > kMostJoints)
         return FieldNotAllowed("stage_um", "more joints", absl::StrCat(kMostJoints));
+      double voxels = 1;
+      for (const int64_t extent : length) voxels *= static_cast<double>(extent);
+      overlapping += voxels;
+      if (overlapping > kMostOverlap) {
+        return FieldNotAllowed("stage_um",
+                               absl::StrCat(overlapping, " voxels in overlaps, or more"),
+                               absl::StrCat("at most ", kMostOverlap));
+      }
       groups[length].push_back(found);
     }
   }

@@ -168,7 +168,7 @@ absl::StatusOr<std::unique_ptr<const ArrayProgram>> PlanStitch(const StitchTiles
     placed.push_back(tile);
   }
   // What is far too large for any array is refused before its tables are made.
-  constexpr int64_t kMost = int64_t{1} << 34;
+  constexpr int64_t kMost = int64_t{1} << 30;
   if (plan.spec.extent[1] > kMost / plan.spec.extent[2] ||
       plan.spec.extent[0] > kMost / (plan.spec.extent[1] * plan.spec.extent[2])) {
     return WithInfo(
@@ -178,6 +178,18 @@ absl::StatusOr<std::unique_ptr<const ArrayProgram>> PlanStitch(const StitchTiles
         {.reason = Reason::kTooManyElements, .field = "position_um", .numbers = {}});
   }
   FillTables(placed, &plan);
+  // Each voxel looks at all tiles of its cell.
+  constexpr double kMostLooks = 256;  // of a voxel, on average, where there are many voxels
+  double voxels = 1;
+  for (const int64_t n : plan.spec.extent) voxels *= static_cast<double>(n);
+  const double looks = static_cast<double>(plan.entries) * BlendSpec::kCell * BlendSpec::kCell *
+                       static_cast<double>(plan.spec.extent[0]);
+  if (looks > std::max(0x1p33, kMostLooks * voxels)) {
+    return FieldNotAllowed("position_um",
+                           absl::StrCat(std::round(looks / voxels), " tiles within ",
+                                        BlendSpec::kCell, " voxels of a place, on average"),
+                           absl::StrCat("at most ", kMostLooks, " in an array of that size"));
+  }
   return std::make_unique<StitchProgram>(std::move(plan));
 }
 

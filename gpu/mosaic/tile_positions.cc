@@ -80,6 +80,38 @@ double MedianNear(std::vector<double> values, double own) {
   return std::clamp(own, low, high);
 }
 
+/// For each tile, the smallest number of a tile that a chain of used joints leads to.
+std::vector<size_t> GroupsOf(const TilePositions& positions) {
+  std::vector<size_t> group(positions.tiles.size());
+  for (size_t i = 0; i < group.size(); ++i) group[i] = i;
+  const auto root = [&](size_t i) {
+    while (group[i] != i) i = group[i] = group[group[i]];
+    return i;
+  };
+  for (const TileJoint& joint : positions.joints) {
+    if (joint.state != JointState::kUsed) continue;
+    const size_t a = root(static_cast<size_t>(joint.first)),
+                 b = root(static_cast<size_t>(joint.second));
+    group[std::max(a, b)] = std::min(a, b);
+  }
+  for (size_t i = 0; i < group.size(); ++i) group[i] = root(i);
+  return group;
+}
+
+/// The tiles outside the largest group lie beside it as the stage has them, however well they are
+/// joined to each other.
+void MarkDetached(TilePositions* out) {
+  const std::vector<size_t> group = GroupsOf(*out);
+  std::vector<int64_t> size(group.size(), 0);
+  for (const size_t g : group) ++size[g];
+  const auto largest =
+      static_cast<size_t>(std::max_element(size.begin(), size.end()) - size.begin());
+  for (size_t i = 0; i < group.size(); ++i) {
+    RegisteredTile& tile = out->tiles[i];
+    if (group[i] != largest && tile.used_joints > 0) tile.state = TileState::kDetached;
+  }
+}
+
 void MarkTiles(double outlier_um, TilePositions* out) {
   std::vector<std::vector<size_t>> neighbours(out->tiles.size());
   for (const TileJoint& joint : out->joints) {
@@ -112,6 +144,7 @@ void MarkTiles(double outlier_um, TilePositions* out) {
   for (size_t i = 0; i < out->tiles.size(); ++i) {
     if (off[i] > most) out->tiles[i].state = TileState::kMoved;
   }
+  MarkDetached(out);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ namespace {
 
 constexpr double kLeastDeviation = 1e-8;  // what the definition adds to a standard deviation
 constexpr int64_t kMostCandidates = 1 << 16;
+constexpr double kMostProducts = 0x1p37;  // nothing stops the work once it has begun
 
 absl::Status CheckSlab(const ArrayType& type, const std::string& field) {
   OCTAVO_RETURN_IF_ERROR(CheckReal(type, field));
@@ -115,6 +116,15 @@ absl::StatusOr<ZOverlap> ZOverlap::Plan(const ZOverlapSpec& spec, const ArrayTyp
   if (s.candidates > kMostCandidates) {
     return FieldNotAllowed("search_range_um", absl::StrCat(s.candidates, " overlaps"),
                            absl::StrCat("at most ", kMostCandidates));
+  }
+  const double products = static_cast<double>(s.candidates) * 0.5 *
+                          static_cast<double>(low + high) * static_cast<double>(s.height * s.width);
+  if (products > kMostProducts) {
+    return FieldNotAllowed(
+        "search_range_um",
+        absl::StrCat(s.candidates, " overlaps of up to ", high, " planes of ", s.height, " x ",
+                     s.width, " voxels: ", products, " products"),
+        absl::StrCat("at most ", kMostProducts));
   }
   s.end = fixed.dims[0];
   s.first[0] = fixed.dims[0] - high;

@@ -213,6 +213,10 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeImportWork(
     return InvalidField(
         "volume_import.value",
         "or quantity is given for a file that a commit wrote, which says it itself");
+  if (source.input->info().octavo.has_value() && !spec.volume.axes.empty())
+    return InvalidField(
+        "volume_import.axes",
+        "is given for a file that a commit wrote, which says them itself; `order` changes theirs");
   storage::InputVolumeOptions how = spec.volume;
   how.field_prefix = kFieldPrefix;
   auto volume = storage::InputVolume::Make(std::move(source.input), how);

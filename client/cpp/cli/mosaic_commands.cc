@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,6 +47,7 @@ class PositionsFile {
   }
 
   std::vector<v1::MosaicVector> Read() const {
+    CheckColumns();
     for (const auto& [unit, um] : {std::pair("um", 1.0), std::pair("mm", 1000.0)}) {
       if (Has(absl::StrCat("x_", unit)) && Has(absl::StrCat("y_", unit)))
         return Rows(absl::StrCat("_", unit), um);
@@ -71,6 +73,23 @@ class PositionsFile {
  private:
   [[noreturn]] void Refuse(const std::string& what) const {
     throw CLI::ValidationError(flag_, absl::StrCat(path_, " ", what));
+  }
+  /// What is known is there once, and in one form and unit.
+  void CheckColumns() const {
+    std::set<std::string> seen, forms;
+    for (const std::string& column : columns_) {
+      for (const char* form : {"_um", "_mm", "_shift_um", "_shift_mm"}) {
+        if (column != absl::StrCat("x", form) && column != absl::StrCat("y", form) &&
+            column != absl::StrCat("z", form))
+          continue;
+        forms.insert(form);
+        if (!seen.insert(column).second) Refuse(absl::StrCat("has the column ", column, " twice"));
+      }
+    }
+    if (forms.size() > 1) {
+      Refuse(absl::StrCat("has the columns ", absl::StrJoin(seen, ", "),
+                          "; expected all in one form and unit"));
+    }
   }
   bool Has(const std::string& column) const {
     return std::find(columns_.begin(), columns_.end(), column) != columns_.end();
@@ -323,7 +342,8 @@ void AddOverlap(CLI::App* mosaic, Session& session) {
         grpc::ClientContext context;  // as long as it takes
         if (!Check(session, StubOf(session)->FindZOverlap(&context, *request, &found))) return;
         if (session.json) return PrintJson(found);
-        std::cout << found.overlap() << " planes" << (found.fallback() ? "  as expected: " : "  ")
+        std::cout << found.overlap() << " planes"
+                  << (found.fallback() ? "  not found; the expected overlap stands in: " : "  ")
                   << absl::StrFormat("correlation %.4f", found.correlation())
                   << (found.fallback() ? absl::StrCat(" at ", found.best_overlap()) : "")
                   << "  expected " << found.expected_overlap() << "\n";

@@ -22,6 +22,7 @@ BLENDS = Names({"linear": mosaic_pb2.TILE_BLEND_LINEAR, "hann": mosaic_pb2.TILE_
                aliases={"feather": "linear", "mean": "average", "hanning": "hann"}, of=mosaic_pb2.TileBlend)
 Position = Sequence[float]
 _UM = {"um": 1.0, "mm": 1000.0}
+_COLUMNS = {f"{axis}_{form}{unit}" for axis in "zyx" for form in ("", "shift_") for unit in _UM}
 
 
 def read_positions(path: Union[str, os.PathLike]) -> List[List[float]]:
@@ -39,6 +40,9 @@ def read_positions(path: Union[str, os.PathLike]) -> List[List[float]]:
         columns = [name.strip() for name in rows.fieldnames or []]
         rows.fieldnames = columns
         lines = list(rows)
+    known = [name for name in columns if name in _COLUMNS]
+    if len(set(known)) < len(known) or len({name.split("_", 1)[1] for name in known}) > 1:
+        raise ValueError(f"{path} has the columns {', '.join(known)}; expected each once, and all in one unit")
     for unit, um in _UM.items():
         for form in (f"{{}}_{unit}", f"{{}}_shift_{unit}"):
             named = [form.format(axis) for axis in "zyx"]
@@ -107,7 +111,7 @@ def _source(tiles: str, spacing_um, depth, tile, lease_token: str) -> mosaic_pb2
     if depth is not None and tile is not None:
         raise ValueError(f"depth is {short(depth)} and tile is {short(tile)}; expected one of them: tiles one after the other, or side by side")
     spacing = [spacing_um] * 3 if isinstance(spacing_um, numbers.Real) else spacing_um
-    source = mosaic_pb2.TileSource(name=tiles, spacing_um=_vector("spacing_um", spacing, 1.0), lease_token=lease_token)
+    source = mosaic_pb2.TileSource(name=tiles, spacing_um=_vector("spacing_um", spacing, 0.0), lease_token=lease_token)
     if tile is None:
         source.stack.depth = whole("depth", 1 if depth is None else depth, 1, 2 ** 31)
     else:
@@ -171,10 +175,14 @@ class Mosaic:
     @explained(mosaic_pb2.FindZOverlapRequest, covered=("fixed", "moving"))
     def overlap(self, fixed: Name, moving: Name, *, slicing_interval_um: float, search_range_um: float, spacing_z_um: float, **fields: Any) -> Fields:
         """Finds how many planes two slabs [z, y, x] have in common: .overlap, .correlation, .fallback, and .correlations of all that were
-        tried, from .first_overlap on."""
+        tried, from .first_overlap on. With .fallback it was not found, and an OctavoWarning says so."""
         errors.check_kind("fixed", fixed, ("buffers", "volumes"))
         errors.check_kind("moving", moving, ("buffers", "volumes"))
         request = message(mosaic_pb2.FindZOverlapRequest, dict(fixed=fixed, moving=moving, slicing_interval_um=slicing_interval_um,
                                                                search_range_um=search_range_um, spacing_z_um=spacing_z_um, **fields))
         with errors.raising(self.address):
-            return of_message(self._buffers, self._stub.FindZOverlap(request, metadata=self._metadata))  # as long as it takes
+            found = self._stub.FindZOverlap(request, metadata=self._metadata)  # as long as it takes
+        if found.fallback:
+            errors.warn(f"the overlap of {fixed} and {moving} was not found (correlation {found.correlation:.3f}): {found.overlap} planes are what the "
+                        "slicing interval lets expect")
+        return of_message(self._buffers, found)

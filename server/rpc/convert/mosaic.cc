@@ -37,9 +37,23 @@ TileLayoutSpec Decode(const v1::TileSource& in) {
   return out;
 }
 
+/// Heights in um say nothing of tiles whose planes have no distance.
+absl::Status CheckHeights(const v1::TileSource& tiles, const char* field,
+                          const google::protobuf::RepeatedPtrField<v1::MosaicVector>& positions) {
+  if (tiles.spacing_um().z() != 0) return absl::OkStatus();
+  for (const v1::MosaicVector& one : positions) {
+    if (one.z() == positions[0].z()) continue;
+    return InvalidField("tiles.spacing_um.z",
+                        absl::StrCat("is missing, but ", field, " has the heights ",
+                                     positions[0].z(), " and ", one.z(), "; allowed above 0"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<mosaic::RegisterTilesCall> DecodeRegisterTiles(const v1::RegisterTilesRequest& in) {
+  OCTAVO_RETURN_IF_ERROR(CheckHeights(in.tiles(), "stage_um", in.stage_um()));
   return mosaic::RegisterTilesCall{
       .tiles = {in.tiles().name(), in.tiles().lease_token()},
       .spec = {.layout = Decode(in.tiles()),
@@ -55,6 +69,7 @@ absl::StatusOr<mosaic::StitchTilesCall> DecodeStitchTiles(const v1::StitchTilesR
   OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
   OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
   OCTAVO_RETURN_IF_ERROR(CheckDuration("ttl", in.ttl()));
+  OCTAVO_RETURN_IF_ERROR(CheckHeights(in.tiles(), "position_um", in.position_um()));
   if (!v1::TileBlend_IsValid(in.blend())) {
     return InvalidField("blend",
                         absl::StrCat("has the unknown value ", static_cast<int>(in.blend()),

@@ -243,6 +243,8 @@ TEST_P(FlatFieldTest, RefusesWhatMakesNoSense) {
               IsError(kInvalid, "flatten.axes: names axis 1 twice"));
   EXPECT_THAT(refused({.flat = 0, .axes = {1, 3}}, map, stack),
               IsError(kInvalid, "flatten.axes: is 3"));
+  EXPECT_THAT(refused({.flat = 0}, {.scalar = Scalar::kF32, .dims = {30, 20}}, stack),
+              IsError(kInvalid, "flatten.flat: is 30 x 20; allowed at most the array's 20 x 30"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, FlatFieldTest, ::testing::ValuesIn(testing::AvailableBackends()),

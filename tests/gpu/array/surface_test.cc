@@ -264,6 +264,8 @@ TEST_P(SurfaceTest, RefusesWhatMakesNoSense) {
               IsError(kInvalid, "surface.lateral_sigma: is nan"));
   EXPECT_THAT(Refused({SurfaceOp{.thickness = 0.2}}, in),
               IsError(kInvalid, "surface.thickness: is 0.2"));
+  EXPECT_THAT(Refused({SurfaceOp{.thickness = 61}}, in),
+              IsError(kInvalid, "surface.thickness: is 61; allowed 1 to 60"));
   EXPECT_THAT(Refused({SurfaceOp{.thickness = 1, .step = 5}}, in),
               IsError(kInvalid, "surface.thickness_um: is 1"));
   EXPECT_THAT(Refused({SurfaceOp{.tile = {3}}}, in), IsError(kInvalid, "surface.tile: has 1"));

@@ -108,6 +108,8 @@ TEST_F(TilePositionsTest, WhatNothingElseKeepsTogetherTheStageDoes) {
     EXPECT_NEAR(at(3) - at(0), truth_[3][d] - truth_[0][d], 1e-3);
     EXPECT_NEAR(at(7) - at(4), truth_[7][d] - truth_[4][d], 1e-3);
   }
+  for (size_t i = 0; i < 8; ++i)
+    EXPECT_EQ(got.tiles[i].state, i < 4 ? TileState::kRegistered : TileState::kDetached) << i;
   // Without any joint a tile is where the stage has it, beside the others.
   joints_.erase(joints_.begin() + 6);
   const TilePositions apart = SolveTilePositions(stage_, joints_, 0.5, 1.5);

@@ -319,6 +319,7 @@ class Imports(DaemonTest):
         floats = self.client.import_volume(result.path, dtype=np.float32)
         np.testing.assert_array_equal(floats.read(), array.astype("f4"))
         self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.value", "which says it itself", result.path, value="db")
+        self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.axes", "which says them itself", result.path, axes=["x", "y", "z"])
 
     def test_an_imported_volume_is_like_any_other(self):
         array = self.array("u1", (20, 30, 40))
