@@ -352,12 +352,12 @@ void FdSocket::Read(int fd) {
   const auto it = connections_.find(fd);
   if (it == connections_.end()) return;
   const std::shared_ptr<Connection> connection = it->second;
-  (void)Failpoint("handoff_read");
   // A few messages at a time, so that other clients get their turn.
   for (int i = 0; i < 16; ++i) {
     auto packet = connection->Receive(!bin_.full());
     if (!packet.has_value()) return;
     const absl::Cleanup done = [&] { bin_.Close(std::move(packet->descriptors)); };
+    (void)Failpoint("handoff_read");
     if (packet->end || !Handle(*connection, *packet)) {
       End(fd, GrantEnd::kHungUp);
       return;

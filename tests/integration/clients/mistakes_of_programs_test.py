@@ -132,7 +132,7 @@ FILES = [
 ]
 
 COMMANDS = [
-    row("", "octavo: a command is missing; allowed: scan, volume, buffer, job, operation, recon"),
+    row("", "octavo: a command is missing; allowed: scan, volume, buffer, mosaic, job, operation, recon"),
     row("scna submit", "octavo: 'scna' is no command; did you mean scan?", "allowed: scan, volume"),
     row("reconstruct x.h5", "octavo: 'reconstruct' is no command; did you mean recon?"),
     row("submit --source simulated", "octavo: 'submit' is no command", "allowed: scan, volume"),

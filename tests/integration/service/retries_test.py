@@ -9,7 +9,8 @@ import grpc
 import numpy as np
 
 from harness import SOURCE, DaemonTest, octavo
-from octavo.v1 import (buffer_pb2, export_pb2, ingest_pb2, job_pb2, scan_pb2, session_pb2, stream_pb2, system_pb2, volume_pb2, volume_pb2_grpc)
+from octavo.v1 import (buffer_pb2, export_pb2, ingest_pb2, job_pb2, mosaic_pb2, scan_pb2, session_pb2, stream_pb2, system_pb2, volume_pb2,
+                       volume_pb2_grpc)
 
 PROTOS = os.path.join(SOURCE, "proto", "octavo", "v1")
 README = os.path.join(SOURCE, "proto", "README.md")
@@ -49,7 +50,7 @@ class Retries(DaemonTest):
 
     def test_the_calls_with_a_request_id_are_those_that_have_the_field(self):
         (row,) = [calls for says, calls in table().items() if says.startswith("safe with `request_id`")]
-        having = {name[:-len("Request")] for proto in (buffer_pb2, export_pb2, ingest_pb2, job_pb2, scan_pb2, session_pb2, stream_pb2, system_pb2, volume_pb2)
+        having = {name[:-len("Request")] for proto in (buffer_pb2, export_pb2, ingest_pb2, job_pb2, mosaic_pb2, scan_pb2, session_pb2, stream_pb2, system_pb2, volume_pb2)
                   for name, message in proto.DESCRIPTOR.message_types_by_name.items() if name.endswith("Request") and "request_id" in message.fields_by_name}
         self.assertEqual(set(row), having)
 
