@@ -270,7 +270,7 @@ class ChangeWatchers {
   // The names of the last resources that went; names are never used again.
   std::unordered_set<std::string> gone_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::string> gone_in_order_ ABSL_GUARDED_BY(mutex_);  // oldest first
-  ChangeTeller teller_;  // last: its thread uses the rest
+  ChangeTeller teller_;                                            // last: its thread uses the rest
 };
 
 }  // namespace octavo::base
