@@ -122,7 +122,7 @@ absl::StatusOr<model::ImportSpec> DecodeImport(const v1::ImportJob& in) {
   volume.count = {in.count().begin(), in.count().end()};
   OCTAVO_RETURN_IF_ERROR(DecodeMeaning(in, &volume.value_kind));
   v1::ImportJob told = in;
-  told.clear_deposit();  // who reads it could import the file, too
+  told.clear_deposit();  // a reader of the job could import the file with this ticket
   out.encoded = FixedBytes(told);
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
