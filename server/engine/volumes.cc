@@ -4,9 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/array/coarsen.h"
 #include "gpu/base/status.h"
 #include "server/base/resource_names.h"
 #include "server/engine/internal.h"
+#include "server/volume/coarse_reader.h"
 
 namespace octavo::engine {
 namespace {
@@ -68,13 +70,28 @@ absl::StatusOr<Rendered> Volumes::Render(
   return rendered;
 }
 
-absl::StatusOr<std::shared_ptr<volume::VolumeReader>> Volumes::Read(
-    const std::string& name, const std::vector<int64_t>& start, const std::vector<int64_t>& count) {
-  OCTAVO_ASSIGN_OR_RETURN(volume::VolumeHold hold, HoldToRead(name));
+absl::StatusOr<std::shared_ptr<volume::VolumeReader>> Volumes::Read(const model::VolumeRead& read) {
+  OCTAVO_ASSIGN_OR_RETURN(volume::VolumeHold hold, HoldToRead(read.volume));
   const int d = hold.device;
-  return volume::MakeVolumeReader(std::move(hold), start, count, &components_.devices.device(d),
-                                  components_.read_streams[static_cast<size_t>(d)].ref(),
-                                  components_.devices.frames(d), &components_.workers);
+  Device* const device = &components_.devices.device(d);
+  const StreamRef stream = components_.read_streams[static_cast<size_t>(d)].ref();
+  if (!read.coarse()) {
+    return volume::MakeVolumeReader(std::move(hold), read.start, read.count, device, stream,
+                                    components_.devices.frames(d), &components_.workers);
+  }
+  if (hold.status.is_raw) {
+    return InvalidField(read.downsample > 1 ? "downsample" : "window",
+                        absl::StrCat("has no meaning for ", hold.status.name,
+                                     ", which are raw spectra; a reprocess job makes a volume"));
+  }
+  Coarsening coarsening{.factor = read.downsample,
+                        .kind = read.mean ? math::Reduction::kMean : math::Reduction::kMax};
+  if (read.window.has_value())
+    coarsening.window = {.lo = read.window->first, .hi = read.window->second};
+  OCTAVO_ASSIGN_OR_RETURN(coarsening.box, volume::BoxOf(hold.status.shape, read.start, read.count));
+  return volume::MakeCoarseReader(std::move(hold), coarsening, device, stream,
+                                  components_.devices.frames(d), &components_.ledger,
+                                  &components_.workers);
 }
 
 absl::StatusOr<model::VolumeStatus> Volumes::Hold(const std::string& name) {

@@ -13,6 +13,7 @@
 #include "server/model/render_spec.h"
 #include "server/model/scan_spec.h"
 #include "server/model/status_types.h"
+#include "server/model/volume_read.h"
 #include "server/operation/operation_table.h"
 #include "server/volume/volume_reader.h"
 #include "server/volume/volume_store.h"
@@ -37,9 +38,8 @@ class Volumes {
   absl::StatusOr<model::VolumeStatus> Get(const std::string& name);
   /// Oldest first. Volumes that have left memory stay listed for ten minutes.
   std::vector<model::VolumeStatus> List(const volume::VolumeQuery& query = {});
-  absl::StatusOr<std::shared_ptr<volume::VolumeReader>> Read(const std::string& name,
-                                                             const std::vector<int64_t>& start,
-                                                             const std::vector<int64_t>& count);
+  /// Raw spectra have no coarse picture: InvalidArgument ("downsample", "window").
+  absl::StatusOr<std::shared_ptr<volume::VolumeReader>> Read(const model::VolumeRead& read);
   /// A plane or a projection of a held volume, in host memory. Takes milliseconds to many seconds.
   /// `unwanted` (may be null; must not block) says that nobody waits for it any more: Cancelled.
   /// `admit` sees the plan before memory is taken for it; its error is returned.

@@ -15,6 +15,7 @@
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/enum_name.h"
 #include "server/rpc/convert/operation.h"
+#include "server/rpc/convert/volume_read.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/list/page.h"
 #include "server/rpc/services.h"
@@ -185,13 +186,12 @@ class VolumeServiceImpl final : public Base {
         context, bytes, [&](const auto& request, const auto& writer) -> absl::Status {
           OCTAVO_ASSIGN_OR_RETURN(const int64_t chunk_bytes,
                                   DecodeChunkBytes(request->chunk_bytes()));
-          OCTAVO_ASSIGN_OR_RETURN(
-              auto reader,
-              volumes_.Read(request->name(), {request->start().begin(), request->start().end()},
-                            {request->count().begin(), request->count().end()}));
+          OCTAVO_ASSIGN_OR_RETURN(const model::VolumeRead read, DecodeVolumeRead(*request));
+          OCTAVO_ASSIGN_OR_RETURN(auto reader, volumes_.Read(read));
           v1::ReadVolumeResponse header;
           EncodeVolume(reader->volume(), header.mutable_volume());
           for (const int64_t extent : reader->shape()) header.add_shape(extent);
+          header.set_dtype(static_cast<v1::Dtype>(reader->dtype()));
           const int64_t total_bytes = reader->total_bytes();
           header.set_total_bytes(static_cast<uint64_t>(total_bytes));
           const auto next = [reader = std::move(reader),

@@ -14,73 +14,14 @@
 #include "gpu/base/status.h"
 #include "gpu/device/scalar.h"
 #include "server/memory/frame_pool.h"
-#include "server/memory/stripe_layout.h"
-#include "server/volume/spilled_volume.h"
+#include "server/volume/volume_pieces.h"
 
 namespace octavo::volume {
 namespace {
 
 constexpr int64_t kPieceBytes = 4 << 20;
 constexpr int64_t kMostSums = 1 << 18;  // results over the slowest axis that are summed together
-// Shorter runs of depth samples are read with the rest of their A-scans: a disk and a checksum
-// take whole blocks anyway.
-constexpr int64_t kLeastRunBytes = 512;
 constexpr int64_t kGrain = 1 << 14;  // the least numbers that are worth a task
-
-/// A piece of a volume in host memory: the box [count], of which the rows may be longer than asked.
-struct Piece {
-  const char* data = nullptr;
-  Box3 box;         // what it shows
-  int64_t row = 0;  // elements from one row to the next
-  int64_t Plane() const { return box.count[1] * row; }
-};
-
-/// Reads boxes of a volume into one staging buffer.
-class PieceReader {
- public:
-  PieceReader(Device& device, StreamRef stream, const VolumeHold& hold,
-              std::shared_ptr<void> staging)
-      : device_(device),
-        stream_(stream),
-        hold_(hold),
-        volume_(hold.status),
-        element_(SizeOf(volume_.dtype)),
-        staging_(std::move(staging)) {}
-
-  /// Elements of a row as it is read.
-  int64_t RowOf(const Box3& box) const {
-    return box.count[2] * element_ < kLeastRunBytes ? volume_.shape[2] : box.count[2];
-  }
-  /// `box` takes at most the staging buffer's bytes with rows of RowOf.
-  absl::StatusOr<Piece> Read(const Box3& box) {
-    Box3 whole = box;
-    const int64_t row = RowOf(box);
-    if (row != box.count[2]) {
-      whole.start[2] = 0;
-      whole.count[2] = row;
-    }
-    if (hold_.cursor != nullptr) {
-      OCTAVO_RETURN_IF_ERROR(
-          ReadBox(*hold_.cursor, volume_.shape, element_, whole, staging_.get()));
-    } else {
-      OCTAVO_RETURN_IF_ERROR(
-          memory::CopyVolumeBox(device_, stream_, staging_.get(), *hold_.slot, volume_, whole));
-      OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
-    }
-    return Piece{.data = static_cast<const char*>(staging_.get()) +
-                         (box.start[2] - whole.start[2]) * element_,
-                 .box = box,
-                 .row = row};
-  }
-
- private:
-  Device& device_;
-  const StreamRef stream_;
-  const VolumeHold& hold_;
-  const model::VolumeStatus& volume_;
-  const int64_t element_;
-  const std::shared_ptr<void> staging_;
-};
 
 /// Runs f(begin, end) over [0, count), in tasks of at least kGrain numbers of `numbers` an item.
 template <class F>

@@ -9,7 +9,7 @@
 #include "gpu/base/status.h"
 #include "server/base/array_box.h"
 #include "server/base/exception_to_status.h"
-#include "server/memory/stripe_layout.h"
+#include "server/volume/volume_pieces.h"
 
 namespace octavo::volume {
 namespace {
@@ -26,7 +26,8 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
         event_(std::move(event)),
         pool_(std::move(pool)),
         workers_(workers),
-        element_bytes_(SizeOf(hold_.status.dtype)) {}
+        element_bytes_(SizeOf(hold_.status.dtype)),
+        walk_(box_.count, element_bytes_) {}
 
   ~Reader() override {
     if (ahead_.owner != nullptr) (void)event_.Synchronize();  // its memory is still being written
@@ -34,6 +35,7 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
 
   const model::VolumeStatus& volume() const override { return hold_.status; }
   const std::vector<int64_t>& shape() const override { return shape_; }
+  DType dtype() const override { return hold_.status.dtype; }
   int64_t total_bytes() const override {
     return shape_[0] * shape_[1] * shape_[2] * element_bytes_;
   }
@@ -55,23 +57,13 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
     return piece;
   }
 
-  // Enqueues the copy of the next piece: whole B-scans where they fit, else rows of one B-scan.
+  // Enqueues the copy of the next piece.
   absl::Status StartCopy(int64_t max_bytes) {
-    if (next_y_ >= box_.count[0]) return absl::OkStatus();
-    const int64_t row_bytes = box_.count[2] * element_bytes_,
-                  plane_bytes = row_bytes * box_.count[1];
-    Box3 piece;
-    if (next_x_ == 0 && plane_bytes <= max_bytes) {
-      const int64_t planes = std::min(box_.count[0] - next_y_, max_bytes / plane_bytes);
-      piece = {.start = {box_.start[0] + next_y_, box_.start[1], box_.start[2]},
-               .count = {planes, box_.count[1], box_.count[2]}};
-    } else {
-      const int64_t rows =
-          std::min(box_.count[1] - next_x_, std::max<int64_t>(1, max_bytes / row_bytes));
-      piece = {.start = {box_.start[0] + next_y_, box_.start[1] + next_x_, box_.start[2]},
-               .count = {1, rows, box_.count[2]}};
-    }
-    const int64_t bytes = piece.count[0] * piece.count[1] * row_bytes;
+    if (walk_.done()) return absl::OkStatus();
+    const Box3 next = walk_.Next(max_bytes);
+    Box3 piece = next;
+    for (int d = 0; d < 3; ++d) piece.start[d] += box_.start[d];
+    const int64_t bytes = piece.count[0] * piece.count[1] * walk_.row_bytes();
     OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory,
                             pool_->Get(bytes, memory::FramePool::Use::kClient));
     if (hold_.cursor != nullptr) {
@@ -82,13 +74,7 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
           memory::CopyVolumeBox(*device_, stream_, memory.get(), *hold_.slot, hold_.status, piece));
       OCTAVO_RETURN_IF_ERROR(event_.Record(stream_));
     }
-    if (piece.count[0] * piece.count[1] == box_.count[1] * piece.count[0]) {
-      next_y_ += piece.count[0];
-      next_x_ = 0;
-    } else if ((next_x_ += piece.count[1]) >= box_.count[1]) {
-      next_x_ = 0;
-      ++next_y_;
-    }
+    walk_.Advance(next);
     ahead_ = {.owner = memory, .data = memory.get(), .size = bytes};
     return absl::OkStatus();
   }
@@ -102,7 +88,7 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
   const std::shared_ptr<memory::FramePool> pool_;
   base::WorkerPool* const workers_;
   const int64_t element_bytes_;
-  int64_t next_y_ = 0, next_x_ = 0;
+  PieceWalk walk_;
   model::Bytes ahead_;
 };
 

@@ -22,6 +22,7 @@ class VolumeReader {
   virtual ~VolumeReader() = default;
   virtual const model::VolumeStatus& volume() const = 0;
   virtual const std::vector<int64_t>& shape() const = 0;  // [y, x, z] of what is read
+  virtual DType dtype() const = 0;                        // of what is read
   virtual int64_t total_bytes() const = 0;
   /// Calls `done` from an engine thread with the next bytes, at most `max_bytes` (64 KiB ... 4
   /// MiB), or with empty Bytes at the end.

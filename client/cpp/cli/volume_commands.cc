@@ -151,13 +151,8 @@ void WarnOfMissing(Session& session, const std::string& name) {
   }
 }
 
-void Read(Session& session, const std::string& name, const std::vector<int64_t>& box,
-          const std::string& path) {
+void Read(Session& session, const v1::ReadVolumeRequest& request, const std::string& path) {
   grpc::ClientContext context;
-  v1::ReadVolumeRequest request;
-  request.set_name(name);
-  for (size_t i = 0; i < box.size(); ++i)
-    (i < 3 ? request.add_start(box[i]) : request.add_count(box[i]));
   auto reader = v1::VolumeService::NewStub(session.channel())->ReadVolume(&context, request);
   v1::ReadVolumeResponse part;
   std::ofstream file;
@@ -169,7 +164,7 @@ void Read(Session& session, const std::string& name, const std::vector<int64_t>&
         total = part.total_bytes();
         file.open(path, std::ios::binary);
         v1::ElementType element;
-        element.set_dtype(part.volume().dtype());
+        element.set_dtype(part.dtype());
         file << NpyHead(element, {part.shape().begin(), part.shape().end()});
       }
       file.write(part.data().data(), static_cast<std::streamsize>(part.data().size()));
@@ -464,10 +459,31 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
   read->add_option("volume", *name, "volumes/...")->required()->check(VolumeName());
   read->add_option("-o,--output", *path, "a .npy file (default volume.npy)");
   read->add_option("--box", *box, "y,x,z,ny,nx,nz")->delimiter(',')->expected(6);
-  read->callback([&session, name, path, box] {
+  auto downsample = std::make_shared<uint32_t>(1);
+  auto mean = std::make_shared<bool>(false);
+  auto window = std::make_shared<std::vector<float>>();
+  read->add_option("--downsample", *downsample,
+                   "a coarser picture: each sample stands for a cube of so many voxels along each "
+                   "axis; a power of two up to 64");
+  read->add_flag("--mean", *mean, "with --downsample: the mean of a cube instead of its maximum");
+  read->add_option("--window", *window,
+                   "lo,hi in stored units: samples become u8, lo is 0 and hi is 255")
+      ->delimiter(',')
+      ->expected(2);
+  read->callback([&session, name, path, box, downsample, mean, window] {
     CheckNpyName("--output", *path);
     CheckWritable("--output", *path);
-    Read(session, *name, *box, *path);
+    v1::ReadVolumeRequest request;
+    request.set_name(*name);
+    for (size_t i = 0; i < box->size(); ++i)
+      (i < 3 ? request.add_start((*box)[i]) : request.add_count((*box)[i]));
+    request.set_downsample(*downsample);
+    if (*mean) request.set_downsampling(v1::DOWNSAMPLING_MEAN);
+    if (!window->empty()) {
+      request.mutable_window()->set_lo((*window)[0]);
+      request.mutable_window()->set_hi((*window)[1]);
+    }
+    Read(session, request, *path);
   });
 
   AddVolumePictureCommand(volume, session);

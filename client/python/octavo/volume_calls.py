@@ -7,7 +7,7 @@ import functools
 import os
 import queue
 import threading
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Union
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import grpc
 import numpy as np
@@ -122,15 +122,24 @@ class VolumeCalls:
         self._check_volume(name)
         return self._call(self._volumes.GetVolume, volume_pb2.GetVolumeRequest(name=name)).volume
 
-    def read(self, name: VolumeName, start: Sequence[int] = (), count: Sequence[int] = ()) -> np.ndarray:
-        """The voxels of a volume, or of the box at `start` of extent `count`, along its axes (Volume.axes): [y, x, z], of tomograms [z, y, x]."""
+    def read(self, name: VolumeName, start: Sequence[int] = (), count: Sequence[int] = (), *, downsample: int = 1,
+             downsampling: Union[str, int, None] = None, window: Optional[Tuple[float, float]] = None) -> np.ndarray:
+        """The voxels of a volume, or of the box at `start` of extent `count`, along its axes (Volume.axes): [y, x, z], of tomograms [z, y, x].
+
+        downsample    a coarser picture, made on the volume's device: each sample stands for a cube of this many voxels along each axis (a
+                      power of two up to 64); downsampling  the "max" (default) or the "mean" of the cube
+        window        (lo, hi), in stored units: samples are sent as u8, lo as 0 and hi as 255
+        """
         self._check_volume(name)
         array = flat = None
         done = 0
+        request = message(volume_pb2.ReadVolumeRequest, dict(
+            name=name, start=start, count=count, downsample=downsample, downsampling=downsampling or None,
+            window=None if window is None else dict(lo=window[0], hi=window[1])))
         with errors.raising(self.address):
-            for part in self._volumes.ReadVolume(message(volume_pb2.ReadVolumeRequest, dict(name=name, start=start, count=count))):
+            for part in self._volumes.ReadVolume(request):
                 if array is None:
-                    array = np.empty(tuple(part.shape), NUMPY[part.volume.dtype])
+                    array = np.empty(tuple(part.shape), NUMPY[part.dtype or part.volume.dtype])
                     flat = memoryview(array).cast("B")
                 flat[part.offset:part.offset + len(part.data)] = part.data
                 done += len(part.data)

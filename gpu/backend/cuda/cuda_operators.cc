@@ -1,6 +1,7 @@
 #include "gpu/backend/cuda/cuda_operators.h"
 
 #include "gpu/array/array_ops.h"
+#include "gpu/array/coarsen.h"
 #include "gpu/array/elements.h"
 #include "gpu/array/extremes.h"
 #include "gpu/array/filters.h"
@@ -22,6 +23,7 @@ absl::StatusOr<OperatorSet> MakeCudaOperators(Device& device) {
   OperatorSet set;
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeSpectralOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeProjectOps(device)));
+  OCTAVO_RETURN_IF_ERROR(set.Add(MakeCoarsenOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeResampleOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeRepeatOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeArrayOps(device)));
