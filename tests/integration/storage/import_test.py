@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import unittest
 import warnings
 
@@ -164,6 +165,19 @@ class Imports(DaemonTest):
                 self.load(image, levels[1][0], spacing=(7, 0.5, 8), select={"c": 0}, level=1)
                 self.load(image, levels[1][0][1:4, :, 2:], select={"c": 0}, level=1, start=[1, 0, 2], count=[3, 0, 0])
                 self.load(f"{image}/1", levels[1][1], spacing=(7, 0.5, 8), select={"c": 1})
+
+    def test_zarrita(self):
+        """Arrays that zarrita wrote (zarrita_writer.mjs)."""
+        with tarfile.open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "zarrita.tar.xz")) as archive:
+            archive.extractall(self.path("zarrita"))
+        moduli = dict(uint8=251, int8=127, uint16=65521, int16=32749, float32=65521, float64=65521)
+        names = sorted(os.listdir(self.path("zarrita")))
+        self.assertEqual(len(names), 25)
+        for name in names:
+            dtype = name.split("_")[0]
+            array = ((np.arange(5 * 14 * 9) * 7919 + 13) % moduli[dtype]).astype(dtype).reshape(5, 14, 9)
+            with self.subTest(name):
+                self.load(f"zarrita/{name}", array, spacing=(3.5, 20, 10), spacing_um=UM)
 
     def test_links_in_a_zarr(self):
         """A chunk that is a link: below the roots it is read, outside it is refused."""
