@@ -173,7 +173,7 @@ void Read(Session& session, const v1::ReadVolumeRequest& request, const std::str
                  Bytes(static_cast<double>(done)), 0);
     }
   }
-  if (!CheckVolume(session, name, reader->Finish())) return;
+  if (!CheckVolume(session, request.name(), reader->Finish())) return;
   file.close();
   if (!file || done != total) {
     std::cerr << "octavo: could not write " << path << "\n";

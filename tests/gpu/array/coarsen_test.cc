@@ -99,8 +99,6 @@ class CoarsenTest : public testing::BackendTest {
   std::vector<uint8_t> bytes_;
   std::mt19937 random_{testing::FreshSeed()};
 };
-OCTAVO_FOR_BACKENDS(CoarsenTest);
-
 TEST_P(CoarsenTest, EveryTypeFactorAndWindow) {
   for (const DType dtype : kTypes) {
     Make(dtype, 1 + static_cast<int64_t>(random_() % 40), 1 + static_cast<int64_t>(random_() % 40),
@@ -139,6 +137,9 @@ TEST_P(CoarsenTest, WhatIsRefused) {
   EXPECT_THAT(run({.box = {.start = {0, 0, 1}, .count = {4, 4, 4}}}),
               IsError(absl::StatusCode::kOutOfRange, "axis 2"));
 }
+
+INSTANTIATE_TEST_SUITE_P(Backends, CoarsenTest, ::testing::ValuesIn(testing::AvailableBackends()),
+                         testing::BackendName);
 
 }  // namespace
 }  // namespace octavo
