@@ -12,6 +12,10 @@ BufferReplica::~BufferReplica() {
   if (ledger != nullptr) ledger->Release(charge);
 }
 
+int64_t BufferReplica::ChargedBytes(int64_t bytes) {
+  return ClientMemory::Bytes(std::max<int64_t>(bytes, 256));
+}
+
 absl::StatusOr<std::shared_ptr<BufferReplica>> ReserveReplica(memory::Ledger* ledger, int device,
                                                               const std::string& buffer,
                                                               int64_t bytes,
@@ -21,7 +25,7 @@ absl::StatusOr<std::shared_ptr<BufferReplica>> ReserveReplica(memory::Ledger* le
       const auto charges,
       ledger->Reserve(device, buffer, "",
                       {{.kind = model::NeedKind::kBuffer,
-                        .bytes = ClientMemory::Bytes(std::max<int64_t>(bytes, 256)),
+                        .bytes = BufferReplica::ChargedBytes(bytes),
                         .count = 1}},
                       report));
   replica->ledger = ledger;

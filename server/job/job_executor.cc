@@ -40,11 +40,18 @@ void JobExecutor::Execute(const JobPtr& job, Stream& stream) {
       job->finishing = held;  // too late for a cancel
     }
     run.results().Close(held, status);
+    if (held) PublishBuffer(*job);
   }  // frees its memory
   job->work.reset();
   for (const auto id : job->charges) services_.ledger->Release(id);
   job->charges.clear();
   Conclude(*job, status);
+}
+
+void JobExecutor::PublishBuffer(JobEntry& job) {
+  std::string buffer = job.work->PublishBuffer();
+  MutexLock lock(table_.mutex());
+  job.status.buffer = std::move(buffer);
 }
 
 void JobExecutor::Conclude(JobEntry& job, const absl::Status& status) {

@@ -23,6 +23,8 @@ class JobExecutor {
   void Execute(const JobPtr& job, Stream& stream);
 
  private:
+  /// Hands out the buffer that the job has made, if any.
+  void PublishBuffer(JobEntry& job);
   /// Sets and logs the final state.
   void Conclude(JobEntry& job, const absl::Status& status);
 
