@@ -21,13 +21,12 @@ absl::StatusOr<std::shared_ptr<BufferReplica>> ReserveReplica(memory::Ledger* le
                                                               int64_t bytes,
                                                               model::AdmissionReport* report) {
   auto replica = std::make_shared<BufferReplica>();
-  OCTAVO_ASSIGN_OR_RETURN(
-      const auto charges,
-      ledger->Reserve(device, buffer, "",
-                      {{.kind = model::NeedKind::kBuffer,
-                        .bytes = BufferReplica::ChargedBytes(bytes),
-                        .count = 1}},
-                      report));
+  OCTAVO_ASSIGN_OR_RETURN(const auto charges,
+                          ledger->Reserve(device, buffer, "",
+                                          {{.kind = model::NeedKind::kBuffer,
+                                            .bytes = BufferReplica::ChargedBytes(bytes),
+                                            .count = 1}},
+                                          report));
   replica->ledger = ledger;
   replica->charge = charges.front();
   replica->device = device;

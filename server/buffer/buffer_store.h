@@ -112,7 +112,8 @@ class BufferStore {
   absl::StatusOr<model::BufferStatus> Create(const model::BufferSpec& spec,
                                              const model::Caller& caller);
   /// As BufferMaker::Check: the type of the buffer that `spec` asks for.
-  absl::StatusOr<ArrayType> Check(const model::BufferSpec& spec, const model::Caller& caller) const {
+  absl::StatusOr<ArrayType> Check(const model::BufferSpec& spec,
+                                  const model::Caller& caller) const {
     return maker_.Check(spec, caller);
   }
   /// A buffer that the server fills itself and then publishes. As BufferMaker::Draft; DRAINING does

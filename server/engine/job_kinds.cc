@@ -10,27 +10,33 @@ namespace octavo::engine {
 namespace {
 
 // An overload for each kind.
-absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::JobSpec&, const model::ReprocessSpec& spec,
+absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::JobSpec&,
+                                                   const model::ReprocessSpec& spec,
                                                    const job::JobEnvironment& e) {
   return derive::MakeReprocessWork(spec, e);
 }
-absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::JobSpec&, const model::DispersionAutofocusSpec& spec,
+absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::JobSpec&,
+                                                   const model::DispersionAutofocusSpec& spec,
                                                    const job::JobEnvironment& e) {
   return raw_jobs::MakeDispersionAutofocusWork(spec, e);
 }
-absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::JobSpec&, const model::KCalibrationSpec& spec,
+absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::JobSpec&,
+                                                   const model::KCalibrationSpec& spec,
                                                    const job::JobEnvironment& e) {
   return raw_jobs::MakeKCalibrationWork(spec, e);
 }
-absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::JobSpec&, const model::TomographySpec& spec,
+absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::JobSpec&,
+                                                   const model::TomographySpec& spec,
                                                    const job::JobEnvironment& e) {
   return tomography::MakeTomographyWork(spec, e);
 }
-absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::JobSpec& job, const model::ImportSpec& spec,
+absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::JobSpec& job,
+                                                   const model::ImportSpec& spec,
                                                    const job::JobEnvironment& e) {
   return volume_import::MakeImportWork(job, spec, e);
 }
-absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::JobSpec&, std::monostate, const job::JobEnvironment&) {
+absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::JobSpec&, std::monostate,
+                                                   const job::JobEnvironment&) {
   return InvalidField("work", "is not given");
 }
 

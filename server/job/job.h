@@ -130,9 +130,9 @@ struct JobPlan {
   };
   std::vector<Result> results;
   int64_t workspace_bytes =
-      0;             // the most that Run allocates at a time (JobRun::Allocate, JobRun::Charge)
+      0;  // the most that Run allocates at a time (JobRun::Allocate, JobRun::Charge)
   int64_t buffer_bytes = 0;  // charged for the buffer that the job makes (JobRun::Buffer); 0 = none
-  std::string text;  // the steps in words, one per line
+  std::string text;          // the steps in words, one per line
   std::vector<std::string> warnings;  // possible mistakes of the request, one sentence each
   int64_t view_extents[3] = {
       // extents along y, x, z of the images that Subscribe shows of the job; all 0 = none
@@ -248,8 +248,8 @@ class JobWork {
   /// Executes the job. Enqueues on run.stream(); checks `stop` at least every few tenths of a
   /// second and then returns Cancelled. Allocates device memory only through `run`.
   virtual absl::Status Run(JobRun& run, std::stop_token stop) = 0;
-  /// The job has succeeded, and it is too late for a cancel: clients see the buffer that it has made
-  /// from now on. Returns its name; "" = it has made none.
+  /// The job has succeeded, and it is too late for a cancel: clients see the buffer that it has
+  /// made from now on. Returns its name; "" = it has made none.
   virtual std::string PublishBuffer() { return ""; }
   /// The port to which clients push its projections; null = none. Any thread.
   virtual std::shared_ptr<source::ProjectionPort> projection_port() const { return nullptr; }

@@ -50,13 +50,13 @@ struct KCalibrationSpec {
 
 /// All fields as in octavo.v1.ImportJob.
 struct ImportSpec {
-  std::string path;                   // relative to a replay root, or absolute inside of one
-  std::string deposit;                // or the ticket of a file that a client has handed over
-  storage::VolumeInputOptions input;  // without the roots, which are the server's
+  std::string path;                    // relative to a replay root, or absolute inside of one
+  std::string deposit;                 // or the ticket of a file that a client has handed over
+  storage::VolumeInputOptions input;   // without the roots, which are the server's
   storage::InputVolumeOptions volume;  // `array` if a buffer is wanted
   bool is_private = false;             // of that buffer
-  std::string encoded;  // as received, for answers
-  std::string json;     // the same for people, for the files of its volume
+  std::string encoded;                 // as received, for answers
+  std::string json;                    // the same for people, for the files of its volume
 };
 
 /// All fields as in octavo.v1.DispersionEstimate.

@@ -105,13 +105,12 @@ class FileDeposits::Shelf {
  private:
   static absl::Status CheckRoom(size_t taken, size_t most, const char* whose) {
     if (taken < most) return absl::OkStatus();
-    return WithInfo(
-        absl::ResourceExhaustedError(absl::StrCat(
-            most, " files ", whose,
-            " are handed over, or about to be; end some of these connections first")),
-        {.reason = Reason::kTickets,
-         .field = "",
-         .numbers = {{"allowed", absl::StrCat(most)}, {"retryable", "true"}}});
+    return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
+                        most, " files ", whose,
+                        " are handed over, or about to be; end some of these connections first")),
+                    {.reason = Reason::kTickets,
+                     .field = "",
+                     .numbers = {{"allowed", absl::StrCat(most)}, {"retryable", "true"}}});
   }
   size_t TakenBy(const std::string& whose) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const auto it = of_.find(whose);

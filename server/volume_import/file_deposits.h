@@ -29,8 +29,8 @@ struct DepositedFile {
 /// have begun have descriptors of their own. Thread-safe; must outlive the socket's work.
 class FileDeposits {
  public:
-  /// Deposits and tickets for them at once: of all clients, of a user, and of a connection that asks
-  /// for them. One that takes all it can leaves room for others.
+  /// Deposits and tickets for them at once: of all clients, of a user, and of a connection that
+  /// asks for them. One that takes all it can leaves room for others.
   static constexpr size_t kMost = 256, kMostOfUser = 128, kMostOfConnection = 32;
 
   FileDeposits();

@@ -24,15 +24,22 @@ struct MadeUp {
   int64_t type;
   const char* name;
 };
-constexpr MadeUp kMadeUp[] = {
-    {PROC_SUPER_MAGIC, "procfs"},          {SYSFS_MAGIC, "sysfs"},
-    {DEBUGFS_MAGIC, "debugfs"},            {TRACEFS_MAGIC, "tracefs"},
-    {SECURITYFS_MAGIC, "securityfs"},      {SELINUX_MAGIC, "selinuxfs"},
-    {CGROUP_SUPER_MAGIC, "cgroup"},        {CGROUP2_SUPER_MAGIC, "cgroup2"},
-    {BPF_FS_MAGIC, "bpf"},                 {PSTOREFS_MAGIC, "pstore"},
-    {EFIVARFS_MAGIC, "efivarfs"},          {NSFS_MAGIC, "nsfs"},
-    {DEVPTS_SUPER_MAGIC, "devpts"},        {BINFMTFS_MAGIC, "binfmt_misc"},
-    {0x62656570 /* CONFIGFS_MAGIC */, "configfs"}, {0x19800202 /* MQUEUE_MAGIC */, "mqueue"}};
+constexpr MadeUp kMadeUp[] = {{PROC_SUPER_MAGIC, "procfs"},
+                              {SYSFS_MAGIC, "sysfs"},
+                              {DEBUGFS_MAGIC, "debugfs"},
+                              {TRACEFS_MAGIC, "tracefs"},
+                              {SECURITYFS_MAGIC, "securityfs"},
+                              {SELINUX_MAGIC, "selinuxfs"},
+                              {CGROUP_SUPER_MAGIC, "cgroup"},
+                              {CGROUP2_SUPER_MAGIC, "cgroup2"},
+                              {BPF_FS_MAGIC, "bpf"},
+                              {PSTOREFS_MAGIC, "pstore"},
+                              {EFIVARFS_MAGIC, "efivarfs"},
+                              {NSFS_MAGIC, "nsfs"},
+                              {DEVPTS_SUPER_MAGIC, "devpts"},
+                              {BINFMTFS_MAGIC, "binfmt_misc"},
+                              {0x62656570 /* CONFIGFS_MAGIC */, "configfs"},
+                              {0x19800202 /* MQUEUE_MAGIC */, "mqueue"}};
 
 absl::Status Refused(absl::StatusCode code, Reason reason, const std::string& what) {
   return WithInfo(absl::Status(code, what), {.reason = reason, .field = "", .numbers = {}});

@@ -46,11 +46,18 @@ struct WantedBuffer {
 };
 
 Scalar ScalarOf(const storage::ElementType& type) {
-  for (const auto& [name, scalar] :
-       {std::pair("u8", Scalar::kU8), {"i8", Scalar::kI8}, {"u16", Scalar::kU16},
-        {"i16", Scalar::kI16}, {"u32", Scalar::kU32}, {"i32", Scalar::kI32}, {"u64", Scalar::kU64},
-        {"i64", Scalar::kI64}, {"f16", Scalar::kF16}, {"f32", Scalar::kF32}, {"f64", Scalar::kF64},
-        {"c64", Scalar::kC64}}) {
+  for (const auto& [name, scalar] : {std::pair("u8", Scalar::kU8),
+                                     {"i8", Scalar::kI8},
+                                     {"u16", Scalar::kU16},
+                                     {"i16", Scalar::kI16},
+                                     {"u32", Scalar::kU32},
+                                     {"i32", Scalar::kI32},
+                                     {"u64", Scalar::kU64},
+                                     {"i64", Scalar::kI64},
+                                     {"f16", Scalar::kF16},
+                                     {"f32", Scalar::kF32},
+                                     {"f64", Scalar::kF64},
+                                     {"c64", Scalar::kC64}}) {
     if (type.Name() == name) return scalar;
   }
   return Scalar::kC128;
@@ -175,18 +182,18 @@ class ImportWork final : public job::JobWork {
       stored.push_back(absl::StrCat(axis.name.empty() ? "?" : axis.name, " ", axis.extent));
     std::vector<std::string> made;
     for (int d = 0; d < 3; ++d) {
-      made.push_back(absl::StrCat(
-          Meta().axes[d], " ", Meta().shape[d],
-          buffer_ != nullptr         ? ""
-          : Meta().spacing_assumed[d] ? " of unknown spacing"
+      made.push_back(absl::StrCat(Meta().axes[d], " ", Meta().shape[d],
+                                  buffer_ != nullptr ? ""
+                                  : Meta().spacing_assumed[d]
+                                      ? " of unknown spacing"
                                       : absl::StrFormat(" of %.9g um", Meta().spacing_um[d])));
     }
     return absl::StrCat(
         "read ", info.kind, ": ", absl::StrJoin(stored, ", "), ", ", info.type.Name(),
         info.octavo.has_value() ? absl::StrCat("; committed from ", info.octavo->volume_name) : "",
         buffer_ == nullptr ? "\nvolume: " : "\nbuffer: ", absl::StrJoin(made, ", "), ", ",
-        input_->type().Name(), ", ", bytes_,
-        " bytes", Meta().digest.empty() ? "" : absl::StrCat("; its digest must be ", Meta().digest),
+        input_->type().Name(), ", ", bytes_, " bytes",
+        Meta().digest.empty() ? "" : absl::StrCat("; its digest must be ", Meta().digest),
         "\nhost memory while it is read: ", HostBytes() >> 20, " MiB\n");
   }
 
@@ -281,8 +288,9 @@ absl::StatusOr<std::unique_ptr<const WantedBuffer>> BufferOf(
     return InvalidField("title", "is given for a buffer, which has none; its labels can say it");
   if (job.orphan != model::Orphan::kDefault && job.orphan != model::Orphan::kKeep &&
       job.orphan != model::Orphan::kDiscard)
-    return InvalidField("orphan", "is of volumes; allowed for a buffer KEEP, or DISCARD, which "
-                                  "cancels the import with its session");
+    return InvalidField("orphan",
+                        "is of volumes; allowed for a buffer KEEP, or DISCARD, which "
+                        "cancels the import with its session");
   auto out = std::make_unique<WantedBuffer>();
   out->spec.scalar = ScalarOf(input.type());
   const int64_t* const shape = input.meta().shape;
@@ -323,8 +331,8 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeImportWork(
   auto volume = storage::InputVolume::Make(std::move(source.input), how);
   if (!volume.ok()) return source.At(volume.status());
   OCTAVO_ASSIGN_OR_RETURN(auto buffer, BufferOf(job, spec, **volume, environment));
-  auto work = std::make_unique<ImportWork>(spec, environment, std::move(source),
-                                           *std::move(volume), std::move(buffer));
+  auto work = std::make_unique<ImportWork>(spec, environment, std::move(source), *std::move(volume),
+                                           std::move(buffer));
   OCTAVO_RETURN_IF_ERROR(work->CheckHostMemory());
   return std::unique_ptr<job::JobWork>(std::move(work));
 }

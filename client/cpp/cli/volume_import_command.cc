@@ -142,10 +142,10 @@ void Import(Session& session, const ImportFlags& flags) {
 }  // namespace
 
 void AddVolumeImportCommand(CLI::App* volume, Session& session) {
-  auto* command = volume->add_subcommand(
-      "import",
-      "make a held volume, or a buffer, of a file on the server: one that a commit wrote, or a file "
-      "of another program");
+  auto* command = volume->add_subcommand("import",
+                                         "make a held volume, or a buffer, of a file on the "
+                                         "server: one that a commit wrote, or a file "
+                                         "of another program");
   auto flags = std::make_shared<ImportFlags>();
   command
       ->add_option(
@@ -168,11 +168,13 @@ void AddVolumeImportCommand(CLI::App* volume, Session& session) {
       ->add_option("--quantity", flags->quantity,
                    "the same for other quantities: " + Listed(WordsOf<v1::Quantity>()))
       ->check(OneOf(WordsOf<v1::Quantity>()));
-  command->add_flag("--to-buffer", flags->to_buffer,
-                    "make a buffer of it (octavo buffer list), its numbers alone, instead of a volume");
-  command->add_option("--ttl", flags->ttl_s,
-                      "seconds after which the volume is discarded, or the buffer destroyed if it is "
-                      "not used (default: never)");
+  command->add_flag(
+      "--to-buffer", flags->to_buffer,
+      "make a buffer of it (octavo buffer list), its numbers alone, instead of a volume");
+  command->add_option(
+      "--ttl", flags->ttl_s,
+      "seconds after which the volume is discarded, or the buffer destroyed if it is "
+      "not used (default: never)");
   flags->job.AddSharedTo(command);
   command->callback([&session, flags] { Import(session, *flags); });
 }

@@ -72,8 +72,8 @@ std::string DoubtNumbers(const std::vector<std::string>& names) {
     ++wider;
   }
   if (least > 1 && gap == nullptr)
-    return absl::StrCat("The numbers in the names go up in steps of ", least, ", from ",
-                        names[0], " to ", names.back(), ": files may be missing between them.");
+    return absl::StrCat("The numbers in the names go up in steps of ", least, ", from ", names[0],
+                        " to ", names.back(), ": files may be missing between them.");
   if (gap == nullptr) return "";
   std::string digits = absl::StrCat(gap->first + least);
   if (digits.size() < gap->digits) digits.insert(0, gap->digits - digits.size(), '0');

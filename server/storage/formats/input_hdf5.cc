@@ -254,7 +254,7 @@ struct Datasets {
 Datasets DatasetsOf(hid_t file) {
   Datasets out;
   const Id access = ConfinedAccess(H5P_LINK_ACCESS);
-  std::deque<std::string> groups{"/"};  // the nearest to the top first
+  std::deque<std::string> groups{"/"};               // the nearest to the top first
   std::set<std::pair<unsigned long, haddr_t>> seen;  // groups may hold each other
   for (size_t looked_at = 0; !groups.empty(); groups.pop_front()) {
     if (looked_at >= kMostPlaces) {
@@ -273,8 +273,7 @@ Datasets DatasetsOf(hid_t file) {
         &names, access.get());
     looked_at += names.size() + 1;
     for (const std::string& name : names) {
-      const std::string path =
-          absl::StrCat(groups.front() == "/" ? "" : groups.front(), "/", name);
+      const std::string path = absl::StrCat(groups.front() == "/" ? "" : groups.front(), "/", name);
       H5O_info_t object;
       if (H5Oget_info_by_name2(file, path.c_str(), &object, H5O_INFO_BASIC, access.get()) < 0)
         continue;
@@ -347,11 +346,10 @@ absl::Status OpenLocked(const OpenedInput& input, const VolumeInputOptions& opti
   if (out->dataset[0] != '/') out->dataset.insert(0, 1, '/');
   OCTAVO_ASSIGN_OR_RETURN(const auto place, out->links->Find(out->dataset));
   if (!place.has_value())
-    return InvalidField(
-        FieldOf(options, "dataset"),
-        absl::StrCat("is '", options.dataset, "', which ", name,
-                     " does not have; allowed are the paths of its datasets: ",
-                     DatasetsOf(opened).Text()));
+    return InvalidField(FieldOf(options, "dataset"),
+                        absl::StrCat("is '", options.dataset, "', which ", name,
+                                     " does not have; allowed are the paths of its datasets: ",
+                                     DatasetsOf(opened).Text()));
   OCTAVO_ASSIGN_OR_RETURN(out->data,
                           Hdf5Dataset::Open(*out->links, *place, out->dataset, kCacheBytes));
   const hid_t data = out->data->id();

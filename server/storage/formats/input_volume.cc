@@ -98,8 +98,8 @@ class InputVolume::Planner {
       if (const std::string in_file = AxisNamed(info_.axes[d].name);
           given && !in_file.empty() && in_file != name)
         plan.doubts.push_back(absl::StrCat("The axis of ", info_.axes[d].extent,
-                                           " samples is taken as '", name, "' (axes); the file calls it '",
-                                           in_file, "'."));
+                                           " samples is taken as '", name,
+                                           "' (axes); the file calls it '", in_file, "'."));
       if (name.empty() && info_.axes[d].extent == 1) continue;
       if (name.empty())
         return InvalidField(
@@ -293,10 +293,11 @@ class InputVolume::Planner {
   void DoubtScale(bool scaled) {
     if (scaled || !info_.slope_intercept.has_value() || info_.octavo.has_value()) return;
     const auto [slope, intercept] = *info_.slope_intercept;
-    plan.doubts.push_back(absl::StrFormat(
-        "The file says that values are %.9g * number + %.9g (scl_slope, scl_inter); the numbers are "
-        "taken as they are stored: `scaled` takes the values.",
-        slope, intercept));
+    plan.doubts.push_back(
+        absl::StrFormat("The file says that values are %.9g * number + %.9g (scl_slope, "
+                        "scl_inter); the numbers are "
+                        "taken as they are stored: `scaled` takes the values.",
+                        slope, intercept));
   }
 
   /// A wish for what the numbers are that their type contradicts.
@@ -457,8 +458,8 @@ absl::Status InputVolume::Load(int64_t first, int64_t count, char* out) {
     Reorder(in, size, strides, counts, to);
     in = to;
   }
-  if (!same && !ConvertElements(about.type, plan_.type, plan_.scale, plan_.shift, elements, in,
-                                out, &clipped_))
+  if (!same && !ConvertElements(about.type, plan_.type, plan_.scale, plan_.shift, elements, in, out,
+                                &clipped_))
     return absl::InternalError("no conversion between the types of file and volume");
   return absl::OkStatus();
 }

@@ -58,12 +58,13 @@ class InputVolume final : public StoredVolume {
                                                            const InputVolumeOptions& options);
 
   const VolumeInputInfo& info() const { return input_->info(); }
-  /// Of the elements that Read gives: that of meta().dtype, but for InputVolumeOptions::array, where
-  /// meta().dtype is only a type of as many bytes.
+  /// Of the elements that Read gives: that of meta().dtype, but for InputVolumeOptions::array,
+  /// where meta().dtype is only a type of as many bytes.
   const ElementType& type() const { return plan_.type; }
   /// Possible mistakes of the options, a sentence each: what they change of what the file says.
   const std::vector<std::string>& doubts() const { return plan_.doubts; }
-  /// Elements that Read has clipped to type() so far. Of a volume that was read once, front to back.
+  /// Elements that Read has clipped to type() so far. Of a volume that was read once, front to
+  /// back.
   const ClippedElements& clipped() const { return clipped_; }
   /// From now on a Read that is under way ends, with Cancelled, soon after `stop` is requested.
   void SetStop(std::stop_token stop) { input_->SetStop(std::move(stop)); }

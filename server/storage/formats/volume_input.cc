@@ -134,13 +134,13 @@ absl::StatusOr<InputFormat> FormatOf(const OpenedInput& input, bool folder, bool
     // All formats but raw numbers have a signature.
     if (*options.format == InputFormat::kRaw || options.format == format) return *options.format;
     return InvalidField(
-        field,
-        absl::StrCat("is ", Name(*options.format), ", and ", input.name, " is ",
-                     format.has_value()
-                         ? absl::StrCat("recognised as ", Name(*format),
-                                        " by its first bytes; allowed are that, or none")
-                         : std::string("of no kind that its first bytes tell; allowed raw, with its "
-                                       "shape and type")));
+        field, absl::StrCat(
+                   "is ", Name(*options.format), ", and ", input.name, " is ",
+                   format.has_value()
+                       ? absl::StrCat("recognised as ", Name(*format),
+                                      " by its first bytes; allowed are that, or none")
+                       : std::string("of no kind that its first bytes tell; allowed raw, with its "
+                                     "shape and type")));
   }
   if (!format.has_value() && own_bin) format = InputFormat::kRaw;
   if (format.has_value()) return *format;

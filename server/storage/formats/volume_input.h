@@ -142,8 +142,8 @@ class VolumeInput {
   /// DataLoss. SetVerify says how, before other threads know the input.
   absl::Status Verify() { return verify_ ? verify_() : absl::OkStatus(); }
   void SetVerify(std::function<absl::Status()> verify) { verify_ = std::move(verify); }
-  /// Reads end soon after `stop` is requested, with Cancelled: between two chunks, blocks or pieces.
-  /// Before other threads read.
+  /// Reads end soon after `stop` is requested, with Cancelled: between two chunks, blocks or
+  /// pieces. Before other threads read.
   void SetStop(std::stop_token stop) { stop_ = std::move(stop); }
 
  protected:

@@ -40,8 +40,8 @@ std::optional<DType> ExactVolumeType(const ElementType& type);
 /// Reverses the bytes of each number in `count` elements, in place.
 void SwapBytes(const ElementType& type, int64_t count, void* data);
 
-/// What a conversion could not keep: values beyond the range of the new type (no infinities where it
-/// has them), and NaN where it has none.
+/// What a conversion could not keep: values beyond the range of the new type (no infinities where
+/// it has them), and NaN where it has none.
 struct ClippedElements {
   int64_t below = 0, above = 0, nan = 0;
 };
