@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
 #include "gpu/device/exportable_memory.h"
@@ -204,6 +205,7 @@ model::BufferStatus BufferMaker::Insert(BufferDraft& draft) {
   const BufferPtr& buffer = draft.buffer_;
   BufferReplica& replica = *buffer->replicas.front();
   ledger_->Move(replica.charge, memory::ChargeKind::kBuffer, buffer->status.name);
+  (void)Failpoint("draft_published");
   buffer->status.created = table_.Now();
   MutexLock lock(table_.mutex());
   replica.state = model::BufferState::kReady;
