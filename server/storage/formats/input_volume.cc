@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -346,7 +347,8 @@ class InputVolume::Planner {
     meta.processing = nullptr;
     meta.acquisition = {{"source", "import"}, {"format", Name(info_.format)}, {"kind", info_.kind}};
     if (!info_.value_unit.empty()) meta.acquisition["value_unit"] = info_.value_unit;
-    for (const auto* const notes : {&info_.notes, &plan.doubts}) {
+    for (const std::vector<std::string>* const notes :
+         std::initializer_list<const std::vector<std::string>*>{&info_.notes, &plan.doubts}) {
       for (const std::string& note : *notes) {
         if (std::ssize(meta.warnings) < kMostWarnings) meta.warnings.push_back(note);
       }

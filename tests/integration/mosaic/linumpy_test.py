@@ -259,10 +259,12 @@ class Linumpy(DaemonTest):
         got = find_tissue_interface(volume, s_xy=3, mask=mask)
         self.assertEqual(got[3, 4], 1)  # ceil(s_z / 2), as linumpy has it
         self.assertGreaterEqual((got == model_interface(volume, 3, 2, mask=mask)).mean(), 0.97)
-        # The brightest last sample: linumpy leaves the volume.
-        flat = np.ones((4, 4, 20), np.float32)
-        flat[..., -1] = 100
-        self.assertEqual(find_tissue_interface(flat, s_xy=1).max(), 19)
+        # A rise at the very last sample: linumpy leaves the volume.
+        last = np.ones((4, 4, 20), np.float32)
+        last[..., -2:] = 0.5, 100
+        rise = ndimage.gaussian_filter1d(np.log(last), 0.4, axis=2, order=1)[0, 0].argmax()
+        self.assertEqual(np.ceil(rise + 0.4 / 2), 20)
+        np.testing.assert_array_equal(find_tissue_interface(last, s_xy=1, s_z=0.4), 19)
         found = self.on_device(find_tissue_interface, volume.astype("f4"), s_xy=3)
         np.testing.assert_array_equal(found, find_tissue_interface(volume.astype("f4"), s_xy=3))
         with self.assertRaisesRegex(ValueError, "mask has the shape"):
