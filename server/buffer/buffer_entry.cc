@@ -12,18 +12,21 @@ BufferReplica::~BufferReplica() {
   if (ledger != nullptr) ledger->Release(charge);
 }
 
+int64_t BufferReplica::ChargedBytes(int64_t bytes) {
+  return ClientMemory::Bytes(std::max<int64_t>(bytes, 256));
+}
+
 absl::StatusOr<std::shared_ptr<BufferReplica>> ReserveReplica(memory::Ledger* ledger, int device,
                                                               const std::string& buffer,
                                                               int64_t bytes,
                                                               model::AdmissionReport* report) {
   auto replica = std::make_shared<BufferReplica>();
-  OCTAVO_ASSIGN_OR_RETURN(
-      const auto charges,
-      ledger->Reserve(device, buffer, "",
-                      {{.kind = model::NeedKind::kBuffer,
-                        .bytes = ClientMemory::Bytes(std::max<int64_t>(bytes, 256)),
-                        .count = 1}},
-                      report));
+  OCTAVO_ASSIGN_OR_RETURN(const auto charges,
+                          ledger->Reserve(device, buffer, "",
+                                          {{.kind = model::NeedKind::kBuffer,
+                                            .bytes = BufferReplica::ChargedBytes(bytes),
+                                            .count = 1}},
+                                          report));
   replica->ledger = ledger;
   replica->charge = charges.front();
   replica->device = device;

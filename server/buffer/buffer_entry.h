@@ -20,6 +20,8 @@ namespace octavo::buffer {
 /// frees the memory and ends its charge. The buffer and the work in progress hold references.
 struct BufferReplica {
   ~BufferReplica();
+  /// What the ledger counts for memory of `bytes`.
+  static int64_t ChargedBytes(int64_t bytes);
   memory::Ledger* ledger = nullptr;  // null: the memory is lent, and charged to no budget
   memory::Ledger::ChargeId charge = 0;
   std::shared_ptr<ImportLoan> loan;  // of lent memory; it ends after the memory

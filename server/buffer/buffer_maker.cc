@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
 #include "gpu/device/exportable_memory.h"
@@ -122,6 +123,10 @@ absl::Status BufferMaker::BeginBytes(const std::string& owner, int64_t bytes) {
 
 void BufferMaker::EndBytes(const std::string& owner, int64_t bytes) {
   MutexLock lock(table_.mutex());
+  EndBytesLocked(owner, bytes);
+}
+
+void BufferMaker::EndBytesLocked(const std::string& owner, int64_t bytes) {
   const auto made = being_made_.find(owner);
   if ((made->second -= bytes) == 0) being_made_.erase(made);
 }
@@ -162,6 +167,55 @@ absl::StatusOr<BufferPtr> BufferMaker::Make(const ArrayType& type, const std::ve
   OCTAVO_RETURN_IF_ERROR(Annotate(made, absl::StrCat("while making a buffer of ", type.Text())));
   buffer->status.created = table_.Now();
   return buffer;
+}
+
+BufferDraft::~BufferDraft() {
+  if (counted_) maker_->EndBytes(buffer_->status.owner, buffer_->status.type.bytes());
+}
+
+absl::StatusOr<std::unique_ptr<BufferDraft>> BufferMaker::Draft(const model::BufferSpec& spec,
+                                                                const model::Caller& caller,
+                                                                int device,
+                                                                memory::Ledger::ChargeId charge) {
+  OCTAVO_ASSIGN_OR_RETURN(const ArrayType type, Check(spec, caller));
+  auto buffer = std::make_shared<BufferEntry>();
+  buffer->status.name = NewName();
+  buffer->status.type = type;
+  buffer->status.owner = caller.client;
+  buffer->status.labels = spec.labels;
+  buffer->status.is_private = spec.is_private;
+  buffer->key = spec.is_private ? caller.key : "";
+  buffer->ttl_seconds = spec.ttl_seconds;
+  const auto replica = std::make_shared<BufferReplica>();
+  replica->device = device;
+  buffer->replicas.push_back(replica);
+  auto draft = std::make_unique<BufferDraft>(this, std::move(buffer));
+  OCTAVO_RETURN_IF_ERROR(BeginBytes(caller.client, type.bytes()));
+  draft->counted_ = true;
+  auto memory = ClientMemory::Allocate(order_.device(device), type.bytes());
+  if (!memory.ok())
+    return Annotate(memory.status(), absl::StrCat("while making a buffer of ", type.Text()));
+  replica->memory = *std::move(memory);
+  replica->ledger = ledger_;
+  replica->charge = charge;
+  return draft;
+}
+
+model::BufferStatus BufferMaker::Insert(BufferDraft& draft) {
+  const BufferPtr& buffer = draft.buffer_;
+  BufferReplica& replica = *buffer->replicas.front();
+  ledger_->Move(replica.charge, memory::ChargeKind::kBuffer, buffer->status.name);
+  (void)Failpoint("draft_published");
+  buffer->status.created = table_.Now();
+  MutexLock lock(table_.mutex());
+  replica.state = model::BufferState::kReady;
+  replica.version = 1;
+  table_.Touch(*buffer);
+  model::BufferStatus status = table_.StatusOf(*buffer);
+  table_.Insert(buffer);  // which counts its bytes
+  EndBytesLocked(buffer->status.owner, buffer->status.type.bytes());
+  draft.counted_ = false;
+  return status;
 }
 
 absl::StatusOr<model::BufferStatus> BufferMaker::Create(const ArrayType& type,

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 
 #include "gpu/array/array_ops.h"
 #include "gpu/base/mutex.h"
+#include "server/buffer/buffer_draft.h"
 #include "server/buffer/buffer_entry.h"
 #include "server/buffer/buffer_table.h"
 #include "server/buffer/stream_ordering.h"
@@ -44,6 +46,15 @@ class BufferMaker {
   absl::StatusOr<BufferPtr> Make(const ArrayType& type, const std::vector<int>& devices,
                                  const model::Caller& caller, bool ready);
 
+  /// A buffer on one device, in no table. `charge`: what the ledger has granted for its memory
+  /// (BufferReplica::ChargedBytes); it belongs to the draft unless this fails. Errors of Check;
+  /// ResourceExhausted (QUOTA), and errors of the device.
+  absl::StatusOr<std::unique_ptr<BufferDraft>> Draft(const model::BufferSpec& spec,
+                                                     const model::Caller& caller, int device,
+                                                     memory::Ledger::ChargeId charge);
+  /// The draft's buffer is in the table, READY and whole, for as long as its time to live.
+  model::BufferStatus Insert(BufferDraft& draft);
+
   /// A name that no buffer has had.
   std::string NewName() const;
   /// The number of owners whose buffers are being made now.
@@ -53,12 +64,15 @@ class BufferMaker {
   }
 
  private:
+  friend class BufferDraft;
   absl::StatusOr<ArrayType> CheckType(Scalar scalar, uint64_t lanes,
                                       const std::vector<uint64_t>& shape) const;
   absl::StatusOr<std::vector<int>> CheckDevices(const std::vector<uint32_t>& devices) const;
   /// Counts the bytes as the owner's until the buffer is made or not.
   absl::Status BeginBytes(const std::string& owner, int64_t bytes);
   void EndBytes(const std::string& owner, int64_t bytes);
+  void EndBytesLocked(const std::string& owner, int64_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(table_.mutex());
   absl::Status AllocateAndClear(const std::vector<int>& devices, int64_t bytes, bool ready,
                                 BufferEntry* buffer);
 

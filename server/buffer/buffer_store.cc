@@ -63,6 +63,20 @@ absl::StatusOr<model::BufferStatus> BufferStore::Create(const model::BufferSpec&
   }));
 }
 
+absl::StatusOr<std::unique_ptr<BufferDraft>> BufferStore::Draft(const model::BufferSpec& spec,
+                                                                const model::Caller& caller,
+                                                                int device,
+                                                                memory::Ledger::ChargeId charge) {
+  return Counted(
+      base::ExceptionToStatus([&] { return maker_.Draft(spec, caller, device, charge); }));
+}
+
+std::string BufferStore::Publish(BufferDraft& draft) {
+  const model::BufferStatus status = maker_.Insert(draft);
+  watchers_.Tell(base::ChangeKind::kCreated, status, draft.key(), "");
+  return status.name;
+}
+
 absl::StatusOr<model::BufferStatus> BufferStore::Apply(const model::BufferApplySpec& spec,
                                                        const model::Caller& caller) {
   return RunProgram(operations_.ProgramOf(spec), caller);

@@ -111,6 +111,18 @@ class BufferStore {
 
   absl::StatusOr<model::BufferStatus> Create(const model::BufferSpec& spec,
                                              const model::Caller& caller);
+  /// As BufferMaker::Check: the type of the buffer that `spec` asks for.
+  absl::StatusOr<ArrayType> Check(const model::BufferSpec& spec,
+                                  const model::Caller& caller) const {
+    return maker_.Check(spec, caller);
+  }
+  /// A buffer that the server fills itself and then publishes. As BufferMaker::Draft; DRAINING does
+  /// not refuse it.
+  absl::StatusOr<std::unique_ptr<BufferDraft>> Draft(const model::BufferSpec& spec,
+                                                     const model::Caller& caller, int device,
+                                                     memory::Ledger::ChargeId charge);
+  /// Clients see the buffer from now on. Work on its memory has passed. Returns its name.
+  std::string Publish(BufferDraft& draft);
   absl::StatusOr<model::BufferStatus> Get(const std::string& name, const model::Caller& caller) {
     return table_.Get(name, caller);
   }

@@ -10,27 +10,33 @@ namespace octavo::engine {
 namespace {
 
 // An overload for each kind.
-absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::ReprocessSpec& spec,
+absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::JobSpec&,
+                                                   const model::ReprocessSpec& spec,
                                                    const job::JobEnvironment& e) {
   return derive::MakeReprocessWork(spec, e);
 }
-absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::DispersionAutofocusSpec& spec,
+absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::JobSpec&,
+                                                   const model::DispersionAutofocusSpec& spec,
                                                    const job::JobEnvironment& e) {
   return raw_jobs::MakeDispersionAutofocusWork(spec, e);
 }
-absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::KCalibrationSpec& spec,
+absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::JobSpec&,
+                                                   const model::KCalibrationSpec& spec,
                                                    const job::JobEnvironment& e) {
   return raw_jobs::MakeKCalibrationWork(spec, e);
 }
-absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::TomographySpec& spec,
+absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::JobSpec&,
+                                                   const model::TomographySpec& spec,
                                                    const job::JobEnvironment& e) {
   return tomography::MakeTomographyWork(spec, e);
 }
-absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::ImportSpec& spec,
+absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::JobSpec& job,
+                                                   const model::ImportSpec& spec,
                                                    const job::JobEnvironment& e) {
-  return volume_import::MakeImportWork(spec, e);
+  return volume_import::MakeImportWork(job, spec, e);
 }
-absl::StatusOr<std::unique_ptr<job::JobWork>> Make(std::monostate, const job::JobEnvironment&) {
+absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::JobSpec&, std::monostate,
+                                                   const job::JobEnvironment&) {
   return InvalidField("work", "is not given");
 }
 
@@ -38,7 +44,7 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> Make(std::monostate, const job::Jo
 
 absl::StatusOr<std::unique_ptr<job::JobWork>> MakeJobWork(const model::JobSpec& spec,
                                                           const job::JobEnvironment& environment) {
-  return std::visit([&](const auto& work) { return Make(work, environment); }, spec.work);
+  return std::visit([&](const auto& work) { return Make(spec, work, environment); }, spec.work);
 }
 
 }  // namespace octavo::engine

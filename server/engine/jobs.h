@@ -48,9 +48,11 @@ class Jobs final : public job::JobObserver {
   absl::StatusOr<std::shared_ptr<source::ProjectionPort>> OpenProjectionPush(
       const std::string& job);
 
-  /// A ticket for a file that the user `uid` (nothing = anyone) hands over for an import.
-  /// FailedPrecondition (HANDOFF_DISABLED), and errors of FileDeposits::Open.
-  absl::StatusOr<handoff::Ticket> OpenDeposit(const std::string& name, std::optional<uint32_t> uid);
+  /// A ticket for a file that the user `uid` (nothing = anyone) hands over for an import, asked for
+  /// on this `connection`. FailedPrecondition (HANDOFF_DISABLED), and errors of FileDeposits::Open.
+  absl::StatusOr<handoff::Ticket> OpenDeposit(const std::string& name,
+                                              const std::string& connection,
+                                              std::optional<uint32_t> uid);
 
   /// Wakes the watchers' threads.
   void OnJobsChanged() override;

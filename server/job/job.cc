@@ -50,7 +50,7 @@ absl::Status CheckTransition(const std::string& job, JobState from, JobState to)
 }
 
 int64_t JobPlan::bytes() const {
-  int64_t sum = workspace_bytes;
+  int64_t sum = workspace_bytes + buffer_bytes;
   for (const Result& result : results)
     sum += (result.on_disk ? 0 : result.bytes) + result.mip_bytes;
   return sum;

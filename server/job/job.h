@@ -112,6 +112,7 @@ struct JobStatus {
   std::vector<JobLogLine> log;
   uint64_t log_count = 0;
   std::vector<std::string> volumes;
+  std::string buffer;  // of a job that is DONE and has made one
   JobFinding finding;
   uint64_t event_count = 0;  // grows with every change that watchers see
 };
@@ -129,8 +130,9 @@ struct JobPlan {
   };
   std::vector<Result> results;
   int64_t workspace_bytes =
-      0;             // the most that Run allocates at a time (JobRun::Allocate, JobRun::Charge)
-  std::string text;  // the steps in words, one per line
+      0;  // the most that Run allocates at a time (JobRun::Allocate, JobRun::Charge)
+  int64_t buffer_bytes = 0;  // charged for the buffer that the job makes (JobRun::Buffer); 0 = none
+  std::string text;          // the steps in words, one per line
   std::vector<std::string> warnings;  // possible mistakes of the request, one sentence each
   int64_t view_extents[3] = {
       // extents along y, x, z of the images that Subscribe shows of the job; all 0 = none
@@ -188,6 +190,9 @@ class JobRun {
   virtual void Keep(std::shared_ptr<void> object) = 0;
 
   // -- results
+  /// Calls `take` once with the ledger's charge for the buffer of the plan. If it returns OK, the
+  /// charge is the caller's; otherwise it ends with the job.
+  virtual absl::Status Buffer(const std::function<absl::Status(int64_t charge)>& take) = 0;
   /// Device memory of result `index` of the plan, [shape] of dtype. `volume` describes it: shape,
   /// dtype, spacing, levels, value or quantity, times, origin, derived_from, operations, scan
   /// (empty = the job's name). The queue sets name, state, device, bytes, labels and title. The
@@ -243,6 +248,9 @@ class JobWork {
   /// Executes the job. Enqueues on run.stream(); checks `stop` at least every few tenths of a
   /// second and then returns Cancelled. Allocates device memory only through `run`.
   virtual absl::Status Run(JobRun& run, std::stop_token stop) = 0;
+  /// The job has succeeded, and it is too late for a cancel: clients see the buffer that it has
+  /// made from now on. Returns its name; "" = it has made none.
+  virtual std::string PublishBuffer() { return ""; }
   /// The port to which clients push its projections; null = none. Any thread.
   virtual std::shared_ptr<source::ProjectionPort> projection_port() const { return nullptr; }
 };

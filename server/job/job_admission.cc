@@ -48,6 +48,9 @@ memory::Ledger::Needs JobAdmission::NeedsOf(const JobPlan& plan) {
   needs.push_back({.kind = model::NeedKind::kWorkspace,
                    .bytes = std::max(AlignedBytes(plan.workspace_bytes), kMemoryAlignment),
                    .count = 1});
+  // Last: JobResults takes the charges of the results from the front.
+  if (plan.buffer_bytes > 0)
+    needs.push_back({.kind = model::NeedKind::kBuffer, .bytes = plan.buffer_bytes, .count = 1});
   return needs;
 }
 

@@ -40,11 +40,26 @@ void JobExecutor::Execute(const JobPtr& job, Stream& stream) {
       job->finishing = held;  // too late for a cancel
     }
     run.results().Close(held, status);
+    if (held) {
+      if (absl::Status published = PublishBuffer(*job); !published.ok()) status = published;
+    }
   }  // frees its memory
   job->work.reset();
   for (const auto id : job->charges) services_.ledger->Release(id);
   job->charges.clear();
   Conclude(*job, status);
+}
+
+absl::Status JobExecutor::PublishBuffer(JobEntry& job) {
+  std::string buffer;
+  const absl::Status published = base::ExceptionToStatus([&] {
+    buffer = job.work->PublishBuffer();
+    return absl::OkStatus();
+  });
+  MutexLock lock(table_.mutex());
+  job.finishing = published.ok();  // else it fails
+  job.status.buffer = std::move(buffer);
+  return published;
 }
 
 void JobExecutor::Conclude(JobEntry& job, const absl::Status& status) {

@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include "absl/status/status.h"
+
 #include "gpu/device/device.h"
 #include "server/job/device_turns.h"
 #include "server/job/job_entry.h"
@@ -23,6 +25,8 @@ class JobExecutor {
   void Execute(const JobPtr& job, Stream& stream);
 
  private:
+  /// Hands out the buffer that the job has made, if any. After an error there is none.
+  absl::Status PublishBuffer(JobEntry& job);
   /// Sets and logs the final state.
   void Conclude(JobEntry& job, const absl::Status& status);
 

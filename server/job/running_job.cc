@@ -76,6 +76,15 @@ void RunningJob::Warn(const std::string& text) {
   table_.Warn(*job_, text);
 }
 
+absl::Status RunningJob::Buffer(const std::function<absl::Status(int64_t charge)>& take) {
+  if (buffer_taken_ || job_->plans.at(job_->device).buffer_bytes == 0)
+    return absl::InternalError("the job has no buffer planned, or has made it");
+  OCTAVO_RETURN_IF_ERROR(take(job_->charges.back()));
+  job_->charges.pop_back();
+  buffer_taken_ = true;
+  return absl::OkStatus();
+}
+
 void RunningJob::Found(JobFinding finding) {
   MutexLock lock(table_.mutex());
   job_->status.finding = std::move(finding);

@@ -52,6 +52,7 @@ class RunningJob final : public JobRun {
   void Discharge(int64_t bytes) override { workspace_.Discharge(bytes); }
   void Keep(std::shared_ptr<void> object) override { workspace_.Keep(std::move(object)); }
 
+  absl::Status Buffer(const std::function<absl::Status(int64_t charge)>& take) override;
   absl::StatusOr<void*> Result(size_t index, model::VolumeStatus volume) override {
     return results_.Result(index, std::move(volume));
   }
@@ -84,6 +85,7 @@ class RunningJob final : public JobRun {
   JobPictures pictures_;
   JobResults results_;
   JobWorkspace workspace_;  // freed before the results
+  bool buffer_taken_ = false;
   double stage_begin_ = 0, stage_end_ = 0;
   int64_t stage_ns_ = 0;  // when it began
 };

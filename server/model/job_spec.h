@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "server/model/buffer_types.h"
 #include "server/model/scan_spec.h"
 #include "server/model/tomography_spec.h"
 #include "server/model/volume_operation.h"
@@ -49,12 +50,13 @@ struct KCalibrationSpec {
 
 /// All fields as in octavo.v1.ImportJob.
 struct ImportSpec {
-  std::string path;                   // relative to a replay root, or absolute inside of one
-  std::string deposit;                // or the ticket of a file that a client has handed over
-  storage::VolumeInputOptions input;  // without the roots, which are the server's
-  storage::InputVolumeOptions volume;
-  std::string encoded;  // as received, for answers
-  std::string json;     // the same for people, for the files of its volume
+  std::string path;                    // relative to a replay root, or absolute inside of one
+  std::string deposit;                 // or the ticket of a file that a client has handed over
+  storage::VolumeInputOptions input;   // without the roots, which are the server's
+  storage::InputVolumeOptions volume;  // `array` if a buffer is wanted
+  bool is_private = false;             // of that buffer
+  std::string encoded;                 // as received, for answers
+  std::string json;                    // the same for people, for the files of its volume
 };
 
 /// All fields as in octavo.v1.DispersionEstimate.
@@ -81,6 +83,7 @@ struct JobSpec {
   std::string session;  // sessions/<id> of the client; empty = none
   Orphan orphan = Orphan::kDefault;
   double ttl_seconds = 0;
+  Caller caller;  // that owns the buffer of an import
   std::variant<std::monostate, ReprocessSpec, DispersionAutofocusSpec, KCalibrationSpec,
                TomographySpec, ImportSpec>
       work;

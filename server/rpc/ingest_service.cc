@@ -329,7 +329,7 @@ class IngestServiceImpl final : public IngestBase {
       const exports::ExportPeer peer = LocalPeerOf(context->peer());
       OCTAVO_RETURN_IF_ERROR(CheckLocal(peer, "a file that is handed over is one"));
       OCTAVO_ASSIGN_OR_RETURN(const handoff::Ticket ticket,
-                              jobs_.OpenDeposit(request->name(), peer.uid));
+                              jobs_.OpenDeposit(request->name(), context->peer(), peer.uid));
       PassPoint(MethodOf<v1::OpenDepositRequest>(), ".answer");
       response->set_socket_path(ticket.path);
       response->set_ticket(ticket.nonce);
@@ -374,7 +374,8 @@ class IngestServiceImpl final : public IngestBase {
                         JobSubmission wanted{.spec = JobSpecOf(*request),
                                              .request_id = request->request_id(),
                                              .session_secret = request->session_secret(),
-                                             .peer = context->peer()};
+                                             .peer = context->peer(),
+                                             .caller = CallerOf(*context)};
                         const auto turn = [this, reply, response, until,
                                            wanted = std::move(wanted)] {
                           if (!reply->over()) BeginImport(wanted, until, reply, response);
@@ -394,17 +395,24 @@ class IngestServiceImpl final : public IngestBase {
     const absl::Status status = Guarded([&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const job::JobStatus job, Submit(engine_, wanted, &report));
       engine_.operations().Wait(engine::OperationNameOf(job.name), until,
-                                TellOperation(reply, response), [reply] { return reply->over(); });
+                                TellOperation(reply, wanted.caller, response),
+                                [reply] { return reply->over(); });
       return absl::OkStatus();
     });
     if (!status.ok()) reply->Complete([&] { return status; }, &report);
   }
   std::function<void(const absl::StatusOr<operation::OperationStatus>&)> TellOperation(
-      const std::shared_ptr<DeferredUnaryReactor>& reply, v1::ImportVolumeResponse* response) {
-    return [this, reply, response](const absl::StatusOr<operation::OperationStatus>& operation) {
+      const std::shared_ptr<DeferredUnaryReactor>& reply, const model::Caller& caller,
+      v1::ImportVolumeResponse* response) {
+    return [this, reply, caller,
+            response](const absl::StatusOr<operation::OperationStatus>& operation) {
       reply->Complete([&]() -> absl::Status {
         OCTAVO_RETURN_IF_ERROR(operation.status());
         EncodeOperation(*operation, response->mutable_operation());
+        if (const auto job = jobs_.Get(operation->target); job.ok() && !job->buffer.empty()) {
+          const auto buffer = buffers_.Get(job->buffer, caller);
+          if (buffer.ok()) EncodeBuffer(*buffer, response->mutable_buffer());
+        }
         if (operation->volumes.empty()) return absl::OkStatus();
         const auto volume = engine_.volumes().Get(operation->volumes.front());
         if (volume.ok()) EncodeVolume(*volume, response->mutable_volume());

@@ -5,6 +5,7 @@
 #include "octavo/v1/job.grpc.pb.h"
 
 #include "gpu/base/status.h"
+#include "server/rpc/convert/buffer.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/enum_name.h"
 #include "server/rpc/convert/utf8.h"
@@ -34,7 +35,8 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
                                          {.spec = request->spec(),
                                           .request_id = request->request_id(),
                                           .session_secret = request->session_secret(),
-                                          .peer = context->peer()},
+                                          .peer = context->peer(),
+                                          .caller = CallerOf(*context)},
                                          report));
           PassPoint(MethodOf<v1::SubmitJobRequest>(), ".answer");
           EncodeJob(job, /*brief=*/false, response->mutable_job());
@@ -46,8 +48,9 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
                               v1::PlanJobResponse* response) override {
     return ReplyInTurn(&slow_->jobs, kMostSubmits, context, request, response,
                        [this, context, request, response]() -> absl::Status {
-                         OCTAVO_ASSIGN_OR_RETURN(const model::JobSpec spec,
+                         OCTAVO_ASSIGN_OR_RETURN(model::JobSpec spec,
                                                  DecodeJobSpec(request->spec(), context->peer()));
+                         spec.caller = CallerOf(*context);
                          job::JobPlan plan;
                          OCTAVO_ASSIGN_OR_RETURN(const auto report, jobs_.Plan(spec, &plan));
                          response->set_plan(Utf8(plan.text));

@@ -30,6 +30,10 @@ absl::StatusOr<job::JobStatus> Submit(engine::Engine& engine, const JobSubmissio
   OCTAVO_RETURN_IF_ERROR(CheckRequestId(wanted.request_id));
   OCTAVO_ASSIGN_OR_RETURN(model::JobSpec spec, DecodeJobSpec(wanted.spec, wanted.peer));
   spec.request_id = wanted.request_id;
+  spec.caller = wanted.caller;
+  // Likewise by another caller: the buffer of an import is the first one's.
+  if (wanted.spec.volume_import().has_buffer())
+    absl::StrAppend(&spec.request_digest, "owner:", wanted.caller.client, "\n", wanted.caller.key);
   OCTAVO_RETURN_IF_ERROR(SetSession(engine.clients(), wanted.session_secret, &spec));
   return engine.jobs().Submit(spec, report);
 }

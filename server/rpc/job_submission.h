@@ -17,6 +17,7 @@ namespace octavo::rpc {
 struct JobSubmission {
   v1::JobSpec spec;
   std::string request_id, session_secret, peer;  // peer: the client's connection
+  model::Caller caller;
 };
 
 /// Queues a job: for SubmitJob, and for verbs whose work is a job. Errors of SubmitJob. If memory

@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
@@ -47,15 +48,30 @@ absl::Status Check(const UniqueFd& fd, const handoff::Peer& peer) {
 /// The deposits by their tickets. No call waits.
 class FileDeposits::Shelf {
  public:
-  bool Reserve() {
+  /// Who has a place.
+  struct Holder {
+    std::string connection, user;
+  };
+  /// A place, until Release. ResourceExhausted (TICKETS).
+  absl::Status Reserve(const Holder& holder) {
     MutexLock lock(mutex_);
-    if (reserved_ >= kMost) return false;
+    OCTAVO_RETURN_IF_ERROR(
+        CheckRoom(TakenBy(holder.connection), kMostOfConnection, "of this connection"));
+    OCTAVO_RETURN_IF_ERROR(CheckRoom(TakenBy(holder.user), kMostOfUser, "of this user"));
+    OCTAVO_RETURN_IF_ERROR(CheckRoom(reserved_, kMost, "of all clients"));
+    size_t& of_connection = of_[holder.connection];
+    ++of_[holder.user];
+    ++of_connection;
     ++reserved_;
-    return true;
+    return absl::OkStatus();
   }
-  void Release() {
+  void Release(const Holder& holder) {
     MutexLock lock(mutex_);
     --reserved_;
+    for (const std::string* whose : {&holder.connection, &holder.user}) {
+      const auto it = of_.find(*whose);
+      if (it != of_.end() && --it->second == 0) of_.erase(it);
+    }
   }
   void Put(const std::string& ticket, DepositedFile file) {
     MutexLock lock(mutex_);
@@ -87,8 +103,23 @@ class FileDeposits::Shelf {
   }
 
  private:
+  static absl::Status CheckRoom(size_t taken, size_t most, const char* whose) {
+    if (taken < most) return absl::OkStatus();
+    return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
+                        most, " files ", whose,
+                        " are handed over, or about to be; end some of these connections first")),
+                    {.reason = Reason::kTickets,
+                     .field = "",
+                     .numbers = {{"allowed", absl::StrCat(most)}, {"retryable", "true"}}});
+  }
+  size_t TakenBy(const std::string& whose) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const auto it = of_.find(whose);
+    return it == of_.end() ? 0 : it->second;
+  }
+
   Mutex mutex_;
   size_t reserved_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, size_t> of_ ABSL_GUARDED_BY(mutex_);  // by connection, and by user
   std::map<std::string, DepositedFile> files_ ABSL_GUARDED_BY(mutex_);
   handoff::DescriptorBin bin_;
 };
@@ -96,8 +127,8 @@ class FileDeposits::Shelf {
 /// The grant behind a ticket: takes the descriptor, and keeps it while the connection lasts.
 class FileDeposits::DepositGrant final : public handoff::Grant {
  public:
-  DepositGrant(std::shared_ptr<Shelf> shelf, std::string name)
-      : shelf_(std::move(shelf)), name_(std::move(name)) {}
+  DepositGrant(std::shared_ptr<Shelf> shelf, Shelf::Holder holder, std::string name)
+      : shelf_(std::move(shelf)), holder_(std::move(holder)), name_(std::move(name)) {}
   handoff::v1::Purpose purpose() const override { return handoff::v1::PURPOSE_FILE; }
   absl::StatusOr<handoff::Answer> OpenWith(const UniqueFd& descriptor, const handoff::Peer& peer,
                                            const handoff::v1::Present& request,
@@ -113,11 +144,12 @@ class FileDeposits::DepositGrant final : public handoff::Grant {
   }
   void Ended(handoff::GrantEnd) override {
     if (!ticket_.empty()) shelf_->Drop(ticket_);
-    shelf_->Release();
+    shelf_->Release(holder_);
   }
 
  private:
   const std::shared_ptr<Shelf> shelf_;
+  const Shelf::Holder holder_;
   const std::string name_;
   std::string ticket_;  // empty: never presented
 };
@@ -127,23 +159,21 @@ FileDeposits::~FileDeposits() = default;
 
 absl::StatusOr<handoff::Ticket> FileDeposits::Open(handoff::FdSocket& socket,
                                                    const std::string& name,
+                                                   const std::string& connection,
                                                    std::optional<uid_t> uid) {
+  // Messages quote the name: what nobody can print does not come into them.
+  const std::string shown = absl::Utf8SafeCHexEscape(name.substr(0, kMostName));
   if (name.empty() || name.size() > kMostName || name.find('/') != std::string::npos)
-    return InvalidField("name", absl::StrCat("is '", name.substr(0, 64),
+    return InvalidField("name", absl::StrCat("is '", shown.substr(0, 64),
                                              "'; allowed is the name of "
                                              "the file without its folders, 1 to ",
                                              kMostName, " bytes"));
-  if (!shelf_->Reserve()) {
-    return WithInfo(absl::ResourceExhaustedError(
-                        absl::StrCat(kMost,
-                                     " files are handed over, or about to be; end some of "
-                                     "these connections first")),
-                    {.reason = Reason::kTickets,
-                     .field = "",
-                     .numbers = {{"allowed", absl::StrCat(kMost)}, {"retryable", "true"}}});
-  }
-  auto ticket = socket.Issue(std::make_shared<DepositGrant>(shelf_, name), uid);
-  if (!ticket.ok()) shelf_->Release();
+  const Shelf::Holder holder{
+      .connection = absl::StrCat("connection ", connection),
+      .user = uid.has_value() ? absl::StrCat("user ", *uid) : std::string("unknown users")};
+  OCTAVO_RETURN_IF_ERROR(shelf_->Reserve(holder));
+  auto ticket = socket.Issue(std::make_shared<DepositGrant>(shelf_, holder, shown), uid);
+  if (!ticket.ok()) shelf_->Release(holder);
   return ticket;
 }
 

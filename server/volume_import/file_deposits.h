@@ -29,16 +29,18 @@ struct DepositedFile {
 /// have begun have descriptors of their own. Thread-safe; must outlive the socket's work.
 class FileDeposits {
  public:
-  static constexpr size_t kMost = 256;  // deposits and tickets for them at once
+  /// Deposits and tickets for them at once: of all clients, of a user, and of a connection that
+  /// asks for them. One that takes all it can leaves room for others.
+  static constexpr size_t kMost = 256, kMostOfUser = 128, kMostOfConnection = 32;
 
   FileDeposits();
   ~FileDeposits();
 
   /// A ticket with which the user `uid` (nothing = anyone) brings one file on `socket`.
-  /// InvalidArgument (name: empty, too long, with '/'), ResourceExhausted (TICKETS), and errors of
-  /// FdSocket::Issue.
+  /// `connection`: gRPC's text for that of the client. InvalidArgument (name: empty, too long, with
+  /// '/'), ResourceExhausted (TICKETS), and errors of FdSocket::Issue.
   absl::StatusOr<handoff::Ticket> Open(handoff::FdSocket& socket, const std::string& name,
-                                       std::optional<uid_t> uid);
+                                       const std::string& connection, std::optional<uid_t> uid);
   /// A descriptor of the file that came with this ticket. NotFound (TICKET_UNKNOWN), with `field`;
   /// ResourceExhausted (NO_DESCRIPTORS); the errors of FileSystemProbe::Check. May wait for the
   /// file system of the file, not for long.

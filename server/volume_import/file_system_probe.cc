@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <thread>
 #include <utility>
@@ -17,6 +18,28 @@ namespace octavo::volume_import {
 namespace {
 
 constexpr int64_t kFuse = 0x65735546;  // FUSE_SUPER_MAGIC of linux/magic.h
+
+/// File systems whose files are the kernel's answers: by the magic numbers of linux/magic.h.
+struct MadeUp {
+  int64_t type;
+  const char* name;
+};
+constexpr MadeUp kMadeUp[] = {{PROC_SUPER_MAGIC, "procfs"},
+                              {SYSFS_MAGIC, "sysfs"},
+                              {DEBUGFS_MAGIC, "debugfs"},
+                              {TRACEFS_MAGIC, "tracefs"},
+                              {SECURITYFS_MAGIC, "securityfs"},
+                              {SELINUX_MAGIC, "selinuxfs"},
+                              {CGROUP_SUPER_MAGIC, "cgroup"},
+                              {CGROUP2_SUPER_MAGIC, "cgroup2"},
+                              {BPF_FS_MAGIC, "bpf"},
+                              {PSTOREFS_MAGIC, "pstore"},
+                              {EFIVARFS_MAGIC, "efivarfs"},
+                              {NSFS_MAGIC, "nsfs"},
+                              {DEVPTS_SUPER_MAGIC, "devpts"},
+                              {BINFMTFS_MAGIC, "binfmt_misc"},
+                              {0x62656570 /* CONFIGFS_MAGIC */, "configfs"},
+                              {0x19800202 /* MQUEUE_MAGIC */, "mqueue"}};
 
 absl::Status Refused(absl::StatusCode code, Reason reason, const std::string& what) {
   return WithInfo(absl::Status(code, what), {.reason = reason, .field = "", .numbers = {}});
@@ -93,6 +116,13 @@ absl::Status FileSystemProbe::Check(const UniqueFd& file, const std::string& nam
                    absl::StrCat(name,
                                 " is served by a program (FUSE), which could make the server wait; "
                                 "copy it to another file system, or below a replay root"));
+  for (const MadeUp& one : kMadeUp) {
+    if (question->type == one.type)
+      return Refused(absl::StatusCode::kInvalidArgument, Reason::kUnsupportedFile,
+                     absl::StrCat(name, " is made up by the kernel as it is read (", one.name,
+                                  "); allowed are files and folders of a file system that keeps "
+                                  "them"));
+  }
   return absl::OkStatus();
 }
 

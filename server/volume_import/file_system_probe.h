@@ -23,9 +23,10 @@ class FileSystemProbe {
   explicit FileSystemProbe(Ask ask = ::fstatfs,
                            std::chrono::milliseconds patience = std::chrono::seconds(2));
 
-  /// InvalidArgument (UNSUPPORTED_FILE) of a file on FUSE; Unavailable (IO_ERROR) if the file
-  /// system does not answer in time; ResourceExhausted (BUSY) while `kMost` do not. `name`: for
-  /// messages.
+  /// InvalidArgument (UNSUPPORTED_FILE) of a file on FUSE, and of one that the kernel makes up as
+  /// it is read (procfs, sysfs and their like: no file of these is of one moment, and reading some
+  /// has effects); Unavailable (IO_ERROR) if the file system does not answer in time;
+  /// ResourceExhausted (BUSY) while `kMost` do not. `name`: for messages.
   absl::Status Check(const UniqueFd& file, const std::string& name);
 
  private:

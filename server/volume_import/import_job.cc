@@ -8,12 +8,14 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
 #include "gpu/base/status.h"
 #include "gpu/device/alignment.h"
+#include "server/buffer/buffer_store.h"
 #include "server/source/push_projections.h"
 #include "server/volume_import/import_source.h"
 #include "server/volume_import/imported_volume.h"
@@ -37,21 +39,54 @@ model::FrameAxis FrameAxisOf(const std::string& axis) {
                        : model::FrameAxis::kY;
 }
 
+/// The buffer that an import makes instead of a volume.
+struct WantedBuffer {
+  model::BufferSpec spec;
+  model::Caller owner;
+};
+
+Scalar ScalarOf(const storage::ElementType& type) {
+  for (const auto& [name, scalar] : {std::pair("u8", Scalar::kU8),
+                                     {"i8", Scalar::kI8},
+                                     {"u16", Scalar::kU16},
+                                     {"i16", Scalar::kI16},
+                                     {"u32", Scalar::kU32},
+                                     {"i32", Scalar::kI32},
+                                     {"u64", Scalar::kU64},
+                                     {"i64", Scalar::kI64},
+                                     {"f16", Scalar::kF16},
+                                     {"f32", Scalar::kF32},
+                                     {"f64", Scalar::kF64},
+                                     {"c64", Scalar::kC64}}) {
+    if (type.Name() == name) return scalar;
+  }
+  return Scalar::kC128;
+}
+
 class ImportWork final : public job::JobWork {
  public:
   ImportWork(model::ImportSpec spec, const job::JobEnvironment& environment, ImportSource source,
-             std::unique_ptr<storage::InputVolume> input)
+             std::unique_ptr<storage::InputVolume> input,
+             std::unique_ptr<const WantedBuffer> buffer)
       : spec_(std::move(spec)),
         source_(std::move(source)),
         environment_(environment),
         input_(std::move(input)),
-        bytes_(Meta().shape[0] * Meta().shape[1] * Meta().shape[2] * SizeOf(Meta().dtype)) {}
+        bytes_(Meta().shape[0] * Meta().shape[1] * Meta().shape[2] * input_->type().bytes),
+        buffer_(std::move(buffer)) {}
 
   job::JobKind kind() const override { return job::JobKind::kImport; }
   std::string Parameters() const override { return spec_.json; }
 
   absl::StatusOr<job::JobPlan> Plan(Device&) const override {
     job::JobPlan plan;
+    plan.workspace_bytes = Meta().digest.empty() ? 0 : kMemoryAlignment;
+    plan.text = Text();
+    plan.warnings = Warnings();
+    if (buffer_ != nullptr) {
+      plan.buffer_bytes = buffer::BufferReplica::ChargedBytes(bytes_);
+      return plan;
+    }
     job::JobPlan::Result& result = plan.results.emplace_back();
     result.bytes = bytes_;
     if (HasMip(Meta().dtype)) {
@@ -60,9 +95,6 @@ class ImportWork final : public job::JobWork {
       for (int i = 0; i < 3; ++i) plan.view_extents[i] = Extent("yxz"[i]);
       plan.bscan_axis = FrameAxisOf(Meta().axes[0]);
     }
-    plan.workspace_bytes = Meta().digest.empty() ? 0 : kMemoryAlignment;
-    plan.text = Text();
-    plan.warnings = Warnings();
     return plan;
   }
 
@@ -88,9 +120,7 @@ class ImportWork final : public job::JobWork {
 
   absl::Status Run(job::JobRun& run, std::stop_token stop) override {
     OCTAVO_RETURN_IF_ERROR(source_.CheckUnchanged());
-    OCTAVO_ASSIGN_OR_RETURN(
-        void* const out,
-        run.Result(0, DescribeImported(*input_, run.name(), source_.name, Parameters())));
+    OCTAVO_ASSIGN_OR_RETURN(void* const out, Memory(run));
     run.Stage(job::JobStage::kImport, Meta().shape[0], 0, 1);
     std::optional<std::pair<double, double>> display;
     // Disks are slow: other jobs use the device meanwhile.
@@ -103,12 +133,45 @@ class ImportWork final : public job::JobWork {
     OCTAVO_RETURN_IF_ERROR(read);
     OCTAVO_RETURN_IF_ERROR(source_.CheckUnchanged());
     if (!Meta().digest.empty()) OCTAVO_RETURN_IF_ERROR(CheckDigest(run, out));
+    TellClipped(run);
+    if (buffer_ != nullptr) return absl::OkStatus();
     if (!input_->info().octavo.has_value() && display.has_value())
       run.SetDisplay(0, display->first, display->second);
     return absl::OkStatus();
   }
 
+  std::string PublishBuffer() override {
+    return draft_ == nullptr ? "" : environment_.buffers->Publish(*draft_);
+  }
+
  private:
+  /// That is filled.
+  absl::StatusOr<void*> Memory(job::JobRun& run) {
+    if (buffer_ == nullptr)
+      return run.Result(0, DescribeImported(*input_, run.name(), source_.name, Parameters()));
+    OCTAVO_RETURN_IF_ERROR(run.Buffer([&](int64_t charge) -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(draft_, environment_.buffers->Draft(buffer_->spec, buffer_->owner,
+                                                                  run.device_index(), charge));
+      return absl::OkStatus();
+    }));
+    return draft_->data();
+  }
+
+  void TellClipped(job::JobRun& run) const {
+    const storage::ClippedElements& clipped = input_->clipped();
+    if (buffer_ == nullptr) run.SetClipped(0, clipped.below, clipped.above);
+    const bool integers = input_->type().kind == storage::ElementType::Kind::kUnsigned ||
+                          input_->type().kind == storage::ElementType::Kind::kSigned;
+    if (clipped.below + clipped.above > 0)
+      run.Warn(absl::StrCat(clipped.below, " numbers were below and ", clipped.above,
+                            " above the range of ", input_->type().Name(),
+                            integers ? "; they are its lowest and highest values now (dtype)."
+                                     : "; they are infinite now (dtype)."));
+    if (clipped.nan > 0)
+      run.Warn(absl::StrCat(clipped.nan, " numbers were NaN, which ", input_->type().Name(),
+                            " does not have; they are 0 now (dtype)."));
+  }
+
   const storage::VolumeMeta& Meta() const { return input_->meta(); }
   int64_t Extent(char axis) const { return Meta().shape[storage::AxisAt(Meta(), axis)]; }
 
@@ -119,24 +182,27 @@ class ImportWork final : public job::JobWork {
       stored.push_back(absl::StrCat(axis.name.empty() ? "?" : axis.name, " ", axis.extent));
     std::vector<std::string> made;
     for (int d = 0; d < 3; ++d) {
-      made.push_back(absl::StrFormat("%s %d %s", Meta().axes[d], Meta().shape[d],
-                                     Meta().spacing_assumed[d]
-                                         ? "of unknown spacing"
-                                         : absl::StrFormat("of %.9g um", Meta().spacing_um[d])));
+      made.push_back(absl::StrCat(Meta().axes[d], " ", Meta().shape[d],
+                                  buffer_ != nullptr ? ""
+                                  : Meta().spacing_assumed[d]
+                                      ? " of unknown spacing"
+                                      : absl::StrFormat(" of %.9g um", Meta().spacing_um[d])));
     }
     return absl::StrCat(
         "read ", info.kind, ": ", absl::StrJoin(stored, ", "), ", ", info.type.Name(),
         info.octavo.has_value() ? absl::StrCat("; committed from ", info.octavo->volume_name) : "",
-        "\nvolume: ", absl::StrJoin(made, ", "), ", ", Info(Meta().dtype).name, ", ", bytes_,
-        " bytes", Meta().digest.empty() ? "" : absl::StrCat("; its digest must be ", Meta().digest),
+        buffer_ == nullptr ? "\nvolume: " : "\nbuffer: ", absl::StrJoin(made, ", "), ", ",
+        input_->type().Name(), ", ", bytes_, " bytes",
+        Meta().digest.empty() ? "" : absl::StrCat("; its digest must be ", Meta().digest),
         "\nhost memory while it is read: ", HostBytes() >> 20, " MiB\n");
   }
 
   std::vector<std::string> Warnings() const {
     std::vector<std::string> warnings;
-    for (const std::string& note : input_->info().notes)
-      warnings.push_back(CleanText(note, kMostWarning));
-    for (int d = 0; d < 3; ++d) {
+    for (const auto* const notes : {&input_->info().notes, &input_->doubts()}) {
+      for (const std::string& note : *notes) warnings.push_back(CleanText(note, kMostWarning));
+    }
+    for (int d = 0; buffer_ == nullptr && d < 3; ++d) {
       if (Meta().spacing_assumed[d] && !input_->info().octavo.has_value())
         warnings.push_back(absl::StrCat("The spacing along ", Meta().axes[d],
                                         " is not known: lengths along it count voxels."));
@@ -160,6 +226,7 @@ class ImportWork final : public job::JobWork {
   absl::Status Read(job::JobRun& run, const std::stop_token& stop, void* out,
                     std::optional<std::pair<double, double>>* display) {
     OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<void> reserved, ReserveHostMemory(run, stop));
+    input_->SetStop(stop);
     // Without a digest the files have their own checksums.
     if (Meta().digest.empty() && spec_.volume.start.empty() && spec_.volume.count.empty())
       OCTAVO_RETURN_IF_ERROR(input_->Verify());
@@ -202,12 +269,54 @@ class ImportWork final : public job::JobWork {
   const job::JobEnvironment environment_;
   const std::unique_ptr<storage::InputVolume> input_;
   const int64_t bytes_;
+  const std::unique_ptr<const WantedBuffer> buffer_;  // null: a volume is wanted
+  std::unique_ptr<buffer::BufferDraft> draft_;        // while it is filled
 };
+
+/// The buffer that a job with `spec` is to make. The errors of BufferStore::Check, at the fields of
+/// an import.
+absl::StatusOr<std::unique_ptr<const WantedBuffer>> BufferOf(
+    const model::JobSpec& job, const model::ImportSpec& spec, const storage::InputVolume& input,
+    const job::JobEnvironment& environment) {
+  if (!spec.volume.array.has_value()) return std::unique_ptr<const WantedBuffer>();
+  if (environment.buffers == nullptr)
+    return InvalidField("volume_import.buffer", "is given, but this engine has no buffers");
+  if (!spec.volume.value_kind.empty())
+    return InvalidField("volume_import.value",
+                        "or quantity is given for a buffer, which has numbers alone");
+  if (!job.title.empty())
+    return InvalidField("title", "is given for a buffer, which has none; its labels can say it");
+  if (job.orphan != model::Orphan::kDefault && job.orphan != model::Orphan::kKeep &&
+      job.orphan != model::Orphan::kDiscard)
+    return InvalidField("orphan",
+                        "is of volumes; allowed for a buffer KEEP, or DISCARD, which "
+                        "cancels the import with its session");
+  auto out = std::make_unique<WantedBuffer>();
+  out->spec.scalar = ScalarOf(input.type());
+  const int64_t* const shape = input.meta().shape;
+  out->spec.shape.assign(shape, shape + 3);
+  out->spec.labels = job.labels;
+  out->spec.ttl_seconds = job.ttl_seconds;
+  out->spec.is_private = spec.is_private;
+  out->owner = job.caller;
+  const absl::Status checked = environment.buffers->Check(out->spec, out->owner).status();
+  if (checked.ok()) return std::unique_ptr<const WantedBuffer>(std::move(out));
+  ErrorInfo info = InfoOf(checked);
+  // A box of the file may fit.
+  const std::string field = info.field == "shape"        ? "volume_import.count"
+                            : info.field == "is_private" ? "volume_import.buffer.is_private"
+                                                         : info.field;
+  std::string text(checked.message());
+  if (absl::StartsWith(text, info.field + ":")) text.replace(0, info.field.size(), field);
+  info.field = field;
+  return WithInfo(absl::Status(checked.code(), text), info);
+}
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<job::JobWork>> MakeImportWork(
-    const model::ImportSpec& spec, const job::JobEnvironment& environment) {
+    const model::JobSpec& job, const model::ImportSpec& spec,
+    const job::JobEnvironment& environment) {
   OCTAVO_ASSIGN_OR_RETURN(ImportSource source, ImportSource::Open(spec, environment));
   if (source.input->info().octavo.has_value() && !spec.volume.value_kind.empty())
     return InvalidField(
@@ -221,8 +330,9 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeImportWork(
   how.field_prefix = kFieldPrefix;
   auto volume = storage::InputVolume::Make(std::move(source.input), how);
   if (!volume.ok()) return source.At(volume.status());
-  auto work =
-      std::make_unique<ImportWork>(spec, environment, std::move(source), *std::move(volume));
+  OCTAVO_ASSIGN_OR_RETURN(auto buffer, BufferOf(job, spec, **volume, environment));
+  auto work = std::make_unique<ImportWork>(spec, environment, std::move(source), *std::move(volume),
+                                           std::move(buffer));
   OCTAVO_RETURN_IF_ERROR(work->CheckHostMemory());
   return std::unique_ptr<job::JobWork>(std::move(work));
 }

@@ -17,6 +17,7 @@
 
 #include "client/cpp/include/octavo/octavo.h"
 #include "client/cpp/lib/handoff.h"
+#include "client/cpp/wire/handoff_packets.h"
 #include "server/handoff/packets.h"
 #include "tests/client/client_support.h"
 
@@ -245,8 +246,8 @@ TEST(HandoffWireTest, AnExportThatCannotBe) {
 }
 
 TEST(HandoffWireTest, BothSidesSpeakTheSameVersions) {
-  EXPECT_EQ(Handoff::kOldestVersion, handoff::kOldestVersion);
-  EXPECT_EQ(Handoff::kNewestVersion, handoff::kNewestVersion);
+  EXPECT_EQ(octavo::wire::kOldestVersion, handoff::kOldestVersion);
+  EXPECT_EQ(octavo::wire::kNewestVersion, handoff::kNewestVersion);
 }
 
 }  // namespace

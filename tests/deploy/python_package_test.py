@@ -15,6 +15,10 @@ from harness import SOURCE, DaemonTest  # noqa: E402
 PYTHON = "/usr/bin/python3"
 SCAN = """
 import octavo, sys
+from octavo.linumpy.gpu.interpolation import resize
+from octavo.linumpy.io.zarr import read_omezarr
+from octavo.linumpy.microscope.oct import OCT
+from octavo.linumpy.mosaic.grid import aip
 with octavo.Client(sys.argv[1]) as client:
     scan = client.wait(client.submit_scan(octavo.simulated(seed=1, fast=True), octavo.raster(16, 8, volumes=1), samples=256))
     print(octavo.__file__, *client.read(scan.volume_names[0]).shape)

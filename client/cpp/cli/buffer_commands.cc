@@ -311,6 +311,14 @@ void AddCommit(CLI::App* buffer, Session& session) {
 
 }  // namespace
 
+void PrintBufferNow(Session& session, const std::string& name) {
+  v1::GetBufferRequest request;
+  request.set_name(name);
+  v1::GetBufferResponse answer;
+  if (Check(session, StubOf(session)->GetBuffer(session.Context().get(), request, &answer)))
+    PrintBuffer(session, answer.buffer());
+}
+
 void AddBufferCommands(CLI::App& app, Session& session) {
   auto* buffer =
       app.add_subcommand("buffer", "arrays in the memory of the devices")->require_subcommand(1);

@@ -68,6 +68,8 @@ void AddVolumeImportCommand(CLI::App* volume, Session& session);
 
 /// Prints a volume as it is now.
 void PrintVolumeNow(Session& session, const std::string& name);
+/// Prints a buffer as it is now.
+void PrintBufferNow(Session& session, const std::string& name);
 void AddBufferCommands(CLI::App& app, Session& session);
 void AddMosaicCommands(CLI::App& app, Session& session);
 void AddJobCommands(CLI::App& app, Session& session);

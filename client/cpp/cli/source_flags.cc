@@ -15,6 +15,7 @@ namespace {
 
 constexpr int kMostIndex = 1 << 20;
 constexpr char kVolumeTypes[] = "u8, i8, u16, i16, f16, f32, f64, c64";
+constexpr char kArrayTypes[] = "u8, i8, u16, i16, u32, i32, u64, i64, f16, f32, f64, c64";
 
 /// "x=6": a name and a number, into a map of the message.
 template <class T>
@@ -79,7 +80,7 @@ void SourceFlags::AddTo(CLI::App* app) {
   app->add_flag("--scaled", scaled, "NIfTI: values scaled by scl_slope and scl_inter");
 }
 
-absl::StatusOr<v1::ImportJob> SourceFlags::Make() const {
+absl::StatusOr<v1::ImportJob> SourceFlags::Make(bool array) const {
   v1::ImportJob out;
   if (!format.empty()) {
     const auto named = storage::InputFormatNamed(format);
@@ -121,8 +122,11 @@ absl::StatusOr<v1::ImportJob> SourceFlags::Make() const {
   }
   if (!dtype.empty()) {
     out.set_dtype(TypeNamed(dtype));
-    if (out.dtype() == v1::DTYPE_UNSPECIFIED || out.dtype() > v1::DTYPE_C64)
-      return InvalidField("--dtype", absl::StrCat("is '", dtype, "'; allowed ", kVolumeTypes));
+    const bool known = array ? out.dtype() != v1::DTYPE_C32 && out.dtype() != v1::DTYPE_C128
+                             : out.dtype() <= v1::DTYPE_C64;
+    if (out.dtype() == v1::DTYPE_UNSPECIFIED || !known)
+      return InvalidField("--dtype", absl::StrCat("is '", dtype, "'; allowed ",
+                                                  array ? kArrayTypes : kVolumeTypes));
   }
   return out;
 }

@@ -24,8 +24,9 @@ struct SourceFlags {
   std::optional<uint32_t> image, from_level;
 
   void AddTo(CLI::App* app);
-  /// The import that the flags describe, without its source. InvalidArgument names the flag.
-  absl::StatusOr<v1::ImportJob> Make() const;
+  /// The import that the flags describe, without its source. `array`: of a buffer, which has more
+  /// types than a volume. InvalidArgument names the flag.
+  absl::StatusOr<v1::ImportJob> Make(bool array = false) const;
 };
 
 /// "f32" for DTYPE_F32, as storage::ElementTypeNamed takes it.

@@ -14,6 +14,7 @@
 #include "client/cpp/cli/long_work.h"
 #include "client/cpp/cli/source_flags.h"
 #include "client/cpp/cli/words.h"
+#include "client/cpp/wire/seconds.h"
 #include "gpu/base/status.h"
 
 namespace octavo::cli {
@@ -22,14 +23,17 @@ namespace {
 struct ImportFlags {
   std::string path, value, quantity;
   std::vector<int64_t> box;
+  bool to_buffer = false;
+  double ttl_s = 0;
   SourceFlags source;
   JobFlags job;
 
   /// Throws CLI::ValidationError.
   v1::ImportJob Make() const {
-    auto made = source.Make();
+    auto made = source.Make(/*array=*/to_buffer);
     if (!made.ok()) throw CLI::ValidationError(std::string(made.status().message()));
     made->set_path(path);
+    if (to_buffer) made->mutable_buffer();
     if (!box.empty()) {
       made->mutable_start()->Add(box.begin(), box.begin() + 3);
       made->mutable_count()->Add(box.begin() + 3, box.end());
@@ -58,16 +62,19 @@ void TellWhere(const std::string& path, const grpc::Status& status) {
                "socket (handoff.unix) takes it by itself\n";
 }
 
-/// What the job found odd; then the volume.
+/// What the job found odd; then the volume, or the buffer.
 void PrintImported(Session& session, const v1::Operation& ended) {
   v1::GetJobRequest of_job;
   of_job.set_name(ended.target());
   v1::GetJobResponse job;
-  if (!session.json && Check(session, v1::JobService::NewStub(session.channel())
-                                          ->GetJob(session.Context().get(), of_job, &job))) {
+  if (!Check(session, v1::JobService::NewStub(session.channel())
+                          ->GetJob(session.Context().get(), of_job, &job)))
+    return;
+  if (!session.json) {
     for (const auto& warning : job.job().warnings())
       std::cout << "warning: " << WithFlags(session, warning) << "\n";
   }
+  if (!job.job().buffer().empty()) return PrintBufferNow(session, job.job().buffer());
   PrintVolumeNow(session, ended.volumes(0));
 }
 
@@ -101,6 +108,7 @@ void Plan(Session& session, const ImportFlags& flags, v1::JobSpec spec) {
 void Import(Session& session, const ImportFlags& flags) {
   v1::JobSpec spec = flags.job.Spec();
   *spec.mutable_volume_import() = flags.Make();
+  if (flags.ttl_s != 0) *spec.mutable_ttl() = DurationOf(flags.ttl_s);
   if (flags.job.plan) return Plan(session, flags, std::move(spec));
   v1::ImportVolumeRequest request;
   *request.mutable_volume_import() = spec.volume_import();
@@ -109,6 +117,7 @@ void Import(Session& session, const ImportFlags& flags) {
   request.set_priority(spec.priority());
   request.set_device(spec.device());
   request.set_group(spec.group());
+  if (spec.has_ttl()) *request.mutable_ttl() = spec.ttl();
   request.set_request_id(flags.job.request_id);
   request.mutable_wait();  // answer as soon as it has begun
   InterruptibleWork work(session);
@@ -133,10 +142,10 @@ void Import(Session& session, const ImportFlags& flags) {
 }  // namespace
 
 void AddVolumeImportCommand(CLI::App* volume, Session& session) {
-  auto* command = volume->add_subcommand(
-      "import",
-      "make a held volume of a file on the server: one that a commit wrote, or a file of another "
-      "program");
+  auto* command = volume->add_subcommand("import",
+                                         "make a held volume, or a buffer, of a file on the "
+                                         "server: one that a commit wrote, or a file "
+                                         "of another program");
   auto flags = std::make_shared<ImportFlags>();
   command
       ->add_option(
@@ -159,6 +168,13 @@ void AddVolumeImportCommand(CLI::App* volume, Session& session) {
       ->add_option("--quantity", flags->quantity,
                    "the same for other quantities: " + Listed(WordsOf<v1::Quantity>()))
       ->check(OneOf(WordsOf<v1::Quantity>()));
+  command->add_flag(
+      "--to-buffer", flags->to_buffer,
+      "make a buffer of it (octavo buffer list), its numbers alone, instead of a volume");
+  command->add_option(
+      "--ttl", flags->ttl_s,
+      "seconds after which the volume is discarded, or the buffer destroyed if it is "
+      "not used (default: never)");
   flags->job.AddSharedTo(command);
   command->callback([&session, flags] { Import(session, *flags); });
 }

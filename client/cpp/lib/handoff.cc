@@ -7,67 +7,48 @@
 #include <limits>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 #include <utility>
 
-#include "google/protobuf/io/coded_stream.h"
-
+#include "client/cpp/wire/handoff_packets.h"
 #include "client/cpp/wire/seconds.h"
 
 namespace octavo::client {
 namespace {
 
-namespace wire = handoff::v1;
+namespace hv = handoff::v1;
 using std::chrono::milliseconds;
 
-constexpr size_t kMostMessageBytes = 64 << 10, kMostDescriptors = 16;
-constexpr int kMostDepth = 8, kMostHave = 1024;
+constexpr size_t kMostDescriptors = 16;
+constexpr int kMostHave = 1024;
 
-[[noreturn]] void Throw(const wire::Refused& refused) {
+[[noreturn]] void Throw(const hv::Refused& refused) {
   const bool known = refused.code() >= static_cast<int>(Code::kCancelled) &&
                      refused.code() <= static_cast<int>(Code::kUnauthenticated);
   Error error(known ? static_cast<Code>(refused.code()) : Code::kUnknown, refused.message());
   error.reason = refused.reason();
   error.field = refused.field();
-  for (const wire::Refused::Value& value : refused.values())
+  for (const hv::Refused::Value& value : refused.values())
     error.numbers[value.name()] = value.value();
   throw error;
 }
 
 // "DTYPE_U16" → "u16"; empty for a type that this client does not know.
-std::string ScalarOf(wire::Dtype dtype) {
-  std::string name = dtype == wire::DTYPE_UNSPECIFIED ? "" : wire::Dtype_Name(dtype);
+std::string ScalarOf(hv::Dtype dtype) {
+  std::string name = dtype == hv::DTYPE_UNSPECIFIED ? "" : hv::Dtype_Name(dtype);
   name.erase(0, std::strlen("DTYPE_"));
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return name;
 }
 
-bool Parse(const std::string& bytes, wire::ServerMessage* message) {
-  google::protobuf::io::CodedInputStream input(reinterpret_cast<const uint8_t*>(bytes.data()),
-                                               static_cast<int>(bytes.size()));
-  input.SetRecursionLimit(kMostDepth);
-  return message->ParseFromCodedStream(&input) && input.ConsumedEntireMessage();
-}
-
 }  // namespace
 
 std::shared_ptr<Handoff> Handoff::Connect(const std::string& path, milliseconds timeout,
-                                          wire::Purpose purpose) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof address.sun_path) {
-    throw Refusal(Code::kUnavailable, "SERVER_GONE", "'" + path + "' is no path of a socket");
-  }
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  Descriptor connection(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (connection.get() < 0 ||
-      ::connect(connection.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) !=
-          0) {
+                                          hv::Purpose purpose) {
+  Descriptor connection(wire::ConnectHandoff(path));
+  if (connection.get() < 0)
     throw Refusal(Code::kUnavailable, "SERVER_GONE",
-                  "cannot connect to " + path + ": " + std::strerror(errno));
-  }
+                  "cannot connect to '" + path + "': " + std::strerror(errno));
   const std::shared_ptr<Handoff> made(new Handoff(path, std::move(connection), timeout));
   made->Greet(purpose);
   return made;
@@ -79,55 +60,31 @@ void Handoff::ThrowGone(const std::string& what) const {
   throw Refusal(Code::kUnavailable, "SERVER_GONE", "the connection to " + path_ + " " + what);
 }
 
-void Handoff::ThrowUnknown(const wire::ServerMessage& message) const {
+void Handoff::ThrowUnknown(const hv::ServerMessage& message) const {
   throw Refusal(Code::kInternal, "PROTOCOL",
                 "the server at " + path_ +
                     " gave an answer that this client does not understand (body " +
                     std::to_string(message.body_case()) + ")");
 }
 
-void Handoff::Greet(wire::Purpose purpose) {
-  wire::ClientMessage message;
-  wire::Hello& hello = *message.mutable_hello();
-  hello.mutable_versions()->set_oldest(kOldestVersion);
-  hello.mutable_versions()->set_newest(kNewestVersion);
-  hello.set_purpose(purpose);
+void Handoff::Greet(hv::Purpose purpose) {
   const std::lock_guard lock(mutex_);
-  const wire::ServerMessage answer = Ask(std::move(message)).message;
-  if (!answer.has_welcome() || answer.welcome().version() < kOldestVersion ||
-      answer.welcome().version() > kNewestVersion)
+  const hv::ServerMessage answer = Ask(wire::HelloFor(purpose)).message;
+  if (!answer.has_welcome() || answer.welcome().version() < wire::kOldestVersion ||
+      answer.welcome().version() > wire::kNewestVersion)
     ThrowUnknown(answer);
 }
 
-void Handoff::Send(const wire::ClientMessage& message, int descriptor) {
-  std::string bytes = message.SerializeAsString();
-  iovec part{.iov_base = bytes.data(), .iov_len = bytes.size()};
-  msghdr header{};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  if (descriptor >= 0) {
-    header.msg_control = control;
-    header.msg_controllen = sizeof control;
-    cmsghdr* rights = CMSG_FIRSTHDR(&header);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(rights), &descriptor, sizeof descriptor);
-  }
-  ssize_t sent;
-  do {
-    sent = ::sendmsg(socket_.get(), &header, MSG_NOSIGNAL);
-  } while (sent < 0 && errno == EINTR);
+void Handoff::Send(const hv::ClientMessage& message, int descriptor) {
   // A server that has ended the connection may have said why: that is still to be read.
-  if (sent != static_cast<ssize_t>(bytes.size()) && errno != EPIPE) gone_ = true;
+  if (!wire::SendPacket(socket_.get(), message, descriptor) && errno != EPIPE) gone_ = true;
 }
 
 bool Handoff::Receive(milliseconds at_most, Packet* packet) {
   pollfd waiting{.fd = socket_.get(), .events = POLLIN, .revents = 0};
   const int ready = ::poll(&waiting, 1, static_cast<int>(at_most.count()));
   if (ready == 0 || (ready < 0 && errno == EINTR)) return false;
-  std::string bytes(kMostMessageBytes, '\0');
+  std::string bytes(wire::kMostMessageBytes, '\0');
   iovec part{.iov_base = bytes.data(), .iov_len = bytes.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(kMostDescriptors * sizeof(int))];
   msghdr header{};
@@ -152,12 +109,13 @@ bool Handoff::Receive(milliseconds at_most, Packet* packet) {
   bytes.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
   packet->message.Clear();
   // Invalid data end the connection, too, because later messages could not be matched to requests.
-  if (got <= 0 || (header.msg_flags & MSG_TRUNC) != 0 || !Parse(bytes, &packet->message))
+  if (got <= 0 || (header.msg_flags & MSG_TRUNC) != 0 ||
+      !wire::ParsePacket(bytes, &packet->message))
     gone_ = true;
   return !gone_;
 }
 
-Handoff::Packet Handoff::Ask(wire::ClientMessage message, int descriptor) {
+Handoff::Packet Handoff::Ask(hv::ClientMessage message, int descriptor) {
   const uint64_t number = ++asked_;
   message.set_request(number);
   Send(message, descriptor);
@@ -181,12 +139,12 @@ Handoff::Packet Handoff::Ask(wire::ClientMessage message, int descriptor) {
 }
 
 void Handoff::Note(const Packet& packet) {
-  const wire::ServerMessage& message = packet.message;
+  const hv::ServerMessage& message = packet.message;
   if (message.has_revoked())
     revoked_[message.revoked().name()] = SecondsOf(message.revoked().grace());
   if (message.has_released()) revoked_.erase(message.released().name());
   if (message.has_import_ended()) {
-    std::string why = wire::ImportEnded::Why_Name(message.import_ended().why());
+    std::string why = hv::ImportEnded::Why_Name(message.import_ended().why());
     why.erase(0, std::strlen("WHY_"));
     ended_[message.import_ended().name()] =
         why.empty() ? "reason " + std::to_string(message.import_ended().why()) : why;
@@ -195,19 +153,19 @@ void Handoff::Note(const Packet& packet) {
 
 Handoff::Loan Handoff::Lend(const std::string& nonce, int descriptor) {
   const std::lock_guard lock(mutex_);
-  wire::ClientMessage message;
+  hv::ClientMessage message;
   message.mutable_present()->set_ticket(nonce);
-  const wire::ServerMessage answer = Ask(std::move(message), descriptor).message;
+  const hv::ServerMessage answer = Ask(std::move(message), descriptor).message;
   if (!answer.has_imported()) ThrowUnknown(answer);
   return {.buffer = answer.imported().name(), .grant = answer.grant()};
 }
 
 uint64_t Handoff::Publish(const Loan& loan) {
   const std::lock_guard lock(mutex_);
-  wire::ClientMessage message;
+  hv::ClientMessage message;
   message.set_grant(loan.grant);
   message.mutable_publish();
-  const wire::ServerMessage answer = Ask(std::move(message)).message;
+  const hv::ServerMessage answer = Ask(std::move(message)).message;
   if (!answer.has_published()) ThrowUnknown(answer);
   return answer.published().version();
 }
@@ -215,7 +173,7 @@ uint64_t Handoff::Publish(const Loan& loan) {
 void Handoff::End(const Loan& loan) {
   const std::lock_guard lock(mutex_);
   if (ended_.count(loan.buffer) != 0) return;
-  wire::ClientMessage message;
+  hv::ClientMessage message;
   message.set_grant(loan.grant);
   message.mutable_end();
   (void)Ask(std::move(message));
@@ -247,7 +205,7 @@ void Handoff::SayHave(Request* request) const {
 
 Mapped Handoff::Present(const std::string& nonce) {
   const std::lock_guard lock(mutex_);
-  wire::ClientMessage message;
+  hv::ClientMessage message;
   message.mutable_present()->set_ticket(nonce);
   SayHave(message.mutable_present());
   const Packet packet = Ask(std::move(message));
@@ -259,7 +217,7 @@ Mapped Handoff::Take(const std::string& volume) {
   const std::lock_guard lock(mutex_);
   if (!grant_.has_value())
     throw Refusal(Code::kPermissionDenied, "TICKET_UNKNOWN", "present a ticket first");
-  wire::ClientMessage message;
+  hv::ClientMessage message;
   message.set_grant(*grant_);
   message.mutable_take()->set_volume(volume);
   SayHave(message.mutable_take());
@@ -271,7 +229,7 @@ bool Handoff::presented() {
   return grant_.has_value();
 }
 
-MappedInfo Handoff::Described(const wire::Export& about) const {
+MappedInfo Handoff::Described(const hv::Export& about) const {
   const auto wrong = [&](const std::string& what) {
     return Refusal(Code::kInternal, "PROTOCOL",
                    "of " + about.resource() + " the server says " + what);
@@ -279,14 +237,14 @@ MappedInfo Handoff::Described(const wire::Export& about) const {
   const std::string scalar = ScalarOf(about.dtype());
   if (scalar.empty())
     throw wrong("a type that this client does not know (" + std::to_string(about.dtype()) + ")");
-  if (about.kind() != wire::MEMORY_KIND_HOST_MEMFD && about.kind() != wire::MEMORY_KIND_CUDA_VMM)
+  if (about.kind() != hv::MEMORY_KIND_HOST_MEMFD && about.kind() != hv::MEMORY_KIND_CUDA_VMM)
     throw wrong("a kind that this client does not know (" + std::to_string(about.kind()) + ")");
   if (about.mapped_bytes() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()) ||
       about.byte_offset() > about.mapped_bytes() ||
       about.byte_size() > about.mapped_bytes() - about.byte_offset())
     throw wrong("that it does not lie in the memory that was handed over");
-  return {.kind = about.kind() == wire::MEMORY_KIND_CUDA_VMM ? MemoryKind::kCudaVmm
-                                                             : MemoryKind::kHostMemfd,
+  return {.kind = about.kind() == hv::MEMORY_KIND_CUDA_VMM ? MemoryKind::kCudaVmm
+                                                           : MemoryKind::kHostMemfd,
           .name = about.name(),
           .of = about.resource(),
           .memory = about.memory(),
@@ -303,7 +261,7 @@ MappedInfo Handoff::Described(const wire::Export& about) const {
 
 Mapped Handoff::Map(const Packet& packet) {
   if (!packet.message.has_exported()) ThrowUnknown(packet.message);
-  const wire::Export& about = packet.message.exported();
+  const hv::Export& about = packet.message.exported();
   const uint64_t grant = packet.message.grant();
   try {
     MappedInfo info = Described(about);
@@ -341,7 +299,7 @@ size_t Handoff::kept() {
 // Takes no lock and waits for no answer, because destructors call it at any time.
 void Handoff::Release(uint64_t grant, const std::string& name) {
   if (gone_) return;
-  wire::ClientMessage message;
+  hv::ClientMessage message;
   message.set_grant(grant);
   message.mutable_release()->set_name(name);
   Send(message);

@@ -23,9 +23,6 @@ namespace octavo::client {
 /// the same memory. Thread-safe; mapped objects keep it alive.
 class Handoff : public std::enable_shared_from_this<Handoff> {
  public:
-  /// Versions of the protocol that this client speaks.
-  static constexpr uint32_t kOldestVersion = 1, kNewestVersion = 1;
-
   /// Throws Error: kUnavailable (SERVER_GONE), kUnimplemented (PROTOCOL_VERSION), kInternal
   /// (PROTOCOL), and what else the server refuses the connection with.
   static std::shared_ptr<Handoff> Connect(

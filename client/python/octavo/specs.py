@@ -29,6 +29,7 @@ DTYPES = Types({"u8": types_pb2.DTYPE_U8, "i8": types_pb2.DTYPE_I8, "u16": types
 VOLUME_DTYPES = Types({**DTYPES, "i16": types_pb2.DTYPE_I16, "f64": types_pb2.DTYPE_F64})
 NUMBER_DTYPES = Types({**VOLUME_DTYPES, "u32": types_pb2.DTYPE_U32, "i32": types_pb2.DTYPE_I32, "u64": types_pb2.DTYPE_U64, "i64": types_pb2.DTYPE_I64,
                        "c128": types_pb2.DTYPE_C128})
+ARRAY_DTYPES = Types({**VOLUME_DTYPES, "u32": types_pb2.DTYPE_U32, "i32": types_pb2.DTYPE_I32, "u64": types_pb2.DTYPE_U64, "i64": types_pb2.DTYPE_I64})
 INPUT_FORMATS = Names({"npy": ingest_pb2.INPUT_FORMAT_NPY, "raw": ingest_pb2.INPUT_FORMAT_RAW, "tiff": ingest_pb2.INPUT_FORMAT_TIFF,
                        "tiff-stack": ingest_pb2.INPUT_FORMAT_TIFF_STACK, "nifti": ingest_pb2.INPUT_FORMAT_NIFTI, "nrrd": ingest_pb2.INPUT_FORMAT_NRRD,
                        "hdf5": ingest_pb2.INPUT_FORMAT_HDF5, "mat": ingest_pb2.INPUT_FORMAT_MATLAB, "linumpy": ingest_pb2.INPUT_FORMAT_LINUMPY,
@@ -371,7 +372,8 @@ def k_calibration(volume: str, processing: Optional[scan_pb2.Processing] = None,
 def volume_import(path: str, *, format: Union[str, int, None] = None, raw: Optional[Mapping] = None, dataset: str = "", image: Optional[int] = None,
                   level: Optional[int] = None, axes: Sequence[str] = (), select: Optional[Mapping[str, int]] = None, spacing_um: Optional[Mapping[str, float]] = None,
                   allow_unknown_spacing: bool = False, order: str = "", dtype: Any = None, scaled: bool = False, start: Sequence[int] = (),
-                  count: Sequence[int] = (), value: Union[str, int, None] = None, quantity: Union[str, int, None] = None) -> ingest_pb2.ImportJob:
+                  count: Sequence[int] = (), value: Union[str, int, None] = None, quantity: Union[str, int, None] = None,
+                  buffer: bool = False, private: bool = False) -> ingest_pb2.ImportJob:
     """A volume from a file or folder below one of the server's replay roots, for Client.submit_job and
     Client.plan_job; Client.import_volume takes the same arguments. Nothing is guessed: what the file
     does not say has to be given, and the error names the argument.
@@ -391,11 +393,17 @@ def volume_import(path: str, *, format: Union[str, int, None] = None, raw: Optio
     scaled   NIfTI: values scaled by scl_slope and scl_inter
     start, count  a box of the volume along its own axes
     value, quantity  what the numbers of a file that no commit wrote are: value="db", quantity="attenuation"
+    buffer   make a buffer instead of a volume: the numbers alone, of any type but "c128" (dtype also "u32", "i32", "u64", "i64"), so the
+             spacing need not be known; private: only clients with its key see it
     """
+    if private and not buffer:
+        raise ValueError("private is True and buffer is False; expected it with buffer=True only: volumes are not private")
     numbers_of_file = None if raw is None else message(ingest_pb2.RawNumbers, _dict("raw", raw), "raw.", names={"dtype": NUMBER_DTYPES})
     return message(ingest_pb2.ImportJob, dict(path=path, format=format, raw=numbers_of_file, dataset=dataset, image=image, level=level, axes=axes, select=select,
                                               spacing_um=spacing_um, allow_unknown_spacing=allow_unknown_spacing, order=order, dtype=dtype, scaled=scaled,
-                                              start=start, count=count, value=value, quantity=quantity), names={"dtype": VOLUME_DTYPES})
+                                              start=start, count=count, value=value, quantity=quantity,
+                                              buffer=ingest_pb2.ImportedBuffer(is_private=private) if buffer else None),
+                   names={"dtype": ARRAY_DTYPES if buffer else VOLUME_DTYPES})
 
 
 _OF_JOB = ("title", "labels", "priority", "device", "orphan", "ttl", "group")

@@ -14,10 +14,10 @@ import numpy as np
 
 from octavo import buffers, deposit, errors, formats, frames, pictures, specs, wire
 from octavo.arguments import Seconds, explained, explained_methods, limit, message
-from octavo.fields import Fields
+from octavo.fields import Fields, of_message
 from octavo.frames import NUMPY
 from octavo.names import Names
-from octavo.objects import Name, Operation, ScanName, Volume, VolumeName, giving_objects
+from octavo.objects import Buffer, Name, Operation, ScanName, Volume, VolumeName, giving_objects
 from octavo.paging import pages
 from octavo.session import Lease, Session, secret_of, token_of as _token
 from octavo.v1 import ingest_pb2, scan_pb2, types_pb2, volume_pb2
@@ -266,13 +266,35 @@ class VolumeCalls:
                     quantity; and title, labels, priority, device, orphan, ttl, group
         What the file says and might be a mistake is an OctavoWarning.
         """
+        if fields.get("buffer"):
+            raise ValueError("buffer is True; expected a volume: client.import_buffer_from() makes a buffer")
         answer = self._imported(self._ended, path, session, request_id, fields)
         errors.tell(answer.volume.name, self.job(answer.operation.target).warnings)
         return answer.volume
 
+    @explained(specs.import_request, covered=("buffer", "value", "quantity", "title"))
+    def import_buffer_from(self, path: str, *, session: Optional[Session] = None, request_id: str = "", **fields: Any) -> Buffer:
+        """Makes a buffer of the numbers in a file or folder, [3 axes] in the order of `order`, on one device: all that import_volume
+        reads, of any type but complex128. Waits until it is done; nobody sees the buffer before. It is of this client, as one of
+        buffers.create is, and belongs to no session: `orphan="discard"` cancels the import with its session.
+
+        session     the session that the import belongs to
+        request_id  a retry with the same id, path and fields finds the first import
+        fields      how the file is read (octavo.volume_import), without value and quantity; private=True: only clients with this one's key
+                    see it; and labels, priority, device, orphan, ttl, group
+        What the file says and might be a mistake is an OctavoWarning.
+        """
+        answer = self._imported(self._ended, path, session, request_id, dict(fields, buffer=True))
+        if not answer.HasField("buffer"):  # a retry came after its end
+            name = self.job(answer.operation.target).buffer
+            raise errors.OctavoError(grpc.StatusCode.NOT_FOUND, f"{name} is gone", "NO_BUFFER", "request_id")
+        errors.tell(answer.buffer.name, self.job(answer.operation.target).warnings)
+        return of_message(self.buffers, answer.buffer)
+
     @explained(specs.import_request)
     def start_import(self, path: str, *, session: Optional[Session] = None, request_id: str = "", **fields: Any) -> Operation:
-        """Begins import_volume(); returns when the file is opened and its description read. Operation.target is the job."""
+        """Begins import_volume(), or with buffer=True import_buffer_from(); returns when the file is opened and its description read.
+        Operation.target is the job, whose `buffer` is the name of the buffer once it is DONE."""
         return self._imported(self._begun, path, session, request_id, fields)
 
     def _imported(self, how, path, session, request_id, fields):

@@ -241,6 +241,7 @@ void EncodeJob(const job::JobStatus& in, bool brief, v1::Job* out) {
   out->set_step_count(in.step_count);
   out->set_log_lines_total(in.log_count);
   for (const auto& volume : in.volumes) out->add_volumes(volume);
+  out->set_buffer(in.buffer);
   std::visit([out](const auto& finding) { EncodeFinding(finding, out); }, in.finding);
   if (brief) return;
   for (const auto& step : in.history) {

@@ -113,10 +113,20 @@ absl::StatusOr<model::ImportSpec> DecodeImport(const v1::ImportJob& in) {
   volume.order = in.order();
   OCTAVO_RETURN_IF_ERROR(
       CheckEnum("volume_import.dtype", in.dtype(), v1::Dtype_IsValid(in.dtype())));
-  if (in.dtype() > v1::DTYPE_C64)
+  if (in.has_buffer()) {
+    volume.array.emplace();
+    out.is_private = in.buffer().is_private();
+    if (in.dtype() != v1::DTYPE_UNSPECIFIED) volume.array->type = StoredTypeOf(in.dtype());
+    if (in.dtype() == v1::DTYPE_C128 ||
+        (in.dtype() != v1::DTYPE_UNSPECIFIED && !volume.array->type.has_value()))
+      return FieldNotAllowed("volume_import.dtype", EnumName(in.dtype()),
+                             "U8, I8, U16, I16, U32, I32, U64, I64, F16, F32, F64, C64");
+  } else if (in.dtype() > v1::DTYPE_C64) {
     return FieldNotAllowed("volume_import.dtype", EnumName(in.dtype()),
-                           "U8, I8, U16, I16, F16, F32, F64, C64");
-  if (in.dtype() != v1::DTYPE_UNSPECIFIED) volume.dtype = static_cast<DType>(in.dtype());
+                           "U8, I8, U16, I16, F16, F32, F64, C64, and others for a buffer");
+  } else if (in.dtype() != v1::DTYPE_UNSPECIFIED) {
+    volume.dtype = static_cast<DType>(in.dtype());
+  }
   if (in.scaled()) volume.values = storage::InputVolumeOptions::Values::kScaled;
   volume.start = {in.start().begin(), in.start().end()};
   volume.count = {in.count().begin(), in.count().end()};

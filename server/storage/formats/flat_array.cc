@@ -65,8 +65,9 @@ void PlaceRun(const char* in, int64_t size, int64_t count, int64_t stride, char*
 
 class Reader {
  public:
-  Reader(ByteSource& bytes, const FlatLayout& layout, const base::ArrayBox& box, char* out)
-      : bytes_(bytes), layout_(layout), size_(layout.type.bytes), out_(out) {
+  Reader(ByteSource& bytes, const FlatLayout& layout, const base::ArrayBox& box, char* out,
+         const std::stop_token& stop)
+      : bytes_(bytes), layout_(layout), size_(layout.type.bytes), out_(out), stop_(stop) {
     lines_ = LinesOf(layout, box);
     if (lines_.size() == 1) lines_.insert(lines_.begin(), Line{1, 0, 1, 0});
   }
@@ -111,10 +112,16 @@ class Reader {
   }
 
   absl::Status ReadRun(int64_t first, int64_t out) {
-    if (run().out_stride == 1)
-      return bytes_.ReadAt(layout_.offset + first * size_, out_ + out * size_,
-                           static_cast<size_t>(run().count * size_));
     const int64_t most = kFlatReadBytes / size_;
+    if (run().out_stride == 1) {
+      for (int64_t done = 0; done < run().count; done += most) {
+        OCTAVO_RETURN_IF_ERROR(CheckStop(stop_));
+        OCTAVO_RETURN_IF_ERROR(
+            bytes_.ReadAt(layout_.offset + (first + done) * size_, out_ + (out + done) * size_,
+                          static_cast<size_t>(std::min(most, run().count - done) * size_)));
+      }
+      return absl::OkStatus();
+    }
     for (int64_t done = 0; done < run().count; done += most) {
       const int64_t part = std::min(most, run().count - done);
       OCTAVO_RETURN_IF_ERROR(Fetch(first + done, part));
@@ -125,6 +132,7 @@ class Reader {
   }
 
   absl::Status Fetch(int64_t first, int64_t elements) {
+    OCTAVO_RETURN_IF_ERROR(CheckStop(stop_));
     piece_.resize(std::max(piece_.size(), static_cast<size_t>(elements * size_)));
     return bytes_.ReadAt(layout_.offset + first * size_, piece_.data(),
                          static_cast<size_t>(elements * size_));
@@ -134,6 +142,7 @@ class Reader {
   const FlatLayout& layout_;
   const int64_t size_;
   char* const out_;
+  const std::stop_token& stop_;
   std::vector<Line> lines_;
   std::vector<char> piece_;
 };
@@ -162,8 +171,8 @@ std::vector<int> FortranOrder(size_t rank) {
 }
 
 absl::Status ReadFlat(ByteSource& bytes, const FlatLayout& layout, const base::ArrayBox& box,
-                      char* out) {
-  OCTAVO_RETURN_IF_ERROR(Reader(bytes, layout, box, out).Read());
+                      char* out, const std::stop_token& stop) {
+  OCTAVO_RETURN_IF_ERROR(Reader(bytes, layout, box, out, stop).Read());
   if (layout.big_endian)
     SwapBytes(layout.type,
               std::accumulate(box.count.begin(), box.count.end(), int64_t{1}, std::multiplies<>()),
@@ -177,7 +186,7 @@ FlatInput::FlatInput(VolumeInputInfo info, std::shared_ptr<ByteSource> bytes, Fl
       layout_(std::move(layout)) {}
 
 absl::Status FlatInput::ReadInside(const base::ArrayBox& box, char* out) {
-  return ReadFlat(*bytes_, layout_, box, out);
+  return ReadFlat(*bytes_, layout_, box, out, stop_);
 }
 
 }  // namespace octavo::storage

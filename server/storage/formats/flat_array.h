@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,9 +29,10 @@ std::vector<int> FortranOrder(size_t rank);
 inline constexpr int64_t kFlatReadBytes = 4 << 20;
 
 /// Reads a box within the array into C order and host byte order. Elements that lie apart are read
-/// in pieces with what is between them, in the stream's order.
+/// in pieces with what is between them, in the stream's order. Cancelled soon after `stop` is
+/// requested.
 absl::Status ReadFlat(ByteSource& bytes, const FlatLayout& layout, const base::ArrayBox& box,
-                      char* out);
+                      char* out, const std::stop_token& stop = {});
 
 /// An input that is one such array.
 class FlatInput : public VolumeInput {

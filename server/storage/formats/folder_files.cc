@@ -4,10 +4,12 @@
 #include <cerrno>
 #include <dirent.h>
 #include <fcntl.h>
+#include <optional>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
@@ -29,7 +31,56 @@ absl::string_view DigitsAt(const std::string& text, size_t* at) {
   return absl::string_view(text).substr(begin, *at - begin);
 }
 
+/// The one number in which two names differ: its digits in each, and what is around it. Nothing if
+/// they differ in more.
+struct Numbered {
+  std::string before, after;
+  int64_t first = 0, second = 0;
+  size_t digits = 0;  // of the second, leading zeros included
+};
+
+std::optional<Numbered> DifferingNumber(const std::string& a, const std::string& b) {
+  size_t begin = 0;
+  while (begin < a.size() && begin < b.size() && a[begin] == b[begin]) ++begin;
+  while (begin > 0 && IsDigit(a[begin - 1])) --begin;
+  size_t i = begin, k = begin;
+  while (i < a.size() && IsDigit(a[i])) ++i;
+  while (k < b.size() && IsDigit(b[k])) ++k;
+  Numbered out{.before = b.substr(0, begin), .after = b.substr(k), .digits = k - begin};
+  if (a.substr(i) != out.after || !absl::SimpleAtoi(a.substr(begin, i - begin), &out.first) ||
+      !absl::SimpleAtoi(b.substr(begin, k - begin), &out.second) || out.second <= out.first)
+    return std::nullopt;
+  return out;
+}
+
 }  // namespace
+
+std::string DoubtNumbers(const std::vector<std::string>& names) {
+  std::vector<Numbered> steps;
+  for (size_t i = 1; i < names.size(); ++i) {
+    auto step = DifferingNumber(names[i - 1], names[i]);
+    if (!step.has_value()) return "";
+    steps.push_back(*std::move(step));
+  }
+  int64_t least = 0, wider = 0;
+  for (const Numbered& step : steps)
+    least = least == 0 ? step.second - step.first : std::min(least, step.second - step.first);
+  const Numbered* gap = nullptr;
+  for (const Numbered& step : steps) {
+    if (step.second - step.first == least) continue;
+    if (gap == nullptr) gap = &step;
+    ++wider;
+  }
+  if (least > 1 && gap == nullptr)
+    return absl::StrCat("The numbers in the names go up in steps of ", least, ", from ", names[0],
+                        " to ", names.back(), ": files may be missing between them.");
+  if (gap == nullptr) return "";
+  std::string digits = absl::StrCat(gap->first + least);
+  if (digits.size() < gap->digits) digits.insert(0, gap->digits - digits.size(), '0');
+  return absl::StrCat("A file seems to be missing: ", gap->before, digits, gap->after,
+                      wider > 1 ? absl::StrCat(" is the first of ", wider, " gaps") : "",
+                      "; what follows it lies one plane too near for each that is missing.");
+}
 
 bool NaturallyBefore(const std::string& a, const std::string& b) {
   size_t i = 0, k = 0;

@@ -1,8 +1,11 @@
 #include <algorithm>
+#include <deque>
 #include <hdf5.h>
 #include <memory>
+#include <set>
 #include <string>
 #include <sys/stat.h>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -24,8 +27,9 @@ namespace {
 
 using Id = Hdf5Id;
 using Kind = ElementType::Kind;
-constexpr size_t kMostText = 32 << 20, kMostNames = 32;
+constexpr size_t kMostText = 32 << 20, kMostNames = 32, kMostPlaces = 10'000;
 constexpr int64_t kCacheBytes = 64 << 20;  // of decoded chunks
+constexpr int64_t kChunksTogether = 4096;
 
 Id Copy(hid_t type) { return Id(H5Tcopy(type), H5Tclose); }
 
@@ -177,6 +181,25 @@ class Hdf5Input final : public VolumeInput {
 
  private:
   absl::Status ReadInside(const base::ArrayBox& box, char* out) override {
+    // In parts of whole chunks, so that a stop, and others that want the library's lock, wait for
+    // few of them.
+    int64_t chunks = 1;  // of a row of chunks along the first axis
+    for (size_t d = 1; d < box.count.size(); ++d)
+      chunks *= (box.count[d] + info_.chunk[d] - 1) / info_.chunk[d] + 1;
+    const int64_t thick = info_.chunk[0],
+                  rows = std::max<int64_t>(1, kChunksTogether / chunks) * thick;
+    base::ArrayBox part = box;
+    const int64_t row_bytes = ElementsOf(box.count) / box.count[0] * info_.type.bytes;
+    for (int64_t done = 0; done < box.count[0]; done += part.count[0]) {
+      OCTAVO_RETURN_IF_ERROR(CheckStop(stop_));
+      part.start[0] = box.start[0] + done;
+      part.count[0] = std::min(box.count[0] - done, rows - part.start[0] % thick);
+      OCTAVO_RETURN_IF_ERROR(ReadPart(part, out + done * row_bytes));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadPart(const base::ArrayBox& box, char* out) {
     MutexLock lock(Hdf5Mutex());
     QuietHdf5();
     const size_t rank = box.start.size();
@@ -217,26 +240,52 @@ absl::Status AsVolumeError(const absl::Status& status) {
   return info.reason == Reason::kNone ? status : WithInfo(status, info);
 }
 
-/// Datasets at the top of a file, for a message.
-std::vector<std::string> TopDatasets(hid_t file) {
-  std::vector<std::string> names, out;
-  hsize_t at = 0;
-  H5Literate(
-      file, H5_INDEX_NAME, H5_ITER_INC, &at,
-      [](hid_t, const char* name, const H5L_info_t*, void* to) -> herr_t {
-        auto& list = *static_cast<std::vector<std::string>*>(to);
-        list.emplace_back(name);
-        return list.size() >= kMostNames ? 1 : 0;
-      },
-      &names);
+/// The paths of the datasets in a file and its groups: the first kMostNames, and whether there are
+/// more, or were more places than are looked at. Links to other places are not followed.
+struct Datasets {
+  std::vector<std::string> paths;
+  bool more = false;
+
+  std::string Text() const {
+    return paths.empty() ? "none" : absl::StrCat(absl::StrJoin(paths, ", "), more ? ", ..." : "");
+  }
+};
+
+Datasets DatasetsOf(hid_t file) {
+  Datasets out;
   const Id access = ConfinedAccess(H5P_LINK_ACCESS);
-  for (const std::string& name : names) {
-    H5L_info_t link;
-    H5O_info_t object;
-    if (H5Lget_info(file, name.c_str(), &link, access.get()) >= 0 && link.type == H5L_TYPE_HARD &&
-        H5Oget_info_by_name2(file, name.c_str(), &object, H5O_INFO_BASIC, access.get()) >= 0 &&
-        object.type == H5O_TYPE_DATASET)
-      out.push_back("/" + name);
+  std::deque<std::string> groups{"/"};               // the nearest to the top first
+  std::set<std::pair<unsigned long, haddr_t>> seen;  // groups may hold each other
+  for (size_t looked_at = 0; !groups.empty(); groups.pop_front()) {
+    if (looked_at >= kMostPlaces) {
+      out.more = true;
+      break;
+    }
+    std::vector<std::string> names;
+    hsize_t at = 0;
+    H5Literate_by_name(
+        file, groups.front().c_str(), H5_INDEX_NAME, H5_ITER_INC, &at,
+        [](hid_t, const char* name, const H5L_info_t* link, void* to) -> herr_t {
+          auto& list = *static_cast<std::vector<std::string>*>(to);
+          if (link->type == H5L_TYPE_HARD) list.emplace_back(name);
+          return list.size() >= kMostPlaces ? 1 : 0;
+        },
+        &names, access.get());
+    looked_at += names.size() + 1;
+    for (const std::string& name : names) {
+      const std::string path = absl::StrCat(groups.front() == "/" ? "" : groups.front(), "/", name);
+      H5O_info_t object;
+      if (H5Oget_info_by_name2(file, path.c_str(), &object, H5O_INFO_BASIC, access.get()) < 0)
+        continue;
+      if (object.type == H5O_TYPE_GROUP && seen.emplace(object.fileno, object.addr).second)
+        groups.push_back(path);
+      if (object.type != H5O_TYPE_DATASET) continue;
+      if (out.paths.size() == kMostNames) {
+        out.more = true;
+        break;
+      }
+      out.paths.push_back(path);
+    }
   }
   H5Eclear2(H5E_DEFAULT);
   return out;
@@ -286,17 +335,21 @@ absl::Status OpenLocked(const OpenedInput& input, const VolumeInputOptions& opti
   out->links = std::make_unique<Hdf5Links>(path, std::move(file), options.roots);
   OCTAVO_ASSIGN_OR_RETURN(const auto own, OwnText(*out->links));
   out->dataset = !options.dataset.empty() ? options.dataset : own.has_value() ? "/volume" : "";
-  if (out->dataset.empty() || out->dataset[0] != '/')
-    return InvalidField(
-        FieldOf(options, "dataset"),
-        absl::StrCat("is '", out->dataset, "'; allowed are paths of datasets in ", name,
-                     ", at its top ", absl::StrJoin(TopDatasets(opened), ", ")));
+  if (out->dataset.empty()) {
+    const Datasets all = DatasetsOf(opened);
+    if (all.paths.size() != 1 || all.more)
+      return InvalidField(FieldOf(options, "dataset"),
+                          absl::StrCat("is missing; allowed are the paths of the datasets in ",
+                                       name, ": ", all.Text()));
+    out->dataset = all.paths.front();
+  }
+  if (out->dataset[0] != '/') out->dataset.insert(0, 1, '/');
   OCTAVO_ASSIGN_OR_RETURN(const auto place, out->links->Find(out->dataset));
   if (!place.has_value())
     return InvalidField(FieldOf(options, "dataset"),
-                        absl::StrCat("is '", out->dataset, "', which ", name,
-                                     " does not have; allowed are paths of datasets, at its top ",
-                                     absl::StrJoin(TopDatasets(opened), ", ")));
+                        absl::StrCat("is '", options.dataset, "', which ", name,
+                                     " does not have; allowed are the paths of its datasets: ",
+                                     DatasetsOf(opened).Text()));
   OCTAVO_ASSIGN_OR_RETURN(out->data,
                           Hdf5Dataset::Open(*out->links, *place, out->dataset, kCacheBytes));
   const hid_t data = out->data->id();

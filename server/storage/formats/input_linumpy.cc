@@ -80,7 +80,8 @@ class LinumpyInput final : public VolumeInput {
                               .shape = {file.frames, info_.axes[1].extent, info_.axes[2].extent},
                               .file_order = COrder(3)};
       OCTAVO_ASSIGN_OR_RETURN(const auto bytes, file.file->Open());
-      OCTAVO_RETURN_IF_ERROR(ReadFlat(*bytes, layout, part, out + (from - box.start[0]) * plane));
+      OCTAVO_RETURN_IF_ERROR(
+          ReadFlat(*bytes, layout, part, out + (from - box.start[0]) * plane, stop_));
     }
     return absl::OkStatus();
   }

@@ -204,7 +204,7 @@ class SplitComplexInput final : public VolumeInput {
     std::vector<char> part(static_cast<size_t>(count * size));
     for (int64_t i = 0; i < box.count[0]; ++i, ++row.start[0], out += 2 * count * size) {
       for (int k = 0; k < 2; ++k) {
-        OCTAVO_RETURN_IF_ERROR(ReadFlat(*bytes_[k], layout_, row, part.data()));
+        OCTAVO_RETURN_IF_ERROR(ReadFlat(*bytes_[k], layout_, row, part.data(), stop_));
         for (int64_t j = 0; j < count; ++j)
           std::memcpy(out + (2 * j + k) * size, part.data() + j * size, static_cast<size_t>(size));
       }

@@ -82,6 +82,8 @@ class TiffInput final : public VolumeInput {
     }
     std::vector<absl::Status> results(planes.size());
     tbb::parallel_for(size_t{0}, planes.size(), [&](size_t i) {
+      results[i] = CheckStop(stop_);
+      if (!results[i].ok()) return;
       results[i] = ReadPlane(planes_[planes[i]], part, out + static_cast<int64_t>(i) * plane_bytes);
     });
     for (const absl::Status& result : results) OCTAVO_RETURN_IF_ERROR(result);
@@ -109,6 +111,7 @@ class TiffInput final : public VolumeInput {
     // In groups, so that a page of a million strips needs no list of their results.
     constexpr int64_t kTogether = 256;
     for (int64_t first = 0; first < count; first += kTogether) {
+      OCTAVO_RETURN_IF_ERROR(CheckStop(stop_));
       std::vector<absl::Status> results(static_cast<size_t>(std::min(kTogether, count - first)));
       // Isolated: a thread that waits here must not begin another page, and so on.
       tbb::this_task_arena::isolate([&] {
@@ -570,6 +573,13 @@ OpenedVolume OpenTiffStackInput(OpenedInput input, const VolumeInputOptions& opt
                           TiffElementType(*pages.front().source->file, pages.front().of()));
   OCTAVO_RETURN_IF_ERROR(StackPages(std::move(pages), options, &found));
   OCTAVO_RETURN_IF_ERROR(AdoptFolderMeta(input, &found));
+  if (!found.info.octavo.has_value()) {
+    std::vector<std::string> names;
+    names.reserve(files.size());
+    for (const auto& file : files) names.push_back(file->name());
+    if (std::string doubt = DoubtNumbers(names); !doubt.empty())
+      found.info.notes.push_back(std::move(doubt));
+  }
   return Complete(std::move(found), options);
 }
 

@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
+#include <set>
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
 #include "gpu/base/field_errors.h"
@@ -22,6 +26,11 @@ namespace {
 constexpr int64_t kGranuleBytes = 256 << 20;
 
 bool IsSpatial(const std::string& name) { return name == "x" || name == "y" || name == "z"; }
+
+/// Programs write the axes' letters in both cases.
+std::string AxisNamed(const std::string& name) {
+  return name.size() == 1 ? absl::AsciiStrToLower(name) : name;
+}
 
 template <class T>
 void CopyStrided(const char* in, const int64_t strides[3], const int64_t counts[3], char* out) {
@@ -85,8 +94,13 @@ class InputVolume::Planner {
                                           absl::StrJoin(info_.shape(), ", ")));
     for (size_t d = 0; d < info_.axes.size(); ++d) {
       const bool given = !options_.axes.empty() && !options_.axes[d].empty();
-      names_.push_back(given ? options_.axes[d] : info_.axes[d].name);
+      names_.push_back(AxisNamed(given ? options_.axes[d] : info_.axes[d].name));
       const std::string& name = names_.back();
+      if (const std::string in_file = AxisNamed(info_.axes[d].name);
+          given && !in_file.empty() && in_file != name)
+        plan.doubts.push_back(absl::StrCat("The axis of ", info_.axes[d].extent,
+                                           " samples is taken as '", name,
+                                           "' (axes); the file calls it '", in_file, "'."));
       if (name.empty() && info_.axes[d].extent == 1) continue;
       if (name.empty())
         return InvalidField(
@@ -102,7 +116,9 @@ class InputVolume::Planner {
 
   absl::Status SelectOthers() {
     plan.start.assign(names_.size(), 0);
-    for (const auto& [name, index] : options_.select) {
+    std::set<std::string> selected;
+    for (const auto& [given, index] : options_.select) {
+      const std::string name = AxisNamed(given);
       const auto found = std::find(names_.begin(), names_.end(), name);
       if (found == names_.end() || IsSpatial(name))
         return FieldNotAllowed(
@@ -112,10 +128,10 @@ class InputVolume::Planner {
       OCTAVO_RETURN_IF_ERROR(
           InRange(Field(absl::StrCat("select.", name)), index, 0, info_.axes[d].extent - 1));
       plan.start[d] = index;
+      selected.insert(name);
     }
     for (size_t d = 0; d < names_.size(); ++d) {
-      if (!IsSpatial(names_[d]) && info_.axes[d].extent > 1 &&
-          options_.select.count(names_[d]) == 0)
+      if (!IsSpatial(names_[d]) && info_.axes[d].extent > 1 && selected.count(names_[d]) == 0)
         return InvalidField(Field(absl::StrCat("select.", names_[d])),
                             absl::StrCat("is missing: a volume has the axes x, y, z; allowed 0 to ",
                                          info_.axes[d].extent - 1));
@@ -130,13 +146,16 @@ class InputVolume::Planner {
       if (IsSpatial(name)) in_file += name;
     }
     if (in_file.empty())
-      return InvalidField(Field("axes"),
-                          "has none of x, y, z; allowed are names with one at least");
+      return InvalidField(
+          Field("axes"),
+          absl::StrCat("has none of x, y, z (they are '", absl::StrJoin(names_, "', '"),
+                       "'); allowed are names with one of them at least, and other words for axes "
+                       "of which `select` takes one sample"));
     // An image is a volume of one plane.
     for (const char name : {'x', 'y', 'z'}) {
       if (in_file.size() < 3 && in_file.find(name) == std::string::npos) in_file.insert(0, 1, name);
     }
-    std::string order = options_.order;
+    std::string order = absl::AsciiStrToLower(options_.order);
     if (order.empty() && info_.octavo.has_value())
       order = info_.octavo->axes[0] + info_.octavo->axes[1] + info_.octavo->axes[2];
     if (order.empty()) order = in_file;
@@ -144,7 +163,7 @@ class InputVolume::Planner {
     std::sort(sorted.begin(), sorted.end());
     if (sorted != "xyz")
       return FieldNotAllowed(Field("order"), absl::StrCat("'", order, "'"),
-                             "x, y and z in any order");
+                             "x, y and z in any order, without commas");
     if (info_.octavo.has_value() &&
         order != info_.octavo->axes[0] + info_.octavo->axes[1] + info_.octavo->axes[2])
       changed_ = true;
@@ -181,7 +200,8 @@ class InputVolume::Planner {
       }
       return absl::OkStatus();
     }
-    if (options_.allow_unknown_spacing || axis == nullptr) return absl::OkStatus();
+    if (options_.allow_unknown_spacing || options_.array.has_value() || axis == nullptr)
+      return absl::OkStatus();
     return InvalidField(
         field, absl::StrCat("is missing: the file says ",
                             axis->spacing_as_stored.empty()
@@ -200,6 +220,8 @@ class InputVolume::Planner {
                                        ", which has no slope and intercept; allowed for nifti"));
     const bool scaled =
         options_.values == InputVolumeOptions::Values::kScaled && info_.slope_intercept.has_value();
+    if (scaled) std::tie(plan.scale, plan.shift) = *info_.slope_intercept;
+    if (options_.array.has_value()) return ChooseArrayType(scaled);
     auto dtype = options_.dtype;
     if (!dtype.has_value() && scaled)
       dtype = type.kind == ElementType::Kind::kComplex ? DType::kC64
@@ -219,11 +241,12 @@ class InputVolume::Planner {
     if (type.kind == ElementType::Kind::kComplex && *dtype != DType::kC64)
       return FieldNotAllowed(Field("dtype"), Info(*dtype).name,
                              absl::StrCat("c64: the file holds ", type.Name()));
-    if (scaled) std::tie(plan.scale, plan.shift) = *info_.slope_intercept;
-    changed_ = changed_ || scaled || ElementTypeOf(*dtype) != type;
+    OCTAVO_RETURN_IF_ERROR(CheckMeaning(*dtype));
     meta.dtype = *dtype;
+    plan.type = ElementTypeOf(*dtype);
+    changed_ = changed_ || scaled || plan.type != type;
     if (info_.octavo.has_value()) {
-      if (ElementTypeOf(*dtype) != type) meta.has_levels = false;
+      if (plan.type != type) meta.has_levels = false;
       return absl::OkStatus();
     }
     ShowWholeRange(&meta);
@@ -234,7 +257,67 @@ class InputVolume::Planner {
       meta.level_lo = static_cast<float>(slope * static_cast<double>(LowestOf(*dtype)) + intercept);
       meta.level_hi =
           static_cast<float>(slope * static_cast<double>(HighestOf(*dtype)) + intercept);
+    } else {
+      DoubtScale(scaled);
     }
+    return absl::OkStatus();
+  }
+
+  /// The type of an array that is no volume. `meta` gets a type of as many bytes.
+  absl::Status ChooseArrayType(bool scaled) {
+    const ElementType& type = info_.type;
+    const bool complex = type.kind == ElementType::Kind::kComplex;
+    std::optional<ElementType> chosen = options_.array->type;
+    if (!chosen.has_value() && scaled)
+      chosen = complex ? ElementTypeOf(DType::kC64)
+                       : ElementTypeOf(type.bytes >= 4 ? DType::kF64 : DType::kF32);
+    if (!chosen.has_value()) chosen = type;
+    constexpr char kAllowed[] = "u8, i8, u16, i16, u32, i32, u64, i64, f16, f32, f64, c64";
+    if (chosen->kind == ElementType::Kind::kComplex && chosen->bytes == 16) {
+      if (options_.array->type.has_value())
+        return FieldNotAllowed(Field("dtype"), "c128", complex ? "c64" : kAllowed);
+      return InvalidField(Field("dtype"),
+                          "is missing: the file holds c128, which is not imported; allowed c64");
+    }
+    if (complex && chosen->kind != ElementType::Kind::kComplex)
+      return FieldNotAllowed(Field("dtype"), chosen->Name(),
+                             absl::StrCat("c64: the file holds ", type.Name()));
+    plan.type = *chosen;
+    meta.dtype = ExactVolumeType(plan.type).value_or(DType::kF64);
+    if (SizeOf(meta.dtype) != plan.type.bytes) meta.dtype = DType::kF32;  // of u32 and i32
+    changed_ = changed_ || scaled || plan.type != type;
+    DoubtScale(scaled);
+    return absl::OkStatus();
+  }
+
+  /// Where neither levels nor numbers say what the file's slope and intercept do.
+  void DoubtScale(bool scaled) {
+    if (scaled || !info_.slope_intercept.has_value() || info_.octavo.has_value()) return;
+    const auto [slope, intercept] = *info_.slope_intercept;
+    plan.doubts.push_back(
+        absl::StrFormat("The file says that values are %.9g * number + %.9g (scl_slope, "
+                        "scl_inter); the numbers are "
+                        "taken as they are stored: `scaled` takes the values.",
+                        slope, intercept));
+  }
+
+  /// A wish for what the numbers are that their type contradicts.
+  absl::Status CheckMeaning(DType dtype) const {
+    const std::string& kind = options_.value_kind;
+    if (kind.empty()) return absl::OkStatus();
+    const auto wrong = [&](const char* field, const std::string& allowed) {
+      return FieldNotAllowed(Field(field), absl::StrCat("'", kind, "'"), allowed);
+    };
+    const bool complex = dtype == DType::kC64,
+               packed = kind == "raw_spectra_u12p" || kind == "raw_spectra_u12_packed";
+    if (packed && dtype != DType::kU8)
+      return wrong("quantity", absl::StrCat("one of numbers: they are ", Info(dtype).name,
+                                            ", and packed samples are bytes (u8)"));
+    if (complex && (kind == "db" || kind == "magnitude" || kind == "power" || kind == "real"))
+      return wrong("value", "complex, or none: the numbers are c64");
+    if (!complex && kind == "complex")
+      return wrong("value", absl::StrCat("db, magnitude, power, real, or none: the numbers are ",
+                                         Info(dtype).name));
     return absl::OkStatus();
   }
 
@@ -264,8 +347,11 @@ class InputVolume::Planner {
     meta.processing = nullptr;
     meta.acquisition = {{"source", "import"}, {"format", Name(info_.format)}, {"kind", info_.kind}};
     if (!info_.value_unit.empty()) meta.acquisition["value_unit"] = info_.value_unit;
-    for (const std::string& note : info_.notes) {
-      if (std::ssize(meta.warnings) < kMostWarnings) meta.warnings.push_back(note);
+    for (const std::vector<std::string>* const notes :
+         std::initializer_list<const std::vector<std::string>*>{&info_.notes, &plan.doubts}) {
+      for (const std::string& note : *notes) {
+        if (std::ssize(meta.warnings) < kMostWarnings) meta.warnings.push_back(note);
+      }
     }
     if (const auto name = info_.labels.find("name"); name != info_.labels.end())
       meta.title = name->second;
@@ -291,7 +377,7 @@ InputVolume::InputVolume(std::unique_ptr<VolumeInput> input, VolumeMeta meta, Pl
       plan_(std::move(plan)),
       plane_(meta_.shape[1] * meta_.shape[2]) {
   const VolumeInputInfo& about = input_->info();
-  const int64_t bytes = plane_ * std::max(about.type.bytes, SizeOf(meta_.dtype));
+  const int64_t bytes = plane_ * std::max(about.type.bytes, plan_.type.bytes);
   const int first = plan_.file_axis[0];
   const int64_t chunk = first < 0 ? 1 : about.chunk[static_cast<size_t>(first)];
   int64_t wanted = chunk;
@@ -314,11 +400,11 @@ absl::Status InputVolume::Read(int64_t y_begin, int64_t bscans, void* out) {
     return absl::InvalidArgumentError(
         absl::StrCat("planes [", y_begin, ", ", y_begin + bscans, "); there are ", meta_.shape[0]));
   auto* to = static_cast<char*>(out);
-  const int64_t plane = plane_ * SizeOf(meta_.dtype);
+  const int64_t plane = plane_ * plan_.type.bytes;
   if (granule_ == 1) {
     // In pieces, so that what is not in order yet stays small.
     const bool direct = !plan_.reordered && plan_.scale == 1 && plan_.shift == 0 &&
-                        ElementTypeOf(meta_.dtype) == input_->info().type;
+                        plan_.type == input_->info().type;
     const int64_t most = direct ? bscans : 1;
     for (int64_t i = 0; i < bscans; i += most)
       OCTAVO_RETURN_IF_ERROR(Load(y_begin + i, most, to + i * plane));
@@ -352,8 +438,7 @@ absl::Status InputVolume::Load(int64_t first, int64_t count, char* out) {
     if (i == 0) box.start[d] += first;
   }
   const int64_t elements = count * plane_, size = about.type.bytes;
-  const bool same =
-      ElementTypeOf(meta_.dtype) == about.type && plan_.scale == 1 && plan_.shift == 0;
+  const bool same = plan_.type == about.type && plan_.scale == 1 && plan_.shift == 0;
   char* in = out;
   if (plan_.reordered || !same) {
     stored_.resize(static_cast<size_t>(elements * size));
@@ -375,8 +460,8 @@ absl::Status InputVolume::Load(int64_t first, int64_t count, char* out) {
     Reorder(in, size, strides, counts, to);
     in = to;
   }
-  if (!same &&
-      !ConvertElements(about.type, meta_.dtype, plan_.scale, plan_.shift, elements, in, out))
+  if (!same && !ConvertElements(about.type, plan_.type, plan_.scale, plan_.shift, elements, in, out,
+                                &clipped_))
     return absl::InternalError("no conversion between the types of file and volume");
   return absl::OkStatus();
 }

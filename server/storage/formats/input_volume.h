@@ -4,7 +4,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -32,6 +34,12 @@ struct InputVolumeOptions {
   std::string order;
   /// Absent: the stored type, or f64 for 32-bit integers; other types have to be asked for.
   std::optional<DType> dtype;
+  /// An array of numbers alone is wanted, no volume: of the stored type, or of this one. Every type
+  /// but c128; `dtype` and `value_kind` are not used, and an unknown spacing is no error.
+  struct Array {
+    std::optional<ElementType> type;
+  };
+  std::optional<Array> array;
   /// Values of files with a slope and an intercept (VolumeInputInfo::slope_intercept).
   enum class Values : uint8_t {
     kStored,  // as stored; u8, i8 and u16 get the levels that say the same
@@ -50,6 +58,16 @@ class InputVolume final : public StoredVolume {
                                                            const InputVolumeOptions& options);
 
   const VolumeInputInfo& info() const { return input_->info(); }
+  /// Of the elements that Read gives: that of meta().dtype, but for InputVolumeOptions::array,
+  /// where meta().dtype is only a type of as many bytes.
+  const ElementType& type() const { return plan_.type; }
+  /// Possible mistakes of the options, a sentence each: what they change of what the file says.
+  const std::vector<std::string>& doubts() const { return plan_.doubts; }
+  /// Elements that Read has clipped to type() so far. Of a volume that was read once, front to
+  /// back.
+  const ClippedElements& clipped() const { return clipped_; }
+  /// From now on a Read that is under way ends, with Cancelled, soon after `stop` is requested.
+  void SetStop(std::stop_token stop) { input_->SetStop(std::move(stop)); }
   /// Most bytes that Read takes beside the caller's memory.
   int64_t read_memory_bytes() const { return read_memory_bytes_; }
   /// One caller at a time.
@@ -63,6 +81,8 @@ class InputVolume final : public StoredVolume {
     int file_axis[3] = {-1, -1, -1};  // of each axis of the volume; -1 = it has none
     bool reordered = false;
     double scale = 1, shift = 0;
+    ElementType type;
+    std::vector<std::string> doubts;
   };
   class Planner;
   InputVolume(std::unique_ptr<VolumeInput> input, VolumeMeta meta, Plan plan);
@@ -76,6 +96,7 @@ class InputVolume final : public StoredVolume {
   int64_t read_memory_bytes_ = 0;
   int64_t kept_ = -1;  // the granule in slab_
   std::vector<char> slab_, stored_, ordered_;
+  ClippedElements clipped_;
 };
 
 }  // namespace octavo::storage

@@ -104,8 +104,8 @@ class ZarrInput final : public VolumeInput {
 
  private:
   absl::Status ReadInside(const base::ArrayBox& box, char* out) override {
-    if (absl::Status read = array_->Read(box.start, box.count, out); !read.ok())
-      return errors_(read, place_);
+    if (absl::Status read = array_->Read(box.start, box.count, out, {}, stop_); !read.ok())
+      return absl::IsCancelled(read) ? read : errors_(read, place_);
     if (array_->big_endian()) SwapBytes(info_.type, ElementsOf(box.count), out);
     return absl::OkStatus();
   }

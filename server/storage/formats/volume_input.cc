@@ -107,20 +107,41 @@ OpenedVolume OpenAs(InputFormat format, OpenedInput input, const VolumeInputOpti
 absl::StatusOr<InputFormat> FormatOf(const OpenedInput& input, bool folder, bool own_bin,
                                      const VolumeInputOptions& options) {
   const std::string field = FieldOf(options, "format");
-  if (options.format.has_value()) {
-    if (IsFolder(*options.format) != folder)
-      return InvalidField(
-          field, absl::StrCat("is ", Name(*options.format), ", and ", input.name, " is a ",
-                              folder ? "folder; allowed tiff-stack, linumpy, zarr"
-                                     : "file; allowed npy, raw, tiff, nifti, nrrd, hdf5, mat"));
-    return *options.format;
+  if (options.format.has_value() && IsFolder(*options.format) != folder)
+    return InvalidField(
+        field, absl::StrCat("is ", Name(*options.format), ", and ", input.name, " is a ",
+                            folder ? "folder; allowed tiff-stack, linumpy, zarr"
+                                   : "file; allowed npy, raw, tiff, nifti, nrrd, hdf5, mat"));
+  if (folder) {
+    const InputFormat recognised = RecogniseFolder(input.fd);
+    if (options.format.value_or(recognised) == recognised) return recognised;
+    // Beside the files of these there may be TIFF files.
+    if (*options.format == InputFormat::kTiffStack) return InputFormat::kTiffStack;
+    return InvalidField(
+        field, absl::StrCat("is ", Name(*options.format), ", and ", input.name,
+                            recognised == InputFormat::kTiffStack
+                                ? " has neither files of Zarr (zarr.json, .zarray, .zgroup) nor "
+                                  "info.txt of linumpy; allowed tiff-stack"
+                                : absl::StrCat(" is recognised as ", Name(recognised),
+                                               "; allowed are that, tiff-stack, or none")));
   }
-  if (folder) return RecogniseFolder(input.fd);
-  if (options.raw.has_value()) return InputFormat::kRaw;
+  if (options.raw.has_value() && !options.format.has_value()) return InputFormat::kRaw;
   auto format = RecogniseInput(input.head);
   if (!format.has_value() && absl::StartsWith(input.head, "\x1F\x8B") &&
       IsNiftiHead(HeadInGzip(input.bytes)))
     format = InputFormat::kNifti;
+  if (options.format.has_value()) {
+    // All formats but raw numbers have a signature.
+    if (*options.format == InputFormat::kRaw || options.format == format) return *options.format;
+    return InvalidField(
+        field, absl::StrCat(
+                   "is ", Name(*options.format), ", and ", input.name, " is ",
+                   format.has_value()
+                       ? absl::StrCat("recognised as ", Name(*format),
+                                      " by its first bytes; allowed are that, or none")
+                       : std::string("of no kind that its first bytes tell; allowed raw, with its "
+                                     "shape and type")));
+  }
   if (!format.has_value() && own_bin) format = InputFormat::kRaw;
   if (format.has_value()) return *format;
   return UnsupportedFile(
@@ -214,6 +235,10 @@ absl::Status VolumeInput::Read(const base::ArrayBox& box, absl::Span<char> out) 
     return absl::InvalidArgumentError(absl::StrCat("memory of ", out.size(), " bytes for a box of ",
                                                    elements * info_.type.bytes));
   return ReadInside(box, out.data());
+}
+
+absl::Status CheckStop(const std::stop_token& stop) {
+  return stop.stop_requested() ? absl::CancelledError("cancelled") : absl::OkStatus();
 }
 
 std::optional<InputFormat> RecogniseInput(absl::string_view head) {

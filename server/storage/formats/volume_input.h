@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -141,6 +142,9 @@ class VolumeInput {
   /// DataLoss. SetVerify says how, before other threads know the input.
   absl::Status Verify() { return verify_ ? verify_() : absl::OkStatus(); }
   void SetVerify(std::function<absl::Status()> verify) { verify_ = std::move(verify); }
+  /// Reads end soon after `stop` is requested, with Cancelled: between two chunks, blocks or
+  /// pieces. Before other threads read.
+  void SetStop(std::stop_token stop) { stop_ = std::move(stop); }
 
  protected:
   explicit VolumeInput(VolumeInputInfo info) : info_(std::move(info)) {}
@@ -148,6 +152,7 @@ class VolumeInput {
   virtual absl::Status ReadInside(const base::ArrayBox& box, char* out) = 0;
 
   const VolumeInputInfo info_;
+  std::stop_token stop_;
 
  private:
   std::function<absl::Status()> verify_;
@@ -168,5 +173,8 @@ absl::StatusOr<std::unique_ptr<VolumeInput>> OpenVolumeInput(UniqueFd opened,
 /// The format of a file by its first bytes (4096, or all that it has), or nothing: raw numbers have
 /// no signature.
 std::optional<InputFormat> RecogniseInput(absl::string_view head);
+
+/// Cancelled once `stop` is requested.
+absl::Status CheckStop(const std::stop_token& stop);
 
 }  // namespace octavo::storage

@@ -5,6 +5,8 @@
 #include <complex>
 #include <cstring>
 #include <limits>
+#include <type_traits>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -35,67 +37,123 @@ double ValueOf(T value) {
   }
 }
 
+/// Whether a value lies below (-1) or above (1) the range of T when it is rounded; no NaN.
 template <class T>
-T Rounded(double value) {
-  if constexpr (std::is_same_v<T, HalfBits>) {
-    return {math::FloatToHalf(static_cast<float>(value))};
-  } else if constexpr (std::is_integral_v<T>) {
-    if (std::isnan(value)) return 0;
-    return static_cast<T>(std::clamp(std::nearbyint(value),
-                                     static_cast<double>(std::numeric_limits<T>::lowest()),
-                                     static_cast<double>(std::numeric_limits<T>::max())));
+int BeyondRange(double rounded) {
+  if constexpr (std::is_integral_v<T>) {
+    constexpr auto lowest = static_cast<double>(std::numeric_limits<T>::lowest()),
+                   highest = static_cast<double>(std::numeric_limits<T>::max());
+    if (rounded < lowest) return -1;
+    // Of 64 bits the largest integers are no doubles: `highest` is one more.
+    return (sizeof(T) == 8 ? rounded >= highest : rounded > highest) ? 1 : 0;
+  } else if constexpr (std::is_same_v<T, HalfBits>) {
+    // What rounds to 65504 is below the middle between that and 65536.
+    return rounded >= 65520 ? 1 : rounded <= -65520 ? -1 : 0;
   } else {
-    return static_cast<T>(value);
+    const auto made = static_cast<T>(rounded);
+    return std::isfinite(made) ? 0 : made > 0 ? 1 : -1;
   }
 }
 
+template <class T>
+T Rounded(double value, ClippedElements* clipped) {
+  if constexpr (std::is_integral_v<T>) {
+    if (std::isnan(value)) {
+      ++clipped->nan;
+      return 0;
+    }
+    value = std::nearbyint(value);
+    if (const int beyond = BeyondRange<T>(value); beyond != 0) {
+      ++(beyond < 0 ? clipped->below : clipped->above);
+      return beyond < 0 ? std::numeric_limits<T>::lowest() : std::numeric_limits<T>::max();
+    }
+    return static_cast<T>(value);
+  } else {
+    if (std::isfinite(value)) {
+      const int beyond = BeyondRange<T>(value);
+      if (beyond != 0) ++(beyond < 0 ? clipped->below : clipped->above);
+    }
+    if constexpr (std::is_same_v<T, HalfBits>) {
+      return {math::FloatToHalf(static_cast<float>(value))};
+    } else {
+      return static_cast<T>(value);
+    }
+  }
+}
+
+/// Between integers without doubles, which do not hold all of 64 bits.
+template <class To, class From>
+To Clamped(From value, ClippedElements* clipped) {
+  if (std::in_range<To>(value)) return static_cast<To>(value);
+  const bool below = std::cmp_less(value, std::numeric_limits<To>::lowest());
+  ++(below ? clipped->below : clipped->above);
+  return below ? std::numeric_limits<To>::lowest() : std::numeric_limits<To>::max();
+}
+
 template <class From, class To>
-void Convert(double scale, double shift, int64_t count, const void* in, void* out) {
+void Convert(double scale, double shift, int64_t count, const void* in, void* out,
+             ClippedElements* clipped) {
   const auto* from = static_cast<const char*>(in);
   auto* to = static_cast<char*>(out);
-  for (int64_t i = 0; i < count; ++i) {
-    From value;
-    std::memcpy(&value, from + i * static_cast<int64_t>(sizeof value), sizeof value);
-    const To made = Rounded<To>(scale * ValueOf(value) + shift);
-    std::memcpy(to + i * static_cast<int64_t>(sizeof made), &made, sizeof made);
+  const auto each = [&](const auto& make) {
+    for (int64_t i = 0; i < count; ++i) {
+      From value;
+      std::memcpy(&value, from + i * static_cast<int64_t>(sizeof value), sizeof value);
+      const To made = make(value);
+      std::memcpy(to + i * static_cast<int64_t>(sizeof made), &made, sizeof made);
+    }
+  };
+  if constexpr (std::is_integral_v<From> && std::is_integral_v<To>) {
+    if (scale == 1 && shift == 0)
+      return each([&](From value) { return Clamped<To>(value, clipped); });
   }
+  each([&](From value) { return Rounded<To>(scale * ValueOf(value) + shift, clipped); });
 }
 
 /// To complex: real numbers have no imaginary part.
 template <class From>
-void ConvertToComplex(double scale, double shift, int64_t count, const void* in, void* out) {
+void ConvertToComplex(double scale, double shift, int64_t count, const void* in, void* out,
+                      ClippedElements* clipped) {
   const auto* from = static_cast<const char*>(in);
   auto* to = static_cast<float*>(out);
   for (int64_t i = 0; i < count; ++i) {
     From value;
     std::memcpy(&value, from + i * static_cast<int64_t>(sizeof value), sizeof value);
-    to[2 * i] = static_cast<float>(scale * ValueOf(value) + shift);
+    to[2 * i] = Rounded<float>(scale * ValueOf(value) + shift, clipped);
     to[2 * i + 1] = 0;
   }
 }
 
 template <class From>
-void ConvertTo(DType to, double scale, double shift, int64_t count, const void* in, void* out) {
-  switch (to) {
-    case DType::kU8: return Convert<From, uint8_t>(scale, shift, count, in, out);
-    case DType::kI8: return Convert<From, int8_t>(scale, shift, count, in, out);
-    case DType::kU16: return Convert<From, uint16_t>(scale, shift, count, in, out);
-    case DType::kI16: return Convert<From, int16_t>(scale, shift, count, in, out);
-    case DType::kF16: return Convert<From, HalfBits>(scale, shift, count, in, out);
-    case DType::kF32: return Convert<From, float>(scale, shift, count, in, out);
-    case DType::kF64: return Convert<From, double>(scale, shift, count, in, out);
-    case DType::kC64: return ConvertToComplex<From>(scale, shift, count, in, out);
+bool ConvertTo(const ElementType& to, double scale, double shift, int64_t count, const void* in,
+               void* out, ClippedElements* clipped) {
+  const auto as = [&]<class To>(To) {
+    Convert<From, To>(scale, shift, count, in, out, clipped);
+    return true;
+  };
+  const bool is_signed = to.kind == Kind::kSigned, is_float = to.kind == Kind::kFloat;
+  if (to.kind == Kind::kComplex) {
+    if (to.bytes != 8) return false;
+    ConvertToComplex<From>(scale, shift, count, in, out, clipped);
+    return true;
+  }
+  switch (to.bytes) {
+    case 1: return is_signed ? as(int8_t{}) : as(uint8_t{});
+    case 2: return is_float ? as(HalfBits{}) : is_signed ? as(int16_t{}) : as(uint16_t{});
+    case 4: return is_float ? as(float{}) : is_signed ? as(int32_t{}) : as(uint32_t{});
+    default: return is_float ? as(double{}) : is_signed ? as(int64_t{}) : as(uint64_t{});
   }
 }
 
 template <class From>
-void ConvertComplex(double scale, double shift, int64_t count, const void* in, void* out) {
+void ConvertComplex(double scale, double shift, int64_t count, const void* in, void* out,
+                    ClippedElements* clipped) {
   const auto* from = static_cast<const char*>(in);
   auto* to = static_cast<float*>(out);
   for (int64_t i = 0; i < 2 * count; ++i) {
     From value;
     std::memcpy(&value, from + i * static_cast<int64_t>(sizeof value), sizeof value);
-    to[i] = static_cast<float>(scale * static_cast<double>(value) + (i % 2 == 0 ? shift : 0));
+    to[i] = Rounded<float>(scale * static_cast<double>(value) + (i % 2 == 0 ? shift : 0), clipped);
   }
 }
 
@@ -163,39 +221,33 @@ void SwapBytes(const ElementType& type, int64_t count, void* data) {
   }
 }
 
-bool ConvertElements(const ElementType& from, DType to, double scale, double shift, int64_t count,
-                     const void* in, void* out) {
-  if (from == ElementTypeOf(to) && scale == 1 && shift == 0) {
+bool ConvertElements(const ElementType& from, const ElementType& to, double scale, double shift,
+                     int64_t count, const void* in, void* out, ClippedElements* clipped) {
+  if (from == to && scale == 1 && shift == 0) {
     std::memcpy(out, in, static_cast<size_t>(count * from.bytes));
     return true;
   }
+  ClippedElements uncounted;
+  if (clipped == nullptr) clipped = &uncounted;
   if (from.kind == Kind::kComplex) {
-    if (to != DType::kC64) return false;
-    from.bytes == 8 ? ConvertComplex<float>(scale, shift, count, in, out)
-                    : ConvertComplex<double>(scale, shift, count, in, out);
+    if (to.kind != Kind::kComplex || to.bytes != 8) return false;
+    from.bytes == 8 ? ConvertComplex<float>(scale, shift, count, in, out, clipped)
+                    : ConvertComplex<double>(scale, shift, count, in, out, clipped);
     return true;
   }
-  const auto convert = [&]<class From>(From) { ConvertTo<From>(to, scale, shift, count, in, out); };
-  const bool is_signed = from.kind == Kind::kSigned;
+  const auto convert = [&]<class From>(From) {
+    return ConvertTo<From>(to, scale, shift, count, in, out, clipped);
+  };
+  const bool is_signed = from.kind == Kind::kSigned, is_float = from.kind == Kind::kFloat;
   switch (from.bytes) {
-    case 1: is_signed ? convert(int8_t{}) : convert(uint8_t{}); break;
+    case 1: return is_signed ? convert(int8_t{}) : convert(uint8_t{});
     case 2:
-      from.kind == Kind::kFloat ? convert(HalfBits{})
-      : is_signed               ? convert(int16_t{})
-                                : convert(uint16_t{});
-      break;
+      return is_float ? convert(HalfBits{}) : is_signed ? convert(int16_t{}) : convert(uint16_t{});
     case 4:
-      from.kind == Kind::kFloat ? convert(float{})
-      : is_signed               ? convert(int32_t{})
-                                : convert(uint32_t{});
-      break;
+      return is_float ? convert(float{}) : is_signed ? convert(int32_t{}) : convert(uint32_t{});
     default:
-      from.kind == Kind::kFloat ? convert(double{})
-      : is_signed               ? convert(int64_t{})
-                                : convert(uint64_t{});
-      break;
+      return is_float ? convert(double{}) : is_signed ? convert(int64_t{}) : convert(uint64_t{});
   }
-  return true;
 }
 
 }  // namespace octavo::storage

@@ -40,11 +40,24 @@ std::optional<DType> ExactVolumeType(const ElementType& type);
 /// Reverses the bytes of each number in `count` elements, in place.
 void SwapBytes(const ElementType& type, int64_t count, void* data);
 
+/// What a conversion could not keep: values beyond the range of the new type (no infinities where
+/// it has them), and NaN where it has none.
+struct ClippedElements {
+  int64_t below = 0, above = 0, nan = 0;
+};
+
 /// Converts `count` elements in host byte order; `out` may not overlap `in`. Each value becomes
-/// `scale` * value + `shift`, computed in double precision (complex: both parts are scaled). To
-/// integers: rounded to the nearest, ties to even, and clamped to the type's range; NaN becomes 0.
-/// Complex to real is not possible: returns false and writes nothing.
-bool ConvertElements(const ElementType& from, DType to, double scale, double shift, int64_t count,
-                     const void* in, void* out);
+/// `scale` * value + `shift`, computed in double precision (complex: both parts are scaled), or
+/// exactly between integers that are not scaled. To integers: rounded to the nearest, ties to even,
+/// and clamped to the type's range; NaN becomes 0. To floats, a value beyond the range becomes an
+/// infinity. `clipped` (may be null) counts those. Complex to real is not possible: returns false
+/// and writes nothing; so does a conversion to complex numbers of doubles.
+bool ConvertElements(const ElementType& from, const ElementType& to, double scale, double shift,
+                     int64_t count, const void* in, void* out, ClippedElements* clipped = nullptr);
+inline bool ConvertElements(const ElementType& from, DType to, double scale, double shift,
+                            int64_t count, const void* in, void* out,
+                            ClippedElements* clipped = nullptr) {
+  return ConvertElements(from, ElementTypeOf(to), scale, shift, count, in, out, clipped);
+}
 
 }  // namespace octavo::storage

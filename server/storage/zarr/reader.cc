@@ -199,7 +199,8 @@ absl::Status ZarrArrayReader::ReadPiece(int fd, const ZarrPiece& piece, char* ou
 }
 
 absl::Status ZarrArrayReader::Read(absl::Span<const int64_t> start, absl::Span<const int64_t> count,
-                                   void* out, absl::Span<const int64_t> strides) const {
+                                   void* out, absl::Span<const int64_t> strides,
+                                   const std::stop_token& stop) const {
   const AxisValues packed = PackedStrides(count, meta_.element_bytes);
   if (strides.empty()) strides = packed;
   if (strides.size() != count.size())
@@ -209,11 +210,13 @@ absl::Status ZarrArrayReader::Read(absl::Span<const int64_t> start, absl::Span<c
     FirstError error;
     tbb::parallel_for(size_t{0}, files, [&](size_t k) {
       if (error.failed()) return;
+      if (stop.stop_requested()) return error.Set(absl::CancelledError("cancelled"));
       std::vector<ZarrPiece> pieces;
       const auto fd = PlanFile(chunk_of(k), start, count, &pieces);
       if (!fd.ok()) return error.Set(fd.status());
       const auto read = [&](size_t i) {
         if (error.failed()) return;
+        if (stop.stop_requested()) return error.Set(absl::CancelledError("cancelled"));
         absl::Status status = ReadPiece(fd->has_value() ? (*fd)->get() : -1, pieces[i],
                                         static_cast<char*>(out), strides);
         if (!status.ok()) error.Set(std::move(status));

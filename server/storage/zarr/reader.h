@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -52,8 +53,9 @@ class ZarrArrayReader {
   /// Chunks are read and decoded in parallel in the caller's oneTBB arena. OutOfRange: the box is
   /// not within the array. DataLoss names the file of the chunk; PermissionDenied as Open. After an
   /// error the contents of `out` are undefined.
+  /// Cancelled: `stop` was requested, and is looked at before each chunk.
   absl::Status Read(absl::Span<const int64_t> start, absl::Span<const int64_t> count, void* out,
-                    absl::Span<const int64_t> strides = {}) const;
+                    absl::Span<const int64_t> strides = {}, const std::stop_token& stop = {}) const;
 
   /// Where the box comes from: pieces that cover it without overlaps, in no particular order. Opens
   /// every file of the box, for its length, and reads the indices of shards. The pieces are valid

@@ -26,6 +26,7 @@ from octavo.v1 import ingest_pb2
 from readers import READERS
 from zarr_writers import multiscale, write_group, write_v2, write_v3
 
+UNU = shutil.which("teem-unu") or shutil.which("unu")
 SEED = int(os.environ.get("OCTAVO_TEST_SEED", np.random.SeedSequence().entropy % 2**32))
 UM = {"x": 10, "y": 20, "z": 3.5}
 
@@ -128,6 +129,45 @@ class Imports(DaemonTest):
         for i, page in enumerate(array):
             tifffile.imwrite(self.path(f"stack/p{i}.tif"), page)
         self.load("stack", array, spacing=(3.5, 20, 10), spacing_um=UM)
+        os.remove(self.path("stack/p3.tif"))
+        with self.assertWarnsRegex(octavo.OctavoWarning, "p3.tif"):
+            self.load("stack", array[[0, 1, 2, 4]], spacing_um=UM)
+        os.makedirs(self.path("pair"), exist_ok=True)
+        for name, page in (("img_001.tif", array[0]), ("img_003.tif", array[1])):
+            tifffile.imwrite(self.path(f"pair/{name}"), page)
+        with self.assertWarnsRegex(octavo.OctavoWarning, "steps of 2, from img_001.tif to img_003.tif"):
+            self.load("pair", array[:2], spacing_um=UM)
+
+    def test_axes_in_capitals_and_against_the_file(self):
+        array = self.array("u2", (4, 5, 6))
+        np.save(self.path("a.npy"), array)
+        self.load("a.npy", array, axes=["Z", "Y", "X"], spacing_um=UM)
+        self.load("a.npy", array.transpose(1, 2, 0), result="yxz", axes="ZYX", order="YXZ", spacing_um=UM)
+        four = self.array("u2", (2, 4, 5, 6))
+        np.save(self.path("four.npy"), four)
+        self.load("four.npy", four[1], axes=["C", "Z", "Y", "X"], select={"C": 1}, spacing_um=UM)
+        self.load("four.npy", four[1], axes=["C", "Z", "Y", "X"], select={"c": 1}, spacing_um=UM)
+        self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.axes", "has none of x, y, z (they are 'a', 'b', 'c')", "in/a.npy", axes=["a", "b", "c"],
+                     select={"a": 0, "b": 0, "c": 0})
+        # Other names than the file's are taken, and told.
+        tifffile.imwrite(self.path("named.ome.tif"), array, ome=True, photometric="minisblack", metadata={"axes": "ZYX"})
+        with self.assertWarnsRegex(octavo.OctavoWarning, "axis of 4 samples is taken as 'x' .axes.; the file calls it 'z'"):
+            self.load("named.ome.tif", array, result="xyz", axes=["x", "", "z"], spacing_um=UM)
+        self.load("named.ome.tif", array, axes=["z", "y", "x"], spacing_um=UM)
+
+    def test_values_that_are_clipped(self):
+        array = np.array([[[-300, -200, 0, 127, 128, 1e9]]], "f4")
+        np.save(self.path("wide.npy"), array)
+        given = dict(axes=["z", "y", "x"], spacing_um=UM)
+        with self.assertWarnsRegex(octavo.OctavoWarning, "2 numbers were below and 2 above the range of i8"):
+            volume = self.client.import_volume("in/wide.npy", dtype="i8", **given)
+        self.assertEqual((volume.clipped_below, volume.clipped_above), (2, 2))
+        self.assertEqual(volume.read().ravel().tolist(), [-128, -128, 0, 127, 127, 127])
+        np.save(self.path("nan.npy"), np.array([[[np.nan, 1, 2]]], "f4"))
+        with self.assertWarnsRegex(octavo.OctavoWarning, "1 numbers were NaN, which u8 does not have"):
+            self.client.import_volume("in/nan.npy", dtype="u8", **given)
+        volume = self.client.import_volume("in/wide.npy", dtype="f64", **given)
+        self.assertEqual((volume.clipped_below, volume.clipped_above), (0, 0))
 
     def test_zarr(self):
         """zarr-python's v2 and v3 by hand: arrays by themselves, images, levels, boxes."""
@@ -217,6 +257,16 @@ class Imports(DaemonTest):
         volume = self.load("s.nii", stored)
         self.assertEqual((volume.levels.lo, volume.levels.hi), (-3, 0.5 * 65535 - 3))
         self.load("s.nii", (stored * 0.5 - 3).astype("f4"), scaled=True)
+        # No levels say what a slope of floats means.
+        for array in (self.array("f4", (7, 8, 9)), self.array("i2", (7, 8, 9))):
+            scaled = nibabel.Nifti1Image(array, np.diag([1, 1, 1, 1]))
+            scaled.header.set_xyzt_units("micron")
+            scaled.header.set_slope_inter(2, 1)
+            nibabel.save(scaled, self.path("t.nii"))
+            stored = np.fromfile(self.path("t.nii"), array.dtype, offset=352).reshape(9, 8, 7)
+            with self.subTest(dtype=array.dtype), self.assertWarnsRegex(octavo.OctavoWarning, r"2 \* number \+ 1 \(scl_slope, scl_inter\).*`scaled`"):
+                self.load("t.nii", stored)
+            self.load("t.nii", (stored * np.float64(2) + 1).astype("f4"), scaled=True)
 
     def test_nrrd(self):
         array = self.array("f4")
@@ -226,6 +276,49 @@ class Imports(DaemonTest):
             file.write(gzip.compress(array.tobytes()))
         volume = self.load("a.nrrd", array, spacing=(300, 200, 100), labels={"lab": "x"}, title="mine")
         self.assertEqual((dict(volume.labels), volume.title), ({"animal": "mouse", "lab": "x"}, "mine"))
+
+    @unittest.skipIf(UNU is None, "no teem-unu")
+    def test_nrrd_of_teem(self):
+        """By unu of teem, the library that the format is of: bit for bit."""
+        def unu(*arguments):
+            subprocess.run([UNU, *arguments], check=True, capture_output=True, cwd=self.path(""))
+        types = {"u1": "uchar", "i1": "char", "u2": "ushort", "i2": "short", "u4": "uint", "i4": "int", "f4": "float", "f8": "double"}
+        for dtype, name in types.items():
+            array = self.array(dtype, (5, 6, 7))
+            array.tofile(self.path("raw.dat"))
+            wanted = array.astype("f8") if dtype in ("u4", "i4") else array
+            unu("make", "-i", "raw.dat", "-t", name, "-s", "7", "6", "5", "-e", "raw", "-en", "little", "-o", "one.nrrd", "-spc", "3", "-dirs",
+                "(0.01,0,0) (0,0.02,0) (0,0,0.03)", "-spu", "mm", "mm", "mm")
+            for form in (("raw",), ("gzip",), ("ascii",), ("bzip2",)):
+                for end in ("little", "big"):
+                    for detached in (False, True):
+                        ending = "nhdr" if detached else "nrrd"
+                        try:
+                            unu("save", "-f", "nrrd", "-e", *form, "-en", end, "-i", "one.nrrd", "-o", f"two.{ending}")
+                        except subprocess.CalledProcessError:
+                            self.assertEqual(form, ("bzip2",))  # of teem that was built without it
+                            continue
+                        with self.subTest(dtype=dtype, form=form, end=end, detached=detached), open(self.path(f"two.{ending}"), "rb") as file:
+                            head = file.read(4096)
+                            if dtype not in ("u1", "i1") and form != ("ascii",):
+                                self.assertIn(f"endian: {end}".encode(), head)
+                            if detached:
+                                self.assertIn(b"data file: ", head)
+                            if form in (("ascii",), ("bzip2",)):
+                                self.refused("UNIMPLEMENTED", "UNKNOWN_COMPRESSION", "volume_import.path", form[0], f"in/two.{ending}")
+                            else:
+                                self.load(f"two.{ending}", wanted, spacing=(30, 20, 10))
+        # What Octavo writes, unu reads.
+        array = self.array("u2", (5, 6, 7))
+        np.save(self.path("w.npy"), array)
+        volume = self.client.import_volume("in/w.npy", axes=["z", "y", "x"], spacing_um=UM)
+        for options in ({"codec": "none"}, {"codec": "gzip"}):
+            path = volume.commit(f"teem_{options['codec']}", "nrrd", **options).path
+            self.client.import_volume(path)
+            volume = self.client.import_volume(path)
+            unu("save", "-f", "nrrd", "-e", "raw", "-en", "little", "-i", path, "-o", "back.nrrd")
+            with open(self.path("back.nrrd"), "rb") as file:
+                np.testing.assert_array_equal(np.frombuffer(file.read().split(b"\n\n", 1)[1], "<u2").reshape(5, 6, 7), array)
 
     def test_texts_of_any_bytes(self):
         """Latin-1, and more of it than clients may send: nothing that breaks an answer."""
@@ -251,6 +344,20 @@ class Imports(DaemonTest):
             file["other"] = np.zeros(3)
         self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.dataset", "/other", "in/a.h5")
         self.load("a.h5", array, spacing=(3, 2, 1), dataset="/one/data")
+        self.load("a.h5", array, spacing=(3, 2, 1), dataset="one/data")
+        for dataset in ("", "/one/none"):  # all of them are named, those in groups, too
+            self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.dataset", "/other, /one/data", "in/a.h5", dataset=dataset)
+        with h5py.File(self.path("single.h5"), "w") as file:
+            file["deep/in/a/group"] = array
+            file["deep/in/itself"] = file["deep"]  # a circle
+        self.load("single.h5", array, axes=["z", "y", "x"], spacing_um=UM)
+        with h5py.File(self.path("many.h5"), "w") as file:
+            for i in range(100):
+                file[f"g{i % 7}/d{i:03}"] = np.zeros(2)
+        self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.dataset", ", ...", "in/many.h5")
+        with h5py.File(self.path("none.h5"), "w") as file:
+            file.create_group("empty")
+        self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.dataset", "none", "in/none.h5")
         with h5py.File(self.path("link.h5"), "w") as file:
             file["inside"] = h5py.ExternalLink("a.h5", "/one/data")
             file["outside"] = h5py.ExternalLink("/etc/passwd", "/data")
@@ -280,6 +387,11 @@ class Imports(DaemonTest):
         volume = self.client.import_volume("in/v.npy", quantity="attenuation", **given)
         self.assertEqual((volume.value, volume.quantity), ("UNSPECIFIED", "ATTENUATION"))
         self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.quantity", "value = DB", "in/v.npy", value="db", quantity="sum", **given)
+        self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.value", "'complex'; allowed db, magnitude", "in/v.npy", value="complex", **given)
+        self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.quantity", "packed samples are bytes", "in/v.npy", quantity="raw_spectra_u12p", **given)
+        np.save(self.path("c.npy"), self.array("c8"))
+        self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.value", "'db'; allowed complex", "in/c.npy", value="db", **given)
+        self.assertEqual(self.client.import_volume("in/c.npy", value="complex", **given).value, "COMPLEX")
         with self.assertWarnsRegex(octavo.OctavoWarning, "spacing along z is not known"):
             volume = self.client.import_volume("in/v.npy", axes=["z", "y", "x"], spacing_um={"x": 1, "y": 2}, allow_unknown_spacing=True)
         self.assertEqual(list(volume.spacing_units), ["sample", "micrometre", "micrometre"])
@@ -454,9 +566,13 @@ class Imports(DaemonTest):
             with self.subTest(format=format), self.assertRaises(octavo.OctavoError) as caught:
                 self.client.import_volume("in/a.npy", format=format, **given)
             folder = format in ("zarr", "tiff-stack", "linumpy")
-            self.assertEqual((caught.exception.field, caught.exception.reason), ("volume_import.format", "BAD_FIELD") if folder else
-                             ("volume_import.path", caught.exception.reason), caught.exception)
-            self.assertIn(caught.exception.reason, ("UNSUPPORTED_FILE", "DAMAGED_FILE", "BAD_FIELD"), caught.exception)
+            self.assertEqual((caught.exception.code.name, caught.exception.field, caught.exception.reason), ("INVALID_ARGUMENT", "volume_import.format", "BAD_FIELD"),
+                             caught.exception)
+            self.assertIn("is a file" if folder else "a.npy is recognised as npy", caught.exception.message)
+        open(self.path("of no kind"), "w").write("words " * 100)
+        self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.format", "of no kind that its first bytes tell", "in/of no kind", format="tiff", **given)
+        for format, text in (("zarr", "allowed tiff-stack"), ("linumpy", "allowed tiff-stack")):
+            self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.format", text, "in/empty", format=format, **given)
         shutil.copy(self.path("a.npy"), self.path("a.tif"))
         self.load("a.tif", array, **given)
         self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.raw", "", "in/a.npy", raw=dict(shape=[3, 4, 5], dtype="u1"), format="npy", **given)
@@ -662,8 +778,11 @@ class ByDescriptor(DaemonTest):
         self.refused("NOT_FOUND", "TICKET_UNKNOWN", "volume_import.deposit", lambda: job(deposit="0" * 32))
         self.refused("INVALID_ARGUMENT", "BAD_FIELD", "volume_import.path", lambda: job(deposit="0" * 32, path="a.npy"))
         open_deposit = lambda name="a.npy": self.client._call(self.client._ingest.OpenDeposit, ingest_pb2.OpenDepositRequest(name=name))
-        for name in ("", "a/b", "x" * 256):
+        for name in ("", "a/b", "x" * 256, "bell\a/"):
             self.refused("INVALID_ARGUMENT", "BAD_FIELD", "name", lambda: open_deposit(name))
+        with self.assertRaises(octavo.OctavoError) as caught:
+            open_deposit("\x1b[2Jx/")
+        self.assertIn(r"\x1b[2Jx/", caught.exception.message)
         # A deposit ends with its connection.
         ticket = open_deposit()
         self.refused("NOT_FOUND", "TICKET_UNKNOWN", "volume_import.deposit", lambda: job(deposit=ticket.ticket))
@@ -731,6 +850,12 @@ class ByDescriptor(DaemonTest):
             self.addCleanup(os.close, descriptor)
         for descriptor, reason in ((pipe[0], "UNSUPPORTED_FILE"), (write_only, "NO_ACCESS"), (path_only, "NO_ACCESS")):
             self.assertEqual(self.present(wire.messages.PURPOSE_FILE, new(), [descriptor]).refused.reason, reason)
+        # What the kernel makes up as it is read is no file of one moment.
+        for path in ("/proc/self/status", "/proc/cpuinfo", "/sys/kernel/mm/transparent_hugepage/enabled"):
+            if os.path.exists(path):
+                with self.subTest(path=path):
+                    self.refused("INVALID_ARGUMENT", "UNSUPPORTED_FILE", "volume_import.deposit", lambda: self.client.import_volume(path, format="raw", raw=dict(
+                        shape=[1, 1, 16], dtype="u1", allow_trailing=True), **self.GIVEN))
         ticket = new()
         self.assertEqual(self.present(wire.messages.PURPOSE_MEMORY, ticket, []).refused.reason, "TICKET_KIND")
         self.assertEqual(self.present(wire.messages.PURPOSE_FILE, ticket, []).refused.reason, "PROTOCOL")
@@ -757,11 +882,25 @@ class ManyDeposits(DaemonTest):
     flags = ("--handoff.unix", "auto")
 
     def test_many(self):
-        new = lambda: self.client._call(self.client._ingest.OpenDeposit, ingest_pb2.OpenDepositRequest(name="a"))
-        with self.assertRaises(octavo.OctavoError) as caught:
-            for _ in range(300):
-                new()
-        self.assertEqual((caught.exception.code.name, caught.exception.reason, caught.exception.numbers["allowed"]), ("RESOURCE_EXHAUSTED", "TICKETS", "256"))
+        """One connection that takes all it can leaves room for others."""
+        def fill(client):
+            with self.assertRaises(octavo.OctavoError) as caught:
+                for _ in range(300):
+                    client._call(client._ingest.OpenDeposit, ingest_pb2.OpenDepositRequest(name="a"))
+            error = caught.exception
+            self.assertEqual((error.code.name, error.reason), ("RESOURCE_EXHAUSTED", "TICKETS"), error)
+            return error
+        self.assertEqual(fill(self.client).numbers["allowed"], "32")
+        elsewhere = os.path.join(self.daemon.directory, "elsewhere.npy")
+        np.save(elsewhere, np.zeros((2, 3, 4), "u1"))
+        with self.daemon.client() as other:
+            other.import_volume(elsewhere, axes=["z", "y", "x"], spacing_um=UM)
+        more = [self.daemon.client() for _ in range(4)]
+        for client in more:
+            self.addCleanup(client.close)
+        told = [fill(client) for client in more]
+        self.assertEqual([error.numbers["allowed"] for error in told], ["32", "32", "32", "128"])
+        self.assertIn("of this user", told[-1].message)
         # Paths below the roots, rings and exports are not hindered.
         np.save(os.path.join(self.daemon.root, "a.npy"), np.zeros((2, 3, 4), "u1"))
         volume = self.client.import_volume("a.npy", axes=["z", "y", "x"], spacing_um=UM)

@@ -77,6 +77,9 @@ class FakeRun final : public JobRun {
     return sum;
   }
 
+  absl::Status Buffer(const std::function<absl::Status(int64_t charge)>&) override {
+    return absl::InternalError("no tomogram is a buffer");
+  }
   absl::StatusOr<void*> Result(size_t, VolumeStatus volume) override {
     result = std::move(volume);
     result_ =

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 #include "gpu/base/clock.h"
@@ -40,7 +41,7 @@ class FileDepositsTest : public ::testing::Test {
     return UniqueFd(::open((folder_ / name).c_str(), flags | O_CLOEXEC));
   }
   std::string Ticket() {
-    const auto ticket = deposits_.Open(*socket_, "a", ::getuid());
+    const auto ticket = deposits_.Open(*socket_, "a", "ipv4:1", ::getuid());
     EXPECT_THAT(ticket, IsOk());
     return ticket.ok() ? ticket->nonce : "";
   }
@@ -126,7 +127,7 @@ TEST_F(FileDepositsTest, ATicketIsGoodOnceAndForOneUser) {
   EXPECT_EQ(Present(other, ticket, OpenFile("a").get()).reason(), "TICKET_USED");
   EXPECT_THAT(Finding(ticket), IsOk()) << "those attempts change nothing";
   ASSERT_OK_AND_ASSIGN(const handoff::Ticket foreign,
-                       deposits_.Open(*socket_, "a", ::getuid() + 1));
+                       deposits_.Open(*socket_, "a", "ipv4:1", ::getuid() + 1));
   EXPECT_EQ(Present(peer, foreign.nonce, OpenFile("a").get()).reason(), "WRONG_PEER");
   ExpectGone(foreign.nonce);
   HandoffPeer memory(folder_ / "socket", handoff::v1::PURPOSE_MEMORY);
@@ -135,18 +136,60 @@ TEST_F(FileDepositsTest, ATicketIsGoodOnceAndForOneUser) {
   EXPECT_TRUE(Present(peer, kind, OpenFile("a").get()).message.has_deposited());
 }
 
-TEST_F(FileDepositsTest, NamesAndNumbersAreBounded) {
-  for (const std::string& name : {std::string(), std::string("a/b"), std::string(256, 'x')}) {
-    const absl::Status refused = deposits_.Open(*socket_, name, std::nullopt).status();
+TEST_F(FileDepositsTest, NamesAreBoundedAndShownInPrint) {
+  for (const std::string& name :
+       {std::string(), std::string("a/b"), std::string(256, 'x'), std::string("a\x1b[2J\n/")}) {
+    const absl::Status refused = deposits_.Open(*socket_, name, "c", std::nullopt).status();
     EXPECT_THAT(refused, IsError(absl::StatusCode::kInvalidArgument, "1 to 255 bytes"));
     EXPECT_EQ(InfoOf(refused).field, "name");
+    for (const char c : refused.message()) EXPECT_GE(static_cast<unsigned char>(c), 0x20u) << name;
   }
-  for (size_t i = 0; i < FileDeposits::kMost; ++i) ASSERT_NE(Ticket(), "");
-  const absl::Status many = deposits_.Open(*socket_, "a", std::nullopt).status();
-  EXPECT_THAT(many, IsError(absl::StatusCode::kResourceExhausted, "256 files are handed over"));
+  ASSERT_OK_AND_ASSIGN(const handoff::Ticket odd,
+                       deposits_.Open(*socket_, "bell\a.npy", "c", ::getuid()));
+  HandoffPeer peer(folder_ / "socket", handoff::v1::PURPOSE_FILE);
+  ASSERT_TRUE(Present(peer, odd.nonce, OpenFile("a").get()).message.has_deposited());
+  ASSERT_OK_AND_ASSIGN(const DepositedFile file, deposits_.Find(odd.nonce, "f"));
+  EXPECT_EQ(file.name, "bell\\x07.npy");
+}
+
+TEST_F(FileDepositsTest, OneClientLeavesRoomForOthers) {
+  const auto refusal = [&](const std::string& connection, std::optional<uid_t> uid) {
+    return deposits_.Open(*socket_, "a", connection, uid).status();
+  };
+  const auto take = [&](size_t count, const std::string& connection, uid_t uid) {
+    for (size_t i = 0; i < count; ++i) ASSERT_THAT(refusal(connection, uid), IsOk());
+  };
+  take(FileDeposits::kMostOfConnection, "first", 7);
+  const absl::Status many = refusal("first", 7);
+  EXPECT_THAT(many, IsError(absl::StatusCode::kResourceExhausted, "32 files of this connection"));
   EXPECT_EQ(InfoOf(many).reason, Reason::kTickets);
+  EXPECT_THAT(refusal("second", 7), IsOk()) << "another connection of the same user";
+  take(FileDeposits::kMostOfConnection - 1, "second", 7);
+  take(FileDeposits::kMostOfConnection, "third", 7);
+  take(FileDeposits::kMostOfConnection, "fourth", 7);
+  EXPECT_THAT(refusal("fifth", 7),
+              IsError(absl::StatusCode::kResourceExhausted, "128 files of this user"));
+  EXPECT_THAT(refusal("fifth", 8), IsOk()) << "another user";
+  EXPECT_THAT(refusal("sixth", std::nullopt), IsOk());
+  for (int i = 0; i < 4; ++i) {
+    const size_t left = i == 0 ? 30 : 32;
+    take(left, absl::StrCat("more ", i), 9 + static_cast<uid_t>(i));
+  }
+  EXPECT_THAT(refusal("last", 20),
+              IsError(absl::StatusCode::kResourceExhausted, "256 files of all clients"));
   socket_->Stop();  // ends them all
   EXPECT_EQ(deposits_.count(), 0u);
+}
+
+TEST_F(FileDepositsTest, PlacesComeBack) {
+  for (int round = 0; round < 3; ++round) {
+    HandoffPeer peer(folder_ / "socket", handoff::v1::PURPOSE_FILE);
+    for (size_t i = 0; i < FileDeposits::kMostOfConnection; ++i) {
+      const auto packet = Present(peer, Ticket(), OpenFile("a").get());
+      ASSERT_TRUE(packet.message.has_deposited()) << round << " " << i;
+      ASSERT_TRUE(peer.Ask(EndMessage(packet.message.grant())).message.has_ended());
+    }
+  }
 }
 
 }  // namespace

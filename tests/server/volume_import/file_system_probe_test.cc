@@ -48,6 +48,17 @@ TEST_F(FileSystemProbeTest, FuseIsRefusedAndErrorsAreTold) {
   EXPECT_EQ(InfoOf(broken.Check(file_, "a")).reason, Reason::kIoError);
 }
 
+TEST_F(FileSystemProbeTest, WhatTheKernelMakesUpIsRefused) {
+  FileSystemProbe probe;
+  for (const char* path : {"/proc/self/maps", "/proc/version", "/proc", "/sys", "/sys/kernel/mm"}) {
+    const UniqueFd file(::open(path, O_RDONLY | O_CLOEXEC));
+    if (!file) continue;  // no /sys in some containers
+    const absl::Status refused = probe.Check(file, path);
+    EXPECT_THAT(refused, IsError(StatusCode::kInvalidArgument, "made up by the kernel")) << path;
+    EXPECT_EQ(InfoOf(refused).reason, Reason::kUnsupportedFile);
+  }
+}
+
 TEST_F(FileSystemProbeTest, WaitsForNone) {
   std::promise<void> release;
   const std::shared_future<void> released = release.get_future().share();

@@ -1,9 +1,11 @@
 // Imports of files: bits, description, plan, and every way to fail: nothing is left then.
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <numeric>
 #include <random>
 #include <string>
@@ -12,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/failpoint.h"
+#include "server/buffer/buffer_store.h"
 #include "server/engine/job_kinds.h"
 #include "server/job/job_queue.h"
 #include "server/source/push_projections.h"
@@ -29,6 +32,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int64_t kPlanes = 40, kRows = 12, kColumns = 20;
+
+const Caller kOwner{.client = "me", .key = "0123456789abcdef"};
 
 class ImportJobTest : public engine::testing::JobFixture {
  protected:
@@ -61,7 +66,7 @@ class ImportJobTest : public engine::testing::JobFixture {
     return {.volumes = &store_,
             .spiller = nullptr,
             .ledger = &ledger_,
-            .buffers = nullptr,
+            .buffers = &buffers_,
             .file_roots = {folder_.path()},
             .projection_memory = &memory_,
             .clock = &clock_};
@@ -100,7 +105,9 @@ class ImportJobTest : public engine::testing::JobFixture {
   void ExpectNothingIsLeft() {
     EXPECT_EQ(ledger_.UseOf(0).reserved, 0);
     EXPECT_EQ(ledger_.UseOf(0).held, 0);
+    EXPECT_EQ(ledger_.UseOf(0).buffers, 0);
     EXPECT_EQ(memory_.used_bytes(), 0);
+    EXPECT_TRUE(buffers_.List(kOwner).empty());
     for (const VolumeStatus& volume : store_.List())
       EXPECT_TRUE(volume.state == VolumeState::kFailed || volume.state == VolumeState::kDiscarded)
           << volume.name;
@@ -108,6 +115,22 @@ class ImportJobTest : public engine::testing::JobFixture {
 
   octavo::testing::TempFolder folder_;
   source::ProjectionMemory memory_{64 << 20};
+  session::LeaseTable leases_{&clock_};
+  exports::ExportStore exports_{exports::ExportStore::Context{.devices = {&device_},
+                                                              .ledger = &ledger_,
+                                                              .volumes = &store_,
+                                                              .clock = &clock_,
+                                                              .server_id = "testtest"}};
+  buffer::BufferStore buffers_{{.devices = {&device_},
+                                .ledger = &ledger_,
+                                .volumes = &store_,
+                                .leases = &leases_,
+                                .clock = &clock_,
+                                .exports = &exports_,
+                                .frames = {frames_},
+                                .server_id = "testtest",
+                                .most_elements = int64_t{1} << 28,
+                                .quota_bytes = int64_t{300} << 20}};
   std::vector<uint16_t> voxels_;  // [z, y, x]
 };
 
@@ -366,12 +389,182 @@ TEST_P(ImportJobTest, OptionsThatContradictTheFile) {
   Expect(Refusal(spec), StatusCode::kOutOfRange, Reason::kBadRange, "volume_import.start", "");
   spec = Spec();
   spec.input.format = storage::InputFormat::kTiff;
-  EXPECT_FALSE(Refusal(spec).ok());
+  Expect(Refusal(spec), StatusCode::kInvalidArgument, Reason::kBadField, "volume_import.format",
+         "a.npy is recognised as npy by its first bytes");
   spec = Spec();
   spec.volume.spacing_um["z"] = 0;
   Expect(Refusal(spec), StatusCode::kInvalidArgument, Reason::kBadField,
          "volume_import.spacing_um.z", "");
   ExpectNothingIsLeft();
+}
+
+// -- buffers
+
+TEST_P(ImportJobTest, AFileBecomesABuffer) {
+  ImportSpec spec = Spec();
+  spec.volume.spacing_um.clear();  // it need not be known
+  spec.volume.array.emplace();
+  spec.volume.order = "yxz";
+  spec.is_private = true;
+  auto job_spec = SpecOf(spec);
+  job_spec->labels = {{"eye", "OD"}};
+  job_spec->ttl_seconds = 1000;
+  job_spec->caller = kOwner;
+  const JobStatus job = WaitDone(SubmitTo(*job_spec, Environment()));
+  EXPECT_TRUE(job.volumes.empty());
+  EXPECT_TRUE(job.warnings.empty());
+  EXPECT_THAT(job.plan, HasSubstr("buffer: y 12, x 20, z 40, u16, 19200 bytes"));
+  ASSERT_OK_AND_ASSIGN(const BufferStatus made, buffers_.Get(job.buffer, kOwner));
+  EXPECT_EQ(buffers_.Get(job.buffer, {}).status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(made.type, (ArrayType{.scalar = Scalar::kU16, .lanes = 1, .dims = {12, 20, 40}}));
+  EXPECT_EQ(made.state, BufferState::kReady);
+  EXPECT_TRUE(made.coherent);
+  EXPECT_EQ(made.owner, "me");
+  EXPECT_TRUE(made.is_private);
+  EXPECT_EQ(made.labels.at("eye"), "OD");
+  EXPECT_GT(made.expires_seconds, 900);
+  ASSERT_EQ(made.replicas.size(), 1u);
+  EXPECT_EQ(made.replicas[0].version, 1u);
+  EXPECT_EQ(ledger_.UseOf(0).reserved, 0) << "the charge is the buffer's";
+  EXPECT_EQ(ledger_.UseOf(0).buffers, made.charged_bytes);
+  ASSERT_OK_AND_ASSIGN(const auto reader, buffers_.OpenRead({.name = job.buffer}, kOwner));
+  std::vector<uint16_t> read;
+  for (;;) {
+    ASSERT_OK_AND_ASSIGN(const Bytes part, reader->Next(1 << 20));
+    if (part.size == 0) break;
+    const auto* from = static_cast<const uint16_t*>(part.data);
+    read.insert(read.end(), from, from + part.size / 2);
+  }
+  ASSERT_EQ(read.size(), voxels_.size());
+  size_t i = 0;
+  for (int64_t y = 0; y < kRows; ++y) {
+    for (int64_t x = 0; x < kColumns; ++x) {
+      for (int64_t z = 0; z < kPlanes; ++z, ++i)
+        ASSERT_EQ(read[i], voxels_[static_cast<size_t>((z * kRows + y) * kColumns + x)]);
+    }
+  }
+  EXPECT_THAT(buffers_.Destroy(job.buffer, "", "", kOwner), IsOk());
+  EXPECT_THAT(buffers_.Drain(), IsOk());
+  ExpectNothingIsLeft();
+}
+
+TEST_P(ImportJobTest, NobodySeesABufferBeforeItIsWhole) {
+  WriteNpy("large.npy", std::vector<uint16_t>(size_t{200} * 700 * 1000, 7), {200, 700, 1000});
+  ImportSpec spec = Spec("large.npy");
+  spec.volume.array.emplace();
+  auto job_spec = SpecOf(spec);
+  job_spec->caller = kOwner;
+  std::atomic<int> told{0};
+  const auto watch = buffers_.Watch(kOwner, [&](const auto&) { ++told; });
+  bool cancelled = false;
+  for (int attempt = 0; attempt < 20 && !cancelled; ++attempt) {  // it may be done too soon
+    ASSERT_OK_AND_ASSIGN(const JobStatus job, SubmitTo(*job_spec, Environment()));
+    Await([&] {
+      const auto now = queue_->Get(job.name);
+      return now->step > 0 || now->state == JobState::kDone;
+    });
+    if (queue_->Get(job.name)->state != JobState::kDone) {
+      EXPECT_EQ(queue_->Get(job.name)->buffer, "");
+      EXPECT_GT(ledger_.UseOf(0).reserved, 200 * 700 * 1000 * 2);
+    }
+    (void)queue_->Cancel(job.name);
+    const JobStatus end = Wait(job.name);
+    cancelled = end.state == JobState::kCancelled;
+    if (cancelled) continue;
+    EXPECT_THAT(buffers_.Destroy(end.buffer, "", "", kOwner), IsOk());
+    EXPECT_THAT(buffers_.Drain(), IsOk());
+    buffers_.FlushWatches();
+    told = 0;
+  }
+  EXPECT_TRUE(cancelled);
+  buffers_.FlushWatches();
+  EXPECT_EQ(told, 0) << "watchers hear nothing of what was never there";
+  ExpectNothingIsLeft();
+}
+
+TEST_P(ImportJobTest, AFaultLeavesNoBuffer) {
+  WriteNpy("large.npy", std::vector<uint16_t>(size_t{50} * 700 * 1000, 7), {50, 700, 1000});
+  ImportSpec spec = Spec("large.npy");
+  spec.volume.array.emplace();
+  auto job_spec = SpecOf(spec);
+  job_spec->caller = kOwner;
+  std::vector<std::string> faults = {"draft_published:throw=bad_alloc"};
+  for (const char* action : {"errno=5", "throw=bad_alloc"}) {
+    for (int piece = 1; piece <= 5; ++piece)
+      faults.push_back(absl::StrCat("import_piece:", action, ":", piece));
+  }
+  for (const std::string& fault : faults) {
+    SCOPED_TRACE(fault);
+    ArmFailpoint(fault);
+    const auto job = SubmitTo(*job_spec, Environment());
+    ASSERT_THAT(job, IsOk());
+    const JobStatus end = Wait(job->name);
+    ArmFailpoint("");
+    EXPECT_EQ(end.state, JobState::kFailed);
+    EXPECT_EQ(end.buffer, "");
+    ExpectNothingIsLeft();
+  }
+  const JobStatus job = WaitDone(SubmitTo(*job_spec, Environment()));
+  EXPECT_THAT(buffers_.Destroy(job.buffer, "", "", kOwner), IsOk());
+}
+
+TEST_P(ImportJobTest, BuffersThatAreRefused) {
+  using absl::StatusCode;
+  const auto refusal = [&](const std::function<void(JobSpec*, ImportSpec*)>& change) {
+    ImportSpec spec = Spec();
+    spec.volume.array.emplace();
+    JobSpec job;
+    change(&job, &spec);
+    job.work = spec;
+    return SubmitTo(job, Environment()).status();
+  };
+  Expect(refusal([](JobSpec*, ImportSpec* spec) { spec->volume.value_kind = "db"; }),
+         StatusCode::kInvalidArgument, Reason::kBadField, "volume_import.value",
+         "for a buffer, which has numbers alone");
+  Expect(refusal([](JobSpec*, ImportSpec* spec) { spec->is_private = true; }),
+         StatusCode::kInvalidArgument, Reason::kBadField, "volume_import.buffer.is_private",
+         "no key");
+  Expect(refusal([](JobSpec* job, ImportSpec*) { job->title = "a title"; }),
+         StatusCode::kInvalidArgument, Reason::kBadField, "title", "for a buffer");
+  Expect(refusal([](JobSpec* job, ImportSpec*) { job->orphan = Orphan::kSpillDisk; }),
+         StatusCode::kInvalidArgument, Reason::kBadField, "orphan", "allowed for a buffer");
+  Expect(refusal([](JobSpec* job, ImportSpec*) { job->ttl_seconds = 0.5; }),
+         StatusCode::kInvalidArgument, Reason::kBadField, "ttl", "0.5 s");
+  Expect(
+      refusal([](JobSpec*, ImportSpec* spec) {
+        spec->volume.array->type = storage::ElementType{storage::ElementType::Kind::kComplex, 16};
+      }),
+      StatusCode::kInvalidArgument, Reason::kBadField, "volume_import.dtype", "c128");
+  ExpectNothingIsLeft();
+  // A quota is looked at when the memory is taken: what the owner has may go while the job waits.
+  ASSERT_OK_AND_ASSIGN(
+      const BufferStatus held,
+      buffers_.Create({.scalar = Scalar::kU8, .lanes = 1, .shape = {300 << 20}}, kOwner));
+  ImportSpec spec = Spec();
+  spec.volume.array.emplace();
+  auto job = SpecOf(spec);
+  job->caller = kOwner;
+  ASSERT_OK_AND_ASSIGN(const JobStatus begun, SubmitTo(*job, Environment()));
+  const JobStatus end = Wait(begun.name);
+  EXPECT_EQ(end.state, JobState::kFailed);
+  EXPECT_EQ(end.reason_code, Reason::kQuota) << end.reason;
+  EXPECT_THAT(buffers_.Destroy(held.name, "", "", kOwner), IsOk());
+  EXPECT_THAT(buffers_.Drain(), IsOk());
+  ExpectNothingIsLeft();
+}
+
+// -- clipping, doubts
+
+TEST_P(ImportJobTest, ClippedVoxelsAreCountedAndTold) {
+  ImportSpec spec = Spec();
+  spec.volume.dtype = DType::kU8;
+  const JobStatus job = WaitDone(Submit(spec));
+  const auto above = std::count_if(voxels_.begin(), voxels_.end(), [](auto v) { return v > 255; });
+  EXPECT_THAT(job.warnings, ElementsAre(HasSubstr(absl::StrCat("0 numbers were below and ", above,
+                                                               " above the range of u8"))));
+  ASSERT_OK_AND_ASSIGN(const VolumeStatus volume, store_.Get(job.volumes.at(0)));
+  EXPECT_EQ(volume.clipped_below, 0);
+  EXPECT_EQ(volume.clipped_above, above);
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, ImportJobTest,

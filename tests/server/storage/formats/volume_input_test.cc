@@ -539,5 +539,117 @@ TEST(InputVolume, TypesThatLoseSomethingAreAskedFor) {
               IsError(kInvalid, "dtype: is f32; allowed c64: the file holds c64"));
 }
 
+TEST(InputVolume, WhatIsClippedIsCounted) {
+  const TempFolder folder;
+  const float values[] = {-3, 1.5, 2.5, 300, NAN, 255.4F, -0.4F, INFINITY};
+  InputVolumeOptions options{.axes = {"Z", "y", "X"}, .allow_unknown_spacing = true};
+  const auto read = [&](DType dtype, const std::string& descr, const void* data, size_t bytes,
+                        int64_t count) {
+    options.dtype = dtype;
+    const auto volume = InputVolume::Make(
+        OfNpy(folder, descr, {count, 1, 1}, std::string(static_cast<const char*>(data), bytes)),
+        options);
+    EXPECT_THAT(volume, IsOk());
+    std::vector<char> out(static_cast<size_t>(count * SizeOf(dtype)));
+    EXPECT_THAT((*volume)->Read(0, count, out.data()), IsOk());
+    return (*volume)->clipped();
+  };
+  ClippedElements clipped = read(DType::kU8, "<f4", values, sizeof values, 8);
+  EXPECT_EQ(clipped.below, 1);
+  EXPECT_EQ(clipped.above, 2) << "300 and infinity; 255.4 is 255";
+  EXPECT_EQ(clipped.nan, 1);
+  const double wide[] = {1e39, -1e39, 65519, 65520, -70000, 3};
+  clipped = read(DType::kF32, "<f8", wide, sizeof wide, 6);
+  EXPECT_EQ(clipped.below, 1);
+  EXPECT_EQ(clipped.above, 1);
+  clipped = read(DType::kF16, "<f8", wide, sizeof wide, 6);
+  EXPECT_EQ(clipped.below, 2);
+  EXPECT_EQ(clipped.above, 2);
+  const int32_t integers[] = {-129, -128, 127, 128, 1 << 30};
+  clipped = read(DType::kI8, "<i4", integers, sizeof integers, 5);
+  EXPECT_EQ(clipped.below, 1);
+  EXPECT_EQ(clipped.above, 2);
+  EXPECT_EQ(clipped.nan, 0);
+}
+
+// An array that is no volume keeps 64 bits exactly, and goes to every type.
+TEST(InputVolume, ArraysOfEveryType) {
+  const TempFolder folder;
+  const int64_t values[] = {INT64_MIN, INT64_MAX, (int64_t{1} << 53) + 1, -1, 0, 77};
+  const std::string bytes(reinterpret_cast<const char*>(values), sizeof values);
+  InputVolumeOptions options{.axes = {"z", "y", "x"}};
+  options.array.emplace();
+  {
+    ASSERT_OK_AND_ASSIGN(const auto array,
+                         InputVolume::Make(OfNpy(folder, "<i8", {6, 1, 1}, bytes), options));
+    EXPECT_EQ(array->type().Name(), "i64");
+    EXPECT_EQ(SizeOf(array->meta().dtype), 8);
+    int64_t read[6];
+    ASSERT_THAT(array->Read(0, 6, read), IsOk());
+    EXPECT_THAT(read, ::testing::ElementsAreArray(values));
+  }
+  options.array->type = ElementTypeNamed("u32");
+  ASSERT_OK_AND_ASSIGN(const auto array,
+                       InputVolume::Make(OfNpy(folder, "<i8", {6, 1, 1}, bytes), options));
+  EXPECT_EQ(SizeOf(array->meta().dtype), 4);
+  uint32_t read[6];
+  ASSERT_THAT(array->Read(0, 6, read), IsOk());
+  EXPECT_THAT(read, ::testing::ElementsAre(0, UINT32_MAX, UINT32_MAX, 0, 0, 77));
+  EXPECT_EQ(array->clipped().below, 2);
+  EXPECT_EQ(array->clipped().above, 2);
+  options.array->type = ElementTypeNamed("c128");
+  EXPECT_THAT(InputVolume::Make(OfNpy(folder, "<i8", {6, 1, 1}, bytes), options),
+              IsError(kInvalid, "dtype: is c128; allowed u8"));
+  options.array->type.reset();
+  EXPECT_THAT(InputVolume::Make(OfNpy(folder, "<c16", {1, 1, 1}, std::string(16, '\0')), options),
+              IsError(kInvalid, "the file holds c128, which is not imported"));
+}
+
+TEST(InputVolume, ValuesThatTheirTypeContradicts) {
+  const TempFolder folder;
+  const auto make = [&](const std::string& descr, const std::string& kind) {
+    const InputVolumeOptions options{
+        .axes = {"z", "y", "x"}, .allow_unknown_spacing = true, .value_kind = kind};
+    return InputVolume::Make(OfNpy(folder, descr, {1, 1, 2}, std::string(16, '\1')), options)
+        .status();
+  };
+  EXPECT_THAT(make("<f8", "complex"), IsError(kInvalid, "value: is 'complex'; allowed db"));
+  EXPECT_THAT(make("<c8", "db"), IsError(kInvalid, "value: is 'db'; allowed complex"));
+  EXPECT_THAT(make("<c8", "complex"), IsOk());
+  EXPECT_THAT(make("<f8", "db"), IsOk());
+  EXPECT_THAT(make("<f8", "attenuation"), IsOk());
+  EXPECT_THAT(make("<f8", "raw_spectra_u12p"),
+              IsError(kInvalid, "quantity: is 'raw_spectra_u12p'"));
+}
+
+TEST(InputVolume, AStopEndsAReadBetweenItsParts) {
+  const TempFolder folder;
+  const InputVolumeOptions options{.axes = {"z", "y", "x"}, .allow_unknown_spacing = true};
+  ASSERT_OK_AND_ASSIGN(
+      const auto volume,
+      InputVolume::Make(OfNpy(folder, "|u1", {2, 2, 2}, std::string(8, 'a')), options));
+  std::stop_source stop;
+  volume->SetStop(stop.get_token());
+  char read[8];
+  EXPECT_THAT(volume->Read(0, 2, read), IsOk());
+  stop.request_stop();
+  EXPECT_EQ(volume->Read(0, 2, read).code(), absl::StatusCode::kCancelled);
+}
+
+TEST(FolderFiles, NumbersThatAreMissing) {
+  EXPECT_EQ(DoubtNumbers({}), "");
+  EXPECT_EQ(DoubtNumbers({"a.tif"}), "");
+  EXPECT_EQ(DoubtNumbers({"p1.tif", "p2.tif", "p3.tif"}), "");
+  EXPECT_EQ(DoubtNumbers({"p9.tif", "p10.tif", "p11.tif"}), "");
+  EXPECT_EQ(DoubtNumbers({"a.tif", "b.tif", "d.tif"}), "") << "no numbers";
+  EXPECT_EQ(DoubtNumbers({"a1_1.tif", "a2_5.tif"}), "") << "two numbers differ";
+  using ::testing::HasSubstr;
+  EXPECT_THAT(DoubtNumbers({"img_001.tif", "img_003.tif"}), HasSubstr("in steps of 2"));
+  EXPECT_THAT(DoubtNumbers({"img_001.tif", "img_002.tif", "img_004.tif"}),
+              HasSubstr("img_003.tif"));
+  EXPECT_THAT(DoubtNumbers({"z0000.tif", "z0010.tif", "z0030.tif", "z0060.tif"}),
+              HasSubstr("z0020.tif is the first of 2 gaps"));
+}
+
 }  // namespace
 }  // namespace octavo::storage

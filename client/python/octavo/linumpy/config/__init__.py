@@ -1,0 +1,1 @@
+"""linumpy.config."""
