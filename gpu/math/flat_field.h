@@ -38,9 +38,9 @@ OCTAVO_HOST_DEVICE inline double QuadraticTerm(int term, int64_t i, int64_t rows
 /// of terms times values.
 constexpr int kQuadraticSums = kQuadraticTerms * (kQuadraticTerms + 1) / 2 + kQuadraticTerms;
 
-/// The coefficients of the least squares; a term that the pixels cannot tell from those before it
-/// gets 0.
-OCTAVO_HOST_DEVICE inline void SolveQuadratic(const double* sums, double* coefficients) {
+/// The coefficients of the least squares with the first `terms` terms; a term that the pixels
+/// cannot tell from those before it gets 0, and so do the others.
+OCTAVO_HOST_DEVICE inline void SolveQuadratic(const double* sums, int terms, double* coefficients) {
   double m[kQuadraticTerms][kQuadraticTerms + 1];
   int at = 0;
   for (int r = 0; r < kQuadraticTerms; ++r) {
@@ -49,7 +49,7 @@ OCTAVO_HOST_DEVICE inline void SolveQuadratic(const double* sums, double* coeffi
   for (int r = 0; r < kQuadraticTerms; ++r) m[r][kQuadraticTerms] = sums[at++];
   bool used[kQuadraticTerms];
   for (int p = 0; p < kQuadraticTerms; ++p) {
-    used[p] = m[p][p] > 1e-9 * m[0][0] || (p == 0 && m[0][0] > 0);
+    used[p] = p < terms && (m[p][p] > 1e-9 * m[0][0] || (p == 0 && m[0][0] > 0));
     if (!used[p]) continue;
     for (int r = p + 1; r < kQuadraticTerms; ++r) {
       const double factor = m[r][p] / m[p][p];
@@ -65,14 +65,25 @@ OCTAVO_HOST_DEVICE inline void SolveQuadratic(const double* sums, double* coeffi
   }
 }
 
-/// `in`, or the quadratic surface through its finite pixels, divided by its mean, or less its mean.
-/// NaN if no pixel is finite. `work`: kQuadraticSums numbers.
+/// What a flat field is at least, where it would make the most of next to nothing.
+constexpr double kLeastFlat = 0.01;
+/// The fit's values lie within this many standard deviations of the mean of the pixels that it goes
+/// through: a paraboloid over a whole tile reaches 3.2. Beyond the known pixels it goes no further.
+constexpr double kFarthestFit = 4;
+
+/// Of mean_one, a flat field: `in`, or the quadratic surface through its finite pixels, divided by
+/// its mean, at least kLeastFlat; 1 everywhere if the mean is not above 0, as of no light, or if no
+/// pixel is finite. Otherwise depths: the same, less its mean and without its tilt, that of the
+/// best plane; 0 everywhere if no pixel is finite. `work`: kQuadraticSums numbers.
 OCTAVO_TEAM_FUNCTION
 template <typename Team>
 OCTAVO_HOST_DEVICE void LevelFlat(const Team& team, int64_t rows, int64_t columns, bool fit,
                                   bool mean_one, const float* in, double* work, float* out) {
   const int64_t pixels = rows * columns;
-  if (fit) {
+  constexpr int kPlaneTerms = 3;
+  double coefficients[kQuadraticTerms] = {}, plane[kQuadraticTerms] = {};
+  double low = 0, high = 0;
+  if (fit || !mean_one) {
     team.Rows(
         kQuadraticSums, pixels,
         [&](int64_t r, int64_t i) {
@@ -88,23 +99,60 @@ OCTAVO_HOST_DEVICE void LevelFlat(const Team& team, int64_t rows, int64_t column
                  QuadraticTerm(first + at, i, rows, columns);
         },
         work);
-    double coefficients[kQuadraticTerms];
-    SolveQuadratic(work, coefficients);
-    const bool any = work[0] > 0;
-    team.ForEach(pixels, [&](int64_t i) {
-      double v = any ? 0 : NAN;
+    SolveQuadratic(work, kQuadraticTerms, coefficients);
+    SolveQuadratic(work, kPlaneTerms, plane);
+  }
+  // A pixel without the tilt, if it is a depth.
+  const double tilt[2] = {mean_one ? 0 : plane[1], mean_one ? 0 : plane[2]};
+  const auto upright = [&](int64_t i) {
+    return static_cast<double>(in[i]) - tilt[0] * QuadraticTerm(1, i, rows, columns) -
+           tilt[1] * QuadraticTerm(2, i, rows, columns);
+  };
+  team.Rows(
+      2, pixels,
+      [&](int64_t r, int64_t i) {
+        const double v = upright(i);
+        return v - v == 0 ? (r == 0 ? 1 : v) : 0;
+      },
+      work);
+  const double known = work[0], middle = known > 0 ? work[1] / known : 0;
+  if (fit) {
+    team.Rows(
+        1, pixels,
+        [&](int64_t, int64_t i) {
+          const double v = upright(i) - middle;
+          return v - v == 0 ? v * v : 0;
+        },
+        work);
+    const double reach = known > 0 ? kFarthestFit * sqrt(work[0] / known) : 0;
+    low = middle - reach;
+    high = middle + reach;
+  }
+  team.ForEach(pixels, [&](int64_t i) {
+    double v = 0;
+    if (fit) {
       for (int k = 0; k < kQuadraticTerms; ++k)
         v += coefficients[k] * QuadraticTerm(k, i, rows, columns);
-      out[i] = static_cast<float>(v);
-    });
-  }
-  const float* const from = fit ? out : in;
+      v -= tilt[0] * QuadraticTerm(1, i, rows, columns) +
+           tilt[1] * QuadraticTerm(2, i, rows, columns);
+      v = v < low ? low : v > high ? high : v;
+    } else {
+      v = upright(i);
+      if (!(v - v == 0)) v = middle;
+    }
+    out[i] = static_cast<float>(v);
+  });
   team.Rows(
-      1, pixels, [&](int64_t, int64_t i) { return static_cast<double>(from[i]); }, work);
+      1, pixels, [&](int64_t, int64_t i) { return static_cast<double>(out[i]); }, work);
   const double mean = work[0] / static_cast<double>(pixels);
   team.ForEach(pixels, [&](int64_t i) {
-    const double v = static_cast<double>(from[i]);
-    out[i] = static_cast<float>(mean_one ? v / mean : v - mean);
+    const double v = static_cast<double>(out[i]);
+    if (!mean_one) {
+      out[i] = static_cast<float>(known > 0 ? v - mean : 0);
+      return;
+    }
+    const double flat = known > 0 && mean > 0 ? v / mean : 1;
+    out[i] = static_cast<float>(flat > kLeastFlat ? flat : kLeastFlat);
   });
 }
 
@@ -123,12 +171,13 @@ OCTAVO_HOST_DEVICE inline double Shrunk(double v, double by) {
   return v > by ? v - by : v < -by ? v + by : 0;
 }
 
-/// The flat, times the mean brightness of the tiles; NaN if their mean is not above 0. `work`: two
-/// f64 of each tile, then f32: three images of each tile and five more.
+/// The flat, times the mean brightness of the tiles; NaN if their mean is not above 0. The tiles
+/// are brought to mean 1 first, so that the squares of large and small numbers are numbers. `work`:
+/// two f64 of each tile, then f32: three images of each tile and five more.
 OCTAVO_TEAM_FUNCTION
 template <typename Team>
 OCTAVO_HOST_DEVICE void SolveBasic(const Team& team, int64_t tiles, double smoothness,
-                                   const float* in, float* work, float* out) {
+                                   const float* tile_data, float* work, float* out) {
   const int64_t n = kBasicSize, pixels = kBasicPixels, all = tiles * pixels;
   // f64 first, for their alignment.
   double* const sums = reinterpret_cast<double*>(work);
@@ -146,7 +195,19 @@ OCTAVO_HOST_DEVICE void SolveBasic(const Team& team, int64_t tiles, double smoot
     for (int64_t t = 0; t < tiles; ++t) sum += sums[t];
     return sum;
   };
-  const auto of = [](const float* values, int64_t i) { return static_cast<double>(values[i]); };
+  struct Scaled {
+    const float* values;
+    double scale;
+  };
+  struct Reader {
+    OCTAVO_HOST_DEVICE double operator()(const float* values, int64_t i) const {
+      return static_cast<double>(values[i]);
+    }
+    OCTAVO_HOST_DEVICE double operator()(const Scaled& scaled, int64_t i) const {
+      return static_cast<double>(scaled.values[i]) * scaled.scale;
+    }
+  };
+  const Reader of;
 
   team.ForEach(pixels, [&](int64_t i) {
     const int64_t k = i / n, x = i % n;
@@ -158,10 +219,16 @@ OCTAVO_HOST_DEVICE void SolveBasic(const Team& team, int64_t tiles, double smoot
     image[i] = 1 / static_cast<float>(n);  // of norm 1, for the largest singular value
   });
   team.ForEach(all, [&](int64_t i) { weight[i] = 1; });
-  // The norms of the matrix of tiles: the largest singular value, and Frobenius'.
   team.Rows(
-      tiles, pixels, [&](int64_t t, int64_t i) { return of(in, t * pixels + i); }, sums);
-  const double mean = total() / static_cast<double>(all);
+      tiles, pixels, [&](int64_t t, int64_t i) { return of(tile_data, t * pixels + i); }, sums);
+  const double brightness = total() / static_cast<double>(all);
+  if (!(brightness > 0) || !(brightness - brightness == 0)) {
+    team.ForEach(pixels, [&](int64_t i) { out[i] = NAN; });
+    return;
+  }
+  const Scaled in{tile_data, 1 / brightness};
+  const double mean = 1;
+  // The norms of the matrix of tiles: the largest singular value, and Frobenius'.
   double norm = 0;
   for (int turn = 0; turn < 10; ++turn) {
     team.Rows(
@@ -182,7 +249,7 @@ OCTAVO_HOST_DEVICE void SolveBasic(const Team& team, int64_t tiles, double smoot
       tiles, pixels,
       [&](int64_t t, int64_t i) { return of(in, t * pixels + i) * of(in, t * pixels + i); }, sums);
   const double whole = sqrt(total());
-  if (!(mean > 0) || !(whole - whole == 0)) {
+  if (!(whole - whole == 0)) {  // the mean alone was a number
     team.ForEach(pixels, [&](int64_t i) { out[i] = NAN; });
     return;
   }
@@ -283,7 +350,7 @@ OCTAVO_HOST_DEVICE void SolveBasic(const Team& team, int64_t tiles, double smoot
     team.ForEach(pixels, [&](int64_t i) { last[i] = static_cast<float>(of(flat, i) / level); });
     if (!(change > kBasicChange)) break;
   }
-  team.ForEach(pixels, [&](int64_t i) { out[i] = flat[i]; });
+  team.ForEach(pixels, [&](int64_t i) { out[i] = static_cast<float>(of(flat, i) * brightness); });
 }
 
 }  // namespace octavo::inline gpu::math

@@ -59,27 +59,47 @@ struct NormalEquations {
   }
 };
 
-/// Pearson's coefficient of pairs of numbers, from sums of their differences to a pair of pivots
-/// near their means, so that the squares lose nothing.
-struct CorrelationSums {
-  static constexpr int kSums = 6;
-  double sums[kSums] = {};  // count, a, b, aa, bb, ab
-  OCTAVO_HOST_DEVICE void Include(double a, double b) {
-    sums[0] += 1;
-    sums[1] += a;
-    sums[2] += b;
-    sums[3] += a * a;
-    sums[4] += b * b;
-    sums[5] += a * b;
+/// Pearson's coefficient of pairs of numbers at places, after the best plane over the places has
+/// been taken out of both: from sums of products. Places reach from -1 to 1 along each axis, and
+/// the numbers are differences to a pair of pivots near their means, so that the squares lose
+/// nothing.
+struct DetrendedCorrelation {
+  static constexpr int kPlane = 4, kTerms = kPlane + 2;  // 1, z, y, x; a, b
+  static constexpr int kSums = kTerms * (kTerms + 1) / 2;
+  double sums[kSums] = {};  // of products of two terms: the upper triangle, row by row
+
+  OCTAVO_HOST_DEVICE void Include(const double (&place)[3], double a, double b) {
+    const double terms[kTerms] = {1, place[0], place[1], place[2], a, b};
+    int at = 0;
+    for (int i = 0; i < kTerms; ++i) {
+      for (int j = i; j < kTerms; ++j) sums[at++] += terms[i] * terms[j];
+    }
   }
   OCTAVO_HOST_DEVICE double count() const { return sums[0]; }
-  /// 0 where one of them is constant or there are fewer than two pairs.
+  /// 0 where one of them is a plane but for rounding, or where there are too few pairs.
   OCTAVO_HOST_DEVICE double Coefficient() const {
-    const double n = sums[0];
-    if (n < 2) return 0;
-    const double a = sums[3] - sums[1] * sums[1] / n, b = sums[4] - sums[2] * sums[2] / n,
-                 ab = sums[5] - sums[1] * sums[2] / n;
-    if (!(a > 1e-14 * sums[3]) || !(b > 1e-14 * sums[4])) return 0;
+    constexpr double kContents = 1e-10;  // of the variance: less is rounding
+    if (!(count() > kTerms)) return 0;
+    double m[kTerms][kTerms];
+    int at = 0;
+    for (int i = 0; i < kTerms; ++i) {
+      for (int j = i; j < kTerms; ++j) m[i][j] = sums[at++];
+    }
+    double whole[2] = {0, 0};
+    for (int p = 0; p < kPlane; ++p) {
+      // An axis along which there is one place only, or that depends on the others, says nothing.
+      if (m[p][p] > 1e-9 * count()) {
+        for (int i = p + 1; i < kTerms; ++i) {
+          const double factor = m[p][i] / m[p][p];
+          for (int j = i; j < kTerms; ++j) m[i][j] -= factor * m[p][j];
+        }
+      }
+      if (p == 0) whole[0] = m[kPlane][kPlane], whole[1] = m[kPlane + 1][kPlane + 1];
+    }
+    const double a = m[kPlane][kPlane], b = m[kPlane + 1][kPlane + 1], ab = m[kPlane][kPlane + 1];
+    // What the sums themselves lose, too: their pivots may be far from the means.
+    if (!(a > kContents * whole[0]) || !(b > kContents * whole[1])) return 0;
+    if (!(a > 1e-14 * sums[kSums - 3]) || !(b > 1e-14 * sums[kSums - 1])) return 0;
     const double r = ab / sqrt(a * b);
     return r > 1 ? 1 : r < -1 ? -1 : r;
   }

@@ -63,36 +63,56 @@ OCTAVO_HOST_DEVICE inline SurfaceLevels SurfaceLevelsOf(const uint64_t* counts, 
   return {threshold, below > 0 ? (threshold + sum / below) / 2 : threshold};
 }
 
-/// Where a column rises to the level before its first run above the level that is `thickness` long
-/// and has half of that above the threshold; NaN if there is none. A run with less than `thickness`
-/// recorded samples before it counts only if there is no other. at(i) is NaN if not recorded.
+/// Where the first `thickness` samples of a run, which begins at `first`, rise to half of their
+/// brightness above what is below the threshold: the middle of an edge, however blurred it is.
+template <typename At>
+OCTAVO_HOST_DEVICE inline float RiseOf(const At& at, int64_t first, const SurfaceLevels& levels,
+                                       int64_t thickness) {
+  const double below = 2 * levels.level - levels.threshold;
+  double bright = below;
+  // The mean, and then that of the samples above it, without the edge itself, which is darker.
+  for (int turn = 0; turn < 2; ++turn) {
+    double sum = 0, count = 0;
+    for (int64_t i = first; i < first + thickness; ++i) {
+      const double v = static_cast<double>(at(i));
+      if (!(v > bright)) continue;
+      sum += v;
+      count += 1;
+    }
+    bright = count > 0 ? sum / count : bright;
+  }
+  const double half = (bright + below) / 2;
+  int64_t i = first;
+  while (i > 0 && static_cast<double>(at(i - 1)) > half) --i;
+  while (i + 1 < first + thickness && !(static_cast<double>(at(i)) > half)) ++i;
+  const double v = static_cast<double>(at(i)), last = i > 0 ? static_cast<double>(at(i - 1)) : NAN;
+  if (!(last < v) || !(v > half)) return static_cast<float>(i);
+  return static_cast<float>(static_cast<double>(i - 1) + (half - last) / (v - last));
+}
+
+/// Where a column rises before its first run above the level that is `thickness` long and has half
+/// of that above the threshold; NaN if there is none. A run with less than `thickness` recorded
+/// samples before it counts only if there is no other. at(i) is NaN if not recorded.
 template <typename At>
 OCTAVO_HOST_DEVICE inline float FindSurface(const At& at, int64_t n, const SurfaceLevels& levels,
                                             int64_t thickness) {
-  float place = NAN, near_top = NAN, last = NAN;
+  float near_top = NAN;
   int64_t recorded = 0, before = 0, length = 0, strong = 0;
   for (int64_t i = 0; i <= n; ++i) {
     const float v = i < n ? at(i) : NAN;
     if (v > levels.level) {
-      if (length == 0) {
-        before = recorded;
-        place = static_cast<float>(i);
-        if (last == last) {
-          place = static_cast<float>(static_cast<double>(i - 1) +
-                                     (levels.level - last) / (static_cast<double>(v) - last));
-        }
-      }
+      if (length == 0) before = recorded;
       ++length;
       if (v > levels.threshold) ++strong;
     } else {
       if (length >= thickness && 2 * strong >= thickness) {
+        const float place = RiseOf(at, i - length, levels, thickness);
         if (before >= thickness) return place;
         if (!(near_top == near_top)) near_top = place;
       }
       length = strong = 0;
     }
     if (v == v) ++recorded;
-    last = v;
   }
   return near_top;
 }

@@ -32,6 +32,12 @@ struct Overlap {
     for (int d = 0; d < 3; ++d) n *= end[d] > begin[d] ? end[d] - begin[d] : 0;
     return n;
   }
+  /// Where a voxel of the first tile lies along an axis of the overlap, from -1 to 1; 0 if there is
+  /// only one.
+  OCTAVO_HOST_DEVICE double Across(int d, int64_t at) const {
+    const int64_t n = length(d);
+    return n == 1 ? 0 : 2 * (static_cast<double>(at - begin[d]) + 0.5) / static_cast<double>(n) - 1;
+  }
   /// The i-th voxel, in the first tile.
   OCTAVO_HOST_DEVICE void At(int64_t i, int64_t voxel[3]) const {
     for (int d = 2; d >= 0; --d) {
@@ -97,7 +103,7 @@ struct TileReader {
   }
 };
 
-/// The overlap of one tile of a pair, as the stage has it, windowed, without its mean.
+/// The overlap of one tile of a pair, as the stage has it, windowed, without its best plane.
 template <typename T, class Team>
 OCTAVO_HOST_DEVICE void WindowOverlap(const Team& team, const PairBatch& batch, const void* tiles,
                                       const TilePair& pair, int side, math::Complex64* out) {
@@ -108,15 +114,22 @@ OCTAVO_HOST_DEVICE void WindowOverlap(const Team& team, const PairBatch& batch, 
     for (int d = 0; d < 3; ++d) at[d] = first[d] - (side == 1 ? pair.shift[d] : 0);
     return read(at);
   };
-  double sums[2] = {0, 0};
+  math::NormalEquations<4> equations;
   for (int64_t i = team.rank(); i < overlap.voxels(); i += team.size()) {
     int64_t at[3];
     overlap.At(i, at);
     const double v = value(at);
-    if (IsFinite(v)) sums[0] += 1, sums[1] += v;
+    if (!IsFinite(v)) continue;
+    equations.Include(
+        {1, overlap.Across(0, at[0]), overlap.Across(1, at[1]), overlap.Across(2, at[2])}, v, 1);
   }
-  team.Sum(sums);
-  const double mean = sums[0] > 0 ? sums[1] / sums[0] : 0;
+  team.Sum(equations.sums);
+  double plane[4];
+  if (!equations.Solve(plane)) {  // too few voxels for a plane: their mean
+    const double count = equations.sums[0];
+    plane[0] = count > 0 ? equations.sums[10] / count : 0;
+    plane[1] = plane[2] = plane[3] = 0;
+  }
   for (int64_t i = team.rank(); i < batch.elements(); i += team.size()) {
     int64_t in[3], rest = i;
     for (int d = 2; d >= 0; --d) in[d] = rest % batch.length[d], rest /= batch.length[d];
@@ -129,7 +142,8 @@ OCTAVO_HOST_DEVICE void WindowOverlap(const Team& team, const PairBatch& batch, 
         at[d] = overlap.begin[d] + in[d];
       }
       v = value(at);
-      v = IsFinite(v) ? (v - mean) * weight : 0;
+      for (int d = 0; d < 3; ++d) v -= plane[d + 1] * overlap.Across(d, at[d]);
+      v = IsFinite(v) ? (v - plane[0]) * weight : 0;
     }
     out[i] = {static_cast<float>(v), 0};
   }
@@ -157,14 +171,14 @@ OCTAVO_HOST_DEVICE void CrossPhaseOf(const Team& team, int64_t n, const math::Co
   }
 }
 
-/// Correlation of what both tiles have if the second lies at `shift`; between its voxels the second
-/// is linear.
+/// Correlation of what both tiles have if the second lies at `shift`, each without its best plane;
+/// between its voxels the second is linear.
 template <typename T, class Team>
-OCTAVO_HOST_DEVICE math::CorrelationSums Correlate(const Team& team, const TilePair& pair,
-                                                   const TileReader<T>& first,
-                                                   const TileReader<T>& second,
-                                                   const double shift[3]) {
-  math::CorrelationSums found;
+OCTAVO_HOST_DEVICE math::DetrendedCorrelation Correlate(const Team& team, const TilePair& pair,
+                                                        const TileReader<T>& first,
+                                                        const TileReader<T>& second,
+                                                        const double shift[3]) {
+  math::DetrendedCorrelation found;
   Overlap overlap(pair, pair.shift);
   for (int d = 0; d < 3; ++d) {
     const double low = ceil(shift[d]),
@@ -176,20 +190,24 @@ OCTAVO_HOST_DEVICE math::CorrelationSums Correlate(const Team& team, const TileP
   }
   const int64_t voxels = overlap.voxels();
   if (voxels == 0) return found;
-  const auto values = [&](int64_t i, double* a, double* b) {
+  const auto values = [&](int64_t i, double(&place)[3], double* a, double* b) {
     int64_t at[3];
     double from[3];
     overlap.At(i, at);
-    for (int d = 0; d < 3; ++d) from[d] = static_cast<double>(at[d]) - shift[d];
+    for (int d = 0; d < 3; ++d) {
+      from[d] = static_cast<double>(at[d]) - shift[d];
+      place[d] = overlap.Across(d, at[d]);
+    }
     *a = first(at);
     *b = second.Sample(from);
     return IsFinite(*a) && IsFinite(*b);
   };
-  double pivot[2];
-  if (!values(voxels / 2, &pivot[0], &pivot[1])) pivot[0] = pivot[1] = 0;
-  for (int64_t i = team.rank(); i < voxels; i += team.size()) {
+  double pivot[2], place[3];
+  if (!values(voxels / 2, place, &pivot[0], &pivot[1])) pivot[0] = pivot[1] = 0;
+  int64_t turn = 0;
+  for (int64_t i = team.rank(); i < voxels && !team.Stops(turn++); i += team.size()) {
     double a, b;
-    if (values(i, &a, &b)) found.Include(a - pivot[0], b - pivot[1]);
+    if (values(i, place, &a, &b)) found.Include(place, a - pivot[0], b - pivot[1]);
   }
   team.Sum(found.sums);
   return found;
@@ -245,14 +263,14 @@ OCTAVO_HOST_DEVICE bool RefineShift(const Team& team, const TilePair& pair,
   double most = 0;
   for (int turn = 0; turn < kTurns; ++turn) {
     math::NormalEquations<8> equations;
-    for (int64_t i = team.rank(); i < voxels; i += team.size()) {
+    int64_t looks = 0;
+    for (int64_t i = team.rank(); i < voxels && !team.Stops(looks++); i += team.size()) {
       int64_t at[3];
       inner.At(i, at);
       double from[3], across[3];
       for (int d = 0; d < 3; ++d) {
         from[d] = static_cast<double>(at[d]) - shift[d];
-        const int64_t n = inner.length(d), k = at[d] - inner.begin[d];
-        across[d] = n == 1 ? 0 : 2 * (static_cast<double>(k) + 0.5) / static_cast<double>(n) - 1;
+        across[d] = inner.Across(d, at[d]);
       }
       const double a = first(at), b = second.Sample(from);
       double row[8] = {0, 0, 0, b, 0, 0, 0, 1};
@@ -341,7 +359,7 @@ OCTAVO_HOST_DEVICE TileAlignment AlignPair(const Team& team, const PairBatch& ba
   TileAlignment out;
   const bool refined = RefineShift(team, pair, first, second, whole, out.shift);
   for (int d = 0; d < 3 && !refined; ++d) out.shift[d] = static_cast<double>(whole[d]);
-  const math::CorrelationSums sums = Correlate(team, pair, first, second, out.shift);
+  const math::DetrendedCorrelation sums = Correlate(team, pair, first, second, out.shift);
   out.correlation = refined ? sums.Coefficient() : 0;
   out.voxels = sums.count();
   return out;

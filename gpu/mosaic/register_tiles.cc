@@ -12,17 +12,28 @@
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "gpu/device/alignment.h"
-#include "gpu/device/fft_length.h"
 #include "gpu/device/operators.h"
 
 namespace octavo::inline gpu {
 namespace {
 
-constexpr int64_t kBatchBytes = int64_t{256} << 20;  // of both arrays that transforms work in
+constexpr int64_t kBatchBytes = int64_t{64} << 20;  // of both arrays that transforms work in
+constexpr int64_t kMeanReads = 1 << 22;             // voxels that a part of the means reads
 constexpr int64_t kMostJoints = 1 << 15;  // an answer with more is too long for gRPC's usual limit
-constexpr double kMostOverlap = 0x1p33;   // voxels of all joints: nothing stops the work
+constexpr double kMostOverlap = 0x1p33;   // voxels of all joints
 constexpr int64_t kLimit = 32;            // voxels
 constexpr int64_t kMostLength = 1 << 20;
+
+/// The least of the lengths 4, 5, 6, 8, 10, 12, 16, ... that is n or more: overlaps of all sizes
+/// share a few lengths, so that there are few batches and few plans of transforms.
+int64_t SharedLength(int64_t n) {
+  int64_t step = 1;
+  while (8 * step <= n) step *= 2;
+  for (const int64_t length : {4 * step, 5 * step, 6 * step}) {
+    if (length >= n) return length;
+  }
+  return 8 * step;
+}
 
 }  // namespace
 
@@ -44,7 +55,10 @@ absl::StatusOr<Registration> Registration::Plan(const RegistrationSpec& asked,
   const Vector3& spacing = spec.layout.spacing_um;
   if (spec.outlier_um == 0) spec.outlier_um = 1.5 * std::max(spacing[1], spacing[2]);
   out.flatten_ = !spec.in_depth && out.layout_.tiles[0].extent[0] > 1;
-  if (out.flatten_) out.layout_ = FlatLayout(out.layout_, spec.layout);
+  if (out.flatten_) {
+    out.means_ = MeansOf(spec.layout, out.layout_, type);
+    out.layout_ = FlatLayout(out.layout_, spec.layout);
+  }
 
   struct Found {
     TilePair pair;
@@ -78,7 +92,7 @@ absl::StatusOr<Registration> Registration::Plan(const RegistrationSpec& asked,
                 ? static_cast<int64_t>(std::ceil(std::min(spec.max_shift_um / spacing[d], 1e9)))
                 : std::min(kLimit, common / 4);
         pair.limit[d] = std::min(pair.limit[d], (common - 1) / 2);
-        length[static_cast<size_t>(d)] = NextFastLength(common);
+        length[static_cast<size_t>(d)] = SharedLength(common);
         if (length[static_cast<size_t>(d)] > kMostLength) {
           return FieldNotAllowed("tiles", absl::StrCat("an overlap of ", common, " voxels"),
                                  absl::StrCat("at most ", kMostLength, " along an axis"));
@@ -164,7 +178,7 @@ std::vector<TransformStep> Backward(const PairBatch& b, int64_t boxes) {
 
 }  // namespace
 
-class RegistrationRun final : public ArrayProgramRun {
+class RegistrationRun final : public SlicedRun {
  public:
   /// Where things are in the scratch memory.
   struct Room {
@@ -184,13 +198,7 @@ class RegistrationRun final : public ArrayProgramRun {
       }
     }
     Room room;
-    int64_t flat = 0;
-    if (plan.flatten_) {
-      for (const TilePlace& tile : plan.layout_.tiles)
-        flat = std::max(flat, tile.offset + (tile.extent[1] - 1) * plan.layout_.array.stride[1] +
-                                  tile.extent[2]);
-    }
-    room.pairs = AlignedBytes(flat * static_cast<int64_t>(sizeof(float)));
+    room.pairs = AlignedBytes(plan.flatten_ ? plan.means_.elements() * int64_t{sizeof(float)} : 0);
     room.boxes[0] = room.pairs + AlignedBytes(PairBytes(plan));
     const int64_t each = AlignedBytes(boxes * static_cast<int64_t>(sizeof(math::Complex64)));
     room.boxes[1] = room.boxes[0] + each;
@@ -202,36 +210,48 @@ class RegistrationRun final : public ArrayProgramRun {
     return static_cast<int64_t>(plan.pairs_.size() * sizeof(TilePair));
   }
 
-  static absl::StatusOr<std::unique_ptr<ArrayProgramRun>> Create(const Registration& plan,
-                                                                 Device& device) {
-    std::unique_ptr<RegistrationRun> run(new RegistrationRun(plan, device));
+  /// The first parts make the means, each of the others is a batch.
+  static int64_t MeansOfPart(const Registration& plan) {
+    return std::max<int64_t>(1, kMeanReads / plan.means_.depth);
+  }
+  static int64_t MeanParts(const Registration& plan) {
+    const int64_t each = MeansOfPart(plan);
+    return plan.flatten_ ? (plan.means_.elements() + each - 1) / each : 0;
+  }
+
+  static absl::StatusOr<std::unique_ptr<SlicedRun>> Create(const Registration& plan, Device& device,
+                                                           StopFlag stop) {
+    std::unique_ptr<RegistrationRun> run(new RegistrationRun(plan, device, stop));
     OCTAVO_ASSIGN_OR_RETURN(run->arrays_, FindOperators<ArrayOps>(device));
     OCTAVO_ASSIGN_OR_RETURN(run->mosaics_, FindOperators<MosaicOps>(device));
     OCTAVO_ASSIGN_OR_RETURN(run->room_, RoomOf(plan, *run->arrays_));
     OCTAVO_ASSIGN_OR_RETURN(run->scratch_, device.Allocate(run->room_.end));
     OCTAVO_ASSIGN_OR_RETURN(run->table_, device.AllocatePinned(PairBytes(plan)));
     std::memcpy(run->table_.data(), plan.pairs_.data(), static_cast<size_t>(PairBytes(plan)));
-    if (plan.flatten_) {
-      OCTAVO_ASSIGN_OR_RETURN(ArrayChain chain, FlattenTiles(plan.spec_.layout, plan.type_));
-      run->flatten_ = ProgramOf(std::move(chain));
-      OCTAVO_ASSIGN_OR_RETURN(run->flattening_, run->flatten_->Prepare(device));
-    }
     return run;
   }
 
-  absl::Status Run(StreamRef stream, const std::vector<const void*>& inputs, void* out) override {
+  absl::Status Run(StreamRef stream, int64_t first_part, int64_t end_part,
+                   const std::vector<const void*>& inputs, void* out) override {
     char* const scratch = scratch_.as<char>();
-    const void* tiles = inputs[0];
-    if (flattening_ != nullptr) {
-      OCTAVO_RETURN_IF_ERROR(flattening_->Run(stream, inputs, scratch + room_.flat));
-      tiles = scratch + room_.flat;
+    const void* const tiles = plan_.flatten_ ? scratch + room_.flat : inputs[0];
+    if (first_part == 0) {
+      OCTAVO_RETURN_IF_ERROR(
+          device_.CopyToDevice(stream, scratch + room_.pairs, table_.data(), table_.bytes()));
     }
-    OCTAVO_RETURN_IF_ERROR(
-        device_.CopyToDevice(stream, scratch + room_.pairs, table_.data(), table_.bytes()));
+    const int64_t means = MeanParts(plan_), each = MeansOfPart(plan_);
+    if (first_part < means) {
+      const LaunchRange range{first_part * each,
+                              std::min(std::min(end_part, means) * each, plan_.means_.elements())};
+      OCTAVO_RETURN_IF_ERROR(mosaics_->Means(
+          stream, plan_.means_, range, inputs[0],
+          {reinterpret_cast<float*>(scratch + room_.flat), plan_.means_.elements()}));
+    }
     const DeviceSpan<const TilePair> pairs(reinterpret_cast<const TilePair*>(scratch + room_.pairs),
                                            static_cast<int64_t>(plan_.pairs_.size()));
     const DeviceSpan<TileAlignment> results(static_cast<TileAlignment*>(out), pairs.count());
-    for (const Registration::Batch& batch : plan_.batches_) {
+    for (int64_t part = std::max(first_part, means); part < end_part; ++part) {
+      const Registration::Batch& batch = plan_.batches_[static_cast<size_t>(part - means)];
       const auto first = static_cast<int64_t>(batch.first);
       OCTAVO_RETURN_IF_ERROR(RunBatch(stream, batch.spec, tiles,
                                       pairs.From(first).First(batch.spec.pairs),
@@ -241,7 +261,8 @@ class RegistrationRun final : public ArrayProgramRun {
   }
 
  private:
-  RegistrationRun(Registration plan, Device& device) : plan_(std::move(plan)), device_(device) {}
+  RegistrationRun(Registration plan, Device& device, StopFlag stop)
+      : plan_(std::move(plan)), device_(device), stop_(stop) {}
 
   /// Box memory `which`, as `count` numbers.
   DeviceSpan<math::Complex64> Boxes(int which, int64_t count) {
@@ -273,40 +294,36 @@ class RegistrationRun final : public ArrayProgramRun {
         mosaics_->CrossPhase(stream, batch, Boxes(which, 2 * one), Boxes(1 - which, one)));
     which = 1 - which;
     OCTAVO_RETURN_IF_ERROR(Transform(stream, Backward(batch, batch.pairs), &which));
-    return mosaics_->Align(stream, batch, tiles, pairs, Boxes(which, one), out);
+    return mosaics_->Align(stream, batch, tiles, pairs, Boxes(which, one), out, stop_);
   }
 
   const Registration plan_;
   Device& device_;
+  const StopFlag stop_;
   ArrayOps* arrays_ = nullptr;
   MosaicOps* mosaics_ = nullptr;
   Room room_;
   DeviceBuffer scratch_;
   PinnedBuffer table_;
-  std::unique_ptr<const ArrayProgram> flatten_;
-  std::unique_ptr<ArrayProgramRun> flattening_;
 };
 
-class RegistrationProgram final : public ArrayProgram {
+class RegistrationProgram final : public SlicedProgram {
  public:
   explicit RegistrationProgram(Registration plan) : plan_(std::move(plan)) {
     static_assert(sizeof(TileAlignment) == 5 * sizeof(double));
     out_ = {.scalar = Scalar::kF64, .dims = {static_cast<int64_t>(plan_.pairs_.size()), 5}};
   }
   const ArrayType& out() const override { return out_; }
+  int64_t parts() const override {
+    return RegistrationRun::MeanParts(plan_) + static_cast<int64_t>(plan_.batches_.size());
+  }
   absl::StatusOr<int64_t> ScratchBytes(Device& device) const override {
     OCTAVO_ASSIGN_OR_RETURN(ArrayOps* const arrays, FindOperators<ArrayOps>(device));
     OCTAVO_ASSIGN_OR_RETURN(const auto room, RegistrationRun::RoomOf(plan_, *arrays));
-    int64_t flatten = 0;
-    if (plan_.flatten_) {
-      OCTAVO_ASSIGN_OR_RETURN(const ArrayChain chain,
-                              FlattenTiles(plan_.spec_.layout, plan_.type_));
-      OCTAVO_ASSIGN_OR_RETURN(flatten, octavo::ScratchBytes(chain, device));
-    }
-    return room.end + flatten;
+    return room.end;
   }
-  absl::StatusOr<std::unique_ptr<ArrayProgramRun>> Prepare(Device& device) const override {
-    return RegistrationRun::Create(plan_, device);
+  absl::StatusOr<std::unique_ptr<SlicedRun>> Prepare(Device& device, StopFlag stop) const override {
+    return RegistrationRun::Create(plan_, device, stop);
   }
 
  private:
@@ -314,7 +331,7 @@ class RegistrationProgram final : public ArrayProgram {
   ArrayType out_;
 };
 
-std::unique_ptr<const ArrayProgram> Registration::Program() const {
+std::unique_ptr<const SlicedProgram> Registration::Program() const {
   if (pairs_.empty()) return nullptr;
   return std::make_unique<RegistrationProgram>(*this);
 }

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "gpu/array/array_program.h"
+#include "gpu/array/sliced_program.h"
 #include "gpu/mosaic/mosaic_ops.h"
 #include "gpu/mosaic/tile_layout.h"
 #include "gpu/mosaic/tile_positions.h"
@@ -34,7 +34,7 @@ class Registration {
   static absl::StatusOr<Registration> Plan(const RegistrationSpec& spec, const ArrayType& type);
 
   /// Null without joints.
-  std::unique_ptr<const ArrayProgram> Program() const;
+  std::unique_ptr<const SlicedProgram> Program() const;
   /// The positions that follow from what the program made.
   TilePositions Solve(const std::vector<TileAlignment>& measured) const;
   size_t joints() const { return pairs_.size(); }
@@ -52,6 +52,7 @@ class Registration {
   ArrayType type_;
   TileLayout layout_;  // of what is compared: the tiles, or their means along z
   bool flatten_ = false;
+  MeanSpec means_;                                     // flatten_: what makes them
   std::vector<TilePair> pairs_;                        // in the order of the batches
   std::vector<std::pair<int64_t, int64_t>> tiles_of_;  // of each pair
   std::vector<Batch> batches_;

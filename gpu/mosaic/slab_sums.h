@@ -7,9 +7,9 @@
 #include "gpu/mosaic/mosaic_ops.h"
 #include "gpu/mosaic/team.h"
 
-// The sums of FindZOverlap, one team to a plane or to a part of a candidate. Each plane is summed
-// once, whatever the number of candidates that have it; only products of two planes belong to a
-// candidate.
+// The sums of FindZOverlap, one team to a part of a candidate. Which voxels count depends on both
+// slabs, because a voxel without a number in one of them counts in none of the sums; so each
+// candidate has sums of its own.
 namespace octavo::inline gpu {
 
 /// The middle of the planes of one slab.
@@ -31,39 +31,32 @@ struct SlabReader {
   }
 };
 
-/// Teams that SlabSums needs: a plane each, then kParts of each candidate.
-OCTAVO_HOST_DEVICE inline int64_t SlabTeams(const SlabPair& s) {
-  return s.planes[0] + s.planes[1] + s.candidates * SlabPair::kParts;
-}
-
-/// The share of team `k`.
+/// Share `k`.
 template <typename T, class Team>
 OCTAVO_HOST_DEVICE void SlabShare(const Team& team, const SlabPair& s, int64_t k,
                                   const SlabReader<T>& fixed, const SlabReader<T>& moving,
                                   double* out) {
-  const int64_t area = s.height * s.width, planes = s.planes[0] + s.planes[1];
-  if (k < planes) {
-    double sums[2] = {0, 0};
-    for (int64_t i = team.rank(); i < area; i += team.size()) {
-      const double v =
-          k < s.planes[0] ? fixed(s.first[0] + k, i) : moving(s.first[1] + k - s.planes[0], i);
-      sums[0] += v;
-      sums[1] += v * v;
-    }
-    team.Sum(sums);
-    if (team.rank() == 0) out[2 * k] = sums[0], out[2 * k + 1] = sums[1];
-    return;
-  }
-  const int64_t candidate = (k - planes) / SlabPair::kParts, part = (k - planes) % SlabPair::kParts;
-  const int64_t overlap = s.first_overlap + candidate;
+  const int64_t area = s.height * s.width, part = k % SlabPair::kParts,
+                overlap = s.first_overlap + k / SlabPair::kParts;
   const int64_t begin = area * part / SlabPair::kParts, end = area * (part + 1) / SlabPair::kParts;
-  double sums[1] = {0};
+  double sums[SlabPair::kSums] = {0, 0, 0, 0, 0, 0};
+  int64_t turn = 0;
   for (int64_t z = 0; z < overlap; ++z) {
-    for (int64_t i = begin + team.rank(); i < end; i += team.size())
-      sums[0] += fixed(s.end - overlap + z, i) * moving(s.first[1] + z, i);
+    for (int64_t i = begin + team.rank(); i < end && !team.Stops(turn++); i += team.size()) {
+      const double f = fixed(s.end - overlap + z, i), m = moving(s.first[1] + z, i);
+      const double product = f * m;
+      if (!(product - product == 0)) continue;  // NaN or infinite in one of them
+      sums[0] += 1;
+      sums[1] += f;
+      sums[2] += m;
+      sums[3] += f * f;
+      sums[4] += m * m;
+      sums[5] += product;
+    }
   }
   team.Sum(sums);
-  if (team.rank() == 0) out[2 * planes + (k - planes)] = sums[0];
+  if (team.rank() != 0) return;
+  for (int i = 0; i < SlabPair::kSums; ++i) out[k * SlabPair::kSums + i] = sums[i];
 }
 
 }  // namespace octavo::inline gpu

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 
@@ -14,6 +13,8 @@
 
 namespace octavo::inline gpu {
 namespace {
+
+constexpr int64_t kPart = 1 << 16;  // voxels
 
 /// The tables of a launch, in one piece of memory.
 struct StitchPlan {
@@ -63,7 +64,7 @@ void FillTables(const std::vector<PlacedTile>& placed, StitchPlan* plan) {
   *starts = at;
 }
 
-class StitchRun final : public ArrayProgramRun {
+class StitchRun final : public SlicedRun {
  public:
   StitchRun(std::shared_ptr<const StitchPlan> plan, Device& device, MosaicOps* ops,
             DeviceBuffer memory, PinnedBuffer tables)
@@ -72,11 +73,14 @@ class StitchRun final : public ArrayProgramRun {
         ops_(ops),
         memory_(std::move(memory)),
         tables_(std::move(tables)) {}
-  absl::Status Run(StreamRef stream, const std::vector<const void*>& inputs, void* out) override {
+  absl::Status Run(StreamRef stream, int64_t first, int64_t end,
+                   const std::vector<const void*>& inputs, void* out) override {
     char* const memory = memory_.as<char>();
-    OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(stream, memory, tables_.data(), plan_->bytes()));
+    if (first == 0)
+      OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(stream, memory, tables_.data(), plan_->bytes()));
     return ops_->Stitch(
-        stream, plan_->spec, inputs[0],
+        stream, plan_->spec, {first * kPart, std::min(end * kPart, plan_->spec.voxels())},
+        inputs[0],
         {.tiles = {reinterpret_cast<const PlacedTile*>(memory), plan_->tiles},
          .starts = {reinterpret_cast<const int32_t*>(memory + plan_->starts_offset()),
                     plan_->cells + 1},
@@ -93,14 +97,15 @@ class StitchRun final : public ArrayProgramRun {
   const PinnedBuffer tables_;
 };
 
-class StitchProgram final : public ArrayProgram {
+class StitchProgram final : public SlicedProgram {
  public:
   explicit StitchProgram(StitchPlan plan)
       : plan_(std::make_shared<const StitchPlan>(std::move(plan))),
         out_{.scalar = plan_->spec.out, .dims = {plan_->spec.extent, plan_->spec.extent + 3}} {}
   const ArrayType& out() const override { return out_; }
+  int64_t parts() const override { return (plan_->spec.voxels() + kPart - 1) / kPart; }
   absl::StatusOr<int64_t> ScratchBytes(Device&) const override { return plan_->bytes(); }
-  absl::StatusOr<std::unique_ptr<ArrayProgramRun>> Prepare(Device& device) const override {
+  absl::StatusOr<std::unique_ptr<SlicedRun>> Prepare(Device& device, StopFlag) const override {
     OCTAVO_ASSIGN_OR_RETURN(MosaicOps* const ops, FindOperators<MosaicOps>(device));
     OCTAVO_ASSIGN_OR_RETURN(DeviceBuffer memory, device.Allocate(plan_->bytes()));
     OCTAVO_ASSIGN_OR_RETURN(PinnedBuffer tables, device.AllocatePinned(plan_->bytes()));
@@ -113,20 +118,6 @@ class StitchProgram final : public ArrayProgram {
   const ArrayType out_;
 };
 
-/// The value of voxels that no tile has, as the type can hold it.
-absl::StatusOr<double> GapOf(const StitchTilesSpec& spec, Scalar scalar) {
-  if (!spec.gap.has_value())
-    return IsIntegral(scalar) ? 0 : std::numeric_limits<double>::quiet_NaN();
-  if (!IsIntegral(scalar)) return *spec.gap;
-  const auto stored = [scalar](double value) {
-    double cell[2] = {0, 0};  // room for any type
-    math::Store(scalar, cell, 0, {value, 0});
-    return math::Load(scalar, cell, 0).re;
-  };
-  OCTAVO_RETURN_IF_ERROR(InRange("gap", *spec.gap, stored(-1e300), stored(1e300)));
-  return *spec.gap;
-}
-
 }  // namespace
 
 Vector3 StitchOrigin(const StitchTilesSpec& spec) {
@@ -137,8 +128,8 @@ Vector3 StitchOrigin(const StitchTilesSpec& spec) {
   return origin;
 }
 
-absl::StatusOr<std::unique_ptr<const ArrayProgram>> PlanStitch(const StitchTilesSpec& spec,
-                                                               const ArrayType& type) {
+absl::StatusOr<std::unique_ptr<const SlicedProgram>> PlanStitch(const StitchTilesSpec& spec,
+                                                                const ArrayType& type) {
   OCTAVO_ASSIGN_OR_RETURN(const TileLayout layout, LayOutTiles(spec.layout, type, "tiles"));
   OCTAVO_RETURN_IF_ERROR(CheckPositions(spec.position_um, layout.tiles.size(), "position_um"));
   StitchPlan plan;
@@ -147,15 +138,14 @@ absl::StatusOr<std::unique_ptr<const ArrayProgram>> PlanStitch(const StitchTiles
   plan.spec.out = spec.scalar == Scalar{} ? type.scalar : spec.scalar;
   if (IsComplex(plan.spec.out))
     return FieldNotAllowed("type", NameOf(plan.spec.out), "a real type");
-  OCTAVO_ASSIGN_OR_RETURN(plan.spec.gap, GapOf(spec, plan.spec.out));
+  OCTAVO_ASSIGN_OR_RETURN(plan.spec.gap, GapOf(spec.gap, plan.spec.out));
   const Vector3 origin = StitchOrigin(spec);
   std::vector<PlacedTile> placed;
   for (size_t i = 0; i < layout.tiles.size(); ++i) {
     PlacedTile tile{.place = layout.tiles[i]};
     for (int d = 0; d < 3; ++d) {
-      double at = (spec.position_um[i][d] - origin[d]) / spec.layout.spacing_um[d];
-      // Decimal fractions of um that mean whole voxels are whole voxels.
-      if (std::abs(at - std::round(at)) < 1e-6) at = std::round(at);
+      const double at =
+          SnappedVoxels((spec.position_um[i][d] - origin[d]) / spec.layout.spacing_um[d]);
       tile.position[d] = at;
       const double end = std::floor(at + static_cast<double>(tile.place.extent[d] - 1)) + 1;
       if (!(end < 2147483647.0)) {
@@ -168,13 +158,11 @@ absl::StatusOr<std::unique_ptr<const ArrayProgram>> PlanStitch(const StitchTiles
     placed.push_back(tile);
   }
   // What is far too large for any array is refused before its tables are made.
-  constexpr int64_t kMost = int64_t{1} << 30;
-  if (plan.spec.extent[1] > kMost / plan.spec.extent[2] ||
-      plan.spec.extent[0] > kMost / (plan.spec.extent[1] * plan.spec.extent[2])) {
+  if (!FitsAnArray(plan.spec.extent)) {
     return WithInfo(
         absl::InvalidArgumentError(absl::StrCat(
             "position_um: the result would have ", plan.spec.extent[0], " x ", plan.spec.extent[1],
-            " x ", plan.spec.extent[2], " voxels; it may have ", kMost)),
+            " x ", plan.spec.extent[2], " voxels; it may have 2^30")),
         {.reason = Reason::kTooManyElements, .field = "position_um", .numbers = {}});
   }
   FillTables(placed, &plan);

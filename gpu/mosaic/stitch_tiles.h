@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "gpu/array/array_program.h"
+#include "gpu/array/sliced_program.h"
 #include "gpu/mosaic/mosaic_ops.h"
 #include "gpu/mosaic/tile_layout.h"
 
@@ -24,8 +24,8 @@ struct StitchTilesSpec {
 
 /// The program that makes one array [z, y, x] of the tiles. InvalidArgument names the fields of
 /// StitchTilesRequest.
-absl::StatusOr<std::unique_ptr<const ArrayProgram>> PlanStitch(const StitchTilesSpec& spec,
-                                                               const ArrayType& type);
+absl::StatusOr<std::unique_ptr<const SlicedProgram>> PlanStitch(const StitchTilesSpec& spec,
+                                                                const ArrayType& type);
 /// Position of the first voxel of the result.
 Vector3 StitchOrigin(const StitchTilesSpec& spec);
 

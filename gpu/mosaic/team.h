@@ -19,10 +19,24 @@ OCTAVO_HOST_DEVICE inline bool IsBetter(const Candidate& a, const Candidate& b) 
   return a.value > b.value || (a.value == b.value && a.index < b.index);
 }
 
+/// Whether the flag is set (gpu/array/sliced_program.h).
+OCTAVO_HOST_DEVICE inline bool IsSet(const int32_t* flag) {
+  if (flag == nullptr) return false;
+#if defined(__CUDA_ARCH__)
+  return *static_cast<const volatile int32_t*>(flag) != 0;
+#else
+  return __atomic_load_n(flag, __ATOMIC_RELAXED) != 0;
+#endif
+}
+
 /// The team of one thread.
 struct SingleTeam {
+  const int32_t* stop = nullptr;
   OCTAVO_HOST_DEVICE int64_t rank() const { return 0; }
   OCTAVO_HOST_DEVICE int64_t size() const { return 1; }
+  /// Whether a loop is to end early, which a member asks in each turn: the flag is looked at now
+  /// and then. What was computed so far is of no use then.
+  OCTAVO_HOST_DEVICE bool Stops(int64_t turn) const { return (turn & 0xFFF) == 0 && IsSet(stop); }
   /// Replaces `values` by their sums over all members, for every member.
   template <int kCount>
   OCTAVO_HOST_DEVICE void Sum(double (&)[kCount]) const {}

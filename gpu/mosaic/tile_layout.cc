@@ -1,6 +1,8 @@
 #include "gpu/mosaic/tile_layout.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 
@@ -92,15 +94,17 @@ TileLayout FlatLayout(const TileLayout& layout, const TileLayoutSpec& spec) {
   return out;
 }
 
-absl::StatusOr<ArrayChain> FlattenTiles(const TileLayoutSpec& spec, const ArrayType& type) {
+MeanSpec MeansOf(const TileLayoutSpec& spec, const TileLayout& layout, const ArrayType& type) {
   const bool stack = spec.kind == TileLayoutSpec::Kind::kStack;
-  ArrayType from = type;
-  if (stack) from.dims = {type.dims[0] / spec.depth, spec.depth, type.dims[1] * type.dims[2]};
-  return PlanChain({ReduceOp{.kind = math::Reduction::kMean,
-                             .axes = {stack ? 1 : 0},
-                             .skip_nan = true,
-                             .scalar = Scalar::kF32}},
-                   from, {}, false, "tiles");
+  const int64_t depth = layout.tiles[0].extent[0], plane = layout.array.stride[0];
+  return {.scalar = type.scalar,
+          .outer_stride = depth * plane,
+          .depth_stride = plane,
+          .row_stride = layout.array.stride[1],
+          .outer = stack ? static_cast<int64_t>(layout.tiles.size()) : 1,
+          .depth = depth,
+          .rows = plane / layout.array.stride[1],
+          .columns = layout.array.stride[1]};
 }
 
 absl::Status CheckPositions(const std::vector<Vector3>& positions, size_t tiles,
@@ -117,6 +121,28 @@ absl::Status CheckPositions(const std::vector<Vector3>& positions, size_t tiles,
     }
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<double> GapOf(std::optional<double> gap, Scalar scalar) {
+  if (!gap.has_value()) return IsIntegral(scalar) ? 0 : std::numeric_limits<double>::quiet_NaN();
+  if (!IsIntegral(scalar)) return *gap;
+  const auto stored = [scalar](double value) {
+    double cell[2] = {0, 0};  // room for any type
+    math::Store(scalar, cell, 0, {value, 0});
+    return math::Load(scalar, cell, 0).re;
+  };
+  OCTAVO_RETURN_IF_ERROR(InRange("gap", *gap, stored(-1e300), stored(1e300)));
+  return *gap;
+}
+
+bool FitsAnArray(const int64_t (&extent)[3]) {
+  constexpr int64_t kMost = int64_t{1} << 30;
+  return extent[1] <= kMost / extent[2] && extent[0] <= kMost / (extent[1] * extent[2]);
+}
+
+double SnappedVoxels(double voxels) {
+  const double whole = std::round(voxels);
+  return std::abs(voxels - whole) < 1e-6 ? whole : voxels;
 }
 
 }  // namespace octavo::inline gpu

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,14 +39,21 @@ inline constexpr int64_t kMostTiles = 4096;
 /// InvalidArgument names a field below `field`.
 absl::StatusOr<TileLayout> LayOutTiles(const TileLayoutSpec& spec, const ArrayType& type,
                                        const std::string& field);
-/// The same tiles in the means along z that FlattenTiles makes.
+/// The same tiles in the means along z, f32.
 TileLayout FlatLayout(const TileLayout& layout, const TileLayoutSpec& spec);
-/// The chain that makes them: f32, NaN left out.
-absl::StatusOr<ArrayChain> FlattenTiles(const TileLayoutSpec& spec, const ArrayType& type);
+/// What makes them.
+MeanSpec MeansOf(const TileLayoutSpec& spec, const TileLayout& layout, const ArrayType& type);
 
 /// Checks that there is a position for each tile, in range.
 absl::Status CheckPositions(const std::vector<Vector3>& positions, size_t tiles,
                             const std::string& field);
+/// The value of voxels that nothing has, as the type can hold it: `gap`, or NaN, or 0.
+/// InvalidArgument names "gap".
+absl::StatusOr<double> GapOf(std::optional<double> gap, Scalar scalar);
+/// Whether an array of this extent has at most 2^30 elements.
+bool FitsAnArray(const int64_t (&extent)[3]);
+/// A number of voxels; decimal fractions of um that mean whole voxels are whole voxels.
+double SnappedVoxels(double voxels);
 /// Checks an array of real numbers with one lane.
 absl::Status CheckReal(const ArrayType& type, const std::string& field);
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kLeastDeviation = 1e-8;  // what the definition adds to a standard deviation
 constexpr int64_t kMostCandidates = 1 << 16;
-constexpr double kMostProducts = 0x1p37;  // nothing stops the work once it has begun
+constexpr double kMostProducts = 0x1p37;
 
 absl::Status CheckSlab(const ArrayType& type, const std::string& field) {
   OCTAVO_RETURN_IF_ERROR(CheckReal(type, field));
@@ -25,28 +25,32 @@ absl::Status CheckSlab(const ArrayType& type, const std::string& field) {
       {.reason = Reason::kBadShape, .field = field, .numbers = {}});
 }
 
-class ZOverlapRun final : public ArrayProgramRun {
+class ZOverlapRun final : public SlicedRun {
  public:
-  ZOverlapRun(const SlabPair& slabs, MosaicOps* ops) : slabs_(slabs), ops_(ops) {}
-  absl::Status Run(StreamRef stream, const std::vector<const void*>& inputs, void* out) override {
-    return ops_->SlabSums(stream, slabs_, inputs[0], inputs[1],
-                          {static_cast<double*>(out), slabs_.numbers()});
+  ZOverlapRun(const SlabPair& slabs, MosaicOps* ops, StopFlag stop)
+      : slabs_(slabs), ops_(ops), stop_(stop) {}
+  absl::Status Run(StreamRef stream, int64_t first, int64_t end,
+                   const std::vector<const void*>& inputs, void* out) override {
+    return ops_->SlabSums(stream, slabs_, {first, end}, inputs[0], inputs[1],
+                          {static_cast<double*>(out), slabs_.numbers()}, stop_);
   }
 
  private:
   const SlabPair slabs_;
   MosaicOps* const ops_;
+  const StopFlag stop_;
 };
 
-class ZOverlapProgram final : public ArrayProgram {
+class ZOverlapProgram final : public SlicedProgram {
  public:
   explicit ZOverlapProgram(const SlabPair& slabs)
       : slabs_(slabs), out_{.scalar = Scalar::kF64, .dims = {slabs.numbers()}} {}
   const ArrayType& out() const override { return out_; }
+  int64_t parts() const override { return slabs_.shares(); }
   absl::StatusOr<int64_t> ScratchBytes(Device&) const override { return int64_t{0}; }
-  absl::StatusOr<std::unique_ptr<ArrayProgramRun>> Prepare(Device& device) const override {
+  absl::StatusOr<std::unique_ptr<SlicedRun>> Prepare(Device& device, StopFlag stop) const override {
     OCTAVO_ASSIGN_OR_RETURN(MosaicOps* const ops, FindOperators<MosaicOps>(device));
-    return std::make_unique<ZOverlapRun>(slabs_, ops);
+    return std::make_unique<ZOverlapRun>(slabs_, ops, stop);
   }
 
  private:
@@ -54,7 +58,15 @@ class ZOverlapProgram final : public ArrayProgram {
   const ArrayType out_;
 };
 
+int64_t InPlanes(double um, double spacing_z_um) {
+  return std::llround(std::min(um / spacing_z_um, 1e12));
+}
+
 }  // namespace
+
+int64_t ExpectedOverlap(int64_t planes, double slicing_interval_um, double spacing_z_um) {
+  return std::max<int64_t>(0, planes - InPlanes(slicing_interval_um, spacing_z_um));
+}
 
 absl::StatusOr<ZOverlap> ZOverlap::Plan(const ZOverlapSpec& spec, const ArrayType& fixed,
                                         const ArrayType& moving) {
@@ -101,12 +113,10 @@ absl::StatusOr<ZOverlap> ZOverlap::Plan(const ZOverlapSpec& spec, const ArrayTyp
     s.plane[k] = types[k]->dims[1] * s.row[k];
     s.offset[k] = (begin[k][0] + margin) * s.row[k] + begin[k][1] + margin;
   }
-  const int64_t planes = std::min(fixed.dims[0], moving.dims[0] - spec.moving_first_plane);
-  const auto in_planes = [&](double um) {
-    return std::llround(std::min(um / spec.spacing_z_um, 1e12));
-  };
-  const int64_t expected = planes - in_planes(spec.slicing_interval_um),
-                range = in_planes(spec.search_range_um);
+  const int64_t planes =
+      std::min(fixed.dims[0] - spec.fixed_first_plane, moving.dims[0] - spec.moving_first_plane);
+  const int64_t expected = planes - InPlanes(spec.slicing_interval_um, spec.spacing_z_um),
+                range = InPlanes(spec.search_range_um, spec.spacing_z_um);
   out.expected_ = std::max<int64_t>(0, expected);
   out.min_correlation_ = spec.min_correlation;
   const int64_t low = std::max<int64_t>(1, expected - range),
@@ -129,48 +139,35 @@ absl::StatusOr<ZOverlap> ZOverlap::Plan(const ZOverlapSpec& spec, const ArrayTyp
   s.end = fixed.dims[0];
   s.first[0] = fixed.dims[0] - high;
   s.first[1] = spec.moving_first_plane;
-  s.planes[0] = s.planes[1] = high;
   return out;
 }
 
-std::unique_ptr<const ArrayProgram> ZOverlap::Program() const {
+std::unique_ptr<const SlicedProgram> ZOverlap::Program() const {
   return slabs_.candidates == 0 ? nullptr : std::make_unique<ZOverlapProgram>(slabs_);
 }
 
 ZOverlapResult ZOverlap::Finish(const std::vector<double>& sums) const {
   const SlabPair& s = slabs_;
   ZOverlapResult out{.expected = expected_};
-  // Of the last n planes of the fixed slab and of the first n of the moving one.
-  struct Sums {
-    double one = 0, square = 0;
-  } fixed, moving;
-  const auto add = [&](int64_t plane, Sums* to) {
-    to->one += sums[static_cast<size_t>(2 * plane)];
-    to->square += sums[static_cast<size_t>(2 * plane + 1)];
-  };
-  int64_t n = 0;
   for (int64_t k = 0; k < s.candidates; ++k) {
-    for (; n < s.first_overlap + k; ++n) {
-      add(s.planes[0] - 1 - n, &fixed);
-      add(s.planes[0] + n, &moving);
-    }
-    double product = 0;
+    double total[SlabPair::kSums] = {};
     for (int64_t part = 0; part < SlabPair::kParts; ++part) {
-      product +=
-          sums[static_cast<size_t>(2 * (s.planes[0] + s.planes[1]) + k * SlabPair::kParts + part)];
+      for (int64_t i = 0; i < SlabPair::kSums; ++i) {
+        total[i] += sums[static_cast<size_t>((k * SlabPair::kParts + part) * SlabPair::kSums + i)];
+      }
     }
-    const double voxels = static_cast<double>(n * s.height * s.width);
-    const auto deviation = [&](const Sums& of) {
-      const double mean = of.one / voxels, variance = of.square / voxels - mean * mean;
+    const double voxels = total[0];  // 0: all that follows is NaN
+    const auto deviation = [&](double one, double square) {
+      const double mean = one / voxels, variance = square / voxels - mean * mean;
       return std::isnan(variance) ? variance : std::sqrt(std::max(0.0, variance));
     };
-    const double covariance = product / voxels - fixed.one / voxels * (moving.one / voxels);
-    out.correlations.push_back(covariance / (deviation(fixed) + kLeastDeviation) /
-                               (deviation(moving) + kLeastDeviation));
+    const double covariance = total[5] / voxels - total[1] / voxels * (total[2] / voxels);
+    out.correlations.push_back(covariance / (deviation(total[1], total[3]) + kLeastDeviation) /
+                               (deviation(total[2], total[4]) + kLeastDeviation));
     const double here = out.correlations.back();
     if (!std::isnan(here) && (out.best == 0 || here > out.correlation)) {
       out.correlation = here;
-      out.best = n;
+      out.best = s.first_overlap + k;
     }
   }
   out.first = s.candidates > 0 ? s.first_overlap : 0;

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "gpu/array/array_program.h"
+#include "gpu/array/sliced_program.h"
 #include "gpu/mosaic/mosaic_ops.h"
 
 namespace octavo::inline gpu {
@@ -15,6 +15,7 @@ namespace octavo::inline gpu {
 struct ZOverlapSpec {
   double slicing_interval_um = 0, search_range_um = 0, spacing_z_um = 0;
   int64_t moving_first_plane = 0, offset_y = 0, offset_x = 0;
+  int64_t fixed_first_plane = 0;  // the first planes of the fixed slab that have no part in it
   double min_correlation = 0.5;
 };
 /// As octavo.v1.FindZOverlapResponse.
@@ -25,6 +26,9 @@ struct ZOverlapResult {
   std::vector<double> correlations;
 };
 
+/// What the slicing interval lets expect of slabs with `planes` planes.
+int64_t ExpectedOverlap(int64_t planes, double slicing_interval_um, double spacing_z_um);
+
 /// The overlaps that are tried, and the program that sums up what their correlations are made of.
 class ZOverlap {
  public:
@@ -33,7 +37,7 @@ class ZOverlap {
                                        const ArrayType& moving);
   /// Its inputs are the fixed and the moving slab, its result an array f64. Null if there is
   /// nothing to try.
-  std::unique_ptr<const ArrayProgram> Program() const;
+  std::unique_ptr<const SlicedProgram> Program() const;
   ZOverlapResult Finish(const std::vector<double>& sums) const;
 
  private:

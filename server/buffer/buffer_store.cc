@@ -18,6 +18,12 @@ BufferStore::BufferStore(const Context& context)
               .most_elements = context.most_elements,
               .quota_bytes = context.quota_bytes}),
       operations_(table_, turns_, order_, maker_, context.ledger, context.volumes),
+      long_work_{.table = table_,
+                 .turns = turns_,
+                 .order = order_,
+                 .maker = maker_,
+                 .ledger = context.ledger,
+                 .volumes = context.volumes},
       reads_({.table = table_,
               .order = order_,
               .frames = context.frames,
@@ -82,11 +88,37 @@ absl::StatusOr<model::BufferStatus> BufferStore::Apply(const model::BufferApplyS
   return RunProgram(operations_.ProgramOf(spec), caller);
 }
 
-absl::StatusOr<std::vector<char>> BufferStore::Measure(const model::BufferProgramSpec& spec,
-                                                       const model::Caller& caller) {
-  return Counted(base::ExceptionToStatus([&]() -> absl::StatusOr<std::vector<char>> {
+absl::StatusOr<std::unique_ptr<LongWork>> BufferStore::BeginLong(LongWorkSpec spec,
+                                                                 const model::Caller& caller) {
+  spec.may_go_on = [this, asked = std::move(spec.may_go_on)]() -> absl::Status {
     OCTAVO_RETURN_IF_ERROR(requests_.CheckOpen());
-    return operations_.Measure(spec, caller);
+    return asked ? asked() : absl::OkStatus();
+  };
+  OCTAVO_RETURN_IF_ERROR(spec.may_go_on());
+  return LongWork::Begin(long_work_, std::move(spec), caller);
+}
+
+absl::Status BufferStore::RunLong(LongWorkSpec spec, const model::Caller& caller,
+                                  const std::function<absl::Status(LongWork&)>& work) {
+  const auto done = Counted(base::ExceptionToStatus([&]() -> absl::StatusOr<bool> {
+    OCTAVO_ASSIGN_OR_RETURN(const auto begun, BeginLong(std::move(spec), caller));
+    OCTAVO_RETURN_IF_ERROR(work(*begun));
+    return true;
+  }));
+  return done.status();
+}
+
+absl::StatusOr<model::BufferStatus> BufferStore::MakeLong(
+    LongWorkSpec spec, const model::Caller& caller,
+    const std::function<absl::StatusOr<model::BufferStatus>(LongWork&)>& work) {
+  return Counted(base::ExceptionToStatus([&]() -> absl::StatusOr<model::BufferStatus> {
+    OCTAVO_RETURN_IF_ERROR(CheckTtl(spec.ttl_seconds));
+    const std::string id = spec.request_id, digest = spec.request_digest;
+    return Once(id, digest, caller, base::ChangeKind::kCreated,
+                [&]() -> absl::StatusOr<model::BufferStatus> {
+                  OCTAVO_ASSIGN_OR_RETURN(const auto begun, BeginLong(std::move(spec), caller));
+                  return work(*begun);
+                });
   }));
 }
 

@@ -28,6 +28,7 @@
 #include "server/buffer/buffer_watchers.h"
 #include "server/buffer/buffer_writer.h"
 #include "server/buffer/buffer_writes.h"
+#include "server/buffer/long_work.h"
 #include "server/buffer/op_runner.h"
 #include "server/buffer/replica_mover.h"
 #include "server/buffer/replica_sync.h"
@@ -73,8 +74,8 @@ namespace octavo::buffer {
 // locks.
 
 /// Client-created arrays, replicated over devices. Thread-safe. Calls that copy or allocate take
-/// milliseconds and are meant for worker threads (Post). No call waits for a device, except Measure
-/// and those of BufferReader and BufferWriter.
+/// milliseconds and are meant for worker threads (Post). No call waits for a device, except
+/// RunLong, MakeLong and those of BufferReader and BufferWriter.
 ///
 /// Order: every piece of work is enqueued under one lock, that of the BufferTable, and numbered
 /// (BufferStatus.sequence). On the device, the work waits for the last writers of its inputs and
@@ -152,9 +153,14 @@ class BufferStore {
   /// A program into a buffer, as ApplyOp does it with a chain.
   absl::StatusOr<model::BufferStatus> RunProgram(const model::BufferProgramSpec& spec,
                                                  const model::Caller& caller);
-  /// As OpRunner::Measure.
-  absl::StatusOr<std::vector<char>> Measure(const model::BufferProgramSpec& spec,
-                                            const model::Caller& caller);
+  /// Work that may take seconds, on the calling thread. It ends with DRAINING when the server
+  /// drains.
+  absl::Status RunLong(LongWorkSpec spec, const model::Caller& caller,
+                       const std::function<absl::Status(LongWork&)>& work);
+  /// The same for work that makes a buffer (LongWork::Make): once for each request id.
+  absl::StatusOr<model::BufferStatus> MakeLong(
+      LongWorkSpec spec, const model::Caller& caller,
+      const std::function<absl::StatusOr<model::BufferStatus>(LongWork&)>& work);
   /// The most elements of an array that a client asks for.
   int64_t most_elements() const { return maker_.limits().most_elements; }
   absl::StatusOr<std::unique_ptr<BufferWriter>> OpenWrite(const model::BufferWriteSpec& spec,
@@ -202,6 +208,8 @@ class BufferStore {
   absl::StatusOr<model::BufferStatus> Once(
       const std::string& request_id, const std::string& request_digest, const model::Caller& caller,
       base::ChangeKind kind, const std::function<absl::StatusOr<model::BufferStatus>()>& make);
+  absl::StatusOr<std::unique_ptr<LongWork>> BeginLong(LongWorkSpec spec,
+                                                      const model::Caller& caller);
   /// Counts the answer to a client if it is an error.
   template <class T>
   absl::StatusOr<T> Counted(absl::StatusOr<T> answer) {
@@ -217,6 +225,7 @@ class BufferStore {
   BufferRequests requests_;
   BufferMaker maker_;
   OpRunner operations_;
+  const LongWorkEnvironment long_work_;
   BufferReads reads_;
   BufferWrites writes_;
   ReplicaSync sync_;

@@ -10,7 +10,6 @@
 #include "server/buffer/buffer_maker.h"
 #include "server/buffer/buffer_table.h"
 #include "server/buffer/buffer_turn.h"
-#include "server/buffer/piece_to_host.h"
 #include "server/buffer/stream_ordering.h"
 #include "server/memory/ledger.h"
 #include "server/model/buffer_types.h"
@@ -37,11 +36,6 @@ class OpRunner {
                                           const model::Caller& caller);
   /// The chain of ApplyOp as a program.
   model::BufferProgramSpec ProgramOf(const model::BufferApplySpec& spec) const;
-  /// Runs a program whose output is for the server itself: on one device, into memory that no
-  /// client sees. Waits for the device; then the bytes of the output. A planner may give null:
-  /// there is nothing to do, and the answer is empty.
-  absl::StatusOr<std::vector<char>> Measure(const model::BufferProgramSpec& spec,
-                                            const model::Caller& caller);
 
  private:
   struct Operand;
@@ -65,9 +59,6 @@ class OpRunner {
                          Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(table_.mutex());
   absl::Status Enqueue(Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(table_.mutex());
   absl::Status EnqueueOn(const std::shared_ptr<BufferReplica>& replica, Work* work)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(table_.mutex());
-  /// A copy of the output, behind the work.
-  absl::StatusOr<PieceToHost> Download(const Work& work)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(table_.mutex());
 
   BufferTable& table_;

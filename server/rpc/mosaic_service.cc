@@ -13,6 +13,16 @@ namespace {
 using grpc::CallbackServerContext;
 using grpc::ServerUnaryReactor;
 
+/// OK as long as somebody waits for the answer.
+buffer::MayGoOn WhileAsked(CallbackServerContext* context) {
+  return [context]() -> absl::Status {
+    if (!context->IsCancelled()) return absl::OkStatus();
+    return WithInfo(
+        absl::CancelledError("the call was cancelled, or its deadline has passed; nothing is kept"),
+        {.reason = Reason::kCancelled, .field = "", .numbers = {}});
+  };
+}
+
 class MosaicServiceImpl final : public v1::MosaicService::CallbackService {
  public:
   MosaicServiceImpl(engine::Engine* engine, base::WorkerPool* workers)
@@ -25,8 +35,9 @@ class MosaicServiceImpl final : public v1::MosaicService::CallbackService {
                        [this, request, response, context]() -> absl::Status {
                          OCTAVO_ASSIGN_OR_RETURN(const mosaic::RegisterTilesCall call,
                                                  DecodeRegisterTiles(*request));
-                         OCTAVO_ASSIGN_OR_RETURN(const TilePositions positions,
-                                                 mosaics_.Register(call, CallerOf(*context)));
+                         OCTAVO_ASSIGN_OR_RETURN(
+                             const TilePositions positions,
+                             mosaics_.Register(call, CallerOf(*context), WhileAsked(context)));
                          PassPoint(MethodOf<v1::RegisterTilesRequest>(), ".answer");
                          EncodePositions(positions, call.spec.stage_um, response);
                          return absl::OkStatus();
@@ -35,28 +46,59 @@ class MosaicServiceImpl final : public v1::MosaicService::CallbackService {
   ServerUnaryReactor* StitchTiles(CallbackServerContext* context,
                                   const v1::StitchTilesRequest* request,
                                   v1::StitchTilesResponse* response) override {
-    return ReplyInTurn(workers_, kMostMosaics, context, request, response,
-                       [this, request, response, context]() -> absl::Status {
-                         OCTAVO_ASSIGN_OR_RETURN(const mosaic::StitchTilesCall call,
-                                                 DecodeStitchTiles(*request));
-                         OCTAVO_ASSIGN_OR_RETURN(const mosaic::StitchedTiles stitched,
-                                                 mosaics_.Stitch(call, CallerOf(*context)));
-                         PassPoint(MethodOf<v1::StitchTilesRequest>(), ".answer");
-                         EncodeBuffer(stitched.buffer, response->mutable_buffer());
-                         EncodeVector(stitched.origin_um, response->mutable_origin_um());
-                         return absl::OkStatus();
-                       });
+    return ReplyInTurn(
+        workers_, kMostMosaics, context, request, response,
+        [this, request, response, context]() -> absl::Status {
+          OCTAVO_ASSIGN_OR_RETURN(const mosaic::StitchTilesCall call, DecodeStitchTiles(*request));
+          OCTAVO_ASSIGN_OR_RETURN(const mosaic::StitchedTiles stitched,
+                                  mosaics_.Stitch(call, CallerOf(*context), WhileAsked(context)));
+          PassPoint(MethodOf<v1::StitchTilesRequest>(), ".answer");
+          EncodeBuffer(stitched.buffer, response->mutable_buffer());
+          EncodeVector(stitched.origin_um, response->mutable_origin_um());
+          return absl::OkStatus();
+        });
   }
   ServerUnaryReactor* FindZOverlap(CallbackServerContext* context,
                                    const v1::FindZOverlapRequest* request,
                                    v1::FindZOverlapResponse* response) override {
     return ReplyInTurn(workers_, kMostMosaics, context, request, response,
                        [this, request, response, context]() -> absl::Status {
-                         OCTAVO_ASSIGN_OR_RETURN(const ZOverlapResult found,
-                                                 mosaics_.FindZOverlap(DecodeFindZOverlap(*request),
-                                                                       CallerOf(*context)));
+                         OCTAVO_ASSIGN_OR_RETURN(
+                             const ZOverlapResult found,
+                             mosaics_.FindZOverlap(DecodeFindZOverlap(*request), CallerOf(*context),
+                                                   WhileAsked(context)));
                          PassPoint(MethodOf<v1::FindZOverlapRequest>(), ".answer");
                          EncodeZOverlap(found, response);
+                         return absl::OkStatus();
+                       });
+  }
+  ServerUnaryReactor* StackSections(CallbackServerContext* context,
+                                    const v1::StackSectionsRequest* request,
+                                    v1::StackSectionsResponse* response) override {
+    return ReplyInTurn(workers_, kMostMosaics, context, request, response,
+                       [this, request, response, context]() -> absl::Status {
+                         OCTAVO_ASSIGN_OR_RETURN(const mosaic::StackSectionsCall call,
+                                                 DecodeStackSections(*request));
+                         OCTAVO_ASSIGN_OR_RETURN(
+                             const mosaic::StackedSections stacked,
+                             mosaics_.Stack(call, CallerOf(*context), WhileAsked(context)));
+                         PassPoint(MethodOf<v1::StackSectionsRequest>(), ".answer");
+                         EncodeStacked(stacked, response);
+                         return absl::OkStatus();
+                       });
+  }
+  ServerUnaryReactor* ResampleTiles(CallbackServerContext* context,
+                                    const v1::ResampleTilesRequest* request,
+                                    v1::ResampleTilesResponse* response) override {
+    return ReplyInTurn(workers_, kMostMosaics, context, request, response,
+                       [this, request, response, context]() -> absl::Status {
+                         OCTAVO_ASSIGN_OR_RETURN(const mosaic::ResampleTilesCall call,
+                                                 DecodeResampleTiles(*request));
+                         OCTAVO_ASSIGN_OR_RETURN(
+                             const mosaic::ResampledBuffer resampled,
+                             mosaics_.Resample(call, CallerOf(*context), WhileAsked(context)));
+                         PassPoint(MethodOf<v1::ResampleTilesRequest>(), ".answer");
+                         EncodeResampled(resampled, response);
                          return absl::OkStatus();
                        });
   }

@@ -39,7 +39,7 @@ struct SlowWork {
   // raw frames, and large ones hold up no small ones. The second one hands work to the first.
   base::WorkerPool large_pictures{"oct-picture-big", 1, 15};
   base::WorkerPool pictures{"oct-picture", 2, 10};
-  // RegisterTiles, FindZOverlap wait for a device; StitchTiles plans tables
+  // MosaicService: calls wait for a device
   base::WorkerPool mosaics{"oct-mosaic", 2, 5};
   base::WorkerPool renders{"oct-render", 2, 5};  // RenderVolume: reads volumes, makes pictures
 };

@@ -29,6 +29,7 @@ if python3 -c 'import cupyx.scipy.ndimage' 2>/dev/null; then
 else
   run filters program "$bundle/bin/bench_filters" --backend cuda
 fi
+run mosaic program "$bundle/bin/bench_mosaic" --backend cuda
 wrap_programs
 run octavo "$bundle/bin/octavo" bench --backend cuda
 run jobs python3 "$here/bench_job.py" --backend cuda

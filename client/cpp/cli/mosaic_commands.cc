@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <set>
@@ -16,7 +17,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
-#include "octavo/v1/buffer.grpc.pb.h"
 #include "octavo/v1/mosaic.grpc.pb.h"
 
 #include "client/cpp/cli/commands.h"
@@ -119,12 +119,52 @@ class PositionsFile {
   std::vector<std::vector<std::string>> rows_;
 };
 
+constexpr const char* kAnyAxes =
+    "the axes are z, y, x, whatever a volume calls them (else volumes [y, x, z] are refused)";
+
+/// z, y, x, or one number for all of them.
+v1::MosaicVector VectorOf(const char* flag, const std::vector<double>& numbers) {
+  if (numbers.size() != 1 && numbers.size() != 3)
+    throw CLI::ValidationError(flag, "has to be one number, or z,y,x");
+  v1::MosaicVector out;
+  out.set_z(numbers.front());
+  out.set_y(numbers[numbers.size() / 2]);
+  out.set_x(numbers.back());
+  return out;
+}
+
+/// The type of a result.
+struct TypeFlag {
+  std::string name;
+  void AddTo(CLI::App* command, const char* otherwise) {
+    command
+        ->add_option(
+            "--type", name,
+            absl::StrCat("of the result: u8, u16, f32, ... (default: of the ", otherwise, ")"))
+        ->check(OneOf({"u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "f16", "f32", "f64"}));
+  }
+  v1::Dtype dtype() const {
+    v1::Dtype out = v1::DTYPE_UNSPECIFIED;
+    if (!name.empty())
+      (void)v1::Dtype_Parse(absl::StrCat("DTYPE_", absl::AsciiStrToUpper(name)), &out);
+    return out;
+  }
+};
+
+/// One line about a new buffer, without its end.
+void PrintMade(const v1::Buffer& made) {
+  std::cout << made.name() << "  [" << absl::StrJoin(made.shape(), ", ") << "] "
+            << ShortName(made.type().dtype()) << "  "
+            << Bytes(static_cast<double>(made.byte_size()));
+}
+
 /// The array of tiles, and how they lie in it.
 struct TileFlags {
   std::string name, lease;
   std::vector<double> spacing_um;
   int64_t depth = 1;
   std::vector<int64_t> tile;
+  bool any_axes = false;
 
   void AddTo(CLI::App* command) {
     command->add_option("tiles", name, "buffers/... or volumes/...")
@@ -142,15 +182,13 @@ struct TileFlags {
         ->expected(2)
         ->excludes(stack);
     command->add_option("--lease", lease, "the token of your own lease of the tiles");
+    command->add_flag("--axes-as-zyx", any_axes, kAnyAxes);
   }
   void Fill(v1::TileSource* source) const {
     source->set_name(name);
     source->set_lease_token(lease);
-    if (spacing_um.size() != 1 && spacing_um.size() != 3)
-      throw CLI::ValidationError("--spacing-um", "has to be one number, or z,y,x");
-    source->mutable_spacing_um()->set_z(spacing_um.front());
-    source->mutable_spacing_um()->set_y(spacing_um[spacing_um.size() / 2]);
-    source->mutable_spacing_um()->set_x(spacing_um.back());
+    source->set_axes_as_zyx(any_axes);
+    *source->mutable_spacing_um() = VectorOf("--spacing-um", spacing_um);
     if (tile.empty()) {
       source->mutable_stack()->set_depth(depth);
     } else {
@@ -244,8 +282,8 @@ void AddStitch(CLI::App* mosaic, Session& session) {
   auto* command = mosaic->add_subcommand("stitch", "one array of tiles, in a new buffer");
   const auto flags = std::make_shared<TileFlags>();
   const auto positions = std::make_shared<std::string>(),
-             blend = std::make_shared<std::string>("linear"),
-             type = std::make_shared<std::string>();
+             blend = std::make_shared<std::string>("linear");
+  const auto type = std::make_shared<TypeFlag>();
   const auto gap = std::make_shared<double>(0);
   flags->AddTo(command);
   command
@@ -255,8 +293,7 @@ void AddStitch(CLI::App* mosaic, Session& session) {
       ->required();
   command->add_option("--blend", *blend, "linear (default), hann, average")
       ->check(OneOf({"linear", "hann", "average"}));
-  command->add_option("--type", *type, "of the result: u8, u16, f32, ... (default: of the tiles)")
-      ->check(OneOf({"u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "f16", "f32", "f64"}));
+  type->AddTo(command, "tiles");
   auto* filled = command->add_option(
       "--gap", *gap, "value where no tile is (default NaN; 0 if the type has none)");
   command->callback([&session, flags, positions, blend, type, gap, filled] {
@@ -267,32 +304,191 @@ void AddStitch(CLI::App* mosaic, Session& session) {
     v1::TileBlend how = v1::TILE_BLEND_UNSPECIFIED;
     (void)v1::TileBlend_Parse(absl::StrCat("TILE_BLEND_", absl::AsciiStrToUpper(*blend)), &how);
     request.set_blend(how);
-    v1::Dtype dtype = v1::DTYPE_UNSPECIFIED;
-    if (!type->empty())
-      (void)v1::Dtype_Parse(absl::StrCat("DTYPE_", absl::AsciiStrToUpper(*type)), &dtype);
-    request.set_type(dtype);
+    request.set_type(type->dtype());
     if (filled->count() > 0) request.set_gap(*gap);
     v1::StitchTilesResponse answer;
-    if (!Check(session, StubOf(session)->StitchTiles(session.Context().get(), request, &answer)))
-      return;
-    v1::WaitBufferRequest wait;
-    wait.set_name(answer.buffer().name());
-    v1::WaitBufferResponse done;
     grpc::ClientContext context;  // as long as it takes
-    if (!Check(session,
-               v1::BufferService::NewStub(session.channel())->WaitBuffer(&context, wait, &done)))
-      return;
-    if (session.json) {
-      *answer.mutable_buffer() = done.buffer();
-      return PrintJson(answer);
-    }
-    const v1::Buffer& made = done.buffer();
-    std::cout << made.name() << "  [" << absl::StrJoin(made.shape(), ", ") << "] "
-              << ShortName(made.type().dtype()) << "  "
-              << Bytes(static_cast<double>(made.byte_size()))
-              << absl::StrFormat("  first voxel at %.6g, %.6g, %.6g um (z, y, x)\n",
+    if (!Check(session, StubOf(session)->StitchTiles(&context, request, &answer))) return;
+    if (session.json) return PrintJson(answer);
+    PrintMade(answer.buffer());
+    std::cout << absl::StrFormat("  first voxel at %.6g, %.6g, %.6g um (z, y, x)\n",
                                  answer.origin_um().z(), answer.origin_um().y(),
                                  answer.origin_um().x());
+  });
+}
+
+void AddResample(CLI::App* mosaic, Session& session) {
+  auto* command = mosaic->add_subcommand(
+      "resample", "tiles at another spacing, each by itself, in a new buffer");
+  const auto flags = std::make_shared<TileFlags>();
+  const auto to = std::make_shared<std::vector<double>>();
+  const auto type = std::make_shared<TypeFlag>();
+  const auto corners = std::make_shared<bool>(false), sharp = std::make_shared<bool>(false);
+  flags->AddTo(command);
+  command
+      ->add_option("--to-um", *to,
+                   "micrometres from voxel to voxel in the result: one number, or z,y,x (0: as it "
+                   "is)")
+      ->required()
+      ->delimiter(',');
+  command->add_flag("--corner-aligned", *corners,
+                    "the first and the last voxel of a tile stay where they are, as in linumpy");
+  command->add_flag("--no-anti-aliasing", *sharp, "do not smooth axes that shrink");
+  type->AddTo(command, "tiles");
+  command->callback([&session, flags, to, type, corners, sharp] {
+    v1::ResampleTilesRequest request;
+    flags->Fill(request.mutable_tiles());
+    *request.mutable_target_um() = VectorOf("--to-um", *to);
+    request.set_corner_aligned(*corners);
+    request.set_no_anti_aliasing(*sharp);
+    request.set_type(type->dtype());
+    v1::ResampleTilesResponse answer;
+    grpc::ClientContext context;  // as long as it takes
+    if (!Check(session, StubOf(session)->ResampleTiles(&context, request, &answer))) return;
+    if (session.json) return PrintJson(answer);
+    PrintMade(answer.buffer());
+    std::cout << absl::StrFormat(
+        "  tiles of %d x %d x %d, %.6g, %.6g, %.6g um (z, y, x)\n", answer.depth(), answer.tile_y(),
+        answer.tile_x(), answer.spacing_um().z(), answer.spacing_um().y(), answer.spacing_um().x());
+  });
+}
+
+/// What `octavo mosaic stack` is told.
+struct StackFlags {
+  std::vector<std::string> sections;
+  std::string positions, blend = "later";
+  std::vector<double> spacing_um;
+  std::vector<int64_t> overlap;
+  TypeFlag type;
+  bool any_axes = false;
+  v1::StackSectionsRequest request;  // the numbers, as they are read
+
+  void AddTo(CLI::App* command);
+  void Fill();  // the rest
+
+ private:
+  template <class T>
+  static void Number(CLI::App* command, const char* flag, const char* text,
+                     std::function<void(T)> set) {
+    command->add_option_function<T>(flag, set, text);
+  }
+};
+
+void StackFlags::AddTo(CLI::App* command) {
+  auto* const r = &request;
+  command
+      ->add_option("sections", sections,
+                   "buffers/... or volumes/... [z, y, x], from the first cut to the last one")
+      ->required()
+      ->check(BufferOrVolumeName());
+  command
+      ->add_option("--positions", positions,
+                   "CSV file with where the stage had each section: columns x_um, y_um, or in mm; "
+                   "or x_shift_mm, y_shift_mm from each section to the next one")
+      ->required();
+  command
+      ->add_option("--spacing-um", spacing_um,
+                   "micrometres from voxel to voxel: one number, or z,y,x")
+      ->required()
+      ->delimiter(',');
+  command
+      ->add_option(
+          "--overlap", overlap,
+          "planes that each two neighbours have in common: n,n,... (default: searched for)")
+      ->delimiter(',');
+  Number<double>(command, "--interval-um", "thickness that the blade takes off, to search",
+                 [r](double v) { r->set_slicing_interval_um(v); });
+  Number<double>(command, "--range-um", "how far from there to look",
+                 [r](double v) { r->set_search_range_um(v); });
+  Number<double>(command, "--min-correlation",
+                 "with less the expected overlap is taken (default 0.5)",
+                 [r](double v) { r->set_min_correlation(v); });
+  Number<int64_t>(command, "--moving-first-plane",
+                  "the first planes of all sections but the first that are left out (default 0)",
+                  [r](int64_t v) { r->set_moving_first_plane(v); });
+  command->add_flag_function(
+      "--center", [r](int64_t) { r->set_center_on_middle(true); },
+      "the middle section lies on whole voxels of the result");
+  command->add_flag_function(
+      "--whole-voxels", [r](int64_t) { r->set_whole_voxels(true); },
+      "round places to whole voxels (default: interpolate)");
+  Number<double>(
+      command, "--refine-um",
+      "the largest error of the stage that is put right by the overlaps (default 0: none)",
+      [r](double v) { r->set_refine_limit_um(v); });
+  command->add_flag_function(
+      "--match-intensity", [r](int64_t) { r->set_match_intensity(true); },
+      "bring all sections to one brightness");
+  command
+      ->add_option("--blend", blend,
+                   "where sections overlap: later (default), earlier, hann (from one to the other)")
+      ->check(OneOf({"later", "earlier", "hann"}));
+  Number<double>(command, "--valid-above",
+                 "numbers up to this one are no measurement where sections overlap (default 0)",
+                 [r](double v) { r->set_valid_above(v); });
+  Number<double>(command, "--gap",
+                 "value where no section is (default NaN; 0 if the type has none)",
+                 [r](double v) { r->set_gap(v); });
+  type.AddTo(command, "sections");
+  command->add_flag("--axes-as-zyx", any_axes, kAnyAxes);
+}
+
+void StackFlags::Fill() {
+  *request.mutable_spacing_um() = VectorOf("--spacing-um", spacing_um);
+  const std::vector<v1::MosaicVector> at = PositionsFile("--positions", positions).Read();
+  if (at.size() != sections.size()) {
+    throw CLI::ValidationError(
+        "--positions", absl::StrCat(positions, " has the positions of ", at.size(),
+                                    " sections; expected ", sections.size(), ", one for each"));
+  }
+  for (size_t i = 0; i < sections.size(); ++i) {
+    v1::StackSection* const section = request.add_sections();
+    section->set_name(sections[i]);
+    *section->mutable_position_um() = at[i];
+    section->set_axes_as_zyx(any_axes);
+  }
+  for (const int64_t planes : overlap) request.add_overlap(planes);
+  v1::SectionBlend how = v1::SECTION_BLEND_UNSPECIFIED;
+  (void)v1::SectionBlend_Parse(absl::StrCat("SECTION_BLEND_", absl::AsciiStrToUpper(blend)), &how);
+  request.set_blend(how);
+  request.set_type(type.dtype());
+}
+
+void PrintStacked(const v1::StackSectionsResponse& answer) {
+  PrintMade(answer.buffer());
+  std::cout << absl::StrFormat("  first voxel at %.6g, %.6g um (y, x)\n", answer.origin_um().y(),
+                               answer.origin_um().x());
+  for (int i = 0; i < answer.sections_size(); ++i) {
+    const v1::StackedSection& section = answer.sections(i);
+    std::cout << absl::StrFormat("section %d  planes %d to %d", i, section.first_plane(),
+                                 section.first_plane() + section.planes() - 1);
+    if (i > 0) {
+      std::cout << absl::StrFormat("  overlap %d %s", section.overlap(),
+                                   InWords(section.overlap_state()));
+      if (section.correlation() != 0)
+        std::cout << absl::StrFormat(" (correlation %.3f)", section.correlation());
+    }
+    if (section.refinement_state() != v1::REFINEMENT_STATE_UNSPECIFIED) {
+      std::cout << absl::StrFormat("  shift %.4g, %.4g um %s", section.refinement_um().y(),
+                                   section.refinement_um().x(),
+                                   InWords(section.refinement_state()));
+    }
+    if (section.gain_voxels() > 0) std::cout << absl::StrFormat("  gain %.4f", section.gain());
+    std::cout << "\n";
+  }
+}
+
+void AddStack(CLI::App* mosaic, Session& session) {
+  auto* command = mosaic->add_subcommand(
+      "stack", "one array of sections that were cut one after the other, in a new buffer");
+  const auto flags = std::make_shared<StackFlags>();
+  flags->AddTo(command);
+  command->callback([&session, flags] {
+    flags->Fill();
+    v1::StackSectionsResponse answer;
+    grpc::ClientContext context;  // as long as it takes
+    if (!Check(session, StubOf(session)->StackSections(&context, flags->request, &answer))) return;
+    session.json ? PrintJson(answer) : PrintStacked(answer);
   });
 }
 
@@ -305,7 +501,7 @@ void AddOverlap(CLI::App* mosaic, Session& session) {
              spacing = std::make_shared<double>(0), least = std::make_shared<double>(0.5);
   const auto first = std::make_shared<int64_t>(0);
   const auto offset = std::make_shared<std::vector<int64_t>>();
-  const auto curve = std::make_shared<bool>(false);
+  const auto curve = std::make_shared<bool>(false), any_axes = std::make_shared<bool>(false);
   command->add_option("fixed", *fixed, "buffers/... [z, y, x]: the slab above")
       ->required()
       ->check(BufferOrVolumeName());
@@ -325,33 +521,35 @@ void AddOverlap(CLI::App* mosaic, Session& session) {
   command->add_option("--min-correlation", *least,
                       "with less the expected overlap is the answer (default 0.5)");
   command->add_flag("--curve", *curve, "also the correlation of every overlap that was tried");
-  command->callback(
-      [&session, request, fixed, moving, interval, range, spacing, least, first, offset, curve] {
-        request->set_fixed(*fixed);
-        request->set_moving(*moving);
-        request->set_slicing_interval_um(*interval);
-        request->set_search_range_um(*range);
-        request->set_spacing_z_um(*spacing);
-        request->set_moving_first_plane(*first);
-        request->set_min_correlation(*least);
-        if (!offset->empty()) {
-          request->set_offset_y(offset->at(0));
-          request->set_offset_x(offset->at(1));
-        }
-        v1::FindZOverlapResponse found;
-        grpc::ClientContext context;  // as long as it takes
-        if (!Check(session, StubOf(session)->FindZOverlap(&context, *request, &found))) return;
-        if (session.json) return PrintJson(found);
-        std::cout << found.overlap() << " planes"
-                  << (found.fallback() ? "  not found; the expected overlap stands in: " : "  ")
-                  << absl::StrFormat("correlation %.4f", found.correlation())
-                  << (found.fallback() ? absl::StrCat(" at ", found.best_overlap()) : "")
-                  << "  expected " << found.expected_overlap() << "\n";
-        for (int i = 0; *curve && i < found.correlations_size(); ++i) {
-          std::cout << absl::StrFormat("  %d  %.4f\n", found.first_overlap() + i,
-                                       found.correlations(i));
-        }
-      });
+  command->add_flag("--axes-as-zyx", *any_axes, kAnyAxes);
+  command->callback([&session, request, fixed, moving, interval, range, spacing, least, first,
+                     offset, curve, any_axes] {
+    request->set_axes_as_zyx(*any_axes);
+    request->set_fixed(*fixed);
+    request->set_moving(*moving);
+    request->set_slicing_interval_um(*interval);
+    request->set_search_range_um(*range);
+    request->set_spacing_z_um(*spacing);
+    request->set_moving_first_plane(*first);
+    request->set_min_correlation(*least);
+    if (!offset->empty()) {
+      request->set_offset_y(offset->at(0));
+      request->set_offset_x(offset->at(1));
+    }
+    v1::FindZOverlapResponse found;
+    grpc::ClientContext context;  // as long as it takes
+    if (!Check(session, StubOf(session)->FindZOverlap(&context, *request, &found))) return;
+    if (session.json) return PrintJson(found);
+    std::cout << found.overlap() << " planes"
+              << (found.fallback() ? "  not found; the expected overlap stands in: " : "  ")
+              << absl::StrFormat("correlation %.4f", found.correlation())
+              << (found.fallback() ? absl::StrCat(" at ", found.best_overlap()) : "")
+              << "  expected " << found.expected_overlap() << "\n";
+    for (int i = 0; *curve && i < found.correlations_size(); ++i) {
+      std::cout << absl::StrFormat("  %d  %.4f\n", found.first_overlap() + i,
+                                   found.correlations(i));
+    }
+  });
 }
 
 }  // namespace
@@ -363,6 +561,8 @@ void AddMosaicCommands(CLI::App& app, Session& session) {
   AddRegister(mosaic, session);
   AddStitch(mosaic, session);
   AddOverlap(mosaic, session);
+  AddStack(mosaic, session);
+  AddResample(mosaic, session);
 }
 
 }  // namespace octavo::cli

@@ -20,6 +20,8 @@ from octavo.v1 import mosaic_pb2, mosaic_pb2_grpc
 
 BLENDS = Names({"linear": mosaic_pb2.TILE_BLEND_LINEAR, "hann": mosaic_pb2.TILE_BLEND_HANN, "average": mosaic_pb2.TILE_BLEND_AVERAGE},
                aliases={"feather": "linear", "mean": "average", "hanning": "hann"}, of=mosaic_pb2.TileBlend)
+SECTION_BLENDS = Names({"later": mosaic_pb2.SECTION_BLEND_LATER, "earlier": mosaic_pb2.SECTION_BLEND_EARLIER, "hann": mosaic_pb2.SECTION_BLEND_HANN},
+                       aliases={"none": "later", "hanning": "hann"}, of=mosaic_pb2.SectionBlend)
 Position = Sequence[float]
 _UM = {"um": 1.0, "mm": 1000.0}
 _COLUMNS = {f"{axis}_{form}{unit}" for axis in "zyx" for form in ("", "shift_") for unit in _UM}
@@ -106,12 +108,15 @@ def _vectors(field: str, values) -> list:
     return [_vector(f"{field}[{i}]", one, 0.0) for i, one in enumerate(values)]
 
 
-def _source(tiles: str, spacing_um, depth, tile, lease_token: str) -> mosaic_pb2.TileSource:
+def _spacing(spacing_um, flat_z: float) -> mosaic_pb2.MosaicVector:
+    return _vector("spacing_um", [spacing_um] * 3 if isinstance(spacing_um, numbers.Real) else spacing_um, flat_z)
+
+
+def _source(tiles: str, spacing_um, depth, tile, lease_token: str, axes_as_zyx: bool) -> mosaic_pb2.TileSource:
     errors.check_kind("tiles", tiles, ("buffers", "volumes"))
     if depth is not None and tile is not None:
         raise ValueError(f"depth is {short(depth)} and tile is {short(tile)}; expected one of them: tiles one after the other, or side by side")
-    spacing = [spacing_um] * 3 if isinstance(spacing_um, numbers.Real) else spacing_um
-    source = mosaic_pb2.TileSource(name=tiles, spacing_um=_vector("spacing_um", spacing, 0.0), lease_token=lease_token)
+    source = mosaic_pb2.TileSource(name=tiles, spacing_um=_spacing(spacing_um, 0.0), lease_token=lease_token, axes_as_zyx=axes_as_zyx)
     if tile is None:
         source.stack.depth = whole("depth", 1 if depth is None else depth, 1, 2 ** 31)
     else:
@@ -135,7 +140,7 @@ class Mosaic:
 
     @explained(mosaic_pb2.RegisterTilesRequest, covered=("tiles", "stage_um"))
     def register(self, tiles: Name, stage_um: Union[Sequence[Position], str, os.PathLike], *, spacing_um: Union[float, Position], depth: Optional[int] = None,
-                 tile: Optional[Sequence[int]] = None, lease_token: str = "", **fields: Any) -> Fields:
+                 tile: Optional[Sequence[int]] = None, lease_token: str = "", axes_as_zyx: bool = False, **fields: Any) -> Fields:
         """Finds where the tiles lie, by their overlaps: .tiles (position_um, state), .joints (difference_um, confidence, state), .suspects,
         .rms_residual_um. Tiles that are wrong are suspects, and an OctavoWarning names them.
 
@@ -143,9 +148,10 @@ class Mosaic:
         spacing_um  from voxel to voxel: a number, or [z, y, x]
         depth       planes of a tile, of tiles one after the other
         tile        (height, width) of tiles side by side
+        axes_as_zyx the axes are z, y, x, whatever a volume calls them
         """
         request = message(mosaic_pb2.RegisterTilesRequest, dict(
-            tiles=_source(tiles, spacing_um, depth, tile, lease_token), stage_um=_vectors("stage_um", stage_um), **fields))
+            tiles=_source(tiles, spacing_um, depth, tile, lease_token, axes_as_zyx), stage_um=_vectors("stage_um", stage_um), **fields))
         with errors.raising(self.address):
             found = self._stub.RegisterTiles(request, metadata=self._metadata)  # as long as it takes
         for i in found.suspects:
@@ -157,8 +163,9 @@ class Mosaic:
     @explained(mosaic_pb2.StitchTilesRequest, covered=("tiles",))
     def stitch(self, tiles: Name, position_um: Any, *, spacing_um: Union[float, Position], depth: Optional[int] = None,
                tile: Optional[Sequence[int]] = None, blend: str = "", type: Any = None, gap: Optional[float] = None,
-               labels: Optional[Dict[str, str]] = None, ttl: Optional[Seconds] = None, request_id: str = "", lease_token: str = "") -> Fields:
-        """Makes one array of the tiles: .buffer [z, y, x], .origin_um. Returns when the work is enqueued; later reads run after it.
+               labels: Optional[Dict[str, str]] = None, ttl: Optional[Seconds] = None, request_id: str = "", lease_token: str = "",
+               axes_as_zyx: bool = False) -> Fields:
+        """Makes one array of the tiles: .buffer [z, y, x], .origin_um.
 
         position_um  where each tile lies: what register() gave, or positions
         blend        "linear", "hann", "average"
@@ -166,11 +173,11 @@ class Mosaic:
         gap          of voxels that no tile has; None: NaN, or 0 if the type has none
         """
         request = message(mosaic_pb2.StitchTilesRequest, dict(
-            tiles=_source(tiles, spacing_um, depth, tile, lease_token), position_um=_vectors("position_um", position_um),
+            tiles=_source(tiles, spacing_um, depth, tile, lease_token, axes_as_zyx), position_um=_vectors("position_um", position_um),
             blend=BLENDS.pick("blend", blend) if blend else None, type=None if type is None else scalar(type), gap=gap, labels=labels, ttl=ttl,
             request_id=request_id))
         with errors.raising(self.address):
-            return of_message(self._buffers, self._stub.StitchTiles(request, timeout=self._timeout, metadata=self._metadata))
+            return of_message(self._buffers, self._stub.StitchTiles(request, metadata=self._metadata))  # as long as it takes
 
     @explained(mosaic_pb2.FindZOverlapRequest, covered=("fixed", "moving"))
     def overlap(self, fixed: Name, moving: Name, *, slicing_interval_um: float, search_range_um: float, spacing_z_um: float, **fields: Any) -> Fields:
@@ -186,3 +193,53 @@ class Mosaic:
             errors.warn(f"the overlap of {fixed} and {moving} was not found (correlation {found.correlation:.3f}): {found.overlap} planes are what the "
                         "slicing interval lets expect")
         return of_message(self._buffers, found)
+
+    @explained(mosaic_pb2.StackSectionsRequest, covered=("sections",))
+    def stack(self, sections: Sequence[Name], position_um: Any, *, spacing_um: Union[float, Position], blend: str = "", type: Any = None,
+              lease_tokens: Optional[Dict[str, str]] = None, axes_as_zyx: bool = False, **fields: Any) -> Fields:
+        """Makes one array of sections [z, y, x] that were cut one after the other: .buffer [z, y, x], .origin_um, .total_z, .sections (what
+        was done with each: overlap, overlap_state, correlation, refinement_um, gain), .suspects. An OctavoWarning names each section whose
+        overlap with the one before was not found, or was put right.
+
+        position_um   where the stage had each section: [y, x] or [z, y, x] in µm, or a file of them (read_positions); z does not count
+        spacing_um    from voxel to voxel: a number, or [z, y, x]
+        blend         "later" (default), "earlier", "hann"
+        type          of the result; None: that of the sections
+        lease_tokens  of your own leases, by name
+        axes_as_zyx   the axes are z, y, x, whatever volumes call them
+        """
+        sections = [getattr(one, "name", one) for one in sections]
+        for i, name in enumerate(sections):
+            errors.check_kind(f"sections[{i}]", name, ("buffers", "volumes"))
+        positions = _vectors("position_um", position_um)
+        if len(positions) != len(sections):
+            raise ValueError(f"position_um has {len(positions)} positions; expected {len(sections)}, one for each section")
+        tokens = {getattr(one, "name", one): token for one, token in (lease_tokens or {}).items()}
+        request = message(mosaic_pb2.StackSectionsRequest, dict(
+            spacing_um=_spacing(spacing_um, 0.0), blend=SECTION_BLENDS.pick("blend", blend) if blend else None,
+            type=None if type is None else scalar(type), **fields))
+        for name, at in zip(sections, positions):
+            request.sections.add(name=name, position_um=at, lease_token=tokens.get(name, ""), axes_as_zyx=axes_as_zyx)
+        with errors.raising(self.address):
+            made = self._stub.StackSections(request, metadata=self._metadata)  # as long as it takes
+        for i in made.suspects:
+            one = made.sections[i]
+            state = mosaic_pb2.OverlapState.Name(one.overlap_state)[len("OVERLAP_STATE_"):]
+            errors.warn(f"the overlap of section {i} ({sections[i]}) with the one before is {state}: {one.overlap} planes (the best correlation was "
+                        f"{one.correlation:.3f} at {one.found_overlap})")
+        return of_message(self._buffers, made)
+
+    @explained(mosaic_pb2.ResampleTilesRequest, covered=("tiles",))
+    def resample(self, tiles: Name, target_um: Union[float, Position], *, spacing_um: Union[float, Position], depth: Optional[int] = None,
+                 tile: Optional[Sequence[int]] = None, type: Any = None, lease_token: str = "", axes_as_zyx: bool = False, **fields: Any) -> Fields:
+        """Resamples each tile by itself: .buffer, laid out as the tiles are, .depth, .tile_y, .tile_x, .spacing_um.
+
+        target_um  the wanted distance from voxel to voxel: a number, or [z, y, x]; 0 leaves an axis as it is
+        type       of the result; None: that of the tiles
+        """
+        target = [target_um] * 3 if isinstance(target_um, numbers.Real) else target_um
+        request = message(mosaic_pb2.ResampleTilesRequest, dict(
+            tiles=_source(tiles, spacing_um, depth, tile, lease_token, axes_as_zyx), target_um=_vector("target_um", target, 0.0),
+            type=None if type is None else scalar(type), **fields))
+        with errors.raising(self.address):
+            return of_message(self._buffers, self._stub.ResampleTiles(request, metadata=self._metadata))  # as long as it takes

@@ -289,10 +289,6 @@ class CudaArrayOps final : public ArrayOps {
  public:
   CudaArrayOps(int ordinal, std::shared_ptr<DeviceHealth> health)
       : ordinal_(ordinal), health_(std::move(health)) {}
-  ~CudaArrayOps() override {
-    for (const Plan& plan : plans_) (void)plan.cufft->Destroy(plan.handle);
-  }
-
   absl::Status Gather(StreamRef stream, const GatherSpec& s, const void* in, void* out) override {
     const DeviceGuard guard(ordinal_);
     const int64_t count = s.out[0] * s.out[1] * s.out[2] * s.out[3];
@@ -372,16 +368,15 @@ class CudaArrayOps final : public ArrayOps {
 
   absl::StatusOr<int64_t> PrepareFft(const FftSpec& s) override {
     const DeviceGuard guard(ordinal_);
-    const std::lock_guard lock(mutex_);
-    OCTAVO_ASSIGN_OR_RETURN(Plan * plan, PlanLocked(s));
+    OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Plan> plan, PlanOf(s));
     return static_cast<int64_t>(plan->work_bytes);
   }
 
   absl::Status Fft(StreamRef stream, const FftSpec& s, void* data, void* workspace) override {
     const DeviceGuard guard(ordinal_);
-    const std::lock_guard lock(mutex_);  // a plan has one stream and one work area at a time, so
-                                         // the lock is held while a transform is enqueued
-    OCTAVO_ASSIGN_OR_RETURN(Plan * plan, PlanLocked(s));
+    OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Plan> plan, PlanOf(s));
+    // A plan has one stream and one work area at a time.
+    const std::lock_guard lock(plan->mutex);
     OCTAVO_CUDA(health_.get(), plan->cufft->SetStream(plan->handle, AsCuda(stream)));
     if (plan->work_bytes > 0)
       OCTAVO_CUDA(health_.get(), plan->cufft->SetWorkArea(plan->handle, workspace));
@@ -393,10 +388,18 @@ class CudaArrayOps final : public ArrayOps {
 
  private:
   struct Plan {
+    ~Plan() {
+      if (handle == 0) return;
+      const DeviceGuard guard(ordinal);
+      (void)cudaDeviceSynchronize();  // a transform may still be running
+      (void)cufft->Destroy(handle);
+    }
+    int ordinal = 0;
     int64_t n = 0, rows = 0;
     const CufftLibrary* cufft = nullptr;
     cufftHandle handle = 0;
     size_t work_bytes = 0;
+    std::mutex mutex;  // while a transform is enqueued
   };
 
   absl::Status Launched() {
@@ -404,42 +407,60 @@ class CudaArrayOps final : public ArrayOps {
     return absl::OkStatus();
   }
 
-  // The newest plan is first. A plan that is dropped may still be running, and destroying it waits
-  // for the device. This happens only to callers that transform more than 64 kinds of arrays.
-  absl::StatusOr<Plan*> PlanLocked(const FftSpec& s) {
-    for (auto it = plans_.begin(); it != plans_.end(); ++it) {
-      if (it->n != s.n || it->rows != s.rows) continue;
-      plans_.splice(plans_.begin(), plans_, it);
-      return &plans_.front();
+  // The most kinds of transforms whose plans are kept: as many as the overlaps of a large mosaic
+  // need, and chains of other clients beside it. Each costs some kilobytes.
+  static constexpr size_t kMostPlans = 256;
+
+  /// The plan of a kind of transform. It is made without the lock, because that takes milliseconds
+  /// in which others enqueue; who uses a plan that is dropped keeps it.
+  absl::StatusOr<std::shared_ptr<Plan>> PlanOf(const FftSpec& s) {
+    if (std::shared_ptr<Plan> known = Find(s); known != nullptr) return known;
+    OCTAVO_ASSIGN_OR_RETURN(std::shared_ptr<Plan> made, MakePlan(s));
+    std::shared_ptr<Plan> dropped;  // ends without the lock
+    const std::lock_guard lock(mutex_);
+    if (std::shared_ptr<Plan> known = FindLocked(s); known != nullptr) {
+      dropped = std::move(made);  // another thread was faster
+      return known;
     }
-    OCTAVO_ASSIGN_OR_RETURN(const CufftLibrary* cufft, LoadCufft());
-    if (plans_.size() >= 64) {
-      OCTAVO_CUDA(health_.get(), cudaDeviceSynchronize());
-      (void)cufft->Destroy(plans_.back().handle);
+    if (plans_.size() >= kMostPlans) {
+      dropped = std::move(plans_.back());
       plans_.pop_back();
     }
-    Plan plan{.n = s.n, .rows = s.rows, .cufft = cufft};
-    OCTAVO_CUDA(health_.get(), cufft->Create(&plan.handle));
-    long long length = s.n;
-    absl::Status made = [&]() -> absl::Status {
-      OCTAVO_CUDA(health_.get(), cufft->SetAutoAllocation(plan.handle, 0));
-      OCTAVO_CUDA(health_.get(),
-                  cufft->MakePlanMany64(plan.handle, 1, &length, nullptr, 1, length, nullptr, 1,
-                                        length, CUFFT_C2C, s.rows, &plan.work_bytes));
-      return absl::OkStatus();
-    }();
-    if (!made.ok()) {
-      (void)cufft->Destroy(plan.handle);
-      return made;
+    plans_.push_front(made);
+    return made;
+  }
+  std::shared_ptr<Plan> Find(const FftSpec& s) {
+    const std::lock_guard lock(mutex_);
+    return FindLocked(s);
+  }
+  // The plan that was used last is first.
+  std::shared_ptr<Plan> FindLocked(const FftSpec& s) {
+    for (auto it = plans_.begin(); it != plans_.end(); ++it) {
+      if ((*it)->n != s.n || (*it)->rows != s.rows) continue;
+      plans_.splice(plans_.begin(), plans_, it);
+      return plans_.front();
     }
-    plans_.push_front(plan);
-    return &plans_.front();
+    return nullptr;
+  }
+  absl::StatusOr<std::shared_ptr<Plan>> MakePlan(const FftSpec& s) {
+    auto plan = std::make_shared<Plan>();
+    OCTAVO_ASSIGN_OR_RETURN(plan->cufft, LoadCufft());
+    plan->ordinal = ordinal_;
+    plan->n = s.n;
+    plan->rows = s.rows;
+    OCTAVO_CUDA(health_.get(), plan->cufft->Create(&plan->handle));
+    long long length = s.n;
+    OCTAVO_CUDA(health_.get(), plan->cufft->SetAutoAllocation(plan->handle, 0));
+    OCTAVO_CUDA(health_.get(),
+                plan->cufft->MakePlanMany64(plan->handle, 1, &length, nullptr, 1, length, nullptr,
+                                            1, length, CUFFT_C2C, s.rows, &plan->work_bytes));
+    return plan;
   }
 
   const int ordinal_;
   const std::shared_ptr<DeviceHealth> health_;
   std::mutex mutex_;
-  std::list<Plan> plans_;
+  std::list<std::shared_ptr<Plan>> plans_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "gpu/mosaic/mosaic_ops.h"
 #include "gpu/mosaic/pair_alignment.h"
 #include "gpu/mosaic/slab_sums.h"
+#include "gpu/mosaic/stack_voxel.h"
 #include "gpu/mosaic/stitch_voxel.h"
 
 namespace octavo::inline gpu::cuda {
@@ -18,8 +19,12 @@ constexpr int kThreads = 256, kWarps = kThreads / 32;
 struct BlockTeam {
   double* sums;     // [kWarps], shared
   int64_t* places;  // likewise
+  StopFlag stop = nullptr;
   __device__ int64_t rank() const { return threadIdx.x; }
   __device__ int64_t size() const { return kThreads; }
+  /// The flag is far away, so only long loops look at it. A thread that leaves its loop goes on to
+  /// the sums, as all others do.
+  __device__ bool Stops(int64_t turn) const { return (turn & 0xFFF) == 0xFFF && IsSet(stop); }
 
   template <int kCount>
   __device__ void Sum(double (&values)[kCount]) const {
@@ -77,10 +82,10 @@ __global__ void CrossPhaseKernel(PairBatch b, const math::Complex64* in, math::C
 
 template <typename T>
 __global__ void AlignKernel(PairBatch b, const void* tiles, const TilePair* pairs,
-                            const math::Complex64* surface, TileAlignment* out) {
+                            const math::Complex64* surface, TileAlignment* out, StopFlag stop) {
   __shared__ double sums[kWarps];
   __shared__ int64_t places[kWarps];
-  const BlockTeam team{sums, places};
+  const BlockTeam team{sums, places, stop};
   for (int64_t k = blockIdx.x; k < b.pairs; k += gridDim.x) {
     const TileAlignment found = AlignPair<T>(team, b, tiles, pairs[k], surface + k * b.elements());
     if (threadIdx.x == 0) out[k] = found;
@@ -88,25 +93,66 @@ __global__ void AlignKernel(PairBatch b, const void* tiles, const TilePair* pair
 }
 
 template <typename T>
-__global__ void SlabSumsKernel(SlabPair s, const void* fixed, const void* moving, double* out) {
+__global__ void SlabSumsKernel(SlabPair s, LaunchRange shares, const void* fixed,
+                               const void* moving, double* out, StopFlag stop) {
   __shared__ double sums[kWarps];
-  const BlockTeam team{sums, nullptr};
+  const BlockTeam team{sums, nullptr, stop};
   const SlabReader<T> above(s, 0, fixed), below(s, 1, moving);
-  for (int64_t k = blockIdx.x; k < SlabTeams(s); k += gridDim.x)
+  for (int64_t k = shares.begin + blockIdx.x; k < shares.end; k += gridDim.x)
     SlabShare(team, s, k, above, below, out);
 }
 
+/// The items of this thread.
+template <typename F>
+__device__ void Each(LaunchRange items, F f) {
+  for (int64_t i = items.begin + static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+       i < items.end; i += static_cast<int64_t>(gridDim.x) * blockDim.x)
+    f(i);
+}
+
 template <typename T>
-__global__ void StitchKernel(BlendSpec s, const void* tiles, const PlacedTile* placed,
-                             const int32_t* starts, const int32_t* lists, void* out) {
-  const int64_t voxels = s.extent[0] * s.extent[1] * s.extent[2];
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < voxels;
-       i += static_cast<int64_t>(gridDim.x) * blockDim.x)
-    StitchVoxel<T>(s, tiles, placed, starts, lists, i, out);
+__global__ void MeansKernel(MeanSpec s, LaunchRange elements, const void* in, float* out) {
+  Each(elements, [&](int64_t i) { out[i] = MeanAt<T>(s, in, i); });
+}
+
+template <typename T>
+__global__ void StitchKernel(BlendSpec s, LaunchRange voxels, const void* tiles,
+                             const PlacedTile* placed, const int32_t* starts, const int32_t* lists,
+                             void* out) {
+  Each(voxels, [&](int64_t i) { StitchVoxel<T>(s, tiles, placed, starts, lists, i, out); });
+}
+
+template <typename T>
+__global__ void StackKernel(StackSpec s, LaunchRange voxels, const PlacedSection* sections,
+                            const SectionRange* planes, void* out) {
+  Each(voxels, [&](int64_t i) { StackVoxel<T>(s, sections, planes, i, out); });
+}
+
+template <typename T>
+__global__ void JointDigitsKernel(StackSpec s, JointDigits d, LaunchRange voxels,
+                                  const PlacedSection* sections, const SectionRange* planes,
+                                  unsigned long long* counts) {
+  constexpr int kCounts = JointDigits::kRanks * JointDigits::kBins;
+  __shared__ uint32_t own[kCounts];  // 32 KiB; a block has fewer than 2^32 voxels
+  for (int bin = threadIdx.x; bin < kCounts; bin += blockDim.x) own[bin] = 0;
+  __syncthreads();
+  Each(voxels, [&](int64_t i) {
+    uint32_t bits[2];
+    if (!JointVoxel<T>(s, d, sections, planes, i, bits)) return;
+    CountDigits(d, bits, [&](int64_t bin) { atomicAdd(own + bin, 1u); });
+  });
+  __syncthreads();
+  for (int bin = threadIdx.x; bin < kCounts; bin += blockDim.x) {
+    if (own[bin] > 0) atomicAdd(counts + bin, static_cast<unsigned long long>(own[bin]));
+  }
 }
 
 unsigned Blocks(int64_t blocks) {
   return static_cast<unsigned>(std::clamp<int64_t>(blocks, 1, 1 << 20));
+}
+
+unsigned BlocksOf(LaunchRange items) {
+  return Blocks((items.end - items.begin + kThreads - 1) / kThreads);
 }
 
 class CudaMosaicOps final : public MosaicOps {
@@ -133,31 +179,61 @@ class CudaMosaicOps final : public MosaicOps {
   }
   absl::Status Align(StreamRef stream, const PairBatch& b, const void* tiles,
                      DeviceSpan<const TilePair> pairs, DeviceSpan<const math::Complex64> surface,
-                     DeviceSpan<TileAlignment> out) override {
+                     DeviceSpan<TileAlignment> out, StopFlag stop) override {
     return Launch([&] {
       DispatchReal(b.array.scalar, [&](auto element) {
         AlignKernel<decltype(element)><<<Blocks(b.pairs), kThreads, 0, AsCuda(stream)>>>(
-            b, tiles, pairs.data(), surface.data(), out.data());
+            b, tiles, pairs.data(), surface.data(), out.data(), stop);
       });
     });
   }
-  absl::Status SlabSums(StreamRef stream, const SlabPair& s, const void* fixed, const void* moving,
-                        DeviceSpan<double> out) override {
+  absl::Status SlabSums(StreamRef stream, const SlabPair& s, LaunchRange shares, const void* fixed,
+                        const void* moving, DeviceSpan<double> out, StopFlag stop) override {
     return Launch([&] {
       DispatchReal(s.scalar, [&](auto element) {
         SlabSumsKernel<decltype(element)>
-            <<<Blocks(SlabTeams(s)), kThreads, 0, AsCuda(stream)>>>(s, fixed, moving, out.data());
+            <<<Blocks(shares.end - shares.begin), kThreads, 0, AsCuda(stream)>>>(
+                s, shares, fixed, moving, out.data(), stop);
       });
     });
   }
-  absl::Status Stitch(StreamRef stream, const BlendSpec& s, const void* tiles, const BlendTables& t,
-                      void* out) override {
+  absl::Status Means(StreamRef stream, const MeanSpec& s, LaunchRange elements, const void* in,
+                     DeviceSpan<float> out) override {
     return Launch([&] {
-      const int64_t voxels = s.extent[0] * s.extent[1] * s.extent[2];
+      DispatchReal(s.scalar, [&](auto element) {
+        MeansKernel<decltype(element)>
+            <<<BlocksOf(elements), kThreads, 0, AsCuda(stream)>>>(s, elements, in, out.data());
+      });
+    });
+  }
+  absl::Status Stitch(StreamRef stream, const BlendSpec& s, LaunchRange voxels, const void* tiles,
+                      const BlendTables& t, void* out) override {
+    return Launch([&] {
       DispatchReal(s.array.scalar, [&](auto element) {
-        StitchKernel<decltype(element)>
-            <<<Blocks((voxels + kThreads - 1) / kThreads), kThreads, 0, AsCuda(stream)>>>(
-                s, tiles, t.tiles.data(), t.starts.data(), t.lists.data(), out);
+        StitchKernel<decltype(element)><<<BlocksOf(voxels), kThreads, 0, AsCuda(stream)>>>(
+            s, voxels, tiles, t.tiles.data(), t.starts.data(), t.lists.data(), out);
+      });
+    });
+  }
+  absl::Status Stack(StreamRef stream, const StackSpec& s, LaunchRange voxels, const StackTables& t,
+                     void* out) override {
+    return Launch([&] {
+      DispatchReal(s.scalar, [&](auto element) {
+        StackKernel<decltype(element)><<<BlocksOf(voxels), kThreads, 0, AsCuda(stream)>>>(
+            s, voxels, t.sections.data(), t.planes.data(), out);
+      });
+    });
+  }
+  absl::Status CountJointDigits(StreamRef stream, const StackSpec& s, const JointDigits& d,
+                                LaunchRange voxels, const StackTables& t,
+                                DeviceSpan<uint64_t> counts) override {
+    return Launch([&] {
+      DispatchReal(s.scalar, [&](auto element) {
+        // Few blocks, because each adds a whole histogram to that of all.
+        JointDigitsKernel<decltype(element)>
+            <<<std::min(BlocksOf(voxels), 1056u), kThreads, 0, AsCuda(stream)>>>(
+                s, d, voxels, t.sections.data(), t.planes.data(),
+                reinterpret_cast<unsigned long long*>(counts.data()));
       });
     });
   }

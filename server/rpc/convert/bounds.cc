@@ -7,6 +7,7 @@
 #include "google/protobuf/descriptor.h"
 
 #include "gpu/base/status.h"
+#include "gpu/mosaic/stack_sections.h"
 #include "gpu/mosaic/tile_layout.h"
 #include "server/model/scan_spec.h"
 
@@ -221,6 +222,12 @@ std::vector<Bound> MakeBounds() {
       Text("FindZOverlapRequest.moving", kName),
       Text("FindZOverlapRequest.fixed_lease_token", kToken),
       Text("FindZOverlapRequest.moving_lease_token", kToken),
+      Text("StackSection.name", kName),
+      Text("StackSection.lease_token", kToken),
+      Many("StackSectionsRequest.sections", kMostSections),
+      Many("StackSectionsRequest.overlap", kMostSections),
+      Text("StackSectionsRequest.request_id", kToken),
+      Text("ResampleTilesRequest.request_id", kToken),
       Text("ExportRequest.name", kName),
       Text("ExportRequest.lease_token", kToken),
       Many("ExportRequest.accept", kStates),

@@ -37,6 +37,33 @@ TileLayoutSpec Decode(const v1::TileSource& in) {
   return out;
 }
 
+mosaic::Source SourceOf(const v1::TileSource& in) {
+  return {.name = in.name(),
+          .lease_token = in.lease_token(),
+          .field = "tiles.name",
+          .any_axes = in.axes_as_zyx()};
+}
+
+absl::Status CheckDtype(v1::Dtype type) {
+  if (v1::Dtype_IsValid(type)) return absl::OkStatus();
+  return InvalidField("type", absl::StrCat("has the unknown value ", static_cast<int>(type),
+                                           "; allowed the real types"));
+}
+
+/// The buffer that a request asks for, whose fields of it have the same names in all of them.
+template <class Request>
+absl::StatusOr<mosaic::NewBuffer> NewBufferOf(const Request& in, const char* called) {
+  OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
+  OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
+  OCTAVO_RETURN_IF_ERROR(CheckDuration("ttl", in.ttl()));
+  Request body = in;
+  body.clear_request_id();
+  return mosaic::NewBuffer{.labels = {in.labels().begin(), in.labels().end()},
+                           .ttl_seconds = ToSeconds(in.ttl()),
+                           .request_id = in.request_id(),
+                           .request_digest = absl::StrCat(called, ":", RequestDigest(body))};
+}
+
 /// Heights in um say nothing of tiles whose planes have no distance.
 absl::Status CheckHeights(const v1::TileSource& tiles, const char* field,
                           const google::protobuf::RepeatedPtrField<v1::MosaicVector>& positions) {
@@ -55,7 +82,7 @@ absl::Status CheckHeights(const v1::TileSource& tiles, const char* field,
 absl::StatusOr<mosaic::RegisterTilesCall> DecodeRegisterTiles(const v1::RegisterTilesRequest& in) {
   OCTAVO_RETURN_IF_ERROR(CheckHeights(in.tiles(), "stage_um", in.stage_um()));
   return mosaic::RegisterTilesCall{
-      .tiles = {in.tiles().name(), in.tiles().lease_token()},
+      .tiles = SourceOf(in.tiles()),
       .spec = {.layout = Decode(in.tiles()),
                .stage_um = Decode(in.stage_um()),
                .max_shift_um = in.max_shift_um(),
@@ -66,30 +93,19 @@ absl::StatusOr<mosaic::RegisterTilesCall> DecodeRegisterTiles(const v1::Register
 }
 
 absl::StatusOr<mosaic::StitchTilesCall> DecodeStitchTiles(const v1::StitchTilesRequest& in) {
-  OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
-  OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
-  OCTAVO_RETURN_IF_ERROR(CheckDuration("ttl", in.ttl()));
   OCTAVO_RETURN_IF_ERROR(CheckHeights(in.tiles(), "position_um", in.position_um()));
   if (!v1::TileBlend_IsValid(in.blend())) {
     return InvalidField("blend",
                         absl::StrCat("has the unknown value ", static_cast<int>(in.blend()),
                                      "; allowed LINEAR, HANN, AVERAGE"));
   }
-  if (!v1::Dtype_IsValid(in.type())) {
-    return InvalidField("type", absl::StrCat("has the unknown value ", static_cast<int>(in.type()),
-                                             "; allowed the real types"));
-  }
-  v1::StitchTilesRequest body = in;
-  body.clear_request_id();
-  mosaic::StitchTilesCall out{.tiles = {in.tiles().name(), in.tiles().lease_token()},
+  OCTAVO_RETURN_IF_ERROR(CheckDtype(in.type()));
+  mosaic::StitchTilesCall out{.tiles = SourceOf(in.tiles()),
                               .spec = {.layout = Decode(in.tiles()),
                                        .position_um = Decode(in.position_um()),
                                        .blend = static_cast<TileBlend>(in.blend()),
-                                       .scalar = static_cast<Scalar>(in.type())},
-                              .labels = {in.labels().begin(), in.labels().end()},
-                              .ttl_seconds = ToSeconds(in.ttl()),
-                              .request_id = in.request_id(),
-                              .request_digest = absl::StrCat("stitch:", RequestDigest(body))};
+                                       .scalar = static_cast<Scalar>(in.type())}};
+  OCTAVO_ASSIGN_OR_RETURN(out.made, NewBufferOf(in, "stitch"));
   if (in.has_gap()) out.spec.gap = in.gap();
   // Before anything else, because the answer speaks of the first position.
   if (out.spec.position_um.empty())
@@ -98,8 +114,8 @@ absl::StatusOr<mosaic::StitchTilesCall> DecodeStitchTiles(const v1::StitchTilesR
 }
 
 mosaic::FindZOverlapCall DecodeFindZOverlap(const v1::FindZOverlapRequest& in) {
-  return {.fixed = {in.fixed(), in.fixed_lease_token()},
-          .moving = {in.moving(), in.moving_lease_token()},
+  return {.fixed = {in.fixed(), in.fixed_lease_token(), "fixed", in.axes_as_zyx()},
+          .moving = {in.moving(), in.moving_lease_token(), "moving", in.axes_as_zyx()},
           .spec = {.slicing_interval_um = in.slicing_interval_um(),
                    .search_range_um = in.search_range_um(),
                    .spacing_z_um = in.spacing_z_um(),
@@ -107,6 +123,68 @@ mosaic::FindZOverlapCall DecodeFindZOverlap(const v1::FindZOverlapRequest& in) {
                    .offset_y = in.offset_y(),
                    .offset_x = in.offset_x(),
                    .min_correlation = in.has_min_correlation() ? in.min_correlation() : 0.5}};
+}
+
+absl::StatusOr<mosaic::StackSectionsCall> DecodeStackSections(const v1::StackSectionsRequest& in) {
+  if (in.sections().empty()) {
+    return InvalidField("sections", absl::StrCat("is empty; allowed 1 to ", kMostSections));
+  }
+  if (!v1::SectionBlend_IsValid(in.blend())) {
+    return InvalidField("blend",
+                        absl::StrCat("has the unknown value ", static_cast<int>(in.blend()),
+                                     "; allowed LATER, EARLIER, HANN"));
+  }
+  OCTAVO_RETURN_IF_ERROR(CheckDtype(in.type()));
+  const auto or_default = [](double value, double otherwise) {
+    return value == 0 ? otherwise : value;
+  };
+  mosaic::StackSectionsCall out{.spec = {.spacing_um = Decode(in.spacing_um()),
+                                         .center_on_middle = in.center_on_middle(),
+                                         .whole_voxels = in.whole_voxels(),
+                                         .overlap = {in.overlap().begin(), in.overlap().end()},
+                                         .moving_first_plane = in.moving_first_plane(),
+                                         .slicing_interval_um = in.slicing_interval_um(),
+                                         .search_range_um = in.search_range_um(),
+                                         .consistency_min_pairs = in.consistency_min_pairs() == 0
+                                                                      ? 3
+                                                                      : in.consistency_min_pairs(),
+                                         .refine_limit_um = in.refine_limit_um(),
+                                         .match_intensity = in.match_intensity(),
+                                         .gain_least = or_default(in.gain_least(), 0.5),
+                                         .gain_most = or_default(in.gain_most(), 2),
+                                         .blend = static_cast<SectionBlend>(in.blend()),
+                                         .scalar = static_cast<Scalar>(in.type())}};
+  StackSectionsSpec& spec = out.spec;
+  if (in.has_min_correlation()) spec.min_correlation = in.min_correlation();
+  if (in.has_consistency_tolerance()) spec.consistency_tolerance = in.consistency_tolerance();
+  if (in.has_consistency_min_correlation())
+    spec.consistency_min_correlation = in.consistency_min_correlation();
+  if (in.has_refine_min_confidence()) spec.refine_min_confidence = in.refine_min_confidence();
+  if (in.has_refine_min_correlation()) spec.refine_min_correlation = in.refine_min_correlation();
+  if (in.has_gain_min_voxels()) spec.gain_min_voxels = in.gain_min_voxels();
+  if (in.has_valid_above()) spec.valid_above = in.valid_above();
+  if (in.has_gap()) spec.gap = in.gap();
+  for (const v1::StackSection& section : in.sections()) {
+    out.sections.push_back({.name = section.name(),
+                            .lease_token = section.lease_token(),
+                            .field = absl::StrCat("sections[", out.sections.size(), "].name"),
+                            .any_axes = section.axes_as_zyx()});
+    spec.position_um.push_back(Decode(section.position_um()));
+  }
+  OCTAVO_ASSIGN_OR_RETURN(out.made, NewBufferOf(in, "stack"));
+  return out;
+}
+
+absl::StatusOr<mosaic::ResampleTilesCall> DecodeResampleTiles(const v1::ResampleTilesRequest& in) {
+  OCTAVO_RETURN_IF_ERROR(CheckDtype(in.type()));
+  mosaic::ResampleTilesCall out{.tiles = SourceOf(in.tiles()),
+                                .spec = {.layout = Decode(in.tiles()),
+                                         .target_um = Decode(in.target_um()),
+                                         .corner_aligned = in.corner_aligned(),
+                                         .anti_aliasing = !in.no_anti_aliasing(),
+                                         .scalar = static_cast<Scalar>(in.type())}};
+  OCTAVO_ASSIGN_OR_RETURN(out.made, NewBufferOf(in, "resample"));
+  return out;
 }
 
 void EncodeVector(const Vector3& in, v1::MosaicVector* out) {
@@ -144,6 +222,41 @@ void EncodePositions(const TilePositions& in, const std::vector<Vector3>& stage_
     to->set_state(static_cast<v1::JointState>(joint.state));
   }
   out->set_rms_residual_um(in.rms_residual_um);
+}
+
+void EncodeStacked(const mosaic::StackedSections& in, v1::StackSectionsResponse* out) {
+  EncodeBuffer(in.buffer, out->mutable_buffer());
+  EncodeVector(in.report.origin_um, out->mutable_origin_um());
+  out->set_total_z(in.report.total_z);
+  for (size_t i = 0; i < in.report.sections.size(); ++i) {
+    const StackedSection& section = in.report.sections[i];
+    v1::StackedSection* const to = out->add_sections();
+    EncodeVector(section.position_um, to->mutable_position_um());
+    to->set_first_plane(section.first_plane);
+    to->set_planes(section.planes);
+    to->set_overlap(section.overlap);
+    to->set_overlap_state(static_cast<v1::OverlapState>(section.overlap_state));
+    to->set_correlation(section.correlation);
+    to->set_found_overlap(section.found_overlap);
+    to->set_expected_overlap(section.expected_overlap);
+    EncodeVector(section.refinement_um, to->mutable_refinement_um());
+    to->set_refinement_confidence(section.refinement_confidence);
+    to->set_refinement_state(static_cast<v1::RefinementState>(section.refinement_state));
+    to->set_gain(section.gain);
+    to->set_measured_gain(section.measured_gain);
+    to->set_gain_voxels(section.gain_voxels);
+    if (section.overlap_state == OverlapState::kFallback ||
+        section.overlap_state == OverlapState::kCorrected)
+      out->add_suspects(static_cast<int64_t>(i));
+  }
+}
+
+void EncodeResampled(const mosaic::ResampledBuffer& in, v1::ResampleTilesResponse* out) {
+  EncodeBuffer(in.buffer, out->mutable_buffer());
+  out->set_depth(in.tiles.depth);
+  out->set_tile_y(in.tiles.tile_y);
+  out->set_tile_x(in.tiles.tile_x);
+  EncodeVector(in.tiles.spacing_um, out->mutable_spacing_um());
 }
 
 void EncodeZOverlap(const ZOverlapResult& in, v1::FindZOverlapResponse* out) {

@@ -240,6 +240,32 @@ TEST_P(SurfaceTest, TilesHaveThresholdsOfTheirOwn) {
   for (const int64_t x : {10, 50, 80, 120}) EXPECT_NEAR(two.at(x).real(), 49.5, 1.5) << x;
 }
 
+TEST_P(SurfaceTest, BlurredEdgesAreFoundWhereTheyAre) {
+  // The middle of an edge, whatever the blur of the instrument, the brightness and the filter are.
+  const int64_t columns = 90, n = 140;
+  for (const double blur : {0.3, 1.5, 3.0}) {
+    for (const double sigma : {0.0, 1.5, 3.0}) {
+      for (const double bright : {60.0, 400.0}) {
+        const double edge = 60 + static_cast<double>(Draw(0, 9)) / 10;
+        std::normal_distribution<double> noise(0, 2);
+        std::vector<double> values;
+        for (int64_t i = 0; i < columns * n; ++i) {
+          const double depth = static_cast<double>(i % n) - edge;
+          values.push_back(20 + noise(random_) +
+                           bright / 2 * (1 + std::erf(depth / blur / std::sqrt(2))));
+        }
+        const HostArray out = Run({SurfaceOp{.sigma = sigma, .lateral_sigma = 2.0}},
+                                  Arrange(Scalar::kF32, 1, columns, n, 2, 1, values));
+        double mean = 0;
+        for (int64_t x = 0; x < columns; ++x) mean += out.at(x).real() / columns;
+        // An edge that is nearly as wide as the tissue that confirms it has no plateau to tell.
+        EXPECT_NEAR(mean, edge, std::hypot(blur, sigma) > 2.5 ? 0.5 : 0.2)
+            << blur << " " << sigma << " " << bright;
+      }
+    }
+  }
+}
+
 TEST_P(SurfaceTest, NothingIsFoundInNothing) {
   for (const double value : {0.0, 7.0}) {
     const HostArray in = Arrange(Scalar::kF32, 4, 5, 50, 3, 2, std::vector<double>(1000, value));

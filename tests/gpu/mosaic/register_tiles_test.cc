@@ -4,9 +4,11 @@
 #include "gpu/mosaic/register_tiles.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <random>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 
 #include "tests/gpu/mosaic/mosaic_fixture.h"
@@ -281,6 +283,69 @@ TEST_P(RegisterTilesTest, ATileThatTheStageHasElsewhereIsNamedAndPutRight) {
   EXPECT_EQ(Suspects(got), std::vector<int64_t>{wrong});
   EXPECT_EQ(got.tiles[static_cast<size_t>(wrong)].state, TileState::kMoved);
   EXPECT_LE(WorstPosition(mosaic, got, -1), 0.6);
+}
+
+TEST_P(RegisterTilesTest, AGradientThatTilesShareIsNoMatch) {
+  // Every tile shows something else under the same gradient of brightness, which is far stronger.
+  const Case c{.rows = 2, .columns = 3, .extent = {1, 90, 100}, .overlap = 0.3, .shade = 0};
+  const int64_t size = c.extent[0] * c.extent[1] * c.extent[2];
+  for (const double slope : {2.0, 10.0, 100.0}) {
+    Mosaic mosaic = Make(c);
+    for (int64_t tile = 1; tile < c.rows * c.columns; ++tile) {
+      const Mosaic other = Make(c);
+      std::copy_n(other.values.begin() + tile * size, size, mosaic.values.begin() + tile * size);
+    }
+    for (size_t i = 0; i < mosaic.values.size(); ++i) {
+      const auto at = static_cast<int64_t>(i) % size;
+      mosaic.values[i] += slope * static_cast<double>(at / c.extent[2]) / 90 +
+                          2 * slope * static_cast<double>(at % c.extent[2]) / 100;
+    }
+    const TilePositions got = Register(c, mosaic);
+    ASSERT_EQ(got.joints.size(), 7u);
+    for (const TileJoint& joint : got.joints)
+      EXPECT_EQ(joint.state, JointState::kFallback) << slope << " " << joint.confidence;
+  }
+}
+
+TEST_P(RegisterTilesTest, AGradientDoesNotHideAMatch) {
+  const Case c{.rows = 2, .columns = 3, .extent = {1, 90, 100}, .overlap = 0.3, .shade = 0};
+  Mosaic mosaic = Make(c);
+  for (size_t i = 0; i < mosaic.values.size(); ++i)
+    mosaic.values[i] += 20 * static_cast<double>(static_cast<int64_t>(i) % c.extent[2]) / 100;
+  const TilePositions got = Register(c, mosaic);
+  EXPECT_THAT(Suspects(got), ::testing::IsEmpty());
+  EXPECT_GE(Share(mosaic, got, 0.25, -1), 0.95);
+}
+
+TEST_P(RegisterTilesTest, StopsWhenTheFlagIsSet) {
+  // One pair whose search takes seconds on one core: it is over at once, and so is every other
+  // part.
+  const int64_t side = device_.info().backend == "host" ? 700 : 3000;
+  RegistrationSpec spec;
+  spec.layout.kind = TileLayoutSpec::Kind::kStack;
+  spec.stage_um.resize(2);
+  const auto plan = Registration::Plan(spec, {.scalar = Scalar::kF32, .dims = {2, side, side}});
+  ASSERT_THAT(plan, testing::IsOk());
+  std::vector<float> picture(static_cast<size_t>(2 * side * side));
+  for (float& v : picture) v = static_cast<float>(random_() % 1000);
+  const DeviceBuffer tiles = Upload(picture);
+  const auto program = plan->Program();
+  const DeviceBuffer out = Poisoned(program->out().bytes());
+  auto flag = device_.AllocatePinned(4);
+  ASSERT_THAT(flag, testing::IsOk());
+  double seconds[2];
+  for (const int32_t set : {1, 0}) {
+    *flag->as<int32_t>() = set;
+    auto run = program->Prepare(device_, flag->as<int32_t>());
+    ASSERT_THAT(run, testing::IsOk());
+    const auto begun = std::chrono::steady_clock::now();
+    ASSERT_THAT((*run)->Run(stream_.ref(), 0, program->parts(), {tiles.data()}, out.data()),
+                testing::IsOk());
+    ASSERT_THAT(stream_.ref().Synchronize(), testing::IsOk());
+    seconds[set] = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  }
+  RecordProperty("seconds", absl::StrCat(seconds[1], " instead of ", seconds[0]));
+  EXPECT_LT(seconds[1], 0.6 * seconds[0]);
 }
 
 TEST_P(RegisterTilesTest, NothingToSee) {

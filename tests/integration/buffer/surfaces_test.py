@@ -66,6 +66,20 @@ def levels(values):
     return middles[chosen], (middles[chosen] + moment[chosen] / below[chosen]) / 2
 
 
+def rise_of(v, first, threshold, level, thickness):
+    below, run = 2 * level - threshold, v[first:first + thickness]
+    bright = below
+    for _ in range(2):
+        bright = run[run > bright].mean() if (run > bright).any() else bright
+    half, i = (bright + below) / 2, first
+    while i > 0 and v[i - 1] > half:
+        i -= 1
+    while i + 1 < first + thickness and not v[i] > half:
+        i += 1
+    last = v[i - 1] if i > 0 else np.nan
+    return float(i) if not last < v[i] or not v[i] > half else i - 1 + (half - last) / (v[i] - last)
+
+
 def column_surface(v, threshold, level, thickness):
     near_top, recorded, i = np.nan, np.concatenate([[0], np.cumsum(~np.isnan(v))]), 0
     with np.errstate(invalid="ignore"):
@@ -73,7 +87,7 @@ def column_surface(v, threshold, level, thickness):
     for begin, end in zip(np.flatnonzero(~above[:-1] & above[1:]), np.flatnonzero(above[:-1] & ~above[1:])):
         if end - begin < thickness or 2 * np.count_nonzero(v[begin:end] > threshold) < thickness:
             continue
-        place = begin if begin == 0 or np.isnan(v[begin - 1]) else begin - 1 + (level - v[begin - 1]) / (v[begin] - v[begin - 1])
+        place = rise_of(v, begin, threshold, level, thickness)
         if recorded[begin] >= thickness:
             return place
         if np.isnan(near_top):

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import unittest
 
 import numpy as np
@@ -30,6 +31,10 @@ class Mosaics(DaemonTest):
         done = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, *arguments], capture_output=True, text=True)
         self.assertEqual(done.returncode, code, done.stderr)
         return done.stdout if code == 0 else done.stderr
+
+    def held_volume(self):
+        scan = self.client.submit_scan(octavo.simulated(seed=3, fast=True), octavo.raster(16, 8, volumes=1), processing=octavo.processing(dtype="u8"))
+        return self.client.volumes(self.client.wait(scan.name).name)[0]
 
     def phantom(self, height, width):
         """Texture of several sizes, FINE samples to a voxel."""
@@ -184,6 +189,214 @@ class Mosaics(DaemonTest):
         text = self.command("mosaic", "overlap", a.name, b.name, "--interval-um", "4", "--range-um", "2", "--spacing-z-um", "1", "--curve")
         self.assertRegex(text, r"^8 planes  not found; the expected overlap stands in: correlation ")
         self.assertEqual(len(text.splitlines()), 1 + 5)
+
+    @staticmethod
+    def placed(section, gain, z, at, first, shape):
+        """A section in the stack, linear between its voxels; NaN beyond it."""
+        out = np.full(shape, np.nan)
+        (y, ty), (x, tx) = ((int(np.ceil(p)), np.ceil(p) - p) for p in at)
+        values = section[first:].astype(float)
+        for axis, t in ((1, ty), (2, tx)):
+            if t > 0:
+                low, high = (np.take(values, range(a, values.shape[axis] - 1 + a), axis) for a in (0, 1))
+                values = (1 - t) * low + t * high
+        out[z:z + len(values), y:y + values.shape[1], x:x + values.shape[2]] = values * gain
+        return out
+
+    def stack_model(self, sections, at, overlaps, first, blend, match, valid_above):
+        """What StackSections does, in NumPy; `at` in voxels of the result."""
+        z = [0]
+        for i, n in enumerate(overlaps):
+            z.append(z[-1] + len(sections[i]) - (first if i else 0) - n)
+        shape = (z[-1] + len(sections[-1]) - (first if overlaps else 0), *(int(max(np.floor(p[d]) + s.shape[d + 1] for p, s in zip(at, sections))) for d in (0, 1)))
+        canvas, valid, gains = np.full(shape, np.nan), np.zeros(shape, bool), []
+        for i, section in enumerate(sections):
+            skipped, gain = (first if i else 0), 1.0
+            moving = self.placed(section, 1, z[i], at[i], skipped, shape)
+            with np.errstate(invalid="ignore"):
+                joint = (moving > 0) & (canvas > 0)
+                if match and i and joint.sum() > 1000:
+                    gain = np.clip(np.median(canvas[joint]) / np.median(moving[joint]), 0.5, 2)
+                    gain = 1.0 if abs(gain - 1) <= 0.01 else gain
+                moving = moving * gain
+                counts = moving > valid_above
+            gains.append(gain)
+            weight = np.ones(shape[0])
+            if blend == "hann" and i and overlaps[i - 1] > 0:
+                n = overlaps[i - 1]
+                weight[z[i]:z[i] + n] = 0.5 * (1 - np.cos(np.linspace(0, np.pi, n))) if n > 1 else 0
+            if blend == "earlier":
+                weight[:] = 0
+            weight = weight[:, None, None]
+            blended = np.where(weight == 0, canvas, np.where(weight == 1, moving, canvas * (1 - weight) + moving * weight))
+            take = np.where(valid & counts, blended, np.where(valid, canvas, np.where(np.isnan(moving), canvas, moving)))
+            canvas, valid = take, valid | counts
+        return canvas, z, gains
+
+    def test_sections_are_stacked_as_numpy_does(self):
+        for turn in range(10):
+            dtype, count, first = ("<f4", "<u2", "u1")[turn % 3], int(self.random.integers(1, 5)), int(self.random.integers(0, 3))
+            blend, whole, match = ("later", "earlier", "hann")[int(self.random.integers(3))], bool(self.random.integers(2)), bool(self.random.integers(2))
+            sections, positions, overlaps = [], [], []
+            for i in range(count):
+                values = self.random.integers(0, 90, (int(self.random.integers(5, 12)), *self.random.integers(12, 30, 2))) * self.random.uniform(0.5, 2)
+                section = values.astype(dtype)
+                if dtype == "<f4":
+                    section[self.random.random(section.shape) < 0.03] = np.nan
+                sections.append(section)
+                positions.append(self.random.uniform(-20, 20, 2))  # um; negative places, too
+                if i:
+                    overlaps.append(int(self.random.integers(0, min(len(sections[i - 1]) - (first if i > 1 else 0), len(section) - first) + 1)))
+            spacing = (3.0, 2.0, 4.0)
+            at = np.array(positions) / spacing[1:]
+            if whole:
+                at = np.rint(at)
+            names = [self.client.buffers.put(one) for one in sections]
+            made = self.client.mosaic.stack(names, positions, spacing_um=spacing, overlap=overlaps, moving_first_plane=first, blend=blend, whole_voxels=whole,
+                                            match_intensity=match, type="f32", **({} if count > 1 else {"slicing_interval_um": 10}))
+            wanted, z, gains = self.stack_model(sections, at - at.min(0), overlaps, first, blend, match, 0)
+            got = made.buffer.read()
+            self.assertEqual(got.shape, wanted.shape)
+            self.assertEqual(made.total_z, len(wanted))
+            self.assertEqual([one.first_plane for one in made.sections], z)
+            np.testing.assert_allclose([one.gain for one in made.sections], gains, rtol=1e-5)
+            np.testing.assert_allclose([made.origin_um.y, made.origin_um.x], at.min(0) * spacing[1:], atol=1e-6)
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+            if match and dtype != "<f4":  # as the type of the sections: rounded, clipped, 0 where nothing is
+                narrow = self.client.mosaic.stack(names, positions, spacing_um=spacing, overlap=overlaps, moving_first_plane=first, blend=blend,
+                                                  whole_voxels=whole, match_intensity=match, **({} if count > 1 else {"slicing_interval_um": 10}))
+                most = np.iinfo(dtype).max
+                np.testing.assert_allclose(narrow.buffer.read(), np.clip(np.rint(np.nan_to_num(wanted)), 0, most), atol=1)
+
+    @unittest.skipIf(ndimage is None, "SciPy is not installed")
+    def test_a_phantom_cut_into_sections(self):
+        """Overlaps are found exactly, places within 0.2 voxel; a pair that shows nothing is named."""
+        block = sum(a * ndimage.gaussian_filter(self.random.standard_normal((110, 330, 330)).astype(np.float32), [s, 3 * s, 3 * s]) * s ** 1.5
+                    for s, a in ((1.2, 1.0), (2.5, 1.0)))
+        block = np.exp(0.8 * block / block.std()).astype(np.float32)
+        planes, size, first = 26, 80, 2
+        overlaps, z = [9, 8, 10, 9], 0
+        sections, truth, stage, bright = [], [], [], []
+        for i in range(5):
+            if i:
+                z += planes - overlaps[i - 1]
+            at = np.array([10, 10]) + self.random.integers(-2, 3, 2)
+            off = self.random.integers(-2, 3, 2) / 3  # the block has 3 samples to a voxel
+            y, x = np.rint(3 * (at + off)).astype(int)
+            cut = block[z:z + planes, y:y + 3 * size, x:x + 3 * size].reshape(planes, size, 3, size, 3).mean((2, 4))
+            bright.append(1 if i == 0 else self.random.uniform(0.7, 1.4))
+            noisy = bright[-1] * (cut + self.random.normal(0, 0.03, cut.shape))
+            sections.append(noisy if i == 0 else np.concatenate([np.zeros((first, size, size)), noisy]))
+            truth.append(at + off)
+            stage.append(at)
+        names = [self.client.buffers.put(one.astype("<f4")) for one in sections]
+        spacing = (5.0, 2.0, 2.0)
+        options = dict(spacing_um=spacing, moving_first_plane=first, slicing_interval_um=5.0 * (planes - 9), search_range_um=25, min_correlation=0.3)
+        made = self.client.mosaic.stack(names, np.array(stage) * 2.0, refine_limit_um=8, match_intensity=True, blend="hann", center_on_middle=True, **options)
+        self.assertEqual(list(made.suspects), [])
+        self.assertEqual([one.overlap for one in made.sections], [0, *overlaps])
+        self.assertEqual([one.overlap_state for one in made.sections][1:], ["FOUND"] * 4)
+        at = np.array([[one.position_um.y, one.position_um.x] for one in made.sections]) / 2
+        error = (at - at[0]) - (np.array(truth) - truth[0])
+        print("shift error", np.abs(np.diff(error, axis=0)).max(), "voxels; gains", [round(one.gain * b, 3) for one, b in zip(made.sections, bright)])
+        self.assertLessEqual(np.abs(np.diff(error, axis=0)).max(), 0.2)
+        for one, b in zip(made.sections, bright):
+            self.assertAlmostEqual(one.gain * b, 1, delta=0.03)
+        # A section that shows something else is named, on the command line, too; its neighbours decide.
+        other = self.client.buffers.put(self.random.uniform(1, 2, sections[2].shape).astype("<f4"))
+        names[2] = other
+        with self.assertWarnsRegex(octavo.OctavoWarning, "section 2 .*FALLBACK"):
+            made = self.client.mosaic.stack(names, np.array(stage) * 2.0, **options)
+        self.assertEqual(list(made.suspects), [2, 3])
+        where = os.path.join(self.daemon.directory, "sections.csv")
+        with open(where, "w") as file:
+            file.write("fixed_id,moving_id,x_shift_mm,y_shift_mm\n")
+            for i, (dy, dx) in enumerate(np.diff(stage, axis=0)):
+                file.write(f"{i},{i + 1},{dx * 0.002},{dy * 0.002}\n")
+        text = self.command("mosaic", "stack", *[one.name for one in names], "--positions", where, "--spacing-um", "5,2,2", "--interval-um", str(5 * (planes - 9)),
+                            "--range-um", "25", "--min-correlation", "0.3", "--moving-first-plane", "2", "--center", "--refine-um", "8", "--match-intensity",
+                            "--blend", "hann", "--type", "u16")
+        self.assertRegex(text, r"section 1  planes 17 to 42  overlap 9 found \(correlation 0\.\d+\)  shift .* um (applied|small)  gain")
+        self.assertRegex(text, r"section 2 .*overlap 9 fallback")
+        self.assertIn("one for each", self.command("mosaic", "stack", names[0].name, "--positions", where, "--spacing-um", "5", code=2))
+
+    def resampled(self, tile, shape, corners):
+        """linumpy's form, or scikit-image's at voxel centres."""
+        tile = tile.astype(np.float64)
+        sigma = [max(0, (n / m - 1) / 2) for n, m in zip(tile.shape, shape)]
+        smooth = ndimage.gaussian_filter(tile, sigma, mode="reflect" if corners else "mirror")
+        grid = [np.arange(m) * (n - 1) / max(m - 1, 1) if corners else (np.arange(m) + 0.5) * n / m - 0.5 for n, m in zip(tile.shape, shape)]
+        return ndimage.map_coordinates(smooth, np.meshgrid(*grid, indexing="ij"), order=1, mode="nearest" if corners else "mirror")
+
+    @unittest.skipIf(ndimage is None, "SciPy is not installed")
+    def test_tiles_are_resampled_by_themselves(self):
+        for corners in (False, True):
+            grid = self.random.uniform(0, 60000, (6, 70, 101)).astype("<u2")  # tiles of 32 x 40: those at the ends are cut short
+            made = self.client.mosaic.resample(self.client.buffers.put(grid), [7.5, 4.0, 3.0], spacing_um=[5.0, 2.0, 2.0], tile=(32, 40), type="f32",
+                                               corner_aligned=corners)
+            self.assertEqual((made.depth, made.tile_y, made.tile_x), (4, 16, 27))
+            true = [5 * 5 / 3, 2 * 31 / 15, 2 * 39 / 26] if corners else [5 * 6 / 4, 2 * 32 / 16, 2 * 40 / 27]
+            np.testing.assert_allclose([made.spacing_um.z, made.spacing_um.y, made.spacing_um.x], true, rtol=1e-12)
+            rows = [np.concatenate([self.resampled(grid[:, y:y + 32, x:x + 40], (4, max(1, round(min(32, 70 - y) / 2)), max(1, round(min(40, 101 - x) * 2 / 3))), corners)
+                                    for x in range(0, 101, 40)], axis=2) for y in range(0, 70, 32)]
+            np.testing.assert_allclose(made.buffer.read(), np.concatenate(rows, axis=1), rtol=1e-5)
+        stack = self.random.uniform(0, 1, (12, 20, 24)).astype("<f4")
+        name = self.client.buffers.put(stack).name
+        text = self.command("mosaic", "resample", name, "--spacing-um", "2", "--depth", "4", "--to-um", "4", "--corner-aligned")
+        self.assertRegex(text, r"\[6, 10, 12\] f32 .*tiles of 2 x 10 x 12, 6, 4\.22222, 4\.18182 um")
+        wanted = np.concatenate([self.resampled(stack[z:z + 4], (2, 10, 12), True) for z in (0, 4, 8)])
+        np.testing.assert_allclose(self.client.buffers.read(text.split()[0]), wanted, rtol=1e-5)
+
+    def test_a_call_is_cancelled_and_holds_up_nobody(self):
+        """A registration of tiles that takes long: reads of others go on beside it, and it ends soon after its client has gone."""
+        from octavo.v1 import mosaic_pb2, mosaic_pb2_grpc
+        big = self.client.buffers.put(self.random.standard_normal((4, 1200, 1200)).astype("<f4"))
+        small = self.client.buffers.put(np.arange(1000, dtype="<f4"))
+        stub = mosaic_pb2_grpc.MosaicServiceStub(self.client.channel)
+        request = mosaic_pb2.RegisterTilesRequest(stage_um=[mosaic_pb2.MosaicVector()] * 4)
+        request.tiles.name = big.name
+        request.tiles.stack.depth = 1
+        request.tiles.spacing_um.y = request.tiles.spacing_um.x = 1
+        calls = [stub.RegisterTiles.future(request, metadata=self.client._metadata) for _ in range(2)]
+        time.sleep(0.5)
+        if any(call.done() for call in calls):
+            self.skipTest("the device is too fast")
+        delays = []
+        with octavo.Client(self.daemon.address) as other:
+            for _ in range(20):
+                begun = time.monotonic()
+                other.buffers.read(small.name)
+                delays.append(time.monotonic() - begun)
+        self.assertFalse(any(call.done() for call in calls))
+        print("reads beside it took", [round(1000 * v) for v in sorted(delays)[-3:]], "ms at most")
+        self.assertLess(max(delays), 1)
+        with self.assertRaises(octavo.OctavoError) as refused:
+            self.client.buffers.destroy(big.name)
+        self.assertEqual(refused.exception.reason, "LEASED")
+        begun = time.monotonic()
+        for call in calls:
+            call.cancel()
+        while True:
+            try:
+                self.client.buffers.destroy(big.name)
+                break
+            except octavo.OctavoError as error:
+                self.assertEqual(error.reason, "LEASED")
+                self.assertLess(time.monotonic() - begun, 5)
+                time.sleep(0.01)
+        print("over", round(1000 * (time.monotonic() - begun)), "ms after the cancellation")
+
+    def test_volumes_whose_depth_is_elsewhere_are_refused(self):
+        volume = self.held_volume()
+        self.assertEqual(list(volume.axes), ["y", "x", "z"])
+        for call, field in ((lambda **more: self.client.mosaic.overlap(volume.name, volume.name, slicing_interval_um=2, search_range_um=1, spacing_z_um=1, **more), "fixed"),
+                            (lambda **more: self.client.mosaic.stitch(volume.name, [[0, 0]], spacing_um=1, depth=volume.shape[0], **more), "tiles.name"),
+                            (lambda **more: self.client.mosaic.stack([volume.name], [[0, 0]], spacing_um=1, **more), "sections[0].name"),
+                            (lambda **more: self.client.mosaic.resample(volume.name, 2, spacing_um=1, depth=1, **more), "tiles.name")):
+            with self.assertRaisesRegex(octavo.OctavoError, r"\[y, x, z\]; allowed \[z, y, x\]") as error:
+                call()
+            self.assertEqual((error.exception.field, error.exception.reason), (field, "BAD_SHAPE"))
+            call(axes_as_zyx=True)
 
     def test_the_example_of_the_page(self):
         with open(os.path.join(SOURCE, "client", "python", "MOSAIC.md")) as page:

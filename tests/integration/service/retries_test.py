@@ -56,14 +56,16 @@ class Retries(DaemonTest):
 
     def test_with_a_request_id(self):
         c, b, volume = self.client, self.client.buffers, self.volume()
-        buffer = b.put(np.zeros(4, "f4"))
+        buffer, tiles = b.put(np.zeros(4, "f4")), b.put(np.ones((2, 8, 8), "f4"))
         work = octavo.tomography(octavo.PushedProjections(rows=2, columns=16, frames=9))
         shape = (octavo.simulated(1, fast=True), octavo.raster(16, 8, volumes=1))
         np.save(os.path.join(self.daemon.root, "a.npy"), np.zeros((2, 3, 4), "u1"))
         read = dict(axes=["z", "y", "x"], spacing_um={"x": 1, "y": 1, "z": 1})
         for call in (lambda **i: c.derive(volume, {"flip": {}}, **i), lambda **i: c.submit_scan(*shape, samples=256, **i), lambda **i: c.submit_job(work, **i),
                      lambda **i: c.import_volume("a.npy", **read, **i),
-                     lambda **i: b.create((4,), **i), lambda **i: b.apply(buffer, {"flip": {}}, **i)):
+                     lambda **i: b.create((4,), **i), lambda **i: b.apply(buffer, {"flip": {}}, **i),
+                     lambda **i: c.mosaic.stitch(tiles, [[0, 0], [0, 5]], spacing_um=1, **i), lambda **i: c.mosaic.resample(tiles, 2, spacing_um=1, **i),
+                     lambda **i: c.mosaic.stack([tiles, tiles], [[0, 0], [2, 1]], spacing_um=1, overlap=[1], **i)):
             self.assertEqual(*(call(request_id=same) for same in 2 * [uuid.uuid4().hex]))
             self.assertNotEqual(call(), call())
         for call in (lambda **i: c.start_spill(volume, **i), lambda **i: c.start_restore(volume, **i)):

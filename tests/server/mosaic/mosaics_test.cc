@@ -3,6 +3,8 @@
 
 #include "server/mosaic/mosaics.h"
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <thread>
 
@@ -16,6 +18,7 @@ namespace {
 using mosaic::FindZOverlapCall;
 using mosaic::Mosaics;
 using mosaic::RegisterTilesCall;
+using mosaic::StackSectionsCall;
 using mosaic::StitchTilesCall;
 using octavo::testing::IsError;
 using octavo::testing::IsOk;
@@ -82,9 +85,7 @@ TEST_P(MosaicsTest, RegisteringAndStitchingOneAfterTheOther) {
   EXPECT_EQ(store_->List(kMe).size(), 1u) << "nor a buffer";
 
   StitchTilesCall call = Stitching(tiles);
-  call.labels = {{"what", "mosaic"}};
-  call.request_id = "again";
-  call.request_digest = "body";
+  call.made = {.labels = {{"what", "mosaic"}}, .request_id = "again", .request_digest = "body"};
   ASSERT_OK_AND_ASSIGN(const mosaic::StitchedTiles made, mosaics_.Stitch(call, kMe));
   EXPECT_EQ(made.buffer.type.dims, (std::vector<int64_t>{1, 70, 70}));
   EXPECT_EQ(made.buffer.origin, tiles);
@@ -93,7 +94,7 @@ TEST_P(MosaicsTest, RegisteringAndStitchingOneAfterTheOther) {
   EXPECT_EQ(Read<float>({.name = made.buffer.name}).value(), Random(70 * 70, 5));
   ASSERT_OK_AND_ASSIGN(const mosaic::StitchedTiles again, mosaics_.Stitch(call, kMe));
   EXPECT_EQ(again.buffer.name, made.buffer.name);
-  call.request_digest = "another body";
+  call.made.request_digest = "another body";
   EXPECT_REFUSED(mosaics_.Stitch(call, kMe), kAlreadyExists, "IDEMPOTENCY_MISMATCH");
 }
 
@@ -185,6 +186,156 @@ TEST_P(MosaicsTest, MeasurementsAreAtomicWithWrites) {
     if (!got.ok()) continue;  // the writer has the lease
     EXPECT_TRUE(got->correlations == allowed[0] || got->correlations == allowed[1]);
   }
+}
+
+TEST_P(MosaicsTest, StackingAndResampling) {
+  const std::string first = Slab(8, 1), second = Slab(8, 2);
+  StackSectionsCall call{.sections = {{.name = first}, {.name = second}, {.name = first}}};
+  call.spec.position_um = {{{0, 0, 0}}, {{0, 2, 1}}, {{0, 0, 0}}};
+  call.spec.spacing_um = {{1, 1, 1}};
+  call.spec.overlap = {3, 0};
+  call.made = {.labels = {{"what", "stack"}}, .request_id = "stack", .request_digest = "body"};
+  const int64_t before = Free();
+  ASSERT_OK_AND_ASSIGN(const mosaic::StackedSections made, mosaics_.Stack(call, kMe));
+  EXPECT_EQ(made.buffer.type.dims, (std::vector<int64_t>{21, 10, 9}));
+  EXPECT_EQ(made.buffer.origin, first);
+  EXPECT_EQ(made.buffer.labels.at("what"), "stack");
+  EXPECT_EQ(made.buffer.replicas.size(), devices());
+  ASSERT_EQ(made.report.sections.size(), 3u);
+  EXPECT_EQ(made.report.sections[1].first_plane, 5);
+  EXPECT_EQ(made.report.total_z, 21);
+  // The replicas are the same, and so is the answer to a retry.
+  const auto values = Read<float>({.name = made.buffer.name});
+  ASSERT_THAT(values, IsOk());
+  EXPECT_EQ(values->at((20 * 10 + 7) * 9 + 7), Random(8 * 64, 1)[8 * 64 - 1]);
+  for (uint32_t r = 1; r < devices(); ++r)
+    EXPECT_THAT(*Read<float>({.name = made.buffer.name, .replica = r}),
+                ::testing::Pointwise(::testing::NanSensitiveFloatEq(), *values));
+  ASSERT_OK_AND_ASSIGN(const mosaic::StackedSections again, mosaics_.Stack(call, kMe));
+  EXPECT_EQ(again.buffer.name, made.buffer.name);
+  EXPECT_EQ(again.report.sections.size(), 3u);
+  EXPECT_EQ(Free(), before - static_cast<int64_t>(devices()) * 21 * 90 * 4);
+
+  mosaic::ResampleTilesCall resample{.tiles = {.name = first}};
+  resample.spec.layout.kind = TileLayoutSpec::Kind::kStack;
+  resample.spec.target_um = {{0, 2, 4}};
+  ASSERT_OK_AND_ASSIGN(const mosaic::ResampledBuffer small, mosaics_.Resample(resample, kMe));
+  EXPECT_EQ(small.buffer.type.dims, (std::vector<int64_t>{8, 4, 2}));
+  EXPECT_EQ(small.tiles.tile_x, 2);
+  EXPECT_EQ(small.tiles.spacing_um[2], 4);
+  call.sections[1].name = "buffers/none";
+  call.made.request_id = "";
+  EXPECT_REFUSED(mosaics_.Stack(call, kMe), kNotFound, "NO_BUFFER");
+}
+
+TEST_P(MosaicsTest, ACallThatNobodyWaitsForEndsAtOnceAndKeepsNothing) {
+  const std::string tiles = Make(Scalar::kF32, {2, 900, 900}, 1, {0}, true).name;
+  ASSERT_THAT(Write(tiles, Random(2 * 900 * 900, 4)), IsOk());
+  RegisterTilesCall call{.tiles = {.name = tiles}};
+  call.spec.layout.kind = TileLayoutSpec::Kind::kStack;
+  call.spec.stage_um.resize(2);
+  StitchTilesCall stitch{.tiles = call.tiles};
+  stitch.spec.layout = call.spec.layout;
+  stitch.spec.position_um = {{{0, 0, 0}}, {{0, 700, 900}}};
+  StackSectionsCall stack{.sections = {call.tiles, call.tiles}};
+  stack.spec.position_um.resize(2);
+  stack.spec.spacing_um = {{1, 1, 1}};
+  stack.spec.overlap = {1};
+  stack.spec.refine_limit_um = 30;
+  FindZOverlapCall overlap{.fixed = call.tiles, .moving = call.tiles};
+  overlap.spec = {.slicing_interval_um = 1, .search_range_um = 5, .spacing_z_um = 1};
+  const int64_t before = Free();
+  for (const int last : {0, 1, 2, 5}) {
+    // The question that is answered with no. A GPU may be done before: it is asked at the end, too.
+    int asked = 0;
+    const buffer::MayGoOn may = [&]() -> absl::Status {
+      return asked++ < last ? absl::OkStatus() : absl::CancelledError("nobody waits");
+    };
+    std::vector<absl::Status> answers;
+    const auto begun = std::chrono::steady_clock::now();
+    answers.push_back(mosaics_.Register(call, kMe, may).status());
+    asked = 0;
+    answers.push_back(mosaics_.Stack(stack, kMe, may).status());
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(5))
+        << "one pair takes far longer on a host";
+    if (last < 2) {
+      asked = 0;
+      answers.push_back(mosaics_.Stitch(stitch, kMe, may).status());
+      asked = 0;
+      answers.push_back(mosaics_.FindZOverlap(overlap, kMe, may).status());
+    }
+    for (const absl::Status& answer : answers) {
+      // With five questions a GPU has made the stack.
+      if (last == 5 && answer.ok()) continue;
+      EXPECT_EQ(answer.code(), absl::StatusCode::kCancelled) << last << " " << answer;
+    }
+    if (last < 5) EXPECT_EQ(Free(), before);
+    EXPECT_THAT(Write(tiles, Random(2 * 900 * 900, 4)), IsOk()) << "its lease has ended";
+  }
+}
+
+/// A call that takes long in a thread.
+template <class F>
+class InThread {
+ public:
+  explicit InThread(F f)
+      : thread_([this, f = std::move(f)] {
+          answer_ = f();
+          done_ = true;
+        }) {}
+  bool done() const { return done_; }
+  absl::Status Answer() {
+    thread_.join();
+    return answer_;
+  }
+
+ private:
+  absl::Status answer_;
+  std::atomic<bool> done_{false};
+  std::jthread thread_;
+};
+
+TEST_P(MosaicsTest, OthersAreNotDelayedAndADrainEndsIt) {
+  if (devices_[0]->info().backend != "host") GTEST_SKIP() << "a GPU is done at once";
+  const std::string tiles = Make(Scalar::kF32, {2, 1600, 1600}, 1, {0}, true).name;
+  ASSERT_THAT(Write(tiles, Random(2 * 1600 * 1600, 4)), IsOk());
+  const std::string small = Slab(8, 3, {0});
+  RegisterTilesCall call{.tiles = {.name = tiles}};
+  call.spec.layout.kind = TileLayoutSpec::Kind::kStack;
+  call.spec.stage_um.resize(2);
+  InThread working([&] { return mosaics_.Register(call, kMe).status(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  // More of them than there are streams.
+  for (int i = 0; i < 12; ++i) {
+    const auto begun = std::chrono::steady_clock::now();
+    EXPECT_THAT(Read<float>({.name = small}), IsOk());
+    EXPECT_THAT(Write(small, Random(8 * 64, static_cast<uint32_t>(i))), IsOk());
+    EXPECT_THAT(Read<float>({.name = tiles, .count = {1, 4, 4}}), IsOk());
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(1));
+  }
+  EXPECT_REFUSED(Write(tiles, Random(2 * 1600 * 1600, 5)), kAborted, "LEASED");
+  ASSERT_FALSE(working.done());
+  const auto begun = std::chrono::steady_clock::now();
+  store_->BeginDrain();
+  EXPECT_REFUSED(working.Answer(), kUnavailable, "DRAINING");
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(1));
+}
+
+TEST_P(MosaicsTest, AWriteOfTheCallerInBetweenIsNoticed) {
+  if (devices_[0]->info().backend != "host") GTEST_SKIP() << "a GPU is done at once";
+  const std::string tiles = Make(Scalar::kF32, {2, 1600, 1600}, 1, {0}, true).name;
+  const std::vector<float> values = Random(2 * 1600 * 1600, 4);
+  ASSERT_THAT(Write(tiles, values), IsOk());
+  const auto lease =
+      leases_.TryAcquire({.resource = tiles, .mode = LeaseMode::kExclusive, .seconds = 0});
+  ASSERT_THAT(lease, IsOk());
+  RegisterTilesCall call{.tiles = {.name = tiles, .lease_token = lease->token}};
+  call.spec.layout.kind = TileLayoutSpec::Kind::kStack;
+  call.spec.stage_um.resize(2);
+  InThread working([&] { return mosaics_.Register(call, kMe).status(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  ASSERT_THAT(Write(tiles, values, {.lease_token = lease->token}), IsOk());
+  EXPECT_REFUSED(working.Answer(), kAborted, "VERSION");
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, MosaicsTest,

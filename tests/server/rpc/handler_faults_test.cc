@@ -454,6 +454,20 @@ class HandlerFaultsTest : public ::testing::Test {
           r.set_search_range_um(1);
           r.set_spacing_z_um(1);
         })});
+    add("MosaicService/StackSections", {One<v1::StackSectionsRequest>([this](auto& r) {
+          r.add_sections()->set_name(Slab());
+          r.add_sections()->set_name(r.sections(0).name());
+          for (const int64_t planes : {1}) r.add_overlap(planes);
+          r.mutable_spacing_um()->set_z(1);
+          r.mutable_spacing_um()->set_y(1);
+          r.mutable_spacing_um()->set_x(1);
+          r.set_request_id(Id());
+        })});
+    add("MosaicService/ResampleTiles", {One<v1::ResampleTilesRequest>([this](auto& r) {
+          FillTiles(r.mutable_tiles());
+          r.mutable_target_um()->set_y(2);
+          r.set_request_id(Id());
+        })});
     add("ExportService/Export", {OfVolume<v1::ExportRequest>()});
     add("ExportService/RevokeExport",
         {.requests = One<v1::RevokeExportRequest>([this](auto& r) {
