@@ -8,6 +8,7 @@ import { Bandwidth } from "./bandwidth";
 import type { Frame, PlainEncoding, Reader, Topics } from "./topics";
 
 const MOST_WAITING_BYTES = 256 << 10; // of state messages; what changes meanwhile is merged
+const FAREWELL_MS = 2000;
 
 interface Sent {
   sequence: number;
@@ -117,6 +118,7 @@ export class Viewer {
   private readonly changes = { scans: new Map(), volumes: new Map(), operations: new Map() } as Record<"scans" | "volumes" | "operations", Map<string, unknown>>;
   private fresh = false;
   private scheduled = false;
+  private over = false;
   private heard = performance.now();
   private pinged = 0;
   private readonly timer: NodeJS.Timeout;
@@ -140,14 +142,15 @@ export class Viewer {
   }
 
   private ping(): void {
-    if (!this.stillIn()) return this.socket.close(4401, "the session has ended");
+    if (!this.stillIn()) return this.close(4401, "the session has ended");
     if (performance.now() - this.heard > SILENCE_MS) return this.socket.terminate();
     this.pinged = performance.now();
     this.socket.ping();
   }
 
   private message(data: RawData, binary: boolean): void {
-    if (binary) return this.socket.close(1003, "pages send text");
+    if (this.over) return;
+    if (binary) return this.close(1003, "pages send text");
     try {
       const message = parseFromPage(data.toString());
       const view = this.views.get(message.view);
@@ -160,7 +163,7 @@ export class Viewer {
     } catch (error) {
       if (!(error instanceof ProtocolError)) throw error;
       // A close frame takes at most 123 bytes of text.
-      this.socket.close(1008, Buffer.from(error.message).subarray(0, 120).toString().replace(/\uFFFD$/, ""));
+      this.close(1008, Buffer.from(error.message).subarray(0, 120).toString().replace(/\uFFFD$/, ""));
     }
   }
 
@@ -229,11 +232,16 @@ export class Viewer {
     return this.views.size;
   }
 
+  /** Says why, and waits for no answer. */
   close(code: number, reason: string): void {
     this.socket.close(code, reason);
+    setTimeout(() => this.socket.terminate(), FAREWELL_MS).unref();
+    this.end();
   }
 
   private end(): void {
+    if (this.over) return;
+    this.over = true;
     clearInterval(this.timer);
     for (const view of this.views.values()) view.close();
     this.views.clear();
