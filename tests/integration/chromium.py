@@ -113,7 +113,7 @@ class Chromium:
     def open(self, url, fresh=False):
         """A page at an address. `fresh`: with cookies of its own."""
         context = {"browserContextId": self.command("Target.createBrowserContext")["browserContextId"]} if fresh else {}
-        target = self.command("Target.createTarget", url="about:blank", width=self.size[0], height=self.size[1], **context)["targetId"]
+        target = self.command("Target.createTarget", url="about:blank", newWindow=True, width=self.size[0], height=self.size[1], **context)["targetId"]
         session = self.command("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = Page(self, session, target)
         with self._news:
@@ -173,7 +173,7 @@ class Page:
         while True:
             try:
                 value = self.evaluate(expression)
-                if value:
+                if value or value == {}:  # {}: an element
                     return value
                 last = repr(value)
             except Failure as error:  # the page is being loaded

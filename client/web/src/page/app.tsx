@@ -53,7 +53,7 @@ export function App() {
           {phase.name !== "open" ? "viewer away" : !daemon.up ? "octavod away" : `${hello?.daemon ?? ""}, ${link.rtt_ms < 1 ? "< 1" : Math.round(link.rtt_ms)} ms`}
         </span>
         <button type="button" onClick={() => invite().then(setInvitation, (error: Error) => tell(error.message))} title="Make an address that lets one more browser in">Add a browser…</button>
-        <button type="button" onClick={() => theme.set(shade === "dark" ? "light" : "dark")} aria-pressed={shade === "light"} title="Dark for a dim lab, light for a bright room">{shade === "dark" ? "Light" : "Dark"}</button>
+        <button type="button" onClick={() => theme.set(shade === "dark" ? "light" : "dark")} title="Dark for a dim lab, light for a bright room">{shade === "dark" ? "Light theme" : "Dark theme"}</button>
       </header>
       {phase.name === "lost" && <p class="banner" role="alert">No connection to octavo web: {phase.message}. It is tried again all the time; the pictures are the last ones that came.</p>}
       {phase.name === "open" && !daemon.up && <p class="banner" role="alert">octavod at {hello?.daemon} does not answer{daemon.message ? `: ${daemon.message}` : ""}. It is tried again all the time; the pictures are the last ones that came.</p>}

@@ -102,7 +102,9 @@ export class Daemon {
       const found = this.infoOf(this.status.deserialize(bytes as Buffer).details);
       if (found) return new DaemonError(error.code, error.details, found.reason, found.metadata.field, found.metadata);
     }
-    return new DaemonError(error.code ?? grpc.status.UNKNOWN, error.details || error.message);
+    // What the library says of its own resolver and attempts helps nobody.
+    const text = (error.details || error.message).replace(/^No connection established\. Last error: (?:Error: )?(.*?)\.? Resolution note:.*$/s, "$1");
+    return new DaemonError(error.code ?? grpc.status.UNKNOWN, text);
   }
 
   /** Message and reason of a google.rpc.Status, for example of Operation.error; null if there is none. */

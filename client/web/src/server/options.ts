@@ -27,7 +27,7 @@ export const HELP = `octavo-web: what Octavo sees and holds, in a browser
 export class UsageError extends Error {}
 
 function bad(flag: string, value: string, allowed: string): never {
-  throw new UsageError(`${flag} is "${value}"; allowed: ${allowed}`);
+  throw new UsageError(`${flag}: is '${value}'; allowed ${allowed}`);
 }
 
 export function isLoopback(host: string): boolean {
@@ -75,10 +75,10 @@ export function parseOptions(args: string[]): Options | "help" {
   const [host, port] = listenAddress(values.listen!);
   const certificate = values["tls-cert"];
   const key = values["tls-key"];
-  if ((certificate === undefined) !== (key === undefined)) throw new UsageError("--tls-cert and --tls-key belong together; one of them is missing");
+  if ((certificate === undefined) !== (key === undefined)) throw new UsageError(`${key === undefined ? "--tls-key" : "--tls-cert"}: is not given; --tls-cert and --tls-key belong together`);
   if (!isLoopback(host) && certificate === undefined && !values.insecure)
     throw new UsageError(
-      `--listen ${values.listen}: other computers can reach this address, and without TLS anybody on the way can read along and take the session. ` +
+      `--listen: is '${values.listen}', which other computers can reach, and without TLS anybody on the way can read along and take the session. ` +
         "Give --tls-cert and --tls-key, or --insecure if the network is yours alone",
     );
   for (const name of values.host!) if (!/^[0-9A-Za-z._:-]{1,253}$/.test(name)) bad("--host", name, "the name or address of a host, without a port");
