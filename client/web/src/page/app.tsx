@@ -5,12 +5,14 @@ import { connection, invite } from "./connection";
 import { Held } from "./held/held";
 import { Live } from "./live/live";
 import { Dialog } from "./parts/dialog";
+import { Signal } from "./signal/signal";
 import { tell, Toasts } from "./parts/toasts";
 import { useStore } from "./store";
 import { theme } from "./theme";
 
 const PAGES = [
   { hash: "#live", text: "Live", page: Live },
+  { hash: "#signal", text: "Signal", page: Signal },
   { hash: "#held", text: "Held", page: Held },
 ];
 

@@ -31,16 +31,17 @@ export interface Reader {
   ended(reason: string, message: string): void;
 }
 
-const IMAGES = ["MIP", "AIP", "BSCAN", "ANGIOGRAM"];
+export const IMAGES: readonly string[] = ["MIP", "AIP", "BSCAN", "ANGIOGRAM"];
 
 function requestOf(topic: Topic, encoding: PlainEncoding): Message {
   const request: Message = {
     parent: topic.parent,
-    products: [`PRODUCT_${topic.product}`],
+    products: [`PRODUCT_${topic.product === "CORRECTED" ? "SPECTRUM" : topic.product}`],
     delivery: "DELIVERY_LATEST",
     max_rate_hz: MOST_RATE_HZ,
   };
   if (topic.index >= 0) request.index = String(topic.index);
+  if (topic.product === "CORRECTED") request.spectrum = "SPECTRUM_FORM_CORRECTED";
   if (!IMAGES.includes(topic.product)) return request;
   if (topic.product === "MIP" || topic.product === "BSCAN") request.axis = `AXIS_${topic.axis}`;
   request.encoding = `ENCODING_${encoding}`;

@@ -5,7 +5,7 @@ import {
   type FromServer, IN_FLIGHT, type Link, MOST_VIEWS, type Open, PING_MS, parseFromPage, ProtocolError, SILENCE_MS, type State, writeHeader,
 } from "../wire/protocol";
 import { Bandwidth } from "./bandwidth";
-import type { Frame, PlainEncoding, Reader, Topics } from "./topics";
+import { type Frame, IMAGES, type PlainEncoding, type Reader, type Topics } from "./topics";
 
 const MOST_WAITING_BYTES = 256 << 10; // of state messages; what changes meanwhile is merged
 const FAREWELL_MS = 2000;
@@ -38,7 +38,7 @@ class View implements Reader {
   }
 
   private get wanted(): PlainEncoding {
-    if (this.open.topic.product === "SPECTRUM" || this.open.topic.product === "ASCAN") return "RAW";
+    if (!IMAGES.includes(this.open.topic.product)) return "RAW";
     return this.open.encoding === "AUTO" ? this.viewer.bandwidth.encoding : this.open.encoding;
   }
 

@@ -52,9 +52,10 @@ export const PING_MS = 5000;
 export const SILENCE_MS = 15000;
 export const NONE = 0xffffffff;
 
-export const PRODUCTS = ["MIP", "AIP", "BSCAN", "ANGIOGRAM", "SPECTRUM", "ASCAN"] as const;
+export const PRODUCTS = ["MIP", "AIP", "BSCAN", "ANGIOGRAM", "SPECTRUM", "CORRECTED", "ASCAN"] as const;
 export const AXES = ["X", "Y", "Z"] as const;
 export const ENCODINGS = ["AUTO", "RAW", "JPEG"] as const;
+/** SPECTRUM is a record as the source delivered it, CORRECTED one as the transform gets it. */
 export type Product = (typeof PRODUCTS)[number];
 export type Axis = (typeof AXES)[number];
 export type Encoding = (typeof ENCODINGS)[number];
@@ -64,8 +65,8 @@ export interface Topic {
   parent: string; // scans/<id> or jobs/<id>
   product: Product;
   axis: Axis; // projected along, or cut across
-  index: number; // BSCAN: the plane; SPECTRUM, ASCAN: the column; -1 = the middle, or any
-  width: number; // most columns, 16 ... 4096: the server shrinks larger pictures. Of SPECTRUM and ASCAN without effect
+  index: number; // BSCAN: the plane; of records and A-scans: the column; -1 = the middle, or any
+  width: number; // most columns and rows, 16 ... 4096: the server shrinks larger pictures. Of records and A-scans without effect
 }
 
 export interface Open {
@@ -106,7 +107,7 @@ export interface Schema {
   offset: number;
   step: number;
   display: Interval | null; // stored units to show as black and white
-  saturation: { lo: number | null; hi: number | null } | null; // of raw records
+  saturation: { lo: number | null; hi: number | null } | null; // SPECTRUM: samples at most lo, or at least hi, are saturated
 }
 
 export interface Hello {

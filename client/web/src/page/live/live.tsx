@@ -3,24 +3,17 @@ import { useMemo, useState } from "preact/hooks";
 
 import type { Encoding, Product, ScanRow, Topic } from "../../wire/protocol";
 import { connection } from "../connection";
-import { count, inWords, shortName } from "../format";
 import { tell } from "../parts/toasts";
 import { useStore } from "../store";
 import { LivePicture, type Shown } from "./live_picture";
 import { Panel } from "./panel";
+import { ScanFigures } from "./scan_figures";
+import { chosenScan, ScanSelect } from "./scan_select";
 import type { Spacing } from "./stage";
 
 const WIDTHS = [256, 512, 1024, 2048];
 export const EN_FACE_VIEW = 1;
 export const BSCAN_VIEW = 2;
-
-const running = (scan: ScanRow) => ["QUEUED", "RUNNING", "DRAINING"].includes(scan.state);
-
-/** The chosen scan, or else the newest one that runs, or else the newest one. */
-function chosenScan(scans: ReadonlyMap<string, ScanRow>, choice: string): ScanRow | null {
-  const all = [...scans.values()].sort((a, b) => b.created - a.created);
-  return scans.get(choice) ?? all.find(running) ?? all[0] ?? null;
-}
 
 const EN_FACE: { product: Product; text: string; has: (scan: ScanRow) => boolean }[] = [
   { product: "MIP", text: "maximum (MIP)", has: () => true },
@@ -62,17 +55,11 @@ export function Live() {
   const about = () => ({ scan: scan?.name, title: scan?.title });
   const line = planes > 0 && enFaceShown ? { axis: axis === "Y" ? ("row" as const) : ("column" as const), at: (plane + 0.5) / planes, label: `B-scan ${axis.toLowerCase()} = ${plane}` } : null;
   const pick = (row: number, column: number) => planes > 0 && setIndex(Math.floor((axis === "Y" ? row : column) * planes));
-  const name = (of: ScanRow) => `${of.title || "untitled"} · ${shortName(of.name)} · ${inWords(of.state)}`;
 
   return (
     <div class="live">
       <div class="bar row">
-        <label>Scan
-          <select value={scans.has(choice) ? choice : ""} onChange={(event) => setChoice(event.currentTarget.value)}>
-            <option value="">{scan ? `newest: ${name(scan)}` : "the newest"}</option>
-            {[...scans.values()].sort((a, b) => b.created - a.created).map((row) => <option key={row.name} value={row.name}>{name(row)}</option>)}
-          </select>
-        </label>
+        <ScanSelect scans={scans} scan={scan} choice={choice} choose={setChoice} />
         <label>Size
           <select value={width} onChange={(event) => setWidth(Number(event.currentTarget.value))} title="Larger pictures are shrunk to at most this many pixels a side">
             {WIDTHS.map((pixels) => <option key={pixels} value={pixels}>{pixels} px</option>)}
@@ -129,19 +116,5 @@ export function Live() {
         />
       </div>
     </div>
-  );
-}
-
-function ScanFigures({ scan }: { scan: ScanRow }) {
-  return (
-    <dl class="figures" aria-label="Figures of the scan">
-      <div><dt>state</dt><dd class={`state ${scan.state.toLowerCase()}`}>{inWords(scan.state)}</dd></div>
-      {running(scan) && <div><dt>A-scans</dt><dd>{count(scan.records_per_second)}/s</dd></div>}
-      {running(scan) && scan.current_volume >= 0 && <div><dt>volume {scan.current_volume}</dt><dd><progress max="1" value={scan.fraction} aria-label={`volume ${scan.current_volume}`} /> {Math.round(100 * scan.fraction)} %</dd></div>}
-      <div><dt>done</dt><dd>{scan.volumes_done}</dd></div>
-      <div><dt>held</dt><dd>{scan.volumes_held}</dd></div>
-      {running(scan) && <div><dt>ring</dt><dd>{Math.round(100 * scan.ring)} %</dd></div>}
-      {scan.blocks_dropped > 0 && <div class="warn"><dt>lost blocks</dt><dd>{count(scan.blocks_dropped)}</dd></div>}
-    </dl>
   );
 }

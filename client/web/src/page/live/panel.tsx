@@ -3,15 +3,14 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
 import type { Encoding, Topic } from "../../wire/protocol";
-import { bytes, count } from "../format";
 import { useStore } from "../store";
 import type { ColourMap } from "./colour_maps";
 import { Contrast } from "./contrast";
+import { Counters } from "./counters";
+import { useFollow } from "./follow";
 import type { Contrast as Choice, LivePicture, Shown } from "./live_picture";
 import { saveSnapshot } from "./snapshot";
 import { type Line, type Spacing, Stage } from "./stage";
-
-const FOLLOW_MS = 100;
 
 export function Panel(props: {
   picture: LivePicture;
@@ -32,28 +31,13 @@ export function Panel(props: {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [choice, setChoice] = useState<Choice>(picture.contrast);
   const [colourMap, setColourMap] = useState<ColourMap>(picture.colourMap);
-  const counters = useStore(picture.counters);
-  const ended = useStore(picture.ended);
-  const problem = useStore(picture.problem);
+  const ended = useStore(picture.pump.ended);
+  const problem = useStore(picture.pump.problem);
   const shown = useStore(picture.shown);
 
-  const wanted = JSON.stringify([props.topic, props.encoding]);
-  const followed = useRef(0);
-  useEffect(() => {
-    // A slider that is dragged asks for many planes: ten a second are enough.
-    const wait = Math.max(0, followed.current + FOLLOW_MS - performance.now());
-    const timer = setTimeout(() => {
-      followed.current = performance.now();
-      picture.follow(props.topic, props.encoding);
-    }, wait);
-    return () => clearTimeout(timer);
-  }, [wanted]);
-  useEffect(() => () => picture.follow(null, "AUTO"), []);
-  useEffect(() => picture.freeze(props.frozen), [props.frozen]);
-  useEffect(() => {
-    const timer = setInterval(() => picture.tick(), 1000);
-    return () => clearInterval(timer);
-  }, []);
+  useFollow(picture.pump, props.topic, props.encoding, props.frozen);
+  // What is shown is of another scan.
+  useEffect(() => () => picture.clear(), [props.topic?.parent]);
 
   const choose = (next: Choice) => {
     picture.contrast = next;
@@ -93,13 +77,7 @@ export function Panel(props: {
         {props.frozen && shown && <div class="tag frozen">frozen</div>}
       </Stage>
       <Contrast picture={picture} label={props.title} choice={choice} colourMap={colourMap} choose={choose} colour={colour} />
-      <dl class="counters" data-shown={counters.shown} data-dropped={counters.dropped}>
-        <div><dt>frames</dt><dd>{counters.fps.toFixed(1)} Hz</dd></div>
-        <div><dt>latency</dt><dd>{counters.latencyMs === null ? "–" : `${Math.round(counters.latencyMs)} ms`}</dd></div>
-        <div><dt>shown</dt><dd>{count(counters.shown)}</dd></div>
-        <div class={counters.dropped > 0 ? "warn" : ""}><dt>dropped</dt><dd>{count(counters.dropped)}</dd></div>
-        <div><dt>sent as</dt><dd>{counters.encoding ? `${counters.encoding === "RAW" ? "raw" : "JPEG"}, ${bytes(counters.bytes)}` : "–"}</dd></div>
-      </dl>
+      <Counters pump={picture.pump} />
       {ended && props.topic && <p class="note" role="status">{ended.reason === "FINISHED" ? "The scan has ended; this is its last picture." : ended.message}</p>}
     </section>
   );
