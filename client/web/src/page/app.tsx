@@ -5,6 +5,7 @@ import { connection, invite } from "./connection";
 import { Held } from "./held/held";
 import { Live } from "./live/live";
 import { Dialog } from "./parts/dialog";
+import { Scan } from "./scan/scan";
 import { Signal } from "./signal/signal";
 import { tell, Toasts } from "./parts/toasts";
 import { useStore } from "./store";
@@ -14,6 +15,7 @@ const PAGES = [
   { hash: "#live", text: "Live", page: Live },
   { hash: "#signal", text: "Signal", page: Signal },
   { hash: "#held", text: "Held", page: Held },
+  { hash: "#scan", text: "Scan", page: Scan },
 ];
 
 function useHash(): string {

@@ -22,6 +22,8 @@ const VERBS: Record<string, Verb> = {
   "OperationService/CancelOperation": { service: "OperationService", changes: true },
   "ScanService/GetScan": { service: "ScanService", changes: false },
   "ScanService/PlanScan": { service: "ScanService", changes: false },
+  "ScanService/PlotWaveform": { service: "ScanService", changes: false },
+  "ScanService/UpdateScan": { service: "ScanService", changes: true },
   "ScanService/SubmitScan": { service: "ScanService", changes: true },
   "ScanService/StopScan": { service: "ScanService", changes: true },
   "ScanService/CancelScan": { service: "ScanService", changes: true },
@@ -53,6 +55,14 @@ export function failure(error: unknown): { status: number; body: Message } {
   return { status: 500, body: { error: { reason: "INTERNAL", field: "", message: error instanceof Error ? error.message : String(error) } } };
 }
 
+/** The answer with bytes as base64, as JSON has them in protobuf's own mapping. */
+function plain(value: unknown): unknown {
+  if (Buffer.isBuffer(value)) return value.toString("base64");
+  if (Array.isArray(value)) return value.map(plain);
+  if (typeof value === "object" && value !== null) return Object.fromEntries(Object.entries(value).map(([key, entry]) => [key, plain(entry)]));
+  return value;
+}
+
 export async function callVerb(daemon: Daemon, readOnly: boolean, name: string, text: string): Promise<Message> {
   const verb = Object.hasOwn(VERBS, name) ? VERBS[name] : undefined;
   if (!verb) throw new Refusal(404, "NO_CALL", `there is no call ${name.slice(0, 80)}; there are ${Object.keys(VERBS).join(", ")}`);
@@ -65,7 +75,7 @@ export async function callVerb(daemon: Daemon, readOnly: boolean, name: string, 
   }
   if (typeof request !== "object" || request === null || Array.isArray(request)) throw new Refusal(400, "BAD_JSON", "the body is no JSON object");
   try {
-    return await daemon.call(verb.service, name.split("/")[1], request, verb.seconds);
+    return plain(await daemon.call(verb.service, name.split("/")[1], request, verb.seconds));
   } catch (error) {
     if (error instanceof DaemonError) throw error;
     // The encoder's own words for a value that does not fit its field.

@@ -152,7 +152,6 @@ export class WebServer {
   }
 
   private json(response: ServerResponse, answer: unknown): void {
-    // Bytes of messages (details of errors) as text.
     const text = JSON.stringify(answer);
     response.writeHead(200, { "Content-Type": "application/json", "Cache-Control": "no-store", "Content-Length": Buffer.byteLength(text) }).end(text);
   }
