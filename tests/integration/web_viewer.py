@@ -11,6 +11,7 @@ import socket
 import ssl
 import struct
 import subprocess
+import time
 import unittest
 
 from harness import SOURCE
@@ -235,16 +236,19 @@ class WebSocket:
 
     def text(self, kind, timeout=30):
         """The next text message of a type; frames and other texts before it are passed over."""
-        while True:
-            message = self.message(timeout)
-            if isinstance(message, dict) and message["type"] == kind:
-                return message
+        return self._next(lambda message: isinstance(message, dict) and message["type"] == kind, timeout)
 
     def frame(self, timeout=30):
+        return self._next(lambda message: isinstance(message, tuple), timeout)
+
+    def _next(self, wanted, timeout):
+        end = time.monotonic() + timeout
         while True:
-            message = self.message(timeout)
-            if isinstance(message, tuple):
+            message = self.message(max(0.001, end - time.monotonic()))
+            if wanted(message):
                 return message
+            if time.monotonic() > end:
+                raise TimeoutError
 
     def open(self, view, parent, product="MIP", axis="Z", index=-1, width=512, **more):
         self.send(dict(type="open", view=view, topic=dict(parent=parent, product=product, axis=axis, index=index, width=width), **more))

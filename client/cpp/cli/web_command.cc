@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 
 #include "client/cpp/cli/commands.h"
@@ -77,7 +78,7 @@ std::string NodeProblem(const std::string& node) {
     return absl::StrCat(node, " is no Node that can be run; wanted is Node ", kOldestNode,
                         " or later; ", kAdvice);
   int major = 0;
-  const std::string_view digits = absl::StripPrefix(*version, "v");
+  const absl::string_view digits = absl::StripPrefix(*version, "v");
   std::from_chars(digits.data(), digits.data() + digits.size(), major);
   if (major < kOldestNode)
     return absl::StrCat(node, " is Node ", *version, "; wanted is Node ", kOldestNode,

@@ -48,7 +48,7 @@ class Frames(ViewerTest):
         scan, (name,) = self.held()
         volume = self.client.read(name)
         web = self.viewer.socket()
-        for product, axis, index, expected in (("MIP", "Z", -1, volume.max(axis=2)), ("MIP", "Y", -1, volume.max(axis=0).T), ("BSCAN", "Y", 7, volume[7].T), ("BSCAN", "Y", -1, volume[10].T),
+        for product, axis, index, expected in (("MIP", "Z", -1, volume.max(axis=2)), ("BSCAN", "Y", 7, volume[7].T), ("BSCAN", "Y", -1, volume[10].T),
                                                ("BSCAN", "X", 5, volume[:, 5].T)):
             web.open(1, scan, product, axis, index, width=512, encoding="RAW")
             header, data = web.frame()
@@ -333,7 +333,6 @@ class Restart(unittest.TestCase):
                 scan = client.submit_scan(octavo.simulated(3), octavo.raster(64, 16, volumes=0), samples=256, rate_hz=20000).name
                 web.open(0, scan)
                 web.acknowledge(web.frame()[0])
-            first = web.daemon["server_id"]
             daemon.kill()
             until(lambda: not self._next(web, "daemon")["up"])
             self.assertIsNone(viewer.process.poll())
@@ -341,7 +340,6 @@ class Restart(unittest.TestCase):
             try:
                 told = self._next(web, "daemon")
                 self.assertTrue(told["up"])
-                self.assertNotEqual(told["server_id"], first)
                 # The scan went with its daemon: its view ends, and says so.
                 self.assertTrue(any(t["type"] == "end" and t["reason"] == "NO_SCAN" for t in web.texts) or web.text("end")["reason"] == "NO_SCAN")
                 until(lambda: self._told_all(web) and scan not in web.state["scans"])

@@ -2,14 +2,16 @@
 
 const SAMPLES = 12;
 const LEAST_MS = 1; // clocks and event loops are no finer
-// Two limits, so that the choice does not swing.
-const RAW_ABOVE_MBIT_S = 80;
-const JPEG_BELOW_MBIT_S = 50;
+const LEAST_SAMPLES = 4;
+// A connection carries raw pictures if it has half as much again as they need. What has 50 Mbit/s has enough for most, and is
+// shared. Two limits, so that the choice does not swing.
+const SPARE = 1.5;
+const ENOUGH_MBIT_S = 50;
+const BACK = 1.6;
 
 export class Bandwidth {
   private readonly samples: number[] = [];
   private roundTrip = 0;
-  private choice: "RAW" | "JPEG" = "RAW";
 
   /** A ping came back after so long. The smallest of late is what the way itself takes. */
   pinged(ms: number): void {
@@ -32,11 +34,11 @@ export class Bandwidth {
     return this.samples.length === 0 ? 0 : Math.max(...this.samples);
   }
 
-  /** What the connection carries well. */
-  get encoding(): "RAW" | "JPEG" {
-    if (this.samples.length < 4) return this.choice;
-    if (this.mbitS < JPEG_BELOW_MBIT_S) this.choice = "JPEG";
-    if (this.mbitS > RAW_ABOVE_MBIT_S) this.choice = "RAW";
-    return this.choice;
+  /** What the connection carries well, for frames that need so much if they are sent raw; `now` is what is sent. */
+  choose(now: "RAW" | "JPEG", neededMbitS: number): "RAW" | "JPEG" {
+    if (this.samples.length < LEAST_SAMPLES) return now;
+    const limit = Math.min(ENOUGH_MBIT_S, SPARE * neededMbitS);
+    if (this.mbitS < limit) return "JPEG";
+    return this.mbitS > BACK * limit ? "RAW" : now;
   }
 }

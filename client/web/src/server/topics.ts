@@ -15,7 +15,7 @@ export type PlainEncoding = "RAW" | "JPEG";
 /** A whole frame, shared by all views. */
 export interface Frame {
   sequence: number;
-  epoch: number; // of the subscription: sequences of two epochs need not go on
+  epoch: number; // of the daemon: after it was away, its sequences may begin anew
   complete: boolean;
   volume: number;
   serverUs: number | null;
@@ -70,7 +70,9 @@ function schemaOf(topic: Topic, head: Message): Schema {
   };
 }
 
-let epochs = 0;
+const SAMPLE_BYTES: Record<string, number> = { U8: 1, I8: 1, U16: 2, I16: 2 };
+/** The size of a frame of this schema if it is sent raw. */
+export const rawBytes = (schema: Schema) => schema.shape.reduce((a, b) => a * b, 1) * (SAMPLE_BYTES[schema.dtype] ?? 4);
 
 /** One subscription with its readers. */
 class Feed {
@@ -86,6 +88,7 @@ class Feed {
     private readonly daemon: Daemon,
     private readonly topic: Topic,
     private readonly encoding: PlainEncoding,
+    private readonly topics: Topics,
     private readonly done: () => void,
   ) {
     this.subscribe();
@@ -93,7 +96,6 @@ class Feed {
 
   private subscribe(): void {
     this.timer = null;
-    const epoch = ++epochs;
     const call = this.daemon.stream("StreamService", "Subscribe", requestOf(this.topic, this.encoding));
     this.call = call;
     let head: Message = null;
@@ -110,7 +112,7 @@ class Feed {
       if (size > MOST_FRAME_BYTES) return this.end("TOO_LARGE", `a frame of more than ${MOST_FRAME_BYTES >> 20} MiB: ask for a smaller width`);
       if (size < Number(part.total_bytes)) return;
       this.failures = 0;
-      this.publish(head, parts.length === 1 ? parts[0] : Buffer.concat(parts, size), epoch, arrived);
+      this.publish(head, parts.length === 1 ? parts[0] : Buffer.concat(parts, size), arrived);
       head = null;
     });
     call.on("error", (error: ServiceError) => {
@@ -124,7 +126,7 @@ class Feed {
     });
   }
 
-  private publish(head: Message, payload: Buffer, epoch: number, arrivedNs: bigint): void {
+  private publish(head: Message, payload: Buffer, arrivedNs: bigint): void {
     const schema = schemaOf(this.topic, head);
     const text = JSON.stringify(schema);
     if (text !== this.schemaText) [this.schemaText, this.schemaNumber] = [text, this.schemaNumber + 1];
@@ -132,7 +134,7 @@ class Feed {
     const published = BigInt(head.publish_monotonic_ns);
     this.latest = {
       sequence: Number(head.sequence),
-      epoch,
+      epoch: this.topics.epoch,
       complete: head.complete,
       volume: Number(head.volume_index),
       serverUs: acquired > 0n && published >= acquired ? Number((published - acquired) / 1000n) : null,
@@ -146,6 +148,7 @@ class Feed {
 
   private failed(error: DaemonError): void {
     this.call = null;
+    if (error.away) this.topics.epoch++;
     // The daemon is away, or has no memory for the frame now: ask again. What else is wrong stays wrong.
     if (error.away || error.reason === "NO_FRAME" || error.reason === "SLOW_SUBSCRIBER") {
       this.timer = setTimeout(() => this.subscribe(), RETRY_MS[Math.min(this.failures++, RETRY_MS.length - 1)]);
@@ -170,6 +173,7 @@ class Feed {
 
 /** All feeds by topic and encoding. */
 export class Topics {
+  epoch = 0;
   private readonly feeds = new Map<string, Feed>();
 
   constructor(private readonly daemon: Daemon) {}
@@ -179,7 +183,7 @@ export class Topics {
     const key = JSON.stringify([topic.parent, topic.product, topic.axis, topic.index, topic.width, encoding]);
     let feed = this.feeds.get(key);
     if (!feed) {
-      const made: Feed = new Feed(this.daemon, topic, encoding, () => {
+      const made: Feed = new Feed(this.daemon, topic, encoding, this, () => {
         if (this.feeds.get(key) === made) this.feeds.delete(key);
       });
       feed = made;

@@ -5,7 +5,7 @@ import {
   type FromServer, IN_FLIGHT, type Link, MOST_VIEWS, type Open, PING_MS, parseFromPage, ProtocolError, SILENCE_MS, type State, writeHeader,
 } from "../wire/protocol";
 import { Bandwidth } from "./bandwidth";
-import { type Frame, IMAGES, type PlainEncoding, type Reader, type Topics } from "./topics";
+import { type Frame, IMAGES, type PlainEncoding, rawBytes, type Reader, type Topics } from "./topics";
 
 const MOST_WAITING_BYTES = 256 << 10; // of state messages; what changes meanwhile is merged
 const FAREWELL_MS = 2000;
@@ -19,7 +19,7 @@ interface Sent {
 /** One view: at most IN_FLIGHT frames on their way, and then the newest. */
 class View implements Reader {
   private leave: () => void = () => {};
-  private encoding: PlainEncoding;
+  private encoding: PlainEncoding = "RAW";
   private frame: Frame | null = null; // the newest; sent already if its sequence is the last one
   private inFlight: Sent[] = [];
   private last: { sequence: number; epoch: number } | null;
@@ -39,7 +39,8 @@ class View implements Reader {
 
   private get wanted(): PlainEncoding {
     if (!IMAGES.includes(this.open.topic.product)) return "RAW";
-    return this.open.encoding === "AUTO" ? this.viewer.bandwidth.encoding : this.open.encoding;
+    if (this.open.encoding !== "AUTO") return this.open.encoding;
+    return this.frame ? this.viewer.bandwidth.choose(this.encoding, (8 * rawBytes(this.frame.schema) * this.open.rate_hz) / 1e6) : this.encoding;
   }
 
   offer(frame: Frame): void {

@@ -121,7 +121,7 @@ export interface DaemonMessage {
   type: "daemon";
   up: boolean;
   message: string; // why it does not answer
-  server_id: string; // another one after a restart
+  server_id: string;
   daemon_version: string;
 }
 /** Changes of what there is: by name, null = gone. Times are ms since 1970. */
