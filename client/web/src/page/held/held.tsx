@@ -1,0 +1,182 @@
+// Held: the volumes in memory, and what becomes of them.
+import { useEffect, useMemo, useState } from "preact/hooks";
+
+import type { OperationRow, VolumeRow } from "../../wire/protocol";
+import { connection } from "../connection";
+import { bytes, inWords, shortName, span } from "../format";
+import { Dialog } from "../parts/dialog";
+import { say, tell } from "../parts/toasts";
+import { useStore } from "../store";
+import { CommitDialog } from "./commit_dialog";
+import { cancelOperation, discard, isHeld, runAll, titleOf, type Verb, VERBS } from "./verbs";
+
+const THUMBNAIL_PX = 128;
+const TIERS: Record<string, string> = { DEVICE: "device", HOST: "host memory", DISK: "disk" };
+
+function useClock(everyMs: number): number {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), everyMs);
+    return () => clearInterval(timer);
+  }, []);
+  return now;
+}
+
+function Thumbnail({ volume }: { volume: VolumeRow }) {
+  const [failed, setFailed] = useState(false);
+  if (volume.state === "ACQUIRING" || volume.raw || failed) return <div class="thumbnail none" aria-hidden="true">{volume.state === "ACQUIRING" ? "…" : "–"}</div>;
+  const address = `api/${volume.name}/picture?rendering=max&axis=z&size=${THUMBNAIL_PX}&digest=${encodeURIComponent(volume.digest)}`;
+  return <img class="thumbnail" src={address} alt={`Maximum projection of ${titleOf(volume)}`} loading="lazy" onError={() => setFailed(true)} />;
+}
+
+/** What is going on with a volume, with its progress. */
+function Status({ volume, operation, readOnly }: { volume: VolumeRow; operation: OperationRow | undefined; readOnly: boolean }) {
+  if (operation && !operation.done) {
+    const cancel = () => cancelOperation(operation.name).catch((error: Error) => tell(error.message));
+    return (
+      <div class="operation">
+        <span>{operation.kind.toLowerCase()}: {inWords(operation.stage || "waiting")}, {Math.round(100 * operation.fraction)} %</span>
+        <progress max="1" value={operation.fraction} aria-label={`${operation.kind.toLowerCase()} of ${titleOf(volume)}`} />
+        {!readOnly && <button type="button" onClick={cancel} disabled={operation.state === "CANCELLING"}>Cancel</button>}
+      </div>
+    );
+  }
+  const parts = [volume.moving ? inWords(volume.moving) : inWords(volume.state)];
+  if (volume.marked) parts.push("kept");
+  if (volume.missing > 0) parts.push(`${volume.missing} A-scans missing`);
+  return (
+    <div>
+      <span class={`state ${volume.state.toLowerCase()}`}>{parts.join(", ")}</span>
+      {volume.last_error && <p class="problem">{volume.last_error}</p>}
+    </div>
+  );
+}
+
+/** Tells of operations that end while the page looks. */
+function useEndings(operations: ReadonlyMap<string, OperationRow>): void {
+  const open = useMemo(() => new Set<string>(), []);
+  useEffect(() => {
+    for (const operation of operations.values()) {
+      if (!operation.done) open.add(operation.name);
+      else if (open.delete(operation.name)) {
+        const what = `${operation.kind.toLowerCase()} of ${shortName(operation.target)}`;
+        if (operation.state === "FAILED") tell(`The ${what} has failed: ${operation.error}`);
+        else if (operation.state === "CANCELLED") say(`The ${what} was cancelled; the volume is still held`);
+        else say(operation.path ? `Committed to ${operation.path}` : `The ${what} is done`);
+      }
+    }
+  }, [operations]);
+}
+
+export function Held() {
+  const volumes = useStore(connection.volumes);
+  const operations = useStore(connection.operations);
+  const readOnly = useStore(connection.hello)?.read_only ?? true;
+  const now = useClock(1000);
+  const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
+  const [asking, setAsking] = useState<{ verb: string; volumes: VolumeRow[] } | null>(null);
+  useEndings(operations);
+
+  const rows = [...volumes.values()].sort((a, b) => (b.held || Infinity) - (a.held || Infinity) || b.index - a.index);
+  const running = new Map([...operations.values()].filter((operation) => !operation.done).map((operation) => [operation.target, operation]));
+  const chosen = rows.filter((row) => selected.has(row.name));
+  const all = rows.length > 0 && chosen.length === rows.length;
+
+  const run = (verb: Verb, on: VolumeRow[]) => {
+    const able = on.filter((volume) => verb.can(volume) && !running.has(volume.name));
+    if (able.length === 0) return;
+    if (verb.run) void runAll(able, verb.run, verb.done);
+    else setAsking({ verb: verb.name, volumes: able });
+  };
+  const select = (name: string, on: boolean) => {
+    const next = new Set(selected);
+    if (on) next.add(name);
+    else next.delete(name);
+    setSelected(next);
+  };
+  // The keys of the list: arrows go from row to row, those of the verbs act on the selected ones, or on this one.
+  const key = (volume: VolumeRow) => (event: KeyboardEvent) => {
+    const row = event.currentTarget as HTMLElement;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      const next = (event.key === "ArrowDown" ? row.nextElementSibling : row.previousElementSibling) as HTMLElement | null;
+      next?.querySelector<HTMLElement>("input[type=checkbox]")?.focus();
+      event.preventDefault();
+    } else if (!readOnly) {
+      const verb = VERBS.find((entry) => entry.key === event.key);
+      if (!verb) return;
+      event.preventDefault();
+      run(verb, selected.has(volume.name) ? chosen : [volume]);
+    }
+  };
+  const total = rows.reduce((sum, row) => sum + row.bytes, 0);
+  return (
+    <div class="held">
+      <div class="bar row" role="toolbar" aria-label="What to do with the selected volumes">
+        {!readOnly && VERBS.map((verb) => (
+          <button key={verb.name} type="button" data-verb={verb.name} title={verb.key ? `${verb.help} (key: ${verb.key})` : verb.help} disabled={!chosen.some((row) => verb.can(row) && !running.has(row.name))}
+            class={verb.name === "discard" ? "danger" : ""} onClick={() => run(verb, chosen)}>{verb.text}</button>
+        ))}
+        {readOnly && <span class="note">This viewer only shows.</span>}
+        <span class="gap" />
+        <span role="status">{rows.length === 1 ? "1 volume" : `${rows.length} volumes`}, {bytes(total)}{chosen.length > 0 ? `; ${chosen.length} selected, ${bytes(chosen.reduce((sum, row) => sum + row.bytes, 0))}` : ""}</span>
+      </div>
+      {rows.length === 0 ? (
+        <p class="empty-page">No volume is held. Scans leave volumes here as they complete them.</p>
+      ) : (
+        <div class="scroll">
+          <table>
+            <thead>
+              <tr>
+                <th scope="col"><input type="checkbox" aria-label="Select all volumes" checked={all} onChange={() => setSelected(all ? new Set() : new Set(rows.map((row) => row.name)))} /></th>
+                <th scope="col"><span class="hidden">Picture</span></th>
+                <th scope="col">Volume</th>
+                <th scope="col">Voxels</th>
+                <th scope="col" class="number">Size</th>
+                <th scope="col" class="number">Held for</th>
+                <th scope="col" class="number">Expires in</th>
+                <th scope="col">Where</th>
+                <th scope="col" class="number">Leases</th>
+                <th scope="col">State</th>
+              </tr>
+            </thead>
+            <tbody>
+              {rows.map((row) => (
+                <tr key={row.name} data-volume={row.name} class={selected.has(row.name) ? "selected" : ""} onKeyDown={key(row)}>
+                  <td><input type="checkbox" aria-label={`Select ${titleOf(row)}`} checked={selected.has(row.name)} onChange={(event) => select(row.name, event.currentTarget.checked)} /></td>
+                  <td><Thumbnail key={row.state === "ACQUIRING" ? "no" : row.digest} volume={row} /></td>
+                  <td><b>{titleOf(row)}</b><br /><span class="dim" title={row.name}>{shortName(row.name)} of {row.parent.replace(/\/.*/, "").replace(/s$/, "")} {shortName(row.parent)}</span></td>
+                  <td>{row.shape.join(" × ")}<br /><span class="dim">{row.axes.join(", ")}; {row.dtype.toLowerCase()}</span></td>
+                  <td class="number">{bytes(row.bytes)}</td>
+                  <td class="number">{row.held ? span(now - row.held) : "–"}</td>
+                  <td class="number">{row.expires ? span(row.expires - now) : "never"}</td>
+                  <td>{TIERS[row.tier] ?? "–"}{row.tier === "DEVICE" && <><br /><span class="dim">{row.device}</span></>}</td>
+                  <td class="number">{row.leases}</td>
+                  <td><Status volume={row} operation={running.get(row.name)} readOnly={readOnly} /></td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+      {asking?.verb === "commit" && <CommitDialog volumes={asking.volumes} close={() => setAsking(null)} />}
+      {asking?.verb === "discard" && <DiscardDialog volumes={asking.volumes} close={() => setAsking(null)} />}
+    </div>
+  );
+}
+
+function DiscardDialog(props: { volumes: VolumeRow[]; close: () => void }) {
+  const { volumes } = props;
+  const size = bytes(volumes.reduce((sum, row) => sum + row.bytes, 0));
+  const submit = () => {
+    props.close();
+    void runAll(volumes.filter(isHeld), discard, "discarded");
+  };
+  return (
+    <Dialog title={volumes.length === 1 ? `Discard ${titleOf(volumes[0])}?` : `Discard ${volumes.length} volumes?`} safe close={props.close} submit={submit}
+      actions={<button type="submit" class="danger">Discard {size}</button>}>
+      <p>{volumes.length === 1 ? "It has" : "They have"} not been written to storage. The data are gone for good.</p>
+      {volumes.length > 1 && <ul>{volumes.slice(0, 12).map((row) => <li key={row.name}>{titleOf(row)}, {bytes(row.bytes)}</li>)}{volumes.length > 12 && <li>and {volumes.length - 12} more</li>}</ul>}
+    </Dialog>
+  );
+}

@@ -1,0 +1,22 @@
+// Makes a view follow its topic.
+import { useEffect, useRef } from "preact/hooks";
+
+import type { Encoding, Topic } from "../../wire/protocol";
+import type { FramePump } from "./frame_pump";
+
+const FOLLOW_MS = 100;
+
+export function useFollow(pump: FramePump, topic: Topic | null, encoding: Encoding, frozen: boolean): void {
+  const followed = useRef(0);
+  useEffect(() => {
+    // A slider that is dragged asks for many topics: ten a second are enough.
+    const wait = Math.max(0, followed.current + FOLLOW_MS - performance.now());
+    const timer = setTimeout(() => {
+      followed.current = performance.now();
+      pump.follow(topic, encoding);
+    }, wait);
+    return () => clearTimeout(timer);
+  }, [JSON.stringify([topic, encoding])]);
+  useEffect(() => () => pump.follow(null, "AUTO"), []);
+  useEffect(() => pump.freeze(frozen), [frozen]);
+}

@@ -1,0 +1,90 @@
+// What the scan would need, as the server plans it while the form is filled in.
+import { useEffect, useState } from "preact/hooks";
+
+import { call, CallError } from "../connection";
+import { bytes } from "../format";
+
+const WAIT_MS = 400;
+
+interface Report {
+  admitted: boolean;
+  device: string;
+  wanted_bytes: string;
+  free_bytes: string;
+  budget_bytes: string;
+  advice: string;
+  volume_bytes: string;
+  volumes_per_second: number;
+  time_to_memory_full: { seconds: string } | null;
+}
+export interface Plan {
+  report: Report;
+  plan: string;
+  warnings: string[];
+}
+
+/** The plan of a spec, a moment after it last changed; `error` instead of one that cannot be meant. */
+export function usePlan(spec: object | null): { plan: Plan | null; error: CallError | null } {
+  const [state, setState] = useState<{ plan: Plan | null; error: CallError | null }>({ plan: null, error: null });
+  useEffect(() => {
+    if (!spec) return setState({ plan: null, error: null });
+    let over = false;
+    const timer = setTimeout(() => {
+      call("ScanService/PlanScan", { spec }).then(
+        (plan: Plan) => over || setState({ plan, error: null }),
+        (error: CallError) => over || setState({ plan: null, error }),
+      );
+    }, WAIT_MS);
+    return () => {
+      over = true;
+      clearTimeout(timer);
+    };
+  }, [JSON.stringify(spec)]);
+  return state;
+}
+
+export function PlanView({ plan }: { plan: Plan }) {
+  const { report } = plan;
+  const [wanted, free, budget, volume] = [report.wanted_bytes, report.free_bytes, report.budget_bytes, report.volume_bytes].map(Number);
+  return (
+    <div class="plan">
+      <p class={report.admitted ? "good" : "problem"} role="status">{report.admitted ? `It fits: ${bytes(wanted)} of ${bytes(free)} free on ${report.device}.` : `It does not fit: ${bytes(wanted)} wanted, ${bytes(free)} free on ${report.device}.`}</p>
+      <meter min="0" max={budget} value={Math.min(budget, budget - free + wanted)} high={budget} aria-label="Device memory with this scan" />
+      <dl class="figures">
+        <div><dt>a volume</dt><dd>{bytes(volume)}</dd></div>
+        {report.volumes_per_second > 0 && <div><dt>rate</dt><dd>{Number(report.volumes_per_second.toPrecision(3))} volumes/s</dd></div>}
+        {report.time_to_memory_full && <div><dt>memory is full after</dt><dd>{report.time_to_memory_full.seconds} s</dd></div>}
+      </dl>
+      {report.advice && <p class="problem">{report.advice}</p>}
+      {plan.warnings.map((text) => <p key={text} class="warning">{text}</p>)}
+      <details>
+        <summary>Steps of the chain</summary>
+        <ol>{plan.plan.trim().split("\n").map((step) => <li key={step}>{step}</li>)}</ol>
+      </details>
+    </div>
+  );
+}
+
+/** The path of the beam as a picture, drawn by the server when it is asked for. */
+export function WaveformPlot({ spec }: { spec: object }) {
+  const [address, setAddress] = useState("");
+  const [problem, setProblem] = useState("");
+  useEffect(() => () => URL.revokeObjectURL(address), [address]);
+  const text = JSON.stringify(spec);
+  useEffect(() => setAddress(""), [text]);
+  const show = async () => {
+    try {
+      const { png } = (await call("ScanService/PlotWaveform", { spec })) as { png: string };
+      setAddress(URL.createObjectURL(new Blob([Uint8Array.from(atob(png), (letter) => letter.charCodeAt(0))], { type: "image/png" })));
+      setProblem("");
+    } catch (error) {
+      setProblem((error as Error).message);
+    }
+  };
+  return (
+    <div>
+      {address ? <img class="waveform" src={address} alt="Positions of the scanner over time, and the path of the beam" /> : <button type="button" onClick={() => void show()}>Plot the waveform</button>}
+      {problem && <p class="problem" role="alert">{problem}</p>}
+    </div>
+  );
+}

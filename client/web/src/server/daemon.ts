@@ -1,0 +1,125 @@
+// The connection to octavod: calls, streams, and errors with their reasons.
+import fs from "node:fs";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+
+import * as grpc from "@grpc/grpc-js";
+import * as loader from "@grpc/proto-loader";
+
+/** A message of the daemon: fields as the protos name them, 64-bit integers as text, enums as names. */
+// eslint-disable-next-line @typescript-eslint/no-explicit-any
+export type Message = any;
+
+/** A call that failed: gRPC's code, and reason, field and numbers of google.rpc.ErrorInfo. */
+export class DaemonError extends Error {
+  constructor(
+    readonly code: number,
+    message: string,
+    readonly reason = "",
+    readonly field = "",
+    readonly numbers: Record<string, string> = {},
+  ) {
+    super(message);
+  }
+  /** Whether the daemon does not answer, or answered that it ends. */
+  get away(): boolean {
+    return this.code === grpc.status.UNAVAILABLE;
+  }
+}
+
+const SERVICES = ["ScanService", "VolumeService", "StreamService", "SystemService", "OperationService", "JobService"] as const;
+export type Service = (typeof SERVICES)[number];
+const FILES = ["scan", "volume", "stream", "system", "operation", "job"].map((name) => `octavo/v1/${name}.proto`);
+const OPTIONS: loader.Options = { keepCase: true, longs: String, enums: String, defaults: true, oneofs: true };
+
+/** The folder of the protos: beside the installed program, or in the repository. */
+export function findProtos(): string {
+  const here = path.dirname(fileURLToPath(import.meta.url));
+  const tried = [path.join(here, "..", "proto"), path.join(here, "..", "..", "..", "proto")];
+  const found = tried.find((folder) => fs.existsSync(path.join(folder, FILES[0])));
+  if (!found) throw new Error(`the contract (${FILES[0]}) is neither in ${tried.join(" nor in ")}: install octavo again`);
+  return found;
+}
+
+type Method = (request: Message, ...rest: unknown[]) => grpc.ClientReadableStream<Message>;
+
+export class Daemon {
+  private readonly clients = new Map<Service, grpc.Client>();
+  private readonly status: loader.MessageTypeDefinition<Message, Message>;
+  private readonly info: loader.MessageTypeDefinition<Message, Message>;
+
+  constructor(
+    readonly address: string,
+    protos: string,
+  ) {
+    const files = [...FILES, "google/rpc/status.proto", "google/rpc/error_details.proto"];
+    const definition = loader.loadSync(files, { ...OPTIONS, includeDirs: [protos] });
+    this.status = definition["google.rpc.Status"] as never;
+    this.info = definition["google.rpc.ErrorInfo"] as never;
+    const v1 = (grpc.loadPackageDefinition(definition).octavo as grpc.GrpcObject).v1 as grpc.GrpcObject;
+    const options: grpc.ChannelOptions = {
+      "grpc.max_receive_message_length": 64 << 20,
+      "grpc-node.flow_control_window": 16 << 20,
+      "grpc.initial_reconnect_backoff_ms": 200,
+      "grpc.min_reconnect_backoff_ms": 200,
+      "grpc.max_reconnect_backoff_ms": 2000,
+      "grpc.keepalive_time_ms": 20000,
+      "grpc.keepalive_timeout_ms": 10000,
+      "grpc.enable_retries": 0,
+      "grpc.primary_user_agent": "octavo-web",
+    };
+    for (const service of SERVICES)
+      this.clients.set(service, new (v1[service] as grpc.ServiceClientConstructor)(address, grpc.credentials.createInsecure(), options));
+  }
+
+  private method(service: Service, name: string): { client: grpc.Client; call: Method } {
+    const client = this.clients.get(service)!;
+    const call = (client as unknown as Record<string, Method>)[name];
+    if (typeof call !== "function") throw new Error(`the contract has no ${service}.${name}`);
+    return { client, call };
+  }
+
+  /** A unary call with a deadline. */
+  call(service: Service, name: string, request: Message, seconds = 30): Promise<Message> {
+    const { client, call } = this.method(service, name);
+    return new Promise((resolve, reject) => {
+      const deadline = new Date(Date.now() + 1000 * seconds);
+      call.call(client, request, new grpc.Metadata(), { deadline }, (error: grpc.ServiceError | null, answer: Message) =>
+        error ? reject(this.explained(error)) : resolve(answer),
+      );
+    });
+  }
+
+  /** A call whose answer is a stream; end it with `cancel()`. */
+  stream(service: Service, name: string, request: Message): grpc.ClientReadableStream<Message> {
+    const { client, call } = this.method(service, name);
+    return call.call(client, request);
+  }
+
+  /** A gRPC error with the details that the daemon sent. */
+  explained(error: grpc.ServiceError): DaemonError {
+    for (const bytes of error.metadata?.get("grpc-status-details-bin") ?? []) {
+      const found = this.infoOf(this.status.deserialize(bytes as Buffer).details);
+      if (found) return new DaemonError(error.code, error.details, found.reason, found.metadata.field, found.metadata);
+    }
+    // What the library says of its own resolver and attempts helps nobody.
+    const text = (error.details || error.message).replace(/^No connection established\. Last error: (?:Error: )?(.*?)\.? Resolution note:.*$/s, "$1");
+    return new DaemonError(error.code ?? grpc.status.UNKNOWN, text);
+  }
+
+  /** Message and reason of a google.rpc.Status, for example of Operation.error; null if there is none. */
+  statusError(status: Message): DaemonError | null {
+    if (!status) return null;
+    const found = this.infoOf(status.details ?? []);
+    return new DaemonError(status.code, status.message, found?.reason, found?.metadata.field, found?.metadata);
+  }
+
+  private infoOf(details: Message[]): Message {
+    const any = details.find((detail) => String(detail.type_url).endsWith("/google.rpc.ErrorInfo"));
+    return any ? this.info.deserialize(any.value) : null;
+  }
+
+  close(): void {
+    for (const client of this.clients.values()) client.close();
+  }
+}

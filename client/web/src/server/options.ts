@@ -1,0 +1,96 @@
+// The command line of octavo-web, as `octavo web` passes it on.
+import fs from "node:fs";
+import net from "node:net";
+import { parseArgs } from "node:util";
+
+export interface Options {
+  address: string; // of octavod
+  host: string; // to listen on
+  port: number; // 0 = any that is free
+  names: string[];
+  tls: { cert: Buffer; key: Buffer } | null;
+  readOnly: boolean;
+  readyFd: number | null;
+}
+
+export const HELP = `octavo-web: what Octavo sees and holds, in a browser
+
+  --address HOST:PORT | unix:PATH   of octavod (default $OCTAVO_ADDRESS or 127.0.0.1:50051)
+  --listen HOST:PORT                where browsers reach this program (default 127.0.0.1:8050; port 0 = any)
+  --tls-cert FILE --tls-key FILE    PEM files; needed for addresses beside loopback
+  --insecure                        listen on other addresses without TLS: anybody on the way can read along
+  --host NAME                       a further name of this host that browsers may use; may be repeated
+  --read-only                       offer nothing that changes anything
+  --ready-fd N                      write one line of JSON (url, port) to this descriptor when it listens
+`;
+
+export class UsageError extends Error {}
+
+function bad(flag: string, value: string, allowed: string): never {
+  throw new UsageError(`${flag}: is '${value}'; allowed ${allowed}`);
+}
+
+export function isLoopback(host: string): boolean {
+  return host === "localhost" || host === "::1" || (net.isIPv4(host) && host.startsWith("127."));
+}
+
+/** A host and a port, "[::1]:8050" included. */
+function listenAddress(text: string): [string, number] {
+  const match = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]\s/]+)):(\d{1,5})$/.exec(text);
+  if (!match || Number(match[3]) > 65535) bad("--listen", text, "HOST:PORT, for example 127.0.0.1:8050 or [::1]:8050");
+  return [match[1] ?? match[2], Number(match[3])];
+}
+
+function readable(flag: string, file: string): Buffer {
+  try {
+    return fs.readFileSync(file);
+  } catch (error) {
+    bad(flag, file, `a PEM file that can be read (${(error as Error).message})`);
+  }
+}
+
+export function parseOptions(args: string[]): Options | "help" {
+  let values;
+  try {
+    values = parseArgs({
+      args,
+      options: {
+        address: { type: "string" },
+        listen: { type: "string", default: "127.0.0.1:8050" },
+        "tls-cert": { type: "string" },
+        "tls-key": { type: "string" },
+        insecure: { type: "boolean", default: false },
+        host: { type: "string", multiple: true, default: [] },
+        "read-only": { type: "boolean", default: false },
+        "ready-fd": { type: "string" },
+        help: { type: "boolean", default: false },
+      },
+    }).values;
+  } catch (error) {
+    throw new UsageError(`${(error as Error).message}\n\n${HELP}`);
+  }
+  if (values.help) return "help";
+  const address = values.address || process.env.OCTAVO_ADDRESS || "127.0.0.1:50051";
+  if (!address.includes(":") || /^https?:/.test(address)) bad("--address", address, "host:port (octavod listens on 50051) and unix:/path");
+  const [host, port] = listenAddress(values.listen!);
+  const certificate = values["tls-cert"];
+  const key = values["tls-key"];
+  if ((certificate === undefined) !== (key === undefined)) throw new UsageError(`${key === undefined ? "--tls-key" : "--tls-cert"}: is not given; --tls-cert and --tls-key belong together`);
+  if (!isLoopback(host) && certificate === undefined && !values.insecure)
+    throw new UsageError(
+      `--listen: is '${values.listen}', which other computers can reach, and without TLS anybody on the way can read along and take the session. ` +
+        "Give --tls-cert and --tls-key, or --insecure if the network is yours alone",
+    );
+  for (const name of values.host!) if (!/^[0-9A-Za-z._:-]{1,253}$/.test(name)) bad("--host", name, "the name or address of a host, without a port");
+  const ready = values["ready-fd"];
+  if (ready !== undefined && !/^\d{1,4}$/.test(ready)) bad("--ready-fd", ready, "the number of an open descriptor");
+  return {
+    address,
+    host,
+    port,
+    names: values.host!,
+    tls: certificate === undefined ? null : { cert: readable("--tls-cert", certificate), key: readable("--tls-key", key!) },
+    readOnly: values["read-only"]!,
+    readyFd: ready === undefined ? null : Number(ready),
+  };
+}

@@ -1,0 +1,251 @@
+// One web socket: its views with their credits, and the changes that it has not been told yet.
+import type { RawData, WebSocket } from "ws";
+
+import {
+  type FromServer, IN_FLIGHT, type Link, MOST_VIEWS, type Open, PING_MS, parseFromPage, ProtocolError, SILENCE_MS, type State, writeHeader,
+} from "../wire/protocol";
+import { Bandwidth } from "./bandwidth";
+import { type Frame, IMAGES, type PlainEncoding, rawBytes, type Reader, type Topics } from "./topics";
+
+const MOST_WAITING_BYTES = 256 << 10; // of state messages; what changes meanwhile is merged
+const FAREWELL_MS = 2000;
+
+interface Sent {
+  sequence: number;
+  bytes: number;
+  at: number;
+}
+
+/** One view: at most IN_FLIGHT frames on their way, and then the newest. */
+class View implements Reader {
+  private leave: () => void = () => {};
+  private encoding: PlainEncoding = "RAW";
+  private frame: Frame | null = null; // the newest; sent already if its sequence is the last one
+  private inFlight: Sent[] = [];
+  private last: { sequence: number; epoch: number } | null;
+  private schema: { number: number; text: string } = { number: 0, text: "" };
+  private notBefore = 0;
+  private timer: NodeJS.Timeout | null = null;
+  private closed = false;
+
+  constructor(
+    readonly open: Open,
+    private readonly viewer: Viewer,
+  ) {
+    this.last = open.resume === null ? null : { sequence: open.resume, epoch: -1 };
+    this.encoding = this.wanted;
+    this.leave = viewer.topics.join(open.topic, this.encoding, this);
+  }
+
+  private get wanted(): PlainEncoding {
+    if (!IMAGES.includes(this.open.topic.product)) return "RAW";
+    if (this.open.encoding !== "AUTO") return this.open.encoding;
+    return this.frame ? this.viewer.bandwidth.choose(this.encoding, (8 * rawBytes(this.frame.schema) * this.open.rate_hz) / 1e6) : this.encoding;
+  }
+
+  offer(frame: Frame): void {
+    this.frame = frame;
+    this.send();
+  }
+
+  acknowledged(sequence: number, paintedMs: number): void {
+    const now = performance.now();
+    const at = this.inFlight.findIndex((sent) => sent.sequence === sequence);
+    if (at < 0) return; // of a view of this number that was closed
+    for (const sent of this.inFlight.splice(0, at + 1)) if (sent.sequence === sequence) this.viewer.bandwidth.acknowledged(sent.bytes, now - sent.at, paintedMs);
+    if (this.wanted !== this.encoding) {
+      this.leave();
+      this.encoding = this.wanted;
+      this.frame = null;
+      this.leave = this.viewer.topics.join(this.open.topic, this.encoding, this);
+    }
+    this.send();
+  }
+
+  private send(): void {
+    const frame = this.frame;
+    if (this.closed || !frame || this.inFlight.length >= IN_FLIGHT) return;
+    const last = this.last;
+    if (last && frame.sequence === last.sequence && (last.epoch === frame.epoch || last.epoch < 0)) return;
+    // A smaller number: the topic began anew, for example because the daemon was restarted.
+    const goesOn = last !== null && frame.sequence > last.sequence;
+    if (last && !goesOn && last.epoch === frame.epoch) return;
+    const now = performance.now();
+    if (now < this.notBefore) {
+      this.timer ??= setTimeout(() => {
+        this.timer = null;
+        this.send();
+      }, this.notBefore - now);
+      return;
+    }
+    const period = 1000 / this.open.rate_hz;
+    this.notBefore = Math.max(this.notBefore + period, now);
+    const text = JSON.stringify(frame.schema);
+    if (text !== this.schema.text) {
+      this.schema = { number: (this.schema.number + 1) & 0xffff, text };
+      this.viewer.say({ type: "schema", view: this.open.view, number: this.schema.number, ...frame.schema });
+    }
+    const header = writeHeader({
+      view: this.open.view,
+      complete: frame.complete,
+      jpeg: frame.schema.encoding === "JPEG",
+      schema: this.schema.number,
+      dropped: goesOn ? frame.sequence - last.sequence - 1 : 0,
+      sequence: frame.sequence,
+      volume: frame.volume,
+      server_us: frame.serverUs,
+      bridge_us: Number((process.hrtime.bigint() - frame.arrivedNs) / 1000n),
+      length: frame.payload.length,
+    });
+    this.last = { sequence: frame.sequence, epoch: frame.epoch };
+    this.inFlight.push({ sequence: frame.sequence, bytes: frame.payload.length, at: now });
+    this.viewer.sendFrame(header, frame.payload);
+  }
+
+  ended(reason: string, message: string): void {
+    this.viewer.viewEnded(this, reason, message);
+  }
+
+  close(): void {
+    this.closed = true;
+    if (this.timer) clearTimeout(this.timer);
+    this.leave();
+  }
+}
+
+export class Viewer {
+  readonly bandwidth = new Bandwidth();
+  private readonly views = new Map<number, View>();
+  private readonly changes = { scans: new Map(), volumes: new Map(), operations: new Map() } as Record<"scans" | "volumes" | "operations", Map<string, unknown>>;
+  private fresh = false;
+  private scheduled = false;
+  private over = false;
+  private heard = performance.now();
+  private pinged = 0;
+  private readonly timer: NodeJS.Timeout;
+
+  constructor(
+    private readonly socket: WebSocket,
+    readonly topics: Topics,
+    private readonly stillIn: () => boolean,
+    private readonly gone: (viewer: Viewer) => void,
+  ) {
+    socket.on("message", (data, binary) => this.message(data, binary));
+    socket.on("pong", () => {
+      this.heard = performance.now();
+      this.bandwidth.pinged(this.heard - this.pinged);
+      this.say({ type: "link", rtt_ms: this.bandwidth.rttMs, mbit_s: this.bandwidth.mbitS } satisfies Link);
+    });
+    socket.on("error", () => socket.terminate());
+    socket.on("close", () => this.end());
+    this.timer = setInterval(() => this.ping(), PING_MS);
+    this.ping();
+  }
+
+  private ping(): void {
+    if (!this.stillIn()) return this.close(4401, "the session has ended");
+    if (performance.now() - this.heard > SILENCE_MS) return this.socket.terminate();
+    this.pinged = performance.now();
+    this.socket.ping();
+  }
+
+  private message(data: RawData, binary: boolean): void {
+    if (this.over) return;
+    if (binary) return this.close(1003, "pages send text");
+    try {
+      const message = parseFromPage(data.toString());
+      const view = this.views.get(message.view);
+      if (message.type === "ack") return view?.acknowledged(message.sequence, message.painted_ms);
+      view?.close();
+      this.views.delete(message.view);
+      if (message.type === "close") return;
+      if (this.views.size >= MOST_VIEWS) throw new ProtocolError(`${MOST_VIEWS} views are open, and there may be no more on one socket`);
+      this.views.set(message.view, new View(message, this));
+    } catch (error) {
+      if (!(error instanceof ProtocolError)) throw error;
+      // A close frame takes at most 123 bytes of text.
+      this.close(1008, Buffer.from(error.message).subarray(0, 120).toString().replace(/\uFFFD$/, ""));
+    }
+  }
+
+  say(message: FromServer): void {
+    if (this.socket.readyState === this.socket.OPEN) this.socket.send(JSON.stringify(message));
+  }
+
+  /** The header and the shared payload as one message, without a copy. */
+  sendFrame(header: Uint8Array, payload: Buffer): void {
+    if (this.socket.readyState !== this.socket.OPEN) return;
+    this.socket.send(header, { binary: true, fin: false });
+    this.socket.send(payload, { binary: true, fin: true });
+  }
+
+  viewEnded(view: View, reason: string, message: string): void {
+    if (this.views.get(view.open.view) !== view) return;
+    view.close();
+    this.views.delete(view.open.view);
+    this.say({ type: "end", view: view.open.view, reason, message });
+  }
+
+  /** Forgets what was not told yet: `change` tells all that there is next. */
+  restart(): void {
+    this.fresh = true;
+    for (const map of Object.values(this.changes)) map.clear();
+    this.schedule();
+  }
+
+  /** To be told soon; a later change of the same name takes its place. */
+  change(kind: "scans" | "volumes" | "operations", name: string, row: unknown): void {
+    this.changes[kind].set(name, row);
+    this.schedule();
+  }
+
+  private schedule(): void {
+    if (this.scheduled) return;
+    this.scheduled = true;
+    setImmediate(() => this.flush());
+  }
+
+  private flush(): void {
+    this.scheduled = false;
+    if (this.socket.readyState !== this.socket.OPEN) return;
+    if (this.socket.bufferedAmount > MOST_WAITING_BYTES) {
+      this.scheduled = true;
+      setTimeout(() => this.flush(), 100).unref();
+      return;
+    }
+    const state: State = { type: "state" };
+    if (this.fresh) state.fresh = true;
+    let any = this.fresh;
+    for (const [kind, map] of Object.entries(this.changes)) {
+      if (map.size === 0) continue;
+      any = true;
+      state[kind as "scans"] = Object.fromEntries(map) as State["scans"];
+      map.clear();
+    }
+    this.fresh = false;
+    if (any) this.say(state);
+  }
+
+  get bufferedBytes(): number {
+    return this.socket.bufferedAmount;
+  }
+  get viewCount(): number {
+    return this.views.size;
+  }
+
+  /** Says why, and waits for no answer. */
+  close(code: number, reason: string): void {
+    this.socket.close(code, reason);
+    setTimeout(() => this.socket.terminate(), FAREWELL_MS).unref();
+    this.end();
+  }
+
+  private end(): void {
+    if (this.over) return;
+    this.over = true;
+    clearInterval(this.timer);
+    for (const view of this.views.values()) view.close();
+    this.views.clear();
+    this.gone(this);
+  }
+}

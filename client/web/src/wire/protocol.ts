@@ -1,0 +1,330 @@
+// The protocol between octavo-web and its page: one web socket, `/socket`.
+//
+// Text messages are JSON objects with a `type`. Binary messages are frames, from the server only.
+//
+//   server: hello                                  version, limits, read_only, the daemon's address
+//   server: daemon, state                          whether octavod answers; scans, volumes, operations
+//   page:   open {view, topic, encoding, rate_hz, resume}
+//   server: schema {view, number, …}               before the first frame, and whenever it changes
+//   server: frame                                  binary: header of 32 bytes, then the payload
+//   page:   ack {view, sequence, painted_ms}       the frame is on the screen: gives its credit back
+//   page:   close {view}
+//   server: end {view, …}                          no frame follows, and why; the view is closed
+//
+// Credits. At most IN_FLIGHT frames of a view are on their way. The next one leaves when the page
+// has acknowledged one, and it is the newest that there is then (latest wins). A slow page gets fewer
+// frames, but none that is older. The server queues nothing: its memory does not depend on readers.
+//
+// Counting. The sequence numbers of a topic have no gaps when the daemon publishes them. A header's
+// `dropped` is the number of frames between this one and the one that the view got before, whoever
+// left them out. So the shown and the dropped frames together are all frames.
+//
+// Resume. A page whose connection broke opens its view again with `resume`, the last sequence that it
+// showed. The server leaves out what the page has, and counts what it missed as dropped. A scan
+// whose numbers begin anew (the daemon was restarted) begins with dropped = 0.
+//
+// Encoding. RAW sends the samples as they are (the schema names their type), JPEG one byte of grey
+// for each: value = display.lo + grey / 255 * (display.hi - display.lo). AUTO, the default, sends RAW
+// where the connection was measured to carry it, else JPEG. Colours and contrast are the page's.
+//
+// Header of a frame, little endian:
+//    0 u8  view
+//    1 u8  flags: 1 = of a completed volume, 2 = JPEG
+//    2 u16 number of the schema, modulo 65536
+//    4 u32 dropped
+//    8 u64 sequence
+//   16 u32 index of the volume; 0xffffffff = none
+//   20 u32 us from the last record of the frame until octavod published it; 0xffffffff = not known
+//   24 u32 us from its arrival in octavo-web until it was given to the socket
+//   28 u32 bytes of the payload
+//
+// The server pings every PING_MS and ends a connection that has not answered for SILENCE_MS. A text
+// that is not as described here ends the connection (1008), as does one that is too long (1009), a
+// binary message (1003) and one that is not UTF-8 (1007).
+
+export const VERSION = 1;
+export const HEADER_BYTES = 32;
+export const IN_FLIGHT = 2;
+export const MOST_VIEWS = 6;
+export const MOST_TEXT_BYTES = 8192;
+export const MOST_RATE_HZ = 60;
+export const PING_MS = 5000;
+export const SILENCE_MS = 15000;
+export const NONE = 0xffffffff;
+
+export const PRODUCTS = ["MIP", "AIP", "BSCAN", "ANGIOGRAM", "SPECTRUM", "CORRECTED", "ASCAN"] as const;
+export const AXES = ["X", "Y", "Z"] as const;
+export const ENCODINGS = ["AUTO", "RAW", "JPEG"] as const;
+/** SPECTRUM is a record as the source delivered it, CORRECTED one as the transform gets it. */
+export type Product = (typeof PRODUCTS)[number];
+export type Axis = (typeof AXES)[number];
+export type Encoding = (typeof ENCODINGS)[number];
+
+/** What a view shows. Views of one topic and encoding share one subscription. */
+export interface Topic {
+  parent: string; // scans/<id> or jobs/<id>
+  product: Product;
+  axis: Axis; // projected along, or cut across
+  index: number; // BSCAN: the plane; of records and A-scans: the column; -1 = the middle, or any
+  width: number; // most columns and rows, 16 ... 4096: the server shrinks larger pictures. Of records and A-scans without effect
+}
+
+export interface Open {
+  type: "open";
+  view: number; // 0 ... 255, chosen by the page
+  topic: Topic;
+  encoding: Encoding;
+  rate_hz: number; // most frames a second, above 0 and at most MOST_RATE_HZ
+  resume: number | null; // the last sequence that the page has shown
+}
+export interface Ack {
+  type: "ack";
+  view: number;
+  sequence: number;
+  painted_ms: number; // from the arrival of the frame until it was painted
+}
+export interface Close {
+  type: "close";
+  view: number;
+}
+export type FromPage = Open | Ack | Close;
+
+export interface Interval {
+  lo: number;
+  hi: number;
+}
+
+/** What the frames of a view are, until the next schema. */
+export interface Schema {
+  product: Product;
+  axis: Axis | "";
+  shape: number[]; // [rows, columns]; of records their own
+  axes: string[];
+  spacing_um: number[]; // of each axis; empty = not known
+  dtype: string; // of the samples, without DTYPE_: U8, U16, F32 …
+  encoding: "RAW" | "JPEG";
+  unit: string; // of values = offset + stored * step
+  offset: number;
+  step: number;
+  display: Interval | null; // stored units to show as black and white
+  saturation: { lo: number | null; hi: number | null } | null; // SPECTRUM: samples at most lo, or at least hi, are saturated
+}
+
+export interface Hello {
+  type: "hello";
+  version: number;
+  read_only: boolean;
+  most_views: number;
+  daemon: string; // its address
+}
+export interface DaemonMessage {
+  type: "daemon";
+  up: boolean;
+  message: string; // why it does not answer
+  server_id: string;
+  daemon_version: string;
+}
+/** Changes of what there is: by name, null = gone. Times are ms since 1970. */
+export interface State {
+  type: "state";
+  fresh?: boolean; // all that there is: forget what was before
+  scans?: Record<string, ScanRow | null>;
+  volumes?: Record<string, VolumeRow | null>;
+  operations?: Record<string, OperationRow | null>;
+}
+export interface SchemaMessage extends Schema {
+  type: "schema";
+  view: number;
+  number: number;
+}
+export interface End {
+  type: "end";
+  view: number;
+  reason: string; // FINISHED, or the daemon's reason (NO_SCAN, NOTHING_KEPT …)
+  message: string;
+}
+export interface Link {
+  type: "link";
+  rtt_ms: number;
+  mbit_s: number; // measured; 0 = not yet
+}
+export type FromServer = Hello | DaemonMessage | State | SchemaMessage | End | Link;
+
+export interface ScanRow {
+  name: string;
+  title: string;
+  state: string; // without SCAN_STATE_
+  reason: string;
+  source: string; // simulated, replay_file, …
+  created: number;
+  shape: number[]; // of its volumes [y, x], as the pattern says; empty = not known
+  volumes_done: number;
+  volumes_held: number;
+  records_per_second: number;
+  volumes_per_second: number;
+  ring: number;
+  fraction: number;
+  current_volume: number;
+  blocks_dropped: number;
+  missing_ascans: number;
+  warnings: string[];
+  waits_for: string;
+  aip: boolean;
+  angiogram: boolean;
+  device: string;
+}
+export interface VolumeRow {
+  name: string;
+  parent: string;
+  index: number;
+  title: string;
+  state: string; // without VOLUME_STATE_
+  reason: string;
+  shape: number[];
+  axes: string[];
+  dtype: string;
+  spacing_um: number[];
+  lengths: boolean[]; // of each axis: whether spacing_um is a length; else it counts samples
+  bytes: number;
+  held: number; // since when; 0 = it is not
+  expires: number; // 0 = never
+  tier: string; // DEVICE, HOST, DISK; empty
+  moving: string; // SPILLING, RESTORING, RELOCATING; empty
+  marked: boolean; // held by a client, so that nothing discards it
+  leases: number;
+  raw: boolean;
+  complete: boolean;
+  missing: number;
+  digest: string;
+  last_error: string;
+  path: string; // of its files, once committed
+  device: string;
+}
+export interface OperationRow {
+  name: string;
+  kind: string; // COMMIT, SPILL, RESTORE, DERIVE, JOB
+  state: string; // RUNNING, CANCELLING, SUCCEEDED, FAILED, CANCELLED
+  done: boolean;
+  target: string;
+  stage: string;
+  fraction: number;
+  done_bytes: number;
+  total_bytes: number;
+  created: number;
+  error: string;
+  path: string;
+}
+
+/** An error that says which field is wrong and what is allowed. */
+export class ProtocolError extends Error {}
+
+function fail(field: string, value: unknown, allowed: string): never {
+  const text = JSON.stringify(value) ?? "nothing";
+  throw new ProtocolError(`${field} is ${text.length > 60 ? text.slice(0, 60) + "…" : text}; allowed: ${allowed}`);
+}
+
+type Fields = Record<string, unknown>;
+
+function fields(value: unknown, name: string, allowed: readonly string[]): Fields {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) fail(name, value, "an object");
+  for (const key of Object.keys(value)) if (!allowed.includes(key)) fail(name ? `${name}.${key}` : key, (value as Fields)[key], `only ${allowed.join(", ")}`);
+  return value as Fields;
+}
+function number(value: unknown, field: string, lo: number, hi: number): number {
+  if (typeof value !== "number" || !(value >= lo && value <= hi)) fail(field, value, `${lo} ... ${hi}`);
+  return value;
+}
+function whole(value: unknown, field: string, lo: number, hi: number): number {
+  if (!Number.isSafeInteger(value)) fail(field, value, `whole numbers ${lo} ... ${hi}`);
+  return number(value, field, lo, hi);
+}
+function one<T extends string>(value: unknown, field: string, allowed: readonly T[]): T {
+  if (!allowed.includes(value as T)) fail(field, value, allowed.join(", "));
+  return value as T;
+}
+
+const PARENT = /^(scans|jobs)\/[0-9A-Za-z_-]{1,64}$/;
+
+function topicOf(value: unknown): Topic {
+  const given = fields(value, "topic", ["parent", "product", "axis", "index", "width"]);
+  if (typeof given.parent !== "string" || !PARENT.test(given.parent)) fail("topic.parent", given.parent, "scans/<id> and jobs/<id>");
+  return {
+    parent: given.parent,
+    product: one(given.product, "topic.product", PRODUCTS),
+    axis: one(given.axis, "topic.axis", AXES),
+    index: whole(given.index, "topic.index", -1, 2 ** 31),
+    width: whole(given.width, "topic.width", 16, 4096),
+  };
+}
+
+/** A message of the page. Throws ProtocolError, which names the field, its value and what is allowed. */
+export function parseFromPage(text: string): FromPage {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    throw new ProtocolError("the message is no JSON");
+  }
+  const given = fields(value, "", ["type", "view", "topic", "encoding", "rate_hz", "resume", "sequence", "painted_ms"]);
+  const view = whole(given.view, "view", 0, 255);
+  const type = one(given.type, "type", ["open", "ack", "close"] as const);
+  if (type === "close") return { type, view };
+  if (type === "ack")
+    return { type, view, sequence: whole(given.sequence, "sequence", 0, Number.MAX_SAFE_INTEGER), painted_ms: number(given.painted_ms, "painted_ms", 0, 3.6e6) };
+  const rate = number(given.rate_hz ?? 30, "rate_hz", 0.1, MOST_RATE_HZ);
+  const resume = given.resume === undefined || given.resume === null ? null : whole(given.resume, "resume", 0, Number.MAX_SAFE_INTEGER);
+  return { type, view, topic: topicOf(given.topic), encoding: one(given.encoding ?? "AUTO", "encoding", ENCODINGS), rate_hz: rate, resume };
+}
+
+export interface FrameHeader {
+  view: number;
+  complete: boolean;
+  jpeg: boolean;
+  schema: number;
+  dropped: number;
+  sequence: number;
+  volume: number; // -1 = none
+  server_us: number | null;
+  bridge_us: number;
+  length: number;
+}
+
+const clamp32 = (value: number) => Math.max(0, Math.min(NONE - 1, Math.round(value)));
+
+export function writeHeader(header: FrameHeader): Uint8Array {
+  const bytes = new Uint8Array(HEADER_BYTES);
+  const data = new DataView(bytes.buffer);
+  data.setUint8(0, header.view);
+  data.setUint8(1, (header.complete ? 1 : 0) | (header.jpeg ? 2 : 0));
+  data.setUint16(2, header.schema & 0xffff, true);
+  data.setUint32(4, clamp32(header.dropped), true);
+  data.setBigUint64(8, BigInt(header.sequence), true);
+  data.setUint32(16, header.volume < 0 ? NONE : header.volume, true);
+  data.setUint32(20, header.server_us === null ? NONE : clamp32(header.server_us), true);
+  data.setUint32(24, clamp32(header.bridge_us), true);
+  data.setUint32(28, header.length, true);
+  return bytes;
+}
+
+/** The header of a frame; throws ProtocolError if the bytes are none. */
+export function readHeader(bytes: ArrayBuffer): FrameHeader {
+  if (bytes.byteLength < HEADER_BYTES) throw new ProtocolError(`a frame of ${bytes.byteLength} bytes has no header`);
+  const data = new DataView(bytes);
+  const flags = data.getUint8(1);
+  const volume = data.getUint32(16, true);
+  const server = data.getUint32(20, true);
+  const length = data.getUint32(28, true);
+  if (length !== bytes.byteLength - HEADER_BYTES) throw new ProtocolError(`a frame says ${length} bytes and has ${bytes.byteLength - HEADER_BYTES}`);
+  return {
+    view: data.getUint8(0),
+    complete: (flags & 1) !== 0,
+    jpeg: (flags & 2) !== 0,
+    schema: data.getUint16(2, true),
+    dropped: data.getUint32(4, true),
+    sequence: Number(data.getBigUint64(8, true)),
+    volume: volume === NONE ? -1 : volume,
+    server_us: server === NONE ? null : server,
+    bridge_us: data.getUint32(24, true),
+    length,
+  };
+}

@@ -1,0 +1,571 @@
+"""The page in a real browser (Debian's Chromium, driven by chromium.py): pictures, contrast, verbs, habits.
+
+OCTAVO_REVIEW=<folder> keeps pictures of each page, in both themes and three sizes, to be looked at.
+"""
+
+import json
+import os
+import re
+import struct
+import time
+import unittest
+import zlib
+
+import numpy as np
+
+from chromium import Chromium
+from harness import Daemon, DaemonTest, octavo, until
+from web_viewer import Viewer
+
+REVIEW = os.environ.get("OCTAVO_REVIEW")
+EN_FACE, BSCAN = "#enface canvas", "#bscan canvas"
+
+
+class PageTest(DaemonTest):
+    flags = ("--device.frame_pool_bytes", str(64 << 20))
+    viewer_flags = ()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.browser = Chromium()
+        cls.addClassCleanup(cls.browser.close)
+        super().setUpClass()
+        cls.viewer = Viewer(cls.daemon.address, *cls.viewer_flags)
+        cls.addClassCleanup(cls.viewer.stop)
+        cls.viewer.enter()
+
+    def setUp(self):
+        self.page = self.browser.open(self.viewer.invitation(), fresh=True)
+        self.page.wait("document.querySelector('.link.up')", what="the page is in, and the daemon answers")
+
+    def tearDown(self):
+        problems = self.page.problems + self.page.violations
+        hosts = {url.split("/")[2] for url in self.page.requests if url.startswith("http")}
+        self.page.close()
+        super().tearDown()
+        self.assertEqual(problems, [])
+        self.assertEqual(hosts, {self.viewer.host})
+
+    def scan(self, ascans=96, bscans=40, volumes=1, wait=True, **more):
+        more = {"samples": 512, **more}
+        scan = self.client.submit_scan(octavo.simulated(5, fast=True), octavo.raster(ascans, bscans, volumes=volumes, extent_x_mm=3, extent_y_mm=1.5), **more)
+        if wait:
+            self.client.wait(scan.name)
+        return scan.name
+
+    def live(self, ascans=96, bscans=16, rate=20000, **more):
+        return self.client.submit_scan(octavo.simulated(3), octavo.raster(ascans, bscans, volumes=0, extent_x_mm=3, extent_y_mm=1), samples=512, rate_hz=rate, **more).name
+
+    def grey(self, selector):
+        rows, columns, data = self.page.pixels(selector)
+        rgba = np.frombuffer(data, np.uint8).reshape(rows, columns, 4)
+        self.assertTrue((rgba[..., 3] == 255).all())
+        return rgba[..., :3]
+
+    def painted(self, selector):
+        self.page.wait(f"document.querySelector({json.dumps(selector)})?.dataset.sequence !== undefined && !document.querySelector({json.dumps(selector)}).hidden", what=f"{selector} is painted")
+
+    def go(self, page):
+        self.page.evaluate(f"location.hash = '#{page}'")
+
+
+def shown(values, lo, hi):
+    """The grey levels of stored values."""
+    return np.clip(np.floor((values.astype(float) - lo) / (hi - lo) * 255 + 0.5), 0, 255)
+
+
+class Live(PageTest):
+    def window(self, panel):
+        """Stored units of the window, by the two sliders and the picture's own levels."""
+        return [float(v) for v in self.page.evaluate(f"[...document.querySelectorAll('{panel} [role=slider]')].map(e => e.getAttribute('aria-valuenow'))")]
+
+    def test_the_pictures_are_the_projections_of_the_volume(self):
+        scan = self.scan()
+        volume = self.client.read(self.client.volumes(scan)[0].name)
+        web = self.viewer.socket()
+        web.open(0, scan)
+        display = web.frame()[0]["schema"]["display"]
+        self.painted(EN_FACE)
+        self.painted(BSCAN)
+        for selector, expected in ((EN_FACE, volume.max(axis=2)), (BSCAN, volume[20].T)):
+            grey = self.grey(selector)
+            self.assertEqual(grey.shape[:2], expected.shape)
+            self.assertTrue((grey[..., 0] == grey[..., 1]).all() and (grey[..., 0] == grey[..., 2]).all())
+            np.testing.assert_allclose(grey[..., 0], shown(expected, display["lo"], display["hi"]), atol=1)  # rounding of floats
+        self.assertGreater(self.grey(EN_FACE).std(), 3)
+
+    def test_a_live_picture_changes(self):
+        self.live()
+        self.painted(EN_FACE)
+        first = int(self.page.evaluate(f"document.querySelector('{EN_FACE}').dataset.sequence"))
+        self.page.wait(f"Number(document.querySelector('{EN_FACE}').dataset.sequence) > {first + 5}")
+        pictures = set()
+        for _ in range(20):
+            pictures.add(self.grey(EN_FACE).tobytes())
+            time.sleep(0.1)
+        self.assertGreater(len(pictures), 2)  # the simulated noise is another one in each volume
+        figures = self.page.wait("document.querySelector('#enface .counters dd').textContent !== '0.0 Hz' && document.querySelector('#enface .counters').innerText")
+        self.assertRegex(figures.replace("\n", " "), r"frames \d+\.\d Hz latency \d+ ms shown [\d.]+( k)? dropped [\d.]+( k)? sent as raw, [\d.]+ KiB")
+
+    def test_freeze_keeps_the_picture_and_then_goes_on(self):
+        self.live()
+        self.painted(EN_FACE)
+        self.page.click(".freeze")
+        self.page.wait("document.querySelector('#enface .frozen')")
+        time.sleep(0.3)
+        before, number = self.grey(EN_FACE), self.page.evaluate(f"document.querySelector('{EN_FACE}').dataset.sequence")
+        time.sleep(0.7)
+        np.testing.assert_array_equal(self.grey(EN_FACE), before)
+        self.page.click(".freeze")
+        self.page.wait(f"Number(document.querySelector('{EN_FACE}').dataset.sequence) > {int(number) + 5}")
+
+    def test_contrast_and_colours(self):
+        scan = self.scan()
+        volume = self.client.read(self.client.volumes(scan)[0].name)
+        mip = volume.max(axis=2)
+        self.painted(EN_FACE)
+        # Percentiles: the darkest and the brightest of them become black and white.
+        self.page.choose("#enface .contrast select", "percentiles")
+        self.page.choose("#enface .percent input:nth-of-type(1)", 20)
+        self.page.choose("#enface .percent input:nth-of-type(2)", 80)
+        grey = self.page.wait("document.querySelectorAll('#enface .percent input')[1].value === '80'") and self.grey(EN_FACE)[..., 0]
+        self.assertAlmostEqual((grey == 0).mean(), 0.2, delta=0.06)
+        self.assertAlmostEqual((grey == 255).mean(), 0.2, delta=0.06)
+        order = np.argsort(mip.ravel(), kind="stable")
+        self.assertTrue((np.diff(grey.ravel()[order].astype(int)) >= 0).all())  # a brighter voxel is never darker
+        # The arrow keys move the ends, and a drag does.
+        before = self.window("#enface")
+        self.page.evaluate("document.querySelectorAll('#enface [role=slider]')[1].focus()")
+        self.page.key("ArrowLeft", modifiers=8)
+        after = self.window("#enface")
+        self.assertLess(after[1], before[1])
+        self.assertEqual(after[0], before[0])
+        self.assertEqual(self.page.evaluate("document.querySelector('#enface .contrast select').value"), "fixed")
+        self.assertGreater((self.grey(EN_FACE)[..., 0] == 255).mean(), (grey == 255).mean())
+        self.page.drag(self.page.place("#enface .histogram svg", (0.4, 0.5)), self.page.place("#enface .histogram svg", (0.02, 0.5)))
+        self.assertLess(min(self.window("#enface")), after[0])
+        # Colours: those of the daemon's own pictures.
+        self.page.choose("#enface .contrast select", "display")
+        grey = self.grey(EN_FACE)[..., 0]
+        for name in ("viridis", "inferno", "hot", "gray inverted"):
+            self.page.choose("#enface .contrast label:last-of-type select", name)
+            colours = self.grey(EN_FACE)
+            table = np.zeros((256, 3), int)
+            table[grey.ravel()] = colours.reshape(-1, 3)
+            self.assertEqual(len(np.unique(grey)), len(np.unique(colours.reshape(-1, 3), axis=0)), name)
+            for level, expected in {"viridis": {0: (0x44, 0x01, 0x54), 255: (0xfd, 0xe7, 0x25)}, "hot": {255: (255, 255, 255)}, "gray inverted": {0: (255, 255, 255)}}.get(name, {}).items():
+                if (grey == level).any():
+                    self.assertEqual(tuple(table[level]), expected)
+
+    def test_the_line_is_where_the_b_scan_is(self):
+        scan = self.scan()
+        volume = self.client.read(self.client.volumes(scan)[0].name)
+        self.painted(BSCAN)
+        self.assertAlmostEqual(float(self.page.wait("document.querySelector('#enface .line')?.dataset.at")), 20.5 / 40, delta=1e-3)
+        # A click in the en face picture moves it.
+        self.page.click(EN_FACE, (0.5, 0.1))
+        self.page.wait("document.querySelector('#enface .line')?.dataset.at === (4.5 / 40).toFixed(4)")
+        web = self.viewer.socket()
+        web.open(0, scan)
+        display = web.frame()[0]["schema"]["display"]
+
+        def is_plane(expected):
+            grey = self.grey(BSCAN)[..., 0]
+            return grey.shape == expected.shape and np.abs(grey - shown(expected, display["lo"], display["hi"])).max() <= 1
+
+        until(lambda: is_plane(volume[4].T))
+        self.page.choose("#bscan .plane input", 33)
+        until(lambda: is_plane(volume[33].T))
+        self.assertEqual(self.page.evaluate("document.querySelector('#bscan output').textContent"), "33 of 40")
+        self.page.choose("#bscan header select", "X")
+        until(lambda: is_plane(volume[:, 48].T))
+        self.assertEqual(self.page.evaluate("document.querySelector('#enface .line').className"), "line column")
+
+    def test_zoom_pan_and_the_scale_bar(self):
+        self.scan()
+        self.painted(EN_FACE)
+
+        def bar():
+            um, px, width, spacing = self.page.wait("""(() => { const bar = document.querySelector('#enface .scale-bar'), canvas = document.querySelector('#enface canvas');
+                return bar && [Number(bar.dataset.um), bar.getBoundingClientRect().width, canvas.getBoundingClientRect().width, canvas.width]; })()""")
+            return um, px, width
+
+        um, px, width = bar()
+        self.assertAlmostEqual(um / px, 3000 / width, delta=0.03 * 3000 / width)  # the field is 3 mm wide
+        self.assertEqual(self.page.evaluate("document.querySelector('#enface .scale-bar').textContent"), f"{um:g} µm")
+        box = self.page.evaluate("(() => { const b = document.querySelector('#enface canvas').getBoundingClientRect(); return b.width / b.height; })()")
+        self.assertAlmostEqual(box, 2, delta=0.05)  # 3 mm x 1.5 mm, although there are 96 x 40 pixels
+        self.page.evaluate("document.querySelector('#enface .stage').focus()")
+        for _ in range(4):
+            self.page.key("+")
+        zoomed = bar()
+        self.assertAlmostEqual(zoomed[2], width * 1.25**4, delta=2)
+        self.assertAlmostEqual(zoomed[0] / zoomed[1], um / px / 1.25**4, delta=0.03 * um / px)
+        self.assertLess(zoomed[0], um)
+        left = self.page.evaluate("document.querySelector('#enface canvas').getBoundingClientRect().left")
+        self.page.key("ArrowRight")
+        self.assertAlmostEqual(self.page.evaluate("document.querySelector('#enface canvas').getBoundingClientRect().left"), left - 40, delta=1)
+        start = self.page.place("#enface .stage", (0.5, 0.5))
+        self.page.drag(start, (start[0] + 30, start[1] + 20))
+        self.assertAlmostEqual(self.page.evaluate("document.querySelector('#enface canvas').getBoundingClientRect().left"), left - 10, delta=8)
+        self.page.command("Input.dispatchMouseEvent", type="mouseWheel", x=start[0], y=start[1], deltaX=0, deltaY=-100)
+        self.page.wait(f"document.querySelector('#enface canvas').getBoundingClientRect().width > {zoomed[2] + 5}")
+        self.page.key("0")
+        self.page.wait(f"Math.abs(document.querySelector('#enface canvas').getBoundingClientRect().width - {width}) < 1")
+
+    def test_a_snapshot_says_what_it_shows(self):
+        scan = self.scan(title="eye")
+        self.painted(BSCAN)
+        folder = os.path.join(self.daemon.directory, "downloads")
+        os.makedirs(folder, exist_ok=True)
+        self.browser.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=folder)
+        context = self.browser.command("Target.getTargetInfo", targetId=self.page.target)["targetInfo"]["browserContextId"]
+        self.browser.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=folder, browserContextId=context)
+        self.page.click("#bscan header button")
+        until(lambda: any(name.endswith(".png") for name in os.listdir(folder)))
+        (name,) = os.listdir(folder)
+        with open(os.path.join(folder, name), "rb") as file:
+            data = file.read()
+        self.assertEqual(data[:8], b"\x89PNG\r\n\x1a\n")
+        at, about = 8, None
+        while at < len(data):
+            length, kind = struct.unpack(">I4s", data[at:at + 8])
+            body = data[at + 8:at + 8 + length]
+            self.assertEqual(struct.unpack(">I", data[at + 8 + length:at + 12 + length])[0], zlib.crc32(kind + body))
+            if kind == b"iTXt":
+                keyword, rest = body.split(b"\0", 1)
+                self.assertEqual(keyword, b"Octavo")
+                about = json.loads(rest[4:].decode())
+            at += 12 + length
+        self.assertEqual((about["scan"], about["title"], about["product"], about["axes"], about["unit"], about["volume_index"], about["complete"]), (scan, "eye", "BSCAN", ["z", "x"], "dB", 0, True))
+        self.assertLess(about["darkest"], about["brightest"])
+
+    def test_a_slow_page_gets_fewer_frames_and_the_same_latency(self):
+        self.live(bscans=8, rate=30000)
+        self.painted(EN_FACE)
+
+        def measure():
+            self.page.evaluate("new Promise(done => setTimeout(done, 3000))")
+            fps, latency = self.page.evaluate("[...document.querySelectorAll('#enface .counters dd')].slice(0, 2).map(e => parseFloat(e.textContent))")
+            return fps, latency
+
+        fps, latency = measure()
+        self.page.evaluate("window.busy = setInterval(() => { const end = performance.now() + 250; while (performance.now() < end); }, 260)")
+        slow_fps, slow_latency = measure()
+        self.page.evaluate("clearInterval(window.busy)")
+        self.assertLess(slow_fps, fps * 0.75)
+        # Two frames on their way, each at most a busy turn old: no queue grows.
+        self.assertLess(slow_latency, latency + 2 * 260 + 150)
+
+    def test_jpeg_on_demand(self):
+        scan = self.scan(ascans=192, bscans=128)
+        volume = self.client.read(self.client.volumes(scan)[0].name)
+        self.painted(EN_FACE)
+        exact = self.grey(EN_FACE)[..., 0].astype(int)
+        self.page.choose(".bar label:nth-of-type(3) select", "JPEG")
+        self.page.wait("document.querySelector('#enface .counters').innerText.includes('JPEG')")
+        jpeg = self.grey(EN_FACE)[..., 0].astype(int)
+        self.assertEqual(jpeg.shape, volume.shape[:2])
+        self.assertLess(np.abs(jpeg - exact).mean(), 6)
+        self.assertGreater(np.corrcoef(jpeg.ravel(), exact.ravel())[0, 1], 0.9)
+
+
+class Held(PageTest):
+    def rows(self):
+        return self.page.evaluate("[...document.querySelectorAll('tr[data-volume]')].map(e => e.dataset.volume)")
+
+    def fill(self, volumes=3, **more):
+        scan = self.scan(volumes=volumes, title=more.pop("title", "held"), **more)
+        self.go("held")
+        names = [v.name for v in self.client.volumes(scan)]
+        self.page.wait(f"{json.dumps(names)}.every(name => document.querySelector(`tr[data-volume='${{name}}']`))")
+        return names
+
+    def select(self, *names):
+        for name in names:
+            self.page.click(f"tr[data-volume='{name}'] input")
+        self.page.wait(f"document.querySelectorAll('tr.selected').length === {len(names)}")
+
+    def verb(self, name):
+        self.page.click(f"button[data-verb='{name}']:not(:disabled)")
+
+    def test_the_list(self):
+        names = self.fill()
+        self.page.wait("[...document.querySelectorAll('img.thumbnail')].filter(e => e.complete && e.naturalWidth > 0).length === 3", what="there are three thumbnails")
+        text = self.page.evaluate(f"document.querySelector(`tr[data-volume='{names[0]}']`).innerText").replace("\n", " ")
+        volume = self.client.volume(names[0])
+        self.assertIn("held #0", text)
+        self.assertIn(" × ".join(str(n) for n in volume.shape), text)
+        self.assertRegex(text, r"[\d.]+ [KM]iB")
+        self.assertRegex(text, r"\d+ s\b")
+        self.assertIn("never", text)
+        with_lease = self.client.acquire_lease(names[0]) if hasattr(self.client, "acquire_lease") else None
+        if with_lease is not None:
+            self.page.wait(f"document.querySelectorAll(`tr[data-volume='{names[0]}'] td`)[8].textContent === '1'")
+            with_lease.release()
+
+    def test_commit_appears_on_disk(self):
+        names = self.fill()
+        self.select(names[0])
+        self.verb("commit")
+        self.page.choose("dialog select", "FORMAT_NPY")
+        self.page.choose("dialog input", "{nonsense}")
+        self.page.click("dialog button.primary")
+        self.page.wait("document.querySelector('#destination-problem').textContent.includes('{nonsense}')")
+        expected = self.client.read(names[0])
+        self.page.choose("dialog input", "from_the_page_{index}")
+        self.page.key("Enter")
+        self.page.wait(f"!document.querySelector(`tr[data-volume='{names[0]}']`)")
+        path = os.path.join(self.daemon.root, "from_the_page_0.npy")
+        np.testing.assert_array_equal(np.load(path), expected)
+        self.page.wait("document.querySelector('.toasts').innerText.includes('from_the_page_0.npy')")
+        self.assertEqual(sorted(self.rows()), sorted(names[1:]))
+
+    def test_several_at_once(self):
+        names = self.fill()
+        self.page.click("thead input")
+        self.page.wait("document.querySelectorAll('tr.selected').length === 3")
+        self.verb("commit")
+        self.page.choose("dialog input", "same")
+        self.page.click("dialog button.primary")
+        self.page.wait("document.querySelector('#destination-problem').textContent.includes('{index}')")
+        self.page.choose("dialog input", "many/{title}_{index}.npy")
+        self.page.choose("dialog select", "FORMAT_NPY")
+        self.page.click("dialog button.primary")
+        self.page.wait("document.querySelector('.empty-page')")
+        self.assertEqual(sorted(n for n in os.listdir(os.path.join(self.daemon.root, "many")) if n.endswith(".npy")), [f"held_{i}.npy" for i in range(3)])
+
+    def test_discard_asks(self):
+        names = self.fill()
+        self.select(names[1])
+        self.verb("discard")
+        self.page.wait("document.querySelector('dialog').open && document.activeElement.textContent === 'Cancel'")
+        self.page.key("Escape")
+        self.page.wait("!document.querySelector('dialog')")
+        self.assertEqual(self.client.volume(names[1]).state, 2)
+        self.verb("discard")
+        self.page.click("dialog button.danger")
+        self.page.wait(f"!document.querySelector(`tr[data-volume='{names[1]}']`)")
+        self.assertEqual(self.client.volume(names[1]).state, 5)
+        self.assertEqual({self.client.volume(n).state for n in (names[0], names[2])}, {2})
+
+    def test_hold_and_spill(self):
+        (name,) = self.fill(volumes=1)
+        self.select(name)
+        self.verb("hold")
+        self.page.wait(f"document.querySelector(`tr[data-volume='{name}']`).innerText.includes('kept')")
+        self.verb("release")
+        self.page.wait(f"!document.querySelector(`tr[data-volume='{name}']`).innerText.includes('kept')")
+        self.verb("spill-disk")
+        self.page.wait(f"document.querySelectorAll(`tr[data-volume='{name}'] td`)[7].textContent === 'disk'")
+        self.verb("restore")
+        self.page.wait(f"document.querySelectorAll(`tr[data-volume='{name}'] td`)[7].textContent.startsWith('device')")
+
+    def test_refusals_are_told(self):
+        (name,) = self.fill(volumes=1)
+        self.select(name)
+        self.verb("discard")
+        self.client.discard(name)  # somebody else was faster
+        self.page.wait(f"!document.querySelector(`tr[data-volume='{name}']`)")
+        self.page.key("Escape")
+        (name,) = self.fill(volumes=1, title="next")
+        with open(os.path.join(self.daemon.root, "taken.npy"), "w"):
+            pass
+        self.page.evaluate(f"document.querySelector(`tr[data-volume='{name}'] input`).focus()")
+        self.page.key("c")
+        self.page.choose("dialog input", "taken.npy")
+        self.page.choose("dialog select", "FORMAT_NPY")
+        self.page.click("dialog button.primary")
+        self.page.wait("document.querySelector('#destination-problem').textContent.includes('taken.npy')")
+        self.page.key("Escape")
+        self.assertEqual(self.client.volume(name).state, 2)
+
+    def test_with_the_keyboard_alone(self):
+        names = self.fill()
+        first, second = self.rows()[:2]
+        self.page.evaluate(f"document.querySelector(`tr[data-volume='{first}'] input`).focus()")
+        self.page.key("ArrowDown")
+        self.assertEqual(self.page.evaluate("document.activeElement.closest('tr').dataset.volume"), second)
+        outline = self.page.evaluate("getComputedStyle(document.activeElement).outlineStyle + getComputedStyle(document.activeElement).outlineWidth")
+        self.assertEqual(outline, "solid2px")
+        self.page.key(" ")
+        self.page.wait("document.querySelectorAll('tr.selected').length === 1")
+        self.page.key("Delete")
+        self.page.wait("document.querySelector('dialog')?.open")
+        self.page.key("Tab")
+        self.page.key("Enter")
+        self.page.wait(f"!document.querySelector(`tr[data-volume='{second}']`)")
+        self.assertEqual(len(self.rows()), len(names) - 1)
+
+
+class Habits(PageTest):
+    def test_every_control_has_a_name(self):
+        self.live()
+        self.painted(EN_FACE)
+        for page in ("live", "held"):
+            self.go(page)
+            self.page.wait(f"document.querySelector('nav a[aria-current]').hash === '#{page}'")
+            time.sleep(0.3)
+            nodes = self.page.command("Accessibility.getFullAXTree")["nodes"]
+            nameless = [n["role"]["value"] for n in nodes if not n.get("ignored") and n["role"]["value"] in
+                        ("button", "link", "combobox", "checkbox", "slider", "spinbutton", "textbox", "progressbar", "image", "img", "application", "menuitem") and not n.get("name", {}).get("value")]
+            self.assertEqual(nameless, [], page)
+
+    def test_text_can_be_read_in_both_themes(self):
+        """Contrast of each text to its ground: 4.5 : 1 at least (WCAG AA)."""
+        self.scan(volumes=2)
+        for theme in ("dark", "light"):
+            self.page.evaluate(f"localStorage.setItem('octavo-theme', '{theme}'); location.reload()")
+            self.page.wait(f"document.documentElement.dataset.theme === '{theme}' && document.querySelector('.link.up')")
+            for page in ("live", "held"):
+                self.go(page)
+                time.sleep(0.5)
+                poor = self.page.evaluate("""(() => {
+                    const rgb = text => { const m = text.match(/[\\d.]+/g).map(Number); return m.length < 4 ? [...m, 1] : m; };
+                    const light = c => { const [r, g, b] = c.map(v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+                    const poor = [];
+                    for (const e of document.querySelectorAll("body *")) {
+                        if (![...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim()) || e.closest(".stage, noscript, :disabled") || !e.checkVisibility()) continue;
+                        let ground = [0, 0, 0, 0];
+                        for (let p = e; p && ground[3] < 1; p = p.parentElement) { const c = rgb(getComputedStyle(p).backgroundColor); if (c[3] > 0) ground = c; }
+                        const [a, b] = [light(rgb(getComputedStyle(e).color).slice(0, 3)), light(ground.slice(0, 3))].sort((x, y) => y - x);
+                        const ratio = (a + 0.05) / (b + 0.05);
+                        if (ratio < 4.5) poor.push([e.tagName, e.textContent.trim().slice(0, 30), ratio.toFixed(2)]);
+                    }
+                    return poor;
+                })()""")
+                self.assertEqual(poor, [], (theme, page))
+
+    def test_nothing_is_cut_off_or_overlaps(self):
+        self.scan(volumes=2, title="a rather long title of a scan that somebody made")
+        self.live()
+        for width, height in ((1366, 768), (1024, 768), (768, 1024), (1920, 1080)):
+            self.page.resize(width, height)
+            for page in ("live", "held"):
+                self.go(page)
+                time.sleep(0.4)
+                wide = self.page.evaluate("document.documentElement.scrollWidth")
+                self.assertLessEqual(wide, width, (page, width))
+                bad = self.page.evaluate("""(() => {
+                    const seen = [...document.querySelectorAll("button, label, select, h1, h2, nav a, .figures div, .counters div, .scale-bar")].filter(e => e.checkVisibility());
+                    const bad = [];
+                    for (const e of seen) {
+                        const b = e.getBoundingClientRect();
+                        if (e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 && getComputedStyle(e).overflow !== "visible" && e.tagName !== "SELECT") bad.push(["cut off", e.tagName, e.textContent.slice(0, 40)]);
+                        if (b.right > innerWidth + 1 && !e.closest(".scroll")) bad.push(["outside", e.tagName, e.textContent.slice(0, 40)]);
+                        for (const other of seen) {
+                            if (e === other || e.contains(other) || other.contains(e) || e.closest(".scroll") || other.closest(".scroll")) continue;
+                            const c = other.getBoundingClientRect();
+                            const [w, h] = [Math.min(b.right, c.right) - Math.max(b.left, c.left), Math.min(b.bottom, c.bottom) - Math.max(b.top, c.top)];
+                            if (w > 1 && h > 1) bad.push(["overlaps", e.tagName, e.textContent.slice(0, 30), other.tagName, other.textContent.slice(0, 30)]);
+                        }
+                    }
+                    return bad;
+                })()""")
+                self.assertEqual(bad, [], (page, width, height))
+
+    def test_an_address_works_once(self):
+        url = self.viewer.invitation()
+        first = self.browser.open(url, fresh=True)
+        first.wait("document.querySelector('.link.up')")
+        self.assertNotIn("token", first.evaluate("location.href"))
+        self.assertEqual(first.evaluate("document.cookie"), "")  # HttpOnly
+        second = self.browser.open(url, fresh=True)
+        second.wait("document.querySelector('.outside')")
+        self.assertIn("used already", second.evaluate("document.body.innerText"))
+        first.close()
+        second.close()
+
+    def test_one_more_browser(self):
+        self.page.click(".top button")
+        url = self.page.wait("document.querySelector('dialog input')?.value")
+        other = self.browser.open(url, fresh=True)
+        other.wait("document.querySelector('.link.up')")
+        other.close()
+
+
+class ReadOnly(PageTest):
+    viewer_flags = ("--read-only",)
+
+    def test_nothing_is_offered_that_changes_anything(self):
+        scan = self.scan()
+        self.painted(EN_FACE)
+        self.go("held")
+        name = self.client.volumes(scan)[0].name
+        self.page.wait(f"document.querySelector(`tr[data-volume='{name}']`)")
+        self.assertEqual(self.page.evaluate("document.querySelectorAll('[data-verb]').length"), 0)
+        self.page.evaluate(f"document.querySelector(`tr[data-volume='{name}'] input`).focus()")
+        self.page.key("Delete")
+        time.sleep(0.2)
+        self.assertIsNone(self.page.evaluate("document.querySelector('dialog')"))
+
+
+class Restart(unittest.TestCase):
+    def setUp(self):
+        self.browser = Chromium()
+        self.addCleanup(self.browser.close)
+
+    def test_daemon_and_viewer_end_and_come_back(self):
+        daemon = Daemon()
+        viewer = Viewer(daemon.address)
+        port = viewer.port
+        again = None
+        try:
+            with daemon.client() as client:
+                client.submit_scan(octavo.simulated(3), octavo.raster(64, 16, volumes=0), samples=512, rate_hz=20000)
+            page = self.browser.open(viewer.url)
+            page.wait("Number(document.querySelector('#enface canvas')?.dataset.sequence) > 3")
+            daemon.kill()
+            page.wait("document.querySelector('.banner')?.textContent.includes('does not answer')")
+            self.assertFalse(page.evaluate("document.querySelector('#enface canvas').hidden"))  # the last picture stays
+            again = Daemon("--listen.tcp", daemon.address, directory=daemon.directory)
+            page.wait("!document.querySelector('.banner') && document.querySelector('.link.up')")
+            with again.client() as client:
+                client.submit_scan(octavo.simulated(4), octavo.raster(64, 16, volumes=0), samples=512, rate_hz=20000, title="after")
+            page.wait("document.querySelector('.bar select').innerText.includes('after') && Number(document.querySelector('#enface .counters').dataset.shown) > 2")
+            viewer.stop()
+            page.wait("document.querySelector('.banner')?.textContent.includes('No connection to octavo web')")
+            viewer = Viewer(daemon.address, "--listen", f"127.0.0.1:{port}")
+            # Its sessions ended with it: the page says what to do.
+            page.wait("document.querySelector('.outside')")
+            page.evaluate(f"location.href = {json.dumps(viewer.url)}; location.reload()")
+            page.wait("Number(document.querySelector('#enface canvas')?.dataset.sequence) > 3")
+        finally:
+            viewer.stop()
+            if again:
+                again.kill()
+                again.remove()
+            daemon.remove()
+
+
+@unittest.skipUnless(REVIEW, "OCTAVO_REVIEW names no folder for pictures")
+class Pictures(PageTest):
+    def test_pages_in_both_themes(self):
+        os.makedirs(REVIEW, exist_ok=True)
+        self.scan(ascans=256, bscans=128, volumes=3, samples=1024, title="mouse, left eye")
+        for theme in ("dark", "light"):
+            self.page.evaluate(f"localStorage.setItem('octavo-theme', '{theme}'); location.reload()")
+            self.page.wait(f"document.documentElement.dataset.theme === '{theme}' && document.querySelector('.link.up')")
+            for width, height in ((1366, 768), (820, 1180)):
+                self.page.resize(width, height)
+                self.go("live")
+                self.painted(BSCAN)
+                time.sleep(1)
+                self.page.screenshot(os.path.join(REVIEW, f"live_{theme}_{width}.png"))
+                self.go("held")
+                self.page.wait("[...document.querySelectorAll('img.thumbnail')].filter(e => e.complete && e.naturalWidth > 0).length >= 3")
+                self.page.click("tbody tr input")
+                time.sleep(0.5)
+                self.page.screenshot(os.path.join(REVIEW, f"held_{theme}_{width}.png"))
+                for verb in ("commit", "discard"):
+                    self.page.click(f"button[data-verb='{verb}']")
+                    self.page.wait("document.querySelector('dialog')?.open")
+                    time.sleep(0.3)
+                    self.page.screenshot(os.path.join(REVIEW, f"{verb}_{theme}_{width}.png"))
+                    self.page.key("Escape")
+                    self.page.wait("!document.querySelector('dialog')")
+                self.page.click("tbody tr input")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,371 @@
+"""What octavo-web sends, on the wire and against a real octavod: frames, credits, drops, resume, one subscription, volumes."""
+
+import io
+import json
+import os
+import re
+import time
+import unittest
+import urllib.request
+
+import numpy as np
+
+from harness import Daemon, DaemonTest, octavo, until
+from web_viewer import Closed, Viewer
+
+DTYPES = {"U8": np.uint8, "U16": np.uint16, "F32": np.float32}
+
+
+def array(header, data):
+    schema = header["schema"]
+    return np.frombuffer(data, DTYPES[schema["dtype"]]).reshape(schema["shape"])
+
+
+class ViewerTest(DaemonTest):
+    flags = ("--device.frame_pool_bytes", str(64 << 20))
+
+    def setUp(self):
+        self.viewer = Viewer(self.daemon.address)
+        self.addCleanup(self.viewer.stop)
+        self.viewer.enter()
+
+    def metric(self, name):
+        page = urllib.request.urlopen(f"http://{self.daemon.metrics}/metrics", timeout=10).read().decode()
+        return sum(float(value) for value in re.findall(rf"^{re.escape(name)} (\S+)$", page, re.M))
+
+    def live(self, ascans=64, bscans=16, rate=20000, **more):
+        """A scan without an end, whose volumes come often."""
+        return self.client.submit_scan(octavo.simulated(3), octavo.raster(ascans, bscans, volumes=0), samples=256, rate_hz=rate, **more).name
+
+    def held(self, ascans=48, bscans=20, volumes=1, **more):
+        scan = self.client.submit_scan(octavo.simulated(5, fast=True), octavo.raster(ascans, bscans, volumes=volumes, extent_x_mm=1, extent_y_mm=0.5), samples=256, **more)
+        self.client.wait(scan.name)
+        return scan.name, [v.name for v in self.client.volumes(scan.name)]
+
+
+class Frames(ViewerTest):
+    def test_pictures_are_those_of_the_volume(self):
+        scan, (name,) = self.held()
+        volume = self.client.read(name)
+        web = self.viewer.socket()
+        for product, axis, index, expected in (("MIP", "Z", -1, volume.max(axis=2)), ("BSCAN", "Y", 7, volume[7].T), ("BSCAN", "Y", -1, volume[10].T),
+                                               ("BSCAN", "X", 5, volume[:, 5].T)):
+            web.open(1, scan, product, axis, index, width=512, encoding="RAW")
+            header, data = web.frame()
+            np.testing.assert_array_equal(array(header, data), expected, (product, axis, index))
+            schema = header["schema"]
+            self.assertEqual((header["view"], header["dropped"], header["complete"], schema["product"], schema["encoding"]), (1, 0, True, product, "RAW"))
+            self.assertEqual(len(schema["spacing_um"]), 2)
+            self.assertEqual(schema["unit"], "dB")
+            end = web.text("end")  # the scan has ended, and so does the view
+            self.assertEqual((end["view"], end["reason"]), (1, "FINISHED"))
+
+    def test_jpeg_is_the_same_within_its_levels(self):
+        scan, (name,) = self.held(ascans=128, bscans=96)
+        web = self.viewer.socket()
+        web.open(0, scan, encoding="JPEG")
+        header, data = web.frame()
+        self.assertTrue(header["jpeg"] and data.startswith(b"\xff\xd8"))
+        display = header["schema"]["display"]
+        try:
+            from PIL import Image
+        except ImportError:
+            self.skipTest("no python3-pil")
+        grey = np.asarray(Image.open(io.BytesIO(data)).convert("L")).astype(float)
+        stored = display["lo"] + grey / 255 * (display["hi"] - display["lo"])
+        exact = np.clip(self.client.read(name).max(axis=2).astype(float), display["lo"], display["hi"])
+        self.assertLess(np.abs(stored - exact).mean() / (display["hi"] - display["lo"]), 0.03)
+
+    def test_what_cannot_be_shown_says_why(self):
+        scan, _ = self.held()
+        web = self.viewer.socket()
+        for view, (parent, product, index, reason) in enumerate((("scans/none", "MIP", -1, "NO_SCAN"), (scan, "ANGIOGRAM", -1, "NO_ANGIOGRAM"), (scan, "AIP", -1, "NO_AIP"), (scan, "BSCAN", 999, "BAD_RANGE"))):
+            web.open(view % 4, parent, product, "Y" if product == "BSCAN" else "Z", index)
+            end = web.text("end")
+            self.assertEqual((end["view"], end["reason"]), (view % 4, reason))
+            self.assertTrue(end["message"])
+
+    def test_credits_and_exact_counts(self):
+        scan = self.live()
+        web = self.viewer.socket()
+        web.open(0, scan)
+        first, _ = web.frame()
+        second, _ = web.frame()
+        self.assertEqual(second["sequence"], first["sequence"] + second["dropped"] + 1)
+        # Two are on their way: no third one comes without an acknowledgement.
+        with self.assertRaises(TimeoutError):
+            web.frame(timeout=1)
+        web.acknowledge(second)  # and with it the first
+        headers = [first, second]
+        for _ in range(30):
+            header, data = web.frame()
+            self.assertEqual(len(data), 64 * 16 * np.dtype(DTYPES[header["schema"]["dtype"]]).itemsize)
+            self.assertEqual(header["sequence"], headers[-1]["sequence"] + 1 + header["dropped"])
+            headers.append(header)
+            web.acknowledge(header)
+        self.assertGreater(headers[2]["dropped"], 0)  # those of the second of silence
+        self.assertTrue(all(h["server_us"] is not None and h["server_us"] < 5e6 for h in headers))
+
+    def test_a_slow_page_gets_fewer_frames_and_none_that_is_older(self):
+        scan = self.live()
+        fast, slow = self.viewer.socket(), self.viewer.socket()
+        fast.open(0, scan)
+        slow.open(0, scan)
+        newest, got, lags, due = 0, {"fast": 0, "slow": 0}, [], 0
+        end = time.monotonic() + 4
+        waiting = None
+        while time.monotonic() < end:
+            header, _ = fast.frame()
+            newest = max(newest, header["sequence"])
+            got["fast"] += 1
+            fast.acknowledge(header)
+            if time.monotonic() >= due:  # a page that takes 200 ms for each frame
+                due = time.monotonic() + 0.2
+                if waiting:
+                    slow.acknowledge(waiting)
+                waiting, _ = slow.frame()
+                got["slow"] += 1
+                lags.append(newest - waiting["sequence"])
+        self.assertLess(got["slow"], got["fast"] / 2)
+        # At most the two that were on their way lie between what it shows and the newest.
+        frames_in_two_periods = 0.4 * got["fast"] / 4
+        self.assertLess(np.median(lags), 2 * frames_in_two_periods + 5)
+
+    def test_the_rate_of_a_view(self):
+        scan = self.live()
+        web = self.viewer.socket()
+        web.open(0, scan, rate_hz=5)
+        start, count = time.monotonic(), 0
+        while time.monotonic() < start + 3:
+            web.acknowledge(web.frame()[0])
+            count += 1
+        self.assertLessEqual(count, 17)
+        self.assertGreaterEqual(count, 8)
+
+    def test_resume_leaves_out_what_the_page_has_and_counts_what_it_missed(self):
+        scan = self.live()
+        web = self.viewer.socket()
+        web.open(0, scan)
+        header, _ = web.frame()
+        web.close()
+        time.sleep(0.5)
+        again = self.viewer.socket()
+        again.open(0, scan, resume=header["sequence"])
+        next_header, _ = again.frame()
+        self.assertGreater(next_header["dropped"], 0)
+        self.assertEqual(next_header["sequence"], header["sequence"] + 1 + next_header["dropped"])
+        # Of a scan that has ended: the page has its last frame.
+        scan, _ = self.held()
+        again.open(1, scan)
+        last, _ = again.frame()
+        while last["view"] != 1:
+            again.acknowledge(last)
+            last, _ = again.frame()
+        third = self.viewer.socket()
+        third.open(1, scan, resume=last["sequence"])
+        self.assertEqual(third.text("end")["reason"], "FINISHED")
+
+    def test_one_subscription_for_all_viewers_of_a_topic(self):
+        scan = self.live()
+        before = self.metric('octavo_subscribers{product="mip"}')
+        sockets = [self.viewer.socket() for _ in range(20)]
+        for web in sockets:
+            web.open(3, scan, encoding="RAW")
+        seen = set()
+        for web in sockets:
+            header, data = web.frame()
+            seen.add(header["sequence"])
+        self.assertEqual(self.metric('octavo_subscribers{product="mip"}'), before + 1)
+        status = self.viewer.status()
+        self.assertEqual((status["viewers"], status["views"], status["subscriptions"]), (20, 20, 1))
+        sockets[0].open(4, scan, "BSCAN", "Y", -1)
+        sockets[1].open(4, scan, encoding="RAW", width=32)  # another size is another topic
+        until(lambda: self.viewer.status()["subscriptions"] == 3)
+        for web in sockets:
+            web.close()
+        until(lambda: self.metric('octavo_subscribers{product="mip"}') == before, seconds=20)
+        self.assertEqual(self.viewer.status()["subscriptions"], 0)
+
+    def test_readers_that_stop_cost_no_memory(self):
+        scan = self.live(ascans=256, bscans=128, rate=100000)
+        web = self.viewer.socket()
+        web.open(0, scan)
+        web.acknowledge(web.frame()[0])
+        stopped = [self.viewer.socket(receive_buffer=4096) for _ in range(20)]
+        for other in stopped:
+            for view in range(4):
+                other.open(view, scan)
+        until(lambda: self.viewer.status()["views"] == 81)
+        sizes, shown = [], 0
+        end = time.monotonic() + 8
+        while time.monotonic() < end:
+            header, _ = web.frame()
+            web.acknowledge(header)
+            shown += 1
+            if shown % 5 == 0:
+                sizes.append(self.viewer.status())
+        frame = 256 * 128 * 2
+        self.assertTrue(all(s["buffered_bytes"] <= 20 * 4 * 2 * frame + (1 << 20) for s in sizes), max(s["buffered_bytes"] for s in sizes))
+        early, late = np.median([s["resident_bytes"] for s in sizes[: len(sizes) // 3]]), np.median([s["resident_bytes"] for s in sizes[-len(sizes) // 3:]])
+        self.assertLess(late - early, 48 << 20)
+        # Who answers no ping for a quarter of a minute is cut off.
+        until(lambda: self._drain(web) and self.viewer.status()["viewers"] == 1, seconds=60)
+
+    def _drain(self, web):
+        web.acknowledge(web.frame()[0])
+        return True
+
+    def test_the_encoding_follows_the_connection(self):
+        scan = self.live(ascans=256, bscans=64)
+        web = self.viewer.socket()
+        web.open(0, scan)
+        header, _ = web.frame()
+        self.assertFalse(header["jpeg"])
+        for _ in range(200):  # a connection on which each frame takes 50 ms: 64 KiB in 50 ms are 10 Mbit/s
+            time.sleep(0.05)
+            web.acknowledge(header, painted_ms=0)
+            header, _ = web.frame()
+            if header["jpeg"]:
+                break
+        self.assertTrue(header["jpeg"])
+        sequence = header["sequence"]
+        for _ in range(200):  # the same, but it is the page that is slow: fast again
+            time.sleep(0.05)
+            web.acknowledge(header, painted_ms=60)
+            header, _ = web.frame()
+            self.assertEqual(header["sequence"], sequence + 1 + header["dropped"])
+            sequence = header["sequence"]
+            if not header["jpeg"]:
+                break
+        self.assertFalse(header["jpeg"])
+
+
+class What(ViewerTest):
+    def test_scans_volumes_and_operations_are_told_as_they_change(self):
+        web = self.viewer.socket()
+        until(lambda: self._told(web) and web.daemon and web.daemon["up"])
+        scan, names = self.held(volumes=2, title="told")
+        until(lambda: self._told(web) and set(names) <= set(web.state["volumes"]) and all(web.state["volumes"][n]["state"] == "HELD" for n in names))
+        row = web.state["volumes"][names[0]]
+        self.assertEqual((row["title"], row["shape"], row["axes"], row["tier"], row["parent"], row["lengths"][:2]), ("told", [20, 48, 128], ["y", "x", "z"], "DEVICE", scan, [True, True]))
+        self.assertAlmostEqual(row["held"] / 1000, time.time(), delta=60)
+        until(lambda: self._told(web) and web.state["scans"].get(scan, {}).get("state") == "DONE")
+        self.assertEqual(web.state["scans"][scan]["shape"], [20, 48])
+        status, answer = self.viewer.call("VolumeService/CommitVolume", name=names[0], options=dict(destination="told_{index}", format="FORMAT_NPY"), wait=dict(seconds=0))
+        self.assertEqual(status, 200)
+        operation = answer["operation"]["name"]
+        until(lambda: self._told(web) and web.state["operations"].get(operation, {}).get("state") == "SUCCEEDED" and names[0] not in web.state["volumes"])
+        path = web.state["operations"][operation]["path"]
+        self.assertTrue(os.path.isfile(path))
+        self.assertEqual(self.viewer.call("VolumeService/DiscardVolume", name=names[1])[0], 200)
+        until(lambda: self._told(web) and names[1] not in web.state["volumes"])
+
+    def _told(self, web):
+        try:
+            while True:
+                web.message(timeout=0.05)
+        except TimeoutError:
+            return True
+
+    def test_errors_of_the_daemon_reach_the_page(self):
+        _, (name,) = self.held()
+        status, body = self.viewer.call("VolumeService/DiscardVolume", name="volumes/none")
+        self.assertEqual((status, body["error"]["reason"]), (404, "NO_VOLUME"))
+        status, body = self.viewer.call("VolumeService/CommitVolume", name=name, options=dict(destination="{nonsense}"))
+        self.assertEqual((status, body["error"]["field"]), (400, "options.destination"))
+        self.assertIn("{nonsense}", body["error"]["message"])
+        status, _, body = self.viewer.request("GET", "/api/volumes/none/picture")
+        self.assertEqual((status, json.loads(body)["error"]["reason"]), (404, "NO_VOLUME"))
+
+    def test_pictures_of_volumes(self):
+        scan, (name,) = self.held()
+        digest = self.client.volume(name).digest
+        status, headers, body = self.viewer.request("GET", f"/api/{name}/picture?rendering=max&axis=z&size=32&digest={digest}")
+        self.assertEqual((status, headers["Content-Type"], body[:8]), (200, "image/png", b"\x89PNG\r\n\x1a\n"))
+        self.assertLessEqual(int.from_bytes(body[16:20], "big"), 32)
+        self.assertEqual(self.viewer.request("GET", f"/api/{name}/picture?rendering=max&axis=z&size=32&digest={digest}", headers={"If-None-Match": headers["ETag"]})[0], 304)
+        for query in ("rendering=all", "axis=q", "size=1", "size=1e3", "size=99999", "more=1", "rendering=plane&index=-2"):
+            self.assertEqual(self.viewer.request("GET", f"/api/{name}/picture?{query}")[0], 400, query)
+        self.assertEqual(self.viewer.request("GET", f"/api/{name}/picture?rendering=plane&axis=y&index=999")[0], 400)  # the daemon's own answer
+
+    def test_voxels_and_ranges_of_them(self):
+        scan, (name,) = self.held()
+        volume = self.client.read(name)
+        whole = volume.tobytes()
+        status, headers, body = self.viewer.request("GET", f"/api/{name}/voxels")
+        self.assertEqual((status, headers["X-Shape"], np.dtype(DTYPES[headers["X-Dtype"]]), body == whole), (200, "20,48,128", volume.dtype, True))
+        for text, first, last in (("0-0", 0, 0), ("1-100000", 1, 100000), (f"{len(whole) - 1}-", len(whole) - 1, len(whole) - 1), ("-7", len(whole) - 7, len(whole) - 1), ("12345-", 12345, len(whole) - 1),
+                                  (f"5-{len(whole) * 2}", 5, len(whole) - 1)):
+            status, ranged, body = self.viewer.request("GET", f"/api/{name}/voxels", headers={"Range": f"bytes={text}"})
+            self.assertEqual((status, ranged["Content-Range"], body == whole[first:last + 1]), (206, f"bytes {first}-{last}/{len(whole)}", True), text)
+        self.assertEqual(self.viewer.request("GET", f"/api/{name}/voxels", headers={"Range": f"bytes={len(whole)}-"})[0], 416)
+        self.assertEqual(self.viewer.request("GET", f"/api/{name}/voxels", headers={"Range": "lines=1-2"})[0], 200)
+        self.assertEqual(self.viewer.request("GET", f"/api/{name}/voxels", headers={"Range": "bytes=0-1", "If-Range": '"other"'})[0], 200)
+        self.assertEqual(self.viewer.request("GET", f"/api/{name}/voxels", headers={"If-None-Match": headers["ETag"]})[0], 304)
+        for query in ("downsample=3", "downsample=128", "method=sum", "lo=1", "lo=2&hi=1", "lo=a&hi=b", "start=1"):
+            self.assertEqual(self.viewer.request("GET", f"/api/{name}/voxels?{query}")[0], 400, query)
+
+    def test_coarse_voxels(self):
+        scan, (name,) = self.held()
+        volume = self.client.read(name)
+        status, headers, body = self.viewer.request("GET", f"/api/{name}/voxels?downsample=4")
+        if status == 501:
+            self.assertEqual(json.loads(body)["error"]["reason"], "NO_COARSE_READ")
+            self.skipTest("this octavod does not read coarsely")
+        self.assertEqual((status, headers["X-Shape"]), (200, "5,12,32"))
+        coarse = volume.reshape(5, 4, 12, 4, 32, 4).max(axis=(1, 3, 5))
+        np.testing.assert_array_equal(np.frombuffer(body, volume.dtype).reshape(5, 12, 32), coarse)
+        plane = 12 * 32 * volume.itemsize
+        status, _, part = self.viewer.request("GET", f"/api/{name}/voxels?downsample=4", headers={"Range": f"bytes={plane + 3}-{3 * plane + 4}"})
+        self.assertEqual((status, part), (206, body[plane + 3:3 * plane + 5]))
+        status, headers, body = self.viewer.request("GET", f"/api/{name}/voxels?downsample=2&lo=0&hi=100")
+        self.assertEqual((status, headers["X-Dtype"], len(body)), (200, "U8", 10 * 24 * 64))
+
+
+class Restart(unittest.TestCase):
+    def test_a_daemon_that_is_killed_and_comes_back(self):
+        daemon = Daemon()
+        viewer = Viewer(daemon.address)
+        try:
+            viewer.enter()
+            web = viewer.socket()
+            with daemon.client() as client:
+                scan = client.submit_scan(octavo.simulated(3), octavo.raster(64, 16, volumes=0), samples=256, rate_hz=20000).name
+                web.open(0, scan)
+                web.acknowledge(web.frame()[0])
+            daemon.kill()
+            until(lambda: not self._next(web, "daemon")["up"])
+            self.assertIsNone(viewer.process.poll())
+            again = Daemon("--listen.tcp", daemon.address, directory=daemon.directory)
+            try:
+                told = self._next(web, "daemon")
+                self.assertTrue(told["up"])
+                # The scan went with its daemon: its view ends, and says so.
+                self.assertTrue(any(t["type"] == "end" and t["reason"] == "NO_SCAN" for t in web.texts) or web.text("end")["reason"] == "NO_SCAN")
+                until(lambda: self._told_all(web) and scan not in web.state["scans"])
+                with again.client() as client:
+                    scan = client.submit_scan(octavo.simulated(3), octavo.raster(64, 16, volumes=0), samples=256, rate_hz=20000).name
+                    web.open(0, scan)
+                    header, _ = web.frame()
+                    self.assertEqual(header["dropped"], 0)
+                    client.cancel(scan)
+            finally:
+                again.stop()
+                again.remove()
+        finally:
+            viewer.stop()
+            daemon.remove()
+
+    def _next(self, web, kind):
+        return web.text(kind)
+
+    def _told_all(self, web):
+        try:
+            while True:
+                web.message(timeout=0.2)
+        except TimeoutError:
+            return True
+
+
+if __name__ == "__main__":
+    unittest.main()
