@@ -23,7 +23,8 @@ struct Config {
   bool storage_create_roots = false;  // create missing roots; set if there is only the default root
   std::vector<std::string>
       replay_roots;              // replay files are confined to these; empty = the storage roots
-  std::string backend = "auto";  // auto, host, cuda
+  std::string storage_direct = "auto";  // auto, off, buffered, direct, cufile
+  std::string backend = "auto";         // auto, host, cuda
   int64_t host_devices = 1;      // 1 ... 16
   double memory_fraction = 0.6;  // 0.05 ... 0.95
   int64_t memory_bytes = 0;      // overrides the fraction

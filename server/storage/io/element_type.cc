@@ -1,52 +1,22 @@
 #include "server/storage/io/element_type.h"
 
 #include <algorithm>
-#include <cmath>
 #include <complex>
 #include <cstring>
-#include <limits>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
-#include "gpu/math/half.h"
+#include "gpu/math/stored_element.h"
 
 namespace octavo::storage {
 namespace {
 
 using Kind = ElementType::Kind;
 
-/// A half-precision number by its bits.
-struct HalfBits {
-  uint16_t bits;
-};
-
 template <size_t n>
 void SwapEach(char* p, int64_t count) {
   for (int64_t i = 0; i < count; ++i, p += n) std::reverse(p, p + n);
-}
-
-template <class T>
-double ValueOf(T value) {
-  if constexpr (std::is_same_v<T, HalfBits>) {
-    return static_cast<double>(math::HalfToFloat(value.bits));
-  } else {
-    return static_cast<double>(value);
-  }
-}
-
-template <class T>
-T Rounded(double value) {
-  if constexpr (std::is_same_v<T, HalfBits>) {
-    return {math::FloatToHalf(static_cast<float>(value))};
-  } else if constexpr (std::is_integral_v<T>) {
-    if (std::isnan(value)) return 0;
-    return static_cast<T>(std::clamp(std::nearbyint(value),
-                                     static_cast<double>(std::numeric_limits<T>::lowest()),
-                                     static_cast<double>(std::numeric_limits<T>::max())));
-  } else {
-    return static_cast<T>(value);
-  }
 }
 
 template <class From, class To>
@@ -56,7 +26,7 @@ void Convert(double scale, double shift, int64_t count, const void* in, void* ou
   for (int64_t i = 0; i < count; ++i) {
     From value;
     std::memcpy(&value, from + i * static_cast<int64_t>(sizeof value), sizeof value);
-    const To made = Rounded<To>(scale * ValueOf(value) + shift);
+    const To made = math::RoundedTo<To>(math::Scaled(math::ValueOf<double>(value), scale, shift));
     std::memcpy(to + i * static_cast<int64_t>(sizeof made), &made, sizeof made);
   }
 }
@@ -69,7 +39,7 @@ void ConvertToComplex(double scale, double shift, int64_t count, const void* in,
   for (int64_t i = 0; i < count; ++i) {
     From value;
     std::memcpy(&value, from + i * static_cast<int64_t>(sizeof value), sizeof value);
-    to[2 * i] = static_cast<float>(scale * ValueOf(value) + shift);
+    to[2 * i] = static_cast<float>(math::Scaled(math::ValueOf<double>(value), scale, shift));
     to[2 * i + 1] = 0;
   }
 }
@@ -81,7 +51,7 @@ void ConvertTo(DType to, double scale, double shift, int64_t count, const void* 
     case DType::kI8: return Convert<From, int8_t>(scale, shift, count, in, out);
     case DType::kU16: return Convert<From, uint16_t>(scale, shift, count, in, out);
     case DType::kI16: return Convert<From, int16_t>(scale, shift, count, in, out);
-    case DType::kF16: return Convert<From, HalfBits>(scale, shift, count, in, out);
+    case DType::kF16: return Convert<From, math::Half>(scale, shift, count, in, out);
     case DType::kF32: return Convert<From, float>(scale, shift, count, in, out);
     case DType::kF64: return Convert<From, double>(scale, shift, count, in, out);
     case DType::kC64: return ConvertToComplex<From>(scale, shift, count, in, out);
@@ -180,7 +150,7 @@ bool ConvertElements(const ElementType& from, DType to, double scale, double shi
   switch (from.bytes) {
     case 1: is_signed ? convert(int8_t{}) : convert(uint8_t{}); break;
     case 2:
-      from.kind == Kind::kFloat ? convert(HalfBits{})
+      from.kind == Kind::kFloat ? convert(math::Half{})
       : is_signed               ? convert(int16_t{})
                                 : convert(uint16_t{});
       break;
