@@ -67,9 +67,9 @@ absl::StatusOr<int64_t> PrepareScatter(const ScatterSpec& spec, absl::Span<Scatt
     int64_t elements = 1;
     for (const int64_t count : piece.count) {
       if (count < 1 || count > kMostElements / elements)
-        return absl::InvalidArgumentError(
-            absl::StrCat("a piece of ", piece.count[0], " x ", piece.count[1], " x ",
-                         piece.count[2], " elements; allowed 1 to ", kMostElements));
+        return absl::InvalidArgumentError(absl::StrCat("a piece of ", piece.count[0], " x ",
+                                                       piece.count[1], " x ", piece.count[2],
+                                                       " elements; allowed 1 to ", kMostElements));
       elements *= count;
     }
     piece.number = spec.swap_bytes ? static_cast<int32_t>(number) : 1;

@@ -17,9 +17,9 @@ namespace octavo::inline gpu {
 /// A box of stored elements in a slab, and its place in an array. All offsets and strides count
 /// bytes. The last axis varies fastest in the array.
 struct ScatterPiece {
-  int64_t from = 0;            // of the first element in the slab; need not be aligned
-  int64_t to = 0;              // of the first element in the array
-  int64_t count[3] = {1, 1, 1};  // elements along each axis of the array
+  int64_t from = 0;                    // of the first element in the slab; need not be aligned
+  int64_t to = 0;                      // of the first element in the array
+  int64_t count[3] = {1, 1, 1};        // elements along each axis of the array
   int64_t from_stride[3] = {0, 0, 0};  // 0: the same element again, for example a fill value
   int64_t to_stride[3] = {0, 0, 0};
   // PrepareScatter sets the rest.

@@ -74,14 +74,12 @@ absl::StatusOr<size_t> Devices::Find(const std::string& device) const {
   for (size_t d = 0; d < components_.owned_devices.size(); ++d) {
     if (base::DeviceName(static_cast<int>(d)) == device) return d;
   }
-  return InvalidField("device",
-                      absl::StrCat("is '", device, "'; allowed are devices/0 to devices/",
-                                   components_.owned_devices.size() - 1));
+  return InvalidField("device", absl::StrCat("is '", device, "'; allowed are devices/0 to devices/",
+                                             components_.owned_devices.size() - 1));
 }
 
 absl::StatusOr<storage::RootReads> Devices::ProbeStorage(const std::string& root,
-                                                         const std::string& device,
-                                                         int64_t bytes) {
+                                                         const std::string& device, int64_t bytes) {
   constexpr int64_t kDefault = 256 << 20, kLeast = storage::ProbeFile::kLeastBytes,
                     kMost = int64_t{16} << 30, kMostMemory = 256 << 20;
   OCTAVO_RETURN_IF_ERROR(components_.drain.Check());
@@ -92,12 +90,12 @@ absl::StatusOr<storage::RootReads> Devices::ProbeStorage(const std::string& root
   OCTAVO_RETURN_IF_ERROR(on.Health());
   const int64_t memory = std::min(bytes, kMostMemory);
   OCTAVO_ASSIGN_OR_RETURN(const int64_t beside, storage::StorageReads::DeviceBytes(on, memory));
-  OCTAVO_ASSIGN_OR_RETURN(const auto charges,
-                          components_.ledger.Reserve(static_cast<int>(d), "storage probe", "",
-                                                     {{.kind = model::NeedKind::kMeasurement,
-                                                       .bytes = memory + beside,
-                                                       .count = 1}},
-                                                     nullptr));
+  OCTAVO_ASSIGN_OR_RETURN(
+      const auto charges,
+      components_.ledger.Reserve(
+          static_cast<int>(d), "storage probe", "",
+          {{.kind = model::NeedKind::kMeasurement, .bytes = memory + beside, .count = 1}},
+          nullptr));
   const absl::Cleanup refund = [&] {
     for (const auto id : charges) components_.ledger.Release(id);
   };
@@ -107,8 +105,7 @@ absl::StatusOr<storage::RootReads> Devices::ProbeStorage(const std::string& root
   return components_.reads.Measure(
       root, bytes,
       {.device = &on,
-       .lend =
-           [&](int64_t wanted) { return frames->Get(wanted, memory::FramePool::Use::kClient); },
+       .lend = [&](int64_t wanted) { return frames->Get(wanted, memory::FramePool::Use::kClient); },
        .stream = stream.ref(),
        .memory = buffer.span<uint8_t>(),
        .go_on = [this] { return components_.drain.Check(); }});

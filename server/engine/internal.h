@@ -91,7 +91,7 @@ struct Components {
   base::WorkerPool workers;
   volume::Committer committer;
   volume_import::FileDeposits deposits;
-  storage::StorageReads reads;  // before the jobs, which read
+  storage::StorageReads reads;                 // before the jobs, which read
   source::ProjectionMemory projection_memory;  // before the jobs, whose ports allocate from it
   job::JobQueue jobs;
 };

@@ -280,9 +280,9 @@ class Page final : public prometheus::Collectable {
         value(bytes, {{"root", root}}, static_cast<double>(use.bytes));
     }
     {
-      MetricFamily& backend =
-          family("octavo_storage_backend",
-                 "1 for the way by which files of a storage root come into devices, and why", kGauge);
+      MetricFamily& backend = family(
+          "octavo_storage_backend",
+          "1 for the way by which files of a storage root come into devices, and why", kGauge);
       MetricFamily& errors =
           family("octavo_storage_cufile_errors_total",
                  "Reads that cuFile failed and another way repeated, by storage root", kCounter);

@@ -99,13 +99,14 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
   grpc::ServerUnaryReactor* ProbeStorage(grpc::CallbackServerContext* context,
                                          const v1::ProbeStorageRequest* request,
                                          v1::ProbeStorageResponse* response) override {
-    return ReplyOn(workers_, context, request, response, [this, request, response]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const storage::RootReads found,
-                              engine_.devices().ProbeStorage(request->root(), request->device(),
-                                                             request->bytes()));
-      EncodeBackend(found, response->mutable_backend());
-      return absl::OkStatus();
-    });
+    return ReplyOn(
+        workers_, context, request, response, [this, request, response]() -> absl::Status {
+          OCTAVO_ASSIGN_OR_RETURN(
+              const storage::RootReads found,
+              engine_.devices().ProbeStorage(request->root(), request->device(), request->bytes()));
+          EncodeBackend(found, response->mutable_backend());
+          return absl::OkStatus();
+        });
   }
 
   grpc::ServerUnaryReactor* GetMemory(grpc::CallbackServerContext* context,
@@ -172,8 +173,7 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
   }
 
   static void AddRoot(const std::string& path, v1::GetInfoResponse::StorageRoot::Use use,
-                      const std::vector<storage::RootReads>& reads,
-                      v1::GetInfoResponse* response) {
+                      const std::vector<storage::RootReads>& reads, v1::GetInfoResponse* response) {
     using Root = v1::GetInfoResponse::StorageRoot;
     auto* root = response->add_storage();
     root->set_path(Utf8(path));

@@ -35,12 +35,11 @@ absl::StatusOr<bool> DirectFiller::Fill(const Target& target,
   const int64_t elements = meta_.shape[0] * plane_, size = SizeOf(meta_.dtype);
   OCTAVO_ASSIGN_OR_RETURN(
       const auto choice,
-      reads_.ChooseFor(target.path,
-                       {.device = target.device,
-                        .lend = target.lend,
-                        .stream = target.stream,
-                        .memory = {static_cast<uint8_t*>(target.out), elements * size},
-                        .go_on = [&] { return on_planes(0); }}));
+      reads_.ChooseFor(target.path, {.device = target.device,
+                                     .lend = target.lend,
+                                     .stream = target.stream,
+                                     .memory = {static_cast<uint8_t*>(target.out), elements * size},
+                                     .go_on = [&] { return on_planes(0); }}));
   storage::DeviceRead read{.device = target.device,
                            .lend = target.lend,
                            .source = direct_.source.get(),

@@ -196,17 +196,17 @@ class ImportWork final : public job::JobWork {
     const std::shared_ptr<memory::FramePool> frames =
         environment_.devices->frames(run.device_index());
     std::string words;
-    OCTAVO_ASSIGN_OR_RETURN(
-        const bool filled,
-        direct_->Fill({.device = &run.device(),
-                       .lend =
-                           [frames](int64_t bytes) {
-                             return frames->Get(bytes, memory::FramePool::Use::kClient);
-                           },
-                       .stream = run.stream(),
-                       .out = out,
-                       .path = source_.path},
-                      on_planes, &words));
+    OCTAVO_ASSIGN_OR_RETURN(const bool filled,
+                            direct_->Fill({.device = &run.device(),
+                                           .lend =
+                                               [frames](int64_t bytes) {
+                                                 return frames->Get(
+                                                     bytes, memory::FramePool::Use::kClient);
+                                               },
+                                           .stream = run.stream(),
+                                           .out = out,
+                                           .path = source_.path},
+                                          on_planes, &words));
     run.Log(words);
     return filled;
   }
@@ -265,8 +265,8 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeImportWork(
     if (!opened.ok()) return source.At(opened.status());
     direct = *std::move(opened);
   }
-  auto work = std::make_unique<ImportWork>(spec, environment, std::move(source),
-                                           *std::move(volume), std::move(direct));
+  auto work = std::make_unique<ImportWork>(spec, environment, std::move(source), *std::move(volume),
+                                           std::move(direct));
   OCTAVO_RETURN_IF_ERROR(work->CheckHostMemory());
   return std::unique_ptr<job::JobWork>(std::move(work));
 }

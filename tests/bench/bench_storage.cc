@@ -1,6 +1,7 @@
 // Files into device memory: every way, cold and warm, beside what the drive reads into host memory,
 // what the link to the device takes, and what the same cores decode in memory. No daemon.
-//   bench_storage --directory DIR [--mib 1024] [--backend auto] [--rounds 3] [--only plain|zarr|zstd]
+//   bench_storage --directory DIR [--mib 1024] [--backend auto] [--rounds 3] [--only
+//   plain|zarr|zstd]
 //                 [--cufile compat] [--library libcufile.so.0] [--keep 1]
 // --cufile compat lets cuFile copy through host memory: for its ABI and its bytes, not for its
 // speed. Prints a JSON object for each figure, then a table. Every figure's bytes are compared by
@@ -114,8 +115,8 @@ void WriteFile(const fs::path& path, const void* data, size_t bytes) {
 }
 
 void WriteNpy(const fs::path& path, const std::vector<uint16_t>& voxels, int64_t planes) {
-  std::string header = absl::StrCat("{'descr': '<u2', 'fortran_order': False, 'shape': (", planes,
-                                    ", 512, 512), }");
+  std::string header =
+      absl::StrCat("{'descr': '<u2', 'fortran_order': False, 'shape': (", planes, ", 512, 512), }");
   header.resize(117, ' ');
   std::string bytes = std::string("\x93NUMPY\x01\x00\x76\x00", 10) + header + "\n";
   std::ofstream file(path, std::ios::binary);
@@ -133,8 +134,7 @@ int64_t WriteZarr(const fs::path& folder, const std::vector<uint16_t>& voxels, i
   nlohmann::json codecs = {
       {{"name", "bytes"}, {"configuration", {{"endian", big_endian ? "big" : "little"}}}}};
   if (compressed)
-    codecs.push_back(
-        {{"name", "zstd"}, {"configuration", {{"level", 1}, {"checksum", false}}}});
+    codecs.push_back({{"name", "zstd"}, {"configuration", {{"level", 1}, {"checksum", false}}}});
   const nlohmann::json meta = {
       {"zarr_format", 3},
       {"node_type", "array"},
@@ -162,10 +162,10 @@ int64_t WriteZarr(const fs::path& folder, const std::vector<uint16_t>& voxels, i
             if (z * side + a >= planes)
               std::memset(row, 0, static_cast<size_t>(side * 2));
             else
-              std::memcpy(row,
-                          voxels.data() + ((z * side + a) * kRows + y * side + b) * kColumns +
-                              x * side,
-                          static_cast<size_t>(side * 2));
+              std::memcpy(
+                  row,
+                  voxels.data() + ((z * side + a) * kRows + y * side + b) * kColumns + x * side,
+                  static_cast<size_t>(side * 2));
           }
         }
         if (big_endian)
@@ -351,8 +351,7 @@ class Bench {
       const double begun = Now();
       int64_t sent = 0;
       for (int i = 0; i < 8; ++i, sent += kPart)
-        Must(device_.CopyToDevice(stream_.ref(), out_.data(), from.data(),
-                                  std::min(kPart, bytes_)),
+        Must(device_.CopyToDevice(stream_.ref(), out_.data(), from.data(), std::min(kPart, bytes_)),
              "a copy");
       Must(stream_.ref().Synchronize(), "copies");
       return static_cast<double>(std::min(kPart, bytes_) * 8) / (Now() - begun);
@@ -392,22 +391,22 @@ class Bench {
     Must(stream_.ref().Synchronize(), "filling");
     const double begun = Now();
     auto input = Must(storage::OpenVolumeInput(path.string(), {}), "the file");
-    const auto volume = Must(storage::InputVolume::Make(std::move(input),
-                                                        {.axes = {"z", "y", "x"},
-                                                         .allow_unknown_spacing = true}),
-                             "the volume");
+    const auto volume =
+        Must(storage::InputVolume::Make(std::move(input),
+                                        {.axes = {"z", "y", "x"}, .allow_unknown_spacing = true}),
+             "the volume");
     const auto opened = Must(volume->OpenDirect(), "the pieces");
-    storage::DeviceRead read{.device = &device_,
-                             .lend = Lender(),
-                             .source = opened->source.get(),
-                             .box_axis = {opened->box_axis[0], opened->box_axis[1],
-                                          opened->box_axis[2]},
-                             .out_stride = {kRows * kColumns * 2, kColumns * 2, 2},
-                             .out = out_.data(),
-                             .elements = bytes_ / 2,
-                             .spec = opened->spec,
-                             .way = &way,
-                             .cufile = cufile_.get()};
+    storage::DeviceRead read{
+        .device = &device_,
+        .lend = Lender(),
+        .source = opened->source.get(),
+        .box_axis = {opened->box_axis[0], opened->box_axis[1], opened->box_axis[2]},
+        .out_stride = {kRows * kColumns * 2, kColumns * 2, 2},
+        .out = out_.data(),
+        .elements = bytes_ / 2,
+        .spec = opened->spec,
+        .way = &way,
+        .cufile = cufile_.get()};
     const auto reader = Must(storage::DeviceReader::Create(read), "a reader");
     Must(reader->Run(stream_.ref(), [](double) { return absl::OkStatus(); }), "reading");
     const double seconds = Now() - begun;

@@ -42,7 +42,8 @@ void Bench(Session& session, const BenchFlags& flags) {
 }  // namespace
 
 bool BenchFlags::Wants(const std::string& name) const {
-  return (what.empty() && name != "storage") || std::find(what.begin(), what.end(), name) != what.end();
+  return (what.empty() && name != "storage") ||
+         std::find(what.begin(), what.end(), name) != what.end();
 }
 
 void AddBenchCommand(CLI::App& app, Session& session) {
@@ -51,8 +52,9 @@ void AddBenchCommand(CLI::App& app, Session& session) {
                                    "what this machine gives: copies, the chain, latency, "
                                    "subscriptions, commits. Starts a daemon of its own, or with "
                                    "--address uses a running one");
-  bench->add_option("what", flags->what,
-                    "chain | latency | subscribe | commit | storage (default: all but storage)")
+  bench
+      ->add_option("what", flags->what,
+                   "chain | latency | subscribe | commit | storage (default: all but storage)")
       ->check(OneOf({"chain", "latency", "subscribe", "commit", "storage"}));
   bench->add_option("--seconds", flags->seconds, "of each figure; 0.01 to 10")
       ->check(CLI::Range(0.01, 10.0));
@@ -69,9 +71,10 @@ void AddBenchCommand(CLI::App& app, Session& session) {
   bench->add_option("--backend", flags->backend, "of its own daemon: auto | host | cuda")
       ->check(OneOf({"auto", "host", "cuda"}));
   bench
-      ->add_option("--directory", flags->directory,
-                   "its own daemon keeps its files here (what commits and storage are measured on); "
-                   "default: the temporary directory")
+      ->add_option(
+          "--directory", flags->directory,
+          "its own daemon keeps its files here (what commits and storage are measured on); "
+          "default: the temporary directory")
       ->check(CLI::ExistingDirectory);
   bench->callback([&session, flags] { Bench(session, *flags); });
 }

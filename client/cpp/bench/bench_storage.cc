@@ -136,8 +136,7 @@ double DecodeInMemory(const fs::path& folder, int64_t* encoded, int64_t* decoded
   *encoded = 0;
   for (const auto& entry : fs::recursive_directory_iterator(folder, error)) {
     // Of the full resolution: "0/c/...".
-    if (!entry.is_regular_file(error) ||
-        entry.path().string().find("/0/c/") == std::string::npos)
+    if (!entry.is_regular_file(error) || entry.path().string().find("/0/c/") == std::string::npos)
       continue;
     std::ifstream file(entry.path(), std::ios::binary);
     chunks.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
@@ -163,8 +162,7 @@ double DecodeInMemory(const fs::path& folder, int64_t* encoded, int64_t* decoded
     }
   }
   *decoded = sum;
-  return chunks.empty() ? 0
-                        : static_cast<double>(sum) / static_cast<double>(MonotonicNs() - began);
+  return chunks.empty() ? 0 : static_cast<double>(sum) / static_cast<double>(MonotonicNs() - began);
 }
 
 /// GB/s of the server's upload link, which it measures itself.
@@ -217,8 +215,8 @@ class StorageBench {
     v1::GetVolumeRequest of_volume;
     of_volume.set_name(answer.operation().volumes(0));
     v1::GetVolumeResponse volume;
-    if (!Check(session_, v1::VolumeService::NewStub(channel)->GetVolume(
-                             session_.Context().get(), of_volume, &volume)))
+    if (!Check(session_, v1::VolumeService::NewStub(channel)->GetVolume(session_.Context().get(),
+                                                                        of_volume, &volume)))
       return std::nullopt;
     const auto at = [](const google::protobuf::Timestamp& time) {
       return static_cast<double>(time.seconds()) + static_cast<double>(time.nanos()) * 1e-9;
@@ -285,8 +283,8 @@ void BenchStorage(Session& session, const BenchFlags& flags, BenchReport& report
     return report.Refuse(kName, "the server has no storage root where it may write");
   const BenchFolder folder(root->path());
   if (!folder.made())
-    return report.Refuse(kName, "the server's storage (" + root->path() +
-                                    ") is not here, or not to be written");
+    return report.Refuse(
+        kName, "the server's storage (" + root->path() + ") is not here, or not to be written");
   const fs::path plain = folder / "plain.npy";
   const std::string digest = WriteNpy(plain, static_cast<uint32_t>(flags.mib) * 2);
   if (digest.empty()) return report.Refuse(kName, plain.string() + " cannot be written");
@@ -304,8 +302,7 @@ void BenchStorage(Session& session, const BenchFlags& flags, BenchReport& report
   plainly("file into host memory, buffered, cold", buffered, "16 threads, blocks of 1 MiB");
   plainly("file into host memory, O_DIRECT, cold", direct, "16 threads, blocks of 1 MiB");
   plainly("upload link", link, "as the server measures it");
-  const double drive = std::max(buffered, direct),
-               least = link > 0 ? std::min(drive, link) : drive;
+  const double drive = std::max(buffered, direct), least = link > 0 ? std::min(drive, link) : drive;
   const std::string least_name = least == drive ? "the drive" : "the upload link";
   v1::ProbeStorageRequest probe;
   probe.set_root(root->path());
@@ -315,12 +312,10 @@ void BenchStorage(Session& session, const BenchFlags& flags, BenchReport& report
   if (!Check(session, system->ProbeStorage(&context, probe, &probed)))
     return report.Refuse(kName, "the storage could not be measured");
   const v1::StorageBackend& backend = probed.backend();
-  for (const auto& [name, value] : {std::pair{"file into the device, buffered, cold",
-                                              backend.buffered_bytes_per_s()},
-                                    {"file into the device, O_DIRECT, cold",
-                                     backend.direct_bytes_per_s()},
-                                    {"file into the device, cuFile, cold",
-                                     backend.cufile_bytes_per_s()}}) {
+  for (const auto& [name, value] :
+       {std::pair{"file into the device, buffered, cold", backend.buffered_bytes_per_s()},
+        {"file into the device, O_DIRECT, cold", backend.direct_bytes_per_s()},
+        {"file into the device, cuFile, cold", backend.cufile_bytes_per_s()}}) {
     if (value == 0) continue;
     report.Add({.name = name,
                 .included = "octavo storage probe",

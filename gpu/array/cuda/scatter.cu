@@ -90,8 +90,8 @@ __global__ void ScatterKernel(ScatterSpec s, const char* slab, const ScatterPiec
     const uint32_t row = i / n2, c = i - row * n2, a = row / n1, b = row - a * n1;
     const char* const from = slab + piece.from + a * piece.from_stride[0] +
                              b * piece.from_stride[1] + c * piece.from_stride[2];
-    char* const to = out + piece.to + a * piece.to_stride[0] + b * piece.to_stride[1] +
-                     c * piece.to_stride[2];
+    char* const to =
+        out + piece.to + a * piece.to_stride[0] + b * piece.to_stride[1] + c * piece.to_stride[2];
     if (piece.unit > 0)
       math::CopyUnit(from, to, piece.unit, piece.number);
     else
@@ -124,8 +124,7 @@ class CudaScatterOps final : public ScatterOps {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ScatterOps>> MakeScatterOps(Device& device) {
-  OCTAVO_ASSIGN_OR_RETURN(const CudaContext context,
-                          FindCudaContext(device, ScatterOps::kFamily));
+  OCTAVO_ASSIGN_OR_RETURN(const CudaContext context, FindCudaContext(device, ScatterOps::kFamily));
   return std::make_unique<CudaScatterOps>(context.ordinal, context.health);
 }
 

@@ -144,12 +144,11 @@ class HostScatterOps final : public ScatterOps {
       constexpr int64_t kBlocks = 32;
       tbb::parallel_for(int64_t{0}, (blocks + kBlocks - 1) / kBlocks, [&](int64_t task) {
         const int64_t begin = task * kBlocks, stop = std::min(blocks, begin + kBlocks);
-        const ScatterPiece* piece =
-            std::upper_bound(pieces, pieces + count, begin,
-                             [](int64_t block, const ScatterPiece& one) {
-                               return block < one.first_block;
-                             }) -
-            1;
+        const ScatterPiece* piece = std::upper_bound(pieces, pieces + count, begin,
+                                                     [](int64_t block, const ScatterPiece& one) {
+                                                       return block < one.first_block;
+                                                     }) -
+                                    1;
         for (int64_t block = begin; block < stop; ++piece) {
           const int64_t elements = piece->count[0] * piece->count[1] * piece->count[2],
                         next = piece + 1 < pieces + count ? (piece + 1)->first_block : blocks,

@@ -42,9 +42,9 @@ CuFileRefusal CheckHost(const std::string& root) {
   utsname system{};
   const bool asked = ::uname(&system) == 0;
   if (asked && absl::StrContains(system.release, "icrosoft"))
-    return {WhyNot::kWsl,
-            absl::StrCat("this host is WSL (kernel ", system.release, "), where cuFile is not "
-                         "native")};
+    return {WhyNot::kWsl, absl::StrCat("this host is WSL (kernel ", system.release,
+                                       "), where cuFile is not "
+                                       "native")};
   if (!IsFolder(root + "/run/udev"))
     return {WhyNot::kNoUdev,
             "/run/udev is missing, from which cuFile learns of the drives; a container needs it "
@@ -54,10 +54,9 @@ CuFileRefusal CheckHost(const std::string& root) {
 
 /// The refusal of a driver that cannot be opened, told by what the host says.
 CuFileRefusal DriverRefusal(const Error& error, const std::string& root) {
-  const std::string code = absl::StrCat("cuFileDriverOpen answers ", CuFileCode(error.err),
-                                        error.err == cufile::kCudaError
-                                            ? absl::StrCat(" with CUDA's error ", error.cu_err)
-                                            : "");
+  const std::string code = absl::StrCat(
+      "cuFileDriverOpen answers ", CuFileCode(error.err),
+      error.err == cufile::kCudaError ? absl::StrCat(" with CUDA's error ", error.cu_err) : "");
   if (!HasModule(root))
     return {WhyNot::kNoModule,
             absl::StrCat("the kernel module nvidia-fs is not loaded, and cuFile is not set to "
@@ -180,11 +179,11 @@ CuFileRefusal CuFile::Load(const Options& options) {
   int version = kVersionBefore18;
   if (f.get_version != nullptr && f.get_version(&version).err != cufile::kSuccess)
     version = kVersionBefore18;
-  version_ = absl::StrCat("cuFile ", version / 1000, ".", version % 1000 / 10, ", ",
-                          module ? absl::StrCat("nvidia-fs ", properties.nvfs_major, ".",
-                                                properties.nvfs_minor)
-                                 : "no nvidia-fs",
-                          compat ? ", compat mode allowed" : "");
+  version_ = absl::StrCat(
+      "cuFile ", version / 1000, ".", version % 1000 / 10, ", ",
+      module ? absl::StrCat("nvidia-fs ", properties.nvfs_major, ".", properties.nvfs_minor)
+             : "no nvidia-fs",
+      compat ? ", compat mode allowed" : "");
   return {};
 }
 
@@ -207,18 +206,17 @@ absl::Status CuFile::RegisterBuffer(const void* base, int64_t bytes) const {
   return absl::UnavailableError(absl::StrCat("cuFileBufRegister answers ", CuFileCode(error.err)));
 }
 
-void CuFile::DeregisterBuffer(const void* base) const {
-  (void)functions_.buffer_deregister(base);
-}
+void CuFile::DeregisterBuffer(const void* base) const { (void)functions_.buffer_deregister(base); }
 
 absl::StatusOr<int64_t> CuFile::Read(cufile::Handle handle, void* base, int64_t base_offset,
                                      int64_t bytes, int64_t file_offset) const {
-  const ssize_t read = functions_.read(handle, base, static_cast<size_t>(bytes), file_offset,
-                                       base_offset);
+  const ssize_t read =
+      functions_.read(handle, base, static_cast<size_t>(bytes), file_offset, base_offset);
   const int error = errno;
   if (read >= 0) return read;
-  return absl::UnavailableError(absl::StrCat(
-      "cuFileRead answers ", read == -1 ? std::strerror(error) : CuFileCode(static_cast<int>(-read))));
+  return absl::UnavailableError(
+      absl::StrCat("cuFileRead answers ",
+                   read == -1 ? std::strerror(error) : CuFileCode(static_cast<int>(-read))));
 }
 
 }  // namespace octavo::storage

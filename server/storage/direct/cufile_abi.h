@@ -4,9 +4,10 @@
 #include <cstdint>
 #include <sys/types.h>
 
-// Private to this folder, and to the library of the tests that stands in for it: what libcufile.so.0
-// takes and returns on 64-bit machines. Declared here, because machines that build Octavo need not
-// have NVIDIA's header. Source: cufile.h of nvidia-cufile 1.13, docs.nvidia.com/gpudirect-storage.
+// Private to this folder, and to the library of the tests that stands in for it: what
+// libcufile.so.0 takes and returns on 64-bit machines. Declared here, because machines that build
+// Octavo need not have NVIDIA's header. Source: cufile.h of nvidia-cufile 1.13,
+// docs.nvidia.com/gpudirect-storage.
 namespace octavo::storage::cufile {
 
 /// Returned by value, in a register.

@@ -53,8 +53,7 @@ absl::StatusOr<std::shared_ptr<DataFile>> DataFile::Of(UniqueFd fd, std::string 
   if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "examining", name);
   if (!S_ISREG(info.st_mode)) return DamagedFile(name, "the path", "is no regular file");
   const bool own = info.st_uid == ::geteuid() || ::geteuid() == 0;
-  return std::shared_ptr<DataFile>(
-      new DataFile(std::move(fd), std::move(name), info.st_size, own));
+  return std::shared_ptr<DataFile>(new DataFile(std::move(fd), std::move(name), info.st_size, own));
 }
 
 absl::StatusOr<std::shared_ptr<DataFile>> DataFile::OfCopy(int fd, std::string name) {
@@ -131,8 +130,7 @@ absl::StatusOr<cufile::Handle> DataFile::CuFileHandle(const CuFile& cufile) {
 
 std::string PathOfOpen(int fd) {
   char path[PATH_MAX];
-  const ssize_t n =
-      ::readlink(absl::StrCat("/proc/self/fd/", fd).c_str(), path, sizeof path);
+  const ssize_t n = ::readlink(absl::StrCat("/proc/self/fd/", fd).c_str(), path, sizeof path);
   return n <= 0 || path[0] != '/' ? "" : std::string(path, static_cast<size_t>(n));
 }
 

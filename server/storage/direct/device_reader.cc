@@ -66,8 +66,7 @@ class PieceQueue {
         ++opening_;
       }
       std::vector<StoredPiece> pieces;
-      const absl::Status opened =
-          base::ExceptionToStatus([&] { return OpenUnit(unit, &pieces); });
+      const absl::Status opened = base::ExceptionToStatus([&] { return OpenUnit(unit, &pieces); });
       MutexLock lock(mutex_);
       --opening_;
       if (opened.ok())
@@ -216,8 +215,7 @@ class Reader final : public DeviceReader {
                      std::max<int64_t>(slab_bytes_ / 4 - 4 * kDirectAlignment, kDirectAlignment));
     queue_ = &queue;
     OCTAVO_RETURN_IF_ERROR(begun_.Record(before));
-    for (const Stream& stream : streams_)
-      OCTAVO_RETURN_IF_ERROR(begun_.EnqueueWait(stream.ref()));
+    for (const Stream& stream : streams_) OCTAVO_RETURN_IF_ERROR(begun_.EnqueueWait(stream.ref()));
     absl::Status passed;
     {
       // The slabs and the array may be freed only when the device has passed them, also after an
@@ -264,8 +262,8 @@ class Reader final : public DeviceReader {
 
  private:
   absl::Status PrepareStaging() {
-    const bool by_cufile = read_.way != nullptr && read_.cufile != nullptr &&
-                           read_.way->now() == ReadWay::kCufile;
+    const bool by_cufile =
+        read_.way != nullptr && read_.cufile != nullptr && read_.way->now() == ReadWay::kCufile;
     const int64_t all = slab_bytes_ * std::ssize(slabs_);
     if (!scatter_->ReadsHostMemory()) {
       if (by_cufile) {
@@ -377,8 +375,8 @@ class Reader final : public DeviceReader {
     int64_t cursor = 0;
     for (;;) {
       const auto fits = [&](const StoredPiece& piece) {
-        const int64_t table = (std::ssize(batch) + 1) * int64_t{sizeof(ScatterPiece)} +
-                              kMemoryAlignment;
+        const int64_t table =
+            (std::ssize(batch) + 1) * int64_t{sizeof(ScatterPiece)} + kMemoryAlignment;
         return EndOf(piece, PlaceOf(piece, cursor)) + table <= slab_bytes_;
       };
       const bool more = batch.empty() || cursor < slab_bytes_ / 2;
@@ -434,8 +432,8 @@ class Reader final : public DeviceReader {
     const absl::Status sent = [&]() -> absl::Status {
       if (slab->device != slab->host) {
         for (const auto& [begin, end] : ranges)
-          OCTAVO_RETURN_IF_ERROR(read_.device->CopyToDevice(
-              slab->stream, slab->device + begin, slab->host + begin, end - begin));
+          OCTAVO_RETURN_IF_ERROR(read_.device->CopyToDevice(slab->stream, slab->device + begin,
+                                                            slab->host + begin, end - begin));
       }
       return scatter_->Scatter(slab->stream, spec_, slab->device,
                                reinterpret_cast<const ScatterPiece*>(slab->device + table),

@@ -28,8 +28,8 @@ struct DeviceRead {
   int box_axis[3] = {-1, -1, -1};
   int64_t out_stride[3] = {0, 0, 0};
   void* out = nullptr;
-  int64_t elements = 0;  // of the array
-  ScatterSpec spec;      // the source says the byte order
+  int64_t elements = 0;            // of the array
+  ScatterSpec spec;                // the source says the byte order
   RootWay* way = nullptr;          // null: through the page cache
   const CuFile* cufile = nullptr;  // null: none
   int threads = 0;                 // 0 = chosen

@@ -107,8 +107,7 @@ absl::StatusOr<std::unique_ptr<ProbeFile>> ProbeFile::Make(
       return ErrnoStatus(errno, "writing", name);
   }
   if (::fdatasync(fd.get()) != 0) return ErrnoStatus(errno, "writing", name);
-  UniqueFd reading(
-      ::open(absl::StrCat("/proc/self/fd/", fd.get()).c_str(), O_RDONLY | O_CLOEXEC));
+  UniqueFd reading(::open(absl::StrCat("/proc/self/fd/", fd.get()).c_str(), O_RDONLY | O_CLOEXEC));
   if (!reading) return ErrnoStatus(errno, "opening", name);
   OCTAVO_ASSIGN_OR_RETURN(auto file, DataFile::Of(std::move(reading), name));
   return std::unique_ptr<ProbeFile>(new ProbeFile(std::move(file), written));

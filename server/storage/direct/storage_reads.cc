@@ -231,19 +231,18 @@ absl::Status StorageReads::MeasureRoot(Root* root, int64_t bytes,
           *failed = {WhyNot::kIommu, absl::StrCat(hint, "; ", handle.status().message())};
         else if (!handle.ok())
           *failed = {WhyNot::kFileSystem,
-                     absl::StrCat("cuFile takes no files of ", system, " on this drive: ",
-                                  handle.status().message())};
+                     absl::StrCat("cuFile takes no files of ", system,
+                                  " on this drive: ", handle.status().message())};
         else
-          *failed = {WhyNot::kFailed,
-                     absl::StrCat("cuFile failed ", way.errors(), " reads of a file to measure, on ",
-                                  system)};
+          *failed = {WhyNot::kFailed, absl::StrCat("cuFile failed ", way.errors(),
+                                                   " reads of a file to measure, on ", system)};
         return absl::OkStatus();
       }
       if (at > 0) continue;
       // A way that brings other bytes is never taken.
-      OCTAVO_RETURN_IF_ERROR(place.device->Digest(
-          place.stream, DeviceSpan<const uint8_t>(place.memory.data(), window),
-          word.span<uint64_t>()));
+      OCTAVO_RETURN_IF_ERROR(
+          place.device->Digest(place.stream, DeviceSpan<const uint8_t>(place.memory.data(), window),
+                               word.span<uint64_t>()));
       OCTAVO_RETURN_IF_ERROR(
           place.device->CopyToHost(place.stream, host.get(), word.data(), sizeof(uint64_t)));
       OCTAVO_RETURN_IF_ERROR(place.stream.Synchronize());
@@ -265,8 +264,8 @@ absl::Status StorageReads::MeasureRoot(Root* root, int64_t bytes,
   const bool direct = probe->file()->CanReadDirect();
   if (direct) OCTAVO_RETURN_IF_ERROR(measure(ReadWay::kDirect, &refusal));
   if (cufile != nullptr) OCTAVO_RETURN_IF_ERROR(measure(ReadWay::kCufile, &refusal));
-  const ReadWay by_host = speeds[kDirect] > kWorthwhile * speeds[kBuffered] ? ReadWay::kDirect
-                                                                            : ReadWay::kBuffered;
+  const ReadWay by_host =
+      speeds[kDirect] > kWorthwhile * speeds[kBuffered] ? ReadWay::kDirect : ReadWay::kBuffered;
   ReadWay chosen = by_host;
   const double best = speeds[static_cast<int>(by_host)];
   const bool forced = config_.setting == ReadSetting::kCufile;

@@ -26,9 +26,9 @@ namespace octavo::storage {
 struct RootReads {
   std::string root;
   ReadWay way = ReadWay::kUnmeasured;
-  std::string reason;            // why this way, in words
-  const char* word = "";         // the same as a label of metrics (ReasonWords)
-  std::string cufile;            // why cuFile is not used, in words; empty if it is
+  std::string reason;                    // why this way, in words
+  const char* word = "";                 // the same as a label of metrics (ReasonWords)
+  std::string cufile;                    // why cuFile is not used, in words; empty if it is
   double bytes_per_s[4] = {0, 0, 0, 0};  // by ReadWay; 0 = not measured
   int64_t cufile_errors = 0;
   bool demoted = false;
@@ -49,8 +49,8 @@ class StorageReads {
   struct Place {
     Device* device = nullptr;
     LendSlab lend;
-    StreamRef stream;              // what is enqueued there comes before
-    DeviceSpan<uint8_t> memory;    // is overwritten; at least ProbeFile::kLeastBytes
+    StreamRef stream;                     // what is enqueued there comes before
+    DeviceSpan<uint8_t> memory;           // is overwritten; at least ProbeFile::kLeastBytes
     std::function<absl::Status()> go_on;  // asked now and then; its error ends the measurement
   };
   /// The way of one read. `way` is null for files below no root.

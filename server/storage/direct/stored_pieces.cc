@@ -31,8 +31,8 @@ void CutFill(const StoredPiece& piece, std::vector<StoredPiece>* out) {
     out->push_back(piece);
     return;
   }
-  const auto axis = static_cast<size_t>(
-      std::max_element(piece.count.begin(), piece.count.end()) - piece.count.begin());
+  const auto axis = static_cast<size_t>(std::max_element(piece.count.begin(), piece.count.end()) -
+                                        piece.count.begin());
   const int64_t half = piece.count[axis] / 2;
   CutFill(Part(piece, axis, 0, half), out);
   CutFill(Part(piece, axis, half, piece.count[axis] - half), out);

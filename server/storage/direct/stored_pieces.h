@@ -31,11 +31,11 @@ class StoredDecoder {
 /// A part of a box. Three kinds: plain elements in a range of a file; the same element everywhere
 /// (no file); bytes of a file that are decoded first.
 struct StoredPiece {
-  std::shared_ptr<DataFile> file;    // null: `fill` is everywhere
-  int64_t offset = 0, bytes = 0;     // of the range in the file
-  Extents stride;                    // bytes between neighbours in the range; plain elements only
-  Extents to, count;                 // the place in the box, and the elements along each axis
-  std::string fill;                  // an element in the array's byte order
+  std::shared_ptr<DataFile> file;  // null: `fill` is everywhere
+  int64_t offset = 0, bytes = 0;   // of the range in the file
+  Extents stride;                  // bytes between neighbours in the range; plain elements only
+  Extents to, count;               // the place in the box, and the elements along each axis
+  std::string fill;                // an element in the array's byte order
   std::shared_ptr<const StoredDecoder> decoder;  // null: plain elements, the first at `offset`
 };
 

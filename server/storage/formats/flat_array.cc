@@ -214,10 +214,11 @@ absl::StatusOr<std::unique_ptr<PieceSource>> FlatInput::PiecesInside(
     const base::ArrayBox& box) const {
   if (!bytes_->plain().has_value()) return std::unique_ptr<PieceSource>();
   std::vector<FlatPieces::Part> parts;
-  parts.push_back({.open = [bytes = bytes_] { return absl::StatusOr(bytes); },
-                   .layout = layout_,
-                   .box = box,
-                   .to = 0});
+  parts.push_back(
+      {.open = [bytes = bytes_] { return absl::StatusOr<std::shared_ptr<ByteSource>>(bytes); },
+       .layout = layout_,
+       .box = box,
+       .to = 0});
   return std::make_unique<FlatPieces>(std::move(parts));
 }
 

@@ -254,8 +254,7 @@ absl::StatusOr<int64_t> ZarrArrayReader::CountFiles(absl::Span<const int64_t> st
 }
 
 absl::Status ZarrArrayReader::PlanOne(int64_t file, absl::Span<const int64_t> start,
-                                      absl::Span<const int64_t> count,
-                                      std::vector<ZarrPiece>* out,
+                                      absl::Span<const int64_t> count, std::vector<ZarrPiece>* out,
                                       std::optional<UniqueFd>* opened) const {
   return ForEachFile(start, count, [&](size_t, const auto& chunk_of) -> absl::Status {
     OCTAVO_ASSIGN_OR_RETURN(*opened,

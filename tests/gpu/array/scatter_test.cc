@@ -13,6 +13,8 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/device/scalar.h"
+#include "gpu/math/element.h"
+#include "gpu/math/half.h"
 #include "tests/support/device/backend_param.h"
 #include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
@@ -43,7 +45,9 @@ class ScatterTest : public testing::BackendTest {
     for (uint8_t& byte : made) byte = static_cast<uint8_t>(random_());
     return made;
   }
-  int64_t Below(int64_t most) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(most)); }
+  int64_t Below(int64_t most) {
+    return static_cast<int64_t>(random_() % static_cast<uint64_t>(most));
+  }
 
   std::mt19937_64 random_{testing::FreshSeed()};
 };
@@ -117,9 +121,10 @@ void Put(std::vector<uint8_t>* bytes, T value, bool swap) {
 // Ties, limits, infinities, NaN and minus zero become what the contract of the spec says.
 TEST_P(ScatterTest, TypesAreConverted) {
   const double inf = std::numeric_limits<double>::infinity();
-  const std::vector<double> values = {0,      -0.0,  0.5,    1.5,   2.5,    -0.5,  -1.5,  127.5,
-                                      128,    -128.5, 254.5, 255.5, 65534.5, 70000, -40000, inf,
-                                      -inf,   NAN,   1e-30,  3.14159265358979, 32767.5, 1e10};
+  const std::vector<double> values = {
+      0,       -0.0,  0.5,     1.5,   2.5,    -0.5, -1.5, 127.5, 128,   -128.5,
+      254.5,   255.5, 65534.5, 70000, -40000, inf,  -inf, NAN,   1e-30, 3.14159265358979,
+      32767.5, 1e10};
   for (const bool swap : {false, true}) {
     std::vector<uint8_t> slab;
     for (const double value : values) Put(&slab, value, swap);
@@ -132,9 +137,9 @@ TEST_P(ScatterTest, TypesAreConverted) {
         piece.count[2] = std::ssize(values);
         piece.from_stride[2] = 8;
         piece.to_stride[2] = size;
-        const std::vector<uint8_t> out =
-            Run({.from = Scalar::kF64, .swap_bytes = swap, .to = to, .scale = scale, .shift = shift},
-                {piece}, slab, piece.count[2] * size);
+        const std::vector<uint8_t> out = Run(
+            {.from = Scalar::kF64, .swap_bytes = swap, .to = to, .scale = scale, .shift = shift},
+            {piece}, slab, piece.count[2] * size);
         const auto at = [&]<class T>(size_t i, T) {
           T value;
           std::memcpy(&value, out.data() + i * static_cast<size_t>(size), sizeof(T));
@@ -226,9 +231,9 @@ TEST_P(ScatterTest, ComplexNumbersKeepBothParts) {
     piece.count[2] = 50;
     piece.from_stride[2] = 16;
     piece.to_stride[2] = 8;
-    const auto out = Run(
-        {.from = Scalar::kC128, .swap_bytes = swap, .to = DType::kC64, .scale = 2, .shift = 1},
-        {piece}, slab, 400);
+    const auto out =
+        Run({.from = Scalar::kC128, .swap_bytes = swap, .to = DType::kC64, .scale = 2, .shift = 1},
+            {piece}, slab, 400);
     for (int i = 0; i < 100; ++i) {
       float got;
       std::memcpy(&got, out.data() + 4 * i, 4);

@@ -105,7 +105,8 @@ EXPORTED Error cuFileDriverGetProperties(cufile::DriverProperties* out) {
   std::memset(out, 0, 56);
   out->nvfs_major = static_cast<uint32_t>(Value("nvfs_major"));
   out->nvfs_minor = out->nvfs_major > 0 ? 17 : 0;
-  if (Shim().compat || Value("sticky_compat") != 0) out->control_flags |= cufile::kControlAllowCompat;
+  if (Shim().compat || Value("sticky_compat") != 0)
+    out->control_flags |= cufile::kControlAllowCompat;
   return Answer(0);
 }
 EXPORTED Error cuFileSetParameterBool(int parameter, bool value) {

@@ -112,7 +112,7 @@ class DeviceReaderTest : public octavo::testing::BackendTest {
   std::mt19937 random_{FreshSeed()};
   CuFileShim shim_;
   std::unique_ptr<CuFile> cufile_;
-  std::atomic<int> slabs_left_{1000};
+  std::atomic<int> slabs_left_{1 << 30};
   int64_t cufile_bytes_ = 0;
 };
 
@@ -149,7 +149,7 @@ TEST_P(DeviceReaderTest, BytesAreTheSameWhateverTheWay) {
 TEST_P(DeviceReaderTest, EveryFailedReadIsRepeatedByTheOtherWay) {
   OpenShim();
   if (cufile_ == nullptr) return;
-  constexpr int64_t kBytes = 40'000'000;
+  constexpr int64_t kBytes = 17'000'001;
   const std::string text = MakeFile(kBytes);
   const std::vector<char> wanted(text.begin(), text.end());
   const OneFile source(Open(folder_ / "data.bin"), 0, kBytes);
@@ -185,7 +185,8 @@ TEST_P(DeviceReaderTest, ShortReadsGoOn) {
     way.Set(ReadWay::kCufile, ReadWay::kBuffered);
     DeviceBuffer out = Poisoned(8'999'900);
     ASSERT_THAT(Run(ReadOf(source, &out, 8'999'900, &way)), IsOk());
-    ASSERT_TRUE(Download<char>(out, 8'999'900) == std::vector<char>(text.begin() + 100, text.end()));
+    ASSERT_TRUE(Download<char>(out, 8'999'900) ==
+                std::vector<char>(text.begin() + 100, text.end()));
     EXPECT_EQ(way.errors(), 0);
     EXPECT_GT(cufile_bytes_, 8'000'000);
   }
@@ -204,8 +205,8 @@ TEST_P(DeviceReaderTest, EightErrorsEndCuFile) {
   if (cufile_ == nullptr) return;
   constexpr int64_t kBytes = 60'000'000;
   const std::string text = MakeFile(kBytes);
-  const OneFile source(Open(folder_ / "data.bin"), 0, kBytes);
   for (const bool registering : {false, true}) {
+    const OneFile source(Open(folder_ / "data.bin"), 0, kBytes);  // not registered yet
     shim_.Set("reset", 0);
     if (registering)
       shim_.Set("register_error", 5008);
@@ -321,7 +322,8 @@ class LayoutTest : public DeviceReaderTest {
       for (size_t d = 0; d < rank; ++d) chosen[d] = static_cast<int>(d);
       std::shuffle(chosen.begin(), chosen.end(), random_);
       chosen.resize(std::min<size_t>(rank, 3));
-      base::ArrayBox box{.start = std::vector<int64_t>(rank), .count = std::vector<int64_t>(rank, 1)};
+      base::ArrayBox box{.start = std::vector<int64_t>(rank),
+                         .count = std::vector<int64_t>(rank, 1)};
       int64_t elements = 1;
       for (size_t d = 0; d < rank; ++d) {
         const auto extent = static_cast<uint64_t>(info.axes[d].extent);
@@ -329,9 +331,10 @@ class LayoutTest : public DeviceReaderTest {
             std::find(chosen.begin(), chosen.end(), static_cast<int>(d)) != chosen.end();
         if (i > 0 || !whole) box.start[d] = static_cast<int64_t>(random_() % extent);
         if (whole)
-          box.count[d] = i == 0 ? static_cast<int64_t>(extent)
-                                : 1 + static_cast<int64_t>(
-                                          random_() % (extent - static_cast<uint64_t>(box.start[d])));
+          box.count[d] = i == 0
+                             ? static_cast<int64_t>(extent)
+                             : 1 + static_cast<int64_t>(
+                                       random_() % (extent - static_cast<uint64_t>(box.start[d])));
         elements *= box.count[d];
       }
       std::vector<char> packed(static_cast<size_t>(elements * info.type.bytes));
@@ -359,9 +362,8 @@ class LayoutTest : public DeviceReaderTest {
         const auto type = static_cast<DType>(t);
         if (!IsComplex(read.spec.from) || type == DType::kC64) types.push_back(type);
       }
-      const auto same = std::find_if(types.begin(), types.end(), [&](DType type) {
-        return ElementTypeOf(type) == info.type;
-      });
+      const auto same = std::find_if(types.begin(), types.end(),
+                                     [&](DType type) { return ElementTypeOf(type) == info.type; });
       read.spec.to = same != types.end() && i % 2 == 0 ? *same : types[random_() % types.size()];
       if (i % 3 == 2) read.spec.scale = 0.5, read.spec.shift = 3;
       const int64_t size = SizeOf(read.spec.to);
@@ -389,8 +391,8 @@ class LayoutTest : public DeviceReaderTest {
       const std::vector<char> got = Download<char>(out, wanted.size());
       if (got == wanted) continue;
       // A GPU gives NaN that changed its type other bits.
-      ASSERT_NE(GetParam(), "host") << info.kind << " " << info.type.Name() << " to "
-                                    << Info(read.spec.to).name;
+      ASSERT_NE(GetParam(), "host")
+          << info.kind << " " << info.type.Name() << " to " << Info(read.spec.to).name;
       ASSERT_TRUE(SameButNaN(read.spec.to, got, wanted)) << info.type.Name();
     }
   }
@@ -403,8 +405,10 @@ class LayoutTest : public DeviceReaderTest {
   static bool SameButNaN(DType type, const std::vector<char>& a, const std::vector<char>& b) {
     std::vector<double> x(a.size() / static_cast<size_t>(SizeOf(type))), y(x.size());
     if (type == DType::kC64) return a.size() == b.size();
-    (void)ConvertElements(ElementTypeOf(type), DType::kF64, 1, 0, std::ssize(x), a.data(), x.data());
-    (void)ConvertElements(ElementTypeOf(type), DType::kF64, 1, 0, std::ssize(y), b.data(), y.data());
+    (void)ConvertElements(ElementTypeOf(type), DType::kF64, 1, 0, std::ssize(x), a.data(),
+                          x.data());
+    (void)ConvertElements(ElementTypeOf(type), DType::kF64, 1, 0, std::ssize(y), b.data(),
+                          y.data());
     for (size_t i = 0; i < x.size(); ++i) {
       if (!(x[i] == y[i] || (x[i] != x[i] && y[i] != y[i]))) return false;
     }
@@ -440,8 +444,8 @@ TEST_P(LayoutTest, ZarrOfAnotherProgram) {
     const auto about = nlohmann::json::parse(line);
     if (about.contains("error")) continue;
     SCOPED_TRACE(line);
-    auto input = OpenVolumeInput(folder_ / about["name"].get<std::string>(),
-                                 {.format = InputFormat::kZarr});
+    auto input =
+        OpenVolumeInput(folder_ / about["name"].get<std::string>(), {.format = InputFormat::kZarr});
     if (!input.ok()) continue;  // types and shapes that volumes do not have
     ExpectSame(**input, cufile_ != nullptr ? kWays[random_() % 3] : kWays[random_() % 2], 4);
     if (HasFatalFailure()) return;
@@ -473,8 +477,7 @@ TEST_P(LayoutTest, RawNumbers) {
     const int64_t bytes = std::min<int64_t>(elements * raw.type.bytes, 200 << 20);
     if (elements * raw.type.bytes > bytes) continue;
     (void)MakeFile(bytes + raw.offset_bytes);
-    ASSERT_OK_AND_ASSIGN(const auto input,
-                         OpenVolumeInput(folder_ / "data.bin", {.raw = raw}));
+    ASSERT_OK_AND_ASSIGN(const auto input, OpenVolumeInput(folder_ / "data.bin", {.raw = raw}));
     SCOPED_TRACE(absl::StrCat(raw.type.Name(), " rank ", rank, raw.fortran ? " F" : " C",
                               raw.big_endian ? " big" : "", " at ", raw.offset_bytes));
     ExpectSame(*input, cufile_ != nullptr ? kWays[random_() % 3] : kWays[random_() % 2], 3);
@@ -495,12 +498,13 @@ INSTANTIATE_TEST_SUITE_P(Backends, LayoutTest,
 // Parts cover a piece exactly, none is too large, and long gaps are left out.
 TEST(CutPieceTest, PartsCoverThePiece) {
   std::mt19937 random(FreshSeed());
+  octavo::testing::TempFolder folder;
+  folder.Write("f", "x");
+  UniqueFd fd(::open((folder / "f").c_str(), O_RDONLY));
+  const std::shared_ptr<DataFile> file = *DataFile::Of(std::move(fd), "f");
   for (int round = 0; round < 500; ++round) {
     StoredPiece piece;
-    octavo::testing::TempFolder folder;
-    folder.Write("f", "x");
-    UniqueFd fd(::open((folder / "f").c_str(), O_RDONLY));
-    piece.file = *DataFile::Of(std::move(fd), "f");
+    piece.file = file;
     const size_t rank = random() % 4;
     const int64_t element = int64_t{1} << random() % 4;
     int64_t stride = element, elements = 1;
