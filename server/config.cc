@@ -169,6 +169,12 @@ const std::vector<Key>& Keys() {
       List("storage.replay_roots",
            "directories that replay files are confined to; default: the storage roots",
            &Config::replay_roots),
+      Choice(
+          "storage.direct",
+          "how files come into devices: auto (for each root the fastest way, measured), off (put "
+          "together in host memory), buffered (through the page cache), direct (O_DIRECT), "
+          "cufile (GPUDirect Storage, where it is native)",
+          &Config::storage_direct, {"auto", "off", "buffered", "direct", "cufile"}),
       Choice("device.backend", "auto (a GPU if there is one), host, cuda", &Config::backend,
              {"auto", "host", "cuda"}),
       Integer("device.host_devices",

@@ -22,11 +22,12 @@ struct Config {
   std::vector<std::string> storage_roots;            // commits are confined to these
   bool storage_create_roots = false;  // create missing roots; set if there is only the default root
   std::vector<std::string>
-      replay_roots;              // replay files are confined to these; empty = the storage roots
-  std::string backend = "auto";  // auto, host, cuda
-  int64_t host_devices = 1;      // 1 ... 16
-  double memory_fraction = 0.6;  // 0.05 ... 0.95
-  int64_t memory_bytes = 0;      // overrides the fraction
+      replay_roots;  // replay files are confined to these; empty = the storage roots
+  std::string storage_direct = "auto";           // auto, off, buffered, direct, cufile
+  std::string backend = "auto";                  // auto, host, cuda
+  int64_t host_devices = 1;                      // 1 ... 16
+  double memory_fraction = 0.6;                  // 0.05 ... 0.95
+  int64_t memory_bytes = 0;                      // overrides the fraction
   int64_t frame_pool_bytes = int64_t{1} << 30;   // 16 MiB ... 1 TiB
   int64_t quarantine_entries = 100;              // 0 ... 10^6
   int64_t quarantine_bytes = int64_t{64} << 30;  // 0 ... 2^60

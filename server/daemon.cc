@@ -257,6 +257,10 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   engine_config.frame_pool_bytes = host.frame_pool_bytes;
   engine_config.commit_threads = static_cast<int>(config.commit_threads);
   engine_config.replay_roots = config.replay_roots;
+  engine_config.read_setting = *storage::ReadSettingNamed(config.storage_direct);
+  // Tests name a library that stands in for cuFile.
+  if (const char* const library = std::getenv("OCTAVO_TEST_CUFILE"); library != nullptr)
+    engine_config.cufile = {.library = library, .check_host = false};
   engine_config.camera_interfaces = config.camera_interfaces;
   engine_config.server_id = daemon->server_id_;
   engine_config.slot_cache_bytes = config.slot_cache_bytes;

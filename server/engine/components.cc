@@ -36,6 +36,15 @@ std::vector<std::shared_ptr<memory::FramePool>> FramesOf(const memory::DeviceSet
   return frames;
 }
 
+/// The roots of commits, then those of replays that are not among them.
+std::vector<std::string> ReadRoots(const storage::CommitStore& store, const EngineConfig& config) {
+  std::vector<std::string> roots = store.roots();
+  for (const std::string& root : config.replay_roots) {
+    if (std::find(roots.begin(), roots.end(), root) == roots.end()) roots.push_back(root);
+  }
+  return roots;
+}
+
 std::vector<StreamRef> RefsTo(const std::vector<Stream>& streams) {
   std::vector<StreamRef> refs;
   for (const Stream& stream : streams) refs.push_back(stream.ref());
@@ -118,6 +127,10 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
            .devices = devices,
            .meta_of = [this](const model::VolumeStatus& volume) { return annotations.Of(volume); }},
           std::max(1, config.commit_threads)),
+      reads({.roots = ReadRoots(*store, config),
+             .setting = config.read_setting,
+             .cufile = config.cufile,
+             .clock = clock}),
       projection_memory(config.projection_bytes > 0 ? config.projection_bytes : HalfOfMemory()),
       jobs({.devices = devices,
             .ledger = &ledger,

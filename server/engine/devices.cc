@@ -7,11 +7,13 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/base/resource_names.h"
 #include "server/engine/internal.h"
 #include "server/memory/device_placement.h"
+#include "server/storage/direct/probe_file.h"
 
 namespace octavo::engine {
 namespace {
@@ -67,17 +69,53 @@ std::unique_ptr<base::Handle> Devices::Watch(
   return watch_.Add(std::move(callback), List());
 }
 
+absl::StatusOr<size_t> Devices::Find(const std::string& device) const {
+  if (device.empty()) return size_t{0};
+  for (size_t d = 0; d < components_.owned_devices.size(); ++d) {
+    if (base::DeviceName(static_cast<int>(d)) == device) return d;
+  }
+  return InvalidField("device", absl::StrCat("is '", device, "'; allowed are devices/0 to devices/",
+                                             components_.owned_devices.size() - 1));
+}
+
+absl::StatusOr<storage::RootReads> Devices::ProbeStorage(const std::string& root,
+                                                         const std::string& device, int64_t bytes) {
+  constexpr int64_t kDefault = 256 << 20, kLeast = storage::ProbeFile::kLeastBytes,
+                    kMost = int64_t{16} << 30, kMostMemory = 256 << 20;
+  OCTAVO_RETURN_IF_ERROR(components_.drain.Check());
+  if (bytes == 0) bytes = kDefault;
+  OCTAVO_RETURN_IF_ERROR(InRange("bytes", bytes, kLeast, kMost));
+  OCTAVO_ASSIGN_OR_RETURN(const size_t d, Find(device));
+  Device& on = *components_.owned_devices[d];
+  OCTAVO_RETURN_IF_ERROR(on.Health());
+  const int64_t memory = std::min(bytes, kMostMemory);
+  OCTAVO_ASSIGN_OR_RETURN(const int64_t beside, storage::StorageReads::DeviceBytes(on, memory));
+  OCTAVO_ASSIGN_OR_RETURN(
+      const auto charges,
+      components_.ledger.Reserve(
+          static_cast<int>(d), "storage probe", "",
+          {{.kind = model::NeedKind::kMeasurement, .bytes = memory + beside, .count = 1}},
+          nullptr));
+  const absl::Cleanup refund = [&] {
+    for (const auto id : charges) components_.ledger.Release(id);
+  };
+  OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer buffer, on.Allocate(memory));
+  OCTAVO_ASSIGN_OR_RETURN(const Stream stream, on.NewStream(StreamPriority::kLow));
+  const auto frames = components_.devices.frames(static_cast<int>(d));
+  return components_.reads.Measure(
+      root, bytes,
+      {.device = &on,
+       .lend = [&](int64_t wanted) { return frames->Get(wanted, memory::FramePool::Use::kClient); },
+       .stream = stream.ref(),
+       .memory = buffer.span<uint8_t>(),
+       .go_on = [this] { return components_.drain.Check(); }});
+}
+
+std::vector<storage::RootReads> Devices::StorageRoots() const { return components_.reads.List(); }
+
 absl::Status Devices::Measure(MeasureSpec spec, const TellMeasured& tell) {
   if (spec.device.empty()) spec.device = base::DeviceName(0);
-  size_t d = 0;
-  while (d < components_.owned_devices.size() &&
-         base::DeviceName(static_cast<int>(d)) != spec.device)
-    ++d;
-  if (d == components_.owned_devices.size()) {
-    return InvalidField("device",
-                        absl::StrCat("is '", spec.device, "'; allowed are devices/0 to devices/",
-                                     components_.owned_devices.size() - 1));
-  }
+  OCTAVO_ASSIGN_OR_RETURN(const size_t d, Find(spec.device));
   Device& device = *components_.owned_devices[d];
   OCTAVO_RETURN_IF_ERROR(device.Health());
   OCTAVO_RETURN_IF_ERROR(ResolveMeasure(&spec, device));

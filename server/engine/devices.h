@@ -13,6 +13,7 @@
 #include "server/engine/device_health.h"
 #include "server/model/resolved_scan.h"
 #include "server/model/status_types.h"
+#include "server/storage/direct/storage_reads.h"
 
 namespace octavo::engine {
 
@@ -35,12 +36,24 @@ class Devices {
   /// device_benchmark.h.
   absl::Status Measure(MeasureSpec spec, const TellMeasured& tell);
 
+  /// Measures how files below a storage root come fastest into a device; from then on they do.
+  /// `bytes` of a file are read; 0 = 256 MiB. This call takes seconds, so call it from a thread
+  /// that may wait. InvalidArgument (device, bytes), ResourceExhausted for lack of device memory,
+  /// Unavailable when draining; else errors as StorageReads::Measure.
+  absl::StatusOr<storage::RootReads> ProbeStorage(const std::string& root,
+                                                  const std::string& device, int64_t bytes);
+  /// What was found of each storage root.
+  std::vector<storage::RootReads> StorageRoots() const;
+
   /// The devices that a scan would run on now, home first. Sets scan->stripe_devices.
   absl::StatusOr<std::vector<int>> ChooseFor(model::ResolvedScan* scan);
   /// Looks for devices lost since the last call: ends their scans and notifies the watchers.
   void PollHealth();
 
  private:
+  /// The index of a device by its name, empty = the first.
+  absl::StatusOr<size_t> Find(const std::string& device) const;
+
   Components& components_;
   DeviceHealthWatch watch_;
   std::atomic<bool> measuring_{false};

@@ -6,6 +6,7 @@
 
 #include "gpu/base/clock.h"
 #include "server/session/client_sessions.h"
+#include "server/storage/direct/cufile.h"
 #include "server/storage/spill/spill_folder.h"
 
 namespace octavo::handoff {
@@ -21,6 +22,8 @@ struct EngineConfig {
                                          // three quarters of it), reads and commits
   int commit_threads = 2;                // commits at once
   std::vector<std::string> replay_roots;
+  storage::ReadSetting read_setting = storage::ReadSetting::kAuto;  // files into devices
+  storage::CuFile::Options cufile;
   std::vector<std::string> camera_interfaces = {
       "GigEVision", "USB3Vision"};  // where the server looks for cameras; also "Fake"
   int64_t buffer_quota_bytes = 0;   // of device memory for the buffers of one client; 0 = no limit

@@ -32,6 +32,7 @@
 #include "server/session/lease.h"
 #include "server/source/push_projections.h"
 #include "server/storage/commit/commit_store.h"
+#include "server/storage/direct/storage_reads.h"
 #include "server/volume/committer.h"
 #include "server/volume/spiller.h"
 #include "server/volume/volume_projector.h"
@@ -90,6 +91,7 @@ struct Components {
   base::WorkerPool workers;
   volume::Committer committer;
   volume_import::FileDeposits deposits;
+  storage::StorageReads reads;                 // before the jobs, which read
   source::ProjectionMemory projection_memory;  // before the jobs, whose ports allocate from it
   job::JobQueue jobs;
 };

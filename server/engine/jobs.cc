@@ -26,7 +26,9 @@ job::JobEnvironment Jobs::Environment() {
           .file_roots = components_.config.replay_roots,
           .projection_memory = &components_.projection_memory,
           .deposits = &components_.deposits,
-          .clock = components_.clock};
+          .clock = components_.clock,
+          .reads = &components_.reads,
+          .devices = &components_.devices};
 }
 
 absl::StatusOr<job::JobStatus> Jobs::Submit(const model::JobSpec& spec,

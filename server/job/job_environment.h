@@ -15,6 +15,14 @@ namespace octavo::source {
 class ProjectionMemory;
 }  // namespace octavo::source
 
+namespace octavo::memory {
+class DeviceSet;
+}  // namespace octavo::memory
+
+namespace octavo::storage {
+class StorageReads;
+}  // namespace octavo::storage
+
 namespace octavo::volume {
 class Spiller;
 }  // namespace octavo::volume
@@ -37,6 +45,9 @@ struct JobEnvironment {
   source::ProjectionMemory* projection_memory = nullptr;
   volume_import::FileDeposits* deposits = nullptr;  // files that clients have handed over
   const Clock* clock = nullptr;
+  // For imports that go straight to the device; without both, none does.
+  storage::StorageReads* reads = nullptr;
+  const memory::DeviceSet* devices = nullptr;  // their page-locked memory
 };
 
 }  // namespace octavo::job

@@ -279,6 +279,19 @@ class Page final : public prometheus::Collectable {
       for (const auto& [root, use] : quarantines)
         value(bytes, {{"root", root}}, static_cast<double>(use.bytes));
     }
+    {
+      MetricFamily& backend = family(
+          "octavo_storage_backend",
+          "1 for the way by which files of a storage root come into devices, and why", kGauge);
+      MetricFamily& errors =
+          family("octavo_storage_cufile_errors_total",
+                 "Reads that cuFile failed and another way repeated, by storage root", kCounter);
+      for (const storage::RootReads& root : source_.engine->devices().StorageRoots()) {
+        value(backend, {{"root", root.root}, {"backend", Name(root.way)}, {"reason", root.word}},
+              1);
+        value(errors, {{"root", root.root}}, static_cast<double>(root.cufile_errors));
+      }
+    }
     one("octavo_sessions", "Client sessions that are alive", kGauge,
         static_cast<double>(stats.sessions));
     one("octavo_sessions_expired_total", "Client sessions that expired", kCounter,

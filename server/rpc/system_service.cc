@@ -37,15 +37,16 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
         backend->set_devices(report.devices);
       }
       auto quarantines = engine_.Quarantines();
+      const auto reads = engine_.devices().StorageRoots();
       for (const auto& root : engine_.storage_roots()) {
-        AddRoot(root, v1::GetInfoResponse::StorageRoot::USE_COMMIT, response);
+        AddRoot(root, v1::GetInfoResponse::StorageRoot::USE_COMMIT, reads, response);
         const auto& use = quarantines[root];
         response->mutable_storage(response->storage_size() - 1)
             ->set_quarantine_entries(use.entries);
         response->mutable_storage(response->storage_size() - 1)->set_quarantine_bytes(use.bytes);
       }
       for (const auto& root : info_.replay_roots)
-        AddRoot(root, v1::GetInfoResponse::StorageRoot::USE_REPLAY, response);
+        AddRoot(root, v1::GetInfoResponse::StorageRoot::USE_REPLAY, reads, response);
       *response->mutable_start_time() = WallTime(info_.started);
       response->set_draining(engine_.draining());
       for (const auto& address : info_.listening()) response->add_listening(address);
@@ -91,6 +92,19 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
           workers_->Post([this, weak = std::weak_ptr(writer), gone, asked = *request] {
             if (auto to = weak.lock()) to->Feed([&] { RunMeasure(asked, weak, *gone); });
           });
+          return absl::OkStatus();
+        });
+  }
+
+  grpc::ServerUnaryReactor* ProbeStorage(grpc::CallbackServerContext* context,
+                                         const v1::ProbeStorageRequest* request,
+                                         v1::ProbeStorageResponse* response) override {
+    return ReplyOn(
+        workers_, context, request, response, [this, request, response]() -> absl::Status {
+          OCTAVO_ASSIGN_OR_RETURN(
+              const storage::RootReads found,
+              engine_.devices().ProbeStorage(request->root(), request->device(), request->bytes()));
+          EncodeBackend(found, response->mutable_backend());
           return absl::OkStatus();
         });
   }
@@ -146,12 +160,27 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
     out->set_limited_by(Utf8(memory.limited_by));
   }
 
+  static void EncodeBackend(const storage::RootReads& in, v1::StorageBackend* out) {
+    out->set_kind(static_cast<v1::StorageBackendKind>(in.way));
+    out->set_reason(Utf8(in.reason));
+    out->set_cufile(Utf8(in.cufile));
+    out->set_buffered_bytes_per_s(in.bytes_per_s[v1::STORAGE_BACKEND_KIND_BUFFERED]);
+    out->set_direct_bytes_per_s(in.bytes_per_s[v1::STORAGE_BACKEND_KIND_DIRECT]);
+    out->set_cufile_bytes_per_s(in.bytes_per_s[v1::STORAGE_BACKEND_KIND_CUFILE]);
+    out->set_cufile_errors(in.cufile_errors);
+    out->set_demoted(in.demoted);
+    if (in.measured.has_value()) *out->mutable_probe_time() = WallTime(*in.measured);
+  }
+
   static void AddRoot(const std::string& path, v1::GetInfoResponse::StorageRoot::Use use,
-                      v1::GetInfoResponse* response) {
+                      const std::vector<storage::RootReads>& reads, v1::GetInfoResponse* response) {
     using Root = v1::GetInfoResponse::StorageRoot;
     auto* root = response->add_storage();
     root->set_path(Utf8(path));
     root->set_use(use);
+    for (const storage::RootReads& one : reads) {
+      if (one.root == path) EncodeBackend(one, root->mutable_backend());
+    }
     struct statvfs fs {};
     if (statvfs(path.c_str(), &fs) != 0) {
       root->set_mode(Root::MODE_MISSING);

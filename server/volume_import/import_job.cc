@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -16,7 +17,9 @@
 #include "gpu/base/status.h"
 #include "gpu/device/alignment.h"
 #include "server/buffer/buffer_store.h"
+#include "server/memory/device_set.h"
 #include "server/source/push_projections.h"
+#include "server/volume_import/direct_filler.h"
 #include "server/volume_import/import_source.h"
 #include "server/volume_import/imported_volume.h"
 #include "server/volume_import/volume_filler.h"
@@ -67,20 +70,25 @@ class ImportWork final : public job::JobWork {
  public:
   ImportWork(model::ImportSpec spec, const job::JobEnvironment& environment, ImportSource source,
              std::unique_ptr<storage::InputVolume> input,
-             std::unique_ptr<const WantedBuffer> buffer)
+             std::unique_ptr<const WantedBuffer> buffer, std::unique_ptr<DirectFiller> direct)
       : spec_(std::move(spec)),
         source_(std::move(source)),
         environment_(environment),
         input_(std::move(input)),
+        direct_(std::move(direct)),
         bytes_(Meta().shape[0] * Meta().shape[1] * Meta().shape[2] * input_->type().bytes),
         buffer_(std::move(buffer)) {}
 
   job::JobKind kind() const override { return job::JobKind::kImport; }
   std::string Parameters() const override { return spec_.json; }
 
-  absl::StatusOr<job::JobPlan> Plan(Device&) const override {
+  absl::StatusOr<job::JobPlan> Plan(Device& device) const override {
     job::JobPlan plan;
     plan.workspace_bytes = Meta().digest.empty() ? 0 : kMemoryAlignment;
+    if (direct_ != nullptr) {
+      OCTAVO_ASSIGN_OR_RETURN(const int64_t slabs, direct_->DeviceBytes(device));
+      plan.workspace_bytes += slabs;
+    }
     plan.text = Text();
     plan.warnings = Warnings();
     if (buffer_ != nullptr) {
@@ -230,15 +238,44 @@ class ImportWork final : public job::JobWork {
     // Without a digest the files have their own checksums.
     if (Meta().digest.empty() && spec_.volume.start.empty() && spec_.volume.count.empty())
       OCTAVO_RETURN_IF_ERROR(input_->Verify());
+    const auto on_planes = [&](int64_t done) -> absl::Status {
+      if (stop.stop_requested()) return absl::CancelledError("cancelled");
+      if (done > 0) run.Step(done, kNoNorm);
+      return absl::OkStatus();
+    };
+    if (direct_ != nullptr) {
+      OCTAVO_ASSIGN_OR_RETURN(const bool filled, FillDirect(run, out, on_planes));
+      *display = direct_->display();
+      if (filled) return absl::OkStatus();
+    }
     OCTAVO_ASSIGN_OR_RETURN(const auto filler, VolumeFiller::Create(run.device(), Meta()));
-    OCTAVO_RETURN_IF_ERROR(
-        filler->Fill(*input_, run.stream(), out, [&](int64_t done) -> absl::Status {
-          if (stop.stop_requested()) return absl::CancelledError("cancelled");
-          if (done > 0) run.Step(done, kNoNorm);
-          return absl::OkStatus();
-        }));
+    OCTAVO_RETURN_IF_ERROR(filler->Fill(*input_, run.stream(), out, on_planes));
     *display = filler->display();
     return absl::OkStatus();
+  }
+
+  /// Whether it could be done.
+  absl::StatusOr<bool> FillDirect(job::JobRun& run, void* out,
+                                  const std::function<absl::Status(int64_t)>& on_planes) const {
+    OCTAVO_ASSIGN_OR_RETURN(const int64_t slabs, direct_->DeviceBytes(run.device()));
+    OCTAVO_RETURN_IF_ERROR(run.Charge(slabs));
+    const absl::Cleanup discharge = [&] { run.Discharge(slabs); };
+    const std::shared_ptr<memory::FramePool> frames =
+        environment_.devices->frames(run.device_index());
+    std::string words;
+    OCTAVO_ASSIGN_OR_RETURN(const bool filled,
+                            direct_->Fill({.device = &run.device(),
+                                           .lend =
+                                               [frames](int64_t bytes) {
+                                                 return frames->Get(
+                                                     bytes, memory::FramePool::Use::kClient);
+                                               },
+                                           .stream = run.stream(),
+                                           .out = out,
+                                           .path = source_.path},
+                                          on_planes, &words));
+    run.Log(words);
+    return filled;
   }
 
   absl::Status CheckDigest(job::JobRun& run, const void* out) const {
@@ -268,6 +305,7 @@ class ImportWork final : public job::JobWork {
   const ImportSource source_;  // without its input
   const job::JobEnvironment environment_;
   const std::unique_ptr<storage::InputVolume> input_;
+  const std::unique_ptr<DirectFiller> direct_;  // null: planes are put together on the host
   const int64_t bytes_;
   const std::unique_ptr<const WantedBuffer> buffer_;  // null: a volume is wanted
   std::unique_ptr<buffer::BufferDraft> draft_;        // while it is filled
@@ -331,8 +369,14 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeImportWork(
   auto volume = storage::InputVolume::Make(std::move(source.input), how);
   if (!volume.ok()) return source.At(volume.status());
   OCTAVO_ASSIGN_OR_RETURN(auto buffer, BufferOf(job, spec, **volume, environment));
+  std::unique_ptr<DirectFiller> direct;
+  if (environment.devices != nullptr) {
+    auto opened = DirectFiller::Create(**volume, environment.reads);
+    if (!opened.ok()) return source.At(opened.status());
+    direct = *std::move(opened);
+  }
   auto work = std::make_unique<ImportWork>(spec, environment, std::move(source), *std::move(volume),
-                                           std::move(buffer));
+                                           std::move(buffer), std::move(direct));
   OCTAVO_RETURN_IF_ERROR(work->CheckHostMemory());
   return std::unique_ptr<job::JobWork>(std::move(work));
 }

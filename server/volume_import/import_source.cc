@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/storage/direct/data_file.h"
 #include "server/storage/io/confined_path.h"
 #include "server/storage/io/errno_status.h"
 #include "server/storage/projections/hdf5_probe.h"
@@ -81,6 +82,7 @@ absl::StatusOr<ImportSource> ImportSource::Open(const model::ImportSpec& spec,
   options.probe_hdf5 = Probe;
   options.on_opened = [&source](const UniqueFd& opened, const std::string& name) -> absl::Status {
     OCTAVO_RETURN_IF_ERROR(CheckKind(opened, name));
+    if (source.stamps.empty()) source.path = storage::PathOfOpen(opened.get());
     UniqueFd watched(::fcntl(opened.get(), F_DUPFD_CLOEXEC, 0));
     if (!watched) return storage::ErrnoStatus(errno, "opening", name);
     OCTAVO_ASSIGN_OR_RETURN(SourceStamp stamp, SourceStamp::Of(std::move(watched)));

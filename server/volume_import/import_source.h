@@ -20,6 +20,7 @@ inline constexpr char kFieldPrefix[] = "volume_import.";
 struct ImportSource {
   std::string field;  // of the request that names it: "volume_import.path"
   std::string name;   // as the client calls it
+  std::string path;   // of what was opened, as the kernel gave it; empty = it has none
   /// Of it, and of the files that it names, by their names: of the moments before they were read.
   std::vector<std::pair<std::string, SourceStamp>> stamps;
   std::unique_ptr<storage::VolumeInput> input;

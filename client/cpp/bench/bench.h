@@ -28,6 +28,8 @@ struct BenchFlags {
   uint32_t samples = 1024, ascans = 512, bscans = 512;
   // latency: A-scans per second; 0 = half of the rate that the machine can stream
   double rate_hz = 0;
+  int64_t mib = 512;  // storage: of a file
+  /// `storage` has to be named: it writes large files.
   bool Wants(const std::string& name) const;
 };
 
@@ -109,5 +111,6 @@ void BenchChain(Session& session, const BenchFlags& flags, BenchReport& report);
 void BenchLatency(Session& session, const BenchFlags& flags, BenchReport& report);
 void BenchSubscribe(Session& session, const BenchFlags& flags, BenchReport& report);
 void BenchCommit(Session& session, const BenchFlags& flags, BenchReport& report);
+void BenchStorage(Session& session, const BenchFlags& flags, BenchReport& report);
 
 }  // namespace octavo::cli

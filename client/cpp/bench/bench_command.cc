@@ -35,13 +35,15 @@ void Bench(Session& session, const BenchFlags& flags) {
   if (flags.Wants("latency")) BenchLatency(session, flags, report);
   if (flags.Wants("subscribe")) BenchSubscribe(session, flags, report);
   if (flags.Wants("commit")) BenchCommit(session, flags, report);
+  if (flags.Wants("storage")) BenchStorage(session, flags, report);
   report.Finish("octavod " + info.version() + ", " + device.backend() + ", " + device.model());
 }
 
 }  // namespace
 
 bool BenchFlags::Wants(const std::string& name) const {
-  return what.empty() || std::find(what.begin(), what.end(), name) != what.end();
+  return (what.empty() && name != "storage") ||
+         std::find(what.begin(), what.end(), name) != what.end();
 }
 
 void AddBenchCommand(CLI::App& app, Session& session) {
@@ -50,8 +52,10 @@ void AddBenchCommand(CLI::App& app, Session& session) {
                                    "what this machine gives: copies, the chain, latency, "
                                    "subscriptions, commits. Starts a daemon of its own, or with "
                                    "--address uses a running one");
-  bench->add_option("what", flags->what, "chain | latency | subscribe | commit (default: all)")
-      ->check(OneOf({"chain", "latency", "subscribe", "commit"}));
+  bench
+      ->add_option("what", flags->what,
+                   "chain | latency | subscribe | commit | storage (default: all but storage)")
+      ->check(OneOf({"chain", "latency", "subscribe", "commit", "storage"}));
   bench->add_option("--seconds", flags->seconds, "of each figure; 0.01 to 10")
       ->check(CLI::Range(0.01, 10.0));
   bench->add_option("--samples", flags->samples, "of a record; 64 to 16384")
@@ -62,12 +66,15 @@ void AddBenchCommand(CLI::App& app, Session& session) {
       ->add_option("--rate", flags->rate_hz,
                    "latency: A-scans per second; default half of what the machine can stream")
       ->check(CLI::Range(1.0, 1e9));
+  bench->add_option("--mib", flags->mib, "storage: of a file, 32 to 65536; default 512")
+      ->check(CLI::Range(32, 65536));
   bench->add_option("--backend", flags->backend, "of its own daemon: auto | host | cuda")
       ->check(OneOf({"auto", "host", "cuda"}));
   bench
-      ->add_option("--directory", flags->directory,
-                   "its own daemon keeps its files here (what a commit is measured on); default: "
-                   "the temporary directory")
+      ->add_option(
+          "--directory", flags->directory,
+          "its own daemon keeps its files here (what commits and storage are measured on); "
+          "default: the temporary directory")
       ->check(CLI::ExistingDirectory);
   bench->callback([&session, flags] { Bench(session, *flags); });
 }

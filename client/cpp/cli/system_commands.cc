@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <iostream>
+#include <string>
+#include <vector>
 
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/impl/codegen/client_unary_call.h"
@@ -12,6 +15,53 @@
 
 namespace octavo::cli {
 namespace {
+
+/// "direct, 3.2 GB/s: measured with ..."
+std::string BackendText(const v1::StorageBackend& backend) {
+  std::string text = backend.kind() == v1::STORAGE_BACKEND_KIND_UNSPECIFIED
+                         ? "buffered"
+                         : std::string(InWords(backend.kind()));
+  text += " - " + backend.reason();
+  if (!backend.cufile().empty()) text += "; not by cuFile: " + backend.cufile();
+  if (backend.cufile_errors() > 0)
+    text += "; " + std::to_string(backend.cufile_errors()) + " reads that cuFile failed";
+  return text;
+}
+
+struct ProbeFlags {
+  std::vector<std::string> roots;
+  std::string device;
+  int64_t bytes = 0;
+};
+
+/// Measures the roots one after the other; without any, all that the server has.
+void ProbeStorage(Session& session, const ProbeFlags& flags) {
+  auto stub = v1::SystemService::NewStub(session.channel());
+  std::vector<std::string> roots = flags.roots;
+  if (roots.empty()) {
+    v1::GetInfoResponse info;
+    if (!Check(session, stub->GetInfo(session.Context().get(), {}, &info))) return;
+    for (const auto& root : info.storage()) {
+      if (std::find(roots.begin(), roots.end(), root.path()) == roots.end())
+        roots.push_back(root.path());
+    }
+  }
+  for (const std::string& root : roots) {
+    v1::ProbeStorageRequest request;
+    request.set_root(root);
+    request.set_device(flags.device);
+    request.set_bytes(flags.bytes);
+    v1::ProbeStorageResponse response;
+    grpc::ClientContext context;  // a slow drive takes long
+    const grpc::Status status = stub->ProbeStorage(&context, request, &response);
+    // The other roots are measured nevertheless.
+    if (!Check(session, status)) continue;
+    if (session.json)
+      PrintJson(response);
+    else
+      std::cout << root << ": " << BackendText(response.backend()) << "\n";
+  }
+}
 
 void Info(Session& session) {
   v1::GetInfoResponse info;
@@ -42,7 +92,7 @@ void Info(Session& session) {
                 << (root.quarantine_entries() == 1 ? " entry (" : " entries (")
                 << Bytes(static_cast<double>(root.quarantine_bytes())) << ") in .octavo-quarantine";
     }
-    std::cout << "\n";
+    std::cout << "\n  into a device: " << BackendText(root.backend()) << "\n";
   }
   for (const auto& address : info.listening()) std::cout << "listening on " << address << "\n";
   for (const auto& address : info.insecure_listening()) {
@@ -119,6 +169,22 @@ void AddSystemCommands(CLI::App& app, Session& session) {
   const ListFlags flags;
   flags.AddTo(devices, "healthy = true AND free_bytes > 1e9", "free_bytes desc, name");
   devices->callback([&session, flags] { Devices(session, flags); });
+  auto* storage = app.add_subcommand("storage", "how files come into the devices");
+  storage->require_subcommand(1);
+  auto* probe = storage->add_subcommand(
+      "probe",
+      "measures which way of reading files into a device is the fastest (page cache, O_DIRECT, "
+      "cuFile), and why cuFile is not used; the server reads that way from then on");
+  auto probe_flags = std::make_shared<ProbeFlags>();
+  probe->add_option("root", probe_flags->roots,
+                    "storage roots, as octavo info lists them; default: all");
+  probe->add_option("--device", probe_flags->device, "devices/<n>; default devices/0");
+  probe
+      ->add_option("--bytes", probe_flags->bytes,
+                   "to read, 16 MiB to 16 GiB (\"1GiB\"); default 256 MiB")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(int64_t{16} << 20, int64_t{16} << 30));
+  probe->callback([&session, probe_flags] { ProbeStorage(session, *probe_flags); });
   app.add_subcommand("health", "exit code 0 if the server serves")->callback([&session] {
     Health(session);
   });

@@ -20,6 +20,7 @@
 #include "gpu/device/cuda/shared_memory.h"
 #include "gpu/device/exportable_memory.h"
 #include "gpu/device/importable_memory.h"
+#include "gpu/device/io_memory.h"
 #include "gpu/device/operators.h"
 #include "gpu/device/pinned_registration.h"
 
@@ -57,6 +58,19 @@ class PinnedMemory final : public MemorySource {
   void Release(void* data, int64_t) override { (void)cudaFreeHost(data); }
 };
 
+/// Device memory outside of all pools.
+class IoMemory final : public MemorySource {
+ public:
+  explicit IoMemory(int ordinal) : ordinal_(ordinal) {}
+  void Release(void* data, int64_t) override {
+    const DeviceGuard guard(ordinal_);
+    (void)cudaFree(data);
+  }
+
+ private:
+  const int ordinal_;
+};
+
 /// Memory that the caller owns, page-locked as long as a buffer refers to it.
 class PinnedRegistration final : public MemorySource {
  public:
@@ -74,6 +88,7 @@ class CudaDevice final : public Device,
                          public ExportableMemory,
                          public ImportableMemory,
                          public PageLocker,
+                         public IoMemorySource,
                          public CudaContextSource {
  public:
   CudaDevice(DeviceInfo info, int ordinal, std::shared_ptr<PoolMemory> memory)
@@ -82,7 +97,8 @@ class CudaDevice final : public Device,
         health_(std::make_shared<DeviceHealth>()),
         memory_(std::move(memory)),
         pinned_(std::make_shared<PinnedMemory>()),
-        registered_(std::make_shared<PinnedRegistration>(ordinal)) {}
+        registered_(std::make_shared<PinnedRegistration>(ordinal)),
+        io_(std::make_shared<IoMemory>(ordinal)) {}
 
   const DeviceInfo& info() const override { return info_; }
   absl::StatusOr<DeviceMemory> Memory() override {
@@ -167,6 +183,19 @@ class CudaDevice final : public Device,
                 cudaHostAlloc(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1)),
                               cudaHostAllocPortable));
     return PinnedBuffer(pinned_, data, bytes);
+  }
+  absl::StatusOr<DeviceBuffer> AllocateForIo(int64_t bytes) override {
+    OCTAVO_RETURN_IF_ERROR(Fault(bytes));
+    const DeviceGuard guard(ordinal_);
+    void* data = nullptr;
+    // cudaMalloc aligns to 512 bytes at least; whole 2 MiB begin at a multiple of 4096.
+    OCTAVO_CUDA(health_.get(),
+                cudaMalloc(&data, static_cast<size_t>(RoundUp(bytes, int64_t{2} << 20))));
+    return DeviceBuffer(io_, data, bytes);
+  }
+  absl::Status MakeCurrent() override {
+    OCTAVO_CUDA(health_.get(), cudaSetDevice(ordinal_));
+    return absl::OkStatus();
   }
   absl::StatusOr<PinnedBuffer> LockPages(void* data, int64_t bytes) override {
     OCTAVO_RETURN_IF_ERROR(Fault(bytes));
@@ -336,6 +365,7 @@ class CudaDevice final : public Device,
   const std::shared_ptr<PoolMemory> memory_;
   const std::shared_ptr<PinnedMemory> pinned_;
   const std::shared_ptr<PinnedRegistration> registered_;
+  const std::shared_ptr<IoMemory> io_;
   OperatorSet operators_;
   Mutex shared_mutex_;
   std::shared_ptr<VirtualMemory> shared_ ABSL_GUARDED_BY(shared_mutex_);

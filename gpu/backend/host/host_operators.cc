@@ -9,6 +9,7 @@
 #include "gpu/array/gather_ascans.h"
 #include "gpu/array/motion_contrast.h"
 #include "gpu/array/project.h"
+#include "gpu/array/scatter.h"
 #include "gpu/array/surface.h"
 #include "gpu/array/warp.h"
 #include "gpu/base/status.h"
@@ -30,6 +31,7 @@ absl::StatusOr<OperatorSet> MakeHostOperators(Device& device) {
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeElementOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeExtremeOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeFilterOps(device)));
+  OCTAVO_RETURN_IF_ERROR(set.Add(MakeScatterOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeSurfaceOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeFlatFieldOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeWarpOps(device)));

@@ -272,6 +272,8 @@ std::vector<Bound> MakeBounds() {
       Text("SubscribeRequest.parent", kName),
       Many("SubscribeRequest.products", kStates),
       Text("MeasureRequest.device", kName),
+      Text("ProbeStorageRequest.root", kPath),
+      Text("ProbeStorageRequest.device", kName),
       Text("WatchVolumesRequest.filter", kFilter),
   };
   // Labels are the same everywhere.

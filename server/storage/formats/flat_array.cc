@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "gpu/base/status.h"
 
@@ -184,6 +185,51 @@ FlatInput::FlatInput(VolumeInputInfo info, std::shared_ptr<ByteSource> bytes, Fl
     : VolumeInput(WithOrder(std::move(info), *bytes, layout)),
       bytes_(std::move(bytes)),
       layout_(std::move(layout)) {}
+
+FlatPieces::FlatPieces(std::vector<Part> parts) : parts_(std::move(parts)) {
+  const FlatLayout& layout = parts_.front().layout;
+  element_bytes_ = layout.type.bytes;
+  big_endian_ = layout.big_endian;
+  units_ = std::ssize(parts_);
+}
+
+absl::Status FlatPieces::Open(int64_t unit, std::vector<StoredPiece>* out) const {
+  const Part& part = parts_[static_cast<size_t>(unit)];
+  const FlatLayout& layout = part.layout;
+  OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<ByteSource> bytes, part.open());
+  const auto plain = bytes->plain();
+  if (!plain.has_value()) return absl::InternalError("the bytes lie in no file as they are");
+  StoredPiece piece;
+  OCTAVO_ASSIGN_OR_RETURN(piece.file, DataFile::OfCopy(plain->fd, bytes->name()));
+  const size_t rank = layout.shape.size();
+  piece.stride.resize(rank);
+  int64_t stride = layout.type.bytes;
+  for (size_t i = rank; i-- > 0;) {
+    const auto d = static_cast<size_t>(layout.file_order[i]);
+    piece.stride[d] = stride;
+    stride *= layout.shape[d];
+  }
+  piece.offset = plain->offset + layout.offset;
+  for (size_t d = 0; d < rank; ++d) piece.offset += part.box.start[d] * piece.stride[d];
+  piece.count.assign(part.box.count.begin(), part.box.count.end());
+  piece.to.assign(rank, 0);
+  piece.to[0] = part.to;
+  piece.bytes = SpanBytes(piece.count, piece.stride, layout.type.bytes);
+  out->push_back(std::move(piece));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<PieceSource>> FlatInput::PiecesInside(
+    const base::ArrayBox& box) const {
+  if (!bytes_->plain().has_value()) return std::unique_ptr<PieceSource>();
+  std::vector<FlatPieces::Part> parts;
+  parts.push_back(
+      {.open = [bytes = bytes_] { return absl::StatusOr<std::shared_ptr<ByteSource>>(bytes); },
+       .layout = layout_,
+       .box = box,
+       .to = 0});
+  return std::make_unique<FlatPieces>(std::move(parts));
+}
 
 absl::Status FlatInput::ReadInside(const base::ArrayBox& box, char* out) {
   return ReadFlat(*bytes_, layout_, box, out, stop_);

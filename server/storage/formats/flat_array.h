@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stop_token>
 #include <vector>
@@ -34,6 +35,24 @@ inline constexpr int64_t kFlatReadBytes = 4 << 20;
 absl::Status ReadFlat(ByteSource& bytes, const FlatLayout& layout, const base::ArrayBox& box,
                       char* out, const std::stop_token& stop = {});
 
+/// A box of an array that lies in one such stream, or in several, one for each part of its first
+/// axis: read straight into a device.
+class FlatPieces final : public PieceSource {
+ public:
+  struct Part {
+    /// Opens the stream, which must be plain (ByteSource::plain).
+    std::function<absl::StatusOr<std::shared_ptr<ByteSource>>()> open;
+    FlatLayout layout;
+    base::ArrayBox box;  // of the stream's array
+    int64_t to = 0;      // its first index along the first axis of the whole box
+  };
+  explicit FlatPieces(std::vector<Part> parts);
+  absl::Status Open(int64_t unit, std::vector<StoredPiece>* out) const override;
+
+ private:
+  const std::vector<Part> parts_;
+};
+
 /// An input that is one such array.
 class FlatInput : public VolumeInput {
  public:
@@ -41,6 +60,8 @@ class FlatInput : public VolumeInput {
 
  private:
   absl::Status ReadInside(const base::ArrayBox& box, char* out) override;
+  absl::StatusOr<std::unique_ptr<PieceSource>> PiecesInside(
+      const base::ArrayBox& box) const override;
 
   const std::shared_ptr<ByteSource> bytes_;
   const FlatLayout layout_;

@@ -66,6 +66,30 @@ class LinumpyInput final : public VolumeInput {
       : VolumeInput(std::move(info)), files_(std::move(files)) {}
 
  private:
+  absl::StatusOr<std::unique_ptr<PieceSource>> PiecesInside(
+      const base::ArrayBox& box) const override {
+    std::vector<FlatPieces::Part> parts;
+    for (const File& file : files_) {
+      const int64_t from = std::max(file.first, box.start[0]),
+                    to = std::min(file.first + file.frames, box.start[0] + box.count[0]);
+      if (from >= to) continue;
+      FlatPieces::Part part{.open = [opened = file.file] { return opened->Open(); },
+                            .layout = LayoutOf(file),
+                            .box = box,
+                            .to = from - box.start[0]};
+      part.box.start[0] = from - file.first;
+      part.box.count[0] = to - from;
+      parts.push_back(std::move(part));
+    }
+    return std::make_unique<FlatPieces>(std::move(parts));
+  }
+
+  FlatLayout LayoutOf(const File& file) const {
+    return {.type = kF32,
+            .shape = {file.frames, info_.axes[1].extent, info_.axes[2].extent},
+            .file_order = COrder(3)};
+  }
+
   absl::Status ReadInside(const base::ArrayBox& box, char* out) override {
     const int64_t plane = box.count[1] * box.count[2] * kF32.bytes,
                   last = box.start[0] + box.count[0];
@@ -76,9 +100,7 @@ class LinumpyInput final : public VolumeInput {
       base::ArrayBox part = box;
       part.start[0] = from - file.first;
       part.count[0] = to - from;
-      const FlatLayout layout{.type = kF32,
-                              .shape = {file.frames, info_.axes[1].extent, info_.axes[2].extent},
-                              .file_order = COrder(3)};
+      const FlatLayout layout = LayoutOf(file);
       OCTAVO_ASSIGN_OR_RETURN(const auto bytes, file.file->Open());
       OCTAVO_RETURN_IF_ERROR(
           ReadFlat(*bytes, layout, part, out + (from - box.start[0]) * plane, stop_));

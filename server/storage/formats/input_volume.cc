@@ -44,6 +44,34 @@ void CopyStrided(const char* in, const int64_t strides[3], const int64_t counts[
   }
 }
 
+/// The scalar that files call so.
+std::optional<Scalar> ScalarNamed(const std::string& name) {
+  for (int one = 1; one <= kMostScalar; ++one) {
+    if (name == NameOf(static_cast<Scalar>(one))) return static_cast<Scalar>(one);
+  }
+  return std::nullopt;
+}
+
+/// Whether a conversion may clip numbers, which Load counts: to a type that does not hold all
+/// numbers of the other, or to a float from numbers that are scaled.
+bool MayClip(const ElementType& from, DType to, double scale, double shift) {
+  using Kind = ElementType::Kind;
+  const ElementType made = ElementTypeOf(to);
+  const bool scaled = scale != 1 || shift != 0, integer = IsInteger(to);
+  if (made == from && !scaled) return false;
+  if (integer) {
+    // A larger type of the same kind, or a larger signed one, has room for an integer.
+    const bool room =
+        made.bytes > from.bytes && (made.kind == from.kind || made.kind == Kind::kSigned);
+    return scaled || from.kind == Kind::kFloat || from.kind == Kind::kComplex || !room;
+  }
+  // The largest integers are below 2^64.
+  constexpr double kMost = 1e18;
+  const bool from_integer = from.kind == Kind::kUnsigned || from.kind == Kind::kSigned;
+  if (from_integer) return to == DType::kF16 || std::abs(scale) > kMost || std::abs(shift) > kMost;
+  return scaled || made.number_bytes() < from.number_bytes();
+}
+
 struct Sixteen {
   uint64_t words[2];
 };
@@ -425,6 +453,25 @@ absl::Status InputVolume::Read(int64_t y_begin, int64_t bscans, void* out) {
     y_begin += count, bscans -= count, to += count * plane;
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<InputVolume::Direct>> InputVolume::OpenDirect() const {
+  const VolumeInputInfo& about = input_->info();
+  base::ArrayBox box{.start = plan_.start, .count = std::vector<int64_t>(plan_.start.size(), 1)};
+  Direct direct;
+  for (size_t i = 0; i < 3; ++i) {
+    direct.box_axis[i] = plan_.file_axis[i];
+    if (plan_.file_axis[i] >= 0)
+      box.count[static_cast<size_t>(plan_.file_axis[i])] = meta_.shape[i];
+  }
+  const auto from = ScalarNamed(about.type.Name());
+  if (!from.has_value() || ElementTypeOf(meta_.dtype) != type() ||
+      MayClip(about.type, meta_.dtype, plan_.scale, plan_.shift))
+    return std::optional<Direct>();
+  direct.spec = {.from = *from, .to = meta_.dtype, .scale = plan_.scale, .shift = plan_.shift};
+  OCTAVO_ASSIGN_OR_RETURN(direct.source, input_->Pieces(box));
+  if (direct.source == nullptr) return std::optional<Direct>();
+  return std::optional<Direct>(std::move(direct));
 }
 
 absl::Status InputVolume::Load(int64_t first, int64_t count, char* out) {

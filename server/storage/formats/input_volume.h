@@ -11,6 +11,8 @@
 
 #include "absl/status/statusor.h"
 
+#include "gpu/array/scatter.h"
+#include "server/storage/direct/stored_pieces.h"
 #include "server/storage/formats/stored_volume.h"
 #include "server/storage/formats/volume_input.h"
 
@@ -73,6 +75,17 @@ class InputVolume final : public StoredVolume {
   /// One caller at a time.
   absl::Status Read(int64_t y_begin, int64_t bscans, void* out) override;
   absl::Status Verify() const override { return input_->Verify(); }
+
+  /// What a reader needs that brings the volume into a device by itself
+  /// (server/storage/direct/device_reader.h).
+  struct Direct {
+    std::unique_ptr<PieceSource> source;
+    int box_axis[3] = {-1, -1, -1};  // of the volume's axes among those of the file's box
+    ScatterSpec spec;
+  };
+  /// Nothing where only Read can put the voxels together, or where numbers may be clipped, which
+  /// Read counts. Valid as long as this volume.
+  absl::StatusOr<std::optional<Direct>> OpenDirect() const;
 
  private:
   /// What Make works out.

@@ -18,6 +18,7 @@
 
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
+#include "server/storage/direct/device_reader.h"
 #include "server/storage/formats/format_inputs.h"
 #include "server/storage/formats/manifest.h"
 #include "server/storage/formats/meta_json.h"
@@ -92,6 +93,89 @@ std::optional<ElementType> TypeOf(const ZarrArrayReader& array) {
   return std::nullopt;
 }
 
+/// A piece of an array that is decoded.
+class PieceDecoding final : public StoredDecoder {
+ public:
+  PieceDecoding(std::shared_ptr<const ZarrArrayReader> array, ZarrPiece piece)
+      : array_(std::move(array)), piece_(std::move(piece)) {
+    for (int64_t& to : piece_.to) to = 0;  // into memory of its own
+  }
+  absl::Status Decode(absl::string_view encoded, char* out) const override {
+    return array_->Decode(piece_, encoded, out,
+                          PackedStrides(piece_.count, array_->element_bytes()));
+  }
+
+ private:
+  const std::shared_ptr<const ZarrArrayReader> array_;
+  ZarrPiece piece_;
+};
+
+/// The innermost chunks that are read by themselves.
+const ZarrChain& InnermostOf(const ZarrArrayReader& array) {
+  const ZarrChain* chain = &array.metadata().chain;
+  while (chain->IsOpenShard()) chain = &chain->shard->inner;
+  return *chain;
+}
+
+/// A box of an array, chunk file by chunk file.
+class ZarrPieces final : public PieceSource {
+ public:
+  ZarrPieces(std::shared_ptr<const ZarrArrayReader> array, base::ArrayBox box, int64_t files,
+             int64_t most_decoded, Errors errors, std::string place)
+      : array_(std::move(array)),
+        box_(std::move(box)),
+        errors_(std::move(errors)),
+        place_(std::move(place)) {
+    element_bytes_ = array_->element_bytes();
+    big_endian_ = array_->big_endian();
+    most_decoded_ = most_decoded;
+    units_ = files;
+  }
+
+  absl::Status Open(int64_t unit, std::vector<StoredPiece>* out) const override {
+    const absl::Status opened = OpenFile(unit, out);
+    return opened.ok() ? opened : Told(opened);
+  }
+  absl::Status Told(const absl::Status& error) const override { return errors_(error, place_); }
+
+ private:
+  absl::Status OpenFile(int64_t unit, std::vector<StoredPiece>* out) const {
+    std::vector<ZarrPiece> pieces;
+    std::optional<UniqueFd> fd;
+    OCTAVO_RETURN_IF_ERROR(array_->PlanOne(unit, box_.start, box_.count, &pieces, &fd));
+    std::shared_ptr<DataFile> file;
+    if (fd.has_value() && !pieces.empty()) {
+      OCTAVO_ASSIGN_OR_RETURN(
+          file, DataFile::Of(*std::move(fd), array_->folder().PathOf(pieces.front().file)));
+    }
+    for (ZarrPiece& piece : pieces) {
+      StoredPiece& stored = out->emplace_back();
+      stored.to = piece.to;
+      stored.count = piece.count;
+      if (piece.form == ZarrPiece::Form::kFill) {
+        stored.fill = array_->metadata().fill;
+        continue;
+      }
+      stored.file = file;
+      if (piece.form == ZarrPiece::Form::kRaw) {
+        stored.offset = piece.offset + piece.RawBegin();
+        stored.bytes = piece.RawSpan(element_bytes_);
+        stored.stride = piece.chain->stride;
+        continue;
+      }
+      stored.offset = piece.offset;
+      stored.bytes = piece.bytes;
+      stored.decoder = std::make_shared<PieceDecoding>(array_, std::move(piece));
+    }
+    return absl::OkStatus();
+  }
+
+  const std::shared_ptr<const ZarrArrayReader> array_;
+  const base::ArrayBox box_;
+  const Errors errors_;
+  const std::string place_;
+};
+
 /// A Zarr array.
 class ZarrInput final : public VolumeInput {
  public:
@@ -103,6 +187,21 @@ class ZarrInput final : public VolumeInput {
         place_(std::move(place)) {}
 
  private:
+  absl::StatusOr<std::unique_ptr<PieceSource>> PiecesInside(
+      const base::ArrayBox& box) const override {
+    const ZarrChain& chain = InnermostOf(*array_);
+    int64_t decoded = chain.IsRaw() ? 0 : array_->element_bytes();
+    for (size_t d = 0; d < chain.shape.size() && decoded > 0; ++d) {
+      const int64_t extent = std::min(chain.shape[d], box.count[d]);
+      decoded = decoded > kMostBytes / extent ? kMostBytes : decoded * extent;
+    }
+    // Larger ones take the memory that info().read_memory_bytes tells.
+    if (decoded > DeviceReader::kMostDecoded) return std::unique_ptr<PieceSource>();
+    const auto files = array_->CountFiles(box.start, box.count);
+    if (!files.ok()) return errors_(files.status(), place_);
+    return std::make_unique<ZarrPieces>(array_, box, *files, decoded, errors_, place_);
+  }
+
   absl::Status ReadInside(const base::ArrayBox& box, char* out) override {
     if (absl::Status read = array_->Read(box.start, box.count, out, {}, stop_); !read.ok())
       return absl::IsCancelled(read) ? read : errors_(read, place_);

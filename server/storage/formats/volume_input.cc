@@ -217,20 +217,29 @@ std::vector<int64_t> VolumeInputInfo::shape() const {
   return out;
 }
 
-absl::Status VolumeInput::Read(const base::ArrayBox& box, absl::Span<char> out) {
+absl::Status VolumeInput::CheckBox(const base::ArrayBox& box) const {
   const std::vector<int64_t> shape = info_.shape();
   if (box.start.size() != shape.size() || box.count.size() != shape.size())
     return absl::InvalidArgumentError(absl::StrCat("a box of ", box.start.size(), " and ",
                                                    box.count.size(), " values for ", shape.size(),
                                                    " axes"));
-  int64_t elements = 1;
   for (size_t d = 0; d < shape.size(); ++d) {
     if (box.start[d] < 0 || box.count[d] < 1 || box.start[d] > shape[d] - box.count[d])
       return absl::InvalidArgumentError(
           absl::StrCat("the box begins at ", box.start[d], " along axis ", d, " and has ",
                        box.count[d], "; allowed are boxes within the extent ", shape[d]));
-    elements *= box.count[d];
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<PieceSource>> VolumeInput::Pieces(const base::ArrayBox& box) const {
+  OCTAVO_RETURN_IF_ERROR(CheckBox(box));
+  return PiecesInside(box);
+}
+
+absl::Status VolumeInput::Read(const base::ArrayBox& box, absl::Span<char> out) {
+  OCTAVO_RETURN_IF_ERROR(CheckBox(box));
+  const int64_t elements = ElementsOf(box.count);
   if (static_cast<int64_t>(out.size()) != elements * info_.type.bytes)
     return absl::InvalidArgumentError(absl::StrCat("memory of ", out.size(), " bytes for a box of ",
                                                    elements * info_.type.bytes));

@@ -17,6 +17,7 @@
 
 #include "gpu/base/unique_fd.h"
 #include "server/base/array_box.h"
+#include "server/storage/direct/stored_pieces.h"
 #include "server/storage/formats/volume_meta.h"
 #include "server/storage/io/element_type.h"
 
@@ -138,6 +139,11 @@ class VolumeInput {
   /// InvalidArgument if the box leaves the array or `out` has another size; else errors of the
   /// file. What `out` holds after an error is undefined.
   absl::Status Read(const base::ArrayBox& box, absl::Span<char> out);
+  /// The parts of a box, which must not be empty, for a reader that brings them into a device by
+  /// itself (server/storage/direct/device_reader.h): the same elements as Read. Null where only
+  /// Read can put them together. InvalidArgument if the box leaves the array. The parts are valid
+  /// as long as this input.
+  absl::StatusOr<std::unique_ptr<PieceSource>> Pieces(const base::ArrayBox& box) const;
   /// Checks the files against the sizes and CRCs that a commit recorded; OK where there are none.
   /// DataLoss. SetVerify says how, before other threads know the input.
   absl::Status Verify() { return verify_ ? verify_() : absl::OkStatus(); }
@@ -150,11 +156,17 @@ class VolumeInput {
   explicit VolumeInput(VolumeInputInfo info) : info_(std::move(info)) {}
   /// `box` lies within the array and is not empty.
   virtual absl::Status ReadInside(const base::ArrayBox& box, char* out) = 0;
+  virtual absl::StatusOr<std::unique_ptr<PieceSource>> PiecesInside(
+      const base::ArrayBox& box) const {
+    (void)box;
+    return std::unique_ptr<PieceSource>();
+  }
 
   const VolumeInputInfo info_;
   std::stop_token stop_;
 
  private:
+  absl::Status CheckBox(const base::ArrayBox& box) const;
   std::function<absl::Status()> verify_;
 };
 

@@ -37,6 +37,7 @@ class OpenFile final : public ByteSource {
     return ReadAllAt(fd_.get(), name_, out, bytes, offset);
   }
   int64_t size() const override { return size_; }
+  std::optional<Plain> plain() const override { return Plain{.fd = fd_.get(), .offset = 0}; }
 
  private:
   const UniqueFd fd_;
@@ -189,6 +190,11 @@ class Shifted final : public ByteSource {
     return source_->size() < 0 ? -1 : std::max<int64_t>(0, source_->size() - offset_);
   }
   bool sequential() const override { return source_->sequential(); }
+  std::optional<Plain> plain() const override {
+    std::optional<Plain> plain = source_->plain();
+    if (plain.has_value()) plain->offset += offset_;
+    return plain;
+  }
 
  private:
   const std::shared_ptr<ByteSource> source_;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -23,6 +24,13 @@ class ByteSource {
   virtual int64_t size() const = 0;
   /// Whether reading at a lower offset than before means to decompress from the start again.
   virtual bool sequential() const { return false; }
+  /// An open file that has these bytes as they are.
+  struct Plain {
+    int fd = -1;         // as long as the source lives
+    int64_t offset = 0;  // of the first byte in the file
+  };
+  /// Nothing: they are made of what files have.
+  virtual std::optional<Plain> plain() const { return std::nullopt; }
   /// The file's name for messages.
   const std::string& name() const { return name_; }
 

@@ -246,6 +246,26 @@ absl::StatusOr<std::vector<ZarrPiece>> ZarrArrayReader::Plan(
   return pieces;
 }
 
+absl::StatusOr<int64_t> ZarrArrayReader::CountFiles(absl::Span<const int64_t> start,
+                                                    absl::Span<const int64_t> count) const {
+  int64_t files = 0;
+  OCTAVO_RETURN_IF_ERROR(ForEachFile(start, count, [&](size_t all, const auto&) {
+    files = static_cast<int64_t>(all);
+    return absl::OkStatus();
+  }));
+  return files;
+}
+
+absl::Status ZarrArrayReader::PlanOne(int64_t file, absl::Span<const int64_t> start,
+                                      absl::Span<const int64_t> count, std::vector<ZarrPiece>* out,
+                                      std::optional<UniqueFd>* opened) const {
+  return ForEachFile(start, count, [&](size_t, const auto& chunk_of) -> absl::Status {
+    OCTAVO_ASSIGN_OR_RETURN(*opened,
+                            PlanFile(chunk_of(static_cast<size_t>(file)), start, count, out));
+    return absl::OkStatus();
+  });
+}
+
 absl::Status ZarrArrayReader::Decode(const ZarrPiece& piece, absl::string_view bytes, void* out,
                                      absl::Span<const int64_t> strides) const {
   if (piece.form != ZarrPiece::Form::kFill && static_cast<int64_t>(bytes.size()) != piece.bytes)

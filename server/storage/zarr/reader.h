@@ -63,6 +63,15 @@ class ZarrArrayReader {
   absl::StatusOr<std::vector<ZarrPiece>> Plan(absl::Span<const int64_t> start,
                                               absl::Span<const int64_t> count) const;
 
+  /// The number of files that the box lies in, and the pieces of one of them, as Plan: for callers
+  /// that open files when they read them. Sets `opened` to the file, or to nothing if it is missing
+  /// and filled.
+  absl::StatusOr<int64_t> CountFiles(absl::Span<const int64_t> start,
+                                     absl::Span<const int64_t> count) const;
+  absl::Status PlanOne(int64_t file, absl::Span<const int64_t> start,
+                       absl::Span<const int64_t> count, std::vector<ZarrPiece>* out,
+                       std::optional<UniqueFd>* opened) const;
+
   /// Puts a piece of a plan into its box, given the bytes of its range (none for kFill). `strides`
   /// of the box. DataLoss names the file.
   absl::Status Decode(const ZarrPiece& piece, absl::string_view bytes, void* out,

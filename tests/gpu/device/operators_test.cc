@@ -14,6 +14,7 @@
 #include "gpu/array/gather_ascans.h"
 #include "gpu/array/motion_contrast.h"
 #include "gpu/array/project.h"
+#include "gpu/array/scatter.h"
 #include "gpu/array/surface.h"
 #include "gpu/array/warp.h"
 #include "gpu/mosaic/mosaic_ops.h"
@@ -68,6 +69,7 @@ TEST_P(OperatorsTest, EveryBackendHasEveryFamily) {
   ExpectFamily<ElementOps>();
   ExpectFamily<ExtremeOps>();
   ExpectFamily<FilterOps>();
+  ExpectFamily<ScatterOps>();
   ExpectFamily<SurfaceOps>();
   ExpectFamily<FlatFieldOps>();
   ExpectFamily<WarpOps>();

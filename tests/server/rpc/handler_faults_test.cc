@@ -536,6 +536,10 @@ class HandlerFaultsTest : public ::testing::Test {
           r.set_records_per_block(16);
           r.mutable_duration()->set_nanos(10'000'000);
         })});
+    add("SystemService/ProbeStorage", {One<v1::ProbeStorageRequest>([this](auto& r) {
+          r.set_root(folder_ / "data");
+          r.set_bytes(16 << 20);
+        })});
     add("SystemService/GetMemory", {One<v1::GetMemoryRequest>()});
     return cases;
   }

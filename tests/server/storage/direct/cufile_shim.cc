@@ -1,0 +1,178 @@
+// Stands in for libcufile.so.0 in tests: the functions that the server calls, over pread. "Device
+// memory" is the host's, as on the host backend. It can fail, stop short, be slow, and say that it
+// is in compat mode. Tests in the same process set that by octavo_shim_set; for a daemon the
+// variable OCTAVO_CUFILE_SHIM="delay_us=1000,fail_from=3" does, read when the driver is opened.
+//
+// With SHIM_LACKS_READ it lacks cuFileRead, as a library that is too old would.
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unistd.h>
+
+#include "server/storage/direct/cufile_abi.h"
+
+namespace {
+
+namespace cufile = octavo::storage::cufile;
+using cufile::Error;
+
+struct State {
+  std::mutex mutex;
+  std::map<std::string, long> values;  // see Reset
+  std::atomic<long> reads{0}, handles{0}, buffers{0};
+  bool compat = true, opened = false;
+
+  void Reset() {
+    values = {{"open_error", 0},      // cuFileDriverOpen answers it
+              {"register_error", 0},  // cuFileHandleRegister
+              {"buffer_error", 0},    // cuFileBufRegister
+              {"sticky_compat", 0},   // compat mode cannot be turned off
+              {"nvfs_major", 2},
+              {"fail_from", 0},   // the first read that fails, counted from 1; 0 = none
+              {"fail_count", 1},  // so many fail
+              {"fail_with", -5030},
+              {"most_bytes", 0},  // of a read; 0 = no limit
+              {"delay_us", 0},    // of each read
+              {"wrong_bytes", 0}};
+    reads = 0;
+    compat = true;
+  }
+  State() { Reset(); }
+};
+State& Shim() {
+  static State& state = *new State;
+  return state;
+}
+long Value(const char* name) {
+  const std::lock_guard lock(Shim().mutex);
+  return Shim().values[name];
+}
+Error Answer(long error) { return {static_cast<int>(error), 0}; }
+
+/// A handle: the descriptor with a mark.
+void* HandleOf(int fd) { return reinterpret_cast<void*>((intptr_t{fd} << 8) | 0xC5); }
+
+}  // namespace
+
+extern "C" {
+
+#define EXPORTED __attribute__((visibility("default")))
+
+EXPORTED void octavo_shim_set(const char* name, long value) {
+  const std::lock_guard lock(Shim().mutex);
+  if (std::strcmp(name, "reset") == 0)
+    Shim().Reset();
+  else
+    Shim().values[name] = value;
+}
+EXPORTED long octavo_shim_get(const char* name) {
+  if (std::strcmp(name, "reads") == 0) return Shim().reads;
+  if (std::strcmp(name, "handles") == 0) return Shim().handles;
+  if (std::strcmp(name, "buffers") == 0) return Shim().buffers;
+  return Value(name);
+}
+
+EXPORTED Error cuFileDriverOpen() {
+  if (const char* text = std::getenv("OCTAVO_CUFILE_SHIM")) {
+    for (std::string rest = text; !rest.empty();) {
+      const std::string one = rest.substr(0, rest.find(','));
+      rest = one.size() < rest.size() ? rest.substr(one.size() + 1) : "";
+      const size_t equals = one.find('=');
+      if (equals != std::string::npos)
+        octavo_shim_set(one.substr(0, equals).c_str(), std::atol(one.c_str() + equals + 1));
+    }
+  }
+  const Error error = Answer(Value("open_error"));
+  Shim().opened = error.err == 0;
+  return error;
+}
+EXPORTED Error cuFileDriverClose_v2() {
+  Shim().opened = false;
+  return Answer(0);
+}
+EXPORTED Error cuFileDriverGetProperties(cufile::DriverProperties* out) {
+  if (!Shim().opened) return Answer(cufile::kNotInitialised);
+  // As many bytes as the oldest library writes.
+  std::memset(out, 0, 56);
+  out->nvfs_major = static_cast<uint32_t>(Value("nvfs_major"));
+  out->nvfs_minor = out->nvfs_major > 0 ? 17 : 0;
+  if (Shim().compat || Value("sticky_compat") != 0)
+    out->control_flags |= cufile::kControlAllowCompat;
+  return Answer(0);
+}
+EXPORTED Error cuFileSetParameterBool(int parameter, bool value) {
+  if (parameter == cufile::kAllowCompatMode) Shim().compat = value;
+  return Answer(0);
+}
+EXPORTED Error cuFileGetVersion(int* version) {
+  *version = 1130;
+  return Answer(0);
+}
+EXPORTED Error cuFileHandleRegister(cufile::Handle* handle, cufile::Description* description) {
+  if (const long error = Value("register_error"); error != 0) return Answer(error);
+  if (description->type != cufile::kLinuxDescriptor || description->fs_ops != nullptr)
+    return Answer(5022);
+  // The real one wants O_DIRECT, too.
+  const int flags = ::fcntl(description->fd, F_GETFL);
+  if (flags < 0 || (flags & O_DIRECT) == 0) return Answer(cufile::kDirectNotSet);
+  *handle = HandleOf(description->fd);
+  ++Shim().handles;
+  return Answer(0);
+}
+EXPORTED void cuFileHandleDeregister(cufile::Handle) { --Shim().handles; }
+EXPORTED Error cuFileBufRegister(const void* base, size_t, int flags) {
+  if (const long error = Value("buffer_error"); error != 0) return Answer(error);
+  if (flags != 0 || reinterpret_cast<uintptr_t>(base) % 4096 != 0) return Answer(5022);
+  ++Shim().buffers;
+  return Answer(0);
+}
+EXPORTED Error cuFileBufDeregister(const void*) {
+  --Shim().buffers;
+  return Answer(0);
+}
+
+#ifndef SHIM_LACKS_READ
+EXPORTED ssize_t cuFileRead(cufile::Handle handle, void* base, size_t bytes, off_t file_offset,
+                            off_t base_offset) {
+  const auto bits = reinterpret_cast<intptr_t>(handle);
+  if (!Shim().opened || (bits & 0xFF) != 0xC5) return -5027;
+  // What is not aligned would go through bounce buffers: the server never asks for it.
+  char* const to = static_cast<char*>(base) + base_offset;
+  if (bytes % 4096 != 0 || file_offset % 4096 != 0 || reinterpret_cast<uintptr_t>(to) % 4096 != 0)
+    return -5022;
+  const long n = ++Shim().reads, from = Value("fail_from"), most = Value("most_bytes");
+  if (const long delay = Value("delay_us"); delay > 0)
+    std::this_thread::sleep_for(std::chrono::microseconds(delay));
+  if (from > 0 && n >= from && n < from + Value("fail_count")) {
+    // Half of it may be there already.
+    std::memset(to, 0xEE, bytes / 2);
+    errno = EIO;
+    return Value("fail_with");
+  }
+  if (most > 0) bytes = std::min(bytes, static_cast<size_t>(most));
+  size_t done = 0;
+  while (done < bytes) {
+    // With O_DIRECT whole pages are read; a limit in between is a short answer.
+    const size_t whole = (bytes - done + 4095) / 4096 * 4096;
+    const ssize_t got = ::pread(static_cast<int>(bits >> 8), to + done, whole,
+                                file_offset + static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return -1;
+    if (got == 0) break;
+    done += static_cast<size_t>(got);
+  }
+  if (Value("wrong_bytes") != 0 && done > 0) to[done / 2] = static_cast<char>(~to[done / 2]);
+  return static_cast<ssize_t>(std::min(done, bytes));
+}
+#endif
+
+}  // extern "C"
