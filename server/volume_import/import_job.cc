@@ -16,6 +16,7 @@
 #include "gpu/base/status.h"
 #include "gpu/device/alignment.h"
 #include "server/memory/device_set.h"
+#include "server/memory/ledger.h"
 #include "server/source/push_projections.h"
 #include "server/volume_import/direct_filler.h"
 #include "server/volume_import/import_source.h"
@@ -67,7 +68,11 @@ class ImportWork final : public job::JobWork {
     plan.workspace_bytes = Meta().digest.empty() ? 0 : kMemoryAlignment;
     if (direct_ != nullptr) {
       OCTAVO_ASSIGN_OR_RETURN(const int64_t slabs, direct_->DeviceBytes(device));
-      plan.workspace_bytes += slabs;
+      // A volume that only fits without them is put together on the host.
+      const int64_t budget = environment_.ledger == nullptr
+                                 ? std::numeric_limits<int64_t>::max()
+                                 : environment_.ledger->UseOf(device.info().index).budget;
+      if (plan.bytes() + slabs <= budget) plan.workspace_bytes += slabs;
     }
     plan.text = Text();
     plan.warnings = Warnings();
@@ -191,7 +196,10 @@ class ImportWork final : public job::JobWork {
   absl::StatusOr<bool> FillDirect(job::JobRun& run, void* out,
                                   const std::function<absl::Status(int64_t)>& on_planes) const {
     OCTAVO_ASSIGN_OR_RETURN(const int64_t slabs, direct_->DeviceBytes(run.device()));
-    OCTAVO_RETURN_IF_ERROR(run.Charge(slabs));
+    if (const absl::Status charged = run.Charge(slabs); !charged.ok()) {
+      run.Log("read in whole planes: the device has no memory for more");
+      return false;
+    }
     const absl::Cleanup discharge = [&] { run.Discharge(slabs); };
     const std::shared_ptr<memory::FramePool> frames =
         environment_.devices->frames(run.device_index());
