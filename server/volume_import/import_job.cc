@@ -18,6 +18,7 @@
 #include "gpu/device/alignment.h"
 #include "server/buffer/buffer_store.h"
 #include "server/memory/device_set.h"
+#include "server/memory/ledger.h"
 #include "server/source/push_projections.h"
 #include "server/volume_import/direct_filler.h"
 #include "server/volume_import/import_source.h"
@@ -85,15 +86,11 @@ class ImportWork final : public job::JobWork {
   absl::StatusOr<job::JobPlan> Plan(Device& device) const override {
     job::JobPlan plan;
     plan.workspace_bytes = Meta().digest.empty() ? 0 : kMemoryAlignment;
-    if (direct_ != nullptr) {
-      OCTAVO_ASSIGN_OR_RETURN(const int64_t slabs, direct_->DeviceBytes(device));
-      plan.workspace_bytes += slabs;
-    }
     plan.text = Text();
     plan.warnings = Warnings();
     if (buffer_ != nullptr) {
       plan.buffer_bytes = buffer::BufferReplica::ChargedBytes(bytes_);
-      return plan;
+      return WithSlabs(device, std::move(plan));
     }
     job::JobPlan::Result& result = plan.results.emplace_back();
     result.bytes = bytes_;
@@ -103,7 +100,7 @@ class ImportWork final : public job::JobWork {
       for (int i = 0; i < 3; ++i) plan.view_extents[i] = Extent("yxz"[i]);
       plan.bscan_axis = FrameAxisOf(Meta().axes[0]);
     }
-    return plan;
+    return WithSlabs(device, std::move(plan));
   }
 
   /// Host memory while it reads.
@@ -163,6 +160,18 @@ class ImportWork final : public job::JobWork {
       return absl::OkStatus();
     }));
     return draft_->data();
+  }
+
+  /// With the device memory through which the bytes go straight to the device. What only fits
+  /// without that is put together on the host.
+  absl::StatusOr<job::JobPlan> WithSlabs(Device& device, job::JobPlan plan) const {
+    if (direct_ == nullptr) return plan;
+    OCTAVO_ASSIGN_OR_RETURN(const int64_t slabs, direct_->DeviceBytes(device));
+    const int64_t budget = environment_.ledger == nullptr
+                               ? std::numeric_limits<int64_t>::max()
+                               : environment_.ledger->UseOf(device.info().index).budget;
+    if (plan.bytes() + slabs <= budget) plan.workspace_bytes += slabs;
+    return plan;
   }
 
   void TellClipped(job::JobRun& run) const {
@@ -258,7 +267,10 @@ class ImportWork final : public job::JobWork {
   absl::StatusOr<bool> FillDirect(job::JobRun& run, void* out,
                                   const std::function<absl::Status(int64_t)>& on_planes) const {
     OCTAVO_ASSIGN_OR_RETURN(const int64_t slabs, direct_->DeviceBytes(run.device()));
-    OCTAVO_RETURN_IF_ERROR(run.Charge(slabs));
+    if (const absl::Status charged = run.Charge(slabs); !charged.ok()) {
+      run.Log("read in whole planes: the device has no memory for more");
+      return false;
+    }
     const absl::Cleanup discharge = [&] { run.Discharge(slabs); };
     const std::shared_ptr<memory::FramePool> frames =
         environment_.devices->frames(run.device_index());

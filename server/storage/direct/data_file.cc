@@ -35,7 +35,6 @@ int64_t CachedPages(int fd, int64_t offset, int64_t bytes, int64_t page) {
   const CacheRange range{static_cast<uint64_t>(offset), static_cast<uint64_t>(bytes)};
   CacheState state{};
   if (::syscall(kCachestat, fd, &range, &state, 0) == 0) return static_cast<int64_t>(state.cached);
-  if (errno != ENOSYS) return -1;
   void* const map = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ, MAP_SHARED, fd, offset);
   if (map == MAP_FAILED) return -1;
   std::vector<unsigned char> resident(static_cast<size_t>((bytes + page - 1) / page));

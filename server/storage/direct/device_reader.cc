@@ -31,7 +31,7 @@ constexpr int64_t kMostSlabs = 32, kMostSlabMemory = 256 << 20;
 constexpr int64_t kMostPieces = 2048;  // of a slab
 /// Shorter reads go through the page cache: neither drive nor driver likes them better.
 constexpr int64_t kLargeRead = 64 << 10;
-constexpr int kReaders = 8, kMostReaders = 64;
+constexpr int kLeastReaders = 8, kMostReaders = 12, kMostDecoders = 64;
 constexpr int64_t kElementAlignment = 16;
 constexpr std::chrono::milliseconds kTold(20);
 
@@ -156,9 +156,11 @@ SlabPlan PlanSlabs(const PieceSource& source, int64_t elements, int threads) {
                    ? RoundUp(decoded + (1 << 20), 1 << 20)
                    : std::clamp(RoundUp(2 * std::max(all, 2 * decoded), kLeastSlabBytes),
                                 kLeastSlabBytes, kSlabBytes);
+  // Readers wait for the drive; decoders keep the cores busy, with two more that wait.
+  const int cores = tbb::info::default_concurrency();
   plan.threads = threads > 0   ? threads
-                 : decoded > 0 ? std::clamp(tbb::info::default_concurrency() + 2, 4, kMostReaders)
-                               : kReaders;
+                 : decoded > 0 ? std::clamp(cores + 2, 4, kMostDecoders)
+                               : std::clamp(cores, kLeastReaders, kMostReaders);
   plan.count = std::max<int64_t>(
       2, std::min({2 * int64_t{plan.threads}, kMostSlabs, kMostSlabMemory / plan.bytes,
                    (all + plan.bytes - 1) / plan.bytes + 2}));

@@ -37,6 +37,17 @@ class OwnDaemon(unittest.TestCase):
         self.assertEqual([stage["stage"] for stage in stages], STAGES)
         self.assertAlmostEqual(sum(stage["share"] for stage in stages), 1, 6)
 
+    def test_storage(self):
+        code, out, error = bench("--json", "bench", "storage", "--mib", "32")
+        self.assertEqual(code, 0, error)
+        figures = {figure["name"]: figure for figure in map(json.loads, out.splitlines())}
+        for name in ("file into host memory, buffered, cold", "upload link", "file into the device, buffered, cold", "zstd decoded in memory",
+                     *(f"import {kind}, {state}" for kind in (".npy", "raw OME-Zarr", "zstd OME-Zarr") for state in ("cold", "warm"))):
+            self.assertGreater(figures[name]["value"], 0, name)
+            self.assertTrue(figures[name]["verified"] and figures[name]["included"], name)
+        for name, figure in figures.items():
+            self.assertEqual("of_ceiling" in figure, name.startswith(("import", "file into the device")), name)
+
     def test_a_table_for_people(self):
         code, out, error = bench("bench", "latency", *SMALL)
         self.assertEqual(code, 0, error)

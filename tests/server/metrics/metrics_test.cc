@@ -171,6 +171,8 @@ TEST_F(MetricsTest, NamesKeepTheRules) {
                            "octavo_restored_bytes_total",
                            "octavo_spill_seconds",
                            "octavo_restore_seconds",
+                           "octavo_storage_backend",
+                           "octavo_storage_cufile_errors_total",
                            "octavo_sessions",
                            "octavo_sessions_expired_total",
                            "octavo_leases",
