@@ -308,7 +308,7 @@ class Held(PageTest):
         self.assertIn("never", text)
         with_lease = self.client.acquire_lease(names[0]) if hasattr(self.client, "acquire_lease") else None
         if with_lease is not None:
-            self.page.wait(f"document.querySelectorAll(`tr[data-volume='{names[0]}'] td`)[8].textContent === '1'")
+            self.page.wait(f"document.querySelectorAll(`tr[data-volume='{names[0]}'] td`)[9].textContent === '1'")
             with_lease.release()
 
     def test_commit_appears_on_disk(self):
@@ -364,9 +364,9 @@ class Held(PageTest):
         self.verb("release")
         self.page.wait(f"!document.querySelector(`tr[data-volume='{name}']`).innerText.includes('kept')")
         self.verb("spill-disk")
-        self.page.wait(f"document.querySelectorAll(`tr[data-volume='{name}'] td`)[7].textContent === 'disk'")
+        self.page.wait(f"document.querySelectorAll(`tr[data-volume='{name}'] td`)[8].textContent === 'disk'")
         self.verb("restore")
-        self.page.wait(f"document.querySelectorAll(`tr[data-volume='{name}'] td`)[7].textContent.startsWith('device')")
+        self.page.wait(f"document.querySelectorAll(`tr[data-volume='{name}'] td`)[8].textContent.startsWith('device')")
 
     def test_refusals_are_told(self):
         (name,) = self.fill(volumes=1)
@@ -438,7 +438,7 @@ class Habits(PageTest):
     def test_every_control_has_a_name(self):
         scan = self.live()
         self.painted(EN_FACE, scan)
-        for page in ("live", "held"):
+        for page in ("live", "signal", "held", "scan"):
             self.go(page)
             self.page.wait(f"document.querySelector('nav a[aria-current]').hash === '#{page}'")
             time.sleep(0.3)
@@ -453,7 +453,7 @@ class Habits(PageTest):
         for theme in ("dark", "light"):
             self.page.evaluate(f"localStorage.setItem('octavo-theme', '{theme}'); location.reload()")
             self.page.wait(f"document.documentElement.dataset.theme === '{theme}' && document.querySelector('.link.up')")
-            for page in ("live", "held"):
+            for page in ("live", "signal", "held", "scan"):
                 self.go(page)
                 time.sleep(0.5)
                 poor = self.page.evaluate("""(() => {
@@ -477,7 +477,7 @@ class Habits(PageTest):
         scan = self.live()
         for width, height in ((1366, 768), (1024, 768), (768, 1024), (1920, 1080)):
             self.page.resize(width, height)
-            for page in ("live", "held"):
+            for page in ("live", "signal", "held", "scan"):
                 self.go(page)
                 time.sleep(0.4)
                 wide = self.page.evaluate("document.documentElement.scrollWidth")
@@ -518,6 +518,93 @@ class Habits(PageTest):
         other = self.browser.open(url, fresh=True)
         other.wait("document.querySelector('.link.up')")
         other.close()
+
+
+class Signal(PageTest):
+    def test_a_record_and_its_a_scan(self):
+        scan = self.client.submit_scan(octavo.simulated(3), octavo.raster(32, 8, volumes=0), samples=256, rate_hz=3000).name
+        self.go("signal")
+        self.page.wait("Number(document.querySelector('#spectrum .counters')?.dataset.shown) > 3 && Number(document.querySelector('#ascan .counters')?.dataset.shown) > 3")
+        self.assertEqual(self.page.evaluate("[...document.querySelectorAll('.plot')].map(e => Number(e.dataset.samples))"), [256, 128])
+        self.assertIn("nothing saturated", self.page.evaluate("document.querySelector('#spectrum header').innerText"))
+        self.assertIn("depth, µm", self.page.evaluate("document.querySelector('#ascan .u-legend').innerText"))
+        self.page.choose("#spectrum select", "CORRECTED")
+        self.page.wait("!document.querySelector('#spectrum header').innerText.includes('saturated') && Number(document.querySelector('#spectrum .counters').dataset.shown) > 1")
+        self.page.choose(".bar .plane input", 5)
+        self.page.wait("document.querySelector('.bar output').textContent === '5 of 32' && Number(document.querySelector('#ascan .counters').dataset.shown) > 1")
+        self.client.cancel(scan)
+
+    def test_saturation_is_marked(self):
+        """A file whose records are cut off at 12 bits."""
+        records = np.clip(2500 + 2500 * np.sin(np.arange(256) / 9)[None] * np.ones((4096, 1)), 0, 4095).astype(np.uint16)
+        np.save(os.path.join(self.daemon.root, "cut.npy"), records)
+        spec = octavo.replay("cut.npy", rate_hz=2000, loops=0)
+        self.client.submit_scan(spec, octavo.raster(32, 8, volumes=0), adc_bits=12)
+        expected = int((records[0] >= 4095).sum())
+        self.assertGreater(expected, 10)
+        self.go("signal")
+        self.page.wait(f"Number(document.querySelector('#spectrum .plot')?.dataset.saturated) === {expected}")
+        self.assertIn(f"{expected} samples saturated", self.page.evaluate("document.querySelector('#spectrum header').innerText"))
+
+
+class Scan(PageTest):
+    def field(self, path):
+        return f"[data-path='{path}']"
+
+    def test_a_scan_is_planned_submitted_changed_and_stopped_from_the_page(self):
+        self.go("scan")
+        self.page.choose(self.field("title"), "from the page")
+        for path, value in (("pattern.raster.ascans_per_bscan", 32), ("pattern.raster.bscans_per_volume", 8), ("acquisition.samples_per_record", 256), ("acquisition.record_rate_hz", 3000)):
+            self.page.choose(self.field(path), value)
+        self.page.wait("document.querySelector('.plan .good')?.textContent.startsWith('It fits')")
+        self.page.evaluate("[...document.querySelectorAll('aside button')].find(e => e.textContent.includes('waveform')).click()")
+        self.page.wait("document.querySelector('.waveform')?.naturalWidth > 100")
+        self.page.evaluate("document.querySelector('aside button.primary').click()")
+        self.page.wait("document.querySelector('.running h2')?.textContent.startsWith('from the page')")
+        (scan,) = [s for s in self.client.scans() if s.spec.title == "from the page"]
+        self.assertEqual((scan.spec.pattern.raster.ascans_per_bscan, scan.spec.acquisition.samples_per_record), (32, 256))
+        self.page.choose(".running label:nth-of-type(1) input", 5e-5)
+        until(lambda: abs(self.client.scan(scan.name).spec.processing.dispersion.a2 - 5e-5) < 1e-6)
+        self.go("live")
+        self.painted(EN_FACE, scan.name)
+        self.go("scan")
+        self.assertEqual(self.page.evaluate(f"document.querySelector(\"{self.field('title')}\").value"), "from the page")  # the form stays
+        self.page.click(".running header button")
+        self.page.wait("!document.querySelector('.running')")
+        self.assertEqual(int(self.client.scan(scan.name).state), 4)
+
+    def test_what_the_server_refuses_is_told_at_its_field(self):
+        self.go("scan")
+        self.page.choose(self.field("pattern.raster.ascans_per_bscan"), 5_000_000)
+        at = "document.getElementById('field-pattern-raster-ascans_per_bscan-told')"
+        self.page.wait(f"{at}.classList.contains('problem') && {at}.textContent.includes('5000000')")
+        self.page.choose(self.field("pattern.raster.ascans_per_bscan"), "many")
+        self.page.wait(f"{at}.textContent.includes('no number')")
+        self.assertTrue(self.page.evaluate("document.querySelector('aside button.primary').disabled"))
+        self.page.choose(self.field("pattern.raster.ascans_per_bscan"), "")
+        self.page.wait(f"{at}.textContent === 'is needed'")
+        self.page.choose(self.field("pattern.raster.ascans_per_bscan"), 64)
+        self.page.choose(self.field("source"), "replay")
+        self.page.choose(self.field("replay.path"), "none.npy")
+        self.page.wait("document.getElementById('field-replay-path-told').textContent.includes('none.npy')")
+        self.page.choose(self.field("source"), "simulated")
+        self.page.choose(self.field("pattern.raster.bscans_per_volume"), 100_000)
+        self.page.choose(self.field("pattern.raster.ascans_per_bscan"), 2000)
+        self.page.wait("document.querySelector('.plan .problem')?.textContent.startsWith('It does not fit')")
+
+    def test_saved_specs(self):
+        self.go("scan")
+        self.page.choose(self.field("title"), "kept")
+        self.page.choose(".saved input", "mine")
+        self.page.wait("!document.querySelector('.saved .row:last-child button').disabled")
+        self.page.evaluate("document.querySelector('.saved .row:last-child button').click()")
+        self.page.choose(self.field("title"), "another")
+        self.page.wait("document.querySelector('.saved .name')?.textContent === 'mine'")
+        # Not by the mouse: the plan above grows and shrinks meanwhile.
+        self.page.evaluate("document.querySelector(\".saved button[aria-label='Load mine']\").click()")
+        self.page.wait(f"document.querySelector(\"{self.field('title')}\").value === 'kept'")
+        self.page.evaluate("document.querySelector(\".saved button[aria-label='Remove mine']\").click()")
+        self.page.wait("!document.querySelector('.saved .name')")
 
 
 class ReadOnly(PageTest):
@@ -588,6 +675,10 @@ class Pictures(PageTest):
                 self.painted(BSCAN, scan)
                 time.sleep(1)
                 self.page.screenshot(os.path.join(REVIEW, f"live_{theme}_{width}.png"))
+                for page in ("signal", "scan"):
+                    self.go(page)
+                    time.sleep(1.5)
+                    self.page.screenshot(os.path.join(REVIEW, f"{page}_{theme}_{width}.png"))
                 self.go("held")
                 self.page.wait("[...document.querySelectorAll('img.thumbnail')].filter(e => e.complete && e.naturalWidth > 0).length >= 3")
                 self.page.click("tbody tr input")
