@@ -19,7 +19,7 @@ import threading
 import time
 import unittest
 
-FLAGS = ["--headless=new", "--no-sandbox", "--ignore-gpu-blocklist", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--remote-debugging-pipe",
+FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe",
          "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-extensions", "--mute-audio", "--hide-scrollbars",
          "--disable-renderer-backgrounding", "--disable-backgrounding-occluded-windows", "--disable-dev-shm-usage", "--ignore-certificate-errors"]
 

@@ -53,8 +53,8 @@ export function App() {
         </nav>
         <span class="gap" />
         {hello?.read_only && <span class="note">read only</span>}
-        <span class={`link ${phase.name === "open" && daemon.up ? "up" : "away"}`} title={link.mbit_s ? `${Math.round(link.mbit_s)} Mbit/s measured` : "no measurement yet"}>
-          {phase.name !== "open" ? "viewer away" : !daemon.up ? "octavod away" : `${hello?.daemon ?? ""}, ${link.rtt_ms < 1 ? "< 1" : Math.round(link.rtt_ms)} ms`}
+        <span class={`link ${phase.name === "open" && daemon.up ? "up" : "away"}`} title={`octavod at ${hello?.daemon ?? "?"}; ${link.mbit_s ? `${Math.round(link.mbit_s)} Mbit/s measured` : "bandwidth not measured yet"}`}>
+          {phase.name !== "open" ? "viewer away" : !daemon.up ? "octavod away" : `connected, ${link.rtt_ms < 1 ? "< 1" : Math.round(link.rtt_ms)} ms`}
         </span>
         <button type="button" onClick={() => invite().then(setInvitation, (error: Error) => tell(error.message))} title="Make an address that lets one more browser in">Add a browser…</button>
         <button type="button" onClick={() => theme.set(shade === "dark" ? "light" : "dark")} title="Dark for a dim lab, light for a bright room">{shade === "dark" ? "Light theme" : "Dark theme"}</button>

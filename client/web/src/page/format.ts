@@ -27,5 +27,6 @@ export function length(um: number): string {
   return `${Number(um.toPrecision(3))} µm`;
 }
 
-export const shortName = (name: string) => name.slice(name.indexOf("/") + 1).slice(0, 8);
+/** The part of volumes/<server>-<random> that tells one from another. */
+export const shortName = (name: string) => name.slice(Math.max(name.indexOf("/"), name.indexOf("-")) + 1).slice(0, 8);
 export const inWords = (text: string) => text.toLowerCase().replaceAll("_", " ");

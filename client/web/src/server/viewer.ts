@@ -8,6 +8,7 @@ import { Bandwidth } from "./bandwidth";
 import { type Frame, IMAGES, type PlainEncoding, rawBytes, type Reader, type Topics } from "./topics";
 
 const MOST_WAITING_BYTES = 256 << 10; // of state messages; what changes meanwhile is merged
+const TELL_MS = 250; // a fast scan makes volumes more often than anybody reads of them
 const FAREWELL_MS = 2000;
 
 interface Sent {
@@ -120,6 +121,7 @@ export class Viewer {
   private fresh = false;
   private scheduled = false;
   private over = false;
+  private told = -TELL_MS;
   private heard = performance.now();
   private pinged = 0;
   private readonly timer: NodeJS.Timeout;
@@ -202,7 +204,7 @@ export class Viewer {
   private schedule(): void {
     if (this.scheduled) return;
     this.scheduled = true;
-    setImmediate(() => this.flush());
+    setTimeout(() => this.flush(), Math.max(0, this.told + TELL_MS - performance.now()));
   }
 
   private flush(): void {
@@ -223,6 +225,7 @@ export class Viewer {
       map.clear();
     }
     this.fresh = false;
+    this.told = performance.now();
     if (any) this.say(state);
   }
 

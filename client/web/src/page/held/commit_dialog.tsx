@@ -1,5 +1,5 @@
 // Where to, and in which format.
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 
 import type { VolumeRow } from "../../wire/protocol";
 import type { CallError } from "../connection";
@@ -24,15 +24,19 @@ export function CommitDialog(props: { volumes: VolumeRow[]; close: () => void })
   const [destination, setDestination] = useState("{title}_{scan}_{index:05}");
   const [problem, setProblem] = useState("");
   const [busy, setBusy] = useState(false);
+  const input = useRef<HTMLInputElement>(null);
+  const refuse = (message: string) => {
+    setProblem(message);
+    input.current?.focus();
+  };
   const submit = async () => {
-    if (volumes.length > 1 && !/\{index/.test(destination)) return setProblem("Several volumes need {index} in the destination, so that each gets a name of its own.");
+    if (volumes.length > 1 && !/\{index/.test(destination)) return refuse("Several volumes need {index} in the destination, so that each gets a name of its own.");
     const options = { destination, format };
     setBusy(true);
     try {
       await checkDestination(options);
     } catch (error) {
-      setProblem((error as CallError).message);
-      return;
+      return refuse((error as CallError).message);
     } finally {
       setBusy(false);
     }
@@ -50,7 +54,7 @@ export function CommitDialog(props: { volumes: VolumeRow[]; close: () => void })
         </select>
       </label>
       <label class="field">Destination
-        <input type="text" value={destination} required autofocus spellcheck={false} aria-invalid={problem !== ""} aria-describedby="destination-help destination-problem"
+        <input ref={input} type="text" value={destination} required autofocus spellcheck={false} aria-invalid={problem !== ""} aria-describedby="destination-help destination-problem"
           onInput={(event) => (setDestination(event.currentTarget.value), setProblem(""))} />
       </label>
       <p id="destination-help" class="help">Below the storage root, or absolute inside of one. {"{title}, {scan}, {index}, {index:05} and {date} are filled in."}</p>

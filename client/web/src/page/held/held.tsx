@@ -131,13 +131,13 @@ export function Held() {
                 <th scope="col"><input type="checkbox" aria-label="Select all volumes" checked={all} onChange={() => setSelected(all ? new Set() : new Set(rows.map((row) => row.name)))} /></th>
                 <th scope="col"><span class="hidden">Picture</span></th>
                 <th scope="col">Volume</th>
+                <th scope="col">State</th>
                 <th scope="col">Voxels</th>
                 <th scope="col" class="number">Size</th>
                 <th scope="col" class="number">Held for</th>
                 <th scope="col" class="number">Expires in</th>
                 <th scope="col">Where</th>
                 <th scope="col" class="number">Leases</th>
-                <th scope="col">State</th>
               </tr>
             </thead>
             <tbody>
@@ -146,13 +146,13 @@ export function Held() {
                   <td><input type="checkbox" aria-label={`Select ${titleOf(row)}`} checked={selected.has(row.name)} onChange={(event) => select(row.name, event.currentTarget.checked)} /></td>
                   <td><Thumbnail key={row.state === "ACQUIRING" ? "no" : row.digest} volume={row} /></td>
                   <td><b>{titleOf(row)}</b><br /><span class="dim" title={row.name}>{shortName(row.name)} of {row.parent.replace(/\/.*/, "").replace(/s$/, "")} {shortName(row.parent)}</span></td>
+                  <td class="status"><Status volume={row} operation={running.get(row.name)} readOnly={readOnly} /></td>
                   <td>{row.shape.join(" × ")}<br /><span class="dim">{row.axes.join(", ")}; {row.dtype.toLowerCase()}</span></td>
                   <td class="number">{bytes(row.bytes)}</td>
                   <td class="number">{row.held ? span(now - row.held) : "–"}</td>
                   <td class="number">{row.expires ? span(row.expires - now) : "never"}</td>
                   <td>{TIERS[row.tier] ?? "–"}{row.tier === "DEVICE" && <><br /><span class="dim">{row.device}</span></>}</td>
                   <td class="number">{row.leases}</td>
-                  <td><Status volume={row} operation={running.get(row.name)} readOnly={readOnly} /></td>
                 </tr>
               ))}
             </tbody>

@@ -65,7 +65,7 @@ export function Contrast(props: { picture: LivePicture; label: string; choice: C
           <path d={path} class="counts" />
           {window && <rect x={at(window.lo)} y="0" width={Math.max(0.5, at(window.hi) - at(window.lo))} height={HEIGHT} class="window" />}
           {window && (["lo", "hi"] as const).map((end) => (
-            <line key={end} x1={at(window[end])} x2={at(window[end])} y1="0" y2={HEIGHT} class="end" tabIndex={0} role="slider" aria-label={`${end === "lo" ? "Darkest" : "Brightest"} value of ${props.label}`}
+            <line key={end} x1={at(window[end])} x2={at(window[end])} y1="0" y2={HEIGHT} class="end" tabindex={0} role="slider" aria-label={`${end === "lo" ? "Darkest" : "Brightest"} value of ${props.label}`}
               aria-valuemin={Number(value(range.lo).toPrecision(4))} aria-valuemax={Number(value(range.hi).toPrecision(4))} aria-valuenow={Number(value(window[end]).toPrecision(4))} aria-valuetext={text(window[end])} onKeyDown={key(end)} />
           ))}
         </svg>

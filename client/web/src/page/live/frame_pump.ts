@@ -18,6 +18,7 @@ export interface Counters {
 const NOTHING: Counters = { shown: 0, dropped: 0, fps: 0, latencyMs: null, encoding: "", bytes: 0 };
 
 export interface Frame {
+  topic: Topic;
   header: FrameHeader;
   schema: Schema;
   payload: Uint8Array<ArrayBuffer>;
@@ -63,7 +64,7 @@ export class FramePump {
       frame: (header, payload, received) => {
         if (!this.schema) return;
         this.now.dropped += header.dropped + (this.waiting ? 1 : 0); // one that waits is never painted
-        this.waiting = { header, schema: this.schema, payload, received };
+        this.waiting = { topic, header, schema: this.schema, payload, received };
         this.schedule();
       },
       ended: (reason, message) => this.ended.set({ reason, message }),

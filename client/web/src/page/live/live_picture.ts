@@ -1,5 +1,5 @@
 // One live picture: the newest frame as pixels, with the present contrast and colours.
-import type { FrameHeader, Interval, Schema } from "../../wire/protocol";
+import type { FrameHeader, Interval, Schema, Topic } from "../../wire/protocol";
 import { Store } from "../store";
 import type { ColourMap } from "./colour_maps";
 import { type Frame, FramePump } from "./frame_pump";
@@ -18,6 +18,7 @@ export interface Shown {
 }
 
 interface Picture {
+  topic: Topic;
   data: Samples;
   scale: Scale;
   schema: Schema;
@@ -47,14 +48,14 @@ export class LivePicture {
     if (canvas) this.repaint();
   }
 
-  private async show({ header, schema, payload }: Frame): Promise<void> {
+  private async show({ topic, header, schema, payload }: Frame): Promise<void> {
     const scale = scaleOf(schema);
     if (header.jpeg) {
       const { samples, rows, columns } = await jpeg(payload);
-      this.picture = { data: samples, scale, schema, header, rows, columns };
+      this.picture = { topic, data: samples, scale, schema, header, rows, columns };
     } else {
       const [rows, columns] = schema.shape;
-      this.picture = { data: raw(schema, payload), scale, schema, header, rows, columns };
+      this.picture = { topic, data: raw(schema, payload), scale, schema, header, rows, columns };
     }
     const now = performance.now();
     if (now - this.lastHistogram >= HISTOGRAM_MS || !this.histogram.value) this.measure(this.picture, now);
@@ -81,14 +82,14 @@ export class LivePicture {
   repaint(): void {
     const { canvas, picture } = this;
     if (!picture || !canvas) return;
-    const { data, scale, schema, header, rows, columns } = picture;
+    const { topic, data, scale, schema, header, rows, columns } = picture;
     if (!this.histogram.value) this.measure(picture, performance.now());
     const window = this.window(picture);
     if (canvas.width !== columns || canvas.height !== rows) [canvas.width, canvas.height] = [columns, rows];
     if (!this.pixels || this.pixels.width !== columns || this.pixels.height !== rows) this.pixels = new ImageData(columns, rows);
     paint(data, scale, window, this.colourMap, new Uint32Array(this.pixels.data.buffer));
     canvas.getContext("2d")!.putImageData(this.pixels, 0, 0);
-    canvas.dataset.sequence = String(header.sequence);
+    Object.assign(canvas.dataset, { parent: topic.parent, sequence: header.sequence });
     this.shown.set({ schema, header, window, rows, columns });
   }
 

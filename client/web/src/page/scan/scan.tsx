@@ -30,7 +30,7 @@ export function Scan() {
 
   const set = (path: string, value: string) => {
     setRefused(null);
-    form.set({ values: { ...values, [path]: value }, further });
+    form.set({ ...form.value, values: { ...form.value.values, [path]: value } }); // of now: several fields may change before the next picture
   };
   const submit = async () => {
     setBusy(true);
@@ -59,7 +59,7 @@ export function Scan() {
           <fieldset>
             <legend>Further fields</legend>
             <label class="wide" for="further">Fields of ScanSpec as JSON; they win over the form</label>
-            <textarea id="further" rows={4} spellcheck={false} value={further} aria-invalid={errors.further !== undefined} aria-describedby="further-problem" placeholder={'{"queue": {"name": "night"}}'} onInput={(event) => (setRefused(null), form.set({ values, further: event.currentTarget.value }))} />
+            <textarea id="further" rows={4} spellcheck={false} value={further} aria-invalid={errors.further !== undefined} aria-describedby="further-problem" placeholder={'{"queue": {"name": "night"}}'} onInput={(event) => (setRefused(null), form.set({ ...form.value, further: event.currentTarget.value }))} />
             <p id="further-problem" class="problem" role="alert">{errors.further ?? ""}</p>
           </fieldset>
         </div>

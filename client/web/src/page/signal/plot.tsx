@@ -49,7 +49,7 @@ export function Plot({ trace, label }: { trace: Trace; label: string }) {
       {
         width: element.clientWidth, height: element.clientHeight - 30, series, legend: { live: true }, cursor: { drag: { x: true, y: false } },
         scales: { x: { time: false }, y: { range: () => range.current.of(latest.current) } },
-        axes: [axis(first.xText), { ...axis(first.schema.unit ? `value, ${first.schema.unit}` : "value, stored units"), size: 64 }],
+        axes: [{ ...axis(first.xText), size: 30, labelSize: 20 }, { ...axis(first.schema.unit ? `value, ${first.schema.unit}` : "value, stored units"), size: 64 }],
       },
       dataOf(first),
       element,
