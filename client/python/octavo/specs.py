@@ -370,7 +370,7 @@ def k_calibration(volume: str, processing: Optional[scan_pb2.Processing] = None,
 
 @builder()
 def volume_import(path: str, *, format: Union[str, int, None] = None, raw: Optional[Mapping] = None, dataset: str = "", image: Optional[int] = None,
-                  level: Optional[int] = None, axes: Sequence[str] = (), select: Optional[Mapping[str, int]] = None, spacing_um: Optional[Mapping[str, float]] = None,
+                  level: Optional[int] = None, axes: Union[str, Sequence[str]] = (), select: Optional[Mapping[str, int]] = None, spacing_um: Optional[Mapping[str, float]] = None,
                   allow_unknown_spacing: bool = False, order: str = "", dtype: Any = None, scaled: bool = False, start: Sequence[int] = (),
                   count: Sequence[int] = (), value: Union[str, int, None] = None, quantity: Union[str, int, None] = None,
                   buffer: bool = False, private: bool = False) -> ingest_pb2.ImportJob:
@@ -384,7 +384,7 @@ def volume_import(path: str, *, format: Union[str, int, None] = None, raw: Optio
     dataset  HDF5: path of the dataset, "/a/b"; MATLAB: name of the variable; Zarr: path of an array or group below the folder, "a/b"
     image    OME-TIFF and OME-Zarr with several images: which, from 0
     level    OME-Zarr: level of the pyramid; default: the full resolution
-    axes     names of the file's axes, slowest first: ("z", "y", "x")
+    axes     names of the file's axes, slowest first: ("z", "y", "x"), or "zyx" where each is one letter
     select   index along each axis that is not x, y or z: {"c": 1}
     spacing_um  um from sample to sample, instead of the file's: {"x": 10, "y": 10, "z": 3.5};
              allow_unknown_spacing: go on where neither says one
@@ -399,7 +399,7 @@ def volume_import(path: str, *, format: Union[str, int, None] = None, raw: Optio
     if private and not buffer:
         raise ValueError("private is True and buffer is False; expected it with buffer=True only: volumes are not private")
     numbers_of_file = None if raw is None else message(ingest_pb2.RawNumbers, _dict("raw", raw), "raw.", names={"dtype": NUMBER_DTYPES})
-    return message(ingest_pb2.ImportJob, dict(path=path, format=format, raw=numbers_of_file, dataset=dataset, image=image, level=level, axes=axes, select=select,
+    return message(ingest_pb2.ImportJob, dict(path=path, format=format, raw=numbers_of_file, dataset=dataset, image=image, level=level, axes=list(axes) if isinstance(axes, str) else axes, select=select,
                                               spacing_um=spacing_um, allow_unknown_spacing=allow_unknown_spacing, order=order, dtype=dtype, scaled=scaled,
                                               start=start, count=count, value=value, quantity=quantity,
                                               buffer=ingest_pb2.ImportedBuffer(is_private=private) if buffer else None),

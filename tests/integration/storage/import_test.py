@@ -266,7 +266,7 @@ class Imports(DaemonTest):
             stored = np.fromfile(self.path("t.nii"), array.dtype, offset=352).reshape(9, 8, 7)
             with self.subTest(dtype=array.dtype), self.assertWarnsRegex(octavo.OctavoWarning, r"2 \* number \+ 1 \(scl_slope, scl_inter\).*`scaled`"):
                 self.load("t.nii", stored)
-            self.load("t.nii", (stored * np.float64(2) + 1).astype("f4"), scaled=True)
+            self.load("t.nii", (stored.astype("f8") * 2 + 1).astype("f8" if array.dtype == "f4" else "f4"), scaled=True)
 
     def test_nrrd(self):
         array = self.array("f4")
@@ -282,7 +282,7 @@ class Imports(DaemonTest):
         """By unu of teem, the library that the format is of: bit for bit."""
         def unu(*arguments):
             subprocess.run([UNU, *arguments], check=True, capture_output=True, cwd=self.path(""))
-        types = {"u1": "uchar", "i1": "char", "u2": "ushort", "i2": "short", "u4": "uint", "i4": "int", "f4": "float", "f8": "double"}
+        types = {"u1": "uchar", "i1": "signed char", "u2": "ushort", "i2": "short", "u4": "uint", "i4": "int", "f4": "float", "f8": "double"}
         for dtype, name in types.items():
             array = self.array(dtype, (5, 6, 7))
             array.tofile(self.path("raw.dat"))
