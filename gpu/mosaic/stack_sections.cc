@@ -377,6 +377,8 @@ absl::Status SectionStack::FindOverlap(size_t section, const MeasureSections& me
   found->planes = std::min(PlanesOf(above), PlanesOf(section));
   found->overlap = report.expected_overlap;
   report.overlap_state = OverlapState::kFallback;
+  report.correlation = 0;
+  report.found_overlap = 0;
   ZOverlapSpec spec{.slicing_interval_um = spec_.slicing_interval_um,
                     .search_range_um = spec_.search_range_um,
                     .spacing_z_um = spec_.spacing_um[0],
@@ -426,6 +428,8 @@ absl::Status SectionStack::Refine(size_t section, const MeasureSections& measure
   StackedSection& report = report_[section];
   const size_t above = section - 1;
   const bool given = report.overlap_state == OverlapState::kGiven;
+  report.refinement_um = {};
+  report.refinement_confidence = 0;
   if (!given && report.correlation < spec_.refine_min_correlation) {
     report.refinement_state = RefinementState::kUnsure;
     return absl::OkStatus();
@@ -621,10 +625,27 @@ absl::Status SectionStack::MatchIntensity(size_t section, const MeasureSections&
   return absl::OkStatus();
 }
 
+absl::Status SectionStack::RefineAll(const MeasureSections& measure) {
+  for (auto& moved : moved_) moved.assign(report_.size(), 0);
+  for (size_t i = 1; i < report_.size(); ++i) OCTAVO_RETURN_IF_ERROR(Refine(i, measure));
+  return absl::OkStatus();
+}
+
 absl::Status SectionStack::Measure(const MeasureSections& measure) {
-  if (report_.size() > 1 && spec_.overlap.empty()) OCTAVO_RETURN_IF_ERROR(FindOverlaps(measure));
-  for (size_t i = 1; i < report_.size() && spec_.refine_limit_um > 0; ++i)
-    OCTAVO_RETURN_IF_ERROR(Refine(i, measure));
+  const bool searched = report_.size() > 1 && spec_.overlap.empty();
+  if (searched) OCTAVO_RETURN_IF_ERROR(FindOverlaps(measure));
+  if (spec_.refine_limit_um > 0) {
+    OCTAVO_RETURN_IF_ERROR(RefineAll(measure));
+    // Where sections lie a voxel or two apart, a wrong number of planes may fit as well as the true
+    // one: it is searched for again where they lie now, and the places follow from that.
+    const bool moved = std::any_of(report_.begin(), report_.end(), [](const StackedSection& one) {
+      return one.refinement_state == RefinementState::kApplied;
+    });
+    if (searched && moved) {
+      OCTAVO_RETURN_IF_ERROR(FindOverlaps(measure));
+      OCTAVO_RETURN_IF_ERROR(RefineAll(measure));
+    }
+  }
   OCTAVO_RETURN_IF_ERROR(Place());
   for (size_t i = 1; i < report_.size() && spec_.match_intensity; ++i)
     OCTAVO_RETURN_IF_ERROR(MatchIntensity(i, measure));

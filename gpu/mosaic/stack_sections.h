@@ -113,6 +113,8 @@ class SectionStack {
   absl::Status FindOverlaps(const MeasureSections& measure);
   absl::Status FindOverlap(size_t section, const MeasureSections& measure, SectionOverlap* found);
   absl::Status Refine(size_t section, const MeasureSections& measure);
+  /// All sections, from where the stage has them on.
+  absl::Status RefineAll(const MeasureSections& measure);
   absl::Status Place();
   absl::Status MatchIntensity(size_t section, const MeasureSections& measure);
   StackSpec Spec() const;

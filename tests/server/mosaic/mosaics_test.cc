@@ -209,7 +209,9 @@ TEST_P(MosaicsTest, StackingAndResampling) {
   ASSERT_THAT(values, IsOk());
   EXPECT_EQ(values->at((20 * 10 + 7) * 9 + 7), Random(8 * 64, 1)[8 * 64 - 1]);
   for (uint32_t r = 1; r < devices(); ++r)
-    EXPECT_THAT(*Read<float>({.name = made.buffer.name, .replica = r}),
+    EXPECT_THAT(*Read<float>({.name = made.buffer.name,
+                              .which = model::BufferReadSpec::Which::kReplica,
+                              .replica = r}),
                 ::testing::Pointwise(::testing::NanSensitiveFloatEq(), *values));
   ASSERT_OK_AND_ASSIGN(const mosaic::StackedSections again, mosaics_.Stack(call, kMe));
   EXPECT_EQ(again.buffer.name, made.buffer.name);
