@@ -11,6 +11,7 @@ import numpy as np
 
 from harness import DaemonTest, octavo
 from mistakes import Mistakes, row
+from web_viewer import node
 
 GEOMETRY = "--ascans 16 --bscans 8 --volumes 1"
 SIMULATED = f"scan submit --source simulated --fast {GEOMETRY} --samples 256"
@@ -41,6 +42,15 @@ SOURCES = [
     row("scan submit --json-spec '{{\"simulated\": {{}}}}' --loops 2", "--loops: is for replay; the source is simulated (--json-spec)"),
     row("job submit --json-spec {none}", "--json-spec: cannot read {none}"),
     row("job submit --json-spec '{{\"tomografy\": {{}}}}'", "--json-spec: is no JobSpec", "tomografy"),
+]
+
+VIEWER = [
+    row("web --listen 8050", "--listen: is '8050'; allowed HOST:PORT"),
+    row("web --listen 0.0.0.0:0", "--listen: is '0.0.0.0:0', which other computers can reach", "--tls-cert", "--insecure"),
+    row("web --tls-cert {raw}", "--tls-key: is not given; --tls-cert and --tls-key belong together"),
+    row("web --tls-cert {none} --tls-key {none}", "--tls-cert: is '{none}'; allowed a PEM file that can be read"),
+    row("web --host 'a b'", "--host: is 'a b'; allowed the name or address of a host, without a port"),
+    row("web --read-onyl", "--read-onyl", "--read-only"),
 ]
 
 SCANS = [
@@ -381,6 +391,10 @@ class Programs(DaemonTest, Mistakes):
 
     def test_files(self):
         self.octavo(FILES)
+
+    def test_the_viewer(self):
+        node()  # octavo web looks for it first
+        self.octavo(VIEWER)
 
     def test_commands_and_flags(self):
         self.octavo(COMMANDS)

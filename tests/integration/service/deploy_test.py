@@ -245,6 +245,37 @@ class Unit(unittest.TestCase):
         self.assertEqual(calls - set().union(*(members(name) for name in self.service["SystemCallFilter"].split())), set())
 
 
+class WebUnit(unittest.TestCase):
+    def setUp(self):
+        self.text = read("deploy", "octavo-web.service")
+        self.service = unit_of(self.text)["Service"]
+
+    def test_it_reaches_the_daemon_as_its_user(self):
+        daemon = unit_of(read("deploy", "octavod.service"))["Service"]
+        environment = dict(pair.split("=", 1) for pair in shlex.split(daemon["Environment"]))
+        self.assertIn(f"--address unix:{environment['OCTAVO_LISTEN_UNIX']} web", self.service["ExecStart"])
+        self.assertEqual((self.service["User"], self.service["Group"]), (daemon["User"], daemon["Group"]))
+        self.assertNotIn("MemoryDenyWriteExecute", self.service)  # JavaScript is compiled at run time
+
+    def test_the_flags_that_it_advises_are_flags(self):
+        advised = set(re.findall(r"--[a-z-]+", re.search(r'"OCTAVO_WEB_FLAGS=([^"]+)"', self.text).group(1)))
+        known = set(re.findall(r"--[a-z-]+", subprocess.run([os.path.join(BUILD, "bin", "octavo"), "web", "--help"], capture_output=True, text=True, check=True).stdout))
+        self.assertGreaterEqual(len(advised), 4)
+        self.assertLessEqual(advised, known)
+
+    @unittest.skipIf(shutil.which("systemd-analyze") is None, "no systemd-analyze")
+    def test_systemd_understands_it_and_calls_it_hardened(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "octavo-web.service")
+            with open(path, "w") as file:
+                file.write(self.text.replace("/usr/bin/octavo", os.path.join(BUILD, "bin", "octavo")))
+            verify = subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True, timeout=60)
+            told = [line for line in verify.stderr.splitlines() if "octavo-web.service" in line or folder in line]
+            self.assertEqual(told, [], verify.stderr)
+            security = subprocess.run(["systemd-analyze", "security", "--offline=true", "--threshold=20", path], capture_output=True, text=True, timeout=60)
+            self.assertEqual(security.returncode, 0, security.stdout[-300:])  # exposure of at most 2.0 of 10
+
+
 class Image(unittest.TestCase):
     def setUp(self):
         self.text, self.ignore = read("docker", "Dockerfile"), read(".dockerignore")

@@ -1,5 +1,5 @@
 // A value that components follow.
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 
 export class Store<T> {
   private readonly listeners = new Set<() => void>();
@@ -21,6 +21,11 @@ export class Store<T> {
 
 export function useStore<T>(store: Store<T>): T {
   const [, draw] = useState(0);
-  useEffect(() => store.subscribe(() => draw((n) => n + 1)), [store]);
-  return store.value;
+  const drawn = store.value;
+  useLayoutEffect(() => {
+    const again = () => draw((n) => n + 1);
+    if (!Object.is(store.value, drawn)) again(); // it changed before anybody listened
+    return store.subscribe(again);
+  }, [store]);
+  return drawn;
 }
