@@ -81,7 +81,7 @@ class DirectImportTest : public engine::testing::JobFixture {
     }
     const VolumeStatus volume = *store_.Get(job.volumes[0]);
     made.digest = volume.digest;
-    made.shape.assign(volume.shape.begin(), volume.shape.end());
+    made.shape.assign(volume.shape, volume.shape + 3);
     made.lo = volume.display_lo;
     made.hi = volume.display_hi;
     EXPECT_THAT(store_.Discard(volume.name, Reason::kDiscarded, "seen"), IsOk());
