@@ -88,18 +88,18 @@ absl::StatusOr<storage::RootReads> Devices::ProbeStorage(const std::string& root
   OCTAVO_ASSIGN_OR_RETURN(const size_t d, Find(device));
   Device& on = *components_.owned_devices[d];
   OCTAVO_RETURN_IF_ERROR(on.Health());
-  const int64_t memory = std::min(bytes, kMostMemory);
-  OCTAVO_ASSIGN_OR_RETURN(const int64_t beside, storage::StorageReads::DeviceBytes(on, memory));
+  const int64_t window = std::min(bytes, kMostMemory);
+  OCTAVO_ASSIGN_OR_RETURN(const int64_t beside, storage::StorageReads::DeviceBytes(on, window));
   OCTAVO_ASSIGN_OR_RETURN(
       const auto charges,
       components_.ledger.Reserve(
           static_cast<int>(d), "storage probe", "",
-          {{.kind = model::NeedKind::kMeasurement, .bytes = memory + beside, .count = 1}},
+          {{.kind = model::NeedKind::kMeasurement, .bytes = window + beside, .count = 1}},
           nullptr));
   const absl::Cleanup refund = [&] {
     for (const auto id : charges) components_.ledger.Release(id);
   };
-  OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer buffer, on.Allocate(memory));
+  OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer buffer, on.Allocate(window));
   OCTAVO_ASSIGN_OR_RETURN(const Stream stream, on.NewStream(StreamPriority::kLow));
   const auto frames = components_.devices.frames(static_cast<int>(d));
   return components_.reads.Measure(
