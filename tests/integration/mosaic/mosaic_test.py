@@ -343,7 +343,7 @@ class Mosaics(DaemonTest):
         stack = self.random.uniform(0, 1, (12, 20, 24)).astype("<f4")
         name = self.client.buffers.put(stack).name
         text = self.command("mosaic", "resample", name, "--spacing-um", "2", "--depth", "4", "--to-um", "4", "--corner-aligned")
-        self.assertRegex(text, r"\[6, 10, 12\] f32 .*tiles of 2 x 10 x 12, 6, 4\.22222, 4\.18182 um")
+        self.assertRegex(text, r"\[6, 10, 12\] F32 .*tiles of 2 x 10 x 12, 6, 4\.22222, 4\.18182 um")
         wanted = np.concatenate([self.resampled(stack[z:z + 4], (2, 10, 12), True) for z in (0, 4, 8)])
         np.testing.assert_allclose(self.client.buffers.read(text.split()[0]), wanted, rtol=1e-5)
 
@@ -382,7 +382,7 @@ class Mosaics(DaemonTest):
                 break
             except octavo.OctavoError as error:
                 self.assertEqual(error.reason, "LEASED")
-                self.assertLess(time.monotonic() - begun, 5)
+                self.assertLess(time.monotonic() - begun, 20)  # far less than the call takes; a transform of one pair is not interrupted
                 time.sleep(0.01)
         print("over", round(1000 * (time.monotonic() - begun)), "ms after the cancellation")
 
