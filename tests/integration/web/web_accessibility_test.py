@@ -32,28 +32,28 @@ def axe():
 class Accessibility(PageTest):
     def test_no_serious_finding(self):
         text = axe()
-        self.scan(volumes=2)
-        scan = self.client.submit_scan(octavo.simulated(3), octavo.raster(32, 8, volumes=0), samples=256, rate_hz=3000)
+        held = self.client.volumes(self.scan(volumes=2))[0].name
         for theme in ("dark", "light"):
             self.page.evaluate(f"localStorage.setItem('octavo-theme', '{theme}'); location.reload()")
             self.page.wait(f"document.documentElement.dataset.theme === '{theme}' && document.querySelector('.link.up')")
             self.page.evaluate(text + "; true")  # by the debugger, whom no Content-Security-Policy binds
+            scan = self.client.submit_scan(octavo.simulated(3), octavo.raster(32, 8, volumes=0), samples=256, rate_hz=3000)
             for page, there in (("live", "#enface canvas[data-sequence]"), ("signal", ".plot"), ("scan", ".plan .good"), ("held", "img.thumbnail")):
                 self.go(page)
                 self.page.wait(f"document.querySelector({there!r})")
                 self.assertEqual(self.page.evaluate(RUN), [], (theme, page))
+            self.client.cancel(scan.name)
             # It sees what it is there to see.
             self.page.evaluate("document.body.append(document.createElement('button'))")
             self.assertTrue(any(found.startswith("button-name") for found in self.page.evaluate(RUN)))
             self.page.evaluate("document.body.lastChild.remove()")
             for verb in ("commit", "discard"):
-                self.page.evaluate("(() => { const box = document.querySelector('tbody tr input'); if (!box.checked) box.click(); })()")
+                self.page.evaluate(f"(() => {{ const box = document.querySelector(`tr[data-volume='{held}'] input`); if (!box.checked) box.click(); }})()")
                 self.page.click(f"button[data-verb='{verb}']:not(:disabled)")
                 self.page.wait("document.querySelector('dialog')?.open")
                 self.assertEqual(self.page.evaluate(RUN), [], (theme, verb))
                 self.page.key("Escape")
                 self.page.wait("!document.querySelector('dialog')")
-        self.client.cancel(scan.name)
 
 
 del PageTest  # its own tests run in their file

@@ -111,7 +111,7 @@ class Live(PageTest):
             time.sleep(0.1)
         self.assertGreater(len(pictures), 2)  # the simulated noise is another one in each volume
         figures = self.page.wait("document.querySelector('#enface .counters dd').textContent !== '0.0 Hz' && document.querySelector('#enface .counters').innerText")
-        self.assertRegex(figures.replace("\n", " "), r"frames \d+\.\d Hz latency \d+ ms shown [\d.]+( k)? dropped [\d.]+( k)? sent as raw, [\d.]+ KiB")
+        self.assertRegex(figures.replace("\n", " "), r"frames \d+\.\d Hz latency \d+ ms shown [\d.]+( k)? dropped [\d.]+( k)? sent as raw, [\d.]+ (Ki)?B")
 
     def test_freeze_keeps_the_picture_and_then_goes_on(self):
         scan = self.live()

@@ -1,13 +1,14 @@
 // Held: the volumes in memory, and what becomes of them.
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 
 import type { OperationRow, VolumeRow } from "../../wire/protocol";
 import { connection } from "../connection";
 import { bytes, inWords, shortName, span } from "../format";
 import { Dialog } from "../parts/dialog";
-import { say, tell } from "../parts/toasts";
+import { tell } from "../parts/toasts";
 import { useStore } from "../store";
 import { CommitDialog } from "./commit_dialog";
+import { useEndings } from "./endings";
 import { cancelOperation, discard, isHeld, runAll, titleOf, type Verb, VERBS } from "./verbs";
 
 const THUMBNAIL_PX = 128;
@@ -50,22 +51,6 @@ function Status({ volume, operation, readOnly }: { volume: VolumeRow; operation:
       {volume.last_error && <p class="problem">{volume.last_error}</p>}
     </div>
   );
-}
-
-/** Tells of operations that end while the page looks. */
-function useEndings(operations: ReadonlyMap<string, OperationRow>): void {
-  const open = useMemo(() => new Set<string>(), []);
-  useEffect(() => {
-    for (const operation of operations.values()) {
-      if (!operation.done) open.add(operation.name);
-      else if (open.delete(operation.name)) {
-        const what = `${operation.kind.toLowerCase()} of ${shortName(operation.target)}`;
-        if (operation.state === "FAILED") tell(`The ${what} has failed: ${operation.error}`);
-        else if (operation.state === "CANCELLED") say(`The ${what} was cancelled; the volume is still held`);
-        else say(operation.path ? `Committed to ${operation.path}` : `The ${what} is done`);
-      }
-    }
-  }, [operations]);
 }
 
 export function Held() {

@@ -3,6 +3,7 @@ import type { VolumeRow } from "../../wire/protocol";
 import { call, CallError } from "../connection";
 import { shortName } from "../format";
 import { say, tell } from "../parts/toasts";
+import { began } from "./endings";
 
 export const titleOf = (volume: VolumeRow) => `${volume.title || "untitled"} #${volume.index}${volume.raw ? " (raw spectra)" : ""}`;
 export const isHeld = (volume: VolumeRow) => volume.state === "HELD" && volume.moving === "";
@@ -18,7 +19,10 @@ export interface Verb {
   done?: string;
 }
 
-const begin = (method: string, volume: VolumeRow, more: object) => call(`VolumeService/${method}`, { name: volume.name, request_id: crypto.randomUUID(), wait: { seconds: 0 }, ...more });
+async function begin(method: string, volume: VolumeRow, more: object): Promise<void> {
+  const answer = await call(`VolumeService/${method}`, { name: volume.name, request_id: crypto.randomUUID(), wait: { seconds: 0 }, ...more });
+  began(answer.operation.name);
+}
 
 export const VERBS: Verb[] = [
   { name: "commit", text: "Commit…", key: "c", help: "Write to storage, then free the memory", can: isHeld },
