@@ -55,7 +55,7 @@ class Direct(unittest.TestCase):
         return job
 
     def log_of(self, job):
-        return "\n".join(line.text for line in job.log)
+        return "\n".join(line.text for line in job.log_lines)
 
     def failed(self, code, reason, call):
         with self.assertRaises(octavo.OctavoError) as caught:
