@@ -100,7 +100,8 @@ class MemoryTest : public ::testing::Test {
   }
   absl::StatusOr<std::string> Bytes_(const std::string& name, std::vector<int64_t> start = {},
                                      std::vector<int64_t> count = {}) {
-    OCTAVO_ASSIGN_OR_RETURN(auto reader, engine_->volumes().Read(name, start, count));
+    OCTAVO_ASSIGN_OR_RETURN(
+        auto reader, engine_->volumes().Read({.volume = name, .start = start, .count = count}));
     std::string all;
     for (;;) {
       std::promise<absl::StatusOr<Bytes>> promise;

@@ -355,7 +355,7 @@ TEST_F(MemoryTest, LeasesAndReadersNeverHoldAScanUp) {
             if (lease.ok()) tokens.push_back(lease->token);
           });
       if (readers.size() < 3) {  // each keeps a slot of the ring
-        if (auto reader = engine_->volumes().Read(held.back().name, {}, {}); reader.ok())
+        if (auto reader = engine_->volumes().Read({.volume = held.back().name}); reader.ok())
           readers.push_back(*reader);
       }
     }
