@@ -411,7 +411,8 @@ class Bench {
     Must(reader->Run(stream_.ref(), [](double) { return absl::OkStatus(); }), "reading");
     const double seconds = Now() - begun;
     if (way.errors() > 0)
-      Die(absl::StrCat("cuFile failed ", way.errors(), " reads of ", path.string()));
+      Die(absl::StrCat("cuFile failed ", way.errors(), " reads of ", path.string(), ": ",
+                       way.last_error()));
     Compare(path);
     return static_cast<double>(bytes_) / seconds;
   }

@@ -482,7 +482,7 @@ class Reader final : public DeviceReader {
         host_bytes_ += piece.bytes - *read;
         return piece.file->ReadBuffered(piece.offset + *read, piece.bytes - *read, to + *read);
       }
-      read_.way->CuFileFailed();
+      read_.way->CuFileFailed(read.status().message());
     }
     return ReadByHost(piece, to);
   }

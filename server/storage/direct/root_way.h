@@ -2,7 +2,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 
+#include "absl/strings/string_view.h"
+
+#include "gpu/base/mutex.h"
 #include "server/storage/direct/read_way.h"
 
 namespace octavo::storage {
@@ -19,6 +23,11 @@ class RootWay {
   ReadWay by_host() const { return by_host_.load(std::memory_order_relaxed); }
   int64_t errors() const { return errors_.load(std::memory_order_relaxed); }
   bool demoted() const { return demoted_.load(std::memory_order_relaxed); }
+  /// What cuFile answered to the last read that it failed; empty without one.
+  std::string last_error() const {
+    const MutexLock lock(mutex_);
+    return last_error_;
+  }
 
   /// A measurement decided. Lifts the ban.
   void Set(ReadWay way, ReadWay by_host) {
@@ -27,8 +36,12 @@ class RootWay {
     by_host_ = by_host;
     now_ = way;
   }
-  /// cuFile failed a read, which the other way repeats.
-  void CuFileFailed() {
+  /// cuFile failed a read, which the other way repeats. `why`: in words.
+  void CuFileFailed(absl::string_view why) {
+    {
+      const MutexLock lock(mutex_);
+      last_error_ = std::string(why);
+    }
     ++errors_;
     if (++recent_ < kMostErrors || now_ != ReadWay::kCufile) return;
     demoted_ = true;
@@ -39,6 +52,8 @@ class RootWay {
   std::atomic<ReadWay> now_{ReadWay::kUnmeasured}, by_host_{ReadWay::kBuffered};
   std::atomic<int64_t> errors_{0}, recent_{0};
   std::atomic<bool> demoted_{false};
+  mutable Mutex mutex_;
+  std::string last_error_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace octavo::storage

@@ -235,7 +235,8 @@ absl::Status StorageReads::MeasureRoot(Root* root, int64_t bytes,
                                   " on this drive: ", handle.status().message())};
         else
           *failed = {WhyNot::kFailed, absl::StrCat("cuFile failed ", way.errors(),
-                                                   " reads of a file to measure, on ", system)};
+                                                   " reads of a file to measure, on ", system, ": ",
+                                                   way.last_error())};
         return absl::OkStatus();
       }
       if (at > 0) continue;
@@ -316,7 +317,8 @@ RootReads StorageReads::Told(const Root& root) const {
     out.word = Name(WhyNot::kDemoted);
     out.cufile = absl::StrCat("cuFile failed ", RootWay::kMostErrors,
                               " reads since the last measurement (`octavo storage probe` measures "
-                              "anew)");
+                              "anew): ",
+                              root.way.last_error());
     out.reason = absl::StrCat("cuFile failed too often; ", root.reason);
   } else if (out.way == ReadWay::kCufile) {
     out.word = config_.setting == ReadSetting::kCufile ? "configured" : "fastest";

@@ -455,7 +455,7 @@ TEST_P(ImportJobTest, NobodySeesABufferBeforeItIsWhole) {
   auto job_spec = SpecOf(spec);
   job_spec->caller = kOwner;
   std::atomic<int> told{0};
-  const auto watch = buffers_.Watch(kOwner, [&](const auto&) { ++told; });
+  const auto watch = buffers_.Watch(kOwner, [&](const auto&...) { ++told; });
   bool cancelled = false;
   for (int attempt = 0; attempt < 20 && !cancelled; ++attempt) {  // it may be done too soon
     ASSERT_OK_AND_ASSIGN(const JobStatus job, SubmitTo(*job_spec, Environment()));

@@ -128,13 +128,14 @@ TEST_P(StorageReadsTest, CuFileIsUsedWhereItIsFasterAndSound) {
   // Eight errors of reads; then a measurement lifts the ban.
   ASSERT_OK_AND_ASSIGN(const auto choice, reads.ChooseFor(folder_ / "a", Place()));
   ASSERT_NE(choice.cufile, nullptr);
-  for (int i = 0; i < RootWay::kMostErrors; ++i) choice.way->CuFileFailed();
+  for (int i = 0; i < RootWay::kMostErrors; ++i) choice.way->CuFileFailed("the drive is gone");
   const RootReads demoted = reads.List()[0];
   EXPECT_TRUE(demoted.demoted);
   EXPECT_NE(demoted.way, ReadWay::kCufile);
   EXPECT_STREQ(demoted.word, "demoted");
   EXPECT_EQ(demoted.cufile_errors, 8);
   EXPECT_THAT(demoted.cufile, HasSubstr("8 reads"));
+  EXPECT_THAT(demoted.cufile, HasSubstr("the drive is gone"));
   ASSERT_OK_AND_ASSIGN(const RootReads again, reads.Measure(folder_.path(), kBytes, Place()));
   EXPECT_EQ(again.way, ReadWay::kCufile);
   EXPECT_FALSE(again.demoted);
