@@ -196,7 +196,7 @@ TEST_F(ConfigTest, ChangesNameEveryKeyThatDiffers) {
   std::set<std::string> changed;
   for (const auto& key : ConfigKeys()) {
     for (const char* value : {"127.0.0.1:7", "json", "error", "host", "Fake", "3", "0.33",
-                              "33554432", "1000000007", "0600", "/elsewhere", "true"}) {
+                              "33554432", "1000000007", "0600", "/elsewhere", "true", "buffered"}) {
       Config other;
       if (!ApplySetting(&other, key.name, value).ok()) continue;
       const auto changes = ChangesOf(config_, other);

@@ -279,7 +279,8 @@ std::vector<Bound> MakeBounds() {
   // Labels are the same everywhere.
   for (const char* message :
        {"ScanSpec", "JobSpec", "CreateBufferRequest", "ImportBufferRequest", "UpdateBufferRequest",
-        "ApplyOpRequest", "StitchTilesRequest", "SubscribeRequest", "ImportVolumeRequest"}) {
+        "ApplyOpRequest", "StitchTilesRequest", "StackSectionsRequest", "ResampleTilesRequest",
+        "SubscribeRequest", "ImportVolumeRequest"}) {
     bounds.push_back({.field = absl::StrCat(message, ".labels"), .count = kLabels, .bytes = 0});
     bounds.push_back(
         {.field = absl::StrCat(message, ".LabelsEntry.key"), .count = 0, .bytes = kShortName});

@@ -75,7 +75,7 @@ int DataFile::DirectFd() {
   if (!direct_ && !no_direct_) {
     // By its descriptor: another file may have its name by now.
     direct_ = UniqueFd(::open(absl::StrCat("/proc/self/fd/", fd_.get()).c_str(),
-                              O_RDONLY | O_DIRECT | O_CLOEXEC | O_NONBLOCK));
+                              O_RDONLY | O_DIRECT | O_CLOEXEC));
     if (!direct_) no_direct_ = true;
   }
   return direct_.get();

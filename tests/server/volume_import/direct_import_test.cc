@@ -123,7 +123,12 @@ TEST_P(DirectImportTest, TheVolumeIsTheSame) {
     EXPECT_EQ(direct.shape, host.shape);
     EXPECT_EQ(direct.lo, host.lo);
     EXPECT_EQ(direct.hi, host.hi);
-    EXPECT_THAT(direct.log, HasSubstr("read straight to the device"));
+    // Numbers that may be clipped are counted, on the host.
+    if (spec.volume.dtype == DType::kI8) {
+      EXPECT_THAT(direct.log, Not(HasSubstr("read straight to the device")));
+    } else {
+      EXPECT_THAT(direct.log, HasSubstr("read straight to the device"));
+    }
     EXPECT_THAT(host.log, Not(HasSubstr("read straight to the device")));
   }
   ExpectNothingIsLeft();

@@ -539,7 +539,7 @@ TEST_P(ImportJobTest, BuffersThatAreRefused) {
   // A quota is looked at when the memory is taken: what the owner has may go while the job waits.
   ASSERT_OK_AND_ASSIGN(
       const BufferStatus held,
-      buffers_.Create({.scalar = Scalar::kU8, .lanes = 1, .shape = {300 << 20}}, kOwner));
+      buffers_.Create({.scalar = Scalar::kF32, .lanes = 1, .shape = {75 << 20}}, kOwner));
   ImportSpec spec = Spec();
   spec.volume.array.emplace();
   auto job = SpecOf(spec);

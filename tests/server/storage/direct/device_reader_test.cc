@@ -451,8 +451,9 @@ TEST_P(LayoutTest, ZarrOfAnotherProgram) {
     if (HasFatalFailure()) return;
     ++arrays;
   }
-  EXPECT_GT(arrays, 200);
-  EXPECT_GT(read_, 700);
+  // About three of four arrays are volumes.
+  EXPECT_GT(arrays, 100);
+  EXPECT_EQ(read_, 4 * arrays);
 }
 
 // Numbers without a header: every type, order and byte order, at any offset; larger than a slab.
