@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 
 #include "gpu/array/array_ops.h"
+#include "gpu/array/coarsen.h"
 #include "gpu/array/elements.h"
 #include "gpu/array/extremes.h"
 #include "gpu/array/filters.h"
@@ -63,6 +64,7 @@ class OperatorsTest : public testing::BackendTest {
 TEST_P(OperatorsTest, EveryBackendHasEveryFamily) {
   ExpectFamily<SpectralOps>();
   ExpectFamily<ProjectOps>();
+  ExpectFamily<CoarsenOps>();
   ExpectFamily<ResampleOps>();
   ExpectFamily<RepeatOps>();
   ExpectFamily<ArrayOps>();
