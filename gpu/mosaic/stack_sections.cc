@@ -538,6 +538,10 @@ absl::Status SectionStack::Place() {
     }
   }
   extent_[0] = end_z;
+  // Each plane has its line in the tables of the host.
+  constexpr int64_t kMostPlanes = 1 << 20;
+  if (end_z > kMostPlanes)
+    return FieldNotAllowed("sections", absl::StrCat(end_z, " planes together"), kMostPlanes);
   if (FitsAnArray(extent_)) return absl::OkStatus();
   return WithInfo(absl::InvalidArgumentError(absl::StrCat("sections: the result would have ",
                                                           extent_[0], " x ", extent_[1], " x ",
@@ -608,7 +612,14 @@ absl::Status SectionStack::MatchIntensity(size_t section, const MeasureSections&
     for (size_t k = 0; k < JointDigits::kRanks; ++k) {
       const uint64_t* const of = counts.data() + k * JointDigits::kBins;
       uint32_t digit = 0;
-      while (rank[k] >= of[digit]) rank[k] -= of[digit++];
+      while (digit < JointDigits::kBins && rank[k] >= of[digit]) rank[k] -= of[digit++];
+      if (digit == JointDigits::kBins) {
+        // Memory that a client lends, or maps for writing, may change between two rounds.
+        return WithInfo(
+            absl::AbortedError(
+                absl::StrCat(FieldOf(section, "name"), ": was written while it was read")),
+            {.reason = Reason::kVersion, .field = FieldOf(section, "name"), .numbers = {}});
+      }
       digits.prefix[k] = digits.round == 0 ? digit : digits.prefix[k] << 10 | digit;
     }
   }

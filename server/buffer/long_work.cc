@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
@@ -255,10 +256,11 @@ absl::Status LongWork::Run(const SlicedProgram& program, const std::vector<size_
                           Charge::Make(environment_.ledger, device_, spec_.called, scratch));
   OCTAVO_ASSIGN_OR_RETURN(const std::unique_ptr<SlicedRun> run,
                           program.Prepare(device, stop_.as<int32_t>()));
+  // The memory ends after the work, whatever becomes of it.
+  const absl::Cleanup passes = [this] { (void)stream_.ref().Synchronize(); };
   std::vector<const void*> inputs;
   for (const size_t i : numbers) inputs.push_back(operands_[i].On(device_)->data);
   const absl::Status done = RunSlices(*run, program.parts(), inputs, out);
-  // The memory ends after the work, whatever became of it.
   const absl::Status passed = stream_.ref().Synchronize();
   OCTAVO_RETURN_IF_ERROR(done);
   return passed;

@@ -152,7 +152,9 @@ absl::StatusOr<StorageReads::Choice> StorageReads::ChooseFor(const std::string& 
       !measuring_.exchange(true)) {
     const absl::Cleanup over = [this] { measuring_ = false; };
     const absl::Status measured = MeasureRoot(root, kFirstBytes, kFirstPatience, place);
-    root->tried = true;
+    // What may be otherwise at the next read is tried again then: a cancel, too little memory or
+    // disk.
+    root->tried = !absl::IsCancelled(measured) && !absl::IsResourceExhausted(measured);
     if (!measured.ok()) {
       OCTAVO_RETURN_IF_ERROR(place.go_on());
       OCTAVO_RETURN_IF_ERROR(place.device->Health());

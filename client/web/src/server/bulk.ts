@@ -28,6 +28,7 @@ function checkFields(query: URLSearchParams, allowed: string[]): void {
 
 /** Waits until the reader has taken what waits for it; false if it is gone. */
 function drained(response: ServerResponse): Promise<boolean> {
+  if (response.destroyed) return Promise.resolve(false);
   return new Promise((resolve) => {
     const done = () => {
       response.off("drain", done);
@@ -112,6 +113,7 @@ export async function voxels(daemon: Daemon, name: string, query: URLSearchParam
   if (window && !(Number.isFinite(lo) && Number.isFinite(hi) && lo < hi && bounds[0] !== null && bounds[1] !== null)) wrong("lo, hi", bounds.join(", "), "two finite numbers, lo < hi");
 
   const { volume } = await daemon.call("VolumeService", "GetVolume", { name });
+  if (response.destroyed) return;
   const source: number[] = volume.shape.map(Number);
   const shape = source.map((n) => Math.ceil(n / downsample));
   let dtype = volume.dtype.replace("DTYPE_", "");

@@ -21,6 +21,7 @@ import { Viewer } from "./viewer";
 const MOST_BODY_BYTES = 256 << 10;
 const MOST_SOCKETS = 256;
 const MOST_CONNECTIONS = 1024;
+const STALLED_MS = 180_000; // longer than any call waits
 
 // No script, style or picture of another host, and none inside the page itself.
 const SAFE_HEADERS: Record<string, string> = {
@@ -70,6 +71,7 @@ export class WebServer {
     const limits = { maxHeaderSize: 16 << 10, headersTimeout: 10000, requestTimeout: 30000, keepAliveTimeout: 15000, connectionsCheckingInterval: 5000 };
     this.server = options.tls ? https.createServer({ ...limits, ...options.tls, minVersion: "TLSv1.2" }) : http.createServer(limits);
     this.server.maxConnections = MOST_CONNECTIONS;
+    this.server.setTimeout(STALLED_MS); // a peer that neither reads nor sends; sockets of pages have their own pings
     this.server.on("request", (request, response) => void this.request(request, response));
     this.server.on("upgrade", (request, socket, head) => this.upgrade(request, socket, head));
     this.server.on("clientError", (_error, socket) => {
@@ -163,8 +165,9 @@ export class WebServer {
   }
 
   private upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
+    // Nobody reads the socket from here on: it is closed for good once the answer is out, or after the time below.
     const refuse = (status: number, text: string) =>
-      socket.end(`HTTP/1.1 ${status} ${http.STATUS_CODES[status]}\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: ${Buffer.byteLength(text)}\r\n\r\n${text}`);
+      socket.once("finish", () => socket.destroy()).end(`HTTP/1.1 ${status} ${http.STATUS_CODES[status]}\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: ${Buffer.byteLength(text)}\r\n\r\n${text}`);
     socket.on("error", () => socket.destroy());
     try {
       this.guard.checkHost(request);
