@@ -236,7 +236,7 @@ class ZarrInputs(VolumeFiles):
         self.assertEqual(self.refused(self.path("a"), "a: 0/zarr.json: ")["reason"], "UNKNOWN_COMPRESSION")
         os.mkdir(self.path("empty"))
         self.refused(self.path("empty"), "", format="zarr")
-        self.assertEqual(self.refused(self.path("empty"), "no array and no group of Zarr", format="zarr")["reason"], "UNSUPPORTED_FILE")
+        self.assertEqual(self.refused(self.path("empty"), "has neither files of Zarr", format="zarr")["reason"], "BAD_FIELD")
         write_v3(self.path("big"), self.array("u1", (64, 64)), [64, 64])
         self.assertIn("allowed up to 4095 bytes", self.refused(self.path("big"), "its chunk", most_chunk_bytes=4095)["error"])
         # A chunk that is cut.
