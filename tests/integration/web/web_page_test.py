@@ -351,6 +351,8 @@ class Held(PageTest):
         self.page.wait("!document.querySelector('dialog')")
         self.assertEqual(self.client.volume(names[1]).state, 2)
         self.verb("discard")
+        # A click goes to a place: the dialog has to be where it stays.
+        self.page.wait("document.querySelector('dialog').open && document.activeElement.textContent === 'Cancel'")
         self.page.click("dialog button.danger")
         self.page.wait(f"!document.querySelector(`tr[data-volume='{names[1]}']`)")
         self.assertEqual(self.client.volume(names[1]).state, 5)
