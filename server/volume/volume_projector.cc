@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kPieceBytes = 4 << 20;
 constexpr int64_t kMostSums = 1 << 18;  // results over the slowest axis that are summed together
-constexpr int64_t kGrain = 1 << 14;  // the least numbers that are worth a task
+constexpr int64_t kGrain = 1 << 14;     // the least numbers that are worth a task
 
 /// Runs f(begin, end) over [0, count), in tasks of at least kGrain numbers of `numbers` an item.
 template <class F>

@@ -48,7 +48,7 @@ absl::Status Check(const UniqueFd& fd, const handoff::Peer& peer) {
 /// The deposits by their tickets. No call waits.
 class FileDeposits::Shelf {
  public:
-  /// Who has a place.
+  /// The client that a place belongs to.
   struct Holder {
     std::string connection, user;
   };

@@ -74,8 +74,8 @@ int DataFile::DirectFd() {
   const MutexLock lock(mutex_);
   if (!direct_ && !no_direct_) {
     // By its descriptor: another file may have its name by now.
-    direct_ = UniqueFd(::open(absl::StrCat("/proc/self/fd/", fd_.get()).c_str(),
-                              O_RDONLY | O_DIRECT | O_CLOEXEC));
+    direct_ = UniqueFd(
+        ::open(absl::StrCat("/proc/self/fd/", fd_.get()).c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
     if (!direct_) no_direct_ = true;
   }
   return direct_.get();

@@ -102,7 +102,7 @@ absl::StatusOr<std::unique_ptr<ProbeFile>> ProbeFile::Make(
     OCTAVO_RETURN_IF_ERROR(
         WriteAllAt(fd.get(), name, block.data(), static_cast<size_t>(part), written));
     written += part;
-    // Written back as it goes, so that `patience` sees the drive.
+    // The drive gets each part at once, so that `patience` measures the drive and not the cache.
     if (written % (4 * kBlock) == 0 && ::fdatasync(fd.get()) != 0)
       return ErrnoStatus(errno, "writing", name);
   }
