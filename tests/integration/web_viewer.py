@@ -250,8 +250,8 @@ class WebSocket:
             if time.monotonic() > end:
                 raise TimeoutError
 
-    def open(self, view, parent, product="MIP", axis="Z", index=-1, width=512, **more):
-        self.send(dict(type="open", view=view, topic=dict(parent=parent, product=product, axis=axis, index=index, width=width), **more))
+    def open(self, view, parent, product="MIP", axis="Z", index=-1, width=512, slab=None, **more):
+        self.send(dict(type="open", view=view, topic=dict(parent=parent, product=product, axis=axis, index=index, slab=slab, width=width), **more))
 
     def acknowledge(self, header, painted_ms=1):
         self.send(dict(type="ack", view=header["view"], sequence=header["sequence"], painted_ms=painted_ms))
