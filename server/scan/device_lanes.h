@@ -14,6 +14,7 @@
 #include "gpu/device/device.h"
 #include "gpu/spectral/spectral.h"
 #include "server/memory/volume_slot.h"
+#include "server/model/frame.h"
 #include "server/model/resolved_scan.h"
 #include "server/scan/block_shares.h"
 #include "server/scan/scan_memory.h"

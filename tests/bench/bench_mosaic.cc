@@ -245,7 +245,7 @@ struct Bench {
     const DeviceBuffer array = Take(device->Allocate(type.bytes()));
     Ok(device->CopyToDevice(stream.ref(), array.data(), section.data(), type.bytes()));
     Ok(stream.ref().Synchronize());
-    const std::vector<std::pair<const char*, ArrayOp>> corrections = {
+    const std::vector<std::pair<const char*, Op>> corrections = {
         {"surface_otsu", SurfaceOp{.axis = 0}},
         {"surface_gradient", SurfaceOp{.axis = 0, .method = SurfaceMethod::kGradient}},
         {"flat_field_quadratic", FlatFieldOp{.method = FlatMethod::kQuadratic}},

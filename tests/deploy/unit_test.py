@@ -19,7 +19,7 @@ BASE = os.path.join(BUILD, "debian")
 def base():
     """A Debian that boots, with everything that octavod needs to run; made only once."""
     wanted = subprocess.run([os.path.join(SOURCE, "deploy", "install-deps"), "--daemon", "--list"], capture_output=True, text=True, check=True).stdout.split()
-    wanted = ["systemd", "systemd-sysv", "dbus", "python3", *wanted]
+    wanted = ["systemd", "systemd-sysv", "dbus", "nodejs", "python3", *wanted]
     stamp = os.path.join(BASE, ".octavo-packages")
     if os.path.exists(stamp) and open(stamp).read().split() == wanted:
         return BASE

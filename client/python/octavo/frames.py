@@ -96,10 +96,10 @@ def slab_of(slab) -> Optional[stream_pb2.DepthRange]:
     """The range of depth (begin, end) of a request; ValueError for what is none."""
     if slab is None:
         return None
-    pair = several("slab", slab)
-    if len(pair) != 2 or not all(isinstance(depth, numbers.Integral) and not isinstance(depth, bool) for depth in pair):
-        raise ValueError(f"slab is {short(slab)}; expected (begin, end), two whole numbers of depth samples, end excluded")
-    return stream_pb2.DepthRange(begin=int(pair[0]), end=int(pair[1]))
+    begin, end = several("slab", slab, "begin, end")
+    if begin != int(begin) or end != int(end):
+        raise ValueError(f"slab is {short(slab)}; expected two whole numbers of depth samples: (begin, end), end excluded")
+    return stream_pb2.DepthRange(begin=int(begin), end=int(end))
 
 
 @explained(stream_pb2.ImageOptions)

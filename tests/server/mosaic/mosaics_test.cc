@@ -299,6 +299,8 @@ class InThread {
 
 TEST_P(MosaicsTest, OthersAreNotDelayedAndADrainEndsIt) {
   if (devices_[0]->info().backend != "host") GTEST_SKIP() << "a GPU is done at once";
+  // Each takes milliseconds where the processor is free; the machine may be busy with other programs.
+  constexpr std::chrono::seconds kPatience(20);
   const std::string tiles = Make(Scalar::kF32, {2, 1600, 1600}, 1, {0}, true).name;
   ASSERT_THAT(Write(tiles, Random(2 * 1600 * 1600, 4)), IsOk());
   const std::string small = Slab(8, 3, {0});
@@ -313,14 +315,14 @@ TEST_P(MosaicsTest, OthersAreNotDelayedAndADrainEndsIt) {
     EXPECT_THAT(Read<float>({.name = small}), IsOk());
     EXPECT_THAT(Write(small, Random(8 * 64, static_cast<uint32_t>(i))), IsOk());
     EXPECT_THAT(Read<float>({.name = tiles, .count = {1, 4, 4}}), IsOk());
-    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(1));
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, kPatience);
   }
   EXPECT_REFUSED(Write(tiles, Random(2 * 1600 * 1600, 5)), kAborted, "LEASED");
   ASSERT_FALSE(working.done());
   const auto begun = std::chrono::steady_clock::now();
   store_->BeginDrain();
   EXPECT_REFUSED(working.Answer(), kUnavailable, "DRAINING");
-  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(1));
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, kPatience);
 }
 
 TEST_P(MosaicsTest, AWriteOfTheCallerInBetweenIsNoticed) {
