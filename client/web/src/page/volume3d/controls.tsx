@@ -113,7 +113,7 @@ export function Controls({ scene, geometry, meaning }: { scene: Scene; geometry:
           <button type="button" onClick={() => scene.look(STANDARD)} title="From above and aside (key: 0)">Standard</button>
           {VIEWS.map((view, i) => <button key={view.key} type="button" data-view={view.key} onClick={() => scene.look({ ...STANDARD, turn: view.turn })} title={`Key: ${view.key}`}>along {geometry.names[2 - i]}</button>)}
         </div>
-        {settings.mode === "shaded" && <Slider text="opacity" label="Opacity" value={settings.opacity} min={0} max={1} step={0.02} shown={`${Math.round(100 * settings.opacity)} %`} set={(opacity) => scene.set({ opacity })} />}
+        {(settings.mode === "shaded" || settings.mode === "cut") && <Slider text="opacity" label="Opacity" value={settings.opacity} min={0} max={1} step={0.02} shown={`${Math.round(100 * settings.opacity)} %`} set={(opacity) => scene.set({ opacity })} />}
       </fieldset>
       <Clip scene={scene} geometry={geometry} />
       <Slices scene={scene} geometry={geometry} />

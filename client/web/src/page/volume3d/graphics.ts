@@ -4,12 +4,13 @@ import type { Interval } from "../../wire/protocol";
 import { type ColourMap, table } from "../live/colour_maps";
 import type { Method } from "./bulk_read";
 import type { Geometry } from "./geometry";
-import { RAYS, SLICE, VERTEX } from "./shaders";
+import { type RayKind, rays, SLICE, VERTEX } from "./shaders";
 import type { Vec3 } from "./vectors";
 import { type Coding, sameCoding } from "./voxels";
 
-export const RAY_MODES = { maximum: 0, average: 1, shaded: 2, slices: 3 } as const;
-export type Mode = keyof typeof RAY_MODES;
+/** `cut` is shaded, up to the slice planes; `slices` has nothing but them. */
+export type Mode = "maximum" | "average" | "shaded" | "cut" | "slices";
+const KINDS: Record<Mode, RayKind> = { maximum: "MAXIMUM", average: "AVERAGE", shaded: "SHADED", cut: "SHADED", slices: "SLICES" };
 
 /** A level in the memory of the device. */
 export interface Level {
@@ -60,7 +61,7 @@ export class Graphics {
   readonly mostSide: number;
   readonly levels: Level[] = [];
   private readonly gl: WebGL2RenderingContext;
-  private readonly rays: Program;
+  private readonly rays = new Map<RayKind, Program>(); // made when they are needed
   private readonly slices: Program;
   private readonly colours: WebGLTexture;
   private readonly view: Target; // keeps a picture of the rays while it is drawn piece by piece
@@ -80,7 +81,6 @@ export class Graphics {
     this.canvas.addEventListener("webglcontextrestored", () => !this.freed && restored());
     if (gl.isContextLost()) throw new NoGraphics("this browser has lost its graphics device");
     this.mostSide = gl.getParameter(gl.MAX_3D_TEXTURE_SIZE) as number;
-    this.rays = this.link(RAYS);
     this.slices = this.link(SLICE);
     this.colours = gl.createTexture()!;
     gl.activeTexture(gl.TEXTURE1);
@@ -190,17 +190,19 @@ export class Graphics {
   }
 
   /** Draws rows `from` to `to`, counted from below, of a picture with this many pixels. */
-  drawRays(level: Level, geometry: Geometry, window: Interval, map: ColourMap, rays: Rays, width: number, height: number, from = 0, to = height): void {
+  drawRays(level: Level, geometry: Geometry, window: Interval, map: ColourMap, wanted: Rays, width: number, height: number, from = 0, to = height): void {
     const { gl } = this;
+    const kind = KINDS[wanted.mode];
+    const program = this.rays.get(kind) ?? this.link(rays(kind));
+    this.rays.set(kind, program);
     this.drawTo(this.view, width, height);
-    this.use(this.rays, level, geometry, window, map);
-    const { at } = this.rays;
-    gl.uniform1i(at("mode"), RAY_MODES[rays.mode]);
-    for (const name of ["corner", "right", "up", "into", "lo", "hi", "light"] as const) gl.uniform3fv(at(name), rays[name]);
-    gl.uniform1f(at("rate"), rays.rate);
-    gl.uniform1f(at("density"), rays.density);
-    if (rays.planes.length > 0) gl.uniform4fv(at("planes"), rays.planes);
-    gl.uniform1i(at("planeCount"), rays.planes.length / 4);
+    this.use(program, level, geometry, window, map);
+    const { at } = program;
+    for (const name of ["corner", "right", "up", "into", "lo", "hi", "light"] as const) gl.uniform3fv(at(name), wanted[name]);
+    gl.uniform1f(at("rate"), wanted.rate);
+    gl.uniform1f(at("density"), wanted.density);
+    if (wanted.planes.length > 0) gl.uniform4fv(at("planes"), wanted.planes);
+    gl.uniform1i(at("planeCount"), wanted.planes.length / 4);
     gl.uniform3fv(at("step1"), voxelsAlong(level, geometry).map((n) => 1 / n));
     const least = Math.min(...geometry.spacing);
     gl.uniform3fv(at("slope"), geometry.spacing.map((spacing) => least / spacing));

@@ -17,7 +17,9 @@ const SETTLE_MS = 200; // without a move: all is still
 const RECODE_MS = 400; // after the last change of the window
 const MOVING_SCALE = 0.5; // of the still picture's pixels a side, at most
 const LEAST_SCALE = 0.12;
-const SLOW_MS = 60; // of a picture while something moves, and of a piece of a still one
+const SLOW_MS = 60; // of a picture while something moves
+const SLOW_PIECE_MS = 120; // of a piece of a still one: then the next ones are smaller
+const LEAST_ROWS = 24;
 const MOST_PIXELS = 2.5e6;
 const MOST_OBLIQUE = 768;
 
@@ -69,7 +71,7 @@ export class Scene {
   private viewDue = false;
   private slicesDue = false;
   private fine: { width: number; height: number; row: number } | null = null; // rows that are drawn, from below
-  private pieceRows = 32;
+  private pieceRows = 96;
   private movingScale = MOVING_SCALE;
   private fence: { done: () => boolean; begun: number; told: (ms: number) => void } | null = null;
 
@@ -246,7 +248,12 @@ export class Scene {
   private request(): void {
     this.frame ||= requestAnimationFrame(() => {
       this.frame = 0;
-      this.draw();
+      try {
+        this.draw();
+      } catch (error) {
+        if (!(error instanceof NoGraphics)) throw error;
+        this.device.set({ state: "missing", message: error.message });
+      }
     });
   }
 
@@ -296,15 +303,15 @@ export class Scene {
       }
       const { width, height, row } = this.fine;
       const to = Math.min(height, row + this.pieceRows);
-      graphics.drawRays(level, geometry, window, this.settings.value.colourMap, this.rays(geometry, canvas, width, height, this.settings.value.mode === "shaded" ? 2 : 1), width, height, row, to);
+      graphics.drawRays(level, geometry, window, this.settings.value.colourMap, this.rays(geometry, canvas, width, height, /^(shaded|cut)$/.test(this.settings.value.mode) ? 2 : 1), width, height, row, to);
       this.fine.row = to;
       if (to === height) {
         this.fine = null;
         this.present(graphics, canvas, level, width, height, "still");
       }
       this.await(graphics, (ms) => {
-        if (ms > SLOW_MS) this.pieceRows = Math.max(8, Math.floor(this.pieceRows / 2));
-        else if (ms < SLOW_MS / 2) this.pieceRows = Math.min(4096, this.pieceRows * 2);
+        if (ms > SLOW_PIECE_MS) this.pieceRows = Math.max(LEAST_ROWS, Math.floor(this.pieceRows / 2));
+        else if (ms < SLOW_PIECE_MS / 3) this.pieceRows = Math.min(4096, this.pieceRows * 2);
       });
     }
     if (this.viewDue || this.slicesDue || this.fine || this.fence) this.request();
@@ -332,7 +339,7 @@ export class Scene {
     const [right, down, into] = rowsOf(camera.turn);
     const direction = (of: Vec3, by: number) => map3((i) => (of[i] * by) / geometry.size[i]);
     const corner = add(camera.centre, add(times(right, (-x * width) / 2), times(down, (y * height) / 2)));
-    const shown = mode === "slices" || mode === "shaded" ? ([0, 1, 2, OBLIQUE] as const).filter((which) => planes.shown[which]) : [];
+    const shown = mode === "slices" || mode === "cut" ? ([0, 1, 2, OBLIQUE] as const).filter((which) => planes.shown[which]) : [];
     return {
       mode, rate,
       corner: fractions(geometry, corner),

@@ -20,9 +20,12 @@ float levelOf(float code) { return (code - shown.x) * shown.y; }
 vec3 painted(float level) { return texelFetch(colours, ivec2(int(clamp(level, 0.0, 1.0) * 255.0 + 0.5), 0), 0).rgb; }
 `;
 
-/** mode 0: maximum, 1: average, 2: shaded, 3: slices alone. */
-export const RAYS = `${COMMON}
-uniform int mode;
+/** How a ray makes a colour. The program of a mode has nothing of the others: it is small, and soon ready. */
+export type RayKind = "MAXIMUM" | "AVERAGE" | "SHADED" | "SLICES";
+
+// Where a ray begins and ends in the box; "cut" is where the first slice plane ends it, whose colour is "behind".
+export const rays = (kind: RayKind) => `${COMMON}
+#define ${kind}
 uniform vec3 corner, right, up, into;  // of the pixels' rays: the first pixel's corner, a pixel to the right, one up, and their direction
 uniform vec3 lo, hi;                   // the box that is shown
 uniform float rate;                    // samples a voxel
@@ -42,47 +45,52 @@ void main() {
   float begin = max(nearer.x, max(nearer.y, nearer.z)), end = min(farther.x, min(farther.y, farther.z));
   if (begin >= end) return;
   float cut = end;
+#if defined SHADED || defined SLICES
   vec3 behind = vec3(0.0);
-  if (mode >= 2)
-    for (int i = 0; i < planeCount; i++) {
-      float slant = dot(planes[i].xyz, into);
-      float at = (planes[i].w - dot(planes[i].xyz, origin)) / slant;
-      if (abs(slant) < 1e-6 || at < begin || at > cut) continue;
-      cut = at;
-      behind = painted(levelOf(codeAt(origin + into * at)));
-    }
-  if (mode == 3) { colour.rgb = behind; return; }
+  for (int i = 0; i < planeCount; i++) {
+    float slant = dot(planes[i].xyz, into);
+    float at = (planes[i].w - dot(planes[i].xyz, origin)) / slant;
+    if (abs(slant) < 1e-6 || at < begin || at > cut) continue;
+    cut = at;
+    behind = painted(levelOf(codeAt(origin + into * at)));
+  }
+#endif
+#ifdef SLICES
+  colour.rgb = behind;
+#else
   vec3 voxelsPassed = abs(into) * count;
   float passed = (cut - begin) * max(voxelsPassed.x, max(voxelsPassed.y, voxelsPassed.z)) * rate;
   int samples = clamp(int(ceil(passed - 0.01)), 1, 8192);  // the middle of each voxel along an axis, exactly
   float pace = (cut - begin) / float(samples);
-  float at = begin + pace * (mode == 2 ? noise(gl_FragCoord.xy) : 0.5);
-  if (mode == 0) {
-    float most = 0.0, enough = shown.x + 1.0 / shown.y;
-    for (int i = 0; i < samples && most < enough; i++, at += pace) most = max(most, codeAt(origin + into * at));
-    colour.rgb = painted(levelOf(most));
-  } else if (mode == 1) {
-    float sum = 0.0;
-    for (int i = 0; i < samples; i++, at += pace) sum += codeAt(origin + into * at);
-    colour.rgb = painted(levelOf(sum / float(samples)));
-  } else {
-    vec3 light_ = vec3(0.0);
-    float left = 1.0;
-    for (int i = 0; i < samples && left > 0.02; i++, at += pace) {
-      vec3 place = origin + into * at;
-      float level = clamp(levelOf(codeAt(place)), 0.0, 1.0);
-      float opacity = 1.0 - exp(-density * level * level * pace);
-      if (opacity < 0.002) continue;
-      vec3 before = vec3(codeAt(place - vec3(step1.x, 0.0, 0.0)), codeAt(place - vec3(0.0, step1.y, 0.0)), codeAt(place - vec3(0.0, 0.0, step1.z)));
-      vec3 after = vec3(codeAt(place + vec3(step1.x, 0.0, 0.0)), codeAt(place + vec3(0.0, step1.y, 0.0)), codeAt(place + vec3(0.0, 0.0, step1.z)));
-      vec3 normal = (after - before) * slope;
-      float size = length(normal);
-      float facing = size > 1e-6 ? abs(dot(normal, light)) / size : 0.7;
-      light_ += left * opacity * (painted(level) * (0.3 + 0.7 * facing) + 0.15 * pow(facing, 24.0));
-      left *= 1.0 - opacity;
-    }
-    colour.rgb = light_ + left * behind;
+#endif
+#ifdef MAXIMUM
+  float most = 0.0, enough = shown.x + 1.0 / shown.y, at = begin + 0.5 * pace;
+  for (int i = 0; i < samples && most < enough; i++, at += pace) most = max(most, codeAt(origin + into * at));
+  colour.rgb = painted(levelOf(most));
+#endif
+#ifdef AVERAGE
+  float sum = 0.0, at = begin + 0.5 * pace;
+  for (int i = 0; i < samples; i++, at += pace) sum += codeAt(origin + into * at);
+  colour.rgb = painted(levelOf(sum / float(samples)));
+#endif
+#ifdef SHADED
+  vec3 seen = vec3(0.0);
+  float left = 1.0, at = begin + noise(gl_FragCoord.xy) * pace;  // no rings where steps end
+  for (int i = 0; i < samples && left > 0.02; i++, at += pace) {
+    vec3 place = origin + into * at;
+    float level = clamp(levelOf(codeAt(place)), 0.0, 1.0);
+    float opacity = 1.0 - exp(-density * level * level * pace);
+    if (opacity < 0.002) continue;
+    vec3 before = vec3(codeAt(place - vec3(step1.x, 0.0, 0.0)), codeAt(place - vec3(0.0, step1.y, 0.0)), codeAt(place - vec3(0.0, 0.0, step1.z)));
+    vec3 after = vec3(codeAt(place + vec3(step1.x, 0.0, 0.0)), codeAt(place + vec3(0.0, step1.y, 0.0)), codeAt(place + vec3(0.0, 0.0, step1.z)));
+    vec3 normal = (after - before) * slope;
+    float size = length(normal);
+    float facing = size > 1e-6 ? abs(dot(normal, light)) / size : 0.7;
+    seen += left * opacity * (painted(level) * (0.3 + 0.7 * facing) + 0.15 * pow(facing, 24.0));
+    left *= 1.0 - opacity;
   }
+  colour.rgb = seen + left * behind;
+#endif
 }`;
 
 /** A plane, a pixel for each step of "across" and "down": the voxel itself, or interpolated. */

@@ -51,6 +51,6 @@ function projected({ values, shape }: Survey, axis: number, mean: boolean): Floa
 /** The window that shows a mode well: percentiles of the projection that it makes, or of the voxels. `axis`: z, in the shape. */
 export function automatic(survey: Survey, range: Interval, mode: Mode, axis: number): Interval {
   const of = mode === "maximum" || mode === "average" ? projected(survey, axis, mode === "average") : survey.values;
-  const [lo, hi] = mode === "shaded" ? [50, 99.9] : mode === "slices" ? [1, 99.9] : [1, 99.8];
+  const [lo, hi] = mode === "shaded" || mode === "cut" ? [50, 99.9] : mode === "slices" ? [1, 99.9] : [1, 99.8];
   return percentiles(binned(of, range), lo, hi);
 }

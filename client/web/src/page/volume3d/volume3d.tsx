@@ -25,7 +25,7 @@ import { type Bits, exactBits } from "./voxels";
 export const HASH = "#volume3d";
 export const addressOf = (name: string) => `${HASH}?volume=${name}`;
 
-const MODES: [Mode, string][] = [["maximum", "maximum (MIP)"], ["average", "average"], ["shaded", "shaded"], ["slices", "slices alone"]];
+const MODES: [Mode, string][] = [["maximum", "maximum (MIP)"], ["average", "average"], ["shaded", "shaded"], ["cut", "shaded, up to the slices"], ["slices", "slices alone"]];
 const SIDES = [0, 256, 128, 64];
 const SLICES: Which[] = [2, 1, 0, 3];
 
@@ -159,7 +159,7 @@ function Shown({ scene, volume }: { scene: Scene; volume: VolumeRow }) {
     const about = {
       volume: volume.name, title: volume.title, volume_index: volume.index, axes: volume.axes, shape: volume.shape, spacing_um: volume.spacing_um, digest: volume.digest, picture: mode, colour_map: colourMap, unit: meaning.unit,
       darkest: value(window.lo), brightest: value(window.hi), level: level.factor, right_down_into: rowsOf(camera.turn), zoom: camera.zoom,
-      clip_voxels: clip, ...(mode === "shaded" ? { opacity } : {}), ...(mode === "shaded" || mode === "slices" ? { planes } : {}), saved: new Date().toISOString(),
+      clip_voxels: clip, ...(mode === "shaded" || mode === "cut" ? { opacity } : {}), ...(mode === "cut" || mode === "slices" ? { planes } : {}), saved: new Date().toISOString(),
     };
     saveSnapshot(canvas.current, `octavo_3d_${shortName(volume.name)}_${mode}.png`, about).catch((error: Error) => tell(error.message));
   };
