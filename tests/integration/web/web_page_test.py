@@ -27,10 +27,11 @@ class PageTest(DaemonTest):
     flags = ("--device.frame_pool_bytes", str(64 << 20))
     viewer_flags = ()
     environment = None
+    webgl = False
 
     @classmethod
     def setUpClass(cls):
-        cls.browser = Chromium()
+        cls.browser = Chromium(webgl=cls.webgl)
         cls.addClassCleanup(cls.browser.close)
         cls.daemon = Daemon(*cls.flags, environment=cls.environment)
         cls.client = cls.daemon.client()

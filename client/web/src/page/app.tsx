@@ -39,7 +39,7 @@ export function App() {
   const shade = useStore(theme);
   const held = [...useStore(connection.volumes).values()].filter((volume) => volume.state === "HELD").length;
   const [invitation, setInvitation] = useState("");
-  const page = PAGES.find((entry) => entry.hash === hash.split("?")[0]) ?? PAGES[0];
+  const page = PAGES.find((entry) => entry.hash === hash.split("/")[0]) ?? PAGES[0];
   useEffect(() => {
     document.title = `${page.text} – Octavo`;
   }, [page]);

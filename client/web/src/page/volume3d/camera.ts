@@ -10,7 +10,7 @@ export interface Camera {
 
 const LEAST_ZOOM = 0.4;
 const MOST_ZOOM = 40;
-const FIT = 0.85; // of the diagonal: its ends are rarely seen at full length
+const FIT = 0.95; // of the diagonal: its ends are rarely seen at full length
 
 export interface NamedView {
   key: string;

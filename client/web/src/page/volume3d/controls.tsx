@@ -48,6 +48,12 @@ function Contrast({ scene, meaning }: { scene: Scene; meaning: Meaning }) {
   );
 }
 
+/** "0 – 1.2 mm": both in the unit of the larger one. */
+function between(lo: number, hi: number): string {
+  const unit = hi >= 1000 ? { um: 1000, text: "mm" } : { um: 1, text: "µm" };
+  return `${Number((lo / unit.um).toPrecision(3))} – ${Number((hi / unit.um).toPrecision(3))} ${unit.text}`;
+}
+
 function Clip({ scene, geometry }: { scene: Scene; geometry: Geometry }) {
   const { clip } = useStore(scene.settings);
   const put = (end: "lo" | "hi", axis: number, value: number) => {
@@ -59,14 +65,17 @@ function Clip({ scene, geometry }: { scene: Scene; geometry: Geometry }) {
     scene.set({ clip: next });
   };
   const text = (axis: number, voxels: number) => (geometry.lengths ? length(voxels * geometry.spacing[axis]) : `${voxels}`);
+  const both = (axis: number) => (geometry.lengths ? between(clip.lo[axis] * geometry.spacing[axis], clip.hi[axis] * geometry.spacing[axis]) : `${clip.lo[axis]} – ${clip.hi[axis]}`);
   const whole = clip.lo.every((value) => value === 0) && clip.hi.every((value, i) => value === geometry.shape[i]);
   return (
     <fieldset class="clip">
       <legend>Clip box</legend>
       {map3((i) => i).map((axis) => (
-        <div key={axis} class="pair">
-          <Slider text={`${geometry.names[axis]} from`} label={`Clip box: ${geometry.names[axis]} from`} value={clip.lo[axis]} min={0} max={geometry.shape[axis] - 1} shown={text(axis, clip.lo[axis])} set={(value) => put("lo", axis, value)} />
-          <Slider text="to" label={`Clip box: ${geometry.names[axis]} to`} value={clip.hi[axis]} min={1} max={geometry.shape[axis]} shown={text(axis, clip.hi[axis])} set={(value) => put("hi", axis, value)} />
+        <div key={axis} class="plane" role="group" aria-label={`Clip box along ${geometry.names[axis]}`}>
+          <span>{geometry.names[axis]}</span>
+          <input type="range" min="0" max={geometry.shape[axis] - 1} value={clip.lo[axis]} aria-label={`Clip box: ${geometry.names[axis]} from`} aria-valuetext={text(axis, clip.lo[axis])} onInput={(event) => put("lo", axis, Number(event.currentTarget.value))} />
+          <input type="range" min="1" max={geometry.shape[axis]} value={clip.hi[axis]} aria-label={`Clip box: ${geometry.names[axis]} to`} aria-valuetext={text(axis, clip.hi[axis])} onInput={(event) => put("hi", axis, Number(event.currentTarget.value))} />
+          <output>{both(axis)}</output>
         </div>
       ))}
       <button type="button" disabled={whole} onClick={() => scene.set({ clip: { lo: [0, 0, 0], hi: [...geometry.shape] } })}>Whole volume</button>
@@ -113,6 +122,7 @@ export function Controls({ scene, geometry, meaning }: { scene: Scene; geometry:
           <button type="button" onClick={() => scene.look(STANDARD)} title="From above and aside (key: 0)">Standard</button>
           {VIEWS.map((view, i) => <button key={view.key} type="button" data-view={view.key} onClick={() => scene.look({ ...STANDARD, turn: view.turn })} title={`Key: ${view.key}`}>along {geometry.names[2 - i]}</button>)}
         </div>
+        <p class="help">Drag turns, with Shift it moves; the wheel zooms. Keys of the picture: arrows, + −, x y z, 0.</p>
         {(settings.mode === "shaded" || settings.mode === "cut") && <Slider text="opacity" label="Opacity" value={settings.opacity} min={0} max={1} step={0.02} shown={`${Math.round(100 * settings.opacity)} %`} set={(opacity) => scene.set({ opacity })} />}
       </fieldset>
       <Clip scene={scene} geometry={geometry} />

@@ -226,11 +226,15 @@ export class Scene {
     else this.slices.delete(which);
     this.redraw();
   }
-  /** Draws a fine picture: something came, or the room for it has changed. */
+  /** Draws a fine picture of what came. */
   redraw(): void {
     this.viewDue = this.slicesDue = true;
     this.fine = null;
     this.request();
+  }
+  /** The room for the picture has changed. */
+  resized(): void {
+    this.moved();
   }
   /** Draws coarse pictures until nothing has moved for a while. */
   private moved(slices = true): void {

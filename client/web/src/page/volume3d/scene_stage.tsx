@@ -21,7 +21,7 @@ export function SceneStage({ scene, label, canvasRef, children }: { scene: Scene
     scene.attach(canvasRef.current);
     const observer = new ResizeObserver(([entry]) => {
       setSize([entry.contentRect.width, entry.contentRect.height]);
-      scene.redraw();
+      scene.resized();
     });
     observer.observe(stage.current!);
     return () => {
@@ -31,7 +31,7 @@ export function SceneStage({ scene, label, canvasRef, children }: { scene: Scene
   }, [scene]);
   const bar = geometry?.lengths && size[0] > 0 ? barOf(size[0], unitsPerPixel(camera, geometry, ...size)) : null;
   return (
-    <div ref={stage} class="stage scene" tabIndex={0} role="application" aria-roledescription="3-D picture" aria-label={`${label}. ${HELP}`} title={HELP} {...gestures}>
+    <div ref={stage} class="stage scene" tabIndex={0} role="application" aria-roledescription="3-D picture" aria-label={`${label}. ${HELP}`} {...gestures}>
       <canvas ref={canvasRef} aria-hidden="true" />
       {geometry && size[0] > 0 && <Overlay scene={scene} geometry={geometry} width={size[0]} height={size[1]} />}
       {bar && <div class="scale-bar" data-um={bar.um} style={{ width: `${bar.px}px` }}>{length(bar.um)}</div>}

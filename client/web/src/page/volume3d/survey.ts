@@ -48,9 +48,12 @@ function projected({ values, shape }: Survey, axis: number, mean: boolean): Floa
   });
 }
 
-/** The window that shows a mode well: percentiles of the projection that it makes, or of the voxels. `axis`: z, in the shape. */
+/** The window that shows a mode well. `axis`: z, in the shape. */
 export function automatic(survey: Survey, range: Interval, mode: Mode, axis: number): Interval {
-  const of = mode === "maximum" || mode === "average" ? projected(survey, axis, mode === "average") : survey.values;
-  const [lo, hi] = mode === "shaded" || mode === "cut" ? [50, 99.9] : mode === "slices" ? [1, 99.9] : [1, 99.8];
-  return percentiles(binned(of, range), lo, hi);
+  const voxels = binned(survey.values, range);
+  if (mode === "shaded" || mode === "cut") return percentiles(voxels, 50, 99.9);
+  if (mode === "slices") return percentiles(voxels, 1, 99.9);
+  // Of the projection; but not so dark that the slices beside it show nothing.
+  const projection = percentiles(binned(projected(survey, axis, mode === "average"), range), 1, 99.8);
+  return { lo: (projection.lo + Math.min(projection.lo, percentiles(voxels, 50, 99.9).lo)) / 2, hi: projection.hi };
 }

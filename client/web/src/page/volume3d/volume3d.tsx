@@ -22,8 +22,9 @@ import { SlicePanel } from "./slice_panel";
 import { rowsOf } from "./vectors";
 import { type Bits, exactBits } from "./voxels";
 
-export const HASH = "#volume3d";
-export const addressOf = (name: string) => `${HASH}?volume=${name}`;
+export const HASH = "#3d";
+/** The address of a volume within the page. */
+export const addressOf = (name: string) => `${HASH}/${name.split("/")[1]}`;
 
 const MODES: [Mode, string][] = [["maximum", "maximum (MIP)"], ["average", "average"], ["shaded", "shaded"], ["cut", "shaded, up to the slices"], ["slices", "slices alone"]];
 const SIDES = [0, 256, 128, 64];
@@ -33,7 +34,8 @@ let last = ""; // the volume that was shown when the page was left
 
 /** The volume of the address; without one the last, or the newest that can be shown. */
 function useChoice(volumes: ReadonlyMap<string, VolumeRow>): string {
-  const asked = new URLSearchParams(location.hash.split("?")[1] ?? "").get("volume") ?? "";
+  const [place, id] = location.hash.split("/");
+  const asked = place === HASH && id ? `volumes/${id}` : "";
   const able = [...volumes.values()].filter((volume) => objection(volume) === "").sort((a, b) => b.held - a.held);
   const choice = asked || (volumes.has(last) ? last : (able[0]?.name ?? ""));
   useEffect(() => {
