@@ -98,7 +98,7 @@ class Volume3dTest(PageTest):
         self.page.evaluate("document.querySelector('#chosen').removeAttribute('id')")
 
     def slide(self, label, value):
-        self.page.choose(f"[aria-label='{label}']", value)
+        self.page.choose(f"input[aria-label='{label}']", value)
 
     def window(self, lo, hi):
         """Sets the contrast to stored units of a volume without levels."""
@@ -113,8 +113,8 @@ class Volume3dTest(PageTest):
     def places(self, count, spacing, side):
         """Where the middles of the picture's pixels lie: voxels from the volume's begin. side: 0 = down, 1 = to the right."""
         um, width = self.page.evaluate("(() => { const bar = document.querySelector('.scale-bar'); return [Number(bar.dataset.um), parseFloat(bar.style.width)]; })()")
-        pixels = self.page.evaluate(f"[document.querySelector('{VIEW}').height, document.querySelector('{VIEW}').width]")[side]
-        return (np.arange(pixels) + 0.5 - pixels / 2) * um / width / spacing + count / 2
+        pixels, room = self.page.evaluate(f"(() => {{ const view = document.querySelector('{VIEW}'), box = view.getBoundingClientRect(); return [[view.height, box.height], [view.width, box.width]]; }})()")[side]
+        return (np.arange(pixels) + 0.5 - pixels / 2) * room / pixels * um / width / spacing + count / 2
 
     def expected(self, projection, spacing=(10, 10)):
         """What a view shows: values on the page's pixels, and which of them are of the volume. projection: places → values."""
@@ -122,13 +122,16 @@ class Volume3dTest(PageTest):
         inside = ((rows >= 0) & (rows < projection.shape[-2]))[:, None] & ((columns >= 0) & (columns < projection.shape[-1]))
         return between(projection, rows, columns), inside
 
-    def same(self, values, inside, lo, hi, most=2.5):
+    def same(self, values, inside, lo, hi):
         grey = self.grey(VIEW)[..., 0].astype(float)
         level = np.clip((values - lo) / (hi - lo), 0, 1) * 255
         edge = np.zeros_like(inside)  # a pixel on the volume's edge may round to either side
         edge[1:-1, 1:-1] = inside[1:-1, 1:-1] & inside[:-2, 1:-1] & inside[2:, 1:-1] & inside[1:-1, :-2] & inside[1:-1, 2:]
         self.assertGreater(edge.sum(), 2000)
-        self.assertLess(np.abs(grey - level)[edge].max(), most)
+        difference = np.abs(grey - level)[edge]
+        gain = 255 / (hi - lo)
+        self.assertLess(difference.max(), 1 + 1.5 * gain)  # textures are interpolated at 256 places between two voxels
+        self.assertLess(difference.mean(), 0.6 + 0.3 * gain)
         self.assertEqual(grey[~(inside | np.roll(inside, 1, 0) | np.roll(inside, -1, 0) | np.roll(inside, 1, 1) | np.roll(inside, -1, 1))].max(initial=0), 0)
         return grey
 
@@ -204,13 +207,19 @@ class Pixels(Volume3dTest):
             self.slide(f"Slice across {axis}", 7)
             until(lambda: np.array_equal(self.slice_pixels(axis), planes[axis](7)))
             self.assertIn("7 of", self.page.evaluate(f"document.querySelector(\"[data-plane='{axis}'] output\").textContent"))
+
+        def is_oblique(expected):
+            rows, columns, data = self.page.pixels("[data-plane='oblique'] canvas")
+            seen = np.frombuffer(data, np.uint8).reshape(rows, columns, 4)[1:-1, 1:-1, 0]  # the outermost pixels may round to beside the volume
+            return seen.shape == expected[1:-1, 1:-1].shape and np.abs(seen - expected[1:-1, 1:-1]).max() <= 1.5
+
         # The oblique plane, where it is not oblique: between the two planes in the middle.
         for turn, expected in ((0, (volume[19].astype(float) + volume[20]) / 2), (90, ((volume[:, :, 25].astype(float) + volume[:, :, 26]) / 2).T[:, ::-1])):
             self.slide("Oblique plane: turn", turn)
-            until(lambda: self.slice_pixels_raw().shape[:2] == expected.shape and np.abs(self.slice_pixels_raw()[..., 0][1:-1, 1:-1] - expected[1:-1, 1:-1]).max() <= 1.5)
+            until(lambda: is_oblique(expected))
         self.slide("Oblique plane: turn", 0)
         self.slide("Oblique plane: offset from the middle", -100)
-        until(lambda: np.abs(self.slice_pixels_raw()[..., 0][1:-1, 1:-1] - (volume[9].astype(float) + volume[10])[1:-1, 1:-1] / 2).max() <= 1.5)
+        until(lambda: is_oblique((volume[9].astype(float) + volume[10]) / 2))
         # The value below the pointer, and a click that moves the other planes.
         where = self.page.place("[data-plane='z'] canvas", ((30 + 0.5) / 52, (50 + 0.5) / 64))
         self.page.mouse("mouseMoved", *where)
@@ -226,10 +235,6 @@ class Pixels(Volume3dTest):
         self.changed(lambda: self.window(0, 250))
         values, inside = self.expected(volume[7])
         self.same(values, inside, 0, 250)
-
-    def slice_pixels_raw(self):
-        rows, columns, data = self.page.pixels("[data-plane='oblique'] canvas")
-        return np.frombuffer(data, np.uint8).reshape(rows, columns, 4).astype(float)
 
     def test_the_oblique_plane_across_the_view(self):
         volume = np.round(smooth((48, 48, 48))).astype(np.uint8)
@@ -262,7 +267,6 @@ class Pixels(Volume3dTest):
         self.page.wait("document.querySelector(\"[data-plane='z'] .under\")?.textContent.endsWith(': 30001')")
         # Eight bits do it, too: the server is asked again, for the window alone.
         self.choose("Voxels", 8)
-        self.page.wait(f"window.reads.length > 0 || true")
         self.still()
         until(lambda: (set(np.unique(self.slice_pixels("z")[:20])), len(np.unique(self.slice_pixels("z")))) != (set(), 1))
         low, high = self.slice_pixels("z")[:20].max(), self.slice_pixels("z")[20:].min()

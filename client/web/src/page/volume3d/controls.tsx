@@ -85,8 +85,8 @@ function Clip({ scene, geometry }: { scene: Scene; geometry: Geometry }) {
 
 function Slices({ scene, geometry }: { scene: Scene; geometry: Geometry }) {
   const { planes } = useStore(scene.settings);
-  const half = diagonal(geometry) / 2;
   const step = Math.min(...geometry.spacing) / 2;
+  const half = Math.ceil(diagonal(geometry) / 2 / step) * step; // so that 0 is one of the slider's places
   const set = (change: Partial<typeof planes>) => scene.set({ planes: { ...planes, ...change } });
   const along = () => {
     const camera = scene.camera.value;

@@ -63,6 +63,7 @@ export class Scene {
   private coding: Coding | null = null;
   private recode: ReturnType<typeof setTimeout> | undefined;
   private canvas: HTMLCanvasElement | null = null;
+  private room: [number, number] = [0, 0]; // for the picture, CSS pixels
   private readonly slices = new Map<Which, HTMLCanvasElement>();
 
   private frame = 0;
@@ -233,7 +234,8 @@ export class Scene {
     this.request();
   }
   /** The room for the picture has changed. */
-  resized(): void {
+  resized(width: number, height: number): void {
+    this.room = [width, height];
     this.moved();
   }
   /** Draws coarse pictures until nothing has moved for a while. */
@@ -287,13 +289,13 @@ export class Scene {
       this.slicesDue = false;
       for (const [which, picture] of this.slices) this.drawSlice(graphics, level, geometry, window, which, picture);
     }
-    if (!canvas || canvas.clientWidth === 0) return;
+    if (!canvas || this.room[0] < 1 || this.room[1] < 1) return;
     if (this.moving) {
       if (!this.viewDue) return;
       this.viewDue = false;
       const coarse = this.levelFor(true)!;
-      const [width, height] = this.pixels(canvas, this.movingScale);
-      graphics.drawRays(coarse, geometry, window, this.settings.value.colourMap, this.rays(geometry, canvas, width, height, coarse === level ? 0.5 : 1), width, height);
+      const [width, height] = this.pixels(this.movingScale);
+      graphics.drawRays(coarse, geometry, window, this.settings.value.colourMap, this.rays(geometry, width, height, coarse === level ? 0.5 : 1), width, height);
       this.present(graphics, canvas, coarse, width, height, "moving");
       this.await(graphics, (ms) => {
         if (ms > SLOW_MS) this.movingScale = Math.max(LEAST_SCALE, this.movingScale * 0.75);
@@ -301,13 +303,13 @@ export class Scene {
       });
     } else if (this.viewDue || this.fine) {
       if (!this.fine) {
-        const [width, height] = this.pixels(canvas, 1);
+        const [width, height] = this.pixels(1);
         this.fine = { width, height, row: 0 };
         this.viewDue = false;
       }
       const { width, height, row } = this.fine;
       const to = Math.min(height, row + this.pieceRows);
-      graphics.drawRays(level, geometry, window, this.settings.value.colourMap, this.rays(geometry, canvas, width, height, /^(shaded|cut)$/.test(this.settings.value.mode) ? 2 : 1), width, height, row, to);
+      graphics.drawRays(level, geometry, window, this.settings.value.colourMap, this.rays(geometry, width, height, /^(shaded|cut)$/.test(this.settings.value.mode) ? 2 : 1), width, height, row, to);
       this.fine.row = to;
       if (to === height) {
         this.fine = null;
@@ -329,17 +331,17 @@ export class Scene {
     Object.assign(canvas.dataset, { quality, factor: level.factor, volume: this.volume!.name, drawn: 1 + Number(canvas.dataset.drawn ?? 0) });
   }
 
-  private pixels(canvas: HTMLCanvasElement, scale: number): [number, number] {
-    const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+  private pixels(scale: number): [number, number] {
+    const [width, height] = this.room;
     const by = scale * Math.min(devicePixelRatio, Math.sqrt(MOST_PIXELS / (width * height)));
     return [Math.max(1, Math.round(width * by)), Math.max(1, Math.round(height * by))];
   }
 
-  private rays(geometry: Geometry, canvas: HTMLCanvasElement, width: number, height: number, rate: number): Rays {
+  private rays(geometry: Geometry, width: number, height: number, rate: number): Rays {
     const { mode, clip, planes, opacity } = this.settings.value;
     const camera = this.camera.value;
-    const unit = unitsPerPixel(camera, geometry, canvas.clientWidth, canvas.clientHeight);
-    const [x, y] = [(unit * canvas.clientWidth) / width, (unit * canvas.clientHeight) / height];
+    const unit = unitsPerPixel(camera, geometry, ...this.room);
+    const [x, y] = [(unit * this.room[0]) / width, (unit * this.room[1]) / height];
     const [right, down, into] = rowsOf(camera.turn);
     const direction = (of: Vec3, by: number) => map3((i) => (of[i] * by) / geometry.size[i]);
     const corner = add(camera.centre, add(times(right, (-x * width) / 2), times(down, (y * height) / 2)));

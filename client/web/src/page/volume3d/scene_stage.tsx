@@ -20,8 +20,9 @@ export function SceneStage({ scene, label, canvasRef, children }: { scene: Scene
   useLayoutEffect(() => {
     scene.attach(canvasRef.current);
     const observer = new ResizeObserver(([entry]) => {
-      setSize([entry.contentRect.width, entry.contentRect.height]);
-      scene.resized();
+      const { width, height } = entry.contentRect;
+      setSize([width, height]);
+      scene.resized(width, height);
     });
     observer.observe(stage.current!);
     return () => {

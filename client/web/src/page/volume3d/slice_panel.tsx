@@ -57,7 +57,7 @@ export function SlicePanel({ scene, which, meaning }: { scene: Scene; which: Whi
   const set = (at: number) => scene.set({ planes: { ...planes, at: map3((i) => (i === which ? at : planes.at[i])) } });
   const line = (axis: 0 | 1 | 2) => (planes.at[axis] + 0.5) / geometry.shape[axis];
   return (
-    <section class="slice" aria-label={oblique ? "Oblique slice" : `Slice across ${name(which)}`} data-plane={PLANES[which].name}>
+    <section class="slice" aria-label={oblique ? "Oblique slice" : `Slice ${name(which)}`} data-plane={PLANES[which].name}>
       <header>
         {oblique ? (
           <h3 style={{ borderColor: PLANES[which].colour }}>Oblique</h3>
