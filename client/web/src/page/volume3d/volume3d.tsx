@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import type { VolumeRow } from "../../wire/protocol";
-import { connection } from "../connection";
+import { call, connection } from "../connection";
 import { inWords, shortName } from "../format";
 import { titleOf } from "../held/verbs";
 import { COLOUR_MAPS, type ColourMap } from "../live/colour_maps";
@@ -59,6 +59,7 @@ export function Volume3d() {
   const scene = useMemo(() => new Scene(), []);
   const shown = scene.volume?.name === choice && choice !== "";
   const gone = up && shown && (!now || able !== "");
+  const fate = useFate(choice, gone);
   useEffect(() => () => scene.close(), [scene]);
   useEffect(() => {
     if (now && able === "") scene.show(now);
@@ -83,16 +84,25 @@ export function Volume3d() {
         </label>
         <Bar scene={scene} volume={shown || able === "" ? volume : undefined} />
       </div>
-      {gone && <p class="banner mild" role="alert">{goneText(volume, now, able)} What is seen here is what was loaded before.</p>}
+      {gone && <p class="banner mild" role="alert">This volume {fate}. What is seen here is what was loaded before.</p>}
       {shown || (volume && able === "") ? <Shown scene={scene} volume={volume!} /> : <p class="empty-page">{emptyText(choice, volume, able, up, rows.length)}</p>}
     </div>
   );
 }
 
-function goneText(volume: VolumeRow | undefined, now: VolumeRow | undefined, able: string): string {
-  if (now) return `This volume is not to be had any more: ${able}.`;
-  const state = volume && volume.state !== "HELD" ? volume.state.toLowerCase() : "";
-  return state === "committed" ? `This volume was committed${volume!.path ? ` to ${volume!.path}` : ""}, and is no longer in memory.` : `This volume ${state ? `was ${state}` : "is gone"}.`;
+/** What became of a volume that is gone, in words. The server remembers it for a while. */
+function useFate(name: string, gone: boolean): string {
+  const [fate, setFate] = useState("");
+  useEffect(() => {
+    setFate("");
+    if (!gone) return;
+    const told = (volume: { state: string; commit: { path: string } | null }) => {
+      const state = volume.state.replace("VOLUME_STATE_", "").toLowerCase();
+      setFate(state === "committed" ? `was committed${volume.commit?.path ? ` to ${volume.commit.path}` : ""}, and is no longer in memory` : `was ${state}`);
+    };
+    call("VolumeService/GetVolume", { name }).then((answer) => told(answer.volume), () => setFate("is gone"));
+  }, [name, gone]);
+  return fate || "is no longer held";
 }
 
 function emptyText(choice: string, volume: VolumeRow | undefined, able: string, up: boolean, rows: number): string {
