@@ -470,6 +470,9 @@ class Space(Volume3dTest):
         about = json.loads(rest[4:].decode())
         self.assertEqual((keyword, about["volume"], about["title"], about["picture"], about["level"], about["shape"]), (b"Octavo", name, "tooth", "maximum", 1, [32, 32, 32]))
         self.assertLess(about["darkest"], about["brightest"])
+        um, width = self.page.evaluate("(() => { const bar = document.querySelector('.scale-bar'); return [Number(bar.dataset.um), parseFloat(bar.style.width)]; })()")
+        self.assertAlmostEqual(about["um_per_pixel"], um / width, delta=0.01 * um / width)
+        self.assertFalse(about["coarse"])
 
 
 class Trouble(Volume3dTest):

@@ -32,7 +32,7 @@ function Contrast({ scene, meaning }: { scene: Scene; meaning: Meaning }) {
     const stored = (Number(input.value) - meaning.offset) / meaning.step;
     const next = window && { ...window, [end]: stored };
     if (next && input.value.trim() !== "" && next.lo < next.hi) return set(next);
-    input.value = window ? String(Number(value(window[end]).toPrecision(6))) : ""; // darker than bright: as it was
+    input.value = window ? String(Number(value(window[end]).toPrecision(7))) : ""; // darker than bright: as it was
   };
   return (
     <fieldset>
@@ -40,7 +40,7 @@ function Contrast({ scene, meaning }: { scene: Scene; meaning: Meaning }) {
       <WindowHistogram histogram={histogram} window={window} label="the volume" value={value} unit={meaning.unit} change={set} />
       <div class="row">
         {(["lo", "hi"] as const).map((end) => (
-          <input key={end} type="number" step="any" class="wide" value={window ? Number(value(window[end]).toPrecision(6)) : ""} disabled={!window} aria-label={`${end === "lo" ? "Darkest" : "Brightest"} value${meaning.unit ? `, ${meaning.unit}` : ""}`} onChange={typed(end)} />
+          <input key={end} type="number" step="any" class="wide" value={window ? Number(value(window[end]).toPrecision(7)) : ""} disabled={!window} aria-label={`${end === "lo" ? "Darkest" : "Brightest"} value${meaning.unit ? `, ${meaning.unit}` : ""}`} onChange={typed(end)} />
         ))}
         <button type="button" aria-pressed={!byHand} onClick={() => scene.set({ window: null })} title="Contrast that fits the picture">Auto</button>
       </div>

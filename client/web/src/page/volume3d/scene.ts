@@ -331,6 +331,10 @@ export class Scene {
     Object.assign(canvas.dataset, { quality, factor: level.factor, volume: this.volume!.name, drawn: 1 + Number(canvas.dataset.drawn ?? 0) });
   }
 
+  /** Scene units of a pixel of the picture that is shown. */
+  unitOfPixel(): number {
+    return (unitsPerPixel(this.camera.value, this.geometry.value!, ...this.room) * this.room[0]) / this.canvas!.width;
+  }
   private pixels(scale: number): [number, number] {
     const [width, height] = this.room;
     const by = scale * Math.min(devicePixelRatio, Math.sqrt(MOST_PIXELS / (width * height)));

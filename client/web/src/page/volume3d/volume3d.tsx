@@ -47,7 +47,9 @@ function useChoice(volumes: ReadonlyMap<string, VolumeRow>): string {
 
 export function Volume3d() {
   const volumes = useStore(connection.volumes);
-  const up = useStore(connection.daemon).up && useStore(connection.phase).name === "open";
+  const daemon = useStore(connection.daemon);
+  const phase = useStore(connection.phase);
+  const up = daemon.up && phase.name === "open";
   const choice = useChoice(volumes);
   const now = volumes.get(choice);
   // What is gone is remembered in its last state, to say what became of it.
@@ -171,6 +173,7 @@ function Shown({ scene, volume }: { scene: Scene; volume: VolumeRow }) {
     const about = {
       volume: volume.name, title: volume.title, volume_index: volume.index, axes: volume.axes, shape: volume.shape, spacing_um: volume.spacing_um, digest: volume.digest, picture: mode, colour_map: colourMap, unit: meaning.unit,
       darkest: value(window.lo), brightest: value(window.hi), level: level.factor, right_down_into: rowsOf(camera.turn), zoom: camera.zoom,
+      ...(geometry.lengths ? { um_per_pixel: scene.unitOfPixel() } : {}), coarse: canvas.current.dataset.quality !== "still",
       clip_voxels: clip, ...(mode === "shaded" || mode === "cut" ? { opacity } : {}), ...(mode === "cut" || mode === "slices" ? { planes } : {}), saved: new Date().toISOString(),
     };
     saveSnapshot(canvas.current, `octavo_3d_${shortName(volume.name)}_${mode}.png`, about).catch((error: Error) => tell(error.message));
