@@ -1,6 +1,4 @@
 // What is shown, and how: contrast, view, clip box and slice planes.
-import { useId } from "preact/hooks";
-
 import type { Interval } from "../../wire/protocol";
 import { length } from "../format";
 import { WindowHistogram } from "../live/window_histogram";
@@ -32,7 +30,7 @@ function Contrast({ scene, meaning }: { scene: Scene; meaning: Meaning }) {
     const stored = (Number(input.value) - meaning.offset) / meaning.step;
     const next = window && { ...window, [end]: stored };
     if (next && input.value.trim() !== "" && next.lo < next.hi) return set(next);
-    input.value = window ? String(Number(value(window[end]).toPrecision(7))) : ""; // darker than bright: as it was
+    input.value = window ? String(Number(value(window[end]).toPrecision(6))) : ""; // darker than bright: as it was
   };
   return (
     <fieldset>
@@ -40,7 +38,7 @@ function Contrast({ scene, meaning }: { scene: Scene; meaning: Meaning }) {
       <WindowHistogram histogram={histogram} window={window} label="the volume" value={value} unit={meaning.unit} change={set} />
       <div class="row">
         {(["lo", "hi"] as const).map((end) => (
-          <input key={end} type="number" step="any" class="wide" value={window ? Number(value(window[end]).toPrecision(7)) : ""} disabled={!window} aria-label={`${end === "lo" ? "Darkest" : "Brightest"} value${meaning.unit ? `, ${meaning.unit}` : ""}`} onChange={typed(end)} />
+          <input key={end} type="number" step="any" class="wide" value={window ? Number(value(window[end]).toPrecision(6)) : ""} disabled={!window} aria-label={`${end === "lo" ? "Darkest" : "Brightest"} value${meaning.unit ? `, ${meaning.unit}` : ""}`} onChange={typed(end)} />
         ))}
         <button type="button" aria-pressed={!byHand} onClick={() => scene.set({ window: null })} title="Contrast that fits the picture">Auto</button>
       </div>
@@ -111,10 +109,8 @@ const map4 = (shown: readonly boolean[], which: number, on: boolean) => shown.ma
 
 export function Controls({ scene, geometry, meaning }: { scene: Scene; geometry: Geometry; meaning: Meaning }) {
   const settings = useStore(scene.settings);
-  const id = useId();
   return (
-    <aside class="controls" aria-labelledby={id}>
-      <h2 id={id} class="hidden">Controls</h2>
+    <aside class="controls" aria-label="Controls">
       <Contrast scene={scene} meaning={meaning} />
       <fieldset>
         <legend>View</legend>
