@@ -8,6 +8,7 @@ import type { Scene, Settings } from "./scene";
 import { map3, type Vec3 } from "./vectors";
 
 const LEAST_AXIS_PX = 24; // shorter ones point at the eye: their names would lie on each other
+const LABEL_PX = [84, 17]; // that a text takes
 
 export function extentText(geometry: Geometry, axis: number): string {
   return geometry.lengths ? length(geometry.size[axis]) : `${geometry.shape[axis]} voxels`;
@@ -28,6 +29,7 @@ export function Overlay({ scene, geometry, width, height }: { scene: Scene; geom
   const inClip = (at: Vec3): Vec3 => map3((i) => (at[i] ? settings.clip.hi[i] : settings.clip.lo[i]) / geometry.shape[i]);
   const origin = corner([0, 0, 0]);
   const centre = place([0, 0, 0]);
+  const written: [number, number][] = [];
   return (
     <svg class="overlay" width={width} height={height} aria-hidden="true">
       {EDGES.map(([from, to], i) => <polyline key={i} points={path([corner(from), corner(to)])} class="edge" />)}
@@ -45,7 +47,9 @@ export function Overlay({ scene, geometry, width, height }: { scene: Scene; geom
         const away = [middle[0] - centre[0], middle[1] - centre[1]];
         const far = Math.max(1, Math.hypot(away[0], away[1]));
         const x = Math.max(34, Math.min(width - 34, middle[0] + (away[0] / far) * 26));
-        const y = Math.max(16, Math.min(height - 8, middle[1] + (away[1] / far) * 14 + 4));
+        let y = Math.max(16, Math.min(height - 8, middle[1] + (away[1] / far) * 14 + 4));
+        while (written.some(([left, top]) => Math.abs(left - x) < LABEL_PX[0] && Math.abs(top - y) < LABEL_PX[1])) y += LABEL_PX[1];
+        written.push([x, y]);
         return <text key={axis} x={x} y={y} fill={PLANES[axis].colour}>{geometry.names[axis]} {extentText(geometry, axis)}</text>;
       })}
     </svg>
