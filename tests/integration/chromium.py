@@ -23,6 +23,8 @@ FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-
          "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-extensions", "--mute-audio", "--hide-scrollbars",
          "--disable-renderer-backgrounding", "--disable-backgrounding-occluded-windows", "--disable-dev-shm-usage", "--ignore-certificate-errors"]
 
+WEBGL = ["--ignore-gpu-blocklist", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]  # drawn by the processor
+
 
 def program():
     """Path of Chromium; skips the test where there is none."""
@@ -37,8 +39,9 @@ class Failure(AssertionError):
 
 
 class Chromium:
-    def __init__(self, width=1366, height=768):
+    def __init__(self, width=1366, height=768, webgl=False):
         self.size = (width, height)
+        flags = [flag for flag in FLAGS if flag != "--disable-gpu"] + WEBGL if webgl else FLAGS + ["--disable-3d-apis"]
         self.directory = tempfile.mkdtemp(prefix="octavo-chromium-")
         read, self._out = os.pipe()
         self._in, write = os.pipe()
@@ -49,7 +52,7 @@ class Chromium:
             os.dup2(b, 4)
 
         self.log = open(os.path.join(self.directory, "log"), "wb")
-        self.process = subprocess.Popen([program(), *FLAGS, f"--user-data-dir={self.directory}/profile", f"--window-size={width},{height}", "about:blank"], stdin=subprocess.DEVNULL,
+        self.process = subprocess.Popen([program(), *flags, f"--user-data-dir={self.directory}/profile", f"--window-size={width},{height}", "about:blank"], stdin=subprocess.DEVNULL,
                                         stdout=self.log, stderr=self.log, preexec_fn=pipes, close_fds=False, start_new_session=True)
         os.close(read)
         os.close(write)

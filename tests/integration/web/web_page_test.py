@@ -27,10 +27,11 @@ class PageTest(DaemonTest):
     flags = ("--device.frame_pool_bytes", str(64 << 20))
     viewer_flags = ()
     environment = None
+    webgl = False
 
     @classmethod
     def setUpClass(cls):
-        cls.browser = Chromium()
+        cls.browser = Chromium(webgl=cls.webgl)
         cls.addClassCleanup(cls.browser.close)
         cls.daemon = Daemon(*cls.flags, environment=cls.environment)
         cls.client = cls.daemon.client()
@@ -73,6 +74,54 @@ class PageTest(DaemonTest):
 
     def go(self, page):
         self.page.evaluate(f"location.hash = '#{page}'")
+
+    def dress(self, theme):
+        self.page.evaluate(f"localStorage.setItem('octavo-theme', '{theme}'); location.reload()")
+        self.page.wait(f"document.documentElement.dataset.theme === '{theme}' && document.querySelector('.link.up')")
+
+    def nameless(self):
+        """The roles of controls that have no name for those who do not see them."""
+        nodes = self.page.command("Accessibility.getFullAXTree")["nodes"]
+        return [n["role"]["value"] for n in nodes if not n.get("ignored") and n["role"]["value"] in
+                ("button", "link", "combobox", "checkbox", "slider", "spinbutton", "textbox", "progressbar", "image", "img", "application", "menuitem", "navigation") and not n.get("name", {}).get("value")]
+
+    def hardly_legible(self):
+        """Texts whose contrast to their ground is below 4.5 : 1 (WCAG AA)."""
+        return self.page.evaluate("""(() => {
+            const rgb = text => { const m = text.match(/[\\d.]+/g).map(Number); return m.length < 4 ? [...m, 1] : m; };
+            const light = c => { const [r, g, b] = c.map(v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+            const poor = [];
+            for (const e of document.querySelectorAll("body *")) {
+                if (![...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim()) || e.closest(".stage, noscript, :disabled, svg") || !e.checkVisibility()) continue;
+                let ground = [0, 0, 0, 0];
+                for (let p = e; p && ground[3] < 1; p = p.parentElement) { const c = rgb(getComputedStyle(p).backgroundColor); if (c[3] > 0) ground = c; }
+                const [a, b] = [light(rgb(getComputedStyle(e).color).slice(0, 3)), light(ground.slice(0, 3))].sort((x, y) => y - x);
+                const ratio = (a + 0.05) / (b + 0.05);
+                if (ratio < 4.5) poor.push([e.tagName, e.textContent.trim().slice(0, 30), ratio.toFixed(2)]);
+            }
+            return poor;
+        })()""")
+
+    def badly_placed(self):
+        """What is cut off, lies outside of the window, or overlaps."""
+        return self.page.evaluate("""(() => {
+            const inner = e => e.closest(".scroll, .job-list, .details, .tiles");
+            const seen = [...document.querySelectorAll("button, label, select, h1, h2, nav a, .figures div, .facts dd, .counters div, .scale-bar, .panel")].filter(e => e.checkVisibility());
+            const bad = [];
+            if (document.documentElement.scrollWidth > innerWidth) bad.push(["wider than the window", document.documentElement.scrollWidth]);
+            for (const e of seen) {
+                const b = e.getBoundingClientRect();
+                if (e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 && getComputedStyle(e).overflow !== "visible" && e.tagName !== "SELECT") bad.push(["cut off", e.tagName, e.textContent.slice(0, 40)]);
+                if (b.right > innerWidth + 1 && !e.closest(".scroll")) bad.push(["outside", e.tagName, e.textContent.slice(0, 40)]);
+                for (const other of seen) {
+                    if (e === other || e.contains(other) || other.contains(e) || inner(e) !== inner(other) || e.closest(".scroll")) continue;
+                    const c = other.getBoundingClientRect();
+                    const [w, h] = [Math.min(b.right, c.right) - Math.max(b.left, c.left), Math.min(b.bottom, c.bottom) - Math.max(b.top, c.top)];
+                    if (w > 1 && h > 1) bad.push(["overlaps", e.tagName, e.textContent.slice(0, 30), other.tagName, other.textContent.slice(0, 30)]);
+                }
+            }
+            return bad;
+        })()""")
 
 
 def shown(values, lo, hi):

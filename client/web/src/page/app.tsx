@@ -10,11 +10,13 @@ import { Signal } from "./signal/signal";
 import { tell, Toasts } from "./parts/toasts";
 import { useStore } from "./store";
 import { theme } from "./theme";
+import { HASH as VOLUME_3D, Volume3d } from "./volume3d/volume3d";
 
 const PAGES = [
   { hash: "#live", text: "Live", page: Live },
   { hash: "#signal", text: "Signal", page: Signal },
   { hash: "#held", text: "Held", page: Held },
+  { hash: VOLUME_3D, text: "3-D", page: Volume3d },
   { hash: "#scan", text: "Scan", page: Scan },
 ];
 
@@ -37,7 +39,7 @@ export function App() {
   const shade = useStore(theme);
   const held = [...useStore(connection.volumes).values()].filter((volume) => volume.state === "HELD").length;
   const [invitation, setInvitation] = useState("");
-  const page = PAGES.find((entry) => entry.hash === hash) ?? PAGES[0];
+  const page = PAGES.find((entry) => entry.hash === hash.split("/")[0]) ?? PAGES[0];
   useEffect(() => {
     document.title = `${page.text} – Octavo`;
   }, [page]);

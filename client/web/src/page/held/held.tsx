@@ -7,11 +7,14 @@ import { bytes, inWords, shortName, span } from "../format";
 import { Dialog } from "../parts/dialog";
 import { tell } from "../parts/toasts";
 import { useStore } from "../store";
+import { objection } from "../volume3d/geometry";
+import { addressOf } from "../volume3d/volume3d";
 import { CommitDialog } from "./commit_dialog";
 import { useEndings } from "./endings";
 import { cancelOperation, discard, isHeld, runAll, titleOf, type Verb, VERBS } from "./verbs";
 
 const THUMBNAIL_PX = 128;
+const OPEN_KEY = "3"; // opens the volume of the row in 3-D
 const TIERS: Record<string, string> = { DEVICE: "device", HOST: "host memory", DISK: "disk" };
 
 function useClock(everyMs: number): number {
@@ -87,6 +90,9 @@ export function Held() {
       const next = (event.key === "ArrowDown" ? row.nextElementSibling : row.previousElementSibling) as HTMLElement | null;
       next?.querySelector<HTMLElement>("input[type=checkbox]")?.focus();
       event.preventDefault();
+    } else if (event.key === OPEN_KEY && objection(volume) === "") {
+      event.preventDefault();
+      location.hash = addressOf(volume.name);
     } else if (!readOnly) {
       const verb = VERBS.find((entry) => entry.key === event.key);
       if (!verb) return;
@@ -102,6 +108,7 @@ export function Held() {
           <button key={verb.name} type="button" data-verb={verb.name} title={verb.key ? `${verb.help} (key: ${verb.key})` : verb.help} disabled={!chosen.some((row) => verb.can(row) && !running.has(row.name))}
             class={verb.name === "discard" ? "danger" : ""} onClick={() => run(verb, chosen)}>{verb.text}</button>
         ))}
+        <button type="button" class="open-3d" title={`Show the selected volume in 3-D (key: ${OPEN_KEY})`} disabled={chosen.length !== 1 || objection(chosen[0]) !== ""} onClick={() => (location.hash = addressOf(chosen[0].name))}>Open in 3-D</button>
         {readOnly && <span class="note">This viewer only shows.</span>}
         <span class="gap" />
         <span role="status">{rows.length === 1 ? "1 volume" : `${rows.length} volumes`}, {bytes(total)}{chosen.length > 0 ? `; ${chosen.length} selected, ${bytes(chosen.reduce((sum, row) => sum + row.bytes, 0))}` : ""}</span>

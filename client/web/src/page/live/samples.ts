@@ -2,7 +2,7 @@
 import type { Interval, Schema } from "../../wire/protocol";
 import { type ColourMap, table } from "./colour_maps";
 
-export type Samples = Uint8Array | Int8Array | Uint16Array | Int16Array | Uint32Array | Int32Array | Float32Array;
+export type Samples = Uint8Array | Int8Array | Uint16Array | Int16Array | Uint32Array | Int32Array | Float32Array | Float64Array;
 
 const TYPES: Record<string, new (buffer: ArrayBuffer) => Samples> = {
   U8: Uint8Array, I8: Int8Array, U16: Uint16Array, I16: Int16Array, U32: Uint32Array, I32: Int32Array, F32: Float32Array,

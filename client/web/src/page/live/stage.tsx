@@ -21,7 +21,7 @@ const REST: Transform = { zoom: 1, x: 0, y: 0 };
 export type Spacing = [number, number] | null;
 
 /** A bar of a round length, about a fifth of the width. */
-function barOf(width: number, umPerPx: number): { um: number; px: number } {
+export function barOf(width: number, umPerPx: number): { um: number; px: number } {
   const wanted = (width / 5) * umPerPx;
   const power = 10 ** Math.floor(Math.log10(wanted));
   const um = [5, 2, 1].map((n) => n * power).find((n) => n <= wanted) ?? power;
