@@ -120,7 +120,7 @@ class ImportWork final : public job::JobWork {
     OCTAVO_RETURN_IF_ERROR(read);
     OCTAVO_RETURN_IF_ERROR(source_.CheckUnchanged());
     if (!Meta().digest.empty()) OCTAVO_RETURN_IF_ERROR(CheckDigest(run, out));
-    TellClipped(run);
+    TellLosses(run);
     if (buffer_ != nullptr) return absl::OkStatus();
     if (!input_->info().octavo.has_value() && display.has_value())
       run.SetDisplay(0, display->first, display->second);
@@ -156,19 +156,10 @@ class ImportWork final : public job::JobWork {
     return plan;
   }
 
-  void TellClipped(job::JobRun& run) const {
+  void TellLosses(job::JobRun& run) const {
     const storage::ClippedElements& clipped = input_->clipped();
     if (buffer_ == nullptr) run.SetClipped(0, clipped.below, clipped.above);
-    const bool integers = input_->type().kind == storage::ElementType::Kind::kUnsigned ||
-                          input_->type().kind == storage::ElementType::Kind::kSigned;
-    if (clipped.below + clipped.above > 0)
-      run.Warn(absl::StrCat(clipped.below, " numbers were below and ", clipped.above,
-                            " above the range of ", input_->type().Name(),
-                            integers ? "; they are its lowest and highest values now (dtype)."
-                                     : "; they are infinite now (dtype)."));
-    if (clipped.nan > 0)
-      run.Warn(absl::StrCat(clipped.nan, " numbers were NaN, which ", input_->type().Name(),
-                            " does not have; they are 0 now (dtype)."));
+    for (const std::string& loss : input_->Losses()) run.Warn(loss);
   }
 
   const storage::VolumeMeta& Meta() const { return input_->meta(); }

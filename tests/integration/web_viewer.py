@@ -131,6 +131,7 @@ class WebSocket:
 
     def __init__(self, viewer, path="/socket", host=None, origin="own", cookie="own", receive_buffer=None, headers=None):
         self.socket = socket.socket()
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as browsers do
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(30)

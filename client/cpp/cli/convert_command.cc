@@ -93,7 +93,7 @@ void Convert(Session& session, const std::string& source, const std::string& des
   const auto opened = SourceOf(from);
   if (!opened.ok()) options = opened.status();
   const Interruptible interruptible;
-  absl::StatusOr<storage::CommitOutcome> outcome;
+  absl::StatusOr<storage::ConvertOutcome> outcome;
   {
     ProgressBar bar("converting");
     outcome = options.ok()
@@ -130,11 +130,14 @@ void Convert(Session& session, const std::string& source, const std::string& des
                                  {"raw_bytes", outcome->raw_bytes},
                                  {"bytes", outcome->disk_bytes},
                                  {"seconds", outcome->seconds},
-                                 {"checksum", outcome->checksum}})
-                     .dump()
+                                 {"checksum", outcome->checksum},
+                                 {"warnings", outcome->warnings}})
+                     .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
               << "\n";
     return;
   }
+  for (const std::string& warning : outcome->warnings)
+    std::cerr << "octavo: warning: " << Printable(warning) << "\n";
   std::cout << outcome->path << "  " << Bytes(static_cast<double>(outcome->raw_bytes)) << " as "
             << Bytes(static_cast<double>(outcome->disk_bytes)) << " in "
             << Seconds(outcome->seconds) << "  " << outcome->checksum << "\n";

@@ -125,6 +125,37 @@ mosaic::FindZOverlapCall DecodeFindZOverlap(const v1::FindZOverlapRequest& in) {
                    .min_correlation = in.has_min_correlation() ? in.min_correlation() : 0.5}};
 }
 
+namespace {
+
+/// A field that changes nothing without another one is a mistake: who gives it means something.
+absl::Status CheckEffects(const v1::StackSectionsRequest& in) {
+  const auto idle = [](const char* field, const char* why) {
+    return InvalidField(field, absl::StrCat("is given, but ", why, "; allowed unset"));
+  };
+  if (!in.overlap().empty()) {
+    constexpr const char* kGiven = "overlap says what the sections have in common";
+    if (in.search_range_um() != 0) return idle("search_range_um", kGiven);
+    if (in.has_min_correlation()) return idle("min_correlation", kGiven);
+    if (in.consistency_min_pairs() != 0) return idle("consistency_min_pairs", kGiven);
+    if (in.has_consistency_tolerance()) return idle("consistency_tolerance", kGiven);
+    if (in.has_consistency_min_correlation()) return idle("consistency_min_correlation", kGiven);
+  }
+  if (in.refine_limit_um() == 0) {
+    constexpr const char* kNone = "refine_limit_um is 0: nothing is put right in the plane";
+    if (in.has_refine_min_confidence()) return idle("refine_min_confidence", kNone);
+    if (in.has_refine_min_correlation()) return idle("refine_min_correlation", kNone);
+  }
+  if (!in.match_intensity()) {
+    constexpr const char* kNone = "match_intensity is not set: no brightness is changed";
+    if (in.has_gain_min_voxels()) return idle("gain_min_voxels", kNone);
+    if (in.gain_least() != 0) return idle("gain_least", kNone);
+    if (in.gain_most() != 0) return idle("gain_most", kNone);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<mosaic::StackSectionsCall> DecodeStackSections(const v1::StackSectionsRequest& in) {
   if (in.sections().empty()) {
     return InvalidField("sections", absl::StrCat("is empty; allowed 1 to ", kMostSections));
@@ -135,6 +166,7 @@ absl::StatusOr<mosaic::StackSectionsCall> DecodeStackSections(const v1::StackSec
                                      "; allowed LATER, EARLIER, HANN"));
   }
   OCTAVO_RETURN_IF_ERROR(CheckDtype(in.type()));
+  OCTAVO_RETURN_IF_ERROR(CheckEffects(in));
   const auto or_default = [](double value, double otherwise) {
     return value == 0 ? otherwise : value;
   };
@@ -177,6 +209,11 @@ absl::StatusOr<mosaic::StackSectionsCall> DecodeStackSections(const v1::StackSec
 
 absl::StatusOr<mosaic::ResampleTilesCall> DecodeResampleTiles(const v1::ResampleTilesRequest& in) {
   OCTAVO_RETURN_IF_ERROR(CheckDtype(in.type()));
+  // Elsewhere 0 counts planes; here it would be a length that nobody gave.
+  if (in.target_um().z() != 0 && in.tiles().spacing_um().z() == 0) {
+    return InvalidField("tiles.spacing_um.z",
+                        "is missing, and target_um.z needs it; allowed 1e-06 to 1e+09");
+  }
   mosaic::ResampleTilesCall out{.tiles = SourceOf(in.tiles()),
                                 .spec = {.layout = Decode(in.tiles()),
                                          .target_um = Decode(in.target_um()),

@@ -41,13 +41,13 @@ absl::StatusOr<Format> FormatOfPath(const std::string& path) {
                                    absl::StrJoin(FormatEndings(), ", "), ", or name the format"));
 }
 
-absl::StatusOr<CommitOutcome> Convert(const std::string& source, const std::string& destination,
-                                      const WriterOptions& options,
-                                      const std::function<bool(double, int64_t)>& progress,
-                                      const ConvertSource& from) {
+absl::StatusOr<ConvertOutcome> Convert(const std::string& source, const std::string& destination,
+                                       const WriterOptions& options,
+                                       const std::function<bool(double, int64_t)>& progress,
+                                       const ConvertSource& from) {
   const auto begun = std::chrono::steady_clock::now();
   OCTAVO_ASSIGN_OR_RETURN(auto input, OpenVolumeInput(source, from.input));
-  OCTAVO_ASSIGN_OR_RETURN(const std::unique_ptr<StoredVolume> volume,
+  OCTAVO_ASSIGN_OR_RETURN(const std::unique_ptr<InputVolume> volume,
                           InputVolume::Make(std::move(input), from.volume));
   const VolumeMeta& meta = volume->meta();
   OCTAVO_ASSIGN_OR_RETURN(const WriterOptions resolved, ResolveOptions(options, meta));
@@ -111,13 +111,17 @@ absl::StatusOr<CommitOutcome> Convert(const std::string& source, const std::stri
     return back.ok() ? published : Annotate(published, back.message());
   }
   (void)progress(1, writer->DiskBytes());
-  return CommitOutcome{
-      .path = paths.final,
-      .format = paths.format,
-      .raw_bytes = sums.bytes(),
-      .disk_bytes = writer->DiskBytes(),
-      .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(),
-      .checksum = manifest.checksum};
+  ConvertOutcome outcome{
+      {.path = paths.final,
+       .format = paths.format,
+       .raw_bytes = sums.bytes(),
+       .disk_bytes = writer->DiskBytes(),
+       .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(),
+       .checksum = manifest.checksum},
+      volume->info().notes};
+  for (const auto& more : {volume->doubts(), volume->Losses()})
+    outcome.warnings.insert(outcome.warnings.end(), more.begin(), more.end());
+  return outcome;
 }
 
 }  // namespace octavo::storage

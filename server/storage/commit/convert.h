@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -18,6 +19,12 @@ struct ConvertSource {
   InputVolumeOptions volume;
 };
 
+/// What a conversion wrote, and what may not be as intended: a sentence each. Those known before it
+/// are in the metadata of the new file, too.
+struct ConvertOutcome : CommitOutcome {
+  std::vector<std::string> warnings;
+};
+
 /// Writes a volume again in another format, without a server: one that a commit wrote, or a file of
 /// any kind that OpenVolumeInput reads. The destination gets the format's ending if it has none of
 /// them, and it appears under its name only when all of it is on the disk. The voxels of a commit
@@ -26,7 +33,7 @@ struct ConvertSource {
 /// between slabs; Cancelled once it returns false. Errors: as of OpenVolumeInput, InputVolume::Make
 /// and ResolveOptions; AlreadyExists; NotFound if the destination's directory is not there;
 /// DataLoss.
-absl::StatusOr<CommitOutcome> Convert(
+absl::StatusOr<ConvertOutcome> Convert(
     const std::string& source, const std::string& destination, const WriterOptions& options,
     const std::function<bool(double fraction, int64_t disk_bytes)>& progress,
     const ConvertSource& from = {});

@@ -205,7 +205,10 @@ class InputVolume::Planner {
     meta.spacing_assumed[i] = false;
     if (const auto given = options_.spacing_um.find(name); given != options_.spacing_um.end()) {
       meta.spacing_um[i] = given->second;
-      return InRange(field, given->second, 1e-6, 1e9);
+      OCTAVO_RETURN_IF_ERROR(InRange(field, given->second, 1e-6, 1e9));
+      if (axis != nullptr && axis->spacing_um.has_value())
+        DoubtSpacing(name, *axis->spacing_um, given->second);
+      return absl::OkStatus();
     }
     if (axis != nullptr && axis->spacing_um.has_value()) {
       meta.spacing_um[i] = *axis->spacing_um;
@@ -229,6 +232,14 @@ class InputVolume::Planner {
                                 : absl::StrCat("'", axis->spacing_as_stored, "' (",
                                                axis->spacing_place, ") without a unit of length"),
                             "; allowed 1e-06 to 1e+09, or allow_unknown_spacing"));
+  }
+
+  /// What is given wins, and may be in another unit.
+  void DoubtSpacing(const std::string& name, double stored, double given) {
+    constexpr double kSame = 1e-3;
+    if (std::abs(stored - given) <= kSame * std::abs(stored)) return;
+    plan.doubts.push_back(absl::StrCat("The spacing along ", name, " is taken as ", given,
+                                       " um; the file says ", stored, " um."));
   }
 
   absl::Status ChooseType() {
@@ -470,6 +481,21 @@ absl::StatusOr<std::optional<InputVolume::Direct>> InputVolume::OpenDirect() con
   OCTAVO_ASSIGN_OR_RETURN(direct.source, input_->Pieces(box));
   if (direct.source == nullptr) return std::optional<Direct>();
   return std::optional<Direct>(std::move(direct));
+}
+
+std::vector<std::string> InputVolume::Losses() const {
+  std::vector<std::string> out = input_->Noticed();
+  const bool integers =
+      type().kind == ElementType::Kind::kUnsigned || type().kind == ElementType::Kind::kSigned;
+  if (clipped_.below + clipped_.above > 0)
+    out.push_back(absl::StrCat(clipped_.below, " numbers were below and ", clipped_.above,
+                               " above the range of ", type().Name(),
+                               integers ? "; they are its lowest and highest values now (dtype)."
+                                        : "; they are infinite now (dtype)."));
+  if (clipped_.nan > 0)
+    out.push_back(absl::StrCat(clipped_.nan, " numbers were NaN, which ", type().Name(),
+                               " does not have; they are 0 now (dtype)."));
+  return out;
 }
 
 absl::Status InputVolume::Load(int64_t first, int64_t count, char* out) {

@@ -68,6 +68,9 @@ class InputVolume final : public StoredVolume {
   /// Elements that Read has clipped to type() so far. Of a volume that was read once, front to
   /// back.
   const ClippedElements& clipped() const { return clipped_; }
+  /// What was lost or noticed while it was read, a sentence each: numbers that were clipped, parts
+  /// that no file has.
+  std::vector<std::string> Losses() const;
   /// From now on a Read that is under way ends, with Cancelled, soon after `stop` is requested.
   void SetStop(std::stop_token stop) { input_->SetStop(std::move(stop)); }
   /// Most bytes that Read takes beside the caller's memory.

@@ -186,6 +186,17 @@ class ZarrInput final : public VolumeInput {
         errors_(std::move(errors)),
         place_(std::move(place)) {}
 
+  std::vector<std::string> Noticed() const override {
+    const ZarrArrayReader::MissingFiles missing = array_->missing_files();
+    if (missing.count == 0) return {};
+    return {absl::StrCat(
+        missing.count, missing.count == ZarrArrayReader::kMostMissing ? " or more" : "",
+        missing.count == 1 ? " chunk file is" : " chunk files are", " not there ('", missing.name,
+        missing.count == 1 ? "'" : "', for example",
+        "): their voxels have the fill value. Zarr may leave out chunks that hold nothing else; "
+        "a copy that was not finished looks the same.")};
+  }
+
  private:
   absl::StatusOr<std::unique_ptr<PieceSource>> PiecesInside(
       const base::ArrayBox& box) const override {

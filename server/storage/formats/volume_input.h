@@ -148,6 +148,8 @@ class VolumeInput {
   /// DataLoss. SetVerify says how, before other threads know the input.
   absl::Status Verify() { return verify_ ? verify_() : absl::OkStatus(); }
   void SetVerify(std::function<absl::Status()> verify) { verify_ = std::move(verify); }
+  /// What was noticed while it was read, a sentence each: parts that no file has, for example.
+  virtual std::vector<std::string> Noticed() const { return {}; }
   /// Reads end soon after `stop` is requested, with Cancelled: between two chunks, blocks or
   /// pieces. Before other threads read.
   void SetStop(std::stop_token stop) { stop_ = std::move(stop); }

@@ -154,6 +154,10 @@ absl::StatusOr<std::optional<UniqueFd>> ZarrArrayReader::PlanFile(
     if (missing_ == MissingChunk::kDamage)
       return absl::DataLossError(
           absl::StrCat(folder_.PathOf(window.file), ": the chunk is missing"));
+    {
+      const MutexLock lock(mutex_);
+      if (std::ssize(absent_) < kMostMissing) absent_.insert(window.file);
+    }
     out->push_back(std::move(window));
     return std::optional<UniqueFd>();
   }
@@ -165,6 +169,12 @@ absl::StatusOr<std::optional<UniqueFd>> ZarrArrayReader::PlanFile(
                                             info.st_size, window, missing_, out);
   if (!planned.ok()) return Annotate(planned, path);
   return std::optional<UniqueFd>(*std::move(opened));
+}
+
+ZarrArrayReader::MissingFiles ZarrArrayReader::missing_files() const {
+  const MutexLock lock(mutex_);
+  if (absent_.empty()) return {};
+  return {.count = std::ssize(absent_), .name = *absent_.begin()};
 }
 
 absl::Status ZarrArrayReader::ReadPiece(int fd, const ZarrPiece& piece, char* out,

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "nlohmann/json.hpp"
 #include "tbb/enumerable_thread_specific.h"
 
+#include "gpu/base/mutex.h"
 #include "server/storage/zarr/folder.h"
 #include "server/storage/zarr/metadata.h"
 #include "server/storage/zarr/piece.h"
@@ -25,6 +27,7 @@ class ZarrArrayReader {
  public:
   /// The most pieces of one plan.
   static constexpr size_t kMostPieces = size_t{1} << 20;
+  static constexpr int64_t kMostMissing = 1 << 16;
 
   /// Reads `path`/zarr.json or `path`/.zarray; never consolidated metadata. NotFound if there is
   /// neither; DataLoss for damaged ones; Unimplemented names the unsupported part; PermissionDenied
@@ -72,6 +75,15 @@ class ZarrArrayReader {
                        absl::Span<const int64_t> count, std::vector<ZarrPiece>* out,
                        std::optional<UniqueFd>* opened) const;
 
+  /// Files that were looked for so far and are not there, each counted once, up to kMostMissing;
+  /// `name` is one of them.
+  /// MissingChunk::kFill only: elsewhere they are errors.
+  struct MissingFiles {
+    int64_t count = 0;
+    std::string name;
+  };
+  MissingFiles missing_files() const;
+
   /// Puts a piece of a plan into its box, given the bytes of its range (none for kFill). `strides`
   /// of the box. DataLoss names the file.
   absl::Status Decode(const ZarrPiece& piece, absl::string_view bytes, void* out,
@@ -94,6 +106,8 @@ class ZarrArrayReader {
   const ZarrFolder folder_;
   ZarrMetadata meta_;
   MissingChunk missing_ = MissingChunk::kDamage;
+  mutable Mutex mutex_;
+  mutable std::set<std::string> absent_ ABSL_GUARDED_BY(mutex_);  // at most kMostMissing
   std::vector<std::string> notes_;
   mutable tbb::enumerable_thread_specific<PieceDecoder> decoders_;
 };

@@ -422,6 +422,17 @@ class Mosaics(DaemonTest):
             with self.assertRaises(octavo.OctavoError) as error:
                 call(self.client.mosaic)
             self.assertEqual(error.exception.field, what)
+        # What would change nothing.
+        for field, value, more in (("search_range_um", 3, dict(overlap=[2])), ("min_correlation", 0.2, dict(overlap=[2])), ("consistency_tolerance", 0.5, dict(overlap=[2])),
+                                   ("consistency_min_pairs", 4, dict(overlap=[2])), ("consistency_min_correlation", 0.5, dict(overlap=[2])), ("refine_min_confidence", 0.3, {}),
+                                   ("refine_min_correlation", 0.3, {}), ("gain_min_voxels", 10, {}), ("gain_least", 0.5, {}), ("gain_most", 3, {})):
+            with self.assertRaises(octavo.OctavoError) as error:
+                self.client.mosaic.stack([tiles, tiles], [[0, 0]] * 2, spacing_um=1, **{field: value}, **more)
+            self.assertEqual((error.exception.code.name, error.exception.field), ("INVALID_ARGUMENT", field))
+            self.assertIn("allowed unset", error.exception.message)
+        with self.assertRaises(octavo.OctavoError) as error:
+            self.client.mosaic.resample(tiles, 10, spacing_um=(0, 2, 2), depth=4)
+        self.assertEqual(error.exception.field, "tiles.spacing_um.z")
         with self.assertRaisesRegex(ValueError, "depth is 2 and tile is"):
             self.client.mosaic.register(tiles, [[0, 0]] * 4, spacing_um=1, depth=2, tile=(20, 20))
         with self.assertRaisesRegex(ValueError, r"position_um\[1\]"):

@@ -111,6 +111,27 @@ class ConvertPairs(VolumeFiles):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return json.loads(done.stdout)["path"]
 
+    def test_what_may_not_be_as_intended_is_told(self):
+        def told(source, name, *flags):
+            done = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "convert", self.path(source), self.path(name), *flags], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            return done.stderr
+        np.save(self.path("wide.npy"), np.array([[[-5, 3, 300, np.nan]]], "f4"))
+        clipped = told("wide.npy", "clipped.nrrd", "--dtype", "u8", *GIVEN)
+        self.assertIn("octavo: warning: 1 numbers were below and 1 above the range of u8", clipped)
+        self.assertIn("octavo: warning: 1 numbers were NaN, which u8 does not have", clipped)
+        self.assertEqual(told("wide.npy", "exact.nrrd", *GIVEN), "")
+        write_v3(self.path("half"), np.ones((4, 5, 6), "u2"), [2, 5, 6])
+        self.assertEqual(told("half", "whole.npy", *GIVEN), "")
+        os.remove(self.path("half/c/1/0/0"))
+        self.assertIn("warning: 1 chunk file is not there ('c/1/0/0')", told("half", "half.npy", *GIVEN))
+        # What the reader itself doubts, and programs find it, too.
+        tifffile.imwrite(self.path("um.ome.tif"), np.ones((4, 5, 6), "u2"), ome=True, photometric="minisblack",
+                         metadata={"axes": "ZYX", "PhysicalSizeX": 1, "PhysicalSizeY": 1, "PhysicalSizeZ": 1})
+        self.assertIn("The spacing along z is taken as 3.5 um; the file says 1 um", told("um.ome.tif", "um.npy", "--spacing-um", "z=3.5"))
+        done = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--json", "convert", self.path("wide.npy"), self.path("json.nrrd"), "--dtype", "u8", *GIVEN], capture_output=True, text=True, timeout=60)
+        self.assertEqual(len(json.loads(done.stdout)["warnings"]), 2)
+
     def test_every_input_to_every_output(self):
         sources = {"npy": self.npy, "raw": self.raw, "tiff": self.tiff, "tiff-stack": self.tiff_stack, "nifti": self.nifti, "nrrd": self.nrrd, "hdf5": self.hdf5,
                    "mat": self.mat, "linumpy": self.linumpy, "zarr v2": self.zarr_v2, "zarr v3": self.zarr_v3, "a commit": self.commit}

@@ -206,6 +206,33 @@ class Imports(DaemonTest):
                 self.load(image, levels[1][0][1:4, :, 2:], select={"c": 0}, level=1, start=[1, 0, 2], count=[3, 0, 0])
                 self.load(f"{image}/1", levels[1][1], spacing=(7, 0.5, 8), select={"c": 1})
 
+    def test_a_zarr_that_was_copied_by_half(self):
+        """Chunks that are not there have the fill value, and are told: by every way of reading."""
+        given = dict(axes=["z", "y", "x"], spacing_um=UM)
+        for compress in (False, True):
+            array = self.array("u2", (8, 9, 10)) | 1
+            name = f"half{compress}"
+            write_v3(self.path(name), array, (4, 9, 5), compress=compress)
+            self.load(name, array, **given)
+            for chunk in ("c/1/0/0", "c/1/0/1"):
+                os.remove(self.path(f"{name}/{chunk}"))
+            array[4:] = 0
+            with self.subTest(compress=compress):
+                with self.assertWarnsRegex(octavo.OctavoWarning, r"2 chunk files are not there \('c/1/0/0', for example\): their voxels have the fill value"):
+                    self.load(name, array, **given)
+                with self.assertWarnsRegex(octavo.OctavoWarning, "2 chunk files are not there"):
+                    self.assertEqual(self.client.import_buffer_from(f"in/{name}", axes=["z", "y", "x"]).read().tobytes(), array.tobytes())
+                self.load(name, array[:4], count=[4, 9, 10], **given)  # nothing is missing there
+
+    def test_a_spacing_that_the_file_says_otherwise(self):
+        array = self.array("u2", (4, 5, 6))
+        tifffile.imwrite(self.path("um.ome.tif"), array, ome=True, photometric="minisblack",
+                         metadata={"axes": "ZYX", "PhysicalSizeX": 10, "PhysicalSizeY": 20, "PhysicalSizeZ": 3.5})
+        self.load("um.ome.tif", array, spacing=(3.5, 20, 10))
+        self.load("um.ome.tif", array, spacing_um={"x": 10.000001}, spacing=(3.5, 20, 10.000001))
+        with self.assertWarnsRegex(octavo.OctavoWarning, "The spacing along z is taken as 0.0035 um; the file says 3.5 um"):
+            self.load("um.ome.tif", array, spacing_um={"z": 0.0035}, spacing=(0.0035, 20, 10))
+
     def test_zarrita(self):
         """Arrays that zarrita wrote (zarrita_writer.mjs)."""
         with tarfile.open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "zarrita.tar.xz")) as archive:
