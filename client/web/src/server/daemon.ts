@@ -27,9 +27,9 @@ export class DaemonError extends Error {
   }
 }
 
-const SERVICES = ["ScanService", "VolumeService", "StreamService", "SystemService", "OperationService", "JobService"] as const;
+const SERVICES = ["ScanService", "VolumeService", "StreamService", "SystemService", "OperationService", "JobService", "SessionService"] as const;
 export type Service = (typeof SERVICES)[number];
-const FILES = ["scan", "volume", "stream", "system", "operation", "job"].map((name) => `octavo/v1/${name}.proto`);
+const FILES = ["scan", "volume", "stream", "system", "operation", "job", "session"].map((name) => `octavo/v1/${name}.proto`);
 const OPTIONS: loader.Options = { keepCase: true, longs: String, enums: String, defaults: true, oneofs: true };
 
 /** The folder of the protos: beside the installed program, or in the repository. */

@@ -1,7 +1,7 @@
 // Subscriptions to the daemon: one for each topic and encoding, whatever the number of views.
 import type { ClientReadableStream, ServiceError } from "@grpc/grpc-js";
 
-import type { Schema, Topic } from "../wire/protocol";
+import type { Schema, Topic, ViewerStatus } from "../wire/protocol";
 import { type Daemon, DaemonError, type Message } from "./daemon";
 
 const MOST_RATE_HZ = 60;
@@ -78,6 +78,7 @@ export const rawBytes = (schema: Schema) => schema.shape.reduce((a, b) => a * b,
 class Feed {
   readonly readers = new Set<Reader>();
   latest: Frame | null = null;
+  frames = 0;
   private call: ClientReadableStream<Message> | null = null;
   private timer: NodeJS.Timeout | null = null;
   private failures = 0;
@@ -87,8 +88,8 @@ class Feed {
 
   constructor(
     private readonly daemon: Daemon,
-    private readonly topic: Topic,
-    private readonly encoding: PlainEncoding,
+    readonly topic: Topic,
+    readonly encoding: PlainEncoding,
     private readonly topics: Topics,
     private readonly done: () => void,
   ) {
@@ -149,6 +150,7 @@ class Feed {
       schemaNumber: this.schemaNumber,
       payload,
     };
+    this.frames++;
     for (const reader of this.readers) reader.offer(this.latest);
   }
 
@@ -212,6 +214,11 @@ export class Topics {
 
   get count(): number {
     return this.feeds.size;
+  }
+
+  /** What is subscribed to, with the number of its views and of the frames that came. */
+  list(): ViewerStatus["subscriptions"] {
+    return [...this.feeds.values()].map((feed) => ({ ...feed.topic, encoding: feed.encoding, views: feed.readers.size, frames: feed.frames }));
   }
 
   stop(): void {

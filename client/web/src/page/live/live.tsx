@@ -1,5 +1,5 @@
 // Live: what the chosen scan sees, en face and as a B-scan whose place the en face picture shows.
-import { useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 
 import type { Encoding, Product, ScanRow, Topic } from "../../wire/protocol";
 import { connection } from "../connection";
@@ -9,7 +9,7 @@ import { LivePicture, type Shown } from "./live_picture";
 import { Panel } from "./panel";
 import { ScanFigures } from "./scan_figures";
 import { chosenScan, ScanSelect } from "./scan_select";
-import type { Spacing } from "./stage";
+import { type Spacing, spacingOf } from "./spacing";
 
 const WIDTHS = [256, 512, 1024, 2048];
 export const EN_FACE_VIEW = 1;
@@ -21,13 +21,16 @@ const EN_FACE: { product: Product; text: string; has: (scan: ScanRow) => boolean
   { product: "ANGIOGRAM", text: "angiogram", has: (scan) => scan.angiogram },
 ];
 
-export function Live() {
+export function Live(props: { chosen: string }) {
   const scans = useStore(connection.scans);
   const volumes = useStore(connection.volumes);
   const enFace = useMemo(() => new LivePicture(EN_FACE_VIEW), []);
   const bscan = useMemo(() => new LivePicture(BSCAN_VIEW), []);
   const enFaceShown = useStore(enFace.shown);
   const [choice, setChoice] = useState("");
+  useEffect(() => {
+    if (props.chosen) setChoice(`scans/${props.chosen}`);
+  }, [props.chosen]);
   const [product, setProduct] = useState<Product>("MIP");
   const [axis, setAxis] = useState<"Y" | "X">("Y");
   const [index, setIndex] = useState(-1);
@@ -46,12 +49,7 @@ export function Live() {
   const plane = index < 0 ? Math.floor(planes / 2) : Math.min(index, planes - 1);
 
   const topic = (of: Product, along: "X" | "Y" | "Z", at: number): Topic | null => (scan ? { parent: scan.name, product: of, axis: along, index: at, width } : null);
-  const spacing = (shown: Shown): Spacing => {
-    // Where nobody gave a length, the spacing counts samples: then there is no bar.
-    const counted = (name: string) => volume !== undefined && volume.axes.includes(name) && !volume.lengths[volume.axes.indexOf(name)];
-    const [rows, columns] = shown.schema.spacing_um;
-    return rows > 0 && columns > 0 && !shown.schema.axes.some(counted) ? [rows, columns] : null;
-  };
+  const spacing = (shown: Shown): Spacing => spacingOf(shown, volume);
   const about = () => ({ scan: scan?.name, title: scan?.title });
   const line = planes > 0 && enFaceShown ? { axis: axis === "Y" ? ("row" as const) : ("column" as const), at: (plane + 0.5) / planes, label: `B-scan ${axis.toLowerCase()} = ${plane}` } : null;
   const pick = (row: number, column: number) => planes > 0 && setIndex(Math.floor((axis === "Y" ? row : column) * planes));
