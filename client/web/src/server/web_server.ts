@@ -204,7 +204,7 @@ export class WebServer {
 
   private status() {
     const { subscriptions: topics, ...status } = this.viewerStatus();
-    return { ...status, subscriptions: topics.length, topics, job_watches: this.jobs.count, bulk: this.bulk.counts, daemon_up: this.catalogue.up };
+    return { ...status, subscriptions: topics.length, topics, job_watches: this.jobs.count, bulk: this.bulk.counts, daemon_calls: this.daemon.calls, daemon_up: this.catalogue.up };
   }
 
   private upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
