@@ -5,6 +5,8 @@ import { bytes, inWords } from "../format";
 const WAYS: Record<string, string> = { BUFFERED: "buffered", DIRECT: "O_DIRECT", CUFILE: "GPUDirect (cuFile)" };
 const MODES: Record<string, string> = { READ_WRITE: "read and write", READ_ONLY: "read only", MISSING: "missing", NO_ACCESS: "no access" };
 
+const many = (count: number, what: string) => `${count} ${what}${count === 1 ? "" : "s"}`;
+
 export function Devices({ devices, info }: { devices: DeviceRow[]; info: ServerInfo | undefined }) {
   return (
     <section class="panel" id="devices" aria-label="Devices">
@@ -12,7 +14,7 @@ export function Devices({ devices, info }: { devices: DeviceRow[]; info: ServerI
       <ul class="plain">
         {devices.map((device) => (
           <li key={device.name} data-device={device.name}>
-            <b>{device.name}</b> {device.model} <span class="dim">{device.backend}, {bytes(device.total)}</span>, {device.running_scans} scans, {device.running_jobs} jobs,{" "}
+            <b>{device.name}</b> {device.model} <span class="dim">{device.backend}, {bytes(device.total)}</span>, {many(device.running_scans, "scan")}, {many(device.running_jobs, "job")},{" "}
             {device.healthy ? <span class="good">healthy</span> : <span class="problem">not healthy: {device.reason}</span>}
             <br /><span class="dim">{device.uuid}</span>
           </li>
