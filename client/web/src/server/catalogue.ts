@@ -122,9 +122,11 @@ export class Catalogue {
   private polls = 0;
   private jobsAtWork = ""; // their names and states, and those of the operations of jobs
 
+  /** @param back called when the daemon answers, and did not before */
   constructor(
     private readonly daemon: Daemon,
     private readonly events: Events,
+    private readonly back: () => void,
   ) {
     void this.connect();
   }
@@ -144,6 +146,7 @@ export class Catalogue {
       this.polls = 0;
       this.tellStatus({ up: true, message: info.draining ? "it ends, and takes no new work" : "", server_id: info.server_id, daemon_version: info.version });
       this.watchVolumes();
+      this.back();
       await this.poll();
     } catch (error) {
       this.down(error instanceof DaemonError ? error.message : String(error));

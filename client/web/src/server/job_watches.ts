@@ -12,23 +12,24 @@ const MOST_STEPS = 4096;
 const MOST_LINES = 1024;
 const RETRY_MS = [200, 500, 1000, 2000];
 
-/** The newest of a list whose elements are counted from its beginning. */
+/** The newest of a list of which the daemon tells the end again and again. */
 class Tail<T> {
-  total = 0;
+  taken = 0; // elements so far
+  private total = 0; // of the daemon's list
   private kept: T[] = [];
   constructor(private readonly most: number) {}
 
-  /** `last` are the last ones of `total`. */
+  /** `last` are the last ones of `total`. Those between them and the ones before, if any, nobody has told. */
   take(total: number, last: T[]): void {
-    if (total < this.total) this.kept = []; // it began anew
-    const added = Math.min(total - (total < this.total ? 0 : this.total), last.length);
+    const added = Math.min(Math.max(0, total - this.total), last.length);
     if (added > 0) this.kept = [...this.kept, ...last.slice(last.length - added)].slice(-this.most);
     this.total = total;
+    this.taken += added;
   }
   /** Those after the first `told`; null if some of these are no longer kept. */
   after(told: number): T[] | null {
-    const count = this.total - told;
-    return count < 0 || count > this.kept.length ? null : this.kept.slice(this.kept.length - count);
+    const count = this.taken - told;
+    return count > this.kept.length ? null : this.kept.slice(this.kept.length - count);
   }
   get all(): T[] {
     return this.kept;
@@ -122,7 +123,14 @@ class Watch {
     const message: JobMessage = { type: "job", name: this.name, gone: "", job: this.details, fresh, steps: fresh ? this.steps.all : steps, lines: fresh ? this.lines.all : lines };
     if (this.results !== told.results) message.results = JSON.parse(this.results) as JobMessage["results"];
     viewer.say(message);
-    Object.assign(told, { steps: this.steps.total, lines: this.lines.total, results: this.results, job, any: true });
+    Object.assign(told, { steps: this.steps.taken, lines: this.lines.taken, results: this.results, job, any: true });
+  }
+
+  /** The daemon answers again: it may be another one, which does not have the job. */
+  again(): void {
+    if (this.timer) clearTimeout(this.timer);
+    this.call?.cancel();
+    this.watch();
   }
 
   stop(): void {
@@ -156,6 +164,10 @@ export class JobWatches {
     if (!watch) this.watches.set(name, (watch = new Watch(this.daemon, name)));
     this.looking.set(viewer, name);
     watch.join(viewer);
+  }
+
+  again(): void {
+    for (const watch of this.watches.values()) watch.again();
   }
 
   get count(): number {

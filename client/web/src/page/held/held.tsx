@@ -57,7 +57,7 @@ function Leases({ volume, leases, now }: { volume: VolumeRow; leases: LeaseRow[]
   return (
     <details class="leases">
       <summary title={words.join("\n")} aria-label={`${count === 1 ? "1 lease" : `${count} leases`} of ${titleOf(volume)}`}>{count}</summary>
-      <ul>{words.map((text) => <li key={text}>{text}</li>)}</ul>
+      <ul>{words.map((text, i) => <li key={i}>{text}</li>)}</ul>
     </details>
   );
 }

@@ -66,7 +66,7 @@ export function Details({ seen, readOnly }: { seen: SeenJob; readOnly: boolean }
       <Facts job={job} />
       {["FAILED", "CANCELLED"].includes(job.state) && job.reason && <p class={job.state === "FAILED" ? "problem" : "note"} role={job.state === "FAILED" ? "alert" : undefined}>{job.state === "FAILED" ? "It has failed: " : ""}{job.reason}</p>}
       {job.state === "QUEUED" && <p class="note" role="status">{waitOf(job)}</p>}
-      {isRunning(job) && <p role="status"><progress class="wide" max="1" value={job.fraction} aria-label={`Progress of ${titleOf(job)}`} /> {progressOf(job)}</p>}
+      {isRunning(job) && <p><progress class="wide" max="1" value={job.fraction} aria-label={`Progress of ${titleOf(job)}`} /> {progressOf(job)}</p>}
       {job.warnings.length > 0 && <div class="warnings">{job.warnings.map((text) => <p key={text}>{text}</p>)}</div>}
       {results && job.trial && job.state === "DONE" && (
         <section class="panel" aria-label="Trial axes">

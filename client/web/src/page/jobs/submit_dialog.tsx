@@ -18,10 +18,10 @@ export function SubmitDialog(props: { title: string; spec: Spec; note?: string; 
   const [refused, setRefused] = useState("");
   const [busy, setBusy] = useState(false);
   const { spec, problem } = parsed(edited ? text : null, props.spec, title);
-  const { plan, error } = usePlan(spec, "JobService/PlanJob");
+  const { plan, error, current } = usePlan(spec, "JobService/PlanJob");
   const wrong = refused || problem || error?.message || "";
   const submit = async () => {
-    if (!spec || !plan || busy) return;
+    if (!spec || !plan || !current || busy) return;
     setBusy(true);
     try {
       const { job } = await call("JobService/SubmitJob", { spec, request_id: crypto.randomUUID() });
@@ -36,7 +36,7 @@ export function SubmitDialog(props: { title: string; spec: Spec; note?: string; 
   };
   const change = (next: string) => (setEdited(true), setRefused(""), setText(next));
   return (
-    <Dialog title={props.title} close={props.close} submit={() => void submit()} actions={<button type="submit" class="primary" disabled={!plan || busy || !spec}>Submit the job</button>}>
+    <Dialog title={props.title} close={props.close} submit={() => void submit()} actions={<button type="submit" class="primary" disabled={!plan || !current || busy || !spec}>Submit the job</button>}>
       {props.note && <p class="note">{props.note}</p>}
       <label class="field">Title <input type="text" value={title} autofocus onInput={(event) => (setRefused(""), setTitle(event.currentTarget.value))} /></label>
       <details>

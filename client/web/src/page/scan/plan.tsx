@@ -23,24 +23,28 @@ export interface Plan {
   warnings: string[];
 }
 
-/** The plan of a spec, a moment after it last changed; `error` instead of one that cannot be meant. */
-export function usePlan(spec: object | null, method = "ScanService/PlanScan"): { plan: Plan | null; error: CallError | null } {
-  const [state, setState] = useState<{ plan: Plan | null; error: CallError | null }>({ plan: null, error: null });
+/**
+ * The plan of a spec, a moment after it last changed; `error` instead of one that cannot be meant. Until it comes, the one before stays,
+ * and `current` is false.
+ */
+export function usePlan(spec: object | null, method = "ScanService/PlanScan"): { plan: Plan | null; error: CallError | null; current: boolean } {
+  const text = JSON.stringify(spec);
+  const [state, setState] = useState<{ plan: Plan | null; error: CallError | null; text: string }>({ plan: null, error: null, text: "" });
   useEffect(() => {
-    if (!spec) return setState({ plan: null, error: null });
+    if (!spec) return setState({ plan: null, error: null, text });
     let over = false;
     const timer = setTimeout(() => {
       call(method, { spec }).then(
-        (plan: Plan) => over || setState({ plan, error: null }),
-        (error: CallError) => over || setState({ plan: null, error }),
+        (plan: Plan) => over || setState({ plan, error: null, text }),
+        (error: CallError) => over || setState({ plan: null, error, text }),
       );
     }, WAIT_MS);
     return () => {
       over = true;
       clearTimeout(timer);
     };
-  }, [JSON.stringify(spec)]);
-  return state;
+  }, [text]);
+  return { ...state, current: state.text === text };
 }
 
 export function PlanView({ plan, of = "scan" }: { plan: Plan; of?: "scan" | "job" }) {

@@ -16,8 +16,8 @@ export function Events({ events, leftOut }: { events: EventRow[]; leftOut: numbe
           <table>
             <thead><tr><th scope="col">Time</th><th scope="col">Of</th><th scope="col">What</th></tr></thead>
             <tbody>
-              {events.map((event) => (
-                <tr key={`${event.time} ${event.parent} ${event.kind} ${event.text}`} data-event={event.kind} data-parent={event.parent}>
+              {events.map((event, i) => (
+                <tr key={`${event.time} ${event.parent} ${event.kind} ${i}`} data-event={event.kind} data-parent={event.parent}>
                   <td>{clock(event.time)}</td>
                   <td>{event.parent.startsWith("jobs/") ? "job" : "scan"} <NameLink name={event.parent} /></td>
                   <td class={event.bad ? "wrap warning" : "wrap"}>{event.text}{event.count > 1 && <span class="dim"> ({count(event.count)} times)</span>}</td>
