@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 import unittest
 
@@ -66,7 +67,6 @@ class JobTest(PageTest):
 class Running(JobTest):
     def test_a_job_appears_progresses_and_its_residual_falls(self):
         self.go("jobs")
-        self.page.wait("document.querySelector('.empty-page')?.textContent.includes('No job')")
         job = self.endless(title="converging", labels={"who": "me"})
         self.page.wait(f"document.querySelector(`{self.card(job)}`)?.innerText.includes('running')")
         self.assertRegex(self.text(self.card(job)), r"converging.*running.*tomography · devices/0 · [\d.]+ [KM]iB.*reconstructs, [\d.]+( k)? of 1.00 M iterations, 0 %")
@@ -118,7 +118,7 @@ class Running(JobTest):
         self.show(job, "QUEUED")
         self.page.wait(f"document.querySelector(`{self.card(other)}`)?.innerText.includes('number 2 in the queue')")
         self.assertRegex(self.text(self.card(job)), r"next in the queue; .+")
-        self.assertEqual(self.page.evaluate("[...document.querySelectorAll('.job-list h2')].map(e => e.innerText.replace(/\\s+/g, ' '))"), ["Running 1", "Waiting 2"])
+        self.assertEqual(self.page.evaluate("[...document.querySelectorAll('.job-list h2')].map(e => e.innerText.replace(/\\s+/g, ' '))")[:2], ["Running 1", "Waiting 2"])
         self.assertIn("next in the queue; " + self.client.job(job).reason, self.text(".details"))
 
     def test_cancel_asks(self):
@@ -182,8 +182,8 @@ class Results(JobTest):
         self.page.wait("document.querySelector('[aria-label=Results] .plot')")
         self.assertEqual(self.page.evaluate("Number(document.querySelector('[aria-label=Results] .plot').dataset.points)"), len(found.tried_centers))
         words = self.text("[aria-label=Results] .facts")
-        self.assertIn(f"column {float(f'{found.centers[0]:.7g}'):g}", words.replace(",", ""))
-        self.assertIn("Vo", words)
+        self.assertAlmostEqual(float(re.search(r"rotation axis column ([\d.]+)", words)[1]), found.centers[0], delta=1e-4)
+        self.assertIn("found by Vo's method", words)
         # Another axis than the one that was found.
         self.page.choose("[aria-label=Results] input", "50.5")
         self.page.evaluate("[...document.querySelectorAll('[aria-label=Results] button')].find(e => e.textContent.startsWith('Reconstruct')).click()")
@@ -201,7 +201,9 @@ class Results(JobTest):
         job = self.client.submit_job(octavo.dispersion_autofocus(raw.name, ascans=32, only_a2=True), title="focus").wait()
         self.show(job.name, "DONE")
         self.page.wait("document.querySelector('[aria-label=Results] .facts')")
-        self.assertIn(f"{float(f'{job.dispersion.sharpness:.5g}'):g}", self.text("[aria-label=Results]"))
+        words = self.text("[aria-label=Results]")
+        self.assertAlmostEqual(float(re.search(r"sharpness ([\d.e+-]+)", words)[1]) / job.dispersion.sharpness, 1, delta=1e-4)
+        self.assertAlmostEqual(float(re.search(r"a2 ([\d.e+-]+) rad/sample²", words)[1]), job.dispersion.a2, delta=1e-4 * abs(job.dispersion.a2))
         self.page.wait("Number(document.querySelector('#curve .plot')?.dataset.points) > 3")
         self.assertIn("Sharpness", self.text("#curve h2"))
 
@@ -434,10 +436,12 @@ class Restart(unittest.TestCase):
         self.addCleanup(viewer.stop)
         np.save(os.path.join(daemon.root, "kept.npy"), np.ones((30, 1, 48), np.float32))
         work = octavo.tomography("kept.npy", algorithm="sirt", iterations=1000000, angles=np.linspace(0, 3, 30), prepare=READY)
-        with daemon.client() as client:
-            job = client.submit_job(work, title="lost").name
         page = browser.open(viewer.url)
         page.wait("document.querySelector('.link.up')")
+        page.evaluate("location.hash = '#jobs'")
+        page.wait("document.querySelector('.empty-page')?.textContent.includes('No job')")
+        with daemon.client() as client:
+            job = client.submit_job(work, title="lost").name
         page.evaluate(f"location.hash = '#{job}'")
         page.wait("Number(document.querySelector('#curve .plot')?.dataset.points) > 3")
         daemon.kill()

@@ -44,8 +44,8 @@ export function findProtos(): string {
 type Method = (request: Message, ...rest: unknown[]) => grpc.ClientReadableStream<Message>;
 
 export class Daemon {
-  /** Calls and streams that were begun. */
-  calls = 0;
+  /** Number of calls and streams that were begun, by method. */
+  readonly calls: Record<string, number> = {};
   private readonly clients = new Map<Service, grpc.Client>();
   private readonly status: loader.MessageTypeDefinition<Message, Message>;
   private readonly info: loader.MessageTypeDefinition<Message, Message>;
@@ -75,7 +75,8 @@ export class Daemon {
   }
 
   private method(service: Service, name: string): { client: grpc.Client; call: Method } {
-    this.calls++;
+    const key = `${service}/${name}`;
+    this.calls[key] = (this.calls[key] ?? 0) + 1;
     const client = this.clients.get(service)!;
     const call = (client as unknown as Record<string, Method>)[name];
     if (typeof call !== "function") throw new Error(`the contract has no ${service}.${name}`);
