@@ -32,7 +32,9 @@ class JobTest(PageTest):
 
     def endless(self, **more):
         """A job that goes on until it is cancelled."""
-        angles = self.sinograms("endless.npy", rows=3)
+        if not os.path.exists(os.path.join(self.daemon.root, "endless.npy")):  # another one may be reading it
+            self.sinograms("endless.npy", rows=3)
+        angles = np.linspace(0, np.pi, 60, endpoint=False)
         return self.client.submit_job(octavo.tomography("endless.npy", algorithm="sirt", iterations=1000000, angles=angles, prepare=READY), **more).name
 
     def tearDown(self):
@@ -69,6 +71,7 @@ class Running(JobTest):
         self.go("jobs")
         job = self.endless(title="converging", labels={"who": "me"})
         self.page.wait(f"document.querySelector(`{self.card(job)}`)?.innerText.includes('running')")
+        self.page.click(self.card(job))
         self.assertRegex(self.text(self.card(job)), r"converging.*running.*tomography · devices/0 · [\d.]+ [KM]iB.*reconstructs, [\d.]+( k)? of 1.00 M iterations, 0 %")
         self.page.wait("Number(document.querySelector('#curve .plot')?.dataset.points) > 3")
         first = self.points()
@@ -93,7 +96,7 @@ class Running(JobTest):
         self.assertEqual(len(end.history), 256)
         self.show(job, "DONE")
         until(lambda: self.points() > 256)
-        self.assertLessEqual(self.points(), 600)
+        self.assertLessEqual(self.points(), end.step_count)
 
     def test_the_slice_is_that_of_the_volume(self):
         angles = self.sinograms("slices.npy", rows=3)

@@ -318,7 +318,7 @@ class Turns(ViewerTest):
         scan = self.client.submit_scan(octavo.simulated(5, fast=True), octavo.raster(256, 128), samples=1024)
         self.client.wait(scan.name)
         name = self.client.volumes(scan.name)[0].name
-        large, self.small = f"/api/{name}/voxels", f"/api/{name}/picture?size=32"
+        large, self.small = f"/api/{name}/voxels", f"/api/{name}/picture?rendering=plane&size=32"
         browsers = [self.browser() for _ in range(6)]
         first, second = browsers[:2]
         stalled = [self.ask(first, large, 4096) for _ in range(4)]

@@ -122,7 +122,7 @@ function Facts({ job }: { job: JobDetails }) {
       {job.started > 0 && <div><dt>{job.ended ? "ran for" : "runs for"}</dt><dd>{span((job.ended || now) - job.started)}</dd></div>}
       {job.ended > 0 && <div><dt>ended</dt><dd>{at(job.ended)}</dd></div>}
       {job.priority !== 0 && <div><dt>priority</dt><dd>{job.priority}</dd></div>}
-      {job.group && <div><dt>group</dt><dd>{job.group}</dd></div>}
+      {job.group && !/^(ipv[46]|unix):/.test(job.group) && <div><dt>group</dt><dd>{job.group}</dd></div>}
       {job.session && <div><dt>session</dt><dd>{shortName(job.session)}</dd></div>}
       {labels.map(([key, value]) => <div key={key}><dt>{key}</dt><dd>{value}</dd></div>)}
     </dl>
