@@ -192,9 +192,14 @@ class Results(JobTest):
         self.page.evaluate("[...document.querySelectorAll('[aria-label=Results] button')].find(e => e.textContent.startsWith('Reconstruct')).click()")
         self.page.wait("document.querySelector('dialog .plan .good')")
         self.page.click("dialog button.primary")
-        until(lambda: [j for j in self.client.jobs() if list(j.spec.tomography.center.pixels) == [50.5]])
-        (again,) = [j for j in self.client.jobs() if list(j.spec.tomography.center.pixels) == [50.5]]
-        self.assertEqual((again.spec.tomography.center.search_method, again.spec.title, len(again.spec.tomography.angles_rad)), (0, "search", 60))
+
+        def made():
+            return [j for j in self.client.jobs() if list(j.spec.message.tomography.center.pixels) == [50.5]]
+
+        until(made)
+        (again,) = made()
+        work = again.spec.message.tomography
+        self.assertEqual((work.center.search_method, again.spec.title, len(work.angles_rad)), (0, "search", 60))
         self.client.wait_job(again.name)
 
     def test_the_estimate_of_an_autofocus(self):
@@ -213,7 +218,7 @@ class Results(JobTest):
     def test_submitted_again_with_other_fields(self):
         job = self.client.submit_job(octavo.tomography("again.npy", angles=self.sinograms("again.npy", rows=4), prepare=READY), title="first", priority=3).wait()
         self.show(job.name, "DONE")
-        self.page.evaluate("[...document.querySelectorAll('.details header button')].find(e => e.textContent.startsWith('Submit again')).click()")
+        self.page.evaluate("[...document.querySelectorAll('.details > header button')].find(e => e.textContent.startsWith('Submit again')).click()")
         self.page.wait("document.querySelector('dialog .plan .good')")
         self.page.choose("dialog .field input", "second")
         spec = json.loads(self.page.evaluate("document.querySelector('dialog textarea').value"))
@@ -277,7 +282,7 @@ class Trials(JobTest):
         self.page.click("dialog button.primary")
         until(lambda: len(self.client.jobs()) == before + 1)
         made = self.client.jobs()[0]
-        work = made.spec.tomography
+        work = made.spec.message.tomography
         self.assertEqual((list(work.center.pixels), work.HasField("try_centers"), made.spec.title, made.spec.labels["who"], work.file.path, work.preparation.already_sinograms),
                          ([45.25], False, "tries", "me", "tries.npy", True))
         self.assertEqual(list(work.angles_rad), list(job.spec.tomography.angles_rad))
@@ -385,10 +390,10 @@ class ReadOnly(JobTest):
         job = self.trials()
         self.show(job.name, "DONE")
         self.page.wait("document.querySelector('.tiles')?.dataset.complete === '1'")
-        self.assertEqual(self.page.evaluate("document.querySelectorAll('.tiles button, .details header button').length"), 0)
+        self.assertEqual(self.page.evaluate("document.querySelectorAll('.tiles button, .details > header button').length"), 0)
         running = self.endless()
         self.show(running, "RUNNING")
-        self.assertEqual(self.page.evaluate("document.querySelectorAll('.details header button').length"), 0)
+        self.assertEqual(self.page.evaluate("document.querySelectorAll('.details > header button').length"), 0)
 
 
 class Wire(DaemonTest):

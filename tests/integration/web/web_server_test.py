@@ -88,7 +88,8 @@ class Figures(PageTest):
         # A job, and what it warns of.
         np.save(os.path.join(self.daemon.root, "nothing.npy"), np.random.default_rng(1).normal(1, 0.1, (100, 1, 128)).astype(np.float32))
         work = octavo.tomography("nothing.npy", angles=np.linspace(0, np.pi, 100, endpoint=False), center="auto", prepare=octavo.preparation(already_sinograms=True))
-        job = self.client.submit_job(work, title="doubtful").wait()
+        with self.assertWarns(octavo.OctavoWarning):
+            job = self.client.submit_job(work, title="doubtful").wait()
         self.page.wait(f"[...document.querySelectorAll(`[data-warning='{job.name}']`)].length === {len(job.warnings)}")
         self.assertIn(job.warnings[0], self.text("#warnings"))
         self.page.wait(f"document.querySelector(`[data-event='JOB'][data-parent='{job.name}']`)?.innerText.includes('done')")
@@ -139,10 +140,12 @@ class Figures(PageTest):
         self.live(title="runs", labels={"who": "me"})
         np.save(os.path.join(self.daemon.root, "nothing.npy"), np.random.default_rng(1).normal(1, 0.1, (100, 1, 128)).astype(np.float32))
         work = octavo.tomography("nothing.npy", angles=np.linspace(0, np.pi, 100, endpoint=False), center="auto", prepare=octavo.preparation(already_sinograms=True))
-        self.client.submit_job(work, title="doubtful").wait()
-        self.web = self.viewer.socket()
-        self.web.open(0, self.client.scans()[0].name)
-        self.addCleanup(self.web.close)
+        with self.assertWarns(octavo.OctavoWarning):
+            self.client.submit_job(work, title="doubtful").wait()
+        # A page that looks at the scan: it answers pings, and shows frames.
+        other = self.browser.open(self.viewer.invitation(), fresh=True)
+        self.addCleanup(other.close)
+        other.wait("Number(document.querySelector('#enface canvas')?.dataset.sequence) > 1")
 
     def ready(self):
         self.show()
