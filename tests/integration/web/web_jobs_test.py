@@ -242,7 +242,7 @@ class Results(JobTest):
 
 class Trials(JobTest):
     def all_tiles(self):
-        self.page.wait("document.querySelector('.tiles')?.dataset.complete === '1'")
+        self.page.wait("document.querySelector('.tiles')?.dataset.complete === '1'", seconds=100)  # beside a job that keeps the device
         return self.page.evaluate("[...document.querySelectorAll('.tiles li')].map(e => [Number(e.dataset.axis), Number(e.dataset.score)])")
 
     def test_axes_side_by_side_with_their_scores_and_a_click_reconstructs(self):
@@ -334,14 +334,14 @@ class Habits(JobTest):
             self.dress(theme)
             for kind, job in jobs.items():
                 self.show(job)
-                self.page.wait(self.there(kind))
+                self.page.wait(self.there(kind), seconds=100)
                 self.assertEqual(self.nameless(), [], kind)
                 self.assertEqual(self.hardly_legible(), [], (theme, kind))
         for width, height in SIZES:
             self.page.resize(width, height)
             for kind, job in jobs.items():
                 self.show(job)
-                self.page.wait(self.there(kind))
+                self.page.wait(self.there(kind), seconds=100)
                 time.sleep(0.3)
                 self.assertEqual(self.badly_placed(), [], (kind, width, height))
 
@@ -352,7 +352,7 @@ class Habits(JobTest):
             self.page.evaluate(text + "; true")
             for kind, job in jobs.items():
                 self.show(job)
-                self.page.wait(self.there(kind))
+                self.page.wait(self.there(kind), seconds=100)
                 self.assertEqual(self.page.evaluate(RUN), [], (theme, kind))
             self.show(jobs["trial"])
             self.page.click(".tiles li:nth-child(5) button")
@@ -370,11 +370,11 @@ class Habits(JobTest):
                 self.page.resize(width, height)
                 for kind, job in jobs.items():
                     self.show(job)
-                    self.page.wait(self.there(kind))
+                    self.page.wait(self.there(kind), seconds=100)
                     time.sleep(1)
                     self.page.screenshot(os.path.join(REVIEW, f"jobs_{kind}_{theme}_{width}.png"))
                 self.show(jobs["trial"])
-                self.page.wait(self.there("trial"))
+                self.page.wait(self.there("trial"), seconds=100)
                 self.page.click(".tiles li:nth-child(5) button")
                 self.page.wait("document.querySelector('dialog .plan .good')")
                 time.sleep(0.3)

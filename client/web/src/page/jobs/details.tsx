@@ -74,7 +74,7 @@ export function Details({ seen, readOnly }: { seen: SeenJob; readOnly: boolean }
           <TrialAxes volume={volumes.get(job.volumes[0])} axes={results.tomography?.centers ?? []} choose={choose} look={setPlane} />
         </section>
       )}
-      <div class={curve && pictured ? "panels" : "panels stacked"}>
+      <div class="panels">
         {curve && (
           <section class="panel" id="curve" aria-label={curve.yText}>
             <h2>{curve.yText[0].toUpperCase() + curve.yText.slice(1)}</h2>

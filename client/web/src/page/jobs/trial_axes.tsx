@@ -7,6 +7,7 @@ import { contrastOf, edgeSpread, shrunk, type Tile } from "./trials";
 
 const TILE_PX = 192;
 const MOST_PX = 1024; // a side of a slice as it is read; larger ones are read coarsely
+const AT_ONCE = 3; // reads
 const PLAIN = { offset: 0, step: 1 };
 
 interface Trial {
@@ -28,7 +29,7 @@ async function readTrial(volume: VolumeRow, index: number, axis: number, stop: A
   return { axis, score: edgeSpread(values, rows, columns), tile: shrunk(values, rows, columns, TILE_PX) };
 }
 
-/** The trials as they are read, one after the other. */
+/** The trials as they are read. */
 function useTrials(volume: VolumeRow | undefined, axes: number[]): { trials: Trial[]; problem: string } {
   const key = volume ? `${volume.name} ${volume.digest}` : "";
   const [state, setState] = useState<{ key: string; trials: Trial[]; problem: string }>({ key: "", trials: [], problem: "" });
@@ -45,9 +46,10 @@ function useTrials(volume: VolumeRow | undefined, axes: number[]): { trials: Tri
       try {
         const count = Math.min(volume.shape[0], axes.length);
         while (trials.length < count) {
-          const trial = await readTrial(volume, trials.length, axes[trials.length], stop.signal);
+          const next = Array.from({ length: Math.min(AT_ONCE, count - trials.length) }, (_, i) => trials.length + i);
+          const read = await Promise.all(next.map((i) => readTrial(volume, i, axes[i], stop.signal)));
           if (stop.signal.aborted) return;
-          trials.push(trial);
+          trials.push(...read);
           tell("");
         }
       } catch (error) {
@@ -87,7 +89,7 @@ export function TrialAxes(props: { volume: VolumeRow | undefined; axes: number[]
       {atEdge && <p class="warning" role="status">The sharpest is at an end of the range: try axes beyond it.</p>}
       <ul class="tiles" data-trials={trials.length} data-complete={all ? 1 : 0}>
         {trials.map((trial, i) => {
-          const text = `axis ${Number(trial.axis.toFixed(3))}, score ${trial.score.toFixed(5)}${all && i === best ? ", the sharpest" : ""}`;
+          const text = `axis ${Number(trial.axis.toFixed(3))} score ${trial.score.toFixed(5)}${all && i === best ? " least" : ""}`; // as it is seen
           const inside = (
             <>
               <Picture tile={trial.tile} contrast={contrast} />
@@ -98,7 +100,7 @@ export function TrialAxes(props: { volume: VolumeRow | undefined; axes: number[]
           return (
             <li key={i} data-axis={trial.axis} data-score={trial.score} class={all && i === best ? "best" : ""}>
               {props.choose
-                ? <button type="button" class="tile" aria-label={`Reconstruct with ${text}…`} onFocus={() => props.look(i)} onClick={() => props.choose!(trial.axis)}>{inside}</button>
+                ? <button type="button" class="tile" aria-label={`${text}: reconstruct with it…`} onFocus={() => props.look(i)} onClick={() => props.choose!(trial.axis)}>{inside}</button>
                 : <div class="tile" role="img" aria-label={text}>{inside}</div>}
             </li>
           );
