@@ -164,7 +164,7 @@ class Live(PageTest):
         grey = self.grey(EN_FACE)[..., 0]
         self.assertEqual(grey.shape, expected.shape)
         np.testing.assert_allclose(grey, shown(expected, *self.window("#enface")), atol=3)  # the window is told with four digits
-        self.assertGreater(grey.std(), 10)
+        self.assertGreater(grey.std(), 1)
 
     def test_a_live_picture_changes(self):
         scan = self.live()

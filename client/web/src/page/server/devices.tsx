@@ -40,9 +40,9 @@ export function Storage({ roots }: { roots: RootRow[] }) {
             {root.quarantine_entries > 0 && <span class="warning">; {root.quarantine_entries} damaged or unfinished files set aside, {bytes(root.quarantine_bytes)}</span>}
             <br />
             <span class="dim">
-              into a device: {root.way ? WAYS[root.way] ?? inWords(root.way) : "not measured yet, buffered"}
+              into a device: {root.way ? WAYS[root.way] ?? inWords(root.way) : `buffered (${root.way_reason || "not measured yet"})`}
               {root.rates.map((rate) => `; ${WAYS[rate.way] ?? inWords(rate.way)} ${bytes(rate.bytes_per_s)}/s`).join("")}
-              {root.way_reason && `; ${root.way_reason}`}
+              {root.way && root.way_reason && `; ${root.way_reason}`}
               {root.cufile && `; no cuFile: ${root.cufile}`}
             </span>
           </li>
