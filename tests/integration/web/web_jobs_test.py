@@ -84,6 +84,7 @@ class Running(JobTest):
         before = self.page.evaluate(f"document.querySelector('{SLICE}').dataset.sequence")
         self.page.wait(f"Number(document.querySelector('{SLICE}').dataset.sequence) > {int(before) + 2}")
         self.assertIn("being acquired", self.text("#slice"))
+        self.assertGreater(self.grey(SLICE).std(), 10)  # with a contrast that shows it
 
     def test_the_curve_has_all_steps_although_the_daemon_tells_the_last_256(self):
         angles = self.sinograms("short.npy", size=48, count=30)

@@ -54,6 +54,7 @@ function requestOf(topic: Topic, encoding: PlainEncoding): Message {
 
 function schemaOf(topic: Topic, head: Message): Schema {
   const record = head.record;
+  const display = head.display_levels;
   return {
     product: topic.product,
     axis: head.axis === "AXIS_UNSPECIFIED" ? "" : head.axis.replace("AXIS_", ""),
@@ -65,7 +66,7 @@ function schemaOf(topic: Topic, head: Message): Schema {
     unit: head.unit,
     offset: head.value_offset,
     step: head.value_step,
-    display: head.display_levels ? { lo: head.display_levels.lo, hi: head.display_levels.hi } : null,
+    display: display && display.hi > display.lo ? { lo: display.lo, hi: display.hi } : null, // previews of jobs have levels of no width
     saturation: record ? { lo: record.saturation_low ?? null, hi: record.saturation_high ?? null } : null,
   };
 }

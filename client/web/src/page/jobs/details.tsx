@@ -52,7 +52,7 @@ export function Details({ seen, readOnly }: { seen: SeenJob; readOnly: boolean }
     call("JobService/CancelJob", { name: job.name }).then(() => say(`${titleOf(job)} is cancelled`), (error: CallError) => tell(error.message));
   };
   const tomography = job.kind === "TOMOGRAPHY";
-  const pictured = tomography ? job.state !== "QUEUED" : job.volumes.length > 0;
+  const pictured = (tomography && isRunning(job)) || job.volumes.length > 0;
   const result = volumes.get(job.volumes[0]) ?? [...volumes.values()].find((volume) => volume.parent === job.name);
   return (
     <div class="details" data-job={job.name} data-state={job.state}>

@@ -66,7 +66,7 @@ function Report({ report, trial, choose }: { report: TomographyFindings; trial: 
         {report.check !== null && <div><dt>checked</dt><dd>column {short(report.check, 7)} by {inWords(report.check_method)}</dd></div>}
         {report.overlap > 0 && <div><dt>overlap</dt><dd>{short(report.overlap)} columns</dd></div>}
         {report.iterations > 0 && <div><dt>iterations</dt><dd>{count(report.iterations)}{report.stop === "CHANGE" ? ", ended by the small change" : report.stop === "RESIDUAL" ? ", ended by the small residual" : ""}</dd></div>}
-        {report.relative_residual !== null && <div><dt>residual</dt><dd>{report.residual_norm === null ? "" : `${short(report.residual_norm, 4)}, `}{short(100 * report.relative_residual, 3)} % of the first</dd></div>}
+        {report.relative_residual !== null && report.iterations > 0 && <div><dt>residual</dt><dd>{report.residual_norm === null ? "" : `${short(report.residual_norm, 4)}, `}{short(100 * report.relative_residual, 3)} % of the first</dd></div>}
         {trouble.filter(([, n]) => n > 0).map(([text, n]) => <div key={text} class="warn"><dt>{text}</dt><dd>{count(n)}</dd></div>)}
       </dl>
       {report.at_edge && <p class="warning">The best axis is at an end of the search.</p>}
