@@ -147,7 +147,7 @@ class Running(JobTest):
         self.assertEqual(end.state, FAILED)
         self.show(job, "FAILED")
         self.assertEqual(self.page.evaluate("document.querySelector('.details [role=alert]').textContent"), f"It has failed: {end.reason}")
-        self.assertIn(end.reason, self.text(self.card(job)))
+        self.page.wait(f"document.querySelector(`{self.card(job)}`)?.innerText.includes({json.dumps(end.reason)})")
 
     def test_no_such_job(self):
         self.go("jobs/none")

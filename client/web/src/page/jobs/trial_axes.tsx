@@ -89,18 +89,18 @@ export function TrialAxes(props: { volume: VolumeRow | undefined; axes: number[]
       {atEdge && <p class="warning" role="status">The sharpest is at an end of the range: try axes beyond it.</p>}
       <ul class="tiles" data-trials={trials.length} data-complete={all ? 1 : 0}>
         {trials.map((trial, i) => {
-          const text = `axis ${Number(trial.axis.toFixed(3))} score ${trial.score.toFixed(5)}${all && i === best ? " least" : ""}`; // as it is seen
+          const text = `axis ${Number(trial.axis.toFixed(3))} score ${trial.score.toFixed(5)}${all && i === best ? " least" : ""}`;
           const inside = (
             <>
               <Picture tile={trial.tile} contrast={contrast} />
-              <span>axis <b>{Number(trial.axis.toFixed(3))}</b></span>
+              <span>axis <b>{Number(trial.axis.toFixed(3))}</b></span>{" "}
               <span class="dim">score {trial.score.toFixed(5)}{all && i === best && <b class="good"> least</b>}</span>
             </>
           );
           return (
             <li key={i} data-axis={trial.axis} data-score={trial.score} class={all && i === best ? "best" : ""}>
               {props.choose
-                ? <button type="button" class="tile" aria-label={`${text}: reconstruct with it…`} onFocus={() => props.look(i)} onClick={() => props.choose!(trial.axis)}>{inside}</button>
+                ? <button type="button" class="tile" title="Reconstruct with this axis…" onFocus={() => props.look(i)} onClick={() => props.choose!(trial.axis)}>{inside}</button>
                 : <div class="tile" role="img" aria-label={text}>{inside}</div>}
             </li>
           );
