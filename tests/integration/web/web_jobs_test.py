@@ -45,7 +45,7 @@ class JobTest(PageTest):
 
     def show(self, job, state=None):
         self.go(job)
-        self.page.wait(f"document.querySelector('.details')?.dataset.job === {json.dumps(job)}" + (f" && document.querySelector('.details').dataset.state === '{state}'" if state else ""), what=f"{job} is shown {state or ''}")
+        self.page.wait(f"document.querySelector(`{self.card(job)}`) && document.querySelector('.details')?.dataset.job === {json.dumps(job)}" + (f" && document.querySelector('.details').dataset.state === '{state}'" if state else ""), what=f"{job} is shown {state or ''}")
 
     def text(self, selector):
         return self.page.evaluate(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''").replace("\n", " ")
