@@ -56,6 +56,13 @@ export class Events {
     call.on("end", () => setImmediate(again));
   }
 
+  /** The daemon answers again: what happens from now on is not to be missed. */
+  again(): void {
+    if (this.call) return;
+    if (this.timer) clearTimeout(this.timer);
+    this.subscribe();
+  }
+
   private take(frame: Message): void {
     const { event, parent } = frame;
     const kind = without(event.kind, "KIND_");

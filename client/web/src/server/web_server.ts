@@ -86,7 +86,10 @@ export class WebServer {
     this.topics = new Topics(daemon);
     this.events = new Events(daemon);
     this.jobs = new JobWatches(daemon);
-    this.catalogue = new Catalogue(daemon, this.events, () => this.jobs.again());
+    this.catalogue = new Catalogue(daemon, this.events, () => {
+      this.jobs.again();
+      this.events.again();
+    });
     this.serverWatch = new ServerWatch(daemon, this.events, () => this.viewerStatus());
     const limits = { maxHeaderSize: 16 << 10, headersTimeout: 10000, requestTimeout: 30000, keepAliveTimeout: 15000, connectionsCheckingInterval: 5000 };
     this.server = options.tls ? https.createServer({ ...limits, ...options.tls, minVersion: "TLSv1.2" }) : http.createServer(limits);
