@@ -55,6 +55,17 @@ absl::Status ExtractPlane(StreamRef stream, Device& device, const VolumeView& vo
   return ops->ExtractPlane(stream, volume, axis, index, out);
 }
 
+absl::Status EnFaceSlab(StreamRef stream, Device& device, const VolumeView& volume, int64_t z_begin,
+                        int64_t z_end, void* out) {
+  OCTAVO_RETURN_IF_ERROR(Check(volume));
+  if (z_begin < 0 || z_begin >= z_end || z_end > volume.shape[2]) {
+    return absl::OutOfRangeError(
+        absl::StrCat("depths ", z_begin, " to ", z_end, "; the volume has ", volume.shape[2]));
+  }
+  OCTAVO_ASSIGN_OR_RETURN(ProjectOps* const ops, FindOperators<ProjectOps>(device));
+  return ops->MaxOverZ(stream, volume, 0, volume.shape[0], z_begin, z_end, out);
+}
+
 absl::Status PowerSums(StreamRef stream, Device& device, DeviceSpan<const float> power,
                        int64_t ascans, int64_t depth, int64_t z_begin, int64_t z_end,
                        DeviceSpan<float> out) {

@@ -64,6 +64,10 @@ absl::Status Mip(StreamRef stream, Device& device, const VolumeView& volume, Axi
                  int64_t y_begin, int64_t y_end, bool accumulate, void* out);
 absl::Status ExtractPlane(StreamRef stream, Device& device, const VolumeView& volume, Axis axis,
                           int64_t index, void* out);
+/// The maximum over the depths [z_begin, z_end) of a whole volume, [y, x], as Mip makes it over all
+/// depths.
+absl::Status EnFaceSlab(StreamRef stream, Device& device, const VolumeView& volume, int64_t z_begin,
+                        int64_t z_end, void* out);
 
 /// The sums from which the sharpness of A-scans is computed: out f32 [ascans, 2] gets Σ p and Σ p²
 /// over the depth samples [z_begin, z_end) of each A-scan of `power`, f32 [ascans, depth]. The

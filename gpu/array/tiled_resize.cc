@@ -14,7 +14,7 @@
 namespace octavo::inline gpu {
 namespace {
 
-constexpr int64_t kMostWeights = 1 << 26;
+constexpr int64_t kMostWeights = 1 << 24;  // of an axis: 128 MiB
 constexpr int64_t kMostRadius = 1 << 16;
 
 /// The tables of all tiles along an axis: those of each, moved to where it lies.

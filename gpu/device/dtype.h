@@ -4,7 +4,7 @@
 
 namespace octavo::inline gpu {
 
-/// Element types of arrays. Values equal octavo.v1.DType.
+/// Element types of arrays. Values equal octavo.v1.Dtype.
 enum class DType : uint8_t {
   kU8 = 1,
   kI8 = 2,

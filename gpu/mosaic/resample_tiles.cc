@@ -30,11 +30,14 @@ std::vector<TileLength> TilesAlong(int64_t n, int64_t size, double scale) {
   return out;
 }
 
-}  // namespace
+/// The tiles along each axis of the array, and the type of the result's elements.
+struct Cut {
+  std::vector<std::vector<TileLength>> tiles;
+  Scalar scalar{};
+};
 
-absl::StatusOr<std::unique_ptr<const SlicedProgram>> PlanResample(const ResampleTilesSpec& spec,
-                                                                  const ArrayType& type,
-                                                                  ResampledTiles* made) {
+absl::StatusOr<Cut> CutOf(const ResampleTilesSpec& spec, const ArrayType& type,
+                          ResampledTiles* made) {
   OCTAVO_ASSIGN_OR_RETURN(const TileLayout layout, LayOutTiles(spec.layout, type, "tiles"));
   const Scalar scalar = spec.scalar == Scalar{} ? type.scalar : spec.scalar;
   if (IsComplex(scalar)) return FieldNotAllowed("type", NameOf(scalar), "a real type");
@@ -45,7 +48,7 @@ absl::StatusOr<std::unique_ptr<const SlicedProgram>> PlanResample(const Resample
                            stack ? layout.tiles[0].extent[1] : spec.layout.tile_y,
                            stack ? layout.tiles[0].extent[2] : spec.layout.tile_x};
   int64_t to[3];
-  std::vector<std::vector<TileLength>> tiles;
+  Cut cut{.tiles = {}, .scalar = scalar};
   bool any = false;
   for (int d = 0; d < 3; ++d) {
     const double source = spec.layout.spacing_um[d], target = spec.target_um[d];
@@ -64,17 +67,38 @@ absl::StatusOr<std::unique_ptr<const SlicedProgram>> PlanResample(const Resample
     made->spacing_um[d] = source * static_cast<double>(size[d] - (corners ? 1 : 0)) /
                           static_cast<double>(to[d] - (corners ? 1 : 0));
     if (axis >= 0)
-      tiles.push_back(TilesAlong(type.dims[static_cast<size_t>(axis)], size[d], scale));
+      cut.tiles.push_back(TilesAlong(type.dims[static_cast<size_t>(axis)], size[d], scale));
   }
   if (!any) return FieldNotAllowed("target_um", "0 along all axes", "above 0 along one of them");
   made->depth = to[0];
   made->tile_y = to[1];
   made->tile_x = to[2];
-  OCTAVO_ASSIGN_OR_RETURN(ArrayChain chain, PlanTiledResize(type, tiles,
+  return cut;
+}
+
+}  // namespace
+
+absl::StatusOr<ArrayType> ResampledType(const ResampleTilesSpec& spec, const ArrayType& type) {
+  ResampledTiles ignored;
+  OCTAVO_ASSIGN_OR_RETURN(const Cut cut, CutOf(spec, type, &ignored));
+  ArrayType out = type;
+  out.scalar = cut.scalar;
+  for (size_t d = 0; d < cut.tiles.size(); ++d) {
+    out.dims[d] = 0;
+    for (const TileLength& tile : cut.tiles[d]) out.dims[d] += tile.to;
+  }
+  return out;
+}
+
+absl::StatusOr<std::unique_ptr<const SlicedProgram>> PlanResample(const ResampleTilesSpec& spec,
+                                                                  const ArrayType& type,
+                                                                  ResampledTiles* made) {
+  OCTAVO_ASSIGN_OR_RETURN(const Cut cut, CutOf(spec, type, made));
+  OCTAVO_ASSIGN_OR_RETURN(ArrayChain chain, PlanTiledResize(type, cut.tiles,
                                                             {.sampling = math::Sampling::kLinear,
                                                              .corner_aligned = spec.corner_aligned,
                                                              .anti_aliasing = spec.anti_aliasing},
-                                                            scalar, "target_um"));
+                                                            cut.scalar, "target_um"));
   return SlicedOf(std::move(chain));
 }
 

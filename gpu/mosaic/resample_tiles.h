@@ -23,8 +23,12 @@ struct ResampledTiles {
   Vector3 spacing_um;
 };
 
-/// The program that resamples each tile by itself. InvalidArgument names the fields of
-/// ResampleTilesRequest. `made`: what it makes of the tiles that are not cut short.
+/// The array that PlanResample makes of one of `type`, known before anything is allocated for it.
+/// InvalidArgument names the fields of ResampleTilesRequest.
+absl::StatusOr<ArrayType> ResampledType(const ResampleTilesSpec& spec, const ArrayType& type);
+/// The program that resamples each tile by itself. It may have tables of hundreds of MB: check
+/// ResampledType before. InvalidArgument names the fields of ResampleTilesRequest. `made`: what it
+/// makes of the tiles that are not cut short.
 absl::StatusOr<std::unique_ptr<const SlicedProgram>> PlanResample(const ResampleTilesSpec& spec,
                                                                   const ArrayType& type,
                                                                   ResampledTiles* made);

@@ -26,7 +26,7 @@ struct ZOverlapResult {
   std::vector<double> correlations;
 };
 
-/// What the slicing interval lets expect of slabs with `planes` planes.
+/// The overlap expected from the slicing interval, of slabs with `planes` planes.
 int64_t ExpectedOverlap(int64_t planes, double slicing_interval_um, double spacing_z_um);
 
 /// The overlaps that are tried, and the program that sums up what their correlations are made of.

@@ -79,7 +79,8 @@ absl::StatusOr<size_t> Devices::Find(const std::string& device) const {
 }
 
 absl::StatusOr<storage::RootReads> Devices::ProbeStorage(const std::string& root,
-                                                         const std::string& device, int64_t bytes) {
+                                                         const std::string& device, int64_t bytes,
+                                                         const MayGoOn& may_go_on) {
   constexpr int64_t kDefault = 256 << 20, kLeast = storage::ProbeFile::kLeastBytes,
                     kMost = int64_t{16} << 30, kMostMemory = 256 << 20;
   OCTAVO_RETURN_IF_ERROR(components_.drain.Check());
@@ -88,6 +89,8 @@ absl::StatusOr<storage::RootReads> Devices::ProbeStorage(const std::string& root
   OCTAVO_ASSIGN_OR_RETURN(const size_t d, Find(device));
   Device& on = *components_.owned_devices[d];
   OCTAVO_RETURN_IF_ERROR(on.Health());
+  // Before the memory: a second caller is refused without taking any.
+  OCTAVO_ASSIGN_OR_RETURN(const storage::StorageReads::Turn turn, components_.reads.Begin(root));
   const int64_t window = std::min(bytes, kMostMemory);
   OCTAVO_ASSIGN_OR_RETURN(const int64_t beside, storage::StorageReads::DeviceBytes(on, window));
   OCTAVO_ASSIGN_OR_RETURN(
@@ -101,14 +104,17 @@ absl::StatusOr<storage::RootReads> Devices::ProbeStorage(const std::string& root
   };
   OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer buffer, on.Allocate(window));
   OCTAVO_ASSIGN_OR_RETURN(const Stream stream, on.NewStream(StreamPriority::kLow));
-  const auto frames = components_.devices.frames(static_cast<int>(d));
-  return components_.reads.Measure(
-      root, bytes,
-      {.device = &on,
-       .lend = [&](int64_t wanted) { return frames->Get(wanted, memory::FramePool::Use::kClient); },
-       .stream = stream.ref(),
-       .memory = buffer.span<uint8_t>(),
-       .go_on = [this] { return components_.drain.Check(); }});
+  const memory::PartOfPool frames(components_.devices.frames(static_cast<int>(d)),
+                                  memory::FramePool::Use::kClient);
+  return components_.reads.Measure(turn, bytes,
+                                   {.device = &on,
+                                    .lend = [&](int64_t wanted) { return frames.Lend(wanted); },
+                                    .stream = stream.ref(),
+                                    .memory = buffer.span<uint8_t>(),
+                                    .go_on = [&]() -> absl::Status {
+                                      OCTAVO_RETURN_IF_ERROR(components_.drain.Check());
+                                      return may_go_on();
+                                    }});
 }
 
 std::vector<storage::RootReads> Devices::StorageRoots() const { return components_.reads.List(); }

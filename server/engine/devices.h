@@ -38,10 +38,12 @@ class Devices {
 
   /// Measures how files below a storage root come fastest into a device; from then on they do.
   /// `bytes` of a file are read; 0 = 256 MiB. This call takes seconds, so call it from a thread
-  /// that may wait. InvalidArgument (device, bytes), ResourceExhausted for lack of device memory,
-  /// Unavailable when draining; else errors as StorageReads::Measure.
+  /// that may wait. `may_go_on` is asked now and then; its error ends the measurement.
+  /// InvalidArgument (device, bytes), ResourceExhausted for lack of device memory, Unavailable when
+  /// draining; else errors as StorageReads::Begin and Measure.
   absl::StatusOr<storage::RootReads> ProbeStorage(const std::string& root,
-                                                  const std::string& device, int64_t bytes);
+                                                  const std::string& device, int64_t bytes,
+                                                  const MayGoOn& may_go_on);
   /// What was found of each storage root.
   std::vector<storage::RootReads> StorageRoots() const;
 

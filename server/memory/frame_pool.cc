@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
@@ -135,6 +136,47 @@ void FramePool::Prepare(int64_t bytes, int count) {
     if (!block.ok()) break;
     taken.push_back(*std::move(block));
   }
+}
+
+struct PartOfPool::Lent {
+  Mutex mutex;
+  int64_t bytes ABSL_GUARDED_BY(mutex) = 0;
+  int blocks ABSL_GUARDED_BY(mutex) = 0;
+
+  void Give(int64_t block) {
+    const MutexLock lock(mutex);
+    bytes -= block;
+    --blocks;
+  }
+};
+
+PartOfPool::PartOfPool(std::shared_ptr<FramePool> pool, FramePool::Use use)
+    : pool_(std::move(pool)), use_(use), lent_(std::make_shared<Lent>()) {}
+
+absl::StatusOr<std::shared_ptr<void>> PartOfPool::Lend(int64_t bytes) const {
+  constexpr int kAlways = 2;
+  const int64_t block = FramePool::BlockBytes(bytes), most = pool_->ShareOf(use_) / 4;
+  {
+    const MutexLock lock(lent_->mutex);
+    if (lent_->blocks >= kAlways && lent_->bytes + block > most) {
+      return WithInfo(
+          absl::ResourceExhaustedError(absl::StrCat("no page-locked memory for ", bytes,
+                                                    " more bytes: one reader may have ", most,
+                                                    " bytes at once, and has ", lent_->bytes)),
+          {.reason = Reason::kNoStaging,
+           .field = "",
+           .numbers = {{"wanted", absl::StrCat(bytes)}, {"allowed", absl::StrCat(most)}}});
+    }
+    lent_->bytes += block;
+    ++lent_->blocks;
+  }
+  absl::Cleanup give = [&] { lent_->Give(block); };
+  OCTAVO_ASSIGN_OR_RETURN(std::shared_ptr<void> memory, pool_->Get(bytes, use_));
+  void* const data = memory.get();
+  std::shared_ptr<void> lent(
+      data, [memory = std::move(memory), count = lent_, block](void*) { count->Give(block); });
+  std::move(give).Cancel();
+  return lent;
 }
 
 }  // namespace octavo::memory

@@ -40,11 +40,11 @@ class FramePool : public std::enable_shared_from_this<FramePool> {
   void Prepare(int64_t bytes, int count);
   /// The share of the cap that a block for `bytes` takes.
   static int64_t BlockBytes(int64_t bytes);
+  /// The most bytes that blocks of this use may have together.
+  int64_t ShareOf(Use use) const;
 
  private:
   int64_t ClassOf(int64_t bytes) const;
-  /// The most bytes that blocks of this use may have together.
-  int64_t ShareOf(Use use) const;
   /// Whether the use may take this many more bytes.
   bool MayTake(int64_t bytes, Use use) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status NoRoom(int64_t bytes, Use use) const;
@@ -60,6 +60,21 @@ class FramePool : public std::enable_shared_from_this<FramePool> {
   int64_t frames_ ABSL_GUARDED_BY(mutex_) = 0;  // the part that frames hold now
   int64_t client_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes of it that client reads and writes hold
   std::map<int64_t, std::vector<std::unique_ptr<PinnedBuffer>>> free_ ABSL_GUARDED_BY(mutex_);
+};
+
+/// Lends blocks of a pool to one user that takes many: together at most a quarter of the share of
+/// `use`, so that others find room beside it, but always two, without which nobody gets on. Errors
+/// as Get, and ResourceExhausted (NO_STAGING) beyond the quarter.
+class PartOfPool {
+ public:
+  PartOfPool(std::shared_ptr<FramePool> pool, FramePool::Use use);
+  absl::StatusOr<std::shared_ptr<void>> Lend(int64_t bytes) const;
+
+ private:
+  struct Lent;
+  const std::shared_ptr<FramePool> pool_;
+  const FramePool::Use use_;
+  const std::shared_ptr<Lent> lent_;
 };
 
 }  // namespace octavo::memory

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -64,6 +65,13 @@ struct RecordInfo {
   std::vector<uint32_t> saturated;  // ascending sample numbers
 };
 
+/// Samples [begin, end) along the depth axis; `end` 0 = not given. As octavo.v1.DepthRange.
+struct DepthRange {
+  int64_t begin = 0, end = 0;
+  bool given() const { return end > 0; }
+  auto operator<=>(const DepthRange&) const = default;
+};
+
 /// One result on its way to subscribers. Immutable once published; shared by all of them.
 struct Frame {
   std::string parent, volume;  // parent: scans/<id> or jobs/<id>
@@ -71,6 +79,7 @@ struct Frame {
   Product product = Product::kMip;
   FrameAxis axis = FrameAxis::kZ;
   int64_t plane_index = -1;  // kBscan of a complete volume: the plane along the axis, if known
+  DepthRange slab;           // kMip over z: the depths that it shows, if a subscriber chose them
   uint64_t sequence = 0;     // per topic, without gaps at the producer
   TimePoint acquired, published;
   StageTimes stages;

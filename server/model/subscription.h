@@ -30,6 +30,7 @@ struct SubscribeSpec {
       false;  // else kZ for projections, for B-scans as the scan or job says (kY; tomograms: kZ)
   // kBscan: the plane, -1 = middle; kSpectrum, kAscan: the column x, -1 = any
   int64_t plane_index = -1;
+  DepthRange slab;                      // kMip over z, of complete volumes
   bool corrected = false;               // kSpectrum: as the transform gets it, else as stored
   std::optional<Delivery> delivery;     // unset = the default of each product
   std::optional<int64_t> queue_length;  // of each product, 1 ... 1024; unset = its default

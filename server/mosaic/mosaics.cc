@@ -152,10 +152,12 @@ absl::StatusOr<ResampledBuffer> Mosaics::Resample(const ResampleTilesCall& call,
       buffers_.MakeLong(Work("ResampleTiles", {call.tiles}, may_go_on, call.made), caller,
                         [&](buffer::LongWork& work) -> absl::StatusOr<model::BufferStatus> {
                           Report report;
+                          OCTAVO_ASSIGN_OR_RETURN(const ArrayType resampled,
+                                                  ResampledType(call.spec, work.types()[0]));
+                          OCTAVO_RETURN_IF_ERROR(CheckSize(resampled, "target_um"));
                           OCTAVO_ASSIGN_OR_RETURN(
                               const auto program,
                               PlanResample(call.spec, work.types()[0], &report.tiles));
-                          OCTAVO_RETURN_IF_ERROR(CheckSize(program->out(), "target_um"));
                           OCTAVO_ASSIGN_OR_RETURN(model::BufferStatus made, work.Make(*program));
                           Keep(made.name, std::move(report));
                           return made;

@@ -89,6 +89,29 @@ absl::Status CheckProducts(const model::SubscribeSpec& spec, const TopicTable::S
   return absl::OkStatus();
 }
 
+// Jobs and striped volumes have no slabs of a subscriber's choice.
+absl::Status CheckSlab(const model::DepthRange& slab, const std::string& parent, const Show& show) {
+  if (!show.has_records) {
+    return InvalidField("slab", absl::StrCat("is for scans only, and ", parent,
+                                             " is a job; allowed unset (RenderVolume shows slabs "
+                                             "of held volumes)"));
+  }
+  if (show.striped) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(
+                        "slab: the volumes of ", parent,
+                        " are striped over several devices; allowed unset (the scan's own "
+                        "slab), or a scan that is spread but not striped")),
+                    {.reason = Reason::kStriped, .field = "slab", .numbers = {}});
+  }
+  const int64_t depth = show.extents[2];
+  if (slab.end <= depth) return absl::OkStatus();
+  return WithInfo(absl::OutOfRangeError(absl::StrCat("slab.end is ", slab.end, "; the depth has ",
+                                                     depth, " samples, allowed 1 to ", depth)),
+                  {.reason = Reason::kBadRange,
+                   .field = "slab.end",
+                   .numbers = {{"extent", absl::StrCat(depth)}}});
+}
+
 // The axis and the plane of one topic. A B-scan of an ended scan is read from a held volume, across
 // its devices, too.
 absl::Status CheckPlane(const model::SubscribeSpec& spec, const TopicTable::Scan& scan,
@@ -107,6 +130,7 @@ absl::Status CheckPlane(const model::SubscribeSpec& spec, const TopicTable::Scan
   const size_t dim = key.axis == model::FrameAxis::kY   ? 0
                      : key.axis == model::FrameAxis::kX ? 1
                                                         : 2;
+  if (key.slab.given()) OCTAVO_RETURN_IF_ERROR(CheckSlab(key.slab, spec.parent, show));
   const bool line = model::IsLine(key.product);
   const int64_t extent = show.extents[line ? 1 : dim];
   if ((line || key.product == model::Product::kBscan) && key.plane_index >= extent) {

@@ -230,6 +230,7 @@ TopicKey SubscriberQueue::KeyOf(const model::Frame& frame) const {
   return {.product = frame.product,
           .axis = frame.axis,
           .plane_index = line || frame.product == model::Product::kBscan ? spec_.plane_index : -1,
+          .slab = frame.slab,
           .corrected = frame.product == model::Product::kSpectrum && spec_.corrected};
 }
 

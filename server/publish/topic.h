@@ -15,6 +15,7 @@ struct TopicKey {
   model::FrameAxis axis = model::FrameAxis::kZ;
   // kBscan: the plane, -1 = middle; kSpectrum, kAscan: the column x of the A-scan, -1 = any.
   int64_t plane_index = -1;
+  model::DepthRange slab;  // kMip over z: chosen by the subscriber
   bool corrected = false;  // kSpectrum only
   auto operator<=>(const TopicKey&) const = default;
 };

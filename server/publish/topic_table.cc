@@ -102,6 +102,7 @@ std::vector<TopicKey> KeysOf(const model::SubscribeSpec& spec, const TopicTable:
   for (model::Product product : spec.products) {
     TopicKey key{.product = product};
     if (product == model::Product::kMip && spec.axis_given) key.axis = spec.axis;
+    if (product == model::Product::kMip) key.slab = spec.slab;
     if (product == model::Product::kBscan) {
       key.axis = spec.axis_given ? spec.axis : scan.show.bscan_axis;
       key.plane_index = spec.plane_index;

@@ -24,6 +24,7 @@
 // Tests make each handler fail at its points, "<Request>.begin", ".end", ".answer" and ".message"
 // (gpu/base/failpoint.h).
 
+#include <functional>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -43,6 +44,17 @@
 #include "server/rpc/transport/reactor.h"
 
 namespace octavo::rpc {
+
+/// OK as long as somebody waits for the answer of a unary call. It is valid until the call is
+/// answered.
+inline std::function<absl::Status()> WhileAsked(grpc::CallbackServerContext* context) {
+  return [context]() -> absl::Status {
+    if (!context->IsCancelled()) return absl::OkStatus();
+    return WithInfo(
+        absl::CancelledError("the call was cancelled, or its deadline has passed; nothing is kept"),
+        {.reason = Reason::kCancelled, .field = "", .numbers = {}});
+  };
+}
 
 /// Runs `work` (returns absl::Status) for a request.
 template <class Request, class Work>

@@ -13,16 +13,6 @@ namespace {
 using grpc::CallbackServerContext;
 using grpc::ServerUnaryReactor;
 
-/// OK as long as somebody waits for the answer.
-buffer::MayGoOn WhileAsked(CallbackServerContext* context) {
-  return [context]() -> absl::Status {
-    if (!context->IsCancelled()) return absl::OkStatus();
-    return WithInfo(
-        absl::CancelledError("the call was cancelled, or its deadline has passed; nothing is kept"),
-        {.reason = Reason::kCancelled, .field = "", .numbers = {}});
-  };
-}
-
 class MosaicServiceImpl final : public v1::MosaicService::CallbackService {
  public:
   MosaicServiceImpl(engine::Engine* engine, base::WorkerPool* workers)

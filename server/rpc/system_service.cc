@@ -99,14 +99,15 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
   grpc::ServerUnaryReactor* ProbeStorage(grpc::CallbackServerContext* context,
                                          const v1::ProbeStorageRequest* request,
                                          v1::ProbeStorageResponse* response) override {
-    return ReplyOn(
-        workers_, context, request, response, [this, request, response]() -> absl::Status {
-          OCTAVO_ASSIGN_OR_RETURN(
-              const storage::RootReads found,
-              engine_.devices().ProbeStorage(request->root(), request->device(), request->bytes()));
-          EncodeBackend(found, response->mutable_backend());
-          return absl::OkStatus();
-        });
+    return ReplyOn(workers_, context, request, response,
+                   [this, request, response, context]() -> absl::Status {
+                     OCTAVO_ASSIGN_OR_RETURN(
+                         const storage::RootReads found,
+                         engine_.devices().ProbeStorage(request->root(), request->device(),
+                                                        request->bytes(), WhileAsked(context)));
+                     EncodeBackend(found, response->mutable_backend());
+                     return absl::OkStatus();
+                   });
   }
 
   grpc::ServerUnaryReactor* GetMemory(grpc::CallbackServerContext* context,

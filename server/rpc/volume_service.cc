@@ -194,6 +194,9 @@ class VolumeServiceImpl final : public Base {
           header.set_dtype(static_cast<v1::Dtype>(reader->dtype()));
           const int64_t total_bytes = reader->total_bytes();
           header.set_total_bytes(static_cast<uint64_t>(total_bytes));
+          writer->OnOver([weak = std::weak_ptr(reader)] {
+            if (const auto abandoned = weak.lock()) abandoned->Abandon();
+          });
           const auto next = [reader = std::move(reader),
                              chunk_bytes](PieceStream<v1::ReadVolumeResponse>::Done done) {
             reader->Next(chunk_bytes, std::move(done));

@@ -470,13 +470,16 @@ absl::StatusOr<const void*> DeviceLanes::CutPlane(StreamRef stream, const memory
 }
 
 absl::StatusOr<const void*> DeviceLanes::MakeMip(StreamRef stream, const memory::VolumeSlot& slot,
-                                                 Axis axis, void* scratch) {
-  if (striped_) return axis == Axis::kZ ? slot.mip.data() : nullptr;
-  OCTAVO_RETURN_IF_ERROR(Mip(stream, home(),
-                             VolumeView{.data = slot.volume.data(),
-                                        .dtype = scan_.chain.output,
-                                        .shape = {scan_.shape[0], scan_.shape[1], scan_.shape[2]}},
-                             axis, 0, scan_.shape[0], /*accumulate=*/false, scratch));
+                                                 Axis axis, const model::DepthRange& slab,
+                                                 void* scratch) {
+  if (striped_) return axis == Axis::kZ && !slab.given() ? slot.mip.data() : nullptr;
+  const VolumeView view{.data = slot.volume.data(),
+                        .dtype = scan_.chain.output,
+                        .shape = {scan_.shape[0], scan_.shape[1], scan_.shape[2]}};
+  OCTAVO_RETURN_IF_ERROR(
+      slab.given()
+          ? EnFaceSlab(stream, home(), view, slab.begin, slab.end, scratch)
+          : Mip(stream, home(), view, axis, 0, scan_.shape[0], /*accumulate=*/false, scratch));
   return scratch;
 }
 

@@ -104,10 +104,11 @@ class DeviceLanes {
   /// devices.
   absl::StatusOr<const void*> CutPlane(StreamRef stream, const memory::VolumeSlot& slot, Axis axis,
                                        int64_t index, void* scratch);
-  /// Returns the address of a volume's maximum projection: `scratch`, or the projection made with
-  /// the volume. Null: the projection would run across devices.
+  /// Returns the address of a volume's maximum projection, over z of `slab` alone if that is given:
+  /// `scratch`, or the projection made with the volume. Null: the projection would run across
+  /// devices.
   absl::StatusOr<const void*> MakeMip(StreamRef stream, const memory::VolumeSlot& slot, Axis axis,
-                                      void* scratch);
+                                      const model::DepthRange& slab, void* scratch);
 
   // -- another processing, from volume `volume` on
   /// Replaces the processors in use, one for each lane. The old ones are kept until TakeReplaced.

@@ -123,7 +123,9 @@ bool ProductMaker::Makes(const publish::TopicKey& key) const {
   const Axis axis = AxisOf(key.axis);
   if (key.product == model::Product::kBscan)  // the others belong to another scan's volumes
     return key.plane_index < scan_.shape[static_cast<int>(axis)];
-  return key.product == model::Product::kMip && (axis != Axis::kZ || !scan_.spec.products.mip);
+  if (key.slab.given() && key.slab.end > scan_.shape[2]) return false;
+  return key.product == model::Product::kMip &&
+         (axis != Axis::kZ || key.slab.given() || !scan_.spec.products.mip);
 }
 
 absl::Status ProductMaker::MakeWanted(const ActiveVolume& volume, const publish::TopicKey& key,
@@ -135,7 +137,7 @@ absl::Status ProductMaker::MakeWanted(const ActiveVolume& volume, const publish:
   OCTAVO_ASSIGN_OR_RETURN(
       const void* const made,
       bscan ? lanes_.CutPlane(stream_.ref(), *volume.slot, axis, index, scratch_.data())
-            : lanes_.MakeMip(stream_.ref(), *volume.slot, axis, scratch_.data()));
+            : lanes_.MakeMip(stream_.ref(), *volume.slot, axis, key.slab, scratch_.data()));
   if (made == nullptr) {  // across devices: the subscription is refused when it names the scan
     item->frames.push_back({.key = key, .frame = {}, .lost = true});
     return absl::OkStatus();
@@ -210,6 +212,7 @@ absl::Status ProductMaker::AddFrame(const ActiveVolume& volume, const publish::T
   frame.volume_index = volume.index;
   frame.product = key.product;
   frame.axis = key.axis;
+  frame.slab = key.slab;
   frame.acquired = volume.status.acquired_end;
   frame.dtype = dtype;
   frame.complete = complete;

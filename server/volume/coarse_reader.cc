@@ -1,6 +1,7 @@
 #include "server/volume/coarse_reader.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 #include <vector>
 
@@ -84,6 +85,8 @@ class CoarseReader final : public VolumeReader, public std::enable_shared_from_t
     });
   }
 
+  void Abandon() override { abandoned_ = true; }
+
  private:
   absl::StatusOr<model::Bytes> Read(int64_t max_bytes) {
     if (walk_.done() && ahead_.owner == nullptr) return model::Bytes{};
@@ -162,6 +165,8 @@ class CoarseReader final : public VolumeReader, public std::enable_shared_from_t
     std::vector<math::Accumulator> sums(static_cast<size_t>(spec.all()));
     for (int64_t y = 0; y < spec.count[0]; ++y) {
       for (int64_t x = 0; x < spec.count[1]; x += most_rows) {
+        // A piece may stand for the whole volume.
+        if (abandoned_) return absl::CancelledError("nobody waits for the coarse volume any more");
         OCTAVO_ASSIGN_OR_RETURN(
             const Piece piece,
             reader.Read({.start = {part.box.start[0] + y, part.box.start[1] + x, part.box.start[2]},
@@ -214,6 +219,7 @@ class CoarseReader final : public VolumeReader, public std::enable_shared_from_t
   memory::Ledger* const ledger_;
   base::WorkerPool* const workers_;
   PieceWalk walk_;
+  std::atomic<bool> abandoned_{false};
   bool decided_ = false;
   std::unique_ptr<Scratch> scratch_;  // set: the device makes the pieces
   int64_t scratch_bytes_ = 0;

@@ -27,6 +27,9 @@ class VolumeReader {
   /// Calls `done` from an engine thread with the next bytes, at most `max_bytes` (64 KiB ... 4
   /// MiB), or with empty Bytes at the end.
   virtual void Next(int64_t max_bytes, std::function<void(absl::StatusOr<model::Bytes>)> done) = 0;
+  /// Nobody waits for the bytes any more: a Next under way ends soon, with Cancelled if it has to.
+  /// Any thread.
+  virtual void Abandon() {}
 };
 
 /// The box of `count` from `start` on of an array of `shape`; empty lists mean all of it.

@@ -49,24 +49,6 @@ struct WantedBuffer {
   model::Caller owner;
 };
 
-Scalar ScalarOf(const storage::ElementType& type) {
-  for (const auto& [name, scalar] : {std::pair("u8", Scalar::kU8),
-                                     {"i8", Scalar::kI8},
-                                     {"u16", Scalar::kU16},
-                                     {"i16", Scalar::kI16},
-                                     {"u32", Scalar::kU32},
-                                     {"i32", Scalar::kI32},
-                                     {"u64", Scalar::kU64},
-                                     {"i64", Scalar::kI64},
-                                     {"f16", Scalar::kF16},
-                                     {"f32", Scalar::kF32},
-                                     {"f64", Scalar::kF64},
-                                     {"c64", Scalar::kC64}}) {
-    if (type.Name() == name) return scalar;
-  }
-  return Scalar::kC128;
-}
-
 class ImportWork final : public job::JobWork {
  public:
   ImportWork(model::ImportSpec spec, const job::JobEnvironment& environment, ImportSource source,
@@ -272,20 +254,17 @@ class ImportWork final : public job::JobWork {
       return false;
     }
     const absl::Cleanup discharge = [&] { run.Discharge(slabs); };
-    const std::shared_ptr<memory::FramePool> frames =
-        environment_.devices->frames(run.device_index());
+    const memory::PartOfPool frames(environment_.devices->frames(run.device_index()),
+                                    memory::FramePool::Use::kClient);
     std::string words;
-    OCTAVO_ASSIGN_OR_RETURN(const bool filled,
-                            direct_->Fill({.device = &run.device(),
-                                           .lend =
-                                               [frames](int64_t bytes) {
-                                                 return frames->Get(
-                                                     bytes, memory::FramePool::Use::kClient);
-                                               },
-                                           .stream = run.stream(),
-                                           .out = out,
-                                           .path = source_.path},
-                                          on_planes, &words));
+    OCTAVO_ASSIGN_OR_RETURN(
+        const bool filled,
+        direct_->Fill({.device = &run.device(),
+                       .lend = [frames](int64_t bytes) { return frames.Lend(bytes); },
+                       .stream = run.stream(),
+                       .out = out,
+                       .path = source_.path},
+                      on_planes, &words));
     run.Log(words);
     return filled;
   }
@@ -342,7 +321,8 @@ absl::StatusOr<std::unique_ptr<const WantedBuffer>> BufferOf(
                         "is of volumes; allowed for a buffer KEEP, or DISCARD, which "
                         "cancels the import with its session");
   auto out = std::make_unique<WantedBuffer>();
-  out->spec.scalar = ScalarOf(input.type());
+  // The reader has refused other types (ChooseArrayType).
+  out->spec.scalar = storage::ElementScalar(input.type()).value_or(Scalar::kC128);
   const int64_t* const shape = input.meta().shape;
   out->spec.shape.assign(shape, shape + 3);
   out->spec.labels = job.labels;

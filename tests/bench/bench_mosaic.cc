@@ -59,6 +59,7 @@ struct Bench {
       copy = CopyRate(sections[0], type);
       Stack(type, sections, host);
       Search(type, sections);
+      Corrections(type);
       Tiles(type, sections[0]);
     }
   }
@@ -232,6 +233,41 @@ struct Bench {
     const auto side = static_cast<double>(size - 2 * (size / 4));
     Print("find_z_overlap", type, each,
           2 * voxels * side * side * static_cast<double>(SizeOf(type.scalar)));
+  }
+
+  /// The interface of the tissue and the illumination, of one section below a third of water.
+  void Corrections(const ArrayType& type) {
+    std::vector<char> section = Numbers(type);
+    for (int64_t i = 0; i < type.numbers() / 3; ++i) {
+      const double value = math::Load(type.scalar, section.data(), i).re;
+      math::Store(type.scalar, section.data(), i, {value / 20, 0});
+    }
+    const DeviceBuffer array = Take(device->Allocate(type.bytes()));
+    Ok(device->CopyToDevice(stream.ref(), array.data(), section.data(), type.bytes()));
+    Ok(stream.ref().Synchronize());
+    const std::vector<std::pair<const char*, ArrayOp>> corrections = {
+        {"surface_otsu", SurfaceOp{.axis = 0}},
+        {"surface_gradient", SurfaceOp{.axis = 0, .method = SurfaceMethod::kGradient}},
+        {"flat_field_quadratic", FlatFieldOp{.method = FlatMethod::kQuadratic}},
+        {"flat_field_basic", FlatFieldOp{.method = FlatMethod::kBasic}}};
+    for (const auto& [what, op] : corrections) {
+      const auto chain =
+          std::make_shared<const ArrayChain>(Take(PlanChain({op}, type, {}, false, "operations")));
+      const auto run = Take(ChainRun::Create(chain, *device));
+      const int64_t bytes = chain->out.bytes();
+      const DeviceBuffer to = Take(device->Allocate(bytes));
+      Ok(device->Fill(stream.ref(), to.data(), bytes / 4 * 4, 0xFFFFFFFFu));  // NaN
+      const double each = MedianSeconds(seconds, [&] {
+        Ok(run->Run(stream.ref(), array.data(), {}, to.data()));
+        Ok(stream.ref().Synchronize());
+      });
+      const std::vector<char> got = Fetch(to, bytes);
+      int64_t finite = 0;
+      for (int64_t i = 0; i < chain->out.numbers(); ++i)
+        finite += std::isfinite(math::Load(chain->out.scalar, got.data(), i).re) ? 1 : 0;
+      if (finite == 0) Die(absl::StrCat(what, " of ", type.Text(), " made nothing"));
+      Print(what, type, each, static_cast<double>(type.bytes() + bytes));
+    }
   }
 
   /// The section as a grid of tiles of a quarter of its plane.

@@ -250,8 +250,8 @@ class WebSocket:
             if time.monotonic() > end:
                 raise TimeoutError
 
-    def open(self, view, parent, product="MIP", axis="Z", index=-1, width=512, **more):
-        self.send(dict(type="open", view=view, topic=dict(parent=parent, product=product, axis=axis, index=index, width=width), **more))
+    def open(self, view, parent, product="MIP", axis="Z", index=-1, width=512, slab=None, **more):
+        self.send(dict(type="open", view=view, topic=dict(parent=parent, product=product, axis=axis, index=index, slab=slab, width=width), **more))
 
     def look(self, job="", server=False):
         self.send(dict(type="look", job=job, server=server))

@@ -17,6 +17,7 @@
 #include "client/cpp/cli/json_spec.h"
 #include "client/cpp/cli/list_flags.h"
 #include "client/cpp/cli/long_work.h"
+#include "client/cpp/cli/new_buffer.h"
 #include "client/cpp/cli/npy_file.h"
 #include "client/cpp/cli/output_file.h"
 #include "client/cpp/cli/terminal.h"
@@ -57,28 +58,6 @@ void PrintBuffer(const Session& session, const v1::Buffer& buffer) {
     std::cout << "  " << Printable(key) << "=" << Printable(value);
   std::cout << "\n";
 }
-
-/// What a new buffer gets beside its contents.
-struct NewBuffer {
-  std::vector<std::string> labels;
-  double ttl_s = 0;
-
-  void AddTo(CLI::App* command) {
-    command->add_option("--label", labels, "key=value, may be repeated");
-    command->add_option("--ttl", ttl_s,
-                        "seconds without use after which it is destroyed (default: never)");
-  }
-  template <class Request>
-  void Fill(Request* request) const {
-    for (const std::string& label : labels) {
-      const size_t equals = label.find('=');
-      if (equals == std::string::npos)
-        throw CLI::ValidationError("--label", "'" + label + "' is not key=value");
-      (*request->mutable_labels())[label.substr(0, equals)] = label.substr(equals + 1);
-    }
-    if (ttl_s != 0) *request->mutable_ttl() = DurationOf(ttl_s);
-  }
-};
 
 // Writes the array of the file into all replicas. Returns whether that succeeded.
 bool Write(Session& session, const NpyFile& array, const std::string& path, const std::string& name,

@@ -20,6 +20,7 @@
 #include "octavo/v1/mosaic.grpc.pb.h"
 
 #include "client/cpp/cli/commands.h"
+#include "client/cpp/cli/new_buffer.h"
 #include "client/cpp/cli/output_file.h"
 #include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/words.h"
@@ -285,6 +286,7 @@ void AddStitch(CLI::App* mosaic, Session& session) {
              blend = std::make_shared<std::string>("linear");
   const auto type = std::make_shared<TypeFlag>();
   const auto gap = std::make_shared<double>(0);
+  const auto made = std::make_shared<ComputedBuffer>();
   flags->AddTo(command);
   command
       ->add_option("--positions", *positions,
@@ -296,8 +298,10 @@ void AddStitch(CLI::App* mosaic, Session& session) {
   type->AddTo(command, "tiles");
   auto* filled = command->add_option(
       "--gap", *gap, "value where no tile is (default NaN; 0 if the type has none)");
-  command->callback([&session, flags, positions, blend, type, gap, filled] {
+  made->AddTo(command);
+  command->callback([&session, flags, positions, blend, type, gap, filled, made] {
     v1::StitchTilesRequest request;
+    made->Fill(&request);
     flags->Fill(request.mutable_tiles());
     for (const v1::MosaicVector& one : PositionsFile("--positions", *positions).Read())
       *request.add_position_um() = one;
@@ -335,8 +339,11 @@ void AddResample(CLI::App* mosaic, Session& session) {
                     "the first and the last voxel of a tile stay where they are, as in linumpy");
   command->add_flag("--no-anti-aliasing", *sharp, "do not smooth axes that shrink");
   type->AddTo(command, "tiles");
-  command->callback([&session, flags, to, type, corners, sharp] {
+  const auto made = std::make_shared<ComputedBuffer>();
+  made->AddTo(command);
+  command->callback([&session, flags, to, type, corners, sharp, made] {
     v1::ResampleTilesRequest request;
+    made->Fill(&request);
     flags->Fill(request.mutable_tiles());
     *request.mutable_target_um() = VectorOf("--to-um", *to);
     request.set_corner_aligned(*corners);
@@ -360,6 +367,7 @@ struct StackFlags {
   std::vector<double> spacing_um;
   std::vector<int64_t> overlap;
   TypeFlag type;
+  ComputedBuffer made;
   bool any_axes = false;
   v1::StackSectionsRequest request;  // the numbers, as they are read
 
@@ -416,9 +424,32 @@ void StackFlags::AddTo(CLI::App* command) {
       command, "--refine-um",
       "the largest error of the stage that is put right by the overlaps (default 0: none)",
       [r](double v) { r->set_refine_limit_um(v); });
+  Number<double>(command, "--refine-min-confidence",
+                 "confidence of a pair in the plane that is needed (default 0.5)",
+                 [r](double v) { r->set_refine_min_confidence(v); });
+  Number<double>(command, "--refine-min-correlation",
+                 "correlation of a pair in depth that is needed to refine it (default 0.2)",
+                 [r](double v) { r->set_refine_min_correlation(v); });
+  Number<int32_t>(command, "--consistency-min-pairs",
+                  "pairs from which on overlaps at odds with the others are put right (default 3; "
+                  "256: never)",
+                  [r](int32_t v) { r->set_consistency_min_pairs(v); });
+  Number<double>(command, "--consistency-tolerance",
+                 "part of the median that an overlap may differ from it (default 0.3)",
+                 [r](double v) { r->set_consistency_tolerance(v); });
+  Number<double>(command, "--consistency-min-correlation",
+                 "overlaps with this correlation are trusted (default 0.6)",
+                 [r](double v) { r->set_consistency_min_correlation(v); });
   command->add_flag_function(
       "--match-intensity", [r](int64_t) { r->set_match_intensity(true); },
       "bring all sections to one brightness");
+  Number<int64_t>(command, "--gain-min-voxels",
+                  "with so many common voxels or fewer no brightness is matched (default 1000)",
+                  [r](int64_t v) { r->set_gain_min_voxels(v); });
+  Number<double>(command, "--gain-least", "least factor of the brightness (default 0.5)",
+                 [r](double v) { r->set_gain_least(v); });
+  Number<double>(command, "--gain-most", "largest factor of the brightness (default 2)",
+                 [r](double v) { r->set_gain_most(v); });
   command
       ->add_option("--blend", blend,
                    "where sections overlap: later (default), earlier, hann (from one to the other)")
@@ -431,6 +462,7 @@ void StackFlags::AddTo(CLI::App* command) {
                  [r](double v) { r->set_gap(v); });
   type.AddTo(command, "sections");
   command->add_flag("--axes-as-zyx", any_axes, kAnyAxes);
+  made.AddTo(command);
 }
 
 void StackFlags::Fill() {
@@ -452,6 +484,7 @@ void StackFlags::Fill() {
   (void)v1::SectionBlend_Parse(absl::StrCat("SECTION_BLEND_", absl::AsciiStrToUpper(blend)), &how);
   request.set_blend(how);
   request.set_type(type.dtype());
+  made.Fill(&request);
 }
 
 void PrintStacked(const v1::StackSectionsResponse& answer) {

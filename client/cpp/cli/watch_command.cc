@@ -25,6 +25,7 @@ namespace {
 struct WatchFlags {
   std::string parent, product = "mip", axis, png_dir, jpeg_dir, webp_dir, npy_dir;
   int64_t count = 0, index = -1;
+  std::vector<int64_t> slab;  // begin and end, or none
   double rate = 10;
   bool no_preview = false, corrected = false;
   PictureFlags picture;
@@ -209,6 +210,10 @@ void Watch(Session& session, const WatchFlags& flags) {
   if (!flags.axis.empty())
     request.set_axis(flags.axis == "x" ? v1::AXIS_X : flags.axis == "y" ? v1::AXIS_Y : v1::AXIS_Z);
   if (flags.index >= 0) request.set_index(flags.index);
+  if (!flags.slab.empty()) {
+    request.mutable_slab()->set_begin(flags.slab[0]);
+    request.mutable_slab()->set_end(flags.slab[1]);
+  }
   if (flags.corrected) request.set_spectrum(v1::SPECTRUM_FORM_CORRECTED);
   request.set_max_rate_hz(flags.rate);
   request.set_preview(!flags.no_preview);
@@ -308,6 +313,11 @@ void AddWatchCommand(CLI::App& app, Session& session) {
                    "number of the B-scan, from 0 on (default: the middle one); of spectra and "
                    "A-scans the column x (default: any)")
       ->check(Natural());
+  watch
+      ->add_option("--slab", flags->slab,
+                   "mip of scans: only the depths BEGIN to END of complete volumes, END excluded")
+      ->expected(2)
+      ->check(Natural());
   auto* png = watch->add_option("--png-dir", flags->png_dir, "write PNG files here instead");
   auto* files =
       watch->add_option_group("files", "how --png-dir, --jpeg-dir and --webp-dir show the values");
@@ -333,6 +343,9 @@ void AddWatchCommand(CLI::App& app, Session& session) {
       throw CLI::ValidationError(
           "--index",
           "is for --product bscan, spectrum and ascan; the product is " + flags->product);
+    if (!flags->slab.empty() && flags->product != "mip")
+      throw CLI::ValidationError("--slab",
+                                 "is for --product mip; the product is " + flags->product);
     if (flags->corrected && flags->product != "spectrum")
       throw CLI::ValidationError("--corrected",
                                  "is for --product spectrum; the product is " + flags->product);

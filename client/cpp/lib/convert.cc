@@ -201,6 +201,10 @@ void Encode(const SubscribeOptions& in, v1::SubscribeRequest* out) {
   for (const Product product : in.products) out->add_products(static_cast<v1::Product>(product));
   out->set_axis(static_cast<v1::Axis>(in.axis));
   if (in.index) out->set_index(*in.index);
+  if (in.slab) {
+    out->mutable_slab()->set_begin(in.slab->first);
+    out->mutable_slab()->set_end(in.slab->second);
+  }
   out->set_spectrum(static_cast<v1::SpectrumForm>(in.spectrum));
   out->set_encoding(static_cast<v1::Encoding>(in.encoding));
   if (in.image) Encode(*in.image, out->mutable_image());

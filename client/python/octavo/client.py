@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import os
 import threading
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import grpc
 import numpy as np
@@ -430,7 +430,8 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
     @explained(stream_pb2.SubscribeRequest)
     def subscribe(self, parent: Name = "", products: Union[str, Sequence[str]] = ("mip",), *, axis: Union[str, None] = None, index: Optional[int] = None,
                   delivery: Union[str, int] = "", encoding: Union[str, int] = "raw", image: Optional[dict] = None,
-                  from_sequence: Optional[int] = None, timeout: Optional[float] = None, **fields: Any) -> Iterator[frames.Frame]:
+                  slab: Optional[Tuple[int, int]] = None, from_sequence: Optional[int] = None, timeout: Optional[float] = None,
+                  **fields: Any) -> Iterator[frames.Frame]:
         """Yields the frames of a scan or job (`parent`; "" = of all) as they arrive, until it ends
         (all: for ever) or the generator is closed, at most for `timeout` seconds (OctavoTimeout). For one that has
         ended: the newest kept picture
@@ -441,6 +442,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
                   tomography jobs slices across z; projections over z), never a number;  index  of the B-scan along the axis, from 0 on
                   (default: the middle one), of "spectrum" and "ascan" the column x (default: any);  delivery  "latest", "drop_oldest",
                   "lossless" (default: pictures, spectra and A-scans "latest", volumes and events "lossless", also together)
+        slab      "mip" of scans: only the depths (begin, end) of each complete volume, end excluded: an en face slab
         spectrum  form of "spectrum": "raw" (default: as the source gave it) or "corrected" (as the transform gets it);
                   frame.record has minimum, maximum and the saturated samples
         encoding  "raw" (arrays), "png", "jpeg", "webp": pictures, made as `image` says:
@@ -454,7 +456,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         frames.check_axis(axis)
         request = message(stream_pb2.SubscribeRequest, dict(
             parent=parent, products=[products] if isinstance(products, (str, int)) else products, axis=axis or None, index=index,
-            delivery=delivery or None, encoding=encoding, from_sequence=from_sequence, image=image if image is None else frames.image_of(image), **fields))
+            delivery=delivery or None, encoding=encoding, slab=frames.slab_of(slab), from_sequence=from_sequence, image=image if image is None else frames.image_of(image), **fields))
         frames.check_index(index, request.products)
         return self._frames(request, limit("timeout", timeout))
 

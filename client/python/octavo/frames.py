@@ -92,6 +92,16 @@ def check_index(index: Optional[int], products: Sequence[int]) -> None:
                          "and the column x with 'spectrum' and 'ascan'")
 
 
+def slab_of(slab) -> Optional[stream_pb2.DepthRange]:
+    """The range of depth (begin, end) of a request; ValueError for what is none."""
+    if slab is None:
+        return None
+    pair = several("slab", slab)
+    if len(pair) != 2 or not all(isinstance(depth, numbers.Integral) and not isinstance(depth, bool) for depth in pair):
+        raise ValueError(f"slab is {short(slab)}; expected (begin, end), two whole numbers of depth samples, end excluded")
+    return stream_pb2.DepthRange(begin=int(pair[0]), end=int(pair[1]))
+
+
 @explained(stream_pb2.ImageOptions)
 def image_options(*, colour_map: Union[str, int] = "", levels: Optional[Sequence[float]] = None, percentiles: Optional[Sequence[float]] = None,
                   **fields: Any) -> stream_pb2.ImageOptions:

@@ -190,8 +190,8 @@ class Mosaic:
         with errors.raising(self.address):
             found = self._stub.FindZOverlap(request, metadata=self._metadata)  # as long as it takes
         if found.fallback:
-            errors.warn(f"the overlap of {fixed} and {moving} was not found (correlation {found.correlation:.3f}): {found.overlap} planes are what the "
-                        "slicing interval lets expect")
+            errors.warn(f"the overlap of {fixed} and {moving} was not found (correlation {found.correlation:.3f}): {found.overlap} planes are "
+                        "expected from the slicing interval")
         return of_message(self._buffers, found)
 
     @explained(mosaic_pb2.StackSectionsRequest, covered=("sections",))

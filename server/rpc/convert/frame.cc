@@ -99,6 +99,26 @@ absl::StatusOr<picture::ImageOptions> DecodeImageOptions(const v1::ImageOptions&
   return out;
 }
 
+namespace {
+
+// After the products and the axis.
+absl::Status DecodeSlab(const v1::SubscribeRequest& in, model::SubscribeSpec* spec) {
+  if (std::find(spec->products.begin(), spec->products.end(), model::Product::kMip) ==
+      spec->products.end())
+    return InvalidField("slab", "is for MIP only, and products has none");
+  if (spec->axis_given && spec->axis != model::FrameAxis::kZ)
+    return InvalidField("slab", absl::StrCat("is a range of depth, but axis is ",
+                                             EnumName(in.axis()), "; allowed Z"));
+  if (in.slab().begin() < 0) return FieldNotAllowed("slab.begin", in.slab().begin(), ">= 0");
+  if (in.slab().end() <= in.slab().begin())
+    return FieldNotAllowed("slab.end", in.slab().end(),
+                           absl::StrCat("more than slab.begin, ", in.slab().begin()));
+  spec->slab = {.begin = in.slab().begin(), .end = in.slab().end()};
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in) {
   SubscribeOptions out;
   model::SubscribeSpec& spec = out.spec;
@@ -140,6 +160,7 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
   if (spec.axis_given) spec.axis = static_cast<model::FrameAxis>(in.axis());
   if (in.has_index()) spec.plane_index = in.index();
   if (spec.plane_index < -1) return FieldNotAllowed("index", in.index(), ">= -1");
+  if (in.has_slab()) OCTAVO_RETURN_IF_ERROR(DecodeSlab(in, &spec));
   if (!v1::Encoding_IsValid(in.encoding()))
     return InvalidField("encoding",
                         absl::StrCat("has the unknown value ", static_cast<int>(in.encoding())));
@@ -192,6 +213,10 @@ void EncodeFrameHeader(const model::Frame& in, uint64_t dropped_before, v1::Fram
   out->set_volume_index(in.volume_index);
   out->set_product(static_cast<v1::Product>(in.product));
   out->set_axis(static_cast<v1::Axis>(in.axis));
+  if (in.slab.given()) {
+    out->mutable_slab()->set_begin(in.slab.begin);
+    out->mutable_slab()->set_end(in.slab.end);
+  }
   out->set_sequence(in.sequence);
   out->set_dropped_before(dropped_before);
   *out->mutable_acquire_time() = WallTime(in.acquired);

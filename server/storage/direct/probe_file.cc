@@ -7,6 +7,7 @@
 #include <optional>
 #include <random>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -86,6 +87,20 @@ absl::StatusOr<std::unique_ptr<ProbeFile>> ProbeFile::Make(
     OCTAVO_ASSIGN_OR_RETURN(auto file, DataFile::Of(std::move(opened), *own));
     const int64_t size = file->size() / kDirectAlignment * kDirectAlignment;
     return std::unique_ptr<ProbeFile>(new ProbeFile(std::move(file), std::min(bytes, size)));
+  }
+  // Others write there, too: a measurement never takes more than half of what is free.
+  struct statvfs disk {};
+  if (::fstatvfs(fd.get(), &disk) == 0) {
+    const auto free = static_cast<int64_t>(disk.f_bavail * disk.f_frsize);
+    if (free / 2 < bytes) {
+      return WithInfo(
+          absl::ResourceExhaustedError(absl::StrCat(name, " would take ", bytes,
+                                                    " bytes; allowed is half of the ", free,
+                                                    " bytes that are free there")),
+          {.reason = Reason::kDiskFull,
+           .field = "bytes",
+           .numbers = {{"wanted", absl::StrCat(bytes)}, {"allowed", absl::StrCat(free / 2)}}});
+    }
   }
   // Random bytes, so that no drive and no file system compresses them.
   std::vector<uint64_t> block(kBlock / sizeof(uint64_t));

@@ -173,8 +173,7 @@ absl::StatusOr<int64_t> StorageReads::DeviceBytes(Device& device, int64_t memory
   return DeviceReader::DeviceBytes(device, RangeSource(nullptr, 0, memory), memory);
 }
 
-absl::StatusOr<RootReads> StorageReads::Measure(const std::string& path, int64_t bytes,
-                                                const Place& place) {
+absl::StatusOr<StorageReads::Turn> StorageReads::Begin(const std::string& path) {
   Root* const root = Find(path);
   if (root == nullptr)
     return WithInfo(
@@ -184,10 +183,14 @@ absl::StatusOr<RootReads> StorageReads::Measure(const std::string& path, int64_t
     return WithInfo(
         absl::FailedPreconditionError("another measurement runs; ask again when it is over"),
         {.reason = Reason::kMeasuring, .field = "", .numbers = {}});
-  const absl::Cleanup over = [this] { measuring_ = false; };
-  OCTAVO_RETURN_IF_ERROR(MeasureRoot(root, bytes, kAskedPatience, place));
-  root->tried = true;
-  return Told(*root);
+  return Turn(root, &measuring_);
+}
+
+absl::StatusOr<RootReads> StorageReads::Measure(const Turn& turn, int64_t bytes,
+                                                const Place& place) {
+  OCTAVO_RETURN_IF_ERROR(MeasureRoot(turn.root_, bytes, kAskedPatience, place));
+  turn.root_->tried = true;
+  return Told(*turn.root_);
 }
 
 absl::Status StorageReads::MeasureRoot(Root* root, int64_t bytes,

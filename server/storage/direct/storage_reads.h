@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -38,6 +39,8 @@ struct RootReads {
 /// The ways of reading files into devices, by storage root: measured when a root is first read
 /// from, told, and chosen anew by each measurement. Thread-safe.
 class StorageReads {
+  struct Root;
+
  public:
   struct Config {
     std::vector<std::string> roots;
@@ -68,10 +71,27 @@ class StorageReads {
   /// first if that has not been done and `place.memory` is large enough. What comes of it never
   /// fails the read, except for the error of `go_on`.
   absl::StatusOr<Choice> ChooseFor(const std::string& path, const Place& place);
-  /// Measures a root with at most `bytes` bytes of a file. NotFound (NO_FILE): no such root, or no
-  /// file in it to read; FailedPrecondition (MEASURING); ResourceExhausted (DISK_FULL); errors of
-  /// the device, of the drive, and of go_on.
-  absl::StatusOr<RootReads> Measure(const std::string& root, int64_t bytes, const Place& place);
+  /// The right to measure a root, which one caller has at a time.
+  class Turn {
+   public:
+    Turn(Turn&& other) noexcept
+        : root_(other.root_), taken_(std::exchange(other.taken_, nullptr)) {}
+    ~Turn() {
+      if (taken_ != nullptr) *taken_ = false;
+    }
+
+   private:
+    friend StorageReads;
+    Turn(Root* root, std::atomic<bool>* taken) : root_(root), taken_(taken) {}
+    Root* root_;
+    std::atomic<bool>* taken_;
+  };
+  /// NotFound (NO_FILE): no such root; FailedPrecondition (MEASURING).
+  absl::StatusOr<Turn> Begin(const std::string& root);
+  /// Measures the root with at most `bytes` bytes of a file. NotFound (NO_FILE): no file in it to
+  /// read; ResourceExhausted (DISK_FULL: less than twice `bytes` are free there); errors of the
+  /// device, of the drive, and of go_on.
+  absl::StatusOr<RootReads> Measure(const Turn& turn, int64_t bytes, const Place& place);
 
   /// Device memory that Measure takes beside `memory` bytes of Place::memory.
   static absl::StatusOr<int64_t> DeviceBytes(Device& device, int64_t memory);
@@ -81,7 +101,6 @@ class StorageReads {
   static const std::vector<std::string>& ReasonWords();
 
  private:
-  struct Root;
   Root* Find(const std::string& root) const;
   const CuFile* OpenCuFile(const Device& device, CuFileRefusal* refusal);
   absl::Status MeasureRoot(Root* root, int64_t bytes, std::chrono::milliseconds patience,

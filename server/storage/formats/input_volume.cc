@@ -44,14 +44,6 @@ void CopyStrided(const char* in, const int64_t strides[3], const int64_t counts[
   }
 }
 
-/// The scalar that files call so.
-std::optional<Scalar> ScalarNamed(const std::string& name) {
-  for (int one = 1; one <= kMostScalar; ++one) {
-    if (name == NameOf(static_cast<Scalar>(one))) return static_cast<Scalar>(one);
-  }
-  return std::nullopt;
-}
-
 /// Whether a conversion may clip numbers, which Load counts: to a type that does not hold all
 /// numbers of the other, or to a float from numbers that are scaled.
 bool MayClip(const ElementType& from, DType to, double scale, double shift) {
@@ -464,9 +456,15 @@ absl::StatusOr<std::optional<InputVolume::Direct>> InputVolume::OpenDirect() con
     if (plan_.file_axis[i] >= 0)
       box.count[static_cast<size_t>(plan_.file_axis[i])] = meta_.shape[i];
   }
-  const auto from = ScalarNamed(about.type.Name());
-  if (!from.has_value() || ElementTypeOf(meta_.dtype) != type() ||
-      MayClip(about.type, meta_.dtype, plan_.scale, plan_.shift))
+  // Numbers that stay as they are travel as bits, of any type: an array's own may be none of
+  // volumes.
+  const bool as_they_are =
+      plan_.type == about.type && plan_.scale == 1 && plan_.shift == 0 &&
+      SizeOf(meta_.dtype) == about.type.bytes &&
+      (about.type.kind == ElementType::Kind::kComplex) == (meta_.dtype == DType::kC64);
+  const auto from = as_they_are ? ScalarOf(meta_.dtype) : ElementScalar(about.type);
+  if (!as_they_are && (!from.has_value() || ElementTypeOf(meta_.dtype) != type() ||
+                       MayClip(about.type, meta_.dtype, plan_.scale, plan_.shift)))
     return std::optional<Direct>();
   direct.spec = {.from = *from, .to = meta_.dtype, .scale = plan_.scale, .shift = plan_.shift};
   OCTAVO_ASSIGN_OR_RETURN(direct.source, input_->Pieces(box));

@@ -210,6 +210,14 @@ std::optional<DType> ExactVolumeType(const ElementType& type) {
   return integer && type.bytes == 4 ? std::optional(DType::kF64) : std::nullopt;
 }
 
+std::optional<Scalar> ElementScalar(const ElementType& type) {
+  const std::string name = type.Name();
+  for (int one = 1; one <= kMostScalar; ++one) {
+    if (name == NameOf(static_cast<Scalar>(one))) return static_cast<Scalar>(one);
+  }
+  return std::nullopt;
+}
+
 void SwapBytes(const ElementType& type, int64_t count, void* data) {
   auto* p = static_cast<char*>(data);
   if (type.kind == Kind::kComplex) count *= 2;

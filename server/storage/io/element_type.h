@@ -7,6 +7,7 @@
 #include "absl/strings/string_view.h"
 
 #include "gpu/device/dtype.h"
+#include "gpu/device/scalar.h"
 
 namespace octavo::storage {
 
@@ -36,6 +37,9 @@ ElementType ElementTypeOf(DType dtype);
 /// The type of volumes that holds every value of `type` exactly: itself, or f64 for 32-bit
 /// integers. Nothing for u64, i64 and c128.
 std::optional<DType> ExactVolumeType(const ElementType& type);
+
+/// The same type as arrays call it. Nothing for types that arrays do not have.
+std::optional<Scalar> ElementScalar(const ElementType& type);
 
 /// Reverses the bytes of each number in `count` elements, in place.
 void SwapBytes(const ElementType& type, int64_t count, void* data);

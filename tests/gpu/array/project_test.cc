@@ -118,9 +118,7 @@ class ProjectTest : public BackendTest {
       const int64_t z0 = shape[2] / 3, z1 = std::max(z0 + 1, shape[2] * 2 / 3),
                     elements = shape[0] * shape[1];
       const DeviceBuffer out = Poisoned(elements * static_cast<int64_t>(sizeof(T)));
-      ASSERT_THAT(FindOperators<ProjectOps>(device_).value()->MaxOverZ(
-                      stream_.ref(), view, 0, shape[0], z0, z1, out.data()),
-                  IsOk());
+      ASSERT_THAT(EnFaceSlab(stream_.ref(), device_, view, z0, z1, out.data()), IsOk());
       std::vector<T> slab;
       for (int64_t a = 0; a < elements; ++a) {
         slab.insert(slab.end(), volume.begin() + a * shape[2] + z0,
@@ -149,6 +147,10 @@ TEST_P(ProjectTest, RefusesWhatIsNotThere) {
   }
   EXPECT_FALSE(ExtractPlane(stream_.ref(), device_, view, Axis::kY, 4, out.data()).ok());
   EXPECT_FALSE(ExtractPlane(stream_.ref(), device_, view, Axis::kZ, -1, out.data()).ok());
+  for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{-1, 2}, {0, 7}, {3, 3}, {4, 3}}) {
+    EXPECT_FALSE(EnFaceSlab(stream_.ref(), device_, view, begin, end, out.data()).ok())
+        << begin << " " << end;
+  }
   VolumeView other = view;
   other.dtype = DType::kF64;
   EXPECT_FALSE(Mip(stream_.ref(), device_, other, Axis::kX, 0, 4, false, out.data()).ok());

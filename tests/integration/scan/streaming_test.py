@@ -93,7 +93,7 @@ class Streaming(DaemonTest):
                         got[(key, frame.volume)] = frame.array
 
             threads = [threading.Thread(target=collect, args=(key, products), kwargs=options) for key, products, options in (
-                ("mip_z", ["mip"], {}), ("mip_x", ["mip"], dict(axis="x")), ("mip_y", ["mip"], dict(axis="y")), ("aip", ["aip"], {}),
+                ("mip_z", ["mip"], {}), ("slab", ["mip"], dict(slab=(30, 77))), ("mip_x", ["mip"], dict(axis="x")), ("mip_y", ["mip"], dict(axis="y")), ("aip", ["aip"], {}),
                 ("bscan", ["bscan"], {}), ("bscan_x", ["bscan"], dict(axis="x", index=5)), ("en_face", ["bscan"], dict(axis="z", index=100)))]
             for thread in threads:
                 thread.start()
@@ -103,6 +103,7 @@ class Streaming(DaemonTest):
             last = self.client.volumes(scan.name)[-1].name
             volume = self.client.read(last)
             np.testing.assert_array_equal(got["mip_z", last], volume.max(axis=2))
+            np.testing.assert_array_equal(got["slab", last], volume[:, :, 30:77].max(axis=2))
             np.testing.assert_array_equal(got["mip_x", last], volume.max(axis=1))
             np.testing.assert_array_equal(got["mip_y", last], volume.max(axis=0))
             np.testing.assert_allclose(got["aip", last], volume.mean(axis=2, dtype=np.float64), rtol=1e-5, atol=1e-4)
@@ -140,7 +141,9 @@ class Streaming(DaemonTest):
     def test_bad_requests(self):
         for options, code in ((dict(parent="scans/none"), "NOT_FOUND"), (dict(queue_length=5000), "INVALID_ARGUMENT"),
                               (dict(chunk_bytes=17), "INVALID_ARGUMENT"), (dict(max_rate_hz=-1), "INVALID_ARGUMENT"),
-                              (dict(from_sequence=3), "INVALID_ARGUMENT"), (dict(products=["volume"], encoding="png"), "INVALID_ARGUMENT")):
+                              (dict(from_sequence=3), "INVALID_ARGUMENT"), (dict(products=["volume"], encoding="png"), "INVALID_ARGUMENT"),
+                              (dict(products=["bscan"], slab=(0, 4)), "INVALID_ARGUMENT"), (dict(axis="x", slab=(0, 4)), "INVALID_ARGUMENT"),
+                              (dict(slab=(-1, 4)), "INVALID_ARGUMENT"), (dict(slab=(4, 4)), "INVALID_ARGUMENT")):
             with self.subTest(options=options), self.assertRaises(octavo.OctavoError) as caught:
                 list(self.client.subscribe(**options, timeout=5))
             self.assertEqual(caught.exception.code.name, code)

@@ -10,9 +10,11 @@ import time
 import unittest
 import urllib.request
 
+import grpc
 import numpy as np
 
 from harness import BUILD, Daemon, held_bytes, octavo, until
+from octavo.v1 import system_pb2, system_pb2_grpc
 from zarr_writers import write_v3
 
 SHIM = os.path.join(BUILD, "tests", "lib", "libcufile_shim.so")
@@ -117,6 +119,41 @@ class Direct(unittest.TestCase):
         self.assertEqual(held_bytes(self.client), 0)
 
     # -- imports
+
+    def test_arrays_of_every_type(self):
+        """Also those that volumes do not have, in both byte orders: the numbers travel as bits."""
+        self.start()
+        random = np.random.default_rng()
+        for dtype in ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", "c8"):
+            for order in "<>":
+                with self.subTest(dtype=dtype, order=order):
+                    native = np.dtype(dtype)
+                    array = random.integers(0, 256, (5, 7, 9 * native.itemsize), np.uint8).view(native)
+                    np.save(os.path.join(self.daemon.root, "b.npy"), array.astype(native.newbyteorder(order)))
+                    buffer = self.client.import_buffer_from("b.npy", axes=["z", "y", "x"])
+                    self.assertEqual(buffer.read().tobytes(), array.tobytes())
+                    newest = next(iter(self.client.jobs()))
+                    self.assertIn("read straight to the device", self.log_of(self.client.job(newest.name)))
+                    buffer.destroy()
+
+    def test_a_caller_that_has_gone_ends_the_measurement(self):
+        self.start()
+        with grpc.insecure_channel(self.daemon.address) as channel:
+            with self.assertRaises(grpc.RpcError) as caught:
+                system_pb2_grpc.SystemServiceStub(channel).ProbeStorage(system_pb2.ProbeStorageRequest(root=self.daemon.root, bytes=1 << 30), timeout=0.2)
+        self.assertEqual(caught.exception.code(), grpc.StatusCode.DEADLINE_EXCEEDED)
+        # Another one may begin as soon as the first has noticed: long before it would have ended.
+        until(self.measured_now, 20)
+        self.assertEqual(os.listdir(self.daemon.root), [])
+        self.assertEqual(held_bytes(self.client), 0)
+
+    def measured_now(self):
+        try:
+            return self.probe(size=16 << 20).kind in (1, 2)
+        except octavo.OctavoError as error:
+            if error.reason != "MEASURING":
+                raise
+            return False
 
     def test_ways_that_are_configured(self):
         for way, kind in (("off", 0), ("buffered", 1), ("direct", 2)):

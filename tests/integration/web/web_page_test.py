@@ -158,7 +158,7 @@ class Live(PageTest):
         last = self.client.volumes(scan.name)[-1]
         derived = self.client.derive(last.name, dict(angiography=dict(contrast_method="AMPLITUDE_DECORRELATION")))
         expected = self.client.read(derived.name).mean(axis=2)
-        self.assertEqual(self.page.evaluate("[...document.querySelectorAll('#enface header option')].map(e => e.textContent)"), ["maximum (MIP)", "angiogram"])
+        self.assertEqual(self.page.evaluate("[...document.querySelectorAll('#enface header option')].map(e => e.textContent)"), ["maximum (MIP)", "maximum of a slab", "angiogram"])
         self.page.choose("#enface header select", "ANGIOGRAM")
         self.page.wait("document.querySelector('#enface .counters').innerText.includes('raw, 720 B')")  # 6 x 30 x 4 bytes
         grey = self.grey(EN_FACE)[..., 0]
@@ -253,6 +253,31 @@ class Live(PageTest):
         self.page.choose("#bscan header select", "X")
         until(lambda: is_plane(volume[:, 48].T))
         self.assertEqual(self.page.evaluate("document.querySelector('#enface .line').className"), "line column")
+
+    def test_a_slab(self):
+        scan = self.client.submit_scan(octavo.simulated(3), octavo.raster(48, 8, volumes=60, extent_x_mm=3, extent_y_mm=1), samples=256, rate_hz=6000).name
+        self.painted(EN_FACE, scan)
+        self.page.wait("[...document.querySelectorAll('#enface header option')].some(e => e.value === 'SLAB')", what="a volume has told the depth")
+        self.page.choose("#enface header select", "SLAB")
+        self.page.wait("document.querySelectorAll('#bscan .line').length === 2")  # where it begins and ends
+        self.page.choose("#enface .slab label:nth-of-type(1) input", 60)
+        self.page.choose("#enface .slab label:nth-of-type(2) input", 90)
+        self.page.choose("#enface .slab label:nth-of-type(2) input", 1000)  # deeper than the volume: changes nothing
+        self.assertEqual(self.page.evaluate("[...document.querySelectorAll('#bscan .line')].map(e => e.innerText).join()"), "z = 60,z = 90")
+        self.client.wait(scan)
+        volumes = {self.client.read(row.name)[:, :, 60:90].max(axis=2).tobytes(): row.index for row in self.client.volumes(scan)}
+        web = self.viewer.socket()
+        web.open(0, scan)
+        display = web.frame()[0]["schema"]["display"]
+
+        def is_slab():
+            grey = self.grey(EN_FACE)[..., 0]
+            slabs = (np.frombuffer(slab, np.uint8).reshape(8, 48) for slab in volumes)
+            return grey.shape == (8, 48) and any(np.abs(grey - shown(slab, display["lo"], display["hi"])).max() <= 1 for slab in slabs)
+        until(is_slab)
+        # Another projection takes the bounds away again.
+        self.page.choose("#enface header select", "MIP")
+        self.page.wait("document.querySelectorAll('#bscan .line').length === 0")
 
     def test_zoom_pan_and_the_scale_bar(self):
         scan = self.scan()

@@ -86,6 +86,30 @@ class Frames(ViewerTest):
             self.assertEqual((end["view"], end["reason"]), (view % 4, reason))
             self.assertTrue(end["message"])
 
+    def test_a_slab_of_depth(self):
+        scan = self.live(ascans=32, bscans=8)
+        web = self.viewer.socket()
+        web.open(0, scan, slab=[20, 40])
+        web.open(1, scan, slab=[20, 129])  # of 128 depths
+        frames = {}
+        while len(frames) < 3:
+            header, data = web.frame()
+            frames[header["sequence"]] = (header, array(header, data).copy())
+            self.assertEqual((header["view"], header["complete"], header["schema"]["product"]), (0, True, "MIP"))
+            web.acknowledge(header)
+        end = web.text("end")
+        self.assertEqual((end["view"], end["reason"]), (1, "BAD_RANGE"))
+        self.assertIn("slab.end is 129", end["message"])
+        volume = self.client.volumes(scan)[-1]
+        self.assertEqual(header["schema"]["shape"], [8, 32])
+        # A slab is darker than all of it.
+        web.open(2, scan)
+        header, data = web.frame()
+        while header["view"] != 2 or not header["complete"]:
+            web.acknowledge(header)
+            header, data = web.frame()
+        self.assertLess(np.mean([picture.mean() for _, picture in frames.values()]), array(header, data).mean(), volume.name)
+
     def test_credits_and_exact_counts(self):
         scan = self.live()
         web = self.viewer.socket()

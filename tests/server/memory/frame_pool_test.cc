@@ -51,6 +51,31 @@ TEST_F(FramePoolTest, ClientsThatStopLeaveHalfAndAlwaysAQuarterToCommits) {
   EXPECT_THAT(pool_->Get(1, FramePool::Use::kClient), IsOk());
 }
 
+TEST_F(FramePoolTest, OneReaderLeavesRoomToOthers) {
+  // A quarter of the clients' half of 16 blocks.
+  const PartOfPool one(pool_, FramePool::Use::kClient), two(pool_, FramePool::Use::kClient);
+  Blocks of_one, of_two;
+  const auto fill = [](const PartOfPool& part, Blocks* blocks) {
+    auto block = part.Lend(1);
+    for (; block.ok(); block = part.Lend(1)) blocks->push_back(*std::move(block));
+    EXPECT_EQ(InfoOf(block.status()).reason, Reason::kNoStaging);
+    return blocks->size();
+  };
+  EXPECT_EQ(fill(one, &of_one), 2u);
+  EXPECT_EQ(fill(two, &of_two), 2u);
+  of_one.pop_back();
+  EXPECT_EQ(fill(one, &of_one), 2u) << "what is given back counts no more";
+  of_one.clear();
+  of_two.clear();
+  // The pool's own refusal counts nothing; and two blocks are lent however large they are.
+  const PartOfPool large(pool_, FramePool::Use::kClient);
+  EXPECT_FALSE(large.Lend(64 * kBlock).ok());
+  const auto first = large.Lend(2 * kBlock), second = large.Lend(2 * kBlock);
+  EXPECT_THAT(first, IsOk());
+  EXPECT_THAT(second, IsOk());
+  EXPECT_FALSE(large.Lend(1).ok());
+}
+
 // At least a quarter remains for the other uses, whatever clients do and in any order.
 TEST_F(FramePoolTest, InAnyOrder) {
   std::mt19937 random(octavo::testing::FreshSeed());

@@ -17,6 +17,34 @@
 namespace octavo::engine {
 namespace {
 
+TEST_F(FirstFramesTest, SlabsAreOfScansAndWithinTheirDepth) {
+  const SubscribeSpec slab{.products = {Product::kMip}, .slab = {.begin = 4, .end = 16}};
+  EXPECT_THAT(Find(slab), IsError(absl::StatusCode::kInvalidArgument, "for scans only"));
+  scan_->show.has_records = true;
+  EXPECT_TRUE(Find(slab).ok());
+  SubscribeSpec deep = slab;
+  deep.slab.end = 17;
+  EXPECT_THAT(Find(deep), IsError(absl::StatusCode::kOutOfRange, "slab.end is 17"));
+  scan_->show.striped = true;
+  EXPECT_EQ(InfoOf(Find(slab).status()).reason, Reason::kStriped);
+}
+
+TEST_F(FirstFramesTest, TheFramesOfASlabAreATopicOfTheirOwn) {
+  scan_->show.has_records = true;
+  Add(2);
+  const SubscribeSpec slab{.products = {Product::kMip}, .slab = {.begin = 4, .end = 8}};
+  ASSERT_OK_AND_ASSIGN(const FirstFrames none, Find(slab));
+  EXPECT_TRUE(none.at_once.empty() && none.replay.empty());
+  Frame frame;
+  frame.parent = "scans/a";
+  frame.slab = slab.slab;
+  frame.payload = {.owner = memory_, .data = memory_.get(), .size = 8};
+  topics_.Add(*scan_, {.product = Product::kMip, .slab = slab.slab}, std::move(frame));
+  ASSERT_OK_AND_ASSIGN(const FirstFrames one, Find(slab));
+  ASSERT_EQ(one.at_once.size(), 1u);
+  EXPECT_EQ(one.at_once[0].second->sequence, 0u);
+}
+
 MATCHER_P2(IsRefused, code, reason, "is an error with this code and reason") {
   *result_listener << arg.ToString();
   return arg.code() == code && InfoOf(arg).reason == reason;

@@ -27,6 +27,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -395,6 +396,8 @@ struct SubscribeOptions {
   Axis axis = Axis::kDefault;
   // B-scan number, none = the middle; of spectra and A-scans the column x, none = any
   std::optional<int64_t> index;
+  // Product::kMip along z of scans: only the depths [first, second), of complete volumes
+  std::optional<std::pair<int64_t, int64_t>> slab;
   SpectrumForm spectrum = SpectrumForm::kDefault;  // Product::kSpectrum, and only there
   Encoding encoding = Encoding::kRaw;
   std::optional<ImageOptions> image;

@@ -40,6 +40,7 @@ function requestOf(topic: Topic, encoding: PlainEncoding): Message {
     delivery: "DELIVERY_LATEST",
     max_rate_hz: MOST_RATE_HZ,
   };
+  if (topic.slab) request.slab = { begin: String(topic.slab[0]), end: String(topic.slab[1]) };
   if (topic.index >= 0) request.index = String(topic.index);
   if (topic.product === "CORRECTED") request.spectrum = "SPECTRUM_FORM_CORRECTED";
   if (!IMAGES.includes(topic.product)) return request;
@@ -189,7 +190,7 @@ export class Topics {
 
   /** Subscribes the reader; it gets the latest frame at once, if there is one. Returns how it leaves. */
   join(topic: Topic, encoding: PlainEncoding, reader: Reader): () => void {
-    const key = JSON.stringify([topic.parent, topic.product, topic.axis, topic.index, topic.width, encoding]);
+    const key = JSON.stringify([topic.parent, topic.product, topic.axis, topic.index, topic.slab, topic.width, encoding]);
     let feed = this.feeds.get(key);
     if (!feed) {
       const made: Feed = new Feed(this.daemon, topic, encoding, this, () => {

@@ -72,6 +72,7 @@ export interface Topic {
   product: Product;
   axis: Axis; // projected along, or cut across
   index: number; // BSCAN: the plane; of records and A-scans: the column; -1 = the middle, or any
+  slab: [number, number] | null; // MIP along Z of scans: only the depths from the first on, up to the second, of complete volumes
   width: number; // most columns and rows, 16 ... 4096: the server shrinks larger pictures. Of records and A-scans without effect
 }
 
@@ -409,7 +410,7 @@ export interface ViewerStatus {
   views: number;
   buffered_bytes: number;
   resident_bytes: number;
-  subscriptions: { parent: string; product: string; axis: string; index: number; width: number; encoding: string; views: number; frames: number }[];
+  subscriptions: { parent: string; product: string; axis: string; index: number; slab: [number, number] | null; width: number; encoding: string; views: number; frames: number }[];
 }
 export interface EventRow {
   time: number; // ms since 1970, by the clock of octavod
@@ -449,17 +450,25 @@ function one<T extends string>(value: unknown, field: string, allowed: readonly 
   return value as T;
 }
 
+function slabOf(value: unknown): [number, number] | null {
+  if (value === undefined || value === null) return null;
+  if (!Array.isArray(value) || value.length !== 2) fail("topic.slab", value, "null, or [begin, end]");
+  const begin = whole(value[0], "topic.slab[0]", 0, 2 ** 31);
+  return [begin, whole(value[1], "topic.slab[1]", begin + 1, 2 ** 31)];
+}
+
 const JOB = /^jobs\/[0-9A-Za-z_-]{1,64}$/;
 const PARENT = /^(scans|jobs)\/[0-9A-Za-z_-]{1,64}$/;
 
 function topicOf(value: unknown): Topic {
-  const given = fields(value, "topic", ["parent", "product", "axis", "index", "width"]);
+  const given = fields(value, "topic", ["parent", "product", "axis", "index", "slab", "width"]);
   if (typeof given.parent !== "string" || !PARENT.test(given.parent)) fail("topic.parent", given.parent, "scans/<id> and jobs/<id>");
   return {
     parent: given.parent,
     product: one(given.product, "topic.product", PRODUCTS),
     axis: one(given.axis, "topic.axis", AXES),
     index: whole(given.index, "topic.index", -1, 2 ** 31),
+    slab: slabOf(given.slab),
     width: whole(given.width, "topic.width", 16, 4096),
   };
 }

@@ -50,6 +50,12 @@ class StorageReadsTest : public octavo::testing::BackendTest {
         .memory = memory_.span<uint8_t>(),
         .go_on = [this] { return cancelled_ ? absl::CancelledError("enough") : absl::OkStatus(); }};
   }
+  static absl::StatusOr<RootReads> Measure(StorageReads& reads, const std::string& root,
+                                           const StorageReads::Place& place,
+                                           int64_t bytes = kBytes) {
+    OCTAVO_ASSIGN_OR_RETURN(const StorageReads::Turn turn, reads.Begin(root));
+    return reads.Measure(turn, bytes, place);
+  }
   void ExpectNothingIsLeft() {
     EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
     EXPECT_EQ(shim_.Get("handles"), 0);
@@ -112,7 +118,7 @@ TEST_P(StorageReadsTest, CuFileIsUsedWhereItIsFasterAndSound) {
     shim_.Set("reset", 0);
     shim_.Set(c.knob, c.value);
     StorageReads reads(Config());
-    ASSERT_OK_AND_ASSIGN(const RootReads told, reads.Measure(folder_.path(), kBytes, Place()));
+    ASSERT_OK_AND_ASSIGN(const RootReads told, Measure(reads, folder_.path(), Place()));
     EXPECT_NE(told.way, ReadWay::kCufile);
     EXPECT_STREQ(told.word, c.word) << told.cufile;
     EXPECT_THAT(told.cufile, HasSubstr(c.text));
@@ -120,7 +126,7 @@ TEST_P(StorageReadsTest, CuFileIsUsedWhereItIsFasterAndSound) {
   }
   shim_.Set("reset", 0);
   StorageReads reads(Config(ReadSetting::kCufile));
-  ASSERT_OK_AND_ASSIGN(const RootReads told, reads.Measure(folder_.path(), kBytes, Place()));
+  ASSERT_OK_AND_ASSIGN(const RootReads told, Measure(reads, folder_.path(), Place()));
   EXPECT_EQ(told.way, ReadWay::kCufile) << told.cufile;
   EXPECT_STREQ(told.word, "configured");
   EXPECT_EQ(told.cufile, "");
@@ -136,7 +142,7 @@ TEST_P(StorageReadsTest, CuFileIsUsedWhereItIsFasterAndSound) {
   EXPECT_EQ(demoted.cufile_errors, 8);
   EXPECT_THAT(demoted.cufile, HasSubstr("8 reads"));
   EXPECT_THAT(demoted.cufile, HasSubstr("the drive is gone"));
-  ASSERT_OK_AND_ASSIGN(const RootReads again, reads.Measure(folder_.path(), kBytes, Place()));
+  ASSERT_OK_AND_ASSIGN(const RootReads again, Measure(reads, folder_.path(), Place()));
   EXPECT_EQ(again.way, ReadWay::kCufile);
   EXPECT_FALSE(again.demoted);
   EXPECT_EQ(again.cufile_errors, 8) << "counted since the start";
@@ -152,7 +158,7 @@ TEST_P(StorageReadsTest, WhatIsConfiguredIsUsed) {
     EXPECT_EQ(reads.List()[0].way, way);
     EXPECT_THAT(reads.ChooseFor(folder_ / "a", Place()), IsOk());
     EXPECT_FALSE(reads.List()[0].measured.has_value()) << "nothing is to be chosen";
-    ASSERT_OK_AND_ASSIGN(const RootReads told, reads.Measure(folder_.path(), kBytes, Place()));
+    ASSERT_OK_AND_ASSIGN(const RootReads told, Measure(reads, folder_.path(), Place()));
     EXPECT_EQ(told.way, way) << "a measurement is told, and changes nothing";
     EXPECT_GT(told.bytes_per_s[1], 0);
   }
@@ -161,7 +167,7 @@ TEST_P(StorageReadsTest, WhatIsConfiguredIsUsed) {
 TEST_P(StorageReadsTest, MeasurementsThatFail) {
   StorageReads reads(Config());
   const auto measure = [&](const std::string& root) {
-    return reads.Measure(root, kBytes, Place()).status();
+    return Measure(reads, root, Place()).status();
   };
   const auto expect = [](const absl::Status& status, StatusCode code, Reason reason) {
     EXPECT_EQ(status.code(), code) << status;
@@ -172,6 +178,9 @@ TEST_P(StorageReadsTest, MeasurementsThatFail) {
     ArmFailpoint("probe_write:errno=28:" + std::to_string(n));
     expect(measure(folder_.path()), StatusCode::kResourceExhausted, Reason::kDiskFull);
   }
+  // A measurement leaves half of what is free to others.
+  expect(Measure(reads, folder_.path(), Place(), int64_t{1} << 60).status(),
+         StatusCode::kResourceExhausted, Reason::kDiskFull);
   ArmFailpoint("probe_create:errno=28");
   expect(measure(folder_.path()), StatusCode::kResourceExhausted, Reason::kDiskFull);
   ArmFailpoint("probe_write:errno=5:2");
@@ -204,7 +213,7 @@ TEST_P(StorageReadsTest, ARootThatIsOnlyReadIsMeasuredByItsOwnFile) {
   std::ofstream(folder_ / "small.bin") << std::string(1 << 20, 'x');
   StorageReads reads(Config());
   ArmFailpoint("probe_create:errno=30");
-  ASSERT_OK_AND_ASSIGN(const RootReads told, reads.Measure(folder_.path(), kBytes, Place()));
+  ASSERT_OK_AND_ASSIGN(const RootReads told, Measure(reads, folder_.path(), Place()));
   ArmFailpoint("");
   EXPECT_THAT(told.reason, HasSubstr("measured with 20 MiB"));
 }
@@ -221,7 +230,7 @@ TEST_P(StorageReadsTest, OneMeasurementAtATime) {
       const Stream own = *device_.NewStream(StreamPriority::kNormal);
       place.memory = memory.span<uint8_t>();
       place.stream = own.ref();
-      const auto told = reads.Measure(folder_.path(), kBytes, place);
+      const auto told = Measure(reads, folder_.path(), place);
       if (told.ok()) {
         ++done;
       } else if (InfoOf(told.status()).reason == Reason::kMeasuring) {

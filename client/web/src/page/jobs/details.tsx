@@ -134,7 +134,7 @@ function Slice(props: { job: JobDetails; tomography: boolean; planes: number; pl
   const { job, tomography, planes, volume } = props;
   const picture = useMemo(() => new LivePicture(JOB_VIEW), []);
   const plane = props.plane < 0 ? Math.floor(planes / 2) : Math.min(props.plane, planes - 1);
-  const topic: Topic = { parent: job.name, product: "BSCAN", axis: tomography ? "Z" : "Y", index: planes > 0 && props.plane >= 0 ? plane : -1, width: WIDTH };
+  const topic: Topic = { parent: job.name, product: "BSCAN", axis: tomography ? "Z" : "Y", index: planes > 0 && props.plane >= 0 ? plane : -1, slab: null, width: WIDTH };
   return (
     <Panel picture={picture} id="slice" title={tomography ? "Slice" : "B-scan"} topic={topic} encoding="AUTO" frozen={false} spacing={(shown) => spacingOf(shown, volume)} of="job"
       empty="No picture yet." about={() => ({ job: job.name, title: job.title })} failed={tell}

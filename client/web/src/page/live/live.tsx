@@ -9,16 +9,20 @@ import { LivePicture, type Shown } from "./live_picture";
 import { Panel } from "./panel";
 import { ScanFigures } from "./scan_figures";
 import { chosenScan, ScanSelect } from "./scan_select";
+import { SlabRange, slabWithin } from "./slab_range";
 import { type Spacing, spacingOf } from "./spacing";
+import type { Line } from "./stage";
 
 const WIDTHS = [256, 512, 1024, 2048];
 export const EN_FACE_VIEW = 1;
 export const BSCAN_VIEW = 2;
 
-const EN_FACE: { product: Product; text: string; has: (scan: ScanRow) => boolean }[] = [
-  { product: "MIP", text: "maximum (MIP)", has: () => true },
-  { product: "AIP", text: "average (AIP)", has: (scan) => scan.aip },
-  { product: "ANGIOGRAM", text: "angiogram", has: (scan) => scan.angiogram },
+type EnFace = "MIP" | "AIP" | "ANGIOGRAM" | "SLAB";
+const EN_FACE: { value: EnFace; text: string; has: (scan: ScanRow, depth: number) => boolean }[] = [
+  { value: "MIP", text: "maximum (MIP)", has: () => true },
+  { value: "SLAB", text: "maximum of a slab", has: (_, depth) => depth > 0 },
+  { value: "AIP", text: "average (AIP)", has: (scan) => scan.aip },
+  { value: "ANGIOGRAM", text: "angiogram", has: (scan) => scan.angiogram },
 ];
 
 export function Live(props: { chosen: string }) {
@@ -31,7 +35,8 @@ export function Live(props: { chosen: string }) {
   useEffect(() => {
     if (props.chosen) setChoice(`scans/${props.chosen}`);
   }, [props.chosen]);
-  const [product, setProduct] = useState<Product>("MIP");
+  const [projection, setProjection] = useState<EnFace>("MIP");
+  const [slab, setSlab] = useState<[number, number]>([0, 0]); // as it was asked for; 0, 0 = the middle third
   const [axis, setAxis] = useState<"Y" | "X">("Y");
   const [index, setIndex] = useState(-1);
   const [width, setWidth] = useState(512);
@@ -39,8 +44,6 @@ export function Live(props: { chosen: string }) {
   const [frozen, setFrozen] = useState(false);
 
   const scan = chosenScan(scans, choice);
-  const offered = EN_FACE.filter((entry) => scan && entry.has(scan));
-  const present = offered.some((entry) => entry.product === product) ? product : "MIP";
   const volume = scan ? [...volumes.values()].find((row) => row.parent === scan.name && !row.raw && row.axes.join("") === "yxz") : undefined;
 
   // The number of planes along y and x: of a volume, else of the pattern.
@@ -48,10 +51,19 @@ export function Live(props: { chosen: string }) {
   const planes = extents ? extents[axis === "Y" ? 0 : 1] : 0;
   const plane = index < 0 ? Math.floor(planes / 2) : Math.min(index, planes - 1);
 
-  const topic = (of: Product, along: "X" | "Y" | "Z", at: number): Topic | null => (scan ? { parent: scan.name, product: of, axis: along, index: at, width } : null);
+  // Only a volume says how deep the scan sees.
+  const depth = volume ? volume.shape[2] : 0;
+  const offered = EN_FACE.filter((entry) => scan && entry.has(scan, depth));
+  const present = offered.some((entry) => entry.value === projection) ? projection : "MIP";
+  const shownSlab = present === "SLAB" ? slabWithin(slab, depth) : null;
+
+  const topic = (of: Product, along: "X" | "Y" | "Z", at: number, only: [number, number] | null = null): Topic | null =>
+    scan ? { parent: scan.name, product: of, axis: along, index: at, slab: only, width } : null;
   const spacing = (shown: Shown): Spacing => spacingOf(shown, volume);
   const about = () => ({ scan: scan?.name, title: scan?.title });
-  const line = planes > 0 && enFaceShown ? { axis: axis === "Y" ? ("row" as const) : ("column" as const), at: (plane + 0.5) / planes, label: `B-scan ${axis.toLowerCase()} = ${plane}` } : null;
+  const aboutEnFace = () => ({ ...about(), ...(shownSlab ? { slab: shownSlab } : {}) });
+  const line: Line | null = planes > 0 && enFaceShown ? { axis: axis === "Y" ? ("row" as const) : ("column" as const), at: (plane + 0.5) / planes, label: `B-scan ${axis.toLowerCase()} = ${plane}` } : null;
+  const bounds: Line[] = (shownSlab ?? []).map((z) => ({ axis: "row", at: z / depth, label: `z = ${z}` }));
   const pick = (row: number, column: number) => planes > 0 && setIndex(Math.floor((axis === "Y" ? row : column) * planes));
 
   return (
@@ -83,18 +95,21 @@ export function Live(props: { chosen: string }) {
       )}
       <div class="panels">
         <Panel
-          picture={enFace} id="enface" title="En face" topic={topic(present, "Z", -1)} encoding={encoding} frozen={frozen} spacing={spacing} line={line} pick={pick} about={about} failed={tell}
+          picture={enFace} id="enface" title="En face" topic={topic(present === "SLAB" ? "MIP" : present, "Z", -1, shownSlab)} encoding={encoding} frozen={frozen} spacing={spacing} lines={line ? [line] : []} pick={pick} about={aboutEnFace} failed={tell}
           empty={scan ? "No picture yet." : "No scan has been submitted yet."}
           controls={
-            <label>Projection
-              <select value={present} onChange={(event) => setProduct(event.currentTarget.value as Product)}>
-                {offered.map((entry) => <option key={entry.product} value={entry.product}>{entry.text}</option>)}
-              </select>
-            </label>
+            <>
+              <label>Projection
+                <select value={present} onChange={(event) => setProjection(event.currentTarget.value as EnFace)}>
+                  {offered.map((entry) => <option key={entry.value} value={entry.value}>{entry.text}</option>)}
+                </select>
+              </label>
+              {shownSlab && <SlabRange slab={shownSlab} depth={depth} um={volume?.lengths[2] ? volume.spacing_um[2] : 0} choose={setSlab} />}
+            </>
           }
         />
         <Panel
-          picture={bscan} id="bscan" title="B-scan" topic={topic("BSCAN", axis, index)} encoding={encoding} frozen={frozen} spacing={spacing} about={about} failed={tell}
+          picture={bscan} id="bscan" title="B-scan" topic={topic("BSCAN", axis, index)} encoding={encoding} frozen={frozen} spacing={spacing} lines={bounds} about={about} failed={tell}
           empty={scan ? "No picture yet." : "No scan has been submitted yet."}
           controls={
             <>

@@ -21,7 +21,7 @@ export function Panel(props: {
   encoding: Encoding;
   frozen: boolean;
   spacing: (shown: Shown) => Spacing;
-  line?: Line | null;
+  lines?: Line[];
   pick?: (row: number, column: number) => void;
   controls: ComponentChildren;
   empty: string;
@@ -72,7 +72,7 @@ export function Panel(props: {
         <span class="gap" />
         <button type="button" onClick={snapshot} disabled={stale} title="Save this picture as PNG, with its metadata">Snapshot</button>
       </header>
-      <Stage picture={picture} label={props.title} spacing={props.spacing} line={props.line} pick={props.pick} canvasRef={canvas}>
+      <Stage picture={picture} label={props.title} spacing={props.spacing} lines={props.lines} pick={props.pick} canvasRef={canvas}>
         {stale && <p class="empty">{props.empty}</p>}
         {problem && <p class="empty" role="alert">{problem}</p>}
         {shown && !stale && !shown.header.complete && <div class="tag">being acquired</div>}

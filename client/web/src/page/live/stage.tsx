@@ -36,7 +36,7 @@ export function Stage(props: {
   picture: LivePicture;
   label: string;
   spacing: (shown: Shown) => Spacing;
-  line?: Line | null;
+  lines?: Line[];
   pick?: (row: number, column: number) => void; // fractions of the picture
   children?: ComponentChildren;
   canvasRef: { current: HTMLCanvasElement | null };
@@ -144,7 +144,7 @@ export function Stage(props: {
   const left = size[0] / 2 + transform.x - px.width / 2;
   const top = size[1] / 2 + transform.y - px.height / 2;
   const bar = shown && spacing && width > 0 ? barOf(Math.min(size[0], px.width), (shown.columns * spacing[1]) / px.width) : null;
-  const line = props.line && shown ? props.line : null;
+  const lines = shown ? (props.lines ?? []) : [];
   return (
     <div
       ref={stage} class="stage" tabIndex={0} role="application" aria-roledescription="picture"
@@ -152,14 +152,14 @@ export function Stage(props: {
       onPointerDown={down} onPointerMove={move} onPointerUp={up} onPointerCancel={up} onPointerLeave={() => setUnder("")} onDblClick={() => setTransform(REST)} onKeyDown={key}
     >
       <canvas ref={props.canvasRef} aria-hidden="true" hidden={!shown} style={{ left: `${left}px`, top: `${top}px`, width: `${px.width}px`, height: `${px.height}px` }} />
-      {line && (
+      {lines.map((line) => (
         <div
-          class={`line ${line.axis}`} data-at={line.at.toFixed(4)}
+          key={line.label} class={`line ${line.axis}`} data-at={line.at.toFixed(4)}
           style={line.axis === "row" ? { left: `${left}px`, width: `${px.width}px`, top: `${top + line.at * px.height}px` } : { top: `${top}px`, height: `${px.height}px`, left: `${left + line.at * px.width}px` }}
         >
           <span>{line.label}</span>
         </div>
-      )}
+      ))}
       {bar && (
         <div class="scale-bar" data-um={bar.um} style={{ width: `${bar.px}px` }}>
           {length(bar.um)}

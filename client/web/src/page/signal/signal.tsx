@@ -24,7 +24,7 @@ export function Signal() {
   const [form, setForm] = useState<Product>("SPECTRUM");
   const scan = chosenScan(scans, choice);
   const columns = scan && scan.shape.length === 2 ? scan.shape[1] : 0;
-  const topic = (product: Product): Topic | null => (scan ? { parent: scan.name, product, axis: "Z", index: column < columns ? column : -1, width: WIDTH } : null);
+  const topic = (product: Product): Topic | null => (scan ? { parent: scan.name, product, axis: "Z", index: column < columns ? column : -1, slab: null, width: WIDTH } : null);
   return (
     <div class="live">
       <div class="bar row">
