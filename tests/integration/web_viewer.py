@@ -159,7 +159,7 @@ class WebSocket:
             self.socket.close()
             raise Refused(status, self.rest.decode())
         self.schemas, self.texts, self.daemon = {}, [], None
-        self.state = {"scans": {}, "volumes": {}, "operations": {}}
+        self.state = {"scans": {}, "volumes": {}, "operations": {}, "jobs": {}, "leases": {}}
 
     def _more(self):
         try:
@@ -253,6 +253,9 @@ class WebSocket:
 
     def open(self, view, parent, product="MIP", axis="Z", index=-1, width=512, slab=None, **more):
         self.send(dict(type="open", view=view, topic=dict(parent=parent, product=product, axis=axis, index=index, slab=slab, width=width), **more))
+
+    def look(self, job="", server=False):
+        self.send(dict(type="look", job=job, server=server))
 
     def acknowledge(self, header, painted_ms=1):
         self.send(dict(type="ack", view=header["view"], sequence=header["sequence"], painted_ms=painted_ms))

@@ -38,7 +38,7 @@ class Accessibility(PageTest):
             self.page.wait(f"document.documentElement.dataset.theme === '{theme}' && document.querySelector('.link.up')")
             self.page.evaluate(text + "; true")  # by the debugger, whom no Content-Security-Policy binds
             scan = self.client.submit_scan(octavo.simulated(3), octavo.raster(32, 8, volumes=0), samples=256, rate_hz=3000)
-            for page, there in (("live", "#enface canvas[data-sequence]"), ("signal", ".plot"), ("scan", ".plan .good"), ("held", "img.thumbnail")):
+            for page, there in (("live", "#enface canvas[data-sequence]"), ("signal", ".plot"), ("scan", ".plan .good"), ("jobs", ".empty-page"), ("server", "#memory svg"), ("held", "img.thumbnail")):
                 self.go(page)
                 self.page.wait(f"document.querySelector({there!r})")
                 self.assertEqual(self.page.evaluate(RUN), [], (theme, page))

@@ -21,6 +21,8 @@ from web_viewer import Viewer
 REVIEW = os.environ.get("OCTAVO_REVIEW")
 HANG_FSYNC = os.path.join(BUILD, "lib", "libhang_fsync.so")
 EN_FACE, BSCAN = "#enface canvas", "#bscan canvas"
+PAGES = ("live", "signal", "held", "scan", "jobs", "server")
+SIZES = ((1366, 768), (1024, 768), (768, 1024), (1920, 1080))
 
 
 class PageTest(DaemonTest):
@@ -148,6 +150,22 @@ class Live(PageTest):
             self.assertTrue((grey[..., 0] == grey[..., 1]).all() and (grey[..., 0] == grey[..., 2]).all())
             np.testing.assert_allclose(grey[..., 0], shown(expected, display["lo"], display["hi"]), atol=1)  # rounding of floats
         self.assertGreater(self.grey(EN_FACE).std(), 3)
+
+    def test_the_angiogram_of_a_repeated_pattern(self):
+        scan = self.client.submit_scan(octavo.simulated(5, fast=True, motion_um_per_volume=3), octavo.repeated_raster(30, 6, 2, repeats=3, flyback_records=4), products=dict(angiography="AMPLITUDE_DECORRELATION"),
+                                       processing=octavo.processing(dtype="u16"))
+        self.client.wait(scan.name)
+        self.painted(EN_FACE, scan.name)
+        last = self.client.volumes(scan.name)[-1]
+        derived = self.client.derive(last.name, dict(angiography=dict(contrast_method="AMPLITUDE_DECORRELATION")))
+        expected = self.client.read(derived.name).mean(axis=2)
+        self.assertEqual(self.page.evaluate("[...document.querySelectorAll('#enface header option')].map(e => e.textContent)"), ["maximum (MIP)", "maximum of a slab", "angiogram"])
+        self.page.choose("#enface header select", "ANGIOGRAM")
+        self.page.wait("document.querySelector('#enface .counters').innerText.includes('raw, 720 B')")  # 6 x 30 x 4 bytes
+        grey = self.grey(EN_FACE)[..., 0]
+        self.assertEqual(grey.shape, expected.shape)
+        np.testing.assert_allclose(grey, shown(expected, *self.window("#enface")), atol=3)  # the window is told with four digits
+        self.assertGreater(grey.std(), 1)
 
     def test_a_live_picture_changes(self):
         scan = self.live()
@@ -380,10 +398,24 @@ class Held(PageTest):
         self.assertRegex(text, r"[\d.]+ [KM]iB")
         self.assertRegex(text, r"\d+ s\b")
         self.assertIn("never", text)
-        with_lease = self.client.acquire_lease(names[0]) if hasattr(self.client, "acquire_lease") else None
-        if with_lease is not None:
-            self.page.wait(f"document.querySelectorAll(`tr[data-volume='{names[0]}'] td`)[9].textContent === '1'")
-            with_lease.release()
+
+    def test_who_leases_a_volume(self):
+        names = self.fill(volumes=2)
+        cell = f"document.querySelectorAll(`tr[data-volume='{names[0]}'] td`)[9]"
+        with self.client.session("scanner room") as session:
+            leases = [self.client.lease(names[0], seconds=60, holder="reader of the night"), self.client.lease(names[0], session=session)]
+            self.page.wait(f"{cell}.querySelector('summary')?.textContent === '2'")
+            self.page.evaluate(f"{cell}.querySelector('summary').focus()")
+            self.page.key("Enter")
+            self.page.wait(f"{cell}.querySelector('details').open")
+            words = self.page.evaluate(f"{cell}.querySelector('ul').innerText")
+            self.assertRegex(words, r"reader of the night: shared, for (\d+ s|1 min 00 s) more")
+            self.assertRegex(words, r"scanner room.*: shared, until its session ends")
+            self.assertIn("reader of the night", self.page.evaluate(f"{cell}.querySelector('summary').title"))
+            self.assertEqual(self.page.evaluate(f"document.querySelectorAll(`tr[data-volume='{names[1]}'] td`)[9].textContent"), "0")
+            leases[0].release()
+            self.page.wait(f"{cell}.querySelector('summary')?.textContent === '1'")
+        self.page.wait(f"{cell}.textContent === '0'")
 
     def test_commit_appears_on_disk(self):
         names = self.fill()
@@ -514,67 +546,30 @@ class Habits(PageTest):
     def test_every_control_has_a_name(self):
         scan = self.live()
         self.painted(EN_FACE, scan)
-        for page in ("live", "signal", "held", "scan"):
+        for page in PAGES:
             self.go(page)
-            self.page.wait(f"document.querySelector('nav a[aria-current]').hash === '#{page}'")
+            self.page.wait(f"document.querySelector('header nav a[aria-current]').hash === '#{page}'")
             time.sleep(0.3)
-            nodes = self.page.command("Accessibility.getFullAXTree")["nodes"]
-            nameless = [n["role"]["value"] for n in nodes if not n.get("ignored") and n["role"]["value"] in
-                        ("button", "link", "combobox", "checkbox", "slider", "spinbutton", "textbox", "progressbar", "image", "img", "application", "menuitem") and not n.get("name", {}).get("value")]
-            self.assertEqual(nameless, [], page)
+            self.assertEqual(self.nameless(), [], page)
 
     def test_text_can_be_read_in_both_themes(self):
-        """Contrast of each text to its ground: 4.5 : 1 at least (WCAG AA)."""
         self.scan(volumes=2)
         for theme in ("dark", "light"):
-            self.page.evaluate(f"localStorage.setItem('octavo-theme', '{theme}'); location.reload()")
-            self.page.wait(f"document.documentElement.dataset.theme === '{theme}' && document.querySelector('.link.up')")
-            for page in ("live", "signal", "held", "scan"):
+            self.dress(theme)
+            for page in PAGES:
                 self.go(page)
                 time.sleep(0.5)
-                poor = self.page.evaluate("""(() => {
-                    const rgb = text => { const m = text.match(/[\\d.]+/g).map(Number); return m.length < 4 ? [...m, 1] : m; };
-                    const light = c => { const [r, g, b] = c.map(v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-                    const poor = [];
-                    for (const e of document.querySelectorAll("body *")) {
-                        if (![...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim()) || e.closest(".stage, noscript, :disabled") || !e.checkVisibility()) continue;
-                        let ground = [0, 0, 0, 0];
-                        for (let p = e; p && ground[3] < 1; p = p.parentElement) { const c = rgb(getComputedStyle(p).backgroundColor); if (c[3] > 0) ground = c; }
-                        const [a, b] = [light(rgb(getComputedStyle(e).color).slice(0, 3)), light(ground.slice(0, 3))].sort((x, y) => y - x);
-                        const ratio = (a + 0.05) / (b + 0.05);
-                        if (ratio < 4.5) poor.push([e.tagName, e.textContent.trim().slice(0, 30), ratio.toFixed(2)]);
-                    }
-                    return poor;
-                })()""")
-                self.assertEqual(poor, [], (theme, page))
+                self.assertEqual(self.hardly_legible(), [], (theme, page))
 
     def test_nothing_is_cut_off_or_overlaps(self):
         self.scan(volumes=2, title="a rather long title of a scan that somebody made")
         scan = self.live()
-        for width, height in ((1366, 768), (1024, 768), (768, 1024), (1920, 1080)):
+        for width, height in SIZES:
             self.page.resize(width, height)
-            for page in ("live", "signal", "held", "scan"):
+            for page in PAGES:
                 self.go(page)
                 time.sleep(0.4)
-                wide = self.page.evaluate("document.documentElement.scrollWidth")
-                self.assertLessEqual(wide, width, (page, width))
-                bad = self.page.evaluate("""(() => {
-                    const seen = [...document.querySelectorAll("button, label, select, h1, h2, nav a, .figures div, .counters div, .scale-bar")].filter(e => e.checkVisibility());
-                    const bad = [];
-                    for (const e of seen) {
-                        const b = e.getBoundingClientRect();
-                        if (e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 && getComputedStyle(e).overflow !== "visible" && e.tagName !== "SELECT") bad.push(["cut off", e.tagName, e.textContent.slice(0, 40)]);
-                        if (b.right > innerWidth + 1 && !e.closest(".scroll")) bad.push(["outside", e.tagName, e.textContent.slice(0, 40)]);
-                        for (const other of seen) {
-                            if (e === other || e.contains(other) || other.contains(e) || e.closest(".scroll") || other.closest(".scroll")) continue;
-                            const c = other.getBoundingClientRect();
-                            const [w, h] = [Math.min(b.right, c.right) - Math.max(b.left, c.left), Math.min(b.bottom, c.bottom) - Math.max(b.top, c.top)];
-                            if (w > 1 && h > 1) bad.push(["overlaps", e.tagName, e.textContent.slice(0, 30), other.tagName, other.textContent.slice(0, 30)]);
-                        }
-                    }
-                    return bad;
-                })()""")
-                self.assertEqual(bad, [], (page, width, height))
+                self.assertEqual(self.badly_placed(), [], (page, width, height))
 
     def test_an_address_works_once(self):
         url = self.viewer.invitation()
@@ -669,6 +664,34 @@ class Scan(PageTest):
         self.page.choose(self.field("pattern.raster.bscans_per_volume"), 100_000)
         self.page.choose(self.field("pattern.raster.ascans_per_bscan"), 2000)
         self.page.wait("document.querySelector('.plan .problem')?.textContent.startsWith('It does not fit')")
+
+    def test_the_slab_of_the_projections(self):
+        """Its limits are told; what the server says of it stands at its field; the en face picture is that of the slab."""
+        self.go("scan")
+        for path, value in (("pattern.raster.ascans_per_bscan", 48), ("pattern.raster.bscans_per_volume", 16), ("pattern.raster.volumes", 1), ("acquisition.samples_per_record", 256), ("processing.axial_spacing_um", 4), ("title", "slab")):
+            self.page.choose(self.field(path), value)
+
+        def told(path):
+            return f"document.getElementById('field-{path.replace('.', '-')}-told')"
+
+        self.assertIn("0 ... 1e9 µm", self.page.evaluate(f"{told('products.slab_begin_um')}.textContent"))
+        self.page.choose(self.field("products.slab_begin_um"), 100)
+        self.page.choose(self.field("products.slab_end_um"), 40)
+        self.page.wait(f"{told('products.slab_end_um')}.classList.contains('problem') && {told('products.slab_end_um')}.textContent.includes('is 40 um')")
+        self.page.choose(self.field("products.slab_end_um"), 2e9)
+        self.page.wait(f"{told('products.slab_end_um')}.textContent.includes('2000000000') || {told('products.slab_end_um')}.textContent.includes('2e+09')")
+        self.page.choose(self.field("products.slab_end_um"), 200)
+        self.page.wait("document.querySelector('.plan .good')?.textContent.startsWith('It fits')")
+        self.page.evaluate("document.querySelector('aside button.primary').click()")
+        until(lambda: [s for s in self.client.scans() if s.spec.title == "slab" and s.state == 4])
+        (scan,) = [s for s in self.client.scans() if s.spec.title == "slab"]
+        volume = self.client.read(self.client.volumes(scan.name)[0].name)
+        self.go("live")
+        self.painted(EN_FACE, scan.name)
+        web = self.viewer.socket()
+        web.open(0, scan.name)
+        display = web.frame()[0]["schema"]["display"]
+        np.testing.assert_allclose(self.grey(EN_FACE)[..., 0], shown(volume[:, :, 25:50].max(axis=2), display["lo"], display["hi"]), atol=1)
 
     def test_saved_specs(self):
         self.go("scan")

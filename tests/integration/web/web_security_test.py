@@ -184,7 +184,9 @@ class Wire(Secured):
         wrong = ["", "{", "null", "[]", "1", '"a"', "{}", {"type": "shout", "view": 1}, {"type": "close"}, {"type": "close", "view": -1}, {"type": "close", "view": 256}, {"type": "close", "view": 1.5},
                  {"type": "close", "view": "1"}, {"type": "close", "view": 1, "more": 1}, {"type": "ack", "view": 1}, {"type": "ack", "view": 1, "sequence": -1, "painted_ms": 1},
                  {"type": "ack", "view": 1, "sequence": 2**60, "painted_ms": 1}, {"type": "ack", "view": 1, "sequence": 1, "painted_ms": None}, {"type": "open", "view": 1},
-                 {**good, "rate_hz": 0}, {**good, "rate_hz": 61}, {**good, "rate_hz": "1"}, {**good, "encoding": "PNG"}, {**good, "resume": -1}, {**good, "__proto__": {}}]
+                 {**good, "rate_hz": 0}, {**good, "rate_hz": 61}, {**good, "rate_hz": "1"}, {**good, "encoding": "PNG"}, {**good, "resume": -1}, {**good, "__proto__": {}},
+                 {"type": "look"}, {"type": "look", "job": "", "server": 1}, {"type": "look", "job": None, "server": True}, {"type": "look", "job": "scans/a", "server": False},
+                 {"type": "look", "job": "jobs/../a", "server": False}, {"type": "look", "job": "jobs/" + "a" * 65, "server": False}]
         for field, values in dict(parent=[None, "", "volumes/a", "scans/", "scans/../a", "scans/" + "a" * 65, "scans/a/b"], product=[None, "VOLUME", "EVENT", "toString"], axis=[None, "z", "Q"],
                                   index=[None, -2, 0.5, 2**40, "1"], width=[None, 0, 15, 4097, 1e300]).items():
             wrong += [{**good, "topic": {**topic, field: value}} for value in values]

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import socket
 import time
 import unittest
 import urllib.request
@@ -129,6 +130,50 @@ class Frames(ViewerTest):
             web.acknowledge(header)
         self.assertGreater(headers[2]["dropped"], 0)  # those of the second of silence
         self.assertTrue(all(h["server_us"] is not None and h["server_us"] < 5e6 for h in headers))
+
+    def test_a_view_that_is_opened_again_has_credits_of_its_own(self):
+        scan = self.live()
+        web = self.viewer.socket()
+        web.open(0, scan)
+        old = [web.frame()[0] for _ in range(2)]  # on their way for ever: nobody acknowledges them
+        web.open(0, scan, "BSCAN", "Y")
+        new = [web.frame()[0] for _ in range(2)]
+        self.assertEqual([header["schema"]["product"] for header in old + new], ["MIP"] * 2 + ["BSCAN"] * 2)
+        # What is said of frames of the view before gives no credit.
+        for header in old:
+            if header["sequence"] not in [other["sequence"] for other in new]:
+                web.acknowledge(header)
+        with self.assertRaises(TimeoutError):
+            web.frame(timeout=1)
+        web.acknowledge(new[1])
+        header, _ = web.frame()
+        self.assertEqual(header["sequence"], new[1]["sequence"] + 1 + header["dropped"])
+        self.assertGreater(header["dropped"], 0)
+
+    def test_opening_views_over_and_over_brings_no_more_frames(self):
+        """Two of the view that was there, and two of the last one: those between them began when nothing had arrived yet."""
+        scan = self.live(ascans=128, bscans=32)
+        other = self.viewer.socket()
+        other.open(0, scan)
+        other.frame()  # the subscription is there, with a frame for each view that opens
+        for views in ([0], [0, 1, 2, 3, 4], range(100, 200)):
+            with self.subTest(views=len(views)):
+                web = self.viewer.socket()
+                web.open(views[0], scan)
+                web.frame()
+                for turn in range(200):  # reads nothing meanwhile, not even a ping
+                    view = views[turn % len(views)]
+                    web.open(view, scan)
+                    web.send(dict(type="close", view=view))
+                web.open(views[0], scan)
+                count = 0
+                with self.assertRaises(TimeoutError):
+                    while True:
+                        web.frame(timeout=1)
+                        count += 1
+                self.assertGreaterEqual(count, 2)  # and the last view is not stuck
+                self.assertLessEqual(count, 1 + 2 + 2)
+                web.close()
 
     def test_a_slow_page_gets_fewer_frames_and_none_that_is_older(self):
         scan = self.live()
@@ -264,6 +309,69 @@ class Frames(ViewerTest):
         self.assertFalse(header["jpeg"])
 
 
+class Turns(ViewerTest):
+    """Pictures and voxel reads: 6 at once, 4 of one browser; 64 wait, 16 of one browser."""
+
+    def browser(self):
+        """The cookie of one more browser."""
+        self.viewer.enter(self.viewer.invitation().partition("/#token=")[2])
+        return self.viewer.cookie
+
+    def ask(self, cookie, path, receive_buffer=None):
+        """A request of which nothing is read."""
+        peer = socket.socket()
+        self.addCleanup(peer.close)
+        if receive_buffer:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        peer.settimeout(30)
+        peer.connect(("127.0.0.1", self.viewer.port))
+        peer.sendall(f"GET {path} HTTP/1.1\r\nHost: {self.viewer.host}\r\nCookie: {cookie}\r\n\r\n".encode())
+        return peer
+
+    def counts(self, running, waiting):
+        until(lambda: self.viewer.status()["bulk"] == {"running": running, "waiting": waiting}, seconds=30)
+
+    def answer(self, peer):
+        return peer.recv(12).decode()
+
+    def picture(self, cookie):
+        status, headers, body = self.viewer.request("GET", self.small, headers={"Cookie": cookie}, cookie=False)
+        return status, (json.loads(body)["error"]["reason"] if status != 200 else ""), headers["Retry-After"]
+
+    def test_one_browser_does_not_keep_the_others_waiting(self):
+        scan = self.client.submit_scan(octavo.simulated(5, fast=True), octavo.raster(256, 128), samples=1024)
+        self.client.wait(scan.name)
+        name = self.client.volumes(scan.name)[0].name
+        large, self.small = f"/api/{name}/voxels", f"/api/{name}/picture?rendering=plane&size=32"
+        browsers = [self.browser() for _ in range(6)]
+        first, second = browsers[:2]
+        stalled = [self.ask(first, large, 4096) for _ in range(4)]
+        self.counts(4, 0)
+        mine = [self.ask(first, self.small) for _ in range(16)]
+        self.counts(4, 16)
+        self.assertEqual(self.picture(second), (200, "", None))
+        self.assertEqual(self.picture(first), (429, "TOO_MANY", "1"))
+        # Who goes away while he waits leaves his place.
+        mine.pop().close()
+        self.counts(4, 15)
+        others = [self.ask(second, large, 4096) for _ in range(2)]
+        self.counts(6, 15)
+        theirs = [self.ask(browser, self.small) for browser in browsers[2:5] for _ in range(16)] + [self.ask(first, self.small)]
+        self.counts(6, 64)
+        self.assertEqual(self.picture(browsers[5]), (503, "BUSY", "1"))
+        self.assertEqual(self.picture(first), (429, "TOO_MANY", "1"))
+        self.assertEqual(self.viewer.request("GET", "/api/status")[0], 200)  # what is small has no turns
+        # The next turns are those of all browsers that wait: each gets one before the first gets its second.
+        others.pop().close()
+        for peer in (theirs[0], theirs[16], theirs[32]):
+            self.assertEqual(self.answer(peer), "HTTP/1.1 200")
+        for peer in stalled + others:
+            peer.close()
+        self.counts(0, 0)
+        self.assertEqual({self.answer(peer) for peer in mine + [theirs[1], theirs[17], theirs[-1]]}, {"HTTP/1.1 200"})
+        self.assertEqual(self.picture(first), (200, "", None))
+
+
 class What(ViewerTest):
     def test_scans_volumes_and_operations_are_told_as_they_change(self):
         web = self.viewer.socket()
@@ -326,7 +434,12 @@ class What(ViewerTest):
         self.assertEqual(self.viewer.request("GET", f"/api/{name}/voxels", headers={"Range": "lines=1-2"})[0], 200)
         self.assertEqual(self.viewer.request("GET", f"/api/{name}/voxels", headers={"Range": "bytes=0-1", "If-Range": '"other"'})[0], 200)
         self.assertEqual(self.viewer.request("GET", f"/api/{name}/voxels", headers={"If-None-Match": headers["ETag"]})[0], 304)
-        for query in ("downsample=3", "downsample=128", "method=sum", "lo=1", "lo=2&hi=1", "lo=a&hi=b", "start=1"):
+        status, headers, body = self.viewer.request("GET", f"/api/{name}/voxels?plane=7")
+        self.assertEqual((status, headers["X-Shape"], body == volume[7].tobytes()), (200, "1,48,128", True))
+        status, headers, body = self.viewer.request("GET", f"/api/{name}/voxels?plane=7&downsample=2&method=mean")
+        self.assertEqual((status, headers["X-Shape"], headers["X-Dtype"]), (200, "1,24,64", "F32"))
+        np.testing.assert_allclose(np.frombuffer(body, np.float32).reshape(24, 64), volume[7].astype(float).reshape(24, 2, 64, 2).mean(axis=(1, 3)), rtol=1e-6)
+        for query in ("plane=20", "plane=-1", "plane=x", "downsample=3", "downsample=128", "method=sum", "lo=1", "lo=2&hi=1", "lo=a&hi=b", "start=1"):
             self.assertEqual(self.viewer.request("GET", f"/api/{name}/voxels?{query}")[0], 400, query)
 
     def test_coarse_voxels(self):
@@ -362,8 +475,7 @@ class Restart(unittest.TestCase):
             self.assertIsNone(viewer.process.poll())
             again = Daemon("--listen.tcp", daemon.address, directory=daemon.directory)
             try:
-                told = self._next(web, "daemon")
-                self.assertTrue(told["up"])
+                until(lambda: self._next(web, "daemon")["up"])  # why it is away may have been told in other words meanwhile
                 # The scan went with its daemon: its view ends, and says so.
                 self.assertTrue(any(t["type"] == "end" and t["reason"] == "NO_SCAN" for t in web.texts) or web.text("end")["reason"] == "NO_SCAN")
                 until(lambda: self._told_all(web) and scan not in web.state["scans"])

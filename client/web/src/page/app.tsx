@@ -1,24 +1,34 @@
 // The frame of all pages: which one is shown, whether the instrument can be seen, and who may come in.
+import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
 import { connection, invite } from "./connection";
 import { Held } from "./held/held";
+import { isAtWork } from "./jobs/job_words";
+import { Jobs } from "./jobs/jobs";
 import { Live } from "./live/live";
 import { Dialog } from "./parts/dialog";
+import { pages } from "./parts/links";
 import { Scan } from "./scan/scan";
+import { Server } from "./server/server";
 import { Signal } from "./signal/signal";
 import { tell, Toasts } from "./parts/toasts";
 import { useStore } from "./store";
 import { theme } from "./theme";
 import { HASH as VOLUME_3D, Volume3d } from "./volume3d/volume3d";
 
-const PAGES = [
+// A page may be shown with something chosen: #jobs/<id> shows jobs/<id>.
+const PAGES: { hash: string; text: string; page: ComponentType<{ chosen: string }> }[] = [
   { hash: "#live", text: "Live", page: Live },
   { hash: "#signal", text: "Signal", page: Signal },
   { hash: "#held", text: "Held", page: Held },
   { hash: VOLUME_3D, text: "3-D", page: Volume3d },
   { hash: "#scan", text: "Scan", page: Scan },
+  { hash: "#jobs", text: "Jobs", page: Jobs },
+  { hash: "#server", text: "Server", page: Server },
 ];
+
+for (const entry of PAGES) pages.add(entry.hash);
 
 function useHash(): string {
   const [hash, setHash] = useState(location.hash);
@@ -39,7 +49,10 @@ export function App() {
   const shade = useStore(theme);
   const held = [...useStore(connection.volumes).values()].filter((volume) => volume.state === "HELD").length;
   const [invitation, setInvitation] = useState("");
-  const page = PAGES.find((entry) => entry.hash === hash.split("/")[0]) ?? PAGES[0];
+  const atWork = [...useStore(connection.jobs).values()].filter(isAtWork).length;
+  const [place, chosen = ""] = hash.split("/");
+  const page = PAGES.find((entry) => entry.hash === place) ?? PAGES[0];
+  const badges: Record<string, { count: number; text: string }> = { "#held": { count: held, text: "held" }, "#jobs": { count: atWork, text: "at work or waiting" } };
   useEffect(() => {
     document.title = `${page.text} – Octavo`;
   }, [page]);
@@ -50,7 +63,7 @@ export function App() {
         <h1><img src="./icon.svg" alt="" width="24" height="24" /> Octavo</h1>
         <nav aria-label="Pages">
           {PAGES.map((entry) => (
-            <a key={entry.hash} href={entry.hash} aria-current={entry === page ? "page" : undefined}>{entry.text}{entry.hash === "#held" && held > 0 ? <span class="badge" aria-label={`${held} held`}>{held}</span> : null}</a>
+            <a key={entry.hash} href={entry.hash} aria-current={entry === page ? "page" : undefined}>{entry.text}{badges[entry.hash]?.count > 0 ? <span class="badge" role="img" aria-label={`${badges[entry.hash].count} ${badges[entry.hash].text}`}>{badges[entry.hash].count}</span> : null}</a>
           ))}
         </nav>
         <span class="gap" />
@@ -64,7 +77,7 @@ export function App() {
       {phase.name === "lost" && <p class="banner" role="alert">No connection to octavo web: {phase.message}. It is tried again all the time; the pictures are the last ones that came.</p>}
       {phase.name === "open" && !daemon.up && <p class="banner" role="alert">octavod at {hello?.daemon} does not answer{daemon.message ? `: ${daemon.message}` : ""}. It is tried again all the time; the pictures are the last ones that came.</p>}
       {phase.name === "open" && daemon.up && daemon.message && <p class="banner mild" role="status">octavod says: {daemon.message}.</p>}
-      <main id="main"><page.page /></main>
+      <main id="main"><page.page chosen={chosen} /></main>
       {invitation && (
         <Dialog title="One more browser" close={() => setInvitation("")} submit={() => setInvitation("")} actions={<button type="submit" class="primary">Done</button>}>
           <p>This address works once, within twelve hours. Whoever opens it sees and can do what you can.</p>

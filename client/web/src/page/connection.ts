@@ -1,10 +1,12 @@
 // The socket to octavo-web: connects again by itself, resumes the views, and keeps what there is.
 import {
-  type DaemonMessage, type FrameHeader, type FromPage, type FromServer, type Hello, type Link, type OperationRow, readHeader, type ScanRow, type Schema, type Topic, VERSION,
-  type Encoding, type VolumeRow,
+  type DaemonMessage, type EventsMessage, type FrameHeader, type FromPage, type FromServer, type Hello, type JobDetails, type JobLine, type JobMessage, type JobResults, type JobRow, type JobStep,
+  type LeaseRow, type Link, type OperationRow, readHeader, type ScanRow, type Schema, type ServerMessage, type Topic, VERSION, type Encoding, type VolumeRow,
 } from "../wire/protocol";
 import { Store } from "./store";
 
+const MOST_STEPS = 4096;
+const MOST_LINES = 1024;
 const RETRY_MS = [300, 600, 1200, 2500];
 
 export type Phase =
@@ -17,6 +19,16 @@ export interface ViewEvents {
   schema(schema: Schema): void;
   frame(header: FrameHeader, payload: Uint8Array<ArrayBuffer>, received: number): void;
   ended(reason: string, message: string): void;
+}
+
+/** The job that is looked at. */
+export interface SeenJob {
+  name: string;
+  gone: string; // why there is no such job; empty = there is
+  job: JobDetails | null; // null: not told yet
+  results: JobResults | null;
+  steps: JobStep[];
+  lines: JobLine[];
 }
 
 /** One open view. `acknowledge` says that the frame is on the screen. */
@@ -32,6 +44,7 @@ export class ViewHandle {
   ) {}
 
   acknowledge(sequence: number, paintedMs: number): void {
+    if (!this.connection.has(this)) return; // its number may be that of another view by now
     this.resume = sequence;
     this.connection.send({ type: "ack", view: this.view, sequence, painted_ms: Math.max(0, Math.min(3.6e6, paintedMs)) });
   }
@@ -48,10 +61,16 @@ export class Connection {
   readonly scans = new Store<ReadonlyMap<string, ScanRow>>(new Map());
   readonly volumes = new Store<ReadonlyMap<string, VolumeRow>>(new Map());
   readonly operations = new Store<ReadonlyMap<string, OperationRow>>(new Map());
+  readonly jobs = new Store<ReadonlyMap<string, JobRow>>(new Map());
+  readonly leases = new Store<ReadonlyMap<string, LeaseRow[]>>(new Map());
+  readonly job = new Store<SeenJob | null>(null);
+  readonly server = new Store<Omit<ServerMessage, "type">>({});
+  readonly events = new Store<Omit<EventsMessage, "type">>({ events: [], left_out: 0 });
 
   private socket: WebSocket | null = null;
   private readonly views = new Map<number, ViewHandle>();
   private failures = 0;
+  private look = { job: "", server: false };
 
   start(): void {
     const socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/socket`);
@@ -87,6 +106,7 @@ export class Connection {
         this.hello.set(message);
         this.phase.set({ name: "open" });
         for (const view of this.views.values()) this.open(view);
+        if (this.look.job || this.look.server) this.send({ type: "look", ...this.look });
         return;
       case "daemon":
         return this.daemon.set(message);
@@ -96,7 +116,17 @@ export class Connection {
         merge(this.scans, message.scans, message.fresh);
         merge(this.volumes, message.volumes, message.fresh);
         merge(this.operations, message.operations, message.fresh);
+        merge(this.jobs, message.jobs, message.fresh);
+        merge(this.leases, message.leases, message.fresh);
         return;
+      case "job":
+        return this.takeJob(message);
+      case "server": {
+        const { type: _, ...parts } = message;
+        return this.server.set({ ...this.server.value, ...parts });
+      }
+      case "events":
+        return this.events.set(message);
       case "schema":
         return this.views.get(message.view)?.events.schema(message);
       case "end": {
@@ -105,6 +135,28 @@ export class Connection {
         return view?.events.ended(message.reason, message.message);
       }
     }
+  }
+
+  private takeJob(told: JobMessage): void {
+    if (told.name !== this.look.job) return;
+    const before = this.job.value?.name === told.name ? this.job.value : null;
+    const { job = null, steps = [], lines = [] } = told;
+    this.job.set({
+      name: told.name,
+      gone: told.gone,
+      job: job ?? before?.job ?? null,
+      results: told.results ?? before?.results ?? null,
+      steps: told.fresh ? steps : [...(before?.steps ?? []), ...steps].slice(-MOST_STEPS),
+      lines: told.fresh ? lines : [...(before?.lines ?? []), ...lines].slice(-MOST_LINES),
+    });
+  }
+
+  /** What the page shows beside pictures: a job (empty = none), the server. */
+  lookAt(change: Partial<{ job: string; server: boolean }>): void {
+    const before = this.look;
+    this.look = { ...before, ...change };
+    if (before.job !== this.look.job) this.job.set(null);
+    if (before.job !== this.look.job || before.server !== this.look.server) this.send({ type: "look", ...this.look });
   }
 
   private frame(data: ArrayBuffer): void {
@@ -129,8 +181,12 @@ export class Connection {
     return view;
   }
 
+  has(view: ViewHandle): boolean {
+    return this.views.get(view.view) === view;
+  }
+
   close(view: ViewHandle): void {
-    if (this.views.get(view.view) !== view) return;
+    if (!this.has(view)) return;
     this.views.delete(view.view);
     this.send({ type: "close", view: view.view });
   }

@@ -1,6 +1,11 @@
 // Pictures and voxels of held volumes by HTTP: GET /api/volumes/<id>/picture and …/voxels. The voxels
-// go through as they come, at the pace of the reader, and can be asked for in byte ranges. Both
-// have the volume's digest as their ETag, since a held volume never changes.
+// go through as they come, at the pace of the reader, and can be asked for in byte ranges.
+//
+// ETags. A held volume never changes, so a tag is made of what tells its voxels and of the query. Voxels:
+// the daemon's digest of them, asked for each time; the tag changes when the name leads to other voxels,
+// or with any field of the query. Pictures: the name and the query; these have a tag only if the page puts
+// the digest into the query (`digest`), which makes the address itself one of these very voxels, to be kept
+// for a day without asking. No tag changes with the release: another way to draw is seen a day later.
 import type { IncomingMessage, ServerResponse } from "node:http";
 
 import type { ClientReadableStream } from "@grpc/grpc-js";
@@ -58,7 +63,7 @@ export async function picture(daemon: Daemon, name: string, query: URLSearchPara
   const axis = query.get("axis") ?? "z";
   if (!/^[xyz]$/.test(axis)) wrong("axis", axis, "x, y, z");
   const size = whole(query, "size", 512, 16, 4096);
-  // The digest in the address makes it the address of these very bytes.
+  // With the digest the address is one of these very voxels.
   const tag = `"${name}?${query}"`;
   const lasting: Record<string, string> = query.get("digest") ? { ETag: tag, "Cache-Control": "private, max-age=86400, immutable" } : { "Cache-Control": "no-store" };
   if (query.get("digest") && request.headers["if-none-match"] === tag) {
@@ -98,11 +103,12 @@ function rangeOf(header: string | undefined, total: number): [number, number] | 
 
 /**
  * Voxels in C order, little endian: ?downsample=4&method=max&lo=…&hi=… (coarser, and as one byte for
- * each). X-Shape and X-Dtype say what follows. `Range` works: whole planes along the first axis are
- * read, and of the first and the last one what was asked for.
+ * each), or of one plane along the first axis (`plane`, which is not made coarser along it). X-Shape and
+ * X-Dtype say what follows. `Range` works: whole planes along the first axis are read, and of the first
+ * and the last one what was asked for.
  */
 export async function voxels(daemon: Daemon, name: string, query: URLSearchParams, request: IncomingMessage, response: ServerResponse): Promise<void> {
-  checkFields(query, ["downsample", "method", "lo", "hi"]);
+  checkFields(query, ["downsample", "method", "lo", "hi", "plane"]);
   const downsample = whole(query, "downsample", 1, 1, 64);
   if ((downsample & (downsample - 1)) !== 0) wrong("downsample", String(downsample), "powers of two, 1 ... 64");
   const method = query.get("method") ?? "max";
@@ -115,7 +121,8 @@ export async function voxels(daemon: Daemon, name: string, query: URLSearchParam
   const { volume } = await daemon.call("VolumeService", "GetVolume", { name });
   if (response.destroyed) return;
   const source: number[] = volume.shape.map(Number);
-  const shape = source.map((n) => Math.ceil(n / downsample));
+  const only = query.has("plane") ? whole(query, "plane", 0, 0, source[0] - 1) : null;
+  const shape = source.map((n, axis) => (only !== null && axis === 0 ? 1 : Math.ceil(n / downsample)));
   let dtype = volume.dtype.replace("DTYPE_", "");
   if (window) dtype = "U8";
   else if (downsample > 1 && (method === "mean" || /^C/.test(dtype))) dtype = "F32";
@@ -133,8 +140,8 @@ export async function voxels(daemon: Daemon, name: string, query: URLSearchParam
   const end = Math.floor(last / plane) + 1;
   const wanted: Message = {
     name,
-    start: [begin * downsample, 0, 0].slice(0, source.length),
-    count: [Math.min(source[0], end * downsample) - begin * downsample, 0, 0].slice(0, source.length),
+    start: [only ?? begin * downsample, 0, 0].slice(0, source.length),
+    count: [only !== null ? 1 : Math.min(source[0], end * downsample) - begin * downsample, 0, 0].slice(0, source.length),
     chunk_bytes: 1 << 20,
   };
   if (downsample > 1) Object.assign(wanted, { downsample, downsampling: `DOWNSAMPLING_${method.toUpperCase()}` });

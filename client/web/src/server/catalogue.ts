@@ -1,20 +1,24 @@
-// What the daemon has: whether it answers, its scans, volumes and operations. Each change goes to all viewers.
+// What the daemon has: whether it answers, its scans, volumes, operations, jobs and leases. Each change
+// goes to all viewers.
 import type { ClientReadableStream, ServiceError } from "@grpc/grpc-js";
 
-import type { DaemonMessage, OperationRow, ScanRow, VolumeRow } from "../wire/protocol";
+import type { DaemonMessage, JobRow, LeaseRow, OperationRow, ScanRow, VolumeRow } from "../wire/protocol";
+import { ms, without } from "./convert";
 import { type Daemon, DaemonError, type Message } from "./daemon";
-import type { Viewer } from "./viewer";
+import type { Events } from "./events";
+import { jobRow } from "./job_rows";
+import { type Kind, KINDS, type Viewer } from "./viewer";
 
 const POLL_MS = 500;
 const RETRY_MS = 500;
 const MOST_SCANS = 30;
 const MOST_OPERATIONS = 100;
+const MOST_JOBS = 100;
+const MOST_LEASES = 1000;
+const ALL_JOBS_EVERY = 30; // polls
+const AT_WORK = "state = QUEUED OR state = RUNNING OR state = CANCELLING";
 
-type Rows = { scans: Map<string, ScanRow>; volumes: Map<string, VolumeRow>; operations: Map<string, OperationRow> };
-type Kind = keyof Rows;
-
-const ms = (time: Message) => (time ? Number(time.seconds) * 1000 + Math.floor(time.nanos / 1e6) : 0);
-const without = (text: string, prefix: string) => (text.startsWith(prefix) ? text.slice(prefix.length) : text).replace(/^UNSPECIFIED$/, "");
+type Row = ScanRow | VolumeRow | OperationRow | JobRow | LeaseRow[];
 
 function patternShape(pattern: Message): number[] {
   const raster = pattern?.raster ?? pattern?.repeated_raster?.raster;
@@ -96,16 +100,34 @@ function operationRow(daemon: Daemon, operation: Message): OperationRow {
   };
 }
 
+/** The rows of leases by what is leased. `clients`: names of the clients of sessions. */
+function leaseRows(leases: Message[], clients: Map<string, string>): Map<string, LeaseRow[]> {
+  const rows = new Map<string, LeaseRow[]>();
+  for (const lease of leases) {
+    const row = { holder: lease.holder, client: lease.session ? clients.get(lease.session) || lease.session : "", mode: without(lease.mode, "LEASE_MODE_"), expires: ms(lease.expire_time) };
+    rows.set(lease.resource, [...(rows.get(lease.resource) ?? []), row]);
+  }
+  return rows;
+}
+
 export class Catalogue {
   private readonly viewers = new Set<Viewer>();
-  private readonly rows: Rows = { scans: new Map(), volumes: new Map(), operations: new Map() };
+  private readonly rows = Object.fromEntries(KINDS.map((kind) => [kind, new Map()])) as Record<Kind, Map<string, Row>>;
   private readonly texts = new Map<string, string>(); // kind/name: the row as it was told
   private status: DaemonMessage = { type: "daemon", up: false, message: "connecting", server_id: "", daemon_version: "" };
   private watch: ClientReadableStream<Message> | null = null;
   private timer: NodeJS.Timeout | null = null;
   private stopped = false;
+  private since = Date.now(); // when this daemon began to answer
+  private polls = 0;
+  private jobsAtWork = ""; // their names and states, and those of the operations of jobs
 
-  constructor(private readonly daemon: Daemon) {
+  /** @param back called when the daemon answers, and did not before */
+  constructor(
+    private readonly daemon: Daemon,
+    private readonly events: Events,
+    private readonly back: () => void,
+  ) {
     void this.connect();
   }
 
@@ -119,9 +141,12 @@ export class Catalogue {
       const info = await this.daemon.call("SystemService", "GetInfo", {}, 5);
       if (this.stopped) return;
       // What an earlier daemon had is gone; the watch and the lists tell what there is.
-      for (const kind of ["scans", "volumes", "operations"] as Kind[]) for (const name of [...this.rows[kind].keys()]) this.put(kind, name, null);
+      for (const kind of KINDS) for (const name of [...this.rows[kind].keys()]) this.put(kind, name, null);
+      this.since = Date.now();
+      this.polls = 0;
       this.tellStatus({ up: true, message: info.draining ? "it ends, and takes no new work" : "", server_id: info.server_id, daemon_version: info.version });
       this.watchVolumes();
+      this.back();
       await this.poll();
     } catch (error) {
       this.down(error instanceof DaemonError ? error.message : String(error));
@@ -148,32 +173,67 @@ export class Catalogue {
     });
   }
 
-  /** Scans and operations change all the time: they are asked for while somebody looks. */
+  /** What changes all the time is asked for while somebody looks. */
   private async poll(): Promise<void> {
     this.timer = null;
     if (this.stopped || !this.status.up) return;
     if (this.viewers.size > 0) {
       try {
-        const [scans, operations] = await Promise.all([
+        const [scans, operations, leases] = await Promise.all([
           this.daemon.call("ScanService", "ListScans", { page_size: MOST_SCANS }, 10),
           this.daemon.call("OperationService", "ListOperations", { page_size: MOST_OPERATIONS }, 10),
+          this.daemon.call("SessionService", "ListLeases", { page_size: MOST_LEASES }, 10),
         ]);
         this.replace("scans", scans.scans.map(scanRow));
-        this.replace("operations", operations.operations.map((operation: Message) => operationRow(this.daemon, operation)));
+        const rows: OperationRow[] = operations.operations.map((operation: Message) => operationRow(this.daemon, operation));
+        this.replace("operations", rows);
+        await this.pollJobs(rows.filter((row) => row.kind === "JOB"));
+        await this.takeLeases(leases.leases);
       } catch (error) {
         if (error instanceof DaemonError && error.away) return this.down(error.message);
       }
     }
-    if (!this.stopped && this.status.up) this.timer = setTimeout(() => void this.poll(), POLL_MS);
+    if (!this.stopped && this.status.up && !this.timer) this.timer = setTimeout(() => void this.poll(), POLL_MS);
   }
 
-  private replace<K extends Kind>(kind: K, rows: (ScanRow | OperationRow)[]): void {
+  /** The jobs at work each time; all of them, with their specs, only if one has begun or ended, and now and then. */
+  private async pollJobs(operations: OperationRow[]): Promise<void> {
+    const { jobs } = await this.daemon.call("JobService", "ListJobs", { page_size: MOST_JOBS, filter: AT_WORK }, 10);
+    const rows: JobRow[] = jobs.map(jobRow);
+    const atWork = [...rows, ...operations].map((row) => `${row.name} ${row.state}`).join();
+    if (atWork === this.jobsAtWork && this.polls++ % ALL_JOBS_EVERY !== 0) return rows.forEach((row) => this.putJob(row));
+    const all = await this.daemon.call("JobService", "ListJobs", { page_size: MOST_JOBS }, 10);
+    // Those that wait or run stay in the list, however many have ended since they were queued.
+    const every = new Map<string, JobRow>([...rows, ...(all.jobs.map(jobRow) as JobRow[])].map((row) => [row.name, row]));
+    for (const name of [...this.rows.jobs.keys()]) if (!every.has(name)) this.put("jobs", name, null);
+    for (const row of [...every.values()].reverse()) this.putJob(row);
+    this.jobsAtWork = atWork;
+  }
+
+  private putJob(row: JobRow): void {
+    const before = this.rows.jobs.get(row.name) as JobRow | undefined;
+    if (before ? before.state !== row.state : row.created >= this.since) this.events.job(row);
+    this.put("jobs", row.name, row);
+  }
+
+  private async takeLeases(leases: Message[]): Promise<void> {
+    const clients = new Map<string, string>();
+    if (leases.some((lease) => lease.session)) {
+      const { sessions } = await this.daemon.call("SessionService", "ListSessions", { page_size: MOST_LEASES }, 10);
+      for (const session of sessions) clients.set(session.name, session.client);
+    }
+    const rows = leaseRows(leases, clients);
+    for (const name of [...this.rows.leases.keys()]) if (!rows.has(name)) this.put("leases", name, null);
+    for (const [name, row] of rows) this.put("leases", name, row);
+  }
+
+  private replace(kind: Kind, rows: { name: string }[]): void {
     const names = new Set(rows.map((row) => row.name));
     for (const name of [...this.rows[kind].keys()]) if (!names.has(name)) this.put(kind, name, null);
-    for (const row of rows) this.put(kind, row.name, row as never);
+    for (const row of rows) this.put(kind, row.name, row as Row);
   }
 
-  private put<K extends Kind>(kind: K, name: string, row: ScanRow | VolumeRow | OperationRow | null): void {
+  private put(kind: Kind, name: string, row: Row | null): void {
     const key = `${kind}/${name}`;
     if (row === null) {
       if (!this.rows[kind].delete(name)) return;
@@ -182,9 +242,9 @@ export class Catalogue {
       const text = JSON.stringify(row);
       if (this.texts.get(key) === text) return;
       this.texts.set(key, text);
-      (this.rows[kind] as Map<string, unknown>).set(name, row);
+      this.rows[kind].set(name, row);
     }
-    for (const viewer of this.viewers) viewer.change(kind, name, row ?? null);
+    for (const viewer of this.viewers) viewer.change(kind, name, row);
   }
 
   private down(message: string): void {
@@ -207,7 +267,7 @@ export class Catalogue {
   add(viewer: Viewer): void {
     viewer.say(this.status);
     viewer.restart();
-    for (const kind of ["scans", "volumes", "operations"] as Kind[]) for (const [name, row] of this.rows[kind]) viewer.change(kind, name, row);
+    for (const kind of KINDS) for (const [name, row] of this.rows[kind]) viewer.change(kind, name, row);
     this.viewers.add(viewer);
     if (this.viewers.size === 1 && this.timer) {
       clearTimeout(this.timer);

@@ -27,9 +27,9 @@ export class DaemonError extends Error {
   }
 }
 
-const SERVICES = ["ScanService", "VolumeService", "StreamService", "SystemService", "OperationService", "JobService"] as const;
+const SERVICES = ["ScanService", "VolumeService", "StreamService", "SystemService", "OperationService", "JobService", "SessionService"] as const;
 export type Service = (typeof SERVICES)[number];
-const FILES = ["scan", "volume", "stream", "system", "operation", "job"].map((name) => `octavo/v1/${name}.proto`);
+const FILES = ["scan", "volume", "stream", "system", "operation", "job", "session"].map((name) => `octavo/v1/${name}.proto`);
 const OPTIONS: loader.Options = { keepCase: true, longs: String, enums: String, defaults: true, oneofs: true };
 
 /** The folder of the protos: beside the installed program, or in the repository. */
@@ -44,6 +44,8 @@ export function findProtos(): string {
 type Method = (request: Message, ...rest: unknown[]) => grpc.ClientReadableStream<Message>;
 
 export class Daemon {
+  /** Number of calls and streams that were begun, by method. */
+  readonly calls: Record<string, number> = {};
   private readonly clients = new Map<Service, grpc.Client>();
   private readonly status: loader.MessageTypeDefinition<Message, Message>;
   private readonly info: loader.MessageTypeDefinition<Message, Message>;
@@ -73,6 +75,8 @@ export class Daemon {
   }
 
   private method(service: Service, name: string): { client: grpc.Client; call: Method } {
+    const key = `${service}/${name}`;
+    this.calls[key] = (this.calls[key] ?? 0) + 1;
     const client = this.clients.get(service)!;
     const call = (client as unknown as Record<string, Method>)[name];
     if (typeof call !== "function") throw new Error(`the contract has no ${service}.${name}`);

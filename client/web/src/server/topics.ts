@@ -1,7 +1,7 @@
 // Subscriptions to the daemon: one for each topic and encoding, whatever the number of views.
 import type { ClientReadableStream, ServiceError } from "@grpc/grpc-js";
 
-import type { Schema, Topic } from "../wire/protocol";
+import type { Schema, Topic, ViewerStatus } from "../wire/protocol";
 import { type Daemon, DaemonError, type Message } from "./daemon";
 
 const MOST_RATE_HZ = 60;
@@ -55,6 +55,7 @@ function requestOf(topic: Topic, encoding: PlainEncoding): Message {
 
 function schemaOf(topic: Topic, head: Message): Schema {
   const record = head.record;
+  const display = head.display_levels;
   return {
     product: topic.product,
     axis: head.axis === "AXIS_UNSPECIFIED" ? "" : head.axis.replace("AXIS_", ""),
@@ -66,7 +67,7 @@ function schemaOf(topic: Topic, head: Message): Schema {
     unit: head.unit,
     offset: head.value_offset,
     step: head.value_step,
-    display: head.display_levels ? { lo: head.display_levels.lo, hi: head.display_levels.hi } : null,
+    display: display && display.hi > display.lo ? { lo: display.lo, hi: display.hi } : null, // previews of jobs have levels of no width
     saturation: record ? { lo: record.saturation_low ?? null, hi: record.saturation_high ?? null } : null,
   };
 }
@@ -79,6 +80,7 @@ export const rawBytes = (schema: Schema) => schema.shape.reduce((a, b) => a * b,
 class Feed {
   readonly readers = new Set<Reader>();
   latest: Frame | null = null;
+  frames = 0;
   private call: ClientReadableStream<Message> | null = null;
   private timer: NodeJS.Timeout | null = null;
   private failures = 0;
@@ -88,8 +90,8 @@ class Feed {
 
   constructor(
     private readonly daemon: Daemon,
-    private readonly topic: Topic,
-    private readonly encoding: PlainEncoding,
+    readonly topic: Topic,
+    readonly encoding: PlainEncoding,
     private readonly topics: Topics,
     private readonly done: () => void,
   ) {
@@ -150,6 +152,7 @@ class Feed {
       schemaNumber: this.schemaNumber,
       payload,
     };
+    this.frames++;
     for (const reader of this.readers) reader.offer(this.latest);
   }
 
@@ -213,6 +216,11 @@ export class Topics {
 
   get count(): number {
     return this.feeds.size;
+  }
+
+  /** What is subscribed to, with the number of its views and of the frames that came. */
+  list(): ViewerStatus["subscriptions"] {
+    return [...this.feeds.values()].map((feed) => ({ ...feed.topic, encoding: feed.encoding, views: feed.readers.size, frames: feed.frames }));
   }
 
   stop(): void {

@@ -9,7 +9,11 @@ interface Verb {
   service: Service;
   changes: boolean; // refused with --read-only
   seconds?: number;
+  mostBytes?: number; // of the request
 }
+
+const MOST_BODY_BYTES = 256 << 10;
+const MOST_SPEC_BYTES = 4 << 20; // jobs have angles, one for each projection
 
 const VERBS: Record<string, Verb> = {
   "VolumeService/GetVolume": { service: "VolumeService", changes: false },
@@ -27,6 +31,10 @@ const VERBS: Record<string, Verb> = {
   "ScanService/SubmitScan": { service: "ScanService", changes: true },
   "ScanService/StopScan": { service: "ScanService", changes: true },
   "ScanService/CancelScan": { service: "ScanService", changes: true },
+  "JobService/GetJob": { service: "JobService", changes: false },
+  "JobService/PlanJob": { service: "JobService", changes: false, mostBytes: MOST_SPEC_BYTES },
+  "JobService/SubmitJob": { service: "JobService", changes: true, mostBytes: MOST_SPEC_BYTES },
+  "JobService/CancelJob": { service: "JobService", changes: true },
   "SystemService/GetInfo": { service: "SystemService", changes: false },
   "SystemService/GetMemory": { service: "SystemService", changes: false },
   "SystemService/ListDevices": { service: "SystemService", changes: false },
@@ -62,6 +70,9 @@ function plain(value: unknown): unknown {
   if (typeof value === "object" && value !== null) return Object.fromEntries(Object.entries(value).map(([key, entry]) => [key, plain(entry)]));
   return value;
 }
+
+/** The most bytes that the body of a call may have. */
+export const mostBytes = (name: string) => (Object.hasOwn(VERBS, name) ? VERBS[name].mostBytes : undefined) ?? MOST_BODY_BYTES;
 
 export async function callVerb(daemon: Daemon, readOnly: boolean, name: string, text: string): Promise<Message> {
   const verb = Object.hasOwn(VERBS, name) ? VERBS[name] : undefined;

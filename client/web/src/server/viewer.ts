@@ -2,14 +2,19 @@
 import type { RawData, WebSocket } from "ws";
 
 import {
-  type FromServer, IN_FLIGHT, type Link, MOST_VIEWS, type Open, PING_MS, parseFromPage, ProtocolError, SILENCE_MS, type State, writeHeader,
+  type FromServer, IN_FLIGHT, type Link, type Look, MOST_VIEWS, type Open, PING_MS, parseFromPage, ProtocolError, SILENCE_MS, type State, writeHeader,
 } from "../wire/protocol";
 import { Bandwidth } from "./bandwidth";
+import { Pings } from "./pings";
 import { type Frame, IMAGES, type PlainEncoding, rawBytes, type Reader, type Topics } from "./topics";
 
 const MOST_WAITING_BYTES = 256 << 10; // of state messages; what changes meanwhile is merged
-const TELL_MS = 250; // a fast scan makes volumes more often than anybody reads of them
+export const TELL_MS = 250; // a fast scan makes volumes more often than anybody reads of them
 const FAREWELL_MS = 2000;
+
+/** What pages are told of as it changes. */
+export const KINDS = ["scans", "volumes", "operations", "jobs", "leases"] as const;
+export type Kind = (typeof KINDS)[number];
 
 interface Sent {
   sequence: number;
@@ -29,9 +34,11 @@ class View implements Reader {
   private timer: NodeJS.Timeout | null = null;
   private closed = false;
 
+  /** @param after the ping whose pong says that the frames of views before it are no longer on their way */
   constructor(
     readonly open: Open,
     private readonly viewer: Viewer,
+    private readonly after: number,
   ) {
     this.last = open.resume === null ? null : { sequence: open.resume, epoch: -1 };
     this.encoding = this.wanted;
@@ -52,7 +59,7 @@ class View implements Reader {
   acknowledged(sequence: number, paintedMs: number): void {
     const now = performance.now();
     const at = this.inFlight.findIndex((sent) => sent.sequence === sequence);
-    if (at < 0) return; // of a view of this number that was closed
+    if (at < 0) return; // of a view of this number that was closed: its credits went with it
     for (const sent of this.inFlight.splice(0, at + 1)) if (sent.sequence === sequence) this.viewer.bandwidth.acknowledged(sent.bytes, now - sent.at, paintedMs);
     if (this.wanted !== this.encoding) {
       this.leave();
@@ -63,9 +70,10 @@ class View implements Reader {
     this.send();
   }
 
-  private send(): void {
+  /** Sends the newest frame if it may: it is called again whenever that could have changed. */
+  send(): void {
     const frame = this.frame;
-    if (this.closed || !frame || this.inFlight.length >= IN_FLIGHT) return;
+    if (this.closed || !frame || this.inFlight.length >= IN_FLIGHT || !this.viewer.pings.isBack(this.after)) return;
     const last = this.last;
     if (last && frame.sequence === last.sequence && (last.epoch === frame.epoch || last.epoch < 0)) return;
     // A smaller number: the topic began anew, for example because the daemon was restarted.
@@ -107,6 +115,11 @@ class View implements Reader {
     this.viewer.viewEnded(this, reason, message);
   }
 
+  /** Whether frames were sent that nobody has acknowledged. */
+  get onTheWay(): boolean {
+    return this.inFlight.length > 0;
+  }
+
   close(): void {
     this.closed = true;
     if (this.timer) clearTimeout(this.timer);
@@ -117,13 +130,14 @@ class View implements Reader {
 export class Viewer {
   readonly bandwidth = new Bandwidth();
   private readonly views = new Map<number, View>();
-  private readonly changes = { scans: new Map(), volumes: new Map(), operations: new Map() } as Record<"scans" | "volumes" | "operations", Map<string, unknown>>;
+  private readonly changes = Object.fromEntries(KINDS.map((kind) => [kind, new Map()])) as Record<Kind, Map<string, unknown>>;
   private fresh = false;
   private scheduled = false;
   private over = false;
   private told = -TELL_MS;
   private heard = performance.now();
-  private pinged = 0;
+  private cleared = 0; // the ping after the last view that was closed with frames on their way
+  readonly pings: Pings;
   private readonly timer: NodeJS.Timeout;
 
   constructor(
@@ -131,13 +145,11 @@ export class Viewer {
     readonly topics: Topics,
     private readonly stillIn: () => boolean,
     private readonly gone: (viewer: Viewer) => void,
+    private readonly looks: (viewer: Viewer, look: Look) => void,
   ) {
+    this.pings = new Pings(socket);
     socket.on("message", (data, binary) => this.message(data, binary));
-    socket.on("pong", () => {
-      this.heard = performance.now();
-      this.bandwidth.pinged(this.heard - this.pinged);
-      this.say({ type: "link", rtt_ms: this.bandwidth.rttMs, mbit_s: this.bandwidth.mbitS } satisfies Link);
-    });
+    socket.on("pong", (data) => this.pong(data));
     socket.on("error", () => socket.terminate());
     socket.on("close", () => this.end());
     this.timer = setInterval(() => this.ping(), PING_MS);
@@ -147,8 +159,23 @@ export class Viewer {
   private ping(): void {
     if (!this.stillIn()) return this.close(4401, "the session has ended");
     if (performance.now() - this.heard > SILENCE_MS) return this.socket.terminate();
-    this.pinged = performance.now();
-    this.socket.ping();
+    this.pings.send(true);
+  }
+
+  private pong(data: Buffer): void {
+    this.heard = performance.now();
+    const ms = this.pings.back(data);
+    if (ms !== null) {
+      this.bandwidth.pinged(ms);
+      this.say({ type: "link", rtt_ms: this.bandwidth.rttMs, mbit_s: this.bandwidth.mbitS } satisfies Link);
+    }
+    for (const view of this.views.values()) view.send();
+  }
+
+  private drop(view: View): void {
+    view.close();
+    this.views.delete(view.open.view);
+    if (view.onTheWay) this.cleared = this.pings.send(false);
   }
 
   private message(data: RawData, binary: boolean): void {
@@ -156,13 +183,13 @@ export class Viewer {
     if (binary) return this.close(1003, "pages send text");
     try {
       const message = parseFromPage(data.toString());
+      if (message.type === "look") return this.looks(this, message);
       const view = this.views.get(message.view);
       if (message.type === "ack") return view?.acknowledged(message.sequence, message.painted_ms);
-      view?.close();
-      this.views.delete(message.view);
+      if (view) this.drop(view);
       if (message.type === "close") return;
       if (this.views.size >= MOST_VIEWS) throw new ProtocolError(`${MOST_VIEWS} views are open, and there may be no more on one socket`);
-      this.views.set(message.view, new View(message, this));
+      this.views.set(message.view, new View(message, this, this.cleared));
     } catch (error) {
       if (!(error instanceof ProtocolError)) throw error;
       // A close frame takes at most 123 bytes of text.
@@ -183,8 +210,7 @@ export class Viewer {
 
   viewEnded(view: View, reason: string, message: string): void {
     if (this.views.get(view.open.view) !== view) return;
-    view.close();
-    this.views.delete(view.open.view);
+    this.drop(view);
     this.say({ type: "end", view: view.open.view, reason, message });
   }
 
@@ -196,7 +222,7 @@ export class Viewer {
   }
 
   /** To be told soon; a later change of the same name takes its place. */
-  change(kind: "scans" | "volumes" | "operations", name: string, row: unknown): void {
+  change(kind: Kind, name: string, row: unknown): void {
     this.changes[kind].set(name, row);
     this.schedule();
   }
@@ -210,7 +236,7 @@ export class Viewer {
   private flush(): void {
     this.scheduled = false;
     if (this.socket.readyState !== this.socket.OPEN) return;
-    if (this.socket.bufferedAmount > MOST_WAITING_BYTES) {
+    if (this.isBehind) {
       this.scheduled = true;
       setTimeout(() => this.flush(), 100).unref();
       return;
@@ -229,6 +255,10 @@ export class Viewer {
     if (any) this.say(state);
   }
 
+  /** Whether the page takes so little that texts had better wait. */
+  get isBehind(): boolean {
+    return this.socket.bufferedAmount > MOST_WAITING_BYTES;
+  }
   get bufferedBytes(): number {
     return this.socket.bufferedAmount;
   }

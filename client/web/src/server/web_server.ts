@@ -6,22 +6,29 @@ import type { Duplex } from "node:stream";
 
 import { WebSocketServer } from "ws";
 
-import { MOST_TEXT_BYTES, MOST_VIEWS, VERSION } from "../wire/protocol";
+import { version } from "../../package.json";
+import { MOST_TEXT_BYTES, MOST_VIEWS, VERSION, type ViewerStatus } from "../wire/protocol";
 import { picture, voxels } from "./bulk";
 import { Catalogue } from "./catalogue";
 import type { Daemon } from "./daemon";
+import { Events } from "./events";
 import type { PageFiles } from "./files";
 import { Guard, Refusal } from "./guard";
+import { JobWatches } from "./job_watches";
 import type { Options } from "./options";
 import type { Secrets } from "./secrets";
+import { ServerWatch } from "./server_watch";
 import { Topics } from "./topics";
-import { callVerb, failure } from "./verbs";
+import { Turns } from "./turns";
+import { callVerb, failure, mostBytes } from "./verbs";
 import { Viewer } from "./viewer";
 
-const MOST_BODY_BYTES = 256 << 10;
+const MOST_TOKEN_BYTES = 4 << 10;
 const MOST_SOCKETS = 256;
 const MOST_CONNECTIONS = 1024;
 const STALLED_MS = 180_000; // longer than any call waits
+// Pictures and voxel reads at once, those of one browser, and those that may wait.
+const BULK = { most: 6, ofOne: 4, waiting: 64, waitingOfOne: 16 };
 
 // No script, style or picture of another host, and none inside the page itself.
 const SAFE_HEADERS: Record<string, string> = {
@@ -34,15 +41,15 @@ const SAFE_HEADERS: Record<string, string> = {
   "X-Content-Type-Options": "nosniff",
 };
 
-function body(request: IncomingMessage): Promise<string> {
+function body(request: IncomingMessage, mostBytes: number): Promise<string> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let bytes = 0;
     request.on("data", (chunk: Buffer) => {
       bytes += chunk.length;
-      if (bytes > MOST_BODY_BYTES) {
+      if (bytes > mostBytes) {
         request.pause();
-        reject(new Refusal(413, "TOO_LARGE", `the body has more than ${MOST_BODY_BYTES >> 10} KiB`));
+        reject(new Refusal(413, "TOO_LARGE", `the body has more than ${mostBytes >> 10} KiB`));
       } else chunks.push(chunk);
     });
     request.on("end", () => resolve(Buffer.concat(chunks).toString()));
@@ -50,9 +57,19 @@ function body(request: IncomingMessage): Promise<string> {
   });
 }
 
+/** Waits until the answer is with the operating system, or its reader has gone. */
+function sent(response: ServerResponse): Promise<void> {
+  if (response.writableFinished || response.destroyed) return Promise.resolve();
+  return new Promise((resolve) => response.once("finish", resolve).once("close", resolve));
+}
+
 export class WebServer {
   readonly topics: Topics;
   private readonly catalogue: Catalogue;
+  private readonly events: Events;
+  private readonly jobs: JobWatches;
+  private readonly serverWatch: ServerWatch;
+  private readonly bulk = new Turns(BULK.most, BULK.ofOne, BULK.waiting, BULK.waitingOfOne);
   private readonly viewers = new Set<Viewer>();
   private readonly server: http.Server | https.Server;
   private readonly sockets = new WebSocketServer({ noServer: true, maxPayload: MOST_TEXT_BYTES, perMessageDeflate: false, clientTracking: false });
@@ -67,7 +84,13 @@ export class WebServer {
     private readonly invited: (url: string) => void,
   ) {
     this.topics = new Topics(daemon);
-    this.catalogue = new Catalogue(daemon);
+    this.events = new Events(daemon);
+    this.jobs = new JobWatches(daemon);
+    this.catalogue = new Catalogue(daemon, this.events, () => {
+      this.jobs.again();
+      this.events.again();
+    });
+    this.serverWatch = new ServerWatch(daemon, this.events, () => this.viewerStatus());
     const limits = { maxHeaderSize: 16 << 10, headersTimeout: 10000, requestTimeout: 30000, keepAliveTimeout: 15000, connectionsCheckingInterval: 5000 };
     this.server = options.tls ? https.createServer({ ...limits, ...options.tls, minVersion: "TLSv1.2" }) : http.createServer(limits);
     this.server.maxConnections = MOST_CONNECTIONS;
@@ -108,6 +131,7 @@ export class WebServer {
       if (response.headersSent) return void response.destroy(); // the reader sees that the data end too early
       const { status, body: told } = failure(error);
       if (status === 413) response.setHeader("Connection", "close");
+      if (status === 429 || status === 503) response.setHeader("Retry-After", "1");
       const text = JSON.stringify(told);
       response.writeHead(status, { "Content-Type": "application/json", "Cache-Control": "no-store", "Content-Length": Buffer.byteLength(text) }).end(text);
     }
@@ -119,7 +143,7 @@ export class WebServer {
     const reads = request.method === "GET" || request.method === "HEAD";
     this.guard.checkOrigin(request, !reads);
     if (reads && this.files.serve(pathname, request, response)) return;
-    if (pathname === "/session" && request.method === "POST") return this.enter(await body(request), response);
+    if (pathname === "/session" && request.method === "POST") return this.enter(await body(request, MOST_TOKEN_BYTES), response);
     this.guard.checkSession(request);
     if (pathname === "/session" && request.method === "DELETE") {
       this.secrets.end(this.guard.secretOf(request));
@@ -128,14 +152,24 @@ export class WebServer {
     if (pathname === "/session/invitation" && request.method === "POST") return this.json(response, { url: this.address() });
     if (pathname === "/api/status" && reads) return this.json(response, this.status());
     const volume = /^\/api\/(volumes\/[0-9A-Za-z_-]{1,64})\/(picture|voxels)$/.exec(pathname);
-    if (volume && request.method === "GET")
-      return (volume[2] === "picture" ? picture : voxels)(this.daemon, volume[1], new URLSearchParams(search), request, response);
+    if (volume && request.method === "GET") return this.bulkRead(volume[2] === "picture" ? picture : voxels, volume[1], search, request, response);
     const verb = /^\/api\/(\w+\/\w+)$/.exec(pathname);
     if (verb && request.method === "POST") {
       if (!/^application\/json\b/.test(request.headers["content-type"] ?? "")) throw new Refusal(415, "NO_JSON", "the body of a call is application/json");
-      return this.json(response, await callVerb(this.daemon, this.options.readOnly, verb[1], await body(request)));
+      return this.json(response, await callVerb(this.daemon, this.options.readOnly, verb[1], await body(request, mostBytes(verb[1]))));
     }
     throw new Refusal(404, "NO_PAGE", `there is nothing at ${request.method} ${pathname.slice(0, 80)}`);
+  }
+
+  private async bulkRead(read: typeof picture, name: string, search: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const over = await this.bulk.take(this.guard.secretOf(request), response);
+    if (!over) return;
+    try {
+      await read(this.daemon, name, new URLSearchParams(search), request, response);
+      await sent(response);
+    } finally {
+      over();
+    }
   }
 
   private enter(text: string, response: ServerResponse): void {
@@ -158,10 +192,22 @@ export class WebServer {
     response.writeHead(200, { "Content-Type": "application/json", "Cache-Control": "no-store", "Content-Length": Buffer.byteLength(text) }).end(text);
   }
 
+  private viewerStatus(): ViewerStatus {
+    const sum = (of: (viewer: Viewer) => number) => [...this.viewers].reduce((all, viewer) => all + of(viewer), 0);
+    return {
+      version,
+      node: process.version,
+      viewers: this.viewers.size,
+      views: sum((viewer) => viewer.viewCount),
+      buffered_bytes: sum((viewer) => viewer.bufferedBytes),
+      resident_bytes: process.memoryUsage.rss(),
+      subscriptions: this.topics.list(),
+    };
+  }
+
   private status() {
-    const views = [...this.viewers].reduce((sum, viewer) => sum + viewer.viewCount, 0);
-    const buffered = [...this.viewers].reduce((sum, viewer) => sum + viewer.bufferedBytes, 0);
-    return { viewers: this.viewers.size, views, subscriptions: this.topics.count, buffered_bytes: buffered, resident_bytes: process.memoryUsage.rss(), daemon_up: this.catalogue.up };
+    const { subscriptions: topics, ...status } = this.viewerStatus();
+    return { ...status, subscriptions: topics.length, topics, job_watches: this.jobs.count, bulk: this.bulk.counts, daemon_calls: this.daemon.calls, daemon_up: this.catalogue.up };
   }
 
   private upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
@@ -184,6 +230,11 @@ export class WebServer {
       const viewer = new Viewer(web, this.topics, () => this.secrets.isSession(secret), (gone) => {
         this.viewers.delete(gone);
         this.catalogue.remove(gone);
+        this.jobs.look(gone, "");
+        this.serverWatch.look(gone, false);
+      }, (looking, look) => {
+        this.jobs.look(looking, look.job);
+        this.serverWatch.look(looking, look.server);
       });
       this.viewers.add(viewer);
       viewer.say({ type: "hello", version: VERSION, read_only: this.options.readOnly, most_views: MOST_VIEWS, daemon: this.daemon.address });
@@ -195,6 +246,9 @@ export class WebServer {
     for (const viewer of this.viewers) viewer.close(1001, "the viewer ends");
     this.topics.stop();
     this.catalogue.stop();
+    this.jobs.stop();
+    this.serverWatch.stop();
+    this.events.stop();
     this.daemon.close();
     this.server.close();
     this.server.closeAllConnections();

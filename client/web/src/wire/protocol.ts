@@ -3,17 +3,23 @@
 // Text messages are JSON objects with a `type`. Binary messages are frames, from the server only.
 //
 //   server: hello                                  version, limits, read_only, the daemon's address
-//   server: daemon, state                          whether octavod answers; scans, volumes, operations
+//   server: daemon, state                          whether octavod answers; scans, volumes, operations, jobs, leases
 //   page:   open {view, topic, encoding, rate_hz, resume}
 //   server: schema {view, number, …}               before the first frame, and whenever it changes
 //   server: frame                                  binary: header of 32 bytes, then the payload
 //   page:   ack {view, sequence, painted_ms}       the frame is on the screen: gives its credit back
 //   page:   close {view}
 //   server: end {view, …}                          no frame follows, and why; the view is closed
+//   page:   look {job, server}                     which job's details it shows, and whether it shows the server
+//   server: job, server, events                    what it looks at, at once and as it changes
 //
 // Credits. At most IN_FLIGHT frames of a view are on their way. The next one leaves when the page
 // has acknowledged one, and it is the newest that there is then (latest wins). A slow page gets fewer
 // frames, but none that is older. The server queues nothing: its memory does not depend on readers.
+// A view that is closed, or opened anew, may leave frames on their way. The views that are opened after
+// it begin when these have arrived, which a pong tells; their credits are their own. So a page that opens
+// a view over and over gets IN_FLIGHT frames a round trip. A page acknowledges no frame of a view that it
+// has closed or opened anew since.
 //
 // Counting. The sequence numbers of a topic have no gaps when the daemon publishes them. A header's
 // `dropped` is the number of frames between this one and the one that the view got before, whoever
@@ -88,7 +94,13 @@ export interface Close {
   type: "close";
   view: number;
 }
-export type FromPage = Open | Ack | Close;
+/** What the page shows beside pictures. The last one holds. */
+export interface Look {
+  type: "look";
+  job: string; // jobs/<id> whose details it shows; empty = none
+  server: boolean; // whether it shows memory, devices and events
+}
+export type FromPage = Open | Ack | Close | Look;
 
 export interface Interval {
   lo: number;
@@ -132,6 +144,8 @@ export interface State {
   scans?: Record<string, ScanRow | null>;
   volumes?: Record<string, VolumeRow | null>;
   operations?: Record<string, OperationRow | null>;
+  jobs?: Record<string, JobRow | null>;
+  leases?: Record<string, LeaseRow[] | null>; // by the name of what is leased
 }
 export interface SchemaMessage extends Schema {
   type: "schema";
@@ -149,14 +163,38 @@ export interface Link {
   rtt_ms: number;
   mbit_s: number; // measured; 0 = not yet
 }
-export type FromServer = Hello | DaemonMessage | State | SchemaMessage | End | Link;
+/** The job that the page looks at. */
+export interface JobMessage {
+  type: "job";
+  name: string;
+  gone: string; // why there is no such job; the other fields are left out then
+  job?: JobDetails;
+  results?: JobResults; // when they have changed
+  fresh?: boolean; // steps and lines are all that are kept; else those after the ones that were told
+  steps?: JobStep[];
+  lines?: JobLine[];
+}
+/** Memory, devices and versions; what has changed since the message before. */
+export interface ServerMessage {
+  type: "server";
+  memory?: MemoryState;
+  info?: ServerInfo;
+  viewer?: ViewerStatus;
+}
+/** The last events, the newest first. */
+export interface EventsMessage {
+  type: "events";
+  events: EventRow[];
+  left_out: number; // that octavod dropped, because they came faster than they were taken
+}
+export type FromServer = Hello | DaemonMessage | State | SchemaMessage | End | Link | JobMessage | ServerMessage | EventsMessage;
 
 export interface ScanRow {
   name: string;
   title: string;
   state: string; // without SCAN_STATE_
   reason: string;
-  source: string; // simulated, replay_file, …
+  source: string; // the field of ScanSpec.source that is set: simulated, replay, push, camera, ring
   created: number;
   shape: number[]; // of its volumes [y, x], as the pattern says; empty = not known
   volumes_done: number;
@@ -216,6 +254,174 @@ export interface OperationRow {
   path: string;
 }
 
+export interface LeaseRow {
+  holder: string; // as it calls itself
+  client: string; // name of its session's client; empty = of none
+  mode: string; // SHARED, EXCLUSIVE
+  expires: number; // 0 = with its session, or with the call that took it
+}
+export interface JobRow {
+  name: string;
+  title: string;
+  kind: string; // REPROCESS, DISPERSION_AUTOFOCUS, K_CALIBRATION, TOMOGRAPHY, IMPORT
+  state: string; // QUEUED, RUNNING, CANCELLING, DONE, FAILED, CANCELLED
+  reason: string; // why it waits, failed or was cancelled
+  reason_code: string;
+  created: number;
+  started: number; // 0 = not yet, or never
+  ended: number; // 0 = not yet
+  device: string;
+  queue_position: number; // 1 = next; 0 = it is in no queue
+  memory_bytes: number;
+  stage: string; // RECONSTRUCT, SWEEP …; empty = none yet
+  fraction: number;
+  step: number;
+  steps: number; // 0 = not known
+  eta_ms: number | null;
+  warnings: string[];
+  volumes: string[];
+  session: string;
+}
+/** A job as it is now, with what ListJobs leaves out. */
+export interface JobDetails extends JobRow {
+  plan: string;
+  labels: Record<string, string>;
+  group: string;
+  priority: number;
+  work: string; // the field of JobSpec.work that is set; empty: the server has dropped it
+  trial: boolean; // tomography: one row with many axes (try_centers)
+  pushed: boolean; // tomography: the projections come from a client that pushes them
+  step_count: number;
+  line_count: number;
+}
+export interface JobStep {
+  stage: string;
+  step: number;
+  value: number | null; // iterative methods: the residual's norm; searches: what they maximise
+}
+export interface JobLine {
+  ms: number; // since the job was queued
+  text: string;
+}
+export interface JobResults {
+  buffer: string;
+  dispersion: { a2: number; a3: number; sharpness: number; sharpness_before: number; evaluations: number } | null;
+  k_linearisation: { polynomial: number[]; residual_rms_rad: number; peak_bin: number; nonlinearity_samples: number } | null;
+  tomography: TomographyFindings | null;
+}
+/** TomographyReport without what is long: at most MOST_CENTERS axes. Not known is null. */
+export interface TomographyFindings {
+  centers: number[];
+  center_count: number;
+  center_source: string; // GIVEN, FILE, MIDDLE, OVERLAP, VO …
+  tried: number[];
+  scores: number[];
+  at_edge: boolean;
+  check: number | null;
+  check_method: string;
+  uncertainty: number | null;
+  iterations: number;
+  stop: string;
+  residual_norm: number | null;
+  relative_residual: number | null;
+  overlap: number;
+  outliers: number;
+  not_finite: number;
+  floored: number;
+  unlit: number;
+}
+export const MOST_CENTERS = 1024;
+
+export interface DeviceRow {
+  name: string;
+  backend: string;
+  model: string;
+  uuid: string;
+  healthy: boolean;
+  reason: string;
+  total: number; // bytes, all of these
+  budget: number;
+  reserved: number;
+  held: number;
+  buffers: number;
+  cached: number;
+  detached: number;
+  free: number;
+  peak: number;
+  imported: number;
+  running_scans: number;
+  running_jobs: number;
+}
+export interface HolderRow {
+  name: string; // empty: cached memory
+  kind: string; // RUNNING_SCAN, RUNNING_JOB, HELD_VOLUME, CLIENT_BUFFER, CACHED, DETACHED
+  device: string;
+  bytes: number;
+  title: string;
+  session: string;
+}
+export interface TierRow {
+  tier: string; // HOST, DISK
+  quota: number; // 0 = off
+  used: number;
+  volumes: number;
+  path: string;
+  disk_free: number;
+  spilled: number;
+  restored: number;
+  failures: number;
+}
+export interface MemoryState {
+  devices: DeviceRow[];
+  holders: HolderRow[];
+  tiers: TierRow[];
+  host: { total: number; available: number; machine: number; limited_by: string } | null;
+}
+export interface RootRow {
+  path: string;
+  use: string; // COMMIT, REPLAY
+  mode: string; // READ_WRITE, READ_ONLY, MISSING, NO_ACCESS
+  free: number;
+  quarantine_entries: number;
+  quarantine_bytes: number;
+  way: string; // BUFFERED, DIRECT, CUFILE; empty = not measured
+  way_reason: string;
+  cufile: string; // why it is not used
+  rates: { way: string; bytes_per_s: number }[]; // that were measured
+  measured: number; // when; 0 = never
+}
+export interface ServerInfo {
+  version: string;
+  build: string;
+  server_id: string;
+  started: number;
+  draining: boolean;
+  listening: string[];
+  insecure_listening: string[];
+  recovered: string[];
+  backends: { name: string; available: boolean; chosen: boolean; reason: string; devices: number }[];
+  sources: { name: string; available: boolean; reason: string }[];
+  storage: RootRow[];
+}
+export interface ViewerStatus {
+  version: string; // of octavo web
+  node: string;
+  viewers: number;
+  views: number;
+  buffered_bytes: number;
+  resident_bytes: number;
+  subscriptions: { parent: string; product: string; axis: string; index: number; slab: [number, number] | null; width: number; encoding: string; views: number; frames: number }[];
+}
+export interface EventRow {
+  time: number; // ms since 1970, by the clock of octavod
+  parent: string; // scans/<id> or jobs/<id>
+  volume: string; // the last one that it is about; empty = none
+  kind: string; // STATE, STARTED, VOLUME_DONE …; JOB of jobs
+  text: string;
+  count: number; // alike ones that this row stands for; it is the last of them
+  bad: boolean; // something was lost, or failed
+}
+
 /** An error that says which field is wrong and what is allowed. */
 export class ProtocolError extends Error {}
 
@@ -251,6 +457,7 @@ function slabOf(value: unknown): [number, number] | null {
   return [begin, whole(value[1], "topic.slab[1]", begin + 1, 2 ** 31)];
 }
 
+const JOB = /^jobs\/[0-9A-Za-z_-]{1,64}$/;
 const PARENT = /^(scans|jobs)\/[0-9A-Za-z_-]{1,64}$/;
 
 function topicOf(value: unknown): Topic {
@@ -274,9 +481,14 @@ export function parseFromPage(text: string): FromPage {
   } catch {
     throw new ProtocolError("the message is no JSON");
   }
-  const given = fields(value, "", ["type", "view", "topic", "encoding", "rate_hz", "resume", "sequence", "painted_ms"]);
+  const given = fields(value, "", ["type", "view", "topic", "encoding", "rate_hz", "resume", "sequence", "painted_ms", "job", "server"]);
+  const type = one(given.type, "type", ["open", "ack", "close", "look"] as const);
+  if (type === "look") {
+    if (typeof given.job !== "string" || (given.job !== "" && !JOB.test(given.job))) fail("job", given.job, "jobs/<id>, and empty");
+    if (typeof given.server !== "boolean") fail("server", given.server, "true, false");
+    return { type, job: given.job, server: given.server };
+  }
   const view = whole(given.view, "view", 0, 255);
-  const type = one(given.type, "type", ["open", "ack", "close"] as const);
   if (type === "close") return { type, view };
   if (type === "ack")
     return { type, view, sequence: whole(given.sequence, "sequence", 0, Number.MAX_SAFE_INTEGER), painted_ms: number(given.painted_ms, "painted_ms", 0, 3.6e6) };

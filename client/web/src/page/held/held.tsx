@@ -1,10 +1,12 @@
 // Held: the volumes in memory, and what becomes of them.
 import { useEffect, useState } from "preact/hooks";
 
-import type { OperationRow, VolumeRow } from "../../wire/protocol";
+import type { LeaseRow, OperationRow, VolumeRow } from "../../wire/protocol";
 import { connection } from "../connection";
 import { bytes, inWords, shortName, span } from "../format";
+import { useClock } from "../parts/clock";
 import { Dialog } from "../parts/dialog";
+import { NameLink } from "../parts/links";
 import { tell } from "../parts/toasts";
 import { useStore } from "../store";
 import { objection } from "../volume3d/geometry";
@@ -16,15 +18,6 @@ import { cancelOperation, discard, isHeld, runAll, titleOf, type Verb, VERBS } f
 const THUMBNAIL_PX = 128;
 const OPEN_KEY = "3"; // opens the volume of the row in 3-D
 const TIERS: Record<string, string> = { DEVICE: "device", HOST: "host memory", DISK: "disk" };
-
-function useClock(everyMs: number): number {
-  const [now, setNow] = useState(Date.now());
-  useEffect(() => {
-    const timer = setInterval(() => setNow(Date.now()), everyMs);
-    return () => clearInterval(timer);
-  }, []);
-  return now;
-}
 
 function Thumbnail({ volume }: { volume: VolumeRow }) {
   const [failed, setFailed] = useState(false);
@@ -56,14 +49,35 @@ function Status({ volume, operation, readOnly }: { volume: VolumeRow; operation:
   );
 }
 
-export function Held() {
+/** Who leases a volume: the number, and the names and ends of the leases when it is opened. */
+function Leases({ volume, leases, now }: { volume: VolumeRow; leases: LeaseRow[]; now: number }) {
+  const count = Math.max(volume.leases, leases.length);
+  if (leases.length === 0) return <>{count}</>;
+  const words = leases.map((lease) => {
+    const who = lease.client && lease.client !== lease.holder ? `${lease.holder || "unnamed"} (${lease.client})` : lease.holder || "unnamed";
+    return `${who}: ${inWords(lease.mode)}, ${lease.expires ? `for ${span(lease.expires - now)} more` : lease.client ? "until its session ends" : "while its call runs"}`;
+  });
+  return (
+    <details class="leases">
+      <summary title={words.join("\n")} aria-label={`${count === 1 ? "1 lease" : `${count} leases`} of ${titleOf(volume)}`}>{count}</summary>
+      <ul>{words.map((text, i) => <li key={i}>{text}</li>)}</ul>
+    </details>
+  );
+}
+
+export function Held(props: { chosen: string }) {
   const volumes = useStore(connection.volumes);
+  const leases = useStore(connection.leases);
   const operations = useStore(connection.operations);
   const readOnly = useStore(connection.hello)?.read_only ?? true;
   const now = useClock(1000);
   const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
   const [asking, setAsking] = useState<{ verb: string; volumes: VolumeRow[] } | null>(null);
   useEndings(operations);
+  const there = volumes.has(`volumes/${props.chosen}`);
+  useEffect(() => {
+    if (there) document.querySelector<HTMLElement>(`tr[data-volume='volumes/${CSS.escape(props.chosen)}'] input`)?.focus();
+  }, [props.chosen, there]);
 
   const rows = [...volumes.values()].sort((a, b) => (b.held || Infinity) - (a.held || Infinity) || b.index - a.index);
   const running = new Map([...operations.values()].filter((operation) => !operation.done).map((operation) => [operation.target, operation]));
@@ -137,14 +151,14 @@ export function Held() {
                 <tr key={row.name} data-volume={row.name} class={selected.has(row.name) ? "selected" : ""} onKeyDown={key(row)}>
                   <td><input type="checkbox" aria-label={`Select ${titleOf(row)}`} checked={selected.has(row.name)} onChange={(event) => select(row.name, event.currentTarget.checked)} /></td>
                   <td><Thumbnail key={row.state === "ACQUIRING" ? "no" : row.digest} volume={row} /></td>
-                  <td><b>{titleOf(row)}</b><br /><span class="dim" title={row.name}>{shortName(row.name)} of {row.parent.replace(/\/.*/, "").replace(/s$/, "")} {shortName(row.parent)}</span></td>
+                  <td><b>{titleOf(row)}</b><br /><span class="dim" title={row.name}>{shortName(row.name)} of {row.parent.replace(/\/.*/, "").replace(/s$/, "")} <NameLink name={row.parent} /></span></td>
                   <td class="status"><Status volume={row} operation={running.get(row.name)} readOnly={readOnly} /></td>
                   <td>{row.shape.join(" × ")}<br /><span class="dim">{row.axes.join(", ")}; {row.dtype.toLowerCase()}</span></td>
                   <td class="number">{bytes(row.bytes)}</td>
                   <td class="number">{row.held ? span(now - row.held) : "–"}</td>
                   <td class="number">{row.expires ? span(row.expires - now) : "never"}</td>
                   <td>{TIERS[row.tier] ?? "–"}{row.tier === "DEVICE" && <><br /><span class="dim">{row.device}</span></>}</td>
-                  <td class="number">{row.leases}</td>
+                  <td class="number"><Leases volume={row} leases={leases.get(row.name) ?? []} now={now} /></td>
                 </tr>
               ))}
             </tbody>

@@ -27,7 +27,7 @@ export function Contrast(props: { picture: LivePicture; label: string; choice: C
             const kind = event.currentTarget.value as Choice["kind"];
             props.choose(kind === "display" ? { kind } : kind === "percentiles" ? { kind, lo: 1, hi: 99.8 } : { kind, window: window ?? { lo: 0, hi: 255 } });
           }}>
-            <option value="display">of the scan</option>
+            <option value="display">by the levels</option>
             <option value="percentiles">percentiles</option>
             <option value="fixed">by hand</option>
           </select>

@@ -1,5 +1,5 @@
 // Live: what the chosen scan sees, en face and as a B-scan whose place the en face picture shows.
-import { useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 
 import type { Encoding, Product, ScanRow, Topic } from "../../wire/protocol";
 import { connection } from "../connection";
@@ -10,7 +10,8 @@ import { Panel } from "./panel";
 import { ScanFigures } from "./scan_figures";
 import { chosenScan, ScanSelect } from "./scan_select";
 import { SlabRange, slabWithin } from "./slab_range";
-import type { Line, Spacing } from "./stage";
+import { type Spacing, spacingOf } from "./spacing";
+import type { Line } from "./stage";
 
 const WIDTHS = [256, 512, 1024, 2048];
 export const EN_FACE_VIEW = 1;
@@ -24,13 +25,16 @@ const EN_FACE: { value: EnFace; text: string; has: (scan: ScanRow, depth: number
   { value: "ANGIOGRAM", text: "angiogram", has: (scan) => scan.angiogram },
 ];
 
-export function Live() {
+export function Live(props: { chosen: string }) {
   const scans = useStore(connection.scans);
   const volumes = useStore(connection.volumes);
   const enFace = useMemo(() => new LivePicture(EN_FACE_VIEW), []);
   const bscan = useMemo(() => new LivePicture(BSCAN_VIEW), []);
   const enFaceShown = useStore(enFace.shown);
   const [choice, setChoice] = useState("");
+  useEffect(() => {
+    if (props.chosen) setChoice(`scans/${props.chosen}`);
+  }, [props.chosen]);
   const [projection, setProjection] = useState<EnFace>("MIP");
   const [slab, setSlab] = useState<[number, number]>([0, 0]); // as it was asked for; 0, 0 = the middle third
   const [axis, setAxis] = useState<"Y" | "X">("Y");
@@ -55,12 +59,7 @@ export function Live() {
 
   const topic = (of: Product, along: "X" | "Y" | "Z", at: number, only: [number, number] | null = null): Topic | null =>
     scan ? { parent: scan.name, product: of, axis: along, index: at, slab: only, width } : null;
-  const spacing = (shown: Shown): Spacing => {
-    // Where nobody gave a length, the spacing counts samples: then there is no bar.
-    const counted = (name: string) => volume !== undefined && volume.axes.includes(name) && !volume.lengths[volume.axes.indexOf(name)];
-    const [rows, columns] = shown.schema.spacing_um;
-    return rows > 0 && columns > 0 && !shown.schema.axes.some(counted) ? [rows, columns] : null;
-  };
+  const spacing = (shown: Shown): Spacing => spacingOf(shown, volume);
   const about = () => ({ scan: scan?.name, title: scan?.title });
   const aboutEnFace = () => ({ ...about(), ...(shownSlab ? { slab: shownSlab } : {}) });
   const line: Line | null = planes > 0 && enFaceShown ? { axis: axis === "Y" ? ("row" as const) : ("column" as const), at: (plane + 0.5) / planes, label: `B-scan ${axis.toLowerCase()} = ${plane}` } : null;

@@ -10,7 +10,8 @@ import { Counters } from "./counters";
 import { useFollow } from "./follow";
 import type { Contrast as Choice, LivePicture, Shown } from "./live_picture";
 import { saveSnapshot } from "./snapshot";
-import { type Line, type Spacing, Stage } from "./stage";
+import type { Spacing } from "./spacing";
+import { type Line, Stage } from "./stage";
 
 export function Panel(props: {
   picture: LivePicture;
@@ -24,6 +25,7 @@ export function Panel(props: {
   pick?: (row: number, column: number) => void;
   controls: ComponentChildren;
   empty: string;
+  of?: string; // what it is a picture of: scan, job
   about: () => object;
   failed: (message: string) => void;
 }) {
@@ -78,7 +80,7 @@ export function Panel(props: {
       </Stage>
       <Contrast picture={picture} label={props.title} choice={choice} colourMap={colourMap} choose={choose} colour={colour} />
       <Counters pump={picture.pump} />
-      {ended && props.topic && <p class="note" role="status">{ended.reason === "FINISHED" ? "The scan has ended; this is its last picture." : ended.message}</p>}
+      {ended && props.topic && <p class="note" role="status">{ended.reason === "FINISHED" ? `The ${props.of ?? "scan"} has ended; this is its last picture.` : ended.message}</p>}
     </section>
   );
 }

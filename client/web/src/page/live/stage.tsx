@@ -5,6 +5,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { length } from "../format";
 import { useStore } from "../store";
 import type { LivePicture, Shown } from "./live_picture";
+import type { Spacing } from "./spacing";
 
 const MOST_ZOOM = 40;
 const STEP = 1.25;
@@ -16,9 +17,6 @@ interface Transform {
   y: number;
 }
 const REST: Transform = { zoom: 1, x: 0, y: 0 };
-
-/** um of each pixel along rows and columns; null where nobody gave a length. */
-export type Spacing = [number, number] | null;
 
 /** A bar of a round length, about a fifth of the width. */
 export function barOf(width: number, umPerPx: number): { um: number; px: number } {

@@ -60,9 +60,10 @@ export const GROUPS: Group[] = [
       { path: "processing.dispersion.a3", text: "Dispersion a3", kind: "number", unit: "rad/sample³", otherwise: "0" },
       { path: "processing.dtype", text: "Type of the voxels", kind: "choice", otherwise: "chosen", choices: choices("DTYPE", ["U8", "U16", "F16", "F32"]) },
       { path: "processing.refractive_index", text: "Refractive index", kind: "number", otherwise: "1" },
+      { path: "processing.axial_spacing_um", text: "Axial spacing", kind: "number", unit: "µm", otherwise: "by the wavelengths" },
       { path: "products.aip", text: "Average projection, too", kind: "check" },
-      { path: "products.slab_begin_um", text: "Projections from depth", kind: "number", unit: "µm", otherwise: "0" },
-      { path: "products.slab_end_um", text: "to depth", kind: "number", unit: "µm", otherwise: "the end" },
+      { path: "products.slab_begin_um", text: "Projections from depth", kind: "number", unit: "µm", otherwise: "0", help: "0 ... 1e9 µm from the first bin of the transform; needs wavelengths or the axial spacing" },
+      { path: "products.slab_end_um", text: "to depth", kind: "number", unit: "µm", otherwise: "the end", help: "more than the depth above, at most 1e9 µm; cut off at what is kept" },
     ],
   },
   {

@@ -1,4 +1,4 @@
-// What the scan would need, as the server plans it while the form is filled in.
+// What a scan or a job would need, as the server plans it while the form is filled in.
 import { useEffect, useState } from "preact/hooks";
 
 import { call, CallError } from "../connection";
@@ -23,42 +23,46 @@ export interface Plan {
   warnings: string[];
 }
 
-/** The plan of a spec, a moment after it last changed; `error` instead of one that cannot be meant. */
-export function usePlan(spec: object | null): { plan: Plan | null; error: CallError | null } {
-  const [state, setState] = useState<{ plan: Plan | null; error: CallError | null }>({ plan: null, error: null });
+/**
+ * The plan of a spec, a moment after it last changed; `error` instead of one that cannot be meant. Until it comes, the one before stays,
+ * and `current` is false.
+ */
+export function usePlan(spec: object | null, method = "ScanService/PlanScan"): { plan: Plan | null; error: CallError | null; current: boolean } {
+  const text = JSON.stringify(spec);
+  const [state, setState] = useState<{ plan: Plan | null; error: CallError | null; text: string }>({ plan: null, error: null, text: "" });
   useEffect(() => {
-    if (!spec) return setState({ plan: null, error: null });
+    if (!spec) return setState({ plan: null, error: null, text });
     let over = false;
     const timer = setTimeout(() => {
-      call("ScanService/PlanScan", { spec }).then(
-        (plan: Plan) => over || setState({ plan, error: null }),
-        (error: CallError) => over || setState({ plan: null, error }),
+      call(method, { spec }).then(
+        (plan: Plan) => over || setState({ plan, error: null, text }),
+        (error: CallError) => over || setState({ plan: null, error, text }),
       );
     }, WAIT_MS);
     return () => {
       over = true;
       clearTimeout(timer);
     };
-  }, [JSON.stringify(spec)]);
-  return state;
+  }, [text]);
+  return { ...state, current: state.text === text };
 }
 
-export function PlanView({ plan }: { plan: Plan }) {
+export function PlanView({ plan, of = "scan" }: { plan: Plan; of?: "scan" | "job" }) {
   const { report } = plan;
   const [wanted, free, budget, volume] = [report.wanted_bytes, report.free_bytes, report.budget_bytes, report.volume_bytes].map(Number);
   return (
     <div class="plan">
       <p class={report.admitted ? "good" : "problem"} role="status">{report.admitted ? `It fits: ${bytes(wanted)} of ${bytes(free)} free on ${report.device}.` : `It does not fit: ${bytes(wanted)} wanted, ${bytes(free)} free on ${report.device}.`}</p>
-      <meter min="0" max={budget} value={Math.min(budget, budget - free + wanted)} high={budget} aria-label="Device memory with this scan" />
+      <meter min="0" max={budget} value={Math.min(budget, budget - free + wanted)} high={budget} aria-label={`Device memory with this ${of}`} />
       <dl class="figures">
-        <div><dt>a volume</dt><dd>{bytes(volume)}</dd></div>
+        {volume > 0 && <div><dt>a volume</dt><dd>{bytes(volume)}</dd></div>}
         {report.volumes_per_second > 0 && <div><dt>rate</dt><dd>{Number(report.volumes_per_second.toPrecision(3))} volumes/s</dd></div>}
         {report.time_to_memory_full && <div><dt>memory is full after</dt><dd>{report.time_to_memory_full.seconds} s</dd></div>}
       </dl>
       {report.advice && <p class="problem">{report.advice}</p>}
       {plan.warnings.map((text) => <p key={text} class="warning">{text}</p>)}
-      <details>
-        <summary>Steps of the chain</summary>
+      <details open={of === "job"}>
+        <summary>{of === "job" ? "Steps" : "Steps of the chain"}</summary>
         <ol>{plan.plan.trim().split("\n").map((step) => <li key={step}>{step}</li>)}</ol>
       </details>
     </div>

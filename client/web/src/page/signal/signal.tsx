@@ -8,8 +8,8 @@ import { useFollow } from "../live/follow";
 import { FramePump } from "../live/frame_pump";
 import { ScanFigures } from "../live/scan_figures";
 import { chosenScan, ScanSelect } from "../live/scan_select";
+import { Plot } from "../parts/plot";
 import { Store, useStore } from "../store";
-import { Plot } from "./plot";
 import { type Trace, traceOf } from "./trace";
 
 const SPECTRUM_VIEW = 3;
@@ -60,16 +60,16 @@ function TracePanel(props: { id: string; title: string; view: number; topic: Top
   const ended = useStore(pump.ended);
   const problem = useStore(pump.problem);
   useFollow(pump, props.topic, "RAW", props.frozen);
-  const text = now ? `${props.title}: ${now.x.length} samples${now.saturatedCount > 0 ? `, ${now.saturatedCount} saturated` : ""}` : props.title;
+  const text = now ? `${props.title}: ${now.curve.x.length} samples${now.saturatedCount > 0 ? `, ${now.saturatedCount} saturated` : ""}` : props.title;
   return (
     <section class="panel" id={props.id} aria-label={props.title}>
       <header class="row">
         <h2>{props.title}</h2>
         {props.controls}
         <span class="gap" />
-        {now?.saturated && <span class={now.saturatedCount > 0 ? "problem" : "note"} role="status">{now.saturatedCount === 0 ? "nothing saturated" : now.saturatedCount === 1 ? "1 sample saturated" : `${now.saturatedCount} samples saturated`}</span>}
+        {now?.curve.marked && <span class={now.saturatedCount > 0 ? "problem" : "note"} role="status">{now.saturatedCount === 0 ? "nothing saturated" : now.saturatedCount === 1 ? "1 sample saturated" : `${now.saturatedCount} samples saturated`}</span>}
       </header>
-      {now ? <Plot trace={now} label={text} /> : <p class="empty-page">{props.topic ? "No record yet." : "No scan has been submitted yet."}</p>}
+      {now ? <Plot curve={now.curve} label={text} data={{ samples: now.curve.x.length, saturated: now.saturatedCount }} /> : <p class="empty-page">{props.topic ? "No record yet." : "No scan has been submitted yet."}</p>}
       {problem && <p class="problem" role="alert">{problem}</p>}
       <Counters pump={pump} />
       {ended && props.topic && <p class="note" role="status">{ended.reason === "FINISHED" ? "The scan has ended." : ended.message}</p>}

@@ -1,16 +1,13 @@
 // The lines of a record or an A-scan, from its frame.
 import type { Schema } from "../../wire/protocol";
-import { raw } from "../live/samples";
 import type { Frame } from "../live/frame_pump";
+import { raw } from "../live/samples";
+import type { Curve } from "../parts/plot";
 
 const MOST_CHANNELS = 4;
 
 export interface Trace {
-  schema: Schema;
-  x: Float64Array;
-  xText: string; // what x is, with its unit
-  lines: { text: string; values: Float64Array }[];
-  saturated: Float64Array | null; // NaN where a sample is not saturated
+  curve: Curve; // what is marked are the saturated samples
   saturatedCount: number;
 }
 
@@ -35,6 +32,8 @@ export function traceOf({ schema, payload }: Frame): Trace {
     if (over) saturatedCount++;
     return over ? value : NaN;
   };
-  const saturated = limits ? lines[0].values.map(mark) : null;
-  return { schema, x, xText: length ? "depth, µm" : "sample", lines, saturated, saturatedCount };
+  const marked = limits ? { text: "saturated", values: lines[0].values.map(mark) } : null;
+  const yText = schema.unit ? `value, ${schema.unit}` : "value, stored units";
+  const top = schema.product === "SPECTRUM" ? (schema.saturation?.hi ?? null) : null; // that of the digitizer, where it is known
+  return { curve: { x, xText: length ? "depth, µm" : "sample", yText, lines, marked, top }, saturatedCount };
 }

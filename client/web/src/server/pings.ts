@@ -1,0 +1,31 @@
+// The pings of one socket, numbered: the pong of one tells that all that was sent before it has arrived.
+import type { WebSocket } from "ws";
+
+export class Pings {
+  private sent = 0;
+  private returned = 0;
+  private measured = { number: 0, at: 0 };
+
+  constructor(private readonly socket: WebSocket) {}
+
+  /** Sends one; returns its number. `measures`: it is to tell how long the way takes, and does not wait behind frames on purpose. */
+  send(measures: boolean): number {
+    if (this.socket.readyState === this.socket.OPEN) this.socket.ping(String(++this.sent));
+    if (measures) this.measured = { number: this.sent, at: performance.now() };
+    return this.sent;
+  }
+
+  /** Takes a pong; returns how long its ping took, null if that is not known. */
+  back(data: Buffer): number | null {
+    const text = data.toString("latin1");
+    const number = /^\d{1,15}$/.test(text) ? Number(text) : 0; // a page may send pongs of its own
+    if (number > this.sent || number <= this.returned) return null;
+    this.returned = number;
+    return number === this.measured.number ? performance.now() - this.measured.at : null;
+  }
+
+  /** Whether this one has come back, or a later one: a browser may answer the last one alone. */
+  isBack(number: number): boolean {
+    return number <= this.returned;
+  }
+}
