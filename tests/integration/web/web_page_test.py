@@ -266,14 +266,13 @@ class Live(PageTest):
         self.page.choose("#enface .slab label:nth-of-type(2) input", 1000)  # deeper than the volume: changes nothing
         self.assertEqual(self.page.evaluate("[...document.querySelectorAll('#bscan .line')].map(e => e.innerText).join()"), "z = 60,z = 90")
         self.client.wait(scan)
-        volumes = {self.client.read(row.name)[:, :, 60:90].max(axis=2).tobytes(): row.index for row in self.client.volumes(scan)}
+        slabs = [self.client.read(row.name)[:, :, 60:90].max(axis=2) for row in self.client.volumes(scan)]
         web = self.viewer.socket()
         web.open(0, scan)
         display = web.frame()[0]["schema"]["display"]
 
         def is_slab():
             grey = self.grey(EN_FACE)[..., 0]
-            slabs = (np.frombuffer(slab, np.uint8).reshape(8, 48) for slab in volumes)
             return grey.shape == (8, 48) and any(np.abs(grey - shown(slab, display["lo"], display["hi"])).max() <= 1 for slab in slabs)
         until(is_slab)
         # Another projection takes the bounds away again.
@@ -483,10 +482,11 @@ class Held(PageTest):
         self.client.discard(name)  # somebody else was faster
         self.page.wait(f"!document.querySelector(`tr[data-volume='{name}']`)")
         self.page.key("Escape")
+        self.page.wait("!document.querySelector('dialog')")
         (name,) = self.fill(volumes=1, title="next")
         with open(os.path.join(self.daemon.root, "taken.npy"), "w"):
             pass
-        self.page.evaluate(f"document.querySelector(`tr[data-volume='{name}'] input`).focus()")
+        self.page.wait(f"(e => (e.focus(), document.activeElement === e))(document.querySelector(`tr[data-volume='{name}'] input`))")
         self.page.key("c")
         self.page.choose("dialog input", "taken.npy")
         self.page.choose("dialog select", "FORMAT_NPY")
