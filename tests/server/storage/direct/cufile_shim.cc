@@ -1,5 +1,6 @@
 // Stands in for libcufile.so.0 in tests: the functions that the server calls, over pread. "Device
-// memory" is the host's, as on the host backend. It can fail, stop short, be slow, and say that it
+// memory" is the host's, as on the host backend, or a GPU's, to which the bytes are copied by the
+// CUDA runtime of the process. It can fail, stop short, be slow, and say that it
 // is in compat mode. Tests in the same process set that by octavo_shim_set; for a daemon the
 // variable OCTAVO_CUFILE_SHIM="delay_us=1000,fail_from=3" does, read when the driver is opened.
 //
@@ -11,12 +12,15 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <unistd.h>
+#include <vector>
 
 #include "server/storage/direct/cufile_abi.h"
 
@@ -56,6 +60,32 @@ long Value(const char* name) {
   const std::lock_guard lock(Shim().mutex);
   return Shim().values[name];
 }
+#ifndef SHIM_LACKS_READ
+/// Whether the memory is a GPU's. A process without CUDA, or without a GPU, has none.
+bool IsOfGpu(const void* memory) {
+  struct Attributes {  // cudaPointerAttributes
+    int type, device;
+    void *on_device, *on_host;
+    long reserved[8];
+  } found{};
+  using Ask = int (*)(Attributes*, const void*);
+  static const auto ask = reinterpret_cast<Ask>(::dlsym(RTLD_DEFAULT, "cudaPointerGetAttributes"));
+  constexpr int kDevice = 2;
+  return ask != nullptr && ask(&found, memory) == 0 && found.type == kDevice;
+}
+/// Copies host memory to where the reader wants it.
+bool Put(void* to, const void* from, size_t bytes) {
+  if (!IsOfGpu(to)) {
+    std::memcpy(to, from, bytes);
+    return true;
+  }
+  using Copy = int (*)(void*, const void*, size_t, int);
+  static const auto copy = reinterpret_cast<Copy>(::dlsym(RTLD_DEFAULT, "cudaMemcpy"));
+  constexpr int kHostToDevice = 1;
+  return copy != nullptr && copy(to, from, bytes, kHostToDevice) == 0;
+}
+
+#endif
 Error Answer(long error) { return {static_cast<int>(error), 0}; }
 
 /// A handle: the descriptor with a mark.
@@ -154,23 +184,27 @@ EXPORTED ssize_t cuFileRead(cufile::Handle handle, void* base, size_t bytes, off
     std::this_thread::sleep_for(std::chrono::microseconds(delay));
   if (from > 0 && n >= from && n < from + Value("fail_count")) {
     // Half of it may be there already.
-    std::memset(to, 0xEE, bytes / 2);
+    if (!Put(to, std::vector<char>(bytes / 2, '\xEE').data(), bytes / 2)) return -1;
     errno = EIO;
     return Value("fail_with");
   }
   if (most > 0) bytes = std::min(bytes, static_cast<size_t>(most));
   size_t done = 0;
+  const size_t room = (bytes + 4095) / 4096 * 4096;
+  const std::unique_ptr<char, decltype(&std::free)> staging(
+      static_cast<char*>(std::aligned_alloc(4096, room)), &std::free);
   while (done < bytes) {
     // With O_DIRECT whole pages are read; a limit in between is a short answer.
-    const size_t whole = (bytes - done + 4095) / 4096 * 4096;
-    const ssize_t got = ::pread(static_cast<int>(bits >> 8), to + done, whole,
+    const ssize_t got = ::pread(static_cast<int>(bits >> 8), staging.get() + done, room - done,
                                 file_offset + static_cast<off_t>(done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return -1;
     if (got == 0) break;
     done += static_cast<size_t>(got);
   }
-  if (Value("wrong_bytes") != 0 && done > 0) to[done / 2] = static_cast<char>(~to[done / 2]);
+  if (Value("wrong_bytes") != 0 && done > 0)
+    staging.get()[done / 2] = static_cast<char>(~staging.get()[done / 2]);
+  if (!Put(to, staging.get(), std::min(done, bytes))) return -1;
   return static_cast<ssize_t>(std::min(done, bytes));
 }
 #endif

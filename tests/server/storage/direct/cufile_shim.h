@@ -11,7 +11,8 @@
 
 namespace octavo::testing {
 
-/// A library that stands in for cuFile: reads by pread into host memory, and misbehaves as asked.
+/// A library that stands in for cuFile: reads by pread into host or device memory, and misbehaves
+/// as asked.
 class CuFileShim {
  public:
   CuFileShim() {

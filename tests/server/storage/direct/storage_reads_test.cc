@@ -61,9 +61,6 @@ class StorageReadsTest : public octavo::testing::BackendTest {
     EXPECT_EQ(shim_.Get("handles"), 0);
     EXPECT_EQ(shim_.Get("buffers"), 0);
   }
-  void SkipWithoutShim() {
-    if (GetParam() != "host") GTEST_SKIP() << "the library stands in on the host only";
-  }
 
   const octavo::testing::TempFolder folder_;
   const SystemClock clock_;
@@ -103,7 +100,6 @@ TEST_P(StorageReadsTest, ARootIsMeasuredAtItsFirstUse) {
 }
 
 TEST_P(StorageReadsTest, CuFileIsUsedWhereItIsFasterAndSound) {
-  SkipWithoutShim();
   struct Case {
     const char* knob;
     long value;
