@@ -80,9 +80,11 @@ class CommandLine(DaemonTest):
         with open(os.path.join(pictures, max(name for name in os.listdir(pictures) if name.endswith(".jpg"))), "rb") as picture:
             self.assertTrue(picture.read().startswith(b"\xff\xd8\xff"))
         self.assertIn("MIP  picture ", self.fine("watch", "--parent", scan, "--count", "1"))
+        running = self.client.submit_scan(octavo.simulated(3), octavo.raster(16, 8, volumes=0), samples=256, rate_hz=3000)
         for slab in (("20,40",), ("20", "40")):
-            shown = json.loads(self.fine("--json", "watch", "--parent", scan, "--count", "1", "--slab", *slab))
+            shown = json.loads(self.fine("--json", "watch", "--parent", running.name, "--count", "1", "--slab", *slab))
             self.assertEqual(shown["slab"], {"begin": "20", "end": "40"})
+        running.stop()
 
     def test_axes_of_matlab_and_of_fortran(self):
         """`--axes` of MATLAB's volume(z, x, y) are y,x,z; of a Fortran array (z, x, y) of NumPy they are z,x,y."""
