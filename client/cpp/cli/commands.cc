@@ -109,12 +109,17 @@ void PrintHolders(std::ostream& out, const v1::AdmissionReport& report) {
         << " more (octavo memory)\n";
 }
 
-void PrintJson(const google::protobuf::Message& message) {
+std::string JsonOf(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   options.always_print_primitive_fields = true;
   std::string text;
-  if (google::protobuf::util::MessageToJsonString(message, &text, options).ok())
+  if (!google::protobuf::util::MessageToJsonString(message, &text, options).ok()) text.clear();
+  return text;
+}
+
+void PrintJson(const google::protobuf::Message& message) {
+  if (const std::string text = JsonOf(message); !text.empty())
     std::cout << text << "\n" << std::flush;
 }
 

@@ -52,6 +52,8 @@ std::string WithFlags(const Session& session, const std::string& warning);
 void PrintVerdict(std::ostream& out, const v1::AdmissionReport& report);
 void PrintHolders(std::ostream& out, const v1::AdmissionReport& report);
 
+/// A message as JSON, without an end of line; empty if it cannot be told as JSON.
+std::string JsonOf(const google::protobuf::Message& message);
 /// One line of JSON.
 void PrintJson(const google::protobuf::Message& message);
 

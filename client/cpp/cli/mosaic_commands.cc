@@ -166,6 +166,9 @@ struct TileFlags {
   int64_t depth = 1;
   std::vector<int64_t> tile;
   bool any_axes = false;
+  // Whether --depth or --tile has to be given. Where positions are, their number tells a wrong
+  // layout; elsewhere a grid would be taken for tiles of one plane.
+  bool layout_needed = false;
 
   void AddTo(CLI::App* command) {
     command->add_option("tiles", name, "buffers/... or volumes/...")
@@ -176,16 +179,23 @@ struct TileFlags {
                      "micrometres from voxel to voxel: one number, or z,y,x")
         ->required()
         ->delimiter(',');
-    auto* stack = command->add_option("--depth", depth,
-                                      "planes of a tile, of tiles one after the other (default 1)");
+    depth_ = command->add_option(
+        "--depth", depth,
+        absl::StrCat("planes of a tile, of tiles one after the other (",
+                     layout_needed ? "this or --tile is needed" : "default 1", ")"));
     command->add_option("--tile", tile, "tiles lie side by side: their voxels along y,x (512,512)")
         ->delimiter(',')
         ->expected(2)
-        ->excludes(stack);
+        ->excludes(depth_);
     command->add_option("--lease", lease, "the token of your own lease of the tiles");
     command->add_flag("--axes-as-zyx", any_axes, kAnyAxes);
   }
   void Fill(v1::TileSource* source) const {
+    if (layout_needed && depth_->count() == 0 && tile.empty()) {
+      throw CLI::ValidationError("--tile",
+                                 "or --depth is missing: --tile Y,X for tiles side by side, "
+                                 "--depth PLANES for tiles one after the other");
+    }
     source->set_name(name);
     source->set_lease_token(lease);
     source->set_axes_as_zyx(any_axes);
@@ -197,6 +207,9 @@ struct TileFlags {
       source->mutable_grid()->set_tile_x(tile[1]);
     }
   }
+
+ private:
+  CLI::Option* depth_ = nullptr;
 };
 
 void WritePositions(Session& session, const std::string& path,
@@ -328,6 +341,7 @@ void AddResample(CLI::App* mosaic, Session& session) {
   const auto to = std::make_shared<std::vector<double>>();
   const auto type = std::make_shared<TypeFlag>();
   const auto corners = std::make_shared<bool>(false), sharp = std::make_shared<bool>(false);
+  flags->layout_needed = true;
   flags->AddTo(command);
   command
       ->add_option("--to-um", *to,
@@ -442,7 +456,7 @@ void StackFlags::AddTo(CLI::App* command) {
                  [r](double v) { r->set_consistency_min_correlation(v); });
   command->add_flag_function(
       "--match-intensity", [r](int64_t) { r->set_match_intensity(true); },
-      "bring all sections to one brightness");
+      "bring all sections to one brightness; needs linear numbers, not dB");
   Number<int64_t>(command, "--gain-min-voxels",
                   "with so many common voxels or fewer no brightness is matched (default 1000)",
                   [r](int64_t v) { r->set_gain_min_voxels(v); });
@@ -455,7 +469,8 @@ void StackFlags::AddTo(CLI::App* command) {
                    "where sections overlap: later (default), earlier, hann (from one to the other)")
       ->check(OneOf({"later", "earlier", "hann"}));
   Number<double>(command, "--valid-above",
-                 "numbers up to this one are no measurement where sections overlap (default 0)",
+                 "numbers up to this one are no measurement where sections overlap (default 0; "
+                 "-1e300 for dB)",
                  [r](double v) { r->set_valid_above(v); });
   Number<double>(command, "--gap",
                  "value where no section is (default NaN; 0 if the type has none)",
@@ -511,6 +526,25 @@ void PrintStacked(const v1::StackSectionsResponse& answer) {
   }
 }
 
+/// Says of which sections the brightness was asked for and not matched.
+void WarnOfUnmatched(const v1::StackSectionsRequest& request,
+                     const v1::StackSectionsResponse& answer) {
+  if (!request.match_intensity()) return;
+  std::vector<std::string> unmatched;
+  for (int i = 1; i < answer.sections_size(); ++i) {
+    if (answer.sections(i).measured_gain() == 0) {
+      unmatched.push_back(absl::StrCat("section ", i, " (counted ",
+                                       answer.sections(i).gain_voxels(), " voxels above 0)"));
+    }
+  }
+  if (unmatched.empty()) return;
+  const int64_t least = request.has_gain_min_voxels() ? request.gain_min_voxels() : 1000;
+  std::cerr << "octavo: warning: --match-intensity did not match the brightness of "
+            << absl::StrJoin(unmatched, ", ") << ": an overlap has to have more than " << least
+            << " voxels (--gain-min-voxels) that are above 0 in both; numbers in dB have to be "
+               "linear ones for this\n";
+}
+
 void AddStack(CLI::App* mosaic, Session& session) {
   auto* command = mosaic->add_subcommand(
       "stack", "one array of sections that were cut one after the other, in a new buffer");
@@ -522,6 +556,7 @@ void AddStack(CLI::App* mosaic, Session& session) {
     grpc::ClientContext context;  // as long as it takes
     if (!Check(session, StubOf(session)->StackSections(&context, flags->request, &answer))) return;
     session.json ? PrintJson(answer) : PrintStacked(answer);
+    WarnOfUnmatched(flags->request, answer);
   });
 }
 

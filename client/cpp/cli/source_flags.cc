@@ -67,7 +67,8 @@ void SourceFlags::AddTo(CLI::App* app) {
       ->check(CLI::Range(0, kMostIndex));
   app->add_option("--axes", axes,
                   "names of the source's axes, slowest first: z,y,x; others than x, y, z need "
-                  "--select")
+                  "--select. Of MATLAB's volume(a, b, c) these are c,b,a. Of .npy and raw numbers "
+                  "they are in the order of the shape, in Fortran order, too")
       ->delimiter(',');
   app->add_option("--select", select, "index along another axis: c=0")->delimiter(',');
   app->add_option("--spacing-um", spacing_um,

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "google/protobuf/struct.pb.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/impl/codegen/client_unary_call.h"
 
@@ -34,6 +35,15 @@ struct ProbeFlags {
   int64_t bytes = 0;
 };
 
+/// {"root": "/data", "backend": {...}}: without the root, the lines of several roots could not be
+/// told from each other.
+void PrintProbeJson(const std::string& root, const v1::StorageBackend& backend) {
+  google::protobuf::Value name;
+  name.set_string_value(root);
+  std::cout << "{\"root\":" << JsonOf(name) << ",\"backend\":" << JsonOf(backend) << "}\n"
+            << std::flush;
+}
+
 /// Measures the roots one after the other; without any, all that the server has.
 void ProbeStorage(Session& session, const ProbeFlags& flags) {
   auto stub = v1::SystemService::NewStub(session.channel());
@@ -57,7 +67,7 @@ void ProbeStorage(Session& session, const ProbeFlags& flags) {
     // The other roots are measured nevertheless.
     if (!Check(session, status)) continue;
     if (session.json)
-      PrintJson(response);
+      PrintProbeJson(root, response.backend());
     else
       std::cout << root << ": " << BackendText(response.backend()) << "\n";
   }

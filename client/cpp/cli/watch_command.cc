@@ -315,7 +315,9 @@ void AddWatchCommand(CLI::App& app, Session& session) {
       ->check(Natural());
   watch
       ->add_option("--slab", flags->slab,
-                   "mip of scans: only the depths BEGIN to END of complete volumes, END excluded")
+                   "BEGIN END or BEGIN,END: mip of scans: only these depths of complete volumes, "
+                   "END excluded")
+      ->delimiter(',')
       ->expected(2)
       ->check(Natural());
   auto* png = watch->add_option("--png-dir", flags->png_dir, "write PNG files here instead");

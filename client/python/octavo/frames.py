@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
-from typing import Any, Iterator, List, Optional, Sequence, Union
+from typing import Any, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -58,6 +58,7 @@ class Frame:
     # octavo.v1.FrameRecord, of products "spectrum" and "ascan": record, row, column, minimum,
     # maximum, saturated_samples (their numbers), saturation_high, unit …
     record: Optional[Fields] = None
+    slab: Optional[Tuple[int, int]] = None  # (begin, end) of the depth samples that a MIP is of, end excluded; None: of all
 
     def __repr__(self) -> str:
         """Describes the frame without its data."""
@@ -157,4 +158,5 @@ def frames(messages) -> Iterator[Frame]:
                     colour_bar_columns=head.colour_bar_columns,
                     event=of_message(None, head.event) if head.HasField("event") else None,
                     stages=head.stages if head.HasField("stages") else None,
-                    record=of_message(None, head.record) if head.HasField("record") else None)
+                    record=of_message(None, head.record) if head.HasField("record") else None,
+                    slab=(head.slab.begin, head.slab.end) if head.HasField("slab") else None)

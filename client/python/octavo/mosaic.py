@@ -23,6 +23,7 @@ BLENDS = Names({"linear": mosaic_pb2.TILE_BLEND_LINEAR, "hann": mosaic_pb2.TILE_
 SECTION_BLENDS = Names({"later": mosaic_pb2.SECTION_BLEND_LATER, "earlier": mosaic_pb2.SECTION_BLEND_EARLIER, "hann": mosaic_pb2.SECTION_BLEND_HANN},
                        aliases={"none": "later", "hanning": "hann"}, of=mosaic_pb2.SectionBlend)
 Position = Sequence[float]
+_GAIN_MIN_VOXELS = 1000  # of StackSectionsRequest without it
 _UM = {"um": 1.0, "mm": 1000.0}
 _COLUMNS = {f"{axis}_{form}{unit}" for axis in "zyx" for form in ("", "shift_") for unit in _UM}
 
@@ -32,8 +33,8 @@ def read_positions(path: Union[str, os.PathLike]) -> List[List[float]]:
 
     A CSV file with a line of headings has a line for each tile, with its position in the columns x_um, y_um and z_um, or x_mm, y_mm and
     z_mm (z may be missing: 0); or, in the columns x_shift_mm and y_shift_mm, the way from the tile of the line to the next one (so does
-    linumpy), and the first tile is at 0. Other columns do not matter. A TOML file has `unit = "um"` or "mm", and a table [[tile]] with
-    x, y and z for each tile (needs Python 3.11).
+    linumpy), and the first tile is at 0. Other columns do not matter. A TOML file has `unit = "um"` or "mm", which is needed, and a table
+    [[tile]] with x, y and z for each tile (needs Python 3.11).
     """
     if str(path).endswith(".toml"):
         return _from_toml(path)
@@ -73,9 +74,11 @@ def _from_toml(path) -> List[List[float]]:
             given = tomllib.load(file)
         except tomllib.TOMLDecodeError as error:
             raise ValueError(f"{path} is no TOML: {error}") from None
-    unit = given.get("unit", "um")
-    if unit not in _UM:
-        raise ValueError(f"{path}: unit is {short(unit)}; expected um or mm")
+    if "unit" not in given:
+        raise ValueError(f"{path}: unit: is missing; allowed um, mm")
+    unit = given["unit"]
+    if not isinstance(unit, str) or unit not in _UM:
+        raise ValueError(f"{path}: unit: is {short(unit)}; allowed um, mm")
     tiles = given.get("tile")
     if not isinstance(tiles, list) or not tiles or not all(isinstance(one, dict) for one in tiles):
         raise ValueError(f"{path} has no [[tile]]; expected one for each tile, with x, y and z")
@@ -199,7 +202,8 @@ class Mosaic:
               lease_tokens: Optional[Dict[str, str]] = None, axes_as_zyx: bool = False, **fields: Any) -> Fields:
         """Makes one array of sections [z, y, x] that were cut one after the other: .buffer [z, y, x], .origin_um, .total_z, .sections (what
         was done with each: overlap, overlap_state, correlation, refinement_um, gain), .suspects. An OctavoWarning names each section whose
-        overlap with the one before was not found, or was put right.
+        overlap with the one before was not found, or was put right. Another one names those whose brightness match_intensity did not match,
+        because too few voxels are above 0: it needs linear numbers, not dB.
 
         position_um   where the stage had each section: [y, x] or [z, y, x] in µm, or a file of them (read_positions); z does not count
         spacing_um    from voxel to voxel: a number, or [z, y, x]
@@ -227,6 +231,11 @@ class Mosaic:
             state = mosaic_pb2.OverlapState.Name(one.overlap_state)[len("OVERLAP_STATE_"):]
             errors.warn(f"the overlap of section {i} ({sections[i]}) with the one before is {state}: {one.overlap} planes (the best correlation was "
                         f"{one.correlation:.3f} at {one.found_overlap})")
+        unmatched = [f"section {i} ({sections[i]}: counted {one.gain_voxels} voxels above 0)" for i, one in enumerate(made.sections) if i and one.measured_gain == 0]
+        if request.match_intensity and unmatched:
+            least = request.gain_min_voxels if request.HasField("gain_min_voxels") else _GAIN_MIN_VOXELS
+            errors.warn(f"match_intensity did not match the brightness of {', '.join(unmatched)}: an overlap has to have more than {least} voxels "
+                        "(gain_min_voxels) that are above 0 in both; numbers in dB have to be linear ones for this")
         return of_message(self._buffers, made)
 
     @explained(mosaic_pb2.ResampleTilesRequest, covered=("tiles",))
@@ -234,9 +243,13 @@ class Mosaic:
                  tile: Optional[Sequence[int]] = None, type: Any = None, lease_token: str = "", axes_as_zyx: bool = False, **fields: Any) -> Fields:
         """Resamples each tile by itself: .buffer, laid out as the tiles are, .depth, .tile_y, .tile_x, .spacing_um.
 
-        target_um  the wanted distance from voxel to voxel: a number, or [z, y, x]; 0 leaves an axis as it is
-        type       of the result; None: that of the tiles
+        depth, tile  one of them is needed: planes of a tile, of tiles one after the other; or (height, width) of tiles side by side
+        target_um    the wanted distance from voxel to voxel: a number, or [z, y, x]; 0 leaves an axis as it is
+        type         of the result; None: that of the tiles
         """
+        if depth is None and tile is None:  # no positions would tell a wrong layout
+            raise ValueError("depth and tile are missing; expected one of them: tile=(height, width) of tiles side by side, or depth= planes of tiles one "
+                             "after the other")
         target = [target_um] * 3 if isinstance(target_um, numbers.Real) else target_um
         request = message(mosaic_pb2.ResampleTilesRequest, dict(
             tiles=_source(tiles, spacing_um, depth, tile, lease_token, axes_as_zyx), target_um=_vector("target_um", target, 0.0),

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Sequence, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Sequence, Tuple, TypeVar, Union
 
 import grpc
 import numpy as np
@@ -170,9 +170,11 @@ class Volume(Resource, of=volume_pb2.Volume.DESCRIPTOR):
         """Waits until it is complete: HELD, or a later state; at most `timeout` seconds (OctavoTimeout)."""
         return self._become(self._context.wait_volume(self.name, timeout=timeout))
 
-    def read(self, start: Sequence[int] = (), count: Sequence[int] = ()) -> np.ndarray:
-        """Its voxels, or those of the box at `start` of extent `count`, along `axes`."""
-        return self._context.read(self.name, start, count)
+    def read(self, start: Sequence[int] = (), count: Sequence[int] = (), *, downsample: int = 1, downsampling: Union[str, int, None] = None,
+             window: Optional[Tuple[float, float]] = None) -> np.ndarray:
+        """Its voxels, or those of the box at `start` of extent `count`, along `axes`. Coarser ones with `downsample`, as u8 with `window` (see
+        Client.read)."""
+        return self._context.read(self.name, start, count, downsample=downsample, downsampling=downsampling, window=window)
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> np.ndarray:
         """np.asarray(volume): its voxels, read from the server each time."""

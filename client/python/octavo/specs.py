@@ -384,7 +384,8 @@ def volume_import(path: str, *, format: Union[str, int, None] = None, raw: Optio
     dataset  HDF5: path of the dataset, "/a/b"; MATLAB: name of the variable; Zarr: path of an array or group below the folder, "a/b"
     image    OME-TIFF and OME-Zarr with several images: which, from 0
     level    OME-Zarr: level of the pyramid; default: the full resolution
-    axes     names of the file's axes, slowest first: ("z", "y", "x"), or "zyx" where each is one letter
+    axes     names of the file's axes, slowest first: ("z", "y", "x"), or "zyx" where each is one letter. Of MATLAB's volume(a, b, c) these
+             are "cba", because its first index is the fastest; of .npy and raw numbers they are in the order of the shape, in Fortran order, too
     select   index along each axis that is not x, y or z: {"c": 1}
     spacing_um  um from sample to sample, instead of the file's: {"x": 10, "y": 10, "z": 3.5};
              allow_unknown_spacing: go on where neither says one
@@ -398,6 +399,8 @@ def volume_import(path: str, *, format: Union[str, int, None] = None, raw: Optio
     """
     if private and not buffer:
         raise ValueError("private is True and buffer is False; expected it with buffer=True only: volumes are not private")
+    if spacing_um is not None and not isinstance(spacing_um, Mapping):
+        raise ValueError(f"spacing_um is {short(spacing_um)}; expected a dict with the keys x, y, z, of those that the file does not say: {{'x': 10, 'y': 10, 'z': 3.5}}")
     numbers_of_file = None if raw is None else message(ingest_pb2.RawNumbers, _dict("raw", raw), "raw.", names={"dtype": NUMBER_DTYPES})
     return message(ingest_pb2.ImportJob, dict(path=path, format=format, raw=numbers_of_file, dataset=dataset, image=image, level=level, axes=list(axes) if isinstance(axes, str) else axes, select=select,
                                               spacing_um=spacing_um, allow_unknown_spacing=allow_unknown_spacing, order=order, dtype=dtype, scaled=scaled,

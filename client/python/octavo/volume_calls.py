@@ -13,7 +13,7 @@ import grpc
 import numpy as np
 
 from octavo import buffers, deposit, errors, formats, frames, pictures, specs, wire
-from octavo.arguments import Seconds, explained, explained_methods, limit, message
+from octavo.arguments import Seconds, explained, explained_methods, limit, message, several
 from octavo.fields import Fields, of_message
 from octavo.frames import NUMPY
 from octavo.names import Names
@@ -133,9 +133,11 @@ class VolumeCalls:
         self._check_volume(name)
         array = flat = None
         done = 0
+        if window is not None:
+            lo, hi = several("window", window, "lo, hi")
         request = message(volume_pb2.ReadVolumeRequest, dict(
             name=name, start=start, count=count, downsample=downsample, downsampling=downsampling or None,
-            window=None if window is None else dict(lo=window[0], hi=window[1])))
+            window=None if window is None else dict(lo=lo, hi=hi)))
         with errors.raising(self.address):
             for part in self._volumes.ReadVolume(request):
                 if array is None:

@@ -11,6 +11,7 @@ import time
 import unittest
 
 import numpy as np
+import scipy.io
 
 from harness import BUILD, DaemonTest, octavo, until
 from readers import READERS
@@ -79,6 +80,24 @@ class CommandLine(DaemonTest):
         with open(os.path.join(pictures, max(name for name in os.listdir(pictures) if name.endswith(".jpg"))), "rb") as picture:
             self.assertTrue(picture.read().startswith(b"\xff\xd8\xff"))
         self.assertIn("MIP  picture ", self.fine("watch", "--parent", scan, "--count", "1"))
+        running = self.client.submit_scan(octavo.simulated(3), octavo.raster(16, 8, volumes=0), samples=256, rate_hz=3000)
+        for slab in (("20,40",), ("20", "40")):
+            shown = json.loads(self.fine("--json", "watch", "--parent", running.name, "--count", "1", "--slab", *slab))
+            self.assertEqual(shown["slab"], {"begin": "20", "end": "40"})
+        running.stop()
+
+    def test_axes_of_matlab_and_of_fortran(self):
+        """`--axes` of MATLAB's volume(z, x, y) are y,x,z; of a Fortran array (z, x, y) of NumPy they are z,x,y."""
+        array = np.arange(4 * 5 * 6, dtype="<u2").reshape(4, 5, 6)  # z, x, y
+        scipy.io.savemat(os.path.join(self.daemon.root, "zxy.mat"), {"volume": array})
+        np.save(os.path.join(self.daemon.root, "fortran.npy"), np.asfortranarray(array))
+        array.tofile(os.path.join(self.daemon.root, "c.raw"))
+        array.ravel(order="F").tofile(os.path.join(self.daemon.root, "f.raw"))
+        for file, axes, flags in (("zxy.mat", "y,x,z", ("--dataset", "volume")), ("fortran.npy", "z,x,y", ()), ("c.raw", "z,x,y", ("--raw-shape", "4,5,6", "--raw-type", "u16")),
+                                  ("f.raw", "z,x,y", ("--raw-shape", "4,5,6", "--raw-type", "u16", "--raw-fortran"))):
+            with self.subTest(file):
+                made = json.loads(self.fine("--json", "volume", "import", file, "--axes", axes, *flags, "--to-buffer", "--order", "zxy").splitlines()[-1])
+                np.testing.assert_array_equal(self.client.buffers.read(made["name"]), array)
 
     def test_what_is_scanned_is_told_at_submit(self):
         """A path means replay. The name alone is on standard output, for scripts."""

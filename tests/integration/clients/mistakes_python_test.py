@@ -43,6 +43,8 @@ def replayed(c, file):
 # `c` is a client, `v` a held volume u16 [8, 16, 128], `j` a tomography job that waits for pushed
 # frames (u16 [2, 16]), `s` a scan that waits for records (u16, 64 samples).
 MISTAKES = [
+    # -- files
+    ("spacing of a file", lambda c, **_: c.import_volume("a.npy", spacing_um=5), ValueError, ["spacing_um is 5", "expected a dict with the keys x, y, z"]),
     # -- names
     ("window", lambda c, **_: octavo.processing(window="kaiser"), ValueError, ["window is 'kaiser'", "rect, hann, hamming, gauss, blackman, flat_top", "array [N]"]),
     ("window, misspelt", lambda c, **_: octavo.processing(window="haming"), ValueError, ["'haming'", "did you mean 'hamming'"]),

@@ -304,7 +304,11 @@ class Linumpy(DaemonTest):
                     self.assertEqual(got[0], overlap)
         # 0.3 / 0.1 is 3 here.
         self.assertEqual(find_z_overlap(fixed[:4].astype("f4"), moving[:4].astype("f4"), 0.3, 0, 100)[0], 1)
-        self.assertEqual(find_z_overlap(fixed[:4].astype("f4"), moving[:4].astype("f4"), 1.0, 0, 100), (0, 0.0))
+        with self.assertWarnsRegex(octavo.OctavoWarning, "the overlap was not found, because no overlap within search_range_mm .0. .*: 0 planes are expected"):
+            self.assertEqual(find_z_overlap(fixed[:4].astype("f4"), moving[:4].astype("f4"), 1.0, 0, 100), (0, 0.0))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", octavo.OctavoWarning)  # of a search that finds one, none
+            find_z_overlap(fixed.astype("f4"), moving.astype("f4"), **fields)
         with self.assertRaises(octavo.OctavoError):
             find_z_overlap(fixed, moving, -1, 0.1, 10)
 
@@ -453,6 +457,11 @@ class Linumpy(DaemonTest):
             read_omezarr(self.path(name), level=7)
         with self.assertRaises(FileNotFoundError):
             read_omezarr(self.path("none.zarr"))
+        np.save(self.path("base.npy"), four)
+        with self.assertRaisesRegex(NotADirectoryError, "zarr_path is .*base.npy', a file; expected the folder of an OME-Zarr"):
+            read_omezarr(self.path("base.npy"))
+        with self.assertRaisesRegex(FileNotFoundError, "where no group of Zarr is"):
+            read_omezarr(self.path("base.npy/0"))
         for key in (99, (0, 0, 0, 0), "a", [1, 2]):
             with self.assertRaises(IndexError):
                 read_omezarr(self.path(name))[0][key]
@@ -505,6 +514,40 @@ class Linumpy(DaemonTest):
         with self.assertRaisesRegex(IndexError, "step"):
             with OmeZarrWriter(self.path("b.zarr"), (4, 4, 4)) as writer:
                 writer[::2] = 1
+
+    def test_what_is_written_beyond_the_end(self):
+        """A range that lies beyond an axis is refused; one that reaches beyond it ends with it, as in NumPy."""
+        array = self.random.integers(1, 60000, (80, 5, 6)).astype("u2")
+        wanted = np.zeros_like(array)
+        with OmeZarrWriter(self.path("beyond.ome.zarr"), array.shape, None, array.dtype) as writer:
+            for model in (writer, wanted):
+                model[78:83] = array[:2]
+                model[-90:3, 4:99] = array[:3, :1]
+                model[..., 5:60] = 4
+                model[5:5] = array[:0]
+                model[7:7] = 3
+                model[70:, 1] = array[70:, 1]
+            np.testing.assert_array_equal(writer[:], wanted)
+            for key, value, words in ((slice(90, 95), array[:5], "the range 90:95 lies beyond axis 0; expected a range within 0:80"),
+                                      (slice(80, 81), array[:1], "the range 80:81 lies beyond axis 0"), (slice(90, 95), 7, "the range 90:95"),
+                                      (slice(-90, -85), array[:5], "the range -90:-85 lies beyond axis 0"), ((0, slice(5, 8)), 1, "the range 5:8 lies beyond axis 1"),
+                                      ((Ellipsis, slice(6, 9)), 1, "the range 6:9 lies beyond axis 2; expected a range within 0:6")):
+                with self.subTest(key), self.assertRaisesRegex(IndexError, words):
+                    writer[key] = value
+            for key, value in ((slice(78, 83), array[:5]), (slice(80, None), array[:5]), (slice(5, 5), array[:5]), (slice(0, 4), array[:3]), (3, array[:2])):
+                with self.subTest(key), self.assertRaisesRegex(ValueError, "the value has the shape .* expected .* that of the box"):
+                    writer[key] = value
+                with self.assertRaises(ValueError):
+                    wanted[key] = value
+            piece = self.client.buffers.put(array[:5])
+            with self.assertRaisesRegex(IndexError, "the range 90:95"):
+                writer[90:95] = piece
+            with self.assertRaisesRegex(ValueError, "the buffer has the shape"):
+                writer[78:83] = piece
+            writer[10:15] = piece
+            piece.destroy()
+            wanted[10:15] = array[:5]
+            np.testing.assert_array_equal(writer[:], wanted)
 
     def test_oct(self):
         folder = self.path("tile_x00_y00_z00")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import unittest
+import warnings
 
 import numpy as np
 
@@ -316,7 +317,7 @@ class Mosaics(DaemonTest):
         text = self.command("mosaic", "stack", *[one.name for one in names], "--positions", where, "--spacing-um", "5,2,2", "--interval-um", str(5 * (planes - 9)),
                             "--range-um", "25", "--min-correlation", "0.3", "--moving-first-plane", "2", "--center", "--refine-um", "8", "--match-intensity",
                             "--blend", "hann", "--type", "u16")
-        self.assertRegex(text, r"section 1  planes 17 to 42  overlap 9 found \(correlation 0\.\d+\)  shift .* um (applied|small)  gain")
+        self.assertRegex(text, r"section 1  planes 17 to 42  overlap 9 found \(correlation [01]\.\d+\)  shift .* um (applied|small)  gain")
         self.assertRegex(text, r"section 2 .*overlap 9 fallback")
         self.assertIn("one for each", self.command("mosaic", "stack", names[0].name, "--positions", where, "--spacing-um", "5", code=2))
 
@@ -411,6 +412,69 @@ class Mosaics(DaemonTest):
         for name in ("before.png", "after.png"):
             with open(os.path.join(folder, name), "rb") as picture:
                 self.assertEqual(picture.read(8), b"\x89PNG\r\n\x1a\n")
+
+    def test_positions_in_toml_name_their_unit(self):
+        tiles = "".join(f"[[tile]]\nx = {x}\ny = {y}\nz = 0.5\n" for x, y in ((0, 0), (3.5, 1)))
+        path = os.path.join(self.daemon.directory, "stage.toml")
+
+        def wrote(head):
+            with open(path, "w") as file:
+                file.write(head + tiles)
+            return path
+        if sys.version_info < (3, 11):
+            self.skipTest("Python reads TOML from 3.11 on")
+        self.assertEqual(octavo.read_positions(wrote('unit = "um"\n')), [[0.5, 0, 0], [0.5, 1, 3.5]])
+        self.assertEqual(octavo.read_positions(wrote('unit = "mm"\n')), [[500, 0, 0], [500, 1000, 3500]])
+        buffer = self.client.buffers.put(np.zeros((2, 20, 20), "<f4"))
+        for head, words in (("", "unit: is missing; allowed um, mm"), ('unit = "cm"\n', "unit: is 'cm'; allowed um, mm"), ("unit = 3\n", "unit: is 3; allowed um, mm"),
+                            ("unit = []\n", "unit: is "), ('Unit = "um"\n', "unit: is missing")):
+            for call in (lambda: octavo.read_positions(wrote(head)), lambda: self.client.mosaic.register(buffer, wrote(head), spacing_um=1),
+                         lambda: self.client.mosaic.stitch(buffer, wrote(head), spacing_um=1)):
+                with self.assertRaisesRegex(ValueError, words):
+                    call()
+
+    def test_brightness_that_is_not_matched_is_told(self):
+        linear = self.random.uniform(1, 9, (8, 40, 40)).astype("<f4")
+        names = [self.client.buffers.put(values) for values in (linear, 2 * linear, 10 * np.log10(linear / 100))]
+        where = os.path.join(self.daemon.directory, "same.csv")
+        with open(where, "w") as file:
+            file.write("x_um,y_um\n0,0\n0,0\n0,0\n")
+        options = dict(spacing_um=1, overlap=[4, 4])
+        with self.assertWarnsRegex(octavo.OctavoWarning, rf"match_intensity did not match the brightness of section 2 \({names[2].name}: counted 0 voxels above 0\): "
+                                                         r"an overlap has to have more than 1000 voxels \(gain_min_voxels\)"):
+            made = self.client.mosaic.stack(names, [[0, 0]] * 3, match_intensity=True, **options)
+        self.assertEqual([one.gain_voxels for one in made.sections][1:], [4 * 40 * 40, 0])
+        half = linear.copy()
+        half[:, :20] = 0
+        half = self.client.buffers.put(half)
+        with self.assertWarnsRegex(octavo.OctavoWarning, r"section 1 .*: counted 3200 voxels above 0\), section 2 .*: an overlap has to have more than 4000 voxels"):
+            self.client.mosaic.stack([names[0], half, half], [[0, 0]] * 3, match_intensity=True, gain_min_voxels=4000, **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", octavo.OctavoWarning)
+            self.client.mosaic.stack(names, [[0, 0]] * 3, **options)  # not asked for
+            self.client.mosaic.stack(names[:2], [[0, 0]] * 2, match_intensity=True, spacing_um=1, overlap=[4])  # all are matched
+            # With valid_above=-1e300 dB are blended: in the middle of the overlap neither section is taken alone.
+            mixed = self.client.mosaic.stack([names[2], names[2]], [[0, 0]] * 2, spacing_um=1, overlap=[4], blend="hann", valid_above=-1e300).buffer.read()
+        decibels = names[2].read()
+        weight = 0.5 * (1 - np.cos(np.linspace(0, np.pi, 4)))[:, None, None]
+        np.testing.assert_allclose(mixed[4:8], (1 - weight) * decibels[4:] + weight * decibels[:4], rtol=1e-5)
+        for json_flag in ((), ("--json",)):
+            done = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, *json_flag, "mosaic", "stack", *[one.name for one in names],
+                                   "--positions", where, "--spacing-um", "1", "--overlap", "4,4", "--match-intensity"], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("octavo: warning: --match-intensity did not match the brightness of section 2 (counted 0 voxels above 0): an overlap has to have more than 1000 "
+                          "voxels (--gain-min-voxels)",
+                          done.stderr)
+            self.assertNotIn("section 1", done.stderr)
+
+    def test_tiles_to_resample_say_how_they_lie(self):
+        grid = self.client.buffers.put(np.zeros((4, 20, 20), "<f4"))
+        with self.assertRaisesRegex(ValueError, r"depth and tile are missing; expected one of them: tile=\(height, width\)"):
+            self.client.mosaic.resample(grid, 10, spacing_um=2)
+        self.assertEqual(self.client.mosaic.resample(grid, 4, spacing_um=2, depth=1).buffer.shape, [4, 10, 10])
+        self.assertEqual(self.client.mosaic.resample(grid, 4, spacing_um=2, tile=(10, 10)).buffer.shape, [2, 10, 10])
+        self.assertIn("--tile: or --depth is missing", self.command("mosaic", "resample", grid.name, "--spacing-um", "2", "--to-um", "4", code=2))
+        self.assertIn("tiles of 1 x 10 x 10", self.command("mosaic", "resample", grid.name, "--spacing-um", "2", "--to-um", "4", "--depth", "1"))
 
     def test_mistakes_are_named(self):
         tiles = self.client.buffers.put(np.zeros((4, 20, 20), "<f4"))

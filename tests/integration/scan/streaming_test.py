@@ -85,12 +85,13 @@ class Streaming(DaemonTest):
         for dtype in ("u8", "u16", "f32"):
             scan = self.client.submit_scan(octavo.simulated(6), octavo.raster(48, 12, volumes=3), samples=256, rate_hz=3000,
                                            processing=octavo.processing(dtype=dtype), products=dict(aip=True))
-            got = {}
+            got, slabs = {}, {}
 
             def collect(key, *args, **options):
                 with self.daemon.client() as client:
                     for frame in client.subscribe(scan.name, *args, preview=False, **options):
                         got[(key, frame.volume)] = frame.array
+                        slabs.setdefault(key, set()).add(frame.slab)
 
             threads = [threading.Thread(target=collect, args=(key, products), kwargs=options) for key, products, options in (
                 ("mip_z", ["mip"], {}), ("slab", ["mip"], dict(slab=(30, 77))), ("mip_x", ["mip"], dict(axis="x")), ("mip_y", ["mip"], dict(axis="y")), ("aip", ["aip"], {}),
@@ -104,6 +105,7 @@ class Streaming(DaemonTest):
             volume = self.client.read(last)
             np.testing.assert_array_equal(got["mip_z", last], volume.max(axis=2))
             np.testing.assert_array_equal(got["slab", last], volume[:, :, 30:77].max(axis=2))
+            self.assertEqual(slabs, {**dict.fromkeys(slabs, {None}), "slab": {(30, 77)}})
             np.testing.assert_array_equal(got["mip_x", last], volume.max(axis=1))
             np.testing.assert_array_equal(got["mip_y", last], volume.max(axis=0))
             np.testing.assert_allclose(got["aip", last], volume.mean(axis=2, dtype=np.float64), rtol=1e-5, atol=1e-4)

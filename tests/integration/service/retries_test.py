@@ -64,7 +64,7 @@ class Retries(DaemonTest):
         for call in (lambda **i: c.derive(volume, {"flip": {}}, **i), lambda **i: c.submit_scan(*shape, samples=256, **i), lambda **i: c.submit_job(work, **i),
                      lambda **i: c.import_volume("a.npy", **read, **i),
                      lambda **i: b.create((4,), **i), lambda **i: b.apply(buffer, {"flip": {}}, **i),
-                     lambda **i: c.mosaic.stitch(tiles, [[0, 0], [0, 5]], spacing_um=1, **i), lambda **i: c.mosaic.resample(tiles, 2, spacing_um=1, **i),
+                     lambda **i: c.mosaic.stitch(tiles, [[0, 0], [0, 5]], spacing_um=1, **i), lambda **i: c.mosaic.resample(tiles, 2, spacing_um=1, depth=1, **i),
                      lambda **i: c.mosaic.stack([tiles, tiles], [[0, 0], [2, 1]], spacing_um=1, overlap=[1], **i)):
             self.assertEqual(*(call(request_id=same) for same in 2 * [uuid.uuid4().hex]))
             self.assertNotEqual(call(), call())

@@ -101,6 +101,7 @@ class Direct(unittest.TestCase):
         self.assertRegex(run("storage", "probe", "--bytes", "16MiB").stdout, f"^{self.daemon.root}: (buffered|direct) - measured with 16 MiB: buffered .* GB/s")
         shown = json.loads(run("--json", "storage", "probe", self.daemon.root, "--bytes", "16MiB").stdout)
         self.assertGreater(shown["backend"]["buffered_bytes_per_s"], 0)
+        self.assertEqual((list(shown), shown["root"]), (["root", "backend"], self.daemon.root))
         self.assertIn("no storage root", run("storage", "probe", "/nowhere", code=1).stderr)
         self.assertIn("measured with", run("info").stdout)
 

@@ -99,6 +99,24 @@ class Coarse(DaemonTest):
         with self.assertRaises(octavo.OctavoError) as caught:
             self.client.read(name, (0, 0, 0), (1, 1, 1 << 20), downsample=2)
         self.assertEqual(caught.exception.code, grpc.StatusCode.OUT_OF_RANGE)
+        volume = self.client.volume(name)
+        for read in (volume.read, lambda **fields: self.client.read(name, **fields)):
+            for window in (5, (1,), (1, 2, 3), "ab"):
+                with self.assertRaisesRegex(ValueError, r"window is .*; expected 2 numbers: \(lo, hi\)"):
+                    read(window=window)
+            with self.assertRaisesRegex(ValueError, r"window\[?.*expected a number|window is 'x'; expected a number"):
+                read(window=("x", 1))
+        with self.assertRaisesRegex(TypeError, "did you mean 'downsample'"):
+            volume.read(downsampel=2)
+
+    def test_a_volume_reads_as_its_client_does(self):
+        name = self.scan()
+        volume = self.client.volume(name)
+        for fields in (dict(downsample=4), dict(downsample=2, downsampling="mean"), dict(downsample=2, window=(0, 120)), dict(window=(5, 60)),
+                       dict(start=(1, 2, 3), count=(7, 19, 40), downsample=4, downsampling="mean", window=(0, 120))):
+            with self.subTest(fields):
+                np.testing.assert_array_equal(volume.read(**fields), self.client.read(name, **fields))
+        self.assertLess(volume.read(downsample=4).size, volume.read().size / 20)
 
     def test_raw_spectra_have_none(self):
         scan = self.client.submit_scan(octavo.simulated(7, fast=True), octavo.raster(8, 4, volumes=1), samples=64, retention=dict(hold_raw=True))

@@ -36,6 +36,9 @@ def read_omezarr(zarr_path: Any, level: int = 0, *, client: Optional[Client] = N
     As there, the first image, its first `scale`, and no translation count.
     """
     path = os.path.abspath(os.fspath(zarr_path))
+    if os.path.isfile(path):
+        raise NotADirectoryError(f"zarr_path is {short(str(zarr_path))}, a file; expected the folder of an OME-Zarr. client.import_buffer_from reads files of "
+                                 "other formats")
     group = _attributes(path)
     images = group.get("ome", group).get("multiscales") or []
     if not images or not isinstance(images[0], dict) or not images[0].get("datasets"):
@@ -58,7 +61,7 @@ def _json(*path: str) -> Optional[dict]:
     try:
         with open(os.path.join(*path), encoding="utf-8") as file:
             return json.load(file)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as error:
         raise ValueError(f"{os.path.join(*path)} is no JSON: {error}") from None
@@ -174,6 +177,31 @@ def _boxes(key: Any, shape: Sequence[int]) -> Tuple[List[Tuple[int, int]], tuple
     return boxes, tuple(steps), gone
 
 
+def _check_within(key: Any, shape: Sequence[int]) -> None:
+    """IndexError for a slice that is not empty as it is written, and lies beyond its axis."""
+    given = list(key) if isinstance(key, tuple) else [key]
+    at = next((i for i, one in enumerate(given) if one is Ellipsis), len(given))
+    places = [*zip(given[:at], range(at)), *zip(given[at + 1:], range(len(shape) - len(given[at + 1:]), len(shape)))]
+    for one, axis in places:
+        if not isinstance(one, slice):
+            continue
+        extent = shape[axis]
+        start, stop = (default if end is None else end + (extent if end < 0 else 0) for end, default in ((one.start, 0), (one.stop, extent)))
+        if start < stop and (start >= extent or stop <= 0):
+            written = ":".join("" if end is None else str(end) for end in (one.start, one.stop))
+            raise IndexError(f"the range {written} lies beyond axis {axis}; expected a range within 0:{extent}")
+
+
+def _spread_over(value: Any, count: Sequence[int], gone: Sequence[bool]) -> np.ndarray:
+    """The value over a whole box, as NumPy broadcasts it. ValueError for one that does not fit."""
+    kept = tuple(n for n, drop in zip(count, gone) if not drop)
+    array = np.asarray(value)
+    try:
+        return np.broadcast_to(array, kept).reshape(count)
+    except ValueError:
+        raise ValueError(f"the value has the shape {array.shape}; expected {kept}, that of the box, or one that NumPy broadcasts to it") from None
+
+
 class _Destination:
     """Where the server writes an image."""
 
@@ -274,23 +302,25 @@ class OmeZarrWriter:
         return self._buffer
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Slices of step 1, and whole numbers."""
+        """Slices of step 1, and whole numbers. A slice ends where its axis ends, as NumPy's does. IndexError for one that lies beyond it: what is
+        written there would be gone."""
         buffer = self._open()
         boxes, steps, gone = _boxes(key, self.shape)
+        _check_within(key, self.shape)
         if any(one.step not in (None, 1) for one in steps):
             raise IndexError(f"the index {short(key)} has a step; expected slices of step 1")
         count = [stop - start for start, stop in boxes]
+        if is_buffer(value):
+            if tuple(value.shape) != tuple(count):
+                raise ValueError(f"the buffer has the shape {tuple(value.shape)}; expected {tuple(count)}, that of the box")
+        else:
+            array = _spread_over(value, count, gone)
         if 0 in count:
             return
         with Work(self._client, value) as work:
             if is_buffer(value):
                 piece = work.put(value, self.dtype)
-                if tuple(piece.shape) != tuple(count):
-                    raise ValueError(f"the buffer has the shape {tuple(piece.shape)}; expected {tuple(count)}, that of the box")
             else:
-                array = np.asarray(value)
-                kept = [n for n, drop in zip(count, gone) if not drop]
-                array = np.broadcast_to(array, kept).reshape(count)
                 piece = work.put(np.ascontiguousarray(array.astype(self.dtype, copy=False)))
             self._client.buffers.apply(buffer.name, {"paste": {"other": piece.name, "start": [box[0] for box in boxes]}}, output=buffer.name)
 

@@ -26,7 +26,7 @@ def find_z_overlap(fixed_vol: Any, moving_vol: Any, slicing_interval_mm: float, 
     moving_z_first_index  first planes of `moving_vol` that are left out before (linumpy leaves that to the caller, who may forget it)
 
     The definition is linumpy's. Quotients of lengths are rounded, where linumpy cuts them off (0.3 / 0.1 is 3, not 2). If there is
-    nothing to try, it is (the expected overlap, 0.0), and the overlap is not below 0.
+    nothing to try, it is (the expected overlap, 0.0), the overlap is not below 0, and an OctavoWarning says so.
     """
     ranked("fixed_vol", fixed_vol, (3,))
     ranked("moving_vol", moving_vol, (3,))
@@ -37,7 +37,11 @@ def find_z_overlap(fixed_vol: Any, moving_vol: Any, slicing_interval_mm: float, 
                 work.put(fixed_vol).name, work.put(moving_vol).name, slicing_interval_um=1000 * real("slicing_interval_mm", slicing_interval_mm),
                 search_range_um=1000 * real("search_range_mm", search_range_mm), spacing_z_um=real("resolution_um", resolution_um),
                 moving_first_plane=moving_z_first_index, min_correlation=-1.0)
-        return (found.expected_overlap, 0.0) if found.best_overlap == 0 else (found.best_overlap, found.correlation)
+        if found.best_overlap == 0:
+            errors.warn(f"the overlap was not found, because no overlap within search_range_mm ({short(search_range_mm)}) of the expected one is possible: "
+                        f"{found.expected_overlap} planes are expected from slicing_interval_mm ({short(slicing_interval_mm)})")
+            return found.expected_overlap, 0.0
+        return found.best_overlap, found.correlation
 
 
 def enforce_z_consistency(z_matches: Sequence[Mapping[str, Any]], confidence_per_slice: Optional[Mapping[Any, float]] = None,
