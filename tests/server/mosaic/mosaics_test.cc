@@ -299,7 +299,8 @@ class InThread {
 
 TEST_P(MosaicsTest, OthersAreNotDelayedAndADrainEndsIt) {
   if (devices_[0]->info().backend != "host") GTEST_SKIP() << "a GPU is done at once";
-  // Each takes milliseconds where the processor is free; the machine may be busy with other programs.
+  // Each takes milliseconds where the processor is free; the machine may be busy with other
+  // programs.
   constexpr std::chrono::seconds kPatience(20);
   const std::string tiles = Make(Scalar::kF32, {2, 1600, 1600}, 1, {0}, true).name;
   ASSERT_THAT(Write(tiles, Random(2 * 1600 * 1600, 4)), IsOk());
