@@ -3,7 +3,7 @@
 One JSON object a line; what must hold is checked (one subscription, exact counts), what is measured is told.
   OCTAVO_BUILD_DIR=build/default tests/bench/bench_web.py [--viewers 50] [--seconds 300] [--latency-seconds 20] [--alone-seconds 60] [--share 0.25]
 The scan runs at `share` of what the machine does when it does nothing else. Viewers acknowledge on the wire, as browsers do; what
-a browser needs to paint is not in here (the page's own counters tell it).
+a browser needs to paint is measured apart, with --paint-seconds.
 """
 
 import argparse
@@ -125,6 +125,25 @@ def latency(daemon, client, viewer, rate, seconds):
          grpc_client=percentiles([by_grpc[s] - acquired[s] for s in both]), viewer=percentiles([by_web[s] - acquired[s] for s in both]))
 
 
+def painting(client, viewer, rate, seconds):
+    """From the arrival of a frame in the page until it is painted, as the page itself tells octavo-web, in Debian's Chromium with software GL."""
+    from chromium import Chromium  # needs no browser unless it is asked for
+
+    scan = client.submit_scan(octavo.simulated(1), octavo.raster(SIDE, SIDE, volumes=0), samples=512, rate_hz=rate, **U8).name
+    with Chromium() as browser:
+        page = browser.open(viewer.invitation(), fresh=True)
+        page.wait("document.querySelector('#enface canvas')?.dataset.parent === " + json.dumps(scan), what="the page shows the scan")
+        page.evaluate("""(() => { const send = WebSocket.prototype.send; window.paints = [];
+            WebSocket.prototype.send = function (text) { const told = JSON.parse(text); if (told.type === "ack") paints.push([told.view, told.painted_ms]); return send.call(this, text); }; })()""")
+        time.sleep(seconds)
+        paints = json.loads(page.evaluate("JSON.stringify(paints)"))
+        latency = page.evaluate("[...document.querySelectorAll('#enface .counters dd')].map(e => e.textContent).join('; ')")
+        page.close()
+    client.stop(scan)
+    for view, name in ((1, "en face"), (2, "B-scan")):
+        line("socket to painted pixel", picture=name, rate_hz=round(rate), frames=sum(v == view for v, _ in paints), **percentiles([ms * 1e6 for v, ms in paints if v == view]), **(dict(page_says=latency) if view == 1 else {}))
+
+
 def many(daemon, client, viewer, drivers, rate, share, seconds):
     """Without drivers the same scan alone: what the machine itself drops."""
     scan = client.submit_scan(octavo.simulated(1), octavo.raster(SIDE, SIDE, volumes=0), samples=512, rate_hz=rate, **U8).name
@@ -167,6 +186,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--latency-seconds", type=float, default=20)
     parser.add_argument("--alone-seconds", type=float, default=0, help="the same scan before, without viewers")
+    parser.add_argument("--paint-seconds", type=float, default=0, help="a page in Chromium shows the scan for so long")
     parser.add_argument("--share", type=float, default=0.25)
     parser.add_argument("--drivers", type=int, default=max(1, min(8, (os.cpu_count() or 1) // 2)), help="processes that play the viewers")
     given = parser.parse_args()
@@ -187,6 +207,8 @@ def main():
                 volume.discard()
             rate = most * given.share
             latency(daemon, client, viewer, rate, given.latency_seconds)
+            if given.paint_seconds > 0:
+                painting(client, viewer, rate, given.paint_seconds)
             if given.alone_seconds > 0:
                 many(daemon, client, viewer, [], rate, given.share, given.alone_seconds)
             many(daemon, client, viewer, drivers, rate, given.share, given.seconds)
