@@ -154,7 +154,7 @@ PartOfPool::PartOfPool(std::shared_ptr<FramePool> pool, FramePool::Use use)
     : pool_(std::move(pool)), use_(use), lent_(std::make_shared<Lent>()) {}
 
 absl::StatusOr<std::shared_ptr<void>> PartOfPool::Lend(int64_t bytes) const {
-  constexpr int kAlways = 2;
+  constexpr int kAlways = 3;
   const int64_t block = FramePool::BlockBytes(bytes), most = pool_->ShareOf(use_) / 4;
   {
     const MutexLock lock(lent_->mutex);

@@ -63,8 +63,9 @@ class FramePool : public std::enable_shared_from_this<FramePool> {
 };
 
 /// Lends blocks of a pool to one user that takes many: together at most a quarter of the share of
-/// `use`, so that others find room beside it, but always two, without which nobody gets on. Errors
-/// as Get, and ResourceExhausted (NO_STAGING) beyond the quarter.
+/// `use`, so that others find room beside it, but always three: two that take turns and one for
+/// what belongs to them, without which nobody gets on. Errors as Get, and ResourceExhausted
+/// (NO_STAGING) beyond the quarter.
 class PartOfPool {
  public:
   PartOfPool(std::shared_ptr<FramePool> pool, FramePool::Use use);

@@ -147,6 +147,35 @@ class OtherSites(Secured):
         self.assertEqual(self.viewer.request("GET", "/api/status")[0], 200)
 
 
+    def test_what_a_request_may_hold(self):
+        """The encoder would drop, cut and wrap these without a word: nothing is asked of the daemon."""
+        raster = {"bscans_per_volume": 4, "ascans_per_bscan": 8}
+        for spec, field in (({"windw": {}}, "spec.windw"), ({"retention": {"modee": 1}}, "spec.retention.modee"), ({"__proto__": {"x": 1}}, "spec.__proto__"),
+                            ({"pattern": {"raster": {**raster, "ascans_per_bscan": 256.9}}}, "spec.pattern.raster.ascans_per_bscan"),
+                            ({"pattern": {"raster": {**raster, "ascans_per_bscan": 4294967300}}}, "spec.pattern.raster.ascans_per_bscan"),
+                            ({"pattern": {"raster": {**raster, "ascans_per_bscan": -1}}}, "spec.pattern.raster.ascans_per_bscan"),
+                            ({"pattern": {"raster": {**raster, "ascans_per_bscan": "12 000"}}}, "spec.pattern.raster.ascans_per_bscan"),
+                            ({"volumes": 2.7}, "spec.volumes"), ({"volumes": "1e3"}, "spec.volumes"), ({"processing": {"dtype": "F32"}}, "spec.processing.dtype"),
+                            ({"products": {"aip": "yes"}}, "spec.products.aip"), ({"products": []}, "spec.products"), ({"labels": ["a"]}, "spec.labels"), ({"title": 7}, "spec.title")):
+            # As text, because a Python dict has no duplicate of __proto__ to lose.
+            status, _, body = self.viewer.request("POST", "/api/ScanService/PlanScan", json.dumps({"spec": spec}).encode())
+            error = json.loads(body)["error"]
+            self.assertEqual((status, error["reason"], error["field"]), (400, "BAD_REQUEST", field), error)
+            self.assertIn("allowed", error["message"])
+        # What the contract has reaches the daemon, which is not there: numbers as text, names of enums, what answers repeat of a choice.
+        fine = {"title": "x", "labels": {"eye": "OD"}, "source": "simulated", "simulated": {}, "volumes": "3", "pattern": {"raster": raster}, "processing": {"dtype": "DTYPE_F32", "window": None},
+                "products": {"slab_begin_um": 1.5, "aip": True}, "retention": {"ttl": {"seconds": 5}}}
+        self.assertEqual(self.reason(self.viewer.request("POST", "/api/ScanService/PlanScan", json.dumps({"spec": fine}).encode())), (503, "UNAVAILABLE"))
+
+    def test_requests_behind_each_other_on_one_connection(self):
+        """No browser sends them; an answer behind another one would never learn that its reader has gone."""
+        head = f"Host: {self.viewer.host}\r\nCookie: {self.viewer.cookie}\r\n\r\n"
+        for _ in range(10):
+            with socket.create_connection(("127.0.0.1", self.viewer.port), timeout=10) as connection:
+                connection.sendall("".join(f"GET /api/volumes/{name}/picture HTTP/1.1\r\n{head}" for name in "abcd").encode())
+        until(lambda: self.viewer.status()["bulk"] == {"running": 0, "waiting": 0}, 20)
+
+
 class ReadOnly(Secured):
     flags = ("--read-only",)
 

@@ -172,5 +172,6 @@ export async function voxels(daemon: Daemon, name: string, query: URLSearchParam
     if (data.length > 0 && !response.write(data) && !(await drained(response))) return;
     if (left === 0) break;
   }
+  if (left > 0) return void response.destroy(); // fewer bytes than were announced
   response.end();
 }

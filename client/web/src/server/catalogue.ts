@@ -117,6 +117,8 @@ export class Catalogue {
   private status: DaemonMessage = { type: "daemon", up: false, message: "connecting", server_id: "", daemon_version: "" };
   private watch: ClientReadableStream<Message> | null = null;
   private timer: NodeJS.Timeout | null = null;
+  private retry: NodeJS.Timeout | null = null; // to connect; one at a time, however many calls have failed
+  private words = ""; // of the daemon, when it began to answer
   private stopped = false;
   private since = Date.now(); // when this daemon began to answer
   private polls = 0;
@@ -136,6 +138,7 @@ export class Catalogue {
   }
 
   private async connect(): Promise<void> {
+    this.retry = null;
     if (this.stopped) return;
     try {
       const info = await this.daemon.call("SystemService", "GetInfo", {}, 5);
@@ -144,7 +147,8 @@ export class Catalogue {
       for (const kind of KINDS) for (const name of [...this.rows[kind].keys()]) this.put(kind, name, null);
       this.since = Date.now();
       this.polls = 0;
-      this.tellStatus({ up: true, message: info.draining ? "it ends, and takes no new work" : "", server_id: info.server_id, daemon_version: info.version });
+      this.words = info.draining ? "it ends, and takes no new work" : "";
+      this.tellStatus({ up: true, message: this.words, server_id: info.server_id, daemon_version: info.version });
       this.watchVolumes();
       this.back();
       await this.poll();
@@ -154,6 +158,7 @@ export class Catalogue {
   }
 
   private watchVolumes(): void {
+    this.watch?.cancel();
     const watch = this.daemon.stream("VolumeService", "WatchVolumes", {});
     this.watch = watch;
     watch.on("data", (news: Message) => {
@@ -178,17 +183,28 @@ export class Catalogue {
     this.timer = null;
     if (this.stopped || !this.status.up) return;
     if (this.viewers.size > 0) {
+      const failed: string[] = [];
+      // A list that fails keeps no other one from pages, and is told.
+      const take = async (what: string, list: () => Promise<void>) => {
+        try {
+          await list();
+        } catch (error) {
+          if (!(error instanceof DaemonError) || error.away) throw error;
+          failed.push(`${what}: ${error.message}`);
+        }
+      };
       try {
-        const [scans, operations, leases] = await Promise.all([
-          this.daemon.call("ScanService", "ListScans", { page_size: MOST_SCANS }, 10),
-          this.daemon.call("OperationService", "ListOperations", { page_size: MOST_OPERATIONS }, 10),
-          this.daemon.call("SessionService", "ListLeases", { page_size: MOST_LEASES }, 10),
+        await Promise.all([
+          take("scans", async () => this.replace("scans", (await this.daemon.call("ScanService", "ListScans", { page_size: MOST_SCANS }, 10)).scans.map(scanRow))),
+          take("operations and jobs", async () => {
+            const { operations } = await this.daemon.call("OperationService", "ListOperations", { page_size: MOST_OPERATIONS }, 10);
+            const rows: OperationRow[] = operations.map((operation: Message) => operationRow(this.daemon, operation));
+            this.replace("operations", rows);
+            await this.pollJobs(rows.filter((row) => row.kind === "JOB"));
+          }),
+          take("leases", async () => this.takeLeases((await this.daemon.call("SessionService", "ListLeases", { page_size: MOST_LEASES }, 10)).leases)),
         ]);
-        this.replace("scans", scans.scans.map(scanRow));
-        const rows: OperationRow[] = operations.operations.map((operation: Message) => operationRow(this.daemon, operation));
-        this.replace("operations", rows);
-        await this.pollJobs(rows.filter((row) => row.kind === "JOB"));
-        await this.takeLeases(leases.leases);
+        if (this.status.up) this.tellStatus({ ...this.status, message: failed.length > 0 ? `it does not tell all that there is (${failed.join("; ")})` : this.words });
       } catch (error) {
         if (error instanceof DaemonError && error.away) return this.down(error.message);
       }
@@ -253,9 +269,9 @@ export class Catalogue {
     watch?.cancel();
     if (this.timer) clearTimeout(this.timer);
     this.timer = null;
-    if (this.stopped) return;
+    if (this.stopped || this.retry) return;
     this.tellStatus({ ...this.status, up: false, message });
-    setTimeout(() => void this.connect(), RETRY_MS);
+    this.retry = setTimeout(() => void this.connect(), RETRY_MS);
   }
 
   private tellStatus(status: Omit<DaemonMessage, "type">): void {
@@ -282,6 +298,7 @@ export class Catalogue {
   stop(): void {
     this.stopped = true;
     if (this.timer) clearTimeout(this.timer);
+    if (this.retry) clearTimeout(this.retry);
     const watch = this.watch;
     this.watch = null;
     watch?.cancel();

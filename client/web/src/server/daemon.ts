@@ -6,6 +6,8 @@ import { fileURLToPath } from "node:url";
 import * as grpc from "@grpc/grpc-js";
 import * as loader from "@grpc/proto-loader";
 
+import { Contract } from "./contract";
+
 /** A message of the daemon: fields as the protos name them, 64-bit integers as text, enums as names. */
 // eslint-disable-next-line @typescript-eslint/no-explicit-any
 export type Message = any;
@@ -44,6 +46,7 @@ export function findProtos(): string {
 type Method = (request: Message, ...rest: unknown[]) => grpc.ClientReadableStream<Message>;
 
 export class Daemon {
+  readonly contract: Contract;
   /** Number of calls and streams that were begun, by method. */
   readonly calls: Record<string, number> = {};
   private readonly clients = new Map<Service, grpc.Client>();
@@ -55,6 +58,7 @@ export class Daemon {
     protos: string,
   ) {
     const files = [...FILES, "google/rpc/status.proto", "google/rpc/error_details.proto"];
+    this.contract = new Contract(FILES, protos);
     const definition = loader.loadSync(files, { ...OPTIONS, includeDirs: [protos] });
     this.status = definition["google.rpc.Status"] as never;
     this.info = definition["google.rpc.ErrorInfo"] as never;

@@ -12,6 +12,7 @@ export class Refusal extends Error {
     readonly status: number,
     readonly reason: string,
     message: string,
+    readonly field = "",
   ) {
     super(message);
   }

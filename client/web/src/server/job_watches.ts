@@ -113,6 +113,7 @@ class Watch {
   }
 
   private tellOne(viewer: Viewer, told: Told): void {
+    if (this.gone) told.any = false; // if it comes back, all of it is told again
     if (this.gone) return viewer.say({ type: "job", name: this.name, gone: this.gone } satisfies JobMessage);
     if (!this.details) return;
     const steps = told.any ? this.steps.after(told.steps) : null;

@@ -1,7 +1,10 @@
 // The pings of one socket, numbered: the pong of one tells that all that was sent before it has arrived.
+import { randomBytes } from "node:crypto";
+
 import type { WebSocket } from "ws";
 
 export class Pings {
+  private readonly prefix = randomBytes(9).toString("base64url"); // only who reads the pings can answer them
   private sent = 0;
   private returned = 0;
   private measured = { number: 0, at: 0 };
@@ -10,18 +13,18 @@ export class Pings {
 
   /** Sends one; returns its number. `measures`: it is to tell how long the way takes, and does not wait behind frames on purpose. */
   send(measures: boolean): number {
-    if (this.socket.readyState === this.socket.OPEN) this.socket.ping(String(++this.sent));
+    if (this.socket.readyState === this.socket.OPEN) this.socket.ping(`${this.prefix} ${++this.sent}`);
     if (measures) this.measured = { number: this.sent, at: performance.now() };
     return this.sent;
   }
 
-  /** Takes a pong; returns how long its ping took, null if that is not known. */
-  back(data: Buffer): number | null {
-    const text = data.toString("latin1");
-    const number = /^\d{1,15}$/.test(text) ? Number(text) : 0; // a page may send pongs of its own
-    if (number > this.sent || number <= this.returned) return null;
+  /** Takes a pong. `known`: it answers one of these for the first time; `ms`: how long its ping took, null if that is not known. */
+  back(data: Buffer): { known: boolean; ms: number | null } {
+    const [prefix, text = ""] = data.toString("latin1").split(" ");
+    const number = prefix === this.prefix && /^\d{1,15}$/.test(text) ? Number(text) : 0; // a page may send pongs of its own
+    if (number > this.sent || number <= this.returned) return { known: false, ms: null };
     this.returned = number;
-    return number === this.measured.number ? performance.now() - this.measured.at : null;
+    return { known: true, ms: number === this.measured.number ? performance.now() - this.measured.at : null };
   }
 
   /** Whether this one has come back, or a later one: a browser may answer the last one alone. */

@@ -23,6 +23,7 @@ export class ServerWatch {
   private readonly parts: Parts = { memory: undefined, info: undefined, viewer: undefined };
   private timer: NodeJS.Timeout | null = null;
   private polls = 0;
+  private polling = false; // one at a time, however often somebody begins to look
   private stopped = false;
 
   constructor(
@@ -38,13 +39,15 @@ export class ServerWatch {
     this.viewers.set(viewer, { memory: "", info: "", viewer: "", events: -1 });
     this.tell(); // what is known; it is asked for again soon
     if (this.viewers.size > 1 || this.stopped) return;
-    if (this.timer) clearTimeout(this.timer);
     this.polls = 0;
+    if (this.polling) return;
+    if (this.timer) clearTimeout(this.timer);
     void this.poll();
   }
 
   private async poll(): Promise<void> {
     this.timer = null;
+    this.polling = true;
     try {
       const [memory, info] = await Promise.all([
         this.daemon.call("SystemService", "GetMemory", {}, 10),
@@ -56,6 +59,8 @@ export class ServerWatch {
     } catch (error) {
       if (!(error instanceof DaemonError)) throw error;
       this.polls = 0; // it may be another daemon that answers next; pages know that this one is away
+    } finally {
+      this.polling = false;
     }
     if (this.stopped) return;
     this.tell();

@@ -8,6 +8,8 @@ const MOST_RATE_HZ = 60;
 const MOST_FRAME_BYTES = 64 << 20;
 const RETRY_MS = [200, 500, 1000, 2000];
 const LINGER_MS = 2000;
+const MOST_FEEDS = 512; // the daemon takes 4096 streams of one connection
+const MOST_LINGERING = 32;
 const JPEG_QUALITY = 85;
 
 export type PlainEncoding = "RAW" | "JPEG";
@@ -193,6 +195,10 @@ export class Topics {
     const key = JSON.stringify([topic.parent, topic.product, topic.axis, topic.index, topic.slab, topic.width, encoding]);
     let feed = this.feeds.get(key);
     if (!feed) {
+      if (this.feeds.size >= MOST_FEEDS) {
+        queueMicrotask(() => reader.ended("BUSY", `octavo web shows ${MOST_FEEDS} different pictures already, and there may be no more`));
+        return () => {};
+      }
       const made: Feed = new Feed(this.daemon, topic, encoding, this, () => {
         if (this.feeds.get(key) === made) this.feeds.delete(key);
       });
@@ -205,12 +211,14 @@ export class Topics {
     return () => {
       joined.readers.delete(reader);
       if (joined.readers.size > 0) return;
-      // A page that reloads or reconnects soon finds its subscription.
-      setTimeout(() => {
+      const forget = () => {
         if (joined.readers.size > 0 || this.feeds.get(key) !== joined) return;
         joined.stop();
         this.feeds.delete(key);
-      }, LINGER_MS).unref();
+      };
+      // A page that reloads or reconnects soon finds its subscription; one that opens others all the time keeps none of them.
+      if ([...this.feeds.values()].filter((other) => other.readers.size === 0).length > MOST_LINGERING) forget();
+      else setTimeout(forget, LINGER_MS).unref();
     };
   }
 

@@ -57,7 +57,7 @@ const HTTP: Partial<Record<number, number>> = {
 
 /** Status and body of the answer to a call that failed. */
 export function failure(error: unknown): { status: number; body: Message } {
-  if (error instanceof Refusal) return { status: error.status, body: { error: { reason: error.reason, field: "", message: error.message } } };
+  if (error instanceof Refusal) return { status: error.status, body: { error: { reason: error.reason, field: error.field, message: error.message } } };
   if (error instanceof DaemonError)
     return { status: HTTP[error.code] ?? 500, body: { error: { reason: error.reason || grpc.status[error.code], field: error.field, message: error.message } } };
   return { status: 500, body: { error: { reason: "INTERNAL", field: "", message: error instanceof Error ? error.message : String(error) } } };
@@ -85,6 +85,7 @@ export async function callVerb(daemon: Daemon, readOnly: boolean, name: string, 
     throw new Refusal(400, "BAD_JSON", "the body is no JSON");
   }
   if (typeof request !== "object" || request === null || Array.isArray(request)) throw new Refusal(400, "BAD_JSON", "the body is no JSON object");
+  daemon.contract.check(verb.service, name.split("/")[1], request);
   try {
     return plain(await daemon.call(verb.service, name.split("/")[1], request, verb.seconds));
   } catch (error) {

@@ -150,21 +150,30 @@ export class Viewer {
     this.pings = new Pings(socket);
     socket.on("message", (data, binary) => this.message(data, binary));
     socket.on("pong", (data) => this.pong(data));
+    socket.on("ping", (data) => this.isBehind || socket.pong(data)); // who does not read gets no more to read
     socket.on("error", () => socket.terminate());
     socket.on("close", () => this.end());
     this.timer = setInterval(() => this.ping(), PING_MS);
     this.ping();
   }
 
+  /** Ends the connection if its session has ended; returns whether it goes on. */
+  checkSession(): boolean {
+    if (this.stillIn()) return true;
+    this.close(4401, "the session has ended");
+    return false;
+  }
+
   private ping(): void {
-    if (!this.stillIn()) return this.close(4401, "the session has ended");
+    if (!this.checkSession()) return;
     if (performance.now() - this.heard > SILENCE_MS) return this.socket.terminate();
     this.pings.send(true);
   }
 
   private pong(data: Buffer): void {
+    const { known, ms } = this.pings.back(data);
+    if (!known) return;
     this.heard = performance.now();
-    const ms = this.pings.back(data);
     if (ms !== null) {
       this.bandwidth.pinged(ms);
       this.say({ type: "link", rtt_ms: this.bandwidth.rttMs, mbit_s: this.bandwidth.mbitS } satisfies Link);

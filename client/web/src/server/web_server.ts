@@ -26,6 +26,7 @@ import { Viewer } from "./viewer";
 const MOST_TOKEN_BYTES = 4 << 10;
 const MOST_SOCKETS = 256;
 const MOST_CONNECTIONS = 1024;
+const RENEWAL_MS = 11 * 3600e3;
 const STALLED_MS = 180_000; // longer than any call waits
 // Pictures and voxel reads at once, those of one browser, and those that may wait.
 const BULK = { most: 6, ofOne: 4, waiting: 64, waitingOfOne: 16 };
@@ -72,8 +73,9 @@ export class WebServer {
   private readonly bulk = new Turns(BULK.most, BULK.ofOne, BULK.waiting, BULK.waitingOfOne);
   private readonly viewers = new Set<Viewer>();
   private readonly server: http.Server | https.Server;
-  private readonly sockets = new WebSocketServer({ noServer: true, maxPayload: MOST_TEXT_BYTES, perMessageDeflate: false, clientTracking: false });
+  private readonly sockets = new WebSocketServer({ noServer: true, maxPayload: MOST_TEXT_BYTES, perMessageDeflate: false, clientTracking: false, autoPong: false });
   private guard!: Guard;
+  private renewal: NodeJS.Timeout | undefined;
 
   /** @param invited called with the address for one more browser, at the start and when one was used */
   constructor(
@@ -110,6 +112,8 @@ export class WebServer {
       this.server.listen(this.options.port, this.options.host, () => resolve());
     });
     const port = (this.server.address() as AddressInfo).port;
+    // A printed address lives for twelve hours: there is always one that lets somebody in.
+    this.renewal = setInterval(() => this.invited(this.address()), RENEWAL_MS).unref();
     this.guard = new Guard(this.secrets, this.options.host, port, this.options.tls !== null, this.options.names);
     return port;
   }
@@ -123,6 +127,8 @@ export class WebServer {
   }
 
   private async request(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    // Behind another answer of the connection, which no browser does: such an answer never says that its reader has gone.
+    if (!response.socket) return void request.socket.destroy();
     for (const [name, value] of Object.entries(SAFE_HEADERS)) response.setHeader(name, value);
     try {
       this.guard.checkHost(request);
@@ -147,6 +153,7 @@ export class WebServer {
     this.guard.checkSession(request);
     if (pathname === "/session" && request.method === "DELETE") {
       this.secrets.end(this.guard.secretOf(request));
+      for (const viewer of this.viewers) viewer.checkSession();
       return void response.writeHead(204, { "Set-Cookie": this.guard.setCookie("") }).end();
     }
     if (pathname === "/session/invitation" && request.method === "POST") return this.json(response, { url: this.address() });
@@ -243,6 +250,7 @@ export class WebServer {
   }
 
   async stop(): Promise<void> {
+    clearInterval(this.renewal);
     for (const viewer of this.viewers) viewer.close(1001, "the viewer ends");
     this.topics.stop();
     this.catalogue.stop();
