@@ -222,8 +222,13 @@ async function post(path: string, body: unknown): Promise<unknown> {
   } catch {
     throw new CallError("AWAY", "", "octavo web does not answer");
   }
-  const told = await answer.json();
-  if (!answer.ok) throw new CallError(told.error.reason, told.error.field, told.error.message);
+  let told;
+  try {
+    told = await answer.json();
+  } catch {
+    throw new CallError("NO_JSON", "", `the answer is no JSON (HTTP status ${answer.status}): does something stand between this page and octavo web?`);
+  }
+  if (!answer.ok) throw new CallError(told?.error?.reason ?? "", told?.error?.field ?? "", told?.error?.message ?? `HTTP status ${answer.status}`);
   return told;
 }
 

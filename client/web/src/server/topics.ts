@@ -11,6 +11,7 @@ const LINGER_MS = 2000;
 const MOST_FEEDS = 512; // the daemon takes 4096 streams of one connection
 const MOST_LINGERING = 32;
 const JPEG_QUALITY = 85;
+const JPEG_PERCENTILES = { lo: 1, hi: 99.8 };
 
 export type PlainEncoding = "RAW" | "JPEG";
 
@@ -50,8 +51,12 @@ function requestOf(topic: Topic, encoding: PlainEncoding): Message {
   request.encoding = `ENCODING_${encoding}`;
   // Depth runs down the rows, as people draw it.
   request.image = { max_width: topic.width, max_height: topic.width, depth_down: true };
-  // The same levels for all frames: the page can undo them and choose its own contrast.
-  if (encoding === "JPEG") Object.assign(request.image, { display_levels: true, quality: JPEG_QUALITY });
+  if (encoding !== "JPEG") return request;
+  request.image.quality = JPEG_QUALITY;
+  // The same levels for all frames of a scan. The previews of jobs have no levels of their own: theirs follow from each frame.
+  // The answer tells those that were used, so the page can undo them and choose its own contrast.
+  if (topic.parent.startsWith("jobs/")) request.image.percentiles = JPEG_PERCENTILES;
+  else request.image.display_levels = true;
   return request;
 }
 

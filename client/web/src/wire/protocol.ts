@@ -30,8 +30,9 @@
 // whose numbers begin anew (the daemon was restarted) begins with dropped = 0.
 //
 // Encoding. RAW sends the samples as they are (the schema names their type), JPEG one byte of grey
-// for each: value = display.lo + grey / 255 * (display.hi - display.lo). AUTO, the default, sends RAW
-// where the connection was measured to carry it, else JPEG. Colours and contrast are the page's.
+// for each: value = display.lo + grey / 255 * (display.hi - display.lo); without a display
+// the grey levels have no values. AUTO, the default, sends RAW where the connection was measured to
+// carry it, else JPEG. Colours and contrast are the page's.
 //
 // Header of a frame, little endian:
 //    0 u8  view
@@ -282,7 +283,7 @@ export interface JobRow {
   volumes: string[];
   session: string;
 }
-/** A job as it is now, with what ListJobs leaves out. */
+/** A job as it is now, with what the list does not show. */
 export interface JobDetails extends JobRow {
   plan: string;
   labels: Record<string, string>;

@@ -2,6 +2,7 @@
 import type { VolumeRow } from "../../wire/protocol";
 import { call, CallError } from "../connection";
 import { shortName } from "../format";
+import { requestId } from "../parts/request_id";
 import { say, tell } from "../parts/toasts";
 import { began } from "./endings";
 
@@ -20,7 +21,7 @@ export interface Verb {
 }
 
 async function begin(method: string, volume: VolumeRow, more: object): Promise<void> {
-  const answer = await call(`VolumeService/${method}`, { name: volume.name, request_id: crypto.randomUUID(), wait: { seconds: 0 }, ...more });
+  const answer = await call(`VolumeService/${method}`, { name: volume.name, request_id: requestId(), wait: { seconds: 0 }, ...more });
   began(answer.operation.name);
 }
 

@@ -17,6 +17,7 @@ export function Jobs(props: { chosen: string }) {
   const readOnly = useStore(connection.hello)?.read_only ?? true;
   const groups = [
     { text: "Running", jobs: jobs.filter(isRunning).sort(newest) },
+    // as the queue has them: higher priorities first
     { text: "Waiting", jobs: jobs.filter((job) => job.state === "QUEUED").sort((a, b) => a.queue_position - b.queue_position) },
     { text: "Ended", jobs: jobs.filter((job) => job.ended > 0).sort((a, b) => b.ended - a.ended) },
   ].filter((group) => group.jobs.length > 0);

@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 
 import { call, type CallError } from "../connection";
 import { Dialog } from "../parts/dialog";
+import { requestId } from "../parts/request_id";
 import { say } from "../parts/toasts";
 import { PlanView, usePlan } from "../scan/plan";
 
@@ -24,7 +25,7 @@ export function SubmitDialog(props: { title: string; spec: Spec; note?: string; 
     if (!spec || !plan || !current || busy) return;
     setBusy(true);
     try {
-      const { job } = await call("JobService/SubmitJob", { spec, request_id: crypto.randomUUID() });
+      const { job } = await call("JobService/SubmitJob", { spec, request_id: requestId() });
       say(`${title || "The job"} is queued`);
       props.close();
       location.hash = `#${job.name}`;

@@ -1,5 +1,5 @@
 // One row of the detector with many rotation axes, side by side; a click on one reconstructs with it.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import type { VolumeRow } from "../../wire/protocol";
 import { paint } from "../live/samples";
@@ -78,8 +78,8 @@ function Picture({ tile, contrast }: { tile: Tile; contrast: { lo: number; hi: n
  */
 export function TrialAxes(props: { volume: VolumeRow | undefined; axes: number[]; choose: ((axis: number) => void) | null; look: (index: number) => void }) {
   const { trials, problem } = useTrials(props.volume, props.axes);
+  const contrast = useMemo(() => contrastOf(trials.map((trial) => trial.tile)), [trials]);
   if (!props.volume) return <p class="note">The slices are no longer in memory: submit the job again to see them.</p>;
-  const contrast = contrastOf(trials.map((trial) => trial.tile));
   const all = trials.length === Math.min(props.volume.shape[0], props.axes.length);
   const best = trials.reduce((least, trial, i) => (trial.score < trials[least].score ? i : least), 0);
   const atEdge = all && trials.length > 1 && (best === 0 || best === trials.length - 1);

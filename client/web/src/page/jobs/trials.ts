@@ -55,9 +55,12 @@ export function shrunk(values: ArrayLike<number>, rows: number, columns: number,
   return { side: [h, w], values: out };
 }
 
-/** The contrast of all tiles together: 0.2 to 99.8 %. */
+const MOST_SORTED = 200_000;
+
+/** The contrast of all tiles together: 0.2 to 99.8 % of their pixels, or of every k-th where they are many. */
 export function contrastOf(tiles: Tile[]): { lo: number; hi: number } {
-  const all = Float64Array.from(tiles.flatMap((tile) => Array.from(tile.values.filter(Number.isFinite)))).sort();
+  const every = Math.max(1, Math.ceil(tiles.reduce((sum, tile) => sum + tile.values.length, 0) / MOST_SORTED));
+  const all = Float32Array.from(tiles.flatMap((tile) => Array.from({ length: Math.ceil(tile.values.length / every) }, (_, i) => tile.values[i * every]).filter(Number.isFinite))).sort();
   if (all.length === 0) return { lo: 0, hi: 1 };
   const at = (part: number) => all[Math.floor(part * (all.length - 1) + 0.5)];
   const [lo, hi] = [at(0.002), at(0.998)];

@@ -2,6 +2,7 @@
 import { useStore } from "../store";
 import { COLOUR_MAPS, type ColourMap } from "./colour_maps";
 import type { Contrast as Choice, LivePicture } from "./live_picture";
+import { hasValues } from "./samples";
 import { WindowHistogram } from "./window_histogram";
 
 export function Contrast(props: { picture: LivePicture; label: string; choice: Choice; colourMap: ColourMap; choose: (choice: Choice) => void; colour: (map: ColourMap) => void }) {
@@ -10,7 +11,10 @@ export function Contrast(props: { picture: LivePicture; label: string; choice: C
   const shown = useStore(picture.shown);
   const schema = shown?.schema;
   const window = shown?.window ?? null;
-  const value = (stored: number) => (schema ? schema.offset + stored * schema.step : stored);
+  // A picture without values has grey levels.
+  const valued = schema && hasValues(schema);
+  const value = (stored: number) => (valued ? schema.offset + stored * schema.step : stored);
+  const unit = valued ? schema.unit : schema ? "of 255" : "";
 
   const percent = choice.kind === "percentiles" ? choice : { lo: 1, hi: 99.8 };
   const setPercent = (end: "lo" | "hi") => (event: Event) => {
@@ -20,7 +24,7 @@ export function Contrast(props: { picture: LivePicture; label: string; choice: C
   };
   return (
     <div class="contrast">
-      <WindowHistogram histogram={histogram} window={window} label={props.label} value={value} unit={schema?.unit ?? ""} change={(next) => props.choose({ kind: "fixed", window: next })} />
+      <WindowHistogram histogram={histogram} window={window} label={props.label} value={value} unit={unit} change={(next) => props.choose({ kind: "fixed", window: next })} />
       <div class="row">
         <label>Contrast
           <select value={choice.kind} onChange={(event) => {

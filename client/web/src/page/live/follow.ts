@@ -9,12 +9,15 @@ const FOLLOW_MS = 100;
 export function useFollow(pump: FramePump, topic: Topic | null, encoding: Encoding, frozen: boolean): void {
   const followed = useRef(0);
   useEffect(() => {
-    // A slider that is dragged asks for many topics: ten a second are enough.
-    const wait = Math.max(0, followed.current + FOLLOW_MS - performance.now());
-    const timer = setTimeout(() => {
+    const follow = () => {
       followed.current = performance.now();
       pump.follow(topic, encoding);
-    }, wait);
+    };
+    // Another scan or product: what is shown must not stay under its name.
+    if (!pump.follows(topic)) return follow();
+    // A slider that is dragged asks for many topics: ten a second are enough.
+    const wait = Math.max(0, followed.current + FOLLOW_MS - performance.now());
+    const timer = setTimeout(follow, wait);
     return () => clearTimeout(timer);
   }, [JSON.stringify([topic, encoding])]);
   useEffect(() => () => pump.follow(null, "AUTO"), []);

@@ -38,16 +38,25 @@ export class FramePump {
   private now = { ...NOTHING };
   private lastCount = 0;
 
-  /** @param paint shows a frame; what it throws is told as the problem of the view */
+  /**
+   * @param paint shows a frame; what it throws is told as the problem of the view
+   * @param forget takes away what is shown: another parent or product is followed from now on
+   */
   constructor(
     readonly number: number,
     private readonly paint: (frame: Frame) => Promise<void> | void,
+    private readonly forget: () => void,
   ) {}
+
+  /** Whether this is the parent and the product that is followed. */
+  follows(topic: Topic | null): boolean {
+    const now = this.view?.topic ?? null;
+    return topic?.parent === now?.parent && topic?.product === now?.product;
+  }
 
   /** Shows a topic from now on; null: none. */
   follow(topic: Topic | null, encoding: Encoding): void {
-    const of = (given: Topic | null) => given && `${given.parent} ${given.product}`;
-    const other = of(topic) !== of(this.view?.topic ?? null);
+    const other = !this.follows(topic);
     this.view?.close();
     this.view = null;
     this.schema = null;
@@ -57,6 +66,8 @@ export class FramePump {
       this.paintTimes = [];
       this.now = { ...NOTHING };
       this.count(true);
+      this.problem.set("");
+      this.forget();
     }
     if (!topic) return;
     this.view = connection.show(this.number, topic, encoding, MOST_RATE_HZ, {
@@ -91,6 +102,7 @@ export class FramePump {
       this.waiting = null;
       this.problem.set("");
       await this.paint(frame);
+      if (!this.follows(frame.topic)) return;
       const painted = performance.now();
       this.now.shown++;
       this.now.bytes = frame.payload.length;
@@ -101,7 +113,7 @@ export class FramePump {
         this.now.latencyMs = this.now.latencyMs === null ? ms : 0.8 * this.now.latencyMs + 0.2 * ms;
       }
     } catch (error) {
-      this.problem.set((error as Error).message);
+      if (!frame || this.follows(frame.topic)) this.problem.set((error as Error).message);
     } finally {
       if (frame && this.waiting !== frame) view?.acknowledge(frame.header.sequence, performance.now() - frame.received);
       this.painting = false;

@@ -55,15 +55,15 @@ export function Live(props: { chosen: string }) {
   const depth = volume ? volume.shape[2] : 0;
   const offered = EN_FACE.filter((entry) => scan && entry.has(scan, depth));
   const present = offered.some((entry) => entry.value === projection) ? projection : "MIP";
-  const shownSlab = present === "SLAB" ? slabWithin(slab, depth) : null;
+  const askedSlab = present === "SLAB" ? slabWithin(slab, depth) : null;
 
   const topic = (of: Product, along: "X" | "Y" | "Z", at: number, only: [number, number] | null = null): Topic | null =>
     scan ? { parent: scan.name, product: of, axis: along, index: at, slab: only, width } : null;
   const spacing = (shown: Shown): Spacing => spacingOf(shown, volume);
   const about = () => ({ scan: scan?.name, title: scan?.title });
-  const aboutEnFace = () => ({ ...about(), ...(shownSlab ? { slab: shownSlab } : {}) });
   const line: Line | null = planes > 0 && enFaceShown ? { axis: axis === "Y" ? ("row" as const) : ("column" as const), at: (plane + 0.5) / planes, label: `B-scan ${axis.toLowerCase()} = ${plane}` } : null;
-  const bounds: Line[] = (shownSlab ?? []).map((z) => ({ axis: "row", at: z / depth, label: `z = ${z}` }));
+  // The bounds are those of the picture that is shown, which comes a moment after the choice.
+  const bounds: Line[] = (depth > 0 ? (enFaceShown?.topic.slab ?? []) : []).map((z) => ({ axis: "row", at: z / depth, label: `z = ${z}` }));
   const pick = (row: number, column: number) => planes > 0 && setIndex(Math.floor((axis === "Y" ? row : column) * planes));
 
   return (
@@ -95,7 +95,7 @@ export function Live(props: { chosen: string }) {
       )}
       <div class="panels">
         <Panel
-          picture={enFace} id="enface" title="En face" topic={topic(present === "SLAB" ? "MIP" : present, "Z", -1, shownSlab)} encoding={encoding} frozen={frozen} spacing={spacing} lines={line ? [line] : []} pick={pick} about={aboutEnFace} failed={tell}
+          picture={enFace} id="enface" title="En face" topic={topic(present === "SLAB" ? "MIP" : present, "Z", -1, askedSlab)} encoding={encoding} frozen={frozen} spacing={spacing} lines={line ? [line] : []} pick={pick} about={about} failed={tell}
           empty={scan ? "No picture yet." : "No scan has been submitted yet."}
           controls={
             <>
@@ -104,7 +104,7 @@ export function Live(props: { chosen: string }) {
                   {offered.map((entry) => <option key={entry.value} value={entry.value}>{entry.text}</option>)}
                 </select>
               </label>
-              {shownSlab && <SlabRange slab={shownSlab} depth={depth} um={volume?.lengths[2] ? volume.spacing_um[2] : 0} choose={setSlab} />}
+              {askedSlab && <SlabRange slab={askedSlab} depth={depth} um={volume?.lengths[2] ? volume.spacing_um[2] : 0} choose={setSlab} />}
             </>
           }
         />

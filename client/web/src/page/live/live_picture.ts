@@ -3,13 +3,14 @@ import type { FrameHeader, Interval, Schema, Topic } from "../../wire/protocol";
 import { Store } from "../store";
 import type { ColourMap } from "./colour_maps";
 import { type Frame, FramePump } from "./frame_pump";
-import { type Histogram, histogram, jpeg, paint, percentiles, rangeOf, raw, type Samples, type Scale, scaleOf } from "./samples";
+import { hasValues, type Histogram, histogram, jpeg, paint, percentiles, rangeOf, raw, type Samples, type Scale, scaleOf } from "./samples";
 
 const HISTOGRAM_MS = 250;
 
 export type Contrast = { kind: "display" } | { kind: "percentiles"; lo: number; hi: number } | { kind: "fixed"; window: Interval };
 
 export interface Shown {
+  topic: Topic;
   schema: Schema;
   header: FrameHeader;
   window: Interval;
@@ -40,7 +41,7 @@ export class LivePicture {
   private lastHistogram = 0;
 
   constructor(number: number) {
-    this.pump = new FramePump(number, (frame) => this.show(frame));
+    this.pump = new FramePump(number, (frame) => this.show(frame), () => this.clear());
   }
 
   attach(canvas: HTMLCanvasElement | null): void {
@@ -52,6 +53,7 @@ export class LivePicture {
     const scale = scaleOf(schema);
     if (header.jpeg) {
       const { samples, rows, columns } = await jpeg(payload);
+      if (!this.pump.follows(topic)) return; // another one was chosen meanwhile
       this.picture = { topic, data: samples, scale, schema, header, rows, columns };
     } else {
       const [rows, columns] = schema.shape;
@@ -90,20 +92,20 @@ export class LivePicture {
     paint(data, scale, window, this.colourMap, new Uint32Array(this.pixels.data.buffer));
     canvas.getContext("2d")!.putImageData(this.pixels, 0, 0);
     Object.assign(canvas.dataset, { parent: topic.parent, sequence: header.sequence });
-    this.shown.set({ schema, header, window, rows, columns });
+    this.shown.set({ topic, schema, header, window, rows, columns });
   }
 
   /** Forgets the picture: what is shown next is of something else. */
-  clear(): void {
+  private clear(): void {
     this.picture = null;
     this.histogram.set(null);
     this.shown.set(null);
   }
 
-  /** The value (not the stored number) of a pixel; null beside the picture. */
+  /** The value (not the stored number) of a pixel; null beside the picture, and where a picture has no values. */
   valueAt(row: number, column: number): number | null {
     const now = this.picture;
-    if (!now || row < 0 || column < 0 || row >= now.rows || column >= now.columns) return null;
+    if (!now || !hasValues(now.schema) || row < 0 || column < 0 || row >= now.rows || column >= now.columns) return null;
     const stored = now.scale.offset + now.data[row * now.columns + column] * now.scale.step;
     return now.schema.offset + stored * now.schema.step;
   }

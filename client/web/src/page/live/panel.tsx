@@ -1,6 +1,6 @@
 // One live picture with its stage, contrast, counters and snapshot.
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 
 import type { Encoding, Topic } from "../../wire/protocol";
 import { useStore } from "../store";
@@ -9,6 +9,7 @@ import { Contrast } from "./contrast";
 import { Counters } from "./counters";
 import { useFollow } from "./follow";
 import type { Contrast as Choice, LivePicture, Shown } from "./live_picture";
+import { hasValues } from "./samples";
 import { saveSnapshot } from "./snapshot";
 import type { Spacing } from "./spacing";
 import { type Line, Stage } from "./stage";
@@ -38,8 +39,6 @@ export function Panel(props: {
   const shown = useStore(picture.shown);
 
   useFollow(picture.pump, props.topic, props.encoding, props.frozen);
-  // What is shown is of another scan.
-  useEffect(() => () => picture.clear(), [props.topic?.parent]);
 
   const choose = (next: Choice) => {
     picture.contrast = next;
@@ -54,11 +53,12 @@ export function Panel(props: {
   const snapshot = () => {
     const now = picture.shown.value;
     if (!now || !canvas.current) return;
-    const { schema, header } = now;
+    const { topic, schema, header } = now;
+    const value = (stored: number) => (hasValues(schema) ? schema.offset + stored * schema.step : null);
     const about = {
-      ...props.about(), product: schema.product, axis: schema.axis, axes: schema.axes, spacing_um: schema.spacing_um, unit: schema.unit, colour_map: colourMap, sequence: header.sequence,
+      ...props.about(), ...(topic.slab ? { slab: topic.slab } : {}), product: schema.product, axis: schema.axis, axes: schema.axes, spacing_um: schema.spacing_um, unit: schema.unit, colour_map: colourMap, sequence: header.sequence,
       volume_index: header.volume, complete: header.complete, saved: new Date().toISOString(),
-      darkest: schema.offset + now.window.lo * schema.step, brightest: schema.offset + now.window.hi * schema.step,
+      darkest: value(now.window.lo), brightest: value(now.window.hi),
     };
     saveSnapshot(canvas.current, `octavo_${schema.product.toLowerCase()}_${header.sequence}.png`, about).catch((error: Error) => props.failed(error.message));
   };

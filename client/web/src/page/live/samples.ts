@@ -29,7 +29,10 @@ export async function jpeg(payload: Uint8Array<ArrayBuffer>): Promise<{ samples:
   return { samples: Uint8Array.from(pixels, (pixel) => pixel & 255), rows: height, columns: width };
 }
 
-/** How the stored units of a sample follow from it: the identity, but of the grey levels of a JPEG. */
+/** Whether values follow from the samples. Of the grey levels of a JPEG they do only if it says what black and white are. */
+export const hasValues = (schema: Schema) => schema.encoding !== "JPEG" || schema.display !== null;
+
+/** How the stored units of a sample follow from it: the identity, but of the grey levels of a JPEG. Without values its units are the grey levels. */
 export interface Scale {
   offset: number;
   step: number;
@@ -50,7 +53,7 @@ export interface Histogram {
 /** The range of a histogram that does not jump with the data: of the type, or around what is shown. */
 export function rangeOf(schema: Schema, samples: Samples): Interval {
   if (schema.encoding === "JPEG" && schema.display) return schema.display;
-  if (schema.dtype === "U8") return { lo: 0, hi: 255 };
+  if (schema.encoding === "JPEG" || schema.dtype === "U8") return { lo: 0, hi: 255 };
   let [lo, hi] = schema.display ? [schema.display.lo, schema.display.hi] : [Infinity, -Infinity];
   for (let i = 0; i < samples.length; i += 7) {
     const value = samples[i];

@@ -96,7 +96,8 @@ function put(tree: Tree, path: string, value: unknown): void {
 
 function merge(into: Tree, from: Tree): void {
   for (const [key, value] of Object.entries(from)) {
-    const old = into[key];
+    if (key === "__proto__") continue; // it would be the prototype, and no field
+    const old = Object.hasOwn(into, key) ? into[key] : undefined;
     if (typeof value === "object" && value !== null && !Array.isArray(value) && typeof old === "object" && old !== null) merge(old as Tree, value as Tree);
     else into[key] = value;
   }
@@ -130,8 +131,8 @@ export function specOf(values: Values, further: string): { spec: Tree; errors: R
   return { spec, errors };
 }
 
-/** The field of the form that the server's error is about; empty: none of them. */
-export function fieldOf(path: string): string {
-  const bare = path.replace(/^spec\./, "");
+/** The field of the form that an error is about; empty: none of them. Only those of the server name one. */
+export function fieldOf(path: string | undefined): string {
+  const bare = (path ?? "").replace(/^spec\./, "");
   return FIELDS.find((field) => field.path === bare)?.path ?? FIELDS.find((field) => bare.startsWith(`${field.path}.`))?.path ?? "";
 }

@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { call, CallError, connection } from "../connection";
 import { shortName } from "../format";
 import { running } from "../live/scan_select";
+import { requestId } from "../parts/request_id";
 import { say, tell } from "../parts/toasts";
 import { Store, useStore } from "../store";
 import { applies, type Field, fieldOf, GROUPS, specOf, START, type Values } from "./fields";
@@ -35,7 +36,7 @@ export function Scan() {
   const submit = async () => {
     setBusy(true);
     try {
-      const { scan } = await call("ScanService/SubmitScan", { spec, request_id: crypto.randomUUID() });
+      const { scan } = await call("ScanService/SubmitScan", { spec, request_id: requestId() });
       say(`Scan ${shortName(scan.name)} is submitted`);
       setRefused(null);
     } catch (problem) {

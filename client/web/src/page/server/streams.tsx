@@ -18,7 +18,7 @@ export function Streams({ viewer }: { viewer: ViewerStatus }) {
               {viewer.subscriptions.map((stream) => (
                 <tr key={JSON.stringify([stream.parent, stream.product, stream.axis, stream.index, stream.slab, stream.width, stream.encoding])} data-stream={stream.product}>
                   <td>{stream.parent.startsWith("jobs/") ? "job" : "scan"} <NameLink name={stream.parent} /></td>
-                  <td>{ACRONYMS[stream.product] ?? inWords(stream.product)}{stream.product === "BSCAN" ? `, ${stream.index < 0 ? "the middle" : `${stream.axis.toLowerCase()} = ${stream.index}`}` : ""}{stream.slab ? `, z = ${stream.slab[0]} ... ${stream.slab[1]}` : ""}</td>
+                  <td>{ACRONYMS[stream.product] ?? inWords(stream.product)}{stream.product === "BSCAN" ? `, ${stream.index < 0 ? "the middle" : `${stream.axis.toLowerCase()} = ${stream.index}`}` : ""}{stream.slab ? `, z = ${stream.slab[0]} to ${stream.slab[1]}` : ""}</td>
                   <td>{stream.encoding === "RAW" ? "raw" : "JPEG"}</td>
                   <td class="number">{stream.views}</td>
                   <td class="number">{count(stream.frames)}</td>

@@ -55,7 +55,7 @@ export function Signal() {
 
 function TracePanel(props: { id: string; title: string; view: number; topic: Topic | null; frozen: boolean; controls?: preact.ComponentChildren }) {
   const trace = useMemo(() => new Store<Trace | null>(null), []);
-  const pump = useMemo(() => new FramePump(props.view, (frame) => trace.set(traceOf(frame))), []);
+  const pump = useMemo(() => new FramePump(props.view, (frame) => trace.set(traceOf(frame)), () => trace.set(null)), []);
   const now = useStore(trace);
   const ended = useStore(pump.ended);
   const problem = useStore(pump.problem);
