@@ -155,7 +155,7 @@ class OtherSites(Secured):
                             ({"pattern": {"raster": {**raster, "ascans_per_bscan": 4294967300}}}, "spec.pattern.raster.ascans_per_bscan"),
                             ({"pattern": {"raster": {**raster, "ascans_per_bscan": -1}}}, "spec.pattern.raster.ascans_per_bscan"),
                             ({"pattern": {"raster": {**raster, "ascans_per_bscan": "12 000"}}}, "spec.pattern.raster.ascans_per_bscan"),
-                            ({"volumes": 2.7}, "spec.volumes"), ({"volumes": "1e3"}, "spec.volumes"), ({"processing": {"dtype": "F32"}}, "spec.processing.dtype"),
+                            ({"pattern": {"raster": {**raster, "volumes": 2.7}}}, "spec.pattern.raster.volumes"), ({"pattern": {"raster": {**raster, "volumes": "1e3"}}}, "spec.pattern.raster.volumes"), ({"processing": {"dtype": "F32"}}, "spec.processing.dtype"),
                             ({"products": {"aip": "yes"}}, "spec.products.aip"), ({"products": []}, "spec.products"), ({"labels": ["a"]}, "spec.labels"), ({"title": 7}, "spec.title")):
             # As text, because a Python dict has no duplicate of __proto__ to lose.
             status, _, body = self.viewer.request("POST", "/api/ScanService/PlanScan", json.dumps({"spec": spec}).encode())
@@ -163,9 +163,10 @@ class OtherSites(Secured):
             self.assertEqual((status, error["reason"], error["field"]), (400, "BAD_REQUEST", field), error)
             self.assertIn("allowed", error["message"])
         # What the contract has reaches the daemon, which is not there: numbers as text, names of enums, what answers repeat of a choice.
-        fine = {"title": "x", "labels": {"eye": "OD"}, "source": "simulated", "simulated": {}, "volumes": "3", "pattern": {"raster": raster}, "processing": {"dtype": "DTYPE_F32", "window": None},
+        fine = {"title": "x", "labels": {"eye": "OD"}, "source": "simulated", "simulated": {}, "pattern": {"raster": {**raster, "volumes": "3"}}, "processing": {"dtype": "DTYPE_F32", "window": None},
                 "products": {"slab_begin_um": 1.5, "aip": True}, "retention": {"ttl": {"seconds": 5}}}
-        self.assertEqual(self.reason(self.viewer.request("POST", "/api/ScanService/PlanScan", json.dumps({"spec": fine}).encode())), (503, "UNAVAILABLE"))
+        answer = self.viewer.request("POST", "/api/ScanService/PlanScan", json.dumps({"spec": fine}).encode())
+        self.assertEqual(self.reason(answer), (503, "UNAVAILABLE"), answer[2])
 
     def test_requests_behind_each_other_on_one_connection(self):
         """No browser sends them; an answer behind another one would never learn that its reader has gone."""
