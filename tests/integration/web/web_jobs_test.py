@@ -1,5 +1,6 @@
 """The page Jobs in a real browser: the list, progress, residual, live slice, trial axes, results, and what is submitted from it."""
 
+import base64
 import json
 import os
 import re
@@ -114,6 +115,37 @@ class Running(JobTest):
         self.page.choose("#slice .plane input", 2)
         until(lambda: is_slice(2), seconds=20)
         self.assertEqual(self.text("#slice .plane output"), "2 of 3")
+
+    def test_a_slice_as_jpeg_has_the_values_of_the_volume(self):
+        running = self.endless()
+        angles = self.sinograms("jpeg.npy", rows=3)
+        job = self.client.submit_job(octavo.tomography("jpeg.npy", algorithm="fbp", angles=angles, prepare=READY))
+        web = self.viewer.socket()
+
+        def values(view, parent):
+            """A frame's values, and the least and the greatest that it can tell."""
+            web.open(view, parent, "BSCAN", "Z", 1, encoding="JPEG")
+            header, data = web.frame()
+            while header["view"] != view:
+                web.acknowledge(header)
+                header, data = web.frame()
+            self.assertTrue(header["jpeg"])
+            lo, hi = header["schema"]["display"]["lo"], header["schema"]["display"]["hi"]
+            grey = self.page.evaluate(f"""(async () => {{
+                const bytes = Uint8Array.from(atob("{base64.b64encode(data).decode()}"), letter => letter.charCodeAt(0));
+                const picture = await createImageBitmap(new Blob([bytes]));
+                const context = new OffscreenCanvas(picture.width, picture.height).getContext("2d");
+                context.drawImage(picture, 0, 0);
+                return [...context.getImageData(0, 0, picture.width, picture.height).data].filter((_, i) => i % 4 === 0);
+            }})()""")
+            return lo + np.reshape(grey, header["schema"]["shape"]) / 255 * (hi - lo), lo, hi
+
+        live, lo, hi = values(0, running)
+        self.assertGreater(((live > lo + 0.05 * (hi - lo)) & (live < hi - 0.05 * (hi - lo))).mean(), 0.2)  # not black and white alone
+        self.client.cancel_job(running)
+        told, lo, hi = values(1, job.wait().name)
+        exact = np.clip(self.client.read(job.volume_names[0])[1].astype(float), lo, hi)
+        self.assertLess(np.abs(told - exact).mean() / (hi - lo), 0.03)
 
     def test_a_job_that_waits_says_for_what(self):
         self.endless(title="before")

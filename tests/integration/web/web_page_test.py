@@ -259,12 +259,19 @@ class Live(PageTest):
         scan = self.client.submit_scan(octavo.simulated(3), octavo.raster(48, 8, volumes=60, extent_x_mm=3, extent_y_mm=1), samples=256, rate_hz=6000).name
         self.painted(EN_FACE, scan)
         self.page.wait("[...document.querySelectorAll('#enface header option')].some(e => e.value === 'SLAB')", what="a volume has told the depth")
+        # The bounds are those of the picture: while it is frozen, there are none.
+        self.page.click(".freeze")
+        self.page.wait("document.querySelector('#enface .frozen')")
         self.page.choose("#enface header select", "SLAB")
+        self.page.wait("document.querySelector('#enface .slab')")
+        time.sleep(0.3)
+        self.assertEqual(self.page.evaluate("document.querySelectorAll('#bscan .line').length"), 0)
+        self.page.click(".freeze")
         self.page.wait("document.querySelectorAll('#bscan .line').length === 2")  # where it begins and ends
         self.page.choose("#enface .slab label:nth-of-type(1) input", 60)
         self.page.choose("#enface .slab label:nth-of-type(2) input", 90)
         self.page.choose("#enface .slab label:nth-of-type(2) input", 1000)  # deeper than the volume: changes nothing
-        self.assertEqual(self.page.evaluate("[...document.querySelectorAll('#bscan .line')].map(e => e.innerText).join()"), "z = 60,z = 90")
+        self.page.wait("[...document.querySelectorAll('#bscan .line')].map(e => e.innerText).join() === 'z = 60,z = 90'")
         self.client.wait(scan)
         slabs = [self.client.read(row.name)[:, :, 60:90].max(axis=2) for row in self.client.volumes(scan)]
         web = self.viewer.socket()
@@ -605,6 +612,19 @@ class Signal(PageTest):
         self.page.wait("document.querySelector('.bar output').textContent === '5 of 32' && Number(document.querySelector('#ascan .counters').dataset.shown) > 1")
         self.client.cancel(scan)
 
+    def test_a_line_does_not_stay_under_the_name_of_another_scan(self):
+        first, second = self.scan(title="first"), self.live()
+        self.go("signal")
+        self.page.choose(".bar select", second)
+        self.page.wait("document.querySelector('#spectrum .plot') && document.querySelector('#ascan .plot')")
+        self.page.click(".freeze")  # nothing new is drawn from now on
+        self.page.choose("#spectrum select", "CORRECTED")
+        self.page.wait("!document.querySelector('#spectrum .plot')")
+        self.assertTrue(self.page.evaluate("document.querySelector('#ascan .plot') !== null"))
+        self.page.choose(".bar select", first)
+        self.page.wait("!document.querySelector('#ascan .plot')")
+        self.client.cancel(second)
+
     def test_saturation_is_marked(self):
         """A file whose records are cut off at 12 bits."""
         noise = np.random.default_rng(1).normal(0, 3, (4096, 256))
@@ -692,6 +712,23 @@ class Scan(PageTest):
         web.open(0, scan.name)
         display = web.frame()[0]["schema"]["display"]
         np.testing.assert_allclose(self.grey(EN_FACE)[..., 0], shown(volume[:, :, 25:50].max(axis=2), display["lo"], display["hi"]), atol=1)
+
+    def test_what_insecure_addresses_and_other_servers_do(self):
+        """Browsers have no crypto.randomUUID at http://<host>; a proxy answers with a page of its own; JSON may name a prototype."""
+        self.page.evaluate("delete Crypto.prototype.randomUUID")
+        self.go("scan")
+        for path, value in (("pattern.raster.ascans_per_bscan", 32), ("pattern.raster.bscans_per_volume", 8), ("pattern.raster.volumes", 1), ("acquisition.samples_per_record", 256), ("title", "plain http")):
+            self.page.choose(self.field(path), value)
+        self.page.choose("#further", '{"__proto__": {"polluted": 1}, "constructor": {"prototype": {"polluted": 1}}, "labels": {"who": "me"}}')
+        self.page.wait("document.querySelector('.plan .good, aside .problem')")
+        self.assertEqual(self.page.evaluate("[typeof {}.polluted, typeof crypto.randomUUID]"), ["undefined", "undefined"])
+        self.page.choose("#further", '{"__proto__": {"polluted": 1}, "labels": {"who": "me"}}')
+        self.page.wait("document.querySelector('.plan .good')?.textContent.startsWith('It fits')")
+        self.page.evaluate("document.querySelector('aside button.primary').click()")
+        until(lambda: [s for s in self.client.scans() if s.spec.title == "plain http" and s.spec.labels["who"] == "me"])
+        self.page.evaluate("window.fetch = async () => new Response('<h1>Bad gateway</h1>', { status: 502 })")
+        self.page.choose(self.field("title"), "no answer")
+        self.page.wait("document.querySelector('aside .problem')?.textContent.includes('the answer is no JSON (HTTP status 502)')")
 
     def test_saved_specs(self):
         self.go("scan")
