@@ -188,7 +188,7 @@ class Running(JobTest):
     def test_with_the_keyboard_alone(self):
         jobs = [self.client.submit_job(octavo.tomography("keys.npy", angles=self.sinograms("keys.npy"), prepare=READY), title=f"number {i}").wait().name for i in range(3)]
         self.show(jobs[0])
-        self.page.evaluate(f"document.querySelector(`{self.card(jobs[2])}`).focus()")
+        self.page.wait(f"(e => e && (e.focus(), document.activeElement === e))(document.querySelector(`{self.card(jobs[2])}`))")
         self.page.key("ArrowDown")
         self.assertEqual(self.page.evaluate("document.activeElement.dataset.job"), jobs[1])
         self.assertEqual(self.page.evaluate("getComputedStyle(document.activeElement).outlineStyle + getComputedStyle(document.activeElement).outlineWidth"), "solid2px")
