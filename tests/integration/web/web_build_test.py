@@ -70,7 +70,7 @@ class Dist(unittest.TestCase):
         viewer = Viewer("127.0.0.1:9")
         self.addCleanup(viewer.stop)
         viewer.enter()
-        self.assertEqual(viewer.socket().text("hello")["version"], 1)
+        self.assertEqual(viewer.socket().text("hello")["version"], 2)
         self.assertEqual(viewer.stop(), 0)
         if not version.startswith("v18."):
             self.skipTest(f"it runs on Node {version[1:]}; Debian 12 has 18, which is not here")

@@ -205,7 +205,7 @@ class Wire(Secured):
     def test_it_begins_with_what_there_is(self):
         web = self.viewer.socket()
         hello = web.text("hello")
-        self.assertEqual((hello["version"], hello["read_only"], hello["daemon"]), (1, False, NO_DAEMON))
+        self.assertEqual((hello["version"], hello["read_only"], hello["daemon"]), (2, False, NO_DAEMON))
         self.assertFalse(web.text("daemon")["up"])
 
     def test_malformed_texts_end_the_connection_and_nothing_else(self):

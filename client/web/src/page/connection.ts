@@ -128,10 +128,10 @@ export class Connection {
       case "events":
         return this.events.set(message);
       case "schema":
-        return this.views.get(message.view)?.events.schema(message);
+        return this.viewOf(message)?.events.schema(message);
       case "end": {
-        const view = this.views.get(message.view);
-        this.views.delete(message.view);
+        const view = this.viewOf(message);
+        if (view) this.views.delete(message.view);
         return view?.events.ended(message.reason, message.message);
       }
     }
@@ -157,6 +157,14 @@ export class Connection {
     this.look = { ...before, ...change };
     if (before.job !== this.look.job) this.job.set(null);
     if (before.job !== this.look.job || before.server !== this.look.server) this.send({ type: "look", ...this.look });
+  }
+
+  /** The view that a message is of; null if it is of one that had this number before: the message was on its way already. */
+  private viewOf(message: { view: number; topic: Topic }): ViewHandle | null {
+    const view = this.views.get(message.view);
+    const fields = ["parent", "product", "axis", "index", "width"] as const;
+    const same = view && fields.every((field) => view.topic[field] === message.topic[field]) && String(view.topic.slab) === String(message.topic.slab);
+    return same ? view : null;
   }
 
   private frame(data: ArrayBuffer): void {

@@ -92,7 +92,7 @@ class View implements Reader {
     const text = JSON.stringify(frame.schema);
     if (text !== this.schema.text) {
       this.schema = { number: (this.schema.number + 1) & 0xffff, text };
-      this.viewer.say({ type: "schema", view: this.open.view, number: this.schema.number, ...frame.schema });
+      this.viewer.say({ type: "schema", view: this.open.view, topic: this.open.topic, number: this.schema.number, ...frame.schema });
     }
     const header = writeHeader({
       view: this.open.view,
@@ -220,7 +220,7 @@ export class Viewer {
   viewEnded(view: View, reason: string, message: string): void {
     if (this.views.get(view.open.view) !== view) return;
     this.drop(view);
-    this.say({ type: "end", view: view.open.view, reason, message });
+    this.say({ type: "end", view: view.open.view, topic: view.open.topic, reason, message });
   }
 
   /** Forgets what was not told yet: `change` tells all that there is next. */

@@ -5,11 +5,11 @@
 //   server: hello                                  version, limits, read_only, the daemon's address
 //   server: daemon, state                          whether octavod answers; scans, volumes, operations, jobs, leases
 //   page:   open {view, topic, encoding, rate_hz, resume}
-//   server: schema {view, number, …}               before the first frame, and whenever it changes
+//   server: schema {view, topic, number, …}        before the first frame, and whenever it changes
 //   server: frame                                  binary: header of 32 bytes, then the payload
 //   page:   ack {view, sequence, painted_ms}       the frame is on the screen: gives its credit back
 //   page:   close {view}
-//   server: end {view, …}                          no frame follows, and why; the view is closed
+//   server: end {view, topic, …}                   no frame follows, and why; the view is closed
 //   page:   look {job, server}                     which job's details it shows, and whether it shows the server
 //   server: job, server, events                    what it looks at, at once and as it changes
 //
@@ -49,7 +49,7 @@
 // that is not as described here ends the connection (1008), as does one that is too long (1009), a
 // binary message (1003) and one that is not UTF-8 (1007).
 
-export const VERSION = 1;
+export const VERSION = 2;
 export const HEADER_BYTES = 32;
 export const IN_FLIGHT = 2;
 export const MOST_VIEWS = 6;
@@ -151,11 +151,13 @@ export interface State {
 export interface SchemaMessage extends Schema {
   type: "schema";
   view: number;
+  topic: Topic; // of the view: the page may have given its number to another one meanwhile
   number: number;
 }
 export interface End {
   type: "end";
   view: number;
+  topic: Topic; // as in SchemaMessage
   reason: string; // FINISHED, or the daemon's reason (NO_SCAN, NOTHING_KEPT …)
   message: string;
 }
