@@ -150,7 +150,8 @@ def many(daemon, client, viewer, drivers, rate, share, seconds):
     viewers = sum(driver.count for driver in drivers)
     for driver in drivers:
         driver.begin(scan, seconds + 2)
-    until(lambda: viewer.status()["views"] == viewers and client.scan(scan).records > 0, 60)
+    # What other pictures were shown before is subscribed to for some seconds more.
+    until(lambda: viewer.status()["views"] == viewers and viewer.status()["subscriptions"] == min(viewers, 1) and client.scan(scan).records > 0, 60)
     cpu = cpu_seconds(viewer.process.pid), cpu_seconds(daemon.process.pid)
     begun, before, resident, subscriptions, drops = time.monotonic(), client.scan(scan), [], set(), {}
     while time.monotonic() < begun + seconds:
