@@ -4,7 +4,7 @@ import { randomBytes } from "node:crypto";
 import type { WebSocket } from "ws";
 
 export class Pings {
-  private readonly prefix = randomBytes(9).toString("base64url"); // only who reads the pings can answer them
+  private readonly prefix = randomBytes(9).toString("base64url"); // random: a peer that does not read the pings cannot forge their answers
   private sent = 0;
   private returned = 0;
   private measured = { number: 0, at: 0 };
