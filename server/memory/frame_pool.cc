@@ -155,7 +155,7 @@ PartOfPool::PartOfPool(std::shared_ptr<FramePool> pool, FramePool::Use use)
 
 absl::StatusOr<std::shared_ptr<void>> PartOfPool::Lend(int64_t bytes) const {
   constexpr int kAlways = 3;
-  const int64_t block = FramePool::BlockBytes(bytes), most = pool_->ShareOf(use_) / 4;
+  const int64_t block = FramePool::BlockBytes(bytes), most = this->most();
   {
     const MutexLock lock(lent_->mutex);
     if (lent_->blocks >= kAlways && lent_->bytes + block > most) {

@@ -70,6 +70,8 @@ class PartOfPool {
  public:
   PartOfPool(std::shared_ptr<FramePool> pool, FramePool::Use use);
   absl::StatusOr<std::shared_ptr<void>> Lend(int64_t bytes) const;
+  /// The quarter, bytes.
+  int64_t most() const { return pool_->ShareOf(use_) / 4; }
 
  private:
   struct Lent;

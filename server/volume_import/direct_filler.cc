@@ -42,6 +42,7 @@ absl::StatusOr<bool> DirectFiller::Fill(const Target& target,
                                      .go_on = [&] { return on_planes(0); }}));
   storage::DeviceRead read{.device = target.device,
                            .lend = target.lend,
+                           .most_lent = target.most_lent,
                            .source = direct_.source.get(),
                            .out_stride = {plane_ * size, meta_.shape[2] * size, size},
                            .out = target.out,

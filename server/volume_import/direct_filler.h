@@ -32,6 +32,7 @@ class DirectFiller {
   struct Target {
     Device* device = nullptr;
     storage::LendSlab lend;
+    int64_t most_lent = 0;  // that `lend` gives together; 0 = not known
     StreamRef stream;
     void* out = nullptr;  // [shape] in device memory
     std::string path;     // of the file, as the kernel gave it; empty = below no root

@@ -252,6 +252,7 @@ class ImportWork final : public job::JobWork {
         const bool filled,
         direct_->Fill({.device = &run.device(),
                        .lend = [frames](int64_t bytes) { return frames.Lend(bytes); },
+                       .most_lent = frames.most(),
                        .stream = run.stream(),
                        .out = out,
                        .path = source_.path},

@@ -167,6 +167,23 @@ SlabPlan PlanSlabs(const PieceSource& source, int64_t elements, int threads) {
   return plan;
 }
 
+/// Readers that so many slabs keep busy: a quarter of the slabs is on its way to the device.
+int64_t ReadersOf(int64_t slabs) { return slabs - (slabs + 3) / 4; }
+
+/// The bytes of a slab where all slabs together may have `most`: smaller than planned if otherwise
+/// readers had to wait for each other. Large reads want no smaller ones than 2 MiB, and a decoded
+/// piece lies in one slab.
+int64_t SlabBytesWithin(const SlabPlan& plan, const PieceSource& source, int64_t most) {
+  constexpr int64_t kLeastOfReads = 2 << 20;
+  const int64_t decoded = source.most_decoded_bytes(),
+                least = decoded > 0 ? std::max(kLeastSlabBytes, 2 * decoded) : kLeastOfReads;
+  int64_t bytes = plan.bytes;
+  while (bytes / 2 >= least && ReadersOf(std::min(plan.count, most / bytes)) < plan.threads &&
+         most / bytes < plan.count)
+    bytes /= 2;
+  return bytes;
+}
+
 class Reader final : public DeviceReader {
  public:
   explicit Reader(const DeviceRead& read) : read_(read) {}
@@ -177,7 +194,8 @@ class Reader final : public DeviceReader {
     spec_.swap_bytes = read_.source->big_endian();  // the host is little-endian
     OCTAVO_RETURN_IF_ERROR(PrepareScatter(spec_, {}).status());
     const SlabPlan plan = PlanSlabs(*read_.source, read_.elements, read_.threads);
-    const int64_t bytes = plan.bytes;
+    const int64_t bytes =
+        read_.most_lent > 0 ? SlabBytesWithin(plan, *read_.source, read_.most_lent) : plan.bytes;
     threads_ = plan.threads;
     for (int64_t i = 0; i < plan.count; ++i) {
       auto memory = read_.lend(bytes);
@@ -189,7 +207,7 @@ class Reader final : public DeviceReader {
     }
     slab_bytes_ = bytes;
     const auto count = std::ssize(slabs_);
-    threads_ = static_cast<int>(std::clamp<int64_t>(count - (count + 3) / 4, 1, threads_));
+    threads_ = static_cast<int>(std::clamp<int64_t>(ReadersOf(count), 1, threads_));
     for (Stream& stream : streams_) {
       OCTAVO_ASSIGN_OR_RETURN(stream, read_.device->NewStream(StreamPriority::kNormal));
     }

@@ -22,6 +22,7 @@ using LendSlab = std::function<absl::StatusOr<std::shared_ptr<void>>(int64_t byt
 struct DeviceRead {
   Device* device = nullptr;
   LendSlab lend;
+  int64_t most_lent = 0;  // that `lend` gives together; 0 = not known
   const PieceSource* source = nullptr;
   /// Of the array in device memory: which axis of the box each of its axes is (-1: none, it has one
   /// element), and the bytes between neighbours, the last ones packed.

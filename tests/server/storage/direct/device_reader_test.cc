@@ -301,6 +301,25 @@ TEST_P(DeviceReaderTest, FewSlabsAndThreads) {
     ASSERT_THAT(Run(ReadOf(source, &out, kBytes, &way)), IsOk());
     EXPECT_TRUE(Download<char>(out, kBytes) == std::vector<char>(text.begin(), text.end()));
   }
+  // Where little is lent, slabs become smaller instead of fewer.
+  int64_t lent = 0, largest = 0;
+  slabs_left_ = 1000;
+  for (const int64_t most : {int64_t{1} << 30, int64_t{16} << 20, int64_t{4} << 20}) {
+    DeviceBuffer out = Poisoned(kBytes);
+    DeviceRead read = ReadOf(source, &out, kBytes, &way);
+    read.most_lent = most;
+    read.lend = [&, lend = read.lend](int64_t bytes) -> absl::StatusOr<std::shared_ptr<void>> {
+      if (lent + bytes > most) return absl::ResourceExhaustedError("no slab");
+      lent += bytes;
+      largest = std::max(largest, bytes);
+      return lend(bytes);
+    };
+    lent = largest = 0;
+    ASSERT_THAT(Run(read), IsOk()) << most;
+    EXPECT_TRUE(Download<char>(out, kBytes) == std::vector<char>(text.begin(), text.end()));
+    EXPECT_EQ(largest, most > 1 << 28 ? 8 << 20 : 2 << 20);
+    EXPECT_GE(lent / largest, most == 4 << 20 ? 2 : 6);
+  }
   slabs_left_ = 1;
   DeviceBuffer out = Poisoned(kBytes);
   EXPECT_THAT(DeviceReader::Create(ReadOf(source, &out, kBytes, &way)).status(),
