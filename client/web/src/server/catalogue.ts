@@ -207,6 +207,7 @@ export class Catalogue {
         if (this.status.up) this.tellStatus({ ...this.status, message: failed.length > 0 ? `it does not tell all that there is (${failed.join("; ")})` : this.words });
       } catch (error) {
         if (error instanceof DaemonError && error.away) return this.down(error.message);
+        this.tellStatus({ ...this.status, message: `what it answered could not be read (${(error as Error).message})` });
       }
     }
     if (!this.stopped && this.status.up && !this.timer) this.timer = setTimeout(() => void this.poll(), POLL_MS);
