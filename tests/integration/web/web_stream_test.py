@@ -84,6 +84,8 @@ class Frames(ViewerTest):
             web.open(view % 4, parent, product, "Y" if product == "BSCAN" else "Z", index)
             end = web.text("end")
             self.assertEqual((end["view"], end["reason"]), (view % 4, reason))
+            # Of which view of this number it is: a page may have opened another one meanwhile.
+            self.assertEqual((end["topic"]["parent"], end["topic"]["product"], end["topic"]["index"]), (parent, product, index))
             self.assertTrue(end["message"])
 
     def test_a_slab_of_depth(self):
