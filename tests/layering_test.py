@@ -42,12 +42,13 @@ PROCESS = ("main", "daemon", "config", "config_text", "config_reload", "drain", 
            "watchdog")
 # Headers that programs of users include: they may include only the standard library.
 PUBLIC = ("client/cpp/include/octavo/octavo.h",)
-# The command that works on files by itself, and the one that reads files of records for a push.
+# The commands that work on files by themselves, and the one that reads files of records for a push.
 EXCEPTIONS = {"client/cpp/cli/convert_command.cc": {"server/storage/commit"},
               "client/cpp/cli/format_flags.cc": {"server/storage/formats"},
               "client/cpp/cli/file_push.cc": {"gpu/device", "gpu/math", "server/storage/formats"},
               "client/cpp/cli/source_flags.cc": {"server/storage/formats", "server/storage/io"},
               "client/cpp/cli/npy_file.cc": {"server/storage/formats"},
+              "client/cpp/cli/token_commands.cc": {"server/security"},
               "client/cpp/bench/bench_storage.cc": {"gpu/math"}}
 OURS = ("gpu/", "server/", "client/", "tests/")
 TOP = (".ci", "client", "deploy", "docker", "gpu", "proto", "server", "tests")

@@ -82,6 +82,7 @@ void AddCameraCommands(CLI::App& app, Session& session);
 void AddSystemCommands(CLI::App& app, Session& session);
 void AddSessionCommands(CLI::App& app, Session& session);
 void AddConvertCommand(CLI::App& app, Session& session);
+void AddTokenCommands(CLI::App& app, Session& session);
 void AddWebCommand(CLI::App& app, Session& session);
 void AddBenchCommand(CLI::App& app, Session& session);
 

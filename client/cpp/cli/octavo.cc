@@ -50,6 +50,7 @@ int main(int argc, char** argv) {
   octavo::cli::AddSystemCommands(app, session);
   octavo::cli::AddSessionCommands(app, session);
   octavo::cli::AddConvertCommand(app, session);
+  octavo::cli::AddTokenCommands(app, session);
   octavo::cli::AddWebCommand(app, session);
   octavo::cli::AddBenchCommand(app, session);
   octavo::cli::CheckNaturals(&app);
