@@ -156,6 +156,12 @@ const std::vector<Key>& Keys() {
       Number("listen.stalled_seconds",
              "a client that reads nothing for this long is disconnected, 1 to 3600",
              &Config::listen_stalled_seconds, 1, 3600),
+      Choice(
+          "listen.loopback_role",
+          "what programs may do that connect by TCP without a token: none, viewer (see), operator "
+          "(acquire, process, discard), admin; default operator without a configuration file, "
+          "viewer with one",
+          &Config::listen_loopback_role, {"none", "viewer", "operator", "admin"}),
       Text("metrics.listen", "address of the Prometheus page, host:port; none = no page",
            &Config::metrics_listen, CheckPage),
       Text("state.dir", "directory of the commit journal and the server's identity",
@@ -254,10 +260,15 @@ const std::vector<Key>& Keys() {
       Number("handoff.grace_seconds",
              "how long a program may take to give back memory that is revoked, 0 to 3600",
              &Config::handoff_grace_seconds, 0, 3600),
-      Flag("security.insecure",
-           "true: addresses that other hosts can reach are allowed, although there is neither TLS "
-           "nor login; true, false",
-           &Config::security_insecure),
+      Text("security.tokens",
+           "file of the bearer tokens that clients log in with (octavo token); empty = none are "
+           "taken",
+           &Config::security_tokens),
+      Flag(
+          "security.insecure",
+          "true: addresses that other hosts can reach are allowed, although there is no TLS; true, "
+          "false",
+          &Config::security_insecure),
       Choice("log.level", "debug, info, warning, error", &Config::log_level,
              {"debug", "info", "warning", "error"}),
       Choice("log.format", "auto (json unless a terminal), json, text", &Config::log_format,
@@ -336,7 +347,9 @@ absl::Status CheckClosed(const char* key, const std::string& address) {
       key,
       absl::StrCat(
           closed.message(),
-          ", and there is neither TLS nor login yet; allowed are loopback addresses (127.0.0.1, "
+          ", and there is no TLS yet, so that tokens and data could be read on the way; allowed "
+          "are "
+          "loopback addresses (127.0.0.1, "
           "[::1]), and any address with "
           "security.insecure = true (--security.insecure true, OCTAVO_SECURITY_INSECURE=true)"));
 }
@@ -446,7 +459,11 @@ std::vector<std::string> OpenAddresses(const Config& config) {
 
 absl::StatusOr<Config> LoadConfig(const ConfigSources& sources, std::vector<std::string>* unknown) {
   Config config;
-  if (!sources.file.empty()) OCTAVO_RETURN_IF_ERROR(ApplyFile(&config, sources.file));
+  if (sources.file.empty()) {
+    config.listen_loopback_role = "operator";
+  } else {
+    OCTAVO_RETURN_IF_ERROR(ApplyFile(&config, sources.file));
+  }
   OCTAVO_RETURN_IF_ERROR(ApplyEnvironment(&config, environ, unknown));
   for (const auto& [key, value] : sources.flags)
     OCTAVO_RETURN_IF_ERROR(ApplySetting(&config, key, value));
@@ -495,6 +512,7 @@ absl::Status Finalise(Config* config) {
   } else {
     make_absolute(&config->handoff_unix);
   }
+  if (!config->security_tokens.empty()) make_absolute(&config->security_tokens);
   if (config->session_expiry_seconds < 2 * config->session_heartbeat_seconds) {
     return InvalidField("session.expiry_seconds",
                         absl::StrCat("is ", config->session_expiry_seconds,

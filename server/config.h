@@ -17,9 +17,12 @@ struct Config {
   int64_t listen_memory_bytes = int64_t{512} << 20;  // 64 MiB ... 1 TiB
   int64_t listen_spare_descriptors = 0;              // 0 ... 1048576; 0 = chosen
   double listen_stalled_seconds = 30;                // 1 ... 3600
-  std::string metrics_listen = "127.0.0.1:9464";     // "none" = no page
-  std::string state_dir;                             // journal, server id, lock
-  std::vector<std::string> storage_roots;            // commits are confined to these
+  // what TCP without a token may do: none, viewer, operator, admin; LoadConfig chooses operator
+  // where there is no file
+  std::string listen_loopback_role = "viewer";
+  std::string metrics_listen = "127.0.0.1:9464";  // "none" = no page
+  std::string state_dir;                          // journal, server id, lock
+  std::vector<std::string> storage_roots;         // commits are confined to these
   bool storage_create_roots = false;  // create missing roots; set if there is only the default root
   std::vector<std::string>
       replay_roots;  // replay files are confined to these; empty = the storage roots
@@ -46,7 +49,8 @@ struct Config {
   int64_t lease_most = 65'536;                   // 1 ... 10^7
   int64_t history_scans = 1000;                  // 1 ... 10^6
   int64_t history_bytes = int64_t{256} << 20;    // 1 MiB ... 1 TiB
-  // other hosts may reach the server without TLS or login
+  std::string security_tokens;                   // file of bearer tokens; empty = none are taken
+  // other hosts may reach the server without TLS
   bool security_insecure = false;
   std::string log_level = "info";   // debug, info, warning, error
   std::string log_format = "auto";  // auto (json unless a terminal), json, text
@@ -97,7 +101,9 @@ struct ConfigSources {
   std::map<std::string, std::string> flags;  // key → value
 };
 /// Applies the defaults, then the file, the environment and the flags, then Finalise. Returns their
-/// errors.
+/// errors. Without a file, octavod is a program of one user, started by hand: TCP on this host may
+/// do what an operator may. With one, it is a service, and may show only what a viewer sees, unless
+/// the file says otherwise.
 absl::StatusOr<Config> LoadConfig(const ConfigSources& sources, std::vector<std::string>* unknown);
 
 /// Listening addresses that other hosts can reach (or whose host does not resolve).

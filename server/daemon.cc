@@ -28,6 +28,7 @@
 #include "gpu/device/exportable_memory.h"
 #include "server/buffer/buffer_store.h"
 #include "server/host_budget.h"
+#include "server/security/role.h"
 
 namespace octavo {
 namespace {
@@ -136,12 +137,22 @@ std::string BuildText() {
   return text;
 }
 
-void WarnOfOpenAddresses(const std::vector<std::string>& addresses) {
+void WarnOfOpenAddresses(const Config& config, const std::vector<std::string>& addresses) {
   if (addresses.empty()) return;
   Log(LogLevel::kWarning,
-      "security.insecure is set: every program that reaches these addresses has full access; there "
-      "is neither TLS nor login",
-      {{"addresses", addresses}});
+      "security.insecure is set: other hosts can reach these addresses without TLS, so that tokens "
+      "and data can be read on the way",
+      {{"addresses", addresses},
+       {"role_without_token",
+        config.security_tokens.empty() ? config.listen_loopback_role : "none"}});
+}
+
+// Who may do what, in a line of the log.
+void TellTrust(const Config& config) {
+  Log(LogLevel::kInfo, "trust",
+      {{"tcp_on_this_host", config.listen_loopback_role},
+       {"unix_socket_group", "operator"},
+       {"tokens", config.security_tokens.empty() ? "none" : config.security_tokens}});
 }
 
 // Logs the share of the host's memory that each use gets.
@@ -219,6 +230,12 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
          {"backend", device->info().backend},
          {"model", device->info().model}});
   }
+  // Before anything listens: a server whose tokens cannot be read must not let in whom it can.
+  if (!config.security_tokens.empty()) {
+    auto tokens = security::TokenStore::Open(config.security_tokens);
+    if (!tokens.ok()) return Annotate(tokens.status(), "security.tokens");
+    daemon->tokens_ = *std::move(tokens);
+  }
   if (!config.handoff_unix.empty()) {
     const auto mode = static_cast<uint32_t>(std::strtol(config.handoff_mode.c_str(), nullptr, 8));
     OCTAVO_ASSIGN_OR_RETURN(
@@ -284,13 +301,14 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   if (daemon->handoff_ != nullptr)
     daemon->engine_->exports().store().Start(daemon->handoff_.get(), config.handoff_grace_seconds);
   if (config.metrics_listen != "none") {
-    OCTAVO_ASSIGN_OR_RETURN(daemon->metrics_,
-                            metrics::Exporter::Start(config.metrics_listen,
-                                                     {.engine = daemon->engine_.get(),
-                                                      .version = Version(),
-                                                      .backend = backend,
-                                                      .reloads = &daemon->reloads_,
-                                                      .reload_errors = &daemon->reload_errors_}));
+    OCTAVO_ASSIGN_OR_RETURN(
+        daemon->metrics_,
+        metrics::Exporter::Start(config.metrics_listen, {.engine = daemon->engine_.get(),
+                                                         .version = Version(),
+                                                         .backend = backend,
+                                                         .reloads = &daemon->reloads_,
+                                                         .reload_errors = &daemon->reload_errors_,
+                                                         .tokens = daemon->tokens_.get()}));
   }
   rpc::RpcConfig rpc_config;
   rpc_config.tcp = config.listen_tcp;
@@ -299,6 +317,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   rpc_config.picture_bytes = host.picture_bytes;
   rpc_config.stalled_seconds = config.listen_stalled_seconds;
   rpc_config.spare_descriptors = static_cast<int>(config.listen_spare_descriptors);
+  rpc_config.trust = {.loopback_role = *security::RoleNamed(config.listen_loopback_role),
+                      .tokens = daemon->tokens_.get()};
   rpc::ServerInfo info;
   info.version = Version();
   info.server_id = daemon->server_id_;
@@ -308,7 +328,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   info.replay_roots = config.replay_roots;
   info.started = SystemClock().Now();
   info.open_addresses = OpenAddresses(config);
-  WarnOfOpenAddresses(info.open_addresses);
+  WarnOfOpenAddresses(config, info.open_addresses);
+  TellTrust(config);
   OCTAVO_ASSIGN_OR_RETURN(
       daemon->rpc_, rpc::RpcServer::Start(rpc_config, daemon->engine_.get(), std::move(info)));
   WarnOfShortPatience(config.drain_seconds);
@@ -355,7 +376,7 @@ void Daemon::Reload(const absl::StatusOr<Config>& read) {
   config_.log_level = read->log_level;
   config_.drain_seconds = read->drain_seconds;
   SetUpLog(config_);
-  WarnOfOpenAddresses(OpenAddresses(config_));
+  WarnOfOpenAddresses(config_, OpenAddresses(config_));
   Log(LogLevel::kInfo, "configuration read again", {{"taken_over", taken_over}});
   if (!at_the_next_start.empty())
     Log(LogLevel::kWarning, "changes of the configuration that need a restart",

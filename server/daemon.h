@@ -15,6 +15,7 @@
 #include "server/handoff/fd_socket.h"
 #include "server/metrics/exporter.h"
 #include "server/rpc/rpc_server.h"
+#include "server/security/token_store.h"
 #include "server/storage/commit/commit_store.h"
 #include "server/storage/spill/spill_folder.h"
 #include "server/watchdog.h"
@@ -54,6 +55,7 @@ class Daemon {
   std::vector<std::string> recovered_;
   std::unique_ptr<storage::CommitStore> store_;
   std::unique_ptr<storage::SpillFolder> spill_;
+  std::unique_ptr<security::TokenStore> tokens_;  // null = none are taken
   SystemClock clock_;
   std::unique_ptr<handoff::FdSocket> handoff_;  // stopped before the engine ends
   std::unique_ptr<engine::Engine> engine_;

@@ -235,7 +235,13 @@ namespace octavo::inline gpu {
   X(kUnimplemented, "UNIMPLEMENTED", "This server cannot do it.")                                  \
   X(kInternal, "INTERNAL", "The server has a fault; its log says more.")                           \
   X(kUnavailable, "UNAVAILABLE", "The server or the device cannot be used now.")                   \
-  X(kDataLoss, "DATA_LOSS", "The bytes are gone, or changed.")
+  X(kDataLoss, "DATA_LOSS", "The bytes are gone, or changed.")                                     \
+  /* Identity and rights */                                                                        \
+  X(kWrongRole, "WRONG_ROLE",                                                                      \
+    "The caller's role may not call this method; metadata: method, needed, role, found.")          \
+  X(kBadToken, "BAD_TOKEN",                                                                        \
+    "The bearer token is malformed, not known (never issued, or revoked), or has expired.")        \
+  X(kNoToken, "NO_TOKEN", "Whoever calls from there without a token may do nothing.")
 
 enum class Reason : uint8_t {
   kNone = 0,  // no reason was given

@@ -114,6 +114,15 @@ class Page final : public prometheus::Collectable {
         told(source_.reloads));
     one("octavo_config_reload_errors_total", "Configuration reloads that failed", kCounter,
         told(source_.reload_errors));
+    const auto tokens =
+        source_.tokens == nullptr ? security::TokenStore::Counts{} : source_.tokens->Count();
+    one("octavo_tokens", "Bearer tokens that the server takes, expired ones included", kGauge,
+        static_cast<double>(tokens.tokens));
+    one("octavo_token_reloads_total", "Times that a changed file of tokens was taken over",
+        kCounter, static_cast<double>(tokens.reloads));
+    one("octavo_token_reload_errors_total",
+        "Times that a changed file of tokens could not be used, and the tokens before it stayed",
+        kCounter, static_cast<double>(tokens.reload_errors));
     every("octavo_scans", "Scans the server knows, by state", kGauge, "state",
           NamesOf<model::ScanState>(model::Name), stats.scans_by_state);
     reasons("octavo_scans_finished_total", "Scans that ended, by reason", ScanEnds(),

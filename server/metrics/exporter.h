@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 
 #include "server/engine/engine.h"
+#include "server/security/token_store.h"
 
 namespace octavo::metrics {
 
@@ -17,6 +18,7 @@ struct PageSource {
   std::string version, backend;
   const std::atomic<int64_t>* reloads = nullptr;        // of the configuration; null = 0
   const std::atomic<int64_t>* reload_errors = nullptr;  // failed ones; null = 0
+  const security::TokenStore* tokens = nullptr;         // null = none are taken
 };
 
 /// The Prometheus page: reads Engine::Snapshot() when it is scraped, and only then. Takes no lock

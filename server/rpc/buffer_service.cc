@@ -57,7 +57,8 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
                                                           CallbackServerContext* context,
                                                           grpc::ByteBuffer* response) {
     std::shared_ptr<WriteStream> stream;
-    const absl::Status made = Guarded([&] {
+    const absl::Status made = Guarded([&]() -> absl::Status {
+      OCTAVO_RETURN_IF_ERROR(Admit(context, MethodOf<v1::WriteBufferRequest>()));
       (void)Failpoint("stream_made");
       stream = std::make_shared<WriteStream>(buffers, workers, context, response);
       return absl::OkStatus();

@@ -19,7 +19,9 @@
 // Unary answers that their peer does not read are limited in size and time (PendingAnswer), like
 // the messages of a stream.
 //
-// Before anything else Handle checks the request against the table of bounds (bounds.h).
+// Before anything else each form asks whether the caller may call the method (Admit, call_gate.h);
+// streams of clients ask when they begin. Then Handle checks the request against the table of
+// bounds (bounds.h).
 //
 // Tests make each handler fail at its points, "<Request>.begin", ".end", ".answer" and ".message"
 // (gpu/base/failpoint.h).
@@ -40,6 +42,7 @@
 #include "server/model/status_types.h"
 #include "server/rpc/convert/bounds.h"
 #include "server/rpc/convert/status.h"
+#include "server/rpc/transport/call_gate.h"
 #include "server/rpc/transport/payload.h"
 #include "server/rpc/transport/reactor.h"
 
@@ -81,9 +84,9 @@ grpc::Status Answer(const Request& request, Work& work) {
   }
 }
 
-/// A call to be answered; null if there is no memory for it. `begin(reply)` ensures that
-/// reply->Answer is called; if it returns an error, that is the answer.
-template <class Response, class Begin>
+/// A call to be answered, if its caller may make it; null if there is no memory for it.
+/// `begin(reply)` ensures that reply->Answer is called; if it returns an error, that is the answer.
+template <class Request, class Response, class Begin>
 grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context, const Response* response,
                                 Begin begin) {
   UnaryReply* reply = nullptr;
@@ -97,7 +100,10 @@ grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context, const Resp
     reactor->Finish(ToGrpc(status));
     return reactor;
   }
-  status = Guarded([&] { return begin(reply); });
+  status = Guarded([&]() -> absl::Status {
+    OCTAVO_RETURN_IF_ERROR(Admit(context, MethodOf<Request>()));
+    return begin(reply);
+  });
   if (!status.ok()) reply->Answer(ToGrpc(status));
   return reply;
 }
@@ -106,7 +112,7 @@ grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context, const Resp
 template <class Request, class Response, class Work>
 grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, const Request* request,
                                 const Response* response, Work work) {
-  return Unary(context, response, [&](UnaryReply* reply) {
+  return Unary<Request>(context, response, [&](UnaryReply* reply) {
     reply->Answer(Answer(*request, work));
     return absl::OkStatus();
   });
@@ -117,7 +123,7 @@ grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, const Requ
 template <class Pool, class Request, class Response, class Work>
 grpc::ServerUnaryReactor* ReplyOn(Pool* pool, grpc::CallbackServerContext* context,
                                   const Request* request, const Response* response, Work work) {
-  return Unary(context, response, [&](UnaryReply* reply) {
+  return Unary<Request>(context, response, [&](UnaryReply* reply) {
     pool->Post([reply, request, work = std::move(work)]() mutable {
       reply->Answer(Answer(*request, work));
     });
@@ -139,7 +145,7 @@ template <class Request, class Response, class Work>
 grpc::ServerUnaryReactor* ReplyInTurn(base::WorkerPool* pool, int most,
                                       grpc::CallbackServerContext* context, const Request* request,
                                       const Response* response, Work work) {
-  return Unary(context, response, [&](UnaryReply* reply) -> absl::Status {
+  return Unary<Request>(context, response, [&](UnaryReply* reply) -> absl::Status {
     // Refuse at once if possible.
     OCTAVO_RETURN_IF_ERROR(CheckBounds(*request));
     const auto turn = [reply, context, request, work]() mutable {
@@ -166,7 +172,10 @@ grpc::ServerUnaryReactor* ReplyLater(grpc::CallbackServerContext* context, const
     reactor->Finish(ToGrpc(status));
     return reactor;
   }
-  status = Handle(*request, [&] { return begin(reply); });
+  status = Guarded([&]() -> absl::Status {
+    OCTAVO_RETURN_IF_ERROR(Admit(context, MethodOf<Request>()));
+    return Handle(*request, [&] { return begin(reply); });
+  });
   if (!status.ok()) reply->Complete([&] { return status; });
   return reply.get();
 }
@@ -182,7 +191,10 @@ grpc::ServerWriteReactor<Message>* Stream(grpc::CallbackServerContext* context,
     return absl::OkStatus();
   });
   if (writer == nullptr) return Ended<grpc::ServerWriteReactor<Message>>::Make(ToGrpc(status));
-  status = Handle(*request, [&] { return begin(writer); });
+  status = Guarded([&]() -> absl::Status {
+    OCTAVO_RETURN_IF_ERROR(Admit(context, MethodOf<Request>()));
+    return Handle(*request, [&] { return begin(writer); });
+  });
   if (!status.ok()) writer->End(ToGrpc(status));
   return writer.get();
 }
@@ -194,6 +206,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* RawStream(grpc::CallbackServerContex
   std::shared_ptr<QueuedWriter<grpc::ByteBuffer>> writer;
   const absl::Status status = Guarded([&]() -> absl::Status {
     writer = QueuedWriter<grpc::ByteBuffer>::Make(MethodOf<Request>(), context);
+    OCTAVO_RETURN_IF_ERROR(Admit(context, MethodOf<Request>()));
     auto request = std::make_shared<Request>();
     if (!ParseRequest(*bytes, request.get())) {
       return absl::InvalidArgumentError(

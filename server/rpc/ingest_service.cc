@@ -279,12 +279,13 @@ class IngestServiceImpl final : public IngestBase {
         copiers_(copiers) {}
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Push(
-      grpc::CallbackServerContext*) override {
-    return PushStreamBase::Begin<PushStream>(&scans_);
+      grpc::CallbackServerContext* context) override {
+    return PushStreamBase::Begin<PushStream, v1::PushRequest>(context, &scans_);
   }
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* PushProjections(
-      grpc::CallbackServerContext*) override {
-    return PushStreamBase::Begin<ProjectionStream>(&jobs_, copiers_);
+      grpc::CallbackServerContext* context) override {
+    return PushStreamBase::Begin<ProjectionStream, v1::PushProjectionsRequest>(context, &jobs_,
+                                                                               copiers_);
   }
 
   grpc::ServerUnaryReactor* OpenRing(grpc::CallbackServerContext* context,

@@ -14,6 +14,7 @@
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
 #include "server/rpc/convert/bounds.h"
+#include "server/rpc/transport/call_gate.h"
 #include "server/rpc/transport/grpc_log.h"
 #include "server/rpc/transport/listener.h"
 #include "server/rpc/transport/open_watches.h"
@@ -35,6 +36,9 @@ class RpcServerImpl final : public RpcServer {
 
   absl::Status Listen(const RpcConfig& config, engine::Engine* engine, ServerInfo info) {
     info.listening = [this] { return addresses(); };
+    info.loopback_role = config.trust.loopback_role;
+    info.takes_tokens = config.trust.tokens != nullptr;
+    gate_ = std::make_unique<CallGate>(config.trust);
     listener_ = std::make_unique<Listener>(config.spare_descriptors, config.stalled_seconds);
     for (const auto& address : config.tcp) OCTAVO_RETURN_IF_ERROR(listener_->AddTcp(address));
     if (!config.unix_path.empty()) OCTAVO_RETURN_IF_ERROR(listener_->AddUnix(config.unix_path));
@@ -59,6 +63,7 @@ class RpcServerImpl final : public RpcServer {
     for (const auto& service : services_) builder.RegisterService(service.get());
     builder.SetMaxReceiveMessageSize(kMostMessageBytes);
     builder.SetMaxSendMessageSize(-1);
+    builder.SetContextAllocator(gate_->MakeContexts());
     // Memory for received data that no call has read yet: half of a message stays here until the
     // other half arrives. When it is used up, gRPC ends calls, first those that hold memory.
     grpc::ResourceQuota quota("octavo");
@@ -78,7 +83,7 @@ class RpcServerImpl final : public RpcServer {
                           std::move(tcp))](UniqueFd connection, bool is_unix) {
       if (is_unix) {
         // gRPC names the peer after this descriptor, by which the server finds its user
-        // (local_peer.h).
+        // (unix_peer.h).
         grpc::AddInsecureChannelFromFd(server, connection.release());
         return;
       }
@@ -154,6 +159,7 @@ class RpcServerImpl final : public RpcServer {
   // One measures; the other refuses whoever asks meanwhile.
   base::WorkerPool measure_workers_{"oct-measure", 2};
   std::vector<std::unique_ptr<grpc::Service>> services_;
+  std::unique_ptr<CallGate> gate_;  // outlives the server, whose calls' contexts use it
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<StallWatch> stalls_;

@@ -10,6 +10,7 @@
 
 #include "server/engine/engine.h"
 #include "server/rpc/services.h"
+#include "server/rpc/transport/principal_resolver.h"
 
 namespace octavo::rpc {
 
@@ -22,6 +23,7 @@ struct RpcConfig {
   int spare_descriptors = 0;
   double stalled_seconds = 30;        // a peer that reads nothing for this long is disconnected
   int max_concurrent_streams = 4096;  // per connection
+  TrustConfig trust;
 };
 
 /// The gRPC front end: services, health, reflection, listeners.

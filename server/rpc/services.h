@@ -11,6 +11,7 @@
 #include "gpu/device/device.h"
 #include "server/base/worker_pool.h"
 #include "server/engine/engine.h"
+#include "server/security/role.h"
 
 namespace octavo::rpc {
 
@@ -22,8 +23,11 @@ struct ServerInfo {
   std::vector<std::string> replay_roots;
   TimePoint started;
   std::function<std::vector<std::string>()> listening;
-  // addresses that other hosts can reach without TLS and login
+  // addresses that other hosts can reach without TLS
   std::vector<std::string> open_addresses;
+  // set by RpcServer: what TCP without a token may do, and whether there are tokens
+  security::Role loopback_role = security::Role::kNone;
+  bool takes_tokens = false;
 };
 
 /// Threads for calls that take too long for gRPC's few threads: each kind has its own, so that no

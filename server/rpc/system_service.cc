@@ -49,6 +49,13 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
         AddRoot(root, v1::GetInfoResponse::StorageRoot::USE_REPLAY, reads, response);
       *response->mutable_start_time() = WallTime(info_.started);
       response->set_draining(engine_.draining());
+      const security::Principal caller = PrincipalOf(*context);
+      response->mutable_caller()->set_name(caller.name);
+      response->mutable_caller()->set_role(EncodeRole(caller.role));
+      response->mutable_caller()->set_project(caller.project);
+      response->mutable_caller()->set_found(caller.found);
+      response->set_loopback_role(EncodeRole(info_.loopback_role));
+      response->set_takes_tokens(info_.takes_tokens);
       for (const auto& address : info_.listening()) response->add_listening(address);
       for (const auto& address : info_.open_addresses) response->add_insecure_listening(address);
       EncodeHostMemory(response->mutable_host_memory());
@@ -121,6 +128,16 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
   }
 
  private:
+  static v1::Role EncodeRole(security::Role role) {
+    switch (role) {
+      case security::Role::kNone: return v1::ROLE_NONE;
+      case security::Role::kViewer: return v1::ROLE_VIEWER;
+      case security::Role::kOperator: return v1::ROLE_OPERATOR;
+      case security::Role::kAdmin: return v1::ROLE_ADMIN;
+    }
+    return v1::ROLE_UNSPECIFIED;
+  }
+
   void RunMeasure(const v1::MeasureRequest& asked,
                   const std::weak_ptr<QueuedWriter<v1::MeasureResponse>>& weak,
                   const std::atomic<bool>& gone) {

@@ -195,8 +195,9 @@ TEST_F(ConfigTest, ChangesNameEveryKeyThatDiffers) {
   // Each key with a non-default value of its type.
   std::set<std::string> changed;
   for (const auto& key : ConfigKeys()) {
-    for (const char* value : {"127.0.0.1:7", "json", "error", "host", "Fake", "3", "0.33",
-                              "33554432", "1000000007", "0600", "/elsewhere", "true", "buffered"}) {
+    for (const char* value :
+         {"127.0.0.1:7", "json", "error", "host", "Fake", "3", "0.33", "33554432", "1000000007",
+          "0600", "/elsewhere", "true", "buffered", "operator"}) {
       Config other;
       if (!ApplySetting(&other, key.name, value).ok()) continue;
       const auto changes = ChangesOf(config_, other);
@@ -277,6 +278,44 @@ TEST_F(ConfigTest, WhatOtherHostsCanReachIsRefusedUnlessItIsSaidToBeInsecure) {
   none.listen_unix = "/run/octavo.sock";
   EXPECT_THAT(Finalise(&none), IsOk());
   EXPECT_TRUE(OpenAddresses(none).empty());
+}
+
+// Started by hand it is the program of one user; with a file it is a service.
+TEST_F(ConfigTest, WithoutAFileProgramsOfThisHostMayOperate) {
+  std::vector<std::string> unknown;
+  ASSERT_OK_AND_ASSIGN(const Config by_hand, LoadConfig({}, &unknown));
+  EXPECT_EQ(by_hand.listen_loopback_role, "operator");
+  ASSERT_THAT(File("[log]\nlevel = 'debug'\n"), IsOk());
+  ASSERT_OK_AND_ASSIGN(const Config service, LoadConfig({.file = path_, .flags = {}}, &unknown));
+  EXPECT_EQ(service.listen_loopback_role, "viewer");
+  for (const char* role : {"none", "viewer", "operator", "admin"}) {
+    for (const std::string& file : {std::string(), path_}) {
+      ASSERT_OK_AND_ASSIGN(
+          const Config said,
+          LoadConfig({.file = file, .flags = {{"listen.loopback_role", role}}}, &unknown));
+      EXPECT_EQ(said.listen_loopback_role, role);
+    }
+  }
+  EXPECT_THAT(
+      ApplySetting(&config_, "listen.loopback_role", "root"),
+      IsError(kInvalid, "listen.loopback_role: is 'root'; allowed none, viewer, operator, admin"));
+}
+
+TEST_F(ConfigTest, TheFileOfTokensIsAnAbsolutePath) {
+  ASSERT_THAT(Finalise(&config_), IsOk());
+  EXPECT_EQ(config_.security_tokens, "");
+  Config relative;
+  ASSERT_THAT(ApplySetting(&relative, "security.tokens", "t/../tokens"), IsOk());
+  ASSERT_THAT(Finalise(&relative), IsOk());
+  EXPECT_THAT(relative.security_tokens, ::testing::StartsWith("/"));
+  EXPECT_THAT(relative.security_tokens, ::testing::EndsWith("/tokens"));
+}
+
+// Tokens and data could be read on the way.
+TEST_F(ConfigTest, TokensOpenNoAddressWithoutTls) {
+  ASSERT_THAT(ApplySetting(&config_, "security.tokens", "/tokens"), IsOk());
+  ASSERT_THAT(ApplySetting(&config_, "listen.tcp", "0.0.0.0:0"), IsOk());
+  EXPECT_THAT(Finalise(&config_), IsError(kInvalid, "security.insecure = true"));
 }
 
 TEST_F(ConfigTest, AFlagIsTrueOrFalse) {

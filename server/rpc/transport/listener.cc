@@ -9,12 +9,14 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <optional>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -234,6 +236,14 @@ void Listener::Accept(const Door& door) {
     ::setsockopt(connection.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     ::setsockopt(connection.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
   }
+  NotedUnixPeer unix_peer;
+  if (door.is_unix) {
+    struct stat file {};
+    const bool known = ::lstat(unix_path_.c_str(), &file) == 0;
+    std::tie(connection, unix_peer) = NotedUnixPeer::Note(
+        std::move(connection), known ? std::optional<gid_t>(file.st_gid) : std::nullopt);
+    if (!connection) return;  // a caller whom nobody knows
+  }
   UniqueFd duplicate(::fcntl(connection.get(), F_DUPFD_CLOEXEC, 0));
   // other threads took the descriptors meanwhile: refuse a connection that could not be cut later
   if (!duplicate) return;
@@ -244,7 +254,8 @@ void Listener::Accept(const Door& door) {
     connections_.push_back({.theirs = connection.get(),
                             .inode = InodeOf(connection.get()),
                             .duplicate = std::move(duplicate),
-                            .peer = std::move(peer)});
+                            .peer = std::move(peer),
+                            .unix_peer = std::move(unix_peer)});
   }
   hand_over_(std::move(connection), door.is_unix);
 }

@@ -15,6 +15,7 @@
 #include "gpu/base/mutex.h"
 #include "gpu/base/unique_fd.h"
 #include "server/rpc/transport/local_peer.h"
+#include "server/rpc/transport/unix_peer.h"
 
 namespace octavo::rpc {
 
@@ -71,7 +72,8 @@ class Listener {
     int theirs = -1;  // gRPC's own descriptor
     ino_t inode = 0;
     UniqueFd duplicate;
-    NotedPeer peer;
+    NotedPeer peer;           // of TCP
+    NotedUnixPeer unix_peer;  // of the Unix socket
   };
   void Run(const std::stop_token& stop);
   void Accept(const Door& door);

@@ -12,6 +12,7 @@
 
 #include "gpu/base/mutex.h"
 #include "server/rpc/transport/tcp_user.h"
+#include "server/rpc/transport/unix_peer.h"
 
 namespace octavo::rpc {
 namespace {
@@ -55,12 +56,9 @@ exports::ExportPeer LocalPeerOf(const std::string& peer) {
   std::string text = absl::StrReplaceAll(
       peer, {{"%5B", "["}, {"%5D", "]"}, {"%3A", ":"}, {"%5b", "["}, {"%5d", "]"}, {"%3a", ":"}});
   if (absl::StartsWith(text, "fd:")) {
-    int fd = -1;
-    ucred credentials{};
-    socklen_t size = sizeof credentials;
-    out.local = absl::SimpleAtoi(text.substr(3), &fd) &&
-                ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0;
-    if (out.local) out.uid = credentials.uid;
+    const auto user = UnixPeerOf(text);
+    out.local = user.has_value();
+    if (out.local) out.uid = user->uid;
     return out;
   }
   if (absl::StartsWith(text, "unix:")) {

@@ -8,9 +8,9 @@
 namespace octavo::rpc {
 
 /// Whether a call comes from the same host, and from which user, by gRPC's text for its peer:
-/// "fd:23" (the Unix socket: the user by SO_PEERCRED), "unix:...", "ipv4:127.0.0.1:40000",
-/// "ipv6:[::1]:40000" or with its brackets and colons percent-coded (the user as a NotedPeer found
-/// it).
+/// "fd:23" (the Unix socket: the user as a NotedUnixPeer found it), "unix:...",
+/// "ipv4:127.0.0.1:40000", "ipv6:[::1]:40000" or with its brackets and colons percent-coded (the
+/// user as a NotedPeer found it).
 exports::ExportPeer LocalPeerOf(const std::string& peer);
 
 /// Finds the user at the other end of a TCP connection over loopback, once, and keeps it by gRPC's

@@ -11,6 +11,7 @@
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
 #include "server/rpc/convert/status.h"
+#include "server/rpc/transport/call_gate.h"
 #include "server/rpc/transport/reactor.h"
 
 namespace octavo::rpc {
@@ -22,10 +23,13 @@ namespace octavo::rpc {
 class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                        public std::enable_shared_from_this<PushStreamBase> {
  public:
-  template <class Stream, class... Args>
-  static grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Begin(Args&&... args) {
+  /// `Request`: its messages; of a caller who may not push, the stream ends before it begins.
+  template <class Stream, class Request, class... Args>
+  static grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Begin(
+      grpc::CallbackServerContext* context, Args&&... args) {
     std::shared_ptr<PushStreamBase> stream;
-    const absl::Status made = Guarded([&] {
+    const absl::Status made = Guarded([&]() -> absl::Status {
+      OCTAVO_RETURN_IF_ERROR(Admit(context, MethodOf<Request>()));
       (void)Failpoint("stream_made");
       stream = std::make_shared<Stream>(std::forward<Args>(args)...);
       return absl::OkStatus();

@@ -338,7 +338,7 @@ class Signals(unittest.TestCase):
             return [json.loads(line) for line in daemon.text().splitlines() if "configuration" in line]
 
         write("[log]\nlevel = 'info'\n")
-        daemon = Daemon("--config", path, "--storage.commit_threads", "3", environment={"OCTAVO_SPILL_THREADS": "3"})
+        daemon = Daemon("--config", path, "--storage.commit_threads", "3", "--listen.loopback_role", "operator", environment={"OCTAVO_SPILL_THREADS": "3"})
         self.addCleanup(daemon.remove)
         with daemon.client() as client:
             scan = client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(16, 4, volumes=0), samples=64,

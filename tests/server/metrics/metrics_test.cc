@@ -195,6 +195,9 @@ TEST_F(MetricsTest, NamesKeepTheRules) {
                            "octavo_buffer_imports",
                            "octavo_buffer_imported_bytes",
                            "octavo_buffer_refusals_total",
+                           "octavo_tokens",
+                           "octavo_token_reloads_total",
+                           "octavo_token_reload_errors_total",
                            "octavo_build_info"}) {
     EXPECT_TRUE(families.contains(name)) << name << " is not on the page";
   }

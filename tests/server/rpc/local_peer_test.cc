@@ -19,6 +19,7 @@
 
 #include "gpu/base/unique_fd.h"
 #include "server/rpc/transport/tcp_user.h"
+#include "server/rpc/transport/unix_peer.h"
 #include "tests/support/rooms.h"
 
 namespace octavo::rpc {
@@ -57,7 +58,8 @@ TEST(LocalPeerTest, OnlyThisHostIsLocal) {
 TEST(LocalPeerTest, AUnixSocketTellsItsUser) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-  const UniqueFd one(ends[0]), other(ends[1]);
+  const UniqueFd other(ends[1]);
+  const auto [one, noted] = NotedUnixPeer::Note(UniqueFd(ends[0]), std::nullopt);
   const auto peer = LocalPeerOf("fd:" + std::to_string(one.get()));
   EXPECT_TRUE(peer.local);
   EXPECT_EQ(peer.uid, ::getuid());

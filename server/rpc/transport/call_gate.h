@@ -1,0 +1,86 @@
+#pragma once
+
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "google/protobuf/descriptor.h"
+#include "grpcpp/server_context.h"
+
+#include "gpu/base/mutex.h"
+#include "server/rpc/transport/method_roles.h"
+#include "server/rpc/transport/principal_resolver.h"
+#include "server/security/principal.h"
+
+namespace octavo::rpc {
+
+class CallContext;
+
+/// Lets calls in. Every call of every service and transport passes Admit (below) before anything
+/// else is done for it: the forms of handler.h and the streams of clients (push_stream.h, the
+/// WriteStream of buffers) see to it. Calls by a token are remembered while they last, and end
+/// within a second after the token was revoked, has expired or has lost the role that they need.
+/// Thread-safe.
+class CallGate {
+ public:
+  explicit CallGate(const TrustConfig& config);
+  ~CallGate();
+  CallGate(const CallGate&) = delete;
+  CallGate& operator=(const CallGate&) = delete;
+
+  /// Makes the contexts of a server's calls. The gate must outlive the server.
+  std::unique_ptr<grpc::ContextAllocator> MakeContexts();
+
+  const TrustConfig& config() const { return config_; }
+
+ private:
+  friend class CallContext;
+  friend absl::Status Admit(grpc::CallbackServerContext* context,
+                            const google::protobuf::Descriptor* request);
+  using Calls = std::list<CallContext*>;
+
+  absl::Status Admit(CallContext* context, const google::protobuf::Descriptor* request);
+  void Forget(Calls::iterator call);
+  /// Reads the tokens again if they have changed, and ends calls whose token is not valid any more.
+  void Look();
+
+  const TrustConfig config_;
+  const PrincipalResolver resolver_;
+  Mutex mutex_;
+  Calls by_token_ ABSL_GUARDED_BY(mutex_);
+  std::jthread thread_;  // none without tokens
+};
+
+/// The context of a call, with who calls.
+class CallContext final : public grpc::CallbackServerContext {
+ public:
+  explicit CallContext(CallGate* gate) : gate_(gate) {}
+  ~CallContext() override {
+    if (entry_.has_value()) gate_->Forget(*entry_);
+  }
+  const security::Principal& principal() const { return principal_; }
+
+ private:
+  friend class CallGate;
+  friend absl::Status Admit(grpc::CallbackServerContext* context,
+                            const google::protobuf::Descriptor* request);
+  CallGate* const gate_;
+  // Set by Admit, before the handler runs; then constant.
+  security::Principal principal_;
+  const MethodRole* line_ = nullptr;
+  std::optional<CallGate::Calls::iterator> entry_;
+};
+
+/// Whether the caller may call the method that takes requests of this type. Unauthenticated
+/// (BAD_TOKEN, NO_TOKEN), PermissionDenied (WRONG_ROLE: names the method, the role that it needs,
+/// and the caller's role and how it was found).
+absl::Status Admit(grpc::CallbackServerContext* context,
+                   const google::protobuf::Descriptor* request);
+
+/// Who makes a call that was let in.
+security::Principal PrincipalOf(const grpc::CallbackServerContext& context);
+
+}  // namespace octavo::rpc

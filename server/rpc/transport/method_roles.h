@@ -1,0 +1,26 @@
+#pragma once
+
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "google/protobuf/descriptor.h"
+
+#include "server/security/role.h"
+
+namespace octavo::rpc {
+
+/// The least role that may call a method.
+struct MethodRole {
+  absl::string_view method;  // "octavo.v1.ScanService.SubmitScan"
+  security::Role role = security::Role::kAdmin;
+};
+
+/// A line for every method of every service of octavo.v1, and no other one (a test compares it with
+/// the services' descriptors). Health checks and reflection are gRPC's own and need no role.
+const std::vector<MethodRole>& MethodRoles();
+
+/// The line of the method that takes requests of this type (each method has a type of its own);
+/// null if there is none: nobody may call it.
+const MethodRole* RoleFor(const google::protobuf::Descriptor* request);
+
+}  // namespace octavo::rpc

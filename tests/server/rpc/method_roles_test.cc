@@ -1,0 +1,79 @@
+#include "server/rpc/transport/method_roles.h"
+
+#include <set>
+#include <string>
+
+#include "gtest/gtest.h"
+
+#include "octavo/v1/buffer.pb.h"
+#include "octavo/v1/export.pb.h"
+#include "octavo/v1/ingest.pb.h"
+#include "octavo/v1/job.pb.h"
+#include "octavo/v1/mosaic.pb.h"
+#include "octavo/v1/operation.pb.h"
+#include "octavo/v1/scan.pb.h"
+#include "octavo/v1/session.pb.h"
+#include "octavo/v1/stream.pb.h"
+#include "octavo/v1/system.pb.h"
+#include "octavo/v1/volume.pb.h"
+
+namespace octavo::rpc {
+namespace {
+
+// Every method of the contract: of the files that have services.
+std::set<const google::protobuf::MethodDescriptor*> AllMethods() {
+  std::set<const google::protobuf::MethodDescriptor*> methods;
+  for (const auto* message :
+       {v1::ApplyOpRequest::descriptor(), v1::ExportRequest::descriptor(),
+        v1::PushRequest::descriptor(), v1::SubmitJobRequest::descriptor(),
+        v1::StitchTilesRequest::descriptor(), v1::GetOperationRequest::descriptor(),
+        v1::SubmitScanRequest::descriptor(), v1::OpenSessionRequest::descriptor(),
+        v1::SubscribeRequest::descriptor(), v1::GetInfoRequest::descriptor(),
+        v1::GetVolumeRequest::descriptor()}) {
+    const auto* file = message->file();
+    for (int s = 0; s < file->service_count(); ++s) {
+      for (int m = 0; m < file->service(s)->method_count(); ++m)
+        methods.insert(file->service(s)->method(m));
+    }
+  }
+  return methods;
+}
+
+TEST(MethodRoles, EveryMethodHasALine) {
+  const auto methods = AllMethods();
+  EXPECT_GT(methods.size(), 60u);
+  for (const auto* method : methods) {
+    const MethodRole* const line = RoleFor(method->input_type());
+    ASSERT_NE(line, nullptr) << method->full_name() << " needs a line in method_roles.cc";
+    EXPECT_EQ(line->method, method->full_name());
+    EXPECT_NE(line->role, security::Role::kNone) << method->full_name();
+  }
+}
+
+TEST(MethodRoles, EveryLineHasAMethod) {
+  std::set<std::string> known, lines;
+  for (const auto* method : AllMethods()) known.insert(method->full_name());
+  for (const MethodRole& line : MethodRoles()) {
+    EXPECT_TRUE(known.contains(std::string(line.method))) << line.method;
+    EXPECT_TRUE(lines.insert(std::string(line.method)).second) << line.method << " comes twice";
+  }
+  EXPECT_EQ(lines, known);
+}
+
+TEST(MethodRoles, AViewerChangesNothing) {
+  for (const MethodRole& line : MethodRoles()) {
+    const std::string name(line.method.substr(line.method.rfind('.') + 1));
+    bool sees = name == "Subscribe" || name == "RenderVolume";
+    for (const char* verb : {"Get", "List", "Watch", "Wait", "Read"})
+      sees = sees || name.rfind(verb, 0) == 0;
+    EXPECT_EQ(line.role == security::Role::kViewer, sees) << line.method;
+  }
+}
+
+TEST(MethodRoles, ARequestOfNoMethodHasNone) {
+  EXPECT_EQ(RoleFor(v1::GetInfoResponse::descriptor()), nullptr);
+  EXPECT_EQ(RoleFor(nullptr), nullptr);
+}
+
+}  // namespace
+}  // namespace octavo::rpc
