@@ -48,6 +48,8 @@ std::unique_ptr<BenchDaemon> BenchDaemon::Start(const BenchFlags& flags) {
   const std::vector<std::string> arguments = {program,
                                               "--listen.tcp",
                                               "127.0.0.1:0",
+                                              "--listen.loopback_role",
+                                              "operator",
                                               "--metrics.listen",
                                               "none",
                                               "--state.dir",

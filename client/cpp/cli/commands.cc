@@ -13,6 +13,7 @@
 #include "client/cpp/cli/field_flags.h"
 #include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/words.h"
+#include "client/cpp/wire/bearer_token.h"
 #include "client/cpp/wire/error_details.h"
 #include "gpu/base/size_text.h"
 
@@ -41,7 +42,15 @@ std::shared_ptr<grpc::Channel> Session::channel() const {
     throw CLI::ValidationError(address_from, problem);
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(64 << 20);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  std::string token;
+  if (!token_file.empty()) {
+    try {
+      token = ReadTokenFile(token_file);
+    } catch (const std::runtime_error& error) {
+      throw CLI::ValidationError(token_from, error.what());
+    }
+  }
+  return MakeChannel(address, arguments, token);
 }
 
 std::unique_ptr<grpc::ClientContext> Session::Context() const {
@@ -69,6 +78,15 @@ bool Check(Session& session, const grpc::Status& status) {
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE && details.status.details().empty()) {
     std::cerr << "\n  is octavod running, and at " << session.address
               << "? (--address, OCTAVO_ADDRESS)";
+  }
+  if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED && !session.token_file.empty()) {
+    std::cerr << "\n  the token is that in " << session.token_file << " (" << session.token_from
+              << ")";
+  }
+  if (details.reason == "WRONG_ROLE" && session.token_file.empty()) {
+    std::cerr
+        << "\n  no token was given (--token-file, OCTAVO_TOKEN_FILE); on the server's host the "
+           "Unix socket tells who calls (--address unix:/path, octavo info lists it)";
   }
   std::cerr << "\n";
   if (details.report && !details.report->admitted()) {

@@ -24,11 +24,14 @@ struct Session {
   std::string address;
   double timeout_s = 30;
   bool json = false;
-  bool address_given = false;              // by --address or OCTAVO_ADDRESS
-  std::string address_from = "--address";  // which of them
+  bool address_given = false;               // by --address or OCTAVO_ADDRESS
+  std::string address_from = "--address";   // which of them
+  std::string token_file;                   // empty = no token
+  std::string token_from = "--token-file";  // or OCTAVO_TOKEN_FILE
   int exit_code = kOk;
 
-  /// Throws CLI::ValidationError for an address that gRPC would misunderstand.
+  /// Throws CLI::ValidationError for an address that gRPC would misunderstand, and for a file of a
+  /// token that holds none. Every call of the channel carries the token.
   std::shared_ptr<grpc::Channel> channel() const;
   /// A context with the deadline of short calls. Streams make their own contexts without one.
   std::unique_ptr<grpc::ClientContext> Context() const;

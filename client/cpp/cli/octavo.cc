@@ -32,6 +32,19 @@ int main(int argc, char** argv) {
          },
          "host:port or unix:/path (default $OCTAVO_ADDRESS or 127.0.0.1:50051)")
       ->take_last();
+  const char* token_file = std::getenv("OCTAVO_TOKEN_FILE");
+  if (token_file != nullptr && *token_file != 0) {
+    session.token_file = token_file;
+    session.token_from = "OCTAVO_TOKEN_FILE";
+  }
+  app.add_option_function<std::string>(
+         "--token-file",
+         [&session](const std::string& given) {
+           session.token_file = given;
+           session.token_from = "--token-file";
+         },
+         "file with the bearer token to log in with (default $OCTAVO_TOKEN_FILE, or none)")
+      ->take_last();
   app.set_version_flag("--version", std::string("octavo ") + octavo::Version());
   app.add_option("--timeout", session.timeout_s, "seconds for short calls (default 30)")
       ->check(octavo::cli::SecondsAboveZero());

@@ -107,8 +107,14 @@ void Info(Session& session) {
   for (const auto& address : info.listening()) std::cout << "listening on " << address << "\n";
   for (const auto& address : info.insecure_listening()) {
     std::cout << "INSECURE: other hosts can reach " << address
-              << " without TLS and login (security.insecure)\n";
+              << " without TLS (security.insecure)\n";
   }
+  std::cout << "TCP without a token: " << InWords(info.loopback_role())
+            << " (listen.loopback_role); tokens: "
+            << (info.takes_tokens() ? "taken" : "none are taken") << "\n";
+  std::cout << "you are " << info.caller().name() << ", " << InWords(info.caller().role())
+            << (info.caller().project().empty() ? "" : ", of project " + info.caller().project())
+            << ": " << info.caller().found() << "\n";
   for (const auto& line : info.recovered()) std::cout << "recovered: " << line << "\n";
 }
 

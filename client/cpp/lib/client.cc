@@ -20,13 +20,14 @@
 #include "client/cpp/lib/frame_stream.h"
 #include "client/cpp/lib/handoff.h"
 #include "client/cpp/lib/lent.h"
+#include "client/cpp/wire/bearer_token.h"
 #include "client/cpp/wire/seconds.h"
 
 namespace octavo::client {
 
 class Client::Impl {
  public:
-  Impl(std::string address, std::chrono::milliseconds timeout)
+  Impl(std::string address, std::chrono::milliseconds timeout, const std::string& token)
       : address_(std::move(address)), timeout_(timeout) {
     // Larger reads: about a third more throughput for volumes. Must be set before gRPC starts.
     static std::once_flag once;
@@ -37,7 +38,7 @@ class Client::Impl {
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
                      1);  // a separate connection, because two clients must not share one
     arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 8 << 20);
-    channel_ = grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments);
+    channel_ = MakeChannel(address_, arguments, token);
     scans_ = v1::ScanService::NewStub(channel_);
     volumes_ = v1::VolumeService::NewStub(channel_);
     operations_ = v1::OperationService::NewStub(channel_);
@@ -114,10 +115,24 @@ size_t Array::ItemSize(DType dtype) {
   return 0;
 }
 
-Client::Client(std::string address, std::chrono::milliseconds timeout) {
+Client::Client(std::string address, std::chrono::milliseconds timeout, std::string token_file) {
   if (const char* given = std::getenv("OCTAVO_ADDRESS"); address.empty() && given != nullptr)
     address = given;
-  impl_ = std::make_unique<Impl>(address.empty() ? "127.0.0.1:50051" : std::move(address), timeout);
+  std::string whence = "token_file", token;
+  if (const char* given = std::getenv("OCTAVO_TOKEN_FILE");
+      token_file.empty() && given != nullptr) {
+    token_file = given;
+    whence = "OCTAVO_TOKEN_FILE";
+  }
+  if (!token_file.empty()) {
+    try {
+      token = ReadTokenFile(token_file);
+    } catch (const std::runtime_error& error) {
+      throw Error(Code::kInvalidArgument, whence + ": " + error.what());
+    }
+  }
+  impl_ = std::make_unique<Impl>(address.empty() ? "127.0.0.1:50051" : std::move(address), timeout,
+                                 token);
 }
 Client::~Client() = default;
 

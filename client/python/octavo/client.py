@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 from google.protobuf import field_mask_pb2
 
-from octavo import buffers, errors, frames, lending, mapping, mosaic, push, ring, specs
+from octavo import buffers, errors, frames, lending, mapping, mosaic, push, ring, specs, tokens
 from octavo.arguments import Seconds, explained, explained_methods, limit, message, real, short
 from octavo import session as sessions
 from octavo.fields import Fields
@@ -65,9 +65,12 @@ class Waveform:
 @explained_methods
 class Client(VolumeCalls, JobCalls, OperationCalls):
     """A connection to octavod. `address`: "host:port" or "unix:/path"; default $OCTAVO_ADDRESS or
-    127.0.0.1:50051. `client`: name of the owner of its buffers; `key`: opens its private ones."""
+    127.0.0.1:50051. `client`: name of the owner of its buffers; `key`: opens its private ones.
+    `token_file`: a file with the bearer token to log in with, as octavo token add makes it; default
+    $OCTAVO_TOKEN_FILE, or no token."""
 
-    def __init__(self, address: Union[str, None] = None, timeout: float = 30.0, client: str = "", key: str = ""):
+    def __init__(self, address: Union[str, None] = None, timeout: float = 30.0, client: str = "", key: str = "",
+                 token_file: Union[str, "os.PathLike[str]", None] = None):
         self.address = _address(address if address not in (None, "") else os.environ.get("OCTAVO_ADDRESS", "127.0.0.1:50051"))
         self.timeout = real("timeout", timeout)
         if not 0 < self.timeout < _MOST_SECONDS:
@@ -76,6 +79,9 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         self.channel = grpc.insecure_channel(self.address, options=[
             ("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20),
             ("grpc.use_local_subchannel_pool", 1)])
+        whence, path = ("token_file", token_file) if token_file not in (None, "") else ("OCTAVO_TOKEN_FILE", os.environ.get("OCTAVO_TOKEN_FILE"))
+        if path:
+            self.channel = tokens.giving(self.channel, tokens.read(path, whence))
         self._scans = scan_pb2_grpc.ScanServiceStub(self.channel)
         self._volumes = volume_pb2_grpc.VolumeServiceStub(self.channel)
         self._streams = stream_pb2_grpc.StreamServiceStub(self.channel)

@@ -188,6 +188,8 @@ def renaming(fields: Mapping[str, str]):
 
 def _advice(error: OctavoError) -> str:
     """Advice for a Python program; "" if there is none."""
+    if error.reason in ("NO_TOKEN", "WRONG_ROLE"):
+        return "octavo.Client(address, token_file=...) gives a token, and octavo.Client(\"unix:/path\") tells the server which user calls"
     if error.reason == "VOLUME_STATE" and error.numbers.get("state") == "ACQUIRING":
         return "client.wait(scan) waits for the scan with all its volumes, client.wait_volume(name) for this one"
     if error.reason == "VOLUME_STATE" and error.numbers.get("state") == "COMMITTING":

@@ -645,9 +645,12 @@ class Client {
  public:
   /// `address`: "host:port" or "unix:/path"; empty = $OCTAVO_ADDRESS or 127.0.0.1:50051. `timeout`
   /// is for short calls. Connects with the first call. The first Client of a process sets
-  /// GRPC_EXPERIMENTS (faster reads) unless it is set.
+  /// GRPC_EXPERIMENTS (faster reads) unless it is set. `token_file`: a file with the bearer token
+  /// to log in with, as octavo token add makes it; empty = $OCTAVO_TOKEN_FILE, or no token. Throws
+  /// Error if it holds none.
   explicit Client(std::string address = "",
-                  std::chrono::milliseconds timeout = std::chrono::seconds(30));
+                  std::chrono::milliseconds timeout = std::chrono::seconds(30),
+                  std::string token_file = "");
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;

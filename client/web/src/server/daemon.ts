@@ -53,9 +53,11 @@ export class Daemon {
   private readonly status: loader.MessageTypeDefinition<Message, Message>;
   private readonly info: loader.MessageTypeDefinition<Message, Message>;
 
+  /** `token`: a bearer token that every call carries; empty = none. */
   constructor(
     readonly address: string,
     protos: string,
+    token = "",
   ) {
     const files = [...FILES, "google/rpc/status.proto", "google/rpc/error_details.proto"];
     this.contract = new Contract(FILES, protos);
@@ -74,8 +76,17 @@ export class Daemon {
       "grpc.enable_retries": 0,
       "grpc.primary_user_agent": "octavo-web",
     };
+    // An interceptor: call credentials need TLS.
+    const bearer: grpc.Interceptor = (call, next) =>
+      new grpc.InterceptingCall(next(call), {
+        start(metadata, listener, start) {
+          metadata.set("authorization", `Bearer ${token}`);
+          start(metadata, listener);
+        },
+      });
+    const all: grpc.ClientOptions = token ? { ...options, interceptors: [bearer] } : options;
     for (const service of SERVICES)
-      this.clients.set(service, new (v1[service] as grpc.ServiceClientConstructor)(address, grpc.credentials.createInsecure(), options));
+      this.clients.set(service, new (v1[service] as grpc.ServiceClientConstructor)(address, grpc.credentials.createInsecure(), all));
   }
 
   private method(service: Service, name: string): { client: grpc.Client; call: Method } {

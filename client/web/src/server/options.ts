@@ -5,6 +5,7 @@ import { parseArgs } from "node:util";
 
 export interface Options {
   address: string; // of octavod
+  token: string; // by which it logs in there; "" = none
   host: string; // to listen on
   port: number; // 0 = any that is free
   names: string[];
@@ -16,6 +17,7 @@ export interface Options {
 export const HELP = `octavo-web: what Octavo sees and holds, in a browser
 
   --address HOST:PORT | unix:PATH   of octavod (default $OCTAVO_ADDRESS or 127.0.0.1:50051)
+  --token-file FILE                 with the bearer token to log in to octavod with, for all browsers (default $OCTAVO_TOKEN_FILE)
   --listen HOST:PORT                where browsers reach this program (default 127.0.0.1:8050; port 0 = any)
   --tls-cert FILE --tls-key FILE    PEM files; needed for addresses beside loopback
   --insecure                        listen on other addresses without TLS: anybody on the way can read along
@@ -49,6 +51,19 @@ function readable(flag: string, file: string): Buffer {
   }
 }
 
+/** The token in a file; the message of an error shows nothing of what it holds. */
+function tokenIn(flag: string, file: string): string {
+  const allowed = "a file with one token, as octavo token add makes it";
+  let text;
+  try {
+    text = fs.readFileSync(file, "latin1").trim();
+  } catch (error) {
+    bad(flag, file, `${allowed} (${(error as Error).message})`);
+  }
+  if (!/^octavo_[0-9a-f]{8}_[0-9a-f]{64}$/.test(text)) bad(flag, file, allowed);
+  return text;
+}
+
 export function parseOptions(args: string[]): Options | "help" {
   let values;
   try {
@@ -56,6 +71,7 @@ export function parseOptions(args: string[]): Options | "help" {
       args,
       options: {
         address: { type: "string" },
+        "token-file": { type: "string" },
         listen: { type: "string", default: "127.0.0.1:8050" },
         "tls-cert": { type: "string" },
         "tls-key": { type: "string" },
@@ -84,8 +100,11 @@ export function parseOptions(args: string[]): Options | "help" {
   for (const name of values.host!) if (!/^[0-9A-Za-z._:-]{1,253}$/.test(name)) bad("--host", name, "the name or address of a host, without a port");
   const ready = values["ready-fd"];
   if (ready !== undefined && !/^\d{1,4}$/.test(ready)) bad("--ready-fd", ready, "the number of an open descriptor");
+  const tokenFile = values["token-file"] ? "--token-file" : "OCTAVO_TOKEN_FILE";
+  const token = values["token-file"] || process.env.OCTAVO_TOKEN_FILE;
   return {
     address,
+    token: token ? tokenIn(tokenFile, token) : "",
     host,
     port,
     names: values.host!,

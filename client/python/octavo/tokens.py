@@ -1,0 +1,48 @@
+"""Bearer tokens: the file that a client reads, and the header of its calls."""
+
+from __future__ import annotations
+
+import collections
+import re
+from typing import Any, Callable
+
+import grpc
+
+from octavo.arguments import short
+
+_TOKEN = re.compile(r"octavo_[0-9a-f]{8}_[0-9a-f]{64}")
+_ALLOWED = "expected a file with one token, as octavo token add makes it"
+
+
+def read(path: Any, whence: str) -> str:
+    """The token in a file. `whence` names the argument or variable for the message of a ValueError, which shows nothing of what the file holds."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read(4096).decode("ascii", "replace").strip()
+    except (OSError, TypeError, ValueError) as error:
+        raise ValueError(f"{whence} is {short(path)}, which cannot be read ({getattr(error, 'strerror', None) or error}); {_ALLOWED}") from None
+    if not _TOKEN.fullmatch(text):
+        raise ValueError(f"{whence} is {short(path)}, which holds no token; {_ALLOWED}")
+    return text
+
+
+class _Details(collections.namedtuple("_Details", ("method", "timeout", "metadata", "credentials", "wait_for_ready", "compression")), grpc.ClientCallDetails):
+    """A call with other metadata."""
+
+
+class _Bearer(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor, grpc.StreamUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):
+    """Puts the token into every call of a channel."""
+
+    def __init__(self, token: str):
+        self._header = ("authorization", f"Bearer {token}")
+
+    def _with(self, call: Callable, details: grpc.ClientCallDetails, request: Any) -> Any:
+        return call(_Details(details.method, details.timeout, [*(details.metadata or ()), self._header], details.credentials,
+                             getattr(details, "wait_for_ready", None), getattr(details, "compression", None)), request)
+
+    intercept_unary_unary = intercept_unary_stream = intercept_stream_unary = intercept_stream_stream = _with
+
+
+def giving(channel: grpc.Channel, token: str) -> grpc.Channel:
+    """The channel, whose calls carry the token."""
+    return grpc.intercept_channel(channel, _Bearer(token))
