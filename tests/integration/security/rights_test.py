@@ -1,0 +1,396 @@
+"""Who may do what: roles of tokens, of the users of the Unix socket and of TCP without a token; every method with the wrong role; tokens that are
+revoked while calls run."""
+
+import json
+import os
+import re
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.request
+
+import grpc
+
+from harness import BUILD, SOURCE, Daemon, octavo, until
+
+OCTAVO = os.path.join(BUILD, "bin", "octavo")
+PARTS = ("buffer", "export", "ingest", "job", "mosaic", "operation", "scan", "session", "stream", "system", "volume")
+WORDS = ("none", "viewer", "operator", "admin")
+STRANGER = 54321  # a user and a group that nobody is in
+
+
+def methods():
+    """Every method of the contract, by reflection."""
+    found = []
+    for part in PARTS:
+        module = __import__(f"octavo.v1.{part}_pb2", fromlist=["DESCRIPTOR"])
+        for service in module.DESCRIPTOR.services_by_name.values():
+            found += service.methods
+    return found
+
+
+def needed(method):
+    """The role that a method needs, by its verb: what only shows is for viewers."""
+    return "viewer" if re.match("(Get|List|Watch|Wait|Read)[A-Z]", method.name) or method.name in ("Subscribe", "RenderVolume") else "operator"
+
+
+def outcome(channel, method, header=(), seconds=5.0):
+    """Calls a method with an empty request, whatever its form; returns (code, reason, metadata)."""
+    shapes = {(False, False): channel.unary_unary, (False, True): channel.unary_stream, (True, False): channel.stream_unary,
+              (True, True): channel.stream_stream}
+    call = shapes[method.client_streaming, method.server_streaming](f"/{method.containing_service.full_name}/{method.name}")
+    try:
+        answer = call(iter([b""]) if method.client_streaming else b"", timeout=seconds, metadata=header)
+        if method.server_streaming:
+            for _ in answer:
+                break
+            answer.cancel()
+    except grpc.RpcError as error:
+        result = octavo.errors.from_rpc_error(error)
+        return result.code, result.reason, result.numbers
+    return grpc.StatusCode.OK, "", {}
+
+
+def refused(channel, role, header=()):
+    """What goes wrong with the roles of all methods for a caller who has `role`."""
+    problems = []
+    for method in methods():
+        want = needed(method)
+        may = WORDS.index(role) >= WORDS.index(want)
+        code, reason, numbers = outcome(channel, method, header, 0.5 if may else 5.0)
+        name = f"{method.containing_service.full_name}/{method.name}"
+        if may:
+            fine = reason not in ("WRONG_ROLE", "NO_TOKEN", "BAD_TOKEN")
+        elif role == "none":
+            fine = (code, reason, numbers.get("method")) == (grpc.StatusCode.UNAUTHENTICATED, "NO_TOKEN", name)
+        else:
+            fine = ((code, reason) == (grpc.StatusCode.PERMISSION_DENIED, "WRONG_ROLE")
+                    and [numbers.get(key) for key in ("method", "needed", "role")] == [name, want, role] and numbers.get("found"))
+        if not fine:
+            problems.append(f"{name} as {role}: {code} {reason} {numbers}")
+    return problems
+
+
+def child(address):
+    """Run as another user: who the server thinks that is, and what it may call."""
+    with octavo.Client(address) as client:
+        caller = client.info().caller
+        role = octavo.v1.system_pb2.Role.Name(caller.role).removeprefix("ROLE_").lower()
+        print(json.dumps({"name": caller.name, "role": role, "found": caller.found, "problems": refused(client.channel, role)}))
+
+
+def token_command(*arguments, check=True):
+    return subprocess.run([OCTAVO, "token", *arguments], capture_output=True, text=True, timeout=60, check=check)
+
+
+class Tokens(unittest.TestCase):
+    """A server with tokens, on which TCP without one may do nothing."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="octavo-rights-")
+        cls.file = os.path.join(cls.folder.name, "tokens")
+        cls.path = {}
+        for role in WORDS[1:]:
+            cls.path[role] = cls.add(role)
+        cls.daemon = Daemon("--security.tokens", cls.file, "--listen.loopback_role", "none")
+
+    @classmethod
+    def tearDownClass(cls):
+        code = cls.daemon.stop()
+        text = cls.daemon.text()
+        cls.daemon.remove()
+        cls.folder.cleanup()
+        assert code == 0, text
+        assert not re.search("_[0-9a-f]{64}", text), "the log shows a secret"
+
+    @classmethod
+    def add(cls, role, *flags):
+        secret = os.path.join(cls.folder.name, f"secret-{len(os.listdir(cls.folder.name))}")
+        token_command("add", "--file", cls.file, "--name", f"a-{role}", "--role", role, "--secret-file", secret, *flags)
+        return secret
+
+    def client(self, role):
+        return octavo.Client(self.daemon.address, token_file=self.path[role])
+
+    def metric(self, name):
+        page = urllib.request.urlopen(f"http://{self.daemon.metrics}/metrics", timeout=10).read().decode()
+        return float(re.search(rf"^{name} (\S+)$", page, re.M).group(1))
+
+    def header(self, path):
+        with open(path) as file:
+            return [("authorization", f"Bearer {file.read().strip()}")]
+
+    def test_every_method_asks_for_its_role(self):
+        self.assertGreater(len(methods()), 60)
+        for role in WORDS:
+            with grpc.insecure_channel(self.daemon.address) as channel:
+                self.assertEqual(refused(channel, role, self.header(self.path[role]) if role != "none" else ()), [])
+
+    def test_the_server_says_who_the_caller_is(self):
+        with self.client("operator") as client:
+            info = client.info()
+            self.assertEqual((info.caller.name, info.caller.role, info.takes_tokens), ("a-operator", 3, True))
+            self.assertEqual(info.loopback_role, 1)
+            self.assertRegex(info.caller.found, "^the token [0-9a-f]{8} of a-operator$")
+        text = subprocess.run([OCTAVO, "--address", self.daemon.address, "--token-file", self.path["viewer"], "info"], capture_output=True, text=True,
+                              timeout=60).stdout
+        self.assertIn("you are a-viewer, viewer: the token ", text)
+        self.assertIn("TCP without a token: none (listen.loopback_role); tokens: taken", text)
+
+    def test_an_operator_scans_and_a_viewer_watches(self):
+        with self.client("operator") as operator, self.client("viewer") as viewer:
+            scan = operator.submit_scan(octavo.simulated(1, fast=True), octavo.raster(16, 8, volumes=1), samples=256)
+            viewer.wait(scan.name)
+            volume, = viewer.volumes(scan.name)
+            self.assertEqual(viewer.read(volume.name).ndim, 3)
+            with self.assertRaisesRegex(octavo.OctavoError, "VolumeService/DiscardVolume needs the role operator; the caller is a-viewer with the role viewer") as no:
+                viewer.discard(volume.name)
+            self.assertEqual((no.exception.code, no.exception.reason), (grpc.StatusCode.PERMISSION_DENIED, "WRONG_ROLE"))
+            operator.discard(volume.name)
+
+    def test_whoever_has_no_token_learns_what_is_missing(self):
+        with octavo.Client(self.daemon.address) as nobody, self.assertRaises(octavo.OctavoError) as no:
+            nobody.scans()
+        self.assertEqual((no.exception.code, no.exception.reason), (grpc.StatusCode.UNAUTHENTICATED, "NO_TOKEN"))
+        self.assertIn("token_file", str(no.exception))
+        shown = subprocess.run([OCTAVO, "--address", self.daemon.address, "scan", "list"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(shown.returncode, 1)
+        self.assertIn("needs a bearer token: TCP on this host without a token (listen.loopback_role) may do nothing here", shown.stderr)
+        self.assertIn("--token-file, OCTAVO_TOKEN_FILE", shown.stderr)
+        shown = subprocess.run([OCTAVO, "--address", self.daemon.address, "scan", "list"], capture_output=True, text=True, timeout=60,
+                               env={**os.environ, "OCTAVO_TOKEN_FILE": self.path["viewer"]})
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        health = subprocess.run([OCTAVO, "--address", self.daemon.address, "health"], capture_output=True, text=True, timeout=60)
+        self.assertEqual((health.returncode, health.stdout), (0, "SERVING\n"))
+
+    def test_bad_tokens_are_refused_and_not_shown(self):
+        with open(self.path["admin"]) as file:
+            good = file.read().strip()
+        wrong = good[:-1] + ("0" if good[-1] != "0" else "1")
+        with grpc.insecure_channel(self.daemon.address) as channel:
+            info, = (method for method in methods() if method.name == "GetInfo")
+            for value in (f"Bearer {wrong}", f"Bearer octavo_00000000_{'0' * 64}", f"Bearer {good}0", f"Basic {good}", good, "Bearer", "Bearer " + "x" * 4000):
+                code, reason, numbers = outcome(channel, info, [("authorization", value)])
+                self.assertEqual((code, reason), (grpc.StatusCode.UNAUTHENTICATED, "BAD_TOKEN"), value[:40])
+                self.assertNotIn(good[16:40], json.dumps(numbers))
+            twice = [("authorization", f"Bearer {good}")] * 2
+            self.assertEqual(outcome(channel, info, twice)[1], "BAD_TOKEN")
+
+    def test_a_revoked_token_ends_its_calls(self):
+        path = self.add("viewer")
+        with open(path) as file:
+            token_id = file.read()[7:15]
+        with octavo.Client(self.daemon.address, token_file=path) as client, self.client("viewer") as other:
+            ours, theirs = (c._volumes.WatchVolumes(octavo.v1.volume_pb2.WatchVolumesRequest()) for c in (client, other))
+            frames = client._streams.Subscribe(octavo.v1.stream_pb2.SubscribeRequest(products=[octavo.v1.stream_pb2.PRODUCT_MIP]))
+            until(lambda: self.taken(client))
+            ours.initial_metadata(), theirs.initial_metadata()
+            begun = time.monotonic()
+            self.assertIn(token_id, token_command("revoke", "--file", self.file, token_id).stdout)
+            for stream in (ours, frames):
+                with self.assertRaises(grpc.RpcError) as end:
+                    for _ in stream:
+                        pass
+                self.assertIn(end.exception.code(), (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.CANCELLED))
+            self.assertLess(time.monotonic() - begun, 2)
+            with self.assertRaisesRegex(octavo.OctavoError, "never issued, or revoked") as no:
+                client.info()
+            self.assertEqual((no.exception.code, no.exception.reason), (grpc.StatusCode.UNAUTHENTICATED, "BAD_TOKEN"))
+            self.assertTrue(theirs.is_active())
+            theirs.cancel()
+        until(lambda: "its calls end" in self.daemon.text())
+
+    def taken(self, client):
+        """Whether the server has taken the file over as it is now."""
+        try:
+            return client.info().caller.name != ""
+        except octavo.OctavoError:
+            return False
+
+    def test_a_token_expires_while_its_calls_run(self):
+        moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 4))
+        path = self.add("viewer", "--expires", moment)
+        with octavo.Client(self.daemon.address, token_file=path) as client:
+            until(lambda: self.taken(client))
+            watch = client._volumes.WatchVolumes(octavo.v1.volume_pb2.WatchVolumesRequest())
+            with self.assertRaises(grpc.RpcError):
+                for _ in watch:
+                    pass
+            with self.assertRaisesRegex(octavo.OctavoError, f"expired at {moment}"):
+                client.info()
+
+    def test_a_bad_file_keeps_the_old_tokens_and_is_counted(self):
+        with open(self.file, "rb") as file:
+            before = file.read()
+        errors = self.metric("octavo_token_reload_errors_total")
+        try:
+            for damage in (b"", before[:-7], before + b"x\n"):
+                with open(self.file + ".new", "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+                    file.write(damage)
+                os.rename(self.file + ".new", self.file)
+                errors += 1
+                until(lambda: self.metric("octavo_token_reload_errors_total") == errors)
+                with self.client("admin") as client:
+                    self.assertEqual(client.info().caller.name, "a-admin")
+        finally:
+            with open(self.file + ".new", "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+                file.write(before)
+            os.rename(self.file + ".new", self.file)
+        self.assertIn("the tokens before it stay valid", self.daemon.text())
+
+    def test_the_file_holds_no_token(self):
+        with open(self.file) as file:
+            text = file.read()
+        for path in self.path.values():
+            self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
+            with open(path) as file:
+                self.assertNotIn(file.read().strip()[16:], text)
+        self.assertEqual(stat.S_IMODE(os.stat(self.file).st_mode), 0o600)
+        listed = token_command("list", "--file", self.file).stdout
+        self.assertEqual(len(listed.splitlines()), len(text.splitlines()) - 1)
+        self.assertNotRegex(listed, "[0-9a-f]{64}")
+
+    def test_the_command_shows_a_token_once(self):
+        shown = subprocess.run([OCTAVO, "--json", "token", "add", "--file", os.path.join(self.folder.name, "others"), "--name", "b", "--role", "viewer",
+                                "--project", "retina", "--days", "2"], capture_output=True, text=True, timeout=60, check=True)
+        about = json.loads(shown.stdout)
+        self.assertRegex(about["token"], f"^octavo_{about['id']}_[0-9a-f]{{64}}$")
+        self.assertEqual((about["name"], about["role"], about["project"]), ("b", "viewer", "retina"))
+        gone = token_command("revoke", "--file", os.path.join(self.folder.name, "others"), about["id"], "00000000", check=False)
+        self.assertEqual(gone.returncode, 1)
+        self.assertIn("holds no token with the id '00000000'", gone.stderr)
+        self.assertIn(about["id"], token_command("list", "--file", os.path.join(self.folder.name, "others")).stdout)
+
+
+class Users(unittest.TestCase):
+    """The Unix socket tells who calls."""
+
+    @classmethod
+    def setUpClass(cls):
+        if os.geteuid() != 0:
+            raise unittest.SkipTest("only root can be other users")
+        cls.folder = tempfile.TemporaryDirectory(prefix="octavo-rights-")
+        os.chmod(cls.folder.name, 0o755)
+        cls.socket = os.path.join(cls.folder.name, "s")
+        cls.daemon = Daemon("--listen.unix", cls.socket, "--listen.loopback_role", "viewer")
+        os.chown(cls.socket, -1, STRANGER)
+
+    @classmethod
+    def tearDownClass(cls):
+        code = cls.daemon.stop()
+        text = cls.daemon.text()
+        cls.daemon.remove()
+        cls.folder.cleanup()
+        assert code == 0, text
+
+    def as_user(self, address, **ids):
+        result = subprocess.run([sys.executable, os.path.abspath(__file__), "--child", address], capture_output=True, text=True, timeout=200,
+                                env={**os.environ, "HOME": "/"}, **ids)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout)
+
+    def test_root_is_admin(self):
+        with octavo.Client(f"unix:{self.socket}") as client:
+            caller = client.info().caller
+            self.assertEqual((caller.name, caller.role, caller.found), ("uid:0", 4, "the Unix socket: user 0, who is root"))
+
+    def test_the_sockets_group_are_operators(self):
+        for ids in (dict(group=STRANGER, extra_groups=[]), dict(group=1, extra_groups=[2, STRANGER])):
+            caller = self.as_user(f"unix:{self.socket}", user=STRANGER, **ids)
+            self.assertEqual((caller["name"], caller["role"], caller["problems"]), (f"uid:{STRANGER}", "operator", []))
+            self.assertIn("of the socket's group", caller["found"])
+
+    def test_other_users_cannot_connect_and_if_they_can_have_the_role_of_tcp(self):
+        os.chmod(self.socket, 0o666)
+        try:
+            caller = self.as_user(f"unix:{self.socket}", user=STRANGER + 1, group=STRANGER + 1, extra_groups=[])
+        finally:
+            os.chmod(self.socket, 0o660)
+        self.assertEqual((caller["name"], caller["role"], caller["problems"]), (f"uid:{STRANGER + 1}", "viewer", []))
+        self.assertIn("not of the socket's group", caller["found"])
+
+    def test_tcp_is_no_identity_even_for_root(self):
+        with self.daemon.client() as client:
+            caller = client.info().caller
+            self.assertEqual((caller.name, caller.role), ("loopback", 2))
+            self.assertEqual(refused(client.channel, "viewer"), [])
+            with self.assertRaisesRegex(octavo.OctavoError, "listen.loopback_role"):
+                client.cancel("scans/none")
+
+
+class Configurations(unittest.TestCase):
+    def test_without_a_file_this_host_operates(self):
+        if os.path.exists("/etc/octavo/octavod.toml"):
+            self.skipTest("Octavo is installed here")
+        daemon = Daemon()
+        try:
+            with daemon.client() as client:
+                info = client.info()
+                self.assertEqual((info.loopback_role, info.caller.role, info.takes_tokens), (3, 3, False))
+                scan = client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(16, 8, volumes=1), samples=256)
+                client.cancel(scan.name)
+                client.wait(scan.name)
+            with tempfile.NamedTemporaryFile("w") as file:
+                file.write(f"octavo_01234567_{'0' * 64}\n")
+                file.flush()
+                with octavo.Client(daemon.address, token_file=file.name) as client, self.assertRaisesRegex(octavo.OctavoError, "this server takes no tokens"):
+                    client.info()
+            self.assertIn("tcp_on_this_host", daemon.text())
+        finally:
+            daemon.stop()
+            daemon.remove()
+
+    def test_the_installed_service_shows(self):
+        daemon = Daemon("--config", os.path.join(SOURCE, "deploy", "octavod.toml"))
+        try:
+            with daemon.client() as client:
+                self.assertEqual((client.info().loopback_role, client.info().caller.role), (2, 2))
+                self.assertEqual(refused(client.channel, "viewer"), [])
+            with octavo.Client(f"unix:{daemon.ready['unix']}") as client:
+                self.assertEqual(client.info().caller.role, 4)
+        finally:
+            daemon.stop()
+            daemon.remove()
+
+    def test_other_hosts_need_a_token_where_there_are_tokens(self):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(("192.0.2.1", 9))
+                own = probe.getsockname()[0]
+            except OSError:
+                own = "127.0.0.1"
+        if own.startswith("127."):
+            self.skipTest("this host has no other address than loopback")
+        with tempfile.TemporaryDirectory() as folder:
+            tokens, secret = os.path.join(folder, "tokens"), os.path.join(folder, "secret")
+            token_command("add", "--file", tokens, "--name", "a", "--role", "operator", "--secret-file", secret)
+            for flags, role in ((("--security.tokens", tokens), None), ((), 2)):
+                daemon = Daemon("--listen.tcp", "0.0.0.0:0", "--security.insecure", "true", "--listen.loopback_role", "viewer", *flags)
+                try:
+                    address = f"{own}:{daemon.address.split(':')[1]}"
+                    with octavo.Client(address) as client:
+                        if role is None:
+                            with self.assertRaises(octavo.OctavoError) as no:
+                                client.info()
+                            self.assertEqual(no.exception.reason, "NO_TOKEN")
+                        else:
+                            self.assertEqual((client.info().caller.name, client.info().caller.role), ("remote", role))
+                    if flags:
+                        with octavo.Client(address, token_file=secret) as client:
+                            self.assertEqual(client.info().caller.role, 3)
+                    self.assertIn("security.insecure is set", daemon.text())
+                finally:
+                    daemon.stop()
+                    daemon.remove()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        child(sys.argv[2])
+    else:
+        unittest.main()
