@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import os
 import re
 from typing import Any, Callable
 
@@ -17,7 +18,7 @@ _ALLOWED = "expected a file with one token, as octavo token add makes it"
 def read(path: Any, whence: str) -> str:
     """The token in a file. `whence` names the argument or variable for the message of a ValueError, which shows nothing of what the file holds."""
     try:
-        with open(path, "rb") as file:
+        with open(os.fspath(path), "rb") as file:
             text = file.read(4096).decode("ascii", "replace").strip()
     except (OSError, TypeError, ValueError) as error:
         raise ValueError(f"{whence} is {short(path)}, which cannot be read ({getattr(error, 'strerror', None) or error}); {_ALLOWED}") from None

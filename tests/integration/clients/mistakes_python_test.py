@@ -272,6 +272,9 @@ MISTAKES = [
     ("address with a scheme", lambda c, **_: octavo.Client("http://localhost:50051"), ValueError, ["address is 'http://localhost:50051'", "host:port or unix:/path"]),
     ("address that is a number", lambda c, **_: octavo.Client(50051), ValueError, ["address is 50051; expected host:port (octavod listens on 50051) or unix:/path"]),
     ("address without a port", lambda c, **_: octavo.Client("localhost"), ValueError, ["address is 'localhost' without a port", "50051"]),
+    ("file of a token that is not there", lambda c, **_: octavo.Client(token_file="/none"), ValueError, ["token_file is '/none', which cannot be read (No such file", "octavo token add"]),
+    ("file without a token", lambda c, **_: octavo.Client(token_file=os.devnull), ValueError, ["token_file is '/dev/null', which holds no token"]),
+    ("token instead of its file", lambda c, **_: octavo.Client(token_file=5), ValueError, ["token_file is 5, which cannot be read"]),
     ("no server", lambda c, **_: octavo.Client("127.0.0.1:1").info(), octavo.OctavoError, ["no octavod answers at 127.0.0.1:1", "OCTAVO_ADDRESS"]),
     ("no such volume", lambda c, **_: c.read("volumes/none"), octavo.OctavoError, ["no volume volumes/none"]),
 ]
