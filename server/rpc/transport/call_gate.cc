@@ -21,6 +21,7 @@ constexpr std::chrono::milliseconds kBetweenLooks(500);
 
 class Contexts final : public grpc::ContextAllocator {
  public:
+  using grpc::ContextAllocator::Release;
   explicit Contexts(CallGate* gate) : gate_(gate) {}
   // Null where there is no memory: gRPC then makes a context of its own, whose call Admit refuses.
   grpc::CallbackServerContext* NewCallbackServerContext() override {
@@ -124,7 +125,7 @@ void CallGate::Look() {
       const auto token = config_.tokens->Again(context->principal_.token_id);
       std::string why;
       if (!token.ok()) {
-        why = token.status().message();
+        why = std::string(token.status().message());
       } else if (token->role < context->line_->role) {
         why = absl::StrCat("the bearer token has lost the role ",
                            security::Name(context->line_->role));

@@ -1,5 +1,6 @@
 #include "server/security/token_file.h"
 
+#include <cstdio>
 #include <random>
 #include <string>
 #include <sys/stat.h>
@@ -102,7 +103,7 @@ TEST(TokenFile, SaysWhichLineIsDamagedAndHow) {
 TEST(TokenFile, TakesNoMoreTokensThanAllowed) {
   std::string text = kHead;
   for (size_t i = 0; i <= kMostTokens; ++i) {
-    char id[16];
+    char id[24];
     std::snprintf(id, sizeof id, "%08zx", i);
     text += Line("0a1b2c3d", id);
   }
