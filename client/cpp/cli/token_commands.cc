@@ -44,14 +44,14 @@ void Fail(Session& session, const absl::Status& status) {
 nlohmann::ordered_json JsonOf(const security::TokenRecord& token) {
   return {{"id", token.id},
           {"name", token.name},
-          {"role", std::string(Name(token.role))},
+          {"role", std::string(security::Name(token.role))},
           {"project", token.project},
           {"created", security::TimeText(token.created)},
           {"expires", token.expires == 0 ? "" : security::TimeText(token.expires)}};
 }
 
 std::string TextOf(const security::TokenRecord& token) {
-  return absl::StrCat(token.id, "  ", token.name, "  ", Name(token.role),
+  return absl::StrCat(token.id, "  ", token.name, "  ", security::Name(token.role),
                       token.project.empty() ? "" : absl::StrCat("  project ", token.project),
                       "  made ", security::TimeText(token.created),
                       token.expires == 0 ? "  never expires"
