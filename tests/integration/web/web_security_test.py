@@ -139,10 +139,10 @@ class OtherSites(Secured):
             status, body = self.viewer.call(name)
             self.assertEqual((status, body["error"]["reason"]), (404, "NO_CALL"), name)
         for body in (b"", b"{}"):
-            self.assertEqual(self.reason(self.viewer.request("POST", "/api/SystemService/GetInfo", body)), (503, "UNAVAILABLE"))  # allowed; there is no daemon
+            self.assertEqual(self.reason(self.viewer.request("POST", "/api/ScanService/PlanScan", body)), (503, "UNAVAILABLE"))  # allowed; there is no daemon
         for body in (b"{", b"[]", b"null", b"1", b'"x"', b"\xff"):
-            self.assertEqual(self.reason(self.viewer.request("POST", "/api/SystemService/GetInfo", body)), (400, "BAD_JSON"))
-        status, _, _ = self.viewer.request("POST", "/api/SystemService/GetInfo", b" " * (300 << 10))
+            self.assertEqual(self.reason(self.viewer.request("POST", "/api/ScanService/PlanScan", body)), (400, "BAD_JSON"))
+        status, _, _ = self.viewer.request("POST", "/api/ScanService/PlanScan", b" " * (300 << 10))
         self.assertEqual(status, 413)
         self.assertEqual(self.viewer.request("GET", "/api/status")[0], 200)
 

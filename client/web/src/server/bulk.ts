@@ -10,11 +10,11 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 
 import type { ClientReadableStream } from "@grpc/grpc-js";
 
+import { SAMPLE_BYTES } from "../wire/dtypes";
 import { type Daemon, DaemonError, type Message } from "./daemon";
 import { Refusal } from "./guard";
 
 const MOST_PICTURE_BYTES = 32 << 20;
-const BYTES: Record<string, number> = { U8: 1, I8: 1, U16: 2, I16: 2, F16: 2, F32: 4, U32: 4, I32: 4, C32: 4, F64: 8, C64: 8, U64: 8, I64: 8, C128: 16 };
 const RENDERINGS: Record<string, string> = { plane: "PLANE", max: "MAX", mean: "MEAN", min: "MIN" };
 
 function wrong(field: string, value: string, allowed: string): never {
@@ -126,7 +126,7 @@ export async function voxels(daemon: Daemon, name: string, query: URLSearchParam
   let dtype = volume.dtype.replace("DTYPE_", "");
   if (window) dtype = "U8";
   else if (downsample > 1 && (method === "mean" || /^C/.test(dtype))) dtype = "F32";
-  const plane = shape.slice(1).reduce((a, b) => a * b, 1) * BYTES[dtype];
+  const plane = shape.slice(1).reduce((a, b) => a * b, 1) * SAMPLE_BYTES[dtype];
   const total = plane * shape[0];
   const tag = `"${volume.digest}?${query}"`;
   const conditional = request.headers["if-range"] === undefined || request.headers["if-range"] === tag;

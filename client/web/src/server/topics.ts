@@ -1,10 +1,10 @@
 // Subscriptions to the daemon: one for each topic and encoding, whatever the number of views.
 import type { ClientReadableStream, ServiceError } from "@grpc/grpc-js";
 
-import type { Schema, Topic, ViewerStatus } from "../wire/protocol";
+import { SAMPLE_BYTES } from "../wire/dtypes";
+import { MOST_RATE_HZ, type Schema, type Topic, type ViewerStatus } from "../wire/protocol";
 import { type Daemon, DaemonError, type Message } from "./daemon";
 
-const MOST_RATE_HZ = 60;
 const MOST_FRAME_BYTES = 64 << 20;
 const RETRY_MS = [200, 500, 1000, 2000];
 const LINGER_MS = 2000;
@@ -79,7 +79,6 @@ function schemaOf(topic: Topic, head: Message): Schema {
   };
 }
 
-const SAMPLE_BYTES: Record<string, number> = { U8: 1, I8: 1, U16: 2, I16: 2 };
 /** The size of a frame of this schema if it is sent raw. */
 export const rawBytes = (schema: Schema) => schema.shape.reduce((a, b) => a * b, 1) * (SAMPLE_BYTES[schema.dtype] ?? 4);
 

@@ -35,9 +35,6 @@ const VERBS: Record<string, Verb> = {
   "JobService/PlanJob": { service: "JobService", changes: false, mostBytes: MOST_SPEC_BYTES },
   "JobService/SubmitJob": { service: "JobService", changes: true, mostBytes: MOST_SPEC_BYTES },
   "JobService/CancelJob": { service: "JobService", changes: true },
-  "SystemService/GetInfo": { service: "SystemService", changes: false },
-  "SystemService/GetMemory": { service: "SystemService", changes: false },
-  "SystemService/ListDevices": { service: "SystemService", changes: false },
 };
 
 const HTTP: Partial<Record<number, number>> = {

@@ -1,11 +1,10 @@
 // Takes the frames of one view, hands the newest on before the next screen, gives credits back, counts.
-import type { Encoding, FrameHeader, Schema, Topic } from "../../wire/protocol";
+import { type Encoding, type FrameHeader, MOST_RATE_HZ, type Schema, type Topic } from "../../wire/protocol";
 import { connection, type ViewHandle } from "../connection";
 import { Store } from "../store";
 
 const COUNT_MS = 500;
 const RATE_SPAN_MS = 2000;
-export const MOST_RATE_HZ = 60;
 
 export interface Counters {
   shown: number;

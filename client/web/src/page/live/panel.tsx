@@ -75,7 +75,7 @@ export function Panel(props: {
       <Stage picture={picture} label={props.title} spacing={props.spacing} lines={props.lines} pick={props.pick} canvasRef={canvas}>
         {stale && <p class="empty">{props.empty}</p>}
         {problem && <p class="empty" role="alert">{problem}</p>}
-        {shown && !stale && !shown.header.complete && <div class="tag">being acquired</div>}
+        {shown && !stale && !shown.header.complete && <div class="tag">{props.of === "job" ? "not final" : "being acquired"}</div>}
         {props.frozen && shown && <div class="tag frozen">frozen</div>}
       </Stage>
       <Contrast picture={picture} label={props.title} choice={choice} colourMap={colourMap} choose={choose} colour={colour} />

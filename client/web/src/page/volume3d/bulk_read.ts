@@ -1,8 +1,9 @@
 // Reads voxels of a volume from octavo-web, as they come. One read at a time: the caller aborts the one before.
+import { SAMPLE_BYTES } from "../../wire/dtypes";
 import type { VolumeRow } from "../../wire/protocol";
 import { CallError } from "../connection";
 import { coarser } from "./levels";
-import { BYTES, type Coding, decode, encode, type Numbers } from "./voxels";
+import { type Coding, decode, encode, type Numbers } from "./voxels";
 
 export type Method = "max" | "mean";
 const SLAB_BYTES = 2 << 20;
@@ -32,8 +33,8 @@ async function open(wanted: Wanted, signal: AbortSignal): Promise<{ dtype: strin
   const shape = answer.headers.get("X-Shape")!.split(",").map(Number);
   const dtype = answer.headers.get("X-Dtype")!;
   const expected = coarser(wanted.volume.shape, wanted.factor);
-  if (shape.join() !== expected.join() || !(dtype in BYTES)) throw new CallError("UNEXPECTED", "", `voxels of ${shape.join(" × ")} ${dtype} came where ${expected.join(" × ")} were asked for`);
-  return { dtype, total: shape.reduce((a, b) => a * b, BYTES[dtype]), body: answer.body!.getReader() };
+  if (shape.join() !== expected.join() || !(dtype in SAMPLE_BYTES)) throw new CallError("UNEXPECTED", "", `voxels of ${shape.join(" × ")} ${dtype} came where ${expected.join(" × ")} were asked for`);
+  return { dtype, total: shape.reduce((a, b) => a * b, SAMPLE_BYTES[dtype]), body: answer.body!.getReader() };
 }
 
 /** The bytes of a read in pieces of these sizes; throws if they end early. */
@@ -80,7 +81,7 @@ export async function* readSlabs(volume: VolumeRow, factor: number, method: Meth
   const plain = whole && ((volume.dtype === "U8" && coding.bits === 8) || (volume.dtype === "U16" && coding.bits === 16 && coding.lo === 0 && coding.hi === 65535));
   const { dtype, total, body } = await open({ volume, factor, method, window: coding.bits === 8 && !plain ? coding : null }, signal);
   const shape = coarser(volume.shape, factor);
-  const planeBytes = shape[1] * shape[2] * BYTES[dtype];
+  const planeBytes = shape[1] * shape[2] * SAMPLE_BYTES[dtype];
   const planes = Math.max(1, Math.floor(SLAB_BYTES / (shape[1] * shape[2] * (coding.bits / 8))));
   let plane = 0;
   for await (const piece of pieces(body, total, planes * planeBytes, signal)) {

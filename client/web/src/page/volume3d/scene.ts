@@ -5,12 +5,14 @@ import type { ColourMap } from "../live/colour_maps";
 import type { Histogram } from "../live/samples";
 import { Store } from "../store";
 import { type Camera, STANDARD, unitsPerPixel } from "./camera";
-import { diagonal, fractions, type Geometry, geometryOf } from "./geometry";
-import { Graphics, type Level, type Mode, NoGraphics, type Rays, type Slice } from "./graphics";
+import { type Geometry, geometryOf } from "./geometry";
+import { Graphics, type Level, type Mode, NoGraphics, type Rays } from "./graphics";
 import { type Load, LevelLoader } from "./level_loader";
-import { COLUMN, extent, OBLIQUE, planeOf, type Planes, ROW, type Which } from "./planes";
+import { OBLIQUE, type Planes, type Which } from "./planes";
+import { raysOf } from "./rays";
+import { placeInSlice, shapeOfSlice, sliceOf, type SliceShape } from "./slices";
 import { automatic, histogramOf, type Survey, union } from "./survey";
-import { add, map3, rowsOf, times, type Vec3 } from "./vectors";
+import { map3, rowsOf, type Vec3 } from "./vectors";
 import { type Bits, type Coding, codingFor, exactBits, suits, valueOf } from "./voxels";
 
 const SETTLE_MS = 200; // without a move: all is still
@@ -21,7 +23,6 @@ const SLOW_MS = 60; // of a picture while something moves
 const SLOW_PIECE_MS = 120; // of a piece of a still one: then the next ones are smaller
 const LEAST_ROWS = 24;
 const MOST_PIXELS = 2.5e6;
-const MOST_OBLIQUE = 768;
 
 export interface Settings {
   mode: Mode;
@@ -322,6 +323,9 @@ export class Scene {
     }
     if (this.viewDue || this.slicesDue || this.fine || this.fence) this.request();
   }
+  private rays(geometry: Geometry, width: number, height: number, rate: number): Rays {
+    return raysOf(geometry, this.settings.value, this.camera.value, this.room, width, height, rate);
+  }
   /** Samples a voxel of still pictures. Along an axis one hits the middle of each; aslant thin layers would get a grain with one. */
   private stillRate(): number {
     const aligned = rowsOf(this.camera.value.turn)[2].filter((part) => Math.abs(part) > 1e-6).length === 1;
@@ -346,80 +350,26 @@ export class Scene {
     return [Math.max(1, Math.round(width * by)), Math.max(1, Math.round(height * by))];
   }
 
-  private rays(geometry: Geometry, width: number, height: number, rate: number): Rays {
-    const { mode, clip, planes, opacity } = this.settings.value;
-    const camera = this.camera.value;
-    const unit = unitsPerPixel(camera, geometry, ...this.room);
-    const [x, y] = [(unit * this.room[0]) / width, (unit * this.room[1]) / height];
-    const [right, down, into] = rowsOf(camera.turn);
-    const direction = (of: Vec3, by: number) => map3((i) => (of[i] * by) / geometry.size[i]);
-    const corner = add(camera.centre, add(times(right, (-x * width) / 2), times(down, (y * height) / 2)));
-    const shown = mode === "slices" || mode === "cut" ? ([0, 1, 2, OBLIQUE] as const).filter((which) => planes.shown[which]) : [];
-    return {
-      mode, rate,
-      corner: fractions(geometry, corner),
-      right: direction(right, x),
-      up: direction(down, -y),
-      into: direction(into, diagonal(geometry)),
-      lo: map3((i) => clip.lo[i] / geometry.shape[i]),
-      hi: map3((i) => clip.hi[i] / geometry.shape[i]),
-      planes: shown.flatMap((which) => {
-        const { normal, distance } = planeOf(geometry, planes, which);
-        // The same plane of fractions: normal * size, and its distance from their corner.
-        const scaled = map3((i) => normal[i] * geometry.size[i]);
-        return [...scaled, distance + scaled.reduce((sum, value) => sum + value / 2, 0)];
-      }),
-      light: map3((i) => -0.9 * into[i] - 0.35 * down[i] - 0.25 * right[i]),
-      density: 10 ** (0.5 + 2.5 * opacity),
-    };
-  }
-
   // ---- slices
 
   /** Columns and rows of the picture of a plane, and how wide it is for its height. */
-  sliceShape(which: Which): { columns: number; rows: number; aspect: number } | null {
-    const geometry = this.geometry.value;
-    const level = this.levelFor(false);
-    if (!geometry || !level) return null;
-    if (which !== OBLIQUE) {
-      const [column, row] = [COLUMN[which], ROW[which]];
-      return { columns: level.shape[geometry.position[column]], rows: level.shape[geometry.position[row]], aspect: geometry.size[column] / geometry.size[row] };
-    }
-    const { u, v } = planeOf(geometry, this.settings.value.planes, which);
-    const [width, height] = [extent(geometry, u), extent(geometry, v)];
-    const step = Math.max(Math.min(...geometry.spacing) * level.factor, Math.max(width, height) / MOST_OBLIQUE);
-    return { columns: Math.max(1, Math.round(width / step)), rows: Math.max(1, Math.round(height / step)), aspect: width / height };
-  }
-
-  private sliceOf(which: Which, geometry: Geometry, factor: number, columns: number, rows: number): Slice {
-    const { planes } = this.settings.value;
-    if (which !== OBLIQUE) {
-      const along = (axis: number) => map3((i) => (i === axis ? factor / geometry.shape[i] : 0));
-      return { exact: true, corner: map3((i) => (i === which ? (planes.at[i] + 0.5) / geometry.shape[i] : 0)), across: along(COLUMN[which]), down: along(ROW[which]) };
-    }
-    const { normal, distance, u, v } = planeOf(geometry, planes, which);
-    const [across, down] = [times(u, extent(geometry, u) / columns), times(v, extent(geometry, v) / rows)];
-    const corner = add(times(normal, distance), add(times(across, -columns / 2), times(down, -rows / 2)));
-    return { exact: false, corner: fractions(geometry, corner), across: map3((i) => across[i] / geometry.size[i]), down: map3((i) => down[i] / geometry.size[i]) };
+  sliceShape(which: Which): SliceShape | null {
+    const [geometry, level] = [this.geometry.value, this.levelFor(false)];
+    return geometry && level ? shapeOfSlice(geometry, this.settings.value.planes, which, level) : null;
   }
 
   private drawSlice(graphics: Graphics, level: Level, geometry: Geometry, window: Interval, which: Which, canvas: HTMLCanvasElement): void {
-    const { columns, rows } = this.sliceShape(which)!;
-    graphics.drawSlice(level, geometry, window, this.settings.value.colourMap, this.sliceOf(which, geometry, level.factor, columns, rows), columns, rows);
+    const { planes, colourMap } = this.settings.value;
+    const { columns, rows } = shapeOfSlice(geometry, planes, which, level);
+    graphics.drawSlice(level, geometry, window, colourMap, sliceOf(geometry, planes, which, level, columns, rows), columns, rows);
     graphics.present("flat", canvas, columns, rows);
-    Object.assign(canvas.dataset, { factor: level.factor, volume: this.volume!.name, at: which === OBLIQUE ? "" : this.settings.value.planes.at[which] });
+    Object.assign(canvas.dataset, { factor: level.factor, volume: this.volume!.name, at: which === OBLIQUE ? "" : planes.at[which] });
   }
 
   /** The place (fractions of the volume) at a place of a slice's picture, 0 ... 1 to the right and down; null beside the volume. */
   placeIn(which: Which, right: number, down: number): Vec3 | null {
-    const [shape, geometry, level] = [this.sliceShape(which), this.geometry.value, this.levelFor(false)];
-    if (!shape || !geometry || !level) return null;
-    const place = (() => {
-      if (which !== OBLIQUE) return map3((i) => (i === which ? (this.settings.value.planes.at[i] + 0.5) / geometry.shape[i] : i === COLUMN[which] ? right : down));
-      const { corner, across, down: rows } = this.sliceOf(which, geometry, level.factor, shape.columns, shape.rows);
-      return map3((i) => corner[i] + across[i] * right * shape.columns + rows[i] * down * shape.rows);
-    })();
-    return place.every((part) => part >= 0 && part < 1) ? place : null;
+    const [geometry, level] = [this.geometry.value, this.levelFor(false)];
+    return geometry && level ? placeInSlice(geometry, this.settings.value.planes, which, level, right, down) : null;
   }
   /** The value of the finest level that is there, in stored units. `held`: beyond it, the codes do not tell values apart. */
   valueAt(place: Vec3): { value: number; factor: number; held: "≤" | "≥" | "" } | null {

@@ -9,7 +9,6 @@ export interface Coding extends Interval {
   bits: Bits;
 }
 
-export const BYTES: Record<string, number> = { U8: 1, I8: 1, U16: 2, I16: 2, F16: 2, F32: 4, U32: 4, I32: 4, C32: 4, F64: 8, C64: 8, U64: 8, I64: 8, C128: 16 };
 /** Types whose every number has a code of its own. */
 const WHOLE: Record<string, Coding> = {
   U8: { bits: 8, lo: 0, hi: 255 }, I8: { bits: 8, lo: -128, hi: 127 }, U16: { bits: 16, lo: 0, hi: 65535 }, I16: { bits: 16, lo: -32768, hi: 32767 },
