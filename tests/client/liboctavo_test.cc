@@ -1,6 +1,7 @@
 // liboctavo against a daemon in this process. The library's header is included first, so that this
 // file compiles only if the header needs nothing before it.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <thread>
@@ -101,6 +102,22 @@ TEST_F(LiboctavoTest, AWholeDay) {
     }
   }
   EXPECT_THROW(all.as<uint8_t>(), std::logic_error);
+
+  const Array coarse = client_.Read(
+      volumes[0].name, ReadOptions{.start = {2, 3, 4}, .count = {5, 6, 7}, .downsample = 4});
+  EXPECT_THAT(coarse.shape, ElementsAre(2, 2, 2));
+  float brightest = 0;  // of the last cube, which the box cuts off
+  for (size_t y = 4; y < 5; ++y)
+    for (size_t x = 4; x < 6; ++x)
+      for (size_t z = 4; z < 7; ++z) brightest = std::max(brightest, part[(y * 6 + x) * 7 + z]);
+  EXPECT_EQ(coarse.as<float>()[7], brightest);
+  const Array grey = client_.Read(volumes[0].name, ReadOptions{.window = Levels{0, brightest}});
+  EXPECT_EQ(grey.dtype, DType::kU8);
+  ASSERT_EQ(grey.data.size(), voxels.size());
+  EXPECT_EQ(grey.as<uint8_t>()[5],
+            std::lround(255 * std::clamp(voxels[5] / brightest, 0.0f, 1.0f)));
+  EXPECT_EQ(Thrown([&] { client_.Read(volumes[0].name, ReadOptions{.downsample = 3}); }).code,
+            Code::kInvalidArgument);
 
   OperationProgress last;
   const CommitResult result =

@@ -275,17 +275,23 @@ std::vector<Volume> Client::ListVolumes(const std::string& parent, const ListOpt
 
 Array Client::Read(const std::string& name, const std::vector<int64_t>& start,
                    const std::vector<int64_t>& count) {
+  ReadOptions options;
+  options.start = start;
+  options.count = count;
+  return Read(name, options);
+}
+
+Array Client::Read(const std::string& name, const ReadOptions& options) {
   grpc::ClientContext context;
   auto request = Impl::Named<v1::ReadVolumeRequest>(name);
-  request.mutable_start()->Assign(start.begin(), start.end());
-  request.mutable_count()->Assign(count.begin(), count.end());
+  Encode(options, &request);
   auto reader = impl_->volumes_->ReadVolume(&context, request);
   Array array;
   size_t done = 0;
   v1::ReadVolumeResponse part;
   while (reader->Read(&part)) {
     if (part.has_volume()) {
-      array.dtype = static_cast<DType>(part.volume().dtype());
+      array.dtype = static_cast<DType>(part.dtype());
       array.shape.assign(part.shape().begin(), part.shape().end());
       array.data.resize(part.total_bytes());
     }

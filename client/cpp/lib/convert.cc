@@ -183,6 +183,19 @@ void Encode(const ImageOptions& in, v1::ImageOptions* out) {
   out->set_quality(in.quality);
 }
 
+void Encode(const ReadOptions& in, v1::ReadVolumeRequest* out) {
+  out->mutable_start()->Assign(in.start.begin(), in.start.end());
+  out->mutable_count()->Assign(in.count.begin(), in.count.end());
+  out->set_downsample(in.downsample);
+  // Without downsample the contract takes no downsampling, not even the default.
+  if (in.downsample > 1 || in.downsampling != Downsampling::kMax)
+    out->set_downsampling(static_cast<v1::Downsampling>(in.downsampling));
+  if (in.window) {
+    out->mutable_window()->set_lo(in.window->lo);
+    out->mutable_window()->set_hi(in.window->hi);
+  }
+}
+
 void Encode(const RenderOptions& in, v1::RenderVolumeRequest* out) {
   out->set_rendering(static_cast<v1::Rendering>(in.rendering));
   out->set_axis(static_cast<v1::Axis>(in.axis));

@@ -30,6 +30,7 @@ void Encode(const CommitOptions& in, v1::CommitOptions* out);
 void Encode(const ImageOptions& in, v1::ImageOptions* out);
 void Encode(const SubscribeOptions& in, v1::SubscribeRequest* out);
 /// Everything but the name.
+void Encode(const ReadOptions& in, v1::ReadVolumeRequest* out);
 void Encode(const RenderOptions& in, v1::RenderVolumeRequest* out);
 
 Scan Decode(const v1::Scan& in);

@@ -363,6 +363,15 @@ struct ImageOptions {
   bool square_pixels = false, depth_down = false, scale_bar = false, colour_bar = false;
   uint32_t quality = 0;  // JPEG and WebP; 0 = 85; WebP of 100 is exact
 };
+/// A coarser array, as octavo.v1.Downsampling: what of the voxels of a cube each sample is.
+enum class Downsampling { kMax = 1, kMean = 2 };
+/// Which voxels of a volume, and how; as octavo.v1.ReadVolumeRequest.
+struct ReadOptions {
+  std::vector<int64_t> start, count;  // a box, along the axes of the volume; empty = all of it
+  uint32_t downsample = 1;            // voxels of a cube's side: a power of two up to 64
+  Downsampling downsampling = Downsampling::kMax;
+  std::optional<Levels> window;  // stored units: samples become U8, 0 at lo and 255 at hi
+};
 /// Which picture of a volume, and how; as octavo.v1.RenderVolumeRequest.
 struct RenderOptions {
   Rendering rendering = Rendering::kPlane;
@@ -686,6 +695,8 @@ class Client {
   /// The voxels of a volume, or of the box at `start` of extent `count`, along its axes.
   Array Read(const std::string& name, const std::vector<int64_t>& start = {},
              const std::vector<int64_t>& count = {});
+  /// The same, or a coarser picture of it that the volume's device makes.
+  Array Read(const std::string& name, const ReadOptions& options);
   /// A picture of a held volume: a plane, a slab or a projection.
   RenderedPicture Render(const std::string& name, const RenderOptions& options = {});
   Volume HoldVolume(const std::string& name);
