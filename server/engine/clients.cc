@@ -12,13 +12,15 @@
 
 namespace octavo::engine {
 
-absl::StatusOr<session::ClientSessions::Opened> Clients::Open(const std::string& client) {
-  return components_.sessions.Open(client);
+absl::StatusOr<session::ClientSessions::Opened> Clients::Open(const std::string& client,
+                                                              const security::Owner& owner) {
+  return components_.sessions.Open(client, owner);
 }
 
-absl::StatusOr<session::SessionStatus> Clients::KeepAlive(const std::string& secret) {
+absl::StatusOr<session::SessionStatus> Clients::KeepAlive(const std::string& secret,
+                                                          const security::Principal& caller) {
   OCTAVO_ASSIGN_OR_RETURN(const session::ClientSessions::Alive alive,
-                          components_.sessions.KeepAlive(secret));
+                          components_.sessions.KeepAlive(secret, &caller));
   if (alive.revived) {
     components_.volumes.expiry().Adopt(alive.session.name);
     Log(LogLevel::kInfo, "session revived",
@@ -27,14 +29,17 @@ absl::StatusOr<session::SessionStatus> Clients::KeepAlive(const std::string& sec
   return WithHoldings({alive.session})[0];
 }
 
-absl::StatusOr<session::SessionStatus> Clients::Close(const std::string& secret) {
-  OCTAVO_ASSIGN_OR_RETURN(const session::SessionStatus session, components_.sessions.Close(secret));
+absl::StatusOr<session::SessionStatus> Clients::Close(const std::string& secret,
+                                                      const security::Principal& caller) {
+  OCTAVO_ASSIGN_OR_RETURN(const session::SessionStatus session,
+                          components_.sessions.Close(secret, &caller));
   components_.leases.EndSession(session.name);  // Lifetimes does the other work
   return WithHoldings({session})[0];
 }
 
-absl::StatusOr<session::SessionStatus> Clients::Find(const std::string& secret) {
-  return components_.sessions.Find(secret);
+absl::StatusOr<session::SessionStatus> Clients::Find(const std::string& secret,
+                                                     const security::Principal& caller) {
+  return components_.sessions.Find(secret, &caller);
 }
 
 std::vector<session::SessionStatus> Clients::List(uint64_t after, size_t most) {

@@ -17,17 +17,22 @@ namespace octavo::engine {
 struct Components;
 
 /// Sessions of clients, their holdings and their leases: the engine's part for SessionService.
+/// `caller`: who asks; PermissionDenied (NOT_OWNER) for one who may not use the session.
 class Clients {
  public:
   explicit Clients(Components* components) : components_(*components) {}
 
   /// ResourceExhausted (SESSIONS).
-  absl::StatusOr<session::ClientSessions::Opened> Open(const std::string& client);
+  absl::StatusOr<session::ClientSessions::Opened> Open(const std::string& client,
+                                                       const security::Owner& owner = {});
   /// A sign of life; revives an expired session. NotFound (NO_SESSION).
-  absl::StatusOr<session::SessionStatus> KeepAlive(const std::string& secret);
-  absl::StatusOr<session::SessionStatus> Close(const std::string& secret);
+  absl::StatusOr<session::SessionStatus> KeepAlive(const std::string& secret,
+                                                   const security::Principal& caller = {});
+  absl::StatusOr<session::SessionStatus> Close(const std::string& secret,
+                                               const security::Principal& caller = {});
   /// The live session of a secret; counts as a sign of life. NotFound (NO_SESSION).
-  absl::StatusOr<session::SessionStatus> Find(const std::string& secret);
+  absl::StatusOr<session::SessionStatus> Find(const std::string& secret,
+                                              const security::Principal& caller = {});
   /// As ClientSessions::List, with what they hold.
   std::vector<session::SessionStatus> List(uint64_t after = 0,
                                            size_t most = std::numeric_limits<size_t>::max());
