@@ -7,6 +7,7 @@
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/host_memory_text.h"
 #include "client/cpp/cli/list_flags.h"
+#include "client/cpp/cli/owner_text.h"
 #include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/words.h"
 #include "client/cpp/wire/seconds.h"
@@ -65,7 +66,7 @@ void PrintSession(Session& session, const v1::ClientSession& one) {
             << (one.alive() ? "alive, expires in " + Seconds(SecondsUntil(one.expire_time()))
                             : "EXPIRED")
             << "  " << one.volumes() << " volumes, " << one.leases() << " leases, "
-            << Bytes(static_cast<double>(one.bytes())) << "\n";
+            << Bytes(static_cast<double>(one.bytes())) << OwnerText(one) << "\n";
 }
 
 void PrintLease(Session& session, const v1::LeaseGrant& lease) {
@@ -79,7 +80,8 @@ void PrintLease(Session& session, const v1::LeaseGrant& lease) {
             << Printable(lease.holder().empty() ? lease.session() : lease.holder())
             << (lease.has_expire_time() ? "  for " + Seconds(SecondsUntil(lease.expire_time()))
                                         : "")
-            << (lease.token().empty() ? "" : "  token " + lease.token()) << "\n";
+            << OwnerText(lease) << (lease.token().empty() ? "" : "  token " + lease.token())
+            << "\n";
 }
 
 }  // namespace
