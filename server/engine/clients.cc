@@ -9,6 +9,7 @@
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/engine/internal.h"
+#include "server/security/rights.h"
 
 namespace octavo::engine {
 
@@ -61,6 +62,24 @@ uint64_t Clients::AcquireLease(const session::LeaseRequest& request, const model
                                                "'; allowed volumes/... and buffers/...")));
   }
   return 0;
+}
+
+absl::Status Clients::EndLease(uint64_t fence, const model::Caller& caller) {
+  OCTAVO_ASSIGN_OR_RETURN(const session::Lease lease, components_.leases.OfFence(fence));
+  if (!security::IsChangeableBy(caller.principal, lease.owner)) {
+    security::Owner owner;
+    if (absl::StartsWith(lease.resource, "buffers/")) {
+      OCTAVO_ASSIGN_OR_RETURN(const model::BufferStatus buffer,
+                              components_.buffers.Get(lease.resource, caller));
+      owner = buffer.owner;
+    } else {
+      OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume,
+                              components_.volumes.Get(lease.resource));
+      owner = volume.owner;
+    }
+    OCTAVO_RETURN_IF_ERROR(security::MayChange(caller.principal, owner, lease.resource));
+  }
+  return components_.leases.Release(lease.token);
 }
 
 std::vector<session::SessionStatus> Clients::WithHoldings(

@@ -40,6 +40,11 @@ class Clients {
 
   /// The leases of volumes and client buffers. Scans never ask for any.
   session::LeaseTable& leases();
+  /// Ends the lease with this fencing number, for whom may change the lease, or the volume or
+  /// buffer of which it is. Neither's owner changes, and no number comes again, so that no lock is
+  /// needed from the question to the end. Errors of LeaseTable::OfFence and Release;
+  /// PermissionDenied (NOT_OWNER).
+  absl::Status EndLease(uint64_t fence, const model::Caller& caller);
   /// A lease of a volume or a buffer, granted under the lock of the store that owns it. As
   /// LeaseTable::Acquire; NotFound and FailedPrecondition (VOLUME_STATE) if it cannot be leased.
   uint64_t AcquireLease(const session::LeaseRequest& request, const model::Caller& caller,

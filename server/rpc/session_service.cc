@@ -153,7 +153,13 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
   ServerUnaryReactor* ReleaseLease(CallbackServerContext* context,
                                    const v1::ReleaseLeaseRequest* request,
                                    v1::ReleaseLeaseResponse* response) override {
-    return Reply(context, request, response, [&] {
+    return Reply(context, request, response, [&]() -> absl::Status {
+      if (request->fence() != 0) {
+        if (!request->token().empty())
+          return InvalidField("fence", absl::StrCat("is ", request->fence(),
+                                                    " beside a token; allowed is one of the two"));
+        return clients_.EndLease(request->fence(), CallerOf(*context));
+      }
       const security::Principal caller = PrincipalOf(*context);
       return clients_.leases().Release(request->token(), &caller);
     });

@@ -363,6 +363,24 @@ absl::Status LeaseTable::Release(const std::string& token, const security::Princ
   return absl::OkStatus();
 }
 
+absl::StatusOr<Lease> LeaseTable::OfFence(uint64_t fence) {
+  MutexLock lock(mutex_);
+  const auto found = by_fence_.find(fence);
+  const int64_t now = clock_->Now().monotonic_ns;
+  if (found == by_fence_.end() ||
+      (found->second->expires_ns != 0 && found->second->expires_ns <= now))
+    return Lost(absl::StrCat("none has the fencing number ", fence, " (any more)"));
+  const Lease& lease = *found->second;
+  // Clients' leases end by themselves: NeedsTimeToLive.
+  if (lease.session.empty() && lease.expires_ns == 0) {
+    return WithInfo(absl::FailedPreconditionError(
+                        absl::StrCat("a running call (", lease.holder, ") has the lease of ",
+                                     lease.resource, ", and gives it back when it ends")),
+                    {.reason = Reason::kLeased, .field = "fence", .numbers = {}});
+  }
+  return lease;
+}
+
 absl::StatusOr<Lease> LeaseTable::Check(const std::string& resource, const std::string& token,
                                         uint64_t fence, LeaseMode mode) {
   return Telling([&](Told* told) { return Check(resource, token, fence, mode, told); });

@@ -96,6 +96,10 @@ class LeaseTable {
   /// FailedPrecondition (LEASE_LOST) if there is no such lease (any more). `caller`: as above.
   absl::Status Release(const std::string& token, const security::Principal* caller = nullptr);
 
+  /// A client's lease, by its fencing number. FailedPrecondition: LEASE_LOST if there is none (any
+  /// more); LEASED if a call under way has taken it for its duration.
+  absl::StatusOr<Lease> OfFence(uint64_t fence);
+
   /// Checks the token of an operation: OK if it names a live lease of `resource` that allows
   /// `mode`. FailedPrecondition: LEASE_LOST (unknown, expired, of something else), LEASE_MODE
   /// (shared, but the operation writes). `fence` (0 = not given) must be the lease's own: a delayed

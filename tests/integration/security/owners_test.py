@@ -330,6 +330,26 @@ class Owners(unittest.TestCase):
                 call_of(self.clients[who])("Export", request(name=t.buffer))
             self.assertEqual(no.exception.reason, reason)
 
+    def test_an_owner_ends_the_leases_of_others(self):
+        t = self.things()
+        bobs = call_of(self.clients["bob"])("AcquireLease", session_pb2.AcquireLeaseRequest(resource=t.volume, ttl=Duration(seconds=600))).lease
+        self.assertEqual((bobs.owner, bobs.project), ("bob", "cornea"))
+        self.assertRaisesRegex(octavo.OctavoError, "is leased", self.clients["ada"].discard, t.volume)
+        adas, = (lease for lease in self.clients["vera"].leases() if lease.resource == t.leased)
+        for who, request, code, reason in (
+                ("loopback", session_pb2.ReleaseLeaseRequest(fence=bobs.fence), "PERMISSION_DENIED", "NOT_OWNER"),
+                ("vera", session_pb2.ReleaseLeaseRequest(fence=bobs.fence), "PERMISSION_DENIED", "WRONG_ROLE"),
+                ("bob", session_pb2.ReleaseLeaseRequest(fence=adas.fence), "PERMISSION_DENIED", "NOT_OWNER"),
+                ("ada", session_pb2.ReleaseLeaseRequest(token=t.token, fence=adas.fence), "INVALID_ARGUMENT", "BAD_FIELD"),
+                ("ada", session_pb2.ReleaseLeaseRequest(fence=bobs.fence + 1000), "FAILED_PRECONDITION", "LEASE_LOST")):
+            with self.assertRaises(octavo.OctavoError) as no:
+                call_of(self.clients[who])("ReleaseLease", request)
+            self.assertEqual((no.exception.code.name, no.exception.reason), (code, reason), who)
+        self.assertEqual({lease.fence for lease in self.clients["vera"].leases()} & {bobs.fence, adas.fence}, {bobs.fence, adas.fence})
+        ended = self.command("eve", "lease", "release", "--fence", str(bobs.fence))
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.clients["ada"].discard(t.volume)
+
     def test_a_request_id_is_ones_own(self):
         ada, bob = self.clients["ada"], self.clients["bob"]
         request = buffer_pb2.CreateBufferRequest(type=buffer_pb2.ElementType(dtype=types_pb2.DTYPE_U8), shape=[4], request_id="of ada")

@@ -407,5 +407,20 @@ TEST_F(LeaseTest, ALeaseIsItsOwners) {
   EXPECT_THAT(table_.Release(lease.token, &ada), IsOk());
 }
 
+TEST_F(LeaseTest, ALeaseIsFoundByItsFence) {
+  ASSERT_OK_AND_ASSIGN(const Lease lease, Try(kShared, "", 60));
+  EXPECT_EQ(table_.OfFence(lease.fence)->token, lease.token);
+  EXPECT_EQ(InfoOf(table_.OfFence(lease.fence + 1).status()).reason, Reason::kLeaseLost);
+  EXPECT_EQ(InfoOf(table_.OfFence(0).status()).reason, Reason::kLeaseLost);
+  LeaseTable::Told told;
+  ASSERT_OK_AND_ASSIGN(const LeaseTable::Guard guard,
+                       table_.Enter("buffers/b", kExclusive, "", 0, "WriteBuffer", &told));
+  const absl::Status busy = table_.OfFence(guard.lease().fence).status();
+  EXPECT_THAT(busy, IsError(absl::StatusCode::kFailedPrecondition, "a running call (WriteBuffer)"));
+  EXPECT_EQ(InfoOf(busy).reason, Reason::kLeased);
+  clock_.Advance(61);
+  EXPECT_EQ(InfoOf(table_.OfFence(lease.fence).status()).reason, Reason::kLeaseLost);
+}
+
 }  // namespace
 }  // namespace octavo::engine
