@@ -178,7 +178,7 @@ class Owners(unittest.TestCase):
             subprocess.run([OCTAVO, "token", "add", "--file", cls.file, "--name", name, "--role", role, "--secret-file", secret,
                             *(["--project", project] if project else [])], check=True, capture_output=True, timeout=60)
             cls.secret[name] = secret
-        cls.daemon = Daemon("--security.tokens", cls.file)
+        cls.daemon = Daemon("--security.tokens", cls.file, "--handoff.unix", "auto")
         cls.clients = {name: octavo.Client(cls.daemon.address, token_file=secret) for name, secret in cls.secret.items()}
         cls.clients["loopback"] = octavo.Client(cls.daemon.address)
 
