@@ -65,7 +65,7 @@ class Waveform:
 @explained_methods
 class Client(VolumeCalls, JobCalls, OperationCalls):
     """A connection to octavod. `address`: "host:port" or "unix:/path"; default $OCTAVO_ADDRESS or
-    127.0.0.1:50051. `client`: name of the owner of its buffers; `key`: opens its private ones.
+    127.0.0.1:50051. `client`: what it calls itself, for others to see; `key`: opens its private ones.
     `token_file`: a file with the bearer token to log in with, as octavo token add makes it; default
     $OCTAVO_TOKEN_FILE, or no token."""
 

@@ -305,8 +305,9 @@ struct Volume {
   bool complete = false;
   int64_t missing_ascans = 0, bytes = 0;
   std::map<std::string, std::string> labels;
-  std::string committed_to;  // absolute path, if COMMITTED
-  std::string json;          // the whole octavo.v1.Volume
+  std::string owner, project;  // whose it is: who made it, and that caller's project
+  std::string committed_to;    // absolute path, if COMMITTED
+  std::string json;            // the whole octavo.v1.Volume
 };
 
 /// Elements in C order.
