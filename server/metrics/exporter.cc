@@ -139,9 +139,8 @@ class Page final : public prometheus::Collectable {
       failures[std::string(security::Name(static_cast<security::TlsFailure>(i)))] = failed[i];
     each("octavo_tls_failures_total", "Connections that failed at TLS, by reason", kCounter,
          "reason", failures);
-    const auto certificates = source_.certificates == nullptr
-                                  ? security::CertificateTable::Counts{}
-                                  : source_.certificates->Count();
+    const auto certificates = source_.certificates == nullptr ? security::CertificateTable::Counts{}
+                                                              : source_.certificates->Count();
     one("octavo_certificate_lines", "Lines of the table of clients' certificates", kGauge,
         static_cast<double>(certificates.lines));
     one("octavo_certificate_reloads_total",

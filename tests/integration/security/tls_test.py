@@ -205,7 +205,7 @@ class Reload(TlsTest):
     def watch(self, client):
         """A stream that runs until it is cut."""
         stream = client._volumes.WatchVolumes(octavo.v1.volume_pb2.WatchVolumesRequest())
-        next(stream)
+        stream.initial_metadata()  # it has begun
         return stream
 
     def ends(self, stream, seconds):
@@ -226,8 +226,8 @@ class Reload(TlsTest):
         daemon = self.mutual()
         vera, otto = self.lab.client("vera"), self.lab.client("otto")
         with octavo.Client(daemon.address, **otto) as operator:
-            scan = operator.submit_scan(octavo.simulated(1, layers=[]), octavo.raster(32, 16, volumes=0), samples=256)
-            frames = operator.subscribe(scan, "mip")
+            scan = operator.submit_scan(octavo.simulated(1), octavo.raster(32, 16, volumes=0), samples=256)
+            frames = operator.subscribe(scan.name, "mip")
             next(frames)
             before = serial_of(daemon.address, self.lab.ca, vera)
             self.new_server()
