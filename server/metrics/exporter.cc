@@ -132,13 +132,13 @@ class Page final : public prometheus::Collectable {
     one("octavo_tls_reload_errors_total",
         "Times that changed certificates and keys could not be used, and those before them stayed",
         kCounter, static_cast<double>(tls.reload_errors));
-    std::map<std::string, int64_t> failures;
+    std::map<std::string, int64_t> tls_failures;
     const auto failed = source_.tls_failures == nullptr ? security::TlsFailures::Counts{}
                                                         : source_.tls_failures->Count();
     for (size_t i = 0; i < failed.size(); ++i)
-      failures[std::string(security::Name(static_cast<security::TlsFailure>(i)))] = failed[i];
+      tls_failures[std::string(security::Name(static_cast<security::TlsFailure>(i)))] = failed[i];
     each("octavo_tls_failures_total", "Connections that failed at TLS, by reason", kCounter,
-         "reason", failures);
+         "reason", tls_failures);
     const auto certificates = source_.certificates == nullptr ? security::CertificateTable::Counts{}
                                                               : source_.certificates->Count();
     one("octavo_certificate_lines", "Lines of the table of clients' certificates", kGauge,
