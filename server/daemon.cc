@@ -29,6 +29,7 @@
 #include "server/buffer/buffer_store.h"
 #include "server/host_budget.h"
 #include "server/security/role.h"
+#include "server/security/token.h"
 
 namespace octavo {
 namespace {
@@ -139,20 +140,31 @@ std::string BuildText() {
 
 void WarnOfOpenAddresses(const Config& config, const std::vector<std::string>& addresses) {
   if (addresses.empty()) return;
+  const bool tls = !config.listen_tls_certificate.empty();
   Log(LogLevel::kWarning,
       "security.insecure is set: other hosts can reach these addresses without TLS, so that tokens "
-      "and data can be read on the way",
+      "and data can be read on the way, or without a login",
       {{"addresses", addresses},
+       {"tls", tls},
        {"role_without_token",
-        config.security_tokens.empty() ? config.listen_loopback_role : "none"}});
+        tls || !config.security_tokens.empty() ? "none" : config.listen_loopback_role}});
 }
 
 // Who may do what, in a line of the log.
-void TellTrust(const Config& config) {
-  Log(LogLevel::kInfo, "trust",
-      {{"tcp_on_this_host", config.listen_loopback_role},
-       {"unix_socket_group", "operator"},
-       {"tokens", config.security_tokens.empty() ? "none" : config.security_tokens}});
+void TellTrust(const Config& config, const security::TlsStore* tls) {
+  const auto or_none = [](const std::string& text) { return text.empty() ? "none" : text; };
+  nlohmann::json said = {{"tcp_on_this_host", config.listen_loopback_role},
+                         {"unix_socket_group", "operator"},
+                         {"tokens", or_none(config.security_tokens)},
+                         {"tls", or_none(config.listen_tls_certificate)}};
+  if (tls != nullptr) {
+    said["not_after"] = security::TimeText(tls->Count().not_after);
+    said["client_certificates"] =
+        tls->asks_clients() ? config.listen_tls_client_certificates : "none";
+    said["certificates"] = or_none(config.security_certificates);
+    said["certificate_without_line"] = config.security_certificate_role;
+  }
+  Log(LogLevel::kInfo, "trust", said);
 }
 
 // Logs the share of the host's memory that each use gets.
@@ -207,6 +219,26 @@ void SetUpLog(const Config& config) {
 
 bool ReloadsAtOnce(const std::string& key) { return key == "log.level" || key == "drain.seconds"; }
 
+absl::Status Daemon::OpenTrust() {
+  if (!config_.security_tokens.empty()) {
+    auto tokens = security::TokenStore::Open(config_.security_tokens);
+    if (!tokens.ok()) return Annotate(tokens.status(), "security.tokens");
+    tokens_ = *std::move(tokens);
+  }
+  if (!config_.listen_tls_certificate.empty()) {
+    OCTAVO_ASSIGN_OR_RETURN(tls_,
+                            security::TlsStore::Open({.certificate = config_.listen_tls_certificate,
+                                                      .key = config_.listen_tls_key,
+                                                      .client_ca = config_.listen_tls_client_ca}));
+  }
+  if (!config_.security_certificates.empty()) {
+    auto table = security::CertificateTable::Open(config_.security_certificates);
+    if (!table.ok()) return Annotate(table.status(), "security.certificates");
+    certificates_ = *std::move(table);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   std::unique_ptr<Daemon> daemon(new Daemon());
   daemon->config_ = config;
@@ -231,11 +263,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
          {"model", device->info().model}});
   }
   // Before anything listens: a server whose tokens cannot be read must not let in whom it can.
-  if (!config.security_tokens.empty()) {
-    auto tokens = security::TokenStore::Open(config.security_tokens);
-    if (!tokens.ok()) return Annotate(tokens.status(), "security.tokens");
-    daemon->tokens_ = *std::move(tokens);
-  }
+  OCTAVO_RETURN_IF_ERROR(daemon->OpenTrust());
   if (!config.handoff_unix.empty()) {
     const auto mode = static_cast<uint32_t>(std::strtol(config.handoff_mode.c_str(), nullptr, 8));
     OCTAVO_ASSIGN_OR_RETURN(
@@ -302,13 +330,16 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
     daemon->engine_->exports().store().Start(daemon->handoff_.get(), config.handoff_grace_seconds);
   if (config.metrics_listen != "none") {
     OCTAVO_ASSIGN_OR_RETURN(
-        daemon->metrics_,
-        metrics::Exporter::Start(config.metrics_listen, {.engine = daemon->engine_.get(),
-                                                         .version = Version(),
-                                                         .backend = backend,
-                                                         .reloads = &daemon->reloads_,
-                                                         .reload_errors = &daemon->reload_errors_,
-                                                         .tokens = daemon->tokens_.get()}));
+        daemon->metrics_, metrics::Exporter::Start(config.metrics_listen,
+                                                   {.engine = daemon->engine_.get(),
+                                                    .version = Version(),
+                                                    .backend = backend,
+                                                    .reloads = &daemon->reloads_,
+                                                    .reload_errors = &daemon->reload_errors_,
+                                                    .tokens = daemon->tokens_.get(),
+                                                    .tls = daemon->tls_.get(),
+                                                    .tls_failures = &daemon->tls_failures_,
+                                                    .certificates = daemon->certificates_.get()}));
   }
   rpc::RpcConfig rpc_config;
   rpc_config.tcp = config.listen_tcp;
@@ -318,7 +349,13 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   rpc_config.stalled_seconds = config.listen_stalled_seconds;
   rpc_config.spare_descriptors = static_cast<int>(config.listen_spare_descriptors);
   rpc_config.trust = {.loopback_role = *security::RoleNamed(config.listen_loopback_role),
-                      .tokens = daemon->tokens_.get()};
+                      .tokens = daemon->tokens_.get(),
+                      .tls = daemon->tls_.get(),
+                      .tls_failures = &daemon->tls_failures_,
+                      .certificates = daemon->certificates_.get(),
+                      .certificate_role = *security::RoleNamed(config.security_certificate_role),
+                      .certificate_required = config.listen_tls_client_certificates == "required",
+                      .old_connections_seconds = config.listen_tls_old_connections_seconds};
   rpc::ServerInfo info;
   info.version = Version();
   info.server_id = daemon->server_id_;
@@ -329,7 +366,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   info.started = SystemClock().Now();
   info.open_addresses = OpenAddresses(config);
   WarnOfOpenAddresses(config, info.open_addresses);
-  TellTrust(config);
+  TellTrust(config, daemon->tls_.get());
   OCTAVO_ASSIGN_OR_RETURN(
       daemon->rpc_, rpc::RpcServer::Start(rpc_config, daemon->engine_.get(), std::move(info)));
   WarnOfShortPatience(config.drain_seconds);

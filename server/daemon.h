@@ -15,6 +15,9 @@
 #include "server/handoff/fd_socket.h"
 #include "server/metrics/exporter.h"
 #include "server/rpc/rpc_server.h"
+#include "server/security/certificate_table.h"
+#include "server/security/tls_failures.h"
+#include "server/security/tls_store.h"
 #include "server/security/token_store.h"
 #include "server/storage/commit/commit_store.h"
 #include "server/storage/spill/spill_folder.h"
@@ -48,6 +51,8 @@ class Daemon {
 
  private:
   Daemon() = default;
+  /// Reads what says who may do what.
+  absl::Status OpenTrust();
   Config config_;
   std::atomic<int64_t> reloads_{0}, reload_errors_{0};
   UniqueFd lock_;
@@ -56,6 +61,9 @@ class Daemon {
   std::unique_ptr<storage::CommitStore> store_;
   std::unique_ptr<storage::SpillFolder> spill_;
   std::unique_ptr<security::TokenStore> tokens_;  // null = none are taken
+  std::unique_ptr<security::TlsStore> tls_;       // null = TCP without TLS
+  security::TlsFailures tls_failures_;
+  std::unique_ptr<security::CertificateTable> certificates_;  // null = no certificate has a line
   SystemClock clock_;
   std::unique_ptr<handoff::FdSocket> handoff_;  // stopped before the engine ends
   std::unique_ptr<engine::Engine> engine_;

@@ -8,6 +8,9 @@
 #include "absl/status/statusor.h"
 
 #include "server/engine/engine.h"
+#include "server/security/certificate_table.h"
+#include "server/security/tls_failures.h"
+#include "server/security/tls_store.h"
 #include "server/security/token_store.h"
 
 namespace octavo::metrics {
@@ -16,9 +19,12 @@ namespace octavo::metrics {
 struct PageSource {
   engine::Engine* engine = nullptr;
   std::string version, backend;
-  const std::atomic<int64_t>* reloads = nullptr;        // of the configuration; null = 0
-  const std::atomic<int64_t>* reload_errors = nullptr;  // failed ones; null = 0
-  const security::TokenStore* tokens = nullptr;         // null = none are taken
+  const std::atomic<int64_t>* reloads = nullptr;             // of the configuration; null = 0
+  const std::atomic<int64_t>* reload_errors = nullptr;       // failed ones; null = 0
+  const security::TokenStore* tokens = nullptr;              // null = none are taken
+  const security::TlsStore* tls = nullptr;                   // null = TCP without TLS
+  const security::TlsFailures* tls_failures = nullptr;       // null = none
+  const security::CertificateTable* certificates = nullptr;  // null = none
 };
 
 /// The Prometheus page: reads Engine::Snapshot() when it is scraped, and only then. Takes no lock

@@ -56,6 +56,7 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
       response->mutable_caller()->set_found(caller.found);
       response->set_loopback_role(EncodeRole(info_.loopback_role));
       response->set_takes_tokens(info_.takes_tokens);
+      if (info_.tls != nullptr) EncodeTls(response->mutable_tls());
       for (const auto& address : info_.listening()) response->add_listening(address);
       for (const auto& address : info_.open_addresses) response->add_insecure_listening(address);
       EncodeHostMemory(response->mutable_host_memory());
@@ -136,6 +137,16 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
       case security::Role::kAdmin: return v1::ROLE_ADMIN;
     }
     return v1::ROLE_UNSPECIFIED;
+  }
+
+  void EncodeTls(v1::TlsInfo* out) const {
+    using Clients = v1::TlsInfo;
+    out->set_client_certificates(!info_.tls->asks_clients() ? Clients::CLIENT_CERTIFICATES_NOT_TAKEN
+                                 : info_.certificate_required
+                                     ? Clients::CLIENT_CERTIFICATES_REQUIRED
+                                     : Clients::CLIENT_CERTIFICATES_OPTIONAL);
+    out->set_certificate_role(EncodeRole(info_.certificate_role));
+    *out->mutable_expire_time() = WallTime(info_.tls->Count().not_after * 1'000'000'000);
   }
 
   void RunMeasure(const v1::MeasureRequest& asked,

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "google/protobuf/struct.pb.h"
+#include "google/protobuf/util/time_util.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/impl/codegen/client_unary_call.h"
 
@@ -73,6 +74,19 @@ void ProbeStorage(Session& session, const ProbeFlags& flags) {
   }
 }
 
+void PrintTls(const v1::TlsInfo& tls) {
+  const char* clients = "clients have no certificates";
+  if (tls.client_certificates() == v1::TlsInfo::CLIENT_CERTIFICATES_OPTIONAL)
+    clients = "clients may have certificates";
+  if (tls.client_certificates() == v1::TlsInfo::CLIENT_CERTIFICATES_REQUIRED)
+    clients = "clients need certificates";
+  std::cout << "TLS: " << clients;
+  if (tls.client_certificates() != v1::TlsInfo::CLIENT_CERTIFICATES_NOT_TAKEN)
+    std::cout << ", those without a line are " << InWords(tls.certificate_role());
+  std::cout << "; the server's expires "
+            << google::protobuf::util::TimeUtil::ToString(tls.expire_time()) << "\n";
+}
+
 void Info(Session& session) {
   v1::GetInfoResponse info;
   if (!Check(session, v1::SystemService::NewStub(session.channel())
@@ -107,8 +121,9 @@ void Info(Session& session) {
   for (const auto& address : info.listening()) std::cout << "listening on " << address << "\n";
   for (const auto& address : info.insecure_listening()) {
     std::cout << "INSECURE: other hosts can reach " << address
-              << " without TLS (security.insecure)\n";
+              << (info.has_tls() ? " without a login" : " without TLS") << " (security.insecure)\n";
   }
+  if (info.has_tls()) PrintTls(info.tls());
   std::cout << "TCP without a token: " << InWords(info.loopback_role())
             << " (listen.loopback_role); tokens: "
             << (info.takes_tokens() ? "taken" : "none are taken") << "\n";

@@ -198,6 +198,13 @@ TEST_F(MetricsTest, NamesKeepTheRules) {
                            "octavo_tokens",
                            "octavo_token_reloads_total",
                            "octavo_token_reload_errors_total",
+                           "octavo_tls_certificate_not_after_seconds",
+                           "octavo_tls_reloads_total",
+                           "octavo_tls_reload_errors_total",
+                           "octavo_tls_failures_total",
+                           "octavo_certificate_lines",
+                           "octavo_certificate_reloads_total",
+                           "octavo_certificate_reload_errors_total",
                            "octavo_build_info"}) {
     EXPECT_TRUE(families.contains(name)) << name << " is not on the page";
   }
