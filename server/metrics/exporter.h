@@ -2,12 +2,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 
 #include "server/engine/engine.h"
+#include "server/model/stop_forecast.h"
 #include "server/security/token_store.h"
 
 namespace octavo::metrics {
@@ -19,6 +21,8 @@ struct PageSource {
   const std::atomic<int64_t>* reloads = nullptr;        // of the configuration; null = 0
   const std::atomic<int64_t>* reload_errors = nullptr;  // failed ones; null = 0
   const security::TokenStore* tokens = nullptr;         // null = none are taken
+  /// What a stop would have to write; empty = nothing.
+  std::function<model::StopForecast(const model::Stats&)> stop;
 };
 
 /// The Prometheus page: reads Engine::Snapshot() when it is scraped, and only then. Takes no lock

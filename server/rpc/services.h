@@ -11,6 +11,7 @@
 #include "gpu/device/device.h"
 #include "server/base/worker_pool.h"
 #include "server/engine/engine.h"
+#include "server/model/stop_forecast.h"
 #include "server/security/role.h"
 
 namespace octavo::rpc {
@@ -28,6 +29,7 @@ struct ServerInfo {
   // set by RpcServer: what TCP without a token may do, and whether there are tokens
   security::Role loopback_role = security::Role::kNone;
   bool takes_tokens = false;
+  std::function<model::StopForecast()> stop;  // what a stop would have to write; empty = not known
 };
 
 /// Threads for calls that take too long for gRPC's few threads: each kind has its own, so that no
