@@ -520,6 +520,7 @@ bool Daemon::Drain(const DrainCalls& calls) {
                                     : "drain time is over; ending what still runs");
     engine_->EndNow(why);
   }
+  calls.may_take(config_.drain_seconds + 10, "drain.seconds");  // what was told to end may settle
   KeepHeld(calls, hurried);
   NotifySystemd(ExtendTimeout(config_.drain_seconds + 10));
   calls.may_take(config_.drain_seconds + 5, "drain.seconds");

@@ -21,6 +21,16 @@ constexpr std::chrono::milliseconds kBetweenLooks(10);
 // How long cancelled writing may take to end before the volumes are counted.
 constexpr std::chrono::seconds kForCancels(2);
 
+// A shortage of memory passes: readers give back what they have.
+constexpr int kTries = 50;
+constexpr std::chrono::milliseconds kBetweenTries(100);
+
+bool Passes(const absl::Status& error) {
+  const Reason reason = InfoOf(error).reason;
+  return absl::IsResourceExhausted(error) && reason != Reason::kSpillQuota &&
+         reason != Reason::kDiskFull;
+}
+
 double Seconds(std::chrono::steady_clock::duration time) {
   return std::chrono::duration<double>(time).count();
 }
@@ -148,6 +158,10 @@ class Keeper {
 
   void Failed(const std::string& volume, const absl::Status& error) {
     if (absl::IsCancelled(error)) return;  // by a client: it is begun anew
+    if (Passes(error) && ++tries_[volume] < kTries) {
+      not_before_[volume] = std::chrono::steady_clock::now() + kBetweenTries;
+      return;
+    }
     const size_t way = next_way_[volume]++;
     if (way + 1 < options_.ways.size()) {
       Log(LogLevel::kWarning, "held volume not committed; it is spilled instead",
@@ -168,6 +182,9 @@ class Keeper {
       if (running_.contains(volume.name) || failed_.contains(volume.name)) continue;
       more = true;
       if (std::ssize(running_) >= options_.at_once) break;
+      if (const auto it = not_before_.find(volume.name);
+          it != not_before_.end() && std::chrono::steady_clock::now() < it->second)
+        continue;
       const Way way = options_.ways[next_way_[volume.name]];
       if (volume.state == model::VolumeState::kCommitting && (!Settled() || way == Way::kCommit))
         continue;
@@ -220,10 +237,12 @@ class Keeper {
   const KeepCallbacks& callbacks_;
   const TimeOnClock begin_;
   WriteBounds bounds_;
-  std::map<std::string, Writing> running_;     // by volume
-  std::map<std::string, std::string> failed_;  // volume → why, in its last way
-  std::map<std::string, size_t> next_way_;     // by volume
-  std::set<std::string> at_risk_;              // as told
+  std::map<std::string, Writing> running_;         // by volume
+  std::map<std::string, std::string> failed_;      // volume → why, in its last way
+  std::map<std::string, int> tries_;               // by volume, those that failed for memory
+  std::map<std::string, TimeOnClock> not_before_;  // by volume
+  std::map<std::string, size_t> next_way_;         // by volume
+  std::set<std::string> at_risk_;                  // as told
   int64_t of_volumes_ = 0, of_bytes_ = 0;
   Kept kept_;
 };

@@ -152,7 +152,8 @@ class FakeShelf final : public Shelf {
           absl::StrCat(one.way == Way::kCommit ? "commit " : "spill ", one.volume.substr(8)));
       if (failure != failures.end()) {
         status.state = operation::OperationState::kFailed;
-        status.error = absl::ResourceExhaustedError(failure->second);
+        status.error = WithInfo(absl::ResourceExhaustedError(failure->second),
+                                {.reason = Reason::kDiskFull, .field = "", .numbers = {}});
       } else {
         status.state = operation::OperationState::kSucceeded;
         if (one.way == Way::kCommit)
@@ -239,6 +240,13 @@ TEST_F(KeepHeldTest, WhatIsBeingMovedIsTriedAgain) {
   shelf_.Add(Held("a", 1));
   shelf_.refused["a"] = WithInfo(absl::FailedPreconditionError("is being moved"),
                                  {.reason = Reason::kMoving, .numbers = {{"retryable", "true"}}});
+  EXPECT_THAT(Keep().lost, IsEmpty());
+  EXPECT_THAT(shelf_.begun, ElementsAre("spill a", "spill a"));
+}
+
+TEST_F(KeepHeldTest, AShortageOfMemoryPasses) {
+  shelf_.Add(Held("a", 1));
+  shelf_.refused["a"] = absl::ResourceExhaustedError("no host memory left");
   EXPECT_THAT(Keep().lost, IsEmpty());
   EXPECT_THAT(shelf_.begun, ElementsAre("spill a", "spill a"));
 }
