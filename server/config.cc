@@ -301,6 +301,24 @@ const std::vector<Key>& Keys() {
       Number("drain.seconds",
              "how long running scans and commits may take to end on SIGTERM, 0 to 3600",
              &Config::drain_seconds, 0, 3600),
+      Choice(
+          "drain.on_held",
+          "what becomes of held volumes then: spill (written to the tier DISK, held again by the "
+          "next daemon; without that tier as lose), commit (to drain.commit_root; what cannot "
+          "be committed is spilled), lose",
+          &Config::drain_on_held, {"spill", "commit", "lose"}),
+      Number("drain.spill_seconds",
+             "how long writing them may take, after drain.seconds, 0 to 86400; 0 = as long as it "
+             "makes progress",
+             &Config::drain_spill_seconds, 0, 86400),
+      Text("drain.commit_root",
+           "storage root of drain.on_held = commit, below which held_at_stop gets the files; "
+           "default: the first",
+           &Config::drain_commit_root),
+      Choice("drain.commit_format",
+             "ending of these files: ome.zarr, npy, nrrd, nii, ome.tif, mat, h5, bin",
+             &Config::drain_commit_format,
+             {"ome.zarr", "npy", "nrrd", "nii", "ome.tif", "mat", "h5", "bin"}),
   };
   return keys;
 }
@@ -567,6 +585,16 @@ absl::Status Finalise(Config* config) {
     make_absolute(&config->handoff_unix);
   }
   OCTAVO_RETURN_IF_ERROR(ResolveTrust(config));
+  if (config->drain_commit_root.empty()) {
+    config->drain_commit_root = config->storage_roots[0];
+  } else {
+    make_absolute(&config->drain_commit_root);
+    if (std::find(config->storage_roots.begin(), config->storage_roots.end(),
+                  config->drain_commit_root) == config->storage_roots.end())
+      return Bad(
+          "drain.commit_root", config->drain_commit_root,
+          absl::StrCat("one of storage.roots (", absl::StrJoin(config->storage_roots, ", "), ")"));
+  }
   if (config->session_expiry_seconds < 2 * config->session_heartbeat_seconds) {
     return InvalidField("session.expiry_seconds",
                         absl::StrCat("is ", config->session_expiry_seconds,

@@ -70,6 +70,10 @@ struct Config {
   std::string handoff_mode = "0660";  // of the socket file, octal
   double handoff_grace_seconds = 10;  // 0 ... 3600
   double drain_seconds = 20;          // 0 ... 3600
+  std::string drain_on_held = "spill";  // spill, commit, lose; without a tier DISK, spill is lose
+  double drain_spill_seconds = 0;       // 0 ... 86400; 0 = as long as it makes progress
+  std::string drain_commit_root;        // one of storage.roots; empty = the first
+  std::string drain_commit_format = "ome.zarr";  // ending of the files
   bool operator==(const Config&) const = default;
 };
 

@@ -18,6 +18,12 @@ model::Retention RetentionOf(const model::VolumeStatus& volume) {
   return volume.origin == nullptr ? model::Retention{} : volume.origin->spec.retention;
 }
 
+/// While the server drains, nobody's lease or mapping keeps a volume from being written: with the
+/// server they end, and so does what is not written.
+const volume::ClientVerb* UnlessDraining(const DrainState& drain, const volume::ClientVerb* asked) {
+  return drain.draining() ? nullptr : asked;
+}
+
 /// Ends the operation of a move.
 volume::Spiller::Done Finishing(std::shared_ptr<operation::OperationRun> run) {
   return [run = std::move(run)](const absl::StatusOr<model::VolumeStatus>& volume) {
@@ -132,7 +138,8 @@ absl::StatusOr<std::string> Volumes::Spill(const std::string& name, model::Tier 
   if (operation.run == nullptr) return operation.name;
   const volume::ClientVerb asked{.lease_token = lease_token, .caller = caller};
   OCTAVO_RETURN_IF_ERROR(components_.spiller.Spill(name, tier, operation.run->control(),
-                                                   Finishing(operation.run), &asked));
+                                                   Finishing(operation.run),
+                                                   UnlessDraining(components_.drain, &asked)));
   operation.run->Started();
   return operation.name;
 }
@@ -144,6 +151,8 @@ absl::StatusOr<std::string> Volumes::Restore(const std::string& name,
       const auto operation,
       components_.operations.Begin(operation::OperationKind::kRestore, name, request));
   if (operation.run == nullptr) return operation.name;
+  // What is on the device when the server ends is lost.
+  OCTAVO_RETURN_IF_ERROR(components_.drain.Check());
   const volume::ClientVerb asked{.caller = caller};
   OCTAVO_RETURN_IF_ERROR(components_.spiller.Restore(name, operation.run->control(),
                                                      Finishing(operation.run), &asked));
@@ -213,8 +222,8 @@ absl::StatusOr<std::string> Volumes::Commit(const std::string& name,
       run->Finish(outcome.status());
     }
   };
-  OCTAVO_RETURN_IF_ERROR(
-      components_.committer.Commit(name, options, operation.run->control(), done, &asked));
+  OCTAVO_RETURN_IF_ERROR(components_.committer.Commit(name, options, operation.run->control(), done,
+                                                      UnlessDraining(components_.drain, &asked)));
   operation.run->Started();
   return operation.name;
 }

@@ -277,6 +277,22 @@ class Page final : public prometheus::Collectable {
     every("octavo_admission_refusals_total",
           "Requests for device memory that were refused, by reason", kCounter, "reason",
           {"DEVICE_FULL", "EXCEEDS_BUDGET"}, stats.admission_refusals);
+    {
+      const model::StopForecast stop = source_.stop ? source_.stop(stats) : model::StopForecast{};
+      one("octavo_stop_volumes", "Held volumes that a stop of the server would have to write",
+          kGauge, static_cast<double>(stop.volumes));
+      each("octavo_stop_bytes",
+           "Their bytes (unwritten), and those for which there is room on the disk (room)", kGauge,
+           "kind", {{"unwritten", stop.bytes}, {"room", stop.room_bytes}});
+      one("octavo_stop_disk_bytes_per_second",
+          "Speed of that disk as measured, 0 if it is not known", kGauge, stop.bytes_per_second);
+      one("octavo_stop_expected_seconds", "Time that writing them would take at this speed", kGauge,
+          stop.seconds);
+      one("octavo_stop_limit_seconds",
+          "Time that it may take (drain.spill_seconds), 0 without a "
+          "limit",
+          kGauge, stop.limit_seconds);
+    }
     every("octavo_held_volumes", "Held volumes, by the tier that their bytes are in", kGauge,
           "tier", NamesOf<model::Tier>(model::Name), stats.volumes_by_tier);
     {

@@ -2,12 +2,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 
 #include "server/engine/engine.h"
+#include "server/model/stop_forecast.h"
 #include "server/security/certificate_table.h"
 #include "server/security/tls_failures.h"
 #include "server/security/tls_store.h"
@@ -25,6 +27,8 @@ struct PageSource {
   const security::TlsStore* tls = nullptr;                   // null = TCP without TLS
   const security::TlsFailures* tls_failures = nullptr;       // null = none
   const security::CertificateTable* certificates = nullptr;  // null = none
+  /// What a stop would have to write; empty = nothing.
+  std::function<model::StopForecast(const model::Stats&)> stop;
 };
 
 /// The Prometheus page: reads Engine::Snapshot() when it is scraped, and only then. Takes no lock

@@ -11,6 +11,7 @@
 #include "gpu/device/device.h"
 #include "server/base/worker_pool.h"
 #include "server/engine/engine.h"
+#include "server/model/stop_forecast.h"
 #include "server/security/role.h"
 #include "server/security/tls_store.h"
 
@@ -32,6 +33,7 @@ struct ServerInfo {
   const security::TlsStore* tls = nullptr;  // null = TCP without TLS
   bool certificate_required = false;        // of clients, where tls->asks_clients()
   security::Role certificate_role = security::Role::kNone;
+  std::function<model::StopForecast()> stop;  // what a stop would have to write; empty = not known
 };
 
 /// Threads for calls that take too long for gRPC's few threads: each kind has its own, so that no

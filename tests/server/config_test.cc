@@ -123,6 +123,7 @@ TEST_F(ConfigTest, EveryRangeHoldsAtBothEnds) {
       {"device.memory_bytes", {"0", "1125899906842624"}, {"-1", "1125899906842625"}},
       {"device.frame_pool_bytes", {"16777216", "1099511627776"}, {"16777215", "1099511627777"}},
       {"storage.commit_threads", {"1", "64"}, {"0", "65"}},
+      {"drain.spill_seconds", {"0", "86400"}, {"-0.1", "86400.1"}},
       {"drain.seconds", {"0", "3600"}, {"-0.1", "3600.1"}}};
   for (const auto& range : ranges) {
     for (const char* value : range.fine)
@@ -374,6 +375,26 @@ TEST_F(ConfigTest, FilesOfTrustMayBeCredentialsOfSystemd) {
   EXPECT_EQ(*finalised("credential:tokens"), "/run/credentials/octavod.service/tokens");
   EXPECT_THAT(finalised("credential:../tokens"), IsError(kInvalid, "a name without /"));
   ::unsetenv("CREDENTIALS_DIRECTORY");
+}
+
+TEST_F(ConfigTest, WhatAStopDoesWithHeldVolumes) {
+  for (const char* fine : {"spill", "commit", "lose"})
+    EXPECT_THAT(ApplySetting(&config_, "drain.on_held", fine), IsOk());
+  EXPECT_THAT(ApplySetting(&config_, "drain.on_held", "keep"),
+              IsError(kInvalid, "drain.on_held: is 'keep'; allowed spill, commit, lose"));
+  EXPECT_THAT(ApplySetting(&config_, "drain.commit_format", "png"), IsError(kInvalid, "ome.zarr"));
+  config_.storage_roots = {"/a", "/b"};
+  Config first = config_;
+  ASSERT_THAT(Finalise(&first), IsOk());
+  EXPECT_EQ(first.drain_commit_root, "/a");
+  Config second = config_;
+  second.drain_commit_root = "/b/../b";
+  ASSERT_THAT(Finalise(&second), IsOk());
+  EXPECT_EQ(second.drain_commit_root, "/b");
+  config_.drain_commit_root = "/c";
+  EXPECT_THAT(
+      Finalise(&config_),
+      IsError(kInvalid, "drain.commit_root: is '/c'; allowed one of storage.roots (/a, /b)"));
 }
 
 TEST_F(ConfigTest, AFlagIsTrueOrFalse) {

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/time_util.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -87,6 +88,27 @@ void PrintTls(const v1::TlsInfo& tls) {
             << google::protobuf::util::TimeUtil::ToString(tls.expire_time()) << "\n";
 }
 
+// What a stop of the server does with held volumes, in a line.
+std::string StopText(const v1::StopForecast& stop) {
+  const auto seconds = [](const google::protobuf::Duration& time) {
+    return Seconds(static_cast<double>(time.seconds()) + time.nanos() * 1e-9);
+  };
+  std::string text = "at a stop held volumes: " + InWords(stop.on_held());
+  if (stop.on_held() == v1::StopForecast::ON_HELD_LOSE) return text + " (drain.on_held)";
+  absl::StrAppend(&text, "; to write now: ", stop.volumes(), ", ",
+                  Bytes(static_cast<double>(stop.bytes())));
+  if (stop.has_expected_duration() && stop.bytes() > 0) {
+    absl::StrAppend(&text, " in ", seconds(stop.expected_duration()), " at ",
+                    Bytes(stop.disk_bytes_per_s()), "/s");
+  }
+  if (stop.has_limit()) absl::StrAppend(&text, ", limit ", seconds(stop.limit()));
+  if (stop.bytes() > stop.room_bytes()) {
+    absl::StrAppend(&text, "; NO ROOM: the disk takes only ",
+                    Bytes(static_cast<double>(stop.room_bytes())));
+  }
+  return text;
+}
+
 void Info(Session& session) {
   v1::GetInfoResponse info;
   if (!Check(session, v1::SystemService::NewStub(session.channel())
@@ -130,6 +152,7 @@ void Info(Session& session) {
   std::cout << "you are " << info.caller().name() << ", " << InWords(info.caller().role())
             << (info.caller().project().empty() ? "" : ", of project " + info.caller().project())
             << ": " << info.caller().found() << "\n";
+  std::cout << StopText(info.stop()) << "\n";
   for (const auto& line : info.recovered()) std::cout << "recovered: " << line << "\n";
 }
 

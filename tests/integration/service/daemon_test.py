@@ -370,7 +370,7 @@ class Signals(unittest.TestCase):
     def test_storage_that_hangs_does_not_hold_the_end(self):
         flag = os.path.join(tempfile.gettempdir(), f"octavo-hang-{os.getpid()}")
         self.addCleanup(lambda: os.path.exists(flag) and os.unlink(flag))
-        daemon = Daemon("--drain.seconds", "1", environment={"LD_PRELOAD": HANG_FSYNC, "HANG_FSYNC_WHEN": flag})
+        daemon = Daemon("--drain.seconds", "1", "--drain.on_held", "lose", environment={"LD_PRELOAD": HANG_FSYNC, "HANG_FSYNC_WHEN": flag})
         self.addCleanup(daemon.remove)
         with daemon.client() as client:
             scan = client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(64, 8, volumes=1), samples=256)
