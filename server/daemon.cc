@@ -335,20 +335,20 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   if (daemon->handoff_ != nullptr)
     daemon->engine_->exports().store().Start(daemon->handoff_.get(), config.handoff_grace_seconds);
   if (config.metrics_listen != "none") {
-    OCTAVO_ASSIGN_OR_RETURN(
-        daemon->metrics_, metrics::Exporter::Start(config.metrics_listen,
-                                                   {.engine = daemon->engine_.get(),
-                                                    .version = Version(),
-                                                    .backend = backend,
-                                                    .reloads = &daemon->reloads_,
-                                                    .reload_errors = &daemon->reload_errors_,
-                                                    .tokens = daemon->tokens_.get(),
-                                                    .tls = daemon->tls_.get(),
-                                                    .tls_failures = &daemon->tls_failures_,
-                                                    .certificates = daemon->certificates_.get(),
-.stop = [d = daemon.get()](const auto& s) {
-                                                           return d->ForecastStop(s);
-                                                         }}));
+    OCTAVO_ASSIGN_OR_RETURN(daemon->metrics_,
+                            metrics::Exporter::Start(config.metrics_listen,
+                                                     {.engine = daemon->engine_.get(),
+                                                      .version = Version(),
+                                                      .backend = backend,
+                                                      .reloads = &daemon->reloads_,
+                                                      .reload_errors = &daemon->reload_errors_,
+                                                      .tokens = daemon->tokens_.get(),
+                                                      .tls = daemon->tls_.get(),
+                                                      .tls_failures = &daemon->tls_failures_,
+                                                      .certificates = daemon->certificates_.get(),
+                                                      .stop = [d = daemon.get()](const auto& s) {
+                                                        return d->ForecastStop(s);
+                                                      }}));
   }
   rpc::RpcConfig rpc_config;
   rpc_config.tcp = config.listen_tcp;
