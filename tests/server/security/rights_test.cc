@@ -94,10 +94,10 @@ TEST(RightsTest, TheRefusalNamesObjectOwnerCallerAndWhoMay) {
   EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
   const ErrorInfo info = InfoOf(status);
   EXPECT_EQ(info.reason, Reason::kNotOwner);
-  EXPECT_THAT(
-      info.numbers,
-      testing::ElementsAre(testing::Pair("object", "volumes/a-1"), testing::Pair("owner", "ada"),
-                           testing::Pair("caller", "bob"), testing::Pair("project", "retina")));
+  EXPECT_THAT(info.numbers, testing::UnorderedElementsAre(testing::Pair("object", "volumes/a-1"),
+                                                          testing::Pair("owner", "ada"),
+                                                          testing::Pair("caller", "bob"),
+                                                          testing::Pair("project", "retina")));
   EXPECT_EQ(
       status.message(),
       "volumes/a-1 belongs to ada (project retina); the caller is bob (project cornea), found by "
