@@ -511,6 +511,7 @@ void Daemon::KeepHeld(const DrainCalls& calls, bool hurried) {
            },
        .at_risk = [&](const model::VolumeStatus& volume) { record.AtRisk(volume); },
        .safe = [&](const std::string& volume) { record.Safe(volume); }});
+  calls.may_take(config_.drain_seconds + 5, "drain.seconds");
   if (kept.volumes > 0)
     Log(LogLevel::kInfo, "held volumes written",
         {{"volumes", kept.volumes}, {"bytes", kept.bytes}, {"seconds", kept.seconds}});

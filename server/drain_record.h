@@ -13,7 +13,8 @@ namespace octavo::drain {
 
 /// The file <state.dir>/held_at_stop.jsonl: which volumes an end of the daemon put at risk, and
 /// which of them it saved. It is written as it happens, so that after SIGKILL the next daemon names
-/// what is missing. A file that cannot be written costs only that. Not thread-safe.
+/// what is missing. It is not synced: a loss of power may take it. A file that cannot be written
+/// costs only that. Not thread-safe.
 class DrainRecord {
  public:
   /// Begins a new record. Errors are logged.

@@ -70,6 +70,7 @@ class Supervised(unittest.TestCase):
                 asked = re.fullmatch(rb"STOPPING=1\nEXTEND_TIMEOUT_USEC=(\d+)", notify.recv(100))
                 self.assertGreater(int(asked.group(1)) * 1e-6, float(seconds) + 5)  # after that, octavod ends itself
                 self.assertEqual(daemon.stop(), 0)
+                self.assertEqual(notify.recv(100).split(b"=")[0], b"EXTEND_TIMEOUT_USEC")  # once more, for the rest of the end
                 self.assertNotIn("TimeoutStopSec", daemon.text())
         # If the daemon cannot ask systemd, its log names TimeoutStopSec.
         for seconds, told in (("300", True), ("20", False)):
