@@ -13,6 +13,7 @@
 #include "gpu/device/exportable_memory.h"
 #include "server/base/resource_names.h"
 #include "server/publish/plane_frame.h"
+#include "server/security/rights.h"
 
 namespace octavo::job {
 namespace {

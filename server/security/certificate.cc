@@ -44,7 +44,7 @@ void AddAlternativeNames(const X509& certificate, std::vector<std::string>* name
           X509_get_ext_d2i(&certificate, NID_subject_alt_name, nullptr, nullptr)),
       GENERAL_NAMES_free);
   if (all == nullptr) return;
-  for (const auto [type, kind] :
+  for (const auto& [type, kind] :
        {std::pair{GEN_URI, "uri:"}, std::pair{GEN_EMAIL, "email:"}, std::pair{GEN_DNS, "dns:"}}) {
     for (int i = 0; i < sk_GENERAL_NAME_num(all.get()); ++i) {
       const GENERAL_NAME* const name = sk_GENERAL_NAME_value(all.get(), i);

@@ -30,7 +30,8 @@ bool IsChangeableBy(const Principal& caller, const Owner& owner) {
   if (caller.role == Role::kAdmin || owner.name.empty()) return true;
   if (!owner.project.empty() && owner.project == caller.project) return true;
   switch (caller.proof) {
-    case Proof::kToken: return caller.name == owner.name;
+    case Proof::kToken:
+    case Proof::kCertificate: return caller.name == owner.name;
     case Proof::kSocketUser: return caller.name == owner.name || IsWithoutIdentity(owner.name);
     case Proof::kNone:
       return !caller.name.empty() && (IsWithoutIdentity(owner.name) || owner.name == OwnUser());
