@@ -237,7 +237,7 @@ class Live(PageTest):
         values = "[...document.querySelectorAll('#enface .percent input')].map(e => e.value).join()"
         for field, value in ((2, 120), (1, 99.9), (2, "")):
             self.page.choose(f"#enface .percent input:nth-of-type({field})", value)
-            self.page.wait(f"document.querySelector('.toast.error')?.textContent.includes('percentile is {value or 'no number'}') && {values} === '1,99.8'")
+            self.page.wait(f"[...document.querySelectorAll('.toast.error')].some(e => e.textContent.includes('percentile is {value or 'no number'}')) && {values} === '1,99.8'")
         self.page.choose("#enface header select", "SLAB")
         self.page.choose("#enface .slab input", 9999)
         self.page.wait("[...document.querySelectorAll('.toast.error')].some(e => e.textContent.includes('depth is 9999; allowed: whole numbers from 0'))")
