@@ -15,10 +15,18 @@
 // Bearer tokens of clients (proto/README.md, Rights).
 namespace octavo {
 
+/// Whether a text begins as a token does: it must not be shown.
+inline bool LooksLikeToken(const std::string& text) {
+  return text.rfind("octavo_", 0) == 0 && text.size() > 32 && text[15] == '_' &&
+         text.find_first_not_of("0123456789abcdef", 7) == 15;
+}
+
 /// The token in a file: "octavo_<id>_<secret>" on one line. Throws std::runtime_error, whose text
 /// says what is wrong with the file and shows nothing of it.
 inline std::string ReadTokenFile(const std::string& path) {
   constexpr char kAllowed[] = "allowed is a file with one token, as octavo token add makes it";
+  if (LooksLikeToken(path))
+    throw std::runtime_error(std::string("is a token and not the name of a file; ") + kAllowed);
   std::ifstream file(path, std::ios::binary);
   std::string text(4096, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
@@ -53,8 +61,11 @@ class BearerToken final : public grpc::experimental::Interceptor {
 
 /// A channel without TLS, whose calls carry the token if it is not empty.
 inline std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
-                                                  const grpc::ChannelArguments& arguments,
+                                                  grpc::ChannelArguments arguments,
                                                   const std::string& token) {
+  // A proxy of the environment (http_proxy) would read everything, the token included: what goes to
+  // octavod goes to octavod.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   if (token.empty())
     return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
   class Factory final : public grpc::experimental::ClientInterceptorFactoryInterface {
