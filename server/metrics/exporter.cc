@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <deque>
+#include <iterator>
 #include <limits>
 #include <netdb.h>
 #include <optional>
@@ -47,7 +49,10 @@ class Page final : public prometheus::Collectable {
   std::vector<MetricFamily> Collect() const override {
     const model::Stats stats = source_.engine->Snapshot();
     const auto quarantines = source_.engine->Quarantines();
-    std::vector<MetricFamily> page = ProcessMetrics();
+    // A deque: families are filled after others were added behind them, and must stay where they
+    // are.
+    std::deque<MetricFamily> page;
+    for (MetricFamily& one : ProcessMetrics()) page.push_back(std::move(one));
     const auto family = [&](const char* name, const char* help, MetricType type) -> MetricFamily& {
       page.push_back({.name = name, .help = help, .type = type, .metric = {}});
       return page.back();
@@ -450,7 +455,7 @@ class Page final : public prometheus::Collectable {
       for (const auto& d : stats.devices)
         value(healthy, {{"device", d.name}, {"backend", d.backend}}, d.healthy ? 1 : 0);
     }
-    return page;
+    return {std::make_move_iterator(page.begin()), std::make_move_iterator(page.end())};
   }
 
  private:

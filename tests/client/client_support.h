@@ -30,6 +30,7 @@ inline absl::StatusOr<std::unique_ptr<Daemon>> StartDaemon(
   Config config;
   config.backend = "host";
   config.listen_tcp = {"127.0.0.1:0"};
+  config.listen_loopback_role = "operator";  // as octavod has it without a configuration file
   config.metrics_listen = "none";
   config.state_dir = folder / "state";
   config.storage_roots = {folder / "data"};

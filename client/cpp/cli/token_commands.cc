@@ -75,7 +75,8 @@ void AddToken(Session& session, const AddFlags& flags) {
                                .created = NowSeconds()};
   if (flags.days > 0) record.expires = record.created + flags.days * kDay;
   if (!flags.expires.empty()) record.expires = *security::TimeOf(flags.expires);
-  if (record.expires != 0 && record.expires <= record.created) {
+  // 1970-01-01 is 0, which means never in a record.
+  if ((!flags.expires.empty() || record.expires != 0) && record.expires <= record.created) {
     session.exit_code = kUsage;
     std::cerr << "octavo: --expires: is '" << flags.expires
               << "', which is over; allowed is a later time\n";

@@ -62,9 +62,18 @@ inline std::string ReadLoginFile(const Given& file, const std::string& allowed) 
   return text;
 }
 
+/// Whether a text begins as a token does: it must not be shown.
+inline bool LooksLikeToken(const std::string& text) {
+  return text.rfind("octavo_", 0) == 0 && text.size() > 32 && text[15] == '_' &&
+         text.find_first_not_of("0123456789abcdef", 7) == 15;
+}
+
 /// The token in a file: "octavo_<id>_<secret>" on one line.
 inline std::string ReadTokenFile(const Given& file) {
   constexpr char kAllowed[] = "a file with one token, as octavo token add makes it";
+  if (LooksLikeToken(file.value))
+    throw LoginError(file,
+                     std::string("is a token and not the name of a file; allowed is ") + kAllowed);
   std::string text = ReadLoginFile(file, kAllowed);
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' '))
     text.pop_back();
@@ -191,6 +200,9 @@ class LoginInterceptor final : public grpc::experimental::Interceptor {
 inline std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                                   grpc::ChannelArguments arguments,
                                                   const Login& login) {
+  // A proxy of the environment (http_proxy) would read everything, the token included: what goes to
+  // octavod goes to octavod.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   const std::string token = login.token_file.empty() ? "" : ReadTokenFile(login.token_file);
   grpc::SslCredentialsOptions tls;
   if (login.cert_file.empty() != login.key_file.empty()) {

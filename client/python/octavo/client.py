@@ -85,7 +85,8 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         _prepare_grpc()
         self.channel = tls.channel(self.address, options=[
             ("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20),
-            ("grpc.use_local_subchannel_pool", 1)])
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.enable_http_proxy", 0)])  # a proxy of the environment (http_proxy) would read everything, the token included
         whence, path = ("token_file", token_file) if token_file not in (None, "") else ("OCTAVO_TOKEN_FILE", os.environ.get("OCTAVO_TOKEN_FILE"))
         if path:
             self.channel = tokens.giving(self.channel, tokens.read(path, whence))

@@ -12,11 +12,14 @@ import grpc
 from octavo.arguments import short
 
 _TOKEN = re.compile(r"octavo_[0-9a-f]{8}_[0-9a-f]{64}")
+_LIKE = re.compile(r"octavo_[0-9a-f]{8}_[0-9a-f]{16}")  # begins as a token does: it must not be shown
 _ALLOWED = "expected a file with one token, as octavo token add makes it"
 
 
 def read(path: Any, whence: str) -> str:
     """The token in a file. `whence` names the argument or variable for the message of a ValueError, which shows nothing of what the file holds."""
+    if isinstance(path, str) and _LIKE.match(path):
+        raise ValueError(f"{whence} is a token and not the name of a file; {_ALLOWED}")
     try:
         with open(os.fspath(path), "rb") as file:
             text = file.read(4096).decode("ascii", "replace").strip()

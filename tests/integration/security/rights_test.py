@@ -1,6 +1,7 @@
 """Who may do what: roles of tokens, of the users of the Unix socket and of TCP without a token; every method with the wrong role; tokens that are
 revoked while calls run."""
 
+import contextlib
 import json
 import os
 import re
@@ -167,6 +168,50 @@ class Tokens(unittest.TestCase):
         self.assertEqual(shown.returncode, 0, shown.stderr)
         health = subprocess.run([OCTAVO, "--address", self.daemon.address, "health"], capture_output=True, text=True, timeout=60)
         self.assertEqual((health.returncode, health.stdout), (0, "SERVING\n"))
+
+    def test_no_proxy_of_the_environment_gets_a_token(self):
+        with socket.socket() as proxy, self.environment(http_proxy=""):
+            proxy.bind(("127.0.0.1", 0))
+            proxy.listen()
+            proxy.setblocking(False)
+            os.environ["http_proxy"] = f"http://127.0.0.1:{proxy.getsockname()[1]}"
+            shown = subprocess.run([OCTAVO, "--address", self.daemon.address, "--token-file", self.path["viewer"], "scan", "list"], capture_output=True, text=True, timeout=60)
+            self.assertEqual(shown.returncode, 0, shown.stderr)
+            with self.client("viewer") as client:
+                self.assertEqual(client.info().caller.name, "a-viewer")
+            with self.assertRaises(BlockingIOError):
+                proxy.accept()
+
+    @staticmethod
+    @contextlib.contextmanager
+    def environment(**variables):
+        before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
+
+    def test_a_token_that_is_given_as_a_file_is_not_shown(self):
+        with open(self.path["admin"]) as file:
+            token = file.read().strip()
+        shown = subprocess.run([OCTAVO, "--address", self.daemon.address, "--token-file", token, "scan", "list"], capture_output=True, text=True, timeout=60)
+        self.assertNotEqual(shown.returncode, 0)
+        self.assertIn("is a token and not the name of a file", shown.stderr)
+        self.assertNotIn(token[7:30], shown.stderr + shown.stdout)
+        with self.assertRaisesRegex(ValueError, "is a token and not the name of a file") as no:
+            octavo.Client(self.daemon.address, token_file=token)
+        self.assertNotIn(token[7:30], str(no.exception))
+
+    def test_no_token_is_made_that_is_over(self):
+        for moment in ("1970-01-01", "1970-01-01T00:00:00Z", "2020-02-02"):
+            made = token_command("add", "--file", self.file, "--name", "x", "--role", "viewer", "--expires", moment, check=False)
+            self.assertEqual(made.returncode, 2, made)
+            self.assertIn("which is over", made.stderr)
+            self.assertEqual(made.stdout, "")
 
     def test_bad_tokens_are_refused_and_not_shown(self):
         with open(self.path["admin"]) as file:

@@ -231,6 +231,35 @@ class Live(PageTest):
                 if (grey == level).any():
                     self.assertEqual(tuple(table[level]), expected)
 
+    def test_limits_that_cannot_be_are_told(self):
+        self.painted(EN_FACE, self.scan())
+        self.page.choose("#enface .contrast select", "percentiles")
+        values = "[...document.querySelectorAll('#enface .percent input')].map(e => e.value).join()"
+        for field, value in ((2, 120), (1, 99.9), (2, "")):
+            self.page.choose(f"#enface .percent input:nth-of-type({field})", value)
+            self.page.wait(f"[...document.querySelectorAll('.toast.error')].some(e => e.textContent.includes('percentile is {value or 'no number'}')) && {values} === '1,99.8'")
+        self.page.choose("#enface header select", "SLAB")
+        self.page.choose("#enface .slab input", 9999)
+        self.page.wait("[...document.querySelectorAll('.toast.error')].some(e => e.textContent.includes('depth is 9999; allowed: whole numbers from 0'))")
+
+    def test_the_view_stays_and_fits_the_scan(self):
+        """What is looked at stays while another page is; a plane that another scan does not have is its last one."""
+        large, small = self.scan(), self.scan(bscans=10)
+        self.page.choose(".bar select", large)
+        self.painted(BSCAN, large)
+        self.page.choose("#bscan input[type=range]", 35)
+        self.page.wait("document.querySelector('#enface .line')?.dataset.at === (35.5 / 40).toFixed(4)")
+        self.page.choose("#bscan .contrast label:last-of-type select", "hot")
+        self.go("held")
+        self.page.wait("document.querySelector('.held')")
+        self.go("live")
+        self.painted(BSCAN, large)
+        self.assertEqual(self.page.evaluate("[document.querySelector('#bscan .contrast label:last-of-type select').value, document.querySelector('#bscan .plane output').textContent]"), ["hot", "35 of 40"])
+        self.page.choose(".bar select", small)
+        self.painted(BSCAN, small)
+        self.assertEqual(self.page.evaluate("document.querySelector('#bscan .plane output').textContent"), "9 of 10")
+        self.assertFalse(self.page.evaluate("document.querySelector('#bscan').innerText.includes('the axis has')"))
+
     def test_the_line_is_where_the_b_scan_is(self):
         scan = self.scan()
         volume = self.client.read(self.client.volumes(scan)[0].name)
@@ -344,6 +373,7 @@ class Live(PageTest):
             at += 12 + length
         self.assertEqual((about["scan"], about["title"], about["product"], about["axes"], about["unit"], about["volume_index"], about["complete"]), (scan, "eye", "BSCAN", ["z", "x"], "dB", 0, True))
         self.assertLess(about["darkest"], about["brightest"])
+        self.assertEqual((about["index"], about["planes"]), (20, 40))  # which B-scan
 
     def test_a_slow_page_gets_fewer_frames_and_the_same_latency(self):
         scan = self.live()
@@ -684,6 +714,32 @@ class Scan(PageTest):
         self.page.choose(self.field("pattern.raster.bscans_per_volume"), 100_000)
         self.page.choose(self.field("pattern.raster.ascans_per_bscan"), 2000)
         self.page.wait("document.querySelector('.plan .problem')?.textContent.startsWith('It does not fit')")
+
+    def test_what_is_written_in_another_way_is_not_taken_for_something_else(self):
+        self.go("scan")
+
+        def told(path, text):
+            self.page.wait(f"document.getElementById('field-{path.replace('.', '-')}-told').textContent.includes({json.dumps(text)})")
+
+        for path, value, answer in (("pattern.raster.extent_x_mm", "3,5", "decimal point"), ("pattern.raster.extent_x_mm", "3 mm", "the number alone, in mm"), ("pattern.raster.volumes", "ten", "digits alone"), ("pattern.raster.volumes", "0x10", "no number"),
+                                    ("pattern.raster.volumes", "0", "until it is stopped"), ("simulated.noise_counts", "0", "a negative number is none"), ("retention.auto_commit.destination", "eye_{index}", "would not be used")):
+            self.page.choose(self.field(path), value)
+            told(path, answer)
+            self.assertTrue(self.page.evaluate("document.querySelector('aside button.primary').disabled"), value)
+            self.page.choose(self.field(path), "")
+            self.page.wait("!document.querySelector('aside button.primary').disabled")
+        self.page.choose(self.field("retention.auto_commit.destination"), "eye_{index}")
+        self.page.choose(self.field("retention.disposition"), "DISPOSITION_AUTO_COMMIT")
+        self.page.wait("document.querySelector('.plan .good')")
+
+    def test_a_double_click_starts_one_scan(self):
+        self.go("scan")
+        for path, value in (("title", "once"), ("pattern.raster.ascans_per_bscan", 16), ("pattern.raster.bscans_per_volume", 8), ("pattern.raster.volumes", 1), ("acquisition.samples_per_record", 256)):
+            self.page.choose(self.field(path), value)
+        self.page.wait("document.querySelector('.plan .good')")
+        self.page.evaluate("(() => { const start = document.querySelector('aside button.primary'); start.click(); start.click(); })()")
+        self.page.wait("document.querySelector('.toast')?.textContent.includes('is submitted') && !document.querySelector('aside button.primary').disabled")
+        self.assertEqual(len([scan for scan in self.client.scans() if scan.spec.title == "once"]), 1)
 
     def test_the_slab_of_the_projections(self):
         """Its limits are told; what the server says of it stands at its field; the en face picture is that of the slab."""

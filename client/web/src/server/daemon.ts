@@ -76,6 +76,7 @@ export class Daemon {
       "grpc.keepalive_time_ms": 20000,
       "grpc.keepalive_timeout_ms": 10000,
       "grpc.enable_retries": 0,
+      "grpc.enable_http_proxy": 0, // a proxy of the environment would read everything, the token included
       "grpc.primary_user_agent": "octavo-web",
     };
     // An interceptor: call credentials need TLS.

@@ -67,6 +67,8 @@ function readable(flag: string, file: string): Buffer {
 /** The token in a file; the message of an error shows nothing of what it holds. */
 function tokenIn(flag: string, file: string): string {
   const allowed = "a file with one token, as octavo token add makes it";
+  // It begins as a token does: it must not be shown.
+  if (/^octavo_[0-9a-f]{8}_[0-9a-f]{16}/.test(file)) bad(flag, "a token", `the name of ${allowed}`);
   let text;
   try {
     text = fs.readFileSync(file, "latin1").trim();

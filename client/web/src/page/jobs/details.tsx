@@ -137,7 +137,7 @@ function Slice(props: { job: JobDetails; tomography: boolean; planes: number; pl
   const topic: Topic = { parent: job.name, product: "BSCAN", axis: tomography ? "Z" : "Y", index: planes > 0 && props.plane >= 0 ? plane : -1, slab: null, width: WIDTH };
   return (
     <Panel picture={picture} id="slice" title={tomography ? "Slice" : "B-scan"} topic={topic} encoding="AUTO" frozen={false} spacing={(shown) => spacingOf(shown, volume)} of="job"
-      empty="No picture yet." about={() => ({ job: job.name, title: job.title })} failed={tell}
+      empty="No picture yet." about={({ topic: { index } }) => ({ job: job.name, title: job.title, index: index >= 0 ? index : planes > 0 ? Math.floor(planes / 2) : null, planes })} failed={tell}
       controls={planes > 1 && (
         <label class="plane">{tomography ? (job.trial ? "axis" : "slice") : "plane"}
           <input type="range" min="0" max={planes - 1} value={plane} aria-valuetext={`${plane} of ${planes}`} onInput={(event) => props.choose(Number(event.currentTarget.value))} />

@@ -1,4 +1,5 @@
 // The contrast of a live picture: its histogram with the window, where the window comes from, and the colours.
+import { tell } from "../parts/toasts";
 import { useStore } from "../store";
 import { COLOUR_MAPS, type ColourMap } from "./colour_maps";
 import type { Contrast as Choice, LivePicture } from "./live_picture";
@@ -18,9 +19,11 @@ export function Contrast(props: { picture: LivePicture; label: string; choice: C
 
   const percent = choice.kind === "percentiles" ? choice : { lo: 1, hi: 99.8 };
   const setPercent = (end: "lo" | "hi") => (event: Event) => {
-    const given = Number((event.target as HTMLInputElement).value);
-    const next = { ...percent, [end]: given };
-    if (next.lo >= 0 && next.hi <= 100 && next.lo < next.hi) props.choose({ kind: "percentiles", lo: next.lo, hi: next.hi });
+    const input = event.target as HTMLInputElement;
+    const next = { ...percent, [end]: Number(input.value) };
+    if (input.value !== "" && next.lo >= 0 && next.hi <= 100 && next.lo < next.hi) return props.choose({ kind: "percentiles", lo: next.lo, hi: next.hi });
+    tell(`The ${end === "lo" ? "darkest" : "brightest"} percentile is ${input.value || "no number"}; allowed: ${end === "lo" ? `0 to less than ${percent.hi}` : `more than ${percent.lo}, to 100`} %`);
+    input.value = String(percent[end]); // as it was
   };
   return (
     <div class="contrast">

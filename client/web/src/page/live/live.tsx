@@ -1,10 +1,10 @@
 // Live: what the chosen scan sees, en face and as a B-scan whose place the en face picture shows.
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 
 import type { Encoding, Product, ScanRow, Topic } from "../../wire/protocol";
 import { connection } from "../connection";
 import { tell } from "../parts/toasts";
-import { useStore } from "../store";
+import { Store, useStore } from "../store";
 import { LivePicture, type Shown } from "./live_picture";
 import { Panel } from "./panel";
 import { ScanFigures } from "./scan_figures";
@@ -25,22 +25,29 @@ const EN_FACE: { value: EnFace; text: string; has: (scan: ScanRow, depth: number
   { value: "ANGIOGRAM", text: "angiogram", has: (scan) => scan.angiogram },
 ];
 
+interface Looked {
+  choice: string; // of the scan; empty = the newest
+  projection: EnFace;
+  slab: [number, number]; // as it was asked for; 0, 0 = the middle third
+  axis: "Y" | "X";
+  index: number; // of the B-scan; -1 = the middle
+  width: number;
+  encoding: Encoding;
+}
+// What is looked at, its contrast and its colours stay as they are when another page is looked at.
+const looked = new Store<Looked>({ choice: "", projection: "MIP", slab: [0, 0], axis: "Y", index: -1, width: 512, encoding: "AUTO" });
+const look = (change: Partial<Looked>) => looked.set({ ...looked.value, ...change });
+const enFace = new LivePicture(EN_FACE_VIEW);
+const bscan = new LivePicture(BSCAN_VIEW);
+
 export function Live(props: { chosen: string }) {
   const scans = useStore(connection.scans);
   const volumes = useStore(connection.volumes);
-  const enFace = useMemo(() => new LivePicture(EN_FACE_VIEW), []);
-  const bscan = useMemo(() => new LivePicture(BSCAN_VIEW), []);
+  const { choice, projection, slab, axis, index, width, encoding } = useStore(looked);
   const enFaceShown = useStore(enFace.shown);
-  const [choice, setChoice] = useState("");
   useEffect(() => {
-    if (props.chosen) setChoice(`scans/${props.chosen}`);
+    if (props.chosen) look({ choice: `scans/${props.chosen}` });
   }, [props.chosen]);
-  const [projection, setProjection] = useState<EnFace>("MIP");
-  const [slab, setSlab] = useState<[number, number]>([0, 0]); // as it was asked for; 0, 0 = the middle third
-  const [axis, setAxis] = useState<"Y" | "X">("Y");
-  const [index, setIndex] = useState(-1);
-  const [width, setWidth] = useState(512);
-  const [encoding, setEncoding] = useState<Encoding>("AUTO");
   const [frozen, setFrozen] = useState(false);
 
   const scan = chosenScan(scans, choice);
@@ -61,22 +68,28 @@ export function Live(props: { chosen: string }) {
     scan ? { parent: scan.name, product: of, axis: along, index: at, slab: only, width } : null;
   const spacing = (shown: Shown): Spacing => spacingOf(shown, volume);
   const about = () => ({ scan: scan?.name, title: scan?.title });
+  // The plane is that of the picture, which comes a moment after the choice; -1 is the middle.
+  const aboutBscan = (shown: Shown) => {
+    const { axis: across, index: at } = shown.topic;
+    const count = extents?.[across === "Y" ? 0 : 1] ?? 0;
+    return { ...about(), index: at >= 0 ? at : count > 0 ? Math.floor(count / 2) : null, planes: count };
+  };
   const line: Line | null = planes > 0 && enFaceShown ? { axis: axis === "Y" ? ("row" as const) : ("column" as const), at: (plane + 0.5) / planes, label: `B-scan ${axis.toLowerCase()} = ${plane}` } : null;
   // The bounds are those of the picture that is shown, which comes a moment after the choice.
   const bounds: Line[] = (depth > 0 ? (enFaceShown?.topic.slab ?? []) : []).map((z) => ({ axis: "row", at: z / depth, label: `z = ${z}` }));
-  const pick = (row: number, column: number) => planes > 0 && setIndex(Math.floor((axis === "Y" ? row : column) * planes));
+  const pick = (row: number, column: number) => planes > 0 && look({ index: Math.floor((axis === "Y" ? row : column) * planes) });
 
   return (
     <div class="live">
       <div class="bar row">
-        <ScanSelect scans={scans} scan={scan} choice={choice} choose={setChoice} />
+        <ScanSelect scans={scans} scan={scan} choice={choice} choose={(name) => look({ choice: name })} />
         <label>Size
-          <select value={width} onChange={(event) => setWidth(Number(event.currentTarget.value))} title="Larger pictures are shrunk to at most this many pixels a side">
+          <select value={width} onChange={(event) => look({ width: Number(event.currentTarget.value) })} title="Larger pictures are shrunk to at most this many pixels a side">
             {WIDTHS.map((pixels) => <option key={pixels} value={pixels}>{pixels} px</option>)}
           </select>
         </label>
         <label>Send as
-          <select value={encoding} onChange={(event) => setEncoding(event.currentTarget.value as Encoding)} title="Automatic: raw where the connection carries it, else JPEG">
+          <select value={encoding} onChange={(event) => look({ encoding: event.currentTarget.value as Encoding })} title="Automatic: raw where the connection carries it, else JPEG">
             <option value="AUTO">automatic</option>
             <option value="RAW">raw</option>
             <option value="JPEG">JPEG</option>
@@ -100,28 +113,28 @@ export function Live(props: { chosen: string }) {
           controls={
             <>
               <label>Projection
-                <select value={present} onChange={(event) => setProjection(event.currentTarget.value as EnFace)}>
+                <select value={present} onChange={(event) => look({ projection: event.currentTarget.value as EnFace })}>
                   {offered.map((entry) => <option key={entry.value} value={entry.value}>{entry.text}</option>)}
                 </select>
               </label>
-              {askedSlab && <SlabRange slab={askedSlab} depth={depth} um={volume?.lengths[2] ? volume.spacing_um[2] : 0} choose={setSlab} />}
+              {askedSlab && <SlabRange slab={askedSlab} depth={depth} um={volume?.lengths[2] ? volume.spacing_um[2] : 0} choose={(range) => look({ slab: range })} />}
             </>
           }
         />
         <Panel
-          picture={bscan} id="bscan" title="B-scan" topic={topic("BSCAN", axis, index)} encoding={encoding} frozen={frozen} spacing={spacing} lines={bounds} about={about} failed={tell}
+          picture={bscan} id="bscan" title="B-scan" topic={topic("BSCAN", axis, index < 0 || planes === 0 ? index : plane)} encoding={encoding} frozen={frozen} spacing={spacing} lines={bounds} about={aboutBscan} failed={tell}
           empty={scan ? "No picture yet." : "No scan has been submitted yet."}
           controls={
             <>
               <label>across
-                <select value={axis} onChange={(event) => (setAxis(event.currentTarget.value as "Y" | "X"), setIndex(-1))}>
+                <select value={axis} onChange={(event) => look({ axis: event.currentTarget.value as "Y" | "X", index: -1 })}>
                   <option value="Y">y</option>
                   <option value="X">x</option>
                 </select>
               </label>
               <label class="plane">plane
                 <input type="range" min="0" max={Math.max(0, planes - 1)} value={plane} disabled={planes === 0} aria-valuetext={`${axis.toLowerCase()} = ${plane} of ${planes}`}
-                  onInput={(event) => setIndex(Number(event.currentTarget.value))} />
+                  onInput={(event) => look({ index: Number(event.currentTarget.value) })} />
                 <output>{planes > 0 ? `${plane} of ${planes}` : "–"}</output>
               </label>
             </>

@@ -27,7 +27,7 @@ export function Panel(props: {
   controls: ComponentChildren;
   empty: string;
   of?: string; // what it is a picture of: scan, job
-  about: () => object;
+  about: (shown: Shown) => object;
   failed: (message: string) => void;
 }) {
   const { picture } = props;
@@ -56,7 +56,7 @@ export function Panel(props: {
     const { topic, schema, header } = now;
     const value = (stored: number) => (hasValues(schema) ? schema.offset + stored * schema.step : null);
     const about = {
-      ...props.about(), ...(topic.slab ? { slab: topic.slab } : {}), product: schema.product, axis: schema.axis, axes: schema.axes, spacing_um: schema.spacing_um, unit: schema.unit, colour_map: colourMap, sequence: header.sequence,
+      ...props.about(now), ...(topic.slab ? { slab: topic.slab } : {}), product: schema.product, axis: schema.axis, axes: schema.axes, spacing_um: schema.spacing_um, unit: schema.unit, colour_map: colourMap, sequence: header.sequence,
       volume_index: header.volume, complete: header.complete, saved: new Date().toISOString(),
       darkest: value(now.window.lo), brightest: value(now.window.hi),
     };

@@ -165,7 +165,7 @@ export function Stage(props: {
           {length(bar.um)}
         </div>
       )}
-      {under && <div class="under">{under}</div>}
+      {under && shown && <div class="under">{under}</div>}
       {transform.zoom > 1 && <div class="zoom">× {transform.zoom.toFixed(1)}</div>}
       {props.children}
     </div>

@@ -13,6 +13,7 @@ export interface Field {
   required?: boolean;
   choices?: [string, string][];
   source?: string; // only of this source
+  none?: string; // how "none" is written, where 0 is the default
 }
 
 export interface Group {
@@ -21,6 +22,8 @@ export interface Group {
 }
 
 export const SOURCE = "source"; // which member of the oneof is set
+const AUTO_COMMIT = "DISPOSITION_AUTO_COMMIT";
+const DESTINATION = "retention.auto_commit.destination";
 
 const choices = (prefix: string, words: string[]): [string, string][] => words.map((word) => [`${prefix}_${word}`, word.toLowerCase().replaceAll("_", " ")]);
 
@@ -31,7 +34,7 @@ export const GROUPS: Group[] = [
       { path: "title", text: "Title", kind: "text", otherwise: "untitled" },
       { path: SOURCE, text: "Source", kind: "choice", required: true, choices: [["simulated", "simulated phantom"], ["replay", "file on the server"], ["other", "as the further fields say"]] },
       { path: "simulated.seed", text: "Seed", kind: "number", otherwise: "0", source: "simulated" },
-      { path: "simulated.noise_counts", text: "Read noise", kind: "number", unit: "counts", otherwise: "2", source: "simulated" },
+      { path: "simulated.noise_counts", text: "Read noise", kind: "number", unit: "counts", otherwise: "2", none: "a negative number is none", source: "simulated" },
       { path: "replay.path", text: "File", kind: "text", help: "below a replay root of the server", required: true, source: "replay" },
       { path: "replay.loops", text: "Loops", kind: "number", otherwise: "until the scan is full", source: "replay" },
       { path: "replay.rate_hz", text: "Rate of the file", kind: "number", unit: "records/s", otherwise: "as fast as possible", source: "replay" },
@@ -70,8 +73,8 @@ export const GROUPS: Group[] = [
     text: "What becomes of volumes",
     fields: [
       { path: "retention.mode", text: "Mode", kind: "choice", otherwise: "by the number of volumes", choices: [["RETENTION_MODE_CAPTURE", "capture: keep all"], ["RETENTION_MODE_LIVE", "live: keep the latest"]] },
-      { path: "retention.disposition", text: "When complete", kind: "choice", otherwise: "held until somebody decides", choices: [["DISPOSITION_AUTO_COMMIT", "commit"], ["DISPOSITION_AUTO_DISCARD", "discard"]] },
-      { path: "retention.auto_commit.destination", text: "Destination of commits", kind: "text", help: "for example {title}_{index:05}" },
+      { path: "retention.disposition", text: "When complete", kind: "choice", otherwise: "held until somebody decides", choices: [[AUTO_COMMIT, "commit"], ["DISPOSITION_AUTO_DISCARD", "discard"]] },
+      { path: DESTINATION, text: "Destination of commits", kind: "text", help: "for example {title}_{index:05}" },
       { path: "retention.hold_slots", text: "Held at most", kind: "number", unit: "volumes", otherwise: "chosen" },
       { path: "retention.hold_raw", text: "Hold the raw spectra, too", kind: "check" },
     ],
@@ -83,6 +86,14 @@ export const START: Values = { [SOURCE]: "simulated", "pattern.raster.ascans_per
 
 /** Whether a field is asked for with the source that is chosen. */
 export const applies = (field: Field, values: Values) => field.source === undefined || field.source === values[SOURCE];
+
+const DECIMAL = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
+
+/** Says what to write instead of what is no number. */
+function noNumber(given: string, field: Field): string {
+  const how = given.includes(",") ? "write the decimal point as ‘.’, and nothing between thousands" : field.unit ? `write the number alone, in ${field.unit}` : "write digits alone, such as 120 or 1.5e3";
+  return `'${given}' is no number: ${how}`;
+}
 
 type Tree = { [key: string]: unknown };
 
@@ -115,7 +126,8 @@ export function specOf(values: Values, further: string): { spec: Tree; errors: R
       if (field.required) errors[field.path] = "is needed";
     } else if (field.kind === "number") {
       const value = Number(given);
-      if (!Number.isFinite(value)) errors[field.path] = `'${given}' is no number`;
+      if (!DECIMAL.test(given) || !Number.isFinite(value)) errors[field.path] = noNumber(given, field);
+      else if (value === 0 && field.otherwise && field.otherwise !== "0") errors[field.path] = `0 would mean “${field.otherwise}”: leave the field empty for that${field.none ? `; ${field.none}` : ""}`;
       else put(spec, field.path, value);
     } else put(spec, field.path, field.kind === "check" ? given === "true" : given);
   }
@@ -128,6 +140,8 @@ export function specOf(values: Values, further: string): { spec: Tree; errors: R
       errors.further = `no JSON: ${(error as Error).message}`;
     }
   }
+  const retention = (spec.retention ?? {}) as Tree;
+  if (retention.auto_commit && retention.disposition !== AUTO_COMMIT) errors[DESTINATION] ??= "would not be used: choose “commit” under “When complete”, or leave it empty";
   return { spec, errors };
 }
 

@@ -1,8 +1,8 @@
 // What a scan or a job would need, as the server plans it while the form is filled in.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 
 import { call, CallError } from "../connection";
-import { bytes } from "../format";
+import { bytes, span } from "../format";
 
 const WAIT_MS = 400;
 
@@ -57,7 +57,7 @@ export function PlanView({ plan, of = "scan" }: { plan: Plan; of?: "scan" | "job
       <dl class="figures">
         {volume > 0 && <div><dt>a volume</dt><dd>{bytes(volume)}</dd></div>}
         {report.volumes_per_second > 0 && <div><dt>rate</dt><dd>{Number(report.volumes_per_second.toPrecision(3))} volumes/s</dd></div>}
-        {report.time_to_memory_full && <div><dt>memory is full after</dt><dd>{report.time_to_memory_full.seconds} s</dd></div>}
+        {report.time_to_memory_full && <div><dt>memory is full after</dt><dd>{span(1000 * Number(report.time_to_memory_full.seconds))}</dd></div>}
       </dl>
       {report.advice && <p class="problem">{report.advice}</p>}
       {plan.warnings.map((text) => <p key={text} class="warning">{text}</p>)}
@@ -75,14 +75,20 @@ export function WaveformPlot({ spec }: { spec: object }) {
   const [problem, setProblem] = useState("");
   useEffect(() => () => URL.revokeObjectURL(address), [address]);
   const text = JSON.stringify(spec);
-  useEffect(() => setAddress(""), [text]);
+  const latest = useRef(text);
+  latest.current = text;
+  useEffect(() => {
+    setAddress("");
+    setProblem("");
+  }, [text]);
   const show = async () => {
     try {
       const { png } = (await call("ScanService/PlotWaveform", { spec })) as { png: string };
+      if (latest.current !== text) return; // it is of a form that has changed meanwhile
       setAddress(URL.createObjectURL(new Blob([Uint8Array.from(atob(png), (letter) => letter.charCodeAt(0))], { type: "image/png" })));
       setProblem("");
     } catch (error) {
-      setProblem((error as Error).message);
+      if (latest.current === text) setProblem((error as Error).message);
     }
   };
   return (

@@ -10,7 +10,8 @@ const KEY = "octavo-specs";
 
 function load(): Record<string, Saved> {
   try {
-    return JSON.parse(localStorage.getItem(KEY) ?? "{}") as Record<string, Saved>;
+    const all = JSON.parse(localStorage.getItem(KEY) ?? "{}") as unknown;
+    return typeof all === "object" && all !== null && !Array.isArray(all) ? (all as Record<string, Saved>) : {};
   } catch {
     return {}; // somebody else's text
   }

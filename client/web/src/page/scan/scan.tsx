@@ -1,5 +1,5 @@
 // Scan: a form for a scan, planned by the server while it is filled in, and the scans that run.
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 
 import { call, CallError, connection } from "../connection";
 import { shortName } from "../format";
@@ -12,6 +12,8 @@ import { PlanView, usePlan, WaveformPlot } from "./plan";
 import { Running } from "./running";
 import { forget, keep, saved } from "./saved";
 
+const DOUBLE_CLICK_MS = 600; // the second click of one is no second scan
+
 // The form stays as it is when another page is looked at.
 const form = new Store<{ values: Values; further: string }>({ values: START, further: "" });
 
@@ -21,6 +23,7 @@ export function Scan() {
   const readOnly = useStore(connection.hello)?.read_only ?? true;
   const [refused, setRefused] = useState<CallError | null>(null);
   const [busy, setBusy] = useState(false);
+  const sending = useRef(false); // at once, while `busy` is of the next picture
   const { spec, errors } = specOf(values, further);
   const complete = Object.keys(errors).length === 0;
   const { plan, error } = usePlan(complete ? spec : null);
@@ -34,7 +37,10 @@ export function Scan() {
     form.set({ ...form.value, values: { ...form.value.values, [path]: value } }); // of now: several fields may change before the next picture
   };
   const submit = async () => {
+    if (sending.current) return;
+    sending.current = true;
     setBusy(true);
+    const rested = new Promise((resolve) => setTimeout(resolve, DOUBLE_CLICK_MS));
     try {
       const { scan } = await call("ScanService/SubmitScan", { spec, request_id: requestId() });
       say(`Scan ${shortName(scan.name)} is submitted`);
@@ -43,6 +49,8 @@ export function Scan() {
       setRefused(problem as CallError);
       if (!(problem as CallError).field) tell((problem as Error).message);
     } finally {
+      await rested;
+      sending.current = false;
       setBusy(false);
     }
   };
@@ -118,7 +126,7 @@ function SavedSpecs({ values, further }: { values: Values; further: string }) {
       ))}
       <div class="row">
         <input type="text" value={name} aria-label="Name to save the form as" placeholder="name" onInput={(event) => setName(event.currentTarget.value)} />
-        <button type="button" disabled={name.trim() === ""} onClick={() => (keep(name.trim(), { values, further }), setName(""))}>Save</button>
+        <button type="button" disabled={name.trim() === ""} onClick={() => (keep(name.trim(), { values, further }), setName(""))}>{Object.hasOwn(all, name.trim()) ? "Replace" : "Save"}</button>
       </div>
     </div>
   );

@@ -2,6 +2,7 @@
 import type { Interval } from "../../wire/protocol";
 import { length } from "../format";
 import { WindowHistogram } from "../live/window_histogram";
+import { tell } from "../parts/toasts";
 import { useStore } from "../store";
 import { STANDARD, VIEWS } from "./camera";
 import { diagonal, type Geometry } from "./geometry";
@@ -30,6 +31,7 @@ function Contrast({ scene, meaning }: { scene: Scene; meaning: Meaning }) {
     const stored = (Number(input.value) - meaning.offset) / meaning.step;
     const next = window && { ...window, [end]: stored };
     if (next && input.value.trim() !== "" && next.lo < next.hi) return set(next);
+    if (window) tell(`The ${end === "lo" ? "darkest" : "brightest"} value is ${input.value || "no number"}; allowed: numbers ${end === "lo" ? "below the brightest" : "above the darkest"} one, ${Number(value(end === "lo" ? window.hi : window.lo).toPrecision(6))}${meaning.unit ? ` ${meaning.unit}` : ""}`);
     input.value = window ? String(Number(value(window[end]).toPrecision(6))) : ""; // darker than bright: as it was
   };
   return (

@@ -201,7 +201,9 @@ export class Scene {
       progress: (factor, part) => tell({ loading: { factor, part } }),
       shown: () => {
         this.tellLevel();
-        this.redraw();
+        // A slow device would not end a fine picture before the next level begins it anew: a coarse one comes first.
+        if (this.canvas?.dataset.volume !== volume.name) this.moved();
+        else this.redraw();
       },
       done: (limit) => {
         tell({ loading: null, limit });

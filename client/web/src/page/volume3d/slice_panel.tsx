@@ -1,5 +1,5 @@
 // The picture of a slice plane: a pixel for each voxel across an axis; interpolated for the oblique plane.
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { useStore } from "../store";
 import { type Meaning, valueText } from "./meaning";
@@ -15,6 +15,8 @@ export function SlicePanel({ scene, which, meaning }: { scene: Scene; which: Whi
   const settings = useStore(scene.settings);
   const geometry = useStore(scene.geometry)!;
   useStore(scene.status); // the level decides how many pixels there are
+  // A value is that of a voxel that was shown: of another volume or plane it is none.
+  useEffect(() => setUnder(""), [geometry, settings.planes]);
   useLayoutEffect(() => {
     scene.attachSlice(which, canvas.current);
     const observer = new ResizeObserver(([entry]) => setSize([entry.contentRect.width, entry.contentRect.height]));
