@@ -37,8 +37,10 @@ class TlsCredentials final : public grpc::ServerCredentials {
     const security::TlsTexts& texts = now.set->texts;
     const grpc_ssl_pem_key_cert_pair pair{.private_key = texts.key.c_str(),
                                           .cert_chain = texts.certificate.c_str()};
-    *config = grpc_ssl_server_certificate_config_create(
-        texts.client_ca.empty() ? nullptr : texts.client_ca.c_str(), &pair, 1);
+    // gRPC takes no set without authorities, even where it asks no client for a certificate: then
+    // the server's own chain stands for them, and nothing is held against it.
+    const std::string& authorities = texts.client_ca.empty() ? texts.certificate : texts.client_ca;
+    *config = grpc_ssl_server_certificate_config_create(authorities.c_str(), &pair, 1);
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
   }
 

@@ -218,9 +218,12 @@ class Reload(TlsTest):
 
     def new_server(self):
         """Another certificate and key for the server."""
-        for name in ("server.pem", "server.key"):
-            os.rename(self.lab.path(name), self.lab.path(f"old-{name}"))
-        certificates("server", self.lab.folder, "localhost", "127.0.0.1")
+        with tempfile.TemporaryDirectory(dir=self.lab.folder) as folder:
+            for name in ("ca.pem", "ca.key"):
+                shutil.copy2(self.lab.path(name), folder)
+            certificates("server", folder, "localhost", "127.0.0.1")
+            for name in ("server.key", "server.pem"):
+                os.replace(os.path.join(folder, name), self.lab.path(name))
 
     def test_certificates_are_swapped_while_streams_run(self):
         daemon = self.mutual()
@@ -413,7 +416,7 @@ class Programs(TlsTest):
                 "OCTAVO_ADDRESS": daemon.address, "OCTAVO_CA_FILE": files["ca_file"], "OCTAVO_CERT_FILE": files["cert_file"],
                 "OCTAVO_KEY_FILE": files["key_file"]})
 
-        scan = json.loads(octavo_of("otto", "--json", "scan", "submit", "--ascans", "16", "--bscans", "8", "--samples", "256", "--wait").stdout.splitlines()[0])
+        scan = json.loads(octavo_of("otto", "--json", "scan", "submit", "--ascans", "16", "--bscans", "8", "--samples", "256", "--volumes", "1", "--watch").stdout.splitlines()[0])
         listed = octavo_of("vera", "volume", "list").stdout
         volume = re.search(r"volumes/\S+", listed).group(0)
         self.assertIn(scan["name"].split("/")[1], octavo_of("vera", "scan", "list").stdout)
