@@ -416,7 +416,7 @@ class Programs(TlsTest):
                 "OCTAVO_ADDRESS": daemon.address, "OCTAVO_CA_FILE": files["ca_file"], "OCTAVO_CERT_FILE": files["cert_file"],
                 "OCTAVO_KEY_FILE": files["key_file"]})
 
-        scan = json.loads(octavo_of("otto", "--json", "scan", "submit", "--ascans", "16", "--bscans", "8", "--samples", "256", "--volumes", "1", "--watch").stdout.splitlines()[0])
+        scan = json.loads(octavo_of("otto", "--json", "scan", "submit", "--source", "simulated", "--ascans", "16", "--bscans", "8", "--samples", "256", "--volumes", "1", "--watch").stdout.splitlines()[0])
         listed = octavo_of("vera", "volume", "list").stdout
         volume = re.search(r"volumes/\S+", listed).group(0)
         self.assertIn(scan["name"].split("/")[1], octavo_of("vera", "scan", "list").stdout)
