@@ -84,7 +84,7 @@ class Running(JobTest):
         self.page.wait(f"Number(document.querySelector('{SLICE}')?.dataset.sequence) > 1")
         before = self.page.evaluate(f"document.querySelector('{SLICE}').dataset.sequence")
         self.page.wait(f"Number(document.querySelector('{SLICE}').dataset.sequence) > {int(before) + 2}")
-        self.assertIn("being acquired", self.text("#slice"))
+        self.assertIn("not final", self.text("#slice"))
         self.assertGreater(self.grey(SLICE).std(), 10)  # with a contrast that shows it
 
     def test_the_curve_has_all_steps_although_the_daemon_tells_the_last_256(self):

@@ -245,6 +245,8 @@ class Live(PageTest):
     def test_the_view_stays_and_fits_the_scan(self):
         """What is looked at stays while another page is; a plane that another scan does not have is its last one."""
         large, small = self.scan(), self.scan(bscans=10)
+        for scan in (large, small):
+            self.page.wait(f"[...document.querySelector('.bar select').options].some(option => option.value === {json.dumps(scan)})", what=f"{scan} is offered")
         self.page.choose(".bar select", large)
         self.painted(BSCAN, large)
         self.page.choose("#bscan input[type=range]", 35)
