@@ -190,6 +190,9 @@ TEST(HostBudgetTest, WhatHasItsDefaultGivesWay) {
     Config set;
     set.frame_pool_bytes = static_cast<int64_t>(16 + random() % 100'000) * kMiB;
     set.projection_bytes = static_cast<int64_t>(1 + random() % 100'000) * kMiB;
+    // What has its default is not configured.
+    if (set.frame_pool_bytes == defaults.frame_pool_bytes) set.frame_pool_bytes += kMiB;
+    if (set.projection_bytes == defaults.projection_bytes) set.projection_bytes += kMiB;
     const HostBudget fixed = FitHostMemory(set, memory, of_devices, devices);
     ASSERT_EQ(fixed.frame_pool_bytes, set.frame_pool_bytes);
     ASSERT_EQ(fixed.projection_bytes, set.projection_bytes);

@@ -72,7 +72,9 @@ class Mosaics(DaemonTest):
         tiles[wrong] = tiles[wrong][:, ::-1, ::-1] if wrong != 4 else tiles[wrong].transpose(0, 2, 1)[:, ::-1]
         buffer = self.client.buffers.put(tiles.reshape(-1, 96, 96))
         with self.assertWarnsRegex(octavo.OctavoWarning, f"tile {wrong} .*UNMATCHED"):
-            found = self.client.mosaic.register(buffer, stage * spacing, spacing_um=spacing, depth=2)
+            # By chance a wrong tile agrees with a neighbour up to 0.7 in this texture, which has only a few large spots in an overlap; the right
+            # ones agree to more than 0.9.
+            found = self.client.mosaic.register(buffer, stage * spacing, spacing_um=spacing, depth=2, min_confidence=0.8)
         self.assertEqual(list(found.suspects), [wrong])
         self.assertEqual(found.tiles[wrong].state, "UNMATCHED")
         good = []
