@@ -57,7 +57,7 @@ def outcome(channel, method, header=(), seconds=5.0):
 
 
 def refused(channel, role, header=()):
-    """What goes wrong with the roles of all methods for a caller who has `role`."""
+    """Calls every method as a caller with `role`; returns a line for each that the server wrongly let in or refused."""
     problems = []
     for method in methods():
         want = needed(method)

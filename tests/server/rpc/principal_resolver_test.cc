@@ -113,7 +113,8 @@ TEST_F(PrincipalResolverTest, ThisProcessUserIsAdminAtTheUnixSocket) {
   EXPECT_EQ(caller->role, Role::kAdmin);
   EXPECT_EQ(caller->proof, Proof::kSocketUser);
   EXPECT_EQ(caller->name, absl::StrCat("uid:", ::geteuid()));
-  EXPECT_EQ(Resolve("Bearer " + token_, peer)->role, Role::kViewer) << "who has a token wants it";
+  EXPECT_EQ(Resolve("Bearer " + token_, peer)->role, Role::kViewer)
+      << "the token decides, not the user of the socket";
 }
 
 }  // namespace
