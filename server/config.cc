@@ -19,9 +19,10 @@
 
 #include "gpu/base/spelling.h"
 #include "gpu/base/status.h"
-#include "server/config_text.h"
+#include "server/base/toml.h"
+#include "server/base/toml_text.h"
 #include "server/listen_address.h"
-#include "server/toml.h"
+#include "server/security/credential.h"
 
 namespace octavo {
 namespace {
@@ -162,6 +163,23 @@ const std::vector<Key>& Keys() {
           "(acquire, process, discard), admin; default operator without a configuration file, "
           "viewer with one",
           &Config::listen_loopback_role, {"none", "viewer", "operator", "admin"}),
+      Text("listen.tls.certificate",
+           "PEM file of the server's certificate, followed by those that issued it; empty = TCP "
+           "without TLS",
+           &Config::listen_tls_certificate),
+      Text("listen.tls.key", "PEM file of its private key, of mode 0600", &Config::listen_tls_key),
+      Text("listen.tls.client_ca",
+           "PEM file of the authorities whose certificates clients log in with; empty = clients "
+           "have none",
+           &Config::listen_tls_client_ca),
+      Choice("listen.tls.client_certificates",
+             "where there is a client_ca: required (without one no connection comes about), "
+             "optional (clients may have a token instead)",
+             &Config::listen_tls_client_certificates, {"required", "optional"}),
+      Number("listen.tls.old_connections_seconds",
+             "how long connections go on after the certificates were replaced, 0 to 604800; when "
+             "an authority of clients is withdrawn, they end at once",
+             &Config::listen_tls_old_connections_seconds, 0, 604'800),
       Text("metrics.listen", "address of the Prometheus page, host:port; none = no page",
            &Config::metrics_listen, CheckPage),
       Text("state.dir", "directory of the commit journal and the server's identity",
@@ -264,10 +282,17 @@ const std::vector<Key>& Keys() {
            "file of the bearer tokens that clients log in with (octavo token); empty = none are "
            "taken",
            &Config::security_tokens),
+      Text("security.certificates",
+           "file with the table of clients' certificates and their roles; empty = none has a line",
+           &Config::security_certificates),
+      Choice("security.certificate_role",
+             "what a client's certificate may do that has no line in that table: none, viewer, "
+             "operator, admin",
+             &Config::security_certificate_role, {"none", "viewer", "operator", "admin"}),
       Flag(
           "security.insecure",
-          "true: addresses that other hosts can reach are allowed, although there is no TLS; true, "
-          "false",
+          "true: addresses that other hosts can reach are allowed without TLS, or without a login; "
+          "true, false",
           &Config::security_insecure),
       Choice("log.level", "debug, info, warning, error", &Config::log_level,
              {"debug", "info", "warning", "error"}),
@@ -276,6 +301,24 @@ const std::vector<Key>& Keys() {
       Number("drain.seconds",
              "how long running scans and commits may take to end on SIGTERM, 0 to 3600",
              &Config::drain_seconds, 0, 3600),
+      Choice(
+          "drain.on_held",
+          "what becomes of held volumes then: spill (written to the tier DISK, held again by the "
+          "next daemon; without that tier as lose), commit (to drain.commit_root; what cannot "
+          "be committed is spilled), lose",
+          &Config::drain_on_held, {"spill", "commit", "lose"}),
+      Number("drain.spill_seconds",
+             "how long writing them may take, after drain.seconds, 0 to 86400; 0 = as long as it "
+             "makes progress",
+             &Config::drain_spill_seconds, 0, 86400),
+      Text("drain.commit_root",
+           "storage root of drain.on_held = commit, below which held_at_stop gets the files; "
+           "default: the first",
+           &Config::drain_commit_root),
+      Choice("drain.commit_format",
+             "ending of these files: ome.zarr, npy, nrrd, nii, ome.tif, mat, h5, bin",
+             &Config::drain_commit_format,
+             {"ome.zarr", "npy", "nrrd", "nii", "ome.tif", "mat", "h5", "bin"}),
   };
   return keys;
 }
@@ -339,19 +382,43 @@ absl::Status ApplyTable(Config* config, const toml::table& table, const std::str
   return absl::OkStatus();
 }
 
-absl::Status CheckClosed(const char* key, const std::string& address) {
+absl::Status CheckClosed(const char* key, const std::string& address, absl::string_view missing) {
   const absl::Status closed = CheckLoopback(address);
   if (closed.ok()) return closed;
   if (absl::IsNotFound(closed)) return InvalidField(key, std::string(closed.message()));
   return InvalidField(
-      key,
-      absl::StrCat(
-          closed.message(),
-          ", and there is no TLS yet, so that tokens and data could be read on the way; allowed "
-          "are "
-          "loopback addresses (127.0.0.1, "
-          "[::1]), and any address with "
-          "security.insecure = true (--security.insecure true, OCTAVO_SECURITY_INSECURE=true)"));
+      key, absl::StrCat(closed.message(), ", and ", missing,
+                        "; allowed are loopback addresses (127.0.0.1, [::1]), and any address with "
+                        "security.insecure = true (--security.insecure true, "
+                        "OCTAVO_SECURITY_INSECURE=true)"));
+}
+
+// Credentials of systemd become paths, and paths absolute; empty ones stay empty.
+absl::Status ResolveFile(const char* key, std::string* path) {
+  if (path->empty()) return absl::OkStatus();
+  auto resolved = security::ExpandCredential(*path);
+  if (!resolved.ok()) return InvalidField(key, std::string(resolved.status().message()));
+  *path = std::filesystem::absolute(*resolved).lexically_normal().string();
+  return absl::OkStatus();
+}
+
+absl::Status ResolveTrust(Config* config) {
+  OCTAVO_RETURN_IF_ERROR(ResolveFile("security.tokens", &config->security_tokens));
+  OCTAVO_RETURN_IF_ERROR(ResolveFile("security.certificates", &config->security_certificates));
+  OCTAVO_RETURN_IF_ERROR(ResolveFile("listen.tls.certificate", &config->listen_tls_certificate));
+  OCTAVO_RETURN_IF_ERROR(ResolveFile("listen.tls.key", &config->listen_tls_key));
+  OCTAVO_RETURN_IF_ERROR(ResolveFile("listen.tls.client_ca", &config->listen_tls_client_ca));
+  const bool tls = !config->listen_tls_certificate.empty();
+  if (tls != !config->listen_tls_key.empty())
+    return InvalidField(tls ? "listen.tls.key" : "listen.tls.certificate",
+                        "is not given; listen.tls.certificate and listen.tls.key belong together");
+  if (!tls && !config->listen_tls_client_ca.empty())
+    return InvalidField("listen.tls.client_ca",
+                        "is of no use without listen.tls.certificate and listen.tls.key");
+  if (!config->security_certificates.empty() && config->listen_tls_client_ca.empty())
+    return InvalidField("security.certificates",
+                        "is of no use without listen.tls.client_ca, whose certificates it names");
+  return absl::OkStatus();
 }
 
 std::string EnvironmentName(const std::string& key) {
@@ -447,10 +514,15 @@ absl::Status ApplyEnvironment(Config* config, char** environment,
   return absl::OkStatus();
 }
 
+bool IsTlsWithLogin(const Config& config) {
+  return !config.listen_tls_certificate.empty() &&
+         (!config.security_tokens.empty() || !config.listen_tls_client_ca.empty());
+}
+
 std::vector<std::string> OpenAddresses(const Config& config) {
   std::vector<std::string> open;
   for (const std::string& address : config.listen_tcp) {
-    if (!CheckLoopback(address).ok()) open.push_back(address);
+    if (!IsTlsWithLogin(config) && !CheckLoopback(address).ok()) open.push_back(address);
   }
   if (config.metrics_listen != "none" && !CheckLoopback(config.metrics_listen).ok())
     open.push_back(config.metrics_listen);
@@ -512,7 +584,17 @@ absl::Status Finalise(Config* config) {
   } else {
     make_absolute(&config->handoff_unix);
   }
-  if (!config->security_tokens.empty()) make_absolute(&config->security_tokens);
+  OCTAVO_RETURN_IF_ERROR(ResolveTrust(config));
+  if (config->drain_commit_root.empty()) {
+    config->drain_commit_root = config->storage_roots[0];
+  } else {
+    make_absolute(&config->drain_commit_root);
+    if (std::find(config->storage_roots.begin(), config->storage_roots.end(),
+                  config->drain_commit_root) == config->storage_roots.end())
+      return Bad(
+          "drain.commit_root", config->drain_commit_root,
+          absl::StrCat("one of storage.roots (", absl::StrJoin(config->storage_roots, ", "), ")"));
+  }
   if (config->session_expiry_seconds < 2 * config->session_heartbeat_seconds) {
     return InvalidField("session.expiry_seconds",
                         absl::StrCat("is ", config->session_expiry_seconds,
@@ -522,10 +604,20 @@ absl::Status Finalise(Config* config) {
   if (config->listen_tcp.empty() && config->listen_unix.empty())
     return InvalidField("listen.tcp", "and listen.unix are both empty; nothing to listen on");
   if (!config->security_insecure) {
-    for (const std::string& address : config->listen_tcp)
-      OCTAVO_RETURN_IF_ERROR(CheckClosed("listen.tcp", address));
+    const bool tls = !config->listen_tls_certificate.empty();
+    for (const std::string& address : config->listen_tcp) {
+      if (IsTlsWithLogin(*config)) break;
+      OCTAVO_RETURN_IF_ERROR(CheckClosed(
+          "listen.tcp", address,
+          tls ? "clients have no way to log in: security.tokens and listen.tls.client_ca are empty"
+              : "there is no TLS, so that tokens and data could be read on the way "
+                "(listen.tls.certificate and listen.tls.key, with security.tokens or "
+                "listen.tls.client_ca)"));
+    }
     if (config->metrics_listen != "none")
-      OCTAVO_RETURN_IF_ERROR(CheckClosed("metrics.listen", config->metrics_listen));
+      OCTAVO_RETURN_IF_ERROR(
+          CheckClosed("metrics.listen", config->metrics_listen,
+                      "this page has neither TLS nor a login, whatever listen.tls says"));
   }
   return absl::OkStatus();
 }

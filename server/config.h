@@ -20,9 +20,14 @@ struct Config {
   // what TCP without a token may do: none, viewer, operator, admin; LoadConfig chooses operator
   // where there is no file
   std::string listen_loopback_role = "viewer";
-  std::string metrics_listen = "127.0.0.1:9464";  // "none" = no page
-  std::string state_dir;                          // journal, server id, lock
-  std::vector<std::string> storage_roots;         // commits are confined to these
+  std::string listen_tls_certificate;  // PEM file; empty = TCP without TLS
+  std::string listen_tls_key;          // of that certificate
+  std::string listen_tls_client_ca;    // PEM file; empty = clients have no certificates
+  std::string listen_tls_client_certificates = "required";  // or optional
+  double listen_tls_old_connections_seconds = 86'400;       // 0 ... 604800
+  std::string metrics_listen = "127.0.0.1:9464";            // "none" = no page
+  std::string state_dir;                                    // journal, server id, lock
+  std::vector<std::string> storage_roots;                   // commits are confined to these
   bool storage_create_roots = false;  // create missing roots; set if there is only the default root
   std::vector<std::string>
       replay_roots;  // replay files are confined to these; empty = the storage roots
@@ -50,7 +55,10 @@ struct Config {
   int64_t history_scans = 1000;                  // 1 ... 10^6
   int64_t history_bytes = int64_t{256} << 20;    // 1 MiB ... 1 TiB
   std::string security_tokens;                   // file of bearer tokens; empty = none are taken
-  // other hosts may reach the server without TLS
+  std::string security_certificates;             // file of the table of clients' certificates
+  // what a certificate may do that has no line there: none, viewer, operator, admin
+  std::string security_certificate_role = "none";
+  // other hosts may reach the server without TLS, or without a login
   bool security_insecure = false;
   std::string log_level = "info";   // debug, info, warning, error
   std::string log_format = "auto";  // auto (json unless a terminal), json, text
@@ -62,6 +70,10 @@ struct Config {
   std::string handoff_mode = "0660";  // of the socket file, octal
   double handoff_grace_seconds = 10;  // 0 ... 3600
   double drain_seconds = 20;          // 0 ... 3600
+  std::string drain_on_held = "spill";  // spill, commit, lose; without a tier DISK, spill is lose
+  double drain_spill_seconds = 0;       // 0 ... 86400; 0 = as long as it makes progress
+  std::string drain_commit_root;        // one of storage.roots; empty = the first
+  std::string drain_commit_format = "ome.zarr";  // ending of the files
   bool operator==(const Config&) const = default;
 };
 
@@ -106,12 +118,17 @@ struct ConfigSources {
 /// the file says otherwise.
 absl::StatusOr<Config> LoadConfig(const ConfigSources& sources, std::vector<std::string>* unknown);
 
-/// Listening addresses that other hosts can reach (or whose host does not resolve).
+/// Whether TCP has TLS, and whoever comes from another host needs a token or a certificate.
+bool IsTlsWithLogin(const Config& config);
+
+/// Listening addresses that other hosts can reach (or whose host does not resolve) without TLS, or
+/// without a login. The metrics page has neither.
 std::vector<std::string> OpenAddresses(const Config& config);
 
 /// Fills in the values that depend on the machine (directories: root has /var/lib/octavo, others
 /// $XDG_STATE_HOME and $XDG_DATA_HOME) and makes paths absolute. InvalidArgument if the server
-/// would not listen at all, or if other hosts could reach it and security.insecure is not set.
+/// would not listen at all, if keys contradict each other, or if other hosts could reach it without
+/// TLS and a login and security.insecure is not set.
 absl::Status Finalise(Config* config);
 
 }  // namespace octavo

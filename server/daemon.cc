@@ -10,10 +10,10 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <random>
+#include <set>
 #include <sys/file.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <thread>
 #include <unistd.h>
 
@@ -22,42 +22,33 @@
 
 #include "gpu/backend/open_devices.h"
 #include "gpu/base/log.h"
+#include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
 #include "gpu/base/version.h"
 #include "gpu/device/device.h"
 #include "gpu/device/exportable_memory.h"
 #include "server/buffer/buffer_store.h"
+#include "server/drain_record.h"
+#include "server/engine_shelf.h"
 #include "server/host_budget.h"
 #include "server/security/role.h"
+#include "server/security/token.h"
+#include "server/systemd.h"
 
 namespace octavo {
 namespace {
 
-// systemd's readiness protocol: one datagram to the socket it names.
-void NotifySystemd(const char* state) {
-  const char* path = std::getenv("NOTIFY_SOCKET");
-  if (path == nullptr || std::strlen(path) >= sizeof(sockaddr_un::sun_path)) return;
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, path, std::strlen(path) + 1);
-  if (address.sun_path[0] == '@') address.sun_path[0] = '\0';
-  const UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + std::strlen(path));
-  (void)::sendto(fd.get(), state, std::strlen(state), MSG_NOSIGNAL,
-                 reinterpret_cast<const sockaddr*>(&address), size);
-}
-
 // If systemd supervises the daemon without its socket (Type=simple), it kills the daemon after its
-// own timeout, regardless of drain.seconds.
-void WarnOfShortPatience(double drain_seconds) {
+// own timeout, regardless of the keys of [drain].
+void WarnOfShortPatience(const Config& config) {
   constexpr double kUsualStopSeconds = 90;
-  if (std::getenv("INVOCATION_ID") == nullptr || std::getenv("NOTIFY_SOCKET") != nullptr ||
-      drain_seconds + 5 < kUsualStopSeconds)
+  if (std::getenv("INVOCATION_ID") == nullptr || SystemdListens() ||
+      config.drain_seconds + config.drain_spill_seconds + 5 < kUsualStopSeconds)
     return;
   Log(LogLevel::kWarning,
-      "drain.seconds + 5 is more than systemd waits by default, and without Type=notify it cannot "
-      "be asked to wait longer: set TimeoutStopSec",
-      {{"drain_seconds", drain_seconds}});
+      "drain.seconds + drain.spill_seconds + 5 is more than systemd waits by default, and without "
+      "Type=notify it cannot be asked to wait longer: set TimeoutStopSec",
+      {{"drain_seconds", config.drain_seconds}, {"spill_seconds", config.drain_spill_seconds}});
 }
 
 // A missing root is more often an unmounted disk or a misspelt name than a directory to create.
@@ -139,20 +130,31 @@ std::string BuildText() {
 
 void WarnOfOpenAddresses(const Config& config, const std::vector<std::string>& addresses) {
   if (addresses.empty()) return;
+  const bool tls = !config.listen_tls_certificate.empty();
   Log(LogLevel::kWarning,
       "security.insecure is set: other hosts can reach these addresses without TLS, so that tokens "
-      "and data can be read on the way",
+      "and data can be read on the way, or without a login",
       {{"addresses", addresses},
+       {"tls", tls},
        {"role_without_token",
-        config.security_tokens.empty() ? config.listen_loopback_role : "none"}});
+        tls || !config.security_tokens.empty() ? "none" : config.listen_loopback_role}});
 }
 
 // Who may do what, in a line of the log.
-void TellTrust(const Config& config) {
-  Log(LogLevel::kInfo, "trust",
-      {{"tcp_on_this_host", config.listen_loopback_role},
-       {"unix_socket_group", "operator"},
-       {"tokens", config.security_tokens.empty() ? "none" : config.security_tokens}});
+void TellTrust(const Config& config, const security::TlsStore* tls) {
+  const auto or_none = [](const std::string& text) { return text.empty() ? "none" : text; };
+  nlohmann::json said = {{"tcp_on_this_host", config.listen_loopback_role},
+                         {"unix_socket_group", "operator"},
+                         {"tokens", or_none(config.security_tokens)},
+                         {"tls", or_none(config.listen_tls_certificate)}};
+  if (tls != nullptr) {
+    said["not_after"] = security::TimeText(tls->Count().not_after);
+    said["client_certificates"] =
+        tls->asks_clients() ? config.listen_tls_client_certificates : "none";
+    said["certificates"] = or_none(config.security_certificates);
+    said["certificate_without_line"] = config.security_certificate_role;
+  }
+  Log(LogLevel::kInfo, "trust", said);
 }
 
 // Logs the share of the host's memory that each use gets.
@@ -205,11 +207,35 @@ void SetUpLog(const Config& config) {
                                                                       isatty(STDERR_FILENO) == 0));
 }
 
-bool ReloadsAtOnce(const std::string& key) { return key == "log.level" || key == "drain.seconds"; }
+bool ReloadsAtOnce(const std::string& key) {
+  return key == "log.level" || key == "log.format" || key == "drain.seconds" ||
+         key == "drain.spill_seconds";
+}
+
+absl::Status Daemon::OpenTrust() {
+  if (!config_.security_tokens.empty()) {
+    auto tokens = security::TokenStore::Open(config_.security_tokens);
+    if (!tokens.ok()) return Annotate(tokens.status(), "security.tokens");
+    tokens_ = *std::move(tokens);
+  }
+  if (!config_.listen_tls_certificate.empty()) {
+    OCTAVO_ASSIGN_OR_RETURN(tls_,
+                            security::TlsStore::Open({.certificate = config_.listen_tls_certificate,
+                                                      .key = config_.listen_tls_key,
+                                                      .client_ca = config_.listen_tls_client_ca}));
+  }
+  if (!config_.security_certificates.empty()) {
+    auto table = security::CertificateTable::Open(config_.security_certificates);
+    if (!table.ok()) return Annotate(table.status(), "security.certificates");
+    certificates_ = *std::move(table);
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   std::unique_ptr<Daemon> daemon(new Daemon());
   daemon->config_ = config;
+  daemon->spill_seconds_ = config.drain_spill_seconds;
   OCTAVO_RETURN_IF_ERROR(CheckRoots(config));
   OCTAVO_ASSIGN_OR_RETURN(daemon->lock_, Lock(config.state_dir));
   OCTAVO_ASSIGN_OR_RETURN(daemon->server_id_, ServerId(config.state_dir));
@@ -231,11 +257,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
          {"model", device->info().model}});
   }
   // Before anything listens: a server whose tokens cannot be read must not let in whom it can.
-  if (!config.security_tokens.empty()) {
-    auto tokens = security::TokenStore::Open(config.security_tokens);
-    if (!tokens.ok()) return Annotate(tokens.status(), "security.tokens");
-    daemon->tokens_ = *std::move(tokens);
-  }
+  OCTAVO_RETURN_IF_ERROR(daemon->OpenTrust());
   if (!config.handoff_unix.empty()) {
     const auto mode = static_cast<uint32_t>(std::strtol(config.handoff_mode.c_str(), nullptr, 8));
     OCTAVO_ASSIGN_OR_RETURN(
@@ -298,17 +320,35 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   OCTAVO_ASSIGN_OR_RETURN(
       daemon->engine_,
       engine::Engine::Create(engine_config, std::move(opened.devices), daemon->store_.get()));
+  daemon->TellLostVolumes();
+  {
+    std::string why;
+    const std::vector<drain::Way> ways = daemon->WaysToKeep(&why);
+    if (ways.empty()) {
+      Log(config.drain_on_held == "lose" ? LogLevel::kInfo : LogLevel::kWarning,
+          "held volumes will be lost with the daemon", {{"because", why}});
+    } else {
+      daemon->disk_rate_ = std::make_unique<drain::DiskRate>(
+          ways[0] == drain::Way::kCommit ? config.drain_commit_root : config.spill_dir);
+    }
+  }
   if (daemon->handoff_ != nullptr)
     daemon->engine_->exports().store().Start(daemon->handoff_.get(), config.handoff_grace_seconds);
   if (config.metrics_listen != "none") {
-    OCTAVO_ASSIGN_OR_RETURN(
-        daemon->metrics_,
-        metrics::Exporter::Start(config.metrics_listen, {.engine = daemon->engine_.get(),
-                                                         .version = Version(),
-                                                         .backend = backend,
-                                                         .reloads = &daemon->reloads_,
-                                                         .reload_errors = &daemon->reload_errors_,
-                                                         .tokens = daemon->tokens_.get()}));
+    OCTAVO_ASSIGN_OR_RETURN(daemon->metrics_,
+                            metrics::Exporter::Start(config.metrics_listen,
+                                                     {.engine = daemon->engine_.get(),
+                                                      .version = Version(),
+                                                      .backend = backend,
+                                                      .reloads = &daemon->reloads_,
+                                                      .reload_errors = &daemon->reload_errors_,
+                                                      .tokens = daemon->tokens_.get(),
+                                                      .tls = daemon->tls_.get(),
+                                                      .tls_failures = &daemon->tls_failures_,
+                                                      .certificates = daemon->certificates_.get(),
+                                                      .stop = [d = daemon.get()](const auto& s) {
+                                                        return d->ForecastStop(s);
+                                                      }}));
   }
   rpc::RpcConfig rpc_config;
   rpc_config.tcp = config.listen_tcp;
@@ -318,7 +358,13 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   rpc_config.stalled_seconds = config.listen_stalled_seconds;
   rpc_config.spare_descriptors = static_cast<int>(config.listen_spare_descriptors);
   rpc_config.trust = {.loopback_role = *security::RoleNamed(config.listen_loopback_role),
-                      .tokens = daemon->tokens_.get()};
+                      .tokens = daemon->tokens_.get(),
+                      .tls = daemon->tls_.get(),
+                      .tls_failures = &daemon->tls_failures_,
+                      .certificates = daemon->certificates_.get(),
+                      .certificate_role = *security::RoleNamed(config.security_certificate_role),
+                      .certificate_required = config.listen_tls_client_certificates == "required",
+                      .old_connections_seconds = config.listen_tls_old_connections_seconds};
   rpc::ServerInfo info;
   info.version = Version();
   info.server_id = daemon->server_id_;
@@ -328,11 +374,12 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   info.replay_roots = config.replay_roots;
   info.started = SystemClock().Now();
   info.open_addresses = OpenAddresses(config);
+  info.stop = [d = daemon.get()] { return d->ForecastStop(d->engine_->Snapshot()); };
   WarnOfOpenAddresses(config, info.open_addresses);
-  TellTrust(config);
+  TellTrust(config, daemon->tls_.get());
   OCTAVO_ASSIGN_OR_RETURN(
       daemon->rpc_, rpc::RpcServer::Start(rpc_config, daemon->engine_.get(), std::move(info)));
-  WarnOfShortPatience(config.drain_seconds);
+  WarnOfShortPatience(config);
   NotifySystemd("READY=1");
   if (const auto period = Watchdog::PeriodFromEnvironment()) {
     // The check takes the locks of sessions, volumes, ledger and publisher: if one of them is
@@ -365,6 +412,7 @@ void Daemon::Reload(const absl::StatusOr<Config>& read) {
     ++reload_errors_;
     Log(LogLevel::kError, "configuration not read again; the daemon goes on with the old one",
         {{"error", std::string(read.status().message())}});
+    NotifySystemd("READY=1");
     return;
   }
   ++reloads_;
@@ -374,39 +422,134 @@ void Daemon::Reload(const absl::StatusOr<Config>& read) {
         .push_back(absl::StrCat(change.key, ": ", change.from, " -> ", change.to));
   }
   config_.log_level = read->log_level;
+  config_.log_format = read->log_format;
   config_.drain_seconds = read->drain_seconds;
+  config_.drain_spill_seconds = read->drain_spill_seconds;
+  spill_seconds_ = config_.drain_spill_seconds;
   SetUpLog(config_);
   WarnOfOpenAddresses(config_, OpenAddresses(config_));
   Log(LogLevel::kInfo, "configuration read again", {{"taken_over", taken_over}});
   if (!at_the_next_start.empty())
     Log(LogLevel::kWarning, "changes of the configuration that need a restart",
         {{"changes", at_the_next_start}});
+  NotifySystemd("READY=1");
 }
 
-bool Daemon::Drain(const std::function<bool()>& hurry) {
+std::vector<drain::Way> Daemon::WaysToKeep(std::string* why) const {
+  const bool tier = spill_ != nullptr && spill_->quota_bytes() > 0;
+  if (config_.drain_on_held == "commit") {
+    if (tier) return {drain::Way::kCommit, drain::Way::kSpill};
+    return {drain::Way::kCommit};
+  }
+  if (config_.drain_on_held == "spill" && tier) return {drain::Way::kSpill};
+  *why = config_.drain_on_held == "lose"
+             ? "drain.on_held is lose"
+             : "drain.on_held is spill, but there is no tier DISK (spill.disk_bytes is 0)";
+  return {};
+}
+
+void Daemon::TellLostVolumes() {
+  std::set<std::string> present;
+  for (const auto& volume : engine_->volumes().List({.in_memory = true}))
+    present.insert(volume.name);
+  for (std::string& line : drain::DrainRecord::TakeLost(config_.state_dir, present)) {
+    Log(LogLevel::kError, "lost at the last end of the daemon", {{"volume", line}});
+    recovered_.push_back(std::move(line));
+  }
+}
+
+model::StopForecast Daemon::ForecastStop(const model::Stats& stats) const {
+  if (disk_rate_ == nullptr) return {.limit_seconds = spill_seconds_};
+  int64_t room = 0;
+  if (config_.drain_on_held == "commit") {
+    std::error_code error;
+    const auto space = std::filesystem::space(config_.drain_commit_root, error);
+    if (!error) room = static_cast<int64_t>(space.available);
+  } else {
+    for (const model::TierUse& tier : stats.tiers) {
+      if (tier.tier == model::Tier::kDisk)
+        room = std::max<int64_t>(
+            0, std::min(tier.quota_bytes - tier.used_bytes, tier.disk_free_bytes));
+    }
+  }
+  model::StopForecast forecast =
+      drain::ForecastStop(engine_->volumes().List({.in_memory = true}), room,
+                          disk_rate_->BytesPerSecond(stats), spill_seconds_);
+  forecast.on_held =
+      config_.drain_on_held == "commit" ? model::OnHeld::kCommit : model::OnHeld::kSpill;
+  return forecast;
+}
+
+void Daemon::KeepHeld(const DrainCalls& calls, bool hurried) {
+  drain::KeepOptions options{.seconds = config_.drain_spill_seconds,
+                             .at_once = static_cast<int>(config_.spill_threads) + 2};
+  options.ways = WaysToKeep(&options.why_none);
+  if (hurried) {
+    options.ways.clear();
+    options.why_none = "the server was told a second time to end";
+  }
+  if (options.ways.empty()) options.settle = {};
+  drain::EngineShelf shelf(
+      engine_.get(), {.root = config_.drain_commit_root, .format = config_.drain_commit_format});
+  drain::DrainRecord record(config_.state_dir);
+  std::optional<std::chrono::steady_clock::time_point> told;
+  const drain::Kept kept = drain::KeepHeld(
+      shelf, options,
+      {.hurry = calls.hurry,
+       .progress =
+           [&](const drain::Progress& now) {
+             if (options.ways.empty() || now.of_volumes == 0) return;
+             const auto time = std::chrono::steady_clock::now();
+             if (told.has_value() && time - *told < std::chrono::seconds(1)) return;
+             told = time;
+             // Longer than the writing itself, because what follows takes time, too.
+             const double seconds = now.seconds_left + config_.drain_seconds + 10;
+             calls.may_take(now.seconds_left + 10, "drain.spill_seconds");
+             NotifySystemd(absl::StrCat(
+                 ExtendTimeout(seconds), "\nSTATUS=Writing held volumes: ", now.volumes, " of ",
+                 now.of_volumes, ", ", SizeText(now.bytes), " of ", SizeText(now.of_bytes)));
+           },
+       .at_risk = [&](const model::VolumeStatus& volume) { record.AtRisk(volume); },
+       .safe = [&](const std::string& volume) { record.Safe(volume); }});
+  calls.may_take(config_.drain_seconds + 5, "drain.seconds");
+  if (kept.volumes > 0)
+    Log(LogLevel::kInfo, "held volumes written",
+        {{"volumes", kept.volumes}, {"bytes", kept.bytes}, {"seconds", kept.seconds}});
+  for (const drain::Lost& one : kept.lost) {
+    Log(LogLevel::kError, "held volume is lost with the daemon",
+        {{"volume", one.volume.name},
+         {"title", one.volume.title},
+         {"scan", one.volume.scan},
+         {"bytes", one.volume.bytes},
+         {"reason", one.reason}});
+    record.Lost(one.volume.name, one.reason);
+  }
+  record.Close();
+  int64_t on_disk = 0;
+  for (const auto& volume : engine_->volumes().List({.in_memory = true}))
+    on_disk += volume.state == model::VolumeState::kHeld && volume.tier == model::Tier::kDisk;
+  if (on_disk > 0)
+    Log(LogLevel::kInfo, "spilled volumes stay on disk and are held again by the next daemon",
+        {{"volumes", on_disk}});
+  if (!kept.lost.empty())
+    Log(LogLevel::kWarning, "held volumes are lost with the daemon",
+        {{"volumes", kept.lost.size()}});
+}
+
+bool Daemon::Drain(const DrainCalls& calls) {
   // Sufficient for any TimeoutStopSec of the unit: the backstop ends the daemon before this.
-  NotifySystemd(absl::StrCat("STOPPING=1\nEXTEND_TIMEOUT_USEC=",
-                             static_cast<int64_t>((std::ceil(config_.drain_seconds) + 10) * 1e6))
-                    .c_str());
+  NotifySystemd(absl::StrCat("STOPPING=1\n", ExtendTimeout(config_.drain_seconds + 10)));
+  calls.may_take(config_.drain_seconds + 5, "drain.seconds");
   rpc_->SetServing(false);
   engine_->BeginDrain();
   const auto until =
       std::chrono::steady_clock::now() + std::chrono::duration<double>(config_.drain_seconds);
   bool hurried = false;
-  while (!engine_->Idle() && std::chrono::steady_clock::now() < until && !(hurried = hurry())) {
+  while (!engine_->Idle() && std::chrono::steady_clock::now() < until &&
+         !(hurried = calls.hurry())) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   const bool idle = engine_->Idle();
-  int64_t held = 0, on_disk = 0;
-  for (const auto& volume : engine_->volumes().List({.in_memory = true})) {
-    if (volume.state == model::VolumeState::kHeld)
-      ++(volume.tier == model::Tier::kDisk ? on_disk : held);
-  }
-  if (on_disk > 0)
-    Log(LogLevel::kInfo, "spilled volumes stay on disk and are held again by the next daemon",
-        {{"volumes", on_disk}});
-  if (held > 0)
-    Log(LogLevel::kWarning, "held volumes are lost with the daemon", {{"volumes", held}});
   if (!idle) {
     const std::string why =
         hurried ? "the server was told a second time to end"
@@ -415,6 +558,10 @@ bool Daemon::Drain(const std::function<bool()>& hurry) {
                                     : "drain time is over; ending what still runs");
     engine_->EndNow(why);
   }
+  calls.may_take(config_.drain_seconds + 10, "drain.seconds");  // what was told to end may settle
+  KeepHeld(calls, hurried);
+  NotifySystemd(ExtendTimeout(config_.drain_seconds + 10));
+  calls.may_take(config_.drain_seconds + 5, "drain.seconds");
   watchdog_ = nullptr;
   rpc_->Shutdown(std::chrono::milliseconds(1000));
   rpc_ = nullptr;

@@ -11,11 +11,16 @@
 
 #include "gpu/base/unique_fd.h"
 #include "server/config.h"
+#include "server/drain.h"
 #include "server/engine/engine.h"
 #include "server/handoff/fd_socket.h"
 #include "server/metrics/exporter.h"
 #include "server/rpc/rpc_server.h"
+#include "server/security/certificate_table.h"
+#include "server/security/tls_failures.h"
+#include "server/security/tls_store.h"
 #include "server/security/token_store.h"
+#include "server/stop_forecast.h"
 #include "server/storage/commit/commit_store.h"
 #include "server/storage/spill/spill_folder.h"
 #include "server/watchdog.h"
@@ -41,14 +46,33 @@ class Daemon {
   /// is counted. Call it on the thread that started the daemon.
   void Reload(const absl::StatusOr<Config>& read);
   const Config& config() const { return config_; }
+  /// Whom Drain asks and tells while it works.
+  struct DrainCalls {
+    /// Whether the daemon was told a second time to end. Called every few milliseconds.
+    std::function<bool()> hurry;
+    /// The end may take so many seconds from now, by this key of the configuration.
+    std::function<void(double seconds, const char* key)> may_take;
+  };
   /// Sets health to NOT_SERVING and refuses new scans; running scans stop at their volume and
-  /// commits finish, for up to config.drain_seconds or until `hurry` returns true. Then ends
-  /// everything. Returns whether all work had ended by itself.
-  bool Drain(const std::function<bool()>& hurry);
+  /// commits finish, for up to config.drain_seconds. Then held volumes are kept as
+  /// config.drain_on_held says, for up to config.drain_spill_seconds. `hurry` cuts both short. Then
+  /// ends everything. Returns whether all work had ended by itself.
+  bool Drain(const DrainCalls& calls);
 
  private:
   Daemon() = default;
+  /// Reads what says who may do what.
+  absl::Status OpenTrust();
+  /// The ways in which held volumes can be kept; none: `why` says why.
+  std::vector<drain::Way> WaysToKeep(std::string* why) const;
+  /// Keeps held volumes, and names those that are lost. `hurried`: none is kept.
+  void KeepHeld(const DrainCalls& calls, bool hurried);
+  /// What the end of an earlier daemon lost goes to the log and to `recovered_`.
+  void TellLostVolumes();
+  model::StopForecast ForecastStop(const model::Stats& stats) const;
+
   Config config_;
+  std::atomic<double> spill_seconds_{0};  // config_.drain_spill_seconds for other threads
   std::atomic<int64_t> reloads_{0}, reload_errors_{0};
   UniqueFd lock_;
   std::string server_id_;
@@ -56,9 +80,13 @@ class Daemon {
   std::unique_ptr<storage::CommitStore> store_;
   std::unique_ptr<storage::SpillFolder> spill_;
   std::unique_ptr<security::TokenStore> tokens_;  // null = none are taken
+  std::unique_ptr<security::TlsStore> tls_;       // null = TCP without TLS
+  security::TlsFailures tls_failures_;
+  std::unique_ptr<security::CertificateTable> certificates_;  // null = no certificate has a line
   SystemClock clock_;
   std::unique_ptr<handoff::FdSocket> handoff_;  // stopped before the engine ends
   std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<drain::DiskRate> disk_rate_;  // null: held volumes are not kept
   std::unique_ptr<metrics::Exporter> metrics_;
   std::unique_ptr<rpc::RpcServer> rpc_;
   std::unique_ptr<Watchdog> watchdog_;  // last, because it uses the engine

@@ -1,8 +1,9 @@
 // octavod: flags → Config → Daemon → wait for a signal → drain. SIGTERM and SIGINT drain, a second
 // one ends at once; SIGHUP reads the configuration again; SIGUSR1, SIGUSR2, SIGQUIT, SIGALRM and
 // SIGPIPE end nothing. Exit codes: 0 ended on a signal (what still ran after drain.seconds was
-// cancelled; the last log record says so), 1 cannot start, 2 bad flags or configuration, 3 did not
-// end within drain.seconds + 5.
+// cancelled; the last log record says so, and earlier ones name held volumes that are lost), 1
+// cannot start, 2 bad flags or configuration, 3 hung while it ended: it did not end within
+// drain.seconds + 5, or within drain.spill_seconds + 10 while it wrote held volumes.
 
 #include <cerrno>
 #include <cmath>
@@ -28,6 +29,7 @@
 #include "gpu/base/version.h"
 #include "server/daemon.h"
 #include "server/storage/projections/hdf5_probe.h"
+#include "server/systemd.h"
 
 namespace {
 
@@ -69,17 +71,19 @@ absl::Status WriteReadyFd(int fd, const std::string& text) {
                    written < 0 ? std::strerror(error) : "cut short"));
 }
 
-// Ends the process even if something hangs (a write to dead storage, a driver, an exit handler).
-// This uses a signal, not a thread, because it must work until the very last instruction.
-void ArmBackstop(double drain_seconds) {
-  const unsigned seconds = static_cast<unsigned>(std::ceil(drain_seconds)) + 5;
-  octavo::PrepareLastWords("octavod did not end within drain.seconds + 5; exiting at once",
-                           seconds);
+// Ends the process in so many seconds even if something hangs (a write to dead storage, a driver,
+// an exit handler). This uses a signal, not a thread, because it must work until the very last
+// instruction. `key`: of the configuration, which gives the time. Again: the new time counts.
+void ArmBackstop(double seconds, const char* key) {
+  const auto whole = static_cast<unsigned>(std::ceil(seconds));
+  ::alarm(0);  // nobody says the last words while they are prepared
+  octavo::PrepareLastWords(
+      absl::StrCat("octavod did not end within ", whole, " s (", key, "); exiting at once"), whole);
   std::signal(SIGALRM, [](int) {
     octavo::SayLastWords();
     ::_exit(3);
   });
-  ::alarm(seconds);
+  ::alarm(whole);
 }
 
 // The signals that control the daemon, and those that would otherwise end the process. The main
@@ -187,6 +191,7 @@ int Run(int argc, char** argv) {
   while (!Ends(signal = NextSignal(signals, -1))) {
     if (signal == SIGHUP) {
       unknown.clear();
+      octavo::NotifyReloading();
       daemon->Reload(load(&unknown));
     } else {
       octavo::Log(octavo::LogLevel::kInfo, "a signal that asks for nothing here",
@@ -194,14 +199,15 @@ int Run(int argc, char** argv) {
     }
   }
   octavo::Log(octavo::LogLevel::kInfo, "draining", {{"signal", signal}});
-  ArmBackstop(daemon->config().drain_seconds);
-  const bool idle = daemon->Drain([&] {
-    int again = 0;
-    do {
-      again = NextSignal(signals, 1);
-    } while (again != 0 && !Ends(again));
-    return again != 0;  // a second one: do not wait any longer
-  });
+  const bool idle = daemon->Drain({.hurry =
+                                       [&] {
+                                         int again = 0;
+                                         do {
+                                           again = NextSignal(signals, 1);
+                                         } while (again != 0 && !Ends(again));
+                                         return again != 0;  // a second one: do not wait any longer
+                                       },
+                                   .may_take = ArmBackstop});
   daemon = nullptr;
   octavo::Log(octavo::LogLevel::kInfo, "octavod ended", {{"idle", idle}});
   return 0;

@@ -38,8 +38,8 @@ WIRE = {"server/handoff": ("octavo/handoff/v1/", "google/protobuf/"), "server/ex
 STORAGE = [["io"], ["direct"], ["zarr", "tiff", "hdf5"], ["formats"], ["commit", "projections", "spill", "history"]]
 RPC = [["convert"], ["list", "transport"], [""]]
 # Files of server/ itself: the process. They may include everything below them except proto types.
-PROCESS = ("main", "daemon", "config", "config_text", "config_reload", "drain", "host_budget", "listen_address", "probe_main", "probe_malloc", "toml",
-           "watchdog")
+PROCESS = ("main", "daemon", "config", "config_reload", "drain", "drain_record", "engine_shelf", "host_budget", "listen_address",
+           "probe_main", "probe_malloc", "stop_forecast", "systemd", "watchdog")
 # Headers that programs of users include: they may include only the standard library.
 PUBLIC = ("client/cpp/include/octavo/octavo.h",)
 # The commands that work on files by themselves, and the one that reads files of records for a push.

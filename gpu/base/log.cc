@@ -131,8 +131,9 @@ void Log(LogLevel level, absl::string_view event, const nlohmann::json& fields) 
 const char* ErrorPriority() { return Priority(spdlog::level::err); }
 
 void PrepareLastWords(absl::string_view event, double seconds) {
-  static std::string
-      text;  // the handler reads it, so it is written once, before the handler is installed
+  // The handler reads it, so it is written before the handler is installed, and afterwards only
+  // while no alarm is pending.
+  static std::string text;
   const std::string name(event.data(), event.size());
   const std::string what = g_json ? "\"event\":" + nlohmann::json(name).dump() : name;
   spdlog::details::log_msg record("octavo", spdlog::level::err, what);

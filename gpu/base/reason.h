@@ -63,7 +63,8 @@ namespace octavo::inline gpu {
   X(kLeaseMode, "LEASE_MODE", "The lease is shared, the call needs an exclusive one.")             \
   X(kLeases, "LEASES", "The server holds as many leases as it may.")                               \
   X(kSessions, "SESSIONS", "As many sessions are alive as the server allows.")                     \
-  X(kNotOwner, "NOT_OWNER", "The buffer is private to another owner's key.")                       \
+  X(kNotOwner, "NOT_OWNER",                                                                        \
+    "Another principal owns the object, or its buffer is private to another key.")                 \
   X(kQuota, "QUOTA", "The owner would have more device memory than the quota allows.")             \
   /* Memory, devices, host */                                                                      \
   X(kDeviceFull, "DEVICE_FULL", "The device has not enough free memory now; it may later.")        \

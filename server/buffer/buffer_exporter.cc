@@ -17,7 +17,7 @@ absl::StatusOr<exports::ExportTicket> BufferExporter::Export(const model::Export
   OCTAVO_RETURN_IF_ERROR(exports_->Admit(peer));
   {
     MutexLock lock(table_.mutex());
-    OCTAVO_RETURN_IF_ERROR(table_.Find(spec.name, caller).status());
+    OCTAVO_RETURN_IF_ERROR(table_.FindToChange(spec.name, caller).status());
   }
   if (spec.lease_token.empty()) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(
@@ -35,7 +35,7 @@ absl::StatusOr<exports::ExportTicket> BufferExporter::Export(const model::Export
                                       spec.lease_fence, "Export"));
     guard = turn.Keep();
     MutexLock lock(table_.mutex());
-    OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, table_.Find(spec.name, caller));
+    OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, table_.FindToChange(spec.name, caller));
     const size_t count = buffer->replicas.size();
     if (spec.replica >= count) return BadReplica("replica", spec.replica, count);
     OCTAVO_RETURN_IF_ERROR(table_.CheckReadable(*buffer, spec.replica, false));
@@ -50,7 +50,8 @@ absl::StatusOr<exports::ExportTicket> BufferExporter::Export(const model::Export
               .version = replica->version,
               .digest = {},
               .charge = replica->charge,
-              .keep = replica};
+              .keep = replica,
+              .owner = buffer->status.owner};
     OCTAVO_RETURN_IF_ERROR(exports_->Describe(replica->memory, &memory));
     last_write = replica->order.last_write;
   }

@@ -12,6 +12,7 @@
 #include "server/base/resource_names.h"
 #include "server/buffer/buffer_errors.h"
 #include "server/buffer/import_grant.h"
+#include "server/security/rights.h"
 
 namespace octavo::buffer {
 namespace {
@@ -91,7 +92,8 @@ absl::StatusOr<BufferImporter::Import> BufferImporter::Plan(const model::BufferI
                           SizeOf(spec.byte_size, import.type.bytes(), importable->ImportGranule()));
   OCTAVO_RETURN_IF_ERROR(book_->CheckBytes(ticket.bytes));
   if (!spec.session_secret.empty()) {
-    OCTAVO_ASSIGN_OR_RETURN(const auto session, context_.sessions->Find(spec.session_secret));
+    OCTAVO_ASSIGN_OR_RETURN(const auto session,
+                            context_.sessions->Find(spec.session_secret, &caller.principal));
     import.session = session.name;
   }
   ticket.kind = KindOf(device);
@@ -146,9 +148,10 @@ absl::StatusOr<ImportTicket> BufferImporter::Issue(const model::BufferImportSpec
                     {.reason = Reason::kHandoffDisabled, .field = "", .numbers = {}});
   }
   OCTAVO_ASSIGN_OR_RETURN(Import import, Plan(spec, caller));
-  OCTAVO_ASSIGN_OR_RETURN(
-      const std::string answered,
-      context_.requests.Begin(spec.array.request_id, spec.array.request_digest));
+  OCTAVO_ASSIGN_OR_RETURN(const std::string answered,
+                          context_.requests.Begin(spec.array.request_id,
+                                                  absl::StrCat(spec.array.request_digest,
+                                                               "owner:", caller.principal.name)));
   if (!answered.empty()) return Again(answered, caller);
   std::string made;  // empty: the id is free again
   const absl::Cleanup ended = [&] { context_.requests.End(spec.array.request_id, made); };
@@ -182,7 +185,8 @@ absl::StatusOr<model::BufferStatus> BufferImporter::Open(const std::string& name
   auto buffer = std::make_shared<BufferEntry>();
   buffer->status.name = name;
   buffer->status.type = import.type;
-  buffer->status.owner = import.caller.client;
+  buffer->status.client = import.caller.client;
+  buffer->status.owner = security::OwnerOf(import.caller.principal);
   buffer->status.labels = import.array.labels;
   buffer->status.is_private = import.array.is_private;
   buffer->status.created = context_.table.Now();

@@ -14,6 +14,7 @@
 #include "gpu/device/exportable_memory.h"
 #include "server/base/resource_names.h"
 #include "server/buffer/buffer_errors.h"
+#include "server/security/rights.h"
 
 namespace octavo::buffer {
 
@@ -97,17 +98,17 @@ std::string BufferMaker::NewName() const {
   return absl::StrCat("buffers/", base::NewId(limits_.server_id));
 }
 
-absl::Status BufferMaker::BeginBytes(const std::string& owner, int64_t bytes) {
+absl::Status BufferMaker::BeginBytes(const std::string& client, int64_t bytes) {
   MutexLock lock(table_.mutex());
-  const auto made = being_made_.find(owner);
+  const auto made = being_made_.find(client);
   int64_t has = made == being_made_.end() ? 0 : made->second;
   for (const auto& [number, buffer] : table_.Buffers()) {
-    if (buffer->status.owner == owner && !buffer->status.imported.has_value())
+    if (buffer->status.client == client && !buffer->status.imported.has_value())
       has += buffer->status.type.bytes() * static_cast<int64_t>(buffer->replicas.size());
   }
   if (limits_.quota_bytes > 0 && has + bytes > limits_.quota_bytes) {
     return WithInfo(absl::ResourceExhaustedError(
-                        absl::StrCat("'", owner, "' has buffers of ", SizeText(has),
+                        absl::StrCat("'", client, "' has buffers of ", SizeText(has),
                                      ", and this one needs ", SizeText(bytes), "; its quota is ",
                                      SizeText(limits_.quota_bytes), "; destroy some buffers")),
                     {.reason = Reason::kQuota,
@@ -117,17 +118,17 @@ absl::Status BufferMaker::BeginBytes(const std::string& owner, int64_t bytes) {
                                  {"quota", absl::StrCat(limits_.quota_bytes)},
                                  {"retryable", "true"}}});
   }
-  being_made_[owner] += bytes;
+  being_made_[client] += bytes;
   return absl::OkStatus();
 }
 
-void BufferMaker::EndBytes(const std::string& owner, int64_t bytes) {
+void BufferMaker::EndBytes(const std::string& client, int64_t bytes) {
   MutexLock lock(table_.mutex());
-  EndBytesLocked(owner, bytes);
+  EndBytesLocked(client, bytes);
 }
 
-void BufferMaker::EndBytesLocked(const std::string& owner, int64_t bytes) {
-  const auto made = being_made_.find(owner);
+void BufferMaker::EndBytesLocked(const std::string& client, int64_t bytes) {
+  const auto made = being_made_.find(client);
   if ((made->second -= bytes) == 0) being_made_.erase(made);
 }
 
@@ -159,9 +160,10 @@ absl::StatusOr<BufferPtr> BufferMaker::Make(const ArrayType& type, const std::ve
   auto buffer = std::make_shared<BufferEntry>();
   buffer->status.name = NewName();
   buffer->status.type = type;
-  buffer->status.owner = caller.client;
-  OCTAVO_RETURN_IF_ERROR(BeginBytes(buffer->status.owner, all));
-  absl::Cleanup made_or_not = [&] { EndBytes(buffer->status.owner, all); };
+  buffer->status.client = caller.client;
+  buffer->status.owner = security::OwnerOf(caller.principal);
+  OCTAVO_RETURN_IF_ERROR(BeginBytes(buffer->status.client, all));
+  absl::Cleanup made_or_not = [&] { EndBytes(buffer->status.client, all); };
   const absl::Status made = AllocateAndClear(devices, bytes, ready, buffer.get());
   std::move(made_or_not).Invoke();
   OCTAVO_RETURN_IF_ERROR(Annotate(made, absl::StrCat("while making a buffer of ", type.Text())));
@@ -170,7 +172,7 @@ absl::StatusOr<BufferPtr> BufferMaker::Make(const ArrayType& type, const std::ve
 }
 
 BufferDraft::~BufferDraft() {
-  if (counted_) maker_->EndBytes(buffer_->status.owner, buffer_->status.type.bytes());
+  if (counted_) maker_->EndBytes(buffer_->status.client, buffer_->status.type.bytes());
 }
 
 absl::StatusOr<std::unique_ptr<BufferDraft>> BufferMaker::Draft(const model::BufferSpec& spec,
@@ -181,7 +183,8 @@ absl::StatusOr<std::unique_ptr<BufferDraft>> BufferMaker::Draft(const model::Buf
   auto buffer = std::make_shared<BufferEntry>();
   buffer->status.name = NewName();
   buffer->status.type = type;
-  buffer->status.owner = caller.client;
+  buffer->status.client = caller.client;
+  buffer->status.owner = security::OwnerOf(caller.principal);
   buffer->status.labels = spec.labels;
   buffer->status.is_private = spec.is_private;
   buffer->key = spec.is_private ? caller.key : "";
@@ -213,7 +216,7 @@ model::BufferStatus BufferMaker::Insert(BufferDraft& draft) {
   table_.Touch(*buffer);
   model::BufferStatus status = table_.StatusOf(*buffer);
   table_.Insert(buffer);  // which counts its bytes
-  EndBytesLocked(buffer->status.owner, buffer->status.type.bytes());
+  EndBytesLocked(buffer->status.client, buffer->status.type.bytes());
   draft.counted_ = false;
   return status;
 }

@@ -69,9 +69,9 @@ class BufferMaker {
                                       const std::vector<uint64_t>& shape) const;
   absl::StatusOr<std::vector<int>> CheckDevices(const std::vector<uint32_t>& devices) const;
   /// Counts the bytes as the owner's until the buffer is made or not.
-  absl::Status BeginBytes(const std::string& owner, int64_t bytes);
-  void EndBytes(const std::string& owner, int64_t bytes);
-  void EndBytesLocked(const std::string& owner, int64_t bytes)
+  absl::Status BeginBytes(const std::string& client, int64_t bytes);
+  void EndBytes(const std::string& client, int64_t bytes);
+  void EndBytesLocked(const std::string& client, int64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(table_.mutex());
   absl::Status AllocateAndClear(const std::vector<int>& devices, int64_t bytes, bool ready,
                                 BufferEntry* buffer);

@@ -8,6 +8,7 @@
 
 #include "gpu/base/status.h"
 #include "server/buffer/buffer_errors.h"
+#include "server/security/rights.h"
 
 namespace octavo::buffer {
 
@@ -61,7 +62,8 @@ void BufferRemover::Revoke(const std::string& name, ImportEnd why, const std::st
 absl::Status BufferRemover::Destroy(const std::string& name, const std::string& etag,
                                     const std::string& lease_token, const model::Caller& caller,
                                     bool detach) {
-  const auto unchanged = [&](const BufferEntry& buffer) {
+  const auto unchanged = [&](const BufferEntry& buffer) -> absl::Status {
+    OCTAVO_RETURN_IF_ERROR(security::MayChange(caller.principal, buffer.status.owner, name));
     return CheckEtag(name, etag, absl::StrCat(buffer.revision));
   };
   {

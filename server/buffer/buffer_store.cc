@@ -49,7 +49,10 @@ BufferStore::~BufferStore() { (void)Drain(); }  // the end of work takes the tab
 absl::StatusOr<model::BufferStatus> BufferStore::Once(
     const std::string& request_id, const std::string& request_digest, const model::Caller& caller,
     base::ChangeKind kind, const std::function<absl::StatusOr<model::BufferStatus>()>& make) {
-  OCTAVO_ASSIGN_OR_RETURN(const std::string answered, requests_.Begin(request_id, request_digest));
+  // A retry by another caller is another request, because what it made is the first one's.
+  OCTAVO_ASSIGN_OR_RETURN(
+      const std::string answered,
+      requests_.Begin(request_id, absl::StrCat(request_digest, "owner:", caller.principal.name)));
   if (!answered.empty()) return Get(answered, caller);
   auto made = base::ExceptionToStatus([&]() -> absl::StatusOr<model::BufferStatus> {
     OCTAVO_RETURN_IF_ERROR(requests_.CheckOpen());
@@ -140,7 +143,7 @@ absl::StatusOr<model::BufferStatus> BufferStore::Change(const Update& update,
     model::BufferStatus status;
     {
       MutexLock lock(table_.mutex());
-      OCTAVO_ASSIGN_OR_RETURN(buffer, table_.Find(update.name, caller));
+      OCTAVO_ASSIGN_OR_RETURN(buffer, table_.FindToChange(update.name, caller));
       OCTAVO_RETURN_IF_ERROR(CheckEtag(update.name, update.etag, absl::StrCat(buffer->revision)));
       if (update.set_labels) buffer->status.labels = update.labels;
       if (update.set_ttl) buffer->ttl_seconds = update.ttl_seconds;
@@ -186,10 +189,14 @@ uint64_t BufferStore::AcquireLease(const session::LeaseRequest& request,
   uint64_t place = 0;
   {
     MutexLock lock(table_.mutex());
-    if (const absl::Status found = table_.Find(request.resource, caller).status(); found.ok()) {
+    // An exclusive lease is for writes, and keeps the owner from them.
+    const auto found = request.mode == session::LeaseMode::kExclusive
+                           ? table_.FindToChange(request.resource, caller)
+                           : table_.Find(request.resource, caller);
+    if (found.ok()) {
       place = turns_.leases->Acquire(request, std::move(done), &told);
     } else {
-      told.emplace_back(std::move(done), found);
+      told.emplace_back(std::move(done), found.status());
     }
   }
   session::LeaseTable::Tell(told);

@@ -10,6 +10,7 @@
 #include "gpu/base/status.h"
 #include "server/base/resource_names.h"
 #include "server/buffer/buffer_errors.h"
+#include "server/security/rights.h"
 
 namespace octavo::buffer {
 namespace {
@@ -55,6 +56,13 @@ absl::StatusOr<BufferPtr> BufferTable::Find(const std::string& name, const model
         {.reason = Reason::kNotOwner, .field = "name", .numbers = {}});
   }
   return it->second;
+}
+
+absl::StatusOr<BufferPtr> BufferTable::FindToChange(const std::string& name,
+                                                    const model::Caller& caller) {
+  OCTAVO_ASSIGN_OR_RETURN(BufferPtr buffer, Find(name, caller));
+  OCTAVO_RETURN_IF_ERROR(security::MayChange(caller.principal, buffer->status.owner, name));
+  return buffer;
 }
 
 bool BufferTable::IsGone(const std::string& name) {
@@ -215,7 +223,7 @@ BufferTotals BufferTable::Count() {
       totals.bytes_on[replica->device] += bytes;
     }
     totals.bytes += bytes * static_cast<int64_t>(buffer->replicas.size());
-    owned[buffer->status.owner] += bytes * static_cast<int64_t>(buffer->replicas.size());
+    owned[buffer->status.client] += bytes * static_cast<int64_t>(buffer->replicas.size());
   }
   totals.owners = std::ssize(owned);
   for (const auto& [owner, bytes] : owned)

@@ -38,6 +38,9 @@ class BufferTable {
   /// NotFound (NO_BUFFER), PermissionDenied (NOT_OWNER), FailedPrecondition (SEALED: a volume).
   absl::StatusOr<BufferPtr> Find(const std::string& name, const model::Caller& caller)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// As above, to change it: PermissionDenied (NOT_OWNER) also if the caller has no right to.
+  absl::StatusOr<BufferPtr> FindToChange(const std::string& name, const model::Caller& caller)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// For the server itself, which may see every buffer. Null if there is none of this name.
   BufferPtr Find(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Whether there was such a buffer, as far as the end of it is remembered.

@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<BufferWriter>> BufferWrites::Open(const model::Bu
                                                                  const model::Caller& caller) {
   {
     MutexLock lock(table_.mutex());
-    OCTAVO_RETURN_IF_ERROR(table_.Find(spec.name, caller).status());
+    OCTAVO_RETURN_IF_ERROR(table_.FindToChange(spec.name, caller).status());
   }
   BufferTurn turn(turns_);
   OCTAVO_RETURN_IF_ERROR(turn.Enter(spec.name, session::LeaseMode::kExclusive, spec.lease_token,
@@ -90,7 +90,7 @@ absl::StatusOr<std::unique_ptr<BufferWriter>> BufferWrites::Open(const model::Bu
   {
     MutexLock lock(table_.mutex());
     OCTAVO_RETURN_IF_ERROR(turn.Stands());
-    OCTAVO_ASSIGN_OR_RETURN(buffer, table_.Find(spec.name, caller));
+    OCTAVO_ASSIGN_OR_RETURN(buffer, table_.FindToChange(spec.name, caller));
     OCTAVO_ASSIGN_OR_RETURN(targets, CheckTargets(spec, *buffer));
     device = static_cast<size_t>(buffer->replicas[targets[0]]->device);
   }

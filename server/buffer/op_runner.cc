@@ -159,7 +159,7 @@ absl::Status OpRunner::FindOutput(const model::BufferProgramSpec& spec, const mo
     return absl::OkStatus();
   }
   MutexLock lock(table_.mutex());
-  OCTAVO_ASSIGN_OR_RETURN(work->output, table_.Find(spec.output, caller));
+  OCTAVO_ASSIGN_OR_RETURN(work->output, table_.FindToChange(spec.output, caller));
   OCTAVO_RETURN_IF_ERROR(BufferTable::CheckWritable(*work->output, "output"));
   const ArrayType& type = work->output->status.type;
   const bool same_elements = type.scalar == made.scalar && type.lanes == made.lanes;

@@ -45,7 +45,7 @@ absl::StatusOr<model::BufferStatus> ReplicaSync::Sync(const std::string& name, u
                                                       const model::Caller& caller) {
   {
     MutexLock lock(table_.mutex());
-    OCTAVO_RETURN_IF_ERROR(table_.Find(name, caller).status());
+    OCTAVO_RETURN_IF_ERROR(table_.FindToChange(name, caller).status());
   }
   BufferPtr buffer;
   model::BufferStatus status;
@@ -55,7 +55,7 @@ absl::StatusOr<model::BufferStatus> ReplicaSync::Sync(const std::string& name, u
         turn.Enter(name, session::LeaseMode::kExclusive, lease_token, 0, "SyncReplicas"));
     MutexLock lock(table_.mutex());
     OCTAVO_RETURN_IF_ERROR(turn.Stands());
-    OCTAVO_ASSIGN_OR_RETURN(buffer, table_.Find(name, caller));
+    OCTAVO_ASSIGN_OR_RETURN(buffer, table_.FindToChange(name, caller));
     OCTAVO_RETURN_IF_ERROR(BufferTable::CheckWritable(*buffer));
     OCTAVO_RETURN_IF_ERROR(Enqueue(*buffer, source, targets));
     buffer->status.sequence = table_.NextSequence();

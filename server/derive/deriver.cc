@@ -74,6 +74,7 @@ absl::StatusOr<model::VolumeStatus> Deriver::Make(const DeriveSpec& spec,
   model::VolumeStatus result = plan.result;
   result.name = absl::StrCat("volumes/", base::NewId(context_.server_id));
   result.chain = spec.chain;
+  if (spec.owner.has_value()) result.owner = *spec.owner;
   absl::Status computed;
   if (slot == nullptr) {
     auto made = MakeSlot(device, result.bytes, &charges);

@@ -9,16 +9,19 @@
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/engine/internal.h"
+#include "server/security/rights.h"
 
 namespace octavo::engine {
 
-absl::StatusOr<session::ClientSessions::Opened> Clients::Open(const std::string& client) {
-  return components_.sessions.Open(client);
+absl::StatusOr<session::ClientSessions::Opened> Clients::Open(const std::string& client,
+                                                              const security::Owner& owner) {
+  return components_.sessions.Open(client, owner);
 }
 
-absl::StatusOr<session::SessionStatus> Clients::KeepAlive(const std::string& secret) {
+absl::StatusOr<session::SessionStatus> Clients::KeepAlive(const std::string& secret,
+                                                          const security::Principal& caller) {
   OCTAVO_ASSIGN_OR_RETURN(const session::ClientSessions::Alive alive,
-                          components_.sessions.KeepAlive(secret));
+                          components_.sessions.KeepAlive(secret, &caller));
   if (alive.revived) {
     components_.volumes.expiry().Adopt(alive.session.name);
     Log(LogLevel::kInfo, "session revived",
@@ -27,14 +30,17 @@ absl::StatusOr<session::SessionStatus> Clients::KeepAlive(const std::string& sec
   return WithHoldings({alive.session})[0];
 }
 
-absl::StatusOr<session::SessionStatus> Clients::Close(const std::string& secret) {
-  OCTAVO_ASSIGN_OR_RETURN(const session::SessionStatus session, components_.sessions.Close(secret));
+absl::StatusOr<session::SessionStatus> Clients::Close(const std::string& secret,
+                                                      const security::Principal& caller) {
+  OCTAVO_ASSIGN_OR_RETURN(const session::SessionStatus session,
+                          components_.sessions.Close(secret, &caller));
   components_.leases.EndSession(session.name);  // Lifetimes does the other work
   return WithHoldings({session})[0];
 }
 
-absl::StatusOr<session::SessionStatus> Clients::Find(const std::string& secret) {
-  return components_.sessions.Find(secret);
+absl::StatusOr<session::SessionStatus> Clients::Find(const std::string& secret,
+                                                     const security::Principal& caller) {
+  return components_.sessions.Find(secret, &caller);
 }
 
 std::vector<session::SessionStatus> Clients::List(uint64_t after, size_t most) {
@@ -56,6 +62,24 @@ uint64_t Clients::AcquireLease(const session::LeaseRequest& request, const model
                                                "'; allowed volumes/... and buffers/...")));
   }
   return 0;
+}
+
+absl::Status Clients::EndLease(uint64_t fence, const model::Caller& caller) {
+  OCTAVO_ASSIGN_OR_RETURN(const session::Lease lease, components_.leases.OfFence(fence));
+  if (!security::IsChangeableBy(caller.principal, lease.owner)) {
+    security::Owner owner;
+    if (absl::StartsWith(lease.resource, "buffers/")) {
+      OCTAVO_ASSIGN_OR_RETURN(const model::BufferStatus buffer,
+                              components_.buffers.Get(lease.resource, caller));
+      owner = buffer.owner;
+    } else {
+      OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume,
+                              components_.volumes.Get(lease.resource));
+      owner = volume.owner;
+    }
+    OCTAVO_RETURN_IF_ERROR(security::MayChange(caller.principal, owner, lease.resource));
+  }
+  return components_.leases.Release(lease.token);
 }
 
 std::vector<session::SessionStatus> Clients::WithHoldings(

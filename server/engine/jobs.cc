@@ -100,8 +100,9 @@ absl::StatusOr<std::unique_ptr<base::Handle>> Jobs::Watch(
   return watches_.Add(name, std::move(callback));
 }
 
-absl::StatusOr<job::JobStatus> Jobs::Cancel(const std::string& name) {
-  return components_.jobs.Cancel(name);
+absl::StatusOr<job::JobStatus> Jobs::Cancel(const std::string& name,
+                                            const security::Principal& caller) {
+  return components_.jobs.Cancel(name, Reason::kCancelled, "cancelled by a client", &caller);
 }
 
 void Jobs::OnJobsChanged() {
@@ -110,8 +111,8 @@ void Jobs::OnJobsChanged() {
 }
 
 absl::StatusOr<std::shared_ptr<source::ProjectionPort>> Jobs::OpenProjectionPush(
-    const std::string& job) {
-  return components_.jobs.ProjectionPortOf(job);
+    const std::string& job, const security::Principal& caller) {
+  return components_.jobs.ProjectionPortOf(job, &caller);
 }
 
 absl::StatusOr<handoff::Ticket> Jobs::OpenDeposit(const std::string& name,

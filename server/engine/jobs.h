@@ -42,11 +42,13 @@ class Jobs final : public job::JobObserver {
   /// that, calls once with NotFound.
   absl::StatusOr<std::unique_ptr<base::Handle>> Watch(
       const std::string& name, std::function<void(const absl::StatusOr<job::JobStatus>&)> callback);
-  absl::StatusOr<job::JobStatus> Cancel(const std::string& name);
+  /// PermissionDenied (NOT_OWNER) if the caller may not change the job.
+  absl::StatusOr<job::JobStatus> Cancel(const std::string& name,
+                                        const security::Principal& caller = {});
   /// The port for a client that pushes projections of a job. FailedPrecondition (NOT_PUSH,
-  /// JOB_STATE).
+  /// JOB_STATE), PermissionDenied (NOT_OWNER).
   absl::StatusOr<std::shared_ptr<source::ProjectionPort>> OpenProjectionPush(
-      const std::string& job);
+      const std::string& job, const security::Principal& caller = {});
 
   /// A ticket for a file that the user `uid` (nothing = anyone) hands over for an import, asked for
   /// on this `connection`. FailedPrecondition (HANDOFF_DISABLED), and errors of FileDeposits::Open.

@@ -9,6 +9,7 @@
 
 #include "gpu/base/status.h"
 #include "server/engine/internal.h"
+#include "server/security/rights.h"
 
 namespace octavo::engine {
 namespace {
@@ -44,6 +45,7 @@ operation::OperationStatus OperationOf(const job::JobStatus& job, const TimePoin
   out.state = StateOf(job.state);
   out.target = job.name;
   out.request_id = job.spec.request_id;
+  out.owner = security::OwnerOf(job.spec.caller.principal);
   out.created = job.created;
   out.ended = job.ended;
   const TimePoint& end = IsFinal(out.state) ? job.ended : now;
@@ -104,10 +106,16 @@ absl::StatusOr<std::unique_ptr<base::Handle>> Operations::Watch(
   return components_.operation_watches.watches().Add(name, std::move(callback));
 }
 
-absl::StatusOr<Operations::Status> Operations::Cancel(const std::string& name) {
-  auto cancelled = components_.operations.Cancel(name);
-  if (cancelled.ok() || !absl::StartsWith(name, "operations/")) return cancelled;
-  if (!components_.jobs.Cancel(JobNameOf(name)).ok()) return cancelled.status();
+absl::StatusOr<Operations::Status> Operations::Cancel(const std::string& name,
+                                                      const security::Principal& caller) {
+  auto cancelled = components_.operations.Cancel(name, caller);
+  if (!absl::IsNotFound(cancelled.status()) || !absl::StartsWith(name, "operations/"))
+    return cancelled;
+  const absl::Status job =
+      components_.jobs.Cancel(JobNameOf(name), Reason::kCancelled, "cancelled by a client", &caller)
+          .status();
+  if (absl::IsNotFound(job)) return cancelled.status();
+  OCTAVO_RETURN_IF_ERROR(job);
   return Get(name);
 }
 

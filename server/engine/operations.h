@@ -45,8 +45,9 @@ class Operations {
   /// forgotten before that, calls once with NotFound. NotFound (NO_OPERATION).
   absl::StatusOr<std::unique_ptr<base::Handle>> Watch(
       const std::string& name, std::function<void(const absl::StatusOr<Status>&)> callback);
-  /// Requests the end. The operation as it is then. NotFound (NO_OPERATION).
-  absl::StatusOr<Status> Cancel(const std::string& name);
+  /// Requests the end. The operation as it is then. NotFound (NO_OPERATION), PermissionDenied
+  /// (NOT_OWNER).
+  absl::StatusOr<Status> Cancel(const std::string& name, const security::Principal& caller = {});
 
  private:
   Components& components_;

@@ -20,6 +20,7 @@
 #include "server/scan/admission.h"
 #include "server/scan/resolve_scan.h"
 #include "server/scan/scan_session.h"
+#include "server/security/rights.h"
 #include "server/source/ring_grant.h"
 
 namespace octavo::engine {
@@ -54,7 +55,8 @@ Scans::Scans(Components* components, Devices* devices)
 Scans::~Scans() = default;
 
 absl::StatusOr<model::ScanStatus> Scans::Submit(const model::ScanSpec& spec,
-                                                model::AdmissionReport* report) {
+                                                model::AdmissionReport* report,
+                                                const security::Principal& caller) {
   MutexLock submit(submit_mutex_);  // one at a time: two retries of one request must not both start
   OCTAVO_ASSIGN_OR_RETURN(const std::string answered,
                           requests_.Begin(spec.request_id, spec.request_digest));
@@ -62,17 +64,18 @@ absl::StatusOr<model::ScanStatus> Scans::Submit(const model::ScanSpec& spec,
   base::RequestClaim claim([&](const std::string& name) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     requests_.End(spec.request_id, name);
   });
-  return SubmitNow(spec, report, &claim);
+  return SubmitNow(spec, caller, report, &claim);
 }
 
 absl::StatusOr<model::ScanStatus> Scans::SubmitNow(const model::ScanSpec& spec,
+                                                   const security::Principal& caller,
                                                    model::AdmissionReport* report,
                                                    base::RequestClaim* claim) {
   if (const absl::Status draining = components_.drain.Check(); !draining.ok()) {
     components_.scans.CountRejected(draining);
     return draining;
   }
-  auto admitted = Admit(spec, report);
+  auto admitted = Admit(spec, caller, report);
   if (!admitted.ok()) {
     components_.scans.CountRejected(admitted.status());
     return admitted.status();
@@ -142,8 +145,9 @@ absl::StatusOr<std::unique_ptr<base::Handle>> Scans::Watch(
 
 absl::StatusOr<model::ScanStatus> Scans::Update(const std::string& name,
                                                 const model::Processing& given,
-                                                const std::set<std::string>& fields) {
-  OCTAVO_ASSIGN_OR_RETURN(auto session, components_.scans.Find(name));
+                                                const std::set<std::string>& fields,
+                                                const security::Principal& caller) {
+  OCTAVO_ASSIGN_OR_RETURN(auto session, FindToChange(name, caller));
   MutexLock lock(update_mutex_);
   OCTAVO_RETURN_IF_ERROR(session->CanUpdate());
   const model::ResolvedScan current = session->Resolved();
@@ -161,30 +165,35 @@ absl::StatusOr<model::ScanStatus> Scans::Update(const std::string& name,
   return session->Status();
 }
 
-absl::StatusOr<model::ScanStatus> Scans::Stop(const std::string& name) {
-  OCTAVO_ASSIGN_OR_RETURN(auto session, components_.scans.Find(name));
+absl::StatusOr<model::ScanStatus> Scans::Stop(const std::string& name,
+                                              const security::Principal& caller) {
+  OCTAVO_ASSIGN_OR_RETURN(auto session, FindToChange(name, caller));
   session->Stop(Reason::kStopped, "stopped by a client after the current volume");
   return session->Status();
 }
 
-absl::StatusOr<model::ScanStatus> Scans::Cancel(const std::string& name) {
-  OCTAVO_ASSIGN_OR_RETURN(auto session, components_.scans.Find(name));
+absl::StatusOr<model::ScanStatus> Scans::Cancel(const std::string& name,
+                                                const security::Principal& caller) {
+  OCTAVO_ASSIGN_OR_RETURN(auto session, FindToChange(name, caller));
   session->Cancel();
   return session->Status();
 }
 
-absl::StatusOr<model::ScanEvent> Scans::Mark(const std::string& name, const std::string& marker) {
-  OCTAVO_ASSIGN_OR_RETURN(auto session, components_.scans.Find(name));
+absl::StatusOr<model::ScanEvent> Scans::Mark(const std::string& name, const std::string& marker,
+                                             const security::Principal& caller) {
+  OCTAVO_ASSIGN_OR_RETURN(auto session, FindToChange(name, caller));
   return session->Mark(marker);
 }
 
-absl::StatusOr<std::shared_ptr<source::PushPort>> Scans::OpenPush(const std::string& scan) {
-  OCTAVO_ASSIGN_OR_RETURN(auto session, components_.scans.Find(scan));
+absl::StatusOr<std::shared_ptr<source::PushPort>> Scans::OpenPush(
+    const std::string& scan, const security::Principal& caller) {
+  OCTAVO_ASSIGN_OR_RETURN(auto session, FindToChange(scan, caller));
   return session->Push();
 }
 
-absl::StatusOr<RingTicket> Scans::OpenRing(const std::string& scan, std::optional<uint32_t> uid) {
-  OCTAVO_ASSIGN_OR_RETURN(auto session, components_.scans.Find(scan));
+absl::StatusOr<RingTicket> Scans::OpenRing(const std::string& scan, std::optional<uint32_t> uid,
+                                           const security::Principal& caller) {
+  OCTAVO_ASSIGN_OR_RETURN(auto session, FindToChange(scan, caller));
   OCTAVO_ASSIGN_OR_RETURN(auto port, session->Ring());
   if (components_.config.handoff == nullptr) {
     return WithInfo(absl::FailedPreconditionError(
@@ -221,9 +230,19 @@ absl::StatusOr<model::ResolvedScan> Scans::Resolve(const model::ScanSpec& spec) 
   return scan;
 }
 
+absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::FindToChange(
+    const std::string& name, const security::Principal& caller) {
+  OCTAVO_ASSIGN_OR_RETURN(auto session, components_.scans.Find(name));
+  OCTAVO_RETURN_IF_ERROR(security::MayChange(caller, session->owner(), name));
+  return session;
+}
+
 absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::Admit(const model::ScanSpec& spec,
+                                                                const security::Principal& caller,
                                                                 model::AdmissionReport* report) {
   OCTAVO_ASSIGN_OR_RETURN(model::ResolvedScan scan, Resolve(spec));
+  // Early, because memory is taken meanwhile; Add decides.
+  OCTAVO_RETURN_IF_ERROR(queues_.CheckInterruption(scan.spec.queue, caller));
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> chosen, devices_.ChooseFor(&scan));
   const int index = chosen[0];
   OCTAVO_ASSIGN_OR_RETURN(
@@ -275,7 +294,7 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::Admit(const model::Sca
   std::shared_ptr<scan::ScanSession> session = *std::move(created);
   absl::Cleanup unlisted = [&] { components_.scans.Remove(name); };  // the session ends with it
   components_.scans.Add(session);
-  queues_.Add(session, queue);
+  OCTAVO_RETURN_IF_ERROR(queues_.Add(session, queue, caller));
   (void)Failpoint("scan_begun");
   std::move(unlisted).Cancel();
   if (components_.drain.draining())

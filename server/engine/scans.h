@@ -22,6 +22,7 @@
 #include "server/scan/scan_observer.h"
 #include "server/scan/scan_queue.h"
 #include "server/scan/scan_session.h"
+#include "server/security/principal.h"
 #include "server/source/camera.h"
 #include "server/source/source.h"
 
@@ -38,15 +39,19 @@ struct RingTicket {
   int64_t total_bytes = 0, slots = 0, block_records = 0, record_bytes = 0, total_records = 0;
 };
 
-/// Scans and their sources: the engine's part for ScanService and IngestService.
+/// Scans and their sources: the engine's part for ScanService and IngestService. `caller`: who
+/// asks; PermissionDenied (NOT_OWNER) for one who may not change the scan. A scan's owner is
+/// constant, so that no lock is needed between the check and the act.
 class Scans final : private scan::ScanObserver {
  public:
   Scans(Components* components, Devices* devices);
   ~Scans() override;
 
-  /// If memory is short, `report` (may be null) receives the reason.
+  /// If memory is short, `report` (may be null) receives the reason. The scan is the owner's whom
+  /// the spec names. PermissionDenied (NOT_OWNER) also if it would interrupt another's.
   absl::StatusOr<model::ScanStatus> Submit(const model::ScanSpec& spec,
-                                           model::AdmissionReport* report);
+                                           model::AdmissionReport* report,
+                                           const security::Principal& caller = {});
   absl::StatusOr<model::AdmissionReport> Plan(const model::ScanSpec& spec, std::string* plan,
                                               std::vector<std::string>* warnings = nullptr);
   /// The scanner's waveforms of an even (or odd) volume of the scan. Takes milliseconds, or seconds
@@ -66,19 +71,25 @@ class Scans final : private scan::ScanObserver {
   /// Changes the `fields` (processing::ProcessingFields) of the requested processing to those of
   /// `given`.
   absl::StatusOr<model::ScanStatus> Update(const std::string& name, const model::Processing& given,
-                                           const std::set<std::string>& fields);
-  absl::StatusOr<model::ScanStatus> Stop(const std::string& name);
-  absl::StatusOr<model::ScanStatus> Cancel(const std::string& name);
+                                           const std::set<std::string>& fields,
+                                           const security::Principal& caller = {});
+  absl::StatusOr<model::ScanStatus> Stop(const std::string& name,
+                                         const security::Principal& caller = {});
+  absl::StatusOr<model::ScanStatus> Cancel(const std::string& name,
+                                           const security::Principal& caller = {});
   /// Puts a marker at the record being processed now.
-  absl::StatusOr<model::ScanEvent> Mark(const std::string& name, const std::string& marker);
+  absl::StatusOr<model::ScanEvent> Mark(const std::string& name, const std::string& marker,
+                                        const security::Principal& caller = {});
 
   /// The port for a client that pushes records of a scan. FailedPrecondition (NOT_PUSH,
   /// SCAN_STATE).
-  absl::StatusOr<std::shared_ptr<source::PushPort>> OpenPush(const std::string& scan);
+  absl::StatusOr<std::shared_ptr<source::PushPort>> OpenPush(
+      const std::string& scan, const security::Principal& caller = {});
   /// Issues a ticket for the memory through which a process on this host feeds a scan. Restricted
   /// to processes of user `uid` if given, else open to any that may connect. FailedPrecondition
   /// (NOT_RING, RING_TAKEN, SCAN_STATE; HANDOFF_DISABLED: the server has no socket for it).
-  absl::StatusOr<RingTicket> OpenRing(const std::string& scan, std::optional<uint32_t> uid);
+  absl::StatusOr<RingTicket> OpenRing(const std::string& scan, std::optional<uint32_t> uid,
+                                      const security::Principal& caller = {});
   /// Cameras that answer now. Takes about a second. Unimplemented (NO_CAMERA_SUPPORT).
   absl::StatusOr<std::vector<source::CameraInfo>> ListCameras();
 
@@ -95,10 +106,15 @@ class Scans final : private scan::ScanObserver {
   void OnCommitWanted(const std::string& volume, const model::CommitOptions& options) override;
 
   model::ScanStatus StatusOf(scan::ScanSession& session);
+  /// NotFound (NO_SCAN), PermissionDenied (NOT_OWNER).
+  absl::StatusOr<std::shared_ptr<scan::ScanSession>> FindToChange(
+      const std::string& name, const security::Principal& caller);
   absl::StatusOr<model::ScanStatus> SubmitNow(const model::ScanSpec& spec,
+                                              const security::Principal& caller,
                                               model::AdmissionReport* report,
                                               base::RequestClaim* claim);
   absl::StatusOr<std::shared_ptr<scan::ScanSession>> Admit(const model::ScanSpec& spec,
+                                                           const security::Principal& caller,
                                                            model::AdmissionReport* report);
   memory::ChargeHolder HoldForScan();
   /// Resolves a spec and checks it against what this server has.

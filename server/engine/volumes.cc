@@ -18,6 +18,12 @@ model::Retention RetentionOf(const model::VolumeStatus& volume) {
   return volume.origin == nullptr ? model::Retention{} : volume.origin->spec.retention;
 }
 
+/// While the server drains, nobody's lease or mapping keeps a volume from being written: with the
+/// server they end, and so does what is not written.
+const volume::ClientVerb* UnlessDraining(const DrainState& drain, const volume::ClientVerb* asked) {
+  return drain.draining() ? nullptr : asked;
+}
+
 /// Ends the operation of a move.
 volume::Spiller::Done Finishing(std::shared_ptr<operation::OperationRun> run) {
   return [run = std::move(run)](const absl::StatusOr<model::VolumeStatus>& volume) {
@@ -94,11 +100,14 @@ absl::StatusOr<std::shared_ptr<volume::VolumeReader>> Volumes::Read(const model:
                                   &components_.workers);
 }
 
-absl::StatusOr<model::VolumeStatus> Volumes::Hold(const std::string& name) {
+absl::StatusOr<model::VolumeStatus> Volumes::Hold(const std::string& name,
+                                                  const security::Principal& caller) {
   OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume, components_.volumes.Get(name));
+  const volume::ClientVerb asked{.caller = caller};
+  OCTAVO_RETURN_IF_ERROR(volume::CheckOwner(volume, &asked));
   const model::Retention retention = RetentionOf(volume);
   const int64_t limit = retention.hold_slots;
-  auto held = components_.volumes.ring().Mark(name, limit);
+  auto held = components_.volumes.ring().Mark(name, limit, &asked);
   // The next mark shall find room.
   if (retention.mode == model::RetentionMode::kLive && model::Spills(retention.on_full) &&
       components_.volumes.CountOf(volume.scan).kept_slots >= limit) {
@@ -109,47 +118,56 @@ absl::StatusOr<model::VolumeStatus> Volumes::Hold(const std::string& name) {
 }
 
 absl::StatusOr<model::VolumeStatus> Volumes::Release(const std::string& name,
-                                                     const std::string& lease_token) {
+                                                     const std::string& lease_token,
+                                                     const security::Principal& caller) {
   OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume, components_.volumes.Get(name));
   const bool live = RetentionOf(volume).mode == model::RetentionMode::kLive;
-  const volume::ClientVerb asked{.lease_token = lease_token};
-  auto released = components_.volumes.ring().Unmark(name, live ? &asked : nullptr);
+  const volume::ClientVerb asked{.lease_token = lease_token, .caller = caller};
+  auto released = components_.volumes.ring().Unmark(name, &asked, /*endangers=*/live);
   if (!released.ok()) return released.status();
   return WithLeases(*std::move(released));
 }
 
 absl::StatusOr<std::string> Volumes::Spill(const std::string& name, model::Tier tier,
                                            const operation::RequestKey& request,
-                                           const std::string& lease_token) {
+                                           const std::string& lease_token,
+                                           const security::Principal& caller) {
   OCTAVO_ASSIGN_OR_RETURN(
       const auto operation,
       components_.operations.Begin(operation::OperationKind::kSpill, name, request));
   if (operation.run == nullptr) return operation.name;
-  const volume::ClientVerb asked{.lease_token = lease_token};
+  const volume::ClientVerb asked{.lease_token = lease_token, .caller = caller};
   OCTAVO_RETURN_IF_ERROR(components_.spiller.Spill(name, tier, operation.run->control(),
-                                                   Finishing(operation.run), &asked));
+                                                   Finishing(operation.run),
+                                                   UnlessDraining(components_.drain, &asked)));
   operation.run->Started();
   return operation.name;
 }
 
 absl::StatusOr<std::string> Volumes::Restore(const std::string& name,
-                                             const operation::RequestKey& request) {
+                                             const operation::RequestKey& request,
+                                             const security::Principal& caller) {
   OCTAVO_ASSIGN_OR_RETURN(
       const auto operation,
       components_.operations.Begin(operation::OperationKind::kRestore, name, request));
   if (operation.run == nullptr) return operation.name;
-  OCTAVO_RETURN_IF_ERROR(
-      components_.spiller.Restore(name, operation.run->control(), Finishing(operation.run)));
+  // What is on the device when the server ends is lost.
+  OCTAVO_RETURN_IF_ERROR(components_.drain.Check());
+  const volume::ClientVerb asked{.caller = caller};
+  OCTAVO_RETURN_IF_ERROR(components_.spiller.Restore(name, operation.run->control(),
+                                                     Finishing(operation.run), &asked));
   operation.run->Started();
   return operation.name;
 }
 
 absl::StatusOr<model::VolumeStatus> Volumes::Discard(const std::string& name, bool detach_exports,
-                                                     const std::string& lease_token) {
-  const volume::ClientVerb asked{.lease_token = lease_token, .detach_exports = detach_exports};
+                                                     const std::string& lease_token,
+                                                     const security::Principal& caller) {
+  const volume::ClientVerb asked{
+      .lease_token = lease_token, .detach_exports = detach_exports, .caller = caller};
   absl::StatusOr<model::VolumeStatus> discarded =
       components_.volumes.Discard(name, Reason::kDiscarded, "discarded by a client", &asked);
-  if (discarded.ok()) return discarded;
+  if (discarded.ok() || absl::IsPermissionDenied(discarded.status())) return discarded;
   // A client that repeats the call because it lost the answer has what it wants.
   absl::StatusOr<model::VolumeStatus> now = components_.volumes.Get(name);
   return now.ok() && now->state == model::VolumeState::kDiscarded ? now : discarded;
@@ -189,13 +207,14 @@ absl::Status Volumes::Wait(const std::string& name, Done done, std::function<boo
 absl::StatusOr<std::string> Volumes::Commit(const std::string& name,
                                             const model::CommitOptions& options,
                                             const operation::RequestKey& request,
-                                            const std::string& lease_token) {
+                                            const std::string& lease_token,
+                                            const security::Principal& caller) {
   OCTAVO_ASSIGN_OR_RETURN(
       const auto operation,
       components_.operations.Begin(operation::OperationKind::kCommit, name, request));
   if (operation.run == nullptr) return operation.name;
   OCTAVO_RETURN_IF_ERROR(components_.committer.Check(options, name));
-  const volume::ClientVerb asked{.lease_token = lease_token};
+  const volume::ClientVerb asked{.lease_token = lease_token, .caller = caller};
   const auto done = [run = operation.run](const absl::StatusOr<storage::CommitOutcome>& outcome) {
     if (outcome.ok()) {
       run->Finish(absl::OkStatus(), *outcome);
@@ -203,8 +222,8 @@ absl::StatusOr<std::string> Volumes::Commit(const std::string& name,
       run->Finish(outcome.status());
     }
   };
-  OCTAVO_RETURN_IF_ERROR(
-      components_.committer.Commit(name, options, operation.run->control(), done, &asked));
+  OCTAVO_RETURN_IF_ERROR(components_.committer.Commit(name, options, operation.run->control(), done,
+                                                      UnlessDraining(components_.drain, &asked)));
   operation.run->Started();
   return operation.name;
 }

@@ -15,6 +15,7 @@
 #include "server/model/status_types.h"
 #include "server/model/volume_read.h"
 #include "server/operation/operation_table.h"
+#include "server/security/principal.h"
 #include "server/volume/volume_reader.h"
 #include "server/volume/volume_store.h"
 #include "server/volume/volume_watchers.h"
@@ -26,6 +27,7 @@ struct Components;
 /// Volumes in every state, and clients' operations on held ones: the engine's part for
 /// VolumeService. `lease_token`: the token of the caller's own lease of the volume. Leases of
 /// others block the call (LEASED); the table at the head of volume_store.h lists the blocked calls.
+/// `caller`: who asks; PermissionDenied (NOT_OWNER) for one who may not change the volume.
 ///
 /// Commit, Spill, Restore and Derive begin an operation, or find that of an earlier request
 /// (operation_table.h), and return its name. Errors known before the work begins are returned
@@ -47,21 +49,26 @@ class Volumes {
                                   const std::function<bool()>& unwanted,
                                   const std::function<absl::Status(const Rendered&)>& admit);
   /// Marks a volume.
-  absl::StatusOr<model::VolumeStatus> Hold(const std::string& name);
+  absl::StatusOr<model::VolumeStatus> Hold(const std::string& name,
+                                           const security::Principal& caller = {});
   /// Removes the mark. `lease_token`: the caller's own lease, which does not block the call.
   absl::StatusOr<model::VolumeStatus> Release(const std::string& name,
-                                              const std::string& lease_token = "");
+                                              const std::string& lease_token = "",
+                                              const security::Principal& caller = {});
   /// Moves a held volume's bytes out of device memory, or back.
   absl::StatusOr<std::string> Spill(const std::string& name, model::Tier tier,
                                     const operation::RequestKey& request = {},
-                                    const std::string& lease_token = "");
+                                    const std::string& lease_token = "",
+                                    const security::Principal& caller = {});
   absl::StatusOr<std::string> Restore(const std::string& name,
-                                      const operation::RequestKey& request = {});
+                                      const operation::RequestKey& request = {},
+                                      const security::Principal& caller = {});
   /// `detach_exports`: discards the volume even if other processes map it. If the call is refused
   /// (LEASED, VOLUME_STATE), the exports do not change. Of a volume that is DISCARDED the answer is
   /// its status.
   absl::StatusOr<model::VolumeStatus> Discard(const std::string& name, bool detach_exports = false,
-                                              const std::string& lease_token = "");
+                                              const std::string& lease_token = "",
+                                              const security::Principal& caller = {});
   /// Makes a new held volume from a held one. `begun` is called once, at once or from an engine
   /// thread: with the name of the operation when the work is planned and has its memory (its
   /// `volumes` names the new one), or with what is wrong.
@@ -76,7 +83,8 @@ class Volumes {
   absl::Status Wait(const std::string& name, Done done, std::function<bool()> over = nullptr);
   absl::StatusOr<std::string> Commit(const std::string& name, const model::CommitOptions& options,
                                      const operation::RequestKey& request = {},
-                                     const std::string& lease_token = "");
+                                     const std::string& lease_token = "",
+                                     const security::Principal& caller = {});
   /// Whether a commit with these options would be refused because of its destination; needs no
   /// volume.
   absl::Status CheckCommit(const model::CommitOptions& options);

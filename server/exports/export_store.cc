@@ -12,6 +12,7 @@
 #include "gpu/base/status.h"
 #include "gpu/device/scalar.h"
 #include "server/base/resource_names.h"
+#include "server/security/rights.h"
 
 namespace octavo::exports {
 namespace {
@@ -186,7 +187,8 @@ absl::StatusOr<ExportedMemory> ExportStore::OfVolume(const std::string& name, ui
                      .digest = status.digest,
                      .charge = pinned->slot->charge,
                      .keep = pinned->slot,
-                     .pinned = *pinned};
+                     .pinned = *pinned,
+                     .owner = status.owner};
   if (const absl::Status described = Describe(pinned->slot->volume, &out); !described.ok())
     return Refuse(described);
   return out;
@@ -205,6 +207,7 @@ ExportStore::Entry& ExportStore::AddLocked(const std::string& name, ExportedMemo
                  .device = base::DeviceName(memory.device),
                  .uid = peer.uid,
                  .client = peer.client,
+                 .owner = peer.owner,
                  .mapped_bytes = memory.memory.mapped_bytes,
                  .created = context_.clock->Now(),
                  .memory = memory.memory.id,
@@ -358,12 +361,18 @@ bool ExportStore::End(const std::string& name) {
   return true;
 }
 
-absl::StatusOr<int64_t> ExportStore::Revoke(const std::string& name) {
+absl::StatusOr<int64_t> ExportStore::Revoke(const std::string& name,
+                                            const security::Principal& caller) {
   std::vector<std::pair<std::string, std::shared_ptr<handoff::Link>>> told;
   std::vector<std::string> unopened;
   int64_t found = 0;
   {
     MutexLock lock(mutex_);
+    for (const auto& [number, entry] : entries_) {
+      if (entry.status.name != name && entry.status.of != name) continue;
+      if (!security::IsChangeableBy(caller, entry.memory.owner))
+        OCTAVO_RETURN_IF_ERROR(security::MayChange(caller, entry.status.owner, entry.status.name));
+    }
     for (auto& [number, entry] : entries_) {
       if (entry.status.name != name && entry.status.of != name) continue;
       ++found;

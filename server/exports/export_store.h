@@ -21,6 +21,8 @@
 #include "gpu/device/exportable_memory.h"
 #include "server/handoff/fd_socket.h"
 #include "server/memory/ledger.h"
+#include "server/security/owner.h"
+#include "server/security/principal.h"
 #include "server/volume/volume_mappings.h"
 #include "server/volume/volume_store.h"
 
@@ -39,7 +41,8 @@ struct ExportedMemory {
   std::string digest;  // of volumes
   memory::Ledger::ChargeId charge = 0;
   std::shared_ptr<const void> keep;
-  volume::VolumeHold pinned;  // of a volume
+  volume::VolumeHold pinned;   // of a volume
+  security::Owner owner = {};  // of the volume or buffer
 };
 
 /// The process that requests an export.
@@ -48,7 +51,8 @@ struct ExportPeer {
   std::optional<uid_t> uid;      // if the kernel reports it
   std::string client;            // the client's own name for itself
   std::set<std::string> accept;  // backends whose memory it can map; empty = all
-  bool borrows = false;  // returns memory soon: may map volumes lent to it (HoldKind::kLoan)
+  bool borrows = false;        // returns memory soon: may map volumes lent to it (HoldKind::kLoan)
+  security::Owner owner = {};  // who asks
 };
 
 enum class ExportState : uint8_t {
@@ -67,6 +71,7 @@ struct ExportStatus {
   std::optional<uid_t> uid;
   pid_t pid = 0;  // 0 = not known yet
   std::string client;
+  security::Owner owner = {};  // who asked for it
   int64_t mapped_bytes = 0;
   TimePoint created;
   uint64_t memory = 0, generation = 0;
@@ -143,8 +148,10 @@ class ExportStore final : public volume::VolumeMappings {
 
   /// Revokes exports/..., or all exports of volumes/... or buffers/.... A ticket that no process
   /// has presented becomes void; a process that has the memory is asked to return it. Returns the
-  /// number of revoked exports. NotFound (NO_EXPORT).
-  absl::StatusOr<int64_t> Revoke(const std::string& name);
+  /// number of revoked exports. Whoever may change an export, or the volume or buffer whose memory
+  /// it keeps, may revoke it; if the caller may not for one of several, none is revoked. NotFound
+  /// (NO_EXPORT), PermissionDenied (NOT_OWNER).
+  absl::StatusOr<int64_t> Revoke(const std::string& name, const security::Principal& caller = {});
   std::vector<ExportStatus> List(const std::string& of = "");  // oldest first
   /// FailedPrecondition (EXPORTED, with count and users) if a process maps the object's present
   /// memory.

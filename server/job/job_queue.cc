@@ -69,8 +69,9 @@ absl::StatusOr<JobStatus> JobQueue::Submit(const model::JobSpec& spec,
 }
 
 absl::StatusOr<JobStatus> JobQueue::Cancel(const std::string& name, Reason reason_code,
-                                           const std::string& reason) {
-  OCTAVO_ASSIGN_OR_RETURN(JobStatus status, table_.Cancel(name, reason_code, reason));
+                                           const std::string& reason,
+                                           const security::Principal* caller) {
+  OCTAVO_ASSIGN_OR_RETURN(JobStatus status, table_.Cancel(name, reason_code, reason, caller));
   context_.observer->OnJobsChanged();
   return status;
 }

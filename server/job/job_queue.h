@@ -54,17 +54,19 @@ class JobQueue {
                               size_t most = std::numeric_limits<size_t>::max()) {
     return table_.List(before, most);
   }
+  /// `caller`: null if the server acts for itself; else also PermissionDenied (NOT_OWNER).
   absl::StatusOr<JobStatus> Cancel(const std::string& name, Reason reason_code = Reason::kCancelled,
-                                   const std::string& reason = "cancelled by a client");
+                                   const std::string& reason = "cancelled by a client",
+                                   const security::Principal* caller = nullptr);
   /// Cancels a job whose result is scratch because its session has ended (SESSION_EXPIRED).
   absl::StatusOr<JobStatus> CancelScratch(const JobStatus& job);
   /// The same for all jobs of these sessions whose JobSpec.orphan says that they are scratch.
   void CancelScratchOf(const std::set<std::string>& sessions);
   /// The port to which clients push the projections of a job that has not ended. NotFound;
-  /// FailedPrecondition (NOT_PUSH, JOB_STATE).
+  /// FailedPrecondition (NOT_PUSH, JOB_STATE). `caller`: as for Cancel.
   absl::StatusOr<std::shared_ptr<source::ProjectionPort>> ProjectionPortOf(
-      const std::string& name) {
-    return table_.ProjectionPortOf(name);
+      const std::string& name, const security::Principal* caller = nullptr) {
+    return table_.ProjectionPortOf(name, caller);
   }
 
   /// Starts jobs if memory or a device has become free, and joins threads that are no longer

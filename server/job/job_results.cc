@@ -13,6 +13,7 @@
 #include "gpu/device/exportable_memory.h"
 #include "server/base/resource_names.h"
 #include "server/publish/plane_frame.h"
+#include "server/security/rights.h"
 
 namespace octavo::job {
 namespace {
@@ -87,6 +88,7 @@ absl::Status JobResults::Describe(size_t index, model::VolumeStatus* volume) {
   volume->job = job_->status.name;
   volume->job_kind = Name(job_->status.kind);
   volume->session = spec.session;
+  volume->owner = security::OwnerOf(spec.caller.principal);
   volume->job_orphan = spec.orphan;
   volume->ttl_seconds = spec.ttl_seconds;
   volume->ttl_warning_seconds = std::min(60.0, spec.ttl_seconds / 2);

@@ -8,6 +8,7 @@
 
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
+#include "server/security/rights.h"
 
 namespace octavo::job {
 namespace {
@@ -35,6 +36,13 @@ size_t BytesOf(const model::JobSpec& spec) {
         }
       },
       spec.work);
+}
+
+/// `caller`: null if the server acts for itself.
+absl::Status CheckOwner(const JobEntry& job, const security::Principal* caller) {
+  if (caller == nullptr) return absl::OkStatus();
+  return security::MayChange(*caller, security::OwnerOf(job.status.spec.caller.principal),
+                             job.status.name);
 }
 
 }  // namespace
@@ -211,9 +219,10 @@ std::vector<JobStatus> JobTable::List(uint64_t before, size_t most) {
 }
 
 absl::StatusOr<std::shared_ptr<source::ProjectionPort>> JobTable::ProjectionPortOf(
-    const std::string& name) {
+    const std::string& name, const security::Principal* caller) {
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(const JobPtr job, Find(name));
+  OCTAVO_RETURN_IF_ERROR(CheckOwner(*job, caller));
   if (job->projections != nullptr) return job->projections;
   if (IsFinal(job->status.state)) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(
@@ -228,10 +237,12 @@ absl::StatusOr<std::shared_ptr<source::ProjectionPort>> JobTable::ProjectionPort
 }
 
 absl::StatusOr<JobStatus> JobTable::Cancel(const std::string& name, Reason code,
-                                           const std::string& reason) {
+                                           const std::string& reason,
+                                           const security::Principal* caller) {
   std::unique_ptr<JobWork> gone;  // release what it held outside the lock
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(const JobPtr job, Find(name));
+  OCTAVO_RETURN_IF_ERROR(CheckOwner(*job, caller));
   if (job->status.state == JobState::kQueued) {
     gone = std::move(job->work);
     SetState(*job, JobState::kCancelled, code, absl::StrCat("before it began: ", reason));

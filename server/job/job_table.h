@@ -79,11 +79,14 @@ class JobTable {
                               size_t most = std::numeric_limits<size_t>::max())
       ABSL_LOCKS_EXCLUDED(mutex_);
   /// NotFound (NO_JOB); FailedPrecondition (NOT_PUSH, JOB_STATE).
-  absl::StatusOr<std::shared_ptr<source::ProjectionPort>> ProjectionPortOf(const std::string& name)
+  /// `caller`: null if the server asks for itself; else also PermissionDenied (NOT_OWNER).
+  absl::StatusOr<std::shared_ptr<source::ProjectionPort>> ProjectionPortOf(
+      const std::string& name, const security::Principal* caller = nullptr)
       ABSL_LOCKS_EXCLUDED(mutex_);
   /// A job that waits is CANCELLED at once; one that runs becomes CANCELLING, and its stop token is
-  /// requested, unless it is too late. NotFound (NO_JOB).
-  absl::StatusOr<JobStatus> Cancel(const std::string& name, Reason code, const std::string& reason)
+  /// requested, unless it is too late. NotFound (NO_JOB). `caller`: as above.
+  absl::StatusOr<JobStatus> Cancel(const std::string& name, Reason code, const std::string& reason,
+                                   const security::Principal* caller = nullptr)
       ABSL_LOCKS_EXCLUDED(mutex_);
   /// Cancels the jobs that wait and takes no new ones. Returns their works, for the caller to
   /// release.

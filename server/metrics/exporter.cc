@@ -128,6 +128,33 @@ class Page final : public prometheus::Collectable {
     one("octavo_token_reload_errors_total",
         "Times that a changed file of tokens could not be used, and the tokens before it stayed",
         kCounter, static_cast<double>(tokens.reload_errors));
+    const auto tls = source_.tls == nullptr ? security::TlsStore::Counts{} : source_.tls->Count();
+    one("octavo_tls_certificate_not_after_seconds",
+        "When the server's certificates expire, seconds since 1970; 0 without TLS", kGauge,
+        static_cast<double>(tls.not_after));
+    one("octavo_tls_reloads_total", "Times that changed certificates and keys were taken over",
+        kCounter, static_cast<double>(tls.reloads));
+    one("octavo_tls_reload_errors_total",
+        "Times that changed certificates and keys could not be used, and those before them stayed",
+        kCounter, static_cast<double>(tls.reload_errors));
+    std::map<std::string, int64_t> tls_failures;
+    const auto failed = source_.tls_failures == nullptr ? security::TlsFailures::Counts{}
+                                                        : source_.tls_failures->Count();
+    for (size_t i = 0; i < failed.size(); ++i)
+      tls_failures[std::string(security::Name(static_cast<security::TlsFailure>(i)))] = failed[i];
+    each("octavo_tls_failures_total", "Connections that failed at TLS, by reason", kCounter,
+         "reason", tls_failures);
+    const auto certificates = source_.certificates == nullptr ? security::CertificateTable::Counts{}
+                                                              : source_.certificates->Count();
+    one("octavo_certificate_lines", "Lines of the table of clients' certificates", kGauge,
+        static_cast<double>(certificates.lines));
+    one("octavo_certificate_reloads_total",
+        "Times that a changed table of clients' certificates was taken over", kCounter,
+        static_cast<double>(certificates.reloads));
+    one("octavo_certificate_reload_errors_total",
+        "Times that a changed table of clients' certificates could not be used, and the one before "
+        "it stayed",
+        kCounter, static_cast<double>(certificates.reload_errors));
     every("octavo_scans", "Scans the server knows, by state", kGauge, "state",
           NamesOf<model::ScanState>(model::Name), stats.scans_by_state);
     reasons("octavo_scans_finished_total", "Scans that ended, by reason", ScanEnds(),
@@ -255,6 +282,22 @@ class Page final : public prometheus::Collectable {
     every("octavo_admission_refusals_total",
           "Requests for device memory that were refused, by reason", kCounter, "reason",
           {"DEVICE_FULL", "EXCEEDS_BUDGET"}, stats.admission_refusals);
+    {
+      const model::StopForecast stop = source_.stop ? source_.stop(stats) : model::StopForecast{};
+      one("octavo_stop_volumes", "Held volumes that a stop of the server would have to write",
+          kGauge, static_cast<double>(stop.volumes));
+      each("octavo_stop_bytes",
+           "Their bytes (unwritten), and those for which there is room on the disk (room)", kGauge,
+           "kind", {{"unwritten", stop.bytes}, {"room", stop.room_bytes}});
+      one("octavo_stop_disk_bytes_per_second",
+          "Speed of that disk as measured, 0 if it is not known", kGauge, stop.bytes_per_second);
+      one("octavo_stop_expected_seconds", "Time that writing them would take at this speed", kGauge,
+          stop.seconds);
+      one("octavo_stop_limit_seconds",
+          "Time that it may take (drain.spill_seconds), 0 without a "
+          "limit",
+          kGauge, stop.limit_seconds);
+    }
     every("octavo_held_volumes", "Held volumes, by the tier that their bytes are in", kGauge,
           "tier", NamesOf<model::Tier>(model::Name), stats.volumes_by_tier);
     {

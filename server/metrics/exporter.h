@@ -2,12 +2,17 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 
 #include "server/engine/engine.h"
+#include "server/model/stop_forecast.h"
+#include "server/security/certificate_table.h"
+#include "server/security/tls_failures.h"
+#include "server/security/tls_store.h"
 #include "server/security/token_store.h"
 
 namespace octavo::metrics {
@@ -16,9 +21,14 @@ namespace octavo::metrics {
 struct PageSource {
   engine::Engine* engine = nullptr;
   std::string version, backend;
-  const std::atomic<int64_t>* reloads = nullptr;        // of the configuration; null = 0
-  const std::atomic<int64_t>* reload_errors = nullptr;  // failed ones; null = 0
-  const security::TokenStore* tokens = nullptr;         // null = none are taken
+  const std::atomic<int64_t>* reloads = nullptr;             // of the configuration; null = 0
+  const std::atomic<int64_t>* reload_errors = nullptr;       // failed ones; null = 0
+  const security::TokenStore* tokens = nullptr;              // null = none are taken
+  const security::TlsStore* tls = nullptr;                   // null = TCP without TLS
+  const security::TlsFailures* tls_failures = nullptr;       // null = none
+  const security::CertificateTable* certificates = nullptr;  // null = none
+  /// What a stop would have to write; empty = nothing.
+  std::function<model::StopForecast(const model::Stats&)> stop;
 };
 
 /// The Prometheus page: reads Engine::Snapshot() when it is scraped, and only then. Takes no lock

@@ -21,11 +21,11 @@ const LabelValues& ScanEnds() {
 }
 
 const LabelValues& ScanRejections() {
-  static const LabelValues& list =
-      List({"BAD_FIELD", "CAMERA_BUSY", "CAMERA_ERROR", "DEVICE_DOWN", "DEVICE_FULL", "DRAINING",
-            "EXCEEDS_BUDGET", "FORMAT_LIMIT", "HANDOFF_DISABLED", "HOST_MEMORY", "INVALID_ARGUMENT",
-            "NO_ACCESS", "NO_CAMERA", "NO_CAMERA_SUPPORT", "NO_FILE", "OUTSIDE_ROOTS",
-            "OUT_OF_MEMORY", "QUEUE_FULL", "SPILL_OFF"});
+  static const LabelValues& list = List(
+      {"BAD_FIELD",        "CAMERA_BUSY",    "CAMERA_ERROR",  "DEVICE_DOWN",       "DEVICE_FULL",
+       "DRAINING",         "EXCEEDS_BUDGET", "FORMAT_LIMIT",  "HANDOFF_DISABLED",  "HOST_MEMORY",
+       "INVALID_ARGUMENT", "NO_ACCESS",      "NO_CAMERA",     "NO_CAMERA_SUPPORT", "NO_FILE",
+       "NOT_OWNER",        "OUTSIDE_ROOTS",  "OUT_OF_MEMORY", "QUEUE_FULL",        "SPILL_OFF"});
   return list;
 }
 

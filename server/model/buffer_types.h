@@ -10,6 +10,8 @@
 #include "gpu/array/array_program.h"
 #include "gpu/base/clock.h"
 #include "gpu/base/reason.h"
+#include "server/security/owner.h"
+#include "server/security/principal.h"
 
 // Requests and states of buffers in plain types. Fields as in octavo.v1.
 namespace octavo::model {
@@ -27,6 +29,7 @@ const char* Name(BufferState state);  // "READY"
 struct Caller {
   std::string client;  // the client's own name for itself; empty = anonymous
   std::string key;     // opens its private buffers
+  security::Principal principal;
 };
 
 struct BufferSpec {
@@ -77,7 +80,9 @@ struct BufferStatus {
   std::vector<ReplicaStatus> replicas;
   bool coherent = false;
   BufferState state = BufferState::kUninitialized;
-  std::string origin, owner;
+  std::string origin;
+  std::string client;  // as Caller.client of its maker
+  security::Owner owner;
   bool is_private = false;
   std::map<std::string, std::string> labels;
   TimePoint created;

@@ -13,6 +13,7 @@
 #include "gpu/math/spectral.h"
 #include "gpu/spectral/spectral_design.h"
 #include "server/pattern/pattern.h"
+#include "server/security/owner.h"
 #include "server/storage/formats/writer.h"
 
 // A client's specification of a scan in plain types: the server's counterpart of
@@ -247,7 +248,9 @@ struct ScanSpec {
   Overrun overrun = Overrun::kDefault;
   QueueOptions queue;
   std::vector<MarkerRule> markers;
-  std::string session;  // sessions/<id> that owns the scan; not part of the client's specification
+  // Not part of the client's specification:
+  std::string session;  // sessions/<id> with which it was submitted
+  security::Owner owner;
   std::shared_ptr<const DerivedVolumeRecipes> chains;  // null: none
 };
 

@@ -12,6 +12,7 @@
 #include "gpu/base/reason.h"
 #include "gpu/device/dtype.h"
 #include "server/model/scan_spec.h"
+#include "server/security/owner.h"
 #include "server/storage/commit/commit_store.h"
 #include "server/storage/formats/volume_meta.h"
 
@@ -203,6 +204,7 @@ struct VolumeDescription {
   double ttl_seconds = 0;                 // discarded this long after its seal; 0 = never
   double ttl_warning_seconds = 0;
   std::string session;     // of the scan's client
+  security::Owner owner;   // of the scan, the job or the derivation
   bool recovered = false;  // found in the spill directory at start
   /// The metadata for the files of a recovered volume, whose scan is unknown, and of volumes
   /// derived from it. Else null.

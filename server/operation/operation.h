@@ -9,6 +9,7 @@
 
 #include "gpu/base/clock.h"
 #include "server/model/work_progress.h"
+#include "server/security/owner.h"
 #include "server/storage/commit/commit_store.h"
 
 namespace octavo::operation {
@@ -36,6 +37,7 @@ struct OperationStatus {
   OperationKind kind = OperationKind::kCommit;
   OperationState state = OperationState::kRunning;
   std::string target, request_id;
+  security::Owner owner;  // who began it
   TimePoint created, ended;
   model::WorkProgress progress;
   double elapsed_seconds = 0;

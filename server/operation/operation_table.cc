@@ -11,6 +11,7 @@
 #include "server/base/exception_to_status.h"
 #include "server/base/resource_names.h"
 #include "server/base/sha256.h"
+#include "server/security/rights.h"
 
 namespace octavo::operation {
 namespace {
@@ -66,6 +67,7 @@ absl::StatusOr<OperationTable::Begun> OperationTable::Begin(OperationKind kind,
   entry->status.kind = kind;
   entry->status.target = target;
   entry->status.request_id = request.id;
+  entry->status.owner = request.owner;
   entry->request_bytes = static_cast<int64_t>(request.body.size());
   entry->request_digest = base::Sha256(request.body);
   Begun begun{.name = entry->status.name,
@@ -76,7 +78,7 @@ absl::StatusOr<OperationTable::Begun> OperationTable::Begin(OperationKind kind,
   const std::pair key(kind, request.id);
   if (const auto it = by_request_.find(key); !request.id.empty() && it != by_request_.end()) {
     const Entry& first = *it->second;
-    if (first.request_digest != entry->request_digest) {
+    if (first.request_digest != entry->request_digest || first.status.owner != request.owner) {
       return WithInfo(
           absl::AlreadyExistsError(absl::StrCat(
               "request_id: is '", request.id, "', and an earlier call used it with another body (",
@@ -133,7 +135,8 @@ std::vector<OperationStatus> OperationTable::List() {
   return list;
 }
 
-absl::StatusOr<OperationStatus> OperationTable::Cancel(const std::string& name) {
+absl::StatusOr<OperationStatus> OperationTable::Cancel(const std::string& name,
+                                                       const security::Principal& caller) {
   std::vector<EntryPtr> gone;
   EntryPtr entry;
   std::optional<OperationStatus> now;
@@ -141,6 +144,7 @@ absl::StatusOr<OperationStatus> OperationTable::Cancel(const std::string& name) 
     MutexLock lock(mutex_);
     gone = Forget();
     OCTAVO_ASSIGN_OR_RETURN(entry, Find(name));
+    OCTAVO_RETURN_IF_ERROR(security::MayChange(caller, entry->status.owner, name));
     if (entry->status.state == OperationState::kRunning) {
       entry->status.state = OperationState::kCancelling;
       ++entry->status.event_count;

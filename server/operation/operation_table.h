@@ -46,6 +46,8 @@
 #include "server/model/work_progress.h"
 #include "server/operation/operation.h"
 #include "server/operation/operation_observer.h"
+#include "server/security/owner.h"
+#include "server/security/principal.h"
 
 namespace octavo::operation {
 
@@ -56,6 +58,7 @@ struct RequestKey {
   std::string id;  // request_id; empty = none
   /// The request's body, without the id and without what does not matter for the result.
   std::string body;
+  security::Owner owner;  // who asks
 };
 
 /// The operations that clients have begun: those that run, and the last ones that ended.
@@ -80,16 +83,19 @@ class OperationTable {
     std::shared_ptr<OperationRun> run;  // null: an earlier request with this id has begun it
   };
   /// Claims an operation, or finds that of an earlier request. AlreadyExists (IDEMPOTENCY_MISMATCH)
-  /// if the id was used with another body; Unavailable (IN_PROGRESS) while the first call has not
-  /// been answered yet; ResourceExhausted (BUSY). One id may be used once for each kind.
+  /// if the id was used with another body, or by another owner; Unavailable (IN_PROGRESS) while the
+  /// first call has not been answered yet; ResourceExhausted (BUSY). One id may be used once for
+  /// each kind.
   absl::StatusOr<Begun> Begin(OperationKind kind, const std::string& target,
                               const RequestKey& request);
 
   /// NotFound (NO_OPERATION).
   absl::StatusOr<OperationStatus> Get(const std::string& name);
   std::vector<OperationStatus> List();  // newest first
-  /// Requests a stop, if the operation has not ended. NotFound (NO_OPERATION).
-  absl::StatusOr<OperationStatus> Cancel(const std::string& name);
+  /// Requests a stop, if the operation has not ended. NotFound (NO_OPERATION), PermissionDenied
+  /// (NOT_OWNER).
+  absl::StatusOr<OperationStatus> Cancel(const std::string& name,
+                                         const security::Principal& caller = {});
   void CancelAll();
 
   struct Counts {

@@ -10,6 +10,7 @@
 #include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "server/buffer/buffer_store.h"
+#include "server/rpc/caller.h"
 #include "server/rpc/convert/buffer.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/field_mask.h"
@@ -257,7 +258,7 @@ class BufferServiceImpl final : public BufferBase {
           OCTAVO_ASSIGN_OR_RETURN(const auto until, DecodeWait(*request, *context));
           OCTAVO_ASSIGN_OR_RETURN(engine::BufferCommitSpec spec, DecodeCommitBuffer(*request));
           workers_->Post([this, reply, response, until, spec = std::move(spec),
-                          key = DecodeRequestKey(*request), caller = CallerOf(*context)] {
+                          key = RequestKeyOf(*request, *context), caller = CallerOf(*context)] {
             const absl::Status status = Guarded([&]() -> absl::Status {
               OCTAVO_ASSIGN_OR_RETURN(const std::string operation,
                                       commits_.Commit(spec, caller, key));

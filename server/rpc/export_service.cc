@@ -1,6 +1,7 @@
 #include "octavo/v1/export.grpc.pb.h"
 
 #include "gpu/base/status.h"
+#include "server/rpc/caller.h"
 #include "server/rpc/convert/buffer.h"
 #include "server/rpc/convert/export.h"
 #include "server/rpc/handler.h"
@@ -27,6 +28,7 @@ class ExportServiceImpl final : public v1::ExportService::CallbackService {
                      exports::ExportPeer peer = LocalPeerOf(context->peer());
                      OCTAVO_ASSIGN_OR_RETURN(peer.accept, DecodeAccept(*request));
                      peer.client = caller.client;
+                     peer.owner = security::OwnerOf(caller.principal);
                      OCTAVO_ASSIGN_OR_RETURN(
                          const auto ticket, exports_.Export({.name = request->name(),
                                                              .replica = request->replica(),
@@ -42,7 +44,8 @@ class ExportServiceImpl final : public v1::ExportService::CallbackService {
                                    const v1::RevokeExportRequest* request,
                                    v1::RevokeExportResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const int64_t count, exports_.store().Revoke(request->name()));
+      OCTAVO_ASSIGN_OR_RETURN(const int64_t count,
+                              exports_.store().Revoke(request->name(), PrincipalOf(*context)));
       response->set_exports(static_cast<int32_t>(count));
       return absl::OkStatus();
     });

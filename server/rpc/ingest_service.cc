@@ -14,6 +14,7 @@
 
 #include "gpu/base/status.h"
 #include "server/buffer/buffer_store.h"
+#include "server/rpc/caller.h"
 #include "server/rpc/convert/buffer.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/enum_name.h"
@@ -82,7 +83,7 @@ class PushStream final : public PushStreamBase {
     if (has_data)
       return InvalidField(
           "data", "is given in the first message; allowed once the server has given credit");
-    OCTAVO_ASSIGN_OR_RETURN(auto port, scans_.OpenPush(request.scan()));
+    OCTAVO_ASSIGN_OR_RETURN(auto port, scans_.OpenPush(request.scan(), caller()));
     OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan, scans_.Get(request.scan()));
     const model::Acquisition& a = scan.spec.acquisition;
     if (request.samples_per_record() != 0 && request.samples_per_record() != a.samples_per_record) {
@@ -193,7 +194,7 @@ class ProjectionStream final : public PushStreamBase {
     if (has_data)
       return InvalidField(
           "data", "is given in the first message; allowed once the server has given credit");
-    OCTAVO_ASSIGN_OR_RETURN(port_, jobs_.OpenProjectionPush(request.job()));
+    OCTAVO_ASSIGN_OR_RETURN(port_, jobs_.OpenProjectionPush(request.job(), caller()));
     connection_ = port_->Connect();
     port_->OnProgress(connection_, [weak = weak_from_this()] {
       if (auto self = weak.lock()) static_cast<ProjectionStream&>(*self).Tell();
@@ -294,7 +295,8 @@ class IngestServiceImpl final : public IngestBase {
     return Reply(context, request, response, [&]() -> absl::Status {
       const exports::ExportPeer peer = LocalPeerOf(context->peer());
       OCTAVO_RETURN_IF_ERROR(CheckLocal(peer, "a ring is memory"));
-      OCTAVO_ASSIGN_OR_RETURN(const auto ticket, scans_.OpenRing(request->scan(), peer.uid));
+      OCTAVO_ASSIGN_OR_RETURN(const auto ticket,
+                              scans_.OpenRing(request->scan(), peer.uid, PrincipalOf(*context)));
       PassPoint(MethodOf<v1::OpenRingRequest>(), ".answer");
       response->set_socket_path(ticket.path);
       response->set_ticket(ticket.nonce);

@@ -5,6 +5,7 @@
 #include "octavo/v1/job.grpc.pb.h"
 
 #include "gpu/base/status.h"
+#include "server/rpc/caller.h"
 #include "server/rpc/convert/buffer.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/enum_name.h"
@@ -67,7 +68,8 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
   }
   ServerUnaryReactor* CancelJob(CallbackServerContext* context, const v1::CancelJobRequest* request,
                                 v1::CancelJobResponse* response) override {
-    return Answer(context, request, response, [&] { return jobs_.Cancel(request->name()); });
+    return Answer(context, request, response,
+                  [&] { return jobs_.Cancel(request->name(), PrincipalOf(*context)); });
   }
 
   ServerUnaryReactor* ListJobs(CallbackServerContext* context, const v1::ListJobsRequest* request,

@@ -2,6 +2,7 @@
 
 #include "gpu/base/status.h"
 #include "server/mosaic/mosaics.h"
+#include "server/rpc/caller.h"
 #include "server/rpc/convert/buffer.h"
 #include "server/rpc/convert/mosaic.h"
 #include "server/rpc/handler.h"

@@ -46,7 +46,8 @@ class OperationServiceImpl final : public v1::OperationService::CallbackService 
   ServerUnaryReactor* CancelOperation(CallbackServerContext* context,
                                       const v1::CancelOperationRequest* request,
                                       v1::CancelOperationResponse* response) override {
-    return Answer(context, request, response, [&] { return operations_.Cancel(request->name()); });
+    return Answer(context, request, response,
+                  [&] { return operations_.Cancel(request->name(), PrincipalOf(*context)); });
   }
 
   ServerUnaryReactor* ListOperations(CallbackServerContext* context,

@@ -19,6 +19,8 @@
 #include "server/rpc/transport/listener.h"
 #include "server/rpc/transport/open_watches.h"
 #include "server/rpc/transport/stall_watch.h"
+#include "server/rpc/transport/tls_credentials.h"
+#include "server/rpc/transport/tls_watch.h"
 
 namespace octavo::rpc {
 namespace {
@@ -38,6 +40,9 @@ class RpcServerImpl final : public RpcServer {
     info.listening = [this] { return addresses(); };
     info.loopback_role = config.trust.loopback_role;
     info.takes_tokens = config.trust.tokens != nullptr;
+    info.tls = config.trust.tls;
+    info.certificate_required = config.trust.certificate_required;
+    info.certificate_role = config.trust.certificate_role;
     gate_ = std::make_unique<CallGate>(config.trust);
     listener_ = std::make_unique<Listener>(config.spare_descriptors, config.stalled_seconds);
     for (const auto& address : config.tcp) OCTAVO_RETURN_IF_ERROR(listener_->AddTcp(address));
@@ -59,7 +64,9 @@ class RpcServerImpl final : public RpcServer {
     grpc::ServerBuilder builder;
     auto tcp = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-        grpc::InsecureServerCredentials());
+        config.trust.tls == nullptr
+            ? grpc::InsecureServerCredentials()
+            : MakeTlsCredentials(config.trust.tls, config.trust.certificate_required));
     for (const auto& service : services_) builder.RegisterService(service.get());
     builder.SetMaxReceiveMessageSize(kMostMessageBytes);
     builder.SetMaxSendMessageSize(-1);
@@ -78,6 +85,7 @@ class RpcServerImpl final : public RpcServer {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::InternalError("gRPC does not start");
+    if (config.trust.tls != nullptr) WatchTls(config.trust);
     listener_->Start([server = server_.get(),
                       tcp = std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor>(
                           std::move(tcp))](UniqueFd connection, bool is_unix) {
@@ -99,6 +107,20 @@ class RpcServerImpl final : public RpcServer {
     devices_ = engine->devices().Watch(
         [this](const std::vector<model::DeviceStatus>& devices) { SetDevices(devices); });
     return absl::OkStatus();
+  }
+
+  void WatchTls(const TrustConfig& trust) {
+    TellTlsFailures([failures = trust.tls_failures](absl::string_view error) {
+      failures->Note(security::TlsFailureOf(error));
+    });
+    listener_->TellShortLived(
+        [failures = trust.tls_failures](const std::string& peer) { failures->NoteLeft(peer); });
+    tls_ = std::make_unique<TlsWatch>(
+        TlsWatch::Config{.store = trust.tls,
+                         .failures = trust.tls_failures,
+                         .old_seconds = trust.old_connections_seconds},
+        [this](int64_t generation) { listener_->SetGeneration(generation); },
+        [this](int64_t generation) { return listener_->CutTcpBefore(generation); });
   }
 
   std::vector<std::string> addresses() const override { return listener_->addresses(); }
@@ -138,6 +160,8 @@ class RpcServerImpl final : public RpcServer {
     if (server_ == nullptr) return;
     devices_ = nullptr;  // no part of the server uses it any more
     listener_->Stop();
+    if (tls_ != nullptr) TellTlsFailures(nullptr);
+    tls_ = nullptr;
     watches_.EndAll();
     auto done = std::async(std::launch::async,
                            [&] { server_->Shutdown(std::chrono::system_clock::now() + grace); });
@@ -163,6 +187,7 @@ class RpcServerImpl final : public RpcServer {
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<StallWatch> stalls_;
+  std::unique_ptr<TlsWatch> tls_;  // null = no TLS
   Mutex health_mutex_;
   bool serving_ ABSL_GUARDED_BY(health_mutex_) = false, any_device_
                                                         ABSL_GUARDED_BY(health_mutex_) = true;

@@ -1,3 +1,5 @@
+#include "absl/strings/str_cat.h"
+
 #include "octavo/v1/scan.grpc.pb.h"
 
 #include "gpu/base/status.h"
@@ -9,6 +11,7 @@
 #include "server/rpc/handler.h"
 #include "server/rpc/list/page.h"
 #include "server/rpc/services.h"
+#include "server/security/rights.h"
 
 namespace octavo::rpc {
 namespace {
@@ -26,12 +29,15 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
                                  v1::SubmitScanResponse* response) override {
     return ReplyMaybeSlow(
         &slow_->submits, kMostSubmits, context, request, response,
-        [this, request, response](model::AdmissionReport* report) -> absl::Status {
+        [this, context, request, response](model::AdmissionReport* report) -> absl::Status {
+          const security::Principal caller = PrincipalOf(*context);
           OCTAVO_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
           OCTAVO_ASSIGN_OR_RETURN(model::ScanSpec spec, DecodeScanSpec(request->spec()));
           spec.request_id = request->request_id();
-          OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
-          OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan, scans_.Submit(spec, report));
+          SetOwner(caller, &spec);
+          OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), caller, &spec));
+          OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan,
+                                  scans_.Submit(spec, report, caller));
           PassPoint(MethodOf<v1::SubmitScanRequest>(), ".answer");
           EncodeScan(scan, response->mutable_scan());
           return absl::OkStatus();
@@ -42,9 +48,10 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
                                v1::PlanScanResponse* response) override {
     return ReplyMaybeSlow(
         &slow_->plans, kMostPlans, context, request, response,
-        [this, request, response]() -> absl::Status {
+        [this, context, request, response]() -> absl::Status {
           OCTAVO_ASSIGN_OR_RETURN(model::ScanSpec spec, DecodeScanSpec(request->spec()));
-          OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
+          OCTAVO_RETURN_IF_ERROR(
+              SetSession(request->session_secret(), PrincipalOf(*context), &spec));
           std::vector<std::string> warnings;
           OCTAVO_ASSIGN_OR_RETURN(const auto report,
                                   scans_.Plan(spec, response->mutable_plan(), &warnings));
@@ -84,8 +91,9 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
   ServerUnaryReactor* MarkScan(CallbackServerContext* context, const v1::MarkScanRequest* request,
                                v1::MarkScanResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const model::ScanEvent event,
-                              scans_.Mark(request->name(), request->marker()));
+      OCTAVO_ASSIGN_OR_RETURN(
+          const model::ScanEvent event,
+          scans_.Mark(request->name(), request->marker(), PrincipalOf(*context)));
       EncodeScanEvent(event, response->mutable_event());
       return absl::OkStatus();
     });
@@ -97,25 +105,28 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
   }
   ServerUnaryReactor* StopScan(CallbackServerContext* context, const v1::StopScanRequest* request,
                                v1::StopScanResponse* response) override {
-    return Answer(context, request, response, [&] { return scans_.Stop(request->name()); });
+    return Answer(context, request, response,
+                  [&] { return scans_.Stop(request->name(), PrincipalOf(*context)); });
   }
   ServerUnaryReactor* CancelScan(CallbackServerContext* context,
                                  const v1::CancelScanRequest* request,
                                  v1::CancelScanResponse* response) override {
-    return Answer(context, request, response, [&] { return scans_.Cancel(request->name()); });
+    return Answer(context, request, response,
+                  [&] { return scans_.Cancel(request->name(), PrincipalOf(*context)); });
   }
   ServerUnaryReactor* UpdateScan(CallbackServerContext* context,
                                  const v1::UpdateScanRequest* request,
                                  v1::UpdateScanResponse* response) override {
     return ReplyInTurn(&slow_->submits, kMostSubmits, context, request, response,
-                       [this, request, response]() -> absl::Status {
+                       [this, context, request, response]() -> absl::Status {
                          OCTAVO_ASSIGN_OR_RETURN(
                              const std::set<std::string> fields,
                              FieldsOfMask(request->update_mask(), processing::ProcessingFields()));
                          OCTAVO_ASSIGN_OR_RETURN(const model::Processing given,
                                                  DecodeProcessing(request->processing()));
-                         OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan,
-                                                 scans_.Update(request->name(), given, fields));
+                         OCTAVO_ASSIGN_OR_RETURN(
+                             const model::ScanStatus scan,
+                             scans_.Update(request->name(), given, fields, PrincipalOf(*context)));
                          PassPoint(MethodOf<v1::UpdateScanRequest>(), ".answer");
                          EncodeScan(scan, response->mutable_scan());
                          return absl::OkStatus();
@@ -175,12 +186,17 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
     return scans_.PlanWaveform(spec, request.odd_volume());
   }
 
-  absl::Status SetSession(const std::string& secret, model::ScanSpec* spec) {
+  static void SetOwner(const security::Principal& caller, model::ScanSpec* spec) {
+    spec->owner = security::OwnerOf(caller);
+    // A retry by another caller is another request, because the scan would belong to the first one.
+    absl::StrAppend(&spec->request_digest, "owner:", caller.name, "\n");
+  }
+  absl::Status SetSession(const std::string& secret, const security::Principal& caller,
+                          model::ScanSpec* spec) {
     if (secret.empty()) return absl::OkStatus();
-    OCTAVO_ASSIGN_OR_RETURN(const session::SessionStatus session, clients_.Find(secret));
+    OCTAVO_ASSIGN_OR_RETURN(const session::SessionStatus session, clients_.Find(secret, caller));
     spec->session = session.name;
-    // A retry by another session is another request, because the scan would belong to the first
-    // one.
+    // Likewise by another session.
     spec->request_digest += session.name;
     return absl::OkStatus();
   }

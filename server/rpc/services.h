@@ -11,7 +11,9 @@
 #include "gpu/device/device.h"
 #include "server/base/worker_pool.h"
 #include "server/engine/engine.h"
+#include "server/model/stop_forecast.h"
 #include "server/security/role.h"
+#include "server/security/tls_store.h"
 
 namespace octavo::rpc {
 
@@ -23,11 +25,15 @@ struct ServerInfo {
   std::vector<std::string> replay_roots;
   TimePoint started;
   std::function<std::vector<std::string>()> listening;
-  // addresses that other hosts can reach without TLS
+  // addresses that other hosts can reach without TLS, or without a login
   std::vector<std::string> open_addresses;
-  // set by RpcServer: what TCP without a token may do, and whether there are tokens
+  // set by RpcServer: whom it believes (TrustConfig)
   security::Role loopback_role = security::Role::kNone;
   bool takes_tokens = false;
+  const security::TlsStore* tls = nullptr;  // null = TCP without TLS
+  bool certificate_required = false;        // of clients, where tls->asks_clients()
+  security::Role certificate_role = security::Role::kNone;
+  std::function<model::StopForecast()> stop;  // what a stop would have to write; empty = not known
 };
 
 /// Threads for calls that take too long for gRPC's few threads: each kind has its own, so that no

@@ -7,8 +7,10 @@
 
 #include "gpu/base/status.h"
 #include "server/buffer/buffer_store.h"
+#include "server/rpc/caller.h"
 #include "server/rpc/convert/buffer.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/owner.h"
 #include "server/rpc/convert/time.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/list/page.h"
@@ -23,6 +25,7 @@ using grpc::ServerUnaryReactor;
 void EncodeSession(const session::SessionStatus& in, v1::ClientSession* out) {
   out->set_name(in.name);
   out->set_client(in.client);
+  EncodeOwner(in.owner, out);
   out->set_alive(in.alive);
   *out->mutable_create_time() = WallTime(in.opened);
   *out->mutable_last_seen_time() = WallTime(in.seen);
@@ -39,6 +42,7 @@ void EncodeLease(const session::Lease& in, v1::LeaseGrant* out) {
   out->set_fence(in.fence);
   out->set_session(in.session);
   out->set_holder(in.holder);
+  EncodeOwner(in.owner, out);
   if (in.expires_unix_ns != 0) *out->mutable_expire_time() = WallTime(in.expires_unix_ns);
 }
 
@@ -57,7 +61,9 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
                                   v1::OpenSessionResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(CheckText("client", request->client()));
-      OCTAVO_ASSIGN_OR_RETURN(const auto opened, clients_.Open(request->client()));
+      OCTAVO_ASSIGN_OR_RETURN(
+          const auto opened,
+          clients_.Open(request->client(), security::OwnerOf(PrincipalOf(*context))));
       EncodeSession(opened.session, response->mutable_session());
       response->set_secret(opened.secret);
       *response->mutable_heartbeat_interval() = ToDuration(clients_.config().heartbeat_seconds);
@@ -68,7 +74,8 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
   ServerUnaryReactor* KeepAlive(CallbackServerContext* context, const v1::KeepAliveRequest* request,
                                 v1::KeepAliveResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const auto session, clients_.KeepAlive(request->secret()));
+      OCTAVO_ASSIGN_OR_RETURN(const auto session,
+                              clients_.KeepAlive(request->secret(), PrincipalOf(*context)));
       EncodeSession(session, response->mutable_session());
       return absl::OkStatus();
     });
@@ -77,7 +84,8 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
                                    const v1::CloseSessionRequest* request,
                                    v1::CloseSessionResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const auto session, clients_.Close(request->secret()));
+      OCTAVO_ASSIGN_OR_RETURN(const auto session,
+                              clients_.Close(request->secret(), PrincipalOf(*context)));
       EncodeSession(session, response->mutable_session());
       return absl::OkStatus();
     });
@@ -110,10 +118,12 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
     return ReplyLater(
         context, request, response,
         [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
-          OCTAVO_ASSIGN_OR_RETURN(const session::LeaseRequest decoded, DecodeAcquire(*request));
+          const model::Caller caller = CallerOf(*context);
+          OCTAVO_ASSIGN_OR_RETURN(const session::LeaseRequest decoded,
+                                  DecodeAcquire(*request, caller.principal));
           // The request may wait in a queue: a client that disconnects leaves it.
           const uint64_t place = clients_.AcquireLease(
-              decoded, CallerOf(*context),
+              decoded, caller,
               [this, reply, response](const absl::StatusOr<session::Lease>& lease) {
                 const bool told = reply->Complete([&] {
                   if (lease.ok()) EncodeLease(*lease, response->mutable_lease());
@@ -132,8 +142,10 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
                                  v1::RenewLeaseResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(CheckDuration("ttl", request->ttl()));
-      OCTAVO_ASSIGN_OR_RETURN(const auto lease,
-                              clients_.leases().Renew(request->token(), ToSeconds(request->ttl())));
+      const security::Principal caller = PrincipalOf(*context);
+      OCTAVO_ASSIGN_OR_RETURN(
+          const auto lease,
+          clients_.leases().Renew(request->token(), ToSeconds(request->ttl()), &caller));
       EncodeLease(lease, response->mutable_lease());
       return absl::OkStatus();
     });
@@ -141,8 +153,16 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
   ServerUnaryReactor* ReleaseLease(CallbackServerContext* context,
                                    const v1::ReleaseLeaseRequest* request,
                                    v1::ReleaseLeaseResponse* response) override {
-    return Reply(context, request, response,
-                 [&] { return clients_.leases().Release(request->token()); });
+    return Reply(context, request, response, [&]() -> absl::Status {
+      if (request->fence() != 0) {
+        if (!request->token().empty())
+          return InvalidField("fence", absl::StrCat("is ", request->fence(),
+                                                    " beside a token; allowed is one of the two"));
+        return clients_.EndLease(request->fence(), CallerOf(*context));
+      }
+      const security::Principal caller = PrincipalOf(*context);
+      return clients_.leases().Release(request->token(), &caller);
+    });
   }
   ServerUnaryReactor* ListLeases(CallbackServerContext* context,
                                  const v1::ListLeasesRequest* request,
@@ -179,7 +199,8 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
   }
 
  private:
-  absl::StatusOr<session::LeaseRequest> DecodeAcquire(const v1::AcquireLeaseRequest& in) {
+  absl::StatusOr<session::LeaseRequest> DecodeAcquire(const v1::AcquireLeaseRequest& in,
+                                                      const security::Principal& caller) {
     OCTAVO_RETURN_IF_ERROR(CheckText("holder", in.holder()));
     if (!v1::LeaseMode_IsValid(in.mode()))
       return InvalidField("mode",
@@ -192,10 +213,11 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
                                           : session::LeaseMode::kShared,
                               .session = "",
                               .holder = in.holder(),
+                              .owner = security::OwnerOf(caller),
                               .seconds = ToSeconds(in.ttl()),
                               .wait_seconds = ToSeconds(in.wait())};
     if (!in.session_secret().empty()) {
-      OCTAVO_ASSIGN_OR_RETURN(const auto session, clients_.Find(in.session_secret()));
+      OCTAVO_ASSIGN_OR_RETURN(const auto session, clients_.Find(in.session_secret(), caller));
       out.session = session.name;
       if (out.holder.empty()) out.holder = session.client;
     } else if (ToSeconds(in.ttl()) == 0) {

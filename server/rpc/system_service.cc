@@ -56,9 +56,11 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
       response->mutable_caller()->set_found(caller.found);
       response->set_loopback_role(EncodeRole(info_.loopback_role));
       response->set_takes_tokens(info_.takes_tokens);
+      if (info_.tls != nullptr) EncodeTls(response->mutable_tls());
       for (const auto& address : info_.listening()) response->add_listening(address);
       for (const auto& address : info_.open_addresses) response->add_insecure_listening(address);
       EncodeHostMemory(response->mutable_host_memory());
+      if (info_.stop) EncodeStop(info_.stop(), response->mutable_stop());
       for (const auto& kind : source::SourceKinds()) {
         auto* source = response->add_sources();
         source->set_name(kind.name);
@@ -138,6 +140,16 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
     return v1::ROLE_UNSPECIFIED;
   }
 
+  void EncodeTls(v1::TlsInfo* out) const {
+    using Clients = v1::TlsInfo;
+    out->set_client_certificates(!info_.tls->asks_clients() ? Clients::CLIENT_CERTIFICATES_NOT_TAKEN
+                                 : info_.certificate_required
+                                     ? Clients::CLIENT_CERTIFICATES_REQUIRED
+                                     : Clients::CLIENT_CERTIFICATES_OPTIONAL);
+    out->set_certificate_role(EncodeRole(info_.certificate_role));
+    *out->mutable_expire_time() = WallTime(info_.tls->Count().not_after * 1'000'000'000);
+  }
+
   void RunMeasure(const v1::MeasureRequest& asked,
                   const std::weak_ptr<QueuedWriter<v1::MeasureResponse>>& weak,
                   const std::atomic<bool>& gone) {
@@ -176,6 +188,17 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
     out->set_available_bytes(memory.available_bytes);
     out->set_machine_bytes(memory.machine_bytes);
     out->set_limited_by(Utf8(memory.limited_by));
+  }
+
+  static void EncodeStop(const model::StopForecast& in, v1::StopForecast* out) {
+    out->set_on_held(static_cast<v1::StopForecast::OnHeld>(in.on_held));
+    out->set_volumes(in.volumes);
+    out->set_bytes(in.bytes);
+    out->set_room_bytes(in.room_bytes);
+    out->set_disk_bytes_per_s(in.bytes_per_second);
+    if (in.bytes == 0 || in.bytes_per_second > 0)
+      *out->mutable_expected_duration() = ToDuration(in.seconds);
+    if (in.limit_seconds > 0) *out->mutable_limit() = ToDuration(in.limit_seconds);
   }
 
   static void EncodeBackend(const storage::RootReads& in, v1::StorageBackend* out) {

@@ -12,6 +12,7 @@
 #include "server/buffer/buffer_store.h"
 #include "server/model/volume_states.h"
 #include "server/picture/picture_budget.h"
+#include "server/rpc/caller.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/enum_name.h"
 #include "server/rpc/convert/operation.h"
@@ -66,19 +67,22 @@ class VolumeServiceImpl final : public Base {
   ServerUnaryReactor* HoldVolume(CallbackServerContext* context,
                                  const v1::HoldVolumeRequest* request,
                                  v1::HoldVolumeResponse* response) override {
-    return Answer(context, request, response, [&] { return volumes_.Hold(request->name()); });
+    return Answer(context, request, response,
+                  [&] { return volumes_.Hold(request->name(), PrincipalOf(*context)); });
   }
   ServerUnaryReactor* ReleaseVolume(CallbackServerContext* context,
                                     const v1::ReleaseVolumeRequest* request,
                                     v1::ReleaseVolumeResponse* response) override {
-    return Answer(context, request, response,
-                  [&] { return volumes_.Release(request->name(), request->lease_token()); });
+    return Answer(context, request, response, [&] {
+      return volumes_.Release(request->name(), request->lease_token(), PrincipalOf(*context));
+    });
   }
   ServerUnaryReactor* DiscardVolume(CallbackServerContext* context,
                                     const v1::DiscardVolumeRequest* request,
                                     v1::DiscardVolumeResponse* response) override {
     return Answer(context, request, response, [&] {
-      return volumes_.Discard(request->name(), request->detach_exports(), request->lease_token());
+      return volumes_.Discard(request->name(), request->detach_exports(), request->lease_token(),
+                              PrincipalOf(*context));
     });
   }
 
@@ -244,8 +248,8 @@ class VolumeServiceImpl final : public Base {
     return Begin(context, request, response, [&](const auto& begun) -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const auto options,
                               DecodeCommitOptions(request->options(), "options"));
-      begun(volumes_.Commit(request->name(), options, DecodeRequestKey(*request),
-                            request->lease_token()));
+      begun(volumes_.Commit(request->name(), options, RequestKeyOf(*request, *context),
+                            request->lease_token(), PrincipalOf(*context)));
       return absl::OkStatus();
     });
   }
@@ -258,7 +262,8 @@ class VolumeServiceImpl final : public Base {
         return FieldNotAllowed("tier", EnumName(request->tier()),
                                "HOST, DISK (RestoreVolume moves back)");
       begun(volumes_.Spill(request->name(), static_cast<model::Tier>(tier),
-                           DecodeRequestKey(*request), request->lease_token()));
+                           RequestKeyOf(*request, *context), request->lease_token(),
+                           PrincipalOf(*context)));
       return absl::OkStatus();
     });
   }
@@ -266,7 +271,8 @@ class VolumeServiceImpl final : public Base {
                                     const v1::RestoreVolumeRequest* request,
                                     v1::RestoreVolumeResponse* response) override {
     return Begin(context, request, response, [&](const auto& begun) {
-      begun(volumes_.Restore(request->name(), DecodeRequestKey(*request)));
+      begun(volumes_.Restore(request->name(), RequestKeyOf(*request, *context),
+                             PrincipalOf(*context)));
       return absl::OkStatus();
     });
   }
@@ -274,8 +280,9 @@ class VolumeServiceImpl final : public Base {
                                    const v1::DeriveVolumeRequest* request,
                                    v1::DeriveVolumeResponse* response) override {
     return Begin(context, request, response, [&](const auto& begun) -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const derive::DeriveSpec spec, DecodeDerive(*request));
-      volumes_.Derive(spec, DecodeRequestKey(*request), begun);
+      OCTAVO_ASSIGN_OR_RETURN(derive::DeriveSpec spec, DecodeDerive(*request));
+      spec.owner = security::OwnerOf(PrincipalOf(*context));
+      volumes_.Derive(spec, RequestKeyOf(*request, *context), begun);
       return absl::OkStatus();
     });
   }

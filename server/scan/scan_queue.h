@@ -7,8 +7,11 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
+
 #include "gpu/base/mutex.h"
 #include "server/model/scan_spec.h"
+#include "server/security/principal.h"
 
 namespace octavo::scan {
 
@@ -20,8 +23,13 @@ class ScanSession;
 class ScanQueues {
  public:
   /// Starts `session` now or when its turn comes, as `options` demand. Without a queue it starts at
-  /// once.
-  void Add(const std::shared_ptr<ScanSession>& session, const model::QueueOptions& options);
+  /// once. `caller`: who submits it. PermissionDenied (NOT_OWNER) if it would interrupt a scan that
+  /// the caller may not change; the session is then in no queue and has not started.
+  absl::Status Add(const std::shared_ptr<ScanSession>& session, const model::QueueOptions& options,
+                   const security::Principal& caller = {});
+  /// Whether Add would be refused now.
+  absl::Status CheckInterruption(const model::QueueOptions& options,
+                                 const security::Principal& caller);
   /// `session` takes no more records, or never will: the next session of its queue begins.
   void Acquired(const std::string& queue, const std::string& session);
   /// 0 = acquiring or finished; 1 = next.
@@ -36,6 +44,9 @@ class ScanQueues {
     Entry acquiring;
     std::deque<Entry> waiting;
   };
+  /// Of a scan that would interrupt those of the queue.
+  static absl::Status CheckInterruption(const Queue& queue, const security::Principal& caller);
+
   Mutex mutex_;
   std::map<std::string, Queue> queues_ ABSL_GUARDED_BY(mutex_);  // no empty queues
 };

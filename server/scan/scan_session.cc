@@ -20,6 +20,7 @@ ScanSession::ScanSession(std::string name, model::ResolvedScan scan,
                          SessionContext context)
     : name_(std::move(name)),
       client_session_(scan.spec.session),
+      owner_(scan.spec.owner),
       context_(std::move(context)),
       scan_(std::move(scan)),
       progress_(context_.clock),
@@ -216,6 +217,7 @@ model::ScanStatus ScanSession::Status() {
   model::ScanStatus status;
   status.source = acquirer_.Counts();
   updates_.AddTo(&status);
+  status.spec.owner = owner_;
   life_.AddTo(&status);  // before the counts: the counts of a final state no longer change
   progress_.AddTo(&status);
   if (IsFinal(status.state)) {

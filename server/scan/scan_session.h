@@ -84,6 +84,7 @@ class ScanSession {
   model::ScanState state() { return life_.state(); }
   /// The session of the client that owns the scan; empty if no client does.
   const std::string& client_session() const { return client_session_; }
+  const security::Owner& owner() const { return owner_; }
   /// True once the final state has been published and the threads have no work left.
   bool finished() const { return life_.finished(); }
   /// Waits until finished(). Call only after the scan was ordered to end, and not from its own
@@ -143,6 +144,7 @@ class ScanSession {
   void LetGo();
 
   const std::string name_, client_session_;
+  const security::Owner owner_;
   const SessionContext context_;
   // The scan as it applies to the volume being acquired. The builder replaces it between two
   // volumes; it is released at the end. Threads other than the compute thread read it only before

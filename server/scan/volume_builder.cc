@@ -157,6 +157,7 @@ void VolumeBuilder::AddToStore(model::VolumeStatus status, const source::SourceB
   status.ttl_seconds = scan_.spec.retention.ttl_seconds;
   status.ttl_warning_seconds = scan_.spec.retention.ttl_warning_seconds;
   status.session = scan_.spec.session;
+  status.owner = scan_.spec.owner;
   status.origin = origin_;
   *out = std::move(status);
   context_.store->Add(*out, slot, context_.device_index);

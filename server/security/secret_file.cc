@@ -14,6 +14,7 @@
 
 #include "gpu/base/status.h"
 #include "gpu/base/unique_fd.h"
+#include "server/security/credential.h"
 
 namespace octavo::security {
 namespace {
@@ -32,24 +33,45 @@ absl::Status NotPrivate(const std::string& path, const std::string& what) {
   return absl::FailedPreconditionError(absl::StrCat(path, ": ", what));
 }
 
-// Whether others may know or change what the open file holds.
-absl::Status CheckPrivate(const std::string& path, const struct stat& info, Owners owners) {
+std::string ModeText(const struct stat& info) {
+  char mode[8];
+  std::snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(info.st_mode & 07777));
+  return mode;
+}
+
+absl::Status CheckOwner(const std::string& path, const struct stat& info, Owners owners) {
   if (!S_ISREG(info.st_mode)) return NotPrivate(path, "is no regular file");
   const bool any = owners == Owners::kAnyIfRootReads && ::geteuid() == 0;
   if (!any && info.st_uid != ::geteuid() && info.st_uid != 0) {
     return NotPrivate(path, absl::StrCat("belongs to user ", info.st_uid, "; allowed are user ",
                                          ::geteuid(), ", as whom this program runs, and root"));
   }
-  if ((info.st_mode & 077) != 0) {
-    char mode[8];
-    std::snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(info.st_mode & 07777));
-    return NotPrivate(path, absl::StrCat("has mode ", mode,
-                                         ", so that others may read or change it; allowed is 0600 "
-                                         "(chmod 600)"));
-  }
   if (info.st_size > static_cast<off_t>(kMostSecretFileBytes)) {
     return NotPrivate(
         path, absl::StrCat("has ", info.st_size, " bytes; allowed are ", kMostSecretFileBytes));
+  }
+  return absl::OkStatus();
+}
+
+// Whether others may know or change what the open file holds.
+absl::Status CheckPrivate(const std::string& path, const struct stat& info, Owners owners) {
+  OCTAVO_RETURN_IF_ERROR(CheckOwner(path, info, owners));
+  const mode_t others = info.st_uid == 0 && IsCredential(path) ? 037 : 077;
+  if ((info.st_mode & others) != 0) {
+    return NotPrivate(path, absl::StrCat("has mode ", ModeText(info),
+                                         ", so that others may read or change it; allowed is 0600 "
+                                         "(chmod 600)"));
+  }
+  return absl::OkStatus();
+}
+
+// Whether others may change what the open file holds.
+absl::Status CheckTrusted(const std::string& path, const struct stat& info) {
+  OCTAVO_RETURN_IF_ERROR(CheckOwner(path, info, Owners::kThisUserOrRoot));
+  if ((info.st_mode & 022) != 0) {
+    return NotPrivate(path, absl::StrCat("has mode ", ModeText(info),
+                                         ", so that others may change it; allowed is 0644 (chmod "
+                                         "go-w)"));
   }
   return absl::OkStatus();
 }
@@ -137,6 +159,15 @@ absl::StatusOr<UniqueFd> OpenLocked(const std::string& path, struct stat* info) 
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path, Owners owners) {
   struct stat info {};
   OCTAVO_ASSIGN_OR_RETURN(const UniqueFd fd, OpenPrivate(path, owners, &info));
+  return ReadAll(path, fd);
+}
+
+absl::StatusOr<std::string> ReadTrustedFile(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) return Failed(path, "cannot be opened", errno);
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return Failed(path, "cannot be examined", errno);
+  OCTAVO_RETURN_IF_ERROR(CheckTrusted(path, info));
   return ReadAll(path, fd);
 }
 

@@ -16,10 +16,15 @@ inline constexpr size_t kMostSecretFileBytes = 4 << 20;
 enum class Owners { kThisUserOrRoot, kAnyIfRootReads };
 
 /// Reads a regular file (no link) of such an owner that nobody else may read or write (mode 0600,
-/// or less). NotFound if there is none; FailedPrecondition if it is not such a file;
-/// PermissionDenied if it cannot be opened.
+/// or less; a credential of systemd, which belongs to root, may have mode 0440, because there the
+/// bits of the group stand for the list of users that systemd wrote). NotFound if there is none;
+/// FailedPrecondition if it is not such a file; PermissionDenied if it cannot be opened.
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path,
                                            Owners owners = Owners::kThisUserOrRoot);
+
+/// Reads a regular file that is no secret but decides whom the server believes (certificates): of
+/// such an owner, and nobody else may write it. A link to one is allowed. Errors as above.
+absl::StatusOr<std::string> ReadTrustedFile(const std::string& path);
 
 /// Makes a file of mode 0600; AlreadyExists if there is one.
 absl::Status WriteNewSecretFile(const std::string& path, absl::string_view bytes);

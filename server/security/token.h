@@ -26,7 +26,7 @@ std::string HashOfToken(absl::string_view text);
 struct TokenRecord {
   std::string id;
   std::string sha256;  // 32 bytes
-  std::string name;    // of whoever has it: 1 to 64 of A-Z a-z 0-9 . _ @ -
+  std::string name;    // of whoever has it: 1 to 64 of A-Z a-z 0-9 . _ @ -; not loopback, remote
   Role role = Role::kNone;
   std::string project;  // as the name; may be empty
   int64_t created = 0;  // seconds since 1970
@@ -36,7 +36,8 @@ struct TokenRecord {
 
 /// Whether a text is a name as above.
 bool IsTokenName(absl::string_view text);
-inline constexpr char kTokenNameRule[] = "1 to 64 of A-Z a-z 0-9 . _ @ -";
+inline constexpr char kTokenNameRule[] =
+    "1 to 64 of A-Z a-z 0-9 . _ @ -, but not loopback and remote";
 
 /// "2027-01-31T12:00:00Z", of years 1970 to 9999.
 std::string TimeText(int64_t seconds);

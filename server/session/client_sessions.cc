@@ -7,6 +7,7 @@
 
 #include "gpu/base/status.h"
 #include "server/base/resource_names.h"
+#include "server/security/rights.h"
 
 namespace octavo::session {
 namespace {
@@ -66,7 +67,7 @@ void ClientSessions::Touch(Sessions::iterator session) {
 }
 
 absl::StatusOr<ClientSessions::Sessions::iterator> ClientSessions::FindLocked(
-    const std::string& secret) {
+    const std::string& secret, const security::Principal* caller) {
   EndOverdue();
   const auto it = by_secret_.find(secret);
   if (it == by_secret_.end()) {
@@ -74,10 +75,15 @@ absl::StatusOr<ClientSessions::Sessions::iterator> ClientSessions::FindLocked(
                                         "a session within a day of its end, and when it restarts)"),
                     {.reason = Reason::kNoSession, .field = "session_secret", .numbers = {}});
   }
+  if (caller != nullptr) {
+    const SessionStatus& session = it->second->status;
+    OCTAVO_RETURN_IF_ERROR(security::MayChange(*caller, session.owner, session.name));
+  }
   return it->second;
 }
 
-absl::StatusOr<ClientSessions::Opened> ClientSessions::Open(const std::string& client) {
+absl::StatusOr<ClientSessions::Opened> ClientSessions::Open(const std::string& client,
+                                                            const security::Owner& owner) {
   MutexLock lock(mutex_);
   EndOverdue();
   OCTAVO_RETURN_IF_ERROR(CheckRoom());
@@ -85,6 +91,7 @@ absl::StatusOr<ClientSessions::Opened> ClientSessions::Open(const std::string& c
   session.status.number = ++opened_;
   session.status.name = absl::StrCat("sessions/", base::NewId(server_id_));
   session.status.client = client;
+  session.status.owner = owner;
   session.status.opened = session.status.seen = clock_->Now();
   session.secret = base::NewId("").substr(1);
   alive_.push_back(session);
@@ -93,9 +100,10 @@ absl::StatusOr<ClientSessions::Opened> ClientSessions::Open(const std::string& c
   return Opened{.session = StatusOf(session), .secret = session.secret};
 }
 
-absl::StatusOr<ClientSessions::Alive> ClientSessions::KeepAlive(const std::string& secret) {
+absl::StatusOr<ClientSessions::Alive> ClientSessions::KeepAlive(const std::string& secret,
+                                                                const security::Principal* caller) {
   MutexLock lock(mutex_);
-  OCTAVO_ASSIGN_OR_RETURN(const Sessions::iterator session, FindLocked(secret));
+  OCTAVO_ASSIGN_OR_RETURN(const Sessions::iterator session, FindLocked(secret, caller));
   Alive alive;
   alive.revived = session->ended_ns != 0;
   if (alive.revived) {
@@ -109,9 +117,10 @@ absl::StatusOr<ClientSessions::Alive> ClientSessions::KeepAlive(const std::strin
   return alive;
 }
 
-absl::StatusOr<SessionStatus> ClientSessions::Close(const std::string& secret) {
+absl::StatusOr<SessionStatus> ClientSessions::Close(const std::string& secret,
+                                                    const security::Principal* caller) {
   MutexLock lock(mutex_);
-  OCTAVO_ASSIGN_OR_RETURN(const Sessions::iterator session, FindLocked(secret));
+  OCTAVO_ASSIGN_OR_RETURN(const Sessions::iterator session, FindLocked(secret, caller));
   if (session->ended_ns == 0) {
     session->closed = clock_->Now();
     session->ended_ns = session->closed.monotonic_ns;
@@ -120,9 +129,10 @@ absl::StatusOr<SessionStatus> ClientSessions::Close(const std::string& secret) {
   return StatusOf(*session);
 }
 
-absl::StatusOr<SessionStatus> ClientSessions::Find(const std::string& secret) {
+absl::StatusOr<SessionStatus> ClientSessions::Find(const std::string& secret,
+                                                   const security::Principal* caller) {
   MutexLock lock(mutex_);
-  OCTAVO_ASSIGN_OR_RETURN(const Sessions::iterator session, FindLocked(secret));
+  OCTAVO_ASSIGN_OR_RETURN(const Sessions::iterator session, FindLocked(secret, caller));
   if (session->ended_ns != 0) {
     return WithInfo(absl::NotFoundError(absl::StrCat(session->status.name,
                                                      session->closed.unix_ns != 0

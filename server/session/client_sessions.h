@@ -12,13 +12,16 @@
 
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
+#include "server/security/owner.h"
+#include "server/security/principal.h"
 
 namespace octavo::session {
 
 /// All fields as in octavo.v1.ClientSession.
 struct SessionStatus {
   std::string name, client;
-  uint64_t number = 0;  // in the order they were opened
+  security::Owner owner;  // who opened it
+  uint64_t number = 0;    // in the order they were opened
   bool alive = true;
   TimePoint opened, seen;
   double expires_seconds = 0;
@@ -35,7 +38,8 @@ struct SessionConfig {
 /// Client sessions, which expire when a client gives no sign of life. Expired sessions are
 /// remembered for a day, the newest config.most of them: a client with the secret can revive them.
 /// Thread-safe; no callbacks: the housekeeping calls Expire. Every call but List takes time that
-/// does not grow with the number of sessions.
+/// does not grow with the number of sessions. The secret of a session serves those alone who may
+/// change it: PermissionDenied (NOT_OWNER) for other callers (null: the server itself).
 class ClientSessions {
  public:
   ClientSessions(const Clock* clock, SessionConfig config, std::string server_id)
@@ -46,19 +50,22 @@ class ClientSessions {
     std::string secret;  // 32 hex digits
   };
   /// ResourceExhausted (SESSIONS) while config.most are alive.
-  absl::StatusOr<Opened> Open(const std::string& client);
+  absl::StatusOr<Opened> Open(const std::string& client, const security::Owner& owner = {});
   /// A sign of life. `revived`: the session had expired. NotFound (NO_SESSION); ResourceExhausted
   /// (SESSIONS) if it is to be revived, as in Open.
   struct Alive {
     SessionStatus session;
     bool revived = false;
   };
-  absl::StatusOr<Alive> KeepAlive(const std::string& secret);
+  absl::StatusOr<Alive> KeepAlive(const std::string& secret,
+                                  const security::Principal* caller = nullptr);
   /// Ends the session now, as if it had expired. NotFound (NO_SESSION).
-  absl::StatusOr<SessionStatus> Close(const std::string& secret);
+  absl::StatusOr<SessionStatus> Close(const std::string& secret,
+                                      const security::Principal* caller = nullptr);
   /// The live session of a secret; the call counts as a sign of life. NotFound (NO_SESSION), also
   /// if the session has expired and was not revived.
-  absl::StatusOr<SessionStatus> Find(const std::string& secret);
+  absl::StatusOr<SessionStatus> Find(const std::string& secret,
+                                     const security::Principal* caller = nullptr);
   /// Up to `most` sessions with a greater number than `after`, oldest first.
   std::vector<SessionStatus> List(uint64_t after = 0,
                                   size_t most = std::numeric_limits<size_t>::max());
@@ -87,7 +94,8 @@ class ClientSessions {
   void EndOverdue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Touch(Sessions::iterator session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<Sessions::iterator> FindLocked(const std::string& secret)
+  absl::StatusOr<Sessions::iterator> FindLocked(const std::string& secret,
+                                                const security::Principal* caller)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Clock* const clock_;

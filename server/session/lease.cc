@@ -10,6 +10,7 @@
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "server/base/resource_names.h"
+#include "server/security/rights.h"
 
 namespace octavo::session {
 namespace {
@@ -26,6 +27,13 @@ absl::Status Lost(const std::string& what) {
   return WithInfo(absl::FailedPreconditionError(
                       absl::StrCat("the lease is lost: ", what, "; acquire it again")),
                   {.reason = Reason::kLeaseLost, .field = "lease_token", .numbers = {}});
+}
+
+/// `caller`: null if the server acts for itself.
+absl::Status CheckOwner(const Lease& lease, const security::Principal* caller) {
+  if (caller == nullptr) return absl::OkStatus();
+  return security::MayChange(
+      *caller, lease.owner, absl::StrCat("the lease of ", lease.resource, ", fence ", lease.fence));
 }
 
 absl::Status CheckSeconds(const char* field, double seconds, double most) {
@@ -138,6 +146,7 @@ Lease LeaseTable::Grant(Resource& resource, const LeaseRequest& request) {
               .fence = ++last_fence_,
               .session = request.session,
               .holder = request.holder,
+              .owner = request.owner,
               .granted_ns = clock_->Now().monotonic_ns,
               .expires_ns = 0};
   SetExpiry(clock_->Now(), request.seconds, &lease);
@@ -314,7 +323,8 @@ Lease* LeaseTable::FindToken(const std::string& token, Told* told) {
   return lease == held.end() ? nullptr : &*lease;
 }
 
-absl::StatusOr<Lease> LeaseTable::Renew(const std::string& token, double seconds) {
+absl::StatusOr<Lease> LeaseTable::Renew(const std::string& token, double seconds,
+                                        const security::Principal* caller) {
   OCTAVO_RETURN_IF_ERROR(CheckSeconds("ttl", seconds, kLongestLeaseSeconds));
   Told told;
   absl::StatusOr<Lease> renewed = Lost("it expired, was given back, or never was");
@@ -322,6 +332,8 @@ absl::StatusOr<Lease> LeaseTable::Renew(const std::string& token, double seconds
     MutexLock lock(mutex_);
     if (Lease* lease = FindToken(token, &told); lease == nullptr) {
       // as above
+    } else if (const absl::Status may = CheckOwner(*lease, caller); !may.ok()) {
+      renewed = may;
     } else if (seconds == 0 && lease->session.empty()) {
       renewed = NeedsTimeToLive();
     } else {
@@ -333,20 +345,40 @@ absl::StatusOr<Lease> LeaseTable::Renew(const std::string& token, double seconds
   return renewed;
 }
 
-absl::Status LeaseTable::Release(const std::string& token) {
-  return Telling([&](Told* told) { return Release(token, told); });
+absl::Status LeaseTable::Release(const std::string& token, const security::Principal* caller) {
+  return Telling([&](Told* told) { return Release(token, caller, told); });
 }
 
-absl::Status LeaseTable::Release(const std::string& token, Told* told) {
+absl::Status LeaseTable::Release(const std::string& token, const security::Principal* caller,
+                                 Told* told) {
   MutexLock lock(mutex_);
   const Lease* lease = FindToken(token, told);
   if (lease == nullptr) return Lost("it expired, was given back, or never was");
+  OCTAVO_RETURN_IF_ERROR(CheckOwner(*lease, caller));
   auto it = resources_.find(lease->resource);
   std::list<Lease>& held = it->second.held;
   Drop(it->second,
        std::find_if(held.begin(), held.end(), [&](const Lease& l) { return l.token == token; }));
   Settle(it, told);
   return absl::OkStatus();
+}
+
+absl::StatusOr<Lease> LeaseTable::OfFence(uint64_t fence) {
+  MutexLock lock(mutex_);
+  const auto found = by_fence_.find(fence);
+  const int64_t now = clock_->Now().monotonic_ns;
+  if (found == by_fence_.end() ||
+      (found->second->expires_ns != 0 && found->second->expires_ns <= now))
+    return Lost(absl::StrCat("none has the fencing number ", fence, " (any more)"));
+  const Lease& lease = *found->second;
+  // Clients' leases end by themselves: NeedsTimeToLive.
+  if (lease.session.empty() && lease.expires_ns == 0) {
+    return WithInfo(absl::FailedPreconditionError(
+                        absl::StrCat("a running call (", lease.holder, ") has the lease of ",
+                                     lease.resource, ", and gives it back when it ends")),
+                    {.reason = Reason::kLeased, .field = "fence", .numbers = {}});
+  }
+  return lease;
 }
 
 absl::StatusOr<Lease> LeaseTable::Check(const std::string& resource, const std::string& token,
@@ -435,7 +467,7 @@ void LeaseTable::Guard::Done() {
 }
 
 void LeaseTable::Guard::Done(Told* told) {
-  if (table_ != nullptr) (void)std::exchange(table_, nullptr)->Release(lease_.token, told);
+  if (table_ != nullptr) (void)std::exchange(table_, nullptr)->Release(lease_.token, nullptr, told);
 }
 
 void LeaseTable::Forget(const std::string& name) {

@@ -14,6 +14,8 @@
 
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
+#include "server/security/owner.h"
+#include "server/security/principal.h"
 #include "server/session/client_sessions.h"
 
 namespace octavo::session {
@@ -31,6 +33,7 @@ struct Lease {
   uint64_t fence = 0;   // fencing number: each grant of this table has a larger one than all before
   std::string session;  // "sessions/...": the lease ends with it; empty = none
   std::string holder;   // for people: the name of the session, or of the call that took the lease
+  security::Owner owner;  // who asked for it; nobody's for the lease of a call
   int64_t granted_ns = 0;
   int64_t expires_ns = 0;  // monotonic; 0 = no expiry of its own
   int64_t expires_unix_ns = 0;
@@ -41,6 +44,7 @@ struct LeaseRequest {
   LeaseMode mode = LeaseMode::kShared;
   std::string session;
   std::string holder;
+  security::Owner owner = {};
   // time until it expires unless renewed; 0 = with its session (without a session: when released)
   double seconds = 0;
   double wait_seconds = 0;  // how long to wait in the queue; 0 = do not wait
@@ -85,10 +89,16 @@ class LeaseTable {
   void Withdraw(uint64_t place);
 
   /// Moves the expiry to `seconds` from now (0 = as long as the session; without one
-  /// InvalidArgument). FailedPrecondition (LEASE_LOST).
-  absl::StatusOr<Lease> Renew(const std::string& token, double seconds);
-  /// FailedPrecondition (LEASE_LOST) if there is no such lease (any more).
-  absl::Status Release(const std::string& token);
+  /// InvalidArgument). FailedPrecondition (LEASE_LOST). `caller`: null if the server acts for
+  /// itself; else also PermissionDenied (NOT_OWNER).
+  absl::StatusOr<Lease> Renew(const std::string& token, double seconds,
+                              const security::Principal* caller = nullptr);
+  /// FailedPrecondition (LEASE_LOST) if there is no such lease (any more). `caller`: as above.
+  absl::Status Release(const std::string& token, const security::Principal* caller = nullptr);
+
+  /// A client's lease, by its fencing number. FailedPrecondition: LEASE_LOST if there is none (any
+  /// more); LEASED if a call under way has taken it for its duration.
+  absl::StatusOr<Lease> OfFence(uint64_t fence);
 
   /// Checks the token of an operation: OK if it names a live lease of `resource` that allows
   /// `mode`. FailedPrecondition: LEASE_LOST (unknown, expired, of something else), LEASE_MODE
@@ -227,7 +237,7 @@ class LeaseTable {
   absl::StatusOr<Lease> TryLocked(const LeaseRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Lease> TryAcquire(const LeaseRequest& request, Told* told);
-  absl::Status Release(const std::string& token, Told* told);
+  absl::Status Release(const std::string& token, const security::Principal* caller, Told* told);
   absl::StatusOr<Lease> Check(const std::string& resource, const std::string& token, uint64_t fence,
                               LeaseMode mode, Told* told);
   /// Ends expired leases, answers waits that ran out, grants to the first waiters; removes the

@@ -173,6 +173,7 @@ absl::Status Committer::Commit(const std::string& name, const model::CommitOptio
   auto job = std::make_shared<Job>();
   const auto commit = std::make_shared<VolumeCommit>();  // tasks of the pool can be copied
   OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume, context_.volumes->Get(name));
+  OCTAVO_RETURN_IF_ERROR(CheckOwner(volume, asked));
   OCTAVO_RETURN_IF_ERROR(
       CheckTransition(name, volume.state, model::VolumeState::kCommitting, volume.commit.path));
   OCTAVO_ASSIGN_OR_RETURN(job->destination, ExpandDestination(options.destination, volume));

@@ -127,11 +127,12 @@ absl::Status RetentionRing::CheckHoldSlots(const VolumeEntry& entry, int64_t hol
                                {"retryable", "true"}}});
 }
 
-absl::StatusOr<model::VolumeStatus> RetentionRing::Mark(const std::string& name,
-                                                        int64_t hold_slots) {
+absl::StatusOr<model::VolumeStatus> RetentionRing::Mark(const std::string& name, int64_t hold_slots,
+                                                        const ClientVerb* asked) {
   VolumeNews news(table_);
   MutexLock lock(table_.mutex());
   OCTAVO_ASSIGN_OR_RETURN(VolumeEntry* const entry, table_.Find(name));
+  OCTAVO_RETURN_IF_ERROR(CheckOwner(*entry->about, asked));
   if (!model::IsComplete(entry->state))
     return WrongState(*entry, "HELD and COMMITTING volumes can be kept");
   if (!entry->kept) {
@@ -143,15 +144,18 @@ absl::StatusOr<model::VolumeStatus> RetentionRing::Mark(const std::string& name,
 }
 
 absl::StatusOr<model::VolumeStatus> RetentionRing::Unmark(const std::string& name,
-                                                          const ClientVerb* asked) {
+                                                          const ClientVerb* asked, bool endangers) {
   VolumeNews news(table_);
   MutexLock lock(table_.mutex());
   OCTAVO_ASSIGN_OR_RETURN(VolumeEntry* const entry, table_.Find(name));
+  OCTAVO_RETURN_IF_ERROR(CheckOwner(*entry->about, asked));
   if (!model::IsComplete(entry->state))
     return WrongState(*entry, "HELD and COMMITTING volumes have a mark");
-  OCTAVO_RETURN_IF_ERROR(table_.CheckLeases(*entry, asked));
-  // The ring would lack a slot as long as another process maps it.
-  OCTAVO_RETURN_IF_ERROR(table_.CheckExports(*entry, asked));
+  if (endangers) {
+    OCTAVO_RETURN_IF_ERROR(table_.CheckLeases(*entry, asked));
+    // The ring would lack a slot as long as another process maps it.
+    OCTAVO_RETURN_IF_ERROR(table_.CheckExports(*entry, asked));
+  }
   entry->Live(table_.Now());
   entry->marked = false;
   // The volume is a slot of the ring again, unless it is in another tier. If it is on loan, it

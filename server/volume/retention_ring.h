@@ -31,13 +31,15 @@ class RetentionRing {
 
   /// Sets a client's mark, which stays until Unmark. The ring must not overwrite a marked volume,
   /// and its time to live no longer counts. ResourceExhausted (HOLD_SLOTS_FULL) if `hold_slots`
-  /// slots of its scan are kept already.
-  absl::StatusOr<model::VolumeStatus> Mark(const std::string& name, int64_t hold_slots);
+  /// slots of its scan are kept already; PermissionDenied (NOT_OWNER) where `asked` is given.
+  absl::StatusOr<model::VolumeStatus> Mark(const std::string& name, int64_t hold_slots,
+                                           const ClientVerb* asked = nullptr);
   /// Removes the mark. The ring of a LIVE scan that is still running may overwrite the volume
-  /// again. Its time to live begins anew. Aborted (LEASED), FailedPrecondition (EXPORTED) where
-  /// `asked` is given.
+  /// again. Its time to live begins anew. Where `asked` is given: PermissionDenied (NOT_OWNER), and
+  /// if the release `endangers` the volume, Aborted (LEASED), FailedPrecondition (EXPORTED).
   absl::StatusOr<model::VolumeStatus> Unmark(const std::string& name,
-                                             const ClientVerb* asked = nullptr);
+                                             const ClientVerb* asked = nullptr,
+                                             bool endangers = true);
   /// A hold of kind kLoan, of a held volume, for a temporary reader; loans may be nested. When the
   /// last loan ends, the ring may overwrite the volume again, unless something else keeps it.
   /// ResourceExhausted (HOLD_SLOTS_FULL) as for Mark.

@@ -37,6 +37,8 @@ nlohmann::json AboutOf(const model::VolumeStatus& volume, const storage::VolumeM
                        {"first_ranges", volume.missing_frame_ranges}};
   }
   if (!volume.job.empty()) about["job"] = volume.job;
+  if (!volume.owner.name.empty())
+    about["owner"] = {{"name", volume.owner.name}, {"project", volume.owner.project}};
   const pattern::Pattern* const pattern = PatternOf(volume);
   if (pattern != nullptr) about["pattern"] = PatternJson(*pattern);
   return about;
@@ -83,6 +85,11 @@ absl::StatusOr<model::VolumeStatus> StatusFromAbout(const nlohmann::json& about)
         storage::ReadMember(frames, "first_ranges", &volume.missing_frame_ranges, "frames"));
   }
   if (about.contains("job")) OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "job", &volume.job));
+  if (about.contains("owner")) {  // older files tell none: what they hold is nobody's
+    const nlohmann::json& owner = about["owner"];
+    OCTAVO_RETURN_IF_ERROR(storage::ReadMember(owner, "name", &volume.owner.name, "owner"));
+    OCTAVO_RETURN_IF_ERROR(storage::ReadMember(owner, "project", &volume.owner.project, "owner"));
+  }
   if (about.contains("raw"))
     OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "raw", &volume.is_raw));
   if (!absl::StartsWith(meta.volume_name, "volumes/") ||

@@ -254,6 +254,7 @@ absl::Status Spiller::Spill(const std::string& name, model::Tier tier, model::Wo
                             Done done, const ClientVerb* asked) {
   OCTAVO_RETURN_IF_ERROR(CheckTier(tier));
   OCTAVO_ASSIGN_OR_RETURN(model::VolumeStatus now, context_.volumes->Get(name));
+  OCTAVO_RETURN_IF_ERROR(CheckOwner(now, asked));
   if (now.state == model::VolumeState::kHeld && now.tier == tier) {
     done(std::move(now));  // it is there already
     return absl::OkStatus();
@@ -369,8 +370,9 @@ absl::StatusOr<model::VolumeStatus> Spiller::RunRestore(VolumeMove move,
   return context_.volumes->Get(name);
 }
 
-absl::Status Spiller::Restore(const std::string& name, model::WorkControl control, Done done) {
-  OCTAVO_ASSIGN_OR_RETURN(VolumeMove move, context_.volumes->tiers().BeginRestore(name));
+absl::Status Spiller::Restore(const std::string& name, model::WorkControl control, Done done,
+                              const ClientVerb* asked) {
+  OCTAVO_ASSIGN_OR_RETURN(VolumeMove move, context_.volumes->tiers().BeginRestore(name, asked));
   if (!move.under_way()) {
     done(move.hold().status);  // it is there
     return absl::OkStatus();

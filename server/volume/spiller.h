@@ -68,7 +68,8 @@ class Spiller {
   /// `asked`: set if a client asks (VolumeTiers::BeginSpill).
   absl::Status Spill(const std::string& name, model::Tier tier, model::WorkControl control,
                      Done done, const ClientVerb* asked = nullptr);
-  absl::Status Restore(const std::string& name, model::WorkControl control, Done done);
+  absl::Status Restore(const std::string& name, model::WorkControl control, Done done,
+                       const ClientVerb* asked = nullptr);
   /// Copies a volume into a new slot, because another process does not give back the present one.
   /// `done` is called exactly once: OK when the volume has moved. ResourceExhausted (DEVICE_FULL),
   /// DataLoss (DIGEST: the process that maps the slot has written to it) and the errors of

@@ -128,6 +128,7 @@ absl::StatusOr<model::VolumeStatus> VolumeStore::Discard(const std::string& name
   {
     MutexLock lock(table_.mutex());
     OCTAVO_ASSIGN_OR_RETURN(VolumeEntry* const entry, table_.Find(name));
+    OCTAVO_RETURN_IF_ERROR(CheckOwner(*entry->about, asked));
     OCTAVO_RETURN_IF_ERROR(
         CheckTransition(name, entry->state, model::VolumeState::kDiscarded, PathOf(*entry)));
     OCTAVO_RETURN_IF_ERROR(table_.CheckLeases(*entry, asked));
@@ -161,6 +162,7 @@ absl::StatusOr<VolumeCommit> VolumeStore::BeginCommit(const std::string& name,
     std::string volume = name;
     MutexLock lock(table_.mutex());
     OCTAVO_ASSIGN_OR_RETURN(VolumeEntry* const entry, table_.Find(name));
+    OCTAVO_RETURN_IF_ERROR(CheckOwner(*entry->about, asked));
     OCTAVO_RETURN_IF_ERROR(
         CheckTransition(name, entry->state, model::VolumeState::kCommitting, PathOf(*entry)));
     OCTAVO_RETURN_IF_ERROR(table_.CheckLeases(*entry, asked));

@@ -28,6 +28,9 @@
 //   The memory stays detached until the client returns it. (6) Until the loan ends. (7) Off the
 //   device only. (8) The engine waits for no client. (9) A failed commit keeps the volume anyway.
 //
+// Before all that, a client needs the right to change the volume (security/rights.h, NOT_OWNER) for
+// each verb but AcquireLease and Export, which only read.
+//
 // When a volume leaves memory, its leases end (LEASE_LOST) under the same lock. Leases of a session
 // that has ended protect nothing. If the session comes back (KeepAlive) before the orphan policy
 // has handled its volumes, it has its leases again.
@@ -108,13 +111,14 @@ class VolumeStore {
   /// Adds a volume that was made in a tier other than the device, or that an earlier process left
   /// there (recovered): held, kept.
   void AddStored(const model::VolumeStatus& volume, std::shared_ptr<const SpilledVolume> spilled);
-  /// `asked`: set if a client asks. Aborted (LEASED), FailedPrecondition (EXPORTED, VOLUME_STATE).
+  /// `asked`: set if a client asks. PermissionDenied (NOT_OWNER), Aborted (LEASED),
+  /// FailedPrecondition (EXPORTED, VOLUME_STATE).
   absl::StatusOr<model::VolumeStatus> Discard(const std::string& name, Reason code,
                                               const std::string& reason,
                                               const ClientVerb* asked = nullptr);
   /// held → committing. Its Finish makes the volume committed, and releases the memory, or held
-  /// again with the error. `asked`: set if a client asks. Aborted (LEASED), FailedPrecondition
-  /// (VOLUME_STATE).
+  /// again with the error. `asked`: set if a client asks. PermissionDenied (NOT_OWNER), Aborted
+  /// (LEASED), FailedPrecondition (VOLUME_STATE).
   absl::StatusOr<VolumeCommit> BeginCommit(const std::string& name,
                                            const ClientVerb* asked = nullptr);
 

@@ -9,6 +9,7 @@
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/base/exception_to_status.h"
+#include "server/security/rights.h"
 
 namespace octavo::volume {
 namespace {
@@ -32,6 +33,11 @@ void Drop(Groups& groups, const std::string& name, uint64_t number) {
 }
 
 }  // namespace
+
+absl::Status CheckOwner(const model::VolumeDescription& volume, const ClientVerb* asked) {
+  if (asked == nullptr || asked->of_orphans) return absl::OkStatus();
+  return security::MayChange(asked->caller, volume.owner, volume.name);
+}
 
 VolumeEntry& VolumeTable::Insert(VolumeEntry entry) {
   Purge();

@@ -15,6 +15,7 @@
 #include "gpu/base/mutex.h"
 #include "server/memory/ledger.h"
 #include "server/model/status_types.h"
+#include "server/security/principal.h"
 #include "server/session/lease.h"
 #include "server/volume/volume_entry.h"
 #include "server/volume/volume_hold.h"
@@ -29,7 +30,11 @@ struct ClientVerb {
   std::string lease_token;      // of the caller's own lease, which does not block it; empty = none
   bool detach_exports = false;  // proceed although other processes map it
   bool of_orphans = false;      // only while the session is gone; else FailedPrecondition (ADOPTED)
+  security::Principal caller = {};  // who asks; policies (of_orphans) need no right
 };
+
+/// Whether the volume may be changed for whoever asks: PermissionDenied (NOT_OWNER).
+absl::Status CheckOwner(const model::VolumeDescription& volume, const ClientVerb* asked);
 
 /// Protections of volumes in addition to their own state. Called under the table's lock.
 struct VolumeProtections {

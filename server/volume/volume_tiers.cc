@@ -41,6 +41,7 @@ absl::StatusOr<VolumeMove> VolumeTiers::BeginSpill(const std::string& name,
   VolumeNews news(table_);
   MutexLock lock(table_.mutex());
   OCTAVO_ASSIGN_OR_RETURN(VolumeEntry* const entry, table_.Find(name));
+  OCTAVO_RETURN_IF_ERROR(CheckOwner(*entry->about, asked));
   OCTAVO_RETURN_IF_ERROR(CheckMovable(*entry));
   OCTAVO_RETURN_IF_ERROR(table_.CheckLeases(*entry, asked));
   // The move would free no memory and would take the volume from processes that map it.
@@ -62,10 +63,12 @@ absl::StatusOr<VolumeMove> VolumeTiers::BeginSpillOldest(const std::string& scan
       absl::StrCat(scan, " holds no volume on the device that could be moved"));
 }
 
-absl::StatusOr<VolumeMove> VolumeTiers::BeginRestore(const std::string& name) {
+absl::StatusOr<VolumeMove> VolumeTiers::BeginRestore(const std::string& name,
+                                                     const ClientVerb* asked) {
   VolumeNews news(table_);
   MutexLock lock(table_.mutex());
   OCTAVO_ASSIGN_OR_RETURN(VolumeEntry* const entry, table_.Find(name));
+  OCTAVO_RETURN_IF_ERROR(CheckOwner(*entry->about, asked));
   OCTAVO_RETURN_IF_ERROR(CheckMovable(*entry));
   return Begin(
       *entry, entry->bytes.spilled == nullptr ? model::Move::kNone : model::Move::kRestoring, news);

@@ -19,14 +19,16 @@ class VolumeTiers {
   explicit VolumeTiers(VolumeTable& table) : table_(table) {}
 
   /// A move off the device. FailedPrecondition (VOLUME_STATE, MOVING). `asked`: set if a client
-  /// asks; then also Aborted (LEASED), FailedPrecondition (EXPORTED).
+  /// asks; then also PermissionDenied (NOT_OWNER), Aborted (LEASED), FailedPrecondition (EXPORTED).
   absl::StatusOr<VolumeMove> BeginSpill(const std::string& name, const ClientVerb* asked = nullptr);
   /// As BeginSpill, for the oldest held volume of the scan on the device that no other process maps
   /// (the slot of a mapped volume would not become free). NotFound if there is none.
   absl::StatusOr<VolumeMove> BeginSpillOldest(const std::string& scan);
   /// A move back to the device that the volume was on. A volume that is already there is not moved:
-  /// the move is not under way, and its hold has a slot.
-  absl::StatusOr<VolumeMove> BeginRestore(const std::string& name);
+  /// the move is not under way, and its hold has a slot. `asked`: set if a client asks; then also
+  /// PermissionDenied (NOT_OWNER).
+  absl::StatusOr<VolumeMove> BeginRestore(const std::string& name,
+                                          const ClientVerb* asked = nullptr);
   /// A copy into another slot, because another process keeps the present one. FailedPrecondition
   /// (VOLUME_STATE, MOVING, SPILLED).
   absl::StatusOr<VolumeMove> BeginRelocate(const std::string& name);

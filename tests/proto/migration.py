@@ -75,7 +75,7 @@ MOVED = {
     "PlanScanRequest.plot": ("ScanService.PlotWaveform", "a call of its own"),
     "PlanScanResponse.waveform": ("PlanWaveformResponse.waveform", ""),
     "PlanScanResponse.plot_png": ("PlotWaveformResponse.png", ""),
-    "ListBuffersRequest.owner": ("ListBuffersRequest.filter", '`owner = "..."`'),
+    "ListBuffersRequest.owner": ("ListBuffersRequest.filter", '`client = "..."`'),
     "ListBuffersRequest.states": ("ListBuffersRequest.filter", "`state = READY OR state = PARTIAL`"),
     "ListBuffersRequest.labels": ("ListBuffersRequest.filter", '`labels.eye = "OD" AND ...`'),
     "ListBuffersRequest.origin": ("ListBuffersRequest.filter", '`origin = "volumes/..."`'),

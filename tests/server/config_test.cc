@@ -11,8 +11,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "server/base/toml.h"
 #include "server/listen_address.h"
-#include "server/toml.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo {
@@ -123,6 +123,7 @@ TEST_F(ConfigTest, EveryRangeHoldsAtBothEnds) {
       {"device.memory_bytes", {"0", "1125899906842624"}, {"-1", "1125899906842625"}},
       {"device.frame_pool_bytes", {"16777216", "1099511627776"}, {"16777215", "1099511627777"}},
       {"storage.commit_threads", {"1", "64"}, {"0", "65"}},
+      {"drain.spill_seconds", {"0", "86400"}, {"-0.1", "86400.1"}},
       {"drain.seconds", {"0", "3600"}, {"-0.1", "3600.1"}}};
   for (const auto& range : ranges) {
     for (const char* value : range.fine)
@@ -197,7 +198,7 @@ TEST_F(ConfigTest, ChangesNameEveryKeyThatDiffers) {
   for (const auto& key : ConfigKeys()) {
     for (const char* value :
          {"127.0.0.1:7", "json", "error", "host", "Fake", "3", "0.33", "33554432", "1000000007",
-          "0600", "/elsewhere", "true", "buffered", "operator"}) {
+          "0600", "/elsewhere", "true", "buffered", "operator", "optional"}) {
       Config other;
       if (!ApplySetting(&other, key.name, value).ok()) continue;
       const auto changes = ChangesOf(config_, other);
@@ -311,11 +312,89 @@ TEST_F(ConfigTest, TheFileOfTokensIsAnAbsolutePath) {
   EXPECT_THAT(relative.security_tokens, ::testing::EndsWith("/tokens"));
 }
 
-// Tokens and data could be read on the way.
-TEST_F(ConfigTest, TokensOpenNoAddressWithoutTls) {
-  ASSERT_THAT(ApplySetting(&config_, "security.tokens", "/tokens"), IsOk());
-  ASSERT_THAT(ApplySetting(&config_, "listen.tcp", "0.0.0.0:0"), IsOk());
-  EXPECT_THAT(Finalise(&config_), IsError(kInvalid, "security.insecure = true"));
+// Tokens and data could be read on the way; and without a login anybody could come in.
+TEST_F(ConfigTest, OtherHostsNeedTlsAndALogin) {
+  const auto with = [](const std::vector<std::pair<std::string, std::string>>& settings) {
+    Config config;
+    EXPECT_THAT(ApplySetting(&config, "listen.tcp", "0.0.0.0:0"), IsOk());
+    for (const auto& [key, value] : settings)
+      EXPECT_THAT(ApplySetting(&config, key, value), IsOk());
+    absl::Status status = Finalise(&config);
+    EXPECT_EQ(OpenAddresses(config).empty(), status.ok() && !config.security_insecure);
+    return status;
+  };
+  const std::pair<std::string, std::string> certificate{"listen.tls.certificate", "/c"},
+      key{"listen.tls.key", "/k"}, ca{"listen.tls.client_ca", "/a"},
+      tokens{"security.tokens", "/t"}, insecure{"security.insecure", "true"};
+  EXPECT_THAT(with({}), IsError(kInvalid, "there is no TLS"));
+  EXPECT_THAT(with({tokens}), IsError(kInvalid, "there is no TLS"));
+  EXPECT_THAT(with({certificate, key}), IsError(kInvalid, "clients have no way to log in"));
+  EXPECT_THAT(with({certificate, key, tokens}), IsOk());
+  EXPECT_THAT(with({certificate, key, ca}), IsOk());
+  EXPECT_THAT(with({certificate, key, insecure}), IsOk());
+  EXPECT_THAT(with({tokens, insecure}), IsOk());
+  // The metrics page has neither.
+  EXPECT_THAT(with({certificate, key, tokens, {"metrics.listen", "0.0.0.0:1"}}),
+              IsError(kInvalid, "metrics.listen"));
+}
+
+TEST_F(ConfigTest, KeysOfTlsBelongTogether) {
+  const auto with = [](const std::vector<std::pair<std::string, std::string>>& settings) {
+    Config config;
+    for (const auto& [key, value] : settings)
+      EXPECT_THAT(ApplySetting(&config, key, value), IsOk());
+    return Finalise(&config);
+  };
+  EXPECT_THAT(with({{"listen.tls.certificate", "/c"}}),
+              IsError(kInvalid, "listen.tls.key: is not given"));
+  EXPECT_THAT(with({{"listen.tls.key", "/k"}}),
+              IsError(kInvalid, "listen.tls.certificate: is not given"));
+  EXPECT_THAT(with({{"listen.tls.client_ca", "/a"}}), IsError(kInvalid, "listen.tls.client_ca"));
+  EXPECT_THAT(
+      with({{"security.certificates", "/t"}}),
+      IsError(kInvalid, "security.certificates: is of no use without listen.tls.client_ca"));
+  EXPECT_THAT(ApplySetting(&config_, "listen.tls.client_certificates", "none"),
+              IsError(kInvalid, "required, optional"));
+  EXPECT_THAT(ApplySetting(&config_, "security.certificate_role", "root"),
+              IsError(kInvalid, "none, viewer, operator, admin"));
+  EXPECT_THAT(ApplySetting(&config_, "listen.tls.old_connections_seconds", "604801"),
+              IsError(kInvalid, "0 to 604800"));
+}
+
+TEST_F(ConfigTest, FilesOfTrustMayBeCredentialsOfSystemd) {
+  const auto finalised = [](const char* tokens) {
+    Config config;
+    EXPECT_THAT(ApplySetting(&config, "security.tokens", tokens), IsOk());
+    const absl::Status status = Finalise(&config);
+    return status.ok() ? absl::StatusOr<std::string>(config.security_tokens) : status;
+  };
+  ::unsetenv("CREDENTIALS_DIRECTORY");
+  EXPECT_THAT(finalised("credential:tokens"),
+              IsError(kInvalid, "security.tokens: is 'credential:tokens', but systemd gave"));
+  ::setenv("CREDENTIALS_DIRECTORY", "/run/credentials/octavod.service", 1);
+  EXPECT_EQ(*finalised("credential:tokens"), "/run/credentials/octavod.service/tokens");
+  EXPECT_THAT(finalised("credential:../tokens"), IsError(kInvalid, "a name without /"));
+  ::unsetenv("CREDENTIALS_DIRECTORY");
+}
+
+TEST_F(ConfigTest, WhatAStopDoesWithHeldVolumes) {
+  for (const char* fine : {"spill", "commit", "lose"})
+    EXPECT_THAT(ApplySetting(&config_, "drain.on_held", fine), IsOk());
+  EXPECT_THAT(ApplySetting(&config_, "drain.on_held", "keep"),
+              IsError(kInvalid, "drain.on_held: is 'keep'; allowed spill, commit, lose"));
+  EXPECT_THAT(ApplySetting(&config_, "drain.commit_format", "png"), IsError(kInvalid, "ome.zarr"));
+  config_.storage_roots = {"/a", "/b"};
+  Config first = config_;
+  ASSERT_THAT(Finalise(&first), IsOk());
+  EXPECT_EQ(first.drain_commit_root, "/a");
+  Config second = config_;
+  second.drain_commit_root = "/b/../b";
+  ASSERT_THAT(Finalise(&second), IsOk());
+  EXPECT_EQ(second.drain_commit_root, "/b");
+  config_.drain_commit_root = "/c";
+  EXPECT_THAT(
+      Finalise(&config_),
+      IsError(kInvalid, "drain.commit_root: is '/c'; allowed one of storage.roots (/a, /b)"));
 }
 
 TEST_F(ConfigTest, AFlagIsTrueOrFalse) {

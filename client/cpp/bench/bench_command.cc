@@ -16,7 +16,7 @@ void Bench(Session& session, const BenchFlags& flags) {
       return;
     }
     session.address = own->address();
-    session.token_file.clear();  // it takes none
+    session.login = {};  // it takes none
   }
   v1::GetInfoResponse info;
   auto system = v1::SystemService::NewStub(session.channel());

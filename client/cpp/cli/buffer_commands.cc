@@ -20,6 +20,7 @@
 #include "client/cpp/cli/new_buffer.h"
 #include "client/cpp/cli/npy_file.h"
 #include "client/cpp/cli/output_file.h"
+#include "client/cpp/cli/owner_text.h"
 #include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/words.h"
 #include "client/cpp/wire/seconds.h"
@@ -48,7 +49,8 @@ void PrintBuffer(const Session& session, const v1::Buffer& buffer) {
   if (!buffer.coherent() && buffer.state() == v1::BUFFER_STATE_READY)
     std::cout << "  replicas differ";
   if (!buffer.origin().empty()) std::cout << "  made of " << buffer.origin();
-  if (!buffer.owner().empty()) std::cout << "  of " << Printable(buffer.owner());
+  if (!buffer.client().empty()) std::cout << "  client " << Printable(buffer.client());
+  std::cout << OwnerText(buffer);
   if (buffer.is_private()) std::cout << "  private";
   if (buffer.shared_leases() + buffer.exclusive_leases() > 0)
     std::cout << "  " << buffer.shared_leases() + buffer.exclusive_leases() << " leases";

@@ -13,7 +13,6 @@
 #include "client/cpp/cli/field_flags.h"
 #include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/words.h"
-#include "client/cpp/wire/bearer_token.h"
 #include "client/cpp/wire/error_details.h"
 #include "gpu/base/size_text.h"
 
@@ -42,15 +41,11 @@ std::shared_ptr<grpc::Channel> Session::channel() const {
     throw CLI::ValidationError(address_from, problem);
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(64 << 20);
-  std::string token;
-  if (!token_file.empty()) {
-    try {
-      token = ReadTokenFile(token_file);
-    } catch (const std::runtime_error& error) {
-      throw CLI::ValidationError(token_from, error.what());
-    }
+  try {
+    return MakeChannel(address, arguments, login);
+  } catch (const LoginError& error) {
+    throw CLI::ValidationError(error.by, error.what());
   }
-  return MakeChannel(address, arguments, token);
 }
 
 std::unique_ptr<grpc::ClientContext> Session::Context() const {
@@ -79,11 +74,12 @@ bool Check(Session& session, const grpc::Status& status) {
     std::cerr << "\n  is octavod running, and at " << session.address
               << "? (--address, OCTAVO_ADDRESS)";
   }
-  if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED && !session.token_file.empty()) {
-    std::cerr << "\n  the token is that in " << session.token_file << " (" << session.token_from
-              << ")";
+  if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED &&
+      !session.login.token_file.empty()) {
+    std::cerr << "\n  the token is that in " << session.login.token_file.value << " ("
+              << session.login.token_file.by << ")";
   }
-  if (details.reason == "WRONG_ROLE" && session.token_file.empty()) {
+  if (details.reason == "WRONG_ROLE" && session.login.token_file.empty()) {
     std::cerr
         << "\n  no token was given (--token-file, OCTAVO_TOKEN_FILE); on the server's host the "
            "Unix socket tells who calls (--address unix:/path, octavo info lists it)";

@@ -13,6 +13,8 @@
 #include "octavo/v1/types.pb.h"
 #include "octavo/v1/volume.pb.h"
 
+#include "client/cpp/wire/login.h"
+
 namespace octavo::cli {
 
 /// Exit codes of the command line.
@@ -24,14 +26,13 @@ struct Session {
   std::string address;
   double timeout_s = 30;
   bool json = false;
-  bool address_given = false;               // by --address or OCTAVO_ADDRESS
-  std::string address_from = "--address";   // which of them
-  std::string token_file;                   // empty = no token
-  std::string token_from = "--token-file";  // or OCTAVO_TOKEN_FILE
+  bool address_given = false;              // by --address or OCTAVO_ADDRESS
+  std::string address_from = "--address";  // which of them
+  Login login;                             // by the common flags, or the environment
   int exit_code = kOk;
 
-  /// Throws CLI::ValidationError for an address that gRPC would misunderstand, and for a file of a
-  /// token that holds none. Every call of the channel carries the token.
+  /// Throws CLI::ValidationError for an address that gRPC would misunderstand, and for files of the
+  /// login that cannot be used. Every call of the channel logs in.
   std::shared_ptr<grpc::Channel> channel() const;
   /// A context with the deadline of short calls. Streams make their own contexts without one.
   std::unique_ptr<grpc::ClientContext> Context() const;

@@ -15,6 +15,7 @@
 #include "client/cpp/cli/file_push.h"
 #include "client/cpp/cli/interrupt.h"
 #include "client/cpp/cli/json_spec.h"
+#include "client/cpp/cli/owner_text.h"
 #include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/words.h"
 #include "client/cpp/wire/seconds.h"
@@ -33,7 +34,7 @@ void PrintJob(const Session& session, const v1::Job& job) {
     if (job.has_eta()) std::cout << ", " << Seconds(SecondsOf(job.eta())) << " left";
   }
   if (!job.device().empty()) std::cout << "  " << job.device();
-  std::cout << "  " << Bytes(static_cast<double>(job.memory_bytes()));
+  std::cout << "  " << Bytes(static_cast<double>(job.memory_bytes())) << OwnerText(job);
   if (!job.spec().title().empty()) std::cout << "  " << Printable(job.spec().title());
   if (!job.reason().empty())
     std::cout << "  (" << Printable(job.reason()) << ")" << FlagsFor(session.app, "", job.reason());

@@ -32,19 +32,30 @@ int main(int argc, char** argv) {
          },
          "host:port or unix:/path (default $OCTAVO_ADDRESS or 127.0.0.1:50051)")
       ->take_last();
-  const char* token_file = std::getenv("OCTAVO_TOKEN_FILE");
-  if (token_file != nullptr && *token_file != 0) {
-    session.token_file = token_file;
-    session.token_from = "OCTAVO_TOKEN_FILE";
-  }
-  app.add_option_function<std::string>(
-         "--token-file",
-         [&session](const std::string& given) {
-           session.token_file = given;
-           session.token_from = "--token-file";
-         },
-         "file with the bearer token to log in with (default $OCTAVO_TOKEN_FILE, or none)")
-      ->take_last();
+  const auto login = [&app](const char* flag, const char* variable, const char* help,
+                            octavo::Given* given) {
+    *given = octavo::GivenBy("", flag, variable);
+    app.add_option_function<std::string>(
+           flag, [given, flag](const std::string& value) { *given = {.value = value, .by = flag}; },
+           help)
+        ->take_last();
+  };
+  login("--token-file", "OCTAVO_TOKEN_FILE",
+        "file with the bearer token to log in with (default $OCTAVO_TOKEN_FILE, or none)",
+        &session.login.token_file);
+  login("--ca-file", "OCTAVO_CA_FILE",
+        "PEM file of the authority that issued the server's certificate; with it, host:port is "
+        "spoken to by TLS (default $OCTAVO_CA_FILE, or no TLS)",
+        &session.login.ca_file);
+  login("--cert-file", "OCTAVO_CERT_FILE",
+        "PEM file of the certificate to log in with (default $OCTAVO_CERT_FILE, or none)",
+        &session.login.cert_file);
+  login("--key-file", "OCTAVO_KEY_FILE", "PEM file of its private key (default $OCTAVO_KEY_FILE)",
+        &session.login.key_file);
+  login("--server-name", "OCTAVO_SERVER_NAME",
+        "a name in the server's certificate, if the host of the address is none of them (default "
+        "$OCTAVO_SERVER_NAME, or that host)",
+        &session.login.server_name);
   app.set_version_flag("--version", std::string("octavo ") + octavo::Version());
   app.add_option("--timeout", session.timeout_s, "seconds for short calls (default 30)")
       ->check(octavo::cli::SecondsAboveZero());

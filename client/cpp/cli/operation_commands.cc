@@ -9,6 +9,7 @@
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/list_flags.h"
 #include "client/cpp/cli/long_work.h"
+#include "client/cpp/cli/owner_text.h"
 #include "client/cpp/cli/words.h"
 #include "client/cpp/wire/seconds.h"
 
@@ -27,7 +28,7 @@ void PrintOperation(const Session& session, const v1::Operation& operation) {
     std::cout << "  " << absl::AsciiStrToLower(ShortName(progress.stage())) << " "
               << static_cast<int>(100 * progress.fraction()) << " %";
   }
-  std::cout << "  " << Seconds(SecondsOf(progress.elapsed()));
+  std::cout << "  " << Seconds(SecondsOf(progress.elapsed())) << OwnerText(operation);
   for (const std::string& volume : operation.volumes()) std::cout << "  " << volume;
   if (operation.has_commit()) std::cout << "  " << operation.commit().path();
   if (operation.has_error()) std::cout << "  (" << operation.error().message() << ")";

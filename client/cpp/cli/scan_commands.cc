@@ -15,6 +15,7 @@
 #include "client/cpp/cli/interrupt.h"
 #include "client/cpp/cli/list_flags.h"
 #include "client/cpp/cli/output_file.h"
+#include "client/cpp/cli/owner_text.h"
 #include "client/cpp/cli/pattern_flags.h"
 #include "client/cpp/cli/scan_flags.h"
 #include "client/cpp/cli/terminal.h"
@@ -32,7 +33,7 @@ void PrintScan(const Session& session, const v1::Scan& scan) {
   std::cout << scan.name() << "  " << ShortName(scan.state()) << "  "
             << Printable(scan.spec().title()) << "  volumes " << scan.volumes_done() << " done, "
             << scan.volumes_held() << " held, " << scan.volumes_dropped() << " dropped  "
-            << Count(scan.records_per_second()) << " records/s";
+            << Count(scan.records_per_second()) << " records/s" << OwnerText(scan);
   if (scan.duplicate_records() > 0)
     std::cout << "  " << scan.duplicate_records() << " records came again";
   if (scan.out_of_range_records() > 0)

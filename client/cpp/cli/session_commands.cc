@@ -1,4 +1,6 @@
+#include <cstdint>
 #include <iostream>
+#include <limits>
 #include <memory>
 
 #include "octavo/v1/session.grpc.pb.h"
@@ -7,6 +9,7 @@
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/host_memory_text.h"
 #include "client/cpp/cli/list_flags.h"
+#include "client/cpp/cli/owner_text.h"
 #include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/words.h"
 #include "client/cpp/wire/seconds.h"
@@ -65,7 +68,7 @@ void PrintSession(Session& session, const v1::ClientSession& one) {
             << (one.alive() ? "alive, expires in " + Seconds(SecondsUntil(one.expire_time()))
                             : "EXPIRED")
             << "  " << one.volumes() << " volumes, " << one.leases() << " leases, "
-            << Bytes(static_cast<double>(one.bytes())) << "\n";
+            << Bytes(static_cast<double>(one.bytes())) << OwnerText(one) << "\n";
 }
 
 void PrintLease(Session& session, const v1::LeaseGrant& lease) {
@@ -79,7 +82,8 @@ void PrintLease(Session& session, const v1::LeaseGrant& lease) {
             << Printable(lease.holder().empty() ? lease.session() : lease.holder())
             << (lease.has_expire_time() ? "  for " + Seconds(SecondsUntil(lease.expire_time()))
                                         : "")
-            << (lease.token().empty() ? "" : "  token " + lease.token()) << "\n";
+            << OwnerText(lease) << (lease.token().empty() ? "" : "  token " + lease.token())
+            << "\n";
 }
 
 }  // namespace
@@ -156,11 +160,19 @@ void AddSessionCommands(CLI::App& app, Session& session) {
       PrintLease(session, answer.lease());
     }
   });
-  auto* release = lease->add_subcommand("release", "give it back");
-  release->add_option("token", *token, "of `lease acquire`")->required();
-  release->callback([&session, token] {
+  auto* release = lease->add_subcommand(
+      "release", "give it back, or end another's lease of what is yours (--fence)");
+  auto fence = std::make_shared<uint64_t>(0);
+  auto* const by_token = release->add_option("token", *token, "of `lease acquire`");
+  auto* const by_fence =
+      release->add_option("--fence", *fence, "of `lease list`, instead of the token")
+          ->check(CLI::Range(uint64_t{1}, std::numeric_limits<uint64_t>::max()));
+  by_fence->excludes(by_token);
+  release->callback([&session, token, fence] {
+    if (token->empty() && *fence == 0) throw CLI::RequiredError("token or --fence");
     v1::ReleaseLeaseRequest request;
     request.set_token(*token);
+    request.set_fence(*fence);
     v1::ReleaseLeaseResponse answer;
     Check(session, v1::SessionService::NewStub(session.channel())
                        ->ReleaseLease(session.Context().get(), request, &answer));

@@ -3,7 +3,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "google/protobuf/struct.pb.h"
+#include "google/protobuf/util/time_util.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/impl/codegen/client_unary_call.h"
 
@@ -73,6 +75,40 @@ void ProbeStorage(Session& session, const ProbeFlags& flags) {
   }
 }
 
+void PrintTls(const v1::TlsInfo& tls) {
+  const char* clients = "clients have no certificates";
+  if (tls.client_certificates() == v1::TlsInfo::CLIENT_CERTIFICATES_OPTIONAL)
+    clients = "clients may have certificates";
+  if (tls.client_certificates() == v1::TlsInfo::CLIENT_CERTIFICATES_REQUIRED)
+    clients = "clients need certificates";
+  std::cout << "TLS: " << clients;
+  if (tls.client_certificates() != v1::TlsInfo::CLIENT_CERTIFICATES_NOT_TAKEN)
+    std::cout << ", those without a line are " << InWords(tls.certificate_role());
+  std::cout << "; the server's expires "
+            << google::protobuf::util::TimeUtil::ToString(tls.expire_time()) << "\n";
+}
+
+// What a stop of the server does with held volumes, in a line.
+std::string StopText(const v1::StopForecast& stop) {
+  const auto seconds = [](const google::protobuf::Duration& time) {
+    return Seconds(static_cast<double>(time.seconds()) + time.nanos() * 1e-9);
+  };
+  std::string text = "at a stop held volumes: " + InWords(stop.on_held());
+  if (stop.on_held() == v1::StopForecast::ON_HELD_LOSE) return text + " (drain.on_held)";
+  absl::StrAppend(&text, "; to write now: ", stop.volumes(), ", ",
+                  Bytes(static_cast<double>(stop.bytes())));
+  if (stop.has_expected_duration() && stop.bytes() > 0) {
+    absl::StrAppend(&text, " in ", seconds(stop.expected_duration()), " at ",
+                    Bytes(stop.disk_bytes_per_s()), "/s");
+  }
+  if (stop.has_limit()) absl::StrAppend(&text, ", limit ", seconds(stop.limit()));
+  if (stop.bytes() > stop.room_bytes()) {
+    absl::StrAppend(&text, "; NO ROOM: the disk takes only ",
+                    Bytes(static_cast<double>(stop.room_bytes())));
+  }
+  return text;
+}
+
 void Info(Session& session) {
   v1::GetInfoResponse info;
   if (!Check(session, v1::SystemService::NewStub(session.channel())
@@ -107,14 +143,16 @@ void Info(Session& session) {
   for (const auto& address : info.listening()) std::cout << "listening on " << address << "\n";
   for (const auto& address : info.insecure_listening()) {
     std::cout << "INSECURE: other hosts can reach " << address
-              << " without TLS (security.insecure)\n";
+              << (info.has_tls() ? " without a login" : " without TLS") << " (security.insecure)\n";
   }
+  if (info.has_tls()) PrintTls(info.tls());
   std::cout << "TCP without a token: " << InWords(info.loopback_role())
             << " (listen.loopback_role); tokens: "
             << (info.takes_tokens() ? "taken" : "none are taken") << "\n";
   std::cout << "you are " << info.caller().name() << ", " << InWords(info.caller().role())
             << (info.caller().project().empty() ? "" : ", of project " + info.caller().project())
             << ": " << info.caller().found() << "\n";
+  std::cout << StopText(info.stop()) << "\n";
   for (const auto& line : info.recovered()) std::cout << "recovered: " << line << "\n";
 }
 

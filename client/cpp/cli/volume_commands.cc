@@ -22,6 +22,7 @@
 #include "client/cpp/cli/long_work.h"
 #include "client/cpp/cli/npy_file.h"
 #include "client/cpp/cli/output_file.h"
+#include "client/cpp/cli/owner_text.h"
 #include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/words.h"
 #include "client/cpp/wire/seconds.h"
@@ -63,6 +64,7 @@ void PrintVolume(const Session& session, const v1::Volume& volume) {
   if (volume.orphaned()) std::cout << "  orphaned";
   if (volume.recovered()) std::cout << "  recovered";
   if (volume.shared_leases() > 0) std::cout << "  " << volume.shared_leases() << " leases";
+  std::cout << OwnerText(volume);
   if (!volume.title().empty()) std::cout << "  " << Printable(volume.title());
   if (volume.has_commit()) std::cout << "  " << volume.commit().path();
   if (!volume.reason().empty()) std::cout << "  (" << Printable(volume.reason()) << ")";

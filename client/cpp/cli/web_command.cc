@@ -104,7 +104,7 @@ void Web(Session& session, const WebFlags& flags) {
     std::cerr << "octavo web: " << text << "\n";
     session.exit_code = kFailed;
   };
-  session.channel();  // checks the address and the token
+  session.channel();  // checks the address and the login
   const std::string node = FindNode();
   if (const std::string problem = NodeProblem(node); !problem.empty()) return fail(problem);
   const fs::path viewer = FindViewer();
@@ -115,7 +115,11 @@ void Web(Session& session, const WebFlags& flags) {
   const auto add = [&](const char* flag, const std::string& value) {
     if (!value.empty()) words.insert(words.end(), {flag, value});
   };
-  add("--token-file", session.token_file);
+  add("--token-file", session.login.token_file.value);
+  add("--ca-file", session.login.ca_file.value);
+  add("--cert-file", session.login.cert_file.value);
+  add("--key-file", session.login.key_file.value);
+  add("--server-name", session.login.server_name.value);
   add("--listen", flags.listen);
   add("--tls-cert", flags.certificate);
   add("--tls-key", flags.key);

@@ -20,14 +20,14 @@
 #include "client/cpp/lib/frame_stream.h"
 #include "client/cpp/lib/handoff.h"
 #include "client/cpp/lib/lent.h"
-#include "client/cpp/wire/bearer_token.h"
+#include "client/cpp/wire/login.h"
 #include "client/cpp/wire/seconds.h"
 
 namespace octavo::client {
 
 class Client::Impl {
  public:
-  Impl(std::string address, std::chrono::milliseconds timeout, const std::string& token)
+  Impl(std::string address, std::chrono::milliseconds timeout, const Login& login)
       : address_(std::move(address)), timeout_(timeout) {
     // Larger reads: about a third more throughput for volumes. Must be set before gRPC starts.
     static std::once_flag once;
@@ -38,7 +38,7 @@ class Client::Impl {
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
                      1);  // a separate connection, because two clients must not share one
     arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 8 << 20);
-    channel_ = MakeChannel(address_, arguments, token);
+    channel_ = MakeChannel(address_, arguments, login);
     scans_ = v1::ScanService::NewStub(channel_);
     volumes_ = v1::VolumeService::NewStub(channel_);
     operations_ = v1::OperationService::NewStub(channel_);
@@ -115,24 +115,21 @@ size_t Array::ItemSize(DType dtype) {
   return 0;
 }
 
-Client::Client(std::string address, std::chrono::milliseconds timeout, std::string token_file) {
+Client::Client(std::string address, std::chrono::milliseconds timeout, std::string token_file,
+               const TlsFiles& tls) {
   if (const char* given = std::getenv("OCTAVO_ADDRESS"); address.empty() && given != nullptr)
     address = given;
-  std::string whence = "token_file", token;
-  if (const char* given = std::getenv("OCTAVO_TOKEN_FILE");
-      token_file.empty() && given != nullptr) {
-    token_file = given;
-    whence = "OCTAVO_TOKEN_FILE";
+  const Login login{.token_file = GivenBy(token_file, "token_file", "OCTAVO_TOKEN_FILE"),
+                    .ca_file = GivenBy(tls.ca_file, "ca_file", "OCTAVO_CA_FILE"),
+                    .cert_file = GivenBy(tls.cert_file, "cert_file", "OCTAVO_CERT_FILE"),
+                    .key_file = GivenBy(tls.key_file, "key_file", "OCTAVO_KEY_FILE"),
+                    .server_name = GivenBy(tls.server_name, "server_name", "OCTAVO_SERVER_NAME")};
+  try {
+    impl_ = std::make_unique<Impl>(address.empty() ? "127.0.0.1:50051" : std::move(address),
+                                   timeout, login);
+  } catch (const LoginError& error) {
+    throw Error(Code::kInvalidArgument, error.by + ": " + error.what());
   }
-  if (!token_file.empty()) {
-    try {
-      token = ReadTokenFile(token_file);
-    } catch (const std::runtime_error& error) {
-      throw Error(Code::kInvalidArgument, whence + ": " + error.what());
-    }
-  }
-  impl_ = std::make_unique<Impl>(address.empty() ? "127.0.0.1:50051" : std::move(address), timeout,
-                                 token);
 }
 Client::~Client() = default;
 

@@ -299,6 +299,8 @@ Volume Decode(const v1::Volume& in) {
           .missing_ascans = in.missing_ascans(),
           .bytes = in.bytes(),
           .labels = {in.labels().begin(), in.labels().end()},
+          .owner = in.owner(),
+          .project = in.project(),
           .committed_to = in.commit().path(),
           .json = ToJson(in)};
 }

@@ -315,7 +315,7 @@ class Buffers:
         return self._call(self._stub.GetBuffer, buffer_pb2.GetBufferRequest(name=name)).buffer
 
     def list(self, *, filter: str = "", order_by: str = "") -> List[Buffer]:
-        """All visible buffers (those that match the filter: 'owner = "viewer" AND labels.eye =
+        """All visible buffers (those that match the filter: 'client = "viewer" AND labels.eye =
         "OD"'), oldest first."""
         return pages(functools.partial(self._call, self._stub.ListBuffers),
                      buffer_pb2.ListBuffersRequest(filter=filter, order_by=order_by), "buffers")

@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 from google.protobuf import field_mask_pb2
 
-from octavo import buffers, errors, frames, lending, mapping, mosaic, push, ring, specs, tokens
+from octavo import buffers, errors, frames, lending, mapping, mosaic, push, ring, specs, tls, tokens
 from octavo.arguments import Seconds, explained, explained_methods, limit, message, real, short
 from octavo import session as sessions
 from octavo.fields import Fields
@@ -65,18 +65,25 @@ class Waveform:
 @explained_methods
 class Client(VolumeCalls, JobCalls, OperationCalls):
     """A connection to octavod. `address`: "host:port" or "unix:/path"; default $OCTAVO_ADDRESS or
-    127.0.0.1:50051. `client`: name of the owner of its buffers; `key`: opens its private ones.
+    127.0.0.1:50051. `client`: what it calls itself, for others to see; `key`: opens its private ones.
     `token_file`: a file with the bearer token to log in with, as octavo token add makes it; default
-    $OCTAVO_TOKEN_FILE, or no token."""
+    $OCTAVO_TOKEN_FILE, or no token. `ca_file`: PEM file of the authority that issued the server's
+    certificate; with it the client speaks TLS to host:port; default $OCTAVO_CA_FILE, or no TLS.
+    `cert_file`, `key_file`: PEM files of the client's own certificate and its key, to log in with;
+    default $OCTAVO_CERT_FILE and $OCTAVO_KEY_FILE, or none. `server_name`: a name in the server's
+    certificate, if the host of the address is none of them; default $OCTAVO_SERVER_NAME, or that host."""
 
     def __init__(self, address: Union[str, None] = None, timeout: float = 30.0, client: str = "", key: str = "",
-                 token_file: Union[str, "os.PathLike[str]", None] = None):
-        self.address = _address(address if address not in (None, "") else os.environ.get("OCTAVO_ADDRESS", "127.0.0.1:50051"))
+                 token_file: Union[str, "os.PathLike[str]", None] = None, ca_file: Union[str, "os.PathLike[str]", None] = None,
+                 cert_file: Union[str, "os.PathLike[str]", None] = None, key_file: Union[str, "os.PathLike[str]", None] = None,
+                 server_name: Union[str, None] = None):
+        self.address = tls.Address(_address(address if address not in (None, "") else os.environ.get("OCTAVO_ADDRESS", "127.0.0.1:50051")))
+        self.address.tls = tls.given(ca_file, cert_file, key_file, server_name)
         self.timeout = real("timeout", timeout)
         if not 0 < self.timeout < _MOST_SECONDS:
             raise ValueError(f"timeout is {short(timeout)}; expected seconds above 0, for calls that answer at once")
         _prepare_grpc()
-        self.channel = grpc.insecure_channel(self.address, options=[
+        self.channel = tls.channel(self.address, options=[
             ("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20),
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_http_proxy", 0)])  # a proxy of the environment (http_proxy) would read everything, the token included

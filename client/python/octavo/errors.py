@@ -14,6 +14,7 @@ import grpc
 
 from google.rpc import error_details_pb2, status_pb2  # octavo/_google_rpc.py
 
+from octavo import tls
 from octavo.v1 import types_pb2
 
 
@@ -189,7 +190,8 @@ def renaming(fields: Mapping[str, str]):
 def _advice(error: OctavoError) -> str:
     """Advice for a Python program; "" if there is none."""
     if error.reason in ("NO_TOKEN", "WRONG_ROLE"):
-        return "octavo.Client(address, token_file=...) gives a token, and octavo.Client(\"unix:/path\") tells the server which user calls"
+        return ("octavo.Client(address, token_file=...) gives a token, cert_file= and key_file= (with ca_file=) a certificate, and "
+                "octavo.Client(\"unix:/path\") tells the server which user calls")
     if error.reason == "VOLUME_STATE" and error.numbers.get("state") == "ACQUIRING":
         return "client.wait(scan) waits for the scan with all its volumes, client.wait_volume(name) for this one"
     if error.reason == "VOLUME_STATE" and error.numbers.get("state") == "COMMITTING":
@@ -230,8 +232,9 @@ def raising(address: str = ""):
     except grpc.RpcError as error:
         result = from_rpc_error(error)
         if address and result.code == grpc.StatusCode.UNAVAILABLE and not result.reason:
+            hint = tls.advice(address, result.message)
             result = OctavoError(result.code, f"no octavod answers at {address}: start it, or name another one (Client(\"host:port\"), "
-                                              f"OCTAVO_ADDRESS); {result.message}")
+                                              f"OCTAVO_ADDRESS){hint and '; ' + hint}; {result.message}")
         else:
             result = _advised(result)
         raise result from None

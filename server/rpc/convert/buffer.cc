@@ -13,6 +13,7 @@
 #include "server/base/resource_names.h"
 #include "server/rpc/convert/array_operation.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/owner.h"
 #include "server/rpc/convert/request_digest.h"
 #include "server/rpc/convert/time.h"
 #include "server/rpc/convert/utf8.h"
@@ -39,7 +40,7 @@ absl::StatusOr<std::vector<uint32_t>> DecodePlacement(const v1::Placement& in) {
 
 }  // namespace
 
-model::Caller CallerOf(const grpc::CallbackServerContext& context) {
+model::Caller ClientOf(const grpc::CallbackServerContext& context) {
   model::Caller caller;
   const auto& metadata = context.client_metadata();
   if (auto it = metadata.find("octavo-client"); it != metadata.end())
@@ -225,7 +226,8 @@ void EncodeBuffer(const model::BufferStatus& in, v1::Buffer* out) {
   out->set_coherent(in.coherent);
   out->set_state(static_cast<v1::BufferState>(in.state));
   out->set_origin(in.origin);
-  out->set_owner(in.owner);
+  out->set_client(in.client);
+  EncodeOwner(in.owner, out);
   out->set_is_private(in.is_private);
   out->mutable_labels()->insert(in.labels.begin(), in.labels.end());
   *out->mutable_create_time() = WallTime(in.created);

@@ -14,7 +14,7 @@ namespace octavo::rpc {
 
 /// The caller: metadata `octavo-client` (at most 128 bytes are kept; what is no UTF-8 is replaced)
 /// and `octavo-owner-key`.
-model::Caller CallerOf(const grpc::CallbackServerContext& context);
+model::Caller ClientOf(const grpc::CallbackServerContext& context);
 
 absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& request);
 absl::StatusOr<model::BufferImportSpec> DecodeImport(const v1::ImportBufferRequest& request);

@@ -5,6 +5,7 @@
 #include "gpu/base/status.h"
 #include "server/rpc/convert/buffer.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/owner.h"
 #include "server/rpc/convert/time.h"
 
 namespace octavo::rpc {
@@ -48,6 +49,7 @@ void EncodeExport(const exports::ExportStatus& in, v1::ExportStatus* out) {
   out->set_uid(in.uid.has_value() ? static_cast<int64_t>(*in.uid) : -1);
   out->set_pid(in.pid);
   out->set_client(in.client);
+  EncodeOwner(in.owner, out);
   out->set_mapped_bytes(in.mapped_bytes);
   *out->mutable_create_time() = WallTime(in.created);
   out->set_memory(absl::StrCat(absl::Hex(in.memory, absl::kZeroPad16)));

@@ -9,11 +9,13 @@
 #include "server/model/resolved_scan.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/fixed_bytes.h"
+#include "server/rpc/convert/owner.h"
 #include "server/rpc/convert/request_digest.h"
 #include "server/rpc/convert/time.h"
 #include "server/rpc/convert/tomography.h"
 #include "server/rpc/convert/utf8.h"
 #include "server/rpc/convert/volume_import.h"
+#include "server/security/rights.h"
 
 namespace octavo::rpc {
 namespace {
@@ -220,6 +222,7 @@ void EncodeJob(const job::JobStatus& in, bool brief, v1::Job* out) {
   out->set_name(in.name);
   EncodeJobSpec(in.spec, out->mutable_spec());
   out->set_session(in.spec.session);
+  EncodeOwner(security::OwnerOf(in.spec.caller.principal), out);
   out->set_operation(engine::OperationNameOf(in.name));
   out->set_kind(static_cast<v1::JobKind>(in.kind));
   out->set_state(static_cast<v1::JobState>(in.state));

@@ -6,6 +6,7 @@
 
 #include "gpu/base/status.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/owner.h"
 #include "server/rpc/convert/status.h"
 #include "server/rpc/convert/time.h"
 #include "server/rpc/convert/utf8.h"
@@ -44,6 +45,7 @@ void EncodeOperation(const operation::OperationStatus& in, v1::Operation* out) {
   out->set_done(IsFinal(in.state));
   out->set_target(Utf8(in.target));
   out->set_request_id(Utf8(in.request_id));
+  EncodeOwner(in.owner, out);
   *out->mutable_create_time() = WallTime(in.created);
   if (IsFinal(in.state)) *out->mutable_end_time() = WallTime(in.ended);
   auto* progress = out->mutable_progress();

@@ -7,6 +7,7 @@
 #include "gpu/base/status.h"
 #include "server/rpc/convert/array_operation.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/owner.h"
 #include "server/rpc/convert/request_digest.h"
 #include "server/rpc/convert/time.h"
 #include "server/rpc/convert/utf8.h"
@@ -400,6 +401,7 @@ void EncodeScan(const model::ScanStatus& in, v1::Scan* out) {
   out->set_out_of_range_records(in.out_of_range_records);
   out->set_non_finite_records(in.non_finite_records);
   out->set_session(in.spec.session);
+  EncodeOwner(in.spec.owner, out);
   out->set_volumes_spilled(in.volumes_spilled);
   out->set_volumes_expired(in.volumes_expired);
   out->set_spill_failures(in.spill_failures);

@@ -10,6 +10,7 @@
 #include "server/model/resolved_scan.h"
 #include "server/rpc/convert/array_operation.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/owner.h"
 #include "server/rpc/convert/time.h"
 #include "server/rpc/convert/utf8.h"
 #include "server/volume/commit_format.h"
@@ -251,6 +252,7 @@ void EncodeVolume(const model::VolumeStatus& in, v1::Volume* out) {
   out->set_moving(static_cast<v1::VolumeMove>(in.moving));
   if (in.expires_unix_ns != 0) *out->mutable_expire_time() = WallTime(in.expires_unix_ns);
   out->set_session(in.session);
+  EncodeOwner(in.owner, out);
   out->set_orphaned(in.orphaned);
   out->set_recovered(in.recovered);
   out->set_marked(in.marked);

@@ -47,12 +47,14 @@ absl::Status CheckRole(const security::Principal& caller, const MethodRole& line
                              {"needed", std::string(security::Name(line.role))},
                              {"role", std::string(security::Name(caller.role))},
                              {"found", caller.found}}};
-  if (caller.role == security::Role::kNone) {
+  // With a certificate it is known who calls.
+  if (caller.role == security::Role::kNone && caller.proof != security::Proof::kCertificate) {
     info.reason = Reason::kNoToken;
     return WithInfo(
         absl::UnauthenticatedError(absl::StrCat(
-            method, " needs a bearer token: ", caller.found,
-            " may do nothing here; give a token (--token-file, OCTAVO_TOKEN_FILE), or use the Unix "
+            method, " needs a bearer token or a certificate: ", caller.found,
+            " may do nothing here; give a token (--token-file, OCTAVO_TOKEN_FILE), or a "
+            "certificate where the server takes them (--cert-file, --key-file), or use the Unix "
             "socket of the server's host")),
         info);
   }
@@ -66,7 +68,7 @@ absl::Status CheckRole(const security::Principal& caller, const MethodRole& line
 }  // namespace
 
 CallGate::CallGate(const TrustConfig& config) : config_(config), resolver_(config) {
-  if (config_.tokens == nullptr) return;
+  if (config_.tokens == nullptr && config_.tls == nullptr) return;
   thread_ = std::jthread([this](const std::stop_token& stop) {
     pthread_setname_np(pthread_self(), "oct-gate");
     Mutex mutex;
@@ -94,25 +96,48 @@ absl::Status CallGate::Admit(CallContext* context, const google::protobuf::Descr
   if (line == nullptr)
     return absl::InternalError(
         absl::StrCat("no role may call the method of ", request->full_name()));
-  OCTAVO_ASSIGN_OR_RETURN(security::Principal caller,
-                          resolver_.Resolve(context->client_metadata(), context->peer()));
+  if (config_.tls != nullptr && config_.tls->asks_clients())
+    context->certificate_ = certificates_.Find(*context);
+  OCTAVO_ASSIGN_OR_RETURN(
+      security::Principal caller,
+      resolver_.Resolve(context->client_metadata(), context->peer(), context->certificate_.get()));
   OCTAVO_RETURN_IF_ERROR(CheckRole(caller, *line));
   context->principal_ = std::move(caller);
   context->line_ = line;
-  if (context->principal_.proof == security::Proof::kToken && !context->entry_.has_value()) {
+  const security::Proof proof = context->principal_.proof;
+  if ((proof == security::Proof::kToken || proof == security::Proof::kCertificate) &&
+      !context->entry_.has_value()) {
     MutexLock lock(mutex_);
-    context->entry_ = by_token_.insert(by_token_.end(), context);
+    context->entry_ = watched_.insert(watched_.end(), context);
   }
   return absl::OkStatus();
 }
 
 void CallGate::Forget(Calls::iterator call) {
   MutexLock lock(mutex_);
-  by_token_.erase(call);
+  watched_.erase(call);
+}
+
+std::string CallGate::WhyNot(const CallContext& context) const {
+  const bool token = context.principal_.proof == security::Proof::kToken;
+  security::Role role = security::Role::kNone;
+  if (token) {
+    const auto record = config_.tokens->Again(context.principal_.token_id);
+    if (!record.ok()) return std::string(record.status().message());
+    role = record->role;
+  } else {
+    const auto holder = resolver_.OfCertificate(*context.certificate_);
+    if (!holder.ok()) return std::string(holder.status().message());
+    role = holder->role;
+  }
+  if (role >= context.line_->role) return "";
+  return absl::StrCat(token ? "the bearer token" : "the client's certificate",
+                      " has lost the role ", security::Name(context.line_->role));
 }
 
 void CallGate::Look() {
-  config_.tokens->Look();
+  if (config_.tokens != nullptr) config_.tokens->Look();
+  if (config_.certificates != nullptr) config_.certificates->Look();
   struct Ended {
     grpc_call* call;
     std::string why;
@@ -121,17 +146,9 @@ void CallGate::Look() {
   std::map<std::string, int> calls_of;
   {
     MutexLock lock(mutex_);
-    for (CallContext* const context : by_token_) {
-      const auto token = config_.tokens->Again(context->principal_.token_id);
-      std::string why;
-      if (!token.ok()) {
-        why = std::string(token.status().message());
-      } else if (token->role < context->line_->role) {
-        why = absl::StrCat("the bearer token has lost the role ",
-                           security::Name(context->line_->role));
-      } else {
-        continue;
-      }
+    for (CallContext* const context : watched_) {
+      std::string why = WhyNot(*context);
+      if (why.empty()) continue;
       grpc_call* const call = context->c_call();
       grpc_call_ref(call);  // the context may be gone as soon as the lock is
       ended.push_back({.call = call, .why = std::move(why)});
@@ -144,9 +161,9 @@ void CallGate::Look() {
                                        nullptr);
     grpc_call_unref(one.call);
   }
-  for (const auto& [token, calls] : calls_of)
-    Log(LogLevel::kInfo, "a token is not valid any more; its calls end",
-        {{"token", token}, {"calls", calls}});
+  for (const auto& [found, calls] : calls_of)
+    Log(LogLevel::kInfo, "a token or a certificate is not valid any more; its calls end",
+        {{"found_by", found}, {"calls", calls}});
 }
 
 absl::Status Admit(grpc::CallbackServerContext* context,

@@ -11,6 +11,7 @@
 #include "grpcpp/server_context.h"
 
 #include "gpu/base/mutex.h"
+#include "server/rpc/transport/certificate_cache.h"
 #include "server/rpc/transport/method_roles.h"
 #include "server/rpc/transport/principal_resolver.h"
 #include "server/security/principal.h"
@@ -21,8 +22,9 @@ class CallContext;
 
 /// Lets calls in. Every call of every service and transport passes Admit (below) before anything
 /// else is done for it: the forms of handler.h and the streams of clients (push_stream.h, the
-/// WriteStream of buffers) see to it. Calls by a token are remembered while they last, and end
-/// within a second after the token was revoked, has expired or has lost the role that they need.
+/// WriteStream of buffers) see to it. Calls by a token or a certificate are remembered while they
+/// last, and end within a second after it was revoked, has expired or has lost the role that they
+/// need.
 /// Thread-safe.
 class CallGate {
  public:
@@ -44,14 +46,18 @@ class CallGate {
 
   absl::Status Admit(CallContext* context, const google::protobuf::Descriptor* request);
   void Forget(Calls::iterator call);
-  /// Reads the tokens again if they have changed, and ends calls whose token is not valid any more.
+  /// Reads tokens and certificates again if they have changed, and ends calls whose proof is not
+  /// valid any more.
   void Look();
+  /// Why a call may not go on; empty if it may.
+  std::string WhyNot(const CallContext& context) const;
 
   const TrustConfig config_;
   const PrincipalResolver resolver_;
+  CertificateCache certificates_;
   Mutex mutex_;
-  Calls by_token_ ABSL_GUARDED_BY(mutex_);
-  std::jthread thread_;  // none without tokens
+  Calls watched_ ABSL_GUARDED_BY(mutex_);  // those that can lose their proof
+  std::jthread thread_;                    // none without tokens and certificates
 };
 
 /// The context of a call, with who calls.
@@ -71,6 +77,7 @@ class CallContext final : public grpc::CallbackServerContext {
   // Set by Admit, before the handler runs; then constant.
   security::Principal principal_;
   const MethodRole* line_ = nullptr;
+  std::shared_ptr<const security::ClientCertificate> certificate_;  // null = none
   std::optional<CallGate::Calls::iterator> entry_;
 };
 

@@ -25,6 +25,7 @@
 
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
+#include "server/rpc/transport/tcp_user.h"
 
 namespace octavo::rpc {
 namespace {
@@ -32,6 +33,7 @@ namespace {
 constexpr int kBacklog = 1024;
 constexpr std::chrono::milliseconds kLook(
     100);  // how often it checks descriptors, closed connections and the stop flag
+constexpr std::chrono::seconds kShort(30);  // longer than gRPC waits for the first bytes
 
 int PortOf(const UniqueFd& fd) {
   sockaddr_storage bound{};
@@ -54,6 +56,15 @@ std::string WhyNot(int error) {
 ino_t InodeOf(int fd) {
   struct stat info {};
   return ::fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode) ? info.st_ino : 0;
+}
+
+// "192.0.2.7:40000"; empty if the peer has gone.
+std::string PeerOf(int fd) {
+  sockaddr_storage there{};
+  socklen_t size = sizeof there;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&there), &size) != 0) return "";
+  const auto end = TcpEnd::Of(there);
+  return end.has_value() ? end->text() : "";
 }
 
 // Open descriptors of the process; nothing if they cannot be counted, for want of a descriptor.
@@ -190,6 +201,18 @@ void Listener::Cut(const std::string& peer) {
   }
 }
 
+int64_t Listener::CutTcpBefore(int64_t generation) {
+  int64_t cut = 0;
+  MutexLock lock(mutex_);
+  Sweep();
+  for (const auto& connection : connections_) {
+    if (connection.is_unix || connection.generation >= generation) continue;
+    ::shutdown(connection.duplicate.get(), SHUT_RDWR);
+    ++cut;
+  }
+  return cut;
+}
+
 Listener::Counts Listener::Count() {
   MutexLock lock(mutex_);
   return {
@@ -248,12 +271,19 @@ void Listener::Accept(const Door& door) {
   // other threads took the descriptors meanwhile: refuse a connection that could not be cut later
   if (!duplicate) return;
   NotedPeer peer(connection.get());
+  std::string address = short_lived_ == nullptr || door.is_unix ? "" : PeerOf(connection.get());
+  // Read before gRPC asks for certificates, so that it is never that of a later set.
+  const int64_t generation = generation_;
   {
     MutexLock lock(mutex_);
     ++accepted_;
     connections_.push_back({.theirs = connection.get(),
                             .inode = InodeOf(connection.get()),
                             .duplicate = std::move(duplicate),
+                            .is_unix = door.is_unix,
+                            .began = std::chrono::steady_clock::now(),
+                            .generation = generation,
+                            .address = std::move(address),
                             .peer = std::move(peer),
                             .unix_peer = std::move(unix_peer)});
   }
@@ -261,8 +291,11 @@ void Listener::Accept(const Door& door) {
 }
 
 void Listener::Sweep() {
-  std::erase_if(connections_, [](const Connection& connection) {
-    return InodeOf(connection.theirs) != connection.inode;
+  std::erase_if(connections_, [&](const Connection& connection) {
+    if (InodeOf(connection.theirs) == connection.inode) return false;
+    if (!connection.address.empty() && std::chrono::steady_clock::now() - connection.began < kShort)
+      short_lived_(connection.address);
+    return true;
   });
 }
 

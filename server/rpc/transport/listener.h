@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -61,6 +63,15 @@ class Listener {
   /// Cuts the Unix connection that gRPC calls `peer` ("fd:23"); others end by themselves
   /// (TCP_USER_TIMEOUT).
   void Cut(const std::string& peer);
+  /// TCP connections that are accepted from now on count as of this generation (of certificates).
+  void SetGeneration(int64_t generation) { generation_ = generation; }
+  /// Cuts the TCP connections of generations before this one; returns how many there were.
+  int64_t CutTcpBefore(int64_t generation);
+  /// `told` gets the address of each TCP connection that has ended within 30 s after it began. Call
+  /// it before Start.
+  void TellShortLived(std::function<void(const std::string& address)> told) {
+    short_lived_ = std::move(told);
+  }
   Counts Count();
 
  private:
@@ -72,6 +83,10 @@ class Listener {
     int theirs = -1;  // gRPC's own descriptor
     ino_t inode = 0;
     UniqueFd duplicate;
+    bool is_unix = false;
+    std::chrono::steady_clock::time_point began;
+    int64_t generation = 0;   // of TCP
+    std::string address;      // of TCP, if short-lived connections are told
     NotedPeer peer;           // of TCP
     NotedUnixPeer unix_peer;  // of the Unix socket
   };
@@ -88,6 +103,8 @@ class Listener {
   std::vector<std::string> addresses_;
   std::string unix_path_;
   std::function<void(UniqueFd, bool)> hand_over_;
+  std::function<void(const std::string&)> short_lived_;
+  std::atomic<int64_t> generation_{0};
   Mutex mutex_;
   std::vector<Connection> connections_ ABSL_GUARDED_BY(mutex_);
   int64_t accepted_ ABSL_GUARDED_BY(mutex_) = 0, pauses_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -2,6 +2,7 @@
 
 #include <iterator>
 #include <optional>
+#include <tuple>
 #include <unistd.h>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "gpu/base/status.h"
 #include "server/rpc/transport/local_peer.h"
 #include "server/rpc/transport/unix_peer.h"
+#include "server/security/token.h"
 
 namespace octavo::rpc {
 namespace {
@@ -48,8 +50,45 @@ Principal OfSocket(const UnixPeer& peer, Role loopback_role) {
 
 }  // namespace
 
-absl::StatusOr<Principal> PrincipalResolver::Resolve(const Metadata& metadata,
-                                                     const std::string& peer) const {
+absl::StatusOr<Principal> PrincipalResolver::OfCertificate(
+    const security::ClientCertificate& certificate) const {
+  if (certificate.not_after <= security::TokenStore::SystemSeconds())
+    return WithInfo(
+        absl::UnauthenticatedError(absl::StrCat("the certificate of the client expired at ",
+                                                security::TimeText(certificate.not_after))),
+        {.reason = Reason::kNoToken, .field = "", .numbers = {}});
+  std::string name;
+  security::CertificateLine line;
+  if (config_.certificates != nullptr)
+    std::tie(name, line) = config_.certificates->Find(certificate);
+  if (!name.empty()) {
+    std::string found = absl::StrCat("the client's certificate: ", name);
+    return Principal{.name = line.name.empty() ? std::move(name) : std::move(line.name),
+                     .role = line.role,
+                     .project = std::move(line.project),
+                     .proof = Proof::kCertificate,
+                     .token_id = "",
+                     .found = std::move(found)};
+  }
+  // The fingerprint comes first; a person knows the next one better.
+  const auto& names = certificate.names;
+  name = names.size() > 1 ? names[1] : names.empty() ? "certificate" : names[0];
+  std::string found =
+      absl::StrCat("the client's certificate: ", name, ", which has no line in ",
+                   config_.certificates == nullptr ? "security.certificates (there is none)"
+                                                   : config_.certificates->path(),
+                   ", so that security.certificate_role holds");
+  return Principal{.name = std::move(name),
+                   .role = config_.certificate_role,
+                   .project = "",
+                   .proof = Proof::kCertificate,
+                   .token_id = "",
+                   .found = std::move(found)};
+}
+
+absl::StatusOr<Principal> PrincipalResolver::Resolve(
+    const Metadata& metadata, const std::string& peer,
+    const security::ClientCertificate* certificate) const {
   const auto [first, last] = metadata.equal_range("authorization");
   if (first != last) {
     if (std::next(first) != last)
@@ -76,6 +115,7 @@ absl::StatusOr<Principal> PrincipalResolver::Resolve(const Metadata& metadata,
   }
   if (const auto user = UnixPeerOf(peer); user.has_value())
     return OfSocket(*user, config_.loopback_role);
+  if (certificate != nullptr) return OfCertificate(*certificate);
   if (LocalPeerOf(peer).local)
     return Principal{.name = "loopback",
                      .role = config_.loopback_role,
@@ -83,8 +123,15 @@ absl::StatusOr<Principal> PrincipalResolver::Resolve(const Metadata& metadata,
                      .proof = Proof::kNone,
                      .token_id = "",
                      .found = "TCP on this host without a token (listen.loopback_role)"};
-  // Another host reaches the server only if security.insecure allows it. Where there are tokens, it
-  // needs one.
+  // Without TLS, another host reaches the server only if security.insecure allows it. Where there
+  // are tokens, it needs one.
+  if (config_.tls != nullptr)
+    return Principal{.name = "remote",
+                     .role = Role::kNone,
+                     .project = "",
+                     .proof = Proof::kNone,
+                     .token_id = "",
+                     .found = "TCP from another host without a token and a certificate"};
   if (config_.tokens != nullptr)
     return Principal{.name = "remote",
                      .role = Role::kNone,

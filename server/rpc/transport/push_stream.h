@@ -32,6 +32,7 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
       OCTAVO_RETURN_IF_ERROR(Admit(context, MethodOf<Request>()));
       (void)Failpoint("stream_made");
       stream = std::make_shared<Stream>(std::forward<Args>(args)...);
+      stream->caller_ = PrincipalOf(*context);
       return absl::OkStatus();
     });
     if (stream == nullptr)
@@ -79,6 +80,7 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   }
 
  protected:
+  const security::Principal& caller() const { return caller_; }
   /// Handles `message` through Received. An error ends the stream.
   virtual absl::Status Take(const grpc::ByteBuffer& message) = 0;
   /// Calls TakeAndRead, now or on another thread; throws only if it never will.
@@ -191,6 +193,7 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
     if (!set.ok()) End(grpc::Status::OK);
   }
 
+  security::Principal caller_;  // set by Begin, then constant
   std::shared_ptr<PushStreamBase> self_;
   grpc::ByteBuffer incoming_, outgoing_;
   Mutex mutex_;

@@ -310,11 +310,11 @@ class Buffers(DaemonTest):
             while stream not in peer.ended:
                 self.assertTrue(peer.read_frame())
         peer.close()
-        owners = [b.owner for b in self.buffers.list()][-3:]
+        owners = [b.client for b in self.buffers.list()][-3:]
         self.assertEqual(owners[2], "Zoë")
         self.assertTrue(owners[1].startswith("n" * 127), owners[1])
         watch = self.buffers.watch()
-        self.assertEqual([next(watch).buffer.owner for _ in self.buffers.list()][-3:], owners)
+        self.assertEqual([next(watch).buffer.client for _ in self.buffers.list()][-3:], owners)
         watch.close() if hasattr(watch, "close") else watch.cancel()
         for buffer in self.buffers.list()[-3:]:
             self.buffers.destroy(buffer.name)
@@ -322,7 +322,7 @@ class Buffers(DaemonTest):
     def test_private_ones_watching_and_labels(self):
         with octavo.Client(self.daemon.address, client="owner", key="a key of sixteen characters or more") as owner:
             mine = owner.buffers.put(np.ones(4, np.float32), private=True)
-            self.assertEqual(mine.owner, "owner")
+            self.assertEqual(mine.client, "owner")
             self.refused(grpc.StatusCode.PERMISSION_DENIED, "NOT_OWNER", self.buffers.read, mine.name)
             self.assertEqual(self.buffers.list(), [])
             owner.buffers.destroy(mine.name)

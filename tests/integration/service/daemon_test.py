@@ -70,6 +70,7 @@ class Supervised(unittest.TestCase):
                 asked = re.fullmatch(rb"STOPPING=1\nEXTEND_TIMEOUT_USEC=(\d+)", notify.recv(100))
                 self.assertGreater(int(asked.group(1)) * 1e-6, float(seconds) + 5)  # after that, octavod ends itself
                 self.assertEqual(daemon.stop(), 0)
+                self.assertEqual(notify.recv(100).split(b"=")[0], b"EXTEND_TIMEOUT_USEC")  # once more, for the rest of the end
                 self.assertNotIn("TimeoutStopSec", daemon.text())
         # If the daemon cannot ask systemd, its log names TimeoutStopSec.
         for seconds, told in (("300", True), ("20", False)):
@@ -370,7 +371,7 @@ class Signals(unittest.TestCase):
     def test_storage_that_hangs_does_not_hold_the_end(self):
         flag = os.path.join(tempfile.gettempdir(), f"octavo-hang-{os.getpid()}")
         self.addCleanup(lambda: os.path.exists(flag) and os.unlink(flag))
-        daemon = Daemon("--drain.seconds", "1", environment={"LD_PRELOAD": HANG_FSYNC, "HANG_FSYNC_WHEN": flag})
+        daemon = Daemon("--drain.seconds", "1", "--drain.on_held", "lose", environment={"LD_PRELOAD": HANG_FSYNC, "HANG_FSYNC_WHEN": flag})
         self.addCleanup(daemon.remove)
         with daemon.client() as client:
             scan = client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(64, 8, volumes=1), samples=256)

@@ -145,7 +145,7 @@ class Buffers(DaemonTest):
         array = self.array("f4", (6, 7, 8))
         np.save(self.path("a.npy"), array)
         buffer = self.client.import_buffer_from("in/a.npy", axes=["z", "y", "x"], labels={"eye": "OD"}, ttl=500)
-        self.assertEqual((dict(buffer.labels), buffer.owner, buffer.is_private), ({"eye": "OD"}, "", False))
+        self.assertEqual((dict(buffer.labels), buffer.client, buffer.is_private), ({"eye": "OD"}, "", False))
         self.assertIsNotNone(buffer.expire_time)
         self.assertEqual([replica.version for replica in buffer.replicas], [1])
         made = buffer.apply({"scale": {"multiply": 2}}, {"mip": {"axis": 0}})
@@ -163,7 +163,7 @@ class Buffers(DaemonTest):
         self.addCleanup(mine.close)
         self.addCleanup(other.close)
         buffer = mine.import_buffer_from("in/a.npy", axes="zyx", private=True, request_id="secret")
-        self.assertEqual((buffer.owner, buffer.is_private), ("me", True))
+        self.assertEqual((buffer.client, buffer.is_private), ("me", True))
         self.assertEqual([one.name for one in mine.buffers.list()], [buffer.name])
         self.assertEqual(other.buffers.list(), [])
         with self.assertRaises(octavo.OctavoError) as caught:

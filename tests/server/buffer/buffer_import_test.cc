@@ -188,7 +188,7 @@ TEST_P(BufferImportTest, LentMemoryIsABufferWithoutACopy) {
   EXPECT_EQ(buffer.type.Text(), Make(Scalar::kF32, kShape).type.Text());
   EXPECT_EQ(buffer.state, BufferState::kReady);
   EXPECT_EQ(buffer.labels.at("eye"), "OD");
-  EXPECT_EQ(buffer.owner, kMe.client);
+  EXPECT_EQ(buffer.client, kMe.client);
   ASSERT_TRUE(buffer.imported.has_value());
   EXPECT_EQ(buffer.imported->mapped_bytes, kBytes);
   EXPECT_EQ(buffer.imported->pid, ::getpid());

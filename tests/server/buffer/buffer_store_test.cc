@@ -1,7 +1,13 @@
 // Replicated buffers: creation and destruction, permissions, and freed memory.
 
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+
+#include "server/security/rights.h"
 #include "tests/server/buffer/buffer_fixture.h"
 #include "tests/support/rooms.h"
 
@@ -42,6 +48,55 @@ TEST_P(BufferStoreTest, BadShapesTypesAndPlacesAreRefusedAndLeaveNothing) {
   EXPECT_REFUSED(store_->Create({.scalar = Scalar::kU8, .shape = {4}, .is_private = true}, kMe),
                  kInvalidArgument, "BAD_FIELD");
   EXPECT_TRUE(store_->List(kMe).empty());
+}
+
+// Everybody reads a buffer that is not private; its owner changes it.
+TEST_P(BufferStoreTest, ABufferIsItsOwners) {
+  const auto caller = [](const std::string& name, const std::string& project = "") {
+    return Caller{
+        .client = "a client",
+        .principal = {.name = name, .project = project, .proof = security::Proof::kToken}};
+  };
+  const Caller ada = caller("ada", "retina"), eve = caller("eve", "retina"), bob = caller("bob");
+  BufferSpec spec{.scalar = Scalar::kU8, .shape = {4}};
+  spec.request_id = "r";
+  ASSERT_OK_AND_ASSIGN(const BufferStatus made, store_->Create(spec, ada));
+  EXPECT_EQ(made.owner, (security::Owner{.name = "ada", .project = "retina"}));
+  EXPECT_EQ(made.client, "a client");
+  EXPECT_REFUSED(store_->Create(spec, bob), kAlreadyExists, "IDEMPOTENCY_MISMATCH");
+  const auto refused = store_->Destroy(made.name, "", "", bob);
+  EXPECT_REFUSED(refused, kPermissionDenied, "NOT_OWNER");
+  EXPECT_THAT(std::string(refused.message()),
+              ::testing::HasSubstr(absl::StrCat(made.name, " belongs to ada (project retina)")));
+  EXPECT_REFUSED(store_->Change({.name = made.name, .set_labels = true}, bob), kPermissionDenied,
+                 "NOT_OWNER");
+  EXPECT_REFUSED(store_->OpenWrite({.name = made.name, .total_bytes = 4}, bob), kPermissionDenied,
+                 "NOT_OWNER");
+  EXPECT_REFUSED(store_->Sync(made.name, 0, {}, "", bob), kPermissionDenied, "NOT_OWNER");
+  EXPECT_REFUSED(
+      store_->Apply({.input = made.name, .operations = {CopyOp{}}, .output = made.name}, bob),
+      kPermissionDenied, "NOT_OWNER");
+  const auto lease = [&](session::LeaseMode mode, const Caller& who) {
+    absl::StatusOr<session::Lease> answer = absl::UnknownError("not told");
+    (void)store_->AcquireLease({.resource = made.name,
+                                .mode = mode,
+                                .session = "",
+                                .holder = "",
+                                .owner = security::OwnerOf(who.principal),
+                                .seconds = 10},
+                               who, [&](auto told) { answer = std::move(told); });
+    return answer;
+  };
+  EXPECT_REFUSED(lease(session::LeaseMode::kExclusive, bob), kPermissionDenied, "NOT_OWNER");
+  ASSERT_OK_AND_ASSIGN(const session::Lease reading, lease(session::LeaseMode::kShared, bob));
+  ASSERT_THAT(leases_.Release(reading.token), IsOk());
+  EXPECT_EQ(store_->Get(made.name, bob)->revision, made.revision);
+  ASSERT_OK_AND_ASSIGN(const BufferStatus copy,
+                       store_->Apply({.input = made.name, .operations = {CopyOp{}}}, bob));
+  EXPECT_EQ(copy.owner.name, "bob");
+  EXPECT_THAT(store_->Change({.name = made.name, .set_labels = true}, eve), IsOk());
+  EXPECT_THAT(store_->Destroy(made.name, "", "", ada), IsOk());
+  EXPECT_THAT(store_->Destroy(copy.name, "", "", bob), IsOk());
 }
 
 TEST_P(BufferStoreTest, MemoryIsGrantedOnAllDevicesOrNone) {

@@ -170,5 +170,22 @@ TEST_F(JobTableTest, OnlyAJobThatWaitsForAPushHasAPort) {
   EXPECT_EQ(InfoOf(table_.ProjectionPortOf("jobs/a").status()).reason, Reason::kJobState);
 }
 
+TEST_F(JobTableTest, AJobIsItsOwners) {
+  const JobPtr job = MakeJob("a");
+  job->status.spec.caller.principal = {.name = "ada", .proof = security::Proof::kToken};
+  ASSERT_THAT(Insert(job), IsOk());
+  const security::Principal ada{.name = "ada", .proof = security::Proof::kToken};
+  const security::Principal bob{.name = "bob", .proof = security::Proof::kToken};
+  for (const absl::Status& refused :
+       {table_.Cancel("jobs/a", Reason::kCancelled, "so", &bob).status(),
+        table_.ProjectionPortOf("jobs/a", &bob).status()}) {
+    EXPECT_THAT(refused, IsError(absl::StatusCode::kPermissionDenied, "jobs/a belongs to ada"));
+    EXPECT_EQ(InfoOf(refused).reason, Reason::kNotOwner);
+  }
+  EXPECT_EQ(table_.Get("jobs/a")->state, JobState::kQueued);
+  EXPECT_EQ(InfoOf(table_.ProjectionPortOf("jobs/a", &ada).status()).reason, Reason::kNotPush);
+  EXPECT_EQ(table_.Cancel("jobs/a", Reason::kCancelled, "so", &ada)->state, JobState::kCancelled);
+}
+
 }  // namespace
 }  // namespace octavo::engine

@@ -165,6 +165,11 @@ TEST_F(MetricsTest, NamesKeepTheRules) {
                            "octavo_device_healthy",
                            "octavo_admission_refusals_total",
                            "octavo_held_volumes",
+                           "octavo_stop_volumes",
+                           "octavo_stop_bytes",
+                           "octavo_stop_disk_bytes_per_second",
+                           "octavo_stop_expected_seconds",
+                           "octavo_stop_limit_seconds",
                            "octavo_spill_tier_bytes",
                            "octavo_spill_failures_total",
                            "octavo_spilled_bytes_total",
@@ -198,6 +203,13 @@ TEST_F(MetricsTest, NamesKeepTheRules) {
                            "octavo_tokens",
                            "octavo_token_reloads_total",
                            "octavo_token_reload_errors_total",
+                           "octavo_tls_certificate_not_after_seconds",
+                           "octavo_tls_reloads_total",
+                           "octavo_tls_reload_errors_total",
+                           "octavo_tls_failures_total",
+                           "octavo_certificate_lines",
+                           "octavo_certificate_reloads_total",
+                           "octavo_certificate_reload_errors_total",
                            "octavo_build_info"}) {
     EXPECT_TRUE(families.contains(name)) << name << " is not on the page";
   }

@@ -315,5 +315,27 @@ TEST_F(OperationTableTest, FromManyThreads) {
   EXPECT_EQ(finished, kRounds);
 }
 
+TEST_F(OperationTableTest, AnOperationIsItsOwners) {
+  const OperationTable::Begun begun =
+      Begin({.id = "r", .body = "b", .owner = {.name = "ada", .project = "retina"}});
+  begun.run->Started();
+  EXPECT_EQ(table_.Get(begun.name)->owner.name, "ada");
+  const security::Principal bob{.name = "bob", .proof = security::Proof::kToken};
+  const absl::Status refused = table_.Cancel(begun.name, bob).status();
+  EXPECT_THAT(refused, IsError(absl::StatusCode::kPermissionDenied,
+                               absl::StrCat(begun.name, " belongs to ada (project retina)")));
+  EXPECT_EQ(InfoOf(refused).reason, Reason::kNotOwner);
+  EXPECT_EQ(table_.Get(begun.name)->state, OperationState::kRunning);
+  // A retry is one of the same caller.
+  EXPECT_EQ(Begin({.id = "r", .body = "b", .owner = {.name = "ada", .project = "retina"}}).name,
+            begun.name);
+  EXPECT_EQ(RefusedFor({.id = "r", .body = "b", .owner = {.name = "bob"}}),
+            Reason::kIdempotencyMismatch);
+  const security::Principal colleague{
+      .name = "eve", .project = "retina", .proof = security::Proof::kToken};
+  EXPECT_EQ(table_.Cancel(begun.name, colleague)->state, OperationState::kCancelling);
+  begun.run->Finish(absl::CancelledError("so"));
+}
+
 }  // namespace
 }  // namespace octavo::engine

@@ -117,5 +117,51 @@ TEST_F(PrincipalResolverTest, ThisProcessUserIsAdminAtTheUnixSocket) {
       << "the token decides, not the user of the socket";
 }
 
+TEST_F(PrincipalResolverTest, ACertificateHasTheRoleOfItsLine) {
+  folder_.Write("certificates",
+                "[certificates]\n\"cn:anna\" = { role = \"operator\", project = "
+                "\"retina\" }\n\"cn:pc-7\" = { role = \"viewer\", name = \"pc\" }\n"
+                "\"cn:bert\" = { role = \"none\" }\n");
+  ASSERT_EQ(::chmod((folder_ / "certificates").c_str(), 0600), 0);
+  const auto table = *security::CertificateTable::Open(folder_ / "certificates");
+  const PrincipalResolver resolver({.loopback_role = Role::kAdmin,
+                                    .tokens = tokens_.get(),
+                                    .certificates = table.get(),
+                                    .certificate_role = Role::kViewer});
+  const auto who = [&](const std::string& name, const std::string& authorization = "",
+                       int64_t not_after = int64_t{1} << 40) {
+    PrincipalResolver::Metadata metadata;
+    if (!authorization.empty()) metadata.emplace("authorization", authorization);
+    const security::ClientCertificate certificate{.names = {"sha256:x", name},
+                                                  .not_after = not_after};
+    // From this host as from another one.
+    auto near = resolver.Resolve(metadata, kLoopback, &certificate);
+    auto far = resolver.Resolve(metadata, kRemote, &certificate);
+    EXPECT_EQ(near.ok(), far.ok());
+    if (near.ok()) EXPECT_EQ(near->role, far->role);
+    return near;
+  };
+  const auto anna = who("cn:anna");
+  ASSERT_TRUE(anna.ok());
+  EXPECT_EQ(anna->name, "cn:anna");
+  EXPECT_EQ(anna->role, Role::kOperator);
+  EXPECT_EQ(anna->project, "retina");
+  EXPECT_EQ(anna->proof, Proof::kCertificate);
+  EXPECT_EQ(anna->found, "the client's certificate: cn:anna");
+  EXPECT_EQ(who("cn:pc-7")->name, "pc");
+  EXPECT_EQ(who("cn:bert")->role, Role::kNone);
+  const auto stranger = who("cn:stranger");
+  EXPECT_EQ(stranger->role, Role::kViewer);
+  EXPECT_EQ(stranger->name, "cn:stranger");
+  EXPECT_NE(stranger->found.find("has no line"), std::string::npos);
+  // A token on top wins, and a bad one is an error.
+  EXPECT_EQ(who("cn:anna", "Bearer " + token_)->proof, Proof::kToken);
+  EXPECT_TRUE(absl::IsUnauthenticated(who("cn:anna", "Bearer x").status()));
+  const auto expired = who("cn:anna", "", 1'000'000'000);
+  ASSERT_TRUE(absl::IsUnauthenticated(expired.status()));
+  EXPECT_EQ(InfoOf(expired.status()).reason, Reason::kNoToken);
+  EXPECT_NE(std::string(expired.status().message()).find("expired at 2001-"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace octavo::rpc

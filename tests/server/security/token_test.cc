@@ -46,8 +46,9 @@ TEST(Token, TheHashIsThatOfTheWholeText) {
 TEST(Token, NamesAreShortAndPlain) {
   EXPECT_TRUE(IsTokenName("anna.b_c@lab-2"));
   EXPECT_TRUE(IsTokenName(std::string(64, 'x')));
-  for (const std::string& text : {std::string(), std::string(65, 'x'), std::string("a b"),
-                                  std::string("a\n"), std::string("a\0b", 3), std::string("ä")})
+  for (const std::string& text :
+       {std::string(), std::string(65, 'x'), std::string("a b"), std::string("a\n"),
+        std::string("a\0b", 3), std::string("ä"), std::string("loopback"), std::string("remote")})
     EXPECT_FALSE(IsTokenName(text)) << text;
 }
 

@@ -68,5 +68,25 @@ TEST_F(ClientSessionsTest, CloseEndsAtOnce) {
   EXPECT_EQ(sessions_.List().size(), 2u);
 }
 
+// A secret alone is not enough: the session is its owner's.
+TEST_F(ClientSessionsTest, ASessionIsItsOwners) {
+  ASSERT_OK_AND_ASSIGN(const auto opened,
+                       sessions_.Open("a", {.name = "ada", .project = "retina"}));
+  EXPECT_EQ(sessions_.List()[0].owner.project, "retina");
+  const security::Principal ada{.name = "ada", .proof = security::Proof::kToken};
+  const security::Principal bob{.name = "bob", .proof = security::Proof::kToken};
+  clock_.Advance(50);
+  for (const absl::Status& refused : {sessions_.KeepAlive(opened.secret, &bob).status(),
+                                      sessions_.Close(opened.secret, &bob).status(),
+                                      sessions_.Find(opened.secret, &bob).status()}) {
+    EXPECT_THAT(refused, IsError(absl::StatusCode::kPermissionDenied, "belongs to ada"));
+    EXPECT_EQ(InfoOf(refused).reason, Reason::kNotOwner);
+  }
+  EXPECT_NEAR(sessions_.List()[0].expires_seconds, 10, 1e-6) << "no sign of life";
+  EXPECT_THAT(sessions_.KeepAlive(opened.secret, &ada), IsOk());
+  EXPECT_THAT(sessions_.Find(opened.secret), IsOk()) << "the server itself";
+  EXPECT_THAT(sessions_.Close(opened.secret, &ada), IsOk());
+}
+
 }  // namespace
 }  // namespace octavo::engine

@@ -388,5 +388,39 @@ TEST_F(LeaseTest, TheLeasesOfASessionAreCountedAndEndWithIt) {
   for (const Lease& lease : table_.List()) EXPECT_EQ(lease.session, "");
 }
 
+// A token alone is not enough: the lease is its owner's.
+TEST_F(LeaseTest, ALeaseIsItsOwners) {
+  ASSERT_OK_AND_ASSIGN(
+      const Lease lease,
+      table_.TryAcquire(
+          {.resource = "buffers/a", .mode = kExclusive, .owner = {.name = "ada"}, .seconds = 60}));
+  EXPECT_EQ(table_.List()[0].owner.name, "ada");
+  const security::Principal ada{.name = "ada", .proof = security::Proof::kToken};
+  const security::Principal bob{.name = "bob", .proof = security::Proof::kToken};
+  const absl::Status refused = table_.Release(lease.token, &bob);
+  EXPECT_THAT(refused, IsError(absl::StatusCode::kPermissionDenied,
+                               "the lease of buffers/a, fence 1 belongs to ada"));
+  EXPECT_EQ(InfoOf(refused).reason, Reason::kNotOwner);
+  EXPECT_EQ(InfoOf(table_.Renew(lease.token, 3600, &bob).status()).reason, Reason::kNotOwner);
+  EXPECT_EQ(table_.List()[0].expires_ns, lease.expires_ns);
+  EXPECT_THAT(table_.Renew(lease.token, 3600, &ada), IsOk());
+  EXPECT_THAT(table_.Release(lease.token, &ada), IsOk());
+}
+
+TEST_F(LeaseTest, ALeaseIsFoundByItsFence) {
+  ASSERT_OK_AND_ASSIGN(const Lease lease, Try(kShared, "", 60));
+  EXPECT_EQ(table_.OfFence(lease.fence)->token, lease.token);
+  EXPECT_EQ(InfoOf(table_.OfFence(lease.fence + 1).status()).reason, Reason::kLeaseLost);
+  EXPECT_EQ(InfoOf(table_.OfFence(0).status()).reason, Reason::kLeaseLost);
+  LeaseTable::Told told;
+  ASSERT_OK_AND_ASSIGN(const LeaseTable::Guard guard,
+                       table_.Enter("buffers/b", kExclusive, "", 0, "WriteBuffer", &told));
+  const absl::Status busy = table_.OfFence(guard.lease().fence).status();
+  EXPECT_THAT(busy, IsError(absl::StatusCode::kFailedPrecondition, "a running call (WriteBuffer)"));
+  EXPECT_EQ(InfoOf(busy).reason, Reason::kLeased);
+  clock_.Advance(61);
+  EXPECT_EQ(InfoOf(table_.OfFence(lease.fence).status()).reason, Reason::kLeaseLost);
+}
+
 }  // namespace
 }  // namespace octavo::engine

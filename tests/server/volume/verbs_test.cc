@@ -92,6 +92,7 @@ class VerbsTest : public ::testing::Test {
     status.bytes = 4096;
     status.ttl_seconds = ttl_;
     status.session = session_.name;
+    status.owner = owner_;
     store_.Add(status, pool_->TryTake(), 0);
     store_.Seal(status, kept);
   }
@@ -266,6 +267,7 @@ class VerbsTest : public ::testing::Test {
   std::vector<VolumeHold> loans_;
   std::string name_;
   SessionStatus session_;
+  security::Owner owner_;  // of the volumes that Held makes
   double ttl_ = 0;
   int count_ = 0;
 };
@@ -480,6 +482,79 @@ TEST_F(VerbsTest, OnesOwnLease) {
     ASSERT_THAT(leases_.Release(theirs.token), IsOk());
     EXPECT_THAT(verbs[i]({}), IsError(absl::StatusCode::kAborted, "by me")) << i;
     EXPECT_THAT(verbs[i]({.lease_token = mine.token}), IsOk()) << i;
+    Clear();
+  }
+}
+
+// Only who may change a volume gets as far as its state and its leases; nothing has changed for
+// others. What the server does for itself, and for orphans, asks nobody.
+TEST_F(VerbsTest, OnesOwnVolumes) {
+  owner_ = {.name = "ada", .project = "retina"};
+  const security::Principal ada{.name = "ada", .proof = security::Proof::kToken};
+  const security::Principal colleague{
+      .name = "bob", .project = "retina", .proof = security::Proof::kToken};
+  const security::Principal admin{.name = "eve", .role = security::Role::kAdmin};
+  const security::Principal stranger{.name = "mallory", .proof = security::Proof::kToken};
+  const std::vector<std::function<absl::Status(const ClientVerb*)>> verbs = {
+      [this](const ClientVerb* asked) {
+        return store_.Discard(name_, Reason::kDiscarded, "", asked).status();
+      },
+      [this](const ClientVerb* asked) { return store_.BeginCommit(name_, asked).status(); },
+      [this](const ClientVerb* asked) { return store_.tiers().BeginSpill(name_, asked).status(); },
+      [this](const ClientVerb* asked) {
+        return store_.tiers().BeginRestore(name_, asked).status();
+      },
+      [this](const ClientVerb* asked) { return store_.ring().Mark(name_, 100, asked).status(); },
+      [this](const ClientVerb* asked) { return store_.ring().Unmark(name_, asked).status(); },
+      [this](const ClientVerb* asked) {
+        return store_.ring().Unmark(name_, asked, /*endangers=*/false).status();
+      },
+  };
+  for (size_t i = 0; i < verbs.size(); ++i) {
+    for (const security::Principal& caller : {stranger, security::Principal{}}) {
+      Held();
+      const uint64_t revision = store_.Get(name_)->revision;
+      const ClientVerb asked{.detach_exports = true, .caller = caller};
+      const absl::Status refused = verbs[i](&asked);
+      EXPECT_THAT(refused, IsError(absl::StatusCode::kPermissionDenied,
+                                   absl::StrCat(name_, " belongs to ada (project retina)")))
+          << i;
+      EXPECT_EQ(InfoOf(refused).reason, Reason::kNotOwner) << i;
+      EXPECT_EQ(store_.Get(name_)->revision, revision) << i;
+      Clear();
+    }
+    for (const security::Principal& caller : {ada, colleague, admin}) {
+      Held();
+      const ClientVerb asked{.caller = caller};
+      EXPECT_THAT(verbs[i](&asked), IsOk()) << i << caller.name;
+      Clear();
+    }
+    Held();
+    EXPECT_THAT(verbs[i](nullptr), IsOk()) << i;
+    Clear();
+  }
+  // A volume that has left stays its owner's: a stranger learns of the right, not of the state.
+  Held();
+  ASSERT_THAT(store_.Discard(name_, Reason::kDiscarded, ""), IsOk());
+  const ClientVerb asked{.caller = stranger};
+  EXPECT_EQ(InfoOf(verbs[0](&asked)).reason, Reason::kNotOwner);
+  EXPECT_EQ(store_.Get(name_)->owner, owner_);
+  Clear();
+}
+
+// The owner discards while others ask for the same: theirs are refused for the right alone, and the
+// owner's succeeds, every time.
+TEST_F(VerbsTest, TheOwnerDiscardsWhileAnotherAsks) {
+  owner_ = {.name = "ada"};
+  const ClientVerb mine{.caller = {.name = "ada", .proof = security::Proof::kToken}};
+  const ClientVerb theirs{.caller = {.name = "bob", .proof = security::Proof::kToken}};
+  for (int round = 0; round < kRounds; ++round) {
+    Held();
+    absl::Status a, b;
+    racers_.Race([&] { a = store_.Discard(name_, Reason::kDiscarded, "", &mine).status(); },
+                 [&] { b = store_.Discard(name_, Reason::kDiscarded, "", &theirs).status(); });
+    ASSERT_THAT(a, IsOk()) << "round " << round;
+    ASSERT_EQ(InfoOf(b).reason, Reason::kNotOwner) << "round " << round << ": " << b;
     Clear();
   }
 }

@@ -419,7 +419,7 @@ TEST_P(ImportJobTest, AFileBecomesABuffer) {
   EXPECT_EQ(made.type, (ArrayType{.scalar = Scalar::kU16, .lanes = 1, .dims = {12, 20, 40}}));
   EXPECT_EQ(made.state, BufferState::kReady);
   EXPECT_TRUE(made.coherent);
-  EXPECT_EQ(made.owner, "me");
+  EXPECT_EQ(made.client, "me");
   EXPECT_TRUE(made.is_private);
   EXPECT_EQ(made.labels.at("eye"), "OD");
   EXPECT_GT(made.expires_seconds, 900);

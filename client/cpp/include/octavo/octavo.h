@@ -305,8 +305,9 @@ struct Volume {
   bool complete = false;
   int64_t missing_ascans = 0, bytes = 0;
   std::map<std::string, std::string> labels;
-  std::string committed_to;  // absolute path, if COMMITTED
-  std::string json;          // the whole octavo.v1.Volume
+  std::string owner, project;  // whose it is: who made it, and that caller's project
+  std::string committed_to;    // absolute path, if COMMITTED
+  std::string json;            // the whole octavo.v1.Volume
 };
 
 /// Elements in C order.
@@ -649,17 +650,28 @@ struct ListOptions {
   std::string order_by;  // "create_time desc, name"; empty = the list's own
 };
 
+/// PEM files for TLS over TCP; the Unix socket needs none. Empty ones are those of the environment.
+struct TlsFiles {
+  /// Of the authority that issued the server's certificate ($OCTAVO_CA_FILE). With it the client
+  /// speaks TLS; without it, it does not.
+  std::string ca_file;
+  std::string cert_file;    // the client's own certificate, to log in with ($OCTAVO_CERT_FILE)
+  std::string key_file;     // its private key ($OCTAVO_KEY_FILE)
+  std::string server_name;  // a name in the server's certificate, if the host of the address is
+                            // none of them ($OCTAVO_SERVER_NAME)
+};
+
 /// A connection to octavod.
 class Client {
  public:
   /// `address`: "host:port" or "unix:/path"; empty = $OCTAVO_ADDRESS or 127.0.0.1:50051. `timeout`
   /// is for short calls. Connects with the first call. The first Client of a process sets
   /// GRPC_EXPERIMENTS (faster reads) unless it is set. `token_file`: a file with the bearer token
-  /// to log in with, as octavo token add makes it; empty = $OCTAVO_TOKEN_FILE, or no token. Throws
-  /// Error if it holds none.
+  /// to log in with, as octavo token add makes it; empty = $OCTAVO_TOKEN_FILE, or no token. `tls`:
+  /// files for TLS. Throws Error if one of the files cannot be used.
   explicit Client(std::string address = "",
                   std::chrono::milliseconds timeout = std::chrono::seconds(30),
-                  std::string token_file = "");
+                  std::string token_file = "", const TlsFiles& tls = {});
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;

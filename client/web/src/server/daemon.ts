@@ -7,6 +7,7 @@ import * as grpc from "@grpc/grpc-js";
 import * as loader from "@grpc/proto-loader";
 
 import { Contract } from "./contract";
+import type { DaemonTls } from "./options";
 
 /** A message of the daemon: fields as the protos name them, 64-bit integers as text, enums as names. */
 // eslint-disable-next-line @typescript-eslint/no-explicit-any
@@ -53,11 +54,12 @@ export class Daemon {
   private readonly status: loader.MessageTypeDefinition<Message, Message>;
   private readonly info: loader.MessageTypeDefinition<Message, Message>;
 
-  /** `token`: a bearer token that every call carries; empty = none. */
+  /** `token`: a bearer token that every call carries; empty = none. `tls`: null = without. */
   constructor(
     readonly address: string,
     protos: string,
     token = "",
+    private readonly tls: DaemonTls | null = null,
   ) {
     const files = [...FILES, "google/rpc/status.proto", "google/rpc/error_details.proto"];
     this.contract = new Contract(FILES, protos);
@@ -85,9 +87,10 @@ export class Daemon {
           start(metadata, listener);
         },
       });
-    const all: grpc.ClientOptions = token ? { ...options, interceptors: [bearer] } : options;
-    for (const service of SERVICES)
-      this.clients.set(service, new (v1[service] as grpc.ServiceClientConstructor)(address, grpc.credentials.createInsecure(), all));
+    const all: grpc.ClientOptions = token ? { ...options, interceptors: [bearer] } : { ...options };
+    if (tls?.serverName) all["grpc.ssl_target_name_override"] = tls.serverName;
+    const credentials = tls ? grpc.credentials.createSsl(tls.ca, tls.key, tls.cert) : grpc.credentials.createInsecure();
+    for (const service of SERVICES) this.clients.set(service, new (v1[service] as grpc.ServiceClientConstructor)(address, credentials, all));
   }
 
   private method(service: Service, name: string): { client: grpc.Client; call: Method } {
@@ -124,7 +127,23 @@ export class Daemon {
     }
     // What the library says of its own resolver and attempts helps nobody.
     const text = (error.details || error.message).replace(/^No connection established\. Last error: (?:Error: )?(.*?)\.? Resolution note:.*$/s, "$1");
-    return new DaemonError(error.code ?? grpc.status.UNKNOWN, text);
+    const advice = error.code === grpc.status.UNAVAILABLE ? this.adviceOnTls(text) : "";
+    return new DaemonError(error.code ?? grpc.status.UNKNOWN, advice ? `${text}; ${advice}` : text);
+  }
+
+  /** What may be wrong where octavod does not answer, by the library's text for it; "" if nothing is known. */
+  private adviceOnTls(text: string): string {
+    if (this.address.startsWith("unix:")) return "";
+    const closed = /ECONNRESET|EPIPE|socket hang up|Socket closed|Connection dropped|disconnected|stream was refused|Protocol error|alert/i.test(text);
+    if (!this.tls) return closed ? "if octavod speaks TLS, give the file of its authority (--ca-file, OCTAVO_CA_FILE)" : "";
+    if (/wrong version number|WRONG_VERSION|packet length too long/i.test(text)) return "octavod does not speak TLS there: leave out --ca-file";
+    if (/self[- ]signed|unable to (get|verify)|certificate has expired|not yet valid/i.test(text))
+      return "octavod's certificate was not issued by an authority in the file of --ca-file, or is not valid now";
+    if (/altnames|Hostname\/IP/i.test(text)) return "octavod's certificate is for other names than the host of the address; --server-name names one that it has";
+    if (!closed) return "";
+    return this.tls.cert
+      ? "octavod may not take the certificate of --cert-file: of another authority, or not valid now; its log says why"
+      : "octavod may require a certificate (--cert-file and --key-file)";
   }
 
   /** Message and reason of a google.rpc.Status, for example of Operation.error; null if there is none. */

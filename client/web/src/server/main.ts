@@ -32,7 +32,7 @@ function optionsOf(args: string[]): Options {
 
 async function main(): Promise<void> {
   const options = optionsOf(process.argv.slice(2));
-  const daemon = new Daemon(options.address, findProtos(), options.token);
+  const daemon = new Daemon(options.address, findProtos(), options.token, options.daemonTls);
   const files = new PageFiles(path.join(path.dirname(fileURLToPath(import.meta.url)), "page"));
   const server = new WebServer(options, daemon, files, new Secrets(), (url) => process.stdout.write(`for one more browser: ${url}\n`));
   let port: number;

@@ -1,11 +1,13 @@
 // The command line of octavo-web, as `octavo web` passes it on.
 import fs from "node:fs";
 import net from "node:net";
+import tls from "node:tls";
 import { parseArgs } from "node:util";
 
 export interface Options {
   address: string; // of octavod
   token: string; // by which it logs in there; "" = none
+  daemonTls: DaemonTls | null; // how it speaks to octavod; null = without TLS
   host: string; // to listen on
   port: number; // 0 = any that is free
   names: string[];
@@ -14,10 +16,21 @@ export interface Options {
   readyFd: number | null;
 }
 
+/** PEM texts for TLS to octavod. */
+export interface DaemonTls {
+  ca: Buffer;
+  cert: Buffer | null; // by which it logs in there
+  key: Buffer | null;
+  serverName: string; // "" = the host of the address
+}
+
 export const HELP = `octavo-web: what Octavo sees and holds, in a browser
 
   --address HOST:PORT | unix:PATH   of octavod (default $OCTAVO_ADDRESS or 127.0.0.1:50051)
   --token-file FILE                 with the bearer token to log in to octavod with, for all browsers (default $OCTAVO_TOKEN_FILE)
+  --ca-file FILE                    PEM, of the authority of octavod's certificate; with it TLS is spoken (default $OCTAVO_CA_FILE)
+  --cert-file FILE --key-file FILE  PEM, the certificate to log in to octavod with (default $OCTAVO_CERT_FILE, $OCTAVO_KEY_FILE)
+  --server-name NAME                in octavod's certificate, if not the host of the address (default $OCTAVO_SERVER_NAME)
   --listen HOST:PORT                where browsers reach this program (default 127.0.0.1:8050; port 0 = any)
   --tls-cert FILE --tls-key FILE    PEM files; needed for addresses beside loopback
   --insecure                        listen on other addresses without TLS: anybody on the way can read along
@@ -66,6 +79,43 @@ function tokenIn(flag: string, file: string): string {
   return text;
 }
 
+/** The files for TLS to octavod; `given`: flags by name. */
+function daemonTlsOf(address: string, given: { [flag in "ca-file" | "cert-file" | "key-file" | "server-name"]?: string }): DaemonTls | null {
+  const find = (flag: keyof typeof given, variable: string) => (given[flag] ? { by: `--${flag}`, file: given[flag]! } : { by: process.env[variable] ? variable : `--${flag}`, file: process.env[variable] ?? "" });
+  const ca = find("ca-file", "OCTAVO_CA_FILE");
+  const cert = find("cert-file", "OCTAVO_CERT_FILE");
+  const key = find("key-file", "OCTAVO_KEY_FILE");
+  if (!cert.file !== !key.file) {
+    const [there, missing] = cert.file ? [cert, key] : [key, cert];
+    throw new UsageError(`${missing.by}: is not given, and ${there.by} is; a certificate and its key belong together`);
+  }
+  if (cert.file && !ca.file) throw new UsageError(`${ca.by}: is not given, and ${cert.by} is; the file of octavod's authority is needed to trust it`);
+  if (!ca.file) return null;
+  const result: DaemonTls = {
+    ca: readable(ca.by, ca.file),
+    cert: cert.file ? readable(cert.by, cert.file) : null,
+    key: key.file ? readable(key.by, key.file) : null,
+    serverName: given["server-name"] ?? process.env.OCTAVO_SERVER_NAME ?? "",
+  };
+  const certificates = "a PEM file with certificates (-----BEGIN CERTIFICATE-----)";
+  if (!result.ca.includes("-----BEGIN CERTIFICATE-----")) bad(ca.by, ca.file, certificates);
+  if (result.cert && !result.cert.includes("-----BEGIN CERTIFICATE-----")) bad(cert.by, cert.file, certificates);
+  try {
+    tls.createSecureContext({ ca: result.ca });
+  } catch (error) {
+    bad(ca.by, ca.file, `${certificates} (${(error as Error).message})`);
+  }
+  if (result.cert && result.key) {
+    try {
+      tls.createSecureContext({ cert: result.cert, key: result.key });
+    } catch (error) {
+      const fits = (error as { code?: string }).code !== "ERR_OSSL_X509_KEY_VALUES_MISMATCH";
+      bad(key.by, key.file, fits ? `a PEM file with a private key without a passphrase (${(error as Error).message})` : `the key of the certificate in ${cert.file}`);
+    }
+  }
+  return address.startsWith("unix:") ? null : result;
+}
+
 export function parseOptions(args: string[]): Options | "help" {
   let values;
   try {
@@ -74,6 +124,10 @@ export function parseOptions(args: string[]): Options | "help" {
       options: {
         address: { type: "string" },
         "token-file": { type: "string" },
+        "ca-file": { type: "string" },
+        "cert-file": { type: "string" },
+        "key-file": { type: "string" },
+        "server-name": { type: "string" },
         listen: { type: "string", default: "127.0.0.1:8050" },
         "tls-cert": { type: "string" },
         "tls-key": { type: "string" },
@@ -107,6 +161,7 @@ export function parseOptions(args: string[]): Options | "help" {
   return {
     address,
     token: token ? tokenIn(tokenFile, token) : "",
+    daemonTls: daemonTlsOf(address, values),
     host,
     port,
     names: values.host!,

@@ -1,4 +1,4 @@
-#include "server/config_text.h"
+#include "server/base/toml_text.h"
 
 #include <iterator>
 #include <random>

@@ -1,0 +1,178 @@
+#include "server/security/certificate_table.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+#include "gpu/base/log.h"
+#include "gpu/base/status.h"
+#include "server/base/toml.h"
+#include "server/base/toml_text.h"
+#include "server/security/secret_file.h"
+#include "server/security/token.h"
+
+namespace octavo::security {
+namespace {
+
+constexpr char kNameRule[] =
+    "cn:, dns:, email:, uri: or sha256: (64 hex digits in small letters), and the name as the "
+    "certificate has it";
+
+absl::Status Damaged(const toml::node& node, const std::string& what) {
+  return absl::FailedPreconditionError(absl::StrCat("line ", node.source().begin.line, ": ", what));
+}
+
+bool IsCertificateName(absl::string_view name) {
+  if (absl::ConsumePrefix(&name, "sha256:"))
+    return name.size() == 64 &&
+           name.find_first_not_of("0123456789abcdef") == absl::string_view::npos;
+  for (const char* kind : {"cn:", "dns:", "email:", "uri:"}) {
+    if (absl::ConsumePrefix(&name, kind))
+      return !name.empty() && name.size() <= 256 &&
+             std::none_of(name.begin(), name.end(),
+                          [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; });
+  }
+  return false;
+}
+
+absl::StatusOr<CertificateLine> LineOf(const toml::table& members, const std::string& name) {
+  CertificateLine line;
+  bool has_role = false;
+  for (const auto& [toml_key, node] : members) {
+    const std::string key(toml_key.str());
+    const auto* const text = node.as_string();
+    if (text == nullptr)
+      return Damaged(node, absl::StrCat("'", key, "' of '", name, "' is no text"));
+    const std::string& value = text->get();
+    if (key == "role") {
+      const auto role = RoleNamed(value);
+      if (!role.has_value())
+        return Damaged(node, absl::StrCat("'role' of '", name, "' is '", value,
+                                          "'; allowed none, viewer, operator, admin"));
+      line.role = *role;
+      has_role = true;
+    } else if (key == "name" || key == "project") {
+      if (!IsTokenName(value))
+        return Damaged(
+            node, absl::StrCat("'", key, "' of '", name, "' is no name; allowed ", kTokenNameRule));
+      (key == "name" ? line.name : line.project) = value;
+    } else {
+      return Damaged(node, absl::StrCat("'", key, "' of '", name,
+                                        "' is not known; allowed role, name, project"));
+    }
+  }
+  if (!has_role)
+    return Damaged(members, absl::StrCat("'", name,
+                                         "' has no role; allowed none, viewer, "
+                                         "operator, admin"));
+  return line;
+}
+
+absl::StatusOr<CertificateLines> LinesOf(const toml::table& file) {
+  CertificateLines lines;
+  const toml::table* table = nullptr;
+  for (const auto& [toml_key, node] : file) {
+    const std::string key(toml_key.str());
+    if (key == "certificates") table = node.as_table();
+    if (key != "certificates" || table == nullptr)
+      return Damaged(node, absl::StrCat("'", key,
+                                        "' is not [certificates], the one table "
+                                        "that is allowed"));
+  }
+  if (table == nullptr)
+    return absl::FailedPreconditionError("has no table [certificates]; an empty one is allowed");
+  for (const auto& [key, node] : *table) {
+    const std::string name(key.str());
+    if (!IsCertificateName(name))
+      return Damaged(node, absl::StrCat("'", name, "' is no name of a certificate in quotes; ",
+                                        "allowed ", kNameRule));
+    const toml::table* const members = node.as_table();
+    if (members == nullptr)
+      return Damaged(node, absl::StrCat("'", name, R"(' is no { role = "…" })"));
+    OCTAVO_ASSIGN_OR_RETURN(lines[name], LineOf(*members, name));
+    if (lines.size() > kMostCertificateLines)
+      return Damaged(node, absl::StrCat("is more than ", kMostCertificateLines, " names"));
+  }
+  return lines;
+}
+
+}  // namespace
+
+absl::StatusOr<CertificateLines> ParseCertificateLines(absl::string_view text) {
+  if (const absl::Status fit = CheckConfigText(text); !fit.ok())
+    return absl::FailedPreconditionError(fit.message());
+  try {
+    return LinesOf(toml::parse(std::string_view(text.data(), text.size())));
+  } catch (const toml::parse_error& e) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("line ", e.source().begin.line,
+                     e.description().find("redefine") != std::string_view::npos
+                         ? ": names a certificate or a table a second time"
+                         : ": is no TOML"));
+  } catch (const std::logic_error&) {
+    return absl::FailedPreconditionError("is no TOML");
+  }
+}
+
+absl::StatusOr<std::unique_ptr<CertificateTable>> CertificateTable::Open(const std::string& path) {
+  std::unique_ptr<CertificateTable> table(new CertificateTable(path));
+  OCTAVO_ASSIGN_OR_RETURN(std::string text, ReadSecretFile(path));
+  auto lines = ParseCertificateLines(text);
+  if (!lines.ok()) return Annotate(lines.status(), path);
+  MutexLock lock(table->mutex_);
+  table->lines_ = std::make_shared<const CertificateLines>(*std::move(lines));
+  table->last_seen_ = std::move(text);
+  return table;
+}
+
+std::pair<std::string, CertificateLine> CertificateTable::Find(
+    const ClientCertificate& certificate) const {
+  std::shared_ptr<const CertificateLines> lines;
+  {
+    MutexLock lock(mutex_);
+    lines = lines_;
+  }
+  for (const std::string& name : certificate.names) {
+    if (const auto it = lines->find(name); it != lines->end()) return *it;
+  }
+  return {};
+}
+
+void CertificateTable::Look() {
+  auto text = ReadSecretFile(path_);
+  std::string seen = text.ok() ? *text : absl::StrCat("?", text.status().message());
+  {
+    MutexLock lock(mutex_);
+    if (seen == last_seen_) return;
+    last_seen_ = seen;
+  }
+  auto lines =
+      text.ok() ? ParseCertificateLines(*text) : absl::StatusOr<CertificateLines>(text.status());
+  if (!lines.ok()) {
+    {
+      MutexLock lock(mutex_);
+      ++reload_errors_;
+    }
+    Log(LogLevel::kError, "the table of certificates cannot be used; the one before it stays valid",
+        {{"file", path_}, {"error", std::string(lines.status().message())}});
+    return;
+  }
+  const size_t count = lines->size();
+  {
+    MutexLock lock(mutex_);
+    lines_ = std::make_shared<const CertificateLines>(*std::move(lines));
+    ++reloads_;
+  }
+  Log(LogLevel::kInfo, "table of certificates read again", {{"file", path_}, {"lines", count}});
+}
+
+CertificateTable::Counts CertificateTable::Count() const {
+  MutexLock lock(mutex_);
+  return {.lines = static_cast<int64_t>(lines_->size()),
+          .reloads = reloads_,
+          .reload_errors = reload_errors_};
+}
+
+}  // namespace octavo::security

@@ -1,0 +1,40 @@
+#pragma once
+
+// Who may change what. Whoever may call a method at all (its role, rpc/transport/method_roles.h)
+// may see every object: rights are about changes. An object may be changed by
+//
+//   its owner                 the principal of the same name
+//   its project               principals of the owner's project, if that has a name
+//   admins
+//   everybody with the role   if it is nobody's (no owner is known)
+//
+// TCP without a token proves nothing, but on one user's machine it is the same person as the Unix
+// socket. So that nothing becomes harder there:
+//
+//   loopback and remote       share what they make: neither is an identity
+//   users of the Unix socket  may change what callers without an identity made: they could call as
+//                             such, too
+//   callers without identity  may change what the user as whom octavod runs made over the socket;
+//                             the role that listen.loopback_role gives them bounds it
+//
+// The store that owns an object asks under its own lock, where it checks and acts. What the server
+// does for itself (expiry, policies, its end) asks nobody.
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+#include "server/security/owner.h"
+#include "server/security/principal.h"
+
+namespace octavo::security {
+
+/// Whose the objects are that a caller makes.
+Owner OwnerOf(const Principal& caller);
+
+/// OK, or PermissionDenied (NOT_OWNER) that names the object, its owner, the caller and who may.
+absl::Status MayChange(const Principal& caller, const Owner& owner, absl::string_view object);
+
+/// The same without the words.
+bool IsChangeableBy(const Principal& caller, const Owner& owner);
+
+}  // namespace octavo::security

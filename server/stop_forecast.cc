@@ -1,0 +1,85 @@
+#include "server/stop_forecast.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <fcntl.h>
+#include <memory>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "gpu/base/log.h"
+#include "gpu/base/unique_fd.h"
+#include "server/drain.h"
+#include "server/storage/io/errno_status.h"
+#include "server/storage/io/files.h"
+
+namespace octavo::drain {
+
+absl::StatusOr<double> MeasureDisk(const std::string& folder, int64_t bytes) {
+  const UniqueFd fd(::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600));
+  if (!fd) return storage::ErrnoStatus(errno, "creating a file without a name in", folder);
+  constexpr int64_t kPiece = 1 << 20;
+  std::vector<uint64_t> piece(kPiece / sizeof(uint64_t));
+  uint64_t word = 0x9E3779B97F4A7C15;
+  for (uint64_t& one : piece) {  // nothing that a file system could compress
+    word ^= word << 13;
+    word ^= word >> 7;
+    word ^= word << 17;
+    one = word;
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  for (int64_t at = 0; at < bytes; at += kPiece) {
+    const absl::Status written = storage::WriteAllAt(
+        fd.get(), folder, piece.data(), static_cast<size_t>(std::min(kPiece, bytes - at)), at);
+    if (!written.ok()) return written;
+  }
+  if (::fdatasync(fd.get()) != 0) return storage::ErrnoStatus(errno, "syncing", folder);
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return static_cast<double>(bytes) / std::max(seconds, 1e-6);
+}
+
+DiskRate::DiskRate(const std::string& folder) {
+  if (folder.empty()) return;
+  thread_ = std::jthread([this, folder] {
+    pthread_setname_np(pthread_self(), "oct-rate");
+    const auto rate = MeasureDisk(folder, kProbeBytes);
+    if (rate.ok()) {
+      measured_ = *rate;
+    } else {
+      Log(LogLevel::kWarning, "speed of the spill directory not measured",
+          {{"error", std::string(rate.status().message())}});
+    }
+  });
+}
+
+double DiskRate::BytesPerSecond(const model::Stats& stats) const {
+  const auto spills = stats.spill_seconds.find(Name(model::Tier::kDisk));
+  for (const model::TierUse& tier : stats.tiers) {
+    if (tier.tier != model::Tier::kDisk || tier.spilled_bytes < kEnoughBytes ||
+        spills == stats.spill_seconds.end() || spills->second.sum <= 0)
+      continue;
+    // Of one spill: several at once are not slower together.
+    return static_cast<double>(tier.spilled_bytes) / spills->second.sum;
+  }
+  return measured_;
+}
+
+model::StopForecast ForecastStop(const std::vector<model::VolumeStatus>& volumes,
+                                 int64_t room_bytes, double bytes_per_second,
+                                 double limit_seconds) {
+  model::StopForecast forecast{.room_bytes = room_bytes,
+                               .bytes_per_second = bytes_per_second,
+                               .limit_seconds = limit_seconds};
+  for (const model::VolumeStatus& volume : volumes) {
+    if (!AtRisk(volume)) continue;
+    ++forecast.volumes;
+    forecast.bytes += volume.bytes;
+  }
+  if (bytes_per_second > 0)
+    forecast.seconds = static_cast<double>(forecast.bytes) / bytes_per_second;
+  return forecast;
+}
+
+}  // namespace octavo::drain

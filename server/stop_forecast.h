@@ -1,0 +1,42 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "server/model/stats.h"
+#include "server/model/status_types.h"
+#include "server/model/stop_forecast.h"
+
+namespace octavo::drain {
+
+/// Writes `bytes` into a file of `folder` that has no name, and syncs it. Bytes a second.
+absl::StatusOr<double> MeasureDisk(const std::string& folder, int64_t bytes);
+
+/// How fast the disk of a folder takes what must stay: measured once, on a thread of its own; and
+/// by the spills since, once they are enough to say more.
+class DiskRate {
+ public:
+  static constexpr int64_t kProbeBytes = 16 << 20;
+  /// Spills of fewer bytes than this tell less than the measurement.
+  static constexpr int64_t kEnoughBytes = int64_t{256} << 20;
+
+  /// Measures `folder`; empty = there is none.
+  explicit DiskRate(const std::string& folder);
+  /// 0 = not measured yet, or it failed. `stats`: with the spills since the start.
+  double BytesPerSecond(const model::Stats& stats) const;
+
+ private:
+  std::atomic<double> measured_{0};
+  std::jthread thread_;  // last: it uses the rest
+};
+
+/// `volumes`: those in memory.
+model::StopForecast ForecastStop(const std::vector<model::VolumeStatus>& volumes,
+                                 int64_t room_bytes, double bytes_per_second, double limit_seconds);
+
+}  // namespace octavo::drain
