@@ -10,6 +10,8 @@ constexpr double kFallbackWeight = 1e-3;
 // Of the stage's own position of each tile: decides only where nothing else does.
 constexpr double kStageWeight = 1e-9;
 constexpr int kMostTurns = 60;
+// With fewer of them nothing can be said of what is usual.
+constexpr size_t kFewestJoints = 6;
 
 double Norm(const Vector3& v) { return std::sqrt(v[0] * v[0] + v[1] * v[1] + v[2] * v[2]); }
 
@@ -112,6 +114,29 @@ void MarkDetached(TilePositions* out) {
   }
 }
 
+/// Two pictures that have nothing in common agree a little by chance somewhere: a tile whose best
+/// joint is far worse than usual may be a wrong one, though its joint counts.
+void MarkDoubted(TilePositions* out) {
+  std::vector<double> all, apart, best(out->tiles.size(), 0);
+  for (const TileJoint& joint : out->joints) {
+    if (joint.state != JointState::kUsed) continue;
+    all.push_back(joint.confidence);
+    for (const int64_t tile : {joint.first, joint.second}) {
+      double& of_tile = best[static_cast<size_t>(tile)];
+      of_tile = std::max(of_tile, joint.confidence);
+    }
+  }
+  if (all.size() < kFewestJoints) return;
+  const double usual = Median(all);
+  for (const double confidence : all) apart.push_back(std::abs(confidence - usual));
+  // 1.4826 times the median deviation is the standard deviation of what is normal.
+  const double least = usual - std::max(0.2, 5 * 1.4826 * Median(std::move(apart)));
+  for (size_t i = 0; i < best.size(); ++i) {
+    RegisteredTile& tile = out->tiles[i];
+    if (tile.state == TileState::kRegistered && best[i] < least) tile.state = TileState::kDoubted;
+  }
+}
+
 void MarkTiles(double outlier_um, TilePositions* out) {
   std::vector<std::vector<size_t>> neighbours(out->tiles.size());
   for (const TileJoint& joint : out->joints) {
@@ -145,6 +170,7 @@ void MarkTiles(double outlier_um, TilePositions* out) {
     if (off[i] > most) out->tiles[i].state = TileState::kMoved;
   }
   MarkDetached(out);
+  MarkDoubted(out);
 }
 
 }  // namespace

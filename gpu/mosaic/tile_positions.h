@@ -17,7 +17,13 @@ struct TileJoint {
   JointState state = JointState::kUsed;
 };
 
-enum class TileState : uint8_t { kRegistered = 1, kUnmatched = 2, kMoved = 3, kDetached = 4 };
+enum class TileState : uint8_t {
+  kRegistered = 1,
+  kUnmatched = 2,
+  kMoved = 3,
+  kDetached = 4,
+  kDoubted = 5
+};
 struct RegisteredTile {
   Vector3 position_um, correction_um;
   int joints = 0, used_joints = 0;

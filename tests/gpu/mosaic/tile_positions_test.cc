@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -117,6 +118,39 @@ TEST_F(TilePositionsTest, WhatNothingElseKeepsTogetherTheStageDoes) {
   EXPECT_EQ(apart.tiles[7].joints, 0);
   for (int d = 0; d < 3; ++d) EXPECT_LT(std::abs(apart.tiles[7].correction_um[d]), 10);
   EXPECT_EQ(SolveTilePositions(stage_, {}, 0.5, 1.5).tiles[5].correction_um[1], 0);
+}
+
+// A wrong picture whose overlap agrees with one neighbour's by chance.
+TEST_F(TilePositionsTest, ATileWhoseOnlyJointIsFarWorseThanUsualIsDoubted) {
+  for (int turn = 0; turn < 20; ++turn) {
+    stage_.clear(), truth_.clear(), joints_.clear();
+    Grid(4, 4, 0.5, 0.05);
+    std::uniform_real_distribution<double> good(0.93, 0.99), by_chance(0.5, 0.7);
+    const auto wrong = static_cast<int64_t>(random_() % 16);
+    bool first = true;
+    for (TileJoint& joint : joints_) {
+      joint.confidence = good(random_);
+      if (joint.first != wrong && joint.second != wrong) continue;
+      joint.confidence = std::exchange(first, false) ? by_chance(random_) : 0.2;
+    }
+    const TilePositions got = SolveTilePositions(stage_, joints_, 0.5, 1.5);
+    for (int64_t i = 0; i < 16; ++i) {
+      EXPECT_EQ(got.tiles[static_cast<size_t>(i)].state,
+                i == wrong ? TileState::kDoubted : TileState::kRegistered)
+          << i << ", wrong " << wrong;
+    }
+  }
+}
+
+TEST_F(TilePositionsTest, NobodyIsDoubtedWhereConfidencesDifferAnyhow) {
+  for (int turn = 0; turn < 20; ++turn) {
+    stage_.clear(), truth_.clear(), joints_.clear();
+    Grid(4, 4, 0.5, 0.05);
+    std::uniform_real_distribution<double> any(0.55, 0.99);
+    for (TileJoint& joint : joints_) joint.confidence = any(random_);
+    for (const RegisteredTile& tile : SolveTilePositions(stage_, joints_, 0.5, 1.5).tiles)
+      EXPECT_EQ(tile.state, TileState::kRegistered);
+  }
 }
 
 TEST_F(TilePositionsTest, ATileThatTheStageHasElsewhereIsMovedAndAccusesNobody) {
