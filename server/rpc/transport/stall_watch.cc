@@ -1,7 +1,6 @@
 #include "server/rpc/transport/stall_watch.h"
 
 #include <algorithm>
-#include <pthread.h>
 #include <utility>
 #include <vector>
 
@@ -48,20 +47,7 @@ StallWatch::StallWatch(std::chrono::duration<double> patience, std::function<voi
     : patience_(patience),
       cancelled_(std::move(cancelled)),
       cut_(std::move(cut)),
-      thread_([this](const std::stop_token& stop) {
-        pthread_setname_np(pthread_self(), "oct-stalls");
-        Mutex mutex;
-        CondVar cv;
-        const std::stop_callback wake(stop, [&] {
-          MutexLock lock(mutex);
-          cv.NotifyAll();
-        });
-        MutexLock lock(mutex);
-        while (!stop.stop_requested()) {
-          cv.WaitFor(lock, std::chrono::milliseconds(250));
-          base::GuardedTurn("a turn of oct-stalls broke off", [&] { Look(); });
-        }
-      }) {}
+      thread_("oct-stalls", std::chrono::milliseconds(250), [this] { Look(); }) {}
 
 void StallWatch::Look() {
   (void)Failpoint("stalls_turn");

@@ -6,11 +6,11 @@
 #include <list>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "grpcpp/server_context.h"
 
 #include "gpu/base/mutex.h"
+#include "server/base/periodic_thread.h"
 
 namespace octavo::rpc {
 
@@ -57,7 +57,7 @@ class StallWatch {
   const std::chrono::duration<double> patience_;
   const std::function<void()> cancelled_;
   const std::function<void(const std::string&)> cut_;
-  std::jthread thread_;
+  base::PeriodicThread thread_;
 };
 
 }  // namespace octavo::rpc

@@ -1,10 +1,8 @@
 #include "server/rpc/transport/tls_watch.h"
 
-#include <pthread.h>
+#include <chrono>
 
 #include "gpu/base/log.h"
-#include "gpu/base/mutex.h"
-#include "server/base/exception_to_status.h"
 
 namespace octavo::rpc {
 namespace {
@@ -17,20 +15,7 @@ TlsWatch::TlsWatch(const Config& config, std::function<void(int64_t)> generation
                    std::function<int64_t(int64_t)> cut)
     : config_(config), generation_(std::move(generation)), cut_(std::move(cut)) {
   generation_(config_.store->Get().generation);
-  thread_ = std::jthread([this](const std::stop_token& stop) {
-    pthread_setname_np(pthread_self(), "oct-tls");
-    Mutex mutex;
-    CondVar cv;
-    const std::stop_callback wake(stop, [&] {
-      MutexLock lock(mutex);
-      cv.NotifyAll();
-    });
-    MutexLock lock(mutex);
-    while (!stop.stop_requested()) {
-      cv.WaitFor(lock, kBetweenTlsLooks);
-      base::GuardedTurn("a turn of oct-tls broke off", [&] { Look(); });
-    }
-  });
+  thread_.emplace("oct-tls", kBetweenTlsLooks, [this] { Look(); });
 }
 
 void TlsWatch::Look() {

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <stop_token>
-#include <thread>
+#include <optional>
 #include <utility>
 
+#include "server/base/periodic_thread.h"
 #include "server/security/tls_failures.h"
 #include "server/security/tls_store.h"
 
@@ -38,7 +38,7 @@ class TlsWatch {
   const std::function<int64_t(int64_t)> cut_;
   // Sets that replaced others, and when connections of those before them end.
   std::deque<std::pair<int64_t, Steady::time_point>> replaced_;
-  std::jthread thread_;
+  std::optional<base::PeriodicThread> thread_;  // begins when `generation_` was told
 };
 
 }  // namespace octavo::rpc
