@@ -250,11 +250,15 @@ class WebUnit(unittest.TestCase):
         self.text = read("deploy", "octavo-web.service")
         self.service = unit_of(self.text)["Service"]
 
-    def test_it_reaches_the_daemon_as_its_user(self):
+    def test_it_reaches_the_daemon_as_an_operator(self):
         daemon = unit_of(read("deploy", "octavod.service"))["Service"]
         environment = dict(pair.split("=", 1) for pair in shlex.split(daemon["Environment"]))
         self.assertIn(f"--address unix:{environment['OCTAVO_LISTEN_UNIX']} web", self.service["ExecStart"])
-        self.assertEqual((self.service["User"], self.service["Group"]), (daemon["User"], daemon["Group"]))
+        self.assertEqual(self.service["Group"], daemon["Group"])  # of the socket
+        self.assertNotEqual(self.service["User"], daemon["User"])  # who would be an admin
+        users = read("deploy", "octavo.sysusers.conf").splitlines()
+        self.assertTrue(any(line.startswith(f"u {self.service['User']} ") for line in users))
+        self.assertIn(f"m {self.service['User']} {daemon['Group']}", users)
         self.assertNotIn("MemoryDenyWriteExecute", self.service)  # JavaScript is compiled at run time
 
     def test_the_flags_that_it_advises_are_flags(self):
