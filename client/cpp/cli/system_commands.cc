@@ -149,6 +149,10 @@ void Info(Session& session) {
   std::cout << "TCP without a token: " << InWords(info.loopback_role())
             << " (listen.loopback_role); tokens: "
             << (info.takes_tokens() ? "taken" : "none are taken") << "\n";
+  if (!info.insecure_listening().empty() && !info.has_tls() && !info.takes_tokens()) {
+    std::cout << "other hosts, without a login: " << InWords(info.insecure_role())
+              << " (security.insecure_role)\n";
+  }
   std::cout << "you are " << info.caller().name() << ", " << InWords(info.caller().role())
             << (info.caller().project().empty() ? "" : ", of project " + info.caller().project())
             << ": " << info.caller().found() << "\n";

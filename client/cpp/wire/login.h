@@ -133,6 +133,32 @@ inline bool SpeaksTls(const std::string& address, const Login& login) {
   return !login.ca_file.empty() && address.rfind("unix:", 0) != 0;
 }
 
+/// Whether calls to this address leave the host, by its text.
+inline bool LeavesTheHost(const std::string& address) {
+  if (address.rfind("unix:", 0) == 0) return false;
+  std::string host = address.substr(0, address.rfind(':'));
+  for (const char* scheme : {"dns:///", "dns:", "ipv4:", "ipv6:"}) {
+    if (host.rfind(scheme, 0) == 0) host.erase(0, std::strlen(scheme));
+  }
+  const bool v4 =
+      host.rfind("127.", 0) == 0 && host.find_first_not_of("0123456789.") == std::string::npos;
+  return !v4 && host != "localhost" && host != "[::1]";
+}
+
+/// A token that anybody on the way could read is not sent, unless the environment says that the
+/// network is trusted.
+inline void CheckNotInClear(const std::string& address, const Login& login) {
+  const char* const allowed = std::getenv("OCTAVO_TOKEN_IN_CLEAR");
+  if (SpeaksTls(address, login) || !LeavesTheHost(address) ||
+      (allowed != nullptr && std::string(allowed) == "1"))
+    return;
+  throw LoginError(login.token_file,
+                   "would be sent to " + address +
+                       " in clear: without TLS anybody on the way can read and use it; give the "
+                       "file of the server's authority (--ca-file, OCTAVO_CA_FILE), or set "
+                       "OCTAVO_TOKEN_IN_CLEAR=1 if the network is trusted");
+}
+
 /// What may be wrong where a server does not answer, by gRPC's text for it; empty if nothing is
 /// known. A client whose certificate is refused is told nothing by TLS.
 inline std::string AdviceOnTls(const std::string& address, const Login& login,
@@ -204,6 +230,7 @@ inline std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   // octavod goes to octavod.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   const std::string token = login.token_file.empty() ? "" : ReadTokenFile(login.token_file);
+  if (!token.empty()) CheckNotInClear(address, login);
   grpc::SslCredentialsOptions tls;
   if (login.cert_file.empty() != login.key_file.empty()) {
     const Given& missing = login.cert_file.empty() ? login.cert_file : login.key_file;

@@ -89,7 +89,9 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
             ("grpc.enable_http_proxy", 0)])  # a proxy of the environment (http_proxy) would read everything, the token included
         whence, path = ("token_file", token_file) if token_file not in (None, "") else ("OCTAVO_TOKEN_FILE", os.environ.get("OCTAVO_TOKEN_FILE"))
         if path:
-            self.channel = tokens.giving(self.channel, tokens.read(path, whence))
+            token = tokens.read(path, whence)
+            tls.check_not_in_clear(self.address, whence)
+            self.channel = tokens.giving(self.channel, token)
         self._scans = scan_pb2_grpc.ScanServiceStub(self.channel)
         self._volumes = volume_pb2_grpc.VolumeServiceStub(self.channel)
         self._streams = stream_pb2_grpc.StreamServiceStub(self.channel)

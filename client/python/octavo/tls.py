@@ -97,6 +97,16 @@ def channel(address: Address, options: Any) -> grpc.Channel:
     return grpc.insecure_channel(str(address), options=options)
 
 
+def check_not_in_clear(address: Address, whence: str) -> None:
+    """ValueError for a token that anybody on the way could read, unless the environment says that the network is trusted."""
+    host = re.sub("^(dns:///|dns:|ipv4:|ipv6:)", "", address.rpartition(":")[0])
+    stays = address.startswith("unix:") or host in ("localhost", "[::1]") or re.fullmatch(r"127\.[0-9.]+", host)
+    if stays or address.tls.ca or os.environ.get("OCTAVO_TOKEN_IN_CLEAR") == "1":
+        return
+    raise ValueError(f"{whence}: the token would be sent to {address} in clear: without TLS anybody on the way can read and use it; give the file of "
+                     "the server's authority (ca_file=, OCTAVO_CA_FILE), or set OCTAVO_TOKEN_IN_CLEAR=1 if the network is trusted")
+
+
 def advice(address: str, error: str) -> str:
     """What may be wrong where no server answers, by gRPC's text for it; "" if nothing is known. TLS tells a client nothing whose certificate is
     refused."""

@@ -79,6 +79,16 @@ function tokenIn(flag: string, file: string): string {
   return text;
 }
 
+/** A token that anybody on the way could read is not sent, unless the environment says that the network is trusted. */
+function checkNotInClear(flag: string, address: string): void {
+  const host = address.replace(/:\d+$/, "").replace(/^(dns:\/\/\/|dns:|ipv4:|ipv6:)/, "").replace(/^\[(.*)\]$/, "$1");
+  if (address.startsWith("unix:") || isLoopback(host) || process.env.OCTAVO_TOKEN_IN_CLEAR === "1") return;
+  throw new UsageError(
+    `${flag}: the token would be sent to ${address} in clear: without TLS anybody on the way can read and use it. ` +
+      "Give the file of octavod's authority (--ca-file, OCTAVO_CA_FILE), or set OCTAVO_TOKEN_IN_CLEAR=1 if the network is trusted",
+  );
+}
+
 /** The files for TLS to octavod; `given`: flags by name. */
 function daemonTlsOf(address: string, given: { [flag in "ca-file" | "cert-file" | "key-file" | "server-name"]?: string }): DaemonTls | null {
   const find = (flag: keyof typeof given, variable: string) => (given[flag] ? { by: `--${flag}`, file: given[flag]! } : { by: process.env[variable] ? variable : `--${flag}`, file: process.env[variable] ?? "" });
@@ -158,10 +168,13 @@ export function parseOptions(args: string[]): Options | "help" {
   if (ready !== undefined && !/^\d{1,4}$/.test(ready)) bad("--ready-fd", ready, "the number of an open descriptor");
   const tokenFile = values["token-file"] ? "--token-file" : "OCTAVO_TOKEN_FILE";
   const token = values["token-file"] || process.env.OCTAVO_TOKEN_FILE;
+  const secret = token ? tokenIn(tokenFile, token) : "";
+  const daemonTls = daemonTlsOf(address, values);
+  if (secret && !daemonTls) checkNotInClear(tokenFile, address);
   return {
     address,
-    token: token ? tokenIn(tokenFile, token) : "",
-    daemonTls: daemonTlsOf(address, values),
+    token: secret,
+    daemonTls,
     host,
     port,
     names: values.host!,
