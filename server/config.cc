@@ -161,7 +161,7 @@ const std::vector<Key>& Keys() {
           "listen.loopback_role",
           "what programs may do that connect by TCP without a token: none, viewer (see), operator "
           "(acquire, process, discard), admin; default operator without a configuration file, "
-          "viewer with one",
+          "unless there are tokens, certificates of clients or other hosts; else viewer",
           &Config::listen_loopback_role, {"none", "viewer", "operator", "admin"}),
       Text("listen.tls.certificate",
            "PEM file of the server's certificate, followed by those that issued it; empty = TCP "
@@ -294,6 +294,11 @@ const std::vector<Key>& Keys() {
           "true: addresses that other hosts can reach are allowed without TLS, or without a login; "
           "true, false",
           &Config::security_insecure),
+      Choice(
+          "security.insecure_role",
+          "what programs of other hosts may do that security.insecure lets in without TLS, where "
+          "the server takes no tokens: none, viewer, operator, admin",
+          &Config::security_insecure_role, {"none", "viewer", "operator", "admin"}),
       Choice("log.level", "debug, info, warning, error", &Config::log_level,
              {"debug", "info", "warning", "error"}),
       Choice("log.format", "auto (json unless a terminal), json, text", &Config::log_format,
@@ -495,6 +500,8 @@ absl::Status ApplyText(Config* config, const std::string& text, const std::strin
 
 absl::Status ApplyEnvironment(Config* config, char** environment,
                               std::vector<std::string>* unknown) {
+  std::vector<std::string> names;
+  for (const Key& key : Keys()) names.push_back(EnvironmentName(key.name));
   for (char** entry = environment; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const size_t equals = text.find('=');
@@ -509,7 +516,12 @@ absl::Status ApplyEnvironment(Config* config, char** environment,
       OCTAVO_RETURN_IF_ERROR(Annotate(ApplySetting(config, key.name, text.substr(equals + 1)),
                                       absl::StrCat("environment ", name)));
     }
-    if (section && !known) unknown->push_back(name);
+    if (!section || known) continue;
+    if (absl::StartsWith(name, "OCTAVO_SECURITY_") || absl::StartsWith(name, "OCTAVO_LISTEN_")) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "environment ", name, ": is no key of the configuration", DidYouMean(name, names)));
+    }
+    unknown->push_back(name);
   }
   return absl::OkStatus();
 }
@@ -531,14 +543,17 @@ std::vector<std::string> OpenAddresses(const Config& config) {
 
 absl::StatusOr<Config> LoadConfig(const ConfigSources& sources, std::vector<std::string>* unknown) {
   Config config;
-  if (sources.file.empty()) {
-    config.listen_loopback_role = "operator";
-  } else {
-    OCTAVO_RETURN_IF_ERROR(ApplyFile(&config, sources.file));
-  }
+  config.listen_loopback_role.clear();
+  if (!sources.file.empty()) OCTAVO_RETURN_IF_ERROR(ApplyFile(&config, sources.file));
   OCTAVO_RETURN_IF_ERROR(ApplyEnvironment(&config, environ, unknown));
   for (const auto& [key, value] : sources.flags)
     OCTAVO_RETURN_IF_ERROR(ApplySetting(&config, key, value));
+  if (config.listen_loopback_role.empty()) {
+    // One user's machine, unless something says that there are others.
+    const bool alone = sources.file.empty() && config.security_tokens.empty() &&
+                       config.listen_tls_client_ca.empty() && !config.security_insecure;
+    config.listen_loopback_role = alone ? "operator" : Config().listen_loopback_role;
+  }
   OCTAVO_RETURN_IF_ERROR(Finalise(&config));
   return config;
 }

@@ -60,6 +60,8 @@ struct Config {
   std::string security_certificate_role = "none";
   // other hosts may reach the server without TLS, or without a login
   bool security_insecure = false;
+  // what these may do without a token: none, viewer, operator, admin
+  std::string security_insecure_role = "viewer";
   std::string log_level = "info";   // debug, info, warning, error
   std::string log_format = "auto";  // auto (json unless a terminal), json, text
   std::vector<std::string> camera_interfaces = {"GigEVision",
@@ -103,7 +105,8 @@ absl::Status ApplyText(Config* config, const std::string& text, const std::strin
 
 /// Environment variables OCTAVO_<KEY>, dots as underscores. Names that begin like a key's section
 /// but are not keys are added to `unknown`; this is no error, because container platforms set such
-/// names themselves (OCTAVO_METRICS_PORT).
+/// names themselves (OCTAVO_METRICS_PORT). Of the sections listen and security it is one
+/// (InvalidArgument): what a misspelt name was to close would stay open.
 absl::Status ApplyEnvironment(Config* config, char** environment,
                               std::vector<std::string>* unknown);
 
@@ -114,8 +117,8 @@ struct ConfigSources {
 };
 /// Applies the defaults, then the file, the environment and the flags, then Finalise. Returns their
 /// errors. Without a file, octavod is a program of one user, started by hand: TCP on this host may
-/// do what an operator may. With one, it is a service, and may show only what a viewer sees, unless
-/// the file says otherwise.
+/// do what an operator may. With one, or with tokens, certificates of clients or other hosts, it is
+/// a service, and may show only what a viewer sees, unless listen.loopback_role says otherwise.
 absl::StatusOr<Config> LoadConfig(const ConfigSources& sources, std::vector<std::string>* unknown);
 
 /// Whether TCP has TLS, and whoever comes from another host needs a token or a certificate.

@@ -137,7 +137,7 @@ void WarnOfOpenAddresses(const Config& config, const std::vector<std::string>& a
       {{"addresses", addresses},
        {"tls", tls},
        {"role_without_token",
-        tls || !config.security_tokens.empty() ? "none" : config.listen_loopback_role}});
+        tls || !config.security_tokens.empty() ? "none" : config.security_insecure_role}});
 }
 
 // Who may do what, in a line of the log.
@@ -358,6 +358,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   rpc_config.stalled_seconds = config.listen_stalled_seconds;
   rpc_config.spare_descriptors = static_cast<int>(config.listen_spare_descriptors);
   rpc_config.trust = {.loopback_role = *security::RoleNamed(config.listen_loopback_role),
+                      .insecure_role = config.security_insecure
+                                           ? *security::RoleNamed(config.security_insecure_role)
+                                           : security::Role::kNone,
                       .tokens = daemon->tokens_.get(),
                       .tls = daemon->tls_.get(),
                       .tls_failures = &daemon->tls_failures_,

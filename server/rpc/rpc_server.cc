@@ -1,9 +1,12 @@
 #include "server/rpc/rpc_server.h"
 
 #include <future>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "google/protobuf/descriptor.h"
 #include "grpc/grpc.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -15,6 +18,7 @@
 #include "gpu/base/status.h"
 #include "server/rpc/convert/bounds.h"
 #include "server/rpc/transport/call_gate.h"
+#include "server/rpc/transport/gated_service.h"
 #include "server/rpc/transport/grpc_log.h"
 #include "server/rpc/transport/listener.h"
 #include "server/rpc/transport/open_watches.h"
@@ -39,6 +43,8 @@ class RpcServerImpl final : public RpcServer {
   absl::Status Listen(const RpcConfig& config, engine::Engine* engine, ServerInfo info) {
     info.listening = [this] { return addresses(); };
     info.loopback_role = config.trust.loopback_role;
+    if (config.trust.tls == nullptr && config.trust.tokens == nullptr)
+      info.insecure_role = config.trust.insecure_role;
     info.takes_tokens = config.trust.tokens != nullptr;
     info.tls = config.trust.tls;
     info.certificate_required = config.trust.certificate_required;
@@ -47,18 +53,18 @@ class RpcServerImpl final : public RpcServer {
     listener_ = std::make_unique<Listener>(config.spare_descriptors, config.stalled_seconds);
     for (const auto& address : config.tcp) OCTAVO_RETURN_IF_ERROR(listener_->AddTcp(address));
     if (!config.unix_path.empty()) OCTAVO_RETURN_IF_ERROR(listener_->AddUnix(config.unix_path));
-    services_.push_back(MakeScanService(engine, &slow_));
-    services_.push_back(
+    Add("ScanService", MakeScanService(engine, &slow_));
+    Add("VolumeService",
         MakeVolumeService(engine, &workers_, &slow_, &watches_, config.picture_bytes));
-    services_.push_back(MakeJobService(engine, &slow_));
-    services_.push_back(MakeOperationService(engine));
-    services_.push_back(MakeBufferService(engine, &buffer_workers_, &watches_));
-    services_.push_back(MakeExportService(engine, &buffer_workers_));
-    services_.push_back(MakeMosaicService(engine, &slow_.mosaics));
-    services_.push_back(MakeStreamService(engine, &workers_, &slow_));
-    services_.push_back(MakeIngestService(engine, &slow_, &copy_workers_));
-    services_.push_back(MakeSessionService(engine));
-    services_.push_back(MakeSystemService(engine, &measure_workers_, std::move(info)));
+    Add("JobService", MakeJobService(engine, &slow_));
+    Add("OperationService", MakeOperationService(engine));
+    Add("BufferService", MakeBufferService(engine, &buffer_workers_, &watches_));
+    Add("ExportService", MakeExportService(engine, &buffer_workers_));
+    Add("MosaicService", MakeMosaicService(engine, &slow_.mosaics));
+    Add("StreamService", MakeStreamService(engine, &workers_, &slow_));
+    Add("IngestService", MakeIngestService(engine, &slow_, &copy_workers_));
+    Add("SessionService", MakeSessionService(engine));
+    Add("SystemService", MakeSystemService(engine, &measure_workers_, std::move(info)));
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
@@ -67,7 +73,7 @@ class RpcServerImpl final : public RpcServer {
         config.trust.tls == nullptr
             ? grpc::InsecureServerCredentials()
             : MakeTlsCredentials(config.trust.tls, config.trust.certificate_required));
-    for (const auto& service : services_) builder.RegisterService(service.get());
+    for (const auto& [name, service] : services_) builder.RegisterService(service.get());
     builder.SetMaxReceiveMessageSize(kMostMessageBytes);
     builder.SetMaxSendMessageSize(-1);
     builder.SetContextAllocator(gate_->MakeContexts());
@@ -109,6 +115,15 @@ class RpcServerImpl final : public RpcServer {
     return absl::OkStatus();
   }
 
+  /// A service of the contract, behind the gate.
+  void Add(const char* name, std::unique_ptr<grpc::Service> service) {
+    const std::string full_name = absl::StrCat("octavo.v1.", name);
+    const auto* const descriptor =
+        google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(full_name);
+    services_.emplace_back(full_name,
+                           std::make_unique<GatedService>(std::move(service), descriptor));
+  }
+
   void WatchTls(const TrustConfig& trust) {
     TellTlsFailures([failures = trust.tls_failures](absl::string_view error) {
       failures->Note(security::TlsFailureOf(error));
@@ -147,13 +162,7 @@ class RpcServerImpl final : public RpcServer {
     auto* health = server_->GetHealthCheckService();
     health->SetServingStatus(
         "", serving);  // an empty name would stand for every service, devices included
-    for (const char* service :
-         {"octavo.v1.ScanService", "octavo.v1.VolumeService", "octavo.v1.BufferService",
-          "octavo.v1.JobService", "octavo.v1.OperationService", "octavo.v1.StreamService",
-          "octavo.v1.IngestService", "octavo.v1.SystemService", "octavo.v1.SessionService",
-          "octavo.v1.ExportService", "octavo.v1.MosaicService"}) {
-      health->SetServingStatus(service, serving);
-    }
+    for (const auto& [name, service] : services_) health->SetServingStatus(name, serving);
   }
 
   void Shutdown(std::chrono::milliseconds grace) override {
@@ -182,7 +191,7 @@ class RpcServerImpl final : public RpcServer {
   SlowWork slow_;
   // One measures; the other refuses whoever asks meanwhile.
   base::WorkerPool measure_workers_{"oct-measure", 2};
-  std::vector<std::unique_ptr<grpc::Service>> services_;
+  std::vector<std::pair<std::string, std::unique_ptr<grpc::Service>>> services_;  // by full name
   std::unique_ptr<CallGate> gate_;  // outlives the server, whose calls' contexts use it
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Listener> listener_;

@@ -29,6 +29,7 @@ struct ServerInfo {
   std::vector<std::string> open_addresses;
   // set by RpcServer: whom it believes (TrustConfig)
   security::Role loopback_role = security::Role::kNone;
+  security::Role insecure_role = security::Role::kNone;  // as it takes effect
   bool takes_tokens = false;
   const security::TlsStore* tls = nullptr;  // null = TCP without TLS
   bool certificate_required = false;        // of clients, where tls->asks_clients()

@@ -55,6 +55,7 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
       response->mutable_caller()->set_project(caller.project);
       response->mutable_caller()->set_found(caller.found);
       response->set_loopback_role(EncodeRole(info_.loopback_role));
+      response->set_insecure_role(EncodeRole(info_.insecure_role));
       response->set_takes_tokens(info_.takes_tokens);
       if (info_.tls != nullptr) EncodeTls(response->mutable_tls());
       for (const auto& address : info_.listening()) response->add_listening(address);

@@ -145,6 +145,12 @@ TEST_F(ConfigTest, EnvironmentErrorsNameTheVariableAndNearMissesAreCollected) {
                            "OCTAVO_LOG_FORMAT=text", "OCTAVO_"}),
               IsOk());
   EXPECT_THAT(unknown_, ElementsAre("OCTAVO_STORAGE_ROOT"));
+  // What a slip of the pen was to close must not stay open.
+  EXPECT_THAT(Environment({"OCTAVO_SECURITY_TOKEN=/tokens"}),
+              IsError(kInvalid,
+                      "environment OCTAVO_SECURITY_TOKEN: is no key of the configuration; did you "
+                      "mean OCTAVO_SECURITY_TOKENS?"));
+  EXPECT_THAT(Environment({"OCTAVO_LISTEN_LOOPBACKROLE=none"}), IsError(kInvalid, "LOOPBACK_ROLE"));
 }
 
 TEST_F(ConfigTest, DefaultsNeedNoFileAndPathsBecomeAbsolute) {
@@ -289,6 +295,12 @@ TEST_F(ConfigTest, WithoutAFileProgramsOfThisHostMayOperate) {
   ASSERT_THAT(File("[log]\nlevel = 'debug'\n"), IsOk());
   ASSERT_OK_AND_ASSIGN(const Config service, LoadConfig({.file = path_, .flags = {}}, &unknown));
   EXPECT_EQ(service.listen_loopback_role, "viewer");
+  for (const auto& [key, value] :
+       {std::pair("security.tokens", "/tokens"), std::pair("security.insecure", "true")}) {
+    ASSERT_OK_AND_ASSIGN(const Config shared,
+                         LoadConfig({.file = "", .flags = {{key, value}}}, &unknown));
+    EXPECT_EQ(shared.listen_loopback_role, "viewer") << key;
+  }
   for (const char* role : {"none", "viewer", "operator", "admin"}) {
     for (const std::string& file : {std::string(), path_}) {
       ASSERT_OK_AND_ASSIGN(

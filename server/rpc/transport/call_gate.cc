@@ -3,7 +3,6 @@
 #include <chrono>
 #include <map>
 #include <new>
-#include <pthread.h>
 #include <utility>
 #include <vector>
 
@@ -12,7 +11,6 @@
 
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
-#include "server/base/exception_to_status.h"
 
 namespace octavo::rpc {
 namespace {
@@ -68,21 +66,8 @@ absl::Status CheckRole(const security::Principal& caller, const MethodRole& line
 }  // namespace
 
 CallGate::CallGate(const TrustConfig& config) : config_(config), resolver_(config) {
-  if (config_.tokens == nullptr && config_.tls == nullptr) return;
-  thread_ = std::jthread([this](const std::stop_token& stop) {
-    pthread_setname_np(pthread_self(), "oct-gate");
-    Mutex mutex;
-    CondVar cv;
-    const std::stop_callback wake(stop, [&] {
-      MutexLock lock(mutex);
-      cv.NotifyAll();
-    });
-    MutexLock lock(mutex);
-    while (!stop.stop_requested()) {
-      cv.WaitFor(lock, kBetweenLooks);
-      base::GuardedTurn("a turn of oct-gate broke off", [&] { Look(); });
-    }
-  });
+  if (config_.tokens != nullptr || config_.tls != nullptr)
+    thread_.emplace("oct-gate", kBetweenLooks, [this] { Look(); });
 }
 
 CallGate::~CallGate() = default;
@@ -92,7 +77,9 @@ std::unique_ptr<grpc::ContextAllocator> CallGate::MakeContexts() {
 }
 
 absl::Status CallGate::Admit(CallContext* context, const google::protobuf::Descriptor* request) {
+  OCTAVO_RETURN_IF_ERROR(context->refused_);
   const MethodRole* const line = RoleFor(request);
+  if (line != nullptr && line == context->line_) return absl::OkStatus();
   if (line == nullptr)
     return absl::InternalError(
         absl::StrCat("no role may call the method of ", request->full_name()));
@@ -173,6 +160,11 @@ absl::Status Admit(grpc::CallbackServerContext* context,
     return WithInfo(absl::ResourceExhaustedError("there is no memory to find out who calls"),
                     {.reason = Reason::kOutOfMemory, .field = "", .numbers = {}});
   return call->gate_->Admit(call, request);
+}
+
+void Refuse(grpc::CallbackServerContext* context, const absl::Status& status) {
+  if (auto* const call = dynamic_cast<CallContext*>(context); call != nullptr)
+    call->refused_ = status;
 }
 
 security::Principal PrincipalOf(const grpc::CallbackServerContext& context) {

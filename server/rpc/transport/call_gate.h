@@ -4,13 +4,13 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "absl/status/status.h"
 #include "google/protobuf/descriptor.h"
 #include "grpcpp/server_context.h"
 
 #include "gpu/base/mutex.h"
+#include "server/base/periodic_thread.h"
 #include "server/rpc/transport/certificate_cache.h"
 #include "server/rpc/transport/method_roles.h"
 #include "server/rpc/transport/principal_resolver.h"
@@ -21,11 +21,10 @@ namespace octavo::rpc {
 class CallContext;
 
 /// Lets calls in. Every call of every service and transport passes Admit (below) before anything
-/// else is done for it: the forms of handler.h and the streams of clients (push_stream.h, the
-/// WriteStream of buffers) see to it. Calls by a token or a certificate are remembered while they
-/// last, and end within a second after it was revoked, has expired or has lost the role that they
-/// need.
-/// Thread-safe.
+/// else is done for it: GatedService before the request is parsed, then the forms of handler.h and
+/// the streams of clients (push_stream.h, the WriteStream of buffers). Calls by a token or a
+/// certificate are remembered while they last, and end within a second after it was revoked, has
+/// expired or has lost the role that they need. Thread-safe.
 class CallGate {
  public:
   explicit CallGate(const TrustConfig& config);
@@ -56,8 +55,8 @@ class CallGate {
   const PrincipalResolver resolver_;
   CertificateCache certificates_;
   Mutex mutex_;
-  Calls watched_ ABSL_GUARDED_BY(mutex_);  // those that can lose their proof
-  std::jthread thread_;                    // none without tokens and certificates
+  Calls watched_ ABSL_GUARDED_BY(mutex_);       // those that can lose their proof
+  std::optional<base::PeriodicThread> thread_;  // none without tokens and certificates
 };
 
 /// The context of a call, with who calls.
@@ -73,7 +72,9 @@ class CallContext final : public grpc::CallbackServerContext {
   friend class CallGate;
   friend absl::Status Admit(grpc::CallbackServerContext* context,
                             const google::protobuf::Descriptor* request);
+  friend void Refuse(grpc::CallbackServerContext* context, const absl::Status& status);
   CallGate* const gate_;
+  absl::Status refused_;  // by Refuse
   // Set by Admit, before the handler runs; then constant.
   security::Principal principal_;
   const MethodRole* line_ = nullptr;
@@ -81,11 +82,16 @@ class CallContext final : public grpc::CallbackServerContext {
   std::optional<CallGate::Calls::iterator> entry_;
 };
 
-/// Whether the caller may call the method that takes requests of this type. Unauthenticated
+/// Whether the caller may call the method that takes requests of this type. The first call of a
+/// context decides; later ones repeat what it said. Unauthenticated
 /// (BAD_TOKEN, NO_TOKEN), PermissionDenied (WRONG_ROLE: names the method, the role that it needs,
 /// and the caller's role and how it was found).
 absl::Status Admit(grpc::CallbackServerContext* context,
                    const google::protobuf::Descriptor* request);
+
+/// Makes Admit answer with this error from now on: the request of the call was dropped unread
+/// (gated_service.h).
+void Refuse(grpc::CallbackServerContext* context, const absl::Status& status);
 
 /// Who makes a call that was let in.
 security::Principal PrincipalOf(const grpc::CallbackServerContext& context);

@@ -58,13 +58,33 @@ ino_t InodeOf(int fd) {
   return ::fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode) ? info.st_ino : 0;
 }
 
-// "192.0.2.7:40000"; empty if the peer has gone.
-std::string PeerOf(int fd) {
+// Nothing if the peer has gone.
+std::optional<TcpEnd> PeerOf(int fd) {
   sockaddr_storage there{};
   socklen_t size = sizeof there;
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&there), &size) != 0) return "";
-  const auto end = TcpEnd::Of(there);
-  return end.has_value() ? end->text() : "";
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&there), &size) != 0) return std::nullopt;
+  return TcpEnd::Of(there);
+}
+
+// "192.0.2.7"; of IPv6 the network of 64 bits, in which a host has as many addresses as it likes.
+std::string HostOf(TcpEnd end) {
+  if (!end.version4()) std::fill(end.address.begin() + 8, end.address.end(), uint8_t{0});
+  end.port = 0;
+  const std::string text = end.text();
+  return text.substr(0, text.rfind(':'));
+}
+
+// What connections may take, in descriptors: two each. Part of it is for the Unix socket alone.
+struct Room {
+  int64_t all = 0, for_socket = 0;
+};
+
+Room RoomFor(int spare) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const auto most = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, int64_t{1} << 30));
+  const int64_t all = most - (spare > 0 ? spare : std::min<int64_t>(most / 4, 1024));
+  return {.all = all, .for_socket = std::clamp<int64_t>(all / 8, 2, 256)};
 }
 
 // Open descriptors of the process; nothing if they cannot be counted, for want of a descriptor.
@@ -215,8 +235,10 @@ int64_t Listener::CutTcpBefore(int64_t generation) {
 
 Listener::Counts Listener::Count() {
   MutexLock lock(mutex_);
-  return {
-      .open = static_cast<int64_t>(connections_.size()), .accepted = accepted_, .pauses = pauses_};
+  return {.open = static_cast<int64_t>(connections_.size()),
+          .accepted = accepted_,
+          .pauses = pauses_,
+          .refused = refused_};
 }
 
 void Listener::Run(const std::stop_token& stop) {
@@ -224,28 +246,34 @@ void Listener::Run(const std::stop_token& stop) {
   for (const Door& door : doors_)
     wait.push_back({.fd = door.fd.get(), .events = POLLIN, .revents = 0});
   std::chrono::steady_clock::time_point next_look;
-  int64_t allowance = 0;
+  Allowance allowance;
   bool paused = false;
+  const auto left = [&](const Door& door) -> int64_t& {
+    return door.is_unix ? allowance.by_socket : allowance.tcp;
+  };
   while (!stop.stop_requested()) {
-    if (const auto now = std::chrono::steady_clock::now(); allowance <= 0 || now >= next_look) {
-      allowance = Allowance();
+    if (const auto now = std::chrono::steady_clock::now();
+        allowance.tcp <= 0 || allowance.by_socket <= 0 || now >= next_look) {
+      allowance = Allow();
       next_look = now + kLook;
-      if (allowance <= 0 && !paused) {
+      if (allowance.tcp <= 0 && !paused) {
         Log(LogLevel::kWarning,
             "the server accepts no more connections for now: it is short of file descriptors",
-            {{"open", Count().open}});
+            {{"open", Count().open}, {"unix_socket", allowance.by_socket > 0}});
         MutexLock lock(mutex_);
         ++pauses_;
       }
-      paused = allowance <= 0;
+      paused = allowance.tcp <= 0;
     }
-    // Without free descriptors only the timer runs: connections wait in the kernel's queue.
-    const int ready =
-        ::poll(wait.data(), paused ? 0 : wait.size(), static_cast<int>(kLook.count()));
-    for (size_t i = 0; ready > 0 && i < wait.size() && allowance > 0; ++i) {
-      if ((wait[i].revents & POLLIN) == 0) continue;
+    // A door without an allowance is not watched: its connections wait in the kernel's queue, and
+    // the timer runs.
+    for (size_t i = 0; i < wait.size(); ++i)
+      wait[i].fd = left(doors_[i]) > 0 ? doors_[i].fd.get() : -1;
+    const int ready = ::poll(wait.data(), wait.size(), static_cast<int>(kLook.count()));
+    for (size_t i = 0; ready > 0 && i < wait.size(); ++i) {
+      if ((wait[i].revents & POLLIN) == 0 || left(doors_[i]) <= 0) continue;
       Accept(doors_[i]);
-      --allowance;
+      --left(doors_[i]);
     }
   }
 }
@@ -271,11 +299,14 @@ void Listener::Accept(const Door& door) {
   // other threads took the descriptors meanwhile: refuse a connection that could not be cut later
   if (!duplicate) return;
   NotedPeer peer(connection.get());
-  std::string address = short_lived_ == nullptr || door.is_unix ? "" : PeerOf(connection.get());
+  const auto there = door.is_unix ? std::nullopt : PeerOf(connection.get());
+  std::string address = short_lived_ == nullptr || !there.has_value() ? "" : there->text();
+  std::string host = there.has_value() && !there->loopback() ? HostOf(*there) : "";
   // Read before gRPC asks for certificates, so that it is never that of a later set.
   const int64_t generation = generation_;
   {
     MutexLock lock(mutex_);
+    if (HasEnough(host)) return;
     ++accepted_;
     connections_.push_back({.theirs = connection.get(),
                             .inode = InodeOf(connection.get()),
@@ -284,6 +315,7 @@ void Listener::Accept(const Door& door) {
                             .began = std::chrono::steady_clock::now(),
                             .generation = generation,
                             .address = std::move(address),
+                            .host = std::move(host),
                             .peer = std::move(peer),
                             .unix_peer = std::move(unix_peer)});
   }
@@ -299,18 +331,34 @@ void Listener::Sweep() {
   });
 }
 
-int64_t Listener::Allowance() {
+bool Listener::HasEnough(const std::string& host) {
+  if (host.empty()) return false;
+  const Room room = RoomFor(spare_);
+  const int64_t most = std::max<int64_t>(1, (room.all - room.for_socket) / 4);
+  const int64_t has = std::count_if(connections_.begin(), connections_.end(),
+                                    [&](const Connection& other) { return other.host == host; });
+  if (has < most) return false;
+  ++refused_;
+  if (std::exchange(full_host_, host) != host) {
+    Log(LogLevel::kWarning,
+        "the server refuses further connections of a host: it has half of those that TCP may have",
+        {{"host", host}, {"connections", has}});
+  }
+  return true;
+}
+
+Listener::Allowance Listener::Allow() {
   {
     MutexLock lock(mutex_);
     Sweep();
   }
-  rlimit limit{};
-  ::getrlimit(RLIMIT_NOFILE, &limit);
-  const auto most = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, int64_t{1} << 30));
-  const int64_t spare = spare_ > 0 ? spare_ : std::min<int64_t>(most / 4, 1024);
-  const int64_t free = most - spare - OpenDescriptors(most);
+  const Room room = RoomFor(spare_);
+  const int64_t free = room.all - OpenDescriptors(room.all);
   // Each connection takes two; other threads may take some before the next check.
-  return free < 2 ? 0 : std::max<int64_t>(1, free / 4);
+  const auto of = [](int64_t descriptors) {
+    return descriptors < 2 ? 0 : std::max<int64_t>(1, descriptors / 4);
+  };
+  return {.tcp = of(free - room.for_socket), .by_socket = of(free)};
 }
 
 }  // namespace octavo::rpc

@@ -28,7 +28,9 @@ namespace octavo::rpc {
 /// Descriptors. The listener accepts connections only while a reserve of descriptors is free, so
 /// that the daemon's own work (commits, files of scans, cameras) finds one even when clients have
 /// taken all that they may. Meanwhile peers wait in the kernel's queue; the listener accepts them
-/// when there is room again.
+/// when there is room again. TCP leaves a part of the room to the Unix socket: whoever can connect
+/// by TCP, even without a login, does not keep those out who administer the server. No other host
+/// takes more than half of what TCP may have.
 ///
 /// Duplicates. Of each connection the listener keeps a duplicate. A peer that has stopped reading
 /// would otherwise hold the server's shutdown for ever; cutting the duplicate ends it. A duplicate
@@ -41,6 +43,7 @@ class Listener {
     int64_t open = 0;      // connections
     int64_t accepted = 0;  // since the start
     int64_t pauses = 0;    // times that accepting paused for lack of descriptors
+    int64_t refused = 0;   // closed at once: their host has as many as it may
   };
   /// `spare`: descriptors that connections never take; 0 = a quarter of the process' limit, at most
   /// 1024. `stalled_seconds`: TCP connections end when the peer reads nothing for
@@ -87,15 +90,21 @@ class Listener {
     std::chrono::steady_clock::time_point began;
     int64_t generation = 0;   // of TCP
     std::string address;      // of TCP, if short-lived connections are told
+    std::string host;         // of TCP from another host
     NotedPeer peer;           // of TCP
     NotedUnixPeer unix_peer;  // of the Unix socket
   };
   void Run(const std::stop_token& stop);
   void Accept(const Door& door);
+  /// Whether a host has as many connections as it may; says so when that begins.
+  bool HasEnough(const std::string& host) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Forgets the connections that gRPC has closed.
   void Sweep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// Connections that may be accepted before the next check; 0 = none now.
-  int64_t Allowance();
+  /// Connections of each kind that may be accepted before the next check; 0 = none now.
+  struct Allowance {
+    int64_t tcp = 0, by_socket = 0;
+  };
+  Allowance Allow();
 
   const int spare_;
   const double stalled_seconds_;
@@ -107,7 +116,9 @@ class Listener {
   std::atomic<int64_t> generation_{0};
   Mutex mutex_;
   std::vector<Connection> connections_ ABSL_GUARDED_BY(mutex_);
-  int64_t accepted_ ABSL_GUARDED_BY(mutex_) = 0, pauses_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t accepted_ ABSL_GUARDED_BY(mutex_) = 0, pauses_ ABSL_GUARDED_BY(mutex_) = 0,
+                    refused_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string full_host_ ABSL_GUARDED_BY(mutex_);  // the last one that was told
   std::jthread thread_;
 };
 

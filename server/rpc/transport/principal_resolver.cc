@@ -140,11 +140,11 @@ absl::StatusOr<Principal> PrincipalResolver::Resolve(
                      .token_id = "",
                      .found = "TCP from another host without a token"};
   return Principal{.name = "remote",
-                   .role = config_.loopback_role,
+                   .role = config_.insecure_role,
                    .project = "",
                    .proof = Proof::kNone,
                    .token_id = "",
-                   .found = "TCP from another host (security.insecure, listen.loopback_role)"};
+                   .found = "TCP from another host (security.insecure, security.insecure_role)"};
 }
 
 }  // namespace octavo::rpc

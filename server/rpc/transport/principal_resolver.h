@@ -21,6 +21,8 @@ struct TrustConfig {
   /// What TCP without a token may do. TCP over loopback is no identity: every user of the host can
   /// connect, and whatever forwards a port to it (ssh, a container's proxy, a web server).
   security::Role loopback_role = security::Role::kOperator;
+  /// What other hosts may do without a token, where there are neither TLS nor tokens.
+  security::Role insecure_role = security::Role::kNone;
   // Each null where there is none; each must outlive the server.
   security::TokenStore* tokens = nullptr;
   security::TlsStore* tls = nullptr;              // null = TCP without TLS

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 import urllib.request
 
 import grpc
@@ -39,13 +40,13 @@ def needed(method):
     return "viewer" if re.match("(Get|List|Watch|Wait|Read)[A-Z]", method.name) or method.name in ("Subscribe", "RenderVolume") else "operator"
 
 
-def outcome(channel, method, header=(), seconds=5.0):
-    """Calls a method with an empty request, whatever its form; returns (code, reason, metadata)."""
+def outcome(channel, method, header=(), seconds=5.0, request=b""):
+    """Calls a method, whatever its form; returns (code, reason, metadata)."""
     shapes = {(False, False): channel.unary_unary, (False, True): channel.unary_stream, (True, False): channel.stream_unary,
               (True, True): channel.stream_stream}
     call = shapes[method.client_streaming, method.server_streaming](f"/{method.containing_service.full_name}/{method.name}")
     try:
-        answer = call(iter([b""]) if method.client_streaming else b"", timeout=seconds, metadata=header)
+        answer = call(iter([request]) if method.client_streaming else request, timeout=seconds, metadata=header)
         if method.server_streaming:
             for _ in answer:
                 break
@@ -132,6 +133,26 @@ class Tokens(unittest.TestCase):
             with grpc.insecure_channel(self.daemon.address) as channel:
                 self.assertEqual(refused(channel, role, self.header(self.path[role]) if role != "none" else ()), [])
 
+    def resident(self):
+        with open(f"/proc/{self.daemon.process.pid}/status") as file:
+            return int(re.search(r"VmHWM:\s+(\d+) kB", file.read()).group(1)) << 10
+
+    def test_no_request_is_parsed_before_its_caller_may_make_it(self):
+        with grpc.insecure_channel(self.daemon.address) as channel:
+            for method in methods():
+                self.assertEqual(outcome(channel, method, request=b"\xff" * 99)[1], "NO_TOKEN", method.full_name)
+            stack = next(method for method in methods() if method.name == "StackSections")
+            field = stack.input_type.fields_by_name["sections"]
+            many = bytes([field.number << 3 | 2, 0]) * (4 << 20)  # 8 MiB of empty sections: some 300 MiB when parsed
+            before = self.resident()
+            self.assertEqual(outcome(channel, stack, request=many)[1], "NO_TOKEN")
+            code, reason, _ = outcome(channel, stack, self.header(self.path["operator"]), 20, many)
+            self.assertEqual((code, reason), (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT"))
+            self.assertLess(self.resident() - before, 100 << 20)
+            # What is allowed is parsed, and refused for what it says.
+            _, reason, _ = outcome(channel, stack, self.header(self.path["operator"]), 20, many[:128 << 10])
+            self.assertNotEqual(reason, "")
+
     def test_the_server_says_who_the_caller_is(self):
         with self.client("operator") as client:
             info = client.info()
@@ -161,7 +182,7 @@ class Tokens(unittest.TestCase):
         self.assertIn("token_file", str(no.exception))
         shown = subprocess.run([OCTAVO, "--address", self.daemon.address, "scan", "list"], capture_output=True, text=True, timeout=60)
         self.assertEqual(shown.returncode, 1)
-        self.assertIn("needs a bearer token: TCP on this host without a token (listen.loopback_role) may do nothing here", shown.stderr)
+        self.assertIn("needs a bearer token or a certificate: TCP on this host without a token (listen.loopback_role) may do nothing here", shown.stderr)
         self.assertIn("--token-file, OCTAVO_TOKEN_FILE", shown.stderr)
         shown = subprocess.run([OCTAVO, "--address", self.daemon.address, "scan", "list"], capture_output=True, text=True, timeout=60,
                                env={**os.environ, "OCTAVO_TOKEN_FILE": self.path["viewer"]})
@@ -414,8 +435,8 @@ class Configurations(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             tokens, secret = os.path.join(folder, "tokens"), os.path.join(folder, "secret")
             token_command("add", "--file", tokens, "--name", "a", "--role", "operator", "--secret-file", secret)
-            for flags, role in ((("--security.tokens", tokens), None), ((), 2)):
-                daemon = Daemon("--listen.tcp", "0.0.0.0:0", "--security.insecure", "true", "--listen.loopback_role", "viewer", *flags)
+            for flags, role in ((("--security.tokens", tokens), None), ((), 2), (("--security.insecure_role", "operator"), 3)):
+                daemon = Daemon("--listen.tcp", "0.0.0.0:0", "--security.insecure", "true", "--listen.loopback_role", "admin", *flags)
                 try:
                     address = f"{own}:{daemon.address.split(':')[1]}"
                     with octavo.Client(address) as client:
@@ -424,9 +445,18 @@ class Configurations(unittest.TestCase):
                                 client.info()
                             self.assertEqual(no.exception.reason, "NO_TOKEN")
                         else:
-                            self.assertEqual((client.info().caller.name, client.info().caller.role), ("remote", role))
-                    if flags:
-                        with octavo.Client(address, token_file=secret) as client:
+                            info = client.info()
+                            self.assertEqual((info.caller.name, info.caller.role, info.insecure_role), ("remote", role, role))
+                    if role is None:
+                        for unsafe in ({}, {"OCTAVO_TOKEN_IN_CLEAR": "yes"}):
+                            with unittest.mock.patch.dict(os.environ, unsafe), self.assertRaisesRegex(ValueError, "token_file: the token would be sent to .* in clear"):
+                                octavo.Client(address, token_file=secret)
+                            for program in ((), ("web",)):
+                                shown = subprocess.run([OCTAVO, "--address", address, "--token-file", secret, *(program or ("info",))], capture_output=True, text=True,
+                                                       timeout=60, env={**os.environ, **unsafe})
+                                self.assertEqual(shown.returncode, 2, shown)
+                                self.assertRegex(shown.stderr, f"--token-file.* would be sent to {address} in clear")
+                        with unittest.mock.patch.dict(os.environ, {"OCTAVO_TOKEN_IN_CLEAR": "1"}), octavo.Client(address, token_file=secret) as client:
                             self.assertEqual(client.info().caller.role, 3)
                     self.assertIn("security.insecure is set", daemon.text())
                 finally:

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "google/protobuf/descriptor.h"
+#include "grpcpp/impl/service_type.h"
+#include "grpcpp/support/byte_buffer.h"
+
+namespace octavo::rpc {
+
+/// Stands before a service and asks for each call whether its caller may make it (Admit,
+/// call_gate.h) before the request is parsed. gRPC's own handlers parse first: a request of 8 MiB
+/// becomes hundreds of MiB of objects if it consists of empty messages, and whoever can connect
+/// could have them made.
+///
+/// The request of a call that may not be made is dropped unread; the handler runs with an empty one
+/// and answers with what Admit says. A request of more parts than any method can need is refused in
+/// the same way, with INVALID_ARGUMENT. Methods that take their requests in raw bytes go through
+/// unchanged: their forms ask before they parse (handler.h).
+///
+/// Register it instead of the service that it stands before.
+class GatedService final : public grpc::Service {
+ public:
+  GatedService(std::unique_ptr<grpc::Service> service,
+               const google::protobuf::ServiceDescriptor* descriptor);
+
+ private:
+  const std::unique_ptr<grpc::Service> service_;
+  std::vector<std::string> names_;  // gRPC keeps pointers to them
+};
+
+/// The texts, bytes and messages in a serialised message: what costs memory of its own when it is
+/// parsed. Stops counting at `most` + 1, and where the bytes are no message.
+int64_t CountParts(const grpc::ByteBuffer& bytes, const google::protobuf::Descriptor* type,
+                   int64_t most);
+
+}  // namespace octavo::rpc
