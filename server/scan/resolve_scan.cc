@@ -46,6 +46,16 @@ absl::Status ResolveAdcBits(model::ResolvedScan& scan) {
   return absl::OkStatus();
 }
 
+// Records wait in the ring while the host does something else. Of fast sources eight blocks are a
+// few milliseconds, and a busy host keeps a thread waiting for longer.
+int64_t ChosenRingBlocks(double rate_hz, int64_t records, int64_t bytes) {
+  constexpr int64_t kLeast = 8, kMostBytes = int64_t{128} << 20;
+  constexpr double kSeconds = 0.05;
+  const auto wanted = static_cast<int64_t>(
+      std::ceil(std::min(1e9, rate_hz) * kSeconds / static_cast<double>(records)));
+  return std::clamp(wanted, kLeast, std::max(kLeast, kMostBytes / bytes));
+}
+
 absl::Status ResolveAcquisition(model::ResolvedScan& scan) {
   model::Acquisition& a = scan.spec.acquisition;
   const pattern::Pattern& p = scan.spec.pattern;
@@ -79,7 +89,11 @@ absl::Status ResolveAcquisition(model::ResolvedScan& scan) {
   OCTAVO_RETURN_IF_ERROR(
       InRange("acquisition.records_per_block", a.records_per_block, 1,
               std::min(processing::kMostBlockBytes / record_bytes, kMostBlockRecords)));
-  if (a.ring_blocks == 0) a.ring_blocks = 8;
+  if (a.ring_blocks == 0) {
+    a.ring_blocks =
+        ChosenRingBlocks(scan.source.record_rate_hz, a.records_per_block * a.record_average,
+                         a.records_per_block * record_bytes);
+  }
   OCTAVO_RETURN_IF_ERROR(InRange("acquisition.ring_blocks", a.ring_blocks, 3, 1024));
   OCTAVO_RETURN_IF_ERROR(InRange("acquisition.record_rate_hz", a.record_rate_hz, 0.0, 1e9));
   a.record_rate_hz = scan.source.record_rate_hz;

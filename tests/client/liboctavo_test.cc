@@ -28,7 +28,7 @@ class LiboctavoTest : public ::testing::Test {
     daemon_ = daemon.release();
   }
   static void TearDownTestSuite() {
-    daemon_->Drain([] { return true; });
+    daemon_->Drain({.hurry = [] { return true; }, .may_take = [](double, const char*) {}});
     delete daemon_;
     delete folder_;
   }

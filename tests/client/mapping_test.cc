@@ -50,7 +50,8 @@ class MappingTest : public ::testing::TestWithParam<std::string> {
   void TearDown() override { Stop(); }
   static bool OnHost() { return GetParam() == "host"; }
   void Stop() {
-    if (daemon_ != nullptr) daemon_->Drain([] { return true; });
+    if (daemon_ != nullptr)
+      daemon_->Drain({.hurry = [] { return true; }, .may_take = [](double, const char*) {}});
     daemon_ = nullptr;
   }
   std::vector<std::string> Volumes(uint32_t count = 1, uint64_t seed = 3) {

@@ -47,7 +47,7 @@ class BufferPartsTest : public ::testing::Test {
   BufferPtr Add(const std::string& name, int64_t bytes) {
     auto buffer = std::make_shared<BufferEntry>();
     buffer->status.name = name;
-    buffer->status.owner = "me";
+    buffer->status.client = "me";
     buffer->status.type = {.scalar = Scalar::kU8, .lanes = 1, .dims = {bytes}};
     for (int d = 0; d < kDevices; ++d) {
       auto replica = ReserveReplica(&ledger_, d, name, bytes, nullptr).value();

@@ -28,7 +28,7 @@ class JobDispatcherTest : public testing::JobPartsTest {
   JobStatus Submit(const JobPtr& job) {
     auto status = dispatcher_.Submit(job);
     EXPECT_THAT(status, IsOk());
-    return status.value_or(JobStatus());
+    return status.ok() ? *status : JobStatus();
   }
   /// As the worker of a job does.
   void End(const JobPtr& job) {

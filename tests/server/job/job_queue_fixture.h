@@ -169,7 +169,7 @@ class JobQueueTest : public ::testing::Test {
   JobStatus Submit(const std::shared_ptr<Script>& script, const JobSpec& spec = Spec()) {
     auto job = queue_->Submit(spec, std::make_unique<ScriptedWork>(script), nullptr);
     EXPECT_THAT(job, IsOk());
-    return job.value_or(JobStatus());
+    return job.ok() ? *job : JobStatus();
   }
   template <class F>
   JobStatus Await(const std::string& name, F when) {
