@@ -26,7 +26,7 @@ namespace {
 
 constexpr int64_t kMostVolumeRecords = int64_t{1} << 31;
 constexpr int64_t kMostBlockRecords = 1 << 24;
-constexpr int64_t kMostHoldSlots = 65536;
+constexpr int64_t kMostHoldSlots = 65536, kMostRingBlocks = 1024;
 constexpr double kMostTtlSeconds = 31'536'000;  // 365 days
 
 // How many bits of a sample carry numbers: as the source declares, unless the client knows better.
@@ -53,7 +53,7 @@ int64_t ChosenRingBlocks(double rate_hz, int64_t records, int64_t bytes) {
   constexpr double kSeconds = 0.05;
   const auto wanted = static_cast<int64_t>(
       std::ceil(std::min(1e9, rate_hz) * kSeconds / static_cast<double>(records)));
-  return std::clamp(wanted, kLeast, std::max(kLeast, kMostBytes / bytes));
+  return std::clamp(wanted, kLeast, std::clamp(kMostBytes / bytes, kLeast, kMostRingBlocks));
 }
 
 absl::Status ResolveAcquisition(model::ResolvedScan& scan) {
@@ -94,7 +94,7 @@ absl::Status ResolveAcquisition(model::ResolvedScan& scan) {
         ChosenRingBlocks(scan.source.record_rate_hz, a.records_per_block * a.record_average,
                          a.records_per_block * record_bytes);
   }
-  OCTAVO_RETURN_IF_ERROR(InRange("acquisition.ring_blocks", a.ring_blocks, 3, 1024));
+  OCTAVO_RETURN_IF_ERROR(InRange("acquisition.ring_blocks", a.ring_blocks, 3, kMostRingBlocks));
   OCTAVO_RETURN_IF_ERROR(InRange("acquisition.record_rate_hz", a.record_rate_hz, 0.0, 1e9));
   a.record_rate_hz = scan.source.record_rate_hz;
   return absl::OkStatus();

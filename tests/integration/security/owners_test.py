@@ -178,7 +178,7 @@ class Owners(unittest.TestCase):
             subprocess.run([OCTAVO, "token", "add", "--file", cls.file, "--name", name, "--role", role, "--secret-file", secret,
                             *(["--project", project] if project else [])], check=True, capture_output=True, timeout=60)
             cls.secret[name] = secret
-        cls.daemon = Daemon("--security.tokens", cls.file, "--handoff.unix", "auto")
+        cls.daemon = Daemon("--security.tokens", cls.file, "--listen.loopback_role", "operator", "--handoff.unix", "auto")
         cls.clients = {name: octavo.Client(cls.daemon.address, token_file=secret) for name, secret in cls.secret.items()}
         cls.clients["loopback"] = octavo.Client(cls.daemon.address)
 
@@ -389,7 +389,7 @@ class Owners(unittest.TestCase):
 
     def test_spilled_volumes_keep_their_owner(self):
         with tempfile.TemporaryDirectory(prefix="octavo-owners-") as directory:
-            daemon = Daemon("--security.tokens", self.file, directory=directory)
+            daemon = Daemon("--security.tokens", self.file, "--listen.loopback_role", "operator", directory=directory)
             try:
                 with octavo.Client(daemon.address, token_file=self.secret["ada"]) as ada:
                     scan = ada.submit_scan(octavo.simulated(1, fast=True), octavo.raster(16, 8, volumes=1), samples=256)
@@ -397,7 +397,7 @@ class Owners(unittest.TestCase):
                     volume, = ada.volumes(scan.name)
                     ada.spill(volume.name, "disk")
                 daemon.kill()
-                daemon = Daemon("--security.tokens", self.file, directory=directory)
+                daemon = Daemon("--security.tokens", self.file, "--listen.loopback_role", "operator", directory=directory)
                 with octavo.Client(daemon.address, token_file=self.secret["bob"]) as bob, octavo.Client(daemon.address, token_file=self.secret["eve"]) as eve:
                     again = bob.volume(volume.name)
                     self.assertEqual((again.recovered, again.owner, again.project), (True, "ada", "retina"))

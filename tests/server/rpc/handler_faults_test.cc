@@ -573,6 +573,8 @@ class HandlerFaultsTest : public ::testing::Test {
   }
   /// Ends all objects that clients know of. Any resource still in use afterwards is a leak.
   void Clear() {
+    const model::Caller admin{
+        .client = "", .key = "", .principal = {.name = "admin", .role = security::Role::kAdmin}};
     for (const auto& job : engine_->jobs().List()) (void)engine_->jobs().Cancel(job.name);
     for (const auto& scan : engine_->scans().List()) {
       if (!engine::IsFinal(scan.state)) (void)engine_->scans().Cancel(scan.name);
@@ -583,7 +585,7 @@ class HandlerFaultsTest : public ::testing::Test {
     for (const auto& lease : engine_->clients().leases().List())
       (void)engine_->clients().leases().Release(lease.token);
     for (const auto& buffer : engine_->buffers().List({}))
-      (void)engine_->buffers().Destroy(buffer.name, "", "", {});
+      (void)engine_->buffers().Destroy(buffer.name, "", "", admin);
     Until([&] {
       for (const auto& volume : engine_->volumes().List({.in_memory = true}))
         (void)engine_->volumes().Discard(volume.name, true);
