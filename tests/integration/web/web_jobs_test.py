@@ -161,7 +161,7 @@ class Running(JobTest):
         job = self.endless(title="to be cancelled")
         self.show(job, "RUNNING")
         self.page.click(".details header .danger")
-        self.page.wait("document.querySelector('dialog')?.open && document.activeElement.textContent === 'Cancel'")
+        self.page.wait("document.querySelector('dialog')?.open && document.activeElement.textContent === 'Let it run'")
         self.page.key("Escape")
         self.page.wait("!document.querySelector('dialog')")
         self.assertNotEqual(self.client.job(job).state, CANCELLED)

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import struct
+import subprocess
 import tempfile
 import time
 import unittest
@@ -534,6 +535,46 @@ class Held(PageTest):
         self.page.key("Escape")
         self.assertEqual(self.client.volume(name).state, 2)
 
+    def test_what_others_do_meanwhile_is_told(self):
+        """A dialog says what became of its volumes, and leaves out those that are gone; so does the list of selected ones."""
+        names = self.fill(volumes=4, title="meanwhile")
+        self.select(*names[:2])
+        self.verb("discard")
+        self.page.wait("document.querySelector('dialog')?.open")
+        self.client.discard(names[0])
+        self.page.wait("/meanwhile #0 was discarded by a client/.test(document.querySelector('dialog .changes').innerText)")
+        self.assertEqual(self.page.evaluate("[...document.querySelectorAll('dialog li')].map(e => e.textContent.split(',')[0]).join()"), "meanwhile #1")
+        self.client.discard(names[1])
+        self.page.wait("document.querySelector('dialog button.danger').disabled")
+        self.page.key("Escape")
+        self.page.wait("!document.querySelector('dialog')")
+        self.select(names[2])
+        self.verb("commit")
+        self.page.choose("dialog input", "   ")
+        self.page.click("dialog button.primary")
+        self.page.wait("document.querySelector('#destination-problem').textContent.includes('blank')")
+        self.client.commit(names[2], "by_another")
+        self.page.wait("document.querySelector('dialog button.primary').disabled && document.querySelector('dialog .changes').innerText.includes('was committed to')")
+        self.page.key("Escape")
+        self.select(names[3])
+        self.client.discard(names[3])
+        self.page.wait("/meanwhile #3 .* was discarded by a client/.test(document.querySelector('.toasts').innerText)")
+        # So does an address of a volume that is gone.
+        self.go("held/" + names[3].split("/")[1])
+        self.page.wait("document.querySelector('.held .banner')?.textContent.includes('was discarded')")
+        self.go("3d/" + names[3].split("/")[1])
+        self.page.wait("document.querySelector('.empty-page')?.textContent.includes('was discarded')")
+
+    def test_a_commit_that_ends_on_another_page_is_told_there(self):
+        (name,) = self.fill(volumes=1, title="elsewhere")
+        self.select(name)
+        self.verb("commit")
+        self.page.choose("dialog input", "elsewhere")
+        self.page.evaluate("document.querySelector('dialog button.primary').click()")
+        self.page.wait("!document.querySelector('dialog')")
+        self.go("jobs")
+        self.page.wait("/elsewhere(\\.| #0)/.test(document.querySelector('.toasts').innerText)")
+
     def test_with_the_keyboard_alone(self):
         names = self.fill()
         first, second = self.rows()[:2]
@@ -819,6 +860,42 @@ class ReadOnly(PageTest):
         self.assertIsNone(self.page.evaluate("document.querySelector('dialog')"))
 
 
+class Owners(unittest.TestCase):
+    """Volumes of another, and a viewer that logs in with a token that may only look."""
+
+    def test_whose_a_volume_is(self):
+        with tempfile.TemporaryDirectory(prefix="octavo-web-owners-") as folder:
+            table, secrets = os.path.join(folder, "tokens"), {}
+            for name, role in (("ada", "operator"), ("bob", "operator"), ("vera", "viewer")):
+                secrets[name] = os.path.join(folder, name)
+                subprocess.run([os.path.join(BUILD, "bin", "octavo"), "token", "add", "--file", table, "--name", name, "--role", role, "--project", name + "s", "--secret-file", secrets[name]],
+                               check=True, capture_output=True, timeout=60)
+            daemon = Daemon("--security.tokens", table, "--device.frame_pool_bytes", str(64 << 20))
+            self.addCleanup(daemon.remove)
+            with octavo.Client(daemon.address, token_file=secrets["ada"]) as ada:
+                scan = ada.submit_scan(octavo.simulated(1, fast=True), octavo.raster(16, 8, volumes=1), samples=256, title="hers").name
+                ada.wait(scan)
+                name = ada.volumes(scan)[0].name
+            browser = Chromium()
+            self.addCleanup(browser.close)
+            for who in ("bob", "vera"):
+                viewer = Viewer(daemon.address, "--token-file", secrets[who])
+                self.addCleanup(viewer.stop)
+                page = browser.open(viewer.url, fresh=True)
+                page.wait("document.querySelector('.link.up')")
+                page.evaluate("location.hash = '#held'")
+                page.wait(f"document.querySelector(`tr[data-volume='{name}'] .owner`)?.textContent === 'of ada (project adas)'")
+                if who == "vera":
+                    self.assertEqual(page.evaluate("document.querySelectorAll('button[data-verb]').length"), 0)
+                    self.assertIn("octavod lets vera only look", page.evaluate("document.querySelector('.held .bar').innerText"))
+                    continue
+                page.click(f"tr[data-volume='{name}'] input")
+                page.click("button[data-verb='discard']:not(:disabled)")
+                page.wait("document.querySelector('dialog .changes')?.innerText.includes('belongs to ada (project adas)')")
+                page.evaluate("document.querySelector('dialog button.danger').click()")
+                page.wait("/belongs to ada .*the caller is bob/.test(document.querySelector('.toasts').innerText)")
+
+
 class Restart(unittest.TestCase):
     def setUp(self):
         self.browser = Chromium()
@@ -832,9 +909,14 @@ class Restart(unittest.TestCase):
         try:
             with daemon.client() as client:
                 client.submit_scan(octavo.simulated(3), octavo.raster(64, 16, volumes=0), samples=512, rate_hz=20000)
-            page = self.browser.open(viewer.url)
+            viewer.enter()
+            page = self.browser.open(viewer.invitation())
             page.wait("Number(document.querySelector('#enface canvas')?.dataset.sequence) > 3")
             daemon.kill()
+            for _ in range(3):  # the library's text is another one for each
+                status, answer = viewer.call("VolumeService/CommitVolume", options=dict(destination="x"), validate_only=True)
+                self.assertEqual((status, answer["error"]["reason"]), (503, "UNAVAILABLE"))
+                self.assertRegex(answer["error"]["message"], r"^octavod does not answer: (?!null)\w")
             page.wait("document.querySelector('.banner')?.textContent.includes('does not answer')")
             self.assertFalse(page.evaluate("document.querySelector('#enface canvas').hidden"))  # the last picture stays
             again = Daemon("--listen.tcp", daemon.address, directory=daemon.directory)

@@ -507,11 +507,11 @@ class Trouble(Volume3dTest):
         self.open(name)
         picture = self.grey(VIEW)
         self.client.discard(name)
-        self.page.wait("document.querySelector('.volume3d .banner')?.textContent.startsWith('This volume was discarded.')")
+        self.page.wait("document.querySelector('.volume3d .banner')?.textContent.startsWith('This volume was discarded by a client.')")
         np.testing.assert_array_equal(self.grey(VIEW), picture)  # what was loaded can be looked at
         self.along("z")
         self.page.evaluate("location.reload()")
-        self.page.wait("document.querySelector('.empty-page')?.textContent.includes('There is no volume')")
+        self.page.wait("document.querySelector('.empty-page')?.textContent.includes('was discarded by a client. Choose another one.')")
 
     def test_discarded_while_it_is_read(self):
         name = self.put(np.round(smooth((150, 150, 150))).astype(np.uint8))

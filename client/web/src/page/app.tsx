@@ -3,6 +3,7 @@ import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
 import { connection, invite } from "./connection";
+import { useEndings } from "./held/endings";
 import { Held } from "./held/held";
 import { isAtWork } from "./jobs/job_words";
 import { Jobs } from "./jobs/jobs";
@@ -13,6 +14,7 @@ import { Scan } from "./scan/scan";
 import { Server } from "./server/server";
 import { Signal } from "./signal/signal";
 import { tell, Toasts } from "./parts/toasts";
+import { useReadOnly } from "./rights";
 import { useStore } from "./store";
 import { theme } from "./theme";
 import { HASH as VOLUME_3D, Volume3d } from "./volume3d/volume3d";
@@ -50,6 +52,8 @@ export function App() {
   const held = [...useStore(connection.volumes).values()].filter((volume) => volume.state === "HELD").length;
   const [invitation, setInvitation] = useState("");
   const atWork = [...useStore(connection.jobs).values()].filter(isAtWork).length;
+  useEndings(false, useStore(connection.operations));
+  const readOnly = useReadOnly();
   const [place, chosen = ""] = hash.split("/");
   const page = PAGES.find((entry) => entry.hash === place) ?? PAGES[0];
   const badges: Record<string, { count: number; text: string }> = { "#held": { count: held, text: "held" }, "#jobs": { count: atWork, text: "at work or waiting" } };
@@ -67,8 +71,8 @@ export function App() {
           ))}
         </nav>
         <span class="gap" />
-        {hello?.read_only && <span class="note">read only</span>}
-        <span class={`link ${phase.name === "open" && daemon.up ? "up" : "away"}`} title={`octavod at ${hello?.daemon ?? "?"}; ${link.mbit_s ? `${Math.round(link.mbit_s)} Mbit/s measured` : "bandwidth not measured yet"}`}>
+        {hello && readOnly && <span class="note" title={readOnly}>read only</span>}
+        <span class={`link ${phase.name === "open" && daemon.up ? "up" : "away"}`} title={`octavod at ${hello?.daemon ?? "?"}${daemon.caller ? `, as ${daemon.caller.name}` : ""}; ${link.mbit_s ? `${Math.round(link.mbit_s)} Mbit/s measured` : "bandwidth not measured yet"}`}>
           {phase.name !== "open" ? "viewer away" : !daemon.up ? "octavod away" : `connected, ${link.rtt_ms < 1 ? "< 1" : Math.round(link.rtt_ms)} ms`}
         </span>
         <button type="button" onClick={() => invite().then(setInvitation, (error: Error) => tell(error.message))} title="Make an address that lets one more browser in">Add a browser…</button>

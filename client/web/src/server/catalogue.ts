@@ -2,7 +2,7 @@
 // goes to all viewers.
 import type { ClientReadableStream, ServiceError } from "@grpc/grpc-js";
 
-import type { DaemonMessage, JobRow, LeaseRow, OperationRow, ScanRow, VolumeRow } from "../wire/protocol";
+import type { Caller, DaemonMessage, JobRow, LeaseRow, OperationRow, ScanRow, VolumeRow } from "../wire/protocol";
 import { ms, without } from "./convert";
 import { type Daemon, DaemonError, type Message } from "./daemon";
 import type { Events } from "./events";
@@ -49,6 +49,8 @@ function scanRow(scan: Message): ScanRow {
     aip: spec.products?.aip ?? false,
     angiogram: (spec.products?.angiography ?? "").endsWith("VARIANCE") || (spec.products?.angiography ?? "").endsWith("DECORRELATION"),
     device: scan.device,
+    owner: scan.owner,
+    project: scan.project,
   };
 }
 
@@ -79,6 +81,8 @@ function volumeRow(volume: Message): VolumeRow {
     last_error: volume.last_error,
     path: volume.commit?.path ?? "",
     device: volume.device,
+    owner: volume.owner,
+    project: volume.project,
   };
 }
 
@@ -100,6 +104,8 @@ function operationRow(daemon: Daemon, operation: Message): OperationRow {
   };
 }
 
+const callerOf = (caller: Message): Caller | null => caller && { name: caller.name, role: without(caller.role, "ROLE_"), project: caller.project };
+
 /** The rows of leases by what is leased. `clients`: names of the clients of sessions. */
 function leaseRows(leases: Message[], clients: Map<string, string>): Map<string, LeaseRow[]> {
   const rows = new Map<string, LeaseRow[]>();
@@ -114,7 +120,7 @@ export class Catalogue {
   private readonly viewers = new Set<Viewer>();
   private readonly rows = Object.fromEntries(KINDS.map((kind) => [kind, new Map()])) as Record<Kind, Map<string, Row>>;
   private readonly texts = new Map<string, string>(); // kind/name: the row as it was told
-  private status: DaemonMessage = { type: "daemon", up: false, message: "connecting", server_id: "", daemon_version: "" };
+  private status: DaemonMessage = { type: "daemon", up: false, message: "connecting", server_id: "", daemon_version: "", caller: null };
   private watch: ClientReadableStream<Message> | null = null;
   private timer: NodeJS.Timeout | null = null;
   private retry: NodeJS.Timeout | null = null; // to connect; one at a time, however many calls have failed
@@ -148,7 +154,7 @@ export class Catalogue {
       this.since = Date.now();
       this.polls = 0;
       this.words = info.draining ? "it ends, and takes no new work" : "";
-      this.tellStatus({ up: true, message: this.words, server_id: info.server_id, daemon_version: info.version });
+      this.tellStatus({ up: true, message: this.words, server_id: info.server_id, daemon_version: info.version, caller: callerOf(info.caller) });
       this.watchVolumes();
       this.back();
       await this.poll();

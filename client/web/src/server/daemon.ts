@@ -126,7 +126,8 @@ export class Daemon {
       if (found) return new DaemonError(error.code, error.details, found.reason, found.metadata.field, found.metadata);
     }
     // What the library says of its own resolver and attempts helps nobody.
-    const text = (error.details || error.message).replace(/^No connection established\. Last error: (?:Error: )?(.*?)\.? Resolution note:.*$/s, "$1");
+    const last = (error.details || error.message).replace(/^No connection established\. Last error: (?:Error: )?(.*?)\.? Resolution note:.*$/s, "$1");
+    const text = last === "null" ? "it has closed the connection" : last; // there was no attempt since
     const advice = error.code === grpc.status.UNAVAILABLE ? this.adviceOnTls(text) : "";
     return new DaemonError(error.code ?? grpc.status.UNKNOWN, advice ? `${text}; ${advice}` : text);
   }

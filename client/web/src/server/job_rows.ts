@@ -28,6 +28,8 @@ export function jobRow(job: Message): JobRow {
     warnings: job.warnings,
     volumes: job.volumes,
     session: job.session,
+    owner: job.owner,
+    project: job.project,
   };
 }
 

@@ -55,8 +55,11 @@ const HTTP: Partial<Record<number, number>> = {
 /** Status and body of the answer to a call that failed. */
 export function failure(error: unknown): { status: number; body: Message } {
   if (error instanceof Refusal) return { status: error.status, body: { error: { reason: error.reason, field: error.field, message: error.message } } };
-  if (error instanceof DaemonError)
-    return { status: HTTP[error.code] ?? 500, body: { error: { reason: error.reason || grpc.status[error.code], field: error.field, message: error.message } } };
+  if (error instanceof DaemonError) {
+    // Without a reason it is the library's text for a connection that failed, which does not say to what.
+    const message = error.away && !error.reason ? `octavod does not answer: ${error.message}` : error.message;
+    return { status: HTTP[error.code] ?? 500, body: { error: { reason: error.reason || grpc.status[error.code], field: error.field, message } } };
+  }
   return { status: 500, body: { error: { reason: "INTERNAL", field: "", message: error instanceof Error ? error.message : String(error) } } };
 }
 

@@ -137,6 +137,17 @@ export interface DaemonMessage {
   message: string; // why it does not answer
   server_id: string;
   daemon_version: string;
+  caller: Caller | null; // as octavod sees octavo web, and so all its pages; null = not told yet
+}
+export interface Caller {
+  name: string;
+  role: string; // NONE, VIEWER, OPERATOR, ADMIN
+  project: string; // may be empty
+}
+/** Whose a thing is. */
+export interface Owned {
+  owner: string; // empty = nobody's: every operator may change it
+  project: string; // of the owner; empty = none
 }
 /** Changes of what there is: by name, null = gone. Times are ms since 1970. */
 export interface State {
@@ -192,7 +203,7 @@ export interface EventsMessage {
 }
 export type FromServer = Hello | DaemonMessage | State | SchemaMessage | End | Link | JobMessage | ServerMessage | EventsMessage;
 
-export interface ScanRow {
+export interface ScanRow extends Owned {
   name: string;
   title: string;
   state: string; // without SCAN_STATE_
@@ -215,7 +226,7 @@ export interface ScanRow {
   angiogram: boolean;
   device: string;
 }
-export interface VolumeRow {
+export interface VolumeRow extends Owned {
   name: string;
   parent: string;
   index: number;
@@ -263,7 +274,7 @@ export interface LeaseRow {
   mode: string; // SHARED, EXCLUSIVE
   expires: number; // 0 = with its session, or with the call that took it
 }
-export interface JobRow {
+export interface JobRow extends Owned {
   name: string;
   title: string;
   kind: string; // REPROCESS, DISPERSION_AUTOFOCUS, K_CALIBRATION, TOMOGRAPHY, IMPORT

@@ -1,19 +1,21 @@
 // Held: the volumes in memory, and what becomes of them.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 
 import type { LeaseRow, OperationRow, VolumeRow } from "../../wire/protocol";
 import { connection } from "../connection";
 import { bytes, inWords, shortName, span } from "../format";
 import { useClock } from "../parts/clock";
-import { Dialog } from "../parts/dialog";
+import { fateOf, useFate } from "../parts/fate";
 import { NameLink } from "../parts/links";
-import { tell } from "../parts/toasts";
+import { say, tell } from "../parts/toasts";
+import { useOwner, useReadOnly } from "../rights";
 import { useStore } from "../store";
 import { objection } from "../volume3d/geometry";
 import { addressOf } from "../volume3d/volume3d";
 import { CommitDialog } from "./commit_dialog";
+import { DiscardDialog } from "./discard_dialog";
 import { useEndings } from "./endings";
-import { cancelOperation, discard, isHeld, runAll, titleOf, type Verb, VERBS } from "./verbs";
+import { cancelOperation, leaveHere, runAll, titleOf, type Verb, VERBS } from "./verbs";
 
 const THUMBNAIL_PX = 128;
 const OPEN_KEY = "3"; // opens the volume of the row in 3-D
@@ -65,19 +67,48 @@ function Leases({ volume, leases, now }: { volume: VolumeRow; leases: LeaseRow[]
   );
 }
 
+/** Whose a volume is, if it is somebody else's. */
+function Owner({ volume }: { volume: VolumeRow }) {
+  const owner = useOwner(volume);
+  return owner ? <><br /><span class="owner">of {owner}</span></> : null;
+}
+
+/** Selected volumes that leave without this page's doing do not vanish in silence. */
+function useLosses(selected: ReadonlySet<string>, volumes: ReadonlyMap<string, VolumeRow>, up: boolean, select: (names: ReadonlySet<string>) => void): void {
+  const last = useRef(new Map<string, VolumeRow>());
+  useEffect(() => {
+    for (const name of selected) if (volumes.has(name)) last.current.set(name, volumes.get(name)!);
+    const lost = up ? [...selected].filter((name) => !volumes.has(name)) : [];
+    if (lost.length === 0) return;
+    select(new Set([...selected].filter((name) => volumes.has(name))));
+    for (const name of lost) {
+      const row = last.current.get(name);
+      last.current.delete(name);
+      if (leaveHere.delete(name) || !row) continue;
+      // How a commit ends is told of its operation.
+      void fateOf(name).then((fate) => fate.state !== "COMMITTED" && say(`${titleOf(row)} (${shortName(name)}) ${fate.text}`));
+    }
+  }, [selected, volumes, up]);
+}
+
 export function Held(props: { chosen: string }) {
   const volumes = useStore(connection.volumes);
   const leases = useStore(connection.leases);
   const operations = useStore(connection.operations);
-  const readOnly = useStore(connection.hello)?.read_only ?? true;
+  const whyReadOnly = useReadOnly();
+  const readOnly = whyReadOnly !== "";
+  const phase = useStore(connection.phase);
+  const up = useStore(connection.daemon).up && phase.name === "open";
   const now = useClock(1000);
   const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
   const [asking, setAsking] = useState<{ verb: string; volumes: VolumeRow[] } | null>(null);
-  useEndings(operations);
+  useEndings(true, operations);
   const there = volumes.has(`volumes/${props.chosen}`);
   useEffect(() => {
     if (there) document.querySelector<HTMLElement>(`tr[data-volume='volumes/${CSS.escape(props.chosen)}'] input`)?.focus();
   }, [props.chosen, there]);
+  const fate = useFate(`volumes/${props.chosen}`, up && props.chosen !== "" && !there);
+  useLosses(selected, volumes, up, setSelected);
 
   const rows = [...volumes.values()].sort((a, b) => (b.held || Infinity) - (a.held || Infinity) || b.index - a.index);
   const running = new Map([...operations.values()].filter((operation) => !operation.done).map((operation) => [operation.target, operation]));
@@ -123,10 +154,11 @@ export function Held(props: { chosen: string }) {
             class={verb.name === "discard" ? "danger" : ""} onClick={() => run(verb, chosen)}>{verb.text}</button>
         ))}
         <button type="button" class="open-3d" title={`Show the selected volume in 3-D (key: ${OPEN_KEY})`} disabled={chosen.length !== 1 || objection(chosen[0]) !== ""} onClick={() => (location.hash = addressOf(chosen[0].name))}>Open in 3-D</button>
-        {readOnly && <span class="note">This viewer only shows.</span>}
+        {readOnly && <span class="note">{whyReadOnly}</span>}
         <span class="gap" />
         <span role="status">{rows.length === 1 ? "1 volume" : `${rows.length} volumes`}, {bytes(total)}{chosen.length > 0 ? `; ${chosen.length} selected, ${bytes(chosen.reduce((sum, row) => sum + row.bytes, 0))}` : ""}</span>
       </div>
+      {/^(is|was) /.test(fate) && <p class="banner mild above" role="status">The volume {shortName(`volumes/${props.chosen}`)} {fate}.</p>}
       {rows.length === 0 ? (
         <p class="empty-page">No volume is held. Scans leave volumes here as they complete them.</p>
       ) : (
@@ -151,7 +183,7 @@ export function Held(props: { chosen: string }) {
                 <tr key={row.name} data-volume={row.name} class={selected.has(row.name) ? "selected" : ""} onKeyDown={key(row)}>
                   <td><input type="checkbox" aria-label={`Select ${titleOf(row)}`} checked={selected.has(row.name)} onChange={(event) => select(row.name, event.currentTarget.checked)} /></td>
                   <td><Thumbnail key={row.state === "ACQUIRING" ? "no" : row.digest} volume={row} /></td>
-                  <td><b>{titleOf(row)}</b><br /><span class="dim" title={row.name}>{shortName(row.name)} of {row.parent.replace(/\/.*/, "").replace(/s$/, "")} <NameLink name={row.parent} /></span></td>
+                  <td><b>{titleOf(row)}</b><br /><span class="dim" title={row.name}>{shortName(row.name)} of {row.parent.replace(/\/.*/, "").replace(/s$/, "")} <NameLink name={row.parent} /></span><Owner volume={row} /></td>
                   <td class="status"><Status volume={row} operation={running.get(row.name)} readOnly={readOnly} /></td>
                   <td>{row.shape.join(" × ")}<br /><span class="dim">{row.axes.join(", ")}; {row.dtype.toLowerCase()}</span></td>
                   <td class="number">{bytes(row.bytes)}</td>
@@ -168,21 +200,5 @@ export function Held(props: { chosen: string }) {
       {asking?.verb === "commit" && <CommitDialog volumes={asking.volumes} close={() => setAsking(null)} />}
       {asking?.verb === "discard" && <DiscardDialog volumes={asking.volumes} close={() => setAsking(null)} />}
     </div>
-  );
-}
-
-function DiscardDialog(props: { volumes: VolumeRow[]; close: () => void }) {
-  const { volumes } = props;
-  const size = bytes(volumes.reduce((sum, row) => sum + row.bytes, 0));
-  const submit = () => {
-    props.close();
-    void runAll(volumes.filter(isHeld), discard, "discarded");
-  };
-  return (
-    <Dialog title={volumes.length === 1 ? `Discard ${titleOf(volumes[0])}?` : `Discard ${volumes.length} volumes?`} safe close={props.close} submit={submit}
-      actions={<button type="submit" class="danger">Discard {size}</button>}>
-      <p>{volumes.length === 1 ? "It has" : "They have"} not been written to storage. The data are gone for good.</p>
-      {volumes.length > 1 && <ul>{volumes.slice(0, 12).map((row) => <li key={row.name}>{titleOf(row)}, {bytes(row.bytes)}</li>)}{volumes.length > 12 && <li>and {volumes.length - 12} more</li>}</ul>}
-    </Dialog>
   );
 }

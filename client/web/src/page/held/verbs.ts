@@ -20,6 +20,19 @@ export interface Verb {
   done?: string;
 }
 
+/** Volumes that leave by this page's doing, which tells that by itself. */
+export const leaveHere = new Set<string>();
+
+async function leaving<T>(volume: VolumeRow, call: Promise<T>): Promise<T> {
+  leaveHere.add(volume.name);
+  try {
+    return await call;
+  } catch (error) {
+    leaveHere.delete(volume.name);
+    throw error;
+  }
+}
+
 async function begin(method: string, volume: VolumeRow, more: object): Promise<void> {
   const answer = await call(`VolumeService/${method}`, { name: volume.name, request_id: requestId(), wait: { seconds: 0 }, ...more });
   began(answer.operation.name);
@@ -65,7 +78,7 @@ export async function runAll(volumes: VolumeRow[], run: (volume: VolumeRow) => P
   return failed;
 }
 
-export const discard = (volume: VolumeRow) => call("VolumeService/DiscardVolume", { name: volume.name });
+export const discard = (volume: VolumeRow) => leaving(volume, call("VolumeService/DiscardVolume", { name: volume.name }));
 export const commit = (volume: VolumeRow, options: object) => begin("CommitVolume", volume, { options });
 /** Throws CallError if the destination is not allowed, or is taken. */
 export const checkDestination = (options: object) => call("VolumeService/CommitVolume", { options, validate_only: true });

@@ -11,6 +11,7 @@ import { useClock } from "../parts/clock";
 import { Dialog } from "../parts/dialog";
 import { Plot } from "../parts/plot";
 import { say, tell } from "../parts/toasts";
+import { useOwner } from "../rights";
 import { useStore } from "../store";
 import { curveOf } from "./job_curve";
 import { again, withAxis } from "./job_specs";
@@ -101,7 +102,7 @@ export function Details({ seen, readOnly }: { seen: SeenJob; readOnly: boolean }
       </div>
       {asked && <SubmitDialog {...asked} close={() => setAsked(null)} />}
       {cancelling && (
-        <Dialog title={`Cancel ${titleOf(job)}?`} safe close={() => setCancelling(false)} submit={cancel} actions={<button type="submit" class="danger">Cancel the job</button>}>
+        <Dialog title={`Cancel ${titleOf(job)}?`} safe no="Let it run" close={() => setCancelling(false)} submit={cancel} actions={<button type="submit" class="danger">Cancel the job</button>}>
           <p>It ends before its next step, frees its memory, and leaves no volume.</p>
         </Dialog>
       )}
@@ -112,6 +113,7 @@ export function Details({ seen, readOnly }: { seen: SeenJob; readOnly: boolean }
 function Facts({ job }: { job: JobDetails }) {
   const now = useClock(1000);
   const labels = Object.entries(job.labels);
+  const owner = useOwner(job);
   return (
     <dl class="facts">
       <div><dt>kind</dt><dd>{kindOf(job)}</dd></div>
@@ -123,6 +125,7 @@ function Facts({ job }: { job: JobDetails }) {
       {job.ended > 0 && <div><dt>ended</dt><dd>{at(job.ended)}</dd></div>}
       {job.priority !== 0 && <div><dt>priority</dt><dd>{job.priority}</dd></div>}
       {job.group && !/^(ipv[46]|unix):/.test(job.group) && <div><dt>group</dt><dd>{job.group}</dd></div>}
+      {owner && <div><dt>owner</dt><dd>{owner}</dd></div>}
       {job.session && <div><dt>session</dt><dd>{shortName(job.session)}</dd></div>}
       {labels.map(([key, value]) => <div key={key}><dt>{key}</dt><dd>{value}</dd></div>)}
     </dl>

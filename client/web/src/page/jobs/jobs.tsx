@@ -5,6 +5,7 @@ import type { JobRow } from "../../wire/protocol";
 import { connection } from "../connection";
 import { bytes, inWords, span } from "../format";
 import { useClock } from "../parts/clock";
+import { useReadOnly } from "../rights";
 import { useStore } from "../store";
 import { Details } from "./details";
 import { isRunning, kindOf, progressOf, titleOf, waitOf } from "./job_words";
@@ -14,7 +15,7 @@ const newest = (a: JobRow, b: JobRow) => b.created - a.created;
 export function Jobs(props: { chosen: string }) {
   const jobs = [...useStore(connection.jobs).values()];
   const seen = useStore(connection.job);
-  const readOnly = useStore(connection.hello)?.read_only ?? true;
+  const readOnly = useReadOnly() !== "";
   const groups = [
     { text: "Running", jobs: jobs.filter(isRunning).sort(newest) },
     // as the queue has them: higher priorities first

@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 
 import { call, type CallError } from "../connection";
+import { began } from "../held/endings";
 import { Dialog } from "../parts/dialog";
 import { requestId } from "../parts/request_id";
 import { say } from "../parts/toasts";
@@ -26,6 +27,7 @@ export function SubmitDialog(props: { title: string; spec: Spec; note?: string; 
     setBusy(true);
     try {
       const { job } = await call("JobService/SubmitJob", { spec, request_id: requestId() });
+      began(job.name.replace(/^jobs/, "operations"));
       say(`${title || "The job"} is queued`);
       props.close();
       location.hash = `#${job.name}`;

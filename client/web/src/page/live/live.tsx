@@ -106,6 +106,7 @@ export function Live(props: { chosen: string }) {
           {scan.warnings.map((text) => <p key={text}>{text}</p>)}
         </div>
       )}
+      {choice && scans.size > 0 && !scans.has(choice) && <p class="note" role="status">There is no {choice}, or not any more{scan ? ": this is the newest scan" : ""}.</p>}
       <div class="panels">
         <Panel
           picture={enFace} id="enface" title="En face" topic={topic(present === "SLAB" ? "MIP" : present, "Z", -1, askedSlab)} encoding={encoding} frozen={frozen} spacing={spacing} lines={line ? [line] : []} pick={pick} about={about} failed={tell}

@@ -1,8 +1,9 @@
-// A question that waits for its answer. Escape is "no"; `safe` puts the focus on Cancel.
+// A question that waits for its answer. Escape is "no"; `safe` puts the focus on that; `no` are its words, where "Cancel" could be taken
+// for what is asked.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 
-export function Dialog(props: { title: string; close: () => void; submit: () => void; safe?: boolean; children: ComponentChildren; actions: ComponentChildren }) {
+export function Dialog(props: { title: string; close: () => void; submit: () => void; safe?: boolean; no?: string; children: ComponentChildren; actions: ComponentChildren }) {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     dialog.current!.showModal();
@@ -13,7 +14,7 @@ export function Dialog(props: { title: string; close: () => void; submit: () => 
         <h2 id="dialog-title">{props.title}</h2>
         {props.children}
         <div class="row actions">
-          <button type="button" autofocus={props.safe} onClick={props.close}>Cancel</button>
+          <button type="button" autofocus={props.safe} onClick={props.close}>{props.no ?? "Cancel"}</button>
           {props.actions}
         </div>
       </form>

@@ -7,6 +7,7 @@ import { shortName } from "../format";
 import { ScanFigures } from "../live/scan_figures";
 import { Dialog } from "../parts/dialog";
 import { say, tell } from "../parts/toasts";
+import { useOwner } from "../rights";
 
 const SEND_MS = 150;
 const STEPS = 400;
@@ -19,11 +20,12 @@ interface Dispersion {
 
 export function Running({ scan, readOnly }: { scan: ScanRow; readOnly: boolean }) {
   const [asking, setAsking] = useState(false);
+  const owner = useOwner(scan);
   const act = (method: string, done: string) => call(`ScanService/${method}`, { name: scan.name }).then(() => say(done), (error: Error) => tell(error.message));
   return (
     <section class="panel running" aria-label={`Scan ${scan.title || shortName(scan.name)}`}>
       <header class="row">
-        <h2>{scan.title || "untitled"} <span class="dim">{shortName(scan.name)}</span></h2>
+        <h2>{scan.title || "untitled"} <span class="dim">{shortName(scan.name)}</span>{owner && <span class="owner"> of {owner}</span>}</h2>
         <ScanFigures scan={scan} />
         <span class="gap" />
         {!readOnly && <button type="button" onClick={() => void act("StopScan", "The scan stops at the end of its volume")}>Stop</button>}
@@ -31,7 +33,7 @@ export function Running({ scan, readOnly }: { scan: ScanRow; readOnly: boolean }
       </header>
       {!readOnly && <DispersionSliders scan={scan.name} />}
       {asking && (
-        <Dialog title="Cancel the scan?" safe close={() => setAsking(false)} submit={() => (setAsking(false), void act("CancelScan", "The scan is cancelled"))} actions={<button type="submit" class="danger">Cancel the scan</button>}>
+        <Dialog title="Cancel the scan?" safe no="Let it run" close={() => setAsking(false)} submit={() => (setAsking(false), void act("CancelScan", "The scan is cancelled"))} actions={<button type="submit" class="danger">Cancel the scan</button>}>
           <p>It ends at once; the volume that is being acquired is lost. Complete volumes stay held. “Stop” ends it with the volume.</p>
         </Dialog>
       )}

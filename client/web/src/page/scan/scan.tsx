@@ -6,6 +6,7 @@ import { shortName } from "../format";
 import { running } from "../live/scan_select";
 import { requestId } from "../parts/request_id";
 import { say, tell } from "../parts/toasts";
+import { useReadOnly } from "../rights";
 import { Store, useStore } from "../store";
 import { applies, type Field, fieldOf, GROUPS, specOf, START, type Values } from "./fields";
 import { PlanView, usePlan, WaveformPlot } from "./plan";
@@ -20,7 +21,8 @@ const form = new Store<{ values: Values; further: string }>({ values: START, fur
 export function Scan() {
   const { values, further } = useStore(form);
   const scans = [...useStore(connection.scans).values()].filter(running);
-  const readOnly = useStore(connection.hello)?.read_only ?? true;
+  const whyReadOnly = useReadOnly();
+  const readOnly = whyReadOnly !== "";
   const [refused, setRefused] = useState<CallError | null>(null);
   const [busy, setBusy] = useState(false);
   const sending = useRef(false); // at once, while `busy` is of the next picture
@@ -77,7 +79,7 @@ export function Scan() {
           {plan ? <PlanView plan={plan} /> : <p class="note">{complete ? (answer ? "" : "…") : "Fill in what is needed."}</p>}
           {answer && !at && <p class="problem" role="alert">{answer.message}</p>}
           {plan && <WaveformPlot spec={spec} />}
-          {readOnly ? <p class="note">This viewer only shows.</p> : <button type="submit" class="primary" disabled={!complete || busy}>Start the scan</button>}
+          {readOnly ? <p class="note">{whyReadOnly}</p> : <button type="submit" class="primary" disabled={!complete || busy}>Start the scan</button>}
           <SavedSpecs values={values} further={further} />
         </aside>
       </form>

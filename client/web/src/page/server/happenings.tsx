@@ -50,14 +50,16 @@ const ofJob = (job: JobRow): string[] => [...(job.state === "FAILED" && job.reas
 export function Warnings() {
   const scans = [...useStore(connection.scans).values()].sort((a, b) => b.created - a.created);
   const jobs = [...useStore(connection.jobs).values()].sort((a, b) => b.created - a.created);
+  const volumes = [...useStore(connection.volumes).values()].filter((volume) => volume.last_error).sort((a, b) => b.held - a.held);
   const all: Warning[] = [
+    ...volumes.map((volume) => ({ name: volume.name, title: `${volume.title || "untitled"} #${volume.index}`, text: volume.last_error })),
     ...scans.flatMap((scan) => ofScan(scan).map((text) => ({ name: scan.name, title: scan.title, text }))),
     ...jobs.flatMap((job) => ofJob(job).map((text) => ({ name: job.name, title: job.title, text }))),
   ];
   return (
     <section class="panel" id="warnings" aria-label="Warnings">
       <h2>Warnings</h2>
-      {all.length === 0 ? <p class="good">None of the scans and jobs has one.</p> : (
+      {all.length === 0 ? <p class="good">None of the scans, jobs and volumes has one.</p> : (
         <ul class="plain limited" tabIndex={0}>
           {all.map((warning) => (
             <li key={`${warning.name} ${warning.text}`} data-warning={warning.name}>

@@ -1,10 +1,13 @@
 // Which programs these are, since when, and where they can be reached.
 import type { ServerInfo, ViewerStatus } from "../../wire/protocol";
-import { bytes, span } from "../format";
+import { connection } from "../connection";
+import { bytes, inWords, span } from "../format";
 import { useClock } from "../parts/clock";
+import { useStore } from "../store";
 
 export function Versions({ info, viewer, address }: { info: ServerInfo; viewer: ViewerStatus | undefined; address: string }) {
   const now = useClock(1000);
+  const { caller } = useStore(connection.daemon);
   return (
     <section class="panel" id="versions" aria-label="Versions">
       <h2>Versions</h2>
@@ -15,6 +18,7 @@ export function Versions({ info, viewer, address }: { info: ServerInfo; viewer: 
         <div><dt>build</dt><dd class="wrap">{info.build}</dd></div>
         <div><dt>server</dt><dd>{info.server_id} at {address}</dd></div>
         <div><dt>listens at</dt><dd class="wrap">{info.listening.join(", ")}</dd></div>
+        {caller && <div><dt>logged in as</dt><dd>{caller.name}, {inWords(caller.role)}{caller.project && `, project ${caller.project}`}</dd></div>}
         <div><dt>runs for</dt><dd>{span(now - info.started)}, since {new Date(info.started).toLocaleString()}</dd></div>
         {viewer && <div><dt>octavo web</dt><dd>{viewer.version}, Node {viewer.node.replace(/^v/, "")}, {bytes(viewer.resident_bytes)} of host memory</dd></div>}
       </dl>

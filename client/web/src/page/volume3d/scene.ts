@@ -21,6 +21,7 @@ const MOVING_SCALE = 0.5; // of the still picture's pixels a side, at most
 const LEAST_SCALE = 0.12;
 const SLOW_MS = 60; // of a picture while something moves
 const SLOW_PIECE_MS = 120; // of a piece of a still one: then the next ones are smaller
+const SLOW_PICTURE_MS = 1000; // a still one: then it is told how much of it is done
 const LEAST_ROWS = 24;
 const MOST_PIXELS = 2.5e6;
 
@@ -52,6 +53,7 @@ export class Scene {
   readonly settings: Store<Settings>;
   readonly camera = new Store<Camera>(STANDARD);
   readonly status = new Store<Status>(NOTHING);
+  readonly drawn = new Store(1); // the part of the fine picture that is done, where it takes long; 1 = all, or it comes at once
   readonly device = new Store<Device>({ state: "ready" });
   readonly geometry = new Store<Geometry | null>(null);
   readonly histogram = new Store<Histogram | null>(null);
@@ -72,7 +74,7 @@ export class Scene {
   private moving = false;
   private viewDue = false;
   private slicesDue = false;
-  private fine: { width: number; height: number; row: number } | null = null; // rows that are drawn, from below
+  private fine: { width: number; height: number; row: number; begun: number } | null = null; // rows that are drawn, from below
   private pieceRows = 96;
   private movingScale = MOVING_SCALE;
   private fence: { done: () => boolean; begun: number; told: (ms: number) => void } | null = null;
@@ -99,6 +101,7 @@ export class Scene {
   private lost(): void {
     this.loader.stop();
     this.fence = this.fine = null;
+    this.drawn.set(1);
     this.status.set(NOTHING);
     this.device.set({ state: "lost", message: "the browser has taken the graphics device away (WebGL context lost), as it does when memory is short or a driver fails" });
   }
@@ -244,6 +247,7 @@ export class Scene {
   /** Draws coarse pictures until nothing has moved for a while. */
   private moved(slices = true): void {
     this.moving = this.viewDue = true;
+    if (this.drawn.value < 1) this.drawn.set(1);
     if (slices) this.slicesDue = true;
     this.fine = null;
     clearTimeout(this.settle);
@@ -307,10 +311,10 @@ export class Scene {
     } else if (this.viewDue || this.fine) {
       if (!this.fine) {
         const [width, height] = this.pixels(1);
-        this.fine = { width, height, row: 0 };
+        this.fine = { width, height, row: 0, begun: performance.now() };
         this.viewDue = false;
       }
-      const { width, height, row } = this.fine;
+      const { width, height, row, begun } = this.fine;
       const to = Math.min(height, row + this.pieceRows);
       graphics.drawRays(level, geometry, window, this.settings.value.colourMap, this.rays(geometry, width, height, this.stillRate()), width, height, row, to);
       this.fine.row = to;
@@ -318,6 +322,8 @@ export class Scene {
         this.fine = null;
         this.present(graphics, canvas, level, width, height, "still");
       }
+      if (to === height) this.drawn.set(1);
+      else if (performance.now() - begun > SLOW_PICTURE_MS) this.drawn.set(to / height);
       this.await(graphics, (ms) => {
         if (ms > SLOW_PIECE_MS) this.pieceRows = Math.max(LEAST_ROWS, Math.floor(this.pieceRows / 2));
         else if (ms < SLOW_PIECE_MS / 3) this.pieceRows = Math.min(4096, this.pieceRows * 2);

@@ -2,11 +2,12 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import type { VolumeRow } from "../../wire/protocol";
-import { call, connection } from "../connection";
+import { connection } from "../connection";
 import { inWords, shortName } from "../format";
 import { titleOf } from "../held/verbs";
 import { COLOUR_MAPS, type ColourMap } from "../live/colour_maps";
 import { saveSnapshot } from "../live/snapshot";
+import { useFate } from "../parts/fate";
 import { tell } from "../parts/toasts";
 import { useStore } from "../store";
 import { Controls } from "./controls";
@@ -61,7 +62,7 @@ export function Volume3d() {
   const scene = useMemo(() => new Scene(), []);
   const shown = scene.volume?.name === choice && choice !== "";
   const gone = up && shown && (!now || able !== "");
-  const fate = useFate(choice, gone);
+  const fate = useFate(choice, gone || (up && choice !== "" && !now));
   useEffect(() => () => scene.close(), [scene]);
   useEffect(() => {
     if (now && able === "") scene.show(now);
@@ -86,30 +87,16 @@ export function Volume3d() {
         </label>
         <Bar scene={scene} volume={shown || able === "" ? volume : undefined} />
       </div>
-      {gone && <p class="banner mild" role="alert">This volume {fate}. What is seen here is what was loaded before.</p>}
-      {shown || (volume && able === "") ? <Shown scene={scene} volume={volume!} /> : <p class="empty-page">{emptyText(choice, volume, able, up, rows.length)}</p>}
+      {gone && <p class="banner mild" role="alert">This volume {fate || "is no longer held"}. What is seen here is what was loaded before.</p>}
+      {shown || (volume && able === "") ? <Shown scene={scene} volume={volume!} /> : <p class="empty-page">{emptyText(choice, volume, able, up, rows.length, fate)}</p>}
     </div>
   );
 }
 
-/** What became of a volume that is gone, in words. The server remembers it for a while. */
-function useFate(name: string, gone: boolean): string {
-  const [fate, setFate] = useState("");
-  useEffect(() => {
-    setFate("");
-    if (!gone) return;
-    const told = (volume: { state: string; commit: { path: string } | null }) => {
-      const state = volume.state.replace("VOLUME_STATE_", "").toLowerCase();
-      setFate(state === "committed" ? `was committed${volume.commit?.path ? ` to ${volume.commit.path}` : ""}, and is no longer in memory` : `was ${state}`);
-    };
-    call("VolumeService/GetVolume", { name }).then((answer) => told(answer.volume), () => setFate("is gone"));
-  }, [name, gone]);
-  return fate || "is no longer held";
-}
-
-function emptyText(choice: string, volume: VolumeRow | undefined, able: string, up: boolean, rows: number): string {
+function emptyText(choice: string, volume: VolumeRow | undefined, able: string, up: boolean, rows: number, fate: string): string {
   if (volume) return `${titleOf(volume)} cannot be shown in 3-D: ${able}.`;
   if (!up) return "Waiting for octavod.";
+  if (choice && /^was /.test(fate)) return `The volume ${shortName(choice)} ${fate}. Choose another one.`;
   if (choice) return `There is no volume ${choice}, or not any more. Choose another one.`;
   return rows === 0 ? "No volume is held. Scans leave volumes here as they complete them." : "None of the volumes that are held can be shown in 3-D.";
 }
