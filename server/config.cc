@@ -23,6 +23,7 @@
 #include "server/base/toml_text.h"
 #include "server/listen_address.h"
 #include "server/security/credential.h"
+#include "server/security/token.h"
 
 namespace octavo {
 namespace {
@@ -574,6 +575,12 @@ absl::Status Finalise(Config* config) {
     config->storage_roots = {
         directory("/var/lib/octavo/data", "XDG_DATA_HOME", "/.local/share/octavo")};
     config->storage_create_roots = true;  // not configured, so it cannot be a mistake
+  }
+  if (security::IdOfToken(std::filesystem::path(config->security_tokens).filename().string())) {
+    // It must not be shown.
+    return InvalidField("security.tokens",
+                        "is a token and not the name of a file; allowed is the file that octavo "
+                        "token add --file makes");
   }
   const auto make_absolute = [](std::string* path) {
     *path = std::filesystem::absolute(*path).lexically_normal().string();

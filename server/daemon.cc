@@ -17,6 +17,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -287,8 +288,10 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
       daemon->recovered_.push_back(
           absl::StrCat(one.file->path(), ": a spilled volume, held again"));
   }
-  for (const auto& line : daemon->recovered_)
-    Log(LogLevel::kWarning, "recovered", {{"commit", line}});
+  for (const auto& line : daemon->recovered_) {
+    const bool held = absl::EndsWith(line, ": a spilled volume, held again");
+    Log(held ? LogLevel::kInfo : LogLevel::kWarning, "recovered", {{"what", line}});
+  }
   OCTAVO_ASSIGN_OR_RETURN(const HostBudget host, HostBudgetFor(config, opened.devices));
   engine::EngineConfig engine_config;
   engine_config.memory_fraction = config.memory_fraction;

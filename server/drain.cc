@@ -260,7 +260,8 @@ void SortByWorth(std::vector<model::VolumeStatus>* volumes) {
 }
 
 void WriteBounds::Written(int64_t bytes, TimeOnClock now) {
-  if (bytes == bytes_) return;
+  // What is written anew after it broke off is no progress.
+  if (bytes <= bytes_) return;
   bytes_ = bytes;
   progress_ = now;
 }

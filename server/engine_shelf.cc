@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 
+#include "server/security/rights.h"
 #include "server/storage/formats/ending.h"
 
 namespace octavo::drain {
@@ -15,12 +16,16 @@ std::vector<model::VolumeStatus> EngineShelf::Volumes() {
 bool EngineShelf::Busy() { return !engine_.Idle(); }
 
 absl::StatusOr<std::string> EngineShelf::Begin(const model::VolumeStatus& volume, Way way) {
-  if (way == Way::kSpill) return engine_.volumes().Spill(volume.name, model::Tier::kDisk);
+  // No client but an admin may cancel what keeps the volumes of all.
+  const security::Principal itself = security::ServerItself();
+  const operation::RequestKey request{.id = "", .body = "", .owner = security::OwnerOf(itself)};
+  if (way == Way::kSpill)
+    return engine_.volumes().Spill(volume.name, model::Tier::kDisk, request, "", itself);
   model::CommitOptions options;
   options.destination = DestinationAtStop(volume, to_.root, to_.format);
   if (const auto format = storage::EndingOf(options.destination).format; format.has_value())
     options.writer.format = *format;
-  return engine_.volumes().Commit(volume.name, options);
+  return engine_.volumes().Commit(volume.name, options, request, "", itself);
 }
 
 absl::StatusOr<operation::OperationStatus> EngineShelf::Look(const std::string& operation) {
@@ -28,7 +33,8 @@ absl::StatusOr<operation::OperationStatus> EngineShelf::Look(const std::string& 
 }
 
 void EngineShelf::Cancel(const std::string& operation) {
-  (void)engine_.operations().Cancel(operation);  // one that has ended needs none
+  (void)engine_.operations().Cancel(operation,
+                                    security::ServerItself());  // one that has ended needs none
 }
 
 std::string DestinationAtStop(const model::VolumeStatus& volume, const std::string& root,

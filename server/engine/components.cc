@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
+
 #include "gpu/base/log.h"
 #include "gpu/base/memory_limit.h"
 #include "server/engine/internal.h"
@@ -147,8 +149,11 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
   volumes.AddObserver(&volume_watchers);
   volumes.AddObserver(&derived_volumes);
   publisher.SetHeldFrames(&held_frames);
-  for (const std::string& line : spiller.Recover(config.spilled))
-    Log(LogLevel::kWarning, "spilled volume found", {{"volume", line}});
+  for (const std::string& line : spiller.Recover(config.spilled)) {
+    // What is as it was is no trouble.
+    const bool held = absl::StrContains(line, ": held again as ");
+    Log(held ? LogLevel::kInfo : LogLevel::kWarning, "spilled volume found", {{"volume", line}});
+  }
 }
 
 }  // namespace octavo::engine

@@ -45,6 +45,7 @@
 #include "server/rpc/transport/call_gate.h"
 #include "server/rpc/transport/payload.h"
 #include "server/rpc/transport/reactor.h"
+#include "server/rpc/transport/request_parts.h"
 
 namespace octavo::rpc {
 
@@ -224,6 +225,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* RawStream(grpc::CallbackServerContex
 template <class Request, class Take>
 absl::Status Received(const grpc::ByteBuffer& bytes, uint32_t payload_field, Take take) {
   return Guarded([&]() -> absl::Status {
+    OCTAVO_RETURN_IF_ERROR(CheckParts(bytes, Request::descriptor()));
     auto split = SplitPayload<Request>(bytes, payload_field);
     if (!split.has_value()) {
       return WithInfo(absl::InvalidArgumentError(absl::StrCat(

@@ -77,6 +77,11 @@ class RpcServerImpl final : public RpcServer {
     builder.SetMaxReceiveMessageSize(kMostMessageBytes);
     builder.SetMaxSendMessageSize(-1);
     builder.SetContextAllocator(gate_->MakeContexts());
+    // A compressed message would grow before anybody asks who sends it, and is in no budget: a
+    // thousandth of its size may be on the wire. No client of Octavo compresses.
+    builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+    for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP})
+      builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
     // Memory for received data that no call has read yet: half of a message stays here until the
     // other half arrives. When it is used up, gRPC ends calls, first those that hold memory.
     grpc::ResourceQuota quota("octavo");

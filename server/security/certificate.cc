@@ -24,12 +24,43 @@ int64_t SecondsOf(const ASN1_TIME* time) {
   return time != nullptr && ASN1_TIME_to_tm(time, &parts) == 1 ? ::timegm(&parts) : 0;
 }
 
+bool IsUtf8(absl::string_view text) {
+  auto at = reinterpret_cast<const unsigned char*>(text.data());
+  for (auto left = static_cast<long>(text.size()); left > 0;) {
+    unsigned long letter = 0;
+    const int size = UTF8_getc(at, static_cast<int>(left), &letter);
+    if (size <= 0) return false;
+    at += size, left -= size;
+  }
+  return true;
+}
+
+// Letters without width, and those that turn the direction of writing: U+200B to U+200F, U+202A to
+// U+202E, U+2060 to U+206F, U+FEFF.
+bool HidesLetters(absl::string_view utf8) {
+  for (size_t i = 0; i + 2 < utf8.size(); ++i) {
+    const auto byte = [&](size_t k) { return static_cast<unsigned char>(utf8[i + k]); };
+    if (byte(0) == 0xE2 && byte(1) == 0x80 &&
+        ((byte(2) >= 0x8B && byte(2) <= 0x8F) || (byte(2) >= 0xAA && byte(2) <= 0xAE)))
+      return true;
+    if (byte(0) == 0xE2 && byte(1) == 0x81 && byte(2) >= 0xA0 && byte(2) <= 0xAF) return true;
+    if (byte(0) == 0xEF && byte(1) == 0xBB && byte(2) == 0xBF) return true;
+  }
+  return false;
+}
+
 // A name is left out where a person who reads the table, or the log, could be deceived by it.
 void Add(const char* kind, absl::string_view name, std::vector<std::string>* names) {
-  const bool plain = !name.empty() && name.size() <= kMostNameBytes &&
-                     std::none_of(name.begin(), name.end(), [](char c) {
-                       return static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
-                     });
+  // Of a common name any letters; the other kinds are ASCII (IA5String). Texts of answers are
+  // UTF-8.
+  const bool ascii = absl::string_view(kind) != "cn:";
+  const bool plain = !name.empty() && name.size() <= kMostNameBytes && IsUtf8(name) &&
+                     std::none_of(name.begin(), name.end(),
+                                  [&](char c) {
+                                    const auto byte = static_cast<unsigned char>(c);
+                                    return byte < 0x20 || byte == 0x7F || (ascii && byte > 0x7F);
+                                  }) &&
+                     !HidesLetters(name);
   if (plain) names->push_back(absl::StrCat(kind, name));
 }
 

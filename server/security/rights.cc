@@ -26,6 +26,15 @@ std::string Described(absl::string_view name, const std::string& project) {
 
 Owner OwnerOf(const Principal& caller) { return {.name = caller.name, .project = caller.project}; }
 
+Principal ServerItself() {
+  return {.name = "octavod:itself",
+          .role = Role::kAdmin,
+          .project = "",
+          .proof = Proof::kNone,
+          .token_id = "",
+          .found = "the server itself"};
+}
+
 bool IsChangeableBy(const Principal& caller, const Owner& owner) {
   if (caller.role == Role::kAdmin || owner.name.empty()) return true;
   if (!owner.project.empty() && owner.project == caller.project) return true;

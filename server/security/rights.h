@@ -31,6 +31,9 @@ namespace octavo::security {
 /// Whose the objects are that a caller makes.
 Owner OwnerOf(const Principal& caller);
 
+/// The server itself, where it acts as a caller does: an admin whose name no client can have.
+Principal ServerItself();
+
 /// OK, or PermissionDenied (NOT_OWNER) that names the object, its owner, the caller and who may.
 absl::Status MayChange(const Principal& caller, const Owner& owner, absl::string_view object);
 

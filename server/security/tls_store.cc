@@ -15,6 +15,7 @@ namespace octavo::security {
 namespace {
 
 constexpr int64_t kDay = 86'400;
+constexpr int64_t kBetweenJudgements = 60;  // of a bad set, s
 constexpr int64_t kSoon = 14 * kDay;
 
 // Distinguishes contents of the files, without keeping the key.
@@ -49,26 +50,35 @@ TlsStore::Change TlsStore::Look() {
   WarnOfExpiry();
   auto texts = ReadTlsFiles(files_);
   std::string mark = MarkOf(texts);
-  if (mark != std::exchange(seen_, mark) || mark == judged_) return Change::kNone;
+  if (mark != std::exchange(seen_, mark)) return Change::kNone;
+  const bool again = !bad_.empty() && now_() - judged_at_ >= kBetweenJudgements;
+  if (mark == judged_ && !again) return Change::kNone;
   judged_ = mark;
+  judged_at_ = now_();
   auto set = texts.ok() ? CheckTlsTexts(files_, *std::move(texts), now_())
                         : absl::StatusOr<TlsSet>(texts.status());
   if (!set.ok()) {
+    const std::string why(set.status().message());
+    if (std::exchange(bad_, why) == why && again) return Change::kNone;
     {
       MutexLock lock(mutex_);
       ++reload_errors_;
     }
     Log(LogLevel::kError, "the files of TLS cannot be used; the certificates before them stay",
-        {{"error", std::string(set.status().message())}});
+        {{"error", why}});
     return Change::kNone;
   }
+  const bool healed = !std::exchange(bad_, "").empty();
   const auto next = std::make_shared<const TlsSet>(*std::move(set));
   Current before;
   {
     MutexLock lock(mutex_);
     before = current_;
     // Back to what is in use, after a bad set.
-    if (before.set->texts == next->texts) return Change::kNone;
+    if (before.set->texts == next->texts) {
+      if (healed) Log(LogLevel::kInfo, "the files of TLS are those in use again");
+      return Change::kNone;
+    }
     current_ = {.set = next, .generation = before.generation + 1};
     ++reloads_;
   }

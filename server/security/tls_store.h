@@ -40,7 +40,8 @@ class TlsStore {
   /// Reads the files again. Files that have changed are looked at once more at the next call, for
   /// whoever replaces a pair replaces one file after the other; if they are then the same, they are
   /// taken over as one set if they are sound. A bad set keeps the old one, is logged and counted,
-  /// once. Warns once a day when certificates expire soon. Call it now and then.
+  /// once; it is judged again each minute, because a certificate may only be too new for this
+  /// clock. Warns once a day when certificates expire soon. Call it now and then.
   Change Look();
 
   struct Counts {
@@ -61,6 +62,8 @@ class TlsStore {
   // Used by Look alone. Texts of the files, or why they could not be read, as judged last, and as
   // seen last.
   std::string judged_, seen_;
+  std::string bad_;        // what is wrong with the set judged last; empty = nothing
+  int64_t judged_at_ = 0;  // by now_
   int64_t warned_ = 0;
 };
 

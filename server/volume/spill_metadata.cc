@@ -6,8 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 #include "gpu/base/status.h"
 #include "server/storage/formats/meta_json.h"
@@ -16,6 +17,16 @@
 #include "server/volume/volume_metadata.h"
 
 namespace octavo::volume {
+namespace {
+
+// A collection and an id: parts of them become names of files.
+bool IsNamed(absl::string_view collection, absl::string_view name) {
+  return absl::ConsumePrefix(&name, collection) && !name.empty() && name.size() <= 128 &&
+         std::all_of(name.begin(), name.end(),
+                     [](char c) { return absl::ascii_isalnum(c) || c == '-'; });
+}
+
+}  // namespace
 
 nlohmann::json AboutOf(const model::VolumeStatus& volume, const storage::VolumeMeta& meta) {
   storage::VolumeMeta all = meta;
@@ -92,8 +103,8 @@ absl::StatusOr<model::VolumeStatus> StatusFromAbout(const nlohmann::json& about)
   }
   if (about.contains("raw"))
     OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "raw", &volume.is_raw));
-  if (!absl::StartsWith(meta.volume_name, "volumes/") ||
-      (!absl::StartsWith(meta.scan_name, "scans/") && !absl::StartsWith(meta.scan_name, "jobs/"))) {
+  if (!IsNamed("volumes/", meta.volume_name) ||
+      (!IsNamed("scans/", meta.scan_name) && !IsNamed("jobs/", meta.scan_name))) {
     return absl::DataLossError(
         absl::StrCat("it names the volume '", meta.volume_name, "' of '", meta.scan_name, "'"));
   }

@@ -315,6 +315,13 @@ TEST_F(ConfigTest, WithoutAFileProgramsOfThisHostMayOperate) {
       IsError(kInvalid, "listen.loopback_role: is 'root'; allowed none, viewer, operator, admin"));
 }
 
+TEST_F(ConfigTest, ATokenInsteadOfItsFileIsNotShown) {
+  config_.security_tokens = "octavo_0123abcd_" + std::string(64, 'a');
+  const absl::Status refused = Finalise(&config_);
+  EXPECT_THAT(refused, IsError(kInvalid, "security.tokens: is a token and not the name of a file"));
+  EXPECT_EQ(refused.message().find("aaaa"), absl::string_view::npos);
+}
+
 TEST_F(ConfigTest, TheFileOfTokensIsAnAbsolutePath) {
   ASSERT_THAT(Finalise(&config_), IsOk());
   EXPECT_EQ(config_.security_tokens, "");

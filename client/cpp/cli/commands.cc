@@ -79,7 +79,9 @@ bool Check(Session& session, const grpc::Status& status) {
     std::cerr << "\n  the token is that in " << session.login.token_file.value << " ("
               << session.login.token_file.by << ")";
   }
-  if (details.reason == "WRONG_ROLE" && session.login.token_file.empty()) {
+  const auto found = details.numbers.find("found");
+  if (details.reason == "WRONG_ROLE" && found != details.numbers.end() &&
+      absl::StrContains(found->second, "without a token")) {
     std::cerr
         << "\n  no token was given (--token-file, OCTAVO_TOKEN_FILE); on the server's host the "
            "Unix socket tells who calls (--address unix:/path, octavo info lists it)";

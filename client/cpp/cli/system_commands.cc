@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/time_util.h"
@@ -157,7 +158,13 @@ void Info(Session& session) {
             << (info.caller().project().empty() ? "" : ", of project " + info.caller().project())
             << ": " << info.caller().found() << "\n";
   std::cout << StopText(info.stop()) << "\n";
-  for (const auto& line : info.recovered()) std::cout << "recovered: " << line << "\n";
+  // What is lost comes first.
+  for (const bool lost : {true, false}) {
+    for (const auto& line : info.recovered()) {
+      if (absl::StrContains(line, ": lost at ") == lost)
+        std::cout << (lost ? "LOST: " : "recovered: ") << line << "\n";
+    }
+  }
 }
 
 void PrintDevice(const Session& session, const v1::DeviceStatus& device) {

@@ -189,7 +189,7 @@ def renaming(fields: Mapping[str, str]):
 
 def _advice(error: OctavoError) -> str:
     """Advice for a Python program; "" if there is none."""
-    if error.reason in ("NO_TOKEN", "WRONG_ROLE"):
+    if error.reason == "NO_TOKEN" or (error.reason == "WRONG_ROLE" and "without a token" in error.numbers.get("found", "")):
         return ("octavo.Client(address, token_file=...) gives a token, cert_file= and key_file= (with ca_file=) a certificate, and "
                 "octavo.Client(\"unix:/path\") tells the server which user calls")
     if error.reason == "VOLUME_STATE" and error.numbers.get("state") == "ACQUIRING":

@@ -25,7 +25,10 @@ class Contexts final : public grpc::ContextAllocator {
   grpc::CallbackServerContext* NewCallbackServerContext() override {
     return new (std::nothrow) CallContext(gate_);
   }
-  void Release(grpc::CallbackServerContext* context) override { delete context; }
+  // gRPC returns contexts of its own, too: of methods that nobody offers, and those of above.
+  void Release(grpc::CallbackServerContext* context) override {
+    delete dynamic_cast<CallContext*>(context);
+  }
 
  private:
   CallGate* const gate_;

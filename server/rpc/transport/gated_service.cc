@@ -5,80 +5,23 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "google/protobuf/io/coded_stream.h"
 #include "grpc/byte_buffer.h"
 #include "grpc/byte_buffer_reader.h"
 #include "grpcpp/impl/rpc_service_method.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
-#include "grpcpp/support/proto_buffer_reader.h"
 
 #include "gpu/base/status.h"
 #include "server/rpc/transport/call_gate.h"
 #include "server/rpc/transport/reactor.h"
+#include "server/rpc/transport/request_parts.h"
 
 namespace octavo::rpc {
 namespace {
 
 using google::protobuf::Descriptor;
-using google::protobuf::FieldDescriptor;
-using google::protobuf::io::CodedInputStream;
 using grpc::internal::MethodHandler;
 using grpc::internal::RpcServiceMethod;
-
-// The largest request, RegisterTiles of 4096 tiles with a position each, has some ten thousand.
-constexpr int64_t kMostParts = 65536;
-constexpr int kMostDepth = 100;  // as protobuf's own parser
-
-class PartCounter {
- public:
-  PartCounter(CodedInputStream* in, int64_t most) : in_(in), most_(most) {}
-  int64_t parts() const { return parts_; }
-
-  // Whether the bytes up to the stream's limit are fields; false also when there are too many.
-  bool Count(const Descriptor* type, int depth) {
-    for (uint32_t tag = in_->ReadTag(); tag != 0; tag = in_->ReadTag()) {
-      const FieldDescriptor* const field =
-          type == nullptr ? nullptr : type->FindFieldByNumber(static_cast<int>(tag >> 3));
-      const uint32_t form = tag & 7;
-      // protobuf keeps each unknown field as an object.
-      const bool packed = form == 2 && field != nullptr && field->is_packable();
-      if ((form == 2 && !packed) || form == 3 || field == nullptr) {
-        if (++parts_ > most_) return false;
-      }
-      if (!Skip(form, field, depth)) return false;
-    }
-    return in_->ConsumedEntireMessage();
-  }
-
- private:
-  bool Skip(uint32_t form, const FieldDescriptor* field, int depth) {
-    uint64_t number = 0;
-    switch (form) {
-      case 0: return in_->ReadVarint64(&number);
-      case 1: return in_->Skip(8);
-      case 2: return Nested(field, depth);
-      case 3:
-      case 4: return true;  // a group's fields count as those around it
-      case 5: return in_->Skip(4);
-      default: return false;
-    }
-  }
-  bool Nested(const FieldDescriptor* field, int depth) {
-    int size = 0;
-    if (!in_->ReadVarintSizeAsInt(&size)) return false;
-    if (field == nullptr || field->message_type() == nullptr) return in_->Skip(size);
-    if (depth >= kMostDepth) return false;
-    const auto outer = in_->PushLimit(size);
-    const bool whole = Count(field->message_type(), depth + 1);
-    in_->PopLimit(outer);
-    return whole;
-  }
-
-  CodedInputStream* const in_;
-  const int64_t most_;
-  int64_t parts_ = 0;
-};
 
 // The same bytes; nothing if there are none.
 grpc::ByteBuffer Shared(grpc_byte_buffer* bytes) {
@@ -89,19 +32,6 @@ grpc::ByteBuffer Shared(grpc_byte_buffer* bytes) {
     slices.emplace_back(slice, grpc::Slice::STEAL_REF);
   grpc_byte_buffer_reader_destroy(&reader);
   return {slices.data(), slices.size()};
-}
-
-absl::Status CheckParts(grpc_byte_buffer* bytes, const Descriptor* type) {
-  // Each part has two bytes at least.
-  if (bytes == nullptr || grpc_byte_buffer_length(bytes) <= 2 * static_cast<size_t>(kMostParts))
-    return absl::OkStatus();
-  if (CountParts(Shared(bytes), type, kMostParts) <= kMostParts) return absl::OkStatus();
-  return WithInfo(
-      absl::InvalidArgumentError(absl::StrCat(
-          "the ", type->name(), " has more than ", kMostParts,
-          " parts (messages, texts and fields that this server does not know); allowed ",
-          kMostParts)),
-      {.reason = Reason::kInvalidArgument, .field = "", .numbers = {}});
 }
 
 // Of methods with one request.
@@ -120,7 +50,7 @@ class GatedHandler final : public MethodHandler {
     auto* const context = static_cast<grpc::CallbackServerContext*>(call.server_context);
     const absl::Status admitted = Guarded([&]() -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(Admit(context, request_));
-      return CheckParts(bytes, request_);
+      return bytes == nullptr ? absl::OkStatus() : CheckParts(Shared(bytes), request_);
     });
     if (!admitted.ok()) {
       Refuse(context, admitted);
@@ -166,16 +96,6 @@ RpcServiceMethod::RpcType FormOf(const google::protobuf::MethodDescriptor& metho
 }
 
 }  // namespace
-
-int64_t CountParts(const grpc::ByteBuffer& bytes, const Descriptor* type, int64_t most) {
-  grpc::ByteBuffer copy(bytes);  // of the references, not of the bytes
-  grpc::ProtoBufferReader reader(&copy);
-  if (!reader.status().ok()) return 0;
-  CodedInputStream in(&reader);
-  PartCounter counter(&in, most);
-  (void)counter.Count(type, 0);
-  return counter.parts();
-}
 
 GatedService::GatedService(std::unique_ptr<grpc::Service> service,
                            const google::protobuf::ServiceDescriptor* descriptor)

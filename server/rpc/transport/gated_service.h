@@ -1,13 +1,11 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "google/protobuf/descriptor.h"
 #include "grpcpp/impl/service_type.h"
-#include "grpcpp/support/byte_buffer.h"
 
 namespace octavo::rpc {
 
@@ -31,10 +29,5 @@ class GatedService final : public grpc::Service {
   const std::unique_ptr<grpc::Service> service_;
   std::vector<std::string> names_;  // gRPC keeps pointers to them
 };
-
-/// The texts, bytes and messages in a serialised message: what costs memory of its own when it is
-/// parsed. Stops counting at `most` + 1, and where the bytes are no message.
-int64_t CountParts(const grpc::ByteBuffer& bytes, const google::protobuf::Descriptor* type,
-                   int64_t most);
 
 }  // namespace octavo::rpc

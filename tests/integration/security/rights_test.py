@@ -153,6 +153,29 @@ class Tokens(unittest.TestCase):
             _, reason, _ = outcome(channel, stack, self.header(self.path["operator"]), 20, many[:128 << 10])
             self.assertNotEqual(reason, "")
 
+    def test_hostile_calls_end_neither_the_server_nor_its_memory(self):
+        with grpc.insecure_channel(self.daemon.address) as channel:
+            for name in ("/octavo.v1.ScanService/Nope", "/no.such.Service/Call", "/", "/x"):
+                for call in (channel.unary_unary(name), lambda request, timeout: next(channel.unary_stream(name)(request, timeout=timeout))):
+                    with self.assertRaises(grpc.RpcError) as no:
+                        call(b"", timeout=20)
+                    self.assertEqual(no.exception.code(), grpc.StatusCode.UNIMPLEMENTED)
+        # A thousandth of what it becomes: 256 MiB.
+        with grpc.insecure_channel(self.daemon.address, compression=grpc.Compression.Gzip, options=[("grpc.max_send_message_length", -1)]) as channel:
+            before = self.resident()
+            for method in methods():
+                if method.name in ("ListScans", "SubmitScan", "ReadVolume", "WriteBuffer", "Push"):
+                    code, reason, _ = outcome(channel, method, seconds=60, request=bytes(256 << 20))
+                    self.assertIn(code, (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATED), (method.name, reason))
+            self.assertLess(self.resident() - before, 64 << 20)
+        # Fields that are not known, or of another type, and groups cost as much as texts.
+        with grpc.insecure_channel(self.daemon.address) as channel:
+            for hostile in (b"\x10\x01" * (3 << 20), b"\x0b\x12\x02\x01\x07\x0c" + b"\x12\x00" * (3 << 20)):
+                lists = next(method for method in methods() if method.name == "ListScans")
+                code, reason, _ = outcome(channel, lists, self.header(self.path["viewer"]), 20, hostile)
+                self.assertEqual((code, reason), (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT"))
+        self.assertIsNone(self.daemon.process.poll())
+
     def test_the_server_says_who_the_caller_is(self):
         with self.client("operator") as client:
             info = client.info()

@@ -575,20 +575,21 @@ class HandlerFaultsTest : public ::testing::Test {
   void Clear() {
     const model::Caller admin{
         .client = "", .key = "", .principal = {.name = "admin", .role = security::Role::kAdmin}};
-    for (const auto& job : engine_->jobs().List()) (void)engine_->jobs().Cancel(job.name);
+    for (const auto& job : engine_->jobs().List())
+      (void)engine_->jobs().Cancel(job.name, admin.principal);
     for (const auto& scan : engine_->scans().List()) {
-      if (!engine::IsFinal(scan.state)) (void)engine_->scans().Cancel(scan.name);
+      if (!engine::IsFinal(scan.state)) (void)engine_->scans().Cancel(scan.name, admin.principal);
     }
     Until([&] { return engine_->Idle(); });
     for (const auto& e : engine_->exports().store().List())
-      (void)engine_->exports().store().Revoke(e.name);
+      (void)engine_->exports().store().Revoke(e.name, admin.principal);
     for (const auto& lease : engine_->clients().leases().List())
       (void)engine_->clients().leases().Release(lease.token);
     for (const auto& buffer : engine_->buffers().List({}))
       (void)engine_->buffers().Destroy(buffer.name, "", "", admin);
     Until([&] {
       for (const auto& volume : engine_->volumes().List({.in_memory = true}))
-        (void)engine_->volumes().Discard(volume.name, true);
+        (void)engine_->volumes().Discard(volume.name, true, "", admin.principal);
       return engine_->volumes().List({.in_memory = true}).empty();
     });
   }

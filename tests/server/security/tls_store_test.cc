@@ -105,6 +105,19 @@ TEST_F(TlsStoreTest, ABadSetKeepsTheOldOneAndIsCountedOnce) {
   EXPECT_EQ(Settle(*store), Change::kNewSet);
 }
 
+// Two clocks differ: it is sound a moment later.
+TEST_F(TlsStoreTest, ASetThatIsTooNewIsTakenOverWhenItsTimeHasCome) {
+  const auto store = Open();
+  const auto early = MadeCertificate::Make({.cn = "early", .from = now_ + 90, .issuer = &ca_});
+  WritePair(early);
+  EXPECT_EQ(Settle(*store), Change::kNone);
+  for (; now_ < kFrom + 1000 + 90; now_ += 10) EXPECT_EQ(store->Look(), Change::kNone);
+  EXPECT_EQ(store->Count().reload_errors, 1) << "told once";
+  now_ += 60;
+  EXPECT_EQ(store->Look(), Change::kNewSet);
+  EXPECT_EQ(store->Get().set->texts.key, early.key.Pem());
+}
+
 TEST_F(TlsStoreTest, AnAuthorityThatIsWithdrawnIsTold) {
   const auto store = Open();
   Write("ca", absl::StrCat(ca_.Pem(), other_ca_.Pem()), 0644);

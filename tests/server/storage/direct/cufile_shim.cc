@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
@@ -61,28 +62,41 @@ long Value(const char* name) {
   return Shim().values[name];
 }
 #ifndef SHIM_LACKS_READ
-/// Whether the memory is a GPU's. A process without CUDA, or without a GPU, has none.
-bool IsOfGpu(const void* memory) {
-  struct Attributes {  // cudaPointerAttributes
-    int type, device;
-    void *on_device, *on_host;
-    long reserved[8];
-  } found{};
-  using Ask = int (*)(Attributes*, const void*);
-  static const auto ask = reinterpret_cast<Ask>(::dlsym(RTLD_DEFAULT, "cudaPointerGetAttributes"));
-  constexpr int kDevice = 2;
-  return ask != nullptr && ask(&found, memory) == 0 && found.type == kDevice;
+// The CUDA runtime is linked into programs, where dlsym does not find it: the shim asks the driver.
+template <class Function>
+Function OfDriver(const char* name) {
+  static void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  return driver == nullptr ? nullptr : reinterpret_cast<Function>(::dlsym(driver, name));
+}
+/// The number of the GPU whose memory this is; -1 for memory of the host. A process without a GPU
+/// has none.
+int GpuOf(const void* memory) {
+  using Ask = int (*)(void*, int attribute, uint64_t pointer);
+  static const auto ask = OfDriver<Ask>("cuPointerGetAttribute");
+  constexpr int kMemoryType = 2, kDeviceOrdinal = 9;
+  constexpr unsigned kOfDevice = 2;
+  unsigned type = 0;
+  int device = -1;
+  const auto pointer = reinterpret_cast<uint64_t>(memory);
+  if (ask == nullptr || ask(&type, kMemoryType, pointer) != 0 || type != kOfDevice) return -1;
+  return ask(&device, kDeviceOrdinal, pointer) == 0 ? device : -1;
 }
 /// Copies host memory to where the reader wants it.
 bool Put(void* to, const void* from, size_t bytes) {
-  if (!IsOfGpu(to)) {
+  const int gpu = GpuOf(to);
+  if (gpu < 0) {
     std::memcpy(to, from, bytes);
     return true;
   }
-  using Copy = int (*)(void*, const void*, size_t, int);
-  static const auto copy = reinterpret_cast<Copy>(::dlsym(RTLD_DEFAULT, "cudaMemcpy"));
-  constexpr int kHostToDevice = 1;
-  return copy != nullptr && copy(to, from, bytes, kHostToDevice) == 0;
+  using Retain = int (*)(void** context, int device);
+  using Set = int (*)(void* context);
+  using Copy = int (*)(uint64_t to, const void* from, size_t bytes);
+  static const auto retain = OfDriver<Retain>("cuDevicePrimaryCtxRetain");
+  static const auto set = OfDriver<Set>("cuCtxSetCurrent");
+  static const auto copy = OfDriver<Copy>("cuMemcpyHtoD_v2");
+  void* context = nullptr;  // that of the runtime; kept until the process ends
+  return copy != nullptr && retain(&context, gpu) == 0 && set(context) == 0 &&
+         copy(reinterpret_cast<uint64_t>(to), from, bytes) == 0;
 }
 
 #endif
