@@ -4,6 +4,7 @@ watch and by label; projects; and that on one user's machine nothing needs a tok
 import json
 import os
 import re
+import signal
 import subprocess
 import tempfile
 import threading
@@ -13,7 +14,7 @@ import grpc
 import numpy as np
 
 from google.protobuf.duration_pb2 import Duration
-from harness import BUILD, Daemon, octavo
+from harness import BUILD, Daemon, octavo, until
 from octavo.v1 import buffer_pb2, ingest_pb2, job_pb2, scan_pb2, session_pb2, tomography_pb2, types_pb2, volume_pb2
 
 OCTAVO = os.path.join(BUILD, "bin", "octavo")
@@ -406,6 +407,35 @@ class Owners(unittest.TestCase):
             finally:
                 daemon.stop()
                 daemon.remove()
+
+
+    def test_a_server_that_stops_still_asks_for_the_owner(self):
+        daemon = Daemon("--security.tokens", self.file)
+        self.addCleanup(daemon.remove)
+        with octavo.Client(daemon.address, token_file=self.secret["ada"]) as ada, octavo.Client(daemon.address, token_file=self.secret["bob"]) as bob:
+            scan = ada.submit_scan(octavo.simulated(1, fast=True), octavo.raster(16, 8, volumes=1), samples=256)
+            ada.wait(scan.name)
+            volume, = ada.volumes(scan.name)
+            # Its volume takes 8 s: so long the server waits for it.
+            slow = ada.submit_scan(octavo.simulated(1), octavo.raster(64, 64, volumes=1), samples=256, rate_hz=500)
+            until(lambda: ada.scan(slow.name).records > 0)
+            daemon.process.send_signal(signal.SIGTERM)
+
+            def drains():
+                try:
+                    bob.submit_scan(octavo.simulated(1, fast=True), octavo.raster(8, 8, volumes=1), samples=256)
+                except octavo.OctavoError as error:
+                    return error.reason == "DRAINING"
+                return False
+
+            until(drains)
+            for verb in (lambda: bob.commit(volume.name, "stolen.npy"), lambda: bob.spill(volume.name, "disk")):
+                with self.assertRaises(octavo.OctavoError) as no:
+                    verb()
+                self.assertEqual(no.exception.reason, "NOT_OWNER")
+            ada.commit(volume.name, "kept.npy")
+            self.assertEqual(daemon.stop(), 0)
+            self.assertEqual(sorted(name for name in os.listdir(daemon.root) if name.endswith(".npy")), ["kept.npy"])
 
 
 class OneUser(unittest.TestCase):

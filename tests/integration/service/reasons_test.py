@@ -113,7 +113,7 @@ class Elsewhere(Case):
         address = own_address()
         if address is None:
             self.skipTest("this host has no address but its loopback")
-        daemon = Daemon("--handoff.unix", "auto", "--listen.tcp", f"{address}:0", "--security.insecure", "true")
+        daemon = Daemon("--handoff.unix", "auto", "--listen.tcp", f"{address}:0", "--security.insecure", "true", "--security.insecure_role", "operator")
         self.addCleanup(daemon.remove)
         with daemon.client() as client:
             client.wait(client.submit_scan(small()).name)

@@ -189,7 +189,7 @@ class Figures(PageTest):
 
 
 class Open(DaemonTest):
-    flags = ("--listen.tcp", "0.0.0.0:0", "--security.insecure", "true")
+    flags = ("--listen.tcp", "0.0.0.0:0", "--security.insecure", "true", "--listen.loopback_role", "operator")
 
     def test_a_server_that_others_can_reach_is_told(self):
         with Chromium() as browser:
