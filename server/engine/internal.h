@@ -14,8 +14,10 @@
 #include "server/engine/auto_committer.h"
 #include "server/engine/derived_volumes.h"
 #include "server/engine/drain_state.h"
+#include "server/engine/earlier_runs.h"
 #include "server/engine/engine_config.h"
 #include "server/engine/held_frames.h"
+#include "server/engine/history_recorder.h"
 #include "server/engine/operation_watches.h"
 #include "server/engine/scan_registry.h"
 #include "server/engine/volume_annotations.h"
@@ -61,6 +63,8 @@ struct Components {
   const std::vector<std::unique_ptr<Device>> owned_devices;
   const std::vector<Stream> read_streams;  // by device, of low priority
   const memory::DeviceSet devices;
+  const EarlierRuns earlier;
+  HistoryRecorder history;  // before the committer, which tells it of its last commits
   DrainState drain;
   memory::Ledger ledger;
   memory::SlotCache slot_cache;  // before the volumes, which return their slots to it

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "gpu/base/clock.h"
@@ -22,6 +23,7 @@ struct JobServices {
   std::string server_id;
   volume::Spiller* spiller = nullptr;  // stores results that stay on disk; null: there are none
   JobObserver* observer = nullptr;
+  uint64_t last_number = 0;  // of the jobs of earlier daemons
 };
 
 }  // namespace octavo::job
