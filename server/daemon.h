@@ -55,7 +55,7 @@ class Daemon {
   };
   /// Sets health to NOT_SERVING and refuses new scans; running scans stop at their volume and
   /// commits finish, for up to config.drain_seconds. Then held volumes are kept as
-  /// config.drain_on_held says, for up to config.drain_spill_seconds. `hurry` cuts both short. Then
+  /// config.drain_on_held says, for up to config.drain_spill_seconds. `calls.hurry` cuts both short. Then
   /// ends everything. Returns whether all work had ended by itself.
   bool Drain(const DrainCalls& calls);
 

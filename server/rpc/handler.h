@@ -134,8 +134,8 @@ grpc::ServerUnaryReactor* ReplyOn(Pool* pool, grpc::CallbackServerContext* conte
 
 /// RESOURCE_EXHAUSTED (BUSY): `most` calls of a kind wait or run already.
 inline absl::Status TooManyWait(int most) {
-  return WithInfo(absl::ResourceExhaustedError(
-                      absl::StrCat("the server plans ", most, " requests already; try again")),
+  return WithInfo(absl::ResourceExhaustedError(absl::StrCat("the server works on ", most,
+                                                            " such requests already; try again")),
                   {.reason = Reason::kBusy,
                    .field = "",
                    .numbers = {{"waiting", absl::StrCat(most)}, {"retryable", "true"}}});

@@ -49,7 +49,7 @@ bool HidesLetters(absl::string_view utf8) {
   return false;
 }
 
-// A name is left out where a person who reads the table, or the log, could be deceived by it.
+// Leaves out a name that could deceive whoever reads the table or the log.
 void Add(const char* kind, absl::string_view name, std::vector<std::string>* names) {
   // Of a common name any letters; the other kinds are ASCII (IA5String). Texts of answers are
   // UTF-8.

@@ -11,7 +11,7 @@
 namespace octavo::security {
 namespace {
 
-// Between two records: enough for a person who looks for a reason, few enough for a disk.
+// Between two records of the log: whoever looks for a reason finds it, and the disk does not fill.
 constexpr double kBetweenRecords = 10;
 constexpr size_t kMostPeers = 8;
 

@@ -56,7 +56,7 @@ class CallGate {
   CertificateCache certificates_;
   Mutex mutex_;
   Calls watched_ ABSL_GUARDED_BY(mutex_);       // those that can lose their proof
-  std::optional<base::PeriodicThread> thread_;  // none without tokens and certificates
+  std::optional<base::PeriodicThread> thread_;  // none without tokens and TLS
 };
 
 /// The context of a call, with who calls.

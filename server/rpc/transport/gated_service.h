@@ -16,8 +16,8 @@ namespace octavo::rpc {
 ///
 /// The request of a call that may not be made is dropped unread; the handler runs with an empty one
 /// and answers with what Admit says. A request of more parts than any method can need is refused in
-/// the same way, with INVALID_ARGUMENT. Methods that take their requests in raw bytes go through
-/// unchanged: their forms ask before they parse (handler.h).
+/// the same way, with INVALID_ARGUMENT. Streams of clients go through
+/// unchanged: they have no request, and their forms ask before they parse a message (handler.h).
 ///
 /// Register it instead of the service that it stands before.
 class GatedService final : public grpc::Service {

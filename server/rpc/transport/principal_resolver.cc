@@ -25,6 +25,16 @@ absl::Status BadToken(absl::string_view what) {
                   {.reason = Reason::kBadToken, .field = "", .numbers = {}});
 }
 
+// Of a caller by TCP who shows neither a token nor a certificate.
+Principal Unproved(const char* name, Role role, const char* found) {
+  return {.name = name,
+          .role = role,
+          .project = "",
+          .proof = Proof::kNone,
+          .token_id = "",
+          .found = found};
+}
+
 Principal OfSocket(const UnixPeer& peer, Role loopback_role) {
   Principal principal{.name = absl::StrCat("uid:", peer.uid),
                       .role = loopback_role,
@@ -117,34 +127,17 @@ absl::StatusOr<Principal> PrincipalResolver::Resolve(
     return OfSocket(*user, config_.loopback_role);
   if (certificate != nullptr) return OfCertificate(*certificate);
   if (LocalPeerOf(peer).local)
-    return Principal{.name = "loopback",
-                     .role = config_.loopback_role,
-                     .project = "",
-                     .proof = Proof::kNone,
-                     .token_id = "",
-                     .found = "TCP on this host without a token (listen.loopback_role)"};
+    return Unproved("loopback", config_.loopback_role,
+                    "TCP on this host without a token (listen.loopback_role)");
   // Without TLS, another host reaches the server only if security.insecure allows it. Where there
   // are tokens, it needs one.
   if (config_.tls != nullptr)
-    return Principal{.name = "remote",
-                     .role = Role::kNone,
-                     .project = "",
-                     .proof = Proof::kNone,
-                     .token_id = "",
-                     .found = "TCP from another host without a token and a certificate"};
+    return Unproved("remote", Role::kNone,
+                    "TCP from another host without a token and a certificate");
   if (config_.tokens != nullptr)
-    return Principal{.name = "remote",
-                     .role = Role::kNone,
-                     .project = "",
-                     .proof = Proof::kNone,
-                     .token_id = "",
-                     .found = "TCP from another host without a token"};
-  return Principal{.name = "remote",
-                   .role = config_.insecure_role,
-                   .project = "",
-                   .proof = Proof::kNone,
-                   .token_id = "",
-                   .found = "TCP from another host (security.insecure, security.insecure_role)"};
+    return Unproved("remote", Role::kNone, "TCP from another host without a token");
+  return Unproved("remote", config_.insecure_role,
+                  "TCP from another host (security.insecure, security.insecure_role)");
 }
 
 }  // namespace octavo::rpc
