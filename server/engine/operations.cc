@@ -92,12 +92,20 @@ std::vector<Operations::Status> Operations::List() {
 void Operations::Wait(const std::string& name,
                       std::optional<std::chrono::steady_clock::time_point> until,
                       std::function<void(const absl::StatusOr<Status>&)> done,
-                      std::function<bool()> over) {
+                      std::function<bool()> over, std::shared_ptr<void> place) {
   const auto now = Get(name);
   if (!now.ok() || IsFinal(now->state) ||
       (until.has_value() && *until <= std::chrono::steady_clock::now()))
     return done(now);
-  components_.operation_watches.watches().Wait(name, until, std::move(done), std::move(over));
+  components_.operation_watches.watches().Wait(name, until, std::move(done), std::move(over),
+                                               std::move(place));
+}
+
+absl::StatusOr<std::shared_ptr<void>> Operations::TakePlace(
+    std::optional<std::chrono::steady_clock::time_point> until) {
+  if (until.has_value() && *until <= std::chrono::steady_clock::now())
+    return std::shared_ptr<void>();
+  return components_.operation_watches.watches().TakePlace();
 }
 
 absl::StatusOr<std::unique_ptr<base::Handle>> Operations::Watch(

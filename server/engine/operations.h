@@ -38,8 +38,14 @@ class Operations {
   /// `done` is called once: with the operation when it has ended, or as it is at `until` (nothing =
   /// no limit), or with NotFound (NO_OPERATION). At once if that is known, else from an engine
   /// thread. `over` (must be short) says that the waiter has gone; `done` need not be called then.
+  /// `place`: of TakePlace.
   void Wait(const std::string& name, std::optional<std::chrono::steady_clock::time_point> until,
-            std::function<void(const absl::StatusOr<Status>&)> done, std::function<bool()> over);
+            std::function<void(const absl::StatusOr<Status>&)> done, std::function<bool()> over,
+            std::shared_ptr<void> place = nullptr);
+  /// A place for a Wait until `until`, taken before the work begins; null if that waits for
+  /// nothing. ResourceExhausted (BUSY).
+  absl::StatusOr<std::shared_ptr<void>> TakePlace(
+      std::optional<std::chrono::steady_clock::time_point> until);
   /// Calls `callback` from an engine thread with the operation: now, on each change (at most 20 a
   /// second, changes of state at once) and about twice a second, until its final state. If it is
   /// forgotten before that, calls once with NotFound. NotFound (NO_OPERATION).

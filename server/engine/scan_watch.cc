@@ -44,6 +44,20 @@ struct StatusWatches<Status>::Watch {
 };
 
 template <class Status>
+struct StatusWatches<Status>::Place {
+  explicit Place(StatusWatches* of) : watches(of) {}
+  ~Place() {
+    if (!counts) return;
+    MutexLock lock(watches->mutex_);
+    --watches->places_;
+  }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+  StatusWatches* const watches;
+  bool counts = false;
+};
+
+template <class Status>
 class StatusWatches<Status>::WatchHandle final : public base::Handle {
  public:
   explicit WatchHandle(std::shared_ptr<Watch> watch) : watch_(std::move(watch)) {}
@@ -90,20 +104,32 @@ template <class Status>
 void StatusWatches<Status>::Wait(const std::string& name,
                                  std::optional<std::chrono::steady_clock::time_point> until,
                                  std::function<void(const absl::StatusOr<Status>&)> done,
-                                 std::function<bool()> over) {
+                                 std::function<bool()> over, std::shared_ptr<void> place) {
   auto watch = std::make_shared<Watch>();
   watch->name = name;
   watch->callback = std::move(done);
   watch->over = std::move(over);
   watch->until = until;
-  if (!Take(watch)) watch->callback(Full());
+  if (!Take(watch, place != nullptr)) watch->callback(Full());
 }
 
 template <class Status>
-bool StatusWatches<Status>::Take(std::shared_ptr<Watch> watch) {
+absl::StatusOr<std::shared_ptr<void>> StatusWatches<Status>::TakePlace() {
+  auto place = std::make_shared<Place>(this);
   {
     MutexLock lock(mutex_);
-    if (watches_.size() >= kMost) return false;
+    place->counts = watches_.size() + places_ < kMost;
+    if (place->counts) ++places_;
+  }
+  if (!place->counts) return Full();
+  return std::shared_ptr<void>(std::move(place));
+}
+
+template <class Status>
+bool StatusWatches<Status>::Take(std::shared_ptr<Watch> watch, bool has_place) {
+  {
+    MutexLock lock(mutex_);
+    if (!has_place && watches_.size() + places_ >= kMost) return false;
     watches_.push_back(std::move(watch));
   }
   Wake();

@@ -37,20 +37,27 @@ class StatusWatches {
                                     std::function<void(const absl::StatusOr<Status>&)> callback);
   /// `done` is called once: with the final status, or with the status at `until` (nothing = no
   /// limit), or with the error of `get`, or with ResourceExhausted (BUSY). `over` (must be short)
-  /// says that the waiter has gone; `done` is not called then, nor after Stop.
+  /// says that the waiter has gone; `done` is not called then, nor after Stop. `place`: of
+  /// TakePlace; with one, there is no BUSY.
   void Wait(const std::string& name, std::optional<std::chrono::steady_clock::time_point> until,
-            std::function<void(const absl::StatusOr<Status>&)> done, std::function<bool()> over);
+            std::function<void(const absl::StatusOr<Status>&)> done, std::function<bool()> over,
+            std::shared_ptr<void> place = nullptr);
+  /// A place among the kMost, until it is used or its last reference ends: for whoever begins work
+  /// and then waits for it, so that no work begins whose wait would be refused. ResourceExhausted
+  /// (BUSY). It must end before this object.
+  absl::StatusOr<std::shared_ptr<void>> TakePlace();
   /// Something may have changed. Any thread; does not block.
   void Wake();
   void Stop();
 
  private:
   struct Watch;
+  struct Place;
   class WatchHandle;
   void Run(std::stop_token stop);
   void Turn();
-  /// Whether the watch was taken: not while there are kMost.
-  bool Take(std::shared_ptr<Watch> watch);
+  /// Whether the watch was taken: not while there are kMost, unless it has its place already.
+  bool Take(std::shared_ptr<Watch> watch, bool has_place = false);
   /// Until the next look: when a wait's time is over, at the latest in 50 ms.
   std::chrono::steady_clock::duration Pause() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   using Seen = std::unordered_map<std::string, absl::StatusOr<Status>>;
@@ -62,6 +69,7 @@ class StatusWatches {
   Mutex mutex_;
   CondVar cv_;
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;
+  size_t places_ ABSL_GUARDED_BY(mutex_) = 0;  // taken, and not used yet
   std::list<std::shared_ptr<Watch>> watches_ ABSL_GUARDED_BY(mutex_);
   std::jthread thread_;
 };

@@ -257,13 +257,17 @@ class BufferServiceImpl final : public BufferBase {
         [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
           OCTAVO_ASSIGN_OR_RETURN(const auto until, DecodeWait(*request, *context));
           OCTAVO_ASSIGN_OR_RETURN(engine::BufferCommitSpec spec, DecodeCommitBuffer(*request));
-          workers_->Post([this, reply, response, until, spec = std::move(spec),
-                          key = RequestKeyOf(*request, *context), caller = CallerOf(*context)] {
+          // Before the work begins: an answer that there is no place would leave it running.
+          OCTAVO_ASSIGN_OR_RETURN(auto place, operations_.TakePlace(until));
+          workers_->Post([this, reply, response, until, place = std::move(place),
+                          spec = std::move(spec), key = RequestKeyOf(*request, *context),
+                          caller = CallerOf(*context)] {
             const absl::Status status = Guarded([&]() -> absl::Status {
               OCTAVO_ASSIGN_OR_RETURN(const std::string operation,
                                       commits_.Commit(spec, caller, key));
-              operations_.Wait(operation, until, TellCommit(reply, response, spec.name, caller),
-                               [reply] { return reply->over(); });
+              operations_.Wait(
+                  operation, until, TellCommit(reply, response, spec.name, caller),
+                  [reply] { return reply->over(); }, place);
               return absl::OkStatus();
             });
             if (!status.ok()) reply->Complete([&] { return status; });

@@ -304,20 +304,24 @@ class VolumeServiceImpl final : public Base {
   template <class Request, class Response, class Verb>
   ServerUnaryReactor* Begin(CallbackServerContext* context, const Request* request,
                             Response* response, Verb verb) {
-    return ReplyLater(
-        context, request, response,
-        [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
-          OCTAVO_ASSIGN_OR_RETURN(const auto until, DecodeWait(*request, *context));
-          return verb([this, reply, response, until](const absl::StatusOr<std::string>& operation) {
-            const absl::Status status = Guarded([&]() -> absl::Status {
-              OCTAVO_RETURN_IF_ERROR(operation.status());
-              operations_.Wait(*operation, until, TellOperation(reply, response),
-                               [reply] { return reply->over(); });
-              return absl::OkStatus();
-            });
-            if (!status.ok()) reply->Complete([&] { return status; });
-          });
-        });
+    return ReplyLater(context, request, response,
+                      [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
+                        OCTAVO_ASSIGN_OR_RETURN(const auto until, DecodeWait(*request, *context));
+                        // Before the work begins: an answer that there is no place would leave it
+                        // running.
+                        OCTAVO_ASSIGN_OR_RETURN(const auto place, operations_.TakePlace(until));
+                        return verb([this, reply, response, until,
+                                     place](const absl::StatusOr<std::string>& operation) {
+                          const absl::Status status = Guarded([&]() -> absl::Status {
+                            OCTAVO_RETURN_IF_ERROR(operation.status());
+                            operations_.Wait(
+                                *operation, until, TellOperation(reply, response),
+                                [reply] { return reply->over(); }, place);
+                            return absl::OkStatus();
+                          });
+                          if (!status.ok()) reply->Complete([&] { return status; });
+                        });
+                      });
   }
   template <class Response>
   std::function<void(const absl::StatusOr<operation::OperationStatus>&)> TellOperation(

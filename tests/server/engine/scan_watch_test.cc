@@ -127,5 +127,41 @@ TEST(JobWatches, WaitsAreBoundedAndLookOnceATurn) {
   watches.Stop();
 }
 
+// Work that is to be waited for begins when it has its place.
+TEST(JobWatches, APlaceIsKeptForAWait) {
+  std::atomic<bool> done{false};
+  const auto get = [&](const std::string& name) -> absl::StatusOr<JobStatus> {
+    JobStatus job;
+    job.name = name;
+    job.state = done ? JobState::kDone : JobState::kRunning;
+    return job;
+  };
+  JobWatches watches(get);
+  const auto never = [] { return false; };
+  const auto ignored = [](const absl::StatusOr<JobStatus>&) {};
+  ASSERT_OK_AND_ASSIGN(std::shared_ptr<void> place, watches.TakePlace());
+  ASSERT_OK_AND_ASSIGN(std::shared_ptr<void> unused, watches.TakePlace());
+  for (size_t i = 2; i < JobWatches::kMost; ++i)
+    watches.Wait("jobs/a", std::nullopt, ignored, never);
+  absl::Status full;
+  const auto keep = [&](const absl::StatusOr<JobStatus>& job) { full = job.status(); };
+  watches.Wait("jobs/a", std::nullopt, keep, never);
+  EXPECT_EQ(InfoOf(full).reason, Reason::kBusy) << "the places are taken";
+  EXPECT_EQ(InfoOf(watches.TakePlace().status()).reason, Reason::kBusy);
+  std::promise<JobState> told;
+  watches.Wait(
+      "jobs/a", std::nullopt,
+      [&](const absl::StatusOr<JobStatus>& job) { told.set_value(job->state); }, never,
+      std::move(place));
+  unused = nullptr;
+  EXPECT_TRUE(watches.TakePlace().ok()) << "one that is not used is free again";
+  done = true;
+  watches.Wake();
+  auto state = told.get_future();
+  ASSERT_EQ(state.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_EQ(state.get(), JobState::kDone);
+  watches.Stop();
+}
+
 }  // namespace
 }  // namespace octavo::engine
