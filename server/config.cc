@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 #include "gpu/base/spelling.h"
 #include "gpu/base/status.h"
@@ -66,6 +67,18 @@ absl::Status CheckInterface(const char* key, const std::string& value) {
   return value == "GigEVision" || value == "USB3Vision" || value == "Fake"
              ? absl::OkStatus()
              : Bad(key, value, "GigEVision, USB3Vision, Fake");
+}
+
+absl::Status CheckException(const char* key, const std::string& value) {
+  memory::QuotaRules rules;
+  const absl::Status added = rules.AddException(value);
+  return added.ok() ? added : InvalidField(key, added.message());
+}
+
+absl::Status CheckRootRight(const char* key, const std::string& value) {
+  security::RootRights rights;
+  const absl::Status added = rights.Add(value);
+  return added.ok() ? added : InvalidField(key, added.message());
 }
 
 absl::Status CheckMode(const char* key, const std::string& value) {
@@ -222,6 +235,37 @@ const std::vector<Key>& Keys() {
       Integer("device.buffer_quota_bytes",
               "device memory that the buffers of one client may take, bytes; 0 = no limit",
               &Config::buffer_quota_bytes, 0, int64_t{1} << 50),
+      Integer(
+          "quota.device_bytes",
+          "device memory of one principal's scans, jobs, buffers and volumes, bytes; 0 = no "
+          "limit, here and for the next ones; admins have none, unless quota.exceptions says so",
+          &Config::quota_device_bytes, 0, int64_t{1} << 50),
+      Integer("quota.scans", "scans of one principal, queued and running, 0 to 1000000",
+              &Config::quota_scans, 0, 1'000'000),
+      Integer("quota.jobs", "jobs of one principal, queued and running, 0 to 1000000",
+              &Config::quota_jobs, 0, 1'000'000),
+      Integer("quota.watches",
+              "watches, waits and subscriptions that one principal has open at once, 0 to 1000000",
+              &Config::quota_watches, 0, 1'000'000),
+      Integer("quota.plans",
+              "calls that plan a scan, a waveform or a job, of one principal at once, 0 to 1000000",
+              &Config::quota_plans, 0, 1'000'000),
+      Integer("quota.submits",
+              "calls that submit or update scans and submit jobs, of one principal at once, 0 to "
+              "1000000",
+              &Config::quota_submits, 0, 1'000'000),
+      Integer("quota.renderings", "calls of RenderVolume of one principal at once, 0 to 1000000",
+              &Config::quota_renderings, 0, 1'000'000),
+      Integer("quota.mosaics", "calls of MosaicService of one principal at once, 0 to 1000000",
+              &Config::quota_mosaics, 0, 1'000'000),
+      List("quota.exceptions",
+           "other limits for a principal or a role: \"anna scans=2 device_bytes=4294967296\", "
+           "\"role:admin watches=64\"; kinds as the keys above",
+           &Config::quota_exceptions, CheckException),
+      List("quota.roots",
+           "storage roots that commits and imports of a principal may name: \"anna=/data/anna\", "
+           "\"role:operator=/data/lab\", \"*=/data/shared\"; whoever has no line may name all",
+           &Config::quota_roots, CheckRootRight),
       Integer("device.projection_bytes",
               "host memory for projections that clients push to tomography jobs and for chunks of "
               "files, bytes; 0 = the remainder of the host's memory after the other budgets, at "
@@ -559,6 +603,53 @@ absl::StatusOr<Config> LoadConfig(const ConfigSources& sources, std::vector<std:
   return config;
 }
 
+memory::QuotaRules QuotaRulesOf(const Config& config) {
+  using enum memory::QuotaKind;
+  memory::QuotaRules rules;
+  rules.SetUsual(kDeviceBytes, config.quota_device_bytes);
+  rules.SetUsual(kScans, config.quota_scans);
+  rules.SetUsual(kJobs, config.quota_jobs);
+  rules.SetUsual(kWatches, config.quota_watches);
+  rules.SetUsual(kPlans, config.quota_plans);
+  rules.SetUsual(kSubmits, config.quota_submits);
+  rules.SetUsual(kRenderings, config.quota_renderings);
+  rules.SetUsual(kMosaics, config.quota_mosaics);
+  for (const std::string& text : config.quota_exceptions) (void)rules.AddException(text);
+  return rules;
+}
+
+security::RootRights RootRightsOf(const Config& config) {
+  security::RootRights rights;
+  for (const std::string& text : config.quota_roots) (void)rights.Add(text);
+  return rights;
+}
+
+namespace {
+
+/// What the lines of the lists say together.
+absl::Status CheckQuotas(const Config& config) {
+  memory::QuotaRules rules;
+  for (const std::string& text : config.quota_exceptions) {
+    if (const absl::Status added = rules.AddException(text); !added.ok())
+      return InvalidField("quota.exceptions", added.message());
+  }
+  const auto is_in = [](const Values& roots, const std::string& root) {
+    return std::any_of(roots.begin(), roots.end(),
+                       [&](const std::string& one) { return absl::StripSuffix(one, "/") == root; });
+  };
+  const security::RootRights rights = RootRightsOf(config);
+  for (const std::string& root : rights.named()) {
+    if (!is_in(config.storage_roots, root) && !is_in(config.replay_roots, root))
+      return Bad("quota.roots", root,
+                 absl::StrCat("one of storage.roots (", absl::StrJoin(config.storage_roots, ", "),
+                              ") or storage.replay_roots (",
+                              absl::StrJoin(config.replay_roots, ", "), ")"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status Finalise(Config* config) {
   const auto directory = [root = ::geteuid() == 0](const char* of_root, const char* variable,
                                                    const char* under_home) -> std::string {
@@ -607,6 +698,7 @@ absl::Status Finalise(Config* config) {
     make_absolute(&config->handoff_unix);
   }
   OCTAVO_RETURN_IF_ERROR(ResolveTrust(config));
+  OCTAVO_RETURN_IF_ERROR(CheckQuotas(*config));
   if (config->drain_commit_root.empty()) {
     config->drain_commit_root = config->storage_roots[0];
   } else {

@@ -7,6 +7,9 @@
 
 #include "absl/status/statusor.h"
 
+#include "server/memory/quota.h"
+#include "server/security/root_rights.h"
+
 namespace octavo {
 
 /// The whole configuration. The defaults work without a file. Sources, later ones win: file,
@@ -43,6 +46,16 @@ struct Config {
   int64_t commit_threads = 2;                    // 1 ... 64
   int64_t slot_cache_bytes = int64_t{1} << 30;   // 0 ... 2^50
   int64_t buffer_quota_bytes = 0;                // of one client; 0 = no limit
+  int64_t quota_device_bytes = 0;                // of one principal, as the next ones; 0 = no limit
+  int64_t quota_scans = 0;
+  int64_t quota_jobs = 0;
+  int64_t quota_watches = 128;  // by default, half of what the server takes of all together
+  int64_t quota_plans = 8;
+  int64_t quota_submits = 32;
+  int64_t quota_renderings = 16;
+  int64_t quota_mosaics = 8;
+  std::vector<std::string> quota_exceptions;     // "anna scans=2 jobs=10", "role:admin watches=64"
+  std::vector<std::string> quota_roots;          // "anna=/data/anna", "role:viewer=...", "*=..."
   int64_t projection_bytes = 0;                  // of host memory; 0 = the remainder, at most half
   std::string spill_dir;                         // empty = <state.dir>/spill
   int64_t spill_disk_bytes = int64_t{16} << 30;  // quota; 0 = no tier DISK
@@ -120,6 +133,11 @@ struct ConfigSources {
 /// do what an operator may. With one, or with tokens, certificates of clients or other hosts, it is
 /// a service, and may show only what a viewer sees, unless listen.loopback_role says otherwise.
 absl::StatusOr<Config> LoadConfig(const ConfigSources& sources, std::vector<std::string>* unknown);
+
+/// The limits of principals, and the roots that they may name; of a configuration that LoadConfig
+/// has checked.
+memory::QuotaRules QuotaRulesOf(const Config& config);
+security::RootRights RootRightsOf(const Config& config);
 
 /// Whether TCP has TLS, and whoever comes from another host needs a token or a certificate.
 bool IsTlsWithLogin(const Config& config);

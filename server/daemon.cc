@@ -307,6 +307,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   engine_config.server_id = daemon->server_id_;
   engine_config.slot_cache_bytes = config.slot_cache_bytes;
   engine_config.buffer_quota_bytes = config.buffer_quota_bytes;
+  engine_config.quotas = QuotaRulesOf(config);
+  engine_config.root_rights = RootRightsOf(config);
   engine_config.projection_bytes = host.projection_bytes;
   engine_config.spill_host_bytes = host.spill_host_bytes;
   engine_config.spill_threads = static_cast<int>(config.spill_threads);

@@ -19,14 +19,15 @@ int64_t BufferReplica::ChargedBytes(int64_t bytes) {
 absl::StatusOr<std::shared_ptr<BufferReplica>> ReserveReplica(memory::Ledger* ledger, int device,
                                                               const std::string& buffer,
                                                               int64_t bytes,
-                                                              model::AdmissionReport* report) {
+                                                              model::AdmissionReport* report,
+                                                              const security::Owner& payer) {
   auto replica = std::make_shared<BufferReplica>();
   OCTAVO_ASSIGN_OR_RETURN(const auto charges,
                           ledger->Reserve(device, buffer, "",
                                           {{.kind = model::NeedKind::kBuffer,
                                             .bytes = BufferReplica::ChargedBytes(bytes),
                                             .count = 1}},
-                                          report));
+                                          report, payer));
   replica->ledger = ledger;
   replica->charge = charges.front();
   replica->device = device;

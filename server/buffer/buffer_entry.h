@@ -47,11 +47,13 @@ struct BufferEntry {
 using BufferPtr = std::shared_ptr<BufferEntry>;
 
 /// A replica with the charge for `bytes` bytes under the name of its buffer, and without memory
-/// yet. The errors of Ledger::Reserve; `report` (may be null) gets its account.
+/// yet. The errors of Ledger::Reserve; `report` (may be null) gets its account. `payer`: none = the
+/// server's, until Ledger::SetPayer.
 absl::StatusOr<std::shared_ptr<BufferReplica>> ReserveReplica(memory::Ledger* ledger, int device,
                                                               const std::string& buffer,
                                                               int64_t bytes,
-                                                              model::AdmissionReport* report);
+                                                              model::AdmissionReport* report,
+                                                              const security::Owner& payer = {});
 /// The newest version of all replicas.
 uint64_t NewestVersion(const BufferEntry& buffer);
 /// Whether a client's write to a replica is in progress.

@@ -136,7 +136,9 @@ absl::Status BufferMaker::AllocateAndClear(const std::vector<int>& devices, int6
                                            bool ready, BufferEntry* buffer) {
   for (const int d : devices) {
     model::AdmissionReport report;
-    auto replica = ReserveReplica(ledger_, d, buffer->status.name, bytes, &report);
+    auto replica =
+        ReserveReplica(ledger_, d, buffer->status.name, bytes, &report, buffer->status.owner);
+    if (InfoOf(replica.status()).reason == Reason::kQuota) return replica.status();
     if (!replica.ok()) return DoesNotFit(report);
     OCTAVO_ASSIGN_OR_RETURN((*replica)->memory, ClientMemory::Allocate(order_.device(d), bytes));
     buffer->replicas.push_back(*std::move(replica));

@@ -37,6 +37,7 @@ absl::Status ReplicaMover::Relocate(const exports::ExportStore::Overdue& what) {
   const BufferPtr buffer = table_.Find(what.of);
   if (buffer == nullptr) return absl::NotFoundError(absl::StrCat(what.of, " is gone"));
   OCTAVO_RETURN_IF_ERROR(CopyReplica(table_, order_, old, fresh, bytes));
+  ledger_->SetPayer({fresh->charge}, buffer->status.owner);
   buffer->replicas[what.replica] = fresh;
   table_.Touch(*buffer);
   return absl::OkStatus();

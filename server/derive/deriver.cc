@@ -63,13 +63,15 @@ absl::StatusOr<model::VolumeStatus> Deriver::Make(const DeriveSpec& spec,
     needs.push_back({.kind = model::NeedKind::kDerivationScratch,
                      .bytes = std::max<int64_t>(bytes_between, 256),
                      .count = 1});
+  const security::Owner& owner = spec.owner.has_value() ? *spec.owner : source.status.owner;
   std::vector<memory::Ledger::ChargeId> charges;
   const absl::Cleanup charged = [&] {
     for (const auto id : charges) context_.ledger->Release(id);
   };
   if (!needs.empty()) {
-    OCTAVO_ASSIGN_OR_RETURN(charges, context_.ledger->Reserve(source.device, source.status.scan,
-                                                              source.status.title, needs, nullptr));
+    OCTAVO_ASSIGN_OR_RETURN(
+        charges, context_.ledger->Reserve(source.device, source.status.scan, source.status.title,
+                                          needs, nullptr, owner));
   }
   model::VolumeStatus result = plan.result;
   result.name = absl::StrCat("volumes/", base::NewId(context_.server_id));

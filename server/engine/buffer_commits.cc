@@ -13,6 +13,7 @@
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "server/engine/internal.h"
+#include "server/security/rights.h"
 
 namespace octavo::engine {
 namespace {
@@ -143,6 +144,8 @@ absl::StatusOr<std::string> BufferCommits::Commit(const BufferCommitSpec& spec,
   fields.acquired_begin = buffer.created;
   OCTAVO_ASSIGN_OR_RETURN(options.destination,
                           volume::ExpandDestination(spec.options.destination, fields));
+  OCTAVO_RETURN_IF_ERROR(components_.CheckRoot(security::OwnerOf(caller.principal),
+                                               options.destination, "options.destination"));
   using Which = model::BufferReadSpec::Which;
   OCTAVO_ASSIGN_OR_RETURN(auto reader, components_.buffers.OpenRead(
                                            {.name = spec.name,

@@ -64,7 +64,8 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
       owned_devices(std::move(all_devices)),
       read_streams(std::move(streams)),
       devices(WithFrames(owned_devices, config.frame_pool_bytes)),
-      ledger(budgets),
+      quotas(config.quotas),
+      ledger(budgets, &quotas),
       slot_cache(&ledger, config.slot_cache_bytes),
       sessions(clock, config.sessions, config.server_id),
       leases(clock, config.most_leases, &sessions),
@@ -141,7 +142,8 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
             .clock = clock,
             .server_id = config.server_id,
             .spiller = &spiller,
-            .observer = job_observer}) {
+            .observer = job_observer,
+            .quotas = &quotas}) {
   volumes.SetProtections({.leases = &leases, .mappings = &exports});
   volumes.AddObserver(&feeds);
   volumes.AddObserver(&volume_events);
@@ -154,6 +156,14 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
     const bool held = absl::StrContains(line, ": held again as ");
     Log(held ? LogLevel::kInfo : LogLevel::kWarning, "spilled volume found", {{"volume", line}});
   }
+}
+
+absl::Status Components::CheckRoot(const security::Owner& who, const std::string& destination,
+                                   absl::string_view field) const {
+  if (!config.root_rights.RootsOf(who).has_value()) return absl::OkStatus();
+  const auto path = storage::ResolveDestination(storage->roots(), destination);
+  if (!path.ok()) return absl::OkStatus();
+  return config.root_rights.Check(who, *path, field, destination);
 }
 
 }  // namespace octavo::engine

@@ -109,6 +109,8 @@ Engine::~Engine() {
 
 buffer::BufferStore& Engine::buffers() { return components_->buffers; }
 mosaic::Mosaics& Engine::mosaics() { return components_->mosaics; }
+memory::QuotaBook& Engine::quotas() { return components_->quotas; }
+const security::RootRights& Engine::root_rights() const { return components_->config.root_rights; }
 
 const std::vector<std::string>& Engine::storage_roots() const {
   return components_->storage->roots();
@@ -160,6 +162,7 @@ model::Stats Engine::Snapshot() {
   stats.volumes_by_tier = counts.by_tier;
   stats.chains_skipped = components_->derived_volumes.Skipped();
   stats.admission_refusals = components_->ledger.Refusals();
+  stats.quota_refusals = components_->quotas.Refusals();
   components_->publisher.AddTo(&stats);
   components_->committer.AddTo(&stats);
   components_->jobs.AddTo(&stats);

@@ -56,6 +56,8 @@ class Engine {
   Streams& streams() { return streams_; }
   Clients& clients() { return clients_; }
   Devices& devices() { return devices_; }
+  memory::QuotaBook& quotas();
+  const security::RootRights& root_rights() const;
 
   model::Stats Snapshot();
   const std::vector<std::string>& storage_roots() const;

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "gpu/base/clock.h"
+#include "server/memory/quota.h"
+#include "server/security/root_rights.h"
 #include "server/session/client_sessions.h"
 #include "server/storage/direct/cufile.h"
 #include "server/storage/spill/spill_folder.h"
@@ -25,11 +27,13 @@ struct EngineConfig {
   storage::ReadSetting read_setting = storage::ReadSetting::kAuto;  // files into devices
   storage::CuFile::Options cufile;
   std::vector<std::string> camera_interfaces = {
-      "GigEVision", "USB3Vision"};  // where the server looks for cameras; also "Fake"
-  int64_t buffer_quota_bytes = 0;   // of device memory for the buffers of one client; 0 = no limit
-  std::string server_id;            // [a-z0-9]{8}: ids start with it
-  std::string software;             // "octavo 0.1.0", for committed files
-  const Clock* clock = nullptr;     // null = system clock
+      "GigEVision", "USB3Vision"};   // where the server looks for cameras; also "Fake"
+  int64_t buffer_quota_bytes = 0;    // of device memory for the buffers of one client; 0 = no limit
+  memory::QuotaRules quotas;         // of principals
+  security::RootRights root_rights;  // which storage roots they may name
+  std::string server_id;             // [a-z0-9]{8}: ids start with it
+  std::string software;              // "octavo 0.1.0", for committed files
+  const Clock* clock = nullptr;      // null = system clock
   int64_t slot_cache_bytes = int64_t{1}
                              << 30;  // memory of ended scans kept for the next ones, per device
   int64_t projection_bytes =

@@ -4,7 +4,11 @@
 // construction; users of a component are destroyed before it.
 
 #include <memory>
+#include <string>
 #include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 #include "gpu/device/device.h"
 #include "gpu/device/stream.h"
@@ -25,6 +29,7 @@
 #include "server/job/job_queue.h"
 #include "server/memory/device_set.h"
 #include "server/memory/ledger.h"
+#include "server/memory/quota.h"
 #include "server/mosaic/mosaics.h"
 #include "server/operation/operation_table.h"
 #include "server/publish/publisher.h"
@@ -61,7 +66,13 @@ struct Components {
   const std::vector<std::unique_ptr<Device>> owned_devices;
   const std::vector<Stream> read_streams;  // by device, of low priority
   const memory::DeviceSet devices;
+  /// PermissionDenied (OUTSIDE_ROOTS) if the destination of a commit lies in a storage root that
+  /// the principal may not name. Destinations that no commit could have are left to the committer.
+  absl::Status CheckRoot(const security::Owner& who, const std::string& destination,
+                         absl::string_view field) const;
+
   DrainState drain;
+  memory::QuotaBook quotas;  // before all that is charged
   memory::Ledger ledger;
   memory::SlotCache slot_cache;  // before the volumes, which return their slots to it
   session::ClientSessions sessions;

@@ -1,14 +1,20 @@
 #include "server/engine/jobs.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <utility>
+#include <variant>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 #include "gpu/base/status.h"
 #include "server/engine/internal.h"
 #include "server/engine/job_kinds.h"
+#include "server/security/rights.h"
 
 namespace octavo::engine {
 
@@ -18,12 +24,12 @@ Jobs::Jobs(Components* components)
 
 Jobs::~Jobs() = default;
 
-job::JobEnvironment Jobs::Environment() {
+job::JobEnvironment Jobs::Environment(const security::Owner& who) {
   return {.volumes = &components_.volumes,
           .spiller = &components_.spiller,
           .ledger = &components_.ledger,
           .buffers = &components_.buffers,
-          .file_roots = components_.config.replay_roots,
+          .file_roots = components_.config.root_rights.Among(components_.config.replay_roots, who),
           .projection_memory = &components_.projection_memory,
           .deposits = &components_.deposits,
           .clock = components_.clock,
@@ -61,13 +67,38 @@ absl::StatusOr<job::JobStatus> Jobs::SubmitNew(const model::JobSpec& spec,
                                                model::AdmissionReport* report) {
   OCTAVO_RETURN_IF_ERROR(components_.drain.Check());
   OCTAVO_RETURN_IF_ERROR(CheckOrphan(spec));
-  OCTAVO_ASSIGN_OR_RETURN(auto work, MakeJobWork(spec, Environment()));
+  OCTAVO_RETURN_IF_ERROR(CheckRoots(spec));
+  OCTAVO_ASSIGN_OR_RETURN(auto work,
+                          MakeJobWork(spec, Environment(security::OwnerOf(spec.caller.principal))));
   OCTAVO_ASSIGN_OR_RETURN(job::JobStatus job,
                           components_.jobs.Submit(spec, std::move(work), report));
   // The session may have ended while the job was made: its end found no job then.
   if (spec.orphan == model::Orphan::kDiscard && components_.sessions.Gone(spec.session))
     return components_.jobs.CancelScratch(job);
   return job;
+}
+
+absl::Status Jobs::CheckRoots(const model::JobSpec& spec) {
+  const security::Owner who = security::OwnerOf(spec.caller.principal);
+  const std::vector<std::string>& all = components_.config.replay_roots;
+  const std::vector<std::string> allowed = components_.config.root_rights.Among(all, who);
+  std::string path, field;
+  if (const auto* import = std::get_if<model::ImportSpec>(&spec.work)) {
+    path = import->path;
+    field = "volume_import.path";
+  } else if (const auto* tomography = std::get_if<model::TomographySpec>(&spec.work)) {
+    if (const auto* file = std::get_if<model::ProjectionFileSpec>(&tomography->input))
+      path = file->path;
+    field = "tomography.file.path";
+  }
+  if (path.empty() || allowed.size() == all.size()) return absl::OkStatus();
+  // What lies outside of all roots is refused as everybody's is, when the file is looked for.
+  const std::string plain = std::filesystem::path(path).lexically_normal().string();
+  const bool known = std::any_of(all.begin(), all.end(), [&](const std::string& root) {
+    return absl::StartsWith(plain, absl::StrCat(absl::StripSuffix(root, "/"), "/"));
+  });
+  if (!known && !allowed.empty()) return absl::OkStatus();
+  return components_.config.root_rights.Check(who, plain, field, path);
 }
 
 // As Scans::CheckSpill does for scans.
@@ -82,7 +113,9 @@ absl::Status Jobs::CheckOrphan(const model::JobSpec& spec) {
 
 absl::StatusOr<model::AdmissionReport> Jobs::Plan(const model::JobSpec& spec, job::JobPlan* plan) {
   OCTAVO_RETURN_IF_ERROR(CheckOrphan(spec));
-  OCTAVO_ASSIGN_OR_RETURN(const auto work, MakeJobWork(spec, Environment()));
+  OCTAVO_RETURN_IF_ERROR(CheckRoots(spec));
+  OCTAVO_ASSIGN_OR_RETURN(const auto work,
+                          MakeJobWork(spec, Environment(security::OwnerOf(spec.caller.principal))));
   return components_.jobs.Plan(spec, *work, plan);
 }
 

@@ -62,7 +62,10 @@ class Jobs final : public job::JobObserver {
   void StopWatching() { watches_.Stop(); }
 
  private:
-  job::JobEnvironment Environment();
+  /// For a job of the principal: files below the roots that it may name.
+  job::JobEnvironment Environment(const security::Owner& who);
+  /// PermissionDenied (OUTSIDE_ROOTS) if the job names a file below another replay root.
+  absl::Status CheckRoots(const model::JobSpec& spec);
   absl::StatusOr<job::JobStatus> SubmitNew(const model::JobSpec& spec,
                                            model::AdmissionReport* report);
   absl::Status CheckOrphan(const model::JobSpec& spec);

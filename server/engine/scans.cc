@@ -241,6 +241,10 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::Admit(const model::Sca
                                                                 const security::Principal& caller,
                                                                 model::AdmissionReport* report) {
   OCTAVO_ASSIGN_OR_RETURN(model::ResolvedScan scan, Resolve(spec));
+  if (scan.spec.retention.disposition == model::Disposition::kAutoCommit)
+    OCTAVO_RETURN_IF_ERROR(components_.CheckRoot(spec.owner,
+                                                 scan.spec.retention.auto_commit.destination,
+                                                 "retention.auto_commit.destination"));
   // Early, because memory is taken meanwhile; Add decides.
   OCTAVO_RETURN_IF_ERROR(queues_.CheckInterruption(scan.spec.queue, caller));
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> chosen, devices_.ChooseFor(&scan));
@@ -250,6 +254,9 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::Admit(const model::Sca
       source::OpenSource(scan.spec, components_.config.replay_roots, components_.clock));
   Device& device = components_.devices.device(index);
   const std::string name = absl::StrCat("scans/", base::NewId(components_.config.server_id));
+  OCTAVO_ASSIGN_OR_RETURN(
+      memory::QuotaCharge place,
+      components_.quotas.Take(spec.owner, memory::QuotaKind::kScans, 1, "the scan"));
   model::AdmissionReport admission;
   // Slots of the same layout that an ended scan left are taken over.
   const bool striped = scan.stripe_devices > 1;
@@ -257,7 +264,9 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::Admit(const model::Sca
       index, name, spec.title, scan::Needs(scan, device),
       striped ? std::vector<memory::Ledger::ChargeId>{}
               : components_.slot_cache.Find(scan::LayoutOf(scan, index)),
-      &admission);
+      &admission, spec.owner);
+  // The account of the device says nothing about the quota of the owner.
+  if (InfoOf(grant.status()).reason == Reason::kQuota) return grant.status();
   scan::AddRunFigures(scan, components_.storage->roots(), SpillFree(scan), &admission);
   if (report != nullptr) *report = admission;
   if (!grant.ok()) return grant.status();
@@ -292,6 +301,7 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::Admit(const model::Sca
                     absl::StrCat("while allocating for the scan on ", base::DeviceName(index)));
   }
   std::shared_ptr<scan::ScanSession> session = *std::move(created);
+  session->KeepUntilEnd(std::move(place));
   absl::Cleanup unlisted = [&] { components_.scans.Remove(name); };  // the session ends with it
   components_.scans.Add(session);
   OCTAVO_RETURN_IF_ERROR(queues_.Add(session, queue, caller));
@@ -329,8 +339,8 @@ absl::StatusOr<std::vector<scan::ScanDevice>> Scans::ReservePeers(const model::R
   for (size_t i = 1; i < chosen.size(); ++i) {
     Device& device = components_.devices.device(chosen[i]);
     model::AdmissionReport of_peer;
-    auto charges = components_.ledger.Reserve(chosen[i], name, scan.spec.title,
-                                              scan::PeerNeeds(scan, device), &of_peer);
+    auto charges = components_.ledger.Reserve(
+        chosen[i], name, scan.spec.title, scan::PeerNeeds(scan, device), &of_peer, scan.spec.owner);
     if (!charges.ok()) {
       if (report != nullptr) *report = std::move(of_peer);
       return charges.status();

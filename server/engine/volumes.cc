@@ -8,6 +8,7 @@
 #include "gpu/base/status.h"
 #include "server/base/resource_names.h"
 #include "server/engine/internal.h"
+#include "server/security/rights.h"
 #include "server/volume/coarse_reader.h"
 
 namespace octavo::engine {
@@ -214,6 +215,13 @@ absl::StatusOr<std::string> Volumes::Commit(const std::string& name,
       const auto operation,
       components_.operations.Begin(operation::OperationKind::kCommit, name, request));
   if (operation.run == nullptr) return operation.name;
+  // A volume that is not there is left to the committer, which says so.
+  if (const auto volume = components_.volumes.Get(name); volume.ok()) {
+    OCTAVO_ASSIGN_OR_RETURN(const std::string destination,
+                            volume::ExpandDestination(options.destination, *volume));
+    OCTAVO_RETURN_IF_ERROR(
+        components_.CheckRoot(security::OwnerOf(caller), destination, "options.destination"));
+  }
   OCTAVO_RETURN_IF_ERROR(components_.committer.Check(options, name));
   const volume::ClientVerb asked{.lease_token = lease_token, .caller = caller};
   const auto done = [run = operation.run](const absl::StatusOr<storage::CommitOutcome>& outcome) {
@@ -234,7 +242,10 @@ model::VolumeStatus Volumes::WithLeases(model::VolumeStatus volume) {
   return volume;
 }
 
-absl::Status Volumes::CheckCommit(const model::CommitOptions& options) {
+absl::Status Volumes::CheckCommit(const model::CommitOptions& options,
+                                  const security::Principal& caller) {
+  OCTAVO_RETURN_IF_ERROR(
+      components_.CheckRoot(security::OwnerOf(caller), options.destination, "options.destination"));
   return components_.committer.Check(options);
 }
 

@@ -87,7 +87,8 @@ class Volumes {
                                      const security::Principal& caller = {});
   /// Whether a commit with these options would be refused because of its destination; needs no
   /// volume.
-  absl::Status CheckCommit(const model::CommitOptions& options);
+  absl::Status CheckCommit(const model::CommitOptions& options,
+                           const security::Principal& caller = {});
 
  private:
   model::VolumeStatus WithLeases(model::VolumeStatus volume);

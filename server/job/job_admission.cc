@@ -10,6 +10,7 @@
 #include "gpu/device/alignment.h"
 #include "gpu/device/exportable_memory.h"
 #include "server/base/resource_names.h"
+#include "server/security/rights.h"
 
 namespace octavo::job {
 
@@ -91,6 +92,13 @@ absl::StatusOr<std::map<int, JobPlan>> JobAdmission::Admit(const model::JobSpec&
                                 {"budget", absl::StrCat(admission.budget_bytes)},
                                 {"retryable", "false"}}});
       if (report != nullptr) *report = std::move(admission);
+      continue;
+    }
+    // A job waits while its owner has too much, but not for what it will never get.
+    if (absl::Status never =
+            ledger_->CheckQuota(NeedsOf(plan), security::OwnerOf(spec.caller.principal));
+        !never.ok()) {
+      refused = std::move(never);
       continue;
     }
     plans.emplace(d, std::move(plan));

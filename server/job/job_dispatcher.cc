@@ -10,6 +10,7 @@
 #include "server/base/resource_names.h"
 #include "server/job/job_admission.h"
 #include "server/memory/ledger.h"
+#include "server/security/rights.h"
 
 namespace octavo::job {
 
@@ -138,7 +139,8 @@ bool JobDispatcher::Begin(const JobPtr& job, bool* changed) {
       continue;
     }
     auto charges = services_.ledger->Reserve(d, status.name, status.spec.title,
-                                             JobAdmission::NeedsOf(plan->second), nullptr);
+                                             JobAdmission::NeedsOf(plan->second), nullptr,
+                                             security::OwnerOf(status.spec.caller.principal));
     if (!charges.ok()) {
       code = Reason::kWaitingForMemory;
       reason = std::string(charges.status().message());

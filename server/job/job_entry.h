@@ -9,6 +9,7 @@
 
 #include "server/job/job.h"
 #include "server/memory/ledger.h"
+#include "server/memory/quota.h"
 
 namespace octavo::job {
 
@@ -20,6 +21,7 @@ struct JobEntry {
   std::unique_ptr<JobWork> work;
   // (lock) of the work, until the job has ended
   std::shared_ptr<source::ProjectionPort> projections;
+  memory::QuotaCharge place;  // (lock) of its owner's quota, until it has ended
   std::stop_source stop;
   std::vector<memory::Ledger::ChargeId> charges;  // without those of results that have begun
   int device = -1;

@@ -6,6 +6,7 @@
 #include "server/job/job_observer.h"
 #include "server/memory/device_set.h"
 #include "server/memory/ledger.h"
+#include "server/memory/quota.h"
 #include "server/publish/publisher.h"
 #include "server/volume/spiller.h"
 #include "server/volume/volume_store.h"
@@ -22,6 +23,7 @@ struct JobServices {
   std::string server_id;
   volume::Spiller* spiller = nullptr;  // stores results that stay on disk; null: there are none
   JobObserver* observer = nullptr;
+  memory::QuotaBook* quotas = nullptr;  // null: jobs are not counted
 };
 
 }  // namespace octavo::job

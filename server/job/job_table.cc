@@ -65,6 +65,11 @@ absl::StatusOr<JobStatus> JobTable::Insert(const JobPtr& job) {
         {.reason = Reason::kQueueFull, .field = "", .numbers = {{"retryable", "true"}}});
   }
   const model::JobSpec& spec = job->status.spec;
+  memory::QuotaCharge place;
+  if (quotas_ != nullptr) {
+    OCTAVO_ASSIGN_OR_RETURN(place, quotas_->Take(security::OwnerOf(spec.caller.principal),
+                                                 memory::QuotaKind::kJobs, 1, "the job"));
+  }
   const JobPlan& plan = job->plans.begin()->second;
   if (const auto& extents = plan.view_extents; extents[0] > 0) {
     publisher_->ScanStarted(
@@ -77,6 +82,7 @@ absl::StatusOr<JobStatus> JobTable::Insert(const JobPtr& job) {
   JobStatus status = StatusOf(*job);
   if (!spec.request_id.empty() && requests_.size() < kRequestsKept)
     requests_.emplace(spec.request_id, std::pair(spec.request_digest, job->status.name));
+  job->place = std::move(place);
   jobs_.splice(jobs_.end(), one);  // with its id, or not at all
   positions_.reset();
   return status;
@@ -126,6 +132,7 @@ void JobTable::SetState(JobEntry& job, JobState state, Reason code, const std::s
   Record(job, reason.empty() ? Name(state) : absl::StrCat(Name(state), ": ", reason));
   if (!IsFinal(state)) return;
   job.projections.reset();
+  job.place.Release();
   status.ended = now;
   status.eta_seconds = 0;
   ++finished_[{Name(status.kind), std::string(Name(code))}];

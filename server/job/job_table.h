@@ -31,8 +31,9 @@ namespace octavo::job {
 /// and runs nothing. Thread-safe. Lock order: the table before the publisher.
 class JobTable {
  public:
-  JobTable(const Clock* clock, publish::Publisher* publisher)
-      : clock_(clock), publisher_(publisher) {}
+  /// `quotas`: null = jobs are not counted.
+  JobTable(const Clock* clock, publish::Publisher* publisher, memory::QuotaBook* quotas = nullptr)
+      : clock_(clock), publisher_(publisher), quotas_(quotas) {}
 
   Mutex& mutex() ABSL_LOCK_RETURNED(mutex_) { return mutex_; }
 
@@ -98,6 +99,7 @@ class JobTable {
  private:
   const Clock* const clock_;
   publish::Publisher* const publisher_;
+  memory::QuotaBook* const quotas_;
   Mutex mutex_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t inserted_ ABSL_GUARDED_BY(mutex_) = 0;

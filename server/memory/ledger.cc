@@ -50,6 +50,12 @@ std::string Smaller(const model::AdmissionReport& report) {
                         : absl::StrCat("make the ", what, " smaller");
 }
 
+int64_t BytesWanted(const Ledger::Needs& needs) {
+  int64_t bytes = 0;
+  for (const auto& need : needs) bytes += need.bytes / need.count * need.count;
+  return bytes;
+}
+
 absl::Status Refusal(const model::AdmissionReport& report) {
   return WithInfo(absl::ResourceExhaustedError(
                       absl::StrCat(report.device, " has ", SizeText(report.free_bytes), " of ",
@@ -65,7 +71,8 @@ absl::Status Refusal(const model::AdmissionReport& report) {
 
 }  // namespace
 
-Ledger::Ledger(std::vector<int64_t> budgets) : budgets_(std::move(budgets)) {
+Ledger::Ledger(std::vector<int64_t> budgets, QuotaBook* quotas)
+    : budgets_(std::move(budgets)), quotas_(quotas) {
   MutexLock lock(mutex_);
   for (const int64_t budget : budgets_) use_.push_back({.budget = budget});
 }
@@ -165,7 +172,7 @@ model::AdmissionReport Ledger::Plan(int device, const Needs& needs) const {
 
 Ledger::Grant Ledger::GrantLocked(int device, const std::string& owner, const std::string& title,
                                   const Needs& needs, const std::vector<ChargeId>& reuse,
-                                  std::vector<ChargeId>* reclaimed) {
+                                  QuotaCharge paid, std::vector<ChargeId>* reclaimed) {
   Grant grant;
   // All or nothing, also if host memory runs out in the middle.
   absl::Cleanup nothing = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -182,8 +189,7 @@ Ledger::Grant Ledger::GrantLocked(int device, const std::string& owner, const st
       charges_.erase(it);
     }
   };
-  int64_t wanted = 0;
-  for (const auto& need : needs) wanted += need.bytes / need.count * need.count;
+  int64_t wanted = BytesWanted(needs);
   for (const ChargeId id : reuse) {
     auto it = charges_.find(id);
     if (grant.reused == static_cast<size_t>(needs[0].count)) break;
@@ -194,6 +200,7 @@ Ledger::Grant Ledger::GrantLocked(int device, const std::string& owner, const st
     it->second.owner = owner;
     it->second.title = title;
     MoveLocked(it->second, ChargeKind::kReserved, "");
+    it->second.paid = paid.Split(it->second.bytes);
     grant.charges.push_back(id);
     ++grant.reused;
     wanted -= it->second.bytes;
@@ -227,7 +234,8 @@ Ledger::Grant Ledger::GrantLocked(int device, const std::string& owner, const st
                     .title = title,
                     .name = "",
                     .bytes = need.bytes / need.count,
-                    .moved = ++moves_};
+                    .moved = ++moves_,
+                    .paid = paid.Split(need.bytes / need.count)};
       grant.charges.push_back(next_id_);
       int64_t& owned = bytes_of_[owner];
       charges_.emplace(next_id_++, std::move(charge));
@@ -244,7 +252,8 @@ Ledger::Grant Ledger::GrantLocked(int device, const std::string& owner, const st
 absl::StatusOr<Ledger::Grant> Ledger::ReserveReusing(int device, const std::string& owner,
                                                      const std::string& title, const Needs& needs,
                                                      const std::vector<ChargeId>& reuse,
-                                                     model::AdmissionReport* report) {
+                                                     model::AdmissionReport* report,
+                                                     const security::Owner& payer) {
   Grant grant;
   std::vector<ChargeId> reclaimed;
   {
@@ -252,7 +261,18 @@ absl::StatusOr<Ledger::Grant> Ledger::ReserveReusing(int device, const std::stri
     model::AdmissionReport plan = PlanLocked(device, needs);
     const absl::Status refused = plan.admitted ? absl::OkStatus() : Refusal(plan);
     if (plan.admitted) {
-      grant = GrantLocked(device, owner, title, needs, reuse, &reclaimed);
+      QuotaCharge paid;
+      if (quotas_ != nullptr) {
+        auto taken = quotas_->Take(payer, QuotaKind::kDeviceBytes, BytesWanted(needs),
+                                   absl::StrCat("the ", WhatWants(plan)));
+        if (!taken.ok()) {
+          ++refusals_["QUOTA"];
+          if (report != nullptr) *report = {};
+          return taken.status();
+        }
+        paid = *std::move(taken);
+      }
+      grant = GrantLocked(device, owner, title, needs, reuse, std::move(paid), &reclaimed);
     } else {
       ++refusals_[plan.retryable ? "DEVICE_FULL" : "EXCEEDS_BUDGET"];
     }
@@ -266,10 +286,29 @@ absl::StatusOr<Ledger::Grant> Ledger::ReserveReusing(int device, const std::stri
 absl::StatusOr<std::vector<Ledger::ChargeId>> Ledger::Reserve(int device, const std::string& owner,
                                                               const std::string& title,
                                                               const Needs& needs,
-                                                              model::AdmissionReport* report) {
-  auto grant = ReserveReusing(device, owner, title, needs, {}, report);
+                                                              model::AdmissionReport* report,
+                                                              const security::Owner& payer) {
+  auto grant = ReserveReusing(device, owner, title, needs, {}, report, payer);
   if (!grant.ok()) return grant.status();
   return std::move(grant->charges);
+}
+
+absl::Status Ledger::CheckQuota(const Needs& needs, const security::Owner& payer) const {
+  if (quotas_ == nullptr) return absl::OkStatus();
+  model::AdmissionReport wanted;
+  wanted.needs = needs;
+  return quotas_->CheckEver(payer, QuotaKind::kDeviceBytes, BytesWanted(needs),
+                            absl::StrCat("the ", WhatWants(wanted)));
+}
+
+void Ledger::SetPayer(const std::vector<ChargeId>& ids, const security::Owner& payer) {
+  if (quotas_ == nullptr) return;
+  MutexLock lock(mutex_);
+  for (const ChargeId id : ids) {
+    const auto it = charges_.find(id);
+    if (it == charges_.end() || it->second.kind == ChargeKind::kCached) continue;
+    it->second.paid = quotas_->TakeAnyway(payer, QuotaKind::kDeviceBytes, it->second.bytes);
+  }
 }
 
 absl::StatusOr<std::vector<std::vector<Ledger::ChargeId>>> Ledger::ReserveAll(
@@ -298,7 +337,7 @@ absl::StatusOr<std::vector<std::vector<Ledger::ChargeId>>> Ledger::ReserveAll(
       held.reserve(wants.size());
       for (const Want& want : wants)
         held.emplace_back(
-            this, GrantLocked(want.device, owner, title, want.needs, {}, &reclaimed).charges);
+            this, GrantLocked(want.device, owner, title, want.needs, {}, {}, &reclaimed).charges);
       charges.reserve(wants.size());
       for (ChargeHolder& one : held) charges.push_back(one.Keep());
     }
@@ -317,6 +356,7 @@ void Ledger::MoveLocked(Charge& charge, ChargeKind kind, std::string name) {
   charge.kind = kind;
   charge.name = std::move(name);
   charge.moved = ++moves_;
+  if (kind == ChargeKind::kCached) charge.paid.Release();  // it makes room for everybody
   SumOf(charge) += charge.bytes;
   Use& use = use_[static_cast<size_t>(charge.device)];
   use.peak = std::max(use.peak, use.granted());

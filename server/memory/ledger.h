@@ -11,7 +11,9 @@
 #include "absl/status/statusor.h"
 
 #include "gpu/base/mutex.h"
+#include "server/memory/quota.h"
 #include "server/model/status_types.h"
+#include "server/security/owner.h"
 
 namespace octavo::memory {
 
@@ -27,12 +29,16 @@ enum class ChargeKind : uint8_t {
 /// The account of device memory: owner, purpose and bytes of each charge on each device. Plain
 /// bookkeeping without device calls. Invariant per device, at every moment: reserved + held +
 /// buffers + cached + detached <= budget. Thread-safe.
+///
+/// A charge has a payer, whose quota (memory/quota.h) it uses until it ends or goes to the cache;
+/// without one, it is the server's own, or a moment's work.
 class Ledger {
  public:
   using ChargeId = int64_t;
   using Needs = std::vector<model::AdmissionReport::Item>;
 
-  explicit Ledger(std::vector<int64_t> budgets);
+  /// `quotas`: null = nobody pays; must outlive the ledger.
+  explicit Ledger(std::vector<int64_t> budgets, QuotaBook* quotas = nullptr);
 
   /// Frees the memory of these cached charges (which have ended already). Reserve calls it without
   /// locks before it returns, so that the owner of the new charge may allocate at once. Set it
@@ -47,10 +53,13 @@ class Ledger {
   /// Reserves all of `needs` or nothing. Returns one charge per piece, in the order of needs
   /// (item.count pieces of item.bytes / item.count each). Cached charges make room, the longest
   /// cached first. ResourceExhausted (DEVICE_FULL, or EXCEEDS_BUDGET when it can never fit) with
-  /// wanted, free and budget; `report` (may be null) gets the full account.
+  /// wanted, free and budget; `report` (may be null) gets the full account. ResourceExhausted
+  /// (QUOTA) if the payer may not have so much; the report is empty then, because it says nothing
+  /// about that.
   absl::StatusOr<std::vector<ChargeId>> Reserve(int device, const std::string& owner,
                                                 const std::string& title, const Needs& needs,
-                                                model::AdmissionReport* report);
+                                                model::AdmissionReport* report,
+                                                const security::Owner& payer = {});
   /// The same on several devices at once: everything or nothing. Charges and reports (may be null)
   /// in the order of `wants`. The error is that of the first device that lacks room.
   struct Want {
@@ -70,7 +79,13 @@ class Ledger {
   absl::StatusOr<Grant> ReserveReusing(int device, const std::string& owner,
                                        const std::string& title, const Needs& needs,
                                        const std::vector<ChargeId>& reuse,
-                                       model::AdmissionReport* report);
+                                       model::AdmissionReport* report,
+                                       const security::Owner& payer = {});
+  /// QUOTA, if the payer could never have so much.
+  absl::Status CheckQuota(const Needs& needs, const security::Owner& payer) const;
+  /// The charges are the payer's from now on, whatever its quota is: what the server moves by
+  /// itself stays the principal's.
+  void SetPayer(const std::vector<ChargeId>& ids, const security::Owner& payer);
 
   /// The charge now counts as held, under the name of the volume in it.
   void Hold(ChargeId id, const std::string& volume);
@@ -108,6 +123,7 @@ class Ledger {
     ChargeKind kind = ChargeKind::kReserved;
     int64_t bytes = 0;
     int64_t moved = 0;  // stamp of the last change of kind: a smaller one is older
+    QuotaCharge paid = {};
   };
   using Charges = std::map<ChargeId, Charge>;
   /// The name under which a charge counts.
@@ -126,10 +142,11 @@ class Ledger {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Makes charges for needs that fit; ends cached ones until the budget holds.
   Grant GrantLocked(int device, const std::string& owner, const std::string& title,
-                    const Needs& needs, const std::vector<ChargeId>& reuse,
+                    const Needs& needs, const std::vector<ChargeId>& reuse, QuotaCharge paid,
                     std::vector<ChargeId>* reclaimed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::vector<int64_t> budgets_;
+  QuotaBook* const quotas_;
   std::function<void(const std::vector<ChargeId>&)> reclaim_;
   mutable Mutex mutex_;
   ChargeId next_id_ ABSL_GUARDED_BY(mutex_) = 1;

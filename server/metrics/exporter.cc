@@ -281,7 +281,12 @@ class Page final : public prometheus::Collectable {
           devices, stats.allocation_failures);
     every("octavo_admission_refusals_total",
           "Requests for device memory that were refused, by reason", kCounter, "reason",
-          {"DEVICE_FULL", "EXCEEDS_BUDGET"}, stats.admission_refusals);
+          {"DEVICE_FULL", "EXCEEDS_BUDGET", "QUOTA"}, stats.admission_refusals);
+    LabelValues quotas;
+    for (const auto& [kind, n] : stats.quota_refusals) quotas.push_back(kind);
+    every("octavo_quota_refusals_total",
+          "Requests that would have exceeded the quota of their principal, by what it counts",
+          kCounter, "kind", quotas, stats.quota_refusals);
     {
       const model::StopForecast stop = source_.stop ? source_.stop(stats) : model::StopForecast{};
       one("octavo_stop_volumes", "Held volumes that a stop of the server would have to write",

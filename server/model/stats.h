@@ -63,6 +63,7 @@ struct Stats {
   std::map<std::string, int64_t> streams_cut;                             // by reason
   std::map<std::string, int64_t> allocation_failures;                     // by device
   std::map<std::string, int64_t> admission_refusals;                      // by reason
+  std::map<std::string, int64_t> quota_refusals;                          // by kind
   std::map<std::string, int64_t> volumes_by_tier;                   // held ones: "DEVICE" → n
   std::map<std::string, Histogram> spill_seconds, restore_seconds;  // by tier
   std::vector<TierUse> tiers;

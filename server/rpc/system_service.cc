@@ -12,6 +12,7 @@
 #include "server/rpc/handler.h"
 #include "server/rpc/list/page.h"
 #include "server/rpc/services.h"
+#include "server/security/rights.h"
 
 namespace octavo::rpc {
 namespace {
@@ -54,6 +55,7 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
       response->mutable_caller()->set_role(EncodeRole(caller.role));
       response->mutable_caller()->set_project(caller.project);
       response->mutable_caller()->set_found(caller.found);
+      EncodeQuotas(security::OwnerOf(caller), response->mutable_caller());
       response->set_loopback_role(EncodeRole(info_.loopback_role));
       response->set_insecure_role(EncodeRole(info_.insecure_role));
       response->set_takes_tokens(info_.takes_tokens);
@@ -139,6 +141,18 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
       case security::Role::kAdmin: return v1::ROLE_ADMIN;
     }
     return v1::ROLE_UNSPECIFIED;
+  }
+
+  void EncodeQuotas(const security::Owner& caller, v1::Caller* out) const {
+    for (const memory::QuotaBook::Use& use : engine_.quotas().UseOf(caller)) {
+      v1::Quota& quota = *out->add_quotas();
+      quota.set_kind(static_cast<v1::Quota::Kind>(static_cast<int>(use.kind) + 1));
+      quota.set_used(use.used);
+      quota.set_allowed(use.allowed);
+    }
+    const auto roots = engine_.root_rights().RootsOf(caller);
+    for (const std::string& root : roots.value_or(std::vector<std::string>()))
+      out->add_storage_roots(Utf8(root));
   }
 
   void EncodeTls(v1::TlsInfo* out) const {

@@ -244,7 +244,8 @@ class VolumeServiceImpl final : public Base {
                                    const v1::CommitVolumeRequest* request,
                                    v1::CommitVolumeResponse* response) override {
     if (request->validate_only())
-      return Reply(context, request, response, [&] { return CheckDestination(*request); });
+      return Reply(context, request, response,
+                   [&] { return CheckDestination(*request, PrincipalOf(*context)); });
     return Begin(context, request, response, [&](const auto& begun) -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const auto options,
                               DecodeCommitOptions(request->options(), "options"));
@@ -338,13 +339,14 @@ class VolumeServiceImpl final : public Base {
       });
     };
   }
-  absl::Status CheckDestination(const v1::CommitVolumeRequest& request) {
+  absl::Status CheckDestination(const v1::CommitVolumeRequest& request,
+                                const security::Principal& caller) {
     if (!request.name().empty())
       return InvalidField(
           "name",
           "is given with validate_only, which checks the destination alone; allowed an empty name");
     OCTAVO_ASSIGN_OR_RETURN(const auto options, DecodeCommitOptions(request.options(), "options"));
-    return volumes_.CheckCommit(options);
+    return volumes_.CheckCommit(options, caller);
   }
 
   /// Makes the picture and begins to send it.

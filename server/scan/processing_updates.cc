@@ -21,7 +21,7 @@ std::string PlanOf(const model::ResolvedScan& scan, const std::string& chain) {
 
 ProcessingUpdates::ProcessingUpdates(std::string name, const model::ResolvedScan& scan,
                                      memory::Ledger* ledger, const std::vector<ScanDevice>& devices)
-    : name_(std::move(name)), ledger_(ledger), devices_(devices) {
+    : name_(std::move(name)), owner_(scan.spec.owner), ledger_(ledger), devices_(devices) {
   MutexLock lock(mutex_);
   latest_ = scan;
   told_.name = name_;
@@ -42,7 +42,7 @@ absl::StatusOr<std::shared_ptr<SpectralProcessor>> ProcessingUpdates::Make(
                        {{.kind = model::NeedKind::kChainWorkspace,
                          .bytes = SpectralProcessor::DeviceBytes(scan.chain, *device.device),
                          .count = 1}},
-                       nullptr));
+                       nullptr, owner_));
   const auto held = std::make_shared<memory::ChargeHolder>(ledger_, std::move(charges));
   OCTAVO_ASSIGN_OR_RETURN(std::unique_ptr<SpectralProcessor> created,
                           SpectralProcessor::Create(scan.chain, *device.device));

@@ -53,6 +53,7 @@ class ProcessingUpdates {
                                                           const ScanDevice& device);
 
   const std::string name_;
+  const security::Owner owner_;
   memory::Ledger* const ledger_;
   const std::vector<ScanDevice> devices_;
   Mutex mutex_;

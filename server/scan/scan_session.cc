@@ -348,6 +348,7 @@ void ScanSession::Finish() {
   // Before the state changes: a client that has seen the new state asks for B-scans of the held
   // volumes. Existing streams end after the last event.
   step([this] { context_.publisher->ScanEnding(name_); });
+  place_.Release();  // likewise: it may submit the next scan
   while (!step([&] { life_.SetState(end); }) && !IsFinal(life_.state())) continue;
   step([this] { context_.publisher->ScanEnded(name_); });
   step([this] { LetGo(); });

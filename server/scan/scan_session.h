@@ -78,6 +78,9 @@ class ScanSession {
   ~ScanSession();
   /// Begins to acquire. Idempotent.
   void Start();
+  /// The place that the scan takes of its owner's quota ends before its final state is seen. Call
+  /// before others know of the scan.
+  void KeepUntilEnd(memory::QuotaCharge place) { place_ = std::move(place); }
 
   const std::string& name() const { return name_; }
   model::ScanStatus Status();
@@ -146,6 +149,7 @@ class ScanSession {
   const std::string name_, client_session_;
   const security::Owner owner_;
   const SessionContext context_;
+  memory::QuotaCharge place_;
   // The scan as it applies to the volume being acquired. The builder replaces it between two
   // volumes; it is released at the end. Threads other than the compute thread read it only before
   // the scan starts.

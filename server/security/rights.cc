@@ -24,7 +24,9 @@ std::string Described(absl::string_view name, const std::string& project) {
 
 }  // namespace
 
-Owner OwnerOf(const Principal& caller) { return {.name = caller.name, .project = caller.project}; }
+Owner OwnerOf(const Principal& caller) {
+  return {.name = caller.name, .project = caller.project, .role = caller.role};
+}
 
 Principal ServerItself() {
   return {.name = "octavod:itself",

@@ -49,7 +49,9 @@ nlohmann::json AboutOf(const model::VolumeStatus& volume, const storage::VolumeM
   }
   if (!volume.job.empty()) about["job"] = volume.job;
   if (!volume.owner.name.empty())
-    about["owner"] = {{"name", volume.owner.name}, {"project", volume.owner.project}};
+    about["owner"] = {{"name", volume.owner.name},
+                      {"project", volume.owner.project},
+                      {"role", std::string(security::Name(volume.owner.role))}};
   const pattern::Pattern* const pattern = PatternOf(volume);
   if (pattern != nullptr) about["pattern"] = PatternJson(*pattern);
   return about;
@@ -100,6 +102,10 @@ absl::StatusOr<model::VolumeStatus> StatusFromAbout(const nlohmann::json& about)
     const nlohmann::json& owner = about["owner"];
     OCTAVO_RETURN_IF_ERROR(storage::ReadMember(owner, "name", &volume.owner.name, "owner"));
     OCTAVO_RETURN_IF_ERROR(storage::ReadMember(owner, "project", &volume.owner.project, "owner"));
+    std::string role;  // older files tell none: no role has an exception of its own then
+    if (owner.contains("role"))
+      OCTAVO_RETURN_IF_ERROR(storage::ReadMember(owner, "role", &role, "owner"));
+    volume.owner.role = security::RoleNamed(role).value_or(security::Role::kNone);
   }
   if (about.contains("raw"))
     OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "raw", &volume.is_raw));

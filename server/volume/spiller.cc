@@ -273,18 +273,20 @@ absl::Status Spiller::Spill(const std::string& name, model::Tier tier, model::Wo
 }
 
 absl::StatusOr<VolumeBytes> Spiller::CopyToDevice(const VolumeHold& hold,
-                                                  const model::WorkControl& control) {
+                                                  const model::WorkControl& control, Why why) {
   const model::VolumeStatus& volume = hold.status;
   Device* const device = &context_.devices.device(hold.device);
   const int64_t volume_bytes = ClientMemory::Bytes(AlignedBytes(volume.bytes));
-  OCTAVO_ASSIGN_OR_RETURN(const auto charges,
-                          context_.ledger->Reserve(hold.device, volume.scan, volume.title,
-                                                   {{.kind = model::NeedKind::kRestoredVolume,
-                                                     .bytes = volume_bytes + kMemoryAlignment,
-                                                     .count = 1}},
-                                                   nullptr));
+  OCTAVO_ASSIGN_OR_RETURN(
+      const auto charges,
+      context_.ledger->Reserve(hold.device, volume.scan, volume.title,
+                               {{.kind = model::NeedKind::kRestoredVolume,
+                                 .bytes = volume_bytes + kMemoryAlignment,
+                                 .count = 1}},
+                               nullptr, why == Why::kRestored ? volume.owner : security::Owner{}));
   memory::ChargeHolder held(context_.ledger,
                             charges);  // before the slot: its memory is freed first
+  if (why == Why::kRelocated) context_.ledger->SetPayer(charges, volume.owner);
   const auto pool = std::make_shared<memory::SlotPool>(context_.ledger);
   auto slot = std::make_unique<memory::VolumeSlot>();
   slot->charge = charges[0];
@@ -322,7 +324,8 @@ void Spiller::Relocate(const std::string& name, std::function<void(const absl::S
   auto move = context_.volumes->tiers().BeginRelocate(name);
   if (!move.ok()) return done(move.status());
   const absl::Status posted = Post(*std::move(move), [this, name, done](VolumeMove relocation) {
-    auto made = base::ExceptionToStatus([&] { return CopyToDevice(relocation.hold(), {}); });
+    auto made = base::ExceptionToStatus(
+        [&] { return CopyToDevice(relocation.hold(), {}, Why::kRelocated); });
     absl::Status status = made.status();
     if (!std::move(relocation).Finish(std::move(made)) && status.ok())
       status = absl::NotFoundError(absl::StrCat(name, " has left memory"));
@@ -347,7 +350,8 @@ absl::StatusOr<model::VolumeStatus> Spiller::RunRestore(VolumeMove move,
   auto made = base::ExceptionToStatus([&]() -> absl::StatusOr<VolumeBytes> {
     auto copy = CopyToDevice(hold, control);
     const auto& origin = hold.status.origin;
-    if (InfoOf(copy.status()).reason == Reason::kDeviceFull && origin != nullptr &&
+    const Reason reason = InfoOf(copy.status()).reason;
+    if ((reason == Reason::kDeviceFull || reason == Reason::kQuota) && origin != nullptr &&
         model::Spills(origin->spec.retention.on_full)) {
       // Its client allowed the scan to move volumes to make room, so the oldest volume of the same
       // scan is moved instead.

@@ -115,9 +115,12 @@ class Spiller {
   absl::Status ForEachPiece(
       const VolumeHold& hold, const model::WorkControl& control,
       const std::function<absl::Status(const void*, int64_t offset, int64_t bytes)>& take);
-  /// Copies the bytes into a new slot on their device and checks them against the digest.
+  /// Copies the bytes into a new slot on their device and checks them against the digest. The
+  /// volume's owner pays for it: within its quota, unless the server moves the volume by itself.
+  enum class Why : uint8_t { kRestored, kRelocated };
   absl::StatusOr<VolumeBytes> CopyToDevice(const VolumeHold& hold,
-                                           const model::WorkControl& control);
+                                           const model::WorkControl& control,
+                                           Why why = Why::kRestored);
   absl::Status RunSpill(VolumeMove move, model::Tier tier, const model::WorkControl& control);
   absl::StatusOr<model::VolumeStatus> RunRestore(VolumeMove move,
                                                  const model::WorkControl& control);

@@ -198,6 +198,45 @@ TEST_F(ConfigTest, TheHandOverIsOffUnlessItHasASocket) {
               IsError(kInvalid, "handoff.grace_seconds"));
 }
 
+TEST_F(ConfigTest, QuotasHaveExceptionsAndRoots) {
+  ASSERT_THAT(File("[storage]\nroots = ['/a', '/b']\n[quota]\nscans = 2\n"
+                   "exceptions = ['ada scans=5', 'role:admin jobs=9']\n"
+                   "roots = ['ada=/a', '*=/b']\n"),
+              IsOk());
+  ASSERT_THAT(Finalise(&config_), IsOk());
+  const memory::QuotaRules rules = QuotaRulesOf(config_);
+  using enum memory::QuotaKind;
+  const security::Owner ada{.name = "ada", .role = security::Role::kOperator};
+  const security::Owner bob{.name = "bob", .role = security::Role::kOperator};
+  const security::Owner root{.name = "root", .role = security::Role::kAdmin};
+  EXPECT_EQ(rules.LimitOf(kScans, ada), 5);
+  EXPECT_EQ(rules.LimitOf(kScans, bob), 2);
+  EXPECT_EQ(rules.LimitOf(kJobs, root), 9);
+  EXPECT_EQ(rules.LimitOf(kJobs, bob), 0) << "no limit";
+  // Half of what all together may have.
+  EXPECT_EQ(rules.LimitOf(kWatches, bob), 128);
+  EXPECT_EQ(rules.LimitOf(kPlans, bob), 8);
+  EXPECT_EQ(rules.LimitOf(kSubmits, bob), 32);
+  EXPECT_EQ(rules.LimitOf(kRenderings, bob), 16);
+  EXPECT_EQ(rules.LimitOf(kMosaics, bob), 8);
+  EXPECT_EQ(rules.LimitOf(kDeviceBytes, bob), 0);
+  const security::RootRights rights = RootRightsOf(config_);
+  EXPECT_THAT(*rights.RootsOf(ada), ElementsAre("/a"));
+  EXPECT_THAT(*rights.RootsOf(bob), ElementsAre("/b"));
+  EXPECT_FALSE(rights.RootsOf(root).has_value());
+
+  EXPECT_THAT(ApplySetting(&config_, "quota.scans", "-1"), IsError(kInvalid, "quota.scans"));
+  EXPECT_THAT(ApplySetting(&config_, "quota.exceptions", "ada scan=1"),
+              IsError(kInvalid, "quota.exceptions: has 'scan=1'"));
+  EXPECT_THAT(ApplySetting(&config_, "quota.roots", "ada"), IsError(kInvalid, "quota.roots: is"));
+  Config other = config_;
+  other.quota_roots = {"ada=/elsewhere"};
+  EXPECT_THAT(Finalise(&other), IsError(kInvalid, "quota.roots: is '/elsewhere'"));
+  other = config_;
+  other.quota_exceptions = {"ada scans=1", "ada jobs=1"};
+  EXPECT_THAT(Finalise(&other), IsError(kInvalid, "quota.exceptions: has ada a second time"));
+}
+
 TEST_F(ConfigTest, ChangesNameEveryKeyThatDiffers) {
   EXPECT_TRUE(ChangesOf(config_, config_).empty());
   // Each key with a non-default value of its type.
@@ -205,7 +244,8 @@ TEST_F(ConfigTest, ChangesNameEveryKeyThatDiffers) {
   for (const auto& key : ConfigKeys()) {
     for (const char* value :
          {"127.0.0.1:7", "json", "error", "host", "Fake", "3", "0.33", "33554432", "1000000007",
-          "0600", "/elsewhere", "true", "buffered", "operator", "optional", "lose", "npy"}) {
+          "0600", "/elsewhere", "true", "buffered", "operator", "optional", "lose", "npy",
+          "ada scans=1", "ada=/data"}) {
       Config other;
       if (!ApplySetting(&other, key.name, value).ok()) continue;
       const auto changes = ChangesOf(config_, other);

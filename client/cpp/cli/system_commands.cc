@@ -110,6 +110,22 @@ std::string StopText(const v1::StopForecast& stop) {
   return text;
 }
 
+/// What the caller uses, of what has a limit or is used.
+void PrintQuotas(const v1::Caller& caller) {
+  for (const v1::Quota& quota : caller.quotas()) {
+    if (quota.used() == 0 && quota.allowed() == 0) continue;
+    const auto amount = [&](int64_t n) {
+      return quota.kind() == v1::Quota::KIND_DEVICE_BYTES ? Bytes(static_cast<double>(n))
+                                                          : absl::StrCat(n);
+    };
+    std::cout << "your quota of " << InWords(quota.kind()) << ": " << amount(quota.used())
+              << " used, "
+              << (quota.allowed() == 0 ? "no limit" : amount(quota.allowed()) + " allowed") << "\n";
+  }
+  for (const std::string& root : caller.storage_roots())
+    std::cout << "your commits and imports may name the root " << root << "\n";
+}
+
 void Info(Session& session) {
   v1::GetInfoResponse info;
   if (!Check(session, v1::SystemService::NewStub(session.channel())
@@ -157,6 +173,7 @@ void Info(Session& session) {
   std::cout << "you are " << info.caller().name() << ", " << InWords(info.caller().role())
             << (info.caller().project().empty() ? "" : ", of project " + info.caller().project())
             << ": " << info.caller().found() << "\n";
+  PrintQuotas(info.caller());
   std::cout << StopText(info.stop()) << "\n";
   // What is lost comes first.
   for (const bool lost : {true, false}) {

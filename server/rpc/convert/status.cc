@@ -99,8 +99,10 @@ google::rpc::Status Described(const absl::Status& status, const model::Admission
   if (absl::IsResourceExhausted(status)) {
     google::rpc::QuotaFailure quota;
     auto* violation = quota.add_violations();
-    violation->set_subject(reports && !encoded.device().empty() ? encoded.device()
-                                                                : detail.reason());
+    const auto principal = detail.metadata().find("principal");
+    violation->set_subject(reports && !encoded.device().empty()   ? encoded.device()
+                           : principal != detail.metadata().end() ? principal->second
+                                                                  : detail.reason());
     violation->set_description(Brief(status.message()));
     rich.add_details()->PackFrom(quota);
   }

@@ -11,6 +11,7 @@
 
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
+#include "server/security/rights.h"
 
 namespace octavo::rpc {
 namespace {
@@ -68,7 +69,8 @@ absl::Status CheckRole(const security::Principal& caller, const MethodRole& line
 
 }  // namespace
 
-CallGate::CallGate(const TrustConfig& config) : config_(config), resolver_(config) {
+CallGate::CallGate(const TrustConfig& config, memory::QuotaBook* quotas)
+    : config_(config), quotas_(quotas), resolver_(config) {
   if (config_.tokens != nullptr || config_.tls != nullptr)
     thread_.emplace("oct-gate", kBetweenLooks, [this] { Look(); });
 }
@@ -92,6 +94,11 @@ absl::Status CallGate::Admit(CallContext* context, const google::protobuf::Descr
       security::Principal caller,
       resolver_.Resolve(context->client_metadata(), context->peer(), context->certificate_.get()));
   OCTAVO_RETURN_IF_ERROR(CheckRole(caller, *line));
+  if (quotas_ != nullptr && line->counts.has_value() && context->line_ == nullptr) {
+    OCTAVO_ASSIGN_OR_RETURN(context->place_,
+                            quotas_->Take(security::OwnerOf(caller), *line->counts, 1,
+                                          absl::StrCat("a call of ", NameOf(*line))));
+  }
   context->principal_ = std::move(caller);
   context->line_ = line;
   const security::Proof proof = context->principal_.proof;
@@ -168,6 +175,11 @@ absl::Status Admit(grpc::CallbackServerContext* context,
 void Refuse(grpc::CallbackServerContext* context, const absl::Status& status) {
   if (auto* const call = dynamic_cast<CallContext*>(context); call != nullptr)
     call->refused_ = status;
+}
+
+void GiveBackPlace(grpc::CallbackServerContext* context) {
+  if (auto* const call = dynamic_cast<CallContext*>(context); call != nullptr)
+    call->place_.Release();
 }
 
 security::Principal PrincipalOf(const grpc::CallbackServerContext& context) {

@@ -11,6 +11,7 @@
 
 #include "gpu/base/mutex.h"
 #include "server/base/periodic_thread.h"
+#include "server/memory/quota.h"
 #include "server/rpc/transport/certificate_cache.h"
 #include "server/rpc/transport/method_roles.h"
 #include "server/rpc/transport/principal_resolver.h"
@@ -24,10 +25,12 @@ class CallContext;
 /// else is done for it: GatedService before the request is parsed, then the forms of handler.h and
 /// the streams of clients (push_stream.h, the WriteStream of buffers). Calls by a token or a
 /// certificate are remembered while they last, and end within a second after it was revoked, has
-/// expired or has lost the role that they need. Thread-safe.
+/// expired or has lost the role that they need. A call of a method that counts for a quota takes its
+/// place there, from Admit to its end. Thread-safe.
 class CallGate {
  public:
-  explicit CallGate(const TrustConfig& config);
+  /// `quotas`: null = calls are not counted; must outlive the server.
+  explicit CallGate(const TrustConfig& config, memory::QuotaBook* quotas = nullptr);
   ~CallGate();
   CallGate(const CallGate&) = delete;
   CallGate& operator=(const CallGate&) = delete;
@@ -52,6 +55,7 @@ class CallGate {
   std::string WhyNot(const CallContext& context) const;
 
   const TrustConfig config_;
+  memory::QuotaBook* const quotas_;
   const PrincipalResolver resolver_;
   CertificateCache certificates_;
   Mutex mutex_;
@@ -70,6 +74,7 @@ class CallContext final : public grpc::CallbackServerContext {
 
  private:
   friend class CallGate;
+  friend void GiveBackPlace(grpc::CallbackServerContext* context);
   friend absl::Status Admit(grpc::CallbackServerContext* context,
                             const google::protobuf::Descriptor* request);
   friend void Refuse(grpc::CallbackServerContext* context, const absl::Status& status);
@@ -80,18 +85,23 @@ class CallContext final : public grpc::CallbackServerContext {
   const MethodRole* line_ = nullptr;
   std::shared_ptr<const security::ClientCertificate> certificate_;  // null = none
   std::optional<CallGate::Calls::iterator> entry_;
+  memory::QuotaCharge place_;  // of the caller's quota
 };
 
 /// Whether the caller may call the method that takes requests of this type. The first call of a
 /// context decides; later ones repeat what it said. Unauthenticated
 /// (BAD_TOKEN, NO_TOKEN), PermissionDenied (WRONG_ROLE: names the method, the role that it needs,
-/// and the caller's role and how it was found).
+/// and the caller's role and how it was found), ResourceExhausted (QUOTA).
 absl::Status Admit(grpc::CallbackServerContext* context,
                    const google::protobuf::Descriptor* request);
 
 /// Makes Admit answer with this error from now on: the request of the call was dropped unread
 /// (gated_service.h).
 void Refuse(grpc::CallbackServerContext* context, const absl::Status& status);
+
+/// The call ends now: its place is free before its client sees that, and may call again. Only where
+/// the call is finished; a call that ends in another way gives its place back with its context.
+void GiveBackPlace(grpc::CallbackServerContext* context);
 
 /// Who makes a call that was let in.
 security::Principal PrincipalOf(const grpc::CallbackServerContext& context);

@@ -1,18 +1,21 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "google/protobuf/descriptor.h"
 
+#include "server/memory/quota.h"
 #include "server/security/role.h"
 
 namespace octavo::rpc {
 
-/// The least role that may call a method.
+/// The least role that may call a method, and what its calls count as while they last.
 struct MethodRole {
   absl::string_view method;  // "octavo.v1.ScanService.SubmitScan"
   security::Role role = security::Role::kAdmin;
+  std::optional<memory::QuotaKind> counts = std::nullopt;
 };
 
 /// A line for every method of every service of octavo.v1, and no other one (a test compares it with

@@ -12,6 +12,7 @@
 #include "gpu/base/status.h"
 #include "server/base/exception_to_status.h"
 #include "server/rpc/convert/status.h"
+#include "server/rpc/transport/call_gate.h"
 
 namespace octavo::rpc {
 namespace {
@@ -54,7 +55,7 @@ class WaitingBytes {
 
 PendingAnswer::PendingAnswer(grpc::CallbackServerContext* context,
                              const google::protobuf::Message* response)
-    : response_(response), timer_(std::make_shared<WriteTimer>(context)) {
+    : context_(context), response_(response), timer_(std::make_shared<WriteTimer>(context)) {
   StallWatch::Add(timer_);
 }
 
@@ -81,6 +82,7 @@ grpc::Status PendingAnswer::Begin(grpc::Status status) {
     }
   }
   timer_->Begin();
+  GiveBackPlace(context_);
   return status;
 }
 

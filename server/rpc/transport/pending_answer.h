@@ -34,6 +34,7 @@ class PendingAnswer {
   void Done();
 
  private:
+  grpc::CallbackServerContext* const context_;
   const google::protobuf::Message* const response_;
   const std::shared_ptr<WriteTimer> timer_;
   int64_t bytes_ = 0;

@@ -23,6 +23,7 @@
 #include "gpu/base/status.h"
 #include "server/base/exception_to_status.h"
 #include "server/rpc/convert/status.h"
+#include "server/rpc/transport/call_gate.h"
 #include "server/rpc/transport/pending_answer.h"
 #include "server/rpc/transport/stall_watch.h"
 
@@ -153,7 +154,7 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>,
                      public std::enable_shared_from_this<QueuedWriter<Message>> {
  public:
   QueuedWriter(Method method, grpc::CallbackServerContext* context)
-      : method_(method), timer_(std::make_shared<WriteTimer>(context)) {}
+      : method_(method), context_(context), timer_(std::make_shared<WriteTimer>(context)) {}
   /// Keeps itself alive until OnDone.
   static std::shared_ptr<QueuedWriter> Make(Method method, grpc::CallbackServerContext* context) {
     (void)Failpoint("stream_made");
@@ -311,6 +312,7 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>,
       }
     }
     if (finish) {
+      GiveBackPlace(context_);
       this->Finish(final_);
     } else {
       timer_->Begin();
@@ -342,6 +344,7 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>,
 
   static constexpr int64_t kMostWaitingBytes = 32 << 20;
   const Method method_;
+  grpc::CallbackServerContext* const context_;  // valid until OnDone
   const std::shared_ptr<WriteTimer> timer_;
   Mutex mutex_;
   std::deque<Message> queue_ ABSL_GUARDED_BY(mutex_);

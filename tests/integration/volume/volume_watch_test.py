@@ -59,6 +59,8 @@ class Watch:
 
 
 class Watches(DaemonTest):
+    flags = ("--quota.watches", "0")  # what all together may have; quota_test.py has what one may
+
     def watch(self, **arguments):
         watch = Watch(self.client, **arguments)
         self.addCleanup(watch.close)

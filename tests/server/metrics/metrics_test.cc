@@ -164,6 +164,7 @@ TEST_F(MetricsTest, NamesKeepTheRules) {
                            "octavo_device_memory_bytes",
                            "octavo_device_healthy",
                            "octavo_admission_refusals_total",
+                           "octavo_quota_refusals_total",
                            "octavo_held_volumes",
                            "octavo_stop_volumes",
                            "octavo_stop_bytes",

@@ -16,7 +16,7 @@ VolumeStatus Volume() {
   volume.scan = "scans/b";
   volume.shape[0] = volume.shape[1] = volume.shape[2] = 2;
   volume.bytes = 8;
-  volume.owner = {.name = "ada", .project = "retina"};
+  volume.owner = {.name = "ada", .project = "retina", .role = security::Role::kOperator};
   return volume;
 }
 
@@ -25,6 +25,11 @@ TEST(SpillMetadata, AVolumeOnDiskKeepsItsOwner) {
   nlohmann::json about = volume::AboutOf(volume, volume::MetaOf(volume, "octavo 0", "a device"));
   ASSERT_OK_AND_ASSIGN(const VolumeStatus again, volume::StatusFromAbout(about));
   EXPECT_EQ(again.owner, volume.owner);
+  EXPECT_EQ(again.owner.role, security::Role::kOperator) << "by which its quota goes";
+  about["owner"].erase("role");
+  ASSERT_OK_AND_ASSIGN(const VolumeStatus without, volume::StatusFromAbout(about));
+  EXPECT_EQ(without.owner, volume.owner);
+  EXPECT_EQ(without.owner.role, security::Role::kNone);
   about.erase("owner");
   ASSERT_OK_AND_ASSIGN(const VolumeStatus older, volume::StatusFromAbout(about));
   EXPECT_EQ(older.owner, security::Owner{}) << "nobody's";

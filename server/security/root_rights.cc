@@ -1,0 +1,92 @@
+#include "server/security/root_rights.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+
+#include "gpu/base/status.h"
+
+namespace octavo::security {
+namespace {
+
+/// With links resolved, as far as it exists.
+std::string Real(const std::string& path) {
+  std::error_code error;
+  const auto real = std::filesystem::weakly_canonical(path, error);
+  return error ? path : real.string();
+}
+
+/// A root has one spelling, however it is configured.
+absl::string_view Plain(absl::string_view root) { return absl::StripSuffix(root, "/"); }
+
+bool LiesIn(const std::string& path, const std::string& root) {
+  const absl::string_view plain = Plain(root);
+  return path == plain || (absl::StartsWith(path, plain) && path[plain.size()] == '/');
+}
+
+}  // namespace
+
+absl::Status RootRights::Add(absl::string_view text) {
+  const size_t equals = text.find('=');
+  const absl::string_view who = text.substr(0, equals);
+  const absl::string_view root =
+      equals == absl::string_view::npos ? absl::string_view() : text.substr(equals + 1);
+  absl::string_view role = who;
+  const bool is_role = absl::ConsumePrefix(&role, "role:");
+  if (who.empty() || !absl::StartsWith(root, "/") ||
+      (is_role && RoleNamed(role).value_or(Role::kNone) == Role::kNone))
+    return absl::InvalidArgumentError(
+        absl::StrCat("is '", text,
+                     "'; allowed is <name of a principal>=<root>, role:<viewer, operator, "
+                     "admin>=<root> or *=<root>, with the absolute path of a root"));
+  const std::string plain(
+      Plain(std::filesystem::path(std::string(root)).lexically_normal().string()));
+  roots_of_[std::string(who)].push_back(plain);
+  named_.push_back(plain);
+  return absl::OkStatus();
+}
+
+std::optional<std::vector<std::string>> RootRights::RootsOf(const Owner& who) const {
+  auto it = roots_of_.find(who.name);
+  if (it == roots_of_.end()) it = roots_of_.find(absl::StrCat("role:", Name(who.role)));
+  if (it == roots_of_.end() && who.role != Role::kAdmin) it = roots_of_.find("*");
+  if (it == roots_of_.end() || who.name.empty()) return std::nullopt;
+  return it->second;
+}
+
+std::vector<std::string> RootRights::Among(const std::vector<std::string>& roots,
+                                           const Owner& who) const {
+  const auto allowed = RootsOf(who);
+  if (!allowed.has_value()) return roots;
+  std::vector<std::string> out;
+  for (const std::string& root : roots) {
+    if (std::find(allowed->begin(), allowed->end(), Plain(root)) != allowed->end())
+      out.push_back(root);
+  }
+  return out;
+}
+
+absl::Status RootRights::Check(const Owner& who, const std::string& path, absl::string_view field,
+                               absl::string_view given) const {
+  const auto allowed = RootsOf(who);
+  if (!allowed.has_value() ||
+      std::any_of(allowed->begin(), allowed->end(), [&](const std::string& root) {
+        return LiesIn(path, root) || LiesIn(path, Real(root));
+      }))
+    return absl::OkStatus();
+  const std::string roots = absl::StrJoin(*allowed, ", ");
+  return WithInfo(absl::PermissionDeniedError(
+                      absl::StrCat(field, ": '", given, "' lies in a storage root that ", who.name,
+                                   " may not use; allowed are absolute paths below ", roots,
+                                   " (quota.roots of the server's configuration)")),
+                  {.reason = Reason::kOutsideRoots,
+                   .field = std::string(field),
+                   .numbers = {{"principal", who.name}, {"roots", roots}}});
+}
+
+}  // namespace octavo::security

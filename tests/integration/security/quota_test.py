@@ -1,0 +1,393 @@
+"""What one principal may use: scans, jobs, device memory, open calls, storage roots; that a refusal names the numbers and changes nothing; and that every end of
+what was charged gives it back."""
+
+import os
+import re
+import subprocess
+import tempfile
+import threading
+import unittest
+import urllib.request
+
+import grpc
+import numpy as np
+
+from harness import BUILD, Daemon, octavo, until
+from google.rpc import error_details_pb2, status_pb2
+from octavo.v1 import ingest_pb2, job_pb2, reason_pb2, scan_pb2, stream_pb2, system_pb2, tomography_pb2, types_pb2, volume_pb2
+
+OCTAVO = os.path.join(BUILD, "bin", "octavo")
+MIB = 1 << 20
+# One for each kind, so that no test is in the way of another; ada has the usual limits, which are none but for open calls.
+PEOPLE = {"ada": "operator", "sam": "operator", "joe": "operator", "dora": "operator", "dirk": "operator", "vera": "viewer", "una": "viewer", "pat": "operator",
+          "ren": "viewer", "rob": "operator", "root": "admin"}
+EXCEPTIONS = ("sam scans=2", "joe jobs=2", f"dora device_bytes={24 * MIB}", f"dirk device_bytes={24 * MIB}", "vera watches=3", "una watches=1", "pat plans=1", "ren renderings=1",
+              "role:admin jobs=1")
+Kind = system_pb2.Quota
+
+
+def small():
+    return octavo.raster(16, 8, volumes=1)
+
+
+class Quotas(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="octavo-quota-")
+        tokens = os.path.join(cls.folder.name, "tokens")
+        cls.secret = {}
+        for name, role in PEOPLE.items():
+            cls.secret[name] = os.path.join(cls.folder.name, name)
+            subprocess.run([OCTAVO, "token", "add", "--file", tokens, "--name", name, "--role", role, "--secret-file", cls.secret[name]], check=True,
+                           capture_output=True, timeout=60)
+        cls.other = os.path.join(cls.folder.name, "of-rob")
+        cls.directory = os.path.join(cls.folder.name, "daemon")
+        cls.root = os.path.join(cls.directory, "data")
+        os.makedirs(cls.other)
+        cls.flags = ("--security.tokens", tokens, "--device.memory_bytes", str(512 * MIB), "--quota.exceptions", ",".join(EXCEPTIONS),
+                     "--quota.roots", f"rob={cls.other}", "--storage.roots", f"{cls.root},{cls.other}")
+        cls.start()
+
+    @classmethod
+    def start(cls):
+        cls.daemon = Daemon(*cls.flags, directory=cls.directory, replay_roots=[cls.root, cls.other])
+        cls.clients = {name: octavo.Client(cls.daemon.address, token_file=secret) for name, secret in cls.secret.items()}
+
+    @classmethod
+    def stop(cls):
+        for client in cls.clients.values():
+            client.close()
+        code = cls.daemon.stop()
+        text = cls.daemon.text()
+        cls.daemon.remove()
+        assert code == 0, text
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.stop()
+        cls.folder.cleanup()
+
+    def use(self, who, kind):
+        """Used and allowed."""
+        found = [(quota.used, quota.allowed) for quota in self.clients[who].info().caller.quotas if quota.kind == kind]
+        self.assertEqual(len(found), 1)
+        return found[0]
+
+    def assertRefused(self, caught, kind, used, wanted, allowed, who):
+        error = caught.exception
+        self.assertEqual((error.code, error.reason), (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA"), error)
+        numbers = {key: error.numbers[key] for key in ("principal", "kind", "used", "wanted", "allowed")}
+        self.assertEqual(numbers, {"principal": who, "kind": kind, "used": str(used), "wanted": str(wanted), "allowed": str(allowed)})
+        self.assertIn(f"quota.{kind}: {who} uses ", error.message)
+        self.assertIsNone(error.report)
+
+    def metric(self, kind):
+        with urllib.request.urlopen(f"http://{self.daemon.metrics}/metrics", timeout=30) as page:
+            text = page.read().decode()
+        self.assertNotRegex(text, r'"(%s)"' % "|".join(PEOPLE), "the page names no principal")
+        return float(re.search(r'^octavo_quota_refusals_total\{kind="%s"\} (\S+)$' % kind, text, re.M).group(1))
+
+    # -- scans
+
+    def push_scan(self, who):
+        return self.clients[who].submit_scan(octavo.push(idle_timeout=600), small(), samples=256).name
+
+    def test_scans(self):
+        sam, before = self.clients["sam"], self.metric("scans")
+        scans = [self.push_scan("sam") for _ in range(2)]
+        self.assertEqual(self.use("sam", Kind.KIND_SCANS), (2, 2))
+        listed, memory = len(sam.scans()), [d.reserved_bytes for d in sam.devices()]
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.push_scan("sam")
+        self.assertRefused(caught, "scans", 2, 1, 2, "sam")
+        self.assertEqual((len(sam.scans()), [d.reserved_bytes for d in sam.devices()], self.metric("scans")), (listed, memory, before + 1))
+        ada = self.push_scan("ada")  # not in her way
+        self.clients["ada"].cancel(ada)
+        sam.cancel(scans[0])
+        sam.wait(scans[0])
+        scans.append(self.push_scan("sam"))
+        # A request that is wrong, and one that fails later, keep no place.
+        sam.cancel(scans[1])
+        sam.wait(scans[1])
+        for _ in range(3):
+            with self.assertRaises(octavo.OctavoError):
+                sam.submit_scan(octavo.push(), octavo.raster(16, 8, volumes=1), samples=3)
+        ended = sam.submit_scan(octavo.simulated(1, fast=True), small(), samples=256)
+        sam.wait(ended.name)
+        self.assertEqual(self.use("sam", Kind.KIND_SCANS), (1, 2), "a place is free before the scan is seen to have ended")
+        sam.cancel(scans[2])
+        sam.wait(scans[2])
+        self.assertEqual(self.use("sam", Kind.KIND_SCANS), (0, 2))
+        for volume in sam.volumes(ended.name):
+            sam.discard(volume.name)
+
+    def test_the_error_has_the_standard_details(self):
+        sam = self.clients["sam"]
+        scans = [self.push_scan("sam") for _ in range(2)]
+        spec = scan_pb2.ScanSpec()
+        spec.CopyFrom(sam.scan(scans[0]).spec)
+        with self.assertRaises(grpc.RpcError) as caught:
+            sam._scans.SubmitScan(scan_pb2.SubmitScanRequest(spec=spec), timeout=30)
+        for scan in scans:
+            sam.cancel(scan)
+            sam.wait(scan)
+        rich = status_pb2.Status.FromString(dict(caught.exception.trailing_metadata())["grpc-status-details-bin"])
+        failure = error_details_pb2.QuotaFailure()
+        self.assertTrue(any(detail.Unpack(failure) for detail in rich.details if detail.Is(failure.DESCRIPTOR)))
+        self.assertEqual(failure.violations[0].subject, "sam")
+
+    # -- jobs
+
+    def push_job(self, who, columns=32, rows=2):
+        push = ingest_pb2.PushedProjections(rows=rows, columns=columns, frames=24, dtype=types_pb2.DTYPE_U16)
+        tomography = tomography_pb2.TomographyJob(push=push)
+        tomography.center.pixels.append(columns / 2)
+        return self.clients[who].submit_job(job_pb2.JobSpec(tomography=tomography)).name
+
+    def test_jobs(self):
+        joe = self.clients["joe"]
+        jobs = [self.push_job("joe") for _ in range(2)]
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.push_job("joe")
+        self.assertRefused(caught, "jobs", 2, 1, 2, "joe")
+        self.assertEqual({job.name for job in joe.jobs() if job.name in jobs}, set(jobs))
+        # Queued or running, its end gives the place back.
+        for job in jobs:
+            joe.cancel_job(job)
+            joe.wait_job(job, check=False)
+        self.assertEqual(self.use("joe", Kind.KIND_JOBS), (0, 2))
+        self.assertEqual(self.use("joe", Kind.KIND_DEVICE_BYTES), (0, 0))
+
+    def test_admins_have_a_quota_only_if_it_is_said(self):
+        self.assertEqual(self.use("root", Kind.KIND_WATCHES)[1], 0)
+        self.assertEqual(self.use("ada", Kind.KIND_WATCHES)[1], 128)
+        job = self.push_job("root")
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.push_job("root")
+        self.assertRefused(caught, "jobs", 1, 1, 1, "root")
+        self.clients["root"].cancel_job(job)
+        self.clients["root"].wait_job(job, check=False)
+
+    # -- device memory
+
+    def bytes_of(self, who):
+        return self.use(who, Kind.KIND_DEVICE_BYTES)[0]
+
+    def test_device_memory(self):
+        dora = self.clients["dora"]
+        buffers = [dora.buffers.create((8 * MIB,), "u8").name for _ in range(2)]
+        used = self.bytes_of("dora")
+        self.assertGreaterEqual(used, 16 * MIB)
+        free = [d.free_bytes for d in dora.devices()]
+        with self.assertRaises(octavo.OctavoError) as caught:
+            dora.buffers.create((9 * MIB,), "u8")
+        self.assertEqual((caught.exception.reason, caught.exception.numbers["used"]), ("QUOTA", str(used)))
+        self.assertIn("quota.device_bytes: dora uses 16", caught.exception.message)
+        self.assertEqual(([d.free_bytes for d in dora.devices()], self.bytes_of("dora")), (free, used))
+        # A scan is refused, too: without a report of the device, which has room.
+        with self.assertRaises(octavo.OctavoError) as caught:
+            dora.submit_scan(octavo.simulated(1, fast=True), octavo.raster(256, 128, volumes=1), samples=1024)
+        self.assertEqual((caught.exception.reason, caught.exception.report), ("QUOTA", None))
+        self.assertEqual((self.bytes_of("dora"), self.use("dora", Kind.KIND_SCANS)), (used, (0, 0)))
+        self.clients["ada"].buffers.destroy(self.clients["ada"].buffers.create((9 * MIB,), "u8").name)
+        for name in buffers:
+            dora.buffers.destroy(name)
+        self.assertEqual(self.bytes_of("dora"), 0)
+        # A volume is its owner's until it leaves the device; the cache of slots is nobody's.
+        scan = dora.submit_scan(octavo.simulated(1, fast=True), octavo.raster(64, 32, volumes=2), samples=256)
+        dora.wait(scan.name)
+        first, second = (volume.name for volume in dora.volumes(scan.name))
+        held = self.bytes_of("dora")
+        self.assertGreater(held, 0)
+        dora.spill(first)
+        until(lambda: self.bytes_of("dora") < held, 30)
+        dora.discard(second)
+        until(lambda: self.bytes_of("dora") == 0, 30)
+        dora.restore(first)
+        self.assertGreater(self.bytes_of("dora"), 0)
+        dora.commit(first, "dora.npy")
+        until(lambda: self.bytes_of("dora") == 0, 30)
+
+    def test_restoring_needs_room(self):
+        dirk = self.clients["dirk"]
+        scan = dirk.submit_scan(octavo.simulated(1, fast=True), octavo.raster(256, 8, volumes=1), samples=256)
+        dirk.wait(scan.name)
+        volume = dirk.volumes(scan.name)[0].name
+        dirk.spill(volume)
+        until(lambda: self.bytes_of("dirk") == 0, 30)
+        full = dirk.buffers.create((24 * MIB - 65536,), "u8").name
+        with self.assertRaises(octavo.OctavoError) as caught:
+            dirk.restore(volume)
+        self.assertEqual(caught.exception.reason, "QUOTA")
+        self.assertEqual(dirk.volume(volume).tier, types_pb2.TIER_DISK)
+        dirk.buffers.destroy(full)
+        dirk.restore(volume)
+        dirk.discard(volume)
+        until(lambda: self.bytes_of("dirk") == 0, 30)
+
+    def test_a_job_waits_for_room_but_not_for_ever(self):
+        dora = self.clients["dora"]
+        full = dora.buffers.create((24 * MIB - 4096,), "u8").name
+        job = self.push_job("dora")
+        until(lambda: dora.job(job).reason_code == reason_pb2.REASON_WAITING_FOR_MEMORY, 30)
+        self.assertIn("quota.device_bytes: dora uses", dora.job(job).reason)
+        dora.buffers.destroy(full)
+        until(lambda: dora.job(job).state != job_pb2.JOB_STATE_QUEUED, 30)
+        dora.cancel_job(job)
+        dora.wait_job(job, check=False)
+        until(lambda: self.bytes_of("dora") == 0, 30)
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.push_job("dora", columns=4096, rows=64)
+        self.assertEqual((caught.exception.reason, caught.exception.numbers["retryable"]), ("QUOTA", "false"))
+        self.assertIn("it can never fit", caught.exception.message)
+
+    # -- open calls
+
+    def test_watches_waits_and_subscriptions(self):
+        vera, before = self.clients["vera"], self.metric("watches")
+        scan = self.push_scan("ada")
+        opened = [vera._volumes.WatchVolumes(volume_pb2.WatchVolumesRequest(), timeout=120), vera._scans.WatchScan(scan_pb2.WatchScanRequest(name=scan), timeout=120),
+                  vera._streams.Subscribe(stream_pb2.SubscribeRequest(parent=scan, products=[stream_pb2.PRODUCT_MIP]), timeout=120)]
+        next(opened[1])
+        until(lambda: self.use("vera", Kind.KIND_WATCHES) == (3, 3), 30)
+        with self.assertRaises(octavo.OctavoError) as caught:
+            next(iter(vera.buffers.watch()))
+        self.assertRefused(caught, "watches", 3, 1, 3, "vera")
+        self.assertIn("a call of octavo.v1.BufferService/WatchBuffers needs 1 more", caught.exception.message)
+        self.assertEqual(self.metric("watches"), before + 1)
+        self.assertEqual(vera.scan(scan).name, scan, "other calls go on")
+        watch = self.clients["ada"].watch(scan)
+        self.assertEqual(next(watch).name, scan, "others do not mind")
+        watch.close()
+        for call in opened:
+            call.cancel()
+        until(lambda: self.use("vera", Kind.KIND_WATCHES) == (0, 3), 30)
+        self.clients["ada"].cancel(scan)
+        self.clients["ada"].wait(scan)
+
+    def test_one_after_the_other_is_never_too_many(self):
+        """The place of a call is free before its answer is there."""
+        ada, una, pat = self.clients["ada"], self.clients["una"], self.clients["pat"]
+        scan = ada.submit_scan(octavo.simulated(1, fast=True), small(), samples=256)
+        ada.wait(scan.name)
+        volume = ada.volumes(scan.name)[0].name
+        for _ in range(300):
+            una.wait_volume(volume)
+            list(una._scans.WatchScan(scan_pb2.WatchScanRequest(name=scan.name), timeout=30))  # it has ended
+            pat.plan_scan(octavo.simulated(1, fast=True), small(), samples=256)
+        ada.discard(volume)
+
+    def test_plans(self):
+        pat = self.clients["pat"]
+        pattern = scan_pb2.Pattern(raster=octavo.raster(2048, 2048))
+        request = scan_pb2.PlotWaveformRequest(spec=scan_pb2.ScanSpec(simulated=octavo.simulated(1, fast=True), pattern=pattern,
+                                                                      acquisition=scan_pb2.Acquisition(samples_per_record=64)))
+        calls = [pat._scans.PlotWaveform.future(request, timeout=120) for _ in range(6)]
+        refused = []
+        for call in calls:
+            if call.exception() is not None:
+                refused.append(octavo.errors.from_rpc_error(call.exception()))
+        self.assertGreater(len(refused), 0)
+        for error in refused:
+            self.assertEqual((error.reason, error.numbers["kind"], error.numbers["allowed"]), ("QUOTA", "plans", "1"))
+        self.assertLess(len(refused), len(calls))
+        self.assertEqual(self.use("pat", Kind.KIND_PLANS), (0, 1))
+
+    def test_renderings(self):
+        ada, ren = self.clients["ada"], self.clients["ren"]
+        scan = ada.submit_scan(octavo.simulated(1, fast=True), octavo.raster(256, 64, volumes=1), samples=1024)
+        ada.wait(scan.name)
+        volume = ada.volumes(scan.name)[0].name
+        ada.spill(volume, "host")
+        request = volume_pb2.RenderVolumeRequest(name=volume, rendering=volume_pb2.RENDERING_STD)
+        calls = [ren._volumes.RenderVolume(request, timeout=120) for _ in range(6)]
+        ends, lock = [], threading.Lock()
+
+        def drain(call):
+            try:
+                list(call)
+                reason = None
+            except grpc.RpcError as error:
+                reason = octavo.errors.from_rpc_error(error).reason
+            with lock:
+                ends.append(reason)
+
+        threads = [threading.Thread(target=drain, args=(call,)) for call in calls]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(set(ends), {None, "QUOTA"})
+        until(lambda: self.use("ren", Kind.KIND_RENDERINGS) == (0, 1), 30)
+        ada.discard(volume)
+
+    # -- roots
+
+    def test_roots(self):
+        rob, ada = self.clients["rob"], self.clients["ada"]
+        self.assertEqual(list(rob.info().caller.storage_roots), [self.other])
+        self.assertEqual(list(ada.info().caller.storage_roots), [])
+        scan = rob.submit_scan(octavo.simulated(1, fast=True), octavo.raster(16, 8, volumes=2), samples=256)
+        rob.wait(scan.name)
+        first, second = (volume.name for volume in rob.volumes(scan.name))
+        buffer = rob.buffers.put(np.ones((4, 4), np.float32)).name
+
+        def refused(call, field="options.destination"):
+            with self.assertRaises(octavo.OctavoError) as caught:
+                call()
+            error = caught.exception
+            self.assertEqual((error.code, error.reason, error.field), (grpc.StatusCode.PERMISSION_DENIED, "OUTSIDE_ROOTS", field), error)
+            self.assertEqual((error.numbers["principal"], error.numbers["roots"]), ("rob", self.other))
+            self.assertIn(f"allowed are absolute paths below {self.other}", error.message)
+
+        for destination in ("rob.npy", os.path.join(self.root, "rob.npy"), os.path.join(self.root, "{scan}", "rob.npy")):
+            refused(lambda: rob.commit(first, destination))
+            refused(lambda: rob._call(rob._volumes.CommitVolume, volume_pb2.CommitVolumeRequest(
+                options=scan_pb2.CommitOptions(destination=destination), validate_only=True)))
+        for destination in ("rob.npy", os.path.join(self.root, "rob.npy")):
+            refused(lambda: rob.buffers.commit(buffer, destination, axes="yx"))
+        self.assertFalse([name for name in os.listdir(self.root) if name.startswith("rob")])
+        self.assertEqual(rob.volume(first).state, types_pb2.VOLUME_STATE_HELD)
+        mine = os.path.join(self.other, "rob.npy")
+        rob.commit(first, mine)
+        rob.buffers.commit(buffer, os.path.join(self.other, "buffer.npy"), axes="yx")
+        rob.buffers.destroy(buffer)
+        ada_scan = ada.submit_scan(octavo.simulated(1, fast=True), small(), samples=256)
+        ada.wait(ada_scan.name)
+        ada.commit(ada.volumes(ada_scan.name)[0].name, "adas.npy")
+        refused(lambda: rob.import_volume(os.path.join(self.root, "adas.npy")), "volume_import.path")
+        for name in (rob.import_volume(mine).name, rob.import_volume("rob.npy").name, ada.import_volume("adas.npy").name):
+            self.clients["root"].discard(name)
+        with self.assertRaises(octavo.OctavoError) as caught:
+            rob.import_volume("/etc/passwd")
+        self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.INVALID_ARGUMENT, "OUTSIDE_ROOTS"))
+        self.assertNotIn(self.root, caught.exception.message, "of the roots, he learns his own")
+        refused(lambda: rob.submit_scan(octavo.simulated(1, fast=True), small(), samples=256,
+                                        retention=auto_commit("auto-{index}.npy")), "retention.auto_commit.destination")
+        done = rob.submit_scan(octavo.simulated(1, fast=True), small(), samples=256, retention=auto_commit(os.path.join(self.other, "auto-{index}.npy")))
+        rob.wait(done.name)
+        until(lambda: os.path.exists(os.path.join(self.other, "auto-0.npy")), 30)
+        rob.discard(second)
+
+    # -- what is seen
+
+    def test_the_command_line_shows_it(self):
+        scan = self.push_scan("sam")
+        text = subprocess.run([OCTAVO, "--address", self.daemon.address, "--token-file", self.secret["sam"], "info"], capture_output=True, text=True, timeout=60,
+                              check=True).stdout
+        self.assertIn("your quota of scans: 1 used, 2 allowed\n", text)
+        self.assertRegex(text, r"your quota of device bytes: \S+ \S+ used, no limit\n")
+        self.assertIn("your quota of watches: 0 used, 128 allowed\n", text)
+        self.clients["sam"].cancel(scan)
+        self.clients["sam"].wait(scan)
+        text = subprocess.run([OCTAVO, "--address", self.daemon.address, "--token-file", self.secret["rob"], "info"], capture_output=True, text=True, timeout=60,
+                              check=True).stdout
+        self.assertIn(f"your commits and imports may name the root {self.other}\n", text)
+
+
+def auto_commit(destination):
+    return scan_pb2.Retention(disposition=scan_pb2.DISPOSITION_AUTO_COMMIT, auto_commit=scan_pb2.CommitOptions(destination=destination))
+
+
+if __name__ == "__main__":
+    unittest.main()
