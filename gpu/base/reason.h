@@ -65,7 +65,7 @@ namespace octavo::inline gpu {
   X(kSessions, "SESSIONS", "As many sessions are alive as the server allows.")                     \
   X(kNotOwner, "NOT_OWNER",                                                                        \
     "Another principal owns the object, or its buffer is private to another key.")                 \
-  X(kQuota, "QUOTA", "The owner would have more device memory than the quota allows.")             \
+  X(kQuota, "QUOTA", "The principal would use more than its quota allows.")                        \
   /* Memory, devices, host */                                                                      \
   X(kDeviceFull, "DEVICE_FULL", "The device has not enough free memory now; it may later.")        \
   X(kExceedsBudget, "EXCEEDS_BUDGET", "The device's whole budget would not suffice.")              \
