@@ -300,6 +300,16 @@ const std::vector<Key>& Keys() {
       Integer("history.bytes",
               "host memory that ended scans may take while they stay listed, bytes",
               &Config::history_bytes, 1 << 20, int64_t{1} << 40),
+      Text("history.dir",
+           "private directory of the database that tells the next daemon of scans, jobs and "
+           "commits; none = they are forgotten; default <state.dir>/history",
+           &Config::history_dir),
+      Integer("history.kept",
+              "ended scans, jobs and commits, of each kind, that the database keeps for the next "
+              "daemon, 1 to 100000",
+              &Config::history_kept, 1, 100'000),
+      Number("history.days", "days that it keeps them, 0 to 36500; 0 = for ever",
+             &Config::history_days, 0, 36500),
       Integer("storage.quarantine_entries",
               "entries that .octavo-quarantine of a storage root may hold, 0 to 1000000; 0 = any "
               "number",
@@ -681,6 +691,13 @@ absl::Status Finalise(Config* config) {
   make_absolute(&config->state_dir);
   if (config->spill_dir.empty()) config->spill_dir = absl::StrCat(config->state_dir, "/spill");
   make_absolute(&config->spill_dir);
+  if (config->history_dir.empty())
+    config->history_dir = absl::StrCat(config->state_dir, "/history");
+  if (config->history_dir == "none") {
+    config->history_dir.clear();
+  } else {
+    make_absolute(&config->history_dir);
+  }
   if (config->replay_roots.empty()) config->replay_roots = config->storage_roots;
   if (config->listen_unix.empty())
     config->listen_unix = absl::StrCat(config->state_dir, "/octavo.sock");

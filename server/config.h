@@ -67,8 +67,11 @@ struct Config {
   int64_t lease_most = 65'536;                   // 1 ... 10^7
   int64_t history_scans = 1000;                  // 1 ... 10^6
   int64_t history_bytes = int64_t{256} << 20;    // 1 MiB ... 1 TiB
-  std::string security_tokens;                   // file of bearer tokens; empty = none are taken
-  std::string security_certificates;             // file of the table of clients' certificates
+  std::string history_dir;      // empty = <state.dir>/history; "none" = no history over restarts
+  int64_t history_kept = 1000;  // 1 ... 100000, of each kind
+  double history_days = 90;     // 0 ... 36500; 0 = for ever
+  std::string security_tokens;  // file of bearer tokens; empty = none are taken
+  std::string security_certificates;  // file of the table of clients' certificates
   // what a certificate may do that has no line there: none, viewer, operator, admin
   std::string security_certificate_role = "none";
   // other hosts may reach the server without TLS, or without a login

@@ -30,6 +30,7 @@
 #include "gpu/device/exportable_memory.h"
 #include "server/buffer/buffer_store.h"
 #include "server/drain_record.h"
+#include "server/engine/earlier_runs.h"
 #include "server/engine_shelf.h"
 #include "server/host_budget.h"
 #include "server/security/role.h"
@@ -268,12 +269,14 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
             &daemon->clock_));
   }
   ClientMemory::MakeExportable(daemon->handoff_ != nullptr);
+  std::vector<storage::PublishedCommit> published;
   OCTAVO_ASSIGN_OR_RETURN(
       daemon->store_,
       storage::CommitStore::Open(config.state_dir, config.storage_roots, &daemon->recovered_,
                                  {.entries = config.quarantine_entries,
                                   .bytes = config.quarantine_bytes,
-                                  .days = config.quarantine_days}));
+                                  .days = config.quarantine_days},
+                                 &published));
   std::vector<storage::SpillFolder::Found> spilled;
   {
     std::error_code error;
@@ -292,6 +295,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
     const bool held = absl::EndsWith(line, ": a spilled volume, held again");
     Log(held ? LogLevel::kInfo : LogLevel::kWarning, "recovered", {{"what", line}});
   }
+  OCTAVO_ASSIGN_OR_RETURN(std::vector<storage::HistoryRow> earlier, daemon->OpenHistory(published));
   OCTAVO_ASSIGN_OR_RETURN(const HostBudget host, HostBudgetFor(config, opened.devices));
   engine::EngineConfig engine_config;
   engine_config.memory_fraction = config.memory_fraction;
@@ -320,6 +324,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   engine_config.most_leases = config.lease_most;
   engine_config.history_entries = config.history_scans;
   engine_config.history_bytes = config.history_bytes;
+  engine_config.history = daemon->history_.get();
+  engine_config.earlier = std::move(earlier);
   engine_config.software = absl::StrCat("octavo ", Version());
   engine_config.handoff = daemon->handoff_.get();
   OCTAVO_ASSIGN_OR_RETURN(
@@ -351,6 +357,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
                                                       .tls = daemon->tls_.get(),
                                                       .tls_failures = &daemon->tls_failures_,
                                                       .certificates = daemon->certificates_.get(),
+                                                      .lost = daemon->lost_,
                                                       .stop = [d = daemon.get()](const auto& s) {
                                                         return d->ForecastStop(s);
                                                       }}));
@@ -466,6 +473,52 @@ void Daemon::TellLostVolumes() {
   }
 }
 
+absl::StatusOr<std::vector<storage::HistoryRow>> Daemon::OpenHistory(
+    const std::vector<storage::PublishedCommit>& published) {
+  for (const char* kind : {"scan", "job", "commit"}) lost_[kind] = 0;
+  if (config_.history_dir.empty()) return std::vector<storage::HistoryRow>();
+  const storage::HistoryLimits limits{.kept = config_.history_kept, .days = config_.history_days};
+  std::vector<std::string> aside;
+  auto opened = [&]() -> absl::StatusOr<std::vector<storage::HistoryRow>> {
+    OCTAVO_ASSIGN_OR_RETURN(auto database,
+                            storage::HistoryDatabase::Open(config_.history_dir, &aside));
+    OCTAVO_ASSIGN_OR_RETURN(std::vector<storage::HistoryRow> rows, database->Load());
+    const TimePoint now = clock_.Now();
+    engine::Settled settled = engine::SettleEarlier(&rows, published, now);
+    lost_ = std::move(settled.lost);
+    TellLostWork(settled.lines);
+    engine::KeepNewest(limits, now, &rows);
+    history_ = std::make_unique<storage::HistoryWriter>(std::move(database), limits);
+    for (storage::HistoryRow& row : settled.changed) history_->Put(std::move(row));
+    return rows;
+  }();
+  for (std::string& line : aside) {
+    Log(LogLevel::kError, "history put aside", {{"what", line}});
+    recovered_.push_back(std::move(line));
+  }
+  if (opened.ok()) return opened;
+  if (absl::IsFailedPrecondition(opened.status())) return Annotate(opened.status(), "history.dir");
+  Log(LogLevel::kError, "no history of scans and jobs in this run",
+      {{"folder", config_.history_dir}, {"error", std::string(opened.status().message())}});
+  recovered_.push_back(absl::StrCat(
+      "the history of scans and jobs (history.dir) cannot be used in this run, and what "
+      "the last one lost is not known: ",
+      opened.status().message()));
+  return std::vector<storage::HistoryRow>();
+}
+
+void Daemon::TellLostWork(const std::vector<std::string>& lines) {
+  constexpr size_t kMostTold = 100;  // GetInfo has them all at once
+  for (size_t i = 0; i < lines.size(); ++i) {
+    Log(LogLevel::kError, "lost with an earlier daemon", {{"what", lines[i]}});
+    if (i < kMostTold) recovered_.push_back(lines[i]);
+  }
+  if (lines.size() > kMostTold)
+    recovered_.push_back(absl::StrCat(lines.size() - kMostTold,
+                                      " more scans, jobs and commits are LOST: the log and the "
+                                      "lists of scans, jobs and operations name them"));
+}
+
 model::StopForecast Daemon::ForecastStop(const model::Stats& stats) const {
   if (disk_rate_ == nullptr) return {.limit_seconds = spill_seconds_};
   int64_t room = 0;
@@ -577,6 +630,15 @@ bool Daemon::Drain(const DrainCalls& calls) {
   if (handoff_ != nullptr) handoff_->Stop();
   engine_ = nullptr;
   handoff_ = nullptr;
+  if (history_ != nullptr) {
+    // A disk that hangs may cost the rows, not the end.
+    const size_t left = history_->Close(std::chrono::seconds(hurried ? 1 : 4));
+    if (left > 0)
+      Log(LogLevel::kError,
+          "the history lacks the last changes; the next daemon takes what had not ended for LOST",
+          {{"rows", left}});
+    history_ = nullptr;
+  }
   spill_ = nullptr;
   store_ = nullptr;
   return idle;

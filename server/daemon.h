@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "server/security/token_store.h"
 #include "server/stop_forecast.h"
 #include "server/storage/commit/commit_store.h"
+#include "server/storage/history/history_writer.h"
 #include "server/storage/spill/spill_folder.h"
 #include "server/watchdog.h"
 
@@ -69,6 +71,12 @@ class Daemon {
   void KeepHeld(const DrainCalls& calls, bool hurried);
   /// What the end of an earlier daemon lost goes to the log and to `recovered_`.
   void TellLostVolumes();
+  /// Opens the history and settles what earlier daemons left: their rows. A history that cannot be
+  /// used costs only itself; FailedPrecondition if another process has it.
+  absl::StatusOr<std::vector<storage::HistoryRow>> OpenHistory(
+      const std::vector<storage::PublishedCommit>& published);
+  /// What a start finds goes to the log, and `recovered_` gets as much of it as people read.
+  void TellLostWork(const std::vector<std::string>& lines);
   model::StopForecast ForecastStop(const model::Stats& stats) const;
 
   Config config_;
@@ -79,8 +87,10 @@ class Daemon {
   std::vector<std::string> recovered_;
   std::unique_ptr<storage::CommitStore> store_;
   std::unique_ptr<storage::SpillFolder> spill_;
-  std::unique_ptr<security::TokenStore> tokens_;  // null = none are taken
-  std::unique_ptr<security::TlsStore> tls_;       // null = TCP without TLS
+  std::unique_ptr<storage::HistoryWriter> history_;  // null = none
+  std::map<std::string, int64_t> lost_;              // by kind, as the history told
+  std::unique_ptr<security::TokenStore> tokens_;     // null = none are taken
+  std::unique_ptr<security::TlsStore> tls_;          // null = TCP without TLS
   security::TlsFailures tls_failures_;
   std::unique_ptr<security::CertificateTable> certificates_;  // null = no certificate has a line
   SystemClock clock_;

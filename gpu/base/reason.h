@@ -55,7 +55,7 @@ namespace octavo::inline gpu {
   X(kPartial, "PARTIAL", "The buffer is being written, or was written in part.")                   \
   X(kUninitialized, "UNINITIALIZED", "The buffer was never written.")                              \
   X(kIncoherent, "INCOHERENT", "The replicas of the buffer differ.")                               \
-  X(kLost, "LOST", "The bytes were in the memory of a device that is lost.")                       \
+  X(kLost, "LOST", "Lost with the memory of a device, or with a server that died at work on it.")  \
   /* Leases and owners */                                                                          \
   X(kLeased, "LEASED",                                                                             \
     "Somebody else's lease stands in the way; metadata: mode, holder, expires_seconds.")           \

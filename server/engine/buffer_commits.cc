@@ -12,6 +12,7 @@
 
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
+#include "server/engine/history_rows.h"
 #include "server/engine/internal.h"
 #include "server/security/rights.h"
 
@@ -113,6 +114,8 @@ class Bytes {
 absl::StatusOr<std::string> BufferCommits::Commit(const BufferCommitSpec& spec,
                                                   const model::Caller& caller,
                                                   const operation::RequestKey& request) {
+  OCTAVO_ASSIGN_OR_RETURN(std::string earlier, EarlierCommitOf(components_.earlier, request));
+  if (!earlier.empty()) return earlier;
   OCTAVO_ASSIGN_OR_RETURN(
       const auto operation,
       components_.operations.Begin(operation::OperationKind::kCommit, spec.name, request));

@@ -64,6 +64,8 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
       owned_devices(std::move(all_devices)),
       read_streams(std::move(streams)),
       devices(WithFrames(owned_devices, config.frame_pool_bytes)),
+      earlier(config.earlier, clock->Now()),
+      history(config.history, clock, earlier.LastNumber(storage::HistoryKind::kCommit)),
       quotas(config.quotas),
       ledger(budgets, &quotas),
       slot_cache(&ledger, config.slot_cache_bytes),
@@ -96,7 +98,8 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
       volume_events(&publisher, clock),
       derived_volumes(&scans, &deriver, &volumes, &workers),
       volumes(&ledger, clock),
-      scans({.entries = config.history_entries, .bytes = config.history_bytes}, &volumes, &spiller),
+      scans({.entries = config.history_entries, .bytes = config.history_bytes}, &volumes, &spiller,
+            earlier.LastNumber(storage::HistoryKind::kScan)),
       annotations(config.software, devices, &scans),
       auto_committer(&committer, &volumes, &scans),
       projector({.devices = devices, .streams = RefsTo(read_streams), .ledger = &ledger}),
@@ -128,7 +131,8 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
            .volumes = &volumes,
            .clock = clock,
            .devices = devices,
-           .meta_of = [this](const model::VolumeStatus& volume) { return annotations.Of(volume); }},
+           .meta_of = [this](const model::VolumeStatus& volume) { return annotations.Of(volume); },
+           .observer = &history},
           std::max(1, config.commit_threads)),
       reads({.roots = ReadRoots(*store, config),
              .setting = config.read_setting,
@@ -143,7 +147,8 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
             .server_id = config.server_id,
             .spiller = &spiller,
             .observer = job_observer,
-            .quotas = &quotas}) {
+            .quotas = &quotas,
+             .last_number = earlier.LastNumber(storage::HistoryKind::kJob)}) {
   volumes.SetProtections({.leases = &leases, .mappings = &exports});
   volumes.AddObserver(&feeds);
   volumes.AddObserver(&volume_events);

@@ -65,7 +65,11 @@ Engine::Engine(EngineConfig config, std::vector<std::unique_ptr<Device>> devices
                   .buffers = &components_->buffers,
                   .workers = &components_->workers}),
       beats_("oct-beat", Beats()),
-      upkeep_("oct-keeper", Upkeep()) {}
+      upkeep_("oct-keeper", Upkeep()) {
+  components_->history.Start(
+      {.scan = [this](const std::string& name) { return scans_.GetNumbered(name); },
+       .jobs = [this](uint64_t* seen) { return components_->jobs.ChangedSince(seen); }});
+}
 
 // Tasks that touch no disk.
 std::vector<Housekeeping::Task> Engine::Beats() {
@@ -104,6 +108,7 @@ Engine::~Engine() {
   // The threads of scans look up their sessions until they have finished, and none of them may
   // release the last reference to its session.
   for (const auto& session : components_->scans.All()) session->WaitUntilFinished();
+  components_->history.Stop();  // it looks up what has ended
   components_->scans.Clear();
 }
 
@@ -185,6 +190,15 @@ model::Stats Engine::Snapshot() {
   stats.lease_waits = leases.waits;
   stats.lease_wait_seconds = leases.wait_seconds;
   stats.devices = devices_.List();
+  if (components_->config.history != nullptr) {
+    const storage::HistoryWriter::Counts history = components_->config.history->Count();
+    stats.history = {.on = true,
+                     .failing = history.failing,
+                     .written = history.written,
+                     .dropped = history.dropped,
+                     .errors = history.errors,
+                     .waiting = history.waiting};
+  }
   const buffer::BufferTotals buffers = components_->buffers.Count();
   stats.buffers = {.count = buffers.buffers,
                    .owners = buffers.owners,

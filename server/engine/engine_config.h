@@ -9,6 +9,7 @@
 #include "server/security/root_rights.h"
 #include "server/session/client_sessions.h"
 #include "server/storage/direct/cufile.h"
+#include "server/storage/history/history_writer.h"
 #include "server/storage/spill/spill_folder.h"
 
 namespace octavo::handoff {
@@ -46,6 +47,8 @@ struct EngineConfig {
   int64_t most_leases = 65'536;                // granted ones and waiters
   int64_t history_entries = 1000;              // ended scans that stay listed
   int64_t history_bytes = int64_t{256} << 20;  // host memory for them
+  storage::HistoryWriter* history = nullptr;   // null = no history; must outlive the engine
+  std::vector<storage::HistoryRow> earlier;    // of earlier daemons, settled (SettleEarlier)
   handoff::FdSocket* handoff =
       nullptr;  // null = no hand-over of descriptors; must be stopped before the engine ends
 };

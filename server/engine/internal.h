@@ -18,8 +18,10 @@
 #include "server/engine/auto_committer.h"
 #include "server/engine/derived_volumes.h"
 #include "server/engine/drain_state.h"
+#include "server/engine/earlier_runs.h"
 #include "server/engine/engine_config.h"
 #include "server/engine/held_frames.h"
+#include "server/engine/history_recorder.h"
 #include "server/engine/operation_watches.h"
 #include "server/engine/scan_registry.h"
 #include "server/engine/volume_annotations.h"
@@ -60,17 +62,19 @@ struct Components {
              const std::vector<int64_t>& budgets, std::vector<Stream> streams,
              storage::CommitStore* store, job::JobObserver* job_observer);
 
+  /// PermissionDenied (OUTSIDE_ROOTS) if the destination of a commit lies in a storage root that
+  /// the principal may not name. Destinations that no commit could have are left to the committer.
+  absl::Status CheckRoot(const security::Owner& who, const std::string& destination,
+                         absl::string_view field) const;
+
   const EngineConfig config;
   const Clock* const clock;
   storage::CommitStore* const storage;
   const std::vector<std::unique_ptr<Device>> owned_devices;
   const std::vector<Stream> read_streams;  // by device, of low priority
   const memory::DeviceSet devices;
-  /// PermissionDenied (OUTSIDE_ROOTS) if the destination of a commit lies in a storage root that
-  /// the principal may not name. Destinations that no commit could have are left to the committer.
-  absl::Status CheckRoot(const security::Owner& who, const std::string& destination,
-                         absl::string_view field) const;
-
+  const EarlierRuns earlier;
+  HistoryRecorder history;  // before the committer, which tells it of its last commits
   DrainState drain;
   memory::QuotaBook quotas;  // before all that is charged
   memory::Ledger ledger;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -12,6 +13,7 @@
 #include "absl/strings/strip.h"
 
 #include "gpu/base/status.h"
+#include "server/engine/history_rows.h"
 #include "server/engine/internal.h"
 #include "server/engine/job_kinds.h"
 #include "server/security/rights.h"
@@ -19,8 +21,7 @@
 namespace octavo::engine {
 
 Jobs::Jobs(Components* components)
-    : components_(*components),
-      watches_([this](const std::string& name) { return components_.jobs.Get(name); }) {}
+    : components_(*components), watches_([this](const std::string& name) { return Get(name); }) {}
 
 Jobs::~Jobs() = default;
 
@@ -40,6 +41,8 @@ job::JobEnvironment Jobs::Environment(const security::Owner& who) {
 absl::StatusOr<job::JobStatus> Jobs::Submit(const model::JobSpec& spec,
                                             model::AdmissionReport* report) {
   if (spec.request_id.empty()) return SubmitNew(spec, report);
+  OCTAVO_ASSIGN_OR_RETURN(const std::optional<job::JobStatus> before, EarlierAnswer(spec));
+  if (before.has_value()) return *before;
   {
     // Two retries of one request must not both be queued. The lock is not kept while a job is made:
     // that opens files, and storage that hangs would block every client that submits a job.
@@ -119,32 +122,63 @@ absl::StatusOr<model::AdmissionReport> Jobs::Plan(const model::JobSpec& spec, jo
   return components_.jobs.Plan(spec, *work, plan);
 }
 
+absl::StatusOr<std::optional<job::JobStatus>> Jobs::EarlierAnswer(const model::JobSpec& spec) {
+  OCTAVO_ASSIGN_OR_RETURN(
+      const std::string name,
+      components_.earlier.AnswerTo(storage::HistoryKind::kJob, spec.request_id,
+                                   LastingDigest(spec.request_digest, spec.session),
+                                   /*owner=*/std::nullopt));
+  const job::JobStatus* const job = components_.earlier.FindJob(name);
+  if (job == nullptr) return std::nullopt;
+  if (job->state == job::JobState::kLost) return LostError("job", name, job->reason);
+  return *job;
+}
+
 absl::StatusOr<job::JobStatus> Jobs::Get(const std::string& name) {
+  const job::JobStatus* const earlier = components_.earlier.FindJob(name);
+  if (earlier != nullptr) return *earlier;
   return components_.jobs.Get(name);
 }
 
 std::vector<job::JobStatus> Jobs::List(uint64_t before, size_t most) {
-  return components_.jobs.List(before, most);
+  std::vector<job::JobStatus> list = components_.jobs.List(before, most);
+  std::vector<job::JobStatus> earlier = components_.earlier.Jobs(before, most - list.size());
+  list.insert(list.end(), std::make_move_iterator(earlier.begin()),
+              std::make_move_iterator(earlier.end()));
+  return list;
 }
 
 absl::StatusOr<std::unique_ptr<base::Handle>> Jobs::Watch(
     const std::string& name, std::function<void(const absl::StatusOr<job::JobStatus>&)> callback) {
-  OCTAVO_RETURN_IF_ERROR(components_.jobs.Get(name).status());
+  OCTAVO_RETURN_IF_ERROR(Get(name).status());
   return watches_.Add(name, std::move(callback));
 }
 
 absl::StatusOr<job::JobStatus> Jobs::Cancel(const std::string& name,
                                             const security::Principal& caller) {
+  if (const job::JobStatus* earlier = components_.earlier.FindJob(name); earlier != nullptr) {
+    OCTAVO_RETURN_IF_ERROR(
+        security::MayChange(caller, security::OwnerOf(earlier->spec.caller.principal), name));
+    return *earlier;  // it has ended
+  }
   return components_.jobs.Cancel(name, Reason::kCancelled, "cancelled by a client", &caller);
 }
 
 void Jobs::OnJobsChanged() {
   watches_.Wake();
+  components_.history.OnJobsChanged();
   components_.operation_watches.OnOperationsChanged();  // a job is an operation, too
 }
 
 absl::StatusOr<std::shared_ptr<source::ProjectionPort>> Jobs::OpenProjectionPush(
     const std::string& job, const security::Principal& caller) {
+  if (const job::JobStatus* earlier = components_.earlier.FindJob(job); earlier != nullptr) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(
+                        job, " is ", Name(earlier->state), ", of an earlier run of the server")),
+                    {.reason = Reason::kJobState,
+                     .field = "job",
+                     .numbers = {{"state", Name(earlier->state)}}});
+  }
   return components_.jobs.ProjectionPortOf(job, &caller);
 }
 

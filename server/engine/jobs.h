@@ -33,8 +33,9 @@ class Jobs final : public job::JobObserver {
   /// If memory is short, `report` (may be null) receives the reason.
   absl::StatusOr<job::JobStatus> Submit(const model::JobSpec& spec, model::AdmissionReport* report);
   absl::StatusOr<model::AdmissionReport> Plan(const model::JobSpec& spec, job::JobPlan* plan);
+  /// Also of an earlier daemon, as List and Watch.
   absl::StatusOr<job::JobStatus> Get(const std::string& name);
-  /// As JobTable::List.
+  /// As JobTable::List; then those of earlier daemons.
   std::vector<job::JobStatus> List(uint64_t before = std::numeric_limits<uint64_t>::max(),
                                    size_t most = std::numeric_limits<size_t>::max());
   /// Calls `callback` from an engine thread with the job's status: now, on each change (at most 20
@@ -69,6 +70,9 @@ class Jobs final : public job::JobObserver {
   absl::StatusOr<job::JobStatus> SubmitNew(const model::JobSpec& spec,
                                            model::AdmissionReport* report);
   absl::Status CheckOrphan(const model::JobSpec& spec);
+  /// What an earlier daemon did with the request; nothing for a new one. AlreadyExists
+  /// (IDEMPOTENCY_MISMATCH), DataLoss (LOST).
+  absl::StatusOr<std::optional<job::JobStatus>> EarlierAnswer(const model::JobSpec& spec);
 
   Components& components_;
   Mutex submit_mutex_;

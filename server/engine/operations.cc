@@ -1,6 +1,7 @@
 #include "server/engine/operations.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -24,6 +25,7 @@ OperationState StateOf(job::JobState state) {
     case job::JobState::kDone: return OperationState::kSucceeded;
     case job::JobState::kFailed: return OperationState::kFailed;
     case job::JobState::kCancelled: return OperationState::kCancelled;
+    case job::JobState::kLost: return OperationState::kFailed;
   }
   return OperationState::kRunning;
 }
@@ -55,7 +57,9 @@ operation::OperationStatus OperationOf(const job::JobStatus& job, const TimePoin
   out.progress.fraction = job.fraction;
   out.volumes = job.volumes;
   out.event_count = job.event_count;
-  if (job.state == job::JobState::kFailed) out.error = job.error;
+  out.earlier_run = job.earlier_run;
+  if (job.state == job::JobState::kFailed || job.state == job::JobState::kLost)
+    out.error = job.error;
   if (job.state == job::JobState::kCancelled) {
     out.error =
         WithInfo(absl::CancelledError(absl::StrCat(job.name, ": ", job.reason)),
@@ -70,6 +74,9 @@ absl::StatusOr<operation::OperationStatus> FindOperation(Components& components,
                                                          const std::string& name) {
   auto found = components.operations.Get(name);
   if (found.ok() || !absl::StartsWith(name, "operations/")) return found;
+  if (const auto* commit = components.earlier.FindCommit(name); commit != nullptr) return *commit;
+  if (const auto* earlier = components.earlier.FindJob(JobNameOf(name)); earlier != nullptr)
+    return OperationOf(*earlier, components.clock->Now());
   const auto job = components.jobs.Get(JobNameOf(name));
   if (!job.ok()) return found;
   return OperationOf(*job, components.clock->Now());
@@ -83,6 +90,11 @@ std::vector<Operations::Status> Operations::List() {
   std::vector<Status> list = components_.operations.List();
   const TimePoint now = components_.clock->Now();
   for (const job::JobStatus& job : components_.jobs.List()) list.push_back(OperationOf(job, now));
+  constexpr auto kAll = std::numeric_limits<uint64_t>::max();
+  for (const job::JobStatus& job :
+       components_.earlier.Jobs(kAll, std::numeric_limits<size_t>::max()))
+    list.push_back(OperationOf(job, now));
+  for (Status& commit : components_.earlier.Commits()) list.push_back(std::move(commit));
   std::stable_sort(list.begin(), list.end(), [](const Status& a, const Status& b) {
     return a.created.monotonic_ns > b.created.monotonic_ns;
   });
@@ -119,6 +131,10 @@ absl::StatusOr<Operations::Status> Operations::Cancel(const std::string& name,
   auto cancelled = components_.operations.Cancel(name, caller);
   if (!absl::IsNotFound(cancelled.status()) || !absl::StartsWith(name, "operations/"))
     return cancelled;
+  if (const auto earlier = Get(name); earlier.ok() && earlier->earlier_run) {
+    OCTAVO_RETURN_IF_ERROR(security::MayChange(caller, earlier->owner, name));
+    return earlier;  // it has ended
+  }
   const absl::Status job =
       components_.jobs.Cancel(JobNameOf(name), Reason::kCancelled, "cancelled by a client", &caller)
           .status();

@@ -80,6 +80,13 @@ std::vector<std::pair<uint64_t, std::shared_ptr<scan::ScanSession>>> ScanRegistr
   return list;
 }
 
+uint64_t ScanRegistry::NumberOf(const std::string& name) {
+  MutexLock lock(mutex_);
+  const auto it = std::find_if(order_.rbegin(), order_.rend(),
+                               [&](const auto& numbered) { return numbered.second == name; });
+  return it == order_.rend() ? 0 : it->first;
+}
+
 void ScanRegistry::ForgetOld() {
   MutexLock lock(mutex_);
   ForgetOldLocked();

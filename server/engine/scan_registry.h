@@ -29,8 +29,10 @@ class ScanRegistry final : public exports::ScanLookup {
     int64_t entries = 1000;              // ended scans that stay listed
     int64_t bytes = int64_t{256} << 20;  // host memory for them
   };
-  ScanRegistry(Limits limits, volume::VolumeStore* volumes, volume::Spiller* spiller)
-      : limits_(limits), volumes_(volumes), spiller_(spiller) {}
+  /// `last_number`: of the scans of earlier daemons; those of this one count on.
+  ScanRegistry(Limits limits, volume::VolumeStore* volumes, volume::Spiller* spiller,
+               uint64_t last_number = 0)
+      : limits_(limits), volumes_(volumes), spiller_(spiller), added_(last_number) {}
 
   /// Lists a scan and forgets old ones if there are too many.
   void Add(const std::shared_ptr<scan::ScanSession>& session);
@@ -39,6 +41,8 @@ class ScanRegistry final : public exports::ScanLookup {
   /// NotFound (NO_SCAN).
   absl::StatusOr<std::shared_ptr<scan::ScanSession>> Find(const std::string& name);
   std::vector<std::shared_ptr<scan::ScanSession>> All();
+  /// The scan's number in the order of submission; 0 if it is not listed.
+  uint64_t NumberOf(const std::string& name);
   /// Up to `most` scans with a smaller number than `before`, newest first, with their numbers.
   std::vector<std::pair<uint64_t, std::shared_ptr<scan::ScanSession>>> Newest(uint64_t before,
                                                                               size_t most);
@@ -74,7 +78,7 @@ class ScanRegistry final : public exports::ScanLookup {
   std::atomic<int64_t> admitted_{0};
   Mutex mutex_;
   std::map<std::string, std::shared_ptr<scan::ScanSession>> sessions_ ABSL_GUARDED_BY(mutex_);
-  uint64_t added_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t added_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::string> order_ ABSL_GUARDED_BY(mutex_);  // by number: oldest first
   std::map<std::string, int64_t> rejected_ ABSL_GUARDED_BY(mutex_);
   model::Stats past_ ABSL_GUARDED_BY(mutex_);  // of scans that are no longer listed

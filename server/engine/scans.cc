@@ -11,6 +11,7 @@
 #include "gpu/base/status.h"
 #include "server/base/resource_names.h"
 #include "server/engine/devices.h"
+#include "server/engine/history_rows.h"
 #include "server/engine/internal.h"
 #include "server/model/resolved_scan.h"
 #include "server/model/volume_operation.h"
@@ -57,6 +58,8 @@ Scans::~Scans() = default;
 absl::StatusOr<model::ScanStatus> Scans::Submit(const model::ScanSpec& spec,
                                                 model::AdmissionReport* report,
                                                 const security::Principal& caller) {
+  OCTAVO_ASSIGN_OR_RETURN(const std::optional<model::ScanStatus> earlier, EarlierAnswer(spec));
+  if (earlier.has_value()) return *earlier;
   MutexLock submit(submit_mutex_);  // one at a time: two retries of one request must not both start
   OCTAVO_ASSIGN_OR_RETURN(const std::string answered,
                           requests_.Begin(spec.request_id, spec.request_digest));
@@ -82,6 +85,7 @@ absl::StatusOr<model::ScanStatus> Scans::SubmitNow(const model::ScanSpec& spec,
   }
   const std::shared_ptr<scan::ScanSession> session = *std::move(admitted);
   claim->Made(session->name());
+  components_.history.OnScanChanged(session->name());
   const model::ScanStatus status = StatusOf(*session);
   Log(LogLevel::kInfo, status.state == model::ScanState::kQueued ? "scan queued" : "scan started",
       {{"scan", status.name}, {"title", spec.title}, {"device", status.device}});
@@ -123,8 +127,50 @@ absl::StatusOr<pattern::PatternWaveform> Scans::PlanWaveform(const model::ScanSp
 }
 
 absl::StatusOr<model::ScanStatus> Scans::Get(const std::string& name) {
+  auto session = components_.scans.Find(name);
+  if (session.ok()) return StatusOf(**session);
+  if (const model::ScanStatus* earlier = components_.earlier.FindScan(name); earlier != nullptr)
+    return WithVolumes(*earlier);
+  return session.status();
+}
+
+absl::StatusOr<model::ScanStatus> Scans::GetNumbered(const std::string& name) {
   OCTAVO_ASSIGN_OR_RETURN(auto session, components_.scans.Find(name));
-  return StatusOf(*session);
+  model::ScanStatus scan = session->Status();
+  scan.number = components_.scans.NumberOf(name);
+  return scan;
+}
+
+model::ScanStatus Scans::WithVolumes(model::ScanStatus scan) {
+  // Volumes that were on the disk are held again.
+  auto counts = components_.volumes.CountOf(scan.name);
+  scan.volumes_held = counts.held;
+  scan.volumes_spilled = counts.spilled;
+  scan.volumes_committed += counts.committed;
+  scan.volumes_discarded += counts.discarded;
+  scan.volumes_expired += counts.expired;
+  scan.volumes = std::move(counts.in_memory);
+  return scan;
+}
+
+absl::StatusOr<std::optional<model::ScanStatus>> Scans::EarlierAnswer(const model::ScanSpec& spec) {
+  OCTAVO_ASSIGN_OR_RETURN(
+      const std::string name,
+      components_.earlier.AnswerTo(storage::HistoryKind::kScan, spec.request_id,
+                                   LastingDigest(spec.request_digest, spec.session),
+                                   /*owner=*/std::nullopt));
+  const model::ScanStatus* const scan = components_.earlier.FindScan(name);
+  if (scan == nullptr) return std::nullopt;
+  if (scan->state == model::ScanState::kLost) return LostError("scan", name, scan->reason);
+  return WithVolumes(*scan);
+}
+
+absl::StatusOr<std::optional<model::ScanStatus>> Scans::EndedEarlier(
+    const std::string& name, const security::Principal& caller) {
+  const model::ScanStatus* const scan = components_.earlier.FindScan(name);
+  if (scan == nullptr) return std::nullopt;
+  OCTAVO_RETURN_IF_ERROR(security::MayChange(caller, scan->spec.owner, name));
+  return WithVolumes(*scan);
 }
 
 std::vector<model::ScanStatus> Scans::List(uint64_t before, size_t most) {
@@ -133,13 +179,15 @@ std::vector<model::ScanStatus> Scans::List(uint64_t before, size_t most) {
     list.push_back(StatusOf(*session));
     list.back().number = number;
   }
+  for (model::ScanStatus& scan : components_.earlier.Scans(before, most - list.size()))
+    list.push_back(WithVolumes(std::move(scan)));
   return list;
 }
 
 absl::StatusOr<std::unique_ptr<base::Handle>> Scans::Watch(
     const std::string& name,
     std::function<void(const absl::StatusOr<model::ScanStatus>&)> callback) {
-  OCTAVO_RETURN_IF_ERROR(components_.scans.Find(name).status());
+  OCTAVO_RETURN_IF_ERROR(Get(name).status());
   return watches_.Add(name, std::move(callback));
 }
 
@@ -167,6 +215,8 @@ absl::StatusOr<model::ScanStatus> Scans::Update(const std::string& name,
 
 absl::StatusOr<model::ScanStatus> Scans::Stop(const std::string& name,
                                               const security::Principal& caller) {
+  OCTAVO_ASSIGN_OR_RETURN(const auto earlier, EndedEarlier(name, caller));
+  if (earlier.has_value()) return *earlier;
   OCTAVO_ASSIGN_OR_RETURN(auto session, FindToChange(name, caller));
   session->Stop(Reason::kStopped, "stopped by a client after the current volume");
   return session->Status();
@@ -174,6 +224,8 @@ absl::StatusOr<model::ScanStatus> Scans::Stop(const std::string& name,
 
 absl::StatusOr<model::ScanStatus> Scans::Cancel(const std::string& name,
                                                 const security::Principal& caller) {
+  OCTAVO_ASSIGN_OR_RETURN(const auto earlier, EndedEarlier(name, caller));
+  if (earlier.has_value()) return *earlier;
   OCTAVO_ASSIGN_OR_RETURN(auto session, FindToChange(name, caller));
   session->Cancel();
   return session->Status();
@@ -232,6 +284,14 @@ absl::StatusOr<model::ResolvedScan> Scans::Resolve(const model::ScanSpec& spec) 
 
 absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::FindToChange(
     const std::string& name, const security::Principal& caller) {
+  OCTAVO_ASSIGN_OR_RETURN(const auto earlier, EndedEarlier(name, caller));
+  if (earlier.has_value()) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(
+                        name, " is ", Name(earlier->state), ", of an earlier run of the server")),
+                    {.reason = Reason::kScanState,
+                     .field = "name",
+                     .numbers = {{"state", Name(earlier->state)}}});
+  }
   OCTAVO_ASSIGN_OR_RETURN(auto session, components_.scans.Find(name));
   OCTAVO_RETURN_IF_ERROR(security::MayChange(caller, session->owner(), name));
   return session;
@@ -313,7 +373,10 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::Admit(const model::Sca
   return session;
 }
 
-void Scans::OnScanChanged(const std::string&) { watches_.Wake(); }
+void Scans::OnScanChanged(const std::string& scan) {
+  watches_.Wake();
+  components_.history.OnScanChanged(scan);
+}
 
 void Scans::OnAcquisitionOver(const std::string& scan, const std::string& queue) {
   queues_.Acquired(queue, scan);

@@ -58,7 +58,10 @@ class Scans final : private scan::ScanObserver {
   /// for millions of records.
   absl::StatusOr<pattern::PatternWaveform> PlanWaveform(const model::ScanSpec& spec,
                                                         bool odd_volume);
+  /// Also of an earlier daemon, as List and Watch.
   absl::StatusOr<model::ScanStatus> Get(const std::string& name);
+  /// The same of this daemon alone, with its number, which the others leave out.
+  absl::StatusOr<model::ScanStatus> GetNumbered(const std::string& name);
   /// Up to `most` scans with a smaller number than `before`, newest first.
   std::vector<model::ScanStatus> List(uint64_t before = std::numeric_limits<uint64_t>::max(),
                                       size_t most = std::numeric_limits<size_t>::max());
@@ -106,7 +109,17 @@ class Scans final : private scan::ScanObserver {
   void OnCommitWanted(const std::string& volume, const model::CommitOptions& options) override;
 
   model::ScanStatus StatusOf(scan::ScanSession& session);
-  /// NotFound (NO_SCAN), PermissionDenied (NOT_OWNER).
+  /// What the history says of a scan, and what this daemon holds of it.
+  model::ScanStatus WithVolumes(model::ScanStatus scan);
+  /// What an earlier daemon did with the request; nothing for a new one. AlreadyExists
+  /// (IDEMPOTENCY_MISMATCH), DataLoss (LOST).
+  absl::StatusOr<std::optional<model::ScanStatus>> EarlierAnswer(const model::ScanSpec& spec);
+  /// The scan of an earlier daemon, for verbs that have no effect on an ended one; nothing if it is
+  /// none. PermissionDenied (NOT_OWNER).
+  absl::StatusOr<std::optional<model::ScanStatus>> EndedEarlier(const std::string& name,
+                                                                const security::Principal& caller);
+  /// NotFound (NO_SCAN), PermissionDenied (NOT_OWNER), FailedPrecondition (SCAN_STATE) for one of
+  /// an earlier daemon.
   absl::StatusOr<std::shared_ptr<scan::ScanSession>> FindToChange(
       const std::string& name, const security::Principal& caller);
   absl::StatusOr<model::ScanStatus> SubmitNow(const model::ScanSpec& spec,

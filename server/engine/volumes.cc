@@ -7,6 +7,7 @@
 #include "gpu/array/coarsen.h"
 #include "gpu/base/status.h"
 #include "server/base/resource_names.h"
+#include "server/engine/history_rows.h"
 #include "server/engine/internal.h"
 #include "server/security/rights.h"
 #include "server/volume/coarse_reader.h"
@@ -211,6 +212,8 @@ absl::StatusOr<std::string> Volumes::Commit(const std::string& name,
                                             const operation::RequestKey& request,
                                             const std::string& lease_token,
                                             const security::Principal& caller) {
+  OCTAVO_ASSIGN_OR_RETURN(std::string earlier, EarlierCommitOf(components_.earlier, request));
+  if (!earlier.empty()) return earlier;
   OCTAVO_ASSIGN_OR_RETURN(
       const auto operation,
       components_.operations.Begin(operation::OperationKind::kCommit, name, request));

@@ -14,6 +14,7 @@ const char* Name(JobState state) {
     case JobState::kDone: return "DONE";
     case JobState::kFailed: return "FAILED";
     case JobState::kCancelled: return "CANCELLED";
+    case JobState::kLost: return "LOST";
   }
   return "?";
 }

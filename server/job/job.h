@@ -33,12 +33,11 @@ enum class JobState : uint8_t {
   kCancelling = 3,
   kDone = 4,
   kFailed = 5,
-  kCancelled = 6
+  kCancelled = 6,
+  kLost = 7                        // of an earlier daemon, which died before the job's end
 };                                 // as octavo.v1.JobState
 const char* Name(JobState state);  // "RUNNING"
-inline bool IsFinal(JobState s) {
-  return s == JobState::kDone || s == JobState::kFailed || s == JobState::kCancelled;
-}
+inline bool IsFinal(JobState s) { return s >= JobState::kDone; }
 /// OK if a job may go from one state to the other; FailedPrecondition that names both otherwise.
 ///   queued → running | cancelled | failed
 ///   running → done | failed | cancelling
@@ -115,6 +114,7 @@ struct JobStatus {
   std::string buffer;  // of a job that is DONE and has made one
   JobFinding finding;
   uint64_t event_count = 0;  // grows with every change that watchers see
+  bool earlier_run = false;  // of an earlier daemon: what its history says
 };
 constexpr size_t kJobHistoryKept = 256, kJobWarningsKept = 64;
 

@@ -28,7 +28,7 @@ model::JobSpec Remembered(const model::JobSpec& spec) {
 JobQueue::JobQueue(Context context)
     : context_(std::move(context)),
       admission_(context_.devices, context_.ledger),
-      table_(context_.clock, context_.publisher, context_.quotas),
+      table_(context_.clock, context_.publisher, context_.last_number, context_.quotas),
       workers_(context_.devices.size(),
                [this](const JobPtr& job, Stream& stream) {
                  context_.observer->OnJobsChanged();

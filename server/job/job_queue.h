@@ -54,6 +54,8 @@ class JobQueue {
                               size_t most = std::numeric_limits<size_t>::max()) {
     return table_.List(before, most);
   }
+  /// As JobTable::ChangedSince.
+  std::vector<JobStatus> ChangedSince(uint64_t* seen) { return table_.ChangedSince(seen); }
   /// `caller`: null if the server acts for itself; else also PermissionDenied (NOT_OWNER).
   absl::StatusOr<JobStatus> Cancel(const std::string& name, Reason reason_code = Reason::kCancelled,
                                    const std::string& reason = "cancelled by a client",

@@ -79,6 +79,7 @@ absl::StatusOr<JobStatus> JobTable::Insert(const JobPtr& job) {
   for (const std::string& warning : plan.warnings) Warn(*job, warning);
   JobList one{job};
   job->status.number = ++inserted_;
+  job->changed = ++changes_;
   JobStatus status = StatusOf(*job);
   if (!spec.request_id.empty() && requests_.size() < kRequestsKept)
     requests_.emplace(spec.request_id, std::pair(spec.request_digest, job->status.name));
@@ -126,6 +127,7 @@ void JobTable::SetState(JobEntry& job, JobState state, Reason code, const std::s
     queue_seconds_.Add(Seconds(status.created, now));
   }
   status.state = state;
+  job.changed = ++changes_;
   positions_.reset();
   status.reason_code = code;
   status.reason = reason;
@@ -222,6 +224,16 @@ std::vector<JobStatus> JobTable::List(uint64_t before, size_t most) {
     if (auto position = positions_->find(it->get()); position != positions_->end())
       list.back().queue_position = position->second;
   }
+  return list;
+}
+
+std::vector<JobStatus> JobTable::ChangedSince(uint64_t* seen) {
+  MutexLock lock(mutex_);
+  std::vector<JobStatus> list;
+  for (const JobPtr& job : jobs_) {
+    if (job->changed > *seen) list.push_back(job->status);
+  }
+  *seen = changes_;
   return list;
 }
 

@@ -31,9 +31,11 @@ namespace octavo::job {
 /// and runs nothing. Thread-safe. Lock order: the table before the publisher.
 class JobTable {
  public:
-  /// `quotas`: null = jobs are not counted.
-  JobTable(const Clock* clock, publish::Publisher* publisher, memory::QuotaBook* quotas = nullptr)
-      : clock_(clock), publisher_(publisher), quotas_(quotas) {}
+  /// `last_number`: of the jobs of earlier daemons; those of this one count on. `quotas`: null =
+  /// jobs are not counted.
+  JobTable(const Clock* clock, publish::Publisher* publisher, uint64_t last_number = 0,
+           memory::QuotaBook* quotas = nullptr)
+      : clock_(clock), publisher_(publisher), quotas_(quotas), inserted_(last_number) {}
 
   Mutex& mutex() ABSL_LOCK_RETURNED(mutex_) { return mutex_; }
 
@@ -80,6 +82,9 @@ class JobTable {
                               size_t most = std::numeric_limits<size_t>::max())
       ABSL_LOCKS_EXCLUDED(mutex_);
   /// NotFound (NO_JOB); FailedPrecondition (NOT_PUSH, JOB_STATE).
+  /// The jobs that came or changed their state since `seen`, which this brings up to date; at first
+  /// it is 0.
+  std::vector<JobStatus> ChangedSince(uint64_t* seen) ABSL_LOCKS_EXCLUDED(mutex_);
   /// `caller`: null if the server asks for itself; else also PermissionDenied (NOT_OWNER).
   absl::StatusOr<std::shared_ptr<source::ProjectionPort>> ProjectionPortOf(
       const std::string& name, const security::Principal* caller = nullptr)
@@ -102,7 +107,8 @@ class JobTable {
   memory::QuotaBook* const quotas_;
   Mutex mutex_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t inserted_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t inserted_ ABSL_GUARDED_BY(mutex_);
+  uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
   JobList jobs_ ABSL_GUARDED_BY(mutex_);  // oldest first
   JobOrder order_ ABSL_GUARDED_BY(mutex_);
   // Places in the order, for lists, which would otherwise sort all that wait for each page; unknown

@@ -234,6 +234,20 @@ class Page final : public prometheus::Collectable {
         static_cast<double>(stats.operations_kept));
     one("octavo_operations_forgotten_total", "Ended operations that no longer can", kCounter,
         static_cast<double>(stats.operations_forgotten));
+    every("octavo_lost_at_start", "Scans, jobs and commits that this start found LOST, by kind",
+          kGauge, "kind", {"scan", "job", "commit"}, source_.lost);
+    one("octavo_history_up",
+        "1: scans, jobs and commits are recorded for the next daemon; 0: there is no history, or "
+        "it cannot be written now",
+        kGauge, stats.history.on && !stats.history.failing ? 1 : 0);
+    one("octavo_history_waiting_rows", "Rows of the history that wait to be written", kGauge,
+        static_cast<double>(stats.history.waiting));
+    one("octavo_history_rows_total", "Rows written into the history", kCounter,
+        static_cast<double>(stats.history.written));
+    one("octavo_history_dropped_total", "Rows that the history had no place for", kCounter,
+        static_cast<double>(stats.history.dropped));
+    one("octavo_history_errors_total", "Attempts to write the history that failed", kCounter,
+        static_cast<double>(stats.history.errors));
     const LabelValues products = NamesOf<model::Product>(model::Name);
     every("octavo_subscribers", "Subscriptions, by product", kGauge, "product", products,
           stats.subscribers);

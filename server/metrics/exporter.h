@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -27,6 +28,7 @@ struct PageSource {
   const security::TlsStore* tls = nullptr;                   // null = TCP without TLS
   const security::TlsFailures* tls_failures = nullptr;       // null = none
   const security::CertificateTable* certificates = nullptr;  // null = none
+  std::map<std::string, int64_t> lost;  // what earlier daemons left without an end, by kind
   /// What a stop would have to write; empty = nothing.
   std::function<model::StopForecast(const model::Stats&)> stop;
 };

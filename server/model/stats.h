@@ -76,6 +76,10 @@ struct Stats {
   Histogram job_queue_seconds;                                           // submitted → begun
   std::map<std::string, Histogram> job_run_seconds;                      // by kind: begun → ended
   std::vector<DeviceStatus> devices;
+  struct History {  // rows
+    bool on = false, failing = false;
+    int64_t written = 0, dropped = 0, errors = 0, waiting = 0;
+  } history;
   struct Buffers {       // of clients
     int64_t count = 0;   // now
     int64_t owners = 0;  // clients that have at least one

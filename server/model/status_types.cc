@@ -18,6 +18,7 @@ const char* Name(ScanState state) {
     case ScanState::kDone: return "DONE";
     case ScanState::kFailed: return "FAILED";
     case ScanState::kCancelled: return "CANCELLED";
+    case ScanState::kLost: return "LOST";
   }
   return "?";
 }

@@ -32,7 +32,8 @@ enum class ScanState : uint8_t {
   kDraining = 3,
   kDone = 4,
   kFailed = 5,
-  kCancelled = 6
+  kCancelled = 6,
+  kLost = 7  // of an earlier daemon, which died before the scan's end
 };
 enum class VolumeState : uint8_t {
   kAcquiring = 1,
@@ -86,9 +87,7 @@ inline Tier TierOf(OnFull on_full) {
 
 const char* Name(ScanState state);    // "RUNNING"
 const char* Name(VolumeState state);  // "HELD"
-inline bool IsFinal(ScanState s) {
-  return s == ScanState::kDone || s == ScanState::kFailed || s == ScanState::kCancelled;
-}
+inline bool IsFinal(ScanState s) { return s >= ScanState::kDone; }
 
 enum class EventKind : uint8_t {  // as octavo.v1.ScanEvent.Kind
   kNone = 0,
@@ -160,6 +159,7 @@ struct ScanStatus {
   int64_t volumes_spilled = 0, volumes_expired = 0, spill_failures = 0;
   std::vector<std::string> warnings;
   int64_t voxels = 0, clipped_below = 0, clipped_above = 0;
+  bool earlier_run = false;  // of an earlier daemon: what its history says
 };
 
 /// The reason why a scan has had no progress for two seconds, for people: "a client that pushes its

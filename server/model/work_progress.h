@@ -3,6 +3,9 @@
 #include <cstdint>
 #include <functional>
 #include <stop_token>
+#include <string>
+
+#include "server/security/owner.h"
 
 namespace octavo::model {
 
@@ -23,11 +26,19 @@ struct WorkProgress {
   double fraction = 0;  // of the whole, 0 ... 1
 };
 
+/// The request that began a work. Empty: the server did by itself.
+struct WorkOrigin {
+  std::string operation;                   // operations/<id>
+  std::string request_id, request_digest;  // SHA-256 of its body, in hexadecimal digits
+  security::Owner owner;                   // who asked
+};
+
 /// The two ways between long work and its caller while it runs. The default: nobody watches, and
 /// nobody ends it.
 struct WorkControl {
   std::stop_token stop;                             // the work ends soon after a request
   std::function<void(const WorkProgress&)> report;  // may be null; cheap, any thread
+  WorkOrigin origin;
 
   void Report(const WorkProgress& progress) const {
     if (report) report(progress);

@@ -45,6 +45,7 @@ struct OperationStatus {
   std::optional<storage::CommitOutcome> commit;
   std::vector<std::string> volumes;
   uint64_t event_count = 0;  // grows with every change that watchers see
+  bool earlier_run = false;  // of an earlier daemon: what its history says
 };
 
 }  // namespace octavo::operation

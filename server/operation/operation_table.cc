@@ -4,6 +4,7 @@
 #include <stop_token>
 #include <string>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/log.h"
@@ -39,7 +40,8 @@ int64_t BytesOf(const OperationStatus& status) {
 }  // namespace
 
 struct OperationTable::Entry {
-  OperationStatus status;  // the table's lock guards it, except name and kind, which do not change
+  // The table's lock guards it, except name, kind, request_id and owner, which do not change.
+  OperationStatus status;
   std::stop_source stop;
   uint64_t number = 0;         // in the order of their begins
   int64_t request_bytes = 0;   // of the body
@@ -313,9 +315,12 @@ const std::string& OperationRun::name() const { return entry_->status.name; }
 
 model::WorkControl OperationRun::control() const {
   return {.stop = entry_->stop.get_token(),
-          .report = [table = table_, entry = entry_](const model::WorkProgress& progress) {
-            table->Report(*entry, progress);
-          }};
+          .report = [table = table_, entry = entry_](
+                        const model::WorkProgress& progress) { table->Report(*entry, progress); },
+          .origin = {.operation = entry_->status.name,
+                     .request_id = entry_->status.request_id,
+                     .request_digest = absl::BytesToHexString(entry_->request_digest),
+                     .owner = entry_->status.owner}};
 }
 
 void OperationRun::Started(std::vector<std::string> volumes) {

@@ -74,6 +74,9 @@ absl::Status SlabRefused(const absl::Status& why) {
                   info);
 }
 
+// volumes/<id> → <id>
+std::string CommitIdOf(const std::string& volume) { return volume.substr(volume.find('/') + 1); }
+
 // What a commit reports while its slabs are written.
 struct Reports {
   const model::WorkControl& control;
@@ -159,6 +162,7 @@ struct Committer::Job {
   model::CommitOptions options;
   model::WorkControl control;
   Done done;
+  CommitNews news;
   std::atomic<bool> cancel{false};  // the committer ends
 
   bool stopped() const { return cancel || control.stop.stop_requested(); }
@@ -186,18 +190,29 @@ absl::Status Committer::Commit(const std::string& name, const model::CommitOptio
                           storage::ResolveOptions(options.writer, context_.meta_of(volume)));
   job->control = std::move(control);
   job->done = std::move(done);
+  job->news = {.volume = name,
+               .title = volume.title,
+               .scan = volume.scan,
+               .destination = job->destination,
+               .commit_id = CommitIdOf(name),
+               .origin = job->control.origin,
+               .begun = context_.clock->Now()};
   // From here on no other verb can take or discard the volume.
+  bool told = false;
   const absl::Status begun = base::ExceptionToStatus([&]() -> absl::Status {
     {
       MutexLock lock(mutex_);
       jobs_.push_back(job);
     }
     OCTAVO_ASSIGN_OR_RETURN(*commit, context_.volumes->BeginCommit(name, asked));
+    TellBegun(*job);
+    told = true;
     pool_.Post([this, job, commit] { Run(job, std::move(*commit)); });
     return absl::OkStatus();
   });
   if (begun.ok()) return begun;
   (void)FinishOrAbandon(std::move(*commit), begun);
+  if (told && context_.observer != nullptr) context_.observer->OnCommitEnded(job->news, begun);
   MutexLock lock(mutex_);
   jobs_.remove(job);
   return begun;
@@ -218,18 +233,29 @@ absl::Status Committer::CommitArray(Array array, const model::CommitOptions& opt
     if (absl::IsAlreadyExists(free)) ++errors_[std::string(Name(ReasonOrCode(free)))];
     return NamingDestination(free);
   }
+  job->news = {.volume = array.name,
+               .title = array.meta.title,
+               .scan = {},
+               .destination = job->destination,
+               .commit_id = array.commit_id,
+               .origin = control.origin,
+               .begun = context_.clock->Now()};
   job->array = std::move(array);
   job->control = std::move(control);
   job->done = std::move(done);
+  bool told = false;
   const absl::Status begun = base::ExceptionToStatus([&] {
     {
       MutexLock lock(mutex_);
       jobs_.push_back(job);
     }
+    TellBegun(*job);
+    told = true;
     pool_.Post([this, job] { RunArray(job); });
     return absl::OkStatus();
   });
   if (begun.ok()) return begun;
+  if (told && context_.observer != nullptr) context_.observer->OnCommitEnded(job->news, begun);
   MutexLock lock(mutex_);
   jobs_.remove(job);
   return begun;
@@ -288,7 +314,13 @@ void Committer::RunArray(const std::shared_ptr<Job>& job) {
   End(*job, outcome);
 }
 
+void Committer::TellBegun(const Job& job) {
+  if (context_.observer != nullptr) context_.observer->OnCommitBegun(job.news);
+}
+
 void Committer::End(const Job& job, const absl::StatusOr<storage::CommitOutcome>& outcome) {
+  // Before the one that asked hears of it: what it does next must not be told before.
+  if (context_.observer != nullptr) context_.observer->OnCommitEnded(job.news, outcome);
   const absl::Status recorded = base::ExceptionToStatus([&] {
     Record(job, outcome);
     return absl::OkStatus();
@@ -334,9 +366,8 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(const Job& job, const Vo
   model::WorkProgress progress{.stage = model::WorkStage::kPreparing, .total_bytes = volume.bytes};
   job.control.Report(progress);  // before the first touch of a storage that may be slow
   if (job.stopped()) return Cancelled();
-  const std::string commit_id = job.volume.substr(job.volume.find('/') + 1);
   OCTAVO_ASSIGN_OR_RETURN(auto transaction,
-                          context_.storage->Begin(commit_id, job.destination,
+                          context_.storage->Begin(job.news.commit_id, job.destination,
                                                   context_.meta_of(volume), job.options.writer));
   const int64_t plane_bytes = volume.shape[1] * volume.shape[2] * SizeOf(volume.dtype);
   const int64_t slab = std::max<int64_t>(1, std::min(transaction->SlabBscans(), volume.shape[0]));

@@ -20,6 +20,7 @@
 #include "server/model/work_progress.h"
 #include "server/storage/commit/commit_store.h"
 #include "server/storage/spill/spill_folder.h"
+#include "server/volume/commit_observer.h"
 #include "server/volume/volume_commit.h"
 #include "server/volume/volume_store.h"
 
@@ -43,6 +44,7 @@ class Committer {
     memory::DeviceSet devices;
     /// The metadata that the file must carry for the volume.
     std::function<storage::VolumeMeta(const model::VolumeStatus&)> meta_of;
+    CommitObserver* observer = nullptr;  // null: nobody is told
   };
   Committer(Context context, int threads);
   ~Committer();
@@ -80,6 +82,7 @@ class Committer {
  private:
   struct Job;
   void Run(const std::shared_ptr<Job>& job, VolumeCommit commit);
+  void TellBegun(const Job& job);
   /// Takes an ended job off the list, and counts it.
   void Record(const Job& job, const absl::StatusOr<storage::CommitOutcome>& outcome);
   void RunArray(const std::shared_ptr<Job>& job);

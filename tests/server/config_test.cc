@@ -467,6 +467,20 @@ TEST_F(ConfigTest, AFlagIsTrueOrFalse) {
         << bad;
 }
 
+TEST_F(ConfigTest, TheHistoryHasItsFolderOrIsOff) {
+  config_.state_dir = "/state";
+  ASSERT_THAT(Finalise(&config_), IsOk());
+  EXPECT_EQ(config_.history_dir, "/state/history");
+  config_.history_dir = "/elsewhere/../h";
+  ASSERT_THAT(Finalise(&config_), IsOk());
+  EXPECT_EQ(config_.history_dir, "/h");
+  config_.history_dir = "none";
+  ASSERT_THAT(Finalise(&config_), IsOk());
+  EXPECT_EQ(config_.history_dir, "");
+  EXPECT_THAT(ApplySetting(&config_, "history.kept", "0"), IsError(kInvalid, "1 to 100000"));
+  EXPECT_THAT(ApplySetting(&config_, "history.days", "-1"), IsError(kInvalid, "0 to 36500"));
+}
+
 // deploy/octavod.toml shows each key once: as a setting if the default is fixed, behind '#' if it
 // depends on the machine.
 TEST_F(ConfigTest, TheExampleFileShowsEveryKeyWithItsDefault) {

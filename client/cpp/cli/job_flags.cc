@@ -36,6 +36,7 @@ void PrintJob(const Session& session, const v1::Job& job) {
   if (!job.device().empty()) std::cout << "  " << job.device();
   std::cout << "  " << Bytes(static_cast<double>(job.memory_bytes())) << OwnerText(job);
   if (!job.spec().title().empty()) std::cout << "  " << Printable(job.spec().title());
+  if (job.earlier_run()) std::cout << "  of an earlier run";
   if (!job.reason().empty())
     std::cout << "  (" << Printable(job.reason()) << ")" << FlagsFor(session.app, "", job.reason());
   for (const auto& warning : job.warnings())

@@ -29,6 +29,7 @@ void PrintOperation(const Session& session, const v1::Operation& operation) {
               << static_cast<int>(100 * progress.fraction()) << " %";
   }
   std::cout << "  " << Seconds(SecondsOf(progress.elapsed())) << OwnerText(operation);
+  if (operation.earlier_run()) std::cout << "  of an earlier run";
   for (const std::string& volume : operation.volumes()) std::cout << "  " << volume;
   if (operation.has_commit()) std::cout << "  " << operation.commit().path();
   if (operation.has_error()) std::cout << "  (" << operation.error().message() << ")";

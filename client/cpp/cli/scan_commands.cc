@@ -48,6 +48,7 @@ void PrintScan(const Session& session, const v1::Scan& scan) {
     std::cout << "  " << Clipped(clipped, scan.voxels());
   if (scan.source().lost_records() > 0)
     std::cout << "  " << scan.source().lost_records() << " records lost at the source";
+  if (scan.earlier_run()) std::cout << "  of an earlier run";
   if (!scan.reason().empty()) std::cout << "  (" << Printable(scan.reason()) << ")";
   std::cout << "\n";
   for (const auto& warning : scan.warnings())
@@ -99,7 +100,8 @@ void Watch(Session& session, const std::string& name) {
   }
   if (!Check(session, status)) return;
   if (!session.json) PrintScan(session, scan);
-  if (scan.state() == v1::SCAN_STATE_FAILED) session.exit_code = kFailed;
+  if (scan.state() == v1::SCAN_STATE_FAILED || scan.state() == v1::SCAN_STATE_LOST)
+    session.exit_code = kFailed;
 }
 
 // Print the decisive facts first: whether it fits, what to do, possible mistakes; the description

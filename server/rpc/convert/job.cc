@@ -245,6 +245,7 @@ void EncodeJob(const job::JobStatus& in, bool brief, v1::Job* out) {
   out->set_log_lines_total(in.log_count);
   for (const auto& volume : in.volumes) out->add_volumes(volume);
   out->set_buffer(in.buffer);
+  out->set_earlier_run(in.earlier_run);
   std::visit([out](const auto& finding) { EncodeFinding(finding, out); }, in.finding);
   if (brief) return;
   for (const auto& step : in.history) {

@@ -58,6 +58,7 @@ void EncodeOperation(const operation::OperationStatus& in, v1::Operation* out) {
   if (!in.error.ok()) *out->mutable_error() = ToRpcStatus(in.error);
   if (in.commit.has_value()) EncodeCommitResult(*in.commit, out->mutable_commit());
   for (const std::string& volume : in.volumes) out->add_volumes(volume);
+  out->set_earlier_run(in.earlier_run);
 }
 
 }  // namespace octavo::rpc

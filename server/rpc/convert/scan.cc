@@ -361,9 +361,29 @@ void EncodeScanSpec(const model::ScanSpec& in, v1::ScanSpec* out) {
   out->set_overrun(static_cast<v1::Overrun>(in.overrun));
 }
 
+namespace {
+
+/// Of a scan of an earlier run only this is known; defaults would look like what it asked for.
+void EncodeEarlierSpec(const model::ScanSpec& in, v1::ScanSpec* out) {
+  out->set_title(in.title);
+  out->mutable_labels()->insert(in.labels.begin(), in.labels.end());
+  if (!in.queue.name.empty()) out->mutable_queue()->set_name(in.queue.name);
+  if (std::holds_alternative<model::SimulatedSource>(in.source)) out->mutable_simulated();
+  if (std::holds_alternative<model::ReplaySource>(in.source)) out->mutable_replay();
+  if (std::holds_alternative<model::PushSource>(in.source)) out->mutable_push();
+  if (std::holds_alternative<model::CameraSource>(in.source)) out->mutable_camera();
+  if (std::holds_alternative<model::RingSource>(in.source)) out->mutable_ring();
+}
+
+}  // namespace
+
 void EncodeScan(const model::ScanStatus& in, v1::Scan* out) {
   out->set_name(in.name);
-  EncodeScanSpec(in.spec, out->mutable_spec());
+  if (in.earlier_run) {
+    EncodeEarlierSpec(in.spec, out->mutable_spec());
+  } else {
+    EncodeScanSpec(in.spec, out->mutable_spec());
+  }
   out->set_state(static_cast<v1::ScanState>(in.state));
   out->set_reason(Utf8(in.reason));
   out->set_reason_code(EncodeReason(in.reason_code));
@@ -410,6 +430,7 @@ void EncodeScan(const model::ScanStatus& in, v1::Scan* out) {
   out->set_clipped_below(in.clipped_below);
   out->set_clipped_above(in.clipped_above);
   out->set_waits_for(Utf8(model::WaitsFor(in)));
+  out->set_earlier_run(in.earlier_run);
 }
 
 }  // namespace octavo::rpc

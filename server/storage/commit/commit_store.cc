@@ -391,7 +391,8 @@ absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::s
 
 absl::StatusOr<std::unique_ptr<CommitStore>> CommitStore::Open(
     const std::string& state_dir, const std::vector<std::string>& roots,
-    std::vector<std::string>* report, const QuarantineLimits& quarantine) {
+    std::vector<std::string>* report, const QuarantineLimits& quarantine,
+    std::vector<PublishedCommit>* published) {
   std::error_code error;
   for (const std::string& directory : roots) {
     if (std::filesystem::create_directories(directory, error); error)
@@ -409,12 +410,26 @@ absl::StatusOr<std::unique_ptr<CommitStore>> CommitStore::Open(
   };
   std::map<std::string, Entry> open;
   std::vector<std::string> order;
+  // A key begins with the commit's id, which has no point.
+  const auto tell_published = [published](const CommitPaths& paths) {
+    if (published == nullptr) return;
+    published->push_back({.commit_id = paths.key.substr(0, paths.key.find('.')),
+                          .path = paths.final,
+                          .format = paths.format});
+  };
   for (const auto& record : records) {
     const absl::Status replayed = [&]() -> absl::Status {
       std::string key, op;
       OCTAVO_RETURN_IF_ERROR(ReadMember(record, "key", &key));
       OCTAVO_RETURN_IF_ERROR(ReadMember(record, "op", &op));
-      if (op == "end") open.erase(key);
+      if (op == "end") {
+        std::string result;  // journals of earlier versions have none
+        if (record.contains("result"))
+          OCTAVO_RETURN_IF_ERROR(ReadMember(record, "result", &result));
+        if (const auto it = open.find(key); it != open.end() && result == "published")
+          tell_published(it->second.paths);
+        open.erase(key);
+      }
       if (auto it = open.find(key); op == "abandon" && it != open.end())
         it->second.abandoned = true;
       if (op != "begin") return absl::OkStatus();
@@ -435,6 +450,7 @@ absl::StatusOr<std::unique_ptr<CommitStore>> CommitStore::Open(
     if (it == open.end()) continue;
     Recovered recovered = Recover(roots, it->second.paths, it->second.abandoned);
     if (report != nullptr) report->push_back(std::move(recovered.line));
+    if (recovered.published) tell_published(it->second.paths);
     if (recovered.settled) continue;
     unsettled.push_back(it->second.paths.ToJson("begin"));
     if (it->second.abandoned) unsettled.push_back({{"op", "abandon"}, {"key", key}});

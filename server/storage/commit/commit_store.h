@@ -25,6 +25,12 @@ struct CommitOutcome {
   std::string checksum;  // "crc32c:xxxxxxxx" of the voxels in C order
 };
 
+/// A commit of an earlier process whose files are there.
+struct PublishedCommit {
+  std::string commit_id, path;
+  Format format = Format::kOmeZarr05;
+};
+
 /// Confines a destination to the roots. `destination`: relative to roots[0], or absolute inside one
 /// of them; no "..", no symbolic link on the way that leads outside, not a root itself.
 /// InvalidArgument ("destination") otherwise.
@@ -58,11 +64,12 @@ class CommitStore {
   /// `<root>/.octavo-quarantine/`. Names without our prefix are never touched. An entry whose root
   /// is missing, or is a different directory than when the commit began, stays for a later start.
   /// Then quarantines beyond their limits are pruned. `report` gets a line for each of these
-  /// actions.
-  static absl::StatusOr<std::unique_ptr<CommitStore>> Open(const std::string& state_dir,
-                                                           const std::vector<std::string>& roots,
-                                                           std::vector<std::string>* report,
-                                                           const QuarantineLimits& quarantine = {});
+  /// actions. `published` gets the commits of the last process that are whole, whether it or the
+  /// recovery published them.
+  static absl::StatusOr<std::unique_ptr<CommitStore>> Open(
+      const std::string& state_dir, const std::vector<std::string>& roots,
+      std::vector<std::string>* report, const QuarantineLimits& quarantine = {},
+      std::vector<PublishedCommit>* published = nullptr);
   virtual ~CommitStore() = default;
   /// Starts a commit to `destination` (resolved through ResolveDestination; the format's extension
   /// is appended if it lacks one; missing parent directories inside the root are created). Two

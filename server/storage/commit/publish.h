@@ -77,8 +77,9 @@ void RemoveEmpty(const std::vector<std::string>& roots,
 
 /// Outcome of the recovery of a commit that an earlier process did not finish.
 struct Recovered {
-  std::string line;     // for people
-  bool settled = true;  // false: the journal entry must stay
+  std::string line;        // for people
+  bool settled = true;     // false: the journal entry must stay
+  bool published = false;  // the files are there under their final name, verified
 };
 /// `abandoned`: that process had given up the commit and was removing it.
 Recovered Recover(const std::vector<std::string>& roots, const CommitPaths& paths, bool abandoned);

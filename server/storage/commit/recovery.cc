@@ -104,7 +104,8 @@ Recovered RecoverFinal(const std::vector<std::string>& roots, const HeldPaths& h
         paths.final,
         ": nothing was written; the file of this name is another program's and stays")};
   const absl::Status verified = VerifyFinal(held);
-  if (verified.ok()) return {absl::StrCat(paths.final, ": was complete, verified")};
+  if (verified.ok())
+    return {.line = absl::StrCat(paths.final, ": was complete, verified"), .published = true};
   const std::string to = MoveToQuarantine(roots, held.folder, paths.final);
   if (!paths.folder && !to.empty()) (void)MoveToQuarantine(roots, held.folder, paths.Side());
   return {absl::StrCat(paths.final, ": damaged (", verified.message(), "); ", MovedTo(to)),
@@ -127,7 +128,9 @@ Recovered RecoverTemporary(const std::vector<std::string>& roots, HeldPaths& hel
   if (status.ok()) status = PublishVerified(held);
   if (status.ok()) {
     const bool removed = paths.folder || RemoveTree(held.paths.temporary);
-    return {absl::StrCat(paths.final, ": was written and is published now, verified"), removed};
+    return {.line = absl::StrCat(paths.final, ": was written and is published now, verified"),
+            .settled = removed,
+            .published = true};
   }
   // Renaming begins only after the manifest is written; before that no final name is ours.
   if (!paths.folder && held.temporary &&

@@ -1,6 +1,8 @@
 #include "server/job/job_table.h"
 
 #include <limits>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -50,6 +52,24 @@ TEST_F(JobTableTest, StatesAreTimedLoggedAndCounted) {
   EXPECT_EQ((stats.jobs_finished.at({"reprocess", "COMPLETED"})), 1);
   EXPECT_EQ(stats.job_queue_seconds.count, 1);
   EXPECT_EQ(stats.job_run_seconds.at("reprocess").count, 1);
+}
+
+TEST_F(JobTableTest, WhatHasChangedIsToldOnce) {
+  const auto changed = [&, seen = uint64_t{0}]() mutable {
+    std::vector<std::string> names;
+    for (const JobStatus& job : table_.ChangedSince(&seen))
+      names.push_back(absl::StrCat(job.name, " ", Name(job.state)));
+    return names;
+  };
+  EXPECT_THAT(changed(), ElementsAre());
+  const JobPtr a = MakeJob("a");
+  ASSERT_THAT(Insert(a), IsOk());
+  ASSERT_THAT(Insert(MakeJob("b")), IsOk());
+  EXPECT_THAT(changed(), ElementsAre("jobs/a QUEUED", "jobs/b QUEUED"));
+  EXPECT_THAT(changed(), ElementsAre());
+  SetState(a, JobState::kRunning);
+  SetState(a, JobState::kDone, Reason::kCompleted);
+  EXPECT_THAT(changed(), ElementsAre("jobs/a DONE"));
 }
 
 TEST_F(JobTableTest, ARequestIdMakesOneJob) {

@@ -1,0 +1,161 @@
+#include "server/engine/earlier_runs.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+
+#include "gpu/base/json.h"
+#include "gpu/base/status.h"
+#include "server/engine/history_rows.h"
+
+namespace octavo::engine {
+namespace {
+
+using storage::HistoryKind;
+using storage::HistoryRow;
+
+constexpr char kDied[] = "the server died before its end";
+
+template <class Status>
+const Status* FindIn(const std::map<uint64_t, Status>& statuses,
+                     const std::map<std::string, uint64_t>& numbers, const std::string& name) {
+  const auto number = numbers.find(name);
+  if (number == numbers.end()) return nullptr;
+  const auto found = statuses.find(number->second);
+  return found == statuses.end() || found->second.name != name ? nullptr : &found->second;
+}
+
+template <class Status>
+std::vector<Status> Newest(const std::map<uint64_t, Status>& statuses, uint64_t before,
+                           size_t most) {
+  std::vector<Status> list;
+  for (auto it = statuses.lower_bound(before); it != statuses.begin() && list.size() < most;)
+    list.push_back((--it)->second);
+  return list;
+}
+
+/// For people: "scans/… ('eye', RUNNING when last heard of): …".
+std::string LineOf(const HistoryRow& row, const std::string& was) {
+  return absl::StrCat(row.name, " (", Name(row.kind),
+                      row.title.empty() ? "" : absl::StrCat(" '", row.title, "'"), ", was ", was,
+                      "): LOST: ", row.reason);
+}
+
+}  // namespace
+
+Settled SettleEarlier(std::vector<HistoryRow>* rows,
+                      const std::vector<storage::PublishedCommit>& published,
+                      const TimePoint& now) {
+  Settled settled;
+  for (const auto kind : {HistoryKind::kScan, HistoryKind::kJob, HistoryKind::kCommit})
+    settled.lost[Name(kind)] = 0;
+  for (HistoryRow& row : *rows) {
+    if (row.ended) continue;
+    row.ended = true;
+    row.ended_unix_ns = now.unix_ns;
+    if (row.kind == HistoryKind::kCommit) {
+      auto details = ParseJson(row.details);
+      const auto made = std::find_if(
+          published.begin(), published.end(), [&](const storage::PublishedCommit& commit) {
+            return details.ok() && details->is_object() && details->contains("commit_id") &&
+                   (*details)["commit_id"] == commit.commit_id;
+          });
+      if (made != published.end()) {
+        row.state = Name(operation::OperationState::kSucceeded);
+        (*details)["path"] = made->path;
+        (*details)["format"] = static_cast<int>(made->format);
+        row.details = details->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+        settled.changed.push_back(row);
+        continue;
+      }
+    }
+    const std::string was = row.state;
+    row.state = Name(model::ScanState::kLost);
+    row.reason_code = std::string(Name(Reason::kLost));
+    row.reason = absl::StrCat(kDied, "; it was ", was);
+    settled.changed.push_back(row);
+    ++settled.lost[Name(row.kind)];
+    settled.lines.push_back(LineOf(row, was));
+  }
+  return settled;
+}
+
+void KeepNewest(const storage::HistoryLimits& limits, const TimePoint& now,
+                std::vector<HistoryRow>* rows) {
+  std::sort(rows->begin(), rows->end(), [](const HistoryRow& a, const HistoryRow& b) {
+    return std::pair(a.kind, b.number) < std::pair(b.kind, a.number);  // newest first
+  });
+  const double oldest = static_cast<double>(now.unix_ns) - limits.days * 86'400e9;
+  std::map<HistoryKind, int64_t> kept;
+  std::erase_if(*rows, [&](const HistoryRow& row) {
+    return (limits.days > 0 && static_cast<double>(row.ended_unix_ns) < oldest) ||
+           ++kept[row.kind] > limits.kept;
+  });
+}
+
+EarlierRuns::EarlierRuns(const std::vector<HistoryRow>& rows, const TimePoint& now) {
+  for (const HistoryRow& row : rows) {
+    last_[row.kind] = std::max(last_[row.kind], row.number);
+    if (!row.request_id.empty()) {
+      requests_[{row.kind, row.request_id}] = {
+          .digest = row.request_digest,
+          .name = row.name,
+          .owner = {.name = row.owner, .project = row.project}};
+    }
+    switch (row.kind) {
+      case HistoryKind::kScan: scans_.emplace(row.number, EarlierScan(row, now)); break;
+      case HistoryKind::kJob: jobs_.emplace(row.number, EarlierJob(row, now)); break;
+      case HistoryKind::kCommit:
+        if (!absl::StartsWith(row.name, "operations/")) continue;
+        operations_.emplace(row.number, EarlierCommit(row, now));
+        break;
+    }
+    numbers_.emplace(row.name, row.number);
+  }
+}
+
+const model::ScanStatus* EarlierRuns::FindScan(const std::string& name) const {
+  return FindIn(scans_, numbers_, name);
+}
+const job::JobStatus* EarlierRuns::FindJob(const std::string& name) const {
+  return FindIn(jobs_, numbers_, name);
+}
+const operation::OperationStatus* EarlierRuns::FindCommit(const std::string& operation) const {
+  return FindIn(operations_, numbers_, operation);
+}
+
+std::vector<model::ScanStatus> EarlierRuns::Scans(uint64_t before, size_t most) const {
+  return Newest(scans_, before, most);
+}
+std::vector<job::JobStatus> EarlierRuns::Jobs(uint64_t before, size_t most) const {
+  return Newest(jobs_, before, most);
+}
+std::vector<operation::OperationStatus> EarlierRuns::Commits() const {
+  return Newest(operations_, std::numeric_limits<uint64_t>::max(), operations_.size());
+}
+
+uint64_t EarlierRuns::LastNumber(HistoryKind kind) const {
+  const auto it = last_.find(kind);
+  return it == last_.end() ? 0 : it->second;
+}
+
+absl::StatusOr<std::string> EarlierRuns::AnswerTo(
+    HistoryKind kind, const std::string& request_id, absl::string_view digest,
+    const std::optional<security::Owner>& owner) const {
+  const auto it = requests_.find({kind, request_id});
+  if (request_id.empty() || it == requests_.end()) return std::string();
+  const Request& first = it->second;
+  if (first.digest == digest && (!owner.has_value() || *owner == first.owner)) return first.name;
+  return WithInfo(
+      absl::AlreadyExistsError(absl::StrCat("request_id: is '", request_id,
+                                            "', and an earlier call used it with another body (",
+                                            first.name, ", of an earlier run of the server)")),
+      {.reason = Reason::kIdempotencyMismatch,
+       .field = "request_id",
+       .numbers = {{kind == HistoryKind::kCommit ? "operation" : Name(kind), first.name}}});
+}
+
+}  // namespace octavo::engine

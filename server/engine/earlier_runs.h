@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "gpu/base/clock.h"
+#include "server/job/job.h"
+#include "server/model/status_types.h"
+#include "server/operation/operation.h"
+#include "server/security/owner.h"
+#include "server/storage/commit/commit_store.h"
+#include "server/storage/history/history_database.h"
+#include "server/storage/history/history_row.h"
+
+namespace octavo::engine {
+
+/// What the history told at the start.
+struct Settled {
+  std::vector<storage::HistoryRow> changed;  // rows of `rows` that must be written again
+  std::vector<std::string> lines;            // one for each lost work, for people
+  std::map<std::string, int64_t> lost;       // by kind: "scan", "job", "commit"
+};
+/// Ends what the last daemon left without an end: a commit whose files are there (`published`) has
+/// SUCCEEDED, everything else is LOST, as of `now`.
+Settled SettleEarlier(std::vector<storage::HistoryRow>* rows,
+                      const std::vector<storage::PublishedCommit>& published, const TimePoint& now);
+
+/// Leaves of each kind the newest rows that the limits allow, as HistoryDatabase::Prune does.
+/// `rows`: settled.
+void KeepNewest(const storage::HistoryLimits& limits, const TimePoint& now,
+                std::vector<storage::HistoryRow>* rows);
+
+/// The scans, jobs and commits of earlier daemons, as their history tells them. Never changes, so
+/// that all threads read it without a lock.
+class EarlierRuns {
+ public:
+  /// `rows`: settled.
+  EarlierRuns(const std::vector<storage::HistoryRow>& rows, const TimePoint& now);
+
+  /// Null if there is none of the name.
+  const model::ScanStatus* FindScan(const std::string& name) const;
+  const job::JobStatus* FindJob(const std::string& name) const;
+  const operation::OperationStatus* FindCommit(const std::string& operation) const;
+  /// Up to `most` with a smaller number than `before`, newest first.
+  std::vector<model::ScanStatus> Scans(uint64_t before, size_t most) const;
+  std::vector<job::JobStatus> Jobs(uint64_t before, size_t most) const;
+  /// The operations of clients, newest first.
+  std::vector<operation::OperationStatus> Commits() const;
+  /// The largest number of a kind; 0 = none.
+  uint64_t LastNumber(storage::HistoryKind kind) const;
+
+  /// The name of what an earlier daemon made for a request; empty = nothing. `digest`: as
+  /// HistoryRow::request_digest. AlreadyExists (IDEMPOTENCY_MISMATCH) if the request was another
+  /// one. `owner`: of the one who asks, unless the digest speaks of it.
+  absl::StatusOr<std::string> AnswerTo(storage::HistoryKind kind, const std::string& request_id,
+                                       absl::string_view digest,
+                                       const std::optional<security::Owner>& owner) const;
+
+ private:
+  struct Request {
+    std::string digest, name;
+    security::Owner owner;
+  };
+  std::map<uint64_t, model::ScanStatus> scans_;                // by number
+  std::map<uint64_t, job::JobStatus> jobs_;                    // by number
+  std::map<uint64_t, operation::OperationStatus> operations_;  // by number
+  std::map<std::string, uint64_t> numbers_;                    // by name
+  std::map<std::pair<storage::HistoryKind, std::string>, Request> requests_;
+  std::map<storage::HistoryKind, uint64_t> last_;
+};
+
+}  // namespace octavo::engine

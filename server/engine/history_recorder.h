@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "gpu/base/clock.h"
+#include "gpu/base/mutex.h"
+#include "server/job/job.h"
+#include "server/model/status_types.h"
+#include "server/storage/history/history_writer.h"
+#include "server/volume/commit_observer.h"
+
+namespace octavo::engine {
+
+/// Puts a row into the history for each scan, job and commit that begins, changes its state or
+/// ends. Those that tell it of a change never wait: the thread `oct-history` looks up what has
+/// changed and makes the rows, and the HistoryWriter has a thread for the disk. Thread-safe.
+class HistoryRecorder final : public volume::CommitObserver {
+ public:
+  /// `writer`: null = there is no history. `last_commit`: the number of the last commit of earlier
+  /// daemons.
+  HistoryRecorder(storage::HistoryWriter* writer, const Clock* clock, uint64_t last_commit)
+      : writer_(writer), clock_(clock), commits_(last_commit) {}
+  ~HistoryRecorder() override { Stop(); }
+
+  struct Sources {
+    /// The status with its number.
+    std::function<absl::StatusOr<model::ScanStatus>(const std::string&)> scan;
+    /// As JobTable::ChangedSince.
+    std::function<std::vector<job::JobStatus>(uint64_t*)> jobs;
+  };
+  /// Begins to follow scans and jobs.
+  void Start(Sources sources);
+  /// Puts the last changes into the writer's queue and ends the thread. Commits are still recorded.
+  void Stop();
+
+  void OnScanChanged(const std::string& scan);
+  void OnJobsChanged();
+  void OnCommitBegun(const volume::CommitNews& commit) override;
+  void OnCommitEnded(const volume::CommitNews& commit,
+                     const absl::StatusOr<storage::CommitOutcome>& outcome) override;
+
+ private:
+  void Run();
+  /// Makes the rows of what has changed.
+  void Collect(const std::set<std::string>& scans, bool jobs);
+  void PutScan(const std::string& name);
+
+  storage::HistoryWriter* const writer_;
+  const Clock* const clock_;
+  Sources sources_;
+  uint64_t jobs_seen_ = 0;                           // of the thread
+  std::map<std::string, storage::HistoryRow> open_;  // of the thread: scans without an end
+
+  Mutex mutex_;
+  CondVar wake_;
+  std::set<std::string> scans_ ABSL_GUARDED_BY(mutex_);
+  bool jobs_ ABSL_GUARDED_BY(mutex_) = false, end_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t commits_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, uint64_t> commit_numbers_ ABSL_GUARDED_BY(mutex_);  // of running ones
+  std::thread thread_;
+};
+
+}  // namespace octavo::engine

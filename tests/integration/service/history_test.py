@@ -1,0 +1,476 @@
+"""Histories of scans, jobs and commits survive the daemon: after kill -9 the next one names what was lost, and the same request id
+answers with what it did, or with LOST."""
+
+import glob
+import json
+import os
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import tempfile
+import time
+import unittest
+import urllib.request
+
+import numpy as np
+
+from harness import BUILD, Daemon, octavo, until
+from octavo.v1 import ingest_pb2, job_pb2, operation_pb2, reason_pb2, scan_pb2, tomography_pb2, types_pb2
+
+HANG_FSYNC = os.path.join(BUILD, "lib", "libhang_fsync.so")
+LOST = types_pb2.SCAN_STATE_LOST
+SHAPE = dict(samples=512)
+# A scan that goes on, whatever becomes of its volumes.
+LIVE = dict(samples=512, rate_hz=50e3, retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, keep_last=2, hold_slots=1))
+
+
+def endless(seed=1):
+    return octavo.simulated(seed), octavo.raster(64, 16, volumes=0)
+
+
+def push_job():
+    """A tomography that waits for projections that nobody pushes."""
+    pushed = ingest_pb2.PushedProjections(rows=2, columns=32, frames=29, dtype=types_pb2.DTYPE_U16)
+    return job_pb2.JobSpec(title="waits", tomography=tomography_pb2.TomographyJob(push=pushed))
+
+
+class History(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="octavo-history-")
+        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
+        self.folder = os.path.join(self.directory, "state", "history")
+        self.path = os.path.join(self.folder, "history.sqlite")
+
+    def start(self, *flags, **options):
+        log = os.path.join(self.directory, "octavod.log")
+        before = os.path.getsize(log) if os.path.exists(log) else 0
+        daemon = Daemon(*flags, directory=self.directory, **options)
+        daemon.log_begin = before
+        self.addCleanup(daemon.remove)
+        return daemon
+
+    def records(self, daemon, event):
+        with open(daemon.log.name) as log:
+            log.seek(daemon.log_begin)
+            return [record for record in map(json.loads, log) if record["event"] == event]
+
+    def rows(self):
+        """name -> state, as they are in the database now."""
+        with sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=20) as database:
+            return dict(database.execute("SELECT name, state FROM work"))
+
+    def recorded(self, name, state):
+        until(lambda: self.rows().get(name) == state)
+
+    def metric(self, daemon, name):
+        page = urllib.request.urlopen(f"http://{daemon.metrics}/metrics", timeout=10).read().decode()
+        return float(page.split(f"\n{name} ")[1].split("\n")[0])
+
+    def lost(self, daemon):
+        return {kind: self.metric(daemon, f'octavo_lost_at_start{{kind="{kind}"}}') for kind in ("scan", "job", "commit")}
+
+    def told(self, daemon, client):
+        """The names of what was lost, as the log has them and as GetInfo does."""
+        logged = {record["what"].split(" ")[0] for record in self.records(daemon, "lost with an earlier daemon")}
+        self.assertEqual({line.split(" ")[0] for line in client.info().recovered if "): LOST: " in line}, logged)
+        return logged
+
+    def command(self, daemon, *words, code=0):
+        result = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", daemon.address, *words], capture_output=True, text=True)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result.stdout
+
+    def refused(self, code, reason, call, *arguments, **named):
+        with self.assertRaises(octavo.OctavoError) as caught:
+            call(*arguments, **named)
+        self.assertEqual((caught.exception.code.name, caught.exception.reason), (code, reason), caught.exception)
+        return caught.exception
+
+    def volume(self, client, **more):
+        scan = client.wait(client.submit_scan(octavo.simulated(3, fast=True), octavo.raster(64, 16, volumes=1), **{**SHAPE, **more}))
+        return scan, client.volumes(scan.name)[0].name
+
+
+class Scans(History):
+    def test_killed_in_each_state(self):
+        daemon = self.start()
+        with daemon.client() as client:
+            done, volume = self.volume(client, title="whole", request_id="done", labels={"eye": "OD"})
+            client.commit(volume, "kept", "npy")
+            cancelled = client.submit_scan(*endless(), **LIVE, request_id="cancelled")
+            client.cancel(cancelled.name)
+            client.wait(cancelled.name)
+            running = client.submit_scan(*endless(), **LIVE, title="cut", request_id="running", queue="line")
+            queued = client.submit_scan(*endless(2), **LIVE, request_id="queued", queue="line")
+            until(lambda: client.scan(running.name).volumes_done > 0)
+            for name, state in ((done.name, "DONE"), (cancelled.name, "CANCELLED"), (running.name, "RUNNING"), (queued.name, "QUEUED")):
+                self.recorded(name, state)
+            before = client.scan(done.name)
+        daemon.kill()
+        began = time.time()
+        daemon = self.start()
+        with daemon.client() as client:
+            lost = {running.name, queued.name}
+            self.assertEqual(self.told(daemon, client), lost)
+            self.assertEqual(self.lost(daemon), {"scan": 2, "job": 0, "commit": 0})
+            new = client.submit_scan(*endless(), **LIVE)  # the list goes on
+            self.assertEqual([(s.name, s.state, s.earlier_run) for s in client.scans()],
+                             [(new.name, client.scan(new.name).state, False), (queued.name, LOST, True), (running.name, LOST, True),
+                              (cancelled.name, types_pb2.SCAN_STATE_CANCELLED, True), (done.name, types_pb2.SCAN_STATE_DONE, True)])
+            self.assertEqual({s.name for s in client.scans(filter="state = LOST")}, lost)
+            self.assertEqual(len(client.scans(filter="earlier_run = true")), 4)
+            after = client.scan(done.name)
+            self.assertEqual((after.spec.title, dict(after.spec.labels), after.volumes_done, after.volumes_committed, after.records, after.owner),
+                             ("whole", {"eye": "OD"}, 1, 1, before.records, before.owner))
+            self.assertEqual((after.create_time, after.start_time, after.end_time), (before.create_time, before.start_time, before.end_time))
+            self.assertEqual(after.spec.WhichOneof("source"), "simulated")
+            cut = client.scan(running.name)
+            self.assertEqual((cut.state, cut.reason_code, cut.spec.title, cut.spec.queue.name), (LOST, reason_pb2.REASON_LOST, "cut", "line"))
+            self.assertIn("it was RUNNING", cut.reason)
+            self.assertAlmostEqual(cut.end_time.timestamp() if hasattr(cut.end_time, "timestamp") else cut.end_time.ToNanoseconds() * 1e-9, began, delta=30)
+            self.assertEqual([s.state for s in client.watch(running.name)], [LOST])
+            # Ended ones stay as they are.
+            self.assertEqual(client.cancel(running.name).state, LOST)
+            self.assertEqual(client.stop(done.name).state, types_pb2.SCAN_STATE_DONE)
+            self.refused("FAILED_PRECONDITION", "SCAN_STATE", client.mark, running.name, "now")
+            # Request ids.
+            error = self.refused("DATA_LOSS", "LOST", client.submit_scan, *endless(), **LIVE, title="cut", request_id="running", queue="line")
+            self.assertIn(running.name, str(error))
+            self.refused("DATA_LOSS", "LOST", client.submit_scan, *endless(2), **LIVE, request_id="queued", queue="line")
+            self.assertEqual(self.volume_again(client).name, done.name)
+            self.assertEqual(client.submit_scan(*endless(), **LIVE, request_id="cancelled").name, cancelled.name)
+            self.refused("ALREADY_EXISTS", "IDEMPOTENCY_MISMATCH", client.submit_scan, *endless(5), **LIVE, request_id="running")
+            self.assertEqual(len(client.scans()), 5)
+            self.assertIn("of an earlier run", self.command(daemon, "scan", "list"))
+            listed = [line for line in self.command(daemon, "scan", "list").splitlines() if running.name in line]
+            self.assertIn("LOST", listed[0])
+            self.assertIn(running.name, self.command(daemon, "info"))
+            self.command(daemon, "scan", "watch", running.name, code=1)
+            client.cancel(new.name)
+            client.wait(new.name)
+        self.assertEqual(daemon.stop(), 0)
+        # They are told once, and stay listed.
+        daemon = self.start()
+        with daemon.client() as client:
+            self.assertEqual(self.told(daemon, client), set())
+            self.assertEqual(self.lost(daemon), {"scan": 0, "job": 0, "commit": 0})
+            self.assertEqual([s.name for s in client.scans()], [new.name, queued.name, running.name, cancelled.name, done.name])
+            self.assertEqual(client.scan(running.name).end_time, cut.end_time)
+            self.refused("DATA_LOSS", "LOST", client.submit_scan, *endless(2), **LIVE, request_id="queued", queue="line")
+
+    def volume_again(self, client):
+        return client.submit_scan(octavo.simulated(3, fast=True), octavo.raster(64, 16, volumes=1), **SHAPE, title="whole", request_id="done",
+                                  labels={"eye": "OD"})
+
+    def test_pages_run_on_into_earlier_runs(self):
+        names = []
+        for _ in range(3):
+            daemon = self.start()
+            with daemon.client() as client:
+                names += [self.volume(client, title=f"n{i}")[0].name for i in range(3)]
+            self.assertEqual(daemon.stop(), 0)
+        daemon = self.start()
+        with daemon.client() as client:
+            newest = self.volume(client)[0].name
+            pages, token = [], ""
+            while True:
+                page = client._call(client._scans.ListScans, scan_pb2.ListScansRequest(page_size=4, page_token=token))
+                pages.append([scan.name for scan in page.scans])
+                token = page.next_page_token
+                if not token:
+                    break
+            self.assertEqual(sum(pages, []), [newest, *reversed(names)])
+            self.assertEqual([len(page) for page in pages], [4, 4, 2])
+
+    def test_a_stop_loses_none(self):
+        daemon = self.start()
+        with daemon.client() as client:
+            running = client.submit_scan(*endless(), **LIVE, request_id="r")
+            until(lambda: client.scan(running.name).volumes_done > 0)
+        self.assertEqual(daemon.stop(), 0)
+        self.assertEqual(self.rows(), {running.name: "DONE"})
+        daemon = self.start()
+        with daemon.client() as client:
+            scan = client.scan(running.name)
+            self.assertEqual((scan.state, scan.reason_code), (types_pb2.SCAN_STATE_DONE, reason_pb2.REASON_DRAINED))
+            # Its volumes were spilled, and are held again.
+            self.assertGreater(scan.volumes_held, 0)
+            self.assertEqual(set(scan.volume_names), {v.name for v in client.volumes(scan.name)})
+            self.assertEqual(client.submit_scan(*endless(), **LIVE, request_id="r").name, running.name)
+
+    def test_a_session_of_the_retry_is_another_one(self):
+        daemon = self.start()
+        with daemon.client() as client:
+            session = client.session("first")
+            lost = client.submit_scan(*endless(), **LIVE, request_id="r", session=session)
+            self.recorded(lost.name, "RUNNING")
+            daemon.kill()
+        daemon = self.start()
+        with daemon.client() as client, client.session("second") as session:
+            self.refused("DATA_LOSS", "LOST", client.submit_scan, *endless(), **LIVE, request_id="r", session=session)
+
+    def test_killed_at_the_points_of_a_submission(self):
+        # Before the row is on the disk the next daemon knows nothing, and the scan died with the first one: the retry is a new one.
+        # Afterwards it is LOST. It never runs twice at a time.
+        for point, known in (("scan_begun:kill", None), ("history_write:kill", False), ("history_commit:kill", False), ("history_committed:kill", True)):
+            with self.subTest(point=point):
+                daemon = self.start(environment={"OCTAVO_FAILPOINT": point})
+                with daemon.client() as client:
+                    try:
+                        client.submit_scan(*endless(), **LIVE, request_id="r" + point)
+                    except octavo.OctavoError as error:
+                        self.assertEqual(error.code.name, "UNAVAILABLE")
+                self.assertEqual(daemon.process.wait(30), -signal.SIGKILL)
+                if known is None:  # the row may have been as fast
+                    known = "RUNNING" in self.rows().values()
+                daemon = self.start()
+                with daemon.client() as client:
+                    self.assertEqual(self.lost(daemon)["scan"], known)
+                    if known:
+                        self.refused("DATA_LOSS", "LOST", client.submit_scan, *endless(), **LIVE, request_id="r" + point)
+                    else:
+                        again = client.submit_scan(*endless(), **LIVE, request_id="r" + point)
+                        self.assertFalse(again.earlier_run)
+                        client.cancel(again.name)
+                        client.wait(again.name)
+                self.assertEqual(daemon.stop(), 0)
+
+    def test_no_secrets_and_no_subjects(self):
+        daemon = self.start()
+        with daemon.client() as client, client.session("holder") as session:
+            self.volume(client, subject={"id": "patient-4711"}, session=session)
+            secret = session.secret
+        self.assertEqual(daemon.stop(), 0)
+        for name in os.listdir(self.folder):
+            path = os.path.join(self.folder, name)
+            self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+            with open(path, "rb") as file:
+                data = file.read()
+            self.assertNotIn(b"patient-4711", data)
+            self.assertNotIn(secret.encode(), data)
+        self.assertEqual(os.stat(self.folder).st_mode & 0o777, 0o700)
+
+
+class Jobs(History):
+    def test_killed_in_each_state(self):
+        daemon = self.start()
+        with daemon.client() as client:
+            _, raw = self.volume(client, retention=dict(hold_raw=True))
+            raw = [v.name for v in client.volumes() if v.raw][0]
+            work = octavo.reprocess(raw, octavo.processing(window="rect"))
+            done = client.wait_job(client.submit_job(work, request_id="done", title="mine"))
+            running = client.submit_job(push_job(), request_id="running")
+            until(lambda: client.job(running.name).state == job_pb2.JOB_STATE_RUNNING)
+            cancelled = client.submit_job(push_job(), request_id="cancelled")
+            client.cancel_job(cancelled.name)
+            client.wait_job(cancelled.name, check=False)
+            for name, state in ((done.name, "DONE"), (running.name, "RUNNING"), (cancelled.name, "CANCELLED")):
+                self.recorded(name, state)
+        daemon.kill()
+        daemon = self.start()
+        with daemon.client() as client:
+            self.assertEqual(self.lost(daemon)["job"], 1)
+            self.assertIn(running.name, self.told(daemon, client))
+            self.assertEqual([(j.name, j.state, j.earlier_run) for j in client.jobs()],
+                             [(cancelled.name, job_pb2.JOB_STATE_CANCELLED, True), (running.name, job_pb2.JOB_STATE_LOST, True),
+                              (done.name, job_pb2.JOB_STATE_DONE, True)])
+            after = client.job(done.name)
+            self.assertEqual((after.spec.title, after.kind, list(after.volume_names)), ("mine", job_pb2.JOB_KIND_REPROCESS, list(done.volume_names)))
+            self.assertEqual([j.state for j in client.watch_job(running.name)], [job_pb2.JOB_STATE_LOST])
+            self.assertEqual(client.cancel_job(running.name).state, job_pb2.JOB_STATE_LOST)
+            with self.assertRaises(octavo.OctavoError):
+                client.wait_job(running.name)
+            # Request ids. The volume of the finished one is gone; what it did stands.
+            self.assertEqual(client.submit_job(work, request_id="done", title="mine").name, done.name)
+            self.assertEqual(client.submit_job(push_job(), request_id="cancelled").name, cancelled.name)
+            error = self.refused("DATA_LOSS", "LOST", client.submit_job, push_job(), request_id="running")
+            self.assertIn(running.name, str(error))
+            self.refused("ALREADY_EXISTS", "IDEMPOTENCY_MISMATCH", client.submit_job, push_job(), request_id="done")
+            # As operations.
+            operations = {o.target: o for o in client.operations() if o.earlier_run}
+            self.assertEqual(operations[running.name].state, operation_pb2.OPERATION_STATE_FAILED)
+            self.assertEqual(operations[done.name].state, operation_pb2.OPERATION_STATE_SUCCEEDED)
+            self.assertEqual(client.operation(operations[running.name].name).target, running.name)
+            self.assertIn("LOST", self.command(daemon, "job", "list"))
+            new = client.submit_job(push_job())
+            self.assertEqual([j.name for j in client.jobs()][0], new.name)
+
+
+class Commits(History):
+    def test_killed_at_each_point(self):
+        for point, there in (("journal_begin", False), ("tmp_created", False), ("chunk_written", False), ("manifest_written", True),
+                             ("after_rename", True), ("journal_end", True)):
+            with self.subTest(point=point):
+                daemon = self.start(environment={"OCTAVO_FAILPOINT": point + ":kill"})
+                with daemon.client() as client:
+                    scan, volume = self.volume(client)
+                    with self.assertRaises(octavo.OctavoError):
+                        client.commit(volume, point, "npy", request_id=point)
+                self.assertEqual(daemon.process.wait(30), -signal.SIGKILL)
+                (name,) = [name for name, state in self.rows().items() if name.startswith("operations/") and state == "RUNNING"] or [None]
+                if name is None:
+                    continue  # the row was slower than the commit: nothing is known, as the page says
+                daemon = self.start()
+                with daemon.client() as client:
+                    self.assertEqual(self.lost(daemon)["commit"], not there)
+                    self.assertEqual(name in self.told(daemon, client), not there)
+                    operation = client.operation(name)
+                    self.assertEqual((operation.target, operation.request_id, operation.earlier_run), (volume, point, True))
+                    if there:
+                        path = client.commit(volume, point, "npy", request_id=point).path
+                        self.assertEqual(path, os.path.join(daemon.root, point + ".npy"))
+                        np.load(path)
+                    else:
+                        self.refused("DATA_LOSS", "LOST", client.commit, volume, point, "npy", request_id=point)
+                        self.assertEqual(glob.glob(os.path.join(daemon.root, point + "*")), [])
+                    self.refused("ALREADY_EXISTS", "IDEMPOTENCY_MISMATCH", client.commit, volume, "elsewhere", "npy", request_id=point)
+                self.assertEqual(daemon.stop(), 0)
+
+    def test_ended_ones(self):
+        daemon = self.start()
+        with daemon.client() as client:
+            scan, volume = self.volume(client, retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_COMMIT, auto_commit=octavo.commit_options("auto", "npy")))
+            until(lambda: client.volume(volume).commit.path)
+            _, second = self.volume(client)
+            path = client.commit(second, "mine", "npy", request_id="good").path
+            self.refused("ALREADY_EXISTS", "DESTINATION_EXISTS", client.commit, self.volume(client)[1], "mine", "npy", request_id="bad")
+        daemon.kill()
+        daemon = self.start()
+        with daemon.client() as client:
+            (operation,) = [o for o in client.operations() if o.earlier_run]
+            self.assertEqual((operation.request_id, operation.state), ("good", operation_pb2.OPERATION_STATE_SUCCEEDED))
+            self.assertEqual(client.commit(second, "mine", "npy", request_id="good").path, path)
+            self.assertEqual(client.scan(scan.name).volumes_committed, 1)
+
+
+class Storage(History):
+    def test_off(self):
+        daemon = self.start("--history.dir", "none")
+        with daemon.client() as client:
+            self.volume(client)
+            self.assertEqual(self.metric(daemon, "octavo_history_up"), 0)
+        daemon.kill()
+        self.assertFalse(os.path.exists(self.folder))
+        daemon = self.start("--history.dir", "none")
+        with daemon.client() as client:
+            self.assertEqual(client.scans(), [])
+
+    def test_a_damaged_database_and_a_newer_one(self):
+        def damage():
+            with open(self.path, "r+b") as file:
+                file.write(b"\xa5" * 4096)
+
+        def renew():
+            with sqlite3.connect(self.path) as database:
+                database.execute("PRAGMA user_version=9")
+            database.close()
+
+        for spoil, aside, words in ((damage, "damaged", "history.sqlite.damaged-"), (renew, "newer", "has schema 9, of a newer version")):
+            with self.subTest(aside):
+                daemon = self.start()
+                with daemon.client() as client:
+                    self.volume(client)
+                self.assertEqual(daemon.stop(), 0)
+                spoil()
+                daemon = self.start()
+                with daemon.client() as client:
+                    self.assertEqual(client.scans(), [])
+                    (told,) = [line for line in client.info().recovered if "put aside" in line]
+                    self.assertIn(words, told)
+                    self.assertEqual(self.metric(daemon, "octavo_history_up"), 1)
+                    self.recorded(self.volume(client)[0].name, "DONE")
+                self.assertEqual(daemon.stop(), 0)
+                self.assertEqual(len(glob.glob(self.path + f".{aside}-*")), 1)
+                os.unlink(self.path)
+
+    def test_a_folder_that_cannot_be_used(self):
+        # A file stands where the folder would be: that hinders root, too.
+        os.makedirs(os.path.dirname(self.folder), exist_ok=True)
+        with open(self.folder, "w"):
+            pass
+        daemon = self.start()
+        with daemon.client() as client:
+            self.volume(client, request_id="r")
+            self.assertTrue([line for line in client.info().recovered if "cannot be used in this run" in line])
+            self.assertEqual(len(self.records(daemon, "no history of scans and jobs in this run")), 1)
+            self.assertEqual(self.metric(daemon, "octavo_history_up"), 0)
+        self.assertEqual(daemon.stop(), 0)
+
+    def test_a_full_disk(self):
+        # No file of the daemon grows beyond a size at which its database cannot take further rows.
+        limit = 200_000
+        daemon = self.start("--spill.disk_bytes", "0", before_exec=lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
+                                                                            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))))
+        with daemon.client() as client:
+            auto = dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD)
+            for i in range(2000):
+                self.volume_discarded(client, auto, i)
+                if self.metric(daemon, "octavo_history_errors_total") > 0:
+                    break
+            self.assertEqual(self.metric(daemon, "octavo_history_up"), 0)
+            # The control path goes on.
+            begun = time.monotonic()
+            scan = self.volume_discarded(client, auto, 0)
+            self.assertLess(time.monotonic() - begun, 20)
+            self.assertTrue(self.records(daemon, "the history cannot be written; its rows wait"))
+            self.assertGreater(self.metric(daemon, "octavo_history_waiting_rows"), 0)
+            # The disk has room again.
+            resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            until(lambda: self.metric(daemon, "octavo_history_up") == 1)
+            self.recorded(scan, "DONE")
+            self.assertEqual(self.metric(daemon, "octavo_history_dropped_total"), 0)
+        self.assertEqual(daemon.stop(), 0)
+
+    def volume_discarded(self, client, retention, seed):
+        scan = client.submit_scan(octavo.simulated(seed, fast=True), octavo.raster(16, 4, volumes=1), samples=64, retention=retention, title="x" * 200)
+        return client.wait(scan).name
+
+    @unittest.skipUnless(os.path.exists(HANG_FSYNC), "sanitizers do not take a preloaded library")
+    def test_a_disk_that_hangs(self):
+        flag = os.path.join(self.directory, "hang")
+        daemon = self.start(environment={"LD_PRELOAD": HANG_FSYNC, "HANG_FSYNC_WHEN": flag})
+        with daemon.client() as client:
+            with open(flag, "w"):
+                pass
+            begun = time.monotonic()
+            for i in range(5):
+                self.volume_discarded(client, dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD), i)
+            self.assertLess(time.monotonic() - begun, 30)
+            self.assertGreater(self.metric(daemon, "octavo_history_waiting_rows"), 0)
+        # Nor does it hold up the end.
+        begun = time.monotonic()
+        self.assertEqual(daemon.stop(timeout=60), 0)
+        self.assertLess(time.monotonic() - begun, 30)
+        self.assertTrue(self.records(daemon, "the history lacks the last changes; the next daemon takes what had not ended for LOST"))
+
+    def test_two_daemons_on_one_folder(self):
+        shared = os.path.join(self.directory, "shared")
+        first = self.start("--history.dir", shared)
+        with self.assertRaisesRegex(RuntimeError, "history.dir: .* is used by another process"):
+            Daemon("--history.dir", shared)
+        with first.client() as client:
+            self.volume(client)
+
+    def test_old_ones_are_pruned(self):
+        names = []
+        for _ in range(2):
+            daemon = self.start("--history.kept", "3")
+            with daemon.client() as client:
+                names += [self.volume_discarded(client, dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD), i) for i in range(4)]
+            self.assertEqual(daemon.stop(), 0)
+        daemon = self.start("--history.kept", "3")
+        with daemon.client() as client:
+            self.assertEqual([s.name for s in client.scans()], names[:-4:-1])
+        self.assertEqual(daemon.stop(), 0)
+        with sqlite3.connect(self.path) as database:
+            database.execute("UPDATE work SET ended_ns = ended_ns - 2 * 86400 * 1000000000 WHERE name != ?", (names[-1],))
+        database.close()
+        daemon = self.start("--history.days", "1")
+        with daemon.client() as client:
+            self.assertEqual([s.name for s in client.scans()], names[-1:])
+
+
+if __name__ == "__main__":
+    unittest.main()
