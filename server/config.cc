@@ -310,6 +310,20 @@ const std::vector<Key>& Keys() {
               &Config::history_kept, 1, 100'000),
       Number("history.days", "days that it keeps them, 0 to 36500; 0 = for ever",
              &Config::history_days, 0, 36500),
+      Text("audit.dir",
+           "private directory of the audit log, which has a line for each change and refusal; none "
+           "= there is no audit log; default <state.dir>/audit",
+           &Config::audit_dir),
+      Integer("audit.file_bytes",
+              "size at which a file of the audit log is put aside, bytes, 64 KiB to 1 TiB",
+              &Config::audit_file_bytes, 64 << 10, int64_t{1} << 40),
+      Integer("audit.kept",
+              "files of the audit log that were put aside and are kept, 0 to 1000000; 0 = all",
+              &Config::audit_kept, 0, 1'000'000),
+      Flag("audit.fsync",
+           "lines of the audit log are on the disk before the next ones are written; if not, a "
+           "power cut may take the last ones",
+           &Config::audit_fsync),
       Integer("storage.quarantine_entries",
               "entries that .octavo-quarantine of a storage root may hold, 0 to 1000000; 0 = any "
               "number",
@@ -697,6 +711,12 @@ absl::Status Finalise(Config* config) {
     config->history_dir.clear();
   } else {
     make_absolute(&config->history_dir);
+  }
+  if (config->audit_dir.empty()) config->audit_dir = absl::StrCat(config->state_dir, "/audit");
+  if (config->audit_dir == "none") {
+    config->audit_dir.clear();
+  } else {
+    make_absolute(&config->audit_dir);
   }
   if (config->replay_roots.empty()) config->replay_roots = config->storage_roots;
   if (config->listen_unix.empty())

@@ -70,6 +70,10 @@ struct Config {
   std::string history_dir;      // empty = <state.dir>/history; "none" = no history over restarts
   int64_t history_kept = 1000;  // 1 ... 100000, of each kind
   double history_days = 90;     // 0 ... 36500; 0 = for ever
+  std::string audit_dir;        // empty = <state.dir>/audit; "none" = no audit log
+  int64_t audit_file_bytes = int64_t{64} << 20;  // 64 KiB ... 1 TiB
+  int64_t audit_kept = 16;                       // 0 ... 10^6; 0 = all
+  bool audit_fsync = true;
   std::string security_tokens;  // file of bearer tokens; empty = none are taken
   std::string security_certificates;  // file of the table of clients' certificates
   // what a certificate may do that has no line there: none, viewer, operator, admin

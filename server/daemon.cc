@@ -234,6 +234,13 @@ absl::Status Daemon::OpenTrust() {
   return absl::OkStatus();
 }
 
+void Daemon::Audit(const char* what, security::AuditLine fields) const {
+  if (audit_ == nullptr) return;
+  security::AuditLine line = {{"event", "server"}, {"what", what}};
+  line.update(fields);
+  audit_->Write(std::move(line));
+}
+
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   std::unique_ptr<Daemon> daemon(new Daemon());
   daemon->config_ = config;
@@ -241,6 +248,14 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   OCTAVO_RETURN_IF_ERROR(CheckRoots(config));
   OCTAVO_ASSIGN_OR_RETURN(daemon->lock_, Lock(config.state_dir));
   OCTAVO_ASSIGN_OR_RETURN(daemon->server_id_, ServerId(config.state_dir));
+  if (!config.audit_dir.empty()) {
+    // A server that shall be answerable for what it does does not begin without the record.
+    auto audit = security::AuditLog::Open(
+        config.audit_dir,
+        {.bytes = config.audit_file_bytes, .kept = config.audit_kept, .fsync = config.audit_fsync});
+    if (!audit.ok()) return Annotate(audit.status(), "audit.dir");
+    daemon->audit_ = *std::move(audit);
+  }
   OCTAVO_ASSIGN_OR_RETURN(OpenedDevices opened,
                           OpenDevices(config.backend, static_cast<int>(config.host_devices)));
   std::string backend;
@@ -325,6 +340,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   engine_config.history_entries = config.history_scans;
   engine_config.history_bytes = config.history_bytes;
   engine_config.history = daemon->history_.get();
+  engine_config.audit = daemon->audit_.get();
   engine_config.earlier = std::move(earlier);
   engine_config.software = absl::StrCat("octavo ", Version());
   engine_config.handoff = daemon->handoff_.get();
@@ -380,6 +396,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
                       .certificate_role = *security::RoleNamed(config.security_certificate_role),
                       .certificate_required = config.listen_tls_client_certificates == "required",
                       .old_connections_seconds = config.listen_tls_old_connections_seconds};
+  rpc_config.audit = daemon->audit_.get();
   rpc::ServerInfo info;
   info.version = Version();
   info.server_id = daemon->server_id_;
@@ -395,6 +412,13 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   OCTAVO_ASSIGN_OR_RETURN(
       daemon->rpc_, rpc::RpcServer::Start(rpc_config, daemon->engine_.get(), std::move(info)));
   WarnOfShortPatience(config);
+  daemon->Audit("started", {{"version", Version()},
+                            {"server_id", daemon->server_id_},
+                            {"pid", ::getpid()},
+                            {"addresses", daemon->rpc_->addresses()},
+                            {"open_addresses", OpenAddresses(config)},
+                            {"loopback_role", config.listen_loopback_role},
+                            {"found_lost", daemon->lost_}});
   NotifySystemd("READY=1");
   if (const auto period = Watchdog::PeriodFromEnvironment()) {
     // The check takes the locks of sessions, volumes, ledger and publisher: if one of them is
@@ -427,6 +451,7 @@ void Daemon::Reload(const absl::StatusOr<Config>& read) {
     ++reload_errors_;
     Log(LogLevel::kError, "configuration not read again; the daemon goes on with the old one",
         {{"error", std::string(read.status().message())}});
+    Audit("configuration not read again");
     NotifySystemd("READY=1");
     return;
   }
@@ -444,6 +469,7 @@ void Daemon::Reload(const absl::StatusOr<Config>& read) {
   SetUpLog(config_);
   WarnOfOpenAddresses(config_, OpenAddresses(config_));
   Log(LogLevel::kInfo, "configuration read again", {{"taken_over", taken_over}});
+  Audit("configuration read again", {{"taken_over", taken_over}});
   if (!at_the_next_start.empty())
     Log(LogLevel::kWarning, "changes of the configuration that need a restart",
         {{"changes", at_the_next_start}});
@@ -469,6 +495,7 @@ void Daemon::TellLostVolumes() {
     present.insert(volume.name);
   for (std::string& line : drain::DrainRecord::TakeLost(config_.state_dir, present)) {
     Log(LogLevel::kError, "lost at the last end of the daemon", {{"volume", line}});
+    Audit("found lost", {{"why", line}});
     recovered_.push_back(std::move(line));
   }
 }
@@ -511,6 +538,7 @@ void Daemon::TellLostWork(const std::vector<std::string>& lines) {
   constexpr size_t kMostTold = 100;  // GetInfo has them all at once
   for (size_t i = 0; i < lines.size(); ++i) {
     Log(LogLevel::kError, "lost with an earlier daemon", {{"what", lines[i]}});
+    Audit("found lost", {{"why", lines[i]}});
     if (i < kMostTold) recovered_.push_back(lines[i]);
   }
   if (lines.size() > kMostTold)
@@ -583,6 +611,10 @@ void Daemon::KeepHeld(const DrainCalls& calls, bool hurried) {
          {"scan", one.volume.scan},
          {"bytes", one.volume.bytes},
          {"reason", one.reason}});
+    Audit("held volume lost with the server", {{"object", one.volume.name},
+                                               {"owner", one.volume.owner.name},
+                                               {"bytes", one.volume.bytes},
+                                               {"why", one.reason}});
     record.Lost(one.volume.name, one.reason);
   }
   record.Close();
@@ -601,6 +633,7 @@ bool Daemon::Drain(const DrainCalls& calls) {
   // Sufficient for any TimeoutStopSec of the unit: the backstop ends the daemon before this.
   NotifySystemd(absl::StrCat("STOPPING=1\n", ExtendTimeout(config_.drain_seconds + 10)));
   calls.may_take(config_.drain_seconds + 5, "drain.seconds");
+  Audit("stopping");
   rpc_->SetServing(false);
   engine_->BeginDrain();
   const auto until =
@@ -638,6 +671,12 @@ bool Daemon::Drain(const DrainCalls& calls) {
           "the history lacks the last changes; the next daemon takes what had not ended for LOST",
           {{"rows", left}});
     history_ = nullptr;
+  }
+  if (audit_ != nullptr) {
+    Audit("stopped", {{"all_work_had_ended", idle}});
+    const size_t left = audit_->Close(std::chrono::seconds(hurried ? 1 : 4));
+    if (left > 0) Log(LogLevel::kError, "the audit log lacks its last lines", {{"lines", left}});
+    audit_ = nullptr;
   }
   spill_ = nullptr;
   store_ = nullptr;

@@ -17,6 +17,7 @@
 #include "server/handoff/fd_socket.h"
 #include "server/metrics/exporter.h"
 #include "server/rpc/rpc_server.h"
+#include "server/security/audit_log.h"
 #include "server/security/certificate_table.h"
 #include "server/security/tls_failures.h"
 #include "server/security/tls_store.h"
@@ -57,8 +58,8 @@ class Daemon {
   };
   /// Sets health to NOT_SERVING and refuses new scans; running scans stop at their volume and
   /// commits finish, for up to config.drain_seconds. Then held volumes are kept as
-  /// config.drain_on_held says, for up to config.drain_spill_seconds. `calls.hurry` cuts both short. Then
-  /// ends everything. Returns whether all work had ended by itself.
+  /// config.drain_on_held says, for up to config.drain_spill_seconds. `calls.hurry` cuts both
+  /// short. Then ends everything. Returns whether all work had ended by itself.
   bool Drain(const DrainCalls& calls);
 
  private:
@@ -75,6 +76,8 @@ class Daemon {
   /// used costs only itself; FailedPrecondition if another process has it.
   absl::StatusOr<std::vector<storage::HistoryRow>> OpenHistory(
       const std::vector<storage::PublishedCommit>& published);
+  /// Writes a line about the server itself into the audit log, if there is one.
+  void Audit(const char* what, security::AuditLine fields = {}) const;
   /// What a start finds goes to the log, and `recovered_` gets as much of it as people read.
   void TellLostWork(const std::vector<std::string>& lines);
   model::StopForecast ForecastStop(const model::Stats& stats) const;
@@ -89,6 +92,7 @@ class Daemon {
   std::unique_ptr<storage::SpillFolder> spill_;
   std::unique_ptr<storage::HistoryWriter> history_;  // null = none
   std::map<std::string, int64_t> lost_;              // by kind, as the history told
+  std::unique_ptr<security::AuditLog> audit_;        // null = none
   std::unique_ptr<security::TokenStore> tokens_;     // null = none are taken
   std::unique_ptr<security::TlsStore> tls_;          // null = TCP without TLS
   security::TlsFailures tls_failures_;

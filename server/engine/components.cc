@@ -65,7 +65,8 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
       read_streams(std::move(streams)),
       devices(WithFrames(owned_devices, config.frame_pool_bytes)),
       earlier(config.earlier, clock->Now()),
-      history(config.history, clock, earlier.LastNumber(storage::HistoryKind::kCommit)),
+      audit(config.audit),
+      history(config.history, &audit, clock, earlier.LastNumber(storage::HistoryKind::kCommit)),
       quotas(config.quotas),
       ledger(budgets, &quotas),
       slot_cache(&ledger, config.slot_cache_bytes),
@@ -148,13 +149,14 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
             .spiller = &spiller,
             .observer = job_observer,
             .quotas = &quotas,
-             .last_number = earlier.LastNumber(storage::HistoryKind::kJob)}) {
+            .last_number = earlier.LastNumber(storage::HistoryKind::kJob)}) {
   volumes.SetProtections({.leases = &leases, .mappings = &exports});
   volumes.AddObserver(&feeds);
   volumes.AddObserver(&volume_events);
   volumes.AddObserver(&waiters);
   volumes.AddObserver(&volume_watchers);
   volumes.AddObserver(&derived_volumes);
+  if (audit.on()) volumes.AddObserver(&audit);
   publisher.SetHeldFrames(&held_frames);
   for (const std::string& line : spiller.Recover(config.spilled)) {
     // What is as it was is no trouble.

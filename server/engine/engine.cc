@@ -52,6 +52,7 @@ Engine::Engine(EngineConfig config, std::vector<std::unique_ptr<Device>> devices
       clients_(components_.get()),
       orphans_(&components_->volumes, &components_->spiller, &components_->auto_committer),
       lifetimes_({.clock = components_->clock,
+                  .audit = &components_->audit,
                   .sessions = &components_->sessions,
                   .leases = &components_->leases,
                   .scans = &components_->scans,
@@ -198,6 +199,16 @@ model::Stats Engine::Snapshot() {
                      .dropped = history.dropped,
                      .errors = history.errors,
                      .waiting = history.waiting};
+  }
+  if (components_->config.audit != nullptr) {
+    const security::AuditLog::Counts audit = components_->config.audit->Count();
+    stats.audit = {.on = true,
+                   .failing = audit.failing,
+                   .written = audit.written,
+                   .dropped = audit.dropped,
+                   .left_out = audit.left_out,
+                   .errors = audit.errors,
+                   .waiting = audit.waiting};
   }
   const buffer::BufferTotals buffers = components_->buffers.Count();
   stats.buffers = {.count = buffers.buffers,

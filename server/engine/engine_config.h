@@ -6,6 +6,7 @@
 
 #include "gpu/base/clock.h"
 #include "server/memory/quota.h"
+#include "server/security/audit_log.h"
 #include "server/security/root_rights.h"
 #include "server/session/client_sessions.h"
 #include "server/storage/direct/cufile.h"
@@ -48,6 +49,7 @@ struct EngineConfig {
   int64_t history_entries = 1000;              // ended scans that stay listed
   int64_t history_bytes = int64_t{256} << 20;  // host memory for them
   storage::HistoryWriter* history = nullptr;   // null = no history; must outlive the engine
+  security::AuditLog* audit = nullptr;         // null = no audit log; must outlive the engine
   std::vector<storage::HistoryRow> earlier;    // of earlier daemons, settled (SettleEarlier)
   handoff::FdSocket* handoff =
       nullptr;  // null = no hand-over of descriptors; must be stopped before the engine ends

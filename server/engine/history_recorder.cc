@@ -30,7 +30,7 @@ void Guarded(const char* what, const std::function<void()>& act) {
 }  // namespace
 
 void HistoryRecorder::Start(Sources sources) {
-  if (writer_ == nullptr) return;
+  if (!on()) return;
   sources_ = std::move(sources);
   thread_ = std::thread([this] { Run(); });
 }
@@ -45,7 +45,7 @@ void HistoryRecorder::Stop() {
 }
 
 void HistoryRecorder::OnScanChanged(const std::string& scan) {
-  if (writer_ == nullptr) return;
+  if (!on()) return;
   MutexLock lock(mutex_);
   if (end_) return;
   scans_.insert(scan);
@@ -53,14 +53,14 @@ void HistoryRecorder::OnScanChanged(const std::string& scan) {
 }
 
 void HistoryRecorder::OnJobsChanged() {
-  if (writer_ == nullptr) return;
+  if (!on()) return;
   MutexLock lock(mutex_);
   jobs_ = true;
   wake_.NotifyOne();
 }
 
 void HistoryRecorder::OnCommitBegun(const volume::CommitNews& commit) {
-  if (writer_ == nullptr) return;
+  if (!on()) return;
   Guarded("a commit", [&] {
     uint64_t number = 0;
     {
@@ -68,13 +68,13 @@ void HistoryRecorder::OnCommitBegun(const volume::CommitNews& commit) {
       number = ++commits_;
       commit_numbers_[KeyOf(commit)] = number;
     }
-    writer_->Put(RowOf(commit, number, nullptr, clock_->Now()));
+    Put(RowOf(commit, number, nullptr, clock_->Now()));
   });
 }
 
 void HistoryRecorder::OnCommitEnded(const volume::CommitNews& commit,
                                     const absl::StatusOr<storage::CommitOutcome>& outcome) {
-  if (writer_ == nullptr) return;
+  if (!on()) return;
   Guarded("a commit", [&] {
     uint64_t number = 0;
     {
@@ -83,9 +83,14 @@ void HistoryRecorder::OnCommitEnded(const volume::CommitNews& commit,
       number = it == commit_numbers_.end() ? ++commits_ : it->second;
       if (it != commit_numbers_.end()) commit_numbers_.erase(it);
     }
-    writer_->Put(RowOf(commit, number, &outcome, clock_->Now()));
+    Put(RowOf(commit, number, &outcome, clock_->Now()));
     if (!commit.scan.empty()) OnScanChanged(commit.scan);  // it counts its commits
   });
+}
+
+void HistoryRecorder::Put(storage::HistoryRow row) {
+  audit_->OnRow(row);
+  if (writer_ != nullptr) writer_->Put(std::move(row));
 }
 
 void HistoryRecorder::PutScan(const std::string& name) {
@@ -97,7 +102,7 @@ void HistoryRecorder::PutScan(const std::string& name) {
     } else {
       open_[name] = row;
     }
-    writer_->Put(std::move(row));
+    Put(std::move(row));
     return;
   }
   // It was withdrawn while it began: its client has got an error.
@@ -111,7 +116,7 @@ void HistoryRecorder::PutScan(const std::string& name) {
   row.request_id.clear();  // the id is free again
   row.ended = true;
   row.ended_unix_ns = clock_->Now().unix_ns;
-  writer_->Put(std::move(row));
+  Put(std::move(row));
 }
 
 void HistoryRecorder::Collect(const std::set<std::string>& scans, bool jobs) {
@@ -119,7 +124,7 @@ void HistoryRecorder::Collect(const std::set<std::string>& scans, bool jobs) {
   if (!jobs) return;
   Guarded("jobs", [&] {
     uint64_t seen = jobs_seen_;
-    for (const job::JobStatus& job : sources_.jobs(&seen)) writer_->Put(RowOf(job));
+    for (const job::JobStatus& job : sources_.jobs(&seen)) Put(RowOf(job));
     jobs_seen_ = seen;
   });
 }

@@ -12,6 +12,7 @@
 
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
+#include "server/engine/audit_recorder.h"
 #include "server/job/job.h"
 #include "server/model/status_types.h"
 #include "server/storage/history/history_writer.h"
@@ -19,15 +20,17 @@
 
 namespace octavo::engine {
 
-/// Puts a row into the history for each scan, job and commit that begins, changes its state or
-/// ends. Those that tell it of a change never wait: the thread `oct-history` looks up what has
-/// changed and makes the rows, and the HistoryWriter has a thread for the disk. Thread-safe.
+/// Puts a row into the history, and tells the audit log, for each scan, job and commit that begins,
+/// changes its state or ends. Those that tell it of a change never wait: the thread `oct-history`
+/// looks up what has changed and makes the rows, and the HistoryWriter has a thread for the disk.
+/// Thread-safe.
 class HistoryRecorder final : public volume::CommitObserver {
  public:
   /// `writer`: null = there is no history. `last_commit`: the number of the last commit of earlier
   /// daemons.
-  HistoryRecorder(storage::HistoryWriter* writer, const Clock* clock, uint64_t last_commit)
-      : writer_(writer), clock_(clock), commits_(last_commit) {}
+  HistoryRecorder(storage::HistoryWriter* writer, AuditRecorder* audit, const Clock* clock,
+                  uint64_t last_commit)
+      : writer_(writer), audit_(audit), clock_(clock), commits_(last_commit) {}
   ~HistoryRecorder() override { Stop(); }
 
   struct Sources {
@@ -52,8 +55,12 @@ class HistoryRecorder final : public volume::CommitObserver {
   /// Makes the rows of what has changed.
   void Collect(const std::set<std::string>& scans, bool jobs);
   void PutScan(const std::string& name);
+  void Put(storage::HistoryRow row);
+  /// Whether anybody wants rows.
+  bool on() const { return writer_ != nullptr || audit_->on(); }
 
   storage::HistoryWriter* const writer_;
+  AuditRecorder* const audit_;
   const Clock* const clock_;
   Sources sources_;
   uint64_t jobs_seen_ = 0;                           // of the thread

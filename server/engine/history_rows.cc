@@ -141,7 +141,7 @@ HistoryRow RowOf(const model::ScanStatus& scan) {
   nlohmann::json details = {{"labels", scan.spec.labels},         {"session", scan.spec.session},
                             {"queue", scan.spec.queue.name},      {"device", scan.device},
                             {"source", NameOf(scan.spec.source)}, {"warnings", scan.warnings},
-                            {"spread", scan.spread_devices}};
+                            {"spread", scan.spread_devices},      {"trace_id", scan.spec.trace_id}};
   EachCount(scan, [&](const char* name, int64_t count) { details[name] = count; });
   return {.kind = HistoryKind::kScan,
           .name = scan.name,
@@ -175,7 +175,8 @@ HistoryRow RowOf(const job::JobStatus& job) {
                             {"volumes", job.volumes},
                             {"buffer", job.buffer},
                             {"plan", job.plan},
-                            {"warnings", job.warnings}};
+                            {"warnings", job.warnings},
+                            {"trace_id", job.spec.caller.trace_id}};
   if (!job.error.ok()) details["code"] = static_cast<int>(job.error.code());
   const model::Caller& caller = job.spec.caller;
   return {.kind = HistoryKind::kJob,
@@ -201,7 +202,8 @@ HistoryRow RowOf(const volume::CommitNews& commit, uint64_t number,
   nlohmann::json details = {{"volume", commit.volume},
                             {"scan", commit.scan},
                             {"destination", commit.destination},
-                            {"commit_id", commit.commit_id}};
+                            {"commit_id", commit.commit_id},
+                            {"trace_id", commit.origin.trace_id}};
   HistoryRow row{.kind = HistoryKind::kCommit,
                  // A commit of the server's own is no operation. A volume has one at a time.
                  .name = commit.origin.operation.empty() ? commit.volume : commit.origin.operation,

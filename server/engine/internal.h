@@ -74,6 +74,7 @@ struct Components {
   const std::vector<Stream> read_streams;  // by device, of low priority
   const memory::DeviceSet devices;
   const EarlierRuns earlier;
+  AuditRecorder audit;
   HistoryRecorder history;  // before the committer, which tells it of its last commits
   DrainState drain;
   memory::QuotaBook quotas;  // before all that is charged

@@ -15,8 +15,10 @@ void Lifetimes::Check() {
   context_.leases->Expire();
   const std::vector<std::string> expired = context_.sessions->Expire();
   const std::set<std::string> ended(expired.begin(), expired.end());
-  for (const std::string& session : ended)
+  for (const std::string& session : ended) {
     Log(LogLevel::kInfo, "session ended", {{"session", session}});
+    context_.audit->OnSessionEnded(session);
+  }
   if (!ended.empty()) {
     EndWorkOf(ended);
     context_.leases->EndSessions(ended);

@@ -5,6 +5,7 @@
 
 #include "server/base/worker_pool.h"
 #include "server/buffer/buffer_store.h"
+#include "server/engine/audit_recorder.h"
 #include "server/engine/orphan_policy.h"
 #include "server/engine/scan_registry.h"
 #include "server/engine/volume_events.h"
@@ -25,6 +26,7 @@ class Lifetimes {
  public:
   struct Context {
     const Clock* clock = nullptr;
+    AuditRecorder* audit = nullptr;
     session::ClientSessions* sessions = nullptr;
     session::LeaseTable* leases = nullptr;
     ScanRegistry* scans = nullptr;

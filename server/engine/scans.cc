@@ -88,7 +88,12 @@ absl::StatusOr<model::ScanStatus> Scans::SubmitNow(const model::ScanSpec& spec,
   components_.history.OnScanChanged(session->name());
   const model::ScanStatus status = StatusOf(*session);
   Log(LogLevel::kInfo, status.state == model::ScanState::kQueued ? "scan queued" : "scan started",
-      {{"scan", status.name}, {"title", spec.title}, {"device", status.device}});
+      {{"scan", status.name},
+       {"title", spec.title},
+       {"device", status.device},
+       {"principal", spec.owner.name},
+       {"request_id", spec.request_id},
+       {"trace_id", spec.trace_id}});
   return status;
 }
 

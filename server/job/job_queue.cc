@@ -63,7 +63,12 @@ absl::StatusOr<JobStatus> JobQueue::Submit(const model::JobSpec& spec,
   job->work = std::move(work);
   OCTAVO_ASSIGN_OR_RETURN(const JobStatus answer, dispatcher_.Submit(job));
   octavo::Log(LogLevel::kInfo, "job queued",
-              {{"job", answer.name}, {"kind", Name(answer.kind)}, {"title", spec.title}});
+              {{"job", answer.name},
+               {"kind", Name(answer.kind)},
+               {"title", spec.title},
+               {"principal", spec.caller.principal.name},
+               {"request_id", spec.request_id},
+               {"trace_id", spec.caller.trace_id}});
   context_.observer->OnJobsChanged();
   return answer;
 }

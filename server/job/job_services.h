@@ -25,7 +25,7 @@ struct JobServices {
   volume::Spiller* spiller = nullptr;  // stores results that stay on disk; null: there are none
   JobObserver* observer = nullptr;
   memory::QuotaBook* quotas = nullptr;  // null: jobs are not counted
-  uint64_t last_number = 0;  // of the jobs of earlier daemons
+  uint64_t last_number = 0;             // of the jobs of earlier daemons
 };
 
 }  // namespace octavo::job

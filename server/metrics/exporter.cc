@@ -248,6 +248,21 @@ class Page final : public prometheus::Collectable {
         static_cast<double>(stats.history.dropped));
     one("octavo_history_errors_total", "Attempts to write the history that failed", kCounter,
         static_cast<double>(stats.history.errors));
+    one("octavo_audit_up",
+        "1: the audit log has a line for each change and refusal; 0: there is no audit log, or it "
+        "cannot be written now",
+        kGauge, stats.audit.on && !stats.audit.failing ? 1 : 0);
+    one("octavo_audit_waiting_lines", "Lines of the audit log that wait to be written", kGauge,
+        static_cast<double>(stats.audit.waiting));
+    one("octavo_audit_lines_total", "Lines written into the audit log", kCounter,
+        static_cast<double>(stats.audit.written));
+    one("octavo_audit_dropped_total", "Lines that the audit log had no place for", kCounter,
+        static_cast<double>(stats.audit.dropped));
+    one("octavo_audit_left_out_total",
+        "Failed calls without a line, because their principal had too many of them", kCounter,
+        static_cast<double>(stats.audit.left_out));
+    one("octavo_audit_errors_total", "Attempts to write the audit log that failed", kCounter,
+        static_cast<double>(stats.audit.errors));
     const LabelValues products = NamesOf<model::Product>(model::Name);
     every("octavo_subscribers", "Subscriptions, by product", kGauge, "product", products,
           stats.subscribers);

@@ -30,6 +30,7 @@ struct Caller {
   std::string client;  // the client's own name for itself; empty = anonymous
   std::string key;     // opens its private buffers
   security::Principal principal;
+  std::string trace_id;  // of the trace that the call belongs to; empty = none
 };
 
 struct BufferSpec {

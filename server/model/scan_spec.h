@@ -249,7 +249,8 @@ struct ScanSpec {
   QueueOptions queue;
   std::vector<MarkerRule> markers;
   // Not part of the client's specification:
-  std::string session;  // sessions/<id> with which it was submitted
+  std::string session;   // sessions/<id> with which it was submitted
+  std::string trace_id;  // of the trace that its submission belongs to; empty = none
   security::Owner owner;
   std::shared_ptr<const DerivedVolumeRecipes> chains;  // null: none
 };

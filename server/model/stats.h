@@ -80,6 +80,10 @@ struct Stats {
     bool on = false, failing = false;
     int64_t written = 0, dropped = 0, errors = 0, waiting = 0;
   } history;
+  struct Audit {  // lines
+    bool on = false, failing = false;
+    int64_t written = 0, dropped = 0, left_out = 0, errors = 0, waiting = 0;
+  } audit;
   struct Buffers {       // of clients
     int64_t count = 0;   // now
     int64_t owners = 0;  // clients that have at least one

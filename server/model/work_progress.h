@@ -31,6 +31,7 @@ struct WorkOrigin {
   std::string operation;                   // operations/<id>
   std::string request_id, request_digest;  // SHA-256 of its body, in hexadecimal digits
   security::Owner owner;                   // who asked
+  std::string trace_id;                    // of the trace that the request belongs to
 };
 
 /// The two ways between long work and its caller while it runs. The default: nobody watches, and

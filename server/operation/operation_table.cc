@@ -40,12 +40,14 @@ int64_t BytesOf(const OperationStatus& status) {
 }  // namespace
 
 struct OperationTable::Entry {
-  // The table's lock guards it, except name, kind, request_id and owner, which do not change.
+  // The table's lock guards it, except name, kind, request_id, owner and trace_id, which do
+  // not change.
   OperationStatus status;
   std::stop_source stop;
   uint64_t number = 0;         // in the order of their begins
   int64_t request_bytes = 0;   // of the body
   std::string request_digest;  // SHA-256 of the body
+  std::string trace_id;        // of the request
   bool started = false;
   int64_t ended_bytes = 0;
 };
@@ -70,6 +72,7 @@ absl::StatusOr<OperationTable::Begun> OperationTable::Begin(OperationKind kind,
   entry->status.target = target;
   entry->status.request_id = request.id;
   entry->status.owner = request.owner;
+  entry->trace_id = request.trace_id;
   entry->request_bytes = static_cast<int64_t>(request.body.size());
   entry->request_digest = base::Sha256(request.body);
   Begun begun{.name = entry->status.name,
@@ -320,7 +323,8 @@ model::WorkControl OperationRun::control() const {
           .origin = {.operation = entry_->status.name,
                      .request_id = entry_->status.request_id,
                      .request_digest = absl::BytesToHexString(entry_->request_digest),
-                     .owner = entry_->status.owner}};
+                     .owner = entry_->status.owner,
+                     .trace_id = entry_->trace_id}};
 }
 
 void OperationRun::Started(std::vector<std::string> volumes) {

@@ -59,6 +59,7 @@ struct RequestKey {
   /// The request's body, without the id and without what does not matter for the result.
   std::string body;
   security::Owner owner;  // who asks
+  std::string trace_id;   // of the trace that the request belongs to; empty = none
 };
 
 /// The operations that clients have begun: those that run, and the last ones that ended.

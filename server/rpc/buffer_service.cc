@@ -64,8 +64,11 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
       stream = std::make_shared<WriteStream>(buffers, workers, context, response);
       return absl::OkStatus();
     });
-    if (stream == nullptr)
-      return Ended<grpc::ServerReadReactor<grpc::ByteBuffer>>::Make(ToGrpc(made));
+    if (stream == nullptr) {
+      const grpc::Status status = ToGrpc(made);
+      EndCall(context, status);
+      return Ended<grpc::ServerReadReactor<grpc::ByteBuffer>>::Make(status);
+    }
     stream->self_ = stream;
     stream->StartRead(&stream->incoming_);
     return stream.get();
@@ -95,7 +98,9 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
     (void)Guarded([&] {
       return writer_ = nullptr, absl::OkStatus();
     });  // an unfinished write counts as broken off
-    Finish(ToGrpc(status));
+    const grpc::Status last = ToGrpc(status);
+    EndCall(context_, last);
+    Finish(last);
   }
   absl::Status Take(const v1::WriteBufferRequest& request,
                     const std::vector<std::pair<const char*, size_t>>& payload) {
@@ -104,6 +109,7 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
         return ProtocolError("header", "is missing; the first message is the header");
       if (!payload.empty())
         return ProtocolError("data", "is given in the first message, which holds the header alone");
+      Remember(context_, request.header());
       OCTAVO_ASSIGN_OR_RETURN(const model::BufferWriteSpec spec,
                               DecodeWriteHeader(request.header()));
       OCTAVO_ASSIGN_OR_RETURN(writer_, buffers_->OpenWrite(spec, caller_));

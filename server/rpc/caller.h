@@ -6,6 +6,7 @@
 #include "server/operation/operation_table.h"
 #include "server/rpc/convert/buffer.h"
 #include "server/rpc/convert/operation.h"
+#include "server/rpc/transport/call_audit.h"
 #include "server/rpc/transport/call_gate.h"
 #include "server/security/rights.h"
 
@@ -15,6 +16,7 @@ namespace octavo::rpc {
 inline model::Caller CallerOf(const grpc::CallbackServerContext& context) {
   model::Caller caller = ClientOf(context);
   caller.principal = PrincipalOf(context);
+  caller.trace_id = TraceIdOf(context);
   return caller;
 }
 
@@ -24,6 +26,7 @@ operation::RequestKey RequestKeyOf(const Request& request,
                                    const grpc::CallbackServerContext& context) {
   operation::RequestKey key = DecodeRequestKey(request);
   key.owner = security::OwnerOf(PrincipalOf(context));
+  key.trace_id = TraceIdOf(context);
   return key;
 }
 

@@ -85,11 +85,19 @@ grpc::Status Answer(const Request& request, Work& work) {
   }
 }
 
+/// Lets a call in, with its request.
+template <class Request>
+absl::Status AdmitWith(grpc::CallbackServerContext* context, const Request& request) {
+  OCTAVO_RETURN_IF_ERROR(Admit(context, MethodOf<Request>()));
+  Remember(context, request);
+  return absl::OkStatus();
+}
+
 /// A call to be answered, if its caller may make it; null if there is no memory for it.
 /// `begin(reply)` ensures that reply->Answer is called; if it returns an error, that is the answer.
 template <class Request, class Response, class Begin>
-grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context, const Response* response,
-                                Begin begin) {
+grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context, const Request* request,
+                                const Response* response, Begin begin) {
   UnaryReply* reply = nullptr;
   absl::Status status = Guarded([&] {
     (void)Failpoint("reply_made");
@@ -102,7 +110,7 @@ grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context, const Resp
     return reactor;
   }
   status = Guarded([&]() -> absl::Status {
-    OCTAVO_RETURN_IF_ERROR(Admit(context, MethodOf<Request>()));
+    OCTAVO_RETURN_IF_ERROR(AdmitWith(context, *request));
     return begin(reply);
   });
   if (!status.ok()) reply->Answer(ToGrpc(status));
@@ -113,7 +121,7 @@ grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context, const Resp
 template <class Request, class Response, class Work>
 grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, const Request* request,
                                 const Response* response, Work work) {
-  return Unary<Request>(context, response, [&](UnaryReply* reply) {
+  return Unary(context, request, response, [&](UnaryReply* reply) {
     reply->Answer(Answer(*request, work));
     return absl::OkStatus();
   });
@@ -124,7 +132,7 @@ grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, const Requ
 template <class Pool, class Request, class Response, class Work>
 grpc::ServerUnaryReactor* ReplyOn(Pool* pool, grpc::CallbackServerContext* context,
                                   const Request* request, const Response* response, Work work) {
-  return Unary<Request>(context, response, [&](UnaryReply* reply) {
+  return Unary(context, request, response, [&](UnaryReply* reply) {
     pool->Post([reply, request, work = std::move(work)]() mutable {
       reply->Answer(Answer(*request, work));
     });
@@ -146,7 +154,7 @@ template <class Request, class Response, class Work>
 grpc::ServerUnaryReactor* ReplyInTurn(base::WorkerPool* pool, int most,
                                       grpc::CallbackServerContext* context, const Request* request,
                                       const Response* response, Work work) {
-  return Unary<Request>(context, response, [&](UnaryReply* reply) -> absl::Status {
+  return Unary(context, request, response, [&](UnaryReply* reply) -> absl::Status {
     // Refuse at once if possible.
     OCTAVO_RETURN_IF_ERROR(CheckBounds(*request));
     const auto turn = [reply, context, request, work]() mutable {
@@ -174,7 +182,7 @@ grpc::ServerUnaryReactor* ReplyLater(grpc::CallbackServerContext* context, const
     return reactor;
   }
   status = Guarded([&]() -> absl::Status {
-    OCTAVO_RETURN_IF_ERROR(Admit(context, MethodOf<Request>()));
+    OCTAVO_RETURN_IF_ERROR(AdmitWith(context, *request));
     return Handle(*request, [&] { return begin(reply); });
   });
   if (!status.ok()) reply->Complete([&] { return status; });
@@ -193,7 +201,7 @@ grpc::ServerWriteReactor<Message>* Stream(grpc::CallbackServerContext* context,
   });
   if (writer == nullptr) return Ended<grpc::ServerWriteReactor<Message>>::Make(ToGrpc(status));
   status = Guarded([&]() -> absl::Status {
-    OCTAVO_RETURN_IF_ERROR(Admit(context, MethodOf<Request>()));
+    OCTAVO_RETURN_IF_ERROR(AdmitWith(context, *request));
     return Handle(*request, [&] { return begin(writer); });
   });
   if (!status.ok()) writer->End(ToGrpc(status));
@@ -213,6 +221,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* RawStream(grpc::CallbackServerContex
       return absl::InvalidArgumentError(
           absl::StrCat("the request does not parse as ", Request::descriptor()->name()));
     }
+    Remember(context, *request);
     return Handle(*request, [&] { return begin(std::shared_ptr<const Request>(request), writer); });
   });
   if (writer == nullptr)

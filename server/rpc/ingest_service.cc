@@ -78,6 +78,7 @@ class PushStream final : public PushStreamBase {
   }
 
   absl::Status Open(const v1::PushRequest& request, bool has_data) {
+    RememberFirst(request);
     if (request.scan().empty())
       return InvalidField("scan", "is empty; the first message names the scan");
     if (has_data)
@@ -153,6 +154,7 @@ class ProjectionStream final : public PushStreamBase {
     const v1::PushProjectionsRequest& request = split.message;
     const bool has_data = request.rows() != 0 || !split.payload.empty();
     if (port_ == nullptr) {
+      RememberFirst(request);
       OCTAVO_RETURN_IF_ERROR(Open(request, has_data));
       return request.end() ? port_->EndOfFrames(connection_) : absl::OkStatus();
     }

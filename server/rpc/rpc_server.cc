@@ -49,7 +49,7 @@ class RpcServerImpl final : public RpcServer {
     info.tls = config.trust.tls;
     info.certificate_required = config.trust.certificate_required;
     info.certificate_role = config.trust.certificate_role;
-    gate_ = std::make_unique<CallGate>(config.trust, &engine->quotas());
+    gate_ = std::make_unique<CallGate>(config.trust, &engine->quotas(), config.audit);
     listener_ = std::make_unique<Listener>(config.spare_descriptors, config.stalled_seconds);
     for (const auto& address : config.tcp) OCTAVO_RETURN_IF_ERROR(listener_->AddTcp(address));
     if (!config.unix_path.empty()) OCTAVO_RETURN_IF_ERROR(listener_->AddUnix(config.unix_path));

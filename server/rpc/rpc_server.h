@@ -11,6 +11,7 @@
 #include "server/engine/engine.h"
 #include "server/rpc/services.h"
 #include "server/rpc/transport/principal_resolver.h"
+#include "server/security/audit_log.h"
 
 namespace octavo::rpc {
 
@@ -24,6 +25,7 @@ struct RpcConfig {
   double stalled_seconds = 30;        // a peer that reads nothing for this long is disconnected
   int max_concurrent_streams = 4096;  // per connection
   TrustConfig trust;
+  security::AuditLog* audit = nullptr;  // null = none; must outlive the server
 };
 
 /// The gRPC front end: services, health, reflection, listeners.

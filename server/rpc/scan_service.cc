@@ -34,6 +34,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
           OCTAVO_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
           OCTAVO_ASSIGN_OR_RETURN(model::ScanSpec spec, DecodeScanSpec(request->spec()));
           spec.request_id = request->request_id();
+          spec.trace_id = TraceIdOf(*context);
           SetOwner(caller, &spec);
           OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), caller, &spec));
           OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan,

@@ -11,6 +11,7 @@
 
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
+#include "server/base/exception_to_status.h"
 #include "server/security/rights.h"
 
 namespace octavo::rpc {
@@ -69,8 +70,8 @@ absl::Status CheckRole(const security::Principal& caller, const MethodRole& line
 
 }  // namespace
 
-CallGate::CallGate(const TrustConfig& config, memory::QuotaBook* quotas)
-    : config_(config), quotas_(quotas), resolver_(config) {
+CallGate::CallGate(const TrustConfig& config, memory::QuotaBook* quotas, security::AuditLog* audit)
+    : config_(config), quotas_(quotas), audit_(audit), resolver_(config) {
   if (config_.tokens != nullptr || config_.tls != nullptr)
     thread_.emplace("oct-gate", kBetweenLooks, [this] { Look(); });
 }
@@ -84,24 +85,26 @@ std::unique_ptr<grpc::ContextAllocator> CallGate::MakeContexts() {
 absl::Status CallGate::Admit(CallContext* context, const google::protobuf::Descriptor* request) {
   OCTAVO_RETURN_IF_ERROR(context->refused_);
   const MethodRole* const line = RoleFor(request);
-  if (line != nullptr && line == context->line_) return absl::OkStatus();
+  if (line != nullptr && line == context->admitted_) return absl::OkStatus();
   if (line == nullptr)
     return absl::InternalError(
         absl::StrCat("no role may call the method of ", request->full_name()));
+  const bool first = context->line_ == nullptr;
+  context->line_ = line;
   if (config_.tls != nullptr && config_.tls->asks_clients())
     context->certificate_ = certificates_.Find(*context);
   OCTAVO_ASSIGN_OR_RETURN(
-      security::Principal caller,
+      context->principal_,
       resolver_.Resolve(context->client_metadata(), context->peer(), context->certificate_.get()));
+  const security::Principal& caller = context->principal_;
   OCTAVO_RETURN_IF_ERROR(CheckRole(caller, *line));
-  if (quotas_ != nullptr && line->counts.has_value() && context->line_ == nullptr) {
+  if (quotas_ != nullptr && line->counts.has_value() && first) {
     OCTAVO_ASSIGN_OR_RETURN(context->place_,
                             quotas_->Take(security::OwnerOf(caller), *line->counts, 1,
                                           absl::StrCat("a call of ", NameOf(*line))));
   }
-  context->principal_ = std::move(caller);
-  context->line_ = line;
-  const security::Proof proof = context->principal_.proof;
+  context->admitted_ = line;
+  const security::Proof proof = caller.proof;
   if ((proof == security::Proof::kToken || proof == security::Proof::kCertificate) &&
       !context->entry_.has_value()) {
     MutexLock lock(mutex_);
@@ -177,9 +180,22 @@ void Refuse(grpc::CallbackServerContext* context, const absl::Status& status) {
     call->refused_ = status;
 }
 
-void GiveBackPlace(grpc::CallbackServerContext* context) {
-  if (auto* const call = dynamic_cast<CallContext*>(context); call != nullptr)
-    call->place_.Release();
+void Remember(grpc::CallbackServerContext* context, const google::protobuf::Message& request) {
+  auto* const call = dynamic_cast<CallContext*>(context);
+  if (call != nullptr && call->gate_->audit_.on() && call->admitted_ != nullptr &&
+      call->admitted_->effect == Effect::kChanges)
+    call->request_ = AuditedRequestOf(request);
+}
+
+void EndCall(grpc::CallbackServerContext* context, const grpc::Status& status,
+             const google::protobuf::Message* response) {
+  auto* const call = dynamic_cast<CallContext*>(context);
+  if (call == nullptr || call->ended_.exchange(true)) return;
+  call->place_.Release();
+  base::GuardedTurn("a call has no line in the audit log", [&] {
+    call->gate_->audit_.Ended(*call, call->line_, call->principal_, call->request_, status,
+                              response);
+  });
 }
 
 security::Principal PrincipalOf(const grpc::CallbackServerContext& context) {

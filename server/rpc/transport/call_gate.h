@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <list>
 #include <memory>
 #include <optional>
@@ -7,11 +8,13 @@
 
 #include "absl/status/status.h"
 #include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
 #include "grpcpp/server_context.h"
 
 #include "gpu/base/mutex.h"
 #include "server/base/periodic_thread.h"
 #include "server/memory/quota.h"
+#include "server/rpc/transport/call_audit.h"
 #include "server/rpc/transport/certificate_cache.h"
 #include "server/rpc/transport/method_roles.h"
 #include "server/rpc/transport/principal_resolver.h"
@@ -25,12 +28,14 @@ class CallContext;
 /// else is done for it: GatedService before the request is parsed, then the forms of handler.h and
 /// the streams of clients (push_stream.h, the WriteStream of buffers). Calls by a token or a
 /// certificate are remembered while they last, and end within a second after it was revoked, has
-/// expired or has lost the role that they need. A call of a method that counts for a quota takes its
-/// place there, from Admit to its end. Thread-safe.
+/// expired or has lost the role that they need. A call of a method that counts for a quota takes
+/// its place there, from Admit to its end. Thread-safe.
 class CallGate {
  public:
-  /// `quotas`: null = calls are not counted; must outlive the server.
-  explicit CallGate(const TrustConfig& config, memory::QuotaBook* quotas = nullptr);
+  /// `quotas`: null = calls are not counted; `audit`: null = calls are not written down. Both must
+  /// outlive the server.
+  explicit CallGate(const TrustConfig& config, memory::QuotaBook* quotas = nullptr,
+                    security::AuditLog* audit = nullptr);
   ~CallGate();
   CallGate(const CallGate&) = delete;
   CallGate& operator=(const CallGate&) = delete;
@@ -42,6 +47,10 @@ class CallGate {
 
  private:
   friend class CallContext;
+  friend void EndCall(grpc::CallbackServerContext* context, const grpc::Status& status,
+                      const google::protobuf::Message* response);
+  friend void Remember(grpc::CallbackServerContext* context,
+                       const google::protobuf::Message& request);
   friend absl::Status Admit(grpc::CallbackServerContext* context,
                             const google::protobuf::Descriptor* request);
   using Calls = std::list<CallContext*>;
@@ -56,6 +65,7 @@ class CallGate {
 
   const TrustConfig config_;
   memory::QuotaBook* const quotas_;
+  const CallAudit audit_;
   const PrincipalResolver resolver_;
   CertificateCache certificates_;
   Mutex mutex_;
@@ -74,15 +84,22 @@ class CallContext final : public grpc::CallbackServerContext {
 
  private:
   friend class CallGate;
-  friend void GiveBackPlace(grpc::CallbackServerContext* context);
+  friend void EndCall(grpc::CallbackServerContext* context, const grpc::Status& status,
+                      const google::protobuf::Message* response);
+  friend void Remember(grpc::CallbackServerContext* context,
+                       const google::protobuf::Message& request);
   friend absl::Status Admit(grpc::CallbackServerContext* context,
                             const google::protobuf::Descriptor* request);
   friend void Refuse(grpc::CallbackServerContext* context, const absl::Status& status);
   CallGate* const gate_;
   absl::Status refused_;  // by Refuse
-  // Set by Admit, before the handler runs; then constant.
+  // Set by Admit, before the handler runs; then constant. Of a call that may not be made, too, as
+  // far as it was found out.
   security::Principal principal_;
-  const MethodRole* line_ = nullptr;
+  const MethodRole* line_ = nullptr;      // of the method
+  const MethodRole* admitted_ = nullptr;  // the same, once the call may be made
+  AuditedRequest request_;                // by Remember
+  std::atomic<bool> ended_{false};
   std::shared_ptr<const security::ClientCertificate> certificate_;  // null = none
   std::optional<CallGate::Calls::iterator> entry_;
   memory::QuotaCharge place_;  // of the caller's quota
@@ -99,9 +116,15 @@ absl::Status Admit(grpc::CallbackServerContext* context,
 /// (gated_service.h).
 void Refuse(grpc::CallbackServerContext* context, const absl::Status& status);
 
-/// The call ends now: its place is free before its client sees that, and may call again. Only where
-/// the call is finished; a call that ends in another way gives its place back with its context.
-void GiveBackPlace(grpc::CallbackServerContext* context);
+/// Keeps what the audit log says of the request of a call that was let in.
+void Remember(grpc::CallbackServerContext* context, const google::protobuf::Message& request);
+
+/// The call ends now: its place is free before its client sees that, and may call again; the audit
+/// log gets its line. `response`: of a unary call; null = there is none. Only where the call is
+/// finished, once; a call that ends in another way, for lack of memory, gives its place back with
+/// its context and has no line.
+void EndCall(grpc::CallbackServerContext* context, const grpc::Status& status,
+             const google::protobuf::Message* response = nullptr);
 
 /// Who makes a call that was let in.
 security::Principal PrincipalOf(const grpc::CallbackServerContext& context);

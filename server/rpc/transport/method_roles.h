@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -11,10 +12,15 @@
 
 namespace octavo::rpc {
 
-/// The least role that may call a method, and what its calls count as while they last.
+/// Whether the calls of a method change something of the server.
+enum class Effect : uint8_t { kAsks, kChanges };
+
+/// The least role that may call a method, whether the audit log has its calls, and what they count
+/// as while they last.
 struct MethodRole {
   absl::string_view method;  // "octavo.v1.ScanService.SubmitScan"
   security::Role role = security::Role::kAdmin;
+  Effect effect = Effect::kChanges;
   std::optional<memory::QuotaKind> counts = std::nullopt;
 };
 

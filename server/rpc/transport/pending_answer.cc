@@ -82,7 +82,7 @@ grpc::Status PendingAnswer::Begin(grpc::Status status) {
     }
   }
   timer_->Begin();
-  GiveBackPlace(context_);
+  EndCall(context_, status, response_);
   return status;
 }
 

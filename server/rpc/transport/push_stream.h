@@ -32,11 +32,15 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
       OCTAVO_RETURN_IF_ERROR(Admit(context, MethodOf<Request>()));
       (void)Failpoint("stream_made");
       stream = std::make_shared<Stream>(std::forward<Args>(args)...);
+      stream->context_ = context;
       stream->caller_ = PrincipalOf(*context);
       return absl::OkStatus();
     });
-    if (stream == nullptr)
-      return Ended<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>>::Make(ToGrpc(made));
+    if (stream == nullptr) {
+      const grpc::Status status = ToGrpc(made);
+      EndCall(context, status);
+      return Ended<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>>::Make(status);
+    }
     stream->self_ = stream;
     stream->StartRead(&stream->incoming_);
     return stream.get();
@@ -81,6 +85,8 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
 
  protected:
   const security::Principal& caller() const { return caller_; }
+  /// The first message, which names what the stream feeds.
+  void RememberFirst(const google::protobuf::Message& message) { Remember(context_, message); }
   /// Handles `message` through Received. An error ends the stream.
   virtual absl::Status Take(const grpc::ByteBuffer& message) = 0;
   /// Calls TakeAndRead, now or on another thread; throws only if it never will.
@@ -156,6 +162,7 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
       }
     }
     if (finish) {
+      EndCall(context_, final_);
       Finish(final_);
       return;
     }
@@ -193,7 +200,8 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
     if (!set.ok()) End(grpc::Status::OK);
   }
 
-  security::Principal caller_;  // set by Begin, then constant
+  grpc::CallbackServerContext* context_ = nullptr;  // valid until OnDone
+  security::Principal caller_;                      // set by Begin, then constant
   std::shared_ptr<PushStreamBase> self_;
   grpc::ByteBuffer incoming_, outgoing_;
   Mutex mutex_;

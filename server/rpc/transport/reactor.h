@@ -312,7 +312,7 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>,
       }
     }
     if (finish) {
-      GiveBackPlace(context_);
+      EndCall(context_, final_);
       this->Finish(final_);
     } else {
       timer_->Begin();

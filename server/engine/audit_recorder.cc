@@ -1,0 +1,78 @@
+#include "server/engine/audit_recorder.h"
+
+#include <utility>
+
+#include "gpu/base/json.h"
+#include "gpu/base/status.h"
+
+namespace octavo::engine {
+namespace {
+
+using security::AuditLine;
+using security::Put;
+
+AuditLine Change(const char* kind, const std::string& object, const std::string& state) {
+  return {{"event", "change"}, {"kind", kind}, {"object", object}, {"state", state}};
+}
+
+/// What the details of a row say in `member`; empty if they say nothing.
+std::string DetailOf(const storage::HistoryRow& row, const char* member) {
+  const auto details = ParseJson(row.details);
+  if (!details.ok() || !details->is_object()) return "";
+  const auto it = details->find(member);
+  return it != details->end() && it->is_string() ? it->get<std::string>() : "";
+}
+
+}  // namespace
+
+void AuditRecorder::OnRow(const storage::HistoryRow& row) {
+  if (log_ == nullptr) return;
+  {
+    MutexLock lock(mutex_);
+    const Key key(row.kind, row.name);
+    const auto it = states_.find(key);
+    if (it != states_.end() && it->second == row.state) return;
+    if (!row.ended) {
+      states_[key] = row.state;
+    } else if (it != states_.end()) {
+      states_.erase(it);
+    }
+  }
+  AuditLine line = Change(storage::Name(row.kind), row.name, row.state);
+  Put(&line, "principal", row.owner);
+  Put(&line, "project", row.project);
+  if (row.kind == storage::HistoryKind::kCommit) {
+    Put(&line, "volume", DetailOf(row, "volume"));
+    Put(&line, "destination", DetailOf(row, "destination"));
+    Put(&line, "path", DetailOf(row, "path"));
+  } else {
+    Put(&line, "device", DetailOf(row, "device"));
+  }
+  Put(&line, "reason", row.reason_code);
+  Put(&line, "why", row.reason);
+  Put(&line, "request_id", row.request_id);
+  Put(&line, "trace_id", DetailOf(row, "trace_id"));
+  log_->Write(std::move(line));
+}
+
+void AuditRecorder::OnVolumeChanged(const model::VolumeStatus& volume) {
+  if (log_ == nullptr || volume.held_unix_ns == 0) return;
+  AuditLine line = Change("volume", volume.name, Name(volume.state));
+  if (volume.state == model::VolumeState::kHeld) line["tier"] = Name(volume.tier);
+  Put(&line, "owner", volume.owner.name);
+  Put(&line, "project", volume.owner.project);
+  Put(&line, "parent", model::ParentOf(volume));
+  line["index"] = volume.index;
+  line["bytes"] = volume.bytes;
+  if (volume.has_commit) Put(&line, "path", volume.commit.path);
+  Put(&line, "reason", std::string(Name(volume.reason_code)));
+  Put(&line, "why", volume.reason);
+  Put(&line, "error", volume.last_error);
+  log_->Write(std::move(line));
+}
+
+void AuditRecorder::OnSessionEnded(const std::string& session) {
+  if (log_ != nullptr) log_->Write(Change("session", session, "EXPIRED"));
+}
+
+}  // namespace octavo::engine

@@ -1,0 +1,171 @@
+#include "server/rpc/transport/call_audit.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
+#include "google/protobuf/descriptor.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+
+#include "server/rpc/convert/utf8.h"
+#include "server/security/role.h"
+
+namespace octavo::rpc {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+constexpr size_t kMostText = 512;  // of one field of a line
+
+std::string Short(absl::string_view text) {
+  return Utf8(text.size() <= kMostText ? text : text.substr(0, kMostText));
+}
+
+std::string TextOf(const Message& message, const char* field) {
+  const FieldDescriptor* const found = message.GetDescriptor()->FindFieldByName(field);
+  if (found == nullptr || found->is_repeated() || found->type() != FieldDescriptor::TYPE_STRING)
+    return "";
+  return Short(message.GetReflection()->GetString(message, found));
+}
+
+const Message* PartOf(const Message& message, const char* field) {
+  const FieldDescriptor* const found = message.GetDescriptor()->FindFieldByName(field);
+  if (found == nullptr || found->is_repeated() ||
+      found->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE ||
+      !message.GetReflection()->HasField(message, found))
+    return nullptr;
+  return &message.GetReflection()->GetMessage(message, found);
+}
+
+// What a request is about, or what it made: the first field that names something. Secrets are in
+// none of these.
+std::string NamedBy(const Message& message) {
+  for (const char* const field : {"name", "input", "scan", "job", "resource", "device", "root"}) {
+    std::string text = TextOf(message, field);
+    if (!text.empty()) return text;
+  }
+  return "";
+}
+std::string MadeBy(const Message& response) {
+  for (const char* const field :
+       {"scan", "job", "buffer", "output", "volume", "session", "lease", "operation"}) {
+    const Message* const made = PartOf(response, field);
+    std::string text = made == nullptr ? "" : NamedBy(*made);
+    if (!text.empty()) return text;
+  }
+  return NamedBy(response);
+}
+
+std::string ReasonIn(const grpc::Status& status) {
+  google::rpc::Status rpc;
+  if (!rpc.ParseFromString(status.error_details())) return "";
+  for (const auto& detail : rpc.details()) {
+    google::rpc::ErrorInfo info;
+    if (detail.UnpackTo(&info)) return info.reason();
+  }
+  return "";
+}
+
+// Whether who calls is why a call has failed.
+bool IsRefusal(grpc::StatusCode code, absl::string_view reason) {
+  return code == grpc::StatusCode::UNAUTHENTICATED || code == grpc::StatusCode::PERMISSION_DENIED ||
+         reason == "QUOTA";
+}
+
+const char* NameOf(grpc::StatusCode code) {
+  constexpr const char* kNames[] = {"OK",
+                                    "CANCELLED",
+                                    "UNKNOWN",
+                                    "INVALID_ARGUMENT",
+                                    "DEADLINE_EXCEEDED",
+                                    "NOT_FOUND",
+                                    "ALREADY_EXISTS",
+                                    "PERMISSION_DENIED",
+                                    "RESOURCE_EXHAUSTED",
+                                    "FAILED_PRECONDITION",
+                                    "ABORTED",
+                                    "OUT_OF_RANGE",
+                                    "UNIMPLEMENTED",
+                                    "INTERNAL",
+                                    "UNAVAILABLE",
+                                    "DATA_LOSS",
+                                    "UNAUTHENTICATED"};
+  const int i = static_cast<int>(code);
+  return i >= 0 && i < static_cast<int>(std::size(kNames)) ? kNames[i] : "UNKNOWN";
+}
+
+bool IsHex(absl::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isdigit(static_cast<unsigned char>(c)) || (c >= 'a' && c <= 'f');
+  });
+}
+
+bool IsZero(absl::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c == '0'; });
+}
+
+}  // namespace
+
+AuditedRequest AuditedRequestOf(const Message& request) {
+  AuditedRequest audited{
+      .object = NamedBy(request), .request_id = TextOf(request, "request_id"), .destination = ""};
+  if (const Message* const options = PartOf(request, "options"); options != nullptr)
+    audited.destination = TextOf(*options, "destination");
+  return audited;
+}
+
+std::string TraceIdOf(const grpc::ServerContextBase& context) {
+  const auto found = context.client_metadata().find("traceparent");
+  if (found == context.client_metadata().end()) return "";
+  const absl::string_view text(found->second.data(), found->second.size());
+  // "00-<trace id>-<parent id>-<flags>"; later versions may have more behind it.
+  constexpr size_t kSize = 55;
+  if (text.size() < kSize || text[2] != '-' || text[35] != '-' || text[52] != '-') return "";
+  const absl::string_view version = text.substr(0, 2), trace = text.substr(3, 32),
+                          parent = text.substr(36, 16), flags = text.substr(53, 2);
+  if (!IsHex(version) || version == "ff" || !IsHex(trace) || IsZero(trace) || !IsHex(parent) ||
+      IsZero(parent) || !IsHex(flags))
+    return "";
+  if (version == "00" ? text.size() != kSize : text.size() > kSize && text[kSize] != '-') return "";
+  return std::string(trace);
+}
+
+void CallAudit::Ended(const grpc::ServerContextBase& context, const MethodRole* line,
+                      const security::Principal& principal, const AuditedRequest& request,
+                      const grpc::Status& status, const Message* response) const {
+  if (log_ == nullptr) return;
+  const std::string reason = status.ok() ? "" : ReasonIn(status);
+  const bool refused = IsRefusal(status.error_code(), reason);
+  if (!refused && (line == nullptr || line->effect == Effect::kAsks)) return;
+  security::AuditLine out = {{"event", "call"}};
+  security::Put(&out, "method", line == nullptr ? "" : std::string(line->method));
+  security::Put(&out, "principal", Short(principal.name));
+  if (!principal.name.empty()) security::Put(&out, "role", std::string(Name(principal.role)));
+  security::Put(&out, "project", Short(principal.project));
+  security::Put(&out, "token_id", principal.token_id);
+  const std::string peer = context.peer();
+  // gRPC names connections of the Unix socket by our descriptor, which says nothing to a reader.
+  security::Put(&out, "peer", absl::StartsWith(peer, "fd:") ? "unix" : Short(peer));
+  const bool made = status.ok() && response != nullptr;
+  security::Put(&out, "object",
+                request.object.empty() && made ? MadeBy(*response) : request.object);
+  security::Put(&out, "destination", request.destination);
+  if (const Message* const operation = made ? PartOf(*response, "operation") : nullptr;
+      operation != nullptr)
+    security::Put(&out, "operation", TextOf(*operation, "name"));
+  out["outcome"] = status.ok() ? "ok" : refused ? "refused" : "failed";
+  if (!status.ok()) out["code"] = NameOf(status.error_code());
+  security::Put(&out, "reason", reason);
+  security::Put(&out, "request_id", request.request_id);
+  security::Put(&out, "trace_id", TraceIdOf(context));
+  if (status.ok()) return log_->Write(std::move(out));
+  // Callers without a name are told apart by nothing that they could not choose.
+  log_->WriteFailure(std::move(out), principal.name);
+}
+
+}  // namespace octavo::rpc
