@@ -1,6 +1,7 @@
 """Histories of scans, jobs and commits survive the daemon: after kill -9 the next one names what was lost, and the same request id
 answers with what it did, or with LOST."""
 
+import contextlib
 import glob
 import json
 import os
@@ -58,7 +59,7 @@ class History(unittest.TestCase):
 
     def rows(self):
         """name -> state, as they are in the database now."""
-        with sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=20) as database:
+        with contextlib.closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=20)) as database:
             return dict(database.execute("SELECT name, state FROM work"))
 
     def recorded(self, name, state):
@@ -125,7 +126,7 @@ class Scans(History):
             self.assertEqual((after.spec.title, dict(after.spec.labels), after.volumes_done, after.volumes_committed, after.records, after.owner),
                              ("whole", {"eye": "OD"}, 1, 1, before.records, before.owner))
             self.assertEqual((after.create_time, after.start_time, after.end_time), (before.create_time, before.start_time, before.end_time))
-            self.assertEqual(after.spec.WhichOneof("source"), "simulated")
+            self.assertEqual(after.message.spec.WhichOneof("source"), "simulated")
             cut = client.scan(running.name)
             self.assertEqual((cut.state, cut.reason_code, cut.spec.title, cut.spec.queue.name), (LOST, reason_pb2.REASON_LOST, "cut", "line"))
             self.assertIn("it was RUNNING", cut.reason)
@@ -332,7 +333,7 @@ class Commits(History):
         daemon = self.start()
         with daemon.client() as client:
             scan, volume = self.volume(client, retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_COMMIT, auto_commit=octavo.commit_options("auto", "npy")))
-            until(lambda: client.volume(volume).commit.path)
+            until(lambda: client.volume(volume).message.commit.path)
             _, second = self.volume(client)
             path = client.commit(second, "mine", "npy", request_id="good").path
             self.refused("ALREADY_EXISTS", "DESTINATION_EXISTS", client.commit, self.volume(client)[1], "mine", "npy", request_id="bad")
@@ -363,9 +364,8 @@ class Storage(History):
                 file.write(b"\xa5" * 4096)
 
         def renew():
-            with sqlite3.connect(self.path) as database:
+            with contextlib.closing(sqlite3.connect(self.path)) as database:
                 database.execute("PRAGMA user_version=9")
-            database.close()
 
         for spoil, aside, words in ((damage, "damaged", "history.sqlite.damaged-"), (renew, "newer", "has schema 9, of a newer version")):
             with self.subTest(aside):
@@ -383,7 +383,7 @@ class Storage(History):
                     self.recorded(self.volume(client)[0].name, "DONE")
                 self.assertEqual(daemon.stop(), 0)
                 self.assertEqual(len(glob.glob(self.path + f".{aside}-*")), 1)
-                os.unlink(self.path)
+                shutil.rmtree(self.folder)
 
     def test_a_folder_that_cannot_be_used(self):
         # A file stands where the folder would be: that hinders root, too.

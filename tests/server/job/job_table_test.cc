@@ -55,7 +55,7 @@ TEST_F(JobTableTest, StatesAreTimedLoggedAndCounted) {
 }
 
 TEST_F(JobTableTest, WhatHasChangedIsToldOnce) {
-  const auto changed = [&, seen = uint64_t{0}]() mutable {
+  auto changed = [&, seen = uint64_t{0}]() mutable {
     std::vector<std::string> names;
     for (const JobStatus& job : table_.ChangedSince(&seen))
       names.push_back(absl::StrCat(job.name, " ", Name(job.state)));

@@ -1,0 +1,256 @@
+#include "server/security/audit_log.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+#include "gpu/base/failpoint.h"
+#include "server/security/audit_file.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
+
+namespace octavo::security {
+namespace {
+
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
+using octavo::testing::TempFolder;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using nlohmann::json;
+
+class AuditLogTest : public ::testing::Test {
+ protected:
+  void TearDown() override { ArmFailpoint(""); }
+  std::unique_ptr<AuditLog> Open(const AuditLog::Limits& limits = {}) {
+    auto log = AuditLog::Open(folder_, limits);
+    EXPECT_THAT(log.status(), IsOk());
+    return *std::move(log);
+  }
+  static std::vector<std::string> LinesOf(const std::string& path) {
+    std::ifstream in(path);
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    return lines;
+  }
+  std::vector<json> Lines() const {
+    std::vector<json> lines;
+    for (const std::string& line : LinesOf(current_)) lines.push_back(json::parse(line));
+    return lines;
+  }
+  std::vector<std::string> Aside() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      const std::string name = entry.path().filename().string();
+      if (name.rfind("audit-", 0) == 0) names.push_back(name);
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+  // Waits until so many lines are written, without a fixed sleep.
+  static void Await(const AuditLog& log, int64_t written) {
+    for (int i = 0; i < 2000 && log.Count().written < written; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    ASSERT_GE(log.Count().written, written);
+  }
+
+  const TempFolder dir_;
+  const std::string folder_ = dir_ / "audit", current_ = folder_ + "/audit.jsonl";
+};
+
+TEST_F(AuditLogTest, LinesHaveTimeAndNumberAndKeepTheirOrder) {
+  {
+    auto log = Open();
+    for (int i = 0; i < 5; ++i) log->Write({{"event", "call"}, {"i", i}, {"object", "volumes/ä\xFF"}});
+    EXPECT_EQ(log->Close(std::chrono::seconds(10)), 0u);
+    log->Write({{"event", "too late"}});
+    EXPECT_EQ(log->Count().dropped, 1);
+    EXPECT_EQ(log->Count().written, 5);
+  }
+  const std::vector<std::string> lines = LinesOf(current_);
+  ASSERT_THAT(lines, SizeIs(5));
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_THAT(lines[i], ::testing::MatchesRegex(
+                              R"(\{"time":"20..-..-..T..:..:..\.......Z","n":.,"event":"call".*)"));
+    EXPECT_EQ(json::parse(lines[i])["i"], i);
+    EXPECT_EQ(json::parse(lines[i])["n"], i + 1);
+  }
+  struct stat folder {}, file {};
+  ASSERT_EQ(::stat(folder_.c_str(), &folder), 0);
+  ASSERT_EQ(::stat(current_.c_str(), &file), 0);
+  EXPECT_EQ(folder.st_mode & 0777, 0700u);
+  EXPECT_EQ(file.st_mode & 0777 & ~0040u, 0600u);
+}
+
+TEST_F(AuditLogTest, AppendsToWhatIsThereAndEndsATornLine) {
+  std::filesystem::create_directory(folder_);
+  std::filesystem::permissions(folder_, std::filesystem::perms::owner_all);
+  std::ofstream(current_) << "{\"old\":1}\n{\"torn\":";
+  Open()->Write({{"event", "new"}});
+  const std::vector<std::string> lines = LinesOf(current_);
+  ASSERT_THAT(lines, SizeIs(3));
+  EXPECT_EQ(lines[0], "{\"old\":1}");
+  EXPECT_EQ(lines[1], "{\"torn\":");
+  EXPECT_EQ(json::parse(lines[2])["event"], "new");
+}
+
+TEST_F(AuditLogTest, AFolderHasOneWriterAndNoOtherOwner) {
+  auto log = Open();
+  EXPECT_THAT(AuditLog::Open(folder_, {}).status(),
+              IsError(absl::StatusCode::kFailedPrecondition, "used by another process"));
+  log = nullptr;
+  std::filesystem::permissions(folder_, std::filesystem::perms::all);
+  EXPECT_THAT(AuditLog::Open(folder_, {}).status(),
+              IsError(absl::StatusCode::kFailedPrecondition, "nobody else may write"));
+  std::filesystem::permissions(folder_, std::filesystem::perms::owner_all);
+  std::filesystem::remove(current_);
+  std::filesystem::create_symlink(dir_ / "elsewhere", current_);
+  EXPECT_FALSE(AuditLog::Open(folder_, {}).ok());
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "elsewhere"));
+  std::ofstream(dir_ / "file") << "x";
+  EXPECT_FALSE(AuditLog::Open(dir_ / "file", {}).ok());
+}
+
+TEST_F(AuditLogTest, AFullDiskDelaysLinesAndLosesNone) {
+  auto log = Open();
+  log->Write({{"i", 0}});
+  Await(*log, 1);
+  ArmFailpoint("audit_write:errno=28");
+  log->Write({{"i", 1}});
+  for (int i = 0; i < 2000 && log->Count().errors == 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(log->Count().failing);
+  EXPECT_EQ(log->Count().waiting, 1);
+  log->Write({{"i", 2}});
+  Await(*log, 3);
+  EXPECT_FALSE(log->Count().failing);
+  const auto lines = Lines();
+  ASSERT_THAT(lines, SizeIs(3));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(lines[i]["i"], i);
+}
+
+TEST_F(AuditLogTest, LinesWithoutAPlaceAreCountedInTheFile) {
+  auto log = Open({.most_waiting = 10});
+  ArmFailpoint("audit_write:errno=5");
+  log->Write({{"i", 0}});
+  for (int i = 0; i < 2000 && log->Count().errors == 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (int i = 1; i < 31; ++i) log->Write({{"i", i}});
+  const int64_t dropped = log->Count().dropped;
+  EXPECT_EQ(dropped, 20);
+  EXPECT_EQ(log->Close(std::chrono::seconds(10)), 0u);
+  const auto lines = Lines();
+  int64_t told = 0;
+  for (const json& line : lines) told += line.value("event", "") == "lines lost" ? line["lines"].get<int64_t>() : 0;
+  EXPECT_EQ(told + log->Count().waiting, dropped);
+  EXPECT_EQ(lines.size(), static_cast<size_t>(log->Count().written));
+}
+
+TEST_F(AuditLogTest, WhoeverFailsAgainAndAgainDoesNotFillTheDisk) {
+  auto log = Open({.failures_per_second = 1});
+  for (int i = 0; i < 1000; ++i) {
+    log->WriteFailure({{"event", "call"}, {"principal", "mallory"}}, "mallory");
+    if (i % 100 == 0) log->WriteFailure({{"event", "call"}, {"principal", "anna"}}, "anna");
+  }
+  log->Write({{"event", "success"}});
+  EXPECT_EQ(log->Close(std::chrono::seconds(10)), 0u);
+  int64_t of_mallory = 0, of_anna = 0, left_out = 0, successes = 0;
+  for (const json& line : Lines()) {
+    of_mallory += line["event"] == "call" && line["principal"] == "mallory";
+    of_anna += line["event"] == "call" && line["principal"] == "anna";
+    successes += line["event"] == "success";
+    if (line["event"] != "lines left out") continue;
+    EXPECT_EQ(line["principal"], "mallory");
+    left_out += line["lines"].get<int64_t>();
+  }
+  EXPECT_GE(of_mallory, 10);
+  EXPECT_LT(of_mallory, 100);
+  EXPECT_EQ(of_mallory + left_out, 1000);
+  EXPECT_EQ(left_out, log->Count().left_out);
+  EXPECT_EQ(of_anna, 10);
+  EXPECT_EQ(successes, 1);
+}
+
+TEST_F(AuditLogTest, FilesArePutAsideAndTheOldestGo) {
+  {
+    auto log = Open({.bytes = 1000, .kept = 2});
+    for (int i = 0; i < 40; ++i) {
+      log->Write({{"i", i}, {"text", std::string(200, 'x')}});
+      Await(*log, i + 1);
+    }
+    EXPECT_EQ(log->Close(std::chrono::seconds(10)), 0u);
+  }
+  const std::vector<std::string> aside = Aside();
+  ASSERT_THAT(aside, SizeIs(2));
+  // The files that are left have the last lines, in order.
+  std::vector<int> kept;
+  for (const std::string& name : {folder_ + "/" + aside[0], folder_ + "/" + aside[1], current_}) {
+    for (const std::string& line : LinesOf(name)) kept.push_back(json::parse(line)["i"]);
+  }
+  ASSERT_GE(kept.size(), 8u);
+  for (size_t i = 0; i < kept.size(); ++i)
+    EXPECT_EQ(kept[i], 40 - static_cast<int>(kept.size()) + static_cast<int>(i));
+}
+
+TEST_F(AuditLogTest, AFileThatWasMovedAwayIsMadeAnew) {
+  auto log = Open();
+  log->Write({{"i", 0}});
+  Await(*log, 1);
+  std::filesystem::rename(current_, folder_ + "/mine");
+  log->Write({{"i", 1}});
+  Await(*log, 2);
+  std::filesystem::remove(current_);
+  log->Write({{"i", 2}});
+  Await(*log, 3);
+  EXPECT_THAT(LinesOf(folder_ + "/mine"), ElementsAre(HasSubstr("\"i\":0")));
+  EXPECT_THAT(LinesOf(current_), ElementsAre(HasSubstr("\"i\":2")));
+}
+
+TEST(AuditFileTest, AFailedWriteLeavesNoHalfLine) {
+  const TempFolder dir;
+  const std::string folder = dir / "audit";
+  ASSERT_OK_AND_ASSIGN(AuditFile file, AuditFile::Open(folder));
+  ASSERT_THAT(file.Append("{\"i\":0}\n", true), IsOk());
+  // The limit on the size of files fails the second half of the write.
+  struct rlimit_guard {
+    rlimit_guard() {
+      ::getrlimit(RLIMIT_FSIZE, &old);
+      old_handler = ::signal(SIGXFSZ, SIG_IGN);
+      struct rlimit small = old;
+      small.rlim_cur = 20;
+      ::setrlimit(RLIMIT_FSIZE, &small);
+    }
+    ~rlimit_guard() {
+      ::setrlimit(RLIMIT_FSIZE, &old);
+      ::signal(SIGXFSZ, old_handler);
+    }
+    struct rlimit old {};
+    sighandler_t old_handler = nullptr;
+  };
+  {
+    const rlimit_guard guard;
+    EXPECT_FALSE(file.Append("{\"i\":1,\"text\":\"xxxxxxxxxxxxxx\"}\n", true).ok());
+    EXPECT_EQ(std::filesystem::file_size(folder + "/audit.jsonl"), 8u);
+  }
+  ASSERT_THAT(file.Append("{\"i\":2}\n", true), IsOk());
+  std::ifstream in(folder + "/audit.jsonl");
+  std::string all((std::istreambuf_iterator<char>(in)), {});
+  EXPECT_EQ(all, "{\"i\":0}\n{\"i\":2}\n");
+}
+
+}  // namespace
+}  // namespace octavo::security
