@@ -243,9 +243,9 @@ TEST_F(ConfigTest, ChangesNameEveryKeyThatDiffers) {
   std::set<std::string> changed;
   for (const auto& key : ConfigKeys()) {
     for (const char* value :
-         {"127.0.0.1:7", "json", "error", "host", "Fake", "3", "0.33", "33554432", "1000000007",
-          "0600", "/elsewhere", "true", "buffered", "operator", "optional", "lose", "npy",
-          "ada scans=1", "ada=/data"}) {
+         {"127.0.0.1:7", "json",       "error", "host",       "Fake",        "3",        "0.33",
+          "33554432",    "1000000007", "0600",  "/elsewhere", "true",        "false",    "buffered",
+          "operator",    "optional",   "lose",  "npy",        "ada scans=1", "ada=/data"}) {
       Config other;
       if (!ApplySetting(&other, key.name, value).ok()) continue;
       const auto changes = ChangesOf(config_, other);
@@ -479,6 +479,20 @@ TEST_F(ConfigTest, TheHistoryHasItsFolderOrIsOff) {
   EXPECT_EQ(config_.history_dir, "");
   EXPECT_THAT(ApplySetting(&config_, "history.kept", "0"), IsError(kInvalid, "1 to 100000"));
   EXPECT_THAT(ApplySetting(&config_, "history.days", "-1"), IsError(kInvalid, "0 to 36500"));
+}
+
+TEST_F(ConfigTest, TheAuditLogHasItsFolderOrIsOff) {
+  config_.state_dir = "/state";
+  ASSERT_THAT(Finalise(&config_), IsOk());
+  EXPECT_EQ(config_.audit_dir, "/state/audit");
+  config_.audit_dir = "/elsewhere/../a";
+  ASSERT_THAT(Finalise(&config_), IsOk());
+  EXPECT_EQ(config_.audit_dir, "/a");
+  config_.audit_dir = "none";
+  ASSERT_THAT(Finalise(&config_), IsOk());
+  EXPECT_EQ(config_.audit_dir, "");
+  EXPECT_THAT(ApplySetting(&config_, "audit.file_bytes", "1000"), IsError(kInvalid, "65536"));
+  EXPECT_THAT(ApplySetting(&config_, "audit.kept", "-1"), IsError(kInvalid, "0 to 1000000"));
 }
 
 // deploy/octavod.toml shows each key once: as a setting if the default is fixed, behind '#' if it

@@ -25,13 +25,13 @@
 namespace octavo::security {
 namespace {
 
+using nlohmann::json;
 using octavo::testing::IsError;
 using octavo::testing::IsOk;
 using octavo::testing::TempFolder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
-using nlohmann::json;
 
 class AuditLogTest : public ::testing::Test {
  protected:
@@ -75,7 +75,8 @@ class AuditLogTest : public ::testing::Test {
 TEST_F(AuditLogTest, LinesHaveTimeAndNumberAndKeepTheirOrder) {
   {
     auto log = Open();
-    for (int i = 0; i < 5; ++i) log->Write({{"event", "call"}, {"i", i}, {"object", "volumes/ä\xFF"}});
+    for (int i = 0; i < 5; ++i)
+      log->Write({{"event", "call"}, {"i", i}, {"object", "volumes/ä\xFF"}});
     EXPECT_EQ(log->Close(std::chrono::seconds(10)), 0u);
     log->Write({{"event", "too late"}});
     EXPECT_EQ(log->Count().dropped, 1);
@@ -89,7 +90,8 @@ TEST_F(AuditLogTest, LinesHaveTimeAndNumberAndKeepTheirOrder) {
     EXPECT_EQ(json::parse(lines[i])["i"], i);
     EXPECT_EQ(json::parse(lines[i])["n"], i + 1);
   }
-  struct stat folder {}, file {};
+  struct stat folder {
+  }, file{};
   ASSERT_EQ(::stat(folder_.c_str(), &folder), 0);
   ASSERT_EQ(::stat(current_.c_str(), &file), 0);
   EXPECT_EQ(folder.st_mode & 0777, 0700u);
@@ -155,7 +157,8 @@ TEST_F(AuditLogTest, LinesWithoutAPlaceAreCountedInTheFile) {
   EXPECT_EQ(log->Close(std::chrono::seconds(10)), 0u);
   const auto lines = Lines();
   int64_t told = 0;
-  for (const json& line : lines) told += line.value("event", "") == "lines lost" ? line["lines"].get<int64_t>() : 0;
+  for (const json& line : lines)
+    told += line.value("event", "") == "lines lost" ? line["lines"].get<int64_t>() : 0;
   EXPECT_EQ(told + log->Count().waiting, dropped);
   EXPECT_EQ(lines.size(), static_cast<size_t>(log->Count().written));
 }

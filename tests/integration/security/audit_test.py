@@ -1,0 +1,337 @@
+"""The audit log: a line for each change and each refusal, with who, from where, what, and how it ended; what the server did by itself; the trace and the request
+that a line belongs to; that no secret is in it; and that neither a kill nor a full disk tears or loses lines unseen."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import unittest
+import urllib.request
+
+import grpc
+import numpy as np
+
+from harness import BUILD, Daemon, octavo, until
+
+OCTAVO = os.path.join(BUILD, "bin", "octavo")
+PARTS = ("buffer", "export", "ingest", "job", "mosaic", "operation", "scan", "session", "stream", "system", "volume")
+PEOPLE = {"ada": "operator", "vera": "viewer", "root": "admin"}
+# What asks and changes nothing, of the methods for operators.
+ASKS = {"PlanScan", "PlanJob", "PlanWaveform", "PlotWaveform", "FindZOverlap", "RegisterTiles", "KeepAlive", "RenewLease"}
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+def methods():
+    for part in PARTS:
+        module = __import__(f"octavo.v1.{part}_pb2", fromlist=["DESCRIPTOR"])
+        for service in module.DESCRIPTOR.services_by_name.values():
+            yield from service.methods
+
+
+def is_for_viewers(method):
+    return re.match("(Get|List|Watch|Wait|Read)[A-Z]", method.name) or method.name in ("Subscribe", "RenderVolume")
+
+
+def call(channel, method, metadata=()):
+    """Calls a method, whatever its form, with an empty request; its code."""
+    shapes = {(False, False): channel.unary_unary, (False, True): channel.unary_stream, (True, False): channel.stream_unary,
+              (True, True): channel.stream_stream}
+    rpc = shapes[method.client_streaming, method.server_streaming](f"/{method.containing_service.full_name}/{method.name}")
+    try:
+        answer = rpc(iter([b""]) if method.client_streaming else b"", timeout=20, metadata=metadata)
+        if method.server_streaming:
+            for _ in answer:
+                break
+            answer.cancel()
+    except grpc.RpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+def small(volumes=1):
+    return octavo.raster(16, 8, volumes=volumes)
+
+
+class AuditTest(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="octavo-audit-")
+        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
+        self.folder = os.path.join(self.directory, "state", "audit")
+        self.path = os.path.join(self.folder, "audit.jsonl")
+        self.tokens = os.path.join(self.directory, "tokens")
+        self.secret = {}
+        for name, role in PEOPLE.items():
+            self.secret[name] = os.path.join(self.directory, f"token-of-{name}")
+            subprocess.run([OCTAVO, "token", "add", "--file", self.tokens, "--name", name, "--role", role, "--secret-file", self.secret[name]], check=True,
+                           capture_output=True, timeout=60)
+
+    def start(self, *flags, **options):
+        daemon = Daemon("--security.tokens", self.tokens, "--listen.loopback_role", "none", *flags, directory=self.directory, **options)
+        self.addCleanup(daemon.remove)
+        return daemon
+
+    def client(self, daemon, who):
+        client = octavo.Client(daemon.address, token_file=self.secret[who])
+        self.addCleanup(client.close)
+        return client
+
+    def lines(self, **wanted):
+        """Those that have these fields. Every line is whole at any time."""
+        with open(self.path, "rb") as file:
+            found = [json.loads(line) for line in file.read().splitlines(keepends=True) if line.endswith(b"\n")]
+        return [line for line in found if all(line.get(key) == value for key, value in wanted.items())]
+
+    def one(self, **wanted):
+        """The only such line, once it is there."""
+        until(lambda: self.lines(**wanted), 20)
+        found = self.lines(**wanted)
+        self.assertEqual(len(found), 1, found)
+        return found[0]
+
+    def metric(self, daemon, name):
+        page = urllib.request.urlopen(f"http://{daemon.metrics}/metrics", timeout=10).read().decode()
+        return float(page.split(f"\n{name} ")[1].split("\n")[0])
+
+    def assertNumbered(self):
+        """Without a gap since the start of the process."""
+        numbers = [line["n"] for line in self.lines()]
+        self.assertEqual(numbers, sorted(numbers))
+
+    # -- calls
+
+    def test_every_method_that_changes_something_has_a_line_and_every_refusal(self):
+        daemon = self.start()
+        ada, vera = self.client(daemon, "ada"), self.client(daemon, "vera")
+        changing, asking = [], []
+        for method in methods():
+            (asking if is_for_viewers(method) or method.name in ASKS else changing).append(method)
+        self.assertGreater(len(changing), 30)
+        for method in methods():
+            if method.name != "Measure":
+                call(ada.channel, method)
+        for method in changing:
+            if method.name == "Measure":
+                continue
+            line = self.one(event="call", method=method.full_name, principal="ada")
+            self.assertIn(line["outcome"], ("ok", "failed"), line)
+            self.assertEqual((line["role"], line["peer"].split(":")[0]), ("operator", "ipv4"), line)
+            self.assertTrue(line["outcome"] == "ok" or line["code"], line)
+        for method in asking:
+            self.assertEqual([line for line in self.lines(method=method.full_name) if line["outcome"] != "refused"], [])
+        # A viewer who tries, and who has no token at all.
+        with grpc.insecure_channel(daemon.address) as nobody:
+            for method in methods():
+                if is_for_viewers(method):
+                    continue
+                self.assertEqual(call(vera.channel, method), grpc.StatusCode.PERMISSION_DENIED)
+                line = self.one(method=method.full_name, principal="vera")
+                self.assertEqual((line["outcome"], line["code"], line["reason"], line["role"]), ("refused", "PERMISSION_DENIED", "WRONG_ROLE", "viewer"))
+                self.assertEqual(call(nobody, method), grpc.StatusCode.UNAUTHENTICATED)
+                self.one(method=method.full_name, code="UNAUTHENTICATED", reason="NO_TOKEN")
+            wrong = [("authorization", "Bearer octavo_00000000_" + "0" * 64)]
+            self.assertEqual(call(nobody, next(methods()), wrong), grpc.StatusCode.UNAUTHENTICATED)
+            self.one(code="UNAUTHENTICATED", reason="BAD_TOKEN")
+        self.assertNumbered()
+
+    def test_lines_name_object_request_and_trace(self):
+        daemon = self.start()
+        ada = self.client(daemon, "ada")
+        scan = ada.submit_scan(octavo.simulated(1, fast=True), small(2), samples=256, title="with a \"title\"", request_id="the request").name
+        ada.wait(scan)
+        line = self.one(event="call", method="octavo.v1.ScanService.SubmitScan")
+        self.assertEqual((line["object"], line["outcome"], line["request_id"], line["principal"]), (scan, "ok", "the request", "ada"))
+        self.assertEqual(line["token_id"], open(self.secret["ada"]).read().split("_")[1])
+        first, second = (volume.name for volume in ada.volumes(scan))
+        ada.discard(first)
+        self.one(event="call", method="octavo.v1.VolumeService.DiscardVolume", object=first, outcome="ok")
+        gone = self.one(event="change", kind="volume", object=first, state="DISCARDED")
+        self.assertEqual((gone["owner"], gone["parent"]), ("ada", scan))
+        with self.assertRaises(octavo.OctavoError):
+            ada.discard(first)
+        failed = self.one(event="call", method="octavo.v1.VolumeService.DiscardVolume", object=first, outcome="failed")
+        self.assertTrue(failed["code"] and failed["reason"], failed)
+        commit = ada.commit(second, "here.npy", request_id="commit it")
+        asked = self.one(event="call", method="octavo.v1.VolumeService.CommitVolume", object=second)
+        self.assertEqual((asked["destination"], asked["request_id"], asked["outcome"]), ("here.npy", "commit it", "ok"))
+        ended = self.one(event="change", kind="commit", state="SUCCEEDED")
+        self.assertEqual((ended["volume"], ended["destination"], ended["object"], ended["principal"]), (second, "here.npy", asked["operation"], "ada"))
+        self.assertTrue(os.path.exists(ended["path"]), ended)
+        self.assertTrue(commit)
+        # The states of the scan, with the request that made it.
+        self.assertEqual([line["state"] for line in self.lines(kind="scan", object=scan)][-1], "DONE")
+        self.assertTrue(all(line["request_id"] == "the request" for line in self.lines(kind="scan", object=scan)))
+        # W3C Trace Context, in the lines and in the log.
+        spec = octavo.v1.scan_pb2.SubmitScanRequest(spec=ada.scan(scan).message.spec)
+        traced = [("authorization", "Bearer " + open(self.secret["ada"]).read().strip())]
+        for parent, kept in ((f"00-{TRACE}-00f067aa0ba902b7-01", TRACE), (f"00-{TRACE}-0000000000000000-01", None), ("00-" + "0" * 32 + "-00f067aa0ba902b7-01", None),
+                             (f"00-{TRACE.upper()}-00f067aa0ba902b7-01", None), (f"01-{TRACE}-00f067aa0ba902b7-01-more", TRACE), (f"00-{TRACE}-00f067aa0ba902b7-01-more", None),
+                             ("x" * 200, None)):
+            with self.subTest(parent), grpc.insecure_channel(daemon.address) as channel:
+                stub = octavo.v1.scan_pb2_grpc.ScanServiceStub(channel)
+                name = stub.SubmitScan(spec, timeout=30, metadata=[*traced, ("traceparent", parent)]).scan.name
+                ada.wait(name)
+                self.assertEqual(self.one(event="call", object=name).get("trace_id"), kept)
+                until(lambda: self.lines(kind="scan", object=name, state="DONE"), 20)
+                for line in self.lines(kind="scan", object=name):
+                    self.assertEqual(line.get("trace_id"), kept)
+                told = [json.loads(line) for line in daemon.text().splitlines() if name in line]
+                told = [line for line in told if line["event"] in ("scan started", "scan queued")]
+                self.assertEqual([(line["principal"], line["trace_id"]) for line in told], [("ada", kept or "")])
+        self.assertNumbered()
+
+    def test_failed_commits_say_where_and_why(self):
+        daemon = self.start(environment={"OCTAVO_FAILPOINT": "before_rename:errno=28"})
+        ada = self.client(daemon, "ada")
+        scan = ada.submit_scan(octavo.simulated(1, fast=True), small(), samples=256).name
+        ada.wait(scan)
+        (volume,) = (volume.name for volume in ada.volumes(scan))
+        buffer = ada.buffers.create((8,), "u8").name
+        with open(os.path.join(daemon.root, "taken.npy"), "w"):
+            pass
+        with self.assertRaises(octavo.OctavoError):
+            ada.commit(volume, "taken.npy")
+        asked = self.one(method="octavo.v1.VolumeService.CommitVolume", object=volume)
+        self.assertEqual((asked["outcome"], asked["destination"]), ("failed", "taken.npy"))
+        self.assertTrue(asked["reason"])
+        # Later than the call: the disk is full.
+        with self.assertRaises(octavo.OctavoError):
+            ada.commit(volume, "full.npy")
+        failed = self.one(event="change", kind="commit", state="FAILED")
+        self.assertEqual((failed["volume"], failed["destination"], failed["principal"]), (volume, "full.npy", "ada"))
+        self.assertTrue(failed["reason"] and failed["why"], failed)
+        # Others may not do away with it.
+        vera = self.client(daemon, "vera")
+        for attempt in (lambda: vera.discard(volume), lambda: vera.buffers.destroy(buffer)):
+            with self.assertRaises(octavo.OctavoError):
+                attempt()
+        self.assertEqual(ada.volume(volume).message.state, 2)
+
+    def test_what_the_server_does_by_itself(self):
+        daemon = self.start("--session.heartbeat_seconds", "0.2", "--session.expiry_seconds", "0.5")
+        ada = self.client(daemon, "ada")
+        scan = ada.submit_scan(octavo.simulated(1, fast=True), small(), samples=256, retention=octavo.retention(ttl=0.3)).name
+        ada.wait(scan)
+        volume = self.one(kind="volume", state="DISCARDED", parent=scan)
+        self.assertEqual((volume["reason"], volume["owner"]), ("EXPIRED", "ada"))
+        self.assertEqual(self.lines(method="octavo.v1.VolumeService.DiscardVolume"), [])
+        # What runs at the end of the server is cut short; the file says which, and why.
+        running = ada.submit_scan(octavo.push(idle_timeout=600), small(), samples=256).name
+        kept = ada.submit_scan(octavo.simulated(1, fast=True), small(), samples=256, queue="another").name
+        until(lambda: ada.scan(running).message.state == 2, 20)
+        ada.cancel(kept)
+        daemon.process.send_signal(signal.SIGTERM)
+        self.assertEqual(daemon.stop(), 0)
+        ended = [line for line in self.lines(kind="scan", object=running)][-1]
+        self.assertIn(ended["state"], ("DONE", "CANCELLED"))
+        self.assertIn(ended["reason"], ("DRAINED", "SERVER_STOPPED", "STOPPED", "INTERRUPTED"))
+        self.assertEqual([line["what"] for line in self.lines(event="server")], ["started", "stopping", "stopped"])
+        self.assertEqual(self.lines()[-1]["what"], "stopped")
+
+    # -- secrets
+
+    def test_no_secret_is_in_it(self):
+        daemon = self.start()
+        ada = self.client(daemon, "ada")
+        stub = octavo.v1.session_pb2_grpc.SessionServiceStub(ada.channel)
+        session = stub.OpenSession(octavo.v1.session_pb2.OpenSessionRequest(client="microscope"), timeout=20)
+        buffer = ada.buffers.create((8,), "u8").name
+        lease = stub.AcquireLease(octavo.v1.session_pb2.AcquireLeaseRequest(resource=buffer, mode=2, session_secret=session.secret, holder="someone"), timeout=20).lease
+        stub.ReleaseLease(octavo.v1.session_pb2.ReleaseLeaseRequest(token=lease.token, fence=lease.fence), timeout=20)
+        with self.assertRaises(grpc.RpcError):
+            stub.ReleaseLease(octavo.v1.session_pb2.ReleaseLeaseRequest(token=lease.token, fence=lease.fence), timeout=20)
+        stub.CloseSession(octavo.v1.session_pb2.CloseSessionRequest(secret=session.secret), timeout=20)
+        key = "the key of an owner, 32 characters"
+        made = octavo.v1.buffer_pb2_grpc.BufferServiceStub(ada.channel).CreateBuffer(
+            octavo.v1.buffer_pb2.CreateBufferRequest(type=octavo.v1.types_pb2.ElementType(scalar=1), shape=[8]), timeout=20, metadata=[("octavo-owner-key", key), ("octavo-client", "me")])
+        self.assertEqual(daemon.stop(), 0)
+        text = open(self.path).read()
+        self.assertIn(made.buffer.name, text)
+        self.assertEqual(self.one(method="octavo.v1.SessionService.AcquireLease")["object"], buffer)
+        for secret in (session.secret, lease.token, key, *(open(path).read().strip() for path in self.secret.values())):
+            self.assertGreaterEqual(len(secret), 16)
+            self.assertNotIn(secret, text)
+            self.assertNotIn(secret[-16:], text)
+
+    # -- the file
+
+    def test_a_kill_leaves_whole_lines_and_the_next_daemon_goes_on(self):
+        daemon = self.start()
+        ada = self.client(daemon, "ada")
+        for i in range(50):
+            ada.buffers.create((8,), "u8")
+        until(lambda: len(self.lines(method="octavo.v1.BufferService.CreateBuffer")) == 50, 20)
+        daemon.kill()
+        before = open(self.path, "rb").read()
+        with open(self.path, "ab") as file:
+            file.write(b'{"time":"torn')
+        daemon = self.start()
+        self.client(daemon, "ada").buffers.create((8,), "u8")
+        self.assertEqual(daemon.stop(), 0)
+        after = open(self.path, "rb").read()
+        self.assertTrue(after.startswith(before + b'{"time":"torn\n{"time":'))
+
+    def test_a_full_disk_is_told_and_loses_nothing(self):
+        daemon = self.start(environment={"OCTAVO_FAILPOINT": "audit_write:errno=28:3"})
+        ada = self.client(daemon, "ada")
+        self.assertEqual(self.metric(daemon, "octavo_audit_up"), 1)
+        names = []
+        while not self.metric(daemon, "octavo_audit_errors_total"):
+            names.append(ada.buffers.create((8,), "u8").name)
+            self.assertLess(len(names), 1000)
+        for name in names:
+            self.one(method="octavo.v1.BufferService.CreateBuffer", object=name)
+        until(lambda: self.metric(daemon, "octavo_audit_up") == 1, 20)
+        self.assertEqual((self.metric(daemon, "octavo_audit_errors_total"), self.metric(daemon, "octavo_audit_dropped_total")), (1, 0))
+        self.assertEqual(daemon.stop(), 0)
+        self.assertNumbered()
+        self.assertIn("the audit log cannot be written; its lines wait", daemon.text())
+        self.assertIn("the audit log is written again", daemon.text())
+
+    def test_files_are_put_aside(self):
+        daemon = self.start("--audit.file_bytes", "65536", "--audit.kept", "2")
+        ada = self.client(daemon, "ada")
+        for i in range(1200):
+            ada.buffers.destroy(ada.buffers.create((8,), "u8").name)
+        self.assertEqual(daemon.stop(), 0)
+        aside = sorted(name for name in os.listdir(self.folder) if name.startswith("audit-"))
+        self.assertEqual(len(aside), 2)
+        numbers = [json.loads(line)["n"] for name in (*aside, "audit.jsonl") for line in open(os.path.join(self.folder, name))]
+        self.assertEqual(numbers, list(range(numbers[0], numbers[0] + len(numbers))))
+        self.assertLess(max(os.path.getsize(os.path.join(self.folder, name)) for name in aside), 3 * 65536)
+
+    def test_whoever_fails_again_and_again_is_summed_up(self):
+        daemon = self.start()
+        with grpc.insecure_channel(daemon.address) as nobody:
+            rpc = nobody.unary_unary("/octavo.v1.SystemService/GetInfo")
+            for _ in range(25):
+                for future in [rpc.future(b"", timeout=60) for _ in range(200)]:
+                    self.assertEqual(future.code(), grpc.StatusCode.UNAUTHENTICATED)
+        ada = self.client(daemon, "ada")
+        ada.buffers.create((8,), "u8")
+        self.one(method="octavo.v1.BufferService.CreateBuffer", outcome="ok")
+        self.assertEqual(daemon.stop(), 0)
+        refused = len(self.lines(method="octavo.v1.SystemService.GetInfo", outcome="refused"))
+        left_out = sum(line["lines"] for line in self.lines(event="lines left out"))
+        self.assertEqual(refused + left_out, 5000)
+
+    def test_without_its_folder_the_server_does_not_start_unless_it_is_off(self):
+        daemon = self.start("--audit.dir", "none")
+        self.client(daemon, "ada").buffers.create((8,), "u8")
+        self.assertEqual((self.metric(daemon, "octavo_audit_up"), os.path.exists(self.folder)), (0, False))
+        self.assertEqual(daemon.stop(), 0)
+        with open(self.folder, "w"):
+            pass
+        with self.assertRaisesRegex(RuntimeError, "audit.dir.*audit is no directory"):
+            self.start()
+        os.unlink(self.folder)
+        os.mkdir(self.folder, 0o777)
+        os.chmod(self.folder, 0o777)
+        with self.assertRaisesRegex(RuntimeError, "audit.dir.*nobody else may write into it"):
+            self.start()
+
+
+if __name__ == "__main__":
+    unittest.main()
