@@ -356,7 +356,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
           "held volumes will be lost with the daemon", {{"because", why}});
     } else {
       daemon->disk_rate_ = std::make_unique<drain::DiskRate>(
-          ways[0] == drain::Way::kCommit ? config.drain_commit_root : config.spill_dir);
+          ways[0] == drain::Way::kCommit ? config.drain_commit_root : config.spill_dir,
+          ways[0] == drain::Way::kCommit ? drain::DiskRate::Of::kCommits
+                                         : drain::DiskRate::Of::kSpills);
     }
   }
   if (daemon->handoff_ != nullptr)

@@ -40,7 +40,7 @@ absl::StatusOr<double> MeasureDisk(const std::string& folder, int64_t bytes) {
   return static_cast<double>(bytes) / std::max(seconds, 1e-6);
 }
 
-DiskRate::DiskRate(const std::string& folder) {
+DiskRate::DiskRate(const std::string& folder, Of of) : of_(of) {
   if (folder.empty()) return;
   thread_ = std::jthread([this, folder] {
     pthread_setname_np(pthread_self(), "oct-rate");
@@ -55,12 +55,16 @@ DiskRate::DiskRate(const std::string& folder) {
 }
 
 double DiskRate::BytesPerSecond(const model::Stats& stats) const {
+  // Of one spill or commit: several at once are not slower together.
+  if (of_ == Of::kCommits) {
+    if (stats.commit_bytes < kEnoughBytes || stats.commit_seconds.sum <= 0) return measured_;
+    return static_cast<double>(stats.commit_bytes) / stats.commit_seconds.sum;
+  }
   const auto spills = stats.spill_seconds.find(Name(model::Tier::kDisk));
   for (const model::TierUse& tier : stats.tiers) {
     if (tier.tier != model::Tier::kDisk || tier.spilled_bytes < kEnoughBytes ||
         spills == stats.spill_seconds.end() || spills->second.sum <= 0)
       continue;
-    // Of one spill: several at once are not slower together.
     return static_cast<double>(tier.spilled_bytes) / spills->second.sum;
   }
   return measured_;

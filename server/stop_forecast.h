@@ -18,19 +18,23 @@ namespace octavo::drain {
 absl::StatusOr<double> MeasureDisk(const std::string& folder, int64_t bytes);
 
 /// How fast the disk of a folder takes what must stay: measured once, on a thread of its own; and
-/// by the spills since, once they are enough to say more.
+/// by what was written since, once that is enough to say more.
 class DiskRate {
  public:
   static constexpr int64_t kProbeBytes = 16 << 20;
-  /// Spills of fewer bytes than this tell less than the measurement.
+  /// What was written tells less than the measurement if it has fewer bytes than this.
   static constexpr int64_t kEnoughBytes = int64_t{256} << 20;
 
+  /// Whose bytes are written there.
+  enum class Of { kSpills, kCommits };
+
   /// Measures `folder`; empty = there is none.
-  explicit DiskRate(const std::string& folder);
-  /// 0 = not measured yet, or it failed. `stats`: with the spills since the start.
+  explicit DiskRate(const std::string& folder, Of of = Of::kSpills);
+  /// 0 = not measured yet, or it failed. `stats`: with the spills and commits since the start.
   double BytesPerSecond(const model::Stats& stats) const;
 
  private:
+  const Of of_;
   std::atomic<double> measured_{0};
   std::jthread thread_;  // last: it uses the rest
 };

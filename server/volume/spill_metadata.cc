@@ -6,13 +6,13 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
 #include "gpu/base/status.h"
 #include "server/storage/formats/meta_json.h"
 #include "server/storage/io/json_members.h"
+#include "server/storage/spill/spill_folder.h"
 #include "server/volume/pattern_json.h"
 #include "server/volume/volume_metadata.h"
 
@@ -21,9 +21,7 @@ namespace {
 
 // A collection and an id: parts of them become names of files.
 bool IsNamed(absl::string_view collection, absl::string_view name) {
-  return absl::ConsumePrefix(&name, collection) && !name.empty() && name.size() <= 128 &&
-         std::all_of(name.begin(), name.end(),
-                     [](char c) { return absl::ascii_isalnum(c) || c == '-'; });
+  return absl::ConsumePrefix(&name, collection) && storage::IsSpillId(name);
 }
 
 }  // namespace

@@ -413,6 +413,12 @@ TEST(StopForecastTest, TheRateIsMeasuredAndThenThatOfTheSpills) {
   EXPECT_EQ(none.BytesPerSecond(stats), 0) << "too few to tell";
   stats.tiers[0].spilled_bytes = DiskRate::kEnoughBytes;
   EXPECT_EQ(none.BytesPerSecond(stats), static_cast<double>(DiskRate::kEnoughBytes) / 4);
+  // Held volumes that are to be committed go to another disk than the tier's.
+  const DiskRate of_commits("", DiskRate::Of::kCommits);
+  EXPECT_EQ(of_commits.BytesPerSecond(stats), 0);
+  stats.commit_bytes = DiskRate::kEnoughBytes;
+  stats.commit_seconds.Add(8);
+  EXPECT_EQ(of_commits.BytesPerSecond(stats), static_cast<double>(DiskRate::kEnoughBytes) / 8);
 }
 
 }  // namespace

@@ -61,10 +61,6 @@ exports::ExportPeer LocalPeerOf(const std::string& peer) {
     if (out.local) out.uid = user->uid;
     return out;
   }
-  if (absl::StartsWith(text, "unix:")) {
-    out.local = true;
-    return out;
-  }
   const bool mapped = absl::StartsWith(text, "ipv6:[::ffff:127.");
   if (!mapped && !absl::StartsWith(text, "ipv6:[::1]:") && !absl::StartsWith(text, "ipv4:127."))
     return out;

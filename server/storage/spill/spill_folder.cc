@@ -10,6 +10,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -28,6 +29,13 @@
 #include "server/storage/io/json_members.h"
 
 namespace octavo::storage {
+
+bool IsSpillId(absl::string_view text) {
+  return !text.empty() && text.size() <= 128 && std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isalnum(c) || c == '-';
+  });
+}
+
 namespace {
 
 constexpr int64_t kBlock = 1 << 20;
@@ -35,12 +43,6 @@ constexpr char kMagic[4] = {'O', 'S', 'P', '1'};
 constexpr int64_t kTailBytes = 16;
 constexpr char kSpillSuffix[] = ".spill", kTemporarySuffix[] = ".tmp",
                kDamagedSuffix[] = ".damaged";
-constexpr char kIdCharacters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-";
-
-bool IsId(const std::string& id) {
-  return !id.empty() && id.size() <= 128 &&
-         id.find_first_not_of(kIdCharacters) == std::string::npos;
-}
 
 std::string TailOf(const std::string& footer) {
   std::string tail(kTailBytes, '\0');
@@ -292,7 +294,7 @@ class Folder final : public SpillFolder {
 
   absl::StatusOr<std::unique_ptr<SpillWriter>> Create(const std::string& id, int64_t bytes,
                                                       const nlohmann::json& about) override {
-    if (!IsId(id))
+    if (!IsSpillId(id))
       return InvalidField("id",
                           absl::StrCat("is '", id, "'; allowed 1 to 128 letters, digits and '-'"));
     auto writer =
@@ -400,14 +402,14 @@ absl::StatusOr<std::unique_ptr<SpillFolder>> SpillFolder::Open(const std::string
     const std::string full = absl::StrCat(path, "/", name);
     absl::string_view id = name;
     if (absl::ConsumePrefix(&id, ".") && absl::ConsumeSuffix(&id, kTemporarySuffix) &&
-        IsId(std::string(id))) {
+        IsSpillId(id)) {
       report->push_back(
           absl::StrCat(full, ": was not finished; ",
                        ::unlink(full.c_str()) == 0 ? "removed" : "could not be removed"));
       continue;
     }
     id = name;
-    if (!absl::ConsumeSuffix(&id, kSpillSuffix) || !IsId(std::string(id))) continue;
+    if (!absl::ConsumeSuffix(&id, kSpillSuffix) || !IsSpillId(id)) continue;
     auto one = folder->Look(full);
     if (one.ok()) {
       found->push_back(*std::move(one));

@@ -7,9 +7,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
 
 namespace octavo::storage {
+
+/// Whether a text may be the id of a spilled volume, which names its file: 1 to 128 letters, digits
+/// and '-'.
+bool IsSpillId(absl::string_view text);
 
 /// Reads one spill file. Not thread-safe: each reader needs its own cursor. It can still read after
 /// the file was removed.
