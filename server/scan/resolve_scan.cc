@@ -49,7 +49,7 @@ absl::Status ResolveAdcBits(model::ResolvedScan& scan) {
 // Records wait in the ring while the host does something else. Of fast sources eight blocks are a
 // few milliseconds, and a busy host keeps a thread waiting for longer.
 int64_t ChosenRingBlocks(double rate_hz, int64_t records, int64_t bytes) {
-  constexpr int64_t kLeast = 8, kMostBytes = int64_t{128} << 20;
+  constexpr int64_t kLeast = 8, kMostBytes = int64_t{256} << 20;
   constexpr double kSeconds = 0.05;
   const auto wanted = static_cast<int64_t>(
       std::ceil(std::min(1e9, rate_hz) * kSeconds / static_cast<double>(records)));

@@ -22,6 +22,11 @@
 namespace octavo::volume {
 namespace {
 
+/// As in volume_store.cc.
+const std::string& EndOf(const model::VolumeStatus& volume) {
+  return volume.has_commit ? volume.commit.path : volume.reason;
+}
+
 constexpr char kNothing[] = "nothing was written";
 constexpr double kWriting = 0.95;  // share of the progress; the rest is for making files durable
 
@@ -179,7 +184,7 @@ absl::Status Committer::Commit(const std::string& name, const model::CommitOptio
   OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume, context_.volumes->Get(name));
   OCTAVO_RETURN_IF_ERROR(CheckOwner(volume, asked));
   OCTAVO_RETURN_IF_ERROR(
-      CheckTransition(name, volume.state, model::VolumeState::kCommitting, volume.commit.path));
+      CheckTransition(name, volume.state, model::VolumeState::kCommitting, EndOf(volume)));
   OCTAVO_ASSIGN_OR_RETURN(job->destination, ExpandDestination(options.destination, volume));
   OCTAVO_RETURN_IF_ERROR(
       storage::ResolveDestination(context_.storage->roots(), job->destination).status());
@@ -269,7 +274,7 @@ absl::Status Committer::Check(const model::CommitOptions& options, const std::st
   if (!name.empty()) {
     OCTAVO_ASSIGN_OR_RETURN(volume, context_.volumes->Get(name));
     OCTAVO_RETURN_IF_ERROR(
-        CheckTransition(name, volume.state, model::VolumeState::kCommitting, volume.commit.path));
+        CheckTransition(name, volume.state, model::VolumeState::kCommitting, EndOf(volume)));
     OCTAVO_ASSIGN_OR_RETURN(writer,
                             storage::ResolveOptions(options.writer, context_.meta_of(volume)));
   }

@@ -26,7 +26,7 @@ bool Allowed(model::VolumeState from, model::VolumeState to) {
 }  // namespace
 
 absl::Status CheckTransition(const std::string& volume, model::VolumeState from,
-                             model::VolumeState to, const std::string& committed_to) {
+                             model::VolumeState to, const std::string& end) {
   if (Allowed(from, to)) return absl::OkStatus();
   // What the caller wanted, in the contract's words.
   const char* const wanted = to == model::VolumeState::kCommitting  ? "committed"
@@ -37,7 +37,7 @@ absl::Status CheckTransition(const std::string& volume, model::VolumeState from,
           wanted == nullptr
               ? absl::StrCat(volume, " is ", Name(from), " and cannot become ", Name(to))
               : absl::StrCat(volume, " is ", Name(from),
-                             committed_to.empty() ? "" : absl::StrCat(" (", committed_to, ")"),
+                             end.empty() ? "" : absl::StrCat(" (", end, ")"),
                              "; only a HELD one can be ", wanted,
                              from == model::VolumeState::kCommitting
                                  ? ": wait for the operation that commits it, or cancel that"

@@ -17,7 +17,7 @@ namespace octavo::volume {
 ///   acquiring → held | failed;  held → committing | discarded;  committing → committed | held
 /// `committed_to`: the path of a COMMITTED volume, for the message; empty = not known.
 absl::Status CheckTransition(const std::string& volume, model::VolumeState from,
-                             model::VolumeState to, const std::string& committed_to = "");
+                             model::VolumeState to, const std::string& end = "");
 
 /// The memory that holds a volume's bytes: exactly one of the two is set, neither once the volume
 /// has left memory.

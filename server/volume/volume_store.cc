@@ -14,9 +14,10 @@
 namespace octavo::volume {
 namespace {
 
-/// Where a committed volume lies; empty for another one.
-std::string PathOf(const VolumeEntry& entry) {
-  return entry.commit.has_value() ? entry.commit->path : "";
+/// Where a committed volume lies, or why another one has ended: what an error says beside its
+/// state.
+std::string EndOf(const VolumeEntry& entry) {
+  return entry.commit.has_value() ? entry.commit->path : entry.reason;
 }
 
 absl::Status HasLeft(const VolumeEntry& entry, const std::string& more = "") {
@@ -130,7 +131,7 @@ absl::StatusOr<model::VolumeStatus> VolumeStore::Discard(const std::string& name
     OCTAVO_ASSIGN_OR_RETURN(VolumeEntry* const entry, table_.Find(name));
     OCTAVO_RETURN_IF_ERROR(CheckOwner(*entry->about, asked));
     OCTAVO_RETURN_IF_ERROR(
-        CheckTransition(name, entry->state, model::VolumeState::kDiscarded, PathOf(*entry)));
+        CheckTransition(name, entry->state, model::VolumeState::kDiscarded, EndOf(*entry)));
     OCTAVO_RETURN_IF_ERROR(table_.CheckLeases(*entry, asked));
     OCTAVO_RETURN_IF_ERROR(table_.CheckExports(*entry, asked));
     gone = table_.Leave(*entry, model::VolumeState::kDiscarded, code, reason, "discarded");
@@ -164,7 +165,7 @@ absl::StatusOr<VolumeCommit> VolumeStore::BeginCommit(const std::string& name,
     OCTAVO_ASSIGN_OR_RETURN(VolumeEntry* const entry, table_.Find(name));
     OCTAVO_RETURN_IF_ERROR(CheckOwner(*entry->about, asked));
     OCTAVO_RETURN_IF_ERROR(
-        CheckTransition(name, entry->state, model::VolumeState::kCommitting, PathOf(*entry)));
+        CheckTransition(name, entry->state, model::VolumeState::kCommitting, EndOf(*entry)));
     OCTAVO_RETURN_IF_ERROR(table_.CheckLeases(*entry, asked));
     entry->state = model::VolumeState::kCommitting;
     entry->last_error.clear();

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -49,6 +50,12 @@ absl::StatusOr<std::string> ResolveDestination(const std::vector<std::string>& r
       return InvalidField(kField,
                           absl::StrCat("'", destination, "' holds '..'; allowed are paths below ",
                                        absl::StrJoin(roots, ", ")));
+    // " .npy" is a name that somebody forgot to give.
+    const absl::string_view stem = part.substr(0, part.find('.', 1));
+    if (absl::StripAsciiWhitespace(stem).empty())
+      return InvalidField(kField, absl::StrCat("'", destination,
+                                               "' has a name of blanks; give a path relative to a "
+                                               "storage root"));
     if (absl::StartsWith(part, ".octavo-"))
       return InvalidField(kField, "uses a name that starts with .octavo-, which is reserved");
     if (part.size() > 200)

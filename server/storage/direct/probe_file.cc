@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/failpoint.h"
+#include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
 #include "gpu/device/digest.h"
 #include "server/storage/io/errno_status.h"
@@ -94,9 +95,9 @@ absl::StatusOr<std::unique_ptr<ProbeFile>> ProbeFile::Make(
     const auto free = static_cast<int64_t>(disk.f_bavail * disk.f_frsize);
     if (free / 2 < bytes) {
       return WithInfo(
-          absl::ResourceExhaustedError(absl::StrCat(name, " would take ", bytes,
-                                                    " bytes; allowed is half of the ", free,
-                                                    " bytes that are free there")),
+          absl::ResourceExhaustedError(absl::StrCat(name, " would take ", SizeText(bytes),
+                                                    "; allowed is half of the ", SizeText(free),
+                                                    " that are free there")),
           {.reason = Reason::kDiskFull,
            .field = "bytes",
            .numbers = {{"wanted", absl::StrCat(bytes)}, {"allowed", absl::StrCat(free / 2)}}});

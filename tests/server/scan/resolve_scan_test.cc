@@ -37,12 +37,12 @@ TEST(ResolveTest, SourceAndGeometryAloneMakeASensibleScan) {
   EXPECT_EQ(s.acquisition.raw_type, DType::kU16);
   EXPECT_EQ(s.acquisition.record_rate_hz, 100e3);
   EXPECT_EQ(s.acquisition.ring_blocks, 8);
-  for (const auto& [rate, blocks] : {std::pair(100e3, 8), {1e6, 25}, {1e7, 32}}) {
+  for (const auto& [rate, blocks] : {std::pair(100e3, 8), {1e6, 25}, {1e7, 64}}) {
     ScanSpec fast = SimulatedScan();
     fast.acquisition.record_rate_hz = rate;
     ASSERT_OK_AND_ASSIGN(const ResolvedScan resolved, ResolveScan(fast, {}));
     EXPECT_EQ(resolved.spec.acquisition.records_per_block, 2000);
-    EXPECT_EQ(resolved.spec.acquisition.ring_blocks, blocks) << "50 ms, at most 128 MiB";
+    EXPECT_EQ(resolved.spec.acquisition.ring_blocks, blocks) << "50 ms, at most 256 MiB";
   }
   EXPECT_EQ(s.acquisition.records_per_block % 100, 0) << "whole B-scans";
   EXPECT_LE(s.acquisition.records_per_block * 2048, 4 << 20);
