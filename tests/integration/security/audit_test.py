@@ -149,7 +149,7 @@ class AuditTest(unittest.TestCase):
         self.one(event="call", method="octavo.v1.VolumeService.DiscardVolume", object=first, outcome="ok")
         gone = self.one(event="change", kind="volume", object=first, state="DISCARDED")
         self.assertEqual((gone["owner"], gone["parent"]), ("ada", scan))
-        with self.assertRaises(octavo.OctavoError):
+        with self.assertRaisesRegex(octavo.OctavoError, f"{first} is DISCARDED \\(.+\\); only a HELD one can be discarded"):
             ada.discard(first)
         failed = self.one(event="call", method="octavo.v1.VolumeService.DiscardVolume", object=first, outcome="failed")
         self.assertTrue(failed["code"] and failed["reason"], failed)

@@ -175,7 +175,7 @@ TEST_F(CommitStoreTest, DestinationsAreConfined) {
   std::filesystem::create_directory_symlink("/etc", root() + "/etc");
   std::filesystem::create_directory_symlink(root() + "/in", root() + "/within");
   const std::vector<std::string> roots = {root()};
-  for (const char* good : {"a", "a/b/c", "./a", "a//b", "in/side/x", "within/x"})
+  for (const char* good : {"a", "a/b/c", "./a", "a//b", "in/side/x", "within/x", ".a", "a b .npy"})
     EXPECT_THAT(ResolveDestination(roots, good), IsOk()) << good;
   std::string deep = "x";
   for (int folders = 0; folders < 63; ++folders) deep = "a/" + deep;
@@ -185,11 +185,28 @@ TEST_F(CommitStoreTest, DestinationsAreConfined) {
   EXPECT_EQ(ResolveDestination(roots, "a//./b").value(), root() + "/a/b");
   EXPECT_EQ(ResolveDestination(roots, "within/x").value(), root() + "/in/x");
   EXPECT_EQ(ResolveDestination(roots, root() + "/abs").value(), root() + "/abs");
-  for (const std::string& bad :
-       std::vector<std::string>{"", ".", "/", "..", "a/../../b", "../data/x", "/etc/passwd",
-                                "etc/passwd", "etc/x/y", root(), root() + "x/y", ".octavo-1.tmp/x",
-                                "a/.octavo-quarantine/x", std::string("a\0b", 3), "a\nb",
-                                "\xff\xfe", std::string(300, 'x'), std::string(9000, 'x')}) {
+  for (const std::string& bad : std::vector<std::string>{"",
+                                                         ".",
+                                                         "/",
+                                                         "..",
+                                                         "a/../../b",
+                                                         "../data/x",
+                                                         "/etc/passwd",
+                                                         "etc/passwd",
+                                                         "etc/x/y",
+                                                         root(),
+                                                         root() + "x/y",
+                                                         ".octavo-1.tmp/x",
+                                                         "a/.octavo-quarantine/x",
+                                                         " ",
+                                                         " .npy",
+                                                         "a/ /b",
+                                                         " .ome.zarr",
+                                                         std::string("a\0b", 3),
+                                                         "a\nb",
+                                                         "\xff\xfe",
+                                                         std::string(300, 'x'),
+                                                         std::string(9000, 'x')}) {
     EXPECT_THAT(ResolveDestination(roots, bad),
                 IsError(absl::StatusCode::kInvalidArgument, "destination"))
         << bad;
