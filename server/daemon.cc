@@ -237,7 +237,7 @@ absl::Status Daemon::OpenTrust() {
 void Daemon::Audit(const char* what, security::AuditLine fields) const {
   if (audit_ == nullptr) return;
   security::AuditLine line = {{"event", "server"}, {"what", what}};
-  line.update(fields);
+  if (!fields.is_null()) line.update(fields);
   audit_->Write(std::move(line));
 }
 

@@ -38,17 +38,6 @@ absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& path) 
   return absl::OkStatus();
 }
 
-/// Names that sort by age: of files put aside within one second, too.
-std::string AsideName(const std::string& folder) {
-  const std::string time = absl::FormatTime("%Y%m%dT%H%M%SZ", absl::Now(), absl::UTCTimeZone());
-  for (int n = 0;; ++n) {
-    std::string name =
-        absl::StrCat(folder, "/", kAside, time, "-", absl::Dec(n, absl::kZeroPad4), kEnding);
-    struct stat found {};
-    if (::lstat(name.c_str(), &found) != 0 && errno == ENOENT) return name;
-  }
-}
-
 }  // namespace
 
 absl::StatusOr<AuditFile> AuditFile::Open(const std::string& folder) {
@@ -104,6 +93,19 @@ absl::Status AuditFile::OpenCurrent() {
   return SyncFolder();
 }
 
+std::string AuditFile::AsideName() {
+  const std::string time = absl::FormatTime("%Y%m%dT%H%M%SZ", absl::Now(), absl::UTCTimeZone());
+  for (int n = time == last_aside_ ? of_last_aside_ + 1 : 0;; ++n) {
+    std::string name =
+        absl::StrCat(folder_, "/", kAside, time, "-", absl::Dec(n, absl::kZeroPad4), kEnding);
+    struct stat found {};
+    if (::lstat(name.c_str(), &found) == 0 || errno != ENOENT) continue;
+    last_aside_ = time;
+    of_last_aside_ = n;
+    return name;
+  }
+}
+
 bool AuditFile::IsInPlace() const {
   struct stat open {
   }, named{};
@@ -134,7 +136,7 @@ absl::Status AuditFile::Append(absl::string_view lines, bool fsync) {
 
 absl::Status AuditFile::Rotate(int64_t bytes, int64_t kept) {
   if (size_ < bytes || !IsInPlace()) return absl::OkStatus();
-  const std::string aside = AsideName(folder_);
+  const std::string aside = AsideName();
   if (::rename(Current().c_str(), aside.c_str()) != 0) return Failed(errno, "renaming", Current());
   file_ = UniqueFd();
   OCTAVO_RETURN_IF_ERROR(OpenCurrent());

@@ -32,13 +32,17 @@ class AuditFile {
   absl::Status OpenCurrent();
   absl::Status SyncFolder() const;
   absl::Status Prune(int64_t kept) const;
+  /// A name that sorts behind those of all that were put aside before.
+  std::string AsideName();
   std::string Current() const { return folder_ + "/audit.jsonl"; }
   /// Whether Current() still names the file that is open.
   bool IsInPlace() const;
 
   std::string folder_;
   UniqueFd lock_, file_;
-  int64_t size_ = 0;  // of the file
+  int64_t size_ = 0;        // of the file
+  std::string last_aside_;  // the time in the name of the last file that was put aside
+  int of_last_aside_ = 0;   // and its number: a second may have several
 };
 
 }  // namespace octavo::security

@@ -62,12 +62,17 @@ struct AuditLog::State {
   Counts counts ABSL_GUARDED_BY(mutex);
 
   void Queue(AuditLine fields) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    ++number;
     if (end || waiting.size() >= limits.most_waiting) {
+      ++number;
       ++counts.dropped;
       ++dropped_untold;
       return;
     }
+    QueueAnyway(std::move(fields));
+  }
+  /// What the log says of itself has a place, in its last moments, too.
+  void QueueAnyway(AuditLine fields) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    ++number;
     AuditLine line = {{"time", Now()}, {"n", number}};
     line.update(fields);
     waiting.push_back(line.dump(-1, ' ', false, AuditLine::error_handler_t::replace) + "\n");
@@ -107,12 +112,12 @@ struct AuditLog::State {
       it = all || since.count() > kAtOnceSeconds ? buckets.erase(it) : std::next(it);
     }
     for (const auto& [principal, lines] : told)
-      Queue({{"event", "lines left out"}, {"principal", principal}, {"lines", lines}});
+      QueueAnyway({{"event", "lines left out"}, {"principal", principal}, {"lines", lines}});
   }
   void TellDropped() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (dropped_untold == 0 || waiting.size() >= limits.most_waiting / 2) return;
     const int64_t lines = std::exchange(dropped_untold, 0);
-    Queue({{"event", "lines lost"}, {"lines", lines}});
+    QueueAnyway({{"event", "lines lost"}, {"lines", lines}});
   }
   absl::Status Append(const std::string& lines) {
     return base::ExceptionToStatus([&]() -> absl::Status {

@@ -12,7 +12,6 @@ import unittest
 import urllib.request
 
 import grpc
-import numpy as np
 
 from harness import BUILD, Daemon, octavo, until
 
@@ -49,6 +48,11 @@ def call(channel, method, metadata=()):
     except grpc.RpcError as error:
         return error.code()
     return grpc.StatusCode.OK
+
+
+def content(path, mode="r"):
+    with open(path, mode) as file:
+        return file.read()
 
 
 def small(volumes=1):
@@ -92,7 +96,8 @@ class AuditTest(unittest.TestCase):
         return found[0]
 
     def metric(self, daemon, name):
-        page = urllib.request.urlopen(f"http://{daemon.metrics}/metrics", timeout=10).read().decode()
+        with urllib.request.urlopen(f"http://{daemon.metrics}/metrics", timeout=10) as answer:
+            page = answer.read().decode()
         return float(page.split(f"\n{name} ")[1].split("\n")[0])
 
     def assertNumbered(self):
@@ -143,15 +148,15 @@ class AuditTest(unittest.TestCase):
         ada.wait(scan)
         line = self.one(event="call", method="octavo.v1.ScanService.SubmitScan")
         self.assertEqual((line["object"], line["outcome"], line["request_id"], line["principal"]), (scan, "ok", "the request", "ada"))
-        self.assertEqual(line["token_id"], open(self.secret["ada"]).read().split("_")[1])
+        self.assertEqual(line["token_id"], content(self.secret["ada"]).split("_")[1])
         first, second = (volume.name for volume in ada.volumes(scan))
         ada.discard(first)
         self.one(event="call", method="octavo.v1.VolumeService.DiscardVolume", object=first, outcome="ok")
         gone = self.one(event="change", kind="volume", object=first, state="DISCARDED")
         self.assertEqual((gone["owner"], gone["parent"]), ("ada", scan))
-        with self.assertRaisesRegex(octavo.OctavoError, f"{first} is DISCARDED \\(.+\\); only a HELD one can be discarded"):
-            ada.discard(first)
-        failed = self.one(event="call", method="octavo.v1.VolumeService.DiscardVolume", object=first, outcome="failed")
+        with self.assertRaisesRegex(octavo.OctavoError, f"{first} is DISCARDED \\(.+\\); only a HELD one can be committed"):
+            ada.commit(first, "gone.npy")
+        failed = self.one(event="call", method="octavo.v1.VolumeService.CommitVolume", object=first, outcome="failed")
         self.assertTrue(failed["code"] and failed["reason"], failed)
         commit = ada.commit(second, "here.npy", request_id="commit it")
         asked = self.one(event="call", method="octavo.v1.VolumeService.CommitVolume", object=second)
@@ -165,7 +170,7 @@ class AuditTest(unittest.TestCase):
         self.assertTrue(all(line["request_id"] == "the request" for line in self.lines(kind="scan", object=scan)))
         # W3C Trace Context, in the lines and in the log.
         spec = octavo.v1.scan_pb2.SubmitScanRequest(spec=ada.scan(scan).message.spec)
-        traced = [("authorization", "Bearer " + open(self.secret["ada"]).read().strip())]
+        traced = [("authorization", "Bearer " + content(self.secret["ada"]).strip())]
         for parent, kept in ((f"00-{TRACE}-00f067aa0ba902b7-01", TRACE), (f"00-{TRACE}-0000000000000000-01", None), ("00-" + "0" * 32 + "-00f067aa0ba902b7-01", None),
                              (f"00-{TRACE.upper()}-00f067aa0ba902b7-01", None), (f"01-{TRACE}-00f067aa0ba902b7-01-more", TRACE), (f"00-{TRACE}-00f067aa0ba902b7-01-more", None),
                              ("x" * 200, None)):
@@ -212,7 +217,7 @@ class AuditTest(unittest.TestCase):
     def test_what_the_server_does_by_itself(self):
         daemon = self.start("--session.heartbeat_seconds", "0.2", "--session.expiry_seconds", "0.5")
         ada = self.client(daemon, "ada")
-        scan = ada.submit_scan(octavo.simulated(1, fast=True), small(), samples=256, retention=octavo.retention(ttl=0.3)).name
+        scan = ada.submit_scan(octavo.simulated(1, fast=True), small(), samples=256, retention=dict(ttl=1)).name
         ada.wait(scan)
         volume = self.one(kind="volume", state="DISCARDED", parent=scan)
         self.assertEqual((volume["reason"], volume["owner"]), ("EXPIRED", "ada"))
@@ -239,18 +244,18 @@ class AuditTest(unittest.TestCase):
         session = stub.OpenSession(octavo.v1.session_pb2.OpenSessionRequest(client="microscope"), timeout=20)
         buffer = ada.buffers.create((8,), "u8").name
         lease = stub.AcquireLease(octavo.v1.session_pb2.AcquireLeaseRequest(resource=buffer, mode=2, session_secret=session.secret, holder="someone"), timeout=20).lease
-        stub.ReleaseLease(octavo.v1.session_pb2.ReleaseLeaseRequest(token=lease.token, fence=lease.fence), timeout=20)
+        stub.ReleaseLease(octavo.v1.session_pb2.ReleaseLeaseRequest(token=lease.token), timeout=20)
         with self.assertRaises(grpc.RpcError):
-            stub.ReleaseLease(octavo.v1.session_pb2.ReleaseLeaseRequest(token=lease.token, fence=lease.fence), timeout=20)
+            stub.ReleaseLease(octavo.v1.session_pb2.ReleaseLeaseRequest(token=lease.token), timeout=20)
         stub.CloseSession(octavo.v1.session_pb2.CloseSessionRequest(secret=session.secret), timeout=20)
         key = "the key of an owner, 32 characters"
         made = octavo.v1.buffer_pb2_grpc.BufferServiceStub(ada.channel).CreateBuffer(
-            octavo.v1.buffer_pb2.CreateBufferRequest(type=octavo.v1.types_pb2.ElementType(scalar=1), shape=[8]), timeout=20, metadata=[("octavo-owner-key", key), ("octavo-client", "me")])
+            octavo.v1.buffer_pb2.CreateBufferRequest(type=octavo.v1.types_pb2.ElementType(dtype=octavo.v1.types_pb2.DTYPE_U8), shape=[8]), timeout=20, metadata=[("octavo-owner-key", key), ("octavo-client", "me")])
         self.assertEqual(daemon.stop(), 0)
-        text = open(self.path).read()
+        text = content(self.path)
         self.assertIn(made.buffer.name, text)
         self.assertEqual(self.one(method="octavo.v1.SessionService.AcquireLease")["object"], buffer)
-        for secret in (session.secret, lease.token, key, *(open(path).read().strip() for path in self.secret.values())):
+        for secret in (session.secret, lease.token, key, *(content(path).strip() for path in self.secret.values())):
             self.assertGreaterEqual(len(secret), 16)
             self.assertNotIn(secret, text)
             self.assertNotIn(secret[-16:], text)
@@ -264,13 +269,13 @@ class AuditTest(unittest.TestCase):
             ada.buffers.create((8,), "u8")
         until(lambda: len(self.lines(method="octavo.v1.BufferService.CreateBuffer")) == 50, 20)
         daemon.kill()
-        before = open(self.path, "rb").read()
+        before = content(self.path, "rb")
         with open(self.path, "ab") as file:
             file.write(b'{"time":"torn')
         daemon = self.start()
         self.client(daemon, "ada").buffers.create((8,), "u8")
         self.assertEqual(daemon.stop(), 0)
-        after = open(self.path, "rb").read()
+        after = content(self.path, "rb")
         self.assertTrue(after.startswith(before + b'{"time":"torn\n{"time":'))
 
     def test_a_full_disk_is_told_and_loses_nothing(self):
@@ -298,7 +303,7 @@ class AuditTest(unittest.TestCase):
         self.assertEqual(daemon.stop(), 0)
         aside = sorted(name for name in os.listdir(self.folder) if name.startswith("audit-"))
         self.assertEqual(len(aside), 2)
-        numbers = [json.loads(line)["n"] for name in (*aside, "audit.jsonl") for line in open(os.path.join(self.folder, name))]
+        numbers = [json.loads(line)["n"] for name in (*aside, "audit.jsonl") for line in content(os.path.join(self.folder, name)).splitlines()]
         self.assertEqual(numbers, list(range(numbers[0], numbers[0] + len(numbers))))
         self.assertLess(max(os.path.getsize(os.path.join(self.folder, name)) for name in aside), 3 * 65536)
 
