@@ -651,6 +651,20 @@ security::RootRights RootRightsOf(const Config& config) {
 namespace {
 
 /// What the lines of the lists say together.
+/// A root that lies in another one; empty = there is none.
+std::string NestedRoot(const Config& config) {
+  Values all = config.storage_roots;
+  all.insert(all.end(), config.replay_roots.begin(), config.replay_roots.end());
+  for (const std::string& inner : all) {
+    for (const std::string& outer : all) {
+      if (absl::StartsWith(inner, absl::StrCat(absl::StripSuffix(outer, "/"), "/")) &&
+          absl::StripSuffix(inner, "/") != absl::StripSuffix(outer, "/"))
+        return inner;
+    }
+  }
+  return "";
+}
+
 absl::Status CheckQuotas(const Config& config) {
   memory::QuotaRules rules;
   for (const std::string& text : config.quota_exceptions) {
@@ -662,6 +676,12 @@ absl::Status CheckQuotas(const Config& config) {
                        [&](const std::string& one) { return absl::StripSuffix(one, "/") == root; });
   };
   const security::RootRights rights = RootRightsOf(config);
+  const std::string inner = rights.named().empty() ? "" : NestedRoot(config);
+  if (!inner.empty())
+    return InvalidField("quota.roots",
+                        absl::StrCat("keeps principals apart by roots, and the root ", inner,
+                                     " lies in another one; allowed are storage.roots and "
+                                     "storage.replay_roots that do not hold each other"));
   for (const std::string& root : rights.named()) {
     if (!is_in(config.storage_roots, root) && !is_in(config.replay_roots, root))
       return Bad("quota.roots", root,

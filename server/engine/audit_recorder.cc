@@ -8,6 +8,8 @@
 namespace octavo::engine {
 namespace {
 
+constexpr size_t kMostEnded = 10'000;  // more than scans and jobs that stay listed by default
+
 using security::AuditLine;
 using security::Put;
 
@@ -32,10 +34,11 @@ void AuditRecorder::OnRow(const storage::HistoryRow& row) {
     const Key key(row.kind, row.name);
     const auto it = states_.find(key);
     if (it != states_.end() && it->second == row.state) return;
-    if (!row.ended) {
-      states_[key] = row.state;
-    } else if (it != states_.end()) {
-      states_.erase(it);
+    states_[key] = row.state;
+    if (row.ended) ended_.push_back(key);
+    if (ended_.size() > kMostEnded) {
+      states_.erase(ended_.front());
+      ended_.pop_front();
     }
   }
   AuditLine line = Change(storage::Name(row.kind), row.name, row.state);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <map>
 #include <string>
 #include <utility>
@@ -33,7 +34,10 @@ class AuditRecorder final : public volume::VolumeObserver {
 
   security::AuditLog* const log_;
   Mutex mutex_;
-  std::map<Key, std::string> states_ ABSL_GUARDED_BY(mutex_);  // of work without an end
+  /// Of work that has no end yet, and of the last that ended: rows come again after the end, when
+  /// its counts change.
+  std::map<Key, std::string> states_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Key> ended_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace octavo::engine

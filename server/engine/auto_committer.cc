@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/log.h"
+#include "gpu/base/status.h"
 
 namespace octavo::engine {
 
@@ -11,13 +12,22 @@ absl::Status AutoCommitter::Begin(const std::string& volume, const model::Commit
   const auto done = [this, volume](const absl::StatusOr<storage::CommitOutcome>& outcome) {
     if (!outcome.ok()) Warn(volume, outcome.status());
   };
-  absl::Status begun = committer_->Commit(volume, options, {}, done, asked);
+  absl::Status begun = CheckDestination(volume, options);
+  if (begun.ok()) begun = committer_->Commit(volume, options, {}, done, asked);
   if (!begun.ok()) {
     Log(LogLevel::kError, "automatic commit not possible; the volume stays held",
         {{"volume", volume}, {"error", std::string(begun.message())}});
     Warn(volume, begun);
   }
   return begun;
+}
+
+absl::Status AutoCommitter::CheckDestination(const std::string& volume,
+                                             const model::CommitOptions& options) {
+  OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus held, volumes_->Get(volume));
+  OCTAVO_ASSIGN_OR_RETURN(const std::string destination,
+                          volume::ExpandDestination(options.destination, held));
+  return check_root_(held.owner, destination);
 }
 
 void AutoCommitter::Warn(const std::string& volume, const absl::Status& status) {

@@ -100,10 +100,11 @@ EarlierRuns::EarlierRuns(const std::vector<HistoryRow>& rows, const TimePoint& n
   for (const HistoryRow& row : rows) {
     last_[row.kind] = std::max(last_[row.kind], row.number);
     if (!row.request_id.empty()) {
-      requests_[{row.kind, row.request_id}] = {
-          .digest = row.request_digest,
-          .name = row.name,
-          .owner = {.name = row.owner, .project = row.project}};
+      // The newest answer counts: an id is free again when an operation is forgotten.
+      requests_.try_emplace({row.kind, row.request_id},
+                            Request{.digest = row.request_digest,
+                                    .name = row.name,
+                                    .owner = {.name = row.owner, .project = row.project}});
     }
     switch (row.kind) {
       case HistoryKind::kScan: scans_.emplace(row.number, EarlierScan(row, now)); break;

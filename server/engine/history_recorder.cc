@@ -46,10 +46,21 @@ void HistoryRecorder::Stop() {
 
 void HistoryRecorder::OnScanChanged(const std::string& scan) {
   if (!on()) return;
-  MutexLock lock(mutex_);
-  if (end_) return;
-  scans_.insert(scan);
-  wake_.NotifyOne();
+  Guarded("a scan", [&] {
+    MutexLock lock(mutex_);
+    if (end_) return;
+    scans_.insert(scan);
+    wake_.NotifyOne();
+  });
+}
+
+void HistoryRecorder::OnScanWithdrawn(const std::string& scan) {
+  if (!on()) return;
+  Guarded("a scan", [&] {
+    MutexLock lock(mutex_);
+    withdrawn_.insert(scan);
+  });
+  OnScanChanged(scan);
 }
 
 void HistoryRecorder::OnJobsChanged() {
@@ -105,15 +116,23 @@ void HistoryRecorder::PutScan(const std::string& name) {
     Put(std::move(row));
     return;
   }
-  // It was withdrawn while it began: its client has got an error.
+  bool withdrawn = false;
+  {
+    MutexLock lock(mutex_);
+    withdrawn = withdrawn_.erase(name) > 0;
+  }
   const auto it = open_.find(name);
   if (it == open_.end()) return;
   storage::HistoryRow row = std::move(it->second);
   open_.erase(it);
   row.state = Name(model::ScanState::kFailed);
-  row.reason = "it could not begin";
   row.reason_code = std::string(Name(Reason::kInternal));
-  row.request_id.clear();  // the id is free again
+  if (withdrawn) {
+    row.reason = "it could not begin";
+    row.request_id.clear();  // the id is free again
+  } else {
+    row.reason = "it ended, and the server forgot how before the history had it";
+  }
   row.ended = true;
   row.ended_unix_ns = clock_->Now().unix_ns;
   Put(std::move(row));

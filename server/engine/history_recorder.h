@@ -45,6 +45,8 @@ class HistoryRecorder final : public volume::CommitObserver {
   void Stop();
 
   void OnScanChanged(const std::string& scan);
+  /// It could not begin, and its client has got an error.
+  void OnScanWithdrawn(const std::string& scan);
   void OnJobsChanged();
   void OnCommitBegun(const volume::CommitNews& commit) override;
   void OnCommitEnded(const volume::CommitNews& commit,
@@ -68,7 +70,7 @@ class HistoryRecorder final : public volume::CommitObserver {
 
   Mutex mutex_;
   CondVar wake_;
-  std::set<std::string> scans_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> scans_ ABSL_GUARDED_BY(mutex_), withdrawn_ ABSL_GUARDED_BY(mutex_);
   bool jobs_ ABSL_GUARDED_BY(mutex_) = false, end_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t commits_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, uint64_t> commit_numbers_ ABSL_GUARDED_BY(mutex_);  // of running ones

@@ -42,6 +42,10 @@ absl::Status OrphanPolicy::Do(const model::VolumeStatus& volume,
             volume.job.empty()
                 ? "orphaned/{scan}_{index:05}"
                 : absl::StrCat("orphaned/", absl::StripPrefix(volume.job, "jobs/"), "_{index:05}");
+        // Relative paths lie in the first storage root, which may not be one of the owner's.
+        const auto roots = root_rights_->RootsOf(volume.owner);
+        if (roots.has_value() && !roots->empty())
+          options.destination = absl::StrCat(roots->front(), "/", options.destination);
       }
       // Nor may a volume have the name of its raw records or of the volumes derived from it.
       if (volume.is_raw) options.destination += "_raw";

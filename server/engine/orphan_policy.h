@@ -3,6 +3,7 @@
 #include "absl/status/status.h"
 
 #include "server/engine/auto_committer.h"
+#include "server/security/root_rights.h"
 #include "server/volume/spiller.h"
 #include "server/volume/volume_store.h"
 
@@ -12,8 +13,10 @@ namespace octavo::engine {
 /// keep, spill, commit or discard.
 class OrphanPolicy {
  public:
-  OrphanPolicy(volume::VolumeStore* volumes, volume::Spiller* spiller, AutoCommitter* committer)
-      : volumes_(volumes), spiller_(spiller), committer_(committer) {}
+  /// `root_rights`: which storage roots the owners of volumes may name.
+  OrphanPolicy(volume::VolumeStore* volumes, volume::Spiller* spiller, AutoCommitter* committer,
+               const security::RootRights* root_rights)
+      : volumes_(volumes), spiller_(spiller), committer_(committer), root_rights_(root_rights) {}
   void Apply(const model::VolumeStatus& volume);
 
  private:
@@ -22,6 +25,7 @@ class OrphanPolicy {
   volume::VolumeStore* const volumes_;
   volume::Spiller* const spiller_;
   AutoCommitter* const committer_;
+  const security::RootRights* const root_rights_;
 };
 
 }  // namespace octavo::engine

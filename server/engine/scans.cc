@@ -122,7 +122,7 @@ absl::StatusOr<model::AdmissionReport> Scans::Plan(const model::ScanSpec& spec, 
 absl::StatusOr<pattern::PatternWaveform> Scans::PlanWaveform(const model::ScanSpec& spec,
                                                              bool odd_volume) {
   OCTAVO_ASSIGN_OR_RETURN(const model::ResolvedScan scan,
-                          scan::ResolveScan(spec, components_.config.replay_roots));
+                          scan::ResolveScan(spec, ReplayRootsOf(spec.owner)));
   const pattern::Pattern& pattern = scan.spec.pattern;
   const double rate = model::RecordRateHz(spec);
   if (pattern.plan != nullptr)
@@ -280,7 +280,7 @@ model::ScanStatus Scans::StatusOf(scan::ScanSession& session) {
 
 absl::StatusOr<model::ResolvedScan> Scans::Resolve(const model::ScanSpec& spec) const {
   OCTAVO_ASSIGN_OR_RETURN(model::ResolvedScan scan,
-                          scan::ResolveScan(spec, components_.config.replay_roots));
+                          scan::ResolveScan(spec, ReplayRootsOf(spec.owner)));
   OCTAVO_RETURN_IF_ERROR(scan::CheckAutoCommit(scan, components_.storage->roots()));
   OCTAVO_RETURN_IF_ERROR(CheckChains(scan));
   OCTAVO_RETURN_IF_ERROR(CheckSpill(scan.spec.retention));
@@ -315,8 +315,7 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::Admit(const model::Sca
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> chosen, devices_.ChooseFor(&scan));
   const int index = chosen[0];
   OCTAVO_ASSIGN_OR_RETURN(
-      auto source,
-      source::OpenSource(scan.spec, components_.config.replay_roots, components_.clock));
+      auto source, source::OpenSource(scan.spec, ReplayRootsOf(spec.owner), components_.clock));
   Device& device = components_.devices.device(index);
   const std::string name = absl::StrCat("scans/", base::NewId(components_.config.server_id));
   OCTAVO_ASSIGN_OR_RETURN(
@@ -332,11 +331,11 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::Admit(const model::Sca
       &admission, spec.owner);
   // The account of the device says nothing about the quota of the owner.
   if (InfoOf(grant.status()).reason == Reason::kQuota) return grant.status();
+  memory::ChargeHolder charges = HoldForScan();
+  if (grant.ok()) charges.Add(grant->charges);
   scan::AddRunFigures(scan, components_.storage->roots(), SpillFree(scan), &admission);
   if (report != nullptr) *report = admission;
   if (!grant.ok()) return grant.status();
-  memory::ChargeHolder charges = HoldForScan();
-  charges.Add(grant->charges);
   OCTAVO_ASSIGN_OR_RETURN(std::vector<scan::ScanDevice> peers,
                           ReservePeers(scan, name, chosen, &charges, report));
   scan.spec.device = base::DeviceName(index);
@@ -367,7 +366,10 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::Admit(const model::Sca
   }
   std::shared_ptr<scan::ScanSession> session = *std::move(created);
   session->KeepUntilEnd(std::move(place));
-  absl::Cleanup unlisted = [&] { components_.scans.Remove(name); };  // the session ends with it
+  absl::Cleanup unlisted = [&] {
+    components_.scans.Remove(name);  // the session ends with it
+    components_.history.OnScanWithdrawn(name);
+  };
   components_.scans.Add(session);
   OCTAVO_RETURN_IF_ERROR(queues_.Add(session, queue, caller));
   (void)Failpoint("scan_begun");
@@ -389,6 +391,10 @@ void Scans::OnAcquisitionOver(const std::string& scan, const std::string& queue)
 
 void Scans::OnCommitWanted(const std::string& volume, const model::CommitOptions& options) {
   (void)components_.auto_committer.Begin(volume, options);
+}
+
+std::vector<std::string> Scans::ReplayRootsOf(const security::Owner& who) const {
+  return components_.config.root_rights.Among(components_.config.replay_roots, who);
 }
 
 memory::ChargeHolder Scans::HoldForScan() {

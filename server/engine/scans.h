@@ -129,6 +129,8 @@ class Scans final : private scan::ScanObserver {
   absl::StatusOr<std::shared_ptr<scan::ScanSession>> Admit(const model::ScanSpec& spec,
                                                            const security::Principal& caller,
                                                            model::AdmissionReport* report);
+  /// The replay roots that a principal may name.
+  std::vector<std::string> ReplayRootsOf(const security::Owner& who) const;
   memory::ChargeHolder HoldForScan();
   /// Resolves a spec and checks it against what this server has.
   absl::StatusOr<model::ResolvedScan> Resolve(const model::ScanSpec& spec) const;

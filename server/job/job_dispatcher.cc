@@ -138,9 +138,16 @@ bool JobDispatcher::Begin(const JobPtr& job, bool* changed) {
       reason = std::string(worker.message());
       continue;
     }
-    auto charges = services_.ledger->Reserve(d, status.name, status.spec.title,
-                                             JobAdmission::NeedsOf(plan->second), nullptr,
-                                             security::OwnerOf(status.spec.caller.principal));
+    const memory::Ledger::Needs needs = JobAdmission::NeedsOf(plan->second);
+    const security::Owner owner = security::OwnerOf(status.spec.caller.principal);
+    // First what costs little: all that wait are looked at again and again.
+    if (const absl::Status quota = services_.ledger->CheckQuotaNow(needs, owner); !quota.ok()) {
+      code = Reason::kWaitingForMemory;
+      reason = std::string(quota.message());
+      continue;
+    }
+    auto charges =
+        services_.ledger->Reserve(d, status.name, status.spec.title, needs, nullptr, owner);
     if (!charges.ok()) {
       code = Reason::kWaitingForMemory;
       reason = std::string(charges.status().message());

@@ -165,7 +165,7 @@ void JobTable::ForgetOld() {
   size_t ended = static_cast<size_t>(std::count_if(
       jobs_.begin(), jobs_.end(), [](const JobPtr& job) { return IsFinal(job->status.state); }));
   for (auto it = jobs_.begin(); ended > kEndedKept && it != jobs_.end();) {
-    if (!IsFinal((*it)->status.state)) {
+    if (!IsFinal((*it)->status.state) || (*it)->changed > told_) {
       ++it;
       continue;
     }
@@ -233,7 +233,7 @@ std::vector<JobStatus> JobTable::ChangedSince(uint64_t* seen) {
   for (const JobPtr& job : jobs_) {
     if (job->changed > *seen) list.push_back(job->status);
   }
-  *seen = changes_;
+  *seen = told_ = changes_;
   return list;
 }
 

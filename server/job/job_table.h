@@ -81,10 +81,10 @@ class JobTable {
   std::vector<JobStatus> List(uint64_t before = std::numeric_limits<uint64_t>::max(),
                               size_t most = std::numeric_limits<size_t>::max())
       ABSL_LOCKS_EXCLUDED(mutex_);
-  /// NotFound (NO_JOB); FailedPrecondition (NOT_PUSH, JOB_STATE).
   /// The jobs that came or changed their state since `seen`, which this brings up to date; at first
-  /// it is 0.
+  /// it is 0. An ended job is not forgotten before it was told.
   std::vector<JobStatus> ChangedSince(uint64_t* seen) ABSL_LOCKS_EXCLUDED(mutex_);
+  /// NotFound (NO_JOB); FailedPrecondition (NOT_PUSH, JOB_STATE).
   /// `caller`: null if the server asks for itself; else also PermissionDenied (NOT_OWNER).
   absl::StatusOr<std::shared_ptr<source::ProjectionPort>> ProjectionPortOf(
       const std::string& name, const security::Principal* caller = nullptr)
@@ -109,6 +109,8 @@ class JobTable {
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t inserted_ ABSL_GUARDED_BY(mutex_);
   uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
+  /// Up to which change whoever asks ChangedSince knows; until somebody does, nobody is waited for.
+  uint64_t told_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<uint64_t>::max();
   JobList jobs_ ABSL_GUARDED_BY(mutex_);  // oldest first
   JobOrder order_ ABSL_GUARDED_BY(mutex_);
   // Places in the order, for lists, which would otherwise sort all that wait for each page; unknown

@@ -301,6 +301,14 @@ absl::Status Ledger::CheckQuota(const Needs& needs, const security::Owner& payer
                             absl::StrCat("the ", WhatWants(wanted)));
 }
 
+absl::Status Ledger::CheckQuotaNow(const Needs& needs, const security::Owner& payer) const {
+  if (quotas_ == nullptr) return absl::OkStatus();
+  model::AdmissionReport wanted;
+  wanted.needs = needs;
+  return quotas_->Check(payer, QuotaKind::kDeviceBytes, BytesWanted(needs),
+                        absl::StrCat("the ", WhatWants(wanted)));
+}
+
 void Ledger::SetPayer(const std::vector<ChargeId>& ids, const security::Owner& payer) {
   if (quotas_ == nullptr) return;
   MutexLock lock(mutex_);

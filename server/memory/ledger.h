@@ -83,6 +83,8 @@ class Ledger {
                                        const security::Owner& payer = {});
   /// QUOTA, if the payer could never have so much.
   absl::Status CheckQuota(const Needs& needs, const security::Owner& payer) const;
+  /// The same for what the payer may have now. It counts no refusal: for work that waits.
+  absl::Status CheckQuotaNow(const Needs& needs, const security::Owner& payer) const;
   /// The charges are the payer's from now on, whatever its quota is: what the server moves by
   /// itself stays the principal's.
   void SetPayer(const std::vector<ChargeId>& ids, const security::Owner& payer);

@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::array<absl::string_view, kQuotaKinds> kNames = {
     "device_bytes", "scans", "jobs", "watches", "plans", "submits", "renderings", "mosaics"};
+static_assert(!kNames.back().empty(), "a kind of quota has no name");
 constexpr int64_t kMostLimit = int64_t{1} << 50;
 
 std::optional<QuotaKind> KindNamed(absl::string_view name) {
@@ -128,9 +129,13 @@ QuotaCharge QuotaBook::ChargeLocked(const security::Owner& payer, QuotaKind kind
   return charge;
 }
 
-absl::Status QuotaBook::Refuse(const security::Owner& payer, QuotaKind kind, int64_t used,
-                               int64_t amount, int64_t most, absl::string_view what) {
-  ++refusals_[static_cast<size_t>(kind)];
+absl::Status QuotaBook::CheckLocked(const security::Owner& payer, QuotaKind kind, int64_t amount,
+                                    absl::string_view what) const {
+  const int64_t most = rules_.LimitOf(kind, payer);
+  if (payer.name.empty() || most == 0 || amount <= 0) return absl::OkStatus();
+  const auto it = accounts_.find(payer.name);
+  const int64_t used = it == accounts_.end() ? 0 : it->second.used[static_cast<size_t>(kind)];
+  if (used <= most - amount) return absl::OkStatus();
   const bool ever = amount <= most;
   return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
                       "quota.", Name(kind), ": ", payer.name, " uses ", AmountText(kind, used),
@@ -149,13 +154,18 @@ absl::Status QuotaBook::Refuse(const security::Owner& payer, QuotaKind kind, int
 absl::StatusOr<QuotaCharge> QuotaBook::Take(const security::Owner& payer, QuotaKind kind,
                                             int64_t amount, absl::string_view what) {
   if (payer.name.empty()) return QuotaCharge();
-  const int64_t most = rules_.LimitOf(kind, payer);
   MutexLock lock(mutex_);
-  const auto it = accounts_.find(payer.name);
-  const int64_t used = it == accounts_.end() ? 0 : it->second.used[static_cast<size_t>(kind)];
-  if (most > 0 && amount > 0 && used > most - amount)
-    return Refuse(payer, kind, used, amount, most, what);
+  if (absl::Status refused = CheckLocked(payer, kind, amount, what); !refused.ok()) {
+    ++refusals_[static_cast<size_t>(kind)];
+    return refused;
+  }
   return ChargeLocked(payer, kind, amount);
+}
+
+absl::Status QuotaBook::Check(const security::Owner& payer, QuotaKind kind, int64_t amount,
+                              absl::string_view what) const {
+  MutexLock lock(mutex_);
+  return CheckLocked(payer, kind, amount, what);
 }
 
 QuotaCharge QuotaBook::TakeAnyway(const security::Owner& payer, QuotaKind kind, int64_t amount) {
@@ -166,13 +176,12 @@ QuotaCharge QuotaBook::TakeAnyway(const security::Owner& payer, QuotaKind kind, 
 
 absl::Status QuotaBook::CheckEver(const security::Owner& payer, QuotaKind kind, int64_t amount,
                                   absl::string_view what) {
-  if (payer.name.empty()) return absl::OkStatus();
   const int64_t most = rules_.LimitOf(kind, payer);
   if (most == 0 || amount <= most) return absl::OkStatus();
   MutexLock lock(mutex_);
-  const auto it = accounts_.find(payer.name);
-  const int64_t used = it == accounts_.end() ? 0 : it->second.used[static_cast<size_t>(kind)];
-  return Refuse(payer, kind, used, amount, most, what);
+  absl::Status refused = CheckLocked(payer, kind, amount, what);
+  if (!refused.ok()) ++refusals_[static_cast<size_t>(kind)];
+  return refused;
 }
 
 void QuotaBook::GiveBack(void* account, QuotaKind kind, int64_t amount) noexcept {

@@ -87,8 +87,8 @@ class QuotaCharge {
   int64_t amount_ = 0;
 };
 
-/// What each principal uses, and may use. It is checked and charged under one lock, the last of all
-/// locks: whoever charges may hold others. Thread-safe.
+/// What each principal uses, and may use. It is checked and charged under one lock, under which
+/// it calls nothing: whoever charges may hold others. Thread-safe.
 class QuotaBook {
  public:
   explicit QuotaBook(QuotaRules rules = {}) : rules_(std::move(rules)) {}
@@ -103,6 +103,10 @@ class QuotaBook {
   /// Charges without a limit, what the server moves or keeps by itself: it must not fail for that,
   /// but counts.
   QuotaCharge TakeAnyway(const security::Owner& payer, QuotaKind kind, int64_t amount);
+  /// The error of Take, without taking and without counting a refusal: for those who ask again and
+  /// again.
+  absl::Status Check(const security::Owner& payer, QuotaKind kind, int64_t amount,
+                     absl::string_view what) const;
   /// The error of Take, if `amount` could never be granted, whatever else is given back.
   absl::Status CheckEver(const security::Owner& payer, QuotaKind kind, int64_t amount,
                          absl::string_view what);
@@ -128,8 +132,9 @@ class QuotaBook {
   using Accounts = std::map<std::string, Account>;  // by the name of the principal
   QuotaCharge ChargeLocked(const security::Owner& payer, QuotaKind kind, int64_t amount)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Refuse(const security::Owner& payer, QuotaKind kind, int64_t used, int64_t amount,
-                      int64_t most, absl::string_view what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// OK if the limit allows for it now.
+  absl::Status CheckLocked(const security::Owner& payer, QuotaKind kind, int64_t amount,
+                           absl::string_view what) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveBack(void* account, QuotaKind kind, int64_t amount) noexcept;
   void CountSplit(void* account) noexcept;
 

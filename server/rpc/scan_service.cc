@@ -53,6 +53,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
           OCTAVO_ASSIGN_OR_RETURN(model::ScanSpec spec, DecodeScanSpec(request->spec()));
           OCTAVO_RETURN_IF_ERROR(
               SetSession(request->session_secret(), PrincipalOf(*context), &spec));
+          spec.owner = security::OwnerOf(PrincipalOf(*context));
           std::vector<std::string> warnings;
           OCTAVO_ASSIGN_OR_RETURN(const auto report,
                                   scans_.Plan(spec, response->mutable_plan(), &warnings));

@@ -146,6 +146,7 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
   void EncodeQuotas(const security::Owner& caller, v1::Caller* out) const {
     for (const memory::QuotaBook::Use& use : engine_.quotas().UseOf(caller)) {
       v1::Quota& quota = *out->add_quotas();
+      static_assert(v1::Quota::Kind_MAX == static_cast<int>(memory::kQuotaKinds));
       quota.set_kind(static_cast<v1::Quota::Kind>(static_cast<int>(use.kind) + 1));
       quota.set_used(use.used);
       quota.set_allowed(use.allowed);

@@ -93,13 +93,14 @@ absl::Status AuditFile::OpenCurrent() {
   return SyncFolder();
 }
 
-std::string AuditFile::AsideName() {
+absl::StatusOr<std::string> AuditFile::AsideName() {
   const std::string time = absl::FormatTime("%Y%m%dT%H%M%SZ", absl::Now(), absl::UTCTimeZone());
   for (int n = time == last_aside_ ? of_last_aside_ + 1 : 0;; ++n) {
     std::string name =
         absl::StrCat(folder_, "/", kAside, time, "-", absl::Dec(n, absl::kZeroPad4), kEnding);
     struct stat found {};
-    if (::lstat(name.c_str(), &found) == 0 || errno != ENOENT) continue;
+    if (::lstat(name.c_str(), &found) == 0) continue;
+    if (errno != ENOENT) return Failed(errno, "looking for", name);
     last_aside_ = time;
     of_last_aside_ = n;
     return name;
@@ -136,7 +137,7 @@ absl::Status AuditFile::Append(absl::string_view lines, bool fsync) {
 
 absl::Status AuditFile::Rotate(int64_t bytes, int64_t kept) {
   if (size_ < bytes || !IsInPlace()) return absl::OkStatus();
-  const std::string aside = AsideName();
+  OCTAVO_ASSIGN_OR_RETURN(const std::string aside, AsideName());
   if (::rename(Current().c_str(), aside.c_str()) != 0) return Failed(errno, "renaming", Current());
   file_ = UniqueFd();
   OCTAVO_RETURN_IF_ERROR(OpenCurrent());

@@ -33,7 +33,7 @@ class AuditFile {
   absl::Status SyncFolder() const;
   absl::Status Prune(int64_t kept) const;
   /// A name that sorts behind those of all that were put aside before.
-  std::string AsideName();
+  absl::StatusOr<std::string> AsideName();
   std::string Current() const { return folder_ + "/audit.jsonl"; }
   /// Whether Current() still names the file that is open.
   bool IsInPlace() const;

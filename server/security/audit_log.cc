@@ -102,7 +102,9 @@ struct AuditLog::State {
   /// Says, once a second (or at once, of all), how many lines of whom were left out, and forgets
   /// principals that are quiet (or all).
   void TellLeftOut(Time now, bool all) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    if (!all && now - told_left_out < std::chrono::seconds(1)) return;
+    if (!all && (now - told_left_out < std::chrono::seconds(1) ||
+                 waiting.size() >= limits.most_waiting / 2))
+      return;
     told_left_out = now;
     std::vector<std::pair<std::string, int64_t>> told;
     for (auto it = buckets.begin(); it != buckets.end();) {

@@ -3,8 +3,8 @@
 // What was done to the server's scans, jobs, volumes and buffers, by whom, from where, and how it
 // ended; and what was refused. One JSON object a line, in a file that is only appended to:
 //
-//   <dir>/audit.jsonl                    the current file
-//   <dir>/audit-20261127T231502Z.jsonl   earlier ones: a file is put aside when it has `bytes`
+//   <dir>/audit.jsonl                         the current file
+//   <dir>/audit-20261127T231502Z-0000.jsonl   earlier ones, put aside when they have `bytes`
 //
 // Whoever writes a line never waits for a disk: a thread writes what has come, and with `fsync`
 // waits until the disk has it, before it writes the next lines. What may be lost is thus what came

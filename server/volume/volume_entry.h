@@ -15,7 +15,8 @@ namespace octavo::volume {
 
 /// OK if a volume may go from one state to the other; FailedPrecondition that names both otherwise.
 ///   acquiring → held | failed;  held → committing | discarded;  committing → committed | held
-/// `committed_to`: the path of a COMMITTED volume, for the message; empty = not known.
+/// `end`: the path of a COMMITTED volume, or why another one has ended, for the message; empty =
+/// not known.
 absl::Status CheckTransition(const std::string& volume, model::VolumeState from,
                              model::VolumeState to, const std::string& end = "");
 

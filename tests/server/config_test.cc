@@ -233,6 +233,13 @@ TEST_F(ConfigTest, QuotasHaveExceptionsAndRoots) {
   other.quota_roots = {"ada=/elsewhere"};
   EXPECT_THAT(Finalise(&other), IsError(kInvalid, "quota.roots: is '/elsewhere'"));
   other = config_;
+  other.storage_roots.push_back("/a/inner");
+  EXPECT_THAT(Finalise(&other), IsError(kInvalid,
+                                        "quota.roots: keeps principals apart by roots, "
+                                        "and the root /a/inner lies in another one"));
+  other.quota_roots.clear();
+  EXPECT_THAT(Finalise(&other), IsOk());
+  other = config_;
   other.quota_exceptions = {"ada scans=1", "ada jobs=1"};
   EXPECT_THAT(Finalise(&other), IsError(kInvalid, "quota.exceptions: has ada a second time"));
 }

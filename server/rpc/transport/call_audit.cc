@@ -1,6 +1,7 @@
 #include "server/rpc/transport/call_audit.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <iterator>
 #include <utility>
 
@@ -42,14 +43,19 @@ const Message* PartOf(const Message& message, const char* field) {
   return &message.GetReflection()->GetMessage(message, found);
 }
 
-// What a request is about, or what it made: the first field that names something. Secrets are in
-// none of these.
-std::string NamedBy(const Message& message) {
-  for (const char* const field : {"name", "input", "scan", "job", "resource", "device", "root"}) {
+std::string FirstOf(const Message& message, std::initializer_list<const char*> fields) {
+  for (const char* const field : fields) {
     std::string text = TextOf(message, field);
     if (!text.empty()) return text;
   }
   return "";
+}
+
+// What a request is about, or what an answer names. Secrets are in none of these fields.
+std::string NamedBy(const Message& message) {
+  // The name of a client's own file says who was examined.
+  if (message.GetDescriptor()->name() == "OpenDepositRequest") return "";
+  return FirstOf(message, {"name", "input", "scan", "job", "resource", "parent"});
 }
 std::string MadeBy(const Message& response) {
   for (const char* const field :
@@ -73,8 +79,10 @@ std::string ReasonIn(const grpc::Status& status) {
 
 // Whether who calls is why a call has failed.
 bool IsRefusal(grpc::StatusCode code, absl::string_view reason) {
-  return code == grpc::StatusCode::UNAUTHENTICATED || code == grpc::StatusCode::PERMISSION_DENIED ||
-         reason == "QUOTA";
+  // The server's own rights to files are not the caller's.
+  return code == grpc::StatusCode::UNAUTHENTICATED || reason == "QUOTA" ||
+         (code == grpc::StatusCode::PERMISSION_DENIED && reason != "NO_ACCESS" &&
+          reason != "READ_ONLY");
 }
 
 const char* NameOf(grpc::StatusCode code) {
@@ -112,8 +120,10 @@ bool IsZero(absl::string_view text) {
 }  // namespace
 
 AuditedRequest AuditedRequestOf(const Message& request) {
-  AuditedRequest audited{
-      .object = NamedBy(request), .request_id = TextOf(request, "request_id"), .destination = ""};
+  AuditedRequest audited{.object = NamedBy(request),
+                         .place = FirstOf(request, {"device", "root"}),
+                         .request_id = TextOf(request, "request_id"),
+                         .destination = ""};
   if (const Message* const options = PartOf(request, "options"); options != nullptr)
     audited.destination = TextOf(*options, "destination");
   return audited;
@@ -152,8 +162,8 @@ void CallAudit::Ended(const grpc::ServerContextBase& context, const MethodRole* 
   // gRPC names connections of the Unix socket by our descriptor, which says nothing to a reader.
   security::Put(&out, "peer", absl::StartsWith(peer, "fd:") ? "unix" : Short(peer));
   const bool made = status.ok() && response != nullptr;
-  security::Put(&out, "object",
-                request.object.empty() && made ? MadeBy(*response) : request.object);
+  std::string object = request.object.empty() && made ? MadeBy(*response) : request.object;
+  security::Put(&out, "object", object.empty() ? request.place : object);
   security::Put(&out, "destination", request.destination);
   if (const Message* const operation = made ? PartOf(*response, "operation") : nullptr;
       operation != nullptr)

@@ -15,6 +15,7 @@ namespace octavo::rpc {
 /// What the audit log says of a request, beside who made it.
 struct AuditedRequest {
   std::string object;       // what it is about: "volumes/…"; empty: what the answer names
+  std::string place;        // the device or the root, if it names no object
   std::string request_id;   // as the client gave it
   std::string destination;  // of a commit
 };

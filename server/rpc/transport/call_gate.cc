@@ -182,8 +182,7 @@ void Refuse(grpc::CallbackServerContext* context, const absl::Status& status) {
 
 void Remember(grpc::CallbackServerContext* context, const google::protobuf::Message& request) {
   auto* const call = dynamic_cast<CallContext*>(context);
-  if (call != nullptr && call->gate_->audit_.on() && call->admitted_ != nullptr &&
-      call->admitted_->effect == Effect::kChanges)
+  if (call != nullptr && call->gate_->audit_.on() && call->admitted_ != nullptr)
     call->request_ = AuditedRequestOf(request);
 }
 

@@ -132,8 +132,11 @@ absl::StatusOr<std::unique_ptr<HistoryDatabase>> HistoryDatabase::Open(
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
     return absl::FailedPreconditionError(
         absl::StrCat(folder, " is used by another process, which keeps its history there"));
+  // SQLite follows no link anywhere in a path that must not be one.
+  const std::string real = RealPath(folder);
+  if (real.empty()) return ErrnoStatus(errno, "opening", folder);
   std::unique_ptr<HistoryDatabase> database(
-      new HistoryDatabase(absl::StrCat(folder, "/history.sqlite"), std::move(lock)));
+      new HistoryDatabase(absl::StrCat(real, "/history.sqlite"), std::move(lock)));
   absl::Status opened = database->OpenFile();
   if (!absl::IsDataLoss(opened) && !absl::IsUnimplemented(opened)) {
     if (opened.ok()) return database;
@@ -159,7 +162,7 @@ absl::Status HistoryDatabase::OpenFile() {
     struct stat found {};
     if (::fstat(file.get(), &found) != 0) return ErrnoStatus(errno, "opening", path_);
     if (!S_ISREG(found.st_mode))
-      return absl::FailedPreconditionError(absl::StrCat(path_, " is no regular file"));
+      return absl::UnavailableError(absl::StrCat(path_, " is no regular file"));
     if ((found.st_mode & 0777) != 0600 && ::fchmod(file.get(), 0600) != 0)
       return ErrnoStatus(errno, "changing the mode of", path_);
   }

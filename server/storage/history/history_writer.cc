@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
+
 #include "gpu/base/clock.h"
 #include "gpu/base/log.h"
 #include "gpu/base/mutex.h"
@@ -57,13 +59,21 @@ struct HistoryWriter::State {
     writing = rows.size();
     return rows;
   }
-  /// Rows that could not be written wait again, in front, unless newer ones have come.
+  /// Rows that could not be written wait again, in front, unless newer ones have come. Where memory
+  /// is short, those that find no place are dropped and counted.
   void GiveBack(std::vector<HistoryRow> rows) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
-      const Key key = KeyOf(*row);
-      if (by_key.contains(key)) continue;
-      waiting.push_front(std::move(*row));
-      by_key[key] = waiting.begin();
+      const absl::Status placed = base::ExceptionToStatus([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        const Key key = KeyOf(*row);
+        const auto [place, is_new] = by_key.try_emplace(key);
+        if (!is_new) return absl::OkStatus();
+        absl::Cleanup withdrawn = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { by_key.erase(place); };
+        waiting.push_front(std::move(*row));
+        place->second = waiting.begin();
+        std::move(withdrawn).Cancel();
+        return absl::OkStatus();
+      });
+      if (!placed.ok()) ++counts.dropped;
     }
   }
   absl::Status Write(const std::vector<HistoryRow>& rows) {
@@ -146,7 +156,10 @@ void HistoryWriter::Run(const std::shared_ptr<State>& shared) {
       MutexLock lock(state.mutex);
       while (state.waiting.empty() && !state.end) state.wake.Wait(lock);
       if (state.waiting.empty()) break;
-      rows = state.Take();
+      // Where memory is short, the rows wait.
+      if (!base::GuardedTurn("a turn of oct-history-io broke off",
+                             [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { rows = state.Take(); }))
+        continue;
     }
     const absl::Status written = state.Write(rows);
     bool news = false;
@@ -169,7 +182,10 @@ void HistoryWriter::Run(const std::shared_ptr<State>& shared) {
           {{"error", std::string(written.message())}});
     if (written.ok()) continue;
     MutexLock lock(state.mutex);
-    if (!state.end) (void)state.wake.WaitFor(lock, kBetweenTries);
+    const auto again = std::chrono::steady_clock::now() + kBetweenTries;
+    for (auto now = again - kBetweenTries; !state.end && now < again;
+         now = std::chrono::steady_clock::now())
+      (void)state.wake.WaitFor(lock, again - now);
     if (state.end) break;  // nobody will see a later attempt
   }
   state.database.reset();  // the log is put into the database

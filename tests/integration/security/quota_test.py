@@ -370,6 +370,35 @@ class Quotas(unittest.TestCase):
         rob.wait(done.name)
         until(lambda: os.path.exists(os.path.join(self.other, "auto-0.npy")), 30)
         rob.discard(second)
+        # A template may lead elsewhere than it seems to before its fields are filled in.
+        sly = rob.submit_scan(octavo.simulated(1, fast=True), small(), samples=256, title="daemon",
+                              retention=auto_commit(os.path.join(self.folder.name, "{title}", "data", "sly-{index}.npy")))
+        rob.wait(sly.name)
+        until(lambda: any("could not be committed automatically" in warning and "may not use" in warning for warning in rob.scan(sly.name).warnings), 30)
+        (held,) = rob.volumes(sly.name)
+        self.assertEqual(held.message.state, types_pb2.VOLUME_STATE_HELD)
+        rob.discard(held.name)
+        self.assertFalse([name for name in os.listdir(self.root) if name.startswith("sly")])
+        # Nor may he replay what he may not import.
+        with self.assertRaises(octavo.OctavoError) as caught:
+            rob.submit_scan(octavo.replay(os.path.join(self.root, "adas.npy")), small(), samples=256)
+        self.assertEqual(caught.exception.reason, "OUTSIDE_ROOTS")
+        # What the server commits because a client is gone goes where its owner may go.
+        session = octavo.v1.session_pb2_grpc.SessionServiceStub(rob.channel)
+        secret = session.OpenSession(octavo.v1.session_pb2.OpenSessionRequest(client="rob"), timeout=30).secret
+        for destination in ("", os.path.join(self.root, "left-{index}.npy")):
+            spec = rob.scan(scan.name).message.spec
+            spec.retention.orphan = scan_pb2.ORPHAN_COMMIT_DEFAULT
+            spec.retention.auto_commit.destination = destination
+            left = rob._scans.SubmitScan(scan_pb2.SubmitScanRequest(spec=spec, session_secret=secret), timeout=30).scan.name
+            rob.wait(left)
+        session.CloseSession(octavo.v1.session_pb2.CloseSessionRequest(secret=secret), timeout=30)
+        orphaned = os.path.join(self.other, "orphaned")
+        until(lambda: os.path.isdir(orphaned) and len(os.listdir(orphaned)) >= 2, 60)
+        until(lambda: any("may not use" in warning for warning in rob.scan(left).warnings), 30)
+        self.assertFalse([name for name in os.listdir(self.root) if name.startswith("left") or name == "orphaned"])
+        for volume in rob.volumes(left):
+            rob.discard(volume.name)
 
     # -- what is seen
 

@@ -228,6 +228,12 @@ TEST(EarlierRuns, AnswersRequests) {
   key.owner.name = "uid:2";
   EXPECT_THAT(EarlierCommitOf(earlier, key),
               IsError(absl::StatusCode::kAlreadyExists, "operations/o"));
+  // An id that is used again, after its operation was forgotten, answers with what came last.
+  std::vector<HistoryRow> twice = {RowOf(Commit("operations/a"), 1, nullptr, kNow),
+                                   RowOf(Commit("operations/b"), 2, nullptr, kNow)};
+  KeepNewest({.kept = 10, .days = 0}, kNow, &twice);
+  key.owner.name = "uid:1";
+  EXPECT_EQ(*EarlierCommitOf(EarlierRuns(twice, kNow), key), "operations/b");
   EXPECT_EQ(earlier.LastNumber(HistoryKind::kScan), 7u);
   EXPECT_EQ(earlier.LastNumber(HistoryKind::kJob), 0u);
   EXPECT_EQ(earlier.Commits().size(), 1u) << "the server's own commits are no operations";
@@ -301,7 +307,8 @@ class HistoryRecorderTest : public ::testing::Test {
 
 TEST_F(HistoryRecorderTest, RecordsWhatChanges) {
   model::ScanStatus scan = Scan();
-  HistoryRecorder recorder(writer_.get(), &clock_, 10);
+  AuditRecorder audit(nullptr);
+  HistoryRecorder recorder(writer_.get(), &audit, &clock_, 10);
   Mutex mutex;
   recorder.Start({.scan = [&](const std::string& name) -> absl::StatusOr<model::ScanStatus> {
                     MutexLock lock(mutex);
@@ -336,7 +343,8 @@ TEST_F(HistoryRecorderTest, RecordsWhatChanges) {
 }
 
 TEST_F(HistoryRecorderTest, AScanThatCouldNotBeginIsNotLost) {
-  HistoryRecorder recorder(writer_.get(), &clock_, 0);
+  AuditRecorder audit(nullptr);
+  HistoryRecorder recorder(writer_.get(), &audit, &clock_, 0);
   std::atomic<bool> there{true}, seen{false};
   recorder.Start({.scan = [&](const std::string& name) -> absl::StatusOr<model::ScanStatus> {
                     seen = true;
@@ -347,7 +355,7 @@ TEST_F(HistoryRecorderTest, AScanThatCouldNotBeginIsNotLost) {
   recorder.OnScanChanged("scans/abc-1");
   while (!seen) std::this_thread::yield();
   there = false;
-  recorder.OnScanChanged("scans/abc-1");
+  recorder.OnScanWithdrawn("scans/abc-1");
   recorder.Stop();
   const std::vector<HistoryRow> rows = Written();
   ASSERT_EQ(rows.size(), 1u);

@@ -169,6 +169,25 @@ TEST_F(JobTableTest, TheOldestThatEndedAreForgottenWithTheirRequests) {
   EXPECT_FALSE(table_.Earlier(forgotten)->has_value());
 }
 
+TEST_F(JobTableTest, NoneIsForgottenBeforeItsEndWasTold) {
+  uint64_t seen = 0;
+  (void)table_.ChangedSince(&seen);
+  for (int i = 0; i < 1003; ++i) {
+    const JobPtr job = MakeJob(std::to_string(i));
+    ASSERT_THAT(Insert(job), IsOk());
+    SetState(job, JobState::kCancelled);
+  }
+  const auto forget = [&] {
+    MutexLock lock(table_.mutex());
+    table_.ForgetOld();
+  };
+  forget();
+  EXPECT_THAT(table_.Get("jobs/0"), IsOk());
+  EXPECT_EQ(table_.ChangedSince(&seen).size(), 1003u);
+  forget();
+  EXPECT_THAT(table_.Get("jobs/2"), IsError(absl::StatusCode::kNotFound, "1000"));
+}
+
 TEST_F(JobTableTest, AJobWithImagesIsATopicWhileItLives) {
   const JobPtr job = MakeJob("a");
   for (int64_t& extent : job->plans.at(0).view_extents) extent = 4;

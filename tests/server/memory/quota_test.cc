@@ -87,6 +87,9 @@ TEST(QuotaBook, OneTooManyIsRefusedWithTheNumbersAndChargesNothing) {
   second.Release();
   EXPECT_THAT(book.Take(kAda, QuotaKind::kScans, 1, "the scan"), IsOk());
   EXPECT_EQ(book.Refusals()["scans"], 1);
+  // Whoever waits asks without being counted, and takes nothing.
+  EXPECT_THAT(book.Check(kAda, QuotaKind::kScans, 3, "the scan"), IsError(kExhausted, "ada uses"));
+  EXPECT_EQ(book.Refusals()["scans"], 1);
   EXPECT_EQ(book.Refusals()["jobs"], 0) << "there from the first scrape on";
   EXPECT_EQ(book.Refusals().size(), kQuotaKinds);
 }

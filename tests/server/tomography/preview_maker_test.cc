@@ -51,7 +51,8 @@ TEST(PreviewMakerTest, AnImageIsPublishedWithItsSpacing) {
   ASSERT_THAT(previews.Begin(64), IsOk());
   const std::vector<float> image(16, 2.5f);
   ASSERT_THAT(run.device().CopyToDevice(run.stream(), previews.image(), image.data(), 64), IsOk());
-  ASSERT_THAT(previews.Publish(Slice(0).key, previews.image(), 4, {.um = 1.5, .assumed = false}), IsOk());
+  ASSERT_THAT(previews.Publish(Slice(0).key, previews.image(), 4, {.um = 1.5, .assumed = false}),
+              IsOk());
   EXPECT_EQ(run.published.at(0), image);
   EXPECT_EQ(run.spacings.at(0), 1.5);
 }

@@ -189,6 +189,13 @@ TEST_F(HistoryDatabaseTest, ALinkIsNoDatabase) {
   EXPECT_EQ(std::filesystem::file_size(temp_ / "elsewhere"), 0u);
 }
 
+TEST_F(HistoryDatabaseTest, TheWayToItMayLeadThroughALink) {
+  std::filesystem::create_directory(temp_ / "elsewhere");
+  std::filesystem::create_directory_symlink(temp_ / "elsewhere", temp_ / "link");
+  EXPECT_THAT(HistoryDatabase::Open(temp_ / "link/history", &report_), IsOk());
+  EXPECT_TRUE(std::filesystem::exists(temp_ / "elsewhere/history/history.sqlite"));
+}
+
 TEST_F(HistoryDatabaseTest, AFullDiskIsAnErrorAndTheRowsBeforeItStay) {
   const auto database = Open();
   ASSERT_THAT(database->Write({Row(1)}), IsOk());
