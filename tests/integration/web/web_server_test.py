@@ -248,8 +248,10 @@ class Quotas(PageTest):
     def test_a_refusal_is_told_in_plain_words(self):
         scan = self.live(title="the only one")
         self.go("scan")
-        self.page.wait("document.querySelector('.running') && !document.querySelector('.scan-page button.primary').disabled")
-        self.page.click(".scan-page button.primary")
+        for path, value in (("pattern.raster.ascans_per_bscan", 32), ("pattern.raster.bscans_per_volume", 8), ("acquisition.samples_per_record", 256), ("acquisition.record_rate_hz", 3000)):
+            self.page.choose(f"[data-path='{path}']", value)
+        self.page.wait("document.querySelector('.running') && document.querySelector('aside .plan .good')")
+        self.page.evaluate("document.querySelector('aside button.primary').click()")
         self.page.wait("document.querySelector('.toast.error')")
         self.assertIn("The quota of loopback is used up: 1 of 1 scans, queued and running. Wait until one ends, or stop one.", self.page.evaluate("document.querySelector('.toast.error').textContent"))
         self.assertEqual([one.name for one in self.client.scans(filter="state = RUNNING")], [scan])
