@@ -85,6 +85,43 @@ class Form(unittest.TestCase):
                     self.assertEqual(unit, "bytes", panel["title"])
 
 
+@unittest.skipUnless(shutil.which("promtool"), "no promtool (Debian package prometheus)")
+class Alerts(unittest.TestCase):
+    def check(self, series, *expected, interval="1m"):
+        """expected: (at, alert, [labels of those that fire])."""
+        tests = [{"interval": interval, "input_series": [{"series": name, "values": values} for name, values in series.items()],
+                  "alert_rule_test": [{"eval_time": at, "alertname": alert, "exp_alerts": [{"exp_labels": labels} for labels in firing]} for at, alert, firing in expected]}]
+        with tempfile.TemporaryDirectory(prefix="octavo-rules-") as work:
+            # Only whether they fire counts here: the annotations are left out.
+            with open(os.path.join(SOURCE, "deploy", "prometheus-rules.yml")) as rules, open(os.path.join(work, "rules.yml"), "w") as out:
+                out.write(re.sub(r"(?m)^ *annotations: .*\n", "", rules.read()))
+            with open(os.path.join(work, "test.yml"), "w") as out:
+                json.dump({"rule_files": ["rules.yml"], "evaluation_interval": interval, "tests": tests}, out)  # JSON is YAML
+            done = subprocess.run(["promtool", "test", "rules", "test.yml"], cwd=work, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_the_rules_are_sound(self):
+        done = subprocess.run(["promtool", "check", "rules", os.path.join(SOURCE, "deploy", "prometheus-rules.yml")], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_lost_work_is_told_for_a_day(self):
+        series = {f'octavo_lost_at_start{{instance="lab",job="octavo",kind="{kind}"}}': f"{count}+0x200" for kind, count in (("scan", 2), ("job", 0), ("commit", 1))}
+        series['process_start_time_seconds{instance="lab",job="octavo"}'] = "600+0x200"
+        firing = [dict(severity="critical", instance="lab", job="octavo", kind=kind) for kind in ("commit", "scan")]
+        self.check(series, ("20m", "OctavoWorkLost", firing), ("1440m", "OctavoWorkLost", firing), ("1460m", "OctavoWorkLost", []), interval="10m")
+
+    def test_refusals_that_go_on_are_told_and_single_ones_are_not(self):
+        series = {'octavo_quota_refusals_total{instance="lab",job="octavo",kind="scans"}': "0+1x60",
+                  'octavo_quota_refusals_total{instance="lab",job="octavo",kind="jobs"}': "0x10 3x50",
+                  'octavo_quota_refusals_total{instance="lab",job="octavo",kind="watches"}': "0x60"}
+        firing = [dict(severity="warning", instance="lab", kind="scans")]
+        self.check(series, ("5m", "OctavoQuotaRefusals", []), ("30m", "OctavoQuotaRefusals", firing))
+
+    def test_a_history_that_cannot_be_written_is_told(self):
+        series = {'octavo_history_errors_total{instance="lab",job="octavo"}': "0x5 1x30", 'octavo_history_dropped_total{instance="lab",job="octavo"}': "0x40"}
+        self.check(series, ("4m", "OctavoHistoryFails", []), ("8m", "OctavoHistoryFails", [dict(severity="warning", instance="lab", job="octavo")]), ("20m", "OctavoHistoryFails", []))
+
+
 @unittest.skipUnless(shutil.which("prometheus"), "no prometheus (Debian package prometheus)")
 class Live(DaemonTest):
     flags = ("--device.memory_bytes", str(64 << 20), "--spill.disk_bytes", str(256 << 20), "--handoff.unix", "auto")

@@ -120,7 +120,7 @@ class DaemonTest(unittest.TestCase):
 
     def end_scans(self):
         for scan in self.client.scans():
-            if scan.state not in (4, 5, 6):
+            if scan.state not in (4, 5, 6, 7):
                 self.client.cancel(scan.name)
                 self.client.wait(scan.name)
 

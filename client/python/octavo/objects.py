@@ -101,7 +101,10 @@ class Resource(Fields):
 
 @explained_methods
 class Scan(Resource, of=scan_pb2.Scan.DESCRIPTOR):
-    """A scan. volume_names has the names of the volumes that it had acquired or held when the fields came."""
+    """A scan. volume_names has the names of the volumes that it had acquired or held when the fields came.
+
+    earlier_run  an earlier process of the server had it; state == "LOST" if that died before its end
+    """
 
     __slots__ = ()
     _context: "Client"
@@ -242,7 +245,10 @@ class Volume(Resource, of=volume_pb2.Volume.DESCRIPTOR):
 
 @explained_methods
 class Job(Resource, of=job_pb2.Job.DESCRIPTOR):
-    """A job. volume_names has the names of the volumes that it has made."""
+    """A job. volume_names has the names of the volumes that it has made.
+
+    earlier_run  an earlier process of the server had it; state == "LOST" if that died before its end
+    """
 
     __slots__ = ()
     _context: "Client"
@@ -279,8 +285,8 @@ class Job(Resource, of=job_pb2.Job.DESCRIPTOR):
     def _checked(self) -> "Job":
         """Itself. OctavoError unless it is DONE."""
         if self.state != "DONE":
-            raise errors.OctavoError(grpc.StatusCode.CANCELLED if self.state == "CANCELLED" else grpc.StatusCode.ABORTED,
-                                     f"{self.name}: {self.reason}", str(self.reason_code))
+            code = {"CANCELLED": grpc.StatusCode.CANCELLED, "LOST": grpc.StatusCode.DATA_LOSS}.get(str(self.state), grpc.StatusCode.ABORTED)
+            raise errors.OctavoError(code, f"{self.name}{' is LOST' if self.state == 'LOST' else ''}: {self.reason}", str(self.reason_code))
         return self
 
     def _about(self) -> Sequence[str]:

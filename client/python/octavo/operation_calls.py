@@ -30,8 +30,8 @@ class OperationCalls:
         return self._call(self._operations.GetOperation, operation_pb2.GetOperationRequest(name=name)).operation
 
     def operations(self, *, filter: str = "", order_by: str = "") -> List[Operation]:
-        """Those that run, and those that ended within the last hour (that match the filter: "kind = COMMIT AND done = false"), newest
-        first."""
+        """Those that run, those that ended within the last hour, and jobs and commits of earlier processes of the server (that match the
+        filter: "kind = COMMIT AND done = false"), newest first."""
         return pages(functools.partial(self._call, self._operations.ListOperations),
                      operation_pb2.ListOperationsRequest(filter=filter, order_by=order_by), "operations")
 

@@ -490,7 +490,14 @@ class Restart(unittest.TestCase):
         self.assertTrue(page.evaluate("document.querySelector('#curve .plot') !== null"))  # what was seen stays
         again = Daemon("--listen.tcp", daemon.address, directory=daemon.directory)
         self.addCleanup(again.remove)
-        page.wait("!document.querySelector('.banner') && document.querySelector('.empty-page')?.textContent.includes('no job')")
+        page.wait("!document.querySelector('.banner') && document.querySelector('.details')?.dataset.state === 'LOST'")
+        words = page.evaluate("document.querySelector('.details').innerText").replace("\n", " ")
+        self.assertIn("This job was lost with the server: the server died before its end; it was running.", words)
+        self.assertIn("found lost", words)
+        self.assertNotIn("ran for", words)
+        # The steps that this viewer has seen stay; nothing is offered that would begin, end or watch it.
+        self.assertEqual(page.evaluate("[document.querySelector('#curve .plot') !== null, document.querySelectorAll('.details > header button').length, document.querySelectorAll('#slice').length]"), [True, 0, 0])
+        self.assertRegex(page.evaluate("document.querySelector('.job-list').innerText").replace("\n", " "), r"^Of earlier runs of the server 1 lost lost with the server .*the server died")
         with again.client() as client:
             job = client.submit_job(work, title="after").name
             page.wait(f"document.querySelector(`a.card[data-job='{job}']`)?.innerText.includes('running')")

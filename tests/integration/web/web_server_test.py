@@ -2,6 +2,9 @@
 
 import json
 import os
+import shutil
+import sqlite3
+import tempfile
 import time
 import unittest
 
@@ -9,6 +12,7 @@ import numpy as np
 
 from chromium import Chromium
 from harness import Daemon, DaemonTest, octavo, until
+from octavo.v1 import system_pb2
 from web_accessibility_test import RUN, axe
 from web_page_test import REVIEW, SIZES, PageTest
 from web_viewer import Viewer
@@ -201,6 +205,64 @@ class Open(DaemonTest):
             page.wait("document.querySelector('#versions [role=alert]')?.textContent.includes('without TLS or login')")
 
 
+class Quotas(PageTest):
+    """Of the principal that octavo web is, which is all its pages together."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.mkdtemp(prefix="octavo-web-quota-")
+        cls.addClassCleanup(shutil.rmtree, folder, ignore_errors=True)
+        cls.lab = os.path.join(folder, "lab")
+        os.makedirs(cls.lab)
+        cls.flags = ("--device.frame_pool_bytes", str(64 << 20), "--quota.plans", "0", "--quota.exceptions", f"loopback scans=1 jobs=1 device_bytes={1 << 30}", "--storage.roots", cls.lab,
+                     "--quota.roots", f"loopback={cls.lab}")
+        super().setUpClass()
+
+    def shown(self):
+        return {kind: (int(used), int(allowed)) for kind, used, allowed in
+                self.page.evaluate("[...document.querySelectorAll('[data-quota]')].map(e => [e.dataset.quota, e.dataset.used, e.dataset.allowed])")}
+
+    def test_use_and_limits_are_those_of_get_info(self):
+        self.go("server")
+        self.page.wait("document.querySelector('#quotas')")
+        self.assertNotIn("PLANS", self.shown())  # without a limit it is not shown
+        scan = self.live(title="the only one")
+        until(lambda: self.shown()["SCANS"] == (1, 1))
+        told = {system_pb2.Quota.Kind.Name(quota.kind)[5:]: quota.allowed for quota in self.client.info().caller.quotas if quota.allowed > 0}
+        self.assertEqual({kind: allowed for kind, (_, allowed) in self.shown().items()}, told)
+        words = self.page.evaluate("document.querySelector('#quotas').innerText").replace("\n", " ")
+        self.assertRegex(words, r"device memory +[\d.]+ [KM]iB of 1\.00 GiB scans, queued and running +1 of 1, all used jobs, queued and running +0 of 1 ")
+        self.assertIn(f"may only name {self.lab}", words)
+        for theme in ("dark", "light"):
+            self.dress(theme)
+            self.go("server")
+            self.page.wait("document.querySelector('#quotas meter')")
+            self.assertEqual((self.nameless(), self.hardly_legible()), ([], []), theme)
+        for width, height in SIZES:
+            self.page.resize(width, height)
+            time.sleep(0.3)
+            self.assertEqual(self.badly_placed(), [], (width, height))
+        self.client.cancel(scan)
+        until(lambda: self.shown()["SCANS"] == (0, 1))
+
+    def test_a_refusal_is_told_in_plain_words(self):
+        scan = self.live(title="the only one")
+        self.go("scan")
+        for path, value in (("pattern.raster.ascans_per_bscan", 32), ("pattern.raster.bscans_per_volume", 8), ("acquisition.samples_per_record", 256), ("acquisition.record_rate_hz", 3000)):
+            self.page.choose(f"[data-path='{path}']", value)
+        self.page.wait("document.querySelector('.running') && document.querySelector('aside .plan .good')")
+        self.page.evaluate("document.querySelector('aside button.primary').click()")
+        self.page.wait("document.querySelector('.toast.error')")
+        self.assertIn("The quota of loopback is used up: 1 of 1 scans, queued and running. Wait until one ends, or stop one.", self.page.evaluate("document.querySelector('.toast.error').textContent"))
+        self.assertEqual([one.name for one in self.client.scans(filter="state = RUNNING")], [scan])
+
+
+def rows(daemon):
+    """The states, by name, that the next daemon would find."""
+    with sqlite3.connect(f"file:{daemon.directory}/state/history/history.sqlite?mode=ro", uri=True, timeout=20) as database:
+        return dict(database.execute("SELECT name, state FROM work"))
+
+
 class Restart(unittest.TestCase):
     def test_a_daemon_that_is_killed_and_comes_back(self):
         browser = Chromium()
@@ -215,19 +277,64 @@ class Restart(unittest.TestCase):
         with daemon.client() as client:
             scan = client.submit_scan(octavo.simulated(5, fast=True), octavo.raster(32, 8, volumes=2), samples=256).name
             client.wait(scan)
-        page.wait("document.querySelectorAll('#memory tr[data-holder]').length >= 2")
+            cut = client.submit_scan(octavo.push(idle_timeout=600), octavo.raster(32, 8, volumes=1), samples=256, title="cut off").name
+        page.wait(f"document.querySelectorAll('#memory tr[data-holder]').length >= 3 && document.querySelector(`#memory tr[data-holder='{cut}']`)")
+        until(lambda: rows(daemon).items() >= {scan: "DONE", cut: "RUNNING"}.items())
         daemon.kill()
         page.wait("document.querySelector('.banner')?.textContent.includes('does not answer')")
         self.assertTrue(page.evaluate("document.querySelectorAll('#memory tr[data-holder]').length >= 2"))  # what was seen stays
         again = Daemon("--listen.tcp", daemon.address, directory=daemon.directory)
         self.addCleanup(again.remove)
         page.wait("!document.querySelector('.banner') && document.querySelectorAll('#memory tr[data-holder]').length === 0")
+        # What was at work is lost, and told; what had ended is not.
+        page.wait(f"document.querySelector(`[data-lost='{cut}']`)?.innerText.includes('cut off: lost with the server; it was running')")
+        self.assertEqual(page.evaluate("document.querySelectorAll('[data-lost]').length"), 1)
+        page.wait(f"document.querySelector(`[data-event='LOST'][data-parent='{cut}']`)?.innerText.includes('scan was lost with the server')")
+        self.assertIn("1 tells of a loss", page.evaluate("document.querySelector('#versions summary').textContent"))
+        page.click(f"[data-lost='{cut}'] a")
+        page.wait("document.querySelector('.earlier-run.lost')?.innerText.startsWith('This scan was lost with the server')")
+        self.assertEqual(page.evaluate("document.querySelector('.figures .state').textContent"), "lost with the server")
+        self.assertIn("nothing of it can be watched", page.evaluate("document.querySelector('#enface').innerText"))
+        self.assertEqual(page.evaluate("fetch('api/status').then(answer => answer.json()).then(status => status.views)"), 0)
+        page.evaluate(f"location.hash = '#live/{scan.split('/')[1]}'")
+        page.wait("document.querySelector('.figures .state')?.textContent === 'done, earlier run'")
+        page.evaluate("location.hash = '#signal'")
+        page.wait("document.querySelector('#spectrum')?.innerText.includes('nothing of it can be watched')")
+        page.evaluate("location.hash = '#scan'")
+        page.wait("document.querySelector('.scan-page') && document.querySelectorAll('.running').length === 0")
+        page.evaluate("location.hash = '#server'")
+        page.wait("document.querySelector('#events')")
         self.assertTrue(page.evaluate(f"document.querySelector(`[data-event='FINISHED'][data-parent='{scan}']`) !== null"))  # what happened stays
         with again.client() as client:
             scan = client.submit_scan(octavo.simulated(5, fast=True), octavo.raster(32, 8, volumes=1), samples=256).name
             client.wait(scan)
         page.wait(f"document.querySelector(`[data-event='FINISHED'][data-parent='{scan}']`)")
         self.assertEqual(page.problems, [])
+        again.kill()
+
+    def test_a_commit_that_was_lost_is_told_to_the_page_that_began_it(self):
+        daemon = Daemon(environment={"OCTAVO_FAILPOINT": "chunk_written:kill"})
+        self.addCleanup(daemon.remove)
+        with daemon.client() as client:
+            scan = client.submit_scan(octavo.simulated(5, fast=True), octavo.raster(32, 8, volumes=1), samples=256, title="cut off").name
+            client.wait(scan)
+            volume = client.volumes(scan)[0].name
+            begun = client.start_commit(volume, "never", "npy").name
+        daemon.process.wait(30)
+        if rows(daemon).get(begun) != "RUNNING":
+            self.skipTest("the daemon died before it had written down that there is a commit")
+        again = Daemon(directory=daemon.directory)
+        self.addCleanup(again.remove)
+        with again.client() as client:
+            lost = client.operation(begun).error is not None  # else its files were there, and it has SUCCEEDED
+        browser = Chromium()
+        self.addCleanup(browser.close)
+        viewer = Viewer(again.address)
+        self.addCleanup(viewer.stop)
+        page = browser.open(viewer.url)
+        page.wait("document.querySelector('.link.up')")
+        page.evaluate(f"sessionStorage.setItem('octavo-begun', JSON.stringify([{json.dumps(begun)}])); location.reload()")
+        page.wait("document.querySelector('.toasts')?.innerText.includes('%s')" % ("was lost with the server, which died before its end: no file was written" if lost else "ommitted to"))
         again.kill()
 
 

@@ -1,11 +1,5 @@
 // Numbers as people read them, always with their unit.
-const BINARY = ["B", "KiB", "MiB", "GiB", "TiB"];
-
-export function bytes(value: number): string {
-  let unit = 0;
-  while (value >= 1000 && unit < BINARY.length - 1) [value, unit] = [value / 1024, unit + 1];
-  return `${unit === 0 ? value : value.toPrecision(3)} ${BINARY[unit]}`;
-}
+export { bytes } from "../wire/size";
 
 export function count(value: number): string {
   if (value < 1000) return String(Math.round(value));

@@ -17,6 +17,7 @@ const MOST_JOBS = 100;
 const MOST_LEASES = 1000;
 const ALL_JOBS_EVERY = 30; // polls
 const AT_WORK = "state = QUEUED OR state = RUNNING OR state = CANCELLING";
+const WORKING = ["QUEUED", "RUNNING", "DRAINING", "CANCELLING"];
 
 type Row = ScanRow | VolumeRow | OperationRow | JobRow | LeaseRow[];
 
@@ -32,6 +33,7 @@ function scanRow(scan: Message): ScanRow {
     title: spec.title ?? "",
     state: without(scan.state, "SCAN_STATE_"),
     reason: scan.reason,
+    earlier_run: scan.earlier_run,
     source: spec.source ?? "",
     created: ms(scan.create_time),
     shape: patternShape(spec.pattern),
@@ -88,6 +90,7 @@ function volumeRow(volume: Message): VolumeRow {
 
 function operationRow(daemon: Daemon, operation: Message): OperationRow {
   const progress = operation.progress ?? {};
+  const error = daemon.statusError(operation.error);
   return {
     name: operation.name,
     kind: without(operation.kind, "OPERATION_KIND_"),
@@ -99,7 +102,8 @@ function operationRow(daemon: Daemon, operation: Message): OperationRow {
     done_bytes: Number(progress.done_bytes ?? 0),
     total_bytes: Number(progress.total_bytes ?? 0),
     created: ms(operation.create_time),
-    error: daemon.statusError(operation.error)?.message ?? "",
+    error: error?.message ?? "",
+    lost: operation.earlier_run && error?.reason === "LOST",
     path: operation.commit?.path ?? "",
   };
 }
@@ -129,6 +133,7 @@ export class Catalogue {
   private since = Date.now(); // when this daemon began to answer
   private polls = 0;
   private jobsAtWork = ""; // their names and states, and those of the operations of jobs
+  private readonly cutOff = new Set<string>(); // scans and jobs that were at work when the daemon before was last heard of
 
   /** @param back called when the daemon answers, and did not before */
   constructor(
@@ -150,6 +155,7 @@ export class Catalogue {
       const info = await this.daemon.call("SystemService", "GetInfo", {}, 5);
       if (this.stopped) return;
       // What an earlier daemon had is gone; the watch and the lists tell what there is.
+      for (const kind of ["scans", "jobs"] as const) for (const [name, row] of this.rows[kind]) if (WORKING.includes((row as ScanRow | JobRow).state)) this.cutOff.add(name);
       for (const kind of KINDS) for (const name of [...this.rows[kind].keys()]) this.put(kind, name, null);
       this.since = Date.now();
       this.polls = 0;
@@ -201,7 +207,11 @@ export class Catalogue {
       };
       try {
         await Promise.all([
-          take("scans", async () => this.replace("scans", (await this.daemon.call("ScanService", "ListScans", { page_size: MOST_SCANS }, 10)).scans.map(scanRow))),
+          take("scans", async () => {
+            const rows: ScanRow[] = (await this.daemon.call("ScanService", "ListScans", { page_size: MOST_SCANS }, 10)).scans.map(scanRow);
+            for (const row of rows) if (this.cutOff.delete(row.name) && row.state === "LOST") this.events.lost(row);
+            this.replace("scans", rows);
+          }),
           take("operations and jobs", async () => {
             const { operations } = await this.daemon.call("OperationService", "ListOperations", { page_size: MOST_OPERATIONS }, 10);
             const rows: OperationRow[] = operations.map((operation: Message) => operationRow(this.daemon, operation));
@@ -235,7 +245,8 @@ export class Catalogue {
 
   private putJob(row: JobRow): void {
     const before = this.rows.jobs.get(row.name) as JobRow | undefined;
-    if (before ? before.state !== row.state : row.created >= this.since) this.events.job(row);
+    if (this.cutOff.delete(row.name) && row.state === "LOST") this.events.lost(row);
+    else if (before ? before.state !== row.state : row.created >= this.since) this.events.job(row);
     this.put("jobs", row.name, row);
   }
 

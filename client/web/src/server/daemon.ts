@@ -6,6 +6,7 @@ import { fileURLToPath } from "node:url";
 import * as grpc from "@grpc/grpc-js";
 import * as loader from "@grpc/proto-loader";
 
+import { refusalText } from "../wire/quotas";
 import { Contract } from "./contract";
 import type { DaemonTls } from "./options";
 
@@ -123,7 +124,7 @@ export class Daemon {
   explained(error: grpc.ServiceError): DaemonError {
     for (const bytes of error.metadata?.get("grpc-status-details-bin") ?? []) {
       const found = this.infoOf(this.status.deserialize(bytes as Buffer).details);
-      if (found) return new DaemonError(error.code, error.details, found.reason, found.metadata.field, found.metadata);
+      if (found) return this.errorOf(error.code, error.details, found);
     }
     // What the library says of its own resolver and attempts helps nobody.
     const last = (error.details || error.message).replace(/^No connection established\. Last error: (?:Error: )?(.*?)\.? Resolution note:.*$/s, "$1");
@@ -151,7 +152,13 @@ export class Daemon {
   statusError(status: Message): DaemonError | null {
     if (!status) return null;
     const found = this.infoOf(status.details ?? []);
-    return new DaemonError(status.code, status.message, found?.reason, found?.metadata.field, found?.metadata);
+    return found ? this.errorOf(status.code, status.message, found) : new DaemonError(status.code, status.message);
+  }
+
+  private errorOf(code: number, message: string, { reason, metadata }: Message): DaemonError {
+    // The daemon's own text names keys of its configuration.
+    const text = reason === "QUOTA" ? refusalText(metadata) : "";
+    return new DaemonError(code, text || message, reason, metadata.field, metadata);
   }
 
   private infoOf(details: Message[]): Message {

@@ -2,7 +2,7 @@
 // one scan are one row with a count, so that a fast scan does not push out what happened to the others.
 import type { ClientReadableStream, ServiceError } from "@grpc/grpc-js";
 
-import type { EventRow, JobRow } from "../wire/protocol";
+import type { EventRow, JobRow, ScanRow } from "../wire/protocol";
 import { ms, without } from "./convert";
 import type { Daemon, Message } from "./daemon";
 
@@ -10,7 +10,7 @@ const MOST_EVENTS = 200;
 const QUEUE = 1024;
 const RETRY_MS = 1000;
 // Each of these is told by itself: they are few.
-const SINGLE = ["STATE", "STARTED", "FINISHED", "INTERRUPTED", "JOB"];
+const SINGLE = ["STATE", "STARTED", "FINISHED", "INTERRUPTED", "JOB", "LOST"];
 const BAD = ["INTERRUPTED", "GAP", "VOLUME_DROPPED", "EXPIRING"];
 
 function isBad(kind: string, event: Message): boolean {
@@ -77,6 +77,12 @@ export class Events {
     const words = { QUEUED: "job is queued", RUNNING: "job runs", CANCELLING: "job is being cancelled", DONE: "job is done", FAILED: "job has failed", CANCELLED: "job was cancelled" }[job.state] ?? job.state;
     const reason = ["QUEUED", "FAILED", "CANCELLED"].includes(job.state) && job.reason ? `: ${job.reason}` : "";
     this.put("", { time, parent: job.name, volume: "", kind: "JOB", text: words + reason, count: 1, bad: job.state === "FAILED" });
+  }
+
+  /** A scan or job that an earlier daemon took with it. Nobody knows when: it is told of now. */
+  lost(row: ScanRow | JobRow): void {
+    const what = row.name.startsWith("jobs/") ? "job" : "scan";
+    this.put("", { time: Date.now(), parent: row.name, volume: "", kind: "LOST", text: `${what} was lost with the server: ${row.reason.replace(/\b[A-Z]{4,}\b/g, (word) => word.toLowerCase())}`, count: 1, bad: true });
   }
 
   private put(alike: string, row: EventRow): void {

@@ -90,6 +90,7 @@ class Watch {
     else {
       this.gone = error.message;
       this.tell();
+      if (error.reason === "QUOTA") this.timer = setTimeout(() => this.watch(), RETRY_MS.at(-1)); // until there is room
     }
   }
 

@@ -76,5 +76,7 @@ export function serverInfo(info: Message): ServerInfo {
     backends: info.backends.map((backend: Message) => ({ name: backend.name, available: backend.available, chosen: backend.chosen, reason: backend.reason, devices: backend.devices })),
     sources: info.sources.map((source: Message) => ({ name: source.name, available: source.available, reason: source.reason })),
     storage: info.storage.map(rootRow),
+    quotas: (info.caller?.quotas ?? []).map((quota: Message) => ({ kind: without(quota.kind, "KIND_"), used: Number(quota.used), allowed: Number(quota.allowed) })),
+    storage_roots: info.caller?.storage_roots ?? [],
   };
 }

@@ -206,8 +206,9 @@ export type FromServer = Hello | DaemonMessage | State | SchemaMessage | End | L
 export interface ScanRow extends Owned {
   name: string;
   title: string;
-  state: string; // without SCAN_STATE_
+  state: string; // without SCAN_STATE_; LOST: an earlier process of octavod died before its end
   reason: string;
+  earlier_run: boolean; // submitted to an earlier process of octavod: of what is below, only title, source, times, counts, warnings and owner are known
   source: string; // the field of ScanSpec.source that is set: simulated, replay, push, camera, ring
   created: number;
   shape: number[]; // of its volumes [y, x], as the pattern says; empty = not known
@@ -265,6 +266,7 @@ export interface OperationRow {
   total_bytes: number;
   created: number;
   error: string;
+  lost: boolean; // FAILED, because an earlier process of octavod died before its end
   path: string;
 }
 
@@ -278,12 +280,13 @@ export interface JobRow extends Owned {
   name: string;
   title: string;
   kind: string; // REPROCESS, DISPERSION_AUTOFOCUS, K_CALIBRATION, TOMOGRAPHY, IMPORT
-  state: string; // QUEUED, RUNNING, CANCELLING, DONE, FAILED, CANCELLED
-  reason: string; // why it waits, failed or was cancelled
+  state: string; // QUEUED, RUNNING, CANCELLING, DONE, FAILED, CANCELLED, LOST (an earlier process of octavod died before its end)
+  reason: string; // why it waits, failed, was cancelled or lost
   reason_code: string;
   created: number;
   started: number; // 0 = not yet, or never
-  ended: number; // 0 = not yet
+  ended: number; // 0 = not yet; LOST: when it was found to be
+  earlier_run: boolean; // submitted to an earlier process of octavod: its settings, steps, log lines and findings are not known
   device: string;
   queue_position: number; // 1 = next; 0 = it is in no queue
   memory_bytes: number;
@@ -302,7 +305,7 @@ export interface JobDetails extends JobRow {
   labels: Record<string, string>;
   group: string;
   priority: number;
-  work: string; // the field of JobSpec.work that is set; empty: the server has dropped it
+  work: string; // the field of JobSpec.work that is set; empty: the server does not have it (any more)
   trial: boolean; // tomography: one row with many axes (try_centers)
   pushed: boolean; // tomography: the projections come from a client that pushes them
   step_count: number;
@@ -404,6 +407,12 @@ export interface RootRow {
   rates: { way: string; bytes_per_s: number }[]; // that were measured
   measured: number; // when; 0 = never
 }
+/** What the caller uses of one thing that octavod counts, and may use. */
+export interface QuotaRow {
+  kind: string; // as in quotas.ts
+  used: number;
+  allowed: number; // 0 = no limit
+}
 export interface ServerInfo {
   version: string;
   build: string;
@@ -416,6 +425,8 @@ export interface ServerInfo {
   backends: { name: string; available: boolean; chosen: boolean; reason: string; devices: number }[];
   sources: { name: string; available: boolean; reason: string }[];
   storage: RootRow[];
+  quotas: QuotaRow[]; // of octavo web, and so of all its pages together
+  storage_roots: string[]; // that its commits and imports may name; empty = all
 }
 export interface ViewerStatus {
   version: string; // of octavo web

@@ -46,7 +46,8 @@ function look(operation: OperationRow | undefined, all: boolean): void {
   if (!seen.delete(operation.name) && !own) return;
   titles.delete(operation.target);
   const what = `${operation.kind.toLowerCase()} of ${title ? `${title} (${shortName(operation.target)})` : shortName(operation.target)}`;
-  if (operation.state === "FAILED") tell(`The ${what} has failed: ${operation.error}`);
+  if (operation.lost) tell(`The ${what} was lost with the server, which died before its end${operation.kind === "COMMIT" ? ": no file was written. If the volume was on disk, it is held again" : ""}`);
+  else if (operation.state === "FAILED") tell(`The ${what} has failed: ${operation.error}`);
   else if (operation.state === "CANCELLED") say(`The ${what} was cancelled${operation.kind === "JOB" ? "" : "; the volume is still held"}`);
   else say(operation.path ? `${title ? `${title} was committed` : "Committed"} to ${operation.path}` : `The ${what} is done`);
 }

@@ -3,12 +3,13 @@ import { useMemo, useState } from "preact/hooks";
 
 import type { JobDetails, Topic, VolumeRow } from "../../wire/protocol";
 import { call, type CallError, connection, type SeenJob } from "../connection";
-import { bytes, inWords, shortName, span } from "../format";
+import { bytes, shortName, span } from "../format";
 import { LivePicture } from "../live/live_picture";
 import { Panel } from "../live/panel";
 import { spacingOf } from "../live/spacing";
 import { useClock } from "../parts/clock";
 import { Dialog } from "../parts/dialog";
+import { EarlierJob, StateWord } from "../parts/earlier_run";
 import { Plot } from "../parts/plot";
 import { say, tell } from "../parts/toasts";
 import { useOwner } from "../rights";
@@ -53,18 +54,19 @@ export function Details({ seen, readOnly }: { seen: SeenJob; readOnly: boolean }
     call("JobService/CancelJob", { name: job.name }).then(() => say(`${titleOf(job)} is cancelled`), (error: CallError) => tell(error.message));
   };
   const tomography = job.kind === "TOMOGRAPHY";
-  const pictured = (tomography && isRunning(job)) || job.volumes.length > 0;
+  const pictured = !job.earlier_run && ((tomography && isRunning(job)) || job.volumes.length > 0); // the daemon has no pictures of earlier runs
   const result = volumes.get(job.volumes[0]) ?? [...volumes.values()].find((volume) => volume.parent === job.name);
   return (
     <div class="details" data-job={job.name} data-state={job.state}>
       <header class="row">
         <h2 class="long">{titleOf(job)}</h2>
-        <span class={`state ${job.state.toLowerCase()}`}>{inWords(job.state)}</span>
+        <StateWord of={job} />
         <span class="gap" />
         {!readOnly && job.work && <button type="button" onClick={() => void ask(`Submit ${titleOf(job)} again?`, again)}>Submit again…</button>}
         {!readOnly && isAtWork(job) && <button type="button" class="danger" disabled={job.state === "CANCELLING"} onClick={() => setCancelling(true)}>Cancel…</button>}
       </header>
       <Facts job={job} />
+      <EarlierJob job={job} />
       {["FAILED", "CANCELLED"].includes(job.state) && job.reason && <p class={job.state === "FAILED" ? "problem" : "note"} role={job.state === "FAILED" ? "alert" : undefined}>{job.state === "FAILED" ? "It has failed: " : ""}{job.reason}</p>}
       {job.state === "QUEUED" && <p class="note" role="status">{waitOf(job)}</p>}
       {isRunning(job) && <p><progress class="wide" max="1" value={job.fraction} aria-label={`Progress of ${titleOf(job)}`} /> {progressOf(job)}</p>}
@@ -92,8 +94,8 @@ export function Details({ seen, readOnly }: { seen: SeenJob; readOnly: boolean }
         </section>
         <section class="panel" aria-label="Log">
           <h2>Log</h2>
-          {seen.lines.length === 0 ? <p class="note">No line yet.</p> : (
-            <ol class="log" tabIndex={0} aria-label={`${job.line_count} lines`}>
+          {seen.lines.length === 0 ? <p class="note">{job.earlier_run ? "It is not kept beyond a run of the server." : "No line yet."}</p> : (
+            <ol class="log" tabIndex={0} aria-label={`${Math.max(job.line_count, seen.lines.length)} lines`}>
               {job.line_count > seen.lines.length && <li class="dim">{job.line_count - seen.lines.length} earlier lines are no longer kept</li>}
               {seen.lines.map((line, i) => <li key={job.line_count - seen.lines.length + i}><span class="dim">{(line.ms / 1000).toFixed(1)} s</span> {line.text}</li>)}
             </ol>
@@ -118,11 +120,11 @@ function Facts({ job }: { job: JobDetails }) {
     <dl class="facts">
       <div><dt>kind</dt><dd>{kindOf(job)}</dd></div>
       <div><dt>name</dt><dd title={job.name}>{shortName(job.name)}</dd></div>
-      <div><dt>memory</dt><dd>{bytes(job.memory_bytes)}</dd></div>
+      {job.memory_bytes > 0 && <div><dt>memory</dt><dd>{bytes(job.memory_bytes)}</dd></div>}
       {job.device && <div><dt>on</dt><dd>{job.device}</dd></div>}
       <div><dt>queued</dt><dd>{at(job.created)}</dd></div>
-      {job.started > 0 && <div><dt>{job.ended ? "ran for" : "runs for"}</dt><dd>{span((job.ended || now) - job.started)}</dd></div>}
-      {job.ended > 0 && <div><dt>ended</dt><dd>{at(job.ended)}</dd></div>}
+      {job.started > 0 && job.state !== "LOST" && <div><dt>{job.ended ? "ran for" : "runs for"}</dt><dd>{span((job.ended || now) - job.started)}</dd></div>}
+      {job.ended > 0 && <div><dt>{job.state === "LOST" ? "found lost" : "ended"}</dt><dd>{at(job.ended)}</dd></div>}
       {job.priority !== 0 && <div><dt>priority</dt><dd>{job.priority}</dd></div>}
       {job.group && !/^(ipv[46]|unix):/.test(job.group) && <div><dt>group</dt><dd>{job.group}</dd></div>}
       {owner && <div><dt>owner</dt><dd>{owner}</dd></div>}

@@ -3,8 +3,9 @@ import { useEffect, useState } from "preact/hooks";
 
 import type { JobRow } from "../../wire/protocol";
 import { connection } from "../connection";
-import { bytes, inWords, span } from "../format";
+import { bytes, span } from "../format";
 import { useClock } from "../parts/clock";
+import { lossText, stateText } from "../parts/earlier_run";
 import { useReadOnly } from "../rights";
 import { useStore } from "../store";
 import { Details } from "./details";
@@ -20,7 +21,8 @@ export function Jobs(props: { chosen: string }) {
     { text: "Running", jobs: jobs.filter(isRunning).sort(newest) },
     // as the queue has them: higher priorities first
     { text: "Waiting", jobs: jobs.filter((job) => job.state === "QUEUED").sort((a, b) => a.queue_position - b.queue_position) },
-    { text: "Ended", jobs: jobs.filter((job) => job.ended > 0).sort((a, b) => b.ended - a.ended) },
+    { text: "Ended", jobs: jobs.filter((job) => job.ended > 0 && !job.earlier_run).sort((a, b) => b.ended - a.ended) },
+    { text: "Of earlier runs of the server", jobs: jobs.filter((job) => job.earlier_run).sort((a, b) => b.ended - a.ended) },
   ].filter((group) => group.jobs.length > 0);
   // The one of the address, or else the first of the list, which stays when the list changes.
   const [picked, setPicked] = useState("");
@@ -58,15 +60,15 @@ export function Jobs(props: { chosen: string }) {
 
 function Card({ job, shown }: { job: JobRow; shown: boolean }) {
   const now = useClock(1000);
-  const about = [kindOf(job), job.device, bytes(job.memory_bytes), job.warnings.length === 1 ? "1 warning" : job.warnings.length > 1 ? `${job.warnings.length} warnings` : ""].filter(Boolean).join(" · ");
+  const about = [kindOf(job), job.device, job.memory_bytes > 0 ? bytes(job.memory_bytes) : "", job.warnings.length === 1 ? "1 warning" : job.warnings.length > 1 ? `${job.warnings.length} warnings` : ""].filter(Boolean).join(" · ");
   return (
     <li>
       <a href={`#${job.name}`} class="card" data-job={job.name} aria-current={shown ? "true" : undefined}>
-        <span class="row"><b class="name">{titleOf(job)}</b><span class="gap" /><span class={`state ${job.state.toLowerCase()}`}>{inWords(job.state)}</span></span>
+        <span class="row"><b class="name">{titleOf(job)}</b><span class="gap" /><span class={`state ${job.state.toLowerCase()}`}>{stateText(job.state)}</span></span>
         <span class={job.warnings.length > 0 ? "warning" : "dim"}>{about}</span>
         {isRunning(job) && <><progress class="wide" max="1" value={job.fraction} aria-label={`Progress of ${titleOf(job)}`} /><span>{progressOf(job)}</span></>}
         {job.state === "QUEUED" && <span>{waitOf(job)}</span>}
-        {job.ended > 0 && <span class={job.state === "FAILED" ? "problem" : "dim"}>{job.state === "FAILED" ? job.reason : `ended ${span(now - job.ended)} ago`}</span>}
+        {job.ended > 0 && <span class={job.state === "FAILED" ? "problem" : "dim"}>{job.state === "FAILED" ? job.reason : job.state === "LOST" ? lossText(job) : `ended ${span(now - job.ended)} ago`}</span>}
       </a>
     </li>
   );

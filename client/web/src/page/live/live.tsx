@@ -3,12 +3,13 @@ import { useEffect, useState } from "preact/hooks";
 
 import type { Encoding, Product, ScanRow, Topic } from "../../wire/protocol";
 import { connection } from "../connection";
+import { EarlierScan } from "../parts/earlier_run";
 import { tell } from "../parts/toasts";
 import { Store, useStore } from "../store";
 import { LivePicture, type Shown } from "./live_picture";
 import { Panel } from "./panel";
 import { ScanFigures } from "./scan_figures";
-import { chosenScan, ScanSelect } from "./scan_select";
+import { chosenScan, emptyText, ScanSelect } from "./scan_select";
 import { SlabRange, slabWithin } from "./slab_range";
 import { type Spacing, spacingOf } from "./spacing";
 import type { Line } from "./stage";
@@ -51,7 +52,8 @@ export function Live(props: { chosen: string }) {
   const [frozen, setFrozen] = useState(false);
 
   const scan = chosenScan(scans, choice);
-  const volume = scan ? [...volumes.values()].find((row) => row.parent === scan.name && !row.raw && row.axes.join("") === "yxz") : undefined;
+  const watched = scan && !scan.earlier_run ? scan : null; // of the others the daemon has no pictures
+  const volume = watched ? [...volumes.values()].find((row) => row.parent === watched.name && !row.raw && row.axes.join("") === "yxz") : undefined;
 
   // The number of planes along y and x: of a volume, else of the pattern.
   const extents = volume ? volume.shape.slice(0, 2) : scan && scan.shape.length === 2 ? scan.shape : null;
@@ -65,7 +67,7 @@ export function Live(props: { chosen: string }) {
   const askedSlab = present === "SLAB" ? slabWithin(slab, depth) : null;
 
   const topic = (of: Product, along: "X" | "Y" | "Z", at: number, only: [number, number] | null = null): Topic | null =>
-    scan ? { parent: scan.name, product: of, axis: along, index: at, slab: only, width } : null;
+    watched ? { parent: watched.name, product: of, axis: along, index: at, slab: only, width } : null;
   const spacing = (shown: Shown): Spacing => spacingOf(shown, volume);
   const about = () => ({ scan: scan?.name, title: scan?.title });
   // The plane is that of the picture, which comes a moment after the choice; -1 is the middle.
@@ -99,6 +101,7 @@ export function Live(props: { chosen: string }) {
         <span class="gap" />
         {scan && <ScanFigures scan={scan} />}
       </div>
+      {scan && <EarlierScan scan={scan} />}
       {scan && (scan.warnings.length > 0 || scan.waits_for || (scan.state === "FAILED" && scan.reason)) && (
         <div class="warnings" role="status">
           {scan.state === "FAILED" && <p>The scan has failed: {scan.reason}</p>}
@@ -110,7 +113,7 @@ export function Live(props: { chosen: string }) {
       <div class="panels">
         <Panel
           picture={enFace} id="enface" title="En face" topic={topic(present === "SLAB" ? "MIP" : present, "Z", -1, askedSlab)} encoding={encoding} frozen={frozen} spacing={spacing} lines={line ? [line] : []} pick={pick} about={about} failed={tell}
-          empty={scan ? "No picture yet." : "No scan has been submitted yet."}
+          empty={emptyText(scan, "picture")}
           controls={
             <>
               <label>Projection
@@ -124,7 +127,7 @@ export function Live(props: { chosen: string }) {
         />
         <Panel
           picture={bscan} id="bscan" title="B-scan" topic={topic("BSCAN", axis, index < 0 || planes === 0 ? index : plane)} encoding={encoding} frozen={frozen} spacing={spacing} lines={bounds} about={aboutBscan} failed={tell}
-          empty={scan ? "No picture yet." : "No scan has been submitted yet."}
+          empty={emptyText(scan, "picture")}
           controls={
             <>
               <label>across

@@ -1,6 +1,7 @@
 // Which scan is looked at.
 import type { ScanRow } from "../../wire/protocol";
-import { inWords, shortName } from "../format";
+import { shortName } from "../format";
+import { stateLine } from "../parts/earlier_run";
 
 export const running = (scan: ScanRow) => ["QUEUED", "RUNNING", "DRAINING"].includes(scan.state);
 
@@ -10,8 +11,11 @@ export function chosenScan(scans: ReadonlyMap<string, ScanRow>, choice: string):
   return scans.get(choice) ?? all.find(running) ?? all[0] ?? null;
 }
 
+/** What a panel says that has no picture. */
+export const emptyText = (scan: ScanRow | null, what: string) => (!scan ? "No scan has been submitted yet." : scan.earlier_run ? "An earlier run of the server made it: nothing of it can be watched." : `No ${what} yet.`);
+
 export function ScanSelect(props: { scans: ReadonlyMap<string, ScanRow>; scan: ScanRow | null; choice: string; choose: (name: string) => void }) {
-  const name = (of: ScanRow) => `${of.title || "untitled"} · ${shortName(of.name)} · ${inWords(of.state)}`;
+  const name = (of: ScanRow) => `${of.title || "untitled"} · ${shortName(of.name)} · ${stateLine(of)}`;
   return (
     <label>Scan
       <select value={props.scans.has(props.choice) ? props.choice : ""} onChange={(event) => props.choose(event.currentTarget.value)}>

@@ -1,5 +1,5 @@
 // What happened of late, and what is to be looked after.
-import type { EventRow, JobRow, ScanRow } from "../../wire/protocol";
+import type { EventRow, JobRow, ScanRow, ServerInfo } from "../../wire/protocol";
 import { connection } from "../connection";
 import { count, shortName } from "../format";
 import { NameLink } from "../parts/links";
@@ -47,9 +47,21 @@ const ofScan = (scan: ScanRow): string[] => [
 ];
 const ofJob = (job: JobRow): string[] => [...(job.state === "FAILED" && job.reason ? [`failed: ${job.reason}`] : []), ...job.warnings];
 
-export function Warnings() {
-  const scans = [...useStore(connection.scans).values()].sort((a, b) => b.created - a.created);
-  const jobs = [...useStore(connection.jobs).values()].sort((a, b) => b.created - a.created);
+/** Lines of what the last end of the server lost: GetInfo says it in words, most of them behind a name. */
+export const losses = (info: ServerInfo | undefined) => (info?.recovered ?? []).filter((line) => / LOST(: |: the log )|: lost at /.test(line));
+
+function Loss({ line }: { line: string }) {
+  const [, name = "", text = line] = /^((?:scans|jobs)\/\S+) \((.*)$/.exec(line) ?? [];
+  const [, what = "", was = "", why = ""] = /^(?:scan|job) ?(.*), was (\w+)\): LOST: (.*)$/.exec(text) ?? [];
+  if (!why) return <li class="lost" data-lost="">{line}</li>;
+  return <li data-lost={name}>{name.split("/")[0].replace(/s$/, "")} <NameLink name={name}>{what.replace(/^'(.*)'$/, "$1") || shortName(name)}</NameLink>: <span class="lost">lost with the server; it was {was.toLowerCase()}</span></li>;
+}
+
+/** Of scans and jobs of this run: those of earlier ones were warned of in their time. */
+export function Warnings({ info }: { info: ServerInfo | undefined }) {
+  const scans = [...useStore(connection.scans).values()].filter((scan) => !scan.earlier_run).sort((a, b) => b.created - a.created);
+  const jobs = [...useStore(connection.jobs).values()].filter((job) => !job.earlier_run).sort((a, b) => b.created - a.created);
+  const lost = losses(info);
   const volumes = [...useStore(connection.volumes).values()].filter((volume) => volume.last_error).sort((a, b) => b.held - a.held);
   const all: Warning[] = [
     ...volumes.map((volume) => ({ name: volume.name, title: `${volume.title || "untitled"} #${volume.index}`, text: volume.last_error })),
@@ -59,8 +71,10 @@ export function Warnings() {
   return (
     <section class="panel" id="warnings" aria-label="Warnings">
       <h2>Warnings</h2>
-      {all.length === 0 ? <p class="good">None of the scans, jobs and volumes has one.</p> : (
-        <ul class="plain limited" tabIndex={0}>
+      {lost.length > 0 && <p class="lost">At its start, the server found that the one before had lost work:</p>}
+      {lost.length > 0 && <ul class="plain limited" tabIndex={0} aria-label="Lost with the server before">{lost.map((line) => <Loss key={line} line={line} />)}</ul>}
+      {all.length === 0 ? <p class="good">None of the scans, jobs and volumes{lost.length > 0 ? " since then" : ""} has a warning.</p> : (
+        <ul class="plain limited" tabIndex={0} aria-label="Warnings of scans, jobs and volumes">
           {all.map((warning) => (
             <li key={`${warning.name} ${warning.text}`} data-warning={warning.name}>
               {warning.name.split("/")[0].replace(/s$/, "")} <NameLink name={warning.name}>{warning.title || shortName(warning.name)}</NameLink>: <span class="warning">{warning.text}</span>

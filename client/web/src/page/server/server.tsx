@@ -6,6 +6,7 @@ import { useStore } from "../store";
 import { Devices, Sources, Storage } from "./devices";
 import { Events, Warnings } from "./happenings";
 import { Memory } from "./memory";
+import { Quotas } from "./quotas";
 import { Streams } from "./streams";
 import { Versions } from "./versions";
 
@@ -25,8 +26,9 @@ export function Server() {
         {viewer && <Streams viewer={viewer} />}
       </div>
       <div class="column">
-        <Warnings />
+        <Warnings info={info} />
         {info && <Versions info={info} viewer={viewer} address={address} />}
+        {info && <Quotas info={info} />}
         {memory && <Devices devices={memory.devices} info={info} />}
         {info && <Storage roots={info.storage} />}
         {info && <Sources sources={info.sources} />}

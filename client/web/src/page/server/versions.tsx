@@ -4,10 +4,12 @@ import { connection } from "../connection";
 import { bytes, inWords, span } from "../format";
 import { useClock } from "../parts/clock";
 import { useStore } from "../store";
+import { losses } from "./happenings";
 
 export function Versions({ info, viewer, address }: { info: ServerInfo; viewer: ViewerStatus | undefined; address: string }) {
   const now = useClock(1000);
   const { caller } = useStore(connection.daemon);
+  const lost = losses(info).length;
   return (
     <section class="panel" id="versions" aria-label="Versions">
       <h2>Versions</h2>
@@ -23,7 +25,7 @@ export function Versions({ info, viewer, address }: { info: ServerInfo; viewer: 
         {viewer && <div><dt>octavo web</dt><dd>{viewer.version}, Node {viewer.node.replace(/^v/, "")}, {bytes(viewer.resident_bytes)} of host memory</dd></div>}
       </dl>
       <details>
-        <summary>Recovered at the start: {info.recovered.length === 0 ? "nothing" : info.recovered.length === 1 ? "1 line" : `${info.recovered.length} lines`}</summary>
+        <summary>Recovered at the start: {info.recovered.length === 0 ? "nothing" : info.recovered.length === 1 ? "1 line" : `${info.recovered.length} lines`}{lost > 0 && <span class="lost">, {lost === 1 ? "1 tells of a loss" : `${lost} tell of losses`}</span>}</summary>
         <ul>{info.recovered.map((line) => <li key={line}>{line}</li>)}</ul>
       </details>
     </section>

@@ -7,7 +7,8 @@ import { Counters } from "../live/counters";
 import { useFollow } from "../live/follow";
 import { FramePump } from "../live/frame_pump";
 import { ScanFigures } from "../live/scan_figures";
-import { chosenScan, ScanSelect } from "../live/scan_select";
+import { chosenScan, emptyText, ScanSelect } from "../live/scan_select";
+import { EarlierScan } from "../parts/earlier_run";
 import { Plot } from "../parts/plot";
 import { Store, useStore } from "../store";
 import { type Trace, traceOf } from "./trace";
@@ -24,7 +25,7 @@ export function Signal() {
   const [form, setForm] = useState<Product>("SPECTRUM");
   const scan = chosenScan(scans, choice);
   const columns = scan && scan.shape.length === 2 ? scan.shape[1] : 0;
-  const topic = (product: Product): Topic | null => (scan ? { parent: scan.name, product, axis: "Z", index: column < columns ? column : -1, slab: null, width: WIDTH } : null);
+  const topic = (product: Product): Topic | null => (scan && !scan.earlier_run ? { parent: scan.name, product, axis: "Z", index: column < columns ? column : -1, slab: null, width: WIDTH } : null);
   return (
     <div class="live">
       <div class="bar row">
@@ -37,8 +38,9 @@ export function Signal() {
         <span class="gap" />
         {scan && <ScanFigures scan={scan} />}
       </div>
+      {scan && <EarlierScan scan={scan} />}
       <div class="panels stacked">
-        <TracePanel id="spectrum" title="Spectrum" view={SPECTRUM_VIEW} topic={topic(form)} frozen={frozen}
+        <TracePanel id="spectrum" title="Spectrum" view={SPECTRUM_VIEW} topic={topic(form)} empty={emptyText(scan, "record")} frozen={frozen}
           controls={
             <label>Form
               <select value={form} onChange={(event) => setForm(event.currentTarget.value as Product)}>
@@ -47,13 +49,13 @@ export function Signal() {
               </select>
             </label>
           } />
-        <TracePanel id="ascan" title="A-scan" view={ASCAN_VIEW} topic={topic("ASCAN")} frozen={frozen} />
+        <TracePanel id="ascan" title="A-scan" view={ASCAN_VIEW} topic={topic("ASCAN")} empty={emptyText(scan, "record")} frozen={frozen} />
       </div>
     </div>
   );
 }
 
-function TracePanel(props: { id: string; title: string; view: number; topic: Topic | null; frozen: boolean; controls?: preact.ComponentChildren }) {
+function TracePanel(props: { id: string; title: string; view: number; topic: Topic | null; empty: string; frozen: boolean; controls?: preact.ComponentChildren }) {
   const trace = useMemo(() => new Store<Trace | null>(null), []);
   const pump = useMemo(() => new FramePump(props.view, (frame) => trace.set(traceOf(frame)), () => trace.set(null)), []);
   const now = useStore(trace);
@@ -69,7 +71,7 @@ function TracePanel(props: { id: string; title: string; view: number; topic: Top
         <span class="gap" />
         {now?.curve.marked && <span class={now.saturatedCount > 0 ? "problem" : "note"} role="status">{now.saturatedCount === 0 ? "nothing saturated" : now.saturatedCount === 1 ? "1 sample saturated" : `${now.saturatedCount} samples saturated`}</span>}
       </header>
-      {now ? <Plot curve={now.curve} label={text} data={{ samples: now.curve.x.length, saturated: now.saturatedCount }} /> : <p class="empty-page">{props.topic ? "No record yet." : "No scan has been submitted yet."}</p>}
+      {now ? <Plot curve={now.curve} label={text} data={{ samples: now.curve.x.length, saturated: now.saturatedCount }} /> : <p class="empty-page">{props.empty}</p>}
       {problem && <p class="problem" role="alert">{problem}</p>}
       <Counters pump={pump} />
       {ended && props.topic && <p class="note" role="status">{ended.reason === "FINISHED" ? "The scan has ended." : ended.message}</p>}
