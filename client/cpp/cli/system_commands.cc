@@ -178,7 +178,7 @@ void Info(Session& session) {
   // What is lost comes first.
   for (const bool lost : {true, false}) {
     for (const auto& line : info.recovered()) {
-      if (absl::StrContains(line, ": lost at ") == lost)
+      if ((absl::StrContains(line, ": lost at ") || absl::StrContains(line, "LOST: ")) == lost)
         std::cout << (lost ? "LOST: " : "recovered: ") << line << "\n";
     }
   }

@@ -164,7 +164,8 @@ enum class ScanState {
   // final (IsFinal):
   kDone = 4,    // ended as it should
   kFailed = 5,  // by an error of source or device; completed volumes stay held
-  kCancelled = 6
+  kCancelled = 6,
+  kLost = 7  // the server died before its end
 };
 /// Which call began an operation.
 enum class OperationKind { kCommit = 1, kSpill = 2, kRestore = 3, kDerive = 4, kJob = 5 };
