@@ -305,7 +305,8 @@ const std::vector<Key>& Keys() {
            "commits; none = they are forgotten; default <state.dir>/history",
            &Config::history_dir),
       Integer("history.kept",
-              "ended scans, jobs and commits, of each kind, that the database keeps for the next "
+              "ended scans, jobs and commits, of each kind and owner, that the database keeps for "
+              "the next "
               "daemon, 1 to 100000",
               &Config::history_kept, 1, 100'000),
       Number("history.days", "days that it keeps them, 0 to 36500; 0 = for ever",
@@ -731,6 +732,11 @@ absl::Status Finalise(Config* config) {
     config->history_dir.clear();
   } else {
     make_absolute(&config->history_dir);
+  }
+  for (const auto& [key, value] :
+       {std::pair("audit.dir", config->audit_dir), std::pair("history.dir", config->history_dir)}) {
+    if (value != "none" && absl::EqualsIgnoreCase(value, "none"))
+      return InvalidField(key, absl::StrCat("is '", value, "'; did you mean none?"));
   }
   if (config->audit_dir.empty()) config->audit_dir = absl::StrCat(config->state_dir, "/audit");
   if (config->audit_dir == "none") {

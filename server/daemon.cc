@@ -30,11 +30,13 @@
 #include "gpu/device/exportable_memory.h"
 #include "server/buffer/buffer_store.h"
 #include "server/drain_record.h"
+#include "server/engine/audit_recorder.h"
 #include "server/engine/earlier_runs.h"
 #include "server/engine_shelf.h"
 #include "server/host_budget.h"
 #include "server/security/role.h"
 #include "server/security/token.h"
+#include "server/storage/commit/find_published.h"
 #include "server/systemd.h"
 
 namespace octavo {
@@ -513,12 +515,20 @@ absl::StatusOr<std::vector<storage::HistoryRow>> Daemon::OpenHistory(
                             storage::HistoryDatabase::Open(config_.history_dir, &aside));
     OCTAVO_ASSIGN_OR_RETURN(std::vector<storage::HistoryRow> rows, database->Load());
     const TimePoint now = clock_.Now();
-    engine::Settled settled = engine::SettleEarlier(&rows, published, now);
+    engine::Settled settled = engine::SettleEarlier(
+        &rows, published, now,
+        [&](const std::string& commit, const std::string& volume, const std::string& destination) {
+          return storage::FindPublished(config_.storage_roots, commit, volume, destination);
+        });
     lost_ = std::move(settled.lost);
     TellLostWork(settled.lines);
     engine::KeepNewest(limits, now, &rows);
     history_ = std::make_unique<storage::HistoryWriter>(std::move(database), limits);
-    for (storage::HistoryRow& row : settled.changed) history_->Put(std::move(row));
+    engine::AuditRecorder audit(audit_.get());
+    for (storage::HistoryRow& row : settled.changed) {
+      audit.OnRow(row);
+      history_->Put(std::move(row));
+    }
     return rows;
   }();
   for (std::string& line : aside) {
@@ -528,7 +538,9 @@ absl::StatusOr<std::vector<storage::HistoryRow>> Daemon::OpenHistory(
   if (opened.ok()) return opened;
   if (absl::IsFailedPrecondition(opened.status())) return Annotate(opened.status(), "history.dir");
   Log(LogLevel::kError, "no history of scans and jobs in this run",
-      {{"folder", config_.history_dir}, {"error", std::string(opened.status().message())}});
+      {{"key", "history.dir"},
+       {"folder", config_.history_dir},
+       {"error", std::string(opened.status().message())}});
   recovered_.push_back(absl::StrCat(
       "the history of scans and jobs (history.dir) cannot be used in this run, and what "
       "the last one lost is not known: ",
@@ -655,7 +667,7 @@ bool Daemon::Drain(const DrainCalls& calls) {
     engine_->EndNow(why);
   }
   calls.may_take(config_.drain_seconds + 10, "drain.seconds");  // what was told to end may settle
-  KeepHeld(calls, hurried);
+  KeepHeld(calls, hurried || calls.hurry());
   NotifySystemd(ExtendTimeout(config_.drain_seconds + 10));
   calls.may_take(config_.drain_seconds + 5, "drain.seconds");
   watchdog_ = nullptr;
@@ -667,6 +679,7 @@ bool Daemon::Drain(const DrainCalls& calls) {
   handoff_ = nullptr;
   if (history_ != nullptr) {
     // A disk that hangs may cost the rows, not the end.
+    hurried = hurried || calls.hurry();
     const size_t left = history_->Close(std::chrono::seconds(hurried ? 1 : 4));
     if (left > 0)
       Log(LogLevel::kError,
@@ -676,6 +689,7 @@ bool Daemon::Drain(const DrainCalls& calls) {
   }
   if (audit_ != nullptr) {
     Audit("stopped", {{"all_work_had_ended", idle}});
+    hurried = hurried || calls.hurry();
     const size_t left = audit_->Close(std::chrono::seconds(hurried ? 1 : 4));
     if (left > 0) Log(LogLevel::kError, "the audit log lacks its last lines", {{"lines", left}});
     audit_ = nullptr;

@@ -74,8 +74,8 @@ void AuditRecorder::OnVolumeChanged(const model::VolumeStatus& volume) {
   log_->Write(std::move(line));
 }
 
-void AuditRecorder::OnSessionEnded(const std::string& session) {
-  if (log_ != nullptr) log_->Write(Change("session", session, "EXPIRED"));
+void AuditRecorder::OnSession(const std::string& session, const char* state) {
+  if (log_ != nullptr) log_->Write(Change("session", session, state));
 }
 
 }  // namespace octavo::engine

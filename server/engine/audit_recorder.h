@@ -27,7 +27,8 @@ class AuditRecorder final : public volume::VolumeObserver {
   /// Volumes get lines from when they are held: those that a live scan overwrites before are
   /// counted with the scan.
   void OnVolumeChanged(const model::VolumeStatus& volume) override;
-  void OnSessionEnded(const std::string& session);
+  /// `state`: "ENDED" (closed by a call, or expired), "REVIVED".
+  void OnSession(const std::string& session, const char* state);
 
  private:
   using Key = std::pair<storage::HistoryKind, std::string>;

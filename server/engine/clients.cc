@@ -24,6 +24,7 @@ absl::StatusOr<session::SessionStatus> Clients::KeepAlive(const std::string& sec
                           components_.sessions.KeepAlive(secret, &caller));
   if (alive.revived) {
     components_.volumes.expiry().Adopt(alive.session.name);
+    components_.audit.OnSession(alive.session.name, "REVIVED");
     Log(LogLevel::kInfo, "session revived",
         {{"session", alive.session.name}, {"client", alive.session.client}});
   }

@@ -44,11 +44,36 @@ std::string LineOf(const HistoryRow& row, const std::string& was) {
                       "): LOST: ", row.reason);
 }
 
+/// Ends the row of a commit whose files are there. Whether they are.
+bool SetPublished(HistoryRow* row, const std::vector<storage::PublishedCommit>& published,
+                  const FindCommit& find) {
+  auto details = ParseJson(row->details);
+  if (!details.ok() || !details->is_object()) return false;
+  const auto text = [&](const char* member) {
+    const auto it = details->find(member);
+    return it != details->end() && it->is_string() ? it->get<std::string>() : std::string();
+  };
+  const std::string id = text("commit_id");
+  if (id.empty()) return false;
+  std::optional<storage::PublishedCommit> made;
+  for (const storage::PublishedCommit& commit : published) {
+    if (commit.commit_id == id) made = commit;
+  }
+  // The journal keeps commits that have ended for a while only.
+  if (!made.has_value() && find) made = find(id, text("volume"), text("destination"));
+  if (!made.has_value()) return false;
+  row->state = Name(operation::OperationState::kSucceeded);
+  (*details)["path"] = made->path;
+  (*details)["format"] = static_cast<int>(made->format);
+  row->details = details->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return true;
+}
+
 }  // namespace
 
 Settled SettleEarlier(std::vector<HistoryRow>* rows,
-                      const std::vector<storage::PublishedCommit>& published,
-                      const TimePoint& now) {
+                      const std::vector<storage::PublishedCommit>& published, const TimePoint& now,
+                      const FindCommit& find) {
   Settled settled;
   for (const auto kind : {HistoryKind::kScan, HistoryKind::kJob, HistoryKind::kCommit})
     settled.lost[Name(kind)] = 0;
@@ -56,21 +81,9 @@ Settled SettleEarlier(std::vector<HistoryRow>* rows,
     if (row.ended) continue;
     row.ended = true;
     row.ended_unix_ns = now.unix_ns;
-    if (row.kind == HistoryKind::kCommit) {
-      auto details = ParseJson(row.details);
-      const auto made = std::find_if(
-          published.begin(), published.end(), [&](const storage::PublishedCommit& commit) {
-            return details.ok() && details->is_object() && details->contains("commit_id") &&
-                   (*details)["commit_id"] == commit.commit_id;
-          });
-      if (made != published.end()) {
-        row.state = Name(operation::OperationState::kSucceeded);
-        (*details)["path"] = made->path;
-        (*details)["format"] = static_cast<int>(made->format);
-        row.details = details->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-        settled.changed.push_back(row);
-        continue;
-      }
+    if (row.kind == HistoryKind::kCommit && SetPublished(&row, published, find)) {
+      settled.changed.push_back(row);
+      continue;
     }
     const std::string was = row.state;
     row.state = Name(model::ScanState::kLost);
@@ -89,10 +102,10 @@ void KeepNewest(const storage::HistoryLimits& limits, const TimePoint& now,
     return std::pair(a.kind, b.number) < std::pair(b.kind, a.number);  // newest first
   });
   const double oldest = static_cast<double>(now.unix_ns) - limits.days * 86'400e9;
-  std::map<HistoryKind, int64_t> kept;
+  std::map<std::pair<HistoryKind, std::string>, int64_t> kept;
   std::erase_if(*rows, [&](const HistoryRow& row) {
     return (limits.days > 0 && static_cast<double>(row.ended_unix_ns) < oldest) ||
-           ++kept[row.kind] > limits.kept;
+           ++kept[{row.kind, row.owner}] > limits.kept;
   });
 }
 

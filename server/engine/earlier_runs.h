@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -27,13 +28,18 @@ struct Settled {
   std::vector<std::string> lines;            // one for each lost work, for people
   std::map<std::string, int64_t> lost;       // by kind: "scan", "job", "commit"
 };
-/// Ends what the last daemon left without an end: a commit whose files are there (`published`) has
-/// SUCCEEDED, everything else is LOST, as of `now`.
-Settled SettleEarlier(std::vector<storage::HistoryRow>* rows,
-                      const std::vector<storage::PublishedCommit>& published, const TimePoint& now);
+/// Looks for the files of a commit where they were to be: by its id, volume and destination.
+using FindCommit = std::function<std::optional<storage::PublishedCommit>(
+    const std::string& commit_id, const std::string& volume, const std::string& destination)>;
 
-/// Leaves of each kind the newest rows that the limits allow, as HistoryDatabase::Prune does.
-/// `rows`: settled.
+/// Ends what the last daemon left without an end: a commit whose files are there (`published`, or
+/// `find` finds them) has SUCCEEDED, everything else is LOST, as of `now`.
+Settled SettleEarlier(std::vector<storage::HistoryRow>* rows,
+                      const std::vector<storage::PublishedCommit>& published, const TimePoint& now,
+                      const FindCommit& find = nullptr);
+
+/// Leaves of each kind and owner the newest rows that the limits allow, as HistoryDatabase::Prune
+/// does. `rows`: settled.
 void KeepNewest(const storage::HistoryLimits& limits, const TimePoint& now,
                 std::vector<storage::HistoryRow>* rows);
 

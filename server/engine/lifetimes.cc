@@ -17,7 +17,7 @@ void Lifetimes::Check() {
   const std::set<std::string> ended(expired.begin(), expired.end());
   for (const std::string& session : ended) {
     Log(LogLevel::kInfo, "session ended", {{"session", session}});
-    context_.audit->OnSessionEnded(session);
+    context_.audit->OnSession(session, "ENDED");
   }
   if (!ended.empty()) {
     EndWorkOf(ended);

@@ -115,7 +115,16 @@ absl::StatusOr<model::AdmissionReport> Scans::Plan(const model::ScanSpec& spec, 
                          processing::DescribeMemory(scan, scan::VolumeSlots(scan)));
   if (plan != nullptr && std::holds_alternative<model::RingSource>(scan.spec.source))
     *plan += source::DescribeRing(scan.spec);
-  if (warnings != nullptr) *warnings = std::move(scan.warnings);
+  if (warnings != nullptr) {
+    *warnings = std::move(scan.warnings);
+    for (const absl::Status& quota :
+         {components_.quotas.Check(spec.owner, memory::QuotaKind::kScans, 1, "the scan"),
+          components_.ledger.CheckQuotaNow(scan::Needs(scan, components_.devices.device(chosen[0])),
+                                           spec.owner)}) {
+      if (!quota.ok())
+        warnings->push_back(absl::StrCat("it would be refused now: ", quota.message()));
+    }
+  }
   return report;
 }
 

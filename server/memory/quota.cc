@@ -11,6 +11,7 @@
 
 #include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
+#include "server/security/root_rights.h"
 
 namespace octavo::memory {
 namespace {
@@ -76,6 +77,8 @@ absl::Status QuotaRules::AddException(absl::string_view text) {
     if (!role.has_value() || *role == security::Role::kNone)
       return BadException(absl::StrCat("has the role '", name, "'"));
     added = of_role_.emplace(*role, std::move(limits)).second;
+  } else if (!security::CouldBePrincipal(name)) {
+    return BadException(absl::StrCat("has the name '", name, "'"));
   } else {
     added = of_name_.emplace(std::string(name), std::move(limits)).second;
   }
@@ -137,18 +140,19 @@ absl::Status QuotaBook::CheckLocked(const security::Owner& payer, QuotaKind kind
   const int64_t used = it == accounts_.end() ? 0 : it->second.used[static_cast<size_t>(kind)];
   if (used <= most - amount) return absl::OkStatus();
   const bool ever = amount <= most;
-  return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
-                      "quota.", Name(kind), ": ", payer.name, " uses ", AmountText(kind, used),
-                      ", and ", what, " needs ", AmountText(kind, amount), " more; allowed ",
-                      AmountText(kind, most), "; ", ever ? Advice(kind) : "it can never fit")),
-                  {.reason = Reason::kQuota,
-                   .field = "",
-                   .numbers = {{"principal", payer.name},
-                               {"kind", std::string(Name(kind))},
-                               {"used", absl::StrCat(used)},
-                               {"wanted", absl::StrCat(amount)},
-                               {"allowed", absl::StrCat(most)},
-                               {"retryable", ever ? "true" : "false"}}});
+  return WithInfo(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "quota.", Name(kind), ": ", payer.name, " uses ", AmountText(kind, used), ", and ", what,
+          " needs ", AmountText(kind, amount), " more; allowed ", AmountText(kind, most), "; ",
+          ever ? Advice(kind) : "it can never fit: make it smaller, or ask for a larger quota")),
+      {.reason = Reason::kQuota,
+       .field = "",
+       .numbers = {{"principal", payer.name},
+                   {"kind", std::string(Name(kind))},
+                   {"used", absl::StrCat(used)},
+                   {"wanted", absl::StrCat(amount)},
+                   {"allowed", absl::StrCat(most)},
+                   {"retryable", ever ? "true" : "false"}}});
 }
 
 absl::StatusOr<QuotaCharge> QuotaBook::Take(const security::Owner& payer, QuotaKind kind,

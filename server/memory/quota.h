@@ -23,7 +23,7 @@ enum class QuotaKind : uint8_t {
   kDeviceBytes = 0,  // device memory of its scans, jobs, buffers and volumes
   kScans = 1,        // queued and running
   kJobs = 2,         // queued and running
-  kWatches = 3,      // open watches, waits and subscriptions
+  kWatches = 3,      // open watches, waits, subscriptions, streams of clients
   kPlans = 4,        // calls that plan a scan, a waveform or a job
   kSubmits = 5,      // calls that submit or update a scan, or submit a job
   kRenderings = 6,   // calls of RenderVolume

@@ -38,11 +38,7 @@ absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& path) 
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<AuditFile> AuditFile::Open(const std::string& folder) {
-  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
-    return Failed(errno, "creating directory", folder);
+absl::Status CheckFolder(const std::string& folder) {
   struct stat found {};
   if (::stat(folder.c_str(), &found) != 0) return Failed(errno, "opening", folder);
   if (!S_ISDIR(found.st_mode))
@@ -53,6 +49,15 @@ absl::StatusOr<AuditFile> AuditFile::Open(const std::string& folder) {
         folder,
         " must belong to the user of octavod, and nobody else may write into it (mode 0700, "
         "or 0750 for readers of its group)"));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<AuditFile> AuditFile::Open(const std::string& folder) {
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+    return Failed(errno, "creating directory", folder);
+  OCTAVO_RETURN_IF_ERROR(CheckFolder(folder));
   const std::string lock_path = absl::StrCat(folder, "/audit.lock");
   UniqueFd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock) return Failed(errno, "opening", lock_path);
@@ -71,6 +76,7 @@ absl::Status AuditFile::SyncFolder() const {
 }
 
 absl::Status AuditFile::OpenCurrent() {
+  OCTAVO_RETURN_IF_ERROR(CheckFolder(folder_));
   const std::string path = Current();
   // Readers of the folder's group may read it: who may enter the folder decides.
   UniqueFd file(::open(path.c_str(),

@@ -24,6 +24,7 @@ using Time = std::chrono::steady_clock::time_point;
 constexpr std::chrono::seconds kBetweenTries(1);
 constexpr size_t kAtOnce = 1024;       // lines of one write
 constexpr double kAtOnceSeconds = 10;  // failures of a principal that may come together
+constexpr double kBytesOfALine = 512;
 constexpr size_t kMostBuckets = 4096;  // principals whose failures are counted at a time
 
 std::string Now() {
@@ -75,11 +76,12 @@ struct AuditLog::State {
     ++number;
     AuditLine line = {{"time", Now()}, {"n", number}};
     line.update(fields);
-    waiting.push_back(line.dump(-1, ' ', false, AuditLine::error_handler_t::replace) + "\n");
+    waiting.push_back(line.dump(-1, ' ', true, AuditLine::error_handler_t::replace) + "\n");
     wake.NotifyOne();
   }
   /// Whether a line about a failure of the principal is one too many.
-  bool IsOneTooMany(const std::string& principal) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+  bool IsOneTooMany(const std::string& principal, size_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     const Time now = std::chrono::steady_clock::now();
     if (!buckets.contains(principal) && buckets.size() >= kMostBuckets) TellLeftOut(now, true);
     const auto [it, is_new] = buckets.try_emplace(principal);
@@ -92,7 +94,7 @@ struct AuditLog::State {
     }
     bucket.filled = now;
     if (bucket.left >= 1) {
-      bucket.left -= 1;
+      bucket.left -= std::max(1.0, static_cast<double>(bytes) / kBytesOfALine);
       return false;
     }
     ++bucket.left_out;
@@ -153,7 +155,8 @@ void AuditLog::Write(AuditLine line, const std::string* failing) {
   // Where memory is short, a line is lost, and is counted.
   const absl::Status queued = base::ExceptionToStatus([&] {
     MutexLock lock(state.mutex);
-    if (failing != nullptr && state.IsOneTooMany(*failing)) return absl::OkStatus();
+    if (failing != nullptr && state.IsOneTooMany(*failing, line.dump().size()))
+      return absl::OkStatus();
     const bool dropped = state.dropped_untold > 0;
     state.Queue(std::move(line));
     first_drop = !dropped && state.dropped_untold > 0;

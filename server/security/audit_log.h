@@ -46,7 +46,8 @@ class AuditLog {
     int64_t kept = 16;                 // files that were put aside; 0 = all
     bool fsync = true;                 // lines are on the disk before the next ones are written
     size_t most_waiting = 20'000;      // lines
-    double failures_per_second = 100;  // of one principal; ten times as many at once
+    double failures_per_second = 100;  // of one principal; ten times as many at once. A long line
+                                       // counts as several
   };
   /// Makes the folder (mode 0700) if it is missing. FailedPrecondition if another process has it,
   /// or it is another user's; Unavailable with the reason if it cannot be used.

@@ -31,6 +31,14 @@ bool LiesIn(const std::string& path, const std::string& root) {
 
 }  // namespace
 
+bool CouldBePrincipal(absl::string_view name) {
+  const size_t colon = name.find(':');
+  if (colon == absl::string_view::npos) return !name.empty();
+  const absl::string_view kind = name.substr(0, colon);
+  return colon + 1 < name.size() && (kind == "uid" || kind == "cn" || kind == "email" ||
+                                     kind == "dns" || kind == "uri" || kind == "sha256");
+}
+
 absl::Status RootRights::Add(absl::string_view text) {
   const size_t equals = text.find('=');
   const absl::string_view who = text.substr(0, equals);
@@ -38,7 +46,7 @@ absl::Status RootRights::Add(absl::string_view text) {
       equals == absl::string_view::npos ? absl::string_view() : text.substr(equals + 1);
   absl::string_view role = who;
   const bool is_role = absl::ConsumePrefix(&role, "role:");
-  if (who.empty() || !absl::StartsWith(root, "/") ||
+  if ((!is_role && !CouldBePrincipal(who)) || !absl::StartsWith(root, "/") ||
       (is_role && RoleNamed(role).value_or(Role::kNone) == Role::kNone))
     return absl::InvalidArgumentError(
         absl::StrCat("is '", text,

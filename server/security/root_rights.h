@@ -12,6 +12,10 @@
 
 namespace octavo::security {
 
+/// Whether a principal could have this name: a colon stands in those of users and certificates
+/// alone ("uid:1000", "cn:anna"), so that "anna:" is a slip of the pen.
+bool CouldBePrincipal(absl::string_view name);
+
 /// Which storage roots a principal may name, for commits and imports. Whoever has no line may name
 /// all of them; admins need a line of their own to be bound.
 class RootRights {

@@ -7,7 +7,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "google/protobuf/descriptor.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -23,8 +25,13 @@ using google::protobuf::Message;
 
 constexpr size_t kMostText = 512;  // of one field of a line
 
+// What a client may write as it likes has no control characters, which take six bytes each in JSON.
 std::string Short(absl::string_view text) {
-  return Utf8(text.size() <= kMostText ? text : text.substr(0, kMostText));
+  std::string out = Utf8(text.size() <= kMostText ? text : text.substr(0, kMostText));
+  for (char& c : out) {
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = '?';
+  }
+  return out;
 }
 
 std::string TextOf(const Message& message, const char* field) {
@@ -67,14 +74,23 @@ std::string MadeBy(const Message& response) {
   return NamedBy(response);
 }
 
-std::string ReasonIn(const grpc::Status& status) {
+google::rpc::ErrorInfo InfoIn(const grpc::Status& status) {
   google::rpc::Status rpc;
-  if (!rpc.ParseFromString(status.error_details())) return "";
+  google::rpc::ErrorInfo info;
+  if (!rpc.ParseFromString(status.error_details())) return info;
   for (const auto& detail : rpc.details()) {
-    google::rpc::ErrorInfo info;
-    if (detail.UnpackTo(&info)) return info.reason();
+    if (detail.UnpackTo(&info)) break;
   }
-  return "";
+  return info;
+}
+
+// How it stands with an operation that was begun, or that an earlier call began.
+std::string StateOf(const Message& operation) {
+  const FieldDescriptor* const state = operation.GetDescriptor()->FindFieldByName("state");
+  if (state == nullptr || state->cpp_type() != FieldDescriptor::CPPTYPE_ENUM) return "";
+  absl::string_view name = operation.GetReflection()->GetEnum(operation, state)->name();
+  absl::ConsumePrefix(&name, "OPERATION_STATE_");
+  return std::string(name);
 }
 
 // Whether who calls is why a call has failed.
@@ -124,6 +140,9 @@ AuditedRequest AuditedRequestOf(const Message& request) {
                          .place = FirstOf(request, {"device", "root"}),
                          .request_id = TextOf(request, "request_id"),
                          .destination = ""};
+  const FieldDescriptor* const dry = request.GetDescriptor()->FindFieldByName("validate_only");
+  audited.validate_only = dry != nullptr && dry->type() == FieldDescriptor::TYPE_BOOL &&
+                          request.GetReflection()->GetBool(request, dry);
   if (const Message* const options = PartOf(request, "options"); options != nullptr)
     audited.destination = TextOf(*options, "destination");
   return audited;
@@ -149,9 +168,11 @@ void CallAudit::Ended(const grpc::ServerContextBase& context, const MethodRole* 
                       const security::Principal& principal, const AuditedRequest& request,
                       const grpc::Status& status, const Message* response) const {
   if (log_ == nullptr) return;
-  const std::string reason = status.ok() ? "" : ReasonIn(status);
+  const google::rpc::ErrorInfo info = status.ok() ? google::rpc::ErrorInfo() : InfoIn(status);
+  const std::string& reason = info.reason();
   const bool refused = IsRefusal(status.error_code(), reason);
-  if (!refused && (line == nullptr || line->effect == Effect::kAsks)) return;
+  if (!refused && (line == nullptr || line->effect == Effect::kAsks || request.validate_only))
+    return;
   security::AuditLine out = {{"event", "call"}};
   security::Put(&out, "method", line == nullptr ? "" : std::string(line->method));
   security::Put(&out, "principal", Short(principal.name));
@@ -166,11 +187,19 @@ void CallAudit::Ended(const grpc::ServerContextBase& context, const MethodRole* 
   security::Put(&out, "object", object.empty() ? request.place : object);
   security::Put(&out, "destination", request.destination);
   if (const Message* const operation = made ? PartOf(*response, "operation") : nullptr;
-      operation != nullptr)
+      operation != nullptr) {
     security::Put(&out, "operation", TextOf(*operation, "name"));
+    security::Put(&out, "operation_state", StateOf(*operation));
+  }
   out["outcome"] = status.ok() ? "ok" : refused ? "refused" : "failed";
   if (!status.ok()) out["code"] = NameOf(status.error_code());
   security::Put(&out, "reason", reason);
+  if (reason == "QUOTA") {
+    for (const char* const number : {"kind", "used", "wanted", "allowed"}) {
+      const auto it = info.metadata().find(number);
+      if (it != info.metadata().end()) out[absl::StrCat("quota_", number)] = it->second;
+    }
+  }
   security::Put(&out, "request_id", request.request_id);
   security::Put(&out, "trace_id", TraceIdOf(context));
   if (status.ok()) return log_->Write(std::move(out));

@@ -7,6 +7,7 @@
 
 #include "gpu/base/status.h"
 #include "gpu/base/unique_fd.h"
+#include "server/storage/commit/find_published.h"
 #include "server/storage/commit/publish.h"
 #include "server/storage/commit/quarantine.h"
 #include "server/storage/formats/format_writers.h"
@@ -173,6 +174,28 @@ Recovered Recover(const std::vector<std::string>& roots, const CommitPaths& path
   }
   if (out.settled) RemoveEmpty(roots, paths.made);
   return out;
+}
+
+std::optional<PublishedCommit> FindPublished(const std::vector<std::string>& roots,
+                                             const std::string& commit_id,
+                                             const std::string& volume,
+                                             const std::string& destination) {
+  const auto resolved = ResolveDestination(roots, destination);
+  if (!resolved.ok()) return std::nullopt;
+  for (const Format format : kFormats) {
+    WriterOptions options;
+    options.format = format;
+    CommitPaths paths{.key = commit_id, .id = commit_id, .volume = volume};
+    paths.final = WithExtension(*resolved, options);
+    paths.temporary = absl::StrCat(ParentOf(paths.final), "/.octavo-", commit_id, ".tmp");
+    paths.format = format;
+    paths.folder = !IsSingleFile(options);
+    if (!PathExists(paths.final)) continue;
+    const auto held = Hold(roots, paths);
+    if (held.ok() && IsOurs(*held))
+      return PublishedCommit{.commit_id = commit_id, .path = paths.final, .format = format};
+  }
+  return std::nullopt;
 }
 
 }  // namespace octavo::storage

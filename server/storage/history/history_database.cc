@@ -1,5 +1,6 @@
 #include "server/storage/history/history_database.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <ctime>
@@ -11,7 +12,9 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
 
 #include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
@@ -44,6 +47,16 @@ constexpr char kRead[] =
     "request_id, request_digest, created_ns, started_ns, ended_ns, details FROM work "
     "WHERE kind BETWEEN 1 AND 3 ORDER BY kind, number";
 
+constexpr int64_t kMostNumber = int64_t{1} << 62;
+
+/// "scans/…": what a client can be told, and may ask for.
+bool IsNamed(const std::string& name) {
+  return name.size() <= 256 && name.find('/') != std::string::npos &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '/';
+         });
+}
+
 using Statement = std::unique_ptr<sqlite3_stmt, decltype(&sqlite3_finalize)>;
 
 void Bind(sqlite3_stmt* to, int at, const std::string& text) {
@@ -51,9 +64,16 @@ void Bind(sqlite3_stmt* to, int at, const std::string& text) {
 }
 
 std::string TextAt(sqlite3_stmt* row, int at) {
-  const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(row, at));
-  return text == nullptr ? std::string()
-                         : std::string(text, static_cast<size_t>(sqlite3_column_bytes(row, at)));
+  const auto* found = reinterpret_cast<const char*>(sqlite3_column_text(row, at));
+  if (found == nullptr) return "";
+  std::string text(found, static_cast<size_t>(sqlite3_column_bytes(row, at)));
+  // SQLite takes any bytes for text, and clients take no answer that is not UTF-8.
+  try {
+    (void)nlohmann::json(text).dump();
+  } catch (const nlohmann::json::exception&) {
+    return "?";
+  }
+  return text;
 }
 
 /// A name beside `path` that nothing has: "….damaged-20261127T193000Z".
@@ -163,6 +183,15 @@ absl::Status HistoryDatabase::OpenFile() {
     if (::fstat(file.get(), &found) != 0) return ErrnoStatus(errno, "opening", path_);
     if (!S_ISREG(found.st_mode))
       return absl::UnavailableError(absl::StrCat(path_, " is no regular file"));
+    device_ = found.st_dev;
+    inode_ = found.st_ino;
+    // Beside them SQLite would never begin, or wait for ever.
+    for (const char* part : {"-wal", "-shm"}) {
+      struct stat other {};
+      const std::string beside = absl::StrCat(path_, part);
+      if (::lstat(beside.c_str(), &other) == 0 && !S_ISREG(other.st_mode))
+        return absl::DataLossError(absl::StrCat(beside, " is no regular file"));
+    }
     if ((found.st_mode & 0777) != 0600 && ::fchmod(file.get(), 0600) != 0)
       return ErrnoStatus(errno, "changing the mode of", path_);
   }
@@ -183,6 +212,16 @@ absl::Status HistoryDatabase::Check() {
   OCTAVO_ASSIGN_OR_RETURN(const int64_t schema, Ask("PRAGMA user_version"));
   OCTAVO_ASSIGN_OR_RETURN(const int64_t tables, Ask("SELECT count(*) FROM sqlite_schema"));
   const bool empty = application == 0 && schema == 0 && tables == 0;
+  // A table and its index. A view, which may never end, or a trigger, which may refuse each row, is
+  // somebody else's.
+  if (!empty && application == kApplication && schema <= kSchema) {
+    OCTAVO_ASSIGN_OR_RETURN(
+        const int64_t ours,
+        Ask("SELECT count(*) FROM sqlite_schema WHERE (type = 'table' AND name = 'work') OR "
+            "(type = 'index' AND tbl_name = 'work')"));
+    if (ours != tables)
+      return absl::DataLossError(absl::StrCat(path_, " holds what this program does not make"));
+  }
   if (!empty && application != kApplication)
     return absl::DataLossError(absl::StrCat(path_, " is a database of another program"));
   if (schema > kSchema) {
@@ -223,9 +262,11 @@ absl::StatusOr<std::vector<HistoryRow>> HistoryDatabase::Load() {
   if (code != SQLITE_OK) return Error(code, "reading");
   std::vector<HistoryRow> rows;
   while ((code = sqlite3_step(made)) == SQLITE_ROW) {
+    const int64_t number = sqlite3_column_int64(made, 2);
+    if (number < 1 || number > kMostNumber || !IsNamed(TextAt(made, 1))) continue;  // not ours
     rows.push_back({.kind = static_cast<HistoryKind>(sqlite3_column_int(made, 0)),
                     .name = TextAt(made, 1),
-                    .number = static_cast<uint64_t>(sqlite3_column_int64(made, 2)),
+                    .number = static_cast<uint64_t>(number),
                     .state = TextAt(made, 3),
                     .ended = sqlite3_column_int(made, 4) != 0,
                     .reason_code = TextAt(made, 5),
@@ -247,6 +288,13 @@ absl::StatusOr<std::vector<HistoryRow>> HistoryDatabase::Load() {
 absl::Status HistoryDatabase::Write(const std::vector<HistoryRow>& rows) {
   if (const int error = Failpoint("history_write"); error != 0)
     return ErrnoStatus(error, "writing", path_);
+  // What is written into a file that was removed, no daemon will find.
+  // (No descriptor is kept for that: closing one would end SQLite's locks.)
+  struct stat named {};
+  if (::stat(path_.c_str(), &named) != 0) return ErrnoStatus(errno, "looking for", path_);
+  if (named.st_dev != device_ || named.st_ino != inode_)
+    return absl::UnavailableError(
+        absl::StrCat(path_, " is not the file that this daemon opened; the next start uses it"));
   OCTAVO_RETURN_IF_ERROR(Execute("BEGIN IMMEDIATE"));
   absl::Cleanup undo = [&] {
     (void)sqlite3_exec(database_, "ROLLBACK", nullptr, nullptr, nullptr);
@@ -294,10 +342,12 @@ absl::StatusOr<int64_t> HistoryDatabase::Prune(const HistoryLimits& limits, int6
   }
   for (const auto kind : {HistoryKind::kScan, HistoryKind::kJob, HistoryKind::kCommit}) {
     OCTAVO_RETURN_IF_ERROR(
+        // Of each owner: nobody pushes out what others may still ask for.
         Execute(absl::StrCat("DELETE FROM work WHERE kind = ", static_cast<int>(kind),
-                             " AND ended = 1 AND number <= (SELECT number FROM work WHERE kind = ",
-                             static_cast<int>(kind), " AND ended = 1 ORDER BY number DESC LIMIT 1 ",
-                             "OFFSET ", limits.kept, ")")
+                             " AND name IN (SELECT name FROM (SELECT name, row_number() OVER ",
+                             "(PARTITION BY owner ORDER BY number DESC) AS place FROM work ",
+                             "WHERE kind = ", static_cast<int>(kind),
+                             " AND ended = 1) WHERE place > ", limits.kept, ")")
                     .c_str()));
   }
   return sqlite3_total_changes(database_) - before;

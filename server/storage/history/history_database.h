@@ -61,6 +61,7 @@ class HistoryDatabase {
   const std::string path_;
   const UniqueFd lock_;
   sqlite3* database_ = nullptr;
+  uint64_t device_ = 0, inode_ = 0;  // of the file
 };
 
 }  // namespace octavo::storage

@@ -205,6 +205,25 @@ TEST(SettleEarlier, ACommitWhoseFilesAreThereHasSucceeded) {
   EXPECT_EQ(earlier.FindCommit("operations/o")->commit->path, "/data/a/b.npy");
 }
 
+TEST(SettleEarlier, TheFilesOfACommitSayWhatTheJournalHasForgotten) {
+  std::vector<HistoryRow> rows = {RowOf(Commit("operations/o"), 1, nullptr, kNow)};
+  std::vector<HistoryRow> again = rows;
+  const Settled settled = SettleEarlier(
+      &rows, {}, kNow,
+      [](const std::string& commit, const std::string& volume, const std::string& destination) {
+        EXPECT_EQ(volume + " " + destination,
+                  Commit("operations/o").volume + " " + Commit("operations/o").destination);
+        return storage::PublishedCommit{
+            .commit_id = commit, .path = "/data/a/b.npy", .format = storage::Format::kNpy};
+      });
+  EXPECT_EQ(settled.lost.at("commit"), 0);
+  EXPECT_EQ(EarlierRuns(rows, kNow).FindCommit("operations/o")->commit->path, "/data/a/b.npy");
+  EXPECT_EQ(SettleEarlier(&again, {}, kNow,
+                          [](const auto&, const auto&, const auto&) { return std::nullopt; })
+                .lost.at("commit"),
+            1);
+}
+
 TEST(EarlierRuns, AnswersRequests) {
   std::vector<HistoryRow> rows = {RowOf(Scan()), RowOf(Commit("operations/o"), 1, nullptr, kNow),
                                   RowOf(Commit(""), 2, nullptr, kNow)};

@@ -57,9 +57,10 @@ TEST(QuotaRules, ANamePrecedesItsRoleAndThatTheUsual) {
 }
 
 TEST(QuotaRules, BadExceptionsSayWhatIsAllowed) {
-  for (const char* bad : {"", "ada", "ada scans", "ada scans=", "ada scans=-1", "ada scans=x",
-                          "ada scan=1", "ada scans=1 scans=2", "role: scans=1", "role:none scans=1",
-                          "role:king scans=1", "ada scans=1125899906842625", "scans=1"}) {
+  for (const char* bad :
+       {"", "ada", "ada scans", "ada scans=", "ada scans=-1", "ada scans=x", "ada scan=1",
+        "ada scans=1 scans=2", "role: scans=1", "role:none scans=1", "role:king scans=1",
+        "ada scans=1125899906842625", "scans=1", "ada: scans=1", "king:ada scans=1"}) {
     QuotaRules rules;
     EXPECT_THAT(rules.AddException(bad), IsError(kInvalid, "allowed is a name")) << bad;
   }

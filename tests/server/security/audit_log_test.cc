@@ -188,6 +188,23 @@ TEST_F(AuditLogTest, WhoeverFailsAgainAndAgainDoesNotFillTheDisk) {
   EXPECT_EQ(successes, 1);
 }
 
+TEST_F(AuditLogTest, LongLinesOfFailuresCountAsSeveral) {
+  auto log = Open({.failures_per_second = 1});
+  for (int i = 0; i < 100; ++i)
+    log->WriteFailure({{"event", "call"}, {"object", std::string(5000, 'x')}}, "mallory");
+  EXPECT_EQ(log->Close(std::chrono::seconds(10)), 0u);
+  EXPECT_LE(Lines().size(), 5u) << "and one that says how many were left out";
+  EXPECT_GE(log->Count().left_out, 96);
+}
+
+TEST_F(AuditLogTest, LinesAreAscii) {
+  Open()->Write({{"object", "a\u202e\u2028ä"}});
+  const std::vector<std::string> lines = LinesOf(current_);
+  ASSERT_THAT(lines, SizeIs(1));
+  for (const char c : lines[0]) EXPECT_GT(c, 0) << "a terminal shows it as it is";
+  EXPECT_EQ(json::parse(lines[0])["object"], "a\u202e\u2028ä");
+}
+
 TEST_F(AuditLogTest, FilesArePutAsideAndTheOldestGo) {
   {
     auto log = Open({.bytes = 1000, .kept = 2});

@@ -12,6 +12,7 @@
 #include "zstd.h"
 
 #include "gpu/base/failpoint.h"
+#include "server/storage/commit/find_published.h"
 #include "server/storage/commit/journal.h"
 #include "server/storage/commit/publish.h"
 #include "server/storage/formats/format_writers.h"
@@ -168,6 +169,30 @@ TEST_F(CommitStoreTest, NpyHoldsTheBytesAndTheMetadataBesideIt) {
     EXPECT_EQ(side["volume"], "volumes/test-1");
     EXPECT_EQ(side["file"]["bytes"], file.size());
   }
+}
+
+// The journal forgets commits that have ended; the files do not.
+TEST_F(CommitStoreTest, AFinishedCommitIsFoundByItsFiles) {
+  VolumeMeta meta;
+  const auto data = MakeVolume(&meta, 4, 6, 8);
+  auto store = Open();
+  for (const Format format : {Format::kOmeZarr05, Format::kNpy, Format::kNifti}) {
+    WriterOptions options;
+    options.format = format;
+    const std::string destination = absl::StrCat("found/", static_cast<int>(format));
+    ASSERT_OK_AND_ASSIGN(const CommitOutcome outcome,
+                         Commit(*store, destination, meta, data, options));
+    for (const std::string& asked : {destination, outcome.path}) {
+      const auto found = FindPublished({root()}, "test-1", meta.volume_name, asked);
+      ASSERT_TRUE(found.has_value()) << asked;
+      EXPECT_EQ(found->path, outcome.path);
+      EXPECT_EQ(found->format, format);
+    }
+    EXPECT_FALSE(FindPublished({root()}, "another", "volumes/another", destination).has_value());
+    std::filesystem::remove_all(outcome.path);
+    EXPECT_FALSE(FindPublished({root()}, "test-1", meta.volume_name, destination).has_value());
+  }
+  EXPECT_FALSE(FindPublished({root()}, "test-1", meta.volume_name, "../x").has_value());
 }
 
 TEST_F(CommitStoreTest, DestinationsAreConfined) {

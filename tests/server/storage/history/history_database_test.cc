@@ -189,6 +189,67 @@ TEST_F(HistoryDatabaseTest, ALinkIsNoDatabase) {
   EXPECT_EQ(std::filesystem::file_size(temp_ / "elsewhere"), 0u);
 }
 
+TEST_F(HistoryDatabaseTest, WhatIsNotOursIsPutAside) {
+  for (const char* planted :
+       {"CREATE TRIGGER t BEFORE INSERT ON work BEGIN SELECT RAISE(ABORT, 'no'); END",
+        "CREATE VIEW v AS SELECT 1", "CREATE TABLE other (x)"}) {
+    { ASSERT_NE(Open(), nullptr); }
+    sqlite3* database = nullptr;
+    ASSERT_EQ(sqlite3_open(Path().c_str(), &database), SQLITE_OK);
+    EXPECT_EQ(sqlite3_exec(database, planted, nullptr, nullptr, nullptr), SQLITE_OK) << planted;
+    sqlite3_close(database);
+    ASSERT_NE(Open(), nullptr);
+    EXPECT_EQ(report_.size(), 1u) << planted;
+  }
+}
+
+TEST_F(HistoryDatabaseTest, RowsThatNoClientCouldBeToldAreLeftOut) {
+  { ASSERT_NE(Open(), nullptr); }
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open(Path().c_str(), &database), SQLITE_OK);
+  for (const char* row :
+       {"1, 'scans/fine', 1", "1, CAST(x'ff' AS TEXT), 2", "1, 'scans/negative', -1",
+        "1, 'scans/huge', 9223372036854775807", "1, 'no name', 3"}) {
+    const std::string sql =
+        std::string("INSERT INTO work VALUES (") + row +
+        ", 'DONE', 1, '', '', CAST(x'ff' AS TEXT), '', '', '', '', 0, 0, 0, '{}')";
+    EXPECT_EQ(sqlite3_exec(database, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK) << row;
+  }
+  sqlite3_close(database);
+  const auto opened = Open();
+  ASSERT_NE(opened, nullptr);
+  const std::vector<HistoryRow> rows = Load(*opened);
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].name, "scans/fine");
+  EXPECT_EQ(rows[0].title, "?") << "no UTF-8";
+}
+
+TEST_F(HistoryDatabaseTest, AFileThatWasRemovedIsNoticed) {
+  const auto database = Open();
+  ASSERT_NE(database, nullptr);
+  ASSERT_THAT(database->Write({Row(1)}), IsOk());
+  std::filesystem::remove(Path());
+  EXPECT_FALSE(database->Write({Row(2)}).ok());
+  std::ofstream(Path()) << "another";
+  EXPECT_THAT(database->Write({Row(2)}),
+              IsError(absl::StatusCode::kUnavailable, "not the file that this daemon opened"));
+}
+
+TEST_F(HistoryDatabaseTest, NobodyPushesOutTheRowsOfOthers) {
+  const auto database = Open();
+  ASSERT_NE(database, nullptr);
+  std::vector<HistoryRow> rows;
+  for (uint64_t n = 1; n <= 20; ++n) {
+    rows.push_back(Row(n));
+    rows.back().owner = n == 1 ? "anna" : "bob";
+  }
+  ASSERT_THAT(database->Write(rows), IsOk());
+  ASSERT_THAT(database->Prune({.kept = 5, .days = 0}, 0).status(), IsOk());
+  rows = Load(*database);
+  ASSERT_EQ(rows.size(), 6u);
+  EXPECT_EQ(rows[0].owner, "anna");
+}
+
 TEST_F(HistoryDatabaseTest, TheWayToItMayLeadThroughALink) {
   std::filesystem::create_directory(temp_ / "elsewhere");
   std::filesystem::create_directory_symlink(temp_ / "elsewhere", temp_ / "link");
