@@ -309,8 +309,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
           absl::StrCat(one.file->path(), ": a spilled volume, held again"));
   }
   for (const auto& line : daemon->recovered_) {
-    const bool held = absl::EndsWith(line, ": a spilled volume, held again");
-    Log(held ? LogLevel::kInfo : LogLevel::kWarning, "recovered", {{"what", line}});
+    // The engine says what is held again, and by which name.
+    if (!absl::EndsWith(line, ": a spilled volume, held again"))
+      Log(LogLevel::kWarning, "recovered", {{"what", line}});
   }
   OCTAVO_ASSIGN_OR_RETURN(std::vector<storage::HistoryRow> earlier, daemon->OpenHistory(published));
   OCTAVO_ASSIGN_OR_RETURN(const HostBudget host, HostBudgetFor(config, opened.devices));
