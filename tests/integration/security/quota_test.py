@@ -386,7 +386,7 @@ class Quotas(unittest.TestCase):
         # What the server commits because a client is gone goes where its owner may go.
         session = octavo.v1.session_pb2_grpc.SessionServiceStub(rob.channel)
         secret = session.OpenSession(octavo.v1.session_pb2.OpenSessionRequest(client="rob"), timeout=30).secret
-        for destination in ("", os.path.join(self.root, "left-{index}.npy")):
+        for destination in ("", os.path.join(self.root, "left-{index}")):
             spec = rob.scan(scan.name).message.spec
             spec.retention.orphan = scan_pb2.ORPHAN_COMMIT_DEFAULT
             spec.retention.auto_commit.destination = destination
