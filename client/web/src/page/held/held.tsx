@@ -91,6 +91,9 @@ function useLosses(selected: ReadonlySet<string>, volumes: ReadonlyMap<string, V
   }, [selected, volumes, up]);
 }
 
+/** The selection outlives a look at another page. */
+let lastSelected: ReadonlySet<string> = new Set();
+
 export function Held(props: { chosen: string }) {
   const volumes = useStore(connection.volumes);
   const leases = useStore(connection.leases);
@@ -100,7 +103,8 @@ export function Held(props: { chosen: string }) {
   const phase = useStore(connection.phase);
   const up = useStore(connection.daemon).up && phase.name === "open";
   const now = useClock(1000);
-  const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
+  const [selected, setSelected] = useState(lastSelected);
+  lastSelected = selected;
   const [asking, setAsking] = useState<{ verb: string; volumes: VolumeRow[] } | null>(null);
   useEndings(true, operations);
   const there = volumes.has(`volumes/${props.chosen}`);

@@ -46,7 +46,7 @@ export function Overlay({ scene, geometry, width, height }: { scene: Scene; geom
         const middle = [(end[0] + origin[0]) / 2, (end[1] + origin[1]) / 2];
         const away = [middle[0] - centre[0], middle[1] - centre[1]];
         const far = Math.max(1, Math.hypot(away[0], away[1]));
-        const x = Math.max(34, Math.min(width - 34, middle[0] + (away[0] / far) * 26));
+        const x = Math.max(LABEL_PX[0] / 2 + 6, Math.min(width - LABEL_PX[0] / 2 - 6, middle[0] + (away[0] / far) * 26));
         let y = Math.max(16, Math.min(height - 8, middle[1] + (away[1] / far) * 14 + 4));
         while (written.some(([left, top]) => Math.abs(left - x) < LABEL_PX[0] && Math.abs(top - y) < LABEL_PX[1])) y += LABEL_PX[1];
         written.push([x, y]);
