@@ -37,7 +37,7 @@ TEST(ResolveTest, SourceAndGeometryAloneMakeASensibleScan) {
   EXPECT_EQ(s.acquisition.raw_type, DType::kU16);
   EXPECT_EQ(s.acquisition.record_rate_hz, 100e3);
   EXPECT_EQ(s.acquisition.ring_blocks, 8);
-  for (const auto& [rate, blocks] : {std::pair(100e3, 8), {1e6, 25}, {1e7, 64}}) {
+  for (const auto& [rate, blocks] : {std::pair(100e3, 8), {1e6, 25}, {1e7, 65}}) {
     ScanSpec fast = SimulatedScan();
     fast.acquisition.record_rate_hz = rate;
     ASSERT_OK_AND_ASSIGN(const ResolvedScan resolved, ResolveScan(fast, {}));
