@@ -553,7 +553,6 @@ void Daemon::TellLostWork(const std::vector<std::string>& lines) {
   constexpr size_t kMostTold = 100;  // GetInfo has them all at once
   for (size_t i = 0; i < lines.size(); ++i) {
     Log(LogLevel::kError, "lost with an earlier daemon", {{"what", lines[i]}});
-    Audit("found lost", {{"why", lines[i]}});
     if (i < kMostTold) recovered_.push_back(lines[i]);
   }
   if (lines.size() > kMostTold)
