@@ -327,7 +327,7 @@ class Faults(DaemonTest):
         self.assertEqual(self.run_with("import_piece:throw=bad_alloc:2").reason, "OUT_OF_MEMORY")
 
     def test_killed_in_the_middle(self):
-        """Buffers end with the server, and a new one knows nothing of it."""
+        """Buffers end with the server; a new one knows that the import is lost."""
         directory = os.path.join(self.daemon.directory, "killed")
         os.makedirs(directory)
         daemon = Daemon(directory=directory, environment={"OCTAVO_FAILPOINT": "import_piece:kill:2"})
@@ -340,7 +340,7 @@ class Faults(DaemonTest):
         daemon.log.close()
         daemon = Daemon(directory=directory)
         client = daemon.client()
-        self.assertEqual((client.buffers.list(), client.jobs(), buffer_bytes(client)), ([], [], 0))
+        self.assertEqual((client.buffers.list(), [job.message.state for job in client.jobs()], buffer_bytes(client)), ([], [job_pb2.JOB_STATE_LOST], 0))
         client.close()
         self.assertEqual(daemon.stop(), 0)
 
