@@ -66,7 +66,7 @@ export function SlicePanel({ scene, which, meaning }: { scene: Scene; which: Whi
         ) : (
           <label class="plane"><span class="axis" style={{ borderColor: PLANES[which].colour }}>{name(which)}</span>
             <input type="range" min="0" max={geometry.shape[which] - 1} value={planes.at[which]} aria-label={`Slice across ${name(which)}`} aria-valuetext={`${name(which)} = ${planes.at[which]}, from 0 to ${geometry.shape[which] - 1}`} onInput={(event) => set(Number(event.currentTarget.value))} />
-            <output title="voxels count from 0, as everywhere in Octavo">{planes.at[which]} <span class="note">0 … {geometry.shape[which] - 1}</span></output>
+            <output title="voxels count from 0, as everywhere in Octavo">{planes.at[which]} <span class="note">of 0 … {geometry.shape[which] - 1}</span></output>
           </label>
         )}
       </header>
