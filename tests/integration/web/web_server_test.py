@@ -278,6 +278,10 @@ class Restart(unittest.TestCase):
             scan = client.submit_scan(octavo.simulated(5, fast=True), octavo.raster(32, 8, volumes=2), samples=256).name
             client.wait(scan)
             cut = client.submit_scan(octavo.push(idle_timeout=600), octavo.raster(32, 8, volumes=1), samples=256, title="cut off").name
+        # The viewer must know that it is at work before it can tell of its loss.
+        page.evaluate("location.hash = '#live'")
+        page.wait(f"document.querySelector(`option[value='{cut}']`)")
+        page.evaluate("location.hash = '#server'")
         page.wait(f"document.querySelectorAll('#memory tr[data-holder]').length >= 3 && document.querySelector(`#memory tr[data-holder='{cut}']`)")
         until(lambda: rows(daemon).items() >= {scan: "DONE", cut: "RUNNING"}.items())
         daemon.kill()

@@ -443,7 +443,7 @@ class Space(Volume3dTest):
         self.page.key("Tab")
         self.assertEqual(self.page.evaluate("document.activeElement.getAttribute('aria-label')"), "Slice across z")
         self.page.key("ArrowRight")
-        self.page.wait("document.querySelector(\"[data-plane='z'] output\").textContent === '17 of 32'")
+        self.page.wait("document.querySelector(\"[data-plane='z'] output\").textContent === '17 of 0 … 31'")
 
     def test_from_held_with_the_button(self):
         name = self.put(np.round(smooth((16, 16, 16))).astype(np.uint8))
