@@ -74,7 +74,7 @@ struct Config {
   int64_t audit_file_bytes = int64_t{64} << 20;  // 64 KiB ... 1 TiB
   int64_t audit_kept = 16;                       // 0 ... 10^6; 0 = all
   bool audit_fsync = true;
-  std::string security_tokens;  // file of bearer tokens; empty = none are taken
+  std::string security_tokens;        // file of bearer tokens; empty = none are taken
   std::string security_certificates;  // file of the table of clients' certificates
   // what a certificate may do that has no line there: none, viewer, operator, admin
   std::string security_certificate_role = "none";

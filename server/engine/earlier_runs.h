@@ -64,7 +64,7 @@ class EarlierRuns {
 
   /// The name of what an earlier daemon made for a request; empty = nothing. `digest`: as
   /// HistoryRow::request_digest. AlreadyExists (IDEMPOTENCY_MISMATCH) if the request was another
-  /// one. `owner`: of the one who asks, unless the digest speaks of it.
+  /// one. `owner`: who asks; nothing if the digest names the owner already.
   absl::StatusOr<std::string> AnswerTo(storage::HistoryKind kind, const std::string& request_id,
                                        absl::string_view digest,
                                        const std::optional<security::Owner>& owner) const;

@@ -154,9 +154,12 @@ void AuditLog::Write(AuditLine line, const std::string* failing) {
   bool first_drop = false;
   // Where memory is short, a line is lost, and is counted.
   const absl::Status queued = base::ExceptionToStatus([&] {
+    // Before the lock: others write, too.
+    const size_t bytes = failing == nullptr
+                             ? 0
+                             : line.dump(-1, ' ', true, AuditLine::error_handler_t::replace).size();
     MutexLock lock(state.mutex);
-    if (failing != nullptr && state.IsOneTooMany(*failing, line.dump().size()))
-      return absl::OkStatus();
+    if (failing != nullptr && state.IsOneTooMany(*failing, bytes)) return absl::OkStatus();
     const bool dropped = state.dropped_untold > 0;
     state.Queue(std::move(line));
     first_drop = !dropped && state.dropped_untold > 0;

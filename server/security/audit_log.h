@@ -13,9 +13,9 @@
 // place in the queue meanwhile are dropped and counted, and the file says how many. Each line has a
 // number, so that a gap is seen.
 //
-// A caller who is refused again and again must not fill the disk, nor push the lines of others out
-// of it: of each principal, some lines a second about what did not succeed are written; the rest is
-// counted, and a line says so (`AuditLog::Limits`). What succeeded is always written.
+// A caller whose calls fail again and again must not fill the disk, nor push out the lines of
+// others. So the log writes only some lines a second about failures of one principal, counts the
+// rest, and says in a line how many it left out (`AuditLog::Limits`). It writes every success.
 //
 // Secrets (tokens, lease tokens, session secrets, owner keys) are in no line.
 

@@ -60,7 +60,7 @@ std::string FirstOf(const Message& message, std::initializer_list<const char*> f
 
 // What a request is about, or what an answer names. Secrets are in none of these fields.
 std::string NamedBy(const Message& message) {
-  // The name of a client's own file says who was examined.
+  // A client names its file, and often after the patient: the audit log leaves that name out.
   if (message.GetDescriptor()->name() == "OpenDepositRequest") return "";
   return FirstOf(message, {"name", "input", "scan", "job", "resource", "parent"});
 }

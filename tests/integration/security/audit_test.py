@@ -126,7 +126,7 @@ class AuditTest(unittest.TestCase):
             self.assertTrue(line["outcome"] == "ok" or line["code"], line)
         for method in asking:
             self.assertEqual([line for line in self.lines(method=method.full_name) if line["outcome"] != "refused"], [])
-        # A viewer who tries, and who has no token at all.
+        # The server refuses a viewer, and a caller without a token; each refusal has its line.
         with grpc.insecure_channel(daemon.address) as nobody:
             for method in methods():
                 if is_for_viewers(method):

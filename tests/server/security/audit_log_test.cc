@@ -197,6 +197,14 @@ TEST_F(AuditLogTest, LongLinesOfFailuresCountAsSeveral) {
   EXPECT_GE(log->Count().left_out, 96);
 }
 
+TEST_F(AuditLogTest, AFailureWithBytesThatAreNoUtf8HasItsLine) {
+  auto log = Open();
+  log->WriteFailure({{"object", "volumes/\xFF"}}, "mallory");
+  EXPECT_EQ(log->Close(std::chrono::seconds(10)), 0u);
+  EXPECT_EQ(log->Count().dropped, 0);
+  EXPECT_THAT(Lines(), SizeIs(1));
+}
+
 TEST_F(AuditLogTest, LinesAreAscii) {
   Open()->Write({{"object", "a\u202e\u2028ä"}});
   const std::vector<std::string> lines = LinesOf(current_);

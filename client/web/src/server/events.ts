@@ -79,7 +79,7 @@ export class Events {
     this.put("", { time, parent: job.name, volume: "", kind: "JOB", text: words + reason, count: 1, bad: job.state === "FAILED" });
   }
 
-  /** A scan or job that an earlier daemon took with it. Nobody knows when: it is told of now. */
+  /** A scan or job that was lost when the daemon died. The event has the time of the next start: nobody knows when it was lost. */
   lost(row: ScanRow | JobRow): void {
     const what = row.name.startsWith("jobs/") ? "job" : "scan";
     this.put("", { time: Date.now(), parent: row.name, volume: "", kind: "LOST", text: `${what} was lost with the server: ${row.reason.replace(/\b[A-Z]{4,}\b/g, (word) => word.toLowerCase())}`, count: 1, bad: true });
