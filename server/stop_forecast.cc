@@ -6,10 +6,15 @@
 #include <fcntl.h>
 #include <memory>
 #include <pthread.h>
+#include <string>
+#include <thread>
 #include <unistd.h>
+#include <utility>
+#include <vector>
 
 #include "gpu/base/log.h"
 #include "gpu/base/unique_fd.h"
+#include "server/base/exception_to_status.h"
 #include "server/drain.h"
 #include "server/storage/io/errno_status.h"
 #include "server/storage/io/files.h"
@@ -40,24 +45,26 @@ absl::StatusOr<double> MeasureDisk(const std::string& folder, int64_t bytes) {
   return static_cast<double>(bytes) / std::max(seconds, 1e-6);
 }
 
-DiskRate::DiskRate(const std::string& folder, Of of) : of_(of) {
+DiskRate::DiskRate(const std::string& folder, Of of,
+                   std::function<absl::StatusOr<double>(const std::string&, int64_t)> measure)
+    : of_(of), measured_(std::make_shared<std::atomic<double>>(0)) {
   if (folder.empty()) return;
-  thread_ = std::jthread([this, folder] {
+  std::thread([folder, measure = std::move(measure), measured = measured_] {
     pthread_setname_np(pthread_self(), "oct-rate");
-    const auto rate = MeasureDisk(folder, kProbeBytes);
+    const auto rate = base::ExceptionToStatus([&] { return measure(folder, kProbeBytes); });
     if (rate.ok()) {
-      measured_ = *rate;
+      *measured = *rate;
     } else {
       Log(LogLevel::kWarning, "speed of the spill directory not measured",
           {{"error", std::string(rate.status().message())}});
     }
-  });
+  }).detach();
 }
 
 double DiskRate::BytesPerSecond(const model::Stats& stats) const {
   // Of one spill or commit: several at once are not slower together.
   if (of_ == Of::kCommits) {
-    if (stats.commit_bytes < kEnoughBytes || stats.commit_seconds.sum <= 0) return measured_;
+    if (stats.commit_bytes < kEnoughBytes || stats.commit_seconds.sum <= 0) return *measured_;
     return static_cast<double>(stats.commit_bytes) / stats.commit_seconds.sum;
   }
   const auto spills = stats.spill_seconds.find(Name(model::Tier::kDisk));
@@ -67,7 +74,7 @@ double DiskRate::BytesPerSecond(const model::Stats& stats) const {
       continue;
     return static_cast<double>(tier.spilled_bytes) / spills->second.sum;
   }
-  return measured_;
+  return *measured_;
 }
 
 model::StopForecast ForecastStop(const std::vector<model::VolumeStatus>& volumes,

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -419,6 +421,25 @@ TEST(StopForecastTest, TheRateIsMeasuredAndThenThatOfTheSpills) {
   stats.commit_bytes = DiskRate::kEnoughBytes;
   stats.commit_seconds.Add(8);
   EXPECT_EQ(of_commits.BytesPerSecond(stats), static_cast<double>(DiskRate::kEnoughBytes) / 8);
+}
+
+TEST(StopForecastTest, ADiskThatHangsHoldsUpNoEnd) {
+  std::promise<void> wakes;
+  const auto hang = wakes.get_future().share();
+  std::promise<void> begun, ended;
+  auto rate =
+      std::make_unique<DiskRate>("there", DiskRate::Of::kSpills,
+                                 [&, hang](const std::string&, int64_t) -> absl::StatusOr<double> {
+                                   begun.set_value();
+                                   hang.wait();
+                                   ended.set_value_at_thread_exit();
+                                   return 5.0;
+                                 });
+  begun.get_future().wait();
+  EXPECT_EQ(rate->BytesPerSecond({}), 0);
+  rate = nullptr;  // returns although the measurement does not
+  wakes.set_value();
+  ended.get_future().wait();
 }
 
 }  // namespace
