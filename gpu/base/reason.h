@@ -242,7 +242,11 @@ namespace octavo::inline gpu {
     "The caller's role may not call this method; metadata: method, needed, role, found.")          \
   X(kBadToken, "BAD_TOKEN",                                                                        \
     "The bearer token is malformed, not known (never issued, or revoked), or has expired.")        \
-  X(kNoToken, "NO_TOKEN", "Whoever calls from there without a token may do nothing.")
+  X(kNoToken, "NO_TOKEN", "Whoever calls from there without a token may do nothing.")              \
+  X(kGrantEnded, "GRANT_ENDED", "There is no grant of that name; it may have ended.")              \
+  X(kNoIdentity, "NO_IDENTITY",                                                                    \
+    "The caller, or the object's owner, has no identity that a grant could name.")                 \
+  X(kGrants, "GRANTS", "The owner, or the server, has as many grants as it may.")
 
 enum class Reason : uint8_t {
   kNone = 0,  // no reason was given
