@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -20,6 +21,7 @@
 
 #include "gpu/base/spelling.h"
 #include "gpu/base/status.h"
+#include "server/base/lies_in.h"
 #include "server/base/toml.h"
 #include "server/base/toml_text.h"
 #include "server/listen_address.h"
@@ -168,9 +170,11 @@ const std::vector<Key>& Keys() {
               "descriptors that gRPC connections leave to the rest; 0 = a quarter of the process' "
               "limit, at most 1024",
               &Config::listen_spare_descriptors, 0, 1 << 20),
-      Number("listen.stalled_seconds",
-             "a client that reads nothing for this long is disconnected, 1 to 3600",
-             &Config::listen_stalled_seconds, 1, 3600),
+      Number(
+          "listen.stalled_seconds",
+          "a client that reads nothing for this long is disconnected, and a stream for which its "
+          "client sends no first message ends, 1 to 3600",
+          &Config::listen_stalled_seconds, 1, 3600),
       Choice(
           "listen.loopback_role",
           "what programs may do that connect by TCP without a token: none, viewer (see), operator "
@@ -281,6 +285,10 @@ const std::vector<Key>& Keys() {
               "page-locked host memory for spilled volumes, bytes; 0 = no tier HOST",
               &Config::spill_host_bytes, 0, int64_t{1} << 50),
       Integer("spill.threads", "volumes moved at once, 1 to 64", &Config::spill_threads, 1, 64),
+      Choice("spill.mirror",
+             "copies of held volumes in the tier DISK, so that a server that is killed loses none: "
+             "off, idle (made while nothing else uses the disk)",
+             &Config::spill_mirror, {"off", "idle"}),
       Number("session.heartbeat_seconds",
              "interval of the signs of life of clients with a session, 0.1 to 3600",
              &Config::session_heartbeat_seconds, 0.1, 3600),
@@ -301,8 +309,8 @@ const std::vector<Key>& Keys() {
               "host memory that ended scans may take while they stay listed, bytes",
               &Config::history_bytes, 1 << 20, int64_t{1} << 40),
       Text("history.dir",
-           "private directory of the database that tells the next daemon of scans, jobs and "
-           "commits; none = they are forgotten; default <state.dir>/history",
+           "private directory of the database that tells the next daemon of scans, jobs, "
+           "commits and held volumes; none = they are forgotten; default <state.dir>/history",
            &Config::history_dir),
       Integer("history.kept",
               "ended scans, jobs and commits, of each kind and owner, that the database keeps for "
@@ -457,6 +465,46 @@ absl::Status ApplyTable(Config* config, const toml::table& table, const std::str
   return absl::OkStatus();
 }
 
+/// The key whose value stands in a line of a TOML text, "quota.scans"; empty if none is found.
+std::string KeyAt(absl::string_view text, uint32_t line) {
+  absl::string_view section, key;
+  for (absl::string_view row : absl::StrSplit(text, '\n')) {
+    if (line-- == 0) break;
+    row = absl::StripAsciiWhitespace(row);
+    const size_t equals = row.find('=');
+    if (absl::ConsumePrefix(&row, "[")) {
+      section = row.substr(0, row.find(']'));
+    } else if (equals != absl::string_view::npos && !absl::StartsWith(row, "#")) {
+      key = absl::StripAsciiWhitespace(row.substr(0, equals));
+    }
+  }
+  return absl::StrCat(section, section.empty() || key.empty() ? "" : ".", key);
+}
+
+/// The number that no integer or floating-point number of TOML can be, from the parser's words;
+/// empty if it complains about something else.
+std::string HugeNumber(absl::string_view complaint) {
+  const size_t begin = complaint.find('\''), end = complaint.rfind('\'');
+  if (begin == absl::string_view::npos || end <= begin) return "";
+  std::string number(complaint.substr(begin + 1, end - begin - 1));
+  double value = 0;
+  const bool huge = absl::StrContains(complaint, "not representable in 64 bits") ||
+                    (absl::SimpleAtod(number, &value) && std::isinf(value));
+  return huge ? number : "";
+}
+
+absl::Status TooLarge(const std::string& number, const std::string& key, const std::string& where) {
+  // A key that is known says what it takes.
+  Config scratch;
+  if (const Key* const known = Find(key); known != nullptr && !known->list) {
+    if (const absl::Status set = known->set(&scratch, {number}); !set.ok())
+      return absl::InvalidArgumentError(absl::StrCat(set.message(), where));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(key.empty() ? "a number" : key, ": is ", number,
+                   ", which is too large; allowed are numbers up to 9223372036854775807", where));
+}
+
 absl::Status CheckClosed(const char* key, const std::string& address, absl::string_view missing) {
   const absl::Status closed = CheckLoopback(address);
   if (closed.ok()) return closed;
@@ -500,6 +548,43 @@ std::string EnvironmentName(const std::string& key) {
   return absl::StrCat("OCTAVO_", absl::AsciiStrToUpper(absl::StrReplaceAll(key, {{".", "_"}})));
 }
 
+absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error))
+    return absl::InvalidArgumentError(absl::StrCat(path, ": no such file"));
+  if (std::filesystem::is_directory(path, error))
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory"));
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMostConfigBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad() || !file.is_open())
+    return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+/// An error about a key, found where all sources were put together, with the place of the key in
+/// the file, if its value is from there.
+absl::Status WithPlace(const absl::Status& status, const ConfigSources& sources) {
+  const ErrorInfo info = InfoOf(status);
+  if (info.field.empty() || sources.file.empty() || sources.flags.count(info.field) > 0 ||
+      std::getenv(EnvironmentName(info.field).c_str()) != nullptr)
+    return status;
+  const auto text = ReadConfigFile(sources.file);
+  if (!text.ok()) return status;
+  try {
+    const toml::table table = toml::parse(std::string_view(*text), std::string_view(sources.file));
+    const toml::node* const node = table.at_path(info.field).node();
+    if (node == nullptr) return status;
+    return WithInfo(
+        absl::Status(status.code(), absl::StrCat(status.message(), " (", sources.file, ", line ",
+                                                 node->source().begin.line, ")")),
+        info);
+  } catch (const std::exception&) {  // the file has changed meanwhile
+    return status;
+  }
+}
+
 }  // namespace
 
 const std::vector<ConfigKey>& ConfigKeys() {
@@ -532,17 +617,7 @@ absl::Status ApplySetting(Config* config, const std::string& key, const std::str
 }
 
 absl::Status ApplyFile(Config* config, const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error))
-    return absl::InvalidArgumentError(absl::StrCat(path, ": no such file"));
-  if (std::filesystem::is_directory(path, error))
-    return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory"));
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMostConfigBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad() || !file.is_open())
-    return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
-  text.resize(static_cast<size_t>(file.gcount()));
+  OCTAVO_ASSIGN_OR_RETURN(const std::string text, ReadConfigFile(path));
   return ApplyText(config, text, path);
 }
 
@@ -558,6 +633,9 @@ absl::Status ApplyText(Config* config, const std::string& text, const std::strin
           absl::StrCat(path, ", line ", line, ", column ", column,
                        ": names what is there already; allowed is each key and table once"));
     }
+    const std::string number = HugeNumber({e.description().data(), e.description().size()});
+    if (!number.empty())
+      return TooLarge(number, KeyAt(text, line), absl::StrCat(" (", path, ", line ", line, ")"));
     return absl::InvalidArgumentError(absl::StrCat(
         path, ", line ", line, ", column ", column,
         ": is no TOML; allowed are lines of key = value, with text ",
@@ -624,7 +702,7 @@ absl::StatusOr<Config> LoadConfig(const ConfigSources& sources, std::vector<std:
                        config.listen_tls_client_ca.empty() && !config.security_insecure;
     config.listen_loopback_role = alone ? "operator" : Config().listen_loopback_role;
   }
-  OCTAVO_RETURN_IF_ERROR(Finalise(&config));
+  if (const absl::Status final = Finalise(&config); !final.ok()) return WithPlace(final, sources);
   return config;
 }
 
@@ -649,16 +727,24 @@ security::RootRights RootRightsOf(const Config& config) {
   return rights;
 }
 
+std::vector<security::NamedPrincipals::Name> NamesInQuotas(const Config& config) {
+  std::vector<security::NamedPrincipals::Name> names;
+  for (std::string& name : QuotaRulesOf(config).principals())
+    names.push_back({.key = "quota.exceptions", .name = std::move(name)});
+  for (std::string& name : RootRightsOf(config).principals())
+    names.push_back({.key = "quota.roots", .name = std::move(name)});
+  return names;
+}
+
 namespace {
 
-/// What the lines of the lists say together.
 /// A root that lies in another one; empty = there is none.
 std::string NestedRoot(const Config& config) {
   Values all = config.storage_roots;
   all.insert(all.end(), config.replay_roots.begin(), config.replay_roots.end());
   for (const std::string& inner : all) {
     for (const std::string& outer : all) {
-      if (absl::StartsWith(inner, absl::StrCat(absl::StripSuffix(outer, "/"), "/")) &&
+      if (base::LiesIn(inner, outer) &&
           absl::StripSuffix(inner, "/") != absl::StripSuffix(outer, "/"))
         return inner;
     }
@@ -666,6 +752,7 @@ std::string NestedRoot(const Config& config) {
   return "";
 }
 
+/// What the lines of the lists say together.
 absl::Status CheckQuotas(const Config& config) {
   memory::QuotaRules rules;
   for (const std::string& text : config.quota_exceptions) {
@@ -762,6 +849,11 @@ absl::Status Finalise(Config* config) {
   }
   OCTAVO_RETURN_IF_ERROR(ResolveTrust(config));
   OCTAVO_RETURN_IF_ERROR(CheckQuotas(*config));
+  if (config->spill_mirror != "off" && config->spill_disk_bytes == 0)
+    return InvalidField("spill.mirror",
+                        absl::StrCat("is ", config->spill_mirror,
+                                     ", but there is no tier DISK: spill.disk_bytes is 0; allowed "
+                                     "off, or another spill.disk_bytes"));
   if (config->drain_commit_root.empty()) {
     config->drain_commit_root = config->storage_roots[0];
   } else {

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 
 #include "server/memory/quota.h"
+#include "server/security/named_principals.h"
 #include "server/security/root_rights.h"
 
 namespace octavo {
@@ -61,6 +62,7 @@ struct Config {
   int64_t spill_disk_bytes = int64_t{16} << 30;  // quota; 0 = no tier DISK
   int64_t spill_host_bytes = int64_t{1} << 30;   // 0 = no tier HOST
   int64_t spill_threads = 2;                     // 1 ... 64
+  std::string spill_mirror = "off";              // off, idle; idle needs a tier DISK
   double session_heartbeat_seconds = 10;         // 0.1 ... 3600
   double session_expiry_seconds = 60;            // 0.2 ... 86400; at least twice the heartbeat
   int64_t session_most = 10'000;                 // 1 ... 10^7
@@ -141,9 +143,10 @@ struct ConfigSources {
 /// a service, and may show only what a viewer sees, unless listen.loopback_role says otherwise.
 absl::StatusOr<Config> LoadConfig(const ConfigSources& sources, std::vector<std::string>* unknown);
 
-/// The limits of principals, and the roots that they may name; of a configuration that LoadConfig
-/// has checked.
+/// The limits of principals, whom they name, and the roots that principals may name; of a
+/// configuration that LoadConfig has checked.
 memory::QuotaRules QuotaRulesOf(const Config& config);
+std::vector<security::NamedPrincipals::Name> NamesInQuotas(const Config& config);
 security::RootRights RootRightsOf(const Config& config);
 
 /// Whether TCP has TLS, and whoever comes from another host needs a token or a certificate.

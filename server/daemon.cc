@@ -29,15 +29,17 @@
 #include "gpu/device/device.h"
 #include "gpu/device/exportable_memory.h"
 #include "server/buffer/buffer_store.h"
-#include "server/drain_record.h"
 #include "server/engine/audit_recorder.h"
 #include "server/engine/earlier_runs.h"
 #include "server/engine_shelf.h"
 #include "server/host_budget.h"
+#include "server/private_folders.h"
 #include "server/security/role.h"
 #include "server/security/token.h"
+#include "server/stop_times.h"
 #include "server/storage/commit/find_published.h"
 #include "server/systemd.h"
+#include "server/volume/spill_metadata.h"
 
 namespace octavo {
 namespace {
@@ -46,12 +48,14 @@ namespace {
 // own timeout, regardless of the keys of [drain].
 void WarnOfShortPatience(const Config& config) {
   constexpr double kUsualStopSeconds = 90;
-  if (std::getenv("INVOCATION_ID") == nullptr || SystemdListens() ||
-      config.drain_seconds + config.drain_spill_seconds + 5 < kUsualStopSeconds)
+  if (!SystemdStartedThis() || SystemdListens() ||
+      !StopTimes{config.drain_seconds}.MayTake(kUsualStopSeconds, config.drain_on_held != "lose",
+                                               config.drain_spill_seconds))
     return;
   Log(LogLevel::kWarning,
-      "drain.seconds + drain.spill_seconds + 5 is more than systemd waits by default, and without "
-      "Type=notify it cannot be asked to wait longer: set TimeoutStopSec",
+      "a stop may take longer than systemd waits by default (drain.seconds + drain.spill_seconds + "
+      "5; with drain.spill_seconds = 0 as long as volumes are written), and without Type=notify it "
+      "cannot be asked to wait longer: set TimeoutStopSec",
       {{"drain_seconds", config.drain_seconds}, {"spill_seconds", config.drain_spill_seconds}});
 }
 
@@ -197,6 +201,16 @@ absl::StatusOr<HostBudget> HostBudgetFor(const Config& config,
   return budget;
 }
 
+/// The volumes that the engine holds again.
+std::set<std::string> NamesOf(const std::vector<storage::SpillFolder::Found>& spilled) {
+  std::set<std::string> names;
+  for (const storage::SpillFolder::Found& found : spilled) {
+    const auto volume = volume::StatusFromAbout(found.about);
+    if (volume.ok() && volume->bytes == found.file->bytes()) names.insert(volume->name);
+  }
+  return names;
+}
+
 LogLevel LevelOf(const std::string& name) {
   return name == "debug"     ? LogLevel::kDebug
          : name == "warning" ? LogLevel::kWarning
@@ -233,6 +247,25 @@ absl::Status Daemon::OpenTrust() {
     if (!table.ok()) return Annotate(table.status(), "security.certificates");
     certificates_ = *std::move(table);
   }
+  names_ = std::make_unique<security::NamedPrincipals>(
+      NamesInQuotas(config_), security::NamedPrincipals::Callers{
+                                  .tokens = tokens_.get(),
+                                  .certificates = certificates_.get(),
+                                  .any_certificate = tls_ != nullptr && tls_->asks_clients() &&
+                                                     config_.security_certificate_role != "none"});
+  names_->Look();
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::OpenGrants() {
+  std::string aside;
+  OCTAVO_ASSIGN_OR_RETURN(grants_,
+                          security::GrantBook::Open(absl::StrCat(config_.state_dir, "/grants.json"),
+                                                    server_id_, &clock_, &aside));
+  if (aside.empty()) return absl::OkStatus();
+  Log(LogLevel::kError, "grants put aside", {{"what", aside}});
+  Audit("grants put aside", {{"why", aside}});
+  recovered_.push_back(std::move(aside));
   return absl::OkStatus();
 }
 
@@ -248,6 +281,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   daemon->config_ = config;
   daemon->spill_seconds_ = config.drain_spill_seconds;
   OCTAVO_RETURN_IF_ERROR(CheckRoots(config));
+  OCTAVO_RETURN_IF_ERROR(CheckPrivateFolders(config));
   OCTAVO_ASSIGN_OR_RETURN(daemon->lock_, Lock(config.state_dir));
   OCTAVO_ASSIGN_OR_RETURN(daemon->server_id_, ServerId(config.state_dir));
   if (!config.audit_dir.empty()) {
@@ -313,7 +347,12 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
     if (!absl::EndsWith(line, ": a spilled volume, held again"))
       Log(LogLevel::kWarning, "recovered", {{"what", line}});
   }
-  OCTAVO_ASSIGN_OR_RETURN(std::vector<storage::HistoryRow> earlier, daemon->OpenHistory(published));
+  OCTAVO_RETURN_IF_ERROR(daemon->OpenGrants());
+  const std::set<std::string> held_again = NamesOf(spilled);
+  std::vector<drain::DrainRecord::LostVolume> lost_at_stop =
+      drain::DrainRecord::ReadLost(config.state_dir, held_again);
+  OCTAVO_ASSIGN_OR_RETURN(std::vector<storage::HistoryRow> earlier,
+                          daemon->OpenHistory(published, held_again, &lost_at_stop));
   OCTAVO_ASSIGN_OR_RETURN(const HostBudget host, HostBudgetFor(config, opened.devices));
   engine::EngineConfig engine_config;
   engine_config.memory_fraction = config.memory_fraction;
@@ -334,6 +373,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   engine_config.projection_bytes = host.projection_bytes;
   engine_config.spill_host_bytes = host.spill_host_bytes;
   engine_config.spill_threads = static_cast<int>(config.spill_threads);
+  engine_config.mirror = config.spill_mirror == "idle";
   engine_config.spill_folder = daemon->spill_.get();
   engine_config.spilled = std::move(spilled);
   engine_config.sessions = {.heartbeat_seconds = config.session_heartbeat_seconds,
@@ -344,13 +384,16 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   engine_config.history_bytes = config.history_bytes;
   engine_config.history = daemon->history_.get();
   engine_config.audit = daemon->audit_.get();
+  engine_config.grants = daemon->grants_.get();
   engine_config.earlier = std::move(earlier);
+  engine_config.to_resume = daemon->OpenResumes();
+  engine_config.resume = daemon->resumes_.get();
   engine_config.software = absl::StrCat("octavo ", Version());
   engine_config.handoff = daemon->handoff_.get();
   OCTAVO_ASSIGN_OR_RETURN(
       daemon->engine_,
       engine::Engine::Create(engine_config, std::move(opened.devices), daemon->store_.get()));
-  daemon->TellLostVolumes();
+  daemon->TellLostVolumes(lost_at_stop);
   {
     std::string why;
     const std::vector<drain::Way> ways = daemon->WaysToKeep(&why);
@@ -383,6 +426,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
                                                         return d->ForecastStop(s);
                                                       }}));
   }
+  daemon->ResumeScans();
   rpc::RpcConfig rpc_config;
   rpc_config.tcp = config.listen_tcp;
   rpc_config.unix_path = config.listen_unix;
@@ -398,6 +442,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
                       .tls = daemon->tls_.get(),
                       .tls_failures = &daemon->tls_failures_,
                       .certificates = daemon->certificates_.get(),
+                      .names = daemon->names_.get(),
                       .certificate_role = *security::RoleNamed(config.security_certificate_role),
                       .certificate_required = config.listen_tls_client_certificates == "required",
                       .old_connections_seconds = config.listen_tls_old_connections_seconds};
@@ -411,6 +456,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   info.replay_roots = config.replay_roots;
   info.started = SystemClock().Now();
   info.open_addresses = OpenAddresses(config);
+  info.conditions = [d = daemon.get()] { return d->Conditions(); };
   info.stop = [d = daemon.get()] { return d->ForecastStop(d->engine_->Snapshot()); };
   WarnOfOpenAddresses(config, info.open_addresses);
   TellTrust(config, daemon->tls_.get());
@@ -494,20 +540,25 @@ std::vector<drain::Way> Daemon::WaysToKeep(std::string* why) const {
   return {};
 }
 
-void Daemon::TellLostVolumes() {
-  std::set<std::string> present;
-  for (const auto& volume : engine_->volumes().List({.in_memory = true}))
-    present.insert(volume.name);
-  for (std::string& line : drain::DrainRecord::TakeLost(config_.state_dir, present)) {
-    Log(LogLevel::kError, "lost at the last end of the daemon", {{"volume", line}});
-    Audit("found lost", {{"why", line}});
-    recovered_.push_back(std::move(line));
+void Daemon::TellLostVolumes(const std::vector<drain::DrainRecord::LostVolume>& lost) {
+  for (const auto& one : lost) {
+    Log(LogLevel::kError, "lost at the last end of the daemon", {{"volume", one.line}});
+    if (one.name.empty()) {
+      Audit("found lost", {{"why", one.line}});
+    } else {
+      Audit("found lost",
+            {{"object", one.name}, {"owner", one.owner}, {"bytes", one.bytes}, {"why", one.line}});
+    }
+    recovered_.push_back(one.line);
+    lost_["volume"] += one.killed;
   }
+  drain::DrainRecord::Forget(config_.state_dir);
 }
 
 absl::StatusOr<std::vector<storage::HistoryRow>> Daemon::OpenHistory(
-    const std::vector<storage::PublishedCommit>& published) {
-  for (const char* kind : {"scan", "job", "commit"}) lost_[kind] = 0;
+    const std::vector<storage::PublishedCommit>& published, std::set<std::string> held,
+    std::vector<drain::DrainRecord::LostVolume>* lost_at_stop) {
+  for (const storage::HistoryKind kind : storage::kHistoryKinds) lost_[storage::Name(kind)] = 0;
   if (config_.history_dir.empty()) return std::vector<storage::HistoryRow>();
   const storage::HistoryLimits limits{.kept = config_.history_kept, .days = config_.history_days};
   std::vector<std::string> aside;
@@ -516,18 +567,32 @@ absl::StatusOr<std::vector<storage::HistoryRow>> Daemon::OpenHistory(
                             storage::HistoryDatabase::Open(config_.history_dir, &aside));
     OCTAVO_ASSIGN_OR_RETURN(std::vector<storage::HistoryRow> rows, database->Load());
     const TimePoint now = clock_.Now();
+    engine::VolumesAtStart volumes{.held = std::move(held)};
+    for (const auto& one : *lost_at_stop) volumes.lost_at_stop.emplace(one.name, one.reason);
     engine::Settled settled = engine::SettleEarlier(
         &rows, published, now,
         [&](const std::string& commit, const std::string& volume, const std::string& destination) {
           return storage::FindPublished(config_.storage_roots, commit, volume, destination);
-        });
+        },
+        volumes);
+    // A record that a kill cut short does not say how far its volumes came.
+    for (const storage::HistoryRow& row : rows) {
+      if (row.kind != storage::HistoryKind::kVolume || row.state == "LOST") continue;
+      std::erase_if(*lost_at_stop, [&](const auto& one) { return one.name == row.name; });
+    }
     lost_ = std::move(settled.lost);
     TellLostWork(settled.lines);
     engine::KeepNewest(limits, now, &rows);
     history_ = std::make_unique<storage::HistoryWriter>(std::move(database), limits);
     engine::AuditRecorder audit(audit_.get());
+    for (const storage::HistoryRow& row : settled.lost_volumes) {
+      Audit("found lost", {{"object", row.name},
+                           {"owner", row.owner},
+                           {"bytes", engine::BytesOfVolume(row)},
+                           {"why", row.reason}});
+    }
     for (storage::HistoryRow& row : settled.changed) {
-      audit.OnRow(row);
+      if (row.kind != storage::HistoryKind::kVolume) audit.OnRow(row);
       history_->Put(std::move(row));
     }
     return rows;
@@ -549,6 +614,52 @@ absl::StatusOr<std::vector<storage::HistoryRow>> Daemon::OpenHistory(
   return std::vector<storage::HistoryRow>();
 }
 
+engine::ResumeBook::Found Daemon::OpenResumes() {
+  engine::ResumeBook::Found found;
+  std::vector<std::string> report;
+  auto opened = storage::ResumeFolder::Open(absl::StrCat(config_.state_dir, "/resume"),
+                                            &found.records, &report);
+  if (opened.ok()) {
+    resumes_ = *std::move(opened);
+  } else {
+    report.push_back(
+        absl::StrCat("no scan can go on after a restart, and none of the last run "
+                     "does: ",
+                     opened.status().message()));
+    found.records.clear();
+  }
+  found.damaged = std::ssize(report);
+  for (std::string& line : report) {
+    Log(LogLevel::kError, "scan not resumed", {{"what", line}});
+    Audit("scan not resumed", {{"why", line}});
+    recovered_.push_back(std::move(line));
+  }
+  return found;
+}
+
+void Daemon::ResumeScans() {
+  for (const rpc::ResumeOutcome& outcome : rpc::ResumeScans(engine_.get())) {
+    security::AuditLine fields = {{"object", outcome.was}};
+    if (!outcome.owner.name.empty()) fields["owner"] = outcome.owner.name;
+    if (!outcome.owner.project.empty()) fields["project"] = outcome.owner.project;
+    if (outcome.why.ok()) {
+      fields["now"] = outcome.now;
+      Log(LogLevel::kInfo, "scan resumed", {{"scan", outcome.now}, {"was", outcome.was}});
+      Audit("scan resumed", std::move(fields));
+      recovered_.push_back(absl::StrCat(outcome.was, " was resumed as ", outcome.now));
+      continue;
+    }
+    std::string line = absl::StrCat(
+        outcome.was, " was not resumed: ", outcome.why.message(),
+        outcome.kept ? "; the next start tries again, unless it is stopped (octavo scan stop)"
+                     : "; no start tries again");
+    Log(LogLevel::kError, "scan not resumed", {{"what", line}});
+    fields["why"] = std::string(outcome.why.message());
+    Audit("scan not resumed", std::move(fields));
+    recovered_.push_back(std::move(line));
+  }
+}
+
 void Daemon::TellLostWork(const std::vector<std::string>& lines) {
   constexpr size_t kMostTold = 100;  // GetInfo has them all at once
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -557,8 +668,20 @@ void Daemon::TellLostWork(const std::vector<std::string>& lines) {
   }
   if (lines.size() > kMostTold)
     recovered_.push_back(absl::StrCat(lines.size() - kMostTold,
-                                      " more scans, jobs and commits are LOST: the log and the "
-                                      "lists of scans, jobs and operations name them"));
+                                      " more scans, jobs, commits and held volumes are LOST: the "
+                                      "log and the lists of scans, jobs and operations name them"));
+}
+
+std::vector<std::string> Daemon::Conditions() const {
+  std::vector<std::string> lines = names_->Unknown();
+  if (history_ == nullptr) return lines;
+  const storage::HistoryWriter::Counts counts = history_->Count();
+  if (!counts.failing) return lines;
+  lines.push_back(absl::StrCat(
+      "history.dir: the history of scans and jobs cannot be written now: ", counts.error, "; ",
+      counts.waiting, " rows wait, and ", counts.dropped,
+      " were dropped. If the server died now, the next one would not know of what is not written"));
+  return lines;
 }
 
 model::StopForecast Daemon::ForecastStop(const model::Stats& stats) const {
@@ -584,6 +707,7 @@ model::StopForecast Daemon::ForecastStop(const model::Stats& stats) const {
 }
 
 void Daemon::KeepHeld(const DrainCalls& calls, bool hurried) {
+  const StopTimes times{config_.drain_seconds};
   drain::KeepOptions options{.seconds = config_.drain_spill_seconds,
                              .at_once = static_cast<int>(config_.spill_threads) + 2};
   options.ways = WaysToKeep(&options.why_none);
@@ -605,16 +729,15 @@ void Daemon::KeepHeld(const DrainCalls& calls, bool hurried) {
              const auto time = std::chrono::steady_clock::now();
              if (told.has_value() && time - *told < std::chrono::seconds(1)) return;
              told = time;
-             // Longer than the writing itself, because what follows takes time, too.
-             const double seconds = now.seconds_left + config_.drain_seconds + 10;
-             calls.may_take(now.seconds_left + 10, "drain.spill_seconds");
+             const double seconds = times.AskedForWriting(now.seconds_left);
+             calls.may_take(StopTimes::ForWriting(now.seconds_left), "drain.spill_seconds");
              NotifySystemd(absl::StrCat(
                  ExtendTimeout(seconds), "\nSTATUS=Writing held volumes: ", now.volumes, " of ",
                  now.of_volumes, ", ", SizeText(now.bytes), " of ", SizeText(now.of_bytes)));
            },
        .at_risk = [&](const model::VolumeStatus& volume) { record.AtRisk(volume); },
        .safe = [&](const std::string& volume) { record.Safe(volume); }});
-  calls.may_take(config_.drain_seconds + 5, "drain.seconds");
+  calls.may_take(times.ForWork(), "drain.seconds");
   if (kept.volumes > 0)
     Log(LogLevel::kInfo, "held volumes written",
         {{"volumes", kept.volumes}, {"bytes", kept.bytes}, {"seconds", kept.seconds}});
@@ -634,9 +757,10 @@ void Daemon::KeepHeld(const DrainCalls& calls, bool hurried) {
   record.Close();
   int64_t on_disk = 0;
   for (const auto& volume : engine_->volumes().List({.in_memory = true}))
-    on_disk += volume.state == model::VolumeState::kHeld && volume.tier == model::Tier::kDisk;
+    on_disk += volume.state == model::VolumeState::kHeld &&
+               (volume.tier == model::Tier::kDisk || volume.mirrored);
   if (on_disk > 0)
-    Log(LogLevel::kInfo, "spilled volumes stay on disk and are held again by the next daemon",
+    Log(LogLevel::kInfo, "volumes on disk stay there and are held again by the next daemon",
         {{"volumes", on_disk}});
   if (!kept.lost.empty())
     Log(LogLevel::kWarning, "held volumes are lost with the daemon",
@@ -644,9 +768,10 @@ void Daemon::KeepHeld(const DrainCalls& calls, bool hurried) {
 }
 
 bool Daemon::Drain(const DrainCalls& calls) {
+  const StopTimes times{config_.drain_seconds};
   // Sufficient for any TimeoutStopSec of the unit: the backstop ends the daemon before this.
-  NotifySystemd(absl::StrCat("STOPPING=1\n", ExtendTimeout(config_.drain_seconds + 10)));
-  calls.may_take(config_.drain_seconds + 5, "drain.seconds");
+  NotifySystemd(absl::StrCat("STOPPING=1\n", ExtendTimeout(times.AskedForWork())));
+  calls.may_take(times.ForWork(), "drain.seconds");
   Audit("stopping");
   rpc_->SetServing(false);
   engine_->BeginDrain();
@@ -666,10 +791,10 @@ bool Daemon::Drain(const DrainCalls& calls) {
                                     : "drain time is over; ending what still runs");
     engine_->EndNow(why);
   }
-  calls.may_take(config_.drain_seconds + 10, "drain.seconds");  // what was told to end may settle
+  calls.may_take(times.ForSettling(), "drain.seconds");  // what was told to end may settle
   KeepHeld(calls, hurried || calls.hurry());
-  NotifySystemd(ExtendTimeout(config_.drain_seconds + 10));
-  calls.may_take(config_.drain_seconds + 5, "drain.seconds");
+  NotifySystemd(ExtendTimeout(times.AskedForWork()));
+  calls.may_take(times.ForWork(), "drain.seconds");
   watchdog_ = nullptr;
   rpc_->Shutdown(std::chrono::milliseconds(1000));
   rpc_ = nullptr;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,18 +14,22 @@
 #include "gpu/base/unique_fd.h"
 #include "server/config.h"
 #include "server/drain.h"
+#include "server/drain_record.h"
 #include "server/engine/engine.h"
 #include "server/handoff/fd_socket.h"
 #include "server/metrics/exporter.h"
 #include "server/rpc/rpc_server.h"
 #include "server/security/audit_log.h"
 #include "server/security/certificate_table.h"
+#include "server/security/grant_book.h"
+#include "server/security/named_principals.h"
 #include "server/security/tls_failures.h"
 #include "server/security/tls_store.h"
 #include "server/security/token_store.h"
 #include "server/stop_forecast.h"
 #include "server/storage/commit/commit_store.h"
 #include "server/storage/history/history_writer.h"
+#include "server/storage/resume/resume_folder.h"
 #include "server/storage/spill/spill_folder.h"
 #include "server/watchdog.h"
 
@@ -66,16 +71,28 @@ class Daemon {
   Daemon() = default;
   /// Reads what says who may do what.
   absl::Status OpenTrust();
+  /// Reads what owners have granted. FailedPrecondition if the file can neither be used nor be put
+  /// aside.
+  absl::Status OpenGrants();
   /// The ways in which held volumes can be kept; none: `why` says why.
   std::vector<drain::Way> WaysToKeep(std::string* why) const;
   /// Keeps held volumes, and names those that are lost. `hurried`: none is kept.
   void KeepHeld(const DrainCalls& calls, bool hurried);
-  /// What the end of an earlier daemon lost goes to the log and to `recovered_`.
-  void TellLostVolumes();
-  /// Opens the history and settles what earlier daemons left: their rows. A history that cannot be
+  /// What an orderly end of an earlier daemon lost goes to the log and to `recovered_`.
+  void TellLostVolumes(const std::vector<drain::DrainRecord::LostVolume>& lost);
+  /// Opens the history and settles what earlier daemons left: their rows. `held`: the volumes that
+  /// are held again. `lost_at_stop` loses what the history knows better. A history that cannot be
   /// used costs only itself; FailedPrecondition if another process has it.
   absl::StatusOr<std::vector<storage::HistoryRow>> OpenHistory(
-      const std::vector<storage::PublishedCommit>& published);
+      const std::vector<storage::PublishedCommit>& published, std::set<std::string> held,
+      std::vector<drain::DrainRecord::LostVolume>* lost_at_stop);
+  /// Conditions that last, for GetInfo, a line each.
+  std::vector<std::string> Conditions() const;
+  /// Opens the records of scans that go on after a restart. A folder that cannot be used costs only
+  /// those.
+  engine::ResumeBook::Found OpenResumes();
+  /// Begins those scans again, and tells what has become of each.
+  void ResumeScans();
   /// Writes a line about the server itself into the audit log, if there is one.
   void Audit(const char* what, security::AuditLine fields = {}) const;
   /// What a start finds goes to the log, and `recovered_` gets as much of it as people read.
@@ -91,13 +108,16 @@ class Daemon {
   std::unique_ptr<storage::CommitStore> store_;
   std::unique_ptr<storage::SpillFolder> spill_;
   std::unique_ptr<storage::HistoryWriter> history_;  // null = none
-  std::map<std::string, int64_t> lost_;              // by kind, as the history told
+  std::unique_ptr<storage::ResumeFolder> resumes_;   // null = no scan goes on after a restart
+  std::map<std::string, int64_t> lost_;              // by kind: what died with the last daemon
   std::unique_ptr<security::AuditLog> audit_;        // null = none
   std::unique_ptr<security::TokenStore> tokens_;     // null = none are taken
   std::unique_ptr<security::TlsStore> tls_;          // null = TCP without TLS
   security::TlsFailures tls_failures_;
   std::unique_ptr<security::CertificateTable> certificates_;  // null = no certificate has a line
+  std::unique_ptr<security::NamedPrincipals> names_;          // whom the configuration names
   SystemClock clock_;
+  std::unique_ptr<security::GrantBook> grants_;
   std::unique_ptr<handoff::FdSocket> handoff_;  // stopped before the engine ends
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<drain::DiskRate> disk_rate_;  // null: held volumes are not kept

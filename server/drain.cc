@@ -250,7 +250,7 @@ class Keeper {
 }  // namespace
 
 bool AtRisk(const model::VolumeStatus& volume) {
-  return model::IsComplete(volume.state) && volume.tier != model::Tier::kDisk;
+  return model::IsComplete(volume.state) && volume.tier != model::Tier::kDisk && !volume.mirrored;
 }
 
 void SortByWorth(std::vector<model::VolumeStatus>* volumes) {

@@ -19,7 +19,8 @@ namespace octavo::drain {
 
 using TimeOnClock = std::chrono::steady_clock::time_point;
 
-/// Whether the daemon's end would lose the volume: held or being committed, and not on disk.
+/// Whether the daemon's end would lose the volume: held or being committed, and neither on disk nor
+/// mirrored there.
 bool AtRisk(const model::VolumeStatus& volume);
 
 /// Sorts volumes by their worth, the most precious first, because the time may not suffice:

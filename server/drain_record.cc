@@ -56,6 +56,7 @@ void DrainRecord::AtRisk(const model::VolumeStatus& volume) {
   const nlohmann::json line = {{"at_risk", volume.name},
                                {"title", volume.title},
                                {"scan", volume.scan},
+                               {"owner", volume.owner.name},
                                {"bytes", volume.bytes}};
   Write(line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n");
 }
@@ -77,43 +78,51 @@ void DrainRecord::Close() {
   fd_ = UniqueFd();
 }
 
-std::vector<std::string> DrainRecord::TakeLost(const std::string& state_dir,
-                                               const std::set<std::string>& present) {
+std::vector<DrainRecord::LostVolume> DrainRecord::ReadLost(const std::string& state_dir,
+                                                           const std::set<std::string>& present) {
   const std::string path = PathIn(state_dir);
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd) return {};
   const auto text = storage::ReadWholeFile(fd.get(), path, kMostBytes);
-  ::unlink(path.c_str());
-  if (!text.ok())
-    return {absl::StrCat(path, ": cannot be read (", text.status().message(),
-                         "): what the last end lost is not known")};
-  struct Volume {
-    std::string about, reason = kKilled;
-  };
-  std::map<std::string, Volume> lost;
+  if (!text.ok()) {
+    LostVolume unknown;
+    unknown.line = absl::StrCat(path, ": cannot be read (", text.status().message(),
+                                "): what the last end lost is not known");
+    return {std::move(unknown)};
+  }
+  std::map<std::string, LostVolume> lost;
   for (const absl::string_view line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
     const auto json = ParseJson(line, {.bytes = 1 << 20, .depth = 4, .values = 64});
     if (!json.ok() || !json->is_object()) continue;  // torn by the end
     if (const std::string name = TextOf(*json, "at_risk"); !name.empty()) {
       const auto bytes = json->find("bytes");
-      lost[name].about = absl::StrCat(
+      const bool sized = bytes != json->end() && bytes->is_number_integer();
+      LostVolume& volume = lost[name];
+      volume.name = name;
+      volume.owner = TextOf(*json, "owner");
+      if (sized) volume.bytes = bytes->get<int64_t>();
+      volume.reason = kKilled;
+      volume.killed = true;
+      volume.line = absl::StrCat(
           TextOf(*json, "title").empty() ? "" : absl::StrCat("'", TextOf(*json, "title"), "', "),
-          bytes != json->end() && bytes->is_number_integer() ? SizeText(bytes->get<int64_t>())
-                                                             : "?",
-          ", of ", TextOf(*json, "scan"));
+          sized ? SizeText(volume.bytes) : "?", ", of ", TextOf(*json, "scan"));
     } else if (const std::string safe = TextOf(*json, "safe"); !safe.empty()) {
       lost.erase(safe);
     } else if (const auto it = lost.find(TextOf(*json, "lost")); it != lost.end()) {
       it->second.reason = TextOf(*json, "reason");
+      it->second.killed = false;
     }
   }
-  std::vector<std::string> lines;
-  for (const auto& [name, volume] : lost) {
-    if (!present.contains(name))
-      lines.push_back(absl::StrCat(name, " (", volume.about,
-                                   "): lost at the last end of the daemon: ", volume.reason));
+  std::vector<LostVolume> told;
+  for (auto& [name, volume] : lost) {
+    if (present.contains(name)) continue;
+    volume.line = absl::StrCat(name, " (", volume.line,
+                               "): lost at the last end of the daemon: ", volume.reason);
+    told.push_back(std::move(volume));
   }
-  return lines;
+  return told;
 }
+
+void DrainRecord::Forget(const std::string& state_dir) { ::unlink(PathIn(state_dir).c_str()); }
 
 }  // namespace octavo::drain

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
@@ -26,11 +27,21 @@ class DrainRecord {
   /// The daemon has done what it could. Removes the file if nothing was lost.
   void Close();
 
-  /// What the last end lost, a line for each volume: "volumes/… ('title', 64.0 MiB): lost …".
-  /// `present`: the volumes that are held again; they are not lost, whatever the record says.
-  /// Removes the file.
-  static std::vector<std::string> TakeLost(const std::string& state_dir,
-                                           const std::set<std::string>& present);
+  /// A volume that the last end lost.
+  struct LostVolume {
+    std::string name;  // empty: the record cannot be read
+    std::string line;  // for people: "volumes/… ('title', 64.0 MiB): lost …"
+    std::string reason;
+    std::string owner;
+    int64_t bytes = 0;
+    bool killed = false;  // the daemon died before it had said what becomes of it
+  };
+  /// What the last end lost. `present`: the volumes that are held again; they are not lost,
+  /// whatever the record says.
+  static std::vector<LostVolume> ReadLost(const std::string& state_dir,
+                                          const std::set<std::string>& present);
+  /// Removes the record: what it says has been told.
+  static void Forget(const std::string& state_dir);
 
  private:
   void Write(const std::string& line);

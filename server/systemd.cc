@@ -8,6 +8,7 @@
 #include <ctime>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 
@@ -24,6 +25,11 @@ const char* NotifySocket() {
 }  // namespace
 
 bool SystemdListens() { return NotifySocket() != nullptr; }
+
+bool SystemdStartedThis() {
+  const char* const pid = std::getenv("SYSTEMD_EXEC_PID");
+  return pid != nullptr && absl::StrCat(::getpid()) == pid;
+}
 
 void NotifySystemd(const std::string& lines) {
   const char* const path = NotifySocket();

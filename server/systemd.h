@@ -7,6 +7,9 @@ namespace octavo {
 /// Whether systemd (or who speaks its protocol) waits for messages of this daemon: it names a
 /// socket (NOTIFY_SOCKET).
 bool SystemdListens();
+/// Whether systemd started this very process. What a service starts inherits its other variables
+/// (INVOCATION_ID), so that they say nothing.
+bool SystemdStartedThis();
 /// One datagram of systemd's readiness protocol (sd_notify), lines of VARIABLE=value. Nothing
 /// happens if nobody listens.
 void NotifySystemd(const std::string& lines);

@@ -35,11 +35,11 @@ SERVER = [
 WIRE = {"server/handoff": ("octavo/handoff/v1/", "google/protobuf/"), "server/exports": ("octavo/handoff/v1/",), "server/source": ("octavo/handoff/v1/",),
         "server/buffer": ("octavo/handoff/v1/",)}
 # Within storage and rpc.
-STORAGE = [["io"], ["direct"], ["zarr", "tiff", "hdf5"], ["formats"], ["commit", "projections", "spill", "history"]]
+STORAGE = [["io"], ["direct"], ["zarr", "tiff", "hdf5"], ["formats"], ["commit", "projections", "spill", "history", "resume"]]
 RPC = [["convert"], ["list", "transport"], [""]]
 # Files of server/ itself: the process. They may include everything below them except proto types.
 PROCESS = ("main", "daemon", "config", "config_reload", "drain", "drain_record", "engine_shelf", "host_budget", "listen_address",
-           "probe_main", "probe_malloc", "stop_forecast", "systemd", "watchdog")
+           "private_folders", "probe_main", "probe_malloc", "stop_forecast", "stop_times", "systemd", "watchdog")
 # Headers that programs of users include: they may include only the standard library.
 PUBLIC = ("client/cpp/include/octavo/octavo.h",)
 # The commands that work on files by themselves, and the one that reads files of records for a push.

@@ -21,7 +21,7 @@ import { checked, wrong } from "./checked.mjs";
 const protobuf = createRequire(createRequire(import.meta.url).resolve("@grpc/proto-loader"))("protobufjs");
 
 const PROTOS = process.env.OCTAVO_PROTOS ?? path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../../proto");
-const FILES = ["scan", "volume", "stream", "system", "buffer", "export", "ingest", "job", "operation", "session", "mosaic"].map((name) => `octavo/v1/${name}.proto`);
+const FILES = ["scan", "volume", "stream", "system", "buffer", "export", "ingest", "job", "operation", "session", "mosaic", "access"].map((name) => `octavo/v1/${name}.proto`);
 // Times since the epoch in ns need 64 bits; everything else that is an int64 fits a Number.
 const OPTIONS = { includeDirs: [PROTOS], keepCase: true, longs: Number, enums: String, defaults: true, oneofs: true };
 
@@ -105,8 +105,8 @@ export function connect(address = process.env.OCTAVO_ADDRESS ?? "127.0.0.1:50051
   const credentials = grpc.credentials.createInsecure();
   const options = { "grpc.max_receive_message_length": 64 << 20 };
   const open = (Service) => promised(new Service(checkedAddress(address), credentials, options), seconds);
-  const services = [v1.ScanService, v1.VolumeService, v1.StreamService, v1.SystemService, v1.BufferService, v1.JobService, v1.OperationService, v1.SessionService, v1.ExportService, v1.IngestService, v1.MosaicService].map(open);
-  const [scans, volumes, streams, system, buffers, jobs, operations, sessions, exports, ingest, mosaics] = services;
+  const services = [v1.ScanService, v1.VolumeService, v1.StreamService, v1.SystemService, v1.BufferService, v1.JobService, v1.OperationService, v1.SessionService, v1.ExportService, v1.IngestService, v1.MosaicService, v1.AccessService].map(open);
+  const [scans, volumes, streams, system, buffers, jobs, operations, sessions, exports, ingest, mosaics, access] = services;
 
   /** Frames as they arrive: the header's fields, `data` (a Buffer) and, for RAW, `array`. Ends with the scan; leaving the loop cancels. */
   async function* subscribe(request) {
@@ -173,5 +173,5 @@ export function connect(address = process.env.OCTAVO_ADDRESS ?? "127.0.0.1:50051
     return last;
   }
 
-  return { scans, volumes, streams, system, buffers, jobs, operations, sessions, exports, ingest, mosaics, subscribe, read, follow, commit, list, wait, close: () => services.forEach((s) => s.close()) };
+  return { scans, volumes, streams, system, buffers, jobs, operations, sessions, exports, ingest, mosaics, access, subscribe, read, follow, commit, list, wait, close: () => services.forEach((s) => s.close()) };
 }

@@ -65,6 +65,7 @@ absl::Status BufferImporter::CheckSession(const std::string& session) {
 absl::StatusOr<BufferImporter::Import> BufferImporter::Plan(const model::BufferImportSpec& spec,
                                                             const model::Caller& caller) {
   Import import{.ticket = {}, .array = spec.array, .type = {}, .caller = caller, .session = {}};
+  import.caller.principal = security::WithoutGrants(std::move(import.caller.principal));
   OCTAVO_ASSIGN_OR_RETURN(import.type, context_.maker.Check(spec.array, caller));
   const uint32_t index = spec.array.devices.empty() ? 0 : spec.array.devices.front();
   if (index >= static_cast<uint32_t>(context_.order.devices())) {

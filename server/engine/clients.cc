@@ -69,6 +69,7 @@ absl::Status Clients::EndLease(uint64_t fence, const model::Caller& caller) {
   OCTAVO_ASSIGN_OR_RETURN(const session::Lease lease, components_.leases.OfFence(fence));
   if (!security::IsChangeableBy(caller.principal, lease.owner)) {
     security::Owner owner;
+    std::string parent;
     if (absl::StartsWith(lease.resource, "buffers/")) {
       OCTAVO_ASSIGN_OR_RETURN(const model::BufferStatus buffer,
                               components_.buffers.Get(lease.resource, caller));
@@ -77,8 +78,9 @@ absl::Status Clients::EndLease(uint64_t fence, const model::Caller& caller) {
       OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume,
                               components_.volumes.Get(lease.resource));
       owner = volume.owner;
+      parent = model::ParentOf(volume);
     }
-    OCTAVO_RETURN_IF_ERROR(security::MayChange(caller.principal, owner, lease.resource));
+    OCTAVO_RETURN_IF_ERROR(security::MayChange(caller.principal, owner, lease.resource, parent));
   }
   return components_.leases.Release(lease.token);
 }

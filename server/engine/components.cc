@@ -2,9 +2,12 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 #include "gpu/base/log.h"
 #include "gpu/base/memory_limit.h"
+#include "gpu/base/status.h"
 #include "server/engine/internal.h"
 #include "server/engine/operations.h"
 
@@ -66,7 +69,12 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
       devices(WithFrames(owned_devices, config.frame_pool_bytes)),
       earlier(config.earlier, clock->Now()),
       audit(config.audit),
-      history(config.history, &audit, clock, earlier.LastNumber(storage::HistoryKind::kCommit)),
+      history(config.history, &audit, clock, earlier),
+      resumes(config.resume, config.to_resume, clock),
+      own_grants(config.grants != nullptr
+                     ? nullptr
+                     : std::make_unique<security::GrantBook>(config.server_id, clock)),
+      grants(own_grants == nullptr ? *config.grants : *own_grants),
       quotas(config.quotas),
       ledger(budgets, &quotas),
       slot_cache(&ledger, config.slot_cache_bytes),
@@ -160,20 +168,47 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
   volumes.AddObserver(&volume_watchers);
   volumes.AddObserver(&derived_volumes);
   if (audit.on()) volumes.AddObserver(&audit);
+  if (config.history != nullptr) volumes.AddObserver(&history.volumes());
+  volumes.SetEarlier([this](const std::string& name) { return earlier.FindVolume(name); });
   publisher.SetHeldFrames(&held_frames);
+  volumes.SetMirrors(config.mirror);
   for (const std::string& line : spiller.Recover(config.spilled)) {
     // What is as it was is no trouble.
     const bool held = absl::StrContains(line, ": held again as ");
     Log(held ? LogLevel::kInfo : LogLevel::kWarning, "spilled volume found", {{"volume", line}});
   }
+  if (!config.mirror) return;
+  mirrorer = std::make_unique<volume::Mirrorer>(volume::Mirrorer::Context{
+      .spiller = &spiller, .volumes = &volumes, .busy = [this] {
+        return spiller.Busy() || committer.Pending() > 0 || drain.draining();
+      }});
 }
 
 absl::Status Components::CheckRoot(const security::Owner& who, const std::string& destination,
                                    absl::string_view field) const {
   if (!config.root_rights.RootsOf(who).has_value()) return absl::OkStatus();
+  const std::vector<std::string> mine = config.root_rights.Among(storage->roots(), who);
   const auto path = storage::ResolveDestination(storage->roots(), destination);
-  if (!path.ok()) return absl::OkStatus();
-  return config.root_rights.Check(who, *path, field, destination);
+  if (!path.ok()) {
+    // A template may lead to a root once its fields are filled in.
+    if (absl::StrContains(destination, '{')) return absl::OkStatus();
+    // Refused as everybody's is, but of the roots the principal is told its own.
+    const absl::Status said = mine.empty()
+                                  ? config.root_rights.Check(who, "", field, destination)
+                                  : storage::ResolveDestination(mine, destination).status();
+    if (!absl::IsInvalidArgument(said)) return said;
+    absl::string_view what = said.message();
+    absl::ConsumePrefix(&what, "options.destination: ");
+    return InvalidField(field, what);
+  }
+  const absl::Status allowed = config.root_rights.Check(who, *path, field, destination);
+  if (allowed.ok() || absl::StartsWith(destination, "/") || mine.empty()) return allowed;
+  return WithInfo(
+      absl::Status(allowed.code(),
+                   absl::StrCat(allowed.message(),
+                                "; relative paths lie in the first storage root, so write '",
+                                absl::StripSuffix(mine.front(), "/"), "/", destination, "'")),
+      InfoOf(allowed));
 }
 
 }  // namespace octavo::engine

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -18,6 +20,12 @@ using storage::HistoryKind;
 using storage::HistoryRow;
 
 constexpr char kDied[] = "the server died before its end";
+constexpr char kHeldThen[] =
+    "the server died while it was held, and its bytes were not on the disk";
+
+bool IsVolume(const HistoryRow& row) {
+  return row.kind == HistoryKind::kVolume && absl::StartsWith(row.name, "volumes/");
+}
 
 template <class Status>
 const Status* FindIn(const std::map<uint64_t, Status>& statuses,
@@ -37,11 +45,13 @@ std::vector<Status> Newest(const std::map<uint64_t, Status>& statuses, uint64_t 
   return list;
 }
 
-/// For people: "scans/… ('eye', RUNNING when last heard of): …".
+/// For people: "scans/… (scan 'eye', was RUNNING): LOST: …".
 std::string LineOf(const HistoryRow& row, const std::string& was) {
-  return absl::StrCat(row.name, " (", Name(row.kind),
-                      row.title.empty() ? "" : absl::StrCat(" '", row.title, "'"), ", was ", was,
-                      "): LOST: ", row.reason);
+  const std::string about = row.kind == HistoryKind::kVolume ? AboutVolume(row)
+                            : row.title.empty()              ? ""
+                                                             : absl::StrCat("'", row.title, "'");
+  return absl::StrCat(row.name, " (", Name(row.kind), about.empty() ? "" : " ", about, ", was ",
+                      was, "): LOST: ", row.reason);
 }
 
 /// Ends the row of a commit whose files are there. Whether they are.
@@ -69,16 +79,69 @@ bool SetPublished(HistoryRow* row, const std::vector<storage::PublishedCommit>& 
   return true;
 }
 
+/// The files of the commits that succeeded, by volume.
+class CommittedVolumes {
+ public:
+  /// `rows`: commits that are settled.
+  CommittedVolumes(const std::vector<HistoryRow>& rows,
+                   const std::vector<storage::PublishedCommit>& published) {
+    // A commit has the id of its volume. The row of one may be missing: it was slower than the
+    // files.
+    for (const storage::PublishedCommit& commit : published)
+      paths_[absl::StrCat("volumes/", commit.commit_id)] = commit.path;
+    for (const HistoryRow& row : rows) {
+      if (row.kind != HistoryKind::kCommit ||
+          row.state != Name(operation::OperationState::kSucceeded))
+        continue;
+      const operation::OperationStatus commit = EarlierCommit(row, {});
+      if (commit.commit.has_value()) paths_[commit.target] = commit.commit->path;
+    }
+  }
+  const std::string* PathOf(const std::string& volume) const {
+    const auto it = paths_.find(volume);
+    return it == paths_.end() ? nullptr : &it->second;
+  }
+  const std::map<std::string, std::string>& paths() const { return paths_; }
+
+ private:
+  std::map<std::string, std::string> paths_;
+};
+
+void SettleVolume(const VolumesAtStart& volumes, const CommittedVolumes& committed,
+                  const TimePoint& now, HistoryRow* row, Settled* settled) {
+  if (volumes.held.contains(row->name)) return;
+  row->ended = true;
+  row->ended_unix_ns = now.unix_ns;
+  if (const std::string* const path = committed.PathOf(row->name); path != nullptr) {
+    EndRowAsCommitted(*path, row);
+    settled->changed.push_back(*row);
+    return;
+  }
+  const std::string was = std::exchange(row->state, Name(model::ScanState::kLost));
+  row->reason_code = std::string(Name(Reason::kLost));
+  const auto stop = volumes.lost_at_stop.find(row->name);
+  row->reason = stop == volumes.lost_at_stop.end()
+                    ? kHeldThen
+                    : absl::StrCat("the server ended without having kept it: ", stop->second);
+  settled->changed.push_back(*row);
+  if (stop != volumes.lost_at_stop.end()) return;
+  ++settled->lost[Name(row->kind)];
+  settled->lost_volumes.push_back(*row);
+  settled->lines.push_back(LineOf(*row, was));
+}
+
 }  // namespace
 
 Settled SettleEarlier(std::vector<HistoryRow>* rows,
                       const std::vector<storage::PublishedCommit>& published, const TimePoint& now,
-                      const FindCommit& find) {
+                      const FindCommit& find, const VolumesAtStart& volumes) {
   Settled settled;
-  for (const auto kind : {HistoryKind::kScan, HistoryKind::kJob, HistoryKind::kCommit})
-    settled.lost[Name(kind)] = 0;
+  for (const HistoryKind kind : storage::kHistoryKinds) settled.lost[Name(kind)] = 0;
+  std::erase_if(*rows, [](const HistoryRow& row) {
+    return row.kind == HistoryKind::kVolume && !IsVolume(row);  // not ours
+  });
   for (HistoryRow& row : *rows) {
-    if (row.ended) continue;
+    if (row.ended || row.kind == HistoryKind::kVolume) continue;
     row.ended = true;
     row.ended_unix_ns = now.unix_ns;
     if (row.kind == HistoryKind::kCommit && SetPublished(&row, published, find)) {
@@ -93,6 +156,12 @@ Settled SettleEarlier(std::vector<HistoryRow>* rows,
     ++settled.lost[Name(row.kind)];
     settled.lines.push_back(LineOf(row, was));
   }
+  // Afterwards, because commits tell what became of their volumes.
+  const CommittedVolumes committed(*rows, published);
+  for (HistoryRow& row : *rows) {
+    if (!row.ended && row.kind == HistoryKind::kVolume)
+      SettleVolume(volumes, committed, now, &row, &settled);
+  }
   return settled;
 }
 
@@ -102,10 +171,12 @@ void KeepNewest(const storage::HistoryLimits& limits, const TimePoint& now,
     return std::pair(a.kind, b.number) < std::pair(b.kind, a.number);  // newest first
   });
   const double oldest = static_cast<double>(now.unix_ns) - limits.days * 86'400e9;
-  std::map<std::pair<HistoryKind, std::string>, int64_t> kept;
+  std::map<std::tuple<HistoryKind, std::string, std::string>, int64_t> kept;
   std::erase_if(*rows, [&](const HistoryRow& row) {
+    if (!row.ended) return false;
+    const std::string state = row.kind == HistoryKind::kVolume ? row.state : "";
     return (limits.days > 0 && static_cast<double>(row.ended_unix_ns) < oldest) ||
-           ++kept[{row.kind, row.owner}] > limits.kept;
+           ++kept[{row.kind, row.owner, state}] > limits.kept;
   });
 }
 
@@ -126,9 +197,41 @@ EarlierRuns::EarlierRuns(const std::vector<HistoryRow>& rows, const TimePoint& n
         if (!absl::StartsWith(row.name, "operations/")) continue;
         operations_.emplace(row.number, EarlierCommit(row, now));
         break;
+      case HistoryKind::kVolume:
+        if (row.ended) {
+          volumes_.emplace(row.name, row);
+        } else {
+          held_.push_back(row);
+        }
+        continue;
     }
     numbers_.emplace(row.name, row.number);
   }
+  // A volume that was committed before it had a row.
+  const CommittedVolumes committed(rows, {});
+  for (const auto& [volume, path] : committed.paths()) {
+    if (!absl::StartsWith(volume, "volumes/") || volumes_.contains(volume)) continue;
+    HistoryRow row{.kind = HistoryKind::kVolume, .name = volume, .ended = true};
+    EndRowAsCommitted(path, &row);
+    volumes_.emplace(volume, std::move(row));
+  }
+  CountLostVolumes();
+}
+
+void EarlierRuns::CountLostVolumes() {
+  std::map<std::string, int64_t> lost;  // by parent
+  for (const auto& [name, row] : volumes_)
+    if (row.state == Name(model::ScanState::kLost)) ++lost[ParentOfVolume(row)];
+  const auto warn = [&](auto& statuses) {
+    for (auto& [number, status] : statuses) {
+      if (const auto it = lost.find(status.name); it != lost.end())
+        status.warnings.push_back(absl::StrCat(
+            it->second, it->second == 1 ? " held volume of it is" : " held volumes of it are",
+            " LOST"));
+    }
+  };
+  warn(scans_);
+  warn(jobs_);
 }
 
 const model::ScanStatus* EarlierRuns::FindScan(const std::string& name) const {
@@ -139,6 +242,11 @@ const job::JobStatus* EarlierRuns::FindJob(const std::string& name) const {
 }
 const operation::OperationStatus* EarlierRuns::FindCommit(const std::string& operation) const {
   return FindIn(operations_, numbers_, operation);
+}
+
+absl::Status EarlierRuns::FindVolume(const std::string& name) const {
+  const auto it = volumes_.find(name);
+  return it == volumes_.end() ? absl::OkStatus() : GoneVolume(it->second);
 }
 
 std::vector<model::ScanStatus> EarlierRuns::Scans(uint64_t before, size_t most) const {

@@ -48,8 +48,9 @@ Engine::Engine(EngineConfig config, std::vector<std::unique_ptr<Device>> devices
       operations_(components_.get()),
       buffer_commits_(components_.get()),
       exports_(&components_->exports, &components_->feeds, &components_->buffers),
-      streams_(&components_->publisher),
+      streams_(&components_->publisher, &components_->earlier),
       clients_(components_.get()),
+      grants_(components_.get()),
       orphans_(&components_->volumes, &components_->spiller, &components_->auto_committer,
                &components_->config.root_rights),
       lifetimes_({.clock = components_->clock,
@@ -67,10 +68,12 @@ Engine::Engine(EngineConfig config, std::vector<std::unique_ptr<Device>> devices
                   .buffers = &components_->buffers,
                   .workers = &components_->workers}),
       beats_("oct-beat", Beats()),
-      upkeep_("oct-keeper", Upkeep()) {
+      upkeep_("oct-keeper", Upkeep()),
+      records_("oct-resume", Records()) {
   components_->history.Start(
       {.scan = [this](const std::string& name) { return scans_.GetNumbered(name); },
-       .jobs = [this](uint64_t* seen) { return components_->jobs.ChangedSince(seen); }});
+       .jobs = [this](uint64_t* seen) { return components_->jobs.ChangedSince(seen); },
+       .volume = [this](const std::string& name) { return components_->volumes.Get(name); }});
 }
 
 // Tasks that touch no disk.
@@ -92,9 +95,19 @@ std::vector<Housekeeping::Task> Engine::Beats() {
 std::vector<Housekeeping::Task> Engine::Upkeep() {
   using std::chrono::milliseconds;
   return {{.name = "lifetimes", .period = milliseconds(100), .run = [this] { lifetimes_.Check(); }},
+          {.name = "marks of volumes on disk",
+           .period = milliseconds(100),
+           .run = [this] { components_->volumes.tiers().NoteMarks(); }},
           {.name = "buffers that expire", .period = milliseconds(500), .run = [this] {
              components_->buffers.Housekeep();
            }}};
+}
+
+// The disk of the server's state.
+std::vector<Housekeeping::Task> Engine::Records() {
+  return {{.name = "records of scans that go on after a restart",
+           .period = std::chrono::milliseconds(500),
+           .run = [this] { scans_.TendRecords(); }}};
 }
 
 // Threads that call into the engine's parts end before the parts are destroyed.
@@ -102,6 +115,8 @@ Engine::~Engine() {
   BeginDrain();
   beats_.Stop();
   upkeep_.Stop();
+  records_.Stop();
+  components_->volumes.tiers().NoteMarks();  // those of the last moment
   EndNow("the server ended");
   components_->jobs.Shutdown();
   jobs_.StopWatching();
@@ -110,6 +125,7 @@ Engine::~Engine() {
   // The threads of scans look up their sessions until they have finished, and none of them may
   // release the last reference to its session.
   for (const auto& session : components_->scans.All()) session->WaitUntilFinished();
+  records_.RunNow();            // all have ended now, and this daemon in order
   components_->history.Stop();  // it looks up what has ended
   components_->scans.Clear();
 }
@@ -132,6 +148,7 @@ void Engine::BeginDrain() {
   components_->exports.BeginDrain();
   components_->buffers.BeginDrain();
   components_->jobs.BeginDrain();
+  components_->spiller.BeginDrain();
   scans_.StopAll(Reason::kDrained, "the server is draining");
 }
 
@@ -160,6 +177,7 @@ model::Stats Engine::Snapshot() {
     stats.ring_occupancy = std::max(stats.ring_occupancy, scan.ring_occupancy);
     ScanRegistry::AddScan(*session, scan, &stats);
   }
+  components_->resumes.AddTo(&stats);
   const auto counts = components_->volumes.Count();
   stats.volumes_by_state = counts.by_state;
   const int64_t dropped = stats.volumes_finished["dropped"];
@@ -182,6 +200,7 @@ model::Stats Engine::Snapshot() {
   const session::ClientSessions::Counts clients = components_->sessions.Count();
   stats.sessions = clients.alive;
   stats.sessions_expired = clients.expired;
+  stats.grants = components_->grants.Count();
   const session::LeaseTable::Totals leases = components_->leases.CountAll();
   stats.leases = {{"SHARED", leases.now.shared},
                   {"EXCLUSIVE", leases.now.exclusive},
@@ -197,7 +216,7 @@ model::Stats Engine::Snapshot() {
     stats.history = {.on = true,
                      .failing = history.failing,
                      .written = history.written,
-                     .dropped = history.dropped,
+                     .dropped = history.dropped + components_->history.volumes().left_out(),
                      .errors = history.errors,
                      .waiting = history.waiting};
   }

@@ -13,6 +13,7 @@
 #include "server/engine/devices.h"
 #include "server/engine/engine_config.h"
 #include "server/engine/exports.h"
+#include "server/engine/grants.h"
 #include "server/engine/housekeeping.h"
 #include "server/engine/jobs.h"
 #include "server/engine/lifetimes.h"
@@ -55,6 +56,7 @@ class Engine {
   Exports& exports() { return exports_; }
   Streams& streams() { return streams_; }
   Clients& clients() { return clients_; }
+  Grants& grants() { return grants_; }
   Devices& devices() { return devices_; }
   memory::QuotaBook& quotas();
   const security::RootRights& root_rights() const;
@@ -69,6 +71,7 @@ class Engine {
   void Housekeep() {
     beats_.RunNow();
     upkeep_.RunNow();
+    records_.RunNow();
   }
   /// Refuses new scans from now on (Unavailable, DRAINING) and stops running scans after their
   /// current volume.
@@ -86,6 +89,7 @@ class Engine {
          storage::CommitStore* store);
   std::vector<Housekeeping::Task> Beats();
   std::vector<Housekeeping::Task> Upkeep();
+  std::vector<Housekeeping::Task> Records();
 
   const std::unique_ptr<Components> components_;  // first: the rest uses it
   Devices devices_;
@@ -97,11 +101,12 @@ class Engine {
   Exports exports_;
   Streams streams_;
   Clients clients_;
+  Grants grants_;
   OrphanPolicy orphans_;
   Lifetimes lifetimes_;
-  // Last: their threads use the rest. There are two, because a disk may hang: tasks that must
-  // continue then do not wait for tasks that use a disk.
-  Housekeeping beats_, upkeep_;
+  // Last: their threads use the rest. There are several, because a disk may hang: tasks that must
+  // continue then do not wait for tasks that use a disk, nor these for those of another disk.
+  Housekeeping beats_, upkeep_, records_;
 };
 
 }  // namespace octavo::engine

@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "gpu/base/clock.h"
+#include "server/engine/resume_book.h"
 #include "server/memory/quota.h"
 #include "server/security/audit_log.h"
+#include "server/security/grant_book.h"
 #include "server/security/root_rights.h"
 #include "server/session/client_sessions.h"
 #include "server/storage/direct/cufile.h"
@@ -42,6 +44,7 @@ struct EngineConfig {
       0;  // host memory for projections that clients push; 0 = half of the machine's
   int64_t spill_host_bytes = 0;  // page-locked host memory for spilled volumes; 0 = no tier HOST
   int spill_threads = 2;
+  bool mirror = false;  // held volumes are copied into the tier DISK while the disk is idle
   storage::SpillFolder* spill_folder = nullptr;      // null = no tier DISK; must outlive the engine
   std::vector<storage::SpillFolder::Found> spilled;  // found at the start: held again
   session::SessionConfig sessions;
@@ -50,7 +53,11 @@ struct EngineConfig {
   int64_t history_bytes = int64_t{256} << 20;  // host memory for them
   storage::HistoryWriter* history = nullptr;   // null = no history; must outlive the engine
   security::AuditLog* audit = nullptr;         // null = no audit log; must outlive the engine
+  security::GrantBook* grants = nullptr;       // null = grants end with the engine; must outlive it
   std::vector<storage::HistoryRow> earlier;    // of earlier daemons, settled (SettleEarlier)
+  storage::ResumeFolder* resume =
+      nullptr;                  // null = no scan can be resumed; must outlive the engine
+  ResumeBook::Found to_resume;  // what earlier daemons left there
   handoff::FdSocket* handoff =
       nullptr;  // null = no hand-over of descriptors; must be stopped before the engine ends
 };

@@ -1,5 +1,8 @@
 #include "server/engine/history_recorder.h"
 
+#include <algorithm>
+#include <chrono>
+#include <optional>
 #include <pthread.h>
 #include <utility>
 
@@ -10,6 +13,8 @@
 
 namespace octavo::engine {
 namespace {
+
+constexpr std::chrono::milliseconds kShortest(10);  // between turns for held volumes
 
 /// What makes a commit one of the running ones.
 std::string KeyOf(const volume::CommitNews& commit) {
@@ -32,6 +37,11 @@ void Guarded(const char* what, const std::function<void()>& act) {
 void HistoryRecorder::Start(Sources sources) {
   if (!on()) return;
   sources_ = std::move(sources);
+  volumes_.Start(sources_.volume, [this] {
+    MutexLock lock(mutex_);
+    volumes_due_ = true;
+    wake_.NotifyOne();
+  });
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -150,12 +160,20 @@ void HistoryRecorder::Collect(const std::set<std::string>& scans, bool jobs) {
 
 void HistoryRecorder::Run() {
   pthread_setname_np(pthread_self(), "oct-history");
+  std::optional<std::chrono::nanoseconds> pause;  // until held volumes are due
   for (bool end = false; !end;) {
     std::set<std::string> scans;
     bool jobs = false;
     {
       MutexLock lock(mutex_);
-      while (scans_.empty() && !jobs_ && !end_) wake_.Wait(lock);
+      while (scans_.empty() && !jobs_ && !volumes_due_ && !end_) {
+        if (!pause.has_value()) {
+          wake_.Wait(lock);
+        } else if (!wake_.WaitFor(lock, std::max<std::chrono::nanoseconds>(*pause, kShortest))) {
+          break;
+        }
+      }
+      volumes_due_ = false;
       scans.swap(scans_);
       jobs = std::exchange(jobs_, false);
       end = end_;
@@ -163,6 +181,8 @@ void HistoryRecorder::Run() {
       jobs |= end;
     }
     Collect(scans, jobs);
+    pause = kShortest;  // where memory is short
+    Guarded("held volumes", [&] { pause = volumes_.Turn(end); });
   }
 }
 

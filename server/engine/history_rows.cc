@@ -12,8 +12,11 @@
 #include "nlohmann/json.hpp"
 
 #include "gpu/base/json.h"
+#include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
 #include "server/base/sha256.h"
+#include "server/security/token.h"
+#include "server/volume/left_memory.h"
 
 namespace octavo::engine {
 namespace {
@@ -141,7 +144,8 @@ HistoryRow RowOf(const model::ScanStatus& scan) {
   nlohmann::json details = {{"labels", scan.spec.labels},         {"session", scan.spec.session},
                             {"queue", scan.spec.queue.name},      {"device", scan.device},
                             {"source", NameOf(scan.spec.source)}, {"warnings", scan.warnings},
-                            {"spread", scan.spread_devices},      {"trace_id", scan.spec.trace_id}};
+                            {"spread", scan.spread_devices},      {"trace_id", scan.spec.trace_id},
+                            {"resumed_from", scan.spec.resumed_from}};
   EachCount(scan, [&](const char* name, int64_t count) { details[name] = count; });
   return {.kind = HistoryKind::kScan,
           .name = scan.name,
@@ -240,6 +244,77 @@ HistoryRow RowOf(const volume::CommitNews& commit, uint64_t number,
   return row;
 }
 
+HistoryRow RowOf(const model::VolumeStatus& volume, uint64_t number) {
+  const nlohmann::json details = {
+      {"parent", model::ParentOf(volume)},   {"index", volume.index}, {"shape", volume.shape},
+      {"dtype", Info(volume.dtype).name},    {"bytes", volume.bytes}, {"device", volume.device},
+      {"derived_from", volume.derived_from}, {"raw", volume.is_raw}};
+  const int64_t acquired = volume.acquired_begin.unix_ns;
+  return {.kind = HistoryKind::kVolume,
+          .name = volume.name,
+          .number = number,
+          // COMMITTING is no other state here: the commit has a row of its own.
+          .state = Name(model::VolumeState::kHeld),
+          .title = volume.title,
+          .owner = volume.owner.name,
+          .project = volume.owner.project,
+          .created_unix_ns = acquired > 0 ? acquired : volume.held_unix_ns,
+          .started_unix_ns = volume.held_unix_ns,
+          .details = Dump(details)};
+}
+
+void EndRow(const model::VolumeStatus& volume, const TimePoint& now, HistoryRow* row) {
+  row->state = Name(volume.state);
+  row->ended = true;
+  row->ended_unix_ns = now.unix_ns;
+  row->reason_code = std::string(Name(volume.reason_code));
+  row->reason = volume.reason;
+  if (volume.has_commit) EndRowAsCommitted(volume.commit.path, row);
+}
+
+void EndRowAsCommitted(const std::string& path, HistoryRow* row) {
+  row->state = Name(model::VolumeState::kCommitted);
+  nlohmann::json details = Details(*row);
+  details["path"] = path;
+  row->details = Dump(details);
+}
+
+int64_t BytesOfVolume(const HistoryRow& row) {
+  int64_t bytes = 0;
+  Take(Details(row), "bytes", &bytes);
+  return bytes;
+}
+
+std::string ParentOfVolume(const HistoryRow& row) {
+  std::string parent;
+  Take(Details(row), "parent", &parent);
+  return parent;
+}
+
+std::string AboutVolume(const HistoryRow& row) {
+  const std::string parent = ParentOfVolume(row);
+  return absl::StrCat(row.title.empty() ? "" : absl::StrCat("'", row.title, "', "),
+                      SizeText(BytesOfVolume(row)), parent.empty() ? "" : ", of ", parent);
+}
+
+absl::Status GoneVolume(const HistoryRow& row) {
+  if (row.state == Name(model::ScanState::kLost)) {
+    const std::string since =
+        row.started_unix_ns == 0
+            ? ""
+            : absl::StrCat(", held since ",
+                           security::TimeText(row.started_unix_ns / 1'000'000'000));
+    return WithInfo(absl::DataLossError(absl::StrCat(row.name, " is LOST (", AboutVolume(row),
+                                                     since, "): ", row.reason)),
+                    {.reason = Reason::kLost, .field = "name", .numbers = {{"volume", row.name}}});
+  }
+  std::string path;
+  Take(Details(row), "path", &path);
+  return volume::HasLeftMemory(row.name, row.state, row.reason,
+                               absl::StrCat(path.empty() ? "" : absl::StrCat(" (", path, ")"),
+                                            ", in an earlier run of the server"));
+}
+
 model::ScanStatus EarlierScan(const HistoryRow& row, const TimePoint& now) {
   const nlohmann::json details = Details(row);
   model::ScanStatus scan;
@@ -261,6 +336,7 @@ model::ScanStatus EarlierScan(const HistoryRow& row, const TimePoint& now) {
   Take(details, "labels", &scan.spec.labels);
   Take(details, "session", &scan.spec.session);
   Take(details, "queue", &scan.spec.queue.name);
+  Take(details, "resumed_from", &scan.spec.resumed_from);
   Take(details, "device", &scan.device);
   Take(details, "spread", &scan.spread_devices);
   Take(details, "warnings", &scan.warnings);

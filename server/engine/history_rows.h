@@ -1,7 +1,11 @@
 #pragma once
 
-// Private to this folder: what the history keeps of scans, jobs and commits, and how it is read
-// again. Subjects, sources' paths and processing are left out: they may be confidential or large.
+// Private to this folder: what the history keeps of scans, jobs, commits and held volumes, and how
+// it is read again. Subjects, labels of volumes, sources' paths and processing are left out: they
+// may be confidential or large.
+
+#include <cstdint>
+#include <string>
 
 #include "absl/status/statusor.h"
 
@@ -22,6 +26,12 @@ storage::HistoryRow RowOf(const job::JobStatus& job);
 storage::HistoryRow RowOf(const volume::CommitNews& commit, uint64_t number,
                           const absl::StatusOr<storage::CommitOutcome>* outcome,
                           const TimePoint& now);
+/// Of a volume that is held.
+storage::HistoryRow RowOf(const model::VolumeStatus& volume, uint64_t number);
+/// The volume has left: `row` says how.
+void EndRow(const model::VolumeStatus& volume, const TimePoint& now, storage::HistoryRow* row);
+/// A commit wrote the volume to `path`, and the server died before it said so.
+void EndRowAsCommitted(const std::string& path, storage::HistoryRow* row);
 
 /// The digest of a request that histories compare. Sessions end with the daemon, so that a retry
 /// comes with another one: `session`, the end of `digest`, does not count.
@@ -36,6 +46,13 @@ absl::StatusOr<std::string> EarlierCommitOf(const EarlierRuns& earlier,
 model::ScanStatus EarlierScan(const storage::HistoryRow& row, const TimePoint& now);
 job::JobStatus EarlierJob(const storage::HistoryRow& row, const TimePoint& now);
 operation::OperationStatus EarlierCommit(const storage::HistoryRow& row, const TimePoint& now);
+
+/// The volume in a few words, for people: "'eye', 64.0 MiB, of scans/…".
+std::string AboutVolume(const storage::HistoryRow& row);
+/// The scan or job that made the volume; empty if the row does not say.
+std::string ParentOfVolume(const storage::HistoryRow& row);
+/// What became of a volume of an earlier daemon: DataLoss (LOST), NotFound (VOLUME_GONE).
+absl::Status GoneVolume(const storage::HistoryRow& row);
 
 /// DataLoss (LOST) that names the work. `kind`: "scan", the key of its name in the numbers.
 absl::Status LostError(const char* kind, const std::string& name, const std::string& reason);

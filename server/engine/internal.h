@@ -23,6 +23,7 @@
 #include "server/engine/held_frames.h"
 #include "server/engine/history_recorder.h"
 #include "server/engine/operation_watches.h"
+#include "server/engine/resume_book.h"
 #include "server/engine/scan_registry.h"
 #include "server/engine/volume_annotations.h"
 #include "server/engine/volume_events.h"
@@ -35,12 +36,14 @@
 #include "server/mosaic/mosaics.h"
 #include "server/operation/operation_table.h"
 #include "server/publish/publisher.h"
+#include "server/security/grant_book.h"
 #include "server/session/client_sessions.h"
 #include "server/session/lease.h"
 #include "server/source/push_projections.h"
 #include "server/storage/commit/commit_store.h"
 #include "server/storage/direct/storage_reads.h"
 #include "server/volume/committer.h"
+#include "server/volume/mirrorer.h"
 #include "server/volume/spiller.h"
 #include "server/volume/volume_projector.h"
 #include "server/volume/volume_store.h"
@@ -56,14 +59,16 @@ namespace octavo::engine {
 ///   2. VolumeEvents: subscribers of the scan's events;
 ///   3. VolumeWaiters: clients that wait for this volume;
 ///   4. VolumeWatchers: clients that watch all volumes;
-///   5. DerivedVolumes: the volumes that the scan derives from it take longer than the rest.
+///   5. DerivedVolumes: the volumes that the scan derives from it take longer than the rest;
+///   6. AuditRecorder, 7. VolumeRecorder: the records, which no client waits for.
 struct Components {
   Components(EngineConfig config, std::vector<std::unique_ptr<Device>> devices,
              const std::vector<int64_t>& budgets, std::vector<Stream> streams,
              storage::CommitStore* store, job::JobObserver* job_observer);
 
   /// PermissionDenied (OUTSIDE_ROOTS) if the destination of a commit lies in a storage root that
-  /// the principal may not name. Destinations that no commit could have are left to the committer.
+  /// the principal may not name; where its roots are not all of them, InvalidArgument for one that
+  /// no commit could have. Of the roots, errors name those of the principal.
   absl::Status CheckRoot(const security::Owner& who, const std::string& destination,
                          absl::string_view field) const;
 
@@ -77,6 +82,9 @@ struct Components {
   AuditRecorder audit;
   HistoryRecorder history;  // before the committer, which tells it of its last commits
   DrainState drain;
+  ResumeBook resumes;
+  const std::unique_ptr<security::GrantBook> own_grants;  // where the configuration has no book
+  security::GrantBook& grants;
   memory::QuotaBook quotas;  // before all that is charged
   memory::Ledger ledger;
   memory::SlotCache slot_cache;  // before the volumes, which return their slots to it
@@ -106,6 +114,7 @@ struct Components {
   derive::Deriver deriver;
   base::WorkerPool workers;
   volume::Committer committer;
+  std::unique_ptr<volume::Mirrorer> mirrorer;  // null: volumes are not mirrored
   volume_import::FileDeposits deposits;
   storage::StorageReads reads;                 // before the jobs, which read
   source::ProjectionMemory projection_memory;  // before the jobs, whose ports allocate from it

@@ -70,6 +70,7 @@ absl::StatusOr<job::JobStatus> Jobs::SubmitNew(const model::JobSpec& spec,
                                                model::AdmissionReport* report) {
   OCTAVO_RETURN_IF_ERROR(components_.drain.Check());
   OCTAVO_RETURN_IF_ERROR(CheckOrphan(spec));
+  OCTAVO_RETURN_IF_ERROR(CheckResults(spec));
   OCTAVO_RETURN_IF_ERROR(CheckRoots(spec));
   OCTAVO_ASSIGN_OR_RETURN(auto work,
                           MakeJobWork(spec, Environment(security::OwnerOf(spec.caller.principal))));
@@ -114,8 +115,31 @@ absl::Status Jobs::CheckOrphan(const model::JobSpec& spec) {
       {.reason = InfoOf(status).reason, .field = "orphan", .numbers = InfoOf(status).numbers});
 }
 
+absl::Status Jobs::CheckResults(const model::JobSpec& spec) {
+  if (!spec.results.has_value()) return absl::OkStatus();
+  const char* instead = nullptr;
+  if (std::holds_alternative<model::KCalibrationSpec>(spec.work)) {
+    instead = "a k_calibration, which holds no volume";
+  } else if (const auto* focus = std::get_if<model::DispersionAutofocusSpec>(&spec.work)) {
+    if (!focus->reprocess)
+      instead = "a dispersion_autofocus without reprocess, which holds no volume";
+  } else if (const auto* import = std::get_if<model::ImportSpec>(&spec.work)) {
+    if (import->volume.array.has_value()) instead = "an import whose result is a buffer";
+  }
+  if (instead != nullptr) {
+    return InvalidField("results", absl::StrCat("is ", Name(*spec.results), " for ", instead,
+                                                "; allowed UNSPECIFIED, DEVICE"));
+  }
+  const absl::Status status = components_.spiller.CheckTier(*spec.results);
+  if (status.ok()) return status;
+  return WithInfo(
+      absl::FailedPreconditionError(absl::StrCat("results: ", status.message())),
+      {.reason = InfoOf(status).reason, .field = "results", .numbers = InfoOf(status).numbers});
+}
+
 absl::StatusOr<model::AdmissionReport> Jobs::Plan(const model::JobSpec& spec, job::JobPlan* plan) {
   OCTAVO_RETURN_IF_ERROR(CheckOrphan(spec));
+  OCTAVO_RETURN_IF_ERROR(CheckResults(spec));
   OCTAVO_RETURN_IF_ERROR(CheckRoots(spec));
   OCTAVO_ASSIGN_OR_RETURN(const auto work,
                           MakeJobWork(spec, Environment(security::OwnerOf(spec.caller.principal))));

@@ -70,6 +70,9 @@ class Jobs final : public job::JobObserver {
   absl::StatusOr<job::JobStatus> SubmitNew(const model::JobSpec& spec,
                                            model::AdmissionReport* report);
   absl::Status CheckOrphan(const model::JobSpec& spec);
+  /// InvalidArgument if the job makes no volume that could go to the tier `results`;
+  /// FailedPrecondition (SPILL_OFF).
+  absl::Status CheckResults(const model::JobSpec& spec);
   /// What an earlier daemon did with the request; nothing for a new one. AlreadyExists
   /// (IDEMPOTENCY_MISMATCH), DataLoss (LOST).
   absl::StatusOr<std::optional<job::JobStatus>> EarlierAnswer(const model::JobSpec& spec);

@@ -132,7 +132,7 @@ absl::StatusOr<Operations::Status> Operations::Cancel(const std::string& name,
   if (!absl::IsNotFound(cancelled.status()) || !absl::StartsWith(name, "operations/"))
     return cancelled;
   if (const auto earlier = Get(name); earlier.ok() && earlier->earlier_run) {
-    OCTAVO_RETURN_IF_ERROR(security::MayChange(caller, earlier->owner, name));
+    OCTAVO_RETURN_IF_ERROR(security::MayChange(caller, earlier->owner, name, earlier->target));
     return earlier;  // it has ended
   }
   const absl::Status job =

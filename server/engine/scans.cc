@@ -9,6 +9,7 @@
 #include "gpu/base/failpoint.h"
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
+#include "server/base/exception_to_status.h"
 #include "server/base/resource_names.h"
 #include "server/engine/devices.h"
 #include "server/engine/history_rows.h"
@@ -57,9 +58,12 @@ Scans::~Scans() = default;
 
 absl::StatusOr<model::ScanStatus> Scans::Submit(const model::ScanSpec& spec,
                                                 model::AdmissionReport* report,
-                                                const security::Principal& caller) {
+                                                const security::Principal& caller,
+                                                const std::string& request) {
   OCTAVO_ASSIGN_OR_RETURN(const std::optional<model::ScanStatus> earlier, EarlierAnswer(spec));
   if (earlier.has_value()) return *earlier;
+  if (spec.on_restart == model::OnRestart::kResume)
+    return SubmitWithRecord(spec, report, caller, request);
   MutexLock submit(submit_mutex_);  // one at a time: two retries of one request must not both start
   OCTAVO_ASSIGN_OR_RETURN(const std::string answered,
                           requests_.Begin(spec.request_id, spec.request_digest));
@@ -67,10 +71,98 @@ absl::StatusOr<model::ScanStatus> Scans::Submit(const model::ScanSpec& spec,
   base::RequestClaim claim([&](const std::string& name) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     requests_.End(spec.request_id, name);
   });
-  return SubmitNow(spec, caller, report, &claim);
+  return SubmitNow(NewName(), spec, caller, report, &claim);
 }
 
-absl::StatusOr<model::ScanStatus> Scans::SubmitNow(const model::ScanSpec& spec,
+// The record comes first: a disk that refuses it then leaves nothing behind, and no daemon dies
+// with a scan that a client takes for one that goes on. What is written about a scan that is
+// refused after all, for lack of memory for example, is removed before the answer.
+absl::StatusOr<model::ScanStatus> Scans::SubmitWithRecord(const model::ScanSpec& spec,
+                                                          model::AdmissionReport* report,
+                                                          const security::Principal& caller,
+                                                          const std::string& request) {
+  {
+    MutexLock submit(submit_mutex_);
+    OCTAVO_ASSIGN_OR_RETURN(const std::string answered,
+                            requests_.Begin(spec.request_id, spec.request_digest));
+    if (!answered.empty()) return Get(answered);
+  }
+  absl::Cleanup unclaimed = [&] {
+    MutexLock submit(submit_mutex_);
+    requests_.End(spec.request_id, "");
+  };
+  const std::string name = NewName();
+  const absl::Status ready = [&]() -> absl::Status {
+    OCTAVO_RETURN_IF_ERROR(components_.drain.Check());
+    OCTAVO_RETURN_IF_ERROR(Resolve(spec).status());  // what cannot be meant costs no write
+    return components_.resumes.Begin(name, spec.owner, request);
+  }();
+  if (!ready.ok()) {
+    components_.scans.CountRejected(ready);
+    return ready;
+  }
+  auto submitted = base::ExceptionToStatus([&]() -> absl::StatusOr<model::ScanStatus> {
+    MutexLock submit(submit_mutex_);
+    std::move(unclaimed).Cancel();
+    base::RequestClaim claim([&](const std::string& made) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      requests_.End(spec.request_id, made);
+    });
+    return SubmitNow(name, spec, caller, report, &claim);
+  });
+  // A scan that is listed runs, whatever failed after that: a retry gets it.
+  if (components_.scans.Find(name).ok()) {
+    components_.resumes.Began(name);
+  } else {
+    components_.resumes.Drop(name);
+  }
+  return submitted;
+}
+
+absl::StatusOr<model::ScanStatus> Scans::Resume(const ScanToResume& earlier, model::ScanSpec spec) {
+  spec.resumed_from = earlier.scan;
+  spec.owner = earlier.owner;
+  const security::Principal caller{.name = earlier.owner.name,
+                                   .role = earlier.owner.role,
+                                   .project = earlier.owner.project,
+                                   .proof = security::Proof::kNone,
+                                   .token_id = "",
+                                   .found = "the record of its scan"};
+  MutexLock submit(submit_mutex_);
+  // A retry that no history answers gets the scan that goes on, not a second one. An id that is
+  // taken already, by another scan that was resumed, is of no use here.
+  const auto answered = requests_.Begin(spec.request_id, spec.request_digest);
+  if (!answered.ok() || !answered->empty()) spec.request_id.clear();
+  base::RequestClaim claim([&](const std::string& made) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    requests_.End(spec.request_id, made);
+  });
+  return SubmitNow(NewName(), spec, caller, /*report=*/nullptr, &claim);
+}
+
+ResumeBook& Scans::records() { return components_.resumes; }
+
+void Scans::TendRecords() {
+  using Fate = ResumeBook::Fate;
+  const bool draining = components_.drain.draining();
+  components_.resumes.Tend(
+      [&](const std::string& name) {
+        const auto session = components_.scans.Find(name);
+        // One that is listed no more has ended before it was looked at.
+        if (!session.ok()) return draining ? Fate::kEndedByDaemon : Fate::kOver;
+        const model::ScanStatus scan = (*session)->Status();
+        if (!IsFinal(scan.state)) return Fate::kRuns;
+        return scan.reason_code == Reason::kDrained || scan.reason_code == Reason::kServerStopped
+                   ? Fate::kEndedByDaemon
+                   : Fate::kOver;
+      },
+      draining);
+}
+
+std::string Scans::NewName() const {
+  return absl::StrCat("scans/", base::NewId(components_.config.server_id));
+}
+
+absl::StatusOr<model::ScanStatus> Scans::SubmitNow(const std::string& name,
+                                                   const model::ScanSpec& spec,
                                                    const security::Principal& caller,
                                                    model::AdmissionReport* report,
                                                    base::RequestClaim* claim) {
@@ -78,7 +170,7 @@ absl::StatusOr<model::ScanStatus> Scans::SubmitNow(const model::ScanSpec& spec,
     components_.scans.CountRejected(draining);
     return draining;
   }
-  auto admitted = Admit(spec, caller, report);
+  auto admitted = Admit(name, spec, caller, report);
   if (!admitted.ok()) {
     components_.scans.CountRejected(admitted.status());
     return admitted.status();
@@ -124,6 +216,9 @@ absl::StatusOr<model::AdmissionReport> Scans::Plan(const model::ScanSpec& spec, 
       if (!quota.ok())
         warnings->push_back(absl::StrCat("it would be refused now: ", quota.message()));
     }
+    if (const absl::Status room = components_.resumes.CheckRoom();
+        spec.on_restart == model::OnRestart::kResume && !room.ok())
+      warnings->push_back(absl::StrCat("it would be refused now: ", room.message()));
   }
   return report;
 }
@@ -182,7 +277,19 @@ absl::StatusOr<std::optional<model::ScanStatus>> Scans::EarlierAnswer(const mode
 absl::StatusOr<std::optional<model::ScanStatus>> Scans::EndedEarlier(
     const std::string& name, const security::Principal& caller) {
   const model::ScanStatus* const scan = components_.earlier.FindScan(name);
-  if (scan == nullptr) return std::nullopt;
+  if (scan == nullptr) {
+    const auto owner = components_.resumes.OwnerOfWaiting(name);
+    if (!owner.has_value()) return std::nullopt;
+    OCTAVO_RETURN_IF_ERROR(security::MayChange(caller, *owner, name));
+    model::ScanStatus waiting;
+    waiting.name = name;
+    waiting.spec.owner = *owner;
+    waiting.state = model::ScanState::kLost;
+    waiting.reason_code = Reason::kLost;
+    waiting.reason = "it ended with its server, and waited to be resumed";
+    waiting.earlier_run = true;
+    return WithVolumes(std::move(waiting));
+  }
   OCTAVO_RETURN_IF_ERROR(security::MayChange(caller, scan->spec.owner, name));
   return WithVolumes(*scan);
 }
@@ -290,6 +397,11 @@ model::ScanStatus Scans::StatusOf(scan::ScanSession& session) {
 absl::StatusOr<model::ResolvedScan> Scans::Resolve(const model::ScanSpec& spec) const {
   OCTAVO_ASSIGN_OR_RETURN(model::ResolvedScan scan,
                           scan::ResolveScan(spec, ReplayRootsOf(spec.owner)));
+  // First, because what comes after it names all roots.
+  if (scan.spec.retention.disposition == model::Disposition::kAutoCommit)
+    OCTAVO_RETURN_IF_ERROR(components_.CheckRoot(spec.owner,
+                                                 scan.spec.retention.auto_commit.destination,
+                                                 "retention.auto_commit.destination"));
   OCTAVO_RETURN_IF_ERROR(scan::CheckAutoCommit(scan, components_.storage->roots()));
   OCTAVO_RETURN_IF_ERROR(CheckChains(scan));
   OCTAVO_RETURN_IF_ERROR(CheckSpill(scan.spec.retention));
@@ -311,14 +423,11 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::FindToChange(
   return session;
 }
 
-absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::Admit(const model::ScanSpec& spec,
+absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::Admit(const std::string& name,
+                                                                const model::ScanSpec& spec,
                                                                 const security::Principal& caller,
                                                                 model::AdmissionReport* report) {
   OCTAVO_ASSIGN_OR_RETURN(model::ResolvedScan scan, Resolve(spec));
-  if (scan.spec.retention.disposition == model::Disposition::kAutoCommit)
-    OCTAVO_RETURN_IF_ERROR(components_.CheckRoot(spec.owner,
-                                                 scan.spec.retention.auto_commit.destination,
-                                                 "retention.auto_commit.destination"));
   // Early, because memory is taken meanwhile; Add decides.
   OCTAVO_RETURN_IF_ERROR(queues_.CheckInterruption(scan.spec.queue, caller));
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> chosen, devices_.ChooseFor(&scan));
@@ -326,7 +435,6 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::Admit(const model::Sca
   OCTAVO_ASSIGN_OR_RETURN(
       auto source, source::OpenSource(scan.spec, ReplayRootsOf(spec.owner), components_.clock));
   Device& device = components_.devices.device(index);
-  const std::string name = absl::StrCat("scans/", base::NewId(components_.config.server_id));
   OCTAVO_ASSIGN_OR_RETURN(
       memory::QuotaCharge place,
       components_.quotas.Take(spec.owner, memory::QuotaKind::kScans, 1, "the scan"));

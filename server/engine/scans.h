@@ -14,6 +14,7 @@
 #include "gpu/base/mutex.h"
 #include "server/base/callback_handle.h"
 #include "server/base/request_ids.h"
+#include "server/engine/resume_book.h"
 #include "server/engine/scan_watch.h"
 #include "server/memory/ledger.h"
 #include "server/model/scan_spec.h"
@@ -48,10 +49,20 @@ class Scans final : private scan::ScanObserver {
   ~Scans() override;
 
   /// If memory is short, `report` (may be null) receives the reason. The scan is the owner's whom
-  /// the spec names. PermissionDenied (NOT_OWNER) also if it would interrupt another's.
+  /// the spec names. PermissionDenied (NOT_OWNER) also if it would interrupt another's. `request`:
+  /// what a later daemon submits again, where the spec asks for that (OnRestart::kResume); it is on
+  /// the disk, for which the call waits, before the scan begins.
   absl::StatusOr<model::ScanStatus> Submit(const model::ScanSpec& spec,
                                            model::AdmissionReport* report,
-                                           const security::Principal& caller = {});
+                                           const security::Principal& caller = {},
+                                           const std::string& request = "");
+  /// Begins a scan of an earlier daemon again, as its owner's. An error leaves its record for the
+  /// next start.
+  absl::StatusOr<model::ScanStatus> Resume(const ScanToResume& earlier, model::ScanSpec spec);
+  /// The records of scans that go on after a restart. Calls about them wait for a disk.
+  ResumeBook& records();
+  /// Brings the records to what has become of their scans.
+  void TendRecords();
   absl::StatusOr<model::AdmissionReport> Plan(const model::ScanSpec& spec, std::string* plan,
                                               std::vector<std::string>* warnings = nullptr);
   /// The scanner's waveforms of an even (or odd) volume of the scan. Takes milliseconds, or seconds
@@ -115,18 +126,26 @@ class Scans final : private scan::ScanObserver {
   /// (IDEMPOTENCY_MISMATCH), DataLoss (LOST).
   absl::StatusOr<std::optional<model::ScanStatus>> EarlierAnswer(const model::ScanSpec& spec);
   /// The scan of an earlier daemon, for verbs that have no effect on an ended one; nothing if it is
-  /// none. PermissionDenied (NOT_OWNER).
+  /// none. Also one that waits to be resumed, and of which no history tells. PermissionDenied
+  /// (NOT_OWNER).
   absl::StatusOr<std::optional<model::ScanStatus>> EndedEarlier(const std::string& name,
                                                                 const security::Principal& caller);
   /// NotFound (NO_SCAN), PermissionDenied (NOT_OWNER), FailedPrecondition (SCAN_STATE) for one of
   /// an earlier daemon.
   absl::StatusOr<std::shared_ptr<scan::ScanSession>> FindToChange(
       const std::string& name, const security::Principal& caller);
-  absl::StatusOr<model::ScanStatus> SubmitNow(const model::ScanSpec& spec,
+  /// Submit, for a scan that has to have a record.
+  absl::StatusOr<model::ScanStatus> SubmitWithRecord(const model::ScanSpec& spec,
+                                                     model::AdmissionReport* report,
+                                                     const security::Principal& caller,
+                                                     const std::string& request);
+  std::string NewName() const;
+  absl::StatusOr<model::ScanStatus> SubmitNow(const std::string& name, const model::ScanSpec& spec,
                                               const security::Principal& caller,
                                               model::AdmissionReport* report,
                                               base::RequestClaim* claim);
-  absl::StatusOr<std::shared_ptr<scan::ScanSession>> Admit(const model::ScanSpec& spec,
+  absl::StatusOr<std::shared_ptr<scan::ScanSession>> Admit(const std::string& name,
+                                                           const model::ScanSpec& spec,
                                                            const security::Principal& caller,
                                                            model::AdmissionReport* report);
   /// The replay roots that a principal may name.

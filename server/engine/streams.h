@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "server/engine/earlier_runs.h"
 #include "server/model/subscription.h"
 #include "server/publish/publisher.h"
 
@@ -14,20 +15,21 @@ namespace octavo::engine {
 /// Live frames and events: the engine's part for StreamService.
 class Streams {
  public:
-  explicit Streams(publish::Publisher* publisher) : publisher_(*publisher) {}
+  Streams(publish::Publisher* publisher, const EarlierRuns* earlier)
+      : publisher_(*publisher), earlier_(*earlier) {}
 
   /// `notify` is called (from any engine thread, must not block or call back into the engine) when
   /// Take or Ended may have news. OutOfRange if from_sequence is no longer kept
-  /// (numbers.first_available).
+  /// (numbers.first_available). NotFound (NO_SCAN, NO_JOB), which says so of one of an earlier
+  /// daemon.
   absl::StatusOr<std::shared_ptr<model::Subscription>> Subscribe(const model::SubscribeSpec& spec,
-                                                                 std::function<void()> notify) {
-    return publisher_.Subscribe(spec, std::move(notify));
-  }
+                                                                 std::function<void()> notify);
   /// Counts a stream that the server has cut.
   void CountCut(const std::string& reason) { publisher_.CountCut(reason); }
 
  private:
   publish::Publisher& publisher_;
+  const EarlierRuns& earlier_;
 };
 
 }  // namespace octavo::engine

@@ -370,7 +370,8 @@ absl::StatusOr<int64_t> ExportStore::Revoke(const std::string& name,
     MutexLock lock(mutex_);
     for (const auto& [number, entry] : entries_) {
       if (entry.status.name != name && entry.status.of != name) continue;
-      if (!security::IsChangeableBy(caller, entry.memory.owner))
+      if (!security::IsChangeableBy(caller, entry.memory.owner, entry.status.of,
+                                    model::ParentOf(entry.memory.pinned.status)))
         OCTAVO_RETURN_IF_ERROR(security::MayChange(caller, entry.status.owner, entry.status.name));
     }
     for (auto& [number, entry] : entries_) {

@@ -15,6 +15,7 @@ namespace {
 /// The specification without the parts that only the work itself needs.
 model::JobSpec Remembered(const model::JobSpec& spec) {
   model::JobSpec out = spec;
+  out.caller.principal = security::WithoutGrants(std::move(out.caller.principal));
   if (auto* tomography = std::get_if<model::TomographySpec>(&out.work)) {
     model::TomographySpec kept;
     kept.encoded = std::move(tomography->encoded);

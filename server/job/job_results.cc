@@ -1,6 +1,7 @@
 #include "server/job/job_results.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
 #include "gpu/device/exportable_memory.h"
+#include "server/base/exception_to_status.h"
 #include "server/base/resource_names.h"
 #include "server/publish/plane_frame.h"
 #include "server/security/rights.h"
@@ -196,6 +198,21 @@ absl::Status JobResults::Finish() {
   return absl::OkStatus();
 }
 
+void JobResults::Move(const model::VolumeStatus& volume) {
+  const std::optional<model::Tier> tier = job_->status.spec.results;  // fixed
+  if (!tier.has_value() || services_.spiller == nullptr) return;
+  const absl::Status begun =
+      base::ExceptionToStatus([&] { return services_.spiller->SpillResult(volume.name, *tier); });
+  // One that a client discarded, or moved itself, is where that wants it.
+  const Reason reason = InfoOf(begun).reason;
+  if (begun.ok() || absl::IsNotFound(begun) || reason == Reason::kMoving ||
+      reason == Reason::kVolumeState)
+    return;
+  MutexLock lock(table_.mutex());
+  table_.Warn(*job_, absl::StrCat("results: ", volume.name, " does not go to ", Name(*tier),
+                                  " and stays where it is: ", begun.message()));
+}
+
 void JobResults::Close(bool held, const absl::Status& status) {
   for (Made& made : made_) {
     if (made.volume.name.empty()) continue;
@@ -204,6 +221,7 @@ void JobResults::Close(bool held, const absl::Status& status) {
         services_.volumes->AddStored(made.volume, std::move(made.stored));
         List(made.volume);  // only now, so that a reader of the name finds the volume
         pictures_.PublishCuts(made.volume, *made.slot);
+        Move(made.volume);
       } else if (made.stored != nullptr) {
         made.stored->Remove();
       }
@@ -212,6 +230,7 @@ void JobResults::Close(bool held, const absl::Status& status) {
     if (held) {
       services_.volumes->Seal(made.volume, /*kept=*/true);
       pictures_.PublishCuts(made.volume, *made.slot);
+      Move(made.volume);
     } else {
       services_.volumes->Fail(
           made.volume.name, status.ok() ? Reason::kCancelled : ReasonOrCode(status),

@@ -54,6 +54,9 @@ class JobResults {
     std::shared_ptr<const volume::SpilledVolume> stored;  // and when it is whole
   };
   absl::Status Describe(size_t index, model::VolumeStatus* volume);
+  /// The volume, which is held now, goes to the tier that the job wants it in. Where that does not
+  /// begin, it stays where it is, and the job warns.
+  void Move(const model::VolumeStatus& volume);
   /// The job has the volume, so that a reader of the name finds it.
   void List(const model::VolumeStatus& volume);
 

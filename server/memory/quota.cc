@@ -85,6 +85,12 @@ absl::Status QuotaRules::AddException(absl::string_view text) {
   return added ? absl::OkStatus() : BadException(absl::StrCat("has ", words[0], " a second time"));
 }
 
+std::vector<std::string> QuotaRules::principals() const {
+  std::vector<std::string> names;
+  for (const auto& [name, exception] : of_name_) names.push_back(name);
+  return names;
+}
+
 int64_t QuotaRules::LimitOf(QuotaKind kind, const security::Owner& payer) const {
   const auto limit_in = [&](const Exception& exception) -> std::optional<int64_t> {
     const auto it = exception.find(kind);

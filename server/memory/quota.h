@@ -45,6 +45,8 @@ class QuotaRules {
   /// what is wrong with the text, without a name of a field.
   absl::Status AddException(absl::string_view text);
   int64_t LimitOf(QuotaKind kind, const security::Owner& payer) const;
+  /// Those that have exceptions by name.
+  std::vector<std::string> principals() const;
 
  private:
   using Exception = std::map<QuotaKind, int64_t>;

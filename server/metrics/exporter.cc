@@ -161,6 +161,12 @@ class Page final : public prometheus::Collectable {
             stats.scans_finished);
     reasons("octavo_scan_rejected_total", "Scans refused, by reason", ScanRejections(),
             stats.scans_rejected);
+    one("octavo_scans_resumed_total",
+        "Scans of earlier daemons that this one has begun again (on_restart = RESUME)", kCounter,
+        static_cast<double>(stats.scans_resumed));
+    one("octavo_scans_not_resumed",
+        "Scans of earlier daemons that this one was to begin again and could not", kGauge,
+        static_cast<double>(stats.scans_not_resumed));
     one("octavo_records_total", "Records processed", kCounter, static_cast<double>(stats.records));
     every("octavo_blocks_dropped_total", "Blocks of records lost, by reason", kCounter, "reason",
           {"overrun"}, stats.blocks_dropped);
@@ -234,10 +240,14 @@ class Page final : public prometheus::Collectable {
         static_cast<double>(stats.operations_kept));
     one("octavo_operations_forgotten_total", "Ended operations that no longer can", kCounter,
         static_cast<double>(stats.operations_forgotten));
-    every("octavo_lost_at_start", "Scans, jobs and commits that this start found LOST, by kind",
-          kGauge, "kind", {"scan", "job", "commit"}, source_.lost);
+    every("octavo_lost_at_start",
+          "Scans, jobs, commits and held volumes that died with the last daemon, as this start "
+          "found, "
+          "by kind",
+          kGauge, "kind", {"scan", "job", "commit", "volume"}, source_.lost);
     one("octavo_history_up",
-        "1: scans, jobs and commits are recorded for the next daemon; 0: there is no history, or "
+        "1: scans, jobs, commits and held volumes are recorded for the next daemon; 0: there is no "
+        "history, or "
         "it cannot be written now",
         kGauge, stats.history.on && !stats.history.failing ? 1 : 0);
     one("octavo_history_waiting_rows", "Rows of the history that wait to be written", kGauge,
@@ -283,7 +293,7 @@ class Page final : public prometheus::Collectable {
         value(to, {{"product", key.first}, {"policy", key.second}}, static_cast<double>(n));
     }
     every("octavo_streams_cut_total", "Streams the server ended, by reason", kCounter, "reason",
-          {"frame_lost", "slow_subscriber", "stalled"}, stats.streams_cut);
+          {"frame_lost", "no_first_message", "slow_subscriber", "stalled"}, stats.streams_cut);
     every("octavo_jobs", "Jobs the server knows, by state", kGauge, "state",
           NamesOf<job::JobState>(job::Name), stats.jobs_by_state);
     {
@@ -352,6 +362,18 @@ class Page final : public prometheus::Collectable {
         value(spilled, {{"tier", Name(t.tier)}}, static_cast<double>(t.spilled_bytes));
         value(restored, {{"tier", Name(t.tier)}}, static_cast<double>(t.restored_bytes));
       }
+      model::TierUse disk;
+      for (const auto& t : stats.tiers) {
+        if (t.tier == model::Tier::kDisk) disk = t;
+      }
+      one("octavo_mirrored_volumes",
+          "Held volumes of other tiers that have a copy in the tier DISK (spill.mirror)", kGauge,
+          static_cast<double>(disk.mirrors));
+      one("octavo_mirrored_bytes", "Bytes of those copies", kGauge,
+          static_cast<double>(disk.mirror_bytes));
+      one("octavo_mirror_failures_total",
+          "Such copies that could not be made; they are tried again", kCounter,
+          static_cast<double>(stats.mirror_failures));
       MetricFamily& spill =
           family("octavo_spill_seconds", "Duration of spills, by tier", kHistogram);
       histograms(spill, "tier", {"DISK", "HOST"}, stats.spill_seconds);
@@ -387,6 +409,7 @@ class Page final : public prometheus::Collectable {
         static_cast<double>(stats.sessions));
     one("octavo_sessions_expired_total", "Client sessions that expired", kCounter,
         static_cast<double>(stats.sessions_expired));
+    one("octavo_grants", "Grants that have not ended", kGauge, static_cast<double>(stats.grants));
     each("octavo_leases", "Leases held, by mode, and requests that wait", kGauge, "mode",
          stats.leases);
     one("octavo_leases_granted_total", "Leases granted", kCounter,

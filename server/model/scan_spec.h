@@ -175,6 +175,8 @@ struct Products {
   double preview_rate_hz = 0;  // 0 = 10; negative = none
 };
 
+/// Where the bytes of a held volume are. Values as in octavo.v1.Tier.
+enum class Tier : uint8_t { kDevice = 1, kHost = 2, kDisk = 3 };
 enum class RetentionMode : uint8_t { kDefault = 0, kLive = 1, kCapture = 2 };
 enum class OnFull : uint8_t {
   kDefault = 0,
@@ -195,6 +197,9 @@ enum class Orphan : uint8_t {
 };
 enum class Disposition : uint8_t { kDefault = 0, kAsk = 1, kAutoCommit = 2, kAutoDiscard = 3 };
 enum class Overrun : uint8_t { kDefault = 0, kFailScan = 1, kDropBlock = 2 };
+
+/// What becomes of a scan when the server ends or dies.
+enum class OnRestart : uint8_t { kDefault = 0, kEnd = 1, kResume = 2 };
 
 struct CommitOptions {
   std::string destination;  // template: {scan} {index} {index:05} {title} {date}
@@ -248,9 +253,11 @@ struct ScanSpec {
   Overrun overrun = Overrun::kDefault;
   QueueOptions queue;
   std::vector<MarkerRule> markers;
+  OnRestart on_restart = OnRestart::kDefault;
   // Not part of the client's specification:
-  std::string session;   // sessions/<id> with which it was submitted
-  std::string trace_id;  // of the trace that its submission belongs to; empty = none
+  std::string session;       // sessions/<id> with which it was submitted
+  std::string trace_id;      // of the trace that its submission belongs to; empty = none
+  std::string resumed_from;  // scans/<id> of an earlier daemon in whose place it is; empty = none
   security::Owner owner;
   std::shared_ptr<const DerivedVolumeRecipes> chains;  // null: none
 };

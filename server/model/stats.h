@@ -28,6 +28,8 @@ struct Stats {
   std::map<std::string, int64_t> scans_by_state;  // "RUNNING" → n
   std::map<std::string, int64_t> scans_finished;  // by reason code
   std::map<std::string, int64_t> scans_rejected;  // by reason
+  int64_t scans_resumed = 0;                      // of earlier daemons, begun again by this one
+  int64_t scans_not_resumed = 0;  // of earlier daemons, which this one was to begin again
   int64_t records = 0;
   std::map<std::string, int64_t> blocks_dropped;         // by reason: "overrun"
   std::map<std::string, int64_t> records_without_place;  // by reason: "duplicate", "out_of_range"
@@ -66,8 +68,10 @@ struct Stats {
   std::map<std::string, int64_t> quota_refusals;                          // by kind
   std::map<std::string, int64_t> volumes_by_tier;                   // held ones: "DEVICE" → n
   std::map<std::string, Histogram> spill_seconds, restore_seconds;  // by tier
+  int64_t mirror_failures = 0;
   std::vector<TierUse> tiers;
   int64_t sessions = 0, sessions_expired = 0;
+  int64_t grants = 0;                     // that have not ended
   std::map<std::string, int64_t> leases;  // now, by mode, and "waiting"
   int64_t leases_granted = 0, leases_expired = 0, lease_refusals = 0, lease_waits = 0;
   double lease_wait_seconds = 0;

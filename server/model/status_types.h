@@ -44,8 +44,6 @@ enum class VolumeState : uint8_t {
   kFailed = 6
 };
 
-/// Where the bytes of a held volume are. Values as in octavo.v1.Tier.
-enum class Tier : uint8_t { kDevice = 1, kHost = 2, kDisk = 3 };
 const char* Name(Tier tier);  // "DISK"
 /// The present move of a held volume's memory: to another tier, back to its device, or to another
 /// slot of its device, because a process does not return the present one.
@@ -255,6 +253,7 @@ struct VolumeStatus : VolumeDescription {
   int64_t expires_unix_ns = 0;  // likewise
   bool orphaned = false;        // the session has expired, and the orphan policy was applied
   bool marked = false;          // HoldVolume
+  bool mirrored = false;        // a copy lies in the tier DISK, and the bytes in another
   int64_t shared_leases = 0;
   // Only while it is in memory:
   std::shared_ptr<const ResolvedScan> origin;  // its acquisition and processing
@@ -347,6 +346,7 @@ struct TierUse {
   int64_t quota_bytes = 0, used_bytes = 0, volumes = 0;
   std::string path;
   int64_t disk_free_bytes = 0, spilled_bytes = 0, restored_bytes = 0, failures = 0;
+  int64_t mirrors = 0, mirror_bytes = 0;
 };
 
 /// All fields as in octavo.v1.Memory.

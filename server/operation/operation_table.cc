@@ -149,7 +149,8 @@ absl::StatusOr<OperationStatus> OperationTable::Cancel(const std::string& name,
     MutexLock lock(mutex_);
     gone = Forget();
     OCTAVO_ASSIGN_OR_RETURN(entry, Find(name));
-    OCTAVO_RETURN_IF_ERROR(security::MayChange(caller, entry->status.owner, name));
+    OCTAVO_RETURN_IF_ERROR(
+        security::MayChange(caller, entry->status.owner, name, entry->status.target));
     if (entry->status.state == OperationState::kRunning) {
       entry->status.state = OperationState::kCancelling;
       ++entry->status.event_count;

@@ -25,6 +25,7 @@
 #include "server/rpc/transport/open_watches.h"
 #include "server/rpc/transport/payload.h"
 #include "server/rpc/transport/piece_stream.h"
+#include "server/rpc/transport/stall_watch.h"
 
 namespace octavo::rpc {
 namespace {
@@ -62,6 +63,11 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
       OCTAVO_RETURN_IF_ERROR(Admit(context, MethodOf<v1::WriteBufferRequest>()));
       (void)Failpoint("stream_made");
       stream = std::make_shared<WriteStream>(buffers, workers, context, response);
+      stream->first_ = std::make_shared<FirstMessageTimer>(
+          context->peer(), [weak = stream->weak_from_this()](const absl::Status& overdue) {
+            if (const auto self = weak.lock()) self->Close(overdue);
+          });
+      StallWatch::Add(stream->first_);
       return absl::OkStatus();
     });
     if (stream == nullptr) {
@@ -71,10 +77,12 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
     }
     stream->self_ = stream;
     stream->StartRead(&stream->incoming_);
+    stream->first_->Begin();
     return stream.get();
   }
 
   void OnReadDone(bool ok) override {
+    if (!first_->Came()) return;  // closed, or about to be
     const absl::Status posted = Guarded([&] {
       workers_->Post([self = shared_from_this(), ok] {
         ok ? self->TakeOne() : self->Close(Guarded([&] { return self->End(); }));
@@ -141,6 +149,7 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   const model::Caller caller_;
   grpc::ByteBuffer* const response_;
   std::shared_ptr<WriteStream> self_;
+  std::shared_ptr<FirstMessageTimer> first_;  // set by Begin, then constant
   grpc::ByteBuffer incoming_;
   std::unique_ptr<buffer::BufferWriter> writer_;
 };

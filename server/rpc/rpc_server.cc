@@ -49,7 +49,8 @@ class RpcServerImpl final : public RpcServer {
     info.tls = config.trust.tls;
     info.certificate_required = config.trust.certificate_required;
     info.certificate_role = config.trust.certificate_role;
-    gate_ = std::make_unique<CallGate>(config.trust, &engine->quotas(), config.audit);
+    gate_ = std::make_unique<CallGate>(config.trust, &engine->quotas(), config.audit,
+                                       &engine->grants().book());
     listener_ = std::make_unique<Listener>(config.spare_descriptors, config.stalled_seconds);
     for (const auto& address : config.tcp) OCTAVO_RETURN_IF_ERROR(listener_->AddTcp(address));
     if (!config.unix_path.empty()) OCTAVO_RETURN_IF_ERROR(listener_->AddUnix(config.unix_path));
@@ -64,6 +65,7 @@ class RpcServerImpl final : public RpcServer {
     Add("StreamService", MakeStreamService(engine, &workers_, &slow_));
     Add("IngestService", MakeIngestService(engine, &slow_, &copy_workers_));
     Add("SessionService", MakeSessionService(engine));
+    Add("AccessService", MakeAccessService(engine, &slow_));
     Add("SystemService", MakeSystemService(engine, &measure_workers_, std::move(info)));
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -112,7 +114,7 @@ class RpcServerImpl final : public RpcServer {
     });
     stalls_ = std::make_unique<StallWatch>(
         std::chrono::duration<double>(config.stalled_seconds),
-        [engine] { engine->streams().CountCut("stalled"); },
+        [engine](const std::string& reason) { engine->streams().CountCut(reason); },
         [this](const std::string& peer) { listener_->Cut(peer); });
     SetServing(true);
     devices_ = engine->devices().Watch(

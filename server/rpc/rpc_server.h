@@ -12,6 +12,7 @@
 #include "server/rpc/services.h"
 #include "server/rpc/transport/principal_resolver.h"
 #include "server/security/audit_log.h"
+#include "server/security/owner.h"
 
 namespace octavo::rpc {
 
@@ -22,11 +23,24 @@ struct RpcConfig {
   int64_t picture_bytes = int64_t{1} << 30;  // for pictures of volumes, until they are sent
   // Descriptors that connections leave free; 0 = a quarter of the process' limit, at most 1024.
   int spare_descriptors = 0;
-  double stalled_seconds = 30;        // a peer that reads nothing for this long is disconnected
+  // A peer that reads nothing for this long is disconnected; a stream without a first message ends.
+  double stalled_seconds = 30;
   int max_concurrent_streams = 4096;  // per connection
   TrustConfig trust;
   security::AuditLog* audit = nullptr;  // null = none; must outlive the server
 };
+
+/// What has become of a scan of an earlier daemon that this one was to begin again.
+struct ResumeOutcome {
+  std::string was,
+      now;  // scans/<id> of the earlier daemon and of this one; `now` empty: not resumed
+  security::Owner owner;
+  absl::Status why;   // why it is not resumed
+  bool kept = false;  // the next start tries again
+};
+/// Begins the scans again that earlier daemons left (ON_RESTART_RESUME). To be called once, before
+/// any client can ask. Waits for disks and cameras.
+std::vector<ResumeOutcome> ResumeScans(engine::Engine* engine);
 
 /// The gRPC front end: services, health, reflection, listeners.
 class RpcServer {

@@ -1,4 +1,4 @@
-#include "absl/strings/str_cat.h"
+#include <type_traits>
 
 #include "octavo/v1/scan.grpc.pb.h"
 
@@ -10,6 +10,7 @@
 #include "server/rpc/convert/utf8.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/list/page.h"
+#include "server/rpc/scan_submission.h"
 #include "server/rpc/services.h"
 #include "server/security/rights.h"
 
@@ -31,14 +32,12 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
         &slow_->submits, kMostSubmits, context, request, response,
         [this, context, request, response](model::AdmissionReport* report) -> absl::Status {
           const security::Principal caller = PrincipalOf(*context);
-          OCTAVO_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
-          OCTAVO_ASSIGN_OR_RETURN(model::ScanSpec spec, DecodeScanSpec(request->spec()));
-          spec.request_id = request->request_id();
+          OCTAVO_ASSIGN_OR_RETURN(model::ScanSpec spec,
+                                  DecodeSubmission(*request, security::OwnerOf(caller)));
           spec.trace_id = TraceIdOf(*context);
-          SetOwner(caller, &spec);
           OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), caller, &spec));
           OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan,
-                                  scans_.Submit(spec, report, caller));
+                                  scans_.Submit(spec, report, caller, BytesToKeep(*request)));
           PassPoint(MethodOf<v1::SubmitScanRequest>(), ".answer");
           EncodeScan(scan, response->mutable_scan());
           return absl::OkStatus();
@@ -107,14 +106,14 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
   }
   ServerUnaryReactor* StopScan(CallbackServerContext* context, const v1::StopScanRequest* request,
                                v1::StopScanResponse* response) override {
-    return Answer(context, request, response,
-                  [&] { return scans_.Stop(request->name(), PrincipalOf(*context)); });
+    return AnswerEnd(context, request, response,
+                     [&] { return scans_.Stop(request->name(), PrincipalOf(*context)); });
   }
   ServerUnaryReactor* CancelScan(CallbackServerContext* context,
                                  const v1::CancelScanRequest* request,
                                  v1::CancelScanResponse* response) override {
-    return Answer(context, request, response,
-                  [&] { return scans_.Cancel(request->name(), PrincipalOf(*context)); });
+    return AnswerEnd(context, request, response,
+                     [&] { return scans_.Cancel(request->name(), PrincipalOf(*context)); });
   }
   ServerUnaryReactor* UpdateScan(CallbackServerContext* context,
                                  const v1::UpdateScanRequest* request,
@@ -188,11 +187,6 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
     return scans_.PlanWaveform(spec, request.odd_volume());
   }
 
-  static void SetOwner(const security::Principal& caller, model::ScanSpec* spec) {
-    spec->owner = security::OwnerOf(caller);
-    // A retry by another caller is another request, because the scan would belong to the first one.
-    absl::StrAppend(&spec->request_digest, "owner:", caller.name, "\n");
-  }
   absl::Status SetSession(const std::string& secret, const security::Principal& caller,
                           model::ScanSpec* spec) {
     if (secret.empty()) return absl::OkStatus();
@@ -203,13 +197,18 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
     return absl::OkStatus();
   }
 
-  // Calls that query a camera wait for each other only.
+  // Calls that query a camera wait for each other only, and so do those that wait for the disk of
+  // the server's state.
   template <class Request, class Response, class Work>
   ServerUnaryReactor* ReplyMaybeSlow(base::WorkerPool* pool, int most,
                                      CallbackServerContext* context, const Request* request,
                                      const Response* response, Work work) {
-    return ReplyInTurn(request->spec().has_camera() ? &slow_->cameras : pool, most, context,
-                       request, response, std::move(work));
+    const bool recorded = std::is_same_v<Request, v1::SubmitScanRequest> &&
+                          request->spec().on_restart() == v1::ON_RESTART_RESUME;
+    return ReplyInTurn(recorded                       ? &slow_->records
+                       : request->spec().has_camera() ? &slow_->cameras
+                                                      : pool,
+                       most, context, request, response, std::move(work));
   }
 
   template <class Request, class Response, class F>
@@ -219,6 +218,34 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
       OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan, call());
       PassPoint(MethodOf<Request>(), ".answer");
       EncodeScan(scan, response->mutable_scan());
+      return absl::OkStatus();
+    });
+  }
+
+  // The scan ends at once. If it would go on after a restart, its record is removed before the
+  // answer, by a thread that may wait for the disk: after the answer no daemon resumes it.
+  template <class Request, class Response, class F>
+  ServerUnaryReactor* AnswerEnd(CallbackServerContext* context, const Request* request,
+                                Response* response, F call) {
+    return Unary(context, request, response, [&](UnaryReply* reply) {
+      const auto work = [&]() -> absl::Status {
+        OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan, call());
+        PassPoint(MethodOf<Request>(), ".answer");
+        EncodeScan(scan, response->mutable_scan());
+        return absl::OkStatus();
+      };
+      const grpc::Status answer = rpc::Answer(*request, work);
+      if (!answer.ok() || !scans_.records().Has(request->name())) {
+        reply->Answer(answer);
+        return absl::OkStatus();
+      }
+      slow_->records.Post([this, reply, request, answer] {
+        const absl::Status dropped = Guarded([&] {
+          scans_.records().Drop(request->name());
+          return absl::OkStatus();
+        });
+        reply->Answer(dropped.ok() ? answer : ToGrpc(dropped));
+      });
       return absl::OkStatus();
     });
   }

@@ -34,6 +34,8 @@ struct ServerInfo {
   const security::TlsStore* tls = nullptr;  // null = TCP without TLS
   bool certificate_required = false;        // of clients, where tls->asks_clients()
   security::Role certificate_role = security::Role::kNone;
+  // What is wrong now, a line each; empty = not known.
+  std::function<std::vector<std::string>()> conditions;
   std::function<model::StopForecast()> stop;  // what a stop would have to write; empty = not known
 };
 
@@ -44,6 +46,8 @@ struct SlowWork {
   base::WorkerPool plans{"oct-plan", 1,
                          5};  // PlanScan, PlanWaveform, PlotWaveform: patterns of many records
   base::WorkerPool submits{"oct-submit", 2};  // SubmitScan, UpdateScan: the same, and memory
+  // SubmitScan, StopScan and CancelScan of scans that go on after a restart: they wait for the disk
+  base::WorkerPool records{"oct-record", 2};
   base::WorkerPool jobs{"oct-job-plan",
                         4};  // SubmitJob, PlanJob, ImportVolume: files on storage that may hang
   // Pictures of subscribers: whoever wants many, or such as take long, holds up no subscriber of
@@ -53,9 +57,11 @@ struct SlowWork {
   // MosaicService: calls wait for a device
   base::WorkerPool mosaics{"oct-mosaic", 2, 5};
   base::WorkerPool renders{"oct-render", 2, 5};  // RenderVolume: reads volumes, makes pictures
+  base::WorkerPool grants{"oct-grant", 1};  // CreateGrant, RevokeGrant: write the file of grants
 };
 /// Calls of one kind that may wait or run.
-constexpr int kMostPlans = 16, kMostSubmits = 64, kMostRenders = 32, kMostMosaics = 16;
+constexpr int kMostPlans = 16, kMostSubmits = 64, kMostRenders = 32, kMostMosaics = 16,
+              kMostGrants = 64;
 
 /// The watches of volumes and buffers (transport/open_watches.h) end when the server stops.
 class OpenWatches;
@@ -84,6 +90,8 @@ std::unique_ptr<grpc::Service> MakeStreamService(engine::Engine* engine, base::W
                                                  SlowWork* slow);
 /// Sessions and leases.
 std::unique_ptr<grpc::Service> MakeSessionService(engine::Engine* engine);
+/// Grants.
+std::unique_ptr<grpc::Service> MakeAccessService(engine::Engine* engine, SlowWork* slow);
 /// `workers` run measurements, which take seconds.
 std::unique_ptr<grpc::Service> MakeSystemService(engine::Engine* engine, base::WorkerPool* workers,
                                                  ServerInfo info);

@@ -154,12 +154,16 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
                                    const v1::ReleaseLeaseRequest* request,
                                    v1::ReleaseLeaseResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      if (request->fence() != 0) {
-        if (!request->token().empty())
-          return InvalidField("fence", absl::StrCat("is ", request->fence(),
-                                                    " beside a token; allowed is one of the two"));
-        return clients_.EndLease(request->fence(), CallerOf(*context));
-      }
+      const bool by_fence = request->fence() != 0;
+      if (by_fence && !request->token().empty())
+        return InvalidField("fence", absl::StrCat("is ", request->fence(),
+                                                  " beside a token; allowed is one of the two"));
+      // Neither the request nor the answer says of what the lease is.
+      if (const auto lease = by_fence ? clients_.leases().OfFence(request->fence())
+                                      : clients_.leases().OfToken(request->token());
+          lease.ok())
+        NameObject(context, lease->resource);
+      if (by_fence) return clients_.EndLease(request->fence(), CallerOf(*context));
       const security::Principal caller = PrincipalOf(*context);
       return clients_.leases().Release(request->token(), &caller);
     });

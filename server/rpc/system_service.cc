@@ -71,6 +71,9 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
         source->set_reason(Utf8(kind.reason));
       }
       for (const auto& line : info_.recovered) response->add_recovered(Utf8(line));
+      if (info_.conditions) {
+        for (const auto& line : info_.conditions()) response->add_recovered(Utf8(line));
+      }
       *response->mutable_heartbeat_interval() =
           ToDuration(engine_.clients().config().heartbeat_seconds);
       *response->mutable_session_expiry() = ToDuration(engine_.clients().config().expiry_seconds);

@@ -249,6 +249,39 @@ absl::Status ResolveRetention(model::ScanSpec& spec) {
   return absl::OkStatus();
 }
 
+/// What the next daemon submits again must need nobody who is gone by then, and meet no file of the
+/// scan before.
+absl::Status ResolveOnRestart(model::ScanSpec& spec) {
+  if (spec.on_restart == model::OnRestart::kDefault) spec.on_restart = model::OnRestart::kEnd;
+  if (spec.on_restart == model::OnRestart::kEnd) return absl::OkStatus();
+  const auto unless = [](bool fine, absl::string_view what, absl::string_view allowed) {
+    return fine ? absl::OkStatus()
+                : FieldNotAllowed("on_restart", absl::StrCat("RESUME ", what),
+                                  absl::StrCat("END, or RESUME ", allowed));
+  };
+  const bool driven = std::holds_alternative<model::SimulatedSource>(spec.source) ||
+                      std::holds_alternative<model::CameraSource>(spec.source);
+  OCTAVO_RETURN_IF_ERROR(
+      unless(driven, "with a source that a client or a file drives", "with simulated or camera"));
+  OCTAVO_RETURN_IF_ERROR(unless(spec.pattern.volumes == 0,
+                                absl::StrCat("with pattern.volumes ", spec.pattern.volumes),
+                                "with pattern.volumes 0, a scan that goes on until it is stopped"));
+  OCTAVO_RETURN_IF_ERROR(unless(spec.retention.disposition == model::Disposition::kAutoCommit,
+                                "with a retention.disposition that does not commit by itself",
+                                "with AUTO_COMMIT"));
+  const std::string& destination = spec.retention.auto_commit.destination;
+  OCTAVO_RETURN_IF_ERROR(
+      unless(absl::StrContains(destination, "{scan}"),
+             absl::StrCat("with retention.auto_commit.destination '", destination, "'"),
+             "with a destination that contains {scan}, so that no file of the scan before is met"));
+  OCTAVO_RETURN_IF_ERROR(unless(spec.queue.name.empty(),
+                                absl::StrCat("with queue.name '", spec.queue.name, "'"),
+                                "without a queue"));
+  return unless(spec.session.empty() || spec.retention.orphan == model::Orphan::kKeep,
+                "with a session and a retention.orphan other than KEEP",
+                "with KEEP, because sessions end with the server");
+}
+
 bool IsName(const std::string& text) {
   return !text.empty() && text.size() <= 63 &&
          text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.-") == std::string::npos;
@@ -330,6 +363,7 @@ absl::StatusOr<model::ResolvedScan> ResolveScan(const model::ScanSpec& spec,
   OCTAVO_RETURN_IF_ERROR(ResolveQueue(scan));
   OCTAVO_RETURN_IF_ERROR(processing::ResolveProcessing(scan));
   OCTAVO_RETURN_IF_ERROR(ResolveRetention(scan.spec));
+  OCTAVO_RETURN_IF_ERROR(ResolveOnRestart(scan.spec));
   OCTAVO_RETURN_IF_ERROR(
       InRange("products.preview_rate_hz", scan.spec.products.preview_rate_hz, -1e9, 1e6));
   if (scan.spec.products.preview_rate_hz == 0) scan.spec.products.preview_rate_hz = 10;

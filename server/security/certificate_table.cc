@@ -6,11 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
-#include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/base/toml.h"
 #include "server/base/toml_text.h"
-#include "server/security/secret_file.h"
 #include "server/security/token.h"
 
 namespace octavo::security {
@@ -116,63 +114,32 @@ absl::StatusOr<CertificateLines> ParseCertificateLines(absl::string_view text) {
   }
 }
 
+CertificateTable::CertificateTable(std::string path)
+    : file_(std::move(path), ParseCertificateLines,
+            {.bad = "the table of certificates cannot be used; the one before it stays valid",
+             .changed = "table of certificates read again",
+             .lines = "lines"}) {}
+
 absl::StatusOr<std::unique_ptr<CertificateTable>> CertificateTable::Open(const std::string& path) {
   std::unique_ptr<CertificateTable> table(new CertificateTable(path));
-  OCTAVO_ASSIGN_OR_RETURN(std::string text, ReadSecretFile(path));
-  auto lines = ParseCertificateLines(text);
-  if (!lines.ok()) return Annotate(lines.status(), path);
-  MutexLock lock(table->mutex_);
-  table->lines_ = std::make_shared<const CertificateLines>(*std::move(lines));
-  table->last_seen_ = std::move(text);
+  OCTAVO_RETURN_IF_ERROR(table->file_.Open());
   return table;
 }
 
 std::pair<std::string, CertificateLine> CertificateTable::Find(
     const ClientCertificate& certificate) const {
-  std::shared_ptr<const CertificateLines> lines;
-  {
-    MutexLock lock(mutex_);
-    lines = lines_;
-  }
+  const std::shared_ptr<const CertificateLines> lines = file_.Now();
   for (const std::string& name : certificate.names) {
     if (const auto it = lines->find(name); it != lines->end()) return *it;
   }
   return {};
 }
 
-void CertificateTable::Look() {
-  auto text = ReadSecretFile(path_);
-  std::string seen = text.ok() ? *text : absl::StrCat("?", text.status().message());
-  {
-    MutexLock lock(mutex_);
-    if (seen == last_seen_) return;
-    last_seen_ = seen;
-  }
-  auto lines =
-      text.ok() ? ParseCertificateLines(*text) : absl::StatusOr<CertificateLines>(text.status());
-  if (!lines.ok()) {
-    {
-      MutexLock lock(mutex_);
-      ++reload_errors_;
-    }
-    Log(LogLevel::kError, "the table of certificates cannot be used; the one before it stays valid",
-        {{"file", path_}, {"error", std::string(lines.status().message())}});
-    return;
-  }
-  const size_t count = lines->size();
-  {
-    MutexLock lock(mutex_);
-    lines_ = std::make_shared<const CertificateLines>(*std::move(lines));
-    ++reloads_;
-  }
-  Log(LogLevel::kInfo, "table of certificates read again", {{"file", path_}, {"lines", count}});
-}
-
-CertificateTable::Counts CertificateTable::Count() const {
-  MutexLock lock(mutex_);
-  return {.lines = static_cast<int64_t>(lines_->size()),
-          .reloads = reloads_,
-          .reload_errors = reload_errors_};
+std::set<std::string> CertificateTable::Names() const {
+  const std::shared_ptr<const CertificateLines> lines = file_.Now();
+  std::set<std::string> names;
+  for (const auto& [name, line] : *lines) names.insert(line.name.empty() ? name : line.name);
+  return names;
 }
 
 }  // namespace octavo::security

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -10,9 +11,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "gpu/base/mutex.h"
 #include "server/security/certificate.h"
 #include "server/security/role.h"
+#include "server/security/watched_file.h"
 
 // The table of certificates: who the holder of a client's certificate is here. TOML:
 //   [certificates]
@@ -47,23 +48,20 @@ class CertificateTable {
   /// if it has none.
   std::pair<std::string, CertificateLine> Find(const ClientCertificate& certificate) const;
 
-  /// As TokenStore::Look.
-  void Look();
+  /// The principals that lines make of certificates.
+  std::set<std::string> Names() const;
 
-  struct Counts {
-    int64_t lines = 0, reloads = 0, reload_errors = 0;
-  };
-  Counts Count() const;
-  const std::string& path() const { return path_; }
+  /// As WatchedFile::Look.
+  void Look() { file_.Look(); }
+
+  using Counts = WatchedFile<CertificateLines>::Counts;
+  Counts Count() const { return file_.Count(); }
+  const std::string& path() const { return file_.path(); }
 
  private:
-  explicit CertificateTable(std::string path) : path_(std::move(path)) {}
+  explicit CertificateTable(std::string path);
 
-  const std::string path_;
-  mutable Mutex mutex_;
-  std::shared_ptr<const CertificateLines> lines_ ABSL_GUARDED_BY(mutex_);
-  std::string last_seen_ ABSL_GUARDED_BY(mutex_);
-  int64_t reloads_ ABSL_GUARDED_BY(mutex_) = 0, reload_errors_ ABSL_GUARDED_BY(mutex_) = 0;
+  WatchedFile<CertificateLines> file_;
 };
 
 }  // namespace octavo::security

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -10,24 +9,13 @@
 #include "absl/strings/strip.h"
 
 #include "gpu/base/status.h"
+#include "server/base/lies_in.h"
 
 namespace octavo::security {
 namespace {
 
-/// With links resolved, as far as it exists.
-std::string Real(const std::string& path) {
-  std::error_code error;
-  const auto real = std::filesystem::weakly_canonical(path, error);
-  return error ? path : real.string();
-}
-
 /// A root has one spelling, however it is configured.
 absl::string_view Plain(absl::string_view root) { return absl::StripSuffix(root, "/"); }
-
-bool LiesIn(const std::string& path, const std::string& root) {
-  const absl::string_view plain = Plain(root);
-  return path == plain || (absl::StartsWith(path, plain) && path[plain.size()] == '/');
-}
 
 }  // namespace
 
@@ -59,6 +47,14 @@ absl::Status RootRights::Add(absl::string_view text) {
   return absl::OkStatus();
 }
 
+std::vector<std::string> RootRights::principals() const {
+  std::vector<std::string> names;
+  for (const auto& [name, roots] : roots_of_) {
+    if (name != "*" && !absl::StartsWith(name, "role:")) names.push_back(name);
+  }
+  return names;
+}
+
 std::optional<std::vector<std::string>> RootRights::RootsOf(const Owner& who) const {
   auto it = roots_of_.find(who.name);
   if (it == roots_of_.end()) it = roots_of_.find(absl::StrCat("role:", Name(who.role)));
@@ -84,7 +80,7 @@ absl::Status RootRights::Check(const Owner& who, const std::string& path, absl::
   const auto allowed = RootsOf(who);
   if (!allowed.has_value() ||
       std::any_of(allowed->begin(), allowed->end(), [&](const std::string& root) {
-        return LiesIn(path, root) || LiesIn(path, Real(root));
+        return base::LiesIn(path, root) || base::LiesIn(path, base::RealPathOf(root));
       }))
     return absl::OkStatus();
   const std::string roots = absl::StrJoin(*allowed, ", ");

@@ -27,6 +27,9 @@ class RootRights {
   /// The roots of all lines, without a slash at the end.
   const std::vector<std::string>& named() const { return named_; }
 
+  /// Those that have lines by name.
+  std::vector<std::string> principals() const;
+
   /// Nothing: all.
   std::optional<std::vector<std::string>> RootsOf(const Owner& who) const;
   /// Those of `roots` that the principal may name.

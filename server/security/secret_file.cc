@@ -12,6 +12,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "gpu/base/unique_fd.h"
 #include "server/security/credential.h"
@@ -23,6 +24,9 @@ absl::Status Failed(const std::string& path, const char* doing, int error) {
   const std::string text = absl::StrCat(path, ": ", doing, ": ", std::strerror(error));
   if (error == ENOENT) return absl::NotFoundError(text);
   if (error == EEXIST) return absl::AlreadyExistsError(text);
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG)
+    return WithInfo(absl::ResourceExhaustedError(text),
+                    {.reason = Reason::kDiskFull, .field = "", .numbers = {}});
   if (error == EACCES || error == EPERM || error == EROFS)
     return absl::PermissionDeniedError(
         absl::StrCat(text, " (this program runs as user ", ::geteuid(), ")"));
@@ -103,6 +107,8 @@ absl::StatusOr<std::string> ReadAll(const std::string& path, const UniqueFd& fd)
 }
 
 absl::Status WriteAll(const std::string& path, const UniqueFd& fd, absl::string_view bytes) {
+  if (const int injected = Failpoint("secret_write"); injected != 0)
+    return Failed(path, "cannot be written", injected);
   while (!bytes.empty()) {
     const ssize_t put = ::write(fd.get(), bytes.data(), bytes.size());
     if (put < 0 && errno == EINTR) continue;
@@ -121,6 +127,8 @@ std::string FolderOf(const std::string& path) {
 
 absl::Status SyncFolder(const std::string& path) {
   const std::string folder = FolderOf(path);
+  if (const int injected = Failpoint("secret_sync"); injected != 0)
+    return Failed(folder, "cannot be written", injected);
   const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd || ::fsync(fd.get()) != 0) return Failed(folder, "cannot be written", errno);
   return absl::OkStatus();
@@ -136,6 +144,24 @@ absl::Status MakeMissing(const std::string& path) {
       ::fchown(fd.get(), folder.st_uid, folder.st_gid) != 0)
     return Failed(path, "cannot be given to the owner of its folder", errno);
   return absl::OkStatus();
+}
+
+// Makes a new file of the bytes, lets `prepare` change it, and puts it in the place of `path`.
+absl::Status Replace(
+    const std::string& path, absl::string_view bytes,
+    const std::function<absl::Status(const std::string&, const UniqueFd&)>& prepare) {
+  const std::string temporary = absl::StrCat(path, ".new");
+  ::unlink(temporary.c_str());  // of a program that was ended
+  UniqueFd fd(
+      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd) return Failed(temporary, "cannot be made", errno);
+  absl::Cleanup tidy = [&] { ::unlink(temporary.c_str()); };
+  OCTAVO_RETURN_IF_ERROR(prepare(temporary, fd));
+  OCTAVO_RETURN_IF_ERROR(WriteAll(temporary, fd, bytes));
+  if (::rename(temporary.c_str(), path.c_str()) != 0)
+    return Failed(path, "cannot be replaced", errno);
+  std::move(tidy).Cancel();
+  return SyncFolder(path);
 }
 
 // Opens the file and locks it for changes.
@@ -200,20 +226,17 @@ absl::Status ChangeSecretFile(
   if (wanted->size() > kMostSecretFileBytes)
     return NotPrivate(path, absl::StrCat("would have ", wanted->size(), " bytes; allowed are ",
                                          kMostSecretFileBytes));
-  const std::string temporary = absl::StrCat(path, ".new");
-  ::unlink(temporary.c_str());  // of a program that was ended; whoever holds the lock owns the name
-  UniqueFd fd(
-      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!fd) return Failed(temporary, "cannot be made", errno);
-  absl::Cleanup tidy = [&] { ::unlink(temporary.c_str()); };
-  if ((before.st_uid != ::geteuid() || before.st_gid != ::getegid()) &&
-      ::fchown(fd.get(), before.st_uid, before.st_gid) != 0 && before.st_uid != ::geteuid())
-    return Failed(temporary, "cannot be given to the owner of the file", errno);
-  OCTAVO_RETURN_IF_ERROR(WriteAll(temporary, fd, *wanted));
-  if (::rename(temporary.c_str(), path.c_str()) != 0)
-    return Failed(path, "cannot be replaced", errno);
-  std::move(tidy).Cancel();
-  return SyncFolder(path);
+  // Whoever holds the lock owns the name of the new file.
+  return Replace(path, *wanted, [&](const std::string& temporary, const UniqueFd& fd) {
+    if ((before.st_uid != ::geteuid() || before.st_gid != ::getegid()) &&
+        ::fchown(fd.get(), before.st_uid, before.st_gid) != 0 && before.st_uid != ::geteuid())
+      return Failed(temporary, "cannot be given to the owner of the file", errno);
+    return absl::OkStatus();
+  });
+}
+
+absl::Status ReplaceSecretFile(const std::string& path, absl::string_view bytes) {
+  return Replace(path, bytes, [](const std::string&, const UniqueFd&) { return absl::OkStatus(); });
 }
 
 }  // namespace octavo::security

@@ -38,4 +38,8 @@ absl::Status ChangeSecretFile(
     const std::string& path, bool create,
     const std::function<absl::StatusOr<std::string>(const std::string&)>& change);
 
+/// Puts a file with these bytes (mode 0600) in the place of what has this name, atomically,
+/// whatever it holds: for files that one program alone writes. ResourceExhausted (DISK_FULL).
+absl::Status ReplaceSecretFile(const std::string& path, absl::string_view bytes);
+
 }  // namespace octavo::security

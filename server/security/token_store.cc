@@ -7,20 +7,18 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "gpu/base/log.h"
 #include "gpu/base/status.h"
-#include "server/security/secret_file.h"
 #include "server/security/token_file.h"
 
 namespace octavo::security {
 namespace {
 
-std::shared_ptr<const std::map<std::string, TokenRecord, std::less<>>> ById(
-    std::vector<TokenRecord> tokens) {
-  auto by_id = std::make_shared<std::map<std::string, TokenRecord, std::less<>>>();
+absl::StatusOr<std::map<std::string, TokenRecord, std::less<>>> ById(absl::string_view text) {
+  OCTAVO_ASSIGN_OR_RETURN(std::vector<TokenRecord> tokens, ParseTokens(text));
+  std::map<std::string, TokenRecord, std::less<>> by_id;
   for (TokenRecord& token : tokens) {
     std::string id = token.id;
-    by_id->emplace(std::move(id), std::move(token));
+    by_id.emplace(std::move(id), std::move(token));
   }
   return by_id;
 }
@@ -33,14 +31,16 @@ int64_t TokenStore::SystemSeconds() {
       .count();
 }
 
+TokenStore::TokenStore(std::string path, Now now)
+    : now_(std::move(now)),
+      file_(std::move(path), ById,
+            {.bad = "the file of tokens cannot be used; the tokens before it stay valid",
+             .changed = "tokens read again",
+             .lines = "tokens"}) {}
+
 absl::StatusOr<std::unique_ptr<TokenStore>> TokenStore::Open(const std::string& path, Now now) {
   std::unique_ptr<TokenStore> store(new TokenStore(path, std::move(now)));
-  OCTAVO_ASSIGN_OR_RETURN(std::string text, ReadSecretFile(path));
-  auto tokens = ParseTokens(text);
-  if (!tokens.ok()) return Annotate(tokens.status(), path);
-  MutexLock lock(store->mutex_);
-  store->tokens_ = ById(*std::move(tokens));
-  store->last_seen_ = std::move(text);
+  OCTAVO_RETURN_IF_ERROR(store->file_.Open());
   return store;
 }
 
@@ -56,11 +56,7 @@ absl::StatusOr<TokenRecord> TokenStore::Check(absl::string_view token) const {
     return absl::UnauthenticatedError(
         "the bearer token is malformed; it has the form octavo_<id>_<secret>, as octavo token add "
         "prints it");
-  std::shared_ptr<const Tokens> tokens;
-  {
-    MutexLock lock(mutex_);
-    tokens = tokens_;
-  }
+  const std::shared_ptr<const Tokens> tokens = file_.Now();
   const std::string hash = HashOfToken(token);
   const auto it = tokens->find(*id);
   // A stranger learns neither from the answer nor from its time whether the id or the secret is
@@ -76,50 +72,23 @@ absl::StatusOr<TokenRecord> TokenStore::Check(absl::string_view token) const {
 }
 
 absl::StatusOr<TokenRecord> TokenStore::Again(const std::string& id) const {
-  std::shared_ptr<const Tokens> tokens;
-  {
-    MutexLock lock(mutex_);
-    tokens = tokens_;
-  }
+  const std::shared_ptr<const Tokens> tokens = file_.Now();
   const auto it = tokens->find(id);
   if (it == tokens->end()) return absl::UnauthenticatedError("the bearer token was revoked");
   OCTAVO_RETURN_IF_ERROR(CheckExpiry(it->second));
   return it->second;
 }
 
-void TokenStore::Look() {
-  auto text = ReadSecretFile(path_);
-  std::string seen = text.ok() ? *text : absl::StrCat("?", text.status().message());
-  {
-    MutexLock lock(mutex_);
-    if (seen == last_seen_) return;
-    last_seen_ = seen;
-  }
-  absl::StatusOr<std::vector<TokenRecord>> tokens =
-      text.ok() ? ParseTokens(*text) : absl::StatusOr<std::vector<TokenRecord>>(text.status());
-  if (!tokens.ok()) {
-    {
-      MutexLock lock(mutex_);
-      ++reload_errors_;
-    }
-    Log(LogLevel::kError, "the file of tokens cannot be used; the tokens before it stay valid",
-        {{"file", path_}, {"error", std::string(tokens.status().message())}});
-    return;
-  }
-  const size_t count = tokens->size();
-  {
-    MutexLock lock(mutex_);
-    tokens_ = ById(*std::move(tokens));
-    ++reloads_;
-  }
-  Log(LogLevel::kInfo, "tokens read again", {{"file", path_}, {"tokens", count}});
+std::set<std::string> TokenStore::Names() const {
+  const std::shared_ptr<const Tokens> tokens = file_.Now();
+  std::set<std::string> names;
+  for (const auto& [id, token] : *tokens) names.insert(token.name);
+  return names;
 }
 
 TokenStore::Counts TokenStore::Count() const {
-  MutexLock lock(mutex_);
-  return {.tokens = static_cast<int64_t>(tokens_->size()),
-          .reloads = reloads_,
-          .reload_errors = reload_errors_};
+  const auto counts = file_.Count();
+  return {.tokens = counts.lines, .reloads = counts.reloads, .reload_errors = counts.reload_errors};
 }
 
 }  // namespace octavo::security

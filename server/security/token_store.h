@@ -4,14 +4,15 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "gpu/base/mutex.h"
 #include "server/security/token.h"
+#include "server/security/watched_file.h"
 
 namespace octavo::security {
 
@@ -33,30 +34,27 @@ class TokenStore {
   /// revoked or has expired since.
   absl::StatusOr<TokenRecord> Again(const std::string& id) const;
 
-  /// Reads the file again, and takes it over if it has changed and is sound; a bad one keeps the
-  /// old tokens, is logged and counted, once. Call it now and then.
-  void Look();
+  /// Those to whom tokens were issued, expired ones too.
+  std::set<std::string> Names() const;
+
+  /// As WatchedFile::Look.
+  void Look() { file_.Look(); }
 
   struct Counts {
     int64_t tokens = 0, reloads = 0, reload_errors = 0;
   };
   Counts Count() const;
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
 
   static int64_t SystemSeconds();
 
  private:
   using Tokens = std::map<std::string, TokenRecord, std::less<>>;  // by id
-  TokenStore(std::string path, Now now) : path_(std::move(path)), now_(std::move(now)) {}
+  TokenStore(std::string path, Now now);
   absl::Status CheckExpiry(const TokenRecord& token) const;
 
-  const std::string path_;
   const Now now_;
-  mutable Mutex mutex_;
-  std::shared_ptr<const Tokens> tokens_ ABSL_GUARDED_BY(mutex_);
-  // The text of the file when it was read last, or why it could not be read.
-  std::string last_seen_ ABSL_GUARDED_BY(mutex_);
-  int64_t reloads_ ABSL_GUARDED_BY(mutex_) = 0, reload_errors_ ABSL_GUARDED_BY(mutex_) = 0;
+  WatchedFile<Tokens> file_;
 };
 
 }  // namespace octavo::security

@@ -363,6 +363,15 @@ absl::Status LeaseTable::Release(const std::string& token, const security::Princ
   return absl::OkStatus();
 }
 
+absl::StatusOr<Lease> LeaseTable::OfToken(const std::string& token) {
+  return Telling([&](Told* told) -> absl::StatusOr<Lease> {
+    MutexLock lock(mutex_);
+    const Lease* const lease = FindToken(token, told);
+    if (lease == nullptr) return Lost("it expired, was given back, or never was");
+    return *lease;
+  });
+}
+
 absl::StatusOr<Lease> LeaseTable::OfFence(uint64_t fence) {
   MutexLock lock(mutex_);
   const auto found = by_fence_.find(fence);

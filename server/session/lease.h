@@ -99,6 +99,8 @@ class LeaseTable {
   /// A client's lease, by its fencing number. FailedPrecondition: LEASE_LOST if there is none (any
   /// more); LEASED if a call under way has taken it for its duration.
   absl::StatusOr<Lease> OfFence(uint64_t fence);
+  /// The lease of a token. FailedPrecondition (LEASE_LOST) if there is none (any more).
+  absl::StatusOr<Lease> OfToken(const std::string& token);
 
   /// Checks the token of an operation: OK if it names a live lease of `resource` that allows
   /// `mode`. FailedPrecondition: LEASE_LOST (unknown, expired, of something else), LEASE_MODE

@@ -1,6 +1,7 @@
 #include "server/source/camera_pixels.h"
 
 #include <cstring>
+#include <limits>
 
 namespace octavo::source {
 namespace {
@@ -90,6 +91,9 @@ std::optional<int64_t> FrameNumbers::Number(uint64_t id) {
   } else {
     return std::nullopt;
   }
+  // No camera counts so far: an id that leads beyond all numbers is damaged.
+  if (ahead > static_cast<uint64_t>(std::numeric_limits<int64_t>::max() - last_number_))
+    return std::nullopt;
   last_id_ = id;
   return last_number_ += static_cast<int64_t>(ahead);
 }

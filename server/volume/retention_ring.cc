@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
@@ -145,6 +146,8 @@ absl::StatusOr<model::VolumeStatus> RetentionRing::Mark(const std::string& name,
 
 absl::StatusOr<model::VolumeStatus> RetentionRing::Unmark(const std::string& name,
                                                           const ClientVerb* asked, bool endangers) {
+  VolumeBytes copies;  // on the disk, which the ring has none of
+  const absl::Cleanup drop = [&] { table_.LetGo(name, std::move(copies)); };
   VolumeNews news(table_);
   MutexLock lock(table_.mutex());
   OCTAVO_ASSIGN_OR_RETURN(VolumeEntry* const entry, table_.Find(name));
@@ -163,6 +166,12 @@ absl::StatusOr<model::VolumeStatus> RetentionRing::Unmark(const std::string& nam
   if (entry->of_ring && !IsOver(*entry) && entry->tier == model::Tier::kDevice) {
     entry->lent = entry->loans > 0;
     entry->kept = entry->lent;
+    // Overwriting must not wait for a disk (VolumeTiers::BeginMirror). A spill that is under way
+    // has use for both, and makes the volume a kept one.
+    if (entry->moving != model::Move::kSpilling) {
+      copies.mirror = std::move(entry->bytes.mirror);
+      copies.writing = std::move(entry->bytes.writing);
+    }
   }
   news.Add(*entry);
   return table_.StatusOf(*entry);

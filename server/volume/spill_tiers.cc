@@ -55,6 +55,7 @@ class SpillTiers::HostWriter final : public SpillTiers::Writer {
     return absl::OkStatus();
   }
   void Describe(const model::VolumeStatus&) override {}
+  void SetGate(std::shared_ptr<storage::SpillGate>) override {}  // nobody finds memory again
   absl::StatusOr<std::shared_ptr<const SpilledVolume>> Finish() override {
     return std::make_shared<const HostVolume>(std::move(memory_), bytes_);
   }
@@ -74,6 +75,9 @@ class SpillTiers::DiskVolume final : public SpilledVolume {
     return file_->Open();
   }
   void Remove() const override { file_->Remove(); }
+  absl::Status NoteMark(bool marked) const override {
+    return file_->Write(marked ? storage::SpillNote::kMarked : storage::SpillNote::kUnmarked);
+  }
 
  private:
   const std::shared_ptr<storage::SpillFile> file_;
@@ -88,6 +92,9 @@ class SpillTiers::DiskWriter final : public SpillTiers::Writer {
   }
   void Describe(const model::VolumeStatus& volume) override {
     writer_->SetAbout(AboutOf(volume, context_.meta_of(volume)));
+  }
+  void SetGate(std::shared_ptr<storage::SpillGate> gate) override {
+    writer_->SetGate(std::move(gate));
   }
   absl::StatusOr<std::shared_ptr<const SpilledVolume>> Finish() override {
     OCTAVO_ASSIGN_OR_RETURN(auto file, writer_->Finish());

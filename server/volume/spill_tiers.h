@@ -47,6 +47,9 @@ class SpillTiers {
     virtual absl::Status Append(const void* data, int64_t bytes) = 0;
     /// Replaces the description that Begin received with the current one.
     virtual void Describe(const model::VolumeStatus& volume) = 0;
+    /// The volume may leave while it is written: Finish passes through the gate, Cancelled if it is
+    /// shut.
+    virtual void SetGate(std::shared_ptr<storage::SpillGate> gate) = 0;
     virtual absl::StatusOr<std::shared_ptr<const SpilledVolume>> Finish() = 0;
   };
   /// Reserves the room and returns a writer. ResourceExhausted (SPILL_QUOTA, DISK_FULL,

@@ -25,6 +25,12 @@ class SpilledVolume {
   /// The volume was committed, discarded or moved back to its device, so its bytes are no longer
   /// needed. A file is removed now; memory is freed with its last reader.
   virtual void Remove() const = 0;
+  /// Notes in the file whether the volume is marked, which may change after the file was written.
+  /// Memory, which ends with the process, has nothing to note.
+  virtual absl::Status NoteMark(bool marked) const {
+    (void)marked;
+    return absl::OkStatus();
+  }
 };
 
 /// Copies `box` of the C-order array of `shape` elements of `element_bytes` into packed memory, in

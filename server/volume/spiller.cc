@@ -1,6 +1,7 @@
 #include "server/volume/spiller.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -17,12 +18,25 @@
 #include "server/base/exception_to_status.h"
 #include "server/memory/stripe_layout.h"
 #include "server/model/resolved_scan.h"
+#include "server/security/rights.h"
 #include "server/volume/spill_metadata.h"
 
 namespace octavo::volume {
 namespace {
 
 constexpr int64_t kPiece = 8 << 20;  // a multiple of 8: digests of parts add up
+// What mirrors leave of the file system, on which commits and the server's records may lie, too.
+constexpr int64_t kLeftByMirrors = int64_t{1} << 30;
+// Of one volume, beside its voxels: the footer with a CRC of each MiB.
+constexpr int64_t FooterBytes(int64_t bytes) { return bytes / (64 << 10) + (64 << 10); }
+// How long a spill waits for a mirroring to give its file up. It takes a piece of the copy; a disk
+// that hangs holds up the spill anyway.
+constexpr std::chrono::seconds kForMirroring{10};
+
+bool NoRoom(const absl::Status& status) {
+  const Reason reason = InfoOf(status).reason;
+  return reason == Reason::kSpillQuota || reason == Reason::kDiskFull;
+}
 
 absl::Status Changed(const std::string& volume, const std::string& sealed, const std::string& now) {
   return WithInfo(
@@ -40,7 +54,11 @@ absl::Status Cancelled() {
 
 class Spiller::StoringOnDisk final : public Spiller::Storing {
  public:
-  explicit StoringOnDisk(std::unique_ptr<SpillTiers::Writer> writer) : writer_(std::move(writer)) {}
+  StoringOnDisk(std::unique_ptr<SpillTiers::Writer> writer, std::atomic<int>* writers)
+      : writers_(*writers), writer_(std::move(writer)) {
+    ++writers_;
+  }
+  ~StoringOnDisk() override { --writers_; }
   absl::Status Append(const void* data, int64_t bytes) override {
     Digest(static_cast<const char*>(data), bytes);
     return writer_->Append(data, bytes);
@@ -73,6 +91,7 @@ class Spiller::StoringOnDisk final : public Spiller::Storing {
     std::memcpy(rest_, data + whole, static_cast<size_t>(rest_bytes_));
   }
 
+  std::atomic<int>& writers_;
   const std::unique_ptr<SpillTiers::Writer> writer_;
   uint64_t digest_ = 0;
   int64_t digested_ = 0, rest_bytes_ = 0;
@@ -141,26 +160,117 @@ absl::Status Spiller::ForEachPiece(
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::CopyTo(
-    model::Tier tier, const VolumeHold& hold, const model::WorkControl& control) {
+int64_t Spiller::FreeOf(model::Tier tier) {
+  const int64_t free = tiers_.FreeOf(tier);
+  if (tier != model::Tier::kDisk || draining_ || !CheckTier(tier).ok()) return free;
+  return free + context_.volumes->tiers().MirrorBytes();
+}
+
+int64_t Spiller::FreeForMirrors() const {
+  if (draining_ || !CheckTier(model::Tier::kDisk).ok()) return 0;
+  const int64_t room = std::min(tiers_.FreeOf(model::Tier::kDisk),
+                                context_.folder->disk_free_bytes() - kLeftByMirrors);
+  return std::max<int64_t>(0, room - FooterBytes(std::max<int64_t>(0, room)));
+}
+
+void Spiller::EndMirroring(const std::string& volume) {
+  MutexLock lock(mutex_);
+  const std::shared_ptr<MirrorRun> run = mirror_run_;
+  if (run == nullptr || (!volume.empty() && run->volume != volume)) return;
+  run->stop.request_stop();
+  const auto until = std::chrono::steady_clock::now() + kForMirroring;
+  while (mirror_run_ == run) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= until) return;
+    mirror_run_ended_.WaitFor(lock, until - now);
+  }
+}
+
+absl::StatusOr<Spiller::Writer> Spiller::BeginWriter(model::Tier tier,
+                                                     const model::VolumeStatus& volume,
+                                                     int device) {
+  if (tier != model::Tier::kDisk) return tiers_.Begin(tier, volume, device);
+  EndMirroring(volume.name);  // it writes the same file
+  auto writer = tiers_.Begin(tier, volume, device);
+  if (writer.ok() || draining_ || !NoRoom(writer.status())) return writer;
+  // The mirror that is not whole yet goes first.
+  EndMirroring("");
+  writer = tiers_.Begin(tier, volume, device);
+  // Where all of them would not do, none is dropped.
+  if (volume.bytes > FreeOf(tier)) return writer;
+  while (!writer.ok() && NoRoom(writer.status()) && context_.volumes->tiers().DropNewestMirror()) {
+    writer = tiers_.Begin(tier, volume, device);
+  }
+  return writer;
+}
+
+absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::CopyInto(
+    SpillTiers::Writer& writer, const VolumeHold& hold,
+    const std::shared_ptr<storage::SpillGate>& gate, const model::WorkControl& control) {
   const model::VolumeStatus& volume = hold.status;
-  OCTAVO_ASSIGN_OR_RETURN(auto writer, tiers_.Begin(tier, volume, hold.device));
+  writer.SetGate(gate);
   uint64_t digest = 0;
   const auto append = [&](const void* data, int64_t at, int64_t count) {
     digest += DigestBytes(data, count, at);
-    return writer->Append(data, count);
+    return writer.Append(data, count);
   };
   OCTAVO_RETURN_IF_ERROR(ForEachPiece(hold, control, append));
   if (const std::string now = absl::StrFormat("sum64:%016x", digest); now != volume.digest)
     return Changed(volume.name, volume.digest, now);
-  return writer->Finish();
+  return writer.Finish();
+}
+
+absl::Status Spiller::Mirror(
+    VolumeMirroring mirroring,
+    const std::function<bool(const std::function<bool()>& stopped)>& wait) {
+  const auto run = std::make_shared<MirrorRun>();
+  run->volume = mirroring.hold().status.name;
+  {
+    MutexLock lock(mutex_);
+    mirror_run_ = run;
+  }
+  const absl::Cleanup ended = [&] {
+    MutexLock lock(mutex_);
+    mirror_run_ = nullptr;
+    mirror_run_ended_.NotifyAll();
+  };
+  const std::shared_ptr<storage::SpillGate> gate = mirroring.gate();
+  const auto stopped = [&] { return run->stop.stop_requested() || gate->shut() || draining_; };
+  const model::WorkControl control{.stop = run->stop.get_token(),
+                                   .report = [&](const model::WorkProgress&) {
+                                     if (!wait(stopped) || stopped()) run->stop.request_stop();
+                                   }};
+  auto made =
+      base::ExceptionToStatus([&]() -> absl::StatusOr<std::shared_ptr<const SpilledVolume>> {
+        const VolumeHold& hold = mirroring.hold();
+        // A spill that came before the run was noted does not wait for it, and has the file.
+        if (stopped()) return Cancelled();
+        OCTAVO_ASSIGN_OR_RETURN(const Writer writer,
+                                tiers_.Begin(model::Tier::kDisk, hold.status, hold.device));
+        return CopyInto(*writer, hold, gate, control);
+      });
+  const absl::Status status = made.status();
+  // A copy that nobody wants any more has not failed, whatever became of it.
+  const bool unwanted = stopped() || absl::IsCancelled(status);
+  const bool mirrored = std::move(mirroring).Finish(std::move(made));
+  if (mirrored) return absl::OkStatus();
+  if (unwanted || status.ok()) return Cancelled();
+  MutexLock lock(mutex_);
+  ++mirror_failures_;
+  return status;
+}
+
+void Spiller::BeginDrain() {
+  draining_ = true;
+  MutexLock lock(mutex_);
+  if (mirror_run_ != nullptr) mirror_run_->stop.request_stop();
 }
 
 absl::StatusOr<std::unique_ptr<Spiller::Storing>> Spiller::BeginStoring(
     const model::VolumeStatus& volume) {
   OCTAVO_RETURN_IF_ERROR(CheckTier(model::Tier::kDisk));
-  OCTAVO_ASSIGN_OR_RETURN(auto writer, tiers_.Begin(model::Tier::kDisk, volume, 0));
-  return std::make_unique<StoringOnDisk>(std::move(writer));
+  OCTAVO_ASSIGN_OR_RETURN(auto writer, BeginWriter(model::Tier::kDisk, volume, 0));
+  return std::make_unique<StoringOnDisk>(std::move(writer), &on_callers_);
 }
 
 absl::Status Spiller::Post(VolumeMove move, std::function<void(VolumeMove)> work) {
@@ -174,11 +284,21 @@ absl::Status Spiller::Post(VolumeMove move, std::function<void(VolumeMove)> work
   return posted;
 }
 
-absl::StatusOr<VolumeBytes> Spiller::CopyOut(const VolumeHold& hold, model::Tier tier,
-                                             const model::WorkControl& control) {
+absl::StatusOr<VolumeBytes> Spiller::CopyOut(const VolumeMove& move, model::Tier tier,
+                                             Writer writer, const model::WorkControl& control) {
+  const VolumeHold& hold = move.hold();
+  if (tier == model::Tier::kDisk && move.mirror() != nullptr)
+    return VolumeBytes{.slot = nullptr, .spilled = move.mirror()};
   const int64_t begun = context_.clock->Now().monotonic_ns;
-  const auto copy = base::ExceptionToStatus([&] { return CopyTo(tier, hold, control); });
-  if (absl::IsCancelled(copy.status())) return copy.status();  // as a client wanted: no failure
+  const auto copy =
+      base::ExceptionToStatus([&]() -> absl::StatusOr<std::shared_ptr<const SpilledVolume>> {
+        if (writer == nullptr) {
+          OCTAVO_ASSIGN_OR_RETURN(writer, BeginWriter(tier, hold.status, hold.device));
+        }
+        return CopyInto(*writer, hold, move.gate(), control);
+      });
+  // As a client wanted, who cancelled the move or discarded the volume: no failure.
+  if (absl::IsCancelled(copy.status())) return copy.status();
   MutexLock lock(mutex_);
   model::TierUse& totals = totals_[tier];
   if (!copy.ok()) {
@@ -193,11 +313,11 @@ absl::StatusOr<VolumeBytes> Spiller::CopyOut(const VolumeHold& hold, model::Tier
   return VolumeBytes{.slot = nullptr, .spilled = *copy};
 }
 
-absl::Status Spiller::RunSpill(VolumeMove move, model::Tier tier,
+absl::Status Spiller::RunSpill(VolumeMove move, model::Tier tier, Writer writer,
                                const model::WorkControl& control) {
   const std::string name = move.hold().status.name, scan = move.hold().status.scan;
   const int64_t bytes = move.hold().status.bytes;
-  auto made = CopyOut(move.hold(), tier, control);
+  auto made = CopyOut(move, tier, std::move(writer), control);
   absl::Status status = made.status();
   (void)std::move(move).Finish(std::move(made));
   if (status.ok()) {
@@ -205,7 +325,7 @@ absl::Status Spiller::RunSpill(VolumeMove move, model::Tier tier,
         {{"volume", name}, {"tier", Name(tier)}, {"bytes", bytes}});
   } else {
     // A tier that is full says so once a volume: one line for a scan is enough.
-    Log(FailuresOf(scan) > 1 ? LogLevel::kDebug : LogLevel::kWarning,
+    Log(FailuresOf(scan) > 1 || absl::IsCancelled(status) ? LogLevel::kDebug : LogLevel::kWarning,
         "volume not spilled; it stays where it is",
         {{"volume", name}, {"tier", Name(tier)}, {"error", std::string(status.message())}});
   }
@@ -227,7 +347,7 @@ bool Spiller::Request(const std::string& scan, model::Tier tier) {
   if (!move.ok()) return false;
   const absl::Status posted = Post(*std::move(move), [this, scan, tier, end](VolumeMove spill) {
     const absl::Cleanup spilled = [&] { end(scan); };
-    (void)RunSpill(std::move(spill), tier, {});
+    (void)RunSpill(std::move(spill), tier, nullptr, {});
   });
   if (!posted.ok()) return false;
   std::move(over).Cancel();
@@ -253,22 +373,44 @@ void Spiller::ForgetScan(const std::string& scan) {
 absl::Status Spiller::Spill(const std::string& name, model::Tier tier, model::WorkControl control,
                             Done done, const ClientVerb* asked) {
   OCTAVO_RETURN_IF_ERROR(CheckTier(tier));
-  OCTAVO_ASSIGN_OR_RETURN(model::VolumeStatus now, context_.volumes->Get(name));
-  OCTAVO_RETURN_IF_ERROR(CheckOwner(now, asked));
-  if (now.state == model::VolumeState::kHeld && now.tier == tier) {
-    done(std::move(now));  // it is there already
+  OCTAVO_ASSIGN_OR_RETURN(VolumeMove move, context_.volumes->tiers().BeginSpill(name, asked, tier));
+  if (!move.under_way()) {
+    done(move.hold().status);  // it is there
     return absl::OkStatus();
   }
-  OCTAVO_ASSIGN_OR_RETURN(VolumeMove move, context_.volumes->tiers().BeginSpill(name, asked));
   return Post(std::move(move), [this, name, tier, control = std::move(control),
                                 done = std::move(done)](VolumeMove spill) {
     done(base::ExceptionToStatus([&]() -> absl::StatusOr<model::VolumeStatus> {
-      OCTAVO_RETURN_IF_ERROR(RunSpill(std::move(spill), tier, control));
+      const absl::Status moved = RunSpill(std::move(spill), tier, nullptr, control);
       // Unless it was discarded or committed meanwhile.
       OCTAVO_ASSIGN_OR_RETURN(const VolumeHold spilled,
                               context_.volumes->Hold(name, HoldKind::kMemory));
+      OCTAVO_RETURN_IF_ERROR(moved);
       return spilled.status;
     }));
+  });
+}
+
+absl::Status Spiller::SpillResult(const std::string& name, model::Tier tier) {
+  OCTAVO_RETURN_IF_ERROR(CheckTier(tier));
+  // As a client's spill would, this one leaves to a process what it maps.
+  const ClientVerb asked{.caller = security::ServerItself()};
+  OCTAVO_ASSIGN_OR_RETURN(VolumeMove move,
+                          context_.volumes->tiers().BeginSpill(name, &asked, tier));
+  if (!move.under_way()) return absl::OkStatus();  // it was made there
+  auto begun = base::ExceptionToStatus(
+      [&] { return BeginWriter(tier, move.hold().status, move.hold().device); });
+  if (!begun.ok()) {
+    {
+      MutexLock lock(mutex_);
+      ++totals_[tier].failures;
+    }
+    (void)std::move(move).Finish(begun.status());
+    return begun.status();
+  }
+  const auto writer = std::make_shared<Writer>(*std::move(begun));
+  return Post(std::move(move), [this, tier, writer](VolumeMove spill) {
+    (void)RunSpill(std::move(spill), tier, std::move(*writer), {});
   });
 }
 
@@ -337,6 +479,8 @@ void Spiller::Relocate(const std::string& name, std::function<void(const absl::S
 absl::StatusOr<model::VolumeStatus> Spiller::RestoreNow(const std::string& name) {
   OCTAVO_ASSIGN_OR_RETURN(VolumeMove move, context_.volumes->tiers().BeginRestore(name));
   if (!move.under_way()) return move.hold().status;  // it is there
+  ++on_callers_;
+  const absl::Cleanup done = [this] { --on_callers_; };
   return RunRestore(std::move(move), {});
 }
 
@@ -357,7 +501,8 @@ absl::StatusOr<model::VolumeStatus> Spiller::RunRestore(VolumeMove move,
       // scan is moved instead.
       auto other = context_.volumes->tiers().BeginSpillOldest(hold.status.scan);
       if (other.ok() &&
-          RunSpill(*std::move(other), model::TierOf(origin->spec.retention.on_full), {}).ok())
+          RunSpill(*std::move(other), model::TierOf(origin->spec.retention.on_full), nullptr, {})
+              .ok())
         return CopyToDevice(hold, control);
     }
     return copy;
@@ -399,6 +544,8 @@ std::vector<std::string> Spiller::Recover(std::vector<storage::SpillFolder::Foun
     }
     report.push_back(absl::StrCat(one.file->path(), ": held again as ", status->name));
     status->recovered = true;
+    if (one.note != storage::SpillNote::kNone)
+      status->marked = one.note == storage::SpillNote::kMarked;
     context_.volumes->AddStored(*status, SpillTiers::Adopt(std::move(one.file)));
   }
   return report;
@@ -406,7 +553,7 @@ std::vector<std::string> Spiller::Recover(std::vector<storage::SpillFolder::Foun
 
 std::vector<model::TierUse> Spiller::Uses() {
   std::vector<model::TierUse> uses;
-  std::map<std::string, int64_t> volumes = context_.volumes->Count().by_tier;
+  VolumeStore::Counts volumes = context_.volumes->Count();
   MutexLock lock(mutex_);
   for (const model::Tier tier : {model::Tier::kHost, model::Tier::kDisk}) {
     model::TierUse use = tiers_.UseOf(tier);
@@ -414,7 +561,11 @@ std::vector<model::TierUse> Spiller::Uses() {
     use.spilled_bytes = totals.spilled_bytes;
     use.restored_bytes = totals.restored_bytes;
     use.failures = totals.failures;
-    use.volumes = volumes[Name(tier)];
+    use.volumes = volumes.by_tier[Name(tier)];
+    if (tier == model::Tier::kDisk) {
+      use.mirrors = volumes.mirrors;
+      use.mirror_bytes = volumes.mirror_bytes;
+    }
     uses.push_back(std::move(use));
   }
   return uses;
@@ -423,6 +574,7 @@ std::vector<model::TierUse> Spiller::Uses() {
 void Spiller::AddTo(model::Stats* stats) {
   stats->tiers = Uses();
   MutexLock lock(mutex_);
+  stats->mirror_failures = mirror_failures_;
   for (const auto& [tier, histogram] : spill_seconds_)
     stats->spill_seconds[Name(tier)].Merge(histogram);
   for (const auto& [tier, histogram] : restore_seconds_)

@@ -65,7 +65,7 @@ VolumeEntry MakeEntry(const model::VolumeStatus& volume) {
   Describe(volume, &entry);
   entry.device_name = volume.device;
   entry.kept = volume.kept;
-  entry.marked = volume.marked;
+  entry.marked = entry.noted_mark = volume.marked;
   return entry;
 }
 
@@ -90,6 +90,7 @@ model::VolumeStatus StatusOf(const VolumeEntry& entry, int64_t now_ns) {
   status.moving = entry.moving;
   status.kept = entry.kept;
   status.marked = entry.marked;
+  status.mirrored = entry.bytes.mirror != nullptr;
   status.orphaned = entry.orphaned;
   if (entry.sealed_ns > 0) {
     const bool in_memory = model::InMemory(entry.state);

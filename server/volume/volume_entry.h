@@ -20,11 +20,20 @@ namespace octavo::volume {
 absl::Status CheckTransition(const std::string& volume, model::VolumeState from,
                              model::VolumeState to, const std::string& end = "");
 
-/// The memory that holds a volume's bytes: exactly one of the two is set, neither once the volume
-/// has left memory.
+/// The memory that holds a volume's bytes: exactly one of the first two is set, neither once the
+/// volume has left memory. What lies on the disk beside it leaves with it.
 struct VolumeBytes {
   std::shared_ptr<memory::VolumeSlot> slot;
   std::shared_ptr<const SpilledVolume> spilled;
+  // A copy in the tier DISK of bytes that are in another; null: there is none.
+  std::shared_ptr<const SpilledVolume> mirror = {};
+  // Of the file that a spill or a mirroring is writing; null: none is.
+  std::shared_ptr<storage::SpillGate> writing = {};
+
+  /// The copy that a later process would find; null: none.
+  const std::shared_ptr<const SpilledVolume>& OnDisk() const {
+    return spilled != nullptr && spilled->tier() == model::Tier::kDisk ? spilled : mirror;
+  }
 };
 
 /// A volume as the store keeps it. A state change touches plain fields only. The strings, maps and
@@ -62,6 +71,10 @@ struct VolumeEntry {
   bool marked = false;   // HoldVolume
   int loans = 0;
   bool lent = false;  // kept because of the loans alone
+
+  // -- the copy on disk
+  bool noted_mark = false;    // what that copy says of `marked`
+  bool unmirrorable = false;  // its bytes are not what was sealed: no copy of them is right
 
   // -- times, monotonic
   int64_t sealed_ns = 0, gone_ns = 0;

@@ -17,6 +17,8 @@ VolumeMove& VolumeMove::operator=(VolumeMove&& other) noexcept {
   table_ = other.table_;
   kind_ = std::exchange(other.kind_, model::Move::kNone);
   hold_ = std::move(other.hold_);
+  gate_ = std::move(other.gate_);
+  mirror_ = std::move(other.mirror_);
   return *this;
 }
 
@@ -35,13 +37,16 @@ bool VolumeMove::Finish(absl::StatusOr<VolumeBytes> made) && {
     MutexLock lock(table_->mutex());
     const model::Move kind = std::exchange(kind_, model::Move::kNone);
     const auto found = table_->Find(name);
-    if (found.ok()) (*found)->moving = model::Move::kNone;
+    if (found.ok()) {
+      (*found)->moving = model::Move::kNone;
+      if (gate_ != nullptr && (*found)->bytes.writing == gate_) (*found)->bytes.writing = nullptr;
+    }
     if (found.ok() && model::IsComplete((*found)->state)) {
       VolumeEntry& entry = **found;
       if (status.ok()) {
         moved = true;
         std::swap(entry.bytes, bytes);
-        Exchanged(kind, entry);
+        Exchanged(kind, entry, &bytes);
         if (kind != model::Move::kRelocating) told = table_->Changed(entry);
       } else if (kind == model::Move::kSpilling) {
         entry.last_error = std::string(status.message());
@@ -49,13 +54,32 @@ bool VolumeMove::Finish(absl::StatusOr<VolumeBytes> made) && {
       if (!told.has_value()) news.Add(entry);
     }
   }
+  // What was written and is not told of here has nobody else to remove it.
+  if (!status.ok()) ShutGate();
   table_->LetGo(name, std::move(bytes));  // what it had before; what was made for nothing
   if (told.has_value()) table_->Tell(*told);
   return moved;
 }
 
-void VolumeMove::Exchanged(model::Move kind, VolumeEntry& entry) {
-  const VolumeBytes& now = entry.bytes;
+void VolumeMove::ShutGate() {
+  if (const auto gate = std::exchange(gate_, nullptr); gate != nullptr) gate->Shut();
+}
+
+void VolumeMove::Exchanged(model::Move kind, VolumeEntry& entry, VolumeBytes* before) {
+  VolumeBytes& now = entry.bytes;
+  now.writing = std::move(before->writing);
+  if (now.OnDisk() == nullptr) {
+    // The copy on the disk stays what it is, wherever the bytes are.
+    if (before->mirror != nullptr) {
+      now.mirror = std::move(before->mirror);
+    } else if (table_->mirrors() && before->OnDisk() != nullptr) {
+      now.mirror = std::move(before->spilled);
+    }
+  } else if (before->mirror == now.spilled) {
+    before->mirror = nullptr;  // it holds the bytes from now on
+  } else {
+    entry.noted_mark = hold_.status.marked;  // as the new file says
+  }
   entry.tier = now.slot != nullptr ? model::Tier::kDevice : now.spilled->tier();
   if (now.slot != nullptr) table_->ledger().Hold(now.slot->charge, entry.name());
   if (kind == model::Move::kSpilling) {
@@ -79,6 +103,7 @@ void VolumeMove::Abandon() noexcept {
       MutexLock lock(table_->mutex());
       if (const auto found = table_->Find(name); found.ok()) {
         (*found)->moving = model::Move::kNone;
+        if (gate_ != nullptr && (*found)->bytes.writing == gate_) (*found)->bytes.writing = nullptr;
         if (model::IsComplete((*found)->state)) {
           if (kind == model::Move::kSpilling)
             (*found)->last_error = "the server gave up the move before its end";
@@ -86,6 +111,7 @@ void VolumeMove::Abandon() noexcept {
         }
       }
     }
+    ShutGate();
     Log(LogLevel::kWarning, "a move was abandoned; the volume stays where it is",
         {{"volume", name}, {"move", Name(kind)}});
   } catch (...) {

@@ -20,7 +20,9 @@ class VolumeMove {
   VolumeMove(VolumeMove&& other) noexcept
       : table_(other.table_),
         kind_(std::exchange(other.kind_, model::Move::kNone)),
-        hold_(std::move(other.hold_)) {}
+        hold_(std::move(other.hold_)),
+        gate_(std::move(other.gate_)),
+        mirror_(std::move(other.mirror_)) {}
   /// The move that was here before fails if it has not ended.
   VolumeMove& operator=(VolumeMove&& other) noexcept;
   ~VolumeMove() { Abandon(); }
@@ -29,8 +31,13 @@ class VolumeMove {
   bool under_way() const { return kind_ != model::Move::kNone; }
   /// The bytes to be copied, and the volume as it was when the move began.
   const VolumeHold& hold() const { return hold_; }
+  /// Of a spill: what a file that is written for it passes through. Else null.
+  const std::shared_ptr<storage::SpillGate>& gate() const { return gate_; }
+  /// The volume's copy on the disk, which a spill to DISK takes instead of making one; null: none.
+  const std::shared_ptr<const SpilledVolume>& mirror() const { return mirror_; }
 
-  /// Ends the move and the hold. `made`: the copy; exactly one of its members is set. The volume's
+  /// Ends the move and the hold. `made`: the copy; exactly one of its first two members is set. The
+  /// volume's
   /// bytes are there from now on, and its old memory is released. If `made` is an error, all stays
   /// as it was; the volume's last_error says why a spill failed. If the volume has left meanwhile,
   /// the copy is removed. Returns whether the volume has moved.
@@ -40,17 +47,28 @@ class VolumeMove {
   friend class VolumeTiers;
   /// `hold`: of kind kMemory. Made under the table's lock, when the entry says that it is moving;
   /// kNone: there is nothing to move.
-  VolumeMove(VolumeTable* table, model::Move kind, VolumeHold hold) noexcept
-      : table_(table), kind_(kind), hold_(std::move(hold)) {}
-  /// Describes the new memory, which the entry has from now on.
-  void Exchanged(model::Move kind, VolumeEntry& entry)
+  VolumeMove(VolumeTable* table, model::Move kind, VolumeHold hold,
+             std::shared_ptr<storage::SpillGate> gate,
+             std::shared_ptr<const SpilledVolume> mirror) noexcept
+      : table_(table),
+        kind_(kind),
+        hold_(std::move(hold)),
+        gate_(std::move(gate)),
+        mirror_(std::move(mirror)) {}
+  /// Describes the new memory, which the entry has from now on. What stays of `before`, which it
+  /// had, is taken from it.
+  void Exchanged(model::Move kind, VolumeEntry& entry, VolumeBytes* before)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(table_->mutex());
+  /// Removes the file that was written for a move that has failed, should it have its name already.
+  void ShutGate();
   /// The end of a move without Finish.
   void Abandon() noexcept;
 
   VolumeTable* table_;
   model::Move kind_;  // kNone: nothing is to be ended
   VolumeHold hold_;
+  std::shared_ptr<storage::SpillGate> gate_;
+  std::shared_ptr<const SpilledVolume> mirror_;
 };
 
 }  // namespace octavo::volume

@@ -14,7 +14,8 @@ class VolumeObserver {
   /// is logged; the other observers are still called.
   virtual void OnVolumeChanged(const model::VolumeStatus& volume) = 0;
   /// The same for a change that is neither of state nor of tier: a move begins or ends without
-  /// effect, a hold, the orphan mark, last_error, a skipped chain.
+  /// effect, a hold, the orphan mark, last_error, a skipped chain, a mirror that is made or
+  /// dropped.
   virtual void OnVolumeDetails(const model::VolumeStatus& volume) { (void)volume; }
 };
 

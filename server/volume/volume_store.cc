@@ -10,6 +10,7 @@
 #include "gpu/base/status.h"
 #include "server/base/resource_names.h"
 #include "server/model/volume_states.h"
+#include "server/volume/left_memory.h"
 
 namespace octavo::volume {
 namespace {
@@ -21,10 +22,7 @@ std::string EndOf(const VolumeEntry& entry) {
 }
 
 absl::Status HasLeft(const VolumeEntry& entry, const std::string& more = "") {
-  return WithInfo(
-      absl::NotFoundError(absl::StrCat(entry.name(), " has left memory: ", Name(entry.state),
-                                       entry.reason.empty() ? "" : ", ", entry.reason, more)),
-      {.reason = Reason::kVolumeGone, .field = "name", .numbers = {{"state", Name(entry.state)}}});
+  return HasLeftMemory(entry.name(), Name(entry.state), entry.reason, more);
 }
 
 absl::Status Spilled(const VolumeHold& hold) {
@@ -302,6 +300,10 @@ VolumeStore::Counts VolumeStore::Count() {
   for (const VolumeEntry& entry : table_.InMemory()) {
     ++counts.by_state[Name(entry.state)];
     if (entry.state != model::VolumeState::kAcquiring) ++counts.by_tier[Name(entry.tier)];
+    if (entry.bytes.mirror != nullptr) {
+      ++counts.mirrors;
+      counts.mirror_bytes += entry.bytes.mirror->bytes();
+    }
     if (entry.sealed_ns > 0) {
       counts.oldest_held_seconds =
           std::max(counts.oldest_held_seconds, static_cast<double>(now - entry.sealed_ns) * 1e-9);

@@ -88,9 +88,13 @@ class VolumeStore {
   VolumeStore(memory::Ledger* ledger, const Clock* clock) : table_(ledger, clock) {}
   /// Call before the first volume. The observer must outlive the store's last change.
   void AddObserver(VolumeObserver* observer) { table_.AddObserver(observer); }
+  /// Call before the first volume: VolumeTable::SetEarlier.
+  void SetEarlier(EarlierVolume earlier) { table_.SetEarlier(std::move(earlier)); }
   using Protections = VolumeProtections;
   /// Set once, before the first volume.
   void SetProtections(const Protections& protections) { table_.SetProtections(protections); }
+  /// As VolumeTable::SetMirrors.
+  void SetMirrors(bool on) { table_.SetMirrors(on); }
 
   RetentionRing& ring() { return ring_; }
   VolumeTiers& tiers() { return tiers_; }
@@ -109,7 +113,7 @@ class VolumeStore {
   /// left memory.
   void AddSkippedChain(const std::string& name, model::SkippedChain skipped);
   /// Adds a volume that was made in a tier other than the device, or that an earlier process left
-  /// there (recovered): held, kept.
+  /// there (recovered): held, kept. A file of it says of its mark what `volume` says.
   void AddStored(const model::VolumeStatus& volume, std::shared_ptr<const SpilledVolume> spilled);
   /// `asked`: set if a client asks. PermissionDenied (NOT_OWNER), Aborted (LEASED),
   /// FailedPrecondition (EXPORTED, VOLUME_STATE).
@@ -146,6 +150,7 @@ class VolumeStore {
         finished;  // committed, discarded, failed, overwritten, expired: since start
     double oldest_held_seconds = 0;
     int64_t missing_ascans = 0;
+    int64_t mirrors = 0, mirror_bytes = 0;  // copies in the tier DISK of volumes in another
   };
   Counts Count();
   struct ScanCounts {

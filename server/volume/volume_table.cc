@@ -36,7 +36,7 @@ void Drop(Groups& groups, const std::string& name, uint64_t number) {
 
 absl::Status CheckOwner(const model::VolumeDescription& volume, const ClientVerb* asked) {
   if (asked == nullptr || asked->of_orphans) return absl::OkStatus();
-  return security::MayChange(asked->caller, volume.owner, volume.name);
+  return security::MayChange(asked->caller, volume.owner, volume.name, model::ParentOf(volume));
 }
 
 VolumeEntry& VolumeTable::Insert(VolumeEntry entry) {
@@ -55,6 +55,7 @@ VolumeEntry& VolumeTable::Insert(VolumeEntry entry) {
 absl::StatusOr<VolumeEntry*> VolumeTable::Find(const std::string& name) {
   const auto it = by_name_.find(name);
   if (it == by_name_.end()) {
+    if (earlier_) OCTAVO_RETURN_IF_ERROR(earlier_(name));
     return WithInfo(
         absl::NotFoundError(absl::StrCat(
             "no volume ", name,
@@ -144,7 +145,9 @@ void VolumeTable::LetGo(const std::string& name, VolumeBytes bytes) noexcept {
         {{"volume", name}, {"error", base::StatusOfException().ToString()}});
   }
   bytes.slot.reset();
+  if (bytes.writing != nullptr) bytes.writing->Shut();
   if (bytes.spilled != nullptr) bytes.spilled->Remove();
+  if (bytes.mirror != nullptr) bytes.mirror->Remove();
 }
 
 void VolumeTable::Tell(const model::VolumeStatus& status) noexcept {

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -42,6 +44,10 @@ struct VolumeProtections {
   VolumeMappings* mappings = nullptr;     // null: no other process maps anything
 };
 
+/// What became of a volume of an earlier process: the error for whoever asks for it. OK: nothing is
+/// known of it. Called under the table's lock; takes none.
+using EarlierVolume = std::function<absl::Status(const std::string&)>;
+
 /// The entries of all volumes under one lock, the checks of their protections, and the observers of
 /// their changes. The store and its parts (retention_ring.h, volume_tiers.h, volume_expiry.h) check
 /// and act through this table: a verb takes the lock, finds the entry, checks it, changes it,
@@ -54,6 +60,8 @@ class VolumeTable {
   VolumeTable(memory::Ledger* ledger, const Clock* clock) : ledger_(ledger), clock_(clock) {}
   void AddObserver(VolumeObserver* observer) { observers_.push_back(observer); }
   void SetProtections(const VolumeProtections& protections) { protections_ = protections; }
+  /// Set once, before the first volume.
+  void SetEarlier(EarlierVolume earlier) { earlier_ = std::move(earlier); }
 
   Mutex& mutex() ABSL_LOCK_RETURNED(mutex_) { return mutex_; }
   memory::Ledger& ledger() const { return *ledger_; }
@@ -62,7 +70,8 @@ class VolumeTable {
 
   // -- entries
   VolumeEntry& Insert(VolumeEntry entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// NotFound (NO_VOLUME).
+  /// NotFound (NO_VOLUME). Of a volume of an earlier process NotFound (VOLUME_GONE) or DataLoss
+  /// (LOST), as far as it is known.
   absl::StatusOr<VolumeEntry*> Find(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// The volumes in memory, oldest first.
   Entries& InMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return entries_; }
@@ -99,6 +108,10 @@ class VolumeTable {
   absl::Status CheckExports(const VolumeEntry& entry, const ClientVerb* asked)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   session::LeaseTable* leases() const { return protections_.leases; }
+  /// Whether held volumes are mirrored: a restored volume keeps its file as its mirror then. Set
+  /// once, before the first volume.
+  void SetMirrors(bool on) { mirrors_ = on; }
+  bool mirrors() const { return mirrors_; }
   /// The volumes that other processes map.
   std::set<std::string> Mapped() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -109,7 +122,9 @@ class VolumeTable {
                     const std::string& reason, const char* finished)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // after the lock. Callees of these two may throw; the change stands regardless.
+  // after the lock. Callees of these two may throw; the change stands regardless. Once LetGo has
+  // returned, no later process finds the volume: files of it are removed, and one that is being
+  // written gets no name. Verbs answer after it.
   void LetGo(const std::string& name, VolumeBytes bytes) noexcept ABSL_LOCKS_EXCLUDED(mutex_);
   void Tell(const model::VolumeStatus& status) noexcept ABSL_LOCKS_EXCLUDED(mutex_);
   /// A change of neither state nor tier (volume_news.h).
@@ -138,6 +153,8 @@ class VolumeTable {
   const Clock* const clock_;
   std::vector<VolumeObserver*> observers_;  // in the order in which they are called
   VolumeProtections protections_;
+  EarlierVolume earlier_;
+  bool mirrors_ = false;
   Mutex mutex_;
   // Volumes in memory, and separately the volumes that have left it, so that no verb iterates over
   // those.

@@ -245,6 +245,21 @@ TEST(HandoffWireTest, AnExportThatCannotBe) {
   }
 }
 
+// A read behind the end of the file would end the program (SIGBUS).
+TEST(HandoffWireTest, AMemoryFileShorterThanItsExportIsNotMapped) {
+  const Descriptor file(::memfd_create("memory", MFD_CLOEXEC));
+  ASSERT_EQ(::ftruncate(file.get(), 4096), 0);
+  const Error error =
+      RefusalOf({Welcome, [&](const wire::ClientMessage& asked) {
+                   wire::ServerMessage message = Good(asked);
+                   message.mutable_exported()->set_mapped_bytes(8192);
+                   message.mutable_exported()->set_byte_offset(4096);
+                   return Answer{.bytes = message.SerializeAsString(), .descriptor = file.get()};
+                 }});
+  EXPECT_EQ(error.reason, "MAP");
+  EXPECT_THAT(error.what(), HasSubstr("4096 bytes and not 8192"));
+}
+
 TEST(HandoffWireTest, BothSidesSpeakTheSameVersions) {
   EXPECT_EQ(octavo::wire::kOldestVersion, handoff::kOldestVersion);
   EXPECT_EQ(octavo::wire::kNewestVersion, handoff::kNewestVersion);

@@ -17,7 +17,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 import octavo
 from octavo import buffers, fields, objects
-from octavo.v1 import array_operation_pb2, buffer_pb2, ingest_pb2, job_pb2, operation_pb2, scan_pb2, stream_pb2, types_pb2, volume_pb2
+from octavo.v1 import array_operation_pb2, buffer_pb2, ingest_pb2, job_pb2, operation_pb2, reason_pb2, scan_pb2, stream_pb2, types_pb2, volume_pb2
 
 KINDS = {octavo.Operation: operation_pb2.Operation, octavo.Scan: scan_pb2.Scan, octavo.Volume: volume_pb2.Volume, octavo.Job: job_pb2.Job, octavo.Buffer: buffer_pb2.Buffer}
 # Fields that a method of the same name hides, and where they are.
@@ -294,7 +294,7 @@ class Objects(unittest.TestCase):
     def test_methods_are_the_calls_of_the_client_for_this_resource(self):
         """Each makes one call with the name; those that give the object itself have brought its fields up to date."""
         array = np.zeros(3, "f4")
-        rows = {octavo.Scan: dict(refresh=("scan",), wait=("wait",), stop=("stop",), cancel=("cancel",), update=("update_scan", "p", "window"),
+        rows = {octavo.Scan: dict(refresh=("scan",), wait=("wait", False), stop=("stop",), cancel=("cancel",), update=("update_scan", "p", "window"),
                                   mark=("mark", "m"), watch=("watch",), subscribe=("subscribe", ["aip"]), volumes=("volumes", ["held"])),
                 octavo.Volume: dict(refresh=("volume",), wait=("wait_volume",), hold=("hold",), release=("release",), spill=("spill", "host"),
                                     restore=("restore",), discard=("discard",), derive=("derive", {"mip": {}}), read=("read", (1,), (2,)),
@@ -313,11 +313,26 @@ class Objects(unittest.TestCase):
                     message = KINDS[kind](name="a/1", state=2)
                     calls = Calls(message)
                     made = kind(calls, message)
-                    given = getattr(made, method)(*(() if call == "wait_job" else arguments))
+                    given = getattr(made, method)(*(() if method == "wait" else arguments))
                     (called, (name, *rest), _), = calls.calls
                     self.assertEqual((called, name), (call, "a/1"))
                     self.assertEqual(rest, arguments)
                     self.assertEqual(made.state.value, 4 if given is made else 2)
+
+    def test_a_scan_that_died_with_the_server_is_an_error(self):
+        lost = scan_pb2.Scan(name="scans/1", state=types_pb2.SCAN_STATE_LOST, reason="the server died", reason_code=reason_pb2.REASON_LOST)
+
+        class Waits(NoCalls):
+            def wait(self, name, check=True, timeout=None):
+                return octavo.Scan(self, lost)
+
+        scan = octavo.Scan(Waits(), scan_pb2.Scan(name="scans/1"))
+        with self.assertRaises(octavo.OctavoError) as caught:
+            scan.wait()
+        self.assertEqual((caught.exception.code.name, caught.exception.reason, caught.exception.numbers), ("DATA_LOSS", "LOST", {"scan": "scans/1"}))
+        self.assertIn("scans/1 is LOST: the server died", str(caught.exception))
+        self.assertEqual(scan.state, "LOST")  # the fields are up to date all the same
+        self.assertIs(scan.wait(check=False), scan)
 
     def test_no_copy_is_refused(self):
         volume = octavo.Volume(NoCalls(), volume_pb2.Volume(name="volumes/1"))

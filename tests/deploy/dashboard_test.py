@@ -110,6 +110,11 @@ class Alerts(unittest.TestCase):
         firing = [dict(severity="critical", instance="lab", job="octavo", kind=kind) for kind in ("commit", "scan")]
         self.check(series, ("20m", "OctavoWorkLost", firing), ("1440m", "OctavoWorkLost", firing), ("1460m", "OctavoWorkLost", []), interval="10m")
 
+    def test_a_scan_that_does_not_go_on_is_told_until_it_does(self):
+        series = {'octavo_scans_not_resumed{instance="lab",job="octavo"}': "0 1x20 0x10"}
+        firing = [dict(severity="critical", instance="lab", job="octavo")]
+        self.check(series, ("0m", "OctavoScanNotResumed", []), ("10m", "OctavoScanNotResumed", firing), ("25m", "OctavoScanNotResumed", []))
+
     def test_refusals_that_go_on_are_told_and_single_ones_are_not(self):
         series = {'octavo_quota_refusals_total{instance="lab",job="octavo",kind="scans"}': "0+1x60",
                   'octavo_quota_refusals_total{instance="lab",job="octavo",kind="jobs"}': "0x10 3x50",

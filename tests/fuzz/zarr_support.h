@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -11,13 +10,11 @@
 
 #include "server/storage/zarr/metadata.h"
 #include "server/storage/zarr/piece.h"
+#include "tests/fuzz/fuzz_input.h"
 
 namespace octavo::storage::fuzz {
 
-/// Ends the program: libFuzzer keeps the input.
-inline void Require(bool holds) {
-  if (!holds) std::abort();
-}
+using octavo::fuzz::Require;
 
 /// A chunk's file in memory. A read outside of it ends the program.
 class FileInMemory final : public ChunkSource {

@@ -1,4 +1,4 @@
-// daemon_test.py preloads this library into octavod. From the moment the file $HANG_FSYNC_WHEN
+// Tests preload this library into octavod. From the moment the file $HANG_FSYNC_WHEN
 // exists, fsync never returns.
 
 #include <cstdlib>

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "gpu/base/status.h"
 #include "server/base/toml.h"
 #include "server/listen_address.h"
 #include "tests/support/status_matchers.h"
@@ -154,6 +155,47 @@ TEST_F(ConfigTest, EnvironmentErrorsNameTheVariableAndNearMissesAreCollected) {
   EXPECT_THAT(Environment({"OCTAVO_LISTEN_LOOPBACKROLE=none"}), IsError(kInvalid, "LOOPBACK_ROLE"));
 }
 
+TEST_F(ConfigTest, WhatTheSourcesSayTogetherIsNamedWithItsPlace) {
+  const auto load = [&](const std::string& text, std::map<std::string, std::string> flags = {}) {
+    std::ofstream(path_) << text;
+    return LoadConfig({.file = path_, .flags = std::move(flags)}, &unknown_).status();
+  };
+  const std::string start = "[storage]\nroots = ['/a', '/b']\n[quota]\nscans = 2\n";
+  const absl::Status other = load(start + "roots = ['ada=/elsewhere']\n");
+  EXPECT_THAT(other, IsError(kInvalid, "quota.roots: is '/elsewhere'"));
+  EXPECT_THAT(other, IsError(kInvalid, " (" + path_ + ", line 5)"));
+  EXPECT_EQ(InfoOf(other).field, "quota.roots");
+  EXPECT_THAT(load(start + "jobs = 1\nexceptions = ['ada scans=1', 'ada jobs=1']\n"),
+              IsError(kInvalid, " (" + path_ + ", line 6)"));
+  EXPECT_THAT(load("[drain]\ncommit_root = '/none'\n"), IsError(kInvalid, ", line 2)"));
+  // The value is not from the file.
+  const absl::Status by_flag =
+      load(start + "roots = ['ada=/a']\n", {{"quota.roots", "ada=/elsewhere"}});
+  EXPECT_THAT(by_flag, IsError(kInvalid, "quota.roots: is '/elsewhere'"));
+  EXPECT_THAT(std::string(by_flag.message()), ::testing::Not(::testing::HasSubstr("line ")));
+}
+
+TEST_F(ConfigTest, ANumberThatIsTooLargeIsNamedWithItsKeyAndLine) {
+  const std::string where = " (" + path_ + ", line ";
+  EXPECT_THAT(File("[listen]\nmemory_bytes = 1\n"), IsError(kInvalid, "listen.memory_bytes"));
+  EXPECT_THAT(File("# scans = 1\n[quota]\njobs = 1\nscans = 99999999999999999999 # many\n"),
+              IsError(kInvalid, "quota.scans: is '99999999999999999999'; allowed 0 to "));
+  EXPECT_THAT(File("[quota]\nscans = 9223372036854775808\n"), IsError(kInvalid, where + "2)"));
+  EXPECT_THAT(
+      File("listen.stalled_seconds = 1e999\n"),
+      IsError(kInvalid, "listen.stalled_seconds: is '1e999'; allowed 1 to 3600" + where + "1)"));
+  // A list, and a key that there is not.
+  EXPECT_THAT(File("[storage]\nroots = [\n  -99999999999999999999 ]\n"),
+              IsError(kInvalid,
+                      "storage.roots: is -99999999999999999999, which is too large; "
+                      "allowed are numbers up to 9223372036854775807" +
+                          where + "3)"));
+  EXPECT_THAT(File("[a.b]\nc = 0xFFFFFFFFFFFFFFFFFF\n"),
+              IsError(kInvalid, "a.b.c: is 0xFFFFFFFFFFFFFFFFFF, which is too large"));
+  // What is no number at all is still no TOML.
+  EXPECT_THAT(File("[quota]\nscans = 1e\n"), IsError(kInvalid, "is no TOML"));
+}
+
 TEST_F(ConfigTest, DefaultsNeedNoFileAndPathsBecomeAbsolute) {
   ASSERT_THAT(Finalise(&config_), IsOk());
   EXPECT_THAT(config_.listen_tcp, ElementsAre("127.0.0.1:50051"));
@@ -250,9 +292,10 @@ TEST_F(ConfigTest, ChangesNameEveryKeyThatDiffers) {
   std::set<std::string> changed;
   for (const auto& key : ConfigKeys()) {
     for (const char* value :
-         {"127.0.0.1:7", "json",       "error", "host",       "Fake",        "3",        "0.33",
-          "33554432",    "1000000007", "0600",  "/elsewhere", "true",        "false",    "buffered",
-          "operator",    "optional",   "lose",  "npy",        "ada scans=1", "ada=/data"}) {
+         {"127.0.0.1:7", "json",      "error",      "host",     "Fake",       "3",
+          "0.33",        "33554432",  "1000000007", "0600",     "/elsewhere", "true",
+          "false",       "buffered",  "operator",   "optional", "lose",       "npy",
+          "ada scans=1", "ada=/data", "idle"}) {
       Config other;
       if (!ApplySetting(&other, key.name, value).ok()) continue;
       const auto changes = ChangesOf(config_, other);
@@ -443,6 +486,21 @@ TEST_F(ConfigTest, FilesOfTrustMayBeCredentialsOfSystemd) {
   EXPECT_EQ(*finalised("credential:tokens"), "/run/credentials/octavod.service/tokens");
   EXPECT_THAT(finalised("credential:../tokens"), IsError(kInvalid, "a name without /"));
   ::unsetenv("CREDENTIALS_DIRECTORY");
+}
+
+TEST_F(ConfigTest, MirrorsNeedATierOnDisk) {
+  EXPECT_EQ(config_.spill_mirror, "off");
+  EXPECT_THAT(ApplySetting(&config_, "spill.mirror", "always"),
+              IsError(kInvalid, "spill.mirror: is 'always'; allowed off, idle"));
+  ASSERT_THAT(ApplySetting(&config_, "spill.mirror", "idle"), IsOk());
+  Config with = config_;
+  EXPECT_THAT(Finalise(&with), IsOk());
+  Config without = config_;
+  without.spill_disk_bytes = 0;
+  EXPECT_THAT(Finalise(&without), IsError(kInvalid, "spill.mirror: is idle"));
+  EXPECT_THAT(Finalise(&without), IsError(kInvalid, "spill.disk_bytes is 0"));
+  without.spill_mirror = "off";
+  EXPECT_THAT(Finalise(&without), IsOk());
 }
 
 TEST_F(ConfigTest, WhatAStopDoesWithHeldVolumes) {

@@ -80,6 +80,17 @@ TEST(DrainTest, OnlyWhatIsCompleteAndNotOnDiskIsAtRisk) {
   volume.tier = model::Tier::kDisk;
   EXPECT_FALSE(AtRisk(volume));
   volume.tier = model::Tier::kDevice;
+  for (const auto tier : {model::Tier::kDevice, model::Tier::kHost}) {
+    volume.tier = tier;
+    volume.mirrored = true;
+    EXPECT_FALSE(AtRisk(volume)) << "its file is there";
+    volume.state = model::VolumeState::kCommitting;
+    EXPECT_FALSE(AtRisk(volume)) << "whatever becomes of its commit";
+    volume.state = model::VolumeState::kHeld;
+    volume.mirrored = false;
+    EXPECT_TRUE(AtRisk(volume));
+  }
+  volume.tier = model::Tier::kDevice;
   for (const auto state : {model::VolumeState::kAcquiring, model::VolumeState::kCommitted,
                            model::VolumeState::kDiscarded, model::VolumeState::kFailed}) {
     volume.state = state;
@@ -336,6 +347,7 @@ TEST(DrainRecordTest, NamesWhatAKilledDaemonHadNotWritten) {
     DrainRecord record(folder.path());
     auto volume = Held("a", 1, 3 << 20);
     volume.title = "left \"eye\"\n";
+    volume.owner.name = "ada";
     record.AtRisk(volume);
     record.AtRisk(Held("b", 2));
     record.AtRisk(Held("c", 3));
@@ -344,12 +356,21 @@ TEST(DrainRecordTest, NamesWhatAKilledDaemonHadNotWritten) {
     record.Lost("volumes/d", "the disk is full");
   }  // killed here
   std::ofstream(folder / "held_at_stop.jsonl", std::ios::app) << "{\"at_risk\":\"volumes/torn";
-  const auto lost = DrainRecord::TakeLost(folder.path(), {"volumes/c"});
-  EXPECT_THAT(lost, ElementsAre(AllOf(StartsWith("volumes/a ("), HasSubstr("left \"eye\""),
-                                      HasSubstr("3.0 MiB, of scans/s"),
-                                      HasSubstr("was killed before it had written it")),
-                                AllOf(StartsWith("volumes/d (100 B"), HasSubstr("disk is full"))));
-  EXPECT_THAT(DrainRecord::TakeLost(folder.path(), {}), IsEmpty()) << "once";
+  const auto lost = DrainRecord::ReadLost(folder.path(), {"volumes/c"});
+  ASSERT_EQ(lost.size(), 2u);
+  EXPECT_THAT(lost[0].line, AllOf(StartsWith("volumes/a ("), HasSubstr("left \"eye\""),
+                                  HasSubstr("3.0 MiB, of scans/s"),
+                                  HasSubstr("was killed before it had written it")));
+  EXPECT_EQ(lost[0].name, "volumes/a");
+  EXPECT_EQ(lost[0].bytes, 3 << 20);
+  EXPECT_EQ(lost[0].owner, "ada");
+  EXPECT_TRUE(lost[0].killed);
+  EXPECT_THAT(lost[1].line, AllOf(StartsWith("volumes/d (100 B"), HasSubstr("disk is full")));
+  EXPECT_EQ(lost[1].reason, "the disk is full");
+  EXPECT_FALSE(lost[1].killed) << "that end said what it loses";
+  EXPECT_EQ(DrainRecord::ReadLost(folder.path(), {}).size(), 3u) << "until they have been told";
+  DrainRecord::Forget(folder.path());
+  EXPECT_THAT(DrainRecord::ReadLost(folder.path(), {}), IsEmpty());
 }
 
 TEST(DrainRecordTest, AnEndThatLosesNothingLeavesNoFile) {
@@ -366,7 +387,10 @@ TEST(DrainRecordTest, AHostileFileIsNoHarm) {
   std::ofstream(folder / "held_at_stop.jsonl")
       << "[1]\n{}\nnull\n{\"at_risk\":7}\n{\"lost\":\"volumes/none\",\"reason\":\"x\"}\n"
       << std::string(100, '[') << "\n\xff\xfe\n{\"at_risk\":\"volumes/a\",\"bytes\":\"many\"}\n";
-  EXPECT_THAT(DrainRecord::TakeLost(folder.path(), {}), ElementsAre(StartsWith("volumes/a (?")));
+  const auto lost = DrainRecord::ReadLost(folder.path(), {});
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_THAT(lost[0].line, StartsWith("volumes/a (?"));
+  EXPECT_EQ(lost[0].bytes, 0);
   // A folder where the state should be: no record, no crash.
   DrainRecord record(folder / "none");
   record.AtRisk(Held("a", 1));

@@ -85,6 +85,7 @@ void AddWatchCommand(CLI::App& app, Session& session);
 void AddCameraCommands(CLI::App& app, Session& session);
 void AddSystemCommands(CLI::App& app, Session& session);
 void AddSessionCommands(CLI::App& app, Session& session);
+void AddGrantCommands(CLI::App& app, Session& session);
 void AddConvertCommand(CLI::App& app, Session& session);
 void AddTokenCommands(CLI::App& app, Session& session);
 void AddWebCommand(CLI::App& app, Session& session);
@@ -102,6 +103,8 @@ CLI::Validator OperationName();
 /// Buffers, and arguments that may be a buffer or a volume.
 CLI::Validator BufferName();
 CLI::Validator BufferOrVolumeName();
+/// Scans, jobs, volumes and buffers.
+CLI::Validator GrantableName();
 
 class InterruptibleWork;
 /// Commits a volume with a progress bar and prints its path. First it writes to the error stream

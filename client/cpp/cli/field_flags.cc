@@ -85,6 +85,7 @@ constexpr FieldFlag kFields[] = {
     {"device", "--device"},
     {"title", "--title"},
     {"labels", "--label"},
+    {"results", "--results"},
     {"processing.dtype", "--dtype"},
     {"processing.value", "--value"},
     {"processing.levels", "--levels"},
@@ -102,6 +103,7 @@ constexpr FieldFlag kFields[] = {
     {"auto_commit.destination", "--destination"},
     {"products.angiography", "--angiography"},
     {"queue.name", "--queue"},
+    {"on_restart", "--on-restart"},
     {"spread.count", "--spread"},
     {"spread.striped", "--striped"},
     // Tomography.
@@ -183,6 +185,7 @@ constexpr FieldFlag kFields[] = {
     {"spacing_um", "--spacing-um"},
     {"lease_token", "--lease"},
     // Lists.
+    {"grantee", "--to"},
     {"filter", "--filter"},
     {"order_by", "--order-by"},
 };

@@ -158,6 +158,9 @@ void JobFlags::AddTo(CLI::App* app) {
   app->add_option("--json-spec", json_spec,
                   "a JobSpec: a file of JSON, or JSON itself ('{...}'); flags given beside it win");
   AddSharedTo(app);
+  app->add_option("--results", results,
+                  "where its volumes go as each is complete: device (default) | host | disk")
+      ->check(OneOf({"device", "host", "disk"}));
   app->add_flag("--watch", watch, "follow it to its end");
 }
 
@@ -178,6 +181,10 @@ v1::JobSpec JobFlags::Spec() const {
   if (!device.empty()) spec.set_device(device);
   if (!group.empty()) spec.set_group(group);
   if (priority != 0) spec.set_priority(priority);
+  if (!results.empty())
+    spec.set_results(results == "disk"   ? v1::TIER_DISK
+                     : results == "host" ? v1::TIER_HOST
+                                         : v1::TIER_DEVICE);
   for (const auto& label : labels) {
     const size_t equals = label.find('=');
     if (equals == std::string::npos)

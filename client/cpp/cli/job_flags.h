@@ -30,13 +30,13 @@ std::set<std::string> WarningsOf(const v1::Job& job);
 
 /// Shared by all jobs.
 struct JobFlags {
-  std::string json_spec, title, device, group, request_id;
+  std::string json_spec, title, device, group, request_id, results;
   std::vector<std::string> labels;
   int32_t priority = 0;
   bool watch = false, plan = false;
 
   void AddTo(CLI::App* app);
-  /// All but --json-spec and --watch.
+  /// All but --json-spec, --results and --watch.
   void AddSharedTo(CLI::App* app);
   v1::JobSpec Spec() const;
   /// Submits or plans the job and prints the result. Returns the job, empty if there is none

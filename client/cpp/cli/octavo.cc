@@ -73,6 +73,7 @@ int main(int argc, char** argv) {
   octavo::cli::AddCameraCommands(app, session);
   octavo::cli::AddSystemCommands(app, session);
   octavo::cli::AddSessionCommands(app, session);
+  octavo::cli::AddGrantCommands(app, session);
   octavo::cli::AddConvertCommand(app, session);
   octavo::cli::AddTokenCommands(app, session);
   octavo::cli::AddWebCommand(app, session);

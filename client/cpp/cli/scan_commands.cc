@@ -49,6 +49,8 @@ void PrintScan(const Session& session, const v1::Scan& scan) {
   if (scan.source().lost_records() > 0)
     std::cout << "  " << scan.source().lost_records() << " records lost at the source";
   if (scan.earlier_run()) std::cout << "  of an earlier run";
+  if (scan.spec().on_restart() == v1::ON_RESTART_RESUME) std::cout << "  goes on after a restart";
+  if (!scan.resumed_from().empty()) std::cout << "  resumed from " << scan.resumed_from();
   if (!scan.reason().empty()) std::cout << "  (" << Printable(scan.reason()) << ")";
   std::cout << "\n";
   for (const auto& warning : scan.warnings())

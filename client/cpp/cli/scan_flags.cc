@@ -153,6 +153,10 @@ void ScanFlags::AddTo(CLI::App* app) {
                   "live: a ring of the last so many volumes and those held");
   app->add_option("--ttl", ttl_, "seconds after which volumes are discarded unless held");
   AddWord<v1::Disposition>(app, "--disposition", disposition_, "");
+  AddWord<v1::OnRestart>(app, "--on-restart", on_restart_,
+                         "what becomes of the scan when the server ends or dies, default end; "
+                         "resume: the next start of the server begins it again (needs auto-commit "
+                         "and {scan} in --destination): ");
   app->add_option("--destination", destination_,
                   "auto-commit: path, with {scan} {index:05} {title} {date}; its ending tells the "
                   "format, else --format");
@@ -368,6 +372,7 @@ void ScanFlags::SetRest(v1::ScanSpec* spec) const {
   if (aip_) spec->mutable_products()->set_aip(true);
   if (Given("--queue")) spec->mutable_queue()->set_name(queue_);
   if (Given("--insert")) spec->mutable_queue()->set_insert(ValueOf<v1::Queue::Insert>(insert_));
+  if (Given("--on-restart")) spec->set_on_restart(ValueOf<v1::OnRestart>(on_restart_));
   if (Given("--device")) spec->set_device(device_);
   if (striped_) spec->mutable_spread()->set_striped(true);
   if (Given("--spread")) spec->mutable_spread()->set_count(static_cast<uint32_t>(spread_));

@@ -35,8 +35,9 @@ class ScanFlags {
   int spread_ = -1;  // not asked for
   bool striped_ = false;
   std::string spec_file_, source_, path_, raw_type_, title_, mode_, on_full_, on_tier_full_,
-      disposition_, destination_, format_, dtype_, value_, window_, k_, interp_, background_,
-      device_, fixed_pattern_, camera_, pixel_format_, trigger_, queue_, insert_, angiography_;
+      disposition_, on_restart_, destination_, format_, dtype_, value_, window_, k_, interp_,
+      background_, device_, fixed_pattern_, camera_, pixel_format_, trigger_, queue_, insert_,
+      angiography_;
   std::vector<std::string> labels_;
   std::vector<double> levels_, poly_;
   PatternFlags pattern_;

@@ -2,6 +2,7 @@
 #include <iostream>
 #include <limits>
 #include <memory>
+#include <string>
 
 #include "octavo/v1/session.grpc.pb.h"
 #include "octavo/v1/system.grpc.pb.h"
@@ -16,6 +17,17 @@
 
 namespace octavo::cli {
 namespace {
+
+/// Why a tier is off, and what turns it on. A folder that cannot be used is no reason: octavod does
+/// not start with one.
+std::string OffText(v1::Tier tier) {
+  if (tier == v1::TIER_HOST)
+    return "off: spill.host_bytes of the server's configuration is 0, or its host has no memory "
+           "left "
+           "for it (more bytes turn it on)";
+  return "off: spill.disk_bytes of the server's configuration is 0 (more bytes turn it on, in "
+         "spill.dir)";
+}
 
 void Memory(Session& session) {
   v1::GetMemoryResponse memory;
@@ -46,12 +58,15 @@ void Memory(Session& session) {
   for (const auto& tier : memory.tiers()) {
     std::cout << "tier " << ShortName(tier.tier()) << ": ";
     if (tier.quota_bytes() == 0) {
-      std::cout << "off\n";
+      std::cout << OffText(tier.tier()) << "\n";
       continue;
     }
     std::cout << tier.volumes() << " volumes, " << bytes(tier.used_bytes()) << " of "
               << bytes(tier.quota_bytes()) << "; " << bytes(tier.spilled_bytes()) << " spilled, "
               << bytes(tier.restored_bytes()) << " restored, " << tier.failures() << " failures"
+              << (tier.mirrors() == 0 ? ""
+                                      : "; " + std::to_string(tier.mirrors()) + " mirrors of " +
+                                            bytes(tier.mirror_bytes()))
               << (tier.path().empty()
                       ? ""
                       : "; " + tier.path() + ", " + bytes(tier.disk_free_bytes()) + " free")

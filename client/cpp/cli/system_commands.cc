@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/time_util.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -111,7 +112,8 @@ std::string StopText(const v1::StopForecast& stop) {
 }
 
 /// What the caller uses, of what has a limit or is used.
-void PrintQuotas(const v1::Caller& caller) {
+void PrintQuotas(const v1::GetInfoResponse& info) {
+  const v1::Caller& caller = info.caller();
   for (const v1::Quota& quota : caller.quotas()) {
     if (quota.used() == 0 && quota.allowed() == 0) continue;
     const auto amount = [&](int64_t n) {
@@ -124,6 +126,20 @@ void PrintQuotas(const v1::Caller& caller) {
   }
   for (const std::string& root : caller.storage_roots())
     std::cout << "your commits and imports may name the root " << root << "\n";
+  // A relative destination lies in the first root for commits.
+  const auto first = std::find_if(
+      info.storage().begin(), info.storage().end(),
+      [](const auto& root) { return root.use() == v1::GetInfoResponse::StorageRoot::USE_COMMIT; });
+  const auto is_first = [&](const std::string& root) {
+    return first != info.storage().end() &&
+           absl::StripSuffix(first->path(), "/") == absl::StripSuffix(root, "/");
+  };
+  if (!caller.storage_roots().empty() &&
+      std::none_of(caller.storage_roots().begin(), caller.storage_roots().end(), is_first)) {
+    std::cout << "give your commits absolute paths, such as " << caller.storage_roots(0)
+              << "/NAME: relative ones lie in the first storage root, which is not yours "
+                 "(quota.roots)\n";
+  }
 }
 
 void Info(Session& session) {
@@ -173,13 +189,17 @@ void Info(Session& session) {
   std::cout << "you are " << info.caller().name() << ", " << InWords(info.caller().role())
             << (info.caller().project().empty() ? "" : ", of project " + info.caller().project())
             << ": " << info.caller().found() << "\n";
-  PrintQuotas(info.caller());
+  PrintQuotas(info);
   std::cout << StopText(info.stop()) << "\n";
   // What is lost comes first.
   for (const bool lost : {true, false}) {
     for (const auto& line : info.recovered()) {
       if ((absl::StrContains(line, ": lost at ") || absl::StrContains(line, "LOST: ")) == lost)
-        std::cout << (lost ? "LOST: " : "recovered: ") << line << "\n";
+        std::cout << (lost ? "LOST: "
+                      : absl::StartsWith(line, "quota.") || absl::StartsWith(line, "history.")
+                          ? "warning: "
+                          : "recovered: ")
+                  << line << "\n";
     }
   }
 }

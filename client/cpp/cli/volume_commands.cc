@@ -57,6 +57,7 @@ void PrintVolume(const Session& session, const v1::Volume& volume) {
                                       volume.shape(2));
   }
   if (volume.tier() > v1::TIER_DEVICE) std::cout << "  " << ShortName(volume.tier());
+  if (volume.mirrored()) std::cout << "  mirrored";
   if (volume.moving() != v1::VOLUME_MOVE_UNSPECIFIED) std::cout << "  " << InWords(volume.moving());
   if (volume.marked()) std::cout << "  marked";
   if (volume.has_expire_time())
@@ -276,6 +277,7 @@ CLI::Validator ScanOrJobName() { return NameOfKind({"scans/", "jobs/"}); }
 CLI::Validator OperationName() { return NameOfKind({"operations/"}); }
 CLI::Validator BufferName() { return NameOfKind({"buffers/"}); }
 CLI::Validator BufferOrVolumeName() { return NameOfKind({"buffers/", "volumes/"}); }
+CLI::Validator GrantableName() { return NameOfKind({"scans/", "jobs/", "volumes/", "buffers/"}); }
 
 namespace {
 

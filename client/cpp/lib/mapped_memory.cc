@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
@@ -47,6 +48,13 @@ Descriptor::~Descriptor() {
 }
 
 std::shared_ptr<MappedMemory> MapFile(int fd, int64_t bytes) {
+  // A read behind the end of the file would end the program.
+  struct stat info {};
+  if (::fstat(fd, &info) != 0 || info.st_size < bytes) {
+    throw Refusal(Code::kInternal, "MAP",
+                  "the memory file has " + std::to_string(info.st_size) + " bytes and not " +
+                      std::to_string(bytes) + ", as the server says");
+  }
   return std::make_shared<FileMemory>(fd, bytes);
 }
 

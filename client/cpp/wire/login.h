@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -12,6 +13,8 @@
 #include <openssl/x509.h>
 #include <stdexcept>
 #include <string>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -62,6 +65,21 @@ inline std::string ReadLoginFile(const Given& file, const std::string& allowed) 
   return text;
 }
 
+/// A secret that others of this host can read is none: as ssh, this refuses a file of the user's
+/// own. One of somebody else (a credential of systemd, a secret of a container) has the mode that
+/// they gave it.
+inline void CheckPrivate(const Given& file) {
+  struct stat info {};
+  if (::stat(file.value.c_str(), &info) != 0 || !S_ISREG(info.st_mode) ||
+      info.st_uid != ::geteuid() || (info.st_mode & 077) == 0)
+    return;
+  char mode[8];
+  std::snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(info.st_mode & 07777));
+  throw LoginError(file, "is '" + file.value + "', which has mode " + mode +
+                             ", so that others may read or change it; allowed is 0600 (chmod 600 " +
+                             file.value + ")");
+}
+
 /// Whether a text begins as a token does: it must not be shown.
 inline bool LooksLikeToken(const std::string& text) {
   return text.rfind("octavo_", 0) == 0 && text.size() > 32 && text[15] == '_' &&
@@ -82,6 +100,7 @@ inline std::string ReadTokenFile(const Given& file) {
   if (text.size() != kSize || text.rfind("octavo_", 0) != 0 || text[15] != '_' ||
       text.find_first_not_of(hex, 7) != 15 || text.find_first_not_of(hex, 16) != std::string::npos)
     throw LoginError(file, "is '" + file.value + "', which holds no token; allowed is " + kAllowed);
+  CheckPrivate(file);
   return text;
 }
 
@@ -124,6 +143,7 @@ inline std::string ReadKeyFile(const Given& file, const std::string& certificate
   if (!fits)
     throw LoginError(file, "is '" + file.value + "', which is not the key of the certificate in '" +
                                certificate_file.value + "'");
+  CheckPrivate(file);
   return text;
 }
 

@@ -217,6 +217,8 @@ _TEXTS = ("str", "Optional[str]", str)
 # The same for arguments that name one thing of the server: what they allow, in words.
 _OBJECTS = {f"{kind}Name": f"a {kind}, or its name, text of the form {kind.lower()}s/<id>" for kind in ("Scan", "Volume", "Job", "Buffer", "Operation")}
 _OBJECTS["Name"] = "an object such as a Volume, or its name, text of the form volumes/<id>"
+# The same for arguments that may also name nothing.
+_OBJECTS_OR_NONE = {f"Optional[{one}]": f"{allowed}, or None" for one, allowed in _OBJECTS.items()}
 
 # Names of the same argument: in octavo.tomography, in octavo.recon (TomoPy's), in other functions
 # of TomoPy.
@@ -242,7 +244,8 @@ def explained(*takes: Any, called: Optional[Mapping[str, str]] = None, covered: 
         parameters = list(inspect.signature(function).parameters.values())
         named = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         own = [p.name for p in named if p.name != "self"]
-        texts = {p.name: _OBJECTS.get(p.annotation, "text") for p in named if p.annotation in _TEXTS or p.annotation in _OBJECTS}
+        texts = {p.name: _OBJECTS.get(p.annotation, _OBJECTS_OR_NONE.get(p.annotation, "text")) for p in named
+                 if p.annotation in (*_TEXTS, *_OBJECTS, *_OBJECTS_OR_NONE)}
         needed = {p.name for p in named if p.annotation in _OBJECTS and p.default is p.empty}
         text_places = [(i, p.name) for i, p in enumerate(named) if p.name in texts and p.kind != p.KEYWORD_ONLY]
         is_method = bool(named) and named[0].name == "self"

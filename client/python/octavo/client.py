@@ -13,15 +13,15 @@ import numpy as np
 from google.protobuf import field_mask_pb2
 
 from octavo import buffers, errors, frames, lending, mapping, mosaic, push, ring, specs, tls, tokens
-from octavo.arguments import Seconds, explained, explained_methods, limit, message, real, short
+from octavo.arguments import Seconds, duration, explained, explained_methods, limit, message, real, short
 from octavo import session as sessions
 from octavo.fields import Fields
 from octavo.job_calls import JobCalls
 from octavo.objects import JobName, Name, Scan, ScanName, VolumeName, giving_objects
 from octavo.operation_calls import OperationCalls
 from octavo.paging import pages
-from octavo.v1 import (buffer_pb2, export_pb2, export_pb2_grpc, ingest_pb2, ingest_pb2_grpc, job_pb2_grpc, operation_pb2_grpc, scan_pb2, scan_pb2_grpc,
-                       session_pb2, session_pb2_grpc, stream_pb2, stream_pb2_grpc, system_pb2, system_pb2_grpc, types_pb2, volume_pb2_grpc)
+from octavo.v1 import (access_pb2, access_pb2_grpc, buffer_pb2, export_pb2, export_pb2_grpc, ingest_pb2, ingest_pb2_grpc, job_pb2_grpc,
+                       operation_pb2_grpc, scan_pb2, scan_pb2_grpc, session_pb2, session_pb2_grpc, stream_pb2, stream_pb2_grpc, system_pb2, system_pb2_grpc, types_pb2, volume_pb2_grpc)
 from octavo.volume_calls import VolumeCalls
 
 def _address(address: str) -> str:
@@ -101,6 +101,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         self._exports = export_pb2_grpc.ExportServiceStub(self.channel)
         self._system = system_pb2_grpc.SystemServiceStub(self.channel)
         self._sessions = session_pb2_grpc.SessionServiceStub(self.channel)
+        self._access = access_pb2_grpc.AccessServiceStub(self.channel)
         self._metadata = buffers.caller(client, key)
         self.buffers = buffers.Buffers(self.channel, self.timeout, self._metadata, self.address)
         self.mosaic = mosaic.Mosaic(self.channel, self.timeout, self._metadata, self.buffers)
@@ -182,15 +183,20 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
             for answer in self._scans.WatchScan(scan_pb2.WatchScanRequest(name=name), timeout=timeout):
                 yield answer.scan
 
-    def wait(self, name: ScanName, *, timeout: Optional[Seconds] = None) -> Scan:
+    def wait(self, name: ScanName, check: bool = True, *, timeout: Optional[Seconds] = None) -> Scan:
         """Waits for the end of a scan, at most `timeout` seconds (OctavoTimeout). Issues Scan.warnings as Python warnings (OctavoWarning),
-        like submit_scan."""
+        like submit_scan.
+
+        check  raises OctavoError (DATA_LOSS, LOST) if the scan is LOST: the server died before its end. A scan that ended FAILED or
+               CANCELLED is returned, because its volumes are there
+        """
         errors.check_kind("name", name, "scans")
         most, last = limit("timeout", timeout), None
         with errors.waiting(most, lambda: self.scan(name)):
             for last in self._states_of_scan(name, most):
                 errors.tell(name, last.warnings)
-        return last
+        ended = Scan(self, last)
+        return ended._checked() if check else ended
 
     def update_scan(self, name: ScanName, processing: scan_pb2.Processing, fields: Union[str, Sequence[str]] = "*") -> Scan:
         """Changes the processing, from the next volume on.
@@ -440,6 +446,37 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         """All leases (those that match the filter: 'resource = "volumes/…"'), by resource."""
         return pages(functools.partial(self._call, self._sessions.ListLeases),
                      session_pb2.ListLeasesRequest(filter=filter, order_by=order_by), "leases")
+
+    # -- grants
+
+    def grant(self, object: Optional[Name], to: str, *, seconds: Optional[Seconds] = None) -> access_pb2.Grant:
+        """Lets another principal change an object: a scan or a job with its volumes, a volume or a buffer; None = all that this caller makes,
+        also later. What the other one makes of it is the other one's. A grant of the same object to the same one gets the new end.
+
+        to       the name of the other one, as client.info().caller.name tells it there
+        seconds  until it ends, 1 s to 365 days (or a timedelta); None = 30 days
+        """
+        if object == "":
+            raise ValueError("object is ''; expected a scan, a job, a volume or a buffer, or None for all that this caller makes")
+        if object is not None:
+            errors.check_kind("object", object, ("scans", "jobs", "volumes", "buffers"))
+        request = access_pb2.CreateGrantRequest(object=object or "", grantee=to)
+        if seconds is not None:
+            if not seconds:
+                raise ValueError(f"seconds is {short(seconds)}; expected 1 s to 365 days, or None for 30 days")
+            request.ttl.CopyFrom(duration("seconds", seconds))
+        with errors.renaming({"ttl": "seconds", "grantee": "to"}):
+            return self._call(self._access.CreateGrant, request).grant
+
+    def grants(self, *, filter: str = "", order_by: str = "") -> List[access_pb2.Grant]:
+        """All grants that have not ended (those that match the filter: 'grantee = "bob"'), oldest first."""
+        return pages(functools.partial(self._call, self._access.ListGrants), access_pb2.ListGrantsRequest(filter=filter, order_by=order_by), "grants")
+
+    def revoke_grant(self, name: Union[str, access_pb2.Grant]) -> access_pb2.Grant:
+        """Takes a grant (grants/..., or what grant() returned) back, or gives up one that this caller has. Returns it as it was."""
+        if isinstance(name, access_pb2.Grant):
+            name = name.name
+        return self._call(self._access.RevokeGrant, access_pb2.RevokeGrantRequest(name=name)).grant
 
     # -- live products
 

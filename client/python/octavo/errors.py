@@ -217,7 +217,11 @@ def _advice(error: OctavoError) -> str:
 
 def _advised(error: OctavoError) -> OctavoError:
     """The error with the advice in its message."""
-    advice = _advice(error)
+    return advised_by(error, _advice(error))
+
+
+def advised_by(error: OctavoError, advice: str) -> OctavoError:
+    """The error with this advice in its message; empty = none."""
     if not advice:
         return error
     return OctavoError(error.code, f"{error.message}; {advice}", error.reason, error.field, error.numbers, error.report, error.retry_seconds)

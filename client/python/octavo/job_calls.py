@@ -27,7 +27,7 @@ class JobCalls:
                     gone (the job is cancelled, its volumes are discarded) ...
         request_id  a retry with the same id, work and fields returns the first Job
         fields      title, labels, priority (-100 ... 100), device, group; orphan, ttl: the fate of
-                    its volumes
+                    its volumes; results="disk" or "host": where each goes as soon as it is complete
         What might be a mistake is an OctavoWarning.
         """
         job = self._call(self._jobs.SubmitJob, job_pb2.SubmitJobRequest(

@@ -104,6 +104,7 @@ class Scan(Resource, of=scan_pb2.Scan.DESCRIPTOR):
     """A scan. volume_names has the names of the volumes that it had acquired or held when the fields came.
 
     earlier_run  an earlier process of the server had it; state == "LOST" if that died before its end
+    resumed_from  the scan of an earlier process that it goes on with (on_restart="resume"); "" = none
     """
 
     __slots__ = ()
@@ -121,9 +122,17 @@ class Scan(Resource, of=scan_pb2.Scan.DESCRIPTOR):
     def refresh(self) -> "Scan":
         return self._become(self._context.scan(self.name))
 
-    def wait(self, timeout: Optional[Seconds] = None) -> "Scan":
-        """Waits for its end, at most `timeout` seconds (OctavoTimeout). What might be a mistake is an OctavoWarning."""
-        return self._become(self._context.wait(self.name, timeout=timeout))
+    def wait(self, timeout: Optional[Seconds] = None, check: bool = True) -> "Scan":
+        """Waits for its end, at most `timeout` seconds (OctavoTimeout). What might be a mistake is an OctavoWarning. check: raises OctavoError if
+        it is LOST, with the server that died before its end."""
+        self._become(self._context.wait(self.name, False, timeout=timeout))
+        return self._checked() if check else self
+
+    def _checked(self) -> "Scan":
+        """Itself. OctavoError if it is LOST."""
+        if self.state == "LOST":
+            raise errors.OctavoError(grpc.StatusCode.DATA_LOSS, f"{self.name} is LOST: {self.reason}", str(self.reason_code), numbers={"scan": self.name})
+        return self
 
     def watch(self) -> Iterator["Scan"]:
         """Yields the scan at once, at every change of state, and twice a second, until it has ended."""
@@ -184,7 +193,8 @@ class Volume(Resource, of=volume_pb2.Volume.DESCRIPTOR):
         return _copied(self, self.read, dtype, copy)
 
     def commit(self, destination: str, format: str = "", progress: Optional[Callable[[Any], Any]] = None, **options: Any) -> Fields:
-        """Writes it to storage and frees its memory (see Client.commit); gives the CommitResult: path, bytes, checksum, …"""
+        """Writes it to storage and frees its memory (see Client.commit); gives the CommitResult: path, bytes, checksum, …
+        A retry after the server was started again has no such object: Client.commit takes the name, and tells what became of the first call."""
         result = self._context.commit(self.name, destination, format, progress, **options)
         now = volume_pb2.Volume()
         now.CopyFrom(self._message)

@@ -310,6 +310,7 @@ def scan_spec(source: Source, pattern: Union[Shape, scan_pb2.Pattern], *, proces
     chains  {name: [operation, ...]}: applied to every volume [y, x, z] as it completes, see
             Client.chain and buffers.array_operation
     queue   scans of one queue acquire one after another;  insert  "append" (the default), "interrupt_at_volume", "interrupt_now"
+    on_restart  "resume": the next start of the server begins the scan again, if it is continuous, commits by itself and its destination has {scan}
     """
     spec = message(scan_pb2.ScanSpec, dict(processing=processing, retention=retention, products=products, **_with_device(fields)))
     getattr(spec, _kind("source", source, SOURCES)).CopyFrom(source)
@@ -421,7 +422,7 @@ def import_request(path: str, **fields: Any) -> ingest_pb2.ImportVolumeRequest:
 
 @builder(job_pb2.JobSpec, covered=(*WORKS,))
 def job_spec(work: Work, **fields: Any) -> job_pb2.JobSpec:
-    """Puts a JobSpec together. fields: title, labels, priority, device, group."""
+    """Puts a JobSpec together. fields: title, labels, priority, device, group, orphan, ttl, results."""
     spec = message(job_pb2.JobSpec, _with_device(fields))
     if isinstance(work, job_pb2.JobSpec):
         made = job_pb2.JobSpec()

@@ -10,6 +10,7 @@ from typing import Any, Optional, Tuple
 
 import grpc
 
+from octavo import tokens
 from octavo.arguments import short
 
 
@@ -83,6 +84,7 @@ def credentials(files: Files) -> grpc.ChannelCredentials:
         what = (f"which is not the key of the certificate in {short(files.cert)}" if "MISMATCH" in str(error)
                 else "which holds no private key that fits; expected a PEM file (-----BEGIN PRIVATE KEY-----)")
         raise ValueError(f"{files.key_by} is {short(files.key)}, {what}") from None
+    tokens.check_private(files.key, files.key_by)
     return grpc.ssl_channel_credentials(ca, key, cert)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import os
 import re
+import stat
 from typing import Any, Callable
 
 import grpc
@@ -14,6 +15,16 @@ from octavo.arguments import short
 _TOKEN = re.compile(r"octavo_[0-9a-f]{8}_[0-9a-f]{64}")
 _LIKE = re.compile(r"octavo_[0-9a-f]{8}_[0-9a-f]{16}")  # begins as a token does: it must not be shown
 _ALLOWED = "expected a file with one token, as octavo token add makes it"
+
+
+def check_private(path: Any, whence: str) -> None:
+    """ValueError for a secret that others of this host can read: as ssh, this refuses a file of the user's own. One of somebody else (a credential
+    of systemd, a secret of a container) has the mode that they gave it."""
+    info = os.stat(path)
+    if not hasattr(os, "geteuid") or not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or not info.st_mode & 0o077:
+        return
+    raise ValueError(f"{whence} is {short(path)}, which has mode {stat.S_IMODE(info.st_mode):04o}, so that others may read or change it; expected 0600 "
+                     f"(chmod 600 {os.fspath(path)})")
 
 
 def read(path: Any, whence: str) -> str:
@@ -27,6 +38,7 @@ def read(path: Any, whence: str) -> str:
         raise ValueError(f"{whence} is {short(path)}, which cannot be read ({getattr(error, 'strerror', None) or error}); {_ALLOWED}") from None
     if not _TOKEN.fullmatch(text):
         raise ValueError(f"{whence} is {short(path)}, which holds no token; {_ALLOWED}")
+    check_private(path, whence)
     return text
 
 

@@ -120,7 +120,12 @@ class VolumeCalls:
 
     def volume(self, name: VolumeName) -> Volume:
         self._check_volume(name)
-        return self._call(self._volumes.GetVolume, volume_pb2.GetVolumeRequest(name=name)).volume
+        try:
+            return self._call(self._volumes.GetVolume, volume_pb2.GetVolumeRequest(name=name)).volume
+        except errors.OctavoError as error:
+            if error.reason not in ("NO_VOLUME", "VOLUME_GONE", "LOST"):
+                raise
+            raise errors.advised_by(error, "what became of an earlier commit, client.commit(name, destination, request_id=…) tells without this object") from None
 
     def read(self, name: VolumeName, start: Sequence[int] = (), count: Sequence[int] = (), *, downsample: int = 1,
              downsampling: Union[str, int, None] = None, window: Optional[Tuple[float, float]] = None) -> np.ndarray:

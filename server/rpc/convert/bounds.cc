@@ -10,6 +10,7 @@
 #include "gpu/mosaic/stack_sections.h"
 #include "gpu/mosaic/tile_layout.h"
 #include "server/model/scan_spec.h"
+#include "server/security/grant.h"
 
 namespace octavo::rpc {
 namespace {
@@ -268,6 +269,10 @@ std::vector<Bound> MakeBounds() {
       Text("AcquireLeaseRequest.holder", kTitle),
       Text("RenewLeaseRequest.token", kToken),
       Text("ReleaseLeaseRequest.token", kToken),
+      // -- grants
+      Text("CreateGrantRequest.object", kName),
+      Text("CreateGrantRequest.grantee", security::kMostGranteeBytes),
+      Text("RevokeGrantRequest.name", kName),
       // -- the rest
       Text("SubscribeRequest.parent", kName),
       Many("SubscribeRequest.products", kStates),
@@ -289,7 +294,7 @@ std::vector<Bound> MakeBounds() {
   }
   // Lists are the same everywhere.
   for (const char* rows : {"Scans", "Volumes", "Jobs", "Buffers", "Exports", "Sessions", "Leases",
-                           "Devices", "Cameras", "Operations"}) {
+                           "Devices", "Cameras", "Operations", "Grants"}) {
     const std::string request = absl::StrCat("List", rows, "Request");
     bounds.push_back({.field = request + ".page_token", .count = 0, .bytes = kPageToken});
     bounds.push_back({.field = request + ".filter", .count = 0, .bytes = kFilter});

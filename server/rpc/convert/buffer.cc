@@ -21,6 +21,11 @@
 namespace octavo::rpc {
 namespace {
 
+/// An unknown value is none of the types: the cast alone would keep its lowest byte.
+Scalar ScalarOf(v1::Dtype dtype) {
+  return v1::Dtype_IsValid(dtype) ? static_cast<Scalar>(dtype) : static_cast<Scalar>(255);
+}
+
 absl::StatusOr<std::vector<uint32_t>> DecodePlacement(const v1::Placement& in) {
   std::vector<uint32_t> out;
   for (const std::string& name : in.devices()) {
@@ -62,8 +67,7 @@ absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& in
   v1::CreateBufferRequest body = in;
   body.clear_request_id();
   return model::BufferSpec{
-      .scalar = v1::Dtype_IsValid(in.type().dtype()) ? static_cast<Scalar>(in.type().dtype())
-                                                     : static_cast<Scalar>(255),
+      .scalar = ScalarOf(in.type().dtype()),
       .lanes = in.type().lanes(),
       .shape = {in.shape().begin(), in.shape().end()},
       .devices = std::move(devices),
@@ -96,9 +100,7 @@ absl::StatusOr<model::BufferImportSpec> DecodeImport(const v1::ImportBufferReque
   v1::ImportBufferRequest body = in;
   body.clear_request_id();
   return model::BufferImportSpec{
-      .array = {.scalar = v1::Dtype_IsValid(in.type().dtype())
-                              ? static_cast<Scalar>(in.type().dtype())
-                              : static_cast<Scalar>(255),
+      .array = {.scalar = ScalarOf(in.type().dtype()),
                 .lanes = in.type().lanes(),
                 .shape = {in.shape().begin(), in.shape().end()},
                 .devices = std::move(devices),
@@ -133,7 +135,7 @@ absl::StatusOr<model::BufferWriteSpec> DecodeWriteHeader(const v1::WriteBufferRe
                                 .byte_offset = in.byte_offset(),
                                 .total_bytes = in.total_bytes(),
                                 .has_type = in.has_type(),
-                                .scalar = static_cast<Scalar>(in.type().dtype()),
+                                .scalar = ScalarOf(in.type().dtype()),
                                 .lanes = in.type().lanes(),
                                 .shape = {in.shape().begin(), in.shape().end()},
                                 .has_crc = in.has_crc32c(),

@@ -162,6 +162,7 @@ absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::s
   if (in.priority() < -100 || in.priority() > 100)
     return FieldOutOfRange("priority", in.priority(), -100, 100);
   OCTAVO_RETURN_IF_ERROR(CheckEnum("orphan", in.orphan(), v1::Orphan_IsValid(in.orphan())));
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("results", in.results(), v1::Tier_IsValid(in.results())));
   OCTAVO_RETURN_IF_ERROR(CheckDuration("ttl", in.ttl()));
   if (const double ttl = ToSeconds(in.ttl()); ttl != 0 && !(ttl >= 1 && ttl <= 31'536'000)) {
     return FieldNotAllowed("ttl", absl::StrCat(ttl, " s"), "unset (never), or 1 s to 365 days");
@@ -177,6 +178,8 @@ absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::s
   out.device = in.device();
   out.orphan = static_cast<model::Orphan>(in.orphan());
   out.ttl_seconds = ToSeconds(in.ttl());
+  if (in.results() == v1::TIER_HOST || in.results() == v1::TIER_DISK)
+    out.results = static_cast<model::Tier>(in.results());
   out.group = in.group().empty() ? client : in.group();
   switch (in.work_case()) {
     case v1::JobSpec::kReprocess: {
@@ -214,6 +217,7 @@ void EncodeJobSpec(const model::JobSpec& in, v1::JobSpec* out) {
   out->set_device(in.device);
   out->set_orphan(static_cast<v1::Orphan>(in.orphan));
   if (in.ttl_seconds > 0) *out->mutable_ttl() = ToDuration(in.ttl_seconds);
+  if (in.results.has_value()) out->set_results(static_cast<v1::Tier>(*in.results));
   out->set_group(in.group);
   std::visit([out](const auto& work) { Encode(work, out); }, in.work);
 }

@@ -274,6 +274,9 @@ absl::StatusOr<model::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
                 .count = static_cast<int64_t>(in.spread().count()),
                 .devices = {in.spread().devices().begin(), in.spread().devices().end()},
                 .striped = in.spread().striped()};
+  OCTAVO_RETURN_IF_ERROR(
+      CheckEnum("on_restart", in.on_restart(), v1::OnRestart_IsValid(in.on_restart())));
+  out.on_restart = static_cast<model::OnRestart>(in.on_restart());
   OCTAVO_RETURN_IF_ERROR(CheckEnum("overrun", in.overrun(), v1::Overrun_IsValid(in.overrun())));
   out.overrun = static_cast<model::Overrun>(in.overrun());
   return out;
@@ -359,6 +362,7 @@ void EncodeScanSpec(const model::ScanSpec& in, v1::ScanSpec* out) {
     out->mutable_spread()->set_striped(in.spread.striped);
   }
   out->set_overrun(static_cast<v1::Overrun>(in.overrun));
+  out->set_on_restart(static_cast<v1::OnRestart>(in.on_restart));
 }
 
 namespace {
@@ -431,6 +435,7 @@ void EncodeScan(const model::ScanStatus& in, v1::Scan* out) {
   out->set_clipped_above(in.clipped_above);
   out->set_waits_for(Utf8(model::WaitsFor(in)));
   out->set_earlier_run(in.earlier_run);
+  out->set_resumed_from(in.spec.resumed_from);
 }
 
 }  // namespace octavo::rpc

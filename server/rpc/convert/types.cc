@@ -97,6 +97,8 @@ void EncodeMemory(const model::MemoryStatus& memory, v1::GetMemoryResponse* out)
     item->set_spilled_bytes(tier.spilled_bytes);
     item->set_restored_bytes(tier.restored_bytes);
     item->set_failures(tier.failures);
+    item->set_mirrors(tier.mirrors);
+    item->set_mirror_bytes(tier.mirror_bytes);
   }
 }
 

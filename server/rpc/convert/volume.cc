@@ -256,6 +256,7 @@ void EncodeVolume(const model::VolumeStatus& in, v1::Volume* out) {
   out->set_orphaned(in.orphaned);
   out->set_recovered(in.recovered);
   out->set_marked(in.marked);
+  out->set_mirrored(in.mirrored);
   out->set_shared_leases(static_cast<int32_t>(in.shared_leases));
   out->set_raw(in.is_raw);
   out->set_chain(in.chain);

@@ -62,7 +62,7 @@ std::string FirstOf(const Message& message, std::initializer_list<const char*> f
 std::string NamedBy(const Message& message) {
   // A client names its file, and often after the patient: the audit log leaves that name out.
   if (message.GetDescriptor()->name() == "OpenDepositRequest") return "";
-  return FirstOf(message, {"name", "input", "scan", "job", "resource", "parent"});
+  return FirstOf(message, {"name", "input", "scan", "job", "resource", "parent", "object"});
 }
 std::string MadeBy(const Message& response) {
   for (const char* const field :
@@ -139,7 +139,8 @@ AuditedRequest AuditedRequestOf(const Message& request) {
   AuditedRequest audited{.object = NamedBy(request),
                          .place = FirstOf(request, {"device", "root"}),
                          .request_id = TextOf(request, "request_id"),
-                         .destination = ""};
+                         .destination = "",
+                         .grantee = TextOf(request, "grantee")};
   const FieldDescriptor* const dry = request.GetDescriptor()->FindFieldByName("validate_only");
   audited.validate_only = dry != nullptr && dry->type() == FieldDescriptor::TYPE_BOOL &&
                           request.GetReflection()->GetBool(request, dry);
@@ -186,6 +187,12 @@ void CallAudit::Ended(const grpc::ServerContextBase& context, const MethodRole* 
   std::string object = request.object.empty() && made ? MadeBy(*response) : request.object;
   security::Put(&out, "object", object.empty() ? request.place : object);
   security::Put(&out, "destination", request.destination);
+  const Message* const grant = made ? PartOf(*response, "grant") : nullptr;
+  if (grant != nullptr && TextOf(*grant, "name") != object)
+    security::Put(&out, "grant", TextOf(*grant, "name"));
+  // What was granted, or taken back, to whom and whose it is.
+  security::Put(&out, "grantee", grant == nullptr ? request.grantee : TextOf(*grant, "grantee"));
+  if (grant != nullptr) security::Put(&out, "owner", TextOf(*grant, "owner"));
   if (const Message* const operation = made ? PartOf(*response, "operation") : nullptr;
       operation != nullptr) {
     security::Put(&out, "operation", TextOf(*operation, "name"));

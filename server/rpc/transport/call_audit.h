@@ -18,6 +18,7 @@ struct AuditedRequest {
   std::string place;        // the device or the root, if it names no object
   std::string request_id;   // as the client gave it
   std::string destination;  // of a commit
+  std::string grantee;      // to whom the object is granted
   bool validate_only = false;
 };
 AuditedRequest AuditedRequestOf(const google::protobuf::Message& request);

@@ -70,8 +70,9 @@ absl::Status CheckRole(const security::Principal& caller, const MethodRole& line
 
 }  // namespace
 
-CallGate::CallGate(const TrustConfig& config, memory::QuotaBook* quotas, security::AuditLog* audit)
-    : config_(config), quotas_(quotas), audit_(audit), resolver_(config) {
+CallGate::CallGate(const TrustConfig& config, memory::QuotaBook* quotas, security::AuditLog* audit,
+                   security::GrantBook* grants)
+    : config_(config), quotas_(quotas), grants_(grants), audit_(audit), resolver_(config) {
   if (config_.tokens != nullptr || config_.tls != nullptr)
     thread_.emplace("oct-gate", kBetweenLooks, [this] { Look(); });
 }
@@ -96,6 +97,7 @@ absl::Status CallGate::Admit(CallContext* context, const google::protobuf::Descr
   OCTAVO_ASSIGN_OR_RETURN(
       context->principal_,
       resolver_.Resolve(context->client_metadata(), context->peer(), context->certificate_.get()));
+  if (grants_ != nullptr) context->principal_.granted = grants_->Of(context->principal_);
   const security::Principal& caller = context->principal_;
   OCTAVO_RETURN_IF_ERROR(CheckRole(caller, *line));
   if (quotas_ != nullptr && line->counts.has_value() && first) {
@@ -138,6 +140,7 @@ std::string CallGate::WhyNot(const CallContext& context) const {
 void CallGate::Look() {
   if (config_.tokens != nullptr) config_.tokens->Look();
   if (config_.certificates != nullptr) config_.certificates->Look();
+  if (config_.names != nullptr) config_.names->Look();
   struct Ended {
     grpc_call* call;
     std::string why;
@@ -184,6 +187,11 @@ void Remember(grpc::CallbackServerContext* context, const google::protobuf::Mess
   auto* const call = dynamic_cast<CallContext*>(context);
   if (call != nullptr && call->gate_->audit_.on() && call->admitted_ != nullptr)
     call->request_ = AuditedRequestOf(request);
+}
+
+void NameObject(grpc::CallbackServerContext* context, const std::string& name) {
+  if (auto* const call = dynamic_cast<CallContext*>(context); call != nullptr)
+    call->request_.object = name;
 }
 
 void EndCall(grpc::CallbackServerContext* context, const grpc::Status& status,

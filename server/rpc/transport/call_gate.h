@@ -18,6 +18,7 @@
 #include "server/rpc/transport/certificate_cache.h"
 #include "server/rpc/transport/method_roles.h"
 #include "server/rpc/transport/principal_resolver.h"
+#include "server/security/grant_book.h"
 #include "server/security/principal.h"
 
 namespace octavo::rpc {
@@ -32,10 +33,10 @@ class CallContext;
 /// its place there, from Admit to its end. Thread-safe.
 class CallGate {
  public:
-  /// `quotas`: null = calls are not counted; `audit`: null = calls are not written down. Both must
-  /// outlive the server.
+  /// `quotas`: null = calls are not counted; `audit`: null = calls are not written down; `grants`:
+  /// null = nobody is granted anything. All must outlive the server.
   explicit CallGate(const TrustConfig& config, memory::QuotaBook* quotas = nullptr,
-                    security::AuditLog* audit = nullptr);
+                    security::AuditLog* audit = nullptr, security::GrantBook* grants = nullptr);
   ~CallGate();
   CallGate(const CallGate&) = delete;
   CallGate& operator=(const CallGate&) = delete;
@@ -43,14 +44,13 @@ class CallGate {
   /// Makes the contexts of a server's calls. The gate must outlive the server.
   std::unique_ptr<grpc::ContextAllocator> MakeContexts();
 
-  const TrustConfig& config() const { return config_; }
-
  private:
   friend class CallContext;
   friend void EndCall(grpc::CallbackServerContext* context, const grpc::Status& status,
                       const google::protobuf::Message* response);
   friend void Remember(grpc::CallbackServerContext* context,
                        const google::protobuf::Message& request);
+  friend void NameObject(grpc::CallbackServerContext* context, const std::string& name);
   friend absl::Status Admit(grpc::CallbackServerContext* context,
                             const google::protobuf::Descriptor* request);
   using Calls = std::list<CallContext*>;
@@ -65,6 +65,7 @@ class CallGate {
 
   const TrustConfig config_;
   memory::QuotaBook* const quotas_;
+  security::GrantBook* const grants_;
   const CallAudit audit_;
   const PrincipalResolver resolver_;
   CertificateCache certificates_;
@@ -88,6 +89,7 @@ class CallContext final : public grpc::CallbackServerContext {
                       const google::protobuf::Message* response);
   friend void Remember(grpc::CallbackServerContext* context,
                        const google::protobuf::Message& request);
+  friend void NameObject(grpc::CallbackServerContext* context, const std::string& name);
   friend absl::Status Admit(grpc::CallbackServerContext* context,
                             const google::protobuf::Descriptor* request);
   friend void Refuse(grpc::CallbackServerContext* context, const absl::Status& status);
@@ -118,6 +120,9 @@ void Refuse(grpc::CallbackServerContext* context, const absl::Status& status);
 
 /// Keeps what the audit log says of the request of a call that was let in.
 void Remember(grpc::CallbackServerContext* context, const google::protobuf::Message& request);
+
+/// What the call is about, where neither its request nor its answer names it.
+void NameObject(grpc::CallbackServerContext* context, const std::string& name);
 
 /// The call ends now: its place is free before its client sees that, and may call again; the audit
 /// log gets its line. `response`: of a unary call; null = there is none. Only where the call is

@@ -21,6 +21,9 @@ const std::vector<MethodRole>& MethodRoles() {
   using enum Effect;
   using enum memory::QuotaKind;
   static const auto& lines = *new std::vector<MethodRole>{
+      {"octavo.v1.AccessService.CreateGrant", kOperator, kChanges},
+      {"octavo.v1.AccessService.ListGrants", kViewer, kAsks},
+      {"octavo.v1.AccessService.RevokeGrant", kOperator, kChanges},
       {"octavo.v1.BufferService.ApplyOp", kOperator, kChanges},
       {"octavo.v1.BufferService.CommitBuffer", kOperator, kChanges},
       {"octavo.v1.BufferService.CreateBuffer", kOperator, kChanges},

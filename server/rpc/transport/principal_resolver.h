@@ -8,6 +8,7 @@
 
 #include "server/security/certificate.h"
 #include "server/security/certificate_table.h"
+#include "server/security/named_principals.h"
 #include "server/security/principal.h"
 #include "server/security/role.h"
 #include "server/security/tls_failures.h"
@@ -28,6 +29,7 @@ struct TrustConfig {
   security::TlsStore* tls = nullptr;              // null = TCP without TLS
   security::TlsFailures* tls_failures = nullptr;  // not null with `tls`
   security::CertificateTable* certificates = nullptr;
+  security::NamedPrincipals* names = nullptr;
   /// What a certificate may do that has no line in the table.
   security::Role certificate_role = security::Role::kNone;
   bool certificate_required = true;  // of clients, by TCP; where tls->asks_clients()

@@ -13,13 +13,15 @@
 #include "server/rpc/convert/status.h"
 #include "server/rpc/transport/call_gate.h"
 #include "server/rpc/transport/reactor.h"
+#include "server/rpc/transport/stall_watch.h"
 
 namespace octavo::rpc {
 
 /// A stream on which a client pushes messages and receives progress reports. It reads one message
 /// and writes one answer at a time; the newest answer replaces one that was not written yet. After
 /// the last answer it continues reading until the client half-closes, for some seconds at most, so
-/// that messages sent before are counted. Keeps itself alive until OnDone.
+/// that messages sent before are counted. A client that sends no first message has its stream ended
+/// (stall_watch.h). Keeps itself alive until OnDone.
 class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                        public std::enable_shared_from_this<PushStreamBase> {
  public:
@@ -34,6 +36,11 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
       stream = std::make_shared<Stream>(std::forward<Args>(args)...);
       stream->context_ = context;
       stream->caller_ = PrincipalOf(*context);
+      stream->first_ = std::make_shared<FirstMessageTimer>(
+          context->peer(), [weak = stream->weak_from_this()](const absl::Status& overdue) {
+            if (const auto self = weak.lock()) self->End(ToGrpc(overdue));
+          });
+      StallWatch::Add(stream->first_);
       return absl::OkStatus();
     });
     if (stream == nullptr) {
@@ -43,10 +50,12 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
     }
     stream->self_ = stream;
     stream->StartRead(&stream->incoming_);
+    stream->first_->Begin();
     return stream.get();
   }
 
   void OnReadDone(bool ok) final {
+    if (!first_->Came()) return;
     if (!ok) {  // the client sends no more: its messages count, and another connection may follow
       if (!Connected()) {
         End(NothingCame());
@@ -203,6 +212,7 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   grpc::CallbackServerContext* context_ = nullptr;  // valid until OnDone
   security::Principal caller_;                      // set by Begin, then constant
   std::shared_ptr<PushStreamBase> self_;
+  std::shared_ptr<FirstMessageTimer> first_;  // set by Begin, then constant
   grpc::ByteBuffer incoming_, outgoing_;
   Mutex mutex_;
   bool dirty_ ABSL_GUARDED_BY(mutex_) = false, writing_ ABSL_GUARDED_BY(mutex_) = false,

@@ -4,19 +4,42 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
 #include "gpu/base/failpoint.h"
 #include "gpu/base/log.h"
+#include "gpu/base/status.h"
 #include "server/base/exception_to_status.h"
 
 namespace octavo::rpc {
 namespace {
 
-struct Timers {
-  Mutex mutex;
-  std::list<std::weak_ptr<WriteTimer>> all ABSL_GUARDED_BY(mutex);
+/// Those that somebody still holds.
+template <class Timer>
+class Timers {
+ public:
+  void Add(const std::shared_ptr<Timer>& timer) {
+    MutexLock lock(mutex_);
+    all_.push_back(timer);
+  }
+  std::vector<std::shared_ptr<Timer>> Now() {
+    std::vector<std::shared_ptr<Timer>> timers;
+    MutexLock lock(mutex_);
+    std::erase_if(all_, [](const auto& weak) { return weak.expired(); });
+    for (const auto& weak : all_) {
+      if (auto timer = weak.lock()) timers.push_back(std::move(timer));
+    }
+    return timers;
+  }
+
+ private:
+  Mutex mutex_;
+  std::list<std::weak_ptr<Timer>> all_ ABSL_GUARDED_BY(mutex_);
 };
-Timers& AllTimers() {
-  static auto& timers = *new Timers;
+
+template <class Timer>
+Timers<Timer>& AllTimers() {
+  static auto& timers = *new Timers<Timer>;
   return timers;
 }
 
@@ -36,32 +59,50 @@ void WriteTimer::Done() {
   context_ = nullptr;
 }
 
-void StallWatch::Add(const std::shared_ptr<WriteTimer>& timer) {
-  Timers& timers = AllTimers();
-  MutexLock lock(timers.mutex);
-  timers.all.push_back(timer);
+void FirstMessageTimer::Begin() {
+  MutexLock lock(mutex_);
+  if (state_ != State::kNotBegun) return;  // it was faster
+  state_ = State::kWaiting;
+  since_ = Clock::now();
+}
+bool FirstMessageTimer::Came() {
+  MutexLock lock(mutex_);
+  if (state_ == State::kOverdue) return false;
+  state_ = State::kCame;
+  return true;
+}
+bool FirstMessageTimer::IsOver(Clock::time_point now, std::chrono::duration<double> patience) {
+  MutexLock lock(mutex_);
+  if (state_ != State::kWaiting || now - since_ <= patience) return false;
+  state_ = State::kOverdue;
+  return true;
 }
 
-StallWatch::StallWatch(std::chrono::duration<double> patience, std::function<void()> cancelled,
+void StallWatch::Add(const std::shared_ptr<WriteTimer>& timer) {
+  AllTimers<WriteTimer>().Add(timer);
+}
+void StallWatch::Add(const std::shared_ptr<FirstMessageTimer>& timer) {
+  AllTimers<FirstMessageTimer>().Add(timer);
+}
+
+StallWatch::StallWatch(std::chrono::duration<double> patience,
+                       std::function<void(const std::string&)> ended,
                        std::function<void(const std::string&)> cut)
     : patience_(patience),
-      cancelled_(std::move(cancelled)),
+      ended_(std::move(ended)),
       cut_(std::move(cut)),
       thread_("oct-stalls", std::chrono::milliseconds(250), [this] { Look(); }) {}
 
 void StallWatch::Look() {
   (void)Failpoint("stalls_turn");
+  LookAtWrites();
+  LookForFirstMessages();
+}
+
+void StallWatch::LookAtWrites() {
   constexpr std::chrono::seconds kToEnd(
       2);  // grace for a cancelled call on a connection whose peer still reads
-  std::vector<std::shared_ptr<WriteTimer>> timers;
-  {
-    Timers& all = AllTimers();
-    MutexLock lock(all.mutex);
-    std::erase_if(all.all, [](const auto& weak) { return weak.expired(); });
-    for (const auto& weak : all.all) {
-      if (auto timer = weak.lock()) timers.push_back(std::move(timer));
-    }
-  }
+  const auto timers = AllTimers<WriteTimer>().Now();
   const auto now = WriteTimer::Clock::now();
   for (const auto& timer : timers) {
     MutexLock lock(timer->mutex_);
@@ -73,10 +114,31 @@ void StallWatch::Look() {
       timer->cancelled_ = true;
       timer->since_ = now;
       timer->context_->TryCancel();  // its effects run on gRPC's threads
-      cancelled_();
+      ended_("stalled");
     } else if (timer->cancelled_ && now - timer->since_ > kToEnd) {
       cut_(timer->peer_);
     }
+  }
+}
+
+void StallWatch::LookForFirstMessages() {
+  const auto timers = AllTimers<FirstMessageTimer>().Now();
+  if (timers.empty()) return;
+  const absl::Status error =
+      WithInfo(absl::DeadlineExceededError(absl::StrCat(
+                   "the first message, which names what the stream feeds, did not come within ",
+                   patience_.count(),
+                   " s (listen.stalled_seconds); open a stream when there is one to send")),
+               {.reason = Reason::kProtocol, .field = "", .numbers = {}});
+  const auto now = FirstMessageTimer::Clock::now();
+  for (const auto& timer : timers) {
+    if (!timer->IsOver(now, patience_)) continue;
+    // First, because from here on nobody else ends the stream.
+    timer->overdue_(error);
+    Log(LogLevel::kWarning,
+        "a client has opened a stream and sends no first message; the server ends the call",
+        {{"peer", timer->peer_}});
+    ended_("no_first_message");
   }
 }
 

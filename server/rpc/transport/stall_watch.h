@@ -6,7 +6,9 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "absl/status/status.h"
 #include "grpcpp/server_context.h"
 
 #include "gpu/base/mutex.h"
@@ -38,24 +40,55 @@ class WriteTimer {
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-/// Cuts calls whose peers do not read. It first cancels the call, which releases all its resources
-/// unless the connection itself is stuck. In that case the cancellation waits behind the bytes
-/// written before, and the watch cuts the connection.
+/// Measures how long a stream waits for the first message of its client, which names what the
+/// stream feeds. Without it, the stream holds a place for nothing. Of the message and the end of
+/// patience exactly one is told. Thread-safe.
+class FirstMessageTimer {
+ public:
+  using Clock = std::chrono::steady_clock;
+  /// `overdue`: ends the stream with this error; does not block, and takes no lock of the timer.
+  FirstMessageTimer(std::string peer, std::function<void(const absl::Status&)> overdue)
+      : peer_(std::move(peer)), overdue_(std::move(overdue)) {}
+  /// The stream has begun to read.
+  void Begin();
+  /// A message has come, or the end of the messages. False = too late: the stream ends already.
+  bool Came();
+
+ private:
+  friend class StallWatch;
+  enum class State { kNotBegun, kWaiting, kCame, kOverdue };
+  /// Whether the stream has to end now.
+  bool IsOver(Clock::time_point now, std::chrono::duration<double> patience);
+  const std::string peer_;
+  const std::function<void(const absl::Status&)> overdue_;
+  Mutex mutex_;
+  State state_ ABSL_GUARDED_BY(mutex_) = State::kNotBegun;
+  Clock::time_point since_ ABSL_GUARDED_BY(mutex_);
+};
+
+/// Cuts calls whose peers do not read, and streams whose clients send no first message. It first
+/// cancels the call, which releases all its resources unless the connection itself is stuck. In
+/// that case the cancellation waits behind the bytes written before, and the watch cuts the
+/// connection.
 class StallWatch {
  public:
   /// The timers are shared by the whole process, because streams do not know their server. If there
   /// are several servers, the shortest limit applies.
   static void Add(const std::shared_ptr<WriteTimer>& timer);
+  static void Add(const std::shared_ptr<FirstMessageTimer>& timer);
 
-  /// The watch calls `cancelled` for each call that it cancels, and `cut` with the peer's name
-  /// (ServerContext::peer).
-  StallWatch(std::chrono::duration<double> patience, std::function<void()> cancelled,
+  /// The watch calls `ended` for each call that it ends, with the reason by which streams that were
+  /// cut are counted, and `cut` with the peer's name (ServerContext::peer).
+  StallWatch(std::chrono::duration<double> patience,
+             std::function<void(const std::string& reason)> ended,
              std::function<void(const std::string& peer)> cut);
 
  private:
   void Look();
+  void LookAtWrites();
+  void LookForFirstMessages();
   const std::chrono::duration<double> patience_;
-  const std::function<void()> cancelled_;
+  const std::function<void(const std::string&)> ended_;
   const std::function<void(const std::string&)> cut_;
   base::PeriodicThread thread_;
 };

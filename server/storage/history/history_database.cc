@@ -45,7 +45,7 @@ constexpr char kWrite[] =
 constexpr char kRead[] =
     "SELECT kind, name, number, state, ended, reason_code, reason, title, owner, project,"
     "request_id, request_digest, created_ns, started_ns, ended_ns, details FROM work "
-    "WHERE kind BETWEEN 1 AND 3 ORDER BY kind, number";
+    "WHERE kind BETWEEN 1 AND 4 ORDER BY kind, number";
 
 constexpr int64_t kMostNumber = int64_t{1} << 62;
 
@@ -340,12 +340,14 @@ absl::StatusOr<int64_t> HistoryDatabase::Prune(const HistoryLimits& limits, int6
     OCTAVO_RETURN_IF_ERROR(
         Execute(absl::StrCat("DELETE FROM work WHERE ended = 1 AND ended_ns < ", oldest).c_str()));
   }
-  for (const auto kind : {HistoryKind::kScan, HistoryKind::kJob, HistoryKind::kCommit}) {
+  for (const HistoryKind kind : kHistoryKinds) {
+    // Of each owner: nobody pushes out what others may still ask for. Nor does a volume that was
+    // discarded push out one that was lost.
+    const char* const each = kind == HistoryKind::kVolume ? "owner, state" : "owner";
     OCTAVO_RETURN_IF_ERROR(
-        // Of each owner: nobody pushes out what others may still ask for.
         Execute(absl::StrCat("DELETE FROM work WHERE kind = ", static_cast<int>(kind),
                              " AND name IN (SELECT name FROM (SELECT name, row_number() OVER ",
-                             "(PARTITION BY owner ORDER BY number DESC) AS place FROM work ",
+                             "(PARTITION BY ", each, " ORDER BY number DESC) AS place FROM work ",
                              "WHERE kind = ", static_cast<int>(kind),
                              " AND ended = 1) WHERE place > ", limits.kept, ")")
                     .c_str()));

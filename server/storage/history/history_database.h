@@ -17,7 +17,7 @@ namespace octavo::storage {
 
 /// How much of the past is kept.
 struct HistoryLimits {
-  int64_t kept = 1000;  // ended rows of each kind
+  int64_t kept = 1000;  // ended rows of each kind and owner; of volumes, of each state, too
   double days = 90;     // since their end; 0 = for ever
 };
 

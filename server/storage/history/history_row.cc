@@ -7,6 +7,7 @@ const char* Name(HistoryKind kind) {
     case HistoryKind::kScan: return "scan";
     case HistoryKind::kJob: return "job";
     case HistoryKind::kCommit: return "commit";
+    case HistoryKind::kVolume: return "volume";
   }
   return "?";
 }

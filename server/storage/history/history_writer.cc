@@ -168,6 +168,10 @@ void HistoryWriter::Run(const std::shared_ptr<State>& shared) {
       state.writing = 0;
       news = state.counts.failing == written.ok();
       state.counts.failing = !written.ok();
+      (void)base::ExceptionToStatus([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        state.counts.error = std::string(written.message());
+        return absl::OkStatus();
+      });
       if (written.ok()) {
         state.counts.written += static_cast<int64_t>(rows.size());
         state.dropping = false;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "server/storage/history/history_database.h"
 #include "server/storage/history/history_row.h"
@@ -34,6 +35,7 @@ class HistoryWriter {
     int64_t errors = 0;    // failed attempts to write
     int64_t waiting = 0;   // rows
     bool failing = false;  // the last attempt failed
+    std::string error;     // of that attempt
   };
   Counts Count() const;
 

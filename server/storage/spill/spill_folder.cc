@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -40,7 +41,7 @@ namespace {
 
 constexpr int64_t kBlock = 1 << 20;
 constexpr char kMagic[4] = {'O', 'S', 'P', '1'};
-constexpr int64_t kTailBytes = 16;
+constexpr int64_t kTailBytes = 16, kNoteAt = 7;  // the note's place in the tail
 constexpr char kSpillSuffix[] = ".spill", kTemporarySuffix[] = ".tmp",
                kDamagedSuffix[] = ".damaged";
 
@@ -142,6 +143,15 @@ class Cursor final : public SpillCursor {
   int64_t kept_ = -1;
 };
 
+absl::Status WriteNote(int fd, const std::string& path, SpillNote note) {
+  if (const int error = Failpoint("spill_note")) return ErrnoStatus(error, "writing", path);
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return ErrnoStatus(errno, "looking at", path);
+  OCTAVO_RETURN_IF_ERROR(WriteAllAt(fd, path, &note, 1, info.st_size - kTailBytes + kNoteAt));
+  if (::fdatasync(fd) != 0) return ErrnoStatus(errno, "syncing", path);
+  return absl::OkStatus();
+}
+
 class File final : public SpillFile {
  public:
   File(std::string path, int64_t bytes, int64_t charged,
@@ -179,6 +189,13 @@ class File final : public SpillFile {
           "again",
           {{"file", path_}, {"error", std::string(synced.message())}});
     }
+  }
+  absl::Status Write(SpillNote note) override {
+    const UniqueFd fd(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
+    // What was opened before the removal began is this file, and no later one of its name.
+    if (removed_) return absl::OkStatus();
+    if (!fd) return ErrnoStatus(errno, "opening", path_);
+    return WriteNote(fd.get(), path_, note);
   }
 
  private:
@@ -245,6 +262,7 @@ class Writer final : public SpillWriter {
   }
 
   void SetAbout(nlohmann::json about) override { about_ = std::move(about); }
+  void SetGate(std::shared_ptr<SpillGate> gate) override { gate_ = std::move(gate); }
 
   absl::StatusOr<std::shared_ptr<SpillFile>> Finish() override {
     if (done_ != bytes_)
@@ -263,11 +281,15 @@ class Writer final : public SpillWriter {
     if (::fdatasync(fd_.get()) != 0) return ErrnoStatus(errno, "syncing", temporary_);
     if (const int error = Failpoint("spill_synced"))
       return ErrnoStatus(error, "syncing", temporary_);
-    OCTAVO_RETURN_IF_ERROR(RenameNoReplace(temporary_, final_));
-    finished_ = true;
     auto file = std::make_shared<File>(
         final_, bytes_, charged_, std::make_shared<const std::vector<uint32_t>>(std::move(crcs_)),
         quota_);
+    const auto rename = [this]() -> absl::Status {
+      OCTAVO_RETURN_IF_ERROR(RenameNoReplace(temporary_, final_));
+      finished_ = true;
+      return absl::OkStatus();
+    };
+    OCTAVO_RETURN_IF_ERROR(gate_ == nullptr ? rename() : gate_->Pass(file, rename));
     if (absl::Status synced = SyncDirectory(ParentOf(final_)); !synced.ok()) {
       file->Remove();
       return synced;
@@ -281,6 +303,7 @@ class Writer final : public SpillWriter {
   const int64_t bytes_;
   nlohmann::json about_;
   const std::shared_ptr<Quota> quota_;
+  std::shared_ptr<SpillGate> gate_;
   UniqueFd fd_;
   int64_t charged_ = 0, done_ = 0;
   std::vector<uint32_t> crcs_;
@@ -323,6 +346,8 @@ class Folder final : public SpillFolder {
     std::string tail(kTailBytes, '\0');
     OCTAVO_RETURN_IF_ERROR(
         ReadAllAt(fd.get(), path, tail.data(), tail.size(), info.st_size - kTailBytes));
+    const auto note = static_cast<SpillNote>(std::exchange(tail[kNoteAt], '\0'));
+    if (note > SpillNote::kMarked) return absl::DataLossError("its note is none");
     uint64_t length = 0;
     std::memcpy(&length, tail.data(), 8);
     if (std::memcmp(tail.data() + 12, kMagic, 4) != 0 ||
@@ -350,7 +375,8 @@ class Folder final : public SpillFolder {
       return absl::DataLossError("its footer speaks of another file");
     quota_->TakeAnyway(info.st_size);
     return Found{.file = std::make_shared<File>(path, voxels, info.st_size, said->crcs, quota_),
-                 .about = said->about};
+                 .about = said->about,
+                 .note = note};
   }
 
  private:
@@ -375,6 +401,34 @@ class Folder final : public SpillFolder {
 };
 
 }  // namespace
+
+absl::Status SpillGate::Pass(const std::shared_ptr<SpillFile>& file,
+                             const std::function<absl::Status()>& rename) {
+  (void)Failpoint("spill_gate");
+  MutexLock lock(mutex_);
+  if (shut_) {
+    return WithInfo(absl::CancelledError("the volume has left memory while it was written"),
+                    {.reason = Reason::kVolumeGone, .field = "", .numbers = {}});
+  }
+  OCTAVO_RETURN_IF_ERROR(rename());
+  passed_ = file;
+  return absl::OkStatus();
+}
+
+void SpillGate::Shut() {
+  std::shared_ptr<SpillFile> passed;
+  {
+    MutexLock lock(mutex_);
+    shut_ = true;
+    passed = std::move(passed_);
+  }
+  if (passed != nullptr) passed->Remove();
+}
+
+bool SpillGate::shut() {
+  MutexLock lock(mutex_);
+  return shut_;
+}
 
 absl::StatusOr<std::unique_ptr<SpillFolder>> SpillFolder::Open(const std::string& path,
                                                                int64_t quota_bytes,

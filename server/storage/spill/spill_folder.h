@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,6 +10,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
+
+#include "gpu/base/mutex.h"
 
 namespace octavo::storage {
 
@@ -25,6 +28,9 @@ class SpillCursor {
   virtual absl::Status Read(int64_t offset, int64_t bytes, void* out) = 0;
 };
 
+/// What the owner of a spill file notes beside what its description says. It changes in place.
+enum class SpillNote : uint8_t { kNone = 0, kUnmarked = 1, kMarked = 2 };
+
 /// A finished spill file. Destroying the object does not remove the file, which is to outlive the
 /// process. Thread-safe.
 class SpillFile {
@@ -36,6 +42,27 @@ class SpillFile {
   /// Removes the file durably and returns its bytes to the quota. Idempotent. If the file cannot be
   /// removed, its bytes stay charged, and the log says so.
   virtual void Remove() = 0;
+  /// Writes the note into the file. It is one byte: whatever becomes of the process, the file has
+  /// the old note or the new one. Nothing happens if the file was removed.
+  virtual absl::Status Write(SpillNote note) = 0;
+};
+
+/// Decides between the two ends of a file that is being written for a volume: it gets its name, by
+/// which a later process finds it, or the volume leaves, and it never does. Once Shut has returned,
+/// no file that passed is left, and none passes any more. Thread-safe.
+class SpillGate {
+ public:
+  /// Runs `rename`, after which `file` has its name. Cancelled if the gate is shut.
+  absl::Status Pass(const std::shared_ptr<SpillFile>& file,
+                    const std::function<absl::Status()>& rename);
+  /// Waits for a rename that is under way, and removes the file that passed.
+  void Shut();
+  bool shut();
+
+ private:
+  Mutex mutex_;
+  bool shut_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<SpillFile> passed_ ABSL_GUARDED_BY(mutex_);
 };
 
 /// A file being written, front to back. If it is destroyed unfinished, it removes the file.
@@ -45,7 +72,10 @@ class SpillWriter {
   virtual absl::Status Append(const void* data, int64_t bytes) = 0;
   /// Replaces the description given to Create by one of about the same length.
   virtual void SetAbout(nlohmann::json about) = 0;
+  /// Finish passes through the gate. Without one, nothing can keep the file from getting its name.
+  virtual void SetGate(std::shared_ptr<SpillGate> gate) = 0;
   /// Writes the footer and makes file and name durable. After OK a later process finds the file.
+  /// Cancelled if the gate was shut.
   virtual absl::StatusOr<std::shared_ptr<SpillFile>> Finish() = 0;
 };
 
@@ -53,14 +83,15 @@ class SpillWriter {
 /// with their own quota.
 ///
 /// A file is the voxels, C order; then a footer in JSON {"about": what the owner says, "bytes",
-/// "crc32c": [of each MiB]}; then 16 bytes: length of the footer (u64), its CRC-32C (u32), "OSP1";
-/// little endian. It is written as ".<id>.tmp" and renamed to
+/// "crc32c": [of each MiB]}; then 16 bytes: length of the footer (7 bytes), the note (u8), CRC-32C
+/// of the footer (u32), "OSP1"; little endian. It is written as ".<id>.tmp" and renamed to
 /// "<id>.spill" when it is complete and synced. Thread-safe.
 class SpillFolder {
  public:
   struct Found {
     std::shared_ptr<SpillFile> file;
     nlohmann::json about;
+    SpillNote note = SpillNote::kNone;
   };
   /// Creates `path`. `found` gets the complete files that an earlier process left (their footer is
   /// checked here, their voxels when they are read); unfinished ones are removed, damaged ones

@@ -257,6 +257,8 @@ class AuditTest(unittest.TestCase):
         text = content(self.path)
         self.assertIn(made.buffer.name, text)
         self.assertEqual(self.one(method="octavo.v1.SessionService.AcquireLease")["object"], buffer)
+        self.assertEqual(self.one(method="octavo.v1.SessionService.ReleaseLease", outcome="ok")["object"], buffer)
+        self.assertNotIn("object", self.one(method="octavo.v1.SessionService.ReleaseLease", outcome="failed"))  # there is no such lease any more
         for secret in (session.secret, lease.token, key, *(content(path).strip() for path in self.secret.values())):
             self.assertGreaterEqual(len(secret), 16)
             self.assertNotIn(secret, text)

@@ -18,7 +18,7 @@ from harness import BUILD, Daemon, octavo, until
 from octavo.v1 import buffer_pb2, ingest_pb2, job_pb2, scan_pb2, session_pb2, tomography_pb2, types_pb2, volume_pb2
 
 OCTAVO = os.path.join(BUILD, "bin", "octavo")
-PARTS = ("buffer", "export", "ingest", "job", "mosaic", "operation", "scan", "session", "stream", "system", "volume")
+PARTS = ("access", "buffer", "export", "ingest", "job", "mosaic", "operation", "scan", "session", "stream", "system", "volume")
 # name, role, project
 PEOPLE = {"ada": ("operator", "retina"), "eve": ("operator", "retina"), "bob": ("operator", "cornea"), "vera": ("viewer", "retina"), "root": ("admin", "")}
 # What changes nothing of others: it makes something of the caller's own, or only reads or measures.
@@ -27,7 +27,7 @@ OWN_MATTERS = {
     "OpenDeposit": "for a file of the caller's connection", "PlanJob": "makes nothing", "SubmitJob": "makes a job", "FindZOverlap": "reads",
     "RegisterTiles": "reads", "ResampleTiles": "makes a buffer", "StackSections": "makes a buffer", "StitchTiles": "makes a buffer",
     "PlanScan": "makes nothing", "PlanWaveform": "makes nothing", "PlotWaveform": "makes nothing", "OpenSession": "makes a session",
-    "Measure": "measures", "ProbeStorage": "measures", "DeriveVolume": "reads a volume and makes one", "Export": "reads a volume; see test_a_buffer_is_exported_by_its_owner",
+    "CreateGrant": "only the owner may: see grants_test.py", "RevokeGrant": "see grants_test.py", "Measure": "measures", "ProbeStorage": "measures", "DeriveVolume": "reads a volume and makes one", "Export": "reads a volume; see test_a_buffer_is_exported_by_its_owner",
 }
 
 

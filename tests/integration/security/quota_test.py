@@ -348,7 +348,26 @@ class Quotas(unittest.TestCase):
                 options=scan_pb2.CommitOptions(destination=destination), validate_only=True)))
         for destination in ("rob.npy", os.path.join(self.root, "rob.npy")):
             refused(lambda: rob.buffers.commit(buffer, destination, axes="yx"))
+        # A relative path lies in the first root, which is not his: he is told what to write.
+        for call in (lambda: rob.commit(first, "a/rob.npy"), lambda: rob.buffers.commit(buffer, "a/rob.npy", axes="yx")):
+            with self.assertRaises(octavo.OctavoError) as caught:
+                call()
+            self.assertIn(f"relative paths lie in the first storage root, so write '{self.other}/a/rob.npy'", caught.exception.message)
         self.assertFalse([name for name in os.listdir(self.root) if name.startswith("rob")])
+        # Of a path that nobody could name, he learns his own roots; others learn all.
+        for destination in ("../x.npy", os.path.join(self.other, "..", "x.npy"), "/nowhere/x.npy"):
+            for field, call in (("options.destination", lambda: rob.commit(first, destination)), ("options.destination", lambda: rob.buffers.commit(buffer, destination, axes="yx")),
+                                ("retention.auto_commit.destination", lambda: rob.submit_scan(octavo.simulated(1, fast=True), small(), samples=256, retention=auto_commit(destination))),
+                                ("retention.auto_commit.destination", lambda: rob.plan_scan(octavo.simulated(1, fast=True), small(), samples=256, retention=auto_commit(destination)))):
+                with self.subTest(destination=destination, field=field), self.assertRaises(octavo.OctavoError) as caught:
+                    call()
+                error = caught.exception
+                self.assertEqual((error.code, error.field), (grpc.StatusCode.INVALID_ARGUMENT, field), error)
+                self.assertIn(self.other, error.message)
+                self.assertNotIn(self.root, error.message)
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.clients["root"].commit(first, "../x.npy")
+        self.assertIn(f"allowed are paths below {self.root}, {self.other}", caught.exception.message)
         self.assertEqual(rob.volume(first).state, types_pb2.VOLUME_STATE_HELD)
         mine = os.path.join(self.other, "rob.npy")
         rob.commit(first, mine)
@@ -414,6 +433,41 @@ class Quotas(unittest.TestCase):
         text = subprocess.run([OCTAVO, "--address", self.daemon.address, "--token-file", self.secret["rob"], "info"], capture_output=True, text=True, timeout=60,
                               check=True).stdout
         self.assertIn(f"your commits and imports may name the root {self.other}\n", text)
+        self.assertIn(f"give your commits absolute paths, such as {self.other}/NAME: relative ones lie in the first storage root, which is not yours", text)
+        text = subprocess.run([OCTAVO, "--address", self.daemon.address, "--token-file", self.secret["sam"], "info"], capture_output=True, text=True, timeout=60,
+                              check=True).stdout
+        self.assertNotIn("give your commits absolute paths", text)
+
+
+class Names(unittest.TestCase):
+    def test_a_name_that_nobody_has_is_told_until_somebody_has_it(self):
+        with tempfile.TemporaryDirectory(prefix="octavo-names-") as folder:
+            tokens, secret = os.path.join(folder, "tokens"), os.path.join(folder, "secret")
+
+            def add(name, *flags):
+                subprocess.run([OCTAVO, "token", "add", "--file", tokens, "--name", name, "--role", "admin", *flags], check=True, capture_output=True, timeout=60)
+            add("anna", "--secret-file", secret)
+            directory = os.path.join(folder, "daemon")
+            root = os.path.join(directory, "data")
+            os.makedirs(root)
+            daemon = Daemon("--security.tokens", tokens, "--quota.roots", f"ana={root},anna={root},uid:77={root}", "--quota.exceptions", "bert scans=1",
+                            directory=directory)
+            self.addCleanup(daemon.remove)
+            with octavo.Client(daemon.address, token_file=secret) as client:
+                def told():
+                    return [line for line in client.info().recovered if line.startswith("quota.")]
+                self.assertEqual([line.split(",")[0] for line in told()], ["quota.exceptions names 'bert'", "quota.roots names 'ana'"])
+                self.assertIn("did you mean anna?", told()[1])
+                self.assertEqual(daemon.text().count("quota.roots names 'ana'"), 1)
+                shown = subprocess.run([OCTAVO, "--address", daemon.address, "--token-file", secret, "info"], capture_output=True, text=True, timeout=60, check=True).stdout
+                self.assertIn("warning: quota.roots names 'ana'", shown)
+                add("bert")
+                until(lambda: len(told()) == 1, 30)
+                until(lambda: daemon.text().count("quota.roots names 'ana'") == 2, 30)  # at each reload
+                self.assertEqual(daemon.text().count("quota.exceptions names 'bert'"), 1)
+                add("ana")
+                until(lambda: told() == [], 30)
+            self.assertEqual(daemon.stop(), 0)
 
 
 def auto_commit(destination):

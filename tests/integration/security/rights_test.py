@@ -18,6 +18,7 @@ import urllib.request
 import grpc
 
 from harness import BUILD, SOURCE, Daemon, octavo, until
+from web_viewer import Viewer
 
 OCTAVO = os.path.join(BUILD, "bin", "octavo")
 PARTS = ("buffer", "export", "ingest", "job", "mosaic", "operation", "scan", "session", "stream", "system", "volume")
@@ -249,6 +250,38 @@ class Tokens(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "is a token and not the name of a file") as no:
             octavo.Client(self.daemon.address, token_file=token)
         self.assertNotIn(token[7:30], str(no.exception))
+
+    def test_a_token_that_others_can_read_is_refused(self):
+        """By the command line, Python and the viewer; a link to a private file, and a pipe, are taken."""
+        with open(self.path["viewer"]) as file:
+            token = file.read()
+        path = os.path.join(os.path.dirname(self.path["viewer"]), "open")
+        self.addCleanup(os.remove, path)
+        for mode in (0o644, 0o640, 0o604, 0o622, 0o601):
+            with self.subTest(oct(mode)):
+                with open(path, "w") as file:
+                    file.write(token)
+                os.chmod(path, mode)
+                says = f"'{path}', which has mode {mode:04o}, so that others may read or change it"
+                shown = subprocess.run([OCTAVO, "--address", self.daemon.address, "--token-file", path, "info"], capture_output=True, text=True, timeout=60)
+                self.assertNotEqual(shown.returncode, 0)
+                self.assertEqual(shown.stdout, "")
+                self.assertIn(f"--token-file: is {says}; allowed is 0600 (chmod 600 {path})", shown.stderr)
+                with self.assertRaises(ValueError) as no:
+                    octavo.Client(self.daemon.address, token_file=path)
+                self.assertIn(f"token_file is {says}; expected 0600 (chmod 600 {path})", str(no.exception))
+                with self.assertRaisesRegex(RuntimeError, re.escape(says)):
+                    Viewer(self.daemon.address, "--token-file", path)
+                self.assertNotIn(token[7:30], shown.stderr + str(no.exception))
+        os.chmod(path, 0o600)
+        link = path + ".link"
+        os.symlink(path, link)
+        self.addCleanup(os.remove, link)
+        for command in (["--token-file", link], ["--token-file", "/dev/stdin"]):
+            shown = subprocess.run([OCTAVO, "--address", self.daemon.address, *command, "info"], input=token, capture_output=True, text=True, timeout=60)
+            self.assertEqual(shown.returncode, 0, shown.stderr)
+        with octavo.Client(self.daemon.address, token_file=link) as client:
+            self.assertEqual(client.info().caller.role, octavo.v1.system_pb2.ROLE_VIEWER)
 
     def test_no_token_is_made_that_is_over(self):
         for moment in ("1970-01-01", "1970-01-01T00:00:00Z", "2020-02-02"):

@@ -472,6 +472,26 @@ class Programs(TlsTest):
             with self.subTest(says), self.assertRaisesRegex(ValueError, says):
                 octavo.Client("127.0.0.1:1", **options)
 
+    def test_a_key_that_others_can_read_is_refused(self):
+        daemon = self.mutual()
+        files = self.lab.client("otto")
+        key = os.path.join(self.folder, "open.key")
+        shutil.copy(files["key_file"], key)
+        os.chmod(key, 0o644)
+        says = f"'{key}', which has mode 0644, so that others may read or change it"
+        flags = ("--ca-file", files["ca_file"], "--cert-file", files["cert_file"], "--key-file", key)
+        self.assertIn(f"--key-file: is {says}; allowed is 0600 (chmod 600 {key})", self.command("--address", daemon.address, *flags, "health", code=2).stderr)
+        with self.assertRaisesRegex(ValueError, "key_file is " + re.escape(says)):
+            octavo.Client(daemon.address, **{**files, "key_file": key})
+        with self.assertRaisesRegex(RuntimeError, "--key-file: is " + re.escape(says)):
+            Viewer(daemon.address, *flags)
+        with self.assertRaisesRegex(RuntimeError, "--tls-key: is " + re.escape(says)):
+            Viewer(daemon.address, "--tls-cert", files["cert_file"], "--tls-key", key)
+        os.chmod(key, 0o600)
+        self.command("--address", daemon.address, *flags, "health")
+        with octavo.Client(daemon.address, **{**files, "key_file": key}) as client:
+            client.info()
+
     def test_octavo_web_logs_in_with_a_certificate(self):
         daemon = self.mutual()
         with octavo.Client(daemon.address, **self.lab.client("otto")) as client:

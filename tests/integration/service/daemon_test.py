@@ -1,22 +1,22 @@
 """The guarantees for programs that start, supervise and end a daemon: the ready file, systemd's
-messages, identity, signals, and the forced exit."""
+messages, and identity. Signals and the forced exit: tests/fault."""
 
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
 import tempfile
 import time
 import unittest
-import urllib.request
+import unittest.mock
 
-from harness import BUILD, Daemon, octavo, until
-from octavo.v1 import scan_pb2, types_pb2
+import harness
+from harness import BUILD, Daemon, octavo
 
 STOPPING = b"STOPPING=1\nEXTEND_TIMEOUT_USEC=20000000"  # the harness' drain.seconds are 10
-HANG_FSYNC = os.path.join(BUILD, "lib", "libhang_fsync.so")
 
 
 class Supervised(unittest.TestCase):
@@ -73,10 +73,19 @@ class Supervised(unittest.TestCase):
                 self.assertEqual(notify.recv(100).split(b"=")[0], b"EXTEND_TIMEOUT_USEC")  # once more, for the rest of the end
                 self.assertNotIn("TimeoutStopSec", daemon.text())
         # If the daemon cannot ask systemd, its log names TimeoutStopSec.
-        for seconds, told in (("300", True), ("20", False)):
-            daemon = self.start("--drain.seconds", seconds, environment={"INVOCATION_ID": "1"})
-            self.assertEqual("TimeoutStopSec" in daemon.text(), told)
-            self.assertEqual(daemon.stop(), 0)
+        os.makedirs(os.path.join(self.folder, "bin"))
+        with open(os.path.join(self.folder, "bin", "octavod"), "w") as script:  # systemd names the process that it starts
+            script.write(f'#!/bin/sh\nSYSTEMD_EXEC_PID=$$ exec {shlex.quote(os.path.join(harness.BUILD, "bin", "octavod"))} "$@"\n')
+        os.chmod(script.name, 0o755)
+        lose, bounded = ("--drain.on_held", "lose"), ("--drain.spill_seconds", "30")
+        for flags, by_systemd, told in ((("--drain.seconds", "300", *lose), True, True), (("--drain.seconds", "20", *lose), True, False),
+                                        (("--drain.seconds", "20", *bounded), True, False), (("--drain.seconds", "60", *bounded), True, True),
+                                        ((), True, True),  # writes held volumes as long as it makes progress
+                                        (("--drain.seconds", "300"), False, False)):  # by a shell of a service
+            with self.subTest(flags), unittest.mock.patch.object(harness, "BUILD", self.folder if by_systemd else harness.BUILD):
+                daemon = self.start(*flags, environment={"INVOCATION_ID": "1", "SYSTEMD_EXEC_PID": str(os.getpid())})
+                self.assertEqual("TimeoutStopSec" in daemon.text(), told)
+                self.assertEqual(daemon.stop(), 0)
 
     def test_every_line_of_the_log_is_a_record(self):
         # gRPC itself logs a lot here.
@@ -103,6 +112,15 @@ class Supervised(unittest.TestCase):
         self.assertIn("replay root is no directory", daemon.text())
         self.assertIn(away, daemon.text())
         self.assertEqual(daemon.stop(), 0)
+        # Folders of the daemon's own are no place for clients, neither by a link.
+        state = os.path.join(self.folder, "links-to-data")
+        os.symlink(missing, state)
+        for key, folder in (("state.dir", state), ("audit.dir", os.path.join(missing, "audit")), ("history.dir", os.path.join(state, "history")), ("spill.dir", missing)):
+            with self.subTest(key), self.assertRaises(RuntimeError) as caught:
+                Daemon("--storage.roots", missing, f"--{key}", folder)
+            self.assertIn(f"{key}: is '{folder}'", str(caught.exception))
+            self.assertIn(f"which lies in '{missing}' of storage.roots: clients could write or read there", str(caught.exception))
+        self.assertNotIn("octavo.sock", os.listdir(missing))
         # A missing default root is no mistake of the user.
         home = os.path.join(self.folder, "home")
         os.mkdir(home)
@@ -224,165 +242,6 @@ class Supervised(unittest.TestCase):
     def test_no_metrics_no_socket(self):
         daemon = self.start("--metrics.listen", "none", "--listen.unix", "none")
         self.assertEqual((daemon.ready["metrics"], daemon.ready["unix"]), ("", ""))
-
-
-class Signals(unittest.TestCase):
-    def busy(self, *flags, **options):
-        """Starts a daemon with a scan whose one volume takes minutes."""
-        daemon = Daemon(*flags, **options)
-        self.addCleanup(daemon.remove)
-        with daemon.client() as client:
-            scan = client.submit_scan(octavo.simulated(1), octavo.raster(64, 4000, volumes=1), samples=256, rate_hz=1000,
-                                      acquisition=dict(records_per_block=64, ring_blocks=1024))
-            until(lambda: client.scan(scan.name).current_volume == 0)
-        return daemon
-
-    def test_sigint_drains_too(self):
-        daemon = Daemon()
-        self.addCleanup(daemon.remove)
-        daemon.process.send_signal(signal.SIGINT)
-        self.assertEqual(daemon.process.wait(20), 0)
-
-    def test_a_second_signal_does_not_wait_for_the_drain(self):
-        daemon = self.busy("--drain.seconds", "300")
-        daemon.process.send_signal(signal.SIGTERM)
-        with daemon.client() as client:
-            while client.health():  # until draining begins
-                pass
-        self.assertIsNone(daemon.process.poll())
-        daemon.process.send_signal(signal.SIGTERM)
-        self.assertEqual(daemon.process.wait(60), 0)
-        (end,) = self.ends(daemon)
-        self.assertEqual((end["reason"], end["text"]), ("SERVER_STOPPED", "the server was told a second time to end"))
-
-    def ends(self, daemon):
-        """The log records of ended scans."""
-        return [record for record in map(json.loads, daemon.text().splitlines()) if record["event"] == "scan ended"]
-
-    def test_a_drain_that_takes_too_long_says_so(self):
-        daemon = self.busy("--drain.seconds", "0.5")
-        with daemon.client() as client:
-            client.submit_scan(octavo.simulated(1), octavo.raster(64, 8, volumes=0), samples=256, rate_hz=1000, queue="q")
-        self.assertEqual(daemon.stop(), 0)
-        cut = {end["text"] for end in self.ends(daemon) if end["reason"] == "SERVER_STOPPED"}
-        self.assertEqual(cut, {"drain.seconds (0.5) were over"})
-        self.assertNotIn("by a client", daemon.text())
-
-    def test_a_client_that_cancels_is_told_of_as_ever(self):
-        daemon = self.busy()
-        with daemon.client() as client:
-            client.cancel(client.scans()[0].name)
-        self.assertEqual(daemon.stop(), 0)
-        (end,) = self.ends(daemon)
-        self.assertEqual((end["reason"], end["text"]), ("CANCELLED", "cancelled by a client"))
-
-    def test_the_metrics_page_answers_while_draining(self):
-        daemon = self.busy("--drain.seconds", "300")
-        daemon.process.send_signal(signal.SIGTERM)
-        with daemon.client() as client:
-            while client.health():
-                pass
-        page = urllib.request.urlopen(f"http://{daemon.metrics}/metrics", timeout=10).read().decode()
-        self.assertIn("octavo_scans{", page)
-        daemon.process.send_signal(signal.SIGTERM)
-        self.assertEqual(daemon.process.wait(30), 0)
-
-    def metric(self, daemon, name):
-        page = urllib.request.urlopen(f"http://{daemon.metrics}/metrics", timeout=10).read().decode()
-        return float(page.split(f"\n{name} ")[1].split("\n")[0])
-
-    def test_no_other_signal_ends_it(self):
-        daemon = Daemon()
-        self.addCleanup(daemon.remove)
-        with daemon.client() as client:
-            scan = client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(16, 4, volumes=0), samples=64,
-                                      retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD))
-            for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGPIPE, signal.SIGALRM) * 2:
-                done = client.scan(scan.name).volumes_done
-                daemon.process.send_signal(number)
-                if number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT):
-                    until(lambda: '"signal":%d}' % number in daemon.text())
-                until(lambda: client.scan(scan.name).volumes_done > done + 3)
-                self.assertIsNone(daemon.process.poll(), number)
-            until(lambda: self.metric(daemon, "octavo_config_reloads_total") >= 1)
-            self.assertEqual(client.scan(scan.name).state, types_pb2.SCAN_STATE_RUNNING)
-        self.assertEqual(daemon.stop(), 0)
-
-    def test_a_signal_while_it_drains_neither_ends_nor_hurries_it(self):
-        daemon = self.busy("--drain.seconds", "300")
-        daemon.process.send_signal(signal.SIGTERM)
-        with daemon.client() as client:
-            while client.health():
-                pass
-            (scan,) = client.scans()
-            for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT):
-                records = client.scan(scan.name).records
-                daemon.process.send_signal(number)
-                until(lambda: client.scan(scan.name).records > records + 100)
-                self.assertIsNone(daemon.process.poll())
-        daemon.process.send_signal(signal.SIGTERM)
-        self.assertEqual(daemon.process.wait(30), 0)
-
-    def test_sighup_reads_the_configuration_again(self):
-        folder = tempfile.TemporaryDirectory(prefix="octavo-reload-")
-        self.addCleanup(folder.cleanup)
-        path = os.path.join(folder.name, "octavod.toml")
-
-        def write(text):
-            with open(path + ".new", "w") as file:
-                file.write(text)
-            os.rename(path + ".new", path)
-
-        def reload(good, bad):
-            daemon.process.send_signal(signal.SIGHUP)
-            until(lambda: (self.metric(daemon, "octavo_config_reloads_total"), self.metric(daemon, "octavo_config_reload_errors_total")) == (good, bad))
-            return [json.loads(line) for line in daemon.text().splitlines() if "configuration" in line]
-
-        write("[log]\nlevel = 'info'\n")
-        daemon = Daemon("--config", path, "--storage.commit_threads", "3", "--listen.loopback_role", "operator", environment={"OCTAVO_SPILL_THREADS": "3"})
-        self.addCleanup(daemon.remove)
-        with daemon.client() as client:
-            scan = client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(16, 4, volumes=0), samples=64,
-                                      retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD))
-            # Changes that can take effect at once do so; the daemon reports the others. Environment
-            # and flags still override the file.
-            write("[log]\nlevel = 'warning'\n[device]\nmemory_fraction = 0.5\n[storage]\ncommit_threads = 5\n[spill]\nthreads = 7\n")
-            lines = reload(1, 0)
-            self.assertEqual([line["level"] for line in lines], ["warning"])  # the new level applies to the records of the reload itself
-            self.assertEqual(lines[-1]["changes"], ["device.memory_fraction: 0.6 -> 0.5"])
-            # Bad files of every kind change nothing.
-            bad = 0
-            for text in ("[log]\nlevel = 'loud'\n", "[log]\nlevel = 'error'\n[drain]\nsecond = 3\n", "a = \n", "[log]\nlevel = 'info'\n[session]\nexpiry_seconds = 1\n"):
-                write(text)
-                bad += 1
-                lines = reload(1, bad)
-                self.assertEqual((len(lines), lines[-1]["level"]), (1 + bad, "error"))
-            os.unlink(path)
-            lines = reload(1, bad + 1)
-            self.assertIn("no such file", lines[-1]["error"])
-            write("[log]\nlevel = 'info'\n")
-            lines = reload(2, bad + 1)
-            self.assertEqual(lines[-1]["taken_over"], ["log.level: warning -> info"])
-            done = client.scan(scan.name).volumes_done
-            until(lambda: client.scan(scan.name).volumes_done > done + 3)
-        self.assertEqual(daemon.stop(), 0)
-
-    @unittest.skipUnless(os.path.exists(HANG_FSYNC), "sanitizers do not take a preloaded library")
-    def test_storage_that_hangs_does_not_hold_the_end(self):
-        flag = os.path.join(tempfile.gettempdir(), f"octavo-hang-{os.getpid()}")
-        self.addCleanup(lambda: os.path.exists(flag) and os.unlink(flag))
-        daemon = Daemon("--drain.seconds", "1", "--drain.on_held", "lose", environment={"LD_PRELOAD": HANG_FSYNC, "HANG_FSYNC_WHEN": flag})
-        self.addCleanup(daemon.remove)
-        with daemon.client() as client:
-            scan = client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(64, 8, volumes=1), samples=256)
-            client.wait(scan.name)
-            with open(flag, "w"):
-                pass  # from now on every fsync takes for ever
-            steps = client.commit_iter(client.volumes(scan.name)[0].name, "stuck")
-            next(steps)
-            daemon.process.send_signal(signal.SIGTERM)
-            self.assertEqual(daemon.process.wait(30), 3)
-        self.assertIn("did not end within", daemon.text())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Histories of scans, jobs and commits survive the daemon: after kill -9 the next one names what was lost, and the same request id
+"""Histories of scans, jobs, commits and held volumes survive the daemon: after kill -9 the next one names what was lost, and the same request id
 answers with what it did, or with LOST."""
 
 import contextlib
@@ -57,13 +57,19 @@ class History(unittest.TestCase):
             log.seek(daemon.log_begin)
             return [record for record in map(json.loads, log) if record["event"] == event]
 
-    def rows(self):
-        """name -> state, as they are in the database now."""
+    def rows(self, kinds="1, 2, 3"):
+        """name -> state of scans, jobs and commits, as they are in the database now."""
         with contextlib.closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=20)) as database:
-            return dict(database.execute("SELECT name, state FROM work"))
+            return dict(database.execute(f"SELECT name, state FROM work WHERE kind IN ({kinds})"))
+
+    def volume_rows(self):
+        return self.rows("4")
 
     def recorded(self, name, state):
         until(lambda: self.rows().get(name) == state)
+
+    def held_recorded(self, *names):
+        until(lambda: {self.volume_rows().get(name) for name in names} == {"HELD"})
 
     def metric(self, daemon, name):
         page = urllib.request.urlopen(f"http://{daemon.metrics}/metrics", timeout=10).read().decode()
@@ -72,11 +78,13 @@ class History(unittest.TestCase):
     def lost(self, daemon):
         return {kind: self.metric(daemon, f'octavo_lost_at_start{{kind="{kind}"}}') for kind in ("scan", "job", "commit")}
 
-    def told(self, daemon, client):
-        """The names of what was lost, as the log has them and as GetInfo does."""
-        logged = {record["what"].split(" ")[0] for record in self.records(daemon, "lost with an earlier daemon")}
-        self.assertEqual({line.split(" ")[0] for line in client.info().recovered if "): LOST: " in line}, logged)
-        return logged
+    def told(self, daemon, client, volumes=False):
+        """The names of what was lost, as the log has them and as GetInfo does: of held volumes, or of all else."""
+        logged = [record["what"].split(" ")[0] for record in self.records(daemon, "lost with an earlier daemon")]
+        self.assertEqual([line.split(" ")[0] for line in client.info().recovered if "): LOST: " in line], logged)
+        self.assertEqual(len(logged), len(set(logged)))
+        self.assertEqual(self.metric(daemon, 'octavo_lost_at_start{kind="volume"}'), len([name for name in logged if name.startswith("volumes/")]))
+        return {name for name in logged if name.startswith("volumes/") == volumes}
 
     def command(self, daemon, *words, code=0):
         result = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", daemon.address, *words], capture_output=True, text=True)
@@ -132,6 +140,12 @@ class Scans(History):
             self.assertIn("it was RUNNING", cut.reason)
             self.assertAlmostEqual(cut.end_time.timestamp() if hasattr(cut.end_time, "timestamp") else cut.end_time.ToNanoseconds() * 1e-9, began, delta=30)
             self.assertEqual([s.state for s in client.watch(running.name)], [LOST])
+            self.assertIn("is LOST: the server died before its end", str(self.refused("DATA_LOSS", "LOST", client.wait, running.name)))
+            self.refused("DATA_LOSS", "LOST", cut.wait)
+            self.assertEqual(client.wait(running.name, check=False).state, LOST)
+            self.assertEqual(client.wait(cancelled.name).state, types_pb2.SCAN_STATE_CANCELLED)
+            error = self.refused("NOT_FOUND", "NO_SCAN", lambda: next(iter(client.subscribe(running.name, "mip"))))
+            self.assertIn("has ended in an earlier run of the server (LOST)", str(error))
             # Ended ones stay as they are.
             self.assertEqual(client.cancel(running.name).state, LOST)
             self.assertEqual(client.stop(done.name).state, types_pb2.SCAN_STATE_DONE)
@@ -342,8 +356,253 @@ class Commits(History):
         with daemon.client() as client:
             (operation,) = [o for o in client.operations() if o.earlier_run]
             self.assertEqual((operation.request_id, operation.state), ("good", operation_pb2.OPERATION_STATE_SUCCEEDED))
+            # There is no object of the volume any more, and the error says how the retry goes; an object that was kept has the retry, too.
+            with self.assertRaises(octavo.OctavoError) as no:
+                client.volume(second)
+            self.assertEqual(no.exception.reason, "VOLUME_GONE")
+            self.assertIn(f"{second} has left memory: COMMITTED ({path}), in an earlier run of the server", no.exception.message)
+            self.assertIn("client.commit(name, destination, request_id=…)", no.exception.message)
             self.assertEqual(client.commit(second, "mine", "npy", request_id="good").path, path)
             self.assertEqual(client.scan(scan.name).volumes_committed, 1)
+
+
+class Volumes(History):
+    """Held volumes, which the history follows from when they are held."""
+
+    def capture(self, client, volumes, **more):
+        scan = client.wait(client.submit_scan(octavo.simulated(3, fast=True), octavo.raster(16, 8, volumes=volumes), samples=64, title="eye",
+                                              labels={"patient": "label-4711"}, retention=dict(hold_slots=volumes), **more))
+        return scan, sorted(client.volumes(scan.name), key=lambda volume: volume.index)
+
+    def lost_and_named(self, client, name, *words):
+        """Each verb says that it is lost."""
+        calls = (client.volume, client.read, lambda name: client.commit(name, "late", "npy"), client.discard, client.spill, client.restore, client.hold,
+                 client.release, client.wait_volume, client.render, lambda name: client.lease(name, seconds=10), lambda name: client.derive(name, {"flip": {}}))
+        for call in calls:
+            error = self.refused("DATA_LOSS", "LOST", call, name)
+            for word in (f"{name} is LOST (", *words):
+                self.assertIn(word, str(error))
+            self.assertEqual(error.numbers["volume"], name)
+
+    def audited(self, names):
+        """The lines of the audit log that tell of the loss of these volumes."""
+        with open(os.path.join(self.directory, "state", "audit", "audit.jsonl")) as log:
+            lines = [json.loads(line) for line in log]
+        return [line for line in lines if line.get("what") == "found lost" and line.get("object") in names]
+
+    def test_killed_in_each_state(self):
+        daemon = self.start()
+        with daemon.client() as client:
+            scan, (held, spilled, committed, discarded, in_host, source) = self.capture(client, 6)
+            derived = client.derive(source, {"mip": {"axis": 2}})
+            self.held_recorded(*(v.name for v in (held, spilled, committed, discarded, in_host, source, derived)))
+            client.spill(spilled.name)
+            client.spill(in_host.name, "host")
+            path = client.commit(committed.name, "kept", "npy").path
+            client.discard(discarded.name)
+            until(lambda: [self.volume_rows()[v.name] for v in (committed, discarded)] == ["COMMITTED", "DISCARDED"])
+        daemon.kill()
+        daemon = self.start()
+        lost = {v.name for v in (held, in_host, source, derived)}
+        with daemon.client() as client:
+            self.assertEqual(self.told(daemon, client, volumes=True), lost)
+            (line,) = [line for line in client.info().recovered if line.startswith(held.name + " ")]
+            self.assertIn(f"(volume 'eye', 8.0 KiB, of {scan.name}, was HELD): LOST: the server died", line)
+            self.assertIn("LOST: " + held.name, self.command(daemon, "info"))
+            for name in (held.name, in_host.name, derived.name):
+                self.lost_and_named(client, name, "'eye'", f"of {scan.name}", "held since 20")
+            again = client.volume(spilled.name)
+            self.assertEqual((again.state, again.recovered), ("HELD", True))
+            # In the words of this daemon's own ones.
+            for name, words in ((committed.name, f"has left memory: COMMITTED ({path}), in an earlier run of the server"),
+                                (discarded.name, "has left memory: DISCARDED, discarded by a client, in an earlier run of the server")):
+                for call in (client.volume, client.read, client.discard):
+                    self.assertIn(words, str(self.refused("NOT_FOUND", "VOLUME_GONE", call, name)))
+            self.refused("NOT_FOUND", "NO_VOLUME", client.volume, held.name[:-1] + "x")
+            self.assertIn("4 held volumes of it are LOST", list(client.scan(scan.name).warnings))
+            self.assertEqual({v.name for v in client.volumes(scan.name)}, {spilled.name})
+            found = self.audited(lost)
+            self.assertEqual({line["object"] for line in found}, lost)
+            self.assertEqual(len(found), len(lost))
+            self.assertTrue(all(line["owner"] == held.owner and line["bytes"] > 0 for line in found))
+        # What was held again is followed again; what was told is not told again.
+        self.assertEqual(daemon.stop(), 0)
+        for _ in range(2):
+            daemon = self.start()
+            with daemon.client() as client:
+                self.assertEqual(self.told(daemon, client, volumes=True), set())
+                self.assertEqual(len(self.audited(lost)), len(lost))
+                self.refused("DATA_LOSS", "LOST", client.volume, held.name)
+                self.assertEqual(client.volume(spilled.name).state, "HELD")
+            self.assertEqual(daemon.stop(), 0)
+        daemon = self.start()
+        with daemon.client() as client:
+            client.discard(spilled.name)
+            until(lambda: self.volume_rows()[spilled.name] == "DISCARDED")
+        daemon.kill()
+        daemon = self.start()
+        with daemon.client() as client:
+            self.assertEqual(self.told(daemon, client, volumes=True), set())
+            self.refused("NOT_FOUND", "VOLUME_GONE", client.volume, spilled.name)
+        with contextlib.closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)) as database:
+            self.assertNotIn("label-4711", str(database.execute("SELECT * FROM work WHERE kind = 4").fetchall()))
+
+    def test_killed_while_it_is_committed(self):
+        for point, there in (("journal_begin", False), ("tmp_created", False), ("chunk_written", False), ("manifest_written", True),
+                             ("after_rename", True), ("journal_end", True)):
+            with self.subTest(point=point):
+                daemon = self.start(environment={"OCTAVO_FAILPOINT": point + ":kill"})
+                with daemon.client() as client:
+                    scan, (volume, other) = self.capture(client, 2)
+                    self.held_recorded(volume.name, other.name)
+                    with self.assertRaises(octavo.OctavoError):
+                        client.commit(volume.name, "v-" + point, "npy")
+                self.assertEqual(daemon.process.wait(30), -signal.SIGKILL)
+                if there and "RUNNING" not in self.rows().values():
+                    continue  # the row of the commit was slower than its files
+                daemon = self.start()
+                with daemon.client() as client:
+                    self.assertEqual(self.told(daemon, client, volumes=True), {other.name} if there else {volume.name, other.name})
+                    if there:
+                        path = os.path.join(daemon.root, f"v-{point}.npy")
+                        self.assertIn(f"COMMITTED ({path})", str(self.refused("NOT_FOUND", "VOLUME_GONE", client.volume, volume.name)))
+                        np.load(path)
+                    else:
+                        self.refused("DATA_LOSS", "LOST", client.volume, volume.name)
+                self.assertEqual(daemon.stop(), 0)
+
+    def test_rings_and_streams_are_no_flood(self):
+        daemon = self.start()
+        with daemon.client() as client:
+            ring = client.submit_scan(octavo.simulated(1), octavo.raster(8, 4, volumes=0), samples=64, rate_hz=50e3,
+                                      retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, keep_last=64, hold_slots=1))
+            marked = []
+            until(lambda: marked or self.mark_one(client, ring.name, marked))
+            until(lambda: client.scan(ring.name).volumes_done >= 3000)
+            self.held_recorded(*marked)
+            stream = client.wait(client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(8, 4, volumes=2000), samples=64,
+                                                    retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD)))
+            self.assertEqual(stream.volumes_discarded, 2000)
+            # Numbers count the rows that were ever begun: a volume has at most two, of its begin and of its end.
+            with contextlib.closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=20)) as database:
+                ((begun,),) = database.execute("SELECT max(number) FROM work WHERE kind = 4")
+            self.assertLess(begun, 500)
+            self.assertEqual(self.metric(daemon, "octavo_history_dropped_total"), 0)
+        daemon.kill()
+        daemon = self.start()
+        with daemon.client() as client:
+            told = self.told(daemon, client, volumes=True)
+            self.assertIn(marked[0], told)
+            self.assertLess(len(told), 64)
+            self.refused("DATA_LOSS", "LOST", client.volume, marked[0])
+
+    def mark_one(self, client, scan, marked):
+        for name in client.scan(scan).volume_names[-2:]:
+            with contextlib.suppress(octavo.OctavoError):  # the ring was faster
+                marked.append(client.hold(name).name)
+                return True
+        return False
+
+    def test_a_stop_that_loses_them_tells_once(self):
+        for history in (True, False):
+            with self.subTest(history=history):
+                flags = ("--drain.on_held", "lose", *(() if history else ("--history.dir", "none")))
+                daemon = self.start(*flags)
+                with daemon.client() as client:
+                    scan, volumes = self.capture(client, 3)
+                    names = {v.name for v in volumes}
+                self.assertEqual(daemon.stop(), 0)
+                daemon = self.start(*flags)
+                with daemon.client() as client:
+                    self.assertEqual(self.told(daemon, client, volumes=True), set())
+                    lines = [line for line in client.info().recovered if ": lost at the last end of the daemon: drain.on_held is lose" in line]
+                    self.assertEqual({line.split(" ")[0] for line in lines}, names)
+                    self.assertEqual(len(self.records(daemon, "lost at the last end of the daemon")), 3)
+                    self.assertEqual([(line["owner"], line["bytes"]) for line in self.audited(names)], [(volumes[0].owner, volumes[0].bytes)] * 3)
+                    for name in names:
+                        if history:
+                            self.lost_and_named(client, name, "the server ended without having kept it: drain.on_held is lose")
+                        else:
+                            self.refused("NOT_FOUND", "NO_VOLUME", client.volume, name)
+                self.assertEqual(daemon.stop(), 0)
+                daemon = self.start(*flags)
+                with daemon.client() as client:
+                    self.assertEqual([line for line in client.info().recovered if "lost" in line.lower()], [])
+                self.assertEqual(daemon.stop(), 0)
+
+    def test_a_stop_that_keeps_them_loses_none(self):
+        daemon = self.start()
+        with daemon.client() as client:
+            scan, volumes = self.capture(client, 3)
+        self.assertEqual(daemon.stop(), 0)
+        self.assertEqual(set(self.volume_rows().values()), {"HELD"})
+        daemon = self.start()
+        with daemon.client() as client:
+            self.assertEqual(self.told(daemon, client, volumes=True), set())
+            self.assertEqual({v.state for v in client.volumes(scan.name)}, {"HELD"})
+            path = client.commit(volumes[0].name, "after", "npy").path
+            until(lambda: self.volume_rows()[volumes[0].name] == "COMMITTED")
+        self.assertEqual(daemon.stop(), 0)
+        daemon = self.start()
+        with daemon.client() as client:
+            self.assertIn(path, str(self.refused("NOT_FOUND", "VOLUME_GONE", client.volume, volumes[0].name)))
+
+    @unittest.skipUnless(os.path.exists(HANG_FSYNC), "sanitizers do not take a preloaded library")
+    def test_rows_that_a_disk_did_not_take(self):
+        # As after a loss of power: the next daemon does not know of what was not written.
+        flag = os.path.join(self.directory, "hang")
+        daemon = self.start(environment={"LD_PRELOAD": HANG_FSYNC, "HANG_FSYNC_WHEN": flag})
+        with daemon.client() as client:
+            _, (known,) = self.capture(client, 1)
+            self.held_recorded(known.name)
+            with open(flag, "w"):
+                pass
+            begun = time.monotonic()
+            _, (unknown,) = self.capture(client, 1)
+            self.assertLess(time.monotonic() - begun, 30)
+            client.discard(known.name)
+            until(lambda: self.metric(daemon, "octavo_history_waiting_rows") > 0)
+        daemon.kill()
+        os.unlink(flag)
+        daemon = self.start()
+        with daemon.client() as client:
+            # Whether a row was under way, and came to the file without being synced, is the system's.
+            told = self.told(daemon, client, volumes=True)
+            for name in (known.name, unknown.name):
+                self.refused(*(("DATA_LOSS", "LOST") if name in told else ("NOT_FOUND", "VOLUME_GONE") if name in self.volume_rows() else ("NOT_FOUND", "NO_VOLUME")),
+                             client.volume, name)
+
+    def test_planted_rows(self):
+        daemon = self.start()
+        with daemon.client() as client:
+            self.volume(client)
+        self.assertEqual(daemon.stop(), 0)
+        with contextlib.closing(sqlite3.connect(self.path)) as database, database:
+            for number, (name, details) in enumerate((("volumes/fine", '{"bytes": 5, "parent": "scans/none"}'), ("volumes/odd", '{"bytes": "many", "parent": []}'),
+                                                      ("volumes/bare", "\xff"), ("volumes/../../etc", "{}"), ("scans/none", "{}"), ("volumes/" + "a" * 300, "{}"),
+                                                      ("volumes/a\nb", "{}"), ("", "{}")), 1000):
+                database.execute("INSERT INTO work VALUES (4, ?, ?, 'HELD', 0, '', '', ?, 'o', 'p', '', '', 1, 1, 0, ?)",
+                                 (name, number, "'; DROP TABLE work", details))
+        daemon = self.start()
+        with daemon.client() as client:
+            self.assertEqual(self.told(daemon, client, volumes=True), {"volumes/fine", "volumes/odd", "volumes/bare"})
+            self.assertIn("'; DROP TABLE work', 5 B, of scans/none", str(self.refused("DATA_LOSS", "LOST", client.volume, "volumes/fine")))
+            self.refused("NOT_FOUND", "NO_SCAN", client.scan, "scans/none")
+
+    def test_damaged_rows_cost_themselves(self):
+        daemon = self.start()
+        with daemon.client() as client:
+            _, volumes = self.capture(client, 2)
+            self.held_recorded(*(v.name for v in volumes))
+        daemon.kill()
+        with contextlib.closing(sqlite3.connect(self.path)) as database, database:
+            database.execute("UPDATE work SET number = -1 WHERE name = ?", (volumes[0].name,))
+            database.execute("UPDATE work SET title = CAST(x'ff' AS TEXT), details = 7, created_ns = 'x' WHERE name = ?", (volumes[1].name,))
+        daemon = self.start()
+        with daemon.client() as client:
+            self.assertEqual(self.told(daemon, client, volumes=True), {volumes[1].name})
+            self.refused("NOT_FOUND", "NO_VOLUME", client.volume, volumes[0].name)
+            self.assertIn("is LOST ('?', 0 B", str(self.refused("DATA_LOSS", "LOST", client.volume, volumes[1].name)))
 
 
 class Storage(History):
@@ -410,6 +669,9 @@ class Storage(History):
                 if self.metric(daemon, "octavo_history_errors_total") > 0:
                     break
             self.assertEqual(self.metric(daemon, "octavo_history_up"), 0)
+            (told,) = [line for line in client.info().recovered if line.startswith("history.dir: ")]
+            self.assertIn("cannot be written now", told)
+            self.assertIn("warning: history.dir: ", self.command(daemon, "info"))
             # The control path goes on.
             begun = time.monotonic()
             scan = self.volume_discarded(client, auto, 0)
@@ -419,6 +681,7 @@ class Storage(History):
             # The disk has room again.
             resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
             until(lambda: self.metric(daemon, "octavo_history_up") == 1)
+            self.assertEqual([line for line in client.info().recovered if line.startswith("history.dir: ")], [])
             self.recorded(scan, "DONE")
             self.assertEqual(self.metric(daemon, "octavo_history_dropped_total"), 0)
         self.assertEqual(daemon.stop(), 0)

@@ -1,15 +1,12 @@
-"""The daemon itself: start, readiness, health, metrics, configuration errors, drain."""
+"""The daemon itself: start, readiness, health, metrics, configuration errors. How it ends: tests/fault."""
 
 import os
-import signal
 import subprocess
-import sys
 import tempfile
 import unittest
 import urllib.request
 
 from harness import BUILD, SOURCE, Daemon, DaemonTest, octavo
-from octavo.v1 import scan_pb2
 
 
 class Serving(DaemonTest):
@@ -46,71 +43,6 @@ class Serving(DaemonTest):
         answer = next(call(iter([b"\x3a\x00"])))  # list_services
         for service in (b"ScanService", b"VolumeService", b"StreamService", b"SystemService"):
             self.assertIn(b"octavo.v1." + service, answer)
-
-
-CUT = "drain time is over"
-
-
-class Ending(unittest.TestCase):
-    def drained(self, daemon):
-        """Expects exit code 0: the daemon ended by itself, within drain.seconds + 5. Returns its
-        output."""
-        self.assertEqual(daemon.stop(timeout=60), 0)
-        text = daemon.text()
-        daemon.remove()
-        return text
-
-    def test_idle(self):
-        text = self.drained(Daemon("--drain.seconds", "300"))
-        self.assertNotIn(CUT, text)
-
-    def test_running_scan_stops_at_the_volume(self):
-        daemon = Daemon()
-        with daemon.client() as client:
-            client.submit_scan(octavo.simulated(1), octavo.raster(64, 16, volumes=0), samples=256, rate_hz=20000)
-            text = self.drained(daemon)
-        self.assertIn("DRAINED", text)
-        self.assertNotIn(CUT, text)
-
-    def test_a_scan_that_takes_too_long_does_not_hold_the_end(self):
-        daemon = Daemon("--drain.seconds", "1")
-        with daemon.client() as client:
-            client.submit_scan(octavo.simulated(1), octavo.raster(64, 4000, volumes=1), samples=256, rate_hz=1000)
-            self.assertIn(CUT, self.drained(daemon))
-
-    def test_a_stalled_unix_client_does_not_hold_the_end(self):
-        daemon = Daemon("--drain.seconds", "1")
-        script = f"""
-import sys, time
-sys.path.insert(0, {os.path.join(BUILD, "python")!r})
-import octavo
-frames = octavo.Client("unix:{daemon.ready['unix']}").subscribe(products=["volume"], delivery="drop_oldest")
-next(frames); print("stalled", flush=True); time.sleep(1000)
-"""
-        client = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-        with daemon.client() as control:
-            control.submit_scan(octavo.simulated(1, fast=True), octavo.raster(512, 64, volumes=0), samples=512, retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD))
-            self.assertEqual(client.stdout.readline(), "stalled\n")
-            os.kill(client.pid, signal.SIGSTOP)
-            try:
-                self.drained(daemon)
-            finally:
-                client.kill()
-                client.wait()
-                client.stdout.close()
-
-    def test_new_scans_are_refused_while_draining(self):
-        daemon = Daemon()
-        with daemon.client() as client:
-            client.submit_scan(octavo.simulated(1), octavo.raster(64, 200, volumes=1), samples=256, rate_hz=6000)
-            daemon.process.send_signal(signal.SIGTERM)
-            while client.health():
-                pass
-            with self.assertRaises(octavo.OctavoError) as caught:
-                client.submit_scan(octavo.simulated(1), octavo.raster(64, 8, volumes=1), samples=256)
-            self.assertEqual((caught.exception.code.name, caught.exception.reason), ("UNAVAILABLE", "DRAINING"))
-            self.assertEqual(daemon.process.wait(30), 0)
-        daemon.remove()
 
 
 class Configuration(unittest.TestCase):

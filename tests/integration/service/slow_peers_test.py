@@ -6,6 +6,9 @@ import time
 import unittest
 import urllib.request
 
+import grpc
+import numpy as np
+
 from harness import octavo, until
 from limits_test import LimitsCase, small_scan
 from octavo.v1 import buffer_pb2, scan_pb2, stream_pb2, volume_pb2
@@ -41,10 +44,65 @@ class SlowPeersTest(LimitsCase):
         until(lambda: self.descriptors() <= descriptors)
         self.assertLess(self.memory() - before, 64 << 20)
 
-    def cut(self):
+    def cut(self, reason="stalled"):
         with urllib.request.urlopen(f"http://{self.daemon.metrics}/metrics") as page:
             lines = page.read().decode().splitlines()
-        return sum(float(line.split()[1]) for line in lines if line.startswith('octavo_streams_cut_total{reason="stalled"}'))
+        return sum(float(line.split()[1]) for line in lines if line.startswith(f'octavo_streams_cut_total{{reason="{reason}"}}'))
+
+    def test_streams_without_a_first_message_end(self):
+        """Also those that send half of one; a client that has named what it feeds may pause."""
+        scan = self.client.submit_scan(octavo.push(), octavo.raster(8, 1, volumes=1), samples=64).name
+        paths = [f"/octavo.v1.{name}" for name in ("IngestService/Push", "IngestService/PushProjections", "BufferService/WriteBuffer")]
+        descriptors = self.descriptors()
+        hold = threading.Event()
+        self.addCleanup(hold.set)
+
+        def silence():
+            hold.wait()
+            return
+            yield
+        calls = []
+        for path in paths:
+            make = self.client.channel.stream_unary if path.endswith("WriteBuffer") else self.client.channel.stream_stream
+            method = make(path, request_serializer=lambda b: b, response_deserializer=lambda b: b)
+            calls += [(path, method.future(silence(), timeout=60) if path.endswith("WriteBuffer") else method(silence(), timeout=60)) for _ in range(4)]
+        half = RawPeer(self.addresses()[0])
+        self.addCleanup(half.close)
+        half_streams = [half.begin(path) for path in paths]
+        for stream in half_streams:
+            half.begin_message(stream, 1000)
+        named = threading.Event()
+        self.addCleanup(named.set)
+
+        def blocks():
+            named.wait()
+            yield np.zeros((8, 64), "<u2")
+        pushed = []
+        pusher = threading.Thread(target=lambda: pushed.append(self.client.push(scan, blocks())))
+        pusher.start()
+        until(lambda: self.client.scan(scan).source.connected)
+        for path, call in calls:
+            with self.subTest(path), self.assertRaises(grpc.RpcError) as caught:
+                call.result() if path.endswith("WriteBuffer") else list(call)
+            told = octavo.errors.from_rpc_error(caught.exception)
+            self.assertEqual((told.code.name, told.reason), ("DEADLINE_EXCEEDED", "PROTOCOL"))
+            self.assertIn("first message", told.message)
+            self.assertIn("1 s (listen.stalled_seconds)", told.message)
+        for stream in half_streams:
+            half.wait_for_end(stream)
+        until(lambda: self.cut("no_first_message") == 4 * len(paths) + len(paths))
+        hold.set()
+        half.close()
+        self.assertTrue(pusher.is_alive())  # it has been silent for as long, behind its first message
+        named.set()
+        pusher.join(30)
+        self.assertTrue(pushed and pushed[0].done)
+        self.client.wait(scan)
+        until(lambda: self.descriptors() <= descriptors)
+        # The server goes on to take such streams.
+        buffer = self.client.buffers.create((16,), "u8")
+        buffer.write(np.arange(16, dtype="u1"))
+        self.assertEqual(buffer.read().tolist(), list(range(16)))
 
     def test_subscribers_that_stop(self):
         scan = self.client.submit_scan(small_scan(volumes=0, fast=False, ascans_per_bscan=128, bscans_per_volume=128))

@@ -387,6 +387,9 @@ class Quota(DaemonTest):
         self.assertGreater(disk.volumes, 0)
         for volume in self.client.volumes(scan.name):
             self.client.read(volume.name)
+        text = self.command("memory").stdout
+        self.assertIn("tier host: off: spill.host_bytes of the server's configuration is 0", text)
+        self.assertNotIn("spill.disk_bytes", text)
         for mode in (scan_pb2.ON_FULL_SPILL_HOST,):
             with self.assertRaises(octavo.OctavoError) as caught:
                 self.client.submit_scan(octavo.simulated(3, fast=True), octavo.raster(32, 8, volumes=40), samples=256,

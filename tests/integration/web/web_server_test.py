@@ -12,7 +12,7 @@ import numpy as np
 
 from chromium import Chromium
 from harness import Daemon, DaemonTest, octavo, until
-from octavo.v1 import system_pb2
+from octavo.v1 import system_pb2, volume_pb2
 from web_accessibility_test import RUN, axe
 from web_page_test import REVIEW, SIZES, PageTest
 from web_viewer import Viewer
@@ -257,6 +257,31 @@ class Quotas(PageTest):
         self.assertEqual([one.name for one in self.client.scans(filter="state = RUNNING")], [scan])
 
 
+class WatchQuota(unittest.TestCase):
+    def test_the_banner_says_what_is_used_up_by_whom_and_what_helps(self):
+        browser = Chromium()
+        self.addCleanup(browser.close)
+        daemon = Daemon("--quota.exceptions", "loopback watches=1")
+        self.addCleanup(daemon.remove)
+        with daemon.client() as client:
+            ours = client._volumes.WatchVolumes(volume_pb2.WatchVolumesRequest())
+            until(lambda: [quota.used for quota in client.info().caller.quotas if quota.kind == system_pb2.Quota.KIND_WATCHES] == [1])
+            viewer = Viewer(daemon.address)
+            self.addCleanup(viewer.stop)
+            page = browser.open(viewer.url)
+            page.wait("document.querySelector('.banner[data-refused]')")
+            words = page.evaluate("document.querySelector('.banner[data-refused]').textContent")
+            for part in ("does not tell octavo web of its volumes. The quota of loopback is used up: 1 of 1 open watches and streams.", "All pages of octavo web count together",
+                         "quota.watches", "It is tried again"):
+                self.assertIn(part, words)
+            self.assertNotIn("..", words)
+            self.assertNotIn("does not answer", page.evaluate("document.body.textContent"))
+            ours.cancel()
+            page.wait("!document.querySelector('.banner')")
+            page.wait("document.querySelector('.link.up')")
+        self.assertEqual(daemon.stop(), 0)
+
+
 def rows(daemon):
     """The states, by name, that the next daemon would find."""
     with sqlite3.connect(f"file:{daemon.directory}/state/history/history.sqlite?mode=ro", uri=True, timeout=20) as database:
@@ -276,25 +301,26 @@ class Restart(unittest.TestCase):
         page.evaluate("location.hash = '#server'")
         with daemon.client() as client:
             scan = client.submit_scan(octavo.simulated(5, fast=True), octavo.raster(32, 8, volumes=2), samples=256).name
-            client.wait(scan)
+            held = client.wait(scan).volume_names
             cut = client.submit_scan(octavo.push(idle_timeout=600), octavo.raster(32, 8, volumes=1), samples=256, title="cut off").name
         # The viewer must know that it is at work before it can tell of its loss.
         page.evaluate("location.hash = '#live'")
         page.wait(f"document.querySelector(`option[value='{cut}']`)")
         page.evaluate("location.hash = '#server'")
         page.wait(f"document.querySelectorAll('#memory tr[data-holder]').length >= 3 && document.querySelector(`#memory tr[data-holder='{cut}']`)")
-        until(lambda: rows(daemon).items() >= {scan: "DONE", cut: "RUNNING"}.items())
+        until(lambda: rows(daemon).items() >= {scan: "DONE", cut: "RUNNING", **dict.fromkeys(held, "HELD")}.items())
         daemon.kill()
         page.wait("document.querySelector('.banner')?.textContent.includes('does not answer')")
         self.assertTrue(page.evaluate("document.querySelectorAll('#memory tr[data-holder]').length >= 2"))  # what was seen stays
         again = Daemon("--listen.tcp", daemon.address, directory=daemon.directory)
         self.addCleanup(again.remove)
         page.wait("!document.querySelector('.banner') && document.querySelectorAll('#memory tr[data-holder]').length === 0")
-        # What was at work is lost, and told; what had ended is not.
+        # What was at work or held is lost, and told; what had ended is not.
         page.wait(f"document.querySelector(`[data-lost='{cut}']`)?.innerText.includes('cut off: lost with the server; it was running')")
-        self.assertEqual(page.evaluate("document.querySelectorAll('[data-lost]').length"), 1)
+        lost = page.evaluate("[...document.querySelectorAll('[data-lost]')].map((line) => line.innerText)")
+        self.assertEqual((len(lost), sum(line.split(" ")[0] in held for line in lost)), (3, 2))
         page.wait(f"document.querySelector(`[data-event='LOST'][data-parent='{cut}']`)?.innerText.includes('scan was lost with the server')")
-        self.assertIn("1 tells of a loss", page.evaluate("document.querySelector('#versions summary').textContent"))
+        self.assertIn("3 tell of losses", page.evaluate("document.querySelector('#versions summary').textContent"))
         page.click(f"[data-lost='{cut}'] a")
         page.wait("document.querySelector('.earlier-run.lost')?.innerText.startsWith('This scan was lost with the server')")
         self.assertEqual(page.evaluate("document.querySelector('.figures .state').textContent"), "lost with the server")

@@ -1,7 +1,10 @@
 #include "server/engine/earlier_runs.h"
 
 #include <atomic>
+#include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -12,6 +15,7 @@
 #include "gpu/base/status.h"
 #include "server/engine/history_recorder.h"
 #include "server/engine/history_rows.h"
+#include "server/engine/volume_recorder.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 
@@ -80,6 +84,27 @@ volume::CommitNews Commit(const std::string& operation) {
                      .request_digest = LastingDigest("body", ""),
                      .owner = {.name = "uid:1", .project = ""}},
           .begun = {.monotonic_ns = 1, .unix_ns = kNow.unix_ns - 1'000'000'000}};
+}
+
+model::VolumeStatus Volume(const std::string& name,
+                           model::VolumeState state = model::VolumeState::kHeld) {
+  model::VolumeStatus volume;
+  volume.name = name;
+  volume.title = "eye";
+  volume.scan = "scans/abc-1";
+  volume.index = 3;
+  volume.shape[0] = 4;
+  volume.bytes = 3 << 20;
+  volume.owner = {.name = "uid:1", .project = "retina"};
+  volume.labels = {{"patient", "12"}};
+  volume.state = state;
+  volume.kept = true;
+  volume.held_unix_ns = kNow.unix_ns - 60'000'000'000;
+  return volume;
+}
+
+HistoryRow VolumeRow(const std::string& name, uint64_t number = 1) {
+  return RowOf(Volume(name), number);
 }
 
 TEST(HistoryRows, AScanComesBack) {
@@ -170,7 +195,8 @@ TEST(SettleEarlier, WhatHadNoEndIsLost) {
   rows[3].name = "scans/done";
   const Settled settled = SettleEarlier(&rows, {}, kNow);
   EXPECT_EQ(settled.changed.size(), 3u);
-  EXPECT_EQ(settled.lost, (std::map<std::string, int64_t>{{"scan", 1}, {"job", 1}, {"commit", 1}}));
+  EXPECT_EQ(settled.lost, (std::map<std::string, int64_t>{
+                              {"scan", 1}, {"job", 1}, {"commit", 1}, {"volume", 0}}));
   EXPECT_THAT(settled.lines, ElementsAre(HasSubstr("scans/abc-1 (scan 'eye', was RUNNING): LOST"),
                                          HasSubstr("jobs/abc-2"), HasSubstr("operations/o")));
   EXPECT_EQ(rows[3].state, "DONE");
@@ -222,6 +248,116 @@ TEST(SettleEarlier, TheFilesOfACommitSayWhatTheJournalHasForgotten) {
                           [](const auto&, const auto&, const auto&) { return std::nullopt; })
                 .lost.at("commit"),
             1);
+}
+
+TEST(SettleEarlier, AHeldVolumeIsLostAndSaysWhatItWas) {
+  std::vector<HistoryRow> rows = {RowOf(Scan()), VolumeRow("volumes/v1")};
+  EXPECT_THAT(rows[1].details, ::testing::Not(HasSubstr("patient")))
+      << "labels may be confidential";
+  const Settled settled = SettleEarlier(&rows, {}, kNow);
+  EXPECT_EQ(settled.lost.at("volume"), 1);
+  ASSERT_EQ(settled.lost_volumes.size(), 1u);
+  EXPECT_EQ(BytesOfVolume(settled.lost_volumes[0]), 3 << 20);
+  EXPECT_EQ(settled.lost_volumes[0].owner, "uid:1");
+  EXPECT_THAT(
+      settled.lines.back(),
+      HasSubstr(
+          "volumes/v1 (volume 'eye', 3.0 MiB, of scans/abc-1, was HELD): LOST: the server died"));
+  const EarlierRuns earlier(rows, kNow);
+  const absl::Status lost = earlier.FindVolume("volumes/v1");
+  EXPECT_THAT(lost,
+              IsError(absl::StatusCode::kDataLoss,
+                      "volumes/v1 is LOST ('eye', 3.0 MiB, of scans/abc-1, held since 2027-01"));
+  EXPECT_EQ(InfoOf(lost).reason, Reason::kLost);
+  EXPECT_THAT(InfoOf(lost).numbers, ElementsAre(::testing::Pair("volume", "volumes/v1")));
+  EXPECT_THAT(earlier.FindVolume("volumes/v2"), IsOk()) << "nothing is known of it";
+  EXPECT_THAT(earlier.FindScan("scans/abc-1")->warnings,
+              ElementsAre("mind the gap", HasSubstr("1 held volume of it is LOST")));
+  // Once.
+  EXPECT_THAT(SettleEarlier(&rows, {}, kNow).changed, IsEmpty());
+}
+
+TEST(SettleEarlier, WhatIsHeldAgainOrCommittedIsNotLost) {
+  const absl::StatusOr<storage::CommitOutcome> good =
+      storage::CommitOutcome{.path = "/data/b.npy", .format = storage::Format::kNpy};
+  volume::CommitNews ended = Commit("operations/o"), under_way = Commit("operations/p");
+  ended.volume = "volumes/ended";
+  ended.commit_id = "ended";
+  under_way.volume = "volumes/found";
+  under_way.commit_id = "found";
+  volume::CommitNews own = Commit("");  // AUTO_COMMIT
+  own.volume = own.commit_id = "volumes/own";
+  std::vector<HistoryRow> rows = {
+      VolumeRow("volumes/held", 1),       VolumeRow("volumes/ended", 2),
+      VolumeRow("volumes/found", 3),      VolumeRow("volumes/own", 4),
+      VolumeRow("volumes/unrecorded", 5), VolumeRow("volumes/failed", 6),
+      RowOf(ended, 1, &good, kNow),       RowOf(under_way, 2, nullptr, kNow),
+      RowOf(own, 3, &good, kNow)};
+  const Settled settled =
+      SettleEarlier(&rows,
+                    {{.commit_id = "found", .path = "/data/found.npy"},
+                     {.commit_id = "unrecorded", .path = "/data/unrecorded.npy"}},
+                    kNow, nullptr, {.held = {"volumes/held"}, .lost_at_stop = {}});
+  EXPECT_EQ(settled.lost.at("volume"), 1);
+  EXPECT_THAT(settled.lines, ElementsAre(HasSubstr("volumes/failed")));
+  const EarlierRuns earlier(rows, kNow);
+  EXPECT_THAT(earlier.FindVolume("volumes/held"), IsOk());
+  ASSERT_EQ(earlier.held().size(), 1u);
+  EXPECT_EQ(earlier.held()[0].name, "volumes/held");
+  EXPECT_FALSE(earlier.held()[0].ended);
+  for (const auto& [name, path] :
+       {std::pair{"volumes/ended", "/data/b.npy"}, std::pair{"volumes/found", "/data/found.npy"},
+        std::pair{"volumes/own", "/data/b.npy"},
+        std::pair{"volumes/unrecorded", "/data/unrecorded.npy"}}) {
+    const absl::Status gone = earlier.FindVolume(name);
+    EXPECT_THAT(gone, IsError(absl::StatusCode::kNotFound,
+                              absl::StrCat(name, " has left memory: COMMITTED (", path, ")")));
+    EXPECT_EQ(InfoOf(gone).reason, Reason::kVolumeGone);
+    EXPECT_THAT(InfoOf(gone).numbers, ElementsAre(::testing::Pair("state", "COMMITTED")));
+  }
+  EXPECT_EQ(earlier.LastNumber(HistoryKind::kVolume), 6u);
+}
+
+TEST(EarlierRuns, ACommitTellsOfAVolumeThatHadNoRow) {
+  const absl::StatusOr<storage::CommitOutcome> good =
+      storage::CommitOutcome{.path = "/data/b.npy", .format = storage::Format::kNpy};
+  const EarlierRuns earlier({RowOf(Commit("operations/o"), 1, &good, kNow)}, kNow);
+  EXPECT_THAT(earlier.FindVolume("volumes/v1"),
+              IsError(absl::StatusCode::kNotFound, "COMMITTED (/data/b.npy), in an earlier run"));
+}
+
+TEST(SettleEarlier, WhatAStopHasToldIsNotToldTwice) {
+  std::vector<HistoryRow> rows = {VolumeRow("volumes/v1"), VolumeRow("volumes/v2", 2)};
+  const Settled settled = SettleEarlier(
+      &rows, {}, kNow, nullptr,
+      {.held = {}, .lost_at_stop = {{"volumes/v1", "the disk is full"}, {"volumes/none", "x"}}});
+  EXPECT_THAT(settled.lines, ElementsAre(HasSubstr("volumes/v2")));
+  EXPECT_EQ(settled.lost.at("volume"), 1);
+  EXPECT_EQ(settled.changed.size(), 2u);
+  EXPECT_THAT(EarlierRuns(rows, kNow).FindVolume("volumes/v1"),
+              IsError(absl::StatusCode::kDataLoss, "the disk is full"));
+}
+
+TEST(SettleEarlier, PlantedRowsOfVolumesAreNoHarm) {
+  std::vector<HistoryRow> rows;
+  for (const char* name : {"scans/abc-1", "operations/o", "volumes/v1"})
+    rows.push_back(VolumeRow(name));
+  for (const char* details :
+       {"", "no JSON", "[1]", R"({"parent": 7, "bytes": "many", "path": [1]})"}) {
+    rows.push_back(VolumeRow(absl::StrCat("volumes/d", rows.size())));
+    rows.back().details = details;
+    rows.back().started_unix_ns = -1;
+    rows.push_back(VolumeRow(absl::StrCat("volumes/e", rows.size())));
+    rows.back().details = details;
+    rows.back().ended = true;
+    rows.back().state = "??";
+  }
+  const Settled settled = SettleEarlier(&rows, {}, kNow);
+  EXPECT_EQ(settled.lost.at("volume"), 5);
+  const EarlierRuns earlier(rows, kNow);
+  EXPECT_EQ(earlier.FindScan("scans/abc-1"), nullptr);
+  EXPECT_THAT(earlier.FindVolume("scans/abc-1"), IsOk()) << "no volume has such a name";
+  for (const HistoryRow& row : rows) EXPECT_FALSE(earlier.FindVolume(row.name).ok()) << row.name;
 }
 
 TEST(EarlierRuns, AnswersRequests) {
@@ -300,6 +436,20 @@ TEST(KeepNewest, BoundsTheirNumberAndAge) {
   EXPECT_THAT(names(), ElementsAre("scan5", "job5"));
 }
 
+TEST(KeepNewest, LeavesVolumesThatAreHeldAgainAndOfEachStateTheNewest) {
+  std::vector<HistoryRow> rows;
+  for (uint64_t n = 1; n <= 9; ++n) {
+    rows.push_back(VolumeRow(absl::StrCat("volumes/v", n), n));
+    rows.back().ended = n > 1;
+    rows.back().state = n == 1 ? "HELD" : n <= 3 ? "LOST" : "DISCARDED";
+    rows.back().ended_unix_ns = n == 1 ? 0 : kNow.unix_ns;
+  }
+  KeepNewest({.kept = 2, .days = 1}, kNow, &rows);
+  std::vector<uint64_t> numbers;
+  for (const HistoryRow& row : rows) numbers.push_back(row.number);
+  EXPECT_THAT(numbers, ElementsAre(9, 8, 3, 2, 1));
+}
+
 class HistoryRecorderTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -324,10 +474,16 @@ class HistoryRecorderTest : public ::testing::Test {
   std::unique_ptr<storage::HistoryWriter> writer_;
 };
 
+absl::StatusOr<model::VolumeStatus> NoVolume(const std::string& name) {
+  return absl::NotFoundError(name);
+}
+
 TEST_F(HistoryRecorderTest, RecordsWhatChanges) {
   model::ScanStatus scan = Scan();
   AuditRecorder audit(nullptr);
-  HistoryRecorder recorder(writer_.get(), &audit, &clock_, 10);
+  HistoryRow last = RowOf(Commit("operations/last"), 10, nullptr, kNow);
+  last.ended = true;
+  HistoryRecorder recorder(writer_.get(), &audit, &clock_, EarlierRuns({last}, kNow));
   Mutex mutex;
   recorder.Start({.scan = [&](const std::string& name) -> absl::StatusOr<model::ScanStatus> {
                     MutexLock lock(mutex);
@@ -339,7 +495,8 @@ TEST_F(HistoryRecorderTest, RecordsWhatChanges) {
                         return std::exchange(*seen, 1) == 1
                                    ? std::vector<job::JobStatus>()
                                    : std::vector{Job(job::JobState::kDone)};
-                      }});
+                      },
+                  .volume = NoVolume});
   recorder.OnScanChanged(scan.name);
   recorder.OnScanChanged("scans/unknown");
   recorder.OnJobsChanged();
@@ -363,14 +520,15 @@ TEST_F(HistoryRecorderTest, RecordsWhatChanges) {
 
 TEST_F(HistoryRecorderTest, AScanThatCouldNotBeginIsNotLost) {
   AuditRecorder audit(nullptr);
-  HistoryRecorder recorder(writer_.get(), &audit, &clock_, 0);
+  HistoryRecorder recorder(writer_.get(), &audit, &clock_, EarlierRuns({}, kNow));
   std::atomic<bool> there{true}, seen{false};
   recorder.Start({.scan = [&](const std::string& name) -> absl::StatusOr<model::ScanStatus> {
                     seen = true;
                     if (!there) return absl::NotFoundError(name);
                     return Scan();
                   },
-                  .jobs = [](uint64_t*) { return std::vector<job::JobStatus>(); }});
+                  .jobs = [](uint64_t*) { return std::vector<job::JobStatus>(); },
+                  .volume = NoVolume});
   recorder.OnScanChanged("scans/abc-1");
   while (!seen) std::this_thread::yield();
   there = false;
@@ -381,6 +539,247 @@ TEST_F(HistoryRecorderTest, AScanThatCouldNotBeginIsNotLost) {
   EXPECT_EQ(rows[0].state, "FAILED");
   EXPECT_TRUE(rows[0].ended);
   EXPECT_EQ(rows[0].request_id, "");
+}
+
+TEST_F(HistoryRecorderTest, ItsThreadRecordsHeldVolumesAndItsEndTheLastOnes) {
+  AuditRecorder audit(nullptr);
+  HistoryRecorder recorder(writer_.get(), &audit, &clock_, EarlierRuns({}, kNow));
+  recorder.volumes().OnVolumeChanged(Volume("volumes/early"));  // before anything is followed
+  recorder.Start({.scan = [](const std::string& name) -> absl::StatusOr<model::ScanStatus> {
+                    return absl::NotFoundError(name);
+                  },
+                  .jobs = [](uint64_t*) { return std::vector<job::JobStatus>(); },
+                  .volume = [](const std::string& name) -> absl::StatusOr<model::VolumeStatus> {
+                    return Volume(name);
+                  }});
+  recorder.volumes().OnVolumeChanged(Volume("volumes/kept"));
+  while (writer_->Count().written < 2) std::this_thread::yield();
+  model::VolumeStatus of_ring = Volume("volumes/ring");
+  of_ring.kept = false;
+  recorder.volumes().OnVolumeChanged(of_ring);
+  recorder.Stop();
+  // A commit that ends with the server.
+  model::VolumeStatus committed = Volume("volumes/kept", model::VolumeState::kCommitted);
+  committed.has_commit = true;
+  committed.commit.path = "/data/a.npy";
+  recorder.volumes().OnVolumeChanged(committed);
+  std::map<std::string, std::string> states;
+  for (const HistoryRow& row : Written()) states[row.name] = row.state;
+  EXPECT_EQ(states, (std::map<std::string, std::string>{{"volumes/early", "HELD"},
+                                                        {"volumes/kept", "COMMITTED"},
+                                                        {"volumes/ring", "HELD"}}));
+}
+
+/// A clock that tests set.
+class SetClock final : public Clock {
+ public:
+  TimePoint Now() const override { return {.monotonic_ns = now, .unix_ns = now}; }
+  std::atomic<int64_t> now{1'000'000'000'000};
+};
+
+class VolumeRecorderTest : public HistoryRecorderTest {
+ protected:
+  void Follow(VolumeRecorder& recorder) {
+    recorder.Start(
+        [this](const std::string& name) -> absl::StatusOr<model::VolumeStatus> {
+          if (at_look_) std::exchange(at_look_, nullptr)(name);
+          const auto it = volumes_.find(name);
+          if (it == volumes_.end()) return absl::NotFoundError(name);
+          return it->second;
+        },
+        [this] { ++woken_; });
+  }
+  void Change(VolumeRecorder& recorder, model::VolumeStatus volume) {
+    volumes_[volume.name] = volume;
+    recorder.OnVolumeChanged(volume);
+  }
+  void Pass(int64_t ns) { time_.now += ns; }
+  std::map<std::string, std::string> States() {
+    std::map<std::string, std::string> states;
+    for (const HistoryRow& row : Written()) states[row.name] = row.state;
+    return states;
+  }
+
+  using States_ = std::map<std::string, std::string>;
+  SetClock time_;
+  std::map<std::string, model::VolumeStatus> volumes_;
+  std::function<void(const std::string&)> at_look_;
+  int woken_ = 0;
+};
+
+TEST_F(VolumeRecorderTest, AVolumeThatComesAndGoesCostsNothing) {
+  VolumeRecorder recorder(writer_.get(), &time_, EarlierRuns({}, kNow));
+  Follow(recorder);
+  // A LIVE ring of four, and volumes that are discarded at once, a thousand of each a second.
+  for (int i = 0; i < 20'000; ++i) {
+    model::VolumeStatus ring = Volume(absl::StrCat("volumes/r", i));
+    ring.kept = false;
+    Change(recorder, ring);
+    if (i >= 4)
+      Change(recorder, Volume(absl::StrCat("volumes/r", i - 4), model::VolumeState::kDiscarded));
+    Change(recorder, Volume(absl::StrCat("volumes/d", i)));
+    Change(recorder, Volume(absl::StrCat("volumes/d", i), model::VolumeState::kDiscarded));
+    Pass(1'000'000);
+    if (i % 10 == 0) (void)recorder.Turn(false);
+  }
+  EXPECT_EQ(recorder.left_out(), 0);
+  EXPECT_THAT(States(), IsEmpty());
+}
+
+TEST_F(VolumeRecorderTest, ManyAtOnceWaitUntilTheyHaveStayed) {
+  VolumeRecorder recorder(writer_.get(), &time_, EarlierRuns({}, kNow));
+  Follow(recorder);
+  constexpr int kMany = 1000;
+  for (int i = 0; i < kMany; ++i) Change(recorder, Volume(absl::StrCat("volumes/v", i)));
+  EXPECT_EQ(woken_, 1) << "the next turn is due once";
+  EXPECT_FALSE(recorder.Turn(false) == std::nullopt);
+  Pass(VolumeRecorder::kFreshNs);
+  const auto next = recorder.Turn(false);
+  ASSERT_TRUE(next.has_value());
+  EXPECT_EQ(next->count(), VolumeRecorder::kSettledNs - VolumeRecorder::kFreshNs);
+  // Those that leave before have no row; the first ones had theirs at once.
+  for (int i = kMany / 2; i < kMany; ++i)
+    Change(recorder, Volume(absl::StrCat("volumes/v", i), model::VolumeState::kDiscarded));
+  Pass(VolumeRecorder::kSettledNs);
+  EXPECT_EQ(recorder.Turn(false), std::nullopt);
+  const auto states = States();
+  EXPECT_EQ(states.size(), static_cast<size_t>(kMany / 2));
+  for (const auto& [name, state] : states) EXPECT_EQ(state, "HELD") << name;
+}
+
+TEST_F(VolumeRecorderTest, AVolumeOfARingGetsItsRowWhenItIsKept) {
+  VolumeRecorder recorder(writer_.get(), &time_, EarlierRuns({}, kNow));
+  Follow(recorder);
+  for (const char* name : {"volumes/marked", "volumes/old", "volumes/new"}) {
+    model::VolumeStatus volume = Volume(name);
+    volume.kept = false;
+    if (std::string(name) == "volumes/new")
+      Pass(VolumeRecorder::kRingNs - VolumeRecorder::kFreshNs);
+    Change(recorder, volume);
+  }
+  model::VolumeStatus marked = Volume("volumes/marked");
+  volumes_[marked.name] = marked;
+  woken_ = 0;
+  recorder.OnVolumeDetails(marked);
+  EXPECT_EQ(woken_, 1);
+  Pass(VolumeRecorder::kFreshNs);
+  (void)recorder.Turn(false);
+  EXPECT_EQ(States(), (States_{{"volumes/marked", "HELD"}, {"volumes/old", "HELD"}}));
+}
+
+TEST_F(VolumeRecorderTest, ItsEndFollowsItsRowWhateverThreadTellsIt) {
+  VolumeRecorder recorder(writer_.get(), &time_, EarlierRuns({}, kNow));
+  Follow(recorder);
+  // It leaves while its row is made: no row of it stays open.
+  Change(recorder, Volume("volumes/leaves"));
+  Pass(VolumeRecorder::kFreshNs);
+  at_look_ = [&](const std::string& name) {
+    Change(recorder, Volume(name, model::VolumeState::kDiscarded));
+  };
+  (void)recorder.Turn(false);
+  // It has left, and the news that it is held comes late.
+  volumes_["volumes/late"] = Volume("volumes/late", model::VolumeState::kDiscarded);
+  recorder.OnVolumeChanged(volumes_["volumes/late"]);
+  recorder.OnVolumeChanged(Volume("volumes/late"));
+  // It is forgotten altogether.
+  recorder.OnVolumeChanged(Volume("volumes/unknown"));
+  // A commit that fails, and one that succeeds.
+  Change(recorder, Volume("volumes/committed"));
+  Pass(VolumeRecorder::kSettledNs);
+  (void)recorder.Turn(false);
+  Change(recorder, Volume("volumes/committed", model::VolumeState::kCommitting));
+  Change(recorder, Volume("volumes/committed"));
+  model::VolumeStatus committed = Volume("volumes/committed", model::VolumeState::kCommitted);
+  committed.has_commit = true;
+  committed.commit.path = "/data/a.npy";
+  Change(recorder, committed);
+  Change(recorder, committed);
+  (void)recorder.Turn(true);
+  const std::vector<HistoryRow> rows = Written();
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].name + rows[0].state, "volumes/committedCOMMITTED");
+  EXPECT_TRUE(rows[0].ended);
+  EXPECT_THAT(rows[0].details, HasSubstr("/data/a.npy"));
+}
+
+TEST_F(VolumeRecorderTest, WhatIsHeldAgainGoesOnWithItsRow) {
+  HistoryRow before = VolumeRow("volumes/again", 41);
+  VolumeRecorder recorder(writer_.get(), &time_, EarlierRuns({before}, kNow));
+  Follow(recorder);
+  Change(recorder, Volume("volumes/again"));
+  Change(recorder, Volume("volumes/new"));
+  (void)recorder.Turn(true);
+  EXPECT_EQ(writer_->Close(std::chrono::seconds(20)), 0u);
+  EXPECT_EQ(writer_->Count().written, 1) << "the row that there is stands";
+  writer_.reset();
+  SetUp();  // another daemon's
+  VolumeRecorder next(writer_.get(), &time_, EarlierRuns({before}, kNow));
+  Follow(next);
+  Change(next, Volume("volumes/again", model::VolumeState::kDiscarded));
+  const std::vector<HistoryRow> rows = Written();
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].name + rows[0].state, "volumes/againDISCARDED");
+  EXPECT_EQ(rows[0].number, 41u);
+  EXPECT_EQ(rows[1].number, 42u);
+}
+
+TEST_F(VolumeRecorderTest, AtMostSoManyHaveARowAndTheOthersAreCounted) {
+  VolumeRecorder recorder(writer_.get(), &time_, EarlierRuns({}, kNow), 2);
+  Follow(recorder);
+  for (const char* name : {"volumes/a", "volumes/b", "volumes/c"}) Change(recorder, Volume(name));
+  (void)recorder.Turn(true);
+  EXPECT_EQ(recorder.left_out(), 1);
+  Change(recorder, Volume("volumes/c", model::VolumeState::kDiscarded));
+  Change(recorder, Volume("volumes/a", model::VolumeState::kDiscarded));
+  Change(recorder, Volume("volumes/d"));
+  (void)recorder.Turn(true);
+  EXPECT_EQ(recorder.left_out(), 1);
+  EXPECT_EQ(States(),
+            (States_{{"volumes/a", "DISCARDED"}, {"volumes/b", "HELD"}, {"volumes/d", "HELD"}}));
+}
+
+TEST_F(VolumeRecorderTest, ManyThreadsTellItAndNoRowIsWrong) {
+  VolumeRecorder recorder(writer_.get(), &clock_, EarlierRuns({}, kNow));
+  Mutex mutex;
+  std::map<std::string, model::VolumeStatus> volumes;
+  recorder.Start(
+      [&](const std::string& name) -> absl::StatusOr<model::VolumeStatus> {
+        MutexLock lock(mutex);
+        return volumes.at(name);
+      },
+      [] {});
+  std::atomic<bool> over{false};
+  std::thread turns([&] {
+    while (!over) (void)recorder.Turn(true);
+    (void)recorder.Turn(true);
+  });
+  std::vector<std::thread> tellers;
+  for (int t = 0; t < 4; ++t) {
+    tellers.emplace_back([&, t] {
+      for (int i = 0; i < 200; ++i) {
+        const std::string name = absl::StrCat("volumes/t", t, "-", i);
+        for (const auto state : {model::VolumeState::kHeld, model::VolumeState::kDiscarded}) {
+          if (state == model::VolumeState::kDiscarded && i % 2 == 1) break;
+          const model::VolumeStatus now = Volume(name, state);
+          {
+            MutexLock lock(mutex);
+            volumes[name] = now;
+          }
+          recorder.OnVolumeChanged(now);
+        }
+      }
+    });
+  }
+  for (std::thread& teller : tellers) teller.join();
+  over = true;
+  turns.join();
+  int held = 0;
+  for (const HistoryRow& row : Written()) {
+    const bool stays = (row.name.back() - '0') % 2 == 1;
+    EXPECT_EQ(row.state, stays ? "HELD" : "DISCARDED") << row.name;
+    held += stays;
+  }
+  EXPECT_EQ(held, 4 * 100) << "each that stays has one";
 }
 
 }  // namespace

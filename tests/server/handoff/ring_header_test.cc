@@ -1,9 +1,14 @@
 // The producer's header speaks the hand-over wire without protobuf: the bytes that it writes, and
 // how it reads answers.
 
+#include <cerrno>
+#include <functional>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -129,6 +134,52 @@ TEST_F(RingHeaderTest, ItReadsFieldsAsProtobufDoes) {
     if (octavo_ring_field(all, static_cast<uint32_t>(1 + below(16)), &part) != 1) continue;
     EXPECT_GE(part.bytes, bytes.get());
     EXPECT_LE(part.bytes + part.length, bytes.get() + length);
+  }
+}
+
+// A server that is none: whatever it says of the memory, nothing beyond it is written.
+TEST_F(RingHeaderTest, MemoryWhosePartsLieBeyondItIsNoRing) {
+  constexpr uint64_t kBytes = 5 * OCTAVO_RING_PAGE;
+  const auto map = [&](const std::function<void(octavo_ring_facts*)>& change) {
+    octavo_ring_facts facts{};
+    facts.magic = OCTAVO_RING_MAGIC;
+    facts.version = OCTAVO_RING_VERSION;
+    facts.total_bytes = kBytes;
+    facts.descriptor_offset = 3 * OCTAVO_RING_PAGE;
+    facts.data_offset = 4 * OCTAVO_RING_PAGE;
+    facts.slot_bytes = 1024;
+    facts.slots = 4;
+    facts.block_records = 64;
+    facts.record_bytes = 16;
+    change(&facts);
+    const UniqueFd fd(::memfd_create("ring", MFD_CLOEXEC));
+    EXPECT_EQ(::ftruncate(fd.get(), kBytes), 0);
+    EXPECT_EQ(::pwrite(fd.get(), &facts, sizeof facts, 0), static_cast<ssize_t>(sizeof facts));
+    octavo_ring ring{};
+    const int result = octavo_ring_map(&ring, fd.get(), nullptr, 0);
+    if (result == 0) octavo_ring_close(&ring);
+    return result;
+  };
+  EXPECT_EQ(map([](octavo_ring_facts*) {}), 0);
+  for (const auto& [name, change] : std::map<std::string, std::function<void(octavo_ring_facts*)>>{
+           {"a slot too many", [](auto* facts) { facts->slots = 5; }},
+           {"slots whose bytes wrap",
+            [](auto* facts) {
+              facts->slots = 1U << 31;
+              facts->block_records = facts->record_bytes = 1U << 31;
+              facts->slot_bytes = uint64_t{1} << 62;
+            }},
+           {"descriptors that wrap",
+            [](auto* facts) {
+              facts->slots = 1;
+              facts->descriptor_offset = ~uint64_t{63};
+            }},
+           {"descriptors in the server's page",
+            [](auto* facts) { facts->descriptor_offset = 4096; }},
+           {"descriptors between words", [](auto* facts) { facts->descriptor_offset += 4; }},
+           {"data that wrap", [](auto* facts) { facts->data_offset = ~uint64_t{4095}; }}}) {
+    EXPECT_EQ(map(change), -1) << name;
+    EXPECT_EQ(errno, EPROTO) << name;
   }
 }
 

@@ -243,6 +243,26 @@ TEST(Digests, DoNotDependOnTheOrderOfLabels) {
   EXPECT_EQ(scans.size(), 1u);
 }
 
+TEST(ConvertJob, TheTierOfItsResultsIsPartOfTheRequest) {
+  v1::JobSpec spec;
+  spec.mutable_reprocess()->set_volume("volumes/a");
+  std::set<std::string> digests;
+  for (const v1::Tier tier : {v1::TIER_UNSPECIFIED, v1::TIER_HOST, v1::TIER_DISK}) {
+    spec.set_results(tier);
+    ASSERT_OK_AND_ASSIGN(const engine::JobSpec decoded, DecodeJobSpec(spec, "me"));
+    EXPECT_EQ(decoded.results.has_value(), tier != v1::TIER_UNSPECIFIED);
+    digests.insert(decoded.request_digest);
+    v1::JobSpec encoded;
+    EncodeJobSpec(decoded, &encoded);
+    EXPECT_EQ(encoded.results(), tier);
+  }
+  EXPECT_EQ(digests.size(), 3u);
+  spec.set_results(v1::TIER_DEVICE);
+  EXPECT_FALSE(DecodeJobSpec(spec, "me")->results.has_value()) << "they stay there anyway";
+  spec.set_results(static_cast<v1::Tier>(9));
+  EXPECT_THAT(DecodeJobSpec(spec, "me"), IsError(absl::StatusCode::kInvalidArgument, "results"));
+}
+
 TEST(ConvertScan, WhatNeedsNoEngineIsCheckedHereByName) {
   v1::ScanSpec good;
   Filler(2).Fill(&good);
@@ -305,6 +325,7 @@ TEST(ConvertScan, WhatNeedsNoEngineIsCheckedHereByName) {
       {"retention.auto_commit.nifti_version",
        [](auto& s) { s.mutable_retention()->mutable_auto_commit()->set_nifti_version(3); }},
       {"overrun", [](auto& s) { s.set_overrun(static_cast<v1::Overrun>(5)); }},
+      {"on_restart", [](auto& s) { s.set_on_restart(static_cast<v1::OnRestart>(3)); }},
   };
   for (const auto& [field, change] : bad) {
     v1::ScanSpec spec = good;

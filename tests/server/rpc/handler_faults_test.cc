@@ -22,6 +22,7 @@
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 
+#include "octavo/v1/access.pb.h"
 #include "octavo/v1/buffer.pb.h"
 #include "octavo/v1/export.pb.h"
 #include "octavo/v1/ingest.pb.h"
@@ -90,7 +91,10 @@ class HandlerFaultsTest : public ::testing::Test {
     ASSERT_OK_AND_ASSIGN(engine_,
                          engine::Engine::Create(config, std::move(opened.devices), store_.get()));
     engine_->exports().store().Start(socket_.get(), 10);
-    ASSERT_OK_AND_ASSIGN(server_, RpcServer::Start({.tcp = {"127.0.0.1:0"}}, engine_.get(), {}));
+    ASSERT_OK_AND_ASSIGN(
+        server_, RpcServer::Start(
+                     {.tcp = {"127.0.0.1:0"}, .trust = {.loopback_role = security::Role::kAdmin}},
+                     engine_.get(), {}));
     channel_ = grpc::CreateChannel(server_->addresses()[0], grpc::InsecureChannelCredentials());
     stub_ = std::make_unique<grpc::GenericStub>(channel_);
   }
@@ -237,6 +241,13 @@ class HandlerFaultsTest : public ::testing::Test {
   }
   std::string Buffer() {
     return Ask<v1::CreateBufferResponse>("BufferService/CreateBuffer", NewBuffer()).buffer().name();
+  }
+  std::string BufferOf(const std::string& owner) {
+    const auto made = engine_->buffers().Create(
+        {.scalar = Scalar::kU8, .shape = {1024}},
+        {.client = "", .key = "", .principal = {.name = owner, .proof = security::Proof::kToken}});
+    EXPECT_TRUE(made.ok()) << made.status();
+    return made.ok() ? made->name : "";
   }
   /// Zeros [2, 16, 16], as a slab and as tiles.
   static constexpr int kTestTiles = 2;
@@ -529,6 +540,19 @@ class HandlerFaultsTest : public ::testing::Test {
              [this](auto& r) { r.set_token(Lease(HeldVolume(), v1::LEASE_MODE_SHARED).token()); }),
          .again = {FAILED_PRECONDITION}});
     add("SessionService/ListLeases", {One<v1::ListLeasesRequest>()});
+    // Callers of this test have no identity: they are admins, who grant what another one owns.
+    add("AccessService/CreateGrant", {One<v1::CreateGrantRequest>([this](auto& r) {
+          r.set_object(BufferOf("ada"));
+          r.set_grantee("bob");
+        })});
+    add("AccessService/RevokeGrant", {.requests = One<v1::RevokeGrantRequest>([this](auto& r) {
+                                        const auto grant = engine_->grants().book().Put(
+                                            {.name = "ada"}, "", "bob", 1'000'000'000'000);
+                                        ASSERT_TRUE(grant.ok()) << grant.status();
+                                        r.set_name(grant->name);
+                                      }),
+                                      .again = {NOT_FOUND}});
+    add("AccessService/ListGrants", {One<v1::ListGrantsRequest>()});
     add("SystemService/GetInfo", {One<v1::GetInfoRequest>()});
     add("SystemService/ListDevices", {One<v1::ListDevicesRequest>()});
     add("SystemService/Measure", {One<v1::MeasureRequest>([](auto& r) {

@@ -1,25 +1,105 @@
 #include "server/rpc/transport/stall_watch.h"
 
+#include <atomic>
 #include <chrono>
+#include <memory>
 #include <string>
 #include <thread>
 
+#include "absl/status/status.h"
 #include "gtest/gtest.h"
 
 #include "gpu/base/failpoint.h"
+#include "gpu/base/mutex.h"
+#include "gpu/base/status.h"
 
 namespace octavo::rpc {
 namespace {
 
 TEST(StallWatchTest, ATurnThatBreaksOffIsFollowedByTheNext) {
   StallWatch watch(
-      std::chrono::hours(1), [] {}, [](const std::string&) {});
+      std::chrono::hours(1), [](const std::string&) {}, [](const std::string&) {});
   for (int i = 0; i < 2; ++i) {
     ArmFailpoint("stalls_turn:throw=bad_alloc");
     for (int wait = 0; wait < 400 && FailpointArmed(); ++wait)
       std::this_thread::sleep_for(std::chrono::milliseconds(25));
     ASSERT_FALSE(FailpointArmed()) << i;
   }
+}
+
+/// A stream that waits for its first message.
+struct Waiting {
+  Mutex mutex;
+  int ends ABSL_GUARDED_BY(mutex) = 0;
+  absl::Status end ABSL_GUARDED_BY(mutex);
+  const std::shared_ptr<FirstMessageTimer> timer =
+      std::make_shared<FirstMessageTimer>("ipv4:192.0.2.1:1", [this](const absl::Status& status) {
+        MutexLock lock(mutex);
+        ++ends;
+        end = status;
+      });
+  int Ends() {
+    MutexLock lock(mutex);
+    return ends;
+  }
+};
+
+TEST(StallWatchTest, AStreamWithoutAFirstMessageIsEndedOnceAndCounted) {
+  Waiting silent, spoken, not_begun, gone;
+  for (Waiting* one : {&silent, &spoken, &not_begun}) StallWatch::Add(one->timer);
+  {
+    const auto dead = std::make_shared<FirstMessageTimer>("", [&](const absl::Status&) {
+      MutexLock lock(gone.mutex);
+      ++gone.ends;
+    });
+    StallWatch::Add(dead);
+    dead->Begin();
+  }
+  silent.timer->Begin();
+  spoken.timer->Begin();
+  EXPECT_TRUE(spoken.timer->Came());
+  std::atomic<int> counted{0}, others{0};
+  StallWatch watch(
+      std::chrono::milliseconds(100),
+      [&](const std::string& reason) { ++(reason == "no_first_message" ? counted : others); },
+      [&](const std::string&) { ++others; });
+  for (int wait = 0; wait < 400 && counted == 0; ++wait)
+    std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  // Two turns more: nothing is ended twice, and no other one is.
+  for (int i = 0; i < 2; ++i) {
+    ArmFailpoint("stalls_turn:throw=bad_alloc");
+    for (int wait = 0; wait < 400 && FailpointArmed(); ++wait)
+      std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  }
+  EXPECT_EQ(counted, 1);
+  EXPECT_EQ(others, 0);
+  EXPECT_EQ(silent.Ends(), 1);
+  EXPECT_EQ(spoken.Ends() + not_begun.Ends() + gone.Ends(), 0);
+  EXPECT_FALSE(silent.timer->Came());  // too late
+  EXPECT_TRUE(spoken.timer->Came());   // the messages after the first one
+  MutexLock lock(silent.mutex);
+  EXPECT_EQ(silent.end.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(silent.end.message().find("listen.stalled_seconds"), std::string::npos) << silent.end;
+  EXPECT_EQ(InfoOf(silent.end).reason, Reason::kProtocol);
+}
+
+TEST(StallWatchTest, AMessageThatIsFasterThanTheBeginningCounts) {
+  Waiting fast;
+  StallWatch::Add(fast.timer);
+  EXPECT_TRUE(fast.timer->Came());
+  fast.timer->Begin();
+  std::atomic<int> counted{0};
+  StallWatch watch(
+      std::chrono::milliseconds(0), [&](const std::string&) { ++counted; },
+      [](const std::string&) {});
+  for (int i = 0; i < 2; ++i) {
+    ArmFailpoint("stalls_turn:throw=bad_alloc");
+    for (int wait = 0; wait < 400 && FailpointArmed(); ++wait)
+      std::this_thread::sleep_for(std::chrono::milliseconds(25));
+    ASSERT_FALSE(FailpointArmed());
+  }
+  EXPECT_EQ(counted, 0);
+  EXPECT_EQ(fast.Ends(), 0);
 }
 
 }  // namespace

@@ -29,6 +29,16 @@ struct Bad {
   std::function<void(ScanSpec&)> change;
 };
 
+/// A scan that may go on after a restart.
+ScanSpec Resumable() {
+  ScanSpec spec = SimulatedScan();
+  spec.pattern.volumes = 0;
+  spec.retention.disposition = Disposition::kAutoCommit;
+  spec.retention.auto_commit.destination = "long/{scan}_{index:05}.npy";
+  spec.on_restart = OnRestart::kResume;
+  return spec;
+}
+
 std::vector<Bad> BadSpecs() {
   return {
       {"source", [](ScanSpec& s) { s.source = std::monostate(); }},
@@ -255,6 +265,50 @@ TEST(ResolveTest, BadSpecsAreRefusedByTheNameOfTheirField) {
     EXPECT_EQ(InfoOf(scan.status()).field, bad.field) << scan.status();
     EXPECT_THAT(std::string(scan.status().message()), StartsWith(bad.field));
   }
+}
+
+TEST(ResolveScanTest, OnlyScansThatNeedNobodyGoOnAfterARestart) {
+  ASSERT_TRUE(ResolveScan(Resumable(), {"/"}).ok()) << ResolveScan(Resumable(), {"/"}).status();
+  const std::pair<const char*, std::function<void(ScanSpec&)>> bad[] = {
+      {"simulated or camera",
+       [](ScanSpec& s) {
+         s.source = PushSource();
+         s.acquisition.samples_per_record = 1024;
+       }},
+      {"simulated or camera",
+       [](ScanSpec& s) {
+         s.source = RingSource();
+         s.acquisition.samples_per_record = 1024;
+       }},
+      {"pattern.volumes 0", [](ScanSpec& s) { s.pattern.volumes = 3; }},
+      {"AUTO_COMMIT", [](ScanSpec& s) { s.retention.disposition = Disposition::kAsk; }},
+      {"AUTO_COMMIT", [](ScanSpec& s) { s.retention.disposition = Disposition::kAutoDiscard; }},
+      {"{scan}", [](ScanSpec& s) { s.retention.auto_commit.destination = "long/{index:05}.npy"; }},
+      {"without a queue", [](ScanSpec& s) { s.queue.name = "night"; }},
+      {"KEEP",
+       [](ScanSpec& s) {
+         s.session = "sessions/1";
+         s.retention.orphan = Orphan::kCommitDefault;
+       }},
+      {"KEEP", [](ScanSpec& s) {
+         s.session = "sessions/1";
+         s.retention.orphan = Orphan::kDiscard;
+       }}};
+  for (const auto& [allowed, change] : bad) {
+    ScanSpec spec = Resumable();
+    change(spec);
+    const auto refused = ResolveScan(spec, {"/"});
+    EXPECT_THAT(refused, IsError(absl::StatusCode::kInvalidArgument, allowed));
+    EXPECT_EQ(InfoOf(refused.status()).field, "on_restart") << refused.status();
+    EXPECT_THAT(std::string(refused.status().message()), StartsWith("on_restart: is RESUME"));
+    spec.on_restart = OnRestart::kEnd;  // the rest of it is fine
+    EXPECT_TRUE(ResolveScan(spec, {"/"}).ok()) << ResolveScan(spec, {"/"}).status();
+  }
+  ScanSpec spec = Resumable();
+  spec.session = "sessions/1";  // KEEP is the default
+  EXPECT_TRUE(ResolveScan(spec, {"/"}).ok());
+  spec.on_restart = OnRestart::kDefault;
+  EXPECT_EQ(ResolveScan(spec, {"/"})->spec.on_restart, OnRestart::kEnd);
 }
 
 }  // namespace

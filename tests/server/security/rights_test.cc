@@ -1,5 +1,6 @@
 #include "server/security/rights.h"
 
+#include <memory>
 #include <string>
 #include <unistd.h>
 
@@ -102,10 +103,68 @@ TEST(RightsTest, TheRefusalNamesObjectOwnerCallerAndWhoMay) {
       status.message(),
       "volumes/a-1 belongs to ada (project retina); the caller is bob (project cornea), found by "
       "the token 01234567 of bob; allowed to change it are its owner, callers of its project, "
-      "and admins");
+      "and admins; its owner or an admin may let others change it by a grant (CreateGrant)");
   EXPECT_THAT(std::string(MayChange(Principal{}, {.name = "ada"}, "scans/b").message()),
               testing::AllOf(HasSubstr("the caller is nobody"), Not(HasSubstr("project"))));
   EXPECT_TRUE(MayChange(Token("ada"), ada, "volumes/a-1").ok());
+  // Where nobody could grant anything, the message does not send anybody there.
+  EXPECT_THAT(std::string(MayChange(Token("bob"), {.name = "loopback"}, "scans/b").message()),
+              Not(HasSubstr("grant")));
+}
+
+TEST(RightsTest, WhatIsGrantedMayBeChangedAndNothingElse) {
+  const Owner ada{.name = "ada", .project = "retina"};
+  auto granted = std::make_shared<GrantedObjects>();
+  granted->Add(ada, "scans/a");
+  Principal bob = Token("bob");
+  bob.granted = granted;
+  EXPECT_TRUE(MayChange(bob, ada, "scans/a").ok());
+  EXPECT_TRUE(MayChange(bob, ada, "volumes/b", "scans/a").ok());
+  EXPECT_FALSE(MayChange(bob, ada, "volumes/b", "scans/c").ok());
+  EXPECT_FALSE(MayChange(bob, ada, "volumes/b").ok());
+  EXPECT_FALSE(IsChangeableBy(bob, ada));  // of no object: only a grant of all would do
+  EXPECT_FALSE(MayChange(bob, {.name = "ada"}, "scans/a").ok());
+  EXPECT_FALSE(MayChange(bob, {.name = "carol", .project = "retina"}, "scans/a").ok());
+  EXPECT_FALSE(MayChange(WithoutGrants(bob), ada, "scans/a").ok());
+  granted->Add(ada, "");
+  EXPECT_TRUE(IsChangeableBy(bob, ada));
+}
+
+TEST(RightsTest, OnlyTheOwnerAndAdminsGrant) {
+  const Owner ada{.name = "ada", .project = "retina"};
+  const auto reason = [](const Principal& caller, const Owner& owner) {
+    return InfoOf(MayGrant(caller, owner, "scans/a")).reason;
+  };
+  EXPECT_TRUE(MayGrant(Token("ada", Role::kOperator, "retina"), ada, "scans/a").ok());
+  EXPECT_TRUE(MayGrant(Token("root", Role::kAdmin), ada, "scans/a").ok());
+  EXPECT_EQ(reason(Token("eve", Role::kOperator, "retina"), ada), Reason::kNotOwner);
+  EXPECT_EQ(reason(Token("ada", Role::kOperator, "cornea"), ada), Reason::kNotOwner);
+  auto granted = std::make_shared<GrantedObjects>();
+  granted->Add(ada, "");
+  Principal bob = Token("bob");
+  bob.granted = granted;
+  EXPECT_EQ(reason(bob, ada), Reason::kNotOwner);  // cannot be passed on
+  EXPECT_EQ(reason(Nobody("loopback"), ada), Reason::kNoIdentity);
+  EXPECT_EQ(reason(Nobody("loopback"), {.name = "loopback"}), Reason::kNoIdentity);
+  EXPECT_EQ(reason(Principal{}, {}), Reason::kNoIdentity);
+  for (const char* owner : {"loopback", "remote", ""}) {
+    EXPECT_EQ(reason(Token("root", Role::kAdmin), {.name = owner}), Reason::kNoIdentity) << owner;
+    EXPECT_EQ(reason(User(1000), {.name = owner}), Reason::kNoIdentity) << owner;
+  }
+}
+
+TEST(RightsTest, TheOwnerTheGranteeAndAdminsTakeBack) {
+  const Grant grant{.name = "grants/a",
+                    .object = "scans/a",
+                    .grantee = "bob",
+                    .owner = {.name = "ada", .project = "retina"}};
+  EXPECT_TRUE(MayRevoke(Token("ada", Role::kOperator, "retina"), grant).ok());
+  EXPECT_TRUE(MayRevoke(Token("bob", Role::kOperator, "cornea"), grant).ok());
+  EXPECT_TRUE(MayRevoke(Token("root", Role::kAdmin), grant).ok());
+  for (const Principal& caller :
+       {Token("eve", Role::kOperator, "retina"), Token("ada", Role::kOperator, "cornea"),
+        Token("carol"), Nobody("bob"), Nobody("loopback"), Principal{}})
+    EXPECT_EQ(InfoOf(MayRevoke(caller, grant)).reason, Reason::kNotOwner) << caller.name;
 }
 
 }  // namespace

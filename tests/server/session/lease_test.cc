@@ -412,6 +412,8 @@ TEST_F(LeaseTest, ALeaseIsFoundByItsFence) {
   EXPECT_EQ(table_.OfFence(lease.fence)->token, lease.token);
   EXPECT_EQ(InfoOf(table_.OfFence(lease.fence + 1).status()).reason, Reason::kLeaseLost);
   EXPECT_EQ(InfoOf(table_.OfFence(0).status()).reason, Reason::kLeaseLost);
+  EXPECT_EQ(table_.OfToken(lease.token)->resource, lease.resource);
+  EXPECT_EQ(InfoOf(table_.OfToken("").status()).reason, Reason::kLeaseLost);
   LeaseTable::Told told;
   ASSERT_OK_AND_ASSIGN(const LeaseTable::Guard guard,
                        table_.Enter("buffers/b", kExclusive, "", 0, "WriteBuffer", &told));

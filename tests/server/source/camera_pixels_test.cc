@@ -1,5 +1,6 @@
 #include "server/source/camera_pixels.h"
 
+#include <limits>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -78,6 +79,15 @@ TEST(FrameNumbersTest, WideIdsDoNotWrapAtSixteenBits) {
   numbers.Number(65534);
   EXPECT_EQ(numbers.Number(65536), 2);
   EXPECT_EQ(numbers.Number(uint64_t{1} << 40), (int64_t{1} << 40) - 65534);
+}
+
+TEST(FrameNumbersTest, AnIdBeyondAllNumbersIsDamagedAndTheNextOnesCount) {
+  FrameNumbers numbers;
+  EXPECT_EQ(numbers.Number(5), 0);
+  EXPECT_EQ(numbers.Number(std::numeric_limits<uint64_t>::max()), std::nullopt);
+  EXPECT_EQ(numbers.Number(6), 1);
+  EXPECT_EQ(numbers.Number((uint64_t{1} << 62) + 6), (int64_t{1} << 62) + 1);
+  EXPECT_EQ(numbers.Number((uint64_t{1} << 63) + 6), std::nullopt) << "the sum has 64 bits";
 }
 
 TEST(SourceKindsTest, EachSaysWhy) {

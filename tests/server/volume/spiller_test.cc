@@ -7,97 +7,16 @@
 #include <stop_token>
 #include <utility>
 
-#include "absl/strings/str_format.h"
-
-#include "gpu/backend/open_devices.h"
-#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
-#include "gpu/device/digest.h"
-#include "tests/support/fake_clock.h"
-#include "tests/support/rooms.h"
-#include "tests/support/status_matchers.h"
-#include "tests/support/temp_folder.h"
+#include "tests/server/volume/spiller_fixture.h"
 
 namespace octavo::engine {
 namespace {
 
-using octavo::testing::FakeClock;
 using octavo::testing::IsError;
 using octavo::testing::IsOk;
-using octavo::testing::TempFolder;
 
-class SpillerTest : public ::testing::Test {
- protected:
-  SpillerTest() {
-    folder_ = storage::SpillFolder::Open(temp_ / "spill", 1 << 20, &found_, &report_).value();
-    device_ = std::move(OpenDevices("host").value().devices[0]);
-    frames_ = std::make_shared<FramePool>(device_.get(), 16 << 20);
-    spiller_ = std::make_unique<Spiller>(
-        Spiller::Context{.volumes = &volumes_,
-                         .ledger = &ledger_,
-                         .clock = &clock_,
-                         .devices = DeviceSet({{device_.get(), frames_}}),
-                         .folder = folder_.get(),
-                         .host_bytes = 1,
-                         .meta_of = [this](const VolumeStatus& v) { return Meta(v); }},
-        1);
-  }
-  ~SpillerTest() override { ArmFailpoint(""); }
-  storage::VolumeMeta Meta(const VolumeStatus& volume) {
-    if (fail_) throw std::bad_alloc();
-    if (on_meta_) on_meta_();
-    return {.volume_name = volume.name,
-            .scan_name = volume.scan,
-            .shape = {16, 16, 16},
-            .dtype = volume.dtype,
-            .digest = volume.digest};
-  }
-  void Hold(const std::string& name, const std::string& scan) {
-    auto slot = std::make_shared<VolumeSlot>();
-    slot->volume = device_->Allocate(4096).value();
-    slot->charge =
-        ledger_
-            .Reserve(0, scan, "",
-                     {{.kind = model::NeedKind::kVolumeSlots, .bytes = 10, .count = 1}}, nullptr)
-            .value()[0];
-    VolumeStatus status;
-    status.name = name;
-    status.scan = scan;
-    status.dtype = DType::kU8;
-    status.shape[0] = status.shape[1] = status.shape[2] = 16;
-    status.bytes = 4096;
-    status.digest = absl::StrFormat("sum64:%016x", DigestBytes(slot->volume.data(), 4096, 0));
-    volumes_.Add(status, slot, 0);
-    volumes_.Seal(status, /*kept=*/true);
-  }
-  absl::StatusOr<VolumeStatus> Spill(const std::string& name, Tier tier, WorkControl control = {}) {
-    std::promise<absl::StatusOr<VolumeStatus>> promise;
-    OCTAVO_RETURN_IF_ERROR(spiller_->Spill(
-        name, tier, std::move(control),
-        [&](absl::StatusOr<VolumeStatus> volume) { promise.set_value(std::move(volume)); }));
-    return promise.get_future().get();
-  }
-  absl::StatusOr<VolumeStatus> Restore(const std::string& name, WorkControl control = {}) {
-    std::promise<absl::StatusOr<VolumeStatus>> promise;
-    OCTAVO_RETURN_IF_ERROR(spiller_->Restore(
-        name, std::move(control),
-        [&](absl::StatusOr<VolumeStatus> volume) { promise.set_value(std::move(volume)); }));
-    return promise.get_future().get();
-  }
-
-  TempFolder temp_;
-  FakeClock clock_;
-  Ledger ledger_{{1 << 20}};
-  VolumeStore volumes_{&ledger_, &clock_};
-  std::vector<storage::SpillFolder::Found> found_;
-  std::vector<std::string> report_;
-  std::unique_ptr<storage::SpillFolder> folder_;
-  std::unique_ptr<Device> device_;
-  std::shared_ptr<FramePool> frames_;
-  std::atomic<bool> fail_{false};
-  std::function<void()> on_meta_;
-  std::unique_ptr<Spiller> spiller_;  // last: its threads use the rest
-};
+class SpillerTest : public SpillerFixture {};
 
 TEST_F(SpillerTest, AnExceptionLeavesTheVolumeWhereItIs) {
   Hold("volumes/a", "scans/a");
@@ -205,6 +124,25 @@ TEST_F(SpillerTest, WhatIsKnownAtOnceIsReturned) {
   ASSERT_OK_AND_ASSIGN(const VolumeMove move, volumes_.tiers().BeginSpill("volumes/a"));
   EXPECT_EQ(InfoOf(Restore("volumes/a").status()).reason, Reason::kMoving);
   EXPECT_EQ(InfoOf(Spill("volumes/a", Tier::kDisk).status()).reason, Reason::kMoving);
+}
+
+// A spill to where the volume is writes nothing, whatever else is done with it.
+TEST_F(SpillerTest, WhatIsThereAlreadyIsNotWrittenAgain) {
+  Hold("volumes/a", "scans/a");
+  ASSERT_THAT(Spill("volumes/a", Tier::kDisk), IsOk());
+  const int64_t used = folder_->used_bytes();
+  on_meta_ = [] { ADD_FAILURE() << "a file is written"; };
+  EXPECT_THAT(Spill("volumes/a", Tier::kDisk), IsOk());
+  {
+    ASSERT_OK_AND_ASSIGN(const VolumeCommit commit, volumes_.BeginCommit("volumes/a"));
+    ASSERT_OK_AND_ASSIGN(const VolumeStatus now, Spill("volumes/a", Tier::kDisk));
+    EXPECT_EQ(now.state, VolumeState::kCommitting);
+    EXPECT_EQ(now.tier, Tier::kDisk);
+  }
+  ASSERT_OK_AND_ASSIGN(const VolumeMove move, volumes_.tiers().BeginRestore("volumes/a"));
+  EXPECT_EQ(InfoOf(Spill("volumes/a", Tier::kDisk).status()).reason, Reason::kMoving);
+  EXPECT_EQ(volumes_.Get("volumes/a")->moving, Move::kRestoring);
+  EXPECT_EQ(folder_->used_bytes(), used);
 }
 
 TEST_F(SpillerTest, WhatIsDiscardedWhileItMovesIsNotSaidToHaveMoved) {

@@ -191,9 +191,11 @@ static inline int octavo_ring_map(octavo_ring* ring, int memory_fd, char* error,
   if (facts.magic != OCTAVO_RING_MAGIC || facts.version != OCTAVO_RING_VERSION ||
       facts.total_bytes != (uint64_t)info.st_size || facts.slots == 0 ||
       facts.slot_bytes != (uint64_t)facts.block_records * facts.record_bytes ||
-      facts.descriptor_offset + (uint64_t)facts.slots * sizeof(octavo_ring_descriptor) >
-          facts.data_offset ||
-      facts.data_offset + (uint64_t)facts.slots * facts.slot_bytes > facts.total_bytes) {
+      facts.data_offset > facts.total_bytes || facts.descriptor_offset > facts.data_offset ||
+      facts.descriptor_offset < 3 * OCTAVO_RING_PAGE || facts.descriptor_offset % 8 != 0 ||
+      (uint64_t)facts.slots * sizeof(octavo_ring_descriptor) >
+          facts.data_offset - facts.descriptor_offset ||
+      facts.slot_bytes > (facts.total_bytes - facts.data_offset) / facts.slots) {
     octavo_ring_say(error, error_bytes, "the memory is no ring that this program knows",
                     facts.magic == OCTAVO_RING_MAGIC ? "another version" : "");
     munmap(at, (size_t)info.st_size);

@@ -30,6 +30,9 @@ const PAGES: { hash: string; text: string; page: ComponentType<{ chosen: string 
   { hash: "#server", text: "Server", page: Server },
 ];
 
+/** A message, which may be a sentence or several, within one: without the stop at its end. */
+const sentence = (message: string) => message.replace(/\.$/, "");
+
 for (const entry of PAGES) pages.add(entry.hash);
 
 function useHash(): string {
@@ -79,8 +82,9 @@ export function App() {
         <button type="button" onClick={() => theme.set(shade === "dark" ? "light" : "dark")} title="Dark for a dim lab, light for a bright room">{shade === "dark" ? "Light theme" : "Dark theme"}</button>
       </header>
       {phase.name === "lost" && <p class="banner" role="alert">No connection to octavo web: {phase.message}. It is tried again all the time; the pictures are the last ones that came.</p>}
-      {phase.name === "open" && !daemon.up && <p class="banner" role="alert">octavod at {hello?.daemon} does not answer{daemon.message ? `: ${daemon.message}` : ""}. It is tried again all the time; the pictures are the last ones that came.</p>}
-      {phase.name === "open" && daemon.up && daemon.message && <p class="banner mild" role="status">octavod says: {daemon.message}.</p>}
+      {phase.name === "open" && daemon.refused && <p class="banner" role="alert" data-refused>octavod at {hello?.daemon} does not tell octavo web of its volumes. {sentence(daemon.message)}. It is tried again all the time; what is seen is the last that came.</p>}
+      {phase.name === "open" && !daemon.up && !daemon.refused && <p class="banner" role="alert">octavod at {hello?.daemon} does not answer{daemon.message ? `: ${sentence(daemon.message)}` : ""}. It is tried again all the time; the pictures are the last ones that came.</p>}
+      {phase.name === "open" && daemon.up && daemon.message && <p class="banner mild" role="status">octavod says: {sentence(daemon.message)}.</p>}
       <main id="main"><page.page chosen={chosen} /></main>
       {invitation && (
         <Dialog title="One more browser" close={() => setInvitation("")} submit={() => setInvitation("")} actions={<button type="submit" class="primary">Done</button>}>

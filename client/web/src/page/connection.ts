@@ -56,7 +56,7 @@ export class ViewHandle {
 export class Connection {
   readonly phase = new Store<Phase>({ name: "connecting" });
   readonly hello = new Store<Hello | null>(null);
-  readonly daemon = new Store<DaemonMessage>({ type: "daemon", up: false, message: "", server_id: "", daemon_version: "", caller: null });
+  readonly daemon = new Store<DaemonMessage>({ type: "daemon", up: false, refused: false, message: "", server_id: "", daemon_version: "", caller: null });
   readonly link = new Store<Link>({ type: "link", rtt_ms: 0, mbit_s: 0 });
   readonly scans = new Store<ReadonlyMap<string, ScanRow>>(new Map());
   readonly volumes = new Store<ReadonlyMap<string, VolumeRow>>(new Map());

@@ -124,7 +124,7 @@ export class Catalogue {
   private readonly viewers = new Set<Viewer>();
   private readonly rows = Object.fromEntries(KINDS.map((kind) => [kind, new Map()])) as Record<Kind, Map<string, Row>>;
   private readonly texts = new Map<string, string>(); // kind/name: the row as it was told
-  private status: DaemonMessage = { type: "daemon", up: false, message: "connecting", server_id: "", daemon_version: "", caller: null };
+  private status: DaemonMessage = { type: "daemon", up: false, refused: false, message: "connecting", server_id: "", daemon_version: "", caller: null };
   private watch: ClientReadableStream<Message> | null = null;
   private timer: NodeJS.Timeout | null = null;
   private retry: NodeJS.Timeout | null = null; // to connect; one at a time, however many calls have failed
@@ -160,7 +160,9 @@ export class Catalogue {
       this.since = Date.now();
       this.polls = 0;
       this.words = info.draining ? "it ends, and takes no new work" : "";
-      this.tellStatus({ up: true, message: this.words, server_id: info.server_id, daemon_version: info.version, caller: callerOf(info.caller) });
+      // A refusal stays told until a watch lasts.
+      const { refused } = this.status;
+      this.tellStatus({ up: true, refused, message: refused ? this.status.message : this.words, server_id: info.server_id, daemon_version: info.version, caller: callerOf(info.caller) });
       this.watchVolumes();
       this.back();
       await this.poll();
@@ -180,8 +182,13 @@ export class Catalogue {
       // Told once in its last state, so that pages can say what became of it.
       if (news.kind === "KIND_GONE") this.put("volumes", row.name, null);
     });
+    setTimeout(() => {
+      if (this.watch === watch && this.status.refused) this.tellStatus({ ...this.status, refused: false, message: this.words });
+    }, RETRY_MS);
     watch.on("error", (error: ServiceError) => {
-      if (this.watch === watch) this.down(this.daemon.explained(error).message);
+      if (this.watch !== watch) return;
+      const explained = this.daemon.explained(error);
+      this.down(explained.message, explained.reason === "QUOTA");
     });
     watch.on("end", () => {
       setImmediate(() => {
@@ -220,7 +227,7 @@ export class Catalogue {
           }),
           take("leases", async () => this.takeLeases((await this.daemon.call("SessionService", "ListLeases", { page_size: MOST_LEASES }, 10)).leases)),
         ]);
-        if (this.status.up) this.tellStatus({ ...this.status, message: failed.length > 0 ? `it does not tell all that there is (${failed.join("; ")})` : this.words });
+        if (this.status.up && !this.status.refused) this.tellStatus({ ...this.status, message: failed.length > 0 ? `it does not tell all that there is (${failed.join("; ")})` : this.words });
       } catch (error) {
         if (error instanceof DaemonError && error.away) return this.down(error.message);
         this.tellStatus({ ...this.status, message: `what it answered could not be read (${(error as Error).message})` });
@@ -281,14 +288,15 @@ export class Catalogue {
     for (const viewer of this.viewers) viewer.change(kind, name, row);
   }
 
-  private down(message: string): void {
+  /** `refused`: octavod answers, and a quota keeps this program from hearing of the volumes. */
+  private down(message: string, refused = false): void {
     const watch = this.watch;
     this.watch = null;
     watch?.cancel();
     if (this.timer) clearTimeout(this.timer);
     this.timer = null;
     if (this.stopped || this.retry) return;
-    this.tellStatus({ ...this.status, up: false, message });
+    this.tellStatus({ ...this.status, up: false, refused, message });
     this.retry = setTimeout(() => void this.connect(), RETRY_MS);
   }
 

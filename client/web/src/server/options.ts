@@ -64,6 +64,17 @@ function readable(flag: string, file: string): Buffer {
   }
 }
 
+/**
+ * A secret that others of this host can read is none: as ssh, this refuses a file of the user's own. One of somebody else (a credential of
+ * systemd, a secret of a container) has the mode that they gave it.
+ */
+function checkPrivate(flag: string, file: string): void {
+  const info = fs.statSync(file);
+  if (!info.isFile() || info.uid !== process.geteuid?.() || (info.mode & 0o077) === 0) return;
+  const mode = (info.mode & 0o7777).toString(8).padStart(4, "0");
+  throw new UsageError(`${flag}: is '${file}', which has mode ${mode}, so that others may read or change it; allowed is 0600 (chmod 600 ${file})`);
+}
+
 /** The token in a file; the message of an error shows nothing of what it holds. */
 function tokenIn(flag: string, file: string): string {
   const allowed = "a file with one token, as octavo token add makes it";
@@ -76,6 +87,7 @@ function tokenIn(flag: string, file: string): string {
     bad(flag, file, `${allowed} (${(error as Error).message})`);
   }
   if (!/^octavo_[0-9a-f]{8}_[0-9a-f]{64}$/.test(text)) bad(flag, file, allowed);
+  checkPrivate(flag, file);
   return text;
 }
 
@@ -122,6 +134,7 @@ function daemonTlsOf(address: string, given: { [flag in "ca-file" | "cert-file" 
       const fits = (error as { code?: string }).code !== "ERR_OSSL_X509_KEY_VALUES_MISMATCH";
       bad(key.by, key.file, fits ? `a PEM file with a private key without a passphrase (${(error as Error).message})` : `the key of the certificate in ${cert.file}`);
     }
+    checkPrivate(key.by, key.file);
   }
   return address.startsWith("unix:") ? null : result;
 }
@@ -164,6 +177,7 @@ export function parseOptions(args: string[]): Options | "help" {
         "Give --tls-cert and --tls-key, or --insecure if the network is yours alone",
     );
   for (const name of values.host!) if (!/^[0-9A-Za-z._:-]{1,253}$/.test(name)) bad("--host", name, "the name or address of a host, without a port");
+  if (key !== undefined && fs.existsSync(key)) checkPrivate("--tls-key", key);
   const ready = values["ready-fd"];
   if (ready !== undefined && !/^\d{1,4}$/.test(ready)) bad("--ready-fd", ready, "the number of an open descriptor");
   const tokenFile = values["token-file"] ? "--token-file" : "OCTAVO_TOKEN_FILE";

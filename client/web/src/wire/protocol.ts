@@ -134,7 +134,8 @@ export interface Hello {
 export interface DaemonMessage {
   type: "daemon";
   up: boolean;
-  message: string; // why it does not answer
+  refused: boolean; // it answers, and a quota keeps octavo web from hearing of the volumes
+  message: string; // why it does not answer, or refuses
   server_id: string;
   daemon_version: string;
   caller: Caller | null; // as octavod sees octavo web, and so all its pages; null = not told yet

@@ -10,7 +10,7 @@ const KINDS: Record<string, Kind> = {
   DEVICE_BYTES: { text: "device memory", advice: "Commit, spill or discard volumes, or stop scans." },
   SCANS: { text: "scans, queued and running", advice: "Wait until one ends, or stop one." },
   JOBS: { text: "jobs, queued and running", advice: "Wait until one ends, or cancel one." },
-  WATCHES: { text: "open watches and streams", advice: "Close what is no longer looked at." },
+  WATCHES: { text: "open watches and streams", advice: "All pages of octavo web count together, with every other program of the same login: close what is no longer looked at, or ask for a larger quota (quota.watches)." },
   PLANS: { text: "plans at once", advice: AT_ONCE },
   SUBMITS: { text: "submissions at once", advice: AT_ONCE },
   RENDERINGS: { text: "pictures of volumes at once", advice: AT_ONCE },

@@ -91,8 +91,9 @@ class HistoryDatabaseTest : public ::testing::Test {
 
 TEST_F(HistoryDatabaseTest, RowsComeBackAsTheyWere) {
   const std::vector<HistoryRow> rows = {Row(1), Row(2, false), Row(1, true, HistoryKind::kJob),
-                                        Row(7, false, HistoryKind::kCommit)};
-  EXPECT_THAT(Open()->Write({rows[3], rows[1], rows[2], rows[0]}), IsOk());
+                                        Row(7, false, HistoryKind::kCommit),
+                                        Row(3, false, HistoryKind::kVolume)};
+  EXPECT_THAT(Open()->Write({rows[4], rows[3], rows[1], rows[2], rows[0]}), IsOk());
   const auto database = Open();
   EXPECT_EQ(Load(*database), rows);
   EXPECT_THAT(report_, IsEmpty());
@@ -248,6 +249,44 @@ TEST_F(HistoryDatabaseTest, NobodyPushesOutTheRowsOfOthers) {
   rows = Load(*database);
   ASSERT_EQ(rows.size(), 6u);
   EXPECT_EQ(rows[0].owner, "anna");
+}
+
+TEST_F(HistoryDatabaseTest, VolumesThatWereDiscardedPushOutNoneThatWasLost) {
+  const auto database = Open();
+  ASSERT_NE(database, nullptr);
+  std::vector<HistoryRow> rows;
+  for (uint64_t n = 1; n <= 20; ++n) {
+    rows.push_back(Row(n, true, HistoryKind::kVolume));
+    rows.back().state = n <= 2 ? "LOST" : n <= 4 ? "COMMITTED" : "DISCARDED";
+  }
+  ASSERT_THAT(database->Write(rows), IsOk());
+  ASSERT_THAT(database->Prune({.kept = 3, .days = 0}, 0).status(), IsOk());
+  std::vector<uint64_t> numbers;
+  for (const HistoryRow& row : Load(*database)) numbers.push_back(row.number);
+  EXPECT_THAT(numbers, ElementsAre(1, 2, 3, 4, 18, 19, 20));
+}
+
+TEST_F(HistoryDatabaseTest, RowsOfKindsThatAreNotKnownAreLeftOutAndStay) {
+  const auto database = Open();
+  ASSERT_NE(database, nullptr);
+  HistoryRow newer = Row(1);
+  newer.kind = static_cast<HistoryKind>(99);
+  ASSERT_THAT(database->Write({newer, Row(2)}), IsOk());
+  ASSERT_THAT(database->Prune({.kept = 1, .days = 0}, 0).status(), IsOk());
+  EXPECT_EQ(Load(*database), std::vector<HistoryRow>{Row(2)});
+  sqlite3* other = nullptr;
+  ASSERT_EQ(sqlite3_open(Path().c_str(), &other), SQLITE_OK);
+  int rows = 0;
+  EXPECT_EQ(sqlite3_exec(
+                other, "SELECT name FROM work WHERE kind = 99",
+                [](void* counted, int, char**, char**) {
+                  ++*static_cast<int*>(counted);
+                  return 0;
+                },
+                &rows, nullptr),
+            SQLITE_OK);
+  sqlite3_close(other);
+  EXPECT_EQ(rows, 1);
 }
 
 TEST_F(HistoryDatabaseTest, TheWayToItMayLeadThroughALink) {

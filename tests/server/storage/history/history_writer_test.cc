@@ -116,6 +116,7 @@ TEST_F(HistoryWriterTest, RowsThatADiskDidNotTakeAreWrittenLater) {
   writer->Put(Row(1, "RUNNING"));
   ASSERT_TRUE(Soon([&] { return writer->Count().errors == 1; }));
   EXPECT_TRUE(writer->Count().failing);
+  EXPECT_THAT(writer->Count().error, ::testing::HasSubstr("No space left"));
   EXPECT_EQ(writer->Count().waiting, 1);
   writer->Put(Row(1));  // is the one to be written
   ASSERT_TRUE(Soon([&] { return writer->Count().waiting == 0; }));

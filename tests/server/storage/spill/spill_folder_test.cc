@@ -1,5 +1,6 @@
 #include "server/storage/spill/spill_folder.h"
 
+#include <atomic>
 #include <cerrno>
 #include <fcntl.h>
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <thread>
 #include <tuple>
 #include <unistd.h>
 #include <vector>
@@ -113,6 +115,78 @@ TEST_F(SpillFolderTest, WhatIsWrittenIsReadWholeAndInParts) {
   }
   EXPECT_EQ(folder->used_bytes(), 0);
   EXPECT_TRUE(Names().empty());
+}
+
+TEST_F(SpillFolderTest, AGateDecidesWhetherAFileGetsItsName) {
+  auto folder = Open();
+  const auto data = Random(100, 1);
+  const auto write = [&](const std::shared_ptr<SpillGate>& gate) {
+    auto writer = folder->Create("a", 100, {}).value();
+    writer->SetGate(gate);
+    EXPECT_THAT(writer->Append(data.data(), 100), IsOk());
+    return writer->Finish();
+  };
+  const auto shut = std::make_shared<SpillGate>();
+  shut->Shut();
+  EXPECT_TRUE(shut->shut());
+  EXPECT_THAT(write(shut), IsError(absl::StatusCode::kCancelled, "has left memory"));
+  EXPECT_TRUE(Names().empty());
+  EXPECT_EQ(folder->used_bytes(), 0);
+  // A file that passed is removed by what comes too late to keep it from passing.
+  const auto late = std::make_shared<SpillGate>();
+  ASSERT_OK_AND_ASSIGN(const auto file, write(late));
+  EXPECT_EQ(Names(), std::vector<std::string>{"a.spill"});
+  late->Shut();
+  EXPECT_TRUE(Names().empty());
+  EXPECT_EQ(folder->used_bytes(), 0);
+  file->Remove();  // as its owner would, too
+  late->Shut();
+  EXPECT_EQ(folder->used_bytes(), 0);
+}
+
+// The two ends of a file meet: whichever comes first, none is left.
+TEST_F(SpillFolderTest, NothingPassesAGateThatHasBeenShut) {
+  auto folder = Open();
+  for (int i = 0; i < 200; ++i) {
+    const auto gate = std::make_shared<SpillGate>();
+    auto writer = folder->Create("a", 0, {}).value();
+    writer->SetGate(gate);
+    std::atomic<bool> go{false};
+    std::thread finisher([&] {
+      while (!go) {
+      }
+      (void)writer->Finish();
+    });
+    go = true;
+    gate->Shut();
+    EXPECT_FALSE(std::filesystem::exists(path_ + "/a.spill")) << "at the moment of the answer";
+    finisher.join();
+    writer = nullptr;
+    ASSERT_TRUE(Names().empty());
+    ASSERT_EQ(folder->used_bytes(), 0);
+  }
+}
+
+TEST_F(SpillFolderTest, ANoteChangesInPlace) {
+  const auto data = Random(1000, 3);
+  {
+    auto folder = Open();
+    ASSERT_OK_AND_ASSIGN(const auto file, Write(*folder, "a", data));
+    EXPECT_THAT(file->Write(SpillNote::kMarked), IsOk());
+    ASSERT_OK_AND_ASSIGN(const auto gone, Write(*folder, "b", data));
+    gone->Remove();
+    ASSERT_OK_AND_ASSIGN(const auto next, Write(*folder, "b", data));
+    EXPECT_THAT(gone->Write(SpillNote::kMarked), IsOk()) << "the file is another's";
+  }
+  for (const SpillNote then : {SpillNote::kUnmarked, SpillNote::kNone}) {
+    auto folder = Open();
+    ASSERT_EQ(found_.size(), 2u);
+    EXPECT_EQ(found_[0].note,
+              then == SpillNote::kUnmarked ? SpillNote::kMarked : SpillNote::kUnmarked);
+    EXPECT_EQ(found_[1].note, SpillNote::kNone);
+    EXPECT_EQ(Read(*found_[0].file, 0, 1000), data);
+    EXPECT_THAT(found_[0].file->Write(then), IsOk());
+  }
 }
 
 TEST_F(SpillFolderTest, FilesArePrivate) {

@@ -98,7 +98,10 @@ export function Memory({ memory }: { memory: MemoryState }) {
 
 function Tier({ tier }: { tier: TierRow }) {
   const name = tier.tier === "HOST" ? "spilled to host" : "spilled to disk";
-  if (tier.quota === 0) return <div data-tier={tier.tier}><dt>{name}</dt><dd>off</dd></div>;
+  if (tier.quota === 0) {
+    const why = tier.tier === "HOST" ? "spill.host_bytes is 0, or the host has no memory left for it" : "spill.disk_bytes is 0";
+    return <div data-tier={tier.tier}><dt>{name}</dt><dd>off <span class="dim">({why})</span></dd></div>;
+  }
   return (
     <div data-tier={tier.tier} data-used={tier.used}>
       <dt>{name}</dt>

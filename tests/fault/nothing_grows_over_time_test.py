@@ -3,7 +3,7 @@ OCTAVO_SOAK_SECONDS (five minutes; an hour by hand, then with an OCTAVO_SOAK_PAU
 ledger is back at its start, the numbers of descriptors and threads are flat, and no digest ever
 changed.
 
-The same file is the client: `soak_test.py ADDRESS ROOT SEED` makes random calls until it is asked
+The same file is the client: `nothing_grows_over_time_test.py ADDRESS ROOT SEED` makes random calls until it is asked
 to end or is killed."""
 
 import collections

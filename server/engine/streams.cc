@@ -1,0 +1,38 @@
+#include "server/engine/streams.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+
+namespace octavo::engine {
+namespace {
+
+/// The state with which a scan or job of an earlier daemon ended; null: there was none.
+const char* EndOf(const EarlierRuns& earlier, const std::string& parent) {
+  if (const auto* const scan = earlier.FindScan(parent); scan != nullptr) return Name(scan->state);
+  if (const auto* const job = earlier.FindJob(parent); job != nullptr) return Name(job->state);
+  return nullptr;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<model::Subscription>> Streams::Subscribe(
+    const model::SubscribeSpec& spec, std::function<void()> notify) {
+  auto subscription = publisher_.Subscribe(spec, std::move(notify));
+  const ErrorInfo error = InfoOf(subscription.status());
+  if (error.reason != Reason::kNoScan && error.reason != Reason::kNoJob) return subscription;
+  const char* const end = EndOf(earlier_, spec.parent);
+  if (end == nullptr) return subscription;
+  // Its topics went with its daemon; GetScan and GetJob still tell of it.
+  return WithInfo(
+      absl::NotFoundError(absl::StrCat(
+          "parent: ", spec.parent, " has ended in an earlier run of the server (", end,
+          "), and nothing of it is kept; ",
+          absl::StartsWith(spec.parent, "jobs/") ? "GetJob" : "GetScan", " tells of it")),
+      error);
+}
+
+}  // namespace octavo::engine
