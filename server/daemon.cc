@@ -205,10 +205,28 @@ absl::StatusOr<HostBudget> HostBudgetFor(const Config& config,
 std::set<std::string> NamesOf(const std::vector<storage::SpillFolder::Found>& spilled) {
   std::set<std::string> names;
   for (const storage::SpillFolder::Found& found : spilled) {
-    const auto volume = volume::StatusFromAbout(found.about);
-    if (volume.ok() && volume->bytes == found.file->bytes()) names.insert(volume->name);
+    const auto volume = volume::StatusOfFile(found);
+    if (volume.ok()) names.insert(volume->name);
   }
   return names;
+}
+
+/// A daemon that died between the end of a commit and the removal of the volume's file leaves both:
+/// the volume is committed, and is not held again.
+void RemoveCommitted(const std::vector<storage::PublishedCommit>& published,
+                     std::vector<storage::SpillFolder::Found>* spilled) {
+  std::set<std::string> committed;
+  for (const storage::PublishedCommit& one : published) committed.insert(one.commit_id);
+  std::erase_if(*spilled, [&](const storage::SpillFolder::Found& found) {
+    const auto volume = volume::StatusOfFile(found);
+    if (!volume.ok() ||
+        !committed.contains(std::string(absl::StripPrefix(volume->name, "volumes/"))))
+      return false;
+    Log(LogLevel::kInfo, "the spill file of a committed volume is removed",
+        {{"volume", volume->name}, {"file", found.file->path()}});
+    found.file->Remove();
+    return true;
+  });
 }
 
 LogLevel LevelOf(const std::string& name) {
@@ -348,6 +366,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
       Log(LogLevel::kWarning, "recovered", {{"what", line}});
   }
   OCTAVO_RETURN_IF_ERROR(daemon->OpenGrants());
+  RemoveCommitted(published, &spilled);
   const std::set<std::string> held_again = NamesOf(spilled);
   std::vector<drain::DrainRecord::LostVolume> lost_at_stop =
       drain::DrainRecord::ReadLost(config.state_dir, held_again);
@@ -637,8 +656,32 @@ engine::ResumeBook::Found Daemon::OpenResumes() {
   return found;
 }
 
+absl::StatusOr<security::Owner> Daemon::OwnerNow(const security::Owner& owner) const {
+  security::Owner now = owner;
+  if (owner.name == "loopback" || owner.name == "remote") {
+    const bool here = owner.name == "loopback";
+    now.role = !here && !config_.security_insecure
+                   ? security::Role::kNone
+                   : *security::RoleNamed(here ? config_.listen_loopback_role
+                                               : config_.security_insecure_role);
+  } else if (!absl::StartsWith(owner.name, "uid:")) {  // of users the host knows more than we do
+    now.role = security::Role::kNone;
+    if (tokens_ != nullptr) now.role = tokens_->RoleOf(owner.name, owner.project);
+    const bool has_line = certificates_ != nullptr && certificates_->Names().contains(owner.name);
+    if (has_line) now.role = std::max(now.role, certificates_->RoleOf(owner.name, owner.project));
+    if (!has_line && tls_ != nullptr && tls_->asks_clients() && absl::StrContains(owner.name, ':'))
+      now.role = std::max(now.role, *security::RoleNamed(config_.security_certificate_role));
+  }
+  if (now.role >= security::Role::kOperator) return now;
+  return absl::PermissionDeniedError(
+      absl::StrCat("its owner, ", owner.name, owner.project.empty() ? "" : " of the project ",
+                   owner.project, ", has the role ", security::Name(now.role),
+                   " now (no valid token or certificate, or a lower role); operator is needed"));
+}
+
 void Daemon::ResumeScans() {
-  for (const rpc::ResumeOutcome& outcome : rpc::ResumeScans(engine_.get())) {
+  const auto owner_now = [this](const security::Owner& owner) { return OwnerNow(owner); };
+  for (const rpc::ResumeOutcome& outcome : rpc::ResumeScans(engine_.get(), owner_now)) {
     security::AuditLine fields = {{"object", outcome.was}};
     if (!outcome.owner.name.empty()) fields["owner"] = outcome.owner.name;
     if (!outcome.owner.project.empty()) fields["project"] = outcome.owner.project;

@@ -93,6 +93,8 @@ class Daemon {
   engine::ResumeBook::Found OpenResumes();
   /// Begins those scans again, and tells what has become of each.
   void ResumeScans();
+  /// As rpc::OwnerNow.
+  absl::StatusOr<security::Owner> OwnerNow(const security::Owner& owner) const;
   /// Writes a line about the server itself into the audit log, if there is one.
   void Audit(const char* what, security::AuditLine fields = {}) const;
   /// What a start finds goes to the log, and `recovered_` gets as much of it as people read.

@@ -97,7 +97,7 @@ bool ResumeBook::Has(const std::string& scan) {
 std::optional<security::Owner> ResumeBook::OwnerOfWaiting(const std::string& scan) {
   MutexLock lock(mutex_);
   const auto it = FindScan(scan);
-  if (it == entries_.end() || it->second.begun) return std::nullopt;
+  if (it == entries_.end() || !it->second.refused) return std::nullopt;
   return it->second.owner;
 }
 

@@ -135,7 +135,24 @@ absl::StatusOr<model::ScanStatus> Scans::Resume(const ScanToResume& earlier, mod
   base::RequestClaim claim([&](const std::string& made) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     requests_.End(spec.request_id, made);
   });
-  return SubmitNow(NewName(), spec, caller, /*report=*/nullptr, &claim);
+  OCTAVO_ASSIGN_OR_RETURN(model::ScanStatus scan,
+                          SubmitNow(NewName(), spec, caller, /*report=*/nullptr, &claim));
+  FollowGrants(earlier, scan.name);
+  return scan;
+}
+
+void Scans::FollowGrants(const ScanToResume& earlier, const std::string& now) {
+  const int64_t at = components_.clock->Now().unix_ns;
+  for (const security::Grant& grant : components_.grants.List()) {
+    if (grant.object != earlier.scan || !(grant.owner == earlier.owner)) continue;
+    const auto follows =
+        components_.grants.Put(grant.owner, now, grant.grantee, grant.expires_unix_ns - at);
+    if (!follows.ok())
+      Log(LogLevel::kWarning, "a grant does not follow the scan that was resumed",
+          {{"grant", grant.name},
+           {"scan", now},
+           {"error", std::string(follows.status().message())}});
+  }
 }
 
 ResumeBook& Scans::records() { return components_.resumes; }

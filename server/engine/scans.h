@@ -114,6 +114,8 @@ class Scans final : private scan::ScanObserver {
   void StopWatching() { watches_.Stop(); }
 
  private:
+  /// Grants of a scan that was resumed cover the one that goes on, until their end.
+  void FollowGrants(const ScanToResume& earlier, const std::string& now);
   // notifications from scans
   void OnScanChanged(const std::string& scan) override;
   void OnAcquisitionOver(const std::string& scan, const std::string& queue) override;

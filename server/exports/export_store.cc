@@ -188,7 +188,8 @@ absl::StatusOr<ExportedMemory> ExportStore::OfVolume(const std::string& name, ui
                      .charge = pinned->slot->charge,
                      .keep = pinned->slot,
                      .pinned = *pinned,
-                     .owner = status.owner};
+                     .owner = status.owner,
+                     .parent = model::ParentOf(status)};
   if (const absl::Status described = Describe(pinned->slot->volume, &out); !described.ok())
     return Refuse(described);
   return out;
@@ -371,7 +372,7 @@ absl::StatusOr<int64_t> ExportStore::Revoke(const std::string& name,
     for (const auto& [number, entry] : entries_) {
       if (entry.status.name != name && entry.status.of != name) continue;
       if (!security::IsChangeableBy(caller, entry.memory.owner, entry.status.of,
-                                    model::ParentOf(entry.memory.pinned.status)))
+                                    entry.memory.parent))
         OCTAVO_RETURN_IF_ERROR(security::MayChange(caller, entry.status.owner, entry.status.name));
     }
     for (auto& [number, entry] : entries_) {

@@ -41,8 +41,9 @@ struct ExportedMemory {
   std::string digest;  // of volumes
   memory::Ledger::ChargeId charge = 0;
   std::shared_ptr<const void> keep;
-  volume::VolumeHold pinned;   // of a volume
+  volume::VolumeHold pinned;   // of a volume, until the export is made
   security::Owner owner = {};  // of the volume or buffer
+  std::string parent = {};     // scans/... or jobs/... that made the volume
 };
 
 /// The process that requests an export.

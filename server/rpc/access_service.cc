@@ -51,7 +51,7 @@ class AccessServiceImpl final : public v1::AccessService::CallbackService {
   ServerUnaryReactor* RevokeGrant(CallbackServerContext* context,
                                   const v1::RevokeGrantRequest* request,
                                   v1::RevokeGrantResponse* response) override {
-    return ReplyInTurn(&slow_.grants, kMostGrants, context, request, response,
+    return ReplyInTurn(&slow_.grants, kMostRevocations, context, request, response,
                        [this, context, request, response]() -> absl::Status {
                          OCTAVO_ASSIGN_OR_RETURN(
                              const security::Grant grant,

@@ -38,9 +38,11 @@ struct ResumeOutcome {
   absl::Status why;   // why it is not resumed
   bool kept = false;  // the next start tries again
 };
-/// Begins the scans again that earlier daemons left (ON_RESTART_RESUME). To be called once, before
-/// any client can ask. Waits for disks and cameras.
-std::vector<ResumeOutcome> ResumeScans(engine::Engine* engine);
+/// The owner of a scan with the role that it has now, or why it may not submit scans any more.
+using OwnerNow = std::function<absl::StatusOr<security::Owner>(const security::Owner&)>;
+/// Begins the scans again that earlier daemons left (ON_RESTART_RESUME; scan_submission.cc). To be
+/// called once, before any client can ask. Waits for disks and cameras.
+std::vector<ResumeOutcome> ResumeScans(engine::Engine* engine, const OwnerNow& owner_now);
 
 /// The gRPC front end: services, health, reflection, listeners.
 class RpcServer {

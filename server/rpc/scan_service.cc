@@ -198,16 +198,17 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
   }
 
   // Calls that query a camera wait for each other only, and so do those that wait for the disk of
-  // the server's state.
+  // the server's state. Who does both is among the first: answers to StopScan never wait for a
+  // camera.
   template <class Request, class Response, class Work>
   ServerUnaryReactor* ReplyMaybeSlow(base::WorkerPool* pool, int most,
                                      CallbackServerContext* context, const Request* request,
                                      const Response* response, Work work) {
     const bool recorded = std::is_same_v<Request, v1::SubmitScanRequest> &&
                           request->spec().on_restart() == v1::ON_RESTART_RESUME;
-    return ReplyInTurn(recorded                       ? &slow_->records
-                       : request->spec().has_camera() ? &slow_->cameras
-                                                      : pool,
+    return ReplyInTurn(request->spec().has_camera() ? &slow_->cameras
+                       : recorded                   ? &slow_->resume_io
+                                                    : pool,
                        most, context, request, response, std::move(work));
   }
 
@@ -223,7 +224,8 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
   }
 
   // The scan ends at once. If it would go on after a restart, its record is removed before the
-  // answer, by a thread that may wait for the disk: after the answer no daemon resumes it.
+  // answer, by a thread that may wait for the disk: after the answer no daemon resumes it, unless
+  // the disk refused to remove the record, which the log tells.
   template <class Request, class Response, class F>
   ServerUnaryReactor* AnswerEnd(CallbackServerContext* context, const Request* request,
                                 Response* response, F call) {
@@ -239,7 +241,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
         reply->Answer(answer);
         return absl::OkStatus();
       }
-      slow_->records.Post([this, reply, request, answer] {
+      slow_->resume_io.Post([this, reply, request, answer] {
         const absl::Status dropped = Guarded([&] {
           scans_.records().Drop(request->name());
           return absl::OkStatus();

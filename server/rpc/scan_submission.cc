@@ -38,7 +38,7 @@ absl::StatusOr<model::ScanStatus> ResumeScan(engine::Scans& scans,
   return scans.Resume(earlier, std::move(spec));
 }
 
-std::vector<ResumeOutcome> ResumeScans(engine::Engine* engine) {
+std::vector<ResumeOutcome> ResumeScans(engine::Engine* engine, const OwnerNow& owner_now) {
   std::vector<ResumeOutcome> outcomes;
   engine::ResumeBook& records = engine->scans().records();
   for (const std::string& record : records.found()) {
@@ -50,8 +50,10 @@ std::vector<ResumeOutcome> ResumeScans(engine::Engine* engine) {
       OCTAVO_RETURN_IF_ERROR(earlier.status());
       outcome.was = earlier->scan;
       outcome.owner = earlier->owner;
-      const auto scan =
-          base::ExceptionToStatus([&] { return ResumeScan(engine->scans(), *earlier); });
+      const auto scan = base::ExceptionToStatus([&]() -> absl::StatusOr<model::ScanStatus> {
+        OCTAVO_ASSIGN_OR_RETURN(earlier->owner, owner_now(earlier->owner));
+        return ResumeScan(engine->scans(), *earlier);
+      });
       if (scan.ok()) {
         outcome.now = scan->name;
         records.Resumed(record, scan->name);

@@ -47,7 +47,7 @@ struct SlowWork {
                          5};  // PlanScan, PlanWaveform, PlotWaveform: patterns of many records
   base::WorkerPool submits{"oct-submit", 2};  // SubmitScan, UpdateScan: the same, and memory
   // SubmitScan, StopScan and CancelScan of scans that go on after a restart: they wait for the disk
-  base::WorkerPool records{"oct-record", 2};
+  base::WorkerPool resume_io{"oct-resume-io", 2};
   base::WorkerPool jobs{"oct-job-plan",
                         4};  // SubmitJob, PlanJob, ImportVolume: files on storage that may hang
   // Pictures of subscribers: whoever wants many, or such as take long, holds up no subscriber of
@@ -61,7 +61,8 @@ struct SlowWork {
 };
 /// Calls of one kind that may wait or run.
 constexpr int kMostPlans = 16, kMostSubmits = 64, kMostRenders = 32, kMostMosaics = 16,
-              kMostGrants = 64;
+              kMostGrants = 64,
+              kMostRevocations = 1024;  // so many that grants do not keep any from being taken back
 
 /// The watches of volumes and buffers (transport/open_watches.h) end when the server stops.
 class OpenWatches;

@@ -142,4 +142,14 @@ std::set<std::string> CertificateTable::Names() const {
   return names;
 }
 
+Role CertificateTable::RoleOf(const std::string& name, const std::string& project) const {
+  const std::shared_ptr<const CertificateLines> lines = file_.Now();
+  Role role = Role::kNone;
+  for (const auto& [key, line] : *lines) {
+    if ((line.name.empty() ? key : line.name) == name && line.project == project)
+      role = std::max(role, line.role);
+  }
+  return role;
+}
+
 }  // namespace octavo::security

@@ -50,6 +50,9 @@ class CertificateTable {
 
   /// The principals that lines make of certificates.
   std::set<std::string> Names() const;
+  /// The highest role of the lines whose holders have this name in this project; none if there are
+  /// none.
+  Role RoleOf(const std::string& name, const std::string& project) const;
 
   /// As WatchedFile::Look.
   void Look() { file_.Look(); }

@@ -29,8 +29,7 @@ struct Grant {
 bool IsGrantable(absl::string_view object);
 
 /// Whether a principal could have this name and an identity: a name of a token, or one with its
-/// kind
-/// ("uid:1000", "cn:Anna Berg").
+/// kind ("uid:1000", "cn:Anna Berg").
 bool CouldBeGrantee(absl::string_view name);
 
 inline constexpr size_t kMostGranteeBytes = 272;  // a certificate's name, with its kind

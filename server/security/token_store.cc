@@ -1,5 +1,6 @@
 #include "server/security/token_store.h"
 
+#include <algorithm>
 #include <chrono>
 #include <openssl/crypto.h>
 #include <utility>
@@ -84,6 +85,16 @@ std::set<std::string> TokenStore::Names() const {
   std::set<std::string> names;
   for (const auto& [id, token] : *tokens) names.insert(token.name);
   return names;
+}
+
+Role TokenStore::RoleOf(const std::string& name, const std::string& project) const {
+  const std::shared_ptr<const Tokens> tokens = file_.Now();
+  Role role = Role::kNone;
+  for (const auto& [id, token] : *tokens) {
+    if (token.name == name && token.project == project && CheckExpiry(token).ok())
+      role = std::max(role, token.role);
+  }
+  return role;
 }
 
 TokenStore::Counts TokenStore::Count() const {

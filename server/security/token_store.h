@@ -37,6 +37,9 @@ class TokenStore {
   /// Those to whom tokens were issued, expired ones too.
   std::set<std::string> Names() const;
 
+  /// The highest role of the valid tokens of a name in a project; none if there are none.
+  Role RoleOf(const std::string& name, const std::string& project) const;
+
   /// As WatchedFile::Look.
   void Look() { file_.Look(); }
 

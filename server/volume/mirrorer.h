@@ -29,8 +29,8 @@ class Mirrorer {
     double held_seconds = 1;
     /// How often it looks whether the disk is in use, and whether there is a volume.
     Duration look = std::chrono::milliseconds(100);
-    /// After a failure nothing is tried for so long, twice as long after the next, up to `most`.
-    /// The volume itself waits for `most`: the others go first.
+    /// After a failure nothing is tried for so long, twice as long after the next, up to
+    /// `most_pause`. The volume itself waits for `most_pause`: the others go first.
     Duration first_pause = std::chrono::seconds(1), most_pause = std::chrono::minutes(1);
   };
   struct Context {

@@ -169,6 +169,8 @@ absl::StatusOr<model::VolumeStatus> RetentionRing::Unmark(const std::string& nam
     // Overwriting must not wait for a disk (VolumeTiers::BeginMirror). A spill that is under way
     // has use for both, and makes the volume a kept one.
     if (entry->moving != model::Move::kSpilling) {
+      entry->bytes.Leaves(entry->bytes.mirror);
+      entry->bytes.Shuts(entry->bytes.writing);
       copies.mirror = std::move(entry->bytes.mirror);
       copies.writing = std::move(entry->bytes.writing);
     }

@@ -136,4 +136,13 @@ absl::StatusOr<model::VolumeStatus> StatusFromAbout(const nlohmann::json& about)
   return volume;
 }
 
+absl::StatusOr<model::VolumeStatus> StatusOfFile(const storage::SpillFolder::Found& found) {
+  OCTAVO_ASSIGN_OR_RETURN(model::VolumeStatus volume, StatusFromAbout(found.about));
+  if (volume.bytes != found.file->bytes()) return absl::DataLossError("another size");
+  const absl::string_view id = absl::StripPrefix(volume.name, "volumes/");
+  if (!absl::EndsWith(found.file->path(), absl::StrCat("/", id, ".spill")))
+    return absl::DataLossError(absl::StrCat("it is of ", volume.name, ", a copy of another file"));
+  return volume;
+}
+
 }  // namespace octavo::volume

@@ -204,9 +204,9 @@ absl::StatusOr<Spiller::Writer> Spiller::BeginWriter(model::Tier tier,
   return writer;
 }
 
-absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::CopyInto(
-    SpillTiers::Writer& writer, const VolumeHold& hold,
-    const std::shared_ptr<storage::SpillGate>& gate, const model::WorkControl& control) {
+absl::Status Spiller::CopyInto(SpillTiers::Writer& writer, const VolumeHold& hold,
+                               const std::shared_ptr<storage::SpillGate>& gate,
+                               const model::WorkControl& control) {
   const model::VolumeStatus& volume = hold.status;
   writer.SetGate(gate);
   uint64_t digest = 0;
@@ -217,7 +217,7 @@ absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::CopyInto(
   OCTAVO_RETURN_IF_ERROR(ForEachPiece(hold, control, append));
   if (const std::string now = absl::StrFormat("sum64:%016x", digest); now != volume.digest)
     return Changed(volume.name, volume.digest, now);
-  return writer.Finish();
+  return absl::OkStatus();
 }
 
 absl::Status Spiller::Mirror(
@@ -247,7 +247,9 @@ absl::Status Spiller::Mirror(
         if (stopped()) return Cancelled();
         OCTAVO_ASSIGN_OR_RETURN(const Writer writer,
                                 tiers_.Begin(model::Tier::kDisk, hold.status, hold.device));
-        return CopyInto(*writer, hold, gate, control);
+        OCTAVO_RETURN_IF_ERROR(CopyInto(*writer, hold, gate, control));
+        mirroring.ReleaseBytes();
+        return writer->Finish();
       });
   const absl::Status status = made.status();
   // A copy that nobody wants any more has not failed, whatever became of it.
@@ -287,15 +289,22 @@ absl::Status Spiller::Post(VolumeMove move, std::function<void(VolumeMove)> work
 absl::StatusOr<VolumeBytes> Spiller::CopyOut(const VolumeMove& move, model::Tier tier,
                                              Writer writer, const model::WorkControl& control) {
   const VolumeHold& hold = move.hold();
-  if (tier == model::Tier::kDisk && move.mirror() != nullptr)
-    return VolumeBytes{.slot = nullptr, .spilled = move.mirror()};
+  if (tier == model::Tier::kDisk && move.mirror() != nullptr) {
+    // It was written a while ago, and the bytes are given up for it.
+    const absl::Status there = move.mirror()->Open().status();
+    if (there.ok()) return VolumeBytes{.slot = nullptr, .spilled = move.mirror()};
+    Log(LogLevel::kWarning, "a mirror cannot be opened; its volume is written anew",
+        {{"volume", hold.status.name}, {"error", std::string(there.message())}});
+    move.mirror()->Remove();
+  }
   const int64_t begun = context_.clock->Now().monotonic_ns;
   const auto copy =
       base::ExceptionToStatus([&]() -> absl::StatusOr<std::shared_ptr<const SpilledVolume>> {
         if (writer == nullptr) {
           OCTAVO_ASSIGN_OR_RETURN(writer, BeginWriter(tier, hold.status, hold.device));
         }
-        return CopyInto(*writer, hold, move.gate(), control);
+        OCTAVO_RETURN_IF_ERROR(CopyInto(*writer, hold, move.gate(), control));
+        return writer->Finish();
       });
   // As a client wanted, who cancelled the move or discarded the volume: no failure.
   if (absl::IsCancelled(copy.status())) return copy.status();
@@ -535,11 +544,10 @@ absl::Status Spiller::Restore(const std::string& name, model::WorkControl contro
 std::vector<std::string> Spiller::Recover(std::vector<storage::SpillFolder::Found> found) {
   std::vector<std::string> report;
   for (auto& one : found) {
-    auto status = StatusFromAbout(one.about);
-    if (!status.ok() || status->bytes != one.file->bytes()) {
+    auto status = StatusOfFile(one);
+    if (!status.ok()) {
       report.push_back(absl::StrCat(one.file->path(), ": does not say what volume it is (",
-                                    status.ok() ? "another size" : status.status().message(),
-                                    "); stays as it is"));
+                                    status.status().message(), "); stays as it is"));
       continue;
     }
     report.push_back(absl::StrCat(one.file->path(), ": held again as ", status->name));

@@ -140,10 +140,10 @@ class Spiller {
   /// move. Of a mirrored volume the mirror is the copy in the tier DISK.
   absl::StatusOr<VolumeBytes> CopyOut(const VolumeMove& move, model::Tier tier, Writer writer,
                                       const model::WorkControl& control);
-  /// Copies the bytes and checks them against the digest.
-  absl::StatusOr<std::shared_ptr<const SpilledVolume>> CopyInto(
-      SpillTiers::Writer& writer, const VolumeHold& hold,
-      const std::shared_ptr<storage::SpillGate>& gate, const model::WorkControl& control);
+  /// Copies the bytes and checks them against the digest. The writer is still to be finished.
+  absl::Status CopyInto(SpillTiers::Writer& writer, const VolumeHold& hold,
+                        const std::shared_ptr<storage::SpillGate>& gate,
+                        const model::WorkControl& control);
   /// Passes the bytes of `hold` to `take`, piece by piece and in order.
   absl::Status ForEachPiece(
       const VolumeHold& hold, const model::WorkControl& control,

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -29,6 +30,29 @@ struct VolumeBytes {
   std::shared_ptr<const SpilledVolume> mirror = {};
   // Of the file that a spill or a mirroring is writing; null: none is.
   std::shared_ptr<storage::SpillGate> writing = {};
+  // What some thread removes, or shuts, at this moment, after it took it out of the entry: if the
+  // volume leaves meanwhile, whoever ends it does the same, and so waits for it.
+  std::vector<std::shared_ptr<const SpilledVolume>> leaving = {};
+  std::vector<std::shared_ptr<storage::SpillGate>> shutting = {};
+
+  /// The file is about to be removed; null: nothing.
+  void Leaves(const std::shared_ptr<const SpilledVolume>& file) {
+    if (file == nullptr || file->tier() != model::Tier::kDisk) return;
+    // What nobody else holds any more is removed.
+    std::erase_if(leaving, [](const auto& one) { return one.use_count() == 1; });
+    leaving.push_back(file);
+  }
+  /// The gate is about to be shut; null: nothing.
+  void Shuts(const std::shared_ptr<storage::SpillGate>& gate) {
+    if (gate == nullptr) return;
+    std::erase_if(shutting, [](const auto& one) { return one.use_count() == 1; });
+    shutting.push_back(gate);
+  }
+  /// Leaves and Shuts of the next few do not throw.
+  void MakeRoom() {
+    leaving.reserve(leaving.size() + 4);
+    shutting.reserve(shutting.size() + 4);
+  }
 
   /// The copy that a later process would find; null: none.
   const std::shared_ptr<const SpilledVolume>& OnDisk() const {

@@ -24,6 +24,7 @@ bool VolumeMirroring::Finish(absl::StatusOr<std::shared_ptr<const SpilledVolume>
     const auto found = table.Find(name);
     if (found.ok() && (*found)->bytes.writing == gate_) {
       VolumeEntry& entry = **found;
+      if (!made.ok()) entry.bytes.Shuts(gate_);
       entry.bytes.writing = nullptr;
       if (made.ok()) {
         mirrored = true;

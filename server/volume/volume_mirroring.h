@@ -29,6 +29,8 @@ class VolumeMirroring {
 
   /// The bytes to be copied, and the volume as it was when the mirroring began.
   const VolumeHold& hold() const { return hold_; }
+  /// The copy has all bytes: their memory need not wait for the disk.
+  void ReleaseBytes() { hold_.Release(); }
   /// What the file passes through. Shut: nobody wants the copy any more.
   const std::shared_ptr<storage::SpillGate>& gate() const { return gate_; }
 

@@ -39,7 +39,11 @@ bool VolumeMove::Finish(absl::StatusOr<VolumeBytes> made) && {
     const auto found = table_->Find(name);
     if (found.ok()) {
       (*found)->moving = model::Move::kNone;
-      if (gate_ != nullptr && (*found)->bytes.writing == gate_) (*found)->bytes.writing = nullptr;
+      VolumeBytes& has = (*found)->bytes;
+      if (gate_ != nullptr && has.writing == gate_) {
+        has.writing = nullptr;
+        if (!status.ok()) has.Shuts(gate_);
+      }
     }
     if (found.ok() && model::IsComplete((*found)->state)) {
       VolumeEntry& entry = **found;
@@ -80,6 +84,10 @@ void VolumeMove::Exchanged(model::Move kind, VolumeEntry& entry, VolumeBytes* be
   } else {
     entry.noted_mark = hold_.status.marked;  // as the new file says
   }
+  now.leaving = std::move(before->leaving);
+  now.shutting = std::move(before->shutting);
+  now.Leaves(before->spilled);
+  now.Leaves(before->mirror);
   entry.tier = now.slot != nullptr ? model::Tier::kDevice : now.spilled->tier();
   if (now.slot != nullptr) table_->ledger().Hold(now.slot->charge, entry.name());
   if (kind == model::Move::kSpilling) {
@@ -103,7 +111,11 @@ void VolumeMove::Abandon() noexcept {
       MutexLock lock(table_->mutex());
       if (const auto found = table_->Find(name); found.ok()) {
         (*found)->moving = model::Move::kNone;
-        if (gate_ != nullptr && (*found)->bytes.writing == gate_) (*found)->bytes.writing = nullptr;
+        VolumeBytes& has = (*found)->bytes;
+        if (gate_ != nullptr && has.writing == gate_) {
+          has.Shuts(gate_);
+          has.writing = nullptr;
+        }
         if (model::IsComplete((*found)->state)) {
           if (kind == model::Move::kSpilling)
             (*found)->last_error = "the server gave up the move before its end";

@@ -37,10 +37,9 @@ class VolumeMove {
   const std::shared_ptr<const SpilledVolume>& mirror() const { return mirror_; }
 
   /// Ends the move and the hold. `made`: the copy; exactly one of its first two members is set. The
-  /// volume's
-  /// bytes are there from now on, and its old memory is released. If `made` is an error, all stays
-  /// as it was; the volume's last_error says why a spill failed. If the volume has left meanwhile,
-  /// the copy is removed. Returns whether the volume has moved.
+  /// volume's bytes are there from now on, and its old memory is released. If `made` is an error,
+  /// all stays as it was; the volume's last_error says why a spill failed. If the volume has left
+  /// meanwhile, the copy is removed. Returns whether the volume has moved.
   bool Finish(absl::StatusOr<VolumeBytes> made) &&;
 
  private:

@@ -148,6 +148,8 @@ void VolumeTable::LetGo(const std::string& name, VolumeBytes bytes) noexcept {
   if (bytes.writing != nullptr) bytes.writing->Shut();
   if (bytes.spilled != nullptr) bytes.spilled->Remove();
   if (bytes.mirror != nullptr) bytes.mirror->Remove();
+  for (const auto& gate : bytes.shutting) gate->Shut();
+  for (const auto& file : bytes.leaving) file->Remove();
 }
 
 void VolumeTable::Tell(const model::VolumeStatus& status) noexcept {

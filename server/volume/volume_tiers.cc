@@ -55,8 +55,12 @@ VolumeMove VolumeTiers::Begin(VolumeEntry& entry, model::Move kind, VolumeNews& 
   VolumeHold hold = table_.HoldMemory(entry);
   std::shared_ptr<storage::SpillGate> gate;
   if (kind == model::Move::kSpilling) gate = std::make_shared<storage::SpillGate>();
+  entry.bytes.MakeRoom();
   entry.moving = kind;
-  if (gate != nullptr) *mirroring = std::exchange(entry.bytes.writing, gate);
+  if (gate != nullptr) {
+    entry.bytes.Shuts(entry.bytes.writing);
+    *mirroring = std::exchange(entry.bytes.writing, gate);
+  }
   if (kind != model::Move::kNone) news.Add(entry);
   return VolumeMove(&table_, kind, std::move(hold), std::move(gate), entry.bytes.mirror);
 }
@@ -142,6 +146,7 @@ bool VolumeTiers::DropNewestMirror() {
     for (auto it = entries.rbegin(); it != entries.rend() && mirror == nullptr; ++it) {
       // The spill of a volume takes its mirror.
       if (it->moving != model::Move::kNone || it->bytes.mirror == nullptr) continue;
+      it->bytes.Leaves(it->bytes.mirror);
       mirror = std::exchange(it->bytes.mirror, nullptr);
       news.Add(*it);
     }

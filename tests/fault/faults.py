@@ -30,7 +30,8 @@ print(f"OCTAVO_TEST_SEED={SEED}, {'long' if LONG else 'short'} form", file=sys.s
 
 def preloads(library):
     """Sanitizer builds have no such libraries: a sanitizer's runtime must be the first one."""
-    return unittest.skipUnless(os.path.exists(library), f"this build has no {os.path.basename(library)}")
+    del library  # one that is missing in another build fails the test
+    return unittest.skipIf(os.environ.get("OCTAVO_SANITIZE", "") not in ("", "OFF"), "a sanitizer's runtime must be the first library")
 
 
 def page(address, timeout=60):

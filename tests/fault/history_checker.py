@@ -27,6 +27,7 @@ class Op(NamedTuple):
 
 
 NOT_HELD = ("VOLUME_STATE", "VOLUME_GONE", "NO_VOLUME")
+GONE = (*NOT_HELD, "LOST")  # LOST of a commit speaks of the commit
 
 
 class Volume(NamedTuple):
@@ -51,7 +52,7 @@ class Volume(NamedTuple):
             return [self] * (op.args["state"] in self._seen())
         if op.kind in ("spill", "restore") and op.reason != "MOVING":
             return self._move(op, part)
-        if not ok and op.reason in NOT_HELD:
+        if not ok and op.reason in (NOT_HELD if op.kind == "commit" else GONE):
             refuses = {"read": phase not in ("held", "committing"), "discard": phase not in ("held", "discarded") or self.restarts > 0}
             return [self] * refuses.get(op.kind, phase != "held")
         if not ok and op.reason == "MOVING":
@@ -68,7 +69,7 @@ class Volume(NamedTuple):
         """It runs beside all else; it fails if the volume leaves meanwhile."""
         there, fewer = self.phase in ("held", "committing"), self._replace(moves=max(0, self.moves - 1))
         moved = fewer._replace(tier=op.args.get("tier", "disk") if op.kind == "spill" else "device")
-        if op.outcome == "failed" and op.reason in NOT_HELD:
+        if op.outcome == "failed" and op.reason in GONE:
             return [self._replace(moves=self.moves + 1)] * there + [self] * (self.phase != "held") if part == 0 else [fewer] * (self.phase != "held")
         if part == 0:
             return [self._replace(moves=self.moves + 1)] * there
@@ -96,9 +97,11 @@ class Volume(NamedTuple):
         return [new]
 
     def _seen(self):
-        gone = self.restarts > 0 or self.phase in ("none", "lost")
-        return {"held": ["HELD"], "committing": ["COMMITTING"], "committed": ["COMMITTED"], "discarded": ["DISCARDED"], "none": [], "lost": []}[self.phase] + (
-            ["NOT_FOUND"] if gone and self.phase not in ("held", "committing") else [])
+        """The states that a get may tell; of errors the reasons. A restart knows of what had left, or was lost, as far as that was written down: it takes one
+        for LOST that left in the last moment."""
+        now = {"held": ["HELD"], "committing": ["COMMITTING"], "committed": ["COMMITTED"], "discarded": ["DISCARDED"], "none": ["NO_VOLUME"], "lost": ["LOST", "NO_VOLUME"]}
+        later = {"committed": ["VOLUME_GONE", "NO_VOLUME"], "discarded": ["VOLUME_GONE", "NO_VOLUME", "LOST"]}
+        return now[self.phase] + (later.get(self.phase, []) if self.restarts > 0 else [])
 
 
 class Buffer(NamedTuple):

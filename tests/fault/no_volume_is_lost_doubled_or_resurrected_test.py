@@ -154,8 +154,8 @@ class RandomClient:
             try:
                 return str(self.client.volume(name).state)
             except octavo.OctavoError as error:
-                if error.reason == "NO_VOLUME":
-                    return "NOT_FOUND"
+                if error.reason in ("NO_VOLUME", "VOLUME_GONE", "LOST"):
+                    return error.reason
                 raise
         self.call("get", name, act, lambda state: dict(state=state))
 

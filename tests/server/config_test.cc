@@ -185,9 +185,9 @@ TEST_F(ConfigTest, ANumberThatIsTooLargeIsNamedWithItsKeyAndLine) {
       File("listen.stalled_seconds = 1e999\n"),
       IsError(kInvalid, "listen.stalled_seconds: is '1e999'; allowed 1 to 3600" + where + "1)"));
   // A list, and a key that there is not.
-  EXPECT_THAT(File("[storage]\nroots = [\n  -99999999999999999999 ]\n"),
+  EXPECT_THAT(File("[storage]\nroots = [\n  99999999999999999999 ]\n"),
               IsError(kInvalid,
-                      "storage.roots: is -99999999999999999999, which is too large; "
+                      "storage.roots: is 99999999999999999999, which is too large; "
                       "allowed are numbers up to 9223372036854775807" +
                           where + "3)"));
   EXPECT_THAT(File("[a.b]\nc = 0xFFFFFFFFFFFFFFFFFF\n"),

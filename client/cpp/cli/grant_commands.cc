@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "google/protobuf/util/time_util.h"
 
 #include "octavo/v1/access.grpc.pb.h"
 
@@ -13,7 +14,6 @@
 #include "client/cpp/cli/list_flags.h"
 #include "client/cpp/cli/owner_text.h"
 #include "client/cpp/cli/terminal.h"
-#include "client/cpp/wire/seconds.h"
 
 namespace octavo::cli {
 namespace {
@@ -24,7 +24,7 @@ double SecondsIn(absl::string_view text) {
     absl::string_view name;
     double seconds;
   };
-  // "min" stands before "s" and "d" in no text, so that the order does not matter.
+  // No unit ends with another one, so that the order does not matter.
   for (const Unit unit : {Unit{"min", 60}, Unit{"h", 3600}, Unit{"d", 86'400}, Unit{"s", 1}}) {
     absl::string_view number = text;
     double value = 0;
@@ -46,14 +46,18 @@ CLI::Validator TimeWithUnit() {
           ""};
 }
 
-void PrintGrant(Session& session, const v1::Grant& grant) {
+/// `before`: words in front of it.
+void PrintGrant(Session& session, const v1::Grant& grant, absl::string_view before = "") {
   if (session.json) {
     PrintJson(grant);
     return;
   }
-  std::cout << grant.name() << "  " << (grant.object().empty() ? "everything" : grant.object())
-            << OwnerText(grant) << "  to " << Printable(grant.grantee()) << "  ends in "
-            << Seconds(SecondsUntil(grant.expire_time())) << "\n";
+  google::protobuf::Timestamp until = grant.expire_time();
+  until.set_nanos(0);
+  std::cout << before << grant.name() << "  "
+            << (grant.object().empty() ? "everything" : grant.object()) << OwnerText(grant)
+            << "  to " << Printable(grant.grantee()) << "  until "
+            << google::protobuf::util::TimeUtil::ToString(until) << "\n";
 }
 
 void AddCommand(CLI::App* grant, Session& session) {
@@ -113,6 +117,7 @@ void AddRevokeCommand(CLI::App* grant, Session& session) {
     v1::RevokeGrantResponse answer;
     Check(session, v1::AccessService::NewStub(session.channel())
                        ->RevokeGrant(session.Context().get(), request, &answer));
+    PrintGrant(session, answer.grant(), "taken back: ");
   });
 }
 

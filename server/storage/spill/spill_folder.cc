@@ -170,7 +170,10 @@ class File final : public SpillFile {
     return std::make_unique<Cursor>(path_, std::move(fd), bytes_, crcs_);
   }
   void Remove() override {
-    if (removed_.exchange(true)) return;
+    // Held while the disk works: whoever comes second returns when the file is gone.
+    MutexLock lock(removal_);
+    if (gone_) return;
+    removed_ = true;
     int error = Failpoint("spill_remove");
     if (error == 0 && ::unlink(path_.c_str()) != 0 && errno != ENOENT) error = errno;
     if (error != 0) {
@@ -180,6 +183,7 @@ class File final : public SpillFile {
            {"error", std::string(ErrnoStatus(error, "removing", path_).message())}});
       return;
     }
+    gone_ = true;
     quota_->Give(charged_);
     // Otherwise a power loss may restore the file.
     if (const absl::Status synced = SyncDirectory(ParentOf(path_)); !synced.ok()) {
@@ -203,7 +207,9 @@ class File final : public SpillFile {
   const int64_t bytes_, charged_;
   const std::shared_ptr<const std::vector<uint32_t>> crcs_;
   const std::shared_ptr<Quota> quota_;
-  std::atomic<bool> removed_{false};
+  std::atomic<bool> removed_{false};  // or about to be
+  Mutex removal_;
+  bool gone_ ABSL_GUARDED_BY(removal_) = false;
 };
 
 class Writer final : public SpillWriter {
@@ -320,8 +326,10 @@ class Folder final : public SpillFolder {
     if (!IsSpillId(id))
       return InvalidField("id",
                           absl::StrCat("is '", id, "'; allowed 1 to 128 letters, digits and '-'"));
+    // A name of its own: the file of a mirror that nobody wants any more may still be on its way to
+    // the disk when the volume is spilled.
     auto writer =
-        std::make_unique<Writer>(absl::StrCat(path_, "/.", id, kTemporarySuffix),
+        std::make_unique<Writer>(absl::StrCat(path_, "/.", id, "-", ++written_, kTemporarySuffix),
                                  absl::StrCat(path_, "/", id, kSpillSuffix), bytes, about, quota_);
     OCTAVO_RETURN_IF_ERROR(writer->Start());
     return writer;
@@ -398,6 +406,7 @@ class Folder final : public SpillFolder {
 
   const std::string path_;
   const std::shared_ptr<Quota> quota_;
+  std::atomic<uint64_t> written_{0};  // files begun
 };
 
 }  // namespace
@@ -420,7 +429,7 @@ void SpillGate::Shut() {
   {
     MutexLock lock(mutex_);
     shut_ = true;
-    passed = std::move(passed_);
+    passed = passed_;  // stays: a second one waits for its removal, too
   }
   if (passed != nullptr) passed->Remove();
 }

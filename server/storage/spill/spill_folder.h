@@ -84,7 +84,7 @@ class SpillWriter {
 ///
 /// A file is the voxels, C order; then a footer in JSON {"about": what the owner says, "bytes",
 /// "crc32c": [of each MiB]}; then 16 bytes: length of the footer (7 bytes), the note (u8), CRC-32C
-/// of the footer (u32), "OSP1"; little endian. It is written as ".<id>.tmp" and renamed to
+/// of the footer (u32), "OSP1"; little endian. It is written as ".<id>-<n>.tmp" and renamed to
 /// "<id>.spill" when it is complete and synced. Thread-safe.
 class SpillFolder {
  public:

@@ -99,7 +99,7 @@ class GoesOn(Resume):
             client = self.client(daemon)
             now = self.successor(client, names[-1])
             self.assertNotIn(now.name, names)
-            self.assertEqual((now.title, dict(now.spec.labels), now.spec.subject.id), ("night", {"eye": "OD"}, "patient 7"))
+            self.assertEqual((now.spec.title, dict(now.spec.labels), now.spec.subject.id), ("night", {"eye": "OD"}, "patient 7"))
             self.assertEqual(now.spec.on_restart, scan_pb2.ON_RESTART_RESUME)
             self.assertEqual(len(self.records()), 1)
             self.assertEqual(self.metric(daemon, "octavo_scans_resumed_total"), 1)
@@ -128,7 +128,7 @@ class GoesOn(Resume):
         daemon = self.start()
         client = self.client(daemon)
         now = self.running(client)
-        self.assertEqual({scan.resumed_from: scan.title for scan in now}, names)
+        self.assertEqual({scan.resumed_from: scan.spec.title for scan in now}, names)
         self.assertEqual(self.metric(daemon, "octavo_scans_resumed_total"), 2)
         client.stop(now[0].name)
         daemon.kill()
@@ -189,6 +189,36 @@ class GoesOn(Resume):
         self.assertEqual(self.records(), [])
 
 
+    def test_grants_follow_and_whoever_has_lost_its_role_is_not_resumed(self):
+        tokens, secret = os.path.join(self.directory, "tokens"), {}
+        for name in ("ada", "sam"):
+            secret[name] = os.path.join(self.directory, f"token-of-{name}")
+            subprocess.run([OCTAVO, "token", "add", "--file", tokens, "--name", name, "--role", "operator", "--secret-file", secret[name]], check=True, capture_output=True)
+        flags = ("--security.tokens", tokens, "--listen.loopback_role", "viewer")
+        daemon = self.start(*flags)
+        ada = self.client(daemon, token_file=secret["ada"])
+        scan = self.submit(ada)
+        ada.grant(scan.name, "sam", seconds=3600)
+        daemon.kill()
+        daemon = self.start(*flags)
+        sam = self.client(daemon, token_file=secret["sam"])
+        now = self.successor(sam, scan.name)
+        self.assertEqual({grant.object for grant in sam.grants()}, {scan.name, now.name})
+        self.commits(now.name, 1)
+        daemon.kill()
+        listed = subprocess.run([OCTAVO, "token", "list", "--file", tokens], capture_output=True, text=True, check=True).stdout
+        (ids,) = [line.split()[0] for line in listed.splitlines() if " ada " in line],
+        subprocess.run([OCTAVO, "token", "revoke", "--file", tokens, *ids], check=True, capture_output=True)
+        daemon = self.start(*flags)
+        sam = self.client(daemon, token_file=secret["sam"])
+        self.assertEqual(self.running(sam), [])
+        self.assertTrue([line for line in sam.info().recovered if "was not resumed: its owner, ada, has the role none now" in line], list(sam.info().recovered))
+        self.assertEqual(len(self.records()), 1)  # until somebody stops it
+        sam.stop(now.name)
+        self.assertEqual(self.records(), [])
+        self.assertEqual(daemon.stop(), 0)
+
+
 class IsOver(Resume):
     def test_a_scan_that_a_client_ended_does_not_come_back(self):
         for verb in ("stop", "cancel"):
@@ -200,9 +230,11 @@ class IsOver(Resume):
                 getattr(client, verb)(scan.name)
                 daemon.kill()  # right after the answer
                 self.assertEqual(self.records(), [])
-                client = self.client(self.start())
+                daemon = self.start()
+                client = self.client(daemon)
                 self.assertEqual(self.running(client), [])
                 self.assertEqual(self.told(client, "resumed"), [])
+                self.assertEqual(daemon.stop(), 0)
 
     def test_a_scan_that_was_resumed_can_be_ended_too(self):
         daemon = self.start()

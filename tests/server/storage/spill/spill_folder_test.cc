@@ -211,10 +211,10 @@ TEST_F(SpillFolderTest, FilesOutliveTheProcessAndAreFoundAgain) {
     ASSERT_THAT(Write(*folder, "a", a).status(), IsOk());
     ASSERT_THAT(Write(*folder, "b", b).status(), IsOk());
     ASSERT_OK_AND_ASSIGN(const auto unfinished, folder->Create("c", 100, {}));
-    EXPECT_EQ(Names(), (std::vector<std::string>{".c.tmp", "a.spill", "b.spill"}));
+    EXPECT_EQ(Names(), (std::vector<std::string>{".c-3.tmp", "a.spill", "b.spill"}));
   }
   EXPECT_EQ(Names(), (std::vector<std::string>{"a.spill", "b.spill"}));
-  temp_.Write("spill/.d.tmp", "what a crash leaves");
+  temp_.Write("spill/.d-7.tmp", "what a crash leaves");
   temp_.Write("spill/notes.txt", "somebody else's");
   temp_.Write("spill/.hidden", "somebody else's");
   auto folder = Open();
