@@ -518,7 +518,11 @@ absl::StatusOr<model::VolumeStatus> Spiller::RunRestore(VolumeMove move,
   });
   const absl::Status status = made.status();
   (void)std::move(move).Finish(std::move(made));
-  OCTAVO_RETURN_IF_ERROR(Annotate(status, absl::StrCat("while restoring ", name)));
+  if (!status.ok()) {
+    // Unless it has left meanwhile, and its file with it.
+    OCTAVO_RETURN_IF_ERROR(context_.volumes->Hold(name, HoldKind::kMemory).status());
+    return Annotate(status, absl::StrCat("while restoring ", name));
+  }
   {
     MutexLock lock(mutex_);
     totals_[tier].restored_bytes += bytes;

@@ -168,7 +168,7 @@ COMMANDS = [
     row("grant add --to bob", "octavo grant add: object or --all is required"),
     row("grant add --all", "--to is required"),
     row("grant add scans/x --all --to bob", "excludes"),
-    row("grant add sessions/x --to bob", "sessions/x"),
+    row("grant add sessions/x --to bob", "sessions/x", code=1),
     row("grant add --all --to bob --for 7", "--for: is '7'; allowed is a time with its unit (s, min, h, d) from 1s to 365d, such as 7d"),
     row("grant add --all --to bob --for 2y", "--for: is '2y'; allowed is a time with its unit"),
     row("grant add --all --to bob --for 366d", "--for: is '366d'; allowed is a time with its unit"),

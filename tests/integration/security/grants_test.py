@@ -345,7 +345,7 @@ class Requests(Case):
         ada, buffer = self.clients["ada"], self.clients["ada"].buffers.put(np.zeros(2, "f4"))
         for call, words in ((lambda: ada.grant("", "bob"), "object is ''"), (lambda: ada.grant("sessions/a", "bob"), "object: is 'sessions/a'"),
                             (lambda: ada.grant(buffer, "bob", seconds=0), "seconds is 0"), (lambda: ada.grant(buffer, "bob", seconds=0.5), "seconds: is 0.5"),
-                            (lambda: ada.grant(buffer, "ada"), "to: is 'ada'"), (lambda: ada.grant(buffer, "bob", ttl=3, days=3), "days"),
+                            (lambda: ada.grant(buffer, "ada"), "to: is 'ada'"), (lambda: ada.grant(buffer, "bob", ttl=3), "ttl"),
                             (lambda: ada.grant([buffer], "bob"), "object is")):
             self.assertRaisesRegex((octavo.OctavoError, ValueError, TypeError), words, call)
         scan = self.scanned("ada")

@@ -388,7 +388,7 @@ class Quota(DaemonTest):
         for volume in self.client.volumes(scan.name):
             self.client.read(volume.name)
         text = self.command("memory").stdout
-        self.assertIn("tier host: off: spill.host_bytes of the server's configuration is 0", text)
+        self.assertIn("tier HOST: off: spill.host_bytes of the server's configuration is 0", text)
         self.assertNotIn("spill.disk_bytes", text)
         for mode in (scan_pb2.ON_FULL_SPILL_HOST,):
             with self.assertRaises(octavo.OctavoError) as caught:
