@@ -14,6 +14,7 @@
 #include "client/cpp/cli/list_flags.h"
 #include "client/cpp/cli/owner_text.h"
 #include "client/cpp/cli/terminal.h"
+#include "client/cpp/wire/seconds.h"
 
 namespace octavo::cli {
 namespace {
