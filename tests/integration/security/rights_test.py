@@ -21,7 +21,7 @@ from harness import BUILD, SOURCE, Daemon, octavo, until
 from web_viewer import Viewer
 
 OCTAVO = os.path.join(BUILD, "bin", "octavo")
-PARTS = ("buffer", "export", "ingest", "job", "mosaic", "operation", "scan", "session", "stream", "system", "volume")
+PARTS = ("access", "buffer", "export", "ingest", "job", "mosaic", "operation", "scan", "session", "stream", "system", "volume")
 WORDS = ("none", "viewer", "operator", "admin")
 STRANGER = 54321  # a user and a group that nobody is in
 

@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 
+#include "octavo/v1/access.pb.h"
 #include "octavo/v1/buffer.pb.h"
 #include "octavo/v1/export.pb.h"
 #include "octavo/v1/ingest.pb.h"
@@ -29,7 +30,7 @@ std::set<const google::protobuf::MethodDescriptor*> AllMethods() {
         v1::StitchTilesRequest::descriptor(), v1::GetOperationRequest::descriptor(),
         v1::SubmitScanRequest::descriptor(), v1::OpenSessionRequest::descriptor(),
         v1::SubscribeRequest::descriptor(), v1::GetInfoRequest::descriptor(),
-        v1::GetVolumeRequest::descriptor()}) {
+        v1::GetVolumeRequest::descriptor(), v1::CreateGrantRequest::descriptor()}) {
     const auto* file = message->file();
     for (int s = 0; s < file->service_count(); ++s) {
       for (int m = 0; m < file->service(s)->method_count(); ++m)
