@@ -181,8 +181,10 @@ def check_leases(ops):
             perhaps[op.object].append((op.begin, min(end, died.end if died else math.inf), op))
             if op.outcome == "ok":
                 surely[op.object].append((op.end, min(begin, died.begin if died else math.inf), op))
-        if op.kind == "write" and op.outcome != "failed":  # it leases the buffer while it lasts
-            perhaps[op.object].append((op.begin, op.end if op.outcome == "ok" else math.inf, op))
+        if op.kind == "write":  # it leases the buffer while it lasts, also one that fails in the end
+            perhaps[op.object].append((op.begin, math.inf if op.outcome == "unknown" else op.end, op))
+        if op.kind == "lease" and op.outcome == "failed":  # it may have come just when the client had given up
+            perhaps[op.object].append((op.begin, op.end, op))
     for name, held in surely.items():
         held.sort(key=lambda one: one[0])
         for i, (begin, end, op) in enumerate(held):
