@@ -141,10 +141,14 @@ absl::Status LostError(const char* kind, const std::string& name, const std::str
 }
 
 HistoryRow RowOf(const model::ScanStatus& scan) {
-  nlohmann::json details = {{"labels", scan.spec.labels},         {"session", scan.spec.session},
-                            {"queue", scan.spec.queue.name},      {"device", scan.device},
-                            {"source", NameOf(scan.spec.source)}, {"warnings", scan.warnings},
-                            {"spread", scan.spread_devices},      {"trace_id", scan.spec.trace_id},
+  nlohmann::json details = {{"labels", scan.spec.labels},
+                            {"session", scan.spec.session},
+                            {"queue", scan.spec.queue.name},
+                            {"device", scan.device},
+                            {"source", NameOf(scan.spec.source)},
+                            {"warnings", scan.warnings},
+                            {"spread", scan.spread_devices},
+                            {"trace_id", scan.spec.trace_id},
                             {"resumed_from", scan.spec.resumed_from}};
   EachCount(scan, [&](const char* name, int64_t count) { details[name] = count; });
   return {.kind = HistoryKind::kScan,

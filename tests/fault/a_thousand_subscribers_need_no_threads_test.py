@@ -97,7 +97,7 @@ class Subscribers(FaultTest):
                     if self.random.random() < 0.7:
                         peer.sendall(PREFACE + b"\0\0\0\4\0\0\0\0\0")
                     peers.append(peer)
-                held_volume(client)  # who is connected already works on
+                held_volume(client)  # clients that are connected already work on
                 with daemon.client() as late:
                     late.info()
                 for peer in peers:

@@ -171,7 +171,7 @@ def check_objects(ops):
 
 def check_leases(ops):
     """Leases in real time. args: mode, released (begin, end; absent: never). An exclusive one excludes all others, and a shared one of a volume
-    its end by others; who is refused for a lease was so while there may have been one."""
+    its end by others; a call that is refused for a lease ran while another client may have had one."""
     restarts, problems = [op for op in ops if op.kind == "restart"], []
     surely, perhaps = collections.defaultdict(list), collections.defaultdict(list)
     for op in ops:
