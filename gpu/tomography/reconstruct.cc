@@ -10,6 +10,7 @@
 
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
+#include "gpu/tomography/fourier.h"
 #include "gpu/tomography/reconstruct_kernels.h"
 #include "gpu/tomography/reconstruct_plan.h"
 #include "gpu/tomography/tomopy_compat.h"
@@ -156,6 +157,9 @@ class CorrectedReconstructor final : public Reconstructor {
         OCTAVO_RETURN_IF_ERROR(Cgls(stream, callback, &result));
         break;
       case TomographyAlgorithm::kFbp: OCTAVO_RETURN_IF_ERROR(Fbp(stream, callback)); break;
+      case TomographyAlgorithm::kFourier:
+      case TomographyAlgorithm::kAuto:
+        return absl::InternalError("the projectors have no such algorithm");  // Create's mistake
     }
     OCTAVO_RETURN_IF_ERROR(
         ops_.UnpackImages(stream, view_, Image(), plan_.image_size, 0, slices_, images));
@@ -163,6 +167,8 @@ class CorrectedReconstructor final : public Reconstructor {
     OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
     return result;
   }
+
+  TomographyAlgorithm algorithm() const override { return config_.algorithm; }
 
   absl::Status CopyImage(StreamRef stream, int64_t slice, DeviceSpan<float> image) override {
     if (slice < 0 || slice >= slices_) return FieldOutOfRange("slice", slice, 0, slices_ - 1);
@@ -265,10 +271,7 @@ class CorrectedReconstructor final : public Reconstructor {
         ops_.Inspect(stream, Measured(), view_.sinogram_elements(), sums_.span<int64_t>()));
     OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, counts, sums_.data(), 2 * 8));
     OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
-    if (counts[0] > 0)
-      return InvalidField(
-          "projections",
-          absl::StrCat(counts[0], " values are not finite; allowed are finite values"));
+    OCTAVO_RETURN_IF_ERROR(CheckProjectionsFinite(counts[0]));
     if (config_.algorithm != TomographyAlgorithm::kMlem || counts[1] == 0) return absl::OkStatus();
     if (!config_.negative_data_to_zero) {
       return InvalidField(
@@ -541,22 +544,32 @@ class CorrectedReconstructor final : public Reconstructor {
   std::vector<double> measured_norms_;
 };
 
+TomographyConfig Chosen(const TomographyConfig& config, Device& device) {
+  TomographyConfig chosen = config;
+  chosen.algorithm = ChooseAlgorithm(config, device);
+  return chosen;
+}
+
 }  // namespace
 
 absl::StatusOr<int64_t> Reconstructor::DeviceBytes(const TomographyConfig& config, Device& device) {
   OCTAVO_RETURN_IF_ERROR(CheckTomography(config));
   if (config.form == TomographyForm::kTomopy) return TomopyFormBytes(config);
+  const TomographyConfig chosen = Chosen(config, device);
+  if (chosen.algorithm == TomographyAlgorithm::kFourier) return FourierBytes(chosen, device);
   OCTAVO_ASSIGN_OR_RETURN(TomographyOps* const ops, FindOperators<TomographyOps>(device));
-  return SizesOf(config, PlanTomography(config), *ops).bytes();
+  return SizesOf(chosen, PlanTomography(chosen), *ops).bytes();
 }
 
 absl::StatusOr<std::unique_ptr<Reconstructor>> Reconstructor::Create(const TomographyConfig& config,
                                                                      Device& device) {
   OCTAVO_RETURN_IF_ERROR(CheckTomography(config));
   if (config.form == TomographyForm::kTomopy) return MakeTomopyForm(config, device);
+  const TomographyConfig chosen = Chosen(config, device);
+  if (chosen.algorithm == TomographyAlgorithm::kFourier) return MakeFourier(chosen, device);
   OCTAVO_ASSIGN_OR_RETURN(TomographyOps* const ops, FindOperators<TomographyOps>(device));
   auto reconstructor =
-      std::make_unique<CorrectedReconstructor>(config, PlanTomography(config), device, *ops);
+      std::make_unique<CorrectedReconstructor>(chosen, PlanTomography(chosen), device, *ops);
   OCTAVO_RETURN_IF_ERROR(reconstructor->Init());
   return reconstructor;
 }

@@ -104,8 +104,7 @@ absl::Status CheckIteration(const TomographyConfig& c) {
   OCTAVO_RETURN_IF_ERROR(Finite("min_value", c.min_value, true, "finite values"));
   OCTAVO_RETURN_IF_ERROR(Finite("max_value", c.max_value, true, "finite values"));
   if (!sirt && !mlem && (c.has_min || c.has_max)) {
-    return InvalidField(c.has_min ? "min_value" : "max_value",
-                        "cgls and fbp have no bounds; sirt and mlem have");
+    return InvalidField(c.has_min ? "min_value" : "max_value", "only sirt and mlem have bounds");
   }
   if (mlem && c.has_min && c.min_value < 0)
     return InvalidField("min_value", absl::StrCat("is ", c.min_value, "; mlem allows 0 or more"));
@@ -117,6 +116,16 @@ absl::Status CheckIteration(const TomographyConfig& c) {
   OCTAVO_RETURN_IF_ERROR(
       Finite("stop_residual", c.stop_residual, c.stop_residual >= 0, "0 or more"));
   return Finite("ratio_floor", c.ratio_floor, c.ratio_floor >= 1e-30, "1e-30 or more");
+}
+
+absl::Status CheckAccuracy(const TomographyConfig& c) {
+  if (c.algorithm != TomographyAlgorithm::kFourier) {
+    if (c.fourier_accuracy == TomographyConfig::kUsualAccuracy) return absl::OkStatus();
+    return InvalidField("fourier_accuracy",
+                        absl::StrCat("is ", c.fourier_accuracy, "; only fourier has one"));
+  }
+  return Finite("fourier_accuracy", c.fourier_accuracy,
+                c.fourier_accuracy >= 1e-6 && c.fourier_accuracy <= 1e-2, "1e-6 to 1e-2");
 }
 
 // Whether each ray is also measured from the opposite side, as in scans over 360°: no gap reaches a
@@ -162,7 +171,14 @@ absl::Status CheckTomography(const TomographyConfig& c) {
                                 c.filter_cutoff > 0 && c.filter_cutoff <= 1, "above 0, up to 1"));
   OCTAVO_RETURN_IF_ERROR(Finite("filter_order", c.filter_order,
                                 c.filter_order > 0 && c.filter_order <= 32, "above 0, up to 32"));
+  OCTAVO_RETURN_IF_ERROR(CheckAccuracy(c));
   return Between("image_size and padding", PlanTomography(c).grid_size, 1, kMaxGrid);
+}
+
+absl::Status CheckProjectionsFinite(int64_t not_finite) {
+  if (not_finite == 0) return absl::OkStatus();
+  return InvalidField(
+      "projections", absl::StrCat(not_finite, " values are not finite; allowed are finite values"));
 }
 
 BoundingEnds EndsThatBound(const std::vector<double>& angles_rad, int64_t detectors,
@@ -262,10 +278,10 @@ TomographyPlan PlanTomography(const TomographyConfig& c) {
                              : static_cast<float>(0.5 * c.mask_ratio * static_cast<double>(grid));
   };
   const bool automatic = c.padding == TomographyConfig::kAutomaticPadding,
-             fbp = c.algorithm == TomographyAlgorithm::kFbp;
-  const int64_t usual = !automatic ? c.padding : fbp ? 0 : padding_for(reach);
+             direct = !IsIterative(c.algorithm);
+  const int64_t usual = !automatic ? c.padding : direct ? 0 : padding_for(reach);
   int64_t padding = usual;
-  if (automatic && !fbp && c.support > 1)
+  if (automatic && !direct && c.support > 1)
     padding = std::max(usual, padding_for(std::max(c.support * reach, farthest)));
   plan.grid_size = plan.image_size + 2 * padding;
   plan.radius = circle(plan.grid_size);
@@ -308,7 +324,7 @@ TomographyPlan PlanTomography(const TomographyConfig& c) {
     plan.subsets.push_back(range);
   }
 
-  const std::vector<double> weights = fbp ? AngleWeights(c.angles_rad) : std::vector<double>();
+  const std::vector<double> weights = direct ? AngleWeights(c.angles_rad) : std::vector<double>();
   for (const int32_t i : plan.order) {
     const double cosine = std::cos(c.angles_rad[static_cast<size_t>(i)]),
                  sine = std::sin(c.angles_rad[static_cast<size_t>(i)]);
@@ -316,9 +332,9 @@ TomographyPlan PlanTomography(const TomographyConfig& c) {
     plan.forward.push_back(
         {.inverse = static_cast<float>(inverse),
          .slope = static_cast<float>(columns(i) ? cosine / sine : sine / cosine)});
-    // fbp interpolates between bins at every angle, and sums over half a turn.
-    const double width = fbp ? 1 : 1 / std::abs(inverse);
-    const double scale = fbp ? weights[static_cast<size_t>(i)] / c.pixel_size : c.pixel_size;
+    // Direct algorithms interpolate between bins at every angle, and sum over half a turn.
+    const double width = direct ? 1 : 1 / std::abs(inverse);
+    const double scale = direct ? weights[static_cast<size_t>(i)] / c.pixel_size : c.pixel_size;
     double b = scale / (width * width);
     if (c.interpolation == math::RayInterpolation::kCubic) b = 1 / width;
     if (c.interpolation == math::RayInterpolation::kNearest) b = std::copysign(width / 2, inverse);

@@ -29,6 +29,9 @@ struct TomographyPlan {
 /// InvalidArgument names the field of `config`.
 absl::Status CheckTomography(const TomographyConfig& config);
 
+/// InvalidArgument if some values of the projections are not finite.
+absl::Status CheckProjectionsFinite(int64_t not_finite);
+
 /// `config` must be valid (CheckTomography).
 TomographyPlan PlanTomography(const TomographyConfig& config);
 
@@ -39,16 +42,16 @@ struct BoundingEnds {
 };
 BoundingEnds EndsThatBound(const std::vector<double>& angles_rad, int64_t detectors, double center);
 
-/// Weight of each projection in fbp: the part of the half turn of directions that is nearest to its
-/// own direction, in radians. Projections of the same direction share a part, and so do projections
-/// half a turn apart. All projections share a gap of more than eight usual gaps and of more than 13
-/// degrees, because its neighbours hold no more information about it than the others do. The
-/// weights add up to half a turn. Evenly spaced angles (to a thousandth) have the same weight, to
-/// the last bit.
+/// Weight of each projection in fbp and fourier: the part of the half turn of directions that is
+/// nearest to its own direction, in radians. Projections of the same direction share a part, and so
+/// do projections half a turn apart. All projections share a gap of more than eight usual gaps and
+/// of more than 13 degrees, because its neighbours hold no more information about it than the
+/// others do. The weights add up to half a turn. Evenly spaced angles (to a thousandth) have the
+/// same weight, to the last bit.
 std::vector<double> AngleWeights(const std::vector<double>& angles_rad);
 
-/// The filter of fbp in space: [2 · detectors − 1] taps, of which the middle one has distance 0.
-/// The edge sums are empty unless the edges are extended.
+/// The filter of fbp and fourier in space: [2 · detectors − 1] taps, of which the middle one has
+/// distance 0. The edge sums are empty unless the edges are extended.
 struct ProjectionFilterTaps {
   std::vector<float> taps, edge_left, edge_right;
 };

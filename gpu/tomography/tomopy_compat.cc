@@ -133,6 +133,8 @@ class TomopyForm final : public Reconstructor {
     return result;
   }
 
+  TomographyAlgorithm algorithm() const override { return config_.algorithm; }
+
   absl::Status CopyImage(StreamRef stream, int64_t slice, DeviceSpan<float> image) override {
     if (slice < 0 || slice >= slices_) return FieldOutOfRange("slice", slice, 0, slices_ - 1);
     return device_.CopyOnDevice(stream, image.data(), image_.as<float>() + slice * n_ * n_,

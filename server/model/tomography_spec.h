@@ -128,6 +128,7 @@ struct TomographyReport {
   std::optional<CenterMethod> center_check_method;
   double overlap = 0;
   int64_t outliers = 0, not_finite = 0, floored = 0, unlit = 0;
+  std::optional<TomographyAlgorithm> algorithm;  // that made the slices, once it is known
 };
 
 }  // namespace octavo::model

@@ -317,7 +317,7 @@ bool TomographyLayout::may_widen() const {
   const TomographyConfig& c = reconstruct_;
   const bool mlem_from_image = c.algorithm == TomographyAlgorithm::kMlem &&
                                !spec_->initial_volume.empty();  // zeros around it stay 0
-  return c.algorithm != TomographyAlgorithm::kFbp && c.form == TomographyForm::kCorrected &&
+  return IsIterative(c.algorithm) && c.form == TomographyForm::kCorrected &&
          c.padding == TomographyConfig::kAutomaticPadding && c.mask_ratio == 1 && !mlem_from_image;
 }
 
@@ -380,7 +380,8 @@ AxisConfig TomographyLayout::AxisCheck(int64_t slices) const {
 }
 
 std::string TomographyLayout::Text() const {
-  static constexpr const char* kAlgorithms[] = {"SIRT", "MLEM", "CGLS", "FBP"};
+  static constexpr const char* kAlgorithms[] = {"SIRT", "MLEM",    "CGLS",
+                                                "FBP",  "FOURIER", "AUTO (FOURIER or FBP)"};
   static constexpr const char* kMethods[] = {"Vo", "entropy", "phase correlation",
                                              "opposite projections"};
   const PrepareConfig& p = prepare_;
@@ -432,7 +433,7 @@ std::string TomographyLayout::Text() const {
   }
   absl::StrAppend(&text, kAlgorithms[static_cast<int>(reconstruct_.algorithm)],
                   reconstruct_.form == TomographyForm::kTomopy ? " as TomoPy's" : "");
-  if (reconstruct_.algorithm != TomographyAlgorithm::kFbp)
+  if (IsIterative(reconstruct_.algorithm))
     absl::StrAppend(&text, ", ", reconstruct_.iterations, " iterations");
   if (reconstruct_.subsets > 1) absl::StrAppend(&text, " of ", reconstruct_.subsets, " subsets");
   absl::StrAppend(

@@ -30,7 +30,11 @@ absl::Status PushPreview::Show() {
   TomographyConfig config = layout.ReconstructFor(0, 1, centers);
   config.algorithm = TomographyAlgorithm::kFbp;
   config.form = TomographyForm::kCorrected;
+  // What only the job's own algorithm has would be refused.
   config.subsets = 1;
+  config.relaxation = 1;
+  config.has_min = config.has_max = false;
+  config.fourier_accuracy = TomographyConfig::kUsualAccuracy;
   const absl::Status made =
       Reconstruct(config, prepared.sinograms(), {previews_.image(), planned_.image_bytes() / 4});
   run_.Free(prepared.data);

@@ -40,6 +40,11 @@ absl::Status SliceMaker::PlanFor(const ScannedObject& object, const BatchImages&
   auto made = Reconstructor::Create(config, run_.device());
   if (!made.ok()) return base::AtField("tomography.", made.status());
   reconstructor_ = *std::move(made);
+  if (!report_.algorithm.has_value() && config.algorithm == TomographyAlgorithm::kAuto)
+    run_.Log(reconstructor_->algorithm() == TomographyAlgorithm::kFourier
+                 ? "algorithm AUTO: FOURIER, which is the faster one for this size"
+                 : "algorithm AUTO: FBP");
+  report_.algorithm = reconstructor_->algorithm();
   return absl::OkStatus();
 }
 
@@ -109,7 +114,7 @@ absl::StatusOr<DeviceSpan<const float>> SliceMaker::InitialOf(const TomographyLa
 
 double SliceMaker::Tell(const BatchImages& batch, const TomographyResult& result,
                         const std::vector<double>& first_norms) {
-  if (spec_.reconstruction.algorithm == TomographyAlgorithm::kFbp) return kNoResidual;
+  if (!IsIterative(spec_.reconstruction.algorithm)) return kNoResidual;
   report_.stop = StopOf(result.stop);
   report_.iterations = std::max(report_.iterations, result.last.iteration);
   double squares = 0, first = 0;

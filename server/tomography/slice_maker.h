@@ -42,9 +42,7 @@ class SliceMaker {
 
   /// Steps of one batch.
   int64_t iterations() const {
-    return spec_.reconstruction.algorithm == TomographyAlgorithm::kFbp
-               ? 1
-               : spec_.reconstruction.iterations;
+    return IsIterative(spec_.reconstruction.algorithm) ? spec_.reconstruction.iterations : 1;
   }
   /// Returns the norm of the batch's residual; NaN if the algorithm has none.
   absl::StatusOr<double> Make(const ScannedObject& object, const BatchImages& batch);

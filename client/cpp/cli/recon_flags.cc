@@ -18,10 +18,10 @@ namespace {
 using Options = v1::TomographyAlgorithmOptions;
 using Rings = v1::TomographyPreparation::Rings;
 
-const std::map<std::string, Options::Algorithm> kAlgorithms = {{"fbp", Options::ALGORITHM_FBP},
-                                                               {"sirt", Options::ALGORITHM_SIRT},
-                                                               {"mlem", Options::ALGORITHM_MLEM},
-                                                               {"cgls", Options::ALGORITHM_CGLS}};
+const std::map<std::string, Options::Algorithm> kAlgorithms = {
+    {"fbp", Options::ALGORITHM_FBP},         {"sirt", Options::ALGORITHM_SIRT},
+    {"mlem", Options::ALGORITHM_MLEM},       {"cgls", Options::ALGORITHM_CGLS},
+    {"fourier", Options::ALGORITHM_FOURIER}, {"auto", Options::ALGORITHM_AUTO}};
 const std::map<std::string, Options::Interpolation> kInterpolations = {
     {"nearest", Options::INTERPOLATION_NEAREST},
     {"linear", Options::INTERPOLATION_LINEAR},
@@ -45,8 +45,9 @@ const std::map<std::string, Rings::Method> kRings = {{"sorting", Rings::METHOD_S
                                                      {"dead", Rings::METHOD_DEAD_STRIPE},
                                                      {"all", Rings::METHOD_ALL_STRIPE},
                                                      {"wavelet", Rings::METHOD_FOURIER_WAVELET}};
-const std::vector<FlagOf> kOfAlgorithms = {{"--filter", {"fbp"}},
-                                           {"--extend-edges", {"fbp"}},
+const std::vector<FlagOf> kOfAlgorithms = {{"--filter", {"fbp", "fourier", "auto"}},
+                                           {"--extend-edges", {"fbp", "fourier", "auto"}},
+                                           {"--fourier-accuracy", {"fourier"}},
                                            {"--iterations", {"sirt", "mlem", "cgls"}},
                                            {"--padding", {"sirt", "mlem", "cgls"}},
                                            {"--stop-change", {"sirt", "mlem", "cgls"}},
@@ -100,16 +101,18 @@ void SetRange(const char* flag, const std::string& text, v1::IndexRange* range) 
 
 // Names of other programs are accepted for users who know those.
 CLI::Validator OneAlgorithm() {
-  static const std::map<std::string, std::string> kOthers = {
-      {"gridrec", "fbp"}, {"astrasirt", "sirt"}, {"astracgls", "cgls"}};
+  static const std::map<std::string, std::string> kOthers = {{"gridrec", "fbp or fourier"},
+                                                             {"fourierrec", "fourier"},
+                                                             {"astrasirt", "sirt"},
+                                                             {"astracgls", "cgls"}};
   CLI::Validator known = OneOf(KeysOf(kAlgorithms));
   return {[known](std::string& text) {
             const std::string problem = known(text);
             const auto other = kOthers.find(text);
             return other == kOthers.end()
                        ? problem
-                       : absl::StrCat(problem, " (", text, " is TomoPy's name of ", other->second,
-                                      ")");
+                       : absl::StrCat(problem, " (", text, " is another program's name of ",
+                                      other->second, ")");
           },
           ""};
 }
@@ -135,7 +138,9 @@ void ReconFlags::AddTo(CLI::App* app) {
                   "write a slice as a picture; with --try-centers all of them (default "
                   "centers.png). Without -o the server keeps nothing");
   app->add_option("--slice", slice_, "of --png; default: the middle one")->needs("--png");
-  app->add_option("--algorithm", algorithm_, "fbp (default) | sirt | mlem | cgls")
+  app->add_option("--algorithm", algorithm_,
+                  "fbp (default) | fourier | auto (fourier where it is faster and as good, else "
+                  "fbp) | sirt | mlem | cgls")
       ->check(OneAlgorithm());
   app->add_option("--iterations", iterations_, "sirt, mlem: default 100; cgls: 20");
   app->add_option("--center", center_,
@@ -194,10 +199,14 @@ void ReconFlags::AddTo(CLI::App* app) {
   app->add_option("--overlap", overlap_, "of stitching; default: found");
   app->add_option("--interpolation", interpolation_, "nearest | linear | cubic")
       ->check(OneOf(KeysOf(kInterpolations)));
-  app->add_option("--filter", filter_,
-                  "fbp: ramp | shepp-logan | cosine | hann | hamming | parzen | butterworth")
+  app->add_option(
+         "--filter", filter_,
+         "fbp, fourier, auto: ramp | shepp-logan | cosine | hann | hamming | parzen | butterworth")
       ->check(OneOf(KeysOf(kFilters)));
-  app->add_flag("--extend-edges", extend_, "fbp: for objects wider than the detector");
+  app->add_flag("--extend-edges", extend_,
+                "fbp, fourier, auto: for objects wider than the detector");
+  app->add_option("--fourier-accuracy", accuracy_,
+                  "fourier: relative error of the gridding, 1e-6 to 1e-2; default 1e-4");
   app->add_flag("--tomopy", tomopy_, "sirt, mlem as TomoPy's accelerated CPU code");
   app->add_option("--size", size_, "rows and columns of a slice");
   app->add_option("--padding", padding_,
@@ -340,6 +349,7 @@ void ReconFlags::SetAlgorithm(Options* to) const {
   if (Given("--interpolation")) to->set_interpolation(kInterpolations.at(interpolation_));
   if (Given("--filter")) to->set_filter(kFilters.at(filter_));
   if (extend_) to->set_extend_edges(true);
+  if (Given("--fourier-accuracy")) to->set_fourier_accuracy(accuracy_);
   if (Given("--size")) to->set_image_size(size_);
   if (Given("--iterations")) to->set_iterations(iterations_);
   if (Given("--relaxation")) to->set_relaxation(relaxation_);
@@ -379,9 +389,10 @@ v1::JobSpec ReconFlags::Spec() const {
 std::string ReconFlags::ChosenIterations() const {
   const v1::JobSpec spec = Spec();
   const Options& options = spec.tomography().reconstruction();
-  if (options.iterations() != 0 || options.algorithm() == Options::ALGORITHM_FBP ||
-      options.algorithm() == Options::ALGORITHM_UNSPECIFIED)
-    return "";
+  const bool iterates = options.algorithm() == Options::ALGORITHM_SIRT ||
+                        options.algorithm() == Options::ALGORITHM_MLEM ||
+                        options.algorithm() == Options::ALGORITHM_CGLS;
+  if (options.iterations() != 0 || !iterates) return "";
   const bool cgls = options.algorithm() == Options::ALGORITHM_CGLS;
   return absl::StrCat("--iterations is not given: ", cgls ? 20 : 100, ", as is usual with ",
                       NameOf(options.algorithm()));

@@ -47,7 +47,7 @@ class ReconFlags {
   std::optional<double> min_, max_, mask_, overlap_;
   std::optional<uint32_t> padding_, slice_, row_;
   uint32_t iterations_ = 0, subsets_ = 0, batch_ = 0, size_ = 0, bin_ = 0;
-  double relaxation_ = 0, stop_change_ = 0, stop_residual_ = 0, pixel_ = 0;
+  double relaxation_ = 0, stop_change_ = 0, stop_residual_ = 0, pixel_ = 0, accuracy_ = 0;
   bool tomopy_ = false, sinograms_ = false, no_log_ = false, extend_ = false, on_disk_ = false,
        median_ = false, in_time_ = false, stitch_right_ = false, stitch_left_ = false,
        radians_ = false, degrees_ = false, transmissions_ = false, to_zero_ = false;

@@ -20,11 +20,11 @@ _RINGS = t.TomographyPreparation.Rings
 # Names of TomoPy, tomopy-cli and ASTRA for methods that exist here, and what to do instead of those
 # that do not.
 _REFUSED = {"art": "goes ray by ray; sirt and cgls solve the same equations", "bart": "is sirt with blocks (num_block, subsets)",
-            "osem": "is mlem with blocks (num_block, subsets)", "lprec": "is a direct method; fbp gives the same", "astrasart": "goes ray by ray; take sirt",
+            "osem": "is mlem with blocks (num_block, subsets)", "lprec": "is a direct method; fourier gives the same", "astrasart": "goes ray by ray; take sirt",
             **{name: "has no counterpart: nothing is regularised"
                for name in ("ospml_hybrid", "ospml_quad", "pml_hybrid", "pml_quad", "tv", "grad", "tikh", "vector")}}
-ALGORITHMS = Names({"fbp": _OPTIONS.ALGORITHM_FBP, "sirt": _OPTIONS.ALGORITHM_SIRT, "mlem": _OPTIONS.ALGORITHM_MLEM, "cgls": _OPTIONS.ALGORITHM_CGLS},
-                   aliases={"gridrec": "fbp", "astrasirt": "sirt", "astracgls": "cgls"}, refused=_REFUSED, of=_OPTIONS.Algorithm)
+ALGORITHMS = Names({"fbp": _OPTIONS.ALGORITHM_FBP, "fourier": _OPTIONS.ALGORITHM_FOURIER, "auto": _OPTIONS.ALGORITHM_AUTO, "sirt": _OPTIONS.ALGORITHM_SIRT, "mlem": _OPTIONS.ALGORITHM_MLEM, "cgls": _OPTIONS.ALGORITHM_CGLS},
+                   aliases={"gridrec": "fbp", "fourierrec": "fourier", "astrasirt": "sirt", "astracgls": "cgls"}, refused=_REFUSED, of=_OPTIONS.Algorithm)
 FORMS = Names({"corrected": _OPTIONS.FORM_CORRECTED, "tomopy": _OPTIONS.FORM_TOMOPY}, of=_OPTIONS.Form)
 INTERPOLATIONS = Names({"nearest": _OPTIONS.INTERPOLATION_NEAREST, "linear": _OPTIONS.INTERPOLATION_LINEAR, "cubic": _OPTIONS.INTERPOLATION_CUBIC}, aliases={"nn": "nearest"},
                        of=_OPTIONS.Interpolation)
@@ -115,8 +115,9 @@ def preparation(*, rings: Union[str, Sequence] = (), outliers: Optional[dict] = 
 
 # The algorithms that use each option; the others refuse it, like the command line.
 _ITERATIVE = ("sirt", "mlem", "cgls")
-_USED_BY = {**dict.fromkeys(("filter", "filter_cutoff", "filter_order", "extend_edges"), ("fbp",)),
-            **dict.fromkeys(("iterations", "padding", "stop_change", "stop_residual"), _ITERATIVE), "relaxation": ("sirt",),
+_DIRECT = ("fbp", "fourier", "auto")
+_USED_BY = {**dict.fromkeys(("filter", "filter_cutoff", "filter_order", "extend_edges"), _DIRECT), "fourier_accuracy": ("fourier",),
+            **dict.fromkeys(("iterations", "padding", "stop_change", "stop_residual"), _ITERATIVE), "initial": _ITERATIVE, "relaxation": ("sirt",),
             **dict.fromkeys(("subsets", "form"), ("sirt", "mlem")), **dict.fromkeys(("ratio_floor", "negative_data_to_zero"), ("mlem",))}
 _ONE_BY_DEFAULT = ("iterations", "relaxation", "subsets", "filter_cutoff")  # 1 changes nothing
 _USUAL_ITERATIONS = {"sirt": 100, "mlem": 100, "cgls": 20}
@@ -153,8 +154,9 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
 
     input        path of a file below a replay root; dict(path=..., flats=..., ...) of ProjectionFile; ProjectionArrays(projections="buffers/..." or
                  "volumes/..."); PushedProjections(rows=, columns=, frames=): Client.push_projections
-    algorithm    "fbp", "sirt", "mlem", "cgls", or "gridrec": fbp with its filter; form "corrected",
-                 "tomopy" (sirt, mlem). Options that an algorithm does not use are refused
+    algorithm    "fbp", "fourier" (the same by gridding), "auto" (fourier where it is faster and as good), "sirt",
+                 "mlem", "cgls", or "gridrec": fbp with its filter; form "corrected", "tomopy" (sirt,
+                 mlem). Options that an algorithm does not use are refused
     iterations   of sirt, mlem, cgls; None = the usual number: 100, for cgls 20
     interpolation  "nearest", "linear", "cubic";  filter  "ramp", "shepp-logan", "cosine", "hann", "hamming", "parzen", "butterworth"
     center       column of the axis as a pixel index (an axis in the middle of N columns: (N - 1) /
@@ -170,7 +172,7 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
                around
     place        "device", "disk": the place of the result; initial a held volume or a buffer to
                start from
-    fields       of TomographyAlgorithmOptions: relaxation, subsets, stop_change, stop_residual, image_size, filter_cutoff, ...
+    fields       of TomographyAlgorithmOptions: relaxation, subsets, stop_change, stop_residual, image_size, filter_cutoff, fourier_accuracy, ...
     """
     job = message(t.TomographyJob, dict(
         projections=_range("projections", projections), rows=_range("rows", rows), columns=_range("columns", columns), preparation=prepare,
@@ -196,7 +198,7 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
         job.try_centers.CopyFrom(t.TryCenters(begin=begin, end=end, step=step, **row))
     word = next((name for name, number in ALGORITHMS.items() if number == (algorithm or _OPTIONS.ALGORITHM_FBP)), algorithm)
     if isinstance(word, str):  # pass unknown numbers to the server
-        given = dict(iterations=iterations, padding=padding, filter=filter or None, form=None if FORMS.pick("form", form) in (0, _OPTIONS.FORM_CORRECTED) else form,
+        given = dict(iterations=iterations, padding=padding, initial=initial or None, filter=filter or None, form=None if FORMS.pick("form", form) in (0, _OPTIONS.FORM_CORRECTED) else form,
                      **{name: value or None for name, value in fields.items() if name in _USED_BY})
         _check_use(word, {name: value for name, value in given.items() if value is not None and not (name in _ONE_BY_DEFAULT and value == 1)})
     if isinstance(algorithm, str) and algorithm.lower() == "gridrec":
@@ -234,7 +236,7 @@ def _algorithm(algorithm) -> str:
     """TomoPy's name, "gridrec" by default."""
     name = "gridrec" if algorithm is None else algorithm
     if callable(name):
-        raise ValueError("algorithm is a function; expected one of the names fbp, gridrec, sirt, mlem, cgls")
+        raise ValueError("algorithm is a function; expected one of the names fbp, fourier, auto, gridrec, sirt, mlem, cgls")
     return "gridrec" if name == "gridrec" else ALGORITHMS.name("algorithm", name)
 
 
@@ -242,7 +244,7 @@ def _iterative_options(num_iter, num_block, interpolation, filter_name, filter_p
     for argument, value in (("filter_name", filter_name), ("filter_par", filter_par)):
         if value is not None:
             raise ValueError(f"{argument} is {short(value)} with an iterative algorithm, which takes num_iter, num_block, interpolation; filters are for "
-                             "fbp and gridrec")
+                             "fbp, fourier, auto and gridrec")
     options = dict(iterations=whole("num_iter", 1 if num_iter is None else num_iter, 1, 2 ** 32 - 1),
                    subsets=whole("num_block", 1 if num_block is None else num_block, 1, 2 ** 32 - 1))
     if interpolation is not None:
@@ -303,7 +305,7 @@ def recon(tomo: Any, theta: Any, center: Any = None, sinogram_order: bool = Fals
             raise ValueError(f"{argument} has no counterpart: blocks are chosen for even angles (num_block), and there is no regularisation")
     if accelerated and name not in ("sirt", "mlem"):
         raise ValueError(f"accelerated is {accelerated} with {called}; give it only with sirt or mlem")  # as TomoPy
-    if name == "fbp":
+    if name in _DIRECT:
         options = _direct_options(called, num_iter, num_block, interpolation, filter_name, filter_par)
     else:
         if name == "cgls" and num_block not in (None, 1):
@@ -318,6 +320,8 @@ def recon(tomo: Any, theta: Any, center: Any = None, sinogram_order: bool = Fals
         if FORMS.pick("form", form) == _OPTIONS.FORM_TOMOPY:
             center = None  # ignored there too
     if init_recon is not None:
+        if name in _DIRECT:
+            raise ValueError(f"init_recon is given with {called}, which begins with no image; give it only with {', '.join(_ITERATIVE)}")
         init_recon = array("init_recon", init_recon, np.float32)
         if init_recon.shape != (slices, size, size):
             raise ValueError(f"init_recon has the shape {init_recon.shape}; expected {(slices, size, size)}")

@@ -235,19 +235,25 @@ class HostArrayOps final : public ArrayOps {
             float *re = memory.get(), *im = re + s.n * lanes, *scratch = im + s.n * lanes;
             for (int64_t tile = range.begin(); tile < range.end(); ++tile) {
               const int64_t first = tile * lanes, count = std::min(lanes, s.rows - first);
-              for (int64_t j = 0; j < s.n; ++j) {
+              // A cache line of one row at a time: rows are often a power of two apart, so that
+              // lines of all of them would displace each other.
+              for (int64_t block = 0; block < s.n; block += kLine) {
                 for (int64_t l = 0; l < lanes; ++l) {
-                  const float* from = all + 2 * ((first + std::min(l, count - 1)) * s.n + j);
-                  re[j * lanes + l] = from[0];
-                  im[j * lanes + l] = sign * from[1];
+                  const float* from = all + 2 * (first + std::min(l, count - 1)) * s.n;
+                  for (int64_t j = block; j < std::min(block + kLine, s.n); ++j) {
+                    re[j * lanes + l] = from[2 * j];
+                    im[j * lanes + l] = sign * from[2 * j + 1];
+                  }
                 }
               }
               InverseFft(*plan, re, im, scratch);
-              for (int64_t l = 0; l < count; ++l) {
-                float* to = all + 2 * (first + l) * s.n;
-                for (int64_t j = 0; j < s.n; ++j) {
-                  to[2 * j] = re[j * lanes + l];
-                  to[2 * j + 1] = sign * im[j * lanes + l];
+              for (int64_t block = 0; block < s.n; block += kLine) {
+                for (int64_t l = 0; l < count; ++l) {
+                  float* to = all + 2 * (first + l) * s.n;
+                  for (int64_t j = block; j < std::min(block + kLine, s.n); ++j) {
+                    to[2 * j] = re[j * lanes + l];
+                    to[2 * j + 1] = sign * im[j * lanes + l];
+                  }
                 }
               }
             }
@@ -256,6 +262,8 @@ class HostArrayOps final : public ArrayOps {
   }
 
  private:
+  static constexpr int64_t kLine = 8;  // complex numbers
+
   static void MapOne(const MapSpec& s, const void* in, const void* other, void* out, int64_t i) {
     math::Store(s.out, out, i, octavo::Mapped(s, in, other, i));
   }

@@ -15,6 +15,7 @@
 #include "gpu/base/status.h"
 #include "gpu/mosaic/mosaic_ops.h"
 #include "gpu/spectral/spectral.h"
+#include "gpu/tomography/gridding.h"
 #include "gpu/tomography/preprocess_ops.h"
 #include "gpu/tomography/reconstruct_kernels.h"
 
@@ -36,6 +37,7 @@ absl::StatusOr<OperatorSet> MakeCudaOperators(Device& device) {
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeFlatFieldOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeWarpOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeTomographyOps(device)));
+  OCTAVO_RETURN_IF_ERROR(set.Add(MakeGriddingOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakePrepareOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeSinogramOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeMosaicOps(device)));

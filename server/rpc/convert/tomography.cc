@@ -169,6 +169,19 @@ absl::StatusOr<model::PreparationSpec> Decode(const v1::TomographyPreparation& i
   return out;
 }
 
+v1::TomographyAlgorithmOptions::Algorithm EncodeAlgorithm(TomographyAlgorithm algorithm) {
+  using O = v1::TomographyAlgorithmOptions;
+  switch (algorithm) {
+    case TomographyAlgorithm::kSirt: return O::ALGORITHM_SIRT;
+    case TomographyAlgorithm::kMlem: return O::ALGORITHM_MLEM;
+    case TomographyAlgorithm::kCgls: return O::ALGORITHM_CGLS;
+    case TomographyAlgorithm::kFbp: return O::ALGORITHM_FBP;
+    case TomographyAlgorithm::kFourier: return O::ALGORITHM_FOURIER;
+    case TomographyAlgorithm::kAuto: return O::ALGORITHM_AUTO;
+  }
+  return O::ALGORITHM_UNSPECIFIED;
+}
+
 v1::RotationCenter::Method EncodeMethod(CenterMethod method) {
   switch (method) {
     case CenterMethod::kVo: return v1::RotationCenter::METHOD_VO;
@@ -233,6 +246,8 @@ absl::StatusOr<TomographyConfig> Decode(const v1::TomographyAlgorithmOptions& in
     case O::ALGORITHM_SIRT: c.algorithm = TomographyAlgorithm::kSirt; break;
     case O::ALGORITHM_MLEM: c.algorithm = TomographyAlgorithm::kMlem; break;
     case O::ALGORITHM_CGLS: c.algorithm = TomographyAlgorithm::kCgls; break;
+    case O::ALGORITHM_FOURIER: c.algorithm = TomographyAlgorithm::kFourier; break;
+    case O::ALGORITHM_AUTO: c.algorithm = TomographyAlgorithm::kAuto; break;
     default: return unknown("algorithm", in.algorithm());
   }
   switch (in.form()) {
@@ -268,7 +283,8 @@ absl::StatusOr<TomographyConfig> Decode(const v1::TomographyAlgorithmOptions& in
         std::pair{"relaxation", in.relaxation()}, std::pair{"stop_change", in.stop_change()},
         std::pair{"stop_residual", in.stop_residual()}, std::pair{"ratio_floor", in.ratio_floor()},
         std::pair{"filter_cutoff", in.filter_cutoff()},
-        std::pair{"filter_order", in.filter_order()}}) {
+        std::pair{"filter_order", in.filter_order()},
+        std::pair{"fourier_accuracy", in.fourier_accuracy()}}) {
     OCTAVO_RETURN_IF_ERROR(CheckFinite(field(name).c_str(), value));
   }
   c.image_size = in.image_size();
@@ -280,7 +296,7 @@ absl::StatusOr<TomographyConfig> Decode(const v1::TomographyAlgorithmOptions& in
   c.has_max = in.has_max_value();
   c.max_value = in.max_value();
   constexpr int64_t kUsual = 100, kUsualOfCgls = 20;  // one iteration is a blur
-  if (c.algorithm != TomographyAlgorithm::kFbp)
+  if (IsIterative(c.algorithm))
     c.iterations = c.algorithm == TomographyAlgorithm::kCgls ? kUsualOfCgls : kUsual;
   if (in.iterations() != 0) c.iterations = in.iterations();
   if (in.relaxation() != 0) c.relaxation = in.relaxation();
@@ -292,6 +308,13 @@ absl::StatusOr<TomographyConfig> Decode(const v1::TomographyAlgorithmOptions& in
   if (in.filter_cutoff() != 0) c.filter_cutoff = in.filter_cutoff();
   if (in.filter_order() != 0) c.filter_order = in.filter_order();
   c.extend_edges = in.extend_edges();
+  if (in.fourier_accuracy() != 0) {
+    if (in.algorithm() != O::ALGORITHM_FOURIER)
+      return InvalidField(field("fourier_accuracy"),
+                          absl::StrCat("is ", in.fourier_accuracy(),
+                                       "; only FOURIER has one, others allow 0 only"));
+    c.fourier_accuracy = in.fourier_accuracy();
+  }
   return c;
 }
 
@@ -347,6 +370,12 @@ absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& 
     if (t.has_row()) out.try_centers->row = t.row();
   }
   out.initial_volume = in.initial_volume();
+  if (!out.initial_volume.empty() && !IsIterative(out.reconstruction.algorithm)) {
+    return InvalidField("tomography.initial_volume",
+                        absl::StrCat("is ", out.initial_volume,
+                                     "; allowed only with SIRT, MLEM and CGLS, which begin with an "
+                                     "image; reconstruction.algorithm is another one"));
+  }
   if (in.slices_per_batch() > 4096) {
     return FieldNotAllowed("tomography.slices_per_batch", in.slices_per_batch(),
                            "0 (chosen) to 4096");
@@ -392,6 +421,7 @@ void EncodeTomographyReport(const model::TomographyReport& in, v1::TomographyRep
   out->set_not_finite(in.not_finite);
   out->set_floored(in.floored);
   out->set_unlit(in.unlit);
+  if (in.algorithm.has_value()) out->set_algorithm(EncodeAlgorithm(*in.algorithm));
 }
 
 }  // namespace octavo::rpc

@@ -310,7 +310,7 @@ TEST_P(TomographyTest, RefusesWhatItCannotDo) {
   refused([](auto& c) { c.stop_change = -1; }, "stop_change: is -1");
   refused([](auto& c) { c.ratio_floor = 0; }, "ratio_floor: is 0");
   refused([](auto& c) { c.algorithm = TomographyAlgorithm::kCgls, c.has_min = true; },
-          "min_value: cgls and fbp have no bounds");
+          "min_value: only sirt and mlem have bounds");
   refused([](auto& c) { c.algorithm = TomographyAlgorithm::kCgls, c.subsets = 2; },
           "subsets: is 2; only sirt and mlem");
   refused([](auto& c) { c.algorithm = TomographyAlgorithm::kMlem, c.relaxation = 0.5; },
