@@ -313,7 +313,8 @@ const std::vector<Key>& Keys() {
            "commits and held volumes; none = they are forgotten; default <state.dir>/history",
            &Config::history_dir),
       Integer("history.kept",
-              "ended scans, jobs and commits, of each kind and owner, that the database keeps for "
+              "ended scans, jobs, commits and held volumes, of each kind and owner, that the "
+              "database keeps for "
               "the next "
               "daemon, 1 to 100000",
               &Config::history_kept, 1, 100'000),

@@ -236,6 +236,33 @@ LogLevel LevelOf(const std::string& name) {
                              : LogLevel::kInfo;
 }
 
+/// Opens the devices, and tells of them.
+absl::StatusOr<OpenedDevices> OpenAndTell(const Config& config) {
+  OCTAVO_ASSIGN_OR_RETURN(OpenedDevices opened,
+                          OpenDevices(config.backend, static_cast<int>(config.host_devices)));
+  for (const auto& report : opened.reports) {
+    Log(LogLevel::kInfo, "backend",
+        {{"name", report.name},
+         {"available", report.available},
+         {"chosen", report.chosen},
+         {"reason", report.reason}});
+  }
+  for (const auto& device : opened.devices) {
+    Log(LogLevel::kInfo, "device",
+        {{"index", device->info().index},
+         {"backend", device->info().backend},
+         {"model", device->info().model}});
+  }
+  return opened;
+}
+
+/// The name of the backend that was chosen.
+std::string ChosenOf(const std::vector<BackendReport>& reports) {
+  const auto chosen = std::find_if(reports.begin(), reports.end(),
+                                   [](const BackendReport& report) { return report.chosen; });
+  return chosen == reports.end() ? "" : chosen->name;
+}
+
 }  // namespace
 
 void SetUpLog(const Config& config) {
@@ -294,6 +321,201 @@ void Daemon::Audit(const char* what, security::AuditLine fields) const {
   audit_->Write(std::move(line));
 }
 
+absl::Status Daemon::OpenAudit() {
+  if (config_.audit_dir.empty()) return absl::OkStatus();
+  // A server that shall be answerable for what it does does not begin without the record.
+  auto audit = security::AuditLog::Open(config_.audit_dir, {.bytes = config_.audit_file_bytes,
+                                                            .kept = config_.audit_kept,
+                                                            .fsync = config_.audit_fsync});
+  if (!audit.ok()) return Annotate(audit.status(), "audit.dir");
+  audit_ = *std::move(audit);
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::OpenHandoff() {
+  if (!config_.handoff_unix.empty()) {
+    const auto mode = static_cast<uint32_t>(std::strtol(config_.handoff_mode.c_str(), nullptr, 8));
+    OCTAVO_ASSIGN_OR_RETURN(
+        handoff_,
+        handoff::FdSocket::Open(
+            {.path = config_.handoff_unix, .group = config_.handoff_group, .mode = mode}, &clock_));
+  }
+  ClientMemory::MakeExportable(handoff_ != nullptr);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Daemon::Left> Daemon::OpenStorage() {
+  Left left;
+  std::vector<storage::PublishedCommit> published;
+  OCTAVO_ASSIGN_OR_RETURN(
+      store_, storage::CommitStore::Open(config_.state_dir, config_.storage_roots, &recovered_,
+                                         {.entries = config_.quarantine_entries,
+                                          .bytes = config_.quarantine_bytes,
+                                          .days = config_.quarantine_days},
+                                         &published));
+  std::error_code error;
+  // A tier that was turned off still has its stored volumes.
+  if (config_.spill_disk_bytes > 0 || std::filesystem::exists(config_.spill_dir, error)) {
+    OCTAVO_ASSIGN_OR_RETURN(spill_,
+                            storage::SpillFolder::Open(config_.spill_dir, config_.spill_disk_bytes,
+                                                       &left.spilled, &recovered_));
+  }
+  // Of what is held again the engine tells.
+  for (const auto& line : recovered_) Log(LogLevel::kWarning, "recovered", {{"what", line}});
+  OCTAVO_RETURN_IF_ERROR(OpenGrants());
+  RemoveCommitted(published, &left.spilled);
+  const std::set<std::string> held_again = NamesOf(left.spilled);
+  for (const std::string& volume : held_again)
+    recovered_.push_back(absl::StrCat(volume, ": held again, from ", config_.spill_dir));
+  left.lost_at_stop = drain::DrainRecord::ReadLost(config_.state_dir, held_again);
+  OCTAVO_ASSIGN_OR_RETURN(left.earlier, OpenHistory(published, held_again, &left.lost_at_stop));
+  return left;
+}
+
+engine::EngineConfig Daemon::EngineConfigFor(const HostBudget& host, Left* left) {
+  engine::EngineConfig engine_config;
+  engine_config.memory_fraction = config_.memory_fraction;
+  engine_config.memory_bytes = config_.memory_bytes;
+  engine_config.frame_pool_bytes = host.frame_pool_bytes;
+  engine_config.commit_threads = static_cast<int>(config_.commit_threads);
+  engine_config.replay_roots = config_.replay_roots;
+  engine_config.read_setting = *storage::ReadSettingNamed(config_.storage_direct);
+  // Tests name a library that stands in for cuFile.
+  if (const char* const library = std::getenv("OCTAVO_TEST_CUFILE"); library != nullptr)
+    engine_config.cufile = {.library = library, .check_host = false};
+  engine_config.camera_interfaces = config_.camera_interfaces;
+  engine_config.server_id = server_id_;
+  engine_config.slot_cache_bytes = config_.slot_cache_bytes;
+  engine_config.buffer_quota_bytes = config_.buffer_quota_bytes;
+  engine_config.quotas = QuotaRulesOf(config_);
+  engine_config.root_rights = RootRightsOf(config_);
+  engine_config.projection_bytes = host.projection_bytes;
+  engine_config.spill_host_bytes = host.spill_host_bytes;
+  engine_config.spill_threads = static_cast<int>(config_.spill_threads);
+  engine_config.mirror = config_.spill_mirror == "idle";
+  engine_config.spill_folder = spill_.get();
+  engine_config.spilled = std::move(left->spilled);
+  engine_config.sessions = {.heartbeat_seconds = config_.session_heartbeat_seconds,
+                            .expiry_seconds = config_.session_expiry_seconds,
+                            .most = config_.session_most};
+  engine_config.most_leases = config_.lease_most;
+  engine_config.history_entries = config_.history_scans;
+  engine_config.history_bytes = config_.history_bytes;
+  engine_config.history = history_.get();
+  engine_config.audit = audit_.get();
+  engine_config.grants = grants_.get();
+  engine_config.earlier = std::move(left->earlier);
+  engine_config.to_resume = OpenResumes();
+  engine_config.resume = resumes_.get();
+  engine_config.software = absl::StrCat("octavo ", Version());
+  engine_config.handoff = handoff_.get();
+  return engine_config;
+}
+
+void Daemon::PrepareToKeep() {
+  std::string why;
+  const std::vector<drain::Way> ways = WaysToKeep(&why);
+  if (ways.empty()) {
+    Log(config_.drain_on_held == "lose" ? LogLevel::kInfo : LogLevel::kWarning,
+        "held volumes will be lost with the daemon", {{"because", why}});
+  } else {
+    disk_rate_ = std::make_unique<drain::DiskRate>(
+        ways[0] == drain::Way::kCommit ? config_.drain_commit_root : config_.spill_dir,
+        ways[0] == drain::Way::kCommit ? drain::DiskRate::Of::kCommits
+                                       : drain::DiskRate::Of::kSpills);
+  }
+}
+
+absl::Status Daemon::StartMetrics(const std::string& backend) {
+  if (config_.metrics_listen != "none") {
+    OCTAVO_ASSIGN_OR_RETURN(
+        metrics_,
+        metrics::Exporter::Start(config_.metrics_listen,
+                                 {.engine = engine_.get(),
+                                  .version = Version(),
+                                  .backend = backend,
+                                  .reloads = &reloads_,
+                                  .reload_errors = &reload_errors_,
+                                  .tokens = tokens_.get(),
+                                  .tls = tls_.get(),
+                                  .tls_failures = &tls_failures_,
+                                  .certificates = certificates_.get(),
+                                  .lost = lost_,
+                                  .stop = [this](const auto& s) { return ForecastStop(s); }}));
+  }
+  return absl::OkStatus();
+}
+
+rpc::RpcConfig Daemon::RpcConfigFor(const HostBudget& host) {
+  rpc::RpcConfig rpc_config;
+  rpc_config.tcp = config_.listen_tcp;
+  rpc_config.unix_path = config_.listen_unix;
+  rpc_config.memory_bytes = host.listen_bytes;
+  rpc_config.picture_bytes = host.picture_bytes;
+  rpc_config.stalled_seconds = config_.listen_stalled_seconds;
+  rpc_config.spare_descriptors = static_cast<int>(config_.listen_spare_descriptors);
+  rpc_config.trust = {.loopback_role = *security::RoleNamed(config_.listen_loopback_role),
+                      .insecure_role = config_.security_insecure
+                                           ? *security::RoleNamed(config_.security_insecure_role)
+                                           : security::Role::kNone,
+                      .tokens = tokens_.get(),
+                      .tls = tls_.get(),
+                      .tls_failures = &tls_failures_,
+                      .certificates = certificates_.get(),
+                      .names = names_.get(),
+                      .certificate_role = *security::RoleNamed(config_.security_certificate_role),
+                      .certificate_required = config_.listen_tls_client_certificates == "required",
+                      .old_connections_seconds = config_.listen_tls_old_connections_seconds};
+  rpc_config.audit = audit_.get();
+  return rpc_config;
+}
+
+rpc::ServerInfo Daemon::InfoFor(const std::vector<BackendReport>& backends) const {
+  rpc::ServerInfo info;
+  info.version = Version();
+  info.server_id = server_id_;
+  info.build = BuildText();
+  info.backends = backends;
+  info.recovered = recovered_;
+  info.replay_roots = config_.replay_roots;
+  info.started = SystemClock().Now();
+  info.open_addresses = OpenAddresses(config_);
+  info.conditions = [this](const security::Principal& caller) { return Conditions(caller); };
+  info.stop = [this] { return ForecastStop(engine_->Snapshot()); };
+  return info;
+}
+
+absl::Status Daemon::Serve(const HostBudget& host, const std::vector<BackendReport>& backends) {
+  rpc::ServerInfo info = InfoFor(backends);
+  WarnOfOpenAddresses(config_, info.open_addresses);
+  TellTrust(config_, tls_.get());
+  OCTAVO_ASSIGN_OR_RETURN(
+      rpc_, rpc::RpcServer::Start(RpcConfigFor(host), engine_.get(), std::move(info)));
+  WarnOfShortPatience(config_);
+  Audit("started", {{"version", Version()},
+                    {"server_id", server_id_},
+                    {"pid", ::getpid()},
+                    {"addresses", rpc_->addresses()},
+                    {"open_addresses", OpenAddresses(config_)},
+                    {"loopback_role", config_.listen_loopback_role},
+                    {"found_lost", lost_}});
+  return absl::OkStatus();
+}
+
+void Daemon::StartWatchdog() {
+  if (const auto period = Watchdog::PeriodFromEnvironment()) {
+    // The check takes the locks of sessions, volumes, ledger and publisher: if one of them is
+    // stuck, it gives no sign of life.
+    auto look = [engine = engine_.get(), stalls = std::make_shared<StallDetector>(kStallPatience)] {
+      (void)engine->Snapshot();
+      return stalls->Look(engine->scans().List(),
+                          std::chrono::steady_clock::now().time_since_epoch());
+    };
+    watchdog_ =
+        std::make_unique<Watchdog>(*period, std::move(look), [] { NotifySystemd("WATCHDOG=1"); });
+  }
+}
+
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   std::unique_ptr<Daemon> daemon(new Daemon());
   daemon->config_ = config;
@@ -302,206 +524,25 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   OCTAVO_RETURN_IF_ERROR(CheckPrivateFolders(config));
   OCTAVO_ASSIGN_OR_RETURN(daemon->lock_, Lock(config.state_dir));
   OCTAVO_ASSIGN_OR_RETURN(daemon->server_id_, ServerId(config.state_dir));
-  if (!config.audit_dir.empty()) {
-    // A server that shall be answerable for what it does does not begin without the record.
-    auto audit = security::AuditLog::Open(
-        config.audit_dir,
-        {.bytes = config.audit_file_bytes, .kept = config.audit_kept, .fsync = config.audit_fsync});
-    if (!audit.ok()) return Annotate(audit.status(), "audit.dir");
-    daemon->audit_ = *std::move(audit);
-  }
-  OCTAVO_ASSIGN_OR_RETURN(OpenedDevices opened,
-                          OpenDevices(config.backend, static_cast<int>(config.host_devices)));
-  std::string backend;
-  for (const auto& report : opened.reports) {
-    if (report.chosen) backend = report.name;
-    Log(LogLevel::kInfo, "backend",
-        {{"name", report.name},
-         {"available", report.available},
-         {"chosen", report.chosen},
-         {"reason", report.reason}});
-  }
-  for (const auto& device : opened.devices) {
-    Log(LogLevel::kInfo, "device",
-        {{"index", device->info().index},
-         {"backend", device->info().backend},
-         {"model", device->info().model}});
-  }
+  OCTAVO_RETURN_IF_ERROR(daemon->OpenAudit());
+  OCTAVO_ASSIGN_OR_RETURN(OpenedDevices opened, OpenAndTell(config));
   // Before anything listens: a server whose tokens cannot be read must not let in whom it can.
   OCTAVO_RETURN_IF_ERROR(daemon->OpenTrust());
-  if (!config.handoff_unix.empty()) {
-    const auto mode = static_cast<uint32_t>(std::strtol(config.handoff_mode.c_str(), nullptr, 8));
-    OCTAVO_ASSIGN_OR_RETURN(
-        daemon->handoff_,
-        handoff::FdSocket::Open(
-            {.path = config.handoff_unix, .group = config.handoff_group, .mode = mode},
-            &daemon->clock_));
-  }
-  ClientMemory::MakeExportable(daemon->handoff_ != nullptr);
-  std::vector<storage::PublishedCommit> published;
-  OCTAVO_ASSIGN_OR_RETURN(
-      daemon->store_,
-      storage::CommitStore::Open(config.state_dir, config.storage_roots, &daemon->recovered_,
-                                 {.entries = config.quarantine_entries,
-                                  .bytes = config.quarantine_bytes,
-                                  .days = config.quarantine_days},
-                                 &published));
-  std::vector<storage::SpillFolder::Found> spilled;
-  {
-    std::error_code error;
-    const bool left = std::filesystem::exists(
-        config.spill_dir, error);  // a tier that was turned off still has its stored volumes
-    if (config.spill_disk_bytes > 0 || left) {
-      OCTAVO_ASSIGN_OR_RETURN(daemon->spill_,
-                              storage::SpillFolder::Open(config.spill_dir, config.spill_disk_bytes,
-                                                         &spilled, &daemon->recovered_));
-    }
-    for (const auto& one : spilled)
-      daemon->recovered_.push_back(
-          absl::StrCat(one.file->path(), ": a spilled volume, held again"));
-  }
-  for (const auto& line : daemon->recovered_) {
-    // The engine says what is held again, and by which name.
-    if (!absl::EndsWith(line, ": a spilled volume, held again"))
-      Log(LogLevel::kWarning, "recovered", {{"what", line}});
-  }
-  OCTAVO_RETURN_IF_ERROR(daemon->OpenGrants());
-  RemoveCommitted(published, &spilled);
-  const std::set<std::string> held_again = NamesOf(spilled);
-  std::vector<drain::DrainRecord::LostVolume> lost_at_stop =
-      drain::DrainRecord::ReadLost(config.state_dir, held_again);
-  OCTAVO_ASSIGN_OR_RETURN(std::vector<storage::HistoryRow> earlier,
-                          daemon->OpenHistory(published, held_again, &lost_at_stop));
+  OCTAVO_RETURN_IF_ERROR(daemon->OpenHandoff());
+  OCTAVO_ASSIGN_OR_RETURN(Left left, daemon->OpenStorage());
   OCTAVO_ASSIGN_OR_RETURN(const HostBudget host, HostBudgetFor(config, opened.devices));
-  engine::EngineConfig engine_config;
-  engine_config.memory_fraction = config.memory_fraction;
-  engine_config.memory_bytes = config.memory_bytes;
-  engine_config.frame_pool_bytes = host.frame_pool_bytes;
-  engine_config.commit_threads = static_cast<int>(config.commit_threads);
-  engine_config.replay_roots = config.replay_roots;
-  engine_config.read_setting = *storage::ReadSettingNamed(config.storage_direct);
-  // Tests name a library that stands in for cuFile.
-  if (const char* const library = std::getenv("OCTAVO_TEST_CUFILE"); library != nullptr)
-    engine_config.cufile = {.library = library, .check_host = false};
-  engine_config.camera_interfaces = config.camera_interfaces;
-  engine_config.server_id = daemon->server_id_;
-  engine_config.slot_cache_bytes = config.slot_cache_bytes;
-  engine_config.buffer_quota_bytes = config.buffer_quota_bytes;
-  engine_config.quotas = QuotaRulesOf(config);
-  engine_config.root_rights = RootRightsOf(config);
-  engine_config.projection_bytes = host.projection_bytes;
-  engine_config.spill_host_bytes = host.spill_host_bytes;
-  engine_config.spill_threads = static_cast<int>(config.spill_threads);
-  engine_config.mirror = config.spill_mirror == "idle";
-  engine_config.spill_folder = daemon->spill_.get();
-  engine_config.spilled = std::move(spilled);
-  engine_config.sessions = {.heartbeat_seconds = config.session_heartbeat_seconds,
-                            .expiry_seconds = config.session_expiry_seconds,
-                            .most = config.session_most};
-  engine_config.most_leases = config.lease_most;
-  engine_config.history_entries = config.history_scans;
-  engine_config.history_bytes = config.history_bytes;
-  engine_config.history = daemon->history_.get();
-  engine_config.audit = daemon->audit_.get();
-  engine_config.grants = daemon->grants_.get();
-  engine_config.earlier = std::move(earlier);
-  engine_config.to_resume = daemon->OpenResumes();
-  engine_config.resume = daemon->resumes_.get();
-  engine_config.software = absl::StrCat("octavo ", Version());
-  engine_config.handoff = daemon->handoff_.get();
-  OCTAVO_ASSIGN_OR_RETURN(
-      daemon->engine_,
-      engine::Engine::Create(engine_config, std::move(opened.devices), daemon->store_.get()));
-  daemon->TellLostVolumes(lost_at_stop);
-  {
-    std::string why;
-    const std::vector<drain::Way> ways = daemon->WaysToKeep(&why);
-    if (ways.empty()) {
-      Log(config.drain_on_held == "lose" ? LogLevel::kInfo : LogLevel::kWarning,
-          "held volumes will be lost with the daemon", {{"because", why}});
-    } else {
-      daemon->disk_rate_ = std::make_unique<drain::DiskRate>(
-          ways[0] == drain::Way::kCommit ? config.drain_commit_root : config.spill_dir,
-          ways[0] == drain::Way::kCommit ? drain::DiskRate::Of::kCommits
-                                         : drain::DiskRate::Of::kSpills);
-    }
-  }
+  OCTAVO_ASSIGN_OR_RETURN(daemon->engine_,
+                          engine::Engine::Create(daemon->EngineConfigFor(host, &left),
+                                                 std::move(opened.devices), daemon->store_.get()));
+  daemon->TellLostVolumes(left.lost_at_stop);
+  daemon->PrepareToKeep();
   if (daemon->handoff_ != nullptr)
     daemon->engine_->exports().store().Start(daemon->handoff_.get(), config.handoff_grace_seconds);
-  if (config.metrics_listen != "none") {
-    OCTAVO_ASSIGN_OR_RETURN(daemon->metrics_,
-                            metrics::Exporter::Start(config.metrics_listen,
-                                                     {.engine = daemon->engine_.get(),
-                                                      .version = Version(),
-                                                      .backend = backend,
-                                                      .reloads = &daemon->reloads_,
-                                                      .reload_errors = &daemon->reload_errors_,
-                                                      .tokens = daemon->tokens_.get(),
-                                                      .tls = daemon->tls_.get(),
-                                                      .tls_failures = &daemon->tls_failures_,
-                                                      .certificates = daemon->certificates_.get(),
-                                                      .lost = daemon->lost_,
-                                                      .stop = [d = daemon.get()](const auto& s) {
-                                                        return d->ForecastStop(s);
-                                                      }}));
-  }
+  OCTAVO_RETURN_IF_ERROR(daemon->StartMetrics(ChosenOf(opened.reports)));
   daemon->ResumeScans();
-  rpc::RpcConfig rpc_config;
-  rpc_config.tcp = config.listen_tcp;
-  rpc_config.unix_path = config.listen_unix;
-  rpc_config.memory_bytes = host.listen_bytes;
-  rpc_config.picture_bytes = host.picture_bytes;
-  rpc_config.stalled_seconds = config.listen_stalled_seconds;
-  rpc_config.spare_descriptors = static_cast<int>(config.listen_spare_descriptors);
-  rpc_config.trust = {.loopback_role = *security::RoleNamed(config.listen_loopback_role),
-                      .insecure_role = config.security_insecure
-                                           ? *security::RoleNamed(config.security_insecure_role)
-                                           : security::Role::kNone,
-                      .tokens = daemon->tokens_.get(),
-                      .tls = daemon->tls_.get(),
-                      .tls_failures = &daemon->tls_failures_,
-                      .certificates = daemon->certificates_.get(),
-                      .names = daemon->names_.get(),
-                      .certificate_role = *security::RoleNamed(config.security_certificate_role),
-                      .certificate_required = config.listen_tls_client_certificates == "required",
-                      .old_connections_seconds = config.listen_tls_old_connections_seconds};
-  rpc_config.audit = daemon->audit_.get();
-  rpc::ServerInfo info;
-  info.version = Version();
-  info.server_id = daemon->server_id_;
-  info.build = BuildText();
-  info.backends = opened.reports;
-  info.recovered = daemon->recovered_;
-  info.replay_roots = config.replay_roots;
-  info.started = SystemClock().Now();
-  info.open_addresses = OpenAddresses(config);
-  info.conditions = [d = daemon.get()] { return d->Conditions(); };
-  info.stop = [d = daemon.get()] { return d->ForecastStop(d->engine_->Snapshot()); };
-  WarnOfOpenAddresses(config, info.open_addresses);
-  TellTrust(config, daemon->tls_.get());
-  OCTAVO_ASSIGN_OR_RETURN(
-      daemon->rpc_, rpc::RpcServer::Start(rpc_config, daemon->engine_.get(), std::move(info)));
-  WarnOfShortPatience(config);
-  daemon->Audit("started", {{"version", Version()},
-                            {"server_id", daemon->server_id_},
-                            {"pid", ::getpid()},
-                            {"addresses", daemon->rpc_->addresses()},
-                            {"open_addresses", OpenAddresses(config)},
-                            {"loopback_role", config.listen_loopback_role},
-                            {"found_lost", daemon->lost_}});
+  OCTAVO_RETURN_IF_ERROR(daemon->Serve(host, opened.reports));
   NotifySystemd("READY=1");
-  if (const auto period = Watchdog::PeriodFromEnvironment()) {
-    // The check takes the locks of sessions, volumes, ledger and publisher: if one of them is
-    // stuck, it gives no sign of life.
-    auto look = [engine = daemon->engine_.get(),
-                 stalls = std::make_shared<StallDetector>(kStallPatience)] {
-      (void)engine->Snapshot();
-      return stalls->Look(engine->scans().List(),
-                          std::chrono::steady_clock::now().time_since_epoch());
-    };
-    daemon->watchdog_ =
-        std::make_unique<Watchdog>(*period, std::move(look), [] { NotifySystemd("WATCHDOG=1"); });
-  }
+  daemon->StartWatchdog();
   return daemon;
 }
 
@@ -622,14 +663,15 @@ absl::StatusOr<std::vector<storage::HistoryRow>> Daemon::OpenHistory(
   }
   if (opened.ok()) return opened;
   if (absl::IsFailedPrecondition(opened.status())) return Annotate(opened.status(), "history.dir");
-  Log(LogLevel::kError, "no history of scans and jobs in this run",
+  Log(LogLevel::kError, "no history in this run",
       {{"key", "history.dir"},
        {"folder", config_.history_dir},
        {"error", std::string(opened.status().message())}});
-  recovered_.push_back(absl::StrCat(
-      "the history of scans and jobs (history.dir) cannot be used in this run, and what "
-      "the last one lost is not known: ",
-      opened.status().message()));
+  recovered_.push_back(
+      absl::StrCat("the history of scans, jobs, commits and held volumes (history.dir) cannot be "
+                   "used in this run, and what "
+                   "the last one lost is not known: ",
+                   opened.status().message()));
   return std::vector<storage::HistoryRow>();
 }
 
@@ -715,16 +757,57 @@ void Daemon::TellLostWork(const std::vector<std::string>& lines) {
                                       "log and the lists of scans, jobs and operations name them"));
 }
 
-std::vector<std::string> Daemon::Conditions() const {
+std::vector<std::string> Daemon::Conditions(const security::Principal& caller) const {
   std::vector<std::string> lines = names_->Unknown();
+  // Where secrets lie is nothing for those who only look.
+  const bool may_change = caller.role >= security::Role::kOperator;
+  if (may_change && tokens_ != nullptr) {
+    if (const std::string refused = tokens_->Refused(); !refused.empty())
+      lines.push_back(absl::StrCat("security.tokens: ", refused));
+  }
+  if (may_change && certificates_ != nullptr) {
+    if (const std::string refused = certificates_->Refused(); !refused.empty())
+      lines.push_back(absl::StrCat("security.certificates: ", refused));
+  }
+  if (may_change) AddGrantsWithoutHelp(caller, &lines);
+  if (std::string line = MirrorsWithoutRoom(); !line.empty()) lines.push_back(std::move(line));
   if (history_ == nullptr) return lines;
   const storage::HistoryWriter::Counts counts = history_->Count();
   if (!counts.failing) return lines;
   lines.push_back(absl::StrCat(
-      "history.dir: the history of scans and jobs cannot be written now: ", counts.error, "; ",
-      counts.waiting, " rows wait, and ", counts.dropped,
+      "history.dir: the history of scans, jobs, commits and held volumes cannot be written now: ",
+      counts.error, "; ", counts.waiting, " rows wait, and ", counts.dropped,
       " were dropped. If the server died now, the next one would not know of what is not written"));
   return lines;
+}
+
+void Daemon::AddGrantsWithoutHelp(const security::Principal& caller,
+                                  std::vector<std::string>* lines) const {
+  constexpr int kMostLookedAt = 20;  // whoever grants much makes no call slow
+  const std::vector<security::Grant> grants = grants_->List();
+  int looked_at = 0;
+  for (auto grant = grants.rbegin(); grant != grants.rend(); ++grant) {  // the newest first
+    const bool own = !caller.name.empty() && grant->owner.name == caller.name;
+    if (!own && caller.role != security::Role::kAdmin) continue;
+    if (++looked_at > kMostLookedAt) return;
+    if (const std::string why = names_->WhyNoHelp(grant->grantee); !why.empty())
+      lines->push_back(absl::StrCat(grant->name, " to '", grant->grantee, "': ", why));
+  }
+}
+
+std::string Daemon::MirrorsWithoutRoom() const {
+  if (config_.spill_mirror != "idle") return "";
+  const model::Stats stats = engine_->Snapshot();
+  for (const model::TierUse& tier : stats.tiers) {
+    if (tier.tier != model::Tier::kDisk || tier.unmirrored_bytes <= stats.mirror_room_bytes)
+      continue;
+    return absl::StrCat(
+        "spill.mirror: ", tier.unmirrored, " held volumes of ", SizeText(tier.unmirrored_bytes),
+        " have no copy on the disk, and there is room for ", SizeText(stats.mirror_room_bytes),
+        " (spill.disk_bytes, less 1 GiB of the file system that stays free): they would be lost if "
+        "the server were killed. Commit or discard some, or raise spill.disk_bytes");
+  }
+  return "";
 }
 
 model::StopForecast Daemon::ForecastStop(const model::Stats& stats) const {

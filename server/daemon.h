@@ -11,12 +11,14 @@
 
 #include "absl/status/statusor.h"
 
+#include "gpu/backend/open_devices.h"
 #include "gpu/base/unique_fd.h"
 #include "server/config.h"
 #include "server/drain.h"
 #include "server/drain_record.h"
 #include "server/engine/engine.h"
 #include "server/handoff/fd_socket.h"
+#include "server/host_budget.h"
 #include "server/metrics/exporter.h"
 #include "server/rpc/rpc_server.h"
 #include "server/security/audit_log.h"
@@ -68,7 +70,29 @@ class Daemon {
   bool Drain(const DrainCalls& calls);
 
  private:
+  /// What earlier daemons left on the disk, for the engine.
+  struct Left {
+    std::vector<storage::SpillFolder::Found> spilled;
+    std::vector<drain::DrainRecord::LostVolume> lost_at_stop;
+    std::vector<storage::HistoryRow> earlier;
+  };
+
   Daemon() = default;
+  // The steps of Start, in their order.
+  absl::Status OpenAudit();
+  absl::Status OpenHandoff();
+  /// Opens what is kept on the disk, and brings in order what earlier daemons left there.
+  absl::StatusOr<Left> OpenStorage();
+  /// Takes what the engine is to know from `left`; what was lost stays there.
+  engine::EngineConfig EngineConfigFor(const HostBudget& host, Left* left);
+  /// Begins to measure the disk that held volumes are written to at the end, or says why none are.
+  void PrepareToKeep();
+  absl::Status StartMetrics(const std::string& backend);
+  rpc::RpcConfig RpcConfigFor(const HostBudget& host);
+  rpc::ServerInfo InfoFor(const std::vector<BackendReport>& backends) const;
+  /// Lets clients in.
+  absl::Status Serve(const HostBudget& host, const std::vector<BackendReport>& backends);
+  void StartWatchdog();
   /// Reads what says who may do what.
   absl::Status OpenTrust();
   /// Reads what owners have granted. FailedPrecondition if the file can neither be used nor be put
@@ -86,8 +110,13 @@ class Daemon {
   absl::StatusOr<std::vector<storage::HistoryRow>> OpenHistory(
       const std::vector<storage::PublishedCommit>& published, std::set<std::string> held,
       std::vector<drain::DrainRecord::LostVolume>* lost_at_stop);
-  /// Conditions that last, for GetInfo, a line each.
-  std::vector<std::string> Conditions() const;
+  /// Conditions that last, for GetInfo, as far as they concern the caller; a line each.
+  std::vector<std::string> Conditions(const security::Principal& caller) const;
+  /// Of them: grants to names that nobody has, or whose role may change nothing.
+  void AddGrantsWithoutHelp(const security::Principal& caller,
+                            std::vector<std::string>* lines) const;
+  /// Of them: held volumes that spill.mirror finds no room for; empty = there are none.
+  std::string MirrorsWithoutRoom() const;
   /// Opens the records of scans that go on after a restart. A folder that cannot be used costs only
   /// those.
   engine::ResumeBook::Found OpenResumes();

@@ -117,7 +117,8 @@ std::vector<DrainRecord::LostVolume> DrainRecord::ReadLost(const std::string& st
   for (auto& [name, volume] : lost) {
     if (present.contains(name)) continue;
     volume.line = absl::StrCat(name, " (", volume.line,
-                               "): lost at the last end of the daemon: ", volume.reason);
+                               "): lost at the last end of the daemon: ", volume.reason,
+                               volume.owner.empty() ? "" : "; owner: ", volume.owner);
     told.push_back(std::move(volume));
   }
   return told;

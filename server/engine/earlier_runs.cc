@@ -45,13 +45,14 @@ std::vector<Status> Newest(const std::map<uint64_t, Status>& statuses, uint64_t 
   return list;
 }
 
-/// For people: "scans/… (scan 'eye', was RUNNING): LOST: …".
+/// For people: "scans/… (scan 'eye', was RUNNING): LOST: …; owner: ada".
 std::string LineOf(const HistoryRow& row, const std::string& was) {
   const std::string about = row.kind == HistoryKind::kVolume ? AboutVolume(row)
                             : row.title.empty()              ? ""
                                                              : absl::StrCat("'", row.title, "'");
   return absl::StrCat(row.name, " (", Name(row.kind), about.empty() ? "" : " ", about, ", was ",
-                      was, "): LOST: ", row.reason);
+                      was, "): LOST: ", row.reason,
+                      row.owner.empty() ? "" : "; owner: ", row.owner);
 }
 
 /// Ends the row of a commit whose files are there. Whether they are.

@@ -10,7 +10,6 @@
 
 #include "gpu/base/status.h"
 #include "server/engine/internal.h"
-#include "server/security/rights.h"
 
 namespace octavo::engine {
 namespace {
@@ -104,20 +103,31 @@ std::vector<Operations::Status> Operations::List() {
 void Operations::Wait(const std::string& name,
                       std::optional<std::chrono::steady_clock::time_point> until,
                       std::function<void(const absl::StatusOr<Status>&)> done,
-                      std::function<bool()> over, std::shared_ptr<void> place) {
+                      std::function<bool()> over, WaitPlace place) {
+  // The charge ends before the answer goes: who asks one after the other waits once at a time.
+  auto answer = [done = std::move(done),
+                 charge = std::move(place.charge)](const absl::StatusOr<Status>& operation) {
+    if (charge != nullptr) charge->Release();
+    done(operation);
+  };
   const auto now = Get(name);
   if (!now.ok() || IsFinal(now->state) ||
       (until.has_value() && *until <= std::chrono::steady_clock::now()))
-    return done(now);
-  components_.operation_watches.watches().Wait(name, until, std::move(done), std::move(over),
-                                               std::move(place));
+    return answer(now);
+  components_.operation_watches.watches().Wait(name, until, std::move(answer), std::move(over),
+                                               std::move(place.place));
 }
 
-absl::StatusOr<std::shared_ptr<void>> Operations::TakePlace(
-    std::optional<std::chrono::steady_clock::time_point> until) {
-  if (until.has_value() && *until <= std::chrono::steady_clock::now())
-    return std::shared_ptr<void>();
-  return components_.operation_watches.watches().TakePlace();
+absl::StatusOr<WaitPlace> Operations::TakePlace(
+    std::optional<std::chrono::steady_clock::time_point> until, const security::Owner& waiter) {
+  WaitPlace taken;
+  if (until.has_value() && *until <= std::chrono::steady_clock::now()) return taken;
+  OCTAVO_ASSIGN_OR_RETURN(memory::QuotaCharge charge,
+                          components_.quotas.Take(waiter, memory::QuotaKind::kWatches, 1,
+                                                  "the wait for its end (none with wait = 0)"));
+  OCTAVO_ASSIGN_OR_RETURN(taken.place, components_.operation_watches.watches().TakePlace());
+  taken.charge = std::make_shared<memory::QuotaCharge>(std::move(charge));
+  return taken;
 }
 
 absl::StatusOr<std::unique_ptr<base::Handle>> Operations::Watch(

@@ -12,7 +12,9 @@
 #include "gpu/base/clock.h"
 #include "server/base/callback_handle.h"
 #include "server/job/job.h"
+#include "server/memory/quota.h"
 #include "server/operation/operation.h"
+#include "server/security/rights.h"
 
 namespace octavo::engine {
 
@@ -25,6 +27,12 @@ std::string OperationNameOf(const std::string& job);
 /// The operation of this name, of a job too. NotFound (NO_OPERATION).
 absl::StatusOr<operation::OperationStatus> FindOperation(Components& components,
                                                          const std::string& name);
+
+/// A place among those that wait for operations, charged to the waiter until its wait is over.
+struct WaitPlace {
+  std::shared_ptr<void> place;
+  std::shared_ptr<memory::QuotaCharge> charge;
+};
 
 /// Long work that clients have begun, jobs included: the engine's part for OperationService.
 class Operations {
@@ -41,11 +49,11 @@ class Operations {
   /// `place`: of TakePlace.
   void Wait(const std::string& name, std::optional<std::chrono::steady_clock::time_point> until,
             std::function<void(const absl::StatusOr<Status>&)> done, std::function<bool()> over,
-            std::shared_ptr<void> place = nullptr);
-  /// A place for a Wait until `until`, taken before the work begins; null if that waits for
-  /// nothing. ResourceExhausted (BUSY).
-  absl::StatusOr<std::shared_ptr<void>> TakePlace(
-      std::optional<std::chrono::steady_clock::time_point> until);
+            WaitPlace place = {});
+  /// A place for a Wait until `until`, taken before the work begins; empty if that waits for
+  /// nothing. ResourceExhausted (BUSY; QUOTA: the waiter has as many watches and waits as it may).
+  absl::StatusOr<WaitPlace> TakePlace(std::optional<std::chrono::steady_clock::time_point> until,
+                                      const security::Owner& waiter);
   /// Calls `callback` from an engine thread with the operation: now, on each change (at most 20 a
   /// second, changes of state at once) and about twice a second, until its final state. If it is
   /// forgotten before that, calls once with NotFound. NotFound (NO_OPERATION).

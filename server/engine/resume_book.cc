@@ -1,5 +1,6 @@
 #include "server/engine/resume_book.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,17 +19,34 @@ constexpr int64_t kRetryNs = 10'000'000'000;  // after an error of the disk
 
 }  // namespace
 
-absl::Status ResumeBook::CheckRoom() {
+absl::Status ResumeBook::CheckRoom(const security::Owner& owner) {
   MutexLock lock(mutex_);
-  return CheckRoomLocked();
+  return CheckRoomLocked(owner);
 }
 
-absl::Status ResumeBook::CheckRoomLocked() {
+absl::Status ResumeBook::CheckRoomLocked(const security::Owner& owner) {
   if (folder_ == nullptr) {
     return WithInfo(absl::FailedPreconditionError(
                         "on_restart: is RESUME, but the server has no folder for the records of "
                         "such scans (resume below state.dir; its log says why); allowed END"),
                     {.reason = Reason::kIoError, .field = "on_restart", .numbers = {}});
+  }
+  const auto has = std::count_if(entries_.begin(), entries_.end(), [&](const auto& entry) {
+    return entry.second.owner.name == owner.name;
+  });
+  if (!owner.name.empty() && has >= kMostOfOwner && owner.role != security::Role::kAdmin) {
+    return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
+                        "on_restart: is RESUME, and ", owner.name, " has ", has,
+                        " such scans already; allowed ", kMostOfOwner, " for each principal, of ",
+                        kMost, " in all; stop one, or submit this one with END")),
+                    {.reason = Reason::kQuota,
+                     .field = "on_restart",
+                     .numbers = {{"principal", owner.name},
+                                 {"kind", "resumes"},
+                                 {"used", absl::StrCat(has)},
+                                 {"wanted", "1"},
+                                 {"allowed", absl::StrCat(kMostOfOwner)},
+                                 {"retryable", "true"}}});
   }
   if (std::ssize(entries_) < kMost) return absl::OkStatus();
   return WithInfo(
@@ -47,7 +65,7 @@ absl::Status ResumeBook::Begin(const std::string& scan, const security::Owner& o
   const Mark mark{.scan = scan, .early_deaths = 0, .early = true, .begun_unix_ns = now.unix_ns};
   {
     MutexLock lock(mutex_);
-    OCTAVO_RETURN_IF_ERROR(CheckRoomLocked());
+    OCTAVO_RETURN_IF_ERROR(CheckRoomLocked(owner));
     entries_[record] = {
         .want = mark, .have = mark, .owner = owner, .busy = true, .begun_ns = now.monotonic_ns};
   }
@@ -99,6 +117,16 @@ std::optional<security::Owner> ResumeBook::OwnerOfWaiting(const std::string& sca
   const auto it = FindScan(scan);
   if (it == entries_.end() || !it->second.refused) return std::nullopt;
   return it->second.owner;
+}
+
+std::string ResumeBook::SuccessorOf(const std::string& scan) {
+  const absl::string_view id = absl::StripPrefix(scan, "scans/");
+  MutexLock lock(mutex_);
+  for (const auto& [record, entry] : entries_) {
+    if (!entry.over && entry.want.scan != scan && (record == id || entry.from == scan))
+      return entry.want.scan;
+  }
+  return "";
 }
 
 void ResumeBook::Drop(const std::string& scan) {
@@ -209,6 +237,7 @@ absl::StatusOr<ScanToResume> ResumeBook::TakeUp(const std::string& record, std::
                                  .early_deaths = said.early_deaths,
                                  .early = said.early,
                                  .begun_unix_ns = said.begun_unix_ns},
+                        .from = said.scan,
                         .owner = owner};
   }
   // Before the scan begins: if it kills this daemon at once, the next one has to know.

@@ -36,6 +36,7 @@ struct ScanToResume {
 class ResumeBook {
  public:
   static constexpr int64_t kMost = 64;  // records, those that wait for a later start too
+  static constexpr int64_t kMostOfOwner = kMost / 4;   // admins have all, as of quotas
   static constexpr int64_t kEarlyNs = 60'000'000'000;  // a daemon that dies earlier dies "early"
   static constexpr int64_t kMostEarlyDeaths = 3;       // in a row; then the scan is given up
 
@@ -47,9 +48,10 @@ class ResumeBook {
   ResumeBook(storage::ResumeFolder* folder, Found found, const Clock* clock)
       : folder_(folder), found_(std::move(found)), clock_(clock), not_resumed_(found_.damaged) {}
 
-  /// Whether one more scan can have a record now. FailedPrecondition without a folder;
-  /// ResourceExhausted (BUSY) if there are kMost records.
-  absl::Status CheckRoom();
+  /// Whether one more scan of the owner can have a record now. FailedPrecondition without a folder;
+  /// ResourceExhausted if it has kMostOfOwner (QUOTA), or all have kMost (BUSY). Scans that are
+  /// resumed are taken up whatever their owner has.
+  absl::Status CheckRoom(const security::Owner& owner);
   /// Writes the record of a scan that is about to begin. Waits for the disk. Errors of CheckRoom
   /// and of the disk.
   absl::Status Begin(const std::string& scan, const security::Owner& owner,
@@ -60,6 +62,9 @@ class ResumeBook {
   bool Has(const std::string& scan);
   /// Whose a scan of an earlier daemon is whose record waits for a later start.
   std::optional<security::Owner> OwnerOfWaiting(const std::string& scan);
+  /// The scan that goes on with a scan of an earlier daemon, or waits to: with the first one of a
+  /// record, or the last one. Empty = none does, or it is over.
+  std::string SuccessorOf(const std::string& scan);
   /// The scan is over for good. Waits for the disk; if that refuses to remove the record, the log
   /// says so and Tend tries again.
   void Drop(const std::string& scan);
@@ -94,7 +99,8 @@ class ResumeBook {
     bool operator==(const Mark& other) const = default;
   };
   struct Entry {
-    Mark want, have;  // to be written; on the disk
+    Mark want, have;   // to be written; on the disk
+    std::string from;  // the scan of an earlier daemon that had the record last
     security::Owner owner;
     bool begun = false;                  // a scan of this daemon has it
     bool over = false;                   // to be removed
@@ -105,7 +111,7 @@ class ResumeBook {
   };
   using Entries = std::map<std::string, Entry>;  // by record
 
-  absl::Status CheckRoomLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckRoomLocked(const security::Owner& owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Entries::iterator FindScan(const std::string& scan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Brings the file of a record to what its entry wants. Waits while another thread does.
   absl::Status Settle(const std::string& record);

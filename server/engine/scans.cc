@@ -233,7 +233,7 @@ absl::StatusOr<model::AdmissionReport> Scans::Plan(const model::ScanSpec& spec, 
       if (!quota.ok())
         warnings->push_back(absl::StrCat("it would be refused now: ", quota.message()));
     }
-    if (const absl::Status room = components_.resumes.CheckRoom();
+    if (const absl::Status room = components_.resumes.CheckRoom(spec.owner);
         spec.on_restart == model::OnRestart::kResume && !room.ok())
       warnings->push_back(absl::StrCat("it would be refused now: ", room.message()));
   }
@@ -351,8 +351,21 @@ absl::StatusOr<model::ScanStatus> Scans::Update(const std::string& name,
   return session->Status();
 }
 
-absl::StatusOr<model::ScanStatus> Scans::Stop(const std::string& name,
+// A record knows its first scan and its last one; the history, those between.
+std::string Scans::GoesOnAs(const std::string& name) {
+  constexpr int kMostSteps = 10'000;  // whatever a history says
+  std::string scan = name;
+  for (int i = 0; i < kMostSteps && !scan.empty() && !components_.scans.Find(scan).ok(); ++i) {
+    if (std::string now = components_.resumes.SuccessorOf(scan); !now.empty()) return now;
+    const model::ScanStatus* const earlier = components_.earlier.FindScan(scan);
+    scan = earlier == nullptr ? "" : earlier->spec.resumed_from;
+  }
+  return name;
+}
+
+absl::StatusOr<model::ScanStatus> Scans::Stop(const std::string& asked,
                                               const security::Principal& caller) {
+  const std::string name = GoesOnAs(asked);
   OCTAVO_ASSIGN_OR_RETURN(const auto earlier, EndedEarlier(name, caller));
   if (earlier.has_value()) return *earlier;
   OCTAVO_ASSIGN_OR_RETURN(auto session, FindToChange(name, caller));
@@ -360,8 +373,9 @@ absl::StatusOr<model::ScanStatus> Scans::Stop(const std::string& name,
   return session->Status();
 }
 
-absl::StatusOr<model::ScanStatus> Scans::Cancel(const std::string& name,
+absl::StatusOr<model::ScanStatus> Scans::Cancel(const std::string& asked,
                                                 const security::Principal& caller) {
+  const std::string name = GoesOnAs(asked);
   OCTAVO_ASSIGN_OR_RETURN(const auto earlier, EndedEarlier(name, caller));
   if (earlier.has_value()) return *earlier;
   OCTAVO_ASSIGN_OR_RETURN(auto session, FindToChange(name, caller));

@@ -127,6 +127,9 @@ class Scans final : private scan::ScanObserver {
   /// What an earlier daemon did with the request; nothing for a new one. AlreadyExists
   /// (IDEMPOTENCY_MISMATCH), DataLoss (LOST).
   absl::StatusOr<std::optional<model::ScanStatus>> EarlierAnswer(const model::ScanSpec& spec);
+  /// The scan that goes on with this one of an earlier daemon, however many were between; else
+  /// `name` itself.
+  std::string GoesOnAs(const std::string& name);
   /// The scan of an earlier daemon, for verbs that have no effect on an ended one; nothing if it is
   /// none. Also one that waits to be resumed, and of which no history tells. PermissionDenied
   /// (NOT_OWNER).

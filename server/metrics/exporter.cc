@@ -371,9 +371,21 @@ class Page final : public prometheus::Collectable {
           static_cast<double>(disk.mirrors));
       one("octavo_mirrored_bytes", "Bytes of those copies", kGauge,
           static_cast<double>(disk.mirror_bytes));
+      one("octavo_unmirrored_volumes",
+          "Held volumes that could have such a copy, and are not in the tier DISK either: lost if "
+          "the server were killed now",
+          kGauge, static_cast<double>(disk.unmirrored));
+      one("octavo_unmirrored_bytes", "Bytes of those volumes", kGauge,
+          static_cast<double>(disk.unmirrored_bytes));
+      one("octavo_mirror_room_bytes", "Bytes of volumes for which there is room in such copies",
+          kGauge, static_cast<double>(stats.mirror_room_bytes));
       one("octavo_mirror_failures_total",
           "Such copies that could not be made; they are tried again", kCounter,
           static_cast<double>(stats.mirror_failures));
+      one("octavo_mark_failures_total",
+          "Marks (HoldVolume) that could not be written into the file of a spilled or mirrored "
+          "volume; they are tried again",
+          kCounter, static_cast<double>(stats.mark_failures));
       MetricFamily& spill =
           family("octavo_spill_seconds", "Duration of spills, by tier", kHistogram);
       histograms(spill, "tier", {"DISK", "HOST"}, stats.spill_seconds);

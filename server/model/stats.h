@@ -69,6 +69,8 @@ struct Stats {
   std::map<std::string, int64_t> volumes_by_tier;                   // held ones: "DEVICE" → n
   std::map<std::string, Histogram> spill_seconds, restore_seconds;  // by tier
   int64_t mirror_failures = 0;
+  int64_t mirror_room_bytes = 0;  // for more of them
+  int64_t mark_failures = 0;      // marks that could not be written into the files of volumes
   std::vector<TierUse> tiers;
   int64_t sessions = 0, sessions_expired = 0;
   int64_t grants = 0;                     // that have not ended

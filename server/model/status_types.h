@@ -347,6 +347,8 @@ struct TierUse {
   std::string path;
   int64_t disk_free_bytes = 0, spilled_bytes = 0, restored_bytes = 0, failures = 0;
   int64_t mirrors = 0, mirror_bytes = 0;
+  // Of DISK: held volumes that are not on it, and whose bytes nothing overwrites.
+  int64_t unmirrored = 0, unmirrored_bytes = 0;
 };
 
 /// All fields as in octavo.v1.Memory.

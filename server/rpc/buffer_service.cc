@@ -70,7 +70,7 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
       StallWatch::Add(stream->first_);
       return absl::OkStatus();
     });
-    if (stream == nullptr) {
+    if (!made.ok()) {
       const grpc::Status status = ToGrpc(made);
       EndCall(context, status);
       return Ended<grpc::ServerReadReactor<grpc::ByteBuffer>>::Make(status);
@@ -273,7 +273,8 @@ class BufferServiceImpl final : public BufferBase {
           OCTAVO_ASSIGN_OR_RETURN(const auto until, DecodeWait(*request, *context));
           OCTAVO_ASSIGN_OR_RETURN(engine::BufferCommitSpec spec, DecodeCommitBuffer(*request));
           // Before the work begins: an answer that there is no place would leave it running.
-          OCTAVO_ASSIGN_OR_RETURN(auto place, operations_.TakePlace(until));
+          OCTAVO_ASSIGN_OR_RETURN(
+              auto place, operations_.TakePlace(until, security::OwnerOf(PrincipalOf(*context))));
           workers_->Post([this, reply, response, until, place = std::move(place),
                           spec = std::move(spec), key = RequestKeyOf(*request, *context),
                           caller = CallerOf(*context)] {

@@ -398,10 +398,12 @@ class IngestServiceImpl final : public IngestBase {
                    v1::ImportVolumeResponse* response) {
     model::AdmissionReport report;
     const absl::Status status = Guarded([&]() -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(auto place, engine_.operations().TakePlace(
+                                              until, security::OwnerOf(wanted.caller.principal)));
       OCTAVO_ASSIGN_OR_RETURN(const job::JobStatus job, Submit(engine_, wanted, &report));
-      engine_.operations().Wait(engine::OperationNameOf(job.name), until,
-                                TellOperation(reply, wanted.caller, response),
-                                [reply] { return reply->over(); });
+      engine_.operations().Wait(
+          engine::OperationNameOf(job.name), until, TellOperation(reply, wanted.caller, response),
+          [reply] { return reply->over(); }, std::move(place));
       return absl::OkStatus();
     });
     if (!status.ok()) reply->Complete([&] { return status; }, &report);

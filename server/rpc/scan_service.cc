@@ -225,7 +225,8 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
 
   // The scan ends at once. If it would go on after a restart, its record is removed before the
   // answer, by a thread that may wait for the disk: after the answer no daemon resumes it, unless
-  // the disk refused to remove the record, which the log tells.
+  // the disk refused to remove the record, which the log tells. The scan of the answer is the one
+  // that ends: it may have been asked for by the name of an earlier one that it goes on with.
   template <class Request, class Response, class F>
   ServerUnaryReactor* AnswerEnd(CallbackServerContext* context, const Request* request,
                                 Response* response, F call) {
@@ -237,13 +238,13 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
         return absl::OkStatus();
       };
       const grpc::Status answer = rpc::Answer(*request, work);
-      if (!answer.ok() || !scans_.records().Has(request->name())) {
+      if (!answer.ok() || !scans_.records().Has(response->scan().name())) {
         reply->Answer(answer);
         return absl::OkStatus();
       }
-      slow_->resume_io.Post([this, reply, request, answer] {
+      slow_->resume_io.Post([this, reply, response, answer] {
         const absl::Status dropped = Guarded([&] {
-          scans_.records().Drop(request->name());
+          scans_.records().Drop(response->scan().name());
           return absl::OkStatus();
         });
         reply->Answer(dropped.ok() ? answer : ToGrpc(dropped));

@@ -34,8 +34,8 @@ struct ServerInfo {
   const security::TlsStore* tls = nullptr;  // null = TCP without TLS
   bool certificate_required = false;        // of clients, where tls->asks_clients()
   security::Role certificate_role = security::Role::kNone;
-  // What is wrong now, a line each; empty = not known.
-  std::function<std::vector<std::string>()> conditions;
+  // What is wrong now, as far as it concerns the caller, a line each; empty = not known.
+  std::function<std::vector<std::string>(const security::Principal&)> conditions;
   std::function<model::StopForecast()> stop;  // what a stop would have to write; empty = not known
 };
 
@@ -57,11 +57,14 @@ struct SlowWork {
   // MosaicService: calls wait for a device
   base::WorkerPool mosaics{"oct-mosaic", 2, 5};
   base::WorkerPool renders{"oct-render", 2, 5};  // RenderVolume: reads volumes, makes pictures
+  // DiscardVolume, ReleaseVolume of volumes that have a file: they wait for the disk of the spill
+  // directory
+  base::WorkerPool removals{"oct-removal", 2};
   base::WorkerPool grants{"oct-grant", 1};  // CreateGrant, RevokeGrant: write the file of grants
 };
 /// Calls of one kind that may wait or run.
 constexpr int kMostPlans = 16, kMostSubmits = 64, kMostRenders = 32, kMostMosaics = 16,
-              kMostGrants = 64,
+              kMostGrants = 64, kMostRemovals = 1024,
               kMostRevocations = 1024;  // so many that grants do not keep any from being taken back
 
 /// The watches of volumes and buffers (transport/open_watches.h) end when the server stops.

@@ -72,7 +72,8 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
       }
       for (const auto& line : info_.recovered) response->add_recovered(Utf8(line));
       if (info_.conditions) {
-        for (const auto& line : info_.conditions()) response->add_recovered(Utf8(line));
+        for (const auto& line : info_.conditions(PrincipalOf(*context)))
+          response->add_recovered(Utf8(line));
       }
       *response->mutable_heartbeat_interval() =
           ToDuration(engine_.clients().config().heartbeat_seconds);

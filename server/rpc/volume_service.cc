@@ -57,6 +57,7 @@ class VolumeServiceImpl final : public Base {
         jobs_(engine->jobs()),
         workers_(workers),
         renders_(slow->renders),
+        removals_(slow->removals),
         watches_(watches),
         pictures_(picture_bytes) {}
 
@@ -73,14 +74,14 @@ class VolumeServiceImpl final : public Base {
   ServerUnaryReactor* ReleaseVolume(CallbackServerContext* context,
                                     const v1::ReleaseVolumeRequest* request,
                                     v1::ReleaseVolumeResponse* response) override {
-    return Answer(context, request, response, [&] {
+    return AnswerWithFile(context, request, response, [this, request, context] {
       return volumes_.Release(request->name(), request->lease_token(), PrincipalOf(*context));
     });
   }
   ServerUnaryReactor* DiscardVolume(CallbackServerContext* context,
                                     const v1::DiscardVolumeRequest* request,
                                     v1::DiscardVolumeResponse* response) override {
-    return Answer(context, request, response, [&] {
+    return AnswerWithFile(context, request, response, [this, request, context] {
       return volumes_.Discard(request->name(), request->detach_exports(), request->lease_token(),
                               PrincipalOf(*context));
     });
@@ -310,7 +311,9 @@ class VolumeServiceImpl final : public Base {
                         OCTAVO_ASSIGN_OR_RETURN(const auto until, DecodeWait(*request, *context));
                         // Before the work begins: an answer that there is no place would leave it
                         // running.
-                        OCTAVO_ASSIGN_OR_RETURN(const auto place, operations_.TakePlace(until));
+                        OCTAVO_ASSIGN_OR_RETURN(
+                            const auto place,
+                            operations_.TakePlace(until, security::OwnerOf(PrincipalOf(*context))));
                         return verb([this, reply, response, until,
                                      place](const absl::StatusOr<std::string>& operation) {
                           const absl::Status status = Guarded([&]() -> absl::Status {
@@ -407,12 +410,32 @@ class VolumeServiceImpl final : public Base {
   template <class Request, class Response, class F>
   static ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request,
                                     Response* response, F call) {
-    return Reply(context, request, response, [&]() -> absl::Status {
+    return Reply(context, request, response, Told<Request>(response, std::move(call)));
+  }
+  /// Of calls that may remove the volume's file: its disk may take long, and gRPC's threads wait
+  /// for nothing. A volume that gets its file just now is removed on gRPC's thread.
+  template <class Request, class Response, class F>
+  ServerUnaryReactor* AnswerWithFile(CallbackServerContext* context, const Request* request,
+                                     Response* response, F call) {
+    bool has_file = false;
+    (void)Guarded([&]() -> absl::Status {
+      OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume, volumes_.Get(request->name()));
+      has_file = volume.tier == model::Tier::kDisk || volume.mirrored;
+      return absl::OkStatus();
+    });
+    if (!has_file) return Answer(context, request, response, std::move(call));
+    return ReplyInTurn(&removals_, kMostRemovals, context, request, response,
+                       Told<Request>(response, std::move(call)));
+  }
+  /// The call, then the volume in its answer.
+  template <class Request, class Response, class F>
+  static auto Told(Response* response, F call) {
+    return [response, call = std::move(call)]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume, call());
       PassPoint(MethodOf<Request>(), ".answer");
       EncodeVolume(volume, response->mutable_volume());
       return absl::OkStatus();
-    });
+    };
   }
 
   engine::Volumes& volumes_;
@@ -421,6 +444,7 @@ class VolumeServiceImpl final : public Base {
   engine::Jobs& jobs_;
   base::WorkerPool* const workers_;
   base::WorkerPool& renders_;
+  base::WorkerPool& removals_;
   OpenWatches* const watches_;
   const std::shared_ptr<EncodedVolumes> encoded_ = std::make_shared<EncodedVolumes>(EncodeVolume);
   picture::PictureBudget pictures_;

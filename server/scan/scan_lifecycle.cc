@@ -72,6 +72,8 @@ bool ScanLifecycle::CanFail() {
 void ScanLifecycle::StopAtVolume(Reason code, const std::string& reason) {
   if (EndWith(model::ScanState::kDone, code, reason))
     events_->Publish({.kind = model::EventKind::kInterrupted, .text = reason});
+  int64_t none = 0;
+  stopped_ns_.compare_exchange_strong(none, clock_->Now().monotonic_ns);  // the first one counts
   stop_at_volume_ = true;
   SetState(model::ScanState::kDraining);
 }

@@ -36,7 +36,7 @@ class ScanLifecycle {
   void Fail(Reason code, const std::string& reason);
   /// Whether the scan may still fail: the device has not finished its work.
   bool CanFail();
-  /// Ends the scan after the current volume.
+  /// Ends the scan after the current volume: VolumeBuilder::Begin decides which one that is.
   void StopAtVolume(Reason code, const std::string& reason);
   /// Ends the scan at once as CANCELLED, even if it was already stopping.
   void Cancel(Reason code, const std::string& reason);
@@ -52,6 +52,8 @@ class ScanLifecycle {
   /// Why it ends or has ended; kNone and "" before.
   std::pair<Reason, std::string> why();
   bool stop_at_volume() const { return stop_at_volume_; }
+  /// When StopAtVolume was called first; monotonic, 0 = not yet.
+  int64_t stopped_ns() const { return stopped_ns_; }
   std::stop_token aborted() const { return abort_.get_token(); }
   bool finished() const { return finished_; }
   void WaitUntilFinished() { finished_.wait(false); }
@@ -69,6 +71,7 @@ class ScanLifecycle {
   ScanEvents* const events_;
   ScanObserver* const observer_;
   std::atomic<bool> started_{false}, stop_at_volume_{false}, finished_{false};
+  std::atomic<int64_t> stopped_ns_{0};
   std::stop_source abort_;  // cancel or failure: everything ends at once
 
   Mutex mutex_;

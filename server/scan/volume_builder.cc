@@ -45,6 +45,7 @@ int64_t VolumeBuilder::EndOfActive() const {
 }
 
 void VolumeBuilder::LookAt(const uint8_t* records, const source::SourceBlock& block) {
+  before_ns_ = std::exchange(last_ns_, block.acquired.monotonic_ns);
   if (first_records_ != nullptr) first_records_->Take(records, block.first_record, block.records);
 }
 
@@ -53,8 +54,22 @@ const std::shared_ptr<const model::ResolvedScan>& VolumeBuilder::Origin() {
   return origin_;
 }
 
+// A block is here when its last record has arrived: of a volume that has no block yet, records may
+// have been acquired when the scan was stopped. They arrive one after another, at the rate of the
+// scan, and not before the block that came last.
+bool VolumeBuilder::BeganBeforeTheStop(int64_t index, const source::SourceBlock& block) const {
+  const double rate = model::RecordRateHz(scan_.spec);
+  const auto records = static_cast<double>(block.records);
+  const auto end = static_cast<double>(block.acquired.monotonic_ns);
+  const double begin =
+      std::max(static_cast<double>(before_ns_), rate > 0 ? end - records / rate * 1e9 : end);
+  const double part = std::clamp(
+      static_cast<double>(index * scan_.volume_records - block.first_record) / records, 0.0, 1.0);
+  return begin + part * (end - begin) < static_cast<double>(context_.life->stopped_ns());
+}
+
 absl::Status VolumeBuilder::Begin(int64_t index, const source::SourceBlock& block) {
-  if (context_.life->stop_at_volume()) {
+  if (context_.life->stop_at_volume() && !BeganBeforeTheStop(index, block)) {
     over_ = true;
     return absl::OkStatus();
   }

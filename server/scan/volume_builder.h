@@ -58,7 +58,7 @@ class VolumeBuilder {
 
   /// What the active or the next volume is made with; a copy of `scan`, shared by its volumes.
   const std::shared_ptr<const model::ResolvedScan>& Origin();
-  /// Inspects records of the scan until its first volume has ended.
+  /// Call for each block, before its records are placed. Inspects those of the scan's first volume.
   void LookAt(const uint8_t* records, const source::SourceBlock& block);
   /// Call when the first record of volume `index` has arrived with `block`. Afterwards the volume
   /// is active, or the scan is over.
@@ -79,6 +79,9 @@ class VolumeBuilder {
   void CountLost();
 
  private:
+  /// Whether a record of the volume, which begins with this block, was acquired before the scan was
+  /// stopped.
+  bool BeganBeforeTheStop(int64_t index, const source::SourceBlock& block) const;
   absl::Status TakeUpdate(int64_t volume);
   absl::Status TakeSlots(ActiveVolume* volume);
   model::VolumeStatus Describe(const memory::VolumeSlot& slot) const;
@@ -95,6 +98,8 @@ class VolumeBuilder {
       origin_;  // copy of scan_, shared by the volumes made with it
   std::shared_ptr<ActiveVolume> active_;
   int64_t next_volume_ = 0;
+  int64_t before_ns_ = 0,
+          last_ns_ = 0;  // when the last block but one, and the last one, had arrived
   bool over_ = false;
 };
 

@@ -152,4 +152,13 @@ Role CertificateTable::RoleOf(const std::string& name, const std::string& projec
   return role;
 }
 
+Role CertificateTable::RoleOf(const std::string& name) const {
+  const std::shared_ptr<const CertificateLines> lines = file_.Now();
+  Role role = Role::kNone;
+  for (const auto& [key, line] : *lines) {
+    if ((line.name.empty() ? key : line.name) == name) role = std::max(role, line.role);
+  }
+  return role;
+}
+
 }  // namespace octavo::security

@@ -54,8 +54,13 @@ class CertificateTable {
   /// none.
   Role RoleOf(const std::string& name, const std::string& project) const;
 
+  /// Likewise, in whichever project.
+  Role RoleOf(const std::string& name) const;
+
   /// As WatchedFile::Look.
   void Look() { file_.Look(); }
+  /// As WatchedFile::Refused.
+  std::string Refused() const { return file_.Refused(); }
 
   using Counts = WatchedFile<CertificateLines>::Counts;
   Counts Count() const { return file_.Count(); }

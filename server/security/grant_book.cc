@@ -108,7 +108,9 @@ absl::StatusOr<Grant> GrantBook::Remove(const std::string& name,
                                   [&](const Grant& grant) { return grant.name == name; });
   if (found == grants.end()) {
     return WithInfo(absl::NotFoundError(absl::StrCat(
-                        "no grant ", name, "; it was taken back, has ended, or never was")),
+                        "name: there is no grant '", name,
+                        "' (taken back, ended, or never granted); allowed are the names that "
+                        "ListGrants tells (octavo grant list)")),
                     {.reason = Reason::kGrantEnded, .field = "name", .numbers = {}});
   }
   OCTAVO_RETURN_IF_ERROR(may(*found));

@@ -89,6 +89,9 @@ absl::StatusOr<std::vector<Grant>> GrantFile::Read(int64_t now_unix_ns, std::str
   auto grants = read();
   if (grants.ok()) return grants;
   if (absl::IsNotFound(grants.status())) return std::vector<Grant>();
+  // A disk or a limit that refuses to read says nothing of the file, and the next start may read
+  // it.
+  if (!absl::IsFailedPrecondition(grants.status())) return grants.status();
   const std::string time =
       absl::FormatTime("%Y%m%dT%H%M%SZ", absl::FromUnixNanos(now_unix_ns), absl::UTCTimeZone());
   std::string to = absl::StrCat(path_, ".damaged-", time);

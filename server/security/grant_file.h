@@ -29,8 +29,9 @@ class GrantFile {
 
   /// The grants in their order; none if there is no file. A file that is damaged, of another server
   /// or one that others may read or change gives no rights: it is renamed to
-  /// "<path>.damaged-<time>", and `aside` says what became of it and why. FailedPrecondition if it
-  /// cannot be renamed.
+  /// "<path>.damaged-<time>", and `aside` says what became of it and why. A file that cannot be
+  /// read now stays as it is: the errors of ReadSecretFile. FailedPrecondition if it cannot be
+  /// renamed.
   absl::StatusOr<std::vector<Grant>> Read(int64_t now_unix_ns, std::string* aside) const;
 
   /// What Write would write.

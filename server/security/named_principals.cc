@@ -1,7 +1,6 @@
 #include "server/security/named_principals.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -24,17 +23,41 @@ bool IsUser(absl::string_view name) {
 
 }  // namespace
 
-std::vector<std::string> NamedPrincipals::Unknown() const {
-  std::set<std::string> known = {"loopback", "remote"};  // callers by TCP without a proof
+std::set<std::string> NamedPrincipals::Known() const {
+  std::set<std::string> known = {"loopback", "remote"};
   if (callers_.tokens != nullptr) known.merge(callers_.tokens->Names());
   if (callers_.certificates != nullptr) known.merge(callers_.certificates->Names());
+  return known;
+}
+
+bool NamedPrincipals::MayBeKnown(const std::string& name) const {
+  const bool of_certificate = name.find(':') != std::string::npos;
+  return IsUser(name) || (of_certificate && callers_.any_certificate && !name.starts_with("uid:"));
+}
+
+std::string NamedPrincipals::WhyNoHelp(const std::string& grantee) const {
+  const std::set<std::string> known = Known();
+  if (!known.contains(grantee)) {
+    if (MayBeKnown(grantee)) return "";
+    // It suggests no name: who grants to guesses must not learn from it whom there is.
+    return "no token, line of a certificate or user (uid:<number>) has this name, so that it helps "
+           "nobody until one has";
+  }
+  Role role = Role::kNone;
+  if (callers_.tokens != nullptr) role = callers_.tokens->RoleOf(grantee);
+  if (callers_.certificates != nullptr)
+    role = std::max(role, callers_.certificates->RoleOf(grantee));
+  if (role >= Role::kOperator) return "";
+  return absl::StrCat("whoever has this name has the role ", security::Name(role),
+                      " now, which may change nothing; operator or admin is needed");
+}
+
+std::vector<std::string> NamedPrincipals::Unknown() const {
+  const std::set<std::string> known = Known();
   const std::vector<std::string> all(known.begin(), known.end());
   std::vector<std::string> lines;
   for (const Name& one : names_) {
-    const bool of_certificate = one.name.find(':') != std::string::npos;
-    if (known.count(one.name) > 0 || IsUser(one.name) ||
-        (of_certificate && callers_.any_certificate && !one.name.starts_with("uid:")))
-      continue;
+    if (known.contains(one.name) || MayBeKnown(one.name)) continue;
     lines.push_back(absl::StrCat(one.key, " names '", one.name,
                                  "', which no token, line of a certificate or user (uid:<number>) "
                                  "has, so that it binds nobody",

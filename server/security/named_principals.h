@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,11 +32,19 @@ class NamedPrincipals {
 
   /// A line for each name that nobody has now.
   std::vector<std::string> Unknown() const;
+  /// Why what is granted to a principal of this name helps nobody now, for people: nobody has the
+  /// name, or whoever has it may change nothing at all. Empty = it may help.
+  std::string WhyNoHelp(const std::string& grantee) const;
   /// Logs these lines: the first time, and when tokens or certificates were read again since. Call
   /// it after TokenStore::Look and CertificateTable::Look.
   void Look();
 
  private:
+  /// Those with a token or a line of a certificate, and callers by TCP without a proof.
+  std::set<std::string> Known() const;
+  /// Whether someone may have a name that is not among the known ones.
+  bool MayBeKnown(const std::string& name) const;
+
   const std::vector<Name> names_;
   const Callers callers_;
   Mutex mutex_;

@@ -30,7 +30,7 @@ absl::Status Failed(const std::string& path, const char* doing, int error) {
   if (error == EACCES || error == EPERM || error == EROFS)
     return absl::PermissionDeniedError(
         absl::StrCat(text, " (this program runs as user ", ::geteuid(), ")"));
-  return absl::FailedPreconditionError(text);
+  return absl::UnavailableError(text);
 }
 
 absl::Status NotPrivate(const std::string& path, const std::string& what) {
@@ -94,6 +94,8 @@ absl::StatusOr<UniqueFd> OpenPrivate(const std::string& path, Owners owners, str
 absl::StatusOr<std::string> ReadAll(const std::string& path, const UniqueFd& fd) {
   std::string text;
   char part[16384];
+  if (const int injected = Failpoint("secret_read"); injected != 0)
+    return Failed(path, "cannot be read", injected);
   for (off_t at = 0;;) {
     const ssize_t got = ::pread(fd.get(), part, sizeof part, at);
     if (got < 0 && errno == EINTR) continue;

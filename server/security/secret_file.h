@@ -18,7 +18,8 @@ enum class Owners { kThisUserOrRoot, kAnyIfRootReads };
 /// Reads a regular file (no link) of such an owner that nobody else may read or write (mode 0600,
 /// or less; a credential of systemd, which belongs to root, may have mode 0440, because there the
 /// bits of the group stand for the list of users that systemd wrote). NotFound if there is none;
-/// FailedPrecondition if it is not such a file; PermissionDenied if it cannot be opened.
+/// FailedPrecondition if it is not such a file; PermissionDenied if this program may not open it.
+/// Unavailable if the system cannot read it now (EIO, EMFILE): that says nothing of the file.
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path,
                                            Owners owners = Owners::kThisUserOrRoot);
 

@@ -97,6 +97,15 @@ Role TokenStore::RoleOf(const std::string& name, const std::string& project) con
   return role;
 }
 
+Role TokenStore::RoleOf(const std::string& name) const {
+  const std::shared_ptr<const Tokens> tokens = file_.Now();
+  Role role = Role::kNone;
+  for (const auto& [id, token] : *tokens) {
+    if (token.name == name && CheckExpiry(token).ok()) role = std::max(role, token.role);
+  }
+  return role;
+}
+
 TokenStore::Counts TokenStore::Count() const {
   const auto counts = file_.Count();
   return {.tokens = counts.lines, .reloads = counts.reloads, .reload_errors = counts.reload_errors};

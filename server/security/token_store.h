@@ -40,8 +40,13 @@ class TokenStore {
   /// The highest role of the valid tokens of a name in a project; none if there are none.
   Role RoleOf(const std::string& name, const std::string& project) const;
 
+  /// Likewise, in whichever project.
+  Role RoleOf(const std::string& name) const;
+
   /// As WatchedFile::Look.
   void Look() { file_.Look(); }
+  /// As WatchedFile::Refused.
+  std::string Refused() const { return file_.Refused(); }
 
   struct Counts {
     int64_t tokens = 0, reloads = 0, reload_errors = 0;

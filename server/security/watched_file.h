@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
@@ -58,6 +59,7 @@ class WatchedFile {
       {
         MutexLock lock(mutex_);
         ++reload_errors_;
+        refused_ = WithPath(lines.status());
       }
       Log(LogLevel::kError, words_.bad,
           {{"file", path_}, {"error", std::string(lines.status().message())}});
@@ -68,6 +70,7 @@ class WatchedFile {
     {
       MutexLock lock(mutex_);
       lines_ = std::move(taken);
+      refused_.clear();
       ++reloads_;
     }
     Log(LogLevel::kInfo, words_.changed, {{"file", path_}, {words_.lines, count}});
@@ -76,6 +79,11 @@ class WatchedFile {
   std::shared_ptr<const Lines> Now() const {
     MutexLock lock(mutex_);
     return lines_;
+  }
+  /// Why what the file holds now is not used, for people; empty = it is.
+  std::string Refused() const {
+    MutexLock lock(mutex_);
+    return refused_;
   }
   struct Counts {
     int64_t lines = 0, reloads = 0, reload_errors = 0;
@@ -89,6 +97,11 @@ class WatchedFile {
   const std::string& path() const { return path_; }
 
  private:
+  std::string WithPath(const absl::Status& error) const {
+    const absl::string_view what = error.message();
+    return absl::StrCat(absl::StrContains(what, path_) ? "" : absl::StrCat(path_, ": "), what,
+                        "; the file is not used, and what it held before stays in force");
+  }
   const std::string path_;
   const Parse parse_;
   const Words words_;
@@ -96,6 +109,7 @@ class WatchedFile {
   std::shared_ptr<const Lines> lines_ ABSL_GUARDED_BY(mutex_);
   // The text of the file when it was read last, or why it could not be read.
   std::string last_seen_ ABSL_GUARDED_BY(mutex_);
+  std::string refused_ ABSL_GUARDED_BY(mutex_);
   int64_t reloads_ ABSL_GUARDED_BY(mutex_) = 0, reload_errors_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

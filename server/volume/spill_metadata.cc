@@ -46,6 +46,8 @@ nlohmann::json AboutOf(const model::VolumeStatus& volume, const storage::VolumeM
                        {"first_ranges", volume.missing_frame_ranges}};
   }
   if (!volume.job.empty()) about["job"] = volume.job;
+  if (volume.held_unix_ns > 0) about["held_unix_ns"] = volume.held_unix_ns;
+  if (volume.expires_seconds > 0) about["expires_seconds"] = volume.expires_seconds;
   if (!volume.owner.name.empty())
     about["owner"] = {{"name", volume.owner.name},
                       {"project", volume.owner.project},
@@ -95,6 +97,11 @@ absl::StatusOr<model::VolumeStatus> StatusFromAbout(const nlohmann::json& about)
     OCTAVO_RETURN_IF_ERROR(
         storage::ReadMember(frames, "first_ranges", &volume.missing_frame_ranges, "frames"));
   }
+  // Older files tell neither: for them both times begin anew.
+  if (about.contains("held_unix_ns"))
+    OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "held_unix_ns", &volume.held_unix_ns));
+  if (about.contains("expires_seconds"))
+    OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "expires_seconds", &volume.expires_seconds));
   if (about.contains("job")) OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "job", &volume.job));
   if (about.contains("owner")) {  // older files tell none: what they hold is nobody's
     const nlohmann::json& owner = about["owner"];

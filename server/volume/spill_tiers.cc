@@ -71,6 +71,7 @@ class SpillTiers::DiskVolume final : public SpilledVolume {
   explicit DiskVolume(std::shared_ptr<storage::SpillFile> file) : file_(std::move(file)) {}
   model::Tier tier() const override { return model::Tier::kDisk; }
   int64_t bytes() const override { return file_->bytes(); }
+  int64_t taken_bytes() const override { return file_->charged_bytes(); }
   absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override {
     return file_->Open();
   }
@@ -150,6 +151,10 @@ model::TierUse SpillTiers::UseOf(model::Tier tier) const {
     use.disk_free_bytes = context_.folder->disk_free_bytes();
   }
   return use;
+}
+
+int64_t SpillTiers::DiskBytesOf(const model::VolumeStatus& volume) const {
+  return storage::SpillFileBytes(volume.bytes, AboutOf(volume, context_.meta_of(volume)));
 }
 
 absl::StatusOr<std::unique_ptr<SpillTiers::Writer>> SpillTiers::Begin(

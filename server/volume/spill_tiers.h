@@ -52,6 +52,8 @@ class SpillTiers {
     virtual void SetGate(std::shared_ptr<storage::SpillGate> gate) = 0;
     virtual absl::StatusOr<std::shared_ptr<const SpilledVolume>> Finish() = 0;
   };
+  /// What a file of the volume would take of the quota of the tier DISK.
+  int64_t DiskBytesOf(const model::VolumeStatus& volume) const;
   /// Reserves the room and returns a writer. ResourceExhausted (SPILL_QUOTA, DISK_FULL,
   /// OUT_OF_MEMORY). `device`: HOST memory is registered with it.
   absl::StatusOr<std::unique_ptr<Writer>> Begin(model::Tier tier, const model::VolumeStatus& volume,

@@ -19,6 +19,8 @@ class SpilledVolume {
   virtual ~SpilledVolume() = default;
   virtual model::Tier tier() const = 0;
   virtual int64_t bytes() const = 0;
+  /// What it takes of its tier: a file has a footer, too.
+  virtual int64_t taken_bytes() const { return bytes(); }
   /// Opens an independent reader. It stays valid until it is destroyed, even if the volume is
   /// removed.
   virtual absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const = 0;

@@ -197,8 +197,10 @@ absl::StatusOr<Spiller::Writer> Spiller::BeginWriter(model::Tier tier,
   EndMirroring("");
   writer = tiers_.Begin(tier, volume, device);
   // Where all of them would not do, none is dropped.
-  if (volume.bytes > FreeOf(tier)) return writer;
-  while (!writer.ok() && NoRoom(writer.status()) && context_.volumes->tiers().DropNewestMirror()) {
+  if (tiers_.DiskBytesOf(volume) > FreeOf(tier)) return writer;
+  // Once the daemon drains, each mirror keeps its volume: that may have begun meanwhile.
+  while (!writer.ok() && NoRoom(writer.status()) && !draining_ &&
+         context_.volumes->tiers().DropNewestMirror()) {
     writer = tiers_.Begin(tier, volume, device);
   }
   return writer;
@@ -556,8 +558,10 @@ std::vector<std::string> Spiller::Recover(std::vector<storage::SpillFolder::Foun
     }
     report.push_back(absl::StrCat(one.file->path(), ": held again as ", status->name));
     status->recovered = true;
-    if (one.note != storage::SpillNote::kNone)
+    if (one.note != storage::SpillNote::kNone) {
       status->marked = one.note == storage::SpillNote::kMarked;
+      status->expires_seconds = 0;  // its time to live began anew after the file was written
+    }
     context_.volumes->AddStored(*status, SpillTiers::Adopt(std::move(one.file)));
   }
   return report;
@@ -577,6 +581,8 @@ std::vector<model::TierUse> Spiller::Uses() {
     if (tier == model::Tier::kDisk) {
       use.mirrors = volumes.mirrors;
       use.mirror_bytes = volumes.mirror_bytes;
+      use.unmirrored = volumes.unmirrored;
+      use.unmirrored_bytes = volumes.unmirrored_bytes;
     }
     uses.push_back(std::move(use));
   }
@@ -585,6 +591,8 @@ std::vector<model::TierUse> Spiller::Uses() {
 
 void Spiller::AddTo(model::Stats* stats) {
   stats->tiers = Uses();
+  stats->mirror_room_bytes = FreeForMirrors();
+  stats->mark_failures = context_.volumes->tiers().mark_failures();
   MutexLock lock(mutex_);
   stats->mirror_failures = mirror_failures_;
   for (const auto& [tier, histogram] : spill_seconds_)

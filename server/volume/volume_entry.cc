@@ -52,6 +52,19 @@ std::optional<double> VolumeEntry::SecondsToLive(int64_t now_ns) const {
   return about->ttl_seconds - static_cast<double>(now_ns - living_ns) * 1e-9;
 }
 
+void VolumeEntry::HeldBefore(const TimePoint& now, int64_t held_unix_ns, double seconds_left) {
+  if (held_unix_ns > 0) {
+    sealed_ns = now.monotonic_ns - std::max<int64_t>(0, now.unix_ns - held_unix_ns);
+    if (sealed_ns == 0) sealed_ns = -1;
+  }
+  if (seconds_left > 0) {
+    constexpr double kMost = 4e9;
+    living_ns =
+        now.monotonic_ns -
+        static_cast<int64_t>(std::clamp(about->ttl_seconds - seconds_left, 0.0, kMost) * 1e9);
+  }
+}
+
 void Describe(const model::VolumeStatus& volume, VolumeEntry* entry) {
   const model::VolumeDescription& description = volume;
   entry->about = std::make_shared<const model::VolumeDescription>(description);
@@ -92,7 +105,7 @@ model::VolumeStatus StatusOf(const VolumeEntry& entry, int64_t now_ns) {
   status.marked = entry.marked;
   status.mirrored = entry.bytes.mirror != nullptr;
   status.orphaned = entry.orphaned;
-  if (entry.sealed_ns > 0) {
+  if (entry.sealed_ns != 0) {
     const bool in_memory = model::InMemory(entry.state);
     status.held_seconds =
         static_cast<double>((in_memory ? now_ns : entry.gone_ns) - entry.sealed_ns) * 1e-9;

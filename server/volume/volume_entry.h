@@ -98,13 +98,15 @@ struct VolumeEntry {
 
   // -- the copy on disk
   bool noted_mark = false;    // what that copy says of `marked`
+  bool mark_failing = false;  // the last try to write that had an error of the disk
+  int64_t mark_retry_ns = 0;  // then: when the next one is due; monotonic
   bool unmirrorable = false;  // its bytes are not what was sealed: no copy of them is right
 
   // -- times, monotonic
-  int64_t sealed_ns = 0, gone_ns = 0;
-  int64_t living_ns = 0;  // start of the time to live
-  int64_t wall_ns = 0;    // the wall clock less the monotonic one when it began to live
-  bool warned = false;    // the warning of its expiry was sent
+  int64_t sealed_ns = 0, gone_ns = 0;  // 0 = not yet; negative: before the machine was started
+  int64_t living_ns = 0;               // start of the time to live
+  int64_t wall_ns = 0;  // the wall clock less the monotonic one when it began to live
+  bool warned = false;  // the warning of its expiry was sent
 
   // -- its session
   std::string session;  // as in the table's index, whatever a seal describes
@@ -118,6 +120,10 @@ struct VolumeEntry {
     wall_ns = now.unix_ns - now.monotonic_ns;
     warned = false;
   }
+  /// After Live: an earlier process held it since `held_unix_ns`, and `seconds_left` of its time to
+  /// live were left when that process wrote its file; 0 = not known. The time without a server does
+  /// not count: nobody could commit the volume then, and a clock that was set changes nothing.
+  void HeldBefore(const TimePoint& now, int64_t held_unix_ns, double seconds_left);
   /// Whether the volume takes one of its scan's slots. A derived volume, or one that has left its
   /// slot, has memory of its own.
   bool InSlot() const {

@@ -77,8 +77,10 @@ void VolumeStore::AddStored(const model::VolumeStatus& volume,
   entry.kept = true;
   // The devices of an earlier process may be others: what it left is restored to the first.
   if (!volume.recovered) entry.device = base::DeviceIndex(volume.device).value_or(0);
-  entry.Live(table_.Now());
+  const TimePoint now = table_.Now();
+  entry.Live(now);
   entry.sealed_ns = entry.living_ns;
+  if (volume.recovered) entry.HeldBefore(now, volume.held_unix_ns, volume.expires_seconds);
   Insert(std::move(entry));
 }
 
@@ -303,8 +305,12 @@ VolumeStore::Counts VolumeStore::Count() {
     if (entry.bytes.mirror != nullptr) {
       ++counts.mirrors;
       counts.mirror_bytes += entry.bytes.mirror->bytes();
+    } else if (entry.state == model::VolumeState::kHeld && entry.tier != model::Tier::kDisk &&
+               entry.kept && !entry.lent) {
+      ++counts.unmirrored;
+      counts.unmirrored_bytes += entry.about->bytes;
     }
-    if (entry.sealed_ns > 0) {
+    if (entry.sealed_ns != 0) {
       counts.oldest_held_seconds =
           std::max(counts.oldest_held_seconds, static_cast<double>(now - entry.sealed_ns) * 1e-9);
     }

@@ -150,7 +150,8 @@ class VolumeStore {
         finished;  // committed, discarded, failed, overwritten, expired: since start
     double oldest_held_seconds = 0;
     int64_t missing_ascans = 0;
-    int64_t mirrors = 0, mirror_bytes = 0;  // copies in the tier DISK of volumes in another
+    int64_t mirrors = 0, mirror_bytes = 0;         // copies in the tier DISK of volumes in another
+    int64_t unmirrored = 0, unmirrored_bytes = 0;  // held ones without, that could have one
   };
   Counts Count();
   struct ScanCounts {

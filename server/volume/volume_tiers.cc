@@ -160,12 +160,14 @@ int64_t VolumeTiers::MirrorBytes() {
   MutexLock lock(table_.mutex());
   int64_t bytes = 0;
   for (const VolumeEntry& entry : table_.InMemory()) {
-    if (entry.bytes.mirror != nullptr) bytes += entry.bytes.mirror->bytes();
+    if (entry.bytes.mirror != nullptr) bytes += entry.bytes.mirror->taken_bytes();
   }
   return bytes;
 }
 
 void VolumeTiers::NoteMarks() {
+  // A disk that fails is not asked ten times a second: others wait behind this thread.
+  constexpr int64_t kMarkRetryNs = 10'000'000'000;
   struct Old {
     std::string volume;
     std::shared_ptr<const SpilledVolume> file;
@@ -174,19 +176,40 @@ void VolumeTiers::NoteMarks() {
   std::vector<Old> old;
   {
     MutexLock lock(table_.mutex());
+    const int64_t now = table_.Now().monotonic_ns;
     for (VolumeEntry& entry : table_.InMemory()) {
       const std::shared_ptr<const SpilledVolume>& file = entry.bytes.OnDisk();
-      if (file == nullptr || entry.noted_mark == entry.marked) continue;
+      if (file == nullptr) continue;
+      if (entry.noted_mark == entry.marked) {
+        entry.mark_failing = false;
+        continue;
+      }
+      if (entry.mark_failing && now < entry.mark_retry_ns) continue;
       old.push_back({.volume = entry.name(), .file = file, .marked = entry.marked});
-      // Also if it does not work: the disk would be asked several times a second.
-      entry.noted_mark = entry.marked;
     }
   }
   for (const Old& one : old) {
     const absl::Status noted = one.file->NoteMark(one.marked);
-    if (noted.ok()) continue;
-    Log(LogLevel::kWarning, "the file of a volume does not say whether it is marked",
-        {{"volume", one.volume}, {"marked", one.marked}, {"error", std::string(noted.message())}});
+    if (!noted.ok()) ++mark_failures_;
+    bool news = false;
+    {
+      MutexLock lock(table_.mutex());
+      const auto found = table_.Find(one.volume);
+      // Of another file, whoever put it in its place has said what it says.
+      if (!found.ok() || (*found)->bytes.OnDisk() != one.file) continue;
+      VolumeEntry& entry = **found;
+      if (noted.ok()) entry.noted_mark = one.marked;
+      news = !noted.ok() && !entry.mark_failing;
+      entry.mark_failing = !noted.ok();
+      entry.mark_retry_ns = table_.Now().monotonic_ns + kMarkRetryNs;
+    }
+    if (news)
+      Log(LogLevel::kWarning,
+          "the file of a volume does not say whether it is marked; it is written again until it "
+          "does",
+          {{"volume", one.volume},
+           {"marked", one.marked},
+           {"error", std::string(noted.message())}});
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -54,12 +55,15 @@ class VolumeTiers {
   /// Removes the newest mirror of a volume that is not being moved, to make room for one that is
   /// spilled. False if there is none.
   bool DropNewestMirror();
-  /// Bytes of all mirrors.
+  /// What all mirrors take of the tier.
   int64_t MirrorBytes();
 
   /// Brings the files of volumes up to date that were marked, or unmarked, after their file was
-  /// written. Writes to the disk, on the calling thread.
+  /// written. Writes to the disk, on the calling thread. What fails is tried again by the next
+  /// call.
   void NoteMarks();
+  /// Tries of NoteMarks that failed.
+  int64_t mark_failures() const { return mark_failures_; }
 
  private:
   /// FailedPrecondition (VOLUME_STATE, MOVING) if no move of the volume may begin.
@@ -71,6 +75,7 @@ class VolumeTiers {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(table_.mutex());
 
   VolumeTable& table_;
+  std::atomic<int64_t> mark_failures_{0};
 };
 
 }  // namespace octavo::volume

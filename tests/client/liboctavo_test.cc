@@ -237,6 +237,20 @@ TEST_F(LiboctavoTest, AHeldVolumeIsRendered) {
   EXPECT_EQ(error.field, "index");
 }
 
+TEST_F(LiboctavoTest, OnlyAScanThatCommitsByItselfCanBeResumed) {
+  ScanSpec spec = Small(0);
+  spec.source = Simulated{.seed = 3};
+  spec.resume = true;
+  spec.disposition = Disposition::kAutoDiscard;
+  EXPECT_EQ(Thrown([&] { client_.SubmitScan(spec); }).code, Code::kInvalidArgument);
+  spec.disposition = Disposition::kAutoCommit;
+  spec.auto_commit = CommitOptions{.destination = "resumed_{scan}_{index}.npy"};
+  const Scan scan = client_.SubmitScan(spec);
+  EXPECT_EQ(scan.resumed_from, "");
+  EXPECT_NE(scan.json.find("ON_RESTART_RESUME"), std::string::npos);
+  client_.CancelScan(scan.name);
+}
+
 TEST_F(LiboctavoTest, AStreamEndsWhenItIsToldTo) {
   ScanSpec spec = Small(0);
   spec.source = Simulated{.seed = 3};

@@ -358,9 +358,10 @@ TEST(DrainRecordTest, NamesWhatAKilledDaemonHadNotWritten) {
   std::ofstream(folder / "held_at_stop.jsonl", std::ios::app) << "{\"at_risk\":\"volumes/torn";
   const auto lost = DrainRecord::ReadLost(folder.path(), {"volumes/c"});
   ASSERT_EQ(lost.size(), 2u);
-  EXPECT_THAT(lost[0].line, AllOf(StartsWith("volumes/a ("), HasSubstr("left \"eye\""),
-                                  HasSubstr("3.0 MiB, of scans/s"),
-                                  HasSubstr("was killed before it had written it")));
+  EXPECT_THAT(
+      lost[0].line,
+      AllOf(StartsWith("volumes/a ("), HasSubstr("left \"eye\""), HasSubstr("3.0 MiB, of scans/s"),
+            HasSubstr("was killed before it had written it to disk; owner: ada")));
   EXPECT_EQ(lost[0].name, "volumes/a");
   EXPECT_EQ(lost[0].bytes, 3 << 20);
   EXPECT_EQ(lost[0].owner, "ada");

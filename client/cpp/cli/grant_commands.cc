@@ -2,6 +2,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -9,6 +10,7 @@
 #include "google/protobuf/util/time_util.h"
 
 #include "octavo/v1/access.grpc.pb.h"
+#include "octavo/v1/system.grpc.pb.h"
 
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/list_flags.h"
@@ -61,6 +63,20 @@ void PrintGrant(Session& session, const v1::Grant& grant, absl::string_view befo
             << google::protobuf::util::TimeUtil::ToString(until) << "\n";
 }
 
+/// What the server says of a grant that helps nobody now. The grant is made, whether or not the
+/// server can be asked.
+void TellDoubts(Session& session, const v1::Grant& grant) {
+  v1::GetInfoResponse info;
+  if (!v1::SystemService::NewStub(session.channel())
+           ->GetInfo(session.Context().get(), {}, &info)
+           .ok())
+    return;
+  for (const std::string& line : info.recovered()) {
+    if (absl::StartsWith(line, absl::StrCat(grant.name(), " ")))
+      std::cerr << "warning: " << Printable(line) << "\n";
+  }
+}
+
 void AddCommand(CLI::App* grant, Session& session) {
   auto object = std::make_shared<std::string>(), grantee = std::make_shared<std::string>(),
        time = std::make_shared<std::string>();
@@ -86,8 +102,10 @@ void AddCommand(CLI::App* grant, Session& session) {
     if (!time->empty()) *request.mutable_ttl() = DurationOf(SecondsIn(*time));
     v1::CreateGrantResponse answer;
     if (Check(session, v1::AccessService::NewStub(session.channel())
-                           ->CreateGrant(session.Context().get(), request, &answer)))
+                           ->CreateGrant(session.Context().get(), request, &answer))) {
       PrintGrant(session, answer.grant());
+      TellDoubts(session, answer.grant());
+    }
   });
 }
 
@@ -116,9 +134,9 @@ void AddRevokeCommand(CLI::App* grant, Session& session) {
     v1::RevokeGrantRequest request;
     request.set_name(*name);
     v1::RevokeGrantResponse answer;
-    Check(session, v1::AccessService::NewStub(session.channel())
-                       ->RevokeGrant(session.Context().get(), request, &answer));
-    PrintGrant(session, answer.grant(), "taken back: ");
+    if (Check(session, v1::AccessService::NewStub(session.channel())
+                           ->RevokeGrant(session.Context().get(), request, &answer)))
+      PrintGrant(session, answer.grant(), "taken back: ");
   });
 }
 

@@ -25,6 +25,19 @@
 namespace octavo::cli {
 namespace {
 
+// Whether the next process of the server goes on with it: a scan that was stopped, or has ended by
+// itself, does not come back, whatever was asked for when it was submitted.
+bool GoesOn(const v1::Scan& scan) {
+  if (scan.spec().on_restart() != v1::ON_RESTART_RESUME || scan.earlier_run()) return false;
+  const bool by_server =
+      scan.reason_code() == v1::REASON_DRAINED || scan.reason_code() == v1::REASON_SERVER_STOPPED;
+  switch (scan.state()) {
+    case v1::SCAN_STATE_QUEUED:
+    case v1::SCAN_STATE_RUNNING: return true;
+    default: return by_server;
+  }
+}
+
 void PrintScan(const Session& session, const v1::Scan& scan) {
   if (session.json) {
     PrintJson(scan);
@@ -49,7 +62,7 @@ void PrintScan(const Session& session, const v1::Scan& scan) {
   if (scan.source().lost_records() > 0)
     std::cout << "  " << scan.source().lost_records() << " records lost at the source";
   if (scan.earlier_run()) std::cout << "  of an earlier run";
-  if (scan.spec().on_restart() == v1::ON_RESTART_RESUME) std::cout << "  goes on after a restart";
+  if (GoesOn(scan)) std::cout << "  goes on after a restart";
   if (!scan.resumed_from().empty()) std::cout << "  resumed from " << scan.resumed_from();
   if (!scan.reason().empty()) std::cout << "  (" << Printable(scan.reason()) << ")";
   std::cout << "\n";

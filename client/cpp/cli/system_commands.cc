@@ -96,7 +96,8 @@ std::string StopText(const v1::StopForecast& stop) {
     return Seconds(static_cast<double>(time.seconds()) + time.nanos() * 1e-9);
   };
   std::string text = "at a stop held volumes: " + InWords(stop.on_held());
-  if (stop.on_held() == v1::StopForecast::ON_HELD_LOSE) return text + " (drain.on_held)";
+  if (stop.on_held() == v1::StopForecast::ON_HELD_LOSE)
+    return text + " (drain.on_held is lose, or it is spill and spill.disk_bytes is 0)";
   absl::StrAppend(&text, "; to write now: ", stop.volumes(), ", ",
                   Bytes(static_cast<double>(stop.bytes())));
   if (stop.has_expected_duration() && stop.bytes() > 0) {
@@ -140,6 +141,15 @@ void PrintQuotas(const v1::GetInfoResponse& info) {
               << "/NAME: relative ones lie in the first storage root, which is not yours "
                  "(quota.roots)\n";
   }
+}
+
+/// Whether a line of GetInfoResponse.recovered says what is wrong now: it names a key of the
+/// configuration, or a grant.
+bool IsCondition(absl::string_view line) {
+  for (const absl::string_view begin : {"quota.", "history.", "security.", "spill.", "grants/"}) {
+    if (absl::StartsWith(line, begin)) return true;
+  }
+  return false;
 }
 
 void Info(Session& session) {
@@ -195,10 +205,9 @@ void Info(Session& session) {
   for (const bool lost : {true, false}) {
     for (const auto& line : info.recovered()) {
       if ((absl::StrContains(line, ": lost at ") || absl::StrContains(line, "LOST: ")) == lost)
-        std::cout << (lost ? "LOST: "
-                      : absl::StartsWith(line, "quota.") || absl::StartsWith(line, "history.")
-                          ? "warning: "
-                          : "recovered: ")
+        std::cout << (lost                ? "LOST: "
+                      : IsCondition(line) ? "warning: "
+                                          : "recovered: ")
                   << line << "\n";
     }
   }

@@ -164,6 +164,7 @@ void Encode(const ScanSpec& in, v1::ScanSpec* out) {
   });
   IfGiven(in.hold_slots, [&](uint32_t v) { out->mutable_retention()->set_hold_slots(v); });
   if (in.auto_commit) Encode(*in.auto_commit, out->mutable_retention()->mutable_auto_commit());
+  if (in.resume) out->set_on_restart(v1::ON_RESTART_RESUME);
   IfGiven(in.title, [&](const std::string& v) { out->set_title(v); });
   for (const auto& [key, value] : in.labels) (*out->mutable_labels())[key] = value;
 }
@@ -247,6 +248,7 @@ Scan Decode(const v1::Scan& in) {
           .current_volume = in.current_volume(),
           .current_fraction = in.current_fraction(),
           .volumes = ListOf(in.volumes()),
+          .resumed_from = in.resumed_from(),
           .json = ToJson(in)};
 }
 
@@ -296,6 +298,7 @@ Volume Decode(const v1::Volume& in) {
           .dtype = static_cast<DType>(in.dtype()),
           .spacing_um = ListOf(in.spacing_um()),
           .complete = in.complete(),
+          .mirrored = in.mirrored(),
           .missing_ascans = in.missing_ascans(),
           .bytes = in.bytes(),
           .labels = {in.labels().begin(), in.labels().end()},

@@ -43,7 +43,7 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
       StallWatch::Add(stream->first_);
       return absl::OkStatus();
     });
-    if (stream == nullptr) {
+    if (!made.ok()) {
       const grpc::Status status = ToGrpc(made);
       EndCall(context, status);
       return Ended<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>>::Make(status);

@@ -67,15 +67,18 @@ void FirstMessageTimer::Begin() {
 }
 bool FirstMessageTimer::Came() {
   MutexLock lock(mutex_);
-  if (state_ == State::kOverdue) return false;
+  if (state_ == State::kOverdue || state_ == State::kEnded) return false;
   state_ = State::kCame;
   return true;
 }
 bool FirstMessageTimer::IsOver(Clock::time_point now, std::chrono::duration<double> patience) {
   MutexLock lock(mutex_);
-  if (state_ != State::kWaiting || now - since_ <= patience) return false;
-  state_ = State::kOverdue;
-  return true;
+  if (state_ == State::kWaiting && now - since_ > patience) state_ = State::kOverdue;
+  return state_ == State::kOverdue;
+}
+void FirstMessageTimer::Ended() {
+  MutexLock lock(mutex_);
+  state_ = State::kEnded;
 }
 
 void StallWatch::Add(const std::shared_ptr<WriteTimer>& timer) {
@@ -133,8 +136,12 @@ void StallWatch::LookForFirstMessages() {
   const auto now = FirstMessageTimer::Clock::now();
   for (const auto& timer : timers) {
     if (!timer->IsOver(now, patience_)) continue;
-    // First, because from here on nobody else ends the stream.
-    timer->overdue_(error);
+    // First, because from here on nobody else ends the stream: for lack of memory, the next turn
+    // tries again, and the other streams end all the same.
+    if (!base::GuardedTurn("ending a stream without a first message",
+                           [&] { timer->overdue_(error); }))
+      continue;
+    timer->Ended();
     Log(LogLevel::kWarning,
         "a client has opened a stream and sends no first message; the server ends the call",
         {{"peer", timer->peer_}});

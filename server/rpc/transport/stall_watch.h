@@ -46,7 +46,8 @@ class WriteTimer {
 class FirstMessageTimer {
  public:
   using Clock = std::chrono::steady_clock;
-  /// `overdue`: ends the stream with this error; does not block, and takes no lock of the timer.
+  /// `overdue`: ends the stream with this error; does not block, and takes no lock of the timer. If
+  /// it throws, the stream has not ended, and it is called again.
   FirstMessageTimer(std::string peer, std::function<void(const absl::Status&)> overdue)
       : peer_(std::move(peer)), overdue_(std::move(overdue)) {}
   /// The stream has begun to read.
@@ -56,9 +57,11 @@ class FirstMessageTimer {
 
  private:
   friend class StallWatch;
-  enum class State { kNotBegun, kWaiting, kCame, kOverdue };
-  /// Whether the stream has to end now.
+  enum class State { kNotBegun, kWaiting, kCame, kOverdue, kEnded };
+  /// Whether the stream has to end now; true until Ended.
   bool IsOver(Clock::time_point now, std::chrono::duration<double> patience);
+  /// The stream was told.
+  void Ended();
   const std::string peer_;
   const std::function<void(const absl::Status&)> overdue_;
   Mutex mutex_;

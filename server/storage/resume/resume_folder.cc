@@ -139,6 +139,10 @@ absl::StatusOr<ResumeRecord> ResumeFolder::Get(const std::string& id) const {
   const std::string path = FileOf(id);
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd) return ErrnoStatus(errno, "opening", path);
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "looking at", path);
+  if (info.st_uid != ::geteuid() || (info.st_mode & 022) != 0)
+    return absl::DataLossError("it belongs to others, or can be written by them");
   OCTAVO_ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(fd.get(), path, kMostFileBytes));
   OCTAVO_ASSIGN_OR_RETURN(ResumeRecord record, Decode(bytes));
   // A copy under another name would begin the scan twice.
@@ -172,8 +176,14 @@ absl::StatusOr<std::unique_ptr<ResumeFolder>> ResumeFolder::Open(const std::stri
   const UniqueFd opened(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
   struct stat info {};
   if (!opened || ::fstat(opened.get(), &info) != 0) return ErrnoStatus(errno, "opening", path);
-  if (info.st_uid != ::geteuid())
-    return absl::PermissionDeniedError(absl::StrCat(path, " belongs to another user"));
+  // A record says whose its scan is: who could write one could begin scans in any name.
+  if (info.st_uid != ::geteuid() || (info.st_mode & 022) != 0) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        path,
+        info.st_uid != ::geteuid() ? " belongs to user " : " can be written by others than user ",
+        info.st_uid, "; allowed is a folder of user ", ::geteuid(),
+        " that nobody else may write into (look at what is in it, then chmod 700)"));
+  }
   if ((info.st_mode & 077) != 0 && ::fchmod(opened.get(), 0700) != 0)
     return ErrnoStatus(errno, "making private", path);
   std::unique_ptr<ResumeFolder> folder(new ResumeFolder(path));

@@ -40,7 +40,8 @@ class ResumeFolder {
   /// Creates `path`, whose parent must exist. `found` gets the ids of the sound files, in the order
   /// of their names. Unfinished files are removed. What has a record's name and is none, is
   /// damaged, or is of a newer version, is renamed to "<id>.damaged". `report` gets a line for
-  /// each. Other names are left alone. PermissionDenied if the folder is another user's.
+  /// each. Other names are left alone. PermissionDenied if the folder is another user's, or others
+  /// may write into it.
   static absl::StatusOr<std::unique_ptr<ResumeFolder>> Open(const std::string& path,
                                                             std::vector<std::string>* found,
                                                             std::vector<std::string>* report);

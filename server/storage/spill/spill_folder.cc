@@ -164,6 +164,7 @@ class File final : public SpillFile {
 
   const std::string& path() const override { return path_; }
   int64_t bytes() const override { return bytes_; }
+  int64_t charged_bytes() const override { return charged_; }
   absl::StatusOr<std::unique_ptr<SpillCursor>> Open() const override {
     UniqueFd fd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     if (!fd) return ErrnoStatus(errno, "opening", path_);
@@ -228,11 +229,7 @@ class Writer final : public SpillWriter {
   }
 
   absl::Status Start() {
-    // The CRCs and the description are small beside the voxels; charge the footer with its largest
-    // size.
-    const std::string about = about_.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-    const int64_t charged =
-        bytes_ + static_cast<int64_t>(about.size()) + (bytes_ / kBlock + 1) * 12 + 4096;
+    const int64_t charged = SpillFileBytes(bytes_, about_);
     OCTAVO_RETURN_IF_ERROR(quota_->Take(charged));
     charged_ = charged;
     if (const int error = Failpoint("spill_create"))
@@ -410,6 +407,11 @@ class Folder final : public SpillFolder {
 };
 
 }  // namespace
+
+int64_t SpillFileBytes(int64_t voxels, const nlohmann::json& about) {
+  const std::string text = about.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  return voxels + static_cast<int64_t>(text.size()) + (voxels / kBlock + 1) * 12 + 4096;
+}
 
 absl::Status SpillGate::Pass(const std::shared_ptr<SpillFile>& file,
                              const std::function<absl::Status()>& rename) {

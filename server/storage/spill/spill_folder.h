@@ -19,6 +19,10 @@ namespace octavo::storage {
 /// and '-'.
 bool IsSpillId(absl::string_view text);
 
+/// What a file with so many bytes of voxels, and this description, takes of the quota: its footer
+/// with its largest size.
+int64_t SpillFileBytes(int64_t voxels, const nlohmann::json& about);
+
 /// Reads one spill file. Not thread-safe: each reader needs its own cursor. It can still read after
 /// the file was removed.
 class SpillCursor {
@@ -37,7 +41,8 @@ class SpillFile {
  public:
   virtual ~SpillFile() = default;
   virtual const std::string& path() const = 0;
-  virtual int64_t bytes() const = 0;  // of the voxels
+  virtual int64_t bytes() const = 0;          // of the voxels
+  virtual int64_t charged_bytes() const = 0;  // of the quota: with its footer
   virtual absl::StatusOr<std::unique_ptr<SpillCursor>> Open() const = 0;
   /// Removes the file durably and returns its bytes to the quota. Idempotent. If the file cannot be
   /// removed, its bytes stay charged, and the log says so.

@@ -145,6 +145,24 @@ class Retention(DaemonTest):
             self.client.discard(committed)
         self.assertEqual((caught.exception.code.name, caught.exception.reason), ("FAILED_PRECONDITION", "VOLUME_STATE"))
 
+    def stopped(self, rate_hz, records_per_block, before):
+        """A scan of volumes of 256 records that is stopped once `before` allows it: as the stop answered, and when it has ended."""
+        scan = self.client.submit_scan(octavo.simulated(3), octavo.raster(16, 16, volumes=0), samples=256, rate_hz=rate_hz, acquisition=dict(records_per_block=records_per_block),
+                                       retention=dict(hold_slots=8, mode=scan_pb2.RETENTION_MODE_CAPTURE, on_full=scan_pb2.ON_FULL_DROP_NEW)).name
+        until(lambda: before(self.client.scan(scan)))
+        return self.client.stop(scan), self.client.wait(scan)
+
+    def test_a_stop_finishes_the_volume_whose_first_block_has_not_come_yet(self):
+        # A block a second, two of them a volume: the next volume has begun when the first is done.
+        _, scan = self.stopped(128, 128, lambda now: now.volumes_done == 1)
+        self.assertEqual((scan.state, scan.reason_code, scan.volumes_done, scan.missing_ascans), (DONE, reason_pb2.REASON_STOPPED, 2, 0))
+
+    def test_a_stop_begins_no_further_volume(self):
+        at_stop, scan = self.stopped(512, 64, lambda now: now.records > 0)  # a volume takes half a second
+        self.assertEqual((scan.state, scan.missing_ascans), (DONE, 0))
+        # The volume that the records of that moment belong to; two blocks may have been on their way.
+        self.assertIn(scan.volumes_done, (-(-at_stop.records // 256), -(-(at_stop.records + 129) // 256)))
+
     def test_cancel_keeps_what_is_complete(self):
         scan = self.client.submit_scan(octavo.simulated(3, fast=True), octavo.raster(64, 8, volumes=1000), samples=256, retention=dict(hold_slots=900))
         for frame in self.client.subscribe(scan.name, preview=False):

@@ -574,7 +574,19 @@ class Told(Case):
         self.assertEqual((shown["name"], shown["object"]), (name, buffer))
         seconds = self.clients["ada"].grants()[0]
         self.assertAlmostEqual(seconds.expire_time.ToNanoseconds() - seconds.create_time.ToNanoseconds(), 7 * 86400 * 1e9, delta=1e6)
-        self.assertEqual(command("eve", "grant", "revoke", name).returncode, 1)
+        self.assertEqual(added.stderr, "")
+        # What helps nobody is granted, and told at once and by `octavo info`.
+        for grantee, why in (("bbo", "no token, line of a certificate or user (uid:<number>) has this name"), ("vera", "has the role viewer now, which may change nothing")):
+            doubtful = command("ada", "grant", "add", buffer, "--to", grantee)
+            self.assertEqual(doubtful.returncode, 0, doubtful.stderr)
+            of = doubtful.stdout.split()[0]
+            self.assertIn(f"warning: {of} to '{grantee}': ", doubtful.stderr)
+            self.assertIn(why, doubtful.stderr)
+            self.assertIn(f"warning: {of} to '{grantee}': ", command("ada", "info").stdout)
+            self.assertEqual(command("ada", "grant", "revoke", of).returncode, 0)
+            self.assertNotIn(of, command("ada", "info").stdout)
+        refused = command("eve", "grant", "revoke", name)
+        self.assertEqual((refused.returncode, refused.stdout), (1, ""))  # and nothing that looks as if it had worked
         self.assertEqual(command("ada", "grant", "revoke", name).returncode, 0)
         self.assertEqual(command("ada", "grant", "add", "--all", "--to", "bob").returncode, 0)
         self.assertIn("everything  of ada (retina)  to bob", command("bob", "grant", "list").stdout)

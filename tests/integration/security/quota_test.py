@@ -20,8 +20,8 @@ OCTAVO = os.path.join(BUILD, "bin", "octavo")
 MIB = 1 << 20
 # One for each kind, so that no test is in the way of another; ada has the usual limits, which are none but for open calls.
 PEOPLE = {"ada": "operator", "sam": "operator", "joe": "operator", "dora": "operator", "dirk": "operator", "vera": "viewer", "una": "viewer", "pat": "operator",
-          "ren": "viewer", "rob": "operator", "root": "admin"}
-EXCEPTIONS = ("sam scans=2", "joe jobs=2", f"dora device_bytes={24 * MIB}", f"dirk device_bytes={24 * MIB}", "vera watches=3", "una watches=1", "pat plans=1", "ren renderings=1",
+          "ren": "viewer", "wade": "operator", "rob": "operator", "root": "admin"}
+EXCEPTIONS = ("sam scans=2", "joe jobs=2", f"dora device_bytes={24 * MIB}", f"dirk device_bytes={24 * MIB}", "vera watches=3", "una watches=1", "wade watches=1", "pat plans=1", "ren renderings=1",
               "role:admin jobs=1")
 Kind = system_pb2.Quota
 
@@ -266,6 +266,31 @@ class Quotas(unittest.TestCase):
         until(lambda: self.use("vera", Kind.KIND_WATCHES) == (0, 3), 30)
         self.clients["ada"].cancel(scan)
         self.clients["ada"].wait(scan)
+
+    def test_a_wait_for_the_end_of_a_commit_counts_too(self):
+        wade = self.clients["wade"]
+        scan = wade.submit_scan(octavo.simulated(1, fast=True), small(), samples=256)
+        ada = self.clients["ada"]
+        ada.wait(scan.name)
+        volume = ada.volumes(scan.name)[0].name
+        held = wade._volumes.WatchVolumes(volume_pb2.WatchVolumesRequest(), timeout=120)
+        until(lambda: self.use("wade", Kind.KIND_WATCHES) == (1, 1), 30)
+        request = dict(name=volume, options=dict(destination="waited.npy"))
+        with self.assertRaises(grpc.RpcError) as caught:
+            wade._volumes.CommitVolume(volume_pb2.CommitVolumeRequest(**request), timeout=60)
+        error = octavo.errors.from_rpc_error(caught.exception)
+        self.assertEqual(error.reason, "QUOTA")
+        self.assertIn("the wait for its end", error.message)
+        self.assertEqual(ada.volume(volume).state, types_pb2.VOLUME_STATE_HELD, "nothing was begun")
+        begun = wade._volumes.CommitVolume(volume_pb2.CommitVolumeRequest(**request, wait=dict(seconds=0)), timeout=60).operation
+        held.cancel()
+        until(lambda: self.use("wade", Kind.KIND_WATCHES) == (0, 1), 30)
+        until(lambda: ada.volume(volume).state == types_pb2.VOLUME_STATE_COMMITTED, 60)
+        self.assertNotEqual(begun.name, "")
+        for i in range(20):  # one after the other
+            again = wade.submit_scan(octavo.simulated(1, fast=True), small(), samples=256)
+            wade.wait(again.name)
+            wade.commit(wade.volumes(again.name)[0].name, f"one-{i}.npy")
 
     def test_one_after_the_other_is_never_too_many(self):
         """The place of a call is free before its answer is there."""

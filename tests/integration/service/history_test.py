@@ -653,7 +653,7 @@ class Storage(History):
         with daemon.client() as client:
             self.volume(client, request_id="r")
             self.assertTrue([line for line in client.info().recovered if "cannot be used in this run" in line])
-            self.assertEqual(len(self.records(daemon, "no history of scans and jobs in this run")), 1)
+            self.assertEqual(len(self.records(daemon, "no history in this run")), 1)
             self.assertEqual(self.metric(daemon, "octavo_history_up"), 0)
         self.assertEqual(daemon.stop(), 0)
 

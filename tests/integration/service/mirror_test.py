@@ -232,6 +232,20 @@ class Told(Mirrors):
             self.assertEqual(self.command(daemon, "volume", "list").count("  mirrored"), 2)
             self.assertIn("  mirrored", self.command(daemon, "volume", "show", volumes[0].name))
 
+    def test_volumes_without_room_are_told(self):
+        daemon = self.start(*IDLE, "--spill.disk_bytes", str(1 << 20))
+        with daemon.client() as client:
+            self.assertNotIn("spill.mirror", self.command(daemon, "info"))
+            volumes = self.acquire(client, 3)  # of 512 KiB: with its footer only one fits
+            until(lambda: sum(client.volume(v.name).mirrored for v in volumes) == 1)
+            bytes_ = sum(v.bytes for v in volumes[1:])
+            self.assertEqual((self.metric(daemon, "octavo_unmirrored_volumes"), self.metric(daemon, "octavo_unmirrored_bytes")), (2, bytes_))
+            self.assertLess(self.metric(daemon, "octavo_mirror_room_bytes"), bytes_)
+            self.assertIn("warning: spill.mirror: 2 held volumes of 1.0 MiB have no copy on the disk", self.command(daemon, "info"))
+            for volume in volumes[1:]:
+                client.discard(volume.name)
+            self.assertNotIn("spill.mirror", self.command(daemon, "info"))
+
     def test_failures_are_counted_and_the_volume_is_as_it_was(self):
         daemon = self.start(*IDLE, environment={"OCTAVO_FAILPOINT": "spill_write:errno=28"})
         with daemon.client() as client:

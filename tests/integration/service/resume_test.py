@@ -181,9 +181,10 @@ class GoesOn(Resume):
         now = self.successor(ada, scan.name)
         self.assertEqual(now.owner, "ada")
         until(lambda: [line for line in self.audited("scan resumed") if line["owner"] == "ada"], 20)
-        with self.assertRaises(octavo.OctavoError) as caught:
-            sam.stop(now.name)
-        self.assertEqual(caught.exception.reason, "NOT_OWNER")
+        for name in (now.name, scan.name):
+            with self.assertRaises(octavo.OctavoError) as caught:
+                sam.stop(name)
+            self.assertEqual(caught.exception.reason, "NOT_OWNER")
         self.assertEqual(len(self.records()), 1)
         ada.stop(now.name)
         self.assertEqual(self.records(), [])
@@ -246,6 +247,47 @@ class IsOver(Resume):
         client.cancel(now.name)
         daemon.kill()
         self.assertEqual(self.running(self.client(self.start())), [])
+
+    def test_each_earlier_name_ends_the_scan_that_goes_on(self):
+        # Four scans, one after another: without the history, the first name and the last one are known.
+        for flags, verb, which in (((), "stop", 0), ((), "cancel", 1), (("--history.dir", "none"), "cancel", 0), (("--history.dir", "none"), "stop", 2)):
+            with self.subTest(flags=flags, verb=verb, which=which):
+                daemon = self.start(*flags)
+                names = [self.submit(self.client(daemon)).name]
+                for _ in range(3):
+                    self.assertEqual(daemon.stop(), 0)
+                    daemon = self.start(*flags)
+                    names.append(self.successor(self.client(daemon), names[-1]).name)
+                client = self.client(daemon)
+                self.assertEqual(getattr(client, verb)(names[which]).name, names[3])
+                self.assertEqual(self.records(), [])
+                until(lambda: client.scan(names[3]).state == ("DONE" if verb == "stop" else "CANCELLED"))
+                if not flags:  # it has ended, and stays as it is
+                    self.assertEqual(getattr(client, verb)(names[which]).name, names[which])
+                daemon.kill()
+                daemon = self.start(*flags)
+                self.assertEqual(self.running(self.client(daemon)), [])
+                daemon.kill()
+
+    def test_the_command_line_says_which_scan_it_stopped_and_promises_nothing_of_it(self):
+        daemon = self.start()
+        scan = self.submit(self.client(daemon)).name
+        self.assertEqual(daemon.stop(), 0)
+        daemon = self.start()
+        client = self.client(daemon)
+        now = self.successor(client, scan).name
+
+        def said(*command):
+            done = subprocess.run([OCTAVO, "--address", daemon.address, "scan", *command], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return [line for line in done.stdout.splitlines() if line.startswith("scans/")]
+        (line,) = [line for line in said("list") if line.startswith(now)]
+        self.assertIn("goes on after a restart", line)
+        (line,) = said("stop", scan)
+        self.assertTrue(line.startswith(now) and f"resumed from {scan}" in line, line)
+        self.assertNotIn("goes on after a restart", line)
+        until(lambda: client.scan(now).state == "DONE")
+        self.assertFalse([line for line in said("list") if "goes on after a restart" in line])
 
     def test_a_scan_without_it_does_not_come_back(self):
         daemon = self.start()

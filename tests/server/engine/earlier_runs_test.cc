@@ -27,6 +27,7 @@ using octavo::testing::IsOk;
 using storage::HistoryKind;
 using storage::HistoryRow;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -259,6 +260,7 @@ TEST(SettleEarlier, AHeldVolumeIsLostAndSaysWhatItWas) {
   ASSERT_EQ(settled.lost_volumes.size(), 1u);
   EXPECT_EQ(BytesOfVolume(settled.lost_volumes[0]), 3 << 20);
   EXPECT_EQ(settled.lost_volumes[0].owner, "uid:1");
+  EXPECT_THAT(settled.lines.back(), EndsWith("; owner: uid:1"));
   EXPECT_THAT(
       settled.lines.back(),
       HasSubstr(

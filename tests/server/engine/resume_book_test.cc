@@ -249,15 +249,67 @@ TEST_F(ResumeBookTest, ADiskThatDoesNotTakeTheAttemptRefusesTheScan) {
   Resume("scans/b");
 }
 
+TEST_F(ResumeBookTest, OldNamesLeadToTheScanThatGoesOn) {
+  Begin("scans/a");
+  EXPECT_EQ(book_->SuccessorOf("scans/a"), "") << "it goes on itself";
+  NextDaemon();
+  Resume("scans/b");
+  EXPECT_EQ(book_->SuccessorOf("scans/a"), "scans/b");
+  EXPECT_EQ(book_->SuccessorOf("scans/b"), "");
+  NextDaemon();
+  Resume("scans/c");
+  EXPECT_EQ(book_->SuccessorOf("scans/a"), "scans/c");
+  EXPECT_EQ(book_->SuccessorOf("scans/b"), "scans/c");
+  EXPECT_EQ(book_->SuccessorOf("scans/c"), "");
+  EXPECT_EQ(book_->SuccessorOf("scans/x"), "");
+  EXPECT_EQ(book_->SuccessorOf(""), "");
+  clock_.Advance(61);  // it did not die early
+  Tend(Fate::kRuns);
+  NextDaemon();
+  std::string given_up;
+  ASSERT_OK_AND_ASSIGN(const ScanToResume waits, book_->TakeUp("a", &given_up));
+  book_->Refused(waits.record);
+  EXPECT_EQ(book_->SuccessorOf("scans/a"), "scans/c") << "which waits for the next start";
+  book_->Drop("scans/c");
+  EXPECT_EQ(book_->SuccessorOf("scans/a"), "");
+}
+
 TEST_F(ResumeBookTest, ThereAreBounds) {
-  for (int64_t i = 0; i < ResumeBook::kMost; ++i) Begin(absl::StrCat("scans/s", i));
+  for (int64_t i = 0; i < ResumeBook::kMost; ++i) {
+    const security::Owner owner{.name = absl::StrCat("user", i % 5), .project = "", .role = {}};
+    ASSERT_THAT(book_->Begin(absl::StrCat("scans/s", i), owner, "r"), IsOk());
+  }
   const absl::Status refused = book_->Begin("scans/more", kAda, "r");
   EXPECT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted, "allowed 64"));
   EXPECT_EQ(InfoOf(refused).reason, Reason::kBusy);
-  EXPECT_THAT(book_->CheckRoom(), IsError(absl::StatusCode::kResourceExhausted, "64"));
+  EXPECT_THAT(book_->CheckRoom(kAda), IsError(absl::StatusCode::kResourceExhausted, "64"));
   book_->Drop("scans/s7");
-  EXPECT_THAT(book_->CheckRoom(), IsOk());
+  EXPECT_THAT(book_->CheckRoom(kAda), IsOk());
   Begin("scans/more");
+}
+
+TEST_F(ResumeBookTest, NoOwnerHasMoreThanItsShare) {
+  for (int64_t i = 0; i < ResumeBook::kMostOfOwner; ++i) Begin(absl::StrCat("scans/s", i));
+  const absl::Status refused = book_->Begin("scans/more", kAda, "r");
+  EXPECT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted, "ada has 16"));
+  EXPECT_EQ(InfoOf(refused).reason, Reason::kQuota);
+  EXPECT_EQ(InfoOf(refused).field, "on_restart");
+  EXPECT_THAT(book_->CheckRoom(kAda), IsError(absl::StatusCode::kResourceExhausted, "allowed 16"));
+  EXPECT_FALSE(book_->Has("scans/more"));
+  const security::Owner bob{.name = "bob", .project = "eyes", .role = security::Role::kOperator};
+  EXPECT_THAT(book_->Begin("scans/bobs", bob, "r"), IsOk());
+  const security::Owner root{.name = "ada", .project = "", .role = security::Role::kAdmin};
+  EXPECT_THAT(book_->CheckRoom(root), IsOk()) << "admins have no share";
+  // The next daemon takes them all up, and they count there.
+  NextDaemon();
+  for (const std::string& record : book_->found()) {
+    std::string given_up;
+    ASSERT_THAT(book_->TakeUp(record, &given_up), IsOk());
+    book_->Resumed(record, "scans/next-" + record);
+  }
+  EXPECT_THAT(book_->CheckRoom(kAda), IsError(absl::StatusCode::kResourceExhausted, "ada has 16"));
+  book_->Drop("scans/next-s3");
+  EXPECT_THAT(book_->CheckRoom(kAda), IsOk());
 }
 
 TEST_F(ResumeBookTest, WithoutAFolderNothingIsPromised) {

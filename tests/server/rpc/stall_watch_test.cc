@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 
@@ -81,6 +82,35 @@ TEST(StallWatchTest, AStreamWithoutAFirstMessageIsEndedOnceAndCounted) {
   EXPECT_EQ(silent.end.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_NE(silent.end.message().find("listen.stalled_seconds"), std::string::npos) << silent.end;
   EXPECT_EQ(InfoOf(silent.end).reason, Reason::kProtocol);
+}
+
+TEST(StallWatchTest, AStreamThatCouldNotBeEndedForLackOfMemoryIsEndedLater) {
+  Waiting other;
+  std::atomic<int> tries{0}, ends{0}, counted{0};
+  const auto hungry = std::make_shared<FirstMessageTimer>("", [&](const absl::Status&) {
+    if (++tries < 3) throw std::bad_alloc();
+    ++ends;
+  });
+  for (const auto& timer : {hungry, other.timer}) {
+    StallWatch::Add(timer);
+    timer->Begin();
+  }
+  StallWatch watch(
+      std::chrono::milliseconds(0), [&](const std::string&) { ++counted; },
+      [](const std::string&) {});
+  for (int wait = 0; wait < 400 && tries == 0; ++wait)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_FALSE(hungry->Came());  // whoever is to be ended stays so
+  for (int wait = 0; wait < 400 && counted < 2; ++wait)
+    std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  // A turn more: an end is told once.
+  ArmFailpoint("stalls_turn:throw=bad_alloc");
+  for (int wait = 0; wait < 400 && FailpointArmed(); ++wait)
+    std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  EXPECT_EQ(tries, 3);
+  EXPECT_EQ(ends, 1);
+  EXPECT_EQ(counted, 2);
+  EXPECT_EQ(other.Ends(), 1);
 }
 
 TEST(StallWatchTest, AMessageThatIsFasterThanTheBeginningCounts) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
@@ -26,6 +27,7 @@ namespace octavo::security {
 namespace {
 
 using octavo::testing::FakeClock;
+using octavo::testing::IsError;
 using octavo::testing::TempFolder;
 using ::testing::HasSubstr;
 
@@ -351,6 +353,37 @@ TEST_F(GrantBookTest, ADamagedFileIsPutAsideAndGrantsNothing) {
     EXPECT_FALSE(std::filesystem::exists(path()));
     EXPECT_EQ(Files().size(), ++put_aside);  // each under a name of its own
   }
+}
+
+TEST_F(GrantBookTest, AFileThatCannotBeReadNowFailsTheOpenAndStaysAsItIs) {
+  const std::string name = Open()->Put(kAda, "scans/a-1", "bob", 600 * kSecond)->name;
+  const std::string sound = Text();
+  for (const int error : {EIO, EMFILE, ENFILE, ENOMEM, EINTR, ESTALE}) {
+    ArmFailpoint(absl::StrCat("secret_read:errno=", error));
+    std::string aside;
+    const auto book = GrantBook::Open(path(), "abcd1234", &clock_, &aside);
+    EXPECT_THAT(book, IsError(absl::StatusCode::kUnavailable, "grants.json: cannot be read"));
+    EXPECT_EQ(aside, "");
+    EXPECT_EQ(Text(), sound);
+    EXPECT_EQ(Files(), std::vector<std::string>{"grants.json"});
+  }
+  const auto book = Open();
+  ASSERT_EQ(book->List().size(), 1u);
+  EXPECT_EQ(book->List()[0].name, name);
+}
+
+TEST_F(GrantBookTest, AFullTableOfDescriptorsIsNoDamage) {
+  ASSERT_TRUE(Open()->Put(kAda, "scans/a-1", "bob", 600 * kSecond).ok());
+  struct rlimit before {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const struct rlimit none { .rlim_cur = 0, .rlim_max = before.rlim_max };
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  std::string aside;
+  const auto book = GrantBook::Open(path(), "abcd1234", &clock_, &aside);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_THAT(book, IsError(absl::StatusCode::kUnavailable, "cannot be opened"));
+  EXPECT_EQ(aside, "");
+  EXPECT_EQ(Open()->Count(), 1);
 }
 
 TEST_F(GrantBookTest, AFileThatOthersMayChangeGivesNoRights) {

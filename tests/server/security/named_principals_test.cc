@@ -45,6 +45,26 @@ class NamedPrincipalsTest : public ::testing::Test {
   const TempFolder folder_;
 };
 
+TEST_F(NamedPrincipalsTest, WhatIsGrantedToNobodyOrToAViewerHelpsNobody) {
+  const auto tokens = TokenStore::Open(Tokens({"anna"}));
+  ASSERT_THAT(tokens, IsOk());
+  const auto lines =
+      CertificateTable::Open(Write("certificates",
+                                   "[certificates]\n\"cn:vera\" = { role = \"viewer\" "
+                                   "}\n\"cn:otto\" = { role = \"operator\" }\n"));
+  ASSERT_THAT(lines, IsOk());
+  const NamedPrincipals names({}, {.tokens = tokens->get(), .certificates = lines->get()});
+  EXPECT_EQ(names.WhyNoHelp("anna"), "");
+  EXPECT_EQ(names.WhyNoHelp("cn:otto"), "");
+  EXPECT_EQ(names.WhyNoHelp("uid:1000"), "") << "any user of the host may be one";
+  EXPECT_THAT(names.WhyNoHelp("ana"), HasSubstr("helps nobody until one has"));
+  EXPECT_THAT(names.WhyNoHelp("cn:vera"), HasSubstr("has the role viewer now"));
+  EXPECT_THAT(names.WhyNoHelp("cn:dora"), HasSubstr("no token, line of a certificate"));
+  const NamedPrincipals open({}, {.certificates = lines->get(), .any_certificate = true});
+  EXPECT_EQ(open.WhyNoHelp("cn:dora"), "") << "certificates without a line may call, too";
+  EXPECT_THAT(open.WhyNoHelp("uid:"), HasSubstr("no token"));
+}
+
 TEST_F(NamedPrincipalsTest, ANameThatNobodyHasIsToldUntilSomebodyHasIt) {
   const auto tokens = TokenStore::Open(Tokens({"anna", "bob"}));
   ASSERT_THAT(tokens, IsOk());

@@ -16,6 +16,7 @@ namespace {
 using octavo::testing::IsError;
 using octavo::testing::IsOk;
 using octavo::testing::TempFolder;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -109,7 +110,9 @@ TEST_F(TokenStoreTest, ABadFileKeepsTheOldTokensAndIsCountedOnce) {
     EXPECT_EQ(store->Count().reload_errors, ++errors) << what;
     EXPECT_THAT(store->Check(anna_), IsOk()) << what;
     EXPECT_EQ(store->Count().tokens, 1);
+    EXPECT_THAT(store->Refused(), AllOf(HasSubstr(path_), HasSubstr("stays in force"))) << what;
   };
+  EXPECT_EQ(store->Refused(), "");
   WriteText("");
   bad("empty");
   WriteText("{\"octavo_tokens\":1}\n{\"id\":");
@@ -124,6 +127,7 @@ TEST_F(TokenStoreTest, ABadFileKeepsTheOldTokensAndIsCountedOnce) {
   EXPECT_EQ(store->Count().reloads, 0);
   Write({});
   store->Look();
+  EXPECT_EQ(store->Refused(), "");
   EXPECT_THAT(store->Check(anna_), IsError(absl::StatusCode::kUnauthenticated, ""));
   EXPECT_EQ(store->Count().reloads, 1);
 }

@@ -55,7 +55,7 @@ class SpillerFixture : public ::testing::Test {
             .dtype = volume.dtype,
             .digest = volume.digest};
   }
-  void Hold(const std::string& name, const std::string& scan, bool kept = true) {
+  void Hold(const std::string& name, const std::string& scan, bool kept = true, double ttl = 0) {
     auto slot = std::make_shared<VolumeSlot>();
     slot->volume = device_->Allocate(kVolumeBytes).value();
     slot->charge =
@@ -69,6 +69,7 @@ class SpillerFixture : public ::testing::Test {
     status.dtype = DType::kU8;
     status.shape[0] = status.shape[1] = status.shape[2] = 16;
     status.bytes = kVolumeBytes;
+    status.ttl_seconds = ttl;
     status.digest =
         absl::StrFormat("sum64:%016x", DigestBytes(slot->volume.data(), kVolumeBytes, 0));
     volumes_.Add(status, slot, 0);

@@ -263,6 +263,7 @@ struct ScanSpec {
   Disposition disposition = Disposition::kDefault;
   uint32_t hold_slots = 0;
   std::optional<CommitOptions> auto_commit;
+  bool resume = false;  // the next process of the server goes on with it (ON_RESTART_RESUME)
   std::string title;
   std::map<std::string, std::string> labels;
   std::string json;  // an octavo.v1.ScanSpec in protobuf's JSON form: any other field of the
@@ -281,6 +282,7 @@ struct Scan {
   int64_t current_volume = -1;  // being acquired; -1 = none
   double current_fraction = 0;
   std::vector<std::string> volumes;  // in device memory, oldest first
+  std::string resumed_from;          // scans/<id> of an earlier process that it goes on with
   std::string json;                  // the whole octavo.v1.Scan
 };
 inline bool IsFinal(ScanState state) { return state >= ScanState::kDone; }
@@ -304,6 +306,7 @@ struct Volume {
   DType dtype = DType::kU8;
   std::vector<double> spacing_um;  // per axis; json's spacingUnits say where it is no length
   bool complete = false;
+  bool mirrored = false;  // a copy is on the server's disk: a crash does not lose it
   int64_t missing_ascans = 0, bytes = 0;
   std::map<std::string, std::string> labels;
   std::string owner, project;  // whose it is: who made it, and that caller's project

@@ -101,6 +101,30 @@ TEST_F(ResumeFolderTest, FilesAndFolderArePrivate) {
   EXPECT_EQ(info.st_mode & 0777, 0700u);
 }
 
+TEST_F(ResumeFolderTest, WhatOthersMayWriteBeginsNoScan) {
+  ASSERT_THAT(folder_->Put(Record("mine")), IsOk());
+  ASSERT_THAT(folder_->Put(Record("open")), IsOk());
+  ASSERT_EQ(::chmod((path_ + "/open.resume").c_str(), 0666), 0);
+  Open();
+  EXPECT_THAT(found_, ElementsAre("mine"));
+  ASSERT_EQ(report_.size(), 1u);
+  EXPECT_THAT(report_[0], HasSubstr("can be written"));
+  for (const mode_t mode : {0770u, 0720u, 0702u, 0777u}) {
+    ASSERT_EQ(::chmod(path_.c_str(), mode), 0);
+    EXPECT_THAT(ResumeFolder::Open(path_, &found_, &report_),
+                IsError(absl::StatusCode::kPermissionDenied, "chmod 700"));
+  }
+  ASSERT_EQ(::chmod(path_.c_str(), 0700), 0);
+  if (::geteuid() == 0) {  // only root can give files away
+    ASSERT_EQ(::chown((path_ + "/mine.resume").c_str(), 65534, 65534), 0);
+    Open();
+    EXPECT_THAT(found_, IsEmpty());
+    ASSERT_EQ(::chown(path_.c_str(), 65534, 65534), 0);
+    EXPECT_THAT(ResumeFolder::Open(path_, &found_, &report_),
+                IsError(absl::StatusCode::kPermissionDenied, "belongs to user 65534"));
+  }
+}
+
 TEST_F(ResumeFolderTest, AFolderThatIsALinkOrAFileIsRefused) {
   std::filesystem::create_directory(temp_ / "elsewhere");
   std::filesystem::create_symlink(temp_ / "elsewhere", temp_ / "link");
