@@ -23,6 +23,7 @@ from web_viewer import Viewer
 OCTAVO = os.path.join(BUILD, "bin", "octavo")
 PARTS = ("access", "buffer", "export", "ingest", "job", "mosaic", "operation", "scan", "session", "stream", "system", "volume")
 WORDS = ("none", "viewer", "operator", "admin")
+WRITE = False  # --write: makes proto/RIGHTS.md
 STRANGER = 54321  # a user and a group that nobody is in
 
 
@@ -58,8 +59,9 @@ def outcome(channel, method, header=(), seconds=5.0, request=b""):
     return grpc.StatusCode.OK, "", {}
 
 
-def refused(channel, role, header=()):
-    """Calls every method as a caller with `role`; returns a line for each that the server wrongly let in or refused."""
+def refused(channel, role, header=(), seen=None):
+    """Calls every method as a caller with `role`; returns a line for each that the server wrongly let in or refused. `seen`: takes
+    the reason of each refusal, by the method's name; "" = it was let in."""
     problems = []
     for method in methods():
         want = needed(method)
@@ -73,9 +75,26 @@ def refused(channel, role, header=()):
         else:
             fine = ((code, reason) == (grpc.StatusCode.PERMISSION_DENIED, "WRONG_ROLE")
                     and [numbers.get(key) for key in ("method", "needed", "role")] == [name, want, role] and numbers.get("found"))
+        if seen is not None:
+            seen.setdefault(name, {})[role] = reason if reason in ("WRONG_ROLE", "NO_TOKEN", "BAD_TOKEN") else ""
         if not fine:
             problems.append(f"{name} as {role}: {code} {reason} {numbers}")
     return problems
+
+
+def table(seen):
+    """proto/RIGHTS.md: what a server answered to each method with each role."""
+    lines = ["# Methods and roles", "",
+             "What a server with tokens and `listen.loopback_role = \"none\"` answered to each method of the contract, called by a caller with each role",
+             "([Rights](README.md#rights)): *yes* = the role suffices, and the server looked at the request. `tests/integration/security/rights_test.py --write`",
+             "calls them all and writes this page; the test compares. Who owns the object is checked afterwards: `tests/integration/security/owners_test.py`",
+             "calls each verb on another caller's object.", "",
+             "| method | no token | viewer | operator | admin |", "|---|---|---|---|---|"]
+    for name in sorted(seen):
+        service, method = name.removeprefix("octavo.v1.").split("/")
+        cells = [f"`{seen[name][role]}`" if seen[name][role] else "yes" for role in WORDS]
+        lines.append(f"| `{service}.{method}` | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def child(address):
@@ -130,9 +149,16 @@ class Tokens(unittest.TestCase):
 
     def test_every_method_asks_for_its_role(self):
         self.assertGreater(len(methods()), 60)
+        seen = {}
         for role in WORDS:
             with grpc.insecure_channel(self.daemon.address) as channel:
-                self.assertEqual(refused(channel, role, self.header(self.path[role]) if role != "none" else ()), [])
+                self.assertEqual(refused(channel, role, self.header(self.path[role]) if role != "none" else (), seen), [])
+        page = os.path.join(SOURCE, "proto", "RIGHTS.md")
+        if WRITE:
+            with open(page, "w") as file:
+                file.write(table(seen))
+        with open(page) as file:
+            self.assertEqual(file.read(), table(seen), "proto/RIGHTS.md is not what the server does: rights_test.py --write")
 
     def resident(self):
         with open(f"/proc/{self.daemon.process.pid}/status") as file:
@@ -524,4 +550,5 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
         child(sys.argv[2])
     else:
-        unittest.main()
+        WRITE = "--write" in sys.argv
+        unittest.main(argv=[word for word in sys.argv if word != "--write"])
