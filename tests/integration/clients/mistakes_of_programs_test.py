@@ -359,7 +359,7 @@ RECONSTRUCTIONS = [
     row(f"{RECON} --phase 1,1e300,20,3", "tomography.preparation.phase.distance_mm: is 1e+300; allowed 0.001 to 1e+06 (millimetres: 2 m is 2000)", code=1),
     row(f"{RECON} --stitch-left --overlap 1e300", "tomography.preparation.stitching.overlap", "allowed 2 to", code=1),
     row(f"{RECON} --stitch-left --stitch-right", "excludes"),
-    row(f"{RECON} --algorithm gridrec", "--algorithm: is 'gridrec'; allowed auto, cgls, fbp, fourier, mlem, sirt", "gridrec is TomoPy's name of fbp or fourier"),
+    row(f"{RECON} --algorithm gridrec", "--algorithm: is 'gridrec'; allowed auto, cgls, fbp, fourier, mlem, sirt", "gridrec is another program's name of fbp or fourier"),
     row(f"{RECON} --filter shepp", "--filter: is 'shepp'; allowed", "did you mean shepp-logan?"),
     row(f"{RECON} --rings vo-all", "--rings: is 'vo-all'; allowed all, dead, large, sorting, wavelet"),
     row(f"{RECON} --iterations 50", "--iterations: is for sirt, mlem, cgls; the algorithm is fbp"),
