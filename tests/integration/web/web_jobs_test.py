@@ -497,6 +497,7 @@ class Restart(unittest.TestCase):
         self.assertNotIn("ran for", words)
         # The steps that this viewer has seen stay; nothing is offered that would begin, end or watch it.
         self.assertEqual(page.evaluate("[document.querySelector('#curve .plot') !== null, document.querySelectorAll('.details > header button').length, document.querySelectorAll('#slice').length]"), [True, 0, 0])
+        page.wait("document.querySelector('.job-list').innerText.includes('lost with the server')")  # the list comes by itself, maybe later
         self.assertRegex(page.evaluate("document.querySelector('.job-list').innerText").replace("\n", " "), r"^Of earlier runs of the server 1 lost lost with the server .*the server died")
         with again.client() as client:
             job = client.submit_job(work, title="after").name
