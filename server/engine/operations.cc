@@ -104,7 +104,8 @@ void Operations::Wait(const std::string& name,
                       std::optional<std::chrono::steady_clock::time_point> until,
                       std::function<void(const absl::StatusOr<Status>&)> done,
                       std::function<bool()> over, WaitPlace place) {
-  // The charge ends before the answer goes: who asks one after the other waits once at a time.
+  // The wait gives its charge back before it answers. A client that sends its next call as soon as
+  // it has the answer is then charged for one wait at a time.
   auto answer = [done = std::move(done),
                  charge = std::move(place.charge)](const absl::StatusOr<Status>& operation) {
     if (charge != nullptr) charge->Release();

@@ -39,7 +39,7 @@ std::string NamedPrincipals::WhyNoHelp(const std::string& grantee) const {
   const std::set<std::string> known = Known();
   if (!known.contains(grantee)) {
     if (MayBeKnown(grantee)) return "";
-    // It suggests no name: who grants to guesses must not learn from it whom there is.
+    // The text suggests no name: an operator must not learn from guesses which principals exist.
     return "no token, line of a certificate or user (uid:<number>) has this name, so that it helps "
            "nobody until one has";
   }
