@@ -80,6 +80,21 @@ class TomographyPush(DaemonTest):
         return self.client.read(end.volume_names[0])
 
     @unittest.skipUnless(os.path.exists(os.path.join(TOOTH, "tooth.h5")), f"no {TOOTH}")
+    def test_options_of_the_algorithm_do_not_cost_the_previews(self):
+        projections, flats, darks, angles = tooth()
+        for options in (dict(algorithm=tomography_pb2.TomographyAlgorithmOptions.ALGORITHM_FOURIER, fourier_accuracy=1e-3),
+                        dict(algorithm=tomography_pb2.TomographyAlgorithmOptions.ALGORITHM_SIRT, iterations=2, relaxation=0.5, min_value=0.0)):
+            with self.subTest(options):
+                spec = job(push=push_spec(projections, flats, darks), center=CENTER)
+                spec.tomography.reconstruction.CopyFrom(tomography_pb2.TomographyAlgorithmOptions(**options))
+                pushed = self.client.submit_job(spec)
+                previews = self.client.subscribe(pushed.name, ["bscan"], index=1, timeout=60)
+                frames = list(octavo.projection_frames(projections, angles, flats, darks))
+                self.client.push_projections(pushed.name, [f for f in frames if f.kind != "projection" or f.sequence % 2 == 0], end=False)
+                self.assertFalse(next(iter(previews)).complete)
+                previews.close()
+                self.client.cancel_job(pushed.name)
+
     def test_the_tooth_with_previews_equals_the_file(self):
         projections, flats, darks, angles = tooth()
         shutil.copy(os.path.join(TOOTH, "tooth.h5"), self.daemon.root)
