@@ -220,6 +220,7 @@ class Results(JobTest):
         words = self.text("[aria-label=Results] .facts")
         self.assertAlmostEqual(float(re.search(r"rotation axis column ([\d.]+)", words)[1]), found.centers[0], delta=1e-4)
         self.assertIn("found by Vo's method", words)
+        self.assertIn("algorithm filtered back projection (FBP)", words)
         # Another axis than the one that was found.
         self.page.choose("[aria-label=Results] input", "50.5")
         self.page.evaluate("[...document.querySelectorAll('[aria-label=Results] button')].find(e => e.textContent.startsWith('Reconstruct')).click()")

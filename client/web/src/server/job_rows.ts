@@ -65,6 +65,7 @@ export function jobResults(job: Message): JobResults {
 
 function findings(report: Message): JobResults["tomography"] {
   return {
+    algorithm: without(report.algorithm, "ALGORITHM_"),
     centers: report.centers.slice(0, MOST_CENTERS),
     center_count: report.centers.length,
     center_source: without(report.center_source, "CENTER_SOURCE_"),

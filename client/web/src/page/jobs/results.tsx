@@ -13,6 +13,8 @@ const SOURCES: Record<string, string> = {
   PHASE_CORRELATION: "found by phase correlation", PAIRS: "found by pairs of opposite projections",
 };
 
+const ALGORITHMS: Record<string, string> = { FBP: "filtered back projection (FBP)", FOURIER: "Fourier reconstruction (gridding)", SIRT: "SIRT", MLEM: "MLEM", CGLS: "CGLS" };
+
 export function Results(props: { job: JobDetails; results: JobResults; volumes: ReadonlyMap<string, VolumeRow>; choose: ((axis: number) => void) | null }) {
   const { job, results } = props;
   const { dispersion, k_linearisation: k, tomography, buffer } = results;
@@ -60,6 +62,7 @@ function Report({ report, trial, choose }: { report: TomographyFindings; trial: 
   return (
     <>
       <dl class="facts">
+        {report.algorithm in ALGORITHMS && <div><dt>algorithm</dt><dd>{ALGORITHMS[report.algorithm]}</dd></div>}
         {!trial && report.center_count > 0 && (
           <div><dt>rotation axis</dt><dd>{report.center_count === 1 ? `column ${short(axis, 7)}` : `one for each of ${report.center_count} slices`}{report.uncertainty !== null && ` ± ${short(report.uncertainty, 2)}`}, {SOURCES[report.center_source] ?? inWords(report.center_source)}</dd></div>
         )}
