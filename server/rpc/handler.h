@@ -149,20 +149,28 @@ inline absl::Status TooManyWait(int most) {
                    .numbers = {{"waiting", absl::StrCat(most)}, {"retryable", "true"}}});
 }
 
-/// `work` is long. RESOURCE_EXHAUSTED (BUSY) while `most` such calls wait or run.
+/// Has one of the pool's workers answer a call that was let in. RESOURCE_EXHAUSTED (BUSY) while
+/// `most` such calls wait or run.
+template <class Request, class Work>
+absl::Status AnswerInTurn(base::WorkerPool* pool, int most, UnaryReply* reply,
+                          grpc::CallbackServerContext* context, const Request* request, Work work) {
+  // Refuse at once if possible.
+  OCTAVO_RETURN_IF_ERROR(CheckBounds(*request));
+  auto turn = [reply, context, request, work = std::move(work)]() mutable {
+    if (context->IsCancelled())
+      return reply->Answer(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone away"));
+    reply->Answer(Answer(*request, work));
+  };
+  return pool->TryPost(most, std::move(turn)) ? absl::OkStatus() : TooManyWait(most);
+}
+
+/// `work` is long; see AnswerInTurn.
 template <class Request, class Response, class Work>
 grpc::ServerUnaryReactor* ReplyInTurn(base::WorkerPool* pool, int most,
                                       grpc::CallbackServerContext* context, const Request* request,
                                       const Response* response, Work work) {
-  return Unary(context, request, response, [&](UnaryReply* reply) -> absl::Status {
-    // Refuse at once if possible.
-    OCTAVO_RETURN_IF_ERROR(CheckBounds(*request));
-    const auto turn = [reply, context, request, work]() mutable {
-      if (context->IsCancelled())
-        return reply->Answer(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone away"));
-      reply->Answer(Answer(*request, work));
-    };
-    return pool->TryPost(most, turn) ? absl::OkStatus() : TooManyWait(most);
+  return Unary(context, request, response, [&](UnaryReply* reply) {
+    return AnswerInTurn(pool, most, reply, context, request, std::move(work));
   });
 }
 

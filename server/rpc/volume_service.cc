@@ -9,6 +9,7 @@
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "server/base/errors.h"
+#include "server/base/places_by_name.h"
 #include "server/buffer/buffer_store.h"
 #include "server/model/volume_states.h"
 #include "server/picture/picture_budget.h"
@@ -30,6 +31,9 @@ namespace {
 
 using grpc::CallbackServerContext;
 using grpc::ServerUnaryReactor;
+
+// Calls of one principal that may wait or run, of the kMostRemovals.
+constexpr int kMostRemovalsOfOne = 64;
 
 using Base = v1::VolumeService::WithCallbackMethod_GetVolume<
     v1::VolumeService::WithCallbackMethod_ListVolumes<
@@ -413,19 +417,51 @@ class VolumeServiceImpl final : public Base {
     return Reply(context, request, response, Told<Request>(response, std::move(call)));
   }
   /// Of calls that may remove the volume's file: its disk may take long, and gRPC's threads wait
-  /// for nothing. A volume that gets its file just now is removed on gRPC's thread.
+  /// for nothing. A volume that gets its file just now is removed on gRPC's thread. The call is let
+  /// in before anything is looked up for it.
   template <class Request, class Response, class F>
   ServerUnaryReactor* AnswerWithFile(CallbackServerContext* context, const Request* request,
                                      Response* response, F call) {
-    bool has_file = false;
-    (void)Guarded([&]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume, volumes_.Get(request->name()));
-      has_file = volume.tier == model::Tier::kDisk || volume.mirrored;
-      return absl::OkStatus();
+    return Unary(context, request, response, [&](UnaryReply* reply) -> absl::Status {
+      OCTAVO_RETURN_IF_ERROR(CheckBounds(*request));
+      auto work = Told<Request>(response, std::move(call));
+      if (!HasFile<Request>(request->name())) {
+        reply->Answer(rpc::Answer(*request, work));
+        return absl::OkStatus();
+      }
+      OCTAVO_ASSIGN_OR_RETURN(auto place, TakeRemoval(PrincipalOf(*context)));
+      // The place is free before the answer is there, after which the client may call again.
+      return AnswerInTurn(
+          &removals_, kMostRemovals, reply, context, request,
+          [work = std::move(work), place = std::move(place)]() mutable -> absl::Status {
+            const auto until_done = std::move(place);
+            return work();
+          });
     });
-    if (!has_file) return Answer(context, request, response, std::move(call));
-    return ReplyInTurn(&removals_, kMostRemovals, context, request, response,
-                       Told<Request>(response, std::move(call)));
+  }
+  template <class Request>
+  bool HasFile(const std::string& volume) {
+    PassPoint(MethodOf<Request>(), ".file");
+    const auto status = volumes_.Get(volume);
+    return status.ok() && (status->tier == model::Tier::kDisk || status->mirrored);
+  }
+  absl::StatusOr<std::shared_ptr<void>> TakeRemoval(const security::Principal& caller) {
+    if (auto place = of_callers_.Take(caller.name); place != nullptr) return place;
+    const std::string most = absl::StrCat(of_callers_.most());
+    return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
+                        caller.name, " has ", most,
+                        " calls of DiscardVolume and ReleaseVolume already that wait for the "
+                        "disk of the volumes' files; allowed ",
+                        most, " for each principal, ", kMostRemovals,
+                        " in all; wait for the answer of an earlier call")),
+                    {.reason = Reason::kQuota,
+                     .field = "",
+                     .numbers = {{"principal", caller.name},
+                                 {"kind", "removals"},
+                                 {"used", most},
+                                 {"wanted", "1"},
+                                 {"allowed", most},
+                                 {"retryable", "true"}}});
   }
   /// The call, then the volume in its answer.
   template <class Request, class Response, class F>
@@ -445,6 +481,7 @@ class VolumeServiceImpl final : public Base {
   base::WorkerPool* const workers_;
   base::WorkerPool& renders_;
   base::WorkerPool& removals_;
+  base::PlacesByName of_callers_{kMostRemovalsOfOne};  // in removals_
   OpenWatches* const watches_;
   const std::shared_ptr<EncodedVolumes> encoded_ = std::make_shared<EncodedVolumes>(EncodeVolume);
   picture::PictureBudget pictures_;
