@@ -81,7 +81,7 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const model::TomographyS
   OCTAVO_ASSIGN_OR_RETURN(l.column_range_, Resolve("columns", spec.columns, info.columns));
   l.columns_ = info.columns;
   l.detector_rows_ = info.rows;
-  l.dtype_ = info.dtype == DType::kI16 ? DType::kF32 : info.dtype;
+  l.dtype_ = info.dtype;
   l.source_ = absl::StrCat(info.format, ": ", info.projections, " projections of ", info.rows,
                            " x ", info.columns, " (",
                            info.stored_type.empty() ? Info(info.dtype).name : info.stored_type,

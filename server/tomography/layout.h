@@ -43,7 +43,7 @@ class TomographyLayout {
   int64_t flats() const { return flats_; }
   int64_t darks() const { return darks_; }
   int64_t columns() const { return columns_; }  // columns that are read: the whole detector
-  DType dtype() const { return dtype_; }        // on the device: u8, u16, f32
+  DType dtype() const { return dtype_; }        // on the device: u8, u16, i16, f32
   const std::vector<double>& angles_rad() const { return angles_rad_; }  // of prepared projections
   const std::vector<double>& tried() const {
     return tried_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <pthread.h>
 #include <utility>
 
@@ -11,8 +12,15 @@
 namespace octavo::tomography {
 namespace {
 
-constexpr int64_t kSlots = 3;
-constexpr int64_t kSlabBytes = 16 << 20;
+// One thread copies 4 to 8 GB/s from the page cache; the link to a device takes 50. Beyond six the
+// memory is the limit, and page-locking more of it delays the start of every job.
+constexpr int64_t kMostReaders = 6;
+constexpr int64_t kUploads = 2;  // slabs on their way to the device
+constexpr int64_t kSlabBytes = 8 << 20, kLeastSlabBytes = 256 << 10, kPinnedBytes = 96 << 20;
+
+int64_t MostReaders() {
+  return std::clamp<int64_t>(std::thread::hardware_concurrency() / 2, 1, kMostReaders);
+}
 
 // Rows of the detector between the first and the last one that is read.
 int64_t Span(const BatchRows& rows) { return (rows.count - 1) * rows.step + 1; }
@@ -53,11 +61,43 @@ std::vector<storage::ProjectionBox> BoxesOf(const TomographyLayout& layout,
   return boxes;
 }
 
-}  // namespace
+/// Slabs whose copies to the device are in progress: kUploads at most, so that the link never waits
+/// for the thread that enqueues.
+class UploadQueue {
+ public:
+  UploadQueue(Device& device, StreamRef stream) : device_(device), stream_(stream) {}
+  ~UploadQueue() { (void)stream_.Synchronize(); }  // before the slabs are read into again
 
-int64_t TomographyLoader::HostBytes(const TomographyLayout& layout, const BatchRows& rows) {
-  return kSlots * std::max(kSlabBytes, Span(rows) * layout.columns() * SizeOf(layout.dtype()));
-}
+  /// Enqueues the copy of the slab's first `bytes`; waits for an earlier one if there are kUploads.
+  absl::Status Add(storage::ProjectionPrefetch::Slab slab, void* to, int64_t bytes) {
+    if (std::ssize(copies_) == kUploads) {
+      OCTAVO_RETURN_IF_ERROR(copies_.front().done.Synchronize());
+      copies_.pop_front();
+    }
+    Copy& copy = copies_.emplace_back();
+    copy.slab = std::move(slab);
+    OCTAVO_ASSIGN_OR_RETURN(copy.done, device_.NewEvent());
+    OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(stream_, to, copy.slab.data(), bytes));
+    return copy.done.Record(stream_);
+  }
+  /// Waits for all copies.
+  absl::Status Finish() {
+    OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
+    copies_.clear();
+    return absl::OkStatus();
+  }
+
+ private:
+  struct Copy {
+    storage::ProjectionPrefetch::Slab slab;
+    Event done;
+  };
+  Device& device_;
+  const StreamRef stream_;
+  std::deque<Copy> copies_;
+};
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<TomographyLoader>> TomographyLoader::Start(
     job::JobRun& run, const TomographyLayout& layout,
@@ -66,18 +106,17 @@ absl::StatusOr<std::unique_ptr<TomographyLoader>> TomographyLoader::Start(
   std::unique_ptr<TomographyLoader> loader(
       new TomographyLoader(layout, run.device(), std::move(input), std::move(batches)));
   OCTAVO_ASSIGN_OR_RETURN(loader->stream_, run.device().NewStream(StreamPriority::kLow));
-  loader->slot_bytes_ = 0;
+  // All readers have a part of a small input; large frames leave fewer readers.
+  const int64_t most = MostReaders();
+  loader->slot_bytes_ = std::clamp(raw_bytes / most, kLeastSlabBytes, kSlabBytes);
   for (const SliceBatch& batch : loader->batches_) {
     loader->slot_bytes_ =
         std::max(loader->slot_bytes_, FrameBytes(layout, *loader->input_, batch.rows));
   }
-  loader->slot_bytes_ = std::max(loader->slot_bytes_, kSlabBytes);
-  for (int64_t i = 0; i < kSlots; ++i) {
+  loader->readers_ = std::clamp<int64_t>(kPinnedBytes / loader->slot_bytes_ - kUploads, 1, most);
+  for (int64_t i = 0; i < loader->readers_ + kUploads; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(PinnedBuffer slot, run.device().AllocatePinned(loader->slot_bytes_));
     loader->slots_.push_back(std::move(slot));
-  }
-  if (loader->input_->info().dtype == DType::kI16) {
-    OCTAVO_ASSIGN_OR_RETURN(loader->widened_, run.device().AllocatePinned(2 * loader->slot_bytes_));
   }
   OCTAVO_ASSIGN_OR_RETURN(loader->projections_, run.Allocate(raw_bytes));
   if (field_bytes > 0) {
@@ -154,9 +193,7 @@ void TomographyLoader::Work(std::stop_token stop) {
 }
 
 absl::Status TomographyLoader::Load(std::stop_token stop) {
-  const int64_t columns = layout_.columns(), to_size = SizeOf(layout_.dtype());
-  const DType from = input_->info().dtype;
-  const int64_t row_bytes = columns * SizeOf(from);
+  const int64_t columns = layout_.columns(), row_bytes = columns * SizeOf(layout_.dtype());
   std::vector<storage::ProjectionBox> boxes;
   std::vector<int64_t> ends;  // of each batch, in boxes
   for (const SliceBatch& batch : batches_) {
@@ -166,13 +203,14 @@ absl::Status TomographyLoader::Load(std::stop_token stop) {
   }
   std::vector<void*> slots;
   for (const PinnedBuffer& slot : slots_) slots.push_back(slot.data());
-  OCTAVO_ASSIGN_OR_RETURN(const auto prefetch, storage::ProjectionPrefetch::Start(
-                                                   input_, boxes, std::move(slots), slot_bytes_));
+  OCTAVO_ASSIGN_OR_RETURN(
+      const auto prefetch,
+      storage::ProjectionPrefetch::Start(input_, boxes, std::move(slots), slot_bytes_, readers_));
+  UploadQueue uploads(device_, stream_.ref());
   int64_t next = 0;
   for (size_t b = 0; b < batches_.size(); ++b) {
     const BatchRows& rows = batches_[b].rows;
-    const int64_t frame_bytes = rows.count * columns * to_size,
-                  darks_offset = layout_.flats() * frame_bytes;
+    const int64_t darks_offset = layout_.flats() * rows.count * row_bytes;
     {
       MutexLock lock(mutex_);
       while (released_ < static_cast<int64_t>(b) && !stop.stop_requested()) cv_.Wait(lock);
@@ -182,7 +220,7 @@ absl::Status TomographyLoader::Load(std::stop_token stop) {
     char* places[3] = {static_cast<char*>(projections_), static_cast<char*>(fields_),
                        static_cast<char*>(fields_) + darks_offset};
     for (; next < ends[b]; ++next) {
-      OCTAVO_ASSIGN_OR_RETURN(const storage::ProjectionPrefetch::Slab slab, prefetch->Next(stop));
+      OCTAVO_ASSIGN_OR_RETURN(storage::ProjectionPrefetch::Slab slab, prefetch->Next(stop));
       const storage::ProjectionBox& box = slab.box();
       auto* data = static_cast<char*>(const_cast<void*>(slab.data()));  // one of slots_
       if (rows.step > 1) {  // the selected rows move together
@@ -192,18 +230,12 @@ absl::Status TomographyLoader::Load(std::stop_token stop) {
                        static_cast<size_t>(row_bytes));
         }
       }
-      const int64_t elements = box.frames * rows.count * columns;
-      if (from == DType::kI16) {
-        const auto* values = reinterpret_cast<const int16_t*>(data);
-        std::transform(values, values + elements, widened_.as<float>(),
-                       [](int16_t v) { return static_cast<float>(v); });
-        data = widened_.as<char>();
-      }
       char*& place = places[static_cast<size_t>(box.kind)];
-      OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(stream_.ref(), place, data, elements * to_size));
-      place += elements * to_size;
-      OCTAVO_RETURN_IF_ERROR(stream_.ref().Synchronize());  // releases the slab
+      const int64_t bytes = box.frames * rows.count * row_bytes;
+      OCTAVO_RETURN_IF_ERROR(uploads.Add(std::move(slab), place, bytes));
+      place += bytes;
     }
+    OCTAVO_RETURN_IF_ERROR(uploads.Finish());
     MutexLock lock(mutex_);
     loaded_ = static_cast<int64_t>(b) + 1;
     cv_.NotifyAll();

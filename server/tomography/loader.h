@@ -23,7 +23,7 @@ struct SliceBatch {
   BatchRows rows;
 };
 
-/// Loads the raw data of batches onto a device: one thread reads ahead into page-locked memory,
+/// Loads the raw data of batches onto a device: several threads read ahead into page-locked memory,
 /// another uploads a batch while the job computes the one before. The device holds the raw data of
 /// only one batch, because preparing a batch is quick and then frees that memory.
 class TomographyLoader {
@@ -44,9 +44,6 @@ class TomographyLoader {
   /// Ends the threads and gives the device memory back.
   void Free(job::JobRun& run);
 
-  /// Host memory for reading, in bytes.
-  static int64_t HostBytes(const TomographyLayout& layout, const BatchRows& rows);
-
  private:
   TomographyLoader(const TomographyLayout& layout, Device& device,
                    std::shared_ptr<storage::ProjectionInput> input, std::vector<SliceBatch> batches)
@@ -60,8 +57,7 @@ class TomographyLoader {
   const std::vector<SliceBatch> batches_;
   Stream stream_;
   std::vector<PinnedBuffer> slots_;
-  PinnedBuffer widened_;  // i16 as f32
-  int64_t slot_bytes_ = 0;
+  int64_t slot_bytes_ = 0, readers_ = 1;
   void* projections_ = nullptr;
   void* fields_ = nullptr;
   Mutex mutex_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -31,9 +32,9 @@ class ChunkCache final : public storage::ProjectionInput {
     char* at = memory_.get();
     MutexLock lock(mutex_);
     for (const FrameKind kind : kKinds) {
-      Frames& frames = frames_[static_cast<size_t>(kind)];
-      frames.data = at;
-      frames.loaded.assign(static_cast<size_t>(Blocks() * info_.frames(kind)), false);
+      data_[static_cast<size_t>(kind)] = at;
+      states_[static_cast<size_t>(kind)].assign(static_cast<size_t>(Blocks() * info_.frames(kind)),
+                                                State::kMissing);
       at += info_.frames(kind) * info_.rows * RowBytes();
     }
   }
@@ -45,18 +46,15 @@ class ChunkCache final : public storage::ProjectionInput {
 
  protected:
   absl::Status ReadInside(const ProjectionBox& box, void* out) override {
-    MutexLock lock(mutex_);  // otherwise two readers would decompress the same chunk
-    Frames& frames = frames_[static_cast<size_t>(box.kind)];
     const int64_t pixel = SizeOf(info_.dtype);
     auto* to = static_cast<char*>(out);
     for (int64_t block = box.first_row / block_rows_;
          block * block_rows_ < box.first_row + box.rows; ++block) {
-      OCTAVO_RETURN_IF_ERROR(
-          Load(frames, box.kind, block, box.first_frame, box.first_frame + box.frames));
+      OCTAVO_RETURN_IF_ERROR(Load(box.kind, block, box.first_frame, box.first_frame + box.frames));
       const int64_t begin = std::max(block * block_rows_, box.first_row),
                     end = std::min((block + 1) * block_rows_, box.first_row + box.rows);
       for (int64_t f = 0; f < box.frames; ++f) {
-        const char* const from = At(frames, box.kind, block, box.first_frame + f);
+        const char* const from = At(box.kind, block, box.first_frame + f);
         for (int64_t row = begin; row < end; ++row) {
           std::memcpy(to + ((f * box.rows + row - box.first_row) * box.columns) * pixel,
                       from + (row - block * block_rows_) * RowBytes() + box.first_column * pixel,
@@ -68,53 +66,69 @@ class ChunkCache final : public storage::ProjectionInput {
   }
 
  private:
-  struct Frames {
-    char* data = nullptr;
-    std::vector<bool> loaded;  // [block, frame]
-  };
+  enum class State : uint8_t { kMissing, kLoading, kLoaded };
 
   int64_t Blocks() const { return (info_.rows + block_rows_ - 1) / block_rows_; }
   int64_t RowsOf(int64_t block) const {
     return std::min(block_rows_, info_.rows - block * block_rows_);
   }
   int64_t RowBytes() const { return info_.columns * SizeOf(info_.dtype); }
-  char* At(const Frames& frames, FrameKind kind, int64_t block, int64_t frame) const {
-    return frames.data +
+  char* At(FrameKind kind, int64_t block, int64_t frame) const {
+    return data_[static_cast<size_t>(kind)] +
            (info_.frames(kind) * block * block_rows_ + frame * RowsOf(block)) * RowBytes();
   }
 
-  // Reads the missing frames of [begin, end), adjacent ones together.
-  absl::Status Load(Frames& frames, FrameKind kind, int64_t block, int64_t begin, int64_t end) {
-    std::vector<bool>& loaded = frames.loaded;
-    const auto is_loaded = [&](int64_t frame) {
-      return loaded[static_cast<size_t>(block * info_.frames(kind) + frame)];
-    };
-    for (int64_t first = begin; first < end;) {
-      int64_t last = first;
-      while (last < end && !is_loaded(last)) ++last;
-      if (last == first) {
-        ++first;
-        continue;
+  // Reads the missing frames of [begin, end), adjacent ones together, and waits for those that
+  // another thread reads: nobody decompresses a chunk that another one has.
+  absl::Status Load(FrameKind kind, int64_t block, int64_t begin, int64_t end) {
+    const auto set = [&](int64_t first, int64_t last, State state)
+                         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                           State* const of_block = StatesOf(kind, block);
+                           std::fill(of_block + first, of_block + last, state);
+                         };
+    for (int64_t first = begin, last = begin; first < end; first = last) {
+      {
+        MutexLock lock(mutex_);
+        const State* const states = StatesOf(kind, block);
+        while (states[first] == State::kLoading) cv_.Wait(lock);
+        last = first + 1;
+        if (states[first] == State::kLoaded) continue;
+        while (last < end && states[last] == State::kMissing) ++last;
+        set(first, last, State::kLoading);
       }
-      OCTAVO_RETURN_IF_ERROR(input_->Read({.kind = kind,
-                                           .first_frame = first,
-                                           .frames = last - first,
-                                           .first_row = block * block_rows_,
-                                           .rows = RowsOf(block),
-                                           .first_column = 0,
-                                           .columns = info_.columns},
-                                          At(frames, kind, block, first)));
-      for (; first < last; ++first)
-        loaded[static_cast<size_t>(block * info_.frames(kind) + first)] = true;
+      absl::Status read = Read(kind, block, first, last);
+      MutexLock lock(mutex_);
+      set(first, last, read.ok() ? State::kLoaded : State::kMissing);
+      cv_.NotifyAll();
+      OCTAVO_RETURN_IF_ERROR(read);
     }
     return absl::OkStatus();
+  }
+  State* StatesOf(FrameKind kind, int64_t block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return states_[static_cast<size_t>(kind)].data() + block * info_.frames(kind);
+  }
+  absl::Status Read(FrameKind kind, int64_t block, int64_t first, int64_t last) {
+    try {
+      return input_->Read({.kind = kind,
+                           .first_frame = first,
+                           .frames = last - first,
+                           .first_row = block * block_rows_,
+                           .rows = RowsOf(block),
+                           .first_column = 0,
+                           .columns = info_.columns},
+                          At(kind, block, first));
+    } catch (const std::exception& e) {  // others wait for these frames
+      return absl::ResourceExhaustedError(absl::StrCat("reading projections: ", e.what()));
+    }
   }
 
   const std::shared_ptr<storage::ProjectionInput> input_;
   const std::shared_ptr<char> memory_;
   const int64_t block_rows_;
+  char* data_[std::size(kKinds)];
   Mutex mutex_;
-  Frames frames_[std::size(kKinds)] ABSL_GUARDED_BY(mutex_);
+  CondVar cv_;
+  std::vector<State> states_[std::size(kKinds)] ABSL_GUARDED_BY(mutex_);  // [block, frame]
 };
 
 }  // namespace

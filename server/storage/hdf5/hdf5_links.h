@@ -40,6 +40,8 @@ class Hdf5Links {
                                        const std::string& name);
 
   const std::string& path() const { return path_; }
+  /// Whether the place is in the file that was opened, not in one that a link leads to.
+  bool IsOfOpenedFile(const Hdf5Place& place) const { return place.file_path == main_; }
   /// The name of a place in errors: `asked`, and its target if that is in another file.
   std::string Label(const std::string& asked, const Hdf5Place& place) const;
   /// The error of the first dangling link that was ignored, or OK.

@@ -1,6 +1,7 @@
 #include "server/storage/projections/hdf5_reader.h"
 
 #include <algorithm>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <utility>
 
@@ -8,6 +9,8 @@
 
 #include "gpu/base/status.h"
 #include "server/storage/io/open_beneath.h"
+#include "server/storage/projections/hdf5_chunks.h"
+#include "server/storage/projections/plain_frames.h"
 
 namespace octavo::storage {
 namespace {
@@ -76,11 +79,17 @@ std::string ReadText(hid_t type, hid_t space, const Read& read) {
 
 }  // namespace
 
-/// A dataset of frames. Reads take turns.
+/// A dataset of frames. Chunks that Hdf5Chunks knows are decoded in parallel; other reads take
+/// turns.
 class Hdf5Frames final : public FrameArray {
  public:
-  Hdf5Frames(std::shared_ptr<Hdf5Reader> file, std::unique_ptr<Hdf5Dataset> data, int rank)
-      : file_(std::move(file)), data_(std::move(data)), rank_(rank) {}
+  /// With the library's lock held.
+  Hdf5Frames(std::shared_ptr<Hdf5Reader> file, std::unique_ptr<Hdf5Dataset> data, int rank,
+             const StoredType& stored)
+      : file_(std::move(file)),
+        data_(std::move(data)),
+        rank_(rank),
+        chunks_(Hdf5Chunks::Of(*data_, stored, rank)) {}
   ~Hdf5Frames() override {
     MutexLock lock(Hdf5Mutex());
     QuietHdf5();
@@ -90,6 +99,9 @@ class Hdf5Frames final : public FrameArray {
 
   absl::Status Read(const int64_t start[3], const int64_t count[3], DType dtype,
                     char* out) override {
+    if (chunks_ != nullptr && chunks_->Suits(count[0]) &&
+        chunks_->Read(start, count, dtype, out).ok())
+      return absl::OkStatus();
     MutexLock lock(Hdf5Mutex());
     QuietHdf5();
     const int skip = 3 - rank_;
@@ -114,6 +126,7 @@ class Hdf5Frames final : public FrameArray {
   const std::shared_ptr<Hdf5Reader> file_;
   std::unique_ptr<Hdf5Dataset> data_;
   const int rank_;
+  const std::unique_ptr<Hdf5Chunks> chunks_;  // null: the library reads
 };
 
 absl::StatusOr<std::shared_ptr<Hdf5Reader>> Hdf5Reader::Open(
@@ -137,6 +150,8 @@ absl::StatusOr<std::shared_ptr<Hdf5Reader>> Hdf5Reader::Open(
   if (!file && replaced()) return ReplacedProjections(path);
   if (!file)
     return DamagedProjections(path, "the file", absl::StrCat("cannot be opened: ", Hdf5Reason()));
+  // The library reads what its identifier names, and this the same file: NameOfOpen names it.
+  reader->file_ = UniqueFd(::fcntl(opened.get(), F_DUPFD_CLOEXEC, 0));
   reader->links_ = std::make_unique<Hdf5Links>(path, std::move(file), roots);
   return reader;
 }
@@ -228,19 +243,48 @@ std::string Hdf5Reader::Text(const std::string& name) {
   return out;
 }
 
-absl::StatusOr<std::unique_ptr<Hdf5Dataset>> Hdf5Reader::OpenDatasetLocked(const std::string& name,
-                                                                           int64_t cache_bytes) {
-  OCTAVO_ASSIGN_OR_RETURN(const auto place, links_->Find(name));
+absl::StatusOr<Hdf5Place> Hdf5Reader::FindDatasetLocked(const std::string& name) {
+  OCTAVO_ASSIGN_OR_RETURN(auto place, links_->Find(name));
   if (!place.has_value())
     return BadProjections(path_, name, "is missing", "a dataset of this name");
-  return Hdf5Dataset::Open(*links_, *place, links_->Label(name, *place), cache_bytes);
+  return *std::move(place);
+}
+
+absl::StatusOr<std::unique_ptr<Hdf5Dataset>> Hdf5Reader::OpenDatasetLocked(const std::string& name,
+                                                                           const Hdf5Place& place,
+                                                                           int64_t cache_bytes) {
+  return Hdf5Dataset::Open(*links_, place, links_->Label(name, place), cache_bytes);
+}
+
+// Frames of a dataset that lies in one piece of the opened file; null for any other.
+std::shared_ptr<FrameArray> Hdf5Reader::PlainLocked(const Hdf5Place& place, const Hdf5Dataset& data,
+                                                    const StoredType& type, int64_t elements) {
+  const Id creation(H5Dget_create_plist(data.id()), H5Pclose),
+      of_file(H5Fget_create_plist(place.file), H5Pclose);
+  hsize_t before = 1;  // what other programs keep in front of the file
+  if (!creation || !of_file || !file_ || !links_->IsOfOpenedFile(place) ||
+      H5Pget_layout(creation.get()) != H5D_CONTIGUOUS ||
+      H5Pget_userblock(of_file.get(), &before) < 0 || before != 0 ||
+      !IsUsualFormat(data.id(), type))
+    return nullptr;
+  const haddr_t offset = H5Dget_offset(data.id());
+  const hsize_t bytes = static_cast<hsize_t>(elements) * static_cast<hsize_t>(type.bytes);
+  struct stat info {};
+  if (offset == HADDR_UNDEF || offset > static_cast<haddr_t>(INT64_MAX) - bytes ||
+      H5Dget_storage_size(data.id()) != bytes || ::fstat(file_.get(), &info) != 0 ||
+      offset + bytes > static_cast<haddr_t>(info.st_size))
+    return nullptr;
+  UniqueFd file(::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!file) return nullptr;
+  return std::make_shared<PlainFrames>(path_, std::move(file), static_cast<int64_t>(offset));
 }
 
 absl::StatusOr<std::shared_ptr<FrameArray>> Hdf5Reader::Frames(const std::string& name, bool flat) {
   std::shared_ptr<Hdf5Reader> self = shared_from_this();  // released after the lock if this fails
   MutexLock lock(Hdf5Mutex());
   QuietHdf5();
-  OCTAVO_ASSIGN_OR_RETURN(auto data, OpenDatasetLocked(name, 64 << 20));
+  OCTAVO_ASSIGN_OR_RETURN(const Hdf5Place place, FindDatasetLocked(name));
+  OCTAVO_ASSIGN_OR_RETURN(auto data, OpenDatasetLocked(name, place, 64 << 20));
   const Id space(H5Dget_space(data->id()), H5Sclose), type(H5Dget_type(data->id()), H5Tclose);
   const int rank = H5Sget_simple_extent_ndims(space.get());
   if (rank != 3 && !(flat && rank == 2)) {
@@ -255,11 +299,16 @@ absl::StatusOr<std::shared_ptr<FrameArray>> Hdf5Reader::Frames(const std::string
   hsize_t extent[3] = {1, 1, 1};
   H5Sget_simple_extent_dims(space.get(), extent + (3 - rank), nullptr);
   const int64_t chunk_rows = data->Chunk(rank - 2);
-  auto frames = std::make_shared<Hdf5Frames>(std::move(self), std::move(data), rank);
+  int64_t shape[3];
+  for (int d = 0; d < 3; ++d)
+    shape[d] = static_cast<int64_t>(std::min<hsize_t>(extent[d], INT64_MAX));
+  std::shared_ptr<FrameArray> frames =
+      PlainLocked(place, *data, *stored, H5Sget_simple_extent_npoints(space.get()));
+  if (frames == nullptr)
+    frames = std::make_shared<Hdf5Frames>(std::move(self), std::move(data), rank, *stored);
   frames->dataset = name;
   frames->type = *stored;
-  for (int d = 0; d < 3; ++d)
-    frames->shape[d] = static_cast<int64_t>(std::min<hsize_t>(extent[d], INT64_MAX));
+  std::copy(shape, shape + 3, frames->shape);
   frames->row_granularity = std::min(chunk_rows, std::max<int64_t>(frames->shape[1], 1));
   return frames;
 }
@@ -267,7 +316,8 @@ absl::StatusOr<std::shared_ptr<FrameArray>> Hdf5Reader::Frames(const std::string
 absl::StatusOr<std::vector<double>> Hdf5Reader::Numbers(const std::string& name) {
   MutexLock lock(Hdf5Mutex());
   QuietHdf5();
-  OCTAVO_ASSIGN_OR_RETURN(const auto data, OpenDatasetLocked(name, 0));
+  OCTAVO_ASSIGN_OR_RETURN(const Hdf5Place place, FindDatasetLocked(name));
+  OCTAVO_ASSIGN_OR_RETURN(const auto data, OpenDatasetLocked(name, place, 0));
   const Id space(H5Dget_space(data->id()), H5Sclose), type(H5Dget_type(data->id()), H5Tclose);
   const int rank = H5Sget_simple_extent_ndims(space.get());
   if (rank != 0 && rank != 1)

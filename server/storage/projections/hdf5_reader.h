@@ -49,11 +49,16 @@ class Hdf5Reader : public std::enable_shared_from_this<Hdf5Reader> {
  private:
   friend class Hdf5Frames;
   explicit Hdf5Reader(const std::string& path) : path_(path) {}
+  absl::StatusOr<Hdf5Place> FindDatasetLocked(const std::string& name);
   absl::StatusOr<std::unique_ptr<Hdf5Dataset>> OpenDatasetLocked(const std::string& name,
+                                                                 const Hdf5Place& place,
                                                                  int64_t cache_bytes);
+  std::shared_ptr<FrameArray> PlainLocked(const Hdf5Place& place, const Hdf5Dataset& data,
+                                          const StoredType& type, int64_t elements);
   Hdf5Id OpenLocked(const std::string& name);
 
   const std::string path_;
+  UniqueFd file_;  // the opened file, for reads past the library
   std::unique_ptr<Hdf5Links> links_;
 };
 

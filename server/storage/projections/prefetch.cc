@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
+#include <map>
 #include <new>
 #include <pthread.h>
 
@@ -18,40 +20,55 @@ struct ProjectionPrefetch::Shared {
 
   Mutex mutex;
   CondVar cv;
-  std::vector<size_t> free ABSL_GUARDED_BY(mutex);                      // slots
-  std::deque<std::pair<int64_t, size_t>> ready ABSL_GUARDED_BY(mutex);  // box, slot
-  int64_t given ABSL_GUARDED_BY(mutex) = 0;
-  absl::Status status ABSL_GUARDED_BY(mutex) = absl::OkStatus();
+  std::vector<size_t> free ABSL_GUARDED_BY(mutex);         // slots
+  int64_t next ABSL_GUARDED_BY(mutex) = 0;                 // box that the next free reader takes
+  std::map<int64_t, size_t> ready ABSL_GUARDED_BY(mutex);  // box: slot
+  int64_t given ABSL_GUARDED_BY(mutex) = 0;                // boxes
+  int64_t failed ABSL_GUARDED_BY(mutex) = kNone;           // the first box that cannot be read
+  absl::Status status ABSL_GUARDED_BY(mutex) = absl::OkStatus();  // why
   bool ends ABSL_GUARDED_BY(mutex) = false;
 
+  static constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+
   void Run();
+  absl::Status Read(const ProjectionBox& box, void* out);
+  bool AllAreTaken() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    return ends || failed != kNone || next == std::ssize(boxes);
+  }
 };
 
+absl::Status ProjectionPrefetch::Shared::Read(const ProjectionBox& box, void* out) {
+  try {
+    return input->Read(box, out);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("no host memory left to read projections with");
+  } catch (const std::exception& e) {
+    return absl::InternalError(e.what());
+  }
+}
+
+// One reader. It takes a box together with its slot, so the earliest box that is not given has a
+// slot always, and the boxes behind it cannot take all of them.
 void ProjectionPrefetch::Shared::Run() {
-  for (size_t i = 0; i < boxes.size(); ++i) {
+  for (;;) {
+    int64_t box = 0;
     size_t slot = 0;
     {
       MutexLock lock(mutex);
-      while (free.empty() && !ends) cv.Wait(lock);
-      if (ends) return;
+      while (free.empty() && !AllAreTaken()) cv.Wait(lock);
+      if (AllAreTaken()) return;
+      box = next++;
       slot = free.back();
       free.pop_back();
     }
-    absl::Status read = absl::OkStatus();
-    try {
-      read = input->Read(boxes[i], slots[slot]);
-    } catch (const std::bad_alloc&) {
-      read = absl::ResourceExhaustedError("no host memory left to read projections with");
-    } catch (const std::exception& e) {
-      read = absl::InternalError(e.what());
-    }
+    absl::Status read = Read(boxes[static_cast<size_t>(box)], slots[slot]);
     MutexLock lock(mutex);
-    if (!read.ok()) {
+    if (read.ok()) {
+      ready.emplace(box, slot);
+    } else if (box < failed) {
+      failed = box;
       status = std::move(read);
-      cv.NotifyAll();
-      return;
     }
-    ready.emplace_back(static_cast<int64_t>(i), slot);
     cv.NotifyAll();
   }
 }
@@ -80,7 +97,7 @@ void ProjectionPrefetch::Slab::Release() {
 
 absl::StatusOr<std::unique_ptr<ProjectionPrefetch>> ProjectionPrefetch::Start(
     std::shared_ptr<ProjectionInput> input, std::vector<ProjectionBox> boxes,
-    std::vector<void*> slots, int64_t slot_bytes) {
+    std::vector<void*> slots, int64_t slot_bytes, int64_t readers) {
   if (slots.size() < 2)
     return absl::InvalidArgumentError(absl::StrCat(slots.size(), " slots; allowed at least 2"));
   for (const auto& box : boxes) {
@@ -98,10 +115,12 @@ absl::StatusOr<std::unique_ptr<ProjectionPrefetch>> ProjectionPrefetch::Start(
     for (size_t i = 0; i < shared->slots.size(); ++i) shared->free.push_back(i);
   }
   std::unique_ptr<ProjectionPrefetch> made(new ProjectionPrefetch(shared));
-  made->thread_ = std::jthread([shared] {
-    pthread_setname_np(pthread_self(), "oct-read");
-    shared->Run();
-  });
+  for (int64_t i = 0; i < std::max<int64_t>(1, readers); ++i) {
+    made->threads_.emplace_back([shared] {
+      pthread_setname_np(pthread_self(), "oct-read");
+      shared->Run();
+    });
+  }
   return made;
 }
 
@@ -111,7 +130,7 @@ ProjectionPrefetch::~ProjectionPrefetch() {
     shared_->ends = true;
     shared_->cv.NotifyAll();
   }
-  if (thread_.joinable()) thread_.join();
+  threads_.clear();  // joins
 }
 
 absl::StatusOr<ProjectionPrefetch::Slab> ProjectionPrefetch::Next(std::stop_token stop) {
@@ -121,17 +140,20 @@ absl::StatusOr<ProjectionPrefetch::Slab> ProjectionPrefetch::Next(std::stop_toke
     s.cv.NotifyAll();
   });
   MutexLock lock(s.mutex);
-  while (s.ready.empty() && s.status.ok() && s.given < std::ssize(s.boxes) &&
+  const auto is_ready = [&s]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(s.mutex) {
+    return !s.ready.empty() && s.ready.begin()->first == s.given;
+  };
+  while (!is_ready() && s.failed != s.given && s.given < std::ssize(s.boxes) &&
          !stop.stop_requested())
     s.cv.Wait(lock);
   if (stop.stop_requested()) return absl::CancelledError("cancelled");
   Slab slab;
-  if (s.ready.empty()) {
-    OCTAVO_RETURN_IF_ERROR(s.status);
+  if (!is_ready()) {
+    if (s.failed == s.given) return s.status;
     return slab;
   }
-  const auto [index, slot] = s.ready.front();
-  s.ready.pop_front();
+  const auto [index, slot] = *s.ready.begin();
+  s.ready.erase(s.ready.begin());
   ++s.given;
   slab.shared_ = shared_;
   slab.box_ = s.boxes[static_cast<size_t>(index)];
@@ -140,27 +162,6 @@ absl::StatusOr<ProjectionPrefetch::Slab> ProjectionPrefetch::Next(std::stop_toke
   slab.index_ = index;
   slab.slot_ = slot;
   return slab;
-}
-
-std::vector<ProjectionBox> CoverRows(const ProjectionInfo& info, FrameKind kind, int64_t first_row,
-                                     int64_t rows, int64_t slab_bytes) {
-  std::vector<ProjectionBox> boxes;
-  const int64_t row_bytes = info.columns * SizeOf(info.dtype), frames = info.frames(kind);
-  const int64_t most_rows = std::clamp<int64_t>(slab_bytes / row_bytes, 1, rows);
-  const int64_t most_frames =
-      most_rows < rows ? 1 : std::max<int64_t>(1, slab_bytes / (rows * row_bytes));
-  for (int64_t f = 0; f < frames; f += most_frames) {
-    for (int64_t r = 0; r < rows; r += most_rows) {
-      boxes.push_back({.kind = kind,
-                       .first_frame = f,
-                       .frames = std::min(most_frames, frames - f),
-                       .first_row = first_row + r,
-                       .rows = std::min(most_rows, rows - r),
-                       .first_column = 0,
-                       .columns = info.columns});
-    }
-  }
-  return boxes;
 }
 
 }  // namespace octavo::storage

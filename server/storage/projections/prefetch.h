@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <stop_token>
 #include <thread>
@@ -16,9 +15,10 @@
 
 namespace octavo::storage {
 
-/// Reads boxes of an input one after the other on its own thread, into a fixed number of slabs of
-/// memory, so that it reads the next box while the caller uploads the previous one. Next, and the
-/// destruction of its slabs, may come from any thread.
+/// Reads boxes of an input ahead, several at a time, on threads of its own, into a fixed number of
+/// slabs of memory, and gives them in their order: one thread cannot copy from the page cache as
+/// fast as a device takes uploads. Next, and the destruction of its slabs, may come from any
+/// thread.
 ///
 ///   for (;;) {
 ///     OCTAVO_ASSIGN_OR_RETURN(ProjectionPrefetch::Slab slab, prefetch->Next(stop));
@@ -54,13 +54,14 @@ class ProjectionPrefetch {
     size_t slot_ = 0;
   };
 
-  /// Begins to read `boxes` in this order. `slots`: at least 2 pieces of memory (page-locked where
-  /// they are to be uploaded) of `slot_bytes` each, which every box must fit into; they must
-  /// outlive this and all Slabs. InvalidArgument.
+  /// Begins to read `boxes` in this order, by `readers` threads (at least 1; of use are as many as
+  /// there are slots). `slots`: at least 2 pieces of memory (page-locked where they are to be
+  /// uploaded) of `slot_bytes` each, which every box must fit into; they must outlive this and all
+  /// Slabs. InvalidArgument.
   static absl::StatusOr<std::unique_ptr<ProjectionPrefetch>> Start(
       std::shared_ptr<ProjectionInput> input, std::vector<ProjectionBox> boxes,
-      std::vector<void*> slots, int64_t slot_bytes);
-  ~ProjectionPrefetch();  // stops the thread; waits for the read in progress
+      std::vector<void*> slots, int64_t slot_bytes, int64_t readers = 1);
+  ~ProjectionPrefetch();  // stops the threads; waits for the reads in progress
 
   /// Waits for the next box. After all boxes before a failed read it returns that error, and again
   /// in every later call; Cancelled once `stop` is requested. It waits for ever if the caller holds
@@ -70,14 +71,7 @@ class ProjectionPrefetch {
  private:
   explicit ProjectionPrefetch(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
   const std::shared_ptr<Shared> shared_;
-  std::jthread thread_;
+  std::vector<std::jthread> threads_;
 };
-
-/// Boxes of at most `slab_bytes` (but at least one row of one frame) that cover rows [first_row,
-/// first_row + rows) of all frames of `kind`, all columns: for a batch of slices. A box holds as
-/// many whole ranges of rows of successive frames as fit; frames come in order. Concatenate the
-/// boxes of several kinds and batches in the order in which they shall come.
-std::vector<ProjectionBox> CoverRows(const ProjectionInfo& info, FrameKind kind, int64_t first_row,
-                                     int64_t rows, int64_t slab_bytes);
 
 }  // namespace octavo::storage

@@ -20,6 +20,7 @@
 #include "server/storage/io/files.h"
 #include "server/storage/io/open_beneath.h"
 #include "server/storage/projections/internal.h"
+#include "server/storage/projections/plain_frames.h"
 
 namespace octavo::storage {
 namespace {
@@ -110,60 +111,6 @@ absl::StatusOr<NpyFile> OpenNpy(const std::string& path, const std::vector<std::
   return file;
 }
 
-/// Frames that lie in a file unencoded. Reads run in parallel.
-class NpyFrames final : public FrameArray {
- public:
-  explicit NpyFrames(NpyFile file) : file_(std::move(file)) {
-    dataset = file_.name;
-    type = file_.type;
-    std::copy(file_.shape.begin(), file_.shape.end(), shape);
-  }
-
-  absl::Status Read(const int64_t start[3], const int64_t count[3], DType dtype,
-                    char* out) override {
-    // Read the longest pieces that are contiguous both in the file and in memory: rows, the rows of
-    // a frame, or everything.
-    const bool whole_rows = count[2] == shape[2], whole_frames = whole_rows && count[1] == shape[1];
-    const int64_t piece = whole_frames ? count[0] * count[1] * count[2]
-                          : whole_rows ? count[1] * count[2]
-                                       : count[2];
-    const int64_t rows = whole_rows ? 1 : count[1], frames = whole_frames ? 1 : count[0],
-                  step = piece * SizeOf(dtype);
-    const bool convert = dtype != type.Loaded() || type.Name() != Info(dtype).name;
-    std::vector<char> memory(convert ? static_cast<size_t>(std::min(piece, kConvert) * type.bytes)
-                                     : 0);
-    for (int64_t f = 0; f < frames; ++f) {
-      for (int64_t r = 0; r < rows; ++r, out += step) {
-        const int64_t first = ((start[0] + f) * shape[1] + start[1] + r) * shape[2] + start[2];
-        if (!convert) {
-          OCTAVO_RETURN_IF_ERROR(ReadAt(out, piece, first));
-          continue;
-        }
-        for (int64_t done = 0; done < piece; done += kConvert) {
-          const int64_t n = std::min(kConvert, piece - done);
-          OCTAVO_RETURN_IF_ERROR(ReadAt(memory.data(), n, first + done));
-          LoadNumbers(memory.data(), type, n, dtype, out + done * SizeOf(dtype));
-        }
-      }
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  static constexpr int64_t kConvert = 1 << 20;  // numbers converted at a time
-
-  absl::Status ReadAt(char* out, int64_t count, int64_t first) const {
-    absl::Status read =
-        ReadAllAt(file_.fd.get(), file_.path, out, static_cast<size_t>(count * type.bytes),
-                  file_.offset + first * type.bytes);
-    if (read.ok()) return read;
-    return DamagedProjections(file_.path, "the file",
-                              absl::StrCat("cannot be read: ", std::string(read.message())));
-  }
-
-  const NpyFile file_;
-};
-
 /// Frames of 3 dimensions. 2 are one frame [row, column] where the projections have 3, else one row
 /// of each [frame, column]; and 1 is a row of one frame where they have 2.
 absl::StatusOr<std::shared_ptr<FrameArray>> OpenFrames(const std::string& path,
@@ -183,7 +130,11 @@ absl::StatusOr<std::shared_ptr<FrameArray>> OpenFrames(const std::string& path,
     return BadProjections(path, file.name, absl::StrCat("has ", rank, " dimensions"),
                           "3: [angle, row, column], or 2: [angle, column]");
   }
-  return std::make_shared<NpyFrames>(std::move(file));
+  auto frames = std::make_shared<PlainFrames>(file.path, std::move(file.fd), file.offset);
+  frames->dataset = file.name;
+  frames->type = file.type;
+  std::copy(file.shape.begin(), file.shape.end(), frames->shape);
+  return frames;
 }
 
 absl::StatusOr<std::vector<double>> ReadNumbers(const std::string& path,

@@ -1,12 +1,15 @@
 #include "server/tomography/projection_cache.h"
 
+#include <algorithm>
 #include <map>
 #include <random>
+#include <thread>
 #include <tuple>
 #include <vector>
 
 #include "gtest/gtest.h"
 
+#include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
 #include "server/source/push_projections.h"
 #include "tests/support/rooms.h"
@@ -48,6 +51,7 @@ class CountedInput final : public storage::ProjectionInput {
  protected:
   absl::Status ReadInside(const ProjectionBox& box, void* out) override {
     auto* to = static_cast<uint16_t*>(out);
+    MutexLock lock(mutex_);
     for (int64_t f = box.first_frame; f < box.first_frame + box.frames; ++f) {
       if (f == fails_at) return absl::DataLossError("a damaged chunk");
       for (int64_t r = box.first_row; r < box.first_row + box.rows; ++r) {
@@ -61,6 +65,7 @@ class CountedInput final : public storage::ProjectionInput {
 
  private:
   const int64_t granularity_;
+  Mutex mutex_;
 };
 
 TEST(ProjectionCacheTest, EachChunkIsReadOnceAndAllIsAsItIs) {
@@ -95,6 +100,33 @@ TEST(ProjectionCacheTest, EachChunkIsReadOnceAndAllIsAsItIs) {
         }
       }
     }
+    for (const auto& [what, times] : input->reads) ASSERT_EQ(times, 1);
+  }
+}
+
+TEST(ProjectionCacheTest, ThreadsThatWantTheSameChunksReadThemOnce) {
+  for (int round = 0; round < 30; ++round) {
+    ProjectionMemory memory(1 << 20);
+    const auto input = std::make_shared<CountedInput>(3);
+    std::string note;
+    const auto cached = CacheChunks(input, &memory, &note);
+    std::vector<std::jthread> threads;
+    for (int64_t t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        for (int64_t i = 0; i < 13; ++i) {
+          const ProjectionBox box{.kind = FrameKind::kProjection,
+                                  .first_frame = (i + t) % 13,
+                                  .frames = std::min<int64_t>(1 + t, 13 - (i + t) % 13),
+                                  .first_row = t,
+                                  .rows = 5,
+                                  .columns = 7};
+          std::vector<uint16_t> got(static_cast<size_t>(box.elements()));
+          ASSERT_THAT(cached->Read(box, got.data()), IsOk());
+          EXPECT_EQ(got.back(), Pixel(box.kind, box.first_frame + box.frames - 1, t + 4, 6));
+        }
+      });
+    }
+    threads.clear();
     for (const auto& [what, times] : input->reads) ASSERT_EQ(times, 1);
   }
 }

@@ -23,9 +23,13 @@ inline hid_t TypeOf(double) { return H5T_IEEE_F64LE; }
 /// need. For one thread.
 class Hdf5Builder {
  public:
-  explicit Hdf5Builder(const std::string& path) {
+  /// `before`: bytes in front of the file that are none of HDF5's (a power of 2 from 512 on, or 0).
+  explicit Hdf5Builder(const std::string& path, hsize_t before = 0) {
     QuietHdf5();
-    file_ = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    const hid_t creation = H5Pcreate(H5P_FILE_CREATE);
+    H5Pset_userblock(creation, before);
+    file_ = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation, H5P_DEFAULT);
+    H5Pclose(creation);
     links_ = H5Pcreate(H5P_LINK_CREATE);
     H5Pset_create_intermediate_group(links_, 1);
     EXPECT_GE(file_, 0) << path;
@@ -40,6 +44,7 @@ class Hdf5Builder {
     std::vector<hsize_t> chunk;
     unsigned deflate = 0;
     hid_t type = -1;  // in the file; -1 = that of the values
+    bool shuffle = false, checksum = false;
   };
 
   template <class T>
@@ -57,7 +62,9 @@ class Hdf5Builder {
     const hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
     if (!layout.chunk.empty())
       H5Pset_chunk(creation, static_cast<int>(layout.chunk.size()), layout.chunk.data());
+    if (layout.shuffle) H5Pset_shuffle(creation);
     if (layout.deflate > 0) H5Pset_deflate(creation, layout.deflate);
+    if (layout.checksum) H5Pset_fletcher32(creation);
     const hid_t data = H5Dcreate2(file_, name.c_str(), layout.type >= 0 ? layout.type : TypeOf(T{}),
                                   space, links_, creation, H5P_DEFAULT);
     EXPECT_GE(data, 0) << name;

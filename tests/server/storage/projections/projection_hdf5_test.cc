@@ -2,9 +2,12 @@
 
 #include <cmath>
 #include <map>
+#include <random>
+#include <thread>
 
 #include "server/storage/projections/projection_input.h"
 #include "tests/server/storage/projections/projection_input_fixture.h"
+#include "tests/support/seed.h"
 
 namespace octavo::storage {
 namespace {
@@ -127,6 +130,66 @@ TEST_F(ProjectionInputTest, EveryRealTypeIsRead) {
       const bool clipped =
           type == H5T_STD_I8LE && expected[i] > 127;  // the library converts the file's type
       ASSERT_EQ(value, clipped ? 127 : expected[i]) << input->info().stored_type;
+    }
+  }
+}
+
+// What is read past the library is what the library would read: every layout of the data, of every
+// type, in boxes that cross chunks, by several threads.
+TEST_F(ProjectionInputTest, EveryLayoutIsReadAlike) {
+  std::mt19937_64 random(octavo::testing::FreshSeed());
+  const auto upto = [&](int64_t most) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(most));
+  };
+  const hid_t types[] = {H5T_STD_U8LE,  H5T_STD_U16LE, H5T_STD_U16BE,
+                         H5T_STD_I16BE, H5T_STD_I32LE, H5T_IEEE_F32BE};
+  const int64_t frames = 7, rows = 9, columns = 11;
+  std::vector<uint8_t> values(static_cast<size_t>(frames * rows * columns));
+  for (uint8_t& v : values) v = static_cast<uint8_t>(upto(100));
+  for (int round = 0; round < 60; ++round) {
+    Hdf5Builder::Layout layout{.type = types[upto(6)]};
+    if (upto(4) != 0) {
+      layout.chunk = {static_cast<hsize_t>(1 + upto(frames)), static_cast<hsize_t>(1 + upto(rows)),
+                      static_cast<hsize_t>(1 + upto(columns))};
+      layout.deflate = static_cast<unsigned>(upto(3));
+      layout.shuffle = upto(2) != 0;
+      layout.checksum = upto(5) == 0;
+    }
+    const std::string path = folder_ / "layout.h5";
+    {
+      Hdf5Builder file(path, upto(4) == 0 ? 512 : 0);
+      file.Data(
+          "/exchange/data",
+          {static_cast<hsize_t>(frames), static_cast<hsize_t>(rows), static_cast<hsize_t>(columns)},
+          values, layout);
+      file.Data("/exchange/theta", {static_cast<hsize_t>(frames)}, Degrees(frames));
+    }
+    ASSERT_OK_AND_ASSIGN(const auto input, OpenProjections(path, {}));
+    std::vector<ProjectionBox> boxes(20);
+    for (ProjectionBox& box : boxes) {
+      box.first_frame = upto(frames), box.frames = 1 + upto(frames - box.first_frame);
+      box.first_row = upto(rows), box.rows = 1 + upto(rows - box.first_row);
+      box.first_column = upto(columns), box.columns = 1 + upto(columns - box.first_column);
+    }
+    std::vector<std::jthread> readers;
+    for (size_t thread = 0; thread < 3; ++thread) {
+      readers.emplace_back([&, thread] {
+        for (size_t b = thread; b < boxes.size(); b += 3) {
+          const ProjectionBox& box = boxes[b];
+          const std::vector<double> got = ReadAsDoubles(*input, box);
+          size_t i = 0;
+          for (int64_t f = 0; f < box.frames; ++f) {
+            for (int64_t r = 0; r < box.rows; ++r) {
+              for (int64_t c = 0; c < box.columns; ++c) {
+                const int64_t at = ((box.first_frame + f) * rows + box.first_row + r) * columns +
+                                   box.first_column + c;
+                ASSERT_EQ(got[i++], values[static_cast<size_t>(at)])
+                    << round << " " << input->info().stored_type << " " << f << " " << r;
+              }
+            }
+          }
+        }
+      });
     }
   }
 }

@@ -66,6 +66,20 @@ inline std::vector<double> Degrees(int64_t count) {
   return out;
 }
 
+/// The box as f64, of any type.
+inline std::vector<double> ReadAsDoubles(ProjectionInput& input, const ProjectionBox& box) {
+  const auto as_doubles = [&](auto zero) {
+    const auto read = Read<decltype(zero)>(input, box);
+    return std::vector<double>(read.begin(), read.end());
+  };
+  switch (input.info().dtype) {
+    case DType::kU8: return as_doubles(uint8_t{});
+    case DType::kU16: return as_doubles(uint16_t{});
+    case DType::kI16: return as_doubles(int16_t{});
+    default: return as_doubles(float{});
+  }
+}
+
 /// A complete and correct scan in a file, to which a test makes one change.
 class ProjectionInputTest : public ::testing::Test {
  protected:

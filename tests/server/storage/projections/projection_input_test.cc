@@ -2,10 +2,14 @@
 
 #include "server/storage/projections/projection_input.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <thread>
+
+#include "absl/strings/str_cat.h"
 
 #include "server/storage/projections/prefetch.h"
 #include "tests/server/storage/projections/projection_input_fixture.h"
@@ -17,56 +21,124 @@ using namespace storage::testing;  // NOLINT: the fixture's own words
 using octavo::testing::IsError;
 using ::testing::ElementsAre;
 
+// Boxes of `frames` frames at most that cover rows [first, first + rows) of all frames of a kind.
+std::vector<ProjectionBox> Boxes(const ProjectionInfo& info, FrameKind kind, int64_t first,
+                                 int64_t rows, int64_t frames) {
+  std::vector<ProjectionBox> boxes;
+  for (int64_t at = 0; at < info.frames(kind); at += frames) {
+    boxes.push_back({.kind = kind,
+                     .first_frame = at,
+                     .frames = std::min(frames, info.frames(kind) - at),
+                     .first_row = first,
+                     .rows = rows,
+                     .columns = info.columns});
+  }
+  return boxes;
+}
+
 TEST_F(ProjectionInputTest, PrefetchGivesTheBoxesInOrder) {
   const std::string path = DataExchange();
   ASSERT_OK_AND_ASSIGN(const auto input, OpenProjections(path, {}));
   std::vector<ProjectionBox> boxes;
   for (int64_t row = 0; row < kRows; row += 2) {  // two batches of slices
-    for (const auto& box : CoverRows(input->info(), FrameKind::kFlat, row, 2, 1 << 20))
-      boxes.push_back(box);
-    for (const auto& box : CoverRows(input->info(), FrameKind::kProjection, row, 2, 2 * 2 * 6 * 2))
+    for (const auto& box : Boxes(input->info(), FrameKind::kFlat, row, 2, 3)) boxes.push_back(box);
+    for (const auto& box : Boxes(input->info(), FrameKind::kProjection, row, 2, 2))
       boxes.push_back(box);
   }
   ASSERT_EQ(boxes.size(), 2u * (1 + 3));
-  std::vector<std::vector<char>> memory(2, std::vector<char>(72));
-  EXPECT_THAT(ProjectionPrefetch::Start(input, boxes, {memory[0].data(), memory[1].data()}, 71),
+  std::vector<std::vector<char>> memory(4, std::vector<char>(72));
+  std::vector<void*> slots;
+  for (auto& slot : memory) slots.push_back(slot.data());
+  EXPECT_THAT(ProjectionPrefetch::Start(input, boxes, slots, 71),
               IsError(kInvalid, "72 bytes; slots have 71"));
   EXPECT_THAT(ProjectionPrefetch::Start(input, boxes, {memory[0].data()}, 72),
               IsError(kInvalid, "at least 2"));
-  ASSERT_OK_AND_ASSIGN(
-      const auto prefetch,
-      ProjectionPrefetch::Start(input, boxes, {memory[0].data(), memory[1].data()}, 72));
-  for (size_t i = 0; i < boxes.size(); ++i) {
-    ASSERT_OK_AND_ASSIGN(const ProjectionPrefetch::Slab slab, prefetch->Next({}));
-    ASSERT_TRUE(slab);
-    EXPECT_EQ(slab.index(), static_cast<int64_t>(i));
-    const auto expected = Read<uint16_t>(*input, boxes[i]);
-    ASSERT_EQ(slab.bytes(), std::ssize(expected) * 2);
-    EXPECT_EQ(std::memcmp(slab.data(), expected.data(), static_cast<size_t>(slab.bytes())), 0);
+  for (const int64_t readers : {0, 1, 2, 3, 9}) {
+    for (const size_t count : {size_t{2}, slots.size()}) {
+      ASSERT_OK_AND_ASSIGN(
+          const auto prefetch,
+          ProjectionPrefetch::Start(input, boxes, std::vector(slots.begin(), slots.begin() + count),
+                                    72, readers));
+      for (size_t i = 0; i < boxes.size(); ++i) {
+        ASSERT_OK_AND_ASSIGN(const ProjectionPrefetch::Slab slab, prefetch->Next({}));
+        ASSERT_TRUE(slab);
+        EXPECT_EQ(slab.index(), static_cast<int64_t>(i));
+        const auto expected = Read<uint16_t>(*input, boxes[i]);
+        ASSERT_EQ(slab.bytes(), std::ssize(expected) * 2);
+        EXPECT_EQ(std::memcmp(slab.data(), expected.data(), static_cast<size_t>(slab.bytes())), 0);
+      }
+      for (int again = 0; again < 2; ++again) {
+        ASSERT_OK_AND_ASSIGN(const ProjectionPrefetch::Slab end, prefetch->Next({}));
+        EXPECT_FALSE(end);
+      }
+    }
   }
-  ASSERT_OK_AND_ASSIGN(const ProjectionPrefetch::Slab end, prefetch->Next({}));
-  EXPECT_FALSE(end);
-  // One row at a time if a slab holds no more.
-  EXPECT_EQ(CoverRows(input->info(), FrameKind::kProjection, 0, 4, 1).size(),
-            static_cast<size_t>(kAngles * kRows));
+}
+
+/// Frames of one byte, which is the number of the frame. Reads of some fail, and what is read first
+/// may be finished last.
+class CountedFrames final : public ProjectionInput {
+ public:
+  CountedFrames(int64_t frames, std::vector<int64_t> bad)
+      : ProjectionInput({.dtype = DType::kU8,
+                         .projections = frames,
+                         .rows = 1,
+                         .columns = 2,
+                         .angles_rad = std::vector<double>(static_cast<size_t>(frames))}),
+        bad_(std::move(bad)) {}
+  int64_t reads() const { return reads_; }
+
+ private:
+  absl::Status ReadInside(const ProjectionBox& box, void* out) override {
+    ++reads_;
+    for (int64_t i = box.first_frame % 3; i > 0; --i) std::this_thread::yield();
+    if (std::find(bad_.begin(), bad_.end(), box.first_frame) != bad_.end())
+      return absl::DataLossError(absl::StrCat("frame ", box.first_frame));
+    std::memset(out, static_cast<int>(box.first_frame), 2);
+    return absl::OkStatus();
+  }
+  const std::vector<int64_t> bad_;
+  std::atomic<int64_t> reads_{0};
+};
+
+TEST_F(ProjectionInputTest, AllBoxesBeforeTheFirstFailedReadAreGiven) {
+  for (int round = 0; round < 20; ++round) {
+    const auto input = std::make_shared<CountedFrames>(200, std::vector<int64_t>{90, 41, 40, 43});
+    char memory[5][2];
+    ASSERT_OK_AND_ASSIGN(
+        const auto prefetch,
+        ProjectionPrefetch::Start(input, Boxes(input->info(), FrameKind::kProjection, 0, 1, 1),
+                                  {memory[0], memory[1], memory[2], memory[3], memory[4]}, 2, 4));
+    for (int64_t i = 0; i < 40; ++i) {
+      ASSERT_OK_AND_ASSIGN(const ProjectionPrefetch::Slab slab, prefetch->Next({}));
+      ASSERT_TRUE(slab) << i;
+      EXPECT_EQ(*static_cast<const uint8_t*>(slab.data()), i);
+    }
+    for (int again = 0; again < 2; ++again)
+      EXPECT_THAT(prefetch->Next({}), IsError(absl::StatusCode::kDataLoss, "frame 40"));
+    EXPECT_LE(input->reads(), 40 + 5);  // nobody reads on behind a failed box
+  }
 }
 
 TEST_F(ProjectionInputTest, PrefetchEndsWhenItIsTold) {
   ASSERT_OK_AND_ASSIGN(const auto input, OpenProjections(DataExchange(), {}));
-  const auto boxes = CoverRows(input->info(), FrameKind::kProjection, 0, kRows, 1);
-  std::vector<char> memory(48);
-  ASSERT_OK_AND_ASSIGN(auto prefetch, ProjectionPrefetch::Start(
-                                          input, boxes, {memory.data(), memory.data() + 24}, 24));
-  std::vector<ProjectionPrefetch::Slab> held;
-  for (int i = 0; i < 2; ++i) {
-    ASSERT_OK_AND_ASSIGN(ProjectionPrefetch::Slab slab, prefetch->Next({}));
-    held.push_back(std::move(slab));
+  const auto boxes = Boxes(input->info(), FrameKind::kProjection, 0, 1, 1);
+  for (const int64_t readers : {1, 4}) {
+    std::vector<char> memory(48);
+    ASSERT_OK_AND_ASSIGN(
+        auto prefetch,
+        ProjectionPrefetch::Start(input, boxes, {memory.data(), memory.data() + 24}, 24, readers));
+    std::vector<ProjectionPrefetch::Slab> held;
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_OK_AND_ASSIGN(ProjectionPrefetch::Slab slab, prefetch->Next({}));
+      held.push_back(std::move(slab));
+    }
+    std::stop_source stop;
+    std::jthread later([&] { stop.request_stop(); });
+    EXPECT_THAT(prefetch->Next(stop.get_token()), IsError(absl::StatusCode::kCancelled, ""));
+    prefetch.reset();  // slabs are held, and its threads wait for room
+    held.clear();
   }
-  std::stop_source stop;
-  std::jthread later([&] { stop.request_stop(); });
-  EXPECT_THAT(prefetch->Next(stop.get_token()), IsError(absl::StatusCode::kCancelled, ""));
-  prefetch.reset();  // slabs are held, and its thread waits for room
-  held.clear();
 }
 
 TEST_F(ProjectionInputTest, WhatReadingThrowsIsAnError) {
