@@ -79,12 +79,12 @@ struct Stitching {
 /// either side and crops them. All angles come in one run.
 struct PrepareConfig {
   // -- input, in device memory, C order
-  DType dtype = DType::kU16;        // of projections: u8, u16, f32
+  DType dtype = DType::kU16;        // of projections: u8, u16, i16, f32
   bool row_first = false;           // projections [row, angle, column], else [angle, row, column]
   int64_t angles = 0;               // 1 … 65535
   int64_t rows = 0;                 // 1 … 65535
   int64_t columns = 0;              // 2 … 32768
-  DType field_dtype = DType::kU16;  // of flats and darks: u8, u16, f32
+  DType field_dtype = DType::kU16;  // of flats and darks: u8, u16, i16, f32
   int64_t flats = 0;  // frames [flat, row, column], 0 … 4096; 0 = no division by flat fields
   int64_t darks = 0;  // frames [dark, row, column], 0 … 4096; 0 = zero everywhere
 

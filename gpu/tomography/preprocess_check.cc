@@ -27,9 +27,10 @@ absl::Status Positive(absl::string_view field, double value) {
   if (std::isfinite(value) && value > 0) return absl::OkStatus();
   return FieldNotAllowed(field, value, "are finite values above 0");
 }
-absl::Status Intensities(absl::string_view field, DType dtype) {
-  if (dtype == DType::kU8 || dtype == DType::kU16 || dtype == DType::kF32) return absl::OkStatus();
-  return FieldNotAllowed(field, Info(dtype).name, "are u8, u16, f32");
+absl::Status CountType(absl::string_view field, DType dtype) {
+  if (dtype == DType::kU8 || dtype == DType::kU16 || dtype == DType::kI16 || dtype == DType::kF32)
+    return absl::OkStatus();
+  return FieldNotAllowed(field, Info(dtype).name, "are u8, u16, i16, f32");
 }
 
 absl::Status CheckFlats(const PrepareConfig& c) {
@@ -160,8 +161,8 @@ PreparePlan PlanPrepare(const PrepareConfig& c) {
 }
 
 absl::StatusOr<PreparedShape> CheckPrepare(const PrepareConfig& c) {
-  OCTAVO_RETURN_IF_ERROR(Intensities("dtype", c.dtype));
-  OCTAVO_RETURN_IF_ERROR(Intensities("field_dtype", c.field_dtype));
+  OCTAVO_RETURN_IF_ERROR(CountType("dtype", c.dtype));
+  OCTAVO_RETURN_IF_ERROR(CountType("field_dtype", c.field_dtype));
   OCTAVO_RETURN_IF_ERROR(Between("angles", c.angles, 1, 65535));
   OCTAVO_RETURN_IF_ERROR(Between("rows", c.rows, 1, 65535));
   OCTAVO_RETURN_IF_ERROR(Between("columns", c.columns, 2, 32768));

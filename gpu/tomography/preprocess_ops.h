@@ -23,7 +23,7 @@ struct ComplexF {
 
 /// Frames [frame, row, column]. Frames and rows are strides apart; columns are neighbours.
 struct FrameSpec {
-  DType dtype = DType::kF32;  // u8, u16, f32
+  DType dtype = DType::kF32;  // u8, u16, i16, f32
   int64_t frames = 0, rows = 0, columns = 0;
   int64_t frame_stride = 0, row_stride = 0;  // elements
   OCTAVO_HOST_DEVICE int64_t At(int64_t frame, int64_t row, int64_t column) const {

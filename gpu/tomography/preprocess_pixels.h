@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "gpu/device/dtype_dispatch.h"
 #include "gpu/math/indices.h"
 #include "gpu/math/prepare.h"
 #include "gpu/tomography/preprocess_ops.h"
@@ -14,19 +15,22 @@ namespace octavo::inline gpu {
 
 // -- projections
 
-/// Adds a raw pixel's counts above the dark field, and the open beam's counts at that pixel, or the
-/// floor if they are below it.
-template <class T>
-OCTAVO_HOST_DEVICE void AddPixel(const CorrectSpec& s, const T* frames, int64_t angle, int64_t row,
-                                 int64_t column, float* counts, float* open, uint32_t* flags) {
-  const int64_t field = s.in.rows * s.in.columns, pixel = row * s.in.columns + column;
-  const float dark = s.dark == nullptr ? 0.0f : s.dark[pixel];
-  *counts += static_cast<float>(frames[s.in.At(angle, row, column)]) - dark;
-  if (s.flats == nullptr) {
-    *open += 1.0f;
-    return;
+/// Calls f with a value of the type of raw projections and fields: u8, u16, i16, else f32.
+template <typename F>
+void DispatchCountType(DType dtype, F f) {
+  if (dtype == DType::kI16) {
+    f(int16_t{});
+  } else {
+    DispatchIntensityType(dtype, f);
   }
-  const FlatAt at = s.flat_at == nullptr ? FlatAt{} : s.flat_at[angle];
+}
+
+/// The open beam's counts above `dark` at a pixel of the detector, or the floor if they are below
+/// it; 1 without flat fields.
+OCTAVO_HOST_DEVICE inline float OpenBeam(const CorrectSpec& s, const FlatAt& at, int64_t pixel,
+                                         float dark, uint32_t* flags) {
+  if (s.flats == nullptr) return 1.0f;
+  const int64_t field = s.in.rows * s.in.columns;
   const float* flat = s.flats + at.series * field + pixel;
   float light = flat[0];
   if (at.weight > 0.0f) light += at.weight * (flat[field] - light);
@@ -35,11 +39,31 @@ OCTAVO_HOST_DEVICE void AddPixel(const CorrectSpec& s, const T* frames, int64_t 
     *flags |= math::kFlagUnlit;
     light = s.denominator_floor;
   }
-  *open += light;
+  return light;
 }
 
-/// The transmission of output pixel (angle, row, column): the sum of counts divided by the sum of
-/// fields, cut off, and finished if the spec says so.
+/// Adds a raw pixel's counts above the dark field, and those of the open beam.
+template <class T>
+OCTAVO_HOST_DEVICE void AddPixel(const CorrectSpec& s, const T* frames, int64_t angle, int64_t row,
+                                 int64_t column, float* counts, float* open, uint32_t* flags) {
+  const int64_t pixel = row * s.in.columns + column;
+  const float dark = s.dark == nullptr ? 0.0f : s.dark[pixel];
+  *counts += static_cast<float>(frames[s.in.At(angle, row, column)]) - dark;
+  *open += OpenBeam(s, s.flat_at == nullptr ? FlatAt{} : s.flat_at[angle], pixel, dark, flags);
+}
+
+/// counts / open, cut off, and finished if the spec says so.
+OCTAVO_HOST_DEVICE inline float Transmission(const CorrectSpec& s, float counts, float open,
+                                             uint32_t* flags) {
+  float transmission = counts / open;
+  if (transmission > s.cutoff) {
+    *flags |= math::kFlagCut;
+    transmission = s.cutoff;
+  }
+  return s.finish ? math::Finished(s.finishing, transmission, flags) : transmission;
+}
+
+/// Output pixel (angle, row, column): the Transmission of the sums over what is binned.
 template <class T>
 OCTAVO_HOST_DEVICE float Corrected(const CorrectSpec& s, const T* frames, int64_t angle,
                                    int64_t row, int64_t column, uint32_t* flags) {
@@ -57,12 +81,7 @@ OCTAVO_HOST_DEVICE float Corrected(const CorrectSpec& s, const T* frames, int64_
       }
     }
   }
-  float transmission = counts / open;
-  if (transmission > s.cutoff) {
-    *flags |= math::kFlagCut;
-    transmission = s.cutoff;
-  }
-  return s.finish ? math::Finished(s.finishing, transmission, flags) : transmission;
+  return Transmission(s, counts, open, flags);
 }
 
 /// The means of the columns at both ends of a row. If one end has no columns, it gets the mean of

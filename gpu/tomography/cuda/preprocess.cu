@@ -13,26 +13,91 @@ namespace octavo::inline gpu::cuda {
 namespace {
 
 constexpr int kRun = 32;  // rows that a sliding window passes
+constexpr int kLanes = 4, kAngles = 16;
 
 // Few pixels have flags. The counts are whole numbers, so the order of the additions does not
 // matter.
-template <class F>
-__global__ void CountRowsKernel(int64_t rows, int64_t columns, int64_t* counts, F f) {
+struct FlagCounts {
   int mine[math::kPrepareFlags] = {};
-  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    for (int64_t column = threadIdx.x; column < columns; column += kRowThreads) {
-      const uint32_t flags = f(row, column);
-      for (int bit = 0; bit < math::kPrepareFlags; ++bit)
-        mine[bit] += static_cast<int>(flags >> bit) & 1;
+  __device__ void Add(uint32_t flags) {
+    if (flags == 0) return;
+    for (int bit = 0; bit < math::kPrepareFlags; ++bit)
+      mine[bit] += static_cast<int>(flags >> bit) & 1;
+  }
+  /// Adds them to those of all threads. All threads of a warp must call it.
+  __device__ void AddTo(int64_t* counts) const {
+    for (int bit = 0; bit < math::kPrepareFlags; ++bit) {
+      const int warp =
+          static_cast<int>(__reduce_add_sync(0xFFFFFFFFu, static_cast<unsigned>(mine[bit])));
+      if (warp != 0 && threadIdx.x % 32 == 0)
+        atomicAdd(reinterpret_cast<unsigned long long*>(counts + bit),
+                  static_cast<unsigned long long>(warp));
     }
   }
-  for (int bit = 0; bit < math::kPrepareFlags; ++bit) {
-    const int warp =
-        static_cast<int>(__reduce_add_sync(0xFFFFFFFFu, static_cast<unsigned>(mine[bit])));
-    if (warp != 0 && threadIdx.x % 32 == 0)
-      atomicAdd(reinterpret_cast<unsigned long long*>(counts + bit),
-                static_cast<unsigned long long>(warp));
+};
+
+template <class F>
+__global__ void CountRowsKernel(int64_t rows, int64_t columns, int64_t* counts, F f) {
+  FlagCounts mine;
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    for (int64_t column = threadIdx.x; column < columns; column += kRowThreads)
+      mine.Add(f(row, column));
   }
+  mine.AddTo(counts);
+}
+
+// kLanes neighbouring elements, loaded and stored as one.
+template <class T>
+struct alignas(kLanes * sizeof(T)) Lanes {
+  T at[kLanes];
+};
+
+// Correct without binning and with one series of flat fields at most: what most scans are. A thread
+// keeps the fields of kLanes pixels of the detector while it passes kAngles projections, so that
+// the fields cost nothing beside the counts, which come and go once.
+template <class T>
+__global__ void CorrectPlainKernel(CorrectSpec s, const T* frames, float* out, int64_t* counts) {
+  const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kLanes,
+                row = blockIdx.y, first = static_cast<int64_t>(blockIdx.z) * kAngles,
+                pixel = (s.first_row + row) * s.in.columns + s.first_column + column;
+  FlagCounts mine;
+  if (column < s.columns) {
+    float dark[kLanes], open[kLanes];
+    uint32_t unlit[kLanes] = {};
+    for (int lane = 0; lane < kLanes; ++lane) {
+      dark[lane] = s.dark == nullptr ? 0.0f : s.dark[pixel + lane];
+      open[lane] = OpenBeam(s, FlatAt{}, pixel + lane, dark[lane], unlit + lane);
+    }
+    const T* from = frames + s.in.At(first, s.first_row + row, s.first_column + column);
+    float* to = out + first * s.out_angle_stride + row * s.out_row_stride + column;
+    const int passes = static_cast<int>(s.angles - first < kAngles ? s.angles - first : kAngles);
+#pragma unroll 4
+    for (int a = 0; a < passes; ++a) {
+      const auto in = *reinterpret_cast<const Lanes<T>*>(from + a * s.in.frame_stride);
+      Lanes<float> made;
+      for (int lane = 0; lane < kLanes; ++lane) {
+        uint32_t flags = unlit[lane];
+        made.at[lane] =
+            Transmission(s, static_cast<float>(in.at[lane]) - dark[lane], open[lane], &flags);
+        mine.Add(flags);
+      }
+      *reinterpret_cast<Lanes<float>*>(to + a * s.out_angle_stride) = made;
+    }
+  }
+  mine.AddTo(counts);
+}
+
+// Whether every row begins where kLanes elements are loaded and stored as one.
+template <class T>
+bool IsPlain(const CorrectSpec& s, const T* frames, const float* out) {
+  const auto aligned = [](const void* data, size_t bytes) {
+    return reinterpret_cast<uintptr_t>(data) % bytes == 0;
+  };
+  const int64_t steps = s.columns | s.first_column | s.in.frame_stride | s.in.row_stride |
+                        s.out_angle_stride | s.out_row_stride;
+  return s.bin_angles == 1 && s.bin_rows == 1 && s.bin_columns == 1 && s.flat_at == nullptr &&
+         steps % kLanes == 0 && aligned(frames, kLanes * sizeof(T)) &&
+         aligned(out, kLanes * sizeof(float)) && s.rows <= 65535;
 }
 
 // One thread per column and run of rows. The windows are in shared memory, those of neighbouring
@@ -90,8 +155,17 @@ class CudaPrepareOps final : public PrepareOps, TomoLauncher {
                        DeviceSpan<float> out, DeviceSpan<int64_t> counts) override {
     return ForType(spec.in.dtype, [&, out = out.data(), counts = counts.data()](auto type) {
       using T = decltype(type);
-      LaunchCounted(stream, spec.angles * spec.rows, spec.columns, counts,
-                    CorrectPixel<T>{spec, static_cast<const T*>(frames), out});
+      const auto* raw = static_cast<const T*>(frames);
+      if (IsPlain(spec, raw, out)) {
+        const dim3 blocks(
+            static_cast<unsigned>((spec.columns / kLanes + kRowThreads - 1) / kRowThreads),
+            static_cast<unsigned>(spec.rows),
+            static_cast<unsigned>((spec.angles + kAngles - 1) / kAngles));
+        CorrectPlainKernel<<<blocks, kRowThreads, 0, AsCuda(stream)>>>(spec, raw, out, counts);
+      } else {
+        LaunchCounted(stream, spec.angles * spec.rows, spec.columns, counts,
+                      CorrectPixel<T>{spec, raw, out});
+      }
     });
   }
 
@@ -139,7 +213,7 @@ class CudaPrepareOps final : public PrepareOps, TomoLauncher {
   }
   template <class F>
   absl::Status ForType(DType dtype, F f) {
-    return Launch([&] { DispatchIntensityType(dtype, f); });
+    return Launch([&] { DispatchCountType(dtype, f); });
   }
 };
 

@@ -47,7 +47,7 @@ class HostPrepareOps final : public PrepareOps {
   absl::Status Field(StreamRef stream, const FrameSpec& in, bool median, const void* frames,
                      DeviceSpan<float> out) override {
     return Enqueue(stream, [=, out = out.data()] {
-      DispatchIntensityType(in.dtype, [&](auto type) {
+      DispatchCountType(in.dtype, [&](auto type) {
         using T = decltype(type);
         ForRows(in.rows, in.columns, FieldPixel<T>{in, median, static_cast<const T*>(frames), out});
       });
@@ -57,7 +57,7 @@ class HostPrepareOps final : public PrepareOps {
   absl::Status Outliers(StreamRef stream, const OutlierSpec& spec, const void* frames,
                         DeviceSpan<float> out, DeviceSpan<int64_t> counts) override {
     return Enqueue(stream, [=, out = out.data(), counts = counts.data()] {
-      DispatchIntensityType(spec.in.dtype, [&](auto type) {
+      DispatchCountType(spec.in.dtype, [&](auto type) {
         using T = decltype(type);
         const FrameSpec& in = spec.in;
         const int64_t runs = (in.columns + kRun - 1) / kRun;
@@ -83,7 +83,7 @@ class HostPrepareOps final : public PrepareOps {
   absl::Status Correct(StreamRef stream, const CorrectSpec& spec, const void* frames,
                        DeviceSpan<float> out, DeviceSpan<int64_t> counts) override {
     return Enqueue(stream, [=, out = out.data(), counts = counts.data()] {
-      DispatchIntensityType(spec.in.dtype, [&](auto type) {
+      DispatchCountType(spec.in.dtype, [&](auto type) {
         using T = decltype(type);
         CountRows(spec.angles * spec.rows, spec.columns, counts,
                   CorrectPixel<T>{spec, static_cast<const T*>(frames), out});

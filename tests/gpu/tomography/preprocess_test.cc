@@ -40,6 +40,7 @@ class TomoPrepareTest : public testing::BackendTest {
   DeviceBuffer UploadAs(const Doubles& values, DType dtype) {
     if (dtype == DType::kU8) return Upload(As<uint8_t>(values));
     if (dtype == DType::kU16) return Upload(As<uint16_t>(values));
+    if (dtype == DType::kI16) return Upload(As<int16_t>(values));
     return Upload(As<float>(values));
   }
   static Doubles RowFirst(const Doubles& in, const PrepareConfig& c) {
@@ -100,15 +101,15 @@ void ExpectNear(const std::vector<float>& got, const Doubles& want, double toler
 }
 
 TEST_P(TomoPrepareTest, MatchesTheModel) {
-  for (int round = 0; round < 24; ++round) {
+  for (int round = 0; round < 40; ++round) {
     const auto pick = [&](int64_t n) {
       return static_cast<int64_t>(random_() % static_cast<uint64_t>(n));
     };
     const int64_t bins[] = {1, 2, 4};
     PrepareConfig c = Plain(5 + pick(9), 5 + pick(40), 12 + pick(300));
-    const DType types[] = {DType::kU8, DType::kU16, DType::kF32};
-    c.dtype = types[pick(3)];
-    c.field_dtype = c.dtype == DType::kF32 ? types[1 + pick(2)] : c.dtype;
+    const DType types[] = {DType::kU8, DType::kU16, DType::kI16, DType::kF32};
+    c.dtype = types[pick(4)];
+    c.field_dtype = c.dtype == DType::kF32 ? types[1 + pick(3)] : c.dtype;
     c.row_first = pick(2) != 0;
     c.flats = pick(6);
     c.darks = pick(4);
@@ -121,16 +122,23 @@ TEST_P(TomoPrepareTest, MatchesTheModel) {
     c.bin_rows = bins[pick(3)];
     c.bin_columns = bins[pick(3)];
     c.bin_angles = bins[pick(3)];
+    const bool plain = round % 2 == 0;  // what most scans are
+    if (plain) {
+      c.bin_rows = c.bin_columns = c.bin_angles = 1;
+      c.angles += pick(40);
+      c.columns = pick(4) == 0 ? c.columns : (c.columns + 3) / 4 * 4;
+      if (pick(4) != 0) c.flat_series.clear(), c.flat_times.clear();
+    }
     if (pick(2) != 0) {
       c.crop_row = pick(c.rows - c.bin_rows + 1);
       c.crop_column = pick(c.columns / 4);
       c.crop_columns = std::max(2 * c.bin_columns, c.columns / 2 + pick(c.columns / 4));
     }
-    if (pick(2) != 0)
+    if (!plain && pick(2) != 0)
       c.outliers = {.window = 3 + 2 * pick(3), .difference = 20, .dark_too = pick(2) != 0};
     c.has_cutoff = pick(2) != 0;
     c.cutoff = 1.05;
-    if (pick(2) != 0) c.air_left = 1 + pick(2), c.air_right = pick(3);
+    if (!plain && pick(2) != 0) c.air_left = 1 + pick(2), c.air_right = pick(3);
     c.minus_log = pick(3) != 0;
     const double light = c.dtype == DType::kU8 ? 200 : 2000;
     Doubles raw = Counts(c.angles * c.rows * c.columns, 0.2 * light, 1.02 * light);
@@ -146,6 +154,11 @@ TEST_P(TomoPrepareTest, MatchesTheModel) {
     }
     for (int i = 0; i < 20; ++i)
       raw[random_() % raw.size()] = light + 50, raw[random_() % raw.size()] = 0;
+    if (c.dtype == DType::kI16 && c.flats > 0 && c.darks > 0) {  // counts below 0
+      for (Doubles* const values : {&raw, &flats, &darks}) {
+        for (double& v : *values) v -= 1000;
+      }
+    }
     PrepareCounts want_counts, counts;
     const Doubles want = PrepareModel(c, raw, flats, darks, &want_counts);
     ASSERT_OK_AND_ASSIGN(const auto got, Prepare(c, raw, flats, darks, &counts));
@@ -451,7 +464,7 @@ TEST_P(TomoPrepareTest, NamesTheFieldAtFault) {
     EXPECT_EQ(InfoOf(status).field, field);
   };
   refuses("dtype", [](auto& c) { c.dtype = DType::kC64; });
-  refuses("field_dtype", [](auto& c) { c.field_dtype = DType::kI16; });
+  refuses("field_dtype", [](auto& c) { c.field_dtype = DType::kI8; });
   refuses("angles", [](auto& c) { c.angles = 0; });
   refuses("rows", [](auto& c) { c.rows = 70000; });
   refuses("columns", [](auto& c) { c.columns = 1; });
