@@ -12,7 +12,7 @@ namespace octavo::inline gpu::math {
 /// φ(d) = I0(β √s) / I0(β) with s = 1 − (2d/width)², as a polynomial in s. It is 0 from half the
 /// width on. In two dimensions the kernel is φ(dx) φ(dy).
 struct GridKernel {
-  static constexpr int kLeastWidth = 3, kMostWidth = 7, kMostTerms = kMostWidth + 4;
+  static constexpr int kLeastWidth = 3, kMostWidth = 8, kMostTerms = kMostWidth + 4;
   int32_t width = 5;              // grid points
   float inverse_half = 2.0f / 5;  // 2 / width
   float terms[kMostTerms] = {};   // of s^0, s^1 …; width + 4 of them

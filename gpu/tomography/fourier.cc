@@ -26,6 +26,11 @@ absl::StatusOr<Families> FindFamilies(Device& device) {
   return Families{.arrays = *arrays, .tomography = *tomography, .gridding = *gridding};
 }
 
+GriddingShape ShapeOf(const TomographyConfig& config, const TomographyPlan& plan,
+                      const Families& ops) {
+  return ShapeGridding(config, plan, ops.gridding.Choice());
+}
+
 // Pairs of slices that are processed together: a power of two, and no more than there are.
 int64_t LanesFor(int64_t slices, int64_t most) {
   int64_t lanes = 1;
@@ -36,7 +41,7 @@ int64_t LanesFor(int64_t slices, int64_t most) {
 /// The memory on the device, in bytes.
 struct Sizes {
   int64_t lanes = 1;
-  int64_t work = 0;  // the rows, later the columns of the image
+  int64_t work = 0;  // of the rows' transforms, later of the grid's
   int64_t samples = 0;
   int64_t grid = 0;
   int64_t transforms = 0;  // workspace of the transforms
@@ -45,25 +50,23 @@ struct Sizes {
   int64_t bytes() const { return work + samples + grid + transforms + tables + counts; }
 };
 
+// Bytes of the lines of all tiles.
+int64_t TableBytes(const GriddingShape& g, const Families& ops) {
+  return TilesOf(g, ops.gridding.Choice()).count() * static_cast<int64_t>(sizeof(math::TileLines));
+}
+
 absl::StatusOr<Sizes> SizesOf(const TomographyConfig& c, const GriddingShape& g,
                               const Families& ops) {
   Sizes s;
   s.lanes = LanesFor(c.slices, ops.gridding.Lanes());
-  s.work = s.lanes * kComplex * std::max(g.lines * g.length, g.image_size * g.grid_size);
-  s.samples = s.lanes * kComplex * g.lines * (g.length + 1);
+  const GriddingMemory memory = ops.gridding.Memory(g);
+  s.work = s.lanes * kComplex * memory.work;
+  s.samples = s.lanes * kComplex * memory.samples;
   s.grid = s.lanes * kComplex * g.grid_size * g.grid_size;
-  for (int64_t lanes = 1; lanes <= s.lanes; lanes *= 2) {
-    for (const FftSpec& fft : {FftSpec{.n = g.length, .rows = lanes * g.lines},
-                               FftSpec{.n = g.grid_size, .rows = lanes * g.grid_size},
-                               FftSpec{.n = g.grid_size, .rows = lanes * g.image_size}}) {
-      OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, ops.arrays.PrepareFft(fft));
-      s.transforms = std::max(s.transforms, bytes);
-    }
-  }
+  OCTAVO_ASSIGN_OR_RETURN(s.transforms, ops.gridding.PrepareTransforms(g, s.lanes, ops.arrays));
   // Lines, two factors a frequency, deapodisation, tiles, centres; padded to 256 bytes each.
-  s.tables = g.lines * static_cast<int64_t>(sizeof(math::GridLine)) + 4 * (g.length + 2) +
-             4 * g.image_size +
-             CountTiles(g, ops.gridding.Tile()) * static_cast<int64_t>(sizeof(math::TileLines)) +
+  s.tables = g.lines * static_cast<int64_t>(sizeof(math::GridLine)) +
+             4 * (g.reach + g.length / 2 + 2) + 4 * g.image_size + TableBytes(g, ops) +
              8 * c.slices + 8 * 256;
   return s;
 }
@@ -79,7 +82,7 @@ class FourierReconstructor final : public Reconstructor {
         device_(device),
         ops_(ops) {}
 
-  absl::Status Init() {
+  absl::Status Init(SharedTables* shared) {
     OCTAVO_ASSIGN_OR_RETURN(Stream stream, device_.NewStream(StreamPriority::kNormal));
     OCTAVO_ASSIGN_OR_RETURN(work_, device_.Allocate(sizes_.work));
     OCTAVO_ASSIGN_OR_RETURN(samples_, device_.Allocate(sizes_.samples));
@@ -93,25 +96,25 @@ class FourierReconstructor final : public Reconstructor {
     OCTAVO_RETURN_IF_ERROR(Upload(stream.ref(), plan_.response, response_));
     if (plan_.shape.cut) OCTAVO_RETURN_IF_ERROR(Upload(stream.ref(), plan_.filter, filter_));
     OCTAVO_RETURN_IF_ERROR(Upload(stream.ref(), plan_.deapodisation, deapodisation_));
-    OCTAVO_RETURN_IF_ERROR(Upload(stream.ref(), plan_.tiles, tiles_));
+    OCTAVO_RETURN_IF_ERROR(TakeTable(stream.ref(), shared));
     // Not those of the geometry, which are f32.
     std::vector<double> centers = config_.centers;
     if (centers.empty()) centers.push_back(0.5 * static_cast<double>(config_.detectors - 1));
     if (geometry_.shared_center) centers.resize(1);
     OCTAVO_RETURN_IF_ERROR(Upload(stream.ref(), centers, centers_));
     view_ = {.shape = plan_.shape,
-             .tile = ops_.gridding.Tile(),
+             .tiles = table_->geometry.tiles,
              .kernel = plan_.kernel,
              .lines = lines_.as<math::GridLine>(),
              .response = response_.as<float>(),
+             .filter = filter_.as<float>(),
              .deapodisation = deapodisation_.as<float>(),
-             .tiles = tiles_.as<math::TileLines>(),
-             .busy = plan_.busy,
+             .lines_of = table_->lines.as<math::TileLines>(),
+             .busy = table_->busy,
              .centers = centers_.as<double>(),
              .shared_center = geometry_.shared_center,
              .extend_edges = config_.extend_edges,
              .radius = geometry_.radius};
-    plan_.tiles = {};
     return stream.ref().Synchronize();
   }
 
@@ -162,6 +165,21 @@ class FourierReconstructor final : public Reconstructor {
     return stream.Synchronize();  // after this the caller may free `values`
   }
 
+  absl::Status TakeTable(StreamRef stream, SharedTables* shared) {
+    if (shared != nullptr && shared->grid != nullptr && shared->grid->geometry == plan_.geometry) {
+      table_ = shared->grid;
+      return absl::OkStatus();
+    }
+    if (shared != nullptr) shared->grid.reset();  // its memory is counted once
+    const GridLines found = FindLines(plan_.geometry);
+    auto table = std::make_shared<GridTable>(
+        GridTable{.geometry = plan_.geometry, .lines = {}, .busy = found.busy});
+    OCTAVO_RETURN_IF_ERROR(Upload(stream, found.lines, table->lines));
+    table_ = std::move(table);
+    if (shared != nullptr) shared->grid = table_;
+    return absl::OkStatus();
+  }
+
   absl::Status CheckData(StreamRef stream, DeviceSpan<const float> data, int64_t count) {
     auto* counts = host_counts_.as<int64_t>();
     OCTAVO_RETURN_IF_ERROR(ops_.tomography.Inspect(stream, data, count, counts_.span<int64_t>()));
@@ -170,34 +188,23 @@ class FourierReconstructor final : public Reconstructor {
     return CheckProjectionsFinite(counts[0]);
   }
 
-  absl::Status Transform(StreamRef stream, int64_t n, int64_t rows, bool inverse,
-                         const DeviceBuffer& data) {
-    return ops_.arrays.Fft(stream, {.n = n, .rows = view_.lanes * rows, .inverse = inverse},
-                           data.data(), transforms_.data());
+  GridTransforms Transforms() const {
+    return {.arrays = ops_.arrays, .workspace = transforms_.data()};
   }
 
   // From the chunk's projections to its samples.
   absl::Status MakeSamples(StreamRef stream, const SinogramView& in, const Callback& callback) {
     const GriddingShape& g = view_.shape;
-    const DeviceSpan<ComplexF> rows = work_.span<ComplexF>();
-    const int64_t values = view_.lanes * g.lines * g.length;
-    OCTAVO_RETURN_IF_ERROR(GoOn(stream, callback, values));
-    OCTAVO_RETURN_IF_ERROR(ops_.gridding.PackPairs(stream, view_, in, rows));
-    OCTAVO_RETURN_IF_ERROR(Transform(stream, g.length, g.lines, /*inverse=*/false, work_));
-    if (g.cut) {
-      OCTAVO_RETURN_IF_ERROR(ops_.gridding.FilterPairs(stream, view_, filter_.span<float>(), rows));
-      OCTAVO_RETURN_IF_ERROR(Transform(stream, g.length, g.lines, /*inverse=*/true, work_));
-      OCTAVO_RETURN_IF_ERROR(ops_.gridding.CutPairs(stream, view_, rows));
-      OCTAVO_RETURN_IF_ERROR(Transform(stream, g.length, g.lines, /*inverse=*/false, work_));
-    }
-    return ops_.gridding.MakeSamples(stream, view_, rows, samples_.span<ComplexF>());
+    OCTAVO_RETURN_IF_ERROR(GoOn(stream, callback, view_.lanes * g.lines * g.length));
+    return ops_.gridding.MakeSamples(stream, view_, in, Transforms(), work_.span<ComplexF>(),
+                                     samples_.span<ComplexF>());
   }
 
   // From the samples to the images.
   absl::Status MakeImages(StreamRef stream, const Callback& callback) {
     const GriddingShape& g = view_.shape;
-    const DeviceSpan<ComplexF> grid = grid_.span<ComplexF>(), columns = work_.span<ComplexF>();
-    const int64_t points = view_.lanes * g.grid_size * g.grid_size, tile_rows = view_.tile_rows();
+    const DeviceSpan<ComplexF> grid = grid_.span<ComplexF>(), work = work_.span<ComplexF>();
+    const int64_t points = view_.lanes * g.grid_size * g.grid_size, tile_rows = view_.tiles.rows;
     // The gathering in as many parts as there are pieces of work in it.
     constexpr int64_t kMostParts = 8;
     const int64_t parts = std::clamp<int64_t>(points * kTaps / Piece(), 1, kMostParts),
@@ -209,12 +216,10 @@ class FourierReconstructor final : public Reconstructor {
           ops_.gridding.Gather(stream, view_, row, end, samples_.span<ComplexF>(), grid));
     }
     OCTAVO_RETURN_IF_ERROR(GoOn(stream, callback, points));
-    OCTAVO_RETURN_IF_ERROR(Transform(stream, g.grid_size, g.grid_size, /*inverse=*/true, grid_));
-    OCTAVO_RETURN_IF_ERROR(ops_.gridding.TakeColumns(stream, view_, grid, columns));
+    OCTAVO_RETURN_IF_ERROR(ops_.gridding.TransformGrid(stream, view_, Transforms(), grid, work));
     OCTAVO_RETURN_IF_ERROR(GoOn(stream, callback, points / 2));
-    OCTAVO_RETURN_IF_ERROR(Transform(stream, g.grid_size, g.image_size, /*inverse=*/true, work_));
-    return ops_.gridding.FinishImages(stream, view_, columns,
-                                      images_.From(view_.first * g.image_size * g.image_size));
+    return ops_.gridding.MakeImages(stream, view_, Transforms(), work,
+                                    images_.From(view_.first * g.image_size * g.image_size));
   }
 
   // Interpolated values that take the time of one value here.
@@ -246,7 +251,8 @@ class FourierReconstructor final : public Reconstructor {
   int64_t slices_ = 0, made_ = 0;
   int64_t work_done_ = 0;  // since the last call of the callback
   DeviceBuffer work_, samples_, grid_, transforms_, counts_, lines_, response_, filter_,
-      deapodisation_, tiles_, centers_;
+      deapodisation_, centers_;
+  std::shared_ptr<const GridTable> table_;
   PinnedBuffer host_counts_;
 };
 
@@ -255,20 +261,20 @@ class FourierReconstructor final : public Reconstructor {
 absl::StatusOr<int64_t> FourierBytes(const TomographyConfig& config, Device& device) {
   OCTAVO_ASSIGN_OR_RETURN(const Families ops, FindFamilies(device));
   OCTAVO_ASSIGN_OR_RETURN(const Sizes sizes,
-                          SizesOf(config, ShapeGridding(config, PlanTomography(config)), ops));
+                          SizesOf(config, ShapeOf(config, PlanTomography(config), ops), ops));
   return sizes.bytes();
 }
 
 absl::StatusOr<std::unique_ptr<Reconstructor>> MakeFourier(const TomographyConfig& config,
-                                                           Device& device) {
+                                                           Device& device, SharedTables* shared) {
   OCTAVO_ASSIGN_OR_RETURN(const Families ops, FindFamilies(device));
   TomographyPlan geometry = PlanTomography(config);
-  const GriddingShape shape = ShapeGridding(config, geometry);
+  const GriddingShape shape = ShapeOf(config, geometry, ops);
   OCTAVO_ASSIGN_OR_RETURN(const Sizes sizes, SizesOf(config, shape, ops));
   auto made = std::make_unique<FourierReconstructor>(
-      config, std::move(geometry), PlanGridding(config, shape, ops.gridding.Tile()), sizes, device,
-      ops);
-  OCTAVO_RETURN_IF_ERROR(made->Init());
+      config, std::move(geometry), PlanGridding(config, shape, ops.gridding.Choice()), sizes,
+      device, ops);
+  OCTAVO_RETURN_IF_ERROR(made->Init(shared));
   return made;
 }
 

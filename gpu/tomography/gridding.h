@@ -8,12 +8,13 @@
 // pixel reads each projection: N² · angles. With q written as the sum of its frequencies (central
 // slice theorem),
 //   f(x, y) = Σ_θ Σ_r S_θ(r) exp(2πi (k_x x + k_y y)),  k = r/L (cos θ, −sin θ),
-// it is a Fourier sum over samples that lie on lines through the origin, |k| <= 1/2. S is the
-// transform (of length L) of the measured projection, times the filter's transform, times w/(p L),
-// times the phase of the axis. Nothing is transformed back between the filter and the sum, unless
-// the result is cut to the detector (Cut, below). Gridding (a non-uniform transform of type 1)
-// evaluates the sum in O(N² log N):
-//   1. Each sample is spread with a small kernel φ to the points of a Cartesian grid of M × M.
+// it is a Fourier sum over samples that lie on lines through the origin. S is the transform (of
+// length L) of the measured projection, times the filter's transform, times the interpolation's,
+// times w/(p L), times the phase of the axis. Nothing is transformed back between the filter and
+// the sum, unless the result is cut to the detector (Cut, below). Gridding (a non-uniform transform
+// of type 1) evaluates the sum in O(N² log N):
+//   1. Each sample is spread with a small kernel φ to the points of a Cartesian grid of M × M,
+//      which covers |k_x|, |k_y| <= 1/2 with points 1/M apart.
 //   2. The grid is transformed.
 //   3. The result is divided by the transform of φ (deapodisation), which undoes the spreading.
 // Two slices are one complex image: what they share is real, so only rounding mixes them: of a
@@ -21,11 +22,12 @@
 // float32 makes its partner not finite, too.
 //
 // Error. φ would have to vanish beyond its width and its transform beyond M − N/2; no function does
-// both. The kernel of Kaiser and Bessel of width W on a grid of M = 2 N leaves about 10^(1 − W) of
-// the image (Fessler and Sutton 2003; Barnett, Magland and af Klinteberg 2019, FINUFFT, whose
-// exponential of a semicircle is this kernel but for constants). Width 5 is the default. The
-// transform of the kernel is computed from the polynomial that is in use, so that the polynomial's
-// own error does not count.
+// both. The kernel of Kaiser and Bessel of width W on a grid of M = σ N leaves about
+// exp(−π W √(1 − 1/σ)) of the image (Fessler and Sutton 2003; Barnett, Magland and af Klinteberg
+// 2019, FINUFFT, whose exponential of a semicircle is this kernel but for constants). Width 5 at
+// σ = 5/3 … 2 is enough for the default accuracy. A backend takes σ (GridChoice): less of it makes
+// the transforms smaller and, for some accuracies, the kernel wider. The transform of the kernel is
+// computed from the polynomial that is in use, so that the polynomial's own error does not count.
 //
 // Gather, not scatter. Nikitin 2023 (tomocupy) adds samples to the grid with atomics, whose order,
 // and therefore the last bits of the result, changes from run to run. Here each tile of the grid
@@ -36,17 +38,19 @@
 // by side and computes each weight once for all of them; near the origin, where all lines meet,
 // several warps share a tile.
 //
-// Wrap. Samples near |k| = 1/2 reach beyond the edge of the grid, which is periodic: a tile at an
-// edge also collects what reaches its image one period away.
+// Wrap. Pixels lie at whole positions, so the grid is periodic: a sample beyond |k_x| = 1/2 counts
+// one period farther back. A tile near an edge also collects what reaches its image one period
+// away. No sample lies beyond both edges, |k_x| and |k_y| > 1/2.
 //
 // Order of the passes, over `lanes` pairs at a time:
-//   pack 2i and 2i + 1 → one complex row a projection, padded        [lane, line, L]
+//   pack 2i and 2i + 1 → one complex row a projection, padded        L values
 //   FFT; with a cut: filter, FFT back, cut, FFT
-//   response, weight, phase → samples                                [line, L + 1, lane]
-//   gather → grid, times (−1)^(x + y): the image in the middle       [lane, M, M]
-//   FFT along x; the N columns of the image, transposed              [lane, N, M]
-//   FFT along y; deapodisation, crop, circle → images                [slice, N, N]
-// The second FFT is along contiguous memory, too, and only N of M columns need it.
+//   response, weight, phase → samples                                those of −reach … reach
+//   gather → grid, times (−1)^(x + y): the image in the middle       M × M
+//   FFT along one axis; of the result only the image's part          N × M
+//   FFT along the other; deapodisation, crop, circle → images        N × N
+// CUDA transforms rows, whose columns it then transposes; both FFTs are along contiguous memory.
+// The host transforms a vector of columns at a time (host/gridding_kernels.h).
 //
 // Padding of the rows. L is a fast length that has room for the linear convolution with the filter
 // and keeps the periodic images of a filtered projection out of the picture. With extended edges
@@ -59,14 +63,12 @@
 // same as FBP's.
 //
 // Interpolation. Linear interpolation in FBP damps the frequency ρ by sinc²(ρ), and lets images of
-// the spectrum pass beyond |k| = 1/2, which carry resolution and noise; sinc² alone would cost some
-// resolution. Here the factor is that of Wiener for edges in noise, 1/(1 + (ρ/0.447)⁴): as much
-// noise as with linear interpolation, and as much resolution. With fewer than 1.3 projections for
-// each bin it is sinc(ρ)^1.68, because there streaks are the error, of the middle frequencies, and
-// in between a mean of both. The error against random phantoms, with noise and without, is that of
-// FBP or less, to 0.1 dB; of few projections (below 1.2 for each bin), some over 360°, to 0.3 dB
-// (ExpectAsGoodAsFbp in tests/gpu/tomography/fourier_test.cc). Nearest: the square root of the
-// factor; cubic: the transform of the cubic of Keys.
+// the spectrum pass beyond ρ = 1/2, which carry resolution and noise and soften streaks. Here the
+// samples go on, too: the spectrum, which is periodic, up to ρ = 0.58. A sum up to 0.65 would do
+// without more; the factor sinc²(ρ) (1 + 0.17 ρ²) makes up for what is left out. Against random
+// phantoms, of many projections and of few, with noise and without, the error is that of FBP or
+// less, to 0.1 dB (ExpectAsGoodAsFbp in tests/gpu/tomography/fourier_test.cc). Nearest: the square
+// root of the factor; cubic: the transform of the cubic of Keys.
 
 #include <cstdint>
 #include <memory>
@@ -74,6 +76,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "gpu/array/array_ops.h"
 #include "gpu/device/device_span.h"
 #include "gpu/device/operators.h"
 #include "gpu/device/stream.h"
@@ -85,10 +88,13 @@
 
 namespace octavo::inline gpu {
 
-/// A tile of the grid, in points. Both divide kGridStep, of which the grid's size is a multiple.
-struct GridTile {
-  int64_t columns = 32, rows = 32;
+/// What a backend chooses of the grid: tiles in points, which divide kGridStep, and the
+/// oversampling σ = M / N, 1.5 … 2, where the accuracy allows it.
+struct GridChoice {
+  int64_t tile_columns = 32, tile_rows = 32;
+  double oversampling = 2;
 };
+/// The grid's size is a multiple of this.
 inline constexpr int64_t kGridStep = 32;
 
 /// The sizes of a Fourier reconstruction; without tables.
@@ -96,12 +102,59 @@ struct GriddingShape {
   int64_t image_size = 0;  // N
   int64_t grid_size = 0;   // M
   int64_t length = 0;      // L, even
+  int64_t reach = 0;       // samples of a line on either side of the origin
   int64_t lines = 0, detectors = 0;
   int width = 0;     // of the kernel
   bool cut = false;  // filtered projections are cut to the detector
+
+  /// Samples along a line, of the frequencies −reach … reach.
+  OCTAVO_HOST_DEVICE int64_t samples() const { return 2 * reach + 1; }
+  /// Grid points between two samples of a line.
+  OCTAVO_HOST_DEVICE float step() const {
+    return static_cast<float>(grid_size) / static_cast<float>(length);
+  }
+  /// Where the frequency r, −reach … reach, lies among the L values of a transformed row.
+  OCTAVO_HOST_DEVICE int64_t Wrapped(int64_t r) const {
+    return r < 0 ? r + length : r < length ? r : r - length;
+  }
 };
 /// `config` must be valid.
-GriddingShape ShapeGridding(const TomographyConfig& config, const TomographyPlan& plan);
+GriddingShape ShapeGridding(const TomographyConfig& config, const TomographyPlan& plan,
+                            const GridChoice& choice);
+
+/// A place where a tile collects samples: the tile itself (image 0), or one period to the right,
+/// left, below, above, of the tiles near the opposite edge.
+struct TileImage {
+  int64_t index = -1;                // in GriddingPlan::tiles; < 0 = there is none
+  int64_t shift_x = 0, shift_y = 0;  // grid points
+};
+inline constexpr int kTileImages = 5;
+
+/// The tiles of a grid. Those of the outer edge_columns and edge_rows have images.
+struct GridTiles {
+  int64_t width = 0, height = 0;  // of a tile, in points
+  int64_t columns = 0, rows = 0;
+  int64_t edge_columns = 0, edge_rows = 0;
+  bool operator==(const GridTiles&) const = default;
+
+  OCTAVO_HOST_DEVICE int64_t count() const {
+    return columns * rows + 2 * (edge_columns * rows + edge_rows * columns);
+  }
+  OCTAVO_HOST_DEVICE TileImage ImageOf(int64_t column, int64_t row, int image) const {
+    const int64_t size = columns * width, beside = edge_columns * rows, below = edge_rows * columns;
+    int64_t all = columns * rows, from_edge = image == 1 ? column : columns - 1 - column;
+    if (image == 0) return {row * columns + column, 0, 0};
+    if (image < 3) {
+      if (from_edge >= edge_columns) return {};
+      return {all + (image - 1) * beside + from_edge * rows + row, image == 1 ? size : -size, 0};
+    }
+    all += 2 * beside;
+    from_edge = image == 3 ? row : rows - 1 - row;
+    if (from_edge >= edge_rows) return {};
+    return {all + (image - 3) * below + from_edge * columns + column, 0, image == 3 ? size : -size};
+  }
+};
+GridTiles TilesOf(const GriddingShape& shape, const GridChoice& choice);
 
 /// Tiles that more lines than this may reach are busy: they lie near the origin, unless directions
 /// crowd elsewhere.
@@ -111,47 +164,54 @@ struct BusyTiles {
   int64_t column_begin = 0, column_end = 0, row_begin = 0, row_end = 0;
 };
 
+/// What the lines of the tiles depend on: not on the axes.
+struct GridGeometry {
+  std::vector<double> directions;  // of the lines, 0 … π, sorted
+  int64_t grid_size = 0;
+  int width = 0;     // of the kernel
+  double reach = 0;  // of the samples, in grid points
+  GridTiles tiles;
+  bool operator==(const GridGeometry&) const = default;
+};
+
+/// The lines of each tile [rows of tiles, tiles], then those of the tiles' images
+/// (GridTiles::ImageOf).
+struct GridLines {
+  std::vector<math::TileLines> lines;
+  BusyTiles busy;
+};
+/// On all cores.
+GridLines FindLines(const GridGeometry& geometry);
+
 struct GriddingPlan {
   GriddingShape shape;
   math::GridKernel kernel;
   std::vector<math::GridLine> lines;  // by their direction, 0 … π
-  // Factors of the samples of frequency 0 … L/2. With a cut, `filter` comes before it and
-  // `response` after it; otherwise `response` is all of them and `filter` is empty.
+  // Factors of the samples of frequency 0 … reach. With a cut, `filter` [L/2 + 1] comes before it
+  // and `response` after it; otherwise `response` is all of them and `filter` is empty.
   std::vector<float> response, filter;
   std::vector<float> deapodisation;  // [N], along one axis, with (−1)^n
-  /// [rows of tiles, tiles], then those of the images of tiles at the edges (ImageOfTile).
-  std::vector<math::TileLines> tiles;
-  BusyTiles busy;
+  GridGeometry geometry;
 };
 GriddingPlan PlanGridding(const TomographyConfig& config, const GriddingShape& shape,
-                          const GridTile& tile);
-/// The number of GriddingPlan::tiles.
-int64_t CountTiles(const GriddingShape& shape, const GridTile& tile);
+                          const GridChoice& choice);
 
 /// The work of one chunk of slices. Device memory, valid until the stream has passed.
 struct GriddingView {
   GriddingShape shape;
-  GridTile tile;
+  GridTiles tiles;
   int64_t lanes = 1;              // pairs of slices
   int64_t first = 0, slices = 0;  // slices of this chunk; those beyond `slices` are zero
   math::GridKernel kernel;
   const math::GridLine* lines = nullptr;
-  const float* response = nullptr;
+  const float *response = nullptr, *filter = nullptr;
   const float* deapodisation = nullptr;
-  const math::TileLines* tiles = nullptr;
+  const math::TileLines* lines_of = nullptr;  // each tile
   BusyTiles busy;
   const double* centers = nullptr;  // one, or one per slice
   bool shared_center = true, extend_edges = false;
   float radius = 0;
 
-  OCTAVO_HOST_DEVICE int64_t tile_columns() const { return shape.grid_size / tile.columns; }
-  OCTAVO_HOST_DEVICE int64_t tile_rows() const { return shape.grid_size / tile.rows; }
-  /// Samples along a line, frequencies −L/2 … L/2.
-  OCTAVO_HOST_DEVICE int64_t samples() const { return shape.length + 1; }
-  /// Grid points between two samples of a line.
-  OCTAVO_HOST_DEVICE float step() const {
-    return static_cast<float>(shape.grid_size) / static_cast<float>(shape.length);
-  }
   /// The pixel n of the image is the point image_begin() + n of the transformed grid.
   OCTAVO_HOST_DEVICE int64_t image_begin() const {
     return shape.grid_size / 2 - shape.image_size / 2;
@@ -179,45 +239,6 @@ OCTAVO_HOST_DEVICE inline ComplexF TurnedApart(ComplexF z, ComplexF mirrored, Co
   return {a.re + ib.re, a.im + ib.im};
 }
 
-/// A place where a tile collects samples: the tile itself (image 0), or one period to the right,
-/// left, below, above, of the tiles at the opposite edge.
-struct TileImage {
-  int64_t index = -1;                // in GriddingPlan::tiles; < 0 = there is none
-  int64_t shift_x = 0, shift_y = 0;  // grid points
-};
-inline constexpr int kTileImages = 5;
-OCTAVO_HOST_DEVICE inline TileImage ImageOfTile(int64_t columns, int64_t rows, int64_t size,
-                                                int64_t column, int64_t row, int image) {
-  const int64_t all = columns * rows;
-  switch (image) {
-    case 0: return {row * columns + column, 0, 0};
-    case 1: return {column == 0 ? all + row : -1, size, 0};
-    case 2: return {column == columns - 1 ? all + rows + row : -1, -size, 0};
-    case 3: return {row == 0 ? all + 2 * rows + column : -1, 0, size};
-    default: return {row == rows - 1 ? all + 2 * rows + columns + column : -1, 0, -size};
-  }
-}
-
-/// The samples of a line that may reach a tile: indices [begin, end) of samples. `x`, `y`: the
-/// tile's first point, from the origin.
-struct SampleRange {
-  int32_t begin = 0, end = 0;
-};
-OCTAVO_HOST_DEVICE inline SampleRange SamplesWithin(const GriddingView& v,
-                                                    const math::GridLine& line, float x, float y,
-                                                    float columns, float rows) {
-  const float half = 0.5f * static_cast<float>(v.shape.width), step = v.step(),
-              middle = static_cast<float>(v.shape.length / 2);
-  math::LineSpan span{-middle * step, middle * step};
-  math::ClipSpan(line.cosine, x - half, x + columns + half, &span);
-  math::ClipSpan(line.minus_sine, y - half, y + rows + half, &span);
-  if (span.lo > span.hi) return {0, 0};
-  // One sample more on either side: rounding decides nothing, because the kernel is 0 out there.
-  const float begin = floorf(span.lo / step) + middle, end = ceilf(span.hi / step) + middle + 1;
-  return {static_cast<int32_t>(begin > 0 ? begin : 0),
-          static_cast<int32_t>(end < 2 * middle + 1 ? end : 2 * middle + 1)};
-}
-
 /// Seconds on this backend's usual device, measured (tests/bench/bench_fourier.cc): for
 /// ChooseAlgorithm, which compares sums of them.
 struct DirectCosts {
@@ -228,6 +249,18 @@ struct DirectCosts {
   double start = 0;      // fourier: a slice of no size
 };
 
+/// Transforms of complex rows, which the caller has prepared, and their workspace.
+struct GridTransforms {
+  ArrayOps& arrays;
+  void* workspace = nullptr;
+};
+
+/// Complex values for each lane, but for the grid.
+struct GriddingMemory {
+  int64_t samples = 0;
+  int64_t work = 0;  // of the rows' transforms, later of the grid's
+};
+
 /// Operator family of Fourier reconstruction. All calls only enqueue. Sums are computed in a fixed
 /// order.
 class GriddingOps : public Operators {
@@ -236,34 +269,32 @@ class GriddingOps : public Operators {
 
   /// The most pairs of slices that this backend processes together.
   virtual int64_t Lanes() const = 0;
-  virtual GridTile Tile() const = 0;
+  virtual GridChoice Choice() const = 0;
   virtual DirectCosts Costs() const = 0;
+  virtual GriddingMemory Memory(const GriddingShape& shape) const = 0;
+  /// Prepares the transforms of up to `lanes` lanes and returns the bytes of their workspace.
+  virtual absl::StatusOr<int64_t> PrepareTransforms(const GriddingShape& shape, int64_t lanes,
+                                                    ArrayOps& arrays) = 0;
 
-  /// rows[lane, line, L] of two slices each.
-  virtual absl::Status PackPairs(StreamRef stream, const GriddingView& view, const SinogramView& in,
-                                 DeviceSpan<ComplexF> rows) = 0;
-  /// Multiplies the transformed rows by `filter` [L/2 + 1].
-  virtual absl::Status FilterPairs(StreamRef stream, const GriddingView& view,
-                                   DeviceSpan<const float> filter, DeviceSpan<ComplexF> rows) = 0;
-  /// Sets the rows to 0 beyond the detector.
-  virtual absl::Status CutPairs(StreamRef stream, const GriddingView& view,
-                                DeviceSpan<ComplexF> rows) = 0;
-  /// samples[line, L + 1, lane] = the transformed rows with their response, weight and phase.
+  /// The samples of all lines, in an order of the backend's own: the transformed rows with their
+  /// response, weight and phase.
   virtual absl::Status MakeSamples(StreamRef stream, const GriddingView& view,
-                                   DeviceSpan<const ComplexF> rows,
-                                   DeviceSpan<ComplexF> samples) = 0;
-  /// grid[lane, M, M] in the rows of tiles [begin, end).
+                                   const SinogramView& in, const GridTransforms& transforms,
+                                   DeviceSpan<ComplexF> work, DeviceSpan<ComplexF> samples) = 0;
+  /// grid[lane, M, M], in an order of the backend's own, in the rows of tiles [begin, end).
   virtual absl::Status Gather(StreamRef stream, const GriddingView& view, int64_t begin,
                               int64_t end, DeviceSpan<const ComplexF> samples,
                               DeviceSpan<ComplexF> grid) = 0;
-  /// columns[lane, N, M] = the image's columns of the grid.
-  virtual absl::Status TakeColumns(StreamRef stream, const GriddingView& view,
-                                   DeviceSpan<const ComplexF> grid,
-                                   DeviceSpan<ComplexF> columns) = 0;
-  /// images[slice, N, N] of the chunk's slices, from the transformed columns.
-  virtual absl::Status FinishImages(StreamRef stream, const GriddingView& view,
-                                    DeviceSpan<const ComplexF> columns,
-                                    DeviceSpan<float> images) = 0;
+  /// Transforms the grid along one axis and takes the image's part of it to `work`, in an order of
+  /// the backend's own.
+  virtual absl::Status TransformGrid(StreamRef stream, const GriddingView& view,
+                                     const GridTransforms& transforms, DeviceSpan<ComplexF> grid,
+                                     DeviceSpan<ComplexF> work) = 0;
+  /// images[slice, N, N] of the chunk's slices: the transform of `work` along the other axis,
+  /// deapodisation, circle.
+  virtual absl::Status MakeImages(StreamRef stream, const GriddingView& view,
+                                  const GridTransforms& transforms, DeviceSpan<ComplexF> work,
+                                  DeviceSpan<float> images) = 0;
 };
 // The factories of the twins, as those of TomographyOps.
 namespace host {

@@ -562,11 +562,12 @@ absl::StatusOr<int64_t> Reconstructor::DeviceBytes(const TomographyConfig& confi
 }
 
 absl::StatusOr<std::unique_ptr<Reconstructor>> Reconstructor::Create(const TomographyConfig& config,
-                                                                     Device& device) {
+                                                                     Device& device,
+                                                                     SharedTables* shared) {
   OCTAVO_RETURN_IF_ERROR(CheckTomography(config));
   if (config.form == TomographyForm::kTomopy) return MakeTomopyForm(config, device);
   const TomographyConfig chosen = Chosen(config, device);
-  if (chosen.algorithm == TomographyAlgorithm::kFourier) return MakeFourier(chosen, device);
+  if (chosen.algorithm == TomographyAlgorithm::kFourier) return MakeFourier(chosen, device, shared);
   OCTAVO_ASSIGN_OR_RETURN(TomographyOps* const ops, FindOperators<TomographyOps>(device));
   auto reconstructor =
       std::make_unique<CorrectedReconstructor>(chosen, PlanTomography(chosen), device, *ops);

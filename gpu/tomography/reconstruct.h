@@ -107,6 +107,14 @@ struct TomographyInput {
   int64_t slices = 0;        // 1 … config.slices
 };
 
+struct GridTable;  // gpu/tomography/fourier.h
+/// Tables on the device that plans share which differ only in their axes, and therefore the batches
+/// of a job with an axis for each slice. Empty at first; Create takes what fits and replaces what
+/// does not. DeviceBytes counts them. For one thread at a time, and one device.
+struct SharedTables {
+  std::shared_ptr<const GridTable> grid;  // fourier
+};
+
 /// Plan once, run often, one run at a time. Only Create allocates memory.
 class Reconstructor {
  public:
@@ -116,8 +124,10 @@ class Reconstructor {
   using Callback = std::function<bool(const IterationReport&)>;
 
   /// InvalidArgument names the field; ResourceExhausted if the device has too little memory.
+  /// `shared` may be null.
   static absl::StatusOr<std::unique_ptr<Reconstructor>> Create(const TomographyConfig& config,
-                                                               Device& device);
+                                                               Device& device,
+                                                               SharedTables* shared = nullptr);
   /// The bytes of device memory that Create would take. InvalidArgument as Create.
   static absl::StatusOr<int64_t> DeviceBytes(const TomographyConfig& config, Device& device);
 
@@ -139,10 +149,9 @@ class Reconstructor {
 
 /// The algorithm that Create uses: config.algorithm, or what kAuto stands for on this device. It
 /// is kFourier where that takes less time than kFbp for this size and this number of angles,
-/// what one pair of slices needs takes at most a quarter of the device's memory, the interpolation
-/// is linear and each half turn has 0.6 projections or more for each bin; for these its error is
-/// known to be that of kFbp or less, to 0.1 dB. It does not depend on the number of slices.
-/// `config` must be valid.
+/// what one pair of slices needs takes at most a quarter of the device's memory, and the
+/// interpolation is linear; for this its error is known to be that of kFbp or less, to 0.1 dB. It
+/// does not depend on the number of slices. `config` must be valid.
 TomographyAlgorithm ChooseAlgorithm(const TomographyConfig& config, Device& device);
 
 }  // namespace octavo::inline gpu

@@ -37,7 +37,7 @@ absl::Status SliceMaker::PlanFor(const ScannedObject& object, const BatchImages&
       shared ? 0 : batch.first, shared ? task_.slices_per_batch : batch.count, object.centers);
   if (reconstructor_ == nullptr) OCTAVO_RETURN_IF_ERROR(run_.Charge(task_.memory.reconstruct));
   reconstructor_.reset();
-  auto made = Reconstructor::Create(config, run_.device());
+  auto made = Reconstructor::Create(config, run_.device(), &tables_);
   if (!made.ok()) return base::AtField("tomography.", made.status());
   reconstructor_ = *std::move(made);
   if (!report_.algorithm.has_value() && config.algorithm == TomographyAlgorithm::kAuto)

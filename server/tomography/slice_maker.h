@@ -27,8 +27,9 @@ struct BatchImages {
 };
 
 /// Makes the slices of a batch from its sinograms, with a preview now and then, and reports the
-/// iterations. With a single axis, all batches share one plan of the reconstruction. Used by the
-/// job's thread only; the stream must have passed its work before it is destroyed.
+/// iterations. With a single axis, all batches share one plan of the reconstruction, otherwise the
+/// plans share their tables. Used by the job's thread only; the stream must have passed its work
+/// before it is destroyed.
 class SliceMaker {
  public:
   SliceMaker(job::JobRun& run, std::stop_token stop, const TomographyTask& task,
@@ -63,6 +64,7 @@ class SliceMaker {
   const model::TomographySpec& spec_;
   PreviewMaker& previews_;
   model::TomographyReport& report_;
+  SharedTables tables_;
   std::unique_ptr<Reconstructor> reconstructor_;
   void* initial_ = nullptr;
   PinnedBuffer host_initial_;

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -212,7 +211,7 @@ class HostArrayOps final : public ArrayOps {
   }
 
   absl::StatusOr<int64_t> PrepareFft(const FftSpec& s) override {
-    (void)PlanOf(s.n);
+    (void)plans_.Of(s.n);
     return int64_t{0};
   }
 
@@ -220,7 +219,7 @@ class HostArrayOps final : public ArrayOps {
   // conj x.
   absl::Status Fft(StreamRef stream, const FftSpec& s, void* data, void*) override {
     return Enqueue(stream, [this, s, data] {
-      const std::shared_ptr<const FftPlan> plan = PlanOf(s.n);
+      const std::shared_ptr<const FftPlan> plan = plans_.Of(s.n);
       const int64_t lanes = TileLanes(), tiles = (s.rows + lanes - 1) / lanes;
       const float sign = s.inverse ? 1.0f : -1.0f;
       auto* all = static_cast<float*>(data);
@@ -268,15 +267,7 @@ class HostArrayOps final : public ArrayOps {
     math::Store(s.out, out, i, octavo::Mapped(s, in, other, i));
   }
 
-  std::shared_ptr<const FftPlan> PlanOf(int64_t n) {
-    const std::lock_guard lock(mutex_);
-    if (auto it = plans_.find(n); it != plans_.end()) return it->second;
-    if (plans_.size() >= 32) plans_.clear();
-    return plans_[n] = std::make_shared<const FftPlan>(MakeFftPlan(n));
-  }
-
-  std::mutex mutex_;
-  std::map<int64_t, std::shared_ptr<const FftPlan>> plans_;
+  FftPlans plans_;
 };
 
 }  // namespace

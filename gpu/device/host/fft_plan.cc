@@ -103,4 +103,11 @@ FftPlan MakeFftPlan(int64_t n, int64_t inputs, int64_t first, int64_t outputs) {
   return plan;
 }
 
+std::shared_ptr<const FftPlan> FftPlans::Of(int64_t n) {
+  const std::lock_guard lock(mutex_);
+  if (auto it = plans_.find(n); it != plans_.end()) return it->second;
+  if (plans_.size() >= 32) plans_.clear();
+  return plans_[n] = std::make_shared<const FftPlan>(MakeFftPlan(n));
+}
+
 }  // namespace octavo::inline gpu::host

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <vector>
 
 namespace octavo::inline gpu::host {
@@ -33,5 +36,15 @@ struct FftPlan {
 /// first + i to row i.
 FftPlan MakeFftPlan(int64_t n, int64_t inputs, int64_t first, int64_t outputs);
 inline FftPlan MakeFftPlan(int64_t n) { return MakeFftPlan(n, n, 0, n); }
+
+/// The latest plans of whole transforms. Any thread may call it.
+class FftPlans {
+ public:
+  std::shared_ptr<const FftPlan> Of(int64_t n);
+
+ private:
+  std::mutex mutex_;
+  std::map<int64_t, std::shared_ptr<const FftPlan>> plans_;
+};
 
 }  // namespace octavo::inline gpu::host

@@ -1,6 +1,5 @@
 #include "gpu/device/host/host_stream.h"
 
-#include <pthread.h>
 #include <utility>
 
 namespace octavo::inline gpu::host {
@@ -21,10 +20,9 @@ absl::Status HostEvent::Synchronize() {
 }
 
 HostStream::HostStream(std::shared_ptr<HostHealth> health)
-    : health_(std::move(health)), ring_(64), thread_([this] {
-        pthread_setname_np(pthread_self(), "oct-stream");
-        Run();
-      }) {}
+    : health_(std::move(health)),
+      ring_(64),
+      thread_(StreamThreads::OfProcess(), [this] { Run(); }) {}
 
 HostStream::~HostStream() {
   MutexLock lock(mutex_);

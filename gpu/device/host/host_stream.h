@@ -6,7 +6,6 @@
 #include <deque>
 #include <memory>
 #include <new>
-#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "absl/status/status.h"
 
 #include "gpu/base/mutex.h"
+#include "gpu/device/host/stream_threads.h"
 #include "gpu/device/stream.h"
 
 namespace octavo::inline gpu::host {
@@ -102,9 +102,9 @@ class HostEvent final : public EventBase {
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-/// A FIFO with a thread of its own: the host's counterpart of a CUDA stream, with the same
-/// asynchronous meaning. The first error of a task sticks: later tasks are skipped, and events and
-/// Synchronize return it.
+/// A FIFO with a thread of its own (stream_threads.h): the host's counterpart of a CUDA stream,
+/// with the same asynchronous meaning. The first error of a task sticks: later tasks are skipped,
+/// and events and Synchronize return it.
 class HostStream final : public StreamBase {
  public:
   explicit HostStream(std::shared_ptr<HostHealth> health);
@@ -129,7 +129,7 @@ class HostStream final : public StreamBase {
   size_t head_ ABSL_GUARDED_BY(mutex_) = 0, count_ ABSL_GUARDED_BY(mutex_) = 0;
   bool end_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_;  // stream thread only
-  std::jthread thread_;
+  StreamThreads::Thread thread_;
 };
 
 inline HostStream& AsHost(StreamRef stream) { return static_cast<HostStream&>(*stream.base()); }

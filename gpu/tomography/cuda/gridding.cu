@@ -15,7 +15,7 @@ namespace {
 // tiles leave few threads without work.
 constexpr int kTileColumns = 8, kTileRows = 4, kWarps = 8;
 static_assert(kTileColumns * kTileRows == 32 && kGridStep % kTileColumns == 0 &&
-              kGridStep % kTileRows == 0 && kTileRows > math::GridKernel::kMostWidth / 2);
+              kGridStep % kTileRows == 0);
 constexpr int kMostLanes = 4;
 
 template <int kLanes>
@@ -30,8 +30,8 @@ __device__ void AddLines(const GriddingView& v, const math::TileLines& range, in
                          float x, float y, const float2* __restrict__ samples,
                          LaneSums<kLanes>& sums) {
   constexpr float kHalf = 0.5f * kWidth;
-  const float step = v.step(), per_step = 1.0f / step;
-  const int middle = static_cast<int>(v.shape.length / 2), count = 2 * middle + 1,
+  const float step = v.shape.step(), per_step = 1.0f / step;
+  const int middle = static_cast<int>(v.shape.reach), count = 2 * middle + 1,
             lines = static_cast<int>(v.shape.lines);
   for (int i = from; i < range.count; i += stride) {
     int at = range.begin + i;
@@ -82,9 +82,9 @@ __device__ void AddTile(const GriddingView& v, int column, int row, int from, in
             y = row * kTileRows + thread / kTileColumns - size / 2;
 #pragma unroll 1
   for (int i = 0; i < kTileImages; ++i) {
-    const TileImage image = ImageOfTile(v.tile_columns(), v.tile_rows(), size, column, row, i);
+    const TileImage image = v.tiles.ImageOf(column, row, i);
     if (image.index < 0) continue;
-    AddLines<kWidth, kLanes>(v, v.tiles[image.index], from, stride,
+    AddLines<kWidth, kLanes>(v, v.lines_of[image.index], from, stride,
                              static_cast<float>(x + static_cast<int>(image.shift_x)),
                              static_cast<float>(y + static_cast<int>(image.shift_y)), samples,
                              sums);
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(32 * kWarps)
                  float2* __restrict__ grid) {
   const int column = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.y),
             row = first_row + static_cast<int>(blockIdx.y);
-  if (column >= v.tile_columns() || v.tiles[row * v.tile_columns() + column].count > kBusyLines)
+  if (column >= v.tiles.columns || v.lines_of[row * v.tiles.columns + column].count > kBusyLines)
     return;
   LaneSums<kLanes> sums = {};
   AddTile<kWidth, kLanes>(v, column, row, 0, 1, samples, sums);
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   __shared__ LaneSums<kLanes> parts[kWarps][32];
   const int column = first_column + static_cast<int>(blockIdx.x),
             row = first_row + static_cast<int>(blockIdx.y);
-  if (v.tiles[row * v.tile_columns() + column].count <= kBusyLines) return;
+  if (v.lines_of[row * v.tiles.columns + column].count <= kBusyLines) return;
   LaneSums<kLanes> sums = {};
   AddTile<kWidth, kLanes>(v, column, row, static_cast<int>(threadIdx.y), kWarps, samples, sums);
   parts[threadIdx.y][threadIdx.x] = sums;
@@ -216,19 +216,19 @@ struct MakeSample {
   }
   __device__ void operator()(int64_t index, int64_t k) const {
     const math::GridLine line = v.lines[index];
-    const int64_t n = v.shape.length, r = k - n / 2;
+    const int64_t n = v.shape.length, r = k - v.shape.reach;
     const float factor = v.response[r < 0 ? -r : r] * line.weight;
     const ComplexF shared = Phase(v.first, line, r);
     for (int64_t lane = 0; lane < v.lanes; ++lane) {
       const ComplexF* row = rows + (lane * v.shape.lines + index) * n;
-      const ComplexF z = row[r < 0 ? r + n : r];
+      const ComplexF z = row[v.shape.Wrapped(r)];
       ComplexF s = Turned(z, shared);
       if (!v.shared_center && 2 * lane < v.slices) {
         const int64_t slice = v.first + 2 * lane, last = v.first + v.slices - 1;
-        s = TurnedApart(z, row[r > 0 ? n - r : -r], Phase(slice, line, r),
+        s = TurnedApart(z, row[v.shape.Wrapped(-r)], Phase(slice, line, r),
                         Phase(slice < last ? slice + 1 : slice, line, r));
       }
-      samples[(index * v.samples() + k) * v.lanes + lane] = {s.re * factor, s.im * factor};
+      samples[(index * v.shape.samples() + k) * v.lanes + lane] = {s.re * factor, s.im * factor};
     }
   }
 };
@@ -238,7 +238,9 @@ class CudaGriddingOps final : public GriddingOps, TomoLauncher {
   using TomoLauncher::TomoLauncher;
 
   int64_t Lanes() const override { return kMostLanes; }
-  GridTile Tile() const override { return {.columns = kTileColumns, .rows = kTileRows}; }
+  GridChoice Choice() const override {
+    return {.tile_columns = kTileColumns, .tile_rows = kTileRows, .oversampling = 2};
+  }
   DirectCosts Costs() const override {
     return {.back = 2.6e-13,
             .filter = 0.9e-13,
@@ -247,34 +249,54 @@ class CudaGriddingOps final : public GriddingOps, TomoLauncher {
             .start = 1.2e-5};
   }
 
-  absl::Status PackPairs(StreamRef stream, const GriddingView& view, const SinogramView& in,
-                         DeviceSpan<ComplexF> rows) override {
-    return ForRows(stream, view.lanes * view.shape.lines, view.shape.length,
-                   PackPair{view, in, reinterpret_cast<float2*>(rows.data())});
+  // samples[line, sample, lane]; rows[lane, line, L], later columns[lane, N, M].
+  GriddingMemory Memory(const GriddingShape& g) const override {
+    return {.samples = g.lines * g.samples(),
+            .work = std::max(g.lines * g.length, g.image_size * g.grid_size)};
   }
-  absl::Status FilterPairs(StreamRef stream, const GriddingView& view,
-                           DeviceSpan<const float> filter, DeviceSpan<ComplexF> rows) override {
-    const int64_t n = view.shape.length;
-    return ForRows(
-        stream, view.lanes * view.shape.lines, n,
-        [=, filter = filter.data(), rows = rows.data()] __device__(int64_t row, int64_t k) {
-          const float factor = filter[k < n - k ? k : n - k];
-          ComplexF& value = rows[row * n + k];
-          value = {value.re * factor, value.im * factor};
-        });
+  absl::StatusOr<int64_t> PrepareTransforms(const GriddingShape& g, int64_t most_lanes,
+                                            ArrayOps& arrays) override {
+    int64_t most = 0;
+    for (int64_t lanes = 1; lanes <= most_lanes; lanes *= 2) {
+      for (const FftSpec& fft : {FftSpec{.n = g.length, .rows = lanes * g.lines},
+                                 FftSpec{.n = g.grid_size, .rows = lanes * g.grid_size},
+                                 FftSpec{.n = g.grid_size, .rows = lanes * g.image_size}}) {
+        OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, arrays.PrepareFft(fft));
+        most = std::max(most, bytes);
+      }
+    }
+    return most;
   }
-  absl::Status CutPairs(StreamRef stream, const GriddingView& view,
-                        DeviceSpan<ComplexF> rows) override {
-    const int64_t n = view.shape.length, d = view.shape.detectors;
-    return ForRows(stream, view.lanes * view.shape.lines, n - d,
-                   [=, rows = rows.data()] __device__(int64_t row, int64_t k) {
-                     rows[row * n + d + k] = {0, 0};
-                   });
-  }
-  absl::Status MakeSamples(StreamRef stream, const GriddingView& view,
-                           DeviceSpan<const ComplexF> rows, DeviceSpan<ComplexF> samples) override {
-    return ForRows(stream, view.shape.lines, view.samples(),
-                   MakeSample{view, rows.data(), samples.data()});
+
+  absl::Status MakeSamples(StreamRef stream, const GriddingView& view, const SinogramView& in,
+                           const GridTransforms& transforms, DeviceSpan<ComplexF> work,
+                           DeviceSpan<ComplexF> samples) override {
+    const int64_t n = view.shape.length, d = view.shape.detectors,
+                  lines = view.lanes * view.shape.lines;
+    ComplexF* const rows = work.data();
+    const auto transform = [&](bool inverse) {
+      return transforms.arrays.Fft(stream, {.n = n, .rows = lines, .inverse = inverse}, rows,
+                                   transforms.workspace);
+    };
+    OCTAVO_RETURN_IF_ERROR(
+        ForRows(stream, lines, n, PackPair{view, in, reinterpret_cast<float2*>(rows)}));
+    OCTAVO_RETURN_IF_ERROR(transform(/*inverse=*/false));
+    if (view.shape.cut) {
+      const auto filter_row = [=, filter = view.filter] __device__(int64_t row, int64_t k) {
+        const float factor = filter[k < n - k ? k : n - k];
+        ComplexF& value = rows[row * n + k];
+        value = {value.re * factor, value.im * factor};
+      };
+      const auto cut_row = [=] __device__(int64_t row, int64_t k) {
+        rows[row * n + d + k] = {0, 0};
+      };
+      OCTAVO_RETURN_IF_ERROR(ForRows(stream, lines, n, filter_row));
+      OCTAVO_RETURN_IF_ERROR(transform(/*inverse=*/true));
+      OCTAVO_RETURN_IF_ERROR(ForRows(stream, lines, n - d, cut_row));
+      OCTAVO_RETURN_IF_ERROR(transform(/*inverse=*/false));
+    }
+    return ForRows(stream, view.shape.lines, view.shape.samples(),
+                   MakeSample{view, rows, samples.data()});
   }
 
   absl::Status Gather(StreamRef stream, const GriddingView& view, int64_t begin, int64_t end,
@@ -292,21 +314,30 @@ class CudaGriddingOps final : public GriddingOps, TomoLauncher {
     });
   }
 
-  absl::Status TakeColumns(StreamRef stream, const GriddingView& view,
-                           DeviceSpan<const ComplexF> grid, DeviceSpan<ComplexF> columns) override {
+  absl::Status TransformGrid(StreamRef stream, const GriddingView& view,
+                             const GridTransforms& transforms, DeviceSpan<ComplexF> grid,
+                             DeviceSpan<ComplexF> work) override {
     const int64_t n = view.shape.image_size, m = view.shape.grid_size;
+    OCTAVO_RETURN_IF_ERROR(transforms.arrays.Fft(stream,
+                                                 {.n = m, .rows = view.lanes * m, .inverse = true},
+                                                 grid.data(), transforms.workspace));
     const dim3 blocks(Tiles(n), Tiles(m), static_cast<unsigned>(view.lanes));
-    return Launch([&, grid = grid.data(), columns = columns.data()] {
+    return Launch([&, grid = grid.data(), columns = work.data()] {
       TakeColumnsKernel<<<blocks, dim3(kTurn, kTurnRows), 0, AsCuda(stream)>>>(
           n, m, view.image_begin(), reinterpret_cast<const float2*>(grid),
           reinterpret_cast<float2*>(columns));
     });
   }
-  absl::Status FinishImages(StreamRef stream, const GriddingView& view,
-                            DeviceSpan<const ComplexF> columns, DeviceSpan<float> images) override {
+  absl::Status MakeImages(StreamRef stream, const GriddingView& view,
+                          const GridTransforms& transforms, DeviceSpan<ComplexF> work,
+                          DeviceSpan<float> images) override {
+    OCTAVO_RETURN_IF_ERROR(transforms.arrays.Fft(
+        stream,
+        {.n = view.shape.grid_size, .rows = view.lanes * view.shape.image_size, .inverse = true},
+        work.data(), transforms.workspace));
     const unsigned tiles = Tiles(view.shape.image_size);
     const dim3 blocks(tiles, tiles, static_cast<unsigned>((view.slices + 1) / 2));
-    return Launch([&, columns = columns.data(), images = images.data()] {
+    return Launch([&, columns = work.data(), images = images.data()] {
       FinishImagesKernel<<<blocks, dim3(kTurn, kTurnRows), 0, AsCuda(stream)>>>(
           view, reinterpret_cast<const float2*>(columns), images);
     });
@@ -330,7 +361,7 @@ class CudaGriddingOps final : public GriddingOps, TomoLauncher {
   template <int kWidth, int kLanes>
   static void GatherLanes(cudaStream_t stream, const GriddingView& v, int64_t begin, int64_t end,
                           const float2* samples, float2* grid) {
-    const int64_t columns = v.tile_columns(), busy_begin = std::max(begin, v.busy.row_begin),
+    const int64_t columns = v.tiles.columns, busy_begin = std::max(begin, v.busy.row_begin),
                   busy_end = std::min(end, v.busy.row_end);
     const dim3 threads(32, kWarps);
     if (busy_begin < busy_end) {

@@ -35,12 +35,11 @@ class FourierTest : public TomographyFixture {
                                   c.config.detectors, c.radius);
     const double other =
         CirclePsnr(Made(c.config, algorithm, c.sinogram), c.truth, c.config.detectors, c.radius);
-    // Of few projections over more than half a turn FBP's streaks can be weaker; AUTO then takes
-    // it.
-    const auto angles = static_cast<double>(c.config.angles_rad.size());
-    const bool sparse = algorithm == TomographyAlgorithm::kFourier &&
-                        angles < 1.2 * static_cast<double>(c.config.detectors);
-    EXPECT_GT(other, fbp - (sparse ? 0.3 : 0.1)) << c.text << ": " << other << " dB, FBP " << fbp;
+    std::printf("DIFF %d %.4f density %.3f fbp %.2f %s\n", algorithm == TomographyAlgorithm::kAuto,
+                other - fbp,
+                double(c.config.angles_rad.size()) / static_cast<double>(c.config.detectors), fbp,
+                c.text.c_str());
+    EXPECT_GT(other, fbp - 0.1) << c.text << ": " << other << " dB, FBP " << fbp;
   }
 };
 
@@ -50,7 +49,7 @@ class DirectSum {
  public:
   explicit DirectSum(const TomographyConfig& c)
       : config_(c),
-        shape_(ShapeGridding(c, PlanTomography(c))),
+        shape_(ShapeGridding(c, PlanTomography(c), {})),
         plan_(PlanGridding(c, shape_, {})) {}
 
   double At(const std::vector<float>& sinogram, double center, int64_t row, int64_t column) {
@@ -65,8 +64,12 @@ class DirectSum {
                    u = center + x * std::cos(angle) - y * std::sin(angle),
                    turn = 2 * std::numbers::pi * u / static_cast<double>(shape_.length);
       double of_line = 0;
-      for (int64_t r = 0; r <= half; ++r) {
-        const Complex value = spectra_[i * static_cast<size_t>(half + 1) + static_cast<size_t>(r)] *
+      for (int64_t r = 0; r <= shape_.reach; ++r) {
+        // Beyond half of the row the spectrum goes on periodically.
+        const int64_t k = std::min(r, shape_.length - r);
+        const Complex at = spectra_[i * static_cast<size_t>(half + 1) + static_cast<size_t>(k)],
+                      value = (k == r ? at : std::conj(at)) *
+                              static_cast<double>(plan_.response[static_cast<size_t>(r)]) *
                               std::polar(1.0, turn * static_cast<double>(r));
         of_line += (r == 0 ? 1 : 2) * value.real();
       }
@@ -116,8 +119,7 @@ class DirectSum {
         }
         values = forward(row);
       }
-      for (size_t k = 0; k < values.size(); ++k)
-        spectra_.push_back(values[k] * static_cast<double>(plan_.response[k]));
+      spectra_.insert(spectra_.end(), values.begin(), values.end());
     }
   }
   const TomographyConfig config_;
@@ -262,6 +264,42 @@ TEST_P(FourierTest, EachSliceHasItsAxis) {
   }
 }
 
+TEST_P(FourierTest, PlansOfOtherAxesShareTheirTable) {
+  TomographyConfig c = Scan(96, 120);
+  const std::vector<float> sinogram = Random(120 * 96, 0, 1);
+  SharedTables shared;
+  const auto made = [&] {
+    auto reconstructor = Reconstructor::Create(c, device_, &shared);
+    EXPECT_TRUE(reconstructor.ok()) << reconstructor.status();
+    if (!reconstructor.ok()) return std::vector<float>();
+    const DeviceBuffer in = Upload(sinogram), out = Poisoned(96 * 96 * 4);
+    const auto ran =
+        (*reconstructor)
+            ->Run(stream_.ref(), {.data = in.span<float>(), .angle_first = false, .slices = 1},
+                  nullptr, out.span<float>(), {});
+    EXPECT_TRUE(ran.ok()) << ran.status();
+    return Download<float>(out, 96 * 96);
+  };
+  const auto alone = [&] { return Made(c, TomographyAlgorithm::kFourier, sinogram); };
+  c.centers = {47.5};
+  EXPECT_EQ(made(), alone());
+  const auto first = shared.grid;
+  ASSERT_NE(first, nullptr);
+  // Near the middle, and so far off that the rows are longer and cut.
+  for (const double center : {48.2, 30.0, 5.0}) {
+    c.centers = {center};
+    EXPECT_EQ(made(), alone()) << center;
+    EXPECT_EQ(shared.grid, first) << center;
+  }
+  c.angles_rad[7] += 0.001;
+  EXPECT_EQ(made(), alone());
+  EXPECT_NE(shared.grid, first);
+  const auto second = shared.grid;
+  c.fourier_accuracy = 1e-2;
+  EXPECT_EQ(made(), alone());
+  EXPECT_NE(shared.grid, second);
+}
+
 TEST_P(FourierTest, BatchesAreTheSameAsSingleSlicesAndRepeat) {
   TomographyConfig c = Scan(50, 66);
   c.slices = 11;
@@ -295,6 +333,8 @@ TEST_P(FourierTest, TakesProjectionsOfEitherOrder) {
   EXPECT_EQ(Download<float>(out, 3 * 40 * 40), Made(c, TomographyAlgorithm::kFourier, sinograms));
 }
 
+// Their grids differ (GridChoice), so each has its own error, of about the accuracy asked for; at
+// 1e-6 rounding to f32 is the larger part.
 TEST_P(FourierTest, AgreesWithTheHost) {
   if (device_.info().backend == "host") GTEST_SKIP() << "this is the host";
   ASSERT_OK_AND_ASSIGN(auto opened, OpenDevices("host", 1));
@@ -303,17 +343,23 @@ TEST_P(FourierTest, AgreesWithTheHost) {
   c.slices = 7;
   c.centers = {140};
   const std::vector<float> all = Random(7 * 257 * 300, 0, 1);
-  const std::vector<float> here = Made(c, TomographyAlgorithm::kFourier, all);
-  ASSERT_OK_AND_ASSIGN(auto made, Reconstructor::Create(c, host));
-  ASSERT_OK_AND_ASSIGN(Stream stream, host.NewStream(StreamPriority::kNormal));
-  ASSERT_OK_AND_ASSIGN(DeviceBuffer in, host.Allocate(static_cast<int64_t>(all.size() * 4)));
-  ASSERT_OK_AND_ASSIGN(DeviceBuffer out, host.Allocate(7 * 300 * 300 * 4));
-  ASSERT_TRUE(host.Upload(stream.ref(), in.span<float>(), all).ok());
-  ASSERT_TRUE(made->Run(stream.ref(), {.data = in.span<float>(), .angle_first = false, .slices = 7},
-                        nullptr, out.span<float>(), {})
-                  .ok());
-  const std::vector<float> there(out.as<float>(), out.as<float>() + 7 * 300 * 300);
-  EXPECT_LT(LargestDifference(here, there), 1e-4 * Largest({there.begin(), there.end()}));
+  for (const auto& [accuracy, difference] : {std::pair(1e-4, 2e-4), std::pair(1e-6, 3e-5)}) {
+    c.fourier_accuracy = accuracy;
+    const std::vector<float> here = Made(c, TomographyAlgorithm::kFourier, all);
+    ASSERT_OK_AND_ASSIGN(auto made, Reconstructor::Create(c, host));
+    ASSERT_OK_AND_ASSIGN(Stream stream, host.NewStream(StreamPriority::kNormal));
+    ASSERT_OK_AND_ASSIGN(DeviceBuffer in, host.Allocate(static_cast<int64_t>(all.size() * 4)));
+    ASSERT_OK_AND_ASSIGN(DeviceBuffer out, host.Allocate(7 * 300 * 300 * 4));
+    ASSERT_TRUE(host.Upload(stream.ref(), in.span<float>(), all).ok());
+    ASSERT_TRUE(made->Run(stream.ref(),
+                          {.data = in.span<float>(), .angle_first = false, .slices = 7}, nullptr,
+                          out.span<float>(), {})
+                    .ok());
+    const std::vector<float> there(out.as<float>(), out.as<float>() + 7 * 300 * 300);
+    const double apart = LargestDifference(here, there) / Largest({there.begin(), there.end()});
+    std::printf("accuracy %g: the backends differ by %g of the largest value\n", accuracy, apart);
+    EXPECT_LT(apart, difference) << accuracy;
+  }
 }
 
 TEST_P(FourierTest, RefusesMistakes) {
@@ -362,8 +408,8 @@ TEST_P(FourierTest, CountsItsMemory) {
     TomographyConfig c = Scan(200, 300);
     c.slices = slices;
     ASSERT_OK_AND_ASSIGN(const int64_t bytes, Reconstructor::DeviceBytes(c, device_));
-    // Grid, columns and samples of at least one pair.
-    EXPECT_GT(bytes, 8 * (416 * 416 + 300 * 401 + 200 * 416)) << slices;
+    // Grid, columns and samples of at least one pair, of an oversampling of 1.5 or more.
+    EXPECT_GT(bytes, 8 * (320 * 320 + 300 * 401 + 200 * 320)) << slices;
     EXPECT_LT(bytes, 40 * 8 * (416 * 416 + 300 * 401 + 300 * 400)) << slices;
   }
 }
@@ -378,7 +424,7 @@ TEST_P(FourierTest, AutoTakesTheFasterOne) {
   EXPECT_EQ(chosen([](auto& c) { c.detectors = 2048; }), TomographyAlgorithm::kFourier);
   EXPECT_EQ(chosen([](auto& c) { c.detectors = 2048, c.angles_rad = {0}; }),
             TomographyAlgorithm::kFbp);
-  EXPECT_EQ(chosen([](auto& c) { c.detectors = 4096; }), TomographyAlgorithm::kFbp);  // few angles
+  EXPECT_EQ(chosen([](auto& c) { c.detectors = 4096; }), TomographyAlgorithm::kFourier);
   EXPECT_EQ(chosen([](auto& c) {
               c.detectors = 2048;
               c.interpolation = math::RayInterpolation::kCubic;
