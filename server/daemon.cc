@@ -20,6 +20,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 
 #include "gpu/backend/open_devices.h"
 #include "gpu/base/log.h"
@@ -32,6 +33,7 @@
 #include "server/engine/audit_recorder.h"
 #include "server/engine/earlier_runs.h"
 #include "server/engine_shelf.h"
+#include "server/heap_trimmer.h"
 #include "server/host_budget.h"
 #include "server/private_folders.h"
 #include "server/security/role.h"
@@ -318,7 +320,7 @@ void Daemon::Audit(const char* what, security::AuditLine fields) const {
   if (audit_ == nullptr) return;
   security::AuditLine line = {{"event", "server"}, {"what", what}};
   if (!fields.is_null()) line.update(fields);
-  audit_->Write(std::move(line));
+  audit_->Write(line);
 }
 
 absl::Status Daemon::OpenAudit() {
@@ -360,13 +362,11 @@ absl::StatusOr<Daemon::Left> Daemon::OpenStorage() {
                             storage::SpillFolder::Open(config_.spill_dir, config_.spill_disk_bytes,
                                                        &left.spilled, &recovered_));
   }
-  // Of what is held again the engine tells.
+  // Of what is held again the engine tells, once it is.
   for (const auto& line : recovered_) Log(LogLevel::kWarning, "recovered", {{"what", line}});
   OCTAVO_RETURN_IF_ERROR(OpenGrants());
   RemoveCommitted(published, &left.spilled);
   const std::set<std::string> held_again = NamesOf(left.spilled);
-  for (const std::string& volume : held_again)
-    recovered_.push_back(absl::StrCat(volume, ": held again, from ", config_.spill_dir));
   left.lost_at_stop = drain::DrainRecord::ReadLost(config_.state_dir, held_again);
   OCTAVO_ASSIGN_OR_RETURN(left.earlier, OpenHistory(published, held_again, &left.lost_at_stop));
   return left;
@@ -516,6 +516,14 @@ void Daemon::StartWatchdog() {
   }
 }
 
+void Daemon::StartTrims() {
+  trims_ = std::make_unique<base::PeriodicThread>(
+      "oct-trim", std::chrono::seconds(10),
+      // Threads of a scan, a job or a commit must not wait for memory meanwhile.
+      [trimmer = std::make_shared<HeapTrimmer>(
+           [engine = engine_.get()] { return engine->Idle(); })] { trimmer->Turn(); });
+}
+
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   std::unique_ptr<Daemon> daemon(new Daemon());
   daemon->config_ = config;
@@ -534,6 +542,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   OCTAVO_ASSIGN_OR_RETURN(daemon->engine_,
                           engine::Engine::Create(daemon->EngineConfigFor(host, &left),
                                                  std::move(opened.devices), daemon->store_.get()));
+  daemon->TellHeldAgain();
   daemon->TellLostVolumes(left.lost_at_stop);
   daemon->PrepareToKeep();
   if (daemon->handoff_ != nullptr)
@@ -543,6 +552,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   OCTAVO_RETURN_IF_ERROR(daemon->Serve(host, opened.reports));
   NotifySystemd("READY=1");
   daemon->StartWatchdog();
+  daemon->StartTrims();
   return daemon;
 }
 
@@ -598,6 +608,18 @@ std::vector<drain::Way> Daemon::WaysToKeep(std::string* why) const {
              ? "drain.on_held is lose"
              : "drain.on_held is spill, but there is no tier DISK (spill.disk_bytes is 0)";
   return {};
+}
+
+void Daemon::TellHeldAgain() {
+  constexpr size_t kMostTold = 20;  // the list of volumes has them all
+  size_t found = 0;
+  for (const model::VolumeStatus& volume : engine_->volumes().List({.in_memory = true})) {
+    if (volume.recovered && ++found <= kMostTold)
+      recovered_.push_back(absl::StrCat(volume.name, ": held again, from ", config_.spill_dir));
+  }
+  if (found > kMostTold)
+    recovered_.push_back(absl::StrCat(found - kMostTold, " more volumes are held again, from ",
+                                      config_.spill_dir, ": the list of volumes names them"));
 }
 
 void Daemon::TellLostVolumes(const std::vector<drain::DrainRecord::LostVolume>& lost) {
@@ -922,6 +944,7 @@ bool Daemon::Drain(const DrainCalls& calls) {
   NotifySystemd(ExtendTimeout(times.AskedForWork()));
   calls.may_take(times.ForWork(), "drain.seconds");
   watchdog_ = nullptr;
+  trims_ = nullptr;
   rpc_->Shutdown(std::chrono::milliseconds(1000));
   rpc_ = nullptr;
   metrics_ = nullptr;

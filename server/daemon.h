@@ -13,6 +13,7 @@
 
 #include "gpu/backend/open_devices.h"
 #include "gpu/base/unique_fd.h"
+#include "server/base/periodic_thread.h"
 #include "server/config.h"
 #include "server/drain.h"
 #include "server/drain_record.h"
@@ -93,6 +94,7 @@ class Daemon {
   /// Lets clients in.
   absl::Status Serve(const HostBudget& host, const std::vector<BackendReport>& backends);
   void StartWatchdog();
+  void StartTrims();
   /// Reads what says who may do what.
   absl::Status OpenTrust();
   /// Reads what owners have granted. FailedPrecondition if the file can neither be used nor be put
@@ -102,6 +104,9 @@ class Daemon {
   std::vector<drain::Way> WaysToKeep(std::string* why) const;
   /// Keeps held volumes, and names those that are lost. `hurried`: none is kept.
   void KeepHeld(const DrainCalls& calls, bool hurried);
+  /// The volumes of earlier daemons that the engine holds go to `recovered_`, as many as people
+  /// read.
+  void TellHeldAgain();
   /// What an orderly end of an earlier daemon lost goes to the log and to `recovered_`.
   void TellLostVolumes(const std::vector<drain::DrainRecord::LostVolume>& lost);
   /// Opens the history and settles what earlier daemons left: their rows. `held`: the volumes that
@@ -154,7 +159,9 @@ class Daemon {
   std::unique_ptr<drain::DiskRate> disk_rate_;  // null: held volumes are not kept
   std::unique_ptr<metrics::Exporter> metrics_;
   std::unique_ptr<rpc::RpcServer> rpc_;
-  std::unique_ptr<Watchdog> watchdog_;  // last, because it uses the engine
+  // Last, because they use the engine.
+  std::unique_ptr<Watchdog> watchdog_;
+  std::unique_ptr<base::PeriodicThread> trims_;  // gives free memory back
 };
 
 }  // namespace octavo
