@@ -173,7 +173,7 @@ const std::vector<Key>& Keys() {
       Number(
           "listen.stalled_seconds",
           "a client that reads nothing for this long is disconnected, and a stream for which its "
-          "client sends no first message ends, 1 to 3600",
+          "client sends no first message, or in WriteBuffer no next one, ends, 1 to 3600",
           &Config::listen_stalled_seconds, 1, 3600),
       Choice(
           "listen.loopback_role",

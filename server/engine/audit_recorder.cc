@@ -1,7 +1,5 @@
 #include "server/engine/audit_recorder.h"
 
-#include <utility>
-
 #include "gpu/base/json.h"
 #include "gpu/base/status.h"
 
@@ -55,7 +53,7 @@ void AuditRecorder::OnRow(const storage::HistoryRow& row) {
   Put(&line, "why", row.reason);
   Put(&line, "request_id", row.request_id);
   Put(&line, "trace_id", DetailOf(row, "trace_id"));
-  log_->Write(std::move(line));
+  log_->Write(line);
 }
 
 void AuditRecorder::OnVolumeChanged(const model::VolumeStatus& volume) {
@@ -71,7 +69,7 @@ void AuditRecorder::OnVolumeChanged(const model::VolumeStatus& volume) {
   Put(&line, "reason", std::string(Name(volume.reason_code)));
   Put(&line, "why", volume.reason);
   Put(&line, "error", volume.last_error);
-  log_->Write(std::move(line));
+  log_->Write(line);
 }
 
 void AuditRecorder::OnSession(const std::string& session, const char* state) {

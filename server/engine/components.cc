@@ -50,6 +50,15 @@ std::vector<std::string> ReadRoots(const storage::CommitStore& store, const Engi
   return roots;
 }
 
+/// Everybody, admins too, may have so many.
+memory::QuotaRules OwnWaits() {
+  constexpr int64_t kMost = 16;
+  memory::QuotaRules rules;
+  rules.SetUsual(memory::QuotaKind::kWatches, kMost);
+  (void)rules.AddException(absl::StrCat("role:admin watches=", kMost));
+  return rules;
+}
+
 std::vector<StreamRef> RefsTo(const std::vector<Stream>& streams) {
   std::vector<StreamRef> refs;
   for (const Stream& stream : streams) refs.push_back(stream.ref());
@@ -76,6 +85,7 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
                      : std::make_unique<security::GrantBook>(config.server_id, clock)),
       grants(own_grants == nullptr ? *config.grants : *own_grants),
       quotas(config.quotas),
+      own_waits(OwnWaits()),
       ledger(budgets, &quotas),
       slot_cache(&ledger, config.slot_cache_bytes),
       sessions(clock, config.sessions, config.server_id),
@@ -103,7 +113,7 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
                .handoff = config.handoff,
                .sessions = &sessions}),
       mosaics(&buffers),
-      publisher(clock, config.frame_pool_bytes / 4),
+      publisher(clock, config.frame_pool_bytes / 4, config.history_bytes / 8),
       volume_events(&publisher, clock),
       derived_volumes(&scans, &deriver, &volumes, &workers),
       volumes(&ledger, clock),
@@ -172,11 +182,16 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
   volumes.SetEarlier([this](const std::string& name) { return earlier.FindVolume(name); });
   publisher.SetHeldFrames(&held_frames);
   volumes.SetMirrors(config.mirror);
+  constexpr size_t kMostNamed = 20;  // of many; the list of volumes has them all
+  size_t held_again = 0;
   for (const std::string& line : spiller.Recover(config.spilled)) {
     // What is as it was is no trouble.
     const bool held = absl::StrContains(line, ": held again as ");
+    if (held && ++held_again > kMostNamed) continue;
     Log(held ? LogLevel::kInfo : LogLevel::kWarning, "spilled volume found", {{"volume", line}});
   }
+  if (held_again > kMostNamed)
+    Log(LogLevel::kInfo, "more spilled volumes found", {{"held_again", held_again - kMostNamed}});
   if (!config.mirror) return;
   mirrorer = std::make_unique<volume::Mirrorer>(volume::Mirrorer::Context{
       .spiller = &spiller, .volumes = &volumes, .busy = [this] {

@@ -50,7 +50,7 @@ struct EngineConfig {
   session::SessionConfig sessions;
   int64_t most_leases = 65'536;                // granted ones and waiters
   int64_t history_entries = 1000;              // ended scans that stay listed
-  int64_t history_bytes = int64_t{256} << 20;  // host memory for them
+  int64_t history_bytes = int64_t{256} << 20;  // host memory for them; topics: an eighth besides
   storage::HistoryWriter* history = nullptr;   // null = no history; must outlive the engine
   security::AuditLog* audit = nullptr;         // null = no audit log; must outlive the engine
   security::GrantBook* grants = nullptr;       // null = grants end with the engine; must outlive it

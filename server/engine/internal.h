@@ -86,6 +86,9 @@ struct Components {
   const std::unique_ptr<security::GrantBook> own_grants;  // where the configuration has no book
   security::GrantBook& grants;
   memory::QuotaBook quotas;  // before all that is charged
+  /// Waits for work that the same call has begun, as many as no principal pays for with `quotas`:
+  /// whoever has all its watches open can still begin work and be told of its end.
+  memory::QuotaBook own_waits;
   memory::Ledger ledger;
   memory::SlotCache slot_cache;  // before the volumes, which return their slots to it
   session::ClientSessions sessions;

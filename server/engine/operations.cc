@@ -123,11 +123,13 @@ absl::StatusOr<WaitPlace> Operations::TakePlace(
     std::optional<std::chrono::steady_clock::time_point> until, const security::Owner& waiter) {
   WaitPlace taken;
   if (until.has_value() && *until <= std::chrono::steady_clock::now()) return taken;
-  OCTAVO_ASSIGN_OR_RETURN(memory::QuotaCharge charge,
-                          components_.quotas.Take(waiter, memory::QuotaKind::kWatches, 1,
-                                                  "the wait for its end (none with wait = 0)"));
+  constexpr auto kKind = memory::QuotaKind::kWatches;
+  auto charge = components_.own_waits.Take(waiter, kKind, 1, "");
+  if (!charge.ok())
+    charge = components_.quotas.Take(waiter, kKind, 1, "the wait for its end (none with wait = 0)");
+  OCTAVO_RETURN_IF_ERROR(charge.status());
   OCTAVO_ASSIGN_OR_RETURN(taken.place, components_.operation_watches.watches().TakePlace());
-  taken.charge = std::make_shared<memory::QuotaCharge>(std::move(charge));
+  taken.charge = std::make_shared<memory::QuotaCharge>(*std::move(charge));
   return taken;
 }
 

@@ -293,7 +293,8 @@ class Page final : public prometheus::Collectable {
         value(to, {{"product", key.first}, {"policy", key.second}}, static_cast<double>(n));
     }
     every("octavo_streams_cut_total", "Streams the server ended, by reason", kCounter, "reason",
-          {"frame_lost", "no_first_message", "slow_subscriber", "stalled"}, stats.streams_cut);
+          {"frame_lost", "no_first_message", "no_message", "slow_subscriber", "stalled"},
+          stats.streams_cut);
     every("octavo_jobs", "Jobs the server knows, by state", kGauge, "state",
           NamesOf<job::JobState>(job::Name), stats.jobs_by_state);
     {

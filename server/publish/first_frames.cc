@@ -221,18 +221,20 @@ absl::Status CheckSpec(const model::SubscribeSpec& spec) {
 }
 
 absl::StatusOr<FirstFrames> FindFirstFrames(const model::SubscribeSpec& spec,
-                                            TopicTable::Scan& scan,
+                                            const TopicTable::Scan& scan,
                                             const std::vector<model::VolumeStatus>& held,
                                             const Clock& clock) {
   OCTAVO_RETURN_IF_ERROR(CheckProducts(spec, scan));
   const auto wanted = [&](const model::FramePtr& frame) {
     return frame->complete || spec.previews;
   };
+  const TopicTable::Topic none;  // of which nothing was published
   FirstFrames first;
   std::optional<uint64_t> first_kept;
   for (const TopicKey& key : KeysOf(spec, scan)) {
     OCTAVO_RETURN_IF_ERROR(CheckPlane(spec, scan, key));
-    const TopicTable::Topic& topic = scan.topics[key];
+    const auto found = scan.topics.find(key);
+    const TopicTable::Topic& topic = found == scan.topics.end() ? none : found->second;
     const bool all_of_ended =
         scan.ended && IsCut(key.product) && (!spec.resume || spec.from_sequence == 0);
     if (spec.resume && !all_of_ended) OCTAVO_RETURN_IF_ERROR(CheckResume(spec, topic));

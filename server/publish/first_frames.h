@@ -30,7 +30,7 @@ struct FirstFrames {
 /// STRIPED; NOTHING_KEPT: the scan has ended and nothing would come), OutOfRange (BAD_RANGE,
 /// SEQUENCE_GONE).
 absl::StatusOr<FirstFrames> FindFirstFrames(const model::SubscribeSpec& spec,
-                                            TopicTable::Scan& scan,
+                                            const TopicTable::Scan& scan,
                                             const std::vector<model::VolumeStatus>& held,
                                             const Clock& clock);
 

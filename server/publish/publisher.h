@@ -31,9 +31,11 @@ class Publisher {
   using Wanted = publish::Wanted;
   using Loss = publish::Loss;
 
-  /// Past images take at most `remembered_bytes` of page-locked memory.
-  explicit Publisher(const Clock* clock, int64_t remembered_bytes = int64_t{128} << 20)
-      : clock_(clock), topics_(remembered_bytes) {}
+  /// Past images take at most `remembered_bytes` of page-locked memory; the rest that is remembered
+  /// of ended scans, mainly their events, takes at most `ended_bytes`.
+  explicit Publisher(const Clock* clock, int64_t remembered_bytes = int64_t{128} << 20,
+                     int64_t ended_bytes = int64_t{32} << 20)
+      : clock_(clock), topics_(remembered_bytes, ended_bytes) {}
 
   /// The source of frames of held volumes. Call it before the first subscription; `source` must
   /// outlive all subscriptions that have not ended.

@@ -12,6 +12,16 @@ namespace {
 constexpr size_t kRecentImages = 64, kRecentEvents = 256, kRecentVolumes = 4096;
 constexpr int64_t kRecentBytes = 32 << 20;
 constexpr int64_t kEndedScanNs = int64_t{600} * 1'000'000'000;
+constexpr int64_t kScanBytes = 512, kTopicBytes = 1536;  // about, of an empty one
+
+/// About how many bytes a remembered frame takes, without its image.
+int64_t BytesOf(const model::Frame& frame) {
+  size_t bytes = sizeof frame + frame.parent.size() + frame.volume.size() +
+                 frame.event.text.size() + frame.event.marker.size() +
+                 8 * (frame.shape.size() + frame.spacing_um.size());
+  for (const std::string& axis : frame.axes) bytes += sizeof axis + axis.size();
+  return static_cast<int64_t>(bytes);
+}
 
 }  // namespace
 
@@ -20,26 +30,36 @@ void TopicTable::Start(const std::string& scan, const std::map<std::string, std:
   Scan& entry = scans_[scan];
   entry.labels = labels;
   entry.show = show;
+  entry.bytes = kScanBytes + 2 * std::ssize(scan);
+  for (const auto& [key, value] : labels)
+    entry.bytes += static_cast<int64_t>(2 * sizeof key + key.size() + value.size());
 }
 
 void TopicTable::End(const std::string& scan, int64_t now_ns) {
   Scan* const entry = Find(scan);
   if (entry == nullptr) return;
-  entry->ended = true;
+  if (entry->ended) {
+    ended_.splice(ended_.end(), ended_, entry->place);
+  } else {
+    entry->place = ended_.insert(ended_.end(), scan);
+    entry->ended = true;
+    ended_bytes_ += entry->bytes;
+  }
   entry->ended_ns = now_ns;
 }
 
 void TopicTable::ForgetOld(int64_t now_ns) {
-  for (auto it = scans_.begin(); it != scans_.end();) {
+  while (!ended_.empty()) {
+    const auto it = scans_.find(ended_.front());
     Scan& old = it->second;
-    if (!old.ended || now_ns - old.ended_ns <= kEndedScanNs) {
-      ++it;
-      continue;
-    }
+    const bool too_many = ended_bytes_ > most_ended_bytes_ && ended_.size() > 1;
+    if (!too_many && now_ns - old.ended_ns <= kEndedScanNs) return;
     for (auto& [key, topic] : old.topics) {
-      while (!topic.recent.empty()) ForgetOldest(topic);
+      while (!topic.recent.empty()) ForgetOldest(old, topic);
     }
-    it = scans_.erase(it);
+    ended_bytes_ -= old.bytes;
+    ended_.pop_front();
+    scans_.erase(it);
   }
 }
 
@@ -48,17 +68,29 @@ TopicTable::Scan* TopicTable::Find(const std::string& scan) {
   return it == scans_.end() ? nullptr : &it->second;
 }
 
+void TopicTable::Count(Scan& scan, int64_t bytes) {
+  scan.bytes += bytes;
+  if (scan.ended) ended_bytes_ += bytes;
+}
+
+TopicTable::Topic& TopicTable::TopicOf(Scan& scan, const TopicKey& key) {
+  const auto [place, is_new] = scan.topics.try_emplace(key);
+  if (is_new) Count(scan, kTopicBytes);
+  return place->second;
+}
+
 model::FramePtr TopicTable::Add(Scan& scan, const TopicKey& key, model::Frame frame) {
-  Topic& topic = scan.topics[key];
+  Topic& topic = TopicOf(scan, key);
   frame.sequence = topic.next_sequence++;
   auto added = std::make_shared<const model::Frame>(std::move(frame));
   Remember(scan, topic, added);
   return added;
 }
 
-void TopicTable::ForgetOldest(Topic& topic) {
+void TopicTable::ForgetOldest(Scan& scan, Topic& topic) {
   const model::FramePtr frame = std::move(topic.recent.front());
   topic.recent.pop_front();
+  Count(scan, -BytesOf(*frame));
   if (!IsImage(frame->product) && !IsLine(frame->product)) return;
   topic.recent_bytes -= frame->payload.size;
   remembered_bytes_ -= memory::FramePool::BlockBytes(frame->payload.size);
@@ -69,6 +101,7 @@ void TopicTable::ForgetOldest(Topic& topic) {
 void TopicTable::Remember(Scan& scan, Topic& topic, const model::FramePtr& frame) {
   topic.recent.push_back(frame->product == model::Product::kVolume ? WithoutPayload(*frame)
                                                                    : frame);
+  Count(scan, BytesOf(*frame));
   const size_t most = frame->product == model::Product::kVolume  ? kRecentVolumes
                       : frame->product == model::Product::kEvent ? kRecentEvents
                                                                  : kRecentImages;
@@ -79,12 +112,17 @@ void TopicTable::Remember(Scan& scan, Topic& topic, const model::FramePtr& frame
   }
   while (topic.recent.size() > most ||
          (topic.recent.size() > 1 && topic.recent_bytes > kRecentBytes))
-    ForgetOldest(topic);
-  // Frames, reads and commits share this memory, so remembered frames must not fill it.
-  for (auto it = order_.begin();
-       remembered_bytes_ > most_remembered_bytes_ && it != order_.end();) {
+    ForgetOldest(scan, topic);
+  // Frames, reads and commits share this memory, so remembered frames must not fill it. A viewer
+  // that moves through the planes of a scan leaves a last image of each.
+  ForgetImages(most_remembered_bytes_, /*last=*/false);
+  ForgetImages(2 * most_remembered_bytes_, /*last=*/true);
+}
+
+void TopicTable::ForgetImages(int64_t most, bool last) {
+  for (auto it = order_.begin(); remembered_bytes_ > most && it != order_.end();) {
     const auto [of, oldest] = *it++;
-    if (oldest->recent.size() > 1 || of->ended) ForgetOldest(*oldest);
+    if (last || of->ended || oldest->recent.size() > 1) ForgetOldest(*of, *oldest);
   }
 }
 

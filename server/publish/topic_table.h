@@ -16,8 +16,9 @@ namespace octavo::publish {
 
 /// The scans and their topics: the sequence numbers of each topic, and its last frames, for resume
 /// and for a first picture. Images that are remembered take at most a fixed number of bytes
-/// together; the oldest are forgotten first, except the last one of each topic of a running scan.
-/// Not thread-safe; the publisher's lock guards it.
+/// together; the oldest are forgotten first, except the last one of each topic of a running scan,
+/// unless these alone take twice as much. The rest of ended scans, mainly their events, is bounded
+/// too: the scans that ended first are forgotten. Not thread-safe; the publisher's lock guards it.
 class TopicTable {
  public:
   struct Scan;
@@ -35,17 +36,20 @@ class TopicTable {
     Show show;
     bool ended = false;
     int64_t ended_ns = 0;
+    std::list<std::string>::iterator place;  // among those that have ended
     std::map<TopicKey, Topic> topics;
+    int64_t bytes = 0;  // about; without images
   };
 
-  explicit TopicTable(int64_t most_remembered_bytes)
-      : most_remembered_bytes_(most_remembered_bytes) {}
+  TopicTable(int64_t most_remembered_bytes, int64_t most_ended_bytes)
+      : most_remembered_bytes_(most_remembered_bytes), most_ended_bytes_(most_ended_bytes) {}
 
   void Start(const std::string& scan, const std::map<std::string, std::string>& labels,
              const Show& show);
   /// Later subscribers find an ended scan.
   void End(const std::string& scan, int64_t now_ns);
-  /// Forgets the scans that ended long ago.
+  /// Forgets the scans that ended long ago, and the first of those that take too many bytes
+  /// together; never the last one that ended for its bytes.
   void ForgetOld(int64_t now_ns);
   Scan* Find(const std::string& scan);  // null: not known (any more)
   bool Has(const std::string& scan) const { return scans_.count(scan) > 0; }
@@ -53,14 +57,20 @@ class TopicTable {
   /// Gives the frame the topic's next sequence number, and remembers it.
   model::FramePtr Add(Scan& scan, const TopicKey& key, model::Frame frame);
   /// Counts a frame that the server did not make; returns its number.
-  uint64_t Skip(Scan& scan, const TopicKey& key) { return scan.topics[key].next_sequence++; }
+  uint64_t Skip(Scan& scan, const TopicKey& key) { return TopicOf(scan, key).next_sequence++; }
 
  private:
+  Topic& TopicOf(Scan& scan, const TopicKey& key);
+  void Count(Scan& scan, int64_t bytes);
   void Remember(Scan& scan, Topic& topic, const model::FramePtr& frame);
-  void ForgetOldest(Topic& topic);
+  void ForgetOldest(Scan& scan, Topic& topic);
+  /// Forgets images while all take more than `most`; `last`: also the last one of a topic.
+  void ForgetImages(int64_t most, bool last);
 
-  const int64_t most_remembered_bytes_;
+  const int64_t most_remembered_bytes_, most_ended_bytes_;
   std::map<std::string, Scan> scans_;
+  std::list<std::string> ended_;  // in the order of their ends
+  int64_t ended_bytes_ = 0;       // of these scans, without images
   Order order_;
   int64_t remembered_bytes_ = 0;
 };

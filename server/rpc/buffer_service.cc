@@ -63,11 +63,11 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
       OCTAVO_RETURN_IF_ERROR(Admit(context, MethodOf<v1::WriteBufferRequest>()));
       (void)Failpoint("stream_made");
       stream = std::make_shared<WriteStream>(buffers, workers, context, response);
-      stream->first_ = std::make_shared<FirstMessageTimer>(
+      stream->messages_ = std::make_shared<MessageTimer>(
           context->peer(), [weak = stream->weak_from_this()](const absl::Status& overdue) {
-            if (const auto self = weak.lock()) self->Close(overdue);
+            if (const auto self = weak.lock()) self->CloseOverdue(overdue);
           });
-      StallWatch::Add(stream->first_);
+      StallWatch::Add(stream->messages_);
       return absl::OkStatus();
     });
     if (!made.ok()) {
@@ -77,12 +77,12 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
     }
     stream->self_ = stream;
     stream->StartRead(&stream->incoming_);
-    stream->first_->Begin();
+    stream->messages_->Begin();
     return stream.get();
   }
 
   void OnReadDone(bool ok) override {
-    if (!first_->Came()) return;  // closed, or about to be
+    if (!messages_->Came()) return;  // closed, or about to be
     const absl::Status posted = Guarded([&] {
       workers_->Post([self = shared_from_this(), ok] {
         ok ? self->TakeOne() : self->Close(Guarded([&] { return self->End(); }));
@@ -99,8 +99,16 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
         incoming_, kBufferDataField,
         [&](const auto& split) { return Take(split.message, split.payload); });
     incoming_.Clear();
-    if (status.ok()) return StartRead(&incoming_);
-    Close(status);
+    if (!status.ok()) return Close(status);
+    // Until the next one comes, nobody else may have the buffer.
+    messages_->Again();
+    StartRead(&incoming_);
+    messages_->Begin();
+  }
+  // No message is at work now, and none will be. What a writer leaves may take long.
+  void CloseOverdue(const absl::Status& overdue) {
+    if (writer_ == nullptr) return Close(overdue);
+    workers_->Post([self = shared_from_this(), overdue] { self->Close(overdue); });
   }
   void Close(const absl::Status& status) {
     (void)Guarded([&] {
@@ -149,7 +157,7 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   const model::Caller caller_;
   grpc::ByteBuffer* const response_;
   std::shared_ptr<WriteStream> self_;
-  std::shared_ptr<FirstMessageTimer> first_;  // set by Begin, then constant
+  std::shared_ptr<MessageTimer> messages_;  // set by Begin, then constant
   grpc::ByteBuffer incoming_;
   std::unique_ptr<buffer::BufferWriter> writer_;
 };

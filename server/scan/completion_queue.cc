@@ -88,10 +88,13 @@ int CompletionQueue::Volumes() {
 }
 
 void CompletionQueue::Free() {
-  events_.clear();
+  events_ = std::vector<Event>();
   stages_.Free();
   digests_ = PinnedBuffer();
   non_finite_ = PinnedBuffer();
+  MutexLock lock(mutex_);
+  circle_ = std::vector<Completion>();
+  free_events_ = std::vector<int>();
 }
 
 }  // namespace octavo::scan

@@ -52,7 +52,7 @@ class CompletionQueue {
   /// Complete volumes that were pushed and are not recycled yet.
   int Volumes();
 
-  /// Call after all completions are recycled.
+  /// Frees what was allocated. Call after all completions are recycled.
   void Free();
 
  private:

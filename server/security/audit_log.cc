@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -29,6 +30,11 @@ constexpr size_t kMostBuckets = 4096;  // principals whose failures are counted 
 
 std::string Now() {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone());
+}
+
+// A line without time and number, which it gets when it is queued. It has a field at least.
+std::string TextOf(const AuditLine& line) {
+  return line.dump(-1, ' ', true, AuditLine::error_handler_t::replace) + "\n";
 }
 
 // What a principal may still say of failures: it fills with time, and a line empties it by one.
@@ -62,21 +68,21 @@ struct AuditLog::State {
   bool end ABSL_GUARDED_BY(mutex) = false, over ABSL_GUARDED_BY(mutex) = false;
   Counts counts ABSL_GUARDED_BY(mutex);
 
-  void Queue(AuditLine fields) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+  void Queue(std::string text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (end || waiting.size() >= limits.most_waiting) {
       ++number;
       ++counts.dropped;
       ++dropped_untold;
       return;
     }
-    QueueAnyway(std::move(fields));
+    QueueAnyway(std::move(text));
   }
-  /// What the log says of itself has a place, in its last moments, too.
-  void QueueAnyway(AuditLine fields) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+  /// What the log says of itself has a place, in its last moments, too. `text`: of TextOf.
+  void QueueAnyway(std::string text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     ++number;
-    AuditLine line = {{"time", Now()}, {"n", number}};
-    line.update(fields);
-    waiting.push_back(line.dump(-1, ' ', true, AuditLine::error_handler_t::replace) + "\n");
+    // The object goes on behind its time and number, which have the order of the lines.
+    text.replace(0, 1, absl::StrCat("{\"time\":\"", Now(), "\",\"n\":", number, ","));
+    waiting.push_back(std::move(text));
     wake.NotifyOne();
   }
   /// Whether a line about a failure of the principal is one too many.
@@ -116,12 +122,13 @@ struct AuditLog::State {
       it = all || since.count() > kAtOnceSeconds ? buckets.erase(it) : std::next(it);
     }
     for (const auto& [principal, lines] : told)
-      QueueAnyway({{"event", "lines left out"}, {"principal", principal}, {"lines", lines}});
+      QueueAnyway(
+          TextOf({{"event", "lines left out"}, {"principal", principal}, {"lines", lines}}));
   }
   void TellDropped() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (dropped_untold == 0 || waiting.size() >= limits.most_waiting / 2) return;
     const int64_t lines = std::exchange(dropped_untold, 0);
-    QueueAnyway({{"event", "lines lost"}, {"lines", lines}});
+    QueueAnyway(TextOf({{"event", "lines lost"}, {"lines", lines}}));
   }
   absl::Status Append(const std::string& lines) {
     return base::ExceptionToStatus([&]() -> absl::Status {
@@ -149,19 +156,17 @@ AuditLog::AuditLog(std::shared_ptr<State> state) : state_(std::move(state)) {
 
 AuditLog::~AuditLog() { (void)Close(std::chrono::seconds(1)); }
 
-void AuditLog::Write(AuditLine line, const std::string* failing) {
+void AuditLog::Write(const AuditLine& line, const std::string* failing) {
   State& state = *state_;
   bool first_drop = false;
   // Where memory is short, a line is lost, and is counted.
   const absl::Status queued = base::ExceptionToStatus([&] {
     // Before the lock: others write, too.
-    const size_t bytes = failing == nullptr
-                             ? 0
-                             : line.dump(-1, ' ', true, AuditLine::error_handler_t::replace).size();
+    std::string text = TextOf(line);
     MutexLock lock(state.mutex);
-    if (failing != nullptr && state.IsOneTooMany(*failing, bytes)) return absl::OkStatus();
+    if (failing != nullptr && state.IsOneTooMany(*failing, text.size())) return absl::OkStatus();
     const bool dropped = state.dropped_untold > 0;
-    state.Queue(std::move(line));
+    state.Queue(std::move(text));
     first_drop = !dropped && state.dropped_untold > 0;
     return absl::OkStatus();
   });

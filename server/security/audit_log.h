@@ -58,9 +58,9 @@ class AuditLog {
 
   /// Queues a line. `principal`: whose it is, if it tells of something that did not succeed; such
   /// lines are limited. Does not wait.
-  void Write(AuditLine line) { Write(std::move(line), nullptr); }
-  void WriteFailure(AuditLine line, const std::string& principal) {
-    Write(std::move(line), &principal);
+  void Write(const AuditLine& line) { Write(line, nullptr); }
+  void WriteFailure(const AuditLine& line, const std::string& principal) {
+    Write(line, &principal);
   }
   /// Takes no more lines and waits until those that wait are written, for at most `patience`.
   /// Returns how many are not.
@@ -79,7 +79,7 @@ class AuditLog {
  private:
   struct State;
   explicit AuditLog(std::shared_ptr<State> state);
-  void Write(AuditLine line, const std::string* failing);
+  void Write(const AuditLine& line, const std::string* failing);
   static void Run(const std::shared_ptr<State>& state);
 
   const std::shared_ptr<State> state_;  // the thread's, too, which may outlive this

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tbb/parallel_for.h"
+#include "tbb/task_arena.h"
 
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
@@ -18,6 +19,13 @@
 
 namespace octavo::source {
 namespace {
+
+/// Of all simulated sources. If each thread that acquires had one, those of ended scans would add
+/// up while all cores are busy (gpu/device/host/stream_threads.h).
+tbb::task_arena& Arena() {
+  static auto* const arena = new tbb::task_arena;
+  return *arena;
+}
 
 class SimulatedRecords final : public Source {
  public:
@@ -52,7 +60,7 @@ class SimulatedRecords final : public Source {
 
  private:
   void Render(void* slot, int64_t records, std::stop_token stop) const {
-    tbb::parallel_for(int64_t{0}, records, [&](int64_t r) {
+    const auto render = [&](int64_t r) {
       if (stop.stop_requested()) return;
       auto* out = static_cast<uint8_t*>(slot) + r * record_bytes_;
       if (plain_) {
@@ -64,7 +72,8 @@ class SimulatedRecords final : public Source {
         model_->Render(next_ + r, samples.data());
         Interleave(samples.data(), out);
       }
-    });
+    };
+    Arena().execute([&] { tbb::parallel_for(int64_t{0}, records, render); });
   }
   // The first block; shorter blocks are its beginning. A slot keeps what was written to it.
   void Repeat(void* slot, int64_t records, std::stop_token stop) {

@@ -294,14 +294,14 @@ class Objects(unittest.TestCase):
     def test_methods_are_the_calls_of_the_client_for_this_resource(self):
         """Each makes one call with the name; those that give the object itself have brought its fields up to date."""
         array = np.zeros(3, "f4")
-        rows = {octavo.Scan: dict(refresh=("scan",), wait=("wait", False), stop=("stop",), cancel=("cancel",), update=("update_scan", "p", "window"),
+        rows = {octavo.Scan: dict(refresh=("scan",), wait=("wait",), stop=("stop",), cancel=("cancel",), update=("update_scan", "p", "window"),
                                   mark=("mark", "m"), watch=("watch",), subscribe=("subscribe", ["aip"]), volumes=("volumes", ["held"])),
                 octavo.Volume: dict(refresh=("volume",), wait=("wait_volume",), hold=("hold",), release=("release",), spill=("spill", "host"),
                                     restore=("restore",), discard=("discard",), derive=("derive", {"mip": {}}), read=("read", (1,), (2,)),
                                     render=("render", "max", "z"), start_commit=("start_commit", "a", "npy"), start_derive=("start_derive", {"mip": {}}),
                                     start_spill=("start_spill", "host"), start_restore=("start_restore",)),
                 octavo.Job: dict(refresh=("job",), cancel=("cancel_job",), watch=("watch_job",), subscribe=("subscribe", ["mip"]), volumes=("volumes",),
-                                 wait=("wait_job", False)),
+                                 wait=("wait_job",)),
                 octavo.Operation: dict(refresh=("operation",), wait=("wait_operation",), watch=("watch_operation",), cancel=("cancel_operation",)),
                 octavo.Buffer: dict(refresh=("get",), wait=("wait",), write=("write", array), apply=("apply", {"mip": {}}), sync=("sync", 1, (0,)),
                                     update=("update",), destroy=("destroy",), read=("read",))}
@@ -313,7 +313,7 @@ class Objects(unittest.TestCase):
                     message = KINDS[kind](name="a/1", state=2)
                     calls = Calls(message)
                     made = kind(calls, message)
-                    given = getattr(made, method)(*(() if method == "wait" else arguments))
+                    given = getattr(made, method)(*arguments)
                     (called, (name, *rest), _), = calls.calls
                     self.assertEqual((called, name), (call, "a/1"))
                     self.assertEqual(rest, arguments)

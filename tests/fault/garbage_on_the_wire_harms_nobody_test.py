@@ -5,6 +5,7 @@ import gzip
 import os
 import socket
 import struct
+import threading
 import time
 import unittest
 
@@ -170,6 +171,24 @@ class Garbage(FaultTest):
         until(served, 200)
         until(lambda: self.descriptors() <= descriptors + 2, 200)
         held_volume(self.client)
+        self.assertEqual(self.daemon.stop(), 0)
+
+    def test_memory_of_calls_that_were_reset_comes_back(self):
+        """What the heap keeps of them (hundreds of MiB where calls are begun slowly) goes back to the system once nothing runs."""
+        flood = b"".join(frame(HEADERS, END_HEADERS, 2 * i + 1, headers(GET_INFO)) + frame(RST_STREAM, 0, 2 * i + 1, struct.pack(">I", 8)) for i in range(8000))
+        attackers = [threading.Thread(target=self.send, args=(i, flood)) for i in range(4)]
+        for attacker in attackers:
+            attacker.start()
+        for attacker in attackers:
+            attacker.join()
+
+        def is_back():
+            try:
+                self.client.info()
+            except octavo.OctavoError:
+                return False
+            return self.memory() - self.before < 256 << 20
+        until(is_back, 200)
         self.assertEqual(self.daemon.stop(), 0)
 
     def test_bytes_of_any_kind_and_length(self):

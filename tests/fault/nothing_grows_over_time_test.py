@@ -16,6 +16,7 @@ import tempfile
 import time
 import unittest
 import urllib.request
+from concurrent import futures
 
 import numpy as np
 
@@ -280,6 +281,30 @@ class Soak(unittest.TestCase):
         print(f"{ended} clients ended, {killed} were killed; {done} steps, refused {dict(refused)}; descriptors {samples[0]['descriptors']} → "
               f"{last['descriptors']}, threads {samples[0]['threads']} → {last['threads']}, resident {samples[0]['resident_kb'] >> 10} → "
               f"{last['resident_kb'] >> 10} MiB", flush=True)
+
+    def test_ended_scans_take_bounded_memory(self):
+        """A scan that is listed no longer leaves little: its volume, which has left memory, stays listed for ten minutes (2 KiB)."""
+        scans, most_kib = 150, 7
+        daemon = Daemon("--device.backend", os.environ.get("OCTAVO_DEVICE_BACKEND", "host"), "--device.frame_pool_bytes", str(16 << 20), "--history.scans", "20",
+                        "--history.bytes", str(1 << 20))
+        self.addCleanup(daemon.remove)
+
+        def run_scans(seed):
+            with daemon.client() as client:
+                for i in range(scans):
+                    scan = client.submit_scan(octavo.simulated(seed * scans + i, fast=True), octavo.raster(16, 8, volumes=1), samples=128,
+                                              retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD))
+                    client.wait(scan.name)
+
+        def resident_kib():
+            with futures.ThreadPoolExecutor(CLIENTS) as pool:
+                list(pool.map(run_scans, range(CLIENTS)))
+            return figures(daemon.process.pid)["resident_kb"]
+        resident_kib()  # fills histories and caches
+        before = resident_kib()
+        grown = resident_kib() - before
+        self.assertLess(grown, scans * CLIENTS * most_kib, f"{grown / scans / CLIENTS:.1f} KiB for each scan")
+        self.assertEqual(daemon.stop(), 0, daemon.text()[-4000:])
 
 
 if __name__ == "__main__":

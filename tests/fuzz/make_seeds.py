@@ -235,6 +235,11 @@ def security_seeds():
     yield "der", b"\6" + der
     yield "tls", b"\3" + server + authority + b"\0" + key + b"\0" + authority
     yield "plain_tls", b"\3" + server + b"\0" + key + b"\0"
+    grant = {"name": "grants/1", "object": "scans/1", "grantee": "bob", "owner": "ada", "project": "retina", "created_unix_ns": 1, "expires_unix_ns": 1_900_000_000_000_000_000}
+    lines = [grant, {**grant, "name": "grants/2", "object": "", "grantee": "cn:Anna Berg", "owner": "uid:1000", "project": ""}]
+    yield "grants", b"\7\0" + json.dumps({"format": "octavo grants 1", "server_id": "a1b2c3d4", "grants": lines}).encode()
+    yield "grant_lines", b"\7\1" + ",\n".join(map(json.dumps, lines)).encode()
+    yield "grants_of_another_server", b"\7\0" + json.dumps({"format": "octavo grants 1", "server_id": "e5", "grants": lines}).encode()
 
 
 def state_seeds():
@@ -246,6 +251,11 @@ def state_seeds():
     yield "drain", b"\2" + "\n".join(lines).encode()
     yield "spill", b"\4voxels" + b"\0" + b'{"octavo_spill":1,"about":{"volume":"volumes/1"},"bytes":SIZE,"block":1048576,"crc32c":[CRC]}'
     yield "empty_spill", b"\4" + b"\0" + b'{"about":{},"bytes":0,"block":1048576,"crc32c":[]}'
+    record = {"version": 1, "id": "a-1", "scan": "scans/a-2", "owner": "ada", "project": "retina", "role": "operator", "early_deaths": 2, "early": True, "begun_unix_ns": 5}
+    request = encode("SubmitScanRequest", f'request_id: "r" spec {{{SCANS["simulated"]} on_restart: ON_RESTART_RESUME}}')
+    yield "resume", b"\6" + json.dumps(record).encode() + b"\0" + request
+    yield "resume_copy", b"\6" + json.dumps({**record, "id": "a-3"}).encode() + b"\0" + request
+    yield "damaged_resume", b"\5ORS1" + struct.pack("<II", 0, 1 << 31) + b"{}"
     yield "damaged_spill", b"\3" + b"x" * 40 + struct.pack("<QI", 8, 0) + b"OSP1"
 
 

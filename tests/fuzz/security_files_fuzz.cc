@@ -1,8 +1,10 @@
-// Any text as a file that decides who may come in. The first byte chooses the file: the table of
-// certificates, the tokens, certificates in PEM (and each of them as bytes of DER), the files of
-// TLS.
+// Any text as a file that decides who may come in, and who may change what. The first byte chooses
+// the file: the table of certificates, the tokens, certificates in PEM (and each of them as bytes
+// of DER), the files of TLS, the grants.
 
+#include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <openssl/x509.h>
 #include <string>
 #include <vector>
@@ -11,12 +13,19 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/clock.h"
 #include "server/security/certificate.h"
 #include "server/security/certificate_table.h"
+#include "server/security/grant.h"
+#include "server/security/grant_book.h"
+#include "server/security/grant_file.h"
+#include "server/security/principal.h"
+#include "server/security/rights.h"
 #include "server/security/tls_set.h"
 #include "server/security/token.h"
 #include "server/security/token_file.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/scratch_folder.h"
 
 namespace octavo::security {
 namespace {
@@ -97,6 +106,57 @@ void CheckTls(fuzz::Input input) {
             absl::StrContains(set.status().message(), "."));
 }
 
+bool AreSame(const std::vector<Grant>& a, const std::vector<Grant>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Grant& x, const Grant& y) {
+    return x.name == y.name && x.IsSameAs(y) && x.created_unix_ns == y.created_unix_ns &&
+           x.expires_unix_ns == y.expires_unix_ns;
+  });
+}
+
+void CheckGrants(absl::string_view text) {
+  static const fuzz::ScratchFolder scratch;
+  constexpr char kServer[] = "a1b2c3d4";
+  constexpr int64_t kNow = 1'800'000'000'000'000'000;
+  scratch.Clear();
+  const std::string path = scratch.Write("grants.json", text);
+  std::filesystem::permissions(
+      path, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  const GrantFile file(path, kServer);
+  std::string aside;
+  const auto grants = file.Read(kNow, &aside);
+  Require(grants.ok() && std::filesystem::exists(path) == aside.empty());
+  if (!aside.empty()) {  // it grants nothing, now and later
+    Require(grants->empty());
+    aside.clear();
+    const auto again = file.Read(kNow, &aside);
+    Require(again.ok() && again->empty() && aside.empty());
+    return;
+  }
+  for (const Grant& grant : *grants) {
+    Require(absl::StartsWith(grant.name, "grants/") && CouldBeGrantee(grant.grantee));
+    Require(grant.object.empty() || IsGrantable(grant.object));
+    Require(IsIdentity(grant.owner.name) && grant.owner.role == Role::kNone);
+    Require(grant.created_unix_ns > 0 && grant.expires_unix_ns > 0);
+  }
+  Require(file.Write(file.TextOf(*grants)).ok());
+  const auto again = file.Read(kNow, &aside);
+  Require(again.ok() && aside.empty() && AreSame(*again, *grants));
+  // Who has something of them: only grantees, and of each its own.
+  const SystemClock clock;
+  const auto book = GrantBook::Open(path, kServer, &clock, &aside);
+  Require(book.ok() && (*book)->Count() <= static_cast<int64_t>(grants->size()));
+  Principal nobody;
+  nobody.name = "no grantee's name";
+  nobody.role = Role::kOperator;
+  nobody.proof = Proof::kToken;
+  Require((*book)->Of(nobody) == nullptr);
+  for (const Grant& grant : *grants) {
+    Principal grantee = nobody;
+    grantee.name = grant.grantee;
+    (void)(*book)->Of(grantee);
+  }
+}
+
 void Run(fuzz::Input input) {
   switch (input.Byte() & 7) {
     case 0: return CheckTable(input.Rest());
@@ -105,6 +165,10 @@ void Run(fuzz::Input input) {
     case 3: return CheckTls(input);
     case 4: return CheckTable(absl::StrCat("[certificates]\n", input.Rest()));
     case 5: return CheckTokens(absl::StrCat("{\"octavo_tokens\":1}\n", input.Rest()));
+    case 7:
+      if (input.Byte() % 2 == 0) return CheckGrants(input.Rest());
+      return CheckGrants(absl::StrCat(
+          R"({"format":"octavo grants 1","server_id":"a1b2c3d4","grants":[)", input.Rest(), "]}"));
     default: return CheckPem(PemOf(input.Rest()));
   }
 }

@@ -1,9 +1,10 @@
 // Any bytes as a file that octavod reads when it starts. The first byte chooses: the journal, the
-// record of what the last end lost, a spill file; as it is, or with the checksums that it needs to
-// be read further.
+// record of what the last end lost, a spill file, the record of a scan to resume; as it is, or with
+// the checksums that it needs to be read further.
 
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <set>
 #include <string>
@@ -17,6 +18,7 @@
 #include "server/drain_record.h"
 #include "server/storage/commit/journal.h"
 #include "server/storage/io/crc32c.h"
+#include "server/storage/resume/resume_folder.h"
 #include "server/storage/spill/spill_folder.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/scratch_folder.h"
@@ -123,17 +125,64 @@ std::string SpillFileOf(Input input) {
   return voxels + footer + tail;
 }
 
+void CheckResumeRecord(absl::string_view bytes) {
+  const std::string id = "a-1", path = Scratch().Write("resume/" + id + ".resume", bytes);
+  const auto open = [&](std::vector<std::string>* found, std::vector<std::string>* report) {
+    auto folder = storage::ResumeFolder::Open(Scratch().Path("resume"), found, report);
+    Require(folder.ok());
+    return *std::move(folder);
+  };
+  std::vector<std::string> found, report;
+  const auto folder = open(&found, &report);
+  Require(found.size() + report.size() == 1 && std::filesystem::exists(path) != found.empty());
+  const auto record = folder->Get(id);
+  Require(record.ok() == !found.empty());
+  if (record.ok()) {
+    Require(record->id == id && absl::StartsWith(record->scan, "scans/"));
+    Require(record->early_deaths >= 0 && record->request.size() <= bytes.size());
+    // As a daemon writes it again: escaped, it may be too long.
+    const absl::Status put = folder->Put(*record);
+    Require(put.ok() || absl::IsInvalidArgument(put));
+    const auto again = folder->Get(id);
+    Require(again.ok() && again->scan == record->scan && again->owner == record->owner &&
+            again->project == record->project && again->role == record->role &&
+            again->early == record->early && again->early_deaths == record->early_deaths &&
+            again->begun_unix_ns == record->begun_unix_ns && again->request == record->request);
+    Require(folder->Remove(id).ok());
+  }
+  // What was put aside stays there, and is no record.
+  std::vector<std::string> left, told;
+  (void)open(&left, &told);
+  Require(left.empty() && told.empty());
+}
+
+// The header, a zero, and the request.
+std::string ResumeRecordOf(Input input) {
+  const std::string header(input.Until('\0'));
+  const auto length = static_cast<uint32_t>(header.size());
+  std::string bytes("ORS1\0\0\0\0\0\0\0\0", 12);
+  std::memcpy(bytes.data() + 8, &length, 4);
+  absl::StrAppend(&bytes, header, input.Rest());
+  const uint32_t crc = storage::Crc32c(bytes.data() + 8, bytes.size() - 8);
+  std::memcpy(bytes.data() + 4, &crc, 4);
+  return bytes;
+}
+
 void Run(Input input) {
   std::error_code error;
   Scratch().Clear();
-  std::filesystem::create_directory(Scratch().Path("spill"), error);
-  std::filesystem::permissions(Scratch().Path("spill"), std::filesystem::perms::owner_all, error);
-  switch (input.Byte() % 5) {
+  for (const char* const name : {"spill", "resume"}) {
+    std::filesystem::create_directory(Scratch().Path(name), error);
+    std::filesystem::permissions(Scratch().Path(name), std::filesystem::perms::owner_all, error);
+  }
+  switch (input.Byte() % 7) {
     case 0: return CheckJournal(std::string(input.Rest()));
     case 1: return CheckJournal(WithCrcs(input.Rest()));
     case 2: return CheckDrainRecord(input.Rest());
     case 3: return CheckSpill(std::string(input.Rest()));
-    default: return CheckSpill(SpillFileOf(input));
+    case 4: return CheckSpill(SpillFileOf(input));
+    case 5: return CheckResumeRecord(input.Rest());
+    default: return CheckResumeRecord(ResumeRecordOf(input));
   }
 }
 

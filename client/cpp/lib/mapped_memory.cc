@@ -27,7 +27,9 @@ class FileMemory final : public MappedMemory {
   const void* address() const override { return address_; }
   int device() const override { return -1; }
   void Synchronize() override {}
-  void Read(const void* from, void* to, size_t bytes) override { std::memcpy(to, from, bytes); }
+  void Read(const void* from, void* to, size_t bytes) override {
+    if (bytes > 0) std::memcpy(to, from, bytes);  // `to` may be null for an empty array
+  }
 
  private:
   const size_t bytes_;

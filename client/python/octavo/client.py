@@ -183,7 +183,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
             for answer in self._scans.WatchScan(scan_pb2.WatchScanRequest(name=name), timeout=timeout):
                 yield answer.scan
 
-    def wait(self, name: ScanName, check: bool = True, *, timeout: Optional[Seconds] = None) -> Scan:
+    def wait(self, name: ScanName, *, timeout: Optional[Seconds] = None, check: bool = True) -> Scan:
         """Waits for the end of a scan, at most `timeout` seconds (OctavoTimeout). Issues Scan.warnings as Python warnings (OctavoWarning),
         like submit_scan.
 

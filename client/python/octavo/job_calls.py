@@ -61,7 +61,7 @@ class JobCalls:
             for answer in self._jobs.WatchJob(job_pb2.WatchJobRequest(name=name), timeout=timeout):
                 yield answer.job
 
-    def wait_job(self, name: JobName, check: bool = True, *, timeout: Optional[Seconds] = None) -> Job:
+    def wait_job(self, name: JobName, *, timeout: Optional[Seconds] = None, check: bool = True) -> Job:
         """Waits for the end of a job, at most `timeout` seconds (OctavoTimeout). check: raises OctavoError unless it is DONE."""
         errors.check_kind("name", name, "jobs")
         most, last = limit("timeout", timeout), None

@@ -122,10 +122,10 @@ class Scan(Resource, of=scan_pb2.Scan.DESCRIPTOR):
     def refresh(self) -> "Scan":
         return self._become(self._context.scan(self.name))
 
-    def wait(self, timeout: Optional[Seconds] = None, check: bool = True) -> "Scan":
+    def wait(self, *, timeout: Optional[Seconds] = None, check: bool = True) -> "Scan":
         """Waits for its end, at most `timeout` seconds (OctavoTimeout). What might be a mistake is an OctavoWarning. check: raises OctavoError if
         it is LOST, with the server that died before its end."""
-        self._become(self._context.wait(self.name, False, timeout=timeout))
+        self._become(self._context.wait(self.name, check=False, timeout=timeout))
         return self._checked() if check else self
 
     def _checked(self) -> "Scan":
@@ -178,7 +178,7 @@ class Volume(Resource, of=volume_pb2.Volume.DESCRIPTOR):
     def refresh(self) -> "Volume":
         return self._become(self._context.volume(self.name))
 
-    def wait(self, timeout: Optional[Seconds] = None) -> "Volume":
+    def wait(self, *, timeout: Optional[Seconds] = None) -> "Volume":
         """Waits until it is complete: HELD, or a later state; at most `timeout` seconds (OctavoTimeout)."""
         return self._become(self._context.wait_volume(self.name, timeout=timeout))
 
@@ -275,9 +275,9 @@ class Job(Resource, of=job_pb2.Job.DESCRIPTOR):
     def refresh(self) -> "Job":
         return self._become(self._context.job(self.name))
 
-    def wait(self, check: bool = True, timeout: Optional[Seconds] = None) -> "Job":
+    def wait(self, *, timeout: Optional[Seconds] = None, check: bool = True) -> "Job":
         """Waits for its end, at most `timeout` seconds (OctavoTimeout). check: raises OctavoError unless it is DONE."""
-        self._become(self._context.wait_job(self.name, False, timeout=timeout))
+        self._become(self._context.wait_job(self.name, check=False, timeout=timeout))
         return self._checked() if check else self
 
     def watch(self) -> Iterator["Job"]:
@@ -314,7 +314,7 @@ class Buffer(Resource, of=buffer_pb2.Buffer.DESCRIPTOR):
     def refresh(self) -> "Buffer":
         return self._become(self._context.get(self.name))
 
-    def wait(self, timeout: Optional[Seconds] = None) -> "Buffer":
+    def wait(self, *, timeout: Optional[Seconds] = None) -> "Buffer":
         """Waits until all work requested on it is done, at most `timeout` seconds (OctavoTimeout)."""
         return self._become(self._context.wait(self.name, timeout=timeout))
 
@@ -381,7 +381,7 @@ class Operation(Resource, of=operation_pb2.Operation.DESCRIPTOR):
     def refresh(self) -> "Operation":
         return self._become(self._context.operation(self.name))
 
-    def wait(self, timeout: Optional[Seconds] = None, check: bool = True) -> "Operation":
+    def wait(self, *, timeout: Optional[Seconds] = None, check: bool = True) -> "Operation":
         """Waits for its end, at most `timeout` seconds (OctavoTimeout). check: raises its error if it has FAILED or was CANCELLED."""
         self._become(self._context.wait_operation(self.name, check=False, timeout=timeout))
         if check and self.error is not None:
@@ -391,7 +391,7 @@ class Operation(Resource, of=operation_pb2.Operation.DESCRIPTOR):
     def result(self, timeout: Optional[Seconds] = None) -> Any:
         """Waits for its end like wait(), and gives what it has made: of a commit the CommitResult, of a derivation the new Volume, of a spill
         or restore its Volume, of a job the Job."""
-        self.wait(timeout)
+        self.wait(timeout=timeout)
         if self.kind == "commit":
             return self.commit  # type: ignore[attr-defined]
         if self.kind == "job":

@@ -35,7 +35,7 @@ class OperationCalls:
         return pages(functools.partial(self._call, self._operations.ListOperations),
                      operation_pb2.ListOperationsRequest(filter=filter, order_by=order_by), "operations")
 
-    def wait_operation(self, name: OperationName, wait: Optional[float] = None, check: bool = True, *, timeout: Optional[Seconds] = None) -> Operation:
+    def wait_operation(self, name: OperationName, wait: Optional[float] = None, *, timeout: Optional[Seconds] = None, check: bool = True) -> Operation:
         """Waits until an operation has ended. check: raises OctavoError if it has failed or was cancelled.
 
         wait     at most so many seconds; Operation.done says whether it has ended

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <initializer_list>
 #include <iterator>
-#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -209,9 +208,9 @@ void CallAudit::Ended(const grpc::ServerContextBase& context, const MethodRole* 
   }
   security::Put(&out, "request_id", request.request_id);
   security::Put(&out, "trace_id", TraceIdOf(context));
-  if (status.ok()) return log_->Write(std::move(out));
+  if (status.ok()) return log_->Write(out);
   // Callers without a name are told apart by nothing that they could not choose.
-  log_->WriteFailure(std::move(out), principal.name);
+  log_->WriteFailure(out, principal.name);
 }
 
 }  // namespace octavo::rpc

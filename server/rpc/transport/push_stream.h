@@ -36,7 +36,7 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
       stream = std::make_shared<Stream>(std::forward<Args>(args)...);
       stream->context_ = context;
       stream->caller_ = PrincipalOf(*context);
-      stream->first_ = std::make_shared<FirstMessageTimer>(
+      stream->first_ = std::make_shared<MessageTimer>(
           context->peer(), [weak = stream->weak_from_this()](const absl::Status& overdue) {
             if (const auto self = weak.lock()) self->End(ToGrpc(overdue));
           });
@@ -212,7 +212,7 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   grpc::CallbackServerContext* context_ = nullptr;  // valid until OnDone
   security::Principal caller_;                      // set by Begin, then constant
   std::shared_ptr<PushStreamBase> self_;
-  std::shared_ptr<FirstMessageTimer> first_;  // set by Begin, then constant
+  std::shared_ptr<MessageTimer> first_;  // set by Begin, then constant
   grpc::ByteBuffer incoming_, outgoing_;
   Mutex mutex_;
   bool dirty_ ABSL_GUARDED_BY(mutex_) = false, writing_ ABSL_GUARDED_BY(mutex_) = false,

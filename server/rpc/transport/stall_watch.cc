@@ -59,33 +59,42 @@ void WriteTimer::Done() {
   context_ = nullptr;
 }
 
-void FirstMessageTimer::Begin() {
+void MessageTimer::Begin() {
   MutexLock lock(mutex_);
   if (state_ != State::kNotBegun) return;  // it was faster
   state_ = State::kWaiting;
   since_ = Clock::now();
 }
-bool FirstMessageTimer::Came() {
+bool MessageTimer::Came() {
   MutexLock lock(mutex_);
   if (state_ == State::kOverdue || state_ == State::kEnded) return false;
   state_ = State::kCame;
   return true;
 }
-bool FirstMessageTimer::IsOver(Clock::time_point now, std::chrono::duration<double> patience) {
+bool MessageTimer::IsOver(Clock::time_point now, std::chrono::duration<double> patience) {
   MutexLock lock(mutex_);
   if (state_ == State::kWaiting && now - since_ > patience) state_ = State::kOverdue;
   return state_ == State::kOverdue;
 }
-void FirstMessageTimer::Ended() {
+void MessageTimer::Ended() {
   MutexLock lock(mutex_);
   state_ = State::kEnded;
+}
+void MessageTimer::Again() {
+  MutexLock lock(mutex_);
+  if (state_ == State::kCame) state_ = State::kNotBegun;
+  first_ = false;
+}
+bool MessageTimer::WaitsForFirst() {
+  MutexLock lock(mutex_);
+  return first_;
 }
 
 void StallWatch::Add(const std::shared_ptr<WriteTimer>& timer) {
   AllTimers<WriteTimer>().Add(timer);
 }
-void StallWatch::Add(const std::shared_ptr<FirstMessageTimer>& timer) {
-  AllTimers<FirstMessageTimer>().Add(timer);
+void StallWatch::Add(const std::shared_ptr<MessageTimer>& timer) {
+  AllTimers<MessageTimer>().Add(timer);
 }
 
 StallWatch::StallWatch(std::chrono::duration<double> patience,
@@ -99,7 +108,7 @@ StallWatch::StallWatch(std::chrono::duration<double> patience,
 void StallWatch::Look() {
   (void)Failpoint("stalls_turn");
   LookAtWrites();
-  LookForFirstMessages();
+  LookForMessages();
 }
 
 void StallWatch::LookAtWrites() {
@@ -124,28 +133,36 @@ void StallWatch::LookAtWrites() {
   }
 }
 
-void StallWatch::LookForFirstMessages() {
-  const auto timers = AllTimers<FirstMessageTimer>().Now();
+void StallWatch::LookForMessages() {
+  const auto timers = AllTimers<MessageTimer>().Now();
   if (timers.empty()) return;
-  const absl::Status error =
-      WithInfo(absl::DeadlineExceededError(absl::StrCat(
-                   "the first message, which names what the stream feeds, did not come within ",
-                   patience_.count(),
-                   " s (listen.stalled_seconds); open a stream when there is one to send")),
-               {.reason = Reason::kProtocol, .field = "", .numbers = {}});
-  const auto now = FirstMessageTimer::Clock::now();
+  const auto error = [this](const char* what, const char* advice) {
+    return WithInfo(
+        absl::DeadlineExceededError(absl::StrCat(what, " did not come within ", patience_.count(),
+                                                 " s (listen.stalled_seconds)", advice)),
+        {.reason = Reason::kProtocol, .field = "", .numbers = {}});
+  };
+  const absl::Status no_first = error("the first message, which names what the stream feeds,",
+                                      "; open a stream when there is one to send");
+  const absl::Status no_further =
+      error("the next message of the stream, or its end,",
+            ", and the stream keeps others from what it changes; open one when all is there that "
+            "it sends");
+  const auto now = MessageTimer::Clock::now();
   for (const auto& timer : timers) {
     if (!timer->IsOver(now, patience_)) continue;
+    const bool first = timer->WaitsForFirst();
     // First, because from here on nobody else ends the stream: for lack of memory, the next turn
     // tries again, and the other streams end all the same.
-    if (!base::GuardedTurn("ending a stream without a first message",
-                           [&] { timer->overdue_(error); }))
+    if (!base::GuardedTurn("ending a stream without a message",
+                           [&] { timer->overdue_(first ? no_first : no_further); }))
       continue;
     timer->Ended();
     Log(LogLevel::kWarning,
-        "a client has opened a stream and sends no first message; the server ends the call",
+        first ? "a client has opened a stream and sends no first message; the server ends the call"
+              : "a client has begun a stream and sends no more; the server ends the call",
         {{"peer", timer->peer_}});
-    ended_("no_first_message");
+    ended_(first ? "no_first_message" : "no_message");
   }
 }
 

@@ -40,20 +40,22 @@ class WriteTimer {
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-/// Measures how long a stream waits for the first message of its client, which names what the
-/// stream feeds. Without it, the stream holds a place for nothing. Of the message and the end of
-/// patience exactly one is told. Thread-safe.
-class FirstMessageTimer {
+/// Measures how long a stream waits for a message of its client: for the first one, which names
+/// what the stream feeds, and, where the stream keeps something from others meanwhile, for each
+/// further one. Of the message and the end of patience exactly one is told. Thread-safe.
+class MessageTimer {
  public:
   using Clock = std::chrono::steady_clock;
   /// `overdue`: ends the stream with this error; does not block, and takes no lock of the timer. If
   /// it throws, the stream has not ended, and it is called again.
-  FirstMessageTimer(std::string peer, std::function<void(const absl::Status&)> overdue)
+  MessageTimer(std::string peer, std::function<void(const absl::Status&)> overdue)
       : peer_(std::move(peer)), overdue_(std::move(overdue)) {}
   /// The stream has begun to read.
   void Begin();
   /// A message has come, or the end of the messages. False = too late: the stream ends already.
   bool Came();
+  /// The stream is about to read a further message, and will call Begin.
+  void Again();
 
  private:
   friend class StallWatch;
@@ -62,14 +64,16 @@ class FirstMessageTimer {
   bool IsOver(Clock::time_point now, std::chrono::duration<double> patience);
   /// The stream was told.
   void Ended();
+  bool WaitsForFirst();
   const std::string peer_;
   const std::function<void(const absl::Status&)> overdue_;
   Mutex mutex_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kNotBegun;
+  bool first_ ABSL_GUARDED_BY(mutex_) = true;
   Clock::time_point since_ ABSL_GUARDED_BY(mutex_);
 };
 
-/// Cuts calls whose peers do not read, and streams whose clients send no first message. It first
+/// Cuts calls whose peers do not read, and streams whose clients send no message. It first
 /// cancels the call, which releases all its resources unless the connection itself is stuck. In
 /// that case the cancellation waits behind the bytes written before, and the watch cuts the
 /// connection.
@@ -78,7 +82,7 @@ class StallWatch {
   /// The timers are shared by the whole process, because streams do not know their server. If there
   /// are several servers, the shortest limit applies.
   static void Add(const std::shared_ptr<WriteTimer>& timer);
-  static void Add(const std::shared_ptr<FirstMessageTimer>& timer);
+  static void Add(const std::shared_ptr<MessageTimer>& timer);
 
   /// The watch calls `ended` for each call that it ends, with the reason by which streams that were
   /// cut are counted, and `cut` with the peer's name (ServerContext::peer).
@@ -89,7 +93,7 @@ class StallWatch {
  private:
   void Look();
   void LookAtWrites();
-  void LookForFirstMessages();
+  void LookForMessages();
   const std::chrono::duration<double> patience_;
   const std::function<void(const std::string&)> ended_;
   const std::function<void(const std::string&)> cut_;

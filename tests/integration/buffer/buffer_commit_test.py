@@ -229,7 +229,7 @@ class Slow(unittest.TestCase):
                 raise KeyboardInterrupt
             with self.assertRaises(KeyboardInterrupt):
                 buffer.commit("v", "zarr", axes="zyx", chunk=[1, 256, 1024], zstd_level=15, progress=stop)
-            operation = client.operations()[0].wait(60, check=False)
+            operation = client.operations()[0].wait(timeout=60, check=False)
             self.assertEqual((operation.state, operation.error.reason), ("CANCELLED", "COMMIT_CANCELLED"))
             self.assertEqual(os.listdir(daemon.root), [])
             buffer.commit("v", "zarr", axes="zyx")

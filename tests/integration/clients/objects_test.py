@@ -1,6 +1,7 @@
 """The objects that calls of octavo from Python give, against a server: their methods, names in their place, wrong kinds, other servers."""
 
 import datetime
+import inspect
 import os
 import tempfile
 import unittest
@@ -224,6 +225,21 @@ class Objects(DaemonTest):
             operation.wait()
         self.assertEqual((operation.state, operation.error.reason, caught.exception.reason), ("CANCELLED", "CANCELLED", "CANCELLED"))
         self.assertEqual(operation.wait(check=False).state, "CANCELLED")
+
+    def test_what_limits_a_wait_is_given_by_name(self):
+        """The same words in each class and call, in whichever order."""
+        waits = [kind.wait for kind in (octavo.Client, octavo.Scan, octavo.Job, octavo.Operation, octavo.Volume, octavo.Buffer)]
+        waits += [octavo.Client.wait_job, octavo.Client.wait_operation, octavo.Client.wait_volume]
+        for wait in waits:
+            with self.subTest(wait.__qualname__):
+                given = {name: p.kind for name, p in inspect.signature(wait).parameters.items() if name in ("timeout", "check")}
+                self.assertIn("timeout", given)
+                self.assertEqual(set(given.values()), {inspect.Parameter.KEYWORD_ONLY})
+        scan = self.submit()
+        for wrong in (lambda: scan.wait(30), lambda: self.client.wait(scan, False)):
+            with self.assertRaises(TypeError):
+                wrong()
+        self.assertEqual(scan.wait(check=False, timeout=30).state, self.client.wait(scan, timeout=30, check=True).state)
 
     def test_a_limit_of_waiting(self):
         scan = self.live()

@@ -3,6 +3,7 @@ what was charged gives it back."""
 
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -17,6 +18,7 @@ from google.rpc import error_details_pb2, status_pb2
 from octavo.v1 import ingest_pb2, job_pb2, reason_pb2, scan_pb2, stream_pb2, system_pb2, tomography_pb2, types_pb2, volume_pb2
 
 OCTAVO = os.path.join(BUILD, "bin", "octavo")
+HANG_FSYNC = os.path.join(BUILD, "lib", "libhang_fsync.so")
 MIB = 1 << 20
 # One for each kind, so that no test is in the way of another; ada has the usual limits, which are none but for open calls.
 PEOPLE = {"ada": "operator", "sam": "operator", "joe": "operator", "dora": "operator", "dirk": "operator", "vera": "viewer", "una": "viewer", "pat": "operator",
@@ -267,21 +269,23 @@ class Quotas(unittest.TestCase):
         self.clients["ada"].cancel(scan)
         self.clients["ada"].wait(scan)
 
-    def test_a_wait_for_the_end_of_a_commit_counts_too(self):
+    def test_a_wait_for_the_end_of_a_commit_needs_no_watch(self):
+        """Who has all its watches open can commit and be told of the end; who waits again and again for one end uses up its watches."""
         wade = self.clients["wade"]
-        scan = wade.submit_scan(octavo.simulated(1, fast=True), small(), samples=256)
+        scan = wade.submit_scan(octavo.simulated(1, fast=True), octavo.raster(16, 8, volumes=2), samples=256,
+                                retention=dict(mode=scan_pb2.RETENTION_MODE_CAPTURE, hold_slots=2))
         ada = self.clients["ada"]
         ada.wait(scan.name)
-        volume = ada.volumes(scan.name)[0].name
+        volume, waited = (v.name for v in ada.volumes(scan.name))
         held = wade._volumes.WatchVolumes(volume_pb2.WatchVolumesRequest(), timeout=120)
         until(lambda: self.use("wade", Kind.KIND_WATCHES) == (1, 1), 30)
+        done = wade._volumes.CommitVolume(volume_pb2.CommitVolumeRequest(name=waited, options=dict(destination="told.npy")), timeout=60)
+        self.assertEqual((done.operation.done, done.volume.state), (True, types_pb2.VOLUME_STATE_COMMITTED))
+        self.assertEqual(self.use("wade", Kind.KIND_WATCHES), (1, 1))
+        with self.assertRaises(octavo.OctavoError) as caught:
+            wade.wait_volume(volume)  # it waits for what others do
+        self.assertRefused(caught, "watches", 1, 1, 1, "wade")
         request = dict(name=volume, options=dict(destination="waited.npy"))
-        with self.assertRaises(grpc.RpcError) as caught:
-            wade._volumes.CommitVolume(volume_pb2.CommitVolumeRequest(**request), timeout=60)
-        error = octavo.errors.from_rpc_error(caught.exception)
-        self.assertEqual(error.reason, "QUOTA")
-        self.assertIn("the wait for its end", error.message)
-        self.assertEqual(ada.volume(volume).state, types_pb2.VOLUME_STATE_HELD, "nothing was begun")
         begun = wade._volumes.CommitVolume(volume_pb2.CommitVolumeRequest(**request, wait=dict(seconds=0)), timeout=60).operation
         held.cancel()
         until(lambda: self.use("wade", Kind.KIND_WATCHES) == (0, 1), 30)
@@ -462,6 +466,62 @@ class Quotas(unittest.TestCase):
         text = subprocess.run([OCTAVO, "--address", self.daemon.address, "--token-file", self.secret["sam"], "info"], capture_output=True, text=True, timeout=60,
                               check=True).stdout
         self.assertNotIn("give your commits absolute paths", text)
+
+
+@unittest.skipUnless(os.path.exists(HANG_FSYNC), "sanitizers do not take a preloaded library")
+class Removals(unittest.TestCase):
+    """Discards of spilled volumes wait for a disk that hangs."""
+
+    MOST = 64
+
+    def test_one_caller_does_not_take_the_places_of_others(self):
+        folder = tempfile.mkdtemp(prefix="octavo-removals-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        tokens, flag = os.path.join(folder, "tokens"), os.path.join(folder, "hang")
+        for name in ("ada", "bob"):
+            subprocess.run([OCTAVO, "token", "add", "--file", tokens, "--name", name, "--role", "operator", "--secret-file", os.path.join(folder, name)],
+                           check=True, capture_output=True, timeout=60)
+        daemon = Daemon("--security.tokens", tokens, "--history.dir", "none", "--audit.dir", "none",
+                        directory=os.path.join(folder, "daemon"), environment={"LD_PRELOAD": HANG_FSYNC, "HANG_FSYNC_WHEN": flag})
+        self.addCleanup(daemon.remove)
+        # Before that: a daemon whose disk hangs does not end.
+        self.addCleanup(lambda: os.path.exists(flag) and os.unlink(flag))
+        with octavo.Client(daemon.address, token_file=os.path.join(folder, "ada")) as ada, octavo.Client(daemon.address, token_file=os.path.join(folder, "bob")) as bob:
+            def spilled(client, volumes):
+                scan = client.wait(client.submit_scan(octavo.simulated(5, fast=True), octavo.raster(16, 8, volumes=volumes), samples=64,
+                                                      retention=dict(mode=scan_pb2.RETENTION_MODE_CAPTURE, hold_slots=volumes)).name)
+                return [client.spill(volume.name).name for volume in client.volumes(scan.name)]
+            of_ada, of_bob = spilled(ada, self.MOST + 6), spilled(bob, 2)
+            with open(flag, "w"):
+                pass  # from now on every fsync takes for ever
+            calls = [ada._volumes.DiscardVolume.future(volume_pb2.DiscardVolumeRequest(name=name), timeout=300) for name in of_ada[:-1]]
+            until(lambda: sum(call.done() for call in calls) >= 5)
+            calls.append(ada._volumes.ReleaseVolume.future(volume_pb2.ReleaseVolumeRequest(name=of_ada[-1]), timeout=300))
+            self.assertEqual(calls[-1].exception().code(), grpc.StatusCode.RESOURCE_EXHAUSTED, "both calls share the places")
+            for call in calls:
+                if not call.done():
+                    continue
+                error = octavo.errors.from_rpc_error(call.exception())
+                self.assertEqual((error.code, error.reason), (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA"), error)
+                numbers = {key: error.numbers[key] for key in ("principal", "kind", "used", "wanted", "allowed", "retryable")}
+                self.assertEqual(numbers, {"principal": "ada", "kind": "removals", "used": "64", "wanted": "1", "allowed": "64", "retryable": "true"})
+                self.assertIn("allowed 64 for each principal, 1024 in all", error.message)
+            refused = sum(call.done() for call in calls)
+            self.assertEqual(refused, 6)
+            of_others = [bob._volumes.DiscardVolume.future(volume_pb2.DiscardVolumeRequest(name=name), timeout=300) for name in of_bob]
+            self.assertEqual(bob.volume(of_bob[0]).name, of_bob[0])  # other calls go on
+            self.assertFalse([call for call in of_others if call.done()], "they have their places, and wait for the disk")
+            os.unlink(flag)
+            for call in of_others:
+                self.assertEqual(call.result().volume.state, types_pb2.VOLUME_STATE_DISCARDED)
+            for call in calls:
+                call.exception(timeout=300)
+            self.assertEqual(sum(call.exception() is None for call in calls), self.MOST)
+            # Those that were refused, one after the other: each has its place again.
+            for name in (v.name for v in ada.volumes() if v.state == types_pb2.VOLUME_STATE_HELD):
+                ada.discard(name)
+            self.assertEqual([v.name for v in ada.volumes() if v.state == types_pb2.VOLUME_STATE_HELD], [])
+        self.assertEqual(daemon.stop(), 0)
 
 
 class Names(unittest.TestCase):

@@ -201,6 +201,26 @@ class WhatTheDiskDoesNotTake(Restart):
             self.assertEqual({v.name for v in client.volumes()} | lost.keys(), names)
             self.assertEqual(len(client.volumes()) + len(lost), len(names))
 
+    def test_of_many_that_are_held_again_some_are_named(self):
+        daemon = self.start()
+        with daemon.client() as client:
+            names = {v.name for v in client.volumes(self.acquire(client, 25).name)}
+        self.assertEqual(daemon.stop(), 0)
+        daemon = self.start()
+        with daemon.client() as client:
+            told = [line for line in client.info().recovered if "held again" in line]
+            self.assertEqual({v.name for v in client.volumes()}, names)
+        folder = os.path.join(self.directory, "state", "spill")
+        self.assertEqual(len(told), 21)
+        named = {line.split(":")[0] for line in told[:20]}
+        self.assertEqual((len(named), named - names), (20, set()))
+        self.assertEqual(told[0].split(": ", 1)[1], f"held again, from {folder}")
+        self.assertEqual(told[20], f"5 more volumes are held again, from {folder}: the list of volumes names them")
+        self.assertEqual(len(self.records(daemon, "spilled volume found")), 20)
+        (more,) = self.records(daemon, "more spilled volumes found")
+        self.assertEqual(more["held_again"], 5)
+        self.assertEqual(daemon.stop(), 0)
+
     @unittest.skipUnless(os.path.exists(HANG_FSYNC), "sanitizers do not take a preloaded library")
     def test_a_disk_that_hangs(self):
         for second_signal in (False, True):

@@ -104,6 +104,46 @@ class SlowPeersTest(LimitsCase):
         buffer.write(np.arange(16, dtype="u1"))
         self.assertEqual(buffer.read().tolist(), list(range(16)))
 
+    def test_a_write_that_stops_keeps_the_buffer_from_nobody(self):
+        """Behind its header, in the middle of its bytes, behind the last of them; a write whose messages come one by one lasts as long as it takes."""
+        request, header = buffer_pb2.WriteBufferRequest, buffer_pb2.WriteBufferRequest.Header
+        array, descriptors = np.arange(16, dtype="u1"), self.descriptors()
+        hold = threading.Event()
+        self.addCleanup(hold.set)
+
+        def begun(name, size):
+            yield request(header=header(name=name, total_bytes=16))
+            if size:
+                yield request(data=array.tobytes()[:size])
+            hold.wait()
+        calls = []
+        for size in (0, 7, 16):
+            buffer = self.client.buffers.create((16,), "u8")
+            buffer.write(array[::-1].copy())
+            calls.append((buffer, self.client.buffers._stub.WriteBuffer.future(begun(buffer.name, size), timeout=60)))
+        for buffer, call in calls:
+            with self.assertRaises(grpc.RpcError) as caught:
+                call.result()
+            told = octavo.errors.from_rpc_error(caught.exception)
+            self.assertEqual((told.code.name, told.reason), ("DEADLINE_EXCEEDED", "PROTOCOL"))
+            self.assertIn("the next message of the stream, or its end, did not come within 1 s (listen.stalled_seconds)", told.message)
+            self.assertEqual(buffer.read().tolist(), array[::-1].tolist(), "it is as it was")
+            buffer.write(array)  # nobody keeps it
+            self.assertEqual(buffer.read().tolist(), array.tolist())
+        until(lambda: self.cut("no_message") == 3)
+        hold.set()
+
+        def slow(name):
+            yield request(header=header(name=name, total_bytes=16))
+            for byte in array:
+                time.sleep(0.08)
+                yield request(data=bytes([byte]))
+        buffer = self.client.buffers.create((16,), "u8")
+        self.client.buffers._stub.WriteBuffer(slow(buffer.name), timeout=60)
+        self.assertEqual(buffer.read().tolist(), array.tolist())
+        self.assertEqual(self.cut("no_message"), 3)
+        until(lambda: self.descriptors() <= descriptors)
+
     def test_subscribers_that_stop(self):
         scan = self.client.submit_scan(small_scan(volumes=0, fast=False, ascans_per_bscan=128, bscans_per_volume=128))
         request = stream_pb2.SubscribeRequest(parent=scan.name, products=[stream_pb2.PRODUCT_BSCAN, stream_pb2.PRODUCT_MIP, stream_pb2.PRODUCT_EVENT]).SerializeToString()

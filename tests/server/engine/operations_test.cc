@@ -160,6 +160,47 @@ TEST(OperationOfAJob, HasWhatTheJobHas) {
 
 // -- waits
 
+TEST_F(OperationsTest, WaitsForOwnWorkAreNotInTheWayOfWatches) {
+  constexpr int64_t kOwn = 16, kWatches = 3;
+  for (const security::Role role : {security::Role::kOperator, security::Role::kAdmin}) {
+    Stop();
+    config_.quotas = {};
+    ASSERT_THAT(config_.quotas.AddException("ada watches=3"), IsOk());
+    Start();
+    const security::Owner ada{.name = "ada", .project = "", .role = role};
+    const security::Owner bob{.name = "bob", .project = "", .role = role};
+    memory::QuotaBook& quotas = engine_->quotas();
+    const auto used = [&] { return quotas.UseOf(ada)[3].used; };
+    std::vector<memory::QuotaCharge> watches;
+    for (int64_t i = 0; i < kWatches; ++i) {
+      ASSERT_OK_AND_ASSIGN(memory::QuotaCharge watch,
+                           quotas.Take(ada, memory::QuotaKind::kWatches, 1, "a watch"));
+      watches.push_back(std::move(watch));
+    }
+    std::vector<WaitPlace> waits;
+    for (int64_t i = 0; i < kOwn; ++i) {
+      ASSERT_OK_AND_ASSIGN(WaitPlace wait, engine_->operations().TakePlace(std::nullopt, ada));
+      waits.push_back(std::move(wait));
+    }
+    EXPECT_EQ(used(), kWatches);
+    const absl::Status refused = engine_->operations().TakePlace(std::nullopt, ada).status();
+    EXPECT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted, "the wait for its end"));
+    EXPECT_EQ(InfoOf(refused).reason, Reason::kQuota);
+    EXPECT_THAT(engine_->operations().TakePlace(std::nullopt, bob), IsOk());
+    // One more takes the place of a watch, and an end gives back what it took.
+    watches.pop_back();
+    {
+      ASSERT_OK_AND_ASSIGN(const WaitPlace more,
+                           engine_->operations().TakePlace(std::nullopt, ada));
+      EXPECT_EQ(used(), kWatches);
+    }
+    EXPECT_EQ(used(), kWatches - 1);
+    waits.pop_back();
+    EXPECT_THAT(engine_->operations().TakePlace(std::nullopt, ada), IsOk());
+    EXPECT_EQ(used(), kWatches - 1);
+  }
+}
+
 class OperationWaits : public ::testing::Test {
  protected:
   using Watches = StatusWatches<OperationStatus>;

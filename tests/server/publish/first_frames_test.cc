@@ -48,7 +48,7 @@ class FirstFramesTest : public ::testing::Test {
 
   octavo::testing::FakeClock clock_;
   std::shared_ptr<int64_t> memory_ = std::make_shared<int64_t>(7);
-  TopicTable topics_{1 << 30};
+  TopicTable topics_{1 << 30, 1 << 30};
   TopicTable::Scan* scan_ = nullptr;
   std::vector<VolumeStatus> held_;
 };

@@ -28,7 +28,8 @@ class TopicTableTest : public ::testing::Test {
 
   static constexpr int64_t kImages = 4;
   std::shared_ptr<int64_t> memory_ = std::make_shared<int64_t>(7);
-  TopicTable topics_{kImages * FramePool::BlockBytes(8)};
+  static constexpr int64_t kEndedBytes = 64 << 10;
+  TopicTable topics_{kImages * FramePool::BlockBytes(8), kEndedBytes};
 };
 
 TEST_F(TopicTableTest, EachTopicCountsByItself) {
@@ -74,6 +75,61 @@ TEST_F(TopicTableTest, AScanThatEndedLongAgoIsForgottenWithItsFrames) {
   EXPECT_EQ(topics_.Find("scans/a"), nullptr);
   EXPECT_TRUE(topics_.Has("scans/b")) << "it runs";
   EXPECT_EQ(memory_.use_count(), 1);
+}
+
+// A viewer that moves through the planes of a scan leaves a last image of each.
+TEST_F(TopicTableTest, EvenTheLastImagesOfARunningScanAreBounded) {
+  TopicTable::Scan& scan = Start("scans/a");
+  for (int64_t plane = 0; plane < 100; ++plane)
+    topics_.Add(scan, {.product = Product::kBscan, .plane_index = plane}, Of(Product::kBscan));
+  int64_t kept = 0;
+  for (const auto& [key, topic] : scan.topics) kept += std::ssize(topic.recent);
+  EXPECT_EQ(kept, 2 * kImages);
+  const TopicKey newest{.product = Product::kBscan, .plane_index = 99};
+  EXPECT_EQ(scan.topics.at(newest).recent.size(), 1u);
+}
+
+TEST_F(TopicTableTest, EndedScansAreBoundedByTheirEventsToo) {
+  const TopicKey events{.product = Product::kEvent};
+  const auto name = [](int i) { return "scans/" + std::to_string(i); };
+  TopicTable::Scan& running = Start("scans/running");
+  constexpr int kScans = 200, kEvents = 9;
+  for (int i = 0; i < kScans; ++i) {
+    TopicTable::Scan& scan = Start(name(i));
+    for (int k = 0; k < kEvents - 1; ++k) topics_.Add(scan, events, Of(Product::kEvent));
+    topics_.Add(scan, kMip, Of(Product::kMip));
+    topics_.End(name(i), 1);
+    topics_.Add(scan, events, Of(Product::kEvent));  // what becomes of its volumes
+    topics_.End(name(i), 1);
+    topics_.ForgetOld(1);
+    topics_.Add(running, events, Of(Product::kEvent));
+  }
+  int left = 0;
+  for (int i = 0; i < kScans; ++i) {
+    if (!topics_.Has(name(i))) continue;
+    ++left;
+    EXPECT_TRUE(i == kScans - 1 || topics_.Has(name(i + 1))) << "those that ended first go first";
+    EXPECT_EQ(topics_.Find(name(i))->topics.at(events).recent.size(), size_t{kEvents});
+  }
+  EXPECT_GT(left, 1);
+  EXPECT_LE(left * kEvents * static_cast<int64_t>(sizeof(Frame)), kEndedBytes);
+  EXPECT_TRUE(topics_.Has("scans/running")) << "it runs";
+
+  // One that takes more than all may stays until the next one has ended.
+  TopicTable::Scan& large = Start("scans/large");
+  for (int i = 0; i < kScans; ++i) topics_.Add(large, kVolume, Of(Product::kVolume));
+  topics_.End("scans/large", 1);
+  topics_.ForgetOld(1);
+  EXPECT_TRUE(topics_.Has("scans/large"));
+  EXPECT_FALSE(topics_.Has(name(kScans - 1)));
+  Start("scans/next");
+  topics_.End("scans/next", 1);
+  topics_.ForgetOld(1);
+  EXPECT_FALSE(topics_.Has("scans/large"));
+  EXPECT_TRUE(topics_.Has("scans/next"));
+  topics_.ForgetOld(700'000'000'000);
+  EXPECT_FALSE(topics_.Has("scans/next"));
+  EXPECT_EQ(memory_.use_count(), 1 + std::ssize(running.topics.at(events).recent));
 }
 
 TEST_F(TopicTableTest, ASubscriptionNamesScansAndTopics) {

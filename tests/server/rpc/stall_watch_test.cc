@@ -28,13 +28,13 @@ TEST(StallWatchTest, ATurnThatBreaksOffIsFollowedByTheNext) {
   }
 }
 
-/// A stream that waits for its first message.
+/// A stream that waits for a message.
 struct Waiting {
   Mutex mutex;
   int ends ABSL_GUARDED_BY(mutex) = 0;
   absl::Status end ABSL_GUARDED_BY(mutex);
-  const std::shared_ptr<FirstMessageTimer> timer =
-      std::make_shared<FirstMessageTimer>("ipv4:192.0.2.1:1", [this](const absl::Status& status) {
+  const std::shared_ptr<MessageTimer> timer =
+      std::make_shared<MessageTimer>("ipv4:192.0.2.1:1", [this](const absl::Status& status) {
         MutexLock lock(mutex);
         ++ends;
         end = status;
@@ -49,7 +49,7 @@ TEST(StallWatchTest, AStreamWithoutAFirstMessageIsEndedOnceAndCounted) {
   Waiting silent, spoken, not_begun, gone;
   for (Waiting* one : {&silent, &spoken, &not_begun}) StallWatch::Add(one->timer);
   {
-    const auto dead = std::make_shared<FirstMessageTimer>("", [&](const absl::Status&) {
+    const auto dead = std::make_shared<MessageTimer>("", [&](const absl::Status&) {
       MutexLock lock(gone.mutex);
       ++gone.ends;
     });
@@ -87,7 +87,7 @@ TEST(StallWatchTest, AStreamWithoutAFirstMessageIsEndedOnceAndCounted) {
 TEST(StallWatchTest, AStreamThatCouldNotBeEndedForLackOfMemoryIsEndedLater) {
   Waiting other;
   std::atomic<int> tries{0}, ends{0}, counted{0};
-  const auto hungry = std::make_shared<FirstMessageTimer>("", [&](const absl::Status&) {
+  const auto hungry = std::make_shared<MessageTimer>("", [&](const absl::Status&) {
     if (++tries < 3) throw std::bad_alloc();
     ++ends;
   });
@@ -111,6 +111,45 @@ TEST(StallWatchTest, AStreamThatCouldNotBeEndedForLackOfMemoryIsEndedLater) {
   EXPECT_EQ(ends, 1);
   EXPECT_EQ(counted, 2);
   EXPECT_EQ(other.Ends(), 1);
+}
+
+TEST(StallWatchTest, AStreamThatReadsOnIsEndedWhereNoNextMessageComes) {
+  Waiting silent, spoken, at_work;
+  for (Waiting* one : {&silent, &spoken, &at_work}) {
+    StallWatch::Add(one->timer);
+    one->timer->Begin();
+    EXPECT_TRUE(one->timer->Came());
+  }
+  for (Waiting* one : {&silent, &spoken}) {
+    one->timer->Again();
+    one->timer->Begin();
+  }
+  EXPECT_TRUE(spoken.timer->Came());
+  std::atomic<int> counted{0}, others{0};
+  StallWatch watch(
+      std::chrono::milliseconds(50),
+      [&](const std::string& reason) { ++(reason == "no_message" ? counted : others); },
+      [&](const std::string&) { ++others; });
+  for (int wait = 0; wait < 400 && counted == 0; ++wait)
+    std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  for (int i = 0; i < 2; ++i) {
+    ArmFailpoint("stalls_turn:throw=bad_alloc");
+    for (int wait = 0; wait < 400 && FailpointArmed(); ++wait)
+      std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  }
+  EXPECT_EQ(counted, 1);
+  EXPECT_EQ(others, 0);
+  EXPECT_EQ(silent.Ends(), 1);
+  EXPECT_EQ(spoken.Ends() + at_work.Ends(), 0);
+  EXPECT_FALSE(silent.timer->Came());  // too late
+  silent.timer->Again();
+  silent.timer->Begin();  // an end is an end
+  EXPECT_FALSE(silent.timer->Came());
+  MutexLock lock(silent.mutex);
+  EXPECT_EQ(silent.end.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(silent.end.message().find("the next message"), std::string::npos) << silent.end;
+  EXPECT_NE(silent.end.message().find("listen.stalled_seconds"), std::string::npos) << silent.end;
+  EXPECT_EQ(InfoOf(silent.end).reason, Reason::kProtocol);
 }
 
 TEST(StallWatchTest, AMessageThatIsFasterThanTheBeginningCounts) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -211,6 +212,35 @@ TEST_F(AuditLogTest, LinesAreAscii) {
   ASSERT_THAT(lines, SizeIs(1));
   for (const char c : lines[0]) EXPECT_GT(c, 0) << "a terminal shows it as it is";
   EXPECT_EQ(json::parse(lines[0])["object"], "a\u202e\u2028ä");
+}
+
+// A long line is made without the lock: whoever asks, or has another line, does not wait for it. A
+// machine may stop the thread that asks, so one of some attempts counts.
+TEST_F(AuditLogTest, NobodyWaitsWhileALongLineIsMade) {
+  const std::string text(size_t{2} << 20, '\x01');  // six bytes each
+  const AuditLine line = {{"event", "call"}, {"object", text}};
+  using Clock = std::chrono::steady_clock;
+  bool quick = false;
+  for (int attempt = 0; attempt < 10 && !quick; ++attempt) {
+    auto log = Open({.fsync = false});
+    Clock::duration longest{}, took{};
+    {
+      std::jthread asks([&](const std::stop_token& stop) {
+        while (!stop.stop_requested()) {
+          const auto before = Clock::now();
+          (void)log->Count();
+          longest = std::max(longest, Clock::now() - before);
+        }
+      });
+      const auto before = Clock::now();
+      log->Write(line);
+      took = Clock::now() - before;
+    }
+    quick = longest < took / 2;
+    log = nullptr;
+    std::filesystem::remove_all(folder_);
+  }
+  EXPECT_TRUE(quick);
 }
 
 TEST_F(AuditLogTest, FilesArePutAsideAndTheOldestGo) {

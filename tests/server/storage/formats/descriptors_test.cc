@@ -85,6 +85,9 @@ class DescriptorsTest : public StorageTest, public ::testing::WithParamInterface
 };
 
 TEST_P(DescriptorsTest, ACommitWithoutThemLeavesNothingAndCanBeTriedAgain) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer's look at an object needs descriptors of its own";
+#endif
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(std::exit(Sweep(octavo::testing::FreshSeed())), ::testing::ExitedWithCode(0), "");
 }
