@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <new>
 
 #include "tbb/blocked_range.h"
 #include "tbb/parallel_for.h"
