@@ -1,10 +1,10 @@
 #include "gpu/tomography/gridding.h"
 
-#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <memory>
-#include <new>
 
+#include "absl/strings/str_cat.h"
 #include "tbb/blocked_range.h"
 #include "tbb/parallel_for.h"
 
@@ -19,14 +19,21 @@ namespace {
 
 // Calls f(strip, scratch) for all strips.
 template <class F>
-void ForStrips(int64_t strips, int64_t scratch_values, const F& f) {
+absl::Status ForStrips(int64_t strips, int64_t scratch_values, const F& f) {
+  std::atomic<bool> enough = true;
+  const auto bytes = static_cast<size_t>(scratch_values) * sizeof(ComplexF);
   tbb::parallel_for(tbb::blocked_range<int64_t>(0, strips), [&](const auto& range) {
-    const auto bytes = static_cast<size_t>(scratch_values) * sizeof(ComplexF);
     const std::unique_ptr<float, decltype(&std::free)> scratch(
         static_cast<float*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64)), &std::free);
-    if (scratch == nullptr) throw std::bad_alloc();
+    if (scratch == nullptr) {
+      enough = false;
+      return;
+    }
     for (int64_t strip = range.begin(); strip < range.end(); ++strip) f(strip, scratch.get());
   });
+  if (enough) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no ", bytes, " bytes of memory for a thread's transforms"));
 }
 
 float* Floats(DeviceSpan<ComplexF> values) { return reinterpret_cast<float*>(values.data()); }
@@ -56,9 +63,9 @@ class HostGriddingOps final : public GriddingOps {
                            DeviceSpan<ComplexF> samples) override {
     return Enqueue(stream, [this, in, v = view, samples = samples.data()] {
       const auto plan = plans_.Of(v.shape.length);
-      ForStrips(StripsOf(v.shape.lines), SampleScratch(v.shape), [&](int64_t i, float* scratch) {
-        MakeStripSamples(v, in, *plan, i, samples, scratch);
-      });
+      return ForStrips(
+          StripsOf(v.shape.lines), SampleScratch(v.shape),
+          [&](int64_t i, float* scratch) { MakeStripSamples(v, in, *plan, i, samples, scratch); });
     });
   }
 
@@ -75,9 +82,9 @@ class HostGriddingOps final : public GriddingOps {
                              DeviceSpan<ComplexF> grid, DeviceSpan<ComplexF> work) override {
     return Enqueue(stream, [this, v = view, grid = Floats(grid), rows = Floats(work)] {
       const auto plan = plans_.Of(v.shape.grid_size);
-      ForStrips(StripsOf(v.shape.grid_size), GridScratch(v.shape), [&](int64_t i, float* scratch) {
-        TransformColumns(v, *plan, i, grid, rows, scratch);
-      });
+      return ForStrips(
+          StripsOf(v.shape.grid_size), GridScratch(v.shape),
+          [&](int64_t i, float* scratch) { TransformColumns(v, *plan, i, grid, rows, scratch); });
     });
   }
 
@@ -85,9 +92,9 @@ class HostGriddingOps final : public GriddingOps {
                           DeviceSpan<ComplexF> work, DeviceSpan<float> images) override {
     return Enqueue(stream, [this, v = view, rows = Floats(work), images = images.data()] {
       const auto plan = plans_.Of(v.shape.grid_size);
-      ForStrips(StripsOf(v.shape.image_size), GridScratch(v.shape), [&](int64_t i, float* scratch) {
-        MakeImageRows(v, *plan, i, rows, images, scratch);
-      });
+      return ForStrips(
+          StripsOf(v.shape.image_size), GridScratch(v.shape),
+          [&](int64_t i, float* scratch) { MakeImageRows(v, *plan, i, rows, images, scratch); });
     });
   }
 

@@ -87,8 +87,8 @@ struct ProjectionBox {
   int64_t elements() const { return frames * rows * columns; }
 };
 
-/// An opened input. Thread-safe; reads of HDF5 take turns (the library has no threads), others run
-/// in parallel.
+/// An opened input. Thread-safe. Reads run in parallel; those that the HDF5 library must do take
+/// turns (virtual datasets, filters other than deflate and shuffle, unusual numbers).
 class ProjectionInput {
  public:
   virtual ~ProjectionInput() = default;
