@@ -141,7 +141,7 @@ void CheckGrants(absl::string_view text) {
   Require(file.Write(file.TextOf(*grants)).ok());
   const auto again = file.Read(kNow, &aside);
   Require(again.ok() && aside.empty() && AreSame(*again, *grants));
-  // Who has something of them: only grantees, and of each its own.
+  // Each grantee gets what was granted to it, and nobody else gets anything.
   const SystemClock clock;
   const auto book = GrantBook::Open(path, kServer, &clock, &aside);
   Require(book.ok() && (*book)->Count() <= static_cast<int64_t>(grants->size()));

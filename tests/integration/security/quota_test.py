@@ -270,7 +270,7 @@ class Quotas(unittest.TestCase):
         self.clients["ada"].wait(scan)
 
     def test_a_wait_for_the_end_of_a_commit_needs_no_watch(self):
-        """Who has all its watches open can commit and be told of the end; who waits again and again for one end uses up its watches."""
+        """A caller with all its watches open can still commit and learn of the end. A caller that waits repeatedly for one end uses up its watches."""
         wade = self.clients["wade"]
         scan = wade.submit_scan(octavo.simulated(1, fast=True), octavo.raster(16, 8, volumes=2), samples=256,
                                 retention=dict(mode=scan_pb2.RETENTION_MODE_CAPTURE, hold_slots=2))

@@ -17,6 +17,16 @@
 namespace octavo::rpc {
 namespace {
 
+// Waits until the watch has begun so many turns. Each fails for lack of memory, which ends no
+// watch.
+void LetTurnsPass(int turns) {
+  for (int i = 0; i < turns; ++i) {
+    ArmFailpoint("stalls_turn:throw=bad_alloc");
+    for (int wait = 0; wait < 400 && FailpointArmed(); ++wait)
+      std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  }
+}
+
 TEST(StallWatchTest, ATurnThatBreaksOffIsFollowedByTheNext) {
   StallWatch watch(
       std::chrono::hours(1), [](const std::string&) {}, [](const std::string&) {});
@@ -67,11 +77,7 @@ TEST(StallWatchTest, AStreamWithoutAFirstMessageIsEndedOnceAndCounted) {
   for (int wait = 0; wait < 400 && counted == 0; ++wait)
     std::this_thread::sleep_for(std::chrono::milliseconds(25));
   // Two turns more: nothing is ended twice, and no other one is.
-  for (int i = 0; i < 2; ++i) {
-    ArmFailpoint("stalls_turn:throw=bad_alloc");
-    for (int wait = 0; wait < 400 && FailpointArmed(); ++wait)
-      std::this_thread::sleep_for(std::chrono::milliseconds(25));
-  }
+  LetTurnsPass(2);
   EXPECT_EQ(counted, 1);
   EXPECT_EQ(others, 0);
   EXPECT_EQ(silent.Ends(), 1);
@@ -104,9 +110,7 @@ TEST(StallWatchTest, AStreamThatCouldNotBeEndedForLackOfMemoryIsEndedLater) {
   for (int wait = 0; wait < 400 && counted < 2; ++wait)
     std::this_thread::sleep_for(std::chrono::milliseconds(25));
   // A turn more: an end is told once.
-  ArmFailpoint("stalls_turn:throw=bad_alloc");
-  for (int wait = 0; wait < 400 && FailpointArmed(); ++wait)
-    std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  LetTurnsPass(1);
   EXPECT_EQ(tries, 3);
   EXPECT_EQ(ends, 1);
   EXPECT_EQ(counted, 2);
@@ -132,11 +136,7 @@ TEST(StallWatchTest, AStreamThatReadsOnIsEndedWhereNoNextMessageComes) {
       [&](const std::string&) { ++others; });
   for (int wait = 0; wait < 400 && counted == 0; ++wait)
     std::this_thread::sleep_for(std::chrono::milliseconds(25));
-  for (int i = 0; i < 2; ++i) {
-    ArmFailpoint("stalls_turn:throw=bad_alloc");
-    for (int wait = 0; wait < 400 && FailpointArmed(); ++wait)
-      std::this_thread::sleep_for(std::chrono::milliseconds(25));
-  }
+  LetTurnsPass(2);
   EXPECT_EQ(counted, 1);
   EXPECT_EQ(others, 0);
   EXPECT_EQ(silent.Ends(), 1);
