@@ -30,12 +30,16 @@ HeapTrimmer::HeapTrimmer(std::function<bool()> idle)
           .look = LookAtHeap, .trim = [] { (void)::malloc_trim(0); }, .idle = std::move(idle)}) {}
 
 void HeapTrimmer::Turn() {
+  if (!calls_.idle())
+    return;  // a look holds the locks of the heap for a tenth of a second and more
   const Heap before = calls_.look();
+  if (before.resident_bytes == 0) return;  // not known
   floor_ = std::min(floor_, before.resident_bytes);
-  if (before.free_bytes < kWorth || before.resident_bytes - floor_ < kWorth || !calls_.idle())
-    return;
+  if (before.free_bytes < kWorth || before.resident_bytes - floor_ < kWorth) return;
   calls_.trim();
-  floor_ = calls_.look().resident_bytes;
+  const int64_t after = calls_.look().resident_bytes;
+  if (after == 0) return;
+  floor_ = after;
   Log(LogLevel::kInfo, "free memory was given back to the system",
       {{"bytes", before.resident_bytes - floor_}, {"resident_bytes", floor_}});
 }

@@ -4,8 +4,7 @@
 
 #include <cstddef>  // says whether this is glibc
 
-#if defined(__GLIBC__) && defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
+#if defined(__GLIBC__) && defined(__x86_64__) && !defined(OCTAVO_SANITIZED)
 
 #include <algorithm>
 #include <atomic>

@@ -49,6 +49,8 @@ template <class... Fs>
 struct Overloaded : Fs... {
   using Fs::operator()...;
 };
+template <class... Fs>
+Overloaded(Fs...) -> Overloaded<Fs...>;  // clang needs it until version 17
 }  // namespace
 
 std::vector<ArrayRef> OthersOf(const PlannedOp& step) {

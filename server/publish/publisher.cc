@@ -117,6 +117,7 @@ void Publisher::Tick() {
   SubscriptionTable::Queues due;
   {
     MutexLock lock(mutex_);
+    topics_.ForgetOld(clock_->Now().monotonic_ns);  // a server without new scans forgets, too
     due = subscriptions_.HeldBack();
   }
   NotifyAll(due);

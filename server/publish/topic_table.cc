@@ -74,9 +74,25 @@ void TopicTable::Count(Scan& scan, int64_t bytes) {
 }
 
 TopicTable::Topic& TopicTable::TopicOf(Scan& scan, const TopicKey& key) {
-  const auto [place, is_new] = scan.topics.try_emplace(key);
-  if (is_new) Count(scan, kTopicBytes);
-  return place->second;
+  const auto known = scan.topics.find(key);
+  if (known != scan.topics.end()) return known->second;
+  if (scan.topics.size() >= scan.most_topics) ForgetEmptyTopics(scan);
+  Topic& topic = scan.topics[key];
+  topic.next_sequence = scan.first_sequence;
+  Count(scan, kTopicBytes);
+  return topic;
+}
+
+// A viewer that moves through the planes or slabs of a scan leaves a topic of each.
+void TopicTable::ForgetEmptyTopics(Scan& scan) {
+  const auto forgotten = std::erase_if(scan.topics, [&](const auto& entry) {
+    const Topic& topic = entry.second;
+    if (!topic.recent.empty()) return false;
+    scan.first_sequence = std::max(scan.first_sequence, topic.next_sequence);
+    return true;
+  });
+  Count(scan, -kTopicBytes * static_cast<int64_t>(forgotten));
+  scan.most_topics = std::max(kMostTopics, 2 * scan.topics.size());
 }
 
 model::FramePtr TopicTable::Add(Scan& scan, const TopicKey& key, model::Frame frame) {

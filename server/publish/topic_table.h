@@ -18,9 +18,11 @@ namespace octavo::publish {
 /// and for a first picture. Images that are remembered take at most a fixed number of bytes
 /// together; the oldest are forgotten first, except the last one of each topic of a running scan,
 /// unless these alone take twice as much. The rest of ended scans, mainly their events, is bounded
-/// too: the scans that ended first are forgotten. Not thread-safe; the publisher's lock guards it.
+/// too: the scans that ended first are forgotten. So are topics without frames. Not thread-safe;
+/// the publisher's lock guards it.
 class TopicTable {
  public:
+  static constexpr size_t kMostTopics = 1024;  // of a scan, without remembered frames
   struct Scan;
   struct Topic;
   // Topics of the remembered images, oldest image first.
@@ -39,6 +41,9 @@ class TopicTable {
     std::list<std::string>::iterator place;  // among those that have ended
     std::map<TopicKey, Topic> topics;
     int64_t bytes = 0;  // about; without images
+    // A new topic begins here, so that one that was forgotten never counts backwards.
+    uint64_t first_sequence = 0;
+    size_t most_topics = kMostTopics;  // then those without frames are forgotten
   };
 
   TopicTable(int64_t most_remembered_bytes, int64_t most_ended_bytes)
@@ -61,6 +66,7 @@ class TopicTable {
 
  private:
   Topic& TopicOf(Scan& scan, const TopicKey& key);
+  void ForgetEmptyTopics(Scan& scan);
   void Count(Scan& scan, int64_t bytes);
   void Remember(Scan& scan, Topic& topic, const model::FramePtr& frame);
   void ForgetOldest(Scan& scan, Topic& topic);

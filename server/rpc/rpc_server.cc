@@ -191,6 +191,8 @@ class RpcServerImpl final : public RpcServer {
   }
 
  private:
+  // Outlives the threads that end calls, and the server, whose calls' contexts use it.
+  std::unique_ptr<CallGate> gate_;
   OpenWatches watches_;
   base::WorkerPool workers_;
   base::WorkerPool copy_workers_{"oct-rpc-read", 2};
@@ -199,7 +201,6 @@ class RpcServerImpl final : public RpcServer {
   // One measures; the other refuses whoever asks meanwhile.
   base::WorkerPool measure_workers_{"oct-measure", 2};
   std::vector<std::pair<std::string, std::unique_ptr<grpc::Service>>> services_;  // by full name
-  std::unique_ptr<CallGate> gate_;  // outlives the server, whose calls' contexts use it
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<StallWatch> stalls_;

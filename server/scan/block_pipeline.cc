@@ -208,6 +208,9 @@ absl::Status BlockPipeline::FinishVolume(const std::shared_ptr<ActiveVolume>& vo
   item.on_host = on_host.data();
   Device& home = context_.lanes->home();
   OCTAVO_RETURN_IF_ERROR(home.Stamp(context_.lanes->compute(), processed));
+  item.event = context_.completions->TakeEvent();
+  if (uint64_t* const counts = context_.completions->NonFiniteWords(item.event); counts != nullptr)
+    OCTAVO_RETURN_IF_ERROR(context_.lanes->EnqueueNonFinite(counts));
   OCTAVO_RETURN_IF_ERROR(context_.products->Make(*volume, &item));
   OCTAVO_RETURN_IF_ERROR(home.Stamp(context_.products->stream(), on_host));
   return PushVolume(std::move(item));
@@ -220,7 +223,6 @@ absl::Status BlockPipeline::PushVolume(Completion item) {
   DeviceLanes& lanes = *context_.lanes;
   const StreamRef stream = context_.products->stream();
   const ActiveVolume& volume = *item.volume;
-  item.event = completions.TakeEvent();
   OCTAVO_RETURN_IF_ERROR(
       lanes.EnqueueSeal(stream, *volume.slot, completions.SealWords(item.event)));
   if (volume.raw_slot != nullptr) {
@@ -231,15 +233,13 @@ absl::Status BlockPipeline::PushVolume(Completion item) {
     OCTAVO_RETURN_IF_ERROR(lanes.home().CopyToHost(stream, completions.RawDigestWord(item.event),
                                                    raw.digest.data(), 8));
   }
-  if (uint64_t* const counts = completions.NonFiniteWords(item.event); counts != nullptr)
-    OCTAVO_RETURN_IF_ERROR(lanes.EnqueueNonFinite(stream, counts));
   return completions.Push(std::move(item), stream);
 }
 
 // The volume will not be sealed. Nothing uses its slots any more when they are returned.
 void BlockPipeline::FailVolume(const ActiveVolume& volume) {
   (void)context_.products->stream().Synchronize();
-  context_.lanes->Synchronize();
+  (void)context_.lanes->Synchronize();
   context_.builder->Fail(volume);
 }
 

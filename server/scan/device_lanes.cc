@@ -109,12 +109,14 @@ absl::Status DeviceLanes::AllocatePlacement(size_t index) {
   return absl::OkStatus();
 }
 
-void DeviceLanes::Synchronize() {
+absl::Status DeviceLanes::Synchronize() {
+  absl::Status first;
   for (const auto& lane : lanes_) {
     for (const Stream* stream : {&lane->upload, &lane->compute, &lane->sending}) {
-      if (*stream) (void)stream->ref().Synchronize();
+      if (*stream) first.Update(stream->ref().Synchronize());
     }
   }
+  return first;
 }
 
 void DeviceLanes::Free() {
@@ -441,10 +443,11 @@ DeviceLanes::SealSum DeviceLanes::Sum(const uint64_t* words) const {
   return sum;
 }
 
-absl::Status DeviceLanes::EnqueueNonFinite(StreamRef stream, uint64_t* words) {
+absl::Status DeviceLanes::EnqueueNonFinite(uint64_t* words) {
   for (size_t l = 0; l < lanes_.size(); ++l) {
-    OCTAVO_RETURN_IF_ERROR(
-        home().CopyToHost(stream, words + l, lanes_[l]->processor->non_finite_records().data(), 8));
+    Lane& lane = *lanes_[l];
+    const void* const count = lane.processor->non_finite_records().data();
+    OCTAVO_RETURN_IF_ERROR(lane.device.CopyToHost(lane.compute.ref(), words + l, count, 8));
   }
   return absl::OkStatus();
 }

@@ -49,8 +49,8 @@ class DeviceLanes {
   /// before the rest is allocated.
   absl::Status OpenStreams();
   absl::Status Allocate();
-  /// Waits for all work enqueued on all lanes.
-  void Synchronize();
+  /// Waits for all work enqueued on all lanes. Returns the first failure, after all waits.
+  absl::Status Synchronize();
   /// Call after the device has finished all work.
   void Free();
   /// Releases the tables on the host.
@@ -90,9 +90,9 @@ class DeviceLanes {
   /// Copies the seal words of the volume to page-locked `words`, memory::kSealWords for each lane.
   /// Afterwards `stream`, of the home device, has waited for all lanes.
   absl::Status EnqueueSeal(StreamRef stream, const memory::VolumeSlot& slot, uint64_t* words);
-  /// Copies each lane's count of non-finite records to page-locked `words`. Afterwards `stream`, of
-  /// the home device, has waited for all lanes.
-  absl::Status EnqueueNonFinite(StreamRef stream, uint64_t* words);
+  /// Copies each lane's count of non-finite records to page-locked `words`, on the lane's own
+  /// stream, which changes it. Call before EnqueueSeal, which waits for the copies.
+  absl::Status EnqueueNonFinite(uint64_t* words);
   struct SealSum {
     uint64_t digest = 0;
     int64_t clipped_below = 0, clipped_above = 0;

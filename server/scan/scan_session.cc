@@ -332,12 +332,12 @@ void ScanSession::Finish() {
   if (threads_.records.joinable()) threads_.records.join();
   (void)products_.stream().Synchronize();
   (void)frames_.stream().Synchronize();
-  lanes_.Synchronize();
+  (void)lanes_.Synchronize();
   // Each step is done, whatever becomes of the others: without them, clients would wait for ever.
   const auto step = [](const auto& work) {
     return base::GuardedTurn("a step of a scan's end broke off", work);
   };
-  step([this] { sealer_.CountNonFinite(frames_.stream()); });
+  step([this] { sealer_.CountNonFinite(); });
   step([this] { context_.store->ring().KeepAll(name_); });
   const model::ScanState end = life_.End();  // later calls do not change the end of the scan
   step([this] { updates_.Close(); });

@@ -113,11 +113,10 @@ void VolumeSealer::AddNonFinite(const uint64_t* counts) {
   }
 }
 
-void VolumeSealer::CountNonFinite(StreamRef stream) {
+void VolumeSealer::CountNonFinite() {
   uint64_t* const counts = context_.completions->NonFiniteWords(0);
-  if (counts != nullptr && context_.lanes->EnqueueNonFinite(stream, counts).ok() &&
-      stream.Synchronize().ok())
-    AddNonFinite(counts);
+  if (counts == nullptr || !context_.lanes->EnqueueNonFinite(counts).ok()) return;
+  if (context_.lanes->Synchronize().ok()) AddNonFinite(counts);
 }
 
 void VolumeSealer::CountClipped(const model::VolumeStatus& volume) {

@@ -46,9 +46,9 @@ class VolumeSealer {
 
   /// Runs until the queue is closed and empty.
   void Run();
-  /// Counts the records found non-finite since the last volume, once all completions are retired:
-  /// waits for `stream`.
-  void CountNonFinite(StreamRef stream);
+  /// Counts the records found non-finite since the last volume, once all completions are retired.
+  /// Waits for all lanes.
+  void CountNonFinite();
 
  private:
   void Retire(Completion& item);

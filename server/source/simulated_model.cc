@@ -9,7 +9,7 @@
 
 #include "server/pattern/plan.h"
 
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && !defined(OCTAVO_SANITIZED)
 #define OCTAVO_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define OCTAVO_VECTOR_CLONES  // run-time selection of function clones does not work with sanitizers

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <utility>
 #include <vector>
 
@@ -10,6 +9,7 @@
 
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
+#include "server/base/exception_to_status.h"
 #include "server/source/push_projections.h"
 
 namespace octavo::tomography {
@@ -108,7 +108,7 @@ class ChunkCache final : public storage::ProjectionInput {
     return states_[static_cast<size_t>(kind)].data() + block * info_.frames(kind);
   }
   absl::Status Read(FrameKind kind, int64_t block, int64_t first, int64_t last) {
-    try {
+    return base::ExceptionToStatus([&] {  // others wait for these frames
       return input_->Read({.kind = kind,
                            .first_frame = first,
                            .frames = last - first,
@@ -117,9 +117,7 @@ class ChunkCache final : public storage::ProjectionInput {
                            .first_column = 0,
                            .columns = info_.columns},
                           At(kind, block, first));
-    } catch (const std::exception& e) {  // others wait for these frames
-      return absl::ResourceExhaustedError(absl::StrCat("reading projections: ", e.what()));
-    }
+    });
   }
 
   const std::shared_ptr<storage::ProjectionInput> input_;

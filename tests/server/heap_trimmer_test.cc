@@ -56,6 +56,15 @@ TEST(HeapTrimmerTest, WhatIsGivenBackAlreadyIsNoReason) {
   EXPECT_EQ(fake.TrimsWith(1000 * kMiB, 700 * kMiB), 3);
 }
 
+TEST(HeapTrimmerTest, WhatIsNotKnownIsNoReason) {
+  Fake fake;
+  EXPECT_EQ(fake.TrimsWith(3000 * kMiB, 0), 0) << "the system did not say";
+  fake.left = 2000 * kMiB;
+  EXPECT_EQ(fake.TrimsWith(1000 * kMiB, 3000 * kMiB), 1);
+  EXPECT_EQ(fake.TrimsWith(1000 * kMiB, 0), 1);
+  EXPECT_EQ(fake.TrimsWith(1000 * kMiB, 2000 * kMiB), 1) << "nothing came to it since";
+}
+
 TEST(HeapTrimmerTest, WaitsUntilNobodyMinds) {
   Fake fake;
   fake.idle = false;
@@ -65,7 +74,7 @@ TEST(HeapTrimmerTest, WaitsUntilNobodyMinds) {
   EXPECT_EQ(fake.TrimsWith(2000 * kMiB, 2100 * kMiB), 1);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef OCTAVO_SANITIZED
 int64_t Resident() {
   std::ifstream statm("/proc/self/statm");
   int64_t pages = 0, resident = 0;

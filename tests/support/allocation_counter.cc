@@ -15,7 +15,7 @@ int64_t AllocationsOfThisThread() { return g_of_this_thread; }
 
 }  // namespace octavo::testing
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef OCTAVO_SANITIZED
 namespace {
 void* Counted(void* p) {
   ++octavo::testing::g_all;

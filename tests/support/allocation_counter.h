@@ -7,7 +7,7 @@
 namespace octavo::testing {
 
 /// False under the sanitizers, which replace operator new themselves. Such tests are then skipped.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef OCTAVO_SANITIZED
 constexpr bool kCountsAllocations = false;
 #else
 constexpr bool kCountsAllocations = true;

@@ -81,15 +81,16 @@ void StreamThreads::Work(Worker& me) {
 
 bool StreamThreads::WaitForRun(Worker& me) {
   MutexLock lock(mutex_);
-  while (!me.run) {
-    const bool woken = me.wake.WaitFor(lock, patience_);
-    if (me.run || (woken && !end_)) continue;
+  for (bool in_time = true; !me.run;) {
+    // Whoever it ran for may not have joined it yet: then it is not among the idle ones.
     const auto place = std::find(idle_.begin(), idle_.end(), &me);
-    if (place == idle_.end()) continue;  // whoever it ran for has not joined it yet
-    idle_.erase(place);
-    --count_;
-    gone_.NotifyAll();
-    return false;
+    if ((end_ || !in_time) && place != idle_.end()) {
+      idle_.erase(place);
+      --count_;
+      gone_.NotifyAll();
+      return false;
+    }
+    in_time = me.wake.WaitFor(lock, patience_);
   }
   return true;
 }

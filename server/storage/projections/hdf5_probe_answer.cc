@@ -35,7 +35,7 @@ void Confine(const ProbeRequest& request) {
   Limit(RLIMIT_CORE, 0);
   Limit(RLIMIT_CPU, request.processor_seconds);
   Limit(RLIMIT_STACK, 4 << 20);  // smaller than the stack of the server's threads
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which take terabytes of it
+#ifndef OCTAVO_SANITIZED         // which take terabytes of it
   Limit(RLIMIT_AS, request.memory_bytes);
 #endif
   // If the machine runs out of memory, the kernel shall kill this process, not the server.

@@ -1,15 +1,13 @@
 #include "server/storage/projections/prefetch.h"
 
 #include <algorithm>
-#include <exception>
 #include <limits>
-#include <map>
-#include <new>
 #include <pthread.h>
 
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/base/exception_to_status.h"
 
 namespace octavo::storage {
 
@@ -20,32 +18,22 @@ struct ProjectionPrefetch::Shared {
 
   Mutex mutex;
   CondVar cv;
-  std::vector<size_t> free ABSL_GUARDED_BY(mutex);         // slots
-  int64_t next ABSL_GUARDED_BY(mutex) = 0;                 // box that the next free reader takes
-  std::map<int64_t, size_t> ready ABSL_GUARDED_BY(mutex);  // box: slot
-  int64_t given ABSL_GUARDED_BY(mutex) = 0;                // boxes
-  int64_t failed ABSL_GUARDED_BY(mutex) = kNone;           // the first box that cannot be read
+  std::vector<size_t> free ABSL_GUARDED_BY(mutex);   // slots
+  int64_t next ABSL_GUARDED_BY(mutex) = 0;           // box that the next free reader takes
+  std::vector<size_t> ready ABSL_GUARDED_BY(mutex);  // slot of each box; kNoSlot: not yet
+  int64_t given ABSL_GUARDED_BY(mutex) = 0;          // boxes
+  int64_t failed ABSL_GUARDED_BY(mutex) = kNone;     // the first box that cannot be read
   absl::Status status ABSL_GUARDED_BY(mutex) = absl::OkStatus();  // why
   bool ends ABSL_GUARDED_BY(mutex) = false;
 
   static constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  static constexpr size_t kNoSlot = std::numeric_limits<size_t>::max();
 
   void Run();
-  absl::Status Read(const ProjectionBox& box, void* out);
   bool AllAreTaken() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     return ends || failed != kNone || next == std::ssize(boxes);
   }
 };
-
-absl::Status ProjectionPrefetch::Shared::Read(const ProjectionBox& box, void* out) {
-  try {
-    return input->Read(box, out);
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("no host memory left to read projections with");
-  } catch (const std::exception& e) {
-    return absl::InternalError(e.what());
-  }
-}
 
 // One reader. It takes a box together with its slot, so the earliest box that is not given has a
 // slot always, and the boxes behind it cannot take all of them.
@@ -61,10 +49,11 @@ void ProjectionPrefetch::Shared::Run() {
       slot = free.back();
       free.pop_back();
     }
-    absl::Status read = Read(boxes[static_cast<size_t>(box)], slots[slot]);
-    MutexLock lock(mutex);
+    absl::Status read = base::ExceptionToStatus(
+        [&] { return input->Read(boxes[static_cast<size_t>(box)], slots[slot]); });
+    MutexLock lock(mutex);  // nothing here takes memory: an exception would end the process
     if (read.ok()) {
-      ready.emplace(box, slot);
+      ready[static_cast<size_t>(box)] = slot;
     } else if (box < failed) {
       failed = box;
       status = std::move(read);
@@ -113,6 +102,7 @@ absl::StatusOr<std::unique_ptr<ProjectionPrefetch>> ProjectionPrefetch::Start(
   {
     MutexLock lock(shared->mutex);
     for (size_t i = 0; i < shared->slots.size(); ++i) shared->free.push_back(i);
+    shared->ready.assign(shared->boxes.size(), Shared::kNoSlot);
   }
   std::unique_ptr<ProjectionPrefetch> made(new ProjectionPrefetch(shared));
   for (int64_t i = 0; i < std::max<int64_t>(1, readers); ++i) {
@@ -141,7 +131,8 @@ absl::StatusOr<ProjectionPrefetch::Slab> ProjectionPrefetch::Next(std::stop_toke
   });
   MutexLock lock(s.mutex);
   const auto is_ready = [&s]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(s.mutex) {
-    return !s.ready.empty() && s.ready.begin()->first == s.given;
+    return s.given < std::ssize(s.boxes) &&
+           s.ready[static_cast<size_t>(s.given)] != Shared::kNoSlot;
   };
   while (!is_ready() && s.failed != s.given && s.given < std::ssize(s.boxes) &&
          !stop.stop_requested())
@@ -152,9 +143,8 @@ absl::StatusOr<ProjectionPrefetch::Slab> ProjectionPrefetch::Next(std::stop_toke
     if (s.failed == s.given) return s.status;
     return slab;
   }
-  const auto [index, slot] = *s.ready.begin();
-  s.ready.erase(s.ready.begin());
-  ++s.given;
+  const int64_t index = s.given++;
+  const size_t slot = s.ready[static_cast<size_t>(index)];
   slab.shared_ = shared_;
   slab.box_ = s.boxes[static_cast<size_t>(index)];
   slab.data_ = s.slots[slot];

@@ -15,6 +15,7 @@
 #include "gpu/array/gather_ascans.h"
 #include "gpu/array/motion_contrast.h"
 #include "gpu/array/project.h"
+#include "gpu/array/quantise.h"
 #include "gpu/array/scatter.h"
 #include "gpu/array/surface.h"
 #include "gpu/array/warp.h"
@@ -65,6 +66,7 @@ TEST_P(OperatorsTest, EveryBackendHasEveryFamily) {
   ExpectFamily<SpectralOps>();
   ExpectFamily<ProjectOps>();
   ExpectFamily<CoarsenOps>();
+  ExpectFamily<QuantiseOps>();
   ExpectFamily<ResampleOps>();
   ExpectFamily<RepeatOps>();
   ExpectFamily<ArrayOps>();

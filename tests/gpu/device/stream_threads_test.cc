@@ -67,6 +67,14 @@ TEST(StreamThreadsTest, ThreadsWithoutAStreamEndAfterAWhile) {
   EXPECT_TRUE(ran);
 }
 
+// The end may come while a thread is between its last work and its next wait.
+TEST(StreamThreadsTest, TheEndWaitsForNoPatience) {
+  for (int i = 0; i < 2000; ++i) {
+    StreamThreads threads(kLong);
+    StreamThreads::Thread(threads, [] {});
+  }
+}
+
 TEST(StreamThreadsTest, ManyAtOnce) {
   StreamThreads threads(std::chrono::milliseconds(1));
   std::atomic<int> ran = 0;

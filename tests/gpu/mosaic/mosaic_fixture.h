@@ -57,6 +57,7 @@ class ProgramTest : public BackendTest {
     const int64_t parts = program.parts();
     EXPECT_GE(parts, 1);
     EXPECT_THAT((*run)->Run(stream_.ref(), 0, parts, pointers, to.data()), IsOk());
+    EXPECT_THAT(stream_.ref().Synchronize(), IsOk());  // only one run may be in progress
     for (int64_t first = 0, end = 1; first < parts; first = end, end = std::min(parts, 3 * end))
       EXPECT_THAT((*run)->Run(stream_.ref(), first, end, pointers, to.data()), IsOk());
     auto bytes = Download<uint8_t>(to, static_cast<size_t>(program.out().bytes()));

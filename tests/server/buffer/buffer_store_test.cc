@@ -262,10 +262,11 @@ TEST_P(BufferStoreTest, ABufferThatIsProlongedAtTheWarningLivesOn) {
   const BufferStatus buffer =
       store_->Create({.scalar = Scalar::kU8, .shape = {4}, .ttl_seconds = 100}, kMe).value();
   bool prolonged = false;
-  const auto watch = store_->Watch(kMe, [&](ChangeKind kind, const auto& status, const auto&) {
+  BufferStore* const store = store_.get();  // the fixture's pointer changes while watchers are told
+  const auto watch = store->Watch(kMe, [&](ChangeKind kind, const auto& status, const auto&) {
     if (kind != ChangeKind::kExpiring) return;
     prolonged =
-        store_->Change({.name = status->name, .set_ttl = true, .ttl_seconds = 100}, kMe).ok();
+        store->Change({.name = status->name, .set_ttl = true, .ttl_seconds = 100}, kMe).ok();
   });
   clock_.Advance(60);
   store_->Housekeep();

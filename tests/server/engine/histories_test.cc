@@ -124,7 +124,7 @@ TEST_F(HistoriesTest, EndedScansOfEverySourceLeaveNoDescriptor) {
 }
 
 TEST_F(HistoriesTest, AnEndedFreeformScanKeepsItsPointsOnce) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef OCTAVO_SANITIZED
   GTEST_SKIP() << "the sanitizer's allocator is not asked";
 #endif
   constexpr int64_t kSegments = 64, kAscans = 512, kScans = 12;

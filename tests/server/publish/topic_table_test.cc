@@ -89,6 +89,31 @@ TEST_F(TopicTableTest, EvenTheLastImagesOfARunningScanAreBounded) {
   EXPECT_EQ(scan.topics.at(newest).recent.size(), 1u);
 }
 
+// Each slab that a viewer asks for and does not get makes a topic without a frame.
+TEST_F(TopicTableTest, TopicsWithoutFramesAreBoundedAndNeverCountBackwards) {
+  TopicTable::Scan& scan = Start("scans/a");
+  const auto plane = [](int64_t i) {
+    return TopicKey{.product = Product::kBscan, .plane_index = i};
+  };
+  topics_.Add(scan, kMip, Of(Product::kMip));
+  const uint64_t before = topics_.Skip(scan, plane(0));
+  topics_.Skip(scan, plane(0));
+  const int64_t bytes = scan.bytes;
+  constexpr auto kMany = static_cast<int64_t>(10 * TopicTable::kMostTopics);
+  for (int64_t i = 1; i < kMany; ++i) topics_.Skip(scan, plane(i));
+  EXPECT_LE(scan.topics.size(), TopicTable::kMostTopics);
+  EXPECT_EQ(scan.topics.count(kMip), 1u) << "it has a frame";
+  EXPECT_EQ(scan.topics.count(plane(0)), 0u);
+  EXPECT_EQ(scan.topics.count(plane(kMany - 1)), 1u) << "it is the newest";
+  EXPECT_LE(scan.bytes, bytes * static_cast<int64_t>(TopicTable::kMostTopics));
+  EXPECT_GT(topics_.Skip(scan, plane(0)), before + 1) << "a subscriber may resume it";
+  // Topics with frames stay, however many they are.
+  const TopicKey events{.product = Product::kEvent};
+  topics_.Add(scan, events, Of(Product::kEvent));
+  for (int64_t i = 0; i < kMany; ++i) topics_.Skip(scan, plane(i));
+  EXPECT_EQ(scan.topics.at(events).recent.size(), 1u);
+}
+
 TEST_F(TopicTableTest, EndedScansAreBoundedByTheirEventsToo) {
   const TopicKey events{.product = Product::kEvent};
   const auto name = [](int i) { return "scans/" + std::to_string(i); };

@@ -95,7 +95,7 @@ class PipelineRun : public BuilderParts {
         records += item.records;
       }
     }
-    lanes.Synchronize();
+    (void)lanes.Synchronize();
     EXPECT_EQ(stops_, 1);
   }
   Reason EndCode() { return of.Status().reason_code; }

@@ -30,7 +30,7 @@ class ProductMakerTest : public ::testing::TestWithParam<std::string> {
     }
     of_.publisher.ScanStarted("scans/x", {}, {.extents = {kRows, kColumns, of_.scan.shape[2]}});
   }
-  void TearDown() override { lanes_.Synchronize(); }
+  void TearDown() override { (void)lanes_.Synchronize(); }
   std::shared_ptr<Subscription> Want(int64_t plane) {
     SubscribeSpec spec{.products = {Product::kBscan}, .previews = true};
     spec.axis = FrameAxis::kY;

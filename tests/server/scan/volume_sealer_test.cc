@@ -55,7 +55,7 @@ class SealerRun : public BuilderParts {
         IsOk());
     of.publisher.ScanStarted("scans/x", {}, {});
   }
-  ~SealerRun() { lanes.Synchronize(); }  // before the events go
+  ~SealerRun() { (void)lanes.Synchronize(); }  // before the events go
 
   /// Volume `index`; all its records have come.
   std::shared_ptr<ActiveVolume> Complete(int64_t index) {
@@ -188,7 +188,7 @@ TEST(VolumeSealerTest, WithItsDeviceAVolumeAndTheScanFail) {
   Completion item = run.Work(volume);
   item.frames.emplace_back().key = {.product = Product::kMip};
   run.Push(std::move(item));
-  run.lanes.Synchronize();
+  EXPECT_TRUE(run.lanes.Synchronize().ok());
   device.InjectFault("pulled out");
   run.Run();
   for (const std::string& name : {volume->status.name, volume->raw_status.name}) {
@@ -337,7 +337,7 @@ TEST(VolumeSealerTest, ThoseSinceTheLastVolumeAreCountedAtTheEnd) {
       IsOk());
   ASSERT_THAT(run.lanes.EndBlock(0), IsOk());
   EXPECT_EQ(run.of.Status().non_finite_records, 0);
-  run.sealer().CountNonFinite(run.lanes.compute());
+  run.sealer().CountNonFinite();
   EXPECT_EQ(run.of.Status().non_finite_records, kRecords);
   EXPECT_EQ(run.of.events.Warnings().size(), 1u);
 }

@@ -66,7 +66,7 @@ class BuilderParts {
     memory.Begin();
   }
   ~BuilderParts() {
-    lanes.Synchronize();
+    (void)lanes.Synchronize();
     memory.CloseSlots();
   }
 

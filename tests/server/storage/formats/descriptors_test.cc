@@ -85,7 +85,7 @@ class DescriptorsTest : public StorageTest, public ::testing::WithParamInterface
 };
 
 TEST_P(DescriptorsTest, ACommitWithoutThemLeavesNothingAndCanBeTriedAgain) {
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef OCTAVO_SANITIZED
   GTEST_SKIP() << "the sanitizer's look at an object needs descriptors of its own";
 #endif
   GTEST_FLAG_SET(death_test_style, "threadsafe");

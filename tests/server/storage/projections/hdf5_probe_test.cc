@@ -150,7 +150,7 @@ TEST_F(Hdf5ProbeTest, WhatTheLibraryNeverEndsIsRefused) {
 }
 
 TEST_F(Hdf5ProbeTest, AChunkMayNotTakeAllMemory) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef OCTAVO_SANITIZED
   GTEST_SKIP() << "address space is not limited under a sanitizer";
 #endif
   // A file with small chunks has no room in its index for the size of a large chunk.

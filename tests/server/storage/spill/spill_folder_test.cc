@@ -25,7 +25,7 @@
 
 namespace {
 
-int g_synced = 0;
+std::atomic<int> g_synced = 0;
 
 }  // namespace
 
