@@ -23,7 +23,9 @@ TomographyAlgorithm ChooseAlgorithm(const TomographyConfig& c, Device& device) {
   if (bytes > 0.25 * static_cast<double>(device.info().total_bytes))
     return TomographyAlgorithm::kFbp;
   const DirectCosts costs = (*ops)->Costs();
-  const double fbp = lines * (costs.back * pixels + costs.filter * detectors * detectors);
+  const double filter =
+      detectors * (costs.filter * detectors + costs.filter_level * std::log2(2 * detectors));
+  const double fbp = lines * (costs.back * pixels + filter);
   // A pair of slices: a transform of the rows (three, with a cut), and one and a half of the grid.
   const double levels = (g.cut ? 3 : 1) * values * std::log2(static_cast<double>(g.length)) +
                         1.5 * points * std::log2(static_cast<double>(g.grid_size));

@@ -242,11 +242,12 @@ OCTAVO_HOST_DEVICE inline ComplexF TurnedApart(ComplexF z, ComplexF mirrored, Co
 /// Seconds on this backend's usual device, measured (tests/bench/bench_fourier.cc): for
 /// ChooseAlgorithm, which compares sums of them.
 struct DirectCosts {
-  double back = 0;       // fbp: a pixel and an angle
-  double filter = 0;     // fbp: a tap of the filter and a bin
-  double sample = 0;     // fourier: a sample of a line, gathered
-  double transform = 0;  // fourier: a value and a level of a transform (n log2 n)
-  double start = 0;      // fourier: a slice of no size
+  double back = 0;          // fbp: a pixel and an angle
+  double filter = 0;        // fbp: a tap of the filter and a bin, where it is convolved
+  double filter_level = 0;  // fbp: a bin and a level of its transform, where it is transformed
+  double sample = 0;        // fourier: a sample of a line, gathered
+  double transform = 0;     // fourier: a value and a level of a transform (n log2 n)
+  double start = 0;         // fourier: a slice of no size
 };
 
 /// Transforms of complex rows, which the caller has prepared, and their workspace.

@@ -61,7 +61,7 @@ Sizes SizesOf(const TomographyConfig& c, const TomographyPlan& plan, const Tomog
   // Tables of a few bytes per angle, detector and slice, padded to 256 bytes.
   s.tables = angles * static_cast<int64_t>(sizeof(math::ForwardAngle) + sizeof(math::BackAngle) +
                                            sizeof(int32_t)) +
-             kFloat * (s.groups * (1 + 2 * s.lanes) + 4 * c.detectors + kFilterSlack) + 8 * 256;
+             kFloat * (s.groups * (1 + 2 * s.lanes) + 4 * c.detectors) + 8 * 256;
   s.sums = 4 * kSumParts * s.groups * s.lanes;
   return s;
 }
@@ -115,8 +115,7 @@ class CorrectedReconstructor final : public Reconstructor {
       OCTAVO_RETURN_IF_ERROR(
           device_.Fill(stream.ref(), sinograms_[i].data(), sinograms_[i].bytes(), 0));
     if (config_.algorithm == TomographyAlgorithm::kFbp) {
-      ProjectionFilterTaps filter = DesignProjectionFilter(config_);
-      filter.taps.resize(filter.taps.size() + kFilterSlack);
+      const ProjectionFilterTaps filter = DesignProjectionFilter(config_);
       OCTAVO_RETURN_IF_ERROR(Upload(stream.ref(), filter.taps, taps_));
       if (config_.extend_edges) {
         OCTAVO_RETURN_IF_ERROR(Upload(stream.ref(), filter.edge_left, edge_left_));
@@ -470,16 +469,19 @@ class CorrectedReconstructor final : public Reconstructor {
                            .edge_left = edge_left_.as<float>(),
                            .edge_right = edge_right_.as<float>()};
     const int64_t row = view_.sinogram_pitch() * view_.lanes,
-                  terms = config_.detectors * config_.detectors * view_.lanes;
-    OCTAVO_RETURN_IF_ERROR(InPieces(stream, callback, {0, view_.groups * view_.angles}, 1, terms,
-                                    [&](int64_t begin, int64_t end) {
-                                      RayView rows = view_;
-                                      rows.groups = 1;
-                                      rows.angles = end - begin;
-                                      return ops_.FilterRows(stream, rows, filter,
-                                                             Measured().From(begin * row),
-                                                             Projected().From(begin * row));
-                                    }));
+                  samples = ops_.FilterSamples(config_.detectors) * view_.lanes;
+    for (int64_t group = 0; group < view_.groups; ++group) {
+      const auto filter_rows = [&](int64_t begin, int64_t end) {
+        RayView rows = view_;
+        rows.groups = 1;
+        rows.angles = end - begin;
+        const int64_t first = (group * view_.angles + begin) * row;
+        return ops_.FilterRows(stream, rows, filter, Measured().From(first),
+                               Projected().From(first));
+      };
+      OCTAVO_RETURN_IF_ERROR(
+          InPieces(stream, callback, {0, view_.angles}, 2, samples, filter_rows));
+    }
     return Back(stream, callback, plan_.subsets[0], Projected(), Image());
   }
 

@@ -91,12 +91,10 @@ struct UpdateOptions {
   float relaxation = 1, lo = 0, hi = 0;
 };
 
-inline constexpr int64_t kFilterSlack = 64;  // most taps that a vector may read beyond the end
-/// Filters a projection by direct convolution. `edge_left` and `edge_right` continue the row with
+/// The filter of a projection, a convolution. `edge_left` and `edge_right` continue the row with
 /// its end values.
 struct RowFilter {
-  const float* taps = nullptr;  // device [2 · detectors − 1, then kFilterSlack zeros], the tap of
-                                // distance 0 in the middle
+  const float* taps = nullptr;  // device [2 · detectors − 1], the tap of distance 0 in the middle
   const float* edge_left = nullptr;  // device [detectors]: weight of the first bin for the bins
                                      // left of it; null = zeros there
   const float* edge_right = nullptr;
@@ -122,9 +120,11 @@ class TomographyOps : public Operators {
   /// The number of lanes with which this backend processes so many slices fastest; more than one
   /// only if the slices share the centre.
   virtual int64_t Lanes(int64_t slices, bool shared_center) const = 0;
-  /// The number of interpolated values (or terms of a filter's sum) that keep this backend busy for
+  /// The number of interpolated values that keep this backend busy for
   /// some tenths of a second. A run can be cancelled between such pieces of work.
   virtual int64_t PieceSamples() const = 0;
+  /// About as many such values take as long as the filter of a row.
+  virtual int64_t FilterSamples(int64_t detectors) const = 0;
 
   /// transposed[group, column, row, lane] = image[group, row, column, lane].
   virtual absl::Status Transpose(StreamRef stream, const RayView& view,
@@ -184,7 +184,8 @@ class TomographyOps : public Operators {
                                  DeviceSpan<const float> alpha, DeviceSpan<const float> x,
                                  DeviceSpan<const float> beta, DeviceSpan<float> y,
                                  int64_t elements) = 0;
-  /// Filters every row of `in` with `filter` into `out`.
+  /// Filters every row of `in` with `filter` into `out`; `view` has all rows of a slice, or an even
+  /// number of them from an even one on.
   virtual absl::Status FilterRows(StreamRef stream, const RayView& view, const RowFilter& filter,
                                   DeviceSpan<const float> in, DeviceSpan<float> out) = 0;
 

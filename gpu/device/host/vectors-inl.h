@@ -9,6 +9,7 @@
 #endif
 
 #include <cstdint>
+#include <cstring>
 
 #include "hwy/highway.h"
 
@@ -83,6 +84,35 @@ HWY_INLINE void Transpose(VI* v) {
   }
 }
 #endif
+
+// The transpose of kLanes vectors of floats.
+HWY_INLINE void TransposeFloats(V* v) {
+  const D d;
+  const DI di;
+  VI words[kLanes];
+  for (int64_t i = 0; i < kLanes; ++i) words[i] = hn::BitCast(di, v[i]);
+  Transpose(words);
+  for (int64_t i = 0; i < kLanes; ++i) v[i] = hn::BitCast(d, words[i]);
+}
+
+// The first `count` of a vector's floats, from and to memory.
+HWY_INLINE V LoadSome(const float* from, int64_t count) {
+  const D d;
+  if (count >= kLanes) return hn::LoadU(d, from);
+  alignas(64) float part[kLanes] = {};
+  std::memcpy(part, from, static_cast<size_t>(count) * sizeof(float));
+  return hn::Load(d, part);
+}
+HWY_INLINE void StoreSome(V value, float* to, int64_t count) {
+  const D d;
+  if (count >= kLanes) {
+    hn::StoreU(value, d, to);
+    return;
+  }
+  alignas(64) float part[kLanes];
+  hn::Store(value, d, part);
+  std::memcpy(to, part, static_cast<size_t>(count) * sizeof(float));
+}
 
 }  // namespace octavo::inline gpu::host::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

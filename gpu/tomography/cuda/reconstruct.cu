@@ -205,6 +205,7 @@ class CudaTomographyOps final : public TomographyOps, TomoLauncher {
     return shared_center && slices > 1 ? kCudaLanes : 1;
   }
   int64_t PieceSamples() const override { return int64_t{1} << 37; }
+  int64_t FilterSamples(int64_t detectors) const override { return detectors * detectors; }
 
   absl::Status Transpose(StreamRef stream, const RayView& v, DeviceSpan<const float> image,
                          DeviceSpan<float> transposed) override {

@@ -1,11 +1,7 @@
 #include "gpu/tomography/gridding.h"
 
-#include <atomic>
-#include <cstdlib>
 #include <memory>
 
-#include "absl/strings/str_cat.h"
-#include "tbb/blocked_range.h"
 #include "tbb/parallel_for.h"
 
 #include "gpu/base/status.h"
@@ -13,28 +9,10 @@
 #include "gpu/device/host/fft_plan.h"
 #include "gpu/device/host/host_stream.h"
 #include "gpu/tomography/host/gridding_kernels.h"
+#include "gpu/tomography/host/strips.h"
 
 namespace octavo::inline gpu::host {
 namespace {
-
-// Calls f(strip, scratch) for all strips.
-template <class F>
-absl::Status ForStrips(int64_t strips, int64_t scratch_values, const F& f) {
-  std::atomic<bool> enough = true;
-  const auto bytes = static_cast<size_t>(scratch_values) * sizeof(ComplexF);
-  tbb::parallel_for(tbb::blocked_range<int64_t>(0, strips), [&](const auto& range) {
-    const std::unique_ptr<float, decltype(&std::free)> scratch(
-        static_cast<float*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64)), &std::free);
-    if (scratch == nullptr) {
-      enough = false;
-      return;
-    }
-    for (int64_t strip = range.begin(); strip < range.end(); ++strip) f(strip, scratch.get());
-  });
-  if (enough) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("no ", bytes, " bytes of memory for a thread's transforms"));
-}
 
 float* Floats(DeviceSpan<ComplexF> values) { return reinterpret_cast<float*>(values.data()); }
 
@@ -45,7 +23,7 @@ class HostGriddingOps final : public GriddingOps {
     return {.tile_columns = kGridTile, .tile_rows = kGridTile, .oversampling = 5.0 / 3};
   }
   DirectCosts Costs() const override {
-    return {.back = 8e-11, .filter = 5e-11, .sample = 2.5e-8, .transform = 3e-10};
+    return {.back = 8e-11, .filter_level = 4e-10, .sample = 2.5e-8, .transform = 3e-10};
   }
   GriddingMemory Memory(const GriddingShape& shape) const override {
     return {.samples = SampleValues(shape),
@@ -64,7 +42,7 @@ class HostGriddingOps final : public GriddingOps {
     return Enqueue(stream, [this, in, v = view, samples = samples.data()] {
       const auto plan = plans_.Of(v.shape.length);
       return ForStrips(
-          StripsOf(v.shape.lines), SampleScratch(v.shape),
+          StripsOf(v.shape.lines), 2 * SampleScratch(v.shape),
           [&](int64_t i, float* scratch) { MakeStripSamples(v, in, *plan, i, samples, scratch); });
     });
   }
@@ -83,7 +61,7 @@ class HostGriddingOps final : public GriddingOps {
     return Enqueue(stream, [this, v = view, grid = Floats(grid), rows = Floats(work)] {
       const auto plan = plans_.Of(v.shape.grid_size);
       return ForStrips(
-          StripsOf(v.shape.grid_size), GridScratch(v.shape),
+          StripsOf(v.shape.grid_size), 2 * GridScratch(v.shape),
           [&](int64_t i, float* scratch) { TransformColumns(v, *plan, i, grid, rows, scratch); });
     });
   }
@@ -93,7 +71,7 @@ class HostGriddingOps final : public GriddingOps {
     return Enqueue(stream, [this, v = view, rows = Floats(work), images = images.data()] {
       const auto plan = plans_.Of(v.shape.grid_size);
       return ForStrips(
-          StripsOf(v.shape.image_size), GridScratch(v.shape),
+          StripsOf(v.shape.image_size), 2 * GridScratch(v.shape),
           [&](int64_t i, float* scratch) { MakeImageRows(v, *plan, i, rows, images, scratch); });
     });
   }

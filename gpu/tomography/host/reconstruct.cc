@@ -8,7 +8,9 @@
 
 #include "gpu/base/status.h"
 #include "gpu/device/host/host_stream.h"
+#include "gpu/tomography/host/filter_kernels.h"
 #include "gpu/tomography/host/reconstruct_kernels.h"
+#include "gpu/tomography/host/strips.h"
 #include "gpu/tomography/reconstruct_kernels.h"
 
 namespace octavo::inline gpu::host {
@@ -40,6 +42,7 @@ class HostTomographyOps final : public TomographyOps {
     return shared_center && slices >= 5 ? kHostLanes : 1;
   }
   int64_t PieceSamples() const override { return int64_t{1} << 29; }
+  int64_t FilterSamples(int64_t detectors) const override { return 100 * detectors; }
 
   absl::Status Transpose(StreamRef stream, const RayView& view, DeviceSpan<const float> image,
                          DeviceSpan<float> transposed) override {
@@ -298,10 +301,13 @@ class HostTomographyOps final : public TomographyOps {
 
   absl::Status FilterRows(StreamRef stream, const RayView& view, const RowFilter& filter,
                           DeviceSpan<const float> in, DeviceSpan<float> out) override {
-    return Enqueue(stream, [=, v = view, in = in.data(), out = out.data()] {
-      tbb::parallel_for(int64_t{0}, v.groups * v.angles, [&](int64_t i) {
-        const int64_t start = v.SinogramRow(i) * v.lanes;
-        FilterRow(v, filter, in + start, out + start);
+    return Enqueue(stream, [=, this, v = view, in = in.data(), out = out.data()] {
+      const auto plan = filters_.Of(filter.taps, v.detectors);
+      const int64_t rows = FilterStripRows(v), strips = Blocks(v.angles, rows);
+      return ForStrips(v.groups * strips, FilterScratch(*plan), [&](int64_t i, float* scratch) {
+        const int64_t slice = i / strips * v.angles, first = i % strips * rows;
+        FilterStrip(v, filter, *plan, slice + first, slice + std::min(first + rows, v.angles), in,
+                    out, scratch);
       });
     });
   }
@@ -350,6 +356,8 @@ class HostTomographyOps final : public TomographyOps {
   }
 
  private:
+  LatestFilterPlan filters_;
+
   template <class F>
   static absl::Status ForEach(StreamRef stream, int64_t count, F f) {
     return Enqueue(stream, [=] {

@@ -227,43 +227,6 @@ void Back(const RayView& v, int64_t group, int64_t begin, int64_t end, int64_t r
   }
 }
 
-template <int64_t kLanes>
-void Filter(const RayView& v, const RowFilter& filter, const float* in, float* out) {
-  const D d;
-  const int64_t n = v.detectors;
-  for (int64_t first = 0; first < n; first += kBlock) {
-    alignas(64) float sums[kBlock * kLanes];
-    for (int64_t part = 0; part < Sums<kLanes>::kParts; ++part) {
-      V sum[Sums<kLanes>::kVectors];
-      for (int64_t i = 0; i < Sums<kLanes>::kVectors; ++i) sum[i] = hn::Zero(d);
-      const float* tap = filter.taps + first + n - 1;
-      for (int64_t k = 0; k < n; ++k, --tap) {
-        if constexpr (kLanes == 1) {
-          const V value = hn::Set(d, in[k]);
-#pragma GCC unroll 16
-          for (int i = 0; i < kWide; ++i)
-            sum[i] = hn::MulAdd(value, hn::LoadU(d, tap + i * kN), sum[i]);
-        } else {
-          const V value = hn::LoadU(d, in + k * kLanes + part * kN);
-#pragma GCC unroll 16
-          for (int q = 0; q < kBlock; ++q) sum[q] = hn::MulAdd(hn::Set(d, tap[q]), value, sum[q]);
-        }
-      }
-      StoreSums<kLanes>(sum, part, sums);
-    }
-    for (int64_t q = 0; q < std::min(kBlock, n - first); ++q) {
-      for (int64_t l = 0; l < kLanes; ++l) {
-        float value = sums[SumAt<kLanes>(q, l)];
-        if (filter.edge_left != nullptr) {
-          value = fmaf(in[l], filter.edge_left[first + q], value);
-          value = fmaf(in[(n - 1) * kLanes + l], filter.edge_right[first + q], value);
-        }
-        out[(first + q) * kLanes + l] = value;
-      }
-    }
-  }
-}
-
 template <class F>
 HWY_INLINE void ForKind(const RayView& v, F f) {
   switch (v.interpolation) {
@@ -287,9 +250,6 @@ void BackAny(const RayView& v, int64_t group, int64_t begin, int64_t end, int64_
                  : Back<kHow, kHostLanes>(v, group, begin, end, row, column, sinogram, image);
   });
 }
-void FilterAny(const RayView& v, const RowFilter& filter, const float* in, float* out) {
-  v.lanes == 1 ? Filter<1>(v, filter, in, out) : Filter<kHostLanes>(v, filter, in, out);
-}
 
 }  // namespace octavo::inline gpu::host::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -299,7 +259,6 @@ namespace octavo::inline gpu::host {
 
 HWY_EXPORT(ForwardAny);
 HWY_EXPORT(BackAny);
-HWY_EXPORT(FilterAny);
 
 void ForwardBlock(const RayView& view, int64_t group, int64_t begin, int64_t end, int64_t first_ray,
                   const float* lines, float* sinogram) {
@@ -308,9 +267,6 @@ void ForwardBlock(const RayView& view, int64_t group, int64_t begin, int64_t end
 void BackBlock(const RayView& view, int64_t group, int64_t begin, int64_t end, int64_t row,
                int64_t column, const float* sinogram, float* image) {
   HWY_DYNAMIC_DISPATCH(BackAny)(view, group, begin, end, row, column, sinogram, image);
-}
-void FilterRow(const RayView& view, const RowFilter& filter, const float* in, float* out) {
-  HWY_DYNAMIC_DISPATCH(FilterAny)(view, filter, in, out);
 }
 
 }  // namespace octavo::inline gpu::host

@@ -24,7 +24,4 @@ void ForwardBlock(const RayView& view, int64_t group, int64_t begin, int64_t end
 void BackBlock(const RayView& view, int64_t group, int64_t begin, int64_t end, int64_t row,
                int64_t column, const float* sinogram, float* image);
 
-/// Filters one row of detectors; `in` and `out` start at bin 0.
-void FilterRow(const RayView& view, const RowFilter& filter, const float* in, float* out);
-
 }  // namespace octavo::inline gpu::host
