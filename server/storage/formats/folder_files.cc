@@ -79,7 +79,7 @@ std::string DoubtNumbers(const std::vector<std::string>& names) {
   if (digits.size() < gap->digits) digits.insert(0, gap->digits - digits.size(), '0');
   return absl::StrCat("A file seems to be missing: ", gap->before, digits, gap->after,
                       wider > 1 ? absl::StrCat(" is the first of ", wider, " gaps") : "",
-                      "; what follows it lies one plane too near for each that is missing.");
+                      "; what follows it comes one place too early for each that is missing.");
 }
 
 bool NaturallyBefore(const std::string& a, const std::string& b) {

@@ -577,8 +577,8 @@ OpenedVolume OpenTiffStackInput(OpenedInput input, const VolumeInputOptions& opt
     std::vector<std::string> names;
     names.reserve(files.size());
     for (const auto& file : files) names.push_back(file->name());
-    if (std::string doubt = DoubtNumbers(names); !doubt.empty())
-      found.info.notes.push_back(std::move(doubt));
+    found.info.numbering = DoubtNumbers(names);
+    if (!found.info.numbering.empty()) found.info.notes.push_back(found.info.numbering);
   }
   return Complete(std::move(found), options);
 }

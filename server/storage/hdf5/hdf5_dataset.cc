@@ -15,6 +15,8 @@ namespace {
 using Id = Hdf5Id;
 constexpr int kDeepest = 8;  // virtual datasets of virtual datasets
 constexpr size_t kMostParts = 65536;
+// Pairs of parts of a virtual dataset whose boxes, and whose selections, are compared.
+constexpr int64_t kMostLookedAt = 50'000'000, kMostCompared = 4096;
 constexpr int64_t kMostChunk = int64_t{1} << 30;  // largest chunk that is decompressed as a whole
 
 enum class Written { kUnknown, kNothing, kPart, kAll };
@@ -93,7 +95,8 @@ std::string TextOf(F get) {  // ssize_t get(char*, size_t)
 /// Opens a dataset and its source datasets, each of them once.
 class Hdf5Dataset::Opener {
  public:
-  Opener(Hdf5Links& links, int64_t cache_bytes) : links_(links), cache_bytes_(cache_bytes) {}
+  Opener(Hdf5Links& links, int64_t cache_bytes, absl::Span<const H5Z_filter_t> own)
+      : links_(links), cache_bytes_(cache_bytes), own_(own) {}
 
   absl::StatusOr<std::unique_ptr<Hdf5Dataset>> Open(const Hdf5Place& place,
                                                     const std::string& label, int depth) {
@@ -132,6 +135,16 @@ class Hdf5Dataset::Opener {
       char text[64] = "";
       const H5Z_filter_t filter = H5Pget_filter2(creation.get(), static_cast<unsigned>(i), &flags,
                                                  &values, nullptr, sizeof text, text, &config);
+      if (std::find(own_.begin(), own_.end(), filter) != own_.end()) {
+        if (depth == 0) continue;
+        return BadProjections(
+            path, label,
+            absl::StrCat("is a part of a virtual dataset and compressed with "
+                         "filter ",
+                         filter, text[0] != '\0' ? absl::StrCat(" (", text, ")") : ""),
+            "deflate and shuffle in parts; this filter where the dataset is "
+            "named itself");
+      }
       if (H5Zfilter_avail(filter) <= 0) {
         H5Eclear2(H5E_DEFAULT);
         return UnknownCompression(
@@ -192,13 +205,48 @@ class Hdf5Dataset::Opener {
       covered += elements;
       dataset->parts_.push_back(std::move(part));
     }
-    // Elements that no part covers would be read as the fill value.
+    // Elements that no part covers would be left as the memory was.
     const Id space(H5Dget_space(dataset->id()), H5Sclose);
-    if (const hssize_t all = H5Sget_simple_extent_npoints(space.get()); covered < all)
+    if (const hssize_t all = H5Sget_simple_extent_npoints(space.get()); covered != all)
       return BadProjections(
           path, label,
           absl::StrCat("is virtual, and its parts have ", covered, " of its ", all, " values"),
-          "parts that cover all of it");
+          "parts that cover all of it, once");
+    return CheckApart(*dataset);
+  }
+
+  // Parts that have as many elements as the dataset cover it if no two of them overlap.
+  absl::Status CheckApart(const Hdf5Dataset& dataset) {
+    const Id space(H5Dget_space(dataset.id()), H5Sclose);
+    const int rank = H5Sget_simple_extent_ndims(space.get());
+    std::vector<const Part*> parts;
+    for (const Part& part : dataset.parts_) parts.push_back(&part);
+    std::sort(parts.begin(), parts.end(),
+              [](const Part* a, const Part* b) { return a->first[0] < b->first[0]; });
+    int64_t looked_at = 0, compared = 0;
+    for (size_t a = 0; a < parts.size(); ++a) {
+      for (size_t b = a + 1; b < parts.size() && parts[b]->first[0] <= parts[a]->last[0]; ++b) {
+        bool apart = false;
+        for (int d = 1; d < rank; ++d)
+          apart = apart || parts[a]->first[d] > parts[b]->last[d] ||
+                  parts[b]->first[d] > parts[a]->last[d];
+        if (++looked_at > kMostLookedAt || (!apart && ++compared > kMostCompared))
+          return BadProjections(dataset.path_, dataset.label_,
+                                "is virtual, of too many parts that reach into each other",
+                                absl::StrCat("at most ", kMostCompared, " pairs of such parts"));
+        if (apart) continue;
+        const Id both(H5Scombine_select(parts[a]->here.get(), H5S_SELECT_AND, parts[b]->here.get()),
+                      H5Sclose);
+        if (!both)
+          return BadProjections(dataset.path_, dataset.label_,
+                                "is virtual, of parts that cannot be compared with each other",
+                                "boxes and regular grids");
+        if (H5Sget_select_npoints(both.get()) != 0)
+          return BadProjections(dataset.path_, dataset.label_,
+                                "is virtual, and two of its parts have values for the same places",
+                                "parts that cover all of it, once");
+      }
+    }
     return absl::OkStatus();
   }
 
@@ -215,14 +263,16 @@ class Hdf5Dataset::Opener {
 
   Hdf5Links& links_;
   const int64_t cache_bytes_;
+  const absl::Span<const H5Z_filter_t> own_;
   std::map<std::pair<std::string, std::string>, std::shared_ptr<const Hdf5Dataset>> sources_;
 };
 
 absl::StatusOr<std::unique_ptr<Hdf5Dataset>> Hdf5Dataset::Open(Hdf5Links& links,
                                                                const Hdf5Place& place,
                                                                const std::string& label,
-                                                               int64_t cache_bytes) {
-  return Opener(links, cache_bytes).Open(place, label, 0);
+                                                               int64_t cache_bytes,
+                                                               absl::Span<const H5Z_filter_t> own) {
+  return Opener(links, cache_bytes, own).Open(place, label, 0);
 }
 
 absl::Status Hdf5Dataset::CheckWritten() const {

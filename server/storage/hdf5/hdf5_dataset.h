@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 
 #include "server/storage/hdf5/hdf5_links.h"
 
@@ -19,10 +20,12 @@ namespace octavo::storage {
 class Hdf5Dataset {
  public:
   /// `label`: its name in errors. `cache_bytes`: size of the chunk cache of each dataset; 0 = the
-  /// library's default.
+  /// library's default. `own`: filters that the library need not know, because the caller reads
+  /// and decodes the chunks of this dataset itself; those of parts of a virtual one it cannot.
   static absl::StatusOr<std::unique_ptr<Hdf5Dataset>> Open(Hdf5Links& links, const Hdf5Place& place,
                                                            const std::string& label,
-                                                           int64_t cache_bytes);
+                                                           int64_t cache_bytes,
+                                                           absl::Span<const H5Z_filter_t> own = {});
 
   hid_t id() const { return data_.get(); }
   /// Checks that all of it was written: InvalidArgument if none or only a part was.

@@ -142,7 +142,16 @@ Ended WaitFor(pid_t pid, int from, Clock::time_point deadline) {
   return ended;
 }
 
-absl::Status NotStarted(const Hdf5Probe& probe, const std::string& why) {
+absl::Status NotStarted(const Hdf5Probe& probe, int error, const std::string& why) {
+  // Whoever takes all descriptors or threads must not get a file past the probe.
+  if (error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN)
+    return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
+                        "no process can start that looks at the HDF5 file first: ", why)),
+                    {.reason = error == ENOMEM   ? Reason::kOutOfMemory
+                               : error == EAGAIN ? Reason::kNoThread
+                                                 : Reason::kNoDescriptors,
+                     .field = "",
+                     .numbers = {{"retryable", "true"}}});
   static std::atomic<bool> told{false};
   if (!told.exchange(true)) {
     Log(LogLevel::kWarning,
@@ -182,23 +191,26 @@ absl::Status Probe(const UniqueFd& file, ProbeRequest asked) {
     ~Turn() { Turns().release(); }
   } turn;
   const UniqueFd request = FileOf(bytes);
-  if (!request) return NotStarted(*probe, std::strerror(errno));
+  if (!request) return NotStarted(*probe, errno, std::strerror(errno));
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return NotStarted(*probe, std::strerror(errno));
+  if (::pipe2(ends, O_CLOEXEC) != 0) return NotStarted(*probe, errno, std::strerror(errno));
   const UniqueFd from(ends[0]);
   UniqueFd to = OutOfTheWay(UniqueFd(ends[1]));
   const UniqueFd looked_at(::fcntl(file.get(), F_DUPFD_CLOEXEC, kProbedFile + 1));
-  if (!to || !looked_at) return NotStarted(*probe, std::strerror(errno));
+  if (!to || !looked_at) return NotStarted(*probe, errno, std::strerror(errno));
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                            std::chrono::duration<double>(probe->seconds));
   pid_t pid = 0;
   if (const int failure = Spawn(probe->command, request.get(), to.get(), looked_at.get(), &pid);
       failure != 0)
-    return NotStarted(*probe, std::strerror(failure));
+    return NotStarted(*probe, failure, std::strerror(failure));
   to = UniqueFd();
   const Ended ended = WaitFor(pid, from.get(), deadline);
+  // The loader of programs ends so where it finds no descriptors or no memory.
+  if (WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 127)
+    return NotStarted(*probe, EAGAIN, "it ended at once");
   if (WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == kProbeNotStarted)
-    return NotStarted(*probe, "it ended at once");
+    return NotStarted(*probe, 0, "it ended at once");
   const int signal = WIFSIGNALED(ended.status) ? WTERMSIG(ended.status) : 0;
   if (!ended.late && signal == 0) {
     if (const auto answer = DecodeAnswer(ended.answer)) return *answer;

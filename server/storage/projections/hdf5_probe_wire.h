@@ -15,7 +15,7 @@ namespace octavo::storage {
 
 /// Exit status of a process that could not start probing, like that of a shell that lacks the
 /// program.
-inline constexpr int kProbeNotStarted = 127;
+inline constexpr int kProbeNotStarted = 126;
 /// The descriptor of the file to probe, which the process inherits beside standard input and
 /// output.
 inline constexpr int kProbedFile = 3;

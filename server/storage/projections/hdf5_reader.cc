@@ -10,6 +10,7 @@
 #include "gpu/base/status.h"
 #include "server/storage/io/open_beneath.h"
 #include "server/storage/projections/hdf5_chunks.h"
+#include "server/storage/projections/hdf5_filters.h"
 #include "server/storage/projections/plain_frames.h"
 
 namespace octavo::storage {
@@ -83,13 +84,10 @@ std::string ReadText(hid_t type, hid_t space, const Read& read) {
 /// turns.
 class Hdf5Frames final : public FrameArray {
  public:
-  /// With the library's lock held.
+  /// With the library's lock held. `chunks`: of `data`; null: the library reads.
   Hdf5Frames(std::shared_ptr<Hdf5Reader> file, std::unique_ptr<Hdf5Dataset> data, int rank,
-             const StoredType& stored)
-      : file_(std::move(file)),
-        data_(std::move(data)),
-        rank_(rank),
-        chunks_(Hdf5Chunks::Of(*data_, stored, rank)) {}
+             std::unique_ptr<Hdf5Chunks> chunks)
+      : file_(std::move(file)), data_(std::move(data)), rank_(rank), chunks_(std::move(chunks)) {}
   ~Hdf5Frames() override {
     MutexLock lock(Hdf5Mutex());
     QuietHdf5();
@@ -99,9 +97,16 @@ class Hdf5Frames final : public FrameArray {
 
   absl::Status Read(const int64_t start[3], const int64_t count[3], DType dtype,
                     char* out) override {
-    if (chunks_ != nullptr && chunks_->Suits(count[0]) &&
-        chunks_->Read(start, count, dtype, out).ok())
-      return absl::OkStatus();
+    if (chunks_ != nullptr) {
+      const bool suits = chunks_->Suits(count[0]);
+      const absl::Status read =
+          suits ? chunks_->Read(start, count, dtype, out) : chunks_->Check(start, count);
+      if (!read.ok() && !absl::IsResourceExhausted(read))
+        return DamagedProjections(
+            file_->path(), dataset,
+            absl::StrCat("cannot be read at frame ", start[0], ": ", std::string(read.message())));
+      if (suits || !read.ok()) return read;
+    }
     MutexLock lock(Hdf5Mutex());
     QuietHdf5();
     const int skip = 3 - rank_;
@@ -126,7 +131,7 @@ class Hdf5Frames final : public FrameArray {
   const std::shared_ptr<Hdf5Reader> file_;
   std::unique_ptr<Hdf5Dataset> data_;
   const int rank_;
-  const std::unique_ptr<Hdf5Chunks> chunks_;  // null: the library reads
+  const std::unique_ptr<Hdf5Chunks> chunks_;
 };
 
 absl::StatusOr<std::shared_ptr<Hdf5Reader>> Hdf5Reader::Open(
@@ -144,7 +149,7 @@ absl::StatusOr<std::shared_ptr<Hdf5Reader>> Hdf5Reader::Open(
     H5Eclear2(H5E_DEFAULT);
     if (replaced()) return ReplacedProjections(path);
     return BadProjections(path, "the file", "is no HDF5 file",
-                          "HDF5 (Data Exchange, NXtomo), .npy and Zarr");
+                          "HDF5 (Data Exchange, NXtomo), .npy, TIFF and Zarr");
   }
   Id file(H5Fopen(name.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
   if (!file && replaced()) return ReplacedProjections(path);
@@ -252,30 +257,38 @@ absl::StatusOr<Hdf5Place> Hdf5Reader::FindDatasetLocked(const std::string& name)
 
 absl::StatusOr<std::unique_ptr<Hdf5Dataset>> Hdf5Reader::OpenDatasetLocked(const std::string& name,
                                                                            const Hdf5Place& place,
-                                                                           int64_t cache_bytes) {
-  return Hdf5Dataset::Open(*links_, place, links_->Label(name, place), cache_bytes);
+                                                                           int64_t cache_bytes,
+                                                                           bool decodes) {
+  static constexpr H5Z_filter_t kOwn[] = {kHdf5Lz4, kHdf5Bitshuffle};
+  return Hdf5Dataset::Open(*links_, place, links_->Label(name, place), cache_bytes,
+                           decodes ? absl::MakeConstSpan(kOwn) : absl::Span<const H5Z_filter_t>());
+}
+
+// The opened file, if the place is in it, and addresses count from its beginning; else none.
+UniqueFd Hdf5Reader::PlainFileLocked(const Hdf5Place& place) {
+  const Id of_file(H5Fget_create_plist(place.file), H5Pclose);
+  hsize_t before = 1;  // what other programs keep in front of the file
+  if (!of_file || !file_ || !links_->IsOfOpenedFile(place) ||
+      H5Pget_userblock(of_file.get(), &before) < 0 || before != 0)
+    return UniqueFd();
+  return UniqueFd(::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0));
 }
 
 // Frames of a dataset that lies in one piece of the opened file; null for any other.
 std::shared_ptr<FrameArray> Hdf5Reader::PlainLocked(const Hdf5Place& place, const Hdf5Dataset& data,
                                                     const StoredType& type, int64_t elements) {
-  const Id creation(H5Dget_create_plist(data.id()), H5Pclose),
-      of_file(H5Fget_create_plist(place.file), H5Pclose);
-  hsize_t before = 1;  // what other programs keep in front of the file
-  if (!creation || !of_file || !file_ || !links_->IsOfOpenedFile(place) ||
-      H5Pget_layout(creation.get()) != H5D_CONTIGUOUS ||
-      H5Pget_userblock(of_file.get(), &before) < 0 || before != 0 ||
+  const Id creation(H5Dget_create_plist(data.id()), H5Pclose);
+  if (!creation || H5Pget_layout(creation.get()) != H5D_CONTIGUOUS ||
       !IsUsualFormat(data.id(), type))
     return nullptr;
+  UniqueFd file = PlainFileLocked(place);
   const haddr_t offset = H5Dget_offset(data.id());
   const hsize_t bytes = static_cast<hsize_t>(elements) * static_cast<hsize_t>(type.bytes);
   struct stat info {};
   if (offset == HADDR_UNDEF || offset > static_cast<haddr_t>(INT64_MAX) - bytes ||
-      H5Dget_storage_size(data.id()) != bytes || ::fstat(file_.get(), &info) != 0 ||
+      H5Dget_storage_size(data.id()) != bytes || !file || ::fstat(file.get(), &info) != 0 ||
       offset + bytes > static_cast<haddr_t>(info.st_size))
     return nullptr;
-  UniqueFd file(::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0));
-  if (!file) return nullptr;
   return std::make_shared<PlainFrames>(path_, std::move(file), static_cast<int64_t>(offset));
 }
 
@@ -284,7 +297,7 @@ absl::StatusOr<std::shared_ptr<FrameArray>> Hdf5Reader::Frames(const std::string
   MutexLock lock(Hdf5Mutex());
   QuietHdf5();
   OCTAVO_ASSIGN_OR_RETURN(const Hdf5Place place, FindDatasetLocked(name));
-  OCTAVO_ASSIGN_OR_RETURN(auto data, OpenDatasetLocked(name, place, 64 << 20));
+  OCTAVO_ASSIGN_OR_RETURN(auto data, OpenDatasetLocked(name, place, 64 << 20, /*decodes=*/true));
   const Id space(H5Dget_space(data->id()), H5Sclose), type(H5Dget_type(data->id()), H5Tclose);
   const int rank = H5Sget_simple_extent_ndims(space.get());
   if (rank != 3 && !(flat && rank == 2)) {
@@ -304,8 +317,12 @@ absl::StatusOr<std::shared_ptr<FrameArray>> Hdf5Reader::Frames(const std::string
     shape[d] = static_cast<int64_t>(std::min<hsize_t>(extent[d], INT64_MAX));
   std::shared_ptr<FrameArray> frames =
       PlainLocked(place, *data, *stored, H5Sget_simple_extent_npoints(space.get()));
-  if (frames == nullptr)
-    frames = std::make_shared<Hdf5Frames>(std::move(self), std::move(data), rank, *stored);
+  if (frames == nullptr) {
+    OCTAVO_ASSIGN_OR_RETURN(
+        auto chunks, Hdf5Chunks::Of(path_, name, *data, *stored, rank, PlainFileLocked(place)));
+    frames =
+        std::make_shared<Hdf5Frames>(std::move(self), std::move(data), rank, std::move(chunks));
+  }
   frames->dataset = name;
   frames->type = *stored;
   std::copy(shape, shape + 3, frames->shape);
@@ -317,7 +334,7 @@ absl::StatusOr<std::vector<double>> Hdf5Reader::Numbers(const std::string& name)
   MutexLock lock(Hdf5Mutex());
   QuietHdf5();
   OCTAVO_ASSIGN_OR_RETURN(const Hdf5Place place, FindDatasetLocked(name));
-  OCTAVO_ASSIGN_OR_RETURN(const auto data, OpenDatasetLocked(name, place, 0));
+  OCTAVO_ASSIGN_OR_RETURN(const auto data, OpenDatasetLocked(name, place, 0, /*decodes=*/false));
   const Id space(H5Dget_space(data->id()), H5Sclose), type(H5Dget_type(data->id()), H5Tclose);
   const int rank = H5Sget_simple_extent_ndims(space.get());
   if (rank != 0 && rank != 1)

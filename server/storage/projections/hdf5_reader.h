@@ -52,10 +52,11 @@ class Hdf5Reader : public std::enable_shared_from_this<Hdf5Reader> {
   absl::StatusOr<Hdf5Place> FindDatasetLocked(const std::string& name);
   absl::StatusOr<std::unique_ptr<Hdf5Dataset>> OpenDatasetLocked(const std::string& name,
                                                                  const Hdf5Place& place,
-                                                                 int64_t cache_bytes);
+                                                                 int64_t cache_bytes, bool decodes);
   std::shared_ptr<FrameArray> PlainLocked(const Hdf5Place& place, const Hdf5Dataset& data,
                                           const StoredType& type, int64_t elements);
   Hdf5Id OpenLocked(const std::string& name);
+  UniqueFd PlainFileLocked(const Hdf5Place& place);
 
   const std::string path_;
   UniqueFd file_;  // the opened file, for reads past the library

@@ -169,6 +169,8 @@ DType StoredType::Loaded() const {
   return DType::kF32;
 }
 
+bool StoredType::IsAs(DType dtype) const { return dtype == Loaded() && Name() == Info(dtype).name; }
+
 std::optional<StoredType> StoredType::FromNumpy(absl::string_view code) {
   if (code.size() != 2) return std::nullopt;
   StoredType type{.bytes = code[1] - '0'};

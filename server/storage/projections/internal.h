@@ -27,6 +27,8 @@ struct StoredType {
   std::string Name() const;  // "u32, big-endian"
   /// u8, u16, i16 as they are; f32 for all others.
   DType Loaded() const;
+  /// Whether loading as `dtype` changes nothing.
+  bool IsAs(DType dtype) const;
   /// From "u2", "i1", "f4" (NumPy without byte order) or "uint16", "float32" (Zarr v3). Nothing for
   /// other types.
   static std::optional<StoredType> FromNumpy(absl::string_view code);
@@ -68,6 +70,13 @@ struct ProjectionParts {
 absl::StatusOr<std::shared_ptr<ProjectionInput>> AssembleProjections(
     ProjectionParts parts, const ProjectionOptions& options);
 
+/// Whether a file of this name counts as a projection in a folder of TIFF files.
+bool IsTiffName(absl::string_view name);
+
+/// Sets the angles of a format that has none: those of the .npy file `options.angles`, unless the
+/// options have their values.
+absl::Status ReadNpyAngles(const ProjectionOptions& options, ProjectionParts* parts);
+
 /// Checks that a shape of frames is possible: each extent and their product.
 absl::Status CheckFrameShape(const std::string& path, const FrameArray& array);
 
@@ -76,6 +85,9 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenHdf5Projections(
     const UniqueFd& file, const std::string& path, const ProjectionOptions& options);
 absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenNpyProjections(
     const std::string& path, const ProjectionOptions& options);
+/// `opened` is a file, or a folder of files, and had the name `path`.
+absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenTiffProjections(
+    UniqueFd opened, const std::string& path, const ProjectionOptions& options);
 absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenZarrProjections(
     const std::string& path, const ProjectionOptions& options);
 

@@ -25,7 +25,7 @@ absl::Status PlainFrames::Read(const int64_t start[3], const int64_t count[3], D
                                      : count[2];
   const int64_t rows = whole_rows ? 1 : count[1], frames = whole_frames ? 1 : count[0],
                 step = piece * SizeOf(dtype);
-  const bool convert = dtype != type.Loaded() || type.Name() != Info(dtype).name;
+  const bool convert = !type.IsAs(dtype);
   std::vector<char> memory(convert ? static_cast<size_t>(std::min(piece, kConvert) * type.bytes)
                                    : 0);
   for (int64_t f = 0; f < frames; ++f) {
@@ -46,8 +46,9 @@ absl::Status PlainFrames::Read(const int64_t start[3], const int64_t count[3], D
 }
 
 absl::Status PlainFrames::ReadAt(char* out, int64_t count, int64_t first) const {
-  absl::Status read = ReadAllAt(file_.get(), path_, out, static_cast<size_t>(count * type.bytes),
-                                offset_ + first * type.bytes);
+  absl::Status read =
+      ReadAllAt(file_.get(), "the file", out, static_cast<size_t>(count * type.bytes),
+                offset_ + first * type.bytes);
   if (read.ok()) return read;
   return DamagedProjections(path_, dataset,
                             absl::StrCat("cannot be read: ", std::string(read.message())));

@@ -27,13 +27,15 @@ enum class AngleUnit : uint8_t {
 
 /// How to read a file. A member may be left out if the file itself gives it.
 struct ProjectionOptions {
-  /// "" = derived from the path: a folder is "zarr", a name that ends in .npy is "npy", else it is
-  /// HDF5 and "nxtomo" if it has an NXtomo entry, else "data_exchange".
+  /// "" = derived from the path: a folder is "tiff" if it has files *.tif or *.tiff and no metadata
+  /// of Zarr, else "zarr"; a name that ends in .npy is "npy", in .tif, .tiff or .btf "tiff"; else
+  /// it is HDF5 and "nxtomo" if it has an NXtomo entry, else "data_exchange".
   std::string format;
   /// Names of the arrays, replacing the format's own names. HDF5: paths within the file
   /// ("/exchange/data"); Zarr: arrays below the path; npy: paths of further files, checked against
-  /// the configured roots by the caller as `path` was. "-" = none (flats, darks). nxtomo:
-  /// `projections` may name the entry; the others must be empty.
+  /// the configured roots by the caller as `path` was; tiff: the same of files and folders of TIFF,
+  /// and of an .npy for the angles. "-" = none (flats, darks). nxtomo: `projections` may name the
+  /// entry; the others must be empty.
   std::string projections, flats, darks, angles;
   /// Replaces the angles of the file, one per projection, in the unit below (kDeclared: degrees).
   std::vector<double> angle_values;
@@ -51,7 +53,7 @@ struct ProjectionOptions {
 /// across it.
 struct ProjectionInfo {
   std::string path;    // the path that was opened
-  std::string format;  // "data_exchange", "nxtomo", "npy", "zarr"
+  std::string format;  // "data_exchange", "nxtomo", "npy", "tiff", "zarr"
   // type of the read values: u8, u16, i16 unchanged if all kinds have the same; all other real
   // numbers as f32
   DType dtype = DType::kF32;
@@ -88,7 +90,8 @@ struct ProjectionBox {
 };
 
 /// An opened input. Thread-safe. Reads run in parallel; those that the HDF5 library must do take
-/// turns (virtual datasets, filters other than deflate and shuffle, unusual numbers).
+/// turns (virtual datasets, filters other than deflate, shuffle, LZ4 and bitshuffle, unusual
+/// numbers).
 class ProjectionInput {
  public:
   virtual ~ProjectionInput() = default;
@@ -113,7 +116,8 @@ class ProjectionInput {
 /// name dataset, value and what is allowed, and carry ErrorInfo with reason BAD_PROJECTIONS (a
 /// dataset is missing, of wrong rank, shape, count or type, or leads to another file that may not
 /// be read), DAMAGED_FILE (truncated, cannot be read, crashes the HDF5 library) or
-/// UNKNOWN_COMPRESSION, and the numbers "dataset", "value", "allowed":
+/// UNKNOWN_COMPRESSION, and the numbers "dataset", "value", "allowed"; of the contents of TIFF
+/// files UNSUPPORTED_FILE instead of BAD_PROJECTIONS, and "place" instead of "dataset":
 ///   InvalidArgument   the file can never be used so
 ///   NotFound          there is no such file
 ///   PermissionDenied  it may not be read
@@ -122,5 +126,12 @@ class ProjectionInput {
 ///   Aborted           it was replaced (REPLACED) again and again while it was opened
 absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenProjections(const std::string& path,
                                                                  const ProjectionOptions& options);
+
+/// The format that OpenProjections takes `path` for: the one of the options, or as it says there.
+/// "" = one of HDF5. Errors of a path that cannot be opened, as OpenProjections.
+absl::StatusOr<std::string> ProjectionFormatOf(const std::string& path,
+                                               const ProjectionOptions& options);
+/// Whether flats, darks and angles of this format are paths of further files.
+bool NamesFurtherFiles(const std::string& format);
 
 }  // namespace octavo::storage

@@ -61,7 +61,7 @@ absl::StatusOr<NpyFile> OpenNpy(const std::string& path, const std::vector<std::
   if (!S_ISREG(info.st_mode))
     return BadProjections(path, "the path", "is no regular file", "files");
   std::string head(static_cast<size_t>(std::min<int64_t>(info.st_size, kMostHeader)), '\0');
-  OCTAVO_RETURN_IF_ERROR(ReadAllAt(file.fd.get(), path, head.data(), head.size(), 0));
+  OCTAVO_RETURN_IF_ERROR(ReadAllAt(file.fd.get(), BaseOf(path), head.data(), head.size(), 0));
   if (head.size() < 12 || !absl::StartsWith(head, "\x93NUMPY"))
     return bad("is none of NumPy", "an .npy file");
   const auto byte = [&](size_t i) {
@@ -148,11 +148,22 @@ absl::StatusOr<std::vector<double>> ReadNumbers(const std::string& path,
     return BadProjections(path, file.name, absl::StrCat("has ", count, " values"),
                           absl::StrCat("at most ", kMostNumbers));
   std::vector<char> bytes(static_cast<size_t>(count * file.type.bytes));
-  OCTAVO_RETURN_IF_ERROR(ReadAllAt(file.fd.get(), path, bytes.data(), bytes.size(), file.offset));
+  OCTAVO_RETURN_IF_ERROR(
+      ReadAllAt(file.fd.get(), BaseOf(path), bytes.data(), bytes.size(), file.offset));
   return LoadDoubles(bytes.data(), file.type, count);
 }
 
 }  // namespace
+
+absl::Status ReadNpyAngles(const ProjectionOptions& options, ProjectionParts* parts) {
+  if (!options.angle_values.empty()) return absl::OkStatus();
+  if (options.angles.empty())
+    return BadProjections(parts->path, "angles", "are not given",
+                          "a file of angles, or their values");
+  parts->angles_dataset = BaseOf(options.angles);
+  OCTAVO_ASSIGN_OR_RETURN(parts->angles, ReadNumbers(options.angles, options.roots));
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenNpyProjections(
     const std::string& path, const ProjectionOptions& options) {
@@ -172,12 +183,7 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenNpyProjections(
     if (further[k]->empty() || *further[k] == "-") continue;
     OCTAVO_ASSIGN_OR_RETURN(parts.array[k], OpenFrames(*further[k], options.roots, rank, nullptr));
   }
-  if (options.angle_values.empty()) {
-    if (options.angles.empty())
-      return BadProjections(path, "angles", "are not given", "a file of angles, or their values");
-    parts.angles_dataset = BaseOf(options.angles);
-    OCTAVO_ASSIGN_OR_RETURN(parts.angles, ReadNumbers(options.angles, options.roots));
-  }
+  OCTAVO_RETURN_IF_ERROR(ReadNpyAngles(options, &parts));
   return AssembleProjections(std::move(parts), options);
 }
 

@@ -79,7 +79,7 @@ class ZarrFrames final : public FrameArray {
   absl::Status Read(const int64_t start[3], const int64_t count[3], DType dtype,
                     char* out) override {
     const int64_t n = count[0] * count[1] * count[2];
-    const bool convert = dtype != type.Loaded() || type.Name() != Info(dtype).name;
+    const bool convert = !type.IsAs(dtype);
     std::vector<char> memory(convert ? static_cast<size_t>(n * type.bytes) : 0);
     const absl::Status read = array_.Read(start, count, convert ? memory.data() : out);
     if (absl::IsPermissionDenied(read))
@@ -176,8 +176,10 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenZarrProjections(
     }
     if (data.empty()) {
       OCTAVO_RETURN_IF_ERROR(CheckReadable(path, roots));
-      return BadProjections(path, "the folder", "has no array of projections",
-                            "an array, or a group with exchange/data, data or an OME-Zarr image");
+      return BadProjections(path, "the folder",
+                            "has neither an array of projections nor TIFF files",
+                            "an array, a group with exchange/data, data or an OME-Zarr image, or "
+                            "files that end in .tif or .tiff");
     }
   }
   OCTAVO_ASSIGN_OR_RETURN(parts.array[0], OpenFrames(path, data, /*flat=*/false, roots));

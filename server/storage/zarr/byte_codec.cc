@@ -150,7 +150,7 @@ absl::Status ByteDecoder::Decode(const ByteCodec& codec, absl::string_view encod
       inflater.SetInput(encoded);
       inflater.SetOutput(out, size);
       if (const int result = inflater.Run(); result != Z_STREAM_END) return BadStream(name, result);
-      if (inflater.left_in() > 0)
+      if (inflater.left_in() > 0 && !codec.lax)
         return Damaged(absl::StrCat(name, ": ", inflater.left_in(), " bytes behind its end"));
       return inflater.left_out() == 0 ? absl::OkStatus()
                                       : WrongSize(name, size - inflater.left_out(), bytes);
@@ -223,7 +223,7 @@ absl::StatusOr<absl::string_view> ByteDecoder::DecodeUpTo(const ByteCodec& codec
         made = there - inflater.left_out();
       }
       if (result != Z_STREAM_END) return BadStream(name, result);
-      if (inflater.left_in() > 0)
+      if (inflater.left_in() > 0 && !codec.lax)
         return Damaged(absl::StrCat(name, ": ", inflater.left_in(), " bytes behind its end"));
       return absl::string_view(memory->data(), made);
     }

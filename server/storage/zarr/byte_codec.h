@@ -27,6 +27,7 @@ struct ByteCodec {
   };
   Kind kind = Kind::kZstd;
   int64_t element_bytes = 1;  // of kShuffle
+  bool lax = false;           // kGzip, kZlib: bytes behind the end are left out, as HDF5 does
   NumberFilter filter;        // of kNumbers
 
   /// Its name in messages.

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <hdf5.h>
 #include <string>
 #include <vector>
@@ -26,6 +28,7 @@ class Hdf5Builder {
   /// `before`: bytes in front of the file that are none of HDF5's (a power of 2 from 512 on, or 0).
   explicit Hdf5Builder(const std::string& path, hsize_t before = 0) {
     QuietHdf5();
+    H5PLset_loading_state(0);  // plug-ins that are installed would change what Encoded writes
     const hid_t creation = H5Pcreate(H5P_FILE_CREATE);
     H5Pset_userblock(creation, before);
     file_ = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation, H5P_DEFAULT);
@@ -45,6 +48,7 @@ class Hdf5Builder {
     unsigned deflate = 0;
     hid_t type = -1;  // in the file; -1 = that of the values
     bool shuffle = false, checksum = false;
+    bool plain_edges = false;  // chunks that reach over the end of the data pass no filter
   };
 
   template <class T>
@@ -65,12 +69,55 @@ class Hdf5Builder {
     if (layout.shuffle) H5Pset_shuffle(creation);
     if (layout.deflate > 0) H5Pset_deflate(creation, layout.deflate);
     if (layout.checksum) H5Pset_fletcher32(creation);
+    if (layout.plain_edges) H5Pset_chunk_opts(creation, H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS);
     const hid_t data = H5Dcreate2(file_, name.c_str(), layout.type >= 0 ? layout.type : TypeOf(T{}),
                                   space, links_, creation, H5P_DEFAULT);
     EXPECT_GE(data, 0) << name;
     if (!values.empty()) {
       EXPECT_GE(H5Dwrite(data, TypeOf(T{}), H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), 0)
           << name;
+    }
+    H5Dclose(data);
+    H5Pclose(creation);
+    H5Sclose(space);
+  }
+  /// Makes a dataset of rank 3 whose chunks pass a filter that the library does not have: `encode`
+  /// makes the bytes of a whole chunk. Elements beyond the end of the data are 0.
+  template <class T>
+  void Encoded(const std::string& name, const std::vector<hsize_t>& shape,
+               const std::vector<T>& values, const Layout& layout, H5Z_filter_t filter,
+               const std::vector<unsigned>& parameters,
+               const std::function<std::string(const std::string&)>& encode) {
+    const hid_t space = H5Screate_simple(3, shape.data(), nullptr),
+                creation = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_chunk(creation, 3, layout.chunk.data());
+    if (layout.shuffle) H5Pset_shuffle(creation);
+    // Optional: the library refuses to make what it cannot write.
+    EXPECT_GE(
+        H5Pset_filter(creation, filter, H5Z_FLAG_OPTIONAL, parameters.size(), parameters.data()),
+        0);
+    if (layout.deflate > 0) H5Pset_deflate(creation, layout.deflate);
+    const hid_t data = H5Dcreate2(file_, name.c_str(), layout.type >= 0 ? layout.type : TypeOf(T{}),
+                                  space, links_, creation, H5P_DEFAULT);
+    EXPECT_GE(data, 0) << name;
+    const auto& c = layout.chunk;
+    for (hsize_t f = 0; f < shape[0]; f += c[0]) {
+      for (hsize_t r = 0; r < shape[1]; r += c[1]) {
+        for (hsize_t x = 0; x < shape[2]; x += c[2]) {
+          std::vector<T> chunk(c[0] * c[1] * c[2]);
+          for (hsize_t i = f; i < std::min(f + c[0], shape[0]); ++i) {
+            for (hsize_t j = r; j < std::min(r + c[1], shape[1]); ++j) {
+              for (hsize_t k = x; k < std::min(x + c[2], shape[2]); ++k)
+                chunk[((i - f) * c[1] + j - r) * c[2] + k - x] =
+                    values[(i * shape[1] + j) * shape[2] + k];
+            }
+          }
+          const std::string bytes = encode(
+              std::string(reinterpret_cast<const char*>(chunk.data()), chunk.size() * sizeof(T)));
+          const hsize_t at[3] = {f, r, x};
+          EXPECT_GE(H5Dwrite_chunk(data, H5P_DEFAULT, 0, at, bytes.size(), bytes.data()), 0);
+        }
+      }
     }
     H5Dclose(data);
     H5Pclose(creation);

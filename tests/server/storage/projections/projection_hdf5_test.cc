@@ -1,9 +1,13 @@
 // Data Exchange and NXtomo: files that the reader accepts, and files that it refuses.
 
 #include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <random>
 #include <thread>
+#include <zlib.h>
 
 #include "server/storage/projections/projection_input.h"
 #include "tests/server/storage/projections/projection_input_fixture.h"
@@ -72,8 +76,8 @@ TEST_F(ProjectionInputTest, OptionsComeBeforeTheFile) {
   EXPECT_THAT(
       OpenProjections(path, {.angle_unit = AngleUnit::kDegrees, .flat_positions = {0, 1, 6}}),
       IsError(absl::StatusCode::kInvalidArgument, "flat_positions is 6 at 2; allowed 0 to 5"));
-  EXPECT_THAT(OpenProjections(path, {.format = "tiff"}),
-              IsError(absl::StatusCode::kInvalidArgument, "format is 'tiff'"));
+  EXPECT_THAT(OpenProjections(path, {.format = "jpeg"}),
+              IsError(absl::StatusCode::kInvalidArgument, "format is 'jpeg'"));
 }
 
 TEST_F(ProjectionInputTest, TheUnitThatTheAnglesAreTakenInIsNoted) {
@@ -154,6 +158,7 @@ TEST_F(ProjectionInputTest, EveryLayoutIsReadAlike) {
       layout.deflate = static_cast<unsigned>(upto(3));
       layout.shuffle = upto(2) != 0;
       layout.checksum = upto(5) == 0;
+      layout.plain_edges = upto(4) == 0;
     }
     const std::string path = folder_ / "layout.h5";
     {
@@ -403,8 +408,66 @@ TEST_F(ProjectionInputTest, DamageIsDataLoss) {
   EXPECT_THAT(OpenProjections(folder_ / "none.h5", {}),
               IsError(absl::StatusCode::kNotFound, "none.h5"));
   EXPECT_THAT(OpenProjections(folder_.path(), {}),
-              IsError(kInvalid, "the folder has no array of projections"));
+              IsError(kInvalid, "the folder has neither an array of projections"));
   EXPECT_THAT(OpenProjections("/dev/null", {}), IsError(kInvalid, "the path is no regular file"));
+}
+
+// Sets the length of a chunk in the index of a dataset of rank 3: nodes of a B-tree of version 1.
+void SetChunkBytes(const std::string& path, uint64_t frame, uint32_t length) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  std::string bytes(std::istreambuf_iterator<char>(file), {});
+  bool found = false;
+  for (size_t at = bytes.find("TREE"); at != std::string::npos; at = bytes.find("TREE", at + 4)) {
+    uint16_t entries;
+    std::memcpy(&entries, bytes.data() + at + 6, sizeof entries);
+    if (bytes[at + 4] != 1 || entries != kAngles) continue;  // another kind of tree
+    for (size_t i = 0; i < entries; ++i) {
+      const size_t key = at + 24 + i * 48;  // length, mask, four offsets; then the address
+      uint64_t first;
+      std::memcpy(&first, bytes.data() + key + 8, sizeof first);
+      if (first != frame) continue;
+      file.seekp(static_cast<std::streamoff>(key));
+      file.write(reinterpret_cast<const char*>(&length), sizeof length);
+      found = true;
+    }
+  }
+  EXPECT_TRUE(found);
+}
+
+// The library reads as many bytes of a chunk without a filter as the index says, whatever the room.
+TEST_F(ProjectionInputTest, AChunkWithoutAFilterHasItsLength) {
+  for (const uint32_t length : {0u, 40u, 49u, 1u << 20, 0xFFFFFFFFu}) {
+    const std::string path = DataExchange({}, {.chunk = {1, kRows, kColumns}});
+    EXPECT_THAT(OpenProjections(path, {}), IsOk());
+    SetChunkBytes(path, 3, length);
+    EXPECT_THAT(OpenProjections(path, {}), IsError(absl::StatusCode::kDataLoss, "has a chunk of"))
+        << length;
+  }
+}
+
+// A few bytes that would become megabytes are damage for every reader, however much of
+// the chunk is wanted.
+TEST_F(ProjectionInputTest, AChunkInflatesToItsLengthOnly) {
+  std::vector<Bytef> bomb(compressBound(32 << 20));
+  uLongf length = bomb.size();
+  {
+    const std::vector<Bytef> zeros(32 << 20);
+    ASSERT_EQ(compress2(bomb.data(), &length, zeros.data(), zeros.size(), 9), Z_OK);
+  }
+  const std::string path = DataExchange({}, {.chunk = {kAngles, kRows, kColumns}, .deflate = 1});
+  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT),
+              data = H5Dopen2(file, "/exchange/data", H5P_DEFAULT);
+  const hsize_t at[3] = {};
+  EXPECT_GE(H5Dwrite_chunk(data, H5P_DEFAULT, 0, at, length, bomb.data()), 0);
+  H5Dclose(data);
+  H5Fclose(file);
+  ASSERT_OK_AND_ASSIGN(const auto input, OpenProjections(path, {}));
+  std::vector<uint16_t> out(kAngles * kRows * kColumns);
+  for (const int64_t frames : {int64_t{1}, int64_t{kAngles}}) {
+    const ProjectionBox box{.frames = frames, .rows = kRows, .columns = kColumns};
+    EXPECT_THAT(input->Read(box, out.data()), IsError(absl::StatusCode::kDataLoss, "zlib"))
+        << frames;
+  }
 }
 
 TEST_F(ProjectionInputTest, UnknownCompressionIsNamed) {

@@ -252,6 +252,24 @@ TEST_F(ProjectionLinksTest, VirtualDatasetsThatCannotBeWholeAreRefused) {
             "which is missing");
   IsRefused(of("../raw/four.h5", "/entry/data", 4), "/exchange/data", "have 96 of its 120 values",
             "cover all of it");
+  // Parts that together have as many values as the whole, but some places twice and others never.
+  Detector("root/raw/three.h5", 0, 3);
+  Detector("root/raw/two.h5", 0, 2);
+  const auto in_two = [&](hsize_t second) {
+    return Master([&](Hdf5Builder& f) {
+      f.VirtualData("/exchange/data", {kAngles, kRows, kColumns},
+                    {{.file = "../raw/three.h5",
+                      .dataset = "/entry/data",
+                      .shape = {3, kRows, kColumns},
+                      .at = {0, 0, 0}},
+                     {.file = "../raw/two.h5",
+                      .dataset = "/entry/data",
+                      .shape = {2, kRows, kColumns},
+                      .at = {second, 0, 0}}});
+    });
+  };
+  IsRefused(in_two(1), "/exchange/data", "is virtual", "values for the same places");
+  EXPECT_THAT(OpenProjections(in_two(3), options_), IsOk());
   IsRefused(of(".", "/exchange/data"), "/exchange/data", "is virtual", "go on and on");
   IsRefused(of("../raw/four.h5", "/entry/data"), "/exchange/data", "'../raw/four.h5:/entry/data'",
             "elements that it does not have");

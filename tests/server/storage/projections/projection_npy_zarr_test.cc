@@ -146,7 +146,7 @@ TEST_F(ProjectionInputTest, LinksOfZarrStayUnderTheRoots) {
   // A link to a whole array.
   fs::rename(data, outside.path() + "/data");
   fs::create_directory_symlink(outside.path() + "/data", data);
-  EXPECT_THAT(open({folder_.path()}), IsError(kInvalid, "has no array of projections"));
+  EXPECT_THAT(open({folder_.path()}), IsError(kInvalid, "has neither an array of projections"));
   EXPECT_THAT(OpenProjections(path, {.projections = "exchange/data", .roots = {folder_.path()}}),
               IsError(kInvalid, "outside of the configured roots"));
   // A link to the array's description only.
