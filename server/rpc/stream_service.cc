@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 
 #include "octavo/v1/stream.grpc.pb.h"
 
@@ -144,10 +145,14 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
     header.set_offset(static_cast<uint64_t>(offset_));
     header.set_total_bytes(static_cast<uint64_t>(payload_.size));
     const int64_t size = std::min(options_.chunk_bytes, payload_.size - offset_);
-    crc_ = model::Crc32c(static_cast<const char*>(payload_.data) + offset_,
-                         static_cast<size_t>(size), crc_);
+    const auto sum = [&, at = static_cast<const char*>(payload_.data) + offset_] {
+      crc_ = model::Crc32c(at, static_cast<size_t>(size), crc_);
+    };
     const bool last = offset_ + size == payload_.size;
-    if (last) header.set_crc32c(crc_);
+    if (last) {
+      sum();
+      header.set_crc32c(crc_);
+    }
     grpc::ByteBuffer message = WithPayload(header, kDataField, payload_, offset_, size);
     offset_ += size;
     if (last) {
@@ -157,8 +162,19 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
       begun_ = false;
     }
     // Chosen now: another step may run when the message is written.
-    writer->PushThen(message,
-                     [self = shared_from_this(), next = WorkersOfNext()] { self->Post(next); });
+    base::WorkerPool* const next = WorkersOfNext();
+    if (last) {
+      writer->PushThen(std::move(message), [self = shared_from_this(), next] { self->Post(next); });
+      return true;
+    }
+    // gRPC sends the chunk while its checksum is computed; whichever ends last continues.
+    undone_ = 2;
+    const auto one_done = [self = shared_from_this(), next] {
+      if (--self->undone_ == 0) self->Post(next);
+    };
+    writer->PushThen(std::move(message), one_done);
+    sum();
+    one_done();
     return true;
   }
 
@@ -179,6 +195,7 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
   v1::Encoding encoding_ = v1::ENCODING_RAW;
   int64_t offset_ = 0;
   uint32_t crc_ = 0;
+  std::atomic<int> undone_{0};  // of the chunk under way: its write, its checksum
 };
 
 class StreamServiceImpl final

@@ -9,13 +9,14 @@ import argparse
 import json
 import multiprocessing
 import os
+import shutil
 import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "integration"))
 
 import numpy as np  # noqa: E402
-from harness import Daemon, octavo  # noqa: E402
+from harness import Daemon, octavo, until  # noqa: E402
 from octavo.v1 import job_pb2  # noqa: E402
 from tomography.tomography_test import psnr, shepp_logan  # noqa: E402
 
@@ -54,6 +55,8 @@ def main():
     parser.add_argument("--iterations", type=int, default=100)
     parser.add_argument("--algorithms", default="fbp,sirt,mlem", help="of fbp, fourier, auto, sirt, mlem")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each job: the first one finds cold pools")
+    parser.add_argument("--samples", default="f32", choices=["u8", "u16", "f16", "f32"], help="of the result; u8 and u16 find their window")
+    parser.add_argument("--commit", default="", choices=["", "zarr", "npy", "tif"], help="the server commits the result of all rounds but the last")
     parser.add_argument("--check", type=int, default=64, help="slices to compare, at most")
     a = parser.parse_args()
     daemon = Daemon("--device.backend", a.backend)
@@ -66,22 +69,35 @@ def main():
         file = dict(path="counts.npy", flats="flats.npy", darks="darks.npy")
         for algorithm in a.algorithms.split(","):
             iterative = algorithm in ("sirt", "mlem")
-            work = octavo.tomography(file, algorithm=algorithm, iterations=a.iterations if iterative else 1, angles=angles)
-            rounds = []
+            work = octavo.tomography(file, algorithm=algorithm, iterations=a.iterations if iterative else 1, angles=angles,
+                                    samples=a.samples)
+            rounds, commits = [], []
             for _ in range(a.rounds):  # later runs find the device's pools filled
                 began = time.perf_counter()
-                job = client.wait_job(client.submit_job(work).name)
+                commits_it = a.commit and len(rounds) + 1 < a.rounds
+                options = {"commit": f"out-{len(rounds)}.{a.commit}"} if commits_it else {}
+                job = client.wait_job(client.submit_job(work, **options).name)
                 rounds.append(time.perf_counter() - began)
                 if job.state != job_pb2.JOB_STATE_DONE:
                     sys.exit(f"{algorithm}: {job.reason}")
                 name = job.volume_names[0]
+                if commits_it:
+                    until(lambda: client.job(job.name).commits, 600)
+                    commits.append(time.perf_counter() - began)
+                    shutil.rmtree(os.path.join(daemon.root, options["commit"]), ignore_errors=True)
+                    continue
                 if len(rounds) == a.rounds:
-                    quality = [psnr(client.read(name, start=(int(n), 0, 0), count=(1, a.size, a.size))[0] / densities[n], image) for n in checked]
+                    report, top = job.tomography, {"u8": 255, "u16": 65535}.get(a.samples)
+                    scale, offset = ((report.high - report.low) / top, report.low) if top else (1.0, 0.0)
+                    quality = [psnr((client.read(name, start=(int(n), 0, 0), count=(1, a.size, a.size))[0] * scale + offset) / densities[n], image)
+                               for n in checked]
                 client.discard(name)
             bar = 20.0
             right = right and min(quality) > bar and max(quality) - min(quality) < 1.0
             print(json.dumps({"name": "job", "algorithm": algorithm, "backend": a.backend, "size": a.size, "angles": a.angles, "slices": a.slices,
-                              "iterations": work.reconstruction.iterations, "slices_per_batch": job.tomography.slices_per_batch,
+                              "iterations": work.reconstruction.iterations, "samples": a.samples, "commit": a.commit,
+                              "seconds_with_commit": round(min(commits), 3) if commits else None,
+                              "clipped": job.tomography.clipped_below + job.tomography.clipped_above, "slices_per_batch": job.tomography.slices_per_batch,
                               "input_mb": round(size * 1e-6, 1), "seconds_first": round(rounds[0], 3), "seconds": round(min(rounds), 3),
                               "seconds_per_slice": round(min(rounds) / a.slices, 5), "input_gb_per_s": round(size / min(rounds) * 1e-9, 3),
                               "psnr_least": round(min(quality), 2), "psnr_most": round(max(quality), 2)}), flush=True)

@@ -2,9 +2,10 @@
 """Throughput of the daemon as clients see it: ReadVolume and Subscribe over TCP and the Unix
 socket, compared with a raw socket; commits, compared with fio (or a plain write) on the same
 directory; and a scrape. One JSON object a line; every result is checked.
-  OCTAVO_BUILD_DIR=build/default tests/bench/bench_service.py
+  OCTAVO_BUILD_DIR=build/default tests/bench/bench_service.py [read | subscribe | commit | scrape ...] [--mib 64] [--rounds 5]
 """
 
+import argparse
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(
 
 import numpy as np  # noqa: E402
 from harness import Daemon, octavo  # noqa: E402
+from octavo.frames import NUMPY  # noqa: E402
 from octavo.v1 import scan_pb2, stream_pb2, volume_pb2  # noqa: E402
 
 MIB = 1 << 20
@@ -72,30 +74,55 @@ def volume_of(client, bscans=256):
     return client.volumes(scan.name)[0]
 
 
-def read_rates(daemon, client):
-    volume = volume_of(client)
-    wanted = client.read(volume.name)
+def through_protobuf(client, name):
+    """A read as the client made it before: one connection, each message decoded by protobuf and then copied."""
+    array = flat = None
+    for part in client._volumes.ReadVolume(volume_pb2.ReadVolumeRequest(name=name)):
+        if array is None:
+            array = np.empty(tuple(part.shape), NUMPY[part.dtype])
+            flat = memoryview(array).cast("B")
+        flat[part.offset:part.offset + len(part.data)] = part.data
+    return array
+
+
+def read_rates(daemon, client, mib, rounds):
+    """All ways take turns, so that what else the machine does meets them alike."""
+    volume = volume_of(client, bscans=mib * 4)
+    wanted = through_protobuf(client, volume.name)
+    program = os.path.join(os.environ["OCTAVO_BUILD_DIR"], "bin", "bench_read")
     for kind, address, family in (("tcp", daemon.address, socket.AF_INET), ("unix", "unix:" + daemon.ready["unix"], socket.AF_UNIX)):
-        ceiling = raw_socket(family)
         with octavo.Client(address) as other:
-            rates, before = [], cpu_seconds(daemon.process.pid)
-            for _ in range(5):
-                began = time.perf_counter()
-                array = other.read(volume.name)
-                rates.append(array.nbytes / (time.perf_counter() - began) * 1e-9)
-            used = cpu_seconds(daemon.process.pid) - before
-            np.testing.assert_array_equal(array, wanted)
             # The same without assembling the array: the rate of the server and the connection.
-            raw_rates = []
             method = other.channel.unary_stream("/octavo.v1.VolumeService/ReadVolume", request_serializer=volume_pb2.ReadVolumeRequest.SerializeToString,
                                                 response_deserializer=lambda b: len(b))
-            for _ in range(5):
-                began = time.perf_counter()
-                total = sum(method(volume_pb2.ReadVolumeRequest(name=volume.name)))
-                raw_rates.append(total / (time.perf_counter() - began) * 1e-9)
-        line("read_volume", socket=kind, bytes=volume.bytes, gb_per_s=round(statistics.median(rates), 3), undecoded_gb_per_s=round(statistics.median(raw_rates), 3),
-             server_cpu_s_per_gb=round(used / (5 * volume.bytes * 1e-9), 3), raw_socket_gb_per_s=round(ceiling, 3),
-             of_ceiling=round(statistics.median(raw_rates) / ceiling, 3))
+            out = np.zeros_like(wanted)
+            ways = {"undecoded": lambda: sum(method(volume_pb2.ReadVolumeRequest(name=volume.name))),
+                    "numpy_through_protobuf": lambda: through_protobuf(other, volume.name)}
+            for connections in (1, 2, 4, 8, 0):
+                ways[f"numpy_{connections or 'default'}"] = lambda connections=connections: other.read(volume.name, connections=connections)
+                ways[f"numpy_out_{connections or 'default'}"] = lambda connections=connections: other.read(volume.name, connections=connections, out=out)
+            rates, used, ceilings = {way: [] for way in ways}, {way: [] for way in ways}, []
+            for turn in range(rounds + 1):
+                ceilings.append(raw_socket(family))
+                for way, read in ways.items():
+                    before, began = cpu_seconds(daemon.process.pid), time.perf_counter()
+                    got = read()
+                    seconds = time.perf_counter() - began
+                    if turn == 0:  # connections and memory are made
+                        if isinstance(got, np.ndarray):
+                            np.testing.assert_array_equal(got, wanted)
+                        continue
+                    rates[way].append(volume.bytes / seconds * 1e-9)
+                    used[way].append((cpu_seconds(daemon.process.pid) - before) / (volume.bytes * 1e-9))
+            ceiling, undecoded = statistics.median(ceilings), statistics.median(rates["undecoded"])
+            for way in ways:
+                rate = statistics.median(rates[way])
+                line("read_volume", socket=kind, way=way, bytes=volume.bytes, gb_per_s=round(rate, 3), of_undecoded=round(rate / undecoded, 3),
+                     of_ceiling=round(rate / ceiling, 3), raw_socket_gb_per_s=round(ceiling, 3), server_cpu_s_per_gb=round(statistics.median(used[way]), 3))
+        if os.path.exists(program):
+            # Its lines go on to standard output. It ends with an error if a voxel differs.
+            print(json.dumps({"name": "read_volume_cpp follows", "socket": kind}), flush=True)
+            subprocess.run([program, "--address", address, "--volume", volume.name, "--seconds", str(0.1 * rounds)], check=True)
     client.discard(volume.name)
 
 
@@ -158,13 +185,23 @@ def scrape(daemon):
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="*", choices=[[], "read", "subscribe", "commit", "scrape"], help="default: all")
+    parser.add_argument("--mib", type=int, default=64, help="read: of the volume")
+    parser.add_argument("--rounds", type=int, default=5, help="read: of each way")
+    options = parser.parse_args()
+    what = options.what or ["read", "subscribe", "commit", "scrape"]
     daemon = Daemon()
     try:
         with daemon.client() as client:
-            read_rates(daemon, client)
-            subscribe_rate(daemon, client)
-            commit_rates(daemon, client)
-            scrape(daemon)
+            if "read" in what:
+                read_rates(daemon, client, options.mib, options.rounds)
+            if "subscribe" in what:
+                subscribe_rate(daemon, client)
+            if "commit" in what:
+                commit_rates(daemon, client)
+            if "scrape" in what:
+                scrape(daemon)
     finally:
         daemon.remove()
 

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 
 #include "client/cpp/include/octavo/octavo.h"
+#include "gpu/base/failpoint.h"
 #include "tests/client/client_support.h"
 
 namespace octavo::client {
@@ -136,6 +137,86 @@ TEST_F(LiboctavoTest, AWholeDay) {
   EXPECT_EQ(client_.GetVolume(volumes[0].name).committed_to, result.path);
   EXPECT_EQ(client_.DiscardVolume(volumes[1].name).state, VolumeState::kDiscarded);
   EXPECT_EQ(client_.ListVolumes(scan.name).size(), 1u);
+}
+
+TEST_F(LiboctavoTest, ALargeVolumeComesOverSeveralConnections) {
+  ScanSpec spec = Small(1);
+  spec.pattern.ascans_per_bscan = 512;
+  spec.pattern.bscans_per_volume = 129;  // 64.5 MiB of f32, and ranges of unequal size
+  spec.samples_per_record = 512;
+  spec.processing.dtype = DType::kF32;
+  const std::string name = Done(spec).at(0);
+  const Array whole = client_.Read(name, ReadOptions{.connections = 1});
+  ASSERT_EQ(whole.data.size(), 129u * 512 * 256 * 4);
+  const size_t before = testing::OpenDescriptors();
+  for (const uint32_t connections : {2u, 0u, 16u}) {
+    const Array array = client_.Read(name, ReadOptions{.connections = connections});
+    EXPECT_EQ(array.dtype, DType::kF32);
+    EXPECT_THAT(array.shape, ElementsAre(129, 512, 256));
+    EXPECT_TRUE(array.data == whole.data) << connections;
+  }
+  EXPECT_GE(testing::OpenDescriptors(), before + 2);  // client and server are this process
+
+  const size_t line = size_t{512} * 256 * 4;
+  const ReadOptions box{.start = {3, 0, 0}, .count = {125, 0, 0}, .connections = 3};
+  std::vector<std::byte> into(125 * line, std::byte{0x5a});
+  const ArrayLayout layout = client_.ReadInto(name, into, box);
+  EXPECT_EQ(layout.dtype, DType::kF32);
+  EXPECT_THAT(layout.shape, ElementsAre(125, 512, 256));
+  EXPECT_EQ(std::memcmp(into.data(), whole.data.data() + 3 * line, into.size()), 0);
+  into.push_back(std::byte{});
+  for (const uint32_t connections : {1u, 3u}) {
+    const Error size = Thrown([&] {
+      client_.ReadInto(name, into,
+                       {.start = box.start, .count = box.count, .connections = connections});
+    });
+    EXPECT_EQ(size.code, Code::kInvalidArgument);
+    EXPECT_EQ(size.field, "into");
+  }
+  const ReadOptions plane{.start = {7, 2, 5}, .count = {1, 0, 9}, .connections = 4};
+  EXPECT_THAT(client_.Read(name, plane).shape, ElementsAre(1, 510, 9));
+  ReadOptions grey{.window = Levels{-20, 20}, .connections = 1};
+  const Array u8 = client_.Read(name, grey);
+  grey.connections = 4;
+  EXPECT_TRUE(client_.Read(name, grey).data == u8.data);
+  // Errors are those of one connection.
+  for (const uint32_t connections : {1u, 4u}) {
+    const auto code = [&](ReadOptions options) {
+      options.connections = connections;
+      return Thrown([&] { client_.Read(name, options); }).code;
+    };
+    EXPECT_EQ(code({.start = {129, 0, 0}}), Code::kOutOfRange);
+    EXPECT_EQ(code({.count = {130, 0, 0}}), Code::kOutOfRange);
+    EXPECT_EQ(code({.start = {0, 0}}), Code::kInvalidArgument);
+    EXPECT_EQ(
+        Thrown([&] { client_.Read("volumes/none", ReadOptions{.connections = connections}); }).code,
+        Code::kNotFound);
+  }
+  EXPECT_EQ(Thrown([&] { client_.Read(name, ReadOptions{.connections = 17}); }).field,
+            "connections");
+  client_.DiscardVolume(name);
+  EXPECT_EQ(Thrown([&] { client_.Read(name, ReadOptions{.connections = 4}); }).code,
+            Code::kNotFound);
+}
+
+TEST_F(LiboctavoTest, ARangeThatFailsEndsTheWholeRead) {
+  ScanSpec spec = Small(1);
+  spec.pattern.ascans_per_bscan = 512;
+  spec.pattern.bscans_per_volume = 128;
+  spec.samples_per_record = 512;
+  spec.processing.dtype = DType::kF32;
+  const std::string name = Done(spec).at(0);
+  const Array whole = client_.Read(name, ReadOptions{.connections = 1});
+  // The sixth message of any of the ranges.
+  ArmFailpoint("ReadVolumeRequest.message:throw=runtime_error:6");
+  EXPECT_EQ(Thrown([&] { client_.Read(name, ReadOptions{.connections = 3}); }).code,
+            Code::kInternal);
+  // Memory may be there later: the range comes once more.
+  ArmFailpoint("ReadVolumeRequest.message:throw=bad_alloc:6");
+  EXPECT_TRUE(client_.Read(name, ReadOptions{.connections = 3}).data == whole.data);
+  EXPECT_FALSE(FailpointArmed());
+  ArmFailpoint("");
+  client_.DiscardVolume(name);
 }
 
 TEST_F(LiboctavoTest, FramesComeByLoopAndByCallback) {

@@ -20,10 +20,29 @@
 #include "client/cpp/lib/frame_stream.h"
 #include "client/cpp/lib/handoff.h"
 #include "client/cpp/lib/lent.h"
+#include "client/cpp/lib/volume_reader.h"
 #include "client/cpp/wire/login.h"
 #include "client/cpp/wire/seconds.h"
 
 namespace octavo::client {
+namespace {
+
+Error BadField(const std::string& field, const std::string& problem) {
+  Error error = Refusal(Code::kInvalidArgument, "BAD_FIELD", field + ": " + problem);
+  error.field = field;
+  return error;
+}
+
+size_t BytesOf(const ArrayLayout& layout) {
+  size_t bytes = Array::ItemSize(layout.dtype);
+  for (const int64_t extent : layout.shape) {
+    if (extent < 0 || __builtin_mul_overflow(bytes, static_cast<size_t>(extent), &bytes))
+      throw Error(Code::kDataLoss, "the server sends an array of an impossible shape");
+  }
+  return bytes;
+}
+
+}  // namespace
 
 class Client::Impl {
  public:
@@ -33,12 +52,16 @@ class Client::Impl {
     static std::once_flag once;
     std::call_once(once,
                    [] { ::setenv("GRPC_EXPERIMENTS", "tcp_frame_size_tuning", /*overwrite=*/0); });
-    grpc::ChannelArguments arguments;
-    arguments.SetMaxReceiveMessageSize(64 << 20);
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
-                     1);  // a separate connection, because two clients must not share one
-    arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 8 << 20);
-    channel_ = MakeChannel(address_, arguments, login);
+    const auto connect = [address = address_, login] {
+      grpc::ChannelArguments arguments;
+      arguments.SetMaxReceiveMessageSize(64 << 20);
+      // a separate connection, because two clients must not share one
+      arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+      arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 8 << 20);
+      return MakeChannel(address, arguments, login);
+    };
+    channel_ = connect();
+    reader_ = std::make_unique<VolumeReader>(channel_, connect, timeout_);
     scans_ = v1::ScanService::NewStub(channel_);
     volumes_ = v1::VolumeService::NewStub(channel_);
     operations_ = v1::OperationService::NewStub(channel_);
@@ -63,6 +86,17 @@ class Client::Impl {
     request.set_name(name);
     return request;
   }
+  ArrayLayout Read(const std::string& name, const ReadOptions& options,
+                   const VolumeReader::Place& place) {
+    if (options.connections > VolumeReader::kMostConnections) {
+      throw BadField("connections", "is " + std::to_string(options.connections) +
+                                        "; allowed 0 to " +
+                                        std::to_string(VolumeReader::kMostConnections));
+    }
+    auto request = Named<v1::ReadVolumeRequest>(name);
+    Encode(options, &request);
+    return reader_->Read(request, options.connections, place);
+  }
   std::chrono::system_clock::time_point Deadline() const {
     return std::chrono::system_clock::now() + timeout_;
   }
@@ -70,6 +104,7 @@ class Client::Impl {
   const std::string address_;
   const std::chrono::milliseconds timeout_;
   std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<VolumeReader> reader_;
   std::unique_ptr<v1::ScanService::Stub> scans_;
   std::unique_ptr<v1::VolumeService::Stub> volumes_;
   std::unique_ptr<v1::OperationService::Stub> operations_;
@@ -279,27 +314,25 @@ Array Client::Read(const std::string& name, const std::vector<int64_t>& start,
 }
 
 Array Client::Read(const std::string& name, const ReadOptions& options) {
-  grpc::ClientContext context;
-  auto request = Impl::Named<v1::ReadVolumeRequest>(name);
-  Encode(options, &request);
-  auto reader = impl_->volumes_->ReadVolume(&context, request);
   Array array;
-  size_t done = 0;
-  v1::ReadVolumeResponse part;
-  while (reader->Read(&part)) {
-    if (part.has_volume()) {
-      array.dtype = static_cast<DType>(part.dtype());
-      array.shape.assign(part.shape().begin(), part.shape().end());
-      array.data.resize(part.total_bytes());
-    }
-    if (part.data().empty() || part.offset() + part.data().size() > array.data.size()) continue;
-    std::memcpy(array.data.data() + part.offset(), part.data().data(), part.data().size());
-    done += part.data().size();
-  }
-  Check(reader->Finish());
-  if (done != array.data.size() || array.shape.empty())
-    throw Error(Code::kDataLoss, "got " + std::to_string(done) + " bytes of " + name);
+  impl_->Read(name, options, [&](const ArrayLayout& layout) {
+    array.dtype = layout.dtype;
+    array.shape = layout.shape;
+    array.data.resize(BytesOf(layout));
+    return std::span(array.data);
+  });
   return array;
+}
+
+ArrayLayout Client::ReadInto(const std::string& name, std::span<std::byte> into,
+                             const ReadOptions& options) {
+  return impl_->Read(name, options, [&](const ArrayLayout& layout) {
+    if (const size_t bytes = BytesOf(layout); bytes != into.size()) {
+      throw BadField("into", "has " + std::to_string(into.size()) + " bytes; " + name + " needs " +
+                                 std::to_string(bytes));
+    }
+    return into;
+  });
 }
 
 RenderedPicture Client::Render(const std::string& name, const RenderOptions& options) {
@@ -475,10 +508,7 @@ Lent Client::ImportBuffer(int descriptor, const ImportOptions& options) {
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   if (!v1::Dtype_Parse("DTYPE_" + name, &dtype)) {
-    Error error = Refusal(Code::kInvalidArgument, "BAD_FIELD",
-                          "scalar: is '" + options.scalar + "'; allowed \"u8\" to \"c128\"");
-    error.field = "scalar";
-    throw error;
+    throw BadField("scalar", "is '" + options.scalar + "'; allowed \"u8\" to \"c128\"");
   }
   request.mutable_type()->set_dtype(dtype);
   request.mutable_type()->set_lanes(options.lanes);

@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 from google.protobuf import field_mask_pb2
 
-from octavo import buffers, errors, frames, lending, mapping, mosaic, push, ring, specs, tls, tokens
+from octavo import buffers, errors, frames, lending, mapping, mosaic, push, ring, specs, tls, tokens, volume_read
 from octavo.arguments import Seconds, duration, explained, explained_methods, limit, message, real, short
 from octavo import session as sessions
 from octavo.fields import Fields
@@ -83,15 +83,23 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         if not 0 < self.timeout < _MOST_SECONDS:
             raise ValueError(f"timeout is {short(timeout)}; expected seconds above 0, for calls that answer at once")
         _prepare_grpc()
-        self.channel = tls.channel(self.address, options=[
-            ("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20),
-            ("grpc.use_local_subchannel_pool", 1),
-            ("grpc.enable_http_proxy", 0)])  # a proxy of the environment (http_proxy) would read everything, the token included
+        login = lambda channel: channel  # noqa: E731
+
+        def connect(more: list) -> grpc.Channel:
+            """A connection of its own that logs in as this client does."""
+            return login(tls.channel(self.address, options=[
+                ("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20),
+                ("grpc.use_local_subchannel_pool", 1),
+                ("grpc.enable_http_proxy", 0), *more]))  # a proxy of the environment (http_proxy) would read everything, the token included
+
+        self.channel = connect([])
         whence, path = ("token_file", token_file) if token_file not in (None, "") else ("OCTAVO_TOKEN_FILE", os.environ.get("OCTAVO_TOKEN_FILE"))
         if path:
             token = tokens.read(path, whence)
             tls.check_not_in_clear(self.address, whence)
-            self.channel = tokens.giving(self.channel, token)
+            login = functools.partial(tokens.giving, token=token)
+            self.channel = login(self.channel)
+        self._reader = volume_read.Reader(self.channel, connect)
         self._scans = scan_pb2_grpc.ScanServiceStub(self.channel)
         self._volumes = volume_pb2_grpc.VolumeServiceStub(self.channel)
         self._streams = stream_pb2_grpc.StreamServiceStub(self.channel)
@@ -117,6 +125,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
     def close(self) -> None:
         if self._handoff is not None:
             self._handoff.close()
+        self._reader.close()
         self.channel.close()
 
     def _call(self, method, request, extra: float = 0.0):

@@ -183,10 +183,10 @@ class Volume(Resource, of=volume_pb2.Volume.DESCRIPTOR):
         return self._become(self._context.wait_volume(self.name, timeout=timeout))
 
     def read(self, start: Sequence[int] = (), count: Sequence[int] = (), *, downsample: int = 1, downsampling: Union[str, int, None] = None,
-             window: Optional[Tuple[float, float]] = None) -> np.ndarray:
-        """Its voxels, or those of the box at `start` of extent `count`, along `axes`. Coarser ones with `downsample`, as u8 with `window` (see
-        Client.read)."""
-        return self._context.read(self.name, start, count, downsample=downsample, downsampling=downsampling, window=window)
+             window: Optional[Tuple[float, float]] = None, connections: int = 0, out: Optional[np.ndarray] = None) -> np.ndarray:
+        """Its voxels, or those of the box at `start` of extent `count`, along `axes`. Coarser ones with `downsample`, as u8 with `window`; large ones
+        over several connections at once, or into the array `out` (see Client.read)."""
+        return self._context.read(self.name, start, count, downsample=downsample, downsampling=downsampling, window=window, connections=connections, out=out)
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> np.ndarray:
         """np.asarray(volume): its voxels, read from the server each time."""

@@ -15,7 +15,6 @@ import numpy as np
 from octavo import buffers, deposit, errors, formats, frames, pictures, specs, wire
 from octavo.arguments import Seconds, explained, explained_methods, limit, message, several
 from octavo.fields import Fields, of_message
-from octavo.frames import NUMPY
 from octavo.names import Names
 from octavo.objects import Buffer, Name, Operation, ScanName, Volume, VolumeName, giving_objects
 from octavo.paging import pages
@@ -128,31 +127,32 @@ class VolumeCalls:
             raise errors.advised_by(error, "what became of an earlier commit, client.commit(name, destination, request_id=…) tells without this object") from None
 
     def read(self, name: VolumeName, start: Sequence[int] = (), count: Sequence[int] = (), *, downsample: int = 1,
-             downsampling: Union[str, int, None] = None, window: Optional[Tuple[float, float]] = None) -> np.ndarray:
+             downsampling: Union[str, int, None] = None, window: Optional[Tuple[float, float]] = None, connections: int = 0,
+             out: Optional[np.ndarray] = None) -> np.ndarray:
         """The voxels of a volume, or of the box at `start` of extent `count`, along its axes (Volume.axes): [y, x, z], of tomograms [z, y, x].
 
         downsample    a coarser picture, made on the volume's device: each sample stands for a cube of this many voxels along each axis (a
                       power of two up to 64); downsampling  the "max" (default) or the "mean" of the cube
         window        (lo, hi), in stored units: samples are sent as u8, lo as 0 and hi as 255
+        connections   over which a large box comes at the same time, 1 to 16; 0: as the processors allow, at most 4. Each carries at least 16 MiB
+        out           an array of the box's shape and type, to be filled and returned instead of a new one: for many volumes, this is faster.
+                      If the call raises, it may hold a part of the voxels
         """
         self._check_volume(name)
-        array = flat = None
-        done = 0
         if window is not None:
             lo, hi = several("window", window, "lo, hi")
         request = message(volume_pb2.ReadVolumeRequest, dict(
             name=name, start=start, count=count, downsample=downsample, downsampling=downsampling or None,
             window=None if window is None else dict(lo=lo, hi=hi)))
+
+        def volume() -> Optional[volume_pb2.Volume]:
+            try:
+                return self._volumes.GetVolume(volume_pb2.GetVolumeRequest(name=request.name), timeout=self.timeout, metadata=self._metadata).volume
+            except grpc.RpcError:  # the read itself is told what is wrong
+                return None
+
         with errors.raising(self.address):
-            for part in self._volumes.ReadVolume(request):
-                if array is None:
-                    array = np.empty(tuple(part.shape), NUMPY[part.dtype or part.volume.dtype])
-                    flat = memoryview(array).cast("B")
-                flat[part.offset:part.offset + len(part.data)] = part.data
-                done += len(part.data)
-        if array is None or done != array.nbytes:
-            raise errors.OctavoError(grpc.StatusCode.DATA_LOSS, f"the server sent only {done} bytes of {name}")
-        return array
+            return self._reader.read(request, connections, out, volume)
 
     @explained(volume_pb2.RenderVolumeRequest)
     def render(self, name: VolumeName, rendering: Union[str, int] = "plane", axis: Union[str, None] = None, *, index: Optional[int] = None,

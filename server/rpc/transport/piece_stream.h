@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,8 +18,9 @@
 namespace octavo::rpc {
 
 /// Streams bytes to a client piece by piece: it requests the next piece when the last one is on the
-/// wire, so that a client never holds more than two pieces of memory. `Response` has offset, last
-/// and crc32c; its field `data` is the bytes.
+/// wire, so that a client never holds more than two pieces of memory. gRPC sends a piece while its
+/// checksum is computed; only the last one waits for it. `Response` has offset, last and crc32c;
+/// its field `data` is the bytes.
 template <class Response>
 class PieceStream final : public std::enable_shared_from_this<PieceStream<Response>> {
  public:
@@ -48,22 +50,33 @@ class PieceStream final : public std::enable_shared_from_this<PieceStream<Respon
       writer.End(ToGrpc(piece.status()));
       return;
     }
-    crc_ = model::Crc32c(piece->data, static_cast<size_t>(piece->size), crc_);
+    const auto sum = [&] {
+      crc_ = model::Crc32c(piece->data, static_cast<size_t>(piece->size), crc_);
+    };
     Response header;
     header.set_offset(offset_);
     offset_ += static_cast<uint64_t>(piece->size);
     const bool last = static_cast<int64_t>(offset_) == total_bytes_;
     if (last) {
+      sum();
       header.set_last(true);
       header.set_crc32c(crc_);
     }
     grpc::ByteBuffer message = WithPayload(header, kDataField, *piece, 0, piece->size);
     if (last) {
-      writer.Push(message);
+      writer.Push(std::move(message));
       writer.End({});
       return;
     }
-    writer.PushThen(message, [self = this->shared_from_this()] { self->Continue(); });
+    undone_ = 2;
+    writer.PushThen(std::move(message), [self = this->shared_from_this()] { self->OneDone(); });
+    sum();
+    piece = model::Bytes{};  // the next one may need its memory
+    OneDone();
+  }
+  // A piece is done with when it is written and in the checksum, in either order.
+  void OneDone() {
+    if (--undone_ == 0) Continue();
   }
 
   const int64_t total_bytes_;
@@ -71,6 +84,7 @@ class PieceStream final : public std::enable_shared_from_this<PieceStream<Respon
   const std::function<void(Done)> next_;
   uint64_t offset_ = 0;
   uint32_t crc_ = 0;
+  std::atomic<int> undone_{0};  // of the piece under way: its write, its checksum
 };
 
 }  // namespace octavo::rpc

@@ -314,6 +314,11 @@ struct Volume {
   std::string json;            // the whole octavo.v1.Volume
 };
 
+/// What an array is, without its elements.
+struct ArrayLayout {
+  DType dtype = DType::kU8;
+  std::vector<int64_t> shape;
+};
 /// Elements in C order.
 struct Array {
   DType dtype = DType::kU8;
@@ -376,6 +381,9 @@ struct ReadOptions {
   uint32_t downsample = 1;            // voxels of a cube's side: a power of two up to 64
   Downsampling downsampling = Downsampling::kMax;
   std::optional<Levels> window;  // stored units: samples become U8, 0 at lo and 255 at hi
+  /// Connections over which a large box comes at the same time, 1 to 16; 0 = as the processors
+  /// allow, at most 4. Every other one carries at least 16 MiB.
+  uint32_t connections = 0;
 };
 /// Which picture of a volume, and how; as octavo.v1.RenderVolumeRequest.
 struct RenderOptions {
@@ -713,6 +721,11 @@ class Client {
              const std::vector<int64_t>& count = {});
   /// The same, or a coarser picture of it that the volume's device makes.
   Array Read(const std::string& name, const ReadOptions& options);
+  /// The same into the caller's memory, which must have exactly the bytes of the box (Error,
+  /// kInvalidArgument, field "into"): faster for large volumes, because the memory need not be
+  /// fresh. After an Error it may hold a part of the voxels.
+  ArrayLayout ReadInto(const std::string& name, std::span<std::byte> into,
+                       const ReadOptions& options = {});
   /// A picture of a held volume: a plane, a slab or a projection.
   RenderedPicture Render(const std::string& name, const RenderOptions& options = {});
   Volume HoldVolume(const std::string& name);

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "grpcpp/grpcpp.h"
+
+#include "octavo/v1/volume.grpc.pb.h"
+
+#include "client/cpp/include/octavo/octavo.h"
+
+namespace octavo::client {
+
+/// Reads voxels straight into the caller's memory: small boxes over the client's connection, large
+/// ones over several connections at once, each of them a range of the box. One connection is not
+/// enough: its bytes all pass through one thread of gRPC. Thread-safe.
+class VolumeReader {
+ public:
+  static constexpr uint32_t kMostConnections = 16;
+  using MakeConnection = std::function<std::shared_ptr<grpc::Channel>()>;
+  /// Memory for the voxels, of exactly the bytes of the layout. Called once, before they come.
+  using Place = std::function<std::span<std::byte>(const ArrayLayout&)>;
+
+  /// `more` makes another connection like `first`; what it throws means that there will be none.
+  /// `timeout` is for short calls.
+  VolumeReader(std::shared_ptr<grpc::Channel> first, MakeConnection more,
+               std::chrono::milliseconds timeout);
+
+  /// `connections`: at most so many at once; 0 = as the processors and the box allow. Throws Error;
+  /// then the memory may hold a part of the voxels.
+  ArrayLayout Read(const v1::ReadVolumeRequest& request, uint32_t connections, const Place& place);
+
+ private:
+  /// A range of the box, contiguous in the array.
+  struct Part {
+    v1::ReadVolumeRequest request;
+    size_t offset = 0, bytes = 0;  // in the array
+  };
+  struct Plan {
+    ArrayLayout layout;
+    std::vector<Part> parts;
+  };
+
+  /// Nothing if one connection is to read all.
+  std::optional<Plan> PlanFor(const v1::ReadVolumeRequest& request, uint32_t connections);
+  ArrayLayout ReadWhole(const v1::ReadVolumeRequest& request, const Place& place);
+  void ReadParts(const Plan& plan, std::span<std::byte> into);
+  /// As many connections, or fewer if no more can be had.
+  std::vector<std::shared_ptr<grpc::Channel>> Connections(size_t count);
+
+  const MakeConnection more_;
+  const std::chrono::milliseconds timeout_;
+  const std::unique_ptr<v1::VolumeService::Stub> volumes_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<grpc::Channel>> connections_;  // guarded by mutex_; never empty
+};
+
+}  // namespace octavo::client
