@@ -2,6 +2,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 #include "gpu/base/status.h"
 
@@ -13,6 +14,18 @@ absl::Status AtField(const std::string& prefix, const absl::Status& status) {
   return WithInfo(
       absl::Status(status.code(), absl::StrCat(prefix, status.message())),
       {.reason = info.reason, .field = absl::StrCat(prefix, info.field), .numbers = info.numbers});
+}
+
+absl::Status AtCommitOptions(const std::string& field, const absl::Status& status) {
+  if (status.ok()) return status;
+  ErrorInfo info = InfoOf(status);
+  if (info.field.empty() && absl::IsInvalidArgument(status)) info.field = "options.destination";
+  // Only the field's name: the message may quote a path that has the same word.
+  const std::string before = info.field;
+  info.field = absl::StrReplaceAll(before, {{"options.", absl::StrCat(field, ".")}});
+  std::string message(status.message());
+  if (!before.empty()) message = absl::StrReplaceAll(message, {{before, info.field}});
+  return WithInfo(absl::Status(status.code(), message), info);
 }
 
 absl::Status NoParent(const std::string& name) {

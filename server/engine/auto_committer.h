@@ -5,39 +5,51 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
+#include "gpu/base/mutex.h"
 #include "server/engine/scan_registry.h"
+#include "server/job/job_queue.h"
 #include "server/volume/committer.h"
 
 namespace octavo::engine {
 
-/// Begins commits on the server's own initiative, as a scan's retention or an orphan policy
-/// demands. A failed commit leaves the volume held, is logged, and becomes a warning of the scan.
+/// Begins commits on the server's own initiative, as a scan's retention, a job's specification or
+/// an orphan policy demands. A failed commit leaves the volume held, is logged, and becomes a
+/// warning of the job or the scan that made it.
 class AutoCommitter {
  public:
   /// Whether a principal may have something committed to a destination (Components::CheckRoot).
-  using CheckRoot =
-      std::function<absl::Status(const security::Owner&, const std::string& destination)>;
+  using CheckRoot = std::function<absl::Status(
+      const security::Owner&, const std::string& destination, absl::string_view field)>;
   AutoCommitter(volume::Committer* committer, volume::VolumeStore* volumes, ScanRegistry* scans,
-                CheckRoot check_root)
+                job::JobQueue* jobs, CheckRoot check_root)
       : committer_(committer),
         volumes_(volumes),
         scans_(scans),
-        check_root_(std::move(check_root)) {}
+        check_root_(std::move(check_root)),
+        jobs_(jobs) {}
   /// Begins the commit. `asked`: if set, leases block it (VolumeStore::BeginCommit).
   absl::Status Begin(const std::string& volume, const model::CommitOptions& options,
                      const volume::ClientVerb* asked = nullptr);
+  /// Before the jobs are destroyed: the ends of commits that are under way are told to none of them
+  /// any more.
+  void ForgetJobs();
 
  private:
   /// Where the volume would really go: template fields are filled in only now, and the roots that
   /// its owner may not name must not be reached by them.
   absl::Status CheckDestination(const std::string& volume, const model::CommitOptions& options);
   void Warn(const std::string& volume, const absl::Status& status);
+  void TellJob(const std::function<void(job::JobQueue&)>& tell);
 
   volume::Committer* const committer_;
   volume::VolumeStore* const volumes_;
   ScanRegistry* const scans_;
   const CheckRoot check_root_;
+  /// Held while the queue is told, so that after ForgetJobs nobody tells it.
+  Mutex notify_mutex_;
+  job::JobQueue* jobs_ ABSL_GUARDED_BY(notify_mutex_);
 };
 
 }  // namespace octavo::engine

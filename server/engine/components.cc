@@ -120,10 +120,10 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
       scans({.entries = config.history_entries, .bytes = config.history_bytes}, &volumes, &spiller,
             earlier.LastNumber(storage::HistoryKind::kScan)),
       annotations(config.software, devices, &scans),
-      auto_committer(&committer, &volumes, &scans,
-                     [this](const security::Owner& owner, const std::string& destination) {
-                       return CheckRoot(owner, destination, "retention.auto_commit.destination");
-                     }),
+      auto_committer(
+          &committer, &volumes, &scans, &jobs,
+          [this](const security::Owner& owner, const std::string& destination,
+                 absl::string_view field) { return CheckRoot(owner, destination, field); }),
       projector({.devices = devices, .streams = RefsTo(read_streams), .ledger = &ledger}),
       held_frames({.devices = devices,
                    .streams = RefsTo(read_streams),

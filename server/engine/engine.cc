@@ -119,6 +119,7 @@ Engine::~Engine() {
   components_->volumes.tiers().NoteMarks();  // those of the last moment
   EndNow("the server ended");
   components_->jobs.Shutdown();
+  components_->auto_committer.ForgetJobs();
   jobs_.StopWatching();
   components_->operation_watches.watches().Stop();
   scans_.StopWatching();
@@ -163,9 +164,11 @@ void Engine::EndNow(const std::string& why) {
 
 bool Engine::Idle() {
   const auto sessions = components_->scans.All();
-  return components_->committer.Pending() == 0 && components_->deriver.Pending() == 0 &&
-         components_->spiller.Pending() == 0 && components_->jobs.Idle() &&
-         std::all_of(sessions.begin(), sessions.end(), [](const auto& s) { return s->finished(); });
+  // What begins commits comes before them: a commit is begun before its scan or job has ended.
+  return std::all_of(sessions.begin(), sessions.end(),
+                     [](const auto& s) { return s->finished(); }) &&
+         components_->jobs.Idle() && components_->deriver.Pending() == 0 &&
+         components_->spiller.Pending() == 0 && components_->committer.Pending() == 0;
 }
 
 model::Stats Engine::Snapshot() {

@@ -13,10 +13,13 @@
 #include "absl/strings/strip.h"
 
 #include "gpu/base/status.h"
+#include "server/base/errors.h"
 #include "server/engine/history_rows.h"
 #include "server/engine/internal.h"
 #include "server/engine/job_kinds.h"
 #include "server/security/rights.h"
+#include "server/storage/formats/writer.h"
+#include "server/volume/volume_metadata.h"
 
 namespace octavo::engine {
 
@@ -69,17 +72,37 @@ absl::StatusOr<job::JobStatus> Jobs::Submit(const model::JobSpec& spec,
 absl::StatusOr<job::JobStatus> Jobs::SubmitNew(const model::JobSpec& spec,
                                                model::AdmissionReport* report) {
   OCTAVO_RETURN_IF_ERROR(components_.drain.Check());
-  OCTAVO_RETURN_IF_ERROR(CheckOrphan(spec));
-  OCTAVO_RETURN_IF_ERROR(CheckResults(spec));
-  OCTAVO_RETURN_IF_ERROR(CheckRoots(spec));
-  OCTAVO_ASSIGN_OR_RETURN(auto work,
-                          MakeJobWork(spec, Environment(security::OwnerOf(spec.caller.principal))));
+  OCTAVO_ASSIGN_OR_RETURN(auto work, Make(spec));
   OCTAVO_ASSIGN_OR_RETURN(job::JobStatus job,
                           components_.jobs.Submit(spec, std::move(work), report));
   // The session may have ended while the job was made: its end found no job then.
   if (spec.orphan == model::Orphan::kDiscard && components_.sessions.Gone(spec.session))
     return components_.jobs.CancelScratch(job);
   return job;
+}
+
+absl::StatusOr<std::unique_ptr<job::JobWork>> Jobs::Make(const model::JobSpec& spec) {
+  OCTAVO_RETURN_IF_ERROR(CheckOrphan(spec));
+  OCTAVO_RETURN_IF_ERROR(CheckResults(spec));
+  OCTAVO_RETURN_IF_ERROR(CheckRoots(spec));
+  OCTAVO_ASSIGN_OR_RETURN(auto work,
+                          MakeJobWork(spec, Environment(security::OwnerOf(spec.caller.principal))));
+  OCTAVO_RETURN_IF_ERROR(CheckCommit(spec, *work));
+  return work;
+}
+
+absl::Status Jobs::CheckCommit(const model::JobSpec& spec, const job::JobWork& work) {
+  if (!spec.commit.has_value()) return absl::OkStatus();
+  // First, because what comes after it names all roots.
+  OCTAVO_RETURN_IF_ERROR(components_.CheckRoot(security::OwnerOf(spec.caller.principal),
+                                               spec.commit->destination, "commit.destination"));
+  absl::Status status = components_.committer.Check(*spec.commit);
+  if (std::optional<model::VolumeStatus> volume = work.Expected();
+      status.ok() && volume.has_value()) {
+    volume->title = spec.title;
+    status = storage::ResolveOptions(spec.commit->writer, volume::MetaOf(*volume, "", "")).status();
+  }
+  return base::AtCommitOptions("commit", status);
 }
 
 absl::Status Jobs::CheckRoots(const model::JobSpec& spec) {
@@ -116,7 +139,13 @@ absl::Status Jobs::CheckOrphan(const model::JobSpec& spec) {
 }
 
 absl::Status Jobs::CheckResults(const model::JobSpec& spec) {
-  if (!spec.results.has_value()) return absl::OkStatus();
+  if (!spec.results.has_value() && !spec.commit.has_value()) return absl::OkStatus();
+  if (spec.results.has_value() && spec.commit.has_value()) {
+    return InvalidField("results",
+                        absl::StrCat("is ", Name(*spec.results),
+                                     " together with commit, after which nothing is left to move; "
+                                     "allowed one of the two"));
+  }
   const char* instead = nullptr;
   if (std::holds_alternative<model::KCalibrationSpec>(spec.work)) {
     instead = "a k_calibration, which holds no volume";
@@ -126,10 +155,14 @@ absl::Status Jobs::CheckResults(const model::JobSpec& spec) {
   } else if (const auto* import = std::get_if<model::ImportSpec>(&spec.work)) {
     if (import->volume.array.has_value()) instead = "an import whose result is a buffer";
   }
+  if (instead != nullptr && spec.commit.has_value()) {
+    return InvalidField("commit", absl::StrCat("is given for ", instead, "; allowed is none"));
+  }
   if (instead != nullptr) {
     return InvalidField("results", absl::StrCat("is ", Name(*spec.results), " for ", instead,
                                                 "; allowed UNSPECIFIED, DEVICE"));
   }
+  if (!spec.results.has_value()) return absl::OkStatus();
   const absl::Status status = components_.spiller.CheckTier(*spec.results);
   if (status.ok()) return status;
   return WithInfo(
@@ -138,11 +171,7 @@ absl::Status Jobs::CheckResults(const model::JobSpec& spec) {
 }
 
 absl::StatusOr<model::AdmissionReport> Jobs::Plan(const model::JobSpec& spec, job::JobPlan* plan) {
-  OCTAVO_RETURN_IF_ERROR(CheckOrphan(spec));
-  OCTAVO_RETURN_IF_ERROR(CheckResults(spec));
-  OCTAVO_RETURN_IF_ERROR(CheckRoots(spec));
-  OCTAVO_ASSIGN_OR_RETURN(const auto work,
-                          MakeJobWork(spec, Environment(security::OwnerOf(spec.caller.principal))));
+  OCTAVO_ASSIGN_OR_RETURN(const auto work, Make(spec));
   return components_.jobs.Plan(spec, *work, plan);
 }
 
@@ -192,6 +221,10 @@ void Jobs::OnJobsChanged() {
   watches_.Wake();
   components_.history.OnJobsChanged();
   components_.operation_watches.OnOperationsChanged();  // a job is an operation, too
+}
+
+void Jobs::OnCommitWanted(const std::string& volume, const model::CommitOptions& options) {
+  (void)components_.auto_committer.Begin(volume, options);
 }
 
 absl::StatusOr<std::shared_ptr<source::ProjectionPort>> Jobs::OpenProjectionPush(

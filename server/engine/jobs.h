@@ -59,6 +59,7 @@ class Jobs final : public job::JobObserver {
 
   /// Wakes the watchers' threads.
   void OnJobsChanged() override;
+  void OnCommitWanted(const std::string& volume, const model::CommitOptions& options) override;
   /// Stops all calls to watchers.
   void StopWatching() { watches_.Stop(); }
 
@@ -70,9 +71,14 @@ class Jobs final : public job::JobObserver {
   absl::StatusOr<job::JobStatus> SubmitNew(const model::JobSpec& spec,
                                            model::AdmissionReport* report);
   absl::Status CheckOrphan(const model::JobSpec& spec);
-  /// InvalidArgument if the job makes no volume that could go to the tier `results`;
-  /// FailedPrecondition (SPILL_OFF).
+  /// InvalidArgument if the job makes no volume that could go to the tier `results`, or be
+  /// committed, or if both are asked for; FailedPrecondition (SPILL_OFF).
   absl::Status CheckResults(const model::JobSpec& spec);
+  /// The job, made of its specification and checked as a whole.
+  absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::JobSpec& spec);
+  /// The destination and the options of JobSpec.commit, before hours of work: as CommitVolume, with
+  /// the fields commit.*.
+  absl::Status CheckCommit(const model::JobSpec& spec, const job::JobWork& work);
   /// What an earlier daemon did with the request; nothing for a new one. AlreadyExists
   /// (IDEMPOTENCY_MISMATCH), DataLoss (LOST).
   absl::StatusOr<std::optional<job::JobStatus>> EarlierAnswer(const model::JobSpec& spec);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -111,7 +112,9 @@ struct JobStatus {
   std::vector<JobLogLine> log;
   uint64_t log_count = 0;
   std::vector<std::string> volumes;
-  std::string buffer;  // of a job that is DONE and has made one
+  std::string buffer;                // of a job that is DONE and has made one
+  std::vector<std::string> commits;  // paths to which its volumes were committed (JobSpec.commit)
+  int64_t commit_failures = 0;       // commits that failed
   JobFinding finding;
   uint64_t event_count = 0;  // grows with every change that watchers see
   bool earlier_run = false;  // of an earlier daemon: what its history says
@@ -240,6 +243,9 @@ class JobWork {
   virtual JobKind kind() const = 0;
   /// The device of its data; -1 = any.
   virtual int home_device() const { return -1; }
+  /// The volume that it will make, as far as the options of its commit depend on it: shape, type,
+  /// axes, spacing. Nothing: not known before it runs.
+  virtual std::optional<model::VolumeStatus> Expected() const { return std::nullopt; }
   /// Its needs on `device`. Allocates nothing, takes milliseconds at most. InvalidArgument names
   /// the field of the request.
   virtual absl::StatusOr<JobPlan> Plan(Device& device) const = 0;

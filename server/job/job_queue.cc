@@ -104,6 +104,14 @@ void JobQueue::CancelScratchOf(const std::set<std::string>& sessions) {
   }
 }
 
+void JobQueue::NoteCommitted(const std::string& job, const std::string& path) {
+  if (table_.NoteCommitted(job, path)) context_.observer->OnJobsChanged();
+}
+
+void JobQueue::NoteCommitFailed(const std::string& job, const std::string& warning) {
+  if (table_.NoteCommitFailed(job, warning)) context_.observer->OnJobsChanged();
+}
+
 void JobQueue::BeginDrain() {
   const std::vector<std::unique_ptr<JobWork>> gone = table_.BeginDrain();
   context_.observer->OnJobsChanged();

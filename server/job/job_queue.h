@@ -71,6 +71,11 @@ class JobQueue {
     return table_.ProjectionPortOf(name, caller);
   }
 
+  /// The server has committed a volume of the job to `path`, or could not, which becomes a warning
+  /// of the job. Jobs that are not known any more are ignored.
+  void NoteCommitted(const std::string& job, const std::string& path);
+  void NoteCommitFailed(const std::string& job, const std::string& warning);
+
   /// Starts jobs if memory or a device has become free, and joins threads that are no longer
   /// needed. Cheap when no job waits. Call several times a second.
   void Tick() { dispatcher_.Tick(); }

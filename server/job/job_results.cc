@@ -213,6 +213,19 @@ void JobResults::Move(const model::VolumeStatus& volume) {
                                   " and stays where it is: ", begun.message()));
 }
 
+void JobResults::Commit(const model::VolumeStatus& volume) {
+  const std::optional<model::CommitOptions>& options = job_->status.spec.commit;  // fixed
+  if (!options.has_value()) return;
+  const absl::Status begun = base::ExceptionToStatus([&] {
+    services_.observer->OnCommitWanted(volume.name, *options);
+    return absl::OkStatus();
+  });
+  if (begun.ok()) return;
+  (void)table_.NoteCommitFailed(
+      job_->status.name, absl::StrCat("commit: of ", volume.name,
+                                      " did not begin, and it stays held: ", begun.message()));
+}
+
 void JobResults::Close(bool held, const absl::Status& status) {
   for (Made& made : made_) {
     if (made.volume.name.empty()) continue;
@@ -222,6 +235,7 @@ void JobResults::Close(bool held, const absl::Status& status) {
         List(made.volume);  // only now, so that a reader of the name finds the volume
         pictures_.PublishCuts(made.volume, *made.slot);
         Move(made.volume);
+        Commit(made.volume);
       } else if (made.stored != nullptr) {
         made.stored->Remove();
       }
@@ -231,6 +245,7 @@ void JobResults::Close(bool held, const absl::Status& status) {
       services_.volumes->Seal(made.volume, /*kept=*/true);
       pictures_.PublishCuts(made.volume, *made.slot);
       Move(made.volume);
+      Commit(made.volume);
     } else {
       services_.volumes->Fail(
           made.volume.name, status.ok() ? Reason::kCancelled : ReasonOrCode(status),

@@ -57,6 +57,11 @@ class JobResults {
   /// The volume, which is held now, goes to the tier that the job wants it in. Where that does not
   /// begin, it stays where it is, and the job warns.
   void Move(const model::VolumeStatus& volume);
+  /// The volume, which is held now, is committed if the job wants that. This comes after the last
+  /// slice of a reconstruction, because its files have the digest and the display levels of the
+  /// whole volume. A filtered back projection takes a small part of the time of the disk, so
+  /// writing while it still computes would gain little.
+  void Commit(const model::VolumeStatus& volume);
   /// The job has the volume, so that a reader of the name finds it.
   void List(const model::VolumeStatus& volume);
 

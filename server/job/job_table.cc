@@ -4,10 +4,12 @@
 #include <utility>
 #include <variant>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
+#include "server/base/exception_to_status.h"
 #include "server/security/rights.h"
 
 namespace octavo::job {
@@ -71,6 +73,10 @@ absl::StatusOr<JobStatus> JobTable::Insert(const JobPtr& job) {
                                                  memory::QuotaKind::kJobs, 1, "the job"));
   }
   const JobPlan& plan = job->plans.begin()->second;
+  absl::Cleanup untold = [&] {
+    base::GuardedTurn("a job that was not taken stays among the topics",
+                      [&] { publisher_->ScanEnded(job->status.name); });
+  };
   if (const auto& extents = plan.view_extents; extents[0] > 0) {
     publisher_->ScanStarted(
         job->status.name, spec.labels,
@@ -86,6 +92,7 @@ absl::StatusOr<JobStatus> JobTable::Insert(const JobPtr& job) {
   job->place = std::move(place);
   jobs_.splice(jobs_.end(), one);  // with its id, or not at all
   positions_.reset();
+  std::move(untold).Cancel();
   return status;
 }
 
@@ -270,6 +277,24 @@ absl::StatusOr<JobStatus> JobTable::Cancel(const std::string& name, Reason code,
     job->stop.request_stop();
   }
   return StatusOf(*job);
+}
+
+bool JobTable::NoteCommitted(const std::string& name, const std::string& path) {
+  MutexLock lock(mutex_);
+  const absl::StatusOr<JobPtr> job = Find(name);
+  if (!job.ok()) return false;
+  (*job)->status.commits.push_back(path);
+  Record(**job, absl::StrCat("committed to ", path));
+  return true;
+}
+
+bool JobTable::NoteCommitFailed(const std::string& name, const std::string& warning) {
+  MutexLock lock(mutex_);
+  const absl::StatusOr<JobPtr> job = Find(name);
+  if (!job.ok()) return false;
+  ++(*job)->status.commit_failures;
+  Warn(**job, warning);
+  return true;
 }
 
 std::vector<std::unique_ptr<JobWork>> JobTable::BeginDrain() {

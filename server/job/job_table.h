@@ -94,6 +94,11 @@ class JobTable {
   absl::StatusOr<JobStatus> Cancel(const std::string& name, Reason code, const std::string& reason,
                                    const security::Principal* caller = nullptr)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  /// The server has committed a volume of the job to `path`. False: the job is not known any more.
+  bool NoteCommitted(const std::string& name, const std::string& path) ABSL_LOCKS_EXCLUDED(mutex_);
+  /// It could not: counts that, and warns. False: the job is not known any more.
+  bool NoteCommitFailed(const std::string& name, const std::string& warning)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   /// Cancels the jobs that wait and takes no new ones. Returns their works, for the caller to
   /// release.
   std::vector<std::unique_ptr<JobWork>> BeginDrain() ABSL_LOCKS_EXCLUDED(mutex_);

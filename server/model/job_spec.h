@@ -83,8 +83,9 @@ struct JobSpec {
   std::string session;  // sessions/<id> of the client; empty = none
   Orphan orphan = Orphan::kDefault;
   double ttl_seconds = 0;
-  std::optional<Tier> results = std::nullopt;  // where its volumes go; none: they stay
-  Caller caller;                               // who submitted it: owns it and what it makes
+  std::optional<Tier> results = std::nullopt;          // where its volumes go; none: they stay
+  std::optional<CommitOptions> commit = std::nullopt;  // its volumes are committed so
+  Caller caller;  // who submitted it: owns it and what it makes
   std::variant<std::monostate, ReprocessSpec, DispersionAutofocusSpec, KCalibrationSpec,
                TomographySpec, ImportSpec>
       work;

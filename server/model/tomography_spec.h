@@ -83,6 +83,17 @@ enum class ResultPlace : uint8_t {
   kDisk = 2
 };  // as octavo.v1.ResultPlace
 
+/// As octavo.v1.ResultSamples.
+struct ResultSamplesSpec {
+  DType type = DType::kF32;  // kU8, kU16, kF16, kF32
+  /// Of integers: the values that become 0 and the largest number, as f32 has them. Both 0: they
+  /// are found.
+  double low = 0, high = 0;
+
+  bool windowed() const { return IsInteger(type); }
+  bool found() const { return windowed() && low == 0 && high == 0; }  // by the job
+};
+
 /// All fields as in octavo.v1.TomographyJob.
 struct TomographySpec {
   std::variant<std::monostate, ProjectionFileSpec, ProjectionArraysSpec, PushedProjectionsSpec>
@@ -97,6 +108,7 @@ struct TomographySpec {
   int64_t slices_per_batch = 0;
   ResultPlace place = ResultPlace::kChoose;
   double pixel_size_um = 0;
+  ResultSamplesSpec samples;
   std::string encoded, json;  // as received: for answers, and for the files of the results
 };
 
@@ -129,6 +141,8 @@ struct TomographyReport {
   double overlap = 0;
   int64_t outliers = 0, not_finite = 0, floored = 0, unlit = 0;
   std::optional<TomographyAlgorithm> algorithm;  // that made the slices, once it is known
+  double low = 0, high = 0;                      // the window of the stored numbers
+  int64_t clipped_below = 0, clipped_above = 0;
 };
 
 }  // namespace octavo::model

@@ -75,11 +75,13 @@ void TopicTable::Count(Scan& scan, int64_t bytes) {
 
 TopicTable::Topic& TopicTable::TopicOf(Scan& scan, const TopicKey& key) {
   const auto known = scan.topics.find(key);
-  if (known != scan.topics.end()) return known->second;
-  if (scan.topics.size() >= scan.most_topics) ForgetEmptyTopics(scan);
-  Topic& topic = scan.topics[key];
-  topic.next_sequence = scan.first_sequence;
-  Count(scan, kTopicBytes);
+  if (known == scan.topics.end()) {
+    if (scan.topics.size() >= scan.most_topics) ForgetEmptyTopics(scan);
+    scan.topics[key].next_sequence = scan.first_sequence;
+    Count(scan, kTopicBytes);
+  }
+  Topic& topic = known == scan.topics.end() ? scan.topics[key] : known->second;
+  topic.used = ++scan.uses;
   return topic;
 }
 
@@ -87,7 +89,7 @@ TopicTable::Topic& TopicTable::TopicOf(Scan& scan, const TopicKey& key) {
 void TopicTable::ForgetEmptyTopics(Scan& scan) {
   const auto forgotten = std::erase_if(scan.topics, [&](const auto& entry) {
     const Topic& topic = entry.second;
-    if (!topic.recent.empty()) return false;
+    if (!topic.recent.empty() || topic.used + kMostTopics / 2 > scan.uses) return false;
     scan.first_sequence = std::max(scan.first_sequence, topic.next_sequence);
     return true;
   });

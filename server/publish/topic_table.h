@@ -29,6 +29,7 @@ class TopicTable {
   using Order = std::list<std::pair<Scan*, Topic*>>;
   struct Topic {
     uint64_t next_sequence = 0;
+    uint64_t used = 0;                   // when last, as Scan::uses
     std::deque<model::FramePtr> recent;  // oldest first; volume frames without payload
     std::deque<Order::iterator> order;   // of each image in `recent`
     int64_t recent_bytes = 0;
@@ -43,7 +44,8 @@ class TopicTable {
     int64_t bytes = 0;  // about; without images
     // A new topic begins here, so that one that was forgotten never counts backwards.
     uint64_t first_sequence = 0;
-    size_t most_topics = kMostTopics;  // then those without frames are forgotten
+    size_t most_topics = kMostTopics;  // then those without frames that were not used lately go
+    uint64_t uses = 0;                 // of all topics
   };
 
   TopicTable(int64_t most_remembered_bytes, int64_t most_ended_bytes)

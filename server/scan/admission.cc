@@ -5,9 +5,8 @@
 #include <sys/statvfs.h>
 #include <system_error>
 
-#include "absl/strings/str_replace.h"
-
 #include "gpu/base/status.h"
+#include "server/base/errors.h"
 #include "server/scan/scan_memory.h"
 #include "server/volume/committer.h"
 #include "server/volume/volume_metadata.h"
@@ -94,14 +93,7 @@ absl::Status CheckAutoCommit(const model::ResolvedScan& scan,
   const model::Retention& retention = scan.spec.retention;
   if (retention.disposition != model::Disposition::kAutoCommit) return absl::OkStatus();
   const auto rename = [](const absl::Status& status) {
-    const ErrorInfo info = InfoOf(status);
-    if (!absl::IsInvalidArgument(status)) return status;
-    const std::string field =
-        absl::StrReplaceAll(info.field.empty() ? "options.destination" : info.field,
-                            {{"options.", "retention.auto_commit."}});
-    return WithInfo(absl::InvalidArgumentError(absl::StrReplaceAll(
-                        status.message(), {{"options.", "retention.auto_commit."}})),
-                    {.reason = info.reason, .field = field, .numbers = info.numbers});
+    return base::AtCommitOptions("retention.auto_commit", status);
   };
   model::VolumeStatus volume = FirstVolume(scan);
   const auto destination = volume::ExpandDestination(retention.auto_commit.destination, volume);

@@ -260,6 +260,27 @@ TomographyConfig TomographyLayout::ReconstructFor(int64_t first, int64_t count,
   return config;
 }
 
+TomographyConfig TomographyLayout::BackProjectionFor(int64_t first, int64_t count,
+                                                     const std::vector<double>& centers) const {
+  TomographyConfig config = ReconstructFor(first, count, centers);
+  config.algorithm = TomographyAlgorithm::kFbp;
+  config.form = TomographyForm::kCorrected;
+  // What only the job's own algorithm has would be refused.
+  config.subsets = 1;
+  config.relaxation = 1;
+  config.support = 1;
+  config.has_min = config.has_max = false;
+  config.fourier_accuracy = TomographyConfig::kUsualAccuracy;
+  return config;
+}
+
+TomographyConfig TomographyLayout::TrialFor(int64_t slice,
+                                            const std::vector<double>& centers) const {
+  return IsIterative(reconstruct_.algorithm) && reconstruct_.form == TomographyForm::kCorrected
+             ? BackProjectionFor(slice, 1, centers)
+             : ReconstructFor(slice, 1, centers);
+}
+
 std::vector<double> TomographyLayout::GivenCenters() const {
   if (!tried_.empty()) return tried_;
   if (!spec_->center.pixels.empty()) return spec_->center.pixels;
@@ -450,8 +471,8 @@ std::string TomographyLayout::Text() const {
 
 absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
                                            const model::TomographySpec& spec, Device& device,
-                                           int64_t slices, double support, bool checks, bool images,
-                                           bool previews) {
+                                           int64_t slices, double support, bool checks,
+                                           bool on_disk, bool previews) {
   TomographyMemory m;
   const auto at = [](const absl::StatusOr<int64_t>& bytes) -> absl::StatusOr<int64_t> {
     return bytes.ok() ? bytes : base::AtField("tomography.", bytes.status());
@@ -503,9 +524,26 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
     OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, at(Reconstructor::DeviceBytes(config, device)));
     m.reconstruct = std::max(m.reconstruct, bytes);
   }
-  if (images) m.images = slices * layout.image_bytes();
+  const bool converted = spec.samples.type != DType::kF32;
+  if (on_disk || converted) m.images = slices * layout.image_bytes();
+  if (converted) m.images += kCountBytes + (on_disk ? slices * layout.stored_image_bytes() : 0);
   if (!spec.initial_volume.empty()) m.initial = slices * layout.image_bytes();
-  if (previews) m.preview = layout.image_bytes();
+  if (previews || spec.samples.found()) m.preview = layout.image_bytes();
+  const int64_t of_batches = m.raw + m.fields + m.prepare + m.sinograms + m.reconstruct + m.images;
+  if (spec.samples.found()) {
+    // The trial slices come before the batches, too, and are made in the memory of the preview.
+    const BatchRows row = layout.RowsOf(layout.center_slice(), 1);
+    OCTAVO_ASSIGN_OR_RETURN(const int64_t prepare,
+                            at(Preparer::DeviceBytes(layout.PrepareFor(row, false), device)));
+    int64_t trial = 0;
+    for (const auto& centers : possible) {
+      OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes,
+                              at(Reconstructor::DeviceBytes(layout.TrialFor(0, centers), device)));
+      trial = std::max(trial, bytes);
+    }
+    m.search = std::max<int64_t>(
+        0, layout.RawBytes(row) + layout.FieldBytes(row) + prepare + of_slice + trial - of_batches);
+  }
   // The search has its own raw data, fields and sinograms; it ends before the batches begin, and
   // its memory is small.
   m.check_slices = checks ? layout.check_slices() : 0;
@@ -531,9 +569,8 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
       }
       find = *bytes;  // scans without information about their axis are not checked
     }
-    m.search = std::max<int64_t>(
-        0, layout.RawBytes(looked) + layout.FieldBytes(looked) + prepare + one.elements() * 4 +
-               find - (m.raw + m.fields + m.prepare + m.sinograms + m.reconstruct + m.images));
+    m.search = std::max<int64_t>(m.search, layout.RawBytes(looked) + layout.FieldBytes(looked) +
+                                               prepare + one.elements() * 4 + find - of_batches);
   }
   return m;
 }

@@ -37,7 +37,10 @@ class TomographyLayout {
 
   int64_t slices() const { return slices_; }  // of the result
   int64_t image_size() const { return image_size_; }
-  int64_t image_bytes() const { return image_size_ * image_size_ * 4; }
+  int64_t image_voxels() const { return image_size_ * image_size_; }  // of a slice
+  int64_t image_bytes() const { return image_voxels() * 4; }          // as it is computed
+  /// Of a slice as the result stores it.
+  int64_t stored_image_bytes() const { return image_voxels() * SizeOf(spec_->samples.type); }
   int64_t frames() const { return projections_.count(); }  // projections that are read
   const model::IndexRange& projections() const { return projections_; }
   int64_t flats() const { return flats_; }
@@ -68,6 +71,14 @@ class TomographyLayout {
   /// detector, one or one per slice of the result.
   TomographyConfig ReconstructFor(int64_t first, int64_t count,
                                   const std::vector<double>& centers) const;
+  /// The same by filtered back projection instead of the job's own algorithm, to look at a slice
+  /// before it is made.
+  TomographyConfig BackProjectionFor(int64_t first, int64_t count,
+                                     const std::vector<double>& centers) const;
+  /// For one slice whose values are those of the result, at a small cost: by the job's own
+  /// algorithm, but of the iterative ones only those of the tomopy form, which have their own
+  /// scale.
+  TomographyConfig TrialFor(int64_t slice, const std::vector<double>& centers) const;
   /// Given ones; else the input's; else the middle. Whole detector.
   std::vector<double> GivenCenters() const;
   model::CenterSource GivenSource() const;  // of them: kGiven, kFile, kMiddle
@@ -112,6 +123,9 @@ class TomographyLayout {
   std::string source_;
 };
 
+/// Device memory for counts of voxels, a whole piece of it.
+constexpr int64_t kCountBytes = 256;
+
 /// Device memory of the steps of a job.
 struct TomographyMemory {
   int64_t slices_per_batch = 0;
@@ -125,11 +139,11 @@ struct TomographyMemory {
 };
 
 /// For batches of `slices`. `support`: the widest that the iterations may use, if the layout may
-/// widen. `checks`: a given axis is checked, if the layout says so. `images`: batches of the result
-/// are made outside of it (it is stored).
+/// widen. `checks`: a given axis is checked, if the layout says so. `on_disk`: the result is stored
+/// batch by batch.
 absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
                                            const model::TomographySpec& spec, Device& device,
-                                           int64_t slices, double support, bool checks, bool images,
-                                           bool previews);
+                                           int64_t slices, double support, bool checks,
+                                           bool on_disk, bool previews);
 
 }  // namespace octavo::tomography

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gpu/base/status.h"
+#include "server/base/exception_to_status.h"
 #include "server/storage/projections/prefetch.h"
 
 namespace octavo::tomography {
@@ -178,17 +179,12 @@ void TomographyLoader::Release() {
 }
 
 void TomographyLoader::Work(std::stop_token stop) {
-  absl::Status status;
-  try {
-    status = Load(stop);
-  } catch (const std::bad_alloc&) {
-    status = absl::ResourceExhaustedError("no host memory left to read projections");
-  } catch (const std::exception& e) {
-    status = absl::InternalError(e.what());
-  }
-  if (status.ok()) status = absl::InternalError("all batches were read");
+  absl::Status status = base::ExceptionToStatus([&] {
+    OCTAVO_RETURN_IF_ERROR(Load(stop));
+    return absl::InternalError("all batches were read");
+  });
   MutexLock lock(mutex_);
-  status_ = status;
+  status_ = std::move(status);
   cv_.NotifyAll();
 }
 

@@ -2,7 +2,6 @@
 
 #include "absl/status/status.h"
 
-#include "gpu/tomography/reconstruct.h"
 #include "server/job/job.h"
 #include "server/model/tomography_spec.h"
 #include "server/source/push_projections.h"
@@ -25,9 +24,6 @@ class PushPreview {
   absl::Status Show();
 
  private:
-  absl::Status Reconstruct(const TomographyConfig& config, DeviceSpan<const float> sinograms,
-                           DeviceSpan<float> image);
-
   job::JobRun& run_;
   source::ProjectionPort& port_;
   const model::TomographySpec& spec_;

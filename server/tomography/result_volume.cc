@@ -6,10 +6,13 @@
 #include <optional>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
 
 #include "gpu/array/project.h"
+#include "gpu/array/quantise.h"
 #include "gpu/base/status.h"
 
 namespace octavo::tomography {
@@ -18,16 +21,26 @@ namespace {
 constexpr int64_t kMostDisplayed =
     int64_t{64} << 20;  // bytes sampled for the values to show as black and white
 constexpr double kDarkPart = 0.002, kBrightPart = 0.998;  // of the pixels
+constexpr double kManyClipped = 0.02;                     // of the voxels
 
-model::VolumeStatus Description(const model::TomographySpec& spec, const ScannedObject& object) {
-  const TomographyLayout& layout = object.layout;
-  const double input_um = object.input->info().pixel_size_um;
+void NoteMissing(const std::vector<std::pair<int64_t, int64_t>>& missing,
+                 model::VolumeStatus* volume) {
+  volume->complete = missing.empty();
+  for (const auto& [first, frames] : missing) volume->missing_frames += frames;
+  volume->missing_frame_ranges.assign(
+      missing.begin(), missing.begin() + std::min<std::ptrdiff_t>(32, std::ssize(missing)));
+}
+
+}  // namespace
+
+model::VolumeStatus DescribeResult(const model::TomographySpec& spec,
+                                   const TomographyLayout& layout, double input_um) {
   const std::optional<double> pixel_um = PixelUm(spec, input_um);
   const bool tries = !layout.tried().empty();
   model::VolumeStatus volume;
   volume.shape[0] = layout.slices();
   volume.shape[1] = volume.shape[2] = layout.image_size();
-  volume.dtype = DType::kF32;
+  volume.dtype = spec.samples.type;
   volume.axes[0] = "z";
   volume.axes[1] = "y";
   volume.axes[2] = "x";
@@ -39,11 +52,6 @@ model::VolumeStatus Description(const model::TomographySpec& spec, const Scanned
   volume.spacing_assumed[0] = !pixel_um.has_value() || tries;  // centres tried are columns apart
   volume.spacing_assumed[1] = volume.spacing_assumed[2] = !pixel_um.has_value();
   volume.quantity = model::Quantity::kAttenuation;
-  const auto& missing = object.missing_frames;
-  volume.complete = missing.empty();
-  for (const auto& [first, frames] : missing) volume.missing_frames += frames;
-  volume.missing_frame_ranges.assign(
-      missing.begin(), missing.begin() + std::min<std::ptrdiff_t>(32, std::ssize(missing)));
   if (const auto* arrays = std::get_if<model::ProjectionArraysSpec>(&spec.input);
       arrays != nullptr && absl::StartsWith(arrays->projections, "volumes/")) {
     volume.derived_from = arrays->projections;
@@ -51,40 +59,97 @@ model::VolumeStatus Description(const model::TomographySpec& spec, const Scanned
   return volume;
 }
 
-}  // namespace
-
-absl::Status ResultVolume::Begin(const ScannedObject& object) {
-  slices_ = object.layout.slices();
-  image_size_ = object.layout.image_size();
-  model::VolumeStatus volume = Description(*task_.spec, object);
+absl::Status ResultVolume::Begin(const ScannedObject& object, const ValueWindow& window) {
+  const TomographyLayout& layout = object.layout;
+  slices_ = layout.slices();
+  image_size_ = layout.image_size();
+  image_voxels_ = layout.image_voxels();
+  window_ = window;
+  model::VolumeStatus volume =
+      DescribeResult(*task_.spec, layout, object.input->info().pixel_size_um);
+  NoteMissing(object.missing_frames, &volume);
+  volume.has_levels = task_.spec->samples.windowed();
+  volume.level_lo = static_cast<float>(window.low);
+  volume.level_hi = static_cast<float>(window.high);
   if (task_.port != nullptr) volume.expected_frames = task_.port->spec().frames;
-  void* images = nullptr;
+  void* result = nullptr;
   if (task_.on_disk) {
     OCTAVO_RETURN_IF_ERROR(run_.BeginStored(0, volume));
-    OCTAVO_ASSIGN_OR_RETURN(images,
-                            run_.Allocate(task_.slices_per_batch * object.layout.image_bytes()));
   } else {
-    OCTAVO_ASSIGN_OR_RETURN(images, run_.Result(0, volume));
+    OCTAVO_ASSIGN_OR_RETURN(result, run_.Result(0, volume));
+  }
+  void *images = result, *stored = result;
+  if (task_.on_disk || converted()) {
+    OCTAVO_ASSIGN_OR_RETURN(images, run_.Allocate(task_.slices_per_batch * layout.image_bytes()));
+  }
+  if (!converted()) {
+    stored = images;
+  } else if (task_.on_disk) {
+    OCTAVO_ASSIGN_OR_RETURN(stored,
+                            run_.Allocate(task_.slices_per_batch * layout.stored_image_bytes()));
   }
   images_ = static_cast<float*>(images);
+  stored_ = static_cast<char*>(stored);
+  if (converted()) {
+    OCTAVO_ASSIGN_OR_RETURN(void* const counts, run_.Allocate(kCountBytes));
+    clipped_ = static_cast<uint64_t*>(counts);
+    OCTAVO_RETURN_IF_ERROR(run_.device().Fill(run_.stream(), counts, kCountBytes, 0));
+  }
   mip_ = static_cast<char*>(run_.ResultMip(0, /*made=*/true));
   return absl::OkStatus();
 }
 
+absl::StatusOr<char*> ResultVolume::Stored(int64_t first, int64_t count) {
+  const DType type = task_.spec->samples.type;
+  char* const stored = stored_ + (task_.on_disk ? 0 : first * image_voxels_ * SizeOf(type));
+  if (converted()) {
+    OCTAVO_RETURN_IF_ERROR(
+        Quantise(run_.stream(), run_.device(), {.out = type, .lo = window_.low, .hi = window_.high},
+                 {ImagesOf(first), count * image_voxels_}, stored, {clipped_, 2}));
+  }
+  return stored;
+}
+
 absl::Status ResultVolume::Add(int64_t first, int64_t count) {
-  float* const images = ImagesOf(first);
-  const VolumeView view{
-      .data = images, .dtype = DType::kF32, .shape = {count, image_size_, image_size_}};
+  const DType type = task_.spec->samples.type;
+  OCTAVO_ASSIGN_OR_RETURN(char* const stored, Stored(first, count));
+  const VolumeView view{.data = stored, .dtype = type, .shape = {count, image_size_, image_size_}};
   OCTAVO_RETURN_IF_ERROR(Mip(run_.stream(), run_.device(), view, Axis::kY, 0, count,
                              /*accumulate=*/std::exchange(mip_begun_, true), mip_));
   const int64_t middle = slices_ / 2;
   if (middle >= first && middle < first + count)
-    OCTAVO_RETURN_IF_ERROR(LookAt(images + (middle - first) * image_size_ * image_size_));
+    OCTAVO_RETURN_IF_ERROR(LookAt(ImagesOf(first) + (middle - first) * image_voxels_));
   if (!task_.on_disk) return absl::OkStatus();
-  return run_.Store(0, images, count * image_size_ * image_size_ * 4);
+  return run_.Store(0, stored, count * image_voxels_ * SizeOf(type));
 }
 
-// Levels from a slice in the middle of the result.
+absl::Status ResultVolume::Conclude(model::TomographyReport& report) {
+  report.low = window_.low;
+  report.high = window_.high;
+  if (clipped_ == nullptr) return absl::OkStatus();
+  OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer host, run_.device().AllocatePinned(kCountBytes));
+  const absl::Status copied =
+      run_.device().CopyToHost(run_.stream(), host.data(), clipped_, 2 * sizeof(uint64_t));
+  OCTAVO_RETURN_IF_ERROR(run_.stream().Synchronize());
+  OCTAVO_RETURN_IF_ERROR(copied);
+  report.clipped_below = static_cast<int64_t>(host.as<uint64_t>()[0]);
+  report.clipped_above = static_cast<int64_t>(host.as<uint64_t>()[1]);
+  run_.SetClipped(0, report.clipped_below, report.clipped_above);
+  const double voxels = static_cast<double>(slices_) * static_cast<double>(image_voxels_),
+               part = static_cast<double>(report.clipped_below + report.clipped_above) / voxels;
+  if (part > kManyClipped) {
+    run_.Warn(absl::StrFormat(
+        "%.1f %% of the voxels were clipped, %d below and %d above %s: give a wider window "
+        "(samples.low, samples.high), or another type.",
+        100 * part, report.clipped_below, report.clipped_above,
+        task_.spec->samples.windowed()
+            ? absl::StrFormat("the window from %g to %g", window_.low, window_.high)
+            : "what F16 can hold"));
+  }
+  return absl::OkStatus();
+}
+
+// Display levels from a slice in the middle of the result.
 absl::Status ResultVolume::LookAt(const float* image) {
   const int64_t size = image_size_,
                 rows = std::clamp<int64_t>(kMostDisplayed / (size * 4), 1, size);
@@ -100,7 +165,18 @@ absl::Status ResultVolume::LookAt(const float* image) {
     std::nth_element(values, nth, values + rows * size);
     return static_cast<double>(*nth);
   };
-  const double lo = at(kDarkPart), hi = at(kBrightPart);
+  double lo = at(kDarkPart), hi = at(kBrightPart);
+  const model::ResultSamplesSpec& samples = task_.spec->samples;
+  if (samples.windowed()) {
+    // Display levels are stored numbers.
+    const auto top = static_cast<double>(HighestOf(samples.type));
+    const auto number = [&](double value) {
+      return std::clamp((value - window_.low) * top / (window_.high - window_.low), 0.0, top);
+    };
+    lo = number(lo);
+    hi = number(hi);
+    if (!(lo < hi)) lo = 0, hi = top;
+  }
   run_.SetDisplay(0, lo, hi > lo ? hi : lo + 1);
   return absl::OkStatus();
 }

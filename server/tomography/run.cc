@@ -22,6 +22,7 @@
 #include "server/tomography/scanned_object.h"
 #include "server/tomography/slice_maker.h"
 #include "server/tomography/synchronise_at_end.h"
+#include "server/tomography/value_window.h"
 #include "server/tomography/wide_object.h"
 
 namespace octavo::tomography {
@@ -78,11 +79,14 @@ absl::Status TomographyRunner::Run() {
   AxisFinder axis(run_, stop_, *task_.spec, task_.memory.check_slices, rows_, report_);
   OCTAVO_ASSIGN_OR_RETURN(const double begin, axis.Find(object_));
   OCTAVO_ASSIGN_OR_RETURN(object_.layout, WidenedFor(object_, task_.memory.support, run_, rows_));
-  OCTAVO_RETURN_IF_ERROR(result_.Begin(object_));
+  OCTAVO_ASSIGN_OR_RETURN(const ValueWindow window,
+                          WindowFor(*task_.spec, object_, run_, stop_, rows_, previews_.image()));
+  OCTAVO_RETURN_IF_ERROR(result_.Begin(object_, window));
   OCTAVO_RETURN_IF_ERROR(object_.layout.tried().empty() ? Batches(begin) : TryAxes(begin));
   if (pushed.has_value()) OCTAVO_RETURN_IF_ERROR(pushed->TellLeftOut());
   TellCounts();
   slices_.Conclude();
+  OCTAVO_RETURN_IF_ERROR(result_.Conclude(report_));
   run_.Found(report_);
   return absl::OkStatus();
 }

@@ -1,9 +1,9 @@
 #include "server/tomography/tomography_job.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
@@ -15,6 +15,7 @@
 #include "server/tomography/plausible.h"
 #include "server/tomography/projection_arrays.h"
 #include "server/tomography/projection_cache.h"
+#include "server/tomography/result_volume.h"
 #include "server/tomography/run.h"
 #include "server/volume/spiller.h"
 #include "server/volume/volume_store.h"
@@ -50,33 +51,41 @@ class TomographyWork final : public job::JobWork {
   std::string Parameters() const override { return spec_.json; }
   std::shared_ptr<source::ProjectionPort> projection_port() const override { return port_; }
 
+  std::optional<model::VolumeStatus> Expected() const override {
+    return DescribeResult(
+        spec_, layout_,
+        input_ != nullptr ? input_->info().pixel_size_um : port_->spec().pixel_size_um);
+  }
+
   absl::StatusOr<job::JobPlan> Plan(Device& device) const override {
     OCTAVO_ASSIGN_OR_RETURN(const Chosen chosen, Choose(device));
     const TomographyMemory& m = chosen.memory;
     const int64_t batch = m.slices_per_batch, batches = (layout_.slices() + batch - 1) / batch;
     job::JobPlan plan;
-    plan.results.push_back({.bytes = layout_.slices() * layout_.image_bytes(),
-                            .mip_bytes = layout_.image_bytes(),
+    plan.results.push_back({.bytes = layout_.slices() * layout_.stored_image_bytes(),
+                            .mip_bytes = layout_.stored_image_bytes(),
                             .on_disk = chosen.on_disk});
     plan.workspace_bytes = m.workspace();
     plan.warnings = warnings_;
     plan.view_extents[0] = plan.view_extents[1] = layout_.image_size();
     plan.view_extents[2] = layout_.slices();
     plan.bscan_axis = model::FrameAxis::kZ;
-    plan.text = absl::StrCat(layout_.Text(), "batches: ", batches, " of ", batch,
-                             " slices, result ", chosen.on_disk ? "on disk" : "in device memory",
-                             "\nmemory of a batch: ", (m.raw + m.fields) >> 20, " MiB raw data, ",
-                             m.prepare >> 20, " MiB preparation, ", m.sinograms >> 20,
-                             " MiB sinograms, ", m.reconstruct >> 20, " MiB reconstruction\n");
+    plan.text =
+        absl::StrCat(layout_.Text(), "batches: ", batches, " of ", batch, " slices, result ",
+                     SamplesText(), " ", chosen.on_disk ? "on disk" : "in device memory",
+                     "\nmemory of a batch: ", (m.raw + m.fields) >> 20, " MiB raw data, ",
+                     m.prepare >> 20, " MiB preparation, ", m.sinograms >> 20, " MiB sinograms, ",
+                     m.reconstruct >> 20, " MiB reconstruction\n");
     return plan;
   }
 
   absl::Status Run(job::JobRun& run, std::stop_token stop) override {
     OCTAVO_ASSIGN_OR_RETURN(const Chosen chosen, ChosenBefore(run.device()));
-    // Reads the file once for the search of the axis and all batches.
+    // Reads the file once for the search of the axis, the trial slices and all batches.
     std::string note;
     const bool again = chosen.memory.slices_per_batch < layout_.slices() || spec_.center.find ||
-                       chosen.memory.check_slices > 0 || chosen.memory.support > 1;
+                       chosen.memory.check_slices > 0 || chosen.memory.support > 1 ||
+                       spec_.samples.found();
     const auto input = again ? CacheChunks(input_, environment_.projection_memory, &note) : input_;
     if (!note.empty()) run.Log(note);
     return RunTomography(run, stop,
@@ -96,6 +105,14 @@ class TomographyWork final : public job::JobWork {
     bool on_disk = false;
   };
 
+  std::string SamplesText() const {
+    const model::ResultSamplesSpec& samples = spec_.samples;
+    const char* const type = Info(samples.type).name;
+    if (!samples.windowed()) return type;
+    if (samples.found()) return absl::StrCat(type, " (window is found)");
+    return absl::StrCat(type, " (window ", samples.low, " to ", samples.high, ")");
+  }
+
   // Keep the plan's choice: the free memory may have changed since.
   absl::StatusOr<Chosen> ChosenBefore(Device& device) const {
     MutexLock lock(mutex_);
@@ -112,7 +129,7 @@ class TomographyWork final : public job::JobWork {
     constexpr int64_t kAny = int64_t{1} << 60;
     const auto use = environment_.ledger == nullptr ? memory::Ledger::Use{.budget = kAny}
                                                     : environment_.ledger->UseOf(index);
-    const int64_t result = layout_.slices() * layout_.image_bytes(),
+    const int64_t result = layout_.slices() * layout_.stored_image_bytes(),
                   mip = layout_.slices() * layout_.image_size() * 4 + 4096;
     const int64_t most = std::min(
         layout_.slices(), std::clamp(layout_.slices() / kLeastBatches, kFewSlices, kMostSlices));
@@ -182,8 +199,17 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenFile(
     options.angle_values = spec.angles_rad;
     options.angle_unit = storage::AngleUnit::kRadians;
   }
-  // Further paths are separate files only for .npy.
-  if (options.format == "npy" || (options.format.empty() && absl::EndsWith(path.path, ".npy"))) {
+  // The path as the client knows it, without the root's place.
+  const auto told = [](const absl::Status& status) {
+    ErrorInfo info = InfoOf(status);
+    if (info.field.empty()) info.field = "tomography.file.path";
+    return WithInfo(
+        absl::Status(status.code(), absl::StrCat("tomography.file: ", status.message())), info);
+  };
+  auto format = storage::ProjectionFormatOf(path.path, options);
+  if (!format.ok()) return told(format.status());
+  options.format = *std::move(format);
+  if (storage::NamesFurtherFiles(options.format)) {
     for (const auto& [field, name] :
          {std::pair{"flats", &options.flats}, std::pair{"darks", &options.darks},
           std::pair{"angles", &options.angles}}) {
@@ -195,13 +221,8 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenFile(
     }
   }
   auto input = storage::OpenProjections(path.path, options);
-  if (input.ok()) return input;
-  // The path as the client knows it, without the root's place.
-  ErrorInfo info = InfoOf(input.status());
-  if (info.field.empty()) info.field = "tomography.file.path";
-  return WithInfo(absl::Status(input.status().code(),
-                               absl::StrCat("tomography.file: ", input.status().message())),
-                  info);
+  if (!input.ok()) return told(input.status());
+  return input;
 }
 
 // The initial volume has the result's shape.

@@ -123,7 +123,7 @@ absl::StatusOr<std::string> ExpandDestination(const std::string& destination,
                                               const model::VolumeStatus& volume) {
   constexpr char kField[] = "options.destination";
   absl::string_view scan = volume.scan;
-  absl::ConsumePrefix(&scan, "scans/");
+  if (!absl::ConsumePrefix(&scan, "scans/")) absl::ConsumePrefix(&scan, "jobs/");
   std::string out;
   for (size_t i = 0; i < destination.size(); ++i) {
     if (destination[i] != '{') {

@@ -10,6 +10,7 @@ class NewsOfJobs final : public job::JobObserver {
  public:
   explicit NewsOfJobs(News* news) : news_(*news) {}
   void OnJobsChanged() override { news_.Tell(); }
+  void OnCommitWanted(const std::string&, const model::CommitOptions&) override {}
 
  private:
   News& news_;

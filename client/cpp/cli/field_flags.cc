@@ -86,6 +86,8 @@ constexpr FieldFlag kFields[] = {
     {"title", "--title"},
     {"labels", "--label"},
     {"results", "--results"},
+    {"commit.destination", "--commit"},
+    {"commit.destination", "--output"},
     {"processing.dtype", "--dtype"},
     {"processing.value", "--value"},
     {"processing.levels", "--levels"},
@@ -147,6 +149,9 @@ constexpr FieldFlag kFields[] = {
     {"tomography.slices_per_batch", "--batch"},
     {"tomography.place", "--on-disk"},
     {"tomography.pixel_size_um", "--pixel-um"},
+    {"tomography.samples.type", "--samples"},
+    {"tomography.samples.low", "--window"},
+    {"tomography.samples.high", "--window"},
     // How files are read.
     {"volume_import.format", "--from-format"},
     {"volume_import.raw.shape", "--raw-shape"},

@@ -59,6 +59,7 @@ void AddJobCommands(CLI::App& app, Session& session) {
   auto flags = std::make_shared<JobFlags>();
   auto* submit = job->add_subcommand("submit", "a job of any kind, as JSON");
   flags->AddTo(submit);
+  flags->AddCommitTo(submit);
   submit->get_option("--json-spec")->required();
   submit->callback([&session, flags] { (void)flags->Submit(session, flags->Spec()); });
 
@@ -72,6 +73,7 @@ void AddJobCommands(CLI::App& app, Session& session) {
       ->check(VolumeName());
   steps->AddTo(reprocess);
   flags->AddTo(reprocess);
+  flags->AddCommitTo(reprocess);
   reprocess->callback([&session, flags, name, steps] {
     v1::JobSpec spec = flags->Spec();
     auto* work = spec.mutable_reprocess();
@@ -90,6 +92,7 @@ void AddJobCommands(CLI::App& app, Session& session) {
   autofocus->add_flag("--only-a2", *only_a2, "a3 stays 0");
   autofocus->add_flag("--reprocess", *make, "also make the volume with the coefficients found");
   flags->AddTo(autofocus);
+  flags->AddCommitTo(autofocus);
   autofocus->callback([&session, flags, name, only_a2, make] {
     v1::JobSpec spec = flags->Spec();
     auto* work = spec.mutable_dispersion_autofocus();

@@ -42,6 +42,7 @@ void PrintJob(const Session& session, const v1::Job& job) {
   for (const auto& warning : job.warnings())
     std::cout << "\n  warning: " << WithFlags(session, warning);
   for (const auto& volume : job.volumes()) std::cout << "\n  " << volume;
+  for (const auto& path : job.commits()) std::cout << "\n  committed to " << path;
   if (job.has_dispersion()) {
     std::cout << "\n  a2 " << job.dispersion().a2() << " rad/sample^2, a3 " << job.dispersion().a3()
               << " rad/sample^3, sharpness " << job.dispersion().sharpness_before() << " -> "
@@ -69,6 +70,12 @@ void PrintJob(const Session& session, const v1::Job& job) {
       std::cout << ", by " << InWords(found.algorithm());
     if (found.stop() != v1::TomographyReport::STOP_UNSPECIFIED)
       std::cout << ", " << found.iterations() << " iterations, residual " << found.residual_norm();
+    if (found.low() < found.high())
+      std::cout << ", window " << found.low() << " to " << found.high();
+    if (found.clipped_below() + found.clipped_above() > 0) {
+      std::cout << ", clipped " << found.clipped_below() << " below and " << found.clipped_above()
+                << " above";
+    }
   }
   std::cout << "\n" << std::flush;  // so that a script gets the name at once
 }
@@ -166,6 +173,13 @@ void JobFlags::AddTo(CLI::App* app) {
   app->add_flag("--watch", watch, "follow it to its end");
 }
 
+void JobFlags::AddCommitTo(CLI::App* app) {
+  app->add_option("--commit", commit,
+                  "the server writes its volume to this, below a storage root, once it is "
+                  "complete; the ending says the format")
+      ->excludes("--results");
+}
+
 void JobFlags::AddSharedTo(CLI::App* app) {
   app->add_option("--title", title, "for people and file names");
   app->add_option("--label", labels, "key=value, may be repeated");
@@ -187,6 +201,7 @@ v1::JobSpec JobFlags::Spec() const {
     spec.set_results(results == "disk"   ? v1::TIER_DISK
                      : results == "host" ? v1::TIER_HOST
                                          : v1::TIER_DEVICE);
+  if (!commit.empty()) spec.mutable_commit()->set_destination(commit);
   for (const auto& label : labels) {
     const size_t equals = label.find('=');
     if (equals == std::string::npos)
@@ -194,6 +209,15 @@ v1::JobSpec JobFlags::Spec() const {
     (*spec.mutable_labels())[label.substr(0, equals)] = label.substr(equals + 1);
   }
   return spec;
+}
+
+bool CanBeMade(Session& session, const v1::JobSpec& spec) {
+  v1::PlanJobRequest request;
+  *request.mutable_spec() = spec;
+  v1::PlanJobResponse answer;
+  return CheckJob(session, spec,
+                  v1::JobService::NewStub(session.channel())
+                      ->PlanJob(session.Context().get(), request, &answer));
 }
 
 v1::Job JobFlags::Submit(Session& session, const v1::JobSpec& spec,

@@ -25,18 +25,22 @@ struct JobWatch {
 /// Follows a job to its end: prints the newest log lines, a progress bar, and each warning once.
 /// Returns the last state; one other than DONE sets the exit code.
 v1::Job WatchJob(Session& session, const std::string& name, JobWatch how);
+/// Whether the server would take the job; prints why not.
+bool CanBeMade(Session& session, const v1::JobSpec& spec);
 /// Records the warnings of a job as printed.
 std::set<std::string> WarningsOf(const v1::Job& job);
 
 /// Shared by all jobs.
 struct JobFlags {
-  std::string json_spec, title, device, group, request_id, results;
+  std::string json_spec, title, device, group, request_id, results, commit;
   std::vector<std::string> labels;
   int32_t priority = 0;
   bool watch = false, plan = false;
 
   void AddTo(CLI::App* app);
-  /// All but --json-spec, --results and --watch.
+  /// --commit, of jobs that hold a volume; after AddTo.
+  void AddCommitTo(CLI::App* app);
+  /// All but --json-spec, --results, --commit and --watch.
   void AddSharedTo(CLI::App* app);
   v1::JobSpec Spec() const;
   /// Submits or plans the job and prints the result. Returns the job, empty if there is none

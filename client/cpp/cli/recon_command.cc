@@ -141,7 +141,17 @@ void Run(Session& session, const ReconFlags& flags) {
   if (commits && !CanBeWritten(session, *commit)) return;
   JobFlags asked = flags.job();
   asked.watch = false;  // below, where it can be interrupted
-  if (asked.plan) {
+  if (asked.plan || (commits && !flags.no_wait())) {
+    // What cannot be written in this format is refused before the result is computed, too.
+    v1::JobSpec planned = spec;
+    if (commits) *planned.mutable_commit() = *commit;
+    if (asked.plan) {
+      (void)asked.Submit(session, planned);
+      return;
+    }
+    if (!CanBeMade(session, planned)) return;
+  }
+  if (flags.no_wait()) {
     (void)asked.Submit(session, spec);
     return;
   }

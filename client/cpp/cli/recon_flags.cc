@@ -45,6 +45,8 @@ const std::map<std::string, Rings::Method> kRings = {{"sorting", Rings::METHOD_S
                                                      {"dead", Rings::METHOD_DEAD_STRIPE},
                                                      {"all", Rings::METHOD_ALL_STRIPE},
                                                      {"wavelet", Rings::METHOD_FOURIER_WAVELET}};
+const std::map<std::string, v1::Dtype> kSamples = {
+    {"u8", v1::DTYPE_U8}, {"u16", v1::DTYPE_U16}, {"f16", v1::DTYPE_F16}, {"f32", v1::DTYPE_F32}};
 const std::vector<FlagOf> kOfAlgorithms = {{"--filter", {"fbp", "fourier", "auto"}},
                                            {"--extend-edges", {"fbp", "fourier", "auto"}},
                                            {"--fourier-accuracy", {"fourier"}},
@@ -128,8 +130,10 @@ std::string NameOf(Options::Algorithm algorithm) {
 
 void ReconFlags::AddTo(CLI::App* app) {
   app_ = app;
-  app->add_option("file", path_,
-                  "HDF5 (Data Exchange, NXtomo), .npy or Zarr, below a replay root of the server")
+  app->add_option(
+         "file", path_,
+         "HDF5 (Data Exchange, NXtomo), .npy, TIFF (a file of pages, or a folder of files) "
+         "or Zarr, below a replay root of the server")
       ->required();
   app->add_option("-o,--output", output_,
                   "commit the result as this, below a storage root; the ending says the format: "
@@ -168,7 +172,7 @@ void ReconFlags::AddTo(CLI::App* app) {
   app->add_flag("--degrees", degrees_, "angles of the file are in degrees, whatever it says")
       ->excludes(angles)
       ->excludes(radians);
-  auto* flats = app->add_option("--flats", flats_, "further .npy, or dataset; - = none");
+  auto* flats = app->add_option("--flats", flats_, "further .npy or TIFF, or dataset; - = none");
   auto* darks = app->add_option("--darks", darks_, "the same");
   app->add_option("--data", projections_at_, "dataset of the projections, if not the usual one");
   auto* median = app->add_flag("--median", median_, "flat and dark fields by their median");
@@ -225,6 +229,19 @@ void ReconFlags::AddTo(CLI::App* app) {
   app->add_option("--batch", batch_,
                   "slices at a time; default: chosen from the memory that is free");
   app->add_flag("--on-disk", on_disk_, "keep the result in the tier DISK, whatever fits");
+  app->add_option("--samples", samples_,
+                  "type of the result's voxels: u8 | u16 | f16 | f32 (default)")
+      ->check(OneOf(KeysOf(kSamples)));
+  app->add_option(
+         "--window", window_,
+         "LOW:HIGH, the values that become 0 and the largest number of u8 and u16; default: "
+         "found in a few slices")
+      ->needs("--samples");
+  app->add_flag("--no-wait", no_wait_,
+                "end when the job is queued; the server writes --output by itself after the last "
+                "slice")
+      ->needs("--output")
+      ->excludes("--png");
   app->add_option("--pixel-um", pixel_, "size of a detector's pixel in the sample");
   format_.AddTo(app);
   job_.AddTo(app);
@@ -363,9 +380,28 @@ void ReconFlags::SetAlgorithm(Options* to) const {
   if (max_.has_value()) to->set_max_value(*max_);
 }
 
+void ReconFlags::SetSamples(v1::TomographyJob* job) const {
+  if (Given("--samples")) job->mutable_samples()->set_type(kSamples.at(samples_));
+  if (!Given("--window")) return;
+  if (samples_ != "u8" && samples_ != "u16") {
+    throw CLI::ValidationError("--window", absl::StrCat("is of --samples u8 and u16; ", samples_,
+                                                        " holds the values themselves"));
+  }
+  const std::string allowed = "LOW:HIGH, finite numbers, high above low";
+  const std::vector<double> numbers = Numbers("--window", window_, 2, allowed);
+  if (!(numbers[0] < numbers[1])) Refuse("--window", window_, allowed);
+  job->mutable_samples()->set_low(numbers[0]);
+  job->mutable_samples()->set_high(numbers[1]);
+}
+
 void ReconFlags::CheckTogether(const v1::TomographyJob& job) const {
   if (slice_.has_value() && job.has_try_centers())
     throw CLI::ValidationError("--slice", "is of one volume; --try-centers shows all its slices");
+  if (Given("--output") && output_.empty())
+    throw CLI::ValidationError("--output",
+                               "is empty; leave it out to keep the result on the server");
+  if (no_wait_ && job_.watch)
+    throw CLI::ValidationError("--watch", "waits for the end of the job; --no-wait does not");
   for (const char* flag : FormatFlags::kAll) {
     if (Given(flag) && output_.empty())
       throw CLI::ValidationError(flag, "says how to write --output, and --output is not given");
@@ -381,8 +417,10 @@ v1::JobSpec ReconFlags::Spec() const {
   SetAlgorithm(job->mutable_reconstruction());
   if (Given("--batch")) job->set_slices_per_batch(batch_);
   if (on_disk_) job->set_place(v1::RESULT_PLACE_DISK);
+  SetSamples(job);
   if (Given("--pixel-um")) job->set_pixel_size_um(pixel_);
   CheckTogether(*job);
+  if (no_wait_) *spec.mutable_commit() = *Commit();
   return spec;
 }
 

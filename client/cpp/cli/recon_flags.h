@@ -29,6 +29,8 @@ class ReconFlags {
   const JobFlags& job() const { return job_; }
   const std::string& png() const { return png_; }
   std::optional<uint32_t> slice() const { return slice_; }
+  /// The command ends when the job is queued, and the server commits the result by itself.
+  bool no_wait() const { return no_wait_; }
 
  private:
   bool Given(const char* flag) const { return app_->count(flag) > 0; }
@@ -36,12 +38,13 @@ class ReconFlags {
   void SetPreparation(v1::TomographyPreparation* preparation) const;
   void SetCenter(v1::TomographyJob* job) const;
   void SetAlgorithm(v1::TomographyAlgorithmOptions* options) const;
+  void SetSamples(v1::TomographyJob* job) const;
   void CheckTogether(const v1::TomographyJob& job) const;
 
   const CLI::App* app_ = nullptr;
   std::string path_, output_, png_, algorithm_, center_,
       center_doubt_ = "warn", rows_, columns_, projections_, interpolation_, filter_, angles_,
-      flats_, darks_, angles_file_, try_centers_, projections_at_;
+      flats_, darks_, angles_file_, try_centers_, projections_at_, samples_, window_;
   std::vector<std::string> rings_;
   std::vector<double> outliers_, phase_;
   std::optional<double> min_, max_, mask_, overlap_;
@@ -50,7 +53,8 @@ class ReconFlags {
   double relaxation_ = 0, stop_change_ = 0, stop_residual_ = 0, pixel_ = 0, accuracy_ = 0;
   bool tomopy_ = false, sinograms_ = false, no_log_ = false, extend_ = false, on_disk_ = false,
        median_ = false, in_time_ = false, stitch_right_ = false, stitch_left_ = false,
-       radians_ = false, degrees_ = false, transmissions_ = false, to_zero_ = false;
+       radians_ = false, degrees_ = false, transmissions_ = false, to_zero_ = false,
+       no_wait_ = false;
   FormatFlags format_;
   JobFlags job_;
 };

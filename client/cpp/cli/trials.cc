@@ -6,6 +6,8 @@
 #include <cstring>
 #include <iostream>
 #include <numeric>
+#include <type_traits>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
@@ -13,10 +15,28 @@
 #include "octavo/v1/volume.grpc.pb.h"
 
 #include "client/cpp/cli/grey_picture.h"
+#include "client/cpp/cli/half.h"
 
 namespace octavo::cli {
 
 namespace {
+
+/// The stored numbers of type T as `scale` x number + `offset`.
+template <class T>
+std::vector<float> ValuesOf(const std::string& bytes, double scale, double offset) {
+  std::vector<float> values;
+  values.reserve(bytes.size() / sizeof(T));
+  for (size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
+    T stored;
+    std::memcpy(&stored, bytes.data() + at, sizeof(T));
+    if constexpr (std::is_same_v<T, Half>) {
+      values.push_back(static_cast<float>(Number(stored)));
+    } else {
+      values.push_back(static_cast<float>(scale * static_cast<double>(stored) + offset));
+    }
+  }
+  return values;
+}
 
 /// Means over `width` neighbours along rows, which become columns: twice is a mean over squares.
 std::vector<double> MeansTurned(const std::vector<double>& values, int64_t rows, int64_t columns,
@@ -73,9 +93,23 @@ std::vector<float> ReadSlice(Session& session, const v1::Volume& volume, int64_t
   std::string bytes;
   for (v1::ReadVolumeResponse part; reader->Read(&part);) bytes += part.data();
   if (!Check(session, reader->Finish())) return {};
-  std::vector<float> values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
-  return values;
+  const auto windowed = [&](double largest) {
+    if (!volume.has_levels()) return std::pair{1.0, 0.0};
+    const auto lo = static_cast<double>(volume.levels().lo());
+    return std::pair{(static_cast<double>(volume.levels().hi()) - lo) / largest, lo};
+  };
+  switch (volume.dtype()) {
+    case v1::DTYPE_U8: {
+      const auto [scale, offset] = windowed(UINT8_MAX);
+      return ValuesOf<uint8_t>(bytes, scale, offset);
+    }
+    case v1::DTYPE_U16: {
+      const auto [scale, offset] = windowed(UINT16_MAX);
+      return ValuesOf<uint16_t>(bytes, scale, offset);
+    }
+    case v1::DTYPE_F16: return ValuesOf<Half>(bytes, 1, 0);
+    default: return ValuesOf<float>(bytes, 1, 0);
+  }
 }
 
 bool ShowTrials(Session& session, const v1::Job& job, const v1::Volume& volume,

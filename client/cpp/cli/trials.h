@@ -23,8 +23,8 @@ double EdgeSpread(const std::vector<float>& values, int64_t rows, int64_t column
 bool ShowTrials(Session& session, const v1::Job& job, const v1::Volume& volume,
                 const std::string& png);
 
-/// The f32 values of slice `slice` [y, x] of a held volume [slice, y, x]; empty, after a message,
-/// if they cannot be read.
+/// The values of slice `slice` [y, x] of a held volume [slice, y, x]; of integers, the values that
+/// its levels give them. Empty, after a message, if they cannot be read.
 std::vector<float> ReadSlice(Session& session, const v1::Volume& volume, int64_t slice);
 
 }  // namespace octavo::cli

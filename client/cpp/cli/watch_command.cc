@@ -14,6 +14,7 @@
 #include "octavo/v1/stream.grpc.pb.h"
 
 #include "client/cpp/cli/commands.h"
+#include "client/cpp/cli/half.h"
 #include "client/cpp/cli/picture_flags.h"
 #include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/wait_teller.h"
@@ -54,19 +55,9 @@ std::string WriteFile(const std::string& path, const std::string& bytes) {
   return out ? "" : path + ": cannot write";
 }
 
-struct Half {
-  uint16_t bits;
-};
 template <class T>
 double Number(T sample) {
   return static_cast<double>(sample);
-}
-double Number(Half half) {
-  const int exponent = half.bits >> 10 & 31, fraction = half.bits & 1023;
-  if (exponent == 31) return fraction == 0 ? HUGE_VAL : NAN;
-  const double magnitude =
-      exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
-  return (half.bits & 0x8000) != 0 ? -magnitude : magnitude;
 }
 double Number(std::complex<float> z) { return static_cast<double>(std::abs(z)); }
 

@@ -261,7 +261,7 @@ def explained(*takes: Any, called: Optional[Mapping[str, str]] = None, covered: 
             others = [other for other, names in _BUILDERS.items() if name in names and other != function.__name__]
             if meant:
                 return f"{what}; did you mean '{meant}'? Expected one of {', '.join(allowed)}"
-            taken = f"; octavo.{others[0]}() takes it" if others else ""
+            taken = "; " + ", ".join(f"octavo.{other}()" for other in others) + (" takes it" if len(others) == 1 else " take it") if others else ""
             return f"{what}{taken}; expected one of {', '.join(allowed)}{'' if others else closest(name, allowed)}"
 
         @functools.wraps(function)

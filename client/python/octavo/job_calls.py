@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import time
 from typing import Any, Iterator, List, Optional
+
+import grpc
 
 from octavo import errors, specs
 from octavo.arguments import Seconds, explained, explained_methods, limit
@@ -27,7 +30,9 @@ class JobCalls:
                     gone (the job is cancelled, its volumes are discarded) ...
         request_id  a retry with the same id, work and fields returns the first Job
         fields      title, labels, priority (-100 ... 100), device, group; orphan, ttl: the fate of
-                    its volumes; results="disk" or "host": where each goes as soon as it is complete
+                    its volumes; results="disk" or "host": where each goes as soon as it is complete;
+                    commit="scan.zarr" or commit_options(...): the server writes the volume of the result to storage after the job is
+                    DONE (Volume.state COMMITTED, Job.commits), and holds it where that fails (Job.warnings)
         What might be a mistake is an OctavoWarning.
         """
         job = self._call(self._jobs.SubmitJob, job_pb2.SubmitJobRequest(
@@ -70,6 +75,27 @@ class JobCalls:
                 errors.tell(name, last.warnings)
         ended = Job(self, last)
         return ended._checked() if check else ended
+
+    def wait_commit(self, name: JobName, *, timeout: Optional[Seconds] = None) -> Job:
+        """Waits for the end of a job with commit=, and until its result is written, at most `timeout` seconds (OctavoTimeout). Raises OctavoError
+        unless both come about; ValueError for a job without commit."""
+        errors.check_kind("name", name, "jobs")
+        most = limit("timeout", timeout)
+        end = None if most is None else time.monotonic() + most
+        job = self.wait_job(name, timeout=timeout)
+        if not job.spec.HasField("commit"):
+            raise ValueError(f"{job.name} has no commit; submit_job(..., commit=...) makes one")
+        while not job.commits and not job.commit_failures:
+            there = bool(job.volumes())  # asked before the job, which then knows of a commit that took the volume away
+            job = self.job(name)
+            if not there and not job.commits and not job.commit_failures:
+                raise errors.OctavoError(grpc.StatusCode.FAILED_PRECONDITION, f"another call committed or discarded the volume of {job.name}")
+            if end is not None and time.monotonic() > end:
+                raise errors.OctavoTimeout(f"after {most:g} s {job.name} is not written yet; the server goes on: wait again")
+            time.sleep(0.05)
+        if job.commit_failures:
+            raise errors.OctavoError(grpc.StatusCode.ABORTED, next((w for w in job.warnings if "could not be committed" in w), f"{job.name} was not committed"))
+        return job
 
     def cancel_job(self, name: JobName) -> Job:
         """Ends a job at any time and frees all its memory."""

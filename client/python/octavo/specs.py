@@ -5,6 +5,7 @@ unknown argument: TypeError), which names it and lists what is allowed."""
 from __future__ import annotations
 
 import numbers
+import os
 from typing import Any, Mapping, Optional, Sequence, Union
 
 import numpy as np
@@ -422,7 +423,10 @@ def import_request(path: str, **fields: Any) -> ingest_pb2.ImportVolumeRequest:
 
 @builder(job_pb2.JobSpec, covered=(*WORKS,))
 def job_spec(work: Work, **fields: Any) -> job_pb2.JobSpec:
-    """Puts a JobSpec together. fields: title, labels, priority, device, group, orphan, ttl, results."""
+    """Puts a JobSpec together. fields: title, labels, priority, device, group, orphan, ttl, results, commit: the destination, or
+    octavo.commit_options(...)."""
+    if isinstance(fields.get("commit"), (str, os.PathLike)):
+        fields["commit"] = dict(destination=os.fspath(fields["commit"]))
     spec = message(job_pb2.JobSpec, _with_device(fields))
     if isinstance(work, job_pb2.JobSpec):
         made = job_pb2.JobSpec()

@@ -46,9 +46,11 @@ RINGS = Names({"sorting": _RINGS.METHOD_SORTING, "large_stripe": _RINGS.METHOD_L
                        **dict.fromkeys(("sf", "remove_stripe_sf"), "the smoothing filter has no counterpart; sorting is for the same rings"),
                        "none": "leave rings out"}, of=_RINGS.Method)
 PLACES = Names({"device": t.RESULT_PLACE_DEVICE, "disk": t.RESULT_PLACE_DISK}, of=t.ResultPlace)
+SAMPLES = Types({"u8": types_pb2.DTYPE_U8, "u16": types_pb2.DTYPE_U16, "f16": types_pb2.DTYPE_F16, "f32": types_pb2.DTYPE_F32})
 FRAME_DTYPES = Types({"u8": types_pb2.DTYPE_U8, "u16": types_pb2.DTYPE_U16, "i16": types_pb2.DTYPE_I16, "f32": types_pb2.DTYPE_F32})
-FILE_FORMATS = Names({"data_exchange": t.PROJECTION_FORMAT_DATA_EXCHANGE, "nxtomo": t.PROJECTION_FORMAT_NXTOMO, "npy": t.PROJECTION_FORMAT_NPY, "zarr": t.PROJECTION_FORMAT_ZARR},
-                     aliases={"dx": "data_exchange"}, of=t.ProjectionFormat)
+FILE_FORMATS = Names({"data_exchange": t.PROJECTION_FORMAT_DATA_EXCHANGE, "nxtomo": t.PROJECTION_FORMAT_NXTOMO, "npy": t.PROJECTION_FORMAT_NPY, "zarr": t.PROJECTION_FORMAT_ZARR,
+                      "tiff": t.PROJECTION_FORMAT_TIFF},
+                     aliases={"dx": "data_exchange", "tif": "tiff"}, of=t.ProjectionFormat)
 ANGLE_UNITS = Names({"degrees": t.ANGLE_UNIT_DEGREES, "radians": t.ANGLE_UNIT_RADIANS}, aliases={"deg": "degrees", "degree": "degrees", "rad": "radians", "radian": "radians"},
                     of=t.AngleUnit)
 Indices = Union[None, int, range, slice, Sequence[int], t.IndexRange]  # some of the projections, rows or columns
@@ -57,7 +59,7 @@ Input = Union[str, dict, t.ProjectionFile, t.ProjectionArrays, ingest_pb2.Pushed
 
 @builder(t.ProjectionFile)
 def ProjectionFile(**fields: Any) -> t.ProjectionFile:
-    """The message of this name: projections in a file or Zarr folder below a replay root."""
+    """The message of this name: projections in a file, or a folder of Zarr or TIFF, below a replay root."""
     return message(t.ProjectionFile, fields)
 
 
@@ -148,7 +150,7 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
                prepare: Optional[t.TomographyPreparation] = None, form: Union[str, int] = "corrected",
                interpolation: Union[str, int] = "", filter: Union[str, int] = "", min: Optional[float] = None, max: Optional[float] = None, mask: Optional[float] = None,
                padding: Optional[int] = None, initial: str = "", batch: int = 0, place: Union[str, int] = "", pixel_size_um: float = 0.0,
-               **fields: Any) -> t.TomographyJob:
+               samples: Union[None, str, int, type, np.dtype] = None, window: Optional[Sequence[float]] = None, **fields: Any) -> t.TomographyJob:
     """A reconstruction, for Client.submit_job: from parallel-beam projections to a held volume
     [slice, y, x].
 
@@ -172,6 +174,9 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
                around
     place        "device", "disk": the place of the result; initial a held volume or a buffer to
                start from
+    samples      type of the voxels: "u8", "u16", "f16", "f32" (the default). u8, u16: (x - low) / (high - low) of the largest number,
+                 window=(low, high); without a window it is found in a few slices. Volume.levels and the files have it; Job.tomography
+                 counts the clipped voxels. Client.submit_job(commit=...) has the result written to storage
     fields       of TomographyAlgorithmOptions: relaxation, subsets, stop_change, stop_residual, image_size, filter_cutoff, fourier_accuracy, ...
     """
     job = message(t.TomographyJob, dict(
@@ -179,6 +184,15 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
         initial_volume=initial, slices_per_batch=batch, place=place or None, pixel_size_um=pixel_size_um),
         called={"preparation": "prepare", "initial_volume": "initial", "slices_per_batch": "batch"})
     _set_input(job, input)
+    if samples is not None:
+        job.samples.type = SAMPLES.pick("samples", samples)
+    if window is not None:
+        job.samples.low, job.samples.high = several("window", window, "low, high")
+        if job.samples.low == job.samples.high == 0:
+            raise ValueError("window is (0, 0); low must be less than high. Without a window it is found")
+        if job.samples.type not in (types_pb2.DTYPE_U8, types_pb2.DTYPE_U16):
+            kind = next((name for name, number in SAMPLES.items() if number == job.samples.type), "f32")
+            raise ValueError(f"window is {short(window)} with samples {kind}, which hold the values themselves; give it only with u8, u16")
     if angles is not None:
         job.angles_rad.extend(array("angles", angles, np.float64).ravel().tolist())
     if isinstance(center, str):
@@ -267,7 +281,7 @@ def _direct_options(algorithm: str, num_iter, num_block, interpolation, filter_n
 
 
 @explained(tomography, covered=("input", "angles", "prepare", "initial", "batch", "image_size", "iterations", "subsets", "filter", "filter_cutoff",
-                                "filter_order", "center_row", "search", "try_centers", "projections", "rows", "columns", "pixel_size_um"))
+                                "filter_order", "center_row", "search", "try_centers", "projections", "rows", "columns", "pixel_size_um", "samples", "window"))
 def recon(tomo: Any, theta: Any, center: Any = None, sinogram_order: bool = False, algorithm: Optional[str] = None, init_recon: Any = None, ncore: Optional[int] = None,
           nchunk: Optional[int] = None, *, num_iter: Optional[int] = None, num_gridx: Optional[int] = None, num_gridy: Optional[int] = None,
           num_block: Optional[int] = None, ind_block: Any = None, reg_par: Any = None, filter_name: Optional[str] = None, filter_par: Any = None,

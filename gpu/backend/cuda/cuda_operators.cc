@@ -9,6 +9,7 @@
 #include "gpu/array/gather_ascans.h"
 #include "gpu/array/motion_contrast.h"
 #include "gpu/array/project.h"
+#include "gpu/array/quantise.h"
 #include "gpu/array/scatter.h"
 #include "gpu/array/surface.h"
 #include "gpu/array/warp.h"
@@ -26,6 +27,7 @@ absl::StatusOr<OperatorSet> MakeCudaOperators(Device& device) {
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeSpectralOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeProjectOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeCoarsenOps(device)));
+  OCTAVO_RETURN_IF_ERROR(set.Add(MakeQuantiseOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeResampleOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeRepeatOps(device)));
   OCTAVO_RETURN_IF_ERROR(set.Add(MakeArrayOps(device)));

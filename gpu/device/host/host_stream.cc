@@ -1,5 +1,6 @@
 #include "gpu/device/host/host_stream.h"
 
+#include <new>
 #include <utility>
 
 namespace octavo::inline gpu::host {
@@ -43,6 +44,8 @@ void HostStream::Push(Entry entry) {
 }
 
 void HostStream::Run() {
+  const absl::Status no_memory =
+      absl::ResourceExhaustedError("the host has no memory left for a stream's work");
   for (;;) {
     Entry entry;
     {
@@ -55,7 +58,13 @@ void HostStream::Run() {
     }
     if (status_.ok()) status_ = health_->Check();
     if (!status_.ok() && !entry.always) continue;
-    if (absl::Status status = entry.task(); status_.ok()) status_ = std::move(status);
+    absl::Status status;
+    try {
+      status = entry.task();
+    } catch (const std::bad_alloc&) {  // it must not end the thread with the process
+      status = no_memory;
+    }
+    if (status_.ok()) status_ = std::move(status);
   }
 }
 

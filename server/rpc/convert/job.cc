@@ -180,6 +180,13 @@ absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::s
   out.ttl_seconds = ToSeconds(in.ttl());
   if (in.results() == v1::TIER_HOST || in.results() == v1::TIER_DISK)
     out.results = static_cast<model::Tier>(in.results());
+  if (in.has_commit()) {
+    if (in.commit().destination().empty())
+      return InvalidField("commit.destination",
+                          "is empty; give a path relative to a storage root, for example "
+                          "\"{title}_{date}\"");
+    OCTAVO_ASSIGN_OR_RETURN(out.commit, DecodeCommitOptions(in.commit(), "commit"));
+  }
   out.group = in.group().empty() ? client : in.group();
   switch (in.work_case()) {
     case v1::JobSpec::kReprocess: {
@@ -218,6 +225,7 @@ void EncodeJobSpec(const model::JobSpec& in, v1::JobSpec* out) {
   out->set_orphan(static_cast<v1::Orphan>(in.orphan));
   if (in.ttl_seconds > 0) *out->mutable_ttl() = ToDuration(in.ttl_seconds);
   if (in.results.has_value()) out->set_results(static_cast<v1::Tier>(*in.results));
+  if (in.commit.has_value()) EncodeCommitOptions(*in.commit, out->mutable_commit());
   out->set_group(in.group);
   std::visit([out](const auto& work) { Encode(work, out); }, in.work);
 }
@@ -249,6 +257,8 @@ void EncodeJob(const job::JobStatus& in, bool brief, v1::Job* out) {
   out->set_log_lines_total(in.log_count);
   for (const auto& volume : in.volumes) out->add_volumes(volume);
   out->set_buffer(in.buffer);
+  for (const std::string& path : in.commits) out->add_commits(Utf8(path));
+  out->set_commit_failures(static_cast<uint32_t>(in.commit_failures));
   out->set_earlier_run(in.earlier_run);
   std::visit([out](const auto& finding) { EncodeFinding(finding, out); }, in.finding);
   if (brief) return;

@@ -1,6 +1,8 @@
 #include "server/rpc/convert/tomography.h"
 
 #include <initializer_list>
+#include <iterator>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -38,7 +40,8 @@ absl::Status CheckFinites(const char* message,
 }
 
 absl::StatusOr<model::ProjectionFileSpec> Decode(const v1::ProjectionFile& in) {
-  static constexpr const char* kFormats[] = {"", "data_exchange", "nxtomo", "npy", "zarr"};
+  static constexpr const char* kFormats[] = {"", "data_exchange", "nxtomo", "npy", "zarr", "tiff"};
+  static_assert(std::size(kFormats) == v1::ProjectionFormat_ARRAYSIZE);
   if (in.path().empty()) return InvalidField("tomography.file.path", "is empty");
   if (!v1::ProjectionFormat_IsValid(in.format())) return Unknown("file.format", in.format());
   if (!v1::AngleUnit_IsValid(in.angle_unit())) return Unknown("file.angle_unit", in.angle_unit());
@@ -318,6 +321,46 @@ absl::StatusOr<TomographyConfig> Decode(const v1::TomographyAlgorithmOptions& in
   return c;
 }
 
+absl::StatusOr<model::ResultSamplesSpec> Decode(const v1::ResultSamples& in) {
+  model::ResultSamplesSpec out;
+  switch (in.type()) {
+    case v1::DTYPE_UNSPECIFIED:
+    case v1::DTYPE_F32: break;
+    case v1::DTYPE_F16: out.type = DType::kF16; break;
+    case v1::DTYPE_U16: out.type = DType::kU16; break;
+    case v1::DTYPE_U8: out.type = DType::kU8; break;
+    default:
+      return InvalidField(
+          "tomography.samples.type",
+          absl::StrCat("is ", static_cast<int>(in.type()), "; allowed U8, U16, F16, F32"));
+  }
+  OCTAVO_RETURN_IF_ERROR(CheckFinites("samples", {{"low", in.low()}, {"high", in.high()}}));
+  if (!out.windowed()) {
+    for (const auto& [name, value] : {std::pair{"low", in.low()}, std::pair{"high", in.high()}}) {
+      if (value == 0) continue;
+      return InvalidField(
+          absl::StrCat("tomography.samples.", name),
+          absl::StrCat("is ", value, " with ", Info(out.type).name,
+                       ", which holds the values themselves; allowed is 0, and other windows with "
+                       "the types U8 and U16"));
+    }
+    return out;
+  }
+  if (in.low() == 0 && in.high() == 0) return out;
+  constexpr auto kMost = static_cast<double>(std::numeric_limits<float>::max());
+  OCTAVO_RETURN_IF_ERROR(InRange("tomography.samples.low", in.low(), -kMost, kMost));
+  OCTAVO_RETURN_IF_ERROR(InRange("tomography.samples.high", in.high(), -kMost, kMost));
+  // As Volume.levels tells it.
+  out.low = static_cast<double>(static_cast<float>(in.low()));
+  out.high = static_cast<double>(static_cast<float>(in.high()));
+  if (out.low < out.high) return out;
+  return InvalidField("tomography.samples.high",
+                      absl::StrCat("is ", in.high(), " and low is ", in.low(),
+                                   in.low() < in.high() ? ", which are one number as F32" : "",
+                                   "; allowed is a number above low, or 0 for both: the window is "
+                                   "found"));
+}
+
 }  // namespace
 
 absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& in) {
@@ -389,6 +432,7 @@ absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& 
   if (in.pixel_size_um() < 0)
     return FieldNotAllowed("tomography.pixel_size_um", in.pixel_size_um(), "0 (not known) or more");
   out.pixel_size_um = in.pixel_size_um();
+  OCTAVO_ASSIGN_OR_RETURN(out.samples, Decode(in.samples()));
   out.encoded = FixedBytes(in);
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
@@ -422,6 +466,10 @@ void EncodeTomographyReport(const model::TomographyReport& in, v1::TomographyRep
   out->set_floored(in.floored);
   out->set_unlit(in.unlit);
   if (in.algorithm.has_value()) out->set_algorithm(EncodeAlgorithm(*in.algorithm));
+  out->set_low(in.low);
+  out->set_high(in.high);
+  out->set_clipped_below(in.clipped_below);
+  out->set_clipped_above(in.clipped_above);
 }
 
 }  // namespace octavo::rpc

@@ -72,7 +72,11 @@ inline std::vector<std::string> NamesOf(const std::vector<JobPtr>& jobs) {
 class CountingObserver final : public JobObserver {
  public:
   void OnJobsChanged() override { ++told; }
+  void OnCommitWanted(const std::string& volume, const model::CommitOptions& options) override {
+    wanted.emplace_back(volume, options.destination);
+  }
   std::atomic<int> told{0};
+  std::vector<std::pair<std::string, std::string>> wanted;  // volume, destination
 };
 
 /// The services of jobs on host devices, and a table.

@@ -58,6 +58,27 @@ class RunningJobTest : public testing::JobPartsTest {
     job->charges.clear();
   }
 
+  /// The destinations of the commits that a job wants when its run has ended so.
+  std::vector<std::string> WantedAtClose(const absl::Status& end) {
+    const JobPtr job = Begun();
+    job->status.spec.commit = CommitOptions{.destination = "there", .writer = {}};
+    {
+      RunningJob run(services_, table_, turns_, job, stream_.ref());
+      EXPECT_THAT(run.results().Begin(), IsOk());
+      EXPECT_THAT(run.Result(0, Described()), IsOk());
+      EXPECT_THAT(run.results().Finish(), IsOk());
+      EXPECT_TRUE(observer_.wanted.empty()) << "the volume is not held yet";
+      run.results().Close(end.ok(), end);
+    }
+    ReleaseCharges(job);
+    std::vector<std::string> destinations;
+    for (const auto& [volume, destination] : observer_.wanted) {
+      EXPECT_EQ(volume, table_.Get("jobs/a")->volumes[0]);
+      destinations.push_back(destination);
+    }
+    return destinations;
+  }
+
   NotedTurns turns_;
   Stream stream_ = opened_.devices[0]->NewStream(StreamPriority::kNormal).value();
 };
@@ -112,6 +133,26 @@ TEST_F(RunningJobTest, AResultBecomesAHeldVolumeWithDigestAndProjection) {
   EXPECT_THAT(volume.job_warnings, ElementsAre("a warning"));
   EXPECT_EQ(ledger_.UseOf(0).reserved, 0);
   EXPECT_GT(ledger_.UseOf(0).held, 0);
+}
+
+TEST_F(RunningJobTest, ACommitIsWantedOfAHeldResult) {
+  EXPECT_THAT(WantedAtClose(absl::OkStatus()), ElementsAre("there"));
+}
+TEST_F(RunningJobTest, NoCommitIsWantedOfAResultThatFailed) {
+  EXPECT_THAT(WantedAtClose(absl::DataLossError("broken")), ::testing::IsEmpty());
+}
+
+TEST_F(RunningJobTest, EndsOfCommitsAreTold) {
+  const JobPtr job = Begun();
+  ASSERT_TRUE(table_.NoteCommitted("jobs/a", "/data/there.npy"));
+  ASSERT_TRUE(table_.NoteCommitFailed("jobs/a", "it stays held"));
+  EXPECT_FALSE(table_.NoteCommitted("jobs/gone", "/data/there.npy"));
+  EXPECT_FALSE(table_.NoteCommitFailed("jobs/gone", "it stays held"));
+  const JobStatus status = table_.Get("jobs/a").value();
+  EXPECT_THAT(status.commits, ElementsAre("/data/there.npy"));
+  EXPECT_EQ(status.commit_failures, 1);
+  EXPECT_THAT(status.warnings, ElementsAre("it stays held"));
+  ReleaseCharges(job);
 }
 
 TEST_F(RunningJobTest, AResultOfAJobThatFailedIsFailedAndItsMemoryComesBack) {

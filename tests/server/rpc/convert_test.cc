@@ -243,6 +243,70 @@ TEST(Digests, DoNotDependOnTheOrderOfLabels) {
   EXPECT_EQ(scans.size(), 1u);
 }
 
+TEST(ConvertJob, ACommitIsPartOfTheRequestAndNamesItsFields) {
+  v1::JobSpec spec, encoded;
+  spec.mutable_reprocess()->set_volume("volumes/a");
+  ASSERT_OK_AND_ASSIGN(const engine::JobSpec without, DecodeJobSpec(spec, "me"));
+  EXPECT_FALSE(without.commit.has_value());
+  EncodeJobSpec(without, &encoded);
+  EXPECT_FALSE(encoded.has_commit());
+  spec.mutable_commit();
+  EXPECT_THAT(DecodeJobSpec(spec, "me"),
+              IsError(absl::StatusCode::kInvalidArgument, "commit.destination: is empty"));
+  spec.mutable_commit()->set_destination("a.npy");
+  spec.mutable_commit()->add_pyramid_um(3);
+  ASSERT_OK_AND_ASSIGN(const engine::JobSpec with, DecodeJobSpec(spec, "me"));
+  EXPECT_EQ(with.commit->destination, "a.npy");
+  EXPECT_NE(with.request_digest, without.request_digest);
+  EncodeJobSpec(with, &encoded);
+  EXPECT_EQ(encoded.commit().destination(), "a.npy");
+  EXPECT_EQ(encoded.commit().format(), v1::FORMAT_NPY);
+  EXPECT_EQ(encoded.commit().pyramid_um_size(), 1);
+  spec.mutable_commit()->set_zstd_level(20);
+  EXPECT_THAT(DecodeJobSpec(spec, "me"),
+              IsError(absl::StatusCode::kInvalidArgument, "commit.zstd_level"));
+}
+
+TEST(ConvertTomography, SamplesNeedAWindowThatHoldsSomething) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  v1::JobSpec spec;
+  spec.mutable_tomography()->mutable_file()->set_path("scan.h5");
+  const auto decoded = [&](v1::Dtype type, double low,
+                           double high) -> absl::StatusOr<model::ResultSamplesSpec> {
+    auto* samples = spec.mutable_tomography()->mutable_samples();
+    samples->set_type(type);
+    samples->set_low(low);
+    samples->set_high(high);
+    OCTAVO_ASSIGN_OR_RETURN(const engine::JobSpec job, DecodeJobSpec(spec, "me"));
+    return std::get<model::TomographySpec>(job.work).samples;
+  };
+  EXPECT_EQ(decoded(v1::DTYPE_UNSPECIFIED, 0, 0)->type, DType::kF32);
+  EXPECT_EQ(decoded(v1::DTYPE_F16, 0, 0)->type, DType::kF16);
+  EXPECT_TRUE(decoded(v1::DTYPE_U8, 0, 0)->found());
+  ASSERT_OK_AND_ASSIGN(const model::ResultSamplesSpec given, decoded(v1::DTYPE_U16, -0.1, 0.3));
+  EXPECT_FALSE(given.found());
+  EXPECT_EQ(given.low, static_cast<double>(-0.1f)) << "as Volume.levels has it";
+  EXPECT_EQ(given.high, static_cast<double>(0.3f));
+  EXPECT_FALSE(decoded(v1::DTYPE_U8, -1, 0)->found());
+  for (const v1::Dtype other : {v1::DTYPE_I8, v1::DTYPE_I16, v1::DTYPE_F64, v1::DTYPE_C64}) {
+    EXPECT_THAT(decoded(other, 0, 0),
+                IsError(absl::StatusCode::kInvalidArgument, "tomography.samples.type: is "));
+  }
+  const auto refused = [&](v1::Dtype type, double low, double high, const char* text) {
+    EXPECT_THAT(decoded(type, low, high), IsError(absl::StatusCode::kInvalidArgument, text))
+        << low << " to " << high;
+  };
+  refused(v1::DTYPE_F32, 1, 0, "tomography.samples.low: is 1 with f32");
+  refused(v1::DTYPE_UNSPECIFIED, 0, 1, "tomography.samples.high: is 1 with f32");
+  refused(v1::DTYPE_F16, 0, 1, "tomography.samples.high: is 1 with f16");
+  refused(v1::DTYPE_U8, 1, 1, "tomography.samples.high: is 1 and low is 1; allowed");
+  refused(v1::DTYPE_U8, 1, -1, "tomography.samples.high: is -1 and low is 1; allowed");
+  refused(v1::DTYPE_U16, 1, 1 + 1e-12, "one number as F32");
+  refused(v1::DTYPE_U16, kNan, 1, "tomography.samples.low");
+  refused(v1::DTYPE_U16, 0, std::numeric_limits<double>::infinity(), "tomography.samples.high");
+  refused(v1::DTYPE_U16, -1e39, 1, "tomography.samples.low");
+}
+
 TEST(ConvertJob, TheTierOfItsResultsIsPartOfTheRequest) {
   v1::JobSpec spec;
   spec.mutable_reprocess()->set_volume("volumes/a");

@@ -142,7 +142,7 @@ TEST_P(DeviceLanesTest, AReplacedProcessorIsKeptUntilItIsTaken) {
   const auto replaced = run.lanes_.TakeReplaced();  // still in use
   EXPECT_EQ(replaced.size(), 1u);
   EXPECT_TRUE(run.lanes_.TakeReplaced().empty());
-  run.lanes_.Synchronize();
+  EXPECT_TRUE(run.lanes_.Synchronize().ok());
 }
 
 TEST_P(DeviceLanesTest, TheFailureNamesTheDeviceThatIsLost) {

@@ -70,6 +70,8 @@ class FakeRun final : public JobRun {
     workspace_.Discharge(bytes);
   }
   void Keep(std::shared_ptr<void> object) override { workspace_.Keep(std::move(object)); }
+  /// Device memory of a result that is not stored.
+  const void* result_data() const { return result_.data(); }
   /// Bytes of the workspace that are in use.
   int64_t used() const {
     int64_t sum = charged_;
@@ -104,7 +106,10 @@ class FakeRun final : public JobRun {
     result.display_lo = lo;
     result.display_hi = hi;
   }
-  void SetClipped(size_t, int64_t, int64_t) override {}
+  void SetClipped(size_t, int64_t below, int64_t above) override {
+    result.clipped_below = below;
+    result.clipped_above = above;
+  }
   void* ResultMip(size_t, bool) override { return mip_.data(); }
 
   bool PreviewDue() override { return preview_due; }
@@ -119,10 +124,13 @@ class FakeRun final : public JobRun {
     return absl::OkStatus();
   }
 
-  std::vector<float> Download(const void* data, size_t count) {
-    std::vector<float> values(count);
+  template <class T = float>
+  std::vector<T> Download(const void* data, size_t count) {
+    std::vector<T> values(count);
     EXPECT_TRUE(
-        device().CopyToHost(stream(), values.data(), data, static_cast<int64_t>(count) * 4).ok());
+        device()
+            .CopyToHost(stream(), values.data(), data, static_cast<int64_t>(count * sizeof(T)))
+            .ok());
     EXPECT_TRUE(stream().Synchronize().ok());
     return values;
   }

@@ -1,15 +1,20 @@
 // The parts of a tomography run by themselves: rows, axis, wide objects, slices, the result.
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <memory>
 #include <numeric>
 
 #include "gmock/gmock.h"
 
+#include "gpu/math/half.h"
 #include "server/tomography/axis_finder.h"
 #include "server/tomography/result_volume.h"
 #include "server/tomography/row_preparer.h"
 #include "server/tomography/slice_maker.h"
+#include "server/tomography/value_window.h"
 #include "server/tomography/wide_object.h"
 #include "tests/server/tomography/fake_run.h"
 
@@ -159,7 +164,7 @@ TEST(ResultVolumeTest, BatchesBecomeOneVolumeInMemoryOrOnDisk) {
     FakeRun run;
     const TomographyTask task = TaskOf(spec, disc, on_disk);
     ResultVolume result(run, task);
-    ASSERT_THAT(result.Begin(disc), IsOk());
+    ASSERT_THAT(result.Begin(disc, {}), IsOk());
     EXPECT_EQ(run.result.shape[0], kRows);
     EXPECT_EQ(run.result.axes[0], "z");
     EXPECT_TRUE(run.result.spacing_assumed[0]) << "nobody says the size of a pixel";
@@ -182,7 +187,203 @@ TEST(ResultVolumeTest, BatchesBecomeOneVolumeInMemoryOrOnDisk) {
     EXPECT_NEAR(run.result.display_lo, 3, 0.01) << "the slice in the middle";
     EXPECT_NEAR(run.result.display_hi, 4, 0.01);
     EXPECT_EQ(std::ssize(run.stored), on_disk ? kRows * elements * 4 : 0);
+    TomographyReport report;
+    ASSERT_THAT(result.Conclude(report), IsOk());
+    EXPECT_EQ(report.low, 0);
+    EXPECT_EQ(report.high, 0);
+    EXPECT_EQ(report.clipped_below + report.clipped_above, 0);
+    EXPECT_FALSE(run.result.has_levels);
   }
+}
+
+/// The number that a value is stored as, and whether it is clipped.
+struct Stored {
+  double number = 0;
+  bool below = false, above = false;
+};
+Stored StoredOf(const model::ResultSamplesSpec& samples, float value) {
+  if (samples.type == DType::kF16) {
+    const bool below = value<-65504, above = value> 65504;
+    const float kept = below ? -65504.0f : above ? 65504.0f : value;
+    return {static_cast<double>(math::HalfToFloat(math::FloatToHalf(kept))), below, above};
+  }
+  const double top = samples.type == DType::kU8 ? 255 : 65535;
+  const double v = (static_cast<double>(value) - samples.low) * top / (samples.high - samples.low);
+  if (std::isnan(v)) return {0, true, false};
+  return {std::clamp(std::floor(v + 0.5), 0.0, top), v < -0.5, v > top + 0.5};
+}
+double NumberAt(DType type, const char* bytes, int64_t i) {
+  if (type == DType::kU8) return static_cast<uint8_t>(bytes[i]);
+  uint16_t bits = 0;
+  std::memcpy(&bits, bytes + 2 * i, 2);
+  return type == DType::kU16 ? bits : static_cast<double>(math::HalfToFloat(bits));
+}
+
+TEST(ResultVolumeTest, VoxelsAreConvertedAndTheClippedOnesCounted) {
+  for (const DType type : {DType::kU8, DType::kU16, DType::kF16}) {
+    for (const bool on_disk : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << Info(type).name << (on_disk ? " on disk" : ""));
+      FakeRun run;
+      TomographySpec spec = DiscSpec();
+      spec.samples = {.type = type};
+      if (type != DType::kF16) spec.samples.low = -0.25, spec.samples.high = 5.5;
+      const ScannedObject disc = Disc(spec);
+      const int64_t size = disc.layout.image_size(), elements = size * size;
+      const TomographyTask task = TaskOf(spec, disc, on_disk);
+      ResultVolume result(run, task);
+      ASSERT_THAT(result.Begin(disc, {.low = spec.samples.low, .high = spec.samples.high}), IsOk());
+      EXPECT_EQ(run.result.dtype, type);
+      EXPECT_EQ(run.result.has_levels, type != DType::kF16);
+      EXPECT_EQ(result.ImagesOf(3), result.ImagesOf(0)) << "each batch is converted in turn";
+      std::vector<float> all;
+      for (int64_t first = 0; first < kRows; first += 3) {
+        const int64_t count = std::min<int64_t>(3, kRows - first);
+        std::vector<float> images;
+        for (int64_t i = 0; i < count * elements; ++i) {
+          const int64_t slice = first + i / elements, pixel = i % elements;
+          float value = static_cast<float>(slice) - 0.5f +
+                        static_cast<float>(pixel) / static_cast<float>(elements);
+          if (slice != 3 && pixel % 97 == 0) value = std::numeric_limits<float>::quiet_NaN();
+          if (slice != 3 && pixel % 101 == 0) value = std::numeric_limits<float>::infinity();
+          if (slice != 3 && pixel % 103 == 0) value = -70000;
+          images.push_back(value);
+        }
+        ASSERT_THAT(run.device().CopyToDevice(run.stream(), result.ImagesOf(first), images.data(),
+                                              std::ssize(images) * 4),
+                    IsOk());
+        ASSERT_THAT(run.stream().Synchronize(), IsOk());
+        ASSERT_THAT(result.Add(first, count), IsOk());
+        ASSERT_THAT(run.stream().Synchronize(), IsOk());
+        all.insert(all.end(), images.begin(), images.end());
+      }
+      TomographyReport report;
+      ASSERT_THAT(result.Conclude(report), IsOk());
+      const std::vector<char> stored =
+          on_disk ? run.stored
+                  : run.Download<char>(run.result_data(),
+                                       all.size() * static_cast<size_t>(SizeOf(type)));
+      ASSERT_EQ(std::ssize(stored), std::ssize(all) * SizeOf(type));
+      int64_t below = 0, above = 0, wrong = 0;
+      for (int64_t i = 0; i < std::ssize(all); ++i) {
+        const Stored wanted = StoredOf(spec.samples, all[static_cast<size_t>(i)]);
+        const double got = NumberAt(type, stored.data(), i);
+        wrong += got == wanted.number || (std::isnan(got) && std::isnan(wanted.number)) ? 0 : 1;
+        below += wanted.below ? 1 : 0;
+        above += wanted.above ? 1 : 0;
+      }
+      EXPECT_EQ(wrong, 0);
+      EXPECT_GT(below, 0);
+      EXPECT_GT(above, 0);
+      EXPECT_EQ(report.clipped_below, below);
+      EXPECT_EQ(report.clipped_above, above);
+      EXPECT_EQ(run.result.clipped_below, below);
+      EXPECT_EQ(run.result.clipped_above, above);
+      EXPECT_EQ(report.low, spec.samples.low);
+      EXPECT_EQ(report.high, spec.samples.high);
+      if (type == DType::kF16) {
+        EXPECT_THAT(run.warnings, IsEmpty()) << "less than a fiftieth is clipped";
+      } else {
+        EXPECT_THAT(run.warnings, ElementsAre(HasSubstr("were clipped")));
+      }
+      // The MIP has the voxels' type, and the display levels are stored numbers.
+      const auto mip =
+          run.Download<char>(run.ResultMip(0, true), static_cast<size_t>(elements * SizeOf(type)));
+      EXPECT_EQ(NumberAt(type, mip.data(), 1),
+                StoredOf(spec.samples, all[static_cast<size_t>(6 * elements + 1)]).number);
+      const double tolerance = type == DType::kU8 ? 1 : type == DType::kU16 ? 130 : 0.01;
+      const auto wanted = [&](float value) {
+        return type == DType::kF16 ? static_cast<double>(value)
+                                   : StoredOf(spec.samples, value).number;
+      };
+      EXPECT_NEAR(run.result.display_lo, wanted(2.5f), tolerance);
+      EXPECT_NEAR(run.result.display_hi, wanted(3.5f), tolerance);
+    }
+  }
+}
+
+class ValueWindowTest : public ::testing::Test {
+ protected:
+  /// Of trial slices of the disc, whose value is about 0.01.
+  ValueWindow Find(const TomographySpec& spec) {
+    const ScannedObject disc{.input = std::make_shared<DiscInput>(),
+                             .layout = DiscLayout(spec),
+                             .centers = DiscLayout(spec).GivenCenters(),
+                             .missing_frames = {}};
+    RowPreparer rows(run_, {});
+    const int64_t before = run_.used();
+    void* const image = run_.Allocate(disc.layout.image_bytes()).value();
+    const auto window = WindowFor(spec, disc, run_, {}, rows, static_cast<float*>(image));
+    run_.Free(image);
+    EXPECT_EQ(run_.used(), before) << "what the trials took is free again";
+    EXPECT_THAT(window, IsOk());
+    return window.value_or(ValueWindow{});
+  }
+  FakeRun run_;
+};
+
+TEST_F(ValueWindowTest, AGivenWindowIsTakenAndFloatsNeedNone) {
+  TomographySpec spec = DiscSpec();
+  EXPECT_EQ(Find(spec).high, 0);
+  spec.samples = {.type = DType::kF16};
+  EXPECT_EQ(Find(spec).high, 0);
+  spec.samples = {.type = DType::kU8, .low = -1, .high = 2};
+  EXPECT_EQ(Find(spec).low, -1);
+  EXPECT_EQ(Find(spec).high, 2);
+  EXPECT_THAT(run_.log, IsEmpty()) << "nothing was looked for";
+}
+
+TEST_F(ValueWindowTest, AFoundWindowHoldsTheObjectAndIsNotMuchWider) {
+  for (const auto algorithm :
+       {TomographyAlgorithm::kFbp, TomographyAlgorithm::kSirt, TomographyAlgorithm::kMlem}) {
+    TomographySpec spec = DiscSpec(algorithm);
+    spec.samples = {.type = DType::kU16};
+    const ValueWindow window = Find(spec);
+    EXPECT_LE(window.low, 0);
+    EXPECT_GT(window.high, 0.01);
+    EXPECT_LT(window.high - window.low, 0.03);
+    EXPECT_EQ(static_cast<double>(static_cast<float>(window.low)), window.low);
+    if (algorithm == TomographyAlgorithm::kMlem) EXPECT_EQ(window.low, 0) << "no pixel is below";
+  }
+  EXPECT_THAT(run_.log, ::testing::Each(HasSubstr("found in 5 slices")));
+}
+
+TEST_F(ValueWindowTest, BoundsOfThePixelsBoundIt) {
+  TomographySpec spec = DiscSpec(TomographyAlgorithm::kSirt);
+  spec.samples = {.type = DType::kU8};
+  spec.reconstruction.has_min = spec.reconstruction.has_max = true;
+  spec.reconstruction.min_value = 0;
+  spec.reconstruction.max_value = 0.005;
+  const ValueWindow window = Find(spec);
+  EXPECT_EQ(window.low, 0);
+  EXPECT_EQ(window.high, static_cast<double>(0.005f));
+}
+
+TEST_F(ValueWindowTest, TriedAxesAreTheTrials) {
+  TomographySpec spec = DiscSpec();
+  spec.center = {};
+  spec.try_centers = TryCentersSpec{.begin = 28.25, .end = 30.25, .step = 1, .row = 3};
+  spec.samples = {.type = DType::kU8};
+  const ValueWindow window = Find(spec);
+  EXPECT_GT(window.high, 0.01);
+  EXPECT_THAT(run_.log, ElementsAre(HasSubstr("found in 3 slices")));
+}
+
+TEST_F(ValueWindowTest, NothingToSeeIsStillAWindow) {
+  TomographySpec spec = DiscSpec();
+  spec.samples = {.type = DType::kU8};
+  const ScannedObject empty{.input = std::make_shared<DiscInput>(0),
+                            .layout = DiscLayout(spec),
+                            .centers = {kAxis},
+                            .missing_frames = {}};
+  RowPreparer rows(run_, {});
+  void* const image = run_.Allocate(empty.layout.image_bytes()).value();
+  ASSERT_OK_AND_ASSIGN(const ValueWindow window,
+                       WindowFor(spec, empty, run_, {}, rows, static_cast<float*>(image)));
+  EXPECT_LT(window.low, window.high);
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_THAT(WindowFor(spec, empty, run_, stop.get_token(), rows, static_cast<float*>(image)),
+              IsError(absl::StatusCode::kCancelled, ""));
 }
 
 TEST(ResultVolumeTest, FramesThatNeverCameAreNoted) {
@@ -192,7 +393,7 @@ TEST(ResultVolumeTest, FramesThatNeverCameAreNoted) {
   disc.missing_frames = {{3, 2}, {9, 1}};
   const TomographyTask task = TaskOf(spec, disc, false);
   ResultVolume result(run, task);
-  ASSERT_THAT(result.Begin(disc), IsOk());
+  ASSERT_THAT(result.Begin(disc, {}), IsOk());
   EXPECT_FALSE(run.result.complete);
   EXPECT_EQ(run.result.missing_frames, 3);
   EXPECT_EQ(run.result.missing_frame_ranges.size(), 2u);

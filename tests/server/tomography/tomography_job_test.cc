@@ -11,6 +11,8 @@
 #include <random>
 
 #include "gpu/base/allocation_fault.h"
+#include "gpu/device/scalar.h"
+#include "gpu/math/array_ops.h"
 #include "gpu/tomography/reconstruct.h"
 #include "server/engine/job_kinds.h"
 #include "server/job/job_queue.h"
@@ -118,6 +120,23 @@ class TomographyJobTest : public engine::testing::JobFixture {
     EXPECT_THAT(stream.ref().Synchronize(), IsOk());
     return values;
   }
+  /// The stored numbers of a volume of u8, u16 or f16.
+  std::vector<double> NumbersOf(const JobStatus& job) {
+    if (job.volumes.empty()) return {};
+    const auto pinned = store_.Hold(job.volumes[0], HoldKind::kDevice);
+    EXPECT_THAT(pinned, IsOk());
+    std::vector<uint8_t> bytes(static_cast<size_t>(pinned->status.bytes));
+    const Stream stream = *device_.NewStream(StreamPriority::kNormal);
+    EXPECT_THAT(device_.CopyToHost(stream.ref(), bytes.data(), pinned->slot->volume.data(),
+                                   pinned->status.bytes),
+                IsOk());
+    EXPECT_THAT(stream.ref().Synchronize(), IsOk());
+    const DType type = pinned->status.dtype;
+    std::vector<double> numbers;
+    for (size_t i = 0; i < bytes.size(); i += static_cast<size_t>(SizeOf(type)))
+      numbers.push_back(math::Load(ScalarOf(type), bytes.data() + i, 0).re);
+    return numbers;
+  }
   /// The reconstruction of all rows at once.
   std::vector<float> Direct(TomographyConfig config) {
     config.angles_rad = angles_;
@@ -176,6 +195,101 @@ TEST_P(TomographyJobTest, BatchesMakeWhatOneReconstructorMakes) {
     }
   }
   EXPECT_EQ(ledger_.UseOf(0).granted(), 0);
+}
+
+TEST_P(TomographyJobTest, AResultOfFewerBitsIsTheOneOfF32Converted) {
+  for (const auto algorithm : {TomographyAlgorithm::kFbp, TomographyAlgorithm::kSirt}) {
+    TomographySpec spec = Spec(algorithm, 4);
+    spec.slices_per_batch = 3;
+    const JobStatus whole = Run(spec);
+    const std::vector<float> values = VolumeOf(whole);
+    for (const DType type : {DType::kU8, DType::kU16, DType::kF16}) {
+      for (const int64_t batch : {1, 3, 7}) {
+        SCOPED_TRACE(::testing::Message() << Info(type).name << ", batches of " << batch);
+        spec.slices_per_batch = batch;
+        spec.samples = {.type = type};
+        const double low = static_cast<double>(0.002f), high = static_cast<double>(0.025f),
+                     top = type == DType::kU8 ? 255 : 65535;
+        if (type != DType::kF16) spec.samples.low = low, spec.samples.high = high;
+        const JobStatus job = Run(spec);
+        const std::vector<double> numbers = NumbersOf(job);
+        ASSERT_EQ(numbers.size(), values.size());
+        int64_t below = 0, above = 0, off = 0;
+        for (size_t i = 0; i < values.size(); ++i) {
+          const auto value = static_cast<double>(values[i]);
+          if (type == DType::kF16) {
+            off += std::abs(numbers[i] - value) > 1e-3 * std::abs(value) + 1e-6 ? 1 : 0;
+            continue;
+          }
+          const double v = (value - low) * top / (high - low);
+          // Batches differ by the rounding of f32.
+          off += std::abs(numbers[i] - std::clamp(v, 0.0, top)) > 0.51 + 1e-5 * top ? 1 : 0;
+          below += v <= -0.5 ? 1 : 0;
+          above += v >= top + 0.5 ? 1 : 0;
+        }
+        EXPECT_EQ(off, 0);
+        const auto& report = std::get<TomographyReport>(job.finding);
+        EXPECT_NEAR(static_cast<double>(report.clipped_below), static_cast<double>(below), 5);
+        EXPECT_NEAR(static_cast<double>(report.clipped_above), static_cast<double>(above), 5);
+        const auto volume = store_.Get(job.volumes[0]);
+        EXPECT_EQ(volume->dtype, type);
+        EXPECT_EQ(volume->bytes, std::ssize(values) * SizeOf(type));
+        EXPECT_EQ(volume->has_levels, type != DType::kF16);
+        EXPECT_EQ(volume->quantity, model::Quantity::kAttenuation);
+        EXPECT_EQ(volume->clipped_below, report.clipped_below);
+        if (type != DType::kF16) {
+          EXPECT_GT(below, 0);
+          EXPECT_EQ(volume->level_lo, 0.002f);
+          EXPECT_EQ(volume->level_hi, 0.025f);
+          EXPECT_GE(volume->display_lo, 0);
+          EXPECT_LE(volume->display_hi, top);
+          EXPECT_THAT(job.plan, HasSubstr("window"));
+        }
+        ASSERT_THAT(store_.Discard(volume->name, Reason::kDiscarded, "test"), IsOk());
+      }
+    }
+    ASSERT_THAT(store_.Discard(whole.volumes[0], Reason::kDiscarded, "test"), IsOk());
+  }
+  EXPECT_EQ(ledger_.UseOf(0).granted(), 0);
+}
+
+TEST_P(TomographyJobTest, AWindowIsFoundAndAResultOfU8TakesAQuarterOfTheMemory) {
+  for (const auto algorithm :
+       {TomographyAlgorithm::kFbp, TomographyAlgorithm::kFourier, TomographyAlgorithm::kCgls}) {
+    TomographySpec spec = Spec(algorithm, 4);
+    const std::vector<float> values = VolumeOf(Run(spec));
+    spec.samples = {.type = DType::kU8};
+    const JobStatus job = Run(spec);
+    const auto& report = std::get<TomographyReport>(job.finding);
+    EXPECT_LT(report.low, report.high);
+    const auto [least, most] = std::minmax_element(values.begin(), values.end());
+    EXPECT_GT(report.low, static_cast<double>(*least) - 0.02);
+    EXPECT_LT(report.high, static_cast<double>(*most) + 0.02);
+    EXPECT_LT(static_cast<double>(report.clipped_below + report.clipped_above),
+              0.02 * static_cast<double>(values.size()));
+    const auto volume = store_.Get(job.volumes[0]);
+    EXPECT_EQ(static_cast<double>(volume->level_lo), report.low);
+    EXPECT_EQ(volume->bytes, std::ssize(values));
+    // A reader comes back to the values.
+    const std::vector<double> numbers = NumbersOf(job);
+    const double step = (report.high - report.low) / 255;
+    int64_t off = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double value = std::clamp(static_cast<double>(values[i]), report.low, report.high);
+      off += std::abs(report.low + step * numbers[i] - value) > 0.51 * step ? 1 : 0;
+    }
+    EXPECT_EQ(off, 0);
+    EXPECT_THAT(job.plan, HasSubstr("window is found"));
+  }
+  // Also of the axes that are tried.
+  TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
+  spec.center = {};
+  spec.try_centers = TryCentersSpec{.begin = 27.25, .end = 31.25, .step = 0.5, .row = 3};
+  spec.samples = {.type = DType::kU16};
+  const JobStatus tried = Run(spec);
+  EXPECT_EQ(store_.Get(tried.volumes[0])->bytes, 9 * kColumns * kColumns * 2);
+  EXPECT_LT(std::get<TomographyReport>(tried.finding).low,
+            std::get<TomographyReport>(tried.finding).high);
 }
 
 TEST_P(TomographyJobTest, ResidualsFallAndAreTold) {
