@@ -83,7 +83,7 @@ class JobCalls:
         most = limit("timeout", timeout)
         end = None if most is None else time.monotonic() + most
         job = self.wait_job(name, timeout=timeout)
-        if not job.spec.HasField("commit"):
+        if job.spec.commit is None:
             raise ValueError(f"{job.name} has no commit; submit_job(..., commit=...) makes one")
         while not job.commits and not job.commit_failures:
             there = bool(job.volumes())  # asked before the job, which then knows of a commit that took the volume away

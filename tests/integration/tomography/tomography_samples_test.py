@@ -148,6 +148,16 @@ class TomographySamples(DaemonTest):
                     meta = json.load(file)
                 self.assertEqual(meta["levels"], [0, 1])  # whoever reads the file comes back to attenuation
 
+    def test_the_files_can_be_waited_for(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            job = self.client.wait_commit(self.submit(self.work(samples="u8"), commit="waited.npy"))
+            self.assertEqual(list(job.commits), [os.path.join(self.daemon.root, "waited.npy")])
+            self.assertTrue(os.path.exists(job.commits[0]))
+            self.assertEqual(list(self.client.wait_commit(job.name, timeout=5).commits), list(job.commits))  # a second time, at once
+            with self.assertRaisesRegex(ValueError, "has no commit"):
+                self.client.wait_commit(self.submit(self.work()).name)
+
     def test_every_field_of_a_template_and_another_format(self):
         job = self.submit(self.work(samples="u8"), title="a tooth", commit=octavo.commit_options("{title}/{scan}_{index:03}.zarr", pyramid_levels=2))
         job = self.client.wait_job(job.name)
@@ -228,6 +238,13 @@ class TomographySamples(DaemonTest):
         numbers = np.load(os.path.join(self.daemon.root, "cli.npy"))
         self.assertEqual(numbers.dtype, np.uint8)
         self.assertLessEqual(np.abs(numbers.astype(int) - stored(values, "u8", 0, 1)[0].astype(int)).max(), 1)  # its angles are rounded
+        before = len(self.client.jobs())
+        for more, said in [(("--samples", "f16", "-o", "cli.tif"), "half-precision"), (("-o", ""), "--output: is empty"),
+                           (("-o", "cli_x.npy", "--no-wait", "--watch"), "--watch: waits")]:
+            refused = self.command(*flags, *more, check=False)
+            self.assertNotEqual(refused.returncode, 0, more)
+            self.assertIn(said, refused.stderr.replace("--output is", "--output: is").replace("--watch waits", "--watch: waits"))
+        self.assertEqual(len(self.client.jobs()), before)  # nothing was computed
         result = self.command(*flags, "--samples", "u16", "--no-wait", "-o", "cli_by_itself.npy")
         (name,) = re.findall(r"jobs/[\w-]+", result.stdout)[:1]
         until(lambda: list(self.client.job(name).commits))
