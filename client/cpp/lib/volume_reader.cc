@@ -122,8 +122,8 @@ void ReadOne(const std::shared_ptr<grpc::Channel>& connection, grpc::ClientConte
   Check(status);
   std::sort(pieces.begin(), pieces.end());
   uint64_t done = 0;  // in one piece from the beginning on
-  for (const auto& [offset, bytes] : pieces) {
-    if (offset == done) done += bytes;
+  for (const auto& [offset, size] : pieces) {
+    if (offset == done) done += size;
   }
   if (into.empty() || done != into.size()) {
     throw Error(Code::kDataLoss,
