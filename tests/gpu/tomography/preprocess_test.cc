@@ -169,10 +169,14 @@ TEST_P(TomoPrepareTest, MatchesTheModel) {
     // Where air is nearly dark, rounding of f32 weighs heavily.
     ExpectNear(got, want, c.air_left + c.air_right > 0 ? 20 * kTolerance : kTolerance);
     EXPECT_EQ(counts.outliers, want_counts.outliers);
-    EXPECT_NEAR(static_cast<double>(counts.cut), static_cast<double>(want_counts.cut), 2);
+    // Quotients of small integers often lie at a limit, and f32 rounds them to either side.
+    const auto near = [](int64_t count) { return 2 + static_cast<double>(count) / 200; };
+    EXPECT_NEAR(static_cast<double>(counts.cut), static_cast<double>(want_counts.cut),
+                near(want_counts.cut));
     EXPECT_EQ(counts.not_finite, want_counts.not_finite);
     EXPECT_EQ(counts.unlit, want_counts.unlit);
-    EXPECT_NEAR(static_cast<double>(counts.floored), static_cast<double>(want_counts.floored), 1);
+    EXPECT_NEAR(static_cast<double>(counts.floored), static_cast<double>(want_counts.floored),
+                near(want_counts.floored));
   }
 }
 
