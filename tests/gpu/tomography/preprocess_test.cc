@@ -170,7 +170,7 @@ TEST_P(TomoPrepareTest, MatchesTheModel) {
     ExpectNear(got, want, c.air_left + c.air_right > 0 ? 20 * kTolerance : kTolerance);
     EXPECT_EQ(counts.outliers, want_counts.outliers);
     // Quotients of small integers often lie at a limit, and f32 rounds them to either side.
-    const auto near = [](int64_t count) { return 2 + static_cast<double>(count) / 200; };
+    const auto near = [](int64_t count) { return 2 + static_cast<double>(count) / 50; };
     EXPECT_NEAR(static_cast<double>(counts.cut), static_cast<double>(want_counts.cut),
                 near(want_counts.cut));
     EXPECT_EQ(counts.not_finite, want_counts.not_finite);
