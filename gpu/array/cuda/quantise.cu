@@ -27,7 +27,8 @@ __global__ void QuantiseKernel(math::QuantiseSpec s, const float* in, void* out,
       atomicAdd(&sums[end], static_cast<unsigned long long>(counts[end]));  // NOLINT
   }
   __syncthreads();
-  if (threadIdx.x < 2 && sums[threadIdx.x] != 0) atomicAdd(&clipped[threadIdx.x], sums[threadIdx.x]);
+  if (threadIdx.x < 2 && sums[threadIdx.x] != 0)
+    atomicAdd(&clipped[threadIdx.x], sums[threadIdx.x]);
 }
 
 class CudaQuantiseOps final : public QuantiseOps {
