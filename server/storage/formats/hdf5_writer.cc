@@ -6,7 +6,6 @@
 #include <hdf5.h>
 #include <sys/stat.h>
 #include <vector>
-#include <zlib.h>
 
 #include "absl/strings/str_cat.h"
 #include "tbb/enumerable_thread_specific.h"
@@ -17,6 +16,8 @@
 #include "gpu/base/unique_fd.h"
 #include "server/storage/formats/meta_json.h"
 #include "server/storage/formats/single_file.h"
+#include "server/storage/io/byte_shuffle.h"
+#include "server/storage/io/deflate.h"
 #include "server/storage/io/errno_status.h"
 #include "server/storage/io/files.h"
 #include "server/storage/io/hdf5_library.h"
@@ -150,27 +151,15 @@ class Hdf5Writer final : public SingleFileWriter {
     const char* chunk = grid_.Gather(slab, bscans, 0, x0, z0, &scratch.chunk);
     const auto bytes = static_cast<size_t>(grid_.ChunkBytes());
     if (Shuffled()) {
-      const auto size = static_cast<size_t>(grid_.size), count = bytes / size;
       scratch.shuffled.resize(bytes);
-      for (size_t b = 0; b < size; ++b) {
-        for (size_t i = 0; i < count; ++i) scratch.shuffled[b * count + i] = chunk[i * size + b];
-      }
+      ShuffleBytes(chunk, grid_.ChunkBytes() / grid_.size, grid_.size, scratch.shuffled.data());
       chunk = scratch.shuffled.data();
     }
-    if (!options_.compress) {
+    if (options_.compress)
+      out.status =
+          scratch.deflater.Append(DeflateWrap::kZlib, options_.level, chunk, bytes, &out.bytes);
+    else
       out.bytes.assign(chunk, bytes);
-      return out;
-    }
-    uLongf room = compressBound(static_cast<uLong>(bytes));
-    out.bytes.resize(room);
-    const int result =
-        compress2(reinterpret_cast<Bytef*>(out.bytes.data()), &room,
-                  reinterpret_cast<const Bytef*>(chunk), static_cast<uLong>(bytes), options_.level);
-    if (result != Z_OK)
-      out.status = result == Z_MEM_ERROR
-                       ? absl::ResourceExhaustedError("no memory for a deflate encoder")
-                       : absl::InternalError(absl::StrCat("deflate: ", result));
-    out.bytes.resize(room);
     return out;
   }
 
@@ -248,6 +237,7 @@ class Hdf5Writer final : public SingleFileWriter {
 
   struct Scratch {
     std::vector<char> chunk, shuffled;
+    BlockDeflater deflater;
   };
   const ChunkGrid grid_{.shape = {meta_.shape[0], meta_.shape[1], meta_.shape[2]},
                         .chunk = {std::min(options_.chunk[0], meta_.shape[0]),

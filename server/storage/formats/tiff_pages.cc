@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
-#include <zlib.h>
 
 #include "absl/strings/str_cat.h"
 #include "tbb/parallel_for.h"
 
 #include "gpu/base/status.h"
 #include "server/storage/formats/single_file.h"
+#include "server/storage/io/deflate.h"
 
 namespace octavo::storage {
 namespace {
@@ -123,20 +123,12 @@ nlohmann::json TiffPages::Axes() const {
 }
 
 absl::Status TiffPages::EncodeStrip(const char* data, int64_t bytes, Block* out) const {
-  const size_t begin = out->bytes.size();
   if (!options_.compress) {
     out->bytes.append(data, static_cast<size_t>(bytes));
     return absl::OkStatus();
   }
-  uLongf room = compressBound(static_cast<uLong>(bytes));
-  out->bytes.resize(begin + room);
-  const int result =
-      compress2(reinterpret_cast<Bytef*>(out->bytes.data() + begin), &room,
-                reinterpret_cast<const Bytef*>(data), static_cast<uLong>(bytes), options_.level);
-  if (result == Z_MEM_ERROR) return absl::ResourceExhaustedError("no memory for a deflate encoder");
-  if (result != Z_OK) return absl::InternalError(absl::StrCat("deflate: ", result));
-  out->bytes.resize(begin + room);
-  return absl::OkStatus();
+  return BlockDeflater().Append(DeflateWrap::kZlib, options_.level, data,
+                                static_cast<size_t>(bytes), &out->bytes);
 }
 
 absl::StatusOr<std::vector<TiffPages::Block>> TiffPages::Encode(int64_t planes, const char* slab) {

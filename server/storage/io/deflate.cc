@@ -1,6 +1,7 @@
 #include "server/storage/io/deflate.h"
 
 #include <algorithm>
+#include <libdeflate.h>
 #include <zlib.h>
 
 #include "absl/strings/str_cat.h"
@@ -30,6 +31,50 @@ absl::StatusOr<std::string> Blocks(const char* data, size_t bytes, int level) {
 }
 
 }  // namespace
+
+struct BlockDeflater::Encoder {
+  explicit Encoder(int of_level) : level(of_level), state(libdeflate_alloc_compressor(of_level)) {}
+  ~Encoder() { libdeflate_free_compressor(state); }
+  Encoder(const Encoder&) = delete;
+  const int level;
+  libdeflate_compressor* const state;
+};
+
+BlockDeflater::BlockDeflater() = default;
+BlockDeflater::~BlockDeflater() = default;
+
+absl::Status BlockDeflater::Append(DeflateWrap wrap, int level, const void* data, size_t bytes,
+                                   std::string* out) {
+  // libdeflate's own 1 makes noise some 7 % larger than zlib's 1 does; its 2 does not.
+  level = std::max(level, 2);
+  if (encoder_ == nullptr || encoder_->level != level) encoder_ = std::make_unique<Encoder>(level);
+  if (encoder_->state == nullptr) {
+    encoder_.reset();
+    return absl::ResourceExhaustedError("no memory for a deflate encoder");
+  }
+  const bool gzip = wrap == DeflateWrap::kGzip;
+  const size_t begin = out->size(),
+               room = gzip ? libdeflate_gzip_compress_bound(encoder_->state, bytes)
+                           : libdeflate_zlib_compress_bound(encoder_->state, bytes);
+  out->resize(begin + room);
+  char* const to = out->data() + begin;
+  const size_t made = gzip ? libdeflate_gzip_compress(encoder_->state, data, bytes, to, room)
+                           : libdeflate_zlib_compress(encoder_->state, data, bytes, to, room);
+  out->resize(begin + made);
+  return made > 0 ? absl::OkStatus() : absl::InternalError("deflate: the block has no room");
+}
+
+bool InflateBlock(DeflateWrap wrap, absl::string_view packed, void* out, size_t bytes) {
+  const std::unique_ptr<libdeflate_decompressor, void (*)(libdeflate_decompressor*)> decoder(
+      libdeflate_alloc_decompressor(), libdeflate_free_decompressor);
+  if (decoder == nullptr) return false;
+  size_t taken = 0, made = 0;
+  const auto decode =
+      wrap == DeflateWrap::kGzip ? libdeflate_gzip_decompress_ex : libdeflate_zlib_decompress_ex;
+  return decode(decoder.get(), packed.data(), packed.size(), out, bytes, &taken, &made) ==
+             LIBDEFLATE_SUCCESS &&
+         taken == packed.size() && made == bytes;
+}
 
 std::string DeflateStream::Head() const {
   // gzip: no name, no time, so that equal volumes make equal files; system unknown. zlib: a window

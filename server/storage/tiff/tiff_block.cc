@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 
 #include "gpu/base/status.h"
+#include "server/storage/io/deflate.h"
 #include "server/storage/io/file_errors.h"
 
 namespace octavo::storage {
@@ -46,6 +47,7 @@ bool IsPlain(const TiffPage& page) {
 // writers fill the last strip. Returns a word for what is wrong, or nullptr.
 
 const char* Inflate(absl::string_view packed, char* out, size_t bytes) {
+  if (InflateBlock(DeflateWrap::kZlib, packed, out, bytes)) return nullptr;
   z_stream stream{};
   if (inflateInit(&stream) != Z_OK) return "cannot be decoded: no memory";
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data()));

@@ -11,7 +11,9 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/storage/io/byte_shuffle.h"
 #include "server/storage/io/crc32c.h"
+#include "server/storage/io/deflate.h"
 
 namespace octavo::storage {
 namespace {
@@ -92,14 +94,6 @@ absl::StatusOr<int64_t> BloscBytes(absl::string_view encoded) {
   return static_cast<int64_t>(content);
 }
 
-void Unshuffle(absl::string_view in, int64_t element, char* out) {
-  const int64_t count = static_cast<int64_t>(in.size()) / element;
-  for (int64_t byte = 0; byte < element; ++byte) {
-    const char* const from = in.data() + byte * count;
-    for (int64_t i = 0; i < count; ++i) out[i * element + byte] = from[i];
-  }
-}
-
 }  // namespace
 
 const char* ByteCodec::Name() const {
@@ -145,7 +139,10 @@ absl::Status ByteDecoder::Decode(const ByteCodec& codec, absl::string_view encod
   switch (codec.kind) {
     case Kind::kGzip:
     case Kind::kZlib: {
-      Inflater inflater(codec.kind == Kind::kGzip);
+      const bool gzip = codec.kind == Kind::kGzip;
+      if (InflateBlock(gzip ? DeflateWrap::kGzip : DeflateWrap::kZlib, encoded, out, size))
+        return absl::OkStatus();
+      Inflater inflater(gzip);
       if (!inflater.usable()) return absl::ResourceExhaustedError("no memory for a decoder");
       inflater.SetInput(encoded);
       inflater.SetOutput(out, size);
@@ -191,7 +188,7 @@ absl::Status ByteDecoder::Decode(const ByteCodec& codec, absl::string_view encod
     case Kind::kShuffle:
       if (encoded.size() != size || bytes % codec.element_bytes != 0)
         return WrongSize(name, encoded.size(), bytes);
-      Unshuffle(encoded, codec.element_bytes, out);
+      UnshuffleBytes(encoded.data(), bytes / codec.element_bytes, codec.element_bytes, out);
       return absl::OkStatus();
     case Kind::kNumbers: return codec.filter.Decode(encoded, out, bytes);
   }

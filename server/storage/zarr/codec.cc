@@ -1,12 +1,12 @@
 #include "server/storage/zarr/codec.h"
 
 #include <blosc.h>
-#include <zlib.h>
 #include <zstd.h>
 
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/storage/io/deflate.h"
 
 namespace octavo::storage {
 
@@ -14,6 +14,7 @@ using nlohmann::json;
 
 struct ChunkCoder::Contexts {
   ZSTD_CCtx* compress = nullptr;
+  BlockDeflater deflater;
   ~Contexts() { ZSTD_freeCCtx(compress); }
 };
 
@@ -71,21 +72,10 @@ absl::StatusOr<absl::string_view> ChunkCoder::Encode(const ChunkCodec& codec,
       return absl::string_view(encoded_.data(), n);
     }
     case Codec::kGzip: {
-      z_stream stream{};
-      if (deflateInit2(&stream, codec.level, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY) !=
-          Z_OK) {
-        return absl::ResourceExhaustedError("no memory for a deflate encoder");
-      }
-      encoded_.resize(deflateBound(&stream, chunk_bytes.size()));
-      stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(chunk_bytes.data()));
-      stream.avail_in = static_cast<uInt>(chunk_bytes.size());
-      stream.next_out = reinterpret_cast<Bytef*>(encoded_.data());
-      stream.avail_out = static_cast<uInt>(encoded_.size());
-      const int result = deflate(&stream, Z_FINISH);
-      const size_t n = encoded_.size() - stream.avail_out;
-      deflateEnd(&stream);
-      if (result != Z_STREAM_END) return absl::InternalError(absl::StrCat("deflate: ", result));
-      return absl::string_view(encoded_.data(), n);
+      encoded_.clear();
+      OCTAVO_RETURN_IF_ERROR(contexts_->deflater.Append(
+          DeflateWrap::kGzip, codec.level, chunk_bytes.data(), chunk_bytes.size(), &encoded_));
+      return absl::string_view(encoded_);
     }
     case Codec::kBloscZstd:
     case Codec::kBloscLz4: break;

@@ -42,7 +42,7 @@ class ChunkCoder {
  private:
   struct Contexts;
   std::unique_ptr<Contexts> contexts_;
-  std::vector<char> encoded_;
+  std::string encoded_;
 };
 
 }  // namespace octavo::storage

@@ -3,7 +3,6 @@
 #include <cstring>
 #include <random>
 #include <thread>
-#include <zlib.h>
 
 #include "gpu/base/failpoint.h"
 #include "server/storage/commit/convert.h"
@@ -11,7 +10,6 @@
 #include "server/storage/formats/downsample.h"
 #include "server/storage/formats/input_volume.h"
 #include "server/storage/formats/meta_json.h"
-#include "server/storage/io/deflate.h"
 #include "server/storage/zarr/byte_codec.h"
 #include "server/storage/zarr/codec.h"
 #include "tests/server/storage/storage_test_base.h"
@@ -24,38 +22,6 @@ namespace {
 using octavo::testing::IsError;
 using octavo::testing::IsOk;
 using testing::StorageTest;
-
-TEST(Deflate, PiecesMakeOneStream) {
-  std::mt19937 random(1);
-  std::string data(7'300'001, '\0');
-  for (char& c : data) c = static_cast<char>(random() % 20);
-  for (const auto wrap : {DeflateStream::Wrap::kGzip, DeflateStream::Wrap::kZlib}) {
-    DeflateStream stream(wrap, 1);
-    std::string packed = stream.Head();
-    for (size_t at = 0; at < data.size();) {
-      const size_t n = std::min<size_t>(random() % 3'000'000, data.size() - at);
-      ASSERT_OK_AND_ASSIGN(const auto pieces,
-                           stream.Add(data.data() + at, static_cast<int64_t>(n)));
-      for (const auto& piece : pieces) packed += piece;
-      at += n;
-    }
-    packed += stream.Tail();
-    EXPECT_LT(packed.size(), data.size() * 3 / 4);
-    std::string back(data.size(), '\0');
-    z_stream inflater{};
-    ASSERT_EQ(
-        inflateInit2(&inflater, wrap == DeflateStream::Wrap::kGzip ? MAX_WBITS + 16 : MAX_WBITS),
-        Z_OK);
-    inflater.next_in = reinterpret_cast<Bytef*>(packed.data());
-    inflater.avail_in = static_cast<uInt>(packed.size());
-    inflater.next_out = reinterpret_cast<Bytef*>(back.data());
-    inflater.avail_out = static_cast<uInt>(back.size());
-    EXPECT_EQ(inflate(&inflater, Z_FINISH), Z_STREAM_END);  // checksum and length included
-    EXPECT_EQ(inflater.avail_in, 0u);
-    inflateEnd(&inflater);
-    EXPECT_EQ(back, data);
-  }
-}
 
 TEST(ChunkCodec, DecodesWhatItEncodedAndRefusesWhatIsDamaged) {
   std::mt19937 random(2);
