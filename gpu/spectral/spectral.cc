@@ -447,13 +447,16 @@ absl::Status SpectralProcessor::EnqueueBackgrounds(StreamRef stream, const uint8
     OCTAVO_RETURN_IF_ERROR(EndBscan(stream));
   const SumRing ring{.sums = sums_.as<double>(),
                      .entries = window_ != nullptr ? window_->entries() : 0};
-  if (!pieces_.empty()) OCTAVO_RETURN_IF_ERROR(plan_->SumRecords(stream, raw, pieces_, ring));
-  for (size_t i = 0; summed_ != nullptr && i < pieces_.size();) {
+  if (!pieces_.empty()) {
+    if (shared_.before != nullptr) OCTAVO_RETURN_IF_ERROR(shared_.before());
+    OCTAVO_RETURN_IF_ERROR(plan_->SumRecords(stream, raw, pieces_, ring));
+  }
+  for (size_t i = 0; shared_.after != nullptr && i < pieces_.size();) {
     size_t count = 1;
     while (i + count < pieces_.size() &&
            pieces_[i + count].entry == pieces_[i].entry + static_cast<int32_t>(count))
       ++count;
-    OCTAVO_RETURN_IF_ERROR(summed_(pieces_[i].entry, static_cast<int64_t>(count)));
+    OCTAVO_RETURN_IF_ERROR(shared_.after(pieces_[i].entry, static_cast<int64_t>(count)));
     i += count;
   }
   OCTAVO_RETURN_IF_ERROR(plan_->MakeBackgrounds(stream, means_, ring));
@@ -486,9 +489,9 @@ absl::StatusOr<bool> SpectralProcessor::Continue(StreamRef stream, SpectralProce
   return true;
 }
 
-void SpectralProcessor::ShareWindow(std::shared_ptr<RollingWindow> window, Summed summed) {
+void SpectralProcessor::ShareWindow(std::shared_ptr<RollingWindow> window, SharedSums shared) {
   window_ = std::move(window);
-  summed_ = std::move(summed);
+  shared_ = std::move(shared);
 }
 
 namespace {

@@ -253,12 +253,17 @@ class SpectralProcessor {
   /// returns whether it did. `before` must live until `stream` has passed. Call it before the first
   /// record.
   absl::StatusOr<bool> Continue(StreamRef stream, SpectralProcessor& before);
-  /// Makes this and another device of one scan use one window. After it enqueues sums, the
-  /// processor calls `summed` with the new entries of the ring, a range that does not wrap around
-  /// its end; `summed` enqueues their transfer to the other devices. Call it before the first
-  /// record.
-  using Summed = std::function<absl::Status(int64_t first_entry, int64_t entries)>;
-  void ShareWindow(std::shared_ptr<RollingWindow> window, Summed summed);
+  /// What the devices of one scan that use one window do about the sums of each other.
+  struct SharedSums {
+    /// Called before the processor enqueues sums: enqueues waits for the devices that still read
+    /// what these sums overwrite.
+    std::function<absl::Status()> before;
+    /// Called after it enqueued them, with the new entries of the ring, a range that does not wrap
+    /// around its end: enqueues their transfer to the other devices.
+    std::function<absl::Status(int64_t first_entry, int64_t entries)> after;
+  };
+  /// Makes this and another device of one scan use one window. Call it before the first record.
+  void ShareWindow(std::shared_ptr<RollingWindow> window, SharedSums shared);
   const std::shared_ptr<RollingWindow>& window() const { return window_; }
   /// `entries` entries of the ring of sums from entry `first` on. Null where no window looks back.
   DeviceSpan<double> SumsAt(int64_t first, int64_t entries) const {
@@ -328,7 +333,7 @@ class SpectralProcessor {
   std::vector<MeanOfSums> means_;
   std::vector<GroupRun> runs_;
   std::shared_ptr<RollingWindow> window_;  // null: no window looks back
-  Summed summed_;
+  SharedSums shared_;
   DeviceBuffer sums_, non_finite_;
   DeviceBuffer repeat_power_, repeat_owner_, repeat_count_, repeat_clipped_;
 };

@@ -17,7 +17,8 @@ template <class T>
 std::vector<T> Elements(const std::vector<char>& bytes) {
   static_assert(std::is_trivially_copyable_v<T>);
   std::vector<T> out(bytes.size() / sizeof(T));
-  std::memcpy(static_cast<void*>(out.data()), bytes.data(), out.size() * sizeof(T));
+  if (!out.empty())
+    std::memcpy(static_cast<void*>(out.data()), bytes.data(), out.size() * sizeof(T));
   return out;
 }
 

@@ -14,6 +14,7 @@
 #include <webp/encode.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 #include "gpu/base/status.h"
 

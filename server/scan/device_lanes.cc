@@ -201,10 +201,6 @@ absl::Status DeviceLanes::ProcessShare(size_t raw, const BlockShares::Share& sha
       OCTAVO_RETURN_IF_ERROR(
           other->processor->Advance(other->compute.ref(), segment.volume, segment.first_record));
     }
-    // New sums may overwrite old ones that other lanes have not read yet.
-    for (size_t l = 0; lanes_[0]->processor->window() != nullptr && l < lanes_.size(); ++l) {
-      if (l != share.lane) OCTAVO_RETURN_IF_ERROR(lanes_[l]->pulled.EnqueueWait(compute));
-    }
   }
   RecordPlacement placement = PlacementOf(lane, segment.volume, segment.first_record);
   placement.borrowed = share.borrowed;
@@ -517,8 +513,19 @@ void DeviceLanes::ShareWindows() {
   if (lanes_.size() == 1 || window == nullptr) return;
   for (size_t l = 0; l < lanes_.size(); ++l) {
     lanes_[l]->processor->ShareWindow(
-        window, [this, l](int64_t first, int64_t entries) { return BringSums(l, first, entries); });
+        window, {.before = [this, l] { return AwaitPulls(l); },
+                 .after = [this, l](int64_t first,
+                                    int64_t entries) { return BringSums(l, first, entries); }});
   }
+}
+
+// New sums of lane `l` may overwrite old ones that other lanes have not read yet: those of this
+// lane, and of a third one, into which the second one copies what this lane makes.
+absl::Status DeviceLanes::AwaitPulls(size_t l) {
+  for (size_t m = 0; m < lanes_.size(); ++m) {
+    if (m != l) OCTAVO_RETURN_IF_ERROR(lanes_[m]->pulled.EnqueueWait(lanes_[l]->compute.ref()));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status DeviceLanes::BringSums(size_t l, int64_t first, int64_t entries) {

@@ -151,6 +151,7 @@ class DeviceLanes {
                            const std::vector<std::pair<int64_t, int64_t>>& missing);
   absl::Status DigestStripes(StreamRef stream, const memory::VolumeSlot& slot, uint64_t* words);
   void ShareWindows();
+  absl::Status AwaitPulls(size_t l);
   absl::Status BringSums(size_t from, int64_t first, int64_t entries);
   bool rolling() const { return scan_.chain.background == math::Background::kRolling; }
   /// Whether a lane sends its results home.

@@ -94,7 +94,7 @@ class Scribbler {
 /// The ring's memory is the host's, and no device locks it: nothing of this one is called.
 class NoDevice final : public octavo::testing::ForwardingDevice {
  public:
-  NoDevice() : ForwardingDevice(*this) {}
+  NoDevice() : ForwardingDevice(static_cast<Device&>(*this)) {}  // no copy
 };
 
 class Server {

@@ -99,9 +99,10 @@ void CheckSpill(const std::string& bytes) {
     for (const auto& [offset, count] :
          {std::pair<int64_t, int64_t>{0, size}, {size / 3, size / 2}}) {
       const absl::Status read = (*cursor)->Read(offset, count, out.data());
-      Require(read.ok()
-                  ? std::memcmp(out.data(), bytes.data() + offset, static_cast<size_t>(count)) == 0
-                  : absl::IsDataLoss(read));
+      Require(read.ok() ? absl::string_view(out.data(), static_cast<size_t>(count)) ==
+                              absl::string_view(bytes).substr(static_cast<size_t>(offset),
+                                                              static_cast<size_t>(count))
+                        : absl::IsDataLoss(read));
     }
     Require(absl::IsOutOfRange((*cursor)->Read(size, 1, out.data())));
     Require(absl::IsOutOfRange((*cursor)->Read(-1, 1, out.data())));

@@ -68,13 +68,13 @@ absl::StatusOr<storage::ConvertSource> SourceOf(const SourceFlags& flags) {
   if (message.has_level()) out.input.level = static_cast<int>(message.level());
   if (message.has_raw()) {
     const v1::RawNumbers& raw = message.raw();
-    out.input.raw = storage::VolumeInputOptions::Raw{
-        .shape = {raw.shape().begin(), raw.shape().end()},
-        .type = storage::ElementTypeNamed(TypeWord(raw.dtype())).value(),
-        .big_endian = raw.big_endian(),
-        .offset_bytes = raw.offset_bytes(),
-        .fortran = raw.fortran(),
-        .allow_trailing = raw.allow_trailing()};
+    out.input.raw =
+        storage::RawLayout{.shape = {raw.shape().begin(), raw.shape().end()},
+                           .type = storage::ElementTypeNamed(TypeWord(raw.dtype())).value(),
+                           .big_endian = raw.big_endian(),
+                           .offset_bytes = raw.offset_bytes(),
+                           .fortran = raw.fortran(),
+                           .allow_trailing = raw.allow_trailing()};
   }
   out.volume.axes = {message.axes().begin(), message.axes().end()};
   out.volume.select.insert(message.select().begin(), message.select().end());

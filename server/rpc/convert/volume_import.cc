@@ -50,7 +50,7 @@ std::optional<ElementType> StoredTypeOf(v1::Dtype dtype) {
   }
 }
 
-absl::Status DecodeRaw(const v1::RawNumbers& in, storage::VolumeInputOptions::Raw* out) {
+absl::Status DecodeRaw(const v1::RawNumbers& in, storage::RawLayout* out) {
   const auto type = StoredTypeOf(in.dtype());
   if (!type.has_value())
     return FieldNotAllowed("volume_import.raw.dtype", EnumName(in.dtype()),

@@ -14,7 +14,7 @@ namespace octavo::storage {
 namespace {
 
 /// Checks the caller's description, whose errors name its fields.
-absl::Status CheckRaw(const VolumeInputOptions::Raw& raw, const VolumeInputOptions& options) {
+absl::Status CheckRaw(const RawLayout& raw, const VolumeInputOptions& options) {
   if (raw.shape.empty() || raw.shape.size() > 8)
     return FieldNotAllowed(FieldOf(options, "raw.shape"),
                            absl::StrCat("of ", raw.shape.size(), " axes"), "1 to 8 axes");
@@ -34,7 +34,7 @@ absl::Status CheckRaw(const VolumeInputOptions::Raw& raw, const VolumeInputOptio
 
 OpenedVolume OpenRawInput(OpenedInput input, const VolumeInputOptions& options) {
   OCTAVO_ASSIGN_OR_RETURN(auto side, ReadSideMeta(input, options));
-  VolumeInputOptions::Raw raw;
+  RawLayout raw;
   if (options.raw.has_value()) {
     raw = *options.raw;
     OCTAVO_RETURN_IF_ERROR(CheckRaw(raw, options));

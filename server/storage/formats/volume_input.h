@@ -92,6 +92,16 @@ struct VolumeInputInfo {
   std::vector<int64_t> shape() const;
 };
 
+/// Where the numbers of a file of kRaw are: it has no description.
+struct RawLayout {
+  std::vector<int64_t> shape;  // slowest first, or with `fortran` fastest first
+  ElementType type;
+  bool big_endian = false;
+  int64_t offset_bytes = 0;
+  bool fortran = false;         // the first axis is the fastest in the file
+  bool allow_trailing = false;  // bytes after the last element are left out; else refused
+};
+
 /// What a caller says about a file, for what the file does not say itself.
 struct VolumeInputOptions {
   std::string field_prefix;           // "import." in errors about these options
@@ -107,16 +117,7 @@ struct VolumeInputOptions {
   std::optional<int> level;
   /// Most bytes that one compressed piece of a file (strip, tile, chunk) may decode to.
   int64_t most_chunk_bytes = int64_t{1} << 30;
-  /// Of kRaw, all of them: the file has no description.
-  struct Raw {
-    std::vector<int64_t> shape;  // slowest first, or with `fortran` fastest first
-    ElementType type;
-    bool big_endian = false;
-    int64_t offset_bytes = 0;
-    bool fortran = false;         // the first axis is the fastest in the file
-    bool allow_trailing = false;  // bytes after the last element are left out; else refused
-  };
-  std::optional<Raw> raw;
+  std::optional<RawLayout> raw;  // of kRaw
   /// Looks at an open HDF5 file in another process first (server/storage/projections/hdf5_probe.h);
   /// `path` is its name. Empty: this process opens it at once.
   std::function<absl::Status(const UniqueFd& file, const std::string& path,

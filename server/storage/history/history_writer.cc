@@ -65,8 +65,9 @@ struct HistoryWriter::State {
     for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
       const absl::Status placed = base::ExceptionToStatus([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
         const Key key = KeyOf(*row);
-        const auto [place, is_new] = by_key.try_emplace(key);
-        if (!is_new) return absl::OkStatus();
+        const auto placed_at = by_key.try_emplace(key);
+        const auto place = placed_at.first;
+        if (!placed_at.second) return absl::OkStatus();
         absl::Cleanup withdrawn = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { by_key.erase(place); };
         waiting.push_front(std::move(*row));
         place->second = waiting.begin();

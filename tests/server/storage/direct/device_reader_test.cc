@@ -479,7 +479,7 @@ TEST_P(LayoutTest, RawNumbers) {
   if (GetParam() == "host") OpenShim();
   constexpr ReadWay kWays[] = {ReadWay::kBuffered, ReadWay::kDirect, ReadWay::kCufile};
   for (int round = 0; round < 60; ++round) {
-    VolumeInputOptions::Raw raw;
+    RawLayout raw;
     const char* const names[] = {"u8",  "i8",  "u16", "i16", "u32", "i32", "u64",
                                  "i64", "f16", "f32", "f64", "c64", "c128"};
     raw.type = *ElementTypeNamed(names[round % 13]);

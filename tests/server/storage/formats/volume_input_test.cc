@@ -177,8 +177,8 @@ TEST(VolumeInput, RawNeedsAllOfItsDescription) {
   options.format = InputFormat::kRaw;
   EXPECT_THAT(OpenVolumeInput(folder / "a.dat", options).status(),
               IsError(kInvalid, "import.raw: is missing: a.dat has no header"));
-  options.raw = VolumeInputOptions::Raw{
-      .shape = {2, 3}, .type = {ElementType::Kind::kUnsigned, 2}, .offset_bytes = 4};
+  options.raw =
+      RawLayout{.shape = {2, 3}, .type = {ElementType::Kind::kUnsigned, 2}, .offset_bytes = 4};
   ASSERT_OK_AND_ASSIGN(const auto c, OpenVolumeInput(folder / "a.dat", options));
   ASSERT_OK_AND_ASSIGN(const std::string in_c, ReadAll(*c));
   EXPECT_EQ(in_c, "ABCDEFGHIJKL");

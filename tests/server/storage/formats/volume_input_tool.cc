@@ -89,12 +89,12 @@ absl::Status Run(const std::string& path, const json& given, json* told) {
   options.most_chunk_bytes = given.value("most_chunk_bytes", options.most_chunk_bytes);
   if (given.contains("raw")) {
     const json& raw = given["raw"];
-    options.raw = VolumeInputOptions::Raw{.shape = raw["shape"].get<std::vector<int64_t>>(),
-                                          .type = *ElementTypeNamed(raw["type"].get<std::string>()),
-                                          .big_endian = raw.value("big_endian", false),
-                                          .offset_bytes = raw.value("offset", int64_t{0}),
-                                          .fortran = raw.value("fortran", false),
-                                          .allow_trailing = raw.value("allow_trailing", false)};
+    options.raw = RawLayout{.shape = raw["shape"].get<std::vector<int64_t>>(),
+                            .type = *ElementTypeNamed(raw["type"].get<std::string>()),
+                            .big_endian = raw.value("big_endian", false),
+                            .offset_bytes = raw.value("offset", int64_t{0}),
+                            .fortran = raw.value("fortran", false),
+                            .allow_trailing = raw.value("allow_trailing", false)};
   }
   absl::StatusOr<std::unique_ptr<VolumeInput>> input;
   if (given.value("descriptor", false)) {

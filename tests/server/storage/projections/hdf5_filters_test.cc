@@ -338,6 +338,44 @@ TEST_F(Hdf5FilterFilesTest, ShuffleMayComeBefore) {
   EXPECT_EQ(ReadAll<uint16_t>(*input, FrameKind::kProjection), frames);
 }
 
+// The library takes the size from the file when it reads, whatever type the dataset has.
+TEST_F(Hdf5FilterFilesTest, AShuffleOfOtherElementsIsLeftToTheLibraryOrRefused) {
+  const auto frames = Frames<uint16_t>(kAngles, 0);
+  const std::string deflated = folder_ / "deflated.h5", lz4 = folder_ / "lz4.h5";
+  {
+    Hdf5Builder file(deflated);
+    file.Data("/exchange/theta", {kAngles}, Degrees(kAngles));
+    file.Data("/exchange/data", {kAngles, kRows, kColumns}, frames,
+              {.chunk = {2, 4, 6}, .deflate = 1, .shuffle = true});
+    Hdf5Builder other(lz4);
+    other.Data("/exchange/theta", {kAngles}, Degrees(kAngles));
+    other.Encoded("/exchange/data", {kAngles, kRows, kColumns}, frames,
+                  {.chunk = {2, 4, 6}, .shuffle = true}, kHdf5Lz4, {},
+                  [&](const std::string& bytes) { return Lz4Chunk(bytes, 50); });
+  }
+  for (const std::string& path : {deflated, lz4}) {
+    std::string bytes = Contents(path);
+    const size_t at = bytes.find(std::string("shuffle\0\2\0\0\0", 12));
+    ASSERT_NE(at, std::string::npos);
+    bytes[at + 8] = 4;
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
+  std::vector<uint16_t> of_the_library(frames.size());
+  {
+    const hid_t file = H5Fopen(deflated.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+    const hid_t data = H5Dopen2(file, "/exchange/data", H5P_DEFAULT);
+    ASSERT_GE(
+        H5Dread(data, H5T_NATIVE_UINT16, H5S_ALL, H5S_ALL, H5P_DEFAULT, of_the_library.data()), 0);
+    H5Dclose(data);
+    H5Fclose(file);
+  }
+  ASSERT_NE(of_the_library, frames);
+  ASSERT_OK_AND_ASSIGN(const auto input, OpenProjections(deflated, {}));
+  EXPECT_EQ(ReadAll<uint16_t>(*input, FrameKind::kProjection), of_the_library);
+  EXPECT_THAT(OpenProjections(lz4, {}),
+              IsError(kInvalid, "shuffles elements of another size; allowed 2 bytes"));
+}
+
 TEST_F(Hdf5FilterFilesTest, PartsOfAVirtualDatasetAreRefused) {
   const std::string path = folder_ / "virtual.h5";
   {

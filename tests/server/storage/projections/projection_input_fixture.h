@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <numbers>
 #include <string>
 #include <vector>
@@ -29,6 +31,11 @@ using octavo::testing::TempFolder;
 
 inline constexpr double kDegree = std::numbers::pi / 180;
 inline constexpr int64_t kAngles = 5, kRows = 4, kColumns = 6, kFlats = 3, kDarks = 2;
+
+inline std::string Contents(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
 
 /// Pixels that encode their position: frame, row, column and kind.
 template <class T>
