@@ -22,6 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "gpu/base/descriptors.h"
 #include "gpu/base/last_words.h"
 #include "gpu/base/log.h"
 #include "gpu/base/spelling.h"
@@ -217,6 +218,7 @@ int Run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
+    octavo::RaiseDescriptorLimit(1 << 16);  // as many as the unit and the compose file allow
     return Run(argc, argv);
   } catch (
       const std::exception& e) {  // bad_alloc and the like: a message and a code instead of a core

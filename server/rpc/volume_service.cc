@@ -34,6 +34,8 @@ using grpc::ServerUnaryReactor;
 
 // Calls of one principal that may wait or run, of the kMostRemovals.
 constexpr int kMostRemovalsOfOne = 64;
+// Streams of ReadVolume of one principal. Each may stop in the middle, or make the server compute.
+constexpr int kMostReadsOfOne = 256;
 
 using Base = v1::VolumeService::WithCallbackMethod_GetVolume<
     v1::VolumeService::WithCallbackMethod_ListVolumes<
@@ -196,6 +198,7 @@ class VolumeServiceImpl final : public Base {
           OCTAVO_ASSIGN_OR_RETURN(const int64_t chunk_bytes,
                                   DecodeChunkBytes(request->chunk_bytes()));
           OCTAVO_ASSIGN_OR_RETURN(const model::VolumeRead read, DecodeVolumeRead(*request));
+          OCTAVO_ASSIGN_OR_RETURN(auto place, TakeRead(PrincipalOf(*context)));
           OCTAVO_ASSIGN_OR_RETURN(auto reader, volumes_.Read(read));
           v1::ReadVolumeResponse header;
           EncodeVolume(reader->volume(), header.mutable_volume());
@@ -206,7 +209,7 @@ class VolumeServiceImpl final : public Base {
           writer->OnOver([weak = std::weak_ptr(reader)] {
             if (const auto abandoned = weak.lock()) abandoned->Abandon();
           });
-          const auto next = [reader = std::move(reader),
+          const auto next = [reader = std::move(reader), place = std::move(place),
                              chunk_bytes](PieceStream<v1::ReadVolumeResponse>::Done done) {
             reader->Next(chunk_bytes, std::move(done));
           };
@@ -446,18 +449,29 @@ class VolumeServiceImpl final : public Base {
     return status.ok() && (status->tier == model::Tier::kDisk || status->mirrored);
   }
   absl::StatusOr<std::shared_ptr<void>> TakeRemoval(const security::Principal& caller) {
-    if (auto place = of_callers_.Take(caller.name); place != nullptr) return place;
-    const std::string most = absl::StrCat(of_callers_.most());
-    return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
-                        caller.name, " has ", most,
-                        " calls of DiscardVolume and ReleaseVolume already that wait for the "
-                        "disk of the volumes' files; allowed ",
-                        most, " for each principal, ", kMostRemovals,
-                        " in all; wait for the answer of an earlier call")),
+    return Take(
+        &removals_of_, caller, "removals",
+        "calls of DiscardVolume and ReleaseVolume already that wait for the disk of the "
+        "volumes' files",
+        absl::StrCat(", ", kMostRemovals, " in all; wait for the answer of an earlier call"));
+  }
+  absl::StatusOr<std::shared_ptr<void>> TakeRead(const security::Principal& caller) {
+    return Take(&reads_of_, caller, "reads", "streams of ReadVolume already",
+                "; read one to its end, or end it");
+  }
+  static absl::StatusOr<std::shared_ptr<void>> Take(base::PlacesByName* of_callers,
+                                                    const security::Principal& caller,
+                                                    const char* kind, const char* what,
+                                                    const std::string& instead) {
+    if (auto place = of_callers->Take(caller.name); place != nullptr) return place;
+    const std::string most = absl::StrCat(of_callers->most());
+    return WithInfo(absl::ResourceExhaustedError(absl::StrCat(caller.name, " has ", most, " ", what,
+                                                              "; allowed ", most,
+                                                              " for each principal", instead)),
                     {.reason = Reason::kQuota,
                      .field = "",
                      .numbers = {{"principal", caller.name},
-                                 {"kind", "removals"},
+                                 {"kind", kind},
                                  {"used", most},
                                  {"wanted", "1"},
                                  {"allowed", most},
@@ -481,7 +495,8 @@ class VolumeServiceImpl final : public Base {
   base::WorkerPool* const workers_;
   base::WorkerPool& renders_;
   base::WorkerPool& removals_;
-  base::PlacesByName of_callers_{kMostRemovalsOfOne};  // in removals_
+  base::PlacesByName removals_of_{kMostRemovalsOfOne};  // in removals_
+  base::PlacesByName reads_of_{kMostReadsOfOne};
   OpenWatches* const watches_;
   const std::shared_ptr<EncodedVolumes> encoded_ = std::make_shared<EncodedVolumes>(EncodeVolume);
   picture::PictureBudget pictures_;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/allocation_fault.h"
+#include "gpu/base/descriptors.h"
 #include "gpu/base/memory_limit.h"
 #include "gpu/base/status.h"
 
@@ -60,6 +61,11 @@ absl::StatusOr<DeviceBuffer> MemoryFiles::Allocate(const std::shared_ptr<MemoryF
     const std::string why = std::strerror(errno);
     ::munmap(data, static_cast<size_t>(bytes));
     return absl::UnimplementedError(absl::StrCat("memory files cannot be sealed here: ", why));
+  }
+  if (!LeavesDescriptors(file.read_only.get())) {
+    ::munmap(data, static_cast<size_t>(bytes));
+    errno = EMFILE;
+    return none("memory that can be shared takes a descriptor");
   }
   MutexLock lock(source->mutex_);
   source->files_[data] = std::move(file);

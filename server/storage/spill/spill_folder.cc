@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
+#include "gpu/base/descriptors.h"
 #include "gpu/base/failpoint.h"
 #include "gpu/base/json.h"
 #include "gpu/base/log.h"
@@ -28,6 +30,7 @@
 #include "server/storage/io/errno_status.h"
 #include "server/storage/io/files.h"
 #include "server/storage/io/json_members.h"
+#include "server/storage/io/own_file.h"
 
 namespace octavo::storage {
 
@@ -87,11 +90,31 @@ class Quota {
   std::atomic<int64_t> used_{0};
 };
 
+/// A spilled file that is being read: one descriptor and one block for all its readers, because any
+/// number of clients may stop in the middle.
+struct OpenSpill {
+  using Block = std::shared_ptr<const std::vector<char>>;
+  UniqueFd fd;
+  Mutex mutex;
+  int64_t number ABSL_GUARDED_BY(mutex) = -1;  // of `block`
+  Block block ABSL_GUARDED_BY(mutex);          // the one that was last read in part
+
+  Block Find(int64_t wanted) {
+    MutexLock lock(mutex);
+    return number == wanted ? block : nullptr;
+  }
+  void Keep(int64_t its_number, Block read) {
+    MutexLock lock(mutex);
+    number = its_number;
+    block.swap(read);
+  }
+};
+
 class Cursor final : public SpillCursor {
  public:
-  Cursor(std::string path, UniqueFd fd, int64_t bytes,
+  Cursor(std::string path, std::shared_ptr<OpenSpill> file, int64_t bytes,
          std::shared_ptr<const std::vector<uint32_t>> crcs)
-      : path_(std::move(path)), fd_(std::move(fd)), bytes_(bytes), crcs_(std::move(crcs)) {}
+      : path_(std::move(path)), file_(std::move(file)), bytes_(bytes), crcs_(std::move(crcs)) {}
 
   absl::Status Read(int64_t offset, int64_t bytes, void* out) override {
     if (offset < 0 || bytes < 0 || bytes > bytes_ - offset) {
@@ -104,18 +127,16 @@ class Cursor final : public SpillCursor {
                     size = std::min(kBlock, bytes_ - begin);
       const int64_t count = std::min(bytes, begin + size - offset);
       if (count == size) {  // a whole block is copied directly
-        OCTAVO_RETURN_IF_ERROR(ReadAllAt(fd_.get(), path_, to, static_cast<size_t>(size), begin));
-        OCTAVO_RETURN_IF_ERROR(Verify(block, to, size));
+        OCTAVO_RETURN_IF_ERROR(ReadBlock(block, size, to));
       } else {
-        if (block != kept_) {
-          kept_ = -1;
-          block_.resize(static_cast<size_t>(kBlock));
-          OCTAVO_RETURN_IF_ERROR(
-              ReadAllAt(fd_.get(), path_, block_.data(), static_cast<size_t>(size), begin));
-          OCTAVO_RETURN_IF_ERROR(Verify(block, block_.data(), size));
-          kept_ = block;
+        OpenSpill::Block there = file_->Find(block);
+        if (there == nullptr) {
+          auto read = std::make_shared<std::vector<char>>(static_cast<size_t>(size));
+          OCTAVO_RETURN_IF_ERROR(ReadBlock(block, size, read->data()));
+          there = std::move(read);
+          file_->Keep(block, there);
         }
-        std::memcpy(to, block_.data() + (offset - begin), static_cast<size_t>(count));
+        std::memcpy(to, there->data() + (offset - begin), static_cast<size_t>(count));
       }
       to += count;
       offset += count;
@@ -125,7 +146,9 @@ class Cursor final : public SpillCursor {
   }
 
  private:
-  absl::Status Verify(int64_t block, const void* data, int64_t size) const {
+  absl::Status ReadBlock(int64_t block, int64_t size, char* data) const {
+    OCTAVO_RETURN_IF_ERROR(
+        ReadAllAt(file_->fd.get(), path_, data, static_cast<size_t>(size), block * kBlock));
     if (Crc32c(data, static_cast<size_t>(size)) == (*crcs_)[static_cast<size_t>(block)])
       return absl::OkStatus();
     return WithInfo(absl::DataLossError(absl::StrCat(path_, " changed since it was written: MiB ",
@@ -136,11 +159,9 @@ class Cursor final : public SpillCursor {
   }
 
   const std::string path_;
-  const UniqueFd fd_;
+  const std::shared_ptr<OpenSpill> file_;
   const int64_t bytes_;
   const std::shared_ptr<const std::vector<uint32_t>> crcs_;
-  std::vector<char> block_;  // the block that was last read in part
-  int64_t kept_ = -1;
 };
 
 absl::Status WriteNote(int fd, const std::string& path, SpillNote note) {
@@ -166,9 +187,20 @@ class File final : public SpillFile {
   int64_t bytes() const override { return bytes_; }
   int64_t charged_bytes() const override { return charged_; }
   absl::StatusOr<std::unique_ptr<SpillCursor>> Open() const override {
-    UniqueFd fd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (!fd) return ErrnoStatus(errno, "opening", path_);
-    return std::make_unique<Cursor>(path_, std::move(fd), bytes_, crcs_);
+    MutexLock lock(opening_);
+    if (removed_) return ErrnoStatus(ENOENT, "opening", path_);
+    auto file = open_.lock();
+    if (file == nullptr) {
+      file = std::make_shared<OpenSpill>();
+      file->fd = UniqueFd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+      if (file->fd && !LeavesDescriptors(file->fd.get())) {
+        file->fd = UniqueFd();
+        errno = EMFILE;
+      }
+      if (!file->fd) return ErrnoStatus(errno, "opening", path_);
+      open_ = file;
+    }
+    return std::make_unique<Cursor>(path_, std::move(file), bytes_, crcs_);
   }
   void Remove() override {
     // Held while the disk works: whoever comes second returns when the file is gone.
@@ -209,6 +241,8 @@ class File final : public SpillFile {
   const std::shared_ptr<const std::vector<uint32_t>> crcs_;
   const std::shared_ptr<Quota> quota_;
   std::atomic<bool> removed_{false};  // or about to be
+  mutable Mutex opening_;
+  mutable std::weak_ptr<OpenSpill> open_ ABSL_GUARDED_BY(opening_);  // null: nobody reads
   Mutex removal_;
   bool gone_ ABSL_GUARDED_BY(removal_) = false;
 };
@@ -315,8 +349,10 @@ class Writer final : public SpillWriter {
 
 class Folder final : public SpillFolder {
  public:
-  Folder(std::string path, int64_t quota_bytes)
-      : path_(std::move(path)), quota_(std::make_shared<Quota>(quota_bytes)) {}
+  Folder(std::string path, int64_t quota_bytes, UniqueFd lock)
+      : path_(std::move(path)),
+        lock_(std::move(lock)),
+        quota_(std::make_shared<Quota>(quota_bytes)) {}
 
   absl::StatusOr<std::unique_ptr<SpillWriter>> Create(const std::string& id, int64_t bytes,
                                                       const nlohmann::json& about) override {
@@ -402,6 +438,7 @@ class Folder final : public SpillFolder {
   }
 
   const std::string path_;
+  const UniqueFd lock_;  // the folder; of this process alone
   const std::shared_ptr<Quota> quota_;
   std::atomic<uint64_t> written_{0};  // files begun
 };
@@ -449,15 +486,23 @@ absl::StatusOr<std::unique_ptr<SpillFolder>> SpillFolder::Open(const std::string
   std::filesystem::create_directories(ParentOf(path), error);
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     return ErrnoStatus(errno, "creating spill directory", path);
+  UniqueFd opened(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
-    return ErrnoStatus(ENOTDIR, "using spill directory", path);
-  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0 || info.st_uid != ::geteuid()) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("spill.dir: ", path,
-                     " belongs to or can be written by others; make it private (chmod 700)"));
+  if (!opened || ::fstat(opened.get(), &info) != 0)
+    return ErrnoStatus(errno, "using spill directory", path);
+  if (const std::string why = WhyNotOwn(info, path, "700"); !why.empty())
+    return absl::PermissionDeniedError(why);
+  // Before anything is touched: another process' unfinished files are none that a crash left. The
+  // lock is on the folder itself, so that it is one also by another path, and adds no file.
+  if (::flock(opened.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "locking spill directory", path);
+    return absl::FailedPreconditionError(
+        absl::StrCat("another octavod uses ", path, "; give this one its own"));
   }
-  auto folder = std::make_unique<Folder>(path, quota_bytes);
+  // Or each volume that is to be kept here would be lost. A tier that is off only gives back.
+  if (quota_bytes > 0 && ::faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
+    return ErrnoStatus(errno, "making files in spill directory", path);
+  auto folder = std::make_unique<Folder>(path, quota_bytes, std::move(opened));
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(path, error))
     names.push_back(entry.path().filename().string());

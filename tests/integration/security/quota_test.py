@@ -468,6 +468,61 @@ class Quotas(unittest.TestCase):
         self.assertNotIn("give your commits absolute paths", text)
 
 
+class Reads(unittest.TestCase):
+    """Streams of ReadVolume that stop in the middle."""
+
+    MOST = 256
+
+    def test_one_caller_does_not_take_the_reads_of_others(self):
+        folder = tempfile.mkdtemp(prefix="octavo-reads-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        tokens = os.path.join(folder, "tokens")
+        for name in ("ada", "bob"):
+            subprocess.run([OCTAVO, "token", "add", "--file", tokens, "--name", name, "--role", "operator", "--secret-file", os.path.join(folder, name)],
+                           check=True, capture_output=True, timeout=60)
+        daemon = Daemon("--security.tokens", tokens, "--history.dir", "none", "--audit.dir", "none", directory=os.path.join(folder, "daemon"))
+        self.addCleanup(daemon.remove)
+        with octavo.Client(daemon.address, token_file=os.path.join(folder, "ada")) as ada, octavo.Client(daemon.address, token_file=os.path.join(folder, "bob")) as bob:
+            scan = ada.wait(ada.submit_scan(octavo.simulated(5, fast=True), octavo.raster(64, 64, volumes=1), samples=1024,
+                                            retention=dict(mode=scan_pb2.RETENTION_MODE_CAPTURE, hold_slots=1)).name)
+            name = ada.spill(ada.volumes(scan.name)[0].name).name
+
+            def read(client):
+                return client._volumes.ReadVolume(volume_pb2.ReadVolumeRequest(name=name, chunk_bytes=1 << 16), timeout=300)
+            stopped = [read(ada) for _ in range(self.MOST)]
+            for call in stopped:
+                next(call)  # it has begun, and goes on when the client reads on
+            with self.assertRaises(grpc.RpcError) as caught:
+                next(read(ada))
+            error = octavo.errors.from_rpc_error(caught.exception)
+            self.assertEqual((error.code, error.reason), (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA"), error)
+            self.assertIn("ada has 256 streams of ReadVolume already; allowed 256 for each principal", error.message)
+            self.assertEqual(error.numbers["kind"], "reads")
+            spilled = [fd for fd in os.listdir(f"/proc/{daemon.process.pid}/fd") if "spill" in _target(daemon.process.pid, fd)]
+            self.assertLessEqual(len(spilled), 2, "all readers of a volume share its file")
+            whole = bob.read(name)  # others read on
+            self.assertEqual(whole.size, ada.volume(name).bytes // whole.itemsize)
+            stopped.pop().cancel()
+
+            def again():
+                try:
+                    next(read(ada))
+                    return True
+                except grpc.RpcError as error:
+                    self.assertEqual(error.code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
+                    return False
+            until(again)
+            for call in stopped:
+                call.cancel()
+
+
+def _target(pid, fd):
+    try:
+        return os.readlink(f"/proc/{pid}/fd/{fd}")
+    except FileNotFoundError:  # closed meanwhile
+        return ""
+
+
 @unittest.skipUnless(os.path.exists(HANG_FSYNC), "sanitizers do not take a preloaded library")
 class Removals(unittest.TestCase):
     """Discards of spilled volumes wait for a disk that hangs."""

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <numeric>
 #include <random>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -390,6 +391,76 @@ TEST_F(SpillFolderTest, AFullDiskLeavesNothingAndSaysSo) {
     EXPECT_TRUE(Names().empty()) << point;
   }
   EXPECT_THAT(Write(*folder, "a", Random(3 << 20, 1)).status(), IsOk()) << "and the next one works";
+}
+
+std::ptrdiff_t Descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+}
+
+TEST_F(SpillFolderTest, AnyNumberOfReadersTakeOneDescriptor) {
+  auto folder = Open();
+  const auto data = Random((3 << 20) + 77, 11);
+  ASSERT_OK_AND_ASSIGN(const auto file, Write(*folder, "a", data));
+  const auto before = Descriptors();
+  {
+    std::vector<std::unique_ptr<SpillCursor>> readers;
+    for (int i = 0; i < 100; ++i) {
+      ASSERT_OK_AND_ASSIGN(auto reader, file->Open());
+      readers.push_back(std::move(reader));
+    }
+    EXPECT_EQ(Descriptors(), before + 1);
+    std::vector<std::thread> threads;  // parts of blocks, each thread in its own order
+    for (size_t t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        std::mt19937 random(static_cast<uint32_t>(t));
+        std::vector<char> out;
+        for (size_t i = t; i < readers.size(); i += 4) {
+          const auto at = static_cast<int64_t>(random() % data.size());
+          const int64_t bytes = std::min<int64_t>(random() % (1 << 20), std::ssize(data) - at);
+          out.assign(static_cast<size_t>(bytes), 'x');
+          EXPECT_THAT(readers[i]->Read(at, bytes, out.data()), IsOk());
+          EXPECT_TRUE(std::equal(out.begin(), out.end(), data.begin() + at));
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    file->Remove();
+    EXPECT_THAT(file->Open(), IsError(absl::StatusCode::kNotFound, ""))
+        << "also while others still read";
+    std::vector<char> out(100);
+    EXPECT_THAT(readers[0]->Read(5, 100, out.data()), IsOk());
+  }
+  EXPECT_EQ(Descriptors(), before);
+}
+
+TEST_F(SpillFolderTest, ReadersLeaveDescriptorsForOtherWork) {
+  auto folder = Open();
+  const auto data = Random(1000, 12);
+  std::vector<std::shared_ptr<SpillFile>> files;
+  for (int i = 0; i < 80; ++i) {
+    ASSERT_OK_AND_ASSIGN(auto file, Write(*folder, absl::StrCat("v", i), data));
+    files.push_back(std::move(file));
+  }
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 64;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<std::unique_ptr<SpillCursor>> readers;
+  absl::Status refused;
+  for (const auto& file : files) {
+    auto reader = file->Open();
+    refused = reader.status();
+    if (!refused.ok()) break;
+    readers.push_back(*std::move(reader));
+  }
+  EXPECT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted, "Too many open files"));
+  int left = 0;
+  std::vector<int> opened;
+  for (int fd; (fd = ::dup(0)) >= 0; ++left) opened.push_back(fd);
+  for (const int fd : opened) ::close(fd);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_GE(left, 64 / 8);
 }
 
 TEST_F(SpillFolderTest, AReaderGoesOnWhenTheFileIsRemoved) {
