@@ -142,6 +142,27 @@ class DescriptorsTest(LimitsCase):
         self.client.info()
 
 
+class SharedMemoryTest(LimitsCase):
+    flags = ("--handoff.unix", "auto")  # each buffer has a descriptor then
+
+    def test_buffers_leave_some_to_the_rest(self):
+        volume = self.held_volume()
+        most = self.descriptors() + 160
+        self.limit(most)
+        made = []
+        with self.assertRaises(octavo.OctavoError) as caught:
+            for _ in range(most):
+                made.append(self.client.buffers.create([1], "u8").name)
+        self.assertEqual(caught.exception.code.name, "RESOURCE_EXHAUSTED")
+        self.assertIn("takes a descriptor", caught.exception.message)
+        self.assertGreater(len(made), 50)
+        self.assertLessEqual(self.descriptors(), most - most // 16)
+        # The daemon's own work finds descriptors.
+        self.assertTrue(self.client.commit(volume, f"beside-buffers-{self.random.random()}").path)
+        for name in made:
+            self.client.buffers.destroy(name)
+
+
 class MemoryTest(LimitsCase):
     flags = ("--listen.memory_bytes", str(64 << 20))
 
