@@ -806,6 +806,23 @@ absl::Status Finalise(Config* config) {
                         "is a token and not the name of a file; allowed is the file that octavo "
                         "token add --file makes");
   }
+  // A shell would have put a home there; this would be a folder of that name.
+  const auto check_home = [](const char* key, const std::string& path) {
+    if (path != "~" && !absl::StartsWith(path, "~/")) return absl::OkStatus();
+    return InvalidField(key,
+                        absl::StrCat("is '", path,
+                                     "'; the configuration is no shell, in which ~ is a home: "
+                                     "allowed are paths from / on, or from the folder in which "
+                                     "octavod starts (./~ is a folder of that name)"));
+  };
+  for (const auto& [key, folder] :
+       {std::pair("state.dir", &config->state_dir), std::pair("spill.dir", &config->spill_dir),
+        std::pair("history.dir", &config->history_dir), std::pair("audit.dir", &config->audit_dir)})
+    OCTAVO_RETURN_IF_ERROR(check_home(key, *folder));
+  for (const auto& [key, roots] : {std::pair("storage.roots", &config->storage_roots),
+                                   std::pair("storage.replay_roots", &config->replay_roots)}) {
+    for (const std::string& root : *roots) OCTAVO_RETURN_IF_ERROR(check_home(key, root));
+  }
   const auto make_absolute = [](std::string* path) {
     *path = std::filesystem::absolute(*path).lexically_normal().string();
   };

@@ -10,10 +10,12 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <random>
 #include <set>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 
@@ -40,6 +42,7 @@
 #include "server/security/token.h"
 #include "server/stop_times.h"
 #include "server/storage/commit/find_published.h"
+#include "server/storage/io/own_file.h"
 #include "server/systemd.h"
 #include "server/volume/spill_metadata.h"
 
@@ -93,12 +96,24 @@ constexpr std::chrono::seconds kStallPatience(30);
 // Two daemons on one journal would undo each other's commits.
 absl::StatusOr<UniqueFd> Lock(const std::string& state_dir) {
   std::error_code error;
+  const bool was_there = std::filesystem::exists(state_dir, error);
   std::filesystem::create_directories(state_dir, error);
   if (error)
     return absl::FailedPreconditionError(
         absl::StrCat("state.dir: cannot create ", state_dir, ": ", error.message()));
+  // Clients of the socket in it may look into it. Nobody else writes into it, whatever the mask.
+  struct stat info {};
+  if (::stat(state_dir.c_str(), &info) != 0 ||
+      (!was_there && ::chmod(state_dir.c_str(), info.st_mode & 0755) != 0) ||
+      ::stat(state_dir.c_str(), &info) != 0)
+    return absl::FailedPreconditionError(
+        absl::StrCat("state.dir: cannot use ", state_dir, ": ", std::strerror(errno)));
+  // Who could write into it could take journal, grants and identity for others.
+  if (const std::string why = storage::WhyNotOwn(info, state_dir, "go-w", storage::RootToo::kYes);
+      S_ISDIR(info.st_mode) && !why.empty())
+    return absl::FailedPreconditionError(absl::StrCat("state.dir: ", why));
   const std::string path = absl::StrCat(state_dir, "/lock");
-  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd)
     return absl::FailedPreconditionError(
         absl::StrCat("state.dir: cannot open ", path, ": ", std::strerror(errno)));
@@ -118,6 +133,10 @@ absl::StatusOr<std::string> ServerId(const std::string& state_dir) {
       id.size() == 8 &&
       id.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789") == std::string::npos;
   if (fine) return id;
+  // The lock is there already.
+  std::error_code error;
+  const bool is_new = std::distance(std::filesystem::directory_iterator(state_dir, error),
+                                    std::filesystem::directory_iterator()) <= 1;
   std::random_device random;
   id.clear();
   for (int i = 0; i < 8; ++i) id += "abcdefghijklmnopqrstuvwxyz0123456789"[random() % 36];
@@ -125,6 +144,13 @@ absl::StatusOr<std::string> ServerId(const std::string& state_dir) {
   out << id << "\n";
   out.flush();
   if (!out) return absl::FailedPreconditionError(absl::StrCat("state.dir: cannot write ", path));
+  if (is_new) {
+    Log(LogLevel::kInfo, "new state directory", {{"folder", state_dir}, {"server_id", id}});
+  } else {
+    Log(LogLevel::kWarning,
+        "the state directory had no valid server_id; the names of new objects begin with a new one",
+        {{"folder", state_dir}, {"server_id", id}});
+  }
   return id;
 }
 
@@ -358,9 +384,10 @@ absl::StatusOr<Daemon::Left> Daemon::OpenStorage() {
   std::error_code error;
   // A tier that was turned off still has its stored volumes.
   if (config_.spill_disk_bytes > 0 || std::filesystem::exists(config_.spill_dir, error)) {
-    OCTAVO_ASSIGN_OR_RETURN(spill_,
-                            storage::SpillFolder::Open(config_.spill_dir, config_.spill_disk_bytes,
-                                                       &left.spilled, &recovered_));
+    auto spill = storage::SpillFolder::Open(config_.spill_dir, config_.spill_disk_bytes,
+                                            &left.spilled, &recovered_);
+    if (!spill.ok()) return Annotate(spill.status(), "spill.dir");
+    spill_ = *std::move(spill);
   }
   // Of what is held again the engine tells, once it is.
   for (const auto& line : recovered_) Log(LogLevel::kWarning, "recovered", {{"what", line}});

@@ -21,7 +21,8 @@ using storage::HistoryRow;
 
 constexpr char kDied[] = "the server died before its end";
 constexpr char kHeldThen[] =
-    "the server died while it was held, and its bytes were not on the disk";
+    "the server died while it was held, or spill.dir named another folder then: no file of it was "
+    "in the folder of spill.dir when the next server started";
 
 bool IsVolume(const HistoryRow& row) {
   return row.kind == HistoryKind::kVolume && absl::StartsWith(row.name, "volumes/");

@@ -402,7 +402,7 @@ absl::StatusOr<std::unique_ptr<CommitStore>> CommitStore::Open(
     return ErrnoStatus(error.value(), "creating state directory", state_dir);
   std::vector<nlohmann::json> records;
   const std::string journal_path = absl::StrCat(state_dir, "/commits.journal");
-  OCTAVO_ASSIGN_OR_RETURN(auto journal, Journal::Open(journal_path, &records));
+  OCTAVO_ASSIGN_OR_RETURN(auto journal, Journal::Open(journal_path, &records, report));
   // Replayed in order: a begin opens, an end closes; a volume may have been tried more than once.
   struct Entry {
     CommitPaths paths;

@@ -19,9 +19,12 @@ namespace octavo::storage {
 class Journal {
  public:
   /// Opens or creates `path`; `records` gets its contents. FailedPrecondition if another process
-  /// holds it.
+  /// holds it, if it belongs to or can be written by others, or if it is a link. If lines of it are
+  /// neither records nor what a crash left of one, `report` gets a line, and "<path>.damaged" what
+  /// the file held.
   static absl::StatusOr<std::unique_ptr<Journal>> Open(const std::string& path,
-                                                       std::vector<nlohmann::json>* records);
+                                                       std::vector<nlohmann::json>* records,
+                                                       std::vector<std::string>* report = nullptr);
   absl::Status Append(const nlohmann::json& record);
   int64_t bytes();
   /// Replaces the contents by these records, atomically.

@@ -20,6 +20,7 @@
 #include "gpu/base/status.h"
 #include "server/storage/io/errno_status.h"
 #include "server/storage/io/files.h"
+#include "server/storage/io/own_file.h"
 
 namespace octavo::storage {
 namespace {
@@ -146,6 +147,11 @@ absl::StatusOr<std::unique_ptr<HistoryDatabase>> HistoryDatabase::Open(
     const std::string& folder, std::vector<std::string>* report) {
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
     return ErrnoStatus(errno, "creating directory", folder);
+  // Whoever may write into the folder can tell the next daemon what it is to believe.
+  struct stat made {};
+  if (::stat(folder.c_str(), &made) != 0) return ErrnoStatus(errno, "opening", folder);
+  if (const std::string why = WhyNotOwn(made, folder, "700"); S_ISDIR(made.st_mode) && !why.empty())
+    return absl::FailedPreconditionError(why);
   const std::string lock_path = absl::StrCat(folder, "/history.lock");
   UniqueFd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock) return ErrnoStatus(errno, "opening", lock_path);
@@ -183,6 +189,11 @@ absl::Status HistoryDatabase::OpenFile() {
     if (::fstat(file.get(), &found) != 0) return ErrnoStatus(errno, "opening", path_);
     if (!S_ISREG(found.st_mode))
       return absl::UnavailableError(absl::StrCat(path_, " is no regular file"));
+    // Its mode is mended below: nobody else could reach it in the folder.
+    struct stat owned = found;
+    owned.st_mode &= ~static_cast<mode_t>(S_IWGRP | S_IWOTH);
+    if (const std::string why = WhyNotOwn(owned, path_, "600"); !why.empty())
+      return absl::FailedPreconditionError(why);
     device_ = found.st_dev;
     inode_ = found.st_ino;
     // Beside them SQLite would never begin, or wait for ever.

@@ -29,9 +29,10 @@ class HistoryDatabase {
   static constexpr int kSchema = 1;
 
   /// Opens or creates it, with mode 0600 in a folder of mode 0700. One process at a time has it:
-  /// FailedPrecondition for the second. A database that is damaged, is not of this program, or has
-  /// a newer schema is renamed (history.sqlite.damaged-<time>, .newer-<time>), and a new one is
-  /// begun; `report` gets a line about it. Other errors: the folder cannot be written.
+  /// FailedPrecondition for the second, and if folder or file belong to, or the folder can be
+  /// written by, others. A database that is damaged, is not of this program, or has a newer schema
+  /// is renamed (history.sqlite.damaged-<time>, .newer-<time>), and a new one is begun; `report`
+  /// gets a line about it. Other errors: the folder cannot be written.
   static absl::StatusOr<std::unique_ptr<HistoryDatabase>> Open(const std::string& folder,
                                                                std::vector<std::string>* report);
   ~HistoryDatabase();
