@@ -101,7 +101,9 @@ class SpillFolder {
   /// Creates `path`. `found` gets the complete files that an earlier process left (their footer is
   /// checked here, their voxels when they are read); unfinished ones are removed, damaged ones
   /// renamed to "<id>.damaged"; `report` gets a line for each. Files of other names are left alone.
-  /// PermissionDenied if others may write into the directory.
+  /// PermissionDenied if others may write into the directory, or this process may not.
+  /// FailedPrecondition if another folder object, of this process or another, uses the directory:
+  /// nothing in it was touched then.
   static absl::StatusOr<std::unique_ptr<SpillFolder>> Open(const std::string& path,
                                                            int64_t quota_bytes,
                                                            std::vector<Found>* found,
