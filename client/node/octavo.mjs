@@ -79,12 +79,30 @@ function promised(client, seconds) {
   });
 }
 
-/** host:port or unix:/path; throws for an address that gRPC would misunderstand. */
-function checkedAddress(address) {
-  const allowed = "allowed are host:port (octavod listens on 50051) and unix:/path";
+/** Whether a text is host:port. */
+function isHostAndPort(one, v6) {
+  const found = /^([^\s/]+):([0-9]{1,5})$/.exec(one);
+  if (!found || Number(found[2]) < 1 || Number(found[2]) > 65535) return false;
+  return !found[1].includes(":") || v6 || /^\[.+\]$/.test(found[1]);
+}
+
+/** host:port or unix:/path; throws for an address that gRPC would misunderstand. `whence` gave it. */
+function checkedAddress(address, whence) {
+  const bad = (allowed) => {
+    const text = `${whence} is ${JSON.stringify(address)}; ${allowed}`;
+    return Object.assign(new Error(text), { code: grpc.status.INVALID_ARGUMENT, field: "address" });
+  };
   if (typeof address !== "string" || !address.includes(":") || /^https?:\/\//.test(address)) {
-    throw Object.assign(new Error(`address is ${JSON.stringify(address)}; ${allowed}`), { code: grpc.status.INVALID_ARGUMENT, field: "address" });
+    throw bad("allowed are host:port (octavod listens on 50051) and unix:/path");
   }
+  const good = (text) => {
+    if (text !== text.trim()) return false;
+    if (/^unix(-abstract)?:/.test(text)) return !/^unix(-abstract)?:(\/\/)?$/.test(text);
+    const [, scheme, rest] = /^(dns:\/\/[^/]*\/|dns:|ipv4:|ipv6:|)(.*)$/s.exec(text);
+    const several = scheme === "ipv4:" || scheme === "ipv6:" ? rest.split(",") : [rest];
+    return several.every((one) => isHostAndPort(one, scheme === "ipv6:"));
+  };
+  if (!good(address)) throw bad("allowed host:port with port 1 to 65535, or unix:/path");
   return address;
 }
 
@@ -101,10 +119,12 @@ function typed(dtype, bytes) {
 
 /** @param address "host:port" or "unix:/path"; default $OCTAVO_ADDRESS or 127.0.0.1:50051
  *  @param seconds how long short calls may take */
-export function connect(address = process.env.OCTAVO_ADDRESS ?? "127.0.0.1:50051", seconds = 30) {
+export function connect(address, seconds = 30) {
+  const whence = address == null ? "OCTAVO_ADDRESS" : "address";
+  const target = checkedAddress(address ?? (process.env.OCTAVO_ADDRESS || "127.0.0.1:50051"), whence);
   const credentials = grpc.credentials.createInsecure();
   const options = { "grpc.max_receive_message_length": 64 << 20 };
-  const open = (Service) => promised(new Service(checkedAddress(address), credentials, options), seconds);
+  const open = (Service) => promised(new Service(target, credentials, options), seconds);
   const services = [v1.ScanService, v1.VolumeService, v1.StreamService, v1.SystemService, v1.BufferService, v1.JobService, v1.OperationService, v1.SessionService, v1.ExportService, v1.IngestService, v1.MosaicService, v1.AccessService].map(open);
   const [scans, volumes, streams, system, buffers, jobs, operations, sessions, exports, ingest, mosaics, access] = services;
 

@@ -207,7 +207,9 @@ absl::Status WriteNewSecretFile(const std::string& path, absl::string_view bytes
     ::unlink(path.c_str());
     return written;
   }
-  return SyncFolder(path);
+  absl::Status kept = SyncFolder(path);
+  if (!kept.ok()) ::unlink(path.c_str());
+  return kept;
 }
 
 absl::Status ChangeSecretFile(

@@ -63,6 +63,27 @@ TEST_F(LiboctavoTest, TheServerIsThere) {
   EXPECT_EQ(Thrown([&] { nobody.ListScans(); }).code, Code::kUnavailable);
 }
 
+// gRPC takes a port modulo 65536, and 0 for words.
+TEST_F(LiboctavoTest, AddressesThatWouldLeadElsewhereAreRefused) {
+  for (const char* bad :
+       {"127.0.0.1:99999", "127.0.0.1:65536", "127.0.0.1:0", "127.0.0.1:abc",
+        "127.0.0.1:", ":50051", "unix:", "unix://", "127.0.0.1:50051 ", " 127.0.0.1:50051",
+        "127.0.0.1:1\n", "::1:50051", "127.0.0.1:-1", "dns:///localhost", "dns:///localhost:99999",
+        "ipv4:127.0.0.1:1,127.0.0.1:99999", "127.0.0.1:", "dns:///"}) {
+    const Error error = Thrown([&] { Client client{bad}; });
+    EXPECT_EQ(error.code, Code::kInvalidArgument) << bad;
+    EXPECT_THAT(error.what(), HasSubstr(std::string("address: is '") + bad + "'")) << bad;
+    EXPECT_THAT(error.what(), HasSubstr("allowed host:port with port 1 to 65535, or unix:/path"));
+  }
+  EXPECT_THAT(Thrown([] { Client client("localhost"); }).what(), HasSubstr("without a port"));
+  EXPECT_THAT(Thrown([] { Client client("http://a:1"); }).what(), HasSubstr("without http://"));
+  for (const char* good :
+       {"127.0.0.1:1", "localhost:65535", "[::1]:1", "unix:/none", "unix:///none", "unix:none",
+        "dns:///localhost:1", "dns:localhost:1", "dns://127.0.0.1/localhost:1", "ipv4:127.0.0.1:1",
+        "ipv4:127.0.0.1:1,127.0.0.1:2", "ipv6:[::1]:1", "ipv6:%5B::1%5D:1"})
+    EXPECT_EQ(Client(good).address(), good);
+}
+
 TEST_F(LiboctavoTest, AWholeDay) {
   const Admission plan = client_.PlanScan(Small(3));
   EXPECT_TRUE(plan.admitted);

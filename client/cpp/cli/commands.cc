@@ -18,26 +18,8 @@
 
 namespace octavo::cli {
 
-namespace {
-
-// The problem of an address; empty if there is none.
-std::string ProblemOf(const std::string& address) {
-  constexpr char kAllowed[] = "allowed are host:port (octavod listens on 50051) and unix:/path";
-  const size_t scheme = address.find("://");
-  if (scheme != std::string::npos && !absl::StartsWith(address, "dns://") &&
-      !absl::StartsWith(address, "unix://")) {
-    return absl::StrCat("is '", address, "'; ", kAllowed, ", without ",
-                        address.substr(0, scheme + 3));
-  }
-  if (!absl::StrContains(address, ':'))
-    return absl::StrCat("is '", address, "' without a port; ", kAllowed);
-  return "";
-}
-
-}  // namespace
-
 std::shared_ptr<grpc::Channel> Session::channel() const {
-  if (const std::string problem = ProblemOf(address); !problem.empty())
+  if (const std::string problem = ProblemOfAddress(address); !problem.empty())
     throw CLI::ValidationError(address_from, problem);
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(64 << 20);
@@ -67,8 +49,8 @@ bool Check(Session& session, const grpc::Status& status) {
     out.set_message(status.error_message());
     PrintJson(out);
   }
-  std::cerr << "octavo: " << status.error_message();
-  if (!details.reason.empty()) std::cerr << " [" << details.reason << "]";
+  std::cerr << "octavo: " << Printable(status.error_message());
+  if (!details.reason.empty()) std::cerr << " [" << Printable(details.reason) << "]";
   std::cerr << FlagsFor(session.app, details.field, status.error_message());
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE && details.status.details().empty()) {
     std::cerr << "\n  is octavod running, and at " << session.address

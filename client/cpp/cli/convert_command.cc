@@ -118,7 +118,7 @@ void Convert(Session& session, const std::string& source, const std::string& des
                        .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
                 << "\n";
     } else {
-      std::cerr << "octavo: " << outcome.status().message()
+      std::cerr << "octavo: " << Printable(std::string(outcome.status().message()))
                 << (info.reason == Reason::kNone ? "" : absl::StrCat(" [", Name(info.reason), "]"))
                 << "\n";
     }

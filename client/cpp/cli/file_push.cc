@@ -244,7 +244,7 @@ void FilePush::Send(Session& session, const std::string& scan) {
   if (interrupt.came()) {
     session.exit_code = kInterrupted;
   } else if (!problem.empty()) {
-    std::cerr << "octavo: " << problem << "; " << scan
+    std::cerr << "octavo: " << Printable(problem) << "; " << scan
               << " waits for the records that are missing (octavo scan cancel " << scan << ")\n";
     session.exit_code = kFailed;
   } else {

@@ -10,6 +10,7 @@
 #include "client/cpp/cli/list_flags.h"
 #include "client/cpp/cli/long_work.h"
 #include "client/cpp/cli/owner_text.h"
+#include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/words.h"
 #include "client/cpp/wire/seconds.h"
 
@@ -32,7 +33,7 @@ void PrintOperation(const Session& session, const v1::Operation& operation) {
   if (operation.earlier_run()) std::cout << "  of an earlier run";
   for (const std::string& volume : operation.volumes()) std::cout << "  " << volume;
   if (operation.has_commit()) std::cout << "  " << operation.commit().path();
-  if (operation.has_error()) std::cout << "  (" << operation.error().message() << ")";
+  if (operation.has_error()) std::cout << "  (" << Printable(operation.error().message()) << ")";
   std::cout << "\n";
 }
 

@@ -152,7 +152,7 @@ void TellRefused(Session& session, const std::string& error) {
     out.set_message(error);
     PrintJson(out);
   }
-  std::cerr << "octavo: " << error << FlagsFor(session.app, "", error) << "\n";
+  std::cerr << "octavo: " << Printable(error) << FlagsFor(session.app, "", error) << "\n";
 }
 
 /// Makes `call` with a request about `spec`. If the server cannot reach the file to replay but this

@@ -14,6 +14,7 @@
 #include "nlohmann/json.hpp"
 
 #include "client/cpp/cli/commands.h"
+#include "client/cpp/cli/terminal.h"
 #include "gpu/base/status.h"
 #include "server/security/secret_file.h"
 #include "server/security/token_file.h"
@@ -37,7 +38,7 @@ void Fail(Session& session, const absl::Status& status) {
                      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
               << "\n";
   } else {
-    std::cerr << "octavo: " << status.message() << "\n";
+    std::cerr << "octavo: " << Printable(std::string(status.message())) << "\n";
   }
 }
 

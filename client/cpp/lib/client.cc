@@ -152,16 +152,17 @@ size_t Array::ItemSize(DType dtype) {
 
 Client::Client(std::string address, std::chrono::milliseconds timeout, std::string token_file,
                const TlsFiles& tls) {
-  if (const char* given = std::getenv("OCTAVO_ADDRESS"); address.empty() && given != nullptr)
-    address = given;
+  const Given at = GivenBy(address, "address", "OCTAVO_ADDRESS");
+  address = at.empty() ? "127.0.0.1:50051" : at.value;
+  if (const std::string problem = ProblemOfAddress(address); !problem.empty())
+    throw Error(Code::kInvalidArgument, at.by + ": " + problem);
   const Login login{.token_file = GivenBy(token_file, "token_file", "OCTAVO_TOKEN_FILE"),
                     .ca_file = GivenBy(tls.ca_file, "ca_file", "OCTAVO_CA_FILE"),
                     .cert_file = GivenBy(tls.cert_file, "cert_file", "OCTAVO_CERT_FILE"),
                     .key_file = GivenBy(tls.key_file, "key_file", "OCTAVO_KEY_FILE"),
                     .server_name = GivenBy(tls.server_name, "server_name", "OCTAVO_SERVER_NAME")};
   try {
-    impl_ = std::make_unique<Impl>(address.empty() ? "127.0.0.1:50051" : std::move(address),
-                                   timeout, login);
+    impl_ = std::make_unique<Impl>(std::move(address), timeout, login);
   } catch (const LoginError& error) {
     throw Error(Code::kInvalidArgument, error.by + ": " + error.what());
   }

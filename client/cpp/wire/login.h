@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -65,6 +66,56 @@ inline std::string ReadLoginFile(const Given& file, const std::string& allowed) 
   return text;
 }
 
+/// What is wrong with the address of a server, as the end of a sentence that begins with what gave
+/// it; empty if nothing is. gRPC takes the port modulo 65536, and 0 for words.
+inline std::string ProblemOfAddress(const std::string& address) {
+  const auto starts = [](const std::string& text, const std::string& with) {
+    return text.rfind(with, 0) == 0;
+  };
+  const std::string is = "is '" + address + "'";
+  const std::string allowed = "; allowed host:port with port 1 to 65535, or unix:/path";
+  constexpr char kSpace[] = " \t\r\n\v\f";
+  if (address.empty() || address.find_first_of(kSpace) == 0 ||
+      address.find_last_of(kSpace) == address.size() - 1)
+    return is + allowed;
+  for (const char* scheme : {"unix://", "unix:", "unix-abstract:"}) {
+    if (starts(address, scheme))
+      return address.size() == std::strlen(scheme) ? is + allowed : std::string();
+  }
+  const size_t scheme = address.find("://");
+  if (scheme != std::string::npos && !starts(address, "dns://"))
+    return is + "; allowed are host:port (octavod listens on 50051) and unix:/path, without " +
+           address.substr(0, scheme + 3);
+  if (address.find(':') == std::string::npos)
+    return is + " without a port; allowed are host:port (octavod listens on 50051) and unix:/path";
+  std::string rest = address;
+  const bool v6 = starts(address, "ipv6:");  // may have the brackets as %5B, %5D
+  const bool several = v6 || starts(address, "ipv4:");
+  if (starts(rest, "dns://"))
+    rest.erase(0, std::min(rest.find('/', 6), rest.size() - 1) + 1);  // a name server may precede
+  for (const char* prefix : {"dns:", "ipv4:", "ipv6:"}) {
+    if (starts(address, prefix) && rest == address) {
+      rest.erase(0, std::strlen(prefix));
+      break;
+    }
+  }
+  for (size_t start = 0; start <= rest.size();) {
+    const size_t end = several ? std::min(rest.find(',', start), rest.size()) : rest.size();
+    const std::string one = rest.substr(start, end - start);
+    const size_t colon = one.rfind(':');
+    if (colon == std::string::npos || colon == 0) return is + allowed;
+    const std::string host = one.substr(0, colon), port = one.substr(colon + 1);
+    const bool brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
+    if (host.find_first_of(std::string(kSpace) + "/") != std::string::npos ||
+        (host.find(':') != std::string::npos && !brackets && !v6) || port.empty() ||
+        port.size() > 5 || port.find_first_not_of("0123456789") != std::string::npos ||
+        std::stoi(port) < 1 || std::stoi(port) > 65535)
+      return is + allowed;
+    start = end + 1;
+  }
+  return "";
+}
+
 /// A secret that others of this host can read is none: as ssh, this refuses a file of the user's
 /// own. One of somebody else (a credential of systemd, a secret of a container) has the mode that
 /// they gave it.
@@ -93,8 +144,9 @@ inline std::string ReadTokenFile(const Given& file) {
     throw LoginError(file,
                      std::string("is a token and not the name of a file; allowed is ") + kAllowed);
   std::string text = ReadLoginFile(file, kAllowed);
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' '))
-    text.pop_back();
+  constexpr char kSpace[] = " \t\r\n\v\f";  // of an editor, around the token
+  text.erase(0, std::min(text.find_first_not_of(kSpace), text.size()));
+  text.erase(text.find_last_not_of(kSpace) + 1);
   constexpr size_t kSize = 7 + 8 + 1 + 64;
   const std::string hex = "0123456789abcdef";
   if (text.size() != kSize || text.rfind("octavo_", 0) != 0 || text[15] != '_' ||

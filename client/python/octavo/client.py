@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import re
 import threading
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
@@ -24,15 +25,32 @@ from octavo.v1 import (access_pb2, access_pb2_grpc, buffer_pb2, export_pb2, expo
                        operation_pb2_grpc, scan_pb2, scan_pb2_grpc, session_pb2, session_pb2_grpc, stream_pb2, stream_pb2_grpc, system_pb2, system_pb2_grpc, types_pb2, volume_pb2_grpc)
 from octavo.volume_calls import VolumeCalls
 
-def _address(address: str) -> str:
+def _port_is_good(one: str, v6: bool) -> bool:
+    """Whether a text is host:port. gRPC takes a port modulo 65536, and 0 for words."""
+    found = re.fullmatch(r"([^\s/]+):([0-9]{1,5})", one)
+    if not found or not 1 <= int(found[2]) <= 65535:
+        return False
+    return ":" not in found[1] or v6 or re.fullmatch(r"\[.+\]", found[1]) is not None
+
+
+def _address(address: str, whence: str) -> str:
     """host:port, unix:/path, or another gRPC target (dns:///host:port). ValueError for an address
-    that gRPC would misunderstand."""
+    that gRPC would misunderstand; it names `whence`, which gave the address."""
+    wrong = f"{whence} is {short(address)}"
+    bad = ValueError(f"{wrong}; expected host:port with port 1 to 65535, or unix:/path")
     if not isinstance(address, str):
-        raise ValueError(f"address is {short(address)}; expected host:port (octavod listens on 50051) or unix:/path, as text")
-    if "://" in address and not address.startswith(("dns://", "unix://")):
-        raise ValueError(f"address is {short(address)}; expected host:port or unix:/path, without {address.split('://')[0]}://")
+        raise ValueError(f"{wrong}; expected host:port (octavod listens on 50051) or unix:/path, as text")
+    if address != address.strip() or address in ("unix:", "unix://", "unix-abstract:"):
+        raise bad
+    if address.startswith(("unix:", "unix-abstract:")):
+        return address
+    if "://" in address and not address.startswith("dns://"):
+        raise ValueError(f"{wrong}; expected host:port or unix:/path, without {address.split('://')[0]}://")
     if ":" not in address:
-        raise ValueError(f"address is {short(address)} without a port; expected host:port (octavod listens on 50051) or unix:/path")
+        raise ValueError(f"{wrong} without a port; expected host:port (octavod listens on 50051) or unix:/path")
+    scheme, rest = re.fullmatch(r"(dns://[^/]*/|dns:|ipv4:|ipv6:|)(.*)", address, re.DOTALL).groups()
+    if not all(_port_is_good(one, scheme == "ipv6:") for one in (rest.split(",") if scheme in ("ipv4:", "ipv6:") else [rest])):
+        raise bad
     return address
 
 
@@ -77,7 +95,10 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
                  token_file: Union[str, "os.PathLike[str]", None] = None, ca_file: Union[str, "os.PathLike[str]", None] = None,
                  cert_file: Union[str, "os.PathLike[str]", None] = None, key_file: Union[str, "os.PathLike[str]", None] = None,
                  server_name: Union[str, None] = None):
-        self.address = tls.Address(_address(address if address not in (None, "") else os.environ.get("OCTAVO_ADDRESS", "127.0.0.1:50051")))
+        if address in (None, ""):
+            self.address = tls.Address(_address(os.environ.get("OCTAVO_ADDRESS") or "127.0.0.1:50051", "OCTAVO_ADDRESS"))
+        else:
+            self.address = tls.Address(_address(address, "address"))
         self.address.tls = tls.given(ca_file, cert_file, key_file, server_name)
         self.timeout = real("timeout", timeout)
         if not 0 < self.timeout < _MOST_SECONDS:

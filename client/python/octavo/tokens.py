@@ -33,7 +33,7 @@ def read(path: Any, whence: str) -> str:
         raise ValueError(f"{whence} is a token and not the name of a file; {_ALLOWED}")
     try:
         with open(os.fspath(path), "rb") as file:
-            text = file.read(4096).decode("ascii", "replace").strip()
+            text = file.read(4096).decode("ascii", "replace").strip(" \t\r\n\v\f")
     except (OSError, TypeError, ValueError) as error:
         raise ValueError(f"{whence} is {short(path)}, which cannot be read ({getattr(error, 'strerror', None) or error}); {_ALLOWED}") from None
     if not _TOKEN.fullmatch(text):

@@ -256,6 +256,12 @@ class CommandLine(DaemonTest):
             self.assertIn(shown, said, command)
             self.assertNotRegex(said, r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", command)
         self.assertIn(title, json.loads(self.fine("--json", "scan", "show", scan.name))["spec"]["title"])  # for programs as it is
+        # The text of an error holds what other clients said, too.
+        self.fine("lease", "acquire", volume.name, "--holder", "evil\n2026 ERROR fake\x1b[31m")
+        code, _, error = self.octavo("lease", "acquire", volume.name)
+        self.assertEqual(code, 1, error)
+        self.assertIn(r"evil\x0a2026 ERROR fake\x1b[31m", error)
+        self.assertNotRegex(error, r"[\x00-\x09\x0b-\x1f\x7f-\x9f]|\n2026")
 
     def test_buffers(self):
         at = lambda name: os.path.join(self.daemon.directory, name)  # noqa: E731

@@ -47,6 +47,10 @@ MISTAKES = [
     ("o.scans.submitScn({})", ["the service has no submitScn", "submitScan, planScan", "did you mean submitScan"]),
     ("connect('localhost')", ['address is "localhost"', "host:port", "unix:/path"]),
     ("connect('http://localhost:50051')", ['address is "http://localhost:50051"', "host:port"]),
+    ("connect('127.0.0.1:99999')", ['address is "127.0.0.1:99999"; allowed host:port with port 1 to 65535, or unix:/path']),
+    ("connect('127.0.0.1:abc')", ['address is "127.0.0.1:abc"', "port 1 to 65535"]),
+    ("connect('127.0.0.1:1 ')", ['address is "127.0.0.1:1 "', "port 1 to 65535"]),
+    ("connect('unix:')", ['address is "unix:"', "unix:/path"]),
     # -- errors from the server
     ("o.volumes.getVolume({ name: 'volumes/none' })", ["no volume volumes/none"], 5),
 ]

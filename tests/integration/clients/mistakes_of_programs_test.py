@@ -461,7 +461,10 @@ class Programs(DaemonTest, Mistakes):
 
     def test_commands_and_flags(self):
         self.octavo(COMMANDS)
-        for address, words in (("localhost", "OCTAVO_ADDRESS: is 'localhost' without a port; allowed are host:port"), ("http://a:1", "without http://")):
+        for address, words in (("localhost", "OCTAVO_ADDRESS: is 'localhost' without a port; allowed are host:port"), ("http://a:1", "without http://"), *(
+                (bad, f"OCTAVO_ADDRESS: is '{bad}'; allowed host:port with port 1 to 65535, or unix:/path")
+                for bad in ("127.0.0.1:99999", "127.0.0.1:65536", "127.0.0.1:0", "127.0.0.1:abc", "127.0.0.1:", ":50051", "unix:", "unix://", "127.0.0.1:50051 ",
+                            "::1:50051", "dns:///localhost", "dns:///localhost:99999", "ipv4:127.0.0.1:1,127.0.0.1:99999"))):
             self.program("octavo", [row("info", words)], environment={"OCTAVO_ADDRESS": address})
 
     def test_reconstructions(self):

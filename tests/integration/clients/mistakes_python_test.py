@@ -280,6 +280,9 @@ MISTAKES = [
     ("address with a scheme", lambda c, **_: octavo.Client("http://localhost:50051"), ValueError, ["address is 'http://localhost:50051'", "host:port or unix:/path"]),
     ("address that is a number", lambda c, **_: octavo.Client(50051), ValueError, ["address is 50051; expected host:port (octavod listens on 50051) or unix:/path"]),
     ("address without a port", lambda c, **_: octavo.Client("localhost"), ValueError, ["address is 'localhost' without a port", "50051"]),
+    *((f"address {bad!r}", lambda c, bad=bad, **_: octavo.Client(bad), ValueError, [f"address is {bad!r}; expected host:port with port 1 to 65535, or unix:/path"])
+      for bad in ("127.0.0.1:99999", "127.0.0.1:65536", "127.0.0.1:0", "127.0.0.1:abc", "127.0.0.1:", ":50051", "unix:", "unix://", "127.0.0.1:50051 ",
+                  "127.0.0.1:50051\n", "::1:50051", "127.0.0.1:-1", "dns:///localhost", "dns:///localhost:99999", "ipv4:127.0.0.1:1,127.0.0.1:99999")),
     ("file of a token that is not there", lambda c, **_: octavo.Client(token_file="/none"), ValueError, ["token_file is '/none', which cannot be read (No such file", "octavo token add"]),
     ("file without a token", lambda c, **_: octavo.Client(token_file=os.devnull), ValueError, ["token_file is '/dev/null', which holds no token"]),
     ("token instead of its file", lambda c, **_: octavo.Client(token_file=5), ValueError, ["token_file is 5, which cannot be read"]),

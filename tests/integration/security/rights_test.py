@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import socket
 import stat
 import subprocess
@@ -413,6 +414,42 @@ class Tokens(unittest.TestCase):
         self.assertEqual(gone.returncode, 1)
         self.assertIn("holds no token with the id '00000000'", gone.stderr)
         self.assertIn(about["id"], token_command("list", "--file", os.path.join(self.folder.name, "others")).stdout)
+
+    def test_blanks_around_a_token_are_taken_away(self):
+        with open(self.path["operator"]) as file:
+            token = file.read().strip()
+        path = os.path.join(self.folder.name, "blanks")
+        for text, good in ((f" \t{token}\r\n\n", True), (f"\v\f\n{token}", True), (f"{token[:20]} {token[20:]}\n", False), (f"{token}\n{token}\n", False)):
+            with open(path, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+                file.write(text)
+            shown = subprocess.run([OCTAVO, "--address", self.daemon.address, "--token-file", path, "info"], capture_output=True, text=True, timeout=60)
+            self.assertEqual(shown.returncode, 0 if good else 2, (text, shown.stderr))
+            if good:
+                with octavo.Client(self.daemon.address, token_file=path) as client:
+                    self.assertEqual(client.info().caller.name, "a-operator")
+                continue
+            self.assertIn("holds no token", shown.stderr)
+            with self.assertRaisesRegex(ValueError, "holds no token"):
+                octavo.Client(self.daemon.address, token_file=path)
+
+    def test_no_secret_stays_of_a_token_that_was_not_added(self):
+        tokens, secret = os.path.join(self.folder.name, "full"), os.path.join(self.folder.name, "full-secret")
+        while not os.path.exists(tokens) or os.path.getsize(tokens) < 900:
+            token_command("add", "--file", tokens, "--name", "many", "--role", "viewer")
+        with open(tokens) as file:
+            before = file.read()
+        refused = subprocess.run([OCTAVO, "token", "add", "--file", tokens, "--name", "more", "--role", "viewer", "--secret-file", secret], capture_output=True,
+                                 text=True, timeout=60, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024)))
+        self.assertEqual(refused.returncode, 1, refused)
+        self.assertIn("File too large", refused.stderr)
+        self.assertFalse(os.path.exists(secret))
+        with open(tokens) as file:
+            self.assertEqual(file.read(), before)
+
+    def test_an_address_of_the_environment_is_named(self):
+        for bad in ("127.0.0.1:99999", "127.0.0.1:abc", "localhost"):
+            with unittest.mock.patch.dict(os.environ, {"OCTAVO_ADDRESS": bad}), self.assertRaisesRegex(ValueError, f"^OCTAVO_ADDRESS is '{bad}'"):
+                octavo.Client(token_file=self.path["viewer"])
 
 
 class Users(unittest.TestCase):
