@@ -15,6 +15,7 @@
 #include "gpu/device/alignment.h"
 #include "gpu/device/digest.h"
 #include "gpu/device/exportable_memory.h"
+#include "gpu/device/host_digest.h"
 #include "server/base/exception_to_status.h"
 #include "server/memory/stripe_layout.h"
 #include "server/model/resolved_scan.h"
@@ -85,7 +86,7 @@ class Spiller::StoringOnDisk final : public Spiller::Storing {
       digested_ += 8;
     }
     const int64_t whole = bytes / 8 * 8;
-    digest_ += DigestBytes(data, whole, digested_);
+    digest_ += HostDigest(data, whole, digested_);
     digested_ += whole;
     rest_bytes_ = bytes - whole;
     std::memcpy(rest_, data + whole, static_cast<size_t>(rest_bytes_));
@@ -213,7 +214,7 @@ absl::Status Spiller::CopyInto(SpillTiers::Writer& writer, const VolumeHold& hol
   writer.SetGate(gate);
   uint64_t digest = 0;
   const auto append = [&](const void* data, int64_t at, int64_t count) {
-    digest += DigestBytes(data, count, at);
+    digest += HostDigest(data, count, at);
     return writer.Append(data, count);
   };
   OCTAVO_RETURN_IF_ERROR(ForEachPiece(hold, control, append));

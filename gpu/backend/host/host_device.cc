@@ -29,6 +29,7 @@
 #include "gpu/device/host/host_stream.h"
 #include "gpu/device/host/lent_file.h"
 #include "gpu/device/host/memory_file.h"
+#include "gpu/device/host_digest.h"
 #include "gpu/device/importable_memory.h"
 #include "gpu/device/operators.h"
 
@@ -166,7 +167,7 @@ class HostDevice final : public Device, public ExportableMemory, public Importab
             for (int64_t p = range.begin(); p != range.end(); ++p) {
               const int64_t at =
                   place.first_byte + (place.run_bytes == 0 ? p * part : p * place.stride_bytes);
-              sum += DigestBytes(src.data() + p * part, std::min(part, bytes - p * part), at);
+              sum += HostDigest(src.data() + p * part, std::min(part, bytes - p * part), at);
             }
             return sum;
           },

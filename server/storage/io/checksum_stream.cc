@@ -7,6 +7,7 @@
 #include "tbb/parallel_for.h"
 
 #include "gpu/device/digest.h"
+#include "gpu/device/host_digest.h"
 #include "server/storage/io/crc32c.h"
 
 namespace octavo::storage {
@@ -39,7 +40,7 @@ void ChecksumStream::Add(const void* data, int64_t bytes) {
   tbb::parallel_for(size_t{0}, parts.size(), [&](size_t i) {
     const int64_t first = static_cast<int64_t>(i) * kPiece;
     parts[i] = {.crc = Crc32c(p + first, static_cast<size_t>(length(i))),
-                .sum = DigestBytes(p + first, length(i), at_ + first)};
+                .sum = HostDigest(p + first, length(i), at_ + first)};
   });
   for (size_t i = 0; i < parts.size(); ++i) {
     crc_ = Crc32cCombine(crc_, parts[i].crc, static_cast<uint64_t>(length(i)));
