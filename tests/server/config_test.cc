@@ -215,6 +215,26 @@ TEST_F(ConfigTest, DefaultsNeedNoFileAndPathsBecomeAbsolute) {
   EXPECT_EQ(relative.listen_unix.front(), '/');
 }
 
+// It would become a folder of that name, wherever octavod was started.
+TEST_F(ConfigTest, ATildeIsNoHome) {
+  for (const char* key : {"state.dir", "spill.dir", "history.dir", "audit.dir", "storage.roots",
+                          "storage.replay_roots"}) {
+    for (const std::string path : {"~", "~/octavo"}) {
+      Config config;
+      ASSERT_THAT(ApplySetting(&config, key, path), IsOk());
+      const absl::Status refused = Finalise(&config);
+      EXPECT_THAT(refused, IsError(kInvalid, std::string(key) + ": is '" + path +
+                                                 "'; the configuration is no shell"));
+      EXPECT_EQ(InfoOf(refused).field, key);
+    }
+    for (const std::string path : {"/a/~/b", "~ada", "./~"}) {
+      Config config;
+      ASSERT_THAT(ApplySetting(&config, key, path), IsOk());
+      EXPECT_THAT(Finalise(&config), IsOk()) << key << " " << path;
+    }
+  }
+}
+
 TEST_F(ConfigTest, SomethingMustListen) {
   config_.listen_tcp.clear();
   config_.listen_unix = "none";

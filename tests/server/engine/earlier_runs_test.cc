@@ -265,6 +265,7 @@ TEST(SettleEarlier, AHeldVolumeIsLostAndSaysWhatItWas) {
       settled.lines.back(),
       HasSubstr(
           "volumes/v1 (volume 'eye', 3.0 MiB, of scans/abc-1, was HELD): LOST: the server died"));
+  EXPECT_THAT(settled.lines.back(), HasSubstr("or spill.dir named another folder then"));
   const EarlierRuns earlier(rows, kNow);
   const absl::Status lost = earlier.FindVolume("volumes/v1");
   EXPECT_THAT(lost,

@@ -7,6 +7,8 @@
 #include <pthread.h>
 #include <set>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "gmock/gmock.h"
 #include "zstd.h"
@@ -394,6 +396,73 @@ TEST_F(CommitStoreTest, AHalfLineInTheJournalHurtsNoOther) {
   }
   ASSERT_OK_AND_ASSIGN(const auto journal, Journal::Open(path, &records));
   EXPECT_EQ(records, (std::vector<nlohmann::json>{{{"n", 1}}, {{"n", 3}}, {{"n", 4}}}));
+}
+
+TEST_F(CommitStoreTest, ADamagedJournalIsKeptAndSaid) {
+  const std::string path = directory_ + "/state/commits.journal";
+  VolumeMeta meta;
+  const auto data = MakeVolume(&meta, 4, 8, 16);
+  {
+    auto store = Open();
+    ASSERT_THAT(Commit(*store, "x", meta, data, {}), IsOk());
+  }
+  const std::string bytes("\x01\xff random\n\0\0\0\nmore of it", 22);
+  int n = 0;
+  for (const std::string& aside : {path + ".damaged", path + ".damaged.1"}) {
+    std::ofstream(path, std::ios::binary) << bytes;
+    auto store = Open();
+    ASSERT_NE(store, nullptr);
+    ASSERT_EQ(report_.size(), 1u);
+    EXPECT_THAT(report_[0], ::testing::HasSubstr(absl::StrCat(path,
+                                                              ": damaged (lines that are no "
+                                                              "records: ")));
+    EXPECT_THAT(report_[0], ::testing::HasSubstr("; put aside as " + aside + ";"));
+    std::ifstream in(aside, std::ios::binary);
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), bytes);
+    struct stat info {};
+    ASSERT_EQ(::stat(aside.c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0600u);
+    EXPECT_THAT(Commit(*store, absl::StrCat("y", ++n), meta, data, {}), IsOk()) << "it goes on";
+  }
+  EXPECT_NE(Open(), nullptr);
+  EXPECT_EQ(report_, std::vector<std::string>()) << "once";
+}
+
+TEST_F(CommitStoreTest, TheSoundRecordsOfADamagedJournalCount) {
+  const std::string path = directory_ + "/journal";
+  std::vector<nlohmann::json> records;
+  {
+    ASSERT_OK_AND_ASSIGN(const auto journal, Journal::Open(path, &records));
+    ASSERT_THAT(journal->Append({{"n", 1}}), IsOk());
+  }
+  std::ofstream(path, std::ios::app) << "somebody's text\n";
+  std::vector<std::string> report;
+  ASSERT_OK_AND_ASSIGN(const auto journal, Journal::Open(path, &records, &report));
+  EXPECT_EQ(records, (std::vector<nlohmann::json>{{{"n", 1}}}));
+  ASSERT_EQ(report.size(), 1u);
+  EXPECT_THAT(report[0], ::testing::HasSubstr("no records: 1); put aside as "));
+  EXPECT_THAT(report[0], ::testing::EndsWith("sound records, which count: 1"));
+}
+
+TEST_F(CommitStoreTest, AJournalOfOthersIsRefused) {
+  const std::string path = directory_ + "/journal", elsewhere = directory_ + "/elsewhere";
+  std::vector<nlohmann::json> records;
+  ASSERT_THAT(Journal::Open(path, &records).status(), IsOk());
+  ASSERT_EQ(::chmod(path.c_str(), 0666), 0);
+  EXPECT_THAT(Journal::Open(path, &records),
+              IsError(absl::StatusCode::kFailedPrecondition,
+                      path + " has mode 0666 and can be written by others"));
+  ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
+  if (::geteuid() == 0) {
+    ASSERT_EQ(::chown(path.c_str(), 65534, 65534), 0);
+    EXPECT_THAT(Journal::Open(path, &records), IsError(absl::StatusCode::kFailedPrecondition,
+                                                       path + " belongs to user 65534; allowed"));
+  }
+  std::filesystem::rename(path, elsewhere);
+  std::filesystem::create_symlink(elsewhere, path);
+  EXPECT_THAT(Journal::Open(path, &records),
+              IsError(absl::StatusCode::kFailedPrecondition, path + " is a link"));
+  EXPECT_EQ(std::filesystem::file_size(elsewhere), 0u);
 }
 
 // Complete, but from a program that uses other types.

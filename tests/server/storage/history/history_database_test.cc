@@ -182,6 +182,29 @@ TEST_F(HistoryDatabaseTest, ANewerSchemaIsPutAsideUnchanged) {
   sqlite3_close(database);
 }
 
+TEST_F(HistoryDatabaseTest, WhatOthersMayWriteIsRefused) {
+  { (void)Open(); }
+  ASSERT_EQ(::chmod(folder_.c_str(), 0777), 0);
+  EXPECT_THAT(HistoryDatabase::Open(folder_, &report_),
+              IsError(absl::StatusCode::kFailedPrecondition,
+                      absl::StrCat(folder_, " has mode 0777 and can be written by others")));
+  EXPECT_THAT(HistoryDatabase::Open(folder_, &report_),
+              IsError(absl::StatusCode::kFailedPrecondition,
+                      absl::StrCat("then: chmod 700 '", folder_, "')")));
+  ASSERT_EQ(::chmod(folder_.c_str(), 0755), 0) << "others may look into it";
+  EXPECT_NE(Open(), nullptr);
+  if (::geteuid() != 0) return;  // cannot give it away
+  ASSERT_EQ(::chown(Path().c_str(), 65534, 65534), 0);
+  EXPECT_THAT(HistoryDatabase::Open(folder_, &report_),
+              IsError(absl::StatusCode::kFailedPrecondition,
+                      "/history.sqlite belongs to user 65534; allowed is a file of user 0"));
+  ASSERT_EQ(::chown(Path().c_str(), 0, 0), 0);
+  ASSERT_EQ(::chown(folder_.c_str(), 65534, 65534), 0);
+  EXPECT_THAT(HistoryDatabase::Open(folder_, &report_),
+              IsError(absl::StatusCode::kFailedPrecondition,
+                      absl::StrCat("then: chown 0 '", folder_, "')")));
+}
+
 TEST_F(HistoryDatabaseTest, ALinkIsNoDatabase) {
   std::filesystem::create_directory(folder_);
   temp_.Write("elsewhere", "");

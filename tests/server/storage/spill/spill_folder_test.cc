@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
@@ -202,7 +203,95 @@ TEST_F(SpillFolderTest, FilesArePrivate) {
   ASSERT_EQ(::chmod(path_.c_str(), 0777), 0);
   std::vector<std::string> report;
   EXPECT_THAT(SpillFolder::Open(path_, 1 << 20, &found_, &report),
-              IsError(absl::StatusCode::kPermissionDenied, "chmod 700"));
+              IsError(absl::StatusCode::kPermissionDenied, "has mode 0777"));
+  EXPECT_THAT(
+      SpillFolder::Open(path_, 1 << 20, &found_, &report),
+      IsError(absl::StatusCode::kPermissionDenied, absl::StrCat("then: chmod 700 '", path_, "')")));
+  if (::geteuid() != 0) return;  // cannot give it away
+  ASSERT_EQ(::chown(path_.c_str(), 65534, 65534), 0);
+  EXPECT_THAT(
+      SpillFolder::Open(path_, 1 << 20, &found_, &report),
+      IsError(absl::StatusCode::kPermissionDenied,
+              absl::StrCat(path_, " belongs to user 65534; allowed is a folder of user 0")));
+  EXPECT_THAT(
+      SpillFolder::Open(path_, 1 << 20, &found_, &report),
+      IsError(absl::StatusCode::kPermissionDenied, absl::StrCat("then: chown 0 '", path_, "')")));
+}
+
+// It would take the first one's volumes for its own, and its unfinished files for what a crash
+// left.
+TEST_F(SpillFolderTest, ASecondFolderIsRefusedBeforeItTouchesAnything) {
+  auto folder = Open();
+  const auto data = Random(1000, 1);
+  ASSERT_OK_AND_ASSIGN(const auto file, Write(*folder, "a", data));
+  ASSERT_OK_AND_ASSIGN(auto writer, folder->Create("b", 1000, {}));
+  ASSERT_THAT(writer->Append(data.data(), 1000), IsOk());
+  temp_.Write("spill/c.spill", "damaged");
+  const auto before = Names();
+  ASSERT_EQ(before, (std::vector<std::string>{".b-2.tmp", "a.spill", "c.spill"}));
+  std::filesystem::create_directory_symlink(path_, temp_ / "link");
+  for (const std::string& path : {path_, path_ + "/../spill", temp_ / "link"}) {
+    std::vector<SpillFolder::Found> found;
+    std::vector<std::string> report;
+    EXPECT_THAT(SpillFolder::Open(path, 1 << 20, &found, &report),
+                IsError(absl::StatusCode::kFailedPrecondition,
+                        absl::StrCat("another octavod uses ", path, "; give this one its own")));
+    EXPECT_TRUE(found.empty());
+    EXPECT_TRUE(report.empty());
+    EXPECT_EQ(Names(), before);
+  }
+  ASSERT_OK_AND_ASSIGN(const auto finished, writer->Finish());
+  EXPECT_EQ(Read(*finished, 0, 1000), data);
+  folder = nullptr;  // the files' objects go on
+  folder = Open();
+  EXPECT_EQ(found_.size(), 2u);
+}
+
+// A program that the daemon starts does not keep the folder when the daemon has died.
+TEST_F(SpillFolderTest, AProgramThatWasStartedDoesNotKeepTheFolder) {
+  auto folder = Open();
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::execl("/bin/sleep", "sleep", "100", nullptr);
+    ::_exit(1);
+  }
+  // Until it has closed what exec closes.
+  const std::string name = absl::StrCat("/proc/", child, "/comm");
+  for (std::string comm; comm != "sleep";) std::getline(std::ifstream(name), comm);
+  folder = nullptr;
+  EXPECT_NE(Open(), nullptr);
+  ::kill(child, SIGKILL);
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+}
+
+/// Root may do everything: the folder's owner is another user, as whom the test goes on.
+class UnwritableSpillFolderTest : public SpillFolderTest {
+ protected:
+  UnwritableSpillFolderTest() {
+    std::filesystem::create_directory(path_);
+    if (::geteuid() != 0) return;
+    EXPECT_EQ(::chmod(temp_.path().c_str(), 0755), 0);
+    EXPECT_EQ(::chown(path_.c_str(), 65534, 65534), 0);
+    EXPECT_EQ(::seteuid(65534), 0);
+    EXPECT_EQ(::access(temp_.path().c_str(), F_OK), 0);
+  }
+  ~UnwritableSpillFolderTest() override {
+    if (::getuid() == 0) EXPECT_EQ(::seteuid(0), 0);
+  }
+};
+
+// Held volumes could not be written there, and a stop would lose them.
+TEST_F(UnwritableSpillFolderTest, IsRefusedUnlessTheTierIsOff) {
+  ASSERT_EQ(::chmod(path_.c_str(), 0500), 0);
+  EXPECT_THAT(
+      SpillFolder::Open(path_, 1 << 20, &found_, &report_),
+      IsError(absl::StatusCode::kPermissionDenied,
+              absl::StrCat("making files in spill directory ", path_, ": Permission denied")));
+  EXPECT_THAT(SpillFolder::Open(path_, 0, &found_, &report_), IsOk());
+  ASSERT_EQ(::chmod(path_.c_str(), 0700), 0);
+  EXPECT_THAT(SpillFolder::Open(path_, 1 << 20, &found_, &report_), IsOk());
 }
 
 TEST_F(SpillFolderTest, FilesOutliveTheProcessAndAreFoundAgain) {
@@ -340,6 +429,7 @@ TEST_F(SpillFolderTest, WhatIsSaidOfAVolumeNeedNotBeUtf8) {
   ASSERT_OK_AND_ASSIGN(auto writer, folder->Create("a", 4, {{"title", "caf\xe9"}}));
   ASSERT_THAT(writer->Append("abcd", 4), IsOk());
   ASSERT_THAT(writer->Finish(), IsOk());
+  folder = nullptr;
   folder = Open();
   ASSERT_EQ(found_.size(), 1u);
   EXPECT_EQ(found_[0].about.at("title"), "caf\uFFFD");
