@@ -16,14 +16,19 @@ int64_t BufferReplica::ChargedBytes(int64_t bytes) {
   return ClientMemory::Bytes(std::max<int64_t>(bytes, 256));
 }
 
+const std::string& HolderOf(const model::BufferStatus& buffer) {
+  static const std::string* const private_one = new std::string("a private buffer");
+  return buffer.is_private ? *private_one : buffer.name;
+}
+
 absl::StatusOr<std::shared_ptr<BufferReplica>> ReserveReplica(memory::Ledger* ledger, int device,
-                                                              const std::string& buffer,
+                                                              const std::string& holder,
                                                               int64_t bytes,
                                                               model::AdmissionReport* report,
                                                               const security::Owner& payer) {
   auto replica = std::make_shared<BufferReplica>();
   OCTAVO_ASSIGN_OR_RETURN(const auto charges,
-                          ledger->Reserve(device, buffer, "",
+                          ledger->Reserve(device, holder, "",
                                           {{.kind = model::NeedKind::kBuffer,
                                             .bytes = BufferReplica::ChargedBytes(bytes),
                                             .count = 1}},
@@ -31,7 +36,7 @@ absl::StatusOr<std::shared_ptr<BufferReplica>> ReserveReplica(memory::Ledger* le
   replica->ledger = ledger;
   replica->charge = charges.front();
   replica->device = device;
-  ledger->Move(replica->charge, memory::ChargeKind::kBuffer, buffer);
+  ledger->Move(replica->charge, memory::ChargeKind::kBuffer, holder);
   return replica;
 }
 

@@ -46,11 +46,14 @@ struct BufferEntry {
 };
 using BufferPtr = std::shared_ptr<BufferEntry>;
 
-/// A replica with the charge for `bytes` bytes under the name of its buffer, and without memory
+/// What the ledger, whose holders everybody sees, calls the memory of a buffer: the name of the
+/// buffer, or "a private buffer", whoever asks.
+const std::string& HolderOf(const model::BufferStatus& buffer);
+/// A replica with the charge for `bytes` bytes under `holder` (of HolderOf), and without memory
 /// yet. The errors of Ledger::Reserve; `report` (may be null) gets its account. `payer`: none = the
 /// server's, until Ledger::SetPayer.
 absl::StatusOr<std::shared_ptr<BufferReplica>> ReserveReplica(memory::Ledger* ledger, int device,
-                                                              const std::string& buffer,
+                                                              const std::string& holder,
                                                               int64_t bytes,
                                                               model::AdmissionReport* report,
                                                               const security::Owner& payer = {});

@@ -51,7 +51,8 @@ absl::StatusOr<exports::ExportTicket> BufferExporter::Export(const model::Export
               .digest = {},
               .charge = replica->charge,
               .keep = replica,
-              .owner = buffer->status.owner};
+              .owner = buffer->status.owner,
+              .holder = HolderOf(buffer->status)};
     OCTAVO_RETURN_IF_ERROR(exports_->Describe(replica->memory, &memory));
     last_write = replica->order.last_write;
   }

@@ -13,6 +13,7 @@
 #include "server/buffer/buffer_errors.h"
 #include "server/buffer/import_grant.h"
 #include "server/security/rights.h"
+#include "server/security/shares.h"
 
 namespace octavo::buffer {
 namespace {
@@ -105,6 +106,7 @@ absl::StatusOr<BufferImporter::Import> BufferImporter::Plan(const model::BufferI
 
 absl::StatusOr<ImportTicket> BufferImporter::IssuePlanned(Import import, std::optional<uid_t> uid) {
   const std::string name = import.ticket.buffer;
+  const std::string payer = security::ShareOf(security::OwnerOf(import.caller.principal));
   {
     MutexLock lock(mutex_);
     imports_.emplace(name, std::move(import));
@@ -113,8 +115,9 @@ absl::StatusOr<ImportTicket> BufferImporter::IssuePlanned(Import import, std::op
     MutexLock lock(mutex_);
     imports_.erase(name);
   };
-  OCTAVO_ASSIGN_OR_RETURN(const handoff::Ticket issued,
-                          context_.socket->Issue(std::make_shared<ImportGrant>(this, name), uid));
+  OCTAVO_ASSIGN_OR_RETURN(
+      const handoff::Ticket issued,
+      context_.socket->Issue(std::make_shared<ImportGrant>(this, name), uid, payer));
   std::move(not_issued).Cancel();
   MutexLock lock(mutex_);
   const auto it = imports_.find(name);

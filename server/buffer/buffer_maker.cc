@@ -137,7 +137,7 @@ absl::Status BufferMaker::AllocateAndClear(const std::vector<int>& devices, int6
   for (const int d : devices) {
     model::AdmissionReport report;
     auto replica =
-        ReserveReplica(ledger_, d, buffer->status.name, bytes, &report, buffer->status.owner);
+        ReserveReplica(ledger_, d, HolderOf(buffer->status), bytes, &report, buffer->status.owner);
     if (InfoOf(replica.status()).reason == Reason::kQuota) return replica.status();
     if (!replica.ok()) return DoesNotFit(report);
     OCTAVO_ASSIGN_OR_RETURN((*replica)->memory, ClientMemory::Allocate(order_.device(d), bytes));
@@ -157,13 +157,16 @@ absl::Status BufferMaker::AllocateAndClear(const std::vector<int>& devices, int6
 }
 
 absl::StatusOr<BufferPtr> BufferMaker::Make(const ArrayType& type, const std::vector<int>& devices,
-                                            const model::Caller& caller, bool ready) {
+                                            const model::Caller& caller, bool ready,
+                                            bool is_private) {
   const int64_t bytes = type.bytes(), all = bytes * static_cast<int64_t>(devices.size());
   auto buffer = std::make_shared<BufferEntry>();
   buffer->status.name = NewName();
   buffer->status.type = type;
   buffer->status.client = caller.client;
   buffer->status.owner = security::OwnerOf(caller.principal);
+  buffer->status.is_private = is_private;
+  buffer->key = is_private ? caller.key : "";
   OCTAVO_RETURN_IF_ERROR(BeginBytes(buffer->status.client, all));
   absl::Cleanup made_or_not = [&] { EndBytes(buffer->status.client, all); };
   const absl::Status made = AllocateAndClear(devices, bytes, ready, buffer.get());
@@ -209,7 +212,7 @@ absl::StatusOr<std::unique_ptr<BufferDraft>> BufferMaker::Draft(const model::Buf
 model::BufferStatus BufferMaker::Insert(BufferDraft& draft) {
   const BufferPtr& buffer = draft.buffer_;
   BufferReplica& replica = *buffer->replicas.front();
-  ledger_->Move(replica.charge, memory::ChargeKind::kBuffer, buffer->status.name);
+  ledger_->Move(replica.charge, memory::ChargeKind::kBuffer, HolderOf(buffer->status));
   (void)Failpoint("draft_published");
   buffer->status.created = table_.Now();
   MutexLock lock(table_.mutex());
@@ -227,10 +230,9 @@ absl::StatusOr<model::BufferStatus> BufferMaker::Create(const ArrayType& type,
                                                         const model::BufferSpec& spec,
                                                         const model::Caller& caller) {
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> devices, CheckDevices(spec.devices));
-  OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, Make(type, devices, caller, !spec.uninitialized));
+  OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer,
+                          Make(type, devices, caller, !spec.uninitialized, spec.is_private));
   buffer->status.labels = spec.labels;
-  buffer->status.is_private = spec.is_private;
-  buffer->key = spec.is_private ? caller.key : "";
   buffer->ttl_seconds = spec.ttl_seconds;
   MutexLock lock(table_.mutex());
   table_.Touch(*buffer);

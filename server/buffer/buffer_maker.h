@@ -42,9 +42,10 @@ class BufferMaker {
   absl::StatusOr<model::BufferStatus> Create(const ArrayType& type, const model::BufferSpec& spec,
                                              const model::Caller& caller);
   /// A new buffer that is not in the table yet. `ready`: its zeros count as written.
+  /// `is_private`: with the caller's key.
   /// ResourceExhausted (QUOTA, DEVICE_FULL, EXCEEDS_BUDGET).
   absl::StatusOr<BufferPtr> Make(const ArrayType& type, const std::vector<int>& devices,
-                                 const model::Caller& caller, bool ready);
+                                 const model::Caller& caller, bool ready, bool is_private = false);
 
   /// A buffer on one device, in no table. `charge`: what the ledger has granted for its memory
   /// (BufferReplica::ChargedBytes); it belongs to the draft unless this fails. Errors of Check;

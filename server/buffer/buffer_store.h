@@ -132,6 +132,10 @@ class BufferStore {
                                         size_t most = std::numeric_limits<size_t>::max()) {
     return table_.List(caller, after, most);
   }
+  /// As BufferTable::MaySee.
+  bool MaySee(const std::string& name, const model::Caller& caller) {
+    return table_.MaySee(name, caller);
+  }
   struct Update {
     std::string name, etag;
     bool set_labels = false, set_ttl = false;

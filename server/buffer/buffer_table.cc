@@ -24,7 +24,7 @@ int RankOf(model::BufferState state) {
                                                        : 4;
 }
 
-bool MaySee(const model::Caller& caller, const BufferEntry& buffer) {
+bool HasKey(const model::Caller& caller, const BufferEntry& buffer) {
   return !buffer.status.is_private || buffer.key == caller.key;
 }
 
@@ -49,7 +49,7 @@ absl::StatusOr<BufferPtr> BufferTable::Find(const std::string& name, const model
                                 : absl::StrCat(name, " is gone: ", *gone)),
         {.reason = Reason::kNoBuffer, .field = "name", .numbers = {}});
   }
-  if (!MaySee(caller, *it->second)) {
+  if (!HasKey(caller, *it->second)) {
     return WithInfo(
         absl::PermissionDeniedError(absl::StrCat(
             name, " is private; its owner's calls carry a key in the metadata octavo-owner-key")),
@@ -75,6 +75,14 @@ BufferPtr BufferTable::Find(const std::string& name) {
   return it == by_name_.end() ? nullptr : it->second;
 }
 
+bool BufferTable::MaySee(const std::string& name, const model::Caller& caller) {
+  if (!absl::StartsWith(name, "buffers/")) return true;
+  MutexLock lock(mutex_);
+  if (const auto it = by_name_.find(name); it != by_name_.end()) return HasKey(caller, *it->second);
+  const std::string* const key = tombstones_.KeyOf(name);
+  return key == nullptr || *key == caller.key;
+}
+
 void BufferTable::Insert(const BufferPtr& buffer) {
   buffer->number = ++inserted_;
   const auto place = buffers_.emplace(buffer->number, buffer).first;
@@ -88,6 +96,7 @@ void BufferTable::Remove(const BufferPtr& buffer, const std::string& reason,
   by_name_.erase(buffer->status.name);
   buffers_.erase(buffer->number);
   tombstones_.Add(buffer->status.name, text, Now().monotonic_ns);
+  if (buffer->status.is_private) tombstones_.AddPrivate(buffer->status.name, buffer->key);
   ++totals_.gone[reason];
 }
 
@@ -195,7 +204,7 @@ std::vector<model::BufferStatus> BufferTable::List(const model::Caller& caller, 
   MutexLock lock(mutex_);
   std::vector<model::BufferStatus> list;
   for (auto it = buffers_.upper_bound(after); it != buffers_.end() && list.size() < most; ++it) {
-    if (MaySee(caller, *it->second)) list.push_back(StatusOf(*it->second));
+    if (HasKey(caller, *it->second)) list.push_back(StatusOf(*it->second));
   }
   return list;
 }

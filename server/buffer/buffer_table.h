@@ -49,6 +49,9 @@ class BufferTable {
   const std::map<uint64_t, BufferPtr>& Buffers() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return buffers_;
   }
+  /// Whether the caller may see what others say about `name`: not about a private buffer without
+  /// its key, also when the buffer is gone. What is no buffer may be seen by everybody.
+  bool MaySee(const std::string& name, const model::Caller& caller) ABSL_LOCKS_EXCLUDED(mutex_);
   void Insert(const BufferPtr& buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Takes the buffer out of the table and counts it under `reason`; later callers get `text` as
   /// the reason for its end. The caller drops its last reference without the lock, because that

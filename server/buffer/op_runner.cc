@@ -192,7 +192,7 @@ absl::Status OpRunner::Prepare(Work* work) {
     if (scratch > 0) {
       model::AdmissionReport report;
       auto charges = ledger_->Reserve(
-          replica->device, work->output->status.name, "",
+          replica->device, HolderOf(work->output->status), "",
           {{.kind = model::NeedKind::kOperation, .bytes = scratch, .count = 1}}, &report);
       if (!charges.ok()) return DoesNotFit(report);
       run->ledger = ledger_;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 
@@ -17,6 +18,7 @@ absl::Status ReplicaMover::Relocate(const exports::ExportStore::Overdue& what) {
   OCTAVO_RETURN_IF_ERROR(turn.Enter(what.of, session::LeaseMode::kExclusive, "", 0, "the server"));
   std::shared_ptr<BufferReplica> old;
   int64_t bytes = 0;
+  std::string holder;
   {
     MutexLock lock(table_.mutex());
     const BufferPtr buffer = table_.Find(what.of);
@@ -29,9 +31,10 @@ absl::Status ReplicaMover::Relocate(const exports::ExportStore::Overdue& what) {
     if (old->state == model::BufferState::kWriting)
       return BeingWritten(what.of);  // under a lease that ended meanwhile
     bytes = buffer->status.type.bytes();
+    holder = HolderOf(buffer->status);
   }
   OCTAVO_ASSIGN_OR_RETURN(const auto fresh,
-                          ReserveReplica(ledger_, old->device, what.of, bytes, nullptr));
+                          ReserveReplica(ledger_, old->device, holder, bytes, nullptr));
   OCTAVO_ASSIGN_OR_RETURN(fresh->memory, ClientMemory::Allocate(order_.device(old->device), bytes));
   MutexLock lock(table_.mutex());
   const BufferPtr buffer = table_.Find(what.of);

@@ -68,6 +68,9 @@ uint64_t Clients::AcquireLease(const session::LeaseRequest& request, const model
 absl::Status Clients::EndLease(uint64_t fence, const model::Caller& caller) {
   OCTAVO_ASSIGN_OR_RETURN(const session::Lease lease, components_.leases.OfFence(fence));
   if (!security::IsChangeableBy(caller.principal, lease.owner)) {
+    // Fencing numbers can be guessed: they do not tell the name of another's private buffer.
+    if (!components_.buffers.MaySee(lease.resource, caller))
+      return components_.leases.NoneOfFence(fence);
     security::Owner owner;
     std::string parent;
     if (absl::StartsWith(lease.resource, "buffers/")) {

@@ -23,6 +23,7 @@
 #include "server/scan/resolve_scan.h"
 #include "server/scan/scan_session.h"
 #include "server/security/rights.h"
+#include "server/security/shares.h"
 #include "server/source/ring_grant.h"
 
 namespace octavo::engine {
@@ -406,7 +407,8 @@ absl::StatusOr<RingTicket> Scans::OpenRing(const std::string& scan, std::optiona
   }
   OCTAVO_ASSIGN_OR_RETURN(
       const handoff::Ticket ticket,
-      components_.config.handoff->Issue(std::make_shared<source::RingGrant>(port), uid));
+      components_.config.handoff->Issue(std::make_shared<source::RingGrant>(port), uid,
+                                        security::ShareOf(security::OwnerOf(caller))));
   const source::RingLimits& limits = port->limits();
   return RingTicket{.path = ticket.path,
                     .nonce = ticket.nonce,

@@ -13,6 +13,7 @@
 #include "gpu/device/scalar.h"
 #include "server/base/resource_names.h"
 #include "server/security/rights.h"
+#include "server/security/shares.h"
 
 namespace octavo::exports {
 namespace {
@@ -229,7 +230,7 @@ ExportStore::Entry& ExportStore::AddLocked(const std::string& name, ExportedMemo
 absl::StatusOr<handoff::Ticket> ExportStore::IssueFor(std::shared_ptr<handoff::Grant> grant,
                                                       const ExportPeer& peer) {
   OCTAVO_RETURN_IF_ERROR(Admit(peer));
-  auto ticket = socket_.load()->Issue(std::move(grant), peer.uid);
+  auto ticket = socket_.load()->Issue(std::move(grant), peer.uid, security::ShareOf(peer.owner));
   if (!ticket.ok()) return Refuse(ticket.status());
   return ticket;
 }
@@ -257,7 +258,7 @@ absl::StatusOr<ExportTicket> ExportStore::Issue(ExportedMemory memory, const Exp
   const absl::Status made =
       under != nullptr ? under(make) : context_.volumes->WhileMappable(pinned, peer.borrows, make);
   if (!made.ok()) return Refuse(made);
-  auto ticket = socket_.load()->Issue(port, peer.uid);
+  auto ticket = socket_.load()->Issue(port, peer.uid, security::ShareOf(peer.owner));
   if (!ticket.ok()) return Refuse(ticket.status());
   std::move(ended).Cancel();
   out.ticket = *std::move(ticket);
@@ -447,7 +448,8 @@ void ExportStore::DetachLocked(const std::string& of,
         entry.memory.charge != charge.value_or(entry.memory.charge))
       continue;
     entry.status.detached = true;
-    context_.ledger->Move(entry.memory.charge, memory::ChargeKind::kDetached, of);
+    context_.ledger->Move(entry.memory.charge, memory::ChargeKind::kDetached,
+                          entry.memory.holder.empty() ? of : entry.memory.holder);
   }
 }
 

@@ -44,6 +44,7 @@ struct ExportedMemory {
   volume::VolumeHold pinned;   // of a volume, until the export is made
   security::Owner owner = {};  // of the volume or buffer
   std::string parent = {};     // scans/... or jobs/... that made the volume
+  std::string holder = {};     // what the ledger calls it, if not by its name
 };
 
 /// The process that requests an export.

@@ -244,7 +244,8 @@ void FdSocket::Stop() {
   ::unlink(config_.path.c_str());
 }
 
-absl::StatusOr<Ticket> FdSocket::Issue(std::shared_ptr<Grant> grant, std::optional<uid_t> uid) {
+absl::StatusOr<Ticket> FdSocket::Issue(std::shared_ptr<Grant> grant, std::optional<uid_t> uid,
+                                       const std::string& payer) {
   Ticket ticket{
       .nonce = RandomHex128(), .path = config_.path, .expires_seconds = config_.ticket_seconds};
   MutexLock lock(mutex_);
@@ -258,10 +259,23 @@ absl::StatusOr<Ticket> FdSocket::Issue(std::shared_ptr<Grant> grant, std::option
          .field = "",
          .numbers = {{"allowed", absl::StrCat(kMostTickets)}, {"retryable", "true"}}});
   }
+  std::shared_ptr<void> place;
+  if (!payer.empty() && (place = places_of_.Take(payer)) == nullptr) {
+    return WithInfo(
+        absl::ResourceExhaustedError(absl::StrCat(
+            kMostTicketsOfOne, " tickets of ", payer, " wait to be presented; allowed to one ",
+            "principal is half of ", kMostTickets, "; present or let expire some first")),
+        {.reason = Reason::kTickets,
+         .field = "",
+         .numbers = {{"principal", payer},
+                     {"allowed", absl::StrCat(kMostTicketsOfOne)},
+                     {"retryable", "true"}}});
+  }
   waiting_[ticket.nonce] = {
       .grant = std::move(grant),
       .uid = uid,
-      .until_ns = NowNs() + static_cast<int64_t>(config_.ticket_seconds * 1e9)};
+      .until_ns = NowNs() + static_cast<int64_t>(config_.ticket_seconds * 1e9),
+      .place = std::move(place)};
   return ticket;
 }
 

@@ -19,6 +19,7 @@
 #include "gpu/base/mutex.h"
 #include "gpu/base/reason.h"
 #include "gpu/base/unique_fd.h"
+#include "server/base/places_by_name.h"
 #include "server/handoff/descriptor_bin.h"
 #include "server/handoff/packets.h"
 
@@ -109,7 +110,7 @@ class FdSocket {
   /// Fewer where the process may open few files: an eighth of those, so that commits always have
   /// descriptors.
   static constexpr size_t kMostConnections = 512;
-  static constexpr size_t kMostTickets = 4096;
+  static constexpr size_t kMostTickets = 4096, kMostTicketsOfOne = kMostTickets / 2;
 
   /// Listens. Replaces a socket file on which no server answers. AlreadyExists if one does;
   /// FailedPrecondition if the path or the group cannot be used; InvalidArgument if the path is too
@@ -118,9 +119,12 @@ class FdSocket {
   ~FdSocket();
 
   /// Issues a ticket that opens `grant`, once. `uid`: only for this user; nothing = for any user
-  /// who may connect. ResourceExhausted (TICKETS) if kMostTickets are waiting to be presented;
-  /// Unavailable after Stop. After an error the socket does not call Ended.
-  absl::StatusOr<Ticket> Issue(std::shared_ptr<Grant> grant, std::optional<uid_t> uid);
+  /// who may connect. `payer`: the principal whose ticket it is; empty = without a limit of its
+  /// own. ResourceExhausted (TICKETS) if kMostTickets are waiting to be presented, or
+  /// kMostTicketsOfOne of the payer; Unavailable after Stop. After an error the socket does not
+  /// call Ended.
+  absl::StatusOr<Ticket> Issue(std::shared_ptr<Grant> grant, std::optional<uid_t> uid,
+                               const std::string& payer = "");
   /// Ends every grant and connection and removes the socket file. The socket makes no calls after
   /// it has returned. Must not be called from a grant's call.
   void Stop();
@@ -139,6 +143,7 @@ class FdSocket {
     std::shared_ptr<Grant> grant;
     std::optional<uid_t> uid;
     int64_t until_ns = 0;
+    std::shared_ptr<void> place;  // of the payer's
   };
   FdSocket(FdSocketConfig config, const Clock* clock, UniqueFd listener, UniqueFd epoll,
            UniqueFd wake);
@@ -167,6 +172,7 @@ class FdSocket {
   uint64_t next_grant_ = 1;                                 // only the thread uses it
   uint64_t next_connection_ = 1;                            // only the thread uses it
   DescriptorBin bin_;
+  base::PlacesByName places_of_{static_cast<int>(kMostTicketsOfOne)};
   Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::string, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // by nonce

@@ -1,10 +1,9 @@
-#include <algorithm>
 #include <memory>
-#include <vector>
 
 #include "octavo/v1/access.grpc.pb.h"
 
 #include "gpu/base/status.h"
+#include "server/buffer/buffer_store.h"
 #include "server/rpc/caller.h"
 #include "server/rpc/convert/owner.h"
 #include "server/rpc/convert/time.h"
@@ -30,7 +29,7 @@ void EncodeGrant(const security::Grant& in, v1::Grant* out) {
 class AccessServiceImpl final : public v1::AccessService::CallbackService {
  public:
   AccessServiceImpl(engine::Engine* engine, SlowWork* slow)
-      : grants_(engine->grants()), slow_(*slow) {}
+      : grants_(engine->grants()), buffers_(engine->buffers()), slow_(*slow) {}
 
   ServerUnaryReactor* CreateGrant(CallbackServerContext* context,
                                   const v1::CreateGrantRequest* request,
@@ -66,17 +65,14 @@ class AccessServiceImpl final : public v1::AccessService::CallbackService {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const ListQuery query,
                               ListQuery::Parse(*request, *v1::Grant::descriptor()));
+      const model::Caller caller = CallerOf(*context);
       FillPage<v1::Grant>(
           query,
-          [this](int64_t after, size_t most) {
-            std::vector<RankedRow<v1::Grant>> rows;
-            const auto first = static_cast<uint64_t>(std::max<int64_t>(after, 0));
-            for (const security::Grant& grant : grants_.List(first, most)) {
-              rows.emplace_back().rank = static_cast<int64_t>(grant.number);
-              EncodeGrant(grant, &rows.back().row);
-            }
-            return rows;
-          },
+          RowsSeen<v1::Grant>(
+              [this](uint64_t after, size_t most) { return grants_.List(after, most); },
+              [](const security::Grant& grant) { return grant.number; },
+              [&](const security::Grant& grant) { return buffers_.MaySee(grant.object, caller); },
+              EncodeGrant),
           response->mutable_grants(), response->mutable_next_page_token());
       return absl::OkStatus();
     });
@@ -84,6 +80,7 @@ class AccessServiceImpl final : public v1::AccessService::CallbackService {
 
  private:
   engine::Grants& grants_;
+  buffer::BufferStore& buffers_;
   SlowWork& slow_;
 };
 

@@ -1,6 +1,10 @@
+#include <utility>
+#include <vector>
+
 #include "octavo/v1/export.grpc.pb.h"
 
 #include "gpu/base/status.h"
+#include "server/buffer/buffer_store.h"
 #include "server/rpc/caller.h"
 #include "server/rpc/convert/buffer.h"
 #include "server/rpc/convert/export.h"
@@ -18,7 +22,7 @@ using grpc::ServerUnaryReactor;
 class ExportServiceImpl final : public v1::ExportService::CallbackService {
  public:
   ExportServiceImpl(engine::Engine* engine, base::WorkerPool* workers)
-      : exports_(engine->exports()), workers_(workers) {}
+      : exports_(engine->exports()), buffers_(engine->buffers()), workers_(workers) {}
 
   ServerUnaryReactor* Export(CallbackServerContext* context, const v1::ExportRequest* request,
                              v1::ExportResponse* response) override {
@@ -56,9 +60,14 @@ class ExportServiceImpl final : public v1::ExportService::CallbackService {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const ListQuery query,
                               ListQuery::Parse(*request, *v1::ExportStatus::descriptor()));
+      const model::Caller caller = CallerOf(*context);
+      std::vector<exports::ExportStatus> list = exports_.store().List(query.filter().Wanted("of"));
+      std::erase_if(list, [&](const exports::ExportStatus& status) {
+        return !buffers_.MaySee(status.of, caller);
+      });
       FillPage<v1::ExportStatus>(query,
                                  RowsOf<v1::ExportStatus>(
-                                     exports_.store().List(query.filter().Wanted("of")),
+                                     std::move(list),
                                      [](const exports::ExportStatus& status) {
                                        return static_cast<int64_t>(status.number);
                                      },
@@ -70,6 +79,7 @@ class ExportServiceImpl final : public v1::ExportService::CallbackService {
 
  private:
   engine::Exports& exports_;
+  buffer::BufferStore& buffers_;
   base::WorkerPool* const workers_;
 };
 

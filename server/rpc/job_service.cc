@@ -5,6 +5,7 @@
 #include "octavo/v1/job.grpc.pb.h"
 
 #include "gpu/base/status.h"
+#include "server/buffer/buffer_store.h"
 #include "server/rpc/caller.h"
 #include "server/rpc/convert/buffer.h"
 #include "server/rpc/convert/convert.h"
@@ -40,7 +41,7 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
                                           .caller = CallerOf(*context)},
                                          report));
           PassPoint(MethodOf<v1::SubmitJobRequest>(), ".answer");
-          EncodeJob(job, /*brief=*/false, response->mutable_job());
+          Encode(job, CallerOf(*context), /*brief=*/false, response->mutable_job());
           return absl::OkStatus();
         });
   }
@@ -79,11 +80,11 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
                               ListQuery::Parse(*request, *v1::Job::descriptor()));
       FillPage<v1::Job>(
           query,
-          [this](int64_t after, size_t most) {
+          [this, caller = CallerOf(*context)](int64_t after, size_t most) {
             std::vector<RankedRow<v1::Job>> rows;
             for (const job::JobStatus& job : jobs_.List(NumberBefore(after), most)) {
               rows.emplace_back().rank = RankOfNewest(job.number);
-              EncodeJob(job, /*brief=*/true, &rows.back().row);
+              Encode(job, caller, /*brief=*/true, &rows.back().row);
             }
             return rows;
           },
@@ -97,14 +98,14 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
     return Stream<v1::WatchJobResponse>(
         context, request,
         [&](const std::shared_ptr<QueuedWriter<v1::WatchJobResponse>>& writer) -> absl::Status {
-          const auto tell = [weak =
-                                 std::weak_ptr(writer)](const absl::StatusOr<job::JobStatus>& job) {
+          const auto tell = [this, caller = CallerOf(*context), weak = std::weak_ptr(writer)](
+                                const absl::StatusOr<job::JobStatus>& job) {
             auto to = weak.lock();
             if (to == nullptr) return;
             to->Feed([&] {
               if (!job.ok()) return to->End(ToGrpc(job.status()));
               v1::WatchJobResponse message;
-              EncodeJob(*job, /*brief=*/false, message.mutable_job());
+              Encode(*job, caller, /*brief=*/false, message.mutable_job());
               to->Push(std::move(message), /*replace=*/true);
               if (IsFinal(job->state)) to->End({});
             });
@@ -117,13 +118,20 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
   }
 
  private:
+  /// As EncodeJob, without the name of a private buffer that the caller may not see.
+  void Encode(const job::JobStatus& job, const model::Caller& caller, bool brief,
+              v1::Job* out) const {
+    EncodeJob(job, brief, out);
+    if (!engine_.buffers().MaySee(job.buffer, caller)) out->clear_buffer();
+  }
+
   template <class Request, class Response, class F>
-  static ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request,
-                                    Response* response, F call) {
+  ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request,
+                             Response* response, F call) {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const job::JobStatus job, call());
       PassPoint(MethodOf<Request>(), ".answer");
-      EncodeJob(job, /*brief=*/false, response->mutable_job());
+      Encode(job, CallerOf(*context), /*brief=*/false, response->mutable_job());
       return absl::OkStatus();
     });
   }

@@ -5,6 +5,8 @@
 #include "octavo/v1/operation.grpc.pb.h"
 
 #include "gpu/base/status.h"
+#include "server/buffer/buffer_store.h"
+#include "server/rpc/caller.h"
 #include "server/rpc/convert/operation.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/list/page.h"
@@ -36,7 +38,8 @@ std::vector<RankedStatus> Ranked(std::vector<operation::OperationStatus> newest_
 
 class OperationServiceImpl final : public v1::OperationService::CallbackService {
  public:
-  explicit OperationServiceImpl(engine::Engine* engine) : operations_(engine->operations()) {}
+  explicit OperationServiceImpl(engine::Engine* engine)
+      : operations_(engine->operations()), buffers_(engine->buffers()) {}
 
   ServerUnaryReactor* GetOperation(CallbackServerContext* context,
                                    const v1::GetOperationRequest* request,
@@ -56,10 +59,14 @@ class OperationServiceImpl final : public v1::OperationService::CallbackService 
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const ListQuery query,
                               ListQuery::Parse(*request, *v1::Operation::descriptor()));
+      const model::Caller caller = CallerOf(*context);
+      std::vector<Status> list = operations_.List();
+      std::erase_if(list,
+                    [&](const Status& status) { return !buffers_.MaySee(status.target, caller); });
       FillPage<v1::Operation>(
           query,
           RowsOf<v1::Operation>(
-              Ranked(operations_.List()), [](const RankedStatus& one) { return one.rank; },
+              Ranked(std::move(list)), [](const RankedStatus& one) { return one.rank; },
               [](const RankedStatus& one, v1::Operation* row) {
                 EncodeOperation(one.status, row);
               }),
@@ -125,6 +132,7 @@ class OperationServiceImpl final : public v1::OperationService::CallbackService 
   }
 
   engine::Operations& operations_;
+  buffer::BufferStore& buffers_;
 };
 
 }  // namespace

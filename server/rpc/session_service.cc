@@ -54,7 +54,8 @@ absl::Status CheckText(const char* field, const std::string& text) {
 
 class SessionServiceImpl final : public v1::SessionService::CallbackService {
  public:
-  explicit SessionServiceImpl(engine::Engine* engine) : clients_(engine->clients()) {}
+  explicit SessionServiceImpl(engine::Engine* engine)
+      : clients_(engine->clients()), buffers_(engine->buffers()) {}
 
   ServerUnaryReactor* OpenSession(CallbackServerContext* context,
                                   const v1::OpenSessionRequest* request,
@@ -182,19 +183,19 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
       const auto fence = [](const session::Lease& lease) {
         return static_cast<int64_t>(lease.fence);
       };
-      RowSource<v1::LeaseGrant> source = [&](int64_t after, size_t most) {
-        std::vector<RankedRow<v1::LeaseGrant>> rows;
-        const auto first = static_cast<uint64_t>(std::max<int64_t>(after, 0));
-        for (const session::Lease& lease : clients_.leases().ListAfter(first, most)) {
-          rows.emplace_back().rank = fence(lease);
-          encode(lease, &rows.back().row);
-        }
-        return rows;
+      const model::Caller caller = CallerOf(*context);
+      const auto sees = [&](const session::Lease& lease) {
+        return buffers_.MaySee(lease.resource, caller);
       };
+      RowSource<v1::LeaseGrant> source = RowsSeen<v1::LeaseGrant>(
+          [this](uint64_t after, size_t most) { return clients_.leases().ListAfter(after, most); },
+          [](const session::Lease& lease) { return lease.fence; }, sees, encode);
       if (const std::string resource = query.filter().Wanted("resource"); !resource.empty()) {
         // Those of one resource, in the order in which they were granted, are in that of their
         // fences.
-        source = RowsOf<v1::LeaseGrant>(clients_.leases().List(resource), fence, encode);
+        std::vector<session::Lease> list;
+        if (buffers_.MaySee(resource, caller)) list = clients_.leases().List(resource);
+        source = RowsOf<v1::LeaseGrant>(std::move(list), fence, encode);
       }
       FillPage<v1::LeaseGrant>(query, source, response->mutable_leases(),
                                response->mutable_next_page_token());
@@ -231,6 +232,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
   }
 
   engine::Clients& clients_;
+  buffer::BufferStore& buffers_;
 };
 
 }  // namespace

@@ -40,6 +40,7 @@ void ClientSessions::EndOverdue() {
   while (!alive_.empty() &&
          alive_.front().status.seen.monotonic_ns + Nanoseconds(config_.expiry_seconds) <= now) {
     alive_.front().ended_ns = now;
+    alive_.front().place = nullptr;
     ++expired_;
     ended_.splice(ended_.end(), alive_, alive_.begin());
   }
@@ -52,13 +53,28 @@ void ClientSessions::EndOverdue() {
   }
 }
 
-absl::Status ClientSessions::CheckRoom() {
-  if (std::ssize(alive_) < config_.most) return absl::OkStatus();
-  return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
-                      alive_.size(), " sessions are open; allowed session.most = ", config_.most)),
-                  {.reason = Reason::kSessions,
-                   .field = "",
-                   .numbers = {{"allowed", absl::StrCat(config_.most)}, {"retryable", "true"}}});
+absl::StatusOr<std::shared_ptr<void>> ClientSessions::TakePlace(const security::Owner& owner) {
+  if (std::ssize(alive_) >= config_.most) {
+    return WithInfo(
+        absl::ResourceExhaustedError(absl::StrCat(
+            alive_.size(), " sessions are open; allowed session.most = ", config_.most)),
+        {.reason = Reason::kSessions,
+         .field = "",
+         .numbers = {{"allowed", absl::StrCat(config_.most)}, {"retryable", "true"}}});
+  }
+  const std::string name = security::ShareOf(owner);
+  if (name.empty()) return nullptr;
+  std::shared_ptr<void> place = places_of_.Take(name);
+  if (place != nullptr) return place;
+  return WithInfo(
+      absl::ResourceExhaustedError(absl::StrCat(
+          name, " has ", places_of_.most(), " sessions open; allowed to one principal is half of ",
+          "session.most = ", config_.most, "; close some")),
+      {.reason = Reason::kSessions,
+       .field = "",
+       .numbers = {{"principal", name},
+                   {"allowed", absl::StrCat(places_of_.most())},
+                   {"retryable", "true"}}});
 }
 
 void ClientSessions::Touch(Sessions::iterator session) {
@@ -86,8 +102,8 @@ absl::StatusOr<ClientSessions::Opened> ClientSessions::Open(const std::string& c
                                                             const security::Owner& owner) {
   MutexLock lock(mutex_);
   EndOverdue();
-  OCTAVO_RETURN_IF_ERROR(CheckRoom());
   Session session;
+  OCTAVO_ASSIGN_OR_RETURN(session.place, TakePlace(owner));
   session.status.number = ++opened_;
   session.status.name = absl::StrCat("sessions/", base::NewId(server_id_));
   session.status.client = client;
@@ -107,7 +123,7 @@ absl::StatusOr<ClientSessions::Alive> ClientSessions::KeepAlive(const std::strin
   Alive alive;
   alive.revived = session->ended_ns != 0;
   if (alive.revived) {
-    OCTAVO_RETURN_IF_ERROR(CheckRoom());
+    OCTAVO_ASSIGN_OR_RETURN(session->place, TakePlace(session->status.owner));
     session->ended_ns = 0;
     session->closed = {};
     alive_.splice(alive_.end(), std::exchange(session->told, false) ? told_ : ended_, session);
@@ -124,6 +140,7 @@ absl::StatusOr<SessionStatus> ClientSessions::Close(const std::string& secret,
   if (session->ended_ns == 0) {
     session->closed = clock_->Now();
     session->ended_ns = session->closed.monotonic_ns;
+    session->place = nullptr;
     ended_.splice(ended_.end(), alive_, session);
   }
   return StatusOf(*session);

@@ -5,6 +5,7 @@
 #include <limits>
 #include <list>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,10 @@
 
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
+#include "server/base/places_by_name.h"
 #include "server/security/owner.h"
 #include "server/security/principal.h"
+#include "server/security/shares.h"
 
 namespace octavo::session {
 
@@ -43,13 +46,17 @@ struct SessionConfig {
 class ClientSessions {
  public:
   ClientSessions(const Clock* clock, SessionConfig config, std::string server_id)
-      : clock_(clock), config_(config), server_id_(std::move(server_id)) {}
+      : clock_(clock),
+        config_(config),
+        server_id_(std::move(server_id)),
+        places_of_(security::HalfOf(config.most)) {}
 
   struct Opened {
     SessionStatus session;
     std::string secret;  // 32 hex digits
   };
-  /// ResourceExhausted (SESSIONS) while config.most are alive.
+  /// ResourceExhausted (SESSIONS) while config.most are alive, or half as many of one principal
+  /// that is no admin.
   absl::StatusOr<Opened> Open(const std::string& client, const security::Owner& owner = {});
   /// A sign of life. `revived`: the session had expired. NotFound (NO_SESSION); ResourceExhausted
   /// (SESSIONS) if it is to be revived, as in Open.
@@ -83,16 +90,19 @@ class ClientSessions {
   struct Session {
     SessionStatus status;
     std::string secret;
-    int64_t ended_ns = 0;  // 0 = alive
-    TimePoint closed;      // by Close; else it ended when it had been silent for too long
-    bool told = false;     // Expire has reported it
+    int64_t ended_ns = 0;         // 0 = alive
+    TimePoint closed;             // by Close; else it ended when it had been silent for too long
+    bool told = false;            // Expire has reported it
+    std::shared_ptr<void> place;  // while it is alive: of its owner's half
   };
   // A session is in one of three lists: alive, least recently seen first; ended but not yet
   // reported by Expire; ended and reported, in the order of their ends.
   using Sessions = std::list<Session>;
   SessionStatus StatusOf(const Session& session) const;
   void EndOverdue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status CheckRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// A place of the owner's half; null for those who have no limit.
+  absl::StatusOr<std::shared_ptr<void>> TakePlace(const security::Owner& owner)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Touch(Sessions::iterator session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Sessions::iterator> FindLocked(const std::string& secret,
                                                 const security::Principal* caller)
@@ -101,6 +111,7 @@ class ClientSessions {
   const Clock* const clock_;
   const SessionConfig config_;
   const std::string server_id_;
+  base::PlacesByName places_of_;
   Mutex mutex_;
   Sessions alive_ ABSL_GUARDED_BY(mutex_), ended_ ABSL_GUARDED_BY(mutex_),
       told_ ABSL_GUARDED_BY(mutex_);

@@ -127,6 +127,7 @@ std::list<Lease>::iterator LeaseTable::Drop(Resource& resource, std::list<Lease>
   Uncount(lease->session, lease->resource, &SessionUse::held);
   resource_of_.erase(lease->token);
   by_fence_.erase(lease->fence);
+  shares_.erase(lease->fence);
   return resource.held.erase(lease);
 }
 
@@ -139,7 +140,8 @@ LeaseTable::Waiter LeaseTable::Drop(Resource& resource, std::list<Waiter>::itera
   return dropped;
 }
 
-Lease LeaseTable::Grant(Resource& resource, const LeaseRequest& request) {
+Lease LeaseTable::Grant(Resource& resource, const LeaseRequest& request,
+                        std::shared_ptr<void> share) {
   Lease lease{.resource = request.resource,
               .mode = request.mode,
               .token = base::NewId("").substr(1),
@@ -152,12 +154,15 @@ Lease LeaseTable::Grant(Resource& resource, const LeaseRequest& request) {
   SetExpiry(clock_->Now(), request.seconds, &lease);
   std::list<Lease> one{lease};
   std::map<uint64_t, const Lease*> row{{lease.fence, &one.front()}};
+  std::map<uint64_t, std::shared_ptr<void>> of_share;
+  if (share != nullptr) of_share.emplace(lease.fence, std::move(share));
   (void)Failpoint("lease_granted");
   SessionUse& use = UseOf(request.session, request.resource);
   resource_of_.emplace(lease.token, request.resource);
   ++use.held;
   resource.held.splice(resource.held.end(), one);  // in all lists or in none
   by_fence_.merge(row);
+  shares_.merge(of_share);
   ++totals_.granted;
   return lease;
 }
@@ -178,7 +183,8 @@ LeaseTable::Resources::iterator LeaseTable::Settle(Resources::iterator it, Told*
   while (!resource.waiting.empty() && Fits(resource, resource.waiting.front().request.mode)) {
     Waiter waiter = Drop(resource, resource.waiting.begin());
     totals_.wait_seconds += static_cast<double>(now - waiter.since_ns) * 1e-9;
-    told->emplace_back(std::move(waiter.done), Grant(resource, waiter.request));
+    told->emplace_back(std::move(waiter.done),
+                       Grant(resource, waiter.request, std::move(waiter.share)));
   }
   for (auto waiter = resource.waiting.begin(); waiter != resource.waiting.end();) {
     if (waiter->until_ns > now) {
@@ -214,26 +220,40 @@ auto Telling(const Act& act) {
 }
 }  // namespace
 
-absl::Status LeaseTable::CheckRoom() {
-  if (std::ssize(resource_of_) + waiting_ < most_) return absl::OkStatus();
+absl::StatusOr<std::shared_ptr<void>> LeaseTable::TakeShare(const security::Owner& owner) {
+  if (std::ssize(resource_of_) + waiting_ >= most_) {
+    ++totals_.refused;
+    return WithInfo(absl::ResourceExhaustedError(
+                        absl::StrCat("there are ", resource_of_.size(), " leases, and ", waiting_,
+                                     " wait for one; allowed lease.most = ", most_)),
+                    {.reason = Reason::kLeases,
+                     .field = "",
+                     .numbers = {{"allowed", absl::StrCat(most_)}, {"retryable", "true"}}});
+  }
+  const std::string name = security::ShareOf(owner);
+  if (name.empty()) return nullptr;
+  std::shared_ptr<void> share = places_of_.Take(name);
+  if (share != nullptr) return share;
   ++totals_.refused;
-  return WithInfo(absl::ResourceExhaustedError(
-                      absl::StrCat("there are ", resource_of_.size(), " leases, and ", waiting_,
-                                   " wait for one; allowed lease.most = ", most_)),
+  return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
+                      name, " has ", places_of_.most(), " leases and waits for one; allowed to ",
+                      "one principal is half of lease.most = ", most_, "; release some")),
                   {.reason = Reason::kLeases,
                    .field = "",
-                   .numbers = {{"allowed", absl::StrCat(most_)}, {"retryable", "true"}}});
+                   .numbers = {{"principal", name},
+                               {"allowed", absl::StrCat(places_of_.most())},
+                               {"retryable", "true"}}});
 }
 
 absl::StatusOr<Lease> LeaseTable::TryLocked(const LeaseRequest& request) {
   OCTAVO_RETURN_IF_ERROR(CheckAlive(request.session));
-  OCTAVO_RETURN_IF_ERROR(CheckRoom());
+  OCTAVO_ASSIGN_OR_RETURN(std::shared_ptr<void> share, TakeShare(request.owner));
   Resource& resource = resources_[request.resource];
   if (!resource.waiting.empty() || !Fits(resource, request.mode)) {
     ++totals_.refused;
     return Conflict(resource, request.resource, /*waited=*/false);
   }
-  return Grant(resource, request);
+  return Grant(resource, request, std::move(share));
 }
 
 absl::StatusOr<Lease> LeaseTable::TryAcquire(const LeaseRequest& request) {
@@ -269,13 +289,14 @@ uint64_t LeaseTable::Acquire(const LeaseRequest& request, Done done, Told* told)
     told->emplace_back(std::move(done), alive);
     return 0;
   }
-  if (const absl::Status room = CheckRoom(); !room.ok()) {
-    told->emplace_back(std::move(done), room);
+  auto share = TakeShare(request.owner);
+  if (!share.ok()) {
+    told->emplace_back(std::move(done), share.status());
     return 0;
   }
   Resource& resource = resources_[request.resource];
   if (resource.waiting.empty() && Fits(resource, request.mode)) {
-    told->emplace_back(std::move(done), Grant(resource, request));
+    told->emplace_back(std::move(done), Grant(resource, request, *std::move(share)));
     return 0;
   }
   const int64_t now = clock_->Now().monotonic_ns;
@@ -287,7 +308,8 @@ uint64_t LeaseTable::Acquire(const LeaseRequest& request, Done done, Told* told)
                               .request = request,
                               .since_ns = now,
                               .until_ns = now + Nanoseconds(request.wait_seconds),
-                              .done = std::move(done)});
+                              .done = std::move(done),
+                              .share = *std::move(share)});
   ++use.waiting;
   ++waiting_;
   return place;
@@ -372,19 +394,23 @@ absl::StatusOr<Lease> LeaseTable::OfToken(const std::string& token) {
   });
 }
 
+absl::Status LeaseTable::NoneOfFence(uint64_t fence) {
+  return Lost(absl::StrCat("none has the fencing number ", fence, " (any more)"));
+}
+
 absl::StatusOr<Lease> LeaseTable::OfFence(uint64_t fence) {
   MutexLock lock(mutex_);
   const auto found = by_fence_.find(fence);
   const int64_t now = clock_->Now().monotonic_ns;
   if (found == by_fence_.end() ||
       (found->second->expires_ns != 0 && found->second->expires_ns <= now))
-    return Lost(absl::StrCat("none has the fencing number ", fence, " (any more)"));
+    return NoneOfFence(fence);
   const Lease& lease = *found->second;
   // Clients' leases end by themselves: NeedsTimeToLive.
   if (lease.session.empty() && lease.expires_ns == 0) {
-    return WithInfo(absl::FailedPreconditionError(
-                        absl::StrCat("a running call (", lease.holder, ") has the lease of ",
-                                     lease.resource, ", and gives it back when it ends")),
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat("a running call (", lease.holder,
+                                                               ") has the lease ", fence,
+                                                               ", and gives it back when it ends")),
                     {.reason = Reason::kLeased, .field = "fence", .numbers = {}});
   }
   return lease;

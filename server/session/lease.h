@@ -4,6 +4,7 @@
 #include <functional>
 #include <list>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -14,8 +15,10 @@
 
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
+#include "server/base/places_by_name.h"
 #include "server/security/owner.h"
 #include "server/security/principal.h"
+#include "server/security/shares.h"
 #include "server/session/client_sessions.h"
 
 namespace octavo::session {
@@ -70,12 +73,12 @@ class LeaseTable {
   /// its own lock, whether a session has ended, so that no lease is granted to a session that ends
   /// at this moment; null: sessions are not looked at.
   explicit LeaseTable(const Clock* clock, int64_t most = 65'536, ClientSessions* sessions = nullptr)
-      : clock_(clock), most_(most), sessions_(sessions) {}
+      : clock_(clock), most_(most), sessions_(sessions), places_of_(security::HalfOf(most)) {}
 
   /// Grants at once or not at all. Aborted (LEASED; numbers: mode, holder, expires_seconds,
   /// waiting) if it conflicts with a lease or there is a waiter; wait_seconds is ignored.
   /// FailedPrecondition (SEALED) for an exclusive one on a volume. ResourceExhausted (LEASES) if
-  /// the table is full.
+  /// the table is full, or half of it is of this owner, who is no admin.
   absl::StatusOr<Lease> TryAcquire(const LeaseRequest& request);
 
   /// As TryAcquire, but waits in the queue for up to request.wait_seconds (at most
@@ -99,6 +102,8 @@ class LeaseTable {
   /// A client's lease, by its fencing number. FailedPrecondition: LEASE_LOST if there is none (any
   /// more); LEASED if a call under way has taken it for its duration.
   absl::StatusOr<Lease> OfFence(uint64_t fence);
+  /// The error of OfFence for a fencing number that no lease has.
+  static absl::Status NoneOfFence(uint64_t fence);
   /// The lease of a token. FailedPrecondition (LEASE_LOST) if there is none (any more).
   absl::StatusOr<Lease> OfToken(const std::string& token);
 
@@ -197,6 +202,7 @@ class LeaseTable {
     LeaseRequest request;
     int64_t since_ns = 0, until_ns = 0;
     Done done;
+    std::shared_ptr<void> share;  // of TakeShare
   };
   struct Resource {
     std::list<Lease> held;      // oldest first
@@ -234,7 +240,7 @@ class LeaseTable {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status ConflictWith(const Lease* lease, const Resource& resource, const std::string& name,
                             bool waited) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Lease Grant(Resource& resource, const LeaseRequest& request)
+  Lease Grant(Resource& resource, const LeaseRequest& request, std::shared_ptr<void> share)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Lease> TryLocked(const LeaseRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -250,16 +256,20 @@ class LeaseTable {
   /// The row of a token, after removing expired leases; null if there is none.
   Lease* FindToken(const std::string& token, Told* told) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  absl::Status CheckRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// A place in the table, of the owner's half; null for those who have no limit.
+  absl::StatusOr<std::shared_ptr<void>> TakeShare(const security::Owner& owner)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Clock* const clock_;
   const int64_t most_;
   ClientSessions* const sessions_;  // null: sessions end only through EndSession
+  base::PlacesByName places_of_;
   Mutex mutex_;
   Resources resources_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, std::string> resource_of_ ABSL_GUARDED_BY(mutex_);  // by token
-  std::map<uint64_t, std::string> waits_for_ ABSL_GUARDED_BY(mutex_);       // resource, by place
-  std::map<uint64_t, const Lease*> by_fence_ ABSL_GUARDED_BY(mutex_);       // all that are held
+  std::map<std::string, std::string> resource_of_ ABSL_GUARDED_BY(mutex_);    // by token
+  std::map<uint64_t, std::string> waits_for_ ABSL_GUARDED_BY(mutex_);         // resource, by place
+  std::map<uint64_t, const Lease*> by_fence_ ABSL_GUARDED_BY(mutex_);         // all that are held
+  std::map<uint64_t, std::shared_ptr<void>> shares_ ABSL_GUARDED_BY(mutex_);  // by fence
   // By session and resource, so that the end of a session looks at its own resources only.
   std::map<std::string, std::map<std::string, SessionUse>> of_session_ ABSL_GUARDED_BY(mutex_);
   int64_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;  // of all resources

@@ -65,6 +65,28 @@ RowSource<Row> RowsOf(std::vector<Status> all, Rank rank, Encode encode) {
   };
 }
 
+/// The rows of a store that gives them by their numbers, some at a time: `list(after, most)`, fewer
+/// only if there are no more. Those that `sees(status)` denies are left out.
+template <class Row, class List, class Number, class Sees, class Encode>
+RowSource<Row> RowsSeen(List list, Number number, Sees sees, Encode encode) {
+  return [list, number, sees, encode](int64_t after, size_t most) {
+    std::vector<RankedRow<Row>> rows;
+    auto last = static_cast<uint64_t>(std::max<int64_t>(after, 0));
+    for (bool more = true; more && rows.size() < most;) {
+      const size_t wanted = most - rows.size();
+      const auto some = list(last, wanted);
+      more = some.size() == wanted;
+      for (const auto& status : some) {
+        last = number(status);
+        if (!sees(status)) continue;
+        rows.emplace_back().rank = static_cast<int64_t>(last);
+        encode(status, &rows.back().row);
+      }
+    }
+    return rows;
+  };
+}
+
 /// A page ends before its rows take more bytes: clients read messages of 4 MiB unless they are told
 /// otherwise.
 constexpr size_t kMostPageBytes = 3 << 20;

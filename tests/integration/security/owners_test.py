@@ -331,6 +331,60 @@ class Owners(unittest.TestCase):
                 call_of(self.clients[who])("Export", request(name=t.buffer))
             self.assertEqual(no.exception.reason, reason)
 
+    def test_anothers_private_buffer_is_in_no_list(self):
+        """Not in the lists of what others do with it, nor behind a fencing number; its bytes are counted under no name."""
+        ada = octavo.Client(self.daemon.address, token_file=self.secret["ada"], key="the key of ada's own")
+        self.addCleanup(ada.close)
+        private = ada.buffers.put(np.arange(100_000, dtype=np.float32), private=True).name
+        public = self.clients["ada"].buffers.put(np.arange(4, dtype=np.float32)).name
+        self.addCleanup(self.clients["ada"].buffers.destroy, public)
+        lease = call_of(ada)("AcquireLease", session_pb2.AcquireLeaseRequest(resource=private, ttl=Duration(seconds=600))).lease
+        also = call_of(ada)("AcquireLease", session_pb2.AcquireLeaseRequest(resource=public, mode=session_pb2.LEASE_MODE_SHARED, ttl=Duration(seconds=600))).lease
+        export = call_of(ada)("Export", METHODS["Export"].input_type._concrete_class(name=private, lease_token=lease.token)).name
+        grants = [ada.grant(private, "bob"), ada.grant(public, "bob")]
+        for name in (private, public):
+            ada.buffers.commit(name, f"{name.split('/')[1]}.npy", axes="x", lease_token=lease.token if name == private else "")
+
+        def named(client, text=""):
+            """What each list says of the buffer, without and with a filter by its name."""
+            def only(field):
+                return dict(filter=f'{field} = "{text}"') if text else {}
+            return {"buffers": {one.name for one in client.buffers.list(**only("name"))}, "leases": {one.resource for one in client.leases(**only("resource"))},
+                    "grants": {one.object for one in client.grants(**only("object"))}, "exports": {one.of for one in client.exports(**only("of"))},
+                    "operations": {one.target for one in client.operations(**only("target"))}}
+        strangers = {**self.clients, "another key": octavo.Client(self.daemon.address, token_file=self.secret["ada"], key="another key of ada")}
+        self.addCleanup(strangers["another key"].close)
+        for who, client in strangers.items():
+            with self.subTest(who):
+                for kind, names in named(client).items():
+                    self.assertNotIn(private, names, kind)
+                    if kind != "exports":
+                        self.assertIn(public, names, kind)
+                self.assertEqual([names for names in named(client, private).values() if names], [])
+                self.assertEqual(len(list(client.leases(filter=f"fence >= {lease.fence} AND fence <= {also.fence}"))), 1)
+                holders = client.memory().holders
+                self.assertNotIn(private, {holder.name for holder in holders})
+                self.assertGreaterEqual(sum(holder.bytes for holder in holders if holder.name == "a private buffer"), 400_000)
+                self.assertEqual(sorted((h.name, h.bytes) for h in holders), sorted((h.name, h.bytes) for h in ada.memory().holders))
+        for kind, names in named(ada, private).items():
+            self.assertEqual(names, {private}, kind)
+        for who in ("bob", "loopback"):
+            with self.assertRaises(octavo.OctavoError) as no:
+                call_of(self.clients[who])("ReleaseLease", session_pb2.ReleaseLeaseRequest(fence=lease.fence))
+            # bob has a grant of it, and no key.
+            self.assertEqual(no.exception.reason, "LEASE_LOST")
+            self.assertNotIn(private, str(no.exception))
+        for grant in grants:
+            ada.revoke_grant(grant)
+        call_of(ada)("ReleaseLease", session_pb2.ReleaseLeaseRequest(token=also.token))
+        # Its name stays with the key when it is gone: the operation is listed for an hour.
+        ada.buffers.destroy(private, lease_token=lease.token, detach_exports=True)
+        for who, client in strangers.items():
+            for kind, names in named(client).items():
+                self.assertNotIn(private, names, f"{kind} as {who}")
+        self.assertEqual(named(ada, private)["operations"], {private})
+        self.assertNotIn(export, [one.name for one in self.clients["root"].exports()])
+
     def test_an_owner_ends_the_leases_of_others(self):
         t = self.things()
         bobs = call_of(self.clients["bob"])("AcquireLease", session_pb2.AcquireLeaseRequest(resource=t.volume, ttl=Duration(seconds=600))).lease

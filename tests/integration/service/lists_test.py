@@ -188,6 +188,17 @@ class Lists(DaemonTest):
         private = owner.buffers.create((1,), "u8", private=True)
         self.assertEqual(self.client.buffers.list(filter="is_private = true"), [])
         self.assertEqual([b.name for b in owner.buffers.list(filter="is_private = true")], [private.name])
+        # Nor do the lists of what is done with it: see test_anothers_private_buffer_is_in_no_list of owners_test.py for each role.
+        held = owner.lease(private.name, seconds=60)
+        self.assertEqual([one.resource for one in self.client.leases(order_by="fence desc")], [buffer.name])
+        self.assertEqual(self.client.leases(filter=f'resource = "{private.name}"'), [])
+        self.assertEqual(sorted(one.resource for one in owner.leases()), sorted([buffer.name, private.name]))
+        # A page is as long as another, whatever is left out of it.
+        more = [owner.lease(private.name, seconds=60) for _ in range(3)]
+        self.leases.append(self.client.lease(self.client.buffers.create((1,), "u8").name, seconds=60))
+        self.assertEqual(self.paged("leases", 1), [one.fence for one in self.client.leases()])
+        for one in [held, *more]:
+            one.release()
         owner.buffers.destroy(private.name)
 
     def test_the_command_line_takes_the_same_words(self):

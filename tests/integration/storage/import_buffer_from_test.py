@@ -166,6 +166,10 @@ class Buffers(DaemonTest):
         self.assertEqual((buffer.client, buffer.is_private), ("me", True))
         self.assertEqual([one.name for one in mine.buffers.list()], [buffer.name])
         self.assertEqual(other.buffers.list(), [])
+        # Everybody sees the job; what it made has a name for whoever has the key.
+        self.assertEqual([job.buffer for job in mine.jobs() if job.buffer], [buffer.name])
+        self.assertEqual([job.buffer for job in other.jobs() if job.buffer], [])
+        self.assertEqual([job.name for job in other.jobs()], [job.name for job in mine.jobs()])
         with self.assertRaises(octavo.OctavoError) as caught:
             other.buffers.get(buffer.name)
         self.assertEqual(caught.exception.reason, "NOT_OWNER")

@@ -199,6 +199,15 @@ TEST_P(BufferStoreTest, NamesOwnersRequestsAndTombstones) {
   const Caller owner{.client = "owner", .key = "the key of the owner"};
   const BufferStatus mine =
       store_->Create({.scalar = Scalar::kU8, .shape = {4}, .is_private = true}, owner).value();
+  // Everybody sees the holders of the memory.
+  int64_t unnamed = 0;
+  for (int d = 0; d < ledger_->devices(); ++d) {
+    for (const auto& holder : ledger_->HoldersOf(d)) {
+      EXPECT_NE(holder.name, mine.name);
+      unnamed += holder.name == "a private buffer";
+    }
+  }
+  EXPECT_EQ(unnamed, std::ssize(mine.replicas));
   EXPECT_REFUSED(store_->Get(mine.name, kMe), kPermissionDenied, "NOT_OWNER");
   EXPECT_REFUSED(Write(mine.name, std::vector<uint8_t>(4)), kPermissionDenied, "NOT_OWNER");
   EXPECT_REFUSED(Read<uint8_t>({.name = mine.name}), kPermissionDenied, "NOT_OWNER");

@@ -2,6 +2,8 @@
 
 #include "server/buffer/buffer_table.h"
 
+#include <string>
+
 #include "server/buffer/tombstones.h"
 #include "tests/server/buffer/buffer_parts.h"
 
@@ -25,6 +27,36 @@ TEST_F(BufferTableTest, APrivateBufferIsFoundByItsOwnerAndByTheServer) {
   MutexLock lock(table_->mutex());
   EXPECT_EQ(table_->Find("buffers/a"), buffer);
   EXPECT_EQ(table_->Find("buffers/b"), nullptr);
+}
+
+TEST_F(BufferTableTest, APrivateBufferIsSeenWithItsKeyAloneAlsoWhenItIsGone) {
+  const BufferPtr buffer = Add("buffers/a", 16);
+  Add("buffers/b", 16);
+  buffer->status.is_private = true;
+  buffer->key = "secret";
+  const Caller owner{.client = "owner", .key = "secret"};
+  for (const bool gone : {false, true}) {
+    if (gone) {
+      MutexLock lock(table_->mutex());
+      table_->Remove(table_->Find("buffers/a"), "expired", "by a test");
+      clock_.Advance(1e4);
+      table_->Purge(table_->Now().monotonic_ns);
+    }
+    EXPECT_FALSE(table_->MaySee("buffers/a", kAnybody));
+    EXPECT_FALSE(table_->MaySee("buffers/a", {.client = "owner", .key = "Secret"}));
+    EXPECT_TRUE(table_->MaySee("buffers/a", owner));
+    for (const char* const other : {"buffers/b", "buffers/unknown", "volumes/a", "jobs/a", ""})
+      EXPECT_TRUE(table_->MaySee(other, kAnybody)) << other;
+  }
+}
+
+TEST(Tombstones, RememberTheKeysOfTheLastPrivateOnes) {
+  Tombstones tombstones;
+  for (size_t i = 0; i <= Tombstones::kMostPrivate; ++i)
+    tombstones.AddPrivate("buffers/" + std::to_string(i), "key");
+  EXPECT_EQ(tombstones.KeyOf("buffers/0"), nullptr);
+  ASSERT_NE(tombstones.KeyOf("buffers/1"), nullptr);
+  EXPECT_EQ(*tombstones.KeyOf("buffers/1"), "key");
 }
 
 TEST_F(BufferTableTest, ABufferThatIsRemovedLeavesItsReason) {

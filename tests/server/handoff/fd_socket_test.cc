@@ -240,6 +240,31 @@ TEST_F(FdSocketTest, StopEndsEverything) {
   EXPECT_THAT(socket_->Issue(open, {}), IsError(absl::StatusCode::kUnavailable, "stops"));
 }
 
+TEST_F(FdSocketTest, APrincipalHasHalfOfTheTickets) {
+  Listen();
+  const auto grant = [] { return std::make_shared<TextGrant>("x"); };
+  std::string nonce;
+  for (size_t i = 0; i < FdSocket::kMostTicketsOfOne; ++i) {
+    ASSERT_OK_AND_ASSIGN(const Ticket ticket, socket_->Issue(grant(), {}, "ada"));
+    nonce = ticket.nonce;
+  }
+  const absl::Status refused = socket_->Issue(grant(), {}, "ada").status();
+  EXPECT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted,
+                               "2048 tickets of ada wait to be presented; allowed to one principal "
+                               "is half of 4096"));
+  EXPECT_EQ(InfoOf(refused).reason, Reason::kTickets);
+  EXPECT_THAT(socket_->Issue(grant(), {}, "bob"), octavo::testing::IsOk());
+  EXPECT_THAT(socket_->Issue(grant(), {}), octavo::testing::IsOk()) << "an admin";
+  // A ticket that is presented gives its place back; so do those that expire.
+  HandoffPeer peer(path_);
+  ASSERT_EQ(peer.Ask(PresentMessage(nonce)).fds.size(), 1u);
+  EXPECT_THAT(socket_->Issue(grant(), {}, "ada"), octavo::testing::IsOk());
+  EXPECT_FALSE(socket_->Issue(grant(), {}, "ada").ok());
+  clock_.Advance(31);
+  ASSERT_TRUE(Settles([&] { return socket_->Count().waiting == 0; }));
+  EXPECT_THAT(socket_->Issue(grant(), {}, "ada"), octavo::testing::IsOk());
+}
+
 TEST_F(FdSocketTest, AThousandHandOversLeaveNothingBehind) {
   Listen();
   const size_t before = OpenDescriptors();

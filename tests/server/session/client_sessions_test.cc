@@ -88,5 +88,38 @@ TEST_F(ClientSessionsTest, ASessionIsItsOwners) {
   EXPECT_THAT(sessions_.Close(opened.secret, &ada), IsOk());
 }
 
+TEST(ClientSessions, APrincipalHasHalfOfThePlaces) {
+  FakeClock clock;
+  ClientSessions sessions(&clock, {.heartbeat_seconds = 10, .expiry_seconds = 60, .most = 7}, "t");
+  const security::Owner ada{.name = "ada", .role = security::Role::kOperator};
+  const security::Owner bob{.name = "bob", .role = security::Role::kOperator};
+  const security::Owner root{.name = "root", .role = security::Role::kAdmin};
+  std::vector<std::string> secrets;
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_OK_AND_ASSIGN(const auto opened, sessions.Open("a", ada));
+    secrets.push_back(opened.secret);
+  }
+  const absl::Status refused = sessions.Open("a", ada).status();
+  EXPECT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted,
+                               "ada has 4 sessions open; allowed to one principal is half of "
+                               "session.most = 7; close some"));
+  EXPECT_EQ(InfoOf(refused).reason, Reason::kSessions);
+  EXPECT_THAT(sessions.Open("b", bob), IsOk()) << "others have the rest";
+  // A session that has ended gives its place back, and takes one when it is revived.
+  EXPECT_THAT(sessions.Close(secrets[0]), IsOk());
+  ASSERT_OK_AND_ASSIGN(const auto again, sessions.Open("a", ada));
+  EXPECT_THAT(sessions.KeepAlive(secrets[0]),
+              IsError(absl::StatusCode::kResourceExhausted, "ada has 4 sessions"));
+  EXPECT_THAT(sessions.Close(again.secret), IsOk());
+  EXPECT_THAT(sessions.KeepAlive(secrets[0]), IsOk());
+  EXPECT_FALSE(sessions.Open("a", ada).ok());
+  clock.Advance(61);  // all expire
+  for (int i = 0; i < 7; ++i) EXPECT_THAT(sessions.Open("r", root), IsOk()) << "an admin";
+  EXPECT_THAT(sessions.Open("a", ada),
+              IsError(absl::StatusCode::kResourceExhausted, "7 sessions are open"));
+  clock.Advance(61);
+  EXPECT_THAT(sessions.Open("a", ada), IsOk());
+}
+
 }  // namespace
 }  // namespace octavo::engine

@@ -424,5 +424,54 @@ TEST_F(LeaseTest, ALeaseIsFoundByItsFence) {
   EXPECT_EQ(InfoOf(table_.OfFence(lease.fence).status()).reason, Reason::kLeaseLost);
 }
 
+TEST(LeaseTable, APrincipalHasHalfOfThePlacesWithItsWaits) {
+  FakeClock clock;
+  LeaseTable table(&clock, 8);
+  const security::Owner ada{.name = "ada", .role = security::Role::kOperator};
+  const security::Owner bob{.name = "bob", .role = security::Role::kOperator};
+  const security::Owner root{.name = "root", .role = security::Role::kAdmin};
+  int granted = 0, refused = 0;
+  const auto request = [](const security::Owner& owner, const std::string& resource) {
+    return LeaseRequest{.resource = resource,
+                        .mode = kExclusive,
+                        .owner = owner,
+                        .seconds = 100,
+                        .wait_seconds = 50};
+  };
+  const auto count = [&](const absl::StatusOr<Lease>& lease) {
+    ++(lease.ok() ? granted : refused);
+  };
+  ASSERT_OK_AND_ASSIGN(const Lease bobs, table.TryAcquire(request(bob, "buffers/0")));
+  for (const char* const resource : {"buffers/0", "buffers/1", "buffers/2"})
+    (void)table.Acquire(request(ada, resource), count);
+  const uint64_t place = table.Acquire(request(ada, "buffers/0"), count);
+  EXPECT_EQ(granted, 2) << "and two wait";
+  const absl::Status full = table.TryAcquire(request(ada, "buffers/3")).status();
+  EXPECT_THAT(full, IsError(absl::StatusCode::kResourceExhausted,
+                            "ada has 4 leases and waits for one; allowed to one principal is half "
+                            "of lease.most = 8; release some"));
+  EXPECT_EQ(InfoOf(full).reason, Reason::kLeases);
+  EXPECT_EQ(table.Acquire(request(ada, "buffers/3"), count), 0u);
+  EXPECT_EQ(refused, 1);
+  EXPECT_THAT(table.TryAcquire({.resource = "buffers/4"}), IsOk()) << "that of a call";
+  // Whoever waited keeps the place for the lease; a refusal and an end give places back.
+  EXPECT_THAT(table.Release(bobs.token), IsOk());
+  EXPECT_EQ(granted, 3);
+  EXPECT_FALSE(table.TryAcquire(request(ada, "buffers/3")).ok());
+  table.Withdraw(place);
+  EXPECT_THAT(table.TryAcquire(request(ada, "buffers/2")),
+              IsError(absl::StatusCode::kAborted, "leased"));
+  EXPECT_THAT(table.TryAcquire(request(ada, "buffers/3")), IsOk());
+  EXPECT_THAT(table.TryAcquire(request(ada, "buffers/5")),
+              IsError(absl::StatusCode::kResourceExhausted, "ada has 4"));
+  for (const char* const resource : {"buffers/6", "buffers/7", "buffers/8"})
+    EXPECT_THAT(table.TryAcquire(request(root, resource)), IsOk());
+  EXPECT_THAT(table.TryAcquire(request(root, "buffers/9")),
+              IsError(absl::StatusCode::kResourceExhausted, "there are 8 leases"));
+  clock.Advance(101);
+  table.Expire();
+  EXPECT_THAT(table.TryAcquire(request(ada, "buffers/5")), IsOk());
+}
+
 }  // namespace
 }  // namespace octavo::engine
