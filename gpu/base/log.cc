@@ -1,6 +1,5 @@
 #include "gpu/base/log.h"
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -78,11 +77,65 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
+// A character at the start of a text.
+struct Character {
+  size_t bytes = 1;
+  uint32_t code = 0;
+  bool valid = false;
+};
+
+Character FirstOf(absl::string_view text) {
+  const auto byte = [&](size_t i) {
+    return static_cast<uint32_t>(static_cast<unsigned char>(text[i]));
+  };
+  const uint32_t first = byte(0);
+  if (first < 0x80) return {.bytes = 1, .code = first, .valid = true};
+  const size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || text.size() < bytes) return {};
+  uint32_t code = first & (0xFFU >> (bytes + 1));
+  for (size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xC0U) != 0x80) return {};
+    code = code << 6U | (byte(i) & 0x3FU);
+  }
+  const uint32_t least = bytes == 4 ? 0x10000 : bytes == 3 ? 0x800 : 0x80;
+  if (code < least || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) return {};
+  return {.bytes = bytes, .code = code, .valid = true};
+}
+
+// Whether a character ends lines, moves the cursor, or changes the direction of what follows.
+bool Controls(uint32_t code) {
+  return code < 0x20 || (code >= 0x7F && code <= 0x9F) || (code >= 0x200E && code <= 0x200F) ||
+         (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+}
+
 // Whether a text needs no quotes to be distinguished from its surroundings.
 bool IsPlain(const std::string& text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-    return c > ' ' && c != '"' && c != '=' && c != 0x7F;
-  });
+  for (size_t i = 0; i < text.size();) {
+    const Character next = FirstOf(absl::string_view(text).substr(i));
+    if (!next.valid || Controls(next.code) || next.code == ' ' || next.code == '"' ||
+        next.code == '=')
+      return false;
+    i += next.bytes;
+  }
+  return !text.empty();
+}
+
+// The value as JSON, in which nothing controls a terminal: JSON itself escapes only the ASCII ones.
+std::string Dumped(const nlohmann::json& value) {
+  constexpr auto kReplace =
+      nlohmann::json::error_handler_t::replace;  // bytes that are not UTF-8 must not throw
+  const std::string text = value.dump(-1, ' ', false, kReplace);
+  std::string out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < text.size();) {
+    const Character next = FirstOf(absl::string_view(text).substr(i));
+    if (next.valid && Controls(next.code))
+      absl::StrAppend(&out, "\\u", absl::Hex(next.code, absl::kZeroPad4));
+    else
+      out.append(text, i, next.bytes);
+    i += next.bytes;
+  }
+  return out;
 }
 
 spdlog::logger& Logger() {
@@ -108,12 +161,10 @@ void Log(LogLevel level, absl::string_view event, const nlohmann::json& fields) 
   const auto spd_level = ToSpdlog(level);
   if (!Logger().should_log(spd_level)) return;
   const std::string name(event.data(), event.size());
-  constexpr auto kReplace =
-      nlohmann::json::error_handler_t::replace;  // bytes that are not UTF-8 must not throw
   if (g_json) {
-    std::string text = "\"event\":" + nlohmann::json(name).dump(-1, ' ', false, kReplace);
+    std::string text = "\"event\":" + Dumped(name);
     for (const auto& [key, value] : fields.items()) {
-      text += "," + nlohmann::json(key).dump() + ":" + value.dump(-1, ' ', false, kReplace);
+      text += "," + Dumped(key) + ":" + Dumped(value);
     }
     Logger().log(spd_level, "{}", text);
     return;
@@ -121,9 +172,8 @@ void Log(LogLevel level, absl::string_view event, const nlohmann::json& fields) 
   std::string text = name;
   for (const auto& [key, value] : fields.items()) {
     text += " " + key + "=" +
-            (value.is_string() && IsPlain(value.get<std::string>())
-                 ? value.get<std::string>()
-                 : value.dump(-1, ' ', false, kReplace));
+            (value.is_string() && IsPlain(value.get<std::string>()) ? value.get<std::string>()
+                                                                    : Dumped(value));
   }
   Logger().log(spd_level, "{}", text);
 }

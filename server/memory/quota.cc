@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -46,8 +48,8 @@ const char* Advice(QuotaKind kind) {
 absl::Status BadException(const std::string& what) {
   return absl::InvalidArgumentError(
       absl::StrCat(what,
-                   "; allowed is a name of a principal or role:<viewer, operator, admin>, "
-                   "then <kind>=<limit> (",
+                   "; allowed is a name of a principal (in double quotes if it has spaces) or "
+                   "role:<viewer, operator, admin>, then <kind>=<limit> (",
                    absl::StrJoin(kNames, ", "), "; 0 = no limit), separated by spaces"));
 }
 
@@ -56,7 +58,17 @@ absl::Status BadException(const std::string& what) {
 absl::string_view Name(QuotaKind kind) { return kNames[static_cast<size_t>(kind)]; }
 
 absl::Status QuotaRules::AddException(absl::string_view text) {
-  const std::vector<absl::string_view> words = absl::StrSplit(text, ' ', absl::SkipEmpty());
+  absl::string_view rest = absl::StripLeadingAsciiWhitespace(text), quoted;
+  const bool in_quotes = absl::ConsumePrefix(&rest, "\"");
+  if (in_quotes) {
+    const size_t end = rest.find('"');
+    if (end == absl::string_view::npos || !absl::StartsWith(rest.substr(end + 1), " "))
+      return BadException(absl::StrCat("is '", text, "'"));
+    quoted = rest.substr(0, end);
+    rest.remove_prefix(end + 1);
+  }
+  std::vector<absl::string_view> words = absl::StrSplit(rest, ' ', absl::SkipEmpty());
+  if (in_quotes) words.insert(words.begin(), quoted);
   if (words.size() < 2) return BadException(absl::StrCat("is '", text, "'"));
   Exception limits;
   for (size_t i = 1; i < words.size(); ++i) {

@@ -1,7 +1,9 @@
 #include "server/security/certificate_table.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -15,13 +17,27 @@ namespace octavo::security {
 namespace {
 
 constexpr char kNameRule[] =
-    "cn:, dns:, email:, uri: or sha256: (64 hex digits in small letters), and the name as the "
-    "certificate has it";
+    "cn:, dns:, email:, uri: and the name as the certificate has it, or sha256: and 64 hex digits, "
+    "with a colon between two bytes or without";
 
 absl::Status Damaged(const toml::node& node, const std::string& what) {
   return absl::FailedPreconditionError(absl::StrCat("line ", node.source().begin.line, ": ", what));
 }
 
+// A fingerprint as openssl prints it (99:4A:...) has the one spelling of those that clients'
+// certificates get; every other name stays as it is.
+std::string Plain(const std::string& name) {
+  absl::string_view digits = name;
+  if (!absl::ConsumePrefix(&digits, "sha256:")) return name;
+  std::string plain;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i % 3 != 2 || digits[i] != ':' || i + 1 == digits.size()) plain += digits[i];
+  }
+  const bool colons = digits.size() == 64 + 31;
+  return absl::StrCat("sha256:", absl::AsciiStrToLower(colons ? plain : std::string(digits)));
+}
+
+// For a name that is plain.
 bool IsCertificateName(absl::string_view name) {
   if (absl::ConsumePrefix(&name, "sha256:"))
     return name.size() == 64 &&
@@ -82,14 +98,16 @@ absl::StatusOr<CertificateLines> LinesOf(const toml::table& file) {
   if (table == nullptr)
     return absl::FailedPreconditionError("has no table [certificates]; an empty one is allowed");
   for (const auto& [key, node] : *table) {
-    const std::string name(key.str());
+    const std::string name = Plain(std::string(key.str()));
     if (!IsCertificateName(name))
       return Damaged(node, absl::StrCat("'", name, "' is no name of a certificate in quotes; ",
                                         "allowed ", kNameRule));
     const toml::table* const members = node.as_table();
     if (members == nullptr)
       return Damaged(node, absl::StrCat("'", name, R"(' is no { role = "…" })"));
-    OCTAVO_ASSIGN_OR_RETURN(lines[name], LineOf(*members, name));
+    OCTAVO_ASSIGN_OR_RETURN(CertificateLine line, LineOf(*members, name));
+    if (!lines.emplace(name, std::move(line)).second)
+      return Damaged(node, absl::StrCat("names '", name, "' a second time"));
     if (lines.size() > kMostCertificateLines)
       return Damaged(node, absl::StrCat("is more than ", kMostCertificateLines, " names"));
   }

@@ -57,11 +57,41 @@ TEST(QuotaRules, ANamePrecedesItsRoleAndThatTheUsual) {
   EXPECT_EQ(rules.LimitOf(QuotaKind::kScans, kRoot), 9) << "unless it is said";
 }
 
+TEST(QuotaRules, ANameWithSpacesStandsInQuotes) {
+  QuotaRules rules = AtMost(QuotaKind::kScans, 2);
+  ASSERT_THAT(rules.AddException(R"("cn:Inès Müller" scans=7 jobs=3)"), IsOk());
+  ASSERT_THAT(rules.AddException(R"(  "bob"  scans=5)"), IsOk());
+  ASSERT_THAT(rules.AddException(R"("role:viewer" scans=1)"), IsOk());
+  const Owner ines{.name = "cn:Inès Müller", .role = Role::kOperator};
+  EXPECT_EQ(rules.LimitOf(QuotaKind::kScans, ines), 7);
+  EXPECT_EQ(rules.LimitOf(QuotaKind::kJobs, ines), 3);
+  EXPECT_EQ(rules.LimitOf(QuotaKind::kScans, kBob), 5);
+  EXPECT_EQ(rules.LimitOf(QuotaKind::kScans, kVera), 1);
+  EXPECT_THAT(rules.AddException("bob jobs=1"), IsError(kInvalid, "bob a second time"));
+}
+
 TEST(QuotaRules, BadExceptionsSayWhatIsAllowed) {
-  for (const char* bad :
-       {"", "ada", "ada scans", "ada scans=", "ada scans=-1", "ada scans=x", "ada scan=1",
-        "ada scans=1 scans=2", "role: scans=1", "role:none scans=1", "role:king scans=1",
-        "ada scans=1125899906842625", "scans=1", "ada: scans=1", "king:ada scans=1"}) {
+  for (const char* bad : {"",
+                          "ada",
+                          "ada scans",
+                          "ada scans=",
+                          "ada scans=-1",
+                          "ada scans=x",
+                          "ada scan=1",
+                          "ada scans=1 scans=2",
+                          "role: scans=1",
+                          "role:none scans=1",
+                          "role:king scans=1",
+                          "ada scans=1125899906842625",
+                          "\"ada scans=1",
+                          "\"ada\"scans=1",
+                          "\"ada\"",
+                          "\"\" scans=1",
+                          "\"a\" b\" scans=1",
+                          "cn:Ada L scans=1",
+                          "scans=1",
+                          "ada: scans=1",
+                          "king:ada scans=1"}) {
     QuotaRules rules;
     EXPECT_THAT(rules.AddException(bad), IsError(kInvalid, "allowed is a name")) << bad;
   }

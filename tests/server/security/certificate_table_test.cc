@@ -18,6 +18,13 @@ using octavo::testing::TempFolder;
 constexpr auto kFailed = absl::StatusCode::kFailedPrecondition;
 const std::string kPrint = "sha256:" + std::string(64, 'a');
 
+/// As openssl x509 -fingerprint -sha256 prints it.
+std::string Pasted() {
+  std::string text = "99:4A";
+  for (int i = 2; i < 32; ++i) text += ":F0";
+  return text;
+}
+
 TEST(CertificateLinesTest, EachNameHasARole) {
   ASSERT_OK_AND_ASSIGN(const CertificateLines lines,
                        ParseCertificateLines(absl::StrCat(R"(
@@ -42,6 +49,18 @@ role = "viewer"
   EXPECT_THAT(ParseCertificateLines("[certificates]\n"), IsOk());
 }
 
+TEST(CertificateLinesTest, AFingerprintIsTakenAsOpensslPrintsIt) {
+  std::string plain = "sha256:994a";
+  for (int i = 2; i < 32; ++i) plain += "f0";
+  for (const std::string& given : {"sha256:" + Pasted(), plain}) {
+    ASSERT_OK_AND_ASSIGN(const CertificateLines lines,
+                         ParseCertificateLines(absl::StrCat("[certificates]\n\"", given,
+                                                            "\" = { role = \"none\" }\n")));
+    ASSERT_EQ(lines.size(), 1u);
+    EXPECT_EQ(lines.begin()->first, plain);
+  }
+}
+
 TEST(CertificateLinesTest, DamagedTextsNameWhatIsWrong) {
   const auto with = [](const std::string& line) { return "[certificates]\n" + line + "\n"; };
   const std::pair<std::string, const char*> cases[] = {
@@ -53,8 +72,20 @@ TEST(CertificateLinesTest, DamagedTextsNameWhatIsWrong) {
       {with("\"CN:anna\" = { role = \"viewer\" }"), "is no name of a certificate"},
       {with("\"cn:\" = { role = \"viewer\" }"), "is no name of a certificate"},
       {with("\"sha256:aa\" = { role = \"viewer\" }"), "is no name of a certificate"},
-      {with("\"sha256:" + std::string(64, 'A') + "\" = { role = \"viewer\" }"),
+      {with("\"sha256:" + std::string(64, 'G') + "\" = { role = \"viewer\" }"),
        "is no name of a certificate"},
+      {with("\"SHA256:" + std::string(64, 'a') + "\" = { role = \"viewer\" }"),
+       "is no name of a certificate"},
+      {with("\"sha256:" + std::string(95, 'a') + "\" = { role = \"viewer\" }"),
+       "is no name of a certificate"},
+      {with("\"sha256:" + Pasted() + ":\" = { role = \"viewer\" }"), "is no name of a certificate"},
+      {with("\"sha256:" + Pasted().substr(3) + "\" = { role = \"viewer\" }"),
+       "is no name of a certificate"},
+      {with("\"sha256:9:94A" + Pasted().substr(5) + "\" = { role = \"viewer\" }"),
+       "is no name of a certificate"},
+      {with("\"" + kPrint + "\" = { role = \"viewer\" }\n\"sha256:" + std::string(64, 'A') +
+            "\" = { role = \"none\" }"),
+       "a second time"},
       {with("\"cn:a\\u0000\" = { role = \"viewer\" }"), "line 2"},
       {with("\"cn:anna\" = \"viewer\""), "line 2: 'cn:anna' is no { role = "},
       {with("\"cn:anna\" = { }"), "'cn:anna' has no role"},
