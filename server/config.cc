@@ -1,9 +1,11 @@
 #include "server/config.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -137,7 +139,10 @@ Key Integer(const char* name, const char* help, int64_t Config::*member, int64_t
           [=](Config* config, const Values& values) -> absl::Status {
             int64_t number = 0;
             if (!absl::SimpleAtoi(values[0], &number) || number < lo || number > hi)
-              return Bad(name, values[0], absl::StrCat(lo, " to ", hi));
+              return Bad(name, values[0],
+                         absl::StrCat("a whole number",
+                                      absl::EndsWith(name, "bytes") ? " of bytes, " : ", ", lo,
+                                      " to ", hi));
             config->*member = number;
             return absl::OkStatus();
           },
@@ -262,10 +267,11 @@ const std::vector<Key>& Keys() {
               &Config::quota_renderings, 0, 1'000'000),
       Integer("quota.mosaics", "calls of MosaicService of one principal at once, 0 to 1000000",
               &Config::quota_mosaics, 0, 1'000'000),
-      List("quota.exceptions",
-           "other limits for a principal or a role: \"anna scans=2 device_bytes=4294967296\", "
-           "\"role:admin watches=64\"; kinds as the keys above",
-           &Config::quota_exceptions, CheckException),
+      List(
+          "quota.exceptions",
+          "other limits for a principal or a role: \"anna scans=2 device_bytes=4294967296\", "
+          "\"role:admin watches=64\"; a name with spaces in double quotes; kinds as the keys above",
+          &Config::quota_exceptions, CheckException),
       List("quota.roots",
            "storage roots that commits and imports of a principal may name: \"anna=/data/anna\", "
            "\"role:operator=/data/lab\", \"*=/data/shared\"; whoever has no line may name all",
@@ -551,15 +557,19 @@ std::string EnvironmentName(const std::string& key) {
 
 absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
   std::error_code error;
-  if (!std::filesystem::exists(path, error))
-    return absl::InvalidArgumentError(absl::StrCat(path, ": no such file"));
+  const bool exists = std::filesystem::exists(path, error);
+  if (error)
+    return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read: ", error.message()));
+  if (!exists) return absl::InvalidArgumentError(absl::StrCat(path, ": no such file"));
   if (std::filesystem::is_directory(path, error))
     return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory"));
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string text(kMostConfigBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.is_open()) file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad() || !file.is_open())
-    return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": cannot be read", errno == 0 ? "" : absl::StrCat(": ", std::strerror(errno))));
   text.resize(static_cast<size_t>(file.gcount()));
   return text;
 }

@@ -12,6 +12,7 @@
 #include "server/engine/internal.h"
 #include "server/security/rights.h"
 #include "server/security/token.h"
+#include "server/volume/left_memory.h"
 
 namespace octavo::engine {
 namespace {
@@ -53,6 +54,8 @@ absl::StatusOr<security::Owner> Grants::OwnerOf(const std::string& object,
   }
   if (absl::StartsWith(object, "volumes/")) {
     OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume, components_.volumes.Get(object));
+    if (volume.state == model::VolumeState::kDiscarded)
+      return volume::HasLeftMemory(object, std::string(model::Name(volume.state)), volume.reason);
     return volume.owner;
   }
   // Of a scan or a job of an earlier daemon, volumes may be on the disk.

@@ -9,6 +9,7 @@
 #include <openssl/x509v3.h>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
@@ -37,6 +38,20 @@ std::string WhyNot() {
   return text;
 }
 
+bool HoldsCertificateOnly(absl::string_view pem) {
+  return absl::StrContains(pem, "-----BEGIN CERTIFICATE-----") &&
+         !absl::StrContains(pem, "PRIVATE KEY-----");
+}
+
+absl::Status HoldsNoKey(const TlsFiles& files, absl::string_view pem) {
+  return Bad(kKeyKey, files.key,
+             HoldsCertificateOnly(pem)
+                 ? "holds no private key, but a certificate; allowed is a PEM text (-----BEGIN "
+                   "PRIVATE KEY-----) of mode 0600. Are the files of listen.tls.certificate and "
+                   "listen.tls.key exchanged?"
+                 : "holds no private key; allowed is a PEM text (-----BEGIN PRIVATE KEY-----)");
+}
+
 absl::StatusOr<Key> ParseKey(const TlsFiles& files, const std::string& pem) {
   const std::unique_ptr<BIO, void (*)(BIO*)> bio(
       BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), BIO_free_all);
@@ -56,8 +71,7 @@ absl::StatusOr<Key> ParseKey(const TlsFiles& files, const std::string& pem) {
     return Bad(kKeyKey, files.key,
                "is protected by a passphrase, which a daemon cannot be asked for; allowed is a key "
                "without one, of mode 0600");
-  return Bad(kKeyKey, files.key,
-             "holds no private key; allowed is a PEM text (-----BEGIN PRIVATE KEY-----)");
+  return HoldsNoKey(files, pem);
 }
 
 absl::Status CheckTimes(const char* key, const std::string& file, const X509& certificate,
@@ -150,7 +164,13 @@ absl::StatusOr<TlsTexts> ReadTlsFiles(const TlsFiles& files) {
   };
   OCTAVO_RETURN_IF_ERROR(
       read(kCertificateKey, ReadTrustedFile(files.certificate), &texts.certificate));
-  OCTAVO_RETURN_IF_ERROR(read(kKeyKey, ReadSecretFile(files.key), &texts.key));
+  absl::StatusOr<std::string> key = ReadSecretFile(files.key);
+  if (absl::IsFailedPrecondition(key.status())) {
+    // A certificate in its place has the mode of one: another mode would not help.
+    if (const auto text = ReadTrustedFile(files.key); text.ok() && HoldsCertificateOnly(*text))
+      return HoldsNoKey(files, *text);
+  }
+  OCTAVO_RETURN_IF_ERROR(read(kKeyKey, std::move(key), &texts.key));
   if (!files.client_ca.empty())
     OCTAVO_RETURN_IF_ERROR(read(kClientCaKey, ReadTrustedFile(files.client_ca), &texts.client_ca));
   return texts;

@@ -61,9 +61,11 @@ absl::StatusOr<TokenRecord> RecordOf(absl::string_view line, size_t number) {
   record.name = take("name");
   if (!IsTokenName(record.name))
     return Damaged(number, absl::StrCat("'name' is no name; allowed ", kTokenNameRule));
-  const auto role = RoleNamed(take("role"));
+  const std::string role_name = take("role");
+  const auto role = RoleNamed(role_name);
   if (!role.has_value() || *role == Role::kNone)
-    return Damaged(number, "'role' is none of viewer, operator, admin");
+    return Damaged(number, absl::StrCat("'role' is '", role_name.substr(0, 40),
+                                        "'; allowed viewer, operator, admin"));
   record.role = *role;
   record.project = take("project");
   if (!record.project.empty() && !IsTokenName(record.project))

@@ -175,11 +175,28 @@ TEST_F(ConfigTest, WhatTheSourcesSayTogetherIsNamedWithItsPlace) {
   EXPECT_THAT(std::string(by_flag.message()), ::testing::Not(::testing::HasSubstr("line ")));
 }
 
+TEST_F(ConfigTest, AFileThatCannotBeReadSaysWhy) {
+  // Opens, and fails at the first byte.
+  EXPECT_THAT(LoadConfig({.file = "/proc/self/mem", .flags = {}}, &unknown_).status(),
+              IsError(kInvalid, "/proc/self/mem: cannot be read: Input/output error"));
+  EXPECT_THAT(LoadConfig({.file = "/proc/self/mem/c.toml", .flags = {}}, &unknown_).status(),
+              IsError(kInvalid, "/proc/self/mem/c.toml"));
+  const std::string long_name = "/" + std::string(300, 'x');
+  EXPECT_THAT(LoadConfig({.file = long_name, .flags = {}}, &unknown_).status(),
+              IsError(kInvalid, long_name + ": cannot be read: File name too long"));
+}
+
 TEST_F(ConfigTest, ANumberThatIsTooLargeIsNamedWithItsKeyAndLine) {
   const std::string where = " (" + path_ + ", line ";
   EXPECT_THAT(File("[listen]\nmemory_bytes = 1\n"), IsError(kInvalid, "listen.memory_bytes"));
-  EXPECT_THAT(File("# scans = 1\n[quota]\njobs = 1\nscans = 99999999999999999999 # many\n"),
-              IsError(kInvalid, "quota.scans: is '99999999999999999999'; allowed 0 to "));
+  EXPECT_THAT(
+      File("# scans = 1\n[quota]\njobs = 1\nscans = 99999999999999999999 # many\n"),
+      IsError(kInvalid, "quota.scans: is '99999999999999999999'; allowed a whole number, 0 to "));
+  EXPECT_THAT(File("[spill]\ndisk_bytes = 1e9\n"),
+              IsError(kInvalid,
+                      "spill.disk_bytes: is '1e+09'; allowed a whole number of bytes, 0 to "
+                      "1152921504606846976" +
+                          where + "2)"));
   EXPECT_THAT(File("[quota]\nscans = 9223372036854775808\n"), IsError(kInvalid, where + "2)"));
   EXPECT_THAT(
       File("listen.stalled_seconds = 1e999\n"),

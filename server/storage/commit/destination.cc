@@ -94,6 +94,14 @@ absl::StatusOr<std::string> ResolveDestination(const std::vector<std::string>& r
                                                ", which is a file; allowed are folders"));
     return full;
   }
+  const std::string itself = RealPath(path);
+  for (const std::string& root : roots) {
+    if (!itself.empty() && itself == RealPath(root))
+      return InvalidField(kField, absl::StrCat("'", destination,
+                                               "' is a storage root itself; allowed is a name "
+                                               "below it, as ",
+                                               itself == "/" ? "" : itself, "/name"));
+  }
   return InvalidField(kField, absl::StrCat("'", destination, "' lies outside the storage roots ",
                                            absl::StrJoin(roots, ", ")));
 }

@@ -335,6 +335,11 @@ class Requests(Case):
         self.assertEqual(ada.grants(), [])
         for name, reason in (("scans/none", "NO_SCAN"), ("jobs/none", "NO_JOB"), ("volumes/none", "NO_VOLUME"), ("buffers/none", "NO_BUFFER")):
             self.assertEqual(self.refused(reason, ada.grant, name, "bob").field, "object")
+        (gone,) = (volume.name for volume in ada.volumes(self.scanned("ada", volumes=1)))
+        ada.discard(gone)
+        no = self.refused("VOLUME_GONE", ada.grant, gone, "bob")
+        self.assertEqual(no.field, "object")
+        self.assertIn(f"{gone} has left memory: DISCARDED", str(no))
         for name in ("", "grants/none", "x", buffer, "grants/" + "a" * 200):
             self.refused("GRANT_ENDED", ada.revoke_grant, name)
         for ttl, seconds in ((Duration(seconds=1), 1), (Duration(seconds=365 * 86400), 365 * 86400), (Duration(), 30 * 86400), (None, 30 * 86400)):

@@ -347,6 +347,7 @@ class Start(TlsTest):
         self.refuses("has mode 0666, so that others may change it; allowed is 0644", *self.lab.flags())
         os.chmod(self.lab.path("server.pem"), 0o644)
         self.refuses("is not the key of the certificate in", *self.lab.flags(), "--listen.tls.key", self.lab.path("ca.key"))
+        self.refuses("holds no private key, but a certificate", *self.lab.flags(), "--listen.tls.key", self.lab.path("server.pem"))
         self.refuses("certificate 1 is none of an authority", *self.lab.flags(), "--listen.tls.client_ca", self.lab.path("server.pem"))
         self.refuses("listen.tls.certificate: " + self.lab.path("none") + ": cannot be opened", *self.lab.flags(), "--listen.tls.certificate",
                      self.lab.path("none"))

@@ -142,6 +142,15 @@ TEST_F(TlsSetTest, FilesThatOthersMayChangeOrReadAreRefused) {
   ASSERT_THAT(read(0644, 0600, 0644), IsOk());
   ::unlink((folder / "k").c_str());
   EXPECT_THAT(ReadTlsFiles(files), IsError(absl::StatusCode::kNotFound, "listen.tls.key"));
+  // A certificate in the place of the key needs no other mode.
+  folder.Write("k", server_.Pem());
+  folder.Write("c", server_.key.Pem());
+  ::chmod((folder / "k").c_str(), 0644);
+  EXPECT_THAT(ReadTlsFiles(files), IsError(kInvalid, "holds no private key, but a certificate"));
+  EXPECT_THAT(ReadTlsFiles(files), IsError(kInvalid, "exchanged?"));
+  EXPECT_THAT(Check(server_.Pem(), server_.Pem()),
+              IsError(kInvalid, "holds no private key, but a certificate"));
+  ::unlink((folder / "k").c_str());
   // Links of certificates are usual (certbot makes them); one of a key is not taken.
   ASSERT_EQ(::symlink((folder / "c").c_str(), (folder / "k").c_str()), 0);
   EXPECT_THAT(ReadTlsFiles(files), IsError(kFailed, "is a link"));

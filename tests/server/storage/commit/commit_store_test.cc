@@ -212,6 +212,11 @@ TEST_F(CommitStoreTest, DestinationsAreConfined) {
   EXPECT_EQ(ResolveDestination(roots, "a//./b").value(), root() + "/a/b");
   EXPECT_EQ(ResolveDestination(roots, "within/x").value(), root() + "/in/x");
   EXPECT_EQ(ResolveDestination(roots, root() + "/abs").value(), root() + "/abs");
+  for (const std::string& itself : {root(), root() + "/"})
+    EXPECT_THAT(
+        ResolveDestination(roots, itself),
+        IsError(absl::StatusCode::kInvalidArgument,
+                "'" + itself + "' is a storage root itself; allowed is a name below it, as "));
   for (const std::string& bad : std::vector<std::string>{"",
                                                          ".",
                                                          "/",
