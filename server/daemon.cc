@@ -357,7 +357,27 @@ absl::Status Daemon::OpenAudit() {
                                                             .fsync = config_.audit_fsync});
   if (!audit.ok()) return Annotate(audit.status(), "audit.dir");
   audit_ = *std::move(audit);
+  auto lost = security::LostLines::Open(absl::StrCat(config_.state_dir, "/audit_lines_lost"));
+  if (!lost.ok()) {
+    Log(LogLevel::kWarning, "what the next stop cannot write of the audit log is not kept in mind",
+        {{"error", std::string(lost.status().message())}});
+    return absl::OkStatus();
+  }
+  lost_lines_ = *std::move(lost);
+  if (lost_lines_->before() > 0)
+    audit_->Write({{"event", "lines lost"},
+                   {"lines", lost_lines_->before()},
+                   {"why", "the stop before this start could not write them"}});
   return absl::OkStatus();
+}
+
+void Daemon::NoteLostLines(int64_t lines) {
+  if (!lost_lines_.has_value()) return;
+  // Where nothing was written, the line about those before is one of them.
+  if (audit_->Count().written == 0) lines += lost_lines_->before();
+  if (const absl::Status noted = lost_lines_->Note(lines); !noted.ok())
+    Log(LogLevel::kError, "the next start will not say that the audit log lacks lines",
+        {{"error", std::string(noted.message())}});
 }
 
 absl::Status Daemon::OpenHandoff() {
@@ -599,7 +619,7 @@ void Daemon::Reload(const absl::StatusOr<Config>& read) {
     ++reload_errors_;
     Log(LogLevel::kError, "configuration not read again; the daemon goes on with the old one",
         {{"error", std::string(read.status().message())}});
-    Audit("configuration not read again");
+    Audit("configuration not read again", {{"why", std::string(read.status().message())}});
     NotifySystemd("READY=1");
     return;
   }
@@ -818,6 +838,18 @@ std::vector<std::string> Daemon::Conditions(const security::Principal& caller) c
     if (const std::string refused = certificates_->Refused(); !refused.empty())
       lines.push_back(absl::StrCat("security.certificates: ", refused));
   }
+  if (may_change && tls_ != nullptr) {
+    if (const std::string refused = tls_->Refused(); !refused.empty())
+      lines.push_back(
+          absl::StrCat("listen.tls: ", refused, "; the certificates before them stay in use"));
+  }
+  if (may_change && audit_ != nullptr) {
+    if (const security::AuditLog::Counts audit = audit_->Count(); audit.failing)
+      lines.push_back(absl::StrCat(
+          "audit.dir: the audit log cannot be written now: ", audit.error, "; ", audit.waiting,
+          " lines wait, and ", audit.dropped,
+          " were dropped. What waits is lost if the server ends before it can be written"));
+  }
   if (may_change) AddGrantsWithoutHelp(caller, &lines);
   if (std::string line = MirrorsWithoutRoom(); !line.empty()) lines.push_back(std::move(line));
   if (history_ == nullptr) return lines;
@@ -992,7 +1024,10 @@ bool Daemon::Drain(const DrainCalls& calls) {
     Audit("stopped", {{"all_work_had_ended", idle}});
     hurried = hurried || calls.hurry();
     const size_t left = audit_->Close(std::chrono::seconds(hurried ? 1 : 4));
-    if (left > 0) Log(LogLevel::kError, "the audit log lacks its last lines", {{"lines", left}});
+    if (left > 0) {
+      Log(LogLevel::kError, "the audit log lacks its last lines", {{"lines", left}});
+      NoteLostLines(static_cast<int64_t>(left));
+    }
     audit_ = nullptr;
   }
   spill_ = nullptr;

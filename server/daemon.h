@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -25,6 +26,7 @@
 #include "server/security/audit_log.h"
 #include "server/security/certificate_table.h"
 #include "server/security/grant_book.h"
+#include "server/security/lost_lines.h"
 #include "server/security/named_principals.h"
 #include "server/security/tls_failures.h"
 #include "server/security/tls_store.h"
@@ -131,6 +133,8 @@ class Daemon {
   absl::StatusOr<security::Owner> OwnerNow(const security::Owner& owner) const;
   /// Writes a line about the server itself into the audit log, if there is one.
   void Audit(const char* what, security::AuditLine fields = {}) const;
+  /// Keeps in mind for the next start that the audit log lacks these lines.
+  void NoteLostLines(int64_t lines);
   /// What a start finds goes to the log, and `recovered_` gets as much of it as people read.
   void TellLostWork(const std::vector<std::string>& lines);
   model::StopForecast ForecastStop(const model::Stats& stats) const;
@@ -147,6 +151,7 @@ class Daemon {
   std::unique_ptr<storage::ResumeFolder> resumes_;   // null = no scan goes on after a restart
   std::map<std::string, int64_t> lost_;              // by kind: what died with the last daemon
   std::unique_ptr<security::AuditLog> audit_;        // null = none
+  std::optional<security::LostLines> lost_lines_;    // of the audit log
   std::unique_ptr<security::TokenStore> tokens_;     // null = none are taken
   std::unique_ptr<security::TlsStore> tls_;          // null = TCP without TLS
   security::TlsFailures tls_failures_;

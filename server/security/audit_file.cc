@@ -141,16 +141,16 @@ absl::Status AuditFile::Append(absl::string_view lines, bool fsync) {
   return written;
 }
 
-absl::Status AuditFile::Rotate(int64_t bytes, int64_t kept) {
+absl::Status AuditFile::Rotate(int64_t bytes, int64_t kept, std::vector<Removed>* removed) {
   if (size_ < bytes || !IsInPlace()) return absl::OkStatus();
   OCTAVO_ASSIGN_OR_RETURN(const std::string aside, AsideName());
   if (::rename(Current().c_str(), aside.c_str()) != 0) return Failed(errno, "renaming", Current());
   file_ = UniqueFd();
   OCTAVO_RETURN_IF_ERROR(OpenCurrent());
-  return kept == 0 ? absl::OkStatus() : Prune(kept);
+  return kept == 0 ? absl::OkStatus() : Prune(kept, removed);
 }
 
-absl::Status AuditFile::Prune(int64_t kept) const {
+absl::Status AuditFile::Prune(int64_t kept, std::vector<Removed>* removed) const {
   std::vector<std::string> aside;
   std::error_code error;
   for (auto it = std::filesystem::directory_iterator(folder_, error);
@@ -163,7 +163,10 @@ absl::Status AuditFile::Prune(int64_t kept) const {
   std::sort(aside.begin(), aside.end());
   for (size_t i = 0; i + static_cast<size_t>(kept) < aside.size(); ++i) {
     const std::string path = absl::StrCat(folder_, "/", aside[i]);
+    struct stat found {};
+    const bool is_there = ::lstat(path.c_str(), &found) == 0;
     if (::unlink(path.c_str()) != 0 && errno != ENOENT) return Failed(errno, "removing", path);
+    if (is_there) removed->push_back({.name = aside[i], .bytes = found.st_size});
   }
   return absl::OkStatus();
 }

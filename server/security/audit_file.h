@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -22,16 +23,22 @@ class AuditFile {
   /// Appends whole lines: all of them, or, with an error, none. If somebody has moved the file away
   /// or removed it, a new one is made first.
   absl::Status Append(absl::string_view lines, bool fsync);
+  /// A file that Rotate has removed.
+  struct Removed {
+    std::string name;
+    int64_t bytes = 0;
+  };
   /// Puts the file aside and begins a new one if it has at least `bytes`; then removes the oldest
-  /// of those put aside, so that `kept` are left (0 = all).
-  absl::Status Rotate(int64_t bytes, int64_t kept);
+  /// of those put aside, so that `kept` are left (0 = all). `removed` gets these, also if an error
+  /// follows.
+  absl::Status Rotate(int64_t bytes, int64_t kept, std::vector<Removed>* removed);
 
  private:
   AuditFile(std::string folder, UniqueFd lock)
       : folder_(std::move(folder)), lock_(std::move(lock)) {}
   absl::Status OpenCurrent();
   absl::Status SyncFolder() const;
-  absl::Status Prune(int64_t kept) const;
+  absl::Status Prune(int64_t kept, std::vector<Removed>* removed) const;
   /// A name that sorts behind those of all that were put aside before.
   absl::StatusOr<std::string> AsideName();
   std::string Current() const { return folder_ + "/audit.jsonl"; }

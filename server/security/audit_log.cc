@@ -134,7 +134,13 @@ struct AuditLog::State {
     return base::ExceptionToStatus([&]() -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(file.Append(lines, limits.fsync));
       // The lines are written, whatever becomes of the files that were put aside.
-      const absl::Status rotated = file.Rotate(limits.bytes, limits.kept);
+      std::vector<AuditFile::Removed> removed;
+      const absl::Status rotated = file.Rotate(limits.bytes, limits.kept, &removed);
+      // With the file go the oldest lines: whoever may make many can push out those of others.
+      for (const AuditFile::Removed& one : removed) {
+        MutexLock lock(mutex);
+        QueueAnyway(TextOf({{"event", "file removed"}, {"file", one.name}, {"bytes", one.bytes}}));
+      }
       if (!rotated.ok() && !std::exchange(rotation_fails, true))
         Log(LogLevel::kWarning, "the file of the audit log is not put aside",
             {{"error", std::string(rotated.message())}});
@@ -237,6 +243,7 @@ void AuditLog::Run(const std::shared_ptr<State>& shared) {
       MutexLock lock(state.mutex);
       news = state.counts.failing == written.ok();
       state.counts.failing = !written.ok();
+      state.counts.error = std::string(written.message());
       if (written.ok()) {
         state.counts.written += static_cast<int64_t>(count);
         state.writing = 0;

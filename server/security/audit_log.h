@@ -6,6 +6,8 @@
 //   <dir>/audit.jsonl                         the current file
 //   <dir>/audit-20261127T231502Z-0000.jsonl   earlier ones, put aside when they have `bytes`
 //
+// The newest `kept` of those put aside stay. When an older one is removed, a line says which.
+//
 // Whoever writes a line never waits for a disk: a thread writes what has come, and with `fsync`
 // waits until the disk has it, before it writes the next lines. What may be lost is thus what came
 // in the last moments before a kill -9 or a power cut, never what lies before it. Lines that cannot
@@ -73,6 +75,7 @@ class AuditLog {
     int64_t errors = 0;    // failed attempts to write
     int64_t waiting = 0;   // lines
     bool failing = false;  // the last attempt failed
+    std::string error;     // why; empty unless it fails
   };
   Counts Count() const;
 

@@ -51,7 +51,7 @@ TlsStore::Change TlsStore::Look() {
   auto texts = ReadTlsFiles(files_);
   std::string mark = MarkOf(texts);
   if (mark != std::exchange(seen_, mark)) return Change::kNone;
-  const bool again = !bad_.empty() && now_() - judged_at_ >= kBetweenJudgements;
+  const bool again = !Refused().empty() && now_() - judged_at_ >= kBetweenJudgements;
   if (mark == judged_ && !again) return Change::kNone;
   judged_ = mark;
   judged_at_ = now_();
@@ -59,7 +59,7 @@ TlsStore::Change TlsStore::Look() {
                         : absl::StatusOr<TlsSet>(texts.status());
   if (!set.ok()) {
     const std::string why(set.status().message());
-    if (std::exchange(bad_, why) == why && again) return Change::kNone;
+    if (SetBad(why) == why && again) return Change::kNone;
     {
       MutexLock lock(mutex_);
       ++reload_errors_;
@@ -68,7 +68,7 @@ TlsStore::Change TlsStore::Look() {
         {{"error", why}});
     return Change::kNone;
   }
-  const bool healed = !std::exchange(bad_, "").empty();
+  const bool healed = !SetBad("").empty();
   const auto next = std::make_shared<const TlsSet>(*std::move(set));
   Current before;
   {
@@ -91,6 +91,16 @@ TlsStore::Change TlsStore::Look() {
        {"not_after", TimeText(next->not_after)},
        {"client_ca_withdrawn", withdrawn}});
   return withdrawn ? Change::kCaWithdrawn : Change::kNewSet;
+}
+
+std::string TlsStore::Refused() const {
+  MutexLock lock(mutex_);
+  return bad_;
+}
+
+std::string TlsStore::SetBad(std::string why) {
+  MutexLock lock(mutex_);
+  return std::exchange(bad_, std::move(why));
 }
 
 void TlsStore::WarnOfExpiry() {

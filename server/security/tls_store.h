@@ -44,6 +44,9 @@ class TlsStore {
   /// clock. Warns once a day when certificates expire soon. Call it now and then.
   Change Look();
 
+  /// Why the files as they are now are not used; empty if they are.
+  std::string Refused() const;
+
   struct Counts {
     int64_t not_after = 0;  // of the set in use, seconds since 1970
     int64_t reloads = 0, reload_errors = 0;
@@ -53,16 +56,19 @@ class TlsStore {
  private:
   TlsStore(TlsFiles files, Now now) : files_(std::move(files)), now_(std::move(now)) {}
   void WarnOfExpiry();
+  /// Returns what it was before.
+  std::string SetBad(std::string why);
 
   const TlsFiles files_;
   const Now now_;
   mutable Mutex mutex_;
   Current current_ ABSL_GUARDED_BY(mutex_);
   int64_t reloads_ ABSL_GUARDED_BY(mutex_) = 0, reload_errors_ ABSL_GUARDED_BY(mutex_) = 0;
+  // What is wrong with the set judged last; empty = nothing.
+  std::string bad_ ABSL_GUARDED_BY(mutex_);
   // Used by Look alone. Texts of the files, or why they could not be read, as judged last, and as
   // seen last.
   std::string judged_, seen_;
-  std::string bad_;        // what is wrong with the set judged last; empty = nothing
   int64_t judged_at_ = 0;  // by now_
   int64_t warned_ = 0;
 };

@@ -299,6 +299,40 @@ class AuditTest(unittest.TestCase):
         self.assertIn("the audit log cannot be written; its lines wait", daemon.text())
         self.assertIn("the audit log is written again", daemon.text())
 
+    def test_lines_that_a_stop_loses_are_told_by_the_next_start(self):
+        daemon = self.start()
+        ada, vera = self.client(daemon, "ada"), self.client(daemon, "vera")
+        ada.buffers.create((8,), "u8")
+        self.one(method="octavo.v1.BufferService.CreateBuffer")
+        os.rename(self.folder, self.folder + ".away")  # the disk is gone
+        for _ in range(20):
+            ada.buffers.create((8,), "u8")
+        until(lambda: self.metric(daemon, "octavo_audit_up") == 0, 20)
+        told, = (line for line in ada.info().recovered if line.startswith("audit.dir: "))
+        self.assertRegex(told, r"cannot be written now: .+; \d+ lines wait, and 0 were dropped")
+        self.assertEqual([line for line in vera.info().recovered if "audit" in line], [])
+        daemon.stop()
+        lost = int(re.search(r"lacks its last lines\D*lines\D{1,4}(\d+)", daemon.text()).group(1))
+        self.assertGreaterEqual(lost, 20)
+        os.rename(self.folder + ".away", self.folder)
+        daemon = self.start()
+        self.assertEqual(self.one(event="lines lost")["lines"], lost)
+        self.assertEqual([line for line in self.client(daemon, "ada").info().recovered if "audit" in line], [])
+        self.assertEqual(daemon.stop(), 0)
+        self.assertEqual(self.start().stop(), 0)
+        self.assertEqual(len(self.lines(event="lines lost")), 1)  # told once
+
+    def test_a_configuration_that_is_not_read_again_says_why(self):
+        path = os.path.join(self.directory, "octavod.toml")
+        with open(path, "w") as file:
+            file.write("[log]\nlevel = \"info\"\n")
+        daemon = self.start("--config", path)
+        with open(path, "w") as file:
+            file.write("[log]\nlevel = \"loud\"\n")
+        daemon.process.send_signal(signal.SIGHUP)
+        self.assertIn("log.level", self.one(event="server", what="configuration not read again")["why"])
+        self.assertEqual(daemon.stop(), 0)
+
     def test_files_are_put_aside(self):
         daemon = self.start("--audit.file_bytes", "65536", "--audit.kept", "2")
         ada = self.client(daemon, "ada")
@@ -307,9 +341,15 @@ class AuditTest(unittest.TestCase):
         self.assertEqual(daemon.stop(), 0)
         aside = sorted(name for name in os.listdir(self.folder) if name.startswith("audit-"))
         self.assertEqual(len(aside), 2)
-        numbers = [json.loads(line)["n"] for name in (*aside, "audit.jsonl") for line in content(os.path.join(self.folder, name)).splitlines()]
+        lines = [json.loads(line) for name in (*aside, "audit.jsonl") for line in content(os.path.join(self.folder, name)).splitlines()]
+        numbers = [line["n"] for line in lines]
         self.assertEqual(numbers, list(range(numbers[0], numbers[0] + len(numbers))))
         self.assertLess(max(os.path.getsize(os.path.join(self.folder, name)) for name in aside), 3 * 65536)
+        # With old files go lines of others: what is left says which.
+        gone = [line["file"] for line in lines if line["event"] == "file removed"]
+        self.assertTrue(gone)
+        self.assertEqual(gone, sorted(gone))
+        self.assertLess(gone[-1], aside[0])
 
     def test_whoever_fails_again_and_again_is_summed_up(self):
         daemon = self.start()

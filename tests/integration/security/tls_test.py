@@ -257,6 +257,11 @@ class Reload(TlsTest):
                 until(lambda: self.metric(daemon, "octavo_tls_reload_errors_total") == errors)
                 self.assertIn(says, daemon.text())
                 self.assertEqual(serial_of(daemon.address, self.lab.ca, vera), before)
+                # So it goes on unnoticed until the certificate expires, unless somebody looks: operators are told.
+                with octavo.Client(daemon.address, **self.lab.client("otto")) as otto:
+                    told, = (line for line in otto.info().recovered if line.startswith("listen.tls: "))
+                self.assertRegex(told, f"{says}.*the certificates before them stay in use")
+                self.assertEqual([line for line in client.info().recovered if line.startswith("listen.tls: ")], [])
             self.assertTrue(stream.is_active())
             stream.cancel()
         self.assertIn("the certificates before them stay", daemon.text())

@@ -20,6 +20,7 @@
 
 #include "gpu/base/failpoint.h"
 #include "server/security/audit_file.h"
+#include "server/security/lost_lines.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 
@@ -137,10 +138,12 @@ TEST_F(AuditLogTest, AFullDiskDelaysLinesAndLosesNone) {
   for (int i = 0; i < 2000 && log->Count().errors == 0; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_TRUE(log->Count().failing);
+  EXPECT_THAT(log->Count().error, HasSubstr("audit.jsonl"));
   EXPECT_EQ(log->Count().waiting, 1);
   log->Write({{"i", 2}});
   Await(*log, 3);
   EXPECT_FALSE(log->Count().failing);
+  EXPECT_EQ(log->Count().error, "");
   const auto lines = Lines();
   ASSERT_THAT(lines, SizeIs(3));
   for (int i = 0; i < 3; ++i) EXPECT_EQ(lines[i]["i"], i);
@@ -256,9 +259,23 @@ TEST_F(AuditLogTest, FilesArePutAsideAndTheOldestGo) {
   ASSERT_THAT(aside, SizeIs(2));
   // The files that are left have the last lines, in order.
   std::vector<int> kept;
+  std::vector<std::string> gone;
   for (const std::string& name : {folder_ + "/" + aside[0], folder_ + "/" + aside[1], current_}) {
-    for (const std::string& line : LinesOf(name)) kept.push_back(json::parse(line)["i"]);
+    for (const std::string& text : LinesOf(name)) {
+      const json line = json::parse(text);
+      if (!line.contains("event")) {
+        kept.push_back(line["i"]);
+        continue;
+      }
+      EXPECT_EQ(line["event"], "file removed");
+      EXPECT_GE(line["bytes"].get<int64_t>(), 1000);
+      gone.push_back(line["file"]);
+    }
   }
+  // And they say which files went, in order.
+  ASSERT_FALSE(gone.empty());
+  EXPECT_TRUE(std::is_sorted(gone.begin(), gone.end()));
+  EXPECT_LT(gone.back(), aside[0]);
   ASSERT_GE(kept.size(), 8u);
   for (size_t i = 0; i < kept.size(); ++i)
     EXPECT_EQ(kept[i], 40 - static_cast<int>(kept.size()) + static_cast<int>(i));
@@ -276,6 +293,34 @@ TEST_F(AuditLogTest, AFileThatWasMovedAwayIsMadeAnew) {
   Await(*log, 3);
   EXPECT_THAT(LinesOf(folder_ + "/mine"), ElementsAre(HasSubstr("\"i\":0")));
   EXPECT_THAT(LinesOf(current_), ElementsAre(HasSubstr("\"i\":2")));
+}
+
+TEST(LostLinesTest, TheNextStartReadsTheNumberOnce) {
+  const TempFolder dir;
+  const std::string path = dir / "lost";
+  {
+    ASSERT_OK_AND_ASSIGN(LostLines lost, LostLines::Open(path));
+    EXPECT_EQ(lost.before(), 0);
+    const auto size = std::filesystem::file_size(path);
+    EXPECT_THAT(lost.Note(35), IsOk());
+    EXPECT_EQ(std::filesystem::file_size(path), size) << "no more room is taken";
+  }
+  {
+    ASSERT_OK_AND_ASSIGN(LostLines lost, LostLines::Open(path));
+    EXPECT_EQ(lost.before(), 35);
+  }
+  ASSERT_OK_AND_ASSIGN(LostLines lost, LostLines::Open(path));
+  EXPECT_EQ(lost.before(), 0);
+  EXPECT_THAT(lost.Note(int64_t{1} << 62), IsOk());
+  for (const char* const text : {"", "words", "-000000000000005\n", "99999999999999999999"}) {
+    std::ofstream(path, std::ios::trunc) << text;
+    ASSERT_OK_AND_ASSIGN(const LostLines damaged, LostLines::Open(path));
+    EXPECT_EQ(damaged.before(), 0) << text;
+  }
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink(dir / "elsewhere", path);
+  EXPECT_FALSE(LostLines::Open(path).ok());
+  EXPECT_FALSE(std::filesystem::exists(dir / "elsewhere"));
 }
 
 TEST(AuditFileTest, AFailedWriteLeavesNoHalfLine) {

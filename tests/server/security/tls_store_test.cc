@@ -84,6 +84,7 @@ TEST_F(TlsStoreTest, ABadSetKeepsTheOldOneAndIsCountedOnce) {
     for (int i = 0; i < 4; ++i) EXPECT_EQ(store->Look(), Change::kNone) << what;
     EXPECT_EQ(store->Get().set, before) << what;
     EXPECT_EQ(store->Count().reload_errors, ++errors) << what;
+    EXPECT_NE(store->Refused(), "") << what;
   };
   Write("key", next_.key.Pem(), 0600);
   stays("a key of another certificate");
@@ -96,9 +97,11 @@ TEST_F(TlsStoreTest, ABadSetKeepsTheOldOneAndIsCountedOnce) {
   const auto old = MadeCertificate::Make({.until = now_ - 1});
   WritePair(old);
   stays("expired");
+  EXPECT_NE(store->Refused().find("expired"), std::string::npos) << store->Refused();
   // It heals, and what is in use anyway is no new set.
   WritePair(server_);
   EXPECT_EQ(Settle(*store), Change::kNone);
+  EXPECT_EQ(store->Refused(), "");
   EXPECT_EQ(store->Get().generation, 1);
   EXPECT_EQ(store->Count().reloads, 0);
   WritePair(next_);
