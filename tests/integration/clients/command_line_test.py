@@ -257,8 +257,8 @@ class CommandLine(DaemonTest):
             self.assertNotRegex(said, r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", command)
         self.assertIn(title, json.loads(self.fine("--json", "scan", "show", scan.name))["spec"]["title"])  # for programs as it is
         # The text of an error holds what other clients said, too.
-        self.fine("lease", "acquire", volume.name, "--holder", "evil\n2026 ERROR fake\x1b[31m")
-        code, _, error = self.octavo("lease", "acquire", volume.name)
+        with self.client.lease(volume.name, holder="evil\n2026 ERROR fake\x1b[31m", seconds=60):
+            code, _, error = self.octavo("volume", "discard", volume.name)
         self.assertEqual(code, 1, error)
         self.assertIn(r"evil\x0a2026 ERROR fake\x1b[31m", error)
         self.assertNotRegex(error, r"[\x00-\x09\x0b-\x1f\x7f-\x9f]|\n2026")
