@@ -61,7 +61,8 @@ class ExportServiceImpl final : public v1::ExportService::CallbackService {
       OCTAVO_ASSIGN_OR_RETURN(const ListQuery query,
                               ListQuery::Parse(*request, *v1::ExportStatus::descriptor()));
       const model::Caller caller = CallerOf(*context);
-      std::vector<exports::ExportStatus> list = exports_.store().List(query.filter().Wanted("of"));
+      std::vector<exports::ExportStatus> list =
+          exports_.store().List(query.filter().Wanted("resource"));
       std::erase_if(list, [&](const exports::ExportStatus& status) {
         return !buffers_.MaySee(status.of, caller);
       });

@@ -338,9 +338,9 @@ class Owners(unittest.TestCase):
         private = ada.buffers.put(np.arange(100_000, dtype=np.float32), private=True).name
         public = self.clients["ada"].buffers.put(np.arange(4, dtype=np.float32)).name
         self.addCleanup(self.clients["ada"].buffers.destroy, public)
-        lease = call_of(ada)("AcquireLease", session_pb2.AcquireLeaseRequest(resource=private, ttl=Duration(seconds=600))).lease
-        also = call_of(ada)("AcquireLease", session_pb2.AcquireLeaseRequest(resource=public, mode=session_pb2.LEASE_MODE_SHARED, ttl=Duration(seconds=600))).lease
-        export = call_of(ada)("Export", METHODS["Export"].input_type._concrete_class(name=private, lease_token=lease.token)).name
+        lease = ada._call(ada._sessions.AcquireLease, session_pb2.AcquireLeaseRequest(resource=private, mode=session_pb2.LEASE_MODE_EXCLUSIVE, ttl=Duration(seconds=600))).lease
+        also = ada._call(ada._sessions.AcquireLease, session_pb2.AcquireLeaseRequest(resource=public, mode=session_pb2.LEASE_MODE_SHARED, ttl=Duration(seconds=600))).lease
+        export = ada._call(ada._exports.Export, METHODS["Export"].input_type._concrete_class(name=private, lease_token=lease.token)).name
         grants = [ada.grant(private, "bob"), ada.grant(public, "bob")]
         for name in (private, public):
             ada.buffers.commit(name, f"{name.split('/')[1]}.npy", axes="x", lease_token=lease.token if name == private else "")
@@ -350,7 +350,7 @@ class Owners(unittest.TestCase):
             def only(field):
                 return dict(filter=f'{field} = "{text}"') if text else {}
             return {"buffers": {one.name for one in client.buffers.list(**only("name"))}, "leases": {one.resource for one in client.leases(**only("resource"))},
-                    "grants": {one.object for one in client.grants(**only("object"))}, "exports": {one.of for one in client.exports(**only("of"))},
+                    "grants": {one.object for one in client.grants(**only("object"))}, "exports": {one.resource for one in client.exports(**only("resource"))},
                     "operations": {one.target for one in client.operations(**only("target"))}}
         strangers = {**self.clients, "another key": octavo.Client(self.daemon.address, token_file=self.secret["ada"], key="another key of ada")}
         self.addCleanup(strangers["another key"].close)
@@ -376,7 +376,7 @@ class Owners(unittest.TestCase):
             self.assertNotIn(private, str(no.exception))
         for grant in grants:
             ada.revoke_grant(grant)
-        call_of(ada)("ReleaseLease", session_pb2.ReleaseLeaseRequest(token=also.token))
+        ada._call(ada._sessions.ReleaseLease, session_pb2.ReleaseLeaseRequest(token=also.token))
         # Its name stays with the key when it is gone: the operation is listed for an hour.
         ada.buffers.destroy(private, lease_token=lease.token, detach_exports=True)
         for who, client in strangers.items():
