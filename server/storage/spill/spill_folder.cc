@@ -495,9 +495,13 @@ absl::StatusOr<std::unique_ptr<SpillFolder>> SpillFolder::Open(const std::string
   // Before anything is touched: another process' unfinished files are none that a crash left. The
   // lock is on the folder itself, so that it is one also by another path, and adds no file.
   if (::flock(opened.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "locking spill directory", path);
-    return absl::FailedPreconditionError(
-        absl::StrCat("another octavod uses ", path, "; give this one its own"));
+    if (errno == EWOULDBLOCK)
+      return absl::FailedPreconditionError(
+          absl::StrCat("another octavod uses ", path, "; give this one its own"));
+    // NFS locks no folders.
+    report->push_back(absl::StrCat("spill directory ", path, " cannot be locked (",
+                                   std::strerror(errno),
+                                   "): see to it that no other octavod uses it"));
   }
   // Or each volume that is to be kept here would be lost. A tier that is off only gives back.
   if (quota_bytes > 0 && ::faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
