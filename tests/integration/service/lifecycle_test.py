@@ -1,12 +1,16 @@
 """The daemon itself: start, readiness, health, metrics, configuration errors. How it ends: tests/fault."""
 
 import os
+import shutil
 import subprocess
 import tempfile
 import unittest
 import urllib.request
 
+import numpy as np
+
 from harness import BUILD, SOURCE, Daemon, DaemonTest, octavo
+from octavo.v1 import scan_pb2
 
 
 class Serving(DaemonTest):
@@ -37,12 +41,113 @@ class Serving(DaemonTest):
             Daemon(directory=self.daemon.directory)
         self.assertIn("another octavod uses", str(caught.exception))
 
+    def test_second_daemon_on_the_same_spill_folder_is_refused(self):
+        """It would hold the first one's volumes again, and discard them."""
+        scan = self.client.wait(self.client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(64, 8, volumes=1), samples=256,
+                                                        retention=dict(mode=scan_pb2.RETENTION_MODE_CAPTURE, hold_slots=1)))
+        volume = self.client.spill(self.client.volumes(scan.name)[0].name)
+        array = self.client.read(volume.name)
+        folder = os.path.join(self.daemon.directory, "state", "spill")
+        for name in (".later-7.tmp", "damaged.spill"):
+            with open(os.path.join(folder, name), "w"):
+                pass
+            self.addCleanup(os.unlink, os.path.join(folder, name))
+        before = sorted(os.listdir(folder))
+        with self.assertRaises(RuntimeError) as caught:
+            Daemon("--spill.dir", folder)
+        self.assertIn(f"spill.dir: another octavod uses {folder}; give this one its own", str(caught.exception))
+        self.assertEqual(sorted(os.listdir(folder)), before)
+        np.testing.assert_array_equal(self.client.read(volume.name), array)
+        self.client.discard(volume.name)
+
     def test_reflection(self):
         call = self.client.channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
                                                  request_serializer=lambda b: b, response_deserializer=bytes)
         answer = next(call(iter([b"\x3a\x00"])))  # list_services
         for service in (b"ScanService", b"VolumeService", b"StreamService", b"SystemService"):
             self.assertIn(b"octavo.v1." + service, answer)
+
+
+class OwnFolders(unittest.TestCase):
+    """What the daemon believes at its start, nobody else may write."""
+
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="octavo-own-")
+        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
+        self.state = os.path.join(self.directory, "state")
+
+    def refused(self, *flags):
+        with self.assertRaisesRegex(RuntimeError, "exit code 1") as caught:
+            Daemon(*flags, directory=self.directory)
+        return [line for line in str(caught.exception).splitlines() if "octavod cannot start" in line][-1]
+
+    def start(self, *flags, **options):
+        daemon = Daemon(*flags, directory=self.directory, **options)
+        self.addCleanup(daemon.remove)
+        return daemon
+
+    def test_a_new_state_directory_is_said_once(self):
+        daemon = self.start(before_exec=lambda: os.umask(0))
+        with daemon.client() as client:
+            server_id = client.info().server_id
+        (line,) = (line for line in daemon.text().splitlines() if "new state directory" in line)
+        self.assertIn(server_id, line)
+        self.assertEqual(daemon.stop(), 0)
+        self.assertEqual(os.stat(self.state).st_mode & 0o7777, 0o755)
+        self.assertEqual(self.start().stop(), 0)
+        with open(os.path.join(self.directory, "octavod.log")) as log:
+            self.assertEqual(log.read().count("new state directory"), 1)
+
+    def test_folders_that_others_may_write(self):
+        self.assertEqual(self.start().stop(), 0)
+        for key, folder, mode, command in (("state.dir", self.state, 0o777, "chmod go-w"), ("state.dir", self.state, 0o775, "chmod go-w"),
+                                           ("spill.dir", os.path.join(self.state, "spill"), 0o777, "chmod 700"),
+                                           ("history.dir", os.path.join(self.state, "history"), 0o770, "chmod 700")):
+            with self.subTest(key, mode=mode):
+                before = os.stat(folder).st_mode & 0o7777
+                os.chmod(folder, mode)
+                text = self.refused()
+                self.assertIn(f"{key}: {folder} has mode {mode:04o} and can be written by others; allowed is a folder of user {os.geteuid()}", text)
+                self.assertIn(f"then: {command} '{folder}')", text)
+                os.chmod(folder, before)
+        os.chmod(self.state, 0o755)
+        self.assertEqual(self.start().stop(), 0)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root gives files away")
+    def test_folders_of_others(self):
+        self.assertEqual(self.start().stop(), 0)
+        for key, path, kind in (("state.dir", self.state, "folder"), ("spill.dir", os.path.join(self.state, "spill"), "folder"),
+                                ("history.dir", os.path.join(self.state, "history"), "folder"),
+                                ("history.dir", os.path.join(self.state, "history", "history.sqlite"), "file")):
+            with self.subTest(path):
+                os.chown(path, 65534, 65534)
+                text = self.refused()
+                self.assertIn(f"{key}: {path} belongs to user 65534; allowed is a {kind} of user 0", text)
+                self.assertIn(f"then: chown 0 '{path}')", text)
+                os.chown(path, 0, 0)
+        self.assertEqual(self.start().stop(), 0)
+
+    @unittest.skipIf(os.geteuid() == 0, "root writes everywhere")
+    def test_a_spill_folder_that_cannot_be_written(self):
+        folder = os.path.join(self.directory, "spill")
+        os.mkdir(folder, 0o500)
+        self.assertIn(f"spill.dir: making files in spill directory {folder}: Permission denied", self.refused("--spill.dir", folder))
+        self.assertEqual(self.start("--spill.dir", folder, "--spill.disk_bytes", "0").stop(), 0)
+
+    def test_a_damaged_journal_is_put_aside(self):
+        self.assertEqual(self.start().stop(), 0)
+        journal = os.path.join(self.state, "commits.journal")
+        data = b"\xff\xfe" + os.urandom(4096)
+        with open(journal, "wb") as file:
+            file.write(data)
+        daemon = self.start()
+        with daemon.client() as client:
+            (line,) = (line for line in client.info().recovered if line.startswith(journal))
+        self.assertIn(f"put aside as {journal}.damaged", line)
+        self.assertIn(f"put aside as {journal}.damaged", daemon.text())
+        with open(f"{journal}.damaged", "rb") as file:
+            self.assertEqual(file.read(), data)
+        self.assertEqual(daemon.stop(), 0)
 
 
 class Configuration(unittest.TestCase):

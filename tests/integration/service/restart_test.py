@@ -201,6 +201,26 @@ class WhatTheDiskDoesNotTake(Restart):
             self.assertEqual({v.name for v in client.volumes()} | lost.keys(), names)
             self.assertEqual(len(client.volumes()) + len(lost), len(names))
 
+    def test_another_spill_folder_finds_none_and_says_so(self):
+        daemon = self.start()
+        with daemon.client() as client:
+            names = {v.name for v in client.volumes(self.acquire(client, 3).name)}
+        self.assertEqual(daemon.stop(), 0)
+        self.assertEqual(len(self.spilled()), 3)
+        daemon = self.start("--spill.dir", os.path.join(self.directory, "elsewhere"))
+        with daemon.client() as client:
+            self.assertEqual(list(client.volumes()), [])
+            told = [line for line in client.info().recovered if ": LOST: " in line]
+        self.assertEqual({line.split(" ")[0] for line in told}, names)
+        for line in told:
+            self.assertIn("the server died while it was held, or spill.dir named another folder then", line)
+        self.assertEqual(daemon.stop(), 0)
+        self.assertEqual(len(self.spilled()), 3)
+        daemon = self.start()  # as before
+        with daemon.client() as client:
+            self.assertEqual({v.name for v in client.volumes()}, names)
+        self.assertEqual(daemon.stop(), 0)
+
     def test_of_many_that_are_held_again_some_are_named(self):
         daemon = self.start()
         with daemon.client() as client:
