@@ -54,7 +54,7 @@ class Serving(DaemonTest):
             self.addCleanup(os.unlink, os.path.join(folder, name))
         before = sorted(os.listdir(folder))
         with self.assertRaises(RuntimeError) as caught:
-            Daemon("--spill.dir", folder)
+            self.addCleanup(Daemon("--spill.dir", folder).remove)
         self.assertIn(f"spill.dir: another octavod uses {folder}; give this one its own", str(caught.exception))
         self.assertEqual(sorted(os.listdir(folder)), before)
         np.testing.assert_array_equal(self.client.read(volume.name), array)
@@ -78,7 +78,7 @@ class OwnFolders(unittest.TestCase):
 
     def refused(self, *flags):
         with self.assertRaisesRegex(RuntimeError, "exit code 1") as caught:
-            Daemon(*flags, directory=self.directory)
+            self.start(*flags)
         return [line for line in str(caught.exception).splitlines() if "octavod cannot start" in line][-1]
 
     def start(self, *flags, **options):
