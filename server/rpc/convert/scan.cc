@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "server/rpc/convert/array_operation.h"
 #include "server/rpc/convert/convert.h"
@@ -243,6 +244,9 @@ absl::StatusOr<model::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
   OCTAVO_RETURN_IF_ERROR(
       CheckEnum("acquisition.raw_type", a.raw_type(), v1::RawType_IsValid(a.raw_type())));
   OCTAVO_RETURN_IF_ERROR(CheckFinite("acquisition.record_rate_hz", a.record_rate_hz()));
+  // Times and speeds are quotients by it: below, they would be no numbers.
+  if (a.record_rate_hz() > 0 && a.record_rate_hz() < 1e-6)
+    return FieldNotAllowed("acquisition.record_rate_hz", a.record_rate_hz(), "0 or 1e-6 to 1e9");
   out.acquisition = {.samples_per_record = a.samples_per_record(),
                      .raw_type = RawDType(a.raw_type()),
                      .packing = PackingOf(a.raw_type()),

@@ -176,6 +176,22 @@ TEST(ConvertScan, ZeroIsNotUnset) {
   }
 }
 
+// By a denormal rate, times and speeds would be infinite.
+TEST(ConvertScan, ARateOfAlmostNothingIsRefused) {
+  v1::ScanSpec spec;
+  spec.mutable_pattern()->mutable_raster();
+  for (const double rate : {0.0, 1e-6, 1e9}) {
+    spec.mutable_acquisition()->set_record_rate_hz(rate);
+    EXPECT_THAT(DecodeScanSpec(spec), IsOk()) << rate;
+  }
+  for (const double rate : {1e-321, 9e-7}) {
+    spec.mutable_acquisition()->set_record_rate_hz(rate);
+    const auto refused = DecodeScanSpec(spec);
+    EXPECT_THAT(refused, IsError(absl::StatusCode::kInvalidArgument, "allowed 0 or 1e-6 to 1e9"));
+    EXPECT_EQ(InfoOf(refused.status()).field, "acquisition.record_rate_hz");
+  }
+}
+
 TEST(ConvertScan, ChainsSurviveTheRoundTrip) {
   v1::ScanSpec spec, back;
   Filler(3).Fill(&spec);
