@@ -152,6 +152,8 @@ class GoesOn(Resume):
                 client = self.client(daemon)
                 scan = self.submit(client, request_id="night-1")
                 self.assertEqual(self.submit(client, request_id="night-1").name, scan.name)
+                if not flags:
+                    until(lambda: not self.metric(daemon, "octavo_history_waiting_rows"))  # written beside the control path
                 daemon.kill()
                 daemon = self.start(*flags)
                 client = self.client(daemon)
