@@ -118,6 +118,9 @@ absl::StatusOr<UniqueFd> Lock(const std::string& state_dir) {
     return absl::FailedPreconditionError(
         absl::StrCat("state.dir: cannot open ", path, ": ", std::strerror(errno)));
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK)
+      return absl::FailedPreconditionError(
+          absl::StrCat("state.dir: ", state_dir, " cannot be locked: ", std::strerror(errno)));
     return absl::FailedPreconditionError(
         absl::StrCat("state.dir: another octavod uses ", state_dir, "; give this one its own"));
   }
@@ -359,7 +362,8 @@ absl::Status Daemon::OpenAudit() {
   audit_ = *std::move(audit);
   auto lost = security::LostLines::Open(absl::StrCat(config_.state_dir, "/audit_lines_lost"));
   if (!lost.ok()) {
-    Log(LogLevel::kWarning, "what the next stop cannot write of the audit log is not kept in mind",
+    Log(LogLevel::kWarning,
+        "the next start will not say how many lines of the audit log this run lost",
         {{"error", std::string(lost.status().message())}});
     return absl::OkStatus();
   }

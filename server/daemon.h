@@ -133,7 +133,7 @@ class Daemon {
   absl::StatusOr<security::Owner> OwnerNow(const security::Owner& owner) const;
   /// Writes a line about the server itself into the audit log, if there is one.
   void Audit(const char* what, security::AuditLine fields = {}) const;
-  /// Keeps in mind for the next start that the audit log lacks these lines.
+  /// Notes in a file, for the next start, that the audit log lacks these lines.
   void NoteLostLines(int64_t lines);
   /// What a start finds goes to the log, and `recovered_` gets as much of it as people read.
   void TellLostWork(const std::vector<std::string>& lines);

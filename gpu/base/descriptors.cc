@@ -6,7 +6,8 @@
 namespace octavo::inline gpu {
 namespace {
 
-constexpr rlim_t kKept = 256;  // or an eighth of few
+// Enough for the files of some commits, spills and logs at once; of a small limit an eighth.
+constexpr rlim_t kKept = 256;
 
 }  // namespace
 

@@ -12,7 +12,7 @@ HWY_BEFORE_NAMESPACE();
 namespace octavo::inline gpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if !HWY_ARCH_X86 || HWY_TARGET > HWY_AVX2  // narrower vectors are slower than none
+#if !HWY_ARCH_X86 || HWY_TARGET > HWY_AVX2  // SSE4 is slower than none (tests/bench/RESULTS.md)
 int64_t Words(const char*, int64_t, uint64_t, uint64_t*) { return 0; }
 #else
 using D = hn::ScalableTag<uint64_t>;

@@ -253,7 +253,7 @@ class SpectralProcessor {
   /// returns whether it did. `before` must live until `stream` has passed. Call it before the first
   /// record.
   absl::StatusOr<bool> Continue(StreamRef stream, SpectralProcessor& before);
-  /// What the devices of one scan that use one window do about the sums of each other.
+  /// How the devices of one scan that use one window exchange their sums.
   struct SharedSums {
     /// Called before the processor enqueues sums: enqueues waits for the devices that still read
     /// what these sums overwrite.

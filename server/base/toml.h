@@ -15,9 +15,8 @@
 #ifndef __clang__
 #pragma GCC diagnostic ignored "-Wterminate"
 #endif
-// The parser's tables of characters say "unreachable" where they meet others than they list ("é"
-// and
-// "\uFEBB" outside quotes, for example). Those are no spaces and no line ends: here they answer no.
+// The parser's tables of characters say "unreachable" where they meet others than they list: "é"
+// and "\uFEBB" outside quotes, for example. Those are no spaces and no line ends: the answer is no.
 #include "toml++/impl/preprocessor.h"
 #pragma push_macro("TOML_UNREACHABLE")
 #undef TOML_UNREACHABLE

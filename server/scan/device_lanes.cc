@@ -519,8 +519,9 @@ void DeviceLanes::ShareWindows() {
   }
 }
 
-// New sums of lane `l` may overwrite old ones that other lanes have not read yet: those of this
-// lane, and of a third one, into which the second one copies what this lane makes.
+// Waits until the other lanes have copied what they still need of older sums. Say lane 0 makes new
+// sums in an entry of the ring, and lane 2 has not read the old ones there yet: neither those of
+// lane 0, which the new ones overwrite, nor those of lane 1, over which lane 1 copies the new ones.
 absl::Status DeviceLanes::AwaitPulls(size_t l) {
   for (size_t m = 0; m < lanes_.size(); ++m) {
     if (m != l) OCTAVO_RETURN_IF_ERROR(lanes_[m]->pulled.EnqueueWait(lanes_[l]->compute.ref()));

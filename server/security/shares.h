@@ -8,8 +8,8 @@
 namespace octavo::security {
 
 /// Whose share of a table's places an object of this owner takes. A principal has at most half of
-/// them (HalfOf), so that it cannot keep all others out. Empty = no limit: the server's own, and
-/// those of admins.
+/// them (HalfOf, rounded up), so that it cannot keep others out. Empty = no limit: the server's
+/// own, and those of admins.
 inline std::string ShareOf(const Owner& owner) {
   return owner.role == Role::kAdmin ? std::string() : owner.name;
 }

@@ -9,7 +9,6 @@
 
 #include "gpu/base/status.h"
 #include "server/storage/formats/single_file.h"
-#include "server/storage/io/deflate.h"
 
 namespace octavo::storage {
 namespace {
@@ -122,13 +121,13 @@ nlohmann::json TiffPages::Axes() const {
   return out;
 }
 
-absl::Status TiffPages::EncodeStrip(const char* data, int64_t bytes, Block* out) const {
+absl::Status TiffPages::EncodeStrip(const char* data, int64_t bytes, Block* out) {
   if (!options_.compress) {
     out->bytes.append(data, static_cast<size_t>(bytes));
     return absl::OkStatus();
   }
-  return BlockDeflater().Append(DeflateWrap::kZlib, options_.level, data,
-                                static_cast<size_t>(bytes), &out->bytes);
+  return deflaters_.local().Append(DeflateWrap::kZlib, options_.level, data,
+                                   static_cast<size_t>(bytes), &out->bytes);
 }
 
 absl::StatusOr<std::vector<TiffPages::Block>> TiffPages::Encode(int64_t planes, const char* slab) {

@@ -10,6 +10,7 @@
 
 #include "server/storage/formats/planes.h"
 #include "server/storage/formats/writer.h"
+#include "server/storage/io/deflate.h"
 
 namespace octavo::storage {
 
@@ -61,7 +62,7 @@ class TiffPages {
                         bool last) const;
 
  private:
-  absl::Status EncodeStrip(const char* data, int64_t bytes, Block* out) const;
+  absl::Status EncodeStrip(const char* data, int64_t bytes, Block* out);
 
   const VolumeMeta meta_;
   const WriterOptions options_;
@@ -71,6 +72,7 @@ class TiffPages {
   int64_t next_page_ = 0;  // if slabs have whole pages: the first page of the next slab
   std::vector<std::vector<uint64_t>> offsets_, sizes_;  // [page][strip]
   tbb::enumerable_thread_specific<std::string> scratch_;
+  tbb::enumerable_thread_specific<BlockDeflater> deflaters_;
 };
 
 }  // namespace octavo::storage

@@ -19,8 +19,8 @@ class BlockDeflater {
  public:
   BlockDeflater();
   ~BlockDeflater();
-  /// Appends a gzip member or zlib stream of the block to `out`. `level`: 1 ... 9.
-  /// ResourceExhausted: no memory.
+  /// Appends a gzip member or zlib stream of the block to `out`. `level`: 1 ... 9 (1 is taken
+  /// as 2). ResourceExhausted: no memory.
   absl::Status Append(DeflateWrap wrap, int level, const void* data, size_t bytes,
                       std::string* out);
 

@@ -42,6 +42,8 @@ bool IsSpillId(absl::string_view text) {
 
 namespace {
 
+// Bytes of each CRC. The footer says it, and a file with another one counts as damaged: whoever
+// changes this needs a reader for both.
 constexpr int64_t kBlock = 1 << 20;
 constexpr char kMagic[4] = {'O', 'S', 'P', '1'};
 constexpr int64_t kTailBytes = 16, kNoteAt = 7;  // the note's place in the tail

@@ -327,6 +327,9 @@ TEST_P(MosaicsTest, OthersAreNotDelayedAndADrainEndsIt) {
 }
 
 TEST_P(MosaicsTest, AWriteOfTheCallerInBetweenIsNoticed) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the write races with the reading, whose result is therefore thrown away";
+#endif
   if (devices_[0]->info().backend != "host") GTEST_SKIP() << "a GPU is done at once";
   const std::string tiles = Make(Scalar::kF32, {2, 1600, 1600}, 1, {0}, true).name;
   const std::vector<float> values = Random(2 * 1600 * 1600, 4);
