@@ -416,7 +416,8 @@ class Held(PageTest):
         scan = self.scan(volumes=volumes, title=more.pop("title", "held"), **more)
         self.go("held")
         names = [v.name for v in self.client.volumes(scan)]
-        self.page.wait(f"{json.dumps(names)}.every(name => document.querySelector(`tr[data-volume='${{name}}']`))")
+        # The page may learn later than the client that a volume is complete; its verbs leave out what is not.
+        self.page.wait(f"{json.dumps(names)}.every(name => /^(?!acquiring)./.test(document.querySelector(`tr[data-volume='${{name}}'] .status`)?.innerText ?? ''))")
         return names
 
     def select(self, *names):
