@@ -78,7 +78,7 @@ class LeaseTable {
   /// Grants at once or not at all. Aborted (LEASED; numbers: mode, holder, expires_seconds,
   /// waiting) if it conflicts with a lease or there is a waiter; wait_seconds is ignored.
   /// FailedPrecondition (SEALED) for an exclusive one on a volume. ResourceExhausted (LEASES) if
-  /// the table is full, or half of it is of this owner, who is no admin.
+  /// the table is full, or an owner that is no admin has half of it.
   absl::StatusOr<Lease> TryAcquire(const LeaseRequest& request);
 
   /// As TryAcquire, but waits in the queue for up to request.wait_seconds (at most
