@@ -65,8 +65,10 @@ absl::Status BlockDeflater::Append(DeflateWrap wrap, int level, const void* data
 }
 
 bool InflateBlock(DeflateWrap wrap, absl::string_view packed, void* out, size_t bytes) {
-  const std::unique_ptr<libdeflate_decompressor, void (*)(libdeflate_decompressor*)> decoder(
-      libdeflate_alloc_decompressor(), libdeflate_free_decompressor);
+  // One for each thread: chunks may be small.
+  thread_local std::unique_ptr<libdeflate_decompressor, void (*)(libdeflate_decompressor*)> decoder(
+      nullptr, libdeflate_free_decompressor);
+  if (decoder == nullptr) decoder.reset(libdeflate_alloc_decompressor());
   if (decoder == nullptr) return false;
   size_t taken = 0, made = 0;
   const auto decode =
