@@ -188,6 +188,9 @@ uint64_t BufferStore::AcquireLease(const session::LeaseRequest& request,
   session::LeaseTable::Told told;
   uint64_t place = 0;
   {
+    // A verb has its own lease for a moment. The turn waits for that, so that no client is refused
+    // a lease because another one just reads.
+    BufferTurn turn(turns_);
     MutexLock lock(table_.mutex());
     // An exclusive lease is for writes, and keeps the owner from them.
     const auto found = request.mode == session::LeaseMode::kExclusive

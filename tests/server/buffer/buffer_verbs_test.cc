@@ -133,6 +133,21 @@ TEST_P(BufferVerbsTest, OneWriterAtATime) {
       open(0), [&] { return AcquireLease(name, LeaseMode::kExclusive).status(); }, prepare, clear);
 }
 
+// A verb that reads has a lease of its own while it is enqueued. That refuses nobody a lease.
+TEST_P(BufferVerbsTest, AReadThatIsBeingEnqueuedRefusesNoLease) {
+  const std::string name = Make(Scalar::kU8, {16}, 1, {0}).name;
+  std::atomic<int> reads = 0;
+  std::jthread reader([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) reads += store_->OpenRead({.name = name}, kMe).ok() ? 1 : 0;
+  });
+  for (int round = 0; round < 20 * kRounds || reads < kRounds; ++round) {
+    const auto lease = AcquireLease(name, LeaseMode::kExclusive);
+    ASSERT_THAT(lease, IsOk()) << "round " << round;
+    ASSERT_THAT(leases_.Release(lease->token), IsOk());
+    if (round % 16 == 0) std::this_thread::yield();
+  }
+}
+
 // A lease ends while its writer is slow; meanwhile another client gets a lease.
 TEST_P(BufferVerbsTest, AWriterWhoseLeaseHasEndedWritesNothing) {
   const std::string name = Make(Scalar::kU8, {16}, 1, {0}).name;
