@@ -67,7 +67,8 @@ enum class JobStage : uint8_t {
   kRefine,
   kPhase,
   kDerive,
-  kImport
+  kImport,
+  kPrepare
 };
 
 /// All fields as in octavo.v1.JobStep.

@@ -103,8 +103,10 @@ constexpr const char* kQuantities[] = {"",
                                        "logarithm",
                                        "exponential",
                                        "mask",
-                                       "index"};
-static_assert(std::size(kQuantities) == static_cast<size_t>(Quantity::kIndex) + 1);
+                                       "index",
+                                       "line_integral",
+                                       "transmission"};
+static_assert(std::size(kQuantities) == static_cast<size_t>(Quantity::kTransmission) + 1);
 
 }  // namespace
 

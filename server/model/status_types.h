@@ -74,7 +74,9 @@ enum class Quantity : uint8_t {
   kLogarithm,
   kExponential,
   kMask,
-  kIndex
+  kIndex,
+  kLineIntegral,
+  kTransmission
 };
 const char* Name(Quantity quantity);  // "speckle_variance"; empty for kNone
 /// The quantity with this name, or nullopt if there is none.

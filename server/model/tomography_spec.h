@@ -68,6 +68,10 @@ struct RotationCenterSpec {
 struct PreparationSpec {
   PrepareConfig config;
   bool ignore_fields = false, flats_in_time = false;
+  bool already_sinograms = false;  // the input holds them
+
+  /// Whether prepared values are integrals of the attenuation along rays; else transmissions.
+  bool integrals() const { return config.minus_log || already_sinograms; }
 };
 
 /// All fields as in octavo.v1.TryCenters.
@@ -94,6 +98,10 @@ struct ResultSamplesSpec {
   bool found() const { return windowed() && low == 0 && high == 0; }  // by the job
 };
 
+/// What the volume of the result holds: reconstructed slices, or prepared sinograms [row, angle,
+/// column]. As octavo.v1.TomographyOutput.
+enum class TomographyOutput : uint8_t { kSlices, kSinograms };
+
 /// All fields as in octavo.v1.TomographyJob.
 struct TomographySpec {
   std::variant<std::monostate, ProjectionFileSpec, ProjectionArraysSpec, PushedProjectionsSpec>
@@ -109,7 +117,10 @@ struct TomographySpec {
   ResultPlace place = ResultPlace::kChoose;
   double pixel_size_um = 0;
   ResultSamplesSpec samples;
+  TomographyOutput output = TomographyOutput::kSlices;
   std::string encoded, json;  // as received: for answers, and for the files of the results
+
+  bool makes_sinograms() const { return output == TomographyOutput::kSinograms; }
 };
 
 /// Where a rotation axis comes from. Values as in octavo.v1.TomographyReport.CenterSource.

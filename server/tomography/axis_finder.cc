@@ -209,7 +209,7 @@ absl::Status AxisFinder::FindOverlap(const PreparedRows& rows, ScannedObject& ob
   OCTAVO_RETURN_IF_ERROR(Doubt(DoubtsOf(*found, config), object.centers));
   // The result keeps its planned size.
   model::TomographySpec spec = spec_;
-  spec.reconstruction.image_size = object.layout.image_size();
+  spec.reconstruction.image_size = object.layout.image_columns();
   OCTAVO_ASSIGN_OR_RETURN(object.layout,
                           TomographyLayout::Make(spec, object.input->info(), found->overlap));
   return absl::OkStatus();

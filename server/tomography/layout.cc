@@ -101,6 +101,10 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const model::TomographyS
     OCTAVO_RETURN_IF_ERROR(SetSeries(info.flat_positions, l.projections_, &p));
   if (l.stitched() && overlap > 0) p.stitching.overlap = overlap;
   l.overlap_unknown_ = l.stitched() && p.stitching.overlap == 0;
+  if (l.overlap_unknown_ && spec.makes_sinograms())
+    return InvalidField("tomography.preparation.stitching.overlap",
+                        "is 0 (found) with output SINOGRAMS, whose width depends on it; allowed is "
+                        "an overlap of 2 columns or more");
   if (l.overlap_unknown_) p.stitching.overlap = kLeastOverlap;
   if (const absl::Status phase = CheckPhase(p.phase); !phase.ok())
     return base::AtField("tomography.preparation.", phase);  // the margin follows from it
@@ -193,8 +197,13 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const model::TomographyS
   if (spec.reconstruction.form != TomographyForm::kTomopy && !l.stitched() && !spec.center.find)
     l.input_axis_ = info.axis_column;
   l.reconstruct_ = spec.reconstruction;
-  l.image_size_ =
-      spec.reconstruction.image_size == 0 ? l.detectors_ : spec.reconstruction.image_size;
+  if (spec.makes_sinograms()) {
+    l.image_rows_ = std::ssize(l.angles_rad_);
+    l.image_columns_ = l.detectors_;
+  } else {
+    l.image_rows_ = l.image_columns_ =
+        spec.reconstruction.image_size == 0 ? l.detectors_ : spec.reconstruction.image_size;
+  }
   if (!l.tried_.empty()) l.slices_ = std::ssize(l.tried_);
   return l;
 }
@@ -247,7 +256,7 @@ TomographyConfig TomographyLayout::ReconstructFor(int64_t first, int64_t count,
   config.angles_rad = angles_rad_;
   config.detectors = detectors_;
   config.slices = count;
-  config.image_size = image_size_;
+  config.image_size = image_columns_;
   config.centers.clear();
   // The tomopy form has the axis in the middle always.
   if (config.form == TomographyForm::kTomopy) return config;
@@ -386,7 +395,7 @@ int64_t TomographyLayout::search_slices() const {
 
 int64_t TomographyLayout::check_slices() const {
   constexpr int64_t kChecked = 4, kLeastColumns = 32;
-  const bool looks = !spec_->center.find && !stitched() && tried_.empty() &&
+  const bool looks = !spec_->center.find && !stitched() && tried_.empty() && !makes_sinograms() &&
                      spec_->reconstruction.form != TomographyForm::kTomopy;
   return looks && detectors_ >= kLeastColumns ? std::min(slices_ - center_slice_, kChecked) : 0;
 }
@@ -444,7 +453,7 @@ std::string TomographyLayout::Text() const {
   } else if (spec_->center.find && !stitched()) {
     absl::StrAppend(&text, "axis: is found (",
                     kMethods[static_cast<int>(spec_->center.search.method)], ")\n");
-  } else if (!stitched()) {
+  } else if (!stitched() && !makes_sinograms()) {
     absl::StrAppend(&text, "axis: ",
                     spec_->center.pixels.size() > 1 ? "one per slice"
                     : !spec_->center.pixels.empty() ? absl::StrCat(spec_->center.pixels[0])
@@ -452,13 +461,18 @@ std::string TomographyLayout::Text() const {
                                               : "the middle",
                     "\n");
   }
+  if (makes_sinograms()) {
+    absl::StrAppend(&text, "output: ", slices_, " sinograms of ", image_rows_, " angles x ",
+                    image_columns_, " columns, not reconstructed\n");
+    return text;
+  }
   absl::StrAppend(&text, kAlgorithms[static_cast<int>(reconstruct_.algorithm)],
                   reconstruct_.form == TomographyForm::kTomopy ? " as TomoPy's" : "");
   if (IsIterative(reconstruct_.algorithm))
     absl::StrAppend(&text, ", ", reconstruct_.iterations, " iterations");
   if (reconstruct_.subsets > 1) absl::StrAppend(&text, " of ", reconstruct_.subsets, " subsets");
   absl::StrAppend(
-      &text, ": ", slices_, " slices of ", image_size_, " x ", image_size_, " from ",
+      &text, ": ", slices_, " slices of ", image_rows_, " x ", image_columns_, " from ",
       angles_rad_.size(), " angles over ",
       absl::StrFormat("%.1f", angles_rad_.empty()
                                   ? 0.0
@@ -496,10 +510,13 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
     of_slice = shape.elements() / shape.slices * 4;
     detectors = shape.detectors;
   }
-  m.sinograms = of_slice * (slices + (tries ? 1 : 0));
+  // Sinograms that are the result are prepared in its memory.
+  m.sinograms = layout.makes_sinograms() ? 0 : of_slice * (slices + (tries ? 1 : 0));
   // If the job searches the axis, it may be anywhere, which affects the padding.
   std::vector<std::vector<double>> possible;
-  if (std::vector<double> given = layout.GivenCenters(); given.size() == 1) {
+  if (std::vector<double> given = layout.GivenCenters(); layout.makes_sinograms()) {
+    // Nothing is reconstructed.
+  } else if (given.size() == 1) {
     possible.push_back(std::move(given));
   } else {
     // Each batch has its own axes: the first, the last and the most central batch bound the memory.
@@ -513,7 +530,7 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
       if (slices > 1) possible.back().front() += 1e-6;  // not one for all
     }
   }
-  if (spec.center.find && !layout.stitched()) {
+  if (spec.center.find && !layout.stitched() && !layout.makes_sinograms()) {
     const double last = static_cast<double>(layout.AxisSearch(1).search.detectors - 1);
     for (const double end : {0.0, last}) possible.push_back({layout.RawCenter(end)});
   }

@@ -27,6 +27,12 @@ struct BatchRows {
   int64_t crop = 0, crop_rows = 0;         // of those, raw rows that become slices
 };
 
+/// A slice, or a sinogram, in device memory: f32 [rows, columns].
+struct SliceImage {
+  const float* data = nullptr;
+  int64_t rows = 0, columns = 0;
+};
+
 /// Immutable once made.
 class TomographyLayout {
  public:
@@ -35,10 +41,16 @@ class TomographyLayout {
   static absl::StatusOr<TomographyLayout> Make(const model::TomographySpec& spec,
                                                const storage::ProjectionInfo& info, double overlap);
 
-  int64_t slices() const { return slices_; }  // of the result
-  int64_t image_size() const { return image_size_; }
-  int64_t image_voxels() const { return image_size_ * image_size_; }  // of a slice
-  int64_t image_bytes() const { return image_voxels() * 4; }          // as it is computed
+  int64_t slices() const { return slices_; }  // of the result: reconstructed ones, or sinograms
+  /// Whether the result holds the prepared sinograms instead of reconstructed slices.
+  bool makes_sinograms() const { return spec_->makes_sinograms(); }
+  int64_t image_rows() const { return image_rows_; }  // of a slice; of a sinogram its angles
+  int64_t image_columns() const { return image_columns_; }
+  SliceImage Image(const float* data) const {
+    return {.data = data, .rows = image_rows_, .columns = image_columns_};
+  }
+  int64_t image_voxels() const { return image_rows_ * image_columns_; }  // of a slice
+  int64_t image_bytes() const { return image_voxels() * 4; }             // as it is computed
   /// Of a slice as the result stores it.
   int64_t stored_image_bytes() const { return image_voxels() * SizeOf(spec_->samples.type); }
   int64_t frames() const { return projections_.count(); }  // projections that are read
@@ -112,8 +124,8 @@ class TomographyLayout {
   std::shared_ptr<const model::TomographySpec>
       spec_;  // not by value: GCC 12 takes its variant for uninitialised
   model::IndexRange projections_, rows_, column_range_;
-  int64_t slices_ = 0, image_size_ = 0, flats_ = 0, darks_ = 0, columns_ = 0, detector_rows_ = 0,
-          margin_ = 0, center_slice_ = 0, detectors_ = 0;
+  int64_t slices_ = 0, image_rows_ = 0, image_columns_ = 0, flats_ = 0, darks_ = 0, columns_ = 0,
+          detector_rows_ = 0, margin_ = 0, center_slice_ = 0, detectors_ = 0;
   DType dtype_ = DType::kF32;
   PrepareConfig prepare_;  // but for rows and crop of rows
   std::vector<double> angles_rad_, tried_;

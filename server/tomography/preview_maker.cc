@@ -22,18 +22,18 @@ std::optional<WantedSlice> PreviewMaker::WantedOf(const SliceRange& range) const
   return std::nullopt;
 }
 
-absl::Status PreviewMaker::Publish(const publish::TopicKey& key, const float* image, int64_t size,
-                                   SliceSpacing spacing) {
+absl::Status PreviewMaker::Publish(const publish::TopicKey& key, const SliceImage& image,
+                                   const SliceSpacing& spacing) {
   return run_.Publish({.key = key,
-                       .data = image,
+                       .data = image.data,
                        .dtype = DType::kF32,
-                       .rows = size,
-                       .columns = size,
+                       .rows = image.rows,
+                       .columns = image.columns,
                        .row_axis = "y",
                        .column_axis = "x",
-                       .row_spacing_um = spacing.um,
-                       .column_spacing_um = spacing.um,
-                       .spacing_assumed = spacing.assumed,
+                       .row_spacing_um = spacing.rows.um,
+                       .column_spacing_um = spacing.columns.um,
+                       .spacing_assumed = spacing.rows.assumed || spacing.columns.assumed,
                        .display_lo = 0,
                        .display_hi = 0});
 }

@@ -38,9 +38,8 @@ class PreviewMaker {
   std::optional<WantedSlice> DueOf(const SliceRange& range) const {
     return run_.PreviewDue() ? WantedOf(range) : std::nullopt;
   }
-  /// `image`: device memory [size, size].
-  absl::Status Publish(const publish::TopicKey& key, const float* image, int64_t size,
-                       SliceSpacing spacing);
+  absl::Status Publish(const publish::TopicKey& key, const SliceImage& image,
+                       const SliceSpacing& spacing);
 
  private:
   job::JobRun& run_;

@@ -10,7 +10,7 @@
 namespace octavo::tomography {
 
 bool PushPreview::Due() const {
-  return !planned_.stitched() &&
+  return !planned_.stitched() && !planned_.makes_sinograms() &&
          previews_.WantedOf({.first = 0, .count = planned_.slices(), .slices = planned_.slices()})
              .has_value() &&
          run_.PreviewDue();
@@ -32,7 +32,7 @@ absl::Status PushPreview::Show() {
                      {previews_.image(), planned_.image_voxels()});
   run_.Free(prepared.data);
   OCTAVO_RETURN_IF_ERROR(made);
-  return previews_.Publish(wanted->key, previews_.image(), planned_.image_size(),
+  return previews_.Publish(wanted->key, planned_.Image(previews_.image()),
                            SliceSpacingOf(spec_, port_.spec().pixel_size_um));
 }
 

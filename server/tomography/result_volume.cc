@@ -31,6 +31,12 @@ void NoteMissing(const std::vector<std::pair<int64_t, int64_t>>& missing,
       missing.begin(), missing.begin() + std::min<std::ptrdiff_t>(32, std::ssize(missing)));
 }
 
+model::Quantity QuantityOf(const model::TomographySpec& spec) {
+  if (!spec.makes_sinograms()) return model::Quantity::kAttenuation;
+  return spec.preparation.integrals() ? model::Quantity::kLineIntegral
+                                      : model::Quantity::kTransmission;
+}
+
 }  // namespace
 
 model::VolumeStatus DescribeResult(const model::TomographySpec& spec,
@@ -39,7 +45,8 @@ model::VolumeStatus DescribeResult(const model::TomographySpec& spec,
   const bool tries = !layout.tried().empty();
   model::VolumeStatus volume;
   volume.shape[0] = layout.slices();
-  volume.shape[1] = volume.shape[2] = layout.image_size();
+  volume.shape[1] = layout.image_rows();
+  volume.shape[2] = layout.image_columns();
   volume.dtype = spec.samples.type;
   volume.axes[0] = "z";
   volume.axes[1] = "y";
@@ -48,10 +55,13 @@ model::VolumeStatus DescribeResult(const model::TomographySpec& spec,
       tries ? spec.try_centers->step
             : pixel_um.value_or(1) * static_cast<double>(spec.preparation.config.bin_rows *
                                                          std::max<int64_t>(spec.rows.step, 1));
-  volume.spacing_um[1] = volume.spacing_um[2] = SliceSpacingOf(spec, input_um).um;
+  const SliceSpacing spacing = SliceSpacingOf(spec, input_um);
+  volume.spacing_um[1] = spacing.rows.um;
+  volume.spacing_um[2] = spacing.columns.um;
   volume.spacing_assumed[0] = !pixel_um.has_value() || tries;  // centres tried are columns apart
-  volume.spacing_assumed[1] = volume.spacing_assumed[2] = !pixel_um.has_value();
-  volume.quantity = model::Quantity::kAttenuation;
+  volume.spacing_assumed[1] = spacing.rows.assumed;
+  volume.spacing_assumed[2] = spacing.columns.assumed;
+  volume.quantity = QuantityOf(spec);
   if (const auto* arrays = std::get_if<model::ProjectionArraysSpec>(&spec.input);
       arrays != nullptr && absl::StartsWith(arrays->projections, "volumes/")) {
     volume.derived_from = arrays->projections;
@@ -62,7 +72,8 @@ model::VolumeStatus DescribeResult(const model::TomographySpec& spec,
 absl::Status ResultVolume::Begin(const ScannedObject& object, const ValueWindow& window) {
   const TomographyLayout& layout = object.layout;
   slices_ = layout.slices();
-  image_size_ = layout.image_size();
+  image_rows_ = layout.image_rows();
+  image_columns_ = layout.image_columns();
   image_voxels_ = layout.image_voxels();
   window_ = window;
   model::VolumeStatus volume =
@@ -113,7 +124,8 @@ absl::StatusOr<char*> ResultVolume::Stored(int64_t first, int64_t count) {
 absl::Status ResultVolume::Add(int64_t first, int64_t count) {
   const DType type = task_.spec->samples.type;
   OCTAVO_ASSIGN_OR_RETURN(char* const stored, Stored(first, count));
-  const VolumeView view{.data = stored, .dtype = type, .shape = {count, image_size_, image_size_}};
+  const VolumeView view{
+      .data = stored, .dtype = type, .shape = {count, image_rows_, image_columns_}};
   OCTAVO_RETURN_IF_ERROR(Mip(run_.stream(), run_.device(), view, Axis::kY, 0, count,
                              /*accumulate=*/std::exchange(mip_begun_, true), mip_));
   const int64_t middle = slices_ / 2;
@@ -151,18 +163,19 @@ absl::Status ResultVolume::Conclude(model::TomographyReport& report) {
 
 // Display levels from a slice in the middle of the result.
 absl::Status ResultVolume::LookAt(const float* image) {
-  const int64_t size = image_size_,
-                rows = std::clamp<int64_t>(kMostDisplayed / (size * 4), 1, size);
-  OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer host, run_.device().AllocatePinned(rows * size * 4));
+  const int64_t columns = image_columns_,
+                rows = std::clamp<int64_t>(kMostDisplayed / (columns * 4), 1, image_rows_),
+                count = rows * columns;
+  OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer host, run_.device().AllocatePinned(count * 4));
   const absl::Status copied = run_.device().CopyToHost(
-      run_.stream(), host.data(), image + (size - rows) / 2 * size, rows * size * 4);
+      run_.stream(), host.data(), image + (image_rows_ - rows) / 2 * columns, count * 4);
   OCTAVO_RETURN_IF_ERROR(run_.stream().Synchronize());
   OCTAVO_RETURN_IF_ERROR(copied);
   auto* const values = host.as<float>();
-  const auto n = static_cast<double>(rows * size - 1);
+  const auto n = static_cast<double>(count - 1);
   const auto at = [&](double part) {
     auto* const nth = values + static_cast<int64_t>(std::lround(part * n));
-    std::nth_element(values, nth, values + rows * size);
+    std::nth_element(values, nth, values + count);
     return static_cast<double>(*nth);
   };
   double lo = at(kDarkPart), hi = at(kBrightPart);

@@ -48,7 +48,7 @@ class ResultVolume {
 
   job::JobRun& run_;
   const TomographyTask& task_;
-  int64_t slices_ = 0, image_size_ = 0, image_voxels_ = 0;
+  int64_t slices_ = 0, image_rows_ = 0, image_columns_ = 0, image_voxels_ = 0;
   ValueWindow window_;
   float* images_ = nullptr;      // of a batch; of the whole result if that is f32 on the device
   char* stored_ = nullptr;       // likewise, of the result's type

@@ -1,6 +1,7 @@
 #include "server/tomography/run.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -48,6 +49,7 @@ class TomographyRunner {
   absl::Status Batches(double begin);
   absl::Status TryAxes(double begin);
   absl::Status MakeBatch(int64_t first, int64_t count, DeviceSpan<const float> sinograms);
+  absl::Status ShowSinogram(int64_t first, int64_t count);
   void TellCounts();
 
   int64_t steps() const {
@@ -145,7 +147,8 @@ absl::Status TomographyRunner::Batches(double begin) {
     std::rotate(batches.begin(), batches.begin() + wanted->slice / task_.slices_per_batch,
                 batches.end());
   }
-  run_.Stage(job::JobStage::kReconstruct, steps(), begin, 1);
+  run_.Stage(layout.makes_sinograms() ? job::JobStage::kPrepare : job::JobStage::kReconstruct,
+             steps(), begin, 1);
   int64_t raw = 0, fields = 0, sinograms = 0, prepare = 0;
   for (const SliceBatch& batch : batches) {
     OCTAVO_ASSIGN_OR_RETURN(const PreparedShape shape, layout.PreparedFor(batch.rows, false));
@@ -154,7 +157,7 @@ absl::Status TomographyRunner::Batches(double begin) {
         Preparer::DeviceBytes(layout.PrepareFor(batch.rows, false), run_.device()));
     raw = std::max(raw, layout.RawBytes(batch.rows));
     fields = std::max(fields, layout.FieldBytes(batch.rows));
-    sinograms = std::max(sinograms, shape.elements() * 4);
+    if (!layout.makes_sinograms()) sinograms = std::max(sinograms, shape.elements() * 4);
     prepare = std::max(prepare, bytes);
   }
   OCTAVO_RETURN_IF_ERROR(run_.Charge(prepare));
@@ -174,7 +177,10 @@ absl::Status TomographyRunner::Batches(double begin) {
           preparer, Preparer::Create(layout.PrepareFor(batch.rows, false), run_.device()));
       prepared = batch.rows;
     }
-    const DeviceSpan<float> taken(static_cast<float*>(data), preparer->shape().elements());
+    // Sinograms that are the result are made in its memory.
+    const DeviceSpan<float> taken(
+        layout.makes_sinograms() ? result_.ImagesOf(batch.first) : static_cast<float*>(data),
+        preparer->shape().elements());
     OCTAVO_RETURN_IF_ERROR(preparer->Run(run_.stream(), input, taken));
     // This waits, so that the raw data may be freed.
     OCTAVO_ASSIGN_OR_RETURN(const PrepareCounts counts, preparer->Counts(run_.stream()));
@@ -214,15 +220,30 @@ absl::Status TomographyRunner::TryAxes(double begin) {
 
 absl::Status TomographyRunner::MakeBatch(int64_t first, int64_t count,
                                          DeviceSpan<const float> sinograms) {
-  OCTAVO_ASSIGN_OR_RETURN(const double norm,
-                          slices_.Make(object_, {.first = first,
-                                                 .count = count,
-                                                 .sinograms = sinograms,
-                                                 .images = result_.ImagesOf(first)}));
+  double norm = std::numeric_limits<double>::quiet_NaN();
+  if (object_.layout.makes_sinograms()) {
+    OCTAVO_RETURN_IF_ERROR(ShowSinogram(first, count));
+  } else {
+    OCTAVO_ASSIGN_OR_RETURN(norm, slices_.Make(object_, {.first = first,
+                                                         .count = count,
+                                                         .sinograms = sinograms,
+                                                         .images = result_.ImagesOf(first)}));
+  }
   OCTAVO_RETURN_IF_ERROR(result_.Add(first, count));
   ++report_.batches;
   run_.Step(report_.batches * slices_.iterations(), norm);
   return absl::OkStatus();
+}
+
+// Shows a sinogram of the batch, if a subscriber wants to see one.
+absl::Status TomographyRunner::ShowSinogram(int64_t first, int64_t count) {
+  const TomographyLayout& layout = object_.layout;
+  const auto wanted = previews_.DueOf({.first = first, .count = count, .slices = layout.slices()});
+  if (!wanted.has_value()) return absl::OkStatus();
+  return previews_.Publish(
+      wanted->key,
+      layout.Image(result_.ImagesOf(first) + (wanted->slice - first) * layout.image_voxels()),
+      SliceSpacingOf(*task_.spec, object_.input->info().pixel_size_um));
 }
 
 }  // namespace

@@ -28,14 +28,19 @@ inline std::optional<double> PixelUm(const model::TomographySpec& spec, double i
   return known > 0 ? std::optional<double>(known) : std::nullopt;
 }
 /// Between rows, and between columns, of a slice. Assumed: nobody gave it, and `um` counts pixels.
-struct SliceSpacing {
+struct PixelSpacing {
   double um = 1;
   bool assumed = true;
 };
+struct SliceSpacing {
+  PixelSpacing rows, columns;
+};
 inline SliceSpacing SliceSpacingOf(const model::TomographySpec& spec, double input_um) {
   const std::optional<double> pixel_um = PixelUm(spec, input_um);
-  return {.um = pixel_um.value_or(1) * static_cast<double>(spec.preparation.config.bin_columns),
-          .assumed = !pixel_um.has_value()};
+  const PixelSpacing columns = {
+      .um = pixel_um.value_or(1) * static_cast<double>(spec.preparation.config.bin_columns),
+      .assumed = !pixel_um.has_value()};
+  return {.rows = spec.makes_sinograms() ? PixelSpacing() : columns, .columns = columns};
 }
 
 }  // namespace octavo::tomography

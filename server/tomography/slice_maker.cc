@@ -88,8 +88,8 @@ absl::Status SliceMaker::Preview(const ScannedObject& object, const BatchImages&
     OCTAVO_RETURN_IF_ERROR(
         reconstructor_->CopyImage(run_.stream(), at, {previews_.image(), elements}));
   }
-  return previews_.Publish(wanted->key, made ? batch.images + at * elements : previews_.image(),
-                           layout.image_size(),
+  return previews_.Publish(wanted->key,
+                           layout.Image(made ? batch.images + at * elements : previews_.image()),
                            SliceSpacingOf(spec_, object.input->info().pixel_size_um));
 }
 
@@ -103,7 +103,7 @@ absl::StatusOr<DeviceSpan<const float>> SliceMaker::InitialOf(const TomographyLa
     OCTAVO_ASSIGN_OR_RETURN(
         host_initial_, run_.device().AllocatePinned(task_.slices_per_batch * layout.image_bytes()));
   }
-  const std::vector<int64_t> shape = {layout.slices(), layout.image_size(), layout.image_size()};
+  const std::vector<int64_t> shape = {layout.slices(), layout.image_rows(), layout.image_columns()};
   OCTAVO_RETURN_IF_ERROR(
       ReadPlanes(*task_.initial, spec_.initial_volume, first, count, shape, host_initial_.data()));
   OCTAVO_RETURN_IF_ERROR(

@@ -67,7 +67,8 @@ class TomographyWork final : public job::JobWork {
                             .on_disk = chosen.on_disk});
     plan.workspace_bytes = m.workspace();
     plan.warnings = warnings_;
-    plan.view_extents[0] = plan.view_extents[1] = layout_.image_size();
+    plan.view_extents[0] = layout_.image_rows();
+    plan.view_extents[1] = layout_.image_columns();
     plan.view_extents[2] = layout_.slices();
     plan.bscan_axis = model::FrameAxis::kZ;
     plan.text =
@@ -130,7 +131,7 @@ class TomographyWork final : public job::JobWork {
     const auto use = environment_.ledger == nullptr ? memory::Ledger::Use{.budget = kAny}
                                                     : environment_.ledger->UseOf(index);
     const int64_t result = layout_.slices() * layout_.stored_image_bytes(),
-                  mip = layout_.slices() * layout_.image_size() * 4 + 4096;
+                  mip = layout_.slices() * layout_.image_columns() * 4 + 4096;
     const int64_t most = std::min(
         layout_.slices(), std::clamp(layout_.slices() / kLeastBatches, kFewSlices, kMostSlices));
     const auto largest = [&](bool on_disk, double support,
@@ -232,13 +233,13 @@ absl::Status CheckInitial(const model::TomographySpec& spec, const TomographyLay
     return InvalidField("tomography.initial_volume", "is given, but this engine has no arrays");
   OCTAVO_ASSIGN_OR_RETURN(
       const auto shape, ShapeOfFloats(*buffers, "tomography.initial_volume", spec.initial_volume));
-  if (shape[0] == layout.slices() && shape[1] == layout.image_size() &&
-      shape[2] == layout.image_size())
+  if (shape[0] == layout.slices() && shape[1] == layout.image_rows() &&
+      shape[2] == layout.image_columns())
     return absl::OkStatus();
   return InvalidField("tomography.initial_volume",
                       absl::StrCat("is [", shape[0], ", ", shape[1], ", ", shape[2],
-                                   "]; allowed is [", layout.slices(), ", ", layout.image_size(),
-                                   ", ", layout.image_size(), "], the result's shape"));
+                                   "]; allowed is [", layout.slices(), ", ", layout.image_rows(),
+                                   ", ", layout.image_columns(), "], the result's shape"));
 }
 
 // All frames of a push could be projections: more than a job may use are refused before the first

@@ -35,18 +35,24 @@ class Trials {
     const int64_t row = layout.tried().empty() ? slice : layout.center_slice();
     OCTAVO_ASSIGN_OR_RETURN(const PreparedRows prepared,
                             rows_.Prepare(layout, object_.input, layout.RowsOf(row, 1), false));
-    const absl::Status made = MakeTrialSlice(run_, stop_, layout.TrialFor(slice, object_.centers),
-                                             prepared.sinograms(), {image_, layout.image_voxels()});
+    const absl::Status added = layout.makes_sinograms() ? Collect(prepared.data)
+                                                        : Reconstruct(slice, prepared.sinograms());
     run_.Free(prepared.data);
-    OCTAVO_RETURN_IF_ERROR(base::AtField("tomography.", made));
-    return Collect();
+    return added;
   }
   /// That are finite.
   std::vector<float>& pixels() { return pixels_; }
 
  private:
+  absl::Status Reconstruct(int64_t slice, DeviceSpan<const float> sinogram) {
+    const TomographyLayout& layout = object_.layout;
+    OCTAVO_RETURN_IF_ERROR(base::AtField(
+        "tomography.", MakeTrialSlice(run_, stop_, layout.TrialFor(slice, object_.centers),
+                                      sinogram, {image_, layout.image_voxels()})));
+    return Collect(image_);
+  }
   // Of a large image every n-th pixel, n odd, so that they do not lie in a few columns.
-  absl::Status Collect() {
+  absl::Status Collect(const float* image) {
     const int64_t voxels = object_.layout.image_voxels(),
                   step = voxels <= kMostPixels ? 1 : (voxels / kMostPixels + 1) | 1,
                   piece = std::min<int64_t>(voxels, kPieceBytes / 4);
@@ -55,7 +61,7 @@ class Trials {
     for (int64_t begin = 0, next = 0; begin < voxels; begin += piece) {
       const int64_t count = std::min(piece, voxels - begin);
       const absl::Status copied =
-          run_.device().CopyToHost(run_.stream(), host.data(), image_ + begin, count * 4);
+          run_.device().CopyToHost(run_.stream(), host.data(), image + begin, count * 4);
       OCTAVO_RETURN_IF_ERROR(run_.stream().Synchronize());
       OCTAVO_RETURN_IF_ERROR(copied);
       for (; next < begin + count; next += step) {

@@ -179,22 +179,8 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
                  counts the clipped voxels. Client.submit_job(commit=...) has the result written to storage
     fields       of TomographyAlgorithmOptions: relaxation, subsets, stop_change, stop_residual, image_size, filter_cutoff, fourier_accuracy, ...
     """
-    job = message(t.TomographyJob, dict(
-        projections=_range("projections", projections), rows=_range("rows", rows), columns=_range("columns", columns), preparation=prepare,
-        initial_volume=initial, slices_per_batch=batch, place=place or None, pixel_size_um=pixel_size_um),
-        called={"preparation": "prepare", "initial_volume": "initial", "slices_per_batch": "batch"})
-    _set_input(job, input)
-    if samples is not None:
-        job.samples.type = SAMPLES.pick("samples", samples)
-    if window is not None:
-        job.samples.low, job.samples.high = several("window", window, "low, high")
-        if job.samples.low == job.samples.high == 0:
-            raise ValueError("window is (0, 0); low must be less than high. Without a window it is found")
-        if job.samples.type not in (types_pb2.DTYPE_U8, types_pb2.DTYPE_U16):
-            kind = next((name for name, number in SAMPLES.items() if number == job.samples.type), "f32")
-            raise ValueError(f"window is {short(window)} with samples {kind}, which hold the values themselves; give it only with u8, u16")
-    if angles is not None:
-        job.angles_rad.extend(array("angles", angles, np.float64).ravel().tolist())
+    job = _job(input, prepare, angles, projections, rows, columns, batch, place, pixel_size_um, samples, window)
+    job.initial_volume = initial
     if isinstance(center, str):
         job.center.search_method = CENTERS.pick("center", center)
     elif center is not None:
@@ -222,6 +208,51 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
         _OPTIONS, dict(algorithm=algorithm, form=form, iterations=iterations, interpolation=interpolation or None, filter=filter or None,
                        **bounds, **fields),
         called={"min_value": "min", "max_value": "max", "mask_ratio": "mask"}))
+    return job
+
+
+@builder(t.TomographyJob, called={"preparation": "prepare", "angles_rad": "angles", "slices_per_batch": "batch"})
+def sinograms(input: Input, *, prepare: Optional[t.TomographyPreparation] = None, angles: Optional[Sequence[float]] = None, projections: Indices = None,
+              rows: Indices = None, columns: Indices = None, center: Optional[str] = None, center_row: Optional[int] = None, search: Optional[Sequence[float]] = None,
+              batch: int = 0, place: Union[str, int] = "", pixel_size_um: float = 0.0,
+              samples: Union[None, str, int, type, np.dtype] = None, window: Optional[Sequence[float]] = None) -> t.TomographyJob:
+    """What the preparation makes of projections, for Client.submit_job: a held volume of sinograms
+    [row, angle, column], without a reconstruction. They are line integrals, or transmissions with
+    preparation(logarithm=False). The arguments are those of octavo.tomography; center is a method
+    to find the axis, "auto", "pairs", "vo", "entropy", "phase_correlation": Job.tomography.centers.
+
+    ProjectionArrays(projections=<the volume>, sinogram_order=True) gives the volume to a further job,
+    as it is with preparation(already_sinograms=True) for line integrals.
+    """
+    job = _job(input, prepare, angles, projections, rows, columns, batch, place, pixel_size_um, samples, window)
+    job.output = t.TOMOGRAPHY_OUTPUT_SINOGRAMS
+    if center is not None:
+        job.center.search_method = CENTERS.pick("center", center)
+    if center_row is not None:
+        job.center.row = whole("center_row", center_row, 0, 2 ** 32 - 1)
+    if search is not None:
+        job.center.search_begin, job.center.search_end = several("search", search, "begin, end")
+    return job
+
+
+def _job(input, prepare, angles, projections, rows, columns, batch, place, pixel_size_um, samples, window) -> t.TomographyJob:
+    """What all outputs have: the input, the part of it that counts, the preparation, and how the result is stored."""
+    job = message(t.TomographyJob, dict(
+        projections=_range("projections", projections), rows=_range("rows", rows), columns=_range("columns", columns), preparation=prepare,
+        slices_per_batch=batch, place=place or None, pixel_size_um=pixel_size_um),
+        called={"preparation": "prepare", "slices_per_batch": "batch"})
+    _set_input(job, input)
+    if angles is not None:
+        job.angles_rad.extend(array("angles", angles, np.float64).ravel().tolist())
+    if samples is not None:
+        job.samples.type = SAMPLES.pick("samples", samples)
+    if window is not None:
+        job.samples.low, job.samples.high = several("window", window, "low, high")
+        if job.samples.low == job.samples.high == 0:
+            raise ValueError("window is (0, 0); low must be less than high. Without a window it is found")
+        if job.samples.type not in (types_pb2.DTYPE_U8, types_pb2.DTYPE_U16):
+            kind = next((name for name, number in SAMPLES.items() if number == job.samples.type), "f32")
+            raise ValueError(f"window is {short(window)} with samples {kind}, which hold the values themselves; give it only with u8, u16")
     return job
 
 

@@ -113,6 +113,7 @@ absl::StatusOr<model::PreparationSpec> Decode(const v1::TomographyPreparation& i
                                    {"not_finite_value", in.not_finite_value()},
                                    {"stitching.overlap", in.stitching().overlap()}}));
   out.ignore_fields = in.ignore_fields() || in.already_sinograms();
+  out.already_sinograms = in.already_sinograms();
   out.flats_in_time = in.flats_in_time();
   if (in.flat_median()) c.flat_average = FieldAverage::kMedian;
   if (in.dark_median()) c.dark_average = FieldAverage::kMedian;
@@ -361,6 +362,23 @@ absl::StatusOr<model::ResultSamplesSpec> Decode(const v1::ResultSamples& in) {
                                    "found"));
 }
 
+// Sinograms have nothing of what makes slices of them.
+absl::StatusOr<model::TomographyOutput> DecodeOutput(const v1::TomographyJob& in) {
+  if (!v1::TomographyOutput_IsValid(in.output())) return Unknown("output", in.output());
+  if (in.output() != v1::TOMOGRAPHY_OUTPUT_SINOGRAMS) return model::TomographyOutput::kSlices;
+  for (const auto& [name, given] : {std::pair{"reconstruction", in.has_reconstruction()},
+                                    std::pair{"try_centers", in.has_try_centers()},
+                                    std::pair{"initial_volume", !in.initial_volume().empty()},
+                                    std::pair{"center.pixels", in.center().pixels_size() > 0}}) {
+    if (given)
+      return InvalidField(
+          absl::StrCat("tomography.", name),
+          "is given with output SINOGRAMS, which reconstructs nothing; allowed with "
+          "output SLICES");
+  }
+  return model::TomographyOutput::kSinograms;
+}
+
 }  // namespace
 
 absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& in) {
@@ -433,6 +451,7 @@ absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& 
     return FieldNotAllowed("tomography.pixel_size_um", in.pixel_size_um(), "0 (not known) or more");
   out.pixel_size_um = in.pixel_size_um();
   OCTAVO_ASSIGN_OR_RETURN(out.samples, Decode(in.samples()));
+  OCTAVO_ASSIGN_OR_RETURN(out.output, DecodeOutput(in));
   out.encoded = FixedBytes(in);
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;

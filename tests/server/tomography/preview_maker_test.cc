@@ -51,10 +51,12 @@ TEST(PreviewMakerTest, AnImageIsPublishedWithItsSpacing) {
   ASSERT_THAT(previews.Begin(64), IsOk());
   const std::vector<float> image(16, 2.5f);
   ASSERT_THAT(run.device().CopyToDevice(run.stream(), previews.image(), image.data(), 64), IsOk());
-  ASSERT_THAT(previews.Publish(Slice(0).key, previews.image(), 4, {.um = 1.5, .assumed = false}),
+  ASSERT_THAT(previews.Publish(Slice(0).key, {.data = previews.image(), .rows = 2, .columns = 8},
+                               {.rows = {.um = 3, .assumed = true},
+                                .columns = {.um = 1.5, .assumed = false}}),
               IsOk());
   EXPECT_EQ(run.published.at(0), image);
-  EXPECT_EQ(run.spacings.at(0), 1.5);
+  EXPECT_EQ(run.spacings.at(0), 3) << "between rows";
 }
 
 }  // namespace

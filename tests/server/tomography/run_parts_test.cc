@@ -159,7 +159,7 @@ TomographyTask TaskOf(const TomographySpec& spec, const ScannedObject& object, b
 TEST(ResultVolumeTest, BatchesBecomeOneVolumeInMemoryOrOnDisk) {
   const TomographySpec spec = DiscSpec();
   const ScannedObject disc = Disc(spec);
-  const int64_t size = disc.layout.image_size(), elements = size * size;
+  const int64_t size = disc.layout.image_columns(), elements = size * size;
   for (const bool on_disk : {false, true}) {
     FakeRun run;
     const TomographyTask task = TaskOf(spec, disc, on_disk);
@@ -210,7 +210,7 @@ Stored StoredOf(const model::ResultSamplesSpec& samples, float value) {
   const double top = samples.type == DType::kU8 ? 255 : 65535;
   const double v = (static_cast<double>(value) - samples.low) * top / (samples.high - samples.low);
   if (std::isnan(v)) return {0, true, false};
-  return {std::clamp(std::floor(v + 0.5), 0.0, top), v < -0.5, v > top + 0.5};
+  return {std::clamp(std::floor(v + 0.5), 0.0, top), v<-0.5, v> top + 0.5};
 }
 double NumberAt(DType type, const char* bytes, int64_t i) {
   if (type == DType::kU8) return static_cast<uint8_t>(bytes[i]);
@@ -228,7 +228,7 @@ TEST(ResultVolumeTest, VoxelsAreConvertedAndTheClippedOnesCounted) {
       spec.samples = {.type = type};
       if (type != DType::kF16) spec.samples.low = -0.25, spec.samples.high = 5.5;
       const ScannedObject disc = Disc(spec);
-      const int64_t size = disc.layout.image_size(), elements = size * size;
+      const int64_t size = disc.layout.image_columns(), elements = size * size;
       const TomographyTask task = TaskOf(spec, disc, on_disk);
       ResultVolume result(run, task);
       ASSERT_THAT(result.Begin(disc, {.low = spec.samples.low, .high = spec.samples.high}), IsOk());

@@ -16,6 +16,7 @@ const STAGES: Record<string, [string, string]> = {
   PHASE: ["measures the phase", "records"],
   DERIVE: ["operations after the chain", "operations"],
   IMPORT: ["reads the file", "planes"],
+  PREPARE: ["prepares sinograms", "batches"],
 };
 
 export const kindOf = (job: JobRow) => KINDS[job.kind] ?? inWords(job.kind);
