@@ -1,6 +1,7 @@
 #include "server/rpc/convert/convert.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -321,6 +322,39 @@ TEST(ConvertTomography, SamplesNeedAWindowThatHoldsSomething) {
   refused(v1::DTYPE_U16, kNan, 1, "tomography.samples.low");
   refused(v1::DTYPE_U16, 0, std::numeric_limits<double>::infinity(), "tomography.samples.high");
   refused(v1::DTYPE_U16, -1e39, 1, "tomography.samples.low");
+}
+
+TEST(ConvertJob, SinogramsHaveNothingOfWhatMakesSlices) {
+  const auto decoded = [](const std::function<void(v1::TomographyJob&)>& change) {
+    v1::JobSpec spec;
+    auto* job = spec.mutable_tomography();
+    job->mutable_file()->set_path("a.npy");
+    job->set_output(v1::TOMOGRAPHY_OUTPUT_SINOGRAMS);
+    change(*job);
+    return DecodeJobSpec(spec, "me");
+  };
+  ASSERT_OK_AND_ASSIGN(const engine::JobSpec job, decoded([](auto& j) {
+                         j.mutable_center()->set_search_method(v1::RotationCenter::METHOD_AUTO);
+                       }));
+  EXPECT_TRUE(std::get<model::TomographySpec>(job.work).makes_sinograms());
+  ASSERT_OK_AND_ASSIGN(const engine::JobSpec slices, decoded([](auto& j) {
+                         j.set_output(v1::TOMOGRAPHY_OUTPUT_UNSPECIFIED);
+                         j.mutable_reconstruction();
+                       }));
+  EXPECT_FALSE(std::get<model::TomographySpec>(slices.work).makes_sinograms());
+  const auto refused = [&](const char* field,
+                           const std::function<void(v1::TomographyJob&)>& change) {
+    EXPECT_THAT(decoded(change), IsError(absl::StatusCode::kInvalidArgument, field));
+  };
+  refused("tomography.reconstruction: ", [](auto& j) { j.mutable_reconstruction(); });
+  refused("tomography.try_centers: ", [](auto& j) {
+    j.mutable_try_centers()->set_end(2);
+    j.mutable_try_centers()->set_step(1);
+  });
+  refused("tomography.initial_volume: ", [](auto& j) { j.set_initial_volume("volumes/a"); });
+  refused("tomography.center.pixels: ", [](auto& j) { j.mutable_center()->add_pixels(4); });
+  refused("tomography.output: ",
+          [](auto& j) { j.set_output(static_cast<v1::TomographyOutput>(9)); });
 }
 
 TEST(ConvertJob, TheTierOfItsResultsIsPartOfTheRequest) {

@@ -340,6 +340,139 @@ TEST_P(TomographyJobTest, CountsBecomeSinograms) {
   EXPECT_LT(std::sqrt(squares / all), 0.01);
 }
 
+// The result is what the preparation makes, row by row, whatever the batches and wherever it lies.
+TEST_P(TomographyJobTest, SinogramsAreTheInputPreparedAndTurned) {
+  TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
+  spec.center = {};
+  spec.output = model::TomographyOutput::kSinograms;
+  spec.preparation.already_sinograms = true;
+  spec.preparation.config.bin_angles = 2;
+  spec.projections = {.begin = 3, .end = 33, .step = 0};
+  spec.rows = {.begin = 1, .end = 6, .step = 2};
+  spec.columns = {.begin = 5, .end = 50, .step = 0};
+  constexpr int64_t kMade = 3, kPairs = 15, kUsed = 45;
+  std::vector<float> wanted;
+  for (int64_t slice = 0; slice < kMade; ++slice) {
+    for (int64_t pair = 0; pair < kPairs; ++pair) {
+      for (int64_t column = 5; column < 50; ++column) {
+        const auto at = [&](int64_t angle) {
+          return sinograms_[static_cast<size_t>((angle * kRows + 1 + 2 * slice) * kColumns +
+                                                column)];
+        };
+        wanted.push_back(at(3 + 2 * pair) + at(4 + 2 * pair));
+      }
+    }
+  }
+  for (const int64_t batch : {0, 1, 2}) {
+    for (const bool log : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << "batches of " << batch << (log ? ", logarithm" : ""));
+      spec.slices_per_batch = batch;
+      spec.preparation.config.minus_log = log;
+      spec.preparation.already_sinograms = !log;
+      const JobStatus job = Run(spec);
+      const std::vector<float> made = VolumeOf(job);
+      ASSERT_EQ(made.size(), wanted.size());
+      for (size_t i = 0; i < made.size(); ++i) {
+        const double expected = log ? -std::log(std::max(wanted[i], 1e-6f)) : wanted[i];
+        ASSERT_NEAR(made[i], expected, 1e-5 * std::abs(expected) + 1e-7) << i;
+      }
+      const auto volume = store_.Get(job.volumes[0]);
+      EXPECT_EQ(volume->shape[0], kMade);
+      EXPECT_EQ(volume->shape[1], kPairs);
+      EXPECT_EQ(volume->shape[2], kUsed);
+      EXPECT_EQ(volume->quantity, model::Quantity::kLineIntegral);
+      EXPECT_TRUE(volume->spacing_assumed[1]) << "angles have no distance";
+      EXPECT_LT(volume->display_lo, volume->display_hi);
+      EXPECT_THAT(job.plan, HasSubstr("3 sinograms of 15 angles x 45 columns"));
+      EXPECT_EQ(job.history.back().stage, job::JobStage::kPrepare);
+      EXPECT_FALSE(std::get<TomographyReport>(job.finding).algorithm.has_value());
+      ASSERT_THAT(store_.Discard(volume->name, Reason::kDiscarded, "test"), IsOk());
+    }
+  }
+  spec.preparation.config.minus_log = spec.preparation.already_sinograms = false;
+  const JobStatus transmissions = Run(spec);
+  EXPECT_EQ(store_.Get(transmissions.volumes[0])->quantity, model::Quantity::kTransmission);
+  ASSERT_THAT(store_.Discard(transmissions.volumes[0], Reason::kDiscarded, "test"), IsOk());
+  EXPECT_EQ(ledger_.UseOf(0).granted(), 0);
+}
+
+TEST_P(TomographyJobTest, SinogramsOfFewerBitsAndTheirAxis) {
+  TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
+  spec.center = {};
+  spec.center.find = true;
+  spec.center.automatic = true;
+  spec.output = model::TomographyOutput::kSinograms;
+  spec.samples = {.type = DType::kU16};
+  spec.slices_per_batch = 2;
+  const JobStatus job = Run(spec);
+  const auto& report = std::get<TomographyReport>(job.finding);
+  ASSERT_EQ(report.centers.size(), 1u);
+  EXPECT_NEAR(report.centers[0], kAxis, 0.3);
+  const std::vector<double> numbers = NumbersOf(job);
+  ASSERT_EQ(std::ssize(numbers), kRows * kAngles * kColumns);
+  const double step = (report.high - report.low) / 65535;
+  for (int64_t i = 0; i < std::ssize(numbers); ++i) {
+    const int64_t row = i / (kAngles * kColumns), angle = i / kColumns % kAngles;
+    const auto value = static_cast<double>(
+        sinograms_[static_cast<size_t>((angle * kRows + row) * kColumns + i % kColumns)]);
+    ASSERT_NEAR(report.low + step * numbers[static_cast<size_t>(i)],
+                std::clamp(value, report.low, report.high), 0.51 * step)
+        << i;
+  }
+  EXPECT_EQ(store_.Get(job.volumes[0])->level_lo, static_cast<float>(report.low));
+  // Their width follows from an overlap, which the plan must know.
+  spec.samples = {};
+  spec.center = {};
+  spec.preparation.config.stitching = {.enabled = true};
+  EXPECT_THAT(Submit(spec), IsError(absl::StatusCode::kInvalidArgument, "stitching.overlap"));
+}
+
+TEST_P(TomographyJobTest, SubscribersSeeASinogramAsSoonAsItIsMade) {
+  TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
+  spec.angles_rad.clear();
+  spec.center = {};
+  spec.output = model::TomographyOutput::kSinograms;
+  spec.preparation.already_sinograms = true;
+  spec.input = PushedProjectionsSpec{
+      .rows = kRows, .columns = kColumns, .frames = kAngles, .dtype = DType::kF32};
+  ASSERT_OK_AND_ASSIGN(const JobStatus pushed, Submit(spec));
+  ASSERT_OK_AND_ASSIGN(const auto port, queue_->ProjectionPortOf(pushed.name));
+  constexpr int64_t kRow = 4;
+  SubscribeSpec look;
+  look.parent = pushed.name;
+  look.products = {Product::kBscan};
+  look.axis = FrameAxis::kZ;
+  look.plane_index = kRow;
+  look.delivery = Delivery::kLossless;
+  ASSERT_OK_AND_ASSIGN(const auto subscription, publisher_.Subscribe(look, [] {}));
+  const int64_t connection = port->Connect();
+  for (int64_t a = 0; a < kAngles; ++a) {
+    PushedFrame frame{.sequence = static_cast<uint64_t>(a),
+                      .angle_rad = angles_[static_cast<size_t>(a)],
+                      .rows = kRows,
+                      .parts = {}};
+    frame.parts.emplace_back(
+        reinterpret_cast<const char*>(sinograms_.data() + a * kRows * kColumns),
+        kRows * kColumns * 4);
+    ASSERT_THAT(port->Offer(connection, frame), IsOk());
+  }
+  const JobStatus end = Wait(pushed.name);
+  ASSERT_EQ(end.state, JobState::kDone) << end.reason;
+  port->Disconnect(connection);
+  int seen = 0;
+  for (Delivered delivered; subscription->Take(&delivered);) {
+    ASSERT_EQ(delivered.frame->shape, (std::vector<int64_t>{kAngles, kColumns}));
+    const auto* const values = static_cast<const float*>(delivered.frame->payload.data);
+    for (int64_t i = 0; i < kAngles * kColumns; ++i) {
+      const int64_t angle = i / kColumns, column = i % kColumns;
+      ASSERT_EQ(values[i],
+                sinograms_[static_cast<size_t>((angle * kRows + kRow) * kColumns + column)]);
+    }
+    ++seen;
+  }
+  EXPECT_GE(seen, 1);
+}
+
 TEST_P(TomographyJobTest, FindsTheAxisAndTriesOthers) {
   TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
   spec.center = {};

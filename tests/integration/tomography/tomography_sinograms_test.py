@@ -1,0 +1,116 @@
+"""Tomography jobs whose result is the prepared sinograms: their values, where they can go, and what they refuse."""
+
+import os
+import unittest
+
+import numpy as np
+
+from harness import DaemonTest, octavo
+from octavo.v1 import job_pb2, tomography_pb2, volume_pb2
+from readers import ENDINGS, READERS
+from tomography_test import shepp_logan
+
+WHITE, DARK = 30000.0, 90.0
+
+
+class TomographySinograms(DaemonTest):
+    SIZE, COUNT, ROWS, AXIS = 96, 60, 7, 44.25
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.angles = np.linspace(0, np.pi, cls.COUNT, endpoint=False)
+        _, sinogram = shepp_logan(cls.SIZE, cls.angles, cls.AXIS)
+        rows = np.linspace(0.5, 1.5, cls.ROWS, dtype=np.float32)
+        cls.integrals = (sinogram * 0.05)[:, None, :] * rows[None, :, None]  # [angle, row, column]
+        flat = (WHITE * np.random.default_rng(4).uniform(0.6, 1.0, (cls.ROWS, cls.SIZE))).round()
+        counts = (DARK + (flat - DARK) * np.exp(-cls.integrals)).round()
+        for name, frames in (("counts", counts), ("flats", np.stack([flat] * 3)), ("darks", np.full((2, cls.ROWS, cls.SIZE), DARK))):
+            np.save(os.path.join(cls.daemon.root, name + ".npy"), frames.astype(np.uint16))
+        cls.transmissions = (counts - DARK) / (flat - DARK)
+
+    def work(self, **fields):
+        return octavo.sinograms(dict(path="counts.npy", flats="flats.npy", darks="darks.npy"), angles=self.angles, **fields)
+
+    def made(self, work, **fields):
+        job = self.client.wait_job(self.client.submit_job(work, **fields).name)
+        return job, self.client.volume(job.volume_names[0]), self.client.read(job.volume_names[0])
+
+    def refused(self, work, field):
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.submit_job(work)
+        self.assertEqual(caught.exception.field, field)
+        return str(caught.exception)
+
+    def test_values_are_those_of_the_preparation(self):
+        for place in ("device", "disk"):
+            for log in (False, True):
+                with self.subTest(place=place, log=log):
+                    job, volume, values = self.made(self.work(prepare=octavo.preparation(logarithm=log), place=place, batch=3))
+                    wanted = np.swapaxes(-np.log(self.transmissions) if log else self.transmissions, 0, 1)
+                    self.assertEqual(values.shape, (self.ROWS, self.COUNT, self.SIZE))
+                    np.testing.assert_allclose(values, wanted, rtol=1e-5, atol=2e-6)
+                    self.assertEqual(volume.quantity, volume_pb2.QUANTITY_LINE_INTEGRAL if log else volume_pb2.QUANTITY_TRANSMISSION)
+                    self.assertEqual(list(volume.axes), ["z", "y", "x"])
+                    self.assertEqual(job.tomography.algorithm, 0)
+        part = self.made(self.work(rows=slice(2, 5), columns=slice(10, 90), projections=slice(0, 60, 3)))[2]
+        np.testing.assert_allclose(part, np.swapaxes(-np.log(self.transmissions), 0, 1)[2:5, ::3, 10:90], rtol=1e-5, atol=2e-6)
+
+    def test_a_further_job_takes_them_as_they_are(self):
+        job, volume, _ = self.made(self.work(center="auto"))
+        axis = job.tomography.centers[0]
+        self.assertLess(abs(axis - self.AXIS), 0.3)
+        arrays = octavo.ProjectionArrays(projections=volume.name, sinogram_order=True)
+        whole = self.made(octavo.tomography(dict(path="counts.npy", flats="flats.npy", darks="darks.npy"), angles=self.angles, center=axis))[2]
+        two = self.made(octavo.tomography(arrays, angles=self.angles, center=axis, prepare=octavo.preparation(already_sinograms=True)))
+        np.testing.assert_allclose(two[2], whole, atol=1e-5 * np.abs(whole).max())
+        self.assertEqual(two[1].derived_from, volume.name)
+        # In steps: first the transmissions, then their logarithm.
+        _, first, _ = self.made(self.work(prepare=octavo.preparation(logarithm=False)))
+        arrays = octavo.ProjectionArrays(projections=first.name, sinogram_order=True)
+        second = self.made(octavo.sinograms(arrays, angles=self.angles, prepare=octavo.preparation(ignore_fields=True)))[2]
+        np.testing.assert_allclose(second, self.client.read(volume.name), rtol=1e-5, atol=1e-6)
+
+    def test_they_are_written_and_found_again(self):
+        wanted = np.transpose(-np.log(self.transmissions), (0, 2, 1))  # [y, x, z]
+        for kind in ("zarr", "npy", "tiff", "hdf5"):
+            with self.subTest(kind=kind):
+                name = "s" + ENDINGS[kind]
+                job = self.client.wait_commit(self.client.submit_job(self.work(), commit=name).name)
+                np.testing.assert_allclose(READERS[kind](os.path.join(self.daemon.root, name)).array, wanted, rtol=1e-5, atol=2e-6)
+                self.assertEqual(job.commit_failures, 0)
+
+    def test_fewer_bits(self):
+        job, volume, numbers = self.made(self.work(samples="u8", batch=2))
+        low, high = job.tomography.low, job.tomography.high
+        wanted = np.swapaxes(-np.log(self.transmissions), 0, 1)
+        self.assertLessEqual(np.abs(low + (high - low) / 255 * numbers - np.clip(wanted, low, high)).max(), 0.51 * (high - low) / 255)
+        self.assertAlmostEqual(volume.levels.hi, high, places=6)
+
+    def test_what_makes_slices_is_refused(self):
+        work = self.work()
+        for field, change in (("tomography.reconstruction", lambda w: w.reconstruction.SetInParent()),
+                              ("tomography.center.pixels", lambda w: w.center.pixels.append(40)),
+                              ("tomography.initial_volume", lambda w: setattr(w, "initial_volume", "volumes/x")),
+                              ("tomography.output", lambda w: setattr(w, "output", 7)),
+                              ("tomography.preparation.stitching.overlap", lambda w: w.preparation.stitching.SetInParent())):
+            with self.subTest(field=field):
+                wrong = tomography_pb2.TomographyJob.FromString(work.SerializeToString())
+                change(wrong)
+                self.assertIn("SINOGRAMS" if field != "tomography.output" else "unknown value 7", self.refused(wrong, field))
+        self.assertIn("allowed", self.refused(self.work(rows=slice(3, 99)), "tomography.rows.end"))
+        self.assertEqual(self.client.plan_job(work).report.admitted, True)
+        for name, value in (("center", 40.0), ("algorithm", "fbp"), ("window", (0, 1)), ("samples", "i64")):
+            with self.subTest(name=name), self.assertRaises((ValueError, TypeError)) as caught:
+                self.work(**{name: value})
+            self.assertIn(name, str(caught.exception))
+
+    def test_cancel(self):
+        job = self.client.submit_job(self.work(batch=1))
+        self.client.cancel_job(job.name)
+        end = self.client.wait_job(job.name, check=False)
+        self.assertIn(end.state, (job_pb2.JOB_STATE_CANCELLED, job_pb2.JOB_STATE_DONE))
+
+
+if __name__ == "__main__":
+    unittest.main()
