@@ -359,7 +359,7 @@ TEST_P(TomographyJobTest, SinogramsAreTheInputPreparedAndTurned) {
           return sinograms_[static_cast<size_t>((angle * kRows + 1 + 2 * slice) * kColumns +
                                                 column)];
         };
-        wanted.push_back(at(3 + 2 * pair) + at(4 + 2 * pair));
+        wanted.push_back(0.5f * (at(3 + 2 * pair) + at(4 + 2 * pair)));
       }
     }
   }
@@ -454,6 +454,7 @@ TEST_P(TomographyJobTest, SubscribersSeeASinogramAsSoonAsItIsMade) {
     frame.parts.emplace_back(
         reinterpret_cast<const char*>(sinograms_.data() + a * kRows * kColumns),
         kRows * kColumns * 4);
+    ASSERT_THAT(port->Progress(connection), IsOk());
     ASSERT_THAT(port->Offer(connection, frame), IsOk());
   }
   const JobStatus end = Wait(pushed.name);
