@@ -90,6 +90,11 @@ absl::Status CheckRoots(const Config& config) {
   return absl::OkStatus();
 }
 
+absl::Status CheckFolders(const Config& config) {
+  OCTAVO_RETURN_IF_ERROR(CheckRoots(config));
+  return CheckPrivateFolders(config);
+}
+
 // Long compared with any block, short compared with a user's patience.
 constexpr std::chrono::seconds kStallPatience(30);
 
@@ -579,8 +584,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   std::unique_ptr<Daemon> daemon(new Daemon());
   daemon->config_ = config;
   daemon->spill_seconds_ = config.drain_spill_seconds;
-  OCTAVO_RETURN_IF_ERROR(CheckRoots(config));
-  OCTAVO_RETURN_IF_ERROR(CheckPrivateFolders(config));
+  OCTAVO_RETURN_IF_ERROR(CheckFolders(config));
   OCTAVO_ASSIGN_OR_RETURN(daemon->lock_, Lock(config.state_dir));
   OCTAVO_ASSIGN_OR_RETURN(daemon->server_id_, ServerId(config.state_dir));
   OCTAVO_RETURN_IF_ERROR(daemon->OpenAudit());
@@ -619,11 +623,13 @@ std::string Daemon::ReadyJson() const {
 }
 
 void Daemon::Reload(const absl::StatusOr<Config>& read) {
-  if (!read.ok()) {
+  // One with which no daemon could start is as bad as one that cannot be read.
+  const absl::Status good = read.ok() ? CheckFolders(*read) : read.status();
+  if (!good.ok()) {
     ++reload_errors_;
     Log(LogLevel::kError, "configuration not read again; the daemon goes on with the old one",
-        {{"error", std::string(read.status().message())}});
-    Audit("configuration not read again", {{"why", std::string(read.status().message())}});
+        {{"error", std::string(good.message())}});
+    Audit("configuration not read again", {{"why", std::string(good.message())}});
     NotifySystemd("READY=1");
     return;
   }

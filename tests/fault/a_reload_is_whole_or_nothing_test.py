@@ -102,7 +102,8 @@ class Reload(FaultTest):
             self.assertEqual(lines[-1]["changes"], ["device.memory_fraction: 0.6 -> 0.5"])
             # Bad files of every kind change nothing.
             bad = 0
-            for text in ("[log]\nlevel = 'loud'\n", "[log]\nlevel = 'error'\n[drain]\nsecond = 3\n", "a = \n", "[log]\nlevel = 'info'\n[session]\nexpiry_seconds = 1\n"):
+            for text in ("[log]\nlevel = 'loud'\n", "[log]\nlevel = 'error'\n[drain]\nsecond = 3\n", "a = \n", "[log]\nlevel = 'info'\n[session]\nexpiry_seconds = 1\n",
+                         f"[log]\nlevel = 'info'\n[history]\ndir = '{daemon.root}/history'\n"):  # where clients could write
                 write(text)
                 bad += 1
                 lines = reload(1, bad)
