@@ -132,10 +132,23 @@ enum PrepareFlag : uint32_t {
 };
 inline constexpr int kPrepareFlags = 5;
 
+/// The most coefficients of the correction of beam hardening.
+inline constexpr int kHardeningTerms = 6;
+
 struct Finishing {
   bool minus_log = false;
   float log_floor = 0, not_finite = 0;
+  /// Of p, p², ... : what a line integral p becomes; no terms: it stays.
+  int hardening_terms = 0;
+  float hardening[kHardeningTerms] = {};
 };
+/// c1 p + c2 p² + ...
+OCTAVO_HOST_DEVICE inline float Hardened(const Finishing& f, float p) {
+  if (f.hardening_terms == 0) return p;
+  float sum = 0;
+  for (int k = f.hardening_terms - 1; k >= 0; --k) sum = fmaf(sum, p, f.hardening[k]);
+  return sum * p;
+}
 /// Converts a transmission to the value that is reconstructed.
 OCTAVO_HOST_DEVICE inline float Finished(const Finishing& f, float transmission, uint32_t* flags) {
   const bool endless_below = transmission < -3.402823466e38f;
@@ -143,21 +156,37 @@ OCTAVO_HOST_DEVICE inline float Finished(const Finishing& f, float transmission,
     *flags |= kFlagNotFinite;
     return f.not_finite;
   }
-  if (!f.minus_log) return transmission;
+  if (!f.minus_log) return Hardened(f, transmission);
   if (transmission < f.log_floor) {
     *flags |= kFlagFloored;
     transmission = f.log_floor;
   }
-  return -logf(transmission);
+  return Hardened(f, -logf(transmission));
 }
 
-/// 1 / (1 + scale (u² + v²)) for the frequencies u at index i of m and v at index j of n, in cycles
-/// per pixel.
-OCTAVO_HOST_DEVICE inline float PhaseFactor(int64_t i, int64_t m, int64_t j, int64_t n,
-                                            float scale_rows, float scale_columns) {
+/// The filter of phase retrieval for frequencies u, v in cycles per pixel along rows and columns:
+///   kPaganin      1 / (1 + rows u² + columns v²)
+///   kGeneralized  1 / (1 + strength (2 − cos(rows u) − cos(columns v)))
+///   kFarago       1 / (cos χ + strength sin χ),  χ = rows u² + columns v²
+struct PhaseFilter {
+  enum class Kind : int32_t { kPaganin, kGeneralized, kFarago };
+  Kind kind = Kind::kPaganin;
+  float rows = 0, columns = 0, strength = 0;
+};
+/// The filter at the frequencies with index i of m and j of n.
+OCTAVO_HOST_DEVICE inline float PhaseFactor(const PhaseFilter& f, int64_t i, int64_t m, int64_t j,
+                                            int64_t n) {
   const float u = static_cast<float>(SignedFrequency(i, m)) / static_cast<float>(m);
   const float v = static_cast<float>(SignedFrequency(j, n)) / static_cast<float>(n);
-  return 1.0f / (1.0f + scale_rows * u * u + scale_columns * v * v);
+  if (f.kind == PhaseFilter::Kind::kGeneralized) {
+    // 1 − cos x = 2 sin²(x/2), which is exact for small x, too.
+    const float a = sinf(0.5f * f.rows * u), b = sinf(0.5f * f.columns * v);
+    return 1.0f / (1.0f + 2.0f * f.strength * (a * a + b * b));
+  }
+  const float squares = f.rows * u * u + f.columns * v * v;
+  if (f.kind == PhaseFilter::Kind::kFarago)
+    return 1.0f / (cosf(squares) + f.strength * sinf(squares));
+  return 1.0f / (1.0f + squares);
 }
 
 /// Detector y of a stitched row of `width`. `near` is the row of the half turn in which the axis

@@ -268,9 +268,11 @@ class DevicePreparer final : public Preparer {
     }
     const int64_t slice = plan_.angles * plan_.columns, work = plan_.work_rows * plan_.work_columns;
     const DeviceSpan<float> rows = out.From(first * plan_.columns);
-    const math::Finishing finishing{.minus_log = c.minus_log,
-                                    .log_floor = static_cast<float>(c.log_floor),
-                                    .not_finite = static_cast<float>(c.not_finite_value)};
+    math::Finishing finishing{.minus_log = c.minus_log,
+                              .log_floor = static_cast<float>(c.log_floor),
+                              .not_finite = static_cast<float>(c.not_finite_value)};
+    for (const double coefficient : c.beam_hardening)
+      finishing.hardening[finishing.hardening_terms++] = static_cast<float>(coefficient);
     const CorrectSpec correct{
         .in = frames,
         .first_row = plan_.first_row,
@@ -334,10 +336,8 @@ class DevicePreparer final : public Preparer {
     OCTAVO_RETURN_IF_ERROR(sinograms_.Transpose(stream, frames, spec.padded_rows,
                                                 spec.padded_columns, complex, turned));
     OCTAVO_RETURN_IF_ERROR(arrays_.Fft(stream, along_columns, turned.data(), fft_work_.data()));
-    OCTAVO_RETURN_IF_ERROR(ops_.FilterPhase(stream, spec,
-                                            static_cast<float>(plan_.phase_scale_rows),
-                                            static_cast<float>(plan_.phase_scale_columns),
-                                            1.0f / static_cast<float>(Padded()), turned));
+    OCTAVO_RETURN_IF_ERROR(
+        ops_.FilterPhase(stream, spec, plan_.phase, 1.0f / static_cast<float>(Padded()), turned));
     along_rows.inverse = along_columns.inverse = true;
     OCTAVO_RETURN_IF_ERROR(arrays_.Fft(stream, along_columns, turned.data(), fft_work_.data()));
     OCTAVO_RETURN_IF_ERROR(sinograms_.Transpose(stream, frames, spec.padded_columns,

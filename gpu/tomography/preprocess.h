@@ -43,15 +43,26 @@ struct RingRemoval {
   bool wavelet_padding = true;  // pads with zeros, an eighth of the angles
 };
 
-/// Single-distance phase retrieval (Paganin 2002): transmissions are divided by 1 + (δ/β) λ d |k|²
-/// / 4π in Fourier space (|k| in rad per length); edge values are extended outwards. The minus
-/// logarithm after it is μ·thickness. λ = 12.398419843 Å / energy.
+/// kPaganin: Paganin et al. 2002. kGeneralized: Paganin et al. 2020 (J. Opt. 22, 115607), less blur
+/// of fine structure. kFarago: Faragó et al. 2024 (J. Synchrotron Rad. 31), the contrast transfer
+/// function of a homogeneous object, also for distances at which the others no longer hold.
+enum class PhaseMethod { kPaganin, kGeneralized, kFarago };
+
+/// Single-distance phase retrieval of an object of one material: transmissions are divided in
+/// Fourier space by
+///   kPaganin      1 + α |k|²,                                 α = (δ/β) λ d / 4π
+///   kGeneralized  1 − (2α / W²) (cos W k_x + cos W k_y − 2)
+///   kFarago       cos χ + (δ/β) sin χ,                        χ = λ d |k|² / 4π
+/// (|k| in rad per length); edge values are extended outwards. The minus logarithm after it is
+/// μ·thickness. λ = 12.398419843 Å / energy.
 struct PhaseRetrieval {
   bool enabled = false;
-  double pixel_size_um = 0;  // of raw columns and rows, before binning, 0.001 ... 1000
-  double distance_mm = 0;    // object to detector, 0.001 ... 1e6
-  double energy_kev = 0;     // 1 ... 1000
-  double delta_beta = 0;     // δ/β, 0.01 ... 1e6
+  PhaseMethod method = PhaseMethod::kPaganin;
+  double pixel_size_um = 0;    // of raw columns and rows, before binning, 0.001 ... 1000
+  double distance_mm = 0;      // object to detector, 0.001 ... 1e6
+  double energy_kev = 0;       // 1 ... 1000
+  double delta_beta = 0;       // δ/β, 0.01 ... 1e6
+  double feature_size_um = 0;  // W of kGeneralized, 0.001 ... 1000; 0 = the size of a raw column
 };
 
 /// Replaces a pixel that differs too much from the median of its surroundings within its frame
@@ -118,6 +129,10 @@ struct PrepareConfig {
   /// +∞, from input or fields, become `not_finite_value` in the result, with and without the
   /// logarithm; 0 is "nothing there" with it.
   bool minus_log = true;
+  /// Correction of beam hardening: a line integral p becomes Σ_k beam_hardening[k] p^(k + 1). Up to
+  /// 6 finite coefficients, of which the first is above 0; empty = none. Herman 1979 (Phys. Med.
+  /// Biol. 24).
+  std::vector<double> beam_hardening;
   double log_floor = 1e-6;  // > 0
   double not_finite_value = 0;
 

@@ -8,6 +8,7 @@
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "gpu/device/fft_length.h"
+#include "gpu/tomography/phase_filter.h"
 #include "gpu/tomography/preprocess.h"
 #include "gpu/tomography/preprocess_plan.h"
 #include "gpu/tomography/ring_removal.h"
@@ -16,8 +17,6 @@ namespace octavo::inline gpu {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
-constexpr double kReach = 7;  // decay lengths; beyond them the kernel is below e^-7
-constexpr double kWavelengthOfKevM = 1.2398419843e-9;
 
 absl::Status Between(absl::string_view field, int64_t value, int64_t lo, int64_t hi) {
   if (value >= lo && value <= hi) return absl::OkStatus();
@@ -86,39 +85,23 @@ absl::Status CheckCrop(absl::string_view axis, int64_t size, int64_t bin, int64_
                       absl::StrCat("leaves ", kept, " binned ", axis, "s; allowed from ", least));
 }
 
-// The range of real instruments. A value in another unit, such as eV instead of keV, is wrong by a
-// factor of a thousand and would smooth the image away, or not at all.
-absl::Status Plausible(absl::string_view field, double value, double lo, double hi,
-                       absl::string_view unit) {
-  if (value >= lo && value <= hi) return absl::OkStatus();  // false for NaN
-  return FieldNotAllowed(field, value, absl::StrCat(lo, " to ", hi, unit));
+absl::Status CheckHardening(const PrepareConfig& c) {
+  const auto& terms = c.beam_hardening;
+  if (terms.empty()) return absl::OkStatus();
+  if (std::ssize(terms) > math::kHardeningTerms)
+    return InvalidField("beam_hardening",
+                        absl::StrCat("has ", terms.size(), " coefficients; allowed ", "are up to ",
+                                     math::kHardeningTerms));
+  for (size_t i = 0; i < terms.size(); ++i) {
+    if (!std::isfinite(terms[i]) || std::abs(terms[i]) > 1e6)
+      return FieldNotAllowed(absl::StrCat("beam_hardening[", i, "]"), terms[i], "-1e6 to 1e6");
+  }
+  if (terms[0] > 0) return absl::OkStatus();
+  return FieldNotAllowed("beam_hardening[0]", terms[0],
+                         "a number above 0, mostly 1: thin objects hardly harden the beam");
 }
 
 }  // namespace
-
-absl::Status CheckPhase(const PhaseRetrieval& p) {
-  if (!p.enabled) return absl::OkStatus();
-  OCTAVO_RETURN_IF_ERROR(Plausible("phase.pixel_size_um", p.pixel_size_um, 0.001, 1000,
-                                   " (micrometres: 1.3 mm is 1300)"));
-  OCTAVO_RETURN_IF_ERROR(
-      Plausible("phase.distance_mm", p.distance_mm, 0.001, 1e6, " (millimetres: 2 m is 2000)"));
-  OCTAVO_RETURN_IF_ERROR(
-      Plausible("phase.energy_kev", p.energy_kev, 1, 1000, " (keV: 20000 eV is 20)"));
-  OCTAVO_RETURN_IF_ERROR(Plausible("phase.delta_beta", p.delta_beta, 0.01, 1e6, " (delta / beta)"));
-  const double reach = kReach * PhaseLengthPixels(p);
-  if (reach <= 8192) return absl::OkStatus();
-  return InvalidField(
-      "phase",
-      absl::StrCat(
-          "smooths over ", reach,
-          " pixels (7 sqrt(delta_beta λ distance / 4π) / pixel size); allowed up to 8192"));
-}
-
-double PhaseLengthPixels(const PhaseRetrieval& p) {
-  const double wavelength = kWavelengthOfKevM / p.energy_kev;
-  return std::sqrt(p.delta_beta * wavelength * p.distance_mm * 1e-3 / (4 * kPi)) /
-         (p.pixel_size_um * 1e-6);
-}
 
 PreparePlan PlanPrepare(const PrepareConfig& c) {
   PreparePlan plan;
@@ -136,15 +119,10 @@ PreparePlan PlanPrepare(const PrepareConfig& c) {
     plan.work_columns = (c.columns - plan.first_column) / c.bin_columns;
     plan.skip_rows = c.crop_row / c.bin_rows;
     plan.skip_columns = c.crop_column / c.bin_columns;
-    const double length = PhaseLengthPixels(c.phase);
-    plan.phase_scale_rows =
-        4 * kPi * kPi * length * length / static_cast<double>(c.bin_rows * c.bin_rows);
-    plan.phase_scale_columns =
-        4 * kPi * kPi * length * length / static_cast<double>(c.bin_columns * c.bin_columns);
-    plan.pad_rows =
-        static_cast<int64_t>(std::ceil(kReach * length / static_cast<double>(c.bin_rows)));
-    plan.pad_columns =
-        static_cast<int64_t>(std::ceil(kReach * length / static_cast<double>(c.bin_columns)));
+    plan.phase = PhaseFilterOf(c.phase, c.bin_rows, c.bin_columns);
+    const double reach = PhaseReachPixels(c.phase);
+    plan.pad_rows = static_cast<int64_t>(std::ceil(reach / static_cast<double>(c.bin_rows)));
+    plan.pad_columns = static_cast<int64_t>(std::ceil(reach / static_cast<double>(c.bin_columns)));
     plan.padded_rows = NextFastLength(plan.work_rows + 2 * plan.pad_rows);
     plan.padded_columns = NextFastLength(plan.work_columns + 2 * plan.pad_columns);
   }
@@ -184,6 +162,8 @@ absl::StatusOr<PreparedShape> CheckPrepare(const PrepareConfig& c) {
     OCTAVO_RETURN_IF_ERROR(Positive("outliers.difference", c.outliers.difference));
   }
   OCTAVO_RETURN_IF_ERROR(CheckPhase(c.phase));
+  OCTAVO_RETURN_IF_ERROR(CheckPhaseFilter(c.phase, c.bin_rows, c.bin_columns));
+  OCTAVO_RETURN_IF_ERROR(CheckHardening(c));
   OCTAVO_RETURN_IF_ERROR(Positive("log_floor", c.log_floor));
   if (!std::isfinite(c.not_finite_value))
     return FieldNotAllowed("not_finite_value", c.not_finite_value, "are finite values");
@@ -212,7 +192,7 @@ int64_t PrepareMargin(const PrepareConfig& c) {
   int64_t margin = c.outliers.window / 2;
   // A configuration that CheckPrepare refuses has no plan: its sizes may exceed an integer.
   if (c.phase.enabled && CheckPhase(c.phase).ok())
-    margin += static_cast<int64_t>(std::ceil(kReach * PhaseLengthPixels(c.phase)));
+    margin += static_cast<int64_t>(std::ceil(PhaseReachPixels(c.phase)));
   return margin;
 }
 

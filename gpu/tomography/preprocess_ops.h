@@ -116,8 +116,9 @@ class PrepareOps : public Operators {
   virtual absl::Status Unpad(StreamRef stream, const PaddedSpec& spec,
                              DeviceSpan<const ComplexF> in, DeviceSpan<float> out) = 0;
   /// Multiplies spectra [frame, column frequency, row frequency] by PhaseFactor and `scale`.
-  virtual absl::Status FilterPhase(StreamRef stream, const PaddedSpec& spec, float scale_rows,
-                                   float scale_columns, float scale, DeviceSpan<ComplexF> data) = 0;
+  virtual absl::Status FilterPhase(StreamRef stream, const PaddedSpec& spec,
+                                   const math::PhaseFilter& filter, float scale,
+                                   DeviceSpan<ComplexF> data) = 0;
   virtual absl::Status Stitch(StreamRef stream, const StitchSpec& spec, DeviceSpan<const float> in,
                               DeviceSpan<float> out) = 0;
 };

@@ -258,11 +258,12 @@ struct UnpadPixel {
 /// Row i = frame × spec.padded_columns + column frequency; column v = row frequency.
 struct FilterPhasePixel {
   PaddedSpec spec;
-  float scale_rows, scale_columns, scale;
+  math::PhaseFilter filter;
+  float scale;
   ComplexF* data;
   OCTAVO_HOST_DEVICE void operator()(int64_t i, int64_t v) const {
-    const float factor = scale * math::PhaseFactor(v, spec.padded_rows, i % spec.padded_columns,
-                                                   spec.padded_columns, scale_rows, scale_columns);
+    const float factor = scale * math::PhaseFactor(filter, v, spec.padded_rows,
+                                                   i % spec.padded_columns, spec.padded_columns);
     data[i * spec.padded_rows + v].re *= factor;
     data[i * spec.padded_rows + v].im *= factor;
   }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "gpu/math/prepare.h"
 #include "gpu/tomography/preprocess.h"
 
 // The sizes that follow from a configuration, for gpu/tomography/preprocess.cc.
@@ -14,15 +15,12 @@ struct PreparePlan {
       work_rows = 0,
       work_columns =
           0;  // of the processed area, binned: with phase retrieval the whole frame, else the crop
-  int64_t skip_rows = 0, skip_columns = 0;               // of the processed area, before the crop
-  double phase_scale_rows = 0, phase_scale_columns = 0;  // of squares of cycles per binned pixel
+  int64_t skip_rows = 0, skip_columns = 0;  // of the processed area, before the crop
+  math::PhaseFilter phase;                  // for frequencies in cycles per binned pixel
   int64_t pad_rows = 0, pad_columns = 0, padded_rows = 0, padded_columns = 0;
   PreparedShape shape;
 };
 /// `config` must be valid (CheckPrepare).
 PreparePlan PlanPrepare(const PrepareConfig& config);
-
-/// sqrt(δ/β λ d / 4π) in raw pixels: the length over which phase retrieval's kernel falls by e.
-double PhaseLengthPixels(const PhaseRetrieval& phase);
 
 }  // namespace octavo::inline gpu

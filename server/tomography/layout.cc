@@ -35,6 +35,11 @@ absl::StatusOr<model::IndexRange> Resolve(const char* field, const model::IndexR
   return out;
 }
 
+const char* NameOf(PhaseMethod method) {
+  static constexpr const char* kNames[] = {"Paganin", "generalised Paganin", "Farago"};
+  return kNames[static_cast<int>(method)];
+}
+
 const char* NameOf(RingMethod method) {
   static constexpr const char* kNames[] = {"sorting", "large stripe", "dead stripe", "all stripe",
                                            "Fourier-wavelet"};
@@ -436,12 +441,15 @@ std::string TomographyLayout::Text() const {
                     p.bin_columns, " columns\n");
   }
   if (p.phase.enabled)
-    absl::StrAppend(&text, "phase retrieval: delta/beta ", p.phase.delta_beta, ", ",
-                    p.phase.distance_mm, " mm, ", p.phase.energy_kev, " keV\n");
+    absl::StrAppend(&text, "phase retrieval (", NameOf(p.phase.method), "): delta/beta ",
+                    p.phase.delta_beta, ", ", p.phase.distance_mm, " mm, ", p.phase.energy_kev,
+                    " keV\n");
   if (p.air_left + p.air_right > 0)
     absl::StrAppend(&text, "air: ", p.air_left, " columns on the left, ", p.air_right,
                     " on the right\n");
   if (p.minus_log) absl::StrAppend(&text, "minus logarithm\n");
+  if (!p.beam_hardening.empty())
+    absl::StrAppend(&text, "beam hardening: polynomial of ", p.beam_hardening.size(), " terms\n");
   if (stitched())
     absl::StrAppend(&text, "stitching: 360 to 180 degrees, overlap ",
                     overlap_unknown() ? "is found" : absl::StrCat(p.stitching.overlap), "\n");

@@ -45,6 +45,9 @@ RINGS = Names({"sorting": _RINGS.METHOD_SORTING, "large_stripe": _RINGS.METHOD_L
                                                                                 "for the same rings"),
                        **dict.fromkeys(("sf", "remove_stripe_sf"), "the smoothing filter has no counterpart; sorting is for the same rings"),
                        "none": "leave rings out"}, of=_RINGS.Method)
+PHASES = Names({"paganin": t.TomographyPreparation.Phase.METHOD_PAGANIN, "generalized_paganin": t.TomographyPreparation.Phase.METHOD_GENERALIZED_PAGANIN,
+                "farago": t.TomographyPreparation.Phase.METHOD_FARAGO},
+               aliases={"Gpaganin": "generalized_paganin", "gpaganin": "generalized_paganin"}, of=t.TomographyPreparation.Phase.Method)
 PLACES = Names({"device": t.RESULT_PLACE_DEVICE, "disk": t.RESULT_PLACE_DISK}, of=t.ResultPlace)
 SAMPLES = Types({"u8": types_pb2.DTYPE_U8, "u16": types_pb2.DTYPE_U16, "f16": types_pb2.DTYPE_F16, "f32": types_pb2.DTYPE_F32})
 FRAME_DTYPES = Types({"u8": types_pb2.DTYPE_U8, "u16": types_pb2.DTYPE_U16, "i16": types_pb2.DTYPE_I16, "f32": types_pb2.DTYPE_F32})
@@ -107,10 +110,14 @@ def preparation(*, rings: Union[str, Sequence] = (), outliers: Optional[dict] = 
     rings      "sorting", "large_stripe", "dead_stripe", "all_stripe", "fourier_wavelet" (also
                TomoPy's names and tomopy-cli's "vo-all", "fw"), one or several, or
                dict(removal_method="sorting", sorting_window=21, ...)
-    outliers   dict(window=3, difference=100);  phase  dict(pixel_size_um=, distance_mm=, energy_kev=, delta_beta=)
+    outliers   dict(window=3, difference=100);  phase  dict(pixel_size_um=, distance_mm=, energy_kev=, delta_beta=, retrieval_method="paganin",
+               "generalized_paganin" (feature_size_um=), "farago")
+    beam_hardening  (1, b, ...): a line integral p becomes p + b p^2 + ...
     stitching  dict(axis_right=, overlap=): a scan over 360 degrees with the axis at one side
     """
     rings = [rings] if isinstance(rings, (str, dict)) else rings
+    if isinstance(phase, dict) and isinstance(phase.get("retrieval_method"), str):
+        phase = dict(phase, retrieval_method=PHASES.pick("phase.retrieval_method", phase["retrieval_method"]))
     return message(t.TomographyPreparation, dict(rings=[dict(removal_method=RINGS.pick("rings", one)) if isinstance(one, str) else one for one in rings],
                                                  outliers=outliers, phase=phase, stitching=stitching, **fields))
 

@@ -190,10 +190,10 @@ class CudaPrepareOps final : public PrepareOps, TomoLauncher {
                      DeviceSpan<float> out) override {
     return ForRows(stream, s.frames * s.rows, s.columns, UnpadPixel{s, in.data(), out.data()});
   }
-  absl::Status FilterPhase(StreamRef stream, const PaddedSpec& s, float scale_rows,
-                           float scale_columns, float scale, DeviceSpan<ComplexF> data) override {
+  absl::Status FilterPhase(StreamRef stream, const PaddedSpec& s, const math::PhaseFilter& filter,
+                           float scale, DeviceSpan<ComplexF> data) override {
     return ForRows(stream, s.frames * s.padded_columns, s.padded_rows,
-                   FilterPhasePixel{s, scale_rows, scale_columns, scale, data.data()});
+                   FilterPhasePixel{s, filter, scale, data.data()});
   }
 
   absl::Status Stitch(StreamRef stream, const StitchSpec& s, DeviceSpan<const float> in,

@@ -118,12 +118,11 @@ class HostPrepareOps final : public PrepareOps {
       ForRows(s.frames * s.rows, s.columns, f);
     });
   }
-  absl::Status FilterPhase(StreamRef stream, const PaddedSpec& s, float scale_rows,
-                           float scale_columns, float scale, DeviceSpan<ComplexF> data) override {
-    return Enqueue(stream,
-                   [=, f = FilterPhasePixel{s, scale_rows, scale_columns, scale, data.data()}] {
-                     ForRows(s.frames * s.padded_columns, s.padded_rows, f);
-                   });
+  absl::Status FilterPhase(StreamRef stream, const PaddedSpec& s, const math::PhaseFilter& filter,
+                           float scale, DeviceSpan<ComplexF> data) override {
+    return Enqueue(stream, [=, f = FilterPhasePixel{s, filter, scale, data.data()}] {
+      ForRows(s.frames * s.padded_columns, s.padded_rows, f);
+    });
   }
 
   absl::Status Stitch(StreamRef stream, const StitchSpec& s, DeviceSpan<const float> in,

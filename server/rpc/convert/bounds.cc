@@ -259,6 +259,7 @@ std::vector<Bound> MakeBounds() {
       Text("ProjectionArrays.flats", kName),
       Text("ProjectionArrays.darks", kName),
       Many("TomographyPreparation.rings", 8),
+      Many("TomographyPreparation.beam_hardening", 6),
       Many("RotationCenter.pixels", kRecord),
       // -- sessions and leases
       Text("OpenSessionRequest.client", kTitle),

@@ -109,6 +109,7 @@ absl::StatusOr<model::PreparationSpec> Decode(const v1::TomographyPreparation& i
                                    {"phase.distance_mm", in.phase().distance_mm()},
                                    {"phase.energy_kev", in.phase().energy_kev()},
                                    {"phase.delta_beta", in.phase().delta_beta()},
+                                   {"phase.feature_size_um", in.phase().feature_size_um()},
                                    {"log_floor", in.log_floor()},
                                    {"not_finite_value", in.not_finite_value()},
                                    {"stitching.overlap", in.stitching().overlap()}}));
@@ -133,15 +134,27 @@ absl::StatusOr<model::PreparationSpec> Decode(const v1::TomographyPreparation& i
   if (in.bin_angles() != 0) c.bin_angles = in.bin_angles();
   if (in.has_phase()) {
     c.phase = {.enabled = true,
+               .method = PhaseMethod::kPaganin,
                .pixel_size_um = in.phase().pixel_size_um(),
                .distance_mm = in.phase().distance_mm(),
                .energy_kev = in.phase().energy_kev(),
-               .delta_beta = in.phase().delta_beta()};
+               .delta_beta = in.phase().delta_beta(),
+               .feature_size_um = in.phase().feature_size_um()};
+    if (!P::Phase::Method_IsValid(in.phase().retrieval_method()))
+      return Unknown("preparation.phase.retrieval_method", in.phase().retrieval_method());
+    if (in.phase().retrieval_method() != P::Phase::METHOD_UNSPECIFIED)
+      c.phase.method = static_cast<PhaseMethod>(in.phase().retrieval_method() - 1);
   }
   c.air_left = in.air_left();
   c.air_right = in.air_right();
   c.minus_log = (!in.has_logarithm() || in.logarithm()) && !in.already_sinograms();
   if (in.log_floor() != 0) c.log_floor = in.log_floor();
+  c.beam_hardening.assign(in.beam_hardening().begin(), in.beam_hardening().end());
+  if (!c.beam_hardening.empty() && !out.integrals())
+    return InvalidField(
+        "tomography.preparation.beam_hardening",
+        "is given with logarithm = false; it corrects line integrals, so allowed are "
+        "the logarithm or already_sinograms");
   c.not_finite_value = in.not_finite_value();
   if (in.has_stitching()) {
     c.stitching = {.enabled = true,

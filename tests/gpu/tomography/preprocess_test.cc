@@ -11,6 +11,7 @@
 #include <numbers>
 #include <random>
 
+#include "gpu/tomography/phase_filter.h"
 #include "gpu/tomography/preprocess_plan.h"
 #include "tests/gpu/tomography/data.h"
 #include "tests/gpu/tomography/preprocess_model.h"
@@ -254,76 +255,187 @@ TEST_P(TomoPrepareTest, OddValuesAreHandledAsStated) {
   EXPECT_EQ(dim, (std::vector<float>{2, 2, 0.5f, 7, 1, 1}));
 }
 
+TEST_P(TomoPrepareTest, BeamHardeningIsAPolynomialOfTheLineIntegrals) {
+  PrepareConfig c = Plain(2, 3, 17);
+  c.beam_hardening = {1, 0.25, -0.03, 0.002};
+  Doubles raw(static_cast<size_t>(c.angles * c.rows * c.columns));
+  std::uniform_real_distribution<double> uniform(0.02, 1.1);
+  for (double& v : raw) v = uniform(random_);
+  raw[7] = std::nan("");
+  c.not_finite_value = 0.5;
+  const auto hardened = [](double p) {
+    return p + 0.25 * p * p - 0.03 * p * p * p + 0.002 * p * p * p * p;
+  };
+  for (const bool log : {true, false}) {
+    c.minus_log = log;
+    ASSERT_OK_AND_ASSIGN(const auto got, Prepare(c, raw, {}, {}));
+    for (int64_t a = 0; a < c.angles; ++a) {
+      for (int64_t r = 0; r < c.rows; ++r) {
+        for (int64_t x = 0; x < c.columns; ++x) {
+          const double v = raw[static_cast<size_t>((a * c.rows + r) * c.columns + x)];
+          const float made = got[static_cast<size_t>((r * c.angles + a) * c.columns + x)];
+          if (std::isnan(v)) {
+            EXPECT_EQ(made, 0.5f) << "what is not finite stays as it was asked for";
+          } else {
+            ASSERT_NEAR(made, hardened(log ? -std::log(v) : v), 2e-6);
+          }
+        }
+      }
+    }
+  }
+}
+
+// 1 / the expression of each method, from physics: λ = hc / E, frequencies in cycles per metre.
+double PhaseDivisor(const PhaseRetrieval& p, double per_row, double per_column) {
+  const double l = 1.2398419843e-9 / p.energy_kev * p.distance_mm * 1e-3 / (4 * std::numbers::pi),
+               kx = 2 * std::numbers::pi * per_column / (p.pixel_size_um * 1e-6),
+               ky = 2 * std::numbers::pi * per_row / (p.pixel_size_um * 1e-6),
+               chi = l * (kx * kx + ky * ky);
+  switch (p.method) {
+    case PhaseMethod::kPaganin: return 1 + p.delta_beta * chi;
+    case PhaseMethod::kGeneralized: {
+      const double w = (p.feature_size_um == 0 ? p.pixel_size_um : p.feature_size_um) * 1e-6;
+      return 1 - 2 * p.delta_beta * l / (w * w) * (std::cos(w * kx) + std::cos(w * ky) - 2);
+    }
+    case PhaseMethod::kFarago: return std::cos(chi) + p.delta_beta * std::sin(chi);
+  }
+  return 0;
+}
+
+TEST(TomoPhaseFilterTest, HasTheStatedFactors) {
+  for (const PhaseMethod method :
+       {PhaseMethod::kPaganin, PhaseMethod::kGeneralized, PhaseMethod::kFarago}) {
+    for (const double feature : {0.0, 1.0, 5.0}) {
+      for (const double distance : {1.0, 40.0}) {
+        for (const double ratio : {0.5, 30.0, 2000.0}) {
+          PhaseRetrieval p{.enabled = true,
+                           .method = method,
+                           .pixel_size_um = 2,
+                           .distance_mm = distance,
+                           .energy_kev = 30,
+                           .delta_beta = ratio};
+          if (method == PhaseMethod::kGeneralized) p.feature_size_um = feature;
+          ASSERT_THAT(CheckPhase(p), IsOk());
+          ASSERT_THAT(CheckPhaseFilter(p, 1, 1), IsOk());
+          EXPECT_GT(PhaseReachPixels(p), 0);
+          for (const int64_t bin : {1, 2, 4}) {
+            const math::PhaseFilter filter = PhaseFilterOf(p, bin, 3 - bin > 0 ? 3 - bin : 1);
+            const int64_t bin_columns = 3 - bin > 0 ? 3 - bin : 1, m = 45, n = 32;
+            for (int64_t i = 0; i < m; ++i) {
+              for (int64_t j = 0; j < n; ++j) {
+                const double u = static_cast<double>(std::min(i, m - i)) /
+                                 static_cast<double>(m * bin),
+                             v = static_cast<double>(std::min(j, n - j)) /
+                                 static_cast<double>(n * bin_columns);
+                const double wanted = 1 / PhaseDivisor(p, u, v);
+                ASSERT_NEAR(math::PhaseFactor(filter, i, m, j, n), wanted,
+                            1e-5 * std::abs(wanted) + 1e-9)
+                    << "method " << static_cast<int>(method) << " at " << i << ", " << j;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(TomoPhaseFilterTest, FaragoIsRefusedWhereItIsInfinite) {
+  PhaseRetrieval p{.enabled = true,
+                   .method = PhaseMethod::kFarago,
+                   .pixel_size_um = 1,
+                   .distance_mm = 400,
+                   .energy_kev = 20,
+                   .delta_beta = 100};
+  EXPECT_THAT(CheckPhaseFilter(p, 1, 1), IsError(kInvalid, "phase.retrieval_method"));
+  EXPECT_THAT(CheckPhaseFilter(p, 4, 4), IsOk()) << "binned pixels have no such fine structure";
+  p.distance_mm = 20;
+  EXPECT_THAT(CheckPhaseFilter(p, 1, 1), IsOk());
+  p.method = PhaseMethod::kPaganin;
+  p.distance_mm = 400;
+  EXPECT_THAT(CheckPhaseFilter(p, 1, 1), IsOk());
+}
+
+constexpr PhaseRetrieval kRetrieval{
+    .enabled = true, .pixel_size_um = 2, .distance_mm = 60, .energy_kev = 25, .delta_beta = 90};
+
+std::vector<PhaseRetrieval> Retrievals() {
+  std::vector<PhaseRetrieval> all(4, kRetrieval);
+  all[1].method = all[2].method = PhaseMethod::kGeneralized;
+  all[2].feature_size_um = 3;
+  all[3].method = PhaseMethod::kFarago;
+  return all;
+}
+
 TEST_P(TomoPrepareTest, PhaseRetrievalIsTheStatedFilter) {
-  PrepareConfig c = Plain(3, 11, 26);
+  PrepareConfig c = Plain(2, 11, 26);
   c.minus_log = false;
   c.crop_row = 3;
   c.crop_rows = 5;
-  c.phase = {
-      .enabled = true, .pixel_size_um = 2, .distance_mm = 60, .energy_kev = 25, .delta_beta = 90};
-  const PreparePlan plan = PlanPrepare(c);
-  Doubles raw(static_cast<size_t>(c.angles * c.rows * c.columns));
-  std::uniform_real_distribution<double> uniform(0.3, 1);
-  for (double& v : raw) v = uniform(random_);
-  ASSERT_OK_AND_ASSIGN(const auto got, Prepare(c, raw, {}, {}));
-  // The transform written as a loop, with the factor from physics: 1 + δ/β π λ d f².
-  const double wavelength = 1.2398419843e-9 / 25,
-               strength = 90 * std::numbers::pi * wavelength * 0.06 / (2e-6 * 2e-6);
-  const int64_t m = plan.padded_rows, n = plan.padded_columns, top = (m - c.rows) / 2,
-                left = (n - c.columns) / 2;
-  ASSERT_GE(top, plan.pad_rows);
-  using Complex = std::complex<double>;
-  const auto turn = [](int64_t a, int64_t size) {
-    return std::polar(
-        1.0, 2 * std::numbers::pi * static_cast<double>(a % size) / static_cast<double>(size));
-  };
-  const auto transform = [&](std::vector<Complex>& data, int64_t lines, int64_t size, int64_t line,
-                             int64_t step, bool inverse) {
-    for (int64_t l = 0; l < lines; ++l) {
-      std::vector<Complex> out(static_cast<size_t>(size));
-      for (int64_t k = 0; k < size; ++k) {
-        for (int64_t i = 0; i < size; ++i) {
-          const Complex w = turn(k * i, size);
-          out[static_cast<size_t>(k)] +=
-              data[static_cast<size_t>(l * line + i * step)] * (inverse ? w : std::conj(w));
+  for (const PhaseRetrieval& phase : Retrievals()) {
+    c.phase = phase;
+    const PreparePlan plan = PlanPrepare(c);
+    Doubles raw(static_cast<size_t>(c.angles * c.rows * c.columns));
+    std::uniform_real_distribution<double> uniform(0.3, 1);
+    for (double& v : raw) v = uniform(random_);
+    ASSERT_OK_AND_ASSIGN(const auto got, Prepare(c, raw, {}, {}));
+    // The transform written as a loop, with the factor from physics.
+    const int64_t m = plan.padded_rows, n = plan.padded_columns, top = (m - c.rows) / 2,
+                  left = (n - c.columns) / 2;
+    ASSERT_GE(top, plan.pad_rows);
+    using Complex = std::complex<double>;
+    const auto turn = [](int64_t a, int64_t size) {
+      return std::polar(
+          1.0, 2 * std::numbers::pi * static_cast<double>(a % size) / static_cast<double>(size));
+    };
+    const auto transform = [&](std::vector<Complex>& data, int64_t lines, int64_t size,
+                               int64_t line, int64_t step, bool inverse) {
+      for (int64_t l = 0; l < lines; ++l) {
+        std::vector<Complex> out(static_cast<size_t>(size));
+        for (int64_t k = 0; k < size; ++k) {
+          for (int64_t i = 0; i < size; ++i) {
+            const Complex w = turn(k * i, size);
+            out[static_cast<size_t>(k)] +=
+                data[static_cast<size_t>(l * line + i * step)] * (inverse ? w : std::conj(w));
+          }
         }
+        for (int64_t k = 0; k < size; ++k)
+          data[static_cast<size_t>(l * line + k * step)] = out[static_cast<size_t>(k)];
       }
-      for (int64_t k = 0; k < size; ++k)
-        data[static_cast<size_t>(l * line + k * step)] = out[static_cast<size_t>(k)];
+    };
+    Doubles want;
+    for (int64_t r = 0; r < 5; ++r) {
+      for (int64_t a = 0; a < c.angles; ++a) {
+        std::vector<Complex> data;
+        for (int64_t y = 0; y < m; ++y) {
+          for (int64_t x = 0; x < n; ++x) {
+            data.emplace_back(raw[static_cast<size_t>(
+                (a * c.rows + std::clamp<int64_t>(y - top, 0, c.rows - 1)) * c.columns +
+                std::clamp<int64_t>(x - left, 0, c.columns - 1))]);
+          }
+        }
+        transform(data, m, n, n, 1, false);
+        transform(data, n, m, 1, n, false);
+        for (int64_t y = 0; y < m; ++y) {
+          for (int64_t x = 0; x < n; ++x) {
+            const double v = static_cast<double>(std::min(y, m - y)) / static_cast<double>(m),
+                         u = static_cast<double>(std::min(x, n - x)) / static_cast<double>(n);
+            data[static_cast<size_t>(y * n + x)] /=
+                PhaseDivisor(phase, v, u) * static_cast<double>(m * n);
+          }
+        }
+        transform(data, n, m, 1, n, true);
+        transform(data, m, n, n, 1, true);
+        for (int64_t d = 0; d < c.columns; ++d)
+          want.push_back(data[static_cast<size_t>((3 + r + top) * n + d + left)].real());
+      }
     }
-  };
-  Doubles want;
-  for (int64_t r = 0; r < 5; ++r) {
-    for (int64_t a = 0; a < c.angles; ++a) {
-      std::vector<Complex> data;
-      for (int64_t y = 0; y < m; ++y) {
-        for (int64_t x = 0; x < n; ++x) {
-          data.emplace_back(raw[static_cast<size_t>(
-              (a * c.rows + std::clamp<int64_t>(y - top, 0, c.rows - 1)) * c.columns +
-              std::clamp<int64_t>(x - left, 0, c.columns - 1))]);
-        }
-      }
-      transform(data, m, n, n, 1, false);
-      transform(data, n, m, 1, n, false);
-      for (int64_t y = 0; y < m; ++y) {
-        for (int64_t x = 0; x < n; ++x) {
-          const double v = static_cast<double>(std::min(y, m - y)) / static_cast<double>(m),
-                       u = static_cast<double>(std::min(x, n - x)) / static_cast<double>(n);
-          data[static_cast<size_t>(y * n + x)] /=
-              (1 + strength * (u * u + v * v)) * static_cast<double>(m * n);
-        }
-      }
-      transform(data, n, m, 1, n, true);
-      transform(data, m, n, n, 1, true);
-      for (int64_t d = 0; d < c.columns; ++d)
-        want.push_back(data[static_cast<size_t>((3 + r + top) * n + d + left)].real());
-    }
+    ExpectNear(got, want, 2e-5);
+    // Air stays air. More rows than the margin needs change nothing.
+    ASSERT_OK_AND_ASSIGN(const auto air, Prepare(c, Doubles(raw.size(), 0.75), {}, {}));
+    for (const float v : air) ASSERT_NEAR(v, 0.75f, 1e-5f);
+    EXPECT_EQ(PrepareMargin(c), plan.pad_rows);
   }
-  ExpectNear(got, want, 2e-5);
-  // Air stays air. More rows than the margin needs change nothing.
-  ASSERT_OK_AND_ASSIGN(const auto air, Prepare(c, Doubles(raw.size(), 0.75), {}, {}));
-  for (const float v : air) ASSERT_NEAR(v, 0.75f, 1e-5f);
-  EXPECT_EQ(PrepareMargin(c), plan.pad_rows);
 }
 
 // A frame that is not finite, or far too bright, changes no bit of the others.
@@ -354,29 +466,30 @@ TEST_P(TomoPrepareTest, PhaseRetrievalKeepsFramesApart) {
 }
 
 TEST_P(TomoPrepareTest, MoreRowsThanTheMarginChangeLittle) {
-  PrepareConfig c = Plain(2, 64, 40);
-  c.phase = {
-      .enabled = true, .pixel_size_um = 2, .distance_mm = 60, .energy_kev = 25, .delta_beta = 90};
-  c.outliers = {.window = 5, .difference = 0.4};
-  const int64_t margin = PrepareMargin(c), keep = 6, first = 30;
-  ASSERT_LE(margin, 28);
-  Doubles raw(static_cast<size_t>(c.angles * c.rows * c.columns));
-  std::uniform_real_distribution<double> uniform(0.3, 1);
-  for (double& v : raw) v = uniform(random_);
-  c.crop_row = first;
-  c.crop_rows = keep;
-  ASSERT_OK_AND_ASSIGN(const auto whole, Prepare(c, raw, {}, {}));
-  PrepareConfig part = c;
-  part.rows = keep + 2 * margin;
-  part.crop_row = margin;
-  Doubles cut;
-  for (int64_t a = 0; a < c.angles; ++a) {
-    const auto from = raw.begin() + (a * c.rows + first - margin) * c.columns;
-    cut.insert(cut.end(), from, from + part.rows * c.columns);
+  for (const PhaseRetrieval& phase : Retrievals()) {
+    PrepareConfig c = Plain(2, 64, 40);
+    c.phase = phase;
+    c.outliers = {.window = 5, .difference = 0.4};
+    const int64_t margin = PrepareMargin(c), keep = 6, first = 30;
+    ASSERT_LE(margin, 28);
+    Doubles raw(static_cast<size_t>(c.angles * c.rows * c.columns));
+    std::uniform_real_distribution<double> uniform(0.3, 1);
+    for (double& v : raw) v = uniform(random_);
+    c.crop_row = first;
+    c.crop_rows = keep;
+    ASSERT_OK_AND_ASSIGN(const auto whole, Prepare(c, raw, {}, {}));
+    PrepareConfig part = c;
+    part.rows = keep + 2 * margin;
+    part.crop_row = margin;
+    Doubles cut;
+    for (int64_t a = 0; a < c.angles; ++a) {
+      const auto from = raw.begin() + (a * c.rows + first - margin) * c.columns;
+      cut.insert(cut.end(), from, from + part.rows * c.columns);
+    }
+    ASSERT_OK_AND_ASSIGN(const auto chunk, Prepare(part, cut, {}, {}));
+    ASSERT_EQ(chunk.size(), whole.size());
+    for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(chunk[i], whole[i], 2e-3f) << i;
   }
-  ASSERT_OK_AND_ASSIGN(const auto chunk, Prepare(part, cut, {}, {}));
-  ASSERT_EQ(chunk.size(), whole.size());
-  for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(chunk[i], whole[i], 2e-3f) << i;
 }
 
 TEST_P(TomoPrepareTest, StitchingMakesTheWideScan) {
@@ -503,6 +616,25 @@ TEST_P(TomoPrepareTest, NamesTheFieldAtFault) {
     refuses("phase.distance_mm", phase(1, distance, 20, 90));
   for (const double delta_beta : {0.0, -5.0, 1e9})
     refuses("phase.delta_beta", phase(1, 100, 20, delta_beta));
+  refuses("phase.feature_size_um", [](auto& c) {
+    c.phase = kRetrieval;
+    c.phase.feature_size_um = 3;
+  });
+  for (const double feature : {-1.0, 5000.0, std::nan("")})
+    refuses("phase.feature_size_um", [=](auto& c) {
+      c.phase = kRetrieval;
+      c.phase.method = PhaseMethod::kGeneralized;
+      c.phase.feature_size_um = feature;
+    });
+  refuses("phase.retrieval_method", [](auto& c) {
+    c.phase = kRetrieval;
+    c.phase.method = PhaseMethod::kFarago;
+    c.phase.distance_mm = 400;
+  });
+  for (const double first : {0.0, -1.0})
+    refuses("beam_hardening[0]", [=](auto& c) { c.beam_hardening = {first, 1}; });
+  refuses("beam_hardening[1]", [](auto& c) { c.beam_hardening = {1, std::nan("")}; });
+  refuses("beam_hardening", [](auto& c) { c.beam_hardening = Doubles(7, 1); });
   refuses("log_floor", [](auto& c) { c.log_floor = std::nan(""); });
   refuses("air_left", [](auto& c) { c.air_left = 33; });
   refuses("stitching.overlap", [](auto& c) { c.stitching = {.enabled = true, .overlap = 40}; });
