@@ -80,6 +80,37 @@ class TomographySinograms(DaemonTest):
                 np.testing.assert_allclose(READERS[kind](os.path.join(self.daemon.root, name)).array, wanted, rtol=1e-5, atol=2e-6)
                 self.assertEqual(job.commit_failures, 0)
 
+    def test_phase_retrieval_and_beam_hardening(self):
+        pixel, distance, energy, ratio, pad = 2e-6, 0.06, 25.0, 90.0, 80
+        l = 1.2398419843e-9 / energy * distance / (4 * np.pi)
+        k = [2 * np.pi * np.fft.fftfreq(n + 2 * pad) / pixel for n in (self.ROWS, self.SIZE)]
+        squares = k[0][:, None] ** 2 + k[1][None, :] ** 2
+        cosines = np.cos(pixel * k[0])[:, None] + np.cos(pixel * k[1])[None, :]
+        divisors = {"paganin": 1 + ratio * l * squares, "generalized_paganin": 1 - 2 * ratio * l / pixel ** 2 * (cosines - 2),
+                    "farago": np.cos(l * squares) + ratio * np.sin(l * squares)}
+        for name, divisor in divisors.items():
+            with self.subTest(name=name):
+                prepare = octavo.preparation(phase=dict(pixel_size_um=2, distance_mm=60, energy_kev=25, delta_beta=90, retrieval_method=name), logarithm=False)
+                values = self.made(self.work(prepare=prepare, batch=2))[2]
+                padded = np.pad(self.transmissions, ((0, 0), (pad, pad), (pad, pad)), mode="edge")
+                wanted = np.fft.ifft2(np.fft.fft2(padded) / divisor).real[:, pad:-pad, pad:-pad]
+                np.testing.assert_allclose(values, np.swapaxes(wanted, 0, 1), atol=1e-3)
+        values = self.made(self.work(prepare=octavo.preparation(beam_hardening=(1, 0.2, -0.01))))[2]
+        p = np.swapaxes(-np.log(self.transmissions), 0, 1)
+        np.testing.assert_allclose(values, p + 0.2 * p ** 2 - 0.01 * p ** 3, rtol=1e-5, atol=2e-6)
+        for field, prepare in (("tomography.preparation.beam_hardening", octavo.preparation(beam_hardening=(1, 0.1), logarithm=False)),
+                               ("tomography.preparation.beam_hardening[0]", octavo.preparation(beam_hardening=(0, 0.1))),
+                               ("tomography.preparation.beam_hardening[1]", octavo.preparation(beam_hardening=(1, np.inf))),
+                               ("tomography.preparation.phase.retrieval_method", octavo.preparation(phase=dict(pixel_size_um=0.5, distance_mm=900, energy_kev=8, delta_beta=50,
+                                                                                                              retrieval_method="farago"))),
+                               ("tomography.preparation.phase.feature_size_um", octavo.preparation(phase=dict(pixel_size_um=2, distance_mm=9, energy_kev=25, delta_beta=50,
+                                                                                                             feature_size_um=3)))):
+            with self.subTest(field=field):
+                self.refused(self.work(prepare=prepare), field)
+        with self.assertRaises(ValueError) as caught:
+            octavo.preparation(phase=dict(pixel_size_um=2, distance_mm=9, energy_kev=25, delta_beta=50, retrieval_method="bronnikov"))
+        self.assertIn("farago", str(caught.exception))
+
     def test_fewer_bits(self):
         job, volume, numbers = self.made(self.work(samples="u8", batch=2))
         low, high = job.tomography.low, job.tomography.high

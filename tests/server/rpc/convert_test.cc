@@ -324,6 +324,38 @@ TEST(ConvertTomography, SamplesNeedAWindowThatHoldsSomething) {
   refused(v1::DTYPE_U16, -1e39, 1, "tomography.samples.low");
 }
 
+TEST(ConvertJob, ThePreparationOfTomographyIsTakenOver) {
+  v1::JobSpec spec;
+  spec.mutable_tomography()->mutable_file()->set_path("a.npy");
+  auto* preparation = spec.mutable_tomography()->mutable_preparation();
+  using Phase = v1::TomographyPreparation::Phase;
+  const auto decoded = [&]() -> absl::StatusOr<PrepareConfig> {
+    OCTAVO_ASSIGN_OR_RETURN(const engine::JobSpec job, DecodeJobSpec(spec, "me"));
+    return std::get<model::TomographySpec>(job.work).preparation.config;
+  };
+  preparation->mutable_phase()->set_delta_beta(9);
+  for (const auto& [method, wanted] :
+       {std::pair{Phase::METHOD_UNSPECIFIED, PhaseMethod::kPaganin},
+        std::pair{Phase::METHOD_PAGANIN, PhaseMethod::kPaganin},
+        std::pair{Phase::METHOD_GENERALIZED_PAGANIN, PhaseMethod::kGeneralized},
+        std::pair{Phase::METHOD_FARAGO, PhaseMethod::kFarago}}) {
+    preparation->mutable_phase()->set_retrieval_method(method);
+    EXPECT_EQ(decoded()->phase.method, wanted);
+  }
+  preparation->mutable_phase()->set_retrieval_method(static_cast<Phase::Method>(7));
+  EXPECT_THAT(decoded(), IsError(absl::StatusCode::kInvalidArgument,
+                                 "tomography.preparation.phase.retrieval_method: "));
+  preparation->clear_phase();
+  preparation->add_beam_hardening(1);
+  preparation->add_beam_hardening(0.5);
+  EXPECT_EQ(decoded()->beam_hardening, (std::vector<double>{1, 0.5}));
+  preparation->set_logarithm(false);
+  EXPECT_THAT(decoded(), IsError(absl::StatusCode::kInvalidArgument,
+                                 "tomography.preparation.beam_hardening: "));
+  preparation->set_already_sinograms(true);
+  EXPECT_THAT(decoded(), IsOk());
+}
+
 TEST(ConvertJob, SinogramsHaveNothingOfWhatMakesSlices) {
   const auto decoded = [](const std::function<void(v1::TomographyJob&)>& change) {
     v1::JobSpec spec;
