@@ -11,6 +11,7 @@
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "gpu/tomography/fourier.h"
+#include "gpu/tomography/projection_matrix.h"
 #include "gpu/tomography/reconstruct_kernels.h"
 #include "gpu/tomography/reconstruct_plan.h"
 #include "gpu/tomography/tomopy_compat.h"
@@ -22,6 +23,7 @@ constexpr int64_t kFloat = sizeof(float);
 
 /// The memory on the device, in f32 elements unless stated otherwise.
 struct Sizes {
+  RayLayout layout;
   int64_t groups = 0, lanes = 1, weight_groups = 1;
   int64_t images = 0, image = 0;        // number of images, elements per image
   int64_t sinograms = 0, sinogram = 0;  // the same for sinograms
@@ -41,27 +43,25 @@ bool HasWeights(const TomographyConfig& c) {
 
 Sizes SizesOf(const TomographyConfig& c, const TomographyPlan& plan, const TomographyOps& ops) {
   Sizes s;
-  s.lanes = ops.Lanes(c.slices, plan.shared_center);
-  s.groups = (c.slices + s.lanes - 1) / s.lanes;
+  s.layout = LayOutRays(c, plan, ops);
+  s.lanes = s.layout.lanes;
+  s.groups = s.layout.groups;
   s.weight_groups = plan.shared_center ? 1 : s.groups;
-  const auto angles = static_cast<int64_t>(plan.order.size());
-  const int64_t one_image = plan.grid_size * (plan.grid_size + 2 * math::kRayMargin);
-  const int64_t one_sinogram = angles * (c.detectors + 2 * math::kRayMargin);
   s.images = c.algorithm == TomographyAlgorithm::kFbp    ? 1
              : c.algorithm == TomographyAlgorithm::kCgls ? 3
                                                          : 2;
-  s.image = s.groups * s.lanes * one_image;
+  s.image = s.layout.image();
   s.sinograms = 2;
-  s.sinogram = s.groups * s.lanes * one_sinogram;
+  s.sinogram = s.layout.sinogram();
   if (HasWeights(c)) {
-    if (c.algorithm == TomographyAlgorithm::kSirt) s.row_weights = s.weight_groups * one_sinogram;
-    s.column_weights = static_cast<int64_t>(plan.subsets.size()) * s.weight_groups * one_image;
+    if (c.algorithm == TomographyAlgorithm::kSirt)
+      s.row_weights = s.weight_groups * s.layout.one_sinogram;
+    s.column_weights =
+        static_cast<int64_t>(plan.subsets.size()) * s.weight_groups * s.layout.one_image;
   }
   if (plan.cut_radius > 0) s.cut = plan.image_size * (plan.image_size + 2 * math::kRayMargin);
-  // Tables of a few bytes per angle, detector and slice, padded to 256 bytes.
-  s.tables = angles * static_cast<int64_t>(sizeof(math::ForwardAngle) + sizeof(math::BackAngle) +
-                                           sizeof(int32_t)) +
-             kFloat * (s.groups * (1 + 2 * s.lanes) + 4 * c.detectors) + 8 * 256;
+  // Factors, and the filter's tables: a few bytes per detector and slice, padded to 256 bytes.
+  s.tables = s.layout.table_bytes + kFloat * (2 * s.groups * s.lanes + 4 * c.detectors) + 4 * 256;
   s.sums = 4 * kSumParts * s.groups * s.lanes;
   return s;
 }
@@ -74,7 +74,8 @@ class CorrectedReconstructor final : public Reconstructor {
         plan_(std::move(plan)),
         device_(device),
         ops_(ops),
-        sizes_(SizesOf(config_, plan_, ops_)) {}
+        sizes_(SizesOf(config_, plan_, ops_)),
+        matrix_(config_, plan_, device_, ops_) {}
 
   absl::Status Init() {
     OCTAVO_ASSIGN_OR_RETURN(Stream stream, device_.NewStream(StreamPriority::kNormal));
@@ -88,26 +89,10 @@ class CorrectedReconstructor final : public Reconstructor {
     OCTAVO_ASSIGN_OR_RETURN(host_sums_, device_.AllocatePinned(sizes_.sums * 8));
     OCTAVO_ASSIGN_OR_RETURN(host_factors_,
                             device_.AllocatePinned(2 * sizes_.groups * sizes_.lanes * kFloat));
-    OCTAVO_RETURN_IF_ERROR(Upload(stream.ref(), plan_.forward, forward_));
-    OCTAVO_RETURN_IF_ERROR(Upload(stream.ref(), plan_.back, back_));
-    OCTAVO_RETURN_IF_ERROR(Upload(stream.ref(), plan_.order, order_));
-    std::vector<float> centers(static_cast<size_t>(sizes_.groups), plan_.centers[0]);
-    if (!plan_.shared_center) centers = plan_.centers;
-    OCTAVO_RETURN_IF_ERROR(Upload(stream.ref(), centers, centers_));
+    OCTAVO_RETURN_IF_ERROR(matrix_.Init(stream.ref()));
     OCTAVO_RETURN_IF_ERROR(Upload(
         stream.ref(), std::vector<float>(static_cast<size_t>(2 * sizes_.groups * sizes_.lanes)),
         factors_));
-    view_ = {.groups = sizes_.groups,
-             .lanes = sizes_.lanes,
-             .size = plan_.grid_size,
-             .detectors = config_.detectors,
-             .angles = static_cast<int64_t>(plan_.order.size()),
-             .forward = forward_.as<math::ForwardAngle>(),
-             .back = back_.as<math::BackAngle>(),
-             .centers = centers_.as<float>(),
-             .pixel_size = static_cast<float>(config_.pixel_size),
-             .radius = plan_.radius,
-             .interpolation = config_.interpolation};
     // Margins are zero and stay zero, because the operators write only between them.
     for (int64_t i = 0; i < sizes_.images; ++i)
       OCTAVO_RETURN_IF_ERROR(device_.Fill(stream.ref(), images_[i].data(), images_[i].bytes(), 0));
@@ -133,14 +118,13 @@ class CorrectedReconstructor final : public Reconstructor {
       return FieldOutOfRange("slices", input.slices, 1, config_.slices);
     }
     slices_ = input.slices;
-    samples_ = 0;
-    view_.groups = (slices_ + sizes_.lanes - 1) / sizes_.lanes;
+    matrix_.BeginRun(slices_);
     const int64_t angles = view_.angles, d = config_.detectors;
     const SinogramView in{.data = input.data.data(),
                           .slice_stride = input.angle_first ? d : angles * d,
                           .angle_stride = input.angle_first ? slices_ * d : d};
     OCTAVO_RETURN_IF_ERROR(
-        ops_.PackSinograms(stream, view_, in, order_.span<int32_t>(), slices_, Measured()));
+        ops_.PackSinograms(stream, view_, in, matrix_.order(), slices_, Measured()));
     OCTAVO_RETURN_IF_ERROR(CheckData(stream));
     const float start = config_.algorithm == TomographyAlgorithm::kMlem ? 1.0f : 0.0f;
     OCTAVO_RETURN_IF_ERROR(
@@ -239,7 +223,7 @@ class CorrectedReconstructor final : public Reconstructor {
     const float least = 1e-3f * view_.pixel_size;  // a smaller sum is rounding error: the ray meets
                                                    // no pixel, or the pixel no ray
     OCTAVO_RETURN_IF_ERROR(
-        ops_.PackSinograms(stream, one, {}, order_.span<int32_t>(), one.groups, Projected()));
+        ops_.PackSinograms(stream, one, {}, matrix_.order(), one.groups, Projected()));
     for (size_t s = 0; s < plan_.subsets.size(); ++s) {
       OCTAVO_RETURN_IF_ERROR(
           ops_.Back(stream, one, plan_.subsets[s], Projected(), ColumnWeights(s)));
@@ -332,7 +316,7 @@ class CorrectedReconstructor final : public Reconstructor {
   // Whether to continue after the iteration that `report` describes.
   bool Continues(const IterationReport& report, const Callback& callback,
                  TomographyResult* result) {
-    samples_ = 0;
+    matrix_.BeginPiece();
     result->last = report;
     bool change = config_.stop_change > 0, residual = config_.stop_residual > 0;
     for (size_t i = 0; i < report.residual_norms.size(); ++i) {
@@ -480,56 +464,24 @@ class CorrectedReconstructor final : public Reconstructor {
                                Projected().From(first));
       };
       OCTAVO_RETURN_IF_ERROR(
-          InPieces(stream, callback, {0, view_.angles}, 2, samples, filter_rows));
+          matrix_.InPieces(stream, GoesOn(callback), {0, view_.angles}, 2, samples, filter_rows));
     }
     return Back(stream, callback, plan_.subsets[0], Projected(), Image());
   }
 
-  // -- pieces of work
-
-  // Enqueues [begin, end) in multiples of `multiple`. After each piece of work it lets the callback
-  // end the run.
-  template <class F>
-  absl::Status InPieces(StreamRef stream, const Callback& callback,
-                        std::pair<int64_t, int64_t> range, int64_t multiple, int64_t samples_each,
-                        F enqueue) {
-    const int64_t piece = config_.piece_samples > 0 ? config_.piece_samples : ops_.PieceSamples();
-    const int64_t step =
-        std::max<int64_t>(piece / std::max<int64_t>(samples_each, 1) / multiple, 1) * multiple;
-    for (int64_t at = range.first; at < range.second; at += step) {
-      const int64_t end = std::min(at + step, range.second);
-      if (samples_ > 0 && samples_ + (end - at) * samples_each > piece) {
-        samples_ = 0;
-        OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
-        if (callback && !callback({})) return absl::CancelledError("given up by the callback");
-      }
-      samples_ += (end - at) * samples_each;
-      OCTAVO_RETURN_IF_ERROR(enqueue(at, end));
-    }
-    return absl::OkStatus();
+  // Asks the callback between pieces of work.
+  static CancelCheck GoesOn(const Callback& callback) {
+    if (!callback) return {};
+    return [&callback] { return callback({}); };
   }
   absl::Status Forward(StreamRef stream, const Callback& callback, const AngleRange& range,
                        DeviceSpan<const float> image, DeviceSpan<const float> transposed,
                        DeviceSpan<float> sinogram) {
-    constexpr int64_t kAngles = 8;  // angles that the kernels process together
-    const int64_t samples = view_.groups * view_.lanes * view_.size * view_.detectors;
-    return InPieces(stream, callback, {range.begin, range.end}, kAngles, samples,
-                    [&](int64_t begin, int64_t end) {
-                      const AngleRange part{
-                          .begin = begin, .split = std::clamp(range.split, begin, end), .end = end};
-                      return ops_.Forward(stream, view_, part, image, transposed, sinogram);
-                    });
+    return matrix_.Forward(stream, GoesOn(callback), range, image, transposed, sinogram);
   }
   absl::Status Back(StreamRef stream, const Callback& callback, const AngleRange& range,
                     DeviceSpan<const float> sinogram, DeviceSpan<float> image) {
-    const int64_t samples = view_.groups * view_.lanes * view_.size * range.count();
-    return InPieces(stream, callback, {0, view_.size}, kBackRows, samples,
-                    [&](int64_t begin, int64_t end) {
-                      RayView rows = view_;
-                      rows.row_begin = begin;
-                      rows.row_end = end;
-                      return ops_.Back(stream, rows, range, sinogram, image);
-                    });
+    return matrix_.Back(stream, GoesOn(callback), range, sinogram, image);
   }
 
   const TomographyConfig config_;
@@ -537,11 +489,11 @@ class CorrectedReconstructor final : public Reconstructor {
   Device& device_;
   TomographyOps& ops_;
   const Sizes sizes_;
-  RayView view_;
+  ProjectionMatrix matrix_;
+  const RayView& view_ = matrix_.view();
   int64_t slices_ = 0;
-  int64_t samples_ = 0;  // enqueued since the last call of the callback
-  DeviceBuffer images_[3], sinograms_[2], cut_, row_weights_, column_weights_, forward_, back_,
-      order_, centers_, factors_, taps_, edge_left_, edge_right_, sums_;
+  DeviceBuffer images_[3], sinograms_[2], cut_, row_weights_, column_weights_, factors_, taps_,
+      edge_left_, edge_right_, sums_;
   PinnedBuffer host_sums_, host_factors_;
   std::vector<double> measured_norms_;
 };

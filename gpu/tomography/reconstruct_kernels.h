@@ -144,6 +144,11 @@ class TomographyOps : public Operators {
   virtual absl::Status PackSinograms(StreamRef stream, const RayView& view, const SinogramView& in,
                                      DeviceSpan<const int32_t> order, int64_t slices,
                                      DeviceSpan<float> out) = 0;
+  /// The counterpart of PackSinograms: f32 [slice, angle, detector] of the first `slices` slices,
+  /// whose angle order[a] is angle a of the view.
+  virtual absl::Status UnpackSinograms(StreamRef stream, const RayView& view,
+                                       DeviceSpan<const float> in, DeviceSpan<const int32_t> order,
+                                       int64_t slices, DeviceSpan<float> out) = 0;
   /// Copies f32 [slice, n, n] into the middle of the grid, with zeros around it and outside the
   /// circle. A null `in` means `value` on the whole grid.
   virtual absl::Status PackImages(StreamRef stream, const RayView& view, DeviceSpan<const float> in,

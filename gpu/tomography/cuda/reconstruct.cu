@@ -51,6 +51,15 @@ __global__ void PackSinogramsKernel(RayView v, SinogramView in, const int32_t* o
   }
 }
 
+__global__ void UnpackSinogramsKernel(RayView v, const float* in, const int32_t* order,
+                                      float* out) {
+  const int64_t slice = blockIdx.x / v.angles, angle = blockIdx.x % v.angles;
+  const float* from =
+      in + v.SinogramRow(slice / v.lanes * v.angles + angle) * v.lanes + slice % v.lanes;
+  float* to = out + (slice * v.angles + order[angle]) * v.detectors;
+  for (int64_t d = threadIdx.x; d < v.detectors; d += kThreads) to[d] = from[d * v.lanes];
+}
+
 __global__ void PackImagesKernel(RayView v, const float* in, float value, int64_t n, int64_t slices,
                                  float* out) {
   const int64_t row = blockIdx.x, group = row / v.size, r = row % v.size;
@@ -244,6 +253,14 @@ class CudaTomographyOps final : public TomographyOps, TomoLauncher {
     return Launch([&, order = order.data(), out = out.data()] {
       PackSinogramsKernel<<<static_cast<unsigned>(v.groups * v.angles), kThreads, 0,
                             AsCuda(stream)>>>(v, in, order, slices, out);
+    });
+  }
+  absl::Status UnpackSinograms(StreamRef stream, const RayView& v, DeviceSpan<const float> in,
+                               DeviceSpan<const int32_t> order, int64_t slices,
+                               DeviceSpan<float> out) override {
+    return Launch([&, in = in.data(), order = order.data(), out = out.data()] {
+      UnpackSinogramsKernel<<<static_cast<unsigned>(slices * v.angles), kThreads, 0,
+                              AsCuda(stream)>>>(v, in, order, out);
     });
   }
   absl::Status PackImages(StreamRef stream, const RayView& v, DeviceSpan<const float> in,

@@ -123,6 +123,19 @@ class HostTomographyOps final : public TomographyOps {
     });
   }
 
+  absl::Status UnpackSinograms(StreamRef stream, const RayView& view, DeviceSpan<const float> in,
+                               DeviceSpan<const int32_t> order, int64_t slices,
+                               DeviceSpan<float> out) override {
+    return Enqueue(stream, [=, v = view, in = in.data(), order = order.data(), out = out.data()] {
+      tbb::parallel_for(int64_t{0}, slices * v.angles, [&](int64_t i) {
+        const int64_t slice = i / v.angles, a = i % v.angles, lane = slice % v.lanes;
+        const float* row = in + v.SinogramRow(slice / v.lanes * v.angles + a) * v.lanes + lane;
+        float* to = out + (slice * v.angles + order[a]) * v.detectors;
+        for (int64_t d = 0; d < v.detectors; ++d) to[d] = row[d * v.lanes];
+      });
+    });
+  }
+
   absl::Status PackImages(StreamRef stream, const RayView& view, DeviceSpan<const float> in,
                           float value, int64_t n, int64_t slices, DeviceSpan<float> out) override {
     return Enqueue(stream, [=, v = view, in = in.data(), out = out.data()] {
