@@ -38,7 +38,17 @@ struct Sizes {
 };
 
 bool HasWeights(const TomographyConfig& c) {
-  return c.algorithm == TomographyAlgorithm::kSirt || c.algorithm == TomographyAlgorithm::kMlem;
+  return c.algorithm == TomographyAlgorithm::kSirt || c.algorithm == TomographyAlgorithm::kMlem ||
+         c.algorithm == TomographyAlgorithm::kTv;
+}
+
+int64_t ImagesFor(TomographyAlgorithm algorithm) {
+  switch (algorithm) {
+    case TomographyAlgorithm::kFbp: return 1;
+    case TomographyAlgorithm::kCgls: return 3;
+    case TomographyAlgorithm::kTv: return 5;
+    default: return 2;
+  }
 }
 
 Sizes SizesOf(const TomographyConfig& c, const TomographyPlan& plan, const TomographyOps& ops) {
@@ -47,14 +57,12 @@ Sizes SizesOf(const TomographyConfig& c, const TomographyPlan& plan, const Tomog
   s.lanes = s.layout.lanes;
   s.groups = s.layout.groups;
   s.weight_groups = plan.shared_center ? 1 : s.groups;
-  s.images = c.algorithm == TomographyAlgorithm::kFbp    ? 1
-             : c.algorithm == TomographyAlgorithm::kCgls ? 3
-                                                         : 2;
+  s.images = ImagesFor(c.algorithm);
   s.image = s.layout.image();
-  s.sinograms = 2;
+  s.sinograms = c.algorithm == TomographyAlgorithm::kTv ? 4 : 2;
   s.sinogram = s.layout.sinogram();
   if (HasWeights(c)) {
-    if (c.algorithm == TomographyAlgorithm::kSirt)
+    if (c.algorithm != TomographyAlgorithm::kMlem)
       s.row_weights = s.weight_groups * s.layout.one_sinogram;
     s.column_weights =
         static_cast<int64_t>(plan.subsets.size()) * s.weight_groups * s.layout.one_image;
@@ -139,6 +147,7 @@ class CorrectedReconstructor final : public Reconstructor {
       case TomographyAlgorithm::kCgls:
         OCTAVO_RETURN_IF_ERROR(Cgls(stream, callback, &result));
         break;
+      case TomographyAlgorithm::kTv: OCTAVO_RETURN_IF_ERROR(Tv(stream, callback, &result)); break;
       case TomographyAlgorithm::kFbp: OCTAVO_RETURN_IF_ERROR(Fbp(stream, callback)); break;
       case TomographyAlgorithm::kFourier:
       case TomographyAlgorithm::kAuto:
@@ -331,6 +340,14 @@ class CorrectedReconstructor final : public Reconstructor {
     return wanted && !change && !residual;
   }
 
+  UpdateOptions UpdateOf(UpdateKind kind) const {
+    constexpr float kMost = std::numeric_limits<float>::max();
+    return {.kind = kind,
+            .relaxation = static_cast<float>(config_.relaxation),
+            .lo = config_.has_min ? static_cast<float>(config_.min_value) : -kMost,
+            .hi = config_.has_max ? static_cast<float>(config_.max_value) : kMost};
+  }
+
   static double Ratio(double change, double before) {
     if (before > 0) return std::sqrt(change / before);
     return change > 0 ? std::numeric_limits<double>::infinity() : 0;
@@ -338,12 +355,7 @@ class CorrectedReconstructor final : public Reconstructor {
 
   absl::Status Iterate(StreamRef stream, const Callback& callback, TomographyResult* result) {
     const bool mlem = config_.algorithm == TomographyAlgorithm::kMlem;
-    constexpr float kMost = std::numeric_limits<float>::max();
-    const UpdateOptions update{
-        .kind = mlem ? UpdateKind::kMlem : UpdateKind::kSirt,
-        .relaxation = static_cast<float>(config_.relaxation),
-        .lo = config_.has_min ? static_cast<float>(config_.min_value) : -kMost,
-        .hi = config_.has_max ? static_cast<float>(config_.max_value) : kMost};
+    const UpdateOptions update = UpdateOf(mlem ? UpdateKind::kMlem : UpdateKind::kSirt);
     OCTAVO_RETURN_IF_ERROR(MeasuredNorms(stream));
     for (int64_t i = 1; i <= config_.iterations; ++i) {
       OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, sums_.data(), sums_.bytes(), 0));
@@ -448,6 +460,52 @@ class CorrectedReconstructor final : public Reconstructor {
     return absl::OkStatus();
   }
 
+  // ½ ‖A x − b‖² + w N p² Σ |∇x| by the primal-dual iterations of Chambolle and Pock 2011 (for
+  // tomography: Sidky, Jørgensen, Pan 2012), with the steps of Pock and Chambolle 2011: 1 / the sum
+  // of each row and each column of the matrix [A; s ∇]. With s = N p / 4, a quarter of the sum of a
+  // column of A, both parts of it have the same weight in the steps, and neither waits for the
+  // other.
+  absl::Status Tv(StreamRef stream, const Callback& callback, TomographyResult* result) {
+    const AngleRange& all = plan_.subsets[0];
+    const DeviceSpan<float> bar = images_[2].span<float>(), right = images_[3].span<float>(),
+                            down = images_[4].span<float>(), dual = sinograms_[2].span<float>(),
+                            projected = sinograms_[3].span<float>();
+    const auto strength =
+        static_cast<float>(0.25 * static_cast<double>(view_.angles) * config_.pixel_size);
+    const auto limit = static_cast<float>(4 * config_.tv_weight * config_.pixel_size);
+    // Some weights of the cubic are negative: the sums of their amounts are up to 1.25 times as
+    // large.
+    const float safety = config_.interpolation == math::RayInterpolation::kCubic ? 0.75f : 1.0f;
+    UpdateOptions update = UpdateOf(UpdateKind::kSirt);
+    update.relaxation = safety;
+    OCTAVO_RETURN_IF_ERROR(MeasuredNorms(stream));
+    OCTAVO_RETURN_IF_ERROR(
+        device_.CopyOnDevice(stream, bar.data(), Image().data(), view_.image_elements() * kFloat));
+    for (const DeviceSpan<float>& slopes : {right, down})
+      OCTAVO_RETURN_IF_ERROR(
+          device_.Fill(stream, slopes.data(), view_.image_elements() * kFloat, 0));
+    for (int64_t i = 1; i <= config_.iterations; ++i) {
+      OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, sums_.data(), sums_.bytes(), 0));
+      if (all.split < all.end) OCTAVO_RETURN_IF_ERROR(ops_.Transpose(stream, view_, bar, Work()));
+      OCTAVO_RETURN_IF_ERROR(Forward(stream, callback, all, bar, Work(), Projected()));
+      OCTAVO_RETURN_IF_ERROR(ops_.DualRays(stream, view_, Rows(), safety, i == 1, Measured(),
+                                           Projected(), dual, projected, DeviceSums(0)));
+      OCTAVO_RETURN_IF_ERROR(ops_.DualSlopes(stream, view_, Columns(0), limit, bar, right, down));
+      OCTAVO_RETURN_IF_ERROR(Back(stream, callback, all, dual, Work()));
+      OCTAVO_RETURN_IF_ERROR(ops_.PrimalStep(stream, view_, update, strength, Work(), Columns(0),
+                                             right, down, Image(), bar, DeviceSums(1)));
+      OCTAVO_RETURN_IF_ERROR(FetchSums(stream));
+      IterationReport report{
+          .iteration = i, .iterations = config_.iterations, .residual_norms = {}, .changes = {}};
+      for (int64_t k = 0; k < slices_; ++k) {
+        report.residual_norms.push_back(std::sqrt(Sum(0, k)));
+        report.changes.push_back(Ratio(Pair(1, k, 0), Pair(1, k, 1)));
+      }
+      if (!Continues(report, callback, result)) return absl::OkStatus();
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Fbp(StreamRef stream, const Callback& callback) {
     const RowFilter filter{.taps = taps_.as<float>(),
                            .edge_left = edge_left_.as<float>(),
@@ -492,7 +550,7 @@ class CorrectedReconstructor final : public Reconstructor {
   ProjectionMatrix matrix_;
   const RayView& view_ = matrix_.view();
   int64_t slices_ = 0;
-  DeviceBuffer images_[3], sinograms_[2], cut_, row_weights_, column_weights_, factors_, taps_,
+  DeviceBuffer images_[5], sinograms_[4], cut_, row_weights_, column_weights_, factors_, taps_,
       edge_left_, edge_right_, sums_;
   PinnedBuffer host_sums_, host_factors_;
   std::vector<double> measured_norms_;

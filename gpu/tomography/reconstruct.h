@@ -15,12 +15,12 @@
 namespace octavo::inline gpu {
 
 /// kAuto: kFourier or kFbp (ChooseAlgorithm).
-enum class TomographyAlgorithm { kSirt, kMlem, kCgls, kFbp, kFourier, kAuto };
+enum class TomographyAlgorithm { kSirt, kMlem, kCgls, kFbp, kFourier, kAuto, kTv };
 
 /// Whether the algorithm has iterations; the others are direct.
 constexpr bool IsIterative(TomographyAlgorithm algorithm) {
   return algorithm == TomographyAlgorithm::kSirt || algorithm == TomographyAlgorithm::kMlem ||
-         algorithm == TomographyAlgorithm::kCgls;
+         algorithm == TomographyAlgorithm::kCgls || algorithm == TomographyAlgorithm::kTv;
 }
 
 /// kCorrected, the default, honours the centre and has the true scale. kTomopy reproduces TomoPy's
@@ -64,7 +64,11 @@ struct TomographyConfig {
 
   int64_t iterations = 1;
   double relaxation = 1;  // sirt: 0 < λ < 2
-  int64_t subsets = 1;    // sirt, mlem: ordered subsets of the angles, updated one after the other
+  /// tv: the weight w > 0 of ½ ‖A x − b‖² + w N p² Σ |∇x|, with N angles, pixel size p and
+  /// differences of neighbouring pixels. In units of x; small structure of a contrast below about w
+  /// vanishes, whatever the number of angles. 0 for the other algorithms.
+  double tv_weight = 0;
+  int64_t subsets = 1;  // sirt, mlem: ordered subsets of the angles, updated one after the other
   double stop_change =
       0;  // stop when ‖x − x before‖ / ‖x before‖ of every slice is smaller; 0 = never
   double stop_residual = 0;  // stop when ‖b − A x‖ / ‖b‖ of every slice is smaller; 0 = never
@@ -133,9 +137,10 @@ class Reconstructor {
 
   virtual ~Reconstructor() = default;
   /// Reconstructs into `images`, device f32 [slice, image_size, image_size], row 0 on top (largest
-  /// y). `initial`: start images of the same shape, or null for the algorithm's own (sirt, cgls 0,
-  /// mlem 1; tomopy form 1e-6). Enqueues on `stream` and waits for each iteration. InvalidArgument
-  /// for data that are not finite, or negative for mlem; Cancelled if the callback gave up.
+  /// y). `initial`: start images of the same shape, or null for the algorithm's own (sirt, cgls, tv
+  /// 0, mlem 1; tomopy form 1e-6). Enqueues on `stream` and waits for each iteration.
+  /// InvalidArgument for data that are not finite, or negative for mlem; Cancelled if the callback
+  /// gave up.
   virtual absl::StatusOr<TomographyResult> Run(StreamRef stream, const TomographyInput& input,
                                                DeviceSpan<const float> initial,
                                                DeviceSpan<float> images,

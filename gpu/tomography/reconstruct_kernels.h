@@ -180,6 +180,30 @@ class TomographyOps : public Operators {
                               DeviceSpan<const float> back, const SharedWeights& columns,
                               DeviceSpan<float> image, DeviceSpan<double> changes) = 0;
 
+  // Operators of total variation; `math` is gpu/math/total_variation.h.
+  /// dual = math::DualOfRay of `bar` = A x̄; where `first`, dual counts as zero and `projected` =
+  /// bar, else projected = (projected + bar) / 2, which is A x. Steps are the row weights times
+  /// `safety`. sums[part, group, lane] += ‖measured − projected‖².
+  virtual absl::Status DualRays(StreamRef stream, const RayView& view, const SharedWeights& rows,
+                                float safety, bool first, DeviceSpan<const float> measured,
+                                DeviceSpan<const float> bar, DeviceSpan<float> dual,
+                                DeviceSpan<float> projected, DeviceSpan<double> sums) = 0;
+  /// right, down = math::DualOfSlope of x̄ = `bar`. The slope towards a pixel without a column
+  /// weight, or from one, is zero.
+  virtual absl::Status DualSlopes(StreamRef stream, const RayView& view,
+                                  const SharedWeights& columns, float limit,
+                                  DeviceSpan<const float> bar, DeviceSpan<float> right,
+                                  DeviceSpan<float> down) = 0;
+  /// image = math::PrimalStep within the bounds of `options`, where the column weight (times
+  /// options.relaxation) is not zero, and bar = 2 image − the image before. changes[part, group,
+  /// lane] += {‖new − old‖², ‖old‖²}.
+  virtual absl::Status PrimalStep(StreamRef stream, const RayView& view,
+                                  const UpdateOptions& options, float strength,
+                                  DeviceSpan<const float> back, const SharedWeights& columns,
+                                  DeviceSpan<const float> right, DeviceSpan<const float> down,
+                                  DeviceSpan<float> image, DeviceSpan<float> bar,
+                                  DeviceSpan<double> changes) = 0;
+
   /// sums[part, group, lane] = Σ a² over a sinogram or image with `elements` numbers (all lanes of
   /// a group).
   virtual absl::Status SquareSum(StreamRef stream, const RayView& view, DeviceSpan<const float> a,

@@ -89,7 +89,8 @@ absl::Status CheckTomopyForm(const TomographyConfig& c) {
 
 absl::Status CheckIteration(const TomographyConfig& c) {
   const bool sirt = c.algorithm == TomographyAlgorithm::kSirt,
-             mlem = c.algorithm == TomographyAlgorithm::kMlem;
+             mlem = c.algorithm == TomographyAlgorithm::kMlem,
+             tv = c.algorithm == TomographyAlgorithm::kTv;
   OCTAVO_RETURN_IF_ERROR(Between("iterations", c.iterations, 1, kMaxIterations));
   OCTAVO_RETURN_IF_ERROR(Between("piece_samples", c.piece_samples, 0, int64_t{1} << 60));
   OCTAVO_RETURN_IF_ERROR(
@@ -103,9 +104,15 @@ absl::Status CheckIteration(const TomographyConfig& c) {
                         absl::StrCat("is ", c.subsets, "; only sirt and mlem have subsets"));
   OCTAVO_RETURN_IF_ERROR(Finite("min_value", c.min_value, true, "finite values"));
   OCTAVO_RETURN_IF_ERROR(Finite("max_value", c.max_value, true, "finite values"));
-  if (!sirt && !mlem && (c.has_min || c.has_max)) {
-    return InvalidField(c.has_min ? "min_value" : "max_value", "only sirt and mlem have bounds");
+  if (!sirt && !mlem && !tv && (c.has_min || c.has_max)) {
+    return InvalidField(c.has_min ? "min_value" : "max_value",
+                        "only sirt, mlem and tv have bounds");
   }
+  if (!tv && c.tv_weight != 0)
+    return InvalidField("tv_weight", absl::StrCat("is ", c.tv_weight, "; only tv has one"));
+  if (tv)
+    OCTAVO_RETURN_IF_ERROR(Finite("tv_weight", c.tv_weight, c.tv_weight > 0 && c.tv_weight <= 1e12,
+                                  "above 0, up to 1e12: about the contrast of noise"));
   if (mlem && c.has_min && c.min_value < 0)
     return InvalidField("min_value", absl::StrCat("is ", c.min_value, "; mlem allows 0 or more"));
   if (c.has_min && c.has_max && c.min_value > c.max_value) {

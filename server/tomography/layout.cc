@@ -415,8 +415,8 @@ AxisConfig TomographyLayout::AxisCheck(int64_t slices) const {
 }
 
 std::string TomographyLayout::Text() const {
-  static constexpr const char* kAlgorithms[] = {"SIRT", "MLEM",    "CGLS",
-                                                "FBP",  "FOURIER", "AUTO (FOURIER or FBP)"};
+  static constexpr const char* kAlgorithms[] = {
+      "SIRT", "MLEM", "CGLS", "FBP", "FOURIER", "AUTO (FOURIER or FBP)", "TV"};
   static constexpr const char* kMethods[] = {"Vo", "entropy", "phase correlation",
                                              "opposite projections"};
   const PrepareConfig& p = prepare_;

@@ -277,10 +277,12 @@ int Run(int argc, char** argv) {
   TomographyConfig c;
   c.algorithm = algorithm == "mlem"   ? TomographyAlgorithm::kMlem
                 : algorithm == "cgls" ? TomographyAlgorithm::kCgls
+                : algorithm == "tv"   ? TomographyAlgorithm::kTv
                 : algorithm == "fbp"  ? TomographyAlgorithm::kFbp
                                       : TomographyAlgorithm::kSirt;
   c.detectors = size != 0 ? size : cuda ? 2048 : 256;
   c.angles_rad = testing::HalfTurn(angles != 0 ? angles : cuda ? 1501 : 90);
+  if (c.algorithm == TomographyAlgorithm::kTv) c.tv_weight = 0.01;
   c.slices = slices != 0 ? slices : 16;
   c.iterations = c.algorithm == TomographyAlgorithm::kFbp ? 1
                  : iterations != 0                        ? iterations
@@ -344,6 +346,7 @@ int Run(int argc, char** argv) {
   // The Checker supports only linear interpolation.
   const bool checked = c.interpolation == math::RayInterpolation::kLinear;
   if (checked && c.algorithm != TomographyAlgorithm::kCgls &&
+      c.algorithm != TomographyAlgorithm::kTv &&
       (c.iterations > 1 || c.algorithm == TomographyAlgorithm::kFbp)) {
     const Checker checker{c, PlanTomography(c), one, center};
     const ProjectionFilterTaps taps = DesignProjectionFilter(c);

@@ -22,8 +22,9 @@ _RINGS = t.TomographyPreparation.Rings
 _REFUSED = {"art": "goes ray by ray; sirt and cgls solve the same equations", "bart": "is sirt with blocks (num_block, subsets)",
             "osem": "is mlem with blocks (num_block, subsets)", "lprec": "is a direct method; fourier gives the same", "astrasart": "goes ray by ray; take sirt",
             **{name: "has no counterpart: nothing is regularised"
-               for name in ("ospml_hybrid", "ospml_quad", "pml_hybrid", "pml_quad", "tv", "grad", "tikh", "vector")}}
-ALGORITHMS = Names({"fbp": _OPTIONS.ALGORITHM_FBP, "fourier": _OPTIONS.ALGORITHM_FOURIER, "auto": _OPTIONS.ALGORITHM_AUTO, "sirt": _OPTIONS.ALGORITHM_SIRT, "mlem": _OPTIONS.ALGORITHM_MLEM, "cgls": _OPTIONS.ALGORITHM_CGLS},
+               for name in ("ospml_hybrid", "ospml_quad", "pml_hybrid", "pml_quad", "grad", "tikh", "vector")}}
+ALGORITHMS = Names({"fbp": _OPTIONS.ALGORITHM_FBP, "fourier": _OPTIONS.ALGORITHM_FOURIER, "auto": _OPTIONS.ALGORITHM_AUTO, "sirt": _OPTIONS.ALGORITHM_SIRT, "mlem": _OPTIONS.ALGORITHM_MLEM, "cgls": _OPTIONS.ALGORITHM_CGLS,
+                    "tv": _OPTIONS.ALGORITHM_TV},
                    aliases={"gridrec": "fbp", "fourierrec": "fourier", "astrasirt": "sirt", "astracgls": "cgls"}, refused=_REFUSED, of=_OPTIONS.Algorithm)
 FORMS = Names({"corrected": _OPTIONS.FORM_CORRECTED, "tomopy": _OPTIONS.FORM_TOMOPY}, of=_OPTIONS.Form)
 INTERPOLATIONS = Names({"nearest": _OPTIONS.INTERPOLATION_NEAREST, "linear": _OPTIONS.INTERPOLATION_LINEAR, "cubic": _OPTIONS.INTERPOLATION_CUBIC}, aliases={"nn": "nearest"},
@@ -123,13 +124,13 @@ def preparation(*, rings: Union[str, Sequence] = (), outliers: Optional[dict] = 
 
 
 # The algorithms that use each option; the others refuse it, like the command line.
-_ITERATIVE = ("sirt", "mlem", "cgls")
+_ITERATIVE = ("sirt", "mlem", "cgls", "tv")
 _DIRECT = ("fbp", "fourier", "auto")
-_USED_BY = {**dict.fromkeys(("filter", "filter_cutoff", "filter_order", "extend_edges"), _DIRECT), "fourier_accuracy": ("fourier",),
+_USED_BY = {**dict.fromkeys(("filter", "filter_cutoff", "filter_order", "extend_edges"), _DIRECT), "fourier_accuracy": ("fourier",), "tv_weight": ("tv",),
             **dict.fromkeys(("iterations", "padding", "stop_change", "stop_residual"), _ITERATIVE), "initial": _ITERATIVE, "relaxation": ("sirt",),
             **dict.fromkeys(("subsets", "form"), ("sirt", "mlem")), **dict.fromkeys(("ratio_floor", "negative_data_to_zero"), ("mlem",))}
 _ONE_BY_DEFAULT = ("iterations", "relaxation", "subsets", "filter_cutoff")  # 1 changes nothing
-_USUAL_ITERATIONS = {"sirt": 100, "mlem": 100, "cgls": 20}
+_USUAL_ITERATIONS = {"sirt": 100, "mlem": 100, "cgls": 20, "tv": 200}
 
 
 def _check_use(algorithm: str, options: dict) -> None:
@@ -164,9 +165,9 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
     input        path of a file below a replay root; dict(path=..., flats=..., ...) of ProjectionFile; ProjectionArrays(projections="buffers/..." or
                  "volumes/..."); PushedProjections(rows=, columns=, frames=): Client.push_projections
     algorithm    "fbp", "fourier" (the same by gridding), "auto" (fourier where it is faster and as good), "sirt",
-                 "mlem", "cgls", or "gridrec": fbp with its filter; form "corrected", "tomopy" (sirt,
+                 "mlem", "cgls", "tv" (total variation, with tv_weight: about the contrast of noise), or "gridrec": fbp with its filter; form "corrected", "tomopy" (sirt,
                  mlem). Options that an algorithm does not use are refused
-    iterations   of sirt, mlem, cgls; None = the usual number: 100, for cgls 20
+    iterations   of sirt, mlem, cgls, tv; None = the usual number: 100, for cgls 20, for tv 200
     interpolation  "nearest", "linear", "cubic";  filter  "ramp", "shepp-logan", "cosine", "hann", "hamming", "parzen", "butterworth"
     center       column of the axis as a pixel index (an axis in the middle of N columns: (N - 1) /
                  2), one per slice; None = from the file (NXtomo), else the middle; or a method to
@@ -208,6 +209,8 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
         given = dict(iterations=iterations, padding=padding, initial=initial or None, filter=filter or None, form=None if FORMS.pick("form", form) in (0, _OPTIONS.FORM_CORRECTED) else form,
                      **{name: value or None for name, value in fields.items() if name in _USED_BY})
         _check_use(word, {name: value for name, value in given.items() if value is not None and not (name in _ONE_BY_DEFAULT and value == 1)})
+    if word == "tv" and not fields.get("tv_weight"):
+        raise ValueError("tv_weight is not given with algorithm tv; expected a number above 0, in the unit of the result: about the noise of an fbp slice")
     if isinstance(algorithm, str) and algorithm.lower() == "gridrec":
         filter = filter or "shepp-logan"  # TomoPy's
     bounds = dict(min_value=min, max_value=max, mask_ratio=mask, padding=padding)
@@ -288,7 +291,7 @@ def _algorithm(algorithm) -> str:
     """TomoPy's name, "gridrec" by default."""
     name = "gridrec" if algorithm is None else algorithm
     if callable(name):
-        raise ValueError("algorithm is a function; expected one of the names fbp, fourier, auto, gridrec, sirt, mlem, cgls")
+        raise ValueError("algorithm is a function; expected one of the names fbp, fourier, auto, gridrec, sirt, mlem, cgls, tv")
     return "gridrec" if name == "gridrec" else ALGORITHMS.name("algorithm", name)
 
 
@@ -309,7 +312,7 @@ def _direct_options(algorithm: str, num_iter, num_block, interpolation, filter_n
     for argument, value in (("num_iter", num_iter), ("num_block", num_block), ("interpolation", interpolation)):
         if value is not None:
             raise ValueError(f"{argument} is {short(value)} with {algorithm}, which does not iterate; it takes filter_name, filter_par, or "
-                             "algorithm='sirt', 'mlem', 'cgls'")
+                             "algorithm='sirt', 'mlem', 'cgls', 'tv'")
     name = _TOMOPY_FILTERS.name("filter_name", filter_name or ("shepp" if algorithm == "gridrec" else "ramlak"))
     options = dict(filter=FILTERS.name("filter_name", name))
     if filter_par is not None:
@@ -352,16 +355,17 @@ def recon(tomo: Any, theta: Any, center: Any = None, sinogram_order: bool = Fals
     if num_gridx != num_gridy and None not in (num_gridx, num_gridy):
         raise ValueError(f"num_gridx is {num_gridx} and num_gridy {num_gridy}; slices are square, so both must be the same")
     size = num_gridx or num_gridy or columns
-    for argument, value in (("ind_block", ind_block), ("reg_par", reg_par)):
-        if value is not None:
-            raise ValueError(f"{argument} has no counterpart: blocks are chosen for even angles (num_block), and there is no regularisation")
+    if ind_block is not None:
+        raise ValueError("ind_block has no counterpart: blocks are chosen for even angles (num_block)")
+    if reg_par is not None:
+        raise ValueError("reg_par has no counterpart; algorithm='tv' has tv_weight, which does not depend on the number of angles")
     if accelerated and name not in ("sirt", "mlem"):
         raise ValueError(f"accelerated is {accelerated} with {called}; give it only with sirt or mlem")  # as TomoPy
     if name in _DIRECT:
         options = _direct_options(called, num_iter, num_block, interpolation, filter_name, filter_par)
     else:
-        if name == "cgls" and num_block not in (None, 1):
-            raise ValueError(f"num_block is {short(num_block)} with cgls, which takes all angles at once; give it only with sirt or mlem")
+        if name in ("cgls", "tv") and num_block not in (None, 1):
+            raise ValueError(f"num_block is {short(num_block)} with {name}, which takes all angles at once; give it only with sirt or mlem")
         options = _iterative_options(num_iter, num_block, interpolation, filter_name, filter_par)
         if num_iter is None:
             _tell_one_iteration(name)

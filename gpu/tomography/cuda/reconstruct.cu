@@ -4,6 +4,7 @@
 #include "gpu/base/status.h"
 #include "gpu/device/cuda/cuda_context.h"
 #include "gpu/device/cuda/cuda_stream.h"
+#include "gpu/math/total_variation.h"
 #include "gpu/tomography/cuda/lanes.cuh"
 #include "gpu/tomography/cuda/launch.cuh"
 #include "gpu/tomography/cuda/projectors.h"
@@ -149,6 +150,89 @@ __global__ void UpdateKernel(RayView v, UpdateOptions o, const float* back, Shar
                                                       : math::MlemUpdate(x, a, weight);
       const float now = math::Clamped(after, o.lo, o.hi);
       image[start + e] = now;
+      const double change = static_cast<double>(now) - static_cast<double>(x);
+      total[0] += change * change;
+      total[1] += static_cast<double>(x) * static_cast<double>(x);
+    }
+  }
+  BlockSums<kThreads, kLanes>(total);
+  if (threadIdx.x >= kLanes) return;
+  double* to = changes + ((blockIdx.x * v.groups + group) * kLanes + threadIdx.x) * 2;
+  to[0] += total[0];
+  to[1] += total[1];
+}
+
+template <int kLanes>
+__global__ void DualRaysKernel(RayView v, SharedWeights rows, float safety, bool first,
+                               const float* measured, const float* bar, float* dual,
+                               float* projected, double* sums) {
+  const int64_t group = blockIdx.y;
+  const auto elements = static_cast<int>(v.detectors) * kLanes;
+  double total[1] = {0};
+  for (int64_t angle = blockIdx.x; angle < v.angles; angle += kSumParts) {
+    const int64_t start = v.SinogramRow(group * v.angles + angle) * kLanes;
+    const float* w = rows.data + group * rows.group_stride + v.SinogramRow(angle);
+    for (int e = static_cast<int>(threadIdx.x); e < elements; e += kThreads) {
+      const float a = bar[start + e], before = first ? a : projected[start + e],
+                  now = 0.5f * (before + a), b = measured[start + e], r = b - now;
+      projected[start + e] = now;
+      dual[start + e] =
+          math::DualOfRay(first ? 0.0f : dual[start + e], a, b, safety * w[e / kLanes]);
+      total[0] += static_cast<double>(r) * static_cast<double>(r);
+    }
+  }
+  BlockSums<kThreads, kLanes>(total);
+  if (threadIdx.x < kLanes)
+    sums[(blockIdx.x * v.groups + group) * kLanes + threadIdx.x] += total[0];
+}
+
+// A block computes every kSumParts-th row of a group.
+template <int kLanes>
+__global__ void DualSlopesKernel(RayView v, SharedWeights columns, float limit, const float* bar,
+                                 float* right, float* down) {
+  const int64_t group = blockIdx.y, below = v.image_pitch();
+  const auto elements = static_cast<int>(v.size) * kLanes;
+  for (int64_t r = blockIdx.x; r < v.size; r += kSumParts) {
+    const int64_t start = v.ImageRow(group * v.size + r) * kLanes;
+    const float* w = columns.data + group * columns.group_stride + v.ImageRow(r);
+    for (int i = static_cast<int>(threadIdx.x); i < elements; i += kThreads) {
+      const int c = i / kLanes;
+      const int64_t e = start + i;
+      const bool has_right = w[c] != 0.0f && c + 1 < v.size && w[c + 1] != 0.0f,
+                 has_down = w[c] != 0.0f && r + 1 < v.size && w[c + below] != 0.0f;
+      const float x = bar[e];
+      const math::Slope slope{has_right ? bar[e + kLanes] - x : 0.0f,
+                              has_down ? bar[e + below * kLanes] - x : 0.0f};
+      const math::Slope now = math::DualOfSlope({right[e], down[e]}, slope, limit);
+      right[e] = now.right;
+      down[e] = now.down;
+    }
+  }
+}
+
+template <int kLanes>
+__global__ void PrimalStepKernel(RayView v, UpdateOptions o, float strength, const float* back,
+                                 SharedWeights columns, const float* right, const float* down,
+                                 float* image, float* bar, double* changes) {
+  const int64_t group = blockIdx.y, above = v.image_pitch() * kLanes;
+  const auto elements = static_cast<int>(v.size) * kLanes;
+  double total[2] = {0, 0};
+  for (int64_t r = blockIdx.x; r < v.size; r += kSumParts) {
+    const int64_t start = v.ImageRow(group * v.size + r) * kLanes;
+    const float* w = columns.data + group * columns.group_stride + v.ImageRow(r);
+    for (int i = static_cast<int>(threadIdx.x); i < elements; i += kThreads) {
+      const float weight = w[i / kLanes];
+      if (weight == 0.0f) continue;
+      const int64_t e = start + i;
+      // The margin left of the first column is zero.
+      const float turned =
+          (right[e - kLanes] - right[e]) + ((r == 0 ? 0.0f : down[e - above]) - down[e]);
+      const float x = image[e],
+                  now = math::Clamped(
+                      math::PrimalStep(x, back[e], turned, o.relaxation * weight, strength), o.lo,
+                      o.hi);
+      image[e] = now;
+      bar[e] = 2.0f * now - x;
       const double change = static_cast<double>(now) - static_cast<double>(x);
       total[0] += change * change;
       total[1] += static_cast<double>(x) * static_cast<double>(x);
@@ -318,6 +402,41 @@ class CudaTomographyOps final : public TomographyOps, TomoLauncher {
       ForLanes(v, [&]<int kLanes>() {
         UpdateKernel<kLanes>
             <<<Parts(v), kThreads, 0, AsCuda(stream)>>>(v, options, back, columns, image, changes);
+      });
+    });
+  }
+  absl::Status DualRays(StreamRef stream, const RayView& v, const SharedWeights& rows, float safety,
+                        bool first, DeviceSpan<const float> measured, DeviceSpan<const float> bar,
+                        DeviceSpan<float> dual, DeviceSpan<float> projected,
+                        DeviceSpan<double> sums) override {
+    return Launch([&, measured = measured.data(), bar = bar.data(), dual = dual.data(),
+                   projected = projected.data(), sums = sums.data()] {
+      ForLanes(v, [&]<int kLanes>() {
+        DualRaysKernel<kLanes><<<Parts(v), kThreads, 0, AsCuda(stream)>>>(
+            v, rows, safety, first, measured, bar, dual, projected, sums);
+      });
+    });
+  }
+  absl::Status DualSlopes(StreamRef stream, const RayView& v, const SharedWeights& columns,
+                          float limit, DeviceSpan<const float> bar, DeviceSpan<float> right,
+                          DeviceSpan<float> down) override {
+    return Launch([&, bar = bar.data(), right = right.data(), down = down.data()] {
+      ForLanes(v, [&]<int kLanes>() {
+        DualSlopesKernel<kLanes>
+            <<<Parts(v), kThreads, 0, AsCuda(stream)>>>(v, columns, limit, bar, right, down);
+      });
+    });
+  }
+  absl::Status PrimalStep(StreamRef stream, const RayView& v, const UpdateOptions& options,
+                          float strength, DeviceSpan<const float> back,
+                          const SharedWeights& columns, DeviceSpan<const float> right,
+                          DeviceSpan<const float> down, DeviceSpan<float> image,
+                          DeviceSpan<float> bar, DeviceSpan<double> changes) override {
+    return Launch([&, back = back.data(), right = right.data(), down = down.data(),
+                   image = image.data(), bar = bar.data(), changes = changes.data()] {
+      ForLanes(v, [&]<int kLanes>() {
+        PrimalStepKernel<kLanes><<<Parts(v), kThreads, 0, AsCuda(stream)>>>(
+            v, options, strength, back, columns, right, down, image, bar, changes);
       });
     });
   }

@@ -8,6 +8,7 @@
 
 #include "gpu/base/status.h"
 #include "gpu/device/host/host_stream.h"
+#include "gpu/math/total_variation.h"
 #include "gpu/tomography/host/filter_kernels.h"
 #include "gpu/tomography/host/reconstruct_kernels.h"
 #include "gpu/tomography/host/strips.h"
@@ -266,6 +267,98 @@ class HostTomographyOps final : public TomographyOps {
             });
       });
     });
+  }
+
+  absl::Status DualRays(StreamRef stream, const RayView& view, const SharedWeights& rows,
+                        float safety, bool first, DeviceSpan<const float> measured,
+                        DeviceSpan<const float> bar, DeviceSpan<float> dual,
+                        DeviceSpan<float> projected, DeviceSpan<double> sums) override {
+    return Enqueue(stream, [=, v = view, measured = measured.data(), bar = bar.data(),
+                            dual = dual.data(), projected = projected.data(), sums = sums.data()] {
+      ForLanes(v.lanes, [&]<int64_t kLanes>() {
+        AddOverRows(v.groups * v.angles, v.groups * kLanes, sums, [&](int64_t i, double* totals) {
+          const int64_t group = i / v.angles, start = v.SinogramRow(i) * kLanes;
+          const float* w = rows.data + group * rows.group_stride + v.SinogramRow(i % v.angles);
+          totals += group * kLanes;
+          for (int64_t d = 0; d < v.detectors; ++d) {
+            for (int64_t l = 0; l < kLanes; ++l) {
+              const int64_t e = start + d * kLanes + l;
+              const float a = bar[e], before = first ? a : projected[e], now = 0.5f * (before + a),
+                          r = measured[e] - now;
+              projected[e] = now;
+              dual[e] = math::DualOfRay(first ? 0.0f : dual[e], a, measured[e], safety * w[d]);
+              totals[l] += static_cast<double>(r) * static_cast<double>(r);
+            }
+          }
+        });
+      });
+    });
+  }
+
+  absl::Status DualSlopes(StreamRef stream, const RayView& view, const SharedWeights& columns,
+                          float limit, DeviceSpan<const float> bar, DeviceSpan<float> right,
+                          DeviceSpan<float> down) override {
+    return Enqueue(stream, [=, v = view, bar = bar.data(), right = right.data(),
+                            down = down.data()] {
+      ForLanes(v.lanes, [&]<int64_t kLanes>() {
+        tbb::parallel_for(int64_t{0}, v.groups * v.size, [&](int64_t i) {
+          const int64_t group = i / v.size, r = i % v.size, start = v.ImageRow(i) * kLanes,
+                        below = v.image_pitch();
+          const float* w = columns.data + group * columns.group_stride + v.ImageRow(r);
+          for (int64_t c = 0; c < v.size; ++c) {
+            const bool has_right = w[c] != 0.0f && c + 1 < v.size && w[c + 1] != 0.0f,
+                       has_down = w[c] != 0.0f && r + 1 < v.size && w[c + below] != 0.0f;
+            for (int64_t l = 0; l < kLanes; ++l) {
+              const int64_t e = start + c * kLanes + l;
+              const math::Slope slope{.right = has_right ? bar[e + kLanes] - bar[e] : 0.0f,
+                                      .down = has_down ? bar[e + below * kLanes] - bar[e] : 0.0f};
+              const math::Slope now = math::DualOfSlope({right[e], down[e]}, slope, limit);
+              right[e] = now.right;
+              down[e] = now.down;
+            }
+          }
+        });
+      });
+    });
+  }
+
+  absl::Status PrimalStep(StreamRef stream, const RayView& view, const UpdateOptions& options,
+                          float strength, DeviceSpan<const float> back,
+                          const SharedWeights& columns, DeviceSpan<const float> right,
+                          DeviceSpan<const float> down, DeviceSpan<float> image,
+                          DeviceSpan<float> bar, DeviceSpan<double> changes) override {
+    return Enqueue(
+        stream, [=, v = view, back = back.data(), right = right.data(), down = down.data(),
+                 image = image.data(), bar = bar.data(), changes = changes.data()] {
+          ForLanes(v.lanes, [&]<int64_t kLanes>() {
+            AddOverRows(
+                v.groups * v.size, 2 * v.groups * kLanes, changes, [&](int64_t i, double* totals) {
+                  const int64_t group = i / v.size, r = i % v.size, start = v.ImageRow(i) * kLanes,
+                                above = r == 0 ? 0 : v.image_pitch() * kLanes;
+                  const float* w = columns.data + group * columns.group_stride + v.ImageRow(r);
+                  totals += group * 2 * kLanes;
+                  for (int64_t c = 0; c < v.size; ++c) {
+                    if (w[c] == 0.0f) continue;
+                    for (int64_t l = 0; l < kLanes; ++l) {
+                      const int64_t e = start + c * kLanes + l;
+                      // The margin left of the first column is zero.
+                      const float turned = (right[e - kLanes] - right[e]) +
+                                           ((r == 0 ? 0.0f : down[e - above]) - down[e]);
+                      const float x = image[e],
+                                  now = math::Clamped(
+                                      math::PrimalStep(x, back[e], turned,
+                                                       options.relaxation * w[c], strength),
+                                      options.lo, options.hi);
+                      image[e] = now;
+                      bar[e] = 2.0f * now - x;
+                      const double change = static_cast<double>(now) - static_cast<double>(x);
+                      totals[2 * l] += change * change;
+                      totals[2 * l + 1] += static_cast<double>(x) * static_cast<double>(x);
+                    }
+                  }
+                });
+          });
+        });
   }
 
   absl::Status SquareSum(StreamRef stream, const RayView& view, DeviceSpan<const float> a,

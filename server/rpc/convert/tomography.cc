@@ -195,6 +195,7 @@ v1::TomographyAlgorithmOptions::Algorithm EncodeAlgorithm(TomographyAlgorithm al
     case TomographyAlgorithm::kFbp: return O::ALGORITHM_FBP;
     case TomographyAlgorithm::kFourier: return O::ALGORITHM_FOURIER;
     case TomographyAlgorithm::kAuto: return O::ALGORITHM_AUTO;
+    case TomographyAlgorithm::kTv: return O::ALGORITHM_TV;
   }
   return O::ALGORITHM_UNSPECIFIED;
 }
@@ -248,6 +249,15 @@ absl::StatusOr<model::RotationCenterSpec> Decode(const v1::RotationCenter& in) {
   return out;
 }
 
+// One iteration is a blur.
+int64_t UsualIterations(TomographyAlgorithm algorithm) {
+  switch (algorithm) {
+    case TomographyAlgorithm::kCgls: return 20;
+    case TomographyAlgorithm::kTv: return 200;
+    default: return 100;
+  }
+}
+
 absl::StatusOr<TomographyConfig> Decode(const v1::TomographyAlgorithmOptions& in) {
   using O = v1::TomographyAlgorithmOptions;
   const auto field = [](const char* name) {
@@ -265,6 +275,7 @@ absl::StatusOr<TomographyConfig> Decode(const v1::TomographyAlgorithmOptions& in
     case O::ALGORITHM_CGLS: c.algorithm = TomographyAlgorithm::kCgls; break;
     case O::ALGORITHM_FOURIER: c.algorithm = TomographyAlgorithm::kFourier; break;
     case O::ALGORITHM_AUTO: c.algorithm = TomographyAlgorithm::kAuto; break;
+    case O::ALGORITHM_TV: c.algorithm = TomographyAlgorithm::kTv; break;
     default: return unknown("algorithm", in.algorithm());
   }
   switch (in.form()) {
@@ -301,7 +312,8 @@ absl::StatusOr<TomographyConfig> Decode(const v1::TomographyAlgorithmOptions& in
         std::pair{"stop_residual", in.stop_residual()}, std::pair{"ratio_floor", in.ratio_floor()},
         std::pair{"filter_cutoff", in.filter_cutoff()},
         std::pair{"filter_order", in.filter_order()},
-        std::pair{"fourier_accuracy", in.fourier_accuracy()}}) {
+        std::pair{"fourier_accuracy", in.fourier_accuracy()},
+        std::pair{"tv_weight", in.tv_weight()}}) {
     OCTAVO_RETURN_IF_ERROR(CheckFinite(field(name).c_str(), value));
   }
   c.image_size = in.image_size();
@@ -312,10 +324,9 @@ absl::StatusOr<TomographyConfig> Decode(const v1::TomographyAlgorithmOptions& in
   c.min_value = in.min_value();
   c.has_max = in.has_max_value();
   c.max_value = in.max_value();
-  constexpr int64_t kUsual = 100, kUsualOfCgls = 20;  // one iteration is a blur
-  if (IsIterative(c.algorithm))
-    c.iterations = c.algorithm == TomographyAlgorithm::kCgls ? kUsualOfCgls : kUsual;
+  if (IsIterative(c.algorithm)) c.iterations = UsualIterations(c.algorithm);
   if (in.iterations() != 0) c.iterations = in.iterations();
+  c.tv_weight = in.tv_weight();
   if (in.relaxation() != 0) c.relaxation = in.relaxation();
   if (in.subsets() != 0) c.subsets = in.subsets();
   c.stop_change = in.stop_change();
@@ -445,10 +456,11 @@ absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& 
   }
   out.initial_volume = in.initial_volume();
   if (!out.initial_volume.empty() && !IsIterative(out.reconstruction.algorithm)) {
-    return InvalidField("tomography.initial_volume",
-                        absl::StrCat("is ", out.initial_volume,
-                                     "; allowed only with SIRT, MLEM and CGLS, which begin with an "
-                                     "image; reconstruction.algorithm is another one"));
+    return InvalidField(
+        "tomography.initial_volume",
+        absl::StrCat("is ", out.initial_volume,
+                     "; allowed only with SIRT, MLEM, CGLS and TV, which begin with an "
+                     "image; reconstruction.algorithm is another one"));
   }
   if (in.slices_per_batch() > 4096) {
     return FieldNotAllowed("tomography.slices_per_batch", in.slices_per_batch(),

@@ -24,6 +24,7 @@ inline TomographyConfig Small(TomographyAlgorithm algorithm, int64_t slices) {
   c.image_size = 29;
   c.pixel_size = 0.5;
   c.iterations = 4;
+  if (algorithm == TomographyAlgorithm::kTv) c.tv_weight = 0.02;
   return c;
 }
 

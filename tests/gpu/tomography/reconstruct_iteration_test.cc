@@ -1,6 +1,8 @@
 // The iterations against a model in double precision with a dense matrix.
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "tests/gpu/tomography/reconstruct_fixture.h"
 
@@ -12,6 +14,118 @@ using testing::DenseProjector;
 using testing::Doubles;
 
 constexpr double kIterationTolerance = 1e-4;  // relative to the largest value
+
+/// Total variation in double precision with a dense matrix; one slice without padding.
+class TvModel {
+ public:
+  TvModel(const TomographyConfig& c, double center)
+      : config_(c),
+        n_(PlanTomography(c).grid_size),
+        dense_{n_,
+               c.detectors,
+               c.angles_rad,
+               center,
+               c.pixel_size,
+               c.mask_ratio == 0 ? 0 : 0.5 * c.mask_ratio * static_cast<double>(n_),
+               c.interpolation},
+        rows_(dense_.Forward(Doubles(static_cast<size_t>(n_ * n_), 1.0))),
+        columns_(dense_.Back(Doubles(rows_.size(), 1.0))) {}
+  int64_t size() const { return n_; }
+  bool Counts(int64_t i) const {
+    return columns_[static_cast<size_t>(i)] > 1e-3 * config_.pixel_size;
+  }
+
+  /// ½ ‖A x − b‖² + w N p² Σ |∇x|
+  double Objective(const Doubles& x, const Doubles& b) const {
+    const Doubles ax = dense_.Forward(x);
+    double sum = 0, slopes = 0;
+    for (size_t i = 0; i < ax.size(); ++i) sum += 0.5 * (ax[i] - b[i]) * (ax[i] - b[i]);
+    for (int64_t i = 0; i < n_ * n_; ++i) slopes += std::hypot(Right(x, i), Down(x, i));
+    return sum + config_.tv_weight * static_cast<double>(config_.angles_rad.size()) *
+                     config_.pixel_size * config_.pixel_size * slopes;
+  }
+
+  void Run(const Doubles& b, int64_t iterations, Doubles* x) const {
+    const double strength =
+                     0.25 * static_cast<double>(config_.angles_rad.size()) * config_.pixel_size,
+                 limit = 4 * config_.tv_weight * config_.pixel_size,
+                 safety = config_.interpolation == RayInterpolation::kCubic ? 0.75 : 1;
+    Doubles bar = *x, dual(b.size(), 0.0), right(x->size(), 0.0), down(x->size(), 0.0);
+    for (int64_t k = 0; k < iterations; ++k) {
+      const Doubles ax = dense_.Forward(bar);
+      for (size_t i = 0; i < ax.size(); ++i) {
+        const double step = rows_[i] > 1e-3 * config_.pixel_size ? safety / rows_[i] : 0;
+        dual[i] = (dual[i] + step * (ax[i] - b[i])) / (1 + step);
+      }
+      for (int64_t i = 0; i < n_ * n_; ++i) {
+        double& r = right[static_cast<size_t>(i)];
+        double& d = down[static_cast<size_t>(i)];
+        r += 0.5 * Right(bar, i);
+        d += 0.5 * Down(bar, i);
+        const double length = std::hypot(r, d);
+        if (length > limit) r *= limit / length, d *= limit / length;
+      }
+      const Doubles back = dense_.Back(dual);
+      for (int64_t i = 0; i < n_ * n_; ++i) {
+        if (!Counts(i)) continue;
+        const auto at = static_cast<size_t>(i);
+        const double turned = (i % n_ > 0 ? right[at - 1] : 0) - right[at] +
+                              (i >= n_ ? down[at - static_cast<size_t>(n_)] : 0) - down[at],
+                     step = 1 / (columns_[at] / safety + 4 * strength), before = (*x)[at];
+        double now = before - step * (back[at] + strength * turned);
+        if (config_.has_min) now = std::max(now, config_.min_value);
+        if (config_.has_max) now = std::min(now, config_.max_value);
+        (*x)[at] = now;
+        bar[at] = 2 * now - before;
+      }
+    }
+  }
+
+ private:
+  double Right(const Doubles& x, int64_t i) const {
+    return Counts(i) && i % n_ + 1 < n_ && Counts(i + 1)
+               ? x[static_cast<size_t>(i + 1)] - x[static_cast<size_t>(i)]
+               : 0;
+  }
+  double Down(const Doubles& x, int64_t i) const {
+    return Counts(i) && i / n_ + 1 < n_ && Counts(i + n_)
+               ? x[static_cast<size_t>(i + n_)] - x[static_cast<size_t>(i)]
+               : 0;
+  }
+
+  const TomographyConfig config_;
+  const int64_t n_;
+  const DenseProjector dense_;
+  const Doubles rows_, columns_;
+};
+
+Doubles TvReference(const TomographyConfig& c, const Doubles& b, const Doubles& initial,
+                    double center) {
+  const TomographyPlan plan = PlanTomography(c);
+  const TvModel model(c, center);
+  const int64_t n = model.size(), border = (n - plan.image_size) / 2;
+  const double radius = c.mask_ratio == 0 ? 0 : 0.5 * c.mask_ratio * static_cast<double>(n),
+               middle = static_cast<double>(n - 1) / 2;
+  Doubles x(static_cast<size_t>(n * n), 0.0);
+  const auto given = [&](int64_t r, int64_t k) -> bool {
+    return r >= border && r < border + plan.image_size && k >= border &&
+           k < border + plan.image_size;
+  };
+  for (int64_t i = 0; i < n * n && !initial.empty(); ++i) {
+    const int64_t r = i / n, k = i % n;
+    const bool inside = radius == 0 || std::hypot(static_cast<double>(r) - middle,
+                                                  static_cast<double>(k) - middle) <= radius;
+    if (given(r, k) && inside)
+      x[static_cast<size_t>(i)] =
+          initial[static_cast<size_t>((r - border) * plan.image_size + k - border)];
+  }
+  model.Run(b, c.iterations, &x);
+  Doubles out;
+  for (int64_t i = 0; i < n * n; ++i) {
+    if (given(i / n, i % n)) out.push_back(x[static_cast<size_t>(i)]);
+  }
+  return out;
+}
 
 // SIRT, MLEM and CGLS in double precision with a dense matrix; one slice.
 Doubles Reference(const TomographyConfig& c, const Doubles& b, const Doubles& initial,
@@ -27,6 +141,7 @@ Doubles Reference(const TomographyConfig& c, const Doubles& b, const Doubles& in
                      static_cast<double>(n - 1) / 2;
     return radius == 0 || x * x + y * y <= radius * radius;
   };
+  if (c.algorithm == TomographyAlgorithm::kTv) return TvReference(c, b, initial, center);
   const int64_t border = (n - plan.image_size) / 2;
   Doubles x(static_cast<size_t>(n * n), 0.0);
   for (size_t i = 0; i < x.size(); ++i) {
@@ -140,8 +255,8 @@ class TomographyIterationTest : public testing::TomographyFixture {
 };
 
 TEST_P(TomographyIterationTest, AgreesWithDoublePrecision) {
-  for (const auto algorithm :
-       {TomographyAlgorithm::kSirt, TomographyAlgorithm::kMlem, TomographyAlgorithm::kCgls}) {
+  for (const auto algorithm : {TomographyAlgorithm::kSirt, TomographyAlgorithm::kMlem,
+                               TomographyAlgorithm::kCgls, TomographyAlgorithm::kTv}) {
     for (const int64_t slices : {1, 6}) {
       SCOPED_TRACE(static_cast<int>(algorithm));
       Check(testing::Small(algorithm, slices), false);
@@ -171,6 +286,76 @@ TEST_P(TomographyIterationTest, EveryOptionAgreesWithDoublePrecision) {
   c = testing::Small(TomographyAlgorithm::kSirt, 5);
   c.centers = {16, 15.5, 17.25, 14, 18};
   Check(c, true);
+}
+
+TEST_P(TomographyIterationTest, EveryOptionOfTotalVariationAgreesWithDoublePrecision) {
+  TomographyConfig c = testing::Small(TomographyAlgorithm::kTv, 6);
+  c.iterations = 11;
+  for (const auto how :
+       {RayInterpolation::kNearest, RayInterpolation::kLinear, RayInterpolation::kCubic}) {
+    c.interpolation = how;
+    // For nearest: no angle at which pixels are ties.
+    for (double& angle : c.angles_rad) angle += how == RayInterpolation::kNearest ? 0.013 : 0;
+    for (const double weight : {0.001, 0.05, 3.0}) {
+      SCOPED_TRACE(weight);
+      c.tv_weight = weight;
+      Check(c, false);
+    }
+  }
+  c.interpolation = RayInterpolation::kLinear;
+  c.tv_weight = 0.03;
+  c.has_min = c.has_max = true;
+  c.min_value = 0.8;
+  c.max_value = 1.4;
+  Check(c, true);
+  c.mask_ratio = 0;
+  c.padding = 3;
+  Check(c, false);
+  c = testing::Small(TomographyAlgorithm::kTv, 5);
+  c.centers = {16, 15.5, 17.25, 14, 18};
+  c.mask_ratio = 0.8;
+  c.iterations = 9;
+  Check(c, true);
+}
+
+// However the iterations go, they end at the minimum.
+TEST_P(TomographyIterationTest, TotalVariationReachesTheMinimum) {
+  TomographyConfig c;
+  c.algorithm = TomographyAlgorithm::kTv;
+  c.angles_rad = testing::HalfTurn(9);
+  c.detectors = 19;
+  c.image_size = 16;
+  c.padding = 0;
+  c.slices = 1;
+  c.centers = {9.2};
+  c.pixel_size = 2;
+  c.tv_weight = 0.02;
+  c.iterations = 600;
+  const TvModel model(c, c.centers[0]);
+  const auto noise = Random(static_cast<int64_t>(c.angles_rad.size()) * c.detectors, -0.3f, 0.3f);
+  Doubles truth(static_cast<size_t>(model.size() * model.size()), 0.0);
+  for (int64_t i = 0; i < std::ssize(truth); ++i)
+    truth[static_cast<size_t>(i)] =
+        model.Counts(i) ? (i % 16 > 7 ? 0.4 : 0) + (i / 16 > 5 && i / 16 < 11 ? 0.3 : 0) : 0;
+  const DenseProjector dense{16, c.detectors, c.angles_rad, c.centers[0], 2, 8, c.interpolation};
+  Doubles b = dense.Forward(truth);
+  for (size_t i = 0; i < b.size(); ++i) b[i] += static_cast<double>(noise[i]);
+  std::vector<double> residuals;
+  TomographyResult result;
+  ASSERT_OK_AND_ASSIGN(const auto got, Reconstruct(c, testing::Floats(b), {}, {}, &result));
+  Doubles best(truth.size(), 0.0);
+  model.Run(b, 20000, &best);
+  const double least = model.Objective(best, b),
+               mine = model.Objective({got.begin(), got.end()}, b);
+  EXPECT_LT(mine, least * 1.001);
+  EXPECT_GT(mine, least * 0.999);
+  EXPECT_LT(mine, 0.5 * model.Objective(Doubles(truth.size(), 0.0), b));
+  EXPECT_LT(testing::LargestDifference(got, best), 0.01);
+  // The residual that is told is that of the image.
+  const Doubles ax = dense.Forward({got.begin(), got.end()});
+  double squares = 0;
+  for (size_t i = 0; i < ax.size(); ++i) squares += (ax[i] - b[i]) * (ax[i] - b[i]);
+  EXPECT_NEAR(result.last.residual_norms[0], std::sqrt(squares), 1e-3 * std::sqrt(squares));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, TomographyIterationTest,

@@ -29,8 +29,9 @@ class TomographyPiecesTest : public testing::TomographyFixture {
 };
 
 TEST_P(TomographyPiecesTest, PiecesMakeWhatOneMakes) {
-  for (const auto algorithm : {TomographyAlgorithm::kFbp, TomographyAlgorithm::kSirt,
-                               TomographyAlgorithm::kMlem, TomographyAlgorithm::kCgls}) {
+  for (const auto algorithm :
+       {TomographyAlgorithm::kFbp, TomographyAlgorithm::kSirt, TomographyAlgorithm::kMlem,
+        TomographyAlgorithm::kCgls, TomographyAlgorithm::kTv}) {
     for (const int64_t slices : {1, 18}) {
       TomographyConfig c = Config(algorithm, slices);
       const auto sinograms = Sinograms(c);
@@ -53,8 +54,9 @@ TEST_P(TomographyPiecesTest, PiecesMakeWhatOneMakes) {
 }
 
 TEST_P(TomographyPiecesTest, GivenUpBetweenPieces) {
-  for (const auto algorithm : {TomographyAlgorithm::kFbp, TomographyAlgorithm::kSirt,
-                               TomographyAlgorithm::kMlem, TomographyAlgorithm::kCgls}) {
+  for (const auto algorithm :
+       {TomographyAlgorithm::kFbp, TomographyAlgorithm::kSirt, TomographyAlgorithm::kMlem,
+        TomographyAlgorithm::kCgls, TomographyAlgorithm::kTv}) {
     TomographyConfig c = Config(algorithm, 3);
     const auto sinograms = Sinograms(c);
     c.piece_samples = 1;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iostream>
 #include <numbers>
 #include <numeric>
 #include <random>
@@ -106,6 +107,30 @@ TEST_P(TomographyQualityTest, MlemReaches23Db) {
 TEST_P(TomographyQualityTest, CglsIsBetterThanSirt) {
   EXPECT_GT(PsnrOf(Config(TomographyAlgorithm::kCgls, kN, 63)),
             PsnrOf(Config(TomographyAlgorithm::kSirt, kN, 63)) + 3);
+}
+
+// Of few noisy projections of an object with few edges, total variation makes the better image.
+TEST_P(TomographyQualityTest, TotalVariationIsBetterOfFewNoisyProjections) {
+  TomographyConfig c = Config(TomographyAlgorithm::kSirt, kN, 63);
+  c.angles_rad = testing::HalfTurn(24);
+  std::vector<float> b = Floats(testing::ExactProjections(phantom_, kN, c.angles_rad, kN, 63));
+  std::normal_distribution<float> noise(0, 0.01f * *std::max_element(b.begin(), b.end()));
+  for (float& value : b) value += noise(random_);
+  double sirt = 0;
+  for (const int64_t iterations : {10, 20, 40, 80}) {
+    c.iterations = iterations;
+    ASSERT_OK_AND_ASSIGN(const auto image, Reconstruct(c, b));
+    sirt = std::max(sirt, testing::Psnr(image, phantom_));
+  }
+  c.algorithm = TomographyAlgorithm::kTv;
+  c.tv_weight = 0.005;
+  c.iterations = 150;
+  ASSERT_OK_AND_ASSIGN(const auto image, Reconstruct(c, b));
+  const double tv = testing::Psnr(image, phantom_);
+  RecordProperty("psnr_db_sirt", std::to_string(sirt));
+  RecordProperty("psnr_db_tv", std::to_string(tv));
+  std::cout << "SIRT at its best " << sirt << " dB, total variation " << tv << " dB\n";
+  EXPECT_GT(tv, sirt + 3);
 }
 
 TEST_P(TomographyQualityTest, SubsetsConvergeFaster) {
@@ -350,6 +375,8 @@ TEST_P(TomographyQualityTest, AgreesWithTheHost) {
                         {TomographyForm::kCorrected, TomographyAlgorithm::kMlem, kNearest},
                         {TomographyForm::kCorrected, TomographyAlgorithm::kCgls, kLinear},
                         {TomographyForm::kCorrected, TomographyAlgorithm::kFbp, kLinear},
+                        {TomographyForm::kCorrected, TomographyAlgorithm::kTv, kLinear},
+                        {TomographyForm::kCorrected, TomographyAlgorithm::kTv, kCubic},
                         {TomographyForm::kTomopy, TomographyAlgorithm::kSirt, kNearest},
                         {TomographyForm::kTomopy, TomographyAlgorithm::kMlem, kLinear}}) {
     TomographyConfig c;
@@ -361,6 +388,7 @@ TEST_P(TomographyQualityTest, AgreesWithTheHost) {
     c.detectors = kSize;
     c.slices = kSlices;
     c.iterations = 10;
+    if (k.algorithm == TomographyAlgorithm::kTv) c.tv_weight = 0.01;
     std::vector<float> b;
     for (int64_t s = 0; s < kSlices; ++s) {
       for (const double v : testing::ExactProjections(testing::Phantom(kSize), kSize, c.angles_rad,

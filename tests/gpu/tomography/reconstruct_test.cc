@@ -182,8 +182,9 @@ TEST_P(TomographyTest, BackIsTheAdjointOfForward) {
 }
 
 TEST_P(TomographyTest, OneSliceOfABatchIsThatSliceAlone) {
-  for (const auto algorithm : {TomographyAlgorithm::kSirt, TomographyAlgorithm::kMlem,
-                               TomographyAlgorithm::kCgls, TomographyAlgorithm::kFbp}) {
+  for (const auto algorithm :
+       {TomographyAlgorithm::kSirt, TomographyAlgorithm::kMlem, TomographyAlgorithm::kCgls,
+        TomographyAlgorithm::kFbp, TomographyAlgorithm::kTv}) {
     TomographyConfig c = Small(algorithm, 21);
     const int64_t rays = static_cast<int64_t>(c.angles_rad.size()) * c.detectors,
                   pixels = c.image_size * c.image_size;
@@ -273,8 +274,8 @@ TEST_P(TomographyTest, ShowsTheImageWhileItGrows) {
 TEST_P(TomographyTest, DeviceBytesCoversTheArrays) {
   // The host cannot report how much it allocates, and the pool of a GPU grows in pieces. Therefore
   // the test checks that the formula covers at least what the buffers must hold.
-  for (const auto algorithm :
-       {TomographyAlgorithm::kSirt, TomographyAlgorithm::kCgls, TomographyAlgorithm::kFbp}) {
+  for (const auto algorithm : {TomographyAlgorithm::kSirt, TomographyAlgorithm::kCgls,
+                               TomographyAlgorithm::kFbp, TomographyAlgorithm::kTv}) {
     TomographyConfig c = Small(algorithm, 32);
     ASSERT_OK_AND_ASSIGN(const int64_t bytes, Reconstructor::DeviceBytes(c, device_));
     const int64_t image = 32 * c.image_size * c.image_size * 4,
@@ -310,7 +311,13 @@ TEST_P(TomographyTest, RefusesWhatItCannotDo) {
   refused([](auto& c) { c.stop_change = -1; }, "stop_change: is -1");
   refused([](auto& c) { c.ratio_floor = 0; }, "ratio_floor: is 0");
   refused([](auto& c) { c.algorithm = TomographyAlgorithm::kCgls, c.has_min = true; },
-          "min_value: only sirt and mlem have bounds");
+          "min_value: only sirt, mlem and tv have bounds");
+  refused([](auto& c) { c.tv_weight = 0.1; }, "tv_weight: is 0.1; only tv has one");
+  for (const double weight : {0.0, -1.0, 1e13, std::nan("")})
+    refused([=](auto& c) { c.algorithm = TomographyAlgorithm::kTv, c.tv_weight = weight; },
+            "tv_weight: is ");
+  refused([](auto& c) { c.algorithm = TomographyAlgorithm::kTv, c.tv_weight = 1, c.subsets = 2; },
+          "subsets: is 2; only sirt and mlem");
   refused([](auto& c) { c.algorithm = TomographyAlgorithm::kCgls, c.subsets = 2; },
           "subsets: is 2; only sirt and mlem");
   refused([](auto& c) { c.algorithm = TomographyAlgorithm::kMlem, c.relaxation = 0.5; },

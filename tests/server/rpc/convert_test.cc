@@ -356,6 +356,23 @@ TEST(ConvertJob, ThePreparationOfTomographyIsTakenOver) {
   EXPECT_THAT(decoded(), IsOk());
 }
 
+TEST(ConvertJob, TotalVariationHasAWeightAndItsUsualIterations) {
+  v1::JobSpec spec;
+  spec.mutable_tomography()->mutable_file()->set_path("a.npy");
+  auto* options = spec.mutable_tomography()->mutable_reconstruction();
+  options->set_algorithm(v1::TomographyAlgorithmOptions::ALGORITHM_TV);
+  options->set_tv_weight(0.25);
+  const auto decoded = [&]() -> absl::StatusOr<TomographyConfig> {
+    OCTAVO_ASSIGN_OR_RETURN(const engine::JobSpec job, DecodeJobSpec(spec, "me"));
+    return std::get<model::TomographySpec>(job.work).reconstruction;
+  };
+  EXPECT_EQ(decoded()->algorithm, TomographyAlgorithm::kTv);
+  EXPECT_EQ(decoded()->tv_weight, 0.25);
+  EXPECT_EQ(decoded()->iterations, 200);
+  options->set_tv_weight(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_THAT(decoded(), IsError(absl::StatusCode::kInvalidArgument, "tv_weight"));
+}
+
 TEST(ConvertJob, SinogramsHaveNothingOfWhatMakesSlices) {
   const auto decoded = [](const std::function<void(v1::TomographyJob&)>& change) {
     v1::JobSpec spec;

@@ -168,9 +168,10 @@ class TomographyJobTest : public engine::testing::JobFixture {
 };
 
 TEST_P(TomographyJobTest, BatchesMakeWhatOneReconstructorMakes) {
-  for (const auto algorithm :
-       {TomographyAlgorithm::kFbp, TomographyAlgorithm::kSirt, TomographyAlgorithm::kCgls}) {
+  for (const auto algorithm : {TomographyAlgorithm::kFbp, TomographyAlgorithm::kSirt,
+                               TomographyAlgorithm::kCgls, TomographyAlgorithm::kTv}) {
     TomographySpec spec = Spec(algorithm, 4);
+    if (algorithm == TomographyAlgorithm::kTv) spec.reconstruction.tv_weight = 0.002;
     const std::vector<float> wanted = Direct(spec.reconstruction);
     for (const int64_t batch : {0, 1, 3}) {
       spec.slices_per_batch = batch;

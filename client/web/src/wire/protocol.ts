@@ -329,7 +329,7 @@ export interface JobResults {
 }
 /** TomographyReport without what is long: at most MOST_CENTERS axes. Not known is null. */
 export interface TomographyFindings {
-  algorithm: string; // what made the slices (AUTO is told as what it chose): FBP, SIRT, MLEM, CGLS, FOURIER; UNSPECIFIED = not known yet
+  algorithm: string; // what made the slices (AUTO is told as what it chose): FBP, SIRT, MLEM, CGLS, FOURIER, TV; UNSPECIFIED = not known yet
   centers: number[];
   center_count: number;
   center_source: string; // GIVEN, FILE, MIDDLE, OVERLAP, VO …

@@ -13,7 +13,7 @@ const SOURCES: Record<string, string> = {
   PHASE_CORRELATION: "found by phase correlation", PAIRS: "found by pairs of opposite projections",
 };
 
-const ALGORITHMS: Record<string, string> = { FBP: "filtered back projection (FBP)", FOURIER: "Fourier reconstruction (gridding)", SIRT: "SIRT", MLEM: "MLEM", CGLS: "CGLS" };
+const ALGORITHMS: Record<string, string> = { FBP: "filtered back projection (FBP)", FOURIER: "Fourier reconstruction (gridding)", SIRT: "SIRT", MLEM: "MLEM", CGLS: "CGLS", TV: "total variation (TV)" };
 
 export function Results(props: { job: JobDetails; results: JobResults; volumes: ReadonlyMap<string, VolumeRow>; choose: ((axis: number) => void) | null }) {
   const { job, results } = props;

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cmath>
+
+#include "gpu/math/host_device.h"
+#include "gpu/math/rotation.h"
+
+// The elements of the total-variation iterations, shared by all backends (gpu/tomography: Tv of
+// reconstruct.cc has the method).
+namespace octavo::inline gpu::math {
+
+/// The dual variable of a ray after a step: `bar` is A x̄ there, `step` 1 / the sum of its row of A.
+OCTAVO_HOST_DEVICE inline float DualOfRay(float dual, float bar, float measured, float step) {
+  return (dual + step * (bar - measured)) / (1.0f + step);
+}
+
+/// The differences of a pixel to its right and to its lower neighbour.
+struct Slope {
+  float right = 0, down = 0;
+};
+
+/// The dual variable of a pixel after a step of a half along the slope of x̄, kept within the disc
+/// of radius `limit`.
+OCTAVO_HOST_DEVICE inline Slope DualOfSlope(Slope dual, Slope slope, float limit) {
+  dual.right = fmaf(0.5f, slope.right, dual.right);
+  dual.down = fmaf(0.5f, slope.down, dual.down);
+  const float length = sqrtf(fmaf(dual.right, dual.right, dual.down * dual.down));
+  if (length > limit) {
+    const float shorter = limit / length;
+    dual.right *= shorter;
+    dual.down *= shorter;
+  }
+  return dual;
+}
+
+/// The pixel after a step against `back` + strength × `turned`, where `back` is Aᵀ of the rays'
+/// duals, `turned` ∇ᵀ of the slopes' duals, and `weight` 1 / the sum of the pixel's column of A.
+OCTAVO_HOST_DEVICE inline float PrimalStep(float x, float back, float turned, float weight,
+                                           float strength) {
+  const float step = weight / fmaf(4.0f * strength, weight, 1.0f);
+  return x - step * fmaf(strength, turned, back);
+}
+
+}  // namespace octavo::inline gpu::math
