@@ -88,19 +88,19 @@ class Tomography(DaemonTest):
 
     def test_total_variation_of_few_noisy_projections(self):
         rng, angles = np.random.default_rng(7), np.linspace(0, np.pi, 24, endpoint=False)
-        truth, sinogram = shepp_logan(95, angles, 47.0, None)
+        truth, sinogram = shepp_logan(127, angles, 63.0)
         sinogram = sinogram + rng.normal(0, 0.01 * sinogram.max(), sinogram.shape).astype(np.float32)
         tomo = np.ascontiguousarray(sinogram[:, None, :], np.float32)
-        best = max(psnr(octavo.recon(tomo, angles, center=47.5, algorithm="sirt", num_iter=n, client=self.client)[0], truth) for n in (10, 20, 40))
-        made = octavo.recon(tomo, angles, center=47.5, algorithm="tv", num_iter=150, tv_weight=0.005, min=0, client=self.client)
+        best = max(psnr(octavo.recon(tomo, angles, center=63.5, algorithm="sirt", num_iter=n, client=self.client)[0], truth) for n in (10, 20, 40))
+        made = octavo.recon(tomo, angles, center=63.5, algorithm="tv", num_iter=80, tv_weight=0.02, min=0, client=self.client)
         print(f"SIRT at its best {best:.2f} dB, total variation {psnr(made[0], truth):.2f} dB")
-        self.assertGreater(psnr(made[0], truth), best + 2)
+        self.assertGreater(psnr(made[0], truth), best + 3)
         self.assertGreaterEqual(made.min(), 0)
         # The weight does not depend on the number of projections.
         many = np.repeat(tomo, 3, axis=0)
-        again = octavo.recon(many, np.repeat(angles, 3), center=47.5, algorithm="tv", num_iter=150, tv_weight=0.005, min=0, client=self.client)
+        again = octavo.recon(many, np.repeat(angles, 3), center=63.5, algorithm="tv", num_iter=80, tv_weight=0.02, min=0, client=self.client)
         np.testing.assert_allclose(again, made, atol=0.02)
-        job, _ = self.made(octavo.tomography(octavo.ProjectionFile(path=self.save("few.npy", tomo)), algorithm="tv", tv_weight=0.005, stop_change=0.01, angles=angles,
+        job, _ = self.made(octavo.tomography(octavo.ProjectionFile(path=self.save("few.npy", tomo)), algorithm="tv", tv_weight=0.02, stop_change=0.01, angles=angles,
                                              prepare=self.ready))
         self.assertLess(job.tomography.iterations, 200)
         self.assertEqual(job.tomography.stop, tomography_pb2.TomographyReport.STOP_CHANGE)
