@@ -10,7 +10,6 @@ from scipy import ndimage
 
 from harness import DATA, DaemonTest, held_bytes, octavo, until
 from octavo import phantoms, prep
-from octavo.v1 import job_pb2
 from tomography_test import shepp_logan
 
 TOMO = os.path.join(DATA, "tomo")
@@ -199,8 +198,10 @@ def counts(angles=7, rows=5, columns=24, seed=4, dtype=np.uint16):
 
 class ArrayCalls(DaemonTest):
     def setUp(self):
+        filters = warnings.catch_warnings()
+        filters.__enter__()
+        self.addCleanup(filters.__exit__, None, None, None)
         warnings.simplefilter("error", octavo.OctavoWarning)
-        self.addCleanup(warnings.resetwarnings)
 
     def tearDown(self):
         self.nothing_left()
