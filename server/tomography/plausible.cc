@@ -105,7 +105,7 @@ void LookAtAngles(const model::TomographySpec& spec, const storage::ProjectionIn
                                 : "tomography.push";
   const std::vector<double> used = SelectedAngles(spec, info);
   constexpr size_t kTooFew = 5;
-  if (used.size() < kTooFew && !used.empty()) {
+  if (used.size() < kTooFew && !used.empty() && !spec.makes_sinograms()) {
     out->warnings.push_back(absl::StrCat(
         used.size() == 1 ? "There is only 1 projection"
                          : absl::StrCat("There are only ", used.size(), " projections"),
@@ -231,7 +231,7 @@ void LookAtFlats(const model::TomographySpec& spec, const storage::ProjectionInf
                  Implausible* out) {
   const model::PreparationSpec& p = spec.preparation;
   const bool taken_as_they_are = !p.config.minus_log && (p.ignore_fields || info.flats == 0);
-  if (taken_as_they_are && info.dtype != DType::kF32) {
+  if (taken_as_they_are && info.dtype != DType::kF32 && !spec.makes_sinograms()) {
     out->warnings.push_back(
         absl::StrCat("The input holds whole numbers (", Info(info.dtype).name,
                      "), mostly counts of a detector, and they are reconstructed as they are. "

@@ -361,7 +361,11 @@ class Package(unittest.TestCase):
             if signature.return_annotation is signature.empty and not where.endswith("__init__"):
                 lacking.append(f"{where}: what it gives")
 
-        for one in [getattr(octavo, name) for name in octavo.__all__] + [buffers.Buffers]:
+        public = [getattr(octavo, name) for name in octavo.__all__] + [buffers.Buffers]
+        public += [getattr(one, name) for one in public if inspect.ismodule(one) for name in one.__all__]
+        for one in public:
+            if inspect.ismodule(one):
+                continue
             if inspect.isclass(one):
                 for kind in one.__mro__:
                     for name, method in vars(kind).items() if kind.__module__.startswith("octavo") else ():

@@ -4,13 +4,13 @@ arguments of tomopy.recon."""
 from __future__ import annotations
 
 import os
-import time
 from typing import Any, Callable, Optional, Sequence, Union
 
 import numpy as np
 
 from octavo import errors
 from octavo.arguments import array, builder, explained, message, several, short, whole
+from octavo.array_jobs import ArrayJobs
 from octavo.client import Client
 from octavo.names import Names, Types, closest
 from octavo.v1 import ingest_pb2, tomography_pb2 as t, types_pb2
@@ -343,15 +343,40 @@ def recon(tomo: Any, theta: Any, center: Any = None, sinogram_order: bool = Fals
     TOMOGRAPHY.md beside this package explains the other arguments. Raises ValueError for arguments
     without a counterpart.
     """
-    called = _algorithm(algorithm)
-    name = "fbp" if called == "gridrec" else called  # the direct method of this server; same filters
     dtype = getattr(tomo, "dtype", None)
     tomo = array("tomo", tomo, np.float32, "[slice, angle, column]" if sinogram_order else "[angle, slice, column]")
-    _doubt(tomo, dtype, 1 if sinogram_order else 0)
+    doubt_attenuation(tomo, dtype, 1 if sinogram_order else 0)
+    slices, angles = tomo.shape[:2] if sinogram_order else tomo.shape[1::-1]
+    theta = angles_of(theta, angles, "tomo")
+    work, init_recon = recon_work(
+        (slices, angles, tomo.shape[2]), theta, preparation(already_sinograms=True), center, algorithm=algorithm, init_recon=init_recon, nchunk=nchunk,
+        num_iter=num_iter, num_gridx=num_gridx, num_gridy=num_gridy, num_block=num_block, ind_block=ind_block, reg_par=reg_par, filter_name=filter_name,
+        filter_par=filter_par, accelerated=accelerated, interpolation=interpolation, form=form, **fields)
+    given = [tomo] if init_recon is None else [tomo, init_recon]
+    with ArrayJobs("octavo.recon", client) as jobs:
+        job = jobs.run(lambda names: tomography(t.ProjectionArrays(projections=names[0], sinogram_order=sinogram_order), initial="".join(names[1:]), **work),
+                       given, device=device_name(jobs.client, device), progress=progress)
+        return jobs.read(job.volume_names[0])
+
+
+def angles_of(theta, count: int, name: str) -> np.ndarray:
+    """An angle for each of the `count` projections of the argument `name`."""
     theta = array("theta", theta, np.float64).ravel()
-    slices, columns = tomo.shape[0 if sinogram_order else 1], tomo.shape[2]
-    if len(theta) != tomo.shape[1 if sinogram_order else 0]:
-        raise ValueError(f"theta has {len(theta)} angles and tomo has {tomo.shape[1 if sinogram_order else 0]} projections; expected an angle for each projection")
+    if len(theta) != count:
+        raise ValueError(f"theta has {len(theta)} angles and {name} has {count} projections; expected an angle for each projection")
+    return theta
+
+
+def recon_work(shape: tuple, theta: np.ndarray, prepare: t.TomographyPreparation, center: Any = None, *, algorithm: Optional[str] = None, init_recon: Any = None,
+               nchunk: Optional[int] = None, num_iter: Optional[int] = None, num_gridx: Optional[int] = None, num_gridy: Optional[int] = None,
+               num_block: Optional[int] = None, ind_block: Any = None, reg_par: Any = None, filter_name: Optional[str] = None, filter_par: Any = None,
+               accelerated: Optional[bool] = None, interpolation: Union[None, str, int] = None, form: Union[str, int] = "corrected", ncore: Optional[int] = None,
+               pool_size: int = 0, grid_size: Any = None, block_size: Any = None, **fields: Any) -> tuple:
+    """The arguments of octavo.tomography for those of recon(), but for the input, and the initial image or None. shape: (slices, angles, columns) of
+    what is reconstructed."""
+    slices, _, columns = shape
+    called = _algorithm(algorithm)
+    name = "fbp" if called == "gridrec" else called  # the direct method of this server; same filters
     if num_gridx != num_gridy and None not in (num_gridx, num_gridy):
         raise ValueError(f"num_gridx is {num_gridx} and num_gridy {num_gridy}; slices are square, so both must be the same")
     size = num_gridx or num_gridy or columns
@@ -381,19 +406,12 @@ def recon(tomo: Any, theta: Any, center: Any = None, sinogram_order: bool = Fals
         init_recon = array("init_recon", init_recon, np.float32)
         if init_recon.shape != (slices, size, size):
             raise ValueError(f"init_recon has the shape {init_recon.shape}; expected {(slices, size, size)}")
-    work = dict(algorithm=name, form=form, center=center, angles=theta, prepare=preparation(already_sinograms=True), batch=nchunk or 0, image_size=size,
-                **options, **fields)
+    work = dict(algorithm=name, form=form, center=center, angles=theta, prepare=prepare, batch=nchunk or 0, image_size=size, **options, **fields)
     tomography("", **work)  # report errors in them before sending anything
-    own = client is None
-    client = client or Client()
-    try:
-        return _recon(client, tomo, init_recon, sinogram_order, work, _device(client, device), progress)
-    finally:
-        if own:
-            client.close()
+    return work, init_recon
 
 
-def _doubt(tomo: np.ndarray, dtype, angles_axis: int) -> None:
+def doubt_attenuation(tomo: np.ndarray, dtype, angles_axis: int) -> None:
     """An OctavoWarning for data that are hardly attenuation: counts and transmissions. dtype: that
     of tomo."""
     instead = "Attenuation is -log((tomo - dark) / (flat - dark)); octavo.tomography makes it of counts and flat fields"
@@ -442,57 +460,7 @@ def _impossible(look: np.ndarray, outer: Optional[np.ndarray]) -> str:
     return ""
 
 
-_BUFFER_TTL_S = 600.0
-
-
-def _recon(client: Client, tomo: np.ndarray, init_recon: Optional[np.ndarray], sinogram_order: bool, work: dict, device: str,
-           progress: Optional[Callable]) -> np.ndarray:
-    """Its resources on the server end with this call, or soon after this process if it is killed:
-    the job and its volume belong to a session, and the buffers live only while they are renewed."""
-    made = []
-
-    def let_go() -> None:
-        """Ignores buffers that are gone already, and never lets a failed clean-up hide the
-        result."""
-        while made:
-            try:
-                client.buffers.destroy(made.pop())
-            except errors.OctavoError:
-                pass
-
-    with client.session("octavo.recon") as session:
-        try:
-            for array_ in (tomo, init_recon):
-                if array_ is not None:
-                    made.append(client.buffers.put(array_, ttl=_BUFFER_TTL_S).name)
-            arrays = t.ProjectionArrays(projections=made[0], sinogram_order=sinogram_order)
-            job = client.submit_job(tomography(arrays, initial=made[1] if init_recon is not None else "", **work), device=device, session=session,
-                                    orphan="discard")
-            renewed = time.monotonic()
-            try:
-                for job in client.watch_job(job.name):
-                    errors.tell(job.name, job.warnings)
-                    if time.monotonic() - renewed > _BUFFER_TTL_S / 10:
-                        renewed = time.monotonic()
-                        for buffer in made:
-                            client.buffers.update(buffer, ttl=_BUFFER_TTL_S)
-                    if progress:
-                        progress(job)
-            except BaseException:
-                client.cancel_job(job.name)
-                raise
-            let_go()  # reading may take long, and the buffers are no longer needed
-            if job.state != "DONE":
-                client.wait_job(job.name)  # raises the job's error
-            try:
-                return client.read(job.volume_names[0])
-            finally:
-                client.discard(job.volume_names[0])
-        finally:
-            let_go()
-
-
-def _device(client: Client, device) -> str:
+def device_name(client: Client, device) -> str:
     """Checks that the server has the requested "gpu" or "cpu" (or TomoPy's numbers 1 and 0): there
     is no silent fallback."""
     if device is None or str(device) in ("", "auto") or str(device).startswith("devices/"):

@@ -122,7 +122,7 @@ MISTAKES = [
     ("kind of a reduction", lambda c, v, **_: c.derive(v, {"reduce": {"kind": "median"}}), ValueError, ["reduce.kind is 'median'", "sum, min, max, mean, std"]),
     # -- arguments that do not exist
     ("argument", lambda c, **_: octavo.raster(16, 8, volums=3), TypeError, ["raster() has no argument 'volums'", "volumes", "did you mean 'volumes'"]),
-    ("argument of another", lambda c, **_: c.submit_scan(SOURCE, SHAPE, window="hann"), TypeError, ["submit_scan() has no argument 'window'", "octavo.processing(), octavo.tomography(), octavo.sinograms()"]),
+    ("argument of another", lambda c, **_: c.submit_scan(SOURCE, SHAPE, window="hann"), TypeError, ["submit_scan() has no argument 'window'", "octavo.processing(), octavo.tomography(), octavo.sinograms() take it"]),
     ("argument, in the singular", lambda c, **_: octavo.raster(203, 4, volume=1), TypeError, ["raster() has no argument 'volume'; did you mean 'volumes'?"]),
     ("argument, cut short", lambda c, **_: octavo.raster(203, 4, extent=2), TypeError, ["no argument 'extent'; did you mean 'extent_x_mm'?", "extent_y_mm"]),
     ("argument, begun", lambda c, **_: octavo.recon(TOMO, THETA, relax=1.0, client=c), TypeError, ["no argument 'relax'; did you mean 'relaxation'?"]),

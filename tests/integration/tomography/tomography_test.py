@@ -197,7 +197,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
             until(lambda: client.buffers.list() == [])  # destroyed, or ended by their time to live
             return read(client, name, *args, **fields)
 
-        with mock.patch.object(sys.modules["octavo.tomography"], "_BUFFER_TTL_S", 1.0), mock.patch.object(type(self.client), "read", late):
+        with mock.patch.object(sys.modules["octavo.array_jobs"], "_BUFFER_TTL_S", 1.0), mock.patch.object(type(self.client), "read", late):
             self.assertEqual(octavo.recon(sinogram[:, None, :], angles, algorithm="fbp", client=self.client).shape, (1, 32, 32))
 
     def test_what_the_command_line_cannot_commit_stays(self):

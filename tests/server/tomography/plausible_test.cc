@@ -111,6 +111,10 @@ TEST_F(TomographyPlausibleTest, FewProjectionsAndPixelsOfAnotherUnitAreTold) {
                 ElementsAre(HasSubstr("too few for a picture")))
         << n;
   }
+  Case pair(2, 0, kPi);  // enough to find the axis with
+  pair.spec.output = model::TomographyOutput::kSinograms;
+  pair.spec.center.find = true;
+  EXPECT_THAT(FindImplausible(pair.spec, pair.info).warnings, IsEmpty());
   Case c(180, 0, kPi / 180);
   for (const double um : {2.5e6, 2.5e-6}) {
     c.spec.pixel_size_um = um;
