@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <set>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -491,13 +493,22 @@ std::string TomographyLayout::Text() const {
   return text;
 }
 
+absl::Status AtReconstruction(const absl::Status& status) {
+  static constexpr std::string_view kOfTheJob[] = {"angles_rad", "detectors",   "slices",
+                                                   "centers",    "projections", "initial"};
+  const std::string field = InfoOf(status).field;
+  const bool of_the_job =
+      std::find(std::begin(kOfTheJob), std::end(kOfTheJob), field) != std::end(kOfTheJob);
+  return base::AtField(of_the_job ? "tomography." : "tomography.reconstruction.", status);
+}
+
 absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
                                            const model::TomographySpec& spec, Device& device,
                                            int64_t slices, double support, bool checks,
                                            bool on_disk, bool previews) {
   TomographyMemory m;
   const auto at = [](const absl::StatusOr<int64_t>& bytes) -> absl::StatusOr<int64_t> {
-    return bytes.ok() ? bytes : base::AtField("tomography.", bytes.status());
+    return bytes.ok() ? bytes : AtReconstruction(bytes.status());
   };
   const bool tries = !layout.tried().empty();
   m.slices_per_batch = slices;

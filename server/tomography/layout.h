@@ -135,6 +135,10 @@ class TomographyLayout {
   std::string source_;
 };
 
+/// An error of a Reconstructor, at the field of the request that it speaks of: the options below
+/// "tomography.reconstruction.", all others below "tomography.".
+absl::Status AtReconstruction(const absl::Status& status);
+
 /// Device memory for counts of voxels, a whole piece of it.
 constexpr int64_t kCountBytes = 256;
 

@@ -10,7 +10,6 @@
 #include "absl/strings/str_format.h"
 
 #include "gpu/base/status.h"
-#include "server/base/errors.h"
 #include "server/tomography/projection_arrays.h"
 
 namespace octavo::tomography {
@@ -38,7 +37,7 @@ absl::Status SliceMaker::PlanFor(const ScannedObject& object, const BatchImages&
   if (reconstructor_ == nullptr) OCTAVO_RETURN_IF_ERROR(run_.Charge(task_.memory.reconstruct));
   reconstructor_.reset();
   auto made = Reconstructor::Create(config, run_.device(), &tables_);
-  if (!made.ok()) return base::AtField("tomography.", made.status());
+  if (!made.ok()) return AtReconstruction(made.status());
   reconstructor_ = *std::move(made);
   if (!report_.algorithm.has_value() && config.algorithm == TomographyAlgorithm::kAuto)
     run_.Log(reconstructor_->algorithm() == TomographyAlgorithm::kFourier
@@ -70,7 +69,7 @@ absl::StatusOr<double> SliceMaker::Make(const ScannedObject& object, const Batch
       run_.stream(), {.data = batch.sinograms, .angle_first = false, .slices = batch.count},
       initial, {batch.images, batch.count * object.layout.image_bytes() / 4}, on_iteration);
   if (stop_.stop_requested()) return absl::CancelledError("cancelled");
-  if (!result.ok()) return base::AtField("tomography.", result.status());
+  if (!result.ok()) return AtReconstruction(result.status());
   OCTAVO_RETURN_IF_ERROR(preview_status);
   const double norm = Tell(batch, *result, first_norms);
   OCTAVO_RETURN_IF_ERROR(Preview(object, batch, /*made=*/true));

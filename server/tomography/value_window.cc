@@ -10,7 +10,6 @@
 #include "absl/strings/str_format.h"
 
 #include "gpu/base/status.h"
-#include "server/base/errors.h"
 #include "server/tomography/trial_slice.h"
 
 namespace octavo::tomography {
@@ -46,9 +45,9 @@ class Trials {
  private:
   absl::Status Reconstruct(int64_t slice, DeviceSpan<const float> sinogram) {
     const TomographyLayout& layout = object_.layout;
-    OCTAVO_RETURN_IF_ERROR(base::AtField(
-        "tomography.", MakeTrialSlice(run_, stop_, layout.TrialFor(slice, object_.centers),
-                                      sinogram, {image_, layout.image_voxels()})));
+    OCTAVO_RETURN_IF_ERROR(
+        AtReconstruction(MakeTrialSlice(run_, stop_, layout.TrialFor(slice, object_.centers),
+                                        sinogram, {image_, layout.image_voxels()})));
     return Collect(image_);
   }
   // Of a large image every n-th pixel, n odd, so that they do not lie in a few columns.

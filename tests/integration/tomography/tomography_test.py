@@ -446,7 +446,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
     def test_bad_input_is_told_by_field(self):
         _, angles = self.sinograms("fine.npy", size=64, count=40, rows=2)
         for fields, field in ((dict(rows=(0, 9)), "tomography.rows.end"), (dict(center=[1.0, 2.0, 3.0]), "tomography.center.pixels"),
-                              (dict(relaxation=2.5, algorithm="sirt"), "tomography.relaxation"), (dict(center=float("nan")), "tomography.center.pixels[0]"),
+                              (dict(relaxation=2.5, algorithm="sirt"), "tomography.reconstruction.relaxation"), (dict(center=float("nan")), "tomography.center.pixels[0]"),
                               (dict(try_centers=(40, 30, 1)), "tomography.try_centers.end"), (dict(angles=angles[:-1]), None),
                               (dict(prepare=octavo.preparation(rings=[dict(removal_method="large_stripe", snr=-1)])), "tomography.preparation.rings[0].snr")):
             with self.subTest(field=field), self.assertRaises(octavo.OctavoError) as caught:

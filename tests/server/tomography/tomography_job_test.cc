@@ -711,7 +711,8 @@ TEST_P(TomographyJobTest, RefusesWhatCannotBe) {
           "tomography.rows.end");
   refused([](TomographySpec& s) { s.center.pixels = {1, 2}; }, "tomography.center.pixels");
   refused([](TomographySpec& s) { s.center.row = 99; }, "tomography.center.row");
-  refused([](TomographySpec& s) { s.reconstruction.relaxation = 3; }, "tomography.relaxation");
+  refused([](TomographySpec& s) { s.reconstruction.relaxation = 3; },
+          "tomography.reconstruction.relaxation");
   refused(
       [](TomographySpec& s) {
         s.preparation.config.rings = {{.method = RingMethod::kLargeStripe, .snr = -1}};
