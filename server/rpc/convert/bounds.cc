@@ -260,6 +260,9 @@ std::vector<Bound> MakeBounds() {
       Text("ProjectionArrays.darks", kName),
       Many("TomographyPreparation.rings", 8),
       Many("RotationCenter.pixels", kRecord),
+      Text("ProjectionJob.input", kName),
+      Many("ProjectionJob.angles_rad", kAngles),
+      Many("ProjectionJob.axis_pixels", kRecord),
       // -- sessions and leases
       Text("OpenSessionRequest.client", kTitle),
       Text("KeepAliveRequest.secret", kToken),
