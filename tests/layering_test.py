@@ -27,7 +27,7 @@ SERVER = [
     ["source", "scanner", "publish", "volume"],
     ["processing", "job", "exports"],
     ["scan", "derive", "raw_jobs", "buffer"],
-    ["tomography", "mosaic", "volume_import", "calibration", "study"],
+    ["tomography", "projection", "mosaic", "volume_import", "calibration", "study"],
     ["engine"],
     ["rpc", "metrics"],
 ]

@@ -61,8 +61,9 @@ namespace octavo::inline gpu {
     "Somebody else's lease stands in the way; metadata: mode, holder, expires_seconds.")           \
   X(kLeaseLost, "LEASE_LOST", "The lease of this token has ended.")                                \
   X(kLeaseMode, "LEASE_MODE", "The lease is shared, the call needs an exclusive one.")             \
-  X(kLeases, "LEASES", "The server holds as many leases as it may.")                               \
-  X(kSessions, "SESSIONS", "As many sessions are alive as the server allows.")                     \
+  X(kLeases, "LEASES", "The server, or one principal, holds as many leases as it may.")            \
+  X(kSessions, "SESSIONS",                                                                         \
+    "As many sessions are alive as the server allows, or allows one principal.")                   \
   X(kNotOwner, "NOT_OWNER",                                                                        \
     "Another principal owns the object, or its buffer is private to another key.")                 \
   X(kQuota, "QUOTA", "The principal would use more than its quota allows.")                        \
@@ -111,7 +112,7 @@ namespace octavo::inline gpu {
   X(kExportNotSealed, "EXPORT_NOT_SEALED", "The volume is not complete.")                          \
   X(kExportNotShareable, "EXPORT_NOT_SHAREABLE", "The memory was not allocated to be shared.")     \
   X(kExportSpilled, "EXPORT_SPILLED", "The volume is not on its device.")                          \
-  X(kTickets, "TICKETS", "As many tickets are out as the server allows.")                          \
+  X(kTickets, "TICKETS", "As many tickets are out as the server allows, or allows one principal.") \
   X(kTicketExpired, "TICKET_EXPIRED", "The ticket was presented too late.")                        \
   X(kTicketUnknown, "TICKET_UNKNOWN", "No such ticket was issued.")                                \
   X(kTicketUsed, "TICKET_USED", "The ticket was presented before.")                                \

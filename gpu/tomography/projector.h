@@ -35,8 +35,8 @@ struct ProjectorConfig {
 
 /// The projection A and its exact adjoint Aᵀ, as the iterative reconstruction has them: the same
 /// operators, order of angles and interleaved slices. Plan once, run often, one run at a time. Only
-/// Create allocates memory. A slice does not depend on the others of its run. Results repeat bit
-/// for bit on one device.
+/// Create allocates memory. A slice does not depend on the others of its run but for rounding.
+/// Results repeat bit for bit on one device.
 class Projector {
  public:
   /// InvalidArgument names the field; ResourceExhausted if the device has too little memory.

@@ -376,7 +376,7 @@ job::JobStatus EarlierJob(const HistoryRow& row, const TimePoint& now) {
   Take(details, "priority", &job.spec.priority);
   int kind = 0;
   Take(details, "kind", &kind);
-  if (kind >= 0 && kind <= static_cast<int>(job::JobKind::kImport))
+  if (kind >= 0 && kind <= static_cast<int>(job::JobKind::kProjection))
     job.kind = static_cast<job::JobKind>(kind);
   Take(details, "device", &job.device);
   Take(details, "memory_bytes", &job.memory_bytes);

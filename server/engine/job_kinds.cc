@@ -2,6 +2,7 @@
 
 #include "gpu/base/status.h"
 #include "server/derive/reprocess_job.h"
+#include "server/projection/projection_job.h"
 #include "server/raw_jobs/raw_jobs.h"
 #include "server/tomography/tomography_job.h"
 #include "server/volume_import/import_job.h"
@@ -34,6 +35,11 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::JobSpec& job,
                                                    const model::ImportSpec& spec,
                                                    const job::JobEnvironment& e) {
   return volume_import::MakeImportWork(job, spec, e);
+}
+absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::JobSpec& job,
+                                                   const model::ProjectionSpec& spec,
+                                                   const job::JobEnvironment& e) {
+  return projection::MakeProjectionWork(job, spec, e);
 }
 absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::JobSpec&, std::monostate,
                                                    const job::JobEnvironment&) {

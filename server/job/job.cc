@@ -27,6 +27,7 @@ const char* Name(JobKind kind) {
     case JobKind::kKCalibration: return "k_calibration";
     case JobKind::kTomography: return "tomography";
     case JobKind::kImport: return "import";
+    case JobKind::kProjection: return "projection";
   }
   return "?";
 }

@@ -52,7 +52,8 @@ enum class JobKind : uint8_t {
   kDispersionAutofocus,
   kKCalibration,
   kTomography,
-  kImport
+  kImport,
+  kProjection
 };
 const char* Name(JobKind kind);  // "reprocess": a metrics label; in files, too
 
@@ -68,7 +69,8 @@ enum class JobStage : uint8_t {
   kPhase,
   kDerive,
   kImport,
-  kPrepare
+  kPrepare,
+  kProject
 };
 
 /// All fields as in octavo.v1.JobStep.

@@ -60,8 +60,8 @@ const LabelValues& CommitErrors() {
 }
 
 const LabelValues& JobKinds() {
-  static const auto& list = *new LabelValues{"reprocess", "dispersion_autofocus", "k_calibration",
-                                             "tomography", "import"};
+  static const auto& list = *new LabelValues{
+      "reprocess", "dispersion_autofocus", "k_calibration", "tomography", "import", "projection"};
   return list;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "server/model/buffer_types.h"
+#include "server/model/projection_spec.h"
 #include "server/model/scan_spec.h"
 #include "server/model/tomography_spec.h"
 #include "server/model/volume_operation.h"
@@ -87,7 +88,7 @@ struct JobSpec {
   std::optional<CommitOptions> commit = std::nullopt;  // its volumes are committed so
   Caller caller;  // who submitted it: owns it and what it makes
   std::variant<std::monostate, ReprocessSpec, DispersionAutofocusSpec, KCalibrationSpec,
-               TomographySpec, ImportSpec>
+               TomographySpec, ImportSpec, ProjectionSpec>
       work;
 };
 

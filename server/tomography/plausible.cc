@@ -13,6 +13,7 @@
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "gpu/device/dtype.h"
+#include "server/model/angle_span.h"
 
 namespace octavo::tomography {
 namespace {
@@ -22,23 +23,6 @@ constexpr double kWideGap = 20 * kDegree;  // of a half turn: a smaller one does
 // range of angles that are merged: the rim of an object is blurred by more than a tenth of its
 // radius
 constexpr double kWideBin = 10 * kDegree;
-constexpr size_t kFewAngles = 8;  // fewer angles do not reveal their unit
-
-struct Span {
-  double least = 0, most = 0, step = 0;  // step: the mean distance of neighbours
-  double width() const { return most - least; }
-  /// Whether these are the angles of a scan over `whole`, with or without its last one.
-  bool Covers(double whole) const {
-    return width() > whole - 1.5 * step && width() < whole + 0.5 * step;
-  }
-};
-
-Span SpanOf(const std::vector<double>& angles) {
-  const auto [least, most] = std::minmax_element(angles.begin(), angles.end());
-  return {.least = *least,
-          .most = *most,
-          .step = (*most - *least) / static_cast<double>(std::max<size_t>(angles.size() - 1, 1))};
-}
 
 struct HalfTurn {
   double widest_gap = 0;  // the widest gap without any angle
@@ -75,26 +59,6 @@ std::vector<double> SelectedAngles(const model::TomographySpec& spec,
   return angles;
 }
 
-/// Golden angles that were not reduced to a turn: 76 of them cover 180, 151 cover 360. A step of
-/// 180 / 75 is another one.
-bool IsGolden(const Span& span) {
-  const double turned = std::abs(std::remainder(span.step, 2 * kPi)),
-               ratio = 0.5 * (std::sqrt(5.0) - 1);
-  return std::min(std::abs(turned - kPi * (3 - std::sqrt(5.0))), std::abs(turned - kPi * ratio)) <
-         1e-5;
-}
-
-/// The error if the angles look like degrees.
-absl::Status CheckRadians(const char* field, const std::vector<double>& angles) {
-  if (angles.size() < kFewAngles) return absl::OkStatus();
-  const Span span = SpanOf(angles);
-  if (IsGolden(span) || !(span.Covers(180) || span.Covers(360))) return absl::OkStatus();
-  return InvalidField(
-      field, absl::StrFormat("makes the angles %g to %g radians, %.1f turns; these look like "
-                             "degrees. Allowed are radians: multiply degrees by pi / 180",
-                             span.least, span.most, span.width() / (2 * kPi)));
-}
-
 void LookAtAngles(const model::TomographySpec& spec, const storage::ProjectionInfo& info,
                   Implausible* out) {
   // Sinograms are made without the angles, but for the axis.
@@ -112,26 +76,21 @@ void LookAtAngles(const model::TomographySpec& spec, const storage::ProjectionIn
         ": too few for a picture."));
   }
   if (used.size() < 2) return;
-  if (const Span span = SpanOf(used); span.width() <= 0) {
+  if (const model::AngleSpan span = model::SpanOf(used); span.width() <= 0) {
     out->refusals.push_back(
         InvalidField(field, absl::StrCat("comes with ", used.size(), " angles, all ", span.least,
                                          " rad; a reconstruction needs different ones")));
     return;
   }
   // Use all angles, which reveal the unit best.
-  if (const std::vector<double>& angles = info.angles_rad; angles.size() >= kFewAngles) {
-    if (absl::Status radians = CheckRadians(field, angles); !radians.ok()) {
+  if (const std::vector<double>& angles = info.angles_rad; angles.size() >= model::kFewAngles) {
+    if (absl::Status radians = model::CheckRadians(field, angles); !radians.ok()) {
       out->refusals.push_back(std::move(radians));
       return;
     }
-    const Span span = SpanOf(angles);
-    if (span.width() > 4 * kPi && !IsGolden(span)) {
-      out->warnings.push_back(
-          absl::StrFormat("The angles cover %g to %g radians, %.1f turns. If they are degrees, "
-                          "multiply them by pi / 180.",
-                          span.least, span.most, span.width() / (2 * kPi)));
-    }
-    const Span degrees = {
+    const model::AngleSpan span = model::SpanOf(angles);
+    if (auto doubt = model::DoubtRadians(angles)) out->warnings.push_back(*std::move(doubt));
+    const model::AngleSpan degrees = {
         .least = span.least / kDegree, .most = span.most / kDegree, .step = span.step / kDegree};
     if (degrees.Covers(kPi) || degrees.Covers(2 * kPi)) {
       if (info.angle_unit_assumed) {
@@ -318,7 +277,7 @@ Implausible FindImplausible(const model::TomographySpec& spec,
 }
 
 absl::Status CheckPushedAngles(const storage::ProjectionInfo& info) {
-  return CheckRadians("tomography.push", info.angles_rad);
+  return model::CheckRadians("tomography.push", info.angles_rad);
 }
 
 std::optional<absl::Status> FindExchangedFields(const model::TomographySpec& spec,

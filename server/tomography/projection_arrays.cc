@@ -10,6 +10,7 @@
 
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
+#include "server/buffer/float_planes.h"
 
 namespace octavo::tomography {
 namespace {
@@ -24,28 +25,10 @@ struct Array {
   std::array<int64_t, 3> dims{};  // as stored
 };
 
-absl::StatusOr<std::shared_ptr<buffer::BufferReader>> OpenBox(buffer::BufferStore& buffers,
-                                                              const std::string& name,
-                                                              std::vector<int64_t> start,
-                                                              std::vector<int64_t> count) {
-  model::BufferReadSpec spec;
-  spec.name = name;
-  spec.start = std::move(start);
-  spec.count = std::move(count);
-  return buffers.OpenRead(spec, model::Caller{});
-}
-
 absl::StatusOr<Array> Look(buffer::BufferStore& buffers, const std::string& field,
                            const std::string& name) {
-  auto opened = OpenBox(buffers, name, {}, {});
-  if (!opened.ok()) {
-    ErrorInfo info = InfoOf(opened.status());
-    info.field = absl::StrCat("tomography.arrays.", field);
-    return WithInfo(absl::Status(opened.status().code(),
-                                 absl::StrCat(info.field, ": ", opened.status().message())),
-                    info);
-  }
-  const ArrayType& type = (*opened)->type();
+  OCTAVO_ASSIGN_OR_RETURN(const ArrayType type,
+                          buffer::TypeOf(buffers, absl::StrCat("tomography.arrays.", field), name));
   Array array{.name = name, .dtype = DType::kF32, .rank = type.rank(), .dims = {1, 1, 1}};
   switch (type.scalar) {
     case Scalar::kU8: array.dtype = DType::kU8; break;
@@ -92,8 +75,8 @@ class ArraysInput final : public storage::ProjectionInput {
       start.erase(start.begin() + 1);
       count.erase(count.begin() + 1);
     }
-    OCTAVO_ASSIGN_OR_RETURN(const auto reader,
-                            OpenBox(buffers_, array.name, std::move(start), std::move(count)));
+    OCTAVO_ASSIGN_OR_RETURN(const auto reader, buffer::OpenBox(buffers_, array.name,
+                                                               std::move(start), std::move(count)));
     const int64_t row_bytes = box.columns * SizeOf(info_.dtype),
                   total = box.elements() * SizeOf(info_.dtype);
     auto* to = static_cast<char*>(out);
@@ -162,39 +145,6 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenProjectionArrays(
   info.angles_rad = angles_rad;
   return std::make_shared<ArraysInput>(std::move(info), buffers, std::move(arrays),
                                        spec.sinogram_order);
-}
-
-absl::StatusOr<std::vector<int64_t>> ShapeOfFloats(buffer::BufferStore& buffers,
-                                                   const std::string& field,
-                                                   const std::string& name) {
-  auto opened = OpenBox(buffers, name, {}, {});
-  if (!opened.ok()) {
-    ErrorInfo info = InfoOf(opened.status());
-    info.field = field;
-    return WithInfo(
-        absl::Status(opened.status().code(), absl::StrCat(field, ": ", opened.status().message())),
-        info);
-  }
-  const ArrayType& type = (*opened)->type();
-  if (type.scalar != Scalar::kF32 || type.lanes != 1 || type.rank() != 3) {
-    return FieldNotAllowed(field, type.Text(), "f32 with three axes");
-  }
-  return type.dims;
-}
-
-absl::Status ReadPlanes(buffer::BufferStore& buffers, const std::string& name, int64_t first,
-                        int64_t count, const std::vector<int64_t>& shape, void* out) {
-  OCTAVO_ASSIGN_OR_RETURN(const auto reader,
-                          OpenBox(buffers, name, {first, 0, 0}, {count, shape[1], shape[2]}));
-  const int64_t total = count * shape[1] * shape[2] * 4;
-  for (int64_t at = 0; at < total;) {
-    OCTAVO_ASSIGN_OR_RETURN(const model::Bytes piece, reader->Next(kPiece));
-    if (piece.size == 0)
-      return absl::DataLossError(absl::StrCat(name, ": ended after ", at, " of ", total, " bytes"));
-    std::memcpy(static_cast<char*>(out) + at, piece.data, static_cast<size_t>(piece.size));
-    at += piece.size;
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace octavo::tomography

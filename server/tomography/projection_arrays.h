@@ -20,12 +20,4 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenProjectionArrays(
     buffer::BufferStore& buffers, const model::ProjectionArraysSpec& spec,
     const std::vector<double>& angles_rad);
 
-/// The shape of a held volume or buffer, which must be f32 with three axes. Errors name `field`.
-absl::StatusOr<std::vector<int64_t>> ShapeOfFloats(buffer::BufferStore& buffers,
-                                                   const std::string& field,
-                                                   const std::string& name);
-/// Reads [first, first + count) of its first axis to `out`. Blocks.
-absl::Status ReadPlanes(buffer::BufferStore& buffers, const std::string& name, int64_t first,
-                        int64_t count, const std::vector<int64_t>& shape, void* out);
-
 }  // namespace octavo::tomography

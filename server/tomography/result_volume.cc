@@ -14,14 +14,12 @@
 #include "gpu/array/project.h"
 #include "gpu/array/quantise.h"
 #include "gpu/base/status.h"
+#include "server/job/display_range.h"
 
 namespace octavo::tomography {
 namespace {
 
-constexpr int64_t kMostDisplayed =
-    int64_t{64} << 20;  // bytes sampled for the values to show as black and white
-constexpr double kDarkPart = 0.002, kBrightPart = 0.998;  // of the pixels
-constexpr double kManyClipped = 0.02;                     // of the voxels
+constexpr double kManyClipped = 0.02;  // of the voxels
 
 void NoteMissing(const std::vector<std::pair<int64_t, int64_t>>& missing,
                  model::VolumeStatus* volume) {
@@ -163,22 +161,9 @@ absl::Status ResultVolume::Conclude(model::TomographyReport& report) {
 
 // Display levels from a slice in the middle of the result.
 absl::Status ResultVolume::LookAt(const float* image) {
-  const int64_t columns = image_columns_,
-                rows = std::clamp<int64_t>(kMostDisplayed / (columns * 4), 1, image_rows_),
-                count = rows * columns;
-  OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer host, run_.device().AllocatePinned(count * 4));
-  const absl::Status copied = run_.device().CopyToHost(
-      run_.stream(), host.data(), image + (image_rows_ - rows) / 2 * columns, count * 4);
-  OCTAVO_RETURN_IF_ERROR(run_.stream().Synchronize());
-  OCTAVO_RETURN_IF_ERROR(copied);
-  auto* const values = host.as<float>();
-  const auto n = static_cast<double>(count - 1);
-  const auto at = [&](double part) {
-    auto* const nth = values + static_cast<int64_t>(std::lround(part * n));
-    std::nth_element(values, nth, values + count);
-    return static_cast<double>(*nth);
-  };
-  double lo = at(kDarkPart), hi = at(kBrightPart);
+  OCTAVO_ASSIGN_OR_RETURN(const auto range,
+                          job::FindDisplayRange(run_, image, image_rows_, image_columns_));
+  auto [lo, hi] = range;
   const model::ResultSamplesSpec& samples = task_.spec->samples;
   if (samples.windowed()) {
     // Display levels are stored numbers.

@@ -8,6 +8,7 @@
 
 #include "gpu/base/status.h"
 #include "gpu/tomography/truncation.h"
+#include "server/buffer/float_planes.h"
 #include "server/source/push_projections.h"
 #include "server/storage/io/confined_path.h"
 #include "server/tomography/layout.h"
@@ -232,7 +233,8 @@ absl::Status CheckInitial(const model::TomographySpec& spec, const TomographyLay
   if (buffers == nullptr)
     return InvalidField("tomography.initial_volume", "is given, but this engine has no arrays");
   OCTAVO_ASSIGN_OR_RETURN(
-      const auto shape, ShapeOfFloats(*buffers, "tomography.initial_volume", spec.initial_volume));
+      const auto shape,
+      buffer::ShapeOfFloats(*buffers, "tomography.initial_volume", spec.initial_volume));
   if (shape[0] == layout.slices() && shape[1] == layout.image_rows() &&
       shape[2] == layout.image_columns())
     return absl::OkStatus();

@@ -59,6 +59,7 @@ JOBS = {
     "tomography": 'tomography {file {path: "/data/p.h5" projections: "exchange/data"} angles_rad: [0, 1, 2] center {search_method: METHOD_VO} reconstruction {algorithm: ALGORITHM_SIRT iterations: 10} '
                   "preparation {rings {removal_method: METHOD_SORTING sorting_window: 21} bin_rows: 2}}",
     "push": "tomography {push {} try_centers {begin: 10 end: 20 step: 0.5}}",
+    "projection": 'projection {input: "volumes/1" adjoint: true angles_rad: [0, 1, 2] axis_pixels: 3.5 columns: 8 interpolation: INTERPOLATION_CUBIC pixel_size: 2 mask_ratio: 0.5 place: RESULT_PLACE_DISK}',
     "autofocus": 'dispersion_autofocus {volume: "volumes/1"}',
     "k_calibration": 'k_calibration {volume: "volumes/1"}',
     "import": 'volume_import {path: "/data/a.npy" format: INPUT_FORMAT_NPY axes: ["z", "y", "x"] spacing_um {key: "x" value: 2} dtype: DTYPE_F32 raw {dtype: DTYPE_U16 shape: [2, 3, 4]}}',

@@ -15,6 +15,7 @@ namespace octavo::operation {}
 namespace octavo::pattern {}
 namespace octavo::picture {}
 namespace octavo::processing {}
+namespace octavo::projection {}
 namespace octavo::publish {}
 namespace octavo::raw_jobs {}
 namespace octavo::scan {}
@@ -35,6 +36,7 @@ using namespace octavo::model;
 using namespace octavo::operation;
 using namespace octavo::pattern;
 using namespace octavo::processing;
+using namespace octavo::projection;
 using namespace octavo::publish;
 using namespace octavo::raw_jobs;
 using namespace octavo::scan;

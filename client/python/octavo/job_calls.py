@@ -24,7 +24,7 @@ class JobCalls:
     @explained(specs.job_spec)
     def submit_job(self, work: specs.Work, *, session: Optional[Session] = None, request_id: str = "", **fields: Any) -> Job:
         """Queues a job: octavo.reprocess(...), octavo.dispersion_autofocus(...), octavo.k_calibration(...),
-        octavo.tomography(...), or a whole JobSpec.
+        octavo.tomography(...), octavo.projection(...), or a whole JobSpec.
 
         session     the session that the job belongs to, for orphan="discard" when the client is
                     gone (the job is cancelled, its volumes are discarded) ...

@@ -13,7 +13,7 @@ import numpy as np
 from octavo import arguments, buffers, errors
 from octavo.arguments import Seconds, array, builder, message, several, short
 from octavo.names import Names, Types
-from octavo.v1 import ingest_pb2, job_pb2, scan_pb2, tomography_pb2, types_pb2
+from octavo.v1 import ingest_pb2, job_pb2, projection_pb2, scan_pb2, tomography_pb2, types_pb2
 
 Source = Union[scan_pb2.Simulated, scan_pb2.ReplayFile, scan_pb2.Push, scan_pb2.Camera, scan_pb2.Ring]
 SOURCES = {"simulated": scan_pb2.Simulated, "replay": scan_pb2.ReplayFile, "push": scan_pb2.Push, "camera": scan_pb2.Camera, "ring": scan_pb2.Ring}
@@ -22,9 +22,9 @@ SHAPES = {"raster": scan_pb2.Raster, "repeated_raster": scan_pb2.RepeatedRaster,
 Shape = Union[scan_pb2.Raster, scan_pb2.RepeatedRaster, scan_pb2.Radial, scan_pb2.RepeatedRadial, scan_pb2.Spiral, scan_pb2.Lissajous,
               scan_pb2.Freeform]
 Work = Union[job_pb2.JobSpec, job_pb2.ReprocessJob, job_pb2.DispersionAutofocusJob, job_pb2.KCalibrationJob, tomography_pb2.TomographyJob,
-             ingest_pb2.ImportJob]
+             ingest_pb2.ImportJob, projection_pb2.ProjectionJob]
 WORKS = {"reprocess": job_pb2.ReprocessJob, "dispersion_autofocus": job_pb2.DispersionAutofocusJob, "k_calibration": job_pb2.KCalibrationJob,
-         "tomography": tomography_pb2.TomographyJob, "volume_import": ingest_pb2.ImportJob}
+         "tomography": tomography_pb2.TomographyJob, "volume_import": ingest_pb2.ImportJob, "projection": projection_pb2.ProjectionJob}
 FLYBACKS = Names({"fixed": scan_pb2.FLYBACK_POLICY_FIXED, "fixed_linear": scan_pb2.FLYBACK_POLICY_FIXED_LINEAR, "minimum_time": scan_pb2.FLYBACK_POLICY_MINIMUM_TIME}, of=scan_pb2.FlybackPolicy)
 DTYPES = Types({"u8": types_pb2.DTYPE_U8, "i8": types_pb2.DTYPE_I8, "u16": types_pb2.DTYPE_U16, "f16": types_pb2.DTYPE_F16, "f32": types_pb2.DTYPE_F32, "c64": types_pb2.DTYPE_C64})
 VOLUME_DTYPES = Types({**DTYPES, "i16": types_pb2.DTYPE_I16, "f64": types_pb2.DTYPE_F64})

@@ -261,6 +261,9 @@ std::vector<Bound> MakeBounds() {
       Many("TomographyPreparation.rings", 8),
       Many("TomographyPreparation.beam_hardening", 6),
       Many("RotationCenter.pixels", kRecord),
+      Text("ProjectionJob.input", kName),
+      Many("ProjectionJob.angles_rad", kAngles),
+      Many("ProjectionJob.axis_pixels", kRecord),
       // -- sessions and leases
       Text("OpenSessionRequest.client", kTitle),
       Text("KeepAliveRequest.secret", kToken),

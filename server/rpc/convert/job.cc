@@ -10,6 +10,7 @@
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/fixed_bytes.h"
 #include "server/rpc/convert/owner.h"
+#include "server/rpc/convert/projection.h"
 #include "server/rpc/convert/request_digest.h"
 #include "server/rpc/convert/time.h"
 #include "server/rpc/convert/tomography.h"
@@ -119,6 +120,10 @@ void Encode(const model::ImportSpec& in, v1::JobSpec* out) {
   EncodeImport(in, out->mutable_volume_import());
 }
 
+void Encode(const model::ProjectionSpec& in, v1::JobSpec* out) {
+  EncodeProjection(in, out->mutable_projection());
+}
+
 void Encode(std::monostate, v1::JobSpec*) {}
 
 void EncodeFinding(const model::DispersionEstimate& in, v1::Job* job) {
@@ -209,10 +214,14 @@ absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::s
       OCTAVO_ASSIGN_OR_RETURN(out.work, DecodeImport(in.volume_import()));
       break;
     }
+    case v1::JobSpec::kProjection: {
+      OCTAVO_ASSIGN_OR_RETURN(out.work, DecodeProjection(in.projection()));
+      break;
+    }
     case v1::JobSpec::WORK_NOT_SET:
       return InvalidField("work",
                           "is not given; allowed: reprocess, dispersion_autofocus, k_calibration, "
-                          "tomography, volume_import");
+                          "tomography, volume_import, projection");
   }
   return out;
 }

@@ -284,6 +284,72 @@ TEST(ConvertJob, ACommitIsPartOfTheRequestAndNamesItsFields) {
               IsError(absl::StatusCode::kInvalidArgument, "commit.zstd_level"));
 }
 
+TEST(ConvertProjection, HasAllFieldsAndTheirRanges) {
+  using Options = v1::TomographyAlgorithmOptions;
+  v1::JobSpec spec;
+  v1::ProjectionJob& job = *spec.mutable_projection();
+  job.set_input("buffers/1");
+  const auto decoded = [&]() -> absl::StatusOr<model::ProjectionSpec> {
+    OCTAVO_ASSIGN_OR_RETURN(const engine::JobSpec made, DecodeJobSpec(spec, "me"));
+    return std::get<model::ProjectionSpec>(made.work);
+  };
+  ASSERT_OK_AND_ASSIGN(const model::ProjectionSpec plain, decoded());
+  EXPECT_FALSE(plain.adjoint);
+  EXPECT_EQ(plain.pixel_size, 1);
+  EXPECT_EQ(plain.mask_ratio, 0);
+  EXPECT_EQ(plain.interpolation, math::RayInterpolation::kLinear);
+  EXPECT_EQ(plain.place, model::ResultPlace::kChoose);
+
+  job.set_adjoint(true);
+  job.add_angles_rad(0.5);
+  job.add_angles_rad(-7);
+  job.add_axis_pixels(3.5);
+  job.set_columns(9);
+  job.set_image_size(8);
+  job.set_interpolation(Options::INTERPOLATION_CUBIC);
+  job.set_pixel_size(0.25);
+  job.set_mask_ratio(0.75);
+  job.set_slices_per_batch(4096);
+  job.set_place(v1::RESULT_PLACE_DISK);
+  ASSERT_OK_AND_ASSIGN(const model::ProjectionSpec full, decoded());
+  EXPECT_EQ(full.input, "buffers/1");
+  EXPECT_TRUE(full.adjoint);
+  EXPECT_EQ(full.angles_rad, (std::vector<double>{0.5, -7}));
+  EXPECT_EQ(full.axis_pixels, std::vector<double>{3.5});
+  EXPECT_EQ(full.columns, 9);
+  EXPECT_EQ(full.image_size, 8);
+  EXPECT_EQ(full.interpolation, math::RayInterpolation::kCubic);
+  EXPECT_EQ(full.pixel_size, 0.25);
+  EXPECT_EQ(full.mask_ratio, 0.75);
+  EXPECT_EQ(full.slices_per_batch, 4096);
+  EXPECT_EQ(full.place, model::ResultPlace::kDisk);
+  EXPECT_NE(full.json.find("\"axis_pixels\""), std::string::npos);
+  ASSERT_OK_AND_ASSIGN(const engine::JobSpec whole, DecodeJobSpec(spec, "me"));
+  v1::JobSpec encoded;
+  EncodeJobSpec(whole, &encoded);
+  encoded.clear_group();
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(encoded, spec));
+
+  const auto refused = [&](const char* text, const std::function<void(v1::ProjectionJob&)>& with) {
+    const v1::ProjectionJob before = job;
+    with(job);
+    EXPECT_THAT(decoded(), IsError(absl::StatusCode::kInvalidArgument, text));
+    job = before;
+  };
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  refused("projection.input: is empty; allowed is the name of a held volume",
+          [](auto& j) { j.clear_input(); });
+  refused("projection.angles_rad[1]", [](auto& j) { j.set_angles_rad(1, kNan); });
+  refused("projection.axis_pixels[0]", [](auto& j) { j.set_axis_pixels(0, kNan); });
+  refused("projection.pixel_size", [](auto& j) { j.set_pixel_size(kNan); });
+  refused("projection.mask_ratio", [](auto& j) { j.set_mask_ratio(kNan); });
+  refused("projection.slices_per_batch: is 4097; allowed 0 to 4096",
+          [](auto& j) { j.set_slices_per_batch(4097); });
+  refused("projection.interpolation",
+          [](auto& j) { j.set_interpolation(static_cast<Options::Interpolation>(9)); });
+  refused("projection.place", [](auto& j) { j.set_place(static_cast<v1::ResultPlace>(9)); });
+}
+
 TEST(ConvertTomography, SamplesNeedAWindowThatHoldsSomething) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   v1::JobSpec spec;

@@ -4,6 +4,7 @@ import { count, inWords, span } from "../format";
 
 const KINDS: Record<string, string> = {
   REPROCESS: "reprocessing", DISPERSION_AUTOFOCUS: "dispersion autofocus", K_CALIBRATION: "k-calibration", TOMOGRAPHY: "tomography", IMPORT: "import",
+  PROJECTION: "projection",
 };
 // What it does, and what its steps are.
 const STAGES: Record<string, [string, string]> = {
@@ -17,6 +18,7 @@ const STAGES: Record<string, [string, string]> = {
   DERIVE: ["operations after the chain", "operations"],
   IMPORT: ["reads the file", "planes"],
   PREPARE: ["prepares sinograms", "batches"],
+  PROJECT: ["projects", "slices"],
 };
 
 export const kindOf = (job: JobRow) => KINDS[job.kind] ?? inWords(job.kind);
