@@ -142,12 +142,14 @@ struct Finishing {
   int hardening_terms = 0;
   float hardening[kHardeningTerms] = {};
 };
-/// c1 p + c2 p² + ...
-OCTAVO_HOST_DEVICE inline float Hardened(const Finishing& f, float p) {
+/// c1 p + c2 p² + ...; a value that becomes too large for f32 counts as one that is not finite.
+OCTAVO_HOST_DEVICE inline float Hardened(const Finishing& f, float p, uint32_t* flags) {
   if (f.hardening_terms == 0) return p;
   float sum = 0;
   for (int k = f.hardening_terms - 1; k >= 0; --k) sum = fmaf(sum, p, f.hardening[k]);
-  return sum * p;
+  if (IsFinite(sum * p)) return sum * p;
+  *flags |= kFlagNotFinite;
+  return f.not_finite;
 }
 /// Converts a transmission to the value that is reconstructed.
 OCTAVO_HOST_DEVICE inline float Finished(const Finishing& f, float transmission, uint32_t* flags) {
@@ -156,12 +158,12 @@ OCTAVO_HOST_DEVICE inline float Finished(const Finishing& f, float transmission,
     *flags |= kFlagNotFinite;
     return f.not_finite;
   }
-  if (!f.minus_log) return Hardened(f, transmission);
+  if (!f.minus_log) return Hardened(f, transmission, flags);
   if (transmission < f.log_floor) {
     *flags |= kFlagFloored;
     transmission = f.log_floor;
   }
-  return Hardened(f, -logf(transmission));
+  return Hardened(f, -logf(transmission), flags);
 }
 
 /// The filter of phase retrieval for frequencies u, v in cycles per pixel along rows and columns:

@@ -19,11 +19,11 @@ struct Slope {
   float right = 0, down = 0;
 };
 
-/// The dual variable of a pixel after a step of a half along the slope of x̄, kept within the disc
-/// of radius `limit`.
-OCTAVO_HOST_DEVICE inline Slope DualOfSlope(Slope dual, Slope slope, float limit) {
-  dual.right = fmaf(0.5f, slope.right, dual.right);
-  dual.down = fmaf(0.5f, slope.down, dual.down);
+/// The dual variable of a pixel after a step along the slope of x̄, kept within the disc of radius
+/// `limit`.
+OCTAVO_HOST_DEVICE inline Slope DualOfSlope(Slope dual, Slope slope, float step, float limit) {
+  dual.right = fmaf(step, slope.right, dual.right);
+  dual.down = fmaf(step, slope.down, dual.down);
   const float length = sqrtf(fmaf(dual.right, dual.right, dual.down * dual.down));
   if (length > limit) {
     const float shorter = limit / length;
@@ -35,9 +35,10 @@ OCTAVO_HOST_DEVICE inline Slope DualOfSlope(Slope dual, Slope slope, float limit
 
 /// The pixel after a step against `back` + strength × `turned`, where `back` is Aᵀ of the rays'
 /// duals, `turned` ∇ᵀ of the slopes' duals, and `weight` 1 / the sum of the pixel's column of A.
+/// The step is weight / (1 + 4 strength weight), times `factor`.
 OCTAVO_HOST_DEVICE inline float PrimalStep(float x, float back, float turned, float weight,
-                                           float strength) {
-  const float step = weight / fmaf(4.0f * strength, weight, 1.0f);
+                                           float strength, float factor) {
+  const float step = factor * weight / fmaf(4.0f * strength, weight, 1.0f);
   return x - step * fmaf(strength, turned, back);
 }
 

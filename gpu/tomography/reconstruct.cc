@@ -470,14 +470,19 @@ class CorrectedReconstructor final : public Reconstructor {
     const DeviceSpan<float> bar = images_[2].span<float>(), right = images_[3].span<float>(),
                             down = images_[4].span<float>(), dual = sinograms_[2].span<float>(),
                             projected = sinograms_[3].span<float>();
-    const auto strength =
-        static_cast<float>(0.25 * static_cast<double>(view_.angles) * config_.pixel_size);
-    const auto limit = static_cast<float>(4 * config_.tv_weight * config_.pixel_size);
-    // Some weights of the cubic are negative: the sums of their amounts are up to 1.25 times as
-    // large.
-    const float safety = config_.interpolation == math::RayInterpolation::kCubic ? 0.75f : 1.0f;
-    UpdateOptions update = UpdateOf(UpdateKind::kSirt);
-    update.relaxation = safety;
+    // In pixels the matrix is A / p and the image p x: the iterations are those of p = 1, whatever
+    // the unit of length. Some weights of the cubic are negative: the sums of their amounts are up
+    // to 1.25 times as large.
+    const double p = config_.pixel_size,
+                 safety = config_.interpolation == math::RayInterpolation::kCubic ? 0.75 : 1;
+    const TvSteps steps{
+        .rays = static_cast<float>(safety * p),
+        .columns = static_cast<float>(safety),
+        .slopes = static_cast<float>(0.5 * p),
+        .limit = static_cast<float>(4 * config_.tv_weight * p),
+        .strength = static_cast<float>(0.25 * static_cast<double>(view_.angles) * p),
+        .image = static_cast<float>(1 / p)};
+    const UpdateOptions update = UpdateOf(UpdateKind::kSirt);
     OCTAVO_RETURN_IF_ERROR(MeasuredNorms(stream));
     OCTAVO_RETURN_IF_ERROR(
         device_.CopyOnDevice(stream, bar.data(), Image().data(), view_.image_elements() * kFloat));
@@ -488,11 +493,11 @@ class CorrectedReconstructor final : public Reconstructor {
       OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, sums_.data(), sums_.bytes(), 0));
       if (all.split < all.end) OCTAVO_RETURN_IF_ERROR(ops_.Transpose(stream, view_, bar, Work()));
       OCTAVO_RETURN_IF_ERROR(Forward(stream, callback, all, bar, Work(), Projected()));
-      OCTAVO_RETURN_IF_ERROR(ops_.DualRays(stream, view_, Rows(), safety, i == 1, Measured(),
+      OCTAVO_RETURN_IF_ERROR(ops_.DualRays(stream, view_, Rows(), steps, i == 1, Measured(),
                                            Projected(), dual, projected, DeviceSums(0)));
-      OCTAVO_RETURN_IF_ERROR(ops_.DualSlopes(stream, view_, Columns(0), limit, bar, right, down));
+      OCTAVO_RETURN_IF_ERROR(ops_.DualSlopes(stream, view_, Columns(0), steps, bar, right, down));
       OCTAVO_RETURN_IF_ERROR(Back(stream, callback, all, dual, Work()));
-      OCTAVO_RETURN_IF_ERROR(ops_.PrimalStep(stream, view_, update, strength, Work(), Columns(0),
+      OCTAVO_RETURN_IF_ERROR(ops_.PrimalStep(stream, view_, update, steps, Work(), Columns(0),
                                              right, down, Image(), bar, DeviceSums(1)));
       OCTAVO_RETURN_IF_ERROR(FetchSums(stream));
       IterationReport report{

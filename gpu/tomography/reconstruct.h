@@ -42,6 +42,9 @@ struct TomographyConfig {
   int64_t slices = 0;              // most slices of a run, 1 … 4096
   std::vector<double>
       centers;  // pixel index of the axis: one, or one per slice; empty = (detectors − 1)/2
+  /// Further axes that the automatic padding allows for: those of slices that other runs make. So a
+  /// slice does not depend on the others of its run.
+  std::vector<double> padding_centers;
   int64_t image_size = 0;  // rows and columns of the result; 0 = detectors
   double pixel_size = 1;   // of image and detector, > 0; the result is in 1/unit
   math::RayInterpolation interpolation = math::RayInterpolation::kLinear;

@@ -91,6 +91,16 @@ struct UpdateOptions {
   float relaxation = 1, lo = 0, hi = 0;
 };
 
+/// Factors of the iterations of total variation.
+struct TvSteps {
+  float rays = 1;      // of the row weights: the steps of the duals of rays
+  float columns = 1;   // of the column weights
+  float slopes = 0.5;  // the step of the duals of slopes
+  float limit = 0;     // the largest dual of a slope
+  float strength = 1;  // of ∇ beside A
+  float image = 1;     // of the steps of the image
+};
+
 /// The filter of a projection, a convolution. `edge_left` and `edge_right` continue the row with
 /// its end values.
 struct RowFilter {
@@ -183,22 +193,22 @@ class TomographyOps : public Operators {
   // Operators of total variation; `math` is gpu/math/total_variation.h.
   /// dual = math::DualOfRay of `bar` = A x̄; where `first`, dual counts as zero and `projected` =
   /// bar, else projected = (projected + bar) / 2, which is A x. Steps are the row weights times
-  /// `safety`. sums[part, group, lane] += ‖measured − projected‖².
+  /// steps.rays. sums[part, group, lane] += ‖measured − projected‖².
   virtual absl::Status DualRays(StreamRef stream, const RayView& view, const SharedWeights& rows,
-                                float safety, bool first, DeviceSpan<const float> measured,
+                                const TvSteps& steps, bool first, DeviceSpan<const float> measured,
                                 DeviceSpan<const float> bar, DeviceSpan<float> dual,
                                 DeviceSpan<float> projected, DeviceSpan<double> sums) = 0;
   /// right, down = math::DualOfSlope of x̄ = `bar`. The slope towards a pixel without a column
   /// weight, or from one, is zero.
   virtual absl::Status DualSlopes(StreamRef stream, const RayView& view,
-                                  const SharedWeights& columns, float limit,
+                                  const SharedWeights& columns, const TvSteps& steps,
                                   DeviceSpan<const float> bar, DeviceSpan<float> right,
                                   DeviceSpan<float> down) = 0;
   /// image = math::PrimalStep within the bounds of `options`, where the column weight (times
-  /// options.relaxation) is not zero, and bar = 2 image − the image before. changes[part, group,
+  /// steps.columns) is not zero, and bar = 2 image − the image before. changes[part, group,
   /// lane] += {‖new − old‖², ‖old‖²}.
   virtual absl::Status PrimalStep(StreamRef stream, const RayView& view,
-                                  const UpdateOptions& options, float strength,
+                                  const UpdateOptions& options, const TvSteps& steps,
                                   DeviceSpan<const float> back, const SharedWeights& columns,
                                   DeviceSpan<const float> right, DeviceSpan<const float> down,
                                   DeviceSpan<float> image, DeviceSpan<float> bar,

@@ -268,8 +268,9 @@ TomographyPlan PlanTomography(const TomographyConfig& c) {
   if (plan.shared_center) centers.resize(1);
   const bool full_turn = CoversFullTurn(c.angles_rad);
   double reach = 0, farthest = 0;
+  for (const double center : centers) plan.centers.push_back(static_cast<float>(center));
+  centers.insert(centers.end(), c.padding_centers.begin(), c.padding_centers.end());
   for (const double center : centers) {
-    plan.centers.push_back(static_cast<float>(center));
     const double left = center, right = static_cast<double>(c.detectors - 1) - center;
     reach = std::max(reach, full_turn ? std::max(left, right) : std::min(left, right));
     farthest = std::max({farthest, left, right});

@@ -25,10 +25,14 @@ absl::StatusOr<std::pair<double, double>> FindDisplayRange(JobRun& run, const fl
   OCTAVO_RETURN_IF_ERROR(run.stream().Synchronize());
   OCTAVO_RETURN_IF_ERROR(copied);
   auto* const values = host.as<float>();
-  const auto n = static_cast<double>(count - 1);
+  // Numbers that are not finite have no place in an order.
+  auto* const end =
+      std::remove_if(values, values + count, [](float value) { return !std::isfinite(value); });
+  if (end == values) return std::pair(0.0, 0.0);
+  const auto n = static_cast<double>(end - values - 1);
   const auto at = [&](double part) {
     auto* const nth = values + static_cast<int64_t>(std::lround(part * n));
-    std::nth_element(values, nth, values + count);
+    std::nth_element(values, nth, end);
     return static_cast<double>(*nth);
   };
   const double lo = at(kDarkPart), hi = at(kBrightPart);

@@ -128,7 +128,7 @@ constexpr size_t kJobHistoryKept = 256, kJobWarningsKept = 64;
 /// nothing.
 struct JobPlan {
   struct Result {
-    int64_t bytes = 0;      // of the volume
+    int64_t bytes = 0;      // of the volume, or the most that it can have
     int64_t mip_bytes = 0;  // of its MIP over z, published when the job is done; 0 = none
     // stored batch by batch (JobRun::Store) and held in the tier DISK: only its MIP takes device
     // memory

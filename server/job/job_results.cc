@@ -74,7 +74,7 @@ absl::Status JobResults::Describe(size_t index, model::VolumeStatus* volume) {
     return absl::InternalError(
         absl::StrCat("result ", index, " of ", made_.size(), " is not planned, or has begun"));
   }
-  if (BytesOf(*volume) != plan_.results[index].bytes) {
+  if (BytesOf(*volume) > plan_.results[index].bytes) {
     return absl::InternalError(absl::StrCat("result ", index, " has ", BytesOf(*volume),
                                             " bytes; planned were ", plan_.results[index].bytes));
   }

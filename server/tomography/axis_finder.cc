@@ -38,6 +38,10 @@ absl::StatusOr<double> AxisFinder::Find(ScannedObject& object) {
   if (report_.center_source == model::CenterSource::kFile)
     run_.Log(absl::StrCat("axis at column ", object.centers[0], ", as the file says"));
   const bool find = spec_.center.find && !layout.stitched() && layout.tried().empty();
+  if (layout.makes_sinograms() && !find && !layout.stitched()) {
+    report_.center_source = model::CenterSource::kNone;  // nobody needs it
+    return 0;
+  }
   double begun = 0;
   if (find || layout.overlap_unknown()) {
     begun = kSearchPart;

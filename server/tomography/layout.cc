@@ -272,6 +272,7 @@ TomographyConfig TomographyLayout::ReconstructFor(int64_t first, int64_t count,
   } else {
     for (int64_t i = 0; i < count; ++i)
       config.centers.push_back(PreparedCenterOf(centers[static_cast<size_t>(first + i)]));
+    for (const double center : centers) config.padding_centers.push_back(PreparedCenterOf(center));
   }
   return config;
 }
@@ -284,6 +285,7 @@ TomographyConfig TomographyLayout::BackProjectionFor(int64_t first, int64_t coun
   // What only the job's own algorithm has would be refused.
   config.subsets = 1;
   config.relaxation = 1;
+  config.tv_weight = 0;
   config.support = 1;
   config.has_min = config.has_max = false;
   config.fourier_accuracy = TomographyConfig::kUsualAccuracy;
@@ -513,7 +515,7 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
   const bool tries = !layout.tried().empty();
   m.slices_per_batch = slices;
   // Batches differ in the part of the margin that lies on the detector.
-  int64_t of_slice = 0, detectors = 0;  // bytes of a sinogram, and its columns
+  int64_t of_slice = 0;  // bytes of a sinogram
   std::set<std::tuple<int64_t, int64_t, int64_t>> known;
   for (int64_t first = tries ? layout.center_slice() : 0;
        first < (tries ? layout.center_slice() + 1 : layout.slices()); first += slices) {
@@ -527,7 +529,6 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
                             at(Preparer::DeviceBytes(layout.PrepareFor(rows, false), device)));
     m.prepare = std::max(m.prepare, prepare);
     of_slice = shape.elements() / shape.slices * 4;
-    detectors = shape.detectors;
   }
   // Sinograms that are the result are prepared in its memory.
   m.sinograms = layout.makes_sinograms() ? 0 : of_slice * (slices + (tries ? 1 : 0));
@@ -538,16 +539,7 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
   } else if (given.size() == 1) {
     possible.push_back(std::move(given));
   } else {
-    // Each batch has its own axes: the first, the last and the most central batch bound the memory.
-    const double middle = layout.RawCenter(0.5 * static_cast<double>(detectors - 1));
-    const auto [least, most] = std::minmax_element(given.begin(), given.end());
-    const auto central = std::min_element(given.begin(), given.end(), [&](double a, double b) {
-      return std::abs(a - middle) < std::abs(b - middle);
-    });
-    for (const double center : {*least, *most, *central}) {
-      possible.emplace_back(given.size(), center);
-      if (slices > 1) possible.back().front() += 1e-6;  // not one for all
-    }
+    possible.push_back(std::move(given));
   }
   if (spec.center.find && !layout.stitched() && !layout.makes_sinograms()) {
     const double last = static_cast<double>(layout.AxisSearch(1).search.detectors - 1);
@@ -559,12 +551,19 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
     config.support = m.support;
     OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, at(Reconstructor::DeviceBytes(config, device)));
     m.reconstruct = std::max(m.reconstruct, bytes);
+    if (config.padding_centers.empty()) continue;
+    // The slices of a batch may have one axis, and then share their lanes.
+    config.centers.resize(1);
+    OCTAVO_ASSIGN_OR_RETURN(const int64_t shared, at(Reconstructor::DeviceBytes(config, device)));
+    m.reconstruct = std::max(m.reconstruct, shared);
   }
   const bool converted = spec.samples.type != DType::kF32;
   if (on_disk || converted) m.images = slices * layout.image_bytes();
   if (converted) m.images += kCountBytes + (on_disk ? slices * layout.stored_image_bytes() : 0);
   if (!spec.initial_volume.empty()) m.initial = slices * layout.image_bytes();
-  if (previews || spec.samples.found()) m.preview = layout.image_bytes();
+  // Sinograms are shown, and looked at, where they are.
+  if ((previews || spec.samples.found()) && !layout.makes_sinograms())
+    m.preview = layout.image_bytes();
   const int64_t of_batches = m.raw + m.fields + m.prepare + m.sinograms + m.reconstruct + m.images;
   if (spec.samples.found()) {
     // The trial slices come before the batches, too, and are made in the memory of the preview.

@@ -217,6 +217,23 @@ void LookAtFlats(const model::TomographySpec& spec, const storage::ProjectionInf
                    "ignore_fields, which takes the counts as transmissions")));
 }
 
+// A correction that falls makes thick places thinner than thin ones.
+void LookAtHardening(const model::TomographySpec& spec, Implausible* out) {
+  const std::vector<double>& terms = spec.preparation.config.beam_hardening;
+  constexpr double kMost = 10, kStep = 0.01;  // of line integrals: no light comes through e^-10
+  for (double p = 0; p <= kMost && !terms.empty(); p += kStep) {
+    double slope = 0, power = 1;
+    for (size_t k = 0; k < terms.size(); ++k, power *= p)
+      slope += static_cast<double>(k + 1) * terms[k] * power;
+    if (slope > 0) continue;
+    out->warnings.push_back(absl::StrFormat(
+        "preparation.beam_hardening falls from the line integral %.2f on: what absorbs more would "
+        "become less.",
+        p));
+    return;
+  }
+}
+
 /// The mean of the middle rows of some frames of a kind; nothing if they cannot be read, because
 /// the job will report that.
 std::optional<double> MeanOf(const model::TomographySpec& spec, storage::ProjectionInput& input,
@@ -266,6 +283,7 @@ Implausible FindImplausible(const model::TomographySpec& spec,
   LookAtBins(spec, info, &out);
   LookAtStitching(spec, info, &out);
   LookAtFlats(spec, info, &out);
+  LookAtHardening(spec, &out);
   if (constexpr double kLeast = 1e-3, kMost = 1e4;
       spec.pixel_size_um != 0 && (spec.pixel_size_um < kLeast || spec.pixel_size_um > kMost)) {
     out.warnings.push_back(absl::StrFormat(

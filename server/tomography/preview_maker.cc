@@ -5,6 +5,7 @@
 namespace octavo::tomography {
 
 absl::Status PreviewMaker::Begin(int64_t bytes) {
+  if (bytes == 0) return absl::OkStatus();
   OCTAVO_ASSIGN_OR_RETURN(void* const image, run_.Allocate(bytes));
   image_ = static_cast<float*>(image);
   return absl::OkStatus();

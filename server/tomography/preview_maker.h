@@ -28,7 +28,8 @@ class PreviewMaker {
  public:
   explicit PreviewMaker(job::JobRun& run) : run_(run) {}
 
-  /// Takes `bytes` of the workspace, for an image that is made for a preview only.
+  /// Takes `bytes` of the workspace, for an image that is made for a preview only; 0: there is
+  /// none.
   absl::Status Begin(int64_t bytes);
   float* image() const { return image_; }
 

@@ -109,7 +109,7 @@ class ArraysInput final : public storage::ProjectionInput {
 
 absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenProjectionArrays(
     buffer::BufferStore& buffers, const model::ProjectionArraysSpec& spec,
-    const std::vector<double>& angles_rad) {
+    const std::vector<double>& angles_rad, double pixel_um) {
   std::array<Array, 3> arrays;
   OCTAVO_ASSIGN_OR_RETURN(arrays[0], Look(buffers, "projections", spec.projections));
   auto dims = arrays[0].dims;
@@ -117,6 +117,7 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenProjectionArrays(
   storage::ProjectionInfo info;
   info.path = spec.projections;
   info.format = "arrays";
+  info.pixel_size_um = pixel_um;
   info.dtype = arrays[0].dtype;
   info.projections = dims[0];
   info.rows = dims[1];

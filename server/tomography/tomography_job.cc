@@ -4,7 +4,9 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 #include "gpu/base/status.h"
 #include "gpu/tomography/truncation.h"
@@ -132,7 +134,7 @@ class TomographyWork final : public job::JobWork {
     const auto use = environment_.ledger == nullptr ? memory::Ledger::Use{.budget = kAny}
                                                     : environment_.ledger->UseOf(index);
     const int64_t result = layout_.slices() * layout_.stored_image_bytes(),
-                  mip = layout_.slices() * layout_.image_columns() * 4 + 4096;
+                  mip = layout_.stored_image_bytes();
     const int64_t most = std::min(
         layout_.slices(), std::clamp(layout_.slices() / kLeastBatches, kFewSlices, kMostSlices));
     const auto largest = [&](bool on_disk, double support,
@@ -244,6 +246,41 @@ absl::Status CheckInitial(const model::TomographySpec& spec, const TomographyLay
                                    ", ", layout.image_columns(), "], the result's shape"));
 }
 
+/// What a held volume of the input says of itself: its numbers must be what the job takes them for.
+absl::Status CheckVolume(const model::TomographySpec& spec, const model::VolumeStatus& volume) {
+  const model::PreparationSpec& p = spec.preparation;
+  const auto refused = [&](const char* field, const std::string& why) {
+    return InvalidField(
+        field,
+        absl::StrCat(why, " (", volume.name, " holds ",
+                     absl::StrReplaceAll(model::Name(volume.quantity), {{"_", " "}}), " values)"));
+  };
+  switch (volume.quantity) {
+    case model::Quantity::kAttenuation:
+      return refused("tomography.arrays.projections",
+                     "is reconstructed already; allowed are projections or sinograms");
+    case model::Quantity::kLineIntegral:
+      if (!p.already_sinograms)
+        return refused("tomography.preparation.already_sinograms",
+                       "is not set, and a logarithm would be taken a second time; allowed is true");
+      break;
+    case model::Quantity::kTransmission:
+      if (p.already_sinograms)
+        return refused("tomography.preparation.already_sinograms",
+                       "is set, and no logarithm would be taken; allowed is false, with "
+                       "ignore_fields");
+      break;
+    default: return absl::OkStatus();
+  }
+  // Its numbers are not the values.
+  if (volume.has_levels)
+    return refused(
+        "tomography.arrays.projections",
+        absl::StrCat("has the type ", Info(volume.dtype).name, " with the window ", volume.level_lo,
+                     " to ", volume.level_hi, ", which this job does not undo; allowed is f32"));
+  return absl::OkStatus();
+}
+
 // All frames of a push could be projections: more than a job may use are refused before the first
 // one comes.
 absl::Status CheckUsed(const model::IndexRange& projections, int64_t frames) {
@@ -277,6 +314,14 @@ storage::ProjectionInfo Expected(const model::TomographySpec& spec,
   return info;
 }
 
+/// Nothing for a buffer, and for a volume that OpenProjectionArrays will not find either.
+std::optional<model::VolumeStatus> HeldVolume(const job::JobEnvironment& environment,
+                                              const std::string& name) {
+  if (environment.volumes == nullptr || !absl::StartsWith(name, "volumes/")) return std::nullopt;
+  auto volume = environment.volumes->Get(name);
+  return volume.ok() ? std::optional(*std::move(volume)) : std::nullopt;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
@@ -290,8 +335,13 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
   } else if (const auto* arrays = std::get_if<model::ProjectionArraysSpec>(&spec.input)) {
     if (environment.buffers == nullptr)
       return InvalidField("tomography.arrays", "is given, but this engine has no arrays");
-    OCTAVO_ASSIGN_OR_RETURN(input,
-                            OpenProjectionArrays(*environment.buffers, *arrays, spec.angles_rad));
+    double pixel_um = 0;
+    if (const auto volume = HeldVolume(environment, arrays->projections)) {
+      OCTAVO_RETURN_IF_ERROR(CheckVolume(spec, *volume));
+      if (!volume->spacing_assumed[2]) pixel_um = volume->spacing_um[2];
+    }
+    OCTAVO_ASSIGN_OR_RETURN(
+        input, OpenProjectionArrays(*environment.buffers, *arrays, spec.angles_rad, pixel_um));
     info = input->info();
   } else if (const auto* push = std::get_if<model::PushedProjectionsSpec>(&spec.input)) {
     if (environment.projection_memory == nullptr)

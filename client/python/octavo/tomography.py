@@ -210,7 +210,7 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
                      **{name: value or None for name, value in fields.items() if name in _USED_BY})
         _check_use(word, {name: value for name, value in given.items() if value is not None and not (name in _ONE_BY_DEFAULT and value == 1)})
     if word == "tv" and not fields.get("tv_weight"):
-        raise ValueError("tv_weight is not given with algorithm tv; expected a number above 0, in the unit of the result: about the noise of an fbp slice")
+        raise ValueError(f"tv_weight is {short(fields.get('tv_weight'))} with algorithm tv; expected a number above 0, in the unit of the result: about the noise of an fbp slice")
     if isinstance(algorithm, str) and algorithm.lower() == "gridrec":
         filter = filter or "shepp-logan"  # TomoPy's
     bounds = dict(min_value=min, max_value=max, mask_ratio=mask, padding=padding)
@@ -221,9 +221,9 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
     return job
 
 
-@builder(t.TomographyJob, called={"preparation": "prepare", "angles_rad": "angles", "slices_per_batch": "batch"})
+@builder()
 def sinograms(input: Input, *, prepare: Optional[t.TomographyPreparation] = None, angles: Optional[Sequence[float]] = None, projections: Indices = None,
-              rows: Indices = None, columns: Indices = None, center: Optional[str] = None, center_row: Optional[int] = None, search: Optional[Sequence[float]] = None,
+              rows: Indices = None, columns: Indices = None, center: Union[None, str, float] = None, center_row: Optional[int] = None, search: Optional[Sequence[float]] = None,
               batch: int = 0, place: Union[str, int] = "", pixel_size_um: float = 0.0,
               samples: Union[None, str, int, type, np.dtype] = None, window: Optional[Sequence[float]] = None) -> t.TomographyJob:
     """What the preparation makes of projections, for Client.submit_job: a held volume of sinograms
@@ -236,6 +236,10 @@ def sinograms(input: Input, *, prepare: Optional[t.TomographyPreparation] = None
     """
     job = _job(input, prepare, angles, projections, rows, columns, batch, place, pixel_size_um, samples, window)
     job.output = t.TOMOGRAPHY_OUTPUT_SINOGRAMS
+    if center is None and center_row is not None:
+        raise ValueError(f"center_row is {short(center_row)} without a search of the axis; give it with center, one of {', '.join(CENTERS)}")
+    if center is not None and not isinstance(center, str):
+        raise ValueError(f"center is {short(center)}; sinograms need no axis: give it to the job that reconstructs them. Expected a method to find it, one of {', '.join(CENTERS)}")
     if center is not None:
         job.center.search_method = CENTERS.pick("center", center)
     if center_row is not None:

@@ -163,7 +163,7 @@ __global__ void UpdateKernel(RayView v, UpdateOptions o, const float* back, Shar
 }
 
 template <int kLanes>
-__global__ void DualRaysKernel(RayView v, SharedWeights rows, float safety, bool first,
+__global__ void DualRaysKernel(RayView v, SharedWeights rows, TvSteps steps, bool first,
                                const float* measured, const float* bar, float* dual,
                                float* projected, double* sums) {
   const int64_t group = blockIdx.y;
@@ -177,7 +177,7 @@ __global__ void DualRaysKernel(RayView v, SharedWeights rows, float safety, bool
                   now = 0.5f * (before + a), b = measured[start + e], r = b - now;
       projected[start + e] = now;
       dual[start + e] =
-          math::DualOfRay(first ? 0.0f : dual[start + e], a, b, safety * w[e / kLanes]);
+          math::DualOfRay(first ? 0.0f : dual[start + e], a, b, steps.rays * w[e / kLanes]);
       total[0] += static_cast<double>(r) * static_cast<double>(r);
     }
   }
@@ -188,7 +188,7 @@ __global__ void DualRaysKernel(RayView v, SharedWeights rows, float safety, bool
 
 // A block computes every kSumParts-th row of a group.
 template <int kLanes>
-__global__ void DualSlopesKernel(RayView v, SharedWeights columns, float limit, const float* bar,
+__global__ void DualSlopesKernel(RayView v, SharedWeights columns, TvSteps steps, const float* bar,
                                  float* right, float* down) {
   const int64_t group = blockIdx.y, below = v.image_pitch();
   const auto elements = static_cast<int>(v.size) * kLanes;
@@ -203,7 +203,8 @@ __global__ void DualSlopesKernel(RayView v, SharedWeights columns, float limit, 
       const float x = bar[e];
       const math::Slope slope{has_right ? bar[e + kLanes] - x : 0.0f,
                               has_down ? bar[e + below * kLanes] - x : 0.0f};
-      const math::Slope now = math::DualOfSlope({right[e], down[e]}, slope, limit);
+      const math::Slope now =
+          math::DualOfSlope({right[e], down[e]}, slope, steps.slopes, steps.limit);
       right[e] = now.right;
       down[e] = now.down;
     }
@@ -211,7 +212,7 @@ __global__ void DualSlopesKernel(RayView v, SharedWeights columns, float limit, 
 }
 
 template <int kLanes>
-__global__ void PrimalStepKernel(RayView v, UpdateOptions o, float strength, const float* back,
+__global__ void PrimalStepKernel(RayView v, UpdateOptions o, TvSteps steps, const float* back,
                                  SharedWeights columns, const float* right, const float* down,
                                  float* image, float* bar, double* changes) {
   const int64_t group = blockIdx.y, above = v.image_pitch() * kLanes;
@@ -228,9 +229,9 @@ __global__ void PrimalStepKernel(RayView v, UpdateOptions o, float strength, con
       const float turned =
           (right[e - kLanes] - right[e]) + ((r == 0 ? 0.0f : down[e - above]) - down[e]);
       const float x = image[e],
-                  now = math::Clamped(
-                      math::PrimalStep(x, back[e], turned, o.relaxation * weight, strength), o.lo,
-                      o.hi);
+                  now = math::Clamped(math::PrimalStep(x, back[e], turned, steps.columns * weight,
+                                                       steps.strength, steps.image),
+                                      o.lo, o.hi);
       image[e] = now;
       bar[e] = 2.0f * now - x;
       const double change = static_cast<double>(now) - static_cast<double>(x);
@@ -405,30 +406,30 @@ class CudaTomographyOps final : public TomographyOps, TomoLauncher {
       });
     });
   }
-  absl::Status DualRays(StreamRef stream, const RayView& v, const SharedWeights& rows, float safety,
-                        bool first, DeviceSpan<const float> measured, DeviceSpan<const float> bar,
-                        DeviceSpan<float> dual, DeviceSpan<float> projected,
-                        DeviceSpan<double> sums) override {
+  absl::Status DualRays(StreamRef stream, const RayView& v, const SharedWeights& rows,
+                        const TvSteps& steps, bool first, DeviceSpan<const float> measured,
+                        DeviceSpan<const float> bar, DeviceSpan<float> dual,
+                        DeviceSpan<float> projected, DeviceSpan<double> sums) override {
     return Launch([&, measured = measured.data(), bar = bar.data(), dual = dual.data(),
                    projected = projected.data(), sums = sums.data()] {
       ForLanes(v, [&]<int kLanes>() {
         DualRaysKernel<kLanes><<<Parts(v), kThreads, 0, AsCuda(stream)>>>(
-            v, rows, safety, first, measured, bar, dual, projected, sums);
+            v, rows, steps, first, measured, bar, dual, projected, sums);
       });
     });
   }
   absl::Status DualSlopes(StreamRef stream, const RayView& v, const SharedWeights& columns,
-                          float limit, DeviceSpan<const float> bar, DeviceSpan<float> right,
-                          DeviceSpan<float> down) override {
+                          const TvSteps& steps, DeviceSpan<const float> bar,
+                          DeviceSpan<float> right, DeviceSpan<float> down) override {
     return Launch([&, bar = bar.data(), right = right.data(), down = down.data()] {
       ForLanes(v, [&]<int kLanes>() {
         DualSlopesKernel<kLanes>
-            <<<Parts(v), kThreads, 0, AsCuda(stream)>>>(v, columns, limit, bar, right, down);
+            <<<Parts(v), kThreads, 0, AsCuda(stream)>>>(v, columns, steps, bar, right, down);
       });
     });
   }
   absl::Status PrimalStep(StreamRef stream, const RayView& v, const UpdateOptions& options,
-                          float strength, DeviceSpan<const float> back,
+                          const TvSteps& steps, DeviceSpan<const float> back,
                           const SharedWeights& columns, DeviceSpan<const float> right,
                           DeviceSpan<const float> down, DeviceSpan<float> image,
                           DeviceSpan<float> bar, DeviceSpan<double> changes) override {
@@ -436,7 +437,7 @@ class CudaTomographyOps final : public TomographyOps, TomoLauncher {
                    image = image.data(), bar = bar.data(), changes = changes.data()] {
       ForLanes(v, [&]<int kLanes>() {
         PrimalStepKernel<kLanes><<<Parts(v), kThreads, 0, AsCuda(stream)>>>(
-            v, options, strength, back, columns, right, down, image, bar, changes);
+            v, options, steps, back, columns, right, down, image, bar, changes);
       });
     });
   }

@@ -270,7 +270,7 @@ class HostTomographyOps final : public TomographyOps {
   }
 
   absl::Status DualRays(StreamRef stream, const RayView& view, const SharedWeights& rows,
-                        float safety, bool first, DeviceSpan<const float> measured,
+                        const TvSteps& steps, bool first, DeviceSpan<const float> measured,
                         DeviceSpan<const float> bar, DeviceSpan<float> dual,
                         DeviceSpan<float> projected, DeviceSpan<double> sums) override {
     return Enqueue(stream, [=, v = view, measured = measured.data(), bar = bar.data(),
@@ -286,7 +286,7 @@ class HostTomographyOps final : public TomographyOps {
               const float a = bar[e], before = first ? a : projected[e], now = 0.5f * (before + a),
                           r = measured[e] - now;
               projected[e] = now;
-              dual[e] = math::DualOfRay(first ? 0.0f : dual[e], a, measured[e], safety * w[d]);
+              dual[e] = math::DualOfRay(first ? 0.0f : dual[e], a, measured[e], steps.rays * w[d]);
               totals[l] += static_cast<double>(r) * static_cast<double>(r);
             }
           }
@@ -296,8 +296,8 @@ class HostTomographyOps final : public TomographyOps {
   }
 
   absl::Status DualSlopes(StreamRef stream, const RayView& view, const SharedWeights& columns,
-                          float limit, DeviceSpan<const float> bar, DeviceSpan<float> right,
-                          DeviceSpan<float> down) override {
+                          const TvSteps& steps, DeviceSpan<const float> bar,
+                          DeviceSpan<float> right, DeviceSpan<float> down) override {
     return Enqueue(stream, [=, v = view, bar = bar.data(), right = right.data(),
                             down = down.data()] {
       ForLanes(v.lanes, [&]<int64_t kLanes>() {
@@ -312,7 +312,8 @@ class HostTomographyOps final : public TomographyOps {
               const int64_t e = start + c * kLanes + l;
               const math::Slope slope{.right = has_right ? bar[e + kLanes] - bar[e] : 0.0f,
                                       .down = has_down ? bar[e + below * kLanes] - bar[e] : 0.0f};
-              const math::Slope now = math::DualOfSlope({right[e], down[e]}, slope, limit);
+              const math::Slope now =
+                  math::DualOfSlope({right[e], down[e]}, slope, steps.slopes, steps.limit);
               right[e] = now.right;
               down[e] = now.down;
             }
@@ -323,7 +324,7 @@ class HostTomographyOps final : public TomographyOps {
   }
 
   absl::Status PrimalStep(StreamRef stream, const RayView& view, const UpdateOptions& options,
-                          float strength, DeviceSpan<const float> back,
+                          const TvSteps& steps, DeviceSpan<const float> back,
                           const SharedWeights& columns, DeviceSpan<const float> right,
                           DeviceSpan<const float> down, DeviceSpan<float> image,
                           DeviceSpan<float> bar, DeviceSpan<double> changes) override {
@@ -346,8 +347,8 @@ class HostTomographyOps final : public TomographyOps {
                                            ((r == 0 ? 0.0f : down[e - above]) - down[e]);
                       const float x = image[e],
                                   now = math::Clamped(
-                                      math::PrimalStep(x, back[e], turned,
-                                                       options.relaxation * w[c], strength),
+                                      math::PrimalStep(x, back[e], turned, steps.columns * w[c],
+                                                       steps.strength, steps.image),
                                       options.lo, options.hi);
                       image[e] = now;
                       bar[e] = 2.0f * now - x;

@@ -140,6 +140,11 @@ absl::StatusOr<model::PreparationSpec> Decode(const v1::TomographyPreparation& i
                .energy_kev = in.phase().energy_kev(),
                .delta_beta = in.phase().delta_beta(),
                .feature_size_um = in.phase().feature_size_um()};
+    if (in.already_sinograms())
+      return InvalidField(
+          "tomography.preparation.phase",
+          "is given with already_sinograms; it divides transmissions, so allowed is "
+          "already_sinograms = false");
     if (!P::Phase::Method_IsValid(in.phase().retrieval_method()))
       return Unknown("preparation.phase.retrieval_method", in.phase().retrieval_method());
     if (in.phase().retrieval_method() != P::Phase::METHOD_UNSPECIFIED)

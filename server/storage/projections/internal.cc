@@ -263,11 +263,12 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> AssembleProjections(
   if (!options.angle_values.empty()) {
     parts.angles = options.angle_values;
     parts.angle_unit.clear();
-    where = "angle_values";
+    where = "angles_rad";
   }
   if (std::ssize(parts.angles) != info.projections) {
     return BadProjections(path, where, absl::StrCat("has ", parts.angles.size(), " values"),
-                          absl::StrCat(info.projections, ", one per projection of ", data.dataset));
+                          absl::StrCat(info.projections, ", one per projection of ", data.dataset,
+                                       ", whose axes are [angle, row, column]"));
   }
   std::optional<double> unit;
   switch (options.angle_unit) {

@@ -285,6 +285,18 @@ TEST_P(TomoPrepareTest, BeamHardeningIsAPolynomialOfTheLineIntegrals) {
   }
 }
 
+TEST_P(TomoPrepareTest, AHardenedValueThatIsTooLargeCountsAsNotFinite) {
+  PrepareConfig c = Plain(1, 1, 6);
+  c.minus_log = false;
+  c.not_finite_value = 2;
+  c.beam_hardening = {1, 1};
+  PrepareCounts counts;
+  ASSERT_OK_AND_ASSIGN(const auto got,
+                       Prepare(c, {1e30, -1e30, 2, 0, 3e38, 1e10}, {}, {}, &counts));
+  EXPECT_EQ(got, (std::vector<float>{2, 2, 6, 0, 2, 1e20f}));
+  EXPECT_EQ(counts.not_finite, 3);
+}
+
 // 1 / the expression of each method, from physics: λ = hc / E, frequencies in cycles per metre.
 double PhaseDivisor(const PhaseRetrieval& p, double per_row, double per_column) {
   const double l = 1.2398419843e-9 / p.energy_kev * p.distance_mm * 1e-3 / (4 * std::numbers::pi),

@@ -54,14 +54,15 @@ class TvModel {
     for (int64_t k = 0; k < iterations; ++k) {
       const Doubles ax = dense_.Forward(bar);
       for (size_t i = 0; i < ax.size(); ++i) {
-        const double step = rows_[i] > 1e-3 * config_.pixel_size ? safety / rows_[i] : 0;
+        const double step =
+            rows_[i] > 1e-3 * config_.pixel_size ? safety * config_.pixel_size / rows_[i] : 0;
         dual[i] = (dual[i] + step * (ax[i] - b[i])) / (1 + step);
       }
       for (int64_t i = 0; i < n_ * n_; ++i) {
         double& r = right[static_cast<size_t>(i)];
         double& d = down[static_cast<size_t>(i)];
-        r += 0.5 * Right(bar, i);
-        d += 0.5 * Down(bar, i);
+        r += 0.5 * config_.pixel_size * Right(bar, i);
+        d += 0.5 * config_.pixel_size * Down(bar, i);
         const double length = std::hypot(r, d);
         if (length > limit) r *= limit / length, d *= limit / length;
       }
@@ -71,7 +72,8 @@ class TvModel {
         const auto at = static_cast<size_t>(i);
         const double turned = (i % n_ > 0 ? right[at - 1] : 0) - right[at] +
                               (i >= n_ ? down[at - static_cast<size_t>(n_)] : 0) - down[at],
-                     step = 1 / (columns_[at] / safety + 4 * strength), before = (*x)[at];
+                     step = 1 / (config_.pixel_size * (columns_[at] / safety + 4 * strength)),
+                     before = (*x)[at];
         double now = before - step * (back[at] + strength * turned);
         if (config_.has_min) now = std::max(now, config_.min_value);
         if (config_.has_max) now = std::min(now, config_.max_value);
@@ -356,6 +358,24 @@ TEST_P(TomographyIterationTest, TotalVariationReachesTheMinimum) {
   double squares = 0;
   for (size_t i = 0; i < ax.size(); ++i) squares += (ax[i] - b[i]) * (ax[i] - b[i]);
   EXPECT_NEAR(result.last.residual_norms[0], std::sqrt(squares), 1e-3 * std::sqrt(squares));
+}
+
+// The unit of length changes the numbers, and nothing else.
+TEST_P(TomographyIterationTest, TotalVariationDoesNotDependOnTheUnitOfLength) {
+  TomographyConfig c = testing::Small(TomographyAlgorithm::kTv, 1);
+  c.iterations = 40;
+  c.pixel_size = 1;
+  const auto b = Random(static_cast<int64_t>(c.angles_rad.size()) * c.detectors, 0.5f, 2.0f);
+  ASSERT_OK_AND_ASSIGN(const auto usual, Reconstruct(c, b));
+  for (const double pixel : {1.3e-4, 0.65, 6.5, 4000.0}) {
+    c.pixel_size = pixel;
+    c.tv_weight = 0.02 / pixel;
+    ASSERT_OK_AND_ASSIGN(auto got, Reconstruct(c, b));
+    for (float& value : got) value *= static_cast<float>(pixel);
+    EXPECT_LT(testing::LargestDifference(got, Doubles(usual.begin(), usual.end())),
+              2e-4 * testing::Largest({usual.begin(), usual.end()}))
+        << pixel;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, TomographyIterationTest,

@@ -83,7 +83,8 @@ class TomographyPush(DaemonTest):
     def test_options_of_the_algorithm_do_not_cost_the_previews(self):
         projections, flats, darks, angles = tooth()
         for options in (dict(algorithm=tomography_pb2.TomographyAlgorithmOptions.ALGORITHM_FOURIER, fourier_accuracy=1e-3),
-                        dict(algorithm=tomography_pb2.TomographyAlgorithmOptions.ALGORITHM_SIRT, iterations=2, relaxation=0.5, min_value=0.0)):
+                        dict(algorithm=tomography_pb2.TomographyAlgorithmOptions.ALGORITHM_SIRT, iterations=2, relaxation=0.5, min_value=0.0),
+                        dict(algorithm=tomography_pb2.TomographyAlgorithmOptions.ALGORITHM_TV, iterations=2, tv_weight=0.1, max_value=3.0)):
             with self.subTest(options):
                 spec = job(push=push_spec(projections, flats, darks), center=CENTER)
                 spec.tomography.reconstruction.CopyFrom(tomography_pb2.TomographyAlgorithmOptions(**options))
@@ -130,6 +131,33 @@ class TomographyPush(DaemonTest):
         actual = self.read(end)
         self.assertEqual(actual.shape, expected.shape)
         np.testing.assert_array_equal(actual, expected)  # degrees times pi/180 gives the same doubles here and in the server
+
+    def test_sinograms_of_pushed_frames(self):
+        """How many of the frames are projections, and so the number of rows of a sinogram, is known when all have come."""
+        projections, flats, darks, angles = phantom(angles=24, rows=4)
+        frames = list(octavo.projection_frames(projections, angles, flats, darks))
+        flat, dark = flats.mean(0, dtype=np.float64), darks.mean(0, dtype=np.float64)
+        wanted = np.swapaxes(-np.log(np.maximum((projections - dark) / np.maximum(flat - dark, 1e-6), 1e-6)), 0, 1)
+        for fields in (dict(), dict(slices_per_batch=3), dict(place=tomography_pb2.RESULT_PLACE_DISK), dict(samples=tomography_pb2.ResultSamples(type=types_pb2.DTYPE_U16))):
+            for missing in ([], [7, 8]):
+                with self.subTest(fields=fields, missing=missing):
+                    name = self.client.submit_job(job(push=push_spec(projections, flats, darks), output=tomography_pb2.TOMOGRAPHY_OUTPUT_SINOGRAMS, **fields)).name
+                    lost = [[f for f in frames if f.kind == "projection"][i] for i in missing]
+                    self.client.push_projections(name, [f for f in frames if f not in lost])
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        end = self.client.wait_job(name)
+                    volume, values = self.client.volume(end.volume_names[0]), self.client.read(end.volume_names[0])
+                    kept = [i for i in range(len(angles)) if i not in missing]
+                    self.assertEqual(list(volume.shape), [4, len(kept), projections.shape[2]])
+                    self.assertEqual(volume.complete, not missing)
+                    if "samples" in fields:
+                        low, high = end.tomography.low, end.tomography.high
+                        values = low + (high - low) / 65535 * values
+                        np.testing.assert_allclose(values, np.clip(wanted[:, kept], low, high), atol=(high - low) / 65535)
+                    else:
+                        np.testing.assert_allclose(values, wanted[:, kept], rtol=1e-4, atol=1e-5)
+                    self.client.commit(volume.name, f"pushed-{len(kept)}-{len(fields)}-{'place' in fields}-{'samples' in fields}.npy")
 
     def test_a_broken_connection_is_taken_up_again(self):
         projections, flats, darks, angles = phantom()

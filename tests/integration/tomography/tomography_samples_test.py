@@ -56,6 +56,11 @@ class TomographySamples(DaemonTest):
         self.assertEqual(self.client.plan_job(self.work()).report.admitted, True)  # nothing is left behind
         return caught.exception
 
+    def test_a_window_is_found_for_total_variation(self):
+        job, _, numbers = self.made(self.work(algorithm="tv", tv_weight=0.01, iterations=5, samples="u8"))
+        self.assertLess(job.tomography.low, job.tomography.high)
+        self.assertGreater(numbers.max() - numbers.min(), 100)
+
     def test_a_window_gives_the_f32_result_converted(self):
         low, high = 0.125, 1.0  # exact in f32; the phantom has more and less
         for algorithm in ("fbp", "fourier", "sirt"):

@@ -52,7 +52,7 @@ class TomographySinograms(DaemonTest):
                     np.testing.assert_allclose(values, wanted, rtol=1e-5, atol=2e-6)
                     self.assertEqual(volume.quantity, volume_pb2.QUANTITY_LINE_INTEGRAL if log else volume_pb2.QUANTITY_TRANSMISSION)
                     self.assertEqual(list(volume.axes), ["z", "y", "x"])
-                    self.assertEqual(job.tomography.algorithm, 0)
+                    self.assertEqual((job.tomography.algorithm, list(job.tomography.centers)), (0, []))  # nothing that was not needed
         part = self.made(self.work(rows=slice(2, 5), columns=slice(10, 90), projections=slice(0, 60, 3)))[2]
         np.testing.assert_allclose(part, np.swapaxes(-np.log(self.transmissions), 0, 1)[2:5, ::3, 10:90], rtol=1e-5, atol=2e-6)
 
@@ -70,6 +70,23 @@ class TomographySinograms(DaemonTest):
         arrays = octavo.ProjectionArrays(projections=first.name, sinogram_order=True)
         second = self.made(octavo.sinograms(arrays, angles=self.angles, prepare=octavo.preparation(ignore_fields=True)))[2]
         np.testing.assert_allclose(second, self.client.read(volume.name), rtol=1e-5, atol=1e-6)
+
+    def test_what_a_volume_says_of_itself_must_fit(self):
+        def arrays(volume, **prepare):
+            return octavo.tomography(octavo.ProjectionArrays(projections=volume.name, sinogram_order=True), angles=self.angles, prepare=octavo.preparation(**prepare))
+
+        integrals, transmissions = self.made(self.work(pixel_size_um=2.5))[1], self.made(self.work(prepare=octavo.preparation(logarithm=False)))[1]
+        slices = self.made(arrays(integrals, already_sinograms=True))[1]
+        self.assertEqual([round(um, 6) for um in slices.spacing_um], [2.5, 2.5, 2.5])  # that of the sinograms' columns
+        narrow = self.made(self.work(samples="u16"))[1]
+        for volume, prepare, field, words in ((integrals, dict(ignore_fields=True), "tomography.preparation.already_sinograms", "a second time"),
+                                              (transmissions, dict(already_sinograms=True), "tomography.preparation.already_sinograms", "transmission"),
+                                              (slices, dict(already_sinograms=True), "tomography.arrays.projections", "reconstructed already"),
+                                              (narrow, dict(already_sinograms=True), "tomography.arrays.projections", "window"),
+                                              (integrals, dict(already_sinograms=True, phase=dict(pixel_size_um=2, distance_mm=60, energy_kev=25, delta_beta=90)),
+                                               "tomography.preparation.phase", "already_sinograms")):
+            with self.subTest(field=field, words=words):
+                self.assertIn(words, self.refused(arrays(volume, **prepare), field))
 
     def test_they_are_written_and_found_again(self):
         wanted = np.transpose(-np.log(self.transmissions), (0, 2, 1))  # [y, x, z]
@@ -98,6 +115,8 @@ class TomographySinograms(DaemonTest):
         values = self.made(self.work(prepare=octavo.preparation(beam_hardening=(1, 0.2, -0.01))))[2]
         p = np.swapaxes(-np.log(self.transmissions), 0, 1)
         np.testing.assert_allclose(values, p + 0.2 * p ** 2 - 0.01 * p ** 3, rtol=1e-5, atol=2e-6)
+        turning = self.client.plan_job(self.work(prepare=octavo.preparation(beam_hardening=(1, -1))))
+        self.assertTrue(any("falls from the line integral 0.5" in warning for warning in turning.warnings), turning.warnings)
         for field, prepare in (("tomography.preparation.beam_hardening", octavo.preparation(beam_hardening=(1, 0.1), logarithm=False)),
                                ("tomography.preparation.beam_hardening[0]", octavo.preparation(beam_hardening=(0, 0.1))),
                                ("tomography.preparation.beam_hardening[1]", octavo.preparation(beam_hardening=(1, np.inf))),
@@ -131,7 +150,7 @@ class TomographySinograms(DaemonTest):
                 self.assertRegex(self.refused(wrong, field), "SINOGRAMS|allowed only with|unknown value 7")
         self.assertIn("allowed", self.refused(self.work(rows=slice(3, 99)), "tomography.rows.end"))
         self.assertEqual(self.client.plan_job(work).report.admitted, True)
-        for name, value in (("center", 40.0), ("algorithm", "fbp"), ("window", (0, 1)), ("samples", "i64")):
+        for name, value in (("center", 40.0), ("algorithm", "fbp"), ("window", (0, 1)), ("samples", "i64"), ("center_row", 1), ("try_centers", (1, 2, 1)), ("output", 1)):
             with self.subTest(name=name), self.assertRaises((ValueError, TypeError)) as caught:
                 self.work(**{name: value})
             self.assertIn(name, str(caught.exception))
