@@ -2,7 +2,8 @@
 // one run, on one core and on all: u16 → background, cubic k-linearisation, window × dispersion,
 // transform, dB, levels, u8, MIP; blocks of 512 A-scans. CPU time is reported beside wall time,
 // because it stays comparable on a busy machine. One JSON object a line.
-//   bench_host [--samples N] [--records N] [--seconds S]
+//   bench_host [--samples N] [--records N] [--seconds S] [--vectors best|avx2]
+// `--vectors avx2` measures both as on a processor without AVX-512.
 
 #include <algorithm>
 #include <chrono>
@@ -14,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "hwy/highway.h"
 #include "tbb/global_control.h"
 
 #include "gpu/backend/open_devices.h"
@@ -58,12 +60,22 @@ struct Times {
   }
 };
 
+// Forbids the host backend vectors wider than AVX2's.
+void UseAvx2() {
+  const int64_t targets = hwy::SupportedTargets();
+  if ((targets & HWY_AVX2) == 0) Die("this processor has no AVX2");
+  // Highway numbers better targets lower.
+  hwy::SetSupportedTargetsForTest(targets & ~(int64_t{HWY_AVX2} - 1));
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
 class Bench {
  public:
-  Bench(int64_t samples, int64_t records, double seconds)
+  Bench(int64_t samples, int64_t records, double seconds, bool avx2)
       : samples_(samples),
         records_(records),
         seconds_(seconds),
+        avx2_(avx2),
         config_(StandardChain(samples, records)),
         opened_(Take(OpenDevices("host"))) {}
 
@@ -71,11 +83,11 @@ class Bench {
     std::mt19937 random(std::random_device{}());
     std::vector<uint16_t> raw(static_cast<size_t>(records_ * samples_));
     for (auto& v : raw) v = static_cast<uint16_t>(random() % 4096);
-    bench::FftwChain fftw(config_);
-    const double one = Measure(1, raw, fftw);
+    const auto fftw = avx2_ ? bench::MakeFftwChainAvx2(config_) : bench::MakeFftwChain(config_);
+    const double one = Measure(1, raw, *fftw);
     const auto cores = static_cast<size_t>(std::thread::hardware_concurrency());
     if (cores > 1) {
-      const double all = Measure(cores, raw, fftw);
+      const double all = Measure(cores, raw, *fftw);
       std::printf("{\"name\": \"scaling\", \"cores\": %zu, \"times_one_core\": %.3f}\n", cores,
                   all / one);
     }
@@ -174,6 +186,7 @@ class Bench {
 
   const int64_t samples_, records_;
   const double seconds_;
+  const bool avx2_;
   const SpectralConfig config_;
   OpenedDevices opened_;
 };
@@ -184,8 +197,15 @@ class Bench {
 int main(int argc, char** argv) {
   int64_t samples = 1024, records = 512;
   double seconds = 2;
-  octavo::bench::ReadOptions(
-      argc, argv, {{"--samples", &samples}, {"--records", &records}, {"--seconds", &seconds}});
-  octavo::Bench(samples, records, seconds).Run();
+  std::string vectors = "best";
+  octavo::bench::ReadOptions(argc, argv,
+                             {{"--samples", &samples},
+                              {"--records", &records},
+                              {"--seconds", &seconds},
+                              {"--vectors", &vectors}});
+  if (vectors != "best" && vectors != "avx2")
+    octavo::bench::Die("--vectors is '" + vectors + "'; best and avx2 are allowed");
+  if (vectors == "avx2") octavo::UseAvx2();
+  octavo::Bench(samples, records, seconds, vectors == "avx2").Run();
   return 0;
 }

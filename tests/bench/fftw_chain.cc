@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <fftw3.h>
+#include <vector>
 
 #include "tbb/blocked_range.h"
 #include "tbb/enumerable_thread_specific.h"
@@ -31,17 +33,9 @@ struct Scratch {
   fftwf_complex *in, *out;
 };
 
-}  // namespace
-
-struct FftwChain::Impl {
-  int64_t samples, n, length, depth;
-  std::vector<float> background, w[4], h_re, h_im;
-  std::vector<int32_t> tap;
-  float scale, offset;
-  tbb::enumerable_thread_specific<std::unique_ptr<Scratch>> scratch;
-  fftwf_plan plan = nullptr;
-
-  explicit Impl(const SpectralConfig& c)
+class Chain final : public FftwChain {
+ public:
+  explicit Chain(const SpectralConfig& c)
       : samples(c.samples_per_record),
         n(std::ssize(c.window)),
         length(c.fft_length),
@@ -70,8 +64,19 @@ struct FftwChain::Impl {
     plan = fftwf_plan_many_dft(1, &size, kTile, s.in, nullptr, 1, size, s.out, nullptr, 1, size,
                                FFTW_BACKWARD, FFTW_PATIENT);
   }
-  ~Impl() { fftwf_destroy_plan(plan); }
+  ~Chain() override { fftwf_destroy_plan(plan); }
+  void Process(const uint16_t* records, int64_t count, uint8_t* volume, uint8_t* mip) override {
+    tbb::parallel_for(tbb::blocked_range<int64_t>(0, (count + kTile - 1) / kTile, 4),
+                      [&](const tbb::blocked_range<int64_t>& range) {
+                        for (int64_t tile = range.begin(); tile != range.end(); ++tile) {
+                          const int64_t first = tile * kTile;
+                          Tile(records + first * samples, std::min<int64_t>(kTile, count - first),
+                               volume + first * depth, mip + first);
+                        }
+                      });
+  }
 
+ private:
   void Tile(const uint16_t* records, int64_t count, uint8_t* volume, uint8_t* mip) {
     Scratch& s = *scratch.local();
     for (int64_t a = 0; a < count; ++a) {
@@ -111,21 +116,20 @@ struct FftwChain::Impl {
       mip[a] = static_cast<uint8_t>(static_cast<int32_t>(most));
     }
   }
+
+  int64_t samples, n, length, depth;
+  std::vector<float> background, w[4], h_re, h_im;
+  std::vector<int32_t> tap;
+  float scale, offset;
+  tbb::enumerable_thread_specific<std::unique_ptr<Scratch>> scratch;
+  fftwf_plan plan = nullptr;
 };
 
-FftwChain::FftwChain(const SpectralConfig& config) : impl_(std::make_unique<Impl>(config)) {}
-FftwChain::~FftwChain() = default;
+}  // namespace
 
-void FftwChain::Process(const uint16_t* records, int64_t count, uint8_t* volume, uint8_t* mip) {
-  tbb::parallel_for(tbb::blocked_range<int64_t>(0, (count + kTile - 1) / kTile, 4),
-                    [&](const tbb::blocked_range<int64_t>& range) {
-                      for (int64_t tile = range.begin(); tile != range.end(); ++tile) {
-                        const int64_t first = tile * kTile;
-                        impl_->Tile(records + first * impl_->samples,
-                                    std::min<int64_t>(kTile, count - first),
-                                    volume + first * impl_->depth, mip + first);
-                      }
-                    });
+// The build compiles this file once per kind of vectors and gives each its name.
+std::unique_ptr<FftwChain> OCTAVO_MAKE_FFTW_CHAIN(const SpectralConfig& config) {
+  return std::make_unique<Chain>(config);
 }
 
 }  // namespace octavo::bench

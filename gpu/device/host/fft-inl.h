@@ -93,17 +93,20 @@ constexpr int Output(int k) {
   return kRadix == 16 ? 4 * (k % 4) + k / 4 : kRadix == 8 ? 2 * (k % 4) + k / 4 : k;
 }
 
+// Real and imaginary parts of rows of one vector, `pitch` floats from row to row. They are two
+// arrays; or neighbours with a pitch of two vectors, which takes half as many places in the cache.
 struct Rows {
   float *re, *im;
+  int64_t pitch = Lanes();
 };
 
 // Rows of a pass from memory.
 struct FromMemory {
   const float *HWY_RESTRICT re, *HWY_RESTRICT im;
-  const int64_t lanes;
+  const int64_t pitch;
   HWY_INLINE C operator()(int64_t row) const {
     const D d;
-    return {hn::Load(d, re + row * lanes), hn::Load(d, im + row * lanes)};
+    return {hn::Load(d, re + row * pitch), hn::Load(d, im + row * pitch)};
   }
 };
 
@@ -113,7 +116,7 @@ template <int kRadix, class Fetch>
 void Pass(const FftPlan::Pass& pass, const float* HWY_RESTRICT twiddles, const Fetch fetch,
           Rows out, int64_t first, int64_t last) {
   const D d;
-  const int64_t lanes = Lanes(), s = pass.stride, m = pass.length / kRadix;
+  const int64_t s = pass.stride, m = pass.length / kRadix;
   const float* w = twiddles + pass.first_twiddle;
   float *HWY_RESTRICT yr = out.re, *HWY_RESTRICT yi = out.im;
   bool wanted[kRadix];
@@ -128,11 +131,80 @@ void Pass(const FftPlan::Pass& pass, const float* HWY_RESTRICT twiddles, const F
         C b = a[Output<kRadix>(k)];
         if (k > 0 && p > 0)
           b = Twiddle(b, hn::Set(d, w[2 * (k - 1)]), hn::Set(d, w[2 * (k - 1) + 1]));
-        const int64_t at = (q + s * (kRadix * p + k)) * lanes;
+        const int64_t at = (q + s * (kRadix * p + k)) * out.pitch;
         hn::Store(b.re, d, yr + at);
         hn::Store(b.im, d, yi + at);
       }
     }
+  }
+}
+
+// A pass of a radix above 16. Its butterflies are transforms of kFirst and of kSecond one after the
+// other, which fit the registers, with the values between them in a small buffer: a pass over all
+// rows less than with two passes. n = n1 + kSecond n2, k = k1 + kFirst k2.
+template <int kRadix, class Fetch>
+void SplitPass(const FftPlan::Pass& pass, const float* HWY_RESTRICT twiddles, const Fetch fetch,
+               Rows out, int64_t first, int64_t last) {
+  constexpr int kFirst = FftPlan::FirstFactor(kRadix), kSecond = kRadix / kFirst;
+  const D d;
+  const int64_t lanes = Lanes(), s = pass.stride, m = pass.length / kRadix;
+  const float* const inner = twiddles + pass.first_inner_twiddle;
+  float *HWY_RESTRICT yr = out.re, *HWY_RESTRICT yi = out.im;
+  alignas(64) float between[2 * kRadix * HWY_LANES(float)];
+  bool wanted[kRadix];
+  for (int k = 0; k < kRadix; ++k) wanted[k] = m > 1 || (s * k < last && s * (k + 1) > first);
+  for (int64_t p = 0; p < m; ++p) {
+    const float* const w = twiddles + pass.first_twiddle + 2 * (kRadix - 1) * p;
+    for (int64_t q = 0; q < s; ++q) {
+      for (int n1 = 0; n1 < kSecond; ++n1) {
+        C a[kFirst];
+        HWY_UNROLL(8)
+        for (int n2 = 0; n2 < kFirst; ++n2) a[n2] = fetch(q + s * (p + (n1 + kSecond * n2) * m));
+        Butterfly<kFirst>(a);
+        const float* const v = inner + 2 * kFirst * n1;
+        for (int k1 = 0; k1 < kFirst; ++k1) {
+          C b = a[Output<kFirst>(k1)];
+          if (k1 > 0) b = Twiddle(b, hn::Set(d, v[2 * k1]), hn::Set(d, v[2 * k1 + 1]));
+          float* const to = between + 2 * lanes * (k1 * kSecond + n1);
+          hn::Store(b.re, d, to);
+          hn::Store(b.im, d, to + lanes);
+        }
+      }
+      for (int k1 = 0; k1 < kFirst; ++k1) {
+        C a[kSecond];
+        for (int n1 = 0; n1 < kSecond; ++n1) {
+          const float* const from = between + 2 * lanes * (k1 * kSecond + n1);
+          a[n1] = {hn::Load(d, from), hn::Load(d, from + lanes)};
+        }
+        Butterfly<kSecond>(a);
+        for (int k2 = 0; k2 < kSecond; ++k2) {
+          const int k = k1 + kFirst * k2;
+          if (!wanted[k]) continue;
+          C b = a[Output<kSecond>(k2)];
+          if (k > 0 && p > 0)
+            b = Twiddle(b, hn::Set(d, w[2 * (k - 1)]), hn::Set(d, w[2 * (k - 1) + 1]));
+          const int64_t at = (q + s * (kRadix * p + k)) * out.pitch;
+          hn::Store(b.re, d, yr + at);
+          hn::Store(b.im, d, yi + at);
+        }
+      }
+    }
+  }
+}
+
+// A pass of any radix of a plan.
+template <class Fetch>
+void PassOf(const FftPlan::Pass& pass, const float* HWY_RESTRICT twiddles, const Fetch& fetch,
+            Rows out, int64_t first, int64_t last) {
+  switch (pass.radix) {
+    case 2: Pass<2>(pass, twiddles, fetch, out, first, last); break;
+    case 3: Pass<3>(pass, twiddles, fetch, out, first, last); break;
+    case 4: Pass<4>(pass, twiddles, fetch, out, first, last); break;
+    case 5: Pass<5>(pass, twiddles, fetch, out, first, last); break;
+    case 8: Pass<8>(pass, twiddles, fetch, out, first, last); break;
+    case 16: Pass<16>(pass, twiddles, fetch, out, first, last); break;
+    case 32: SplitPass<32>(pass, twiddles, fetch, out, first, last); break;
+    default: SplitPass<64>(pass, twiddles, fetch, out, first, last); break;
   }
 }
 
@@ -143,15 +215,8 @@ inline Rows RunPasses(const FftPlan& plan, size_t begin, Rows a, Rows b, int64_t
   const float* w = plan.twiddles.data();
   for (size_t i = begin; i < plan.passes.size(); ++i) {
     const FftPlan::Pass& pass = plan.passes[i];
-    const FromMemory fetch{a.re, a.im, Lanes()};
-    switch (pass.radix) {
-      case 2: Pass<2>(pass, w, fetch, b, first, last); break;
-      case 3: Pass<3>(pass, w, fetch, b, first, last); break;
-      case 4: Pass<4>(pass, w, fetch, b, first, last); break;
-      case 5: Pass<5>(pass, w, fetch, b, first, last); break;
-      case 8: Pass<8>(pass, w, fetch, b, first, last); break;
-      default: Pass<16>(pass, w, fetch, b, first, last); break;
-    }
+    const FromMemory fetch{a.re, a.im, a.pitch};
+    PassOf(pass, w, fetch, b, first, last);
     std::swap(a, b);
   }
   return a;
@@ -159,14 +224,14 @@ inline Rows RunPasses(const FftPlan& plan, size_t begin, Rows a, Rows b, int64_t
 
 // Multiplies each row by one complex number.
 inline void TurnRows(int64_t rows, const float* HWY_RESTRICT c, const float* HWY_RESTRICT s,
-                     float* HWY_RESTRICT re, float* HWY_RESTRICT im) {
+                     Rows of) {
   const D d;
-  const int64_t lanes = Lanes();
+  float *HWY_RESTRICT re = of.re, *HWY_RESTRICT im = of.im;
   for (int64_t j = 0; j < rows; ++j) {
-    const C z = Twiddle({hn::Load(d, re + j * lanes), hn::Load(d, im + j * lanes)},
+    const C z = Twiddle({hn::Load(d, re + j * of.pitch), hn::Load(d, im + j * of.pitch)},
                         hn::Set(d, c[j]), hn::Set(d, s[j]));
-    hn::Store(z.re, d, re + j * lanes);
-    hn::Store(z.im, d, im + j * lanes);
+    hn::Store(z.re, d, re + j * of.pitch);
+    hn::Store(z.im, d, im + j * of.pitch);
   }
 }
 
@@ -176,11 +241,11 @@ inline Rows RunTransform(const FftPlan& plan, Rows a, Rows b, int64_t first, int
   if (!plan.convolution) return RunPasses(plan, 0, a, b, first, last);
   const Rows out = RunPasses(plan, 0, a, b, 0, plan.rows);
   if (out.re != a.re) std::swap(a, b);
-  TurnRows(plan.rows, plan.filter_re.data(), plan.filter_im.data(), a.re, a.im);
+  TurnRows(plan.rows, plan.filter_re.data(), plan.filter_im.data(), a);
   // With real and imaginary parts exchanged, the same passes compute the transform of the other
   // sign.
-  const Rows back = RunPasses(plan, 0, {a.im, a.re}, {b.im, b.re}, first, last);
-  return {back.im, back.re};
+  const Rows back = RunPasses(plan, 0, {a.im, a.re, a.pitch}, {b.im, b.re, b.pitch}, first, last);
+  return {back.im, back.re, back.pitch};
 }
 
 }  // namespace octavo::inline gpu::host::HWY_NAMESPACE

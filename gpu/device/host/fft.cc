@@ -21,11 +21,10 @@ void Fft(const FftPlan& plan, float* re, float* im, float* scratch) {
     std::memset(a.re, 0, 2 * rows * sizeof(float));
     std::memcpy(a.re, re, count * sizeof(float));
     std::memcpy(a.im, im, count * sizeof(float));
-    TurnRows(plan.n, plan.chirp_in_re.data(), plan.chirp_in_im.data(), a.re, a.im);
+    TurnRows(plan.n, plan.chirp_in_re.data(), plan.chirp_in_im.data(), a);
   }
   const Rows out = RunTransform(plan, a, b, 0, plan.rows);
-  if (plan.convolution)
-    TurnRows(plan.n, plan.chirp_out_re.data(), plan.chirp_out_im.data(), out.re, out.im);
+  if (plan.convolution) TurnRows(plan.n, plan.chirp_out_re.data(), plan.chirp_out_im.data(), out);
   if (out.re == re) return;
   std::memcpy(re, out.re, count * sizeof(float));
   std::memcpy(im, out.im, count * sizeof(float));

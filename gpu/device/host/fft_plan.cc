@@ -1,5 +1,6 @@
 #include "gpu/device/host/fft_plan.h"
 
+#include <bit>
 #include <cmath>
 #include <complex>
 #include <numbers>
@@ -28,19 +29,33 @@ void AddPasses(FftPlan& plan) {
                            .length = length,
                            .stride = stride,
                            .first_twiddle = static_cast<int64_t>(plan.twiddles.size())});
+    const auto add_twiddle = [&](const Complex& w) {
+      plan.twiddles.push_back(static_cast<float>(w.real()));
+      plan.twiddles.push_back(static_cast<float>(w.imag()));
+    };
     const int64_t m = length / radix;
     for (int64_t p = 0; p < m; ++p) {
-      for (int k = 1; k < radix; ++k) {
-        const Complex w = Turn(p * k, length);
-        plan.twiddles.push_back(static_cast<float>(w.real()));
-        plan.twiddles.push_back(static_cast<float>(w.imag()));
+      for (int k = 1; k < radix; ++k) add_twiddle(Turn(p * k, length));
+    }
+    plan.passes.back().first_inner_twiddle = static_cast<int64_t>(plan.twiddles.size());
+    if (radix > 16) {
+      const int factor = FftPlan::FirstFactor(radix);
+      for (int n = 0; n < radix / factor; ++n) {
+        for (int k = 0; k < factor; ++k) add_twiddle(Turn(n * k, radix));
       }
     }
     length = m;
     stride *= radix;
   };
-  // As few passes as possible, because each pass reads and writes all data.
-  for (const int radix : {16, 8, 4, 2, 5, 3}) {
+  // As few passes as possible, because each pass reads and writes all data. The powers of two are
+  // divided evenly among passes of a radix up to 64.
+  int twos = std::countr_zero(static_cast<uint64_t>(length));
+  for (int passes = (twos + 5) / 6; passes > 0; --passes) {
+    const int bits = (twos + passes - 1) / passes;
+    add(1 << bits);
+    twos -= bits;
+  }
+  for (const int radix : {5, 3}) {
     while (length % radix == 0) add(radix);
   }
 }

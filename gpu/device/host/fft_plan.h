@@ -18,7 +18,14 @@ struct FftPlan {
     int64_t length;         // n of this pass
     int64_t stride;         // interleaved sub-transforms
     int64_t first_twiddle;  // into twiddles: (radix - 1) complex numbers for each p
+    // Into twiddles, for a radix of 32 or 64: exp(+2πi n k / radix), [n < radix / f][k < f], where
+    // f = FirstFactor(radix).
+    int64_t first_inner_twiddle;
   };
+  /// A transform of 32 is made of those of 4 and then 8, one of 64 of 8 and 8. With 16 registers of
+  /// vectors a transform of 8 spills some, so it does not come first, where the input is computed.
+  static constexpr int FirstFactor(int radix) { return radix == 32 ? 4 : 8; }
+
   int64_t n = 0;
   int64_t rows = 0;  // length of the passes: n, or of the convolution
   std::vector<Pass> passes;

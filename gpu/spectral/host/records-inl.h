@@ -160,82 +160,101 @@ void LoadTransposed(const TileTables& t, const uint8_t* HWY_RESTRICT raw, int64_
   }
 }
 
-// Sample j after k-linearisation, times the window.
+// The samples of a tile, [S][lane], after k-linearisation. Has pointers of its own, because the
+// compiler reads those of the tables anew after each store of a vector.
 template <int kTaps>
-HWY_INLINE V Resampled(const TileTables& t, const float* HWY_RESTRICT x, int64_t j) {
-  const D d;
-  const int64_t lanes = Lanes();
-  if constexpr (kTaps == 1) {
-    return hn::Load(d, x + j * lanes);
-  } else {
-    const float* at = x + (t.tap[static_cast<size_t>(j)] - (kTaps == 8   ? 3
-                                                            : kTaps == 4 ? 1
-                                                                         : 0)) *
-                              lanes;
-    const float* w = t.weights.data() + kTaps * j;
-    V v = hn::Mul(hn::Load(d, at), hn::Set(d, w[0]));
-    for (int i = 1; i < kTaps; ++i)
-      v = hn::MulAdd(hn::Load(d, at + i * lanes), hn::Set(d, w[i]), v);
-    return v;
+class Resampled {
+ public:
+  HWY_INLINE Resampled(const TileTables& t, const float* HWY_RESTRICT x)
+      : n(t.n), x_(x), tap_(t.tap.data()), weights_(t.weights.data()) {}
+  HWY_INLINE V operator()(int64_t j) const {
+    const D d;
+    const int64_t lanes = Lanes();
+    if constexpr (kTaps == 1) {
+      return hn::Load(d, x_ + j * lanes);
+    } else {
+      constexpr int64_t kBefore = kTaps == 8 ? 3 : kTaps == 4 ? 1 : 0;
+      const float* at = x_ + (tap_[j] - kBefore) * lanes;
+      const float* w = weights_ + kTaps * j;
+      if constexpr (kTaps % 4 == 0 && kLanes >= 4) {
+        // A load of four weights, because the loads bound this loop.
+        V v = hn::Zero(d);
+        for (int i = 0; i < kTaps; i += 4, at += 4 * lanes) {
+          const V four = hn::LoadDup128(d, w + i);
+          v = hn::MulAdd(hn::Load(d, at), hn::Broadcast<0>(four), v);
+          v = hn::MulAdd(hn::Load(d, at + lanes), hn::Broadcast<1>(four), v);
+          v = hn::MulAdd(hn::Load(d, at + 2 * lanes), hn::Broadcast<2>(four), v);
+          v = hn::MulAdd(hn::Load(d, at + 3 * lanes), hn::Broadcast<3>(four), v);
+        }
+        return v;
+      }
+      V v = hn::Mul(hn::Load(d, at), hn::Set(d, w[0]));
+      for (int i = 1; i < kTaps; ++i)
+        v = hn::MulAdd(hn::Load(d, at + i * lanes), hn::Set(d, w[i]), v);
+      return v;
+    }
   }
-}
+
+  const int64_t n;
+
+ private:
+  const float* HWY_RESTRICT x_;
+  const int32_t* HWY_RESTRICT tap_;
+  const float* HWY_RESTRICT weights_;
+};
 
 // Applies k-linearisation and window × dispersion in one pass and writes the zero-padded input of
 // the transform.
 template <int kTaps>
-void Shape(const TileTables& t, const float* HWY_RESTRICT x, float* HWY_RESTRICT re,
-           float* HWY_RESTRICT im) {
+void Shape(const TileTables& t, const float* HWY_RESTRICT x, Rows out) {
   const D d;
-  const int64_t lanes = Lanes();
+  const Resampled<kTaps> resampled(t, x);
+  const auto store = [&](int64_t row, V re, V im) HWY_ATTR {
+    hn::Store(re, d, out.re + row * out.pitch);
+    hn::Store(im, d, out.im + row * out.pitch);
+  };
   const float *h_re = t.h_re.data(), *h_im = t.h_im.data();
   int64_t rows = t.n;
   if (t.half) {
     rows = (t.n + 1) / 2;
     for (int64_t r = 0; r < rows; ++r) {
-      C z{hn::Mul(Resampled<kTaps>(t, x, 2 * r), hn::Set(d, h_re[2 * r])), hn::Zero(d)};
-      if (2 * r + 1 < t.n)
-        z.im = hn::Mul(Resampled<kTaps>(t, x, 2 * r + 1), hn::Set(d, h_re[2 * r + 1]));
+      C z{hn::Mul(resampled(2 * r), hn::Set(d, h_re[2 * r])), hn::Zero(d)};
+      if (2 * r + 1 < t.n) z.im = hn::Mul(resampled(2 * r + 1), hn::Set(d, h_re[2 * r + 1]));
       if (t.fft.convolution)
         z = Twiddle(z, hn::Set(d, t.fft.chirp_in_re[static_cast<size_t>(r)]),
                     hn::Set(d, t.fft.chirp_in_im[static_cast<size_t>(r)]));
-      hn::Store(z.re, d, re + r * lanes);
-      hn::Store(z.im, d, im + r * lanes);
+      store(r, z.re, z.im);
     }
   } else if (t.h_im.empty()) {
     for (int64_t j = 0; j < t.n; ++j) {
-      hn::Store(hn::Mul(Resampled<kTaps>(t, x, j), hn::Set(d, h_re[j])), d, re + j * lanes);
-      hn::Store(hn::Zero(d), d, im + j * lanes);
+      store(j, hn::Mul(resampled(j), hn::Set(d, h_re[j])), hn::Zero(d));
     }
   } else {
     for (int64_t j = 0; j < t.n; ++j) {
-      const V v = Resampled<kTaps>(t, x, j);
-      hn::Store(hn::Mul(v, hn::Set(d, h_re[j])), d, re + j * lanes);
-      hn::Store(hn::Mul(v, hn::Set(d, h_im[j])), d, im + j * lanes);
+      const V v = resampled(j);
+      store(j, hn::Mul(v, hn::Set(d, h_re[j])), hn::Mul(v, hn::Set(d, h_im[j])));
     }
   }
-  const size_t pad = static_cast<size_t>((t.fft.rows - rows) * lanes) * sizeof(float);
-  std::memset(re + rows * lanes, 0, pad);
-  std::memset(im + rows * lanes, 0, pad);
+  for (; rows < t.fft.rows; ++rows) store(rows, hn::Zero(d), hn::Zero(d));
 }
 
 // Does the same row by row, when the first pass of the transform needs a row, so that the values
 // stay in registers.
 template <int kTaps, bool kHalf>
 struct Shaped {
-  const TileTables& t;
-  const float* HWY_RESTRICT x;
+  const Resampled<kTaps> resampled;
   const float *HWY_RESTRICT h_re, *HWY_RESTRICT h_im;
   HWY_INLINE C operator()(int64_t row) const {
     const D d;
     if constexpr (kHalf) {
       const int64_t j = 2 * row;
-      if (j >= t.n) return {hn::Zero(d), hn::Zero(d)};
-      const V re = hn::Mul(Resampled<kTaps>(t, x, j), hn::Set(d, h_re[j]));
-      return {re, j + 1 < t.n ? hn::Mul(Resampled<kTaps>(t, x, j + 1), hn::Set(d, h_re[j + 1]))
-                              : hn::Zero(d)};
+      if (j >= resampled.n) return {hn::Zero(d), hn::Zero(d)};
+      const V re = hn::Mul(resampled(j), hn::Set(d, h_re[j]));
+      return {re, j + 1 < resampled.n ? hn::Mul(resampled(j + 1), hn::Set(d, h_re[j + 1]))
+                                      : hn::Zero(d)};
     } else {
-      if (row >= t.n) return {hn::Zero(d), hn::Zero(d)};
-      const V v = Resampled<kTaps>(t, x, row);
+      if (row >= resampled.n) return {hn::Zero(d), hn::Zero(d)};
+      const V v = resampled(row);
       return {hn::Mul(v, hn::Set(d, h_re[row])), hn::Mul(v, hn::Set(d, h_im[row]))};
     }
   }
@@ -243,18 +262,25 @@ struct Shaped {
 
 // Whether the first pass can read its rows from Shaped.
 HWY_INLINE bool StartsShaped(const TileTables& t) {
-  return !t.fft.convolution && !t.fft.passes.empty() && t.fft.passes[0].radix == 16 &&
+  return !t.fft.convolution && !t.fft.passes.empty() && t.fft.passes[0].radix >= 16 &&
          t.half == t.h_im.empty();
 }
 
 template <int kTaps>
 void FirstPass(const TileTables& t, const float* HWY_RESTRICT x, Rows out) {
-  const FftPlan::Pass& pass = t.fft.passes[0];
-  const float* w = t.fft.twiddles.data();
+  const auto pass = [&](const auto& rows) HWY_ATTR {
+    const FftPlan::Pass& first = t.fft.passes[0];
+    const float* w = t.fft.twiddles.data();
+    switch (first.radix) {
+      case 16: Pass<16>(first, w, rows, out, 0, t.fft.rows); break;
+      case 32: SplitPass<32>(first, w, rows, out, 0, t.fft.rows); break;
+      default: SplitPass<64>(first, w, rows, out, 0, t.fft.rows); break;
+    }
+  };
   if (t.half) {
-    Pass<16>(pass, w, Shaped<kTaps, true>{t, x, t.h_re.data(), nullptr}, out, 0, t.fft.rows);
+    pass(Shaped<kTaps, true>{{t, x}, t.h_re.data(), nullptr});
   } else {
-    Pass<16>(pass, w, Shaped<kTaps, false>{t, x, t.h_re.data(), t.h_im.data()}, out, 0, t.fft.rows);
+    pass(Shaped<kTaps, false>{{t, x}, t.h_re.data(), t.h_im.data()});
   }
 }
 

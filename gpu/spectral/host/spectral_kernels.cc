@@ -25,7 +25,8 @@ constexpr int64_t kRowsBefore = 3, kRowsAfter = 4;
 // Rows of scratch: first the samples of the records, whose place the transform's second buffer
 // takes later; then the transform's first buffer.
 int64_t FirstRows(const TileTables& t) {
-  return HWY_MAX(t.samples + kRowsBefore + kRowsAfter, 2 * t.fft.rows);
+  const int64_t rows = HWY_MAX(t.samples + kRowsBefore + kRowsAfter, 2 * t.fft.rows);
+  return (rows + 1) / 2 * 2;
 }
 
 // Performs steps 1 to 4 and returns the location of the transform's rows.
@@ -33,9 +34,9 @@ Rows TransformedRows(const TileTables& t, const void* raw, int64_t records,
                      const TileBackground& background, float* scratch) {
   const int64_t lanes = Lanes();
   float* x = scratch + kRowsBefore * lanes;
-  const Rows b{scratch, scratch + t.fft.rows * lanes};
+  const Rows b{scratch, scratch + lanes, 2 * lanes};
   float* const second = scratch + FirstRows(t) * lanes;
-  const Rows a{second, second + t.fft.rows * lanes};
+  const Rows a{second, second + lanes, 2 * lanes};
   const auto* bytes = static_cast<const uint8_t*>(raw);
   switch (t.raw_type) {
     case DType::kU8: LoadTransposed<uint8_t>(t, bytes, records, background, x); break;
@@ -55,7 +56,7 @@ Rows TransformedRows(const TileTables& t, const void* raw, int64_t records,
     if (shaped) {
       FirstPass<taps()>(t, x, a);
     } else {
-      Shape<taps()>(t, x, a.re, a.im);
+      Shape<taps()>(t, x, a);
     }
   };
   switch (t.interpolation) {
@@ -70,7 +71,7 @@ Rows TransformedRows(const TileTables& t, const void* raw, int64_t records,
   // so does the real transform, which mixes rows.
   if (t.chirp_out)
     TurnRows(static_cast<int64_t>(t.fft.chirp_out_re.size()), t.fft.chirp_out_re.data(),
-             t.fft.chirp_out_im.data(), out.re, out.im);
+             t.fft.chirp_out_im.data(), out);
   return out;
 }
 
@@ -78,9 +79,9 @@ void Tile(const TileTables& t, const void* raw, int64_t records, const TileBackg
           const LaneTarget* targets, float* scratch) {
   const Rows rows = TransformedRows(t, raw, records, background, scratch);
   if (t.half) {
-    FinishAs(t, FromRows<true>{t, rows.re, rows.im, Lanes()}, records, targets);
+    FinishAs(t, FromRows<true>{t, rows.re, rows.im, rows.pitch}, records, targets);
   } else {
-    FinishAs(t, FromRows<false>{t, rows.re, rows.im, Lanes()}, records, targets);
+    FinishAs(t, FromRows<false>{t, rows.re, rows.im, rows.pitch}, records, targets);
   }
 }
 
@@ -99,9 +100,9 @@ void SpectraOfTile(const TileTables& t, const void* raw, int64_t records,
                    const TileBackground& background, float* spectra, float* scratch) {
   const Rows rows = TransformedRows(t, raw, records, background, scratch);
   if (t.half) {
-    StoreSpectra(t, FromRows<true>{t, rows.re, rows.im, Lanes()}, spectra);
+    StoreSpectra(t, FromRows<true>{t, rows.re, rows.im, rows.pitch}, spectra);
   } else {
-    StoreSpectra(t, FromRows<false>{t, rows.re, rows.im, Lanes()}, spectra);
+    StoreSpectra(t, FromRows<false>{t, rows.re, rows.im, rows.pitch}, spectra);
   }
 }
 
@@ -158,8 +159,8 @@ HWY_EXPORT(FinishSpectra);
 HWY_EXPORT(Sum);
 
 int64_t TileScratchFloats(const TileTables& t) {
-  return (std::max(t.samples + 7, 2 * t.fft.rows) + 2 * t.fft.rows) *
-         TileLanes();  // FirstRows, and the first buffer
+  return (std::max(t.samples + 8, 2 * t.fft.rows) + 2 * t.fft.rows) *
+         TileLanes();  // at least FirstRows, and the first buffer
 }
 
 void ProcessTile(const TileTables& tables, const void* raw, int64_t records,

@@ -7,6 +7,7 @@
 #include "hwy/highway.h"
 
 #include "gpu/device/digest.h"
+#include "tests/gpu/vector_targets.h"
 #include "tests/support/seed.h"
 
 namespace octavo::inline gpu {
@@ -15,9 +16,7 @@ namespace {
 // Each kind of vectors that this processor has, and none, beside the definition.
 TEST(HostDigestTest, IsTheDefinitionsSumOnEveryTarget) {
   std::mt19937_64 random(octavo::testing::FreshSeed());
-  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  octavo::testing::OnEveryTarget([&](int64_t target) {
     for (int i = 0; i < 500; ++i) {
       const auto bytes = static_cast<int64_t>(random() % 700),
                  at = static_cast<int64_t>(random() % (i % 3 == 0 ? 1000 : uint64_t{1} << 59)) * 8;
@@ -27,9 +26,7 @@ TEST(HostDigestTest, IsTheDefinitionsSumOnEveryTarget) {
       ASSERT_EQ(HostDigest(from, bytes, at), DigestBytes(from, bytes, at))
           << hwy::TargetName(target) << ", " << bytes << " bytes at " << at;
     }
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  });
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "gpu/device/host/fft.h"
 #include "gpu/device/host/fft_plan.h"
 #include "gpu/spectral/spectral_design.h"
+#include "tests/gpu/vector_targets.h"
 
 namespace octavo::inline gpu::host {
 namespace {
@@ -73,6 +74,18 @@ TEST(HostFftTest, EveryLengthUpTo300) {
     bins.push_back(n - 1);
     EXPECT_LT(WorstError(n, bins), Tolerance(n)) << n;
   }
+}
+
+// Powers of two, whose passes depend on the length, and mixes with each other radix.
+TEST(HostFftTest, EveryTarget) {
+  octavo::testing::OnEveryTarget([](int64_t target) {
+    for (const int64_t n : {1,   2,   4,   8,    15,   16,   30,   32,   64,  96,  128,
+                            256, 320, 512, 1024, 1536, 2048, 4096, 8192, 101, 1021}) {
+      std::vector<int64_t> bins = {0, 1 % n, n / 2, n - 1};
+      for (int64_t i = 1; i <= 30; ++i) bins.push_back(i * 7919 % n);
+      EXPECT_LT(WorstError(n, bins), Tolerance(n)) << n << " with " << hwy::TargetName(target);
+    }
+  });
 }
 
 TEST(HostFftTest, LongLengths) {

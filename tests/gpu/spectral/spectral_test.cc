@@ -10,6 +10,7 @@
 #include "gpu/backend/open_devices.h"
 #include "gpu/spectral/spectral_design.h"
 #include "tests/gpu/spectral/spectral_fixture.h"
+#include "tests/gpu/vector_targets.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo {
@@ -243,9 +244,9 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-TEST_P(SpectralTest, AgreesWithTheModelInDoublePrecision) {
-  uint32_t seed = 20261121;
-  for (const Case& test : Cases()) {
+class SpectralModelTest : public SpectralTest {
+ protected:
+  void Agrees(const Case& test, uint32_t seed) {
     SCOPED_TRACE(test.name + " " + std::to_string(test.samples));
     SpectralConfig c = BaseConfig(test.samples);
     test.change(c);
@@ -259,7 +260,7 @@ TEST_P(SpectralTest, AgreesWithTheModelInDoublePrecision) {
                                        .flyback_records = 2,
                                        .bidirectional = true};
     const int64_t line = kX + 2, records = kY * line;
-    MakeRecords(c, records, ++seed, line, 6,
+    MakeRecords(c, records, seed, line, 6,
                 c.fixed_pattern == math::FixedPattern::kQuietSegment ? 8 : 6);
     const DeviceBuffer raw = Upload(bytes_);
     const int64_t size = SizeOf(c.output), mip_size = SizeOf(ProjectionOf(c.output)),
@@ -333,6 +334,71 @@ TEST_P(SpectralTest, AgreesWithTheModelInDoublePrecision) {
       ASSERT_NEAR(got_aip[static_cast<size_t>(ascan)], mean, 1e-5 * std::max(1.0, std::abs(mean)));
     }
   }
+};
+
+TEST_P(SpectralModelTest, AgreesInDoublePrecision) {
+  uint32_t seed = 20261121;
+  for (const Case& test : Cases()) {
+    Agrees(test, ++seed);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// A part of the cases with each kind of vectors of this processor, and with none; another part with
+// each.
+TEST_P(SpectralModelTest, AgreesOnEveryTarget) {
+  if (device_.info().backend != "host") GTEST_SKIP() << "vectors are the host's";
+  const std::vector<Case> cases = Cases();
+  constexpr size_t kPart = 6;
+  size_t part = 0;
+  testing::OnEveryTarget([&](int64_t target) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    for (size_t i = part++ % kPart; i < cases.size() && !HasFatalFailure(); i += kPart)
+      Agrees(cases[i], static_cast<uint32_t>(20261129 + i));
+  });
+}
+
+// 10 log10 of the very power that the same chain stores, from far below the floor to the largest
+// numbers, with each kind of vectors.
+TEST_P(SpectralTest, DecibelsAreThoseOfThePower) {
+  if (device_.info().backend != "host") GTEST_SKIP() << "vectors are the host's";
+  constexpr int64_t kRecords = 37, kSamples = 256, kDepth = 128;
+  std::mt19937 random(20261129);
+  std::vector<float> records(static_cast<size_t>(kRecords * kSamples));
+  for (int64_t r = 0; r < kRecords; ++r) {
+    const float size = r == 0 ? 0 : std::pow(10.0f, static_cast<float>(r - 22));
+    for (int64_t j = 0; j < kSamples; ++j)
+      records[static_cast<size_t>(r * kSamples + j)] = static_cast<float>(random() % 4096) * size;
+  }
+  records.back() = NAN;
+  const DeviceBuffer raw = Upload(records);
+  testing::OnEveryTarget([&](int64_t target) {
+    std::vector<float> got[2];
+    for (const auto value : {math::Value::kPower, math::Value::kDb}) {
+      SpectralConfig c = BaseConfig(kSamples);
+      c.raw_type = DType::kF32;
+      c.value = value;
+      ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
+      const DeviceBuffer volume = Poisoned(kRecords * kDepth * 4);
+      ASSERT_THAT(processor->Process(stream_.ref(), raw.data(), kRecords,
+                                     {.raster = {kRecords, 1, 0, false}},
+                                     {.volume = volume.data(), .volume_ascans = kRecords}),
+                  IsOk());
+      got[value == math::Value::kDb ? 1 : 0] =
+          Download<float>(volume, static_cast<size_t>(kRecords * kDepth));
+    }
+    for (size_t i = 0; i < got[0].size(); ++i) {
+      const double power = static_cast<double>(got[0][i]), db = static_cast<double>(got[1][i]);
+      if (i / kDepth == kRecords - 1) {
+        ASSERT_TRUE(std::isnan(power) && std::isnan(db)) << power << " " << db;
+        continue;
+      }
+      const double wanted =
+          10 * std::log10(std::max(power, static_cast<double>(math::kPowerFloor)));
+      ASSERT_NEAR(db, wanted, 1e-5 + 1.5e-7 * std::abs(wanted))
+          << power << " with " << hwy::TargetName(target);
+    }
+  });
 }
 
 // x[n] = 1000 + 500 cos(2πkn/1024): bin 0 is 1000, bin k 250.
@@ -504,6 +570,8 @@ TEST_P(SpectralTest, RefusesBadConfigurationsByName) {
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(Backends, SpectralModelTest,
+                         ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
 INSTANTIATE_TEST_SUITE_P(Backends, SpectralTest, ::testing::ValuesIn(testing::AvailableBackends()),
                          testing::BackendName);
 
