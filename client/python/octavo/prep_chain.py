@@ -143,6 +143,7 @@ class Chain:
 
     def normalize(self, flat: Any, dark: Any, cutoff: Optional[float] = None, averaging: str = "mean", *, dark_averaging: Optional[str] = None) -> "Chain":
         """See octavo.prep.normalize. dark_averaging  of the dark fields; None: as the flat ones."""
+        self._refuse_integrals("normalize")
         medians = [_is_median("averaging", averaging), _is_median("dark_averaging", averaging if dark_averaging is None else dark_averaging)]
         frames = [self._fields("flat", flat), self._fields("dark", dark)]
         self._add(Step(Stage.FIELDS, frames, flat_median=medians[0], dark_median=medians[1], cutoff=None if cutoff is None else positive("cutoff", cutoff)))
@@ -152,6 +153,7 @@ class Chain:
     def minus_log(self) -> "Chain":
         """See octavo.prep.minus_log."""
         self._refuse_counts("minus_log")
+        self._refuse_integrals("minus_log")
         self._add(Step(Stage.LOGARITHM))
         self._values = "integrals"
         return self
@@ -171,6 +173,7 @@ class Chain:
                        delta_beta: Optional[float] = None) -> "Chain":
         """See octavo.prep.retrieve_phase."""
         self._refuse_counts("retrieve_phase")
+        self._refuse_integrals("retrieve_phase")
         if pad is not True:
             raise ValueError(f"pad is {short(pad)}; expected True: edges are always continued with their values")
         ratio = (1 / (4 * math.pi ** 2 * within("alpha", alpha, 2.6e-8, 2.5)) if delta_beta is None else within("delta_beta", delta_beta, 0.01, 1e6))
@@ -350,6 +353,10 @@ class Chain:
             errors.warn("the chain gives transmissions, and they are reconstructed as they are; minus_log() makes line integrals of them")
         elif self._values != "integrals" and self._array is not None:
             doubt_attenuation(self._array, self._dtype, 0)
+
+    def _refuse_integrals(self, step: str) -> None:
+        if self._values == "integrals":
+            raise ValueError(f"{step} comes after minus_log, which makes line integrals; it takes what was measured. Expected {step} before minus_log, and one minus_log")
 
     def _refuse_counts(self, step: str) -> None:
         if self._values == "counts":

@@ -410,7 +410,7 @@ class ArrayCalls(DaemonTest):
             ("normalize minus_log", 1), ("normalize retrieve_phase normalize_bg minus_log remove_stripe_fw remove_all_stripe sino_360_to_180", 1),
             ("remove_outlier normalize", 2), ("normalize downsample", 2), ("downsample_rows downsample_columns", 1),
             ("normalize downsample retrieve_phase", 3), ("normalize downsample_angles retrieve_phase minus_log", 2), ("normalize remove_stripe_fw minus_log", 2),
-            ("normalize minus_log normalize_bg", 2), ("normalize minus_log minus_log", 2), ("normalize minus_log normalize_float", 2), ("normalize normalize_float", 2), ("downsample_angles sino_360_to_180", 1),
+            ("normalize minus_log normalize_bg", 2), ("normalize normalize_float", 2), ("downsample_angles sino_360_to_180", 1),
             ("sino_360_to_180 remove_stripe_fw", 2), ("remove_outlier downsample_columns normalize_bg", 1))
         fields = {"normalize": (flat, dark), "normalize_float": (flat / 8500, dark / 8500), "remove_outlier": (500,), "retrieve_phase": (2e-4, 30),
                   "downsample_rows": (1, 1), "downsample_columns": (2, 2), "downsample_angles": (1, 0), "sino_360_to_180": (7, "right")}
@@ -432,6 +432,14 @@ class ArrayCalls(DaemonTest):
                     extra = angles is None and words == "downsample_angles sino_360_to_180"  # where the half turn is, only the angles tell
                     self.assertEqual(self.jobs() - before, jobs + extra)
                     self.nothing_left()
+
+    def test_a_chain_takes_no_step_of_measured_values_after_its_logarithm(self):
+        arr, flat, dark = counts(8, 2, 16)
+        for name, args in (("minus_log", ()), ("normalize", (flat, dark)), ("retrieve_phase", ())):
+            with self.subTest(name), self.assertRaises(ValueError) as caught:
+                getattr(prep.chain(arr, client=self.client).normalize(flat, dark).minus_log(), name)(*args)
+            self.assertIn(f"{name} comes after minus_log", str(caught.exception))
+        self.nothing_left()
 
     def test_the_angles_of_a_chain(self):
         theta = np.arange(9) * np.pi / 4 + 6

@@ -104,7 +104,7 @@ class Tomography(DaemonTest):
                                              prepare=self.ready))
         self.assertLess(job.tomography.iterations, 200)
         self.assertEqual(job.tomography.stop, tomography_pb2.TomographyReport.STOP_CHANGE)
-        for fields, words in ((dict(tv_weight=0.1), "tv_weight"), (dict(algorithm="tv"), "tv_weight is not given"), (dict(algorithm="tv", tv_weight=1, subsets=3), "subsets"),
+        for fields, words in ((dict(tv_weight=0.1), "tv_weight"), (dict(algorithm="tv"), "tv_weight is None"), (dict(algorithm="tv", tv_weight=1, subsets=3), "subsets"),
                               (dict(algorithm="tv", tv_weight=1, relaxation=0.5), "relaxation")):
             with self.subTest(fields=fields), self.assertRaises(ValueError) as caught:
                 octavo.tomography("few.npy", angles=angles, prepare=self.ready, **fields)
