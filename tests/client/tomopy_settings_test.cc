@@ -58,7 +58,7 @@ TEST(TomopySettings, TryingAxesNeedsOne) {
                       {"rotation-axis-auto", "manual"},
                       {"rotation-axis", "300.5"},
                       {"center-search-width", "2"}}),
-            (Flags{{"try-centers", {"298:301.5:0.5"}}}));
+            (Flags{{"try-centers", {"298:301.5:0.5"}}, {"center", {"300"}}}));
   EXPECT_EQ(FlagsFor({{"reconstruction-type", "try"}}), Flags{});
   EXPECT_EQ(FlagsFor({{"reconstruction-type", "full"}}), Flags{});
   EXPECT_THAT(RefusalOf({{"reconstruction-type", "slice"}, {"nsino", "0.3"}}), HasSubstr("--rows"));
@@ -83,6 +83,8 @@ TEST(TomopySettings, Preparation) {
             (Flags{{"transmissions", {"true"}}, {"air", {"12", "12"}}}));
   EXPECT_EQ(FlagsFor({{"dark-zero", "True"}, {"minus-log", "False"}}),
             (Flags{{"darks", {"-"}}, {"no-log", {"true"}}}));
+  EXPECT_EQ(FlagsFor({{"dark-zero", "True"}, {"flat-correction-method", "none"}}),
+            (Flags{{"transmissions", {"true"}}}));  // which uses no dark fields
   EXPECT_EQ(FlagsFor({{"fix-nan-and-inf", "True"}}), (Flags{{"not-finite", {"6.0"}}}));
   EXPECT_EQ(FlagsFor({{"zinger-removal-method", "standard"}, {"zinger-level-projections", "500"}}),
             (Flags{{"outliers", {"3", "500"}}}));

@@ -175,7 +175,7 @@ class Translation {
         name, " = ", Text(name), " is ", flag, " = ",
         values.size() == 1 ? values[0] : absl::StrCat("[", absl::StrJoin(values, ", "), "]"),
         why.empty() ? "" : ": ", why));
-    out_.flags.push_back({flag, std::move(values)});
+    out_.flags.push_back({flag, std::move(values), false});
   }
   void Note(const std::string& name, const std::string& what) {
     taken_.insert(name);
@@ -236,7 +236,9 @@ class Translation {
         taken_.insert({"rotation-axis", "rotation-axis-auto", "center-search-width"});
         Become("reconstruction-type", "try-centers",
                {absl::StrCat(*axis - 0.5 - width, ":", *axis - 1 + width, ":0.5")},
-               absl::StrCat("rotation-axis ", *axis, " +- ", width));
+               absl::StrCat("rotation-axis ", *axis, " +- ", width,
+                            ", half a column less; where they are left out, center = ", column));
+        out_.flags.push_back({"center", {column}, true});
       } else {
         taken_.insert("rotation-axis-auto");
         Become("rotation-axis", "center", {column}, "TomoPy counts half a column more");
@@ -281,7 +283,8 @@ class Translation {
   }
 
   void Fields() {
-    if (On("dark-zero")) Become("dark-zero", "darks", {"-"});
+    if (On("dark-zero") && Is("flat-correction-method", "standard"))
+      Become("dark-zero", "darks", {"-"});
     if (Has("zinger-removal-method")) {
       const std::string method = Text("zinger-removal-method");
       if (method == "standard") {
@@ -426,7 +429,7 @@ class Translation {
     if (Has("save-format")) {
       if (Is("save-format", "tiff")) {
         Become("save-format", "format", {"tiff"});
-        out_.flags.push_back({"tiff-stack", {"true"}});
+        out_.flags.push_back({"tiff-stack", {"true"}, false});
         out_.notes.back() += ", tiff-stack = true";
       } else if (Is("save-format", "h5")) {
         Become("save-format", "format", {"hdf5"});

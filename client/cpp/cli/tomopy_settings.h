@@ -12,6 +12,7 @@ struct TomopySettings {
   struct Flag {
     std::string name;  // without dashes; "file": the file of the scan
     std::vector<std::string> values;
+    bool otherwise = false;  // counts only if the flag before it does not
   };
   /// A setting without counterpart that would change the result.
   struct Refusal {
