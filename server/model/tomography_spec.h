@@ -58,7 +58,8 @@ struct IndexRange {
 struct RotationCenterSpec {
   std::vector<double> pixels;
   bool find = false, automatic = false, fail_on_doubt = false;
-  CenterConfig search;  // the job fills in angles, slices, detectors and range
+  bool unless_in_file = false;  // find = false if the input has an axis of its own
+  CenterConfig search;          // the job fills in angles, slices, detectors and range
   std::optional<int64_t> row;
   double search_begin = 0, search_end = 0;
 };

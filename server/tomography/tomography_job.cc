@@ -322,10 +322,21 @@ std::optional<model::VolumeStatus> HeldVolume(const job::JobEnvironment& environ
   return volume.ok() ? std::optional(*std::move(volume)) : std::nullopt;
 }
 
+// An axis that the input has of its own, where the job asks for a search only without one. A search
+// that is refused beside the other fields is refused for every input.
+void TakeAxisOf(const storage::ProjectionInfo& info, model::TomographySpec& spec) {
+  const bool may_search = spec.reconstruction.form != TomographyForm::kTomopy &&
+                          !spec.preparation.config.stitching.enabled &&
+                          !spec.try_centers.has_value();
+  if (spec.center.unless_in_file && may_search && info.axis_column.has_value())
+    spec.center = {.row = spec.center.row};
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
-    const model::TomographySpec& spec, const job::JobEnvironment& environment) {
+    const model::TomographySpec& asked, const job::JobEnvironment& environment) {
+  model::TomographySpec spec = asked;
   std::shared_ptr<storage::ProjectionInput> input;
   std::shared_ptr<source::ProjectionPort> port;
   storage::ProjectionInfo info;
@@ -355,6 +366,7 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
   } else {
     return InvalidField("tomography.input", "is not given; allowed: file, arrays, push");
   }
+  TakeAxisOf(info, spec);
   OCTAVO_ASSIGN_OR_RETURN(TomographyLayout layout, TomographyLayout::Make(spec, info, 0));
   if (spec.reconstruction.form == TomographyForm::kTomopy &&
       (spec.center.find || !spec.center.pixels.empty() || spec.try_centers.has_value())) {

@@ -11,6 +11,7 @@
 
 #include "octavo/v1/job.grpc.pb.h"
 
+#include "client/cpp/cli/axis_text.h"
 #include "client/cpp/cli/field_flags.h"
 #include "client/cpp/cli/file_push.h"
 #include "client/cpp/cli/interrupt.h"
@@ -60,8 +61,8 @@ void PrintJob(const Session& session, const v1::Job& job) {
       std::cout << "\n  axes from column " << found.centers(0) << " to "
                 << found.centers(found.centers_size() - 1) << " tried";
     } else if (found.centers_size() > 0) {
-      std::cout << "\n  axis at column " << found.centers(0) << " ("
-                << InWords(found.center_source()) << ")";
+      std::cout << "\n  axis at column " << found.centers(0) << " (" << HowAxisWasFound(found)
+                << ")";
     }
     if (found.center_check_method() != v1::RotationCenter::METHOD_UNSPECIFIED)
       std::cout << ", " << found.center_check() << " by " << InWords(found.center_check_method());
@@ -80,10 +81,6 @@ void PrintJob(const Session& session, const v1::Job& job) {
   std::cout << "\n" << std::flush;  // so that a script gets the name at once
 }
 
-namespace {
-
-// Prints a refused job like Check; if the file is on this computer but not on the server, says what
-// to do.
 bool CheckJob(Session& session, const v1::JobSpec& spec, const grpc::Status& status) {
   if (Check(session, status)) return true;
   const std::string& path = spec.tomography().file().path();
@@ -97,8 +94,6 @@ bool CheckJob(Session& session, const v1::JobSpec& spec, const grpc::Status& sta
                "client.push_projections(...)\n";
   return false;
 }
-
-}  // namespace
 
 std::set<std::string> WarningsOf(const v1::Job& job) {
   return {job.warnings().begin(), job.warnings().end()};

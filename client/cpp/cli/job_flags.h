@@ -25,6 +25,9 @@ struct JobWatch {
 /// Follows a job to its end: prints the newest log lines, a progress bar, and each warning once.
 /// Returns the last state; one other than DONE sets the exit code.
 v1::Job WatchJob(Session& session, const std::string& name, JobWatch how);
+/// Prints a refused job like Check; if the file is on this computer but not on the server, says
+/// what to do.
+bool CheckJob(Session& session, const v1::JobSpec& spec, const grpc::Status& status);
 /// Whether the server would take the job; prints why not.
 bool CanBeMade(Session& session, const v1::JobSpec& spec);
 /// Records the warnings of a job as printed.

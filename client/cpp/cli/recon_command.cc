@@ -15,6 +15,7 @@
 #include "client/cpp/cli/long_work.h"
 #include "client/cpp/cli/output_file.h"
 #include "client/cpp/cli/own_session.h"
+#include "client/cpp/cli/recon_batch.h"
 #include "client/cpp/cli/recon_flags.h"
 #include "client/cpp/cli/trials.h"
 #include "client/cpp/wire/seconds.h"
@@ -131,13 +132,12 @@ bool CanBeWritten(Session& session, const v1::CommitOptions& options) {
                             ->CommitVolume(session.Context().get(), request, &answer));
 }
 
-void Run(Session& session, const ReconFlags& flags) {
-  v1::JobSpec spec = flags.Spec();
+// One scan, whose result is committed to --output, shown or held.
+void RunOne(Session& session, const ReconFlags& flags) {
+  v1::JobSpec spec = flags.Spec(flags.files().front());
   const std::optional<v1::CommitOptions> commit =
       flags.Commit();  // refuses unknown options before any work begins
   const bool commits = commit.has_value();
-  if (const std::string chosen = flags.ChosenIterations(); !chosen.empty() && !session.json)
-    std::cerr << "octavo: " << chosen << "\n";
   if (commits && !CanBeWritten(session, *commit)) return;
   JobFlags asked = flags.job();
   asked.watch = false;  // below, where it can be interrupted
@@ -179,6 +179,16 @@ void Run(Session& session, const ReconFlags& flags) {
   } else if (job.state() == v1::JOB_STATE_DONE && !job.volumes().empty()) {
     Show(session, flags, spec, job, interruptible);
   }
+}
+
+void Run(Session& session, const ReconFlags& flags) {
+  if (!flags.settings().written().empty()) return flags.settings().Write();
+  if (const std::string chosen = flags.ChosenIterations(); !chosen.empty() && !session.json)
+    std::cerr << "octavo: " << chosen << "\n";
+  if (!flags.batch()) return RunOne(session, flags);
+  ReconBatch batch(session, flags);
+  if (flags.job().plan) return batch.Plan();
+  batch.Run();
 }
 
 }  // namespace

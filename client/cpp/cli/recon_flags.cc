@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <map>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 #include "client/cpp/cli/words.h"
 
@@ -39,7 +41,8 @@ const std::map<std::string, v1::RotationCenter::Method> kCenters = {
     {"pairs", v1::RotationCenter::METHOD_PAIRS},
     {"vo", v1::RotationCenter::METHOD_VO},
     {"entropy", v1::RotationCenter::METHOD_ENTROPY},
-    {"phase", v1::RotationCenter::METHOD_PHASE_CORRELATION}};
+    {"phase", v1::RotationCenter::METHOD_PHASE_CORRELATION},
+    {"middle", v1::RotationCenter::METHOD_UNSPECIFIED}};  // the file's, else the middle
 const std::map<std::string, Rings::Method> kRings = {{"sorting", Rings::METHOD_SORTING},
                                                      {"large", Rings::METHOD_LARGE_STRIPE},
                                                      {"dead", Rings::METHOD_DEAD_STRIPE},
@@ -58,6 +61,10 @@ const std::vector<FlagOf> kOfAlgorithms = {{"--filter", {"fbp", "fourier", "auto
                                            {"--subsets", {"sirt", "mlem"}},
                                            {"--tomopy", {"sirt", "mlem"}},
                                            {"--negative-to-zero", {"mlem"}}};
+
+/// Flags of one result, which several files and --output-dir exclude.
+constexpr const char* kOfOneFile[] = {"--output", "--png", "--try-centers", "--no-wait",
+                                      "--request-id"};
 
 [[noreturn]] void Refuse(const char* flag, const std::string& value, const std::string& allowed) {
   throw CLI::ValidationError(flag, absl::StrCat("is '", value, "'; allowed ", allowed));
@@ -130,14 +137,29 @@ std::string NameOf(Options::Algorithm algorithm) {
 
 void ReconFlags::AddTo(CLI::App* app) {
   app_ = app;
-  app->add_option(
-         "file", path_,
-         "HDF5 (Data Exchange, NXtomo), .npy, TIFF (a file of pages, or a folder of files) "
-         "or Zarr, below a replay root of the server")
-      ->required();
-  app->add_option("-o,--output", output_,
-                  "commit the result as this, below a storage root; the ending says the format: "
-                  ".zarr .npy .nrrd .nii .tiff .mat .h5");
+  settings_.AddTo(app);
+  app->add_option("file", files_,
+                  "scans: HDF5 (Data Exchange, NXtomo), .npy, TIFF (a file of pages, or a folder "
+                  "of files) or Zarr, below a replay root of the server. Several: each is a job "
+                  "whose result goes to --output-dir");
+  auto* output =
+      app->add_option("-o,--output", output_,
+                      "commit the result as this, below a storage root; the ending says the "
+                      "format: .zarr .npy .nrrd .nii .tiff .mat .h5");
+  app->add_option("--output-dir", output_dir_,
+                  "folder below a storage root of the server: each result is committed to it under "
+                  "the name of its scan, in --format (default zarr). With several scans the "
+                  "default is the root itself")
+      ->excludes(output);
+  app->add_flag("--skip-existing", skip_existing_,
+                "of several scans, or with --output-dir: leave out those whose result exists, as "
+                "after a stop; else they are refused, and the others made");
+  app->add_flag("--stop-on-error", stop_on_error_,
+                "of several scans: begin no more after one that fails");
+  app->add_option("--jobs-at-a-time", jobs_at_a_time_,
+                  "of several scans: how many the server has at once (default 2, so that one is "
+                  "read while another is computed)")
+      ->check(WholeFrom(1, 64));
   app->add_option("--png", png_,
                   "write a slice as a picture; with --try-centers all of them (default "
                   "centers.png). Without -o the server keeps nothing");
@@ -147,9 +169,11 @@ void ReconFlags::AddTo(CLI::App* app) {
                   "fbp) | sirt | mlem | cgls")
       ->check(OneAlgorithm());
   app->add_option("--iterations", iterations_, "sirt, mlem: default 100; cgls: 20");
-  app->add_option("--center", center_,
-                  "column of the rotation axis (pixel index), or auto | pairs | vo | entropy | "
-                  "phase; default: the file's, else the middle");
+  auto* center =
+      app->add_option("--center", center_,
+                      "column of the rotation axis (pixel index), or auto | pairs | vo | entropy | "
+                      "phase: it is searched; middle: the file's, else the middle. Default: the "
+                      "file's, else auto; the middle with --tomopy");
   app->add_option("--center-row", row_,
                   "row of the detector that the search looks at; auto, pairs and phase look at up "
                   "to 16 from it on");
@@ -158,7 +182,8 @@ void ReconFlags::AddTo(CLI::App* app) {
       ->check(OneOf({"warn", "fail"}));
   app->add_option("--try-centers", try_centers_,
                   "begin:end:step, a slice for each axis instead of a volume, all in one picture "
-                  "with their scores");
+                  "with their scores")
+      ->excludes(center);
   app->add_option("--rows", rows_, "begin:end:step of the detector: the slices");
   app->add_option("--columns", columns_, "begin:end of the detector");
   app->add_option("--projections", projections_, "begin:end:step");
@@ -185,6 +210,13 @@ void ReconFlags::AddTo(CLI::App* app) {
                     "the values are transmissions already: no flat and dark fields are used");
   for (CLI::Option* other : {flats, darks, median, in_time, sinograms})
     transmissions->excludes(other);
+  app->add_option("--cutoff", cutoff_, "largest transmission; larger ones become this");
+  app->add_option("--air", air_,
+                  "LEFT,RIGHT: columns at the ends of the detector that show air, which becomes 1")
+      ->delimiter(',')
+      ->expected(2);
+  app->add_option("--not-finite", not_finite_,
+                  "value in the sinograms in place of NaN and infinite ones; default 0");
   app->add_flag("--no-log", no_log_, "no minus logarithm");
   app->add_option("--outliers", outliers_, "WINDOW,DIFFERENCE: medians in place of bright spots")
       ->delimiter(',')
@@ -245,11 +277,15 @@ void ReconFlags::AddTo(CLI::App* app) {
   app->add_option("--pixel-um", pixel_, "size of a detector's pixel in the sample");
   format_.AddTo(app);
   job_.AddTo(app);
+  for (const char* flag : kOfOneFile) {
+    if (flag != std::string("--output"))
+      app->get_option("--output-dir")->excludes(app->get_option(flag));
+  }
 }
 
-void ReconFlags::SetFile(v1::TomographyJob* job) const {
+void ReconFlags::SetFile(const std::string& path, v1::TomographyJob* job) const {
   auto* file = job->mutable_file();
-  file->set_path(path_);
+  file->set_path(path);
   if (Given("--data")) file->set_projections(projections_at_);
   if (Given("--flats")) file->set_flats(flats_);
   if (Given("--darks")) file->set_darks(darks_);
@@ -289,6 +325,9 @@ void ReconFlags::SetPreparation(v1::TomographyPreparation* to) const {
     to->mutable_outliers()->set_window(static_cast<uint32_t>(outliers_[0]));
     to->mutable_outliers()->set_difference(outliers_[1]);
   }
+  if (Given("--cutoff")) to->set_cutoff(cutoff_);
+  if (Given("--air")) to->set_air_left(air_[0]), to->set_air_right(air_[1]);
+  if (not_finite_.has_value()) to->set_not_finite_value(*not_finite_);
   if (Given("--bin")) to->set_bin_rows(bin_), to->set_bin_columns(bin_);
   if (Given("--phase")) {
     to->mutable_phase()->set_pixel_size_um(phase_[0]);
@@ -305,9 +344,6 @@ void ReconFlags::SetPreparation(v1::TomographyPreparation* to) const {
 
 void ReconFlags::SetCenter(v1::TomographyJob* job) const {
   if (Given("--center")) {
-    if (Given("--try-centers"))
-      throw CLI::ValidationError(
-          "--center", "gives one axis, and --try-centers gives several; use one of the two");
     job->clear_center();
     double column = 0;
     if (const auto method = kCenters.find(center_); method != kCenters.end()) {
@@ -316,8 +352,8 @@ void ReconFlags::SetCenter(v1::TomographyJob* job) const {
       job->mutable_center()->add_pixels(column);
     } else {
       Refuse("--center", center_,
-             "a column, or auto, pairs, vo, entropy, phase; --try-centers begin:end:step tries "
-             "several");
+             "a column, or auto, pairs, vo, entropy, phase, middle; --try-centers begin:end:step "
+             "tries several");
     }
   }
   if (Given("--try-centers")) {
@@ -332,6 +368,7 @@ void ReconFlags::SetCenter(v1::TomographyJob* job) const {
     tries->set_end(numbers[1]);
     tries->set_step(numbers[2]);
   }
+  SetUsualCenter(job);
   if (Given("--center-doubt")) {
     const auto& stitching = job->preparation().stitching();
     const bool finds_overlap = job->preparation().has_stitching() && stitching.overlap() == 0;
@@ -356,6 +393,16 @@ void ReconFlags::SetCenter(v1::TomographyJob* job) const {
         "--center-row",
         "is of a search: --center auto, pairs, vo, entropy, phase, or --try-centers");
   }
+}
+
+// Without a word about the axis: that of the file, else it is searched, where a search is allowed.
+void ReconFlags::SetUsualCenter(v1::TomographyJob* job) const {
+  const bool tomopy = tomopy_ || job->reconstruction().form() == Options::FORM_TOMOPY;
+  if (Given("--center") || job->has_try_centers() || job->preparation().has_stitching() || tomopy ||
+      job->center().pixels_size() > 0 ||
+      job->center().search_method() != v1::RotationCenter::METHOD_UNSPECIFIED)
+    return;
+  job->mutable_center()->set_search_method(v1::RotationCenter::METHOD_FILE_OR_AUTO);
 }
 
 void ReconFlags::SetAlgorithm(Options* to) const {
@@ -403,15 +450,43 @@ void ReconFlags::CheckTogether(const v1::TomographyJob& job) const {
   if (no_wait_ && job_.watch)
     throw CLI::ValidationError("--watch", "waits for the end of the job; --no-wait does not");
   for (const char* flag : FormatFlags::kAll) {
-    if (Given(flag) && output_.empty())
+    if (Given(flag) && output_.empty() && !batch() && !settings_.Set(flag + 2))
       throw CLI::ValidationError(flag, "says how to write --output, and --output is not given");
+  }
+  if (batch()) return CheckOfBatch();
+  for (const char* flag : {"--skip-existing", "--stop-on-error", "--jobs-at-a-time"}) {
+    if (Given(flag) && !settings_.Set(flag + 2)) {
+      throw CLI::ValidationError(flag, "is of several files, or of --output-dir; this is one file");
+    }
   }
 }
 
-v1::JobSpec ReconFlags::Spec() const {
+void ReconFlags::CheckOfBatch() const {
+  for (const char* flag : kOfOneFile) {
+    if (Given(flag))
+      throw CLI::ValidationError(flag,
+                                 absl::StrCat("is of one file; ", files_.size(), " are given"));
+  }
+  // One of two results could not be written, after all its work.
+  std::map<std::string, std::string> files;
+  for (const std::string& file : files_) {
+    const auto [other, first] = files.emplace(CommitInFolder(file).destination(), file);
+    if (first) continue;
+    throw CLI::ValidationError(
+        "file", absl::StrCat("'", other->second, "' and '", file, "' would both be written to '",
+                             other->first, "'; give each a call with its own --output-dir"));
+  }
+}
+
+const std::vector<std::string>& ReconFlags::files() const {
+  if (files_.empty()) throw CLI::RequiredError("file");
+  return files_;
+}
+
+v1::JobSpec ReconFlags::Spec(const std::string& file) const {
   v1::JobSpec spec = job_.Spec();
   auto* job = spec.mutable_tomography();
-  SetFile(job);
+  SetFile(file, job);
   SetPreparation(job->mutable_preparation());
   SetCenter(job);
   SetAlgorithm(job->mutable_reconstruction());
@@ -425,7 +500,7 @@ v1::JobSpec ReconFlags::Spec() const {
 }
 
 std::string ReconFlags::ChosenIterations() const {
-  const v1::JobSpec spec = Spec();
+  const v1::JobSpec spec = Spec(files().front());
   const Options& options = spec.tomography().reconstruction();
   const bool iterates = options.algorithm() == Options::ALGORITHM_SIRT ||
                         options.algorithm() == Options::ALGORITHM_MLEM ||
@@ -445,6 +520,39 @@ std::optional<v1::CommitOptions> ReconFlags::Commit() const {
            absl::StrCat("a name that ends in ", absl::StrJoin(FormatEndings(), ", "),
                         ", or --format"));
   }
+  return options;
+}
+
+namespace {
+
+// The name of a scan: that of its file without folders and without the ending of its kind of file.
+std::string NameOfScan(const std::string& file) {
+  std::string name(absl::StripSuffix(file, "/"));
+  name = name.substr(name.rfind('/') + 1);
+  for (const char* ending : {".h5", ".hdf5", ".hdf", ".nxs", ".nx", ".npy", ".tif", ".tiff", ".btf",
+                             ".ome.zarr", ".zarr"}) {
+    if (absl::EndsWithIgnoreCase(name, ending) && name.size() > std::string(ending).size())
+      return name.substr(0, name.size() - std::string(ending).size());
+  }
+  return name;
+}
+
+}  // namespace
+
+v1::CommitOptions ReconFlags::CommitInFolder(const std::string& file) const {
+  static const std::map<std::string, std::string> kEndings = {
+      {"zarr", ".zarr"}, {"npy", ".npy"}, {"nrrd", ".nrrd"}, {"nifti", ".nii"},
+      {"tiff", ".tiff"}, {"mat", ".mat"}, {"hdf5", ".h5"},   {"bin", ".bin"}};
+  const std::string format = !format_.format.empty() ? format_.format
+                             : format_.tiff_stack    ? "tiff"
+                                                     : "zarr";
+  const std::string folder(absl::StripSuffix(output_dir_, "/"));
+  v1::CommitOptions options;
+  // A stack of TIFF is a folder, which has no ending.
+  format_.Fill("--output-dir",
+               absl::StrCat(folder == "." ? "" : folder, folder.empty() || folder == "." ? "" : "/",
+                            NameOfScan(file), format_.tiff_stack ? "" : kEndings.at(format)),
+               &options);
   return options;
 }
 

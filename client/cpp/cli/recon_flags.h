@@ -11,6 +11,7 @@
 
 #include "client/cpp/cli/format_flags.h"
 #include "client/cpp/cli/job_flags.h"
+#include "client/cpp/cli/settings_file.h"
 
 namespace octavo::cli {
 
@@ -18,14 +19,25 @@ namespace octavo::cli {
 class ReconFlags {
  public:
   void AddTo(CLI::App* app);
-  /// The job described by the flags, on top of --json-spec. Throws CLI::ValidationError for flags
-  /// without effect beside the others.
-  v1::JobSpec Spec() const;
-  /// The commit options of --output; nothing if it is not given. The server's choices, in words;
-  /// empty if there are none.
+  /// The job that the flags describe for the scan in `file`, on top of --json-spec. Throws
+  /// CLI::ValidationError for flags without effect beside the others.
+  v1::JobSpec Spec(const std::string& file) const;
+  /// The server's choices, in words; empty if there are none.
   std::string ChosenIterations() const;
+  /// The commit options of --output; nothing if it is not given.
   std::optional<v1::CommitOptions> Commit() const;
+  /// Those of the result of `file` in --output-dir: its name is that of the scan.
+  v1::CommitOptions CommitInFolder(const std::string& file) const;
 
+  /// The files, at least one. Throws CLI::RequiredError.
+  const std::vector<std::string>& files() const;
+  /// Every result goes to --output-dir: with several files, and if that is given.
+  bool batch() const { return files().size() > 1 || Given("--output-dir"); }
+  size_t jobs_at_a_time() const { return jobs_at_a_time_; }
+  bool skip_existing() const { return skip_existing_; }
+  bool stop_on_error() const { return stop_on_error_; }
+
+  const SettingsFile& settings() const { return settings_; }
   const JobFlags& job() const { return job_; }
   const std::string& png() const { return png_; }
   std::optional<uint32_t> slice() const { return slice_; }
@@ -34,27 +46,34 @@ class ReconFlags {
 
  private:
   bool Given(const char* flag) const { return app_->count(flag) > 0; }
-  void SetFile(v1::TomographyJob* job) const;
+  void SetFile(const std::string& file, v1::TomographyJob* job) const;
   void SetPreparation(v1::TomographyPreparation* preparation) const;
   void SetCenter(v1::TomographyJob* job) const;
+  void SetUsualCenter(v1::TomographyJob* job) const;
   void SetAlgorithm(v1::TomographyAlgorithmOptions* options) const;
   void SetSamples(v1::TomographyJob* job) const;
   void CheckTogether(const v1::TomographyJob& job) const;
+  void CheckOfBatch() const;
 
   const CLI::App* app_ = nullptr;
-  std::string path_, output_, png_, algorithm_, center_,
+  std::vector<std::string> files_;
+  std::string output_, output_dir_, png_, algorithm_, center_,
       center_doubt_ = "warn", rows_, columns_, projections_, interpolation_, filter_, angles_,
       flats_, darks_, angles_file_, try_centers_, projections_at_, samples_, window_;
   std::vector<std::string> rings_;
   std::vector<double> outliers_, phase_;
-  std::optional<double> min_, max_, mask_, overlap_;
+  std::vector<uint32_t> air_;
+  std::optional<double> min_, max_, mask_, overlap_, not_finite_;
   std::optional<uint32_t> padding_, slice_, row_;
   uint32_t iterations_ = 0, subsets_ = 0, batch_ = 0, size_ = 0, bin_ = 0;
-  double relaxation_ = 0, stop_change_ = 0, stop_residual_ = 0, pixel_ = 0, accuracy_ = 0;
+  double relaxation_ = 0, stop_change_ = 0, stop_residual_ = 0, pixel_ = 0, accuracy_ = 0,
+         cutoff_ = 0;
   bool tomopy_ = false, sinograms_ = false, no_log_ = false, extend_ = false, on_disk_ = false,
        median_ = false, in_time_ = false, stitch_right_ = false, stitch_left_ = false,
        radians_ = false, degrees_ = false, transmissions_ = false, to_zero_ = false,
-       no_wait_ = false;
+       no_wait_ = false, skip_existing_ = false, stop_on_error_ = false;
+  size_t jobs_at_a_time_ = 2;
+  SettingsFile settings_;
   FormatFlags format_;
   JobFlags job_;
 };

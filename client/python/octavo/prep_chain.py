@@ -355,7 +355,7 @@ class Chain:
             doubt_attenuation(self._array, self._dtype, 0)
 
     def _refuse_integrals(self, step: str) -> None:
-        if self._values == "integrals":
+        if self._values == "integrals" and not self._ended:
             raise ValueError(f"{step} comes after minus_log, which makes line integrals; it takes what was measured. Expected {step} before minus_log, and one minus_log")
 
     def _refuse_counts(self, step: str) -> None:

@@ -34,7 +34,7 @@ FILTERS = Names({"ramp": _OPTIONS.FILTER_RAMP, "shepp-logan": _OPTIONS.FILTER_SH
                 aliases={"shepp": "shepp-logan", "ramlak": "ramp", "ram-lak": "ramp", "hanning": "hann"},
                 refused={"none": "an unfiltered back projection has no counterpart"}, of=_OPTIONS.Filter)
 CENTERS = Names({"auto": t.RotationCenter.METHOD_AUTO, "pairs": t.RotationCenter.METHOD_PAIRS, "vo": t.RotationCenter.METHOD_VO, "entropy": t.RotationCenter.METHOD_ENTROPY,
-                 "phase_correlation": t.RotationCenter.METHOD_PHASE_CORRELATION},
+                 "phase_correlation": t.RotationCenter.METHOD_PHASE_CORRELATION, "file_or_auto": t.RotationCenter.METHOD_FILE_OR_AUTO},
                 aliases={"find_center_vo": "vo", "find_center": "entropy", "find_center_pc": "phase_correlation"},
                 also="or the column itself, one for all slices or one for each", of=t.RotationCenter.Method)
 DOUBTS = Names({"warn": t.RotationCenter.ON_DOUBT_WARN, "fail": t.RotationCenter.ON_DOUBT_FAIL}, of=t.RotationCenter.OnDoubt)
@@ -172,7 +172,8 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
     center       column of the axis as a pixel index (an axis in the middle of N columns: (N - 1) /
                  2), one per slice; None = from the file (NXtomo), else the middle; or a method to
                  find it: "auto", "pairs", "vo", "entropy", "phase_correlation", looking at detector
-                 row center_row within the columns `search`. A second method checks the result
+                 row center_row within the columns `search`; "file_or_auto": the file's, else by
+                 "auto". A second method checks the result
                  (Job.tomography: center_check, center_uncertainty)
     center_doubt  "warn": an axis that is in doubt is a warning of the job; "fail": the job fails
     try_centers  (begin, end, step): one row with many axes instead of a volume

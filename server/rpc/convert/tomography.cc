@@ -235,6 +235,7 @@ absl::StatusOr<model::RotationCenterSpec> Decode(const v1::RotationCenter& in) {
     case C::METHOD_VO: out.search.method = CenterMethod::kVo; break;
     case C::METHOD_ENTROPY: out.search.method = CenterMethod::kEntropy; break;
     case C::METHOD_PHASE_CORRELATION: out.search.method = CenterMethod::kPhaseCorrelation; break;
+    case C::METHOD_FILE_OR_AUTO: out.unless_in_file = true; [[fallthrough]];
     case C::METHOD_AUTO: out.automatic = true; [[fallthrough]];
     default: out.search.method = CenterMethod::kPairs;
   }

@@ -457,7 +457,12 @@ class CommandLine(DaemonTest):
         out = self.fine(*flags, "--png", picture, "--slice", "5")
         self.assertNotIn("volumes/", out)
         np.save(os.path.join(self.daemon.root, "noted.npy"), tomo)
-        out = self.fine("recon", "noted.npy", "--angles", "0:100:24", "--png", picture)
+        # Angles that tell nothing about the axis are no reason to guess it.
+        code, _, error = self.octavo("recon", "noted.npy", "--angles", "0:100:24", "--png", picture)
+        self.assertEqual(code, 1)
+        self.assertIn("no projections half a turn apart", error)
+        self.assertIn("center.pixels: --center", error)
+        out = self.fine("recon", "noted.npy", "--angles", "0:100:24", "--center", "middle", "--png", picture)
         warnings = [line.split("warning: ")[1] for line in out.splitlines() if "warning: " in line]
         self.assertGreater(len(warnings), 0)
         self.assertEqual(len(set(warnings)), len(warnings), out)

@@ -539,6 +539,20 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
                     np.testing.assert_array_equal(volume, given)
                     self.assertIn("as the file says", self.client.plan_job(octavo.tomography("axis.nxs", prepare=self.ready, **fields)).plan)
 
+        # "file_or_auto" searches in files without an axis only; what is refused is refused for all.
+        self.save("axisless.npy", sinogram[:, None, :])
+        both = (("axis.nxs", {}), ("axisless.npy", dict(angles=angles)))
+        for name, given in both:
+            for fields in ({}, dict(center_row=0, center_doubt="fail", search=(38, 44))):
+                with self.subTest(name, **fields):
+                    job, _ = self.made(octavo.tomography(name, center="file_or_auto", prepare=self.ready, **given, **fields))
+                    self.assertEqual(str(job.tomography.center_source).lower(), "file" if name == "axis.nxs" else "pairs")
+                    self.assertAlmostEqual(job.tomography.centers[0], axis, delta=1e-9 if name == "axis.nxs" else 0.25)
+            for words, fields in (("tomography.try_centers", dict(try_centers=(40, 42, 1))), ("tomopy form", dict(algorithm="sirt", iterations=1, form="tomopy")),
+                                  ("with stitching", dict(prepare=octavo.preparation(already_sinograms=True, stitching=dict(overlap=4))))):
+                with self.subTest(name, **fields), self.assertRaisesRegex(octavo.OctavoError, words):
+                    self.client.plan_job(octavo.tomography(name, center="file_or_auto", **{"prepare": self.ready, **given, **fields}))
+
     def test_an_axis_is_found_in_any_order_far_off_the_middle_or_in_doubt(self):
         size, axis = 240, 174.3
         for count, turn in ((200, 1), (301, 2)):

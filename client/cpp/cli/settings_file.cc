@@ -1,0 +1,369 @@
+#include "client/cpp/cli/settings_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "client/cpp/cli/tomopy_settings.h"
+#include "gpu/base/spelling.h"
+#include "server/base/toml.h"
+#include "server/base/toml_text.h"
+
+namespace octavo::cli {
+
+struct FileSetting {
+  enum Kind { kText, kNumber, kSwitch };
+  std::string key;
+  Kind kind = kText;
+  bool list = false;
+  std::vector<std::string> values;  // as texts
+  std::string where;                // ", line 3"
+  bool translated = false;          // from a name of tomopy-cli
+};
+
+namespace {
+
+enum FlagKind { kTextFlag, kWholeFlag, kNumberFlag, kSwitchFlag };  // what TOML writes for a flag
+
+FlagKind KindOf(const CLI::Option& option) {
+  if (option.get_expected_max() == 0) return kSwitchFlag;
+  const std::string type = option.get_type_name();
+  return absl::StartsWith(type, "UINT") || absl::StartsWith(type, "INT") ? kWholeFlag
+         : absl::StartsWith(type, "FLOAT")                               ? kNumberFlag
+                                                                         : kTextFlag;
+}
+
+bool IsList(const CLI::Option& option) { return option.get_items_expected_max() > 1; }
+
+std::string AllowedOf(const CLI::Option& option) {
+  static constexpr const char* kOne[] = {"text in quotes", "a whole number", "a number",
+                                         "true, false"};
+  static constexpr const char* kMany[] = {"texts in quotes", "whole numbers", "numbers", ""};
+  if (!IsList(option)) return kOne[KindOf(option)];
+  return absl::StrCat("a list of ", kMany[KindOf(option)], ", [...]");
+}
+
+/// The long name of a flag, or the name of the argument; empty for flags that no file sets.
+std::string KeyOf(const CLI::Option& option) {
+  if (!option.get_configurable()) return "";
+  if (!option.get_lnames().empty()) return option.get_lnames().front();
+  return option.get_positional() ? option.get_name(true) : "";
+}
+
+[[noreturn]] void Refuse(const std::string& path, const std::string& text) {
+  throw CLI::ValidationError("--config", absl::StrCat(path, text));
+}
+
+std::string TextOf(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) Refuse(path, " is a folder; allowed is a file");
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file) Refuse(path, absl::StrCat(" cannot be read: ", std::strerror(errno)));
+  return text.str();
+}
+
+/// A value of TOML as text, and its kind; false for what no flag takes.
+bool AddValue(const toml::node& node, FileSetting* to) {
+  if (const auto* text = node.as_string()) {
+    to->values.push_back(text->get());
+    to->kind = FileSetting::kText;
+  } else if (const auto* whole = node.as_integer()) {
+    to->values.push_back(absl::StrCat(whole->get()));
+    to->kind = FileSetting::kNumber;
+  } else if (const auto* number = node.as_floating_point()) {
+    std::ostringstream exact;
+    exact.precision(17);
+    exact << number->get();
+    to->values.push_back(exact.str());
+    to->kind = FileSetting::kNumber;
+  } else if (const auto* on = node.as_boolean()) {
+    to->values.push_back(on->get() ? "true" : "false");
+    to->kind = FileSetting::kSwitch;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+std::vector<FileSetting> ReadToml(const std::string& path, const std::string& text) {
+  const std::string hint =
+      "; allowed is TOML, key = value, as octavo recon --write-config writes "
+      "it; a file of tomopy-cli has a name that ends in .conf";
+  if (const absl::Status fit = CheckConfigText(text); !fit.ok())
+    Refuse(path, absl::StrCat(": ", fit.message(), hint));
+  toml::table table;
+  try {
+    table = toml::parse(text);
+  } catch (const toml::parse_error& e) {
+    Refuse(path, absl::StrCat(", line ", e.source().begin.line,
+                              ", is no TOML: ", std::string(e.description()), hint));
+  } catch (const std::logic_error&) {
+    Refuse(path, absl::StrCat(" is no TOML", hint));
+  }
+  std::vector<FileSetting> settings;
+  for (const auto& [key, node] : table) {
+    FileSetting one;
+    one.key = std::string(key.str());
+    one.where = absl::StrCat(", line ", node.source().begin.line);
+    const auto refuse = [&](const char* what) {
+      Refuse(path, absl::StrCat(one.where, ": '", one.key, "' ", what,
+                                "; allowed are texts, numbers, true, false and lists of them"));
+    };
+    if (const auto* list = node.as_array()) {
+      one.list = true;
+      for (const toml::node& element : *list) {
+        const auto before = one.kind;
+        if (!AddValue(element, &one)) refuse("is a list of something else");
+        if (one.values.size() > 1 && one.kind != before) refuse("is a list of several kinds");
+      }
+    } else if (!AddValue(node, &one)) {
+      refuse(node.is_table() ? "is a table" : "is a date or a time");
+    }
+    settings.push_back(std::move(one));
+  }
+  return settings;
+}
+
+/// The lines `key = value` of a file of Python's configparser, as tomopy-cli writes and reads them.
+/// The sections of its commands `correct` and `convert` are left out.
+std::vector<FileSetting> ReadTomopy(const std::string& path, const std::string& text) {
+  std::vector<FileSetting> settings;
+  std::istringstream lines(text);
+  bool other_command = false;
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    absl::StripAsciiWhitespace(&line);
+    if (line.empty() || line.front() == '#' || line.front() == ';') continue;
+    if (line.front() == '[' && line.back() == ']') {
+      other_command = line == "[correct]" || line == "[convert]";
+      continue;
+    }
+    const size_t equals = line.find_first_of("=:");
+    if (equals == std::string::npos || equals == 0) {
+      Refuse(path, absl::StrCat(", line ", number, ", is '", line,
+                                "'; allowed is key = value, as tomopy-cli writes it"));
+    }
+    FileSetting one;
+    one.key = line.substr(0, equals);
+    absl::StripAsciiWhitespace(&one.key);
+    one.values.push_back(line.substr(equals + 1));
+    absl::StripAsciiWhitespace(&one.values.front());
+    one.where = absl::StrCat(", line ", number);
+    // tomopy-cli takes these for settings that are not given.
+    if (!other_command && !one.values.front().empty() && one.values.front() != "None")
+      settings.push_back(std::move(one));
+  }
+  return settings;
+}
+
+}  // namespace
+
+void SettingsFile::AddTo(CLI::App* app) {
+  app_ = app;
+  app->add_option_function<std::string>(
+         "--config", [this](const std::string& path) { Read(path); },
+         "settings in TOML: names of these flags without dashes, such as algorithm = \"sirt\", "
+         "rings = [\"sorting\"]; flags given beside it win. A name that ends in .conf: a file of "
+         "tomopy-cli")
+      ->configurable(false);
+  app->add_option("--write-config", written_,
+                  "only write these settings to a new file in TOML, with comments, for --config")
+      ->configurable(false);
+}
+
+void SettingsFile::Read(const std::string& path) {
+  for (const CLI::Option* option : app_->get_options()) {
+    if (option->count() > 0 && !KeyOf(*option).empty()) by_hand_.insert(KeyOf(*option));
+  }
+  const std::string text = TextOf(path);
+  const bool conf = absl::EndsWith(path, ".conf");
+  std::vector<std::string> keys;
+  for (const CLI::Option* option : app_->get_options()) {
+    if (!KeyOf(*option).empty()) keys.push_back(KeyOf(*option));
+  }
+  const std::set<std::string> own(keys.begin(), keys.end());
+  for (const std::string& name : TomopyNames()) keys.push_back(name);
+  std::vector<FileSetting> of_tomopy;
+  for (FileSetting& setting : conf ? ReadTomopy(path, text) : ReadToml(path, text)) {
+    if (!conf && own.contains(setting.key)) {
+      (void)Apply(path, setting);
+    } else if (IsTomopyName(setting.key)) {
+      of_tomopy.push_back(std::move(setting));
+    } else {
+      Refuse(path,
+             absl::StrCat(setting.where, ": there is no setting '", setting.key, "'",
+                          DidYouMean(setting.key, keys), " (octavo recon --help lists the flags)"));
+    }
+  }
+  if (!of_tomopy.empty()) Translate(path, of_tomopy);
+}
+
+void SettingsFile::Translate(const std::string& path, const std::vector<FileSetting>& settings) {
+  std::map<std::string, std::string> given;
+  for (const FileSetting& setting : settings) {
+    if (setting.values.size() != 1)
+      Refuse(path, absl::StrCat(setting.where, ": '", setting.key,
+                                "' of tomopy-cli is a list; "
+                                "allowed is one value"));
+    given[setting.key] = setting.kind == FileSetting::kSwitch
+                             ? (setting.values[0] == "true" ? "True" : "False")
+                             : setting.values[0];
+  }
+  const TomopySettings meant = FromTomopy(given);
+  std::vector<std::string> refusals;
+  for (const TomopySettings::Refusal& refusal : meant.refusals) {
+    const bool settled = std::any_of(
+        refusal.instead.begin(), refusal.instead.end(),
+        [&](const std::string& flag) { return by_hand_.contains(flag) || set_.contains(flag); });
+    if (!settled) refusals.push_back(refusal.text);
+  }
+  if (!refusals.empty()) Refuse(path, absl::StrCat(": ", absl::StrJoin(refusals, "\n  ")));
+  for (const std::string& note : meant.notes)
+    std::cerr << "octavo: " << path << ": " << note << "\n";
+  if (!meant.ignored.empty()) {
+    std::cerr << "octavo: " << path << ": without effect on the result, and left out: "
+              << absl::StrJoin(meant.ignored, ", ") << "\n";
+  }
+  bool applied = false;
+  for (const TomopySettings::Flag& flag : meant.flags) {
+    if (flag.otherwise && applied) continue;
+    // What the file says by Octavo's own name wins.
+    applied = set_.contains(flag.name);
+    if (applied) continue;
+    const CLI::Option* option =
+        app_->get_option_no_throw(flag.name == "file" ? flag.name : "--" + flag.name);
+    const FlagKind kind = KindOf(*option);
+    applied = Apply(path, {.key = flag.name,
+                           .kind = kind == kTextFlag     ? FileSetting::kText
+                                   : kind == kSwitchFlag ? FileSetting::kSwitch
+                                                         : FileSetting::kNumber,
+                           .list = flag.values.size() > 1,
+                           .values = flag.values,
+                           .where = "",
+                           .translated = true});
+  }
+}
+
+bool SettingsFile::Apply(const std::string& path, const FileSetting& setting) {
+  if (by_hand_.contains(setting.key)) return true;
+  CLI::Option* option =
+      app_->get_option_no_throw(setting.key == "file" ? setting.key : "--" + setting.key);
+  const std::string where = absl::StrCat(setting.where, ": ", setting.key);
+  const FlagKind kind = KindOf(*option);
+  const bool fits = kind == kSwitchFlag ? setting.kind == FileSetting::kSwitch
+                    : kind == kTextFlag ? setting.kind != FileSetting::kSwitch
+                                        : setting.kind == FileSetting::kNumber;
+  if (!fits || (setting.list && !IsList(*option)) || setting.values.empty()) {
+    const char quote = setting.kind == FileSetting::kText ? '"' : '\'';
+    Refuse(path, absl::StrCat(where, " is ", setting.list ? "the list [" : std::string(1, quote),
+                              absl::StrJoin(setting.values, ", "),
+                              setting.list ? "]" : std::string(1, quote), "; allowed ",
+                              AllowedOf(*option)));
+  }
+  if (kind == kSwitchFlag && setting.values[0] == "false") return true;
+  for (const CLI::Option* other : option->get_excludes()) {
+    const std::string key = KeyOf(*other);
+    if (!by_hand_.contains(key) && !(setting.translated && set_.contains(key))) continue;
+    std::cerr << "octavo: " << path << where << " is left out, because "
+              << (by_hand_.contains(key) ? "--" : "the file gives ") << key
+              << (by_hand_.contains(key) ? " is given\n" : "\n");
+    return false;
+  }
+  for (const std::string& value : setting.values) option->add_result(value);
+  try {
+    option->run_callback();
+  } catch (const CLI::ConversionError&) {
+    Refuse(path, absl::StrCat(where, " is '", absl::StrJoin(setting.values, ", "), "'; allowed ",
+                              AllowedOf(*option)));
+  } catch (const CLI::Error& e) {
+    Refuse(path, absl::StrCat(setting.where, ": ", e.what()));
+  }
+  set_.insert(setting.key);
+  return true;
+}
+
+namespace {
+
+/// A given value as TOML writes it.
+std::string TomlOf(FlagKind kind, const std::string& given) {
+  double number = 0;
+  if (kind == kWholeFlag || kind == kNumberFlag) {
+    int64_t whole = 0;
+    if (absl::SimpleAtoi(given, &whole)) return absl::StrCat(whole);
+    if (absl::SimpleAtod(given, &number)) {
+      std::ostringstream text;
+      text << toml::value<double>(number);
+      return text.str();
+    }
+  }
+  std::ostringstream text;
+  text << toml::value<std::string>(given);
+  return text.str();
+}
+
+std::string ExampleOf(const CLI::Option& option) {
+  static constexpr const char* kExamples[] = {"\"...\"", "<whole number>", "<number>", "true"};
+  const std::string one = kExamples[KindOf(option)];
+  return IsList(option) ? absl::StrCat("[", one, ", ...]") : one;
+}
+
+}  // namespace
+
+void SettingsFile::Write() const {
+  std::error_code error;
+  if (std::filesystem::exists(written_, error)) {
+    throw CLI::ValidationError("--write-config",
+                               absl::StrCat("is '", written_,
+                                            "', which exists; allowed is a new file: the comments "
+                                            "of this one would be lost"));
+  }
+  std::ostringstream text;
+  text << "# Settings of octavo " << app_->get_name() << " --config. Lines that begin with # are "
+       << "not set; flags on the command line win.\n";
+  for (const CLI::Option* option : app_->get_options()) {
+    const std::string key = KeyOf(*option);
+    if (key.empty()) continue;
+    text << "\n# " << option->get_description() << "\n";
+    if (option->count() == 0) {
+      text << "# " << key << " = " << ExampleOf(*option) << "\n";
+      continue;
+    }
+    const FlagKind kind = KindOf(*option);
+    if (kind == kSwitchFlag) {
+      text << key << " = true\n";
+      continue;
+    }
+    std::vector<std::string> values;
+    for (const std::string& value : option->reduced_results())
+      values.push_back(TomlOf(kind, value));
+    text << key << " = "
+         << (IsList(*option) ? absl::StrCat("[", absl::StrJoin(values, ", "), "]") : values.front())
+         << "\n";
+  }
+  std::ofstream file(written_);
+  file << text.str() << std::flush;
+  if (!file) {
+    throw CLI::ValidationError(
+        "--write-config",
+        absl::StrCat("is '", written_, "', which cannot be written: ", std::strerror(errno)));
+  }
+}
+
+}  // namespace octavo::cli

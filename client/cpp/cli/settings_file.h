@@ -1,0 +1,42 @@
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+
+namespace octavo::cli {
+
+struct FileSetting;  // a key of a file, with its values
+
+/// Settings of a command in a file: --config reads them, --write-config writes them. Keys are the
+/// names of the command's long flags, without dashes, in TOML; `file` names its files. Flags on the
+/// command line win. A file whose name ends in .conf is one of tomopy-cli; its names may be used in
+/// TOML, too.
+class SettingsFile {
+ public:
+  /// Adds the two flags. First of all flags of the command: the flags that the file sets are
+  /// checked after it, like those of the command line.
+  void AddTo(CLI::App* app);
+
+  /// Whether the file set this flag (a long name, without dashes).
+  bool Set(const std::string& flag) const { return set_.contains(flag); }
+  /// --write-config: where to; empty if it is not given.
+  const std::string& written() const { return written_; }
+  /// Writes the flags as they are now, each with its help. Throws CLI::ValidationError if the file
+  /// exists or cannot be written.
+  void Write() const;
+
+ private:
+  void Read(const std::string& path);
+  /// Whether the flag is set then.
+  bool Apply(const std::string& path, const FileSetting& setting);
+  void Translate(const std::string& path, const std::vector<FileSetting>& settings);
+
+  CLI::App* app_ = nullptr;
+  std::string written_;
+  std::set<std::string> by_hand_, set_;  // flags of the command line, flags of the file
+};
+
+}  // namespace octavo::cli

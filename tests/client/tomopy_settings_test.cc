@@ -1,0 +1,160 @@
+// The settings of tomopy-cli as flags of octavo recon.
+
+#include "client/cpp/cli/tomopy_settings.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace octavo::cli {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::SizeIs;
+using Given = std::map<std::string, std::string>;
+using Flags = std::map<std::string, std::vector<std::string>>;
+
+Flags FlagsFor(const Given& given) {
+  const TomopySettings meant = FromTomopy(given);
+  EXPECT_THAT(meant.refusals, IsEmpty());
+  Flags flags;
+  for (const auto& flag : meant.flags)
+    EXPECT_TRUE(flags.emplace(flag.name, flag.values).second) << flag.name << " twice";
+  return flags;
+}
+
+std::string RefusalOf(const Given& given) {
+  const TomopySettings meant = FromTomopy(given);
+  EXPECT_THAT(meant.refusals, SizeIs(1));
+  return meant.refusals.empty() ? "" : meant.refusals.front().text;
+}
+
+TEST(TomopySettings, TheAxisCountsHalfAColumnLess) {
+  EXPECT_EQ(FlagsFor({{"rotation-axis", "512"}}), (Flags{{"center", {"511.5"}}}));
+  EXPECT_EQ(FlagsFor({{"rotation-axis", "295.25"}, {"rotation-axis-auto", "manual"}}),
+            (Flags{{"center", {"294.75"}}}));
+  EXPECT_EQ(FlagsFor({{"rotation-axis", "-1"}, {"rotation-axis-auto", "manual"}}),
+            (Flags{{"center", {"middle"}}}));
+  EXPECT_EQ(FlagsFor({{"rotation-axis", "512"}, {"rotation-axis-auto", "auto"}}),
+            (Flags{{"center", {"auto"}}}));
+  EXPECT_EQ(FlagsFor({{"rotation-axis", "512"}, {"rotation-axis-auto", "read_auto"}}), Flags{});
+  EXPECT_THAT(RefusalOf({{"rotation-axis-auto", "yes"}}),
+              "rotation-axis-auto is 'yes'; allowed read_auto, read_manual, manual, auto");
+  EXPECT_THAT(RefusalOf({{"rotation-axis", "middle"}}),
+              "rotation-axis is 'middle'; allowed a number");
+}
+
+TEST(TomopySettings, TryingAxesNeedsOne) {
+  // As tomopy-cli: from axis - width in steps of half a column, the end left out.
+  EXPECT_EQ(FlagsFor({{"reconstruction-type", "try"},
+                      {"rotation-axis-auto", "manual"},
+                      {"rotation-axis", "300.5"},
+                      {"center-search-width", "2"}}),
+            (Flags{{"try-centers", {"298:301.5:0.5"}}, {"center", {"300"}}}));
+  EXPECT_EQ(FlagsFor({{"reconstruction-type", "try"}}), Flags{});
+  EXPECT_EQ(FlagsFor({{"reconstruction-type", "full"}}), Flags{});
+  EXPECT_THAT(RefusalOf({{"reconstruction-type", "slice"}, {"nsino", "0.3"}}), HasSubstr("--rows"));
+}
+
+TEST(TomopySettings, Ranges) {
+  EXPECT_EQ(FlagsFor({{"start-row", "10"}, {"end-row", "20"}}), (Flags{{"rows", {"10:20"}}}));
+  EXPECT_EQ(FlagsFor({{"start-row", "10"}, {"end-row", "-1"}}), (Flags{{"rows", {"10:"}}}));
+  EXPECT_EQ(FlagsFor({{"start-row", "0"}, {"end-row", "-1"}}), Flags{});
+  EXPECT_EQ(FlagsFor({{"end-proj", "900"}}), (Flags{{"projections", {"0:900"}}}));
+  EXPECT_EQ(FlagsFor({{"binning", "0"}}), Flags{});
+  EXPECT_EQ(FlagsFor({{"binning", "1"}}), (Flags{{"bin", {"2"}}}));
+  EXPECT_EQ(FlagsFor({{"binning", "2"}}), (Flags{{"bin", {"4"}}}));
+  EXPECT_THAT(RefusalOf({{"binning", "3"}}), HasSubstr("binning is '3'; allowed 0, 1, 2"));
+}
+
+TEST(TomopySettings, Preparation) {
+  EXPECT_EQ(FlagsFor({{"flat-correction-method", "standard"}, {"normalization-cutoff", "1.2"}}),
+            (Flags{{"median", {"true"}}, {"cutoff", {"1.2"}}}));
+  EXPECT_EQ(FlagsFor({{"flat-correction-method", "none"}}), (Flags{{"transmissions", {"true"}}}));
+  EXPECT_EQ(FlagsFor({{"flat-correction-method", "air"}, {"air", "12"}}),
+            (Flags{{"transmissions", {"true"}}, {"air", {"12", "12"}}}));
+  EXPECT_EQ(FlagsFor({{"dark-zero", "True"}, {"minus-log", "False"}}),
+            (Flags{{"darks", {"-"}}, {"no-log", {"true"}}}));
+  EXPECT_EQ(FlagsFor({{"dark-zero", "True"}, {"flat-correction-method", "none"}}),
+            (Flags{{"transmissions", {"true"}}}));  // which uses no dark fields
+  EXPECT_EQ(FlagsFor({{"fix-nan-and-inf", "True"}}), (Flags{{"not-finite", {"6.0"}}}));
+  EXPECT_EQ(FlagsFor({{"zinger-removal-method", "standard"}, {"zinger-level-projections", "500"}}),
+            (Flags{{"outliers", {"3", "500"}}}));
+  EXPECT_THAT(RefusalOf({{"dark-zero", "perhaps"}}), "dark-zero is 'perhaps'; allowed True, False");
+  EXPECT_THAT(RefusalOf({{"reverse", "True"}}), HasSubstr("--angles 180:0:COUNT"));
+  EXPECT_THAT(RefusalOf({{"sinogram-max-value", "3"}}), HasSubstr("allowed inf"));
+  EXPECT_THAT(RefusalOf({{"beam-hardening-method", "standard"}}), HasSubstr("allowed none"));
+}
+
+TEST(TomopySettings, WhatDependsOnAMethodCountsWithItAlone) {
+  EXPECT_EQ(FlagsFor({{"remove-stripe-method", "vo-all"}}), (Flags{{"rings", {"all"}}}));
+  EXPECT_EQ(FlagsFor({{"remove-stripe-method", "fw"}, {"ti-alpha", "9"}}),
+            (Flags{{"rings", {"wavelet"}}}));
+  EXPECT_EQ(FlagsFor({{"remove-stripe-method", "none"}, {"fw-level", "3"}}), Flags{});
+  EXPECT_THAT(FromTomopy({{"fw-level", "3"}}).ignored, ElementsAre("fw-level"));
+  EXPECT_THAT(RefusalOf({{"remove-stripe-method", "fw"}, {"fw-level", "3"}}),
+              HasSubstr("fw-level is '3'; allowed 7"));
+  for (const char* method : {"ti", "sf", "vo"})
+    EXPECT_THAT(RefusalOf({{"remove-stripe-method", method}}), HasSubstr("none, fw, vo-all"));
+  EXPECT_EQ(FlagsFor({{"retrieve-phase-method", "none"}, {"energy", "35"}}), Flags{});
+  EXPECT_THAT(RefusalOf({{"retrieve-phase-method", "paganin"},
+                         {"energy", "35"},
+                         {"propagation-distance", "250"},
+                         {"pixel-size", "0.69"}}),
+              HasSubstr("--phase 0.69,250,35,DELTA_BETA"));
+}
+
+TEST(TomopySettings, Algorithms) {
+  EXPECT_EQ(FlagsFor({{"reconstruction-algorithm", "gridrec"}, {"gridrec-padding", "False"}}),
+            (Flags{{"algorithm", {"fbp"}}, {"filter", {"parzen"}}}));
+  EXPECT_EQ(FlagsFor({{"gridrec-filter", "shepp"}}), (Flags{{"filter", {"shepp-logan"}}}));
+  EXPECT_EQ(
+      FlagsFor({{"reconstruction-algorithm", "astrasirt"}, {"astrasirt-min-constraint", "0"}}),
+      (Flags{{"algorithm", {"sirt"}}, {"iterations", {"200"}}, {"min", {"0"}}}));
+  EXPECT_EQ(FlagsFor({{"reconstruction-algorithm", "astracgls"}, {"astracgls-num_iter", "30"}}),
+            (Flags{{"algorithm", {"cgls"}}, {"iterations", {"30"}}}));
+  EXPECT_EQ(FlagsFor({{"reconstruction-algorithm", "lprec"}, {"lprec-fbp-filter", "ramlak"}}),
+            (Flags{{"algorithm", {"fourier"}}, {"filter", {"ramp"}}}));
+  EXPECT_THAT(RefusalOf({{"reconstruction-algorithm", "lprec"}, {"lprec-method", "tv"}}),
+              HasSubstr("lprec-method is 'tv'; allowed fbp"));
+  EXPECT_THAT(RefusalOf({{"reconstruction-algorithm", "osem"}}), HasSubstr("astrasirt"));
+  EXPECT_THAT(RefusalOf({{"gridrec-filter", "none"}}), HasSubstr("shepp"));
+}
+
+TEST(TomopySettings, EveryNameIsTakenToldOrListed) {
+  for (const std::string& name : TomopyNames()) {
+    const TomopySettings meant = FromTomopy({{name, "none"}});
+    const auto told = [&](const std::string& text) { return text.find(name) != text.npos; };
+    const bool anywhere =
+        std::any_of(meant.notes.begin(), meant.notes.end(), told) ||
+        std::any_of(meant.refusals.begin(), meant.refusals.end(),
+                    [&](const auto& refusal) { return told(refusal.text); }) ||
+        std::find(meant.ignored.begin(), meant.ignored.end(), name) != meant.ignored.end() ||
+        name.ends_with("-method");  // "none" is the usual one of these
+    EXPECT_TRUE(anywhere) << name;
+    EXPECT_TRUE(IsTomopyName(name));
+  }
+  EXPECT_FALSE(IsTomopyName("rotation-axes"));
+}
+
+TEST(TomopySettings, ARefusalNamesTheFlagThatSettlesIt) {
+  const TomopySettings meant = FromTomopy({{"save-folder", "results/{file_name}"}});
+  ASSERT_THAT(meant.refusals, SizeIs(1));
+  EXPECT_THAT(meant.refusals[0].instead, Contains("output-dir"));
+  EXPECT_THAT(meant.flags, IsEmpty());
+  EXPECT_EQ(FlagsFor({{"save-format", "tiff"}}),
+            (Flags{{"format", {"tiff"}}, {"tiff-stack", {"true"}}}));
+  EXPECT_EQ(FlagsFor({{"save-format", "h5"}}), (Flags{{"format", {"hdf5"}}}));
+  EXPECT_THAT(FromTomopy({{"save-folder", "{file_name_parent}_rec"}}).notes, Not(IsEmpty()));
+}
+
+}  // namespace
+}  // namespace octavo::cli

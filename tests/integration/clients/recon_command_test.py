@@ -1,0 +1,283 @@
+"""octavo recon as a beamline uses it: several scans with one command, settings in a file, an axis
+that is found."""
+
+import json
+import os
+import signal
+import subprocess
+import unittest
+
+import h5py
+import numpy as np
+
+from harness import BUILD, DaemonTest, octavo, until
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SIZE, ROWS, ANGLES = 64, 3, np.linspace(0, np.pi, 60, endpoint=False)
+FLAT, DARK = 20000, 100
+
+
+def counts(axis):
+    """Projections [angle, row, column] of two discs, as a camera would count them, with this axis."""
+    s, theta = np.arange(SIZE) - axis, ANGLES[:, None]
+    lines = np.zeros((len(ANGLES), ROWS, SIZE))
+    for row in range(ROWS):
+        for x, y, radius in ((0, 0, 20), (6 + row, -9, 6)):
+            d = s[None, :] - (x * np.cos(theta) - y * np.sin(theta))
+            lines[:, row] += 0.02 * 2 * np.sqrt(np.maximum(radius ** 2 - d ** 2, 0))
+    noise = np.random.default_rng(7).normal(0, 20, lines.shape)
+    return np.round(DARK + (FLAT - DARK) * np.exp(-lines) + noise).astype(np.uint16)
+
+
+class ReconCommand(DaemonTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.root = cls.daemon.root
+        os.mkdir(os.path.join(cls.root, "results"))
+        cls.axes = {"a": 29.4, "b": 31.5, "c": 34.75}
+        for name, axis in cls.axes.items():
+            with h5py.File(os.path.join(cls.root, f"{name}.h5"), "w") as file:
+                file["exchange/data"] = counts(axis)
+                file["exchange/data_white"] = np.full((2, ROWS, SIZE), FLAT, np.uint16)
+                file["exchange/data_dark"] = np.full((2, ROWS, SIZE), DARK, np.uint16)
+                file["exchange/theta"] = np.rad2deg(ANGLES)
+        with h5py.File(os.path.join(cls.root, "own.nxs"), "w") as file:
+            entry = file.create_group("entry/tomo_entry")
+            entry["definition"] = "NXtomo"
+            detector = entry.create_group("instrument/detector")
+            flat, dark = np.full((1, ROWS, SIZE), FLAT, np.uint16), np.full((1, ROWS, SIZE), DARK, np.uint16)
+            detector["data"] = np.concatenate([counts(29.4), flat, dark])
+            detector["image_key"] = np.array([0] * len(ANGLES) + [1, 2], np.int32)
+            detector["x_rotation_axis_pixel_position"] = 29.25
+            entry["sample/rotation_angle"] = np.concatenate([np.rad2deg(ANGLES), [180, 180]])
+            entry["sample/rotation_angle"].attrs["units"] = "degree"
+
+    def recon(self, *arguments, code=0):
+        done = self.command("recon", *arguments, check=False)
+        self.assertEqual(done.returncode, code, done.stderr + done.stdout)
+        return done
+
+    def scans(self, *arguments, code=0):
+        """The objects that --json prints, one a scan."""
+        done = self.command("--json", "recon", *arguments, check=False)
+        self.assertEqual(done.returncode, code, done.stderr + done.stdout)
+        return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+    def here(self, name, text=None):
+        path = os.path.join(self.daemon.directory, name)
+        if os.path.exists(path):
+            os.remove(path)
+        if text is not None:
+            with open(path, "w") as file:
+                file.write(text)
+        return path
+
+    def remove_results(self, name):
+        """With the metadata beside it."""
+        for file in os.listdir(os.path.join(self.root, "results")):
+            if file.startswith(name):
+                os.remove(os.path.join(self.root, "results", file))
+
+    def plan(self, *arguments):
+        return self.recon(*arguments, "--plan").stdout
+
+    def test_a_night_of_scans(self):
+        done = self.recon("a.h5", "b.h5", "c.h5", "--output-dir", "results", "--format", "npy")
+        lines = done.stdout.splitlines()
+        self.assertEqual(len(lines), 4, done.stdout)
+        self.assertRegex(lines[0], r"^scan +slices x size +axis +seconds +warnings +where$")
+        for (name, axis), line in zip(self.axes.items(), lines[1:]):
+            self.assertRegex(line, rf"^{name}\.h5 +{ROWS} x {SIZE} x {SIZE} +(\d+\.\d+) \(pairs, \+- [0-9.e-]+ columns\) +\d+\.\d +0 +\S+/results/{name}\.npy$")
+            self.assertAlmostEqual(float(line.split()[6]), axis, delta=0.3)
+            made = np.load(os.path.join(self.root, "results", f"{name}.npy"))
+            job = self.client.wait_job(self.client.submit_job(octavo.tomography(f"{name}.h5", center="auto")).name)
+            np.testing.assert_array_equal(made, self.client.read(job.volumes()[0]))
+        # What exists is refused, and the rest is made; or it is left out.
+        self.remove_results("b.npy")
+        made, error = self.scans("a.h5", "b.h5", "c.h5", "--output-dir", "results", "--format", "npy", code=1)
+        self.assertEqual([scan["state"] for scan in made], ["failed", "done", "failed"])
+        self.assertIn("[DESTINATION_EXISTS]", error)
+        self.assertIn("--skip-existing leaves this scan out", error)
+        self.remove_results("b.npy")
+        made, _ = self.scans("a.h5", "b.h5", "c.h5", "--output-dir", "results", "--format", "npy", "--skip-existing")
+        self.assertEqual([(scan["scan"], scan["state"]) for scan in made], [("a.h5", "exists"), ("b.h5", "done"), ("c.h5", "exists")])
+        self.assertEqual((made[1]["slices"], made[1]["size"], made[1]["axis_method"], made[1]["warnings"]), (ROWS, [SIZE, SIZE], "pairs", []))
+        self.assertLess(made[1]["axis_uncertainty"], 0.4)
+        self.assertEqual(made[1]["path"], os.path.join(self.root, "results", "b.npy"))
+        self.assertIn("exists", self.recon("a.h5", "--output-dir", "results", "--format", "npy", "--skip-existing").stdout)
+
+    def test_one_that_fails_stops_no_other(self):
+        names = ("none.h5", "a.h5", "b.h5")
+        made, error = self.scans(*names, "--samples", "u8", code=1)
+        self.assertEqual([scan["state"] for scan in made], ["failed", "done", "done"])
+        self.assertIn("octavo: none.h5:\noctavo: tomography.file.path: no file 'none.h5' under", error)
+        self.assertIn("no file 'none.h5'", made[0]["problem"])
+        self.assertEqual([os.path.basename(scan.get("path", "")) for scan in made], ["", "a.zarr", "b.zarr"])  # in the root
+        made, _ = self.scans(*names, "--output-dir", "results", "--format", "hdf5", "--stop-on-error", "--jobs-at-a-time", "1", code=1)
+        self.assertEqual([scan["state"] for scan in made], ["failed", "not begun", "not begun"])
+        self.assertFalse(os.path.exists(os.path.join(self.root, "results", "a.h5")))
+        made, error = self.scans("a.h5", "b.h5", "--output-dir", "a.h5", code=1)
+        self.assertEqual([scan["state"] for scan in made], ["failed", "failed"])
+        self.assertIn("which is a file; allowed are folders", error)
+        self.assertEqual(self.recon("a.h5", "--output-dir", "stacks", "--tiff-stack").stdout.split()[-1], os.path.join(self.root, "stacks", "a"))
+        self.assertEqual(len([name for name in os.listdir(os.path.join(self.root, "stacks", "a")) if name.endswith(".tif")]), ROWS)
+
+    def test_the_axis_is_the_files_or_found(self):
+        for name, flags, source, wanted in (("own.nxs", (), "file", 29.25), ("own.nxs", ("--center", "auto"), "pairs", 29.4), ("a.h5", (), "pairs", 29.4),
+                                            ("a.h5", ("--center", "middle"), "middle", 31.5), ("own.nxs", ("--center", "middle"), "file", 29.25),
+                                            ("a.h5", ("--center", "30"), "given", 30), ("a.h5", ("--tomopy", "--algorithm", "sirt", "--iterations", "2"), "middle", 31.5),
+                                            ("own.nxs", ("--center-doubt", "fail", "--center-row", "1"), "file", 29.25),
+                                            ("a.h5", ("--center-doubt", "fail", "--center-row", "0"), "pairs", 29.4)):
+            with self.subTest(name, flags=flags):
+                out = self.recon(name, *flags, "--png", self.here("slice.png")).stdout
+                self.assertRegex(out, rf"axis at column [0-9.]+ \({source}[,)]")
+                self.assertAlmostEqual(float(out.split("axis at column ")[1].split()[0].rstrip(",")), wanted, delta=0.3)
+                self.assertEqual("columns)" in out, source == "pairs", out)  # the uncertainty
+        # Ends of the search and its doubts do not matter where the file says the axis.
+        self.assertIn("axis: is found (opposite projections)", self.plan("a.h5"))
+        self.assertIn("axis: 29.25, as the file says", self.plan("own.nxs"))
+        self.assertIn("warning: ", self.recon("own.nxs", "--center", "39", "--png", self.here("slice.png")).stdout)
+
+    def test_settings_in_a_file(self):
+        settings = self.here("night.toml", 'algorithm = "sirt"\niterations = 7\nrings = ["sorting", "large"]\nmin = 0\ncenter = 30.5\n'
+                                           'outliers = [3, 500]\nmedian = true\nflats-in-time = false\nlabel = ["beam=2-BM"]\n')
+        flags = ("--algorithm", "sirt", "--iterations", "7", "--rings", "sorting", "large", "--min", "0", "--center", "30.5", "--outliers", "3,500", "--median",
+                 "--label", "beam=2-BM")
+        self.assertEqual(self.plan("a.h5", "--config", settings), self.plan("a.h5", *flags))
+        self.assertEqual(self.plan("--config", settings, "a.h5", "--iterations", "9"), self.plan("a.h5", *flags[:3], "9", *flags[4:]))
+        # Written, and read again.
+        written = self.here("written.toml")
+        self.recon(*flags, "--write-config", written)
+        with open(written) as file:
+            text = file.read()
+        for line in ('algorithm = "sirt"', "iterations = 7", 'rings = ["sorting", "large"]', "outliers = [3, 500]", "median = true", "# bin = <whole number>",
+                     '# file = ["...", ...]', "# sirt, mlem: default 100; cgls: 20", "# flats-in-time = true"):
+            self.assertIn(line + "\n", text.replace("'", '"'))
+        self.assertNotIn("write-config = ", text)
+        self.assertEqual(self.plan("a.h5", "--config", written), self.plan("a.h5", *flags))
+        done = self.recon("--write-config", written, code=2)
+        self.assertIn("which exists; allowed is a new file", done.stderr)
+        self.recon("a.h5", "b.h5", "--config", written, "--bin", "2", "--title", 'quotes " and \\ ', "--output-dir", "both", "--write-config", self.here("both.toml"))
+        self.assertIn("binning: 1 projections x 2 rows x 2 columns", self.plan("--config", os.path.join(self.daemon.directory, "both.toml")))
+        # Flags of the command line win over those that exclude them.
+        done = self.recon("a.h5", "--config", settings, "--try-centers", "28:31:1", "--rows", "1", "--png", self.here("tries.png"))
+        self.assertIn("center is left out, because --try-centers is given", done.stderr)
+        self.assertIn("axes from column 28 to 31 tried", done.stdout)
+        night = self.here("dir.toml", 'output-dir = "results"\nformat = "nrrd"\nskip-existing = true\njobs-at-a-time = 1\n')
+        self.assertIn("results/a.nrrd", self.recon("a.h5", "--config", night).stdout)
+        self.assertIn("output-dir is left out, because --png is given", self.recon("a.h5", "--config", night, "--png", self.here("x.png")).stderr)
+
+    def test_settings_that_are_wrong(self):
+        for text, words in (('algoritm = "fbp"', ("line 1: there is no setting 'algoritm'; did you mean algorithm?",)),
+                            ('iterations = "many"', ("line 1: iterations is \"many\"; allowed a whole number",)),
+                            ("iterations = 2.5", ("iterations is '2.5'; allowed a whole number",)),
+                            ("iterations = [1, 2]", ("iterations is the list [1, 2]; allowed a whole number",)),
+                            ("median = \"yes\"", ("median is \"yes\"; allowed true, false",)),
+                            ("algorithm = true", ("algorithm is 'true'; allowed text in quotes",)),
+                            ('\nalgorithm = "gridrecc"', ("line 2: ", "--algorithm: is 'gridrecc'; allowed auto, cgls, fbp")),
+                            ('rings = ["sorting", 3]', ("'rings' is a list of several kinds",)),
+                            ("[recon]\nbin = 2", ("line 1: 'recon' is a table",)),
+                            ("this is no TOML", ("is no TOML", "a file of tomopy-cli has a name that ends in .conf")),
+                            ("bin = 2\nbin = 4", ("line 2",)),
+                            ("outliers = [3]", ("outliers",)),
+                            ("config = \"x\"", ("there is no setting 'config'",)),
+                            ("bin = 1979-05-27", ("is a date or a time",))):
+            with self.subTest(text):
+                path = self.here("wrong.toml", text + "\n")
+                done = self.recon("a.h5", "--config", path, code=2)
+                for word in (path, *words):
+                    self.assertIn(word, done.stderr)
+        self.assertIn("cannot be read: No such file", self.recon("a.h5", "--config", self.here("none.toml"), code=2).stderr)
+        self.assertIn("is a folder", self.recon("a.h5", "--config", self.root, code=2).stderr)
+
+    def test_files_of_tomopy_cli(self):
+        """As `tomopy init` writes it, and as somebody edits it."""
+        with open(os.path.join(HERE, "tomopy_init.conf")) as file:
+            initial = file.read()
+        path = self.here("tomopy.conf", initial)
+        done = self.recon("a.h5", "--config", path, "--plan")
+        for words in ("reconstruction-algorithm = gridrec is algorithm = fbp\n", "gridrec-filter = parzen is filter = parzen\n", "rotation-axis-auto = read_auto: ",
+                      "flat-correction-method = standard is median = true", "without effect on the result, and left out: ", " nsino-per-chunk, ", "save-format = tiff is format = tiff"):
+            self.assertIn(words, done.stderr)
+        for line in ("axis: is found (opposite projections)", "2 flat (median)", "FBP"):
+            self.assertIn(line, done.stdout)
+        edited = initial
+        for old, new in (("rotation-axis = -1.0", "rotation-axis = 29.9"), ("rotation-axis-auto = read_auto", "rotation-axis-auto = manual"), ("binning = 0", "binning = 1"),
+                         ("reconstruction-type = try", "reconstruction-type = full"), ("remove-stripe-method = none", "remove-stripe-method = vo-all"),
+                         ("file-name = .", "file-name = a.h5"), ("end-row = -1", "end-row = 2")):
+            self.assertIn(old, edited)
+            edited = edited.replace(old, new, 1)
+        path = self.here("tomopy.conf", edited)
+        done = self.recon("--config", path, "--plan")
+        for line in ("axis: 29.4\n", "2 rows x 2 columns", "rows 0 to 1,", "rings: all stripe"):
+            self.assertIn(line, done.stdout)
+        self.assertIn("axis: 33\n", self.recon("--config", path, "--center", "33", "--plan").stdout)
+        out = self.recon("--config", path, "--output-dir", "results").stdout
+        self.assertRegex(out, r"a\.h5 +1 x 32 x 32 +29\.40 \(given\)")
+        # Axes are tried around the given one, or, where there is no picture of them, that one counts.
+        tries = self.here("tries.conf", edited.replace("reconstruction-type = full", "reconstruction-type = try").replace("binning = 1", "binning = 0"))
+        self.assertIn("axes from column 19.4 to 38.9 tried", self.recon("--config", tries, "--png", self.here("tries.png")).stdout)
+        done = self.recon("--config", tries, "--output-dir", "tries")
+        self.assertIn("try-centers is left out, because --output-dir is given", done.stderr)
+        self.assertIn(" 29.40 (given) ", done.stdout)
+        path = self.here("tomopy.conf", edited.replace("remove-stripe-method = vo-all", "remove-stripe-method = ti").replace("reverse = False", "reverse = True"))
+        done = self.recon("--config", path, "--plan", code=2)
+        self.assertIn("remove-stripe-method is 'ti'; allowed none, fw, vo-all", done.stderr)
+        self.assertIn("reverse is 'True'; allowed False", done.stderr)
+        self.assertIn("reverse is", self.recon("--config", path, "--rings", "sorting", "--plan", code=2).stderr)  # the other one is settled
+        # Its names in TOML, beside Octavo's own, which win.
+        path = self.here("mixed.toml", 'rotation-axis = 30.5\nbinning = 1\nbin = 1\nreconstruction-mask = false\n')
+        done = self.recon("a.h5", "--config", path, "--plan")
+        self.assertIn("rotation-axis = 30.5 is center = 30: TomoPy counts half a column more", done.stderr)
+        self.assertNotIn("binning", done.stdout)
+        self.assertIn("line 3", self.recon("--config", self.here("odd.conf", "[general]\nverbose = True\nno equals sign\n"), code=2).stderr)
+
+    def test_mistakes_with_several_files(self):
+        os.makedirs(os.path.join(self.root, "again"), exist_ok=True)
+        for flags, words in ((("a.h5", "again/a.h5"), "'a.h5' and 'again/a.h5' would both be written to 'a.zarr'"),
+                             (("a.h5", "a.h5"), "would both be written"),
+                             (("a.h5", "b.h5", "-o", "x.npy"), "--output: is of one file; 2 are given"),
+                             (("a.h5", "b.h5", "--png", "x.png"), "--png: is of one file; 2 are given"),
+                             (("a.h5", "b.h5", "--try-centers", "1:2:1"), "--try-centers: is of one file"),
+                             (("a.h5", "b.h5", "--request-id", "x"), "--request-id: is of one file"),
+                             (("a.h5", "-o", "x.npy", "--output-dir", "results"), "excludes"),
+                             (("a.h5", "--png", "x.png", "--output-dir", "results"), "excludes"),
+                             (("a.h5", "--skip-existing"), "--skip-existing: is of several files, or of --output-dir"),
+                             (("a.h5", "b.h5", "--jobs-at-a-time", "0"), "--jobs-at-a-time"),
+                             (("--output-dir", "results"), "file is required"),
+                             ((), "file is required")):
+            with self.subTest(flags=flags):
+                self.assertIn(words, self.recon(*flags, code=2).stderr)
+        os.mkdir(os.path.join(self.root, "empty"))
+        self.assertIn("empty", self.recon("empty", "a.h5", "--output-dir", "results", "--format", "mat", code=1).stderr)
+        self.assertTrue(os.path.exists(os.path.join(self.root, "results", "a.mat")))
+        self.assertIn("lies outside", self.recon("/etc/hosts", "--output-dir", "results", code=1).stderr)
+        self.assertEqual(self.recon("a.h5", "b.h5", "--plan").stdout.count("fits devices/"), 2)
+        done = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", "127.0.0.1:1", "recon", "a.h5", "b.h5", "c.h5"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertEqual(done.stderr.count("is octavod running"), 1, done.stderr)
+
+    def test_an_interrupt_keeps_what_is_done(self):
+        for name, shape in (("quick", (60, 1, 8)), ("long1", (60, 8, 256)), ("long2", (60, 8, 256))):
+            np.save(os.path.join(self.root, f"{name}.npy"), np.ones(shape, np.float32))
+        os.mkdir(os.path.join(self.root, "stopped"))
+        flags = ("quick.npy", "long1.npy", "long2.npy", "--angles", "0:177:60", "--sinograms", "--center", "middle", "--output-dir", "stopped", "--format", "npy")
+        process = subprocess.Popen([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, "--json", "recon", *flags, "--algorithm", "sirt",
+                                    "--iterations", "20000", "--jobs-at-a-time", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        until(lambda: os.path.exists(os.path.join(self.root, "stopped", "quick.npy")))
+        until(lambda: any(job.spec.tomography.file.path == "long1.npy" and job.state == 2 for job in self.client.jobs()))
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=60)
+        states = [json.loads(line)["state"] for line in out.splitlines()]
+        self.assertEqual(process.returncode, 130, error)
+        self.assertEqual(states, ["done", "cancelled", "not begun"])
+        self.assertFalse(os.path.exists(os.path.join(self.root, "stopped", "long2.npy")))
+        self.assertEqual([job for job in self.client.jobs() if job.state in (1, 2, 3)], [])
+        # The night goes on.
+        made, _ = self.scans(*flags, "--skip-existing")
+        self.assertEqual([scan["state"] for scan in made], ["exists", "done", "done"])
+
+
+if __name__ == "__main__":
+    unittest.main()
