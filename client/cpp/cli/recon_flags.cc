@@ -21,9 +21,13 @@ using Options = v1::TomographyAlgorithmOptions;
 using Rings = v1::TomographyPreparation::Rings;
 
 const std::map<std::string, Options::Algorithm> kAlgorithms = {
-    {"fbp", Options::ALGORITHM_FBP},         {"sirt", Options::ALGORITHM_SIRT},
-    {"mlem", Options::ALGORITHM_MLEM},       {"cgls", Options::ALGORITHM_CGLS},
-    {"fourier", Options::ALGORITHM_FOURIER}, {"auto", Options::ALGORITHM_AUTO}};
+    {"fbp", Options::ALGORITHM_FBP},
+    {"sirt", Options::ALGORITHM_SIRT},
+    {"mlem", Options::ALGORITHM_MLEM},
+    {"cgls", Options::ALGORITHM_CGLS},
+    {"fourier", Options::ALGORITHM_FOURIER},
+    {"auto", Options::ALGORITHM_AUTO},
+    {"tv", Options::ALGORITHM_TV}};
 const std::map<std::string, Options::Interpolation> kInterpolations = {
     {"nearest", Options::INTERPOLATION_NEAREST},
     {"linear", Options::INTERPOLATION_LINEAR},
@@ -43,6 +47,11 @@ const std::map<std::string, v1::RotationCenter::Method> kCenters = {
     {"entropy", v1::RotationCenter::METHOD_ENTROPY},
     {"phase", v1::RotationCenter::METHOD_PHASE_CORRELATION},
     {"middle", v1::RotationCenter::METHOD_UNSPECIFIED}};  // the file's, else the middle
+using Phase = v1::TomographyPreparation::Phase;
+const std::map<std::string, Phase::Method> kPhaseMethods = {
+    {"paganin", Phase::METHOD_PAGANIN},
+    {"generalized-paganin", Phase::METHOD_GENERALIZED_PAGANIN},
+    {"farago", Phase::METHOD_FARAGO}};
 const std::map<std::string, Rings::Method> kRings = {{"sorting", Rings::METHOD_SORTING},
                                                      {"large", Rings::METHOD_LARGE_STRIPE},
                                                      {"dead", Rings::METHOD_DEAD_STRIPE},
@@ -53,14 +62,24 @@ const std::map<std::string, v1::Dtype> kSamples = {
 const std::vector<FlagOf> kOfAlgorithms = {{"--filter", {"fbp", "fourier", "auto"}},
                                            {"--extend-edges", {"fbp", "fourier", "auto"}},
                                            {"--fourier-accuracy", {"fourier"}},
-                                           {"--iterations", {"sirt", "mlem", "cgls"}},
-                                           {"--padding", {"sirt", "mlem", "cgls"}},
-                                           {"--stop-change", {"sirt", "mlem", "cgls"}},
-                                           {"--stop-residual", {"sirt", "mlem", "cgls"}},
+                                           {"--iterations", {"sirt", "mlem", "cgls", "tv"}},
+                                           {"--padding", {"sirt", "mlem", "cgls", "tv"}},
+                                           {"--stop-change", {"sirt", "mlem", "cgls", "tv"}},
+                                           {"--stop-residual", {"sirt", "mlem", "cgls", "tv"}},
                                            {"--relaxation", {"sirt"}},
+                                           {"--tv-weight", {"tv"}},
                                            {"--subsets", {"sirt", "mlem"}},
                                            {"--tomopy", {"sirt", "mlem"}},
                                            {"--negative-to-zero", {"mlem"}}};
+
+/// Flags of what makes slices of sinograms.
+constexpr const char* kOfSlices[] = {"--algorithm",     "--iterations",   "--interpolation",
+                                     "--filter",        "--extend-edges", "--fourier-accuracy",
+                                     "--tomopy",        "--size",         "--padding",
+                                     "--mask",          "--min",          "--max",
+                                     "--relaxation",    "--subsets",      "--stop-change",
+                                     "--stop-residual", "--tv-weight",    "--negative-to-zero",
+                                     "--try-centers"};
 
 /// Flags of one result, which several files and --output-dir exclude.
 constexpr const char* kOfOneFile[] = {"--output", "--png", "--try-centers", "--no-wait",
@@ -166,9 +185,9 @@ void ReconFlags::AddTo(CLI::App* app) {
   app->add_option("--slice", slice_, "of --png; default: the middle one")->needs("--png");
   app->add_option("--algorithm", algorithm_,
                   "fbp (default) | fourier | auto (fourier where it is faster and as good, else "
-                  "fbp) | sirt | mlem | cgls")
+                  "fbp) | sirt | mlem | cgls | tv")
       ->check(OneAlgorithm());
-  app->add_option("--iterations", iterations_, "sirt, mlem: default 100; cgls: 20");
+  app->add_option("--iterations", iterations_, "sirt, mlem: default 100; cgls: 20; tv: 200");
   auto* center =
       app->add_option("--center", center_,
                       "column of the rotation axis (pixel index), or auto | pairs | vo | entropy | "
@@ -223,9 +242,22 @@ void ReconFlags::AddTo(CLI::App* app) {
       ->expected(2);
   app->add_option("--bin", bin_, "1 | 2 | 4, rows and columns");
   app->add_option("--phase", phase_,
-                  "PIXEL_UM,DISTANCE_MM,ENERGY_KEV,DELTA_BETA: Paganin's phase retrieval")
+                  "PIXEL_UM,DISTANCE_MM,ENERGY_KEV,DELTA_BETA: phase retrieval of one material")
       ->delimiter(',')
       ->expected(4);
+  auto* method = app->add_option("--phase-method", phase_method_,
+                                 "paganin (default) | generalized-paganin | farago")
+                     ->needs("--phase")
+                     ->check(OneOf(KeysOf(kPhaseMethods)));
+  app->add_option("--phase-feature", phase_feature_,
+                  "of generalized-paganin: size of a feature in um; default: of a pixel")
+      ->needs(method);
+  app->add_option(
+         "--beam-hardening", hardening_,
+         "A,B,...: a line integral p becomes A p + B p^2 + ...; up to 6 numbers, the first "
+         "mostly 1")
+      ->delimiter(',')
+      ->expected(1, 6);
   app->add_option("--rings", rings_, "sorting | large | dead | all | wavelet; may be repeated")
       ->check(OneOf(KeysOf(kRings)));
   auto* left = app->add_flag("--stitch-left", stitch_left_,
@@ -253,6 +285,12 @@ void ReconFlags::AddTo(CLI::App* app) {
   app->add_option("--max", max_, "largest value of a pixel");
   app->add_option("--relaxation", relaxation_, "sirt");
   app->add_option("--subsets", subsets_, "sirt, mlem");
+  app->add_option("--tv-weight", tv_weight_,
+                  "tv: how much edges cost, about the noise of an fbp slice; needed");
+  app->add_flag(
+      "--prepare-only", prepare_only_,
+      "the result is the prepared sinograms [row, angle, column], not reconstructed; --png "
+      "shows one");
   app->add_option("--stop-change", stop_change_,
                   "stop when the image changes by less than this part");
   app->add_option("--stop-residual", stop_residual_,
@@ -334,7 +372,11 @@ void ReconFlags::SetPreparation(v1::TomographyPreparation* to) const {
     to->mutable_phase()->set_distance_mm(phase_[1]);
     to->mutable_phase()->set_energy_kev(phase_[2]);
     to->mutable_phase()->set_delta_beta(phase_[3]);
+    if (Given("--phase-method"))
+      to->mutable_phase()->set_retrieval_method(kPhaseMethods.at(phase_method_));
+    if (Given("--phase-feature")) to->mutable_phase()->set_feature_size_um(phase_feature_);
   }
+  for (const double coefficient : hardening_) to->add_beam_hardening(coefficient);
   for (const auto& ring : rings_) to->add_rings()->set_removal_method(kRings.at(ring));
   if (stitch_left_ || stitch_right_) to->mutable_stitching()->set_axis_right(stitch_right_);
   if (overlap_.has_value() && !to->has_stitching())
@@ -398,11 +440,28 @@ void ReconFlags::SetCenter(v1::TomographyJob* job) const {
 // Without a word about the axis: that of the file, else it is searched, where a search is allowed.
 void ReconFlags::SetUsualCenter(v1::TomographyJob* job) const {
   const bool tomopy = tomopy_ || job->reconstruction().form() == Options::FORM_TOMOPY;
-  if (Given("--center") || job->has_try_centers() || job->preparation().has_stitching() || tomopy ||
-      job->center().pixels_size() > 0 ||
+  if (OnlyPrepares(*job) || Given("--center") || job->has_try_centers() ||
+      job->preparation().has_stitching() || tomopy || job->center().pixels_size() > 0 ||
       job->center().search_method() != v1::RotationCenter::METHOD_UNSPECIFIED)
     return;
   job->mutable_center()->set_search_method(v1::RotationCenter::METHOD_FILE_OR_AUTO);
+}
+
+bool ReconFlags::OnlyPrepares(const v1::TomographyJob& job) {
+  return job.output() == v1::TOMOGRAPHY_OUTPUT_SINOGRAMS;
+}
+
+void ReconFlags::CheckOnlyPrepares(const v1::TomographyJob& job) const {
+  for (const char* flag : kOfSlices) {
+    if (Given(flag))
+      throw CLI::ValidationError(flag, "is of a reconstruction; --prepare-only makes none");
+  }
+  if (job.center().pixels_size() > 0)
+    throw CLI::ValidationError("--center",
+                               absl::StrCat("is '", center_,
+                                            "' with --prepare-only, which needs no "
+                                            "axis; allowed a method that searches it: auto, pairs, "
+                                            "vo, entropy, phase"));
 }
 
 void ReconFlags::SetAlgorithm(Options* to) const {
@@ -417,6 +476,11 @@ void ReconFlags::SetAlgorithm(Options* to) const {
   if (Given("--size")) to->set_image_size(size_);
   if (Given("--iterations")) to->set_iterations(iterations_);
   if (Given("--relaxation")) to->set_relaxation(relaxation_);
+  if (Given("--tv-weight")) to->set_tv_weight(tv_weight_);
+  if (to->algorithm() == Options::ALGORITHM_TV && to->tv_weight() == 0)
+    throw CLI::ValidationError("--tv-weight",
+                               "is not given with --algorithm tv; allowed a number above 0, in the "
+                               "unit of the result: about the noise of an fbp slice");
   if (Given("--subsets")) to->set_subsets(subsets_);
   if (Given("--stop-change")) to->set_stop_change(stop_change_);
   if (Given("--stop-residual")) to->set_stop_residual(stop_residual_);
@@ -488,8 +552,13 @@ v1::JobSpec ReconFlags::Spec(const std::string& file) const {
   auto* job = spec.mutable_tomography();
   SetFile(file, job);
   SetPreparation(job->mutable_preparation());
+  if (prepare_only_) job->set_output(v1::TOMOGRAPHY_OUTPUT_SINOGRAMS);
   SetCenter(job);
-  SetAlgorithm(job->mutable_reconstruction());
+  if (OnlyPrepares(*job)) {
+    CheckOnlyPrepares(*job);
+  } else {
+    SetAlgorithm(job->mutable_reconstruction());
+  }
   if (Given("--batch")) job->set_slices_per_batch(batch_);
   if (on_disk_) job->set_place(v1::RESULT_PLACE_DISK);
   SetSamples(job);
@@ -502,12 +571,13 @@ v1::JobSpec ReconFlags::Spec(const std::string& file) const {
 std::string ReconFlags::ChosenIterations() const {
   const v1::JobSpec spec = Spec(files().front());
   const Options& options = spec.tomography().reconstruction();
-  const bool iterates = options.algorithm() == Options::ALGORITHM_SIRT ||
-                        options.algorithm() == Options::ALGORITHM_MLEM ||
-                        options.algorithm() == Options::ALGORITHM_CGLS;
-  if (options.iterations() != 0 || !iterates) return "";
-  const bool cgls = options.algorithm() == Options::ALGORITHM_CGLS;
-  return absl::StrCat("--iterations is not given: ", cgls ? 20 : 100, ", as is usual with ",
+  static const std::map<Options::Algorithm, int> kUsual = {{Options::ALGORITHM_SIRT, 100},
+                                                           {Options::ALGORITHM_MLEM, 100},
+                                                           {Options::ALGORITHM_CGLS, 20},
+                                                           {Options::ALGORITHM_TV, 200}};
+  const auto usual = kUsual.find(options.algorithm());
+  if (options.iterations() != 0 || usual == kUsual.end()) return "";
+  return absl::StrCat("--iterations is not given: ", usual->second, ", as is usual with ",
                       NameOf(options.algorithm()));
 }
 

@@ -51,6 +51,9 @@ class ReconFlags {
   void SetCenter(v1::TomographyJob* job) const;
   void SetUsualCenter(v1::TomographyJob* job) const;
   void SetAlgorithm(v1::TomographyAlgorithmOptions* options) const;
+  /// Whether the result is prepared sinograms.
+  static bool OnlyPrepares(const v1::TomographyJob& job);
+  void CheckOnlyPrepares(const v1::TomographyJob& job) const;
   void SetSamples(v1::TomographyJob* job) const;
   void CheckTogether(const v1::TomographyJob& job) const;
   void CheckOfBatch() const;
@@ -59,19 +62,19 @@ class ReconFlags {
   std::vector<std::string> files_;
   std::string output_, output_dir_, png_, algorithm_, center_,
       center_doubt_ = "warn", rows_, columns_, projections_, interpolation_, filter_, angles_,
-      flats_, darks_, angles_file_, try_centers_, projections_at_, samples_, window_;
+      flats_, darks_, angles_file_, try_centers_, projections_at_, samples_, window_, phase_method_;
   std::vector<std::string> rings_;
-  std::vector<double> outliers_, phase_;
+  std::vector<double> outliers_, phase_, hardening_;
   std::vector<uint32_t> air_;
   std::optional<double> min_, max_, mask_, overlap_, not_finite_;
   std::optional<uint32_t> padding_, slice_, row_;
   uint32_t iterations_ = 0, subsets_ = 0, batch_ = 0, size_ = 0, bin_ = 0;
   double relaxation_ = 0, stop_change_ = 0, stop_residual_ = 0, pixel_ = 0, accuracy_ = 0,
-         cutoff_ = 0;
+         cutoff_ = 0, tv_weight_ = 0, phase_feature_ = 0;
   bool tomopy_ = false, sinograms_ = false, no_log_ = false, extend_ = false, on_disk_ = false,
        median_ = false, in_time_ = false, stitch_right_ = false, stitch_left_ = false,
        radians_ = false, degrees_ = false, transmissions_ = false, to_zero_ = false,
-       no_wait_ = false, skip_existing_ = false, stop_on_error_ = false;
+       no_wait_ = false, prepare_only_ = false, skip_existing_ = false, stop_on_error_ = false;
   size_t jobs_at_a_time_ = 2;
   SettingsFile settings_;
   FormatFlags format_;
