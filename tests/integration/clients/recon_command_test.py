@@ -152,7 +152,7 @@ class ReconCommand(DaemonTest):
         with open(written) as file:
             text = file.read()
         for line in ('algorithm = "sirt"', "iterations = 7", 'rings = ["sorting", "large"]', "outliers = [3, 500]", "median = true", "# bin = <whole number>",
-                     '# file = ["...", ...]', "# sirt, mlem: default 100; cgls: 20", "# flats-in-time = true"):
+                     '# file = ["...", ...]', "# sirt, mlem: default 100; cgls: 20; tv: 200", "# flats-in-time = true"):
             self.assertIn(line + "\n", text.replace("'", '"'))
         self.assertNotIn("write-config = ", text)
         self.assertEqual(self.plan("a.h5", "--config", written), self.plan("a.h5", *flags))

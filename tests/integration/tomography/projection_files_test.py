@@ -110,7 +110,7 @@ class ProjectionFiles(DaemonTest):
         self.folder("cli", projections)
         tifffile.imwrite(self.at("cli_white.tif"), flats, photometric="minisblack")
         tifffile.imwrite(self.at("cli_dark.tif"), darks, photometric="minisblack")
-        self.command("recon", "cli", "--flats", "cli_white.tif", "--darks", "cli_dark.tif", "--angles-file", "a.npy", "-o", "cli_made.npy")
+        self.command("recon", "cli", "--flats", "cli_white.tif", "--darks", "cli_dark.tif", "--angles-file", "a.npy", "--center", "middle", "-o", "cli_made.npy")
         np.testing.assert_array_equal(np.load(self.at("cli_made.npy")), self.wanted["u2"])
 
     def test_what_tiff_is_refused(self):

@@ -321,7 +321,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
         self.save("wide.npy", np.random.default_rng(1).random((count, rows, size), np.float32))
         medians = octavo.preparation(logarithm=False, outliers=dict(window=15, difference=0.1))
         before, volumes = held_bytes(self.client), self.client.volumes()
-        for stage, fields in ((job_pb2.JOB_STAGE_RECONSTRUCT, dict(algorithm="fbp")), (job_pb2.JOB_STAGE_RECONSTRUCT, dict(algorithm="cgls", iterations=50)),
+        for stage, fields in ((job_pb2.JOB_STAGE_RECONSTRUCT, dict(algorithm="fbp", interpolation="cubic")), (job_pb2.JOB_STAGE_RECONSTRUCT, dict(algorithm="cgls", iterations=50)),
                               (job_pb2.JOB_STAGE_RECONSTRUCT, dict(algorithm="sirt", iterations=50, subsets=4)), (job_pb2.JOB_STAGE_RECONSTRUCT, dict(prepare=medians)),
                               (job_pb2.JOB_STAGE_AXIS, dict(center="vo", search=(300, 700))), (job_pb2.JOB_STAGE_AXIS, dict(center="entropy", search=(300, 700)))):
             with self.subTest(**fields):
