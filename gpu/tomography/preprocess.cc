@@ -1,8 +1,10 @@
 #include "gpu/tomography/preprocess.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
+#include <numbers>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -44,6 +46,7 @@ class DevicePreparer final : public Preparer {
     // Some projections at a time if the steps need scratch memory.
     int64_t per_angle = 0;
     if (Cleans()) per_angle += c.bin_angles * frame * kFloat;
+    if (Turns()) per_angle += frame * kFloat;
     if (Stages()) per_angle += (plan_.work_rows * plan_.work_columns + 2 * plan_.rows) * kFloat;
     if (c.phase.enabled) per_angle += 2 * Padded() * static_cast<int64_t>(sizeof(ComplexF));
     batch_ = plan_.angles;
@@ -53,6 +56,7 @@ class DevicePreparer final : public Preparer {
       batch_ = (plan_.angles + batches - 1) / batches;
     }
     if (Cleans()) OCTAVO_RETURN_IF_ERROR(Take(batch_ * c.bin_angles * frame * kFloat, clean_));
+    if (Turns()) OCTAVO_RETURN_IF_ERROR(Take(batch_ * frame * kFloat, leaning_));
     if (Stages())
       OCTAVO_RETURN_IF_ERROR(
           Take(batch_ * plan_.work_rows * plan_.work_columns * kFloat, transmissions_));
@@ -145,8 +149,9 @@ class DevicePreparer final : public Preparer {
   }
   bool Cleans() const { return config_.outliers.window > 0; }
   bool Air() const { return config_.air_left + config_.air_right > 0; }
+  bool Turns() const { return config_.roll.degrees != 0; }
   bool Stages() const {
-    return Air() || config_.phase.enabled;
+    return Air() || config_.phase.enabled || Turns();
   }  // transmissions are inspected before they are finished
   int64_t Padded() const { return plan_.padded_rows * plan_.padded_columns; }
   FftSpec RowFft(int64_t frames) const {
@@ -273,7 +278,7 @@ class DevicePreparer final : public Preparer {
                               .not_finite = static_cast<float>(c.not_finite_value)};
     for (const double coefficient : c.beam_hardening)
       finishing.hardening[finishing.hardening_terms++] = static_cast<float>(coefficient);
-    const CorrectSpec correct{
+    CorrectSpec correct{
         .in = frames,
         .first_row = plan_.first_row,
         .first_column = plan_.first_column,
@@ -293,9 +298,22 @@ class DevicePreparer final : public Preparer {
             c.has_cutoff ? static_cast<float>(c.cutoff) : std::numeric_limits<float>::infinity(),
         .finish = !Stages(),
         .finishing = finishing};
+    if (Turns()) {
+      // All pixels given are made transmissions first, because the turned ones lie between them.
+      correct.first_row = correct.first_column = 0;
+      correct.bin_rows = correct.bin_columns = 1;
+      correct.rows = c.rows;
+      correct.columns = correct.out_row_stride = c.columns;
+      correct.out_angle_stride = c.rows * c.columns;
+    }
     OCTAVO_RETURN_IF_ERROR(ops_.Correct(stream, correct, data,
-                                        Stages() ? transmissions_.span<float>() : rows,
+                                        Turns()    ? leaning_.span<float>()
+                                        : Stages() ? transmissions_.span<float>()
+                                                   : rows,
                                         counts_.span<int64_t>()));
+    if (Turns())
+      OCTAVO_RETURN_IF_ERROR(
+          ops_.Turn(stream, Turn(count), leaning_.span<float>(), transmissions_.span<float>()));
     if (!Stages()) return absl::OkStatus();
     if (c.phase.enabled) OCTAVO_RETURN_IF_ERROR(Phase(stream, count));
     const DeviceSpan<const float> kept = transmissions_.span<float>().From(
@@ -318,6 +336,26 @@ class DevicePreparer final : public Preparer {
                             .air = air_.as<float>(),
                             .finishing = finishing};
     return ops_.Finish(stream, finish, kept, rows, counts_.span<int64_t>());
+  }
+
+  TurnSpec Turn(int64_t frames) const {
+    const PrepareConfig& c = config_;
+    const double angle = c.roll.degrees * std::numbers::pi / 180;
+    const int64_t rows = c.roll.rows == 0 ? c.rows : c.roll.rows;
+    return {.turn = {.sin = std::sin(angle),
+                     .cos = std::cos(angle),
+                     .middle_row = 0.5 * static_cast<double>(rows - 1),
+                     .middle_column = 0.5 * static_cast<double>(c.columns - 1)},
+            .frames = frames,
+            .in_rows = c.rows,
+            .in_columns = c.columns,
+            .detector_row = c.roll.first_row,
+            .rows = plan_.work_rows,
+            .columns = plan_.work_columns,
+            .first_row = plan_.first_row,
+            .first_column = plan_.first_column,
+            .bin_rows = c.bin_rows,
+            .bin_columns = c.bin_columns};
   }
 
   absl::Status Phase(StreamRef stream, int64_t frames) {
@@ -355,8 +393,8 @@ class DevicePreparer final : public Preparer {
   SinogramOps& sinograms_;
   bool only_count_ = false;
   int64_t bytes_ = 0, batch_ = 0;
-  DeviceBuffer counts_, dark_, flats_, clean_fields_, clean_, transmissions_, air_, complex_,
-      turned_, fft_work_, full_turn_, flat_at_;
+  DeviceBuffer counts_, dark_, flats_, clean_fields_, clean_, leaning_, transmissions_, air_,
+      complex_, turned_, fft_work_, full_turn_, flat_at_;
   PinnedBuffer host_counts_;
   std::unique_ptr<RingChain> rings_;
 };

@@ -13,8 +13,8 @@
 
 // From raw projections to sinograms, on one device. Order of the stages
 // (gpu/tomography/preprocess.cc):
-//   outliers of single frames → flat and dark fields, binning, crop → phase retrieval → air → minus
-//   logarithm → rings → 360° to 180°.
+//   outliers of single frames → flat and dark fields → roll of the detector → binning, crop → phase
+//   retrieval → air → minus logarithm → rings → 360° to 180°.
 namespace octavo::inline gpu {
 
 /// How the frames of a field are combined into one: by mean or median (for an even number, the mean
@@ -73,6 +73,17 @@ struct OutlierRemoval {
   bool dark_too = false;  // also median − x >= difference
 };
 
+/// Turns each projection about the middle of the detector, so that an axis that leans by `degrees`
+/// in the plane of the detector becomes parallel to its columns: the axis moves to larger columns
+/// in larger rows by tan(degrees) columns per row. Transmissions are turned, by cubic convolution
+/// (gpu/math/turning.h); beyond the ends of the detector its outermost pixels go on. A bin is then
+/// the mean of its turned transmissions.
+struct DetectorRoll {
+  double degrees = 0;     // −5 … 5; 0 = off
+  int64_t rows = 0;       // of the whole detector; 0 = PrepareConfig::rows
+  int64_t first_row = 0;  // the row of the detector that comes first in the input
+};
+
 /// Turns a scan over 360°, with the axis near one side of the detector, into one over 180° of
 /// nearly twice the width. Projection a + n is mirrored and joined to projection a, with linear
 /// blending of the overlap. Both ends of the overlap are covered twice.
@@ -85,8 +96,8 @@ struct Stitching {
       0;  // n: projections (binned) between an angle and its opposite; 0 = half of all
 };
 
-/// The input and the steps of preprocessing. `rows` counts all rows given. Outlier removal and
-/// phase retrieval read rows beyond the crop, so a job in chunks adds PrepareMargin() rows on
+/// The input and the steps of preprocessing. `rows` counts all rows given. Outlier removal, roll
+/// and phase retrieval read rows beyond the crop, so a job in chunks adds PrepareMargin() rows on
 /// either side and crops them. All angles come in one run.
 struct PrepareConfig {
   // -- input, in device memory, C order
@@ -119,6 +130,7 @@ struct PrepareConfig {
           crop_rows = 0;  // raw rows kept, from crop_row on; crop_rows 0 = all to the end
   int64_t crop_column = 0, crop_columns = 0;  // the same for columns
 
+  DetectorRoll roll;
   PhaseRetrieval phase;
   /// Divides the transmissions of each row of each projection by the air level: the mean over this
   /// many columns (cropped, binned) at the left and at the right end, interpolated linearly in
@@ -148,17 +160,20 @@ struct PreparedShape {
 
 /// InvalidArgument names the field ("phase.energy_kev").
 absl::Status CheckPhase(const PhaseRetrieval& phase);
+/// InvalidArgument names the field ("roll_degrees", "roll_rows").
+absl::Status CheckRoll(const PrepareConfig& config);
 /// InvalidArgument names the field ("crop_rows", "rings[1].snr").
 absl::StatusOr<PreparedShape> CheckPrepare(const PrepareConfig& config);
-/// The number of rows beyond the crop on either side that influence it: by windows of outliers, and
-/// by the reach of phase retrieval (to 1e-3).
+/// The number of rows beyond the crop on either side that influence it: by windows of outliers, by
+/// the roll, and by the reach of phase retrieval (to 1e-3).
 int64_t PrepareMargin(const PrepareConfig& config);
 /// Computes the angles of the prepared projections from those of the raw projections, in any unit:
 /// the mean of binned projections, the first half turn of stitched ones. Binned angles must not
 /// jump by a whole turn within a bin.
 std::vector<double> PreparedAngles(const PrepareConfig& config, const std::vector<double>& angles);
 /// Converts the pixel index of the axis among raw columns to that among prepared detectors. With
-/// stitching, the overlap determines the axis, and `raw_center` is ignored.
+/// stitching, the overlap determines the axis, and `raw_center` is ignored. With a roll, raw
+/// columns are those of the turned projections.
 double PreparedCenter(const PrepareConfig& config, double raw_center);
 
 struct PrepareInput {
@@ -169,7 +184,8 @@ struct PrepareInput {
       {};  // Run calls it between pieces of work, after it has waited for the stream
 };
 
-/// Counts of unusual values during a run, over the cropped output. Binned pixels count once.
+/// Counts of unusual values during a run, over the cropped output. Binned pixels count once. With a
+/// roll, `cut` and `unlit` count pixels before the turn, unbinned and beyond the crop, too.
 struct PrepareCounts {
   int64_t outliers = 0;    // pixels replaced by medians, including fields and rows beyond the crop
   int64_t not_finite = 0;  // became not_finite_value

@@ -8,6 +8,7 @@
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "gpu/device/fft_length.h"
+#include "gpu/math/turning.h"
 #include "gpu/tomography/phase_filter.h"
 #include "gpu/tomography/preprocess.h"
 #include "gpu/tomography/preprocess_plan.h"
@@ -17,6 +18,7 @@ namespace octavo::inline gpu {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
+constexpr double kMostRoll = 5;  // degrees; a detector that leans more wants to be aligned
 
 absl::Status Between(absl::string_view field, int64_t value, int64_t lo, int64_t hi) {
   if (value >= lo && value <= hi) return absl::OkStatus();
@@ -103,6 +105,16 @@ absl::Status CheckHardening(const PrepareConfig& c) {
 
 }  // namespace
 
+absl::Status CheckRoll(const PrepareConfig& c) {
+  const DetectorRoll& roll = c.roll;
+  if (!(std::abs(roll.degrees) <= kMostRoll))  // true for NaN
+    return FieldNotAllowed("roll_degrees", roll.degrees,
+                           absl::StrCat("are ", -kMostRoll, " to ", kMostRoll));
+  if (roll.degrees == 0 || (roll.rows == 0 && roll.first_row == 0)) return absl::OkStatus();
+  OCTAVO_RETURN_IF_ERROR(Between("roll_rows", roll.rows, c.rows, 65535));
+  return Between("roll_first_row", roll.first_row, 0, roll.rows - c.rows);
+}
+
 PreparePlan PlanPrepare(const PrepareConfig& c) {
   PreparePlan plan;
   plan.angles = c.angles / c.bin_angles;
@@ -161,6 +173,7 @@ absl::StatusOr<PreparedShape> CheckPrepare(const PrepareConfig& c) {
     }
     OCTAVO_RETURN_IF_ERROR(Positive("outliers.difference", c.outliers.difference));
   }
+  OCTAVO_RETURN_IF_ERROR(CheckRoll(c));
   OCTAVO_RETURN_IF_ERROR(CheckPhase(c.phase));
   OCTAVO_RETURN_IF_ERROR(CheckPhaseFilter(c.phase, c.bin_rows, c.bin_columns));
   OCTAVO_RETURN_IF_ERROR(CheckHardening(c));
@@ -193,6 +206,16 @@ int64_t PrepareMargin(const PrepareConfig& c) {
   // A configuration that CheckPrepare refuses has no plan: its sizes may exceed an integer.
   if (c.phase.enabled && CheckPhase(c.phase).ok())
     margin += static_cast<int64_t>(std::ceil(PhaseReachPixels(c.phase)));
+  if (c.roll.degrees != 0 && std::abs(c.roll.degrees) <= kMostRoll) {
+    // The ends of a row of the turned frame move up and down, and rows far from the middle of the
+    // detector move towards it.
+    const double angle = std::abs(c.roll.degrees) * kPi / 180,
+                 rows = static_cast<double>(c.roll.rows == 0 ? c.rows : c.roll.rows);
+    margin +=
+        math::kTurnReach +
+        static_cast<int64_t>(std::ceil(0.5 * static_cast<double>(c.columns) * std::sin(angle) +
+                                       0.5 * rows * (1 - std::cos(angle))));
+  }
   return margin;
 }
 

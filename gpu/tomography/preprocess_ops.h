@@ -11,6 +11,7 @@
 #include "gpu/device/operators.h"
 #include "gpu/device/stream.h"
 #include "gpu/math/prepare.h"
+#include "gpu/math/turning.h"
 
 // The operators of preprocessing and of the search for the axis. All pointers are device memory,
 // and every call only enqueues.
@@ -79,6 +80,15 @@ struct PaddedSpec {
   int64_t before_rows = 0, before_columns = 0;  // the position of the frame in it
 };
 
+/// Frames [frame, in_rows, in_columns] that are turned, and the result [frame, rows, columns]: the
+/// means of bins, from the pixel (first_row, first_column) of the frame on. Both are packed.
+struct TurnSpec {
+  math::DetectorTurn turn;
+  int64_t frames = 0, in_rows = 0, in_columns = 0;
+  int64_t detector_row = 0;  // the row of the detector that comes first in a frame
+  int64_t rows = 0, columns = 0, first_row = 0, first_column = 0, bin_rows = 1, bin_columns = 1;
+};
+
 struct StitchSpec {
   int64_t slices = 0, angles = 0, columns = 0;  // the input
   int64_t half_turn = 0, width = 0;             // the result: [slice, half_turn, width]
@@ -102,6 +112,9 @@ class PrepareOps : public Operators {
   /// Finish. counts[bit] += the number of pixels with that math::PrepareFlag.
   virtual absl::Status Correct(StreamRef stream, const CorrectSpec& spec, const void* frames,
                                DeviceSpan<float> out, DeviceSpan<int64_t> counts) = 0;
+  /// Turns the frames, and bins them.
+  virtual absl::Status Turn(StreamRef stream, const TurnSpec& spec, DeviceSpan<const float> in,
+                            DeviceSpan<float> out) = 0;
   /// air[angle, row] = the means of the columns at the left and the right end. If one end has no
   /// columns, it gets the mean of the other end.
   virtual absl::Status AirLevels(StreamRef stream, const RowsSpec& in, int64_t left, int64_t right,

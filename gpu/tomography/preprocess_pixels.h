@@ -84,6 +84,20 @@ OCTAVO_HOST_DEVICE float Corrected(const CorrectSpec& s, const T* frames, int64_
   return Transmission(s, counts, open, flags);
 }
 
+/// Pixel (row, column) of a turned and binned frame.
+OCTAVO_HOST_DEVICE inline float Turned(const TurnSpec& s, const float* frame, int64_t row,
+                                       int64_t column) {
+  float sum = 0;
+  for (int64_t r = s.first_row + row * s.bin_rows; r < s.first_row + (row + 1) * s.bin_rows; ++r) {
+    for (int64_t c = s.first_column + column * s.bin_columns;
+         c < s.first_column + (column + 1) * s.bin_columns; ++c) {
+      sum += math::ValueAt(frame, s.in_rows, s.in_columns, s.detector_row,
+                           math::PlaceBefore(s.turn, s.detector_row + r, c));
+    }
+  }
+  return sum / static_cast<float>(s.bin_rows * s.bin_columns);
+}
+
 /// The means of the columns at both ends of a row. If one end has no columns, it gets the mean of
 /// the other end.
 OCTAVO_HOST_DEVICE inline void AirOfRow(const float* row, int64_t columns, int64_t left,
@@ -209,6 +223,17 @@ struct CorrectPixel {
     out[angle * spec.out_angle_stride + row * spec.out_row_stride + column] =
         Corrected(spec, values, angle, row, column, &flags);
     return flags;
+  }
+};
+
+/// Row i = frame × spec.rows + row.
+struct TurnPixel {
+  TurnSpec spec;
+  const float* in;
+  float* out;
+  OCTAVO_HOST_DEVICE void operator()(int64_t i, int64_t column) const {
+    out[i * spec.columns + column] =
+        Turned(spec, in + i / spec.rows * spec.in_rows * spec.in_columns, i % spec.rows, column);
   }
 };
 

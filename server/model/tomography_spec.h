@@ -54,6 +54,10 @@ struct IndexRange {
   }  // of a resolved one
 };
 
+/// How an axis that leans in the plane of the detector is honoured. Values as in
+/// octavo.v1.RotationCenter.AlongRows.
+enum class AlongRows : uint8_t { kDefault, kOne, kLine, kTurn };
+
 /// All fields as in octavo.v1.RotationCenter.
 struct RotationCenterSpec {
   std::vector<double> pixels;
@@ -62,6 +66,12 @@ struct RotationCenterSpec {
   CenterConfig search;          // the job fills in angles, slices, detectors and range
   std::optional<int64_t> row;
   double search_begin = 0, search_end = 0;
+  AlongRows along_rows = AlongRows::kDefault;
+
+  /// Whether the axis is searched in several groups of rows.
+  bool searches_line() const {
+    return along_rows == AlongRows::kLine || along_rows == AlongRows::kTurn;
+  }
 };
 
 /// All fields as in octavo.v1.TomographyPreparation; the job fills in types, counts, crop and
@@ -139,6 +149,21 @@ enum class CenterSource : uint8_t {
 /// Why iterations ended. Values as in octavo.v1.TomographyReport.Stop.
 enum class IterationStop : uint8_t { kNone, kIterations, kChange, kResidual };
 
+/// All fields as in octavo.v1.AxisLine.
+struct AxisLineReport {
+  struct Group {
+    int64_t first_row = 0, rows = 0;
+    double center = 0, uncertainty = 0, residual = std::numeric_limits<double>::quiet_NaN();
+    bool used = false;
+  };
+  std::vector<Group> groups;
+  double offset = std::numeric_limits<double>::quiet_NaN(), slope = offset,
+         offset_uncertainty = offset, slope_uncertainty = offset, tilt_degrees = offset,
+         residual_rms = offset;
+  bool leans = false;
+  double turned_degrees = 0;
+};
+
 /// All fields as in octavo.v1.TomographyReport.
 struct TomographyReport {
   std::vector<double> centers;
@@ -155,6 +180,7 @@ struct TomographyReport {
   std::optional<TomographyAlgorithm> algorithm;  // that made the slices, once it is known
   double low = 0, high = 0;                      // the window of the stored numbers
   int64_t clipped_below = 0, clipped_above = 0;
+  std::optional<AxisLineReport> axis_line;
 };
 
 }  // namespace octavo::model

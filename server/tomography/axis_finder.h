@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "gpu/tomography/axis_line.h"
 #include "server/job/job.h"
 #include "server/model/tomography_spec.h"
 #include "server/tomography/row_preparer.h"
@@ -17,7 +18,8 @@
 namespace octavo::tomography {
 
 /// Finds the rotation axis of a run, or the overlap of its halves, in a few rows, or checks an axis
-/// that was given. Writes what it found to the run's report. Used by the job's thread only.
+/// that was given. An axis that may lean is found in several groups of rows, as a line. Writes what
+/// it found to the run's report. Used by the job's thread only.
 class AxisFinder {
  public:
   /// All must outlive it. `check_slices`: rows for which there is room to check a given axis; 0: no
@@ -37,11 +39,18 @@ class AxisFinder {
 
  private:
   absl::Status Search(ScannedObject& object, bool overlap);
+  absl::Status SearchIn(const SliceGroup& group, bool overlap, ScannedObject& object);
+  absl::Status SearchLine(ScannedObject& object);
+  absl::StatusOr<CenterResult> CenterIn(const SliceGroup& group, const ScannedObject& object);
+  absl::Status TakeLine(const AxisLine& line, ScannedObject& object);
+  absl::StatusOr<PreparedRows> Mended(const ScannedObject& object, const SliceGroup& group,
+                                      bool overlap);
   absl::Status FindCenter(const PreparedRows& rows, ScannedObject& object);
   absl::Status FindOverlap(const PreparedRows& rows, ScannedObject& object);
   absl::Status Check(const ScannedObject& object);
   absl::Status CheckIn(const PreparedRows& rows, const ScannedObject& object);
   absl::StatusOr<std::vector<int64_t>> Mend(const PreparedRows& rows);
+  void TellDead(const std::vector<int64_t>& dead, const TomographyLayout& layout);
   absl::Status Doubt(const std::vector<std::string>& doubts, const std::vector<double>& centers);
 
   job::JobRun& run_;
@@ -50,6 +59,8 @@ class AxisFinder {
   const int64_t check_slices_;
   RowPreparer& rows_;
   model::TomographyReport& report_;
+  bool told_dead_ = false;
+  int64_t groups_done_ = 0;
 };
 
 }  // namespace octavo::tomography

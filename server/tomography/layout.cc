@@ -23,6 +23,11 @@ namespace {
 constexpr double kPi = 3.14159265358979323846;
 constexpr double kLeastOverlap = 2;  // makes the widest sinograms
 constexpr int64_t kSparseProjections = 96;
+constexpr int64_t kMostGroups = 9, kMostGroupSlices = 16;  // of the search for the axis
+constexpr int64_t kLeastGroups = 3;                        // that determine a line, and check it
+/// Degrees up to which rows are read for turned projections. The job reserves memory for each of
+/// them, and reads as far as the smallest that covers the turn it found.
+constexpr double kTurns[] = {0.25, 0.5, 1, kMostTurn};
 
 // The range as indices into `count` elements.
 absl::StatusOr<model::IndexRange> Resolve(const char* field, const model::IndexRange& range,
@@ -113,16 +118,19 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const model::TomographyS
                         "is 0 (found) with output SINOGRAMS, whose width depends on it; allowed is "
                         "an overlap of 2 columns or more");
   if (l.overlap_unknown_) p.stitching.overlap = kLeastOverlap;
-  if (const absl::Status phase = CheckPhase(p.phase); !phase.ok())
-    return base::AtField("tomography.preparation.", phase);  // the margin follows from it
   p.rows = l.rows_.count();  // for the margin, which does not depend on it
+  p.roll.rows = info.rows;
+  for (const absl::Status& checked : {CheckPhase(p.phase), CheckRoll(p)}) {  // the margin follows
+    if (!checked.ok()) return base::AtField("tomography.preparation.", checked);
+  }
   l.margin_ = PrepareMargin(p);
   if (l.rows_.step > 1 && (l.margin_ > 0 || p.bin_rows > 1)) {
     return InvalidField(
         "tomography.rows.step",
         absl::StrCat(
             "is ", l.rows_.step,
-            "; allowed is 1 where outliers, phase retrieval or binning look at neighbouring rows"));
+            "; allowed is 1 where outliers, roll, phase retrieval or binning look at neighbouring "
+            "rows"));
   }
   l.slices_ = l.rows_.count() / p.bin_rows;
   if (l.slices_ < 1)
@@ -138,6 +146,7 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const model::TomographyS
   if (spec.center.row.has_value()) {
     OCTAVO_ASSIGN_OR_RETURN(l.center_slice_, slice_of(*spec.center.row, "center.row"));
   }
+  OCTAVO_RETURN_IF_ERROR(l.CheckAlongRows());
   const bool searched = spec.center.search_begin < spec.center.search_end;
   if (l.stitched()) {
     const std::string instead =
@@ -215,6 +224,64 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const model::TomographyS
   return l;
 }
 
+absl::Status TomographyLayout::CheckAlongRows() const {
+  const model::RotationCenterSpec& center = spec_->center;
+  if (!center.searches_line()) return absl::OkStatus();
+  const char* const how = center.along_rows == model::AlongRows::kLine ? "LINE" : "TURN";
+  if (!center.find) {
+    return InvalidField("tomography.center.along_rows",
+                        absl::StrCat("is ", how,
+                                     " without a search that finds how the axis leans; allowed "
+                                     "with center.search_method"));
+  }
+  if (center.row.has_value()) {
+    return InvalidField("tomography.center.row",
+                        absl::StrCat("is ", *center.row, " with center.along_rows ", how,
+                                     ", which looks at rows all over the detector; allowed is one "
+                                     "of the two"));
+  }
+  if (slices_ < kLeastGroups) {
+    return InvalidField(
+        "tomography.center.along_rows",
+        absl::StrCat("is ", how, " with ", slices_, slices_ == 1 ? " slice" : " slices",
+                     "; allowed from ", kLeastGroups, ", because fewer do not tell a line"));
+  }
+  if (center.along_rows != model::AlongRows::kTurn) return absl::OkStatus();
+  if (prepare_.roll.degrees != 0) {
+    return InvalidField("tomography.preparation.roll_degrees",
+                        absl::StrCat("is ", prepare_.roll.degrees,
+                                     " with center.along_rows TURN, which finds it; allowed is 0, "
+                                     "or center.along_rows LINE"));
+  }
+  if (rows_.step > 1) {
+    return InvalidField("tomography.rows.step",
+                        absl::StrCat("is ", rows_.step,
+                                     " with center.along_rows TURN, whose turned rows are made of "
+                                     "neighbouring ones; allowed is 1"));
+  }
+  return absl::OkStatus();
+}
+
+TomographyLayout TomographyLayout::Turned(double degrees) const {
+  TomographyLayout turned = *this;
+  auto spec = std::make_shared<model::TomographySpec>(*spec_);
+  spec->center.along_rows = model::AlongRows::kOne;  // it is found
+  spec->preparation.config.roll.degrees = degrees;
+  turned.spec_ = std::move(spec);
+  PrepareConfig reach = prepare_;
+  reach.roll.degrees = *std::find_if(std::begin(kTurns), std::end(kTurns) - 1,
+                                     [&](double most) { return std::abs(degrees) <= most; });
+  turned.margin_ = PrepareMargin(reach);
+  turned.prepare_.roll.degrees = degrees;
+  return turned;
+}
+
+double TomographyLayout::RowOfSlice(double slice) const {
+  const auto bin = static_cast<double>(prepare_.bin_rows);
+  return static_cast<double>(rows_.begin) + slice * static_cast<double>(rows_.step) * bin +
+         0.5 * (bin - 1);
+}
+
 BatchRows TomographyLayout::RowsOf(int64_t first, int64_t count) const {
   const int64_t bin = prepare_.bin_rows;
   if (rows_.step > 1) {
@@ -236,6 +303,7 @@ PrepareConfig TomographyLayout::PrepareFor(const BatchRows& rows, bool for_overl
   config.rows = rows.count;
   config.crop_row = rows.crop;
   config.crop_rows = rows.crop_rows;
+  config.roll.first_row = rows.first;
   if (for_overlap) {
     config.stitching.enabled = false;
     config.rings.clear();
@@ -394,12 +462,24 @@ OverlapConfig TomographyLayout::OverlapSearch() const {
   return config;
 }
 
-int64_t TomographyLayout::search_slices() const {
+int64_t TomographyLayout::MostSearchSlices() const {
   const CenterMethod method = spec_->center.search.method;
   const bool of_pairs = method == CenterMethod::kPairs || method == CenterMethod::kPhaseCorrelation;
-  return spec_->center.find && of_pairs && tried_.empty()
-             ? std::min<int64_t>(slices_ - center_slice_, 16)
-             : 1;
+  return spec_->center.find && of_pairs && tried_.empty() ? kMostGroupSlices : 1;
+}
+
+std::vector<SliceGroup> TomographyLayout::search_groups() const {
+  const int64_t most = MostSearchSlices();
+  if (!spec_->center.searches_line())
+    return {{.first = center_slice_, .count = std::min(slices_ - center_slice_, most)}};
+  const int64_t count = std::min(slices_, kMostGroups), size = std::min(most, slices_ / count);
+  std::vector<SliceGroup> groups;
+  for (int64_t i = 0; i < count; ++i) {
+    // In the middle of each part of the slices.
+    const int64_t begin = i * slices_ / count, end = (i + 1) * slices_ / count;
+    groups.push_back({.first = begin + (end - begin - size) / 2, .count = size});
+  }
+  return groups;
 }
 
 int64_t TomographyLayout::check_slices() const {
@@ -444,6 +524,8 @@ std::string TomographyLayout::Text() const {
     absl::StrAppend(&text, "binning: ", p.bin_angles, " projections x ", p.bin_rows, " rows x ",
                     p.bin_columns, " columns\n");
   }
+  if (p.roll.degrees != 0)
+    absl::StrAppend(&text, "roll: projections are turned by ", p.roll.degrees, " degrees\n");
   if (p.phase.enabled)
     absl::StrAppend(&text, "phase retrieval (", NameOf(p.phase.method), "): delta/beta ",
                     p.phase.delta_beta, ", ", p.phase.distance_mm, " mm, ", p.phase.energy_kev,
@@ -464,7 +546,15 @@ std::string TomographyLayout::Text() const {
                     tried_.back(), "\n");
   } else if (spec_->center.find && !stitched()) {
     absl::StrAppend(&text, "axis: is found (",
-                    kMethods[static_cast<int>(spec_->center.search.method)], ")\n");
+                    kMethods[static_cast<int>(spec_->center.search.method)], ")",
+                    spec_->center.along_rows == model::AlongRows::kLine
+                        ? absl::StrCat(" as a line, in ", search_groups().size(),
+                                       " groups of rows; each slice has its own")
+                    : spec_->center.along_rows == model::AlongRows::kTurn
+                        ? absl::StrCat(" as a line, in ", search_groups().size(),
+                                       " groups of rows; projections are turned")
+                        : "",
+                    "\n");
   } else if (!stitched() && !makes_sinograms()) {
     absl::StrAppend(&text, "axis: ",
                     spec_->center.pixels.size() > 1 ? "one per slice"
@@ -504,10 +594,13 @@ absl::Status AtReconstruction(const absl::Status& status) {
   return base::AtField(of_the_job ? "tomography." : "tomography.reconstruction.", status);
 }
 
-absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
-                                           const model::TomographySpec& spec, Device& device,
-                                           int64_t slices, double support, bool checks,
-                                           bool on_disk, bool previews) {
+namespace {
+
+/// For projections that are turned as the layout says.
+absl::StatusOr<TomographyMemory> MemoryOf(const TomographyLayout& layout,
+                                          const model::TomographySpec& spec, Device& device,
+                                          int64_t slices, double support, bool checks, bool on_disk,
+                                          bool previews) {
   TomographyMemory m;
   const auto at = [](const absl::StatusOr<int64_t>& bytes) -> absl::StatusOr<int64_t> {
     return bytes.ok() ? bytes : AtReconstruction(bytes.status());
@@ -534,16 +627,16 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
   m.sinograms = layout.makes_sinograms() ? 0 : of_slice * (slices + (tries ? 1 : 0));
   // If the job searches the axis, it may be anywhere, which affects the padding.
   std::vector<std::vector<double>> possible;
-  if (std::vector<double> given = layout.GivenCenters(); layout.makes_sinograms()) {
-    // Nothing is reconstructed.
-  } else if (given.size() == 1) {
-    possible.push_back(std::move(given));
-  } else {
-    possible.push_back(std::move(given));
-  }
+  if (!layout.makes_sinograms()) possible.push_back(layout.GivenCenters());
   if (spec.center.find && !layout.stitched() && !layout.makes_sinograms()) {
     const double last = static_cast<double>(layout.AxisSearch(1).search.detectors - 1);
     for (const double end : {0.0, last}) possible.push_back({layout.RawCenter(end)});
+    if (spec.center.searches_line()) {  // or each slice has its own
+      for (const double center : {0.0, 0.5 * last, last}) {
+        possible.emplace_back(static_cast<size_t>(layout.slices()), layout.RawCenter(center));
+        possible.back().front() += 1e-6;  // not one for all
+      }
+    }
   }
   if (layout.may_widen()) m.support = support;
   for (const auto& centers : possible) {
@@ -583,31 +676,58 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
   // its memory is small.
   m.check_slices = checks ? layout.check_slices() : 0;
   if (!tries && (spec.center.find || layout.overlap_unknown() || m.check_slices > 0)) {
-    const int64_t n = m.check_slices > 0 ? m.check_slices : layout.search_slices();
-    const BatchRows looked = layout.RowsOf(layout.center_slice(), n);
-    OCTAVO_ASSIGN_OR_RETURN(const PreparedShape one,
-                            layout.PreparedFor(looked, layout.overlap_unknown()));
-    OCTAVO_ASSIGN_OR_RETURN(
-        const int64_t prepare,
-        at(Preparer::DeviceBytes(layout.PrepareFor(looked, layout.overlap_unknown()), device)));
-    int64_t find = 0;
-    if (layout.overlap_unknown()) {
-      OCTAVO_ASSIGN_OR_RETURN(find, at(FindOverlapBytes(layout.OverlapSearch(), device)));
-    } else {
-      const bool search = m.check_slices == 0;
-      const auto bytes = FindAxisBytes(
-          search ? layout.AxisSearch(one.slices) : layout.AxisCheck(one.slices), device);
-      if (!bytes.ok() && search) return AtAxisField(bytes.status());
-      if (!bytes.ok()) {
-        m.check_slices = 0;
-        return m;
+    std::vector<SliceGroup> groups = layout.search_groups();
+    if (m.check_slices > 0) groups = {{.first = layout.center_slice(), .count = m.check_slices}};
+    for (const SliceGroup& group : groups) {
+      const BatchRows looked = layout.RowsOf(group.first, group.count);
+      OCTAVO_ASSIGN_OR_RETURN(const PreparedShape one,
+                              layout.PreparedFor(looked, layout.overlap_unknown()));
+      OCTAVO_ASSIGN_OR_RETURN(
+          const int64_t prepare,
+          at(Preparer::DeviceBytes(layout.PrepareFor(looked, layout.overlap_unknown()), device)));
+      int64_t find = 0;
+      if (layout.overlap_unknown()) {
+        OCTAVO_ASSIGN_OR_RETURN(find, at(FindOverlapBytes(layout.OverlapSearch(), device)));
+      } else {
+        const bool search = m.check_slices == 0;
+        const auto bytes = FindAxisBytes(
+            search ? layout.AxisSearch(one.slices) : layout.AxisCheck(one.slices), device);
+        if (!bytes.ok() && search) return AtAxisField(bytes.status());
+        if (!bytes.ok()) {
+          m.check_slices = 0;
+          return m;
+        }
+        find = *bytes;  // scans without information about their axis are not checked
       }
-      find = *bytes;  // scans without information about their axis are not checked
+      m.search = std::max<int64_t>(m.search, layout.RawBytes(looked) + layout.FieldBytes(looked) +
+                                                 prepare + one.elements() * 4 + find - of_batches);
     }
-    m.search = std::max<int64_t>(m.search, layout.RawBytes(looked) + layout.FieldBytes(looked) +
-                                               prepare + one.elements() * 4 + find - of_batches);
   }
   return m;
+}
+
+}  // namespace
+
+absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
+                                           const model::TomographySpec& spec, Device& device,
+                                           int64_t slices, double support, bool checks,
+                                           bool on_disk, bool previews) {
+  OCTAVO_ASSIGN_OR_RETURN(TomographyMemory most, MemoryOf(layout, spec, device, slices, support,
+                                                          checks, on_disk, previews));
+  if (spec.center.along_rows != model::AlongRows::kTurn) return most;
+  // The search has projections as they are. The batches may have turned ones, whose margin is known
+  // when the axis is found.
+  for (const double degrees : kTurns) {
+    OCTAVO_ASSIGN_OR_RETURN(const TomographyMemory turned,
+                            MemoryOf(layout.Turned(degrees), spec, device, slices, support,
+                                     /*checks=*/false, on_disk, previews));
+    for (const auto part :
+         {&TomographyMemory::raw, &TomographyMemory::fields, &TomographyMemory::prepare,
+          &TomographyMemory::sinograms, &TomographyMemory::reconstruct, &TomographyMemory::images,
+          &TomographyMemory::initial, &TomographyMemory::search, &TomographyMemory::preview})
+      most.*part = std::max(most.*part, turned.*part);
+  }
+  return most;
 }
 
 }  // namespace octavo::tomography

@@ -27,6 +27,15 @@ struct BatchRows {
   int64_t crop = 0, crop_rows = 0;         // of those, raw rows that become slices
 };
 
+/// Neighbouring slices.
+struct SliceGroup {
+  int64_t first = 0, count = 0;
+};
+
+/// Degrees by which a job may turn projections after it has found how the axis leans. Memory is
+/// reserved before that, so larger tilts are not found but given (preparation.roll_degrees).
+constexpr double kMostTurn = 2;
+
 /// A slice, or a sinogram, in device memory: f32 [rows, columns].
 struct SliceImage {
   const float* data = nullptr;
@@ -67,6 +76,8 @@ class TomographyLayout {
     return center_slice_;
   }  // index among the slices, for the search of the axis and for try_centers
   bool stitched() const { return prepare_.stitching.enabled; }
+  /// Whether preparation turns projections: then it depends on where the rows lie on the detector.
+  bool turns() const { return prepare_.roll.degrees != 0; }
   bool overlap_unknown() const {
     return overlap_unknown_;
   }  // still to be found; until then sizes are those of the widest result
@@ -97,6 +108,13 @@ class TomographyLayout {
   /// Converts a pixel index among prepared columns to one of the whole detector.
   double RawCenter(double prepared) const;
   double PreparedCenterOf(double raw) const;
+  /// Columns and rows of the detector are pixel indices; a slice may lie between two rows.
+  double RowOfSlice(double slice) const;
+  double middle_row() const { return 0.5 * static_cast<double>(detector_rows_ - 1); }
+  double middle_column() const { return 0.5 * static_cast<double>(columns_ - 1); }
+  int64_t used_rows() const { return rows_.end - rows_.begin; }  // of the detector, as a span
+  /// The same job with its projections turned by `degrees`, at most kMostTurn either way.
+  TomographyLayout Turned(double degrees) const;
   /// The configuration of the axis search in `slices` slices, and its result in columns of the
   /// whole detector.
   AxisConfig AxisSearch(int64_t slices) const;
@@ -112,7 +130,8 @@ class TomographyLayout {
   /// The axis at `center` (in ReconstructFor's columns), in the columns of
   /// TomographyLayout::Sparse, which are not stitched.
   double UnjoinedCenter(double center) const;
-  int64_t search_slices() const;  // slices that the search uses
+  /// Groups of slices in which the search looks for the axis: one, or several along the rows.
+  std::vector<SliceGroup> search_groups() const;
   /// The number of slices for checking an axis that the job does not search; 0 = no check.
   int64_t check_slices() const;
   AxisConfig AxisCheck(int64_t slices) const;
@@ -121,6 +140,9 @@ class TomographyLayout {
   std::string Text() const;
 
  private:
+  absl::Status CheckAlongRows() const;
+  int64_t MostSearchSlices() const;  // of a group
+
   std::shared_ptr<const model::TomographySpec>
       spec_;  // not by value: GCC 12 takes its variant for uninitialised
   model::IndexRange projections_, rows_, column_range_;

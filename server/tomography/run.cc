@@ -171,7 +171,8 @@ absl::Status TomographyRunner::Batches(double begin) {
     OCTAVO_ASSIGN_OR_RETURN(PrepareInput input, loader->Next(stop_));
     input.goes_on = Until(stop_);
     if (!prepared.has_value() || prepared->count != batch.rows.count ||
-        prepared->crop != batch.rows.crop || prepared->crop_rows != batch.rows.crop_rows) {
+        prepared->crop != batch.rows.crop || prepared->crop_rows != batch.rows.crop_rows ||
+        (layout.turns() && prepared->first != batch.rows.first)) {
       preparer.reset();  // the stream has passed it
       OCTAVO_ASSIGN_OR_RETURN(
           preparer, Preparer::Create(layout.PrepareFor(batch.rows, false), run_.device()));

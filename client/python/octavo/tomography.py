@@ -37,6 +37,7 @@ CENTERS = Names({"auto": t.RotationCenter.METHOD_AUTO, "pairs": t.RotationCenter
                  "phase_correlation": t.RotationCenter.METHOD_PHASE_CORRELATION, "file_or_auto": t.RotationCenter.METHOD_FILE_OR_AUTO},
                 aliases={"find_center_vo": "vo", "find_center": "entropy", "find_center_pc": "phase_correlation"},
                 also="or the column itself, one for all slices or one for each", of=t.RotationCenter.Method)
+ALONG_ROWS = Names({"one": t.RotationCenter.ALONG_ROWS_ONE, "line": t.RotationCenter.ALONG_ROWS_LINE, "turn": t.RotationCenter.ALONG_ROWS_TURN}, of=t.RotationCenter.AlongRows)
 DOUBTS = Names({"warn": t.RotationCenter.ON_DOUBT_WARN, "fail": t.RotationCenter.ON_DOUBT_FAIL}, of=t.RotationCenter.OnDoubt)
 RINGS = Names({"sorting": _RINGS.METHOD_SORTING, "large_stripe": _RINGS.METHOD_LARGE_STRIPE, "dead_stripe": _RINGS.METHOD_DEAD_STRIPE, "all_stripe": _RINGS.METHOD_ALL_STRIPE,
                "fourier_wavelet": _RINGS.METHOD_FOURIER_WAVELET},
@@ -115,6 +116,7 @@ def preparation(*, rings: Union[str, Sequence] = (), outliers: Optional[dict] = 
                "generalized_paganin" (feature_size_um=), "farago")
     beam_hardening  (1, b, ...): a line integral p becomes p + b p^2 + ...
     stitching  dict(axis_right=, overlap=): a scan over 360 degrees with the axis at one side
+    roll_degrees  how far the axis leans in the plane of the detector; projections are turned by it
     """
     rings = [rings] if isinstance(rings, (str, dict)) else rings
     if isinstance(phase, dict) and isinstance(phase.get("retrieval_method"), str):
@@ -153,7 +155,7 @@ def _tell_one_iteration(algorithm: str) -> None:
 @builder(_OPTIONS, called={"min_value": "min", "max_value": "max", "mask_ratio": "mask"})
 def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: Optional[int] = None, center: Union[None, str, float, Sequence[float]] = None,
                center_row: Optional[int] = None, search: Optional[Sequence[float]] = None, center_doubt: Union[str, int] = "warn",
-               try_centers: Optional[Sequence[float]] = None,
+               along_rows: Union[str, int] = "one", try_centers: Optional[Sequence[float]] = None,
                angles: Optional[Sequence[float]] = None, projections: Indices = None, rows: Indices = None, columns: Indices = None,
                prepare: Optional[t.TomographyPreparation] = None, form: Union[str, int] = "corrected",
                interpolation: Union[str, int] = "", filter: Union[str, int] = "", min: Optional[float] = None, max: Optional[float] = None, mask: Optional[float] = None,
@@ -175,6 +177,9 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
                  row center_row within the columns `search`; "file_or_auto": the file's, else by
                  "auto". A second method checks the result
                  (Job.tomography: center_check, center_uncertainty)
+    along_rows   how a search honours an axis that leans in the plane of the detector: "one" (the default: one axis for all slices), "line" (each
+                 slice has its own, on a line through several groups of rows), "turn" (projections are turned by its tilt, up to 2 degrees;
+                 preparation(roll_degrees=) turns them by a given one). Job.tomography.axis_line has the evidence
     center_doubt  "warn": an axis that is in doubt is a warning of the job; "fail": the job fails
     try_centers  (begin, end, step): one row with many axes instead of a volume
     angles       in radians, replacing the input's; projections, rows, columns slice, range, (begin,
@@ -202,6 +207,7 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
     doubt = DOUBTS.pick("center_doubt", center_doubt)
     if doubt not in (0, t.RotationCenter.ON_DOUBT_WARN):
         job.center.on_doubt = doubt
+    _set_along_rows(job, along_rows)
     if try_centers is not None:
         begin, end, step = several("try_centers", try_centers, "begin, end, step")
         job.try_centers.CopyFrom(t.TryCenters(begin=begin, end=end, step=step, **row))
@@ -225,7 +231,7 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
 @builder()
 def sinograms(input: Input, *, prepare: Optional[t.TomographyPreparation] = None, angles: Optional[Sequence[float]] = None, projections: Indices = None,
               rows: Indices = None, columns: Indices = None, center: Union[None, str, float] = None, center_row: Optional[int] = None, search: Optional[Sequence[float]] = None,
-              batch: int = 0, place: Union[str, int] = "", pixel_size_um: float = 0.0,
+              along_rows: Union[str, int] = "one", batch: int = 0, place: Union[str, int] = "", pixel_size_um: float = 0.0,
               samples: Union[None, str, int, type, np.dtype] = None, window: Optional[Sequence[float]] = None) -> t.TomographyJob:
     """What the preparation makes of projections, for Client.submit_job: a held volume of sinograms
     [row, angle, column], without a reconstruction. They are line integrals, or transmissions with
@@ -247,7 +253,14 @@ def sinograms(input: Input, *, prepare: Optional[t.TomographyPreparation] = None
         job.center.row = whole("center_row", center_row, 0, 2 ** 32 - 1)
     if search is not None:
         job.center.search_begin, job.center.search_end = several("search", search, "begin, end")
+    _set_along_rows(job, along_rows)
     return job
+
+
+def _set_along_rows(job: t.TomographyJob, along_rows: Union[str, int]) -> None:
+    number = ALONG_ROWS.pick("along_rows", along_rows)
+    if number not in (0, t.RotationCenter.ALONG_ROWS_ONE):
+        job.center.along_rows = number
 
 
 def _job(input, prepare, angles, projections, rows, columns, batch, place, pixel_size_um, samples, window) -> t.TomographyJob:

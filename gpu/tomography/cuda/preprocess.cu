@@ -169,6 +169,11 @@ class CudaPrepareOps final : public PrepareOps, TomoLauncher {
     });
   }
 
+  absl::Status Turn(StreamRef stream, const TurnSpec& s, DeviceSpan<const float> in,
+                    DeviceSpan<float> out) override {
+    return ForRows(stream, s.frames * s.rows, s.columns, TurnPixel{s, in.data(), out.data()});
+  }
+
   absl::Status AirLevels(StreamRef stream, const RowsSpec& in, int64_t left, int64_t right,
                          DeviceSpan<const float> values, DeviceSpan<float> air) override {
     return ForRows(stream, in.angles * in.rows, 1,

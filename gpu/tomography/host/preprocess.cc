@@ -91,6 +91,13 @@ class HostPrepareOps final : public PrepareOps {
     });
   }
 
+  absl::Status Turn(StreamRef stream, const TurnSpec& s, DeviceSpan<const float> in,
+                    DeviceSpan<float> out) override {
+    return Enqueue(stream, [=, f = TurnPixel{s, in.data(), out.data()}] {
+      ForRows(s.frames * s.rows, s.columns, f);
+    });
+  }
+
   absl::Status AirLevels(StreamRef stream, const RowsSpec& in, int64_t left, int64_t right,
                          DeviceSpan<const float> values, DeviceSpan<float> air) override {
     return Enqueue(stream, [=, f = AirRow{in, left, right, values.data(), air.data()}] {

@@ -112,6 +112,7 @@ absl::StatusOr<model::PreparationSpec> Decode(const v1::TomographyPreparation& i
                                    {"phase.feature_size_um", in.phase().feature_size_um()},
                                    {"log_floor", in.log_floor()},
                                    {"not_finite_value", in.not_finite_value()},
+                                   {"roll_degrees", in.roll_degrees()},
                                    {"stitching.overlap", in.stitching().overlap()}}));
   out.ignore_fields = in.ignore_fields() || in.already_sinograms();
   out.already_sinograms = in.already_sinograms();
@@ -161,6 +162,7 @@ absl::StatusOr<model::PreparationSpec> Decode(const v1::TomographyPreparation& i
         "is given with logarithm = false; it corrects line integrals, so allowed are "
         "the logarithm or already_sinograms");
   c.not_finite_value = in.not_finite_value();
+  c.roll.degrees = in.roll_degrees();
   if (in.has_stitching()) {
     c.stitching = {.enabled = true,
                    .axis_right = in.stitching().axis_right(),
@@ -252,6 +254,8 @@ absl::StatusOr<model::RotationCenterSpec> Decode(const v1::RotationCenter& in) {
   if (in.tolerance() != 0) out.search.tolerance = out.search.fine_step = in.tolerance();
   if (in.object_ratio() != 0) out.search.object_ratio = in.object_ratio();
   if (in.has_drop()) out.search.drop = in.drop();
+  if (!C::AlongRows_IsValid(in.along_rows())) return Unknown("center.along_rows", in.along_rows());
+  out.along_rows = static_cast<model::AlongRows>(in.along_rows());
   return out;
 }
 
@@ -494,6 +498,30 @@ void EncodeTomography(const model::TomographySpec& in, v1::TomographyJob* out) {
   out->ParseFromString(in.encoded);
 }
 
+namespace {
+
+void Encode(const model::AxisLineReport& in, v1::AxisLine* out) {
+  for (const model::AxisLineReport::Group& group : in.groups) {
+    auto* const to = out->add_groups();
+    to->set_first_row(static_cast<uint32_t>(group.first_row));
+    to->set_rows(static_cast<uint32_t>(group.rows));
+    to->set_center(group.center);
+    to->set_uncertainty(group.uncertainty);
+    to->set_used(group.used);
+    to->set_residual(group.residual);
+  }
+  out->set_offset(in.offset);
+  out->set_slope(in.slope);
+  out->set_offset_uncertainty(in.offset_uncertainty);
+  out->set_slope_uncertainty(in.slope_uncertainty);
+  out->set_tilt_degrees(in.tilt_degrees);
+  out->set_residual_rms(in.residual_rms);
+  out->set_leans(in.leans);
+  out->set_turned_degrees(in.turned_degrees);
+}
+
+}  // namespace
+
 void EncodeTomographyReport(const model::TomographyReport& in, v1::TomographyReport* out) {
   out->mutable_centers()->Add(in.centers.begin(), in.centers.end());
   out->set_center_source(static_cast<v1::TomographyReport::CenterSource>(in.center_source));
@@ -520,6 +548,7 @@ void EncodeTomographyReport(const model::TomographyReport& in, v1::TomographyRep
   out->set_high(in.high);
   out->set_clipped_below(in.clipped_below);
   out->set_clipped_above(in.clipped_above);
+  if (in.axis_line.has_value()) Encode(*in.axis_line, out->mutable_axis_line());
 }
 
 }  // namespace octavo::rpc

@@ -56,7 +56,90 @@ Doubles Averaged(const Doubles& frames, int64_t first, int64_t count, int64_t pi
   return out;
 }
 
+/// The kernel of Keys (1981) with a = -1/2.
+double Keys(double x) {
+  x = std::abs(x);
+  if (x < 1) return 1 - 2.5 * x * x + 1.5 * x * x * x;
+  return x < 2 ? 2 - 4 * x + 2.5 * x * x - 0.5 * x * x * x : 0;
+}
+
 }  // namespace
+
+Doubles TurnModel(const Doubles& in, int64_t frames, int64_t rows, int64_t columns,
+                  double degrees) {
+  const double angle = degrees * std::acos(-1.0) / 180,
+               middle_row = 0.5 * static_cast<double>(rows - 1),
+               middle_column = 0.5 * static_cast<double>(columns - 1);
+  Doubles out;
+  for (int64_t f = 0; f < frames; ++f) {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < columns; ++c) {
+        const double v = static_cast<double>(r) - middle_row,
+                     u = static_cast<double>(c) - middle_column;
+        const double y = middle_row + v * std::cos(angle) - u * std::sin(angle),
+                     x = middle_column + u * std::cos(angle) + v * std::sin(angle);
+        double sum = 0;
+        const auto above = static_cast<int64_t>(std::floor(y)),
+                   left = static_cast<int64_t>(std::floor(x));
+        for (int64_t i = above - 1; i <= above + 2; ++i) {
+          for (int64_t k = left - 1; k <= left + 2; ++k) {
+            const int64_t from = (f * rows + std::clamp<int64_t>(i, 0, rows - 1)) * columns +
+                                 std::clamp<int64_t>(k, 0, columns - 1);
+            sum += Keys(y - static_cast<double>(i)) * Keys(x - static_cast<double>(k)) *
+                   in[static_cast<size_t>(from)];
+          }
+        }
+        out.push_back(sum);
+      }
+    }
+  }
+  return out;
+}
+
+Doubles PrepareTurnedModel(const PrepareConfig& c, const Doubles& raw, const Doubles& flats,
+                           const Doubles& darks, PrepareCounts* counts) {
+  PrepareConfig first = c;  // the transmissions of all pixels
+  first.roll = {};
+  first.bin_rows = first.bin_columns = 1;
+  first.crop_row = first.crop_rows = first.crop_column = first.crop_columns = 0;
+  first.air_left = first.air_right = 0;
+  first.minus_log = false;
+  const Doubles by_row = PrepareModel(first, raw, flats, darks, counts);
+  const int64_t angles = c.angles / c.bin_angles;
+  Doubles frames;  // [angle, row, column]
+  for (int64_t a = 0; a < angles; ++a) {
+    for (int64_t r = 0; r < c.rows; ++r) {
+      const auto from = by_row.begin() + (r * angles + a) * c.columns;
+      frames.insert(frames.end(), from, from + c.columns);
+    }
+  }
+  frames = TurnModel(frames, angles, c.rows, c.columns, c.roll.degrees);
+  const PreparedShape shape = CheckPrepare(c).value();
+  Doubles binned;
+  for (int64_t a = 0; a < angles; ++a) {
+    for (int64_t s = 0; s < shape.slices; ++s) {
+      for (int64_t d = 0; d < shape.detectors; ++d) {
+        double sum = 0;
+        for (int64_t i = 0; i < c.bin_rows * c.bin_columns; ++i) {
+          const int64_t row = c.crop_row + s * c.bin_rows + i / c.bin_columns,
+                        column = c.crop_column + d * c.bin_columns + i % c.bin_columns;
+          sum += frames[static_cast<size_t>((a * c.rows + row) * c.columns + column)];
+        }
+        binned.push_back(sum / static_cast<double>(c.bin_rows * c.bin_columns));
+      }
+    }
+  }
+  PrepareConfig rest;  // air and logarithm
+  rest.dtype = rest.field_dtype = DType::kF32;
+  rest.angles = angles;
+  rest.rows = shape.slices;
+  rest.columns = shape.detectors;
+  rest.air_left = c.air_left;
+  rest.air_right = c.air_right;
+  rest.minus_log = c.minus_log;
+  rest.log_floor = c.log_floor;
+  return PrepareModel(rest, binned, {}, {}, counts);
+}
 
 Doubles PrepareModel(const PrepareConfig& c, Doubles raw, Doubles flats, Doubles darks,
                      PrepareCounts* counts) {
