@@ -182,6 +182,11 @@ absl::StatusOr<PreparedShape> CheckPrepare(const PrepareConfig& c) {
     return FieldNotAllowed("not_finite_value", c.not_finite_value, "are finite values");
   const PreparePlan plan = PlanPrepare(c);
   OCTAVO_RETURN_IF_ERROR(Between("air_left", c.air_left, 0, plan.columns));
+  if (c.air_left > 0 && c.air_right > plan.columns - c.air_left)
+    return InvalidField(
+        "air_right",
+        absl::StrCat("is ", c.air_right, " beside air_left = ", c.air_left, "; allowed up to ",
+                     plan.columns - c.air_left, ", so that no column is air of both sides"));
   OCTAVO_RETURN_IF_ERROR(Between("air_right", c.air_right, 0, plan.columns));
   if (c.stitching.enabled) {
     const Stitching& s = c.stitching;

@@ -66,7 +66,8 @@ void PrintJob(const Session& session, const v1::Job& job) {
     }
     if (found.center_check_method() != v1::RotationCenter::METHOD_UNSPECIFIED)
       std::cout << ", " << found.center_check() << " by " << InWords(found.center_check_method());
-    std::cout << ", " << found.batches() << " batches of " << found.slices_per_batch() << " slices";
+    std::cout << (found.centers_size() > 0 ? ", " : "\n  ") << found.batches() << " batches of "
+              << found.slices_per_batch() << " slices";
     if (found.algorithm() != v1::TomographyAlgorithmOptions::ALGORITHM_UNSPECIFIED)
       std::cout << ", by " << InWords(found.algorithm());
     if (found.stop() != v1::TomographyReport::STOP_UNSPECIFIED)

@@ -477,7 +477,7 @@ void ReconFlags::SetAlgorithm(Options* to) const {
   if (Given("--iterations")) to->set_iterations(iterations_);
   if (Given("--relaxation")) to->set_relaxation(relaxation_);
   if (Given("--tv-weight")) to->set_tv_weight(tv_weight_);
-  if (to->algorithm() == Options::ALGORITHM_TV && to->tv_weight() == 0)
+  if (to->algorithm() == Options::ALGORITHM_TV && to->tv_weight() == 0 && !Given("--tv-weight"))
     throw CLI::ValidationError("--tv-weight",
                                "is not given with --algorithm tv; allowed a number above 0, in the "
                                "unit of the result: about the noise of an fbp slice");

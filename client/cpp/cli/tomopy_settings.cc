@@ -319,7 +319,8 @@ class Translation {
     if (!On("minus-log")) Become("minus-log", "no-log", {"true"});
     RefuseOther("sinogram-max-value", "there is no largest value of a sinogram");
     if (!Is("beam-hardening-method", "none")) {
-      Refuse("beam-hardening-method", "none; correct the projections first, for example in Python");
+      Refuse("beam-hardening-method",
+             "none, with Octavo's own --beam-hardening, a polynomial of line integrals");
     }
   }
 
@@ -329,7 +330,7 @@ class Translation {
     if (method == "fw") {
       for (const char* name : {"fw-sigma", "fw-filter", "fw-level", "fw-pad"}) {
         taken_.insert(name);
-        RefuseOther(name, "rings = wavelet has its own filter");
+        RefuseOther(name, "rings = wavelet has the filter db5 with sigma 2");
       }
       Become("remove-stripe-method", "rings", {"wavelet"},
              "with Octavo's filter (db5, sigma 2, levels chosen) in place of TomoPy's");

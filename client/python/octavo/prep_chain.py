@@ -176,6 +176,8 @@ class Chain:
         self._refuse_integrals("retrieve_phase")
         if pad is not True:
             raise ValueError(f"pad is {short(pad)}; expected True: edges are always continued with their values")
+        if delta_beta is not None and alpha != 1e-3:
+            raise ValueError(f"alpha is {short(alpha)} and delta_beta {short(delta_beta)}; expected one of the two")
         ratio = (1 / (4 * math.pi ** 2 * within("alpha", alpha, 2.6e-8, 2.5)) if delta_beta is None else within("delta_beta", delta_beta, 0.01, 1e6))
         return self._add(Step(Stage.PHASE, phase=dict(
             pixel_size_um=1e4 * within("pixel_size", pixel_size, 1e-7, 0.1, "cm"), distance_mm=10 * within("dist", dist, 1e-4, 1e5, "cm"),

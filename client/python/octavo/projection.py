@@ -43,16 +43,15 @@ _TAKEN = ("input", "angles", "adjoint", "batch", "place")
 
 
 @explained(projection, covered=(*_TAKEN, "image_size"))
-def project(client: Client, image: Any, theta: Sequence[float], center: Union[None, float, Sequence[float]] = None, *, sinogram_order: bool = False,
-            device: str = "", progress: Optional[Callable] = None, **fields: Any) -> np.ndarray:
+def project(image: Any, theta: Sequence[float], center: Union[None, float, Sequence[float]] = None, *, sinogram_order: bool = False,
+            device: str = "", client: Optional[Client] = None, progress: Optional[Callable] = None, **fields: Any) -> np.ndarray:
     """Projections of images, as tomopy.project has them: float32 [angle, slice, column], or [slice, angle, column] with sinogram_order.
 
-    client   the connection to use
     image    square images [slice, y, x] or one [y, x], which gives [angle, column]; or a held volume or a buffer [slice, y, x], by name
     theta    radians, one per projection; in any order, also repeated
     center   as TomoPy and octavo.recon count (column + 0.5): one for all or one per slice; None = the middle. The axis passes the middle of the image
     device   "devices/<n>"; empty: the server chooses
-    progress called with each octavo.v1.Job
+    client   the connection to use (default: a new one); progress called with each octavo.v1.Job
     fields   of octavo.projection: columns (0 = as many as the image has; TomoPy's pad=True makes about sqrt(2) times as many), interpolation,
              pixel_size, mask
 
@@ -63,8 +62,8 @@ def project(client: Client, image: Any, theta: Sequence[float], center: Union[No
 
 
 @explained(projection, covered=(*_TAKEN, "columns"))
-def back_project(client: Client, tomo: Any, theta: Sequence[float], center: Union[None, float, Sequence[float]] = None, *, sinogram_order: bool = False,
-                 device: str = "", progress: Optional[Callable] = None, **fields: Any) -> np.ndarray:
+def back_project(tomo: Any, theta: Sequence[float], center: Union[None, float, Sequence[float]] = None, *, sinogram_order: bool = False,
+                 device: str = "", client: Optional[Client] = None, progress: Optional[Callable] = None, **fields: Any) -> np.ndarray:
     """The exact adjoint of project(), without a filter: images float32 [slice, y, x].
 
     tomo     [angle, slice, column], or with sinogram_order [slice, angle, column]; or one sinogram [angle, column], which gives one image [y, x]; or a
@@ -75,9 +74,9 @@ def back_project(client: Client, tomo: Any, theta: Sequence[float], center: Unio
     return _run(client, "octavo.back_project", "tomo", tomo, (order, "[angle, column]"), theta, center, True, sinogram_order, device, progress, fields)
 
 
-def _run(client: Client, title: str, name: str, given: Any, axes: Sequence[str], theta: Any, center: Any, adjoint: bool, sinogram_order: bool, device: str,
+def _run(client: Optional[Client], title: str, name: str, given: Any, axes: Sequence[str], theta: Any, center: Any, adjoint: bool, sinogram_order: bool, device: str,
          progress: Optional[Callable], fields: dict) -> np.ndarray:
-    if not isinstance(client, Client):
+    if client is not None and not isinstance(client, Client):
         raise ValueError(f"client is {short(client)}; expected an octavo.Client")
     theta = array("theta", theta, np.float64).ravel()
     held = given if isinstance(given, str) else given.name if isinstance(given, Message) and "name" in given.DESCRIPTOR.fields_by_name else None

@@ -816,6 +816,7 @@ TEST_P(TomoPrepareTest, NamesTheFieldAtFault) {
   refuses("beam_hardening", [](auto& c) { c.beam_hardening = Doubles(7, 1); });
   refuses("log_floor", [](auto& c) { c.log_floor = std::nan(""); });
   refuses("air_left", [](auto& c) { c.air_left = 33; });
+  refuses("air_right", [](auto& c) { c.air_left = 20, c.air_right = 13; });
   refuses("stitching.overlap", [](auto& c) { c.stitching = {.enabled = true, .overlap = 40}; });
   refuses("stitching.half_turn",
           [](auto& c) { c.stitching = {.enabled = true, .overlap = 4, .half_turn = 5}; });

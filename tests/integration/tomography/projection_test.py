@@ -33,11 +33,17 @@ class Projection(DaemonTest):
         self.assertEqual(self.client.buffers.list(), [], "every call frees its buffers")
         super().tearDown()
 
+    def project(self, *args, **fields):
+        return octavo.project(*args, client=self.client, **fields)
+
+    def back_project(self, *args, **fields):
+        return octavo.back_project(*args, client=self.client, **fields)
+
     def test_discs_have_their_chords(self):
         theta = self.random.permutation(np.linspace(0, np.pi, 45, endpoint=False))
         for center, columns in ((None, 0), (60.25, 128), ([48.0, 51.5, 70.0], 110)):
             with self.subTest(center=center, columns=columns):
-                made = octavo.project(self.client, self.images, theta, center, columns=columns, pixel_size=0.5)
+                made = self.project(self.images, theta, center, columns=columns, pixel_size=0.5)
                 wide = columns or SIZE
                 self.assertEqual((made.shape, made.dtype), ((45, 3, wide), np.float32))
                 axes = np.broadcast_to(wide / 2 if center is None else np.asarray(center), 3) - 0.5
@@ -46,11 +52,11 @@ class Projection(DaemonTest):
                     inner = s < RADIUS - 2  # the rim of a pixel image is not that of a disc
                     np.testing.assert_allclose(made[:, i][inner], 0.5 * wanted[inner], atol=0.02 * RADIUS)
                     self.assertEqual(np.abs(made[:, i][s > RADIUS + 2]).max(), 0)
-                ordered = octavo.project(self.client, self.images, theta, center, columns=columns, pixel_size=0.5, sinogram_order=True)
+                ordered = self.project(self.images, theta, center, columns=columns, pixel_size=0.5, sinogram_order=True)
                 np.testing.assert_array_equal(ordered, made.swapaxes(0, 1))
-        one = octavo.project(self.client, self.images[1], theta)
-        np.testing.assert_allclose(one, octavo.project(self.client, self.images, theta)[:, 1], rtol=1e-5, atol=1e-4)
-        self.assertEqual(octavo.back_project(self.client, one, theta).shape, (SIZE, SIZE))
+        one = self.project(self.images[1], theta)
+        np.testing.assert_allclose(one, self.project(self.images, theta)[:, 1], rtol=1e-5, atol=1e-4)
+        self.assertEqual(self.back_project(one, theta).shape, (SIZE, SIZE))
         self.assertEqual(self.client.volumes(), [])
 
     def test_the_adjoint_is_exact(self):
@@ -60,11 +66,11 @@ class Projection(DaemonTest):
             for center in (None, 30.3, self.random.uniform(20, 40, 5)):
                 with self.subTest(interpolation=interpolation):
                     fields = dict(interpolation=interpolation, mask=0.9)
-                    ax = octavo.project(self.client, x, theta, center, columns=57, **fields)
-                    aty = octavo.back_project(self.client, y, theta, center, image_size=40, **fields)
+                    ax = self.project(x, theta, center, columns=57, **fields)
+                    aty = self.back_project(y, theta, center, image_size=40, **fields)
                     self.assertEqual((ax.shape, aty.shape), (y.shape, x.shape))
                     self.assertAlmostEqual(np.vdot(ax, y), np.vdot(x, aty), delta=1e-4 * np.linalg.norm(ax) * np.linalg.norm(y))
-        turned = octavo.back_project(self.client, y.swapaxes(0, 1), theta, center, sinogram_order=True, image_size=40, **fields)
+        turned = self.back_project(y.swapaxes(0, 1), theta, center, sinogram_order=True, image_size=40, **fields)
         np.testing.assert_array_equal(turned, aty)
 
     def test_what_is_projected_can_be_reconstructed(self):
@@ -87,9 +93,9 @@ class Projection(DaemonTest):
         self.assertLess(error, 0.06)
         # A held volume by name is read where it is; A^T A of it has the shape of the images.
         sinograms = volume.read()
-        np.testing.assert_allclose(octavo.back_project(self.client, volume, theta, 50.75, image_size=SIZE),
-                                   octavo.back_project(self.client, sinograms, theta, 50.75, image_size=SIZE, sinogram_order=True), rtol=1e-4, atol=1e-3)
-        again = octavo.project(self.client, buffer.name, theta, 50.75, columns=120)
+        np.testing.assert_allclose(self.back_project(volume, theta, 50.75, image_size=SIZE),
+                                   self.back_project(sinograms, theta, 50.75, image_size=SIZE, sinogram_order=True), rtol=1e-4, atol=1e-3)
+        again = self.project(buffer.name, theta, 50.75, columns=120)
         np.testing.assert_array_equal(again.swapaxes(0, 1), sinograms)
         adjoint = self.client.wait_job(self.client.submit_job(octavo.projection(volume, theta, adjoint=True, center=50.25, image_size=SIZE)).name)
         held = adjoint.volumes()[0]
@@ -133,30 +139,30 @@ class Projection(DaemonTest):
         theta = np.linspace(0, np.pi, 12, endpoint=False)
         image, sinogram = np.ones((2, 8, 8), np.float32), np.ones((12, 2, 8), np.float32)
         for call, text in (
-                (lambda: octavo.project(self.client, np.ones(8), theta), r"image has the shape \(8,\); expected the axes \[slice, y, x\] or \[y, x\]"),
-                (lambda: octavo.project(self.client, np.ones((2, 8, 7)), theta), "expected square images"),
-                (lambda: octavo.project(self.client, np.ones((0, 8, 8)), theta), "holds nothing"),
-                (lambda: octavo.project(self.client, image, []), "theta is empty"),
-                (lambda: octavo.project(self.client, image, theta, [1, 2, 3]), "center has 3 values; expected 1, or 2: one for each slice"),
-                (lambda: octavo.project(self.client, image, theta, "auto"), "center is 'auto'; expected an array of numbers"),
-                (lambda: octavo.project(self.client, image, theta, interpolation="spline"), "interpolation is 'spline'; expected nearest, linear, cubic|spline"),
-                (lambda: octavo.project(self.client, image, theta, columns=-1), "columns is -1; expected a whole number"),
-                (lambda: octavo.project(self.client, "tooth.h5", theta), "volumes/<id> or buffers/<id>"),
-                (lambda: octavo.project(None, image, theta), "client is None; expected an octavo.Client"),
-                (lambda: octavo.back_project(self.client, sinogram, theta[1:]), "theta has 11 angles and tomo has 12 projections"),
-                (lambda: octavo.back_project(self.client, sinogram, theta, sinogram_order=True), "tomo has 2 projections")):
+                (lambda: self.project(np.ones(8), theta), r"image has the shape \(8,\); expected the axes \[slice, y, x\] or \[y, x\]"),
+                (lambda: self.project(np.ones((2, 8, 7)), theta), "expected square images"),
+                (lambda: self.project(np.ones((0, 8, 8)), theta), "holds nothing"),
+                (lambda: self.project(image, []), "theta is empty"),
+                (lambda: self.project(image, theta, [1, 2, 3]), "center has 3 values; expected 1, or 2: one for each slice"),
+                (lambda: self.project(image, theta, "auto"), "center is 'auto'; expected an array of numbers"),
+                (lambda: self.project(image, theta, interpolation="spline"), "interpolation is 'spline'; expected nearest, linear, cubic|spline"),
+                (lambda: self.project(image, theta, columns=-1), "columns is -1; expected a whole number"),
+                (lambda: self.project("tooth.h5", theta), "volumes/<id> or buffers/<id>"),
+                (lambda: octavo.project(image, theta, client="me"), "client is 'me'; expected an octavo.Client"),
+                (lambda: self.back_project(sinogram, theta[1:]), "theta has 11 angles and tomo has 12 projections"),
+                (lambda: self.back_project(sinogram, theta, sinogram_order=True), "tomo has 2 projections")):
             with self.subTest(text), self.assertRaisesRegex(ValueError, text):
                 call()
         with self.assertRaisesRegex(TypeError, "complex|real numbers"):
-            octavo.project(self.client, image.astype(complex), theta)
+            self.project(image.astype(complex), theta)
         with self.assertRaisesRegex(TypeError, "no argument 'iterations'"):
-            octavo.project(self.client, image, theta, iterations=3)
+            self.project(image, theta, iterations=3)
         with self.assertRaisesRegex(TypeError, "no argument 'image_size'"):
-            octavo.project(self.client, image, theta, image_size=9)
+            self.project(image, theta, image_size=9)
 
         def refused(field, text, array, angles, **fields):
             with self.subTest(text), self.assertRaises(octavo.OctavoError) as caught:
-                octavo.project(self.client, array, angles, **fields)
+                self.project(array, angles, **fields)
             self.assertEqual((caught.exception.field, caught.exception.reason), (field, "BAD_FIELD"))
             self.assertIn(text, str(caught.exception))
 
@@ -168,7 +174,7 @@ class Projection(DaemonTest):
         refused("projection.mask_ratio", "is 2", image, theta, mask=2)
         image[1, 2, 3] = np.nan
         with self.assertRaisesRegex(octavo.OctavoError, "projection.input: slices 0 to 1: images: 1 values are not finite"):  # fails the job
-            octavo.project(self.client, image, theta)
+            self.project(image, theta)
         for work, field in ((octavo.projection("volumes/none", theta), "projection.input"),
                             (octavo.projection("buffers/none", theta), "projection.input")):
             with self.assertRaises(octavo.OctavoError) as caught:
