@@ -260,7 +260,7 @@ absl::Status CheckVolume(const model::TomographySpec& spec, const model::VolumeS
       return refused("tomography.arrays.projections",
                      "is reconstructed already; allowed are projections or sinograms");
     case model::Quantity::kLineIntegral:
-      if (!p.already_sinograms)
+      if (!p.already_sinograms && p.config.minus_log)
         return refused("tomography.preparation.already_sinograms",
                        "is not set, and a logarithm would be taken a second time; allowed is true");
       break;

@@ -41,6 +41,7 @@ TEST(TomopySettings, TheAxisCountsHalfAColumnLess) {
   EXPECT_EQ(FlagsFor({{"rotation-axis", "512"}}), (Flags{{"center", {"511.5"}}}));
   EXPECT_EQ(FlagsFor({{"rotation-axis", "295.25"}, {"rotation-axis-auto", "manual"}}),
             (Flags{{"center", {"294.75"}}}));
+  EXPECT_EQ(FlagsFor({{"rotation-axis", "10240.77"}}), (Flags{{"center", {"10240.27"}}}));
   EXPECT_EQ(FlagsFor({{"rotation-axis", "-1"}, {"rotation-axis-auto", "manual"}}),
             (Flags{{"center", {"middle"}}}));
   EXPECT_EQ(FlagsFor({{"rotation-axis", "512"}, {"rotation-axis-auto", "auto"}}),

@@ -164,10 +164,29 @@ void ReconBatch::Follow(Session& session, Scan& scan) {
   (void)Fine(session, scan, reader->Finish());
 }
 
+bool ReconBatch::LookAtVolume(Session& session, Scan& scan) {
+  v1::GetVolumeRequest request;
+  request.set_name(scan.job.volumes(0));
+  v1::GetVolumeResponse answer;
+  if (!Fine(session, scan,
+            v1::VolumeService::NewStub(session.channel())
+                ->GetVolume(session.Context().get(), request, &answer)))
+    return false;
+  scan.volume = answer.volume();
+  return true;
+}
+
+bool ReconBatch::Interrupted() {
+  const std::lock_guard lock(mutex_);
+  return interrupted_;
+}
+
 // The job is done before its result is written.
 void ReconBatch::AwaitCommit(Session& session, Scan& scan) {
   const auto stub = v1::JobService::NewStub(session.channel());
   const int warnings = scan.job.warnings_size();
+  constexpr int kTellTurns = 20;  // in which the job has told of a commit that is done
+  int left = 0;
   while (scan.job.commits().empty() && scan.job.commit_failures() == 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     v1::GetJobRequest request;
@@ -175,15 +194,21 @@ void ReconBatch::AwaitCommit(Session& session, Scan& scan) {
     v1::GetJobResponse answer;
     if (!Fine(session, scan, stub->GetJob(session.Context().get(), request, &answer))) return;
     scan.job.Swap(answer.mutable_job());
-  }
-  v1::GetVolumeRequest request;
-  request.set_name(scan.job.volumes(0));
-  v1::GetVolumeResponse answer;
-  if (!Fine(session, scan,
-            v1::VolumeService::NewStub(session.channel())
-                ->GetVolume(session.Context().get(), request, &answer)))
+    if (!LookAtVolume(session, scan)) return;
+    // Another client may have been faster: then the server commits nothing, and tells nothing.
+    const bool waits = scan.volume.state() == v1::VOLUME_STATE_HELD ||
+                       scan.volume.state() == v1::VOLUME_STATE_COMMITTING;
+    if (waits && !Interrupted()) continue;
+    if (!waits && ++left < kTellTurns) continue;
+    scan.state = State::kFailed;
+    scan.problem = waits ? "interrupted while the server began to write the result"
+                   : scan.volume.state() == v1::VOLUME_STATE_COMMITTED
+                       ? "another client committed the result elsewhere"
+                       : "another client discarded the result before it was written";
+    Say(scan, scan.problem);
     return;
-  scan.volume = answer.volume();
+  }
+  if (!LookAtVolume(session, scan)) return;
   if (scan.job.commits().empty()) {
     scan.state = State::kFailed;
     scan.problem = scan.volume.last_error();
@@ -297,7 +322,8 @@ void ReconBatch::PrintJsonOf(const Scan& scan) const {
   }
   if (scan.state == State::kDone) object["path"] = scan.job.commits(0);
   if (!scan.problem.empty()) object["problem"] = scan.problem;
-  std::cout << object.dump() << "\n" << std::flush;
+  std::cout << object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n"
+            << std::flush;
 }
 
 }  // namespace octavo::cli

@@ -47,6 +47,9 @@ class ReconBatch {
   void Make(Session& session, Scan& scan);
   bool Begin(Session& session, Scan& scan);
   void Follow(Session& session, Scan& scan);
+  /// Sets the scan's volume as it is now; false if it failed.
+  bool LookAtVolume(Session& session, Scan& scan);
+  bool Interrupted();
   void AwaitCommit(Session& session, Scan& scan);
   void Interrupt();
   void Say(const Scan& scan, const std::string& text);

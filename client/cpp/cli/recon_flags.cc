@@ -517,7 +517,7 @@ void ReconFlags::CheckTogether(const v1::TomographyJob& job) const {
     if (Given(flag) && output_.empty() && !batch() && !settings_.Set(flag + 2))
       throw CLI::ValidationError(flag, "says how to write --output, and --output is not given");
   }
-  if (batch()) return CheckOfBatch();
+  if (batch()) return;
   for (const char* flag : {"--skip-existing", "--stop-on-error", "--jobs-at-a-time"}) {
     if (Given(flag) && !settings_.Set(flag + 2)) {
       throw CLI::ValidationError(flag, "is of several files, or of --output-dir; this is one file");
@@ -564,6 +564,7 @@ v1::JobSpec ReconFlags::Spec(const std::string& file) const {
   SetSamples(job);
   if (Given("--pixel-um")) job->set_pixel_size_um(pixel_);
   CheckTogether(*job);
+  if (batch() && file == files_.front()) CheckOfBatch();
   if (no_wait_) *spec.mutable_commit() = *Commit();
   return spec;
 }

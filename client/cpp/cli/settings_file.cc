@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/tomopy_settings.h"
 #include "gpu/base/spelling.h"
 #include "server/base/toml.h"
@@ -65,17 +66,26 @@ std::string KeyOf(const CLI::Option& option) {
 }
 
 [[noreturn]] void Refuse(const std::string& path, const std::string& text) {
-  throw CLI::ValidationError("--config", absl::StrCat(path, text));
+  throw CLI::ValidationError("--config", Printable(absl::StrCat(path, text)));
 }
+
+constexpr size_t kMostBytes = size_t{1} << 20;
+constexpr size_t kLongestKey = 100;
 
 std::string TextOf(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) Refuse(path, " is a folder; allowed is a file");
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
+    Refuse(path, " is a device or a pipe; allowed is a file");
   std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
+  std::string text(kMostBytes + 1, '\0');
   if (!file) Refuse(path, absl::StrCat(" cannot be read: ", std::strerror(errno)));
-  return text.str();
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) Refuse(path, absl::StrCat(" cannot be read: ", std::strerror(errno)));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kMostBytes)
+    Refuse(path, absl::StrCat(" is larger than ", kMostBytes >> 20, " MiB; allowed are settings"));
+  return text;
 }
 
 /// A value of TOML as text, and its kind; false for what no flag takes.
@@ -209,7 +219,8 @@ void SettingsFile::Read(const std::string& path) {
     } else {
       Refuse(path,
              absl::StrCat(setting.where, ": there is no setting '", setting.key, "'",
-                          DidYouMean(setting.key, keys), " (octavo recon --help lists the flags)"));
+                          setting.key.size() > kLongestKey ? "" : DidYouMean(setting.key, keys),
+                          " (octavo recon --help lists the flags)"));
     }
   }
   if (!of_tomopy.empty()) Translate(path, of_tomopy);

@@ -9,10 +9,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
 namespace octavo::cli {
 namespace {
+
+/// With all the digits that a column or a projection may need.
+std::string Exact(double value) { return absl::StrFormat("%.10g", value); }
 
 // tomopy-cli's defaults, which `tomopy init` writes.
 const std::map<std::string, std::string> kDefaults = {{"logs-home", ""},
@@ -229,13 +233,13 @@ class Translation {
     } else if (given && how != "manual" && how != "read_manual") {
       Refuse("rotation-axis-auto", "read_auto, read_manual, manual, auto", {"center"});
     } else if (*axis > 0) {
-      const std::string column = absl::StrCat(*axis - 0.5);
+      const std::string column = Exact(*axis - 0.5);
       double width = 0;
       if (Has("reconstruction-type") && Is("reconstruction-type", "try") &&
           absl::SimpleAtod(Text("center-search-width"), &width) && width > 0) {
         taken_.insert({"rotation-axis", "rotation-axis-auto", "center-search-width"});
         Become("reconstruction-type", "try-centers",
-               {absl::StrCat(*axis - 0.5 - width, ":", *axis - 1 + width, ":0.5")},
+               {absl::StrCat(Exact(*axis - 0.5 - width), ":", Exact(*axis - 1 + width), ":0.5")},
                absl::StrCat("rotation-axis ", *axis, " +- ", width,
                             ", half a column less; where they are left out, center = ", column));
         out_.flags.push_back({"center", {column}, true});
@@ -254,7 +258,7 @@ class Translation {
     if (!begin.has_value() || !end.has_value() || (*begin <= 0 && *end < 0)) return;
     taken_.insert({begin_name, end_name});
     Become(Has(end_name) && *end >= 0 ? end_name : begin_name, flag,
-           {absl::StrCat(std::max(0.0, *begin), ":", *end < 0 ? "" : absl::StrCat(*end))});
+           {absl::StrCat(Exact(std::max(0.0, *begin)), ":", *end < 0 ? "" : Exact(*end))});
   }
 
   void Ranges() {

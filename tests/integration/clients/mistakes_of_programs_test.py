@@ -371,6 +371,8 @@ RECONSTRUCTIONS = [
     row(f"{RECON} --prepare-only --algorithm sirt", "--algorithm: is of a reconstruction; --prepare-only makes none"),
     row(f"{RECON} --prepare-only --center 30", "--center: is '30' with --prepare-only, which needs no axis; allowed a method that searches it"),
     row(f"{RECON} --phase-method farago", "--phase-method requires --phase"),
+    row(f"{RECON} --config /dev/zero", "--config: /dev/zero is a device or a pipe; allowed is a file"),
+    row(f"{RECON} --air 20,20", "tomography.preparation.air_right: is 20 beside air_left = 20; allowed up to 12", code=1),
     row(f"{RECON} --beam-hardening 0,1", "tomography.preparation.beam_hardening[0]: is 0; allowed a number above 0", "(--beam-hardening)", code=1),
     row(f"{RECON} --algorithm fbp --fourier-accuracy 1e-3", "--fourier-accuracy: is for fourier; the algorithm is fbp"),
     row(f"{RECON} --algorithm sirt --filter hann", "--filter: is for fbp, fourier, auto; the algorithm is sirt"),
