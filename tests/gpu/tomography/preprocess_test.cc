@@ -32,6 +32,14 @@ using testing::PrepareTurnedModel;
 using testing::TurnModel;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
+// Air at both ends, as far as there are columns for it.
+void AddAir(int64_t left, int64_t right, PrepareConfig* c) {
+  const int64_t kept =
+      (c->crop_columns == 0 ? c->columns - c->crop_column : c->crop_columns) / c->bin_columns;
+  c->air_left = std::min(left, kept);
+  c->air_right = std::min(right, kept - c->air_left);
+}
+
 class TomoPrepareTest : public testing::BackendTest {
  protected:
   Doubles Counts(int64_t count, double lo, double hi) {  // whole numbers
@@ -141,7 +149,7 @@ TEST_P(TomoPrepareTest, MatchesTheModel) {
       c.outliers = {.window = 3 + 2 * pick(3), .difference = 20, .dark_too = pick(2) != 0};
     c.has_cutoff = pick(2) != 0;
     c.cutoff = 1.05;
-    if (!plain && pick(2) != 0) c.air_left = 1 + pick(2), c.air_right = pick(3);
+    if (!plain && pick(2) != 0) AddAir(1 + pick(2), pick(3), &c);
     c.minus_log = pick(3) != 0;
     const double light = c.dtype == DType::kU8 ? 200 : 2000;
     Doubles raw = Counts(c.angles * c.rows * c.columns, 0.2 * light, 1.02 * light);
@@ -585,7 +593,7 @@ TEST_P(TomoPrepareTest, ARollMatchesTheModel) {
       c.crop_columns = std::max(2 * c.bin_columns, c.columns / 2 + pick(c.columns / 4));
     }
     if (pick(3) == 0) c.outliers = {.window = 3, .difference = 20, .dark_too = pick(2) != 0};
-    if (pick(3) == 0) c.air_left = 1 + pick(2), c.air_right = pick(3);
+    if (pick(3) == 0) AddAir(1 + pick(2), pick(3), &c);
     c.minus_log = pick(3) != 0;
     const double light = c.dtype == DType::kU8 ? 200 : 2000;
     // Never near 0: there, rounding of f32 would weigh heavily after the logarithm.

@@ -873,7 +873,7 @@ class Scans(DaemonTest):
             self.assertEqual(list(self.made(name, center=center).warnings), [])
         # If the data do not determine the axis, there is no warning.
         self.assertEqual([t for t in self.made(name, projections=(0, 100)).warnings if "axis" in t], [])
-        result = self.command("recon", name, "--png", os.path.join(self.daemon.root, "x.png"))
+        result = self.command("recon", name, "--center", "middle", "--png", os.path.join(self.daemon.root, "x.png"))
         self.assertIn("--center auto", result.stdout + result.stderr)
 
     def test_what_is_of_a_search_is_refused_without_one(self):

@@ -72,7 +72,7 @@ TEST_F(ProjectionInputTest, OptionsComeBeforeTheFile) {
   EXPECT_EQ(ReadAll<float>(*input, FrameKind::kProjection), Frames<float>(2, 0));
   EXPECT_EQ(ReadAll<float>(*input, FrameKind::kFlat), Frames<float>(kFlats, 1));
   EXPECT_THAT(OpenProjections(path, {.angle_values = {0, 90}}),
-              IsError(absl::StatusCode::kInvalidArgument, "angle_values has 2 values; allowed 5"));
+              IsError(absl::StatusCode::kInvalidArgument, "angles_rad has 2 values; allowed 5"));
   EXPECT_THAT(
       OpenProjections(path, {.angle_unit = AngleUnit::kDegrees, .flat_positions = {0, 1, 6}}),
       IsError(absl::StatusCode::kInvalidArgument, "flat_positions is 6 at 2; allowed 0 to 5"));
