@@ -13,8 +13,8 @@
 
 // From raw projections to sinograms, on one device. Order of the stages
 // (gpu/tomography/preprocess.cc):
-//   outliers of single frames → flat and dark fields → roll of the detector → binning, crop → phase
-//   retrieval → air → minus logarithm → rings → 360° to 180°.
+//   outliers of single frames → flat and dark fields → roll of the detector → binning → phase
+//   retrieval → crop → air → minus logarithm → beam hardening → rings → 360° to 180°.
 namespace octavo::inline gpu {
 
 /// How the frames of a field are combined into one: by mean or median (for an even number, the mean
@@ -124,8 +124,8 @@ struct PrepareConfig {
 
   OutlierRemoval outliers;  // applies to projections, flats and darks
   int64_t bin_rows = 1, bin_columns = 1,
-          bin_angles = 1;  // 1, 2, 4; a bin is its sum of counts over its sum of fields; an
-                           // incomplete last bin is dropped
+          bin_angles = 1;  // 1, 2, 4; a bin is its sum of counts over its sum of fields (with a
+                           // roll the mean of its transmissions); an incomplete last bin is dropped
   int64_t crop_row = 0,
           crop_rows = 0;  // raw rows kept, from crop_row on; crop_rows 0 = all to the end
   int64_t crop_column = 0, crop_columns = 0;  // the same for columns

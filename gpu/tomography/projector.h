@@ -19,7 +19,7 @@ namespace octavo::inline gpu {
 /// the middle of the image; x points right, y up, angles turn counter-clockwise: the ray at
 /// distance s from the axis is x cos θ + y sin θ = s.
 struct ProjectorConfig {
-  std::vector<double> angles_rad;  // one per projection, any order, also repeated; 1 … 65536
+  std::vector<double> angles_rad;  // one per projection, any order, also repeated; 1 … 65536 (jobs: 65535)
   int64_t detectors = 0;           // bins of a projection, 2 … 32768
   int64_t slices = 0;              // most slices of a run, 1 … 4096
   std::vector<double>

@@ -44,6 +44,7 @@ absl::StatusOr<model::IndexRange> Resolve(const char* field, const model::IndexR
 
 const char* NameOf(PhaseMethod method) {
   static constexpr const char* kNames[] = {"Paganin", "generalised Paganin", "Farago"};
+  static_assert(std::size(kNames) == static_cast<size_t>(PhaseMethod::kFarago) + 1);
   return kNames[static_cast<int>(method)];
 }
 
@@ -520,12 +521,12 @@ std::string TomographyLayout::Text() const {
                     "), ", darks_, " dark (",
                     p.dark_average == FieldAverage::kMean ? "mean" : "median", ")\n");
   }
+  if (p.roll.degrees != 0)
+    absl::StrAppend(&text, "roll: projections are turned by ", p.roll.degrees, " degrees\n");
   if (p.bin_rows * p.bin_columns * p.bin_angles > 1) {
     absl::StrAppend(&text, "binning: ", p.bin_angles, " projections x ", p.bin_rows, " rows x ",
                     p.bin_columns, " columns\n");
   }
-  if (p.roll.degrees != 0)
-    absl::StrAppend(&text, "roll: projections are turned by ", p.roll.degrees, " degrees\n");
   if (p.phase.enabled)
     absl::StrAppend(&text, "phase retrieval (", NameOf(p.phase.method), "): delta/beta ",
                     p.phase.delta_beta, ", ", p.phase.distance_mm, " mm, ", p.phase.energy_kev,
@@ -536,11 +537,11 @@ std::string TomographyLayout::Text() const {
   if (p.minus_log) absl::StrAppend(&text, "minus logarithm\n");
   if (!p.beam_hardening.empty())
     absl::StrAppend(&text, "beam hardening: polynomial of ", p.beam_hardening.size(), " terms\n");
+  for (const RingRemoval& ring : p.rings)
+    absl::StrAppend(&text, "rings: ", NameOf(ring.method), "\n");
   if (stitched())
     absl::StrAppend(&text, "stitching: 360 to 180 degrees, overlap ",
                     overlap_unknown() ? "is found" : absl::StrCat(p.stitching.overlap), "\n");
-  for (const RingRemoval& ring : p.rings)
-    absl::StrAppend(&text, "rings: ", NameOf(ring.method), "\n");
   if (!tried_.empty()) {
     absl::StrAppend(&text, "axis: ", tried_.size(), " tried, ", tried_.front(), " to ",
                     tried_.back(), "\n");

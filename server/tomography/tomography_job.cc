@@ -65,6 +65,8 @@ class TomographyWork final : public job::JobWork {
     const TomographyMemory& m = chosen.memory;
     const int64_t batch = m.slices_per_batch, batches = (layout_.slices() + batch - 1) / batch;
     job::JobPlan plan;
+    // Sinograms of a push may become smaller: how many of its frames are projections is known when
+    // all have come.
     plan.results.push_back({.bytes = layout_.slices() * layout_.stored_image_bytes(),
                             .mip_bytes = layout_.stored_image_bytes(),
                             .on_disk = chosen.on_disk});

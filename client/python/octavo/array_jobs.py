@@ -19,7 +19,7 @@ _CANCEL_S = 5.0  # that an exception waits for the end of its job
 
 
 class ArrayJobs:
-    """Runs tomography jobs on arrays of this process.
+    """Runs tomography and projection jobs on arrays of this process.
 
     Everything on the server ends with this object, or soon after this process if it is killed: jobs
     and their volumes belong to a session, and buffers live only while they are renewed.

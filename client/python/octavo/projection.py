@@ -18,7 +18,7 @@ _CALLED = {"angles_rad": "angles", "axis_pixels": "center", "mask_ratio": "mask"
 @builder(projection_pb2.ProjectionJob, called=_CALLED)
 def projection(input: str, angles: Sequence[float], *, adjoint: bool = False, center: Union[None, float, Sequence[float]] = None, mask: float = 0.0,
                batch: int = 0, **fields: Any) -> projection_pb2.ProjectionJob:
-    """A projection of images, or its exact adjoint, for Client.submit_job: the matrix that sirt, mlem and cgls of octavo.tomography iterate with.
+    """A projection of images, or its exact adjoint, for Client.submit_job: the matrix that sirt, mlem, cgls and tv of octavo.tomography iterate with.
     The job leaves a held volume of float32.
 
     input    a held volume or a buffer that is not private, float32: square images [slice, y, x], which become sinograms [slice, angle, column];

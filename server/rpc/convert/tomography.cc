@@ -148,8 +148,11 @@ absl::StatusOr<model::PreparationSpec> Decode(const v1::TomographyPreparation& i
           "already_sinograms = false");
     if (!P::Phase::Method_IsValid(in.phase().retrieval_method()))
       return Unknown("preparation.phase.retrieval_method", in.phase().retrieval_method());
-    if (in.phase().retrieval_method() != P::Phase::METHOD_UNSPECIFIED)
-      c.phase.method = static_cast<PhaseMethod>(in.phase().retrieval_method() - 1);
+    switch (in.phase().retrieval_method()) {
+      case P::Phase::METHOD_GENERALIZED_PAGANIN: c.phase.method = PhaseMethod::kGeneralized; break;
+      case P::Phase::METHOD_FARAGO: c.phase.method = PhaseMethod::kFarago; break;
+      default: break;  // Paganin
+    }
   }
   c.air_left = in.air_left();
   c.air_right = in.air_right();
@@ -259,7 +262,7 @@ absl::StatusOr<model::RotationCenterSpec> Decode(const v1::RotationCenter& in) {
   return out;
 }
 
-// One iteration is a blur.
+// A configuration has one iteration unless the request says how many; that would be a blur.
 int64_t UsualIterations(TomographyAlgorithm algorithm) {
   switch (algorithm) {
     case TomographyAlgorithm::kCgls: return 20;

@@ -77,7 +77,7 @@ class Rendering(DaemonTest):
                         if rendering in ("plane", "max", "min") and not np.iscomplexobj(array):
                             np.testing.assert_array_equal(got.array, wanted)
                         else:
-                            np.testing.assert_allclose(got.array, wanted, rtol=1e-6, atol=1e-6)
+                            np.testing.assert_allclose(got.array, wanted, rtol=1e-6, atol=1e-5)  # tens of dB in f32, of which a deviation may be small
         return array
 
     # -- values
