@@ -481,7 +481,8 @@ class Restart(unittest.TestCase):
                 until(lambda: self._next(web, "daemon")["up"])  # why it is away may have been told in other words meanwhile
                 # The scan went with its daemon: its view ends, and says so.
                 self.assertTrue(any(t["type"] == "end" and t["reason"] == "NO_SCAN" for t in web.texts) or web.text("end")["reason"] == "NO_SCAN")
-                until(lambda: self._told_all(web) and scan not in web.state["scans"])
+                # Its history may have had the time to write it down.
+                until(lambda: self._told_all(web) and web.state["scans"].get(scan, {"state": "LOST"})["state"] == "LOST")
                 with again.client() as client:
                     scan = client.submit_scan(octavo.simulated(3), octavo.raster(64, 16, volumes=0), samples=256, rate_hz=20000).name
                     web.open(0, scan)
