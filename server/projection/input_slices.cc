@@ -1,6 +1,7 @@
 #include "server/projection/input_slices.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -9,7 +10,7 @@
 
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
-#include "server/buffer/float_planes.h"
+#include "server/buffer/array_input.h"
 #include "server/memory/volume_slot.h"
 
 namespace octavo::projection {
@@ -23,8 +24,6 @@ constexpr int64_t kPieceBytes = int64_t{64} << 20;
 absl::StatusOr<std::shared_ptr<const InputSlices>> InputSlices::Open(
     const std::string& name, const job::JobEnvironment& environment) {
   auto input = std::make_shared<InputSlices>();
-  input->name_ = name;
-  input->buffers_ = environment.buffers;
   if (absl::StartsWith(name, "volumes/") && environment.volumes != nullptr) {
     if (auto status = environment.volumes->Get(name); status.ok())
       input->volume_ = *std::move(status);
@@ -45,7 +44,9 @@ absl::StatusOr<std::shared_ptr<const InputSlices>> InputSlices::Open(
   }
   if (environment.buffers == nullptr)
     return InvalidField(kField, absl::StrCat("is ", name, ", but this engine has no arrays"));
-  OCTAVO_ASSIGN_OR_RETURN(input->shape_, buffer::ShapeOfFloats(*environment.buffers, kField, name));
+  OCTAVO_ASSIGN_OR_RETURN(input->contents_,
+                          buffer::ArrayInput::OpenFloats(*environment.buffers, kField, name));
+  input->shape_ = input->contents_->type().dims;
   return input;
 }
 
@@ -56,21 +57,34 @@ DeviceSpan<const float> InputSlices::MemoryOn(int index) const {
 
 absl::Status InputSlices::Read(job::JobRun& run, const std::stop_token& stop, int64_t first,
                                int64_t count, DeviceSpan<float> out) const {
-  if (buffers_ == nullptr) return absl::InternalError("this engine has no arrays");
-  const int64_t slice = shape_[1] * shape_[2], bytes = slice * 4;
-  const int64_t piece = std::clamp<int64_t>(kPieceBytes / std::max<int64_t>(bytes, 1), 1, count);
-  OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer host, run.device().AllocatePinned(piece * bytes));
-  for (int64_t done = 0; done < count; done += piece) {
+  if (contents_ == nullptr) return absl::InternalError("the input is not read through host memory");
+  const int64_t total = count * shape_[1] * shape_[2] * 4;
+  OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer host,
+                          run.device().AllocatePinned(std::min(kPieceBytes, total)));
+  int64_t filled = 0, uploaded = 0;
+  const auto upload = [&]() -> absl::Status {
     if (stop.stop_requested()) return absl::CancelledError("cancelled");
-    const int64_t part = std::min(piece, count - done);
-    OCTAVO_RETURN_IF_ERROR(
-        buffer::ReadPlanes(*buffers_, name_, first + done, part, shape_, host.data()));
     const absl::Status copied = run.device().CopyToDevice(
-        run.stream(), out.From(done * slice).data(), host.data(), part * bytes);
+        run.stream(), reinterpret_cast<char*>(out.data()) + uploaded, host.data(), filled);
     OCTAVO_RETURN_IF_ERROR(run.stream().Synchronize());
     OCTAVO_RETURN_IF_ERROR(copied);
-  }
-  return absl::OkStatus();
+    uploaded += std::exchange(filled, 0);
+    return absl::OkStatus();
+  };
+  return contents_->Read({first, 0, 0}, {count, shape_[1], shape_[2]},
+                         [&](const char* data, int64_t bytes) -> absl::Status {
+                           while (bytes > 0) {
+                             const int64_t part = std::min(bytes, host.bytes() - filled);
+                             std::memcpy(static_cast<char*>(host.data()) + filled, data,
+                                         static_cast<size_t>(part));
+                             data += part;
+                             bytes -= part;
+                             filled += part;
+                             if (filled == host.bytes() || uploaded + filled == total)
+                               OCTAVO_RETURN_IF_ERROR(upload());
+                           }
+                           return absl::OkStatus();
+                         });
 }
 
 }  // namespace octavo::projection

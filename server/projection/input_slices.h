@@ -17,14 +17,14 @@
 #include "server/volume/volume_hold.h"
 
 namespace octavo::buffer {
-class BufferStore;
+class ArrayInput;
 }  // namespace octavo::buffer
 
 namespace octavo::projection {
 
 /// The input of a job: a held volume or a buffer, f32 with three axes. A volume in device memory is
 /// pinned for as long as this exists, and a job on its device projects from there; all other inputs
-/// are read through host memory, and those reads fail (NotFound) if the input is removed meanwhile.
+/// are read through host memory, and those reads fail as those of buffer::ArrayInput do.
 class InputSlices {
  public:
   /// Errors name projection.input.
@@ -44,11 +44,10 @@ class InputSlices {
                     DeviceSpan<float> out) const;
 
  private:
-  std::string name_;
   std::vector<int64_t> shape_;
   std::optional<model::VolumeStatus> volume_;
-  volume::VolumeHold pinned_;  // empty: read through `buffers_`
-  buffer::BufferStore* buffers_ = nullptr;
+  volume::VolumeHold pinned_;                           // empty: read through `contents_`
+  std::shared_ptr<const buffer::ArrayInput> contents_;  // null: `pinned_`
 };
 
 }  // namespace octavo::projection

@@ -10,16 +10,14 @@
 
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
-#include "server/buffer/float_planes.h"
+#include "server/buffer/array_input.h"
 
 namespace octavo::tomography {
 namespace {
 
-constexpr int64_t kPiece = 4 << 20;
-
 /// One of the arrays: three axes always.
 struct Array {
-  std::string name;
+  std::shared_ptr<const buffer::ArrayInput> contents;
   DType dtype = DType::kF32;
   int rank = 3;
   std::array<int64_t, 3> dims{};  // as stored
@@ -27,9 +25,14 @@ struct Array {
 
 absl::StatusOr<Array> Look(buffer::BufferStore& buffers, const std::string& field,
                            const std::string& name) {
-  OCTAVO_ASSIGN_OR_RETURN(const ArrayType type,
-                          buffer::TypeOf(buffers, absl::StrCat("tomography.arrays.", field), name));
-  Array array{.name = name, .dtype = DType::kF32, .rank = type.rank(), .dims = {1, 1, 1}};
+  OCTAVO_ASSIGN_OR_RETURN(
+      auto contents,
+      buffer::ArrayInput::Open(buffers, absl::StrCat("tomography.arrays.", field), name));
+  const ArrayType type = contents->type();
+  Array array{.contents = std::move(contents),
+              .dtype = DType::kF32,
+              .rank = type.rank(),
+              .dims = {1, 1, 1}};
   switch (type.scalar) {
     case Scalar::kU8: array.dtype = DType::kU8; break;
     case Scalar::kU16: array.dtype = DType::kU16; break;
@@ -53,10 +56,8 @@ absl::StatusOr<Array> Look(buffer::BufferStore& buffers, const std::string& fiel
 
 class ArraysInput final : public storage::ProjectionInput {
  public:
-  ArraysInput(storage::ProjectionInfo info, buffer::BufferStore& buffers,
-              std::array<Array, 3> arrays, bool sinogram_order)
+  ArraysInput(storage::ProjectionInfo info, std::array<Array, 3> arrays, bool sinogram_order)
       : ProjectionInput(std::move(info)),
-        buffers_(buffers),
         arrays_(std::move(arrays)),
         sinogram_order_(sinogram_order) {}
 
@@ -75,32 +76,25 @@ class ArraysInput final : public storage::ProjectionInput {
       start.erase(start.begin() + 1);
       count.erase(count.begin() + 1);
     }
-    OCTAVO_ASSIGN_OR_RETURN(const auto reader, buffer::OpenBox(buffers_, array.name,
-                                                               std::move(start), std::move(count)));
-    const int64_t row_bytes = box.columns * SizeOf(info_.dtype),
-                  total = box.elements() * SizeOf(info_.dtype);
+    const int64_t row_bytes = box.columns * SizeOf(info_.dtype);
     auto* to = static_cast<char*>(out);
     int64_t at = 0;
-    while (at < total) {
-      OCTAVO_ASSIGN_OR_RETURN(const model::Bytes piece, reader->Next(kPiece));
-      if (piece.size == 0)
-        return absl::DataLossError(
-            absl::StrCat(array.name, ": ended after ", at, " of ", total, " bytes"));
-      const char* from = static_cast<const char*>(piece.data);
-      for (int64_t done = 0; done < piece.size;) {
-        // Position in [frame, row, column] of the row that continues here.
-        const int64_t row = at / row_bytes, within = at % row_bytes,
-                      bytes = std::min(row_bytes - within, piece.size - done);
-        const int64_t placed = rows_first ? row % box.frames * box.rows + row / box.frames : row;
-        std::memcpy(to + placed * row_bytes + within, from + done, static_cast<size_t>(bytes));
-        done += bytes;
-        at += bytes;
-      }
-    }
-    return absl::OkStatus();
+    return array.contents->Read(
+        std::move(start), std::move(count), [&](const char* from, int64_t size) {
+          for (int64_t done = 0; done < size;) {
+            // Position in [frame, row, column] of the row that continues here.
+            const int64_t row = at / row_bytes, within = at % row_bytes,
+                          bytes = std::min(row_bytes - within, size - done);
+            const int64_t placed =
+                rows_first ? row % box.frames * box.rows + row / box.frames : row;
+            std::memcpy(to + placed * row_bytes + within, from + done, static_cast<size_t>(bytes));
+            done += bytes;
+            at += bytes;
+          }
+          return absl::OkStatus();
+        });
   }
 
-  buffer::BufferStore& buffers_;
   const std::array<Array, 3> arrays_;
   const bool sinogram_order_;
 };
@@ -144,8 +138,7 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenProjectionArrays(
                                      info.projections, ", one per projection"));
   }
   info.angles_rad = angles_rad;
-  return std::make_shared<ArraysInput>(std::move(info), buffers, std::move(arrays),
-                                       spec.sinogram_order);
+  return std::make_shared<ArraysInput>(std::move(info), std::move(arrays), spec.sinogram_order);
 }
 
 }  // namespace octavo::tomography

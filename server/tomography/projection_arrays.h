@@ -15,8 +15,7 @@ namespace octavo::tomography {
 
 /// Held volumes and buffers as projections of a scan: read back from the device that has them, box
 /// by box. `angles_rad`: one per projection; `pixel_um`: the size of a column, 0 = not known.
-/// Errors name fields below "tomography.arrays.". Reads fail (NotFound) if the volume or buffer is
-/// removed meanwhile.
+/// Errors name fields below "tomography.arrays.". Reads fail as those of buffer::ArrayInput do.
 absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenProjectionArrays(
     buffer::BufferStore& buffers, const model::ProjectionArraysSpec& spec,
     const std::vector<double>& angles_rad, double pixel_um);

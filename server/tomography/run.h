@@ -12,7 +12,7 @@
 #include "server/tomography/layout.h"
 
 namespace octavo::buffer {
-class BufferStore;
+class ArrayInput;
 }  // namespace octavo::buffer
 
 namespace octavo::source {
@@ -27,7 +27,7 @@ struct TomographyTask {
   const TomographyLayout* layout = nullptr;
   std::shared_ptr<storage::ProjectionInput> input;  // null: the frames of `port`
   source::ProjectionPort* port = nullptr;
-  buffer::BufferStore* initial = nullptr;  // holds the initial volume or buffer; null: none
+  const buffer::ArrayInput* initial = nullptr;  // the initial slices; null: none
   int64_t slices_per_batch = 1;
   TomographyMemory memory;  // as planned
   bool on_disk = false;

@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 
 #include "gpu/base/status.h"
-#include "server/buffer/float_planes.h"
+#include "server/buffer/array_input.h"
 
 namespace octavo::tomography {
 namespace {
@@ -102,9 +102,7 @@ absl::StatusOr<DeviceSpan<const float>> SliceMaker::InitialOf(const TomographyLa
     OCTAVO_ASSIGN_OR_RETURN(
         host_initial_, run_.device().AllocatePinned(task_.slices_per_batch * layout.image_bytes()));
   }
-  const std::vector<int64_t> shape = {layout.slices(), layout.image_rows(), layout.image_columns()};
-  OCTAVO_RETURN_IF_ERROR(buffer::ReadPlanes(*task_.initial, spec_.initial_volume, first, count,
-                                            shape, host_initial_.data()));
+  OCTAVO_RETURN_IF_ERROR(task_.initial->ReadPlanes(first, count, host_initial_.data()));
   OCTAVO_RETURN_IF_ERROR(
       run_.device().CopyToDevice(run_.stream(), initial_, host_initial_.data(), bytes));
   OCTAVO_RETURN_IF_ERROR(run_.stream().Synchronize());

@@ -10,7 +10,7 @@
 
 #include "gpu/base/status.h"
 #include "gpu/tomography/truncation.h"
-#include "server/buffer/float_planes.h"
+#include "server/buffer/array_input.h"
 #include "server/source/push_projections.h"
 #include "server/storage/io/confined_path.h"
 #include "server/tomography/layout.h"
@@ -38,12 +38,14 @@ class TomographyWork final : public job::JobWork {
  public:
   TomographyWork(model::TomographySpec spec, const job::JobEnvironment& environment,
                  std::shared_ptr<storage::ProjectionInput> input,
-                 std::shared_ptr<source::ProjectionPort> port, TomographyLayout layout,
+                 std::shared_ptr<source::ProjectionPort> port,
+                 std::shared_ptr<const buffer::ArrayInput> initial, TomographyLayout layout,
                  std::vector<std::string> warnings)
       : spec_(std::move(spec)),
         environment_(environment),
         input_(std::move(input)),
         port_(std::move(port)),
+        initial_(std::move(initial)),
         layout_(std::move(layout)),
         warnings_(std::move(warnings)) {}
   ~TomographyWork() override {
@@ -99,7 +101,7 @@ class TomographyWork final : public job::JobWork {
                           .layout = &layout_,
                           .input = input,
                           .port = port_.get(),
-                          .initial = spec_.initial_volume.empty() ? nullptr : environment_.buffers,
+                          .initial = initial_.get(),
                           .slices_per_batch = chosen.memory.slices_per_batch,
                           .memory = chosen.memory,
                           .on_disk = chosen.on_disk});
@@ -187,6 +189,7 @@ class TomographyWork final : public job::JobWork {
   const job::JobEnvironment environment_;
   const std::shared_ptr<storage::ProjectionInput> input_;  // null: pushed
   const std::shared_ptr<source::ProjectionPort> port_;
+  const std::shared_ptr<const buffer::ArrayInput> initial_;  // null: none
   const TomographyLayout layout_;
   const std::vector<std::string> warnings_;
   mutable Mutex mutex_;
@@ -231,17 +234,20 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenFile(
   return input;
 }
 
-// The initial volume has the result's shape.
-absl::Status CheckInitial(const model::TomographySpec& spec, const TomographyLayout& layout,
-                          buffer::BufferStore* buffers) {
+/// The slices to begin with, which have the result's shape; null = the job asks for none.
+absl::StatusOr<std::shared_ptr<const buffer::ArrayInput>> OpenInitial(
+    const model::TomographySpec& spec, const TomographyLayout& layout,
+    buffer::BufferStore* buffers) {
+  if (spec.initial_volume.empty()) return nullptr;
   if (buffers == nullptr)
     return InvalidField("tomography.initial_volume", "is given, but this engine has no arrays");
   OCTAVO_ASSIGN_OR_RETURN(
-      const auto shape,
-      buffer::ShapeOfFloats(*buffers, "tomography.initial_volume", spec.initial_volume));
+      auto initial,
+      buffer::ArrayInput::OpenFloats(*buffers, "tomography.initial_volume", spec.initial_volume));
+  const auto& shape = initial->type().dims;
   if (shape[0] == layout.slices() && shape[1] == layout.image_rows() &&
       shape[2] == layout.image_columns())
-    return absl::OkStatus();
+    return initial;
   return InvalidField("tomography.initial_volume",
                       absl::StrCat("is [", shape[0], ", ", shape[1], ", ", shape[2],
                                    "]; allowed is [", layout.slices(), ", ", layout.image_rows(),
@@ -376,8 +382,7 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
                         "is given with the tomopy form, which has the axis in the middle always; "
                         "allowed is the corrected form");
   }
-  if (!spec.initial_volume.empty())
-    OCTAVO_RETURN_IF_ERROR(CheckInitial(spec, layout, environment.buffers));
+  OCTAVO_ASSIGN_OR_RETURN(auto initial, OpenInitial(spec, layout, environment.buffers));
   Implausible doubts = FindImplausible(spec, info);
   OCTAVO_RETURN_IF_ERROR(doubts.refusal());
   if (input != nullptr) {
@@ -391,7 +396,8 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
                                       *push, environment.projection_memory, environment.clock));
   }
   return std::make_unique<TomographyWork>(spec, environment, std::move(input), std::move(port),
-                                          std::move(layout), std::move(doubts.warnings));
+                                          std::move(initial), std::move(layout),
+                                          std::move(doubts.warnings));
 }
 
 }  // namespace octavo::tomography

@@ -32,6 +32,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 
 constexpr double kPi = 3.14159265358979323846;
+constexpr uint64_t kChunk = 1 << 20;  // the most that a writer takes at a time
 constexpr int64_t kSlices = 7, kSize = 30, kColumns = 41;
 const Caller kMe{.client = "me", .key = ""};
 
@@ -80,7 +81,11 @@ class ProjectionJobTest : public engine::testing::JobFixture {
     spec.total_bytes = bytes;
     auto writer = buffers_->OpenWrite(spec, kMe);
     EXPECT_THAT(writer, IsOk());
-    EXPECT_THAT((*writer)->Chunk({{static_cast<const char*>(data), bytes}}), IsOk());
+    for (uint64_t at = 0; at < bytes; at += kChunk) {
+      EXPECT_THAT(
+          (*writer)->Chunk({{static_cast<const char*>(data) + at, std::min(kChunk, bytes - at)}}),
+          IsOk());
+    }
     EXPECT_THAT((*writer)->Finish(), IsOk());
     return made->name;
   }
@@ -237,6 +242,50 @@ TEST_P(ProjectionJobTest, AHeldVolumeIsReadInPlace) {
   ASSERT_THAT(store_.Discard(forward.volumes[0], Reason::kDiscarded, "test"), IsOk());
   EXPECT_THAT(Submit(spec), IsError(absl::StatusCode::kNotFound, "projection.input"));
   EXPECT_EQ(VolumeOf(WaitDone(queue_->Submit(*later, std::move(work), nullptr))), images);
+}
+
+// A write between the submit and the end would mix the old slices and the new ones.
+TEST_P(ProjectionJobTest, ABufferThatIsWrittenMeanwhileFailsTheJob) {
+  const std::string images = Images();
+  const auto spec = std::make_unique<JobSpec>();
+  spec->work = Spec(images, false);
+  ASSERT_OK_AND_ASSIGN(auto work, MakeJobWork(*spec, Environment()));
+  ASSERT_OK_AND_ASSIGN(auto unread, MakeJobWork(*spec, Environment()));
+  EXPECT_EQ(WaitDone(queue_->Submit(*spec, std::move(unread), nullptr)).volumes.size(), 1u);
+  BufferWriteSpec write;
+  write.name = images;
+  write.total_bytes = images_.size() * 4;
+  ASSERT_OK_AND_ASSIGN(const auto writer, buffers_->OpenWrite(write, kMe));
+  ASSERT_THAT(writer->Chunk({{reinterpret_cast<const char*>(images_.data()), images_.size() * 4}}),
+              IsOk());
+  ASSERT_THAT(writer->Finish(), IsOk());
+  ASSERT_OK_AND_ASSIGN(const JobStatus job, queue_->Submit(*spec, std::move(work), nullptr));
+  const JobStatus end = Wait(job.name);
+  EXPECT_EQ(end.state, JobState::kFailed);
+  EXPECT_EQ(end.reason_code, Reason::kVersion);
+  EXPECT_EQ(InfoOf(end.error).field, "projection.input");
+  EXPECT_THAT(end.reason, HasSubstr("was written while a job needed its earlier contents"));
+  // A new job takes what is there now.
+  ExpectNear(VolumeOf(Run(Spec(images, false))), Direct(Spec(images, false), images_));
+}
+
+// A slice is read in pieces, however large it is.
+TEST_P(ProjectionJobTest, SlicesLargerThanAPieceComeWhole) {
+  constexpr int64_t kLarge = 4201;  // 67 MiB, no multiple of a piece
+  const std::vector<float> image = Random(kLarge * kLarge);
+  ProjectionSpec spec = Spec(FloatBuffer(image, {1, kLarge, kLarge}), false);
+  spec.columns = spec.image_size = 0;
+  spec.angles_rad = {0};
+  spec.axis_pixels = {};
+  spec.pixel_size = 1;
+  const std::vector<float> made = VolumeOf(Run(spec));
+  ASSERT_EQ(made.size(), static_cast<size_t>(kLarge));
+  for (int64_t column = 0; column < kLarge; column += 100) {
+    double sum = 0;
+    for (int64_t row = 0; row < kLarge; ++row)
+      sum += static_cast<double>(image[static_cast<size_t>(row * kLarge + column)]);
+    EXPECT_NEAR(static_cast<double>(made[static_cast<size_t>(column)]), sum, 0.02) << column;
+  }
 }
 
 TEST_P(ProjectionJobTest, SpacingsFollowTheInput) {
