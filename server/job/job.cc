@@ -3,6 +3,8 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "gpu/device/alignment.h"
+#include "gpu/device/exportable_memory.h"
 
 namespace octavo::job {
 
@@ -49,6 +51,11 @@ absl::Status CheckTransition(const std::string& job, JobState from, JobState to)
                   {.reason = Reason::kJobState,
                    .field = "name",
                    .numbers = {{"state", Name(from)}, {"wanted_state", Name(to)}}});
+}
+
+int64_t JobPlan::Result::charged_bytes() const {
+  return (on_disk ? 0 : ClientMemory::Bytes(AlignedBytes(bytes))) + AlignedBytes(mip_bytes) +
+         kMemoryAlignment;
 }
 
 int64_t JobPlan::bytes() const {

@@ -133,6 +133,9 @@ struct JobPlan {
     // stored batch by batch (JobRun::Store) and held in the tier DISK: only its MIP takes device
     // memory
     bool on_disk = false;
+
+    /// What the ledger counts for it: its memory as it is allocated.
+    int64_t charged_bytes() const;
   };
   std::vector<Result> results;
   int64_t workspace_bytes =

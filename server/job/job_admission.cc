@@ -8,7 +8,6 @@
 #include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
 #include "gpu/device/alignment.h"
-#include "gpu/device/exportable_memory.h"
 #include "server/base/resource_names.h"
 #include "server/security/rights.h"
 
@@ -42,10 +41,7 @@ memory::Ledger::Needs JobAdmission::NeedsOf(const JobPlan& plan) {
   memory::Ledger::Needs needs;
   for (const auto& result : plan.results)
     needs.push_back(
-        {.kind = model::NeedKind::kResult,
-         .bytes = (result.on_disk ? 0 : ClientMemory::Bytes(AlignedBytes(result.bytes))) +
-                  AlignedBytes(result.mip_bytes) + kMemoryAlignment,
-         .count = 1});
+        {.kind = model::NeedKind::kResult, .bytes = result.charged_bytes(), .count = 1});
   needs.push_back({.kind = model::NeedKind::kWorkspace,
                    .bytes = std::max(AlignedBytes(plan.workspace_bytes), kMemoryAlignment),
                    .count = 1});

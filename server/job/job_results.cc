@@ -110,8 +110,23 @@ void JobResults::List(const model::VolumeStatus& volume) {
   ++job_->status.event_count;
 }
 
+// A plan knows only the most that a volume can have: nothing has been written into the memory yet,
+// so a smaller volume takes a smaller one, and gives the rest back.
+absl::Status JobResults::FitMemory(size_t index) {
+  const JobPlan::Result& planned = plan_.results[index];
+  JobPlan::Result made = planned;
+  made.bytes = made_[index].volume.bytes;
+  if (made.charged_bytes() == planned.charged_bytes()) return absl::OkStatus();
+  memory::VolumeSlot& slot = *made_[index].slot;
+  slot.volume = {};
+  OCTAVO_ASSIGN_OR_RETURN(slot.volume, ClientMemory::Allocate(device_, made.bytes));
+  services_.ledger->Shrink(slot.charge, made.charged_bytes());
+  return absl::OkStatus();
+}
+
 absl::StatusOr<void*> JobResults::Result(size_t index, model::VolumeStatus volume) {
   OCTAVO_RETURN_IF_ERROR(Describe(index, &volume));
+  OCTAVO_RETURN_IF_ERROR(FitMemory(index));
   services_.volumes->Add(volume, made_[index].slot, job_->device);
   List(volume);
   return made_[index].slot->volume.data();

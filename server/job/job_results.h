@@ -54,6 +54,7 @@ class JobResults {
     std::shared_ptr<const volume::SpilledVolume> stored;  // and when it is whole
   };
   absl::Status Describe(size_t index, model::VolumeStatus* volume);
+  absl::Status FitMemory(size_t index);
   /// The volume, which is held now, goes to the tier that the job wants it in. Where that does not
   /// begin, it stays where it is, and the job warns.
   void Move(const model::VolumeStatus& volume);

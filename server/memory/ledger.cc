@@ -386,6 +386,19 @@ bool Ledger::Claim(ChargeId id) {
   return true;
 }
 
+void Ledger::Shrink(ChargeId id, int64_t bytes) {
+  MutexLock lock(mutex_);
+  const auto it = charges_.find(id);
+  if (it == charges_.end() || it->second.bytes <= bytes) return;
+  Charge& charge = it->second;
+  const int64_t less = charge.bytes - bytes;
+  charge.bytes = bytes;
+  SumOf(charge) -= less;
+  if (charge.kind == ChargeKind::kCached) return;  // nobody holds it, and nobody pays
+  bytes_of_.find(HolderOf(charge))->second -= less;
+  if (charge.paid.amount() > 0) charge.paid.Split(less).Release();
+}
+
 void Ledger::Release(ChargeId id) {
   MutexLock lock(mutex_);
   auto it = charges_.find(id);

@@ -98,6 +98,9 @@ class Ledger {
   /// Takes a cached charge out of the cache: it counts as reserved, and its memory belongs to the
   /// caller. False if another thread was faster.
   bool Claim(ChargeId id);
+  /// The charge counts only `bytes` from now on, at least 1; the rest of its memory must be free by
+  /// now. Without effect if it counts no more than that already.
+  void Shrink(ChargeId id, int64_t bytes);
   /// Its memory must be free by now.
   void Release(ChargeId id);
 

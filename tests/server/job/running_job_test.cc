@@ -135,6 +135,33 @@ TEST_F(RunningJobTest, AResultBecomesAHeldVolumeWithDigestAndProjection) {
   EXPECT_GT(ledger_.UseOf(0).held, 0);
 }
 
+// How much a job makes may be known only when it runs: of pushed frames, how many are projections.
+TEST_F(RunningJobTest, ASmallerResultThanPlannedGivesTheRestBack) {
+  const JobPtr job = Begun();
+  JobPlan& plan = job->plans.at(0);
+  ReleaseCharges(job);
+  plan.results = {{.bytes = 100'000, .mip_bytes = 16}};
+  job->charges = ledger_.Reserve(0, "jobs/a", "", JobAdmission::NeedsOf(plan), nullptr).value();
+  const int64_t planned = ledger_.UseOf(0).reserved;
+  JobPlan::Result small = plan.results[0];
+  small.bytes = 64;
+  ASSERT_LT(small.charged_bytes(), plan.results[0].charged_bytes());
+  {
+    RunningJob run(services_, table_, turns_, job, stream_.ref());
+    ASSERT_THAT(run.results().Begin(), IsOk());
+    ASSERT_OK_AND_ASSIGN(void* const out, run.Result(0, Described()));
+    EXPECT_EQ(planned - ledger_.UseOf(0).granted(),
+              plan.results[0].charged_bytes() - small.charged_bytes());
+    ASSERT_THAT(run.device().Fill(run.stream(), out, 64, 0x07070707u), IsOk());
+    ASSERT_THAT(run.results().Finish(), IsOk());
+    run.results().Close(/*held=*/true, absl::OkStatus());
+  }
+  ReleaseCharges(job);
+  EXPECT_EQ(ledger_.UseOf(0).held, small.charged_bytes());
+  ASSERT_THAT(volumes_.Discard(table_.Get("jobs/a")->volumes[0], Reason::kDiscarded, ""), IsOk());
+  EXPECT_EQ(ledger_.UseOf(0).granted(), 0);
+}
+
 TEST_F(RunningJobTest, ACommitIsWantedOfAHeldResult) {
   EXPECT_THAT(WantedAtClose(absl::OkStatus()), ElementsAre("there"));
 }

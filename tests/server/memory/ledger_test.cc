@@ -324,7 +324,8 @@ TEST(Ledger, RandomLivesOfChargesKeepTheInvariant) {
             if (mine.empty()) break;
             const size_t i = random() % mine.size();
             const auto id = mine[i];
-            switch (random() % 6) {
+            switch (random() % 7) {
+              case 5: ledger.Shrink(id, static_cast<int64_t>(1 + random() % 900)); break;
               case 0: ledger.Hold(id, "volumes/v"); break;
               case 1: ledger.Unhold(id); break;
               case 2: ledger.Move(id, ChargeKind::kBuffer, "buffers/b"); break;

@@ -286,6 +286,21 @@ TEST(LedgerQuota, FollowsAChargeThroughItsKinds) {
   EXPECT_EQ(book.accounts(), 0u);
 }
 
+TEST(LedgerQuota, WhatAChargeNoLongerCountsIsGivenBack) {
+  QuotaBook book(AtMost(QuotaKind::kDeviceBytes, 500));
+  Ledger ledger({1000}, &book);
+  const auto id = ledger.Reserve(0, "jobs/a", "", Slots(400, 1), nullptr, kAda).value()[0];
+  ledger.Shrink(id, 150);
+  EXPECT_EQ(ledger.UseOf(0).reserved, 150);
+  EXPECT_EQ(ledger.BytesOf("jobs/a"), 150);
+  EXPECT_EQ(UsedBy(book, kAda, QuotaKind::kDeviceBytes), 150);
+  ledger.Shrink(id, 300);
+  EXPECT_EQ(ledger.UseOf(0).reserved, 150) << "it never grows";
+  EXPECT_THAT(ledger.Reserve(0, "jobs/b", "", Slots(350, 1), nullptr, kAda), IsOk());
+  ledger.Release(id);
+  EXPECT_EQ(UsedBy(book, kAda, QuotaKind::kDeviceBytes), 350);
+}
+
 TEST(LedgerQuota, WhatBreaksOffIsGivenBack) {
   QuotaBook book;
   Ledger ledger({1000}, &book);
