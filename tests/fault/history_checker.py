@@ -173,8 +173,10 @@ def check_leases(ops):
     """Leases in real time. args: mode, released (begin, end; absent: never). An exclusive one excludes all others, and a shared one of a volume
     its end by others; a call that is refused for a lease ran while another client may have had one."""
     restarts, problems = [op for op in ops if op.kind == "restart"], []
-    surely, perhaps = collections.defaultdict(list), collections.defaultdict(list)
+    surely, perhaps, ends = collections.defaultdict(list), collections.defaultdict(list), collections.defaultdict(list)
     for op in ops:
+        if op.kind in ("commit", "discard", "destroy") and op.outcome == "ok" and not op.args.get("own_lease"):
+            ends[op.object].append(op)
         if op.kind == "lease" and op.outcome != "failed":
             died = next((restart for restart in restarts if restart.begin > op.begin), None)
             begin, end = op.args.get("released", (math.inf, math.inf))
@@ -191,9 +193,8 @@ def check_leases(ops):
             for later_begin, _, later in held[i + 1:]:
                 if later_begin < end and "exclusive" in (op.args["mode"], later.args["mode"]):
                     problems.append(f"{name}: two leases at once\n  {op}\n  {later}")
-        for op in ops:
-            if op.object == name and op.kind in ("commit", "discard", "destroy") and op.outcome == "ok" and not op.args.get("own_lease"):
-                problems += [f"{name}: ended under a lease\n  {lease}\n  {op}" for begin, end, lease in held if begin < op.begin and op.end < end]
+        for op in ends[name]:
+            problems += [f"{name}: ended under a lease\n  {lease}\n  {op}" for begin, end, lease in held if begin < op.begin and op.end < end]
     for op in ops:
         if op.reason == "LEASED" and not any(begin < op.end and op.begin < end for begin, end, lease in perhaps[op.object] if lease is not op):
             problems.append(f"{op.object}: refused for a lease that there was not\n  {op}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import uuid
 from typing import Callable, List, Optional, Sequence
 
 import numpy as np
@@ -32,6 +33,7 @@ class ArrayJobs:
             raise ValueError(f"client is {short(client)}; expected an octavo.Client, or None: a new one")
         self._own = client is None
         self.client = Client() if client is None else client
+        self._label = {"octavo_call": uuid.uuid4().hex}  # of its buffers, also of one whose name an interrupt kept from us
         self._buffers: List[str] = []
         self._volumes: List[str] = []
         try:
@@ -52,6 +54,9 @@ class ArrayJobs:
                 self._put(array)
             job = self.client.submit_job(make(list(self._buffers)), device=device, session=self._session, orphan="discard")
             job = self._watch(job, progress)
+        except BaseException:
+            self._find_buffers()
+            raise
         finally:
             self._let_go()
         if job.state != "DONE":
@@ -75,10 +80,12 @@ class ArrayJobs:
     def close(self) -> None:
         """Frees what is left. A clean-up that fails never hides the result: the server ends what belongs to the session."""
         try:
-            for volume in list(self._volumes):
-                with contextlib.suppress(errors.OctavoError):
-                    self.discard(volume)
-            self._session.__exit__()
+            try:
+                for volume in list(self._volumes):
+                    with contextlib.suppress(errors.OctavoError):
+                        self.discard(volume)
+            finally:  # also when the user interrupts a second time
+                self._session.__exit__()
         finally:
             self._close_client()
 
@@ -94,7 +101,7 @@ class ArrayJobs:
 
     def _put(self, array: np.ndarray) -> None:
         # Its name is known before the upload, so that one that breaks off leaves nothing.
-        buffer = self.client.buffers.create(array.shape, array.dtype.newbyteorder("<"), uninitialized=True, ttl=_BUFFER_TTL_S)
+        buffer = self.client.buffers.create(array.shape, array.dtype.newbyteorder("<"), uninitialized=True, ttl=_BUFFER_TTL_S, labels=self._label)
         self._buffers.append(buffer.name)
         self.client.buffers.write(buffer.name, array)
 
@@ -121,6 +128,12 @@ class ArrayJobs:
             self.client.cancel_job(name)
         with contextlib.suppress(errors.OctavoError):
             self._volumes += self.client.wait_job(name, check=False, timeout=_CANCEL_S).volume_names
+
+    def _find_buffers(self) -> None:
+        """An interrupt may come after the server has made a buffer and before its name is here."""
+        with contextlib.suppress(errors.OctavoError):
+            key, value = next(iter(self._label.items()))
+            self._buffers = [buffer.name for buffer in self.client.buffers.list(filter=f'labels.{key} = "{value}"')]
 
     def _let_go(self) -> None:
         """Ignores buffers that are gone already."""

@@ -1,5 +1,6 @@
 """Tomography jobs against the daemon: files, arrays, TomoPy's results, real scans, the command line, memory, fairness."""
 
+import contextlib
 import json
 import os
 import re
@@ -161,6 +162,26 @@ class Tomography(DaemonTest):
         with mock.patch.object(type(self.client), "read", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
             octavo.recon(sinogram[:, None, :], angles, algorithm="fbp", client=self.client)
         self.assertEqual(held_bytes(self.client), before)
+
+    def test_an_interrupt_at_the_worst_moment_leaves_nothing(self):
+        """The server has done what was asked, and the client does not know it yet."""
+        angles = np.linspace(0, np.pi, 40, endpoint=False)
+        before = held_bytes(self.client)
+        for owner, name in ((type(self.client.buffers), "create"), (type(self.client.buffers), "write"), (type(self.client), "submit_job"),
+                            (type(self.client), "wait_job"), (type(self.client), "discard")):
+            real = getattr(owner, name)
+
+            def interrupted(*args, real=real, **fields):
+                real(*args, **fields)
+                raise KeyboardInterrupt
+
+            with self.subTest(after=name):
+                with mock.patch.object(owner, name, interrupted), contextlib.suppress(KeyboardInterrupt):
+                    octavo.recon(np.ones((40, 2, 32), np.float32), angles, algorithm="fbp", client=self.client)
+                until(lambda: held_bytes(self.client) == before)
+                self.assertEqual(self.client.buffers.list(), [])
+                until(lambda: not [j for j in self.client.jobs() if j.state in ("QUEUED", "RUNNING", "CANCELLING")])
+                self.assertEqual([s.name for s in self.client.sessions() if s.alive], [])
 
     def test_a_recon_that_is_killed_leaves_nothing(self):
         """kill -9 of the client while its job runs. The session's end cancels the job and frees its
