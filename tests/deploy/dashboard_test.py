@@ -1,6 +1,7 @@
 """The Grafana dashboard: its form and all its queries, which a real Prometheus evaluates while it
 scrapes a working daemon."""
 
+import itertools
 import json
 import math
 import os
@@ -130,6 +131,7 @@ class Alerts(unittest.TestCase):
 @unittest.skipUnless(shutil.which("prometheus"), "no prometheus (Debian package prometheus)")
 class Live(DaemonTest):
     flags = ("--device.memory_bytes", str(64 << 20), "--spill.disk_bytes", str(256 << 20), "--handoff.unix", "auto")
+    rounds = itertools.count(1)  # of all tests: they share the daemon, and so the names of what it commits
 
     def setUp(self):
         self.work = tempfile.mkdtemp(prefix="octavo-prometheus-")
@@ -168,8 +170,9 @@ class Live(DaemonTest):
         values = [float(series["value"][1]) for series in answer["data"]["result"]]
         return [v for v in values if not math.isnan(v)]
 
-    def provoke(self, round_):
+    def provoke(self):
         """Produces a day of work and failures in miniature."""
+        round_ = next(self.rounds)
         client, fast = self.client, octavo.simulated(round_, fast=True)
         scan = client.submit_scan(fast, octavo.raster(16, 8, volumes=2), samples=64, retention=dict(hold_raw=True))
         for _ in client.subscribe(scan.name, ["mip"], from_sequence=0):
@@ -195,10 +198,8 @@ class Live(DaemonTest):
     def test_every_query_has_an_answer(self):
         wanted = dict.fromkeys(queries())
         deadline = time.monotonic() + 150
-        round_ = 0
         while wanted:
-            round_ += 1
-            self.provoke(round_)
+            self.provoke()
             for query in list(wanted):
                 if self.ask(query[1]):
                     del wanted[query]
@@ -209,10 +210,8 @@ class Live(DaemonTest):
         expressions = [e for title, e in queries() if title in ("Refusals", "Failed commits and spills", "Scans that ended", "Jobs that ended")]
         seen = set()
         deadline = time.monotonic() + 150
-        round_ = 100
         while len(seen) < 4:
-            round_ += 1
-            self.provoke(round_)
+            self.provoke()
             for title, expression in queries():
                 if title in ("Refusals", "Failed commits and spills", "Scans that ended", "Jobs that ended") and max(self.ask(expression), default=0) > 0:
                     seen.add(title)
