@@ -177,7 +177,8 @@ const std::vector<Key>& Keys() {
               &Config::listen_spare_descriptors, 0, 1 << 20),
       Number(
           "listen.stalled_seconds",
-          "a client that reads nothing for this long is disconnected, and a stream for which its "
+          "a client that reads nothing, or answers no ping, for this long (a ping: at least 30) is "
+          "disconnected, and a stream for which its "
           "client sends no first message, or in WriteBuffer no next one, ends, 1 to 3600",
           &Config::listen_stalled_seconds, 1, 3600),
       Choice(

@@ -1,5 +1,6 @@
 #include "server/rpc/rpc_server.h"
 
+#include <algorithm>
 #include <future>
 #include <string>
 #include <utility>
@@ -92,8 +93,12 @@ class RpcServerImpl final : public RpcServer {
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                                20'000);  // for the first bytes of a connection, ms
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, config.max_concurrent_streams);
+    // A client that stands still, in a debugger or on a machine that sleeps, answers no ping: it
+    // has as long as one that reads nothing.
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+    builder.AddChannelArgument(
+        GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+        std::max(10'000, static_cast<int>(config.stalled_seconds * 1000) - 20'000));
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
     server_ = builder.BuildAndStart();
