@@ -57,6 +57,39 @@ class PushedInput final : public storage::ProjectionInput {
   const std::shared_ptr<char> memory_;
 };
 
+absl::Status NoProjections(const std::string& text) {
+  return WithInfo(absl::FailedPreconditionError(text),
+                  {.reason = Reason::kNoProjections, .field = "push", .numbers = {}});
+}
+
+/// Collects frames, in the order of their sequence numbers, into an input.
+class FramesBySequence {
+ public:
+  /// `info`: of an input without frames.
+  explicit FramesBySequence(storage::ProjectionInfo info) : info_(std::move(info)) {}
+  int64_t projections() const { return std::ssize(index_[0]); }
+  void Add(int64_t sequence, FrameKind kind, double angle_rad) {
+    const auto before = static_cast<double>(projections());
+    if (kind == FrameKind::kProjection) info_.angles_rad.push_back(angle_rad);
+    if (kind == FrameKind::kFlat) info_.flat_positions.push_back(before);
+    if (kind == FrameKind::kDark) info_.dark_positions.push_back(before);
+    index_[static_cast<size_t>(kind)].push_back(sequence);
+  }
+  void Note(std::string note) { info_.notes.push_back(std::move(note)); }
+  /// `memory`: of all frames of the push.
+  absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> Input(std::shared_ptr<char> memory) && {
+    if (index_[0].empty()) return NoProjections("no projection has come");
+    info_.projections = std::ssize(index_[0]);
+    info_.flats = std::ssize(index_[1]);
+    info_.darks = std::ssize(index_[2]);
+    return std::make_shared<PushedInput>(std::move(info_), std::move(index_), std::move(memory));
+  }
+
+ private:
+  storage::ProjectionInfo info_;
+  std::vector<int64_t> index_[3];
+};
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<char>> ProjectionMemory::Take(int64_t bytes) {
@@ -238,6 +271,7 @@ absl::Status ProjectionPort::Offer(int64_t connection, const PushedFrame& frame)
     place->next_row = frame.first_row + frame.rows;
     if (place->next_row == spec_.rows) {
       place->in = true;
+      place->arrived = clock_->Now();
       connect_is_news_ = true;
       ++counts_.frames;
       ++(place->kind == FrameKind::kProjection ? counts_.projections
@@ -263,6 +297,9 @@ void ProjectionPort::Arrived(int64_t sequence) {
   counts_.missing_frames = last_ + 1 - counts_.frames;
   counts_.gaps = static_cast<int64_t>(missing_.size());
   if (!missing_.empty() && missing_.rbegin()->first > last_) --counts_.gaps;
+  for (; whole_ < spec_.frames && frames_[static_cast<size_t>(whole_)].in; ++whole_) {
+    if (frames_[static_cast<size_t>(whole_)].kind == FrameKind::kProjection) ++in_order_;
+  }
 }
 
 double ProjectionPort::EndIfAllSaidSo() {
@@ -360,10 +397,11 @@ absl::StatusOr<ProjectionsSoFar> ProjectionPort::Wait(int64_t seen_frames, doubl
     cv_.WaitFor(lock, std::chrono::duration_cast<std::chrono::nanoseconds>(
                           Seconds(std::min(most, 3600.0))));
   }
-  return ProjectionsSoFar{.counts = counts_, .complete = Done()};
+  return ProjectionsSoFar{.counts = counts_, .in_order = in_order_, .complete = Done()};
 }
 
-absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> ProjectionPort::Snapshot() {
+// The description of an input without any frame.
+storage::ProjectionInfo ProjectionPort::InfoOfNone() const {
   storage::ProjectionInfo info{.path = "",
                                .format = "push",
                                .dtype = spec_.dtype,
@@ -372,33 +410,58 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> ProjectionPort::Snapsh
   info.rows = spec_.rows;
   info.columns = spec_.columns;
   info.pixel_size_um = spec_.pixel_size_um;
-  std::vector<int64_t> index[3];
+  return info;
+}
+
+absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> ProjectionPort::Snapshot() {
+  FramesBySequence frames(InfoOfNone());
   {
     MutexLock lock(mutex_);
     for (size_t i = 0; i < frames_.size(); ++i) {
       const Frame& frame = frames_[i];
-      if (!frame.in) continue;
-      const auto before = static_cast<double>(index[0].size());
-      if (frame.kind == FrameKind::kProjection) info.angles_rad.push_back(frame.angle_rad);
-      if (frame.kind == FrameKind::kFlat) info.flat_positions.push_back(before);
-      if (frame.kind == FrameKind::kDark) info.dark_positions.push_back(before);
-      index[static_cast<size_t>(frame.kind)].push_back(static_cast<int64_t>(i));
+      if (frame.in) frames.Add(static_cast<int64_t>(i), frame.kind, frame.angle_rad);
     }
     if (Done() && counts_.frames < spec_.frames) {
       std::string first;
       if (!missing_.empty()) first = absl::StrCat(", the first is ", missing_.begin()->first);
-      info.notes.push_back(absl::StrCat(spec_.frames - counts_.frames, " of ", spec_.frames,
-                                        " frames never came", first));
+      frames.Note(absl::StrCat(spec_.frames - counts_.frames, " of ", spec_.frames,
+                               " frames never came", first));
     }
   }
-  if (index[0].empty()) {
-    return WithInfo(absl::FailedPreconditionError("no projection has come"),
-                    {.reason = Reason::kNoProjections, .field = "push", .numbers = {}});
+  return std::move(frames).Input(memory_);
+}
+
+absl::StatusOr<PushedPart> ProjectionPort::SnapshotOf(int64_t first, int64_t end) {
+  FramesBySequence frames(InfoOfNone());
+  PushedPart part;
+  {
+    MutexLock lock(mutex_);
+    int64_t before = 0;  // frames, the first of the missing ones
+    for (int64_t i = 0; i < spec_.frames && frames.projections() < end; ++i) {
+      const Frame& frame = frames_[static_cast<size_t>(i)];
+      if (!frame.in) continue;
+      const int64_t number = frames.projections();
+      frames.Add(i, frame.kind, frame.angle_rad);
+      if (frame.kind == FrameKind::kProjection && number >= first) {
+        const TimePoint& at = frame.arrived;
+        if (number == first || at.monotonic_ns < part.begun.monotonic_ns) part.begun = at;
+        if (number == first || at.monotonic_ns > part.ended.monotonic_ns) part.ended = at;
+      }
+      if (number > first && before < i) part.missing.emplace_back(before, i - before);
+      before = i + 1;
+    }
   }
-  info.projections = std::ssize(index[0]);
-  info.flats = std::ssize(index[1]);
-  info.darks = std::ssize(index[2]);
-  return std::make_shared<PushedInput>(std::move(info), std::move(index), memory_);
+  if (frames.projections() < end) {
+    return NoProjections(absl::StrCat("only ", frames.projections(), " projections have come, of ",
+                                      end, " that are needed"));
+  }
+  OCTAVO_ASSIGN_OR_RETURN(part.input, std::move(frames).Input(memory_));
+  return part;
+}
+
+void ProjectionPort::WaitsAgain() {
+  MutexLock lock(mutex_);
+  waited_ = false;
 }
 
 std::vector<std::pair<int64_t, int64_t>> ProjectionPort::Missing() {

@@ -79,7 +79,17 @@ struct ProjectionPushProgress {
 /// The state of a push, for its job.
 struct ProjectionsSoFar {
   ProjectionPushCounts counts;
+  int64_t in_order = 0;   // projections among the frames before the first one that has not arrived
   bool complete = false;  // no more frames will arrive: all are here, or the clients sent `end`
+};
+
+/// A part of a push: the frames up to one of its projections.
+struct PushedPart {
+  std::shared_ptr<storage::ProjectionInput> input;  // all fields and projections up to its last one
+  // Of the projections from the first one asked for to the last one: the earliest and the latest
+  // arrival, and the runs of frames between them that have not arrived: first, count.
+  TimePoint begun, ended;
+  std::vector<std::pair<int64_t, int64_t>> missing;
 };
 
 /// Connects clients that push projections to the job that reconstructs them. The port places each
@@ -141,6 +151,13 @@ class ProjectionPort {
   /// sequence numbers, with their positions. The input does not change while more frames arrive,
   /// and keeps the memory alive. FailedPrecondition (NO_PROJECTIONS) while there is none.
   absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> Snapshot();
+  /// The same up to projection `end` - 1 of those that have arrived, in the order of their sequence
+  /// numbers: the flats and darks that follow it are left out. Among ProjectionsSoFar::in_order
+  /// projections the answer is always the same. `first`: of the projections that the caller uses.
+  /// FailedPrecondition (NO_PROJECTIONS) if fewer have arrived.
+  absl::StatusOr<PushedPart> SnapshotOf(int64_t first, int64_t end);
+  /// The job waits again after some work: its time does not count as one without news.
+  void WaitsAgain();
   /// Runs of frames that have not arrived: first, count.
   std::vector<std::pair<int64_t, int64_t>> Missing();
   /// The port takes no more frames and sends `done` to the clients. The job's work calls this when
@@ -153,6 +170,7 @@ class ProjectionPort {
     bool in = false, busy = false;  // busy: rows are being copied
     int64_t next_row = 0;
     double angle_rad = 0;
+    TimePoint arrived;
   };
   ProjectionPort(const model::PushedProjectionsSpec& spec, std::shared_ptr<char> memory,
                  const Clock* clock);
@@ -169,6 +187,7 @@ class ProjectionPort {
     return closed_ || ended_ || counts_.frames == spec_.frames;
   }
   void Arrived(int64_t sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  storage::ProjectionInfo InfoOfNone() const;
   void Notify();
 
   const model::PushedProjectionsSpec spec_;
@@ -179,7 +198,9 @@ class ProjectionPort {
   std::vector<Frame> frames_ ABSL_GUARDED_BY(mutex_);
   /// Runs of incomplete frames: first → count.
   std::map<int64_t, int64_t> missing_ ABSL_GUARDED_BY(mutex_);
-  int64_t last_ ABSL_GUARDED_BY(mutex_) = -1;  // highest sequence that has arrived
+  int64_t last_ ABSL_GUARDED_BY(mutex_) = -1;     // highest sequence that has arrived
+  int64_t whole_ ABSL_GUARDED_BY(mutex_) = 0;     // frames before the first that has not arrived
+  int64_t in_order_ ABSL_GUARDED_BY(mutex_) = 0;  // projections among them
   std::map<int64_t, Connection> connections_ ABSL_GUARDED_BY(mutex_);  // open ones
   bool anyone_ended_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t moved_ns_ ABSL_GUARDED_BY(mutex_) =

@@ -386,6 +386,61 @@ TEST_F(ProjectionPortTest, AJobWaitsForNewsTheEndOrTooLong) {
   EXPECT_TRUE(so_far.complete);
 }
 
+TEST_F(ProjectionPortTest, APartEndsAtAProjectionWhateverComesAfterIt) {
+  Open(9);
+  // 0 flat, 1 and 2 projections, 3 dark, 4 projection, 5 flat, 6 and 7 projections, 8 flat
+  const std::string kinds = "fppdpfppf";
+  const auto send = [&](uint64_t s) {
+    clock_.Advance(1);
+    return Send(s, kinds[s] == 'f'   ? FrameKind::kFlat
+                   : kinds[s] == 'd' ? FrameKind::kDark
+                                     : FrameKind::kProjection);
+  };
+  for (const uint64_t s : {8, 2, 0, 7}) ASSERT_THAT(send(s), IsOk());
+  EXPECT_EQ(port_->Wait(0, 0, {})->in_order, 0) << "frame 1 has not arrived";
+  ASSERT_THAT(send(1), IsOk());
+  EXPECT_EQ(port_->Wait(0, 0, {})->in_order, 2);
+  const auto early = port_->SnapshotOf(0, 2);
+  for (const uint64_t s : {4, 3}) ASSERT_THAT(send(s), IsOk());
+  EXPECT_EQ(port_->Wait(0, 0, {})->in_order, 3);
+  for (const auto& part : {early, port_->SnapshotOf(0, 2)}) {  // the same before and after
+    ASSERT_THAT(part, IsOk());
+    const storage::ProjectionInfo& info = part->input->info();
+    EXPECT_THAT(info.angles_rad, ElementsAre(0.25, 0.5));
+    EXPECT_EQ(info.flats, 1);
+    EXPECT_EQ(info.darks, 0);
+    EXPECT_THAT(part->missing, IsEmpty());
+    EXPECT_EQ(part->ended.monotonic_ns - part->begun.monotonic_ns, 3'000'000'000)
+        << "frame 2 came second, frame 1 fifth";
+  }
+  // Across a frame that is missing: it is counted where it lies between those that are asked for.
+  ASSERT_OK_AND_ASSIGN(const PushedPart across, port_->SnapshotOf(2, 4));
+  EXPECT_THAT(across.input->info().angles_rad, ElementsAre(0.25, 0.5, 1.0, 1.75));
+  EXPECT_THAT(across.input->info().dark_positions, ElementsAre(2));
+  EXPECT_THAT(across.missing, ElementsAre(Pair(5, 2)));
+  std::vector<uint16_t> pixels(static_cast<size_t>(kRows * kColumns));
+  ASSERT_THAT(
+      across.input->Read({.first_frame = 3, .frames = 1, .rows = kRows, .columns = kColumns},
+                         pixels.data()),
+      IsOk());
+  EXPECT_EQ(pixels, Rows(7, 0, kRows));
+  const auto more = port_->SnapshotOf(2, 5);
+  EXPECT_THAT(more, IsError(absl::StatusCode::kFailedPrecondition,
+                            "only 4 projections have come, of 5 that are needed"));
+  EXPECT_EQ(InfoOf(more.status()).reason, Reason::kNoProjections);
+}
+
+TEST_F(ProjectionPortTest, TimeInWhichTheJobWorksIsNoSilence) {
+  Open(3);
+  ASSERT_THAT(Send(0), IsOk());
+  ASSERT_OK_AND_ASSIGN(auto so_far, port_->Wait(1, 0.0, {}));
+  clock_.Advance(100);
+  port_->WaitsAgain();
+  ASSERT_OK_AND_ASSIGN(so_far, port_->Wait(1, 0.0, {}));
+  clock_.Advance(6);
+  EXPECT_THAT(port_->Wait(1, 0.0, {}), IsError(absl::StatusCode::kDeadlineExceeded, "5 s"));
+}
+
 TEST_F(ProjectionPortTest, TheJobMayLookWhileFramesCome) {
   constexpr int64_t kFrames = 300;
   Open(kFrames);
