@@ -383,7 +383,8 @@ job::JobStatus EarlierJob(const HistoryRow& row, const TimePoint& now) {
   Take(details, "fraction", &job.fraction);
   Take(details, "step", &job.step);
   Take(details, "steps", &job.steps);
-  if (job.state == job::JobState::kDone) Take(details, "volumes", &job.volumes);
+  // One that was killed had some that were not complete.
+  if (job.state != job::JobState::kLost) Take(details, "volumes", &job.volumes);
   Take(details, "buffer", &job.buffer);
   Take(details, "plan", &job.plan);
   Take(details, "warnings", &job.warnings);

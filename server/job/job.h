@@ -133,6 +133,8 @@ struct JobPlan {
     // stored batch by batch (JobRun::Store) and held in the tier DISK: only its MIP takes device
     // memory
     bool on_disk = false;
+    // on_disk: it takes the device memory of the result before, which is complete when it begins
+    bool after_before = false;
 
     /// What the ledger counts for it: its memory as it is allocated.
     int64_t charged_bytes() const;
@@ -205,7 +207,7 @@ class JobRun {
   /// Device memory of result `index` of the plan, [shape] of dtype. `volume` describes it: shape,
   /// dtype, spacing, levels, value or quantity, times, origin, derived_from, operations, scan
   /// (empty = the job's name). The queue sets name, state, device, bytes, labels and title. The
-  /// volume is held when Run returns OK, and is FAILED otherwise.
+  /// volume is held when Complete or Run returns OK, and is FAILED otherwise.
   virtual absl::StatusOr<void*> Result(size_t index, model::VolumeStatus volume) = 0;
   /// For a result on_disk: as Result, without memory. Reserves room on the disk now:
   /// ResourceExhausted (SPILL_QUOTA, DISK_FULL).
@@ -220,6 +222,10 @@ class JobRun {
   /// Device memory for its MIP over z, if it was planned. A job that computes the MIP itself writes
   /// it here and sets `made`; else the queue computes it at the end.
   virtual void* ResultMip(size_t index, bool made) = 0;
+  /// Result `index` is complete, while the job goes on: it is held when this returns, whatever
+  /// becomes of the job. Waits for the stream. Cancelled if the job was asked to end before. The
+  /// results that a job does not complete by itself are completed when Run returns OK.
+  virtual absl::Status Complete(size_t index) = 0;
 
   // -- previews for subscribers (StreamService.Subscribe with the job's name)
   /// Whether a preview is due: there is a subscriber, and the last preview is at least a tenth of a
@@ -252,6 +258,8 @@ class JobWork {
   /// The volume that it will make, as far as the options of its commit depend on it: shape, type,
   /// axes, spacing. Nothing: not known before it runs.
   virtual std::optional<model::VolumeStatus> Expected() const { return std::nullopt; }
+  /// Whether it makes several volumes, which VolumeStatus::index tells apart.
+  virtual bool makes_series() const { return false; }
   /// Its needs on `device`. Allocates nothing, takes milliseconds at most. InvalidArgument names
   /// the field of the request.
   virtual absl::StatusOr<JobPlan> Plan(Device& device) const = 0;

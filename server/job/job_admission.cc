@@ -39,9 +39,15 @@ absl::StatusOr<std::vector<int>> JobAdmission::Candidates(const model::JobSpec& 
 
 memory::Ledger::Needs JobAdmission::NeedsOf(const JobPlan& plan) {
   memory::Ledger::Needs needs;
-  for (const auto& result : plan.results)
-    needs.push_back(
-        {.kind = model::NeedKind::kResult, .bytes = result.charged_bytes(), .count = 1});
+  for (const auto& result : plan.results) {
+    const int64_t bytes = result.charged_bytes();
+    if (!needs.empty() && needs.back().bytes == bytes * needs.back().count) {
+      needs.back().bytes += bytes;
+      ++needs.back().count;
+    } else {
+      needs.push_back({.kind = model::NeedKind::kResult, .bytes = bytes, .count = 1});
+    }
+  }
   needs.push_back({.kind = model::NeedKind::kWorkspace,
                    .bytes = std::max(AlignedBytes(plan.workspace_bytes), kMemoryAlignment),
                    .count = 1});

@@ -69,12 +69,10 @@ void JobExecutor::Conclude(JobEntry& job, const absl::Status& status) {
     now.fraction = 1;
     table_.SetState(job, JobState::kDone, Reason::kCompleted, "");
   } else if (job.stop.stop_requested()) {
-    now.volumes.clear();
     // the reason given with the cancellation
     const std::string reason = now.reason;
     table_.SetState(job, JobState::kCancelled, now.reason_code, reason);
   } else {
-    now.volumes.clear();
     now.error = status;
     table_.SetState(job, JobState::kFailed, ReasonOrCode(status), std::string(status.message()));
   }

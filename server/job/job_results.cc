@@ -177,39 +177,53 @@ void* JobResults::ResultMip(size_t index, bool made) {
   return made_[index].slot->mip.data();
 }
 
-absl::Status JobResults::Finish() {
-  OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer words,
-                          device_.AllocatePinned(8 * std::max<int64_t>(1, std::ssize(made_))));
-  for (size_t i = 0; i < made_.size(); ++i) {
-    Made& made = made_[i];
-    if (made.volume.name.empty() || made.storing != nullptr) continue;
-    OCTAVO_RETURN_IF_ERROR(
-        device_.Digest(stream_, made.slot->volume.span<const uint8_t>().First(made.volume.bytes),
-                       made.slot->digest.span<uint64_t>()));
-    OCTAVO_RETURN_IF_ERROR(
-        device_.CopyToHost(stream_, words.as<uint64_t>() + i, made.slot->digest.data(), 8));
-    if (made.slot->mip && !made.has_mip) {
-      const auto& s = made.volume.shape;
-      const VolumeView view{.data = made.slot->volume.data(),
-                            .dtype = made.volume.dtype,
-                            .shape = {s[0], s[1], s[2]}};
-      const auto z = static_cast<Axis>(publish::PositionOf(made.volume, model::FrameAxis::kZ));
-      OCTAVO_RETURN_IF_ERROR(
-          Mip(stream_, device_, view, z, 0, s[0], /*accumulate=*/false, made.slot->mip.data()));
-    }
-  }
-  OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
+absl::Status JobResults::Finish(Made& made) {
   {
     MutexLock lock(table_.mutex());
-    for (Made& made : made_) made.volume.job_warnings = job_->status.warnings;
+    made.volume.job_warnings = job_->status.warnings;
   }
-  for (size_t i = 0; i < made_.size(); ++i) {
-    if (made_[i].storing == nullptr) {
-      made_[i].volume.digest = absl::StrFormat("sum64:%016x", words.as<uint64_t>()[i]);
-    } else {
-      OCTAVO_ASSIGN_OR_RETURN(made_[i].stored, made_[i].storing->Finish(&made_[i].volume));
-    }
+  if (made.storing != nullptr) {
+    OCTAVO_ASSIGN_OR_RETURN(made.stored, made.storing->Finish(&made.volume));
+    return absl::OkStatus();
   }
+  OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer word, device_.AllocatePinned(8));
+  OCTAVO_RETURN_IF_ERROR(
+      device_.Digest(stream_, made.slot->volume.span<const uint8_t>().First(made.volume.bytes),
+                     made.slot->digest.span<uint64_t>()));
+  OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream_, word.data(), made.slot->digest.data(), 8));
+  if (made.slot->mip && !made.has_mip) {
+    const auto& s = made.volume.shape;
+    const VolumeView view{
+        .data = made.slot->volume.data(), .dtype = made.volume.dtype, .shape = {s[0], s[1], s[2]}};
+    const auto z = static_cast<Axis>(publish::PositionOf(made.volume, model::FrameAxis::kZ));
+    OCTAVO_RETURN_IF_ERROR(
+        Mip(stream_, device_, view, z, 0, s[0], /*accumulate=*/false, made.slot->mip.data()));
+  }
+  OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
+  made.volume.digest = absl::StrFormat("sum64:%016x", *word.as<uint64_t>());
+  return absl::OkStatus();
+}
+
+absl::Status JobResults::Finish() {
+  for (Made& made : made_) {
+    if (made.open()) OCTAVO_RETURN_IF_ERROR(Finish(made));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JobResults::Complete(size_t index) {
+  if (index >= made_.size() || !made_[index].open()) {
+    return absl::InternalError(
+        absl::StrCat("result ", index, " of ", made_.size(), " has not begun, or is complete"));
+  }
+  Made& made = made_[index];
+  OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
+  OCTAVO_RETURN_IF_ERROR(Finish(made));
+  if (job_->stop.stop_requested()) return absl::CancelledError("cancelled");
+  Hold(made);
+  if (index + 1 < made_.size() && plan_.results[index + 1].after_before)
+    made_[index + 1].slot = std::move(made.slot);
+  made.slot.reset();  // its volume keeps it, until a client discards that
   return absl::OkStatus();
 }
 
@@ -241,31 +255,40 @@ void JobResults::Commit(const model::VolumeStatus& volume) {
                                       " did not begin, and it stays held: ", begun.message()));
 }
 
+void JobResults::Hold(Made& made) {
+  if (made.storing != nullptr) {
+    services_.volumes->AddStored(made.volume, std::move(made.stored));
+    made.storing.reset();
+    List(made.volume);  // only now, so that a reader of the name finds the volume
+  } else {
+    services_.volumes->Seal(made.volume, /*kept=*/true);
+  }
+  made.complete = true;
+  pictures_.PublishCuts(made.volume, *made.slot);
+  Move(made.volume);
+  Commit(made.volume);
+}
+
 void JobResults::Close(bool held, const absl::Status& status) {
   for (Made& made : made_) {
-    if (made.volume.name.empty()) continue;
-    if (made.storing != nullptr) {
-      if (held) {
-        services_.volumes->AddStored(made.volume, std::move(made.stored));
-        List(made.volume);  // only now, so that a reader of the name finds the volume
-        pictures_.PublishCuts(made.volume, *made.slot);
-        Move(made.volume);
-        Commit(made.volume);
-      } else if (made.stored != nullptr) {
-        made.stored->Remove();
-      }
-      continue;
-    }
+    if (!made.open()) continue;
     if (held) {
-      services_.volumes->Seal(made.volume, /*kept=*/true);
-      pictures_.PublishCuts(made.volume, *made.slot);
-      Move(made.volume);
-      Commit(made.volume);
-    } else {
+      Hold(made);
+    } else if (made.storing == nullptr) {
       services_.volumes->Fail(
           made.volume.name, status.ok() ? Reason::kCancelled : ReasonOrCode(status),
           status.ok() ? "the job was cancelled" : std::string(status.message()));
+    } else if (made.stored != nullptr) {
+      made.stored->Remove();
     }
+  }
+  if (!held) {
+    std::vector<std::string> complete;
+    for (const Made& made : made_) {
+      if (made.complete) complete.push_back(made.volume.name);
+    }
+    MutexLock lock(table_.mutex());
+    job_->status.volumes = std::move(complete);
   }
   made_.clear();
 }

@@ -21,8 +21,9 @@
 namespace octavo::job {
 
 /// The volumes that a running job makes, from their memory to held volumes: allocated by Begin,
-/// described and filled by the job, completed by Finish, handed out or failed by Close. Used by the
-/// job's thread only.
+/// described and filled by the job, completed and handed out one by one by Complete, or the rest
+/// together by Finish and Close, which fails them if the job has failed. Used by the job's thread
+/// only.
 class JobResults {
  public:
   /// `job` runs on its device already. All but `job` must outlive the results.
@@ -40,9 +41,13 @@ class JobResults {
   void SetClipped(size_t index, int64_t below, int64_t above);
   void* ResultMip(size_t index, bool made);
 
-  /// Computes projections and digests of the results; waits for them.
+  /// As that of JobRun.
+  absl::Status Complete(size_t index);
+
+  /// Computes projections and digests of the results that are not complete; waits for them.
   absl::Status Finish();
-  /// Publishes the results as held volumes, or fails them with `status`.
+  /// Publishes the results that are not complete as held volumes, or fails them with `status`; the
+  /// job then has only those that are held.
   void Close(bool held, const absl::Status& status);
 
  private:
@@ -52,7 +57,14 @@ class JobResults {
     bool has_mip = false;
     std::unique_ptr<volume::Spiller::Storing> storing;    // on disk, while it is made
     std::shared_ptr<const volume::SpilledVolume> stored;  // and when it is whole
+    bool complete = false;  // it is held, or was; all but `complete` and `volume` is gone
+
+    bool open() const { return !volume.name.empty() && !complete; }
   };
+  /// Computes projection and digest of an open result; waits for them.
+  absl::Status Finish(Made& made);
+  /// An open result, which is finished, becomes a held volume.
+  void Hold(Made& made);
   absl::Status Describe(size_t index, model::VolumeStatus* volume);
   absl::Status FitMemory(size_t index);
   /// The volume, which is held now, goes to the tier that the job wants it in. Where that does not

@@ -69,6 +69,7 @@ class RunningJob final : public JobRun {
     results_.SetClipped(index, below, above);
   }
   void* ResultMip(size_t index, bool made) override { return results_.ResultMip(index, made); }
+  absl::Status Complete(size_t index) override { return results_.Complete(index); }
 
   bool PreviewDue() override { return pictures_.PreviewDue(); }
   std::vector<publish::Wanted> Wanted() override { return pictures_.Wanted(); }

@@ -33,15 +33,16 @@ class NotedTurns final : public DeviceTurns {
 
 class RunningJobTest : public testing::JobPartsTest {
  protected:
-  /// A job with one result of [4, 4, 4] u8 and its MIP, as the dispatcher begins it.
-  JobPtr Begun(bool views = false) {
-    JobPtr job = MakeJob("a");
+  /// A job with results of [4, 4, 4] u8 and their MIPs, as the dispatcher begins it.
+  JobPtr Begun(bool views = false, size_t results = 1, const std::string& name = "a") {
+    JobPtr job = MakeJob(name);
     JobPlan& plan = job->plans.at(0);
-    plan.results = {{.bytes = 64, .mip_bytes = 16}};
+    plan.results.assign(results, {.bytes = 64, .mip_bytes = 16});
     if (views) plan.view_extents[0] = plan.view_extents[1] = plan.view_extents[2] = 4;
     job->device = 0;
     EXPECT_THAT(Insert(job), IsOk());
-    job->charges = ledger_.Reserve(0, "jobs/a", "", JobAdmission::NeedsOf(plan), nullptr).value();
+    job->charges =
+        ledger_.Reserve(0, "jobs/" + name, "", JobAdmission::NeedsOf(plan), nullptr).value();
     SetState(job, JobState::kRunning);
     return job;
   }
@@ -198,6 +199,78 @@ TEST_F(RunningJobTest, AResultOfAJobThatFailedIsFailedAndItsMemoryComesBack) {
   ASSERT_EQ(volumes.size(), 1u);
   EXPECT_EQ(volumes[0].state, VolumeState::kFailed);
   EXPECT_EQ(volumes[0].reason, "broken");
+  EXPECT_EQ(ledger_.UseOf(0).granted(), 0);
+}
+
+TEST_F(RunningJobTest, AResultThatIsCompleteIsHeldWhateverBecomesOfTheJob) {
+  for (const bool fails : {false, true}) {
+    SCOPED_TRACE(fails);
+    const std::string name = fails ? "fails" : "ends";
+    const JobPtr job = Begun(false, /*results=*/3, name);
+    job->status.spec.commit = CommitOptions{.destination = "there-{index}", .writer = {}};
+    observer_.wanted.clear();
+    std::vector<std::string> held;
+    {
+      RunningJob run(services_, table_, turns_, job, stream_.ref());
+      ASSERT_THAT(run.results().Begin(), IsOk());
+      EXPECT_THAT(run.Complete(0), IsError(absl::StatusCode::kInternal, "has not begun"));
+      EXPECT_THAT(run.Complete(3), IsError(absl::StatusCode::kInternal, "result 3 of 3"));
+      for (size_t i = 0; i < 2; ++i) {
+        VolumeStatus volume = Described();
+        volume.index = static_cast<int64_t>(i);
+        ASSERT_OK_AND_ASSIGN(void* const out, run.Result(i, volume));
+        const uint32_t word = 0x01010101u * static_cast<uint32_t>(i + 1);
+        ASSERT_THAT(run.device().Fill(run.stream(), out, 64, word), IsOk());
+        run.SetDisplay(i, 1, 9);
+        ASSERT_THAT(run.Complete(i), IsOk());
+        EXPECT_THAT(run.Complete(i), IsError(absl::StatusCode::kInternal, "is complete"));
+        held = table_.Get("jobs/" + name)->volumes;
+        ASSERT_EQ(held.size(), i + 1);
+        ASSERT_OK_AND_ASSIGN(const VolumeStatus now, volumes_.Get(held[i]));
+        EXPECT_EQ(now.state, VolumeState::kHeld);
+        EXPECT_EQ(now.index, static_cast<int64_t>(i));
+        EXPECT_EQ(now.display_hi, 9);
+        EXPECT_THAT(now.digest, HasSubstr("sum64:"));
+        ASSERT_EQ(observer_.wanted.size(), i + 1) << "its commit begins at once";
+        EXPECT_EQ(observer_.wanted[i].first, held[i]);
+      }
+      // A client discards one while the job runs: its memory is free at once.
+      const int64_t granted = ledger_.UseOf(0).granted();
+      ASSERT_THAT(volumes_.Discard(held[0], Reason::kDiscarded, "test"), IsOk());
+      EXPECT_LT(ledger_.UseOf(0).granted(), granted);
+      ASSERT_THAT(run.Result(2, Described()), IsOk());
+      EXPECT_EQ(table_.Get("jobs/" + name)->volumes.size(), 3u);
+      if (!fails) ASSERT_THAT(run.results().Finish(), IsOk());
+      run.results().Close(!fails, fails ? absl::DataLossError("broken") : absl::OkStatus());
+    }
+    ReleaseCharges(job);
+    const std::vector<std::string> names = table_.Get("jobs/" + name)->volumes;
+    EXPECT_EQ(names.size(), fails ? 2u : 3u) << "a job that failed has those that were held";
+    EXPECT_EQ(names[1], held[1]);
+    EXPECT_EQ(observer_.wanted.size(), fails ? 2u : 3u);
+    EXPECT_EQ(volumes_.Get(held[1])->state, VolumeState::kHeld);
+    for (const VolumeStatus& volume : volumes_.List()) {
+      if (volume.state == VolumeState::kHeld)
+        EXPECT_THAT(volumes_.Discard(volume.name, Reason::kDiscarded, "test"), IsOk());
+    }
+    EXPECT_EQ(ledger_.UseOf(0).granted(), 0);
+  }
+}
+
+TEST_F(RunningJobTest, NothingIsCompleteAfterACancel) {
+  const JobPtr job = Begun();
+  {
+    RunningJob run(services_, table_, turns_, job, stream_.ref());
+    ASSERT_THAT(run.results().Begin(), IsOk());
+    ASSERT_THAT(run.Result(0, Described()), IsOk());
+    ASSERT_THAT(table_.Cancel("jobs/a", Reason::kCancelled, "enough"), IsOk());
+    const absl::Status end = run.Complete(0);
+    EXPECT_THAT(end, IsError(absl::StatusCode::kCancelled, ""));
+    run.results().Close(/*held=*/false, end);
+  }
+  ReleaseCharges(job);
+  EXPECT_TRUE(table_.Get("jobs/a")->volumes.empty());
+  EXPECT_EQ(volumes_.List()[0].state, VolumeState::kFailed);
   EXPECT_EQ(ledger_.UseOf(0).granted(), 0);
 }
 

@@ -111,6 +111,17 @@ class FakeRun final : public JobRun {
     result.clipped_above = above;
   }
   void* ResultMip(size_t, bool) override { return mip_.data(); }
+  absl::Status Complete(size_t index) override {
+    EXPECT_EQ(index, completed.size());
+    OCTAVO_RETURN_IF_ERROR(stream().Synchronize());
+    const int64_t bytes =
+        result.shape[0] * result.shape[1] * result.shape[2] * SizeOf(result.dtype);
+    Completed& one =
+        completed.emplace_back(Completed{.volume = result, .bytes = std::exchange(stored, {})});
+    if (one.bytes.empty()) one.bytes = Download<char>(result_.data(), static_cast<size_t>(bytes));
+    if (on_complete != nullptr) on_complete();
+    return absl::OkStatus();
+  }
 
   bool PreviewDue() override { return preview_due; }
   std::vector<publish::Wanted> Wanted() override { return wanted; }
@@ -146,6 +157,12 @@ class FakeRun final : public JobRun {
   std::vector<std::vector<float>> published;
   VolumeStatus result;
   std::vector<char> stored;
+  struct Completed {
+    VolumeStatus volume;
+    std::vector<char> bytes;
+  };
+  std::vector<Completed> completed;  // results of a series, in their order
+  std::function<void()> on_complete;
 
  private:
   void MakeMip() {
