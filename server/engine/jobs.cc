@@ -19,6 +19,7 @@
 #include "server/engine/job_kinds.h"
 #include "server/security/rights.h"
 #include "server/storage/formats/writer.h"
+#include "server/volume/committer.h"
 #include "server/volume/volume_metadata.h"
 
 namespace octavo::engine {
@@ -97,6 +98,16 @@ absl::Status Jobs::CheckCommit(const model::JobSpec& spec, const job::JobWork& w
   OCTAVO_RETURN_IF_ERROR(components_.CheckRoot(security::OwnerOf(spec.caller.principal),
                                                spec.commit->destination, "commit.destination"));
   absl::Status status = components_.committer.Check(*spec.commit);
+  if (status.ok() && work.makes_series()) {
+    model::VolumeStatus volume;
+    const auto first = volume::ExpandDestination(spec.commit->destination, volume);
+    volume.index = 1;
+    if (first.ok() && *volume::ExpandDestination(spec.commit->destination, volume) == *first)
+      return InvalidField("commit.destination",
+                          absl::StrCat("is '", spec.commit->destination,
+                                       "', the same for every volume of tomography.series; allowed "
+                                       "is a path with {index} in it"));
+  }
   if (std::optional<model::VolumeStatus> volume = work.Expected();
       status.ok() && volume.has_value()) {
     volume->title = spec.title;

@@ -109,6 +109,11 @@ struct ResultSamplesSpec {
   bool found() const { return windowed() && low == 0 && high == 0; }  // by the job
 };
 
+/// All fields as in octavo.v1.VolumeSeries; step is at least 1.
+struct VolumeSeriesSpec {
+  int64_t projections = 0, step = 0;
+};
+
 /// What the volume of the result holds: reconstructed slices, or prepared sinograms [row, angle,
 /// column]. As octavo.v1.TomographyOutput.
 enum class TomographyOutput : uint8_t { kSlices, kSinograms };
@@ -129,6 +134,7 @@ struct TomographySpec {
   double pixel_size_um = 0;
   ResultSamplesSpec samples;
   TomographyOutput output = TomographyOutput::kSlices;
+  std::optional<VolumeSeriesSpec> series;
   std::string encoded, json;  // as received: for answers, and for the files of the results
 
   bool makes_sinograms() const { return output == TomographyOutput::kSinograms; }
@@ -181,6 +187,7 @@ struct TomographyReport {
   double low = 0, high = 0;                      // the window of the stored numbers
   int64_t clipped_below = 0, clipped_above = 0;
   std::optional<AxisLineReport> axis_line;
+  int64_t series_volumes = 0, series_planned = 0;
 };
 
 }  // namespace octavo::model

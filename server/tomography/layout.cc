@@ -435,6 +435,18 @@ TomographyLayout TomographyLayout::Widened(double support) const {
   return wider;
 }
 
+absl::StatusOr<TomographyLayout> TomographyLayout::ForProjections(
+    const model::IndexRange& projections, const storage::ProjectionInfo& info) const {
+  model::TomographySpec spec = *spec_;
+  spec.projections = projections;
+  OCTAVO_ASSIGN_OR_RETURN(
+      TomographyLayout other,
+      Make(spec, info, stitched() && !overlap_unknown_ ? prepare_.stitching.overlap : 0));
+  other.reconstruct_.support = reconstruct_.support;
+  other.margin_ = margin_;  // rows are read as far, whatever the turn was found to be
+  return other;
+}
+
 absl::StatusOr<TomographyLayout> TomographyLayout::Sparse(
     const storage::ProjectionInfo& info) const {
   model::TomographySpec spec = *spec_;

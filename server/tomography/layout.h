@@ -124,6 +124,10 @@ class TomographyLayout {
   /// neither the padding nor a smaller mask.
   bool may_widen() const;
   TomographyLayout Widened(double support) const;
+  /// The layout of other projections of the scan, as many as these, with the overlap, the turn and
+  /// the support that this one has.
+  absl::StatusOr<TomographyLayout> ForProjections(const model::IndexRange& projections,
+                                                  const storage::ProjectionInfo& info) const;
   /// The configuration for a few projections, each as the detector saw it, to detect objects wider
   /// than the detector.
   absl::StatusOr<TomographyLayout> Sparse(const storage::ProjectionInfo& info) const;

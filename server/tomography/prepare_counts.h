@@ -15,5 +15,10 @@ inline void Count(const PrepareCounts& counts, model::TomographyReport& report) 
 inline void ForgetCounts(model::TomographyReport& report) {
   report.outliers = report.not_finite = report.floored = report.unlit = 0;
 }
+/// What belongs to one volume of a series, before the next one.
+inline void ForgetVolume(model::TomographyReport& report) {
+  ForgetCounts(report);
+  report.batches = report.iterations = report.clipped_below = report.clipped_above = 0;
+}
 
 }  // namespace octavo::tomography

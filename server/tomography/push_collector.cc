@@ -2,17 +2,20 @@
 
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
 #include "server/tomography/odd_values.h"
 #include "server/tomography/plausible.h"
+#include "server/tomography/volume_series.h"
 
 namespace octavo::tomography {
 namespace {
 
 constexpr int64_t kLeastPreview = 8;  // projections
+constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
 constexpr double kNoNorm = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
@@ -22,7 +25,7 @@ absl::StatusOr<ScannedObject> PushCollector::Collect(const Previews& previews) {
   run_.Stage(job::JobStage::kProjections, port_.spec().frames, 0, 0);
   OCTAVO_ASSIGN_OR_RETURN(const source::ProjectionsSoFar before, port_.Wait(0, 0, stop_));
   if (!before.complete) {
-    OCTAVO_RETURN_IF_ERROR(run_.WithoutDevice([&] { return Await(previews); }, stop_));
+    OCTAVO_RETURN_IF_ERROR(run_.WithoutDevice([&] { return Await(previews, kAll); }, stop_));
   }
   OCTAVO_ASSIGN_OR_RETURN(const auto input, port_.Snapshot());
   const auto missing = port_.Missing();
@@ -31,21 +34,70 @@ absl::StatusOr<ScannedObject> PushCollector::Collect(const Previews& previews) {
   run_.Step(info.projections + info.flats + info.darks, kNoNorm);
   run_.Log(absl::StrCat("all in: ", info.projections, " projections, ", info.flats, " flat and ",
                         info.darks, " dark fields"));
-  // Angles of a wrong unit make a picture of nothing.
-  OCTAVO_RETURN_IF_ERROR(CheckPushedAngles(info));
-  // The frames have arrived and cannot be taken again, so other problems that would have refused
-  // the job are only warnings here.
-  const Implausible doubts = FindImplausible(spec_, info);
-  for (const absl::Status& refusal : doubts.refusals) run_.Warn(std::string(refusal.message()));
-  for (const std::string& warning : doubts.warnings) run_.Warn(warning);
-  if (const auto exchanged = FindExchangedFields(spec_, *input))
-    run_.Warn(std::string(exchanged->message()));
-  if (const auto none = FindNoTransmission(spec_, *input)) run_.Warn(*none);
-  for (const std::string& odd : FindOddValues(spec_, *input)) run_.Warn(odd);
+  OCTAVO_RETURN_IF_ERROR(Judge(*input, 0));
   OCTAVO_ASSIGN_OR_RETURN(TomographyLayout layout, TomographyLayout::Make(spec_, info, 0));
   OCTAVO_RETURN_IF_ERROR(CheckFields(info.flats, info.darks));
   return ScannedObject{
       .input = input, .layout = std::move(layout), .centers = {}, .missing_frames = missing};
+}
+
+absl::StatusOr<std::optional<source::PushedPart>> PushCollector::CollectWindow(
+    int64_t index, double fraction, const Previews& previews) {
+  const model::IndexRange window = WindowOf(spec_, index);
+  port_.WaitsAgain();
+  OCTAVO_ASSIGN_OR_RETURN(source::ProjectionsSoFar so_far, port_.Wait(0, 0, stop_));
+  if (!so_far.complete && so_far.in_order < window.end) {
+    run_.Stage(job::JobStage::kProjections, port_.spec().frames, fraction, fraction);
+    OCTAVO_RETURN_IF_ERROR(run_.WithoutDevice([&] { return Await(previews, window.end); }, stop_));
+    OCTAVO_ASSIGN_OR_RETURN(so_far, port_.Wait(0, 0, stop_));
+    run_.Step(so_far.counts.frames, kNoNorm);
+  }
+  const auto missing = port_.Missing();
+  // The push has ended, and what comes across the gap is made of fewer frames, or not at all.
+  if (so_far.in_order < window.end && !std::exchange(told_missing_, true))
+    OCTAVO_RETURN_IF_ERROR(LookForMissing(missing));
+  const int64_t used = UsedProjections(spec_, so_far.counts.projections);
+  if (so_far.counts.projections < window.end) {
+    if (index == 0) {
+      return WithInfo(
+          absl::FailedPreconditionError(
+              absl::StrCat("only ", used,
+                           " projections came that the job uses; tomography.series.projections "
+                           "is ",
+                           spec_.series->projections)),
+          {.reason = Reason::kNoProjections, .field = "tomography.push", .numbers = {}});
+    }
+    if (const int64_t left = used - (index - 1) * spec_.series->step - spec_.series->projections;
+        left > 0) {
+      run_.Log(absl::StrCat("the last ", left, " projections fill no volume of the series"));
+    }
+    return std::nullopt;
+  }
+  OCTAVO_ASSIGN_OR_RETURN(source::PushedPart part, port_.SnapshotOf(window.begin, window.end));
+  const storage::ProjectionInfo& info = part.input->info();
+  run_.Log(absl::StrCat("volume ", index, ": projections ", window.begin, " to ", window.end - 1,
+                        " are in, and ", info.flats, " flat and ", info.darks, " dark fields"));
+  if (index == 0) OCTAVO_RETURN_IF_ERROR(Judge(*part.input, index));
+  OCTAVO_RETURN_IF_ERROR(CheckFields(info.flats, info.darks));
+  return part;
+}
+
+absl::Status PushCollector::Judge(storage::ProjectionInput& input, int64_t index) {
+  const storage::ProjectionInfo& info = input.info();
+  const model::TomographySpec window = OfWindow(spec_, index);
+  // Angles of a wrong unit make a picture of nothing.
+  OCTAVO_RETURN_IF_ERROR(
+      CheckPushedAngles(spec_.series.has_value() ? InfoOfWindow(info, window.projections) : info));
+  // The frames have arrived and cannot be taken again, so other problems that would have refused
+  // the job are only warnings here.
+  const Implausible doubts = DoubtsOf(spec_, info, index);
+  for (const absl::Status& refusal : doubts.refusals) run_.Warn(std::string(refusal.message()));
+  for (const std::string& warning : doubts.warnings) run_.Warn(warning);
+  if (const auto exchanged = FindExchangedFields(window, input))
+    run_.Warn(std::string(exchanged->message()));
+  if (const auto none = FindNoTransmission(window, input)) run_.Warn(*none);
+  for (const std::string& odd : FindOddValues(window, input)) run_.Warn(odd);
+  return absl::OkStatus();
 }
 
 // The job's memory was planned for so many fields. Told as soon as one too many is there, not when
@@ -58,11 +110,11 @@ absl::Status PushCollector::CheckFields(int64_t flats, int64_t darks) const {
                                    " dark fields; allowed are ", most, " together"));
 }
 
-absl::Status PushCollector::Await(const Previews& previews) {
+absl::Status PushCollector::Await(const Previews& previews, int64_t in_order) {
   for (int64_t seen = 0, previewed = 0;
        ;) {  // a new subscriber gets a preview even if no frame arrives
     OCTAVO_ASSIGN_OR_RETURN(const source::ProjectionsSoFar so_far, port_.Wait(seen, 0.1, stop_));
-    if (so_far.complete) return absl::OkStatus();
+    if (so_far.complete || so_far.in_order >= in_order) return absl::OkStatus();
     if (so_far.counts.frames > seen) run_.Step(so_far.counts.frames, kNoNorm);
     OCTAVO_RETURN_IF_ERROR(CheckFields(so_far.counts.flats, so_far.counts.darks));
     if (so_far.counts.frames > previewed && so_far.counts.projections >= kLeastPreview &&
@@ -96,7 +148,9 @@ absl::Status PushCollector::LookForMissing(
          .numbers = {{"missing", absl::StrCat(count)}, {"frames", absl::StrCat(push.frames)}}});
   }
   run_.Warn(absl::StrCat(text,
-                         "; the volume is made of the others and is not complete "
+                         spec_.series.has_value()
+                             ? "; volumes across a gap are made of the others and are not complete "
+                             : "; the volume is made of the others and is not complete ",
                          "(tomography.push.on_missing = FAIL_JOB fails instead)"));
   return absl::OkStatus();
 }

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <utility>
 #include <vector>
@@ -34,12 +36,21 @@ class PushCollector {
   /// Waits for all projections, without the device's turn. FailedPrecondition (FRAMES_MISSING) if
   /// the request says so; InvalidArgument names the field.
   absl::StatusOr<ScannedObject> Collect(const Previews& previews);
+  /// Waits for the projections of volume `index` of the series, without the device's turn. Nothing
+  /// if the push has ended without all of them. `fraction`: of the whole job, that is done. Errors
+  /// as Collect; FailedPrecondition (NO_PROJECTIONS) if there is no first volume.
+  absl::StatusOr<std::optional<source::PushedPart>> CollectWindow(int64_t index, double fraction,
+                                                                  const Previews& previews);
   /// Warns of pushed frames that were left out. At the end of the job, because some come after the
   /// last frame that counts.
   absl::Status TellLeftOut();
 
  private:
-  absl::Status Await(const Previews& previews);
+  /// Until the push has ended, or so many projections are in, none of the frames before them
+  /// missing.
+  absl::Status Await(const Previews& previews, int64_t in_order);
+  /// `index`: of the volume, whose projections are among those of `input`.
+  absl::Status Judge(storage::ProjectionInput& input, int64_t index);
   absl::Status CheckFields(int64_t flats, int64_t darks) const;
   absl::Status LookForMissing(const std::vector<std::pair<int64_t, int64_t>>& missing);
 
@@ -48,6 +59,7 @@ class PushCollector {
   source::ProjectionPort& port_;
   const model::TomographySpec& spec_;
   const TomographyLayout& planned_;
+  bool told_missing_ = false;
 };
 
 }  // namespace octavo::tomography

@@ -6,6 +6,7 @@
 #include "gpu/base/status.h"
 #include "server/tomography/scanned_object.h"
 #include "server/tomography/trial_slice.h"
+#include "server/tomography/volume_series.h"
 
 namespace octavo::tomography {
 
@@ -21,8 +22,9 @@ absl::Status PushPreview::Show() {
       previews_.WantedOf({.first = 0, .count = planned_.slices(), .slices = planned_.slices()});
   if (!wanted.has_value() || !planned_.tried().empty()) return absl::OkStatus();
   OCTAVO_ASSIGN_OR_RETURN(const auto input, port_.Snapshot());
-  OCTAVO_ASSIGN_OR_RETURN(const TomographyLayout layout,
-                          TomographyLayout::Make(spec_, input->info(), 0));
+  OCTAVO_ASSIGN_OR_RETURN(
+      const TomographyLayout layout,
+      TomographyLayout::Make(OfNewest(spec_, input->info().projections), input->info(), 0));
   OCTAVO_ASSIGN_OR_RETURN(const PreparedRows prepared,
                           rows_.Prepare(layout, input, layout.RowsOf(wanted->slice, 1), false));
   std::vector<double> centers = layout.GivenCenters();

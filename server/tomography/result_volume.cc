@@ -15,6 +15,7 @@
 #include "gpu/array/quantise.h"
 #include "gpu/base/status.h"
 #include "server/job/display_range.h"
+#include "server/tomography/volume_series.h"
 
 namespace octavo::tomography {
 namespace {
@@ -67,8 +68,10 @@ model::VolumeStatus DescribeResult(const model::TomographySpec& spec,
   return volume;
 }
 
-absl::Status ResultVolume::Begin(const ScannedObject& object, const ValueWindow& window) {
+absl::Status ResultVolume::Begin(int64_t index, const ScannedObject& object,
+                                 const ValueWindow& window) {
   const TomographyLayout& layout = object.layout;
+  index_ = static_cast<size_t>(index);
   slices_ = layout.slices();
   image_rows_ = layout.image_rows();
   image_columns_ = layout.image_columns();
@@ -81,30 +84,41 @@ absl::Status ResultVolume::Begin(const ScannedObject& object, const ValueWindow&
   volume.level_lo = static_cast<float>(window.low);
   volume.level_hi = static_cast<float>(window.high);
   if (task_.port != nullptr) volume.expected_frames = task_.port->spec().frames;
+  volume.index = index;
+  volume.acquired_begin = object.begun;
+  volume.acquired_end = object.ended;
+  SetLabels(*task_.spec, object.input->info(), index, &volume);
   void* result = nullptr;
   if (task_.on_disk) {
-    OCTAVO_RETURN_IF_ERROR(run_.BeginStored(0, volume));
+    OCTAVO_RETURN_IF_ERROR(run_.BeginStored(index_, volume));
   } else {
-    OCTAVO_ASSIGN_OR_RETURN(result, run_.Result(0, volume));
+    OCTAVO_ASSIGN_OR_RETURN(result, run_.Result(index_, volume));
   }
-  void *images = result, *stored = result;
+  OCTAVO_RETURN_IF_ERROR(AllocateScratch(layout));
+  images_ = static_cast<float*>(scratch_images_ != nullptr ? scratch_images_ : result);
+  stored_ = static_cast<char*>(scratch_stored_ != nullptr                   ? scratch_stored_
+                               : scratch_images_ != nullptr && !converted() ? scratch_images_
+                                                                            : result);
+  if (clipped_ != nullptr)
+    OCTAVO_RETURN_IF_ERROR(run_.device().Fill(run_.stream(), clipped_, kCountBytes, 0));
+  mip_ = static_cast<char*>(run_.ResultMip(index_, /*made=*/true));
+  mip_begun_ = false;
+  return absl::OkStatus();
+}
+
+absl::Status ResultVolume::AllocateScratch(const TomographyLayout& layout) {
+  if (std::exchange(has_scratch_, true)) return absl::OkStatus();
   if (task_.on_disk || converted()) {
-    OCTAVO_ASSIGN_OR_RETURN(images, run_.Allocate(task_.slices_per_batch * layout.image_bytes()));
+    OCTAVO_ASSIGN_OR_RETURN(scratch_images_,
+                            run_.Allocate(task_.slices_per_batch * layout.image_bytes()));
   }
-  if (!converted()) {
-    stored = images;
-  } else if (task_.on_disk) {
-    OCTAVO_ASSIGN_OR_RETURN(stored,
+  if (!converted()) return absl::OkStatus();
+  if (task_.on_disk) {
+    OCTAVO_ASSIGN_OR_RETURN(scratch_stored_,
                             run_.Allocate(task_.slices_per_batch * layout.stored_image_bytes()));
   }
-  images_ = static_cast<float*>(images);
-  stored_ = static_cast<char*>(stored);
-  if (converted()) {
-    OCTAVO_ASSIGN_OR_RETURN(void* const counts, run_.Allocate(kCountBytes));
-    clipped_ = static_cast<uint64_t*>(counts);
-    OCTAVO_RETURN_IF_ERROR(run_.device().Fill(run_.stream(), counts, kCountBytes, 0));
-  }
-  mip_ = static_cast<char*>(run_.ResultMip(0, /*made=*/true));
+  OCTAVO_ASSIGN_OR_RETURN(void* const counts, run_.Allocate(kCountBytes));
+  clipped_ = static_cast<uint64_t*>(counts);
   return absl::OkStatus();
 }
 
@@ -130,7 +144,7 @@ absl::Status ResultVolume::Add(int64_t first, int64_t count) {
   if (middle >= first && middle < first + count)
     OCTAVO_RETURN_IF_ERROR(LookAt(ImagesOf(first) + (middle - first) * image_voxels_));
   if (!task_.on_disk) return absl::OkStatus();
-  return run_.Store(0, stored, count * image_voxels_ * SizeOf(type));
+  return run_.Store(index_, stored, count * image_voxels_ * SizeOf(type));
 }
 
 absl::Status ResultVolume::Conclude(model::TomographyReport& report) {
@@ -144,13 +158,14 @@ absl::Status ResultVolume::Conclude(model::TomographyReport& report) {
   OCTAVO_RETURN_IF_ERROR(copied);
   report.clipped_below = static_cast<int64_t>(host.as<uint64_t>()[0]);
   report.clipped_above = static_cast<int64_t>(host.as<uint64_t>()[1]);
-  run_.SetClipped(0, report.clipped_below, report.clipped_above);
+  run_.SetClipped(index_, report.clipped_below, report.clipped_above);
   const double voxels = static_cast<double>(slices_) * static_cast<double>(image_voxels_),
                part = static_cast<double>(report.clipped_below + report.clipped_above) / voxels;
-  if (part > kManyClipped) {
+  if (part > kManyClipped && !std::exchange(told_clipped_, true)) {
     run_.Warn(absl::StrFormat(
-        "%.1f %% of the voxels were clipped, %d below and %d above %s: give a wider window "
+        "%s%.1f %% of the voxels were clipped, %d below and %d above %s: give a wider window "
         "(samples.low, samples.high), or another type.",
+        task_.spec->series.has_value() ? absl::StrFormat("Volume %d of the series: ", index_) : "",
         100 * part, report.clipped_below, report.clipped_above,
         task_.spec->samples.windowed()
             ? absl::StrFormat("the window from %g to %g", window_.low, window_.high)
@@ -175,7 +190,7 @@ absl::Status ResultVolume::LookAt(const float* image) {
     hi = number(hi);
     if (!(lo < hi)) lo = 0, hi = top;
   }
-  run_.SetDisplay(0, lo, hi > lo ? hi : lo + 1);
+  run_.SetDisplay(index_, lo, hi > lo ? hi : lo + 1);
   return absl::OkStatus();
 }
 

@@ -24,6 +24,7 @@
 #include "server/tomography/slice_maker.h"
 #include "server/tomography/synchronise_at_end.h"
 #include "server/tomography/value_window.h"
+#include "server/tomography/volume_series.h"
 #include "server/tomography/wide_object.h"
 
 namespace octavo::tomography {
@@ -40,21 +41,31 @@ class TomographyRunner {
         object_{.input = task.input, .layout = *task.layout, .centers = {}, .missing_frames = {}},
         rows_(run, stop),
         previews_(run),
-        result_(run, task),
-        slices_(run, stop, task, previews_, report_) {}
+        result_(run, task) {}
   absl::Status Run();
 
  private:
+  /// Of the whole job, for its bar.
+  struct Part {
+    double begin = 0, end = 1;
+  };
   absl::Status Collect(PushCollector& pushed);
-  absl::Status Batches(double begin);
-  absl::Status TryAxes(double begin);
+  absl::Status MakeOne(std::optional<PushCollector>& pushed);
+  absl::Status MakeSeries(std::optional<PushCollector>& pushed);
+  absl::StatusOr<bool> NextWindow(int64_t index, double fraction,
+                                  std::optional<PushCollector>& pushed);
+  absl::StatusOr<Part> FindAxis();
+  absl::Status MakeVolume(int64_t index, const ValueWindow& window, const Part& part);
+  void TellDoubts(int64_t index);
+  absl::Status Batches(const Part& part);
+  absl::Status TryAxes(const Part& part);
   absl::Status MakeBatch(int64_t first, int64_t count, DeviceSpan<const float> sinograms);
   absl::Status ShowSinogram(int64_t first, int64_t count);
   void TellCounts();
 
   int64_t steps() const {
     return (object_.layout.slices() + task_.slices_per_batch - 1) / task_.slices_per_batch *
-           slices_.iterations();
+           slices_->iterations();
   }
 
   job::JobRun& run_;
@@ -66,7 +77,8 @@ class TomographyRunner {
   RowPreparer rows_;
   PreviewMaker previews_;
   ResultVolume result_;
-  SliceMaker slices_;
+  std::optional<SliceMaker> slices_;  // of the volume that is being made
+  bool told_doubts_ = false;          // of a volume of the series but the first
 };
 
 absl::Status TomographyRunner::Run() {
@@ -74,22 +86,127 @@ absl::Status TomographyRunner::Run() {
   std::optional<PushCollector> pushed;
   if (task_.port != nullptr) {
     pushed.emplace(run_, stop_, *task_.port, *task_.spec, *task_.layout);
-    OCTAVO_RETURN_IF_ERROR(Collect(*pushed));
   }
-  for (const std::string& note : object_.input->info().notes) run_.Log(note);
-  report_.slices_per_batch = task_.slices_per_batch;
-  AxisFinder axis(run_, stop_, *task_.spec, task_.memory.check_slices, rows_, report_);
-  OCTAVO_ASSIGN_OR_RETURN(const double begin, axis.Find(object_));
-  OCTAVO_ASSIGN_OR_RETURN(object_.layout, WidenedFor(object_, task_.memory.support, run_, rows_));
-  OCTAVO_ASSIGN_OR_RETURN(const ValueWindow window,
-                          WindowFor(*task_.spec, object_, run_, stop_, rows_, previews_.image()));
-  OCTAVO_RETURN_IF_ERROR(result_.Begin(object_, window));
-  OCTAVO_RETURN_IF_ERROR(object_.layout.tried().empty() ? Batches(begin) : TryAxes(begin));
+  OCTAVO_RETURN_IF_ERROR(task_.spec->series.has_value() ? MakeSeries(pushed) : MakeOne(pushed));
   if (pushed.has_value()) OCTAVO_RETURN_IF_ERROR(pushed->TellLeftOut());
   TellCounts();
-  slices_.Conclude();
-  OCTAVO_RETURN_IF_ERROR(result_.Conclude(report_));
   run_.Found(report_);
+  return absl::OkStatus();
+}
+
+absl::Status TomographyRunner::MakeOne(std::optional<PushCollector>& pushed) {
+  if (pushed.has_value()) OCTAVO_RETURN_IF_ERROR(Collect(*pushed));
+  for (const std::string& note : object_.input->info().notes) run_.Log(note);
+  OCTAVO_ASSIGN_OR_RETURN(const Part part, FindAxis());
+  OCTAVO_ASSIGN_OR_RETURN(const ValueWindow window,
+                          WindowFor(*task_.spec, object_, run_, stop_, rows_, previews_.image()));
+  return MakeVolume(0, window, part);
+}
+
+// The first volume decides for all: where the axis is, how wide the support, and the window of
+// integers.
+absl::Status TomographyRunner::MakeSeries(std::optional<PushCollector>& pushed) {
+  const int64_t planned =
+      WindowsIn(*task_.spec, task_.port != nullptr ? task_.port->spec().frames
+                                                   : task_.input->info().projections);
+  model::TomographyReport all;
+  all.series_planned = planned;
+  ValueWindow window;
+  Part whole;
+  const auto done = [&](int64_t volumes) {
+    return whole.begin +
+           (whole.end - whole.begin) * static_cast<double>(volumes) / static_cast<double>(planned);
+  };
+  for (int64_t i = 0; i < planned; ++i) {
+    OCTAVO_ASSIGN_OR_RETURN(const bool is_there, NextWindow(i, done(i), pushed));
+    if (!is_there) break;
+    if (i == 0) {
+      for (const std::string& note : object_.input->info().notes) run_.Log(note);
+      OCTAVO_ASSIGN_OR_RETURN(whole, FindAxis());
+      OCTAVO_ASSIGN_OR_RETURN(
+          window, WindowFor(*task_.spec, object_, run_, stop_, rows_, previews_.image()));
+    } else {
+      TellDoubts(i);
+      ForgetVolume(report_);
+    }
+    OCTAVO_RETURN_IF_ERROR(MakeVolume(i, window, {.begin = done(i), .end = done(i + 1)}));
+    OCTAVO_RETURN_IF_ERROR(run_.Complete(static_cast<size_t>(i)));
+    AddVolume(report_, &all);
+    all.series_planned = planned;
+    all.series_volumes = i + 1;
+    run_.Found(all);
+    run_.Log(absl::StrCat("volume ", i, " of ", planned, " is held"));
+  }
+  report_ = all;
+  return absl::OkStatus();
+}
+
+// Sets the object to the projections of volume `index`. False: the push has ended without them.
+absl::StatusOr<bool> TomographyRunner::NextWindow(int64_t index, double fraction,
+                                                  std::optional<PushCollector>& pushed) {
+  if (stop_.stop_requested()) return absl::CancelledError("cancelled");
+  if (pushed.has_value()) {
+    PushPreview preview(run_, *task_.port, *task_.spec, *task_.layout, rows_, previews_);
+    OCTAVO_ASSIGN_OR_RETURN(std::optional<source::PushedPart> part,
+                            pushed->CollectWindow(index, fraction,
+                                                  {.due = [&] { return preview.Due(); },
+                                                   .show = [&] { return preview.Show(); }}));
+    if (!part.has_value()) return false;
+    object_.input = std::move(part->input);
+    object_.missing_frames = std::move(part->missing);
+    object_.begun = part->begun;
+    object_.ended = part->ended;
+    if (index == 0) {
+      OCTAVO_ASSIGN_OR_RETURN(object_.layout, TomographyLayout::Make(OfWindow(*task_.spec, index),
+                                                                     object_.input->info(), 0));
+    }
+  }
+  if (index > 0) {
+    OCTAVO_ASSIGN_OR_RETURN(
+        object_.layout,
+        object_.layout.ForProjections(WindowOf(*task_.spec, index), object_.input->info()));
+  }
+  return true;
+}
+
+// Of the first volume that shows any; the log has those of the others.
+void TomographyRunner::TellDoubts(int64_t index) {
+  const Implausible doubts = DoubtsOf(*task_.spec, object_.input->info(), index);
+  std::vector<std::string> texts = doubts.warnings;
+  for (const absl::Status& refusal : doubts.refusals) texts.emplace_back(refusal.message());
+  // Those of the first volume were told.
+  const Implausible known = DoubtsOf(*task_.spec, object_.input->info(), 0);
+  std::erase_if(texts, [&](const std::string& text) {
+    return std::find(known.warnings.begin(), known.warnings.end(), text) != known.warnings.end() ||
+           std::any_of(known.refusals.begin(), known.refusals.end(),
+                       [&](const absl::Status& refusal) { return refusal.message() == text; });
+  });
+  for (const std::string& text : texts) {
+    const std::string told = absl::StrCat("Volume ", index, " of the series: ", text);
+    told_doubts_ ? run_.Log(told) : run_.Warn(told);
+  }
+  told_doubts_ |= !texts.empty();
+}
+
+// Of the first volume, if there are several.
+absl::StatusOr<TomographyRunner::Part> TomographyRunner::FindAxis() {
+  report_.slices_per_batch = task_.slices_per_batch;
+  const model::TomographySpec spec = OfWindow(*task_.spec, 0);
+  AxisFinder axis(run_, stop_, spec, task_.memory.check_slices, rows_, report_);
+  OCTAVO_ASSIGN_OR_RETURN(const double begin, axis.Find(object_));
+  OCTAVO_ASSIGN_OR_RETURN(object_.layout, WidenedFor(object_, task_.memory.support, run_, rows_));
+  return Part{.begin = begin, .end = 1};
+}
+
+absl::Status TomographyRunner::MakeVolume(int64_t index, const ValueWindow& window,
+                                          const Part& part) {
+  slices_.emplace(run_, stop_, task_, previews_, report_);
+  OCTAVO_RETURN_IF_ERROR(result_.Begin(index, object_, window));
+  OCTAVO_RETURN_IF_ERROR(object_.layout.tried().empty() ? Batches(part) : TryAxes(part));
+  slices_->Conclude();
+  OCTAVO_RETURN_IF_ERROR(result_.Conclude(report_));
+  OCTAVO_RETURN_IF_ERROR(run_.stream().Synchronize());
+  slices_->Release();
   return absl::OkStatus();
 }
 
@@ -133,7 +250,7 @@ void TomographyRunner::TellCounts() {
   }
 }
 
-absl::Status TomographyRunner::Batches(double begin) {
+absl::Status TomographyRunner::Batches(const Part& part) {
   const TomographyLayout& layout = object_.layout;
   // The batch with a subscriber comes first; batches that are stored come in order.
   std::vector<SliceBatch> batches;
@@ -148,7 +265,7 @@ absl::Status TomographyRunner::Batches(double begin) {
                 batches.end());
   }
   run_.Stage(layout.makes_sinograms() ? job::JobStage::kPrepare : job::JobStage::kReconstruct,
-             steps(), begin, 1);
+             steps(), part.begin, part.end);
   int64_t raw = 0, fields = 0, sinograms = 0, prepare = 0;
   for (const SliceBatch& batch : batches) {
     OCTAVO_ASSIGN_OR_RETURN(const PreparedShape shape, layout.PreparedFor(batch.rows, false));
@@ -191,14 +308,19 @@ absl::Status TomographyRunner::Batches(double begin) {
     loader->Release();
     OCTAVO_RETURN_IF_ERROR(MakeBatch(batch.first, batch.count, taken));
   }
+  OCTAVO_RETURN_IF_ERROR(run_.stream().Synchronize());
+  preparer.reset();
+  run_.Discharge(prepare);
+  loader->Free(run_);
+  run_.Free(data);
   return absl::OkStatus();
 }
 
 // The same sinogram with one axis after the other: the reconstructor treats them as separate
 // slices.
-absl::Status TomographyRunner::TryAxes(double begin) {
+absl::Status TomographyRunner::TryAxes(const Part& part) {
   const TomographyLayout& layout = object_.layout;
-  run_.Stage(job::JobStage::kReconstruct, steps(), begin, 1);
+  run_.Stage(job::JobStage::kReconstruct, steps(), part.begin, part.end);
   OCTAVO_ASSIGN_OR_RETURN(
       const PreparedRows one,
       rows_.Prepare(layout, object_.input, layout.RowsOf(layout.center_slice(), 1), false));
@@ -225,14 +347,14 @@ absl::Status TomographyRunner::MakeBatch(int64_t first, int64_t count,
   if (object_.layout.makes_sinograms()) {
     OCTAVO_RETURN_IF_ERROR(ShowSinogram(first, count));
   } else {
-    OCTAVO_ASSIGN_OR_RETURN(norm, slices_.Make(object_, {.first = first,
-                                                         .count = count,
-                                                         .sinograms = sinograms,
-                                                         .images = result_.ImagesOf(first)}));
+    OCTAVO_ASSIGN_OR_RETURN(norm, slices_->Make(object_, {.first = first,
+                                                          .count = count,
+                                                          .sinograms = sinograms,
+                                                          .images = result_.ImagesOf(first)}));
   }
   OCTAVO_RETURN_IF_ERROR(result_.Add(first, count));
   ++report_.batches;
-  run_.Step(report_.batches * slices_.iterations(), norm);
+  run_.Step(report_.batches * slices_->iterations(), norm);
   return absl::OkStatus();
 }
 

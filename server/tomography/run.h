@@ -24,7 +24,7 @@ namespace octavo::tomography {
 /// A planned tomography job on one device.
 struct TomographyTask {
   const model::TomographySpec* spec = nullptr;
-  const TomographyLayout* layout = nullptr;
+  const TomographyLayout* layout = nullptr;         // of a series: of its first volume
   std::shared_ptr<storage::ProjectionInput> input;  // null: the frames of `port`
   source::ProjectionPort* port = nullptr;
   const buffer::ArrayInput* initial = nullptr;  // the initial slices; null: none
@@ -33,7 +33,9 @@ struct TomographyTask {
   bool on_disk = false;
 };
 
-/// Waits for pushed projections, finds the axis, and makes result 0 of the plan batch by batch.
+/// Waits for pushed projections, finds the axis, and makes result 0 of the plan batch by batch; of
+/// a series (TomographySpec::series) one result after the other, each as soon as its projections
+/// are there.
 absl::Status RunTomography(job::JobRun& run, std::stop_token stop, const TomographyTask& task);
 
 }  // namespace octavo::tomography

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpu/base/clock.h"
 #include "server/model/tomography_spec.h"
 #include "server/storage/projections/projection_input.h"
 #include "server/tomography/layout.h"
@@ -19,6 +20,7 @@ struct ScannedObject {
   TomographyLayout layout;
   std::vector<double> centers;  // of the axis: one, or one per slice; columns of the whole detector
   std::vector<std::pair<int64_t, int64_t>> missing_frames;  // of a push: first, count
+  TimePoint begun = {}, ended = {};  // when the projections of a window were pushed; 0: not known
 };
 
 /// Pixel size of the detector in the object; the request's comes before the input's. Nothing if

@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -127,6 +128,12 @@ double SliceMaker::Tell(const BatchImages& batch, const TomographyResult& result
                            : result.stop == TomographyStop::kCallback ? ", cancelled"
                                                                       : ""));
   return norm;
+}
+
+void SliceMaker::Release() {
+  if (reconstructor_ != nullptr) run_.Discharge(task_.memory.reconstruct);
+  reconstructor_.reset();
+  if (initial_ != nullptr) run_.Free(std::exchange(initial_, nullptr));
 }
 
 void SliceMaker::Conclude() {

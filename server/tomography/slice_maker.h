@@ -49,6 +49,8 @@ class SliceMaker {
   absl::StatusOr<double> Make(const ScannedObject& object, const BatchImages& batch);
   /// Sets the residual of all batches together.
   void Conclude();
+  /// After the last batch, which the stream has passed: gives the memory back.
+  void Release();
 
  private:
   absl::Status PlanFor(const ScannedObject& object, const BatchImages& batch);

@@ -20,6 +20,7 @@
 #include "server/tomography/projection_cache.h"
 #include "server/tomography/result_volume.h"
 #include "server/tomography/run.h"
+#include "server/tomography/volume_series.h"
 #include "server/volume/spiller.h"
 #include "server/volume/volume_store.h"
 
@@ -40,13 +41,15 @@ class TomographyWork final : public job::JobWork {
                  std::shared_ptr<storage::ProjectionInput> input,
                  std::shared_ptr<source::ProjectionPort> port,
                  std::shared_ptr<const buffer::ArrayInput> initial, TomographyLayout layout,
-                 std::vector<std::string> warnings)
+                 int64_t projections, std::vector<std::string> warnings)
       : spec_(std::move(spec)),
         environment_(environment),
         input_(std::move(input)),
         port_(std::move(port)),
         initial_(std::move(initial)),
         layout_(std::move(layout)),
+        projections_(projections),
+        volumes_(WindowsIn(spec_, projections)),
         warnings_(std::move(warnings)) {}
   ~TomographyWork() override {
     if (port_ != nullptr) port_->Close();
@@ -55,6 +58,7 @@ class TomographyWork final : public job::JobWork {
   job::JobKind kind() const override { return job::JobKind::kTomography; }
   std::string Parameters() const override { return spec_.json; }
   std::shared_ptr<source::ProjectionPort> projection_port() const override { return port_; }
+  bool makes_series() const override { return spec_.series.has_value(); }
 
   std::optional<model::VolumeStatus> Expected() const override {
     return DescribeResult(
@@ -67,23 +71,27 @@ class TomographyWork final : public job::JobWork {
     const TomographyMemory& m = chosen.memory;
     const int64_t batch = m.slices_per_batch, batches = (layout_.slices() + batch - 1) / batch;
     job::JobPlan plan;
-    // Sinograms of a push may become smaller: how many of its frames are projections is known when
-    // all have come.
-    plan.results.push_back({.bytes = layout_.slices() * layout_.stored_image_bytes(),
-                            .mip_bytes = layout_.stored_image_bytes(),
-                            .on_disk = chosen.on_disk});
+    // Sinograms of a push may become smaller, and a series shorter: how many of its frames are
+    // projections is known when all have come.
+    for (int64_t i = 0; i < volumes_; ++i) {
+      const bool after_before = chosen.on_disk && i > 0;
+      plan.results.push_back({.bytes = layout_.slices() * layout_.stored_image_bytes(),
+                              .mip_bytes = after_before ? 0 : layout_.stored_image_bytes(),
+                              .on_disk = chosen.on_disk,
+                              .after_before = after_before});
+    }
     plan.workspace_bytes = m.workspace();
     plan.warnings = warnings_;
     plan.view_extents[0] = layout_.image_rows();
     plan.view_extents[1] = layout_.image_columns();
     plan.view_extents[2] = layout_.slices();
     plan.bscan_axis = model::FrameAxis::kZ;
-    plan.text =
-        absl::StrCat(layout_.Text(), "batches: ", batches, " of ", batch, " slices, result ",
-                     SamplesText(), " ", chosen.on_disk ? "on disk" : "in device memory",
-                     "\nmemory of a batch: ", (m.raw + m.fields) >> 20, " MiB raw data, ",
-                     m.prepare >> 20, " MiB preparation, ", m.sinograms >> 20, " MiB sinograms, ",
-                     m.reconstruct >> 20, " MiB reconstruction\n");
+    plan.text = absl::StrCat(layout_.Text(), SeriesText(spec_, projections_), "batches: ", batches,
+                             " of ", batch, " slices, result ", SamplesText(), " ",
+                             chosen.on_disk ? "on disk" : "in device memory",
+                             "\nmemory of a batch: ", (m.raw + m.fields) >> 20, " MiB raw data, ",
+                             m.prepare >> 20, " MiB preparation, ", m.sinograms >> 20,
+                             " MiB sinograms, ", m.reconstruct >> 20, " MiB reconstruction\n");
     return plan;
   }
 
@@ -93,7 +101,7 @@ class TomographyWork final : public job::JobWork {
     std::string note;
     const bool again = chosen.memory.slices_per_batch < layout_.slices() || spec_.center.find ||
                        chosen.memory.check_slices > 0 || chosen.memory.support > 1 ||
-                       spec_.samples.found();
+                       spec_.samples.found() || volumes_ > 1;
     const auto input = again ? CacheChunks(input_, environment_.projection_memory, &note) : input_;
     if (!note.empty()) run.Log(note);
     return RunTomography(run, stop,
@@ -137,8 +145,11 @@ class TomographyWork final : public job::JobWork {
     constexpr int64_t kAny = int64_t{1} << 60;
     const auto use = environment_.ledger == nullptr ? memory::Ledger::Use{.budget = kAny}
                                                     : environment_.ledger->UseOf(index);
-    const int64_t result = layout_.slices() * layout_.stored_image_bytes(),
-                  mip = layout_.stored_image_bytes();
+    const int64_t result = volumes_ * layout_.slices() * layout_.stored_image_bytes();
+    const auto results = [&](bool on_disk) {
+      const int64_t mip = layout_.stored_image_bytes();
+      return on_disk ? mip : result + volumes_ * mip;
+    };
     const int64_t most = std::min(
         layout_.slices(), std::clamp(layout_.slices() / kLeastBatches, kFewSlices, kMostSlices));
     const auto largest = [&](bool on_disk, double support,
@@ -150,7 +161,7 @@ class TomographyWork final : public job::JobWork {
             TomographyMemory memory,
             MemoryFor(layout_, spec_, device, slices, support, checks, on_disk, /*previews=*/true));
         if (slices == 1 || spec_.slices_per_batch > 0 ||
-            memory.workspace() + mip + (on_disk ? 0 : result) <= use.free())
+            memory.workspace() + results(on_disk) <= use.free())
           return memory;
         slices = slices > 8 ? slices / 8 * 4 : slices / 2;
       }
@@ -159,7 +170,7 @@ class TomographyWork final : public job::JobWork {
     const auto roomiest = [&](bool on_disk, double support) -> absl::StatusOr<TomographyMemory> {
       OCTAVO_ASSIGN_OR_RETURN(const TomographyMemory without, largest(on_disk, support, false));
       OCTAVO_ASSIGN_OR_RETURN(const TomographyMemory with, largest(on_disk, support, true));
-      const bool fits = with.workspace() + mip + (on_disk ? 0 : result) <= use.free();
+      const bool fits = with.workspace() + results(on_disk) <= use.free();
       return fits && with.slices_per_batch == without.slices_per_batch ? with : without;
     };
     Chosen chosen;
@@ -171,10 +182,10 @@ class TomographyWork final : public job::JobWork {
       // Reserve room for objects wider than the detector, which are not known yet; drop it if it
       // exceeds the budget.
       OCTAVO_ASSIGN_OR_RETURN(chosen.memory, roomiest(on_disk, kWidestObject));
-      if (chosen.memory.workspace() + mip + (on_disk ? 0 : result) > use.budget) {
+      if (chosen.memory.workspace() + results(on_disk) > use.budget) {
         OCTAVO_ASSIGN_OR_RETURN(chosen.memory, roomiest(on_disk, 1));
       }
-      const int64_t wanted = chosen.memory.workspace() + mip + (on_disk ? 0 : result);
+      const int64_t wanted = chosen.memory.workspace() + results(on_disk);
       if (wanted <= use.budget) break;
       if (on_disk || spec_.place == model::ResultPlace::kDevice ||
           environment_.spiller == nullptr ||
@@ -190,7 +201,8 @@ class TomographyWork final : public job::JobWork {
   const std::shared_ptr<storage::ProjectionInput> input_;  // null: pushed
   const std::shared_ptr<source::ProjectionPort> port_;
   const std::shared_ptr<const buffer::ArrayInput> initial_;  // null: none
-  const TomographyLayout layout_;
+  const TomographyLayout layout_;                            // of a series: of its first volume
+  const int64_t projections_, volumes_;  // of a push: the most that there can be
   const std::vector<std::string> warnings_;
   mutable Mutex mutex_;
   mutable std::map<int, Chosen> chosen_ ABSL_GUARDED_BY(mutex_);  // by device
@@ -316,8 +328,11 @@ storage::ProjectionInfo Expected(const model::TomographySpec& spec,
   info.flats = info.darks = std::min<int64_t>(push.frames, kMostFields);
   info.angles_rad.assign(static_cast<size_t>(info.projections), 0.0);
   const double span = 3.14159265358979323846 * (spec.preparation.config.stitching.enabled ? 2 : 1);
+  const int64_t together = spec.series.has_value() ? spec.series->projections *
+                                                         std::max<int64_t>(1, spec.projections.step)
+                                                   : info.projections;
   for (size_t i = 0; i < info.angles_rad.size(); ++i)
-    info.angles_rad[i] = span * static_cast<double>(i) / static_cast<double>(info.projections);
+    info.angles_rad[i] = span * static_cast<double>(i) / static_cast<double>(together);
   info.flat_positions.assign(static_cast<size_t>(info.flats), 0.0);
   return info;
 }
@@ -369,13 +384,15 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
     if (!spec.angles_rad.empty())
       return InvalidField("tomography.angles_rad",
                           "is given with push, where each projection brings its angle");
-    OCTAVO_RETURN_IF_ERROR(CheckUsed(spec.projections, push->frames));
+    if (!spec.series.has_value()) OCTAVO_RETURN_IF_ERROR(CheckUsed(spec.projections, push->frames));
     info = Expected(spec, *push);
   } else {
     return InvalidField("tomography.input", "is not given; allowed: file, arrays, push");
   }
   TakeAxisOf(info, spec);
-  OCTAVO_ASSIGN_OR_RETURN(TomographyLayout layout, TomographyLayout::Make(spec, info, 0));
+  OCTAVO_RETURN_IF_ERROR(CheckSeries(spec, info.projections));
+  OCTAVO_ASSIGN_OR_RETURN(TomographyLayout layout,
+                          TomographyLayout::Make(OfWindow(spec, 0), info, 0));
   if (spec.reconstruction.form == TomographyForm::kTomopy &&
       (spec.center.find || !spec.center.pixels.empty() || spec.try_centers.has_value())) {
     return InvalidField("tomography.center",
@@ -383,8 +400,10 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
                         "allowed is the corrected form");
   }
   OCTAVO_ASSIGN_OR_RETURN(auto initial, OpenInitial(spec, layout, environment.buffers));
-  Implausible doubts = FindImplausible(spec, info);
+  Implausible doubts = DoubtsOf(spec, info, 0);
   OCTAVO_RETURN_IF_ERROR(doubts.refusal());
+  if (std::string left = LeftBetween(spec); !left.empty())
+    doubts.warnings.push_back(std::move(left));
   if (input != nullptr) {
     if (const auto exchanged = FindExchangedFields(spec, *input)) return *exchanged;
     if (const auto none = FindNoTransmission(spec, *input)) doubts.warnings.push_back(*none);
@@ -396,7 +415,7 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
                                       *push, environment.projection_memory, environment.clock));
   }
   return std::make_unique<TomographyWork>(spec, environment, std::move(input), std::move(port),
-                                          std::move(initial), std::move(layout),
+                                          std::move(initial), std::move(layout), info.projections,
                                           std::move(doubts.warnings));
 }
 

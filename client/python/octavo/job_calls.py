@@ -10,10 +10,14 @@ import grpc
 
 from octavo import errors, specs
 from octavo.arguments import Seconds, explained, explained_methods, limit
-from octavo.objects import Job, JobName, giving_objects
+from octavo.objects import Job, JobName, Volume, giving_objects
 from octavo.paging import pages
 from octavo.session import Session, secret_of
 from octavo.v1 import job_pb2
+
+
+def _some_volume(job: Job) -> str:
+    return "the volume" if len(job.volume_names) == 1 else "a volume"
 
 
 @giving_objects
@@ -85,17 +89,38 @@ class JobCalls:
         job = self.wait_job(name, timeout=timeout)
         if job.spec.commit is None:
             raise ValueError(f"{job.name} has no commit; submit_job(..., commit=...) makes one")
-        while not job.commits and not job.commit_failures:
-            there = bool(job.volumes())  # asked before the job, which then knows of a commit that took the volume away
+        gone = None  # since when no volume is there that could still be written
+        while len(job.commits) + job.commit_failures < len(job.volume_names):
+            there = len(job.volumes()) > job.commit_failures
             job = self.job(name)
-            if not there and not job.commits and not job.commit_failures:
-                raise errors.OctavoError(grpc.StatusCode.FAILED_PRECONDITION, f"another call committed or discarded the volume of {job.name}")
+            gone = None if there else gone or time.monotonic()
+            # The job tells of a commit a moment after the volume is gone.
+            if gone is not None and time.monotonic() > gone + 2 and len(job.commits) + job.commit_failures < len(job.volume_names):
+                raise errors.OctavoError(grpc.StatusCode.FAILED_PRECONDITION, f"another call committed or discarded {_some_volume(job)} of {job.name}")
             if end is not None and time.monotonic() > end:
                 raise errors.OctavoTimeout(f"after {most:g} s {job.name} is not written yet; the server goes on: wait again")
             time.sleep(0.05)
         if job.commit_failures:
             raise errors.OctavoError(grpc.StatusCode.ABORTED, next((w for w in job.warnings if "could not be committed" in w), f"{job.name} was not committed"))
         return job
+
+    def series_volumes(self, name: JobName, *, timeout: Optional[Seconds] = None) -> Iterator[Volume]:
+        """Yields the volumes of octavo.tomography(series=) in their order, each as soon as it is held, while the job goes on, and ends with the
+        job. Waits at most `timeout` seconds in all (OctavoTimeout). One that is gone by then is yielded with the state that it is in. Raises
+        OctavoError if the job ends otherwise than DONE, after the volumes that it left. ValueError for a job without a series."""
+        errors.check_kind("name", name, "jobs")
+        most, given, last = limit("timeout", timeout), 0, None
+        with errors.waiting(most, lambda: self.job(name)):
+            for last in self._states_of_job(name, most):
+                if not last.spec.tomography.HasField("series") and not last.earlier_run:
+                    raise ValueError(f"{last.name} makes no series; octavo.tomography(series=(projections, step)) does")
+                errors.tell(name, last.warnings)
+                for volume in last.volumes[given:last.tomography.series_volumes]:
+                    given += 1
+                    yield self.volume(volume)
+            for volume in last.volumes[given:]:
+                yield self.volume(volume)
+        Job(self, last)._checked()
 
     def cancel_job(self, name: JobName) -> Job:
         """Ends a job at any time and frees all its memory."""

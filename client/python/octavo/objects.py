@@ -284,6 +284,10 @@ class Job(Resource, of=job_pb2.Job.DESCRIPTOR):
         """Yields the job at once, at every change, and twice a second, until it has ended."""
         return self._context.watch_job(self.name)
 
+    def series_volumes(self, *, timeout: Optional[Seconds] = None) -> Iterator["Volume"]:
+        """Yields the volumes of its series, each as soon as it is held (see Client.series_volumes)."""
+        return self._context.series_volumes(self.name, timeout=timeout)
+
     def cancel(self) -> "Job":
         """Ends it at any time and frees all its memory."""
         return self._become(self._context.cancel_job(self.name))

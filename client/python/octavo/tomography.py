@@ -59,6 +59,7 @@ FILE_FORMATS = Names({"data_exchange": t.PROJECTION_FORMAT_DATA_EXCHANGE, "nxtom
 ANGLE_UNITS = Names({"degrees": t.ANGLE_UNIT_DEGREES, "radians": t.ANGLE_UNIT_RADIANS}, aliases={"deg": "degrees", "degree": "degrees", "rad": "radians", "radian": "radians"},
                     of=t.AngleUnit)
 Indices = Union[None, int, range, slice, Sequence[int], t.IndexRange]  # some of the projections, rows or columns
+Series = Union[None, int, Sequence[int], t.VolumeSeries]  # projections of a volume, and from one to the next
 Input = Union[str, dict, t.ProjectionFile, t.ProjectionArrays, ingest_pb2.PushedProjections]
 
 
@@ -160,7 +161,8 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
                prepare: Optional[t.TomographyPreparation] = None, form: Union[str, int] = "corrected",
                interpolation: Union[str, int] = "", filter: Union[str, int] = "", min: Optional[float] = None, max: Optional[float] = None, mask: Optional[float] = None,
                padding: Optional[int] = None, initial: str = "", batch: int = 0, place: Union[str, int] = "", pixel_size_um: float = 0.0,
-               samples: Union[None, str, int, type, np.dtype] = None, window: Optional[Sequence[float]] = None, **fields: Any) -> t.TomographyJob:
+               samples: Union[None, str, int, type, np.dtype] = None, window: Optional[Sequence[float]] = None, series: Series = None,
+               **fields: Any) -> t.TomographyJob:
     """A reconstruction, for Client.submit_job: from parallel-beam projections to a held volume
     [slice, y, x].
 
@@ -191,9 +193,12 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
     samples      type of the voxels: "u8", "u16", "f16", "f32" (the default). u8, u16: (x - low) / (high - low) of the largest number,
                  window=(low, high); without a window it is found in a few slices. Volume.levels and the files have it; Job.tomography
                  counts the clipped voxels. Client.submit_job(commit=...) has the result written to storage
+    series       (projections, step): a volume of so many projections every `step` of them (4-D), or projections alone, which follow each other.
+                 Each is held as soon as it is complete, while pushed frames still come: Client.series_volumes(job) gives them one by
+                 one. commit= needs {index} in its destination
     fields       of TomographyAlgorithmOptions: relaxation, subsets, stop_change, stop_residual, image_size, filter_cutoff, fourier_accuracy, ...
     """
-    job = _job(input, prepare, angles, projections, rows, columns, batch, place, pixel_size_um, samples, window)
+    job = _job(input, prepare, angles, projections, rows, columns, batch, place, pixel_size_um, samples, window, series)
     job.initial_volume = initial
     if isinstance(center, str):
         job.center.search_method = CENTERS.pick("center", center)
@@ -208,6 +213,8 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
     if doubt not in (0, t.RotationCenter.ON_DOUBT_WARN):
         job.center.on_doubt = doubt
     _set_along_rows(job, along_rows)
+    if try_centers is not None and series is not None:
+        raise ValueError(f"try_centers is {short(try_centers)} with series {short(series)}; expected one of the two")
     if try_centers is not None:
         begin, end, step = several("try_centers", try_centers, "begin, end, step")
         job.try_centers.CopyFrom(t.TryCenters(begin=begin, end=end, step=step, **row))
@@ -232,7 +239,7 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
 def sinograms(input: Input, *, prepare: Optional[t.TomographyPreparation] = None, angles: Optional[Sequence[float]] = None, projections: Indices = None,
               rows: Indices = None, columns: Indices = None, center: Union[None, str, float] = None, center_row: Optional[int] = None, search: Optional[Sequence[float]] = None,
               along_rows: Union[str, int] = "one", batch: int = 0, place: Union[str, int] = "", pixel_size_um: float = 0.0,
-              samples: Union[None, str, int, type, np.dtype] = None, window: Optional[Sequence[float]] = None) -> t.TomographyJob:
+              samples: Union[None, str, int, type, np.dtype] = None, window: Optional[Sequence[float]] = None, series: Series = None) -> t.TomographyJob:
     """What the preparation makes of projections, for Client.submit_job: a held volume of sinograms
     [row, angle, column], without a reconstruction. They are line integrals, or transmissions with
     preparation(logarithm=False). The arguments are those of octavo.tomography; center is a method
@@ -241,7 +248,7 @@ def sinograms(input: Input, *, prepare: Optional[t.TomographyPreparation] = None
     ProjectionArrays(projections=<the volume>, sinogram_order=True) gives the volume to a further job,
     as it is with preparation(already_sinograms=True) for line integrals.
     """
-    job = _job(input, prepare, angles, projections, rows, columns, batch, place, pixel_size_um, samples, window)
+    job = _job(input, prepare, angles, projections, rows, columns, batch, place, pixel_size_um, samples, window, series)
     job.output = t.TOMOGRAPHY_OUTPUT_SINOGRAMS
     if center is None and center_row is not None:
         raise ValueError(f"center_row is {short(center_row)} without a search of the axis; give it with center, one of {', '.join(CENTERS)}")
@@ -263,11 +270,21 @@ def _set_along_rows(job: t.TomographyJob, along_rows: Union[str, int]) -> None:
         job.center.along_rows = number
 
 
-def _job(input, prepare, angles, projections, rows, columns, batch, place, pixel_size_um, samples, window) -> t.TomographyJob:
+def _series(value) -> Optional[t.VolumeSeries]:
+    """(projections, step), or projections alone."""
+    if value is None or isinstance(value, t.VolumeSeries):
+        return value
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        value = (value, value)
+    projections, step = several("series", value, "projections, step")
+    return t.VolumeSeries(projections=whole("series projections", projections, 1, 65535), step=whole("series step", step, 1, 2 ** 32 - 1))
+
+
+def _job(input, prepare, angles, projections, rows, columns, batch, place, pixel_size_um, samples, window, series) -> t.TomographyJob:
     """What all outputs have: the input, the part of it that counts, the preparation, and how the result is stored."""
     job = message(t.TomographyJob, dict(
         projections=_range("projections", projections), rows=_range("rows", rows), columns=_range("columns", columns), preparation=prepare,
-        slices_per_batch=batch, place=place or None, pixel_size_um=pixel_size_um),
+        slices_per_batch=batch, place=place or None, pixel_size_um=pixel_size_um, series=_series(series)),
         called={"preparation": "prepare", "slices_per_batch": "batch"})
     _set_input(job, input)
     if angles is not None:
@@ -357,7 +374,7 @@ def recon(tomo: Any, theta: Any, center: Any = None, sinogram_order: bool = Fals
     center as TomoPy counts (column + 0.5): a number, one per slice, or "auto", "pairs", "vo", "entropy", "phase_correlation"; None = the middle
     form   "corrected" (true scale, centre honoured) or "tomopy" (as its accelerated CPU code: sirt and mlem)
     client the connection to use (default: a new one); progress called with each octavo.v1.Job
-    fields of octavo.tomography: min, max, mask, padding, relaxation, stop_change, ... A table in
+    fields of octavo.tomography: min, max, mask, padding, relaxation, stop_change, ...; series: the result is [volume, slice, y, x] then. A table in
     TOMOGRAPHY.md beside this package explains the other arguments. Raises ValueError for arguments
     without a counterpart.
     """
@@ -374,7 +391,7 @@ def recon(tomo: Any, theta: Any, center: Any = None, sinogram_order: bool = Fals
     with ArrayJobs("octavo.recon", client) as jobs:
         job = jobs.run(lambda names: tomography(t.ProjectionArrays(projections=names[0], sinogram_order=sinogram_order), initial="".join(names[1:]), **work),
                        given, device=device_name(jobs.client, device), progress=progress)
-        return jobs.read(job.volume_names[0])
+        return jobs.read(job.volume_names[0]) if fields.get("series") is None else np.stack([jobs.read(name) for name in job.volume_names])
 
 
 def angles_of(theta, count: int, name: str) -> np.ndarray:

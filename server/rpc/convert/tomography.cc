@@ -416,6 +416,17 @@ absl::StatusOr<model::TomographyOutput> DecodeOutput(const v1::TomographyJob& in
   return model::TomographyOutput::kSinograms;
 }
 
+// That the job uses so many projections, and makes so few volumes, is known with its input.
+absl::StatusOr<model::VolumeSeriesSpec> Decode(const v1::VolumeSeries& in) {
+  constexpr int64_t kMostProjections = 65535;
+  OCTAVO_RETURN_IF_ERROR(InRange("tomography.series.projections",
+                                 static_cast<int64_t>(in.projections()), int64_t{1},
+                                 kMostProjections));
+  OCTAVO_RETURN_IF_ERROR(InRange("tomography.series.step", static_cast<int64_t>(in.step()),
+                                 int64_t{1}, int64_t{std::numeric_limits<uint32_t>::max()}));
+  return model::VolumeSeriesSpec{.projections = in.projections(), .step = in.step()};
+}
+
 }  // namespace
 
 absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& in) {
@@ -490,6 +501,13 @@ absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& 
   out.pixel_size_um = in.pixel_size_um();
   OCTAVO_ASSIGN_OR_RETURN(out.samples, Decode(in.samples()));
   OCTAVO_ASSIGN_OR_RETURN(out.output, DecodeOutput(in));
+  if (in.has_series()) {
+    OCTAVO_ASSIGN_OR_RETURN(out.series, Decode(in.series()));
+    if (in.has_try_centers())
+      return InvalidField("tomography.try_centers",
+                          "is given together with series, and a series of trials shows no volume; "
+                          "allowed one of the two");
+  }
   out.encoded = FixedBytes(in);
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
@@ -552,6 +570,8 @@ void EncodeTomographyReport(const model::TomographyReport& in, v1::TomographyRep
   out->set_clipped_below(in.clipped_below);
   out->set_clipped_above(in.clipped_above);
   if (in.axis_line.has_value()) Encode(*in.axis_line, out->mutable_axis_line());
+  out->set_series_volumes(static_cast<uint32_t>(in.series_volumes));
+  out->set_series_planned(static_cast<uint32_t>(in.series_planned));
 }
 
 }  // namespace octavo::rpc

@@ -472,6 +472,31 @@ TEST(ConvertJob, SinogramsHaveNothingOfWhatMakesSlices) {
           [](auto& j) { j.set_output(static_cast<v1::TomographyOutput>(9)); });
 }
 
+TEST(ConvertJob, ASeriesOfVolumesHasProjectionsAndAStep) {
+  const auto decoded = [](uint32_t projections, uint32_t step, bool tries = false) {
+    v1::JobSpec spec;
+    v1::TomographyJob& job = *spec.mutable_tomography();
+    job.mutable_file()->set_path("tooth.h5");
+    job.mutable_series()->set_projections(projections);
+    job.mutable_series()->set_step(step);
+    if (tries) job.mutable_try_centers()->set_step(1);
+    return DecodeJobSpec(spec, "me");
+  };
+  ASSERT_OK_AND_ASSIGN(const engine::JobSpec job, decoded(65535, 4294967295));
+  const auto& spec = std::get<model::TomographySpec>(job.work);
+  ASSERT_TRUE(spec.series.has_value());
+  EXPECT_EQ(spec.series->projections, 65535);
+  EXPECT_EQ(spec.series->step, 4294967295);
+  EXPECT_THAT(decoded(0, 1), IsError(absl::StatusCode::kInvalidArgument,
+                                     "tomography.series.projections: is 0; allowed 1 to 65535"));
+  EXPECT_THAT(decoded(65536, 1), IsError(absl::StatusCode::kInvalidArgument,
+                                         "tomography.series.projections: is 65536"));
+  EXPECT_THAT(decoded(9, 0), IsError(absl::StatusCode::kInvalidArgument,
+                                     "tomography.series.step: is 0; allowed 1 to 4294967295"));
+  EXPECT_THAT(decoded(9, 1, /*tries=*/true),
+              IsError(absl::StatusCode::kInvalidArgument, "tomography.try_centers"));
+}
+
 TEST(ConvertJob, TheTierOfItsResultsIsPartOfTheRequest) {
   v1::JobSpec spec;
   spec.mutable_reprocess()->set_volume("volumes/a");

@@ -164,7 +164,7 @@ TEST(ResultVolumeTest, BatchesBecomeOneVolumeInMemoryOrOnDisk) {
     FakeRun run;
     const TomographyTask task = TaskOf(spec, disc, on_disk);
     ResultVolume result(run, task);
-    ASSERT_THAT(result.Begin(disc, {}), IsOk());
+    ASSERT_THAT(result.Begin(0, disc, {}), IsOk());
     EXPECT_EQ(run.result.shape[0], kRows);
     EXPECT_EQ(run.result.axes[0], "z");
     EXPECT_TRUE(run.result.spacing_assumed[0]) << "nobody says the size of a pixel";
@@ -231,7 +231,8 @@ TEST(ResultVolumeTest, VoxelsAreConvertedAndTheClippedOnesCounted) {
       const int64_t size = disc.layout.image_columns(), elements = size * size;
       const TomographyTask task = TaskOf(spec, disc, on_disk);
       ResultVolume result(run, task);
-      ASSERT_THAT(result.Begin(disc, {.low = spec.samples.low, .high = spec.samples.high}), IsOk());
+      ASSERT_THAT(result.Begin(0, disc, {.low = spec.samples.low, .high = spec.samples.high}),
+                  IsOk());
       EXPECT_EQ(run.result.dtype, type);
       EXPECT_EQ(run.result.has_levels, type != DType::kF16);
       EXPECT_EQ(result.ImagesOf(3), result.ImagesOf(0)) << "each batch is converted in turn";
@@ -393,7 +394,7 @@ TEST(ResultVolumeTest, FramesThatNeverCameAreNoted) {
   disc.missing_frames = {{3, 2}, {9, 1}};
   const TomographyTask task = TaskOf(spec, disc, false);
   ResultVolume result(run, task);
-  ASSERT_THAT(result.Begin(disc, {}), IsOk());
+  ASSERT_THAT(result.Begin(0, disc, {}), IsOk());
   EXPECT_FALSE(run.result.complete);
   EXPECT_EQ(run.result.missing_frames, 3);
   EXPECT_EQ(run.result.missing_frame_ranges.size(), 2u);

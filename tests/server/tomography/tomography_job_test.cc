@@ -108,9 +108,9 @@ class TomographyJobTest : public engine::testing::JobFixture {
     return SubmitTo(*spec, Environment());
   }
   JobStatus Run(const TomographySpec& spec) { return WaitDone(Submit(spec)); }
-  std::vector<float> VolumeOf(const JobStatus& job) {
-    if (job.volumes.empty()) return {};
-    const auto pinned = store_.Hold(job.volumes[0], HoldKind::kDevice);
+  std::vector<float> VolumeOf(const JobStatus& job, size_t index = 0) {
+    if (index >= job.volumes.size()) return {};
+    const auto pinned = store_.Hold(job.volumes[index], HoldKind::kDevice);
     EXPECT_THAT(pinned, IsOk());
     std::vector<float> values(static_cast<size_t>(pinned->status.bytes / 4));
     const Stream stream = *device_.NewStream(StreamPriority::kNormal);
@@ -639,6 +639,112 @@ TEST_P(TomographyJobTest, OthersRunWhileOneWaitsForProjections) {
   EXPECT_EQ(end.state, JobState::kDone) << end.reason;
   EXPECT_EQ(VolumeOf(end), VolumeOf(file));
   port->Disconnect(connection);
+}
+
+TEST_P(TomographyJobTest, ASeriesHoldsAVolumeOfEachWindow) {
+  TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
+  spec.series = model::VolumeSeriesSpec{.projections = 30, .step = 10};
+  ASSERT_OK_AND_ASSIGN(const JobStatus submitted, Submit(spec));
+  EXPECT_THAT(submitted.plan, HasSubstr("series: 4 volumes of 30 projections each"));
+  EXPECT_GE(submitted.memory_bytes, 4 * kRows * kColumns * kColumns * 4);
+  const JobStatus job = Wait(submitted.name);
+  ASSERT_EQ(job.state, JobState::kDone) << job.reason;
+  ASSERT_EQ(job.volumes.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    TomographySpec one = Spec(TomographyAlgorithm::kFbp, 1);
+    one.projections = {
+        .begin = 10 * static_cast<int64_t>(i), .end = 10 * static_cast<int64_t>(i) + 30, .step = 1};
+    const JobStatus alone = Run(one);
+    EXPECT_EQ(VolumeOf(job, i), VolumeOf(alone)) << i;
+    EXPECT_EQ(store_.Get(job.volumes[i])->index, static_cast<int64_t>(i));
+    ASSERT_THAT(store_.Discard(job.volumes[i], Reason::kDiscarded, "test"), IsOk());
+    ASSERT_THAT(store_.Discard(alone.volumes[0], Reason::kDiscarded, "test"), IsOk());
+  }
+  EXPECT_EQ(ledger_.UseOf(0).granted(), 0);
+  const auto& report = std::get<TomographyReport>(job.finding);
+  EXPECT_EQ(report.series_volumes, 4);
+  EXPECT_EQ(report.series_planned, 4);
+}
+
+TEST_P(TomographyJobTest, VolumesOfASeriesAreThereWhileTheScanGoesOnAndSurviveACancel) {
+  TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
+  const std::vector<float> wanted = [&] {
+    TomographySpec first = spec;
+    first.projections.end = kAngles / 3;
+    const JobStatus job = Run(first);
+    const std::vector<float> values = VolumeOf(job);
+    EXPECT_THAT(store_.Discard(job.volumes[0], Reason::kDiscarded, "test"), IsOk());
+    return values;
+  }();
+  spec.series = model::VolumeSeriesSpec{.projections = kAngles / 3, .step = kAngles / 3};
+  spec.angles_rad.clear();
+  spec.input = PushedProjectionsSpec{
+      .rows = kRows, .columns = kColumns, .frames = kAngles, .dtype = DType::kF32};
+  ASSERT_OK_AND_ASSIGN(const JobStatus pushed, Submit(spec));
+  ASSERT_OK_AND_ASSIGN(const auto port, queue_->ProjectionPortOf(pushed.name));
+  const int64_t connection = port->Connect();
+  const auto push = [&](int64_t first, int64_t end) {
+    for (int64_t a = first; a < end; ++a) {
+      PushedFrame frame{.sequence = static_cast<uint64_t>(a),
+                        .angle_rad = angles_[static_cast<size_t>(a)],
+                        .rows = kRows,
+                        .parts = {}};
+      frame.parts.emplace_back(
+          reinterpret_cast<const char*>(sinograms_.data() + a * kRows * kColumns),
+          kRows * kColumns * 4);
+      ASSERT_THAT(port->Progress(connection), IsOk());  // takes the credit
+      ASSERT_THAT(port->Offer(connection, frame), IsOk());
+    }
+  };
+  push(0, kAngles / 3);
+  const auto held = [&](size_t count) {
+    const auto now = queue_->Get(pushed.name);
+    if (IsFinal(now->state)) return true;
+    return now->volumes.size() == count &&
+           store_.Get(now->volumes.back())->state == VolumeState::kHeld;
+  };
+  Await([&] { return held(1); });
+  JobStatus now = *queue_->Get(pushed.name);
+  ASSERT_EQ(now.state, JobState::kRunning) << now.reason;
+  EXPECT_EQ(VolumeOf(now), wanted);
+  // Discarded at once: the job goes on, and the memory is free.
+  const int64_t granted = ledger_.UseOf(0).granted();
+  ASSERT_THAT(store_.Discard(now.volumes[0], Reason::kDiscarded, "test"), IsOk());
+  EXPECT_LE(ledger_.UseOf(0).granted(), granted - kRows * kColumns * kColumns * 4);
+  push(kAngles / 3, 2 * kAngles / 3);
+  Await([&] { return held(2); });
+  ASSERT_THAT(queue_->Cancel(pushed.name), IsOk());
+  const JobStatus end = Wait(pushed.name);
+  EXPECT_EQ(end.state, JobState::kCancelled);
+  ASSERT_EQ(end.volumes.size(), 2u) << "also the one that is discarded: it was held";
+  EXPECT_EQ(store_.Get(end.volumes[1])->state, VolumeState::kHeld);
+  EXPECT_FALSE(VolumeOf(end, 1).empty());
+  ASSERT_THAT(store_.Discard(end.volumes[1], Reason::kDiscarded, "test"), IsOk());
+  Await([&] { return ledger_.UseOf(0).granted() == 0; });
+  port->Disconnect(connection);
+}
+
+TEST_P(TomographyJobTest, ASeriesThatCannotBeIsRefused) {
+  TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
+  spec.series = model::VolumeSeriesSpec{.projections = kAngles + 1, .step = 1};
+  EXPECT_THAT(Submit(spec), IsError(absl::StatusCode::kInvalidArgument,
+                                    "tomography.series.projections: is 61, and the job uses 60"));
+  // Also of pushed frames, all of which could be projections; a volume needs fewer than all.
+  spec.angles_rad.clear();
+  spec.input = PushedProjectionsSpec{.rows = 1, .columns = 8, .frames = 6000, .dtype = DType::kU8};
+  spec.preparation.config.minus_log = false;
+  spec.center = {};
+  spec.series = model::VolumeSeriesSpec{.projections = 100, .step = 1};
+  EXPECT_THAT(Submit(spec),
+              IsError(absl::StatusCode::kInvalidArgument, "tomography.series.step: is 1"));
+  // Between the windows projections are left out: a warning.
+  TomographySpec gaps = Spec(TomographyAlgorithm::kFbp, 1);
+  gaps.series = model::VolumeSeriesSpec{.projections = 20, .step = 40};
+  const JobStatus job = Run(gaps);
+  EXPECT_EQ(job.volumes.size(), 2u);
+  EXPECT_TRUE(std::any_of(job.warnings.begin(), job.warnings.end(), [](const std::string& text) {
+    return text.find("20 projections are left out") != std::string::npos;
+  }));
 }
 
 // A subscriber views the projections as they arrive, and each preview runs out of memory: that must
