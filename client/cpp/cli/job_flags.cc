@@ -23,6 +23,19 @@
 
 namespace octavo::cli {
 
+namespace {
+
+// A series may have thousands: the newest ones show how far it is.
+void PrintNewest(const std::string& before, const char* things,
+                 const google::protobuf::RepeatedPtrField<std::string>& names) {
+  constexpr int kMost = 16;
+  const int first = names.size() <= kMost ? 0 : names.size() - kMost;
+  if (first > 0) std::cout << "\n  " << first << " " << things << ", and";
+  for (int i = first; i < names.size(); ++i) std::cout << "\n  " << before << names[i];
+}
+
+}  // namespace
+
 void PrintJob(const Session& session, const v1::Job& job) {
   if (session.json) {
     PrintJson(job);
@@ -42,8 +55,8 @@ void PrintJob(const Session& session, const v1::Job& job) {
     std::cout << "  (" << Printable(job.reason()) << ")" << FlagsFor(session.app, "", job.reason());
   for (const auto& warning : job.warnings())
     std::cout << "\n  warning: " << WithFlags(session, warning);
-  for (const auto& volume : job.volumes()) std::cout << "\n  " << volume;
-  for (const auto& path : job.commits()) std::cout << "\n  committed to " << path;
+  PrintNewest("", "volumes", job.volumes());
+  PrintNewest("committed to ", "commits", job.commits());
   if (job.has_dispersion()) {
     std::cout << "\n  a2 " << job.dispersion().a2() << " rad/sample^2, a3 " << job.dispersion().a3()
               << " rad/sample^3, sharpness " << job.dispersion().sharpness_before() << " -> "
@@ -74,6 +87,10 @@ void PrintJob(const Session& session, const v1::Job& job) {
       std::cout << ", " << found.iterations() << " iterations, residual " << found.residual_norm();
     if (found.low() < found.high())
       std::cout << ", window " << found.low() << " to " << found.high();
+    if (found.series_planned() > 0) {
+      std::cout << ", " << found.series_volumes() << " of " << found.series_planned()
+                << " volumes of the series";
+    }
     if (found.clipped_below() + found.clipped_above() > 0) {
       std::cout << ", clipped " << found.clipped_below() << " below and " << found.clipped_above()
                 << " above";
@@ -129,6 +146,8 @@ v1::Job WatchJob(Session& session, const std::string& name, JobWatch how) {
       }
       told = job.log_lines_total();
       std::ostringstream text;
+      if (const auto& found = job.tomography(); found.series_planned() > 0)
+        text << "volume " << found.series_volumes() + 1 << " of " << found.series_planned() << ", ";
       text << InWords(job.stage());
       if (job.steps() > 0) text << " " << job.step() << "/" << job.steps();
       if (job.history_size() > 0 &&

@@ -1,8 +1,10 @@
 // octavo recon: a whole reconstruction from the command line.
 
+#include <chrono>
 #include <iostream>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -132,9 +134,80 @@ bool CanBeWritten(Session& session, const v1::CommitOptions& options) {
                             ->CommitVolume(session.Context().get(), request, &answer));
 }
 
+// The number of the job's volumes that the server has: those that it still has to write, and those
+// that it could not write. Nothing if it does not answer, which is told.
+std::optional<int> VolumesThere(Session& session, const std::string& job) {
+  v1::ListVolumesRequest request;
+  request.set_parent(job);
+  request.set_page_size(1000);
+  const auto stub = v1::VolumeService::NewStub(session.channel());
+  for (int count = 0;;) {
+    v1::ListVolumesResponse answer;
+    if (!Check(session, stub->ListVolumes(session.Context().get(), request, &answer)))
+      return std::nullopt;
+    count += answer.volumes_size();
+    if (answer.next_page_token().empty()) return count;
+    request.set_page_token(answer.next_page_token());
+  }
+}
+
+// Waits until the server has written all volumes of the series, or could not. The job tells of a
+// commit a moment after the volume is gone, and nothing of a volume that another client has
+// committed or discarded meanwhile.
+void AwaitCommits(Session& session, v1::Job job) {
+  constexpr int kTellTurns = 20;
+  const auto stub = v1::JobService::NewStub(session.channel());
+  const auto written = [&] { return job.commits_size() + static_cast<int>(job.commit_failures()); };
+  for (int gone = 0; written() < job.volumes_size() && gone < kTellTurns;) {
+    const std::optional<int> there = VolumesThere(session, job.name());
+    v1::GetJobRequest request;
+    request.set_name(job.name());
+    v1::GetJobResponse answer;
+    if (!there.has_value() ||
+        !Check(session, stub->GetJob(session.Context().get(), request, &answer)))
+      return;
+    job.Swap(answer.mutable_job());
+    gone = *there > static_cast<int>(job.commit_failures()) ? 0 : gone + 1;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  if (session.json) {
+    PrintJson(job);
+  } else {
+    for (const std::string& path : job.commits()) std::cout << path << "\n";
+  }
+  if (job.commits_size() == job.volumes_size()) return;
+  std::cerr << "octavo: " << job.volumes_size() - job.commits_size() << " of " << job.volumes_size()
+            << " volumes were not written: octavo job show " << job.name()
+            << " says why; those that are held stay for an hour\n";
+  session.exit_code = kFailed;
+}
+
+// A series of volumes: the server writes each as soon as it is held, while the others are made.
+void RunSeries(Session& session, const ReconFlags& flags, v1::JobSpec spec) {
+  JobFlags asked = flags.job();
+  asked.watch = false;
+  if (asked.plan || flags.no_wait()) {
+    (void)asked.Submit(session, spec);
+    return;
+  }
+  constexpr double kTimeToLive = 3600;  // of one that could not be written
+  if (spec.has_commit() && !spec.has_ttl()) *spec.mutable_ttl() = DurationOf(kTimeToLive);
+  InterruptibleWork interruptible(session);
+  v1::Job job = asked.Submit(session, spec);
+  if (job.name().empty()) return;
+  interruptible.Begun(job.operation());
+  job = WatchJob(session, job.name(), {.told = WarningsOf(job), .volumes = !spec.has_commit()});
+  if (spec.has_commit()) AwaitCommits(session, job);
+  if (interruptible.interrupted()) {
+    if (!spec.has_commit()) DiscardVolumes(session, job);
+    session.exit_code = kInterrupted;
+  }
+}
+
 // One scan, whose result is committed to --output, shown or held.
 void RunOne(Session& session, const ReconFlags& flags) {
   v1::JobSpec spec = flags.Spec(flags.files().front());
+  if (spec.tomography().has_series()) return RunSeries(session, flags, std::move(spec));
   const std::optional<v1::CommitOptions> commit =
       flags.Commit();  // refuses unknown options before any work begins
   const bool commits = commit.has_value();

@@ -82,8 +82,8 @@ constexpr const char* kOfSlices[] = {"--algorithm",     "--iterations",   "--int
                                      "--try-centers"};
 
 /// Flags of one result, which several files and --output-dir exclude.
-constexpr const char* kOfOneFile[] = {"--output", "--png", "--try-centers", "--no-wait",
-                                      "--request-id"};
+constexpr const char* kOfOneFile[] = {"--output",  "--png",        "--try-centers",
+                                      "--no-wait", "--request-id", "--series"};
 
 [[noreturn]] void Refuse(const char* flag, const std::string& value, const std::string& allowed) {
   throw CLI::ValidationError(flag, absl::StrCat("is '", value, "'; allowed ", allowed));
@@ -206,6 +206,12 @@ void ReconFlags::AddTo(CLI::App* app) {
   app->add_option("--rows", rows_, "begin:end:step of the detector: the slices");
   app->add_option("--columns", columns_, "begin:end of the detector");
   app->add_option("--projections", projections_, "begin:end:step");
+  app->add_option("--series", series_,
+                  "PROJECTIONS:STEP, a volume of so many projections every STEP of them (4-D); "
+                  "without :STEP they follow each other. The server writes each to --output, "
+                  "whose name gets _0000 and so on, or its number where that has {index}")
+      ->excludes("--try-centers")
+      ->excludes("--png");
   auto* angles = app->add_option("--angles", angles_,
                                  "first:last:count in degrees, evenly, in place of the file's");
   app->add_option("--angles-file", angles_file_, "further .npy, or dataset, with the angles")
@@ -505,6 +511,20 @@ void ReconFlags::SetSamples(v1::TomographyJob* job) const {
   job->mutable_samples()->set_high(numbers[1]);
 }
 
+void ReconFlags::SetSeries(v1::TomographyJob* job) const {
+  if (!Given("--series")) return;
+  const std::string allowed = "PROJECTIONS or PROJECTIONS:STEP, whole numbers from 1 on";
+  const std::vector<std::string> parts = absl::StrSplit(series_, ':');
+  uint32_t numbers[2] = {0, 0};
+  if (parts.size() > 2) Refuse("--series", series_, allowed);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (!absl::SimpleAtoi(parts[i], &numbers[i]) || numbers[i] == 0)
+      Refuse("--series", series_, allowed);
+  }
+  job->mutable_series()->set_projections(numbers[0]);
+  job->mutable_series()->set_step(parts.size() == 1 ? numbers[0] : numbers[1]);
+}
+
 void ReconFlags::CheckTogether(const v1::TomographyJob& job) const {
   if (slice_.has_value() && job.has_try_centers())
     throw CLI::ValidationError("--slice", "is of one volume; --try-centers shows all its slices");
@@ -562,10 +582,15 @@ v1::JobSpec ReconFlags::Spec(const std::string& file) const {
   if (Given("--batch")) job->set_slices_per_batch(batch_);
   if (on_disk_) job->set_place(v1::RESULT_PLACE_DISK);
   SetSamples(job);
+  SetSeries(job);
   if (Given("--pixel-um")) job->set_pixel_size_um(pixel_);
   CheckTogether(*job);
   if (batch() && file == files_.front()) CheckOfBatch();
-  if (no_wait_) *spec.mutable_commit() = *Commit();
+  if (job->has_series()) {
+    if (const auto commit = CommitOfSeries(); commit.has_value()) *spec.mutable_commit() = *commit;
+  } else if (no_wait_) {
+    *spec.mutable_commit() = *Commit();
+  }
   return spec;
 }
 
@@ -609,6 +634,20 @@ std::string NameOfScan(const std::string& file) {
 }
 
 }  // namespace
+
+std::optional<v1::CommitOptions> ReconFlags::CommitOfSeries() const {
+  std::optional<v1::CommitOptions> options = Commit();
+  if (!options.has_value() || absl::StrContains(options->destination(), "{index")) return options;
+  const std::string& path = options->destination();
+  // Before the ending, of which OME-Zarr has two.
+  const size_t name = path.rfind('/') + 1;
+  size_t dot = path.rfind('.');
+  if (absl::EndsWithIgnoreCase(path, ".ome.zarr")) dot = path.size() - 9;
+  if (absl::EndsWithIgnoreCase(path, ".nii.gz")) dot = path.size() - 7;
+  if (dot == std::string::npos || dot <= name) dot = path.size();
+  options->set_destination(absl::StrCat(path.substr(0, dot), "_{index:04}", path.substr(dot)));
+  return options;
+}
 
 v1::CommitOptions ReconFlags::CommitInFolder(const std::string& file) const {
   static const std::map<std::string, std::string> kEndings = {

@@ -26,6 +26,8 @@ class ReconFlags {
   std::string ChosenIterations() const;
   /// The commit options of --output; nothing if it is not given.
   std::optional<v1::CommitOptions> Commit() const;
+  /// The same for a series: each volume gets its number, unless --output says where.
+  std::optional<v1::CommitOptions> CommitOfSeries() const;
   /// Those of the result of `file` in --output-dir: its name is that of the scan.
   v1::CommitOptions CommitInFolder(const std::string& file) const;
 
@@ -55,6 +57,7 @@ class ReconFlags {
   static bool OnlyPrepares(const v1::TomographyJob& job);
   void CheckOnlyPrepares(const v1::TomographyJob& job) const;
   void SetSamples(v1::TomographyJob* job) const;
+  void SetSeries(v1::TomographyJob* job) const;
   void CheckTogether(const v1::TomographyJob& job) const;
   void CheckOfBatch() const;
 
@@ -62,7 +65,8 @@ class ReconFlags {
   std::vector<std::string> files_;
   std::string output_, output_dir_, png_, algorithm_, center_,
       center_doubt_ = "warn", rows_, columns_, projections_, interpolation_, filter_, angles_,
-      flats_, darks_, angles_file_, try_centers_, projections_at_, samples_, window_, phase_method_;
+      flats_, darks_, angles_file_, try_centers_, projections_at_, samples_, window_, phase_method_,
+      series_;
   std::vector<std::string> rings_;
   std::vector<double> outliers_, phase_, hardening_;
   std::vector<uint32_t> air_;

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import unittest
+import warnings
 
 import h5py
 import numpy as np
@@ -257,6 +258,54 @@ class ReconCommand(DaemonTest):
         done = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", "127.0.0.1:1", "recon", "a.h5", "b.h5", "c.h5"], capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertEqual(done.stderr.count("is octavod running"), 1, done.stderr)
+
+    def test_a_series_of_volumes(self):
+        alone = {}
+        for i in range(3):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", octavo.OctavoWarning)  # half of the angles
+                job = self.client.wait_job(self.client.submit_job(octavo.tomography("a.h5", center=29.4, projections=(15 * i, 15 * i + 30))))
+            alone[i] = self.client.read(job.volume_names[0])
+            self.client.discard(job.volume_names[0])
+        flags = ("a.h5", "--center", "29.4", "--series", "30:15")
+        for name, paths in (("time/part.npy", [f"time/part_{i:04}.npy" for i in range(3)]), ("time/{index:02}/x.npy", [f"time/{i:02}/x.npy" for i in range(3)])):
+            done = self.recon(*flags, "-o", name)
+            self.assertEqual(sorted(done.stdout.splitlines()[-3:]), [os.path.join(self.root, path) for path in paths])
+            for i, path in enumerate(paths):
+                np.testing.assert_array_equal(np.load(os.path.join(self.root, path)), alone[i])
+        # A destination that is taken: that one stays held.
+        for file in os.listdir(os.path.join(self.root, "time")):  # with the metadata beside it
+            if file.startswith(("part_0000", "part_0002")):
+                os.remove(os.path.join(self.root, "time", file))
+        done = self.recon(*flags, "-o", "time/part.npy", code=1)
+        self.assertIn("1 of 3 volumes were not written", done.stderr)
+        self.assertIn("time/part_0001.npy", done.stdout + done.stderr)
+        self.assertEqual([volume.index for volume in self.client.volumes(states=["held"])], [1])
+        self.client.discard(self.client.volumes(states=["held"])[0].name)
+        # Without an output they are held; without a step they follow each other. OME-Zarr has two endings.
+        done = self.recon("a.h5", "--center", "29.4", "--series", "30")
+        held = self.client.volumes(states=["held"])
+        self.assertEqual([volume.labels["series.first_projection"] for volume in held], ["0", "30"])
+        for volume in held:
+            self.assertIn(volume.name, done.stdout)
+            self.client.discard(volume.name)
+        self.recon("a.h5", "--center", "29.4", "--series", "60", "-o", "time/whole.ome.zarr")
+        self.assertTrue(os.path.isdir(os.path.join(self.root, "time", "whole_0000.ome.zarr")))
+        self.assertIn("series: 3 volumes of 30 projections each, a new one every 15", self.recon(*flags, "--plan", "-o", "time/plan.npy").stdout)
+        job = json.loads(self.command("--json", "recon", *flags, "-o", "time/later.npy", "--no-wait").stdout)["name"]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", octavo.OctavoWarning)
+            self.assertEqual(len(self.client.wait_commit(job).commits), 3)
+        ended = json.loads(self.command("--json", "recon", *flags, "-o", "time/json.npy").stdout.splitlines()[-1])
+        self.assertEqual((len(ended["commits"]), ended["tomography"]["series_volumes"]), (3, 3))
+        self.assertEqual(self.client.volumes(states=["held"]), [])
+        for value, more, words in (("0", (), "--series: is '0'; allowed PROJECTIONS or PROJECTIONS:STEP, whole numbers from 1 on"),
+                                   ("30:0", (), "--series: is '30:0'"), ("30:1:2", (), "--series: is '30:1:2'"), ("x", (), "--series: is 'x'"),
+                                   ("30", ("--png", "x.png"), "--png"), ("30", ("--output-dir", "results"), "--output-dir"),
+                                   ("30", ("--try-centers", "28:30:1"), "--try-centers"), ("30", ("b.h5",), "--series: is of one file; 2 are given")):
+            with self.subTest(value=value, more=more):
+                self.assertIn(words, self.recon("a.h5", "--series", value, *more, code=2).stderr)
+        self.assertIn("is 61, and the job uses 60 projections; allowed 1 to 60", self.recon("a.h5", "--center", "29.4", "--series", "61", code=1).stderr)
 
     def test_an_interrupt_keeps_what_is_done(self):
         for name, shape in (("quick", (60, 1, 8)), ("long1", (60, 8, 256)), ("long2", (60, 8, 256))):
