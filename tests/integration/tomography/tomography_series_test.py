@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 
-from harness import DaemonTest, octavo
+from harness import Daemon, DaemonTest, octavo, until
 from octavo.v1 import job_pb2, tomography_pb2
 from tomography_push_test import phantom, push_spec
 
@@ -202,6 +202,62 @@ class Series(DaemonTest):
             one = octavo.recon(lines[36 * i:36 * i + 24], angles[36 * i:36 * i + 24], center=CENTER + 0.5, algorithm="fbp", client=self.client)
             np.testing.assert_array_equal(both[i], one)
         self.assertEqual([v.name for v in self.client.volumes() if v.state == "HELD"], [])
+
+    def test_volumes_that_the_device_cannot_hold_together_go_to_disk(self):
+        lines = np.random.default_rng(3).random((80, 40, 128)).astype("<f4")  # a volume has 2.6 MB
+        angles = np.arange(80) * np.pi / 20
+        work = dict(angles=angles, center=63.5, prepare=octavo.preparation(already_sinograms=True))
+        daemon = Daemon("--device.memory_bytes", str(16 << 20))
+        try:
+            with daemon.client() as client:
+                np.save(os.path.join(daemon.root, "scan.npy"), lines)
+                for series, tier in ((80, "DEVICE"), ((40, 40), "DEVICE"), ((20, 4), "DISK")):
+                    job = client.wait_job(client.submit_job(octavo.tomography("scan.npy", series=series, **work)))
+                    held = [client.volume(name) for name in job.volume_names]
+                    self.assertEqual({volume.tier for volume in held}, {tier})
+                    self.assertLess(job.memory_bytes, 16 << 20)
+                    self.assertEqual(sum(d.held_bytes + d.reserved_bytes for d in client.devices()) > 0, tier == "DEVICE")
+                    if tier == "DEVICE":
+                        self.assertGreaterEqual(job.memory_bytes, sum(volume.bytes for volume in held))
+                        for volume in held:
+                            volume.discard()
+                self.assertEqual(len(held), 16)
+                one = client.wait_job(client.submit_job(octavo.tomography("scan.npy", projections=(60, 80), **work)))
+                np.testing.assert_array_equal(held[15].read(), client.read(one.volume_names[0]))
+                with self.assertRaises(octavo.OctavoError) as caught:
+                    client.submit_job(octavo.tomography("scan.npy", series=(20, 4), place="device", **work))
+                self.assertEqual(caught.exception.reason, "EXCEEDS_BUDGET")
+                # On disk a longer series needs hardly more of the device.
+                needs = [client.wait_job(client.submit_job(octavo.tomography("scan.npy", series=series, place="disk", **work))).memory_bytes for series in ((40, 40), (40, 1))]
+                self.assertLess(needs[1] - needs[0], 60 * 1024)
+        finally:
+            daemon.remove()
+
+    def test_volumes_on_disk_outlive_a_server_that_is_killed(self):
+        daemon = Daemon()
+        again = None
+        try:
+            with daemon.client() as client:
+                push = push_spec(*self.scan[:3])
+                job = client.submit_job(octavo.tomography(push, center=CENTER, series=24, place="disk"))
+                client.push_projections(job, self.frames()[:60], end=False)
+                until(lambda: (now := client.job(job.name)).tomography is not None and now.tomography.series_volumes == 2)
+                before = {name: client.read(name) for name in client.job(job.name).volume_names}
+                self.assertEqual(len(before), 2)
+                daemon.kill()
+            again = Daemon(directory=daemon.directory)
+            with again.client() as client:
+                lost = client.job(job.name)
+                self.assertEqual((lost.state, lost.volume_names), ("LOST", []))
+                held = sorted(client.volumes(job.name), key=lambda volume: volume.index)
+                self.assertEqual([(volume.name, volume.state, volume.tier, volume.index) for volume in held],
+                                 [(name, "HELD", "DISK", i) for i, name in enumerate(before)])
+                for volume in held:
+                    np.testing.assert_array_equal(volume.read(), before[volume.name])
+        finally:
+            if again is not None:
+                again.remove()
+            daemon.remove()
 
     def test_mistakes_name_field_value_and_what_is_allowed(self):
         push = push_spec(*self.scan[:3])

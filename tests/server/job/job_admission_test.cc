@@ -69,5 +69,22 @@ TEST_F(JobAdmissionTest, AResultOnDiskNeedsOnlyItsProjection) {
   EXPECT_GE(JobAdmission::NeedsOf(plan)[0].bytes, 1 << 16);
 }
 
+TEST_F(JobAdmissionTest, ResultsOnDiskThatFollowEachOtherShareTheirProjection) {
+  JobPlan plan;
+  plan.workspace_bytes = 1;
+  plan.results = {{.bytes = 1 << 16, .mip_bytes = 1 << 12, .on_disk = true}};
+  for (int i = 0; i < 9; ++i)
+    plan.results.push_back({.bytes = 1 << 16, .on_disk = true, .after_before = true});
+  const Ledger::Needs needs = JobAdmission::NeedsOf(plan);
+  ASSERT_EQ(needs.size(), 3u) << "the first, the others together, the workspace";
+  EXPECT_EQ(needs[0].count, 1);
+  EXPECT_GE(needs[0].bytes, 1 << 12);
+  EXPECT_EQ(needs[1].kind, model::NeedKind::kResult);
+  EXPECT_EQ(needs[1].count, 9);
+  EXPECT_EQ(needs[1].bytes, 9 * plan.results[1].charged_bytes());
+  EXPECT_LT(needs[1].bytes, 1 << 12);
+  EXPECT_EQ(needs[2].kind, model::NeedKind::kWorkspace);
+}
+
 }  // namespace
 }  // namespace octavo::engine
