@@ -66,6 +66,8 @@ const std::vector<FlagOf> kOfAlgorithms = {{"--filter", {"fbp", "fourier", "auto
                                            {"--padding", {"sirt", "mlem", "cgls", "tv"}},
                                            {"--stop-change", {"sirt", "mlem", "cgls", "tv"}},
                                            {"--stop-residual", {"sirt", "mlem", "cgls", "tv"}},
+                                           {"--min", {"sirt", "mlem", "tv"}},
+                                           {"--max", {"sirt", "mlem", "tv"}},
                                            {"--relaxation", {"sirt"}},
                                            {"--tv-weight", {"tv"}},
                                            {"--subsets", {"sirt", "mlem"}},
@@ -80,6 +82,11 @@ constexpr const char* kOfSlices[] = {"--algorithm",     "--iterations",   "--int
                                      "--relaxation",    "--subsets",      "--stop-change",
                                      "--stop-residual", "--tv-weight",    "--negative-to-zero",
                                      "--try-centers"};
+
+/// Flags that --tomopy excludes.
+constexpr const char* kNotOfTomopy[] = {
+    "--center",  "--center-row", "--center-doubt", "--size",        "--relaxation",
+    "--subsets", "--min",        "--max",          "--stop-change", "--stop-residual"};
 
 /// Flags of one result, which several files and --output-dir exclude.
 constexpr const char* kOfOneFile[] = {"--output",  "--png",        "--try-centers",
@@ -156,7 +163,9 @@ std::string NameOf(Options::Algorithm algorithm) {
 
 void ReconFlags::AddTo(CLI::App* app) {
   app_ = app;
-  settings_.AddTo(app);
+  settings_.AddTo(app, [this](const auto& setting, const auto& value, const auto& by_hand) {
+    return Replaces(setting, value, by_hand);
+  });
   app->add_option("file", files_,
                   "scans: HDF5 (Data Exchange, NXtomo), .npy, TIFF (a file of pages, or a folder "
                   "of files) or Zarr, below a replay root of the server. Several: each is a job "
@@ -325,6 +334,41 @@ void ReconFlags::AddTo(CLI::App* app) {
     if (flag != std::string("--output"))
       app->get_option("--output-dir")->excludes(app->get_option(flag));
   }
+}
+
+// The command line is not parsed yet: only its words count.
+std::string ReconFlags::Replaces(const std::string& setting, const std::string& value,
+                                 const std::set<std::string>& by_hand) const {
+  const std::string flag = "--" + setting;
+  const auto word = [&](const char* name) -> std::string {
+    return by_hand.contains(name) ? app_->get_option(std::string("--") + name)->results().back()
+                                  : "";
+  };
+  const auto among = [&](const auto& flags) {
+    return std::find(std::begin(flags), std::end(flags), flag) != std::end(flags);
+  };
+  double column = 0;
+  if (by_hand.contains("prepare-only")) {
+    if (among(kOfSlices) || (setting == "center" && absl::SimpleAtod(value, &column)))
+      return "--prepare-only";
+  }
+  if (by_hand.contains("tomopy") && among(kNotOfTomopy)) return "--tomopy";
+  const auto needs = std::find_if(kOfAlgorithms.begin(), kOfAlgorithms.end(),
+                                  [&](const FlagOf& one) { return flag == one.flag; });
+  if (const std::string algorithm = word("algorithm");
+      needs != kOfAlgorithms.end() && kAlgorithms.contains(algorithm) &&
+      std::find(needs->kinds.begin(), needs->kinds.end(), algorithm) == needs->kinds.end())
+    return "--algorithm " + algorithm;
+  if (setting == "center-row" || setting == "center-doubt") {
+    const std::string center = word("center");
+    if (center == "middle" || absl::SimpleAtod(center, &column)) return "--center " + center;
+    if (setting == "center-doubt" && by_hand.contains("try-centers")) return "--try-centers";
+  }
+  if (setting == "slice" && by_hand.contains("try-centers")) return "--try-centers";
+  if (const std::string samples = word("samples");
+      setting == "window" && (samples == "f16" || samples == "f32"))
+    return "--samples " + samples;
+  return "";
 }
 
 void ReconFlags::SetFile(const std::string& path, v1::TomographyJob* job) const {

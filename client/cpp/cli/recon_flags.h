@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,9 @@ class ReconFlags {
 
  private:
   bool Given(const char* flag) const { return app_->count(flag) > 0; }
+  /// SettingsFile::Replaced of this command.
+  std::string Replaces(const std::string& setting, const std::string& value,
+                       const std::set<std::string>& by_hand) const;
   void SetFile(const std::string& file, v1::TomographyJob* job) const;
   void SetPreparation(v1::TomographyPreparation* preparation) const;
   void SetCenter(v1::TomographyJob* job) const;

@@ -185,8 +185,9 @@ std::vector<FileSetting> ReadTomopy(const std::string& path, const std::string& 
 
 }  // namespace
 
-void SettingsFile::AddTo(CLI::App* app) {
+void SettingsFile::AddTo(CLI::App* app, Replaced replaced) {
   app_ = app;
+  replaced_ = std::move(replaced);
   app->add_option_function<std::string>(
          "--config", [this](const std::string& path) { Read(path); },
          "settings in TOML: names of these flags without dashes, such as algorithm = \"sirt\", "
@@ -224,6 +225,10 @@ void SettingsFile::Read(const std::string& path) {
     }
   }
   if (!of_tomopy.empty()) Translate(path, of_tomopy);
+  for (const auto& [flag, settings] : left_out_) {
+    std::cerr << "octavo: " << path << ": left out, because " << flag
+              << " is given: " << Printable(absl::StrJoin(settings, ", ")) << "\n";
+  }
 }
 
 void SettingsFile::Translate(const std::string& path, const std::vector<FileSetting>& settings) {
@@ -295,6 +300,11 @@ bool SettingsFile::Apply(const std::string& path, const FileSetting& setting) {
     std::cerr << "octavo: " << path << where << " is left out, because "
               << (by_hand_.contains(key) ? "--" : "the file gives ") << key
               << (by_hand_.contains(key) ? " is given\n" : "\n");
+    return false;
+  }
+  const std::string given = absl::StrJoin(setting.values, ", ");
+  if (const std::string flag = replaced_(setting.key, given, by_hand_); !flag.empty()) {
+    left_out_[flag].push_back(absl::StrCat(setting.key, " = ", given));
     return false;
   }
   for (const std::string& value : setting.values) option->add_result(value);

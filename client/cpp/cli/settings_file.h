@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,9 +18,15 @@ struct FileSetting;  // a key of a file, with its values
 /// TOML, too.
 class SettingsFile {
  public:
+  /// The flag of the command line, with its value, beside which a setting (a long name without
+  /// dashes, its value as text) has no effect; empty: it may have one. `by_hand`: the long names of
+  /// the flags on the command line.
+  using Replaced = std::function<std::string(const std::string& setting, const std::string& value,
+                                             const std::set<std::string>& by_hand)>;
+
   /// Adds the two flags. First of all flags of the command: the flags that the file sets are
-  /// checked after it, like those of the command line.
-  void AddTo(CLI::App* app);
+  /// checked after it, like those of the command line. Settings that `replaced` names are left out.
+  void AddTo(CLI::App* app, Replaced replaced);
 
   /// Whether the file set this flag (a long name, without dashes).
   bool Set(const std::string& flag) const { return set_.contains(flag); }
@@ -35,8 +43,10 @@ class SettingsFile {
   void Translate(const std::string& path, const std::vector<FileSetting>& settings);
 
   CLI::App* app_ = nullptr;
+  Replaced replaced_;
   std::string written_;
   std::set<std::string> by_hand_, set_;  // flags of the command line, flags of the file
+  std::map<std::string, std::vector<std::string>> left_out_;  // settings by the flag given instead
 };
 
 }  // namespace octavo::cli

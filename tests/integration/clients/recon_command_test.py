@@ -169,6 +169,42 @@ class ReconCommand(DaemonTest):
         self.assertIn("results/a.nrrd", self.recon("a.h5", "--config", night).stdout)
         self.assertIn("output-dir is left out, because --png is given", self.recon("a.h5", "--config", night, "--png", self.here("x.png")).stderr)
 
+    def test_settings_that_a_flag_replaces_are_left_out(self):
+        settings = self.here("sirt.toml", 'algorithm = "sirt"\niterations = 7\nsubsets = 2\nmin = 0\ncenter = "auto"\ncenter-row = 1\ncenter-doubt = "fail"\n'
+                                          'samples = "u8"\nwindow = "0:0.02"\n')
+        shared = ("--min", "0", "--samples", "u8", "--window", "0:0.02")
+        search = ("--center", "auto", "--center-row", "1", "--center-doubt", "fail")
+        for flags, same, lines in ((("--algorithm", "fbp"), (*shared[2:], *search), ("left out, because --algorithm fbp is given: iterations = 7, min = 0, subsets = 2",)),
+                                   (("--algorithm", "mlem"), (*shared, *search, "--iterations", "7", "--subsets", "2"), ()),
+                                   (("--center", "30"), (*shared, "--algorithm", "sirt", "--iterations", "7", "--subsets", "2"),
+                                    ("left out, because --center 30 is given: center-doubt = fail, center-row = 1",)),
+                                   (("--samples", "f16"), (*search, "--min", "0", "--algorithm", "sirt", "--iterations", "7", "--subsets", "2"),
+                                    ("left out, because --samples f16 is given: window = 0:0.02",)),
+                                   (("--tomopy",), (*shared[2:], "--algorithm", "sirt", "--iterations", "7"),
+                                    ("left out, because --tomopy is given: center = auto, center-doubt = fail, center-row = 1, min = 0, subsets = 2",)),
+                                   (("--prepare-only",), (*shared[2:], *search),
+                                    ("left out, because --prepare-only is given: algorithm = sirt, iterations = 7, min = 0, subsets = 2",)),
+                                   (("--algorithm", "fbp", "--samples", "f32", "--center", "middle"), (),
+                                    ("because --algorithm fbp is", "because --center middle is", "because --samples f32 is"))):
+            with self.subTest(flags=flags):
+                done = self.recon("a.h5", "--config", settings, *flags, "--plan")
+                self.assertEqual(done.stdout, self.plan("a.h5", *flags, *same))
+                told = [line for line in done.stderr.splitlines() if line.startswith("octavo: ")]
+                self.assertEqual(len(told), max(1, len(lines)) if lines else 0, done.stderr)
+                for line in lines:
+                    self.assertIn(line, done.stderr)
+        # What the command line says itself must fit, and what the file says must fit together.
+        self.assertIn("--subsets", self.recon("a.h5", "--config", settings, "--algorithm", "fbp", "--subsets", "2", "--plan", code=2).stderr)
+        odd = self.here("odd.toml", 'algorithm = "fbp"\niterations = 7\n')
+        self.assertIn("--iterations", self.recon("a.h5", "--config", odd, "--plan", code=2).stderr)
+        self.assertIn("FBP", self.plan("a.h5", "--config", odd, "--algorithm", "fbp"))
+        self.assertIn("allowed auto, cgls", self.recon("a.h5", "--config", settings, "--algorithm", "gridrec", "--plan", code=2).stderr)
+        # What is left out is not written.
+        written = self.here("fbp.toml")
+        self.recon("--config", settings, "--algorithm", "fbp", "--write-config", written)
+        with open(written) as file:
+            self.assertIn("# iterations = <whole number>\n", file.read())
+
     def test_settings_that_are_wrong(self):
         for text, words in (('algoritm = "fbp"', ("line 1: there is no setting 'algoritm'; did you mean algorithm?",)),
                             ('iterations = "many"', ("line 1: iterations is \"many\"; allowed a whole number",)),
