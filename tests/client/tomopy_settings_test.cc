@@ -2,7 +2,6 @@
 
 #include "client/cpp/cli/tomopy_settings.h"
 
-#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -17,7 +16,6 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
 using testing::SizeIs;
 using Given = std::map<std::string, std::string>;
 using Flags = std::map<std::string, std::vector<std::string>>;
@@ -95,12 +93,78 @@ TEST(TomopySettings, Preparation) {
   EXPECT_THAT(RefusalOf({{"beam-hardening-method", "standard"}}), HasSubstr("allowed none"));
 }
 
+std::vector<std::string> DifferencesOf(const Given& given) {
+  std::vector<std::string> settings;
+  for (const auto& refusal : FromTomopy(given).refusals) {
+    if (refusal.differs) settings.push_back(refusal.setting);
+  }
+  return settings;
+}
+
+TEST(TomopySettings, WhatChangesThePictureIsNeverWithoutEffect) {
+  EXPECT_THAT(DifferencesOf({{"sinogram-max-value", "3"}}), ElementsAre("sinogram-max-value = 3"));
+  EXPECT_THAT(DifferencesOf({{"zinger-removal-method", "standard"}, {"zinger-level-white", "77"}}),
+              ElementsAre("zinger-level-white = 77"));
+  EXPECT_THAT(DifferencesOf({{"zinger-level-white", "77"}}), IsEmpty());  // no zingers are removed
+  EXPECT_THAT(DifferencesOf({{"reconstruction-algorithm", "astrasirt"},
+                             {"astrasirt-method", "SART_CUDA"},
+                             {"astrasirt-bootstrap", "True"}}),
+              ElementsAre("astrasirt-bootstrap = True", "astrasirt-method = SART_CUDA"));
+  EXPECT_THAT(
+      DifferencesOf({{"reconstruction-algorithm", "gridrec"}, {"astrasirt-bootstrap", "True"}}),
+      IsEmpty());
+  EXPECT_THAT(DifferencesOf({{"remove-stripe-method", "vo-all"}, {"vo-all-snr", "5"}}),
+              ElementsAre("vo-all-snr = 5"));
+  EXPECT_THAT(DifferencesOf({{"remove-stripe-method", "fw"}, {"fw-filter", "db5"}}), IsEmpty());
+  EXPECT_THAT(DifferencesOf({{"remove-stripe-method", "fw"}, {"fw-filter", "haar"}}),
+              ElementsAre("fw-filter = haar"));
+  EXPECT_THAT(DifferencesOf({{"end-proj", "-5"}}), ElementsAre("end-proj = -5"));
+  EXPECT_THAT(DifferencesOf({{"file-type", "flip_and_stich"}, {"rotation-axis-flip", "130"}}),
+              ElementsAre("file-type = flip_and_stich", "rotation-axis-flip = 130"));
+  EXPECT_THAT(DifferencesOf({{"rotation-axis-flip", "130"}}), IsEmpty());
+  EXPECT_THAT(DifferencesOf({{"reconstruction-type", "try"},
+                             {"rotation-axis-auto", "manual"},
+                             {"rotation-axis", "300"},
+                             {"nsino", "0.25"}}),
+              ElementsAre("nsino = 0.25"));
+  // It makes negative line integrals 0: only where there may be some.
+  EXPECT_THAT(DifferencesOf({{"fix-nan-and-inf", "True"}}), IsEmpty());
+  EXPECT_THAT(DifferencesOf({{"fix-nan-and-inf", "True"}, {"normalization-cutoff", "1.1"}}),
+              ElementsAre("fix-nan-and-inf = True"));
+  EXPECT_THAT(DifferencesOf({{"fix-nan-and-inf", "True"}, {"remove-stripe-method", "fw"}}),
+              ElementsAre("fix-nan-and-inf = True"));
+  // Values that tomopy-cli does not take either are mistakes.
+  EXPECT_THAT(DifferencesOf({{"remove-stripe-method", "vo"}, {"binning", "7"}}), IsEmpty());
+  EXPECT_THAT(FromTomopy({{"remove-stripe-method", "vo"}, {"binning", "7"}}).refusals, SizeIs(2));
+}
+
+TEST(TomopySettings, WhatIsDoneOtherwiseIsToldWithItsValue) {
+  const auto otherwise = [](const Given& given) { return FromTomopy(given).otherwise; };
+  EXPECT_THAT(otherwise({{"remove-stripe-method", "fw"}, {"fw-level", "7"}}),
+              ElementsAre(HasSubstr("fw-level = 7: ")));
+  EXPECT_THAT(otherwise({{"zinger-removal-method", "standard"}, {"zinger-level-white", "1000.0"}}),
+              ElementsAre(HasSubstr("zinger-level-white = 1000.0: ")));
+  EXPECT_THAT(otherwise({{"rotation-axis-auto", "read_manual"}, {"rotation-axis", "300"}}),
+              ElementsAre(HasSubstr("rotation-axis-auto = read_manual: ")));
+  EXPECT_THAT(otherwise({{"gridrec-padding", "False"}}),
+              ElementsAre(HasSubstr("gridrec-padding = False: ")));
+  EXPECT_THAT(otherwise({{"rotation-axis-auto", "auto"}, {"nsino", "0.2"}}),
+              ElementsAre(HasSubstr("nsino = 0.2: ")));
+}
+
+TEST(TomopySettings, ACutoffNeedsNoWordOfTheMethod) {
+  EXPECT_EQ(FlagsFor({{"normalization-cutoff", "0.9"}}), (Flags{{"cutoff", {"0.9"}}}));
+  EXPECT_THAT(
+      FromTomopy({{"normalization-cutoff", "0.9"}, {"flat-correction-method", "air"}}).no_effect,
+      ElementsAre("normalization-cutoff = 0.9"));
+}
+
 TEST(TomopySettings, WhatDependsOnAMethodCountsWithItAlone) {
   EXPECT_EQ(FlagsFor({{"remove-stripe-method", "vo-all"}}), (Flags{{"rings", {"all"}}}));
   EXPECT_EQ(FlagsFor({{"remove-stripe-method", "fw"}, {"ti-alpha", "9"}}),
             (Flags{{"rings", {"wavelet"}}}));
   EXPECT_EQ(FlagsFor({{"remove-stripe-method", "none"}, {"fw-level", "3"}}), Flags{});
-  EXPECT_THAT(FromTomopy({{"fw-level", "3"}}).ignored, ElementsAre("fw-level"));
+  EXPECT_THAT(FromTomopy({{"fw-level", "3"}}).no_effect, ElementsAre("fw-level = 3"));
   EXPECT_THAT(RefusalOf({{"remove-stripe-method", "fw"}, {"fw-level", "3"}}),
               HasSubstr("fw-level is '3'; allowed 7"));
   for (const char* method : {"ti", "sf", "vo"})
@@ -130,17 +194,27 @@ TEST(TomopySettings, Algorithms) {
   EXPECT_THAT(RefusalOf({{"gridrec-filter", "none"}}), HasSubstr("shepp"));
 }
 
-TEST(TomopySettings, EveryNameIsTakenToldOrListed) {
+// Whatever its value is: none is left out without a word.
+TEST(TomopySettings, EveryNameIsInAGroup) {
   for (const std::string& name : TomopyNames()) {
-    const TomopySettings meant = FromTomopy({{name, "none"}});
-    const auto told = [&](const std::string& text) { return text.find(name) != text.npos; };
-    const bool anywhere =
-        std::any_of(meant.notes.begin(), meant.notes.end(), told) ||
-        std::any_of(meant.refusals.begin(), meant.refusals.end(),
-                    [&](const auto& refusal) { return told(refusal.text); }) ||
-        std::find(meant.ignored.begin(), meant.ignored.end(), name) != meant.ignored.end() ||
-        name.ends_with("-method");  // "none" is the usual one of these
-    EXPECT_TRUE(anywhere) << name;
+    for (const char* value : {"none", "True", "False", "3", "-1", "standard"}) {
+      const Given methods[] = {{},
+                               {{"remove-stripe-method", "fw"}},
+                               {{"reconstruction-algorithm", "astrasirt"}},
+                               {{"reconstruction-algorithm", "lprec"}},
+                               {{"zinger-removal-method", "standard"}},
+                               {{"rotation-axis-auto", "manual"}, {"reconstruction-type", "try"}}};
+      for (Given given : methods) {
+        given[name] = value;
+        const TomopySettings meant = FromTomopy(given);
+        std::string all;
+        for (const auto& flag : meant.flags) all += flag.setting + "; " + flag.why + "; ";
+        for (const auto& refusal : meant.refusals) all += refusal.setting + refusal.text + "; ";
+        for (const auto& text : meant.otherwise) all += text + "; ";
+        for (const auto& text : meant.no_effect) all += text + "; ";
+        EXPECT_THAT(all, HasSubstr(name)) << value;
+      }
+    }
     EXPECT_TRUE(IsTomopyName(name));
   }
   EXPECT_FALSE(IsTomopyName("rotation-axes"));
@@ -154,7 +228,7 @@ TEST(TomopySettings, ARefusalNamesTheFlagThatSettlesIt) {
   EXPECT_EQ(FlagsFor({{"save-format", "tiff"}}),
             (Flags{{"format", {"tiff"}}, {"tiff-stack", {"true"}}}));
   EXPECT_EQ(FlagsFor({{"save-format", "h5"}}), (Flags{{"format", {"hdf5"}}}));
-  EXPECT_THAT(FromTomopy({{"save-folder", "{file_name_parent}_rec"}}).notes, Not(IsEmpty()));
+  EXPECT_THAT(FromTomopy({{"save-folder", "{file_name_parent}_rec"}}).otherwise, SizeIs(1));
 }
 
 }  // namespace

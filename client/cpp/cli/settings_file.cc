@@ -33,7 +33,7 @@ struct FileSetting {
   bool list = false;
   std::vector<std::string> values;  // as texts
   std::string where;                // ", line 3"
-  bool translated = false;          // from a name of tomopy-cli
+  std::string stands_for;           // the setting of tomopy-cli that it was; empty: none
 };
 
 namespace {
@@ -69,6 +69,7 @@ std::string KeyOf(const CLI::Option& option) {
   throw CLI::ValidationError("--config", Printable(absl::StrCat(path, text)));
 }
 
+constexpr char kAcceptDifferences[] = "--accept-differences";
 constexpr size_t kMostBytes = size_t{1} << 20;
 constexpr size_t kLongestKey = 100;
 
@@ -194,6 +195,12 @@ void SettingsFile::AddTo(CLI::App* app, Replaced replaced) {
          "rings = [\"sorting\"]; flags given beside it win. A name that ends in .conf: a file of "
          "tomopy-cli")
       ->configurable(false);
+  app->add_flag(
+         kAcceptDifferences, accept_differences_,
+         "go on although a setting of tomopy-cli has no counterpart, so that the result will "
+         "differ from tomopy-cli's")
+      ->needs("--config")
+      ->configurable(false);
   app->add_option("--write-config", written_,
                   "only write these settings to a new file in TOML, with comments, for --config")
       ->configurable(false);
@@ -243,26 +250,24 @@ void SettingsFile::Translate(const std::string& path, const std::vector<FileSett
                              : setting.values[0];
   }
   const TomopySettings meant = FromTomopy(given);
-  std::vector<std::string> refusals;
-  for (const TomopySettings::Refusal& refusal : meant.refusals) {
-    const bool settled = std::any_of(
-        refusal.instead.begin(), refusal.instead.end(),
-        [&](const std::string& flag) { return by_hand_.contains(flag) || set_.contains(flag); });
-    if (!settled) refusals.push_back(refusal.text);
-  }
-  if (!refusals.empty()) Refuse(path, absl::StrCat(": ", absl::StrJoin(refusals, "\n  ")));
-  for (const std::string& note : meant.notes)
-    std::cerr << "octavo: " << path << ": " << note << "\n";
-  if (!meant.ignored.empty()) {
-    std::cerr << "octavo: " << path << ": without effect on the result, and left out: "
-              << absl::StrJoin(meant.ignored, ", ") << "\n";
-  }
+  const auto say = [&](const std::string& what, const std::vector<std::string>& texts) {
+    if (texts.empty()) return;
+    std::cerr << "octavo: " << path << ": " << what << ": " << Printable(absl::StrJoin(texts, ", "))
+              << "\n";
+  };
+  CheckRefusals(path, meant);
+  for (const std::string& text : meant.otherwise) say("done otherwise", {text});
+  say("no effect here", meant.no_effect);
   bool applied = false;
   for (const TomopySettings::Flag& flag : meant.flags) {
     if (flag.otherwise && applied) continue;
     // What the file says by Octavo's own name wins.
-    applied = set_.contains(flag.name);
-    if (applied) continue;
+    const bool by_hand = by_hand_.contains(flag.name);
+    applied = by_hand || set_.contains(flag.name);
+    if (applied) {
+      left_out_[by_hand ? "--" + flag.name : flag.name + " of the file"].push_back(flag.setting);
+      continue;
+    }
     const CLI::Option* option =
         app_->get_option_no_throw(flag.name == "file" ? flag.name : "--" + flag.name);
     const FlagKind kind = KindOf(*option);
@@ -273,8 +278,44 @@ void SettingsFile::Translate(const std::string& path, const std::vector<FileSett
                            .list = flag.values.size() > 1,
                            .values = flag.values,
                            .where = "",
-                           .translated = true});
+                           .stands_for = flag.setting});
+    if (!applied) continue;
+    const std::string values = absl::StrJoin(flag.values, ", ");
+    std::cerr << "octavo: " << path << ": " << Printable(flag.setting) << " is " << flag.name
+              << " = " << Printable(flag.values.size() == 1 ? values : "[" + values + "]")
+              << (flag.why.empty() ? "" : ": " + flag.why) << "\n";
   }
+}
+
+void SettingsFile::CheckRefusals(const std::string& path, const TomopySettings& meant) {
+  const bool accepted = app_->count(kAcceptDifferences) > 0;  // its value is set after --config
+  std::vector<std::string> mistakes, differences;
+  for (const TomopySettings::Refusal& refusal : meant.refusals) {
+    const auto settled = std::find_if(
+        refusal.instead.begin(), refusal.instead.end(),
+        [&](const std::string& flag) { return by_hand_.contains(flag) || set_.contains(flag); });
+    if (settled != refusal.instead.end()) {
+      left_out_["--" + *settled].push_back(refusal.setting);
+    } else {
+      (refusal.differs ? differences : mistakes).push_back(refusal.text);
+    }
+  }
+  if (accepted) {
+    for (const std::string& text : differences) {
+      std::cerr << "octavo: " << path
+                << ": not supported, the result will differ: " << Printable(text) << "\n";
+    }
+    differences.clear();
+  }
+  if (differences.empty() && mistakes.empty()) return;
+  std::vector<std::string> texts = mistakes;
+  for (const std::string& text : differences)
+    texts.push_back("not supported, the result would differ: " + text);
+  if (mistakes.empty()) {
+    texts.push_back(absl::StrCat(kAcceptDifferences, " goes on without ",
+                                 differences.size() == 1 ? "it" : "these"));
+  }
+  Refuse(path, absl::StrCat(": ", absl::StrJoin(texts, "\n  ")));
 }
 
 bool SettingsFile::Apply(const std::string& path, const FileSetting& setting) {
@@ -296,7 +337,7 @@ bool SettingsFile::Apply(const std::string& path, const FileSetting& setting) {
   if (kind == kSwitchFlag && setting.values[0] == "false") return true;
   for (const CLI::Option* other : option->get_excludes()) {
     const std::string key = KeyOf(*other);
-    if (!by_hand_.contains(key) && !(setting.translated && set_.contains(key))) continue;
+    if (!by_hand_.contains(key) && !(!setting.stands_for.empty() && set_.contains(key))) continue;
     std::cerr << "octavo: " << path << where << " is left out, because "
               << (by_hand_.contains(key) ? "--" : "the file gives ") << key
               << (by_hand_.contains(key) ? " is given\n" : "\n");
@@ -304,7 +345,8 @@ bool SettingsFile::Apply(const std::string& path, const FileSetting& setting) {
   }
   const std::string given = absl::StrJoin(setting.values, ", ");
   if (const std::string flag = replaced_(setting.key, given, by_hand_); !flag.empty()) {
-    left_out_[flag].push_back(absl::StrCat(setting.key, " = ", given));
+    left_out_[flag].push_back(setting.stands_for.empty() ? absl::StrCat(setting.key, " = ", given)
+                                                         : setting.stands_for);
     return false;
   }
   for (const std::string& value : setting.values) option->add_result(value);

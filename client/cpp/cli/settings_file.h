@@ -11,6 +11,7 @@
 namespace octavo::cli {
 
 struct FileSetting;  // a key of a file, with its values
+struct TomopySettings;
 
 /// Settings of a command in a file: --config reads them, --write-config writes them. Keys are the
 /// names of the command's long flags, without dashes, in TOML; `file` names its files. Flags on the
@@ -24,8 +25,9 @@ class SettingsFile {
   using Replaced = std::function<std::string(const std::string& setting, const std::string& value,
                                              const std::set<std::string>& by_hand)>;
 
-  /// Adds the two flags. First of all flags of the command: the flags that the file sets are
-  /// checked after it, like those of the command line. Settings that `replaced` names are left out.
+  /// Adds --config, --accept-differences and --write-config. First of all flags of the command: the
+  /// flags that the file sets are checked after it, like those of the command line. Settings that
+  /// `replaced` names are left out.
   void AddTo(CLI::App* app, Replaced replaced);
 
   /// Whether the file set this flag (a long name, without dashes).
@@ -41,10 +43,14 @@ class SettingsFile {
   /// Whether the flag is set then.
   bool Apply(const std::string& path, const FileSetting& setting);
   void Translate(const std::string& path, const std::vector<FileSetting>& settings);
+  /// Throws for settings without counterpart that no flag settles, unless --accept-differences is
+  /// given and they are no mistakes.
+  void CheckRefusals(const std::string& path, const TomopySettings& meant);
 
   CLI::App* app_ = nullptr;
   Replaced replaced_;
   std::string written_;
+  bool accept_differences_ = false;
   std::set<std::string> by_hand_, set_;  // flags of the command line, flags of the file
   std::map<std::string, std::vector<std::string>> left_out_;  // settings by the flag given instead
 };

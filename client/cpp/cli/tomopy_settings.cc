@@ -1,9 +1,13 @@
 #include "client/cpp/cli/tomopy_settings.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <set>
+#include <string>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -124,32 +128,37 @@ const std::map<std::string, std::string> kDefaults = {{"logs-home", ""},
                                                       {"astracgls-bootstrap", "False"}};
 
 /// Goes through the settings in the order of tomopy-cli's steps. Each method takes those of its
-/// step; what no method took changes no result here.
+/// step.
 class Translation {
  public:
   explicit Translation(const std::map<std::string, std::string>& given) : given_(given) {}
 
   TomopySettings Run() {
-    File();
+    Files();
     Axis();
     Ranges();
     Fields();
     Values();
+    Hardening();
     Rings();
     Phase();
     Algorithm();
+    Mask();
     Results();
-    for (const auto& [name, value] : given_) {
-      if (!taken_.contains(name)) out_.ignored.push_back(name);
-    }
+    for (const auto& [name, value] : given_) Differ(name, kDefaults.at(name), "", {});
     return std::move(out_);
   }
 
  private:
+  using Names = std::vector<std::string>;
+
   bool Has(const std::string& name) const { return given_.contains(name); }
   std::string Text(const std::string& name) const {
     const auto found = given_.find(name);
     return found != given_.end() ? found->second : kDefaults.at(name);
+  }
+  std::string Setting(const std::string& name) const {
+    return absl::StrCat(name, " = ", Text(name));
   }
   bool Is(const std::string& name, const char* value) const { return Text(name) == value; }
   bool IsDefault(const std::string& name) const {
@@ -162,60 +171,119 @@ class Translation {
   std::optional<double> Number(const std::string& name) {
     double number = 0;
     if (absl::SimpleAtod(Text(name), &number)) return number;
-    Refuse(name, "a number");
+    Mistake(name, "a number");
     return std::nullopt;
   }
   /// Whether a switch is on; refuses what is neither True nor False.
   bool On(const std::string& name) {
     if (absl::EqualsIgnoreCase(Text(name), "true")) return true;
-    if (!absl::EqualsIgnoreCase(Text(name), "false")) Refuse(name, "True, False");
+    if (!absl::EqualsIgnoreCase(Text(name), "false")) Mistake(name, "True, False");
     return false;
   }
 
-  void Become(const std::string& name, const std::string& flag, std::vector<std::string> values,
+  /// Whether the setting is given and in no group yet; from now on it is.
+  bool Take(const std::string& name) { return taken_.insert(name).second && Has(name); }
+
+  void Become(const std::string& name, const std::string& flag, Names values,
               const std::string& why = "") {
     taken_.insert(name);
-    out_.notes.push_back(absl::StrCat(
-        name, " = ", Text(name), " is ", flag, " = ",
-        values.size() == 1 ? values[0] : absl::StrCat("[", absl::StrJoin(values, ", "), "]"),
-        why.empty() ? "" : ": ", why));
-    out_.flags.push_back({flag, std::move(values), false});
+    out_.flags.push_back({flag, std::move(values), Setting(name), why, false});
   }
-  void Note(const std::string& name, const std::string& what) {
-    taken_.insert(name);
-    out_.notes.push_back(absl::StrCat(name, " = ", Text(name), ": ", what));
+  void Otherwise(const std::string& name, const std::string& what) {
+    if (Take(name)) out_.otherwise.push_back(absl::StrCat(Setting(name), ": ", what));
   }
-  void Refuse(const std::string& name, const std::string& allowed,
-              std::vector<std::string> instead = {}) {
-    taken_.insert(name);
-    out_.refusals.push_back(
-        {absl::StrCat(name, " is '", Text(name), "'; allowed ", allowed), std::move(instead)});
+  void NoEffect(const Names& names) {
+    for (const std::string& name : names) {
+      if (Take(name)) out_.no_effect.push_back(Setting(name));
+    }
   }
-  /// Refuses a setting that is given with another value than its default.
-  void RefuseOther(const std::string& name, const std::string& why) {
-    if (Has(name) && !IsDefault(name))
-      Refuse(name, absl::StrCat(kDefaults.at(name), why.empty() ? "" : ": ", why));
+  void Refuse(const std::string& name, const std::string& allowed, Names instead, bool differs) {
+    if (!taken_.insert(name).second) return;
+    out_.refusals.push_back({Setting(name),
+                             absl::StrCat(name, " is '", Text(name), "'; allowed ", allowed),
+                             std::move(instead), differs});
+  }
+  void Mistake(const std::string& name, const std::string& allowed, Names instead = {}) {
+    Refuse(name, allowed, std::move(instead), false);
+  }
+  /// A method or switch that nothing here does.
+  void NotSupported(const std::string& name, const std::string& allowed, Names instead = {}) {
+    Refuse(name, allowed, std::move(instead), true);
+  }
+  /// A value other than the default has no counterpart. The default: `what` is done in its place,
+  /// or, if `what` is empty, the same.
+  void Differ(const std::string& name, const std::string& allowed, const std::string& what,
+              Names instead) {
+    if (taken_.contains(name) || !Has(name)) return;
+    if (!IsDefault(name)) return NotSupported(name, allowed, std::move(instead));
+    if (what.empty()) return NoEffect({name});
+    Otherwise(name, what);
+  }
+  /// The given ones of these, as part of a refusal: " (energy = 35, pixel-size = 0.69)".
+  std::string With(const Names& names) {
+    Names given;
+    for (const std::string& name : names) {
+      if (Take(name)) given.push_back(Setting(name));
+    }
+    return given.empty() ? "" : absl::StrCat(" (with ", absl::StrJoin(given, ", "), ")");
+  }
+  /// All names that begin with `prefix`.
+  static Names NamesWith(const std::string& prefix) {
+    Names names;
+    for (const auto& [name, value] : kDefaults) {
+      if (absl::StartsWith(name, prefix)) names.push_back(name);
+    }
+    return names;
   }
 
-  void File() {
+  void Files() {
+    // The format is found in the file; retrieve-phase-alpha-try is read by nothing in tomopy-cli.
+    NoEffect({"logs-home", "verbose", "config-update", "dx-update", "nsino-per-chunk",
+              "file-format", "retrieve-phase-alpha-try"});
     const std::string name = Text("file-name");
     if (Has("file-name") && name != "." && name != "None") Become("file-name", "file", {name});
-    if (!Is("file-type", "standard")) {
-      Refuse("file-type",
-             "standard; a scan over 360 degrees with the axis at one side: --stitch-left, "
-             "--stitch-right",
-             {"stitch-left", "stitch-right"});
+    NoEffect({"file-name"});
+    if (const std::string type = Text("file-type"); type == "flip_and_stich") {
+      NotSupported("file-type", "standard; --stitch-left or --stitch-right joins the two halves",
+                   {"stitch-left", "stitch-right"});
+      if (Has("rotation-axis-flip") && !IsDefault("rotation-axis-flip")) {
+        NotSupported("rotation-axis-flip",
+                     "-1; --overlap gives the columns that both halves see, else they are found",
+                     {"overlap"});
+      }
+    } else if (type == "double_fov") {
+      NotSupported("file-type",
+                   "standard; a scan over 360 degrees with the axis at one side: --stitch-left, "
+                   "--stitch-right",
+                   {"stitch-left", "stitch-right"});
+    } else if (type != "standard") {
+      Mistake("file-type", "standard, flip_and_stich, double_fov", {"stitch-left", "stitch-right"});
     }
-    RefuseOther("parameter-file",
-                "parameters of single scans are not read; give those scans a call of their own");
+    NoEffect({"file-type", "rotation-axis-flip"});
+    std::error_code error;
+    // tomopy-cli, too, goes on without such a file.
+    if (Has("parameter-file") && std::filesystem::exists(Text("parameter-file"), error)) {
+      NotSupported("parameter-file",
+                   "a name of no file: parameters of single scans are not read; give those scans a "
+                   "call of their own");
+    }
+    NoEffect({"parameter-file"});
     if (On("reverse"))
-      Refuse("reverse", "False; --angles 180:0:COUNT gives the angles", {"angles"});
+      NotSupported("reverse", "False; --angles 180:0:COUNT gives the angles", {"angles"});
+    NoEffect({"reverse"});
     if (On("blocked-views")) {
-      Refuse("blocked-views", "False; --projections picks the projections that are used",
-             {"projections"});
+      NotSupported("blocked-views",
+                   absl::StrCat("False; --projections picks the projections that are used",
+                                With({"blocked-views-start", "blocked-views-end"})),
+                   {"projections"});
     }
-    if (On("correct-camera-nonlinearity"))
-      Refuse("correct-camera-nonlinearity", "False; the camera is taken as linear");
+    NoEffect({"blocked-views", "blocked-views-start", "blocked-views-end"});
+    if (On("correct-camera-nonlinearity")) {
+      NotSupported("correct-camera-nonlinearity",
+                   absl::StrCat("False; the camera is taken as linear",
+                                With({"camera-signal", "corrected-signal"})));
+    }
+    NoEffect({"correct-camera-nonlinearity", "camera-signal", "corrected-signal"});
   }
 
   // TomoPy counts half a column more: the middle of N columns is N / 2 there and (N - 1) / 2 here.
@@ -223,143 +291,239 @@ class Translation {
     const std::string how = Text("rotation-axis-auto");
     const bool given = Has("rotation-axis-auto");
     const std::optional<double> axis = Number("rotation-axis");
-    if (!axis.has_value()) return;
+    if (!axis.has_value()) return NoEffect({"rotation-axis-auto"});
+    const std::string stored = "what tomopy-cli stored in the file is not read";
     if (given && how == "auto") {
-      Become("rotation-axis-auto", "center", {"auto"});
+      Become("rotation-axis-auto", "center", {"auto"},
+             "found by opposite projections first; tomopy-cli searches with Vo's method");
+      NoEffect({"rotation-axis"});
     } else if (given && how == "read_auto") {
-      Note("rotation-axis-auto",
-           "an NXtomo file's own axis, else it is found, as without --center; what tomopy-cli "
-           "stored in the file is not read");
+      Otherwise("rotation-axis-auto",
+                "an NXtomo file's own axis, else it is found, as without --center; " + stored);
+      NoEffect({"rotation-axis"});
     } else if (given && how != "manual" && how != "read_manual") {
-      Refuse("rotation-axis-auto", "read_auto, read_manual, manual, auto", {"center"});
+      Mistake("rotation-axis-auto", "read_auto, read_manual, manual, auto", {"center"});
+      NoEffect({"rotation-axis"});
     } else if (*axis > 0) {
       const std::string column = Exact(*axis - 0.5);
       double width = 0;
+      if (how == "read_manual") {
+        Otherwise("rotation-axis-auto", stored);
+      } else {
+        NoEffect({"rotation-axis-auto"});
+      }
       if (Has("reconstruction-type") && Is("reconstruction-type", "try") &&
           absl::SimpleAtod(Text("center-search-width"), &width) && width > 0) {
-        taken_.insert({"rotation-axis", "rotation-axis-auto", "center-search-width"});
+        taken_.insert({"rotation-axis", "center-search-width"});
         Become("reconstruction-type", "try-centers",
                {absl::StrCat(Exact(*axis - 0.5 - width), ":", Exact(*axis - 1 + width), ":0.5")},
-               absl::StrCat("rotation-axis ", *axis, " +- ", width,
-                            ", half a column less; where they are left out, center = ", column));
-        out_.flags.push_back({"center", {column}, true});
+               absl::StrCat("rotation-axis ", Exact(*axis), " +- ", Exact(width),
+                            ", half a column less"));
+        out_.flags.push_back(
+            {"center", {column}, Setting("rotation-axis"), "no axes are tried", true});
+        Differ("nsino", "0.5, the middle row; --center-row or --rows gives another one", "",
+               {"center-row", "rows"});
       } else {
-        taken_.insert("rotation-axis-auto");
         Become("rotation-axis", "center", {column}, "TomoPy counts half a column more");
       }
     } else if (given) {
-      taken_.insert("rotation-axis");
+      NoEffect({"rotation-axis"});
       Become("rotation-axis-auto", "center", {"middle"}, "rotation-axis is not given");
     }
+    NoEffect({"rotation-axis", "center-search-width"});
+    const bool searches = given && (how == "auto" || how == "read_auto");
+    if (searches && !IsDefault("nsino") && !Is("reconstruction-type", "slice"))
+      Otherwise("nsino", "the axis is searched in up to 16 rows; --center-row gives the first");
   }
 
   void Range(const char* begin_name, const char* end_name, const char* flag) {
     const std::optional<double> begin = Number(begin_name), end = Number(end_name);
-    if (!begin.has_value() || !end.has_value() || (*begin <= 0 && *end < 0)) return;
+    if (!begin.has_value() || !end.has_value()) return NoEffect({begin_name, end_name});
+    if (*begin <= 0 && *end < 0) return NoEffect({begin_name, end_name});
+    const bool by_end = Has(end_name) && *end >= 0;
     taken_.insert({begin_name, end_name});
-    Become(Has(end_name) && *end >= 0 ? end_name : begin_name, flag,
-           {absl::StrCat(Exact(std::max(0.0, *begin)), ":", *end < 0 ? "" : Exact(*end))});
+    Become(by_end ? end_name : begin_name, flag,
+           {absl::StrCat(Exact(std::max(0.0, *begin)), ":", *end < 0 ? "" : Exact(*end))},
+           by_end && Has(begin_name) ? "with " + Setting(begin_name) : "");
   }
 
   void Ranges() {
-    Range("start-row", "end-row", "rows");
-    Range("start-proj", "end-proj", "projections");
-    if (Has("reconstruction-type") && !taken_.contains("reconstruction-type")) {
-      if (Is("reconstruction-type", "slice")) {
-        Refuse("reconstruction-type",
-               "full; one slice: --rows with its row, which nsino gives as a part of the rows",
-               {"rows"});
-      } else if (Is("reconstruction-type", "try")) {
-        Note("reconstruction-type",
-             "the whole scan is reconstructed, with the axis that is found; --try-centers "
-             "begin:end:step tries several");
-      } else if (!Is("reconstruction-type", "full")) {
-        Refuse("reconstruction-type", "try, full", {"rows"});
-      }
+    if (const std::optional<double> end = Number("end-proj"); end.has_value() && *end < -1) {
+      NotSupported(
+          "end-proj",
+          absl::StrCat("-1, or a projection: --projections begin:end", With({"start-proj"})),
+          {"projections"});
     }
+    Range("start-row", "end-row", "rows");
+    if (!taken_.contains("end-proj")) Range("start-proj", "end-proj", "projections");
+    if (Has("reconstruction-type")) {
+      if (Is("reconstruction-type", "slice")) {
+        NotSupported("reconstruction-type",
+                     absl::StrCat("full; one slice: --rows with its row, which nsino gives as a "
+                                  "part of the rows",
+                                  With({"nsino"})),
+                     {"rows"});
+      } else if (Is("reconstruction-type", "try")) {
+        Otherwise("reconstruction-type",
+                  "the whole scan is reconstructed, with the axis that is found; --try-centers "
+                  "begin:end:step tries several");
+      } else if (!Is("reconstruction-type", "full")) {
+        Mistake("reconstruction-type", "try, full", {"rows"});
+      }
+      NoEffect({"reconstruction-type"});
+    }
+    NoEffect({"nsino"});
     if (!Has("binning")) return;
     const std::string power = Text("binning");
     if (power == "1" || power == "2") {
       Become("binning", "bin", {power == "1" ? "2" : "4"});
+    } else if (power == "3") {
+      NotSupported("binning", "0, 1, 2, which are 1, 2 and 4 rows and columns", {"bin"});
     } else if (power != "0") {
-      Refuse("binning", "0, 1, 2, which are 1, 2 and 4 rows and columns", {"bin"});
+      Mistake("binning", "0, 1, 2, which are 1, 2 and 4 rows and columns", {"bin"});
     }
+    NoEffect({"binning"});
   }
 
   void Fields() {
-    if (On("dark-zero") && Is("flat-correction-method", "standard"))
-      Become("dark-zero", "darks", {"-"});
-    if (Has("zinger-removal-method")) {
-      const std::string method = Text("zinger-removal-method");
-      if (method == "standard") {
-        taken_.insert({"zinger-size", "zinger-level-projections", "zinger-level-white"});
-        Become("zinger-removal-method", "outliers",
-               {Text("zinger-size"), Text("zinger-level-projections")},
-               "zinger-size and zinger-level-projections, for flat fields, too");
-      } else if (method != "none") {
-        Refuse("zinger-removal-method", "none, standard", {"outliers"});
-      }
-    }
-    if (!Has("flat-correction-method")) return;
     const std::string method = Text("flat-correction-method");
-    if (method == "standard") {
-      Become("flat-correction-method", "median", {"true"},
-             "tomopy-cli takes the medians of flat and dark fields");
+    const bool standard = method == "standard";
+    if (On("dark-zero") && standard) Become("dark-zero", "darks", {"-"});
+    NoEffect({"dark-zero"});
+    Zingers();
+    if (standard) {
+      if (Has("flat-correction-method")) {
+        Become("flat-correction-method", "median", {"true"},
+               "tomopy-cli takes the medians of flat and dark fields");
+      }
       if (Has("normalization-cutoff"))
         Become("normalization-cutoff", "cutoff", {Text("normalization-cutoff")});
     } else if (method == "air" || method == "none") {
       Become("flat-correction-method", "transmissions", {"true"}, "no flat and dark fields");
       if (method == "air") Become("air", "air", {Text("air"), Text("air")});
     } else {
-      Refuse("flat-correction-method", "standard, air, none");
+      Mistake("flat-correction-method", "standard, air, none");
     }
+    NoEffect({"normalization-cutoff", "air"});
+  }
+
+  void Zingers() {
+    const Names values = {"zinger-size", "zinger-level-projections", "zinger-level-white"};
+    const std::string method = Text("zinger-removal-method");
+    if (method == "standard") {
+      Become("zinger-removal-method", "outliers",
+             {Text("zinger-size"), Text("zinger-level-projections")},
+             absl::StrCat("of flat fields, too",
+                          Text("binning") != "0" ? ", and before binning, not after it" : "",
+                          With({"zinger-size", "zinger-level-projections"})));
+      if (Text("zinger-level-white") == Text("zinger-level-projections"))
+        NoEffect({"zinger-level-white"});
+      Differ("zinger-level-white",
+             "1000, or zinger-level-projections: --outliers has one difference for both",
+             "flat fields have the difference of zinger-level-projections", {"outliers"});
+    } else if (method != "none") {
+      Mistake("zinger-removal-method", "none, standard", {"outliers"});
+    }
+    NoEffect({"zinger-removal-method"});
+    NoEffect(values);
   }
 
   void Values() {
+    const bool logarithm = On("minus-log");
+    if (!logarithm)
+      Become("minus-log", "no-log", {"true"},
+             "tomopy-cli itself heeds it on its command line only");
+    NoEffect({"minus-log"});
     if (On("fix-nan-and-inf")) {
+      double cutoff = 0;
+      // Elsewhere a line integral is never negative: no transmission is above 1.
+      const bool negative =
+          !(logarithm && Is("flat-correction-method", "standard") &&
+            Is("remove-stripe-method", "none") &&
+            absl::SimpleAtod(Text("normalization-cutoff"), &cutoff) && cutoff <= 1);
       taken_.insert("fix-nan-and-inf-value");
-      Become("fix-nan-and-inf", "not-finite", {Text("fix-nan-and-inf-value")});
+      Become("fix-nan-and-inf", "not-finite", {Text("fix-nan-and-inf-value")},
+             "the number is fix-nan-and-inf-value");
+      if (negative) {
+        taken_.erase("fix-nan-and-inf");
+        NotSupported("fix-nan-and-inf",
+                     "False, or a normalization-cutoff of at most 1 without remove-stripe-method: "
+                     "it makes negative values 0, too; --not-finite alone leaves them",
+                     {"not-finite"});
+      }
     }
-    if (!On("minus-log")) Become("minus-log", "no-log", {"true"});
-    RefuseOther("sinogram-max-value", "there is no largest value of a sinogram");
+    NoEffect({"fix-nan-and-inf", "fix-nan-and-inf-value"});
+    Differ("sinogram-max-value", "inf: there is no largest value of a sinogram", "", {});
+  }
+
+  void Hardening() {
+    Names values = {
+        "source-distance", "scintillator-material", "scintillator-thickness", "scintillator-auto",
+        "center-row",      "sample-material"};
+    for (const std::string& name : NamesWith("filter-")) values.push_back(name);
     if (!Is("beam-hardening-method", "none")) {
-      Refuse("beam-hardening-method",
-             "none, with Octavo's own --beam-hardening, a polynomial of line integrals");
+      const std::string allowed = absl::StrCat(
+          "none; Octavo's own correction, a polynomial of line integrals: "
+          "--beam-hardening",
+          With(values));
+      if (Is("beam-hardening-method", "standard")) {
+        NotSupported("beam-hardening-method", allowed, {"beam-hardening"});
+      } else {
+        Mistake("beam-hardening-method", allowed, {"beam-hardening"});
+      }
     }
+    NoEffect({"beam-hardening-method"});
+    NoEffect(values);
   }
 
   void Rings() {
-    if (!Has("remove-stripe-method")) return;
     const std::string method = Text("remove-stripe-method");
+    const char* order = "after the logarithm, not before it";
     if (method == "fw") {
-      for (const char* name : {"fw-sigma", "fw-filter", "fw-level", "fw-pad"}) {
-        taken_.insert(name);
-        RefuseOther(name, "rings = wavelet has the filter db5 with sigma 2");
-      }
-      Become("remove-stripe-method", "rings", {"wavelet"},
-             "with Octavo's filter (db5, sigma 2, levels chosen) in place of TomoPy's");
+      const std::string own = "rings = wavelet has the filter db5 with sigma 2, and chooses levels";
+      Become("remove-stripe-method", "rings", {"wavelet"}, order);
+      if (Is("fw-filter", "db5")) NoEffect({"fw-filter"});
+      if (Number("fw-sigma") == 2) NoEffect({"fw-sigma"});
+      Differ("fw-filter", "sym16, db5: " + own, own, {"rings"});
+      Differ("fw-sigma", "1, 2: " + own, own, {"rings"});
+      Differ("fw-level", "7: " + own, own, {"rings"});
+      NoEffect({"fw-pad"});  // tomopy-cli always pads
     } else if (method == "vo-all") {
-      for (const char* name : {"vo-all-snr", "vo-all-la-size", "vo-all-sm-size"}) {
-        taken_.insert(name);
-        RefuseOther(name, "rings = all has its own windows");
-      }
-      Become("remove-stripe-method", "rings", {"all"});
+      const std::string own = "rings = all has snr 3 and windows of its own";
+      Become("remove-stripe-method", "rings", {"all"}, order);
+      Differ("vo-all-snr", "3: " + own, "", {"rings"});
+      Differ("vo-all-la-size", "61: " + own, "", {"rings"});
+      Differ("vo-all-sm-size", "21: " + own,
+             "the window depends on the number of columns, and is 21 above 2000", {"rings"});
+    } else if (method == "ti" || method == "sf") {
+      NotSupported("remove-stripe-method",
+                   absl::StrCat("none, fw, vo-all; Octavo has others: --rings",
+                                With(NamesWith(method + "-"))),
+                   {"rings"});
     } else if (method != "none") {
-      Refuse("remove-stripe-method", "none, fw, vo-all; Octavo has others: --rings", {"rings"});
+      Mistake("remove-stripe-method", "none, fw, vo-all; Octavo has others: --rings", {"rings"});
     }
+    NoEffect({"remove-stripe-method", "sf-size"});
+    for (const char* prefix : {"vo-all-", "fw-", "ti-"}) NoEffect(NamesWith(prefix));
   }
 
   void Phase() {
-    if (On("retrieve-phase-alpha-try"))
-      Refuse("retrieve-phase-alpha-try", "False; --phase takes one ratio", {"phase"});
-    if (Is("retrieve-phase-method", "none")) return;
-    taken_.insert({"energy", "propagation-distance", "pixel-size", "retrieve-phase-alpha"});
-    Refuse("retrieve-phase-method",
-           absl::StrCat("none; what retrieve-phase-alpha means depends on the version of TomoPy: "
-                        "--phase ",
-                        Text("pixel-size"), ",", Text("propagation-distance"), ",", Text("energy"),
-                        ",DELTA_BETA"),
-           {"phase"});
+    NoEffect({"retrieve-phase-pad"});  // rows beside a chunk, of which there is one here
+    const Names values = {"energy", "propagation-distance", "pixel-size", "pixel-size-auto",
+                          "retrieve-phase-alpha"};
+    if (!Is("retrieve-phase-method", "none")) {
+      const std::string allowed = absl::StrCat(
+          "none; what retrieve-phase-alpha means depends on the version of TomoPy: --phase ",
+          Text("pixel-size"), ",", Text("propagation-distance"), ",", Text("energy"), ",DELTA_BETA",
+          With(values));
+      if (Is("retrieve-phase-method", "paganin")) {
+        NotSupported("retrieve-phase-method", allowed, {"phase"});
+      } else {
+        Mistake("retrieve-phase-method", allowed, {"phase"});
+      }
+    }
+    NoEffect({"retrieve-phase-method"});
+    NoEffect(values);
   }
 
   void Filter(const std::string& name) {
@@ -368,24 +532,37 @@ class Translation {
         {"hamming", "hamming"},        {"ramlak", "ramp"},   {"parzen", "parzen"},
         {"butterworth", "butterworth"}};
     const auto filter = kFilters.find(Text(name));
-    if (filter == kFilters.end()) {
-      Refuse(name, "shepp, cosine, hann, hamming, ramlak, parzen, butterworth", {"filter"});
-    } else {
+    const std::string allowed = "shepp, cosine, hann, hamming, ramlak, parzen, butterworth";
+    if (filter != kFilters.end()) {
       Become(name, "filter", {filter->second});
+    } else if (Is(name, "none")) {
+      NotSupported(name, allowed, {"filter"});
+    } else {
+      Mistake(name, allowed, {"filter"});
     }
   }
   void Padding(const std::string& name) {
-    if (On(name))
+    if (On(name)) {
       Become(name, "extend-edges", {"true"}, "rows go on with their end values, as there");
+    } else if (name == "gridrec-padding") {
+      Otherwise(name, "rows end at the detector; tomopy-cli itself pads even then");
+    }
   }
   void Bound(const std::string& name, const char* flag) {
-    if (Is(name, "None")) return;
-    if (Number(name).has_value()) Become(name, flag, {Text(name)});
+    if (!Is(name, "None") && Number(name).has_value()) Become(name, flag, {Text(name)});
+    NoEffect({name});
   }
-  void Iterations(const std::string& prefix) {
+  void Iterations(const std::string& prefix, const std::string& method) {
     Become(prefix + "-num_iter", "iterations", {Text(prefix + "-num_iter")});
     if (On(prefix + "-bootstrap"))
-      Refuse(prefix + "-bootstrap", "False; the iterations begin with 0");
+      NotSupported(prefix + "-bootstrap", "False; the iterations begin with 0");
+    if (!Is(prefix + "-method", method.c_str()) &&
+        !Is(prefix + "-method", (method + "_CUDA").c_str())) {
+      NotSupported(prefix + "-method",
+                   absl::StrCat(method, "_CUDA, ", method, "; Octavo's own: --algorithm"),
+                   {"algorithm"});
+    }
+    NoEffect({prefix + "-proj-type", prefix + "-method", prefix + "-bootstrap"});
   }
 
   void Algorithm() {
@@ -399,61 +576,68 @@ class Translation {
       Filter("gridrec-filter");
       Padding("gridrec-padding");
     } else if (algorithm == "lprec" && Is("lprec-method", "fbp")) {
-      taken_.insert({"lprec-method", "lprec-num_iter", "lprec-reg"});
       Become(name, "algorithm", {"fourier"}, "log-polar FBP and gridding make the same sum");
       Filter("lprec-fbp-filter");
       Padding("lprec-padding");
     } else if (algorithm == "lprec") {
-      Refuse("lprec-method", "fbp", {"algorithm"});
-      taken_.insert(name);
+      NotSupported("lprec-method", absl::StrCat("fbp", With({name, "lprec-num_iter", "lprec-reg"})),
+                   {"algorithm"});
     } else if (algorithm == "astrasirt") {
       Become(name, "algorithm", {"sirt"});
-      Iterations("astrasirt");
+      Iterations("astrasirt", "SIRT");
       Bound("astrasirt-min-constraint", "min");
       Bound("astrasirt-max-constraint", "max");
     } else if (algorithm == "astracgls") {
       Become(name, "algorithm", {"cgls"});
-      Iterations("astracgls");
+      Iterations("astracgls", "CGLS");
     } else if (algorithm == "sirt" || algorithm == "mlem") {
       Become(name, "algorithm", {algorithm},
              "with --iterations, else the usual number; tomopy-cli itself takes gridrec for it");
     } else {
-      Refuse(name, "gridrec, lprec, astrasirt, astracgls, sirt, mlem; Octavo's own: --algorithm",
-             {"algorithm"});
+      NotSupported(
+          name,
+          absl::StrCat(
+              "gridrec, lprec, astrasirt, astracgls, sirt, mlem; Octavo's own: --algorithm",
+              algorithm == "astrasart" ? With(NamesWith("astrasart-")) : ""),
+          {"algorithm"});
     }
-    if (!Has("reconstruction-mask")) return;
+    for (const char* prefix : {"gridrec-", "lprec-", "astra"}) NoEffect(NamesWith(prefix));
+  }
+
+  void Mask() {
     if (On("reconstruction-mask")) {
       taken_.insert("reconstruction-mask-ratio");
-      Become("reconstruction-mask", "mask", {Text("reconstruction-mask-ratio")});
-    } else if (!taken_.contains("reconstruction-mask")) {
+      Become("reconstruction-mask", "mask", {Text("reconstruction-mask-ratio")},
+             "the number is reconstruction-mask-ratio");
+    } else if (Has("reconstruction-mask") && !taken_.contains("reconstruction-mask")) {
       Become("reconstruction-mask", "mask", {"0"}, "no circle");
     }
+    NoEffect({"reconstruction-mask-ratio"});
   }
 
   void Results() {
     if (Has("save-format")) {
       if (Is("save-format", "tiff")) {
         Become("save-format", "format", {"tiff"});
-        out_.flags.push_back({"tiff-stack", {"true"}, false});
-        out_.notes.back() += ", tiff-stack = true";
+        Become("save-format", "tiff-stack", {"true"});
       } else if (Is("save-format", "h5")) {
         Become("save-format", "format", {"hdf5"});
       } else {
-        Refuse("save-format", "tiff, h5", {"format"});
+        Mistake("save-format", "tiff, h5", {"format"});
       }
     }
-    if (!Has("save-folder")) return;
     if (IsDefault("save-folder")) {
-      Note("save-folder", "results go below a storage root of the server: --output, --output-dir");
+      Otherwise("save-folder",
+                "results go below a storage root of the server: --output, --output-dir");
     } else {
-      Refuse("save-folder",
-             absl::StrCat(kDefaults.at("save-folder"), "; --output-dir names the folder"),
-             {"output-dir", "output"});
+      Mistake("save-folder",
+              absl::StrCat(kDefaults.at("save-folder"), "; --output-dir names the folder"),
+              {"output-dir", "output"});
     }
   }
 
   const std::map<std::string, std::string>& given_;
-  std::set<std::string> taken_;
+  std::set<std::string> taken_;  // those in a group, and those that another one settles
   TomopySettings out_;
 };
 

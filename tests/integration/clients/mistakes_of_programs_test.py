@@ -393,6 +393,7 @@ RECONSTRUCTIONS = [
     row("recon {tomo} --skip-existing", "--skip-existing: is of several files, or of --output-dir; this is one file"),
     row("recon {tomo} --jobs-at-a-time 0", "--jobs-at-a-time", "allowed"),
     row("recon", "file is required"),
+    row("recon {tomo} --accept-differences", "--accept-differences requires --config"),
     row("recon {tomo} --config {none}", "--config: {none} cannot be read: No such file or directory"),
     row("recon {tomo} --config {raw}", "--config: {raw}", "allowed is TOML, key = value"),
     row("recon {tomo} --write-config {raw}", "--write-config: is '{raw}', which exists; allowed is a new file"),

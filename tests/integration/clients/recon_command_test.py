@@ -235,8 +235,10 @@ class ReconCommand(DaemonTest):
         path = self.here("tomopy.conf", initial)
         done = self.recon("a.h5", "--config", path, "--plan")
         for words in ("reconstruction-algorithm = gridrec is algorithm = fbp\n", "gridrec-filter = parzen is filter = parzen\n", "rotation-axis-auto = read_auto: ",
-                      "flat-correction-method = standard is median = true", "without effect on the result, and left out: ", " nsino-per-chunk, ", "save-format = tiff is format = tiff"):
+                      "flat-correction-method = standard is median = true", ": no effect here: ", " nsino-per-chunk = 256, ", "save-format = tiff is format = tiff\n", "save-format = tiff is tiff-stack = true\n",
+                      ": done otherwise: save-folder = {file_name_parent}_rec: "):
             self.assertIn(words, done.stderr)
+        self.assertNotIn("not supported", done.stderr)
         for line in ("axis: is found (opposite projections)", "2 flat (median)", "FBP"):
             self.assertIn(line, done.stdout)
         edited = initial
@@ -262,7 +264,27 @@ class ReconCommand(DaemonTest):
         done = self.recon("--config", path, "--plan", code=2)
         self.assertIn("remove-stripe-method is 'ti'; allowed none, fw, vo-all", done.stderr)
         self.assertIn("reverse is 'True'; allowed False", done.stderr)
-        self.assertIn("reverse is", self.recon("--config", path, "--rings", "sorting", "--plan", code=2).stderr)  # the other one is settled
+        done = self.recon("--config", path, "--rings", "sorting", "--plan", code=2)  # settles the other one
+        self.assertIn("not supported, the result would differ: reverse is 'True'; allowed False", done.stderr)
+        self.assertIn("--accept-differences goes on without it", done.stderr)
+        self.assertNotIn("'ti'", done.stderr)
+        done = self.recon("--config", path, "--accept-differences", "--plan")
+        for words in ("not supported, the result will differ: reverse is 'True'", "not supported, the result will differ: remove-stripe-method is 'ti'; allowed"):
+            self.assertIn(words, done.stderr)
+        self.assertNotIn("rings", done.stdout)
+        done = self.recon("--config", path, "--rings", "sorting", "--angles", "177:0:60", "--plan")
+        self.assertIn("left out, because --rings is given: remove-stripe-method = ti\n", done.stderr)
+        self.assertIn("left out, because --angles is given: reverse = True\n", done.stderr)
+        path = self.here("tomopy.conf", initial.replace("binning = 0", "binning = 9").replace("blocked-views = False", "blocked-views = True"))
+        done = self.recon("a.h5", "--config", path, "--accept-differences", "--plan", code=2)  # no value of tomopy-cli's
+        self.assertIn("binning is '9'; allowed 0, 1, 2", done.stderr)
+        # A flag in place of the algorithm leaves out what belongs to that.
+        path = self.here("tomopy.conf", initial)
+        done = self.recon("a.h5", "--config", path, "--algorithm", "sirt", "--iterations", "5", "--plan")
+        self.assertIn("left out, because --algorithm is given: reconstruction-algorithm = gridrec\n", done.stderr)
+        self.assertIn("left out, because --algorithm sirt is given: gridrec-filter = parzen, gridrec-padding = True\n", done.stderr)
+        self.assertNotIn("is algorithm = fbp", done.stderr)
+        self.assertIn("SIRT", done.stdout)
         # Its names in TOML, beside Octavo's own, which win.
         path = self.here("mixed.toml", 'rotation-axis = 30.5\nbinning = 1\nbin = 1\nreconstruction-mask = false\n')
         done = self.recon("a.h5", "--config", path, "--plan")
