@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iostream>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "client/cpp/cli/interrupt.h"
 #include "client/cpp/cli/job_flags.h"
 #include "client/cpp/cli/long_work.h"
+#include "client/cpp/cli/pending_result.h"
 #include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/words.h"
 #include "client/cpp/wire/seconds.h"
@@ -103,13 +105,47 @@ ReconBatch::Scan* ReconBatch::Next() {
 }
 
 void ReconBatch::Make(Session& session, Scan& scan) {
+  if (flags_.skip_existing() && Join(session, scan)) return;
   if (!Begin(session, scan)) return;
   Follow(session, scan);
   {
     const std::lock_guard lock(mutex_);
     std::erase(running_, scan.job.operation());
   }
-  if (scan.state == State::kFailed) return;
+  End(session, scan);
+}
+
+bool ReconBatch::Join(Session& session, Scan& scan) {
+  const std::string& destination = scan.spec.commit().destination();
+  std::optional<v1::Job> found;
+  if (!Fine(session, scan, FindPendingResult(session, destination, &found))) return true;
+  if (!found.has_value()) return false;
+  if (found->spec().tomography().file().path() != scan.spec.tomography().file().path()) {
+    scan.state = State::kFailed;
+    scan.problem =
+        absl::StrCat(found->name(), " makes '", destination,
+                     "' of something else: wait for it, or octavo job cancel ", found->name());
+    Say(scan, scan.problem);
+    return true;
+  }
+  scan.job.Swap(&*found);
+  scan.joined = true;
+  Say(scan,
+      absl::StrCat(scan.job.name(), " of an earlier call makes '", destination, "': waits for it"));
+  Follow(session, scan);
+  const bool again = scan.job.state() == v1::JOB_STATE_CANCELLED && scan.state == State::kBegun;
+  if (!again || Interrupted()) {
+    End(session, scan);
+    return true;
+  }
+  Say(scan, absl::StrCat(scan.job.name(), " was cancelled: the scan is made again"));
+  scan.job.Clear();
+  scan.joined = false;
+  return false;
+}
+
+void ReconBatch::End(Session& session, Scan& scan) {
+  if (scan.state != State::kBegun) return;
   if (scan.job.state() == v1::JOB_STATE_DONE) return AwaitCommit(session, scan);
   scan.state = scan.job.state() == v1::JOB_STATE_CANCELLED ? State::kCancelled : State::kFailed;
   scan.problem = scan.job.reason();
@@ -156,12 +192,29 @@ void ReconBatch::Follow(Session& session, Scan& scan) {
   v1::WatchJobRequest request;
   request.set_name(scan.job.name());
   grpc::ClientContext context;
+  if (scan.joined) {
+    const std::lock_guard lock(mutex_);
+    waits_.insert(&context);
+    if (interrupted_) context.TryCancel();
+  }
   const auto reader = v1::JobService::NewStub(session.channel())->WatchJob(&context, request);
   for (v1::WatchJobResponse step; reader->Read(&step);) {
     scan.job.Swap(step.mutable_job());
     warn();
   }
-  (void)Fine(session, scan, reader->Finish());
+  const grpc::Status status = reader->Finish();
+  if (scan.joined) {
+    const std::lock_guard lock(mutex_);
+    waits_.erase(&context);
+  }
+  if (scan.joined && status.error_code() == grpc::StatusCode::CANCELLED && Interrupted()) {
+    scan.state = State::kLeft;
+    scan.problem =
+        absl::StrCat(scan.job.name(), " goes on: octavo job cancel ", scan.job.name(), " ends it");
+    Say(scan, scan.problem);
+    return;
+  }
+  (void)Fine(session, scan, status);
 }
 
 bool ReconBatch::LookAtVolume(Session& session, Scan& scan) {
@@ -228,6 +281,7 @@ void ReconBatch::Interrupt() {
     const std::lock_guard lock(mutex_);
     ends_ = interrupted_ = true;
     running = running_;
+    for (grpc::ClientContext* const context : waits_) context->TryCancel();
     std::cerr << "octavo: interrupted: " << running.size()
               << " jobs are cancelled; what is written stays\n";
   }
@@ -267,6 +321,7 @@ const char* ReconBatch::WordOf(State state) {
     case State::kExists: return "exists";
     case State::kFailed: return "failed";
     case State::kCancelled: return "cancelled";
+    case State::kLeft: return "running";
   }
   return "";
 }

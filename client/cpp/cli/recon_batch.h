@@ -2,8 +2,11 @@
 
 #include <cstddef>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
+
+#include "grpcpp/client_context.h"
 
 #include "octavo/v1/job.pb.h"
 #include "octavo/v1/volume.pb.h"
@@ -31,13 +34,15 @@ class ReconBatch {
   void Plan();
 
  private:
-  enum class State { kNotBegun, kBegun, kDone, kExists, kFailed, kCancelled };
+  // kLeft: the job of another client, which was waited for until the interrupt, and goes on
+  enum class State { kNotBegun, kBegun, kDone, kExists, kFailed, kCancelled, kLeft };
   struct Scan {
     std::string file;
     v1::JobSpec spec;
     State state = State::kNotBegun;
-    v1::Job job;        // as it was last seen
-    v1::Volume volume;  // its result
+    v1::Job job;          // as it was last seen
+    bool joined = false;  // the job was submitted by an earlier client
+    v1::Volume volume;    // its result
     double seconds = 0;
     std::string problem;  // why it failed
   };
@@ -46,6 +51,11 @@ class ReconBatch {
   Scan* Next();
   void Make(Session& session, Scan& scan);
   bool Begin(Session& session, Scan& scan);
+  /// Waits for a job of an earlier client that makes this scan's result, if there is one. Whether
+  /// the scan has come to its end with that.
+  bool Join(Session& session, Scan& scan);
+  /// What becomes of a scan whose job has ended.
+  void End(Session& session, Scan& scan);
   void Follow(Session& session, Scan& scan);
   /// Sets the scan's volume as it is now; false if it failed.
   bool LookAtVolume(Session& session, Scan& scan);
@@ -64,7 +74,8 @@ class ReconBatch {
   std::mutex mutex_;  // of all below, of the states, and of the error stream
   size_t next_ = 0;
   bool ends_ = false, interrupted_ = false, no_server_ = false;
-  std::vector<std::string> running_;  // operations of the jobs that have begun and not ended
+  std::vector<std::string> running_;      // operations of the jobs that have begun and not ended
+  std::set<grpc::ClientContext*> waits_;  // for jobs of earlier clients, which go on
 };
 
 }  // namespace octavo::cli

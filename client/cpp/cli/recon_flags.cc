@@ -181,7 +181,8 @@ void ReconFlags::AddTo(CLI::App* app) {
       ->excludes(output);
   app->add_flag("--skip-existing", skip_existing_,
                 "of several scans, or with --output-dir: leave out those whose result exists, as "
-                "after a stop; else they are refused, and the others made");
+                "after a stop, and wait for those that a job of an earlier call is still making; "
+                "else they are refused, and the others made");
   app->add_flag("--stop-on-error", stop_on_error_,
                 "of several scans: begin no more after one that fails");
   app->add_option("--jobs-at-a-time", jobs_at_a_time_,

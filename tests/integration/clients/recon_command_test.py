@@ -385,6 +385,71 @@ class ReconCommand(DaemonTest):
         made, _ = self.scans(*flags, "--skip-existing")
         self.assertEqual([scan["state"] for scan in made], ["exists", "done", "done"])
 
+    def begun(self, *arguments):
+        return subprocess.Popen([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, "--json", "recon", *arguments], stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+
+    def jobs_that_write(self, destination, states=(1, 2)):
+        return [job for job in self.client.jobs() if job.spec.commit and job.spec.commit.destination == destination and job.state in states]
+
+    def killed(self, *arguments, destination):
+        """The job of a client that was killed once it had submitted it."""
+        process = self.begun(*arguments)
+        until(lambda: self.jobs_that_write(destination))
+        process.kill()
+        process.communicate()
+        return self.jobs_that_write(destination)[0]
+
+    def test_a_client_that_was_killed_leaves_a_job(self):
+        np.save(os.path.join(self.root, "wide.npy"), np.ones((60, 8, 256), np.float32))
+        endless = octavo.tomography("wide.npy", angles=ANGLES, algorithm="sirt", iterations=1000000, center=127.5, prepare=octavo.preparation(already_sinograms=True))
+        flags = ("--angles", "0:177:60", "--sinograms", "--center", "middle", "--rows", "0:1", "--output-dir", "killed", "--format", "npy")
+        result = os.path.join(self.root, "killed", "wide.npy")
+        blocker = self.client.submit_job(endless)  # has the device, so that the others wait in the queue
+        until(lambda: self.client.job(blocker.name).state == 2)
+        left = self.killed("wide.npy", *flags, destination="killed/wide.npy")
+        again = self.begun("wide.npy", "--skip-existing", *flags)
+        self.assertIn(f"{left.name} of an earlier call makes 'killed/wide.npy': waits for it", again.stderr.readline())
+        self.client.cancel_job(blocker.name)
+        out, error = again.communicate(timeout=60)
+        self.assertEqual(again.returncode, 0, error)
+        made = json.loads(out)
+        self.assertEqual((made["state"], made["job"], made["path"]), ("done", left.name, result))
+        self.assertEqual(np.load(result).shape, (1, 256, 256))
+        self.assertEqual(len(self.jobs_that_write("killed/wide.npy", states=range(8))), 1)
+        made, _ = self.scans("wide.npy", "--skip-existing", *flags)
+        self.assertEqual(made[0]["state"], "exists")
+        os.remove(result)
+        os.remove(result + ".json")
+
+        # An interrupt ends the waiting alone; a cancelled job is made again; that of another file is told.
+        blocker = self.client.submit_job(endless)
+        until(lambda: self.client.job(blocker.name).state == 2)
+        left = self.killed("wide.npy", *flags, destination="killed/wide.npy")
+        again = self.begun("wide.npy", "--skip-existing", *flags)
+        self.assertIn("waits for it", again.stderr.readline())
+        again.send_signal(signal.SIGINT)
+        out, error = again.communicate(timeout=60)
+        self.assertEqual(again.returncode, 130, error)
+        self.assertEqual(json.loads(out)["state"], "running")
+        self.assertIn(f"{left.name} goes on", error)
+        self.assertIn(self.client.job(left.name).state, (1, 2))
+        os.makedirs(os.path.join(self.root, "folder"))
+        os.symlink("../wide.npy", os.path.join(self.root, "folder", "wide.npy"))
+        made, error = self.scans("folder/wide.npy", "--skip-existing", *flags, code=1)
+        self.assertIn(f"{left.name} makes 'killed/wide.npy' of something else", made[0]["problem"])
+        again = self.begun("wide.npy", "--skip-existing", *flags)
+        self.assertIn("waits for it", again.stderr.readline())
+        self.client.cancel_job(left.name)
+        self.client.cancel_job(blocker.name)
+        out, error = again.communicate(timeout=60)
+        self.assertEqual(again.returncode, 0, error)
+        self.assertIn(f"{left.name} was cancelled: the scan is made again", error)
+        made = json.loads(out)
+        self.assertEqual(made["state"], "done")
+        self.assertNotEqual(made["job"], left.name)
+        self.assertTrue(os.path.exists(result))
+
 
 if __name__ == "__main__":
     unittest.main()
