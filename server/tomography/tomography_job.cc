@@ -266,19 +266,19 @@ absl::StatusOr<std::shared_ptr<const buffer::ArrayInput>> OpenInitial(
                                    ", ", layout.image_columns(), "], the result's shape"));
 }
 
-/// What a held volume of the input says of itself: its numbers must be what the job takes them for.
-absl::Status CheckVolume(const model::TomographySpec& spec, const model::VolumeStatus& volume) {
+/// What the input says of itself: its numbers must be what the job takes them for. `name` and
+/// `field`: of the volume or the file.
+absl::Status CheckQuantity(const model::TomographySpec& spec, model::Quantity quantity,
+                           const std::string& name, const char* field) {
   const model::PreparationSpec& p = spec.preparation;
-  const auto refused = [&](const char* field, const std::string& why) {
+  const auto refused = [&](const char* wrong, const std::string& why) {
     return InvalidField(
-        field,
-        absl::StrCat(why, " (", volume.name, " holds ",
-                     absl::StrReplaceAll(model::Name(volume.quantity), {{"_", " "}}), " values)"));
+        wrong, absl::StrCat(why, " (", name, " holds ",
+                            absl::StrReplaceAll(model::Name(quantity), {{"_", " "}}), " values)"));
   };
-  switch (volume.quantity) {
+  switch (quantity) {
     case model::Quantity::kAttenuation:
-      return refused("tomography.arrays.projections",
-                     "is reconstructed already; allowed are projections or sinograms");
+      return refused(field, "is reconstructed already; allowed are projections or sinograms");
     case model::Quantity::kLineIntegral:
       if (!p.already_sinograms && p.config.minus_log)
         return refused("tomography.preparation.already_sinograms",
@@ -290,15 +290,32 @@ absl::Status CheckVolume(const model::TomographySpec& spec, const model::VolumeS
                        "is set, and no logarithm would be taken; allowed is false, with "
                        "ignore_fields");
       break;
-    default: return absl::OkStatus();
+    default: break;
   }
-  // Its numbers are not the values.
-  if (volume.has_levels)
-    return refused(
-        "tomography.arrays.projections",
-        absl::StrCat("has the type ", Info(volume.dtype).name, " with the window ", volume.level_lo,
-                     " to ", volume.level_hi, ", which this job does not undo; allowed is f32"));
   return absl::OkStatus();
+}
+
+absl::Status CheckVolume(const model::TomographySpec& spec, const model::VolumeStatus& volume) {
+  constexpr char kField[] = "tomography.arrays.projections";
+  OCTAVO_RETURN_IF_ERROR(CheckQuantity(spec, volume.quantity, volume.name, kField));
+  const bool taken = volume.quantity == model::Quantity::kLineIntegral ||
+                     volume.quantity == model::Quantity::kTransmission;
+  if (!taken || !volume.has_levels) return absl::OkStatus();
+  // Its numbers are not the values.
+  return InvalidField(
+      kField,
+      absl::StrCat("has the type ", Info(volume.dtype).name, " with the window ", volume.level_lo,
+                   " to ", volume.level_hi, ", which this job does not undo; allowed is f32 (",
+                   volume.name, " holds ",
+                   absl::StrReplaceAll(model::Name(volume.quantity), {{"_", " "}}), " values)"));
+}
+
+/// The same for a file that Octavo committed.
+absl::Status CheckFile(const model::TomographySpec& spec, const storage::ProjectionInfo& info,
+                       const std::string& path) {
+  const auto quantity = model::QuantityNamed(info.quantity);
+  return quantity.has_value() ? CheckQuantity(spec, *quantity, path, "tomography.file.path")
+                              : absl::OkStatus();
 }
 
 // All frames of a push could be projections: more than a job may use are refused before the first
@@ -366,6 +383,7 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
   if (const auto* file = std::get_if<model::ProjectionFileSpec>(&spec.input)) {
     OCTAVO_ASSIGN_OR_RETURN(input, OpenFile(spec, *file, environment));
     info = input->info();
+    OCTAVO_RETURN_IF_ERROR(CheckFile(spec, info, file->path));
   } else if (const auto* arrays = std::get_if<model::ProjectionArraysSpec>(&spec.input)) {
     if (environment.buffers == nullptr)
       return InvalidField("tomography.arrays", "is given, but this engine has no arrays");

@@ -311,7 +311,7 @@ absl::StatusOr<std::shared_ptr<FrameArray>> Hdf5Reader::Frames(const std::string
   OCTAVO_RETURN_IF_ERROR(data->CheckWritten());
   hsize_t extent[3] = {1, 1, 1};
   H5Sget_simple_extent_dims(space.get(), extent + (3 - rank), nullptr);
-  const int64_t chunk_rows = data->Chunk(rank - 2);
+  const int64_t chunk_rows = data->Chunk(rank - 2), chunk_frames = rank == 3 ? data->Chunk(0) : 1;
   int64_t shape[3];
   for (int d = 0; d < 3; ++d)
     shape[d] = static_cast<int64_t>(std::min<hsize_t>(extent[d], INT64_MAX));
@@ -326,6 +326,7 @@ absl::StatusOr<std::shared_ptr<FrameArray>> Hdf5Reader::Frames(const std::string
   frames->dataset = name;
   frames->type = *stored;
   std::copy(shape, shape + 3, frames->shape);
+  frames->frame_granularity = std::min(chunk_frames, std::max<int64_t>(frames->shape[0], 1));
   frames->row_granularity = std::min(chunk_rows, std::max<int64_t>(frames->shape[1], 1));
   return frames;
 }

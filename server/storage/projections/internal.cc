@@ -293,6 +293,7 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> AssembleProjections(
   OCTAVO_RETURN_IF_ERROR(CheckPositions(info, "flat_positions", info.flat_positions, info.flats));
   OCTAVO_RETURN_IF_ERROR(CheckPositions(info, "dark_positions", info.dark_positions, info.darks));
   info.angle_unit_assumed = options.angle_unit == AngleUnit::kDeclared && parts.angle_unit.empty();
+  info.quantity = parts.quantity;
   info.pixel_size_um = parts.pixel_size_um;
   info.axis_column = parts.axis_column;
   info.notes = parts.notes;

@@ -47,7 +47,7 @@ class FrameArray {
   std::string dataset;  // "/exchange/data"
   StoredType type;
   int64_t shape[3] = {0, 0, 0};
-  int64_t row_granularity = 1;
+  int64_t frame_granularity = 1, row_granularity = 1;  // those that are best read together
   /// Reads a box within the array, packed, as `dtype` (the type's Loaded, or f32).
   virtual absl::Status Read(const int64_t start[3], const int64_t count[3], DType dtype,
                             char* out) = 0;
@@ -63,6 +63,7 @@ struct ProjectionParts {
   std::string angles_dataset;            // their origin
   std::string angle_unit;                // as declared; "" = not
   std::vector<double> flat_positions, dark_positions;
+  std::string quantity;  // ProjectionInfo::quantity
   double pixel_size_um = 0;
   std::optional<double> axis_column;
   std::vector<std::string> notes, doubts;

@@ -66,7 +66,10 @@ struct ProjectionInfo {
   /// `projections` = after the last). Empty if unknown.
   std::vector<double> flat_positions, dark_positions;
   bool angle_unit_assumed = false;  // neither caller nor file gave the unit: degrees
-  double pixel_size_um = 0;         // of a column of the detector, in the sample; 0 = not known
+  // what Octavo's own metadata say that the values are, by the name of model::Quantity
+  // ("line_integral"); "" = the file has none
+  std::string quantity;
+  double pixel_size_um = 0;  // of a column of the detector, in the sample; 0 = not known
   // axis of rotation as a pixel index (column 0's middle = 0), if the file has it; some programs
   // count from 1
   std::optional<double> axis_column;

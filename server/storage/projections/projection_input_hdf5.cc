@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 
 #include "gpu/base/status.h"
+#include "server/storage/projections/committed_frames.h"
 #include "server/storage/projections/hdf5_reader.h"
 #include "server/storage/projections/internal.h"
 
@@ -99,6 +100,34 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenDataExchange(
                   {detector + "actual_pixel_size_x", detector + "x_actual_pixel_size",
                    detector + "x_pixel_size", detector + "pixel_size_x", detector + "pixel_size"},
                   &parts);
+  }
+  return AssembleProjections(std::move(parts), options);
+}
+
+// -- Files that Octavo committed: one volume, and its metadata as text beside it
+
+constexpr char kOwnVolume[] = "/volume", kOwnMetadata[] = "/octavo";
+
+absl::StatusOr<bool> IsCommitted(Hdf5Reader& file) {
+  OCTAVO_ASSIGN_OR_RETURN(const bool volume, file.Exists(kOwnVolume));
+  OCTAVO_ASSIGN_OR_RETURN(const bool metadata, file.Exists(kOwnMetadata));
+  return volume && metadata;
+}
+
+absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenCommitted(
+    const std::shared_ptr<Hdf5Reader>& file, const ProjectionOptions& options) {
+  ProjectionParts parts;
+  parts.path = file->path();
+  parts.format = "data_exchange";
+  OCTAVO_ASSIGN_OR_RETURN(parts.array[kProjection], file->Frames(kOwnVolume, /*flat=*/false));
+  OCTAVO_RETURN_IF_ERROR(TakeOwnMetadata(file->Text(kOwnMetadata), kOwnMetadata, &parts));
+  if (options.angle_values.empty()) {
+    if (options.angles.empty())
+      return BadProjections(parts.path, "angles", "are not given",
+                            "a dataset of angles, or their values");
+    parts.angles_dataset = options.angles;
+    OCTAVO_ASSIGN_OR_RETURN(parts.angles, file->Numbers(parts.angles_dataset));
+    parts.angle_unit = file->TextAttribute(parts.angles_dataset, "units");
   }
   return AssembleProjections(std::move(parts), options);
 }
@@ -285,6 +314,12 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenNxTomo(const std::shared_pt
 absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenHdf5Projections(
     const UniqueFd& opened, const std::string& path, const ProjectionOptions& options) {
   OCTAVO_ASSIGN_OR_RETURN(const auto file, Hdf5Reader::Open(opened, path, options.roots));
+  if (options.format != "nxtomo" &&
+      (options.projections.empty() || options.projections == kOwnVolume)) {
+    OCTAVO_ASSIGN_OR_RETURN(const bool exchange, file->Exists("/exchange"));
+    OCTAVO_ASSIGN_OR_RETURN(const bool committed, IsCommitted(*file));
+    if (committed && !exchange) return OpenCommitted(file, options);
+  }
   if (options.format == "data_exchange") return OpenDataExchange(file, options);
   if (options.format == "nxtomo" && !options.projections.empty()) {
     OCTAVO_ASSIGN_OR_RETURN(const bool there, file->Exists(options.projections));

@@ -7,6 +7,7 @@
 
 #include "gpu/base/status.h"
 #include "server/storage/io/files.h"
+#include "server/storage/projections/committed_frames.h"
 #include "server/storage/projections/internal.h"
 #include "server/storage/zarr/group.h"
 #include "server/storage/zarr/ome.h"
@@ -111,6 +112,7 @@ absl::StatusOr<std::shared_ptr<FrameArray>> OpenFrames(const std::string& group,
   frames->dataset = dataset;
   OCTAVO_ASSIGN_OR_RETURN(frames->type, TypeOf(group, dataset, array));
   std::copy(axes.shape(), axes.shape() + 3, frames->shape);
+  frames->frame_granularity = std::max<int64_t>(1, std::min(axes.file_shape()[0], axes.shape()[0]));
   frames->row_granularity = std::max<int64_t>(1, std::min(axes.file_shape()[1], axes.shape()[1]));
   return frames;
 }
@@ -143,6 +145,18 @@ absl::StatusOr<std::string> OmeDataset(const std::string& path, const Roots& roo
   return image->levels[0].path;
 }
 
+/// The metadata of a commit: an attribute of the group. Nothing of other groups.
+absl::Status TakeGroupMetadata(const std::string& path, const Roots& roots,
+                               ProjectionParts* parts) {
+  auto folder = ZarrFolder::Open(path, roots);
+  if (!folder.ok()) return absl::OkStatus();
+  const auto group = ZarrGroup::Open(*std::move(folder));
+  if (!group.ok() || !group->attributes.contains("octavo")) return absl::OkStatus();
+  const json& own = group->attributes["octavo"];
+  return IsOwnMetadata(own) ? TakeOwnMetadata(own, "the attribute octavo", parts)
+                            : absl::OkStatus();
+}
+
 /// That the folder's own metadata, if there are any, are JSON within the limits.
 absl::Status CheckReadable(const std::string& group, const Roots& roots) {
   const auto folder = ZarrFolder::Open(group, roots);
@@ -169,10 +183,12 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenZarrProjections(
   parts.path = path;
   parts.format = "zarr";
   std::string data = options.projections;
+  bool image = false;
   if (data.empty() && !HasArray(path, roots)) {
     data = FirstOf(path, {"exchange/data", "data"}, roots);
     if (data.empty()) {
       OCTAVO_ASSIGN_OR_RETURN(data, OmeDataset(path, roots));
+      image = !data.empty();
     }
     if (data.empty()) {
       OCTAVO_RETURN_IF_ERROR(CheckReadable(path, roots));
@@ -183,6 +199,9 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenZarrProjections(
     }
   }
   OCTAVO_ASSIGN_OR_RETURN(parts.array[0], OpenFrames(path, data, /*flat=*/false, roots));
+  if (image) {
+    OCTAVO_RETURN_IF_ERROR(TakeGroupMetadata(path, roots, &parts));
+  }
   const std::pair<const std::string*, const char*> further[] = {
       {nullptr, ""}, {&options.flats, "data_white"}, {&options.darks, "data_dark"}};
   for (size_t k = 1; k < 3; ++k) {

@@ -1,0 +1,133 @@
+#include "server/storage/projections/committed_frames.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/json.h"
+#include "gpu/base/status.h"
+#include "gpu/device/dtype.h"
+#include "server/storage/formats/meta_json.h"
+#include "server/storage/formats/volume_meta.h"
+
+namespace octavo::storage {
+namespace {
+
+constexpr int64_t kMostScratch = int64_t{256} << 20;  // bytes of one read
+
+/// Frames of an array whose axes are stored in another order.
+class ReorderedFrames final : public FrameArray {
+ public:
+  /// `axis`: the stored axis of frames, rows and columns.
+  ReorderedFrames(std::shared_ptr<FrameArray> stored, std::array<size_t, 3> axis)
+      : stored_(std::move(stored)), axis_(axis) {
+    dataset = stored_->dataset;
+    type = stored_->type;
+    for (size_t i = 0; i < 3; ++i) shape[i] = stored_->shape[axis_[i]];
+    const int64_t granularity[3] = {stored_->frame_granularity, stored_->row_granularity, 1};
+    frame_granularity = granularity[axis_[0]];
+    row_granularity = granularity[axis_[1]];
+  }
+
+  absl::Status Read(const int64_t start[3], const int64_t count[3], DType dtype,
+                    char* out) override {
+    int64_t from[3], extent[3], step[3];  // of the stored axes; step: elements of `out`
+    const int64_t steps[3] = {count[1] * count[2], count[2], 1};
+    for (size_t i = 0; i < 3; ++i) {
+      from[axis_[i]] = start[i];
+      extent[axis_[i]] = count[i];
+      step[axis_[i]] = steps[i];
+    }
+    const int64_t plane = extent[1] * extent[2], element = SizeOf(dtype);
+    const int64_t planes = PlanesAtATime(plane * element, extent[0]);
+    std::vector<char> scratch(static_cast<size_t>(planes * plane * element));
+    for (int64_t done = 0; done < extent[0]; done += planes) {
+      const int64_t first[3] = {from[0] + done, from[1], from[2]},
+                    part[3] = {std::min(planes, extent[0] - done), extent[1], extent[2]};
+      OCTAVO_RETURN_IF_ERROR(stored_->Read(first, part, dtype, scratch.data()));
+      const char* at = scratch.data();
+      for (int64_t i = 0; i < part[0]; ++i) {
+        for (int64_t j = 0; j < part[1]; ++j) {
+          char* to = out + ((done + i) * step[0] + j * step[1]) * element;
+          if (step[2] == 1) {
+            std::memcpy(to, at, static_cast<size_t>(part[2] * element));
+          } else {
+            for (int64_t k = 0; k < part[2]; ++k)
+              std::memcpy(to + k * step[2] * element, at + k * element,
+                          static_cast<size_t>(element));
+          }
+          at += part[2] * element;
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  // As many as the memory allows, in whole chunks where it has room for one.
+  int64_t PlanesAtATime(int64_t bytes, int64_t planes) const {
+    const int64_t most = std::clamp<int64_t>(kMostScratch / bytes, 1, planes),
+                  chunk = std::max<int64_t>(stored_->frame_granularity, 1);
+    return most > chunk ? most / chunk * chunk : most;
+  }
+
+  const std::shared_ptr<FrameArray> stored_;
+  const std::array<size_t, 3> axis_;
+};
+
+std::string Listed(const int64_t shape[3]) {
+  return absl::StrCat("[", shape[0], ", ", shape[1], ", ", shape[2], "]");
+}
+
+}  // namespace
+
+bool IsOwnMetadata(const nlohmann::json& json) {
+  if (!json.is_object()) return false;
+  const auto software = json.find("software");
+  return software != json.end() && software->is_string() &&
+         absl::StartsWith(software->get<std::string>(), "octavo ");
+}
+
+absl::Status TakeOwnMetadata(const nlohmann::json& json, const std::string& place,
+                             ProjectionParts* parts) {
+  FrameArray& array = *parts->array[0];
+  const auto meta = MetaFromJson(json);
+  if (!meta.ok())
+    return DamagedProjections(parts->path, place,
+                              absl::StrCat("cannot be read: ", meta.status().message()));
+  parts->quantity = meta->value_kind;
+  if (meta->value_kind != "line_integral" && meta->value_kind != "transmission")
+    return absl::OkStatus();
+  if (!std::equal(meta->shape, meta->shape + 3, array.shape))
+    return BadProjections(parts->path, place, absl::StrCat("has the shape ", Listed(meta->shape)),
+                          absl::StrCat(Listed(array.shape), ", as ", array.dataset, " has"));
+  if (meta->has_levels)
+    return BadProjections(parts->path, array.dataset,
+                          absl::StrCat("holds ", array.type.Name(), " with the window ",
+                                       meta->level_lo, " to ", meta->level_hi),
+                          "the values themselves, in f16 or f32");
+  const auto axis = [&](char name) { return static_cast<size_t>(AxisAt(*meta, name)); };
+  if (!meta->spacing_assumed[axis('x')]) parts->pixel_size_um = meta->spacing_um[axis('x')];
+  parts->notes.push_back(absl::StrCat(array.dataset, " has the axes ", meta->axes[0], ", ",
+                                      meta->axes[1], ", ", meta->axes[2],
+                                      " by its metadata: z are rows, y angles, x columns"));
+  parts->array[0] = std::make_shared<ReorderedFrames>(
+      parts->array[0], std::array<size_t, 3>{axis('y'), axis('z'), axis('x')});
+  return absl::OkStatus();
+}
+
+absl::Status TakeOwnMetadata(const std::string& text, const std::string& place,
+                             ProjectionParts* parts) {
+  const auto json = ParseJson(text);
+  if (!json.ok())
+    return DamagedProjections(parts->path, place, std::string(json.status().message()));
+  return IsOwnMetadata(*json) ? TakeOwnMetadata(*json, place, parts) : absl::OkStatus();
+}
+
+}  // namespace octavo::storage

@@ -1,0 +1,31 @@
+#pragma once
+
+// Private to the formats of projection_input.h.
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+
+#include "server/storage/projections/internal.h"
+
+// Sinograms and transmissions that Octavo itself committed, [row, angle, column]: their metadata
+// say what the values are and which axis is which (z rows, y angles, x columns).
+namespace octavo::storage {
+
+/// Whether JSON is the metadata of a commit, and not that of another program.
+bool IsOwnMetadata(const nlohmann::json& json);
+
+/// Takes the metadata of a commit for parts->array[0]: quantity, size of a pixel, and, of sinograms
+/// and transmissions, the order of the axes; the array is [angle, row, column] from then on.
+/// `place`: where in the file they are, for errors. BadProjections for a shape that is not
+/// the array's, and for integers with a window; DamagedProjections names a member that is missing
+/// or wrong.
+absl::Status TakeOwnMetadata(const nlohmann::json& json, const std::string& place,
+                             ProjectionParts* parts);
+/// The same with the metadata as text.
+absl::Status TakeOwnMetadata(const std::string& text, const std::string& place,
+                             ProjectionParts* parts);
+
+}  // namespace octavo::storage
