@@ -12,6 +12,7 @@
 #include "gpu/math/indices.h"
 #include "gpu/math/rotation.h"
 #include "gpu/math/tomopy_rotation.h"
+#include "gpu/math/volume_plane.h"
 
 namespace octavo::inline gpu {
 
@@ -148,6 +149,13 @@ class TomographyOps : public Operators {
   /// circle.
   virtual absl::Status Back(StreamRef stream, const RayView& view, const AngleRange& range,
                             DeviceSpan<const float> sinogram, DeviceSpan<float> image) = 0;
+
+  /// image += Aᵀ sinogram over all angles of the view, at the points of `plane`; its slices are the
+  /// groups of the view, which has one lane. Adds nothing outside the circle. `image`: f32
+  /// [plane.rows(), plane.columns()], without margins.
+  virtual absl::Status AddPlane(StreamRef stream, const RayView& view,
+                                const math::VolumePlane& plane, DeviceSpan<const float> sinogram,
+                                DeviceSpan<float> image) = 0;
 
   /// Angle a of the view is angle order[a] of `in`. Slices beyond `slices` become zero. Null data
   /// means ones.

@@ -148,6 +148,25 @@ bool CoversFullTurn(const std::vector<double>& angles) {
   return gap < kPi / 2;
 }
 
+// Whether rays step along columns; else along rows.
+bool StepsAlongColumns(double angle) {
+  return std::abs(std::sin(angle)) > std::abs(std::cos(angle));
+}
+
+// For bins that are interpolated over `width` of them.
+math::BackAngle BackAngleFor(math::RayInterpolation interpolation, double angle, double scale,
+                             double width) {
+  const double cosine = std::cos(angle), sine = std::sin(angle),
+               inverse = StepsAlongColumns(angle) ? -1 / sine : 1 / cosine;
+  double b = scale / (width * width);
+  if (interpolation == math::RayInterpolation::kCubic) b = 1 / width;
+  if (interpolation == math::RayInterpolation::kNearest) b = std::copysign(width / 2, inverse);
+  return {.cosine = static_cast<float>(cosine),
+          .minus_sine = static_cast<float>(-sine),
+          .a = static_cast<float>(scale / width),
+          .b = static_cast<float>(b)};
+}
+
 double WindowAt(const TomographyConfig& c, double part) {  // part of the cut-off frequency, 0 … 1
   switch (c.filter) {
     case ProjectionFilter::kRamp: return 1;
@@ -258,6 +277,11 @@ std::vector<double> AngleWeights(const std::vector<double>& angles_rad) {
   return weights;
 }
 
+// Direct algorithms interpolate between neighbouring bins at every angle, and sum over half a turn.
+math::BackAngle BackAngleOf(const TomographyConfig& c, double angle_rad, double weight) {
+  return BackAngleFor(c.interpolation, angle_rad, weight / c.pixel_size, 1);
+}
+
 TomographyPlan PlanTomography(const TomographyConfig& c) {
   TomographyPlan plan;
   plan.image_size = c.image_size == 0 ? c.detectors : c.image_size;
@@ -306,8 +330,7 @@ TomographyPlan PlanTomography(const TomographyConfig& c) {
     return key(static_cast<size_t>(a)) < key(static_cast<size_t>(b));
   });
   const auto columns = [&](int32_t i) {
-    const double angle = c.angles_rad[static_cast<size_t>(i)];
-    return std::abs(std::sin(angle)) > std::abs(std::cos(angle));
+    return StepsAlongColumns(c.angles_rad[static_cast<size_t>(i)]);
   };
   // Successive subsets are far apart in angle: their order is that of the bit-reversed numbers.
   std::vector<int64_t> subsets(static_cast<size_t>(c.subsets));
@@ -340,16 +363,10 @@ TomographyPlan PlanTomography(const TomographyConfig& c) {
     plan.forward.push_back(
         {.inverse = static_cast<float>(inverse),
          .slope = static_cast<float>(columns(i) ? cosine / sine : sine / cosine)});
-    // Direct algorithms interpolate between bins at every angle, and sum over half a turn.
-    const double width = direct ? 1 : 1 / std::abs(inverse);
-    const double scale = direct ? weights[static_cast<size_t>(i)] / c.pixel_size : c.pixel_size;
-    double b = scale / (width * width);
-    if (c.interpolation == math::RayInterpolation::kCubic) b = 1 / width;
-    if (c.interpolation == math::RayInterpolation::kNearest) b = std::copysign(width / 2, inverse);
-    plan.back.push_back({.cosine = static_cast<float>(cosine),
-                         .minus_sine = static_cast<float>(-sine),
-                         .a = static_cast<float>(scale / width),
-                         .b = static_cast<float>(b)});
+    const double angle = c.angles_rad[static_cast<size_t>(i)];
+    plan.back.push_back(
+        direct ? BackAngleOf(c, angle, weights[static_cast<size_t>(i)])
+               : BackAngleFor(c.interpolation, angle, c.pixel_size, 1 / std::abs(inverse)));
   }
   return plan;
 }

@@ -50,6 +50,10 @@ BoundingEnds EndsThatBound(const std::vector<double>& angles_rad, int64_t detect
 /// same weight, to the last bit.
 std::vector<double> AngleWeights(const std::vector<double>& angles_rad);
 
+/// What the back step of a direct algorithm takes from a projection that stands for `weight`
+/// radians of directions. Of `config` it reads pixel size and interpolation.
+math::BackAngle BackAngleOf(const TomographyConfig& config, double angle_rad, double weight);
+
 /// The filter of fbp and fourier in space: [2 · detectors − 1] taps, of which the middle one has
 /// distance 0. The edge sums are empty unless the edges are extended.
 struct ProjectionFilterTaps {

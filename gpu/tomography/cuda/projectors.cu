@@ -141,6 +141,39 @@ __global__ void __launch_bounds__(256, kLanes == 1 || kHow == RayInterpolation::
   }
 }
 
+// A block computes 32 × 8 pixels of a plane, a warp neighbouring pixels of one row: at every angle
+// they read neighbouring bins of one row of the sinogram.
+constexpr int kPlaneColumns = 32, kPlaneRows = 8;
+
+template <RayInterpolation kHow>
+__global__ void __launch_bounds__(kPlaneColumns* kPlaneRows)
+    PlaneKernel(const RayView v, const math::VolumePlane plane, const float* __restrict__ sinogram,
+                float* __restrict__ image) {
+  const int column = static_cast<int>(blockIdx.x) * kPlaneColumns + static_cast<int>(threadIdx.x),
+            row = static_cast<int>(blockIdx.y) * kPlaneRows + static_cast<int>(threadIdx.y);
+  if (column >= plane.columns() || row >= plane.rows()) return;
+  const math::PlaneRow points = plane.Row(row);
+  const float x = points.X(column), y = points.Y(column);
+  if (!math::InCircle(x, y, v.radius)) return;
+  const float center = v.centers[points.slice], detectors = static_cast<float>(v.detectors);
+  const int64_t pitch = v.sinogram_pitch();
+  const float* line = sinogram + v.SinogramRow(points.slice * v.angles);
+  const auto* angles = reinterpret_cast<const float4*>(v.back);
+  const int count = static_cast<int>(v.angles);
+  float sum = 0;
+#pragma unroll 4
+  for (int a = 0; a < count; ++a, line += pitch) {
+    const float4 raw = __ldg(angles + a);
+    const math::BackAngle t{raw.x, raw.y, raw.z, raw.w};
+    float w[RayTaps<kHow>::kCount];
+    const float* p = line + RayTaps<kHow>::Back(
+                                math::Within(math::DetectorOf(x, y, t, center), detectors), t, w);
+#pragma unroll
+    for (int tap = 0; tap < RayTaps<kHow>::kCount; ++tap) AddScaled(sum, w[tap], __ldg(p + tap));
+  }
+  image[static_cast<int64_t>(row) * plane.columns() + column] += sum;
+}
+
 // Direct convolution. A block computes kOut neighbouring bins of one row, a thread every 128th of
 // them. Bins and taps pass through shared memory piece by piece.
 constexpr int kPerThread = 8, kOut = 128 * kPerThread, kPiece = 64;
@@ -242,6 +275,15 @@ void LaunchBack(cudaStream_t stream, const RayView& v, const AngleRange& range,
       BackKernel<kHow, kCudaLanes>
           <<<grid, 256, 0, stream>>>(v, rows, first_y, begin, end, sinogram, first_row);
     }
+  });
+}
+
+void LaunchAddPlane(cudaStream_t stream, const RayView& v, const math::VolumePlane& plane,
+                    const float* sinogram, float* image) {
+  const dim3 grid(Blocks(plane.columns(), kPlaneColumns), Blocks(plane.rows(), kPlaneRows));
+  ForKind(v.interpolation, [&]<RayInterpolation kHow>() {
+    PlaneKernel<kHow>
+        <<<grid, dim3(kPlaneColumns, kPlaneRows), 0, stream>>>(v, plane, sinogram, image);
   });
 }
 

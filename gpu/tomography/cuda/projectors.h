@@ -15,6 +15,8 @@ void LaunchForward(cudaStream_t stream, const RayView& view, const AngleRange& r
                    const float* image, const float* transposed, float* sinogram);
 void LaunchBack(cudaStream_t stream, const RayView& view, const AngleRange& range,
                 const float* sinogram, float* image);
+void LaunchAddPlane(cudaStream_t stream, const RayView& view, const math::VolumePlane& plane,
+                    const float* sinogram, float* image);
 void LaunchFilterRows(cudaStream_t stream, const RayView& view, const RowFilter& filter,
                       const float* in, float* out);
 

@@ -325,6 +325,12 @@ class CudaTomographyOps final : public TomographyOps, TomoLauncher {
       LaunchBack(AsCuda(stream), v, range, sinogram, image);
     });
   }
+  absl::Status AddPlane(StreamRef stream, const RayView& v, const math::VolumePlane& plane,
+                        DeviceSpan<const float> sinogram, DeviceSpan<float> image) override {
+    return Launch([&, sinogram = sinogram.data(), image = image.data()] {
+      LaunchAddPlane(AsCuda(stream), v, plane, sinogram, image);
+    });
+  }
   absl::Status FilterRows(StreamRef stream, const RayView& v, const RowFilter& filter,
                           DeviceSpan<const float> in, DeviceSpan<float> out) override {
     return Launch([&, in = in.data(), out = out.data()] {

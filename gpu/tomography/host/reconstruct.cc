@@ -107,6 +107,17 @@ class HostTomographyOps final : public TomographyOps {
     });
   }
 
+  absl::Status AddPlane(StreamRef stream, const RayView& view, const math::VolumePlane& plane,
+                        DeviceSpan<const float> sinogram, DeviceSpan<float> image) override {
+    return Enqueue(stream, [=, v = view, sinogram = sinogram.data(), image = image.data()] {
+      const int64_t rows = Blocks(plane.rows(), kBlockRows),
+                    columns = Blocks(plane.columns(), kBlock);
+      tbb::parallel_for(int64_t{0}, rows * columns, [&](int64_t i) {
+        PlaneBlock(v, plane, i / columns * kBlockRows, i % columns * kBlock, sinogram, image);
+      });
+    });
+  }
+
   absl::Status PackSinograms(StreamRef stream, const RayView& view, const SinogramView& in,
                              DeviceSpan<const int32_t> order, int64_t slices,
                              DeviceSpan<float> out) override {

@@ -227,6 +227,61 @@ void Back(const RayView& v, int64_t group, int64_t begin, int64_t end, int64_t r
   }
 }
 
+// The taps of kBlock points of a row of a plane at one angle.
+template <RayInterpolation kHow>
+HWY_INLINE void PlaneTaps(const math::BackAngle& t, const math::PlaneRow& points, int32_t column,
+                          float center, float detectors, BlockTaps<kHow>& taps) {
+  for (int32_t q = 0; q < kBlock; ++q) {
+    float w[RayTaps<kHow>::kCount];
+    const float u = math::DetectorOf(points.X(column + q), points.Y(column + q), t, center);
+    taps.first[q] = RayTaps<kHow>::Back(math::Within(u, detectors), t, w);
+    for (int k = 0; k < RayTaps<kHow>::kCount; ++k) taps.weight[k][q] = w[k];
+  }
+}
+
+template <RayInterpolation kHow>
+void Plane(const RayView& v, const math::VolumePlane& plane, int64_t row, int64_t column,
+           const float* sinogram, float* image) {
+  constexpr int64_t kAngles = 16;
+  const int64_t rows = std::min<int64_t>(kBlockRows, plane.rows() - row),
+                columns = std::min<int64_t>(kBlock, plane.columns() - column);
+  const auto first_row = static_cast<int32_t>(row), first_column = static_cast<int32_t>(column);
+  const auto detectors = static_cast<float>(v.detectors);
+  alignas(64) float sums[kBlockRows][kBlock];
+  std::memset(sums, 0, sizeof sums);
+  BlockTaps<kHow> taps[kAngles];
+  for (int64_t from = 0; from < v.angles; from += kAngles) {
+    const int64_t to = std::min(from + kAngles, v.angles);
+    bool known = false;  // `taps`, of the row above
+    float center = 0;
+    for (int64_t r = 0; r < rows; ++r) {
+      const math::PlaneRow points = plane.Row(first_row + static_cast<int32_t>(r));
+      // Rows of one slice lie at other points; those of different slices at the same.
+      if (!known || plane.axis == math::PlaneAxis::kZ || center != v.centers[points.slice]) {
+        center = v.centers[points.slice];
+        known = true;
+        for (int64_t a = from; a < to; ++a)
+          PlaneTaps<kHow>(v.back[a], points, first_column, center, detectors, taps[a - from]);
+      }
+      V sum[Sums<1>::kVectors];
+      LoadSums<1>(sums[r], 0, sum);
+      for (int64_t a = from; a < to; ++a) {
+        AddLine<kHow, 1>(sinogram + v.SinogramRow(points.slice * v.angles + a), v.detectors,
+                         taps[a - from], 0, sum);
+      }
+      StoreSums<1>(sum, 0, sums[r]);
+    }
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    const math::PlaneRow points = plane.Row(first_row + static_cast<int32_t>(r));
+    float* out = image + (row + r) * plane.columns() + column;
+    for (int32_t q = 0; q < columns; ++q) {
+      if (math::InCircle(points.X(first_column + q), points.Y(first_column + q), v.radius))
+        out[q] += sums[r][q];
+    }
+  }
+}
+
 template <class F>
 HWY_INLINE void ForKind(const RayView& v, F f) {
   switch (v.interpolation) {
@@ -250,6 +305,10 @@ void BackAny(const RayView& v, int64_t group, int64_t begin, int64_t end, int64_
                  : Back<kHow, kHostLanes>(v, group, begin, end, row, column, sinogram, image);
   });
 }
+void PlaneAny(const RayView& v, const math::VolumePlane& plane, int64_t row, int64_t column,
+              const float* sinogram, float* image) {
+  ForKind(v, [&]<RayInterpolation kHow>() { Plane<kHow>(v, plane, row, column, sinogram, image); });
+}
 
 }  // namespace octavo::inline gpu::host::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -259,6 +318,7 @@ namespace octavo::inline gpu::host {
 
 HWY_EXPORT(ForwardAny);
 HWY_EXPORT(BackAny);
+HWY_EXPORT(PlaneAny);
 
 void ForwardBlock(const RayView& view, int64_t group, int64_t begin, int64_t end, int64_t first_ray,
                   const float* lines, float* sinogram) {
@@ -267,6 +327,10 @@ void ForwardBlock(const RayView& view, int64_t group, int64_t begin, int64_t end
 void BackBlock(const RayView& view, int64_t group, int64_t begin, int64_t end, int64_t row,
                int64_t column, const float* sinogram, float* image) {
   HWY_DYNAMIC_DISPATCH(BackAny)(view, group, begin, end, row, column, sinogram, image);
+}
+void PlaneBlock(const RayView& view, const math::VolumePlane& plane, int64_t row, int64_t column,
+                const float* sinogram, float* image) {
+  HWY_DYNAMIC_DISPATCH(PlaneAny)(view, plane, row, column, sinogram, image);
 }
 
 }  // namespace octavo::inline gpu::host

@@ -24,4 +24,9 @@ void ForwardBlock(const RayView& view, int64_t group, int64_t begin, int64_t end
 void BackBlock(const RayView& view, int64_t group, int64_t begin, int64_t end, int64_t row,
                int64_t column, const float* sinogram, float* image);
 
+/// Adds to the pixels of the rows [row, row + kBlockRows) and columns [column, column + kBlock) of
+/// a plane what TomographyOps::AddPlane adds.
+void PlaneBlock(const RayView& view, const math::VolumePlane& plane, int64_t row, int64_t column,
+                const float* sinogram, float* image);
+
 }  // namespace octavo::inline gpu::host
