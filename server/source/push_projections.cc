@@ -288,6 +288,7 @@ absl::Status ProjectionPort::Offer(int64_t connection, const PushedFrame& frame)
 // Removes the frame from the runs of missing frames, and counts those before the last one that
 // arrived.
 void ProjectionPort::Arrived(int64_t sequence) {
+  arrivals_.push_back(sequence);
   auto run = std::prev(missing_.upper_bound(sequence));
   const int64_t first = run->first, end = first + run->second;
   missing_.erase(run);
@@ -462,6 +463,20 @@ absl::StatusOr<PushedPart> ProjectionPort::SnapshotOf(int64_t first, int64_t end
 void ProjectionPort::WaitsAgain() {
   MutexLock lock(mutex_);
   waited_ = false;
+}
+
+std::vector<ArrivedFrame> ProjectionPort::Arrivals(int64_t seen, int64_t most) {
+  std::vector<ArrivedFrame> frames;
+  MutexLock lock(mutex_);
+  const auto end = std::min(std::ssize(arrivals_), seen + most);
+  for (int64_t i = seen; i < end; ++i) {
+    const int64_t sequence = arrivals_[static_cast<size_t>(i)];
+    const Frame& frame = frames_[static_cast<size_t>(sequence)];
+    frames.push_back({.kind = frame.kind,
+                      .angle_rad = frame.angle_rad,
+                      .data = memory_.get() + sequence * spec_.rows * row_bytes()});
+  }
+  return frames;
 }
 
 std::vector<std::pair<int64_t, int64_t>> ProjectionPort::Missing() {

@@ -92,6 +92,13 @@ struct PushedPart {
   std::vector<std::pair<int64_t, int64_t>> missing;
 };
 
+/// A complete frame in the memory of its port, where it stays unchanged as long as the port lives.
+struct ArrivedFrame {
+  storage::FrameKind kind = storage::FrameKind::kProjection;
+  double angle_rad = 0;        // of a projection
+  const char* data = nullptr;  // [rows, columns] of the push's dtype
+};
+
 /// Connects clients that push projections to the job that reconstructs them. The port places each
 /// frame by its sequence number in host memory reserved for all frames, so frames may come in any
 /// order, before the job runs, over any number of connections, and more than once. A frame that has
@@ -104,9 +111,7 @@ struct PushedPart {
 ///     OCTAVO_ASSIGN_OR_RETURN(const ProjectionsSoFar so_far, port->Wait(seen, 0.1, stop));
 ///     run.Step(so_far.counts.frames, NaN);
 ///     if (so_far.complete) break;
-///     if (so_far.counts.projections > 0 && run.PreviewDue()) {
-///       OCTAVO_ASSIGN_OR_RETURN(auto input, port->Snapshot());  // FBP of it
-///     }
+///     const auto news = port->Arrivals(seen, 1000);  // for previews
 ///     seen = so_far.counts.frames;
 ///   }
 ///   // From here on as from a file: the same storage::ProjectionInput.
@@ -158,6 +163,9 @@ class ProjectionPort {
   absl::StatusOr<PushedPart> SnapshotOf(int64_t first, int64_t end);
   /// The job waits again after some work: its time does not count as one without news.
   void WaitsAgain();
+  /// At most `most` complete frames, in the order in which they became complete, without the first
+  /// `seen` ones.
+  std::vector<ArrivedFrame> Arrivals(int64_t seen, int64_t most);
   /// Runs of frames that have not arrived: first, count.
   std::vector<std::pair<int64_t, int64_t>> Missing();
   /// The port takes no more frames and sends `done` to the clients. The job's work calls this when
@@ -196,6 +204,7 @@ class ProjectionPort {
   Mutex mutex_;
   CondVar cv_;
   std::vector<Frame> frames_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int64_t> arrivals_ ABSL_GUARDED_BY(mutex_);  // sequences of complete frames
   /// Runs of incomplete frames: first → count.
   std::map<int64_t, int64_t> missing_ ABSL_GUARDED_BY(mutex_);
   int64_t last_ ABSL_GUARDED_BY(mutex_) = -1;     // highest sequence that has arrived

@@ -133,6 +133,29 @@ TEST_F(ProjectionPortTest, FramesInAnyOrderBecomeAnInput) {
   EXPECT_THAT(box, ElementsAre(600, 601, 602, 603));
 }
 
+TEST_F(ProjectionPortTest, ArrivalsAreCompleteFramesInTheOrderInWhichTheyCame) {
+  Open(5);
+  EXPECT_THAT(port_->Arrivals(0, 10), IsEmpty());
+  ASSERT_THAT(Send(3, FrameKind::kProjection), IsOk());
+  ASSERT_THAT(Send(0, FrameKind::kProjection, 0, 1), IsOk());  // a part
+  ASSERT_THAT(Send(4, FrameKind::kDark), IsOk());
+  ASSERT_THAT(Send(3, FrameKind::kFlat), IsOk());  // it is in already
+  ASSERT_THAT(Send(0, FrameKind::kProjection, 1, 2), IsOk());
+  std::vector<double> angles;
+  for (int64_t seen = 0; seen < 3; ++seen) {
+    const auto next = port_->Arrivals(seen, 1);
+    ASSERT_EQ(next.size(), 1u);
+    angles.push_back(next[0].angle_rad);
+    EXPECT_EQ(next[0].kind, seen == 1 ? FrameKind::kDark : FrameKind::kProjection);
+    const auto expected = Rows(seen == 0 ? 3 : seen == 1 ? 4 : 0, 0, kRows);
+    EXPECT_EQ(std::memcmp(next[0].data, expected.data(), expected.size() * 2), 0) << seen;
+  }
+  EXPECT_EQ(angles[0], 0.75);
+  EXPECT_EQ(angles[2], 0);
+  EXPECT_EQ(port_->Arrivals(1, 10).size(), 2u);
+  EXPECT_THAT(port_->Arrivals(3, 10), IsEmpty());
+}
+
 TEST_F(ProjectionPortTest, RowsOfAFrameComeInOrder) {
   Open(2);
   ASSERT_THAT(Send(0, FrameKind::kProjection, 0, 1), IsOk());
