@@ -16,6 +16,7 @@
 #include "server/base/errors.h"
 #include "server/model/resolved_scan.h"
 #include "server/tomography/axis.h"
+#include "server/tomography/live_layout.h"
 
 namespace octavo::tomography {
 namespace {
@@ -612,8 +613,8 @@ namespace {
 /// For projections that are turned as the layout says.
 absl::StatusOr<TomographyMemory> MemoryOf(const TomographyLayout& layout,
                                           const model::TomographySpec& spec, Device& device,
-                                          int64_t slices, double support, bool checks, bool on_disk,
-                                          bool previews) {
+                                          int64_t slices, double support, bool checks,
+                                          LiveKind live, bool on_disk, bool previews) {
   TomographyMemory m;
   const auto at = [](const absl::StatusOr<int64_t>& bytes) -> absl::StatusOr<int64_t> {
     return bytes.ok() ? bytes : AtReconstruction(bytes.status());
@@ -685,6 +686,13 @@ absl::StatusOr<TomographyMemory> MemoryOf(const TomographyLayout& layout,
     m.search = std::max<int64_t>(
         0, layout.RawBytes(row) + layout.FieldBytes(row) + prepare + of_slice + trial - of_batches);
   }
+  // Planes that are shown while projections come are gone before the batches, too.
+  const bool pushed = std::holds_alternative<model::PushedProjectionsSpec>(spec.input);
+  if (pushed && previews && !layout.stitched() && !layout.makes_sinograms() && !tries) {
+    m.live = live;
+    OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, at(LiveBytes(layout, live, device)));
+    m.search = std::max(m.search, bytes - of_batches);
+  }
   // The search has its own raw data, fields and sinograms; it ends before the batches begin, and
   // its memory is small.
   m.check_slices = checks ? layout.check_slices() : 0;
@@ -724,16 +732,16 @@ absl::StatusOr<TomographyMemory> MemoryOf(const TomographyLayout& layout,
 absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
                                            const model::TomographySpec& spec, Device& device,
                                            int64_t slices, double support, bool checks,
-                                           bool on_disk, bool previews) {
+                                           LiveKind live, bool on_disk, bool previews) {
   OCTAVO_ASSIGN_OR_RETURN(TomographyMemory most, MemoryOf(layout, spec, device, slices, support,
-                                                          checks, on_disk, previews));
+                                                          checks, live, on_disk, previews));
   if (spec.center.along_rows != model::AlongRows::kTurn) return most;
   // The search has projections as they are. The batches may have turned ones, whose margin is known
   // when the axis is found.
   for (const double degrees : kTurns) {
     OCTAVO_ASSIGN_OR_RETURN(const TomographyMemory turned,
                             MemoryOf(layout.Turned(degrees), spec, device, slices, support,
-                                     /*checks=*/false, on_disk, previews));
+                                     /*checks=*/false, LiveKind::kNone, on_disk, previews));
     for (const auto part :
          {&TomographyMemory::raw, &TomographyMemory::fields, &TomographyMemory::prepare,
           &TomographyMemory::sinograms, &TomographyMemory::reconstruct, &TomographyMemory::images,

@@ -165,6 +165,10 @@ class TomographyLayout {
 /// "tomography.reconstruction.", all others below "tomography.".
 absl::Status AtReconstruction(const absl::Status& status);
 
+/// The planes that a job of pushed projections can show while they come: none, those along z, or
+/// those along y and x, too, for which whole projections are prepared.
+enum class LiveKind : uint8_t { kNone, kSlices, kAll };
+
 /// Device memory for counts of voxels, a whole piece of it.
 constexpr int64_t kCountBytes = 256;
 
@@ -173,6 +177,7 @@ struct TomographyMemory {
   int64_t slices_per_batch = 0;
   double support = 1;        // that there is room for (TomographyConfig::support)
   int64_t check_slices = 0;  // slices for which there is room to check a given axis
+  LiveKind live = LiveKind::kNone;
   int64_t raw = 0, fields = 0, prepare = 0, sinograms = 0, reconstruct = 0, images = 0, initial = 0,
           search = 0, preview = 0;
   int64_t workspace() const {
@@ -182,10 +187,12 @@ struct TomographyMemory {
 
 /// For batches of `slices`. `support`: the widest that the iterations may use, if the layout may
 /// widen. `checks`: a given axis is checked, if the layout says so. `on_disk`: the result is stored
-/// batch by batch.
+/// batch by batch. `live`: what is shown while projections are pushed; without effect on other
+/// jobs, and on those that have nothing to show then. It ends before the batches begin, so it
+/// shares their memory.
 absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
                                            const model::TomographySpec& spec, Device& device,
                                            int64_t slices, double support, bool checks,
-                                           bool on_disk, bool previews);
+                                           LiveKind live, bool on_disk, bool previews);
 
 }  // namespace octavo::tomography

@@ -14,18 +14,17 @@
 namespace octavo::tomography {
 namespace {
 
-constexpr int64_t kLeastPreview = 8;  // projections
 constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
 constexpr double kNoNorm = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
 
 // Other jobs use the device meanwhile, because a scan takes much longer than its reconstruction.
-absl::StatusOr<ScannedObject> PushCollector::Collect(const Previews& previews) {
+absl::StatusOr<ScannedObject> PushCollector::Collect(const Show& show) {
   run_.Stage(job::JobStage::kProjections, port_.spec().frames, 0, 0);
   OCTAVO_ASSIGN_OR_RETURN(const source::ProjectionsSoFar before, port_.Wait(0, 0, stop_));
   if (!before.complete) {
-    OCTAVO_RETURN_IF_ERROR(run_.WithoutDevice([&] { return Await(previews, kAll); }, stop_));
+    OCTAVO_RETURN_IF_ERROR(run_.WithoutDevice([&] { return Await(show, kAll); }, stop_));
   }
   OCTAVO_ASSIGN_OR_RETURN(const auto input, port_.Snapshot());
   const auto missing = port_.Missing();
@@ -41,14 +40,15 @@ absl::StatusOr<ScannedObject> PushCollector::Collect(const Previews& previews) {
       .input = input, .layout = std::move(layout), .centers = {}, .missing_frames = missing};
 }
 
-absl::StatusOr<std::optional<source::PushedPart>> PushCollector::CollectWindow(
-    int64_t index, double fraction, const Previews& previews) {
+absl::StatusOr<std::optional<source::PushedPart>> PushCollector::CollectWindow(int64_t index,
+                                                                               double fraction,
+                                                                               const Show& show) {
   const model::IndexRange window = WindowOf(spec_, index);
   port_.WaitsAgain();
   OCTAVO_ASSIGN_OR_RETURN(source::ProjectionsSoFar so_far, port_.Wait(0, 0, stop_));
   if (!so_far.complete && so_far.in_order < window.end) {
     run_.Stage(job::JobStage::kProjections, port_.spec().frames, fraction, fraction);
-    OCTAVO_RETURN_IF_ERROR(run_.WithoutDevice([&] { return Await(previews, window.end); }, stop_));
+    OCTAVO_RETURN_IF_ERROR(run_.WithoutDevice([&] { return Await(show, window.end); }, stop_));
     OCTAVO_ASSIGN_OR_RETURN(so_far, port_.Wait(0, 0, stop_));
     run_.Step(so_far.counts.frames, kNoNorm);
   }
@@ -110,22 +110,16 @@ absl::Status PushCollector::CheckFields(int64_t flats, int64_t darks) const {
                                    " dark fields; allowed are ", most, " together"));
 }
 
-absl::Status PushCollector::Await(const Previews& previews, int64_t in_order) {
-  for (int64_t seen = 0, previewed = 0;
-       ;) {  // a new subscriber gets a preview even if no frame arrives
-    OCTAVO_ASSIGN_OR_RETURN(const source::ProjectionsSoFar so_far, port_.Wait(seen, 0.1, stop_));
-    if (so_far.complete || so_far.in_order >= in_order) return absl::OkStatus();
+absl::Status PushCollector::Await(const Show& show, int64_t in_order) {
+  bool more = false;
+  for (int64_t seen = 0;;) {  // a new subscriber gets a preview even if no frame arrives
+    OCTAVO_ASSIGN_OR_RETURN(const source::ProjectionsSoFar so_far,
+                            port_.Wait(seen, more ? 0 : 0.1, stop_));
     if (so_far.counts.frames > seen) run_.Step(so_far.counts.frames, kNoNorm);
     OCTAVO_RETURN_IF_ERROR(CheckFields(so_far.counts.flats, so_far.counts.darks));
-    if (so_far.counts.frames > previewed && so_far.counts.projections >= kLeastPreview &&
-        previews.due()) {
-      previewed = so_far.counts.frames;
-      // The frames so far may not suffice yet (too few angles, for example); the next preview will
-      // try again.
-      if (absl::Status shown = previews.show();
-          absl::IsCancelled(shown) || absl::IsUnavailable(shown))
-        return shown;
-    }
+    const bool all = so_far.complete || so_far.in_order >= in_order;
+    OCTAVO_ASSIGN_OR_RETURN(more, show(all));
+    if (all && !more) return absl::OkStatus();
     seen = so_far.counts.frames;
   }
 }

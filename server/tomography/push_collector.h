@@ -23,24 +23,23 @@ namespace octavo::tomography {
 /// thread only.
 class PushCollector {
  public:
-  /// Shows what has come so far, while the input waits for more.
-  struct Previews {
-    std::function<bool()> due;
-    std::function<absl::Status()> show;
-  };
+  /// Shows what has come so far, while the input waits for more. `all`: nothing more will come.
+  /// Returns whether it has more to do at once.
+  using Show = std::function<absl::StatusOr<bool>(bool all)>;
   /// All must outlive it. `planned`: the layout of all frames.
   PushCollector(job::JobRun& run, std::stop_token stop, source::ProjectionPort& port,
                 const model::TomographySpec& spec, const TomographyLayout& planned)
       : run_(run), stop_(std::move(stop)), port_(port), spec_(spec), planned_(planned) {}
 
-  /// Waits for all projections, without the device's turn. FailedPrecondition (FRAMES_MISSING) if
-  /// the request says so; InvalidArgument names the field.
-  absl::StatusOr<ScannedObject> Collect(const Previews& previews);
-  /// Waits for the projections of volume `index` of the series, without the device's turn. Nothing
-  /// if the push has ended without all of them. `fraction`: of the whole job, that is done. Errors
-  /// as Collect; FailedPrecondition (NO_PROJECTIONS) if there is no first volume.
+  /// Waits for all projections, without the device's turn, and calls `show` meanwhile: after each
+  /// frame, and at least ten times a second. Errors of `show`; FailedPrecondition (FRAMES_MISSING)
+  /// if the request says so; InvalidArgument names the field.
+  absl::StatusOr<ScannedObject> Collect(const Show& show);
+  /// The same for the projections of volume `index` of the series. Nothing if the push has ended
+  /// without all of them. `fraction`: of the whole job, that is done. Errors as Collect;
+  /// FailedPrecondition (NO_PROJECTIONS) if there is no first volume.
   absl::StatusOr<std::optional<source::PushedPart>> CollectWindow(int64_t index, double fraction,
-                                                                  const Previews& previews);
+                                                                  const Show& show);
   /// Warns of pushed frames that were left out. At the end of the job, because some come after the
   /// last frame that counts.
   absl::Status TellLeftOut();
@@ -48,7 +47,7 @@ class PushCollector {
  private:
   /// Until the push has ended, or so many projections are in, none of the frames before them
   /// missing.
-  absl::Status Await(const Previews& previews, int64_t in_order);
+  absl::Status Await(const Show& show, int64_t in_order);
   /// `index`: of the volume, whose projections are among those of `input`.
   absl::Status Judge(storage::ProjectionInput& input, int64_t index);
   absl::Status CheckFields(int64_t flats, int64_t darks) const;

@@ -13,11 +13,11 @@
 #include "gpu/base/status.h"
 #include "gpu/tomography/preprocess.h"
 #include "server/tomography/axis_finder.h"
+#include "server/tomography/live_slices.h"
 #include "server/tomography/loader.h"
 #include "server/tomography/prepare_counts.h"
 #include "server/tomography/preview_maker.h"
 #include "server/tomography/push_collector.h"
-#include "server/tomography/push_preview.h"
 #include "server/tomography/result_volume.h"
 #include "server/tomography/row_preparer.h"
 #include "server/tomography/scanned_object.h"
@@ -78,6 +78,7 @@ class TomographyRunner {
   PreviewMaker previews_;
   ResultVolume result_;
   std::optional<SliceMaker> slices_;  // of the volume that is being made
+  std::optional<LiveSlices> live_;    // of a push
   bool told_doubts_ = false;          // of a volume of the series but the first
 };
 
@@ -86,6 +87,7 @@ absl::Status TomographyRunner::Run() {
   std::optional<PushCollector> pushed;
   if (task_.port != nullptr) {
     pushed.emplace(run_, stop_, *task_.port, *task_.spec, *task_.layout);
+    live_.emplace(run_, stop_, *task_.port, *task_.spec, *task_.layout, task_.memory.live);
   }
   OCTAVO_RETURN_IF_ERROR(task_.spec->series.has_value() ? MakeSeries(pushed) : MakeOne(pushed));
   if (pushed.has_value()) OCTAVO_RETURN_IF_ERROR(pushed->TellLeftOut());
@@ -146,11 +148,11 @@ absl::StatusOr<bool> TomographyRunner::NextWindow(int64_t index, double fraction
                                                   std::optional<PushCollector>& pushed) {
   if (stop_.stop_requested()) return absl::CancelledError("cancelled");
   if (pushed.has_value()) {
-    PushPreview preview(run_, *task_.port, *task_.spec, *task_.layout, rows_, previews_);
-    OCTAVO_ASSIGN_OR_RETURN(std::optional<source::PushedPart> part,
-                            pushed->CollectWindow(index, fraction,
-                                                  {.due = [&] { return preview.Due(); },
-                                                   .show = [&] { return preview.Show(); }}));
+    live_->Choose(WindowOf(*task_.spec, index));
+    OCTAVO_ASSIGN_OR_RETURN(
+        std::optional<source::PushedPart> part,
+        pushed->CollectWindow(index, fraction, [&](bool all) { return live_->Show(all); }));
+    live_->Release();  // the volume needs the memory
     if (!part.has_value()) return false;
     object_.input = std::move(part->input);
     object_.missing_frames = std::move(part->missing);
@@ -211,9 +213,8 @@ absl::Status TomographyRunner::MakeVolume(int64_t index, const ValueWindow& wind
 }
 
 absl::Status TomographyRunner::Collect(PushCollector& pushed) {
-  PushPreview preview(run_, *task_.port, *task_.spec, *task_.layout, rows_, previews_);
-  OCTAVO_ASSIGN_OR_RETURN(object_, pushed.Collect({.due = [&] { return preview.Due(); },
-                                                   .show = [&] { return preview.Show(); }}));
+  OCTAVO_ASSIGN_OR_RETURN(object_, pushed.Collect([&](bool all) { return live_->Show(all); }));
+  live_->Release();
   return absl::OkStatus();
 }
 

@@ -91,7 +91,8 @@ class TomographyWork final : public job::JobWork {
                              chosen.on_disk ? "on disk" : "in device memory",
                              "\nmemory of a batch: ", (m.raw + m.fields) >> 20, " MiB raw data, ",
                              m.prepare >> 20, " MiB preparation, ", m.sinograms >> 20,
-                             " MiB sinograms, ", m.reconstruct >> 20, " MiB reconstruction\n");
+                             " MiB sinograms, ", m.reconstruct >> 20, " MiB reconstruction\n",
+                             LiveText(m.live));
     return plan;
   }
 
@@ -129,6 +130,17 @@ class TomographyWork final : public job::JobWork {
     return absl::StrCat(type, " (window ", samples.low, " to ", samples.high, ")");
   }
 
+  static const char* LiveText(LiveKind live) {
+    switch (live) {
+      case LiveKind::kNone: return "";
+      case LiveKind::kSlices:
+        return "while projections come: planes along z can be seen; there is no room for those "
+               "along y and x\n";
+      case LiveKind::kAll: break;
+    }
+    return "while projections come: planes along z, y and x can be seen\n";
+  }
+
   // Keep the plan's choice: the free memory may have changed since.
   absl::StatusOr<Chosen> ChosenBefore(Device& device) const {
     MutexLock lock(mutex_);
@@ -152,26 +164,35 @@ class TomographyWork final : public job::JobWork {
     };
     const int64_t most = std::min(
         layout_.slices(), std::clamp(layout_.slices() / kLeastBatches, kFewSlices, kMostSlices));
-    const auto largest = [&](bool on_disk, double support,
-                             bool checks) -> absl::StatusOr<TomographyMemory> {
+    const auto largest = [&](bool on_disk, double support, bool checks,
+                             LiveKind live) -> absl::StatusOr<TomographyMemory> {
       int64_t slices =
           spec_.slices_per_batch > 0 ? std::min(spec_.slices_per_batch, layout_.slices()) : most;
       for (;;) {
-        OCTAVO_ASSIGN_OR_RETURN(
-            TomographyMemory memory,
-            MemoryFor(layout_, spec_, device, slices, support, checks, on_disk, /*previews=*/true));
+        OCTAVO_ASSIGN_OR_RETURN(TomographyMemory memory, MemoryFor(layout_, spec_, device, slices,
+                                                                   support, checks, live, on_disk,
+                                                                   /*previews=*/true));
         if (slices == 1 || spec_.slices_per_batch > 0 ||
             memory.workspace() + results(on_disk) <= use.free())
           return memory;
         slices = slices > 8 ? slices / 8 * 4 : slices / 2;
       }
     };
-    // The check of an axis must not make a job wait for memory or shrink its batches.
+    // The check of an axis, and planes along y and x that are shown while projections come, must
+    // not make a job wait for memory or shrink its batches.
     const auto roomiest = [&](bool on_disk, double support) -> absl::StatusOr<TomographyMemory> {
-      OCTAVO_ASSIGN_OR_RETURN(const TomographyMemory without, largest(on_disk, support, false));
-      OCTAVO_ASSIGN_OR_RETURN(const TomographyMemory with, largest(on_disk, support, true));
-      const bool fits = with.workspace() + results(on_disk) <= use.free();
-      return fits && with.slices_per_batch == without.slices_per_batch ? with : without;
+      OCTAVO_ASSIGN_OR_RETURN(TomographyMemory best,
+                              largest(on_disk, support, false, LiveKind::kSlices));
+      const auto take = [&](bool checks, LiveKind live) -> absl::Status {
+        OCTAVO_ASSIGN_OR_RETURN(const TomographyMemory with,
+                                largest(on_disk, support, checks, live));
+        const bool fits = with.workspace() + results(on_disk) <= use.free();
+        if (fits && with.slices_per_batch == best.slices_per_batch) best = with;
+        return absl::OkStatus();
+      };
+      OCTAVO_RETURN_IF_ERROR(take(true, LiveKind::kSlices));
+      OCTAVO_RETURN_IF_ERROR(take(best.check_slices > 0, LiveKind::kAll));
+      return best;
     };
     Chosen chosen;
     for (const bool on_disk : {false, true}) {

@@ -76,18 +76,6 @@ model::TomographySpec OfWindow(const model::TomographySpec& spec, int64_t index)
   return window;
 }
 
-model::TomographySpec OfNewest(const model::TomographySpec& spec, int64_t projections) {
-  model::TomographySpec newest = spec;
-  newest.series.reset();
-  if (!spec.series.has_value()) return newest;
-  const model::IndexRange range = Resolved(spec.projections, projections);
-  const int64_t left = std::max<int64_t>(0, range.count() - spec.series->projections);
-  newest.projections = {.begin = range.begin + left * range.step,
-                        .end = spec.projections.end == 0 ? 0 : range.end,
-                        .step = range.step};
-  return newest;
-}
-
 storage::ProjectionInfo InfoOfWindow(const storage::ProjectionInfo& info,
                                      const model::IndexRange& window) {
   storage::ProjectionInfo out = info;

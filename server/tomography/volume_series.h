@@ -30,9 +30,6 @@ absl::Status CheckSeries(const model::TomographySpec& spec, int64_t projections)
 model::IndexRange WindowOf(const model::TomographySpec& spec, int64_t index);
 /// The request of a job that makes volume `index` alone.
 model::TomographySpec OfWindow(const model::TomographySpec& spec, int64_t index);
-/// The request for a look at the newest projections, of an input that grows: as many as a volume
-/// has, or all there are.
-model::TomographySpec OfNewest(const model::TomographySpec& spec, int64_t projections);
 /// What `info` says of the projections of a window alone, for those who look at all angles.
 storage::ProjectionInfo InfoOfWindow(const storage::ProjectionInfo& info,
                                      const model::IndexRange& window);

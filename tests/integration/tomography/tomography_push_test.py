@@ -132,6 +132,52 @@ class TomographyPush(DaemonTest):
         self.assertEqual(actual.shape, expected.shape)
         np.testing.assert_array_equal(actual, expected)  # degrees times pi/180 gives the same doubles here and in the server
 
+    def test_three_planes_grow_to_those_of_the_volume(self):
+        """While the scan runs, each plane that is subscribed has every projection that has come: in the end it is that of the FBP volume."""
+        projections, flats, darks, angles = phantom(angles=36, rows=5, columns=32)
+        frames = list(octavo.projection_frames(projections, angles, flats, darks))
+
+        def submit(count):
+            push = ingest_pb2.PushedProjections(rows=5, columns=32, frames=count, dtype=types_pb2.DTYPE_U16)
+            return self.client.submit_job(job(push=push, center=15.2)).name
+
+        whole = submit(len(frames))
+        self.client.push_projections(whole, frames)
+        volume = self.read(self.client.wait_job(whole))
+        planes = {("z", 1): ("yx", volume[1]), ("y", 13): ("zx", volume[:, 13]), ("x", None): ("zy", volume[:, :, 16])}
+
+        # One frame more than ever comes, so that the job waits while the planes are compared.
+        name = submit(len(frames) + 1)
+        np.random.default_rng(2).shuffle(frames)
+        streams = {key: self.client.subscribe(name, ["bscan"], axis=key[0], index=key[1], timeout=120) for key in planes}
+        for axis, index in (("z", 5), ("y", 32), ("x", 32)):
+            with self.assertRaises(octavo.OctavoError) as refused:
+                next(iter(self.client.subscribe(name, ["bscan"], axis=axis, index=index, timeout=60)))
+            self.assertEqual(refused.exception.reason, "BAD_RANGE")
+
+        def until(close):
+            for key, (axes, expected) in planes.items():
+                for frame in streams[key]:
+                    self.assertFalse(frame.complete)
+                    self.assertEqual(("".join(frame.axes), frame.array.shape), (axes, expected.shape))
+                    if close(np.abs(frame.array - expected).max() / np.abs(volume).max()):
+                        break
+                else:
+                    self.fail(f"{key} ended")
+
+        self.client.push_projections(name, frames[:20], end=False)
+        until(lambda difference: difference > 0.01)  # half of the directions
+        self.client.push_projections(name, frames[20:], end=False)
+        until(lambda difference: difference < 2e-5)
+        log = [line.text for line in self.client.job(name).log_lines]
+        self.assertTrue(any("each of which counts the same; the axis is the given one" in text for text in log), log)
+        for stream in streams.values():
+            stream.close()
+        self.client.push_projections(name, [], end=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            np.testing.assert_array_equal(self.read(self.client.wait_job(name)), volume)
+
     def test_sinograms_of_pushed_frames(self):
         """How many of the frames are projections, and so the number of rows of a sinogram, is known when all have come."""
         projections, flats, darks, angles = phantom(angles=24, rows=4)

@@ -62,8 +62,9 @@ class FakeRun final : public JobRun {
     workspace_.Free(data);
   }
   absl::Status Charge(int64_t bytes) override {
+    OCTAVO_RETURN_IF_ERROR(workspace_.Charge(bytes));
     charged_ += bytes;
-    return workspace_.Charge(bytes);
+    return absl::OkStatus();
   }
   void Discharge(int64_t bytes) override {
     charged_ -= bytes;
@@ -131,6 +132,8 @@ class FakeRun final : public JobRun {
         device().CopyToHost(stream(), values.data(), plane.data, plane.rows * plane.columns * 4));
     OCTAVO_RETURN_IF_ERROR(stream().Synchronize());
     published.push_back(std::move(values));
+    published_keys.push_back(plane.key);
+    published_axes.push_back(plane.row_axis + plane.column_axis);
     spacings.push_back(plane.row_spacing_um);
     return absl::OkStatus();
   }
@@ -155,6 +158,8 @@ class FakeRun final : public JobRun {
   bool preview_due = false;
   std::vector<publish::Wanted> wanted;
   std::vector<std::vector<float>> published;
+  std::vector<publish::TopicKey> published_keys;
+  std::vector<std::string> published_axes;  // "yx"
   VolumeStatus result;
   std::vector<char> stored;
   struct Completed {

@@ -56,9 +56,7 @@ class PushCollectorTest : public ::testing::Test {
       ASSERT_THAT(port_->Offer(connection_, pushed), IsOk());
     }
   }
-  PushCollector::Previews NoPreviews() {
-    return {.due = [] { return false; }, .show = [] { return absl::OkStatus(); }};
-  }
+  static absl::StatusOr<bool> Nothing(bool /*all*/) { return false; }
 
   double turn_ = kPi;  // what the angles cover
   FakeRun run_;
@@ -73,7 +71,7 @@ class PushCollectorTest : public ::testing::Test {
 TEST_F(PushCollectorTest, WhatIsInAlreadyNeedsNoWait) {
   Push(0, kAngles);
   PushCollector input(run_, {}, *port_, spec_, planned_);
-  ASSERT_OK_AND_ASSIGN(const ScannedObject object, input.Collect(NoPreviews()));
+  ASSERT_OK_AND_ASSIGN(const ScannedObject object, input.Collect(Nothing));
   EXPECT_EQ(run_.waits, 0) << "the device is not given up";
   EXPECT_EQ(object.input->info().projections, kAngles);
   EXPECT_EQ(object.layout.slices(), kRows);
@@ -83,28 +81,28 @@ TEST_F(PushCollectorTest, WhatIsInAlreadyNeedsNoWait) {
   EXPECT_THAT(input.TellLeftOut(), IsOk());
 }
 
-TEST_F(PushCollectorTest, WhileItWaitsItShowsWhatHasComeAndAPreviewThatFailsIsTriedAgain) {
+TEST_F(PushCollectorTest, WhileItWaitsItShowsWhatHasComeAndAtLastAll) {
   Push(0, kAngles / 2);
-  int shown = 0;
+  int shown = 0, last = 0;
   PushCollector input(run_, {}, *port_, spec_, planned_);
-  const auto object = input.Collect({.due = [] { return true; },
-                                     .show =
-                                         [&] {
-                                           Push(kAngles / 2 + shown, kAngles / 2 + shown + 1);
-                                           if (++shown == kAngles / 2) return absl::OkStatus();
-                                           return absl::InvalidArgumentError("too few angles");
-                                         }});
+  const auto object = input.Collect([&](bool all) -> absl::StatusOr<bool> {
+    if (all) return ++last < 3;
+    Push(kAngles / 2 + shown, kAngles / 2 + shown + 1);
+    ++shown;
+    return shown % 2 == 0;
+  });
   ASSERT_THAT(object, IsOk());
   EXPECT_EQ(run_.waits, 1);
   EXPECT_EQ(shown, kAngles / 2);
+  EXPECT_EQ(last, 3) << "as often as there is more to do";
 }
 
 TEST_F(PushCollectorTest, APreviewThatIsCancelledEndsTheWait) {
   Push(0, kAngles / 2);
   PushCollector input(run_, {}, *port_, spec_, planned_);
-  EXPECT_THAT(input.Collect({.due = [] { return true; },
-                             .show = [] { return absl::CancelledError("stopped"); }}),
-              IsError(absl::StatusCode::kCancelled, "stopped"));
+  EXPECT_THAT(
+      input.Collect([](bool) -> absl::StatusOr<bool> { return absl::CancelledError("stopped"); }),
+      IsError(absl::StatusCode::kCancelled, "stopped"));
 }
 
 TEST_F(PushCollectorTest, FramesThatNeverCameAreToldOrFailTheJob) {
@@ -116,7 +114,7 @@ TEST_F(PushCollectorTest, FramesThatNeverCameAreToldOrFailTheJob) {
     ASSERT_THAT(port_->EndOfFrames(connection_), IsOk());
     clock_.Advance(60);  // no other client has come
     PushCollector input(run_, {}, *port_, spec_, planned_);
-    const auto object = input.Collect(NoPreviews());
+    const auto object = input.Collect(Nothing);
     if (on_missing == MissingFrames::kFailJob) {
       EXPECT_EQ(InfoOf(object.status()).reason, Reason::kFramesMissing);
     } else {
@@ -137,13 +135,11 @@ TEST_F(PushCollectorTest, TooManyFieldsEndTheJobBeforeItsLastFrame) {
   Push(11, 12, storage::FrameKind::kFlat);
   int shown = 0;
   PushCollector input(run_, {}, *port_, spec_, planned);
-  const auto object = input.Collect({.due = [] { return true; },
-                                     .show =
-                                         [&] {
-                                           ++shown;
-                                           Push(12, 13, storage::FrameKind::kDark);
-                                           return absl::OkStatus();
-                                         }});
+  const auto object = input.Collect([&](bool) -> absl::StatusOr<bool> {
+    ++shown;
+    Push(12, 13, storage::FrameKind::kDark);
+    return false;
+  });
   EXPECT_THAT(object, IsError(absl::StatusCode::kInvalidArgument,
                               "brought 2 flat and 1 dark fields; allowed are 2 together"));
   EXPECT_EQ(shown, 1) << "47 frames were still to come";
@@ -154,7 +150,7 @@ TEST_F(PushCollectorTest, AnglesThatLookLikeDegreesFailTheJob) {
   turn_ = 180;
   Push(0, kAngles);
   PushCollector input(run_, {}, *port_, spec_, planned_);
-  const absl::Status status = input.Collect(NoPreviews()).status();
+  const absl::Status status = input.Collect(Nothing).status();
   EXPECT_THAT(status, IsError(absl::StatusCode::kInvalidArgument,
                               "tomography.push: makes the angles 0 to 177 radians, 28.2 turns; "
                               "these look like degrees"));
@@ -165,7 +161,7 @@ TEST_F(PushCollectorTest, AStopEndsTheWait) {
   std::stop_source stop;
   PushCollector input(run_, stop.get_token(), *port_, spec_, planned_);
   std::thread stopper([&] { stop.request_stop(); });
-  EXPECT_THAT(input.Collect(NoPreviews()), IsError(absl::StatusCode::kCancelled, ""));
+  EXPECT_THAT(input.Collect(Nothing), IsError(absl::StatusCode::kCancelled, ""));
   stopper.join();
 }
 

@@ -106,19 +106,6 @@ TEST(VolumeSeriesTest, RefusalsNameFieldValueAndWhatIsAllowed) {
   }
 }
 
-TEST(VolumeSeriesTest, TheNewestProjectionsAreAsManyAsAVolumeHas) {
-  const TomographySpec spec = SeriesSpec(5, 2, {.begin = 1, .end = 20, .step = 2});
-  EXPECT_THAT(IndicesOf([&] {
-                IndexRange range = OfNewest(spec, 13).projections;
-                range.end = std::min<int64_t>(range.end, 13);
-                return range;
-              }()),
-              ElementsAre(3, 5, 7, 9, 11));
-  EXPECT_EQ(OfNewest(spec, 4).projections.begin, 1) << "fewer than a volume has";
-  EXPECT_EQ(OfNewest(SeriesSpec(5, 2), 12).projections.begin, 7);
-  EXPECT_FALSE(OfNewest(spec, 13).series.has_value());
-}
-
 TEST(VolumeSeriesTest, WordsAndLabelsSayWhatItIsMadeOf) {
   const TomographySpec spec = SeriesSpec(20, 10, {.begin = 5, .end = 0, .step = 1});
   EXPECT_EQ(SeriesText(spec, 60),
