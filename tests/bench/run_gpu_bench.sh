@@ -19,6 +19,7 @@ for options in "sirt" "sirt --slices 1" "mlem" "mlem --slices 1" "fbp" "cgls --i
   run tomography program "$bundle/bin/bench_tomo" --backend cuda --algorithm $options
 done
 run prepare program "$bundle/bin/bench_prepare" --backend cuda
+run live program "$bundle/bin/bench_live" --backend cuda --size 2048 --angles 256
 if python3 -c "import cupy" 2>/dev/null; then
   run array_ops python3 "$here/bench_array_ops_cupy.py" "$bundle/bin/bench_array_ops" --libraries "$libraries"
 else
