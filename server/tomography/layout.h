@@ -165,9 +165,9 @@ class TomographyLayout {
 /// "tomography.reconstruction.", all others below "tomography.".
 absl::Status AtReconstruction(const absl::Status& status);
 
-/// The planes that a job of pushed projections can show while they come: none, those along z, or
-/// those along y and x, too, for which whole projections are prepared.
-enum class LiveKind : uint8_t { kNone, kSlices, kAll };
+/// The planes that a job of pushed projections can show while they come: none, one along z, several
+/// along z, or those along y and x, too, for which whole projections are prepared.
+enum class LiveKind : uint8_t { kNone, kOneSlice, kSlices, kAll };
 
 /// Device memory for counts of voxels, a whole piece of it.
 constexpr int64_t kCountBytes = 256;

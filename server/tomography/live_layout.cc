@@ -26,6 +26,16 @@ int64_t WidestSlice(const TomographyLayout& layout) {
 
 }  // namespace
 
+int64_t MostLivePlanes(LiveKind kind) {
+  switch (kind) {
+    case LiveKind::kNone: return 0;
+    case LiveKind::kOneSlice: return 1;
+    case LiveKind::kSlices:
+    case LiveKind::kAll: break;
+  }
+  return kMostLivePlanes;
+}
+
 LiveRange LiveVolume(const TomographyLayout& layout) {
   const int64_t rows = layout.RowsOf(0, layout.slices()).count;
   return {
@@ -93,13 +103,13 @@ absl::StatusOr<int64_t> LiveBytes(const TomographyLayout& layout, LiveKind kind,
   if (kind == LiveKind::kNone) return 0;
   OCTAVO_ASSIGN_OR_RETURN(const LiveFeedBytes slice,
                           BytesOfFeed(layout, LiveSlice(layout, WidestSlice(layout)), device));
-  int64_t bytes = kMostLivePlanes * slice.all();
+  int64_t bytes = MostLivePlanes(kind) * slice.all();
   if (kind == LiveKind::kAll) {
     OCTAVO_ASSIGN_OR_RETURN(const LiveFeedBytes volume,
                             BytesOfFeed(layout, LiveVolume(layout), device));
     bytes += volume.all();
   }
-  return bytes + (kMostLivePlanes + 1) * MostPlaneBytes(layout, kind);
+  return bytes + (MostLivePlanes(kind) + 1) * MostPlaneBytes(layout, kind);
 }
 
 }  // namespace octavo::tomography

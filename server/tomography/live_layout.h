@@ -15,6 +15,7 @@ namespace octavo::tomography {
 
 /// The most planes that a job shows at a time while projections come.
 constexpr int64_t kMostLivePlanes = 8;
+int64_t MostLivePlanes(LiveKind kind);
 
 /// Neighbouring slices whose planes are fed together, and the projections of a batch.
 struct LiveRange {

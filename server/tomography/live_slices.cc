@@ -138,7 +138,7 @@ absl::Status LiveSlices::BeginWanted(const std::vector<WantedPlane>& wanted) {
       continue;
     }
     if (Find(plane) == nullptr) {
-      if (std::ssize(shown_) == kMostLivePlanes) continue;
+      if (std::ssize(shown_) == MostLivePlanes(kind_)) continue;
       OCTAVO_RETURN_IF_ERROR(Begin(plane));
     }
     std::vector<Topic>& topics = Find(plane)->topics;
@@ -308,8 +308,9 @@ bool LiveSlices::Tell() {
   const char* const never = planned_.makes_sinograms()  ? "the job makes sinograms"
                             : planned_.stitched()       ? "stitching needs both halves of the turn"
                             : !planned_.tried().empty() ? "the job tries several axes"
-                            : kind_ == LiveKind::kNone  ? "the job has no memory for them"
-                                                        : nullptr;
+                            : kind_ == LiveKind::kNone
+                                ? "the device has no room for them beside the job"
+                                : nullptr;
   if (std::exchange(told_, true)) return never == nullptr;
   if (never != nullptr) {
     over_ = true;

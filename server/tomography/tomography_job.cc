@@ -130,9 +130,13 @@ class TomographyWork final : public job::JobWork {
     return absl::StrCat(type, " (window ", samples.low, " to ", samples.high, ")");
   }
 
-  static const char* LiveText(LiveKind live) {
+  // What subscribers see before all projections are in.
+  const char* LiveText(LiveKind live) const {
     switch (live) {
-      case LiveKind::kNone: return "";
+      case LiveKind::kNone:
+        return port_ == nullptr ? "" : "while projections come: no planes can be seen\n";
+      case LiveKind::kOneSlice:
+        return "while projections come: one plane along z can be seen; there is no room for more\n";
       case LiveKind::kSlices:
         return "while projections come: planes along z can be seen; there is no room for those "
                "along y and x\n";
@@ -178,11 +182,11 @@ class TomographyWork final : public job::JobWork {
         slices = slices > 8 ? slices / 8 * 4 : slices / 2;
       }
     };
-    // The check of an axis, and planes along y and x that are shown while projections come, must
-    // not make a job wait for memory or shrink its batches.
+    // The check of an axis, and planes that are shown while projections come, must not make a job
+    // wait for memory or shrink its batches.
     const auto roomiest = [&](bool on_disk, double support) -> absl::StatusOr<TomographyMemory> {
       OCTAVO_ASSIGN_OR_RETURN(TomographyMemory best,
-                              largest(on_disk, support, false, LiveKind::kSlices));
+                              largest(on_disk, support, false, LiveKind::kNone));
       const auto take = [&](bool checks, LiveKind live) -> absl::Status {
         OCTAVO_ASSIGN_OR_RETURN(const TomographyMemory with,
                                 largest(on_disk, support, checks, live));
@@ -190,8 +194,10 @@ class TomographyWork final : public job::JobWork {
         if (fits && with.slices_per_batch == best.slices_per_batch) best = with;
         return absl::OkStatus();
       };
-      OCTAVO_RETURN_IF_ERROR(take(true, LiveKind::kSlices));
-      OCTAVO_RETURN_IF_ERROR(take(best.check_slices > 0, LiveKind::kAll));
+      OCTAVO_RETURN_IF_ERROR(take(true, LiveKind::kNone));
+      if (port_ == nullptr) return best;
+      for (const LiveKind live : {LiveKind::kOneSlice, LiveKind::kSlices, LiveKind::kAll})
+        OCTAVO_RETURN_IF_ERROR(take(best.check_slices > 0, live));
       return best;
     };
     Chosen chosen;

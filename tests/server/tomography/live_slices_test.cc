@@ -29,6 +29,7 @@ using tomography::kMostLivePlanes;
 using tomography::LiveBytes;
 using tomography::LiveKind;
 using tomography::LiveSlices;
+using tomography::MostLivePlanes;
 
 publish::Wanted Plane(FrameAxis axis, int64_t index, bool previews = true) {
   return {.key = {.product = Product::kBscan, .axis = axis, .plane_index = index},
@@ -366,7 +367,9 @@ TEST_F(LiveSlicesTest, AnotherNameOfAShownPlaneGetsItsImageAtOnce) {
 }
 
 TEST_F(LiveSlicesTest, ThePlannedMemorySufficesForTheMostPlanes) {
-  for (const LiveKind kind : {LiveKind::kSlices, LiveKind::kAll}) {
+  for (const LiveKind kind : {LiveKind::kOneSlice, LiveKind::kSlices, LiveKind::kAll}) {
+    const int64_t most = MostLivePlanes(kind);
+    EXPECT_EQ(most, kind == LiveKind::kOneSlice ? 1 : kMostLivePlanes);
     Open(DType::kU16);
     const TomographyLayout planned = Planned();
     int64_t bytes = 0;
@@ -384,15 +387,13 @@ TEST_F(LiveSlicesTest, ThePlannedMemorySufficesForTheMostPlanes) {
     }
     LiveSlices live(run, {}, *port_, spec_, planned, kind);
     ShowAll(live, true);
-    EXPECT_EQ(run.published.size(),
-              static_cast<size_t>(kMostLivePlanes + (kind == LiveKind::kAll)));
-    const std::vector<publish::Wanted> shown(run.wanted.begin(),
-                                             run.wanted.begin() + kMostLivePlanes);
+    EXPECT_EQ(run.published.size(), static_cast<size_t>(most + (kind == LiveKind::kAll)));
+    const std::vector<publish::Wanted> shown(run.wanted.begin(), run.wanted.begin() + most);
     ExpectPlanesOfTheVolume(run, shown);
     // When one goes, the next one comes.
     run.wanted.erase(run.wanted.begin());
     ShowAll(live, true);
-    ExpectPlanesOfTheVolume(run, {Plane(FrameAxis::kZ, kMostLivePlanes)});
+    ExpectPlanesOfTheVolume(run, {Plane(FrameAxis::kZ, most)});
   }
 }
 
