@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <numbers>
 
 namespace octavo::inline gpu {
 namespace {
@@ -155,6 +156,23 @@ std::optional<AxisLine> FitAxisLine(const std::vector<AxisPoint>& points) {
   size_t next = 0;
   for (const AxisPoint& p : points) out.used.push_back(p.determined && weights[next++] != 0);
   return out;
+}
+
+AxisLine TurnedBack(const AxisLine& found, double degrees, double middle_row,
+                    double middle_column) {
+  const double angle = degrees * std::numbers::pi / 180, sine = std::sin(angle),
+               cosine = std::cos(angle), across = found.At(middle_row) - middle_column;
+  AxisLine line = found;
+  line.slope = std::tan(std::atan(found.slope) + angle);
+  // The place of the turned middle row where the line crosses it.
+  const double row = middle_row - across * sine, column = middle_column + across * cosine;
+  line.offset = column - line.slope * row;
+  line.mean_row = middle_row + (found.mean_row - middle_row) * cosine -
+                  (found.At(found.mean_row) - middle_column) * sine;
+  line.slope_uncertainty *= (1 + line.slope * line.slope) / (1 + found.slope * found.slope);
+  line.offset_uncertainty =
+      std::hypot(line.mean_uncertainty, line.slope_uncertainty * line.mean_row);
+  return line;
 }
 
 }  // namespace octavo::inline gpu

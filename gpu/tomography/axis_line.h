@@ -45,4 +45,8 @@ struct AxisLine {
 /// points are determined, or all have one row.
 std::optional<AxisLine> FitAxisLine(const std::vector<AxisPoint>& points);
 
+/// The line on the detector, of a line that was found in projections turned by `degrees` about the
+/// middle of the detector (gpu/math/turning.h: DetectorTurn): its tilt is `degrees` more.
+AxisLine TurnedBack(const AxisLine& found, double degrees, double middle_row, double middle_column);
+
 }  // namespace octavo::inline gpu

@@ -168,6 +168,12 @@ struct AxisLineReport {
          residual_rms = offset;
   bool leans = false;
   double turned_degrees = 0;
+  struct Round {
+    double tilt_degrees = 0, uncertainty_degrees = 0;
+    int64_t groups_used = 0;
+    double turned_degrees = 0, remaining_degrees = 0;
+  };
+  std::vector<Round> rounds;
 };
 
 /// All fields as in octavo.v1.TomographyReport.

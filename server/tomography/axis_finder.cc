@@ -25,8 +25,10 @@ constexpr int64_t kLeastGroups = 3;                  // of rows, that agree on a
 // Of the axis in a group, in columns: that of methods which do not tell theirs, and the largest of
 // one that counts.
 constexpr double kUnknownUncertainty = 0.25, kMostUncertainty = 5;
-constexpr double kMostResidual = 1;  // columns, in the mean: of a line
-constexpr double kMostMixed = 2;     // rows, from one end of a row to the other
+constexpr double kMostResidual = 1;                    // columns, in the mean: of a line
+constexpr double kMostMixed = 2;                       // rows, from one end of a row to the other
+constexpr int64_t kMostTurned = 2;                     // searches of the line in turned projections
+constexpr double kLeastShare = 0.5, kMostShare = 2.5;  // of a tilt, that a line shows
 
 model::CenterSource SourceOf(CenterMethod method) {
   switch (method) {
@@ -55,7 +57,8 @@ absl::StatusOr<double> AxisFinder::Find(ScannedObject& object) {
   if (find || layout.overlap_unknown()) {
     begun = kSearchPart;
     const bool line = find && spec_.center.searches_line();
-    const int64_t steps = line ? std::ssize(layout.search_groups()) + 1 : 1;
+    const int64_t rounds = spec_.center.along_rows == model::AlongRows::kTurn ? 1 + kMostTurned : 1,
+                  steps = line ? rounds * std::ssize(layout.search_groups()) + 1 : 1;
     run_.Stage(job::JobStage::kAxis, steps, 0, begun);
     OCTAVO_RETURN_IF_ERROR(line ? SearchLine(object) : Search(object, layout.overlap_unknown()));
     ForgetCounts(report_);  // they are counted again
@@ -111,60 +114,129 @@ void AxisFinder::TellDead(const std::vector<int64_t>& dead, const TomographyLayo
 // Looks for the axis in groups of rows, lays a line through what they say, and looks once more, by
 // several methods, where it is known best.
 absl::Status AxisFinder::SearchLine(ScannedObject& object) {
+  OCTAVO_ASSIGN_OR_RETURN(const LineSearch search, LookForLine(object));
+  const std::vector<SliceGroup> groups = object.layout.line_groups();
+  report_.axis_line.emplace().groups = search.groups;
+  // Without a line, the middle group says where the axis is, as for an axis that does not lean.
+  size_t best = groups.size() / 2;
+  for (size_t i = 0; search.agree() >= kLeastGroups && i < groups.size(); ++i) {
+    const bool used = search.line->used[i];
+    if (used && (!search.line->used[best] ||
+                 search.points[i].uncertainty < search.points[best].uncertainty))
+      best = i;
+  }
+  if (search.line.has_value())
+    TellLine(*search.line, search, 0, std::atan(search.line->slope) * kDegrees);
+  OCTAVO_RETURN_IF_ERROR(SearchIn(groups[best], /*overlap=*/false, object));
+  if (search.agree() < kLeastGroups) {
+    const model::AxisLineReport::Group& group = search.groups[best];
+    return Doubt(
+        {absl::StrFormat("The axis may lean: only %d of %d groups of rows show it on one line, and "
+                         "%d are needed. One axis is taken for all slices, from rows %d to %d.",
+                         search.agree(), groups.size(), kLeastGroups, group.first_row,
+                         group.first_row + group.rows - 1)},
+        object.centers);
+  }
+  if (spec_.center.along_rows != model::AlongRows::kTurn) return TakeLine(*search.line, object);
+  OCTAVO_ASSIGN_OR_RETURN(const AxisLine line, RefinedByTurning(*search.line, object));
+  return TakeLine(line, object);
+}
+
+absl::StatusOr<AxisFinder::LineSearch> AxisFinder::LookForLine(const ScannedObject& object) {
   const TomographyLayout& layout = object.layout;
-  const std::vector<SliceGroup> groups = layout.search_groups();
-  std::vector<AxisPoint> points;
-  model::AxisLineReport found;
-  for (const SliceGroup& group : groups) {
+  LineSearch search;
+  for (const SliceGroup& group : layout.line_groups()) {
     OCTAVO_ASSIGN_OR_RETURN(const CenterResult center, CenterIn(group, object));
     const AxisResult raw = layout.RawAxis({.found = center, .check = std::nullopt});
     const double uncertainty = raw.found.uncertainty;
     const BatchRows rows = layout.RowsOf(group.first, group.count);
-    points.push_back(
+    search.points.push_back(
         {.row = layout.RowOfSlice(static_cast<double>(group.first) +
                                   0.5 * static_cast<double>(group.count - 1)),
          .center = raw.found.center,
          .uncertainty = uncertainty > 0 ? uncertainty : kUnknownUncertainty,
          .determined = center.determined && !center.at_edge && uncertainty <= kMostUncertainty});
-    found.groups.push_back(
+    search.groups.push_back(
         {.first_row = rows.first + rows.crop * rows.step,
          .rows = rows.step > 1 ? (rows.count - 1) * rows.step + 1 : rows.crop_rows,
          .center = raw.found.center,
-         .uncertainty = points.back().uncertainty});
+         .uncertainty = search.points.back().uncertainty});
     run_.Step(++groups_done_, std::numeric_limits<double>::quiet_NaN());
     if (stop_.stop_requested()) return absl::CancelledError("cancelled");
   }
-  const std::optional<AxisLine> line = FitAxisLine(points);
-  if (line.has_value()) {
-    for (size_t i = 0; i < points.size(); ++i) {
-      found.groups[i].used = line->used[i];
-      found.groups[i].residual = points[i].center - line->At(points[i].row);
+  search.line = FitAxisLine(search.points);
+  for (size_t i = 0; search.line.has_value() && i < search.points.size(); ++i) {
+    search.groups[i].used = search.line->used[i];
+    search.groups[i].residual = search.points[i].center - search.line->At(search.points[i].row);
+  }
+  return search;
+}
+
+// The opposite side sees a part of the object at u columns from the axis 2 u sin(tilt) rows further
+// down: within a row, only what is as thick as that along the axis is seen from both sides. Such a
+// part shows its own middle in all rows that see it, not the axis of the row, and the line through
+// the rows becomes too steep or, as the object ends, mostly too flat: it shows a share of the tilt.
+// Without a tilt there is no such error, so that the turn after which nothing remains is the tilt.
+// It is found by the rule of false position between no turn and the last one.
+absl::StatusOr<AxisLine> AxisFinder::RefinedByTurning(AxisLine line, const ScannedObject& object) {
+  const TomographyLayout& layout = object.layout;
+  const auto degrees = [](const AxisLine& of) { return std::atan(of.slope) * kDegrees; };
+  const double unturned = degrees(line);
+  for (int64_t round = 1; round <= kMostTurned; ++round) {
+    const double turned = degrees(line);
+    if (!line.Leans(static_cast<double>(layout.used_rows())) || std::abs(turned) > kMostTurn) break;
+    ScannedObject turned_object = object;
+    turned_object.layout = layout.Turned(turned);
+    OCTAVO_ASSIGN_OR_RETURN(LineSearch search, LookForLine(turned_object));
+    if (search.agree() < kLeastGroups) {
+      run_.Log(
+          absl::StrFormat("the axis is not on a line in projections turned by %.4f degrees: "
+                          "the tilt stays as it was found",
+                          turned));
+      break;
     }
-    found.offset = line->offset;
-    found.slope = line->slope;
-    found.offset_uncertainty = line->offset_uncertainty;
-    found.slope_uncertainty = line->slope_uncertainty;
-    found.tilt_degrees = std::atan(line->slope) * kDegrees;
-    found.residual_rms = line->residual_rms;
+    const double remaining = degrees(*search.line),
+                 share = std::clamp((unturned - remaining) / turned, kLeastShare, kMostShare);
+    search.Steepen(1 / share);
+    line = TurnedBack(*search.line, turned, layout.middle_row(), layout.middle_column());
+    TellLine(line, search, turned, remaining);
+    const double uncertainty = line.slope_uncertainty * kDegrees;
+    run_.Log(absl::StrFormat(
+        "in projections turned by %.4f degrees, the line of the axis leans by another %.4f "
+        "degrees: its tilt is %.4f +- %.4f degrees",
+        turned, remaining, degrees(line), uncertainty));
+    if (std::abs(degrees(line) - turned) < uncertainty) break;
   }
-  report_.axis_line = found;
-  const int64_t agree = line.has_value() ? line->points_used : 0;
-  // Without a line, the middle group says where the axis is, as for an axis that does not lean.
-  size_t best = groups.size() / 2;
-  for (size_t i = 0; agree >= kLeastGroups && i < groups.size(); ++i) {
-    if (line->used[i] && (!line->used[best] || points[i].uncertainty < points[best].uncertainty))
-      best = i;
-  }
-  OCTAVO_RETURN_IF_ERROR(SearchIn(groups[best], /*overlap=*/false, object));
-  if (agree < kLeastGroups) {
-    return Doubt({absl::StrFormat(
-                     "The axis may lean: only %d of %d groups of rows show it on one line, and %d "
-                     "are needed. One axis is taken for all slices, from rows %d to %d.",
-                     agree, groups.size(), kLeastGroups, found.groups[best].first_row,
-                     found.groups[best].first_row + found.groups[best].rows - 1)},
-                 object.centers);
-  }
-  return TakeLine(*line, object);
+  return line;
+}
+
+void AxisFinder::LineSearch::Steepen(double factor) {
+  const double at = line->At(line->mean_row);
+  line->slope *= factor;
+  line->slope_uncertainty *= factor;
+  line->offset = at - line->slope * line->mean_row;
+  for (size_t i = 0; i < points.size(); ++i)
+    groups[i].residual = points[i].center - line->At(points[i].row);
+}
+
+// `line` on the detector, which `search` shows, perhaps in turned projections.
+void AxisFinder::TellLine(const AxisLine& line, const LineSearch& search, double turned,
+                          double remaining) {
+  model::AxisLineReport& report = *report_.axis_line;
+  report.groups = search.groups;
+  for (size_t i = 0; i < report.groups.size(); ++i)
+    report.groups[i].center = line.At(search.points[i].row) + report.groups[i].residual;
+  report.offset = line.offset;
+  report.slope = line.slope;
+  report.offset_uncertainty = line.offset_uncertainty;
+  report.slope_uncertainty = line.slope_uncertainty;
+  report.tilt_degrees = std::atan(line.slope) * kDegrees;
+  report.residual_rms = line.residual_rms;
+  report.rounds.push_back({.tilt_degrees = report.tilt_degrees,
+                           .uncertainty_degrees = line.slope_uncertainty * kDegrees,
+                           .groups_used = line.points_used,
+                           .turned_degrees = turned,
+                           .remaining_degrees = remaining});
 }
 
 absl::StatusOr<CenterResult> AxisFinder::CenterIn(const SliceGroup& group,
@@ -232,14 +304,14 @@ absl::Status AxisFinder::TakeLine(const AxisLine& line, ScannedObject& object) {
     doubts.push_back(absl::StrFormat(
         "The axis leans by %.2f degrees, and center.along_rows TURN turns projections by up to "
         "%.0f: each slice has its own axis instead. Give preparation.roll_degrees %.3f to turn "
-        "them.",
+        "them, and center.along_rows LINE, which tells what is left of the tilt.",
         report.tilt_degrees, kMostTurn, report.tilt_degrees));
   } else if (mixed > kMostMixed) {
     run_.Warn(absl::StrFormat(
         "The axis leans by %.2f degrees: an axis for each slice does not undo that rays at the "
-        "ends of a row pass %.1f rows apart. center.along_rows TURN, or preparation.roll_degrees "
-        "%.3f, turns the projections.",
-        report.tilt_degrees, mixed, report.tilt_degrees));
+        "ends of a row pass %.1f rows apart. center.along_rows TURN measures the tilt more exactly "
+        "and turns the projections.",
+        report.tilt_degrees, mixed));
   }
   return Doubt(doubts, object.centers);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -18,8 +19,9 @@
 namespace octavo::tomography {
 
 /// Finds the rotation axis of a run, or the overlap of its halves, in a few rows, or checks an axis
-/// that was given. An axis that may lean is found in several groups of rows, as a line. Writes what
-/// it found to the run's report. Used by the job's thread only.
+/// that was given. An axis that may lean is found in several groups of rows, as a line; where the
+/// projections are to be turned, again in the turned ones. Writes what it found to the run's
+/// report. Used by the job's thread only.
 class AxisFinder {
  public:
   /// All must outlive it. `check_slices`: rows for which there is room to check a given axis; 0: no
@@ -40,7 +42,19 @@ class AxisFinder {
  private:
   absl::Status Search(ScannedObject& object, bool overlap);
   absl::Status SearchIn(const SliceGroup& group, bool overlap, ScannedObject& object);
+  /// The axis in all groups of rows, and the line through them.
+  struct LineSearch {
+    std::vector<AxisPoint> points;
+    std::vector<model::AxisLineReport::Group> groups;
+    std::optional<AxisLine> line;
+    int64_t agree() const { return line.has_value() ? line->points_used : 0; }
+    /// Multiplies the slope of the line, which must be there, about its mean row.
+    void Steepen(double factor);
+  };
   absl::Status SearchLine(ScannedObject& object);
+  absl::StatusOr<LineSearch> LookForLine(const ScannedObject& object);
+  absl::StatusOr<AxisLine> RefinedByTurning(AxisLine line, const ScannedObject& object);
+  void TellLine(const AxisLine& line, const LineSearch& search, double turned, double remaining);
   absl::StatusOr<CenterResult> CenterIn(const SliceGroup& group, const ScannedObject& object);
   absl::Status TakeLine(const AxisLine& line, ScannedObject& object);
   absl::StatusOr<PreparedRows> Mended(const ScannedObject& object, const SliceGroup& group,

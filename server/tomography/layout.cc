@@ -483,9 +483,12 @@ int64_t TomographyLayout::MostSearchSlices() const {
 }
 
 std::vector<SliceGroup> TomographyLayout::search_groups() const {
+  if (spec_->center.searches_line()) return line_groups();
+  return {{.first = center_slice_, .count = std::min(slices_ - center_slice_, MostSearchSlices())}};
+}
+
+std::vector<SliceGroup> TomographyLayout::line_groups() const {
   const int64_t most = MostSearchSlices();
-  if (!spec_->center.searches_line())
-    return {{.first = center_slice_, .count = std::min(slices_ - center_slice_, most)}};
   const int64_t count = std::min(slices_, kMostGroups), size = std::min(most, slices_ / count);
   std::vector<SliceGroup> groups;
   for (int64_t i = 0; i < count; ++i) {
@@ -697,7 +700,9 @@ absl::StatusOr<TomographyMemory> MemoryOf(const TomographyLayout& layout,
   // its memory is small.
   m.check_slices = checks ? layout.check_slices() : 0;
   if (!tries && (spec.center.find || layout.overlap_unknown() || m.check_slices > 0)) {
-    std::vector<SliceGroup> groups = layout.search_groups();
+    // Turned projections are searched once more.
+    std::vector<SliceGroup> groups =
+        spec.center.searches_line() ? layout.line_groups() : layout.search_groups();
     if (m.check_slices > 0) groups = {{.first = layout.center_slice(), .count = m.check_slices}};
     for (const SliceGroup& group : groups) {
       const BatchRows looked = layout.RowsOf(group.first, group.count);
@@ -736,8 +741,8 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
   OCTAVO_ASSIGN_OR_RETURN(TomographyMemory most, MemoryOf(layout, spec, device, slices, support,
                                                           checks, live, on_disk, previews));
   if (spec.center.along_rows != model::AlongRows::kTurn) return most;
-  // The search has projections as they are. The batches may have turned ones, whose margin is known
-  // when the axis is found.
+  // The first search has projections as they are. Further ones, and the batches, may have turned
+  // ones, whose margin is known when the axis is found.
   for (const double degrees : kTurns) {
     OCTAVO_ASSIGN_OR_RETURN(const TomographyMemory turned,
                             MemoryOf(layout.Turned(degrees), spec, device, slices, support,

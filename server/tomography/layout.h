@@ -138,6 +138,8 @@ class TomographyLayout {
   std::vector<SliceGroup> search_groups() const;
   /// The number of slices for checking an axis that the job does not search; 0 = no check.
   int64_t check_slices() const;
+  /// The groups of an axis that may lean, also once its projections are turned.
+  std::vector<SliceGroup> line_groups() const;
   AxisConfig AxisCheck(int64_t slices) const;
 
   /// The steps in words, one a line.

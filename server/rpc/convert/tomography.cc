@@ -539,6 +539,14 @@ void Encode(const model::AxisLineReport& in, v1::AxisLine* out) {
   out->set_residual_rms(in.residual_rms);
   out->set_leans(in.leans);
   out->set_turned_degrees(in.turned_degrees);
+  for (const model::AxisLineReport::Round& round : in.rounds) {
+    auto* const to = out->add_rounds();
+    to->set_tilt_degrees(round.tilt_degrees);
+    to->set_uncertainty_degrees(round.uncertainty_degrees);
+    to->set_groups_used(static_cast<uint32_t>(round.groups_used));
+    to->set_turned_degrees(round.turned_degrees);
+    to->set_remaining_degrees(round.remaining_degrees);
+  }
 }
 
 }  // namespace

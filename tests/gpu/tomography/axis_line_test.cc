@@ -10,6 +10,7 @@
 
 #include "gtest/gtest.h"
 
+#include "gpu/math/turning.h"
 #include "tests/support/seed.h"
 
 namespace octavo {
@@ -63,6 +64,42 @@ TEST(AxisLineTest, UncertaintiesAreThoseOfTheScatter) {
   for (const double squares : {slope_squares, offset_squares, mean_squares})
     EXPECT_NEAR(std::sqrt(squares / rounds), 1, 0.25);
   EXPECT_LT(leaning, rounds / 7) << "an upright axis rarely seems to lean";
+}
+
+// A line on the detector and the same one seen in turned projections, by the places of single
+// points.
+TEST(AxisLineTest, TurnedBackIsTheLineOnTheDetector) {
+  std::mt19937 random(testing::FreshSeed());
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  for (int round = 0; round < 100; ++round) {
+    const double middle_row = 300 + 200 * uniform(random),
+                 middle_column = 500 + 300 * uniform(random), degrees = 2 * uniform(random),
+                 angle = degrees * 3.14159265358979323846 / 180;
+    std::vector<AxisPoint> points =
+        OnLine(middle_column + 40 * uniform(random), 0.02 * uniform(random), 9, 600);
+    const auto found = FitAxisLine(points);
+    ASSERT_TRUE(found.has_value());
+    const AxisLine line = TurnedBack(*found, degrees, middle_row, middle_column);
+    const math::DetectorTurn turn{.sin = std::sin(angle),
+                                  .cos = std::cos(angle),
+                                  .middle_row = middle_row,
+                                  .middle_column = middle_column};
+    const int64_t column =
+        std::lround(found->At(100));  // a pixel, and the column of the line in its row
+    const double beside = found->At(100) - static_cast<double>(column);
+    const math::DetectorPlace place = math::PlaceBefore(turn, 100, column);
+    EXPECT_NEAR(line.At(place.row - beside * turn.sin), place.column + beside * turn.cos, 1e-6);
+    EXPECT_NEAR(std::atan(line.slope), std::atan(found->slope) + angle, 1e-12);
+    // Sizes of uncertainties hardly change; the column is known best where it was.
+    EXPECT_NEAR(line.slope_uncertainty / found->slope_uncertainty, 1, 0.01);
+    EXPECT_EQ(line.mean_uncertainty, found->mean_uncertainty);
+    EXPECT_NEAR(line.mean_row,
+                math::PlaceBefore(turn, std::lround(found->mean_row),
+                                  std::lround(found->At(found->mean_row)))
+                    .row,
+                1);
+    EXPECT_EQ(line.used, found->used);
+  }
 }
 
 // With equal weights and no outlier the line is that of ordinary least squares.
