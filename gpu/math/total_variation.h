@@ -33,6 +33,17 @@ OCTAVO_HOST_DEVICE inline Slope DualOfSlope(Slope dual, Slope slope, float step,
   return dual;
 }
 
+OCTAVO_HOST_DEVICE inline float LengthOf(Slope slope) {
+  return sqrtf(fmaf(slope.right, slope.right, slope.down * slope.down));
+}
+
+/// By how much limit |slope| exceeds what the dual variable accounts for, dual · slope: 0 or more,
+/// but for rounding, as |dual| <= limit. This is the pixel's part of the primal-dual gap (Chambolle
+/// and Pock 2011, section 6.2, for the term of the total variation), and 0 at the minimum.
+OCTAVO_HOST_DEVICE inline float VariationGap(Slope dual, Slope slope, float limit) {
+  return limit * LengthOf(slope) - fmaf(dual.right, slope.right, dual.down * slope.down);
+}
+
 /// The pixel after a step against `back` + strength × `turned`, where `back` is Aᵀ of the rays'
 /// duals, `turned` ∇ᵀ of the slopes' duals, and `weight` 1 / the sum of the pixel's column of A.
 /// The step is weight / (1 + 4 strength weight), times `factor`.

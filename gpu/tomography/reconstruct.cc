@@ -70,7 +70,7 @@ Sizes SizesOf(const TomographyConfig& c, const TomographyPlan& plan, const Tomog
   if (plan.cut_radius > 0) s.cut = plan.image_size * (plan.image_size + 2 * math::kRayMargin);
   // Factors, and the filter's tables: a few bytes per detector and slice, padded to 256 bytes.
   s.tables = s.layout.table_bytes + kFloat * (2 * s.groups * s.lanes + 4 * c.detectors) + 4 * 256;
-  s.sums = 4 * kSumParts * s.groups * s.lanes;
+  s.sums = (c.algorithm == TomographyAlgorithm::kTv ? 5 : 4) * kSumParts * s.groups * s.lanes;
   return s;
 }
 
@@ -373,8 +373,12 @@ class CorrectedReconstructor final : public Reconstructor {
             ops_.Update(stream, view_, update, Work(), Columns(s), Image(), DeviceSums(1)));
       }
       OCTAVO_RETURN_IF_ERROR(FetchSums(stream));
-      IterationReport report{
-          .iteration = i, .iterations = config_.iterations, .residual_norms = {}, .changes = {}};
+      IterationReport report{.iteration = i,
+                             .iterations = config_.iterations,
+                             .residual_norms = {},
+                             .changes = {},
+                             .variation_gaps = {},
+                             .objectives = {}};
       for (int64_t k = 0; k < slices_; ++k) {
         report.residual_norms.push_back(std::sqrt(Sum(0, k)));
         report.changes.push_back(Ratio(Pair(1, k, 0), Pair(1, k, 1)));
@@ -426,8 +430,12 @@ class CorrectedReconstructor final : public Reconstructor {
       OCTAVO_RETURN_IF_ERROR(ops_.SquareSum(stream, view_, p, image, DeviceSums(2)));
       OCTAVO_RETURN_IF_ERROR(ops_.SquareSum(stream, view_, x, image, DeviceSums(3)));
       OCTAVO_RETURN_IF_ERROR(FetchSums(stream));
-      IterationReport report{
-          .iteration = i, .iterations = config_.iterations, .residual_norms = {}, .changes = {}};
+      IterationReport report{.iteration = i,
+                             .iterations = config_.iterations,
+                             .residual_norms = {},
+                             .changes = {},
+                             .variation_gaps = {},
+                             .objectives = {}};
       for (int64_t k = 0; k < lanes; ++k) {
         const double alpha = Sum(1, k) > 0 ? gamma[static_cast<size_t>(k)] / Sum(1, k) : 0;
         Factor(0, k) = static_cast<float>(alpha);
@@ -482,6 +490,7 @@ class CorrectedReconstructor final : public Reconstructor {
         .limit = static_cast<float>(4 * config_.tv_weight * p),
         .strength = static_cast<float>(0.25 * static_cast<double>(view_.angles) * p),
         .image = static_cast<float>(1 / p)};
+    const auto strength = static_cast<double>(steps.strength);
     const UpdateOptions update = UpdateOf(UpdateKind::kSirt);
     OCTAVO_RETURN_IF_ERROR(MeasuredNorms(stream));
     OCTAVO_RETURN_IF_ERROR(
@@ -495,16 +504,23 @@ class CorrectedReconstructor final : public Reconstructor {
       OCTAVO_RETURN_IF_ERROR(Forward(stream, callback, all, bar, Work(), Projected()));
       OCTAVO_RETURN_IF_ERROR(ops_.DualRays(stream, view_, Rows(), steps, i == 1, Measured(),
                                            Projected(), dual, projected, DeviceSums(0)));
-      OCTAVO_RETURN_IF_ERROR(ops_.DualSlopes(stream, view_, Columns(0), steps, bar, right, down));
+      OCTAVO_RETURN_IF_ERROR(
+          ops_.DualSlopes(stream, view_, Columns(0), steps, bar, right, down, DeviceSums(3)));
       OCTAVO_RETURN_IF_ERROR(Back(stream, callback, all, dual, Work()));
       OCTAVO_RETURN_IF_ERROR(ops_.PrimalStep(stream, view_, update, steps, Work(), Columns(0),
                                              right, down, Image(), bar, DeviceSums(1)));
       OCTAVO_RETURN_IF_ERROR(FetchSums(stream));
-      IterationReport report{
-          .iteration = i, .iterations = config_.iterations, .residual_norms = {}, .changes = {}};
+      IterationReport report{.iteration = i,
+                             .iterations = config_.iterations,
+                             .residual_norms = {},
+                             .changes = {},
+                             .variation_gaps = {},
+                             .objectives = {}};
       for (int64_t k = 0; k < slices_; ++k) {
         report.residual_norms.push_back(std::sqrt(Sum(0, k)));
         report.changes.push_back(Ratio(Pair(1, k, 0), Pair(1, k, 1)));
+        report.variation_gaps.push_back(std::max(0.0, strength * Pair(3, k, 0)));
+        report.objectives.push_back(0.5 * Sum(0, k) + strength * Pair(3, k, 1));
       }
       if (!Continues(report, callback, result)) return absl::OkStatus();
     }

@@ -98,6 +98,10 @@ struct IterationReport {
                                        // (with subsets: before the update of each subset)
   std::vector<double> changes;  // ‖x − x before‖ / ‖x before‖, infinite if x before is 0; with
                                 // subsets over all their updates; empty in tomopy form
+  /// tv: by how much w N p² Σ |∇x| exceeds what the dual variables account for, 0 at the minimum,
+  /// and all of what is minimised, at the image that is extrapolated from before this iteration's
+  /// update. Empty for the other algorithms.
+  std::vector<double> variation_gaps, objectives;
 };
 
 enum class TomographyStop { kIterations, kChange, kResidual, kCallback };

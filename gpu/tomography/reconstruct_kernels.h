@@ -207,11 +207,12 @@ class TomographyOps : public Operators {
                                 DeviceSpan<const float> bar, DeviceSpan<float> dual,
                                 DeviceSpan<float> projected, DeviceSpan<double> sums) = 0;
   /// right, down = math::DualOfSlope of x̄ = `bar`. The slope towards a pixel without a column
-  /// weight, or from one, is zero.
+  /// weight, or from one, is zero. gaps[part, group, lane] += {Σ of math::VariationGap, steps.limit
+  /// Σ of the lengths of the slopes}.
   virtual absl::Status DualSlopes(StreamRef stream, const RayView& view,
                                   const SharedWeights& columns, const TvSteps& steps,
                                   DeviceSpan<const float> bar, DeviceSpan<float> right,
-                                  DeviceSpan<float> down) = 0;
+                                  DeviceSpan<float> down, DeviceSpan<double> gaps) = 0;
   /// image = math::PrimalStep within the bounds of `options`, where the column weight (times
   /// steps.columns) is not zero, and bar = 2 image − the image before. changes[part, group,
   /// lane] += {‖new − old‖², ‖old‖²}.

@@ -115,8 +115,12 @@ class TomopyForm final : public Reconstructor {
       OCTAVO_RETURN_IF_ERROR(
           device_.CopyToHost(stream, host_sums_.data(), sums_.data(), SumBytes()));
       OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
-      result.last = {
-          .iteration = i, .iterations = config_.iterations, .residual_norms = {}, .changes = {}};
+      result.last = {.iteration = i,
+                     .iterations = config_.iterations,
+                     .residual_norms = {},
+                     .changes = {},
+                     .variation_gaps = {},
+                     .objectives = {}};
       for (int64_t s = 0; s < slices_; ++s) {
         double sum = 0;
         for (int64_t d = 0; d < n_; ++d) sum += host_sums_.as<double>()[s * n_ + d];

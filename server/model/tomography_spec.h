@@ -182,7 +182,9 @@ struct TomographyReport {
   CenterSource center_source = CenterSource::kNone;
   int64_t batches = 0, slices_per_batch = 0, iterations = 0;
   IterationStop stop = IterationStop::kNone;
-  double residual_norm = 0, relative_residual = 0;
+  double residual_norm = 0, relative_residual = 0,
+         relative_change = std::numeric_limits<double>::quiet_NaN(),
+         variation_gap = relative_change;
   std::vector<double> tried_centers, scores;
   bool center_at_edge = false;
   double center_check = std::numeric_limits<double>::quiet_NaN(), center_uncertainty = center_check;

@@ -17,6 +17,9 @@ namespace octavo::tomography {
 namespace {
 
 constexpr double kNoResidual = std::numeric_limits<double>::quiet_NaN();
+// Total variation is far from its minimum with a gap of a tenth of what is minimised, and with a
+// change that would add up to 0.3 if as many iterations followed.
+constexpr double kFarGap = 0.1, kFarChange = 0.3;
 
 model::IterationStop StopOf(TomographyStop stop) {
   switch (stop) {
@@ -118,6 +121,9 @@ double SliceMaker::Tell(const BatchImages& batch, const TomographyResult& result
   double squares = 0, first = 0;
   for (const double norm : result.last.residual_norms) squares += norm * norm;
   for (const double norm : first_norms) first += norm * norm;
+  for (const double change : result.last.changes)
+    report_.relative_change = std::fmax(report_.relative_change, change);
+  TellGaps(result);
   squares_ = std::max(squares_, 0.0) + squares;
   first_squares_ += first;
   const double norm = std::sqrt(squares);
@@ -136,7 +142,34 @@ void SliceMaker::Release() {
   if (initial_ != nullptr) run_.Free(std::exchange(initial_, nullptr));
 }
 
+// How far slices of total variation are from the minimum.
+void SliceMaker::TellGaps(const TomographyResult& result) {
+  const IterationReport& last = result.last;
+  for (size_t i = 0; i < last.variation_gaps.size(); ++i) {
+    const double gap = last.objectives[i] > 0 ? last.variation_gaps[i] / last.objectives[i] : 0;
+    report_.variation_gap = std::fmax(report_.variation_gap, gap);
+    const bool moves = result.stop == TomographyStop::kIterations &&
+                       last.changes[i] * static_cast<double>(last.iteration) > kFarChange;
+    far_slices_ += gap > kFarGap || moves ? 1 : 0;
+    ++tv_slices_;
+  }
+}
+
 void SliceMaker::Conclude() {
+  if (far_slices_ > 0) {
+    const bool gap = report_.variation_gap > kFarGap;
+    run_.Warn(absl::StrFormat(
+        "TV ended far from its minimum in %d of %d slices, after %d iterations: %s. What they show "
+        "depends on the number of iterations. %s",
+        far_slices_, tv_slices_, report_.iterations,
+        gap ? absl::StrFormat("the smoothing that tv_weight %g asks for was not reached "
+                              "(variation_gap %.2f, 0 at the minimum)",
+                              spec_.reconstruction.tv_weight, report_.variation_gap)
+            : absl::StrFormat("they still changed by %.2g an iteration", report_.relative_change),
+        gap ? "Is tv_weight too large? It has the unit of the slices: begin with the noise of "
+              "an FBP slice, or, if it is meant, give more iterations."
+            : "Give more iterations."));
+  }
   report_.residual_norm = squares_ < 0 ? kNoResidual : std::sqrt(squares_);
   report_.relative_residual =
       first_squares_ > 0 ? std::sqrt(squares_ / first_squares_) : kNoResidual;

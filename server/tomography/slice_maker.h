@@ -47,7 +47,7 @@ class SliceMaker {
   }
   /// Returns the norm of the batch's residual; NaN if the algorithm has none.
   absl::StatusOr<double> Make(const ScannedObject& object, const BatchImages& batch);
-  /// Sets the residual of all batches together.
+  /// Sets the residual of all batches together, and warns of iterations that were too few.
   void Conclude();
   /// After the last batch, which the stream has passed: gives the memory back.
   void Release();
@@ -59,6 +59,7 @@ class SliceMaker {
   absl::Status Preview(const ScannedObject& object, const BatchImages& batch, bool made);
   double Tell(const BatchImages& batch, const TomographyResult& result,
               const std::vector<double>& first_norms);
+  void TellGaps(const TomographyResult& result);
 
   job::JobRun& run_;
   const std::stop_token stop_;
@@ -71,6 +72,7 @@ class SliceMaker {
   void* initial_ = nullptr;
   PinnedBuffer host_initial_;
   double squares_ = -1, first_squares_ = 0;  // of the residuals; < 0: none
+  int64_t tv_slices_ = 0, far_slices_ = 0;   // of total variation; that ended far from the minimum
 };
 
 }  // namespace octavo::tomography

@@ -189,9 +189,10 @@ __global__ void DualRaysKernel(RayView v, SharedWeights rows, TvSteps steps, boo
 // A block computes every kSumParts-th row of a group.
 template <int kLanes>
 __global__ void DualSlopesKernel(RayView v, SharedWeights columns, TvSteps steps, const float* bar,
-                                 float* right, float* down) {
+                                 float* right, float* down, double* gaps) {
   const int64_t group = blockIdx.y, below = v.image_pitch();
   const auto elements = static_cast<int>(v.size) * kLanes;
+  double total[2] = {0, 0};
   for (int64_t r = blockIdx.x; r < v.size; r += kSumParts) {
     const int64_t start = v.ImageRow(group * v.size + r) * kLanes;
     const float* w = columns.data + group * columns.group_stride + v.ImageRow(r);
@@ -207,8 +208,15 @@ __global__ void DualSlopesKernel(RayView v, SharedWeights columns, TvSteps steps
           math::DualOfSlope({right[e], down[e]}, slope, steps.slopes, steps.limit);
       right[e] = now.right;
       down[e] = now.down;
+      total[0] += static_cast<double>(math::VariationGap(now, slope, steps.limit));
+      total[1] += static_cast<double>(steps.limit * math::LengthOf(slope));
     }
   }
+  BlockSums<kThreads, kLanes>(total);
+  if (threadIdx.x >= kLanes) return;
+  double* to = gaps + ((blockIdx.x * v.groups + group) * kLanes + threadIdx.x) * 2;
+  to[0] += total[0];
+  to[1] += total[1];
 }
 
 template <int kLanes>
@@ -426,11 +434,13 @@ class CudaTomographyOps final : public TomographyOps, TomoLauncher {
   }
   absl::Status DualSlopes(StreamRef stream, const RayView& v, const SharedWeights& columns,
                           const TvSteps& steps, DeviceSpan<const float> bar,
-                          DeviceSpan<float> right, DeviceSpan<float> down) override {
-    return Launch([&, bar = bar.data(), right = right.data(), down = down.data()] {
+                          DeviceSpan<float> right, DeviceSpan<float> down,
+                          DeviceSpan<double> gaps) override {
+    return Launch([&, bar = bar.data(), right = right.data(), down = down.data(),
+                   gaps = gaps.data()] {
       ForLanes(v, [&]<int kLanes>() {
         DualSlopesKernel<kLanes>
-            <<<Parts(v), kThreads, 0, AsCuda(stream)>>>(v, columns, steps, bar, right, down);
+            <<<Parts(v), kThreads, 0, AsCuda(stream)>>>(v, columns, steps, bar, right, down, gaps);
       });
     });
   }

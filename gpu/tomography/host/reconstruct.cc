@@ -308,14 +308,16 @@ class HostTomographyOps final : public TomographyOps {
 
   absl::Status DualSlopes(StreamRef stream, const RayView& view, const SharedWeights& columns,
                           const TvSteps& steps, DeviceSpan<const float> bar,
-                          DeviceSpan<float> right, DeviceSpan<float> down) override {
-    return Enqueue(stream, [=, v = view, bar = bar.data(), right = right.data(),
-                            down = down.data()] {
+                          DeviceSpan<float> right, DeviceSpan<float> down,
+                          DeviceSpan<double> gaps) override {
+    return Enqueue(stream, [=, v = view, bar = bar.data(), right = right.data(), down = down.data(),
+                            gaps = gaps.data()] {
       ForLanes(v.lanes, [&]<int64_t kLanes>() {
-        tbb::parallel_for(int64_t{0}, v.groups * v.size, [&](int64_t i) {
+        AddOverRows(v.groups * v.size, 2 * v.groups * kLanes, gaps, [&](int64_t i, double* totals) {
           const int64_t group = i / v.size, r = i % v.size, start = v.ImageRow(i) * kLanes,
                         below = v.image_pitch();
           const float* w = columns.data + group * columns.group_stride + v.ImageRow(r);
+          totals += group * 2 * kLanes;
           for (int64_t c = 0; c < v.size; ++c) {
             const bool has_right = w[c] != 0.0f && c + 1 < v.size && w[c + 1] != 0.0f,
                        has_down = w[c] != 0.0f && r + 1 < v.size && w[c + below] != 0.0f;
@@ -327,6 +329,8 @@ class HostTomographyOps final : public TomographyOps {
                   math::DualOfSlope({right[e], down[e]}, slope, steps.slopes, steps.limit);
               right[e] = now.right;
               down[e] = now.down;
+              totals[2 * l] += static_cast<double>(math::VariationGap(now, slope, steps.limit));
+              totals[2 * l + 1] += static_cast<double>(steps.limit * math::LengthOf(slope));
             }
           }
         });

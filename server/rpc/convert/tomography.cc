@@ -560,6 +560,8 @@ void EncodeTomographyReport(const model::TomographyReport& in, v1::TomographyRep
   out->set_stop(static_cast<v1::TomographyReport::Stop>(in.stop));
   out->set_residual_norm(in.residual_norm);
   out->set_relative_residual(in.relative_residual);
+  out->set_relative_change(in.relative_change);
+  out->set_variation_gap(in.variation_gap);
   out->mutable_tried_centers()->Add(in.tried_centers.begin(), in.tried_centers.end());
   out->mutable_scores()->Add(in.scores.begin(), in.scores.end());
   out->set_center_at_edge(in.center_at_edge);

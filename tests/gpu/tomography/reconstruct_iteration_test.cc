@@ -4,6 +4,8 @@
 #include <cmath>
 #include <iterator>
 
+#include "absl/strings/str_cat.h"
+
 #include "tests/gpu/tomography/reconstruct_fixture.h"
 
 namespace octavo {
@@ -45,7 +47,12 @@ class TvModel {
                      config_.pixel_size * config_.pixel_size * slopes;
   }
 
-  void Run(const Doubles& b, int64_t iterations, Doubles* x) const {
+  /// Of the last iteration, as IterationReport has them.
+  struct Gap {
+    double variation = 0, objective = 0;
+  };
+  Gap Run(const Doubles& b, int64_t iterations, Doubles* x) const {
+    Gap gap;
     const double strength =
                      0.25 * static_cast<double>(config_.angles_rad.size()) * config_.pixel_size,
                  limit = 4 * config_.tv_weight * config_.pixel_size,
@@ -66,6 +73,7 @@ class TvModel {
         const double length = std::hypot(r, d);
         if (length > limit) r *= limit / length, d *= limit / length;
       }
+      if (k + 1 == iterations) gap = GapOf(b, *x, bar, right, down);
       const Doubles back = dense_.Back(dual);
       for (int64_t i = 0; i < n_ * n_; ++i) {
         if (!Counts(i)) continue;
@@ -81,9 +89,27 @@ class TvModel {
         bar[at] = 2 * now - before;
       }
     }
+    return gap;
   }
 
  private:
+  Gap GapOf(const Doubles& b, const Doubles& x, const Doubles& bar, const Doubles& right,
+            const Doubles& down) const {
+    const double strength =
+                     0.25 * static_cast<double>(config_.angles_rad.size()) * config_.pixel_size,
+                 limit = 4 * config_.tv_weight * config_.pixel_size;
+    Gap gap;
+    const Doubles ax = dense_.Forward(x);
+    for (size_t i = 0; i < ax.size(); ++i) gap.objective += 0.5 * (ax[i] - b[i]) * (ax[i] - b[i]);
+    for (int64_t i = 0; i < n_ * n_; ++i) {
+      const auto at = static_cast<size_t>(i);
+      const double length = std::hypot(Right(bar, i), Down(bar, i));
+      gap.objective += strength * limit * length;
+      gap.variation +=
+          strength * (limit * length - right[at] * Right(bar, i) - down[at] * Down(bar, i));
+    }
+    return gap;
+  }
   double Right(const Doubles& x, int64_t i) const {
     return Counts(i) && i % n_ + 1 < n_ && Counts(i + 1)
                ? x[static_cast<size_t>(i + 1)] - x[static_cast<size_t>(i)]
@@ -358,6 +384,82 @@ TEST_P(TomographyIterationTest, TotalVariationReachesTheMinimum) {
   double squares = 0;
   for (size_t i = 0; i < ax.size(); ++i) squares += (ax[i] - b[i]) * (ax[i] - b[i]);
   EXPECT_NEAR(result.last.residual_norms[0], std::sqrt(squares), 1e-3 * std::sqrt(squares));
+}
+
+// The gap is that of the model, slice by slice, and tells how far the image is from the minimum.
+TEST_P(TomographyIterationTest, TotalVariationTellsItsGap) {
+  TomographyConfig c = testing::Small(TomographyAlgorithm::kTv, 1);
+  c.mask_ratio = 0;
+  c.padding = 0;
+  c.pixel_size = 0.7;
+  for (const int64_t slices : {1, 6}) {
+    c.slices = slices;
+    const int64_t rays = static_cast<int64_t>(c.angles_rad.size()) * c.detectors;
+    const int64_t n = c.image_size;
+    const DenseProjector dense{n, c.detectors,    c.angles_rad, c.centers[0], c.pixel_size,
+                               0, c.interpolation};
+    std::vector<float> b;
+    for (int64_t slice = 0; slice < slices; ++slice) {
+      const auto image = Random(n * n, 0.5f, 1 + static_cast<float>(slice)),
+                 noise = Random(rays, 0.9f, 1.1f);
+      const Doubles exact = dense.Forward({image.begin(), image.end()});
+      for (size_t i = 0; i < exact.size(); ++i)
+        b.push_back(static_cast<float>(exact[i]) * noise[i]);
+    }
+    for (const double weight : {0.002, 0.05, 3.0}) {
+      c.tv_weight = weight;
+      double part = 0;
+      for (const int64_t iterations : {4, 60}) {
+        SCOPED_TRACE(
+            absl::StrCat(slices, " slices, weight ", weight, ", ", iterations, " iterations"));
+        c.iterations = iterations;
+        TomographyResult result;
+        ASSERT_OK_AND_ASSIGN(const auto got, Reconstruct(c, b, {}, {}, &result));
+        ASSERT_EQ(std::ssize(result.last.variation_gaps), slices);
+        ASSERT_EQ(std::ssize(result.last.objectives), slices);
+        for (const int64_t slice : {int64_t{0}, slices - 1}) {
+          const TvModel model(c, c.centers[0]);
+          Doubles x(static_cast<size_t>(model.size() * model.size()), 0.0);
+          const auto gap = model.Run(
+              Doubles(b.begin() + slice * rays, b.begin() + (slice + 1) * rays), iterations, &x);
+          const auto at = static_cast<size_t>(slice);
+          EXPECT_NEAR(result.last.objectives[at], gap.objective, 1e-3 * gap.objective);
+          EXPECT_NEAR(result.last.variation_gaps[at], gap.variation, 1e-3 * gap.objective);
+        }
+        part = result.last.variation_gaps[0] / result.last.objectives[0];
+        EXPECT_GE(part, 0);
+      }
+      if (weight == 3.0) EXPECT_GT(part, 0.4) << "far from the minimum";
+      if (weight == 0.002) EXPECT_LT(part, 0.02);
+    }
+  }
+  // It vanishes at the minimum, however strong the weight is.
+  const size_t one = c.angles_rad.size() * static_cast<size_t>(c.detectors);
+  const auto data = Random(static_cast<int64_t>(one), 3, 6);
+  c.slices = 1;
+  for (const double weight : {0.05, 3.0}) {
+    c.tv_weight = weight;
+    double few = 0;
+    for (const int64_t iterations : {30, 20000}) {
+      c.iterations = iterations;
+      TomographyResult result;
+      ASSERT_OK_AND_ASSIGN(const auto got, Reconstruct(c, data, {}, {}, &result));
+      const double part = result.last.variation_gaps[0] / result.last.objectives[0];
+      if (iterations == 30)
+        few = part;
+      else
+        EXPECT_LT(part, std::max(0.02 * few, 1e-4));
+    }
+  }
+  c.algorithm = TomographyAlgorithm::kSirt;
+  c.iterations = 3;
+  c.tv_weight = 0;
+  TomographyResult result;
+  ASSERT_OK_AND_ASSIGN(
+      const auto sirt,
+      Reconstruct(c, Random(static_cast<int64_t>(c.angles_rad.size()) * c.detectors, 0.5f, 2.0f),
+                  {}, {}, &result));
+  EXPECT_TRUE(result.last.variation_gaps.empty());
 }
 
 // The unit of length changes the numbers, and nothing else.

@@ -306,6 +306,42 @@ TEST_P(TomographyJobTest, ResidualsFallAndAreTold) {
   EXPECT_EQ(job.fraction, 1);
 }
 
+// Total variation that ended far from its minimum is a warning, which says what to change.
+TEST_P(TomographyJobTest, TotalVariationThatIsNotDoneIsTold) {
+  TomographySpec spec = Spec(TomographyAlgorithm::kTv, 400);
+  spec.reconstruction.tv_weight = 0.0005;
+  const JobStatus done = Run(spec);
+  const auto& near = std::get<TomographyReport>(done.finding);
+  EXPECT_THAT(done.warnings, ::testing::IsEmpty());
+  EXPECT_GE(near.variation_gap, 0);
+  EXPECT_LT(near.variation_gap, 0.1);
+  EXPECT_GT(near.relative_change, 0);
+  for (const int64_t batch : {0, 2}) {
+    spec.slices_per_batch = batch;
+    spec.reconstruction.iterations = 2;
+    const JobStatus few = Run(spec);
+    ASSERT_EQ(few.warnings.size(), 1u);
+    EXPECT_THAT(few.warnings[0],
+                HasSubstr("TV ended far from its minimum in 7 of 7 slices, after 2 iterations"));
+    EXPECT_THAT(few.warnings[0], HasSubstr("ive more iterations"));
+    EXPECT_GT(std::get<TomographyReport>(few.finding).relative_change, near.relative_change);
+  }
+  // A weight that is far too large for its iterations.
+  spec.reconstruction.iterations = 50;
+  spec.reconstruction.tv_weight = 5;
+  const JobStatus large = Run(spec);
+  ASSERT_EQ(large.warnings.size(), 1u);
+  EXPECT_THAT(large.warnings[0], HasSubstr("Is tv_weight too large?"));
+  EXPECT_GT(std::get<TomographyReport>(large.finding).variation_gap, 0.1);
+  // Others have no gap, and no warning.
+  const JobStatus sirt = Run(Spec(TomographyAlgorithm::kSirt, 2));
+  EXPECT_THAT(sirt.warnings, ::testing::IsEmpty());
+  EXPECT_TRUE(std::isnan(std::get<TomographyReport>(sirt.finding).variation_gap));
+  EXPECT_GT(std::get<TomographyReport>(sirt.finding).relative_change, 0);
+  const JobStatus fbp = Run(Spec(TomographyAlgorithm::kFbp, 1));
+  EXPECT_TRUE(std::isnan(std::get<TomographyReport>(fbp.finding).relative_change));
+}
+
 TEST_P(TomographyJobTest, CountsBecomeSinograms) {
   // 16-bit counts with flat and dark fields give the same slices, within the error of rounding to
   // counts.
