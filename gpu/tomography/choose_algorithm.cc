@@ -11,7 +11,7 @@ TomographyAlgorithm ChooseAlgorithm(const TomographyConfig& c, Device& device) {
   if (c.interpolation != math::RayInterpolation::kLinear) return TomographyAlgorithm::kFbp;
   const absl::StatusOr<GriddingOps*> ops = FindOperators<GriddingOps>(device);
   if (!ops.ok()) return TomographyAlgorithm::kFbp;
-  const GriddingShape g = ShapeGridding(c, PlanTomography(c), (*ops)->Choice());
+  const GriddingShape g = ShapeGridding(c, PlanGrid(c), (*ops)->Choice());
   const auto lines = static_cast<double>(g.lines), detectors = static_cast<double>(g.detectors),
              pixels = static_cast<double>(g.image_size * g.image_size),
              points = static_cast<double>(g.grid_size * g.grid_size),

@@ -26,7 +26,7 @@ absl::StatusOr<Families> FindFamilies(Device& device) {
   return Families{.arrays = *arrays, .tomography = *tomography, .gridding = *gridding};
 }
 
-GriddingShape ShapeOf(const TomographyConfig& config, const TomographyPlan& plan,
+GriddingShape ShapeOf(const TomographyConfig& config, const TomographyGrid& plan,
                       const Families& ops) {
   return ShapeGridding(config, plan, ops.gridding.Choice());
 }
@@ -261,7 +261,7 @@ class FourierReconstructor final : public Reconstructor {
 absl::StatusOr<int64_t> FourierBytes(const TomographyConfig& config, Device& device) {
   OCTAVO_ASSIGN_OR_RETURN(const Families ops, FindFamilies(device));
   OCTAVO_ASSIGN_OR_RETURN(const Sizes sizes,
-                          SizesOf(config, ShapeOf(config, PlanTomography(config), ops), ops));
+                          SizesOf(config, ShapeOf(config, PlanGrid(config), ops), ops));
   return sizes.bytes();
 }
 

@@ -119,7 +119,7 @@ struct GriddingShape {
   }
 };
 /// `config` must be valid.
-GriddingShape ShapeGridding(const TomographyConfig& config, const TomographyPlan& plan,
+GriddingShape ShapeGridding(const TomographyConfig& config, const TomographyGrid& grid,
                             const GridChoice& choice);
 
 /// A place where a tile collects samples: the tile itself (image 0), or one period to the right,

@@ -212,7 +212,7 @@ GridTiles TilesOf(const GriddingShape& shape, const GridChoice& choice) {
   return tiles;
 }
 
-GriddingShape ShapeGridding(const TomographyConfig& c, const TomographyPlan& plan,
+GriddingShape ShapeGridding(const TomographyConfig& c, const TomographyGrid& plan,
                             const GridChoice& choice) {
   GriddingShape shape{.image_size = plan.image_size,
                       .lines = static_cast<int64_t>(c.angles_rad.size()),

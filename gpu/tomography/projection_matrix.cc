@@ -2,13 +2,13 @@
 
 namespace octavo::inline gpu {
 
-RayLayout LayOutRays(const TomographyConfig& c, const TomographyPlan& plan,
+RayLayout LayOutRays(const TomographyConfig& c, const TomographyGrid& grid,
                      const TomographyOps& ops) {
   RayLayout layout;
-  layout.lanes = ops.Lanes(c.slices, plan.shared_center);
+  layout.lanes = ops.Lanes(c.slices, grid.shared_center);
   layout.groups = (c.slices + layout.lanes - 1) / layout.lanes;
-  const auto angles = static_cast<int64_t>(plan.order.size());
-  layout.one_image = plan.grid_size * (plan.grid_size + 2 * math::kRayMargin);
+  const auto angles = static_cast<int64_t>(c.angles_rad.size());
+  layout.one_image = grid.grid_size * (grid.grid_size + 2 * math::kRayMargin);
   layout.one_sinogram = angles * (c.detectors + 2 * math::kRayMargin);
   // A few bytes per angle and group, padded to 256 bytes.
   layout.table_bytes = angles * static_cast<int64_t>(sizeof(math::ForwardAngle) +

@@ -28,7 +28,7 @@ struct RayLayout {
   int64_t image() const { return groups * lanes * one_image; }
   int64_t sinogram() const { return groups * lanes * one_sinogram; }
 };
-RayLayout LayOutRays(const TomographyConfig& config, const TomographyPlan& plan,
+RayLayout LayOutRays(const TomographyConfig& config, const TomographyGrid& grid,
                      const TomographyOps& ops);
 
 /// The matrix A of a plan on one device (gpu/math/rotation.h has its formula): the tables of its

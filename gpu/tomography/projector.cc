@@ -133,7 +133,7 @@ absl::StatusOr<int64_t> Projector::DeviceBytes(const ProjectorConfig& config, De
   const TomographyConfig geometry = GeometryOf(config);
   OCTAVO_RETURN_IF_ERROR(CheckTomography(geometry));
   OCTAVO_ASSIGN_OR_RETURN(TomographyOps* const ops, FindOperators<TomographyOps>(device));
-  return MatrixProjector::BytesOf(LayOutRays(geometry, PlanTomography(geometry), *ops));
+  return MatrixProjector::BytesOf(LayOutRays(geometry, PlanGrid(geometry), *ops));
 }
 
 absl::StatusOr<std::unique_ptr<Projector>> Projector::Create(const ProjectorConfig& config,

@@ -51,7 +51,7 @@ int64_t ImagesFor(TomographyAlgorithm algorithm) {
   }
 }
 
-Sizes SizesOf(const TomographyConfig& c, const TomographyPlan& plan, const TomographyOps& ops) {
+Sizes SizesOf(const TomographyConfig& c, const TomographyGrid& plan, const TomographyOps& ops) {
   Sizes s;
   s.layout = LayOutRays(c, plan, ops);
   s.lanes = s.layout.lanes;
@@ -64,8 +64,7 @@ Sizes SizesOf(const TomographyConfig& c, const TomographyPlan& plan, const Tomog
   if (HasWeights(c)) {
     if (c.algorithm != TomographyAlgorithm::kMlem)
       s.row_weights = s.weight_groups * s.layout.one_sinogram;
-    s.column_weights =
-        static_cast<int64_t>(plan.subsets.size()) * s.weight_groups * s.layout.one_image;
+    s.column_weights = c.subsets * s.weight_groups * s.layout.one_image;
   }
   if (plan.cut_radius > 0) s.cut = plan.image_size * (plan.image_size + 2 * math::kRayMargin);
   // Factors, and the filter's tables: a few bytes per detector and slice, padded to 256 bytes.
@@ -591,7 +590,7 @@ absl::StatusOr<int64_t> Reconstructor::DeviceBytes(const TomographyConfig& confi
   const TomographyConfig chosen = Chosen(config, device);
   if (chosen.algorithm == TomographyAlgorithm::kFourier) return FourierBytes(chosen, device);
   OCTAVO_ASSIGN_OR_RETURN(TomographyOps* const ops, FindOperators<TomographyOps>(device));
-  return SizesOf(chosen, PlanTomography(chosen), *ops).bytes();
+  return SizesOf(chosen, PlanGrid(chosen), *ops).bytes();
 }
 
 absl::StatusOr<std::unique_ptr<Reconstructor>> Reconstructor::Create(const TomographyConfig& config,

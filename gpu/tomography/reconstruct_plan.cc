@@ -1,6 +1,7 @@
 #include "gpu/tomography/reconstruct_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 #include <numeric>
@@ -137,15 +138,37 @@ absl::Status CheckAccuracy(const TomographyConfig& c) {
 
 // Whether each ray is also measured from the opposite side, as in scans over 360°: no gap reaches a
 // quarter turn.
+bool CoversFullTurn(const std::vector<double>& angles, size_t stride) {
+  // A gap of a quarter turn ends in two different parts of the turn, which are narrower than that:
+  // it lies between the last angle of one part and the first one of the next that has angles.
+  constexpr int kParts = 64;
+  struct Part {
+    double first = 2 * kPi, last = -1;
+  };
+  std::array<Part, kParts> parts;
+  for (size_t i = 0; i < angles.size(); i += stride) {
+    const double turned = angles[i] - 2 * kPi * std::floor(angles[i] / (2 * kPi));
+    const int at = std::clamp(static_cast<int>(turned / (2 * kPi) * kParts), 0, kParts - 1);
+    Part& part = parts[static_cast<size_t>(at)];
+    part.first = std::min(part.first, turned);
+    part.last = std::max(part.last, turned);
+  }
+  double first = -1, last = 0, gap = 0;
+  for (const Part& part : parts) {
+    if (part.last < 0) continue;
+    if (first < 0)
+      first = part.first;
+    else
+      gap = std::max(gap, part.first - last);
+    last = part.last;
+  }
+  return std::max(gap, first + 2 * kPi - last) < kPi / 2;
+}
 bool CoversFullTurn(const std::vector<double>& angles) {
-  std::vector<double> turned;
-  turned.reserve(angles.size());
-  for (const double angle : angles)
-    turned.push_back(angle - 2 * kPi * std::floor(angle / (2 * kPi)));
-  std::sort(turned.begin(), turned.end());
-  double gap = turned.front() + 2 * kPi - turned.back();
-  for (size_t i = 1; i < turned.size(); ++i) gap = std::max(gap, turned[i] - turned[i - 1]);
-  return gap < kPi / 2;
+  // Where some of many angles leave no gap, all of them leave none.
+  constexpr size_t kSome = 256;
+  const size_t stride = angles.size() / kSome;
+  return (stride > 1 && CoversFullTurn(angles, stride)) || CoversFullTurn(angles, 1);
 }
 
 // Whether rays step along columns; else along rows.
@@ -198,7 +221,7 @@ absl::Status CheckTomography(const TomographyConfig& c) {
   OCTAVO_RETURN_IF_ERROR(Finite("filter_order", c.filter_order,
                                 c.filter_order > 0 && c.filter_order <= 32, "above 0, up to 32"));
   OCTAVO_RETURN_IF_ERROR(CheckAccuracy(c));
-  return Between("image_size and padding", PlanTomography(c).grid_size, 1, kMaxGrid);
+  return Between("image_size and padding", PlanGrid(c).grid_size, 1, kMaxGrid);
 }
 
 absl::Status CheckProjectionsFinite(int64_t not_finite) {
@@ -282,8 +305,8 @@ math::BackAngle BackAngleOf(const TomographyConfig& c, double angle_rad, double 
   return BackAngleFor(c.interpolation, angle_rad, weight / c.pixel_size, 1);
 }
 
-TomographyPlan PlanTomography(const TomographyConfig& c) {
-  TomographyPlan plan;
+TomographyGrid PlanGrid(const TomographyConfig& c) {
+  TomographyGrid plan;
   plan.image_size = c.image_size == 0 ? c.detectors : c.image_size;
   std::vector<double> centers = c.centers;
   if (centers.empty()) centers.push_back(0.5 * static_cast<double>(c.detectors - 1));
@@ -318,7 +341,13 @@ TomographyPlan PlanTomography(const TomographyConfig& c) {
   plan.grid_size = plan.image_size + 2 * padding;
   plan.radius = circle(plan.grid_size);
   if (padding > usual && c.mask_ratio > 0) plan.cut_radius = circle(plan.image_size + 2 * usual);
+  return plan;
+}
 
+TomographyPlan PlanTomography(const TomographyConfig& c) {
+  TomographyPlan plan;
+  static_cast<TomographyGrid&>(plan) = PlanGrid(c);
+  const bool direct = !IsIterative(c.algorithm);
   // Shifted by a quarter turn, so that the angles that step along rows are [0, π/2) and [π, 3π/2).
   const auto key = [&](size_t i) {
     double turned = std::fmod(c.angles_rad[i] + kPi / 4, 2 * kPi);

@@ -10,16 +10,21 @@
 
 namespace octavo::inline gpu {
 
-/// The tables of a valid configuration. Angles are reordered: the subsets follow each other in the
-/// order of their use. Within a subset the angles that step along rows come first, and neighbouring
-/// angles lie side by side.
-struct TomographyPlan {
+/// The extents of a valid configuration. They take no tables of the angles, so that memory can be
+/// planned often.
+struct TomographyGrid {
   int64_t image_size = 0;  // of the result
   int64_t grid_size = 0;   // of the iterations
   float radius = 0;
   float cut_radius = 0;  // radius to which the result is cut if the support is wider; 0 = `radius`
   bool shared_center = true;
   std::vector<float> centers;  // one, or one per slice
+};
+
+/// The tables of a valid configuration. Angles are reordered: the subsets follow each other in the
+/// order of their use. Within a subset the angles that step along rows come first, and neighbouring
+/// angles lie side by side.
+struct TomographyPlan : TomographyGrid {
   std::vector<int32_t> order;  // the configuration's index of each angle
   std::vector<math::ForwardAngle> forward;
   std::vector<math::BackAngle> back;
@@ -32,6 +37,8 @@ absl::Status CheckTomography(const TomographyConfig& config);
 /// InvalidArgument if some values of the projections are not finite.
 absl::Status CheckProjectionsFinite(int64_t not_finite);
 
+/// Valid but for a grid that is too large.
+TomographyGrid PlanGrid(const TomographyConfig& config);
 /// `config` must be valid (CheckTomography).
 TomographyPlan PlanTomography(const TomographyConfig& config);
 

@@ -613,11 +613,43 @@ absl::Status AtReconstruction(const absl::Status& status) {
 
 namespace {
 
+/// The slices of a batch, with the axis anywhere it may be.
+absl::StatusOr<int64_t> BytesOfReconstruction(const TomographyLayout& layout,
+                                              const std::vector<std::vector<double>>& possible,
+                                              int64_t slices, double support, Device& device) {
+  int64_t most = 0;
+  for (const auto& centers : possible) {
+    TomographyConfig config = layout.ReconstructFor(0, slices, centers);
+    config.support = support;
+    OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, Reconstructor::DeviceBytes(config, device));
+    most = std::max(most, bytes);
+    if (config.padding_centers.empty()) continue;
+    // The slices of a batch may have one axis, and then share their lanes.
+    config.centers.resize(1);
+    OCTAVO_ASSIGN_OR_RETURN(const int64_t shared, Reconstructor::DeviceBytes(config, device));
+    most = std::max(most, shared);
+  }
+  return most;
+}
+
+absl::StatusOr<int64_t> BytesOfTrial(const TomographyLayout& layout,
+                                     const std::vector<std::vector<double>>& possible,
+                                     Device& device) {
+  int64_t most = 0;
+  for (const auto& centers : possible) {
+    OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes,
+                            Reconstructor::DeviceBytes(layout.TrialFor(0, centers), device));
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
 /// For projections that are turned as the layout says.
 absl::StatusOr<TomographyMemory> MemoryOf(const TomographyLayout& layout,
                                           const model::TomographySpec& spec, Device& device,
                                           int64_t slices, double support, bool checks,
-                                          LiveKind live, bool on_disk, bool previews) {
+                                          LiveKind live, bool on_disk, bool previews,
+                                          MemoryBook& book) {
   TomographyMemory m;
   const auto at = [](const absl::StatusOr<int64_t>& bytes) -> absl::StatusOr<int64_t> {
     return bytes.ok() ? bytes : AtReconstruction(bytes.status());
@@ -656,17 +688,10 @@ absl::StatusOr<TomographyMemory> MemoryOf(const TomographyLayout& layout,
     }
   }
   if (layout.may_widen()) m.support = support;
-  for (const auto& centers : possible) {
-    TomographyConfig config = layout.ReconstructFor(0, slices, centers);
-    config.support = m.support;
-    OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, at(Reconstructor::DeviceBytes(config, device)));
-    m.reconstruct = std::max(m.reconstruct, bytes);
-    if (config.padding_centers.empty()) continue;
-    // The slices of a batch may have one axis, and then share their lanes.
-    config.centers.resize(1);
-    OCTAVO_ASSIGN_OR_RETURN(const int64_t shared, at(Reconstructor::DeviceBytes(config, device)));
-    m.reconstruct = std::max(m.reconstruct, shared);
-  }
+  OCTAVO_ASSIGN_OR_RETURN(
+      m.reconstruct, at(book.Once(MemoryBook::Step::kReconstruct, slices, m.support, [&] {
+        return BytesOfReconstruction(layout, possible, slices, m.support, device);
+      })));
   const bool converted = spec.samples.type != DType::kF32;
   if (on_disk || converted) m.images = slices * layout.image_bytes();
   if (converted) m.images += kCountBytes + (on_disk ? slices * layout.stored_image_bytes() : 0);
@@ -680,12 +705,9 @@ absl::StatusOr<TomographyMemory> MemoryOf(const TomographyLayout& layout,
     const BatchRows row = layout.RowsOf(layout.center_slice(), 1);
     OCTAVO_ASSIGN_OR_RETURN(const int64_t prepare,
                             at(Preparer::DeviceBytes(layout.PrepareFor(row, false), device)));
-    int64_t trial = 0;
-    for (const auto& centers : possible) {
-      OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes,
-                              at(Reconstructor::DeviceBytes(layout.TrialFor(0, centers), device)));
-      trial = std::max(trial, bytes);
-    }
+    OCTAVO_ASSIGN_OR_RETURN(const int64_t trial, at(book.Once(MemoryBook::Step::kTrial, 1, 1, [&] {
+                              return BytesOfTrial(layout, possible, device);
+                            })));
     m.search = std::max<int64_t>(
         0, layout.RawBytes(row) + layout.FieldBytes(row) + prepare + of_slice + trial - of_batches);
   }
@@ -716,8 +738,11 @@ absl::StatusOr<TomographyMemory> MemoryOf(const TomographyLayout& layout,
         OCTAVO_ASSIGN_OR_RETURN(find, at(FindOverlapBytes(layout.OverlapSearch(), device)));
       } else {
         const bool search = m.check_slices == 0;
-        const auto bytes = FindAxisBytes(
-            search ? layout.AxisSearch(one.slices) : layout.AxisCheck(one.slices), device);
+        const auto bytes = book.Once(
+            search ? MemoryBook::Step::kSearch : MemoryBook::Step::kCheck, one.slices, 1, [&] {
+              return FindAxisBytes(
+                  search ? layout.AxisSearch(one.slices) : layout.AxisCheck(one.slices), device);
+            });
         if (!bytes.ok() && search) return AtAxisField(bytes.status());
         if (!bytes.ok()) {
           m.check_slices = 0;
@@ -737,16 +762,17 @@ absl::StatusOr<TomographyMemory> MemoryOf(const TomographyLayout& layout,
 absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
                                            const model::TomographySpec& spec, Device& device,
                                            int64_t slices, double support, bool checks,
-                                           LiveKind live, bool on_disk, bool previews) {
+                                           LiveKind live, bool on_disk, bool previews,
+                                           MemoryBook& book) {
   OCTAVO_ASSIGN_OR_RETURN(TomographyMemory most, MemoryOf(layout, spec, device, slices, support,
-                                                          checks, live, on_disk, previews));
+                                                          checks, live, on_disk, previews, book));
   if (spec.center.along_rows != model::AlongRows::kTurn) return most;
   // The first search has projections as they are. Further ones, and the batches, may have turned
   // ones, whose margin is known when the axis is found.
   for (const double degrees : kTurns) {
     OCTAVO_ASSIGN_OR_RETURN(const TomographyMemory turned,
                             MemoryOf(layout.Turned(degrees), spec, device, slices, support,
-                                     /*checks=*/false, LiveKind::kNone, on_disk, previews));
+                                     /*checks=*/false, LiveKind::kNone, on_disk, previews, book));
     for (const auto part :
          {&TomographyMemory::raw, &TomographyMemory::fields, &TomographyMemory::prepare,
           &TomographyMemory::sinograms, &TomographyMemory::reconstruct, &TomographyMemory::images,

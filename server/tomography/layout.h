@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -136,10 +138,10 @@ class TomographyLayout {
   double UnjoinedCenter(double center) const;
   /// Groups of slices in which the search looks for the axis: one, or several along the rows.
   std::vector<SliceGroup> search_groups() const;
-  /// The number of slices for checking an axis that the job does not search; 0 = no check.
-  int64_t check_slices() const;
   /// The groups of an axis that may lean, also once its projections are turned.
   std::vector<SliceGroup> line_groups() const;
+  /// The number of slices for checking an axis that the job does not search; 0 = no check.
+  int64_t check_slices() const;
   AxisConfig AxisCheck(int64_t slices) const;
 
   /// The steps in words, one a line.
@@ -187,6 +189,24 @@ struct TomographyMemory {
   }
 };
 
+/// What takes long to find for many angles, and does not depend on where slices lie nor on how
+/// projections are turned: a plan finds it once. Of one job and device.
+class MemoryBook {
+ public:
+  enum class Step { kSearch, kCheck, kReconstruct, kTrial };
+  /// The bytes that `step` takes with so many slices and that support, found by `find` at first.
+  template <class F>
+  absl::StatusOr<int64_t> Once(Step step, int64_t slices, double support, const F& find) {
+    const std::tuple key(step, slices, support);
+    const auto it = known_.find(key);
+    if (it != known_.end()) return it->second;
+    return known_.emplace(key, find()).first->second;
+  }
+
+ private:
+  std::map<std::tuple<Step, int64_t, double>, absl::StatusOr<int64_t>> known_;
+};
+
 /// For batches of `slices`. `support`: the widest that the iterations may use, if the layout may
 /// widen. `checks`: a given axis is checked, if the layout says so. `on_disk`: the result is stored
 /// batch by batch. `live`: what is shown while projections are pushed; without effect on other
@@ -195,6 +215,7 @@ struct TomographyMemory {
 absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
                                            const model::TomographySpec& spec, Device& device,
                                            int64_t slices, double support, bool checks,
-                                           LiveKind live, bool on_disk, bool previews);
+                                           LiveKind live, bool on_disk, bool previews,
+                                           MemoryBook& book);
 
 }  // namespace octavo::tomography

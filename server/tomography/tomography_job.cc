@@ -168,14 +168,15 @@ class TomographyWork final : public job::JobWork {
     };
     const int64_t most = std::min(
         layout_.slices(), std::clamp(layout_.slices() / kLeastBatches, kFewSlices, kMostSlices));
+    MemoryBook book;
     const auto largest = [&](bool on_disk, double support, bool checks,
                              LiveKind live) -> absl::StatusOr<TomographyMemory> {
       int64_t slices =
           spec_.slices_per_batch > 0 ? std::min(spec_.slices_per_batch, layout_.slices()) : most;
       for (;;) {
-        OCTAVO_ASSIGN_OR_RETURN(TomographyMemory memory, MemoryFor(layout_, spec_, device, slices,
-                                                                   support, checks, live, on_disk,
-                                                                   /*previews=*/true));
+        OCTAVO_ASSIGN_OR_RETURN(TomographyMemory memory,
+                                MemoryFor(layout_, spec_, device, slices, support, checks, live,
+                                          on_disk, /*previews=*/true, book));
         if (slices == 1 || spec_.slices_per_batch > 0 ||
             memory.workspace() + results(on_disk) <= use.free())
           return memory;

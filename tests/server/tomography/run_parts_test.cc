@@ -1,8 +1,10 @@
 // The parts of a tomography run by themselves: rows, axis, wide objects, slices, the result.
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -10,6 +12,7 @@
 #include "gmock/gmock.h"
 
 #include "gpu/math/half.h"
+#include "gpu/tomography/reconstruct_plan.h"
 #include "server/tomography/axis_finder.h"
 #include "server/tomography/result_volume.h"
 #include "server/tomography/row_preparer.h"
@@ -441,6 +444,85 @@ TEST(SliceMakerTest, ABatchIsReconstructedToldAndShown) {
     EXPECT_EQ(run.published.back(), made) << "the last preview is the slice itself";
     EXPECT_GT(std::accumulate(made.begin(), made.end(), 0.0), 0);
     ASSERT_THAT(run.stream().Synchronize(), IsOk());
+  }
+}
+
+/// A scan of as many projections as a job may use.
+storage::ProjectionInfo LongScan() {
+  storage::ProjectionInfo info = DiscInput::Info();
+  info.projections = 65535;
+  info.rows = 400;
+  info.angles_rad.clear();
+  for (int64_t a = 0; a < info.projections; ++a)
+    info.angles_rad.push_back(testing::kPi * static_cast<double>(a) /
+                              static_cast<double>(info.projections));
+  return info;
+}
+
+double SecondsOf(const std::function<void()>& work) {
+  double least = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < 3; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    least = std::min(least, took.count());
+  }
+  return least;
+}
+
+// The tables of all angles are made once, by the run: a plan, which looks at many batches and
+// turns, takes a few times as long as one of them, and not hundreds of times.
+TEST(PlanTest, ManyAnglesArePlannedWithoutTheirTables) {
+  FakeRun run;
+  TomographySpec spec = DiscSpec(TomographyAlgorithm::kTv);
+  spec.reconstruction.tv_weight = 0.01;
+  spec.center = {.pixels = {}, .find = true, .automatic = true};
+  spec.center.search.method = CenterMethod::kPairs;
+  spec.center.along_rows = AlongRows::kTurn;
+  ASSERT_OK_AND_ASSIGN(const TomographyLayout layout, TomographyLayout::Make(spec, LongScan(), 0));
+  const TomographyConfig one = layout.ReconstructFor(0, 16, {31.5});
+  const double table = SecondsOf([&] { (void)PlanTomography(one); });
+  MemoryBook known;
+  const auto plan = [&](MemoryBook& book) {
+    for (const int64_t slices : {64, 32, 16, 8, 4, 2, 1})
+      EXPECT_THAT(MemoryFor(layout, spec, run.device(), slices, 1.75, false, LiveKind::kNone, false, true, book),
+                  IsOk());
+  };
+  plan(known);
+  const double all = SecondsOf([&] {
+    MemoryBook book;
+    plan(book);
+  }),
+               again = SecondsOf([&] { plan(known); });
+  EXPECT_LT(all, 40 * table);
+  EXPECT_LT(again, all);
+}
+
+// What the book knows is what would be found anew.
+TEST(PlanTest, TheBookChangesNoNumber) {
+  FakeRun run;
+  for (const AlongRows along : {AlongRows::kOne, AlongRows::kLine, AlongRows::kTurn}) {
+    TomographySpec spec = DiscSpec(TomographyAlgorithm::kSirt);
+    spec.center = {.pixels = {}, .find = true, .automatic = true};
+    spec.center.search.method = CenterMethod::kPairs;
+    spec.center.along_rows = along;
+    spec.samples.type = DType::kU8;
+    const TomographyLayout layout = DiscLayout(spec);
+    MemoryBook book;
+    for (const double support : {1.75, 1.0, 1.75}) {
+      for (const int64_t slices : {7, 3, 1, 3, 7}) {
+        MemoryBook empty;
+        ASSERT_OK_AND_ASSIGN(
+            const TomographyMemory known,
+            MemoryFor(layout, spec, run.device(), slices, support, false, LiveKind::kNone, false, true, book));
+        ASSERT_OK_AND_ASSIGN(
+            const TomographyMemory anew,
+            MemoryFor(layout, spec, run.device(), slices, support, false, false, true, empty));
+        EXPECT_EQ(known.workspace(), anew.workspace());
+        EXPECT_EQ(known.reconstruct, anew.reconstruct);
+        EXPECT_EQ(known.search, anew.search);
+      }
+    }
   }
 }
 
