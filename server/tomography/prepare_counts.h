@@ -1,5 +1,7 @@
 #pragma once
 
+#include <limits>
+
 #include "gpu/tomography/preprocess.h"
 #include "server/model/tomography_spec.h"
 
@@ -19,6 +21,7 @@ inline void ForgetCounts(model::TomographyReport& report) {
 inline void ForgetVolume(model::TomographyReport& report) {
   ForgetCounts(report);
   report.batches = report.iterations = report.clipped_below = report.clipped_above = 0;
+  report.relative_change = report.variation_gap = std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace octavo::tomography

@@ -86,13 +86,12 @@ class TomographyWork final : public job::JobWork {
     plan.view_extents[1] = layout_.image_columns();
     plan.view_extents[2] = layout_.slices();
     plan.bscan_axis = model::FrameAxis::kZ;
-    plan.text = absl::StrCat(layout_.Text(), SeriesText(spec_, projections_), "batches: ", batches,
-                             " of ", batch, " slices, result ", SamplesText(), " ",
-                             chosen.on_disk ? "on disk" : "in device memory",
-                             "\nmemory of a batch: ", (m.raw + m.fields) >> 20, " MiB raw data, ",
-                             m.prepare >> 20, " MiB preparation, ", m.sinograms >> 20,
-                             " MiB sinograms, ", m.reconstruct >> 20, " MiB reconstruction\n",
-                             LiveText(m.live));
+    plan.text = absl::StrCat(
+        layout_.Text(), SeriesText(spec_, projections_), "batches: ", batches, " of ", batch,
+        " slices, result ", SamplesText(), " ", chosen.on_disk ? "on disk" : "in device memory",
+        "\nmemory of a batch: ", (m.raw + m.fields) >> 20, " MiB raw data, ", m.prepare >> 20,
+        " MiB preparation, ", m.sinograms >> 20, " MiB sinograms, ", m.reconstruct >> 20,
+        " MiB reconstruction\n", LiveText(m.live));
     return plan;
   }
 

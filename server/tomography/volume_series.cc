@@ -141,6 +141,8 @@ void AddVolume(const model::TomographyReport& volume, model::TomographyReport* a
   all->unlit += before.unlit;
   all->clipped_below += before.clipped_below;
   all->clipped_above += before.clipped_above;
+  all->relative_change = std::fmax(all->relative_change, before.relative_change);
+  all->variation_gap = std::fmax(all->variation_gap, before.variation_gap);
   // The norms at the first iterations follow from both.
   const auto first = [](const model::TomographyReport& report) {
     return report.residual_norm / report.relative_residual;

@@ -485,7 +485,8 @@ TEST(PlanTest, ManyAnglesArePlannedWithoutTheirTables) {
   MemoryBook known;
   const auto plan = [&](MemoryBook& book) {
     for (const int64_t slices : {64, 32, 16, 8, 4, 2, 1})
-      EXPECT_THAT(MemoryFor(layout, spec, run.device(), slices, 1.75, false, LiveKind::kNone, false, true, book),
+      EXPECT_THAT(MemoryFor(layout, spec, run.device(), slices, 1.75, false, LiveKind::kNone, false,
+                            true, book),
                   IsOk());
   };
   plan(known);
@@ -512,12 +513,12 @@ TEST(PlanTest, TheBookChangesNoNumber) {
     for (const double support : {1.75, 1.0, 1.75}) {
       for (const int64_t slices : {7, 3, 1, 3, 7}) {
         MemoryBook empty;
-        ASSERT_OK_AND_ASSIGN(
-            const TomographyMemory known,
-            MemoryFor(layout, spec, run.device(), slices, support, false, LiveKind::kNone, false, true, book));
-        ASSERT_OK_AND_ASSIGN(
-            const TomographyMemory anew,
-            MemoryFor(layout, spec, run.device(), slices, support, false, false, true, empty));
+        ASSERT_OK_AND_ASSIGN(const TomographyMemory known,
+                             MemoryFor(layout, spec, run.device(), slices, support, false,
+                                       LiveKind::kNone, false, true, book));
+        ASSERT_OK_AND_ASSIGN(const TomographyMemory anew,
+                             MemoryFor(layout, spec, run.device(), slices, support, false,
+                                       LiveKind::kNone, false, true, empty));
         EXPECT_EQ(known.workspace(), anew.workspace());
         EXPECT_EQ(known.reconstruct, anew.reconstruct);
         EXPECT_EQ(known.search, anew.search);

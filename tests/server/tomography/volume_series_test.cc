@@ -186,8 +186,9 @@ Made MakeOf(const TomographySpec& spec, std::shared_ptr<storage::ProjectionInput
   TomographyMemory memory;
   {
     FakeRun look;
+    MemoryBook book;
     memory = MemoryFor(layout, OfWindow(spec, 0), look.device(), slices_per_batch, 1.5,
-                       /*checks=*/false, on_disk, /*previews=*/true)
+                       /*checks=*/false, LiveKind::kNone, on_disk, /*previews=*/true, book)
                  .value();
   }
   made.run = std::make_unique<FakeRun>(memory.workspace());
@@ -400,8 +401,10 @@ class PushedSeriesTest : public ::testing::Test {
     info.flats = flats_;
     info.flat_positions.assign(static_cast<size_t>(flats_), 0.0);
     const TomographyLayout layout = TomographyLayout::Make(OfWindow(spec_, 0), info, 0).value();
-    const TomographyMemory memory =
-        MemoryFor(layout, OfWindow(spec_, 0), run_.device(), 4, 1, false, false, true).value();
+    MemoryBook book;
+    const TomographyMemory memory = MemoryFor(layout, OfWindow(spec_, 0), run_.device(), 4, 1,
+                                              false, LiveKind::kAll, false, true, book)
+                                        .value();
     return RunTomography(run_, stop,
                          {.spec = &spec_,
                           .layout = &layout,
