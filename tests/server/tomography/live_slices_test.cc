@@ -311,6 +311,36 @@ TEST_F(LiveSlicesTest, FieldsThatComeLateBeginThePlanesAnew) {
   ExpectPlanesOfTheVolume(run, run.wanted);
 }
 
+TEST_F(LiveSlicesTest, PlanesOfChosenProjectionsAreThoseOfTheirVolume) {
+  turns_ = 2;  // 24 projections of one turn are even again
+  FakeRun run;
+  run.preview_due = true;
+  run.wanted = {Plane(FrameAxis::kZ, 4), Plane(FrameAxis::kY, 20), Plane(FrameAxis::kX, 20)};
+  const TomographySpec whole = spec_;
+  const TomographyLayout live_layout = Planned();
+  LiveSlices live(run, {}, *port_, whole, live_layout, LiveKind::kAll);
+  for (const int64_t frame : Frames(0, 36)) Push(frame);  // seven more than the window has
+  spec_.projections = {.begin = 0, .end = 24, .step = 1};
+  live.Choose(spec_.projections);
+  ShowAll(live, true);
+  ExpectPlanesOfTheVolume(run, run.wanted);
+  const size_t shown = run.published.size();
+  spec_.projections = {.begin = 12, .end = 36, .step = 1};  // the next window has some of the same
+  live.Choose(spec_.projections);
+  EXPECT_EQ(run.used(), 0);
+  ShowAll(live, false);
+  EXPECT_EQ(run.published.size(), shown + 3) << "those that have come already";
+  for (const int64_t frame : Frames(36, push_.frames)) Push(frame);
+  ShowAll(live, true);
+  ExpectPlanesOfTheVolume(run, run.wanted);
+  live.Choose({.begin = 44, .end = 48, .step = 1});  // not one preview of fewer than eight
+  const size_t before = run.published.size();
+  ShowAll(live, false);
+  EXPECT_EQ(run.published.size(), before);
+  live.Release();
+  EXPECT_EQ(run.used(), 0);
+}
+
 TEST_F(LiveSlicesTest, PlanesComeAndGoWhileTheScanRuns) {
   FakeRun run;
   run.preview_due = true;
