@@ -301,7 +301,7 @@ class Objects(unittest.TestCase):
                                     render=("render", "max", "z"), start_commit=("start_commit", "a", "npy"), start_derive=("start_derive", {"mip": {}}),
                                     start_spill=("start_spill", "host"), start_restore=("start_restore",)),
                 octavo.Job: dict(refresh=("job",), cancel=("cancel_job",), watch=("watch_job",), subscribe=("subscribe", ["mip"]), volumes=("volumes",),
-                                 wait=("wait_job",)),
+                                 wait=("wait_job",), series_volumes=("series_volumes",)),
                 octavo.Operation: dict(refresh=("operation",), wait=("wait_operation",), watch=("watch_operation",), cancel=("cancel_operation",)),
                 octavo.Buffer: dict(refresh=("get",), wait=("wait",), write=("write", array), apply=("apply", {"mip": {}}), sync=("sync", 1, (0,)),
                                     update=("update",), destroy=("destroy",), read=("read",))}
