@@ -107,6 +107,15 @@ absl::Status Jobs::CheckCommit(const model::JobSpec& spec, const job::JobWork& w
                           absl::StrCat("is '", spec.commit->destination,
                                        "', the same for every volume of tomography.series; allowed "
                                        "is a path with {index} in it"));
+    // The others cannot be known: a push may end at any volume. A name of the job's is not known
+    // yet.
+    if (first.ok() && !absl::StrContains(*first, "{") &&
+        !absl::StrContains(spec.commit->destination, "{scan") &&
+        !absl::StrContains(spec.commit->destination, "{title")) {
+      model::CommitOptions of_first = *spec.commit;
+      of_first.destination = *first;
+      status = components_.committer.Check(of_first);
+    }
   }
   if (std::optional<model::VolumeStatus> volume = work.Expected();
       status.ok() && volume.has_value()) {

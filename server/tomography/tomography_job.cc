@@ -447,7 +447,7 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
   OCTAVO_ASSIGN_OR_RETURN(auto initial, OpenInitial(spec, layout, environment.buffers));
   Implausible doubts = DoubtsOf(spec, info, 0);
   OCTAVO_RETURN_IF_ERROR(doubts.refusal());
-  if (std::string left = LeftBetween(spec); !left.empty())
+  if (std::string left = LeftBetween(spec, info.projections); !left.empty())
     doubts.warnings.push_back(std::move(left));
   if (input != nullptr) {
     if (const auto exchanged = FindExchangedFields(spec, *input)) return *exchanged;

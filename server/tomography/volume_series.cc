@@ -121,8 +121,10 @@ std::string SeriesText(const model::TomographySpec& spec, int64_t projections) {
       left > 0 ? absl::StrCat("; the last ", left, " projections fill none") : "", "\n");
 }
 
-std::string LeftBetween(const model::TomographySpec& spec) {
-  if (!spec.series.has_value() || spec.series->step <= spec.series->projections) return "";
+std::string LeftBetween(const model::TomographySpec& spec, int64_t projections) {
+  if (!spec.series.has_value() || spec.series->step <= spec.series->projections ||
+      WindowsIn(spec, projections) < 2)
+    return "";
   return absl::StrCat("Between two volumes of the series ",
                       spec.series->step - spec.series->projections,
                       " projections are left out: series.step is ", spec.series->step,

@@ -44,7 +44,7 @@ void SetLabels(const model::TomographySpec& spec, const storage::ProjectionInfo&
 /// One line of the plan; "" without a series.
 std::string SeriesText(const model::TomographySpec& spec, int64_t projections);
 /// A warning if projections lie between the windows; "" if not.
-std::string LeftBetween(const model::TomographySpec& spec);
+std::string LeftBetween(const model::TomographySpec& spec, int64_t projections);
 
 /// Adds what the job tells of one volume to what it tells of those before.
 void AddVolume(const model::TomographyReport& volume, model::TomographyReport* all);

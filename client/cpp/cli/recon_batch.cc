@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <set>
@@ -120,7 +121,11 @@ bool ReconBatch::Join(Session& session, Scan& scan) {
   std::optional<v1::Job> found;
   if (!Fine(session, scan, FindPendingResult(session, destination, &found))) return true;
   if (!found.has_value()) return false;
-  if (found->spec().tomography().file().path() != scan.spec.tomography().file().path()) {
+  const auto plain = [](const std::string& path) {
+    return std::filesystem::path(path).lexically_normal();
+  };
+  if (plain(found->spec().tomography().file().path()) !=
+      plain(scan.spec.tomography().file().path())) {
     scan.state = State::kFailed;
     scan.problem =
         absl::StrCat(found->name(), " makes '", destination,

@@ -245,6 +245,7 @@ void ReconFlags::AddTo(CLI::App* app) {
                     "the values are transmissions already: no flat and dark fields are used");
   for (CLI::Option* other : {flats, darks, median, in_time, sinograms})
     transmissions->excludes(other);
+  for (CLI::Option* other : {flats, darks, median, in_time}) sinograms->excludes(other);
   app->add_option("--cutoff", cutoff_, "largest transmission; larger ones become this");
   app->add_option("--air", air_,
                   "LEFT,RIGHT: columns at the ends of the detector that show air, which becomes 1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import Any, Iterator, List, Optional
+from typing import Any, Iterable, Iterator, List, Optional
 
 import grpc
 
@@ -106,20 +106,31 @@ class JobCalls:
 
     def series_volumes(self, name: JobName, *, timeout: Optional[Seconds] = None) -> Iterator[Volume]:
         """Yields the volumes of octavo.tomography(series=) in their order, each as soon as it is held, while the job goes on, and ends with the
-        job. Waits at most `timeout` seconds in all (OctavoTimeout). One that is gone by then is yielded with the state that it is in. Raises
-        OctavoError if the job ends otherwise than DONE, after the volumes that it left. ValueError for a job without a series."""
+        job. Waits at most `timeout` seconds in all (OctavoTimeout). One that is gone by then is yielded with the state that it is in, and passed
+        over with an OctavoWarning if the server does not know it any more. Raises OctavoError if the job ends otherwise than DONE, after the volumes that it left. ValueError for a job without a series."""
         errors.check_kind("name", name, "jobs")
         most, given, last = limit("timeout", timeout), 0, None
+
+        def known(volumes: Iterable[str]) -> Iterator[Volume]:
+            for volume in volumes:
+                try:
+                    found = self.volume(volume)
+                except errors.OctavoError as error:
+                    if error.code != grpc.StatusCode.NOT_FOUND:
+                        raise
+                    errors.tell(name, [f"{volume} is passed over: {error}"])
+                else:
+                    yield found
+
         with errors.waiting(most, lambda: self.job(name)):
             for last in self._states_of_job(name, most):
                 if not last.spec.tomography.HasField("series") and not last.earlier_run:
                     raise ValueError(f"{last.name} makes no series; octavo.tomography(series=(projections, step)) does")
                 errors.tell(name, last.warnings)
-                for volume in last.volumes[given:last.tomography.series_volumes]:
-                    given += 1
-                    yield self.volume(volume)
-            for volume in last.volumes[given:]:
-                yield self.volume(volume)
+                held = last.volumes[given:last.tomography.series_volumes]
+                given += len(held)
+                yield from known(held)
+            yield from known(last.volumes[given:])
         Job(self, last)._checked()
 
     def cancel_job(self, name: JobName) -> Job:

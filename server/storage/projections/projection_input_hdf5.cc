@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -107,6 +108,11 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenDataExchange(
 // -- Files that Octavo committed: one volume, and its metadata as text beside it
 
 constexpr char kOwnVolume[] = "/volume", kOwnMetadata[] = "/octavo";
+
+// HDF5 knows the dataset by all of these: volume, /volume, //volume, ./volume.
+bool IsOwnVolume(const std::string& name) {
+  return ("/" / std::filesystem::path(name).relative_path()).lexically_normal() == kOwnVolume;
+}
 
 absl::StatusOr<bool> IsCommitted(Hdf5Reader& file) {
   OCTAVO_ASSIGN_OR_RETURN(const bool volume, file.Exists(kOwnVolume));
@@ -315,7 +321,7 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenHdf5Projections(
     const UniqueFd& opened, const std::string& path, const ProjectionOptions& options) {
   OCTAVO_ASSIGN_OR_RETURN(const auto file, Hdf5Reader::Open(opened, path, options.roots));
   if (options.format != "nxtomo" &&
-      (options.projections.empty() || options.projections == kOwnVolume)) {
+      (options.projections.empty() || IsOwnVolume(options.projections))) {
     OCTAVO_ASSIGN_OR_RETURN(const bool exchange, file->Exists("/exchange"));
     OCTAVO_ASSIGN_OR_RETURN(const bool committed, IsCommitted(*file));
     if (committed && !exchange) return OpenCommitted(file, options);

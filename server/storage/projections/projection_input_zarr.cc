@@ -1,6 +1,7 @@
 // Zarr: an array of projections, or a group that has it with flats, darks and angles beside it.
 
 #include <algorithm>
+#include <filesystem>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -197,6 +198,12 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenZarrProjections(
                             "an array, a group with exchange/data, data or an OME-Zarr image, or "
                             "files that end in .tif or .tiff");
     }
+  }
+  // The array of an image, named by the request, is still that image.
+  if (!image && !data.empty()) {
+    const auto own = OmeDataset(path, roots);
+    image = own.ok() && !own->empty() &&
+            std::filesystem::path(data).lexically_normal() == std::filesystem::path(*own);
   }
   OCTAVO_ASSIGN_OR_RETURN(parts.array[0], OpenFrames(path, data, /*flat=*/false, roots));
   if (image) {

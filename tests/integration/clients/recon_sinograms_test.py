@@ -49,6 +49,10 @@ class ReconSinograms(DaemonTest):
                 np.testing.assert_allclose(self.result(again), self.result("direct.npy"), atol=1e-6)
                 with open(os.path.join(self.root, again + ".json")) as file:
                     self.assertEqual(json.load(file)["spacing_um"], [2.5, 2.5, 2.5])
+                # Named by the request, the array is still what its metadata say.
+                for at, dataset in enumerate({"s.h5": ("volume", "//volume"), "s.zarr": ("0",)}.get(name, ())):
+                    self.recon(name, "--sinograms", *angles, *flags, "--data", dataset, "-o", f"named-{at}-{again}")
+                    np.testing.assert_allclose(self.result(f"named-{at}-{again}"), self.result("direct.npy"), atol=1e-6)
                 # A part of it, rows and projections.
                 part = f"part-{name[2:]}.npy"
                 self.recon(name, "--sinograms", *angles, *flags, "--rows", "1:5:2", "-o", part)

@@ -282,6 +282,11 @@ class Series(DaemonTest):
         with self.assertRaises(octavo.OctavoError) as caught:
             self.submit(commit="same.npy")
         self.assertIn("commit.destination: is 'same.npy', the same for every volume of tomography.series; allowed is a path with {index} in it", str(caught.exception))
+        os.makedirs(os.path.join(self.daemon.root, "taken"), exist_ok=True)
+        open(os.path.join(self.daemon.root, "taken", "0.npy"), "w").close()
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.submit(commit="taken/{index}.npy")
+        self.assertIn("ALREADY_EXISTS: commit.destination", str(caught.exception))
         for series in ((24,), (24, 0), "24", (0, 1), (24, 1, 1), 1.5):
             with self.assertRaises(ValueError, msg=series):
                 octavo.tomography(push, series=series)

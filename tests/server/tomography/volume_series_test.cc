@@ -112,8 +112,9 @@ TEST(VolumeSeriesTest, WordsAndLabelsSayWhatItIsMadeOf) {
             "series: 4 volumes of 20 projections each, a new one every 10; the last 5 projections "
             "fill none\n");
   EXPECT_EQ(SeriesText(DiscSpec(), 60), "");
-  EXPECT_EQ(LeftBetween(spec), "");
-  EXPECT_THAT(LeftBetween(SeriesSpec(20, 25)), HasSubstr("5 projections are left out"));
+  EXPECT_EQ(LeftBetween(spec, 60), "");
+  EXPECT_THAT(LeftBetween(SeriesSpec(20, 25), 60), HasSubstr("5 projections are left out"));
+  EXPECT_EQ(LeftBetween(SeriesSpec(20, 100), 60), "") << "there is one volume alone";
   VolumeStatus volume;
   SetLabels(spec, DiscInput::Info(), 1, &volume);
   EXPECT_EQ(volume.labels["series.first_projection"], "15");
