@@ -148,8 +148,7 @@ void SliceMaker::TellGaps(const TomographyResult& result) {
   for (size_t i = 0; i < last.variation_gaps.size(); ++i) {
     const double gap = last.objectives[i] > 0 ? last.variation_gaps[i] / last.objectives[i] : 0;
     report_.variation_gap = std::fmax(report_.variation_gap, gap);
-    const bool moves = result.stop == TomographyStop::kIterations &&
-                       last.changes[i] * static_cast<double>(last.iteration) > kFarChange;
+    const bool moves = last.changes[i] * static_cast<double>(last.iteration) > kFarChange;
     far_slices_ += gap > kFarGap || moves ? 1 : 0;
     ++tv_slices_;
   }
@@ -165,10 +164,12 @@ void SliceMaker::Conclude() {
         gap ? absl::StrFormat("the smoothing that tv_weight %g asks for was not reached "
                               "(variation_gap %.2f, 0 at the minimum)",
                               spec_.reconstruction.tv_weight, report_.variation_gap)
-            : absl::StrFormat("they still changed by %.2g an iteration", report_.relative_change),
+        : std::isfinite(report_.relative_change)
+            ? absl::StrFormat("they still changed by %.2g an iteration", report_.relative_change)
+            : "one iteration tells nothing of the next",
         gap ? "Is tv_weight too large? It has the unit of the slices: begin with the noise of "
               "an FBP slice, or, if it is meant, give more iterations."
-            : "Give more iterations."));
+            : "Give more iterations, and a smaller stop_change if that ended them."));
   }
   report_.residual_norm = squares_ < 0 ? kNoResidual : std::sqrt(squares_);
   report_.relative_residual =

@@ -2,6 +2,8 @@
 
 #include <filesystem>
 
+#include "absl/strings/match.h"
+
 #include "octavo/v1/job.grpc.pb.h"
 #include "octavo/v1/volume.grpc.pb.h"
 
@@ -11,10 +13,6 @@ namespace {
 constexpr char kNotOver[] =
     "state = QUEUED OR state = RUNNING OR state = CANCELLING OR state = DONE";
 constexpr int kRowsOfAPage = 1000;
-
-bool SamePath(const std::string& a, const std::string& b) {
-  return std::filesystem::path(a).lexically_normal() == std::filesystem::path(b).lexically_normal();
-}
 
 // Whether the result of a job that is done will be written. A volume that is gone will not.
 grpc::Status IsToBeWritten(Session& session, const v1::Job& job, bool* is) {
@@ -33,6 +31,14 @@ grpc::Status IsToBeWritten(Session& session, const v1::Job& job, bool* is) {
 }
 
 }  // namespace
+
+bool SamePath(const std::string& a, const std::string& b) {
+  const auto one = std::filesystem::path(a).lexically_normal(),
+             other = std::filesystem::path(b).lexically_normal();
+  if (one.is_absolute() == other.is_absolute()) return one == other;
+  const std::string& whole = (one.is_absolute() ? one : other).native();
+  return absl::EndsWith(whole, "/" + (one.is_absolute() ? other : one).native());
+}
 
 grpc::Status FindPendingResult(Session& session, const std::string& destination,
                                std::optional<v1::Job>* found) {

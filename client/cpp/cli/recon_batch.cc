@@ -121,11 +121,7 @@ bool ReconBatch::Join(Session& session, Scan& scan) {
   std::optional<v1::Job> found;
   if (!Fine(session, scan, FindPendingResult(session, destination, &found))) return true;
   if (!found.has_value()) return false;
-  const auto plain = [](const std::string& path) {
-    return std::filesystem::path(path).lexically_normal();
-  };
-  if (plain(found->spec().tomography().file().path()) !=
-      plain(scan.spec.tomography().file().path())) {
+  if (!SamePath(found->spec().tomography().file().path(), scan.spec.tomography().file().path())) {
     scan.state = State::kFailed;
     scan.problem =
         absl::StrCat(found->name(), " makes '", destination,

@@ -17,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 #include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/tomopy_settings.h"
@@ -66,7 +67,10 @@ std::string KeyOf(const CLI::Option& option) {
 }
 
 [[noreturn]] void Refuse(const std::string& path, const std::string& text) {
-  throw CLI::ValidationError("--config", Printable(absl::StrCat(path, text)));
+  // Each line by itself, for it may hold anything.
+  std::vector<std::string> lines = absl::StrSplit(absl::StrCat(path, text), '\n');
+  for (std::string& line : lines) line = Printable(line);
+  throw CLI::ValidationError("--config", absl::StrJoin(lines, "\n"));
 }
 
 constexpr char kAcceptDifferences[] = "--accept-differences";
@@ -156,6 +160,8 @@ std::vector<FileSetting> ReadToml(const std::string& path, const std::string& te
 std::vector<FileSetting> ReadTomopy(const std::string& path, const std::string& text) {
   std::vector<FileSetting> settings;
   std::istringstream lines(text);
+  std::string section;
+  std::map<std::pair<std::string, std::string>, int> places;  // of keys in their sections: lines
   bool other_command = false;
   int number = 0;
   for (std::string line; std::getline(lines, line);) {
@@ -163,6 +169,7 @@ std::vector<FileSetting> ReadTomopy(const std::string& path, const std::string& 
     absl::StripAsciiWhitespace(&line);
     if (line.empty() || line.front() == '#' || line.front() == ';') continue;
     if (line.front() == '[' && line.back() == ']') {
+      section = line;
       other_command = line == "[correct]" || line == "[convert]";
       continue;
     }
@@ -177,6 +184,9 @@ std::vector<FileSetting> ReadTomopy(const std::string& path, const std::string& 
     one.values.push_back(line.substr(equals + 1));
     absl::StripAsciiWhitespace(&one.values.front());
     one.where = absl::StrCat(", line ", number);
+    if (const auto [before, is_new] = places.try_emplace({section, one.key}, number); !is_new)
+      Refuse(path, absl::StrCat(one.where, ": '", one.key, "' stands in line ", before->second,
+                                ", too; allowed is once in a section"));
     // tomopy-cli takes these for settings that are not given.
     if (!other_command && !one.values.front().empty() && one.values.front() != "None")
       settings.push_back(std::move(one));

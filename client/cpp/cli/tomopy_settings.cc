@@ -1,6 +1,7 @@
 #include "client/cpp/cli/tomopy_settings.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -170,7 +171,7 @@ class Translation {
   /// A number; else it is refused, and nothing is returned.
   std::optional<double> Number(const std::string& name) {
     double number = 0;
-    if (absl::SimpleAtod(Text(name), &number)) return number;
+    if (absl::SimpleAtod(Text(name), &number) && std::isfinite(number)) return number;
     Mistake(name, "a number");
     return std::nullopt;
   }
@@ -312,8 +313,9 @@ class Translation {
       } else {
         NoEffect({"rotation-axis-auto"});
       }
-      if (Has("reconstruction-type") && Is("reconstruction-type", "try") &&
-          absl::SimpleAtod(Text("center-search-width"), &width) && width > 0) {
+      const bool tries = Has("reconstruction-type") && Is("reconstruction-type", "try");
+      if (tries) width = Number("center-search-width").value_or(0);
+      if (width > 0) {
         taken_.insert({"rotation-axis", "center-search-width"});
         Become("reconstruction-type", "try-centers",
                {absl::StrCat(Exact(*axis - 0.5 - width), ":", Exact(*axis - 1 + width), ":0.5")},

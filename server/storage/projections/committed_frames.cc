@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <fcntl.h>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,9 @@
 #include "gpu/device/dtype.h"
 #include "server/storage/formats/meta_json.h"
 #include "server/storage/formats/volume_meta.h"
+#include "server/storage/io/files.h"
+#include "server/storage/io/json_file.h"
+#include "server/storage/io/open_beneath.h"
 
 namespace octavo::storage {
 namespace {
@@ -104,8 +109,22 @@ absl::Status TakeOwnMetadata(const nlohmann::json& json, const std::string& plac
   parts->quantity = meta->value_kind;
   if (meta->value_kind != "line_integral" && meta->value_kind != "transmission")
     return absl::OkStatus();
-  if (!std::equal(meta->shape, meta->shape + 3, array.shape))
-    return BadProjections(parts->path, place, absl::StrCat("has the shape ", Listed(meta->shape)),
+  // Pages of images may go along any axis; every other file has the order of the volume.
+  std::array<std::string, 3> stored = {meta->axes[0], meta->axes[1], meta->axes[2]};
+  if (const auto pages = json.find("pages"); pages != json.end()) {
+    std::array<std::string, 3> sorted;
+    if (pages->is_array() && pages->size() == 3) {
+      for (size_t d = 0; d < 3; ++d)
+        sorted[d] = stored[d] = (*pages)[d].is_string() ? (*pages)[d].get<std::string>() : "";
+    }
+    std::sort(sorted.begin(), sorted.end());
+    if (sorted != std::array<std::string, 3>{"x", "y", "z"})
+      return DamagedProjections(parts->path, place, "has no member pages of x, y and z, each once");
+  }
+  int64_t shape[3];
+  for (size_t d = 0; d < 3; ++d) shape[d] = meta->shape[AxisAt(*meta, stored[d][0])];
+  if (!std::equal(shape, shape + 3, array.shape))
+    return BadProjections(parts->path, place, absl::StrCat("has the shape ", Listed(shape)),
                           absl::StrCat(Listed(array.shape), ", as ", array.dataset, " has"));
   if (meta->has_levels)
     return BadProjections(parts->path, array.dataset,
@@ -114,12 +133,33 @@ absl::Status TakeOwnMetadata(const nlohmann::json& json, const std::string& plac
                           "the values themselves, in f16 or f32");
   const auto axis = [&](char name) { return static_cast<size_t>(AxisAt(*meta, name)); };
   if (!meta->spacing_assumed[axis('x')]) parts->pixel_size_um = meta->spacing_um[axis('x')];
-  parts->notes.push_back(absl::StrCat(array.dataset, " has the axes ", meta->axes[0], ", ",
-                                      meta->axes[1], ", ", meta->axes[2],
+  const auto place_of = [&](const char* name) {
+    return static_cast<size_t>(std::find(stored.begin(), stored.end(), name) - stored.begin());
+  };
+  parts->notes.push_back(absl::StrCat(array.dataset, " has the axes ", stored[0], ", ", stored[1],
+                                      ", ", stored[2],
                                       " by its metadata: z are rows, y angles, x columns"));
   parts->array[0] = std::make_shared<ReorderedFrames>(
-      parts->array[0], std::array<size_t, 3>{axis('y'), axis('z'), axis('x')});
+      parts->array[0], std::array<size_t, 3>{place_of("y"), place_of("z"), place_of("x")});
   return absl::OkStatus();
+}
+
+absl::Status TakeMetadataFile(const std::string& file, const std::vector<std::string>& roots,
+                              ProjectionParts* parts) {
+  const std::string name = BaseOf(file);
+  const auto opened = OpenBeneath(file, roots, O_RDONLY | O_NONBLOCK);
+  if (absl::IsNotFound(opened.status())) return absl::OkStatus();
+  absl::Status problem = opened.status();
+  if (opened.ok()) {
+    const auto json = ReadJsonFile(opened->fd.get(), name);
+    if (json.ok())
+      return IsOwnMetadata(*json) ? TakeOwnMetadata(*json, name, parts) : absl::OkStatus();
+    problem = json.status();
+  }
+  return BadProjections(
+      parts->path, name,
+      absl::StrCat("cannot be read as metadata (", std::string(problem.message()), ")"),
+      "the metadata that Octavo wrote, which say what the axes are, or no file of this name");
 }
 
 absl::Status TakeOwnMetadata(const std::string& text, const std::string& place,

@@ -3,6 +3,7 @@
 // Private to the formats of projection_input.h.
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,6 +25,11 @@ bool IsOwnMetadata(const nlohmann::json& json);
 /// or wrong.
 absl::Status TakeOwnMetadata(const nlohmann::json& json, const std::string& place,
                              ProjectionParts* parts);
+/// The same with a file, if it is there: that of an array of another program has other metadata, or
+/// none. BadProjections for a file that cannot be read, because it could say that the axes have
+/// another order.
+absl::Status TakeMetadataFile(const std::string& file, const std::vector<std::string>& roots,
+                              ProjectionParts* parts);
 /// The same with the metadata as text.
 absl::Status TakeOwnMetadata(const std::string& text, const std::string& place,
                              ProjectionParts* parts);

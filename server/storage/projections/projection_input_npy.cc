@@ -18,7 +18,6 @@
 #include "server/storage/formats/writer.h"
 #include "server/storage/io/errno_status.h"
 #include "server/storage/io/files.h"
-#include "server/storage/io/json_file.h"
 #include "server/storage/io/open_beneath.h"
 #include "server/storage/projections/committed_frames.h"
 #include "server/storage/projections/internal.h"
@@ -155,25 +154,6 @@ absl::StatusOr<std::vector<double>> ReadNumbers(const std::string& path,
   return LoadDoubles(bytes.data(), file.type, count);
 }
 
-/// The metadata of a commit: a file of JSON beside the array. Nothing of other arrays; what another
-/// program wrote there does not count.
-absl::Status TakeSideMetadata(const std::string& path, const ProjectionOptions& options,
-                              ProjectionParts* parts) {
-  const std::string side = path + ".json", name = BaseOf(side);
-  const auto opened = OpenBeneath(side, options.roots, O_RDONLY | O_NONBLOCK);
-  if (absl::IsNotFound(opened.status())) return absl::OkStatus();
-  std::string problem(opened.status().message());
-  if (opened.ok()) {
-    const auto json = ReadJsonFile(opened->fd.get(), name);
-    if (json.ok())
-      return IsOwnMetadata(*json) ? TakeOwnMetadata(*json, name, parts) : absl::OkStatus();
-    problem = std::string(json.status().message());
-  }
-  parts->doubts.push_back(absl::StrCat(name, " cannot be read as metadata (", problem,
-                                       "): the axes are taken as [angle, row, column]."));
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status ReadNpyAngles(const ProjectionOptions& options, ProjectionParts* parts) {
@@ -200,7 +180,7 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenNpyProjections(
   const size_t rank = note.empty() ? 3 : 2;
   if (!note.empty()) parts.notes.push_back(note);
   if (rank == 3) {
-    OCTAVO_RETURN_IF_ERROR(TakeSideMetadata(path, options, &parts));
+    OCTAVO_RETURN_IF_ERROR(TakeMetadataFile(path + ".json", options.roots, &parts));
   }
   const std::string* further[] = {nullptr, &options.flats, &options.darks};
   for (size_t k = 1; k < 3; ++k) {

@@ -16,6 +16,7 @@
 #include "server/storage/io/errno_status.h"
 #include "server/storage/io/files.h"
 #include "server/storage/io/open_beneath.h"
+#include "server/storage/projections/committed_frames.h"
 #include "server/storage/projections/internal.h"
 
 namespace octavo::storage {
@@ -166,7 +167,11 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenTiffProjections(
   ProjectionParts parts;
   parts.path = path;
   parts.format = "tiff";
+  struct stat info {};
+  if (::fstat(opened.get(), &info) != 0) return ErrnoStatus(errno, "examining", BaseOf(path));
   OCTAVO_ASSIGN_OR_RETURN(parts.array[0], OpenFrames(std::move(opened), path, &parts));
+  OCTAVO_RETURN_IF_ERROR(TakeMetadataFile(path + (S_ISDIR(info.st_mode) ? "/octavo.json" : ".json"),
+                                          options.roots, &parts));
   const std::string* further[] = {nullptr, &options.flats, &options.darks};
   for (size_t k = 1; k < 3; ++k) {
     const std::string& name = *further[k];

@@ -199,15 +199,21 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenZarrProjections(
                             "files that end in .tif or .tiff");
     }
   }
-  // The array of an image, named by the request, is still that image.
-  if (!image && !data.empty()) {
-    const auto own = OmeDataset(path, roots);
+  // The array of an image, named by the request or as the folder itself, is still that image.
+  std::string group = path, name_in_group = data;
+  if (data.empty()) {
+    const std::string plain = path.substr(0, path.find_last_not_of('/') + 1);
+    group = ParentOf(plain);
+    name_in_group = BaseOf(plain);
+  }
+  if (!image) {
+    const auto own = OmeDataset(group, roots);
     image = own.ok() && !own->empty() &&
-            std::filesystem::path(data).lexically_normal() == std::filesystem::path(*own);
+            std::filesystem::path(name_in_group).lexically_normal() == std::filesystem::path(*own);
   }
   OCTAVO_ASSIGN_OR_RETURN(parts.array[0], OpenFrames(path, data, /*flat=*/false, roots));
   if (image) {
-    OCTAVO_RETURN_IF_ERROR(TakeGroupMetadata(path, roots, &parts));
+    OCTAVO_RETURN_IF_ERROR(TakeGroupMetadata(group, roots, &parts));
   }
   const std::pair<const std::string*, const char*> further[] = {
       {nullptr, ""}, {&options.flats, "data_white"}, {&options.darks, "data_dark"}};

@@ -291,6 +291,10 @@ class ReconCommand(DaemonTest):
         self.assertIn("rotation-axis = 30.5 is center = 30: TomoPy counts half a column more", done.stderr)
         self.assertNotIn("binning", done.stdout)
         self.assertIn("line 3", self.recon("--config", self.here("odd.conf", "[general]\nverbose = True\nno equals sign\n"), code=2).stderr)
+        twice = "[rec]\nrotation-axis = 33.5\nrotation-axis-auto = manual\nrotation-axis = 20\n"
+        self.assertIn("line 4: 'rotation-axis' stands in line 2, too; allowed is once in a section",
+                      self.recon("--config", self.here("odd.conf", twice), code=2).stderr)
+        self.assertIn("rotation-axis is 'nan'; allowed a number", self.recon("--config", self.here("odd.conf", "[rec]\nrotation-axis = nan\n"), code=2).stderr)
 
     def test_mistakes_with_several_files(self):
         os.makedirs(os.path.join(self.root, "again"), exist_ok=True)
@@ -426,7 +430,8 @@ class ReconCommand(DaemonTest):
         blocker = self.client.submit_job(endless)
         until(lambda: self.client.job(blocker.name).state == 2)
         left = self.killed("wide.npy", *flags, destination="killed/wide.npy")
-        again = self.begun("wide.npy", "--skip-existing", *flags)
+        whole = [os.path.join(self.root, "killed") if flag == "killed" else flag for flag in flags]  # the same places by other names
+        again = self.begun(os.path.join(self.root, ".", "wide.npy"), "--skip-existing", *whole)
         self.assertIn("waits for it", again.stderr.readline())
         again.send_signal(signal.SIGINT)
         out, error = again.communicate(timeout=60)

@@ -39,7 +39,7 @@ class ReconSinograms(DaemonTest):
         flags = ("--center", "23.5", "--algorithm", "fbp")
         self.recon("scan.h5", *flags, "-o", "direct.npy")
         angles = ("--angles", f"0:{180 - 180 / COUNT}:{COUNT}")
-        for name in ("s.npy", "s.zarr", "s.h5"):
+        for name in ("s.npy", "s.zarr", "s.h5", "s.tiff"):
             with self.subTest(name):
                 self.recon("scan.h5", "--prepare-only", "--pixel-um", "2.5", "-o", name)
                 plan = self.recon(name, "--sinograms", *angles, *flags, "--plan")
@@ -63,6 +63,8 @@ class ReconSinograms(DaemonTest):
                 self.assertIn("already_sinograms: is not set", error)
                 self.assertIn("--sinograms", error)
                 self.assertIn(f"({name} holds line integral values)", error)
+        self.recon("s.zarr/0", "--sinograms", *angles, *flags, "-o", "of-array.npy")
+        np.testing.assert_allclose(self.result("of-array.npy"), self.result("direct.npy"), atol=1e-6)
         self.recon("scan.h5", "--prepare-only", "--no-log", "-o", "t.zarr")
         self.assertIn("already_sinograms: is set", self.recon("t.zarr", "--sinograms", *angles, *flags, code=1))
         self.recon("t.zarr", "--transmissions", *angles, *flags, "-o", "of-transmissions.npy")
