@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <sys/stat.h>
+#include <tuple>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
@@ -109,8 +110,9 @@ std::vector<std::string> PruneQuarantine(const std::string& root, const Quaranti
   const UniqueFd quarantine = OpenQuarantine(folder);
   if (!quarantine) return lines;
   std::vector<Entry> entries = EntriesOf(quarantine);
-  std::sort(entries.begin(), entries.end(),
-            [](const Entry& a, const Entry& b) { return a.since < b.since; });
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::tie(a.since, a.name) < std::tie(b.since, b.name);
+  });
   auto count = std::ssize(entries);
   int64_t bytes = 0;
   for (const Entry& entry : entries) bytes += entry.bytes;

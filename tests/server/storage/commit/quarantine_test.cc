@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <sys/stat.h>
 #include <thread>
 
 #include "gmock/gmock.h"
@@ -26,6 +27,21 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 namespace fs = std::filesystem;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+// Until a file that changes now has another time than `path`: the kernel's times have ticks of some
+// milliseconds.
+void AwaitTick(const std::string& path) {
+  struct stat made {
+  }, now{};
+  ASSERT_EQ(::stat(path.c_str(), &made), 0);
+  const std::string probe = path + ".tick";
+  do {
+    std::ofstream(probe) << "x";
+    ASSERT_EQ(::stat(probe.c_str(), &now), 0);
+  } while (now.st_ctim.tv_sec == made.st_ctim.tv_sec &&
+           now.st_ctim.tv_nsec - made.st_ctim.tv_nsec < 1'000'000);
+  fs::remove(probe);
+}
 
 class QuarantineTest : public testing::StorageTest {
  protected:
@@ -141,6 +157,7 @@ TEST_F(QuarantineTest, TheOldestGoWhenItIsTooMuch) {
     sizes.push_back(100 + static_cast<int64_t>(random() % 10'000));
     bytes += sizes.back();
     Fill(absl::StrCat("volume", i), sizes.back());
+    AwaitTick(quarantine() + absl::StrCat("/volume", i));  // so that each is older than the next
   }
   EXPECT_EQ(UseOfQuarantine(root()).entries, count);
   EXPECT_EQ(UseOfQuarantine(root()).bytes, bytes);
