@@ -321,6 +321,12 @@ class CorrectedReconstructor final : public Reconstructor {
     return absl::OkStatus();
   }
 
+  IterationReport Begun(int64_t iteration) const {
+    IterationReport report;
+    report.iteration = iteration;
+    report.iterations = config_.iterations;
+    return report;
+  }
   // Whether to continue after the iteration that `report` describes.
   bool Continues(const IterationReport& report, const Callback& callback,
                  TomographyResult* result) {
@@ -372,12 +378,7 @@ class CorrectedReconstructor final : public Reconstructor {
             ops_.Update(stream, view_, update, Work(), Columns(s), Image(), DeviceSums(1)));
       }
       OCTAVO_RETURN_IF_ERROR(FetchSums(stream));
-      IterationReport report{.iteration = i,
-                             .iterations = config_.iterations,
-                             .residual_norms = {},
-                             .changes = {},
-                             .variation_gaps = {},
-                             .objectives = {}};
+      IterationReport report = Begun(i);
       for (int64_t k = 0; k < slices_; ++k) {
         report.residual_norms.push_back(std::sqrt(Sum(0, k)));
         report.changes.push_back(Ratio(Pair(1, k, 0), Pair(1, k, 1)));
@@ -429,12 +430,7 @@ class CorrectedReconstructor final : public Reconstructor {
       OCTAVO_RETURN_IF_ERROR(ops_.SquareSum(stream, view_, p, image, DeviceSums(2)));
       OCTAVO_RETURN_IF_ERROR(ops_.SquareSum(stream, view_, x, image, DeviceSums(3)));
       OCTAVO_RETURN_IF_ERROR(FetchSums(stream));
-      IterationReport report{.iteration = i,
-                             .iterations = config_.iterations,
-                             .residual_norms = {},
-                             .changes = {},
-                             .variation_gaps = {},
-                             .objectives = {}};
+      IterationReport report = Begun(i);
       for (int64_t k = 0; k < lanes; ++k) {
         const double alpha = Sum(1, k) > 0 ? gamma[static_cast<size_t>(k)] / Sum(1, k) : 0;
         Factor(0, k) = static_cast<float>(alpha);
@@ -509,12 +505,7 @@ class CorrectedReconstructor final : public Reconstructor {
       OCTAVO_RETURN_IF_ERROR(ops_.PrimalStep(stream, view_, update, steps, Work(), Columns(0),
                                              right, down, Image(), bar, DeviceSums(1)));
       OCTAVO_RETURN_IF_ERROR(FetchSums(stream));
-      IterationReport report{.iteration = i,
-                             .iterations = config_.iterations,
-                             .residual_norms = {},
-                             .changes = {},
-                             .variation_gaps = {},
-                             .objectives = {}};
+      IterationReport report = Begun(i);
       for (int64_t k = 0; k < slices_; ++k) {
         report.residual_norms.push_back(std::sqrt(Sum(0, k)));
         report.changes.push_back(Ratio(Pair(1, k, 0), Pair(1, k, 1)));

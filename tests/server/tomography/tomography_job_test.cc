@@ -102,6 +102,20 @@ class TomographyJobTest : public engine::testing::JobFixture {
             .projection_memory = &memory_,
             .clock = &clock_};
   }
+  /// Pushes these projections of the sinograms, each as a frame of its number.
+  void Push(ProjectionPort& port, int64_t connection, int64_t first, int64_t end) {
+    for (int64_t a = first; a < end; ++a) {
+      PushedFrame frame{.sequence = static_cast<uint64_t>(a),
+                        .angle_rad = angles_[static_cast<size_t>(a)],
+                        .rows = kRows,
+                        .parts = {}};
+      frame.parts.emplace_back(
+          reinterpret_cast<const char*>(sinograms_.data() + a * kRows * kColumns),
+          kRows * kColumns * 4);
+      ASSERT_THAT(port.Progress(connection), IsOk());  // takes the credit
+      ASSERT_THAT(port.Offer(connection, frame), IsOk());
+    }
+  }
   absl::StatusOr<JobStatus> Submit(const TomographySpec& work) {
     const auto spec = std::make_unique<JobSpec>();
     spec->work = work;
@@ -326,6 +340,13 @@ TEST_P(TomographyJobTest, TotalVariationThatIsNotDoneIsTold) {
     EXPECT_THAT(few.warnings[0], HasSubstr("ive more iterations"));
     EXPECT_GT(std::get<TomographyReport>(few.finding).relative_change, near.relative_change);
   }
+  // A crude limit of the change is no sign that it is done.
+  spec.reconstruction.iterations = 400;
+  spec.reconstruction.stop_change = 0.9;
+  const JobStatus crude = Run(spec);
+  ASSERT_EQ(crude.warnings.size(), 1u);
+  EXPECT_THAT(crude.warnings[0], HasSubstr("a smaller stop_change"));
+  spec.reconstruction.stop_change = 0;
   // A weight that is far too large for its iterations.
   spec.reconstruction.iterations = 50;
   spec.reconstruction.tv_weight = 5;
@@ -646,20 +667,7 @@ TEST_P(TomographyJobTest, OthersRunWhileOneWaitsForProjections) {
   ASSERT_OK_AND_ASSIGN(const JobStatus pushed, Submit(spec));
   ASSERT_OK_AND_ASSIGN(const auto port, queue_->ProjectionPortOf(pushed.name));
   const int64_t connection = port->Connect();
-  const auto push = [&](int64_t first, int64_t end) {
-    for (int64_t a = first; a < end; ++a) {
-      PushedFrame frame{.sequence = static_cast<uint64_t>(a),
-                        .angle_rad = angles_[static_cast<size_t>(a)],
-                        .rows = kRows,
-                        .parts = {}};
-      frame.parts.emplace_back(
-          reinterpret_cast<const char*>(sinograms_.data() + a * kRows * kColumns),
-          kRows * kColumns * 4);
-      ASSERT_THAT(port->Progress(connection), IsOk());  // takes the credit
-      ASSERT_THAT(port->Offer(connection, frame), IsOk());
-    }
-  };
-  push(0, kAngles / 2);
+  Push(*port, connection, 0, kAngles / 2);
   Await([&] { return queue_->Get(pushed.name)->step == kAngles / 2; });  // it waits
   const JobStatus file = Run(Spec(TomographyAlgorithm::kFbp, 1));
   EXPECT_EQ(queue_->Get(pushed.name)->state, JobState::kRunning);
@@ -670,7 +678,7 @@ TEST_P(TomographyJobTest, OthersRunWhileOneWaitsForProjections) {
   EXPECT_EQ(queue_->RunningOn(0), 2);
   ASSERT_THAT(queue_->Cancel(third.name), IsOk());
   EXPECT_EQ(Wait(third.name).state, JobState::kCancelled);
-  push(kAngles / 2, kAngles);
+  Push(*port, connection, kAngles / 2, kAngles);
   const JobStatus end = Wait(pushed.name);
   EXPECT_EQ(end.state, JobState::kDone) << end.reason;
   EXPECT_EQ(VolumeOf(end), VolumeOf(file));
@@ -719,20 +727,7 @@ TEST_P(TomographyJobTest, VolumesOfASeriesAreThereWhileTheScanGoesOnAndSurviveAC
   ASSERT_OK_AND_ASSIGN(const JobStatus pushed, Submit(spec));
   ASSERT_OK_AND_ASSIGN(const auto port, queue_->ProjectionPortOf(pushed.name));
   const int64_t connection = port->Connect();
-  const auto push = [&](int64_t first, int64_t end) {
-    for (int64_t a = first; a < end; ++a) {
-      PushedFrame frame{.sequence = static_cast<uint64_t>(a),
-                        .angle_rad = angles_[static_cast<size_t>(a)],
-                        .rows = kRows,
-                        .parts = {}};
-      frame.parts.emplace_back(
-          reinterpret_cast<const char*>(sinograms_.data() + a * kRows * kColumns),
-          kRows * kColumns * 4);
-      ASSERT_THAT(port->Progress(connection), IsOk());  // takes the credit
-      ASSERT_THAT(port->Offer(connection, frame), IsOk());
-    }
-  };
-  push(0, kAngles / 3);
+  Push(*port, connection, 0, kAngles / 3);
   const auto held = [&](size_t count) {
     const auto now = queue_->Get(pushed.name);
     if (IsFinal(now->state)) return true;
@@ -747,7 +742,7 @@ TEST_P(TomographyJobTest, VolumesOfASeriesAreThereWhileTheScanGoesOnAndSurviveAC
   const int64_t granted = ledger_.UseOf(0).granted();
   ASSERT_THAT(store_.Discard(now.volumes[0], Reason::kDiscarded, "test"), IsOk());
   EXPECT_LE(ledger_.UseOf(0).granted(), granted - kRows * kColumns * kColumns * 4);
-  push(kAngles / 3, 2 * kAngles / 3);
+  Push(*port, connection, kAngles / 3, 2 * kAngles / 3);
   Await([&] { return held(2); });
   ASSERT_THAT(queue_->Cancel(pushed.name), IsOk());
   const JobStatus end = Wait(pushed.name);
@@ -797,26 +792,13 @@ TEST_P(TomographyJobTest, PreviewsThatFailLeaveTheWorkspaceAsItWas) {
     ASSERT_OK_AND_ASSIGN(const auto port, queue_->ProjectionPortOf(pushed.name));
     Await([&] { return queue_->Get(pushed.name)->stage == job::JobStage::kProjections; });
     const int64_t connection = port->Connect();
-    const auto push = [&](int64_t first, int64_t end) {
-      for (int64_t a = first; a < end; ++a) {
-        PushedFrame frame{.sequence = static_cast<uint64_t>(a),
-                          .angle_rad = angles_[static_cast<size_t>(a)],
-                          .rows = kRows,
-                          .parts = {}};
-        frame.parts.emplace_back(
-            reinterpret_cast<const char*>(sinograms_.data() + a * kRows * kColumns),
-            kRows * kColumns * 4);
-        ASSERT_THAT(port->Progress(connection), IsOk());
-        ASSERT_THAT(port->Offer(connection, frame), IsOk());
-      }
-    };
     AllocationFault::Arm(failed + 1);
     SubscribeSpec look;
     look.parent = pushed.name;
     look.products = {Product::kBscan};
     look.axis = FrameAxis::kY;
     ASSERT_OK_AND_ASSIGN(const auto subscription, publisher_.Subscribe(look, [] {}));
-    push(0, kAngles / 2);
+    Push(*port, connection, 0, kAngles / 2);
     bool seen = false;
     Await([&] {
       for (Delivered delivered; subscription->Take(&delivered);) seen |= !delivered.frame->complete;
@@ -824,7 +806,7 @@ TEST_P(TomographyJobTest, PreviewsThatFailLeaveTheWorkspaceAsItWas) {
     });
     fails = !AllocationFault::Pending();
     AllocationFault::Arm(0);
-    push(kAngles / 2, kAngles);
+    Push(*port, connection, kAngles / 2, kAngles);
     const JobStatus end = Wait(pushed.name);
     EXPECT_EQ(end.state, JobState::kDone) << end.reason << ", allocation " << failed;
     EXPECT_EQ(VolumeOf(end), wanted);
