@@ -63,8 +63,8 @@ struct SlabPair {
   /// Of each share: voxels that both have, the sums of both, of their squares, of their products.
   static constexpr int64_t kSums = 6;
   OCTAVO_HOST_DEVICE int64_t shares() const { return candidates * kParts; }
-  /// Numbers of the result. All values are differences to the middle value of the slab's first
-  /// plane that counts.
+  /// Numbers of the result. All values are differences to one value of the slab (SlabReader), so
+  /// that squares of a mean far above the deviation lose nothing.
   OCTAVO_HOST_DEVICE int64_t numbers() const { return shares() * kSums; }
 };
 

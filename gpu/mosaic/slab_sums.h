@@ -15,6 +15,7 @@ namespace octavo::inline gpu {
 /// The middle of the planes of one slab.
 template <typename T>
 struct SlabReader {
+  static constexpr int64_t kProbes = 64;
   const T* data;
   int64_t plane, row, width;
   double pivot = 0;
@@ -23,8 +24,15 @@ struct SlabReader {
         plane(s.plane[slab]),
         row(s.row[slab]),
         width(s.width) {
-    const double middle = (*this)(s.first[slab], s.height * s.width / 2);
-    if (middle - middle == 0) pivot = middle;
+    // Any value near those of the slab does. Voxels may have no number, so more than one is tried.
+    const int64_t area = s.height * s.width, planes = s.end - s.first[0];
+    for (int64_t k = 0; k < kProbes; ++k) {
+      const double here =
+          (*this)(s.first[slab] + k % planes, (area / 2 + k * (area / kProbes + 1)) % area);
+      if (here - here != 0) continue;
+      pivot = here;
+      return;
+    }
   }
   OCTAVO_HOST_DEVICE double operator()(int64_t z, int64_t i) const {
     return math::ValueOf<double>(data[z * plane + i / width * row + i % width]) - pivot;
