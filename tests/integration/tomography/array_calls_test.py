@@ -561,7 +561,7 @@ class ArrayCalls(DaemonTest):
                 (r"flat is inf at \[1, 2, 3\]", lambda: prep.normalize(arr, flat_nan, dark)), ("arr is uint16: whole numbers.*normalize", lambda: prep.minus_log(arr)),
                 ("tomo is uint16: whole numbers", lambda: prep.retrieve_phase(arr)), ("arr is an array of complex64", lambda: prep.minus_log(tomo + 1j)),
                 (r"arr has the shape \(\)", lambda: prep.minus_log("a")), ("arr is an array of <U1", lambda: prep.minus_log([[["a", "b"]]])), ("arr is an array of bool", lambda: prep.downsample(tomo > 0)),
-                ("arr is .* beyond float32", lambda: prep.minus_log(tomo * 1e300)),
+                ("arr is .* beyond float32", lambda: prep.minus_log(tomo.astype(np.float64) * 1e300)),
                 (r"flat has the shape \(4, 5, 23\).*24 columns of arr", lambda: prep.normalize(arr, flat[..., 1:], dark)),
                 (r"dark has the shape \(3, 4, 24\).*the 5 rows", lambda: prep.normalize(arr, flat, dark[:, 1:])),
                 (r"flat has the shape \(0, 5, 24\).*1 to 4096 frames", lambda: prep.normalize(arr, flat[:0], dark)),
