@@ -247,7 +247,7 @@ TEST_F(LiboctavoTest, FramesComeByLoopAndByCallback) {
   spec.aip = true;
   const Scan scan = client_.SubmitScan(spec);
   std::vector<uint64_t> sequences;
-  std::map<std::string, std::vector<std::byte>> mips;
+  std::map<std::string, Bytes> mips;
   for (const Frame& frame : client_.Subscribe(
            {.parent = scan.name, .products = {Product::kMip, Product::kAip}, .preview = false})) {
     EXPECT_TRUE(frame.complete);

@@ -182,7 +182,7 @@ TEST_P(MappingTest, Revocation) {
   const Error revoked = Thrown([&] { mapped.Check(); });
   EXPECT_EQ(revoked.reason, "EXPORT_REVOKED");
   EXPECT_EQ(revoked.code, Code::kFailedPrecondition);
-  const std::vector<std::byte> before = mapped.Copy();
+  const Bytes before = mapped.Copy();
   ASSERT_TRUE(Until([&] {
     const auto exports = Exports();
     return exports.size() == 1 && exports[0].overdue();
@@ -228,7 +228,7 @@ TEST_P(MappingTest, BuffersNeedAnExclusiveLease) {
   EXPECT_EQ(mapped.info().scalar, "f32");
   EXPECT_EQ(mapped.info().lanes, 2u);
   EXPECT_THAT(mapped.info().shape, ElementsAre(6, 5));
-  EXPECT_EQ(mapped.Copy(), std::vector<std::byte>(240));
+  EXPECT_EQ(mapped.Copy(), Bytes(240, std::byte{0}));
   EXPECT_EQ(Thrown([&] {
               client_->Map(answer.buffer().name(),
                            {.replica = 7, .lease_token = lease_answer.lease().token()});
@@ -263,7 +263,7 @@ TEST_P(MappingTest, WhatIsMappedOutlivesClientAndServer) {
     mapped = std::make_unique<Mapped>(other.Map(volumes[0]));
   }
   mapped->Check();
-  const std::vector<std::byte> before = mapped->Copy();
+  const Bytes before = mapped->Copy();
   const Mapped second = client_->Map(volumes[0]);
   Stop();
   const Error gone = Thrown([&] { mapped->Check(); });

@@ -91,7 +91,7 @@ void AsReader(const std::string& path) {
   std::vector<Mapped> kept;
   const auto use = [&](Mapped mapped) {
     const MappedInfo& about = mapped.info();
-    const std::vector<std::byte> bytes = mapped.Copy();
+    const auto bytes = mapped.Copy();
     Require(bytes.size() == static_cast<size_t>(about.bytes));
     (void)mapped.Revoked();
     Try([&] { mapped.Check(); });

@@ -349,7 +349,7 @@ RenderedPicture Client::Render(const std::string& name, const RenderOptions& opt
       picture = Decode(part.picture());
       picture.array.data.resize(part.total_bytes());
     }
-    std::vector<std::byte>& data = picture.array.data;
+    Bytes& data = picture.array.data;
     if (part.data().empty() || part.offset() + part.data().size() > data.size()) continue;
     std::memcpy(data.data() + part.offset(), part.data().data(), part.data().size());
     done += part.data().size();

@@ -363,10 +363,10 @@ const void* Mapped::data() const {
 int Mapped::device() const { return impl_->memory->device(); }
 void Mapped::Release() { impl_->Release(); }
 
-std::vector<std::byte> Mapped::Copy() const {
+Bytes Mapped::Copy() const {
   const MappedInfo& about = impl_->info;
   if (impl_->released) throw Released(about);
-  std::vector<std::byte> bytes(static_cast<size_t>(about.bytes));
+  Bytes bytes(static_cast<size_t>(about.bytes));
   impl_->memory->Read(data(), bytes.data(), bytes.size());
   return bytes;
 }

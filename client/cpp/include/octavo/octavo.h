@@ -23,6 +23,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -314,6 +315,40 @@ struct Volume {
   std::string json;            // the whole octavo.v1.Volume
 };
 
+/// Memory of an array, for ArrayAllocator. Throws std::bad_alloc.
+void* AllocateArray(size_t bytes);
+void FreeArray(void* memory, size_t bytes) noexcept;
+
+/// Leaves new elements as they are and asks for large pages for large arrays: setting gigabytes to
+/// 0, and taking them in pages of 4 KiB, would last longer than their transfer.
+template <class T>
+struct ArrayAllocator {
+  using value_type = T;
+  ArrayAllocator() = default;
+  template <class U>
+  ArrayAllocator(const ArrayAllocator<U>&) {}  // NOLINT: allocators convert
+  T* allocate(size_t count) {
+    if (count > static_cast<size_t>(-1) / sizeof(T)) throw std::bad_array_new_length();
+    return static_cast<T*>(AllocateArray(count * sizeof(T)));
+  }
+  void deallocate(T* memory, size_t count) noexcept { FreeArray(memory, count * sizeof(T)); }
+  template <class U>
+  void construct(U* at) noexcept {
+    ::new (static_cast<void*>(at)) U;
+  }
+  template <class U, class... Args>
+  void construct(U* at, Args&&... args) {
+    ::new (static_cast<void*>(at)) U(std::forward<Args>(args)...);
+  }
+  template <class U>
+  bool operator==(const ArrayAllocator<U>&) const {
+    return true;
+  }
+};
+/// Bytes of an array. `Bytes(n)` and `resize` leave new bytes uninitialised; `Bytes(n, value)` does
+/// not.
+using Bytes = std::vector<std::byte, ArrayAllocator<std::byte>>;
+
 /// What an array is, without its elements.
 struct ArrayLayout {
   DType dtype = DType::kU8;
@@ -323,7 +358,7 @@ struct ArrayLayout {
 struct Array {
   DType dtype = DType::kU8;
   std::vector<int64_t> shape;
-  std::vector<std::byte> data;
+  Bytes data;
 
   /// The elements as T, which must have the size of dtype (std::logic_error otherwise).
   template <class T>
@@ -586,7 +621,7 @@ class Mapped {
 
   /// Copies the present contents to the caller's own host memory, also from a GPU. Synchronises.
   /// Throws Error (RELEASED; CUDA).
-  std::vector<std::byte> Copy() const;
+  Bytes Copy() const;
   /// Gives the memory back now, after the work enqueued so far on its device; afterwards it must
   /// not be read. A second call does no harm.
   void Release();
