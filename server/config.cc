@@ -681,7 +681,7 @@ absl::Status ApplyEnvironment(Config* config, char** environment,
       return absl::InvalidArgumentError(absl::StrCat(
           "environment ", name, ": is no key of the configuration", DidYouMean(name, names)));
     }
-    unknown->push_back(name);
+    unknown->push_back(absl::StrCat(name, DidYouMean(name, names)));
   }
   return absl::OkStatus();
 }
@@ -834,6 +834,17 @@ absl::Status Finalise(Config* config) {
                                    std::pair("storage.replay_roots", &config->replay_roots)}) {
     for (const std::string& root : *roots) OCTAVO_RETURN_IF_ERROR(check_home(key, root));
   }
+  // Each would be a folder or socket of that name.
+  for (const auto& [key, value] :
+       {std::pair("audit.dir", config->audit_dir), std::pair("history.dir", config->history_dir),
+        std::pair("listen.unix", config->listen_unix),
+        std::pair("handoff.unix", config->handoff_unix)}) {
+    for (const char* const word : {"none", "off", "no", "false", "disabled"}) {
+      if (value != "none" && absl::EqualsIgnoreCase(value, word))
+        return InvalidField(key, absl::StrCat("is '", value, "'; did you mean none? (./", value,
+                                              " is a file or folder of that name)"));
+    }
+  }
   const auto make_absolute = [](std::string* path) {
     *path = std::filesystem::absolute(*path).lexically_normal().string();
   };
@@ -848,11 +859,6 @@ absl::Status Finalise(Config* config) {
     config->history_dir.clear();
   } else {
     make_absolute(&config->history_dir);
-  }
-  for (const auto& [key, value] :
-       {std::pair("audit.dir", config->audit_dir), std::pair("history.dir", config->history_dir)}) {
-    if (value != "none" && absl::EqualsIgnoreCase(value, "none"))
-      return InvalidField(key, absl::StrCat("is '", value, "'; did you mean none?"));
   }
   if (config->audit_dir.empty()) config->audit_dir = absl::StrCat(config->state_dir, "/audit");
   if (config->audit_dir == "none") {

@@ -40,6 +40,7 @@
 #include "server/private_folders.h"
 #include "server/security/role.h"
 #include "server/security/token.h"
+#include "server/spill_mark.h"
 #include "server/stop_times.h"
 #include "server/storage/commit/find_published.h"
 #include "server/storage/io/own_file.h"
@@ -404,19 +405,29 @@ absl::Status Daemon::OpenHandoff() {
 absl::StatusOr<Daemon::Left> Daemon::OpenStorage() {
   Left left;
   std::vector<storage::PublishedCommit> published;
-  OCTAVO_ASSIGN_OR_RETURN(
-      store_, storage::CommitStore::Open(config_.state_dir, config_.storage_roots, &recovered_,
-                                         {.entries = config_.quarantine_entries,
-                                          .bytes = config_.quarantine_bytes,
-                                          .days = config_.quarantine_days},
-                                         &published));
+  auto store = storage::CommitStore::Open(config_.state_dir, config_.storage_roots, &recovered_,
+                                          {.entries = config_.quarantine_entries,
+                                           .bytes = config_.quarantine_bytes,
+                                           .days = config_.quarantine_days},
+                                          &published);
+  if (!store.ok()) {
+    const bool of_state = absl::StrContains(store.status().message(), config_.state_dir);
+    return Annotate(store.status(), of_state ? "state.dir" : "storage.roots");
+  }
+  store_ = *std::move(store);
   std::error_code error;
   // A tier that was turned off still has its stored volumes.
+  const SpillMark mark(config_.state_dir);
+  auto doubt = mark.Check(config_.spill_dir);
+  if (!doubt.ok()) return Annotate(doubt.status(), "spill.dir");
+  if (!doubt->empty()) recovered_.push_back(*std::move(doubt));
   if (config_.spill_disk_bytes > 0 || std::filesystem::exists(config_.spill_dir, error)) {
     auto spill = storage::SpillFolder::Open(config_.spill_dir, config_.spill_disk_bytes,
                                             &left.spilled, &recovered_);
     if (!spill.ok()) return Annotate(spill.status(), "spill.dir");
     spill_ = *std::move(spill);
+    const absl::Status marked = mark.Set(config_.spill_dir);
+    if (!marked.ok()) return Annotate(marked, "state.dir");
   }
   // Of what is held again the engine tells, once it is.
   for (const auto& line : recovered_) Log(LogLevel::kWarning, "recovered", {{"what", line}});
@@ -475,10 +486,12 @@ void Daemon::PrepareToKeep() {
     Log(config_.drain_on_held == "lose" ? LogLevel::kInfo : LogLevel::kWarning,
         "held volumes will be lost with the daemon", {{"because", why}});
   } else {
-    disk_rate_ = std::make_unique<drain::DiskRate>(
-        ways[0] == drain::Way::kCommit ? config_.drain_commit_root : config_.spill_dir,
-        ways[0] == drain::Way::kCommit ? drain::DiskRate::Of::kCommits
-                                       : drain::DiskRate::Of::kSpills);
+    disk_rate_ = ways[0] == drain::Way::kCommit
+                     ? std::make_unique<drain::DiskRate>(config_.drain_commit_root,
+                                                         drain::DiskRate::Of::kCommits)
+                     : std::make_unique<drain::DiskRate>(
+                           config_.spill_dir, drain::DiskRate::Of::kSpills,
+                           SpillMark(config_.state_dir).Rate(config_.spill_dir));
   }
 }
 
@@ -630,6 +643,8 @@ void Daemon::Reload(const absl::StatusOr<Config>& read) {
     Log(LogLevel::kError, "configuration not read again; the daemon goes on with the old one",
         {{"error", std::string(good.message())}});
     Audit("configuration not read again", {{"why", std::string(good.message())}});
+    MutexLock lock(reload_mutex_);
+    reload_refused_ = std::string(good.message());
     NotifySystemd("READY=1");
     return;
   }
@@ -651,6 +666,11 @@ void Daemon::Reload(const absl::StatusOr<Config>& read) {
   if (!at_the_next_start.empty())
     Log(LogLevel::kWarning, "changes of the configuration that need a restart",
         {{"changes", at_the_next_start}});
+  {
+    MutexLock lock(reload_mutex_);
+    reload_refused_.clear();
+    for_next_start_ = at_the_next_start.get<std::vector<std::string>>();
+  }
   NotifySystemd("READY=1");
 }
 
@@ -840,6 +860,15 @@ std::vector<std::string> Daemon::Conditions(const security::Principal& caller) c
   std::vector<std::string> lines = names_->Unknown();
   // Where secrets lie is nothing for those who only look.
   const bool may_change = caller.role >= security::Role::kOperator;
+  if (may_change) {
+    MutexLock lock(reload_mutex_);
+    if (!reload_refused_.empty())
+      lines.push_back(absl::StrCat("configuration: was not read again: ", reload_refused_,
+                                   "; the one before stays in use"));
+    if (!for_next_start_.empty())
+      lines.push_back(absl::StrCat("configuration: changes wait for a restart: ",
+                                   absl::StrJoin(for_next_start_, ", ")));
+  }
   if (may_change && tokens_ != nullptr) {
     if (const std::string refused = tokens_->Refused(); !refused.empty())
       lines.push_back(absl::StrCat("security.tokens: ", refused));
@@ -958,6 +987,15 @@ void Daemon::KeepHeld(const DrainCalls& calls, bool hurried) {
   if (kept.volumes > 0)
     Log(LogLevel::kInfo, "held volumes written",
         {{"volumes", kept.volumes}, {"bytes", kept.bytes}, {"seconds", kept.seconds}});
+  if (options.ways == std::vector{drain::Way::kSpill} &&
+      kept.bytes >= drain::DiskRate::kEnoughBytes && kept.seconds > 0) {
+    const absl::Status noted =
+        SpillMark(config_.state_dir)
+            .SetRate(config_.spill_dir, static_cast<double>(kept.bytes) / kept.seconds);
+    if (!noted.ok())
+      Log(LogLevel::kWarning, "the next daemon does not know how fast held volumes were written",
+          {{"error", std::string(noted.message())}});
+  }
   for (const drain::Lost& one : kept.lost) {
     Log(LogLevel::kError, "held volume is lost with the daemon",
         {{"volume", one.volume.name},

@@ -142,6 +142,9 @@ class Daemon {
   Config config_;
   std::atomic<double> spill_seconds_{0};  // config_.drain_spill_seconds for other threads
   std::atomic<int64_t> reloads_{0}, reload_errors_{0};
+  mutable Mutex reload_mutex_;
+  std::string reload_refused_ ABSL_GUARDED_BY(reload_mutex_);  // why; empty = it was not
+  std::vector<std::string> for_next_start_ ABSL_GUARDED_BY(reload_mutex_);  // changes that wait
   UniqueFd lock_;
   std::string server_id_;
   std::vector<std::string> recovered_;

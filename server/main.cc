@@ -5,6 +5,7 @@
 // cannot start, 2 bad flags or configuration, 3 hung while it ended: it did not end within
 // drain.seconds + 5, or within drain.spill_seconds + 10 while it wrote held volumes.
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <csignal>
@@ -151,12 +152,24 @@ int Run(int argc, char** argv) {
     return app.exit(e) == 0 ? 0 : 2;
   }
 
-  octavo::ConfigSources sources;
+  // An unset variable in a script would otherwise start a daemon without any protection.
+  if (app.count("--config") > 0 && file.empty())
+    return Fail(2, absl::InvalidArgumentError("--config: is ''; allowed is the path of a file"));
+  octavo::ConfigSources sources{.file = file};
   for (const auto& [key, value] : flags) {
-    if (app.count("--" + key) > 0) sources.flags[key] = value;
+    const std::vector<std::string>& given = app.get_option("--" + key)->results();
+    if (given.empty()) continue;
+    const auto other = std::find_if(given.begin(), given.end(),
+                                    [&](const std::string& one) { return one != value; });
+    if (other != given.end())
+      return Fail(2, absl::InvalidArgumentError(absl::StrCat(
+                         "--", key, ": is given more than once, with '", *other, "' and '", value,
+                         "'; give it once, the parts of a list with commas")));
+    sources.flags[key] = value;
   }
   const auto load = [&](std::vector<std::string>* unknown) {
-    sources.file = file.empty() && std::filesystem::exists(kDefaultFile) ? kDefaultFile : file;
+    // A file that was read once has to be there again.
+    if (sources.file.empty() && std::filesystem::exists(kDefaultFile)) sources.file = kDefaultFile;
     return octavo::LoadConfig(sources, unknown);
   };
   std::vector<std::string> unknown;
@@ -186,7 +199,9 @@ int Run(int argc, char** argv) {
   }
   octavo::Log(
       octavo::LogLevel::kInfo, "octavod ready",
-      {{"addresses", absl::StrJoin(daemon->addresses(), " ")}, {"version", octavo::Version()}});
+      {{"addresses", absl::StrJoin(daemon->addresses(), " ")},
+       {"configuration", sources.file.empty() ? "flags and environment alone" : sources.file},
+       {"version", octavo::Version()}});
 
   int signal = 0;
   while (!Ends(signal = NextSignal(signals, -1))) {

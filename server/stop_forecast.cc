@@ -45,18 +45,19 @@ absl::StatusOr<double> MeasureDisk(const std::string& folder, int64_t bytes) {
   return static_cast<double>(bytes) / std::max(seconds, 1e-6);
 }
 
-DiskRate::DiskRate(const std::string& folder, Of of,
+DiskRate::DiskRate(const std::string& folder, Of of, double remembered,
                    std::function<absl::StatusOr<double>(const std::string&, int64_t)> measure)
-    : of_(of), measured_(std::make_shared<std::atomic<double>>(0)) {
+    : of_(of), measured_(std::make_shared<std::atomic<double>>(remembered)) {
   if (folder.empty()) return;
-  std::thread([folder, measure = std::move(measure), measured = measured_] {
+  std::thread([folder, remembered, measure = std::move(measure), measured = measured_] {
     pthread_setname_np(pthread_self(), "oct-rate");
     const auto rate = base::ExceptionToStatus([&] { return measure(folder, kProbeBytes); });
     if (rate.ok()) {
-      *measured = *rate;
+      *measured = remembered > 0 ? std::min(*rate, remembered) : *rate;
     } else {
-      Log(LogLevel::kWarning, "speed of the spill directory not measured",
-          {{"error", std::string(rate.status().message())}});
+      Log(LogLevel::kWarning,
+          "speed of the folder for held volumes not measured: the time of a stop is not known",
+          {{"folder", folder}, {"error", std::string(rate.status().message())}});
     }
   }).detach();
 }

@@ -24,15 +24,17 @@ class DiskRate {
  public:
   static constexpr int64_t kProbeBytes = 16 << 20;
   /// What was written tells less than the measurement if it has fewer bytes than this.
-  static constexpr int64_t kEnoughBytes = int64_t{256} << 20;
+  static constexpr int64_t kEnoughBytes = int64_t{64} << 20;
 
   /// Whose bytes are written there.
   enum class Of { kSpills, kCommits };
 
   /// Measures `folder`; empty = there is none. A disk that hangs holds up nobody, not even the
-  /// destructor: the thread is left to itself. `measure`: what measures (tests give their own).
+  /// destructor: the thread is left to itself. `remembered`: bytes a second that an earlier daemon
+  /// wrote there, 0 = not known; the measurement, which has no volumes to read and to sum, does not
+  /// exceed it. `measure`: what measures (tests give their own).
   explicit DiskRate(
-      const std::string& folder, Of of = Of::kSpills,
+      const std::string& folder, Of of = Of::kSpills, double remembered = 0,
       std::function<absl::StatusOr<double>(const std::string&, int64_t)> measure = MeasureDisk);
   /// 0 = not measured yet, or it failed. `stats`: with the spills and commits since the start.
   double BytesPerSecond(const model::Stats& stats) const;

@@ -58,6 +58,10 @@ void AuditRecorder::OnRow(const storage::HistoryRow& row) {
 
 void AuditRecorder::OnVolumeChanged(const model::VolumeStatus& volume) {
   if (log_ == nullptr || volume.held_unix_ns == 0) return;
+  // A LIVE scan overwrites several volumes a second, which nobody decides: their lines would push
+  // out those of what people did.
+  const bool may_be_overwritten = volume.state == model::VolumeState::kHeld && !volume.kept;
+  if (may_be_overwritten || volume.reason_code == Reason::kOverwritten) return;
   AuditLine line = Change("volume", volume.name, Name(volume.state));
   if (volume.state == model::VolumeState::kHeld) line["tier"] = Name(volume.tier);
   Put(&line, "owner", volume.owner.name);

@@ -109,6 +109,16 @@ class CommittedVolumes {
   std::map<std::string, std::string> paths_;
 };
 
+/// An earlier start did not find its files: their disk was not there.
+void Regain(HistoryRow* row, Settled* settled) {
+  row->ended = false;
+  row->ended_unix_ns = 0;
+  row->state = Name(model::VolumeState::kHeld);
+  row->reason_code.clear();
+  row->reason.clear();
+  settled->changed.push_back(*row);
+}
+
 void SettleVolume(const VolumesAtStart& volumes, const CommittedVolumes& committed,
                   const TimePoint& now, HistoryRow* row, Settled* settled) {
   if (volumes.held.contains(row->name)) return;
@@ -161,8 +171,11 @@ Settled SettleEarlier(std::vector<HistoryRow>* rows,
   // Afterwards, because commits tell what became of their volumes.
   const CommittedVolumes committed(*rows, published);
   for (HistoryRow& row : *rows) {
-    if (!row.ended && row.kind == HistoryKind::kVolume)
+    if (row.kind != HistoryKind::kVolume) continue;
+    if (!row.ended)
       SettleVolume(volumes, committed, now, &row, &settled);
+    else if (row.state == Name(model::ScanState::kLost) && volumes.held.contains(row.name))
+      Regain(&row, &settled);
   }
   return settled;
 }

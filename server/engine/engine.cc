@@ -24,8 +24,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineConfig config,
             : static_cast<int64_t>(static_cast<double>(memory.free_bytes) * config.memory_fraction);
     if (budget > memory.free_bytes || budget <= 0) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "memory budget of ", base::DeviceName(device->info().index), " is ", budget,
-          " bytes, but only ", memory.free_bytes, " of ", memory.total_bytes, " are free"));
+          config.memory_bytes > 0 ? "device.memory_bytes" : "device.memory_fraction", ": asks for ",
+          budget, " bytes of ", base::DeviceName(device->info().index), "; allowed 1 to ",
+          memory.free_bytes, ", which are free of its ", memory.total_bytes));
     }
     budgets.push_back(budget);
     OCTAVO_ASSIGN_OR_RETURN(Stream stream, device->NewStream(StreamPriority::kLow));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -550,6 +551,7 @@ absl::Status Spiller::Restore(const std::string& name, model::WorkControl contro
 
 std::vector<std::string> Spiller::Recover(std::vector<storage::SpillFolder::Found> found) {
   std::vector<std::string> report;
+  std::vector<std::pair<model::VolumeStatus, storage::SpillFolder::Found*>> volumes;
   for (auto& one : found) {
     auto status = StatusOfFile(one);
     if (!status.ok()) {
@@ -557,13 +559,21 @@ std::vector<std::string> Spiller::Recover(std::vector<storage::SpillFolder::Foun
                                     status.status().message(), "); stays as it is"));
       continue;
     }
-    report.push_back(absl::StrCat(one.file->path(), ": held again as ", status->name));
-    status->recovered = true;
-    if (one.note != storage::SpillNote::kNone) {
-      status->marked = one.note == storage::SpillNote::kMarked;
-      status->expires_seconds = 0;  // its time to live began anew after the file was written
+    volumes.emplace_back(*std::move(status), &one);
+  }
+  // Lists and mirrors go by age, and the files have random names.
+  std::stable_sort(volumes.begin(), volumes.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.first.held_unix_ns, a.first.index) <
+           std::tie(b.first.held_unix_ns, b.first.index);
+  });
+  for (auto& [status, one] : volumes) {
+    report.push_back(absl::StrCat(one->file->path(), ": held again as ", status.name));
+    status.recovered = true;
+    if (one->note != storage::SpillNote::kNone) {
+      status.marked = one->note == storage::SpillNote::kMarked;
+      status.expires_seconds = 0;  // its time to live began anew after the file was written
     }
-    context_.volumes->AddStored(*status, SpillTiers::Adopt(std::move(one.file)));
+    context_.volumes->AddStored(status, SpillTiers::Adopt(std::move(one->file)));
   }
   return report;
 }

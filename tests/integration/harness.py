@@ -30,9 +30,11 @@ class Daemon:
         os.makedirs(self.root, exist_ok=True)
         read, write = os.pipe()
         self.log = open(os.path.join(self.directory, "octavod.log"), "ab")
-        command = [os.path.join(BUILD, "bin", "octavod"), "--listen.tcp", "127.0.0.1:0", "--metrics.listen", "127.0.0.1:0",
-                   "--state.dir", os.path.join(self.directory, "state"), "--storage.roots", self.root,
-                   "--storage.replay_roots", ",".join(replay_roots or [self.root]), "--ready-fd", str(write), "--drain.seconds", "10", *flags]
+        usual = {"--listen.tcp": "127.0.0.1:0", "--metrics.listen": "127.0.0.1:0", "--state.dir": os.path.join(self.directory, "state"),
+                 "--storage.roots": self.root, "--storage.replay_roots": ",".join(replay_roots or [self.root]), "--drain.seconds": "10"}
+        given = {flag.split("=")[0] for flag in flags if isinstance(flag, str)}
+        command = [os.path.join(BUILD, "bin", "octavod"), "--ready-fd", str(write),
+                   *(word for flag, value in usual.items() if flag not in given for word in (flag, value)), *flags]
         self.process = subprocess.Popen(command, pass_fds=[write], stderr=self.log, env={**os.environ, **(environment or {})},
                                         preexec_fn=before_exec)
         os.close(write)

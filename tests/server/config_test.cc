@@ -146,7 +146,7 @@ TEST_F(ConfigTest, EnvironmentErrorsNameTheVariableAndNearMissesAreCollected) {
   ASSERT_THAT(Environment({"OCTAVO_STORAGE_ROOT=/x", "OCTAVO_ADDRESS=127.0.0.1:1", "PATH=/bin",
                            "OCTAVO_LOG_FORMAT=text", "OCTAVO_"}),
               IsOk());
-  EXPECT_THAT(unknown_, ElementsAre("OCTAVO_STORAGE_ROOT"));
+  EXPECT_THAT(unknown_, ElementsAre("OCTAVO_STORAGE_ROOT; did you mean OCTAVO_STORAGE_ROOTS?"));
   // What a slip of the pen was to close must not stay open.
   EXPECT_THAT(Environment({"OCTAVO_SECURITY_TOKEN=/tokens"}),
               IsError(kInvalid,
@@ -249,6 +249,20 @@ TEST_F(ConfigTest, ATildeIsNoHome) {
       ASSERT_THAT(ApplySetting(&config, key, path), IsOk());
       EXPECT_THAT(Finalise(&config), IsOk()) << key << " " << path;
     }
+  }
+}
+
+TEST_F(ConfigTest, AnotherWordForNoneIsNoPath) {
+  for (const char* key : {"history.dir", "audit.dir", "listen.unix", "handoff.unix"}) {
+    for (const char* word : {"None", "NONE", "off", "no", "False", "disabled"}) {
+      Config config;
+      ASSERT_THAT(ApplySetting(&config, key, word), IsOk());
+      EXPECT_THAT(Finalise(&config),
+                  IsError(kInvalid, std::string(key) + ": is '" + word + "'; did you mean none?"));
+    }
+    Config config;
+    ASSERT_THAT(ApplySetting(&config, key, "./off"), IsOk());
+    EXPECT_THAT(Finalise(&config), IsOk()) << key;
   }
 }
 

@@ -448,12 +448,26 @@ TEST(StopForecastTest, TheRateIsMeasuredAndThenThatOfTheSpills) {
   EXPECT_EQ(of_commits.BytesPerSecond(stats), static_cast<double>(DiskRate::kEnoughBytes) / 8);
 }
 
+TEST(StopForecastTest, NoMeasurementExceedsWhatAnEarlierDaemonWrote) {
+  for (const double measured : {3.0, 9.0}) {
+    std::promise<void> ended;
+    const DiskRate rate("there", DiskRate::Of::kSpills, 5,
+                        [&](const std::string&, int64_t) -> absl::StatusOr<double> {
+                          ended.set_value_at_thread_exit();
+                          return measured;
+                        });
+    ended.get_future().wait();
+    EXPECT_EQ(rate.BytesPerSecond({}), std::min(measured, 5.0));
+  }
+  EXPECT_EQ(DiskRate("", DiskRate::Of::kSpills, 5).BytesPerSecond({}), 5);
+}
+
 TEST(StopForecastTest, ADiskThatHangsHoldsUpNoEnd) {
   std::promise<void> wakes;
   const auto hang = wakes.get_future().share();
   std::promise<void> begun, ended;
   auto rate =
-      std::make_unique<DiskRate>("there", DiskRate::Of::kSpills,
+      std::make_unique<DiskRate>("there", DiskRate::Of::kSpills, 0,
                                  [&, hang](const std::string&, int64_t) -> absl::StatusOr<double> {
                                    begun.set_value();
                                    hang.wait();

@@ -10,6 +10,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "google/protobuf/descriptor.h"
+#include "google/protobuf/timestamp.pb.h"
+#include "google/protobuf/util/time_util.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -71,6 +73,12 @@ std::string MadeBy(const Message& response) {
     if (!text.empty()) return text;
   }
   return NamedBy(response);
+}
+
+// Empty = never.
+std::string TimeIn(const Message& message, const char* field) {
+  const auto* const time = dynamic_cast<const google::protobuf::Timestamp*>(PartOf(message, field));
+  return time == nullptr ? "" : google::protobuf::util::TimeUtil::ToString(*time);
 }
 
 google::rpc::ErrorInfo InfoIn(const grpc::Status& status) {
@@ -191,7 +199,10 @@ void CallAudit::Ended(const grpc::ServerContextBase& context, const MethodRole* 
     security::Put(&out, "grant", TextOf(*grant, "name"));
   // What was granted, or taken back, to whom and whose it is.
   security::Put(&out, "grantee", grant == nullptr ? request.grantee : TextOf(*grant, "grantee"));
-  if (grant != nullptr) security::Put(&out, "owner", TextOf(*grant, "owner"));
+  if (grant != nullptr) {
+    security::Put(&out, "owner", TextOf(*grant, "owner"));
+    security::Put(&out, "expires", TimeIn(*grant, "expire_time"));
+  }
   if (const Message* const operation = made ? PartOf(*response, "operation") : nullptr;
       operation != nullptr) {
     security::Put(&out, "operation", TextOf(*operation, "name"));

@@ -485,7 +485,7 @@ absl::StatusOr<std::unique_ptr<SpillFolder>> SpillFolder::Open(const std::string
                                                                std::vector<Found>* found,
                                                                std::vector<std::string>* report) {
   std::error_code error;
-  std::filesystem::create_directories(ParentOf(path), error);
+  // Not the folders above it: a disk that is not mounted has none.
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     return ErrnoStatus(errno, "creating spill directory", path);
   UniqueFd opened(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

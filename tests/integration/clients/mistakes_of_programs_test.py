@@ -410,8 +410,8 @@ RECONSTRUCTIONS = [
     row("recon {tomo} -o ../x.npy", "destination", "holds '..'; allowed are paths below {root}", code=1),
 ]
 
-# The rows follow valid values of --listen.tcp, --metrics.listen, --state.dir and --storage.roots; a
-# later flag wins.
+# The rows follow valid values of --listen.tcp, --metrics.listen, --state.dir and --storage.roots, but for
+# those that they give themselves.
 DAEMON = [
     row("--storage.roots {none}", "octavod cannot start", "error=\"storage.roots: '{none}' is missing; mount or make it, or set storage.create_roots = true\"", code=1),
     row("--storage.roots {raw}", "error=\"storage.roots: '{raw}' is no directory\"", code=1),
@@ -432,6 +432,11 @@ DAEMON = [
     row("--storage.root {root}", "octavod: there is no flag --storage.root; did you mean --storage.roots?"),
     row("--verbose", "octavod: there is no flag --verbose (octavod --help lists all)"),
     row("--config {none}", "octavod: {none}: no such file"),
+    row("--config ''", "octavod: --config: is ''; allowed is the path of a file"),
+    row("--drain.seconds 3 --drain.seconds 4", "octavod: --drain.seconds: is given more than once, with '3' and '4'; give it once, the parts of a list with commas"),
+    row("--storage.replay_roots {root} --storage.replay_roots {none}", "octavod: --storage.replay_roots: is given more than once, with '{root}' and '{none}'"),
+    row("--history.dir off", "octavod: history.dir: is 'off'; did you mean none? (./off is a file or folder of that name)"),
+    row("--device.memory_bytes 999999999999999", "octavod cannot start", "error=\"device.memory_bytes: asks for 999999999999999 bytes of devices/0; allowed 1 to ", code=1),
     row("--config {toml}", "octavod: storage.rots: is no configuration key ({toml}, line 2); did you mean storage.roots?"),
 ]
 
@@ -508,11 +513,14 @@ class Programs(DaemonTest, Mistakes):
 
     def test_the_start_of_the_daemon(self):
         with tempfile.TemporaryDirectory() as folder:
-            before = ["--listen.tcp", "127.0.0.1:0", "--metrics.listen", "none", "--state.dir", folder, "--storage.roots", self.daemon.root,
-                      "--log.format", "text"]
-            self.program("octavod", self.filled_in(DAEMON), self.names, before=before)
+            usual = {"--listen.tcp": "127.0.0.1:0", "--metrics.listen": "none", "--state.dir": folder, "--storage.roots": self.daemon.root,
+                     "--log.format": "text"}
+            rows = list(self.filled_in(DAEMON))
             if octavo.Client(self.daemon.address).devices()[0].backend == "host":
-                self.program("octavod", [row("--device.backend cuda", "error=\"backend cuda cannot be used: ", code=1)], before=before)
+                rows.append(row("--device.backend cuda", "error=\"backend cuda cannot be used: ", code=1))
+            for one in rows:
+                given = one.call.split()
+                self.program("octavod", [one], self.names, before=[word for flag, value in usual.items() if flag not in given for word in (flag, value)])
         self.assertFalse(os.path.exists(self.names["none"]))
 
 

@@ -331,6 +331,16 @@ class AuditTest(unittest.TestCase):
             file.write("[log]\nlevel = \"loud\"\n")
         daemon.process.send_signal(signal.SIGHUP)
         self.assertIn("log.level", self.one(event="server", what="configuration not read again")["why"])
+        with octavo.Client("unix:" + os.path.join(self.directory, "state", "octavo.sock")) as client:
+            self.assertRegex("\n".join(client.info().recovered), "configuration: was not read again: .*log.level.*the one before stays in use")
+            with open(path, "w") as file:
+                file.write("[log]\nlevel = \"warning\"\n[drain]\non_held = \"lose\"\n")
+            daemon.process.send_signal(signal.SIGHUP)
+            self.one(event="server", what="configuration read again")
+            told = lambda: [line for line in client.info().recovered if "restart" in line]  # noqa: E731
+            until(told)
+            self.assertEqual(told(), ["configuration: changes wait for a restart: drain.on_held: spill -> lose"])
+            self.assertNotIn("was not read again", "\n".join(client.info().recovered))
         self.assertEqual(daemon.stop(), 0)
 
     def test_files_are_put_aside(self):

@@ -221,6 +221,43 @@ class WhatTheDiskDoesNotTake(Restart):
             self.assertEqual({v.name for v in client.volumes()}, names)
         self.assertEqual(daemon.stop(), 0)
 
+    def test_a_spill_folder_whose_disk_is_not_mounted_is_not_made_anew(self):
+        disk = os.path.join(self.directory, "ssd")
+        spill = ("--spill.dir", os.path.join(disk, "octavo", "spill"))
+        with self.assertRaises(RuntimeError) as caught:
+            self.start(*spill)  # folders above it are never made
+        self.assertIn("spill.dir: creating spill directory", str(caught.exception))
+        os.makedirs(os.path.join(disk, "octavo"))
+        daemon = self.start(*spill)
+        with daemon.client() as client:
+            names = [v.name for v in client.volumes(self.acquire(client, 5).name)]
+            scan = client.scans()[0].name
+        self.assertEqual(daemon.stop(), 0)
+        os.rename(disk, disk + ".away")
+        for mount_point in (False, True):
+            if mount_point:
+                os.makedirs(os.path.join(disk, "octavo"))
+            with self.subTest(mount_point=mount_point), self.assertRaises(RuntimeError) as caught:
+                self.start(*spill)
+            self.assertIn(f"spill.dir: '{spill[1]}' is missing, and the last octavod kept volumes there: mount it, or make it to go on without them", str(caught.exception))
+            self.assertFalse(os.path.exists(spill[1]))
+        # A folder that somebody has made is taken, and said to be another one.
+        os.mkdir(spill[1])
+        daemon = self.start(*spill)
+        with daemon.client() as client:
+            told = list(client.info().recovered)
+            self.assertTrue(any(f"another folder is at {spill[1]} than the last octavod used" in line for line in told), told)
+            self.assertEqual(len([line for line in told if ": LOST: " in line]), 5)
+            self.assertTrue(any("5 held volumes of it are LOST" in warning for warning in client.scan(scan).warnings))
+        self.assertEqual(daemon.stop(), 0)
+        shutil.rmtree(disk)
+        os.rename(disk + ".away", disk)
+        daemon = self.start(*spill)
+        with daemon.client() as client:
+            self.assertEqual([v.name for v in client.volumes()], names)  # oldest first
+            self.assertFalse([warning for warning in client.scan(scan).warnings if "LOST" in warning])
+        self.assertEqual(daemon.stop(), 0)
+
     def test_of_many_that_are_held_again_some_are_named(self):
         daemon = self.start()
         with daemon.client() as client:

@@ -279,6 +279,15 @@ TEST(SettleEarlier, AHeldVolumeIsLostAndSaysWhatItWas) {
               ElementsAre("mind the gap", HasSubstr("1 held volume of it is LOST")));
   // Once.
   EXPECT_THAT(SettleEarlier(&rows, {}, kNow).changed, IsEmpty());
+  // Its disk was not there, and is back.
+  const Settled again =
+      SettleEarlier(&rows, {}, kNow, nullptr, {.held = {"volumes/v1"}, .lost_at_stop = {}});
+  ASSERT_EQ(again.changed.size(), 1u);
+  EXPECT_EQ(again.changed[0], VolumeRow("volumes/v1"));
+  EXPECT_THAT(again.lines, IsEmpty());
+  const EarlierRuns regained(rows, kNow);
+  EXPECT_THAT(regained.FindVolume("volumes/v1"), IsOk());
+  EXPECT_THAT(regained.FindScan("scans/abc-1")->warnings, ElementsAre("mind the gap"));
 }
 
 TEST(SettleEarlier, WhatIsHeldAgainOrCommittedIsNotLost) {
