@@ -564,6 +564,9 @@ absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
   if (!exists) return absl::InvalidArgumentError(absl::StrCat(path, ": no such file"));
   if (std::filesystem::is_directory(path, error))
     return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory"));
+  // A FIFO would hold up the daemon until somebody writes into it.
+  if (!std::filesystem::is_regular_file(path, error))
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is no regular file"));
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string text(kMostConfigBytes + 1, '\0');

@@ -43,6 +43,7 @@
 #include "server/spill_mark.h"
 #include "server/stop_times.h"
 #include "server/storage/commit/find_published.h"
+#include "server/storage/io/files.h"
 #include "server/storage/io/own_file.h"
 #include "server/systemd.h"
 #include "server/volume/spill_metadata.h"
@@ -136,8 +137,24 @@ absl::StatusOr<UniqueFd> Lock(const std::string& state_dir) {
 // Eight characters stored in the state directory: ids of scans and volumes begin with them.
 absl::StatusOr<std::string> ServerId(const std::string& state_dir) {
   const std::string path = absl::StrCat(state_dir, "/server_id");
+  constexpr int kSafely = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;  // a FIFO holds up nobody
   std::string id;
-  std::ifstream(path) >> id;
+  if (const UniqueFd fd(::open(path.c_str(), O_RDONLY | kSafely)); fd) {
+    // Who can change it can have the grants put aside.
+    struct stat info {};
+    if (::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode))
+      return absl::FailedPreconditionError(
+          absl::StrCat("state.dir: ", path, " is no regular file"));
+    if (const std::string why = storage::WhyNotOwn(info, path, "go-w", storage::RootToo::kYes);
+        !why.empty())
+      return absl::FailedPreconditionError(absl::StrCat("state.dir: ", why));
+    constexpr size_t kMost = 64;
+    const auto text = storage::ReadWholeFile(fd.get(), path, kMost);
+    if (text.ok()) id = std::string(absl::StripAsciiWhitespace(*text));
+  } else if (errno != ENOENT) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("state.dir: cannot open ", path, ": ", std::strerror(errno)));
+  }
   const bool fine =
       id.size() == 8 &&
       id.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789") == std::string::npos;
@@ -149,10 +166,10 @@ absl::StatusOr<std::string> ServerId(const std::string& state_dir) {
   std::random_device random;
   id.clear();
   for (int i = 0; i < 8; ++i) id += "abcdefghijklmnopqrstuvwxyz0123456789"[random() % 36];
-  std::ofstream out(path);
-  out << id << "\n";
-  out.flush();
-  if (!out) return absl::FailedPreconditionError(absl::StrCat("state.dir: cannot write ", path));
+  const std::string line = absl::StrCat(id, "\n");
+  const UniqueFd out(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | kSafely, 0600));
+  if (!out || !storage::WriteAll(out.get(), path, line.data(), line.size()).ok())
+    return absl::FailedPreconditionError(absl::StrCat("state.dir: cannot write ", path));
   if (is_new) {
     Log(LogLevel::kInfo, "new state directory", {{"folder", state_dir}, {"server_id", id}});
   } else {
@@ -394,9 +411,23 @@ absl::Status Daemon::OpenHandoff() {
   if (!config_.handoff_unix.empty()) {
     const auto mode = static_cast<uint32_t>(std::strtol(config_.handoff_mode.c_str(), nullptr, 8));
     OCTAVO_ASSIGN_OR_RETURN(
-        handoff_,
-        handoff::FdSocket::Open(
-            {.path = config_.handoff_unix, .group = config_.handoff_group, .mode = mode}, &clock_));
+        handoff_, handoff::FdSocket::Open(
+                      {.path = config_.handoff_unix,
+                       .group = config_.handoff_group,
+                       .mode = mode,
+                       .why_not = [this](const handoff::Holder& holder) { return WhyNot(holder); },
+                       .refused =
+                           [this](const handoff::Peer& peer, const absl::Status& why) {
+                             if (audit_ == nullptr) return;
+                             audit_->WriteFailure({{"event", "hand-over"},
+                                                   {"outcome", "refused"},
+                                                   {"uid", peer.uid},
+                                                   {"pid", peer.pid},
+                                                   {"reason", std::string(Name(ReasonOrCode(why)))},
+                                                   {"why", std::string(why.message())}},
+                                                  "");
+                           }},
+                      &clock_));
   }
   ClientMemory::MakeExportable(handoff_ != nullptr);
   return absl::OkStatus();
@@ -797,22 +828,34 @@ engine::ResumeBook::Found Daemon::OpenResumes() {
   return found;
 }
 
-absl::StatusOr<security::Owner> Daemon::OwnerNow(const security::Owner& owner) const {
-  security::Owner now = owner;
+std::string Daemon::WhyNot(const handoff::Holder& holder) const {
+  if (RoleNow(
+          {.name = holder.principal, .project = holder.project, .role = security::Role::kViewer}) >=
+      security::Role::kViewer)
+    return "";
+  return absl::StrCat("no token or certificate of ", holder.principal, " is valid any more");
+}
+
+security::Role Daemon::RoleNow(const security::Owner& owner) const {
   if (owner.name == "loopback" || owner.name == "remote") {
     const bool here = owner.name == "loopback";
-    now.role = !here && !config_.security_insecure
-                   ? security::Role::kNone
-                   : *security::RoleNamed(here ? config_.listen_loopback_role
-                                               : config_.security_insecure_role);
-  } else if (!absl::StartsWith(owner.name, "uid:")) {  // of users the host knows more than we do
-    now.role = security::Role::kNone;
-    if (tokens_ != nullptr) now.role = tokens_->RoleOf(owner.name, owner.project);
-    const bool has_line = certificates_ != nullptr && certificates_->Names().contains(owner.name);
-    if (has_line) now.role = std::max(now.role, certificates_->RoleOf(owner.name, owner.project));
-    if (!has_line && tls_ != nullptr && tls_->asks_clients() && absl::StrContains(owner.name, ':'))
-      now.role = std::max(now.role, *security::RoleNamed(config_.security_certificate_role));
+    if (!here && !config_.security_insecure) return security::Role::kNone;
+    return *security::RoleNamed(here ? config_.listen_loopback_role
+                                     : config_.security_insecure_role);
   }
+  if (absl::StartsWith(owner.name, "uid:")) return owner.role;  // the host knows more than we do
+  security::Role now = security::Role::kNone;
+  if (tokens_ != nullptr) now = tokens_->RoleOf(owner.name, owner.project);
+  const bool has_line = certificates_ != nullptr && certificates_->Names().contains(owner.name);
+  if (has_line) now = std::max(now, certificates_->RoleOf(owner.name, owner.project));
+  if (!has_line && tls_ != nullptr && tls_->asks_clients() && absl::StrContains(owner.name, ':'))
+    now = std::max(now, *security::RoleNamed(config_.security_certificate_role));
+  return now;
+}
+
+absl::StatusOr<security::Owner> Daemon::OwnerNow(const security::Owner& owner) const {
+  security::Owner now = owner;
+  now.role = RoleNow(owner);
   if (now.role >= security::Role::kOperator) return now;
   return absl::PermissionDeniedError(
       absl::StrCat("its owner, ", owner.name, owner.project.empty() ? "" : " of the project ",

@@ -129,6 +129,10 @@ class Daemon {
   engine::ResumeBook::Found OpenResumes();
   /// Begins those scans again, and tells what has become of each.
   void ResumeScans();
+  /// What a principal may do now; of users of the host what it could.
+  security::Role RoleNow(const security::Owner& owner) const;
+  /// As handoff::FdSocketConfig::why_not.
+  std::string WhyNot(const handoff::Holder& holder) const;
   /// As rpc::OwnerNow.
   absl::StatusOr<security::Owner> OwnerNow(const security::Owner& owner) const;
   /// Writes a line about the server itself into the audit log, if there is one.

@@ -17,19 +17,22 @@ constexpr size_t kNameBytes = 128;  // of the created resources; names are short
 
 }  // namespace
 
-absl::StatusOr<std::string> RequestIds::Begin(const std::string& id, const std::string& body) {
+absl::StatusOr<std::string> RequestIds::Begin(const std::string& id, const std::string& body,
+                                              const std::string& principal) {
   if (id.empty()) return std::string();
   std::string digest = Sha256(body);
   const auto it = requests_.find(id);
   if (it == requests_.end()) {
-    Request request{.digest = std::move(digest), .name = ""};
+    Request request{.digest = std::move(digest), .name = "", .principal = principal};
     request.name.reserve(kNameBytes);  // so that End needs no memory
     order_.push_back(id);
     absl::Cleanup neither = [&] { order_.pop_back(); };
     (void)Failpoint("request_id_taken");
+    size_t& of_principal = of_[principal];
     requests_.emplace(id, std::move(request));
+    ++of_principal;
     std::move(neither).Cancel();
-    for (; order_.size() > kMost; order_.pop_front()) requests_.erase(order_.front());
+    while (order_.size() > kMost) MakeRoom();
     return std::string();
   }
   const Request& first = it->second;
@@ -59,8 +62,25 @@ void RequestIds::End(const std::string& id, const std::string& name) {
     it->second.name = name;
     return;
   }
-  requests_.erase(it);
   order_.erase(std::find(order_.begin(), order_.end(), id));
+  Forget(it);
+}
+
+void RequestIds::MakeRoom() {
+  const auto most = std::max_element(
+      of_.begin(), of_.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  for (auto at = order_.begin(); at != order_.end(); ++at) {
+    const auto it = requests_.find(*at);
+    if (it->second.principal != most->first) continue;
+    order_.erase(at);
+    return Forget(it);
+  }
+}
+
+void RequestIds::Forget(std::map<std::string, Request>::iterator request) {
+  const auto of = of_.find(request->second.principal);
+  if (--of->second == 0) of_.erase(of);
+  requests_.erase(request);
 }
 
 }  // namespace octavo::base

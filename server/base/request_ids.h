@@ -33,7 +33,8 @@ class RequestClaim {
 };
 
 /// The resources created by requests with an id: a retry gets the resource of the first request.
-/// The last 10000 are remembered. Not thread-safe.
+/// 10000 are remembered; a further one takes the place of the oldest of the principal who has most
+/// of them, so that nobody pushes out those of others. Not thread-safe.
 class RequestIds {
  public:
   static constexpr size_t kMost = 10000;
@@ -44,8 +45,9 @@ class RequestIds {
   /// The name of the resource that the first request with this id created; empty = this request is
   /// the first (one with an empty id always is) and owns the id now. AlreadyExists
   /// (IDEMPOTENCY_MISMATCH) if the first had another body; Unavailable (IN_PROGRESS) if it is still
-  /// in progress. Of `body`, whatever its size, only the SHA-256 is kept.
-  absl::StatusOr<std::string> Begin(const std::string& id, const std::string& body);
+  /// in progress. Of `body`, whatever its size, only the SHA-256 is kept. `principal`: who asks.
+  absl::StatusOr<std::string> Begin(const std::string& id, const std::string& body,
+                                    const std::string& principal);
   /// The request created `name`; empty = it failed, and the id is free again.
   void End(const std::string& id, const std::string& name);
 
@@ -53,10 +55,15 @@ class RequestIds {
   struct Request {
     std::string digest;  // SHA-256 of the body
     std::string name;    // empty: in progress
+    std::string principal;
   };
+  /// Forgets the oldest of the principal who has most.
+  void MakeRoom();
+  void Forget(std::map<std::string, Request>::iterator request);
   std::string made_;
   std::map<std::string, Request> requests_;
-  std::deque<std::string> order_;  // oldest first
+  std::map<std::string, size_t> of_;  // how many a principal has
+  std::deque<std::string> order_;     // oldest first
 };
 
 }  // namespace octavo::base

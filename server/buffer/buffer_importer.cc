@@ -106,7 +106,10 @@ absl::StatusOr<BufferImporter::Import> BufferImporter::Plan(const model::BufferI
 
 absl::StatusOr<ImportTicket> BufferImporter::IssuePlanned(Import import, std::optional<uid_t> uid) {
   const std::string name = import.ticket.buffer;
-  const std::string payer = security::ShareOf(security::OwnerOf(import.caller.principal));
+  const security::Principal& caller = import.caller.principal;
+  const handoff::Holder holder{.payer = security::ShareOf(security::OwnerOf(caller)),
+                               .principal = caller.name,
+                               .project = caller.project};
   {
     MutexLock lock(mutex_);
     imports_.emplace(name, std::move(import));
@@ -117,7 +120,7 @@ absl::StatusOr<ImportTicket> BufferImporter::IssuePlanned(Import import, std::op
   };
   OCTAVO_ASSIGN_OR_RETURN(
       const handoff::Ticket issued,
-      context_.socket->Issue(std::make_shared<ImportGrant>(this, name), uid, payer));
+      context_.socket->Issue(std::make_shared<ImportGrant>(this, name), uid, holder));
   std::move(not_issued).Cancel();
   MutexLock lock(mutex_);
   const auto it = imports_.find(name);
@@ -155,7 +158,8 @@ absl::StatusOr<ImportTicket> BufferImporter::Issue(const model::BufferImportSpec
   OCTAVO_ASSIGN_OR_RETURN(const std::string answered,
                           context_.requests.Begin(spec.array.request_id,
                                                   absl::StrCat(spec.array.request_digest,
-                                                               "owner:", caller.principal.name)));
+                                                               "owner:", caller.principal.name),
+                                                  caller.principal.name));
   if (!answered.empty()) return Again(answered, caller);
   std::string made;  // empty: the id is free again
   const absl::Cleanup ended = [&] { context_.requests.End(spec.array.request_id, made); };

@@ -11,10 +11,10 @@ absl::Status BufferRequests::CheckOpen() const {
                   {.reason = Reason::kDraining, .field = "", .numbers = {{"retryable", "true"}}});
 }
 
-absl::StatusOr<std::string> BufferRequests::Begin(const std::string& id,
-                                                  const std::string& digest) {
+absl::StatusOr<std::string> BufferRequests::Begin(const std::string& id, const std::string& digest,
+                                                  const std::string& principal) {
   MutexLock lock(mutex_);
-  return ids_.Begin(id, digest);
+  return ids_.Begin(id, digest, principal);
 }
 
 void BufferRequests::End(const std::string& id, const std::string& name) {

@@ -20,7 +20,8 @@ class BufferRequests {
   /// Unavailable (DRAINING) from BeginDrain on.
   absl::Status CheckOpen() const;
   /// As base::RequestIds.
-  absl::StatusOr<std::string> Begin(const std::string& id, const std::string& digest);
+  absl::StatusOr<std::string> Begin(const std::string& id, const std::string& digest,
+                                    const std::string& principal);
   void End(const std::string& id, const std::string& name);
 
  private:

@@ -52,7 +52,8 @@ absl::StatusOr<model::BufferStatus> BufferStore::Once(
   // A retry by another caller is another request, because what it made is the first one's.
   OCTAVO_ASSIGN_OR_RETURN(
       const std::string answered,
-      requests_.Begin(request_id, absl::StrCat(request_digest, "owner:", caller.principal.name)));
+      requests_.Begin(request_id, absl::StrCat(request_digest, "owner:", caller.principal.name),
+                      caller.principal.name));
   if (!answered.empty()) return Get(answered, caller);
   auto made = base::ExceptionToStatus([&]() -> absl::StatusOr<model::BufferStatus> {
     OCTAVO_RETURN_IF_ERROR(requests_.CheckOpen());

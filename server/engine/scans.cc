@@ -67,7 +67,7 @@ absl::StatusOr<model::ScanStatus> Scans::Submit(const model::ScanSpec& spec,
     return SubmitWithRecord(spec, report, caller, request);
   MutexLock submit(submit_mutex_);  // one at a time: two retries of one request must not both start
   OCTAVO_ASSIGN_OR_RETURN(const std::string answered,
-                          requests_.Begin(spec.request_id, spec.request_digest));
+                          requests_.Begin(spec.request_id, spec.request_digest, caller.name));
   if (!answered.empty()) return Get(answered);
   base::RequestClaim claim([&](const std::string& name) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     requests_.End(spec.request_id, name);
@@ -85,7 +85,7 @@ absl::StatusOr<model::ScanStatus> Scans::SubmitWithRecord(const model::ScanSpec&
   {
     MutexLock submit(submit_mutex_);
     OCTAVO_ASSIGN_OR_RETURN(const std::string answered,
-                            requests_.Begin(spec.request_id, spec.request_digest));
+                            requests_.Begin(spec.request_id, spec.request_digest, caller.name));
     if (!answered.empty()) return Get(answered);
   }
   absl::Cleanup unclaimed = [&] {
@@ -131,7 +131,7 @@ absl::StatusOr<model::ScanStatus> Scans::Resume(const ScanToResume& earlier, mod
   MutexLock submit(submit_mutex_);
   // A retry that no history answers gets the scan that goes on, not a second one. An id that is
   // taken already, by another scan that was resumed, is of no use here.
-  const auto answered = requests_.Begin(spec.request_id, spec.request_digest);
+  const auto answered = requests_.Begin(spec.request_id, spec.request_digest, caller.name);
   if (!answered.ok() || !answered->empty()) spec.request_id.clear();
   base::RequestClaim claim([&](const std::string& made) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     requests_.End(spec.request_id, made);
@@ -408,7 +408,9 @@ absl::StatusOr<RingTicket> Scans::OpenRing(const std::string& scan, std::optiona
   OCTAVO_ASSIGN_OR_RETURN(
       const handoff::Ticket ticket,
       components_.config.handoff->Issue(std::make_shared<source::RingGrant>(port), uid,
-                                        security::ShareOf(security::OwnerOf(caller))));
+                                        {.payer = security::ShareOf(security::OwnerOf(caller)),
+                                         .principal = caller.name,
+                                         .project = caller.project}));
   const source::RingLimits& limits = port->limits();
   return RingTicket{.path = ticket.path,
                     .nonce = ticket.nonce,

@@ -33,6 +33,10 @@ wire::Dtype DtypeOf(Scalar scalar) { return static_cast<wire::Dtype>(scalar); }
 
 std::string Hex(uint64_t number) { return absl::StrCat(absl::Hex(number, absl::kZeroPad16)); }
 
+handoff::Holder HolderOf(const security::Owner& owner) {
+  return {.payer = security::ShareOf(owner), .principal = owner.name, .project = owner.project};
+}
+
 }  // namespace
 
 /// One client's exports on one connection: the object of its ticket and the objects that it takes
@@ -230,7 +234,7 @@ ExportStore::Entry& ExportStore::AddLocked(const std::string& name, ExportedMemo
 absl::StatusOr<handoff::Ticket> ExportStore::IssueFor(std::shared_ptr<handoff::Grant> grant,
                                                       const ExportPeer& peer) {
   OCTAVO_RETURN_IF_ERROR(Admit(peer));
-  auto ticket = socket_.load()->Issue(std::move(grant), peer.uid, security::ShareOf(peer.owner));
+  auto ticket = socket_.load()->Issue(std::move(grant), peer.uid, HolderOf(peer.owner));
   if (!ticket.ok()) return Refuse(ticket.status());
   return ticket;
 }
@@ -258,7 +262,7 @@ absl::StatusOr<ExportTicket> ExportStore::Issue(ExportedMemory memory, const Exp
   const absl::Status made =
       under != nullptr ? under(make) : context_.volumes->WhileMappable(pinned, peer.borrows, make);
   if (!made.ok()) return Refuse(made);
-  auto ticket = socket_.load()->Issue(port, peer.uid, security::ShareOf(peer.owner));
+  auto ticket = socket_.load()->Issue(port, peer.uid, HolderOf(peer.owner));
   if (!ticket.ok()) return Refuse(ticket.status());
   std::move(ended).Cancel();
   out.ticket = *std::move(ticket);

@@ -29,6 +29,7 @@ namespace {
 
 constexpr int64_t kRememberNs = int64_t{600} * 1'000'000'000;  // why a ticket is no longer valid
 constexpr size_t kMostRemembered = 16384;
+constexpr int64_t kBetweenLooksNs = int64_t{500} * 1'000'000;
 
 absl::Status Misused(const std::string& what) {
   return Refusal(absl::StatusCode::kInvalidArgument, Reason::kProtocol, what);
@@ -114,6 +115,7 @@ class FdSocket::Connection {
   int64_t since_ns;                               // without a grant
   v1::Purpose purpose = v1::PURPOSE_UNSPECIFIED;  // until the client has said Hello
   std::map<uint64_t, std::shared_ptr<Grant>> grants;
+  std::map<uint64_t, Holder> holders;  // of the grants
 
  private:
   void CutLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -245,7 +247,8 @@ void FdSocket::Stop() {
 }
 
 absl::StatusOr<Ticket> FdSocket::Issue(std::shared_ptr<Grant> grant, std::optional<uid_t> uid,
-                                       const std::string& payer) {
+                                       const Holder& holder) {
+  const std::string& payer = holder.payer;
   Ticket ticket{
       .nonce = RandomHex128(), .path = config_.path, .expires_seconds = config_.ticket_seconds};
   MutexLock lock(mutex_);
@@ -275,7 +278,8 @@ absl::StatusOr<Ticket> FdSocket::Issue(std::shared_ptr<Grant> grant, std::option
       .grant = std::move(grant),
       .uid = uid,
       .until_ns = NowNs() + static_cast<int64_t>(config_.ticket_seconds * 1e9),
-      .place = std::move(place)};
+      .place = std::move(place),
+      .holder = holder};
   return ticket;
 }
 
@@ -286,9 +290,12 @@ FdSocket::Counts FdSocket::Count() {
   return counts;
 }
 
-void FdSocket::CountRefusal(const std::string& reason) {
-  MutexLock lock(mutex_);
-  ++counts_.refused[reason];
+void FdSocket::TellRefusal(const Peer& peer, const absl::Status& refused) {
+  {
+    MutexLock lock(mutex_);
+    ++counts_.refused[std::string(Name(ReasonOrCode(refused)))];
+  }
+  if (config_.refused != nullptr) config_.refused(peer, refused);
 }
 
 void FdSocket::Run(std::stop_token stop) {
@@ -320,12 +327,13 @@ void FdSocket::Accept() {
   if (connections_.size() >= most_connections_) MakeRoom();
   ucred credentials{};
   socklen_t size = sizeof credentials;
-  if (connections_.size() >= most_connections_ ||
-      ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
+  const bool known = ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0;
+  const Peer peer{.uid = credentials.uid, .pid = credentials.pid, .connection = next_connection_++};
+  if (connections_.size() >= most_connections_ || !known) {
     const absl::Status full =
         Refusal(absl::StatusCode::kResourceExhausted, Reason::kConnections,
                 absl::StrCat("there are ", most_connections_, " connections"));
-    CountRefusal(std::string(Name(ReasonOrCode(full))));
+    TellRefusal(peer, full);
     (void)SendPacket(fd.get(), ConnectionRefused(full));
     ShutDown(fd.get());
     return;
@@ -333,10 +341,7 @@ void FdSocket::Accept() {
   const int number = fd.get();
   epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.fd = number}};
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, number, &event) != 0) return;
-  connections_[number] = std::make_shared<Connection>(
-      std::move(fd),
-      Peer{.uid = credentials.uid, .pid = credentials.pid, .connection = next_connection_++},
-      NowNs());
+  connections_[number] = std::make_shared<Connection>(std::move(fd), peer, NowNs());
   MutexLock lock(mutex_);
   ++counts_.connections;
 }
@@ -357,7 +362,7 @@ void FdSocket::MakeRoom() {
   const absl::Status refused = Refusal(
       absl::StatusCode::kResourceExhausted, Reason::kConnections,
       absl::StrCat("there are ", most_connections_, " connections, and yours had no grant"));
-  CountRefusal(std::string(Name(ReasonOrCode(refused))));
+  TellRefusal(connections_[first]->peer, refused);
   (void)connections_[first]->Send(ConnectionRefused(refused), -1);
   End(first, GrantEnd::kHungUp);
 }
@@ -406,6 +411,7 @@ bool FdSocket::Handle(Connection& connection, Packet& packet) {
     const std::shared_ptr<Grant> grant = it->second;
     if (!request.has_end()) return grant->Message(request);
     connection.grants.erase(it);
+    connection.holders.erase(id);
     connection.since_ns = NowNs();
     grant->Ended(GrantEnd::kReleased);
     ended = true;
@@ -414,7 +420,7 @@ bool FdSocket::Handle(Connection& connection, Packet& packet) {
     return over;
   }();
   bin_.Close(std::exchange(packet.descriptors, {}));  // before the client has an answer
-  if (!answer.ok()) CountRefusal(std::string(Name(ReasonOrCode(answer.status()))));
+  if (!answer.ok()) TellRefusal(connection.peer, answer.status());
   v1::ServerMessage refused;
   if (!answer.ok()) {
     if (greeted) {
@@ -500,6 +506,8 @@ absl::StatusOr<Answer> FdSocket::Present(Connection& connection, const v1::Prese
                         "the ticket was made for another user");
     }
   }
+  if (const std::string why = refused.ok() ? WhyNot(waiting.holder) : ""; !why.empty())
+    refused = Refusal(absl::StatusCode::kUnauthenticated, Reason::kBadToken, why);
   if (!refused.ok()) {
     EndGrant(
         *std::exchange(waiting.grant, nullptr),
@@ -516,6 +524,7 @@ absl::StatusOr<Answer> FdSocket::Present(Connection& connection, const v1::Prese
                                 : waiting.grant->Open(connection.peer, request, std::move(link));
   if (!answer.ok()) return answer.status();
   connection.grants[number] = std::move(waiting.grant);
+  connection.holders[number] = std::move(waiting.holder);
   *id = number;
   MutexLock lock(mutex_);
   ++counts_.grants;
@@ -565,6 +574,27 @@ void FdSocket::Sweep() {
       strangers.push_back(fd);
   }
   for (const int fd : strangers) End(fd, GrantEnd::kHungUp);
+  if (config_.why_not == nullptr || now - looked_ns_ < kBetweenLooksNs) return;
+  looked_ns_ = now;
+  EndRevoked();
+}
+
+// As calls end. A connection ends whole: its client is one.
+void FdSocket::EndRevoked() {
+  std::map<int, std::string> revoked;  // by descriptor: why
+  for (const auto& [fd, connection] : connections_) {
+    for (const auto& [number, holder] : connection->holders) {
+      if (std::string why = WhyNot(holder); !why.empty()) revoked[fd] = std::move(why);
+    }
+  }
+  for (const auto& [fd, why] : revoked) {
+    const std::shared_ptr<Connection> connection = connections_[fd];
+    const absl::Status refused =
+        Refusal(absl::StatusCode::kUnauthenticated, Reason::kBadToken, why);
+    TellRefusal(connection->peer, refused);
+    (void)connection->Send(ConnectionRefused(refused), -1);
+    End(fd, GrantEnd::kHungUp);
+  }
 }
 
 }  // namespace octavo::handoff

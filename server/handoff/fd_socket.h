@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -90,12 +91,24 @@ constexpr bool TakesDescriptor(v1::Purpose purpose) {
   return purpose == v1::PURPOSE_IMPORT || purpose == v1::PURPOSE_FILE;
 }
 
+/// For whom a ticket is.
+struct Holder {
+  std::string payer;               // whose share of the tickets it takes; empty = of nobody's
+  std::string principal, project;  // who asked for it; empty = not known
+};
+
 struct FdSocketConfig {
   std::string path;
   std::string group;             // of the socket file; empty = the process'
   uint32_t mode = 0660;          // of the socket file
   double ticket_seconds = 30;    // how long a ticket is valid
   double stranger_seconds = 10;  // longest time that a connection may exist without a grant
+  /// Why what was granted to a principal may not go on: its token was revoked, say; empty = it may.
+  /// Null: nobody loses anything. Asked for each ticket and, twice a second, each connection.
+  std::function<std::string(const Holder&)> why_not;
+  /// Told of each refusal. Null: they are counted alone. Both are called by the socket's thread,
+  /// and must be short.
+  std::function<void(const Peer&, const absl::Status&)> refused;
 };
 
 struct Ticket {
@@ -119,12 +132,11 @@ class FdSocket {
   ~FdSocket();
 
   /// Issues a ticket that opens `grant`, once. `uid`: only for this user; nothing = for any user
-  /// who may connect. `payer`: the principal whose ticket it is; empty = without a limit of its
-  /// own. ResourceExhausted (TICKETS) if kMostTickets are waiting to be presented, or
+  /// who may connect. ResourceExhausted (TICKETS) if kMostTickets are waiting to be presented, or
   /// kMostTicketsOfOne of the payer; Unavailable after Stop. After an error the socket does not
   /// call Ended.
   absl::StatusOr<Ticket> Issue(std::shared_ptr<Grant> grant, std::optional<uid_t> uid,
-                               const std::string& payer = "");
+                               const Holder& holder = {});
   /// Ends every grant and connection and removes the socket file. The socket makes no calls after
   /// it has returned. Must not be called from a grant's call.
   void Stop();
@@ -144,6 +156,7 @@ class FdSocket {
     std::optional<uid_t> uid;
     int64_t until_ns = 0;
     std::shared_ptr<void> place;  // of the payer's
+    Holder holder;
   };
   FdSocket(FdSocketConfig config, const Clock* clock, UniqueFd listener, UniqueFd epoll,
            UniqueFd wake);
@@ -159,9 +172,14 @@ class FdSocket {
   /// Ends the connection that has had no grant for longest, of the user with most connections among
   /// those who have such; if there is one.
   void MakeRoom();
-  /// Ends overdue tickets, and connections that present none.
+  /// Ends overdue tickets, connections that present none, and those of principals who may not go
+  /// on.
   void Sweep();
-  void CountRefusal(const std::string& reason);
+  void EndRevoked();
+  std::string WhyNot(const Holder& holder) const {
+    return config_.why_not == nullptr || holder.principal.empty() ? "" : config_.why_not(holder);
+  }
+  void TellRefusal(const Peer& peer, const absl::Status& refused);
   int64_t NowNs() const { return clock_->Now().monotonic_ns; }
 
   const FdSocketConfig config_;
@@ -169,6 +187,7 @@ class FdSocket {
   const UniqueFd listener_, epoll_, wake_;
   const size_t most_connections_;
   std::map<int, std::shared_ptr<Connection>> connections_;  // only the thread uses it
+  int64_t looked_ns_ = 0;                                   // when EndRevoked looked last
   uint64_t next_grant_ = 1;                                 // only the thread uses it
   uint64_t next_connection_ = 1;                            // only the thread uses it
   DescriptorBin bin_;

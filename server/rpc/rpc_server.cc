@@ -30,6 +30,8 @@
 namespace octavo::rpc {
 namespace {
 
+constexpr int kReflectionThreads = 16;
+
 class RpcServerImpl final : public RpcServer {
  public:
   RpcServerImpl() : workers_("oct-stream-out", 4, /*niceness=*/5) {
@@ -89,6 +91,11 @@ class RpcServerImpl final : public RpcServer {
     // other half arrives. When it is used up, gRPC ends calls, first those that hold memory.
     grpc::ResourceQuota quota("octavo");
     quota.Resize(static_cast<size_t>(config.memory_bytes));
+    // gRPC's reflection is its only service with a thread for each stream, which anybody may open:
+    // further ones are refused.
+    quota.SetMaxThreads(kReflectionThreads);
+    builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::NUM_CQS, 1);
+    builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::MAX_POLLERS, 2);
     builder.SetResourceQuota(quota);
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                                20'000);  // for the first bytes of a connection, ms

@@ -11,7 +11,10 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -50,6 +53,18 @@ absl::Status CheckFolder(const std::string& folder) {
         " must belong to the user of octavod, and nobody else may write into it (mode 0700, "
         "or 0750 for readers of its group)"));
   return absl::OkStatus();
+}
+
+/// The time and the number in the name of a file that was put aside; nothing of other names.
+std::pair<std::string, int> NumberIn(absl::string_view name) {
+  absl::ConsumePrefix(&name, kAside);
+  absl::ConsumeSuffix(&name, kEnding);
+  const std::vector<absl::string_view> parts = absl::StrSplit(name, '-');
+  int n = 0;
+  if (parts.size() != 2 || parts[0].size() != 16 || !absl::SimpleAtoi(parts[1], &n) || n < 0 ||
+      n > 1'000'000'000)
+    return {};
+  return {std::string(parts[0]), n};
 }
 
 }  // namespace
@@ -100,8 +115,13 @@ absl::Status AuditFile::OpenCurrent() {
 }
 
 absl::StatusOr<std::string> AuditFile::AsideName() {
-  const std::string time = absl::FormatTime("%Y%m%dT%H%M%SZ", absl::Now(), absl::UTCTimeZone());
-  for (int n = time == last_aside_ ? of_last_aside_ + 1 : 0;; ++n) {
+  std::string time = absl::FormatTime("%Y%m%dT%H%M%SZ", absl::Now(), absl::UTCTimeZone());
+  // Names sort by age also where the clock was put back: Prune removes the first ones.
+  OCTAVO_ASSIGN_OR_RETURN(const std::vector<std::string> aside, Aside());
+  std::pair last(last_aside_, of_last_aside_);
+  for (const std::string& name : aside) last = std::max(last, NumberIn(name));
+  time = std::max(time, last.first);
+  for (int n = time == last.first ? last.second + 1 : 0;; ++n) {
     std::string name =
         absl::StrCat(folder_, "/", kAside, time, "-", absl::Dec(n, absl::kZeroPad4), kEnding);
     struct stat found {};
@@ -150,7 +170,7 @@ absl::Status AuditFile::Rotate(int64_t bytes, int64_t kept, std::vector<Removed>
   return kept == 0 ? absl::OkStatus() : Prune(kept, removed);
 }
 
-absl::Status AuditFile::Prune(int64_t kept, std::vector<Removed>* removed) const {
+absl::StatusOr<std::vector<std::string>> AuditFile::Aside() const {
   std::vector<std::string> aside;
   std::error_code error;
   for (auto it = std::filesystem::directory_iterator(folder_, error);
@@ -161,6 +181,11 @@ absl::Status AuditFile::Prune(int64_t kept, std::vector<Removed>* removed) const
   }
   if (error) return Failed(error.value(), "listing", folder_);
   std::sort(aside.begin(), aside.end());
+  return aside;
+}
+
+absl::Status AuditFile::Prune(int64_t kept, std::vector<Removed>* removed) const {
+  OCTAVO_ASSIGN_OR_RETURN(const std::vector<std::string> aside, Aside());
   for (size_t i = 0; i + static_cast<size_t>(kept) < aside.size(); ++i) {
     const std::string path = absl::StrCat(folder_, "/", aside[i]);
     struct stat found {};

@@ -38,6 +38,8 @@ class AuditFile {
       : folder_(std::move(folder)), lock_(std::move(lock)) {}
   absl::Status OpenCurrent();
   absl::Status SyncFolder() const;
+  /// The names of the files that were put aside, oldest first.
+  absl::StatusOr<std::vector<std::string>> Aside() const;
   absl::Status Prune(int64_t kept, std::vector<Removed>* removed) const;
   /// A name that sorts behind those of all that were put aside before.
   absl::StatusOr<std::string> AsideName();

@@ -12,6 +12,7 @@
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/base/exception_to_status.h"
+#include "server/rpc/convert/status.h"
 #include "server/security/rights.h"
 
 namespace octavo::rpc {
@@ -152,6 +153,7 @@ void CallGate::Look() {
     for (CallContext* const context : watched_) {
       std::string why = WhyNot(*context);
       if (why.empty()) continue;
+      context->revoked_ = true;
       grpc_call* const call = context->c_call();
       grpc_call_ref(call);  // the context may be gone as soon as the lock is
       ended.push_back({.call = call, .why = std::move(why)});
@@ -200,8 +202,15 @@ void EndCall(grpc::CallbackServerContext* context, const grpc::Status& status,
   if (call == nullptr || call->ended_.exchange(true)) return;
   call->place_.Release();
   base::GuardedTurn("a call has no line in the audit log", [&] {
-    call->gate_->audit_.Ended(*call, call->line_, call->principal_, call->request_, status,
-                              response);
+    if (!call->revoked_)
+      return call->gate_->audit_.Ended(*call, call->line_, call->principal_, call->request_, status,
+                                       response);
+    // The handler may have taken the cut for its client's orderly end.
+    const absl::Status cut = WithInfo(
+        absl::UnauthenticatedError("the caller's token or certificate is not valid any more"),
+        {.reason = Reason::kBadToken, .field = "", .numbers = {}});
+    call->gate_->audit_.Ended(*call, call->line_, call->principal_, call->request_, ToGrpc(cut),
+                              nullptr);
   });
 }
 

@@ -102,6 +102,7 @@ class CallContext final : public grpc::CallbackServerContext {
   const MethodRole* admitted_ = nullptr;  // the same, once the call may be made
   AuditedRequest request_;                // by Remember
   std::atomic<bool> ended_{false};
+  std::atomic<bool> revoked_{false};  // its proof is not valid any more
   std::shared_ptr<const security::ClientCertificate> certificate_;  // null = none
   std::optional<CallGate::Calls::iterator> entry_;
   memory::QuotaCharge place_;  // of the caller's quota

@@ -8,12 +8,15 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import unittest
 import urllib.request
 
 import grpc
+import numpy as np
 
 from harness import BUILD, Daemon, octavo, until
+from octavo.v1 import scan_pb2
 
 OCTAVO = os.path.join(BUILD, "bin", "octavo")
 PARTS = ("buffer", "export", "ingest", "job", "mosaic", "operation", "scan", "session", "stream", "system", "volume")
@@ -321,6 +324,60 @@ class AuditTest(unittest.TestCase):
         self.assertEqual(daemon.stop(), 0)
         self.assertEqual(self.start().stop(), 0)
         self.assertEqual(len(self.lines(event="lines lost")), 1)  # told once
+
+    def test_what_a_revocation_ends_is_refused(self):
+        daemon = self.start("--handoff.unix", "auto")
+        ada = self.client(daemon, "ada")
+        with open(self.secret["ada"]) as file:
+            token_id = file.read()[7:15]
+        scan = ada.submit_scan(octavo.push(), octavo.raster(16, 4, volumes=0), samples=64)
+        revoked = threading.Event()
+
+        def blocks():
+            yield np.ones((16, 64), np.uint16)
+            revoked.wait(30)
+
+        ends = []
+
+        def push():
+            try:
+                ada.push(scan.name, blocks(), reconnect=0)
+            except octavo.OctavoError as error:
+                ends.append(error.code)
+
+        pushing = threading.Thread(target=push)
+        pushing.start()
+        self.addCleanup(pushing.join)
+        self.addCleanup(revoked.set)
+        watch = ada._volumes.WatchVolumes(octavo.v1.volume_pb2.WatchVolumesRequest())
+        watch.initial_metadata()
+        held = ada.wait(ada.submit_scan(octavo.simulated(1, fast=True), octavo.raster(16, 4, volumes=1), samples=64).name)
+        mapped = ada.map(ada.volumes(held.name)[0].name)
+        live = ada.submit_scan(octavo.simulated(1), octavo.raster(16, 4, volumes=0), samples=64, rate_hz=4096,
+                               retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, hold_slots=2))
+        feed = ada.map_volumes(live.name, timeout=20)
+        next(feed)
+        subprocess.run([OCTAVO, "token", "revoke", "--file", self.tokens, token_id], check=True, capture_output=True, timeout=60)
+        with self.assertRaises(octavo.HandoffError):
+            for _ in feed:
+                pass
+        with self.assertRaises(grpc.RpcError):
+            for _ in watch:
+                pass
+        del mapped
+        pushing.join(20)
+        self.assertEqual(ends, [grpc.StatusCode.UNAUTHENTICATED])
+        for method in ("octavo.v1.IngestService.Push", "octavo.v1.VolumeService.WatchVolumes"):
+            line = self.one(method=method)
+            self.assertEqual((line["outcome"], line["code"], line["reason"], line["principal"]), ("refused", "UNAUTHENTICATED", "BAD_TOKEN", "ada"), line)
+        until(lambda: len(self.lines(event="hand-over", reason="BAD_TOKEN")) >= 1)
+        line = self.lines(event="hand-over", reason="BAD_TOKEN")[0]
+        self.assertEqual((line["outcome"], line["uid"], line["pid"]), ("refused", os.geteuid(), os.getpid()))
+        self.assertIn("no token or certificate of ada is valid any more", line["why"])
+        with self.assertRaises(octavo.HandoffError):
+            octavo.mapping.Volumes(os.path.join(self.directory, "state", "handoff.sock"), "0" * 32)
+        self.one(event="hand-over", reason="TICKET_UNKNOWN")
+        self.assertEqual(daemon.stop(), 0)
 
     def test_a_configuration_that_is_not_read_again_says_why(self):
         path = os.path.join(self.directory, "octavod.toml")

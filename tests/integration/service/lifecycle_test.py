@@ -2,14 +2,17 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
+import threading
 import unittest
 import urllib.request
 
+import grpc
 import numpy as np
 
-from harness import BUILD, SOURCE, Daemon, DaemonTest, octavo
+from harness import BUILD, SOURCE, Daemon, DaemonTest, octavo, until
 from octavo.v1 import scan_pb2
 
 
@@ -67,6 +70,33 @@ class Serving(DaemonTest):
         for service in (b"ScanService", b"VolumeService", b"StreamService", b"SystemService"):
             self.assertIn(b"octavo.v1." + service, answer)
 
+    def test_strangers_cannot_have_a_thread_for_each_reflection(self):
+        threads = lambda: len(os.listdir(f"/proc/{self.daemon.process.pid}/task"))  # noqa: E731
+        with grpc.insecure_channel(self.daemon.address) as channel:
+            call = channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", request_serializer=lambda b: b, response_deserializer=bytes)
+            before, silent = threads(), threading.Event()
+
+            def wait():
+                silent.wait(60)
+                yield b"\x3a\x00"
+
+            streams = [call(wait()) for _ in range(200)]
+            # The server has seen them all when some are refused.
+            until(lambda: sum(not stream.is_active() for stream in streams) >= 150)
+            self.assertLess(threads(), before + 40)
+            silent.set()
+            for stream in streams:
+                stream.cancel()
+        until(lambda: self.lists_services(), 30)
+
+    def lists_services(self):
+        with grpc.insecure_channel(self.daemon.address) as channel:
+            call = channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", request_serializer=lambda b: b, response_deserializer=bytes)
+            try:
+                return b"octavo.v1.ScanService" in next(call(iter([b"\x3a\x00"])))
+            except grpc.RpcError:
+                return False
+
 
 class OwnFolders(unittest.TestCase):
     """What the daemon believes at its start, nobody else may write."""
@@ -97,6 +127,31 @@ class OwnFolders(unittest.TestCase):
         self.assertEqual(self.start().stop(), 0)
         with open(os.path.join(self.directory, "octavod.log")) as log:
             self.assertEqual(log.read().count("new state directory"), 1)
+
+    def test_the_server_id_is_its_own(self):
+        daemon = self.start(before_exec=lambda: os.umask(0))
+        path = os.path.join(self.state, "server_id")
+        self.assertEqual(os.stat(path).st_mode & 0o7777, 0o600)
+        self.assertEqual(daemon.stop(), 0)
+        os.chmod(path, 0o666)
+        self.assertIn(f"state.dir: {path} has mode 0666 and can be written by others", self.refused())
+        os.remove(path)
+        os.mkfifo(path)
+        self.assertIn(f"state.dir: {path} is no regular file", self.refused())
+        os.remove(path)
+        os.symlink(os.path.join(self.directory, "elsewhere"), path)
+        self.assertIn(f"state.dir: cannot open {path}", self.refused())
+        os.remove(path)
+        # Nor does a configuration that is a FIFO hold up anything.
+        fifo = os.path.join(self.directory, "octavod.toml")
+        with open(fifo, "w") as file:
+            file.write("[log]\nlevel = \"info\"\n")
+        daemon = self.start("--config", fifo)
+        os.remove(fifo)
+        os.mkfifo(fifo)
+        daemon.process.send_signal(signal.SIGHUP)
+        until(lambda: f"{fifo}: is no regular file" in daemon.text())
+        self.assertEqual(daemon.stop(), 0)
 
     def test_folders_that_others_may_write(self):
         self.assertEqual(self.start().stop(), 0)

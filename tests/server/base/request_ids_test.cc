@@ -23,13 +23,14 @@ int64_t HeapBytes() {
 
 TEST(RequestIdsTest, ARetryGetsWhatTheFirstOneMade) {
   RequestIds ids("scan");
-  EXPECT_EQ(ids.Begin("a", "body").value(), "");
-  EXPECT_THAT(ids.Begin("a", "body"),
+  EXPECT_EQ(ids.Begin("a", "body", "ada").value(), "");
+  EXPECT_THAT(ids.Begin("a", "body", "ada"),
               IsError(absl::StatusCode::kUnavailable, "has not answered the first call"));
-  EXPECT_THAT(ids.Begin("a", "other"), IsError(absl::StatusCode::kAlreadyExists, "another body"));
+  EXPECT_THAT(ids.Begin("a", "other", "ada"),
+              IsError(absl::StatusCode::kAlreadyExists, "another body"));
   ids.End("a", "scans/1");
-  EXPECT_EQ(ids.Begin("a", "body").value(), "scans/1");
-  const absl::Status other = ids.Begin("a", "other").status();
+  EXPECT_EQ(ids.Begin("a", "body", "ada").value(), "scans/1");
+  const absl::Status other = ids.Begin("a", "other", "ada").status();
   EXPECT_THAT(other, IsError(absl::StatusCode::kAlreadyExists, "another body (scans/1)"));
   EXPECT_EQ(InfoOf(other).reason, Reason::kIdempotencyMismatch);
   EXPECT_EQ(InfoOf(other).numbers,
@@ -38,15 +39,15 @@ TEST(RequestIdsTest, ARetryGetsWhatTheFirstOneMade) {
 
 TEST(RequestIdsTest, AnIdIsFreeAgainWhenItsRequestFailed) {
   RequestIds ids;
-  EXPECT_EQ(ids.Begin("a", "body").value(), "");
+  EXPECT_EQ(ids.Begin("a", "body", "ada").value(), "");
   ids.End("a", "");
-  EXPECT_EQ(ids.Begin("a", "other").value(), "");
+  EXPECT_EQ(ids.Begin("a", "other", "ada").value(), "");
 }
 
 TEST(RequestIdsTest, WithoutAnIdEveryRequestIsTheFirst) {
   RequestIds ids;
   for (int i = 0; i < 2; ++i) {
-    EXPECT_EQ(ids.Begin("", "body").value(), "");
+    EXPECT_EQ(ids.Begin("", "body", "ada").value(), "");
     ids.End("", "scans/1");
   }
 }
@@ -56,28 +57,47 @@ TEST(RequestIdsTest, LargeBodiesAreToldApartAndNotKept) {
   std::string body(4 << 20, 'x');
   const int64_t before = HeapBytes();
   for (int i = 0; i < 100; ++i) {
-    ASSERT_EQ(ids.Begin(absl::StrCat(i), body).value(), "");
+    ASSERT_EQ(ids.Begin(absl::StrCat(i), body, "ada").value(), "");
     ids.End(absl::StrCat(i), "buffers/1");
   }
   EXPECT_LT(HeapBytes() - before, 1 << 20);
-  EXPECT_EQ(ids.Begin("7", body).value(), "buffers/1");
+  EXPECT_EQ(ids.Begin("7", body, "ada").value(), "buffers/1");
   std::swap(body.front(), body[1]);
   body.back() = 'y';  // as long, and different in its last byte alone
-  EXPECT_THAT(ids.Begin("7", body), IsError(absl::StatusCode::kAlreadyExists, "another body"));
+  EXPECT_THAT(ids.Begin("7", body, "ada"),
+              IsError(absl::StatusCode::kAlreadyExists, "another body"));
   body.back() = 'x';
   body[1000] = 'y';
   std::swap(body[1000], body[2000]);  // the sum of the bytes is that of the one before
-  EXPECT_THAT(ids.Begin("7", body), IsError(absl::StatusCode::kAlreadyExists, "another body"));
+  EXPECT_THAT(ids.Begin("7", body, "ada"),
+              IsError(absl::StatusCode::kAlreadyExists, "another body"));
 }
 
 TEST(RequestIdsTest, TheOldestAreForgotten) {
   RequestIds ids;
   for (size_t i = 0; i <= RequestIds::kMost; ++i) {
-    ASSERT_EQ(ids.Begin(absl::StrCat(i), "body").value(), "");
+    ASSERT_EQ(ids.Begin(absl::StrCat(i), "body", "ada").value(), "");
     ids.End(absl::StrCat(i), absl::StrCat("scans/", i));
   }
-  EXPECT_EQ(ids.Begin("1", "body").value(), "scans/1");
-  EXPECT_EQ(ids.Begin("0", "another body").value(), "");
+  EXPECT_EQ(ids.Begin("1", "body", "ada").value(), "scans/1");
+  EXPECT_EQ(ids.Begin("0", "another body", "ada").value(), "");
+}
+
+TEST(RequestIdsTest, NobodyPushesOutThoseOfOthers) {
+  RequestIds ids;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(ids.Begin(absl::StrCat("ada's", i), "body", "ada").value(), "");
+    ids.End(absl::StrCat("ada's", i), absl::StrCat("buffers/ada", i));
+  }
+  for (size_t i = 0; i < RequestIds::kMost + 100; ++i) {
+    ASSERT_EQ(ids.Begin(absl::StrCat(i), "body", "bob").value(), "");
+    ids.End(absl::StrCat(i), absl::StrCat("buffers/", i));
+  }
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(ids.Begin(absl::StrCat("ada's", i), "body", "ada").value(),
+              absl::StrCat("buffers/ada", i));
+  EXPECT_EQ(ids.Begin("102", "body", "bob").value(), "") << "one of the oldest of who has most";
+  EXPECT_EQ(ids.Begin("5000", "body", "bob").value(), "buffers/5000");
 }
 
 }  // namespace

@@ -174,15 +174,15 @@ TEST_F(BufferWatchersTest, WithoutItsHandleAWatcherHearsNothing) {
 
 TEST(BufferRequestsTest, ARetryGetsTheNameAndADrainRefusesNewWork) {
   BufferRequests requests;
-  ASSERT_OK_AND_ASSIGN(std::string name, requests.Begin("one", "digest"));
+  ASSERT_OK_AND_ASSIGN(std::string name, requests.Begin("one", "digest", "ada"));
   EXPECT_EQ(name, "");
-  EXPECT_THAT(requests.Begin("one", "digest"), IsError(absl::StatusCode::kUnavailable, ""));
+  EXPECT_THAT(requests.Begin("one", "digest", "ada"), IsError(absl::StatusCode::kUnavailable, ""));
   requests.End("one", "buffers/a");
-  EXPECT_EQ(requests.Begin("one", "digest").value(), "buffers/a");
+  EXPECT_EQ(requests.Begin("one", "digest", "ada").value(), "buffers/a");
   EXPECT_THAT(requests.CheckOpen(), IsOk());
   requests.BeginDrain();
   EXPECT_THAT(requests.CheckOpen(), IsError(absl::StatusCode::kUnavailable, "draining"));
-  EXPECT_EQ(requests.Begin("one", "digest").value(), "buffers/a") << "a retry is no new work";
+  EXPECT_EQ(requests.Begin("one", "digest", "ada").value(), "buffers/a") << "a retry is no new work";
 }
 
 }  // namespace

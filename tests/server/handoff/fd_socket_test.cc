@@ -245,24 +245,74 @@ TEST_F(FdSocketTest, APrincipalHasHalfOfTheTickets) {
   const auto grant = [] { return std::make_shared<TextGrant>("x"); };
   std::string nonce;
   for (size_t i = 0; i < FdSocket::kMostTicketsOfOne; ++i) {
-    ASSERT_OK_AND_ASSIGN(const Ticket ticket, socket_->Issue(grant(), {}, "ada"));
+    ASSERT_OK_AND_ASSIGN(const Ticket ticket, socket_->Issue(grant(), {}, {.payer = "ada"}));
     nonce = ticket.nonce;
   }
-  const absl::Status refused = socket_->Issue(grant(), {}, "ada").status();
+  const absl::Status refused = socket_->Issue(grant(), {}, {.payer = "ada"}).status();
   EXPECT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted,
                                "2048 tickets of ada wait to be presented; allowed to one principal "
                                "is half of 4096"));
   EXPECT_EQ(InfoOf(refused).reason, Reason::kTickets);
-  EXPECT_THAT(socket_->Issue(grant(), {}, "bob"), octavo::testing::IsOk());
+  EXPECT_THAT(socket_->Issue(grant(), {}, {.payer = "bob"}), octavo::testing::IsOk());
   EXPECT_THAT(socket_->Issue(grant(), {}), octavo::testing::IsOk()) << "an admin";
   // A ticket that is presented gives its place back; so do those that expire.
   HandoffPeer peer(path_);
   ASSERT_EQ(peer.Ask(PresentMessage(nonce)).fds.size(), 1u);
-  EXPECT_THAT(socket_->Issue(grant(), {}, "ada"), octavo::testing::IsOk());
-  EXPECT_FALSE(socket_->Issue(grant(), {}, "ada").ok());
+  EXPECT_THAT(socket_->Issue(grant(), {}, {.payer = "ada"}), octavo::testing::IsOk());
+  EXPECT_FALSE(socket_->Issue(grant(), {}, {.payer = "ada"}).ok());
   clock_.Advance(31);
   ASSERT_TRUE(Settles([&] { return socket_->Count().waiting == 0; }));
-  EXPECT_THAT(socket_->Issue(grant(), {}, "ada"), octavo::testing::IsOk());
+  EXPECT_THAT(socket_->Issue(grant(), {}, {.payer = "ada"}), octavo::testing::IsOk());
+}
+
+TEST_F(FdSocketTest, WhoeverMayNotGoOnLosesTicketsAndConnections) {
+  Mutex mutex;
+  std::set<std::string> revoked;
+  std::vector<std::string> told;
+  Listen({.why_not = [&](const Holder& holder) -> std::string {
+            MutexLock lock(mutex);
+            return revoked.contains(holder.principal + "/" + holder.project)
+                       ? "no token of " + holder.principal + " is valid any more"
+                       : "";
+          },
+          .refused =
+              [&](const Peer& peer, const absl::Status& why) {
+                MutexLock lock(mutex);
+                told.push_back(std::to_string(peer.uid) + " " + std::string(why.message()));
+              }});
+  const auto issue = [&](const std::shared_ptr<Grant>& grant, const std::string& name,
+                         const std::string& project) {
+    auto ticket = socket_->Issue(grant, ::getuid(), {.principal = name, .project = project});
+    EXPECT_THAT(ticket, octavo::testing::IsOk());
+    return ticket->nonce;
+  };
+  const auto grant = [] { return std::make_shared<TextGrant>("x"); };
+  const auto open = grant(), waiting = grant(), other = grant(), nobodys = grant();
+  HandoffPeer bob(path_), others(path_), late(path_);
+  ASSERT_EQ(bob.Ask(PresentMessage(issue(open, "bob", "lab"))).fds.size(), 1u);
+  ASSERT_EQ(others.Ask(PresentMessage(issue(other, "bob", "clinic"))).fds.size(), 1u);
+  ASSERT_EQ(others.Ask(PresentMessage(Nonce(nobodys))).fds.size(), 1u);
+  const std::string nonce = issue(waiting, "bob", "lab");
+  {
+    MutexLock lock(mutex);
+    revoked.insert("bob/lab");
+  }
+  const auto refused = late.Ask(PresentMessage(nonce));
+  EXPECT_EQ(refused.reason(), "BAD_TOKEN");
+  EXPECT_TRUE(refused.fds.empty());
+  EXPECT_EQ(waiting->WaitForEnd(), GrantEnd::kRefused);
+  clock_.Advance(1);
+  const auto last = bob.Receive();
+  EXPECT_EQ(last.reason(), "BAD_TOKEN") << last.message.ShortDebugString();
+  EXPECT_EQ(open->WaitForEnd(), GrantEnd::kHungUp);
+  EXPECT_TRUE(bob.Receive().ended);
+  EXPECT_EQ(others.Ask(PresentMessage("")).reason(), "TICKET_UNKNOWN") << "it goes on";
+  EXPECT_EQ(socket_->Count().grants, 2);
+  MutexLock lock(mutex);
+  const std::string us = std::to_string(::getuid()) + " ";
+  EXPECT_THAT(told, ::testing::ElementsAre(us + "no token of bob is valid any more",
+                                           us + "no token of bob is valid any more",
+                                           us + "no such ticket"));
 }
 
 TEST_F(FdSocketTest, AThousandHandOversLeaveNothingBehind) {

@@ -323,6 +323,32 @@ TEST(LostLinesTest, TheNextStartReadsTheNumberOnce) {
   EXPECT_FALSE(std::filesystem::exists(dir / "elsewhere"));
 }
 
+// The clock was wrong once, and is put right: the newest lines are not the first to go.
+TEST(AuditFileTest, FilesOfALaterTimeAreNoYoungerThanNewOnes) {
+  const TempFolder dir;
+  const std::string folder = dir / "audit";
+  ASSERT_OK_AND_ASSIGN(AuditFile file, AuditFile::Open(folder));
+  for (const char* name : {"audit-20990101T000000Z-0001.jsonl", "audit-20990101T000000Z-0007.jsonl",
+                           "audit-of-last-year.jsonl"})
+    std::ofstream(folder + "/" + name) << "{}\n";
+  std::vector<AuditFile::Removed> removed;
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_THAT(file.Append("{\"i\":" + std::to_string(i) + "}\n", false), IsOk());
+    ASSERT_THAT(file.Rotate(1, 5, &removed), IsOk());
+  }
+  std::vector<std::string> left;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    left.push_back(entry.path().filename().string());
+  std::sort(left.begin(), left.end());
+  EXPECT_THAT(left, ::testing::ElementsAre(
+                        "audit-20990101T000000Z-0008.jsonl", "audit-20990101T000000Z-0009.jsonl",
+                        "audit-20990101T000000Z-0010.jsonl", "audit-20990101T000000Z-0011.jsonl",
+                        "audit-of-last-year.jsonl", "audit.jsonl", "audit.lock"));
+  std::string text;
+  std::ifstream(folder + "/audit-20990101T000000Z-0011.jsonl") >> text;
+  EXPECT_EQ(text, "{\"i\":3}");
+}
+
 TEST(AuditFileTest, AFailedWriteLeavesNoHalfLine) {
   const TempFolder dir;
   const std::string folder = dir / "audit";
