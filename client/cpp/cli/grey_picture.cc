@@ -24,25 +24,34 @@ int64_t Divided(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
 }  // namespace
 
-std::vector<uint8_t> GreysOf(const std::vector<float>& values) {
+GreyWindow WindowOf(const std::vector<float>& values) {
   std::vector<float> finite;
   finite.reserve(values.size());
   std::copy_if(values.begin(), values.end(), std::back_inserter(finite),
                [](float v) { return std::isfinite(v); });
-  if (finite.empty()) return std::vector<uint8_t>(values.size(), 0);
+  if (finite.empty()) return {};
   const auto at = [&](double part) {
     const auto nth = finite.begin() + std::lround(part * static_cast<double>(finite.size() - 1));
     std::nth_element(finite.begin(), nth, finite.end());
     return *nth;
   };
-  const float lo = at(0.002), hi = std::max(at(0.998), std::nextafter(lo, HUGE_VALF));
+  const float black = at(0.002);
+  return {.black = black, .white = std::max(at(0.998), std::nextafter(black, HUGE_VALF))};
+}
+
+std::vector<uint8_t> GreysOf(const std::vector<float>& values, const GreyWindow& window) {
+  const auto [lo, hi] = window;
   std::vector<uint8_t> greys(values.size());
-  std::transform(values.begin(), values.end(), greys.begin(), [&](float v) {
+  std::transform(values.begin(), values.end(), greys.begin(), [lo = lo, hi = hi](float v) {
     return std::isfinite(v) ? static_cast<uint8_t>(
                                   std::lround(std::clamp(255 * (v - lo) / (hi - lo), 0.0f, 255.0f)))
                             : uint8_t{0};
   });
   return greys;
+}
+
+std::vector<uint8_t> GreysOf(const std::vector<float>& values) {
+  return GreysOf(values, WindowOf(values));
 }
 
 bool WritePng(const std::string& path, const std::vector<uint8_t>& greys, int64_t rows,

@@ -6,8 +6,15 @@
 
 namespace octavo::cli {
 
-/// Grey levels of numbers: from the 0.2th percentile (black) to the 99.8th (white) of all finite
-/// ones; values that are not finite are black.
+/// The values that are black and white in a picture, black below white.
+struct GreyWindow {
+  float black = 0, white = 1;
+};
+/// From the 0.2th percentile to the 99.8th of all finite values; 0 to 1 if there are none.
+GreyWindow WindowOf(const std::vector<float>& values);
+/// Grey levels of numbers in a window; values that are not finite are black.
+std::vector<uint8_t> GreysOf(const std::vector<float>& values, const GreyWindow& window);
+/// The same in their own window.
 std::vector<uint8_t> GreysOf(const std::vector<float>& values);
 
 /// Writes a grey PNG file; returns whether that succeeded.

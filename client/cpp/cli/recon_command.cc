@@ -19,6 +19,7 @@
 #include "client/cpp/cli/own_session.h"
 #include "client/cpp/cli/recon_batch.h"
 #include "client/cpp/cli/recon_flags.h"
+#include "client/cpp/cli/recon_preview.h"
 #include "client/cpp/cli/trials.h"
 #include "client/cpp/wire/seconds.h"
 
@@ -254,14 +255,46 @@ void RunOne(Session& session, const ReconFlags& flags) {
   }
 }
 
+// The pictures of all scans, before anything is reconstructed. A scan without them does not keep
+// the others from theirs, as in the run. Returns whether all were made; else the exit code is set.
+bool MakePreviews(Session& session, const ReconFlags& flags) {
+  ReconPreview preview(session, flags);
+  int worst = kOk;
+  for (const std::string& file : flags.files()) {
+    session.exit_code = kOk;
+    if (preview.Make(file)) continue;
+    worst = session.exit_code;
+    if (worst != kFailed || flags.stop_on_error()) break;
+  }
+  session.exit_code = worst;
+  return worst == kOk;
+}
+
+// Returns whether the run follows.
+bool Preview(Session& session, const ReconFlags& flags) {
+  (void)flags.Commit();  // refuses unknown options before any work begins
+  const bool made = MakePreviews(session, flags);
+  if (flags.preview_only()) return false;
+  if (!flags.HasPlace()) {
+    if (made && !session.json)
+      std::cerr << "octavo: pictures alone: with -o, --output-dir, --png or --try-centers the "
+                   "reconstruction follows\n";
+    return false;
+  }
+  return made || (session.exit_code == kFailed && flags.batch() && !flags.stop_on_error());
+}
+
 void Run(Session& session, const ReconFlags& flags) {
   if (!flags.settings().written().empty()) return flags.settings().Write();
+  if (!flags.preview().empty() && !Preview(session, flags)) return;
   if (const std::string chosen = flags.ChosenIterations(); !chosen.empty() && !session.json)
     std::cerr << "octavo: " << chosen << "\n";
   if (!flags.batch()) return RunOne(session, flags);
   ReconBatch batch(session, flags);
   if (flags.job().plan) return batch.Plan();
+  const int previews = session.exit_code;
   batch.Run();
+  if (session.exit_code == kOk) session.exit_code = previews;
 }
 
 }  // namespace

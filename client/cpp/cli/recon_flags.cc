@@ -193,6 +193,19 @@ void ReconFlags::AddTo(CLI::App* app) {
                   "write a slice as a picture; with --try-centers all of them (default "
                   "centers.png). Without -o the server keeps nothing");
   app->add_option("--slice", slice_, "of --png; default: the middle one")->needs("--png");
+  auto* preview = app->add_option(
+      "--preview", preview_,
+      "folder on this computer for two pictures of each scan, before anything is reconstructed: a "
+      "projection after the correction by flat and dark fields, and the prepared sinogram of a "
+      "row. Without -o, --output-dir, --png and --try-centers they are all that is made");
+  app->add_option("--preview-row", preview_row_,
+                  "row of the detector; default: the middle one of --rows")
+      ->needs(preview);
+  app->add_option("--preview-projection", preview_projection_,
+                  "index in the scan; default: the first of --projections")
+      ->needs(preview);
+  app->add_flag("--preview-only", preview_only_, "make nothing but the pictures of --preview")
+      ->needs(preview);
   app->add_option("--algorithm", algorithm_,
                   "fbp (default) | fourier | auto (fourier where it is faster and as good, else "
                   "fbp) | sirt | mlem | cgls | tv")
@@ -332,6 +345,7 @@ void ReconFlags::AddTo(CLI::App* app) {
   app->add_option("--pixel-um", pixel_, "size of a detector's pixel in the sample");
   format_.AddTo(app);
   job_.AddTo(app);
+  preview->excludes("--plan");
   for (const char* flag : kOfOneFile) {
     if (flag != std::string("--output"))
       app->get_option("--output-dir")->excludes(app->get_option(flag));
@@ -665,9 +679,6 @@ std::optional<v1::CommitOptions> ReconFlags::Commit() const {
   return options;
 }
 
-namespace {
-
-// The name of a scan: that of its file without folders and without the ending of its kind of file.
 std::string NameOfScan(const std::string& file) {
   std::string name(absl::StripSuffix(file, "/"));
   name = name.substr(name.rfind('/') + 1);
@@ -678,8 +689,6 @@ std::string NameOfScan(const std::string& file) {
   }
   return name;
 }
-
-}  // namespace
 
 std::optional<v1::CommitOptions> ReconFlags::CommitOfSeries() const {
   std::optional<v1::CommitOptions> options = Commit();

@@ -16,6 +16,9 @@
 
 namespace octavo::cli {
 
+/// The name of a scan: that of its file without folders and without the ending of its kind of file.
+std::string NameOfScan(const std::string& file);
+
 /// The flags of octavo recon.
 class ReconFlags {
  public:
@@ -44,6 +47,17 @@ class ReconFlags {
   const JobFlags& job() const { return job_; }
   const std::string& png() const { return png_; }
   std::optional<uint32_t> slice() const { return slice_; }
+  /// The folder of --preview; empty: no previews.
+  const std::string& preview() const { return preview_; }
+  /// The index of the projection of a preview in its scan; nothing: the first that is used.
+  std::optional<uint32_t> preview_projection() const { return preview_projection_; }
+  /// The row of the detector whose sinogram is shown; nothing: the middle one of those used.
+  std::optional<uint32_t> preview_row() const { return preview_row_; }
+  bool preview_only() const { return preview_only_; }
+  /// Whether a result is to go somewhere: on the server, or into a picture.
+  bool HasPlace() const {
+    return Given("--output") || Given("--output-dir") || Given("--png") || Given("--try-centers");
+  }
   /// The command ends when the job is queued, and the server commits the result by itself.
   bool no_wait() const { return no_wait_; }
 
@@ -70,19 +84,20 @@ class ReconFlags {
   std::string output_, output_dir_, png_, algorithm_, center_,
       center_doubt_ = "warn", rows_, columns_, projections_, interpolation_, filter_, angles_,
       flats_, darks_, angles_file_, try_centers_, projections_at_, samples_, window_, phase_method_,
-      series_;
+      series_, preview_;
   std::vector<std::string> rings_;
   std::vector<double> outliers_, phase_, hardening_;
   std::vector<uint32_t> air_;
   std::optional<double> min_, max_, mask_, overlap_, not_finite_;
-  std::optional<uint32_t> padding_, slice_, row_;
+  std::optional<uint32_t> padding_, slice_, row_, preview_projection_, preview_row_;
   uint32_t iterations_ = 0, subsets_ = 0, batch_ = 0, size_ = 0, bin_ = 0;
   double relaxation_ = 0, stop_change_ = 0, stop_residual_ = 0, pixel_ = 0, accuracy_ = 0,
          cutoff_ = 0, tv_weight_ = 0, phase_feature_ = 0;
   bool tomopy_ = false, sinograms_ = false, no_log_ = false, extend_ = false, on_disk_ = false,
        median_ = false, in_time_ = false, stitch_right_ = false, stitch_left_ = false,
        radians_ = false, degrees_ = false, transmissions_ = false, to_zero_ = false,
-       no_wait_ = false, prepare_only_ = false, skip_existing_ = false, stop_on_error_ = false;
+       no_wait_ = false, prepare_only_ = false, skip_existing_ = false, stop_on_error_ = false,
+       preview_only_ = false;
   size_t jobs_at_a_time_ = 2;
   SettingsFile settings_;
   FormatFlags format_;

@@ -81,14 +81,14 @@ double EdgeSpread(const std::vector<float>& values, int64_t rows, int64_t column
   return squares > 0 ? sum / std::sqrt(static_cast<double>(n) * squares) : 1;
 }
 
-std::vector<float> ReadSlice(Session& session, const v1::Volume& volume, int64_t slice) {
+std::vector<float> ReadBox(Session& session, const v1::Volume& volume,
+                           const std::array<int64_t, 3>& start,
+                           const std::array<int64_t, 3>& count) {
   grpc::ClientContext context;
   v1::ReadVolumeRequest request;
   request.set_name(volume.name());
-  for (const int64_t start : {slice, int64_t{0}, int64_t{0}}) request.add_start(start);
-  request.add_count(1);
-  request.add_count(volume.shape(1));
-  request.add_count(volume.shape(2));
+  for (const int64_t first : start) request.add_start(first);
+  for (const int64_t extent : count) request.add_count(extent);
   auto reader = v1::VolumeService::NewStub(session.channel())->ReadVolume(&context, request);
   std::string bytes;
   for (v1::ReadVolumeResponse part; reader->Read(&part);) bytes += part.data();
@@ -110,6 +110,10 @@ std::vector<float> ReadSlice(Session& session, const v1::Volume& volume, int64_t
     case v1::DTYPE_F16: return ValuesOf<Half>(bytes, 1, 0);
     default: return ValuesOf<float>(bytes, 1, 0);
   }
+}
+
+std::vector<float> ReadSlice(Session& session, const v1::Volume& volume, int64_t slice) {
+  return ReadBox(session, volume, {slice, 0, 0}, {1, volume.shape(1), volume.shape(2)});
 }
 
 bool ShowTrials(Session& session, const v1::Job& job, const v1::Volume& volume,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -23,8 +24,12 @@ double EdgeSpread(const std::vector<float>& values, int64_t rows, int64_t column
 bool ShowTrials(Session& session, const v1::Job& job, const v1::Volume& volume,
                 const std::string& png);
 
-/// The values of slice `slice` [y, x] of a held volume [slice, y, x]; of integers, the values that
-/// its levels give them. Empty, after a message, if they cannot be read.
+/// The values of a box of a held volume, packed in the order of its axes; of integers, the values
+/// that its levels give them. Empty, after a message, if they cannot be read.
+std::vector<float> ReadBox(Session& session, const v1::Volume& volume,
+                           const std::array<int64_t, 3>& start,
+                           const std::array<int64_t, 3>& count);
+/// The same of slice `slice` [y, x] of a held volume [slice, y, x].
 std::vector<float> ReadSlice(Session& session, const v1::Volume& volume, int64_t slice);
 
 }  // namespace octavo::cli

@@ -399,6 +399,8 @@ RECONSTRUCTIONS = [
     row("recon {tomo} --write-config {raw}", "--write-config: is '{raw}', which exists; allowed is a new file"),
     row("recon {tomo} --write-config {none}/x.toml", "--write-config: is '{none}/x.toml', which cannot be written: No such file or directory"),
     row("recon {tomo} --slice 3", "--slice requires --png"),
+    row("recon {tomo} --preview-only", "--preview-only requires --preview"),
+    row("recon {tomo} --preview {raw}", "--preview: is '{raw}', which cannot be a folder here"),
     row(f"{RECON} --samples i8", "--samples: is 'i8'; allowed f16, f32, u16, u8"),
     row(f"{RECON} --samples f16 --window 0:1", "--window: is of --samples u8 and u16; f16 holds the values themselves"),
     row(f"{RECON} --samples u8 --window 1:0", "--window: is '1:0'; allowed LOW:HIGH, finite numbers, high above low"),
