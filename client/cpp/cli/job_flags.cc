@@ -105,11 +105,12 @@ bool CheckJob(Session& session, const v1::JobSpec& spec, const grpc::Status& sta
   std::error_code error;
   if (!FilePush::Instead(ReasonOf(status)) || path.empty() || !std::filesystem::exists(path, error))
     return false;
-  std::cerr << "  '" << path
-            << "' is here, and this command does not push projections: copy it below a replay "
-               "root of the server, or send it from\n"
-            << "  Python: octavo.recon(...), or octavo.PushedProjections and "
-               "client.push_projections(...)\n";
+  std::cerr
+      << "  '" << path
+      << "' is here, and the server reads files below its replay roots alone: copy it there, or "
+         "send it from here:\n"
+      << "  octavo recon --follow (HDF5, Zarr, a folder of TIFF files), or Python: "
+         "octavo.recon(...), or octavo.PushedProjections and client.push_projections(...)\n";
   return false;
 }
 

@@ -20,6 +20,7 @@
 #include "client/cpp/cli/recon_batch.h"
 #include "client/cpp/cli/recon_flags.h"
 #include "client/cpp/cli/recon_preview.h"
+#include "client/cpp/cli/scan_follower.h"
 #include "client/cpp/cli/trials.h"
 #include "client/cpp/wire/seconds.h"
 
@@ -183,8 +184,21 @@ void AwaitCommits(Session& session, v1::Job job) {
   session.exit_code = kFailed;
 }
 
+// Follows the job to its end; of a scan that is still being written, `follower` sends what comes.
+v1::Job Await(Session& session, const v1::Job& job, ScanFollower* follower,
+              const InterruptibleWork& interruptible, bool volumes) {
+  if (follower != nullptr && !follower->Push(job, [&] { return interruptible.interrupted(); }) &&
+      !interruptible.interrupted())
+    (void)CancelOperation(session, job.operation());
+  const int code = session.exit_code;
+  v1::Job ended = WatchJob(session, job.name(), {.told = WarningsOf(job), .volumes = volumes});
+  if (code != kOk) session.exit_code = code;
+  return ended;
+}
+
 // A series of volumes: the server writes each as soon as it is held, while the others are made.
-void RunSeries(Session& session, const ReconFlags& flags, v1::JobSpec spec) {
+void RunSeries(Session& session, const ReconFlags& flags, v1::JobSpec spec,
+               ScanFollower* follower) {
   JobFlags asked = flags.job();
   asked.watch = false;
   if (asked.plan || flags.no_wait()) {
@@ -197,7 +211,7 @@ void RunSeries(Session& session, const ReconFlags& flags, v1::JobSpec spec) {
   v1::Job job = asked.Submit(session, spec);
   if (job.name().empty()) return;
   interruptible.Begun(job.operation());
-  job = WatchJob(session, job.name(), {.told = WarningsOf(job), .volumes = !spec.has_commit()});
+  job = Await(session, job, follower, interruptible, !spec.has_commit());
   if (spec.has_commit()) AwaitCommits(session, job);
   if (interruptible.interrupted()) {
     if (!spec.has_commit()) DiscardVolumes(session, job);
@@ -208,11 +222,20 @@ void RunSeries(Session& session, const ReconFlags& flags, v1::JobSpec spec) {
 // One scan, whose result is committed to --output, shown or held.
 void RunOne(Session& session, const ReconFlags& flags) {
   v1::JobSpec spec = flags.Spec(flags.files().front());
-  if (spec.tomography().has_series()) return RunSeries(session, flags, std::move(spec));
+  const bool series = spec.tomography().has_series();
   const std::optional<v1::CommitOptions> commit =
       flags.Commit();  // refuses unknown options before any work begins
   const bool commits = commit.has_value();
-  if (commits && !CanBeWritten(session, *commit)) return;
+  if (commits && !series && !CanBeWritten(session, *commit)) return;
+  std::optional<ScanFollower> follower;
+  if (flags.follow()) {
+    (void)session.channel();  // refuses an address before any waiting
+    if (const std::string png = PictureOf(flags, spec); !png.empty()) CheckWritable("--png", png);
+    follower.emplace(session, spec.tomography(), flags.following());
+    if (!follower->AwaitBegin(spec.mutable_tomography())) return;
+  }
+  ScanFollower* const following = follower.has_value() ? &*follower : nullptr;
+  if (series) return RunSeries(session, flags, std::move(spec), following);
   JobFlags asked = flags.job();
   asked.watch = false;  // below, where it can be interrupted
   if (asked.plan || (commits && !flags.no_wait())) {
@@ -245,8 +268,7 @@ void RunOne(Session& session, const ReconFlags& flags) {
   v1::Job job = asked.Submit(session, spec, own.has_value() ? own->secret() : "");
   interruptible.Begun(job.operation());
   if (!job.name().empty())
-    job = WatchJob(session, job.name(),
-                   {.told = WarningsOf(job), .volumes = commits || PictureOf(flags, spec).empty()});
+    job = Await(session, job, following, interruptible, commits || PictureOf(flags, spec).empty());
   if (interruptible.interrupted()) {
     DiscardVolumes(session, job);
     session.exit_code = kInterrupted;

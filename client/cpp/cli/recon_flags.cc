@@ -346,10 +346,43 @@ void ReconFlags::AddTo(CLI::App* app) {
   format_.AddTo(app);
   job_.AddTo(app);
   preview->excludes("--plan");
+  AddFollowingTo(app);
   for (const char* flag : kOfOneFile) {
     if (flag != std::string("--output"))
       app->get_option("--output-dir")->excludes(app->get_option(flag));
   }
+}
+
+void ReconFlags::AddFollowingTo(CLI::App* app) {
+  auto* follow = app->add_flag("--follow", follow_,
+                               "the file is on this computer and still being written, or not there "
+                               "yet: HDF5 (Data Exchange, "
+                               "or --data, --flats, --darks, --angles-file), Zarr, or a folder of "
+                               "TIFF files. Each projection "
+                               "is sent to the server as it comes");
+  for (const char* other : {"--preview", "--no-wait", "--plan", "--output-dir", "--request-id"})
+    follow->excludes(app->get_option(other));
+  const std::pair<const char*, std::pair<std::optional<uint32_t>*, const char*>> counts[] = {
+      {"--follow-count",
+       {&following_.projections,
+        "projections that will come; default: the number of --angles, else of a dataset that "
+        "cannot "
+        "grow"}},
+      {"--follow-flats",
+       {&following_.flats,
+        "flat fields that will come; default: of a dataset that cannot grow, else those that are "
+        "there with the first projection; if there are none, those that come later"}},
+      {"--follow-darks", {&following_.darks, "the same of dark fields; there need not be any"}}};
+  for (const auto& [flag, to] : counts) app->add_option(flag, *to.first, to.second)->needs(follow);
+  app->add_option(
+         "--follow-timeout", following_.timeout_s,
+         "seconds without anything new after which the scan has stopped (default 60): then "
+         "the job is cancelled, and the command fails")
+      ->needs(follow)
+      ->check(SecondsAboveZero());
+  app->add_flag("--follow-partial", following_.partial,
+                "reconstruct what came of a scan that has stopped")
+      ->needs(follow);
 }
 
 // The command line is not parsed yet: only its words count.
@@ -622,6 +655,19 @@ void ReconFlags::CheckOfBatch() const {
   }
 }
 
+void ReconFlags::CheckFollowing(const v1::TomographyJob& job) const {
+  if (files_.size() > 1)
+    throw CLI::ValidationError("--follow",
+                               absl::StrCat("is of one scan; ", files_.size(), " are given"));
+  const int count = job.angles_rad_size();
+  if (following_.projections.has_value() && count > 0 &&
+      static_cast<int64_t>(*following_.projections) != count) {
+    throw CLI::ValidationError("--follow-count",
+                               absl::StrCat("is ", *following_.projections, ", and --angles gives ",
+                                            count, "; allowed is the same number"));
+  }
+}
+
 const std::vector<std::string>& ReconFlags::files() const {
   if (files_.empty()) throw CLI::RequiredError("file");
   return files_;
@@ -645,6 +691,7 @@ v1::JobSpec ReconFlags::Spec(const std::string& file) const {
   SetSeries(job);
   if (Given("--pixel-um")) job->set_pixel_size_um(pixel_);
   CheckTogether(*job);
+  if (follow_) CheckFollowing(*job);
   if (batch() && file == files_.front()) CheckOfBatch();
   if (job->has_series()) {
     if (const auto commit = CommitOfSeries(); commit.has_value()) *spec.mutable_commit() = *commit;

@@ -12,6 +12,7 @@
 
 #include "client/cpp/cli/format_flags.h"
 #include "client/cpp/cli/job_flags.h"
+#include "client/cpp/cli/scan_follower.h"
 #include "client/cpp/cli/settings_file.h"
 
 namespace octavo::cli {
@@ -54,6 +55,9 @@ class ReconFlags {
   /// The row of the detector whose sinogram is shown; nothing: the middle one of those used.
   std::optional<uint32_t> preview_row() const { return preview_row_; }
   bool preview_only() const { return preview_only_; }
+  /// Whether the scan is still being written, on this computer.
+  bool follow() const { return follow_; }
+  const FollowOptions& following() const { return following_; }
   /// Whether a result is to go somewhere: on the server, or into a picture.
   bool HasPlace() const {
     return Given("--output") || Given("--output-dir") || Given("--png") || Given("--try-centers");
@@ -62,6 +66,7 @@ class ReconFlags {
   bool no_wait() const { return no_wait_; }
 
  private:
+  void AddFollowingTo(CLI::App* app);
   bool Given(const char* flag) const { return app_->count(flag) > 0; }
   /// SettingsFile::Replaced of this command.
   std::string Replaces(const std::string& setting, const std::string& value,
@@ -77,6 +82,7 @@ class ReconFlags {
   void SetSamples(v1::TomographyJob* job) const;
   void SetSeries(v1::TomographyJob* job) const;
   void CheckTogether(const v1::TomographyJob& job) const;
+  void CheckFollowing(const v1::TomographyJob& job) const;
   void CheckOfBatch() const;
 
   const CLI::App* app_ = nullptr;
@@ -97,7 +103,8 @@ class ReconFlags {
        median_ = false, in_time_ = false, stitch_right_ = false, stitch_left_ = false,
        radians_ = false, degrees_ = false, transmissions_ = false, to_zero_ = false,
        no_wait_ = false, prepare_only_ = false, skip_existing_ = false, stop_on_error_ = false,
-       preview_only_ = false;
+       preview_only_ = false, follow_ = false;
+  FollowOptions following_;
   size_t jobs_at_a_time_ = 2;
   SettingsFile settings_;
   FormatFlags format_;

@@ -20,21 +20,6 @@ using Id = Hdf5Id;
 constexpr int64_t kMostNumbers = int64_t{1} << 24;
 constexpr size_t kMostText = 4096;
 
-/// The type of a number; nothing if it is no real number.
-std::optional<StoredType> TypeOf(hid_t type) {
-  const auto bytes = static_cast<int64_t>(H5Tget_size(type));
-  if (bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8) return std::nullopt;
-  StoredType out{.bytes = bytes, .big_endian = H5Tget_order(type) == H5T_ORDER_BE};
-  switch (H5Tget_class(type)) {
-    case H5T_INTEGER:
-      out.kind = H5Tget_sign(type) == H5T_SGN_NONE ? StoredType::Kind::kUnsigned
-                                                   : StoredType::Kind::kSigned;
-      return out;
-    case H5T_FLOAT: return bytes == 1 ? std::nullopt : std::optional(out);
-    default: return std::nullopt;
-  }
-}
-
 const char* NameOfClass(hid_t type) {
   switch (H5Tget_class(type)) {
     case H5T_STRING: return "text";
@@ -43,15 +28,6 @@ const char* NameOfClass(hid_t type) {
     case H5T_INTEGER: return "integers of an unusual size";
     case H5T_FLOAT: return "floating point numbers of an unusual size";
     default: return "something else";
-  }
-}
-
-hid_t MemoryType(DType dtype) {
-  switch (dtype) {
-    case DType::kU8: return H5T_NATIVE_UINT8;
-    case DType::kU16: return H5T_NATIVE_UINT16;
-    case DType::kI16: return H5T_NATIVE_INT16;
-    default: return H5T_NATIVE_FLOAT;
   }
 }
 
@@ -79,6 +55,37 @@ std::string ReadText(hid_t type, hid_t space, const Read& read) {
 }
 
 }  // namespace
+
+std::optional<StoredType> StoredTypeOf(hid_t type) {
+  const auto bytes = static_cast<int64_t>(H5Tget_size(type));
+  if (bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8) return std::nullopt;
+  StoredType out{.bytes = bytes, .big_endian = H5Tget_order(type) == H5T_ORDER_BE};
+  switch (H5Tget_class(type)) {
+    case H5T_INTEGER:
+      out.kind = H5Tget_sign(type) == H5T_SGN_NONE ? StoredType::Kind::kUnsigned
+                                                   : StoredType::Kind::kSigned;
+      return out;
+    case H5T_FLOAT: return bytes == 1 ? std::nullopt : std::optional(out);
+    default: return std::nullopt;
+  }
+}
+
+hid_t MemoryTypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kU8: return H5T_NATIVE_UINT8;
+    case DType::kU16: return H5T_NATIVE_UINT16;
+    case DType::kI16: return H5T_NATIVE_INT16;
+    default: return H5T_NATIVE_FLOAT;
+  }
+}
+
+std::string Hdf5TextAttribute(hid_t object, const std::string& attribute) {
+  if (H5Aexists(object, attribute.c_str()) <= 0) return "";
+  const Id a(H5Aopen(object, attribute.c_str(), H5P_DEFAULT), H5Aclose);
+  const Id type(H5Aget_type(a.get()), H5Tclose), space(H5Aget_space(a.get()), H5Sclose);
+  return ReadText(type.get(), space.get(),
+                  [&](hid_t as, void* to) { return H5Aread(a.get(), as, to); });
+}
 
 /// A dataset of frames. Chunks that Hdf5Chunks knows are decoded in parallel; other reads take
 /// turns.
@@ -120,7 +127,7 @@ class Hdf5Frames final : public FrameArray {
                                           extent + skip, nullptr) >= 0 &&
                       H5Sselect_hyperslab(memory.get(), H5S_SELECT_SET, zero, nullptr,
                                           extent + skip, nullptr) >= 0 &&
-                      data_->Read(MemoryType(dtype), memory.get(), space.get(), out);
+                      data_->Read(MemoryTypeOf(dtype), memory.get(), space.get(), out);
     if (fine) return absl::OkStatus();
     return DamagedProjections(
         file_->path(), dataset,
@@ -221,13 +228,7 @@ std::string Hdf5Reader::TextAttribute(const std::string& name, const std::string
   MutexLock lock(Hdf5Mutex());
   QuietHdf5();
   std::string out;
-  if (const Id object = OpenLocked(name);
-      object && H5Aexists(object.get(), attribute.c_str()) > 0) {
-    const Id a(H5Aopen(object.get(), attribute.c_str(), H5P_DEFAULT), H5Aclose);
-    const Id type(H5Aget_type(a.get()), H5Tclose), space(H5Aget_space(a.get()), H5Sclose);
-    out = ReadText(type.get(), space.get(),
-                   [&](hid_t as, void* to) { return H5Aread(a.get(), as, to); });
-  }
+  if (const Id object = OpenLocked(name)) out = Hdf5TextAttribute(object.get(), attribute);
   H5Eclear2(H5E_DEFAULT);
   return out;
 }
@@ -304,7 +305,7 @@ absl::StatusOr<std::shared_ptr<FrameArray>> Hdf5Reader::Frames(const std::string
     return BadProjections(path_, name, absl::StrCat("has ", rank, " dimensions"),
                           flat ? "2 or 3: [frame, row, column]" : "3: [angle, row, column]");
   }
-  const auto stored = TypeOf(type.get());
+  const auto stored = StoredTypeOf(type.get());
   if (!stored.has_value())
     return BadProjections(path_, name, absl::StrCat("holds ", NameOfClass(type.get())),
                           "real numbers");
@@ -340,7 +341,7 @@ absl::StatusOr<std::vector<double>> Hdf5Reader::Numbers(const std::string& name)
   const int rank = H5Sget_simple_extent_ndims(space.get());
   if (rank != 0 && rank != 1)
     return BadProjections(path_, name, absl::StrCat("has ", rank, " dimensions"), "1");
-  if (!TypeOf(type.get()).has_value())
+  if (!StoredTypeOf(type.get()).has_value())
     return BadProjections(path_, name, absl::StrCat("holds ", NameOfClass(type.get())),
                           "real numbers");
   const hssize_t count = H5Sget_simple_extent_npoints(space.get());

@@ -16,6 +16,14 @@
 
 namespace octavo::storage {
 
+/// The type of a number; nothing if it is no real number. The library's lock is held, as in the
+/// next two.
+std::optional<StoredType> StoredTypeOf(hid_t type);
+/// The type in memory of what the library reads as `dtype` (u8, u16, i16, f32).
+hid_t MemoryTypeOf(DType dtype);
+/// A text attribute of an open group or dataset, or "" if there is none.
+std::string Hdf5TextAttribute(hid_t object, const std::string& attribute);
+
 /// Reads an untrusted HDF5 file: it follows links and virtual datasets to other files only under
 /// the roots. Every call takes the library's lock. Paths are absolute within the file. Errors are
 /// those of projection_input.h.

@@ -80,16 +80,6 @@ std::string Shape(const FrameArray& a) {
   return absl::StrCat("[", a.shape[0], ", ", a.shape[1], ", ", a.shape[2], "]");
 }
 
-/// Radians of one of the unit; nothing for a unit that is not one of an angle.
-std::optional<double> RadiansOf(absl::string_view unit) {
-  const std::string u = absl::AsciiStrToLower(absl::StripAsciiWhitespace(unit));
-  if (u.empty() || u == "deg" || u == "degs" || u == "degree" || u == "degrees" || u == "\xC2\xB0")
-    return std::numbers::pi / 180;
-  if (u == "rad" || u == "rads" || u == "radian" || u == "radians") return 1;
-  if (u == "mrad" || u == "milliradian" || u == "milliradians") return 1e-3;
-  return std::nullopt;
-}
-
 /// The unit assumed for the file's angles, if it differs from the declared one.
 void NoteUnit(const ProjectionOptions& options, ProjectionParts* parts) {
   if (!options.angle_values.empty()) return;
@@ -156,6 +146,15 @@ absl::Status CheckPositions(const ProjectionInfo& info, const std::string& what,
 }
 
 }  // namespace
+
+std::optional<double> RadiansOf(absl::string_view unit) {
+  const std::string u = absl::AsciiStrToLower(absl::StripAsciiWhitespace(unit));
+  if (u.empty() || u == "deg" || u == "degs" || u == "degree" || u == "degrees" || u == "\xC2\xB0")
+    return std::numbers::pi / 180;
+  if (u == "rad" || u == "rads" || u == "radian" || u == "radians") return 1;
+  if (u == "mrad" || u == "milliradian" || u == "milliradians") return 1e-3;
+  return std::nullopt;
+}
 
 std::string StoredType::Name() const {
   const char* letter = kind == Kind::kUnsigned ? "u" : kind == Kind::kSigned ? "i" : "f";

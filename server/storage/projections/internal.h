@@ -71,8 +71,16 @@ struct ProjectionParts {
 absl::StatusOr<std::shared_ptr<ProjectionInput>> AssembleProjections(
     ProjectionParts parts, const ProjectionOptions& options);
 
+/// Radians of one of the unit of a file's angles, "" = degrees; nothing for a unit of something
+/// else.
+std::optional<double> RadiansOf(absl::string_view unit);
+
 /// Whether a file of this name counts as a projection in a folder of TIFF files.
 bool IsTiffName(absl::string_view name);
+/// The pages of an open file of TIFF, or the files of an open folder. Notes and doubts of the files
+/// go to `parts`.
+absl::StatusOr<std::shared_ptr<FrameArray>> OpenTiffFrames(UniqueFd opened, const std::string& path,
+                                                           ProjectionParts* parts);
 
 /// Sets the angles of a format that has none: those of the .npy file `options.angles`, unless the
 /// options have their values.

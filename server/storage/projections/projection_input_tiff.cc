@@ -102,8 +102,10 @@ absl::Status CheckTiff(const UniqueFd& file, const std::string& path) {
   return BadProjections(path, "the file", "is no TIFF file", "TIFF and BigTIFF");
 }
 
-absl::StatusOr<std::shared_ptr<FrameArray>> OpenFrames(UniqueFd opened, const std::string& path,
-                                                       ProjectionParts* parts) {
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<FrameArray>> OpenTiffFrames(UniqueFd opened, const std::string& path,
+                                                           ProjectionParts* parts) {
   struct stat info {};
   if (::fstat(opened.get(), &info) != 0) return ErrnoStatus(errno, "examining", BaseOf(path));
   const bool folder = S_ISDIR(info.st_mode);
@@ -152,8 +154,6 @@ absl::StatusOr<std::shared_ptr<FrameArray>> OpenFrames(UniqueFd opened, const st
   return frames;
 }
 
-}  // namespace
-
 bool IsTiffName(absl::string_view name) {
   return absl::EndsWithIgnoreCase(name, ".tif") || absl::EndsWithIgnoreCase(name, ".tiff");
 }
@@ -169,7 +169,7 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenTiffProjections(
   parts.format = "tiff";
   struct stat info {};
   if (::fstat(opened.get(), &info) != 0) return ErrnoStatus(errno, "examining", BaseOf(path));
-  OCTAVO_ASSIGN_OR_RETURN(parts.array[0], OpenFrames(std::move(opened), path, &parts));
+  OCTAVO_ASSIGN_OR_RETURN(parts.array[0], OpenTiffFrames(std::move(opened), path, &parts));
   OCTAVO_RETURN_IF_ERROR(TakeMetadataFile(path + (S_ISDIR(info.st_mode) ? "/octavo.json" : ".json"),
                                           options.roots, &parts));
   const std::string* further[] = {nullptr, &options.flats, &options.darks};
@@ -178,7 +178,7 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenTiffProjections(
     if (name.empty() || name == "-") continue;
     auto beneath = OpenBeneath(name, options.roots, O_RDONLY | O_NONBLOCK);
     if (!beneath.ok()) return Annotate(beneath.status(), BaseOf(name));
-    OCTAVO_ASSIGN_OR_RETURN(parts.array[k], OpenFrames(std::move(beneath->fd), name, &parts));
+    OCTAVO_ASSIGN_OR_RETURN(parts.array[k], OpenTiffFrames(std::move(beneath->fd), name, &parts));
   }
   OCTAVO_RETURN_IF_ERROR(ReadNpyAngles(options, &parts));
   return AssembleProjections(std::move(parts), options);

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gpu/device/dtype.h"
+#include "server/storage/projections/projection_input.h"
+
+// Projections of a scan in files that another program is still writing.
+namespace octavo::storage {
+
+class GrowingArray;
+
+/// What is there of the frames of one kind.
+struct GrowingFrames {
+  bool there = false;              // the array or folder is there; else the rest says nothing
+  std::string dataset;             // its name, for messages
+  DType dtype = DType::kF32;       // as ProjectionInfo::dtype, of this array alone
+  int64_t rows = 0, columns = 0;   // of a frame
+  int64_t whole = 0;               // frames from the first on that are written
+  int64_t extent = 0;              // that the array has now, written or not
+  std::optional<int64_t> planned;  // the number that the array has for ever; nothing: it may grow
+  std::string lacks;               // why frame `whole` does not count as written
+};
+
+/// Reads frames of a scan while it is written, each as soon as it is there as a whole, and never
+/// what only stands for a frame that is still to come. Frames count in their order, without gaps. A
+/// frame counts as written when two looks, one after the other, find the same evidence of it:
+///
+///   HDF5   all its chunks are in the file. Where a chunk holds several frames, or space was taken
+///          beforehand (contiguous data, early allocation), that tells nothing: then the frame is
+///          written once a chunk behind its own is, or it does not consist of fill values alone.
+///          The file is opened anew for each look: in SWMR mode if its writer has it so, else
+///          without a lock.
+///   Zarr   the files of all its chunks (shards) are there; of chunks of several frames as HDF5.
+///   TIFF   the file of that name in a folder is there, has not changed between two looks, and can
+///          be read to its end. Numbers in the names go on in the steps of the first two.
+///
+/// Angles are written up to the last one that is not the fill value, and a last one that is, but
+/// goes on in the steps of those before. Not thread-safe. Files are those of the caller, who is
+/// allowed to read them: links lead anywhere.
+class GrowingProjections {
+ public:
+  virtual ~GrowingProjections();
+  GrowingProjections(const GrowingProjections&) = delete;
+
+  /// A scan at `path`, by the names of `options` as in OpenProjections; `roots` and positions are
+  /// not used. Unavailable, with the reason, while the path is not there or does not tell what it
+  /// will be. InvalidArgument for what cannot be followed: .npy, a single file of TIFF.
+  static absl::StatusOr<std::unique_ptr<GrowingProjections>> Open(const std::string& path,
+                                                                  const ProjectionOptions& options);
+
+  /// Looks at the files anew. Unavailable, with the reason: they cannot be read now, which may
+  /// change; what was found before stays. Other errors stay: InvalidArgument (BAD_PROJECTIONS) if
+  /// the contents are not projections, or another scan has taken the place of this one; DataLoss;
+  /// Unimplemented.
+  absl::Status Look();
+
+  const GrowingFrames& frames(FrameKind kind) const { return frames_[static_cast<size_t>(kind)]; }
+  /// The angles that are written, from the first on, in radians.
+  const std::vector<double>& angles_rad() const { return angles_; }
+  /// The number of angles that there are for ever: given ones, or those of a dataset that cannot
+  /// grow.
+  std::optional<int64_t> planned_angles() const { return planned_angles_; }
+  /// Where the angles come from, for messages; "" = nothing has them.
+  const std::string& angles_dataset() const { return angles_dataset_; }
+  /// Changes whenever there is more than before, also of a frame that is not whole yet.
+  int64_t bytes() const { return bytes_; }
+
+  /// Reads a frame that is whole, [row, column] of `dtype`: that of its array, or f32. Errors as
+  /// ProjectionInput::Read.
+  absl::Status Read(FrameKind kind, int64_t frame, DType dtype, char* out);
+
+ protected:
+  /// The angles as a look finds them.
+  struct Angles {
+    std::string dataset, unit;
+    std::vector<double> values;  // as they stand there, written or not
+    double fill = 0;
+    bool fixed = false;  // their number does not change
+  };
+
+  GrowingProjections(std::string path, ProjectionOptions options);
+  /// Opens the files anew and sets arrays_ (null = not there), found_ (none: not there) and bytes_.
+  virtual absl::Status Open() = 0;
+  /// Whether the fields are wanted, and the angles of the files.
+  bool Wants(FrameKind kind) const;
+  bool WantsAngles() const { return options_.angle_values.empty(); }
+
+  const std::string path_;
+  const ProjectionOptions options_;
+  std::array<std::unique_ptr<GrowingArray>, 3> arrays_;  // by FrameKind
+  std::optional<Angles> found_;
+  int64_t bytes_ = 0;
+
+ private:
+  absl::Status Follow(FrameKind kind);
+  absl::Status FollowAngles();
+
+  std::array<GrowingFrames, 3> frames_;
+  std::array<std::map<int64_t, uint64_t>, 3> evidence_;  // of frames that are not whole yet
+  std::vector<double> before_;                           // values of the last look
+  std::vector<double> angles_;
+  std::optional<int64_t> planned_angles_;
+  std::string angles_dataset_;
+};
+
+}  // namespace octavo::storage
