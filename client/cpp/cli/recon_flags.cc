@@ -659,6 +659,13 @@ void ReconFlags::CheckFollowing(const v1::TomographyJob& job) const {
   if (files_.size() > 1)
     throw CLI::ValidationError("--follow",
                                absl::StrCat("is of one scan; ", files_.size(), " are given"));
+  const v1::TomographyPreparation& preparation = job.preparation();
+  const bool none = preparation.ignore_fields() || preparation.already_sinograms();
+  for (const auto& [flag, at] : {std::pair("--follow-flats", &job.file().flats()),
+                                 std::pair("--follow-darks", &job.file().darks())}) {
+    if (Given(flag) && (none || *at == "-"))
+      throw CLI::ValidationError(flag, "counts fields, and none are used here");
+  }
   const int count = job.angles_rad_size();
   if (following_.projections.has_value() && count > 0 &&
       static_cast<int64_t>(*following_.projections) != count) {

@@ -172,10 +172,15 @@ bool ScanFollower::HasStopped() const {
   return std::chrono::duration<double>(Clock::now() - grown_).count() > options_.timeout_s;
 }
 
+bool ScanFollower::Uses(Kind kind) const {
+  return OptionsOf(spec_).*(kind == kFlat ? &storage::ProjectionOptions::flats
+                                          : &storage::ProjectionOptions::darks) !=
+         "-";
+}
+
 bool ScanFollower::NeedsFlats() const {
   const v1::TomographyPreparation& preparation = spec_.preparation();
-  return IsInteger(scan_->frames(FrameKind::kProjection).dtype) && spec_.file().flats() != "-" &&
-         !preparation.ignore_fields() && !preparation.already_sinograms() &&
+  return IsInteger(scan_->frames(FrameKind::kProjection).dtype) && Uses(kFlat) &&
          (preparation.logarithm() || !preparation.has_logarithm());
 }
 
@@ -216,8 +221,8 @@ bool ScanFollower::CountFields(Kind kind, bool* known) {
                                fields.columns, "; allowed ", data.rows, " x ", data.columns,
                                ", as ", data.dataset, " has"));
   }
-  const auto& given = kind == kFlat ? options_.flats : options_.darks;
-  std::optional<int64_t> count = given;
+  std::optional<int64_t> count = kind == kFlat ? options_.flats : options_.darks;
+  if (!Uses(kind)) count = 0;
   if (!count.has_value() && fields.there) count = fields.planned;
   const bool needs = kind == kFlat && NeedsFlats() && count.value_or(0) == 0;
   if (count.has_value() && !needs) {

@@ -63,6 +63,7 @@ class ScanFollower {
   /// The same of the flat or dark fields. The number is known only when those are there that the
   /// reconstruction cannot do without.
   bool CountFields(Kind kind, bool* known);
+  bool Uses(Kind kind) const;
   bool NeedsFlats() const;
   /// "37 of 180 projections, 10 of 10 flat fields, 5 of 5 dark fields".
   std::string Counts() const;

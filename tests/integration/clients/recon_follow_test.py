@@ -1,5 +1,6 @@
 """octavo recon --follow: a scan is reconstructed while a program writes it (scan_writer.py)."""
 
+import os
 import time
 import unittest
 
@@ -74,6 +75,15 @@ class ReconFollow(FollowTest):
         self.ended(self.follower("reference.h5", "--series", "20:10", output="time/part.npy"))
         for i in range(3):
             self.assertEqual(np.load(self.at("time", f"part_{i:04}.npy")).shape, self.reference.shape)
+        # Fields of another type than the projections; trial slices; sinograms alone.
+        self.whole("mixed.h5", data_white=self.flats + np.float32(0.25))
+        self.ended(self.follower("mixed.h5"))
+        np.testing.assert_array_equal(self.result("mixed.h5"), self.reconstructed("mixed.h5"))
+        picture = os.path.join(self.daemon.directory, "tries.png")
+        done = self.command("recon", self.at("reference.h5"), "--follow", "--try-centers", "14:16:1", "--png", picture)
+        self.assertIn(f"{picture}  3 slices", done.stdout)
+        self.command("recon", self.at("reference.h5"), "--follow", "--prepare-only", "-o", "sinograms.npy")
+        self.assertEqual(np.load(self.at("sinograms.npy")).shape, (ROWS, COUNT, SIZE))
         # Angles from -90 to 0: the last one is the fill value, and goes on in equal steps.
         self.whole("to-zero.h5", theta=np.linspace(-90, 0, COUNT))
         self.ended(self.follower("to-zero.h5"))
@@ -125,6 +135,8 @@ class ReconFollow(FollowTest):
                 done = self.command("recon", *paths, "--follow", check=False)
                 self.assertEqual(done.returncode, code, done.stderr + done.stdout)
                 self.assertIn(words, done.stderr)
+        for flags, flag in ((("--transmissions", "--follow-flats", "3"), "--follow-flats"), (("--darks", "-", "--follow-darks", "3"), "--follow-darks")):
+            self.assertIn(f"{flag}: counts fields, and none are used here", self.command("recon", self.at("reference.h5"), "--follow", *flags, check=False).stderr)
         for flag in ("--follow-count", "--follow-flats", "--follow-darks", "--follow-timeout"):
             self.assertIn(f"{flag} requires --follow", self.command("recon", "x.h5", flag, "3", check=False).stderr)
         self.assertEqual([job for job in self.client.jobs() if job.state in (1, 2, 3)], [])
