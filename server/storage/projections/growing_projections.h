@@ -72,7 +72,8 @@ class GrowingProjections {
   std::optional<int64_t> planned_angles() const { return planned_angles_; }
   /// Where the angles come from, for messages; "" = nothing has them.
   const std::string& angles_dataset() const { return angles_dataset_; }
-  /// Changes whenever there is more than before, also of a frame that is not whole yet.
+  /// A size that changes as the files grow, also within a frame that is not whole yet; of Zarr the
+  /// sum of the extents.
   int64_t bytes() const { return bytes_; }
 
   /// Reads a frame that is whole, [row, column] of `dtype`: that of its array, or f32. Errors as
