@@ -114,6 +114,9 @@ struct VolumeSeriesSpec {
   int64_t projections = 0, step = 0;
 };
 
+/// Which half turn of a scan over a full turn or more is used. Values as in octavo.v1.HalfTurn.
+enum class HalfTurn : uint8_t { kDefault, kAll, kFirst, kSecond, kBest };
+
 /// What the volume of the result holds: reconstructed slices, or prepared sinograms [row, angle,
 /// column]. As octavo.v1.TomographyOutput.
 enum class TomographyOutput : uint8_t { kSlices, kSinograms };
@@ -135,8 +138,12 @@ struct TomographySpec {
   ResultSamplesSpec samples;
   TomographyOutput output = TomographyOutput::kSlices;
   std::optional<VolumeSeriesSpec> series;
+  HalfTurn half_turn = HalfTurn::kDefault;
   std::string encoded, json;  // as received: for answers, and for the files of the results
 
+  bool takes_half_turn() const {
+    return half_turn != HalfTurn::kDefault && half_turn != HalfTurn::kAll;
+  }
   bool makes_sinograms() const { return output == TomographyOutput::kSinograms; }
 };
 
@@ -176,6 +183,14 @@ struct AxisLineReport {
   std::vector<Round> rounds;
 };
 
+/// All fields as in octavo.v1.HalfTurnReport.
+struct HalfTurnReport {
+  int64_t begin = 0, end = 0;
+  bool used = false;
+  double mass_deviation = std::numeric_limits<double>::quiet_NaN(),
+         center_deviation = mass_deviation, score = mass_deviation;
+};
+
 /// All fields as in octavo.v1.TomographyReport.
 struct TomographyReport {
   std::vector<double> centers;
@@ -196,6 +211,7 @@ struct TomographyReport {
   int64_t clipped_below = 0, clipped_above = 0;
   std::optional<AxisLineReport> axis_line;
   int64_t series_volumes = 0, series_planned = 0;
+  std::vector<HalfTurnReport> half_turns;
 };
 
 }  // namespace octavo::model

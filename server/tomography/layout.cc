@@ -700,14 +700,18 @@ absl::StatusOr<TomographyMemory> MemoryOf(const TomographyLayout& layout,
   if ((previews || spec.samples.found()) && !layout.makes_sinograms())
     m.preview = layout.image_bytes();
   const int64_t of_batches = m.raw + m.fields + m.prepare + m.sinograms + m.reconstruct + m.images;
-  if (spec.samples.found()) {
-    // The trial slices come before the batches, too, and are made in the memory of the preview.
+  if (spec.samples.found() || spec.half_turn == model::HalfTurn::kBest) {
+    // The rows in which half turns are compared come before the batches, and so do the trial
+    // slices, which are made in the memory of the preview.
     const BatchRows row = layout.RowsOf(layout.center_slice(), 1);
     OCTAVO_ASSIGN_OR_RETURN(const int64_t prepare,
                             at(Preparer::DeviceBytes(layout.PrepareFor(row, false), device)));
-    OCTAVO_ASSIGN_OR_RETURN(const int64_t trial, at(book.Once(MemoryBook::Step::kTrial, 1, 1, [&] {
-                              return BytesOfTrial(layout, possible, device);
-                            })));
+    int64_t trial = 0;
+    if (spec.samples.found()) {
+      OCTAVO_ASSIGN_OR_RETURN(trial, at(book.Once(MemoryBook::Step::kTrial, 1, 1, [&] {
+                                return BytesOfTrial(layout, possible, device);
+                              })));
+    }
     m.search = std::max<int64_t>(
         0, layout.RawBytes(row) + layout.FieldBytes(row) + prepare + of_slice + trial - of_batches);
   }

@@ -15,6 +15,7 @@
 #include "gpu/array/quantise.h"
 #include "gpu/base/status.h"
 #include "server/job/display_range.h"
+#include "server/tomography/half_turn.h"
 #include "server/tomography/volume_series.h"
 
 namespace octavo::tomography {
@@ -88,6 +89,8 @@ absl::Status ResultVolume::Begin(int64_t index, const ScannedObject& object,
   volume.acquired_begin = object.begun;
   volume.acquired_end = object.ended;
   SetLabels(*task_.spec, object.input->info(), index, &volume);
+  if (object.half_turn.has_value())
+    SetHalfTurnLabels(*object.half_turn, layout.frames(), object.input->info(), &volume);
   void* result = nullptr;
   if (task_.on_disk) {
     OCTAVO_RETURN_IF_ERROR(run_.BeginStored(index_, volume));

@@ -13,6 +13,7 @@
 #include "gpu/base/status.h"
 #include "gpu/tomography/preprocess.h"
 #include "server/tomography/axis_finder.h"
+#include "server/tomography/half_turn_choice.h"
 #include "server/tomography/live_slices.h"
 #include "server/tomography/loader.h"
 #include "server/tomography/prepare_counts.h"
@@ -99,6 +100,10 @@ absl::Status TomographyRunner::Run() {
 absl::Status TomographyRunner::MakeOne(std::optional<PushCollector>& pushed) {
   if (pushed.has_value()) OCTAVO_RETURN_IF_ERROR(Collect(*pushed));
   for (const std::string& note : object_.input->info().notes) run_.Log(note);
+  if (!task_.half_turns.empty()) {
+    OCTAVO_RETURN_IF_ERROR(
+        TakeHalfTurn(*task_.spec, task_.half_turns, run_, stop_, rows_, object_, report_));
+  }
   OCTAVO_ASSIGN_OR_RETURN(const Part part, FindAxis());
   OCTAVO_ASSIGN_OR_RETURN(const ValueWindow window,
                           WindowFor(*task_.spec, object_, run_, stop_, rows_, previews_.image()));

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <stop_token>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -28,6 +29,7 @@ struct TomographyTask {
   std::shared_ptr<storage::ProjectionInput> input;  // null: the frames of `port`
   source::ProjectionPort* port = nullptr;
   const buffer::ArrayInput* initial = nullptr;  // the initial slices; null: none
+  std::vector<model::IndexRange> half_turns;    // HalfTurnsOf; empty: all projections are used
   int64_t slices_per_batch = 1;
   TomographyMemory memory;  // as planned
   bool on_disk = false;

@@ -13,6 +13,7 @@
 #include "server/buffer/array_input.h"
 #include "server/source/push_projections.h"
 #include "server/storage/io/confined_path.h"
+#include "server/tomography/half_turn.h"
 #include "server/tomography/layout.h"
 #include "server/tomography/odd_values.h"
 #include "server/tomography/plausible.h"
@@ -41,13 +42,15 @@ class TomographyWork final : public job::JobWork {
                  std::shared_ptr<storage::ProjectionInput> input,
                  std::shared_ptr<source::ProjectionPort> port,
                  std::shared_ptr<const buffer::ArrayInput> initial, TomographyLayout layout,
-                 int64_t projections, std::vector<std::string> warnings)
+                 std::vector<model::IndexRange> half_turns, int64_t projections,
+                 std::vector<std::string> warnings)
       : spec_(std::move(spec)),
         environment_(environment),
         input_(std::move(input)),
         port_(std::move(port)),
         initial_(std::move(initial)),
         layout_(std::move(layout)),
+        half_turns_(std::move(half_turns)),
         projections_(projections),
         volumes_(WindowsIn(spec_, projections)),
         warnings_(std::move(warnings)) {}
@@ -87,8 +90,9 @@ class TomographyWork final : public job::JobWork {
     plan.view_extents[2] = layout_.slices();
     plan.bscan_axis = model::FrameAxis::kZ;
     plan.text = absl::StrCat(
-        layout_.Text(), SeriesText(spec_, projections_), "batches: ", batches, " of ", batch,
-        " slices, result ", SamplesText(), " ", chosen.on_disk ? "on disk" : "in device memory",
+        layout_.Text(), HalfTurnText(spec_, half_turns_), SeriesText(spec_, projections_),
+        "batches: ", batches, " of ", batch, " slices, result ", SamplesText(), " ",
+        chosen.on_disk ? "on disk" : "in device memory",
         "\nmemory of a batch: ", (m.raw + m.fields) >> 20, " MiB raw data, ", m.prepare >> 20,
         " MiB preparation, ", m.sinograms >> 20, " MiB sinograms, ", m.reconstruct >> 20,
         " MiB reconstruction\n", LiveText(m.live));
@@ -101,7 +105,8 @@ class TomographyWork final : public job::JobWork {
     std::string note;
     const bool again = chosen.memory.slices_per_batch < layout_.slices() || spec_.center.find ||
                        chosen.memory.check_slices > 0 || chosen.memory.support > 1 ||
-                       spec_.samples.found() || volumes_ > 1;
+                       spec_.samples.found() || volumes_ > 1 ||
+                       spec_.half_turn == model::HalfTurn::kBest;
     const auto input = again ? CacheChunks(input_, environment_.projection_memory, &note) : input_;
     if (!note.empty()) run.Log(note);
     return RunTomography(run, stop,
@@ -110,6 +115,7 @@ class TomographyWork final : public job::JobWork {
                           .input = input,
                           .port = port_.get(),
                           .initial = initial_.get(),
+                          .half_turns = half_turns_,
                           .slices_per_batch = chosen.memory.slices_per_batch,
                           .memory = chosen.memory,
                           .on_disk = chosen.on_disk});
@@ -229,6 +235,7 @@ class TomographyWork final : public job::JobWork {
   const std::shared_ptr<source::ProjectionPort> port_;
   const std::shared_ptr<const buffer::ArrayInput> initial_;  // null: none
   const TomographyLayout layout_;                            // of a series: of its first volume
+  const std::vector<model::IndexRange> half_turns_;          // empty: all projections are used
   const int64_t projections_, volumes_;  // of a push: the most that there can be
   const std::vector<std::string> warnings_;
   mutable Mutex mutex_;
@@ -435,6 +442,11 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
     return InvalidField("tomography.input", "is not given; allowed: file, arrays, push");
   }
   TakeAxisOf(info, spec);
+  std::vector<model::IndexRange> half_turns;
+  if (spec.takes_half_turn()) {
+    OCTAVO_ASSIGN_OR_RETURN(half_turns, HalfTurnsOf(spec, info.angles_rad));
+    spec = WithProjections(spec, PlannedHalfTurn(spec, half_turns));
+  }
   OCTAVO_RETURN_IF_ERROR(CheckSeries(spec, info.projections));
   OCTAVO_ASSIGN_OR_RETURN(TomographyLayout layout,
                           TomographyLayout::Make(OfWindow(spec, 0), info, 0));
@@ -459,9 +471,9 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
     OCTAVO_ASSIGN_OR_RETURN(port, source::ProjectionPort::Create(
                                       *push, environment.projection_memory, environment.clock));
   }
-  return std::make_unique<TomographyWork>(spec, environment, std::move(input), std::move(port),
-                                          std::move(initial), std::move(layout), info.projections,
-                                          std::move(doubts.warnings));
+  return std::make_unique<TomographyWork>(
+      spec, environment, std::move(input), std::move(port), std::move(initial), std::move(layout),
+      std::move(half_turns), info.projections, std::move(doubts.warnings));
 }
 
 }  // namespace octavo::tomography

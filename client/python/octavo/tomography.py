@@ -38,6 +38,7 @@ CENTERS = Names({"auto": t.RotationCenter.METHOD_AUTO, "pairs": t.RotationCenter
                 aliases={"find_center_vo": "vo", "find_center": "entropy", "find_center_pc": "phase_correlation"},
                 also="or the column itself, one for all slices or one for each", of=t.RotationCenter.Method)
 ALONG_ROWS = Names({"one": t.RotationCenter.ALONG_ROWS_ONE, "line": t.RotationCenter.ALONG_ROWS_LINE, "turn": t.RotationCenter.ALONG_ROWS_TURN}, of=t.RotationCenter.AlongRows)
+HALF_TURNS = Names({"all": t.HALF_TURN_ALL, "first": t.HALF_TURN_FIRST, "second": t.HALF_TURN_SECOND, "best": t.HALF_TURN_BEST}, of=t.HalfTurn)
 DOUBTS = Names({"warn": t.RotationCenter.ON_DOUBT_WARN, "fail": t.RotationCenter.ON_DOUBT_FAIL}, of=t.RotationCenter.OnDoubt)
 RINGS = Names({"sorting": _RINGS.METHOD_SORTING, "large_stripe": _RINGS.METHOD_LARGE_STRIPE, "dead_stripe": _RINGS.METHOD_DEAD_STRIPE, "all_stripe": _RINGS.METHOD_ALL_STRIPE,
                "fourier_wavelet": _RINGS.METHOD_FOURIER_WAVELET},
@@ -162,7 +163,7 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
                interpolation: Union[str, int] = "", filter: Union[str, int] = "", min: Optional[float] = None, max: Optional[float] = None, mask: Optional[float] = None,
                padding: Optional[int] = None, initial: str = "", batch: int = 0, place: Union[str, int] = "", pixel_size_um: float = 0.0,
                samples: Union[None, str, int, type, np.dtype] = None, window: Optional[Sequence[float]] = None, series: Series = None,
-               **fields: Any) -> t.TomographyJob:
+               half_turn: Union[str, int] = "all", **fields: Any) -> t.TomographyJob:
     """A reconstruction, for Client.submit_job: from parallel-beam projections to a held volume
     [slice, y, x].
 
@@ -196,9 +197,12 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
     series       (projections, step): a volume of so many projections every `step` of them (4-D), or projections alone, which follow each other.
                  Each is held as soon as it is complete, while pushed frames still come: Client.series_volumes(job) gives them one by
                  one. commit= needs {index} in its destination
+    half_turn    of a scan over 360 degrees or more: "all" (the default: the whole scan), "first", "second", or "best", the one whose projections
+                 fit together best. Job.tomography.half_turns says which one was used, and how well each fits. Refused with pushed
+                 projections, with stitching and with series
     fields       of TomographyAlgorithmOptions: relaxation, subsets, stop_change, stop_residual, image_size, filter_cutoff, fourier_accuracy, ...
     """
-    job = _job(input, prepare, angles, projections, rows, columns, batch, place, pixel_size_um, samples, window, series)
+    job = _job(input, prepare, angles, projections, rows, columns, batch, place, pixel_size_um, samples, window, series, half_turn)
     job.initial_volume = initial
     if isinstance(center, str):
         job.center.search_method = CENTERS.pick("center", center)
@@ -239,7 +243,8 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
 def sinograms(input: Input, *, prepare: Optional[t.TomographyPreparation] = None, angles: Optional[Sequence[float]] = None, projections: Indices = None,
               rows: Indices = None, columns: Indices = None, center: Union[None, str, float] = None, center_row: Optional[int] = None, search: Optional[Sequence[float]] = None,
               along_rows: Union[str, int] = "one", batch: int = 0, place: Union[str, int] = "", pixel_size_um: float = 0.0,
-              samples: Union[None, str, int, type, np.dtype] = None, window: Optional[Sequence[float]] = None, series: Series = None) -> t.TomographyJob:
+              samples: Union[None, str, int, type, np.dtype] = None, window: Optional[Sequence[float]] = None, series: Series = None,
+              half_turn: Union[str, int] = "all") -> t.TomographyJob:
     """What the preparation makes of projections, for Client.submit_job: a held volume of sinograms
     [row, angle, column], without a reconstruction. They are line integrals, or transmissions with
     preparation(logarithm=False). The arguments are those of octavo.tomography; center is a method
@@ -248,7 +253,7 @@ def sinograms(input: Input, *, prepare: Optional[t.TomographyPreparation] = None
     ProjectionArrays(projections=<the volume>, sinogram_order=True) gives the volume to a further job,
     as it is with preparation(already_sinograms=True) for line integrals.
     """
-    job = _job(input, prepare, angles, projections, rows, columns, batch, place, pixel_size_um, samples, window, series)
+    job = _job(input, prepare, angles, projections, rows, columns, batch, place, pixel_size_um, samples, window, series, half_turn)
     job.output = t.TOMOGRAPHY_OUTPUT_SINOGRAMS
     if center is None and center_row is not None:
         raise ValueError(f"center_row is {short(center_row)} without a search of the axis; give it with center, one of {', '.join(CENTERS)}")
@@ -280,13 +285,16 @@ def _series(value) -> Optional[t.VolumeSeries]:
     return t.VolumeSeries(projections=whole("series projections", projections, 1, 65535), step=whole("series step", step, 1, 2 ** 32 - 1))
 
 
-def _job(input, prepare, angles, projections, rows, columns, batch, place, pixel_size_um, samples, window, series) -> t.TomographyJob:
+def _job(input, prepare, angles, projections, rows, columns, batch, place, pixel_size_um, samples, window, series, half_turn) -> t.TomographyJob:
     """What all outputs have: the input, the part of it that counts, the preparation, and how the result is stored."""
     job = message(t.TomographyJob, dict(
         projections=_range("projections", projections), rows=_range("rows", rows), columns=_range("columns", columns), preparation=prepare,
         slices_per_batch=batch, place=place or None, pixel_size_um=pixel_size_um, series=_series(series)),
         called={"preparation": "prepare", "slices_per_batch": "batch"})
     _set_input(job, input)
+    half = HALF_TURNS.pick("half_turn", half_turn)
+    if half not in (0, t.HALF_TURN_ALL):
+        job.half_turn = half
     if angles is not None:
         job.angles_rad.extend(array("angles", angles, np.float64).ravel().tolist())
     if samples is not None:

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -427,6 +428,32 @@ absl::StatusOr<model::VolumeSeriesSpec> Decode(const v1::VolumeSeries& in) {
   return model::VolumeSeriesSpec{.projections = in.projections(), .step = in.step()};
 }
 
+absl::StatusOr<model::HalfTurn> DecodeHalfTurn(const v1::TomographyJob& in,
+                                               const model::PreparationSpec& preparation) {
+  if (!v1::HalfTurn_IsValid(in.half_turn())) return Unknown("half_turn", in.half_turn());
+  const auto half = static_cast<model::HalfTurn>(in.half_turn());
+  if (half == model::HalfTurn::kDefault || half == model::HalfTurn::kAll) return half;
+  const auto refused = [&](const char* why) {
+    constexpr size_t kPrefix = std::string_view("HALF_TURN_").size();
+    return InvalidField(
+        "tomography.half_turn",
+        absl::StrCat("is ", v1::HalfTurn_Name(in.half_turn()).substr(kPrefix), " with ", why));
+  };
+  if (in.has_push())
+    return refused(
+        "push, whose angles come with the frames; allowed is ALL, where tomography.projections may "
+        "pick the frames of one half turn");
+  if (preparation.config.stitching.enabled)
+    return refused("preparation.stitching, which needs both halves; allowed is ALL");
+  if (in.has_series())
+    return refused("series, whose volumes have projections of their own; allowed is ALL");
+  if (half == model::HalfTurn::kBest && !preparation.integrals())
+    return refused(
+        "preparation.logarithm = false, but transmissions have no mass to compare; allowed are "
+        "FIRST, SECOND and ALL");
+  return half;
+}
+
 }  // namespace
 
 absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& in) {
@@ -508,6 +535,7 @@ absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& 
                           "is given together with series, and a series of trials shows no volume; "
                           "allowed one of the two");
   }
+  OCTAVO_ASSIGN_OR_RETURN(out.half_turn, DecodeHalfTurn(in, out.preparation));
   out.encoded = FixedBytes(in);
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
@@ -582,6 +610,15 @@ void EncodeTomographyReport(const model::TomographyReport& in, v1::TomographyRep
   if (in.axis_line.has_value()) Encode(*in.axis_line, out->mutable_axis_line());
   out->set_series_volumes(static_cast<uint32_t>(in.series_volumes));
   out->set_series_planned(static_cast<uint32_t>(in.series_planned));
+  for (const model::HalfTurnReport& half : in.half_turns) {
+    auto* const to = out->add_half_turns();
+    to->set_begin(static_cast<uint32_t>(half.begin));
+    to->set_end(static_cast<uint32_t>(half.end));
+    to->set_used(half.used);
+    to->set_mass_deviation(half.mass_deviation);
+    to->set_center_deviation(half.center_deviation);
+    to->set_score(half.score);
+  }
 }
 
 }  // namespace octavo::rpc

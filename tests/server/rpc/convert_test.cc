@@ -497,6 +497,60 @@ TEST(ConvertJob, ASeriesOfVolumesHasProjectionsAndAStep) {
               IsError(absl::StatusCode::kInvalidArgument, "tomography.try_centers"));
 }
 
+TEST(ConvertJob, AHalfTurnNeedsTheWholeScanAndItsAngles) {
+  const auto decoded = [](v1::HalfTurn half,
+                          const std::function<void(v1::TomographyJob&)>& change = {}) {
+    v1::JobSpec spec;
+    v1::TomographyJob& job = *spec.mutable_tomography();
+    job.mutable_file()->set_path("tooth.h5");
+    job.set_half_turn(half);
+    if (change) change(job);
+    return DecodeJobSpec(spec, "me");
+  };
+  const auto taken = [](const absl::StatusOr<engine::JobSpec>& job) {
+    return std::get<model::TomographySpec>(job.value().work).takes_half_turn();
+  };
+  EXPECT_FALSE(taken(decoded(v1::HALF_TURN_UNSPECIFIED)));
+  EXPECT_FALSE(taken(decoded(v1::HALF_TURN_ALL)));
+  for (const auto half : {v1::HALF_TURN_FIRST, v1::HALF_TURN_SECOND, v1::HALF_TURN_BEST})
+    EXPECT_TRUE(taken(decoded(half)));
+  const auto push = [](auto& job) {
+    job.mutable_push()->set_rows(4);
+    job.mutable_push()->set_columns(32);
+    job.mutable_push()->set_frames(40);
+  };
+  const auto stitching = [](auto& job) { job.mutable_preparation()->mutable_stitching(); };
+  const auto series = [](auto& job) {
+    job.mutable_series()->set_projections(9);
+    job.mutable_series()->set_step(9);
+  };
+  const auto no_logarithm = [](auto& job) { job.mutable_preparation()->set_logarithm(false); };
+  for (const auto half : {v1::HALF_TURN_FIRST, v1::HALF_TURN_SECOND, v1::HALF_TURN_BEST}) {
+    for (const auto& [change, why] :
+         {std::pair<std::function<void(v1::TomographyJob&)>, const char*>(push, " with push, "),
+          {stitching, " with preparation.stitching, "},
+          {series, " with series, "}}) {
+      EXPECT_THAT(decoded(half, change),
+                  IsError(absl::StatusCode::kInvalidArgument,
+                          absl::StrCat("tomography.half_turn: is ",
+                                       v1::HalfTurn_Name(half).substr(10), why)));
+    }
+  }
+  for (const auto& fine : {std::function<void(v1::TomographyJob&)>(push), {stitching}, {series}})
+    EXPECT_THAT(decoded(v1::HALF_TURN_ALL, fine), IsOk());
+  EXPECT_TRUE(taken(decoded(v1::HALF_TURN_FIRST, no_logarithm)));
+  EXPECT_THAT(decoded(v1::HALF_TURN_BEST, no_logarithm),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      "tomography.half_turn: is BEST with preparation.logarithm = false"));
+  EXPECT_TRUE(taken(decoded(v1::HALF_TURN_BEST, [&](auto& job) {
+    no_logarithm(job);
+    job.mutable_preparation()->set_already_sinograms(true);
+  })));
+  EXPECT_THAT(
+      decoded(static_cast<v1::HalfTurn>(9)),
+      IsError(absl::StatusCode::kInvalidArgument, "tomography.half_turn: has the unknown value 9"));
+}
+
 TEST(ConvertJob, TheTierOfItsResultsIsPartOfTheRequest) {
   v1::JobSpec spec;
   spec.mutable_reprocess()->set_volume("volumes/a");
