@@ -118,6 +118,7 @@ constexpr FieldFlag kFields[] = {
     {"tomography.rows", "--rows"},
     {"tomography.columns", "--columns"},
     {"tomography.projections", "--projections"},
+    {"tomography.half_turn", "--half-turn"},
     {"tomography.center", "--center"},
     {"center.pixels", "--center"},
     {"center.search_method", "--center"},

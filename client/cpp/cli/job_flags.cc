@@ -91,6 +91,12 @@ void PrintJob(const Session& session, const v1::Job& job) {
       std::cout << ", " << found.series_volumes() << " of " << found.series_planned()
                 << " volumes of the series";
     }
+    for (int i = 0; i < found.half_turns_size(); ++i) {
+      const auto& half = found.half_turns(i);
+      if (!half.used()) continue;
+      std::cout << ", half turn " << i + 1 << " of " << found.half_turns_size();
+      if (!std::isnan(half.score())) std::cout << " (off by " << half.score() << ")";
+    }
     if (found.clipped_below() + found.clipped_above() > 0) {
       std::cout << ", clipped " << found.clipped_below() << " below and " << found.clipped_above()
                 << " above";

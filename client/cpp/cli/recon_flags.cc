@@ -59,6 +59,10 @@ const std::map<std::string, Rings::Method> kRings = {{"sorting", Rings::METHOD_S
                                                      {"wavelet", Rings::METHOD_FOURIER_WAVELET}};
 const std::map<std::string, v1::Dtype> kSamples = {
     {"u8", v1::DTYPE_U8}, {"u16", v1::DTYPE_U16}, {"f16", v1::DTYPE_F16}, {"f32", v1::DTYPE_F32}};
+const std::map<std::string, v1::HalfTurn> kHalfTurns = {{"all", v1::HALF_TURN_ALL},
+                                                        {"first", v1::HALF_TURN_FIRST},
+                                                        {"second", v1::HALF_TURN_SECOND},
+                                                        {"best", v1::HALF_TURN_BEST}};
 const std::vector<FlagOf> kOfAlgorithms = {{"--filter", {"fbp", "fourier", "auto"}},
                                            {"--extend-edges", {"fbp", "fourier", "auto"}},
                                            {"--fourier-accuracy", {"fourier"}},
@@ -229,12 +233,18 @@ void ReconFlags::AddTo(CLI::App* app) {
   app->add_option("--rows", rows_, "begin:end:step of the detector: the slices");
   app->add_option("--columns", columns_, "begin:end of the detector");
   app->add_option("--projections", projections_, "begin:end:step");
+  auto* half_turn =
+      app->add_option("--half-turn", half_turn_,
+                      "of a scan over 360 degrees or more: all (default) | first | second | best, "
+                      "the half turn whose projections fit together best")
+          ->check(OneOf(KeysOf(kHalfTurns)));
   app->add_option("--series", series_,
                   "PROJECTIONS:STEP, a volume of so many projections every STEP of them (4-D); "
                   "without :STEP they follow each other. The server writes each to --output, "
                   "whose name gets _0000 and so on, or its number where that has {index}")
       ->excludes("--try-centers")
-      ->excludes("--png");
+      ->excludes("--png")
+      ->excludes(half_turn);
   auto* angles = app->add_option("--angles", angles_,
                                  "first:last:count in degrees, evenly, in place of the file's");
   app->add_option("--angles-file", angles_file_, "further .npy, or dataset, with the angles")
@@ -291,9 +301,11 @@ void ReconFlags::AddTo(CLI::App* app) {
   app->add_option("--rings", rings_, "sorting | large | dead | all | wavelet; may be repeated")
       ->check(OneOf(KeysOf(kRings)));
   auto* left = app->add_flag("--stitch-left", stitch_left_,
-                             "360 degrees with the axis near the first column");
+                             "360 degrees with the axis near the first column")
+                   ->excludes(half_turn);
   app->add_flag("--stitch-right", stitch_right_, "360 degrees with the axis near the last column")
-      ->excludes(left);
+      ->excludes(left)
+      ->excludes(half_turn);
   app->add_option("--overlap", overlap_, "of stitching; default: found");
   app->add_option("--interpolation", interpolation_, "nearest | linear | cubic")
       ->check(OneOf(KeysOf(kInterpolations)));
@@ -445,6 +457,7 @@ void ReconFlags::SetFile(const std::string& path, v1::TomographyJob* job) const 
   if (Given("--rows")) SetRange("--rows", rows_, job->mutable_rows());
   if (Given("--columns")) SetRange("--columns", columns_, job->mutable_columns());
   if (Given("--projections")) SetRange("--projections", projections_, job->mutable_projections());
+  if (Given("--half-turn")) job->set_half_turn(kHalfTurns.at(half_turn_));
 }
 
 void ReconFlags::SetPreparation(v1::TomographyPreparation* to) const {

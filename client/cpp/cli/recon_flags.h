@@ -90,7 +90,7 @@ class ReconFlags {
   std::string output_, output_dir_, png_, algorithm_, center_,
       center_doubt_ = "warn", rows_, columns_, projections_, interpolation_, filter_, angles_,
       flats_, darks_, angles_file_, try_centers_, projections_at_, samples_, window_, phase_method_,
-      series_, preview_;
+      series_, preview_, half_turn_;
   std::vector<std::string> rings_;
   std::vector<double> outliers_, phase_, hardening_;
   std::vector<uint32_t> air_;
