@@ -191,6 +191,12 @@ struct HalfTurnReport {
          center_deviation = mass_deviation, score = mass_deviation;
 };
 
+/// TomographyReport.opposite_projections and opposite_degrees.
+struct OppositeProjections {
+  int64_t first = 0, second = 0;
+  double degrees = 0;
+};
+
 /// All fields as in octavo.v1.TomographyReport.
 struct TomographyReport {
   std::vector<double> centers;
@@ -212,6 +218,7 @@ struct TomographyReport {
   std::optional<AxisLineReport> axis_line;
   int64_t series_volumes = 0, series_planned = 0;
   std::vector<HalfTurnReport> half_turns;
+  std::optional<OppositeProjections> opposite;
 };
 
 }  // namespace octavo::model

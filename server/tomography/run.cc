@@ -16,6 +16,7 @@
 #include "server/tomography/half_turn_choice.h"
 #include "server/tomography/live_slices.h"
 #include "server/tomography/loader.h"
+#include "server/tomography/opposite.h"
 #include "server/tomography/prepare_counts.h"
 #include "server/tomography/preview_maker.h"
 #include "server/tomography/push_collector.h"
@@ -198,6 +199,8 @@ void TomographyRunner::TellDoubts(int64_t index) {
 // Of the first volume, if there are several.
 absl::StatusOr<TomographyRunner::Part> TomographyRunner::FindAxis() {
   report_.slices_per_batch = task_.slices_per_batch;
+  if (!object_.layout.stitched())
+    report_.opposite = OppositeOf(object_.layout.projections(), object_.input->info().angles_rad);
   const model::TomographySpec spec = OfWindow(*task_.spec, 0);
   AxisFinder axis(run_, stop_, spec, task_.memory.check_slices, rows_, report_);
   OCTAVO_ASSIGN_OR_RETURN(const double begin, axis.Find(object_));

@@ -619,6 +619,11 @@ void EncodeTomographyReport(const model::TomographyReport& in, v1::TomographyRep
     to->set_center_deviation(half.center_deviation);
     to->set_score(half.score);
   }
+  if (in.opposite.has_value()) {
+    out->add_opposite_projections(static_cast<uint32_t>(in.opposite->first));
+    out->add_opposite_projections(static_cast<uint32_t>(in.opposite->second));
+    out->set_opposite_degrees(in.opposite->degrees);
+  }
 }
 
 }  // namespace octavo::rpc
