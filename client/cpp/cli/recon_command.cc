@@ -11,6 +11,7 @@
 #include "octavo/v1/job.grpc.pb.h"
 #include "octavo/v1/volume.grpc.pb.h"
 
+#include "client/cpp/cli/axis_evidence.h"
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/grey_picture.h"
 #include "client/cpp/cli/job_flags.h"
@@ -253,6 +254,7 @@ void RunOne(Session& session, const ReconFlags& flags) {
     return;
   }
   if (const std::string png = PictureOf(flags, spec); !png.empty()) CheckWritable("--png", png);
+  if (!flags.axis_png().empty()) CheckWritable("--axis-png", flags.axis_png());
   // If this program is killed, its results must not stay on the server: a volume to commit has a
   // time to live, a volume that is only shown belongs to a session.
   constexpr double kTimeToLive = 3600;
@@ -272,9 +274,13 @@ void RunOne(Session& session, const ReconFlags& flags) {
   if (interruptible.interrupted()) {
     DiscardVolumes(session, job);
     session.exit_code = kInterrupted;
-  } else if (job.state() == v1::JOB_STATE_DONE && !job.volumes().empty()) {
-    Show(session, flags, spec, job, interruptible);
+    return;
   }
+  // An axis in doubt may have ended the job.
+  if (!flags.axis_png().empty() && !job.tomography().centers().empty())
+    (void)ShowAxis(session, spec, job, flags.axis_png());
+  if (job.state() == v1::JOB_STATE_DONE && !job.volumes().empty())
+    Show(session, flags, spec, job, interruptible);
 }
 
 // The pictures of all scans, before anything is reconstructed. A scan without them does not keep

@@ -93,7 +93,7 @@ constexpr const char* kNotOfTomopy[] = {
     "--subsets", "--min",        "--max",          "--stop-change", "--stop-residual"};
 
 /// Flags of one result, which several files and --output-dir exclude.
-constexpr const char* kOfOneFile[] = {"--output",  "--png",        "--try-centers",
+constexpr const char* kOfOneFile[] = {"--output",  "--png",        "--axis-png", "--try-centers",
                                       "--no-wait", "--request-id", "--series"};
 
 [[noreturn]] void Refuse(const char* flag, const std::string& value, const std::string& allowed) {
@@ -201,7 +201,8 @@ void ReconFlags::AddTo(CLI::App* app) {
       "--preview", preview_,
       "folder on this computer for two pictures of each scan, before anything is reconstructed: a "
       "projection after the correction by flat and dark fields, and the prepared sinogram of a "
-      "row. Without -o, --output-dir, --png and --try-centers they are all that is made");
+      "row. Without -o, --output-dir, --png, --axis-png and --try-centers they are all that is "
+      "made");
   app->add_option("--preview-row", preview_row_,
                   "row of the detector; default: the middle one of --rows")
       ->needs(preview);
@@ -210,6 +211,11 @@ void ReconFlags::AddTo(CLI::App* app) {
       ->needs(preview);
   app->add_flag("--preview-only", preview_only_, "make nothing but the pictures of --preview")
       ->needs(preview);
+  app->add_option(
+      "--axis-png", axis_png_,
+      "write a picture that shows how well the axis fits: the scores of the search, its "
+      "positions along the rows, and two projections half a turn apart, one mirrored "
+      "about the axis");
   app->add_option("--algorithm", algorithm_,
                   "fbp (default) | fourier | auto (fourier where it is faster and as good, else "
                   "fbp) | sirt | mlem | cgls | tv")
@@ -229,6 +235,7 @@ void ReconFlags::AddTo(CLI::App* app) {
   app->add_option("--try-centers", try_centers_,
                   "begin:end:step, a slice for each axis instead of a volume, all in one picture "
                   "with their scores")
+      ->excludes("--axis-png")
       ->excludes(center);
   app->add_option("--rows", rows_, "begin:end:step of the detector: the slices");
   app->add_option("--columns", columns_, "begin:end of the detector");
@@ -244,6 +251,7 @@ void ReconFlags::AddTo(CLI::App* app) {
                   "whose name gets _0000 and so on, or its number where that has {index}")
       ->excludes("--try-centers")
       ->excludes("--png")
+      ->excludes("--axis-png")
       ->excludes(half_turn);
   auto* angles = app->add_option("--angles", angles_,
                                  "first:last:count in degrees, evenly, in place of the file's");
@@ -302,9 +310,11 @@ void ReconFlags::AddTo(CLI::App* app) {
       ->check(OneOf(KeysOf(kRings)));
   auto* left = app->add_flag("--stitch-left", stitch_left_,
                              "360 degrees with the axis near the first column")
+                   ->excludes("--axis-png")
                    ->excludes(half_turn);
   app->add_flag("--stitch-right", stitch_right_, "360 degrees with the axis near the last column")
       ->excludes(left)
+      ->excludes("--axis-png")
       ->excludes(half_turn);
   app->add_option("--overlap", overlap_, "of stitching; default: found");
   app->add_option("--interpolation", interpolation_, "nearest | linear | cubic")
@@ -353,6 +363,7 @@ void ReconFlags::AddTo(CLI::App* app) {
                 "end when the job is queued; the server writes --output by itself after the last "
                 "slice")
       ->needs("--output")
+      ->excludes("--axis-png")
       ->excludes("--png");
   app->add_option("--pixel-um", pixel_, "size of a detector's pixel in the sample");
   format_.AddTo(app);
@@ -568,6 +579,11 @@ void ReconFlags::CheckOnlyPrepares(const v1::TomographyJob& job) const {
     if (Given(flag))
       throw CLI::ValidationError(flag, "is of a reconstruction; --prepare-only makes none");
   }
+  if (Given("--axis-png") && job.center().search_method() == v1::RotationCenter::METHOD_UNSPECIFIED)
+    throw CLI::ValidationError(
+        "--axis-png",
+        "is of an axis; --prepare-only needs none: give --center auto, pairs, "
+        "vo, entropy, phase to search it");
   if (job.center().pixels_size() > 0)
     throw CLI::ValidationError("--center",
                                absl::StrCat("is '", center_,

@@ -47,6 +47,8 @@ class ReconFlags {
   const SettingsFile& settings() const { return settings_; }
   const JobFlags& job() const { return job_; }
   const std::string& png() const { return png_; }
+  /// The file of the picture of evidence of the axis; empty: none.
+  const std::string& axis_png() const { return axis_png_; }
   std::optional<uint32_t> slice() const { return slice_; }
   /// The folder of --preview; empty: no previews.
   const std::string& preview() const { return preview_; }
@@ -60,7 +62,8 @@ class ReconFlags {
   const FollowOptions& following() const { return following_; }
   /// Whether a result is to go somewhere: on the server, or into a picture.
   bool HasPlace() const {
-    return Given("--output") || Given("--output-dir") || Given("--png") || Given("--try-centers");
+    return Given("--output") || Given("--output-dir") || Given("--png") || Given("--axis-png") ||
+           Given("--try-centers");
   }
   /// The command ends when the job is queued, and the server commits the result by itself.
   bool no_wait() const { return no_wait_; }
@@ -90,7 +93,7 @@ class ReconFlags {
   std::string output_, output_dir_, png_, algorithm_, center_,
       center_doubt_ = "warn", rows_, columns_, projections_, interpolation_, filter_, angles_,
       flats_, darks_, angles_file_, try_centers_, projections_at_, samples_, window_, phase_method_,
-      series_, preview_, half_turn_;
+      series_, preview_, half_turn_, axis_png_;
   std::vector<std::string> rings_;
   std::vector<double> outliers_, phase_, hardening_;
   std::vector<uint32_t> air_;

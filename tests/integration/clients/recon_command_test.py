@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 
 from harness import BUILD, DaemonTest, octavo, until
+from pictures import decode_png
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SIZE, ROWS, ANGLES = 64, 3, np.linspace(0, np.pi, 60, endpoint=False)
@@ -320,6 +321,60 @@ class ReconCommand(DaemonTest):
         done = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", "127.0.0.1:1", "recon", "a.h5", "b.h5", "c.h5"], capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertEqual(done.stderr.count("is octavod running"), 1, done.stderr)
+
+    def test_the_evidence_of_the_axis(self):
+        def shown(*flags, code=0):
+            """What the command says of the picture, and the picture."""
+            path = self.here("axis.png")
+            done = self.command("--json", "recon", "a.h5", *flags, "--axis-png", path, check=False)
+            self.assertEqual(done.returncode, code, done.stderr)
+            told = next(value for value in map(json.loads, reversed(done.stdout.splitlines())) if "axis_png" in value)
+            self.assertEqual(told["axis_png"], path)
+            with open(path, "rb") as file:
+                return told, decode_png(file.read())
+
+        def unlike(picture):
+            """How far the third tile, the difference, is from the grey of none."""
+            height, width = picture.shape[:2]
+            tile = picture[height - 12 - 40:height - 12 - 8, 2 * width // 3 + 60:width - 60].astype(float)
+            return np.abs(tile - 127.5).mean()
+
+        told, right = shown("--center", "auto", "-o", "evidence.npy")
+        self.assertEqual(told["opposite_projections"], [0, 59])
+        self.assertLess(abs(told["opposite_least_at"]), 0.5)
+        self.assertTrue(os.path.exists(os.path.join(self.root, "evidence.npy")), "the result is written as without the picture")
+        # An axis that is wrong: the picture shows it, and tells where the right one is.
+        told, wrong = shown("--center", "33.4", "--png", self.here("slice.png"))
+        self.assertAlmostEqual(told["opposite_least_at"], 29.4 - 33.4, delta=0.5)
+        self.assertGreater(told["opposite_difference"], 0.1)
+        self.assertGreater(unlike(wrong), 1.5 * unlike(right))
+        self.assertEqual(right.shape[1], 960)
+        # Bins, and columns that are cut off: the numbers stay those of the detector.
+        told, _ = shown("--center", "32.4", "--bin", "2", "--columns", "3:", "--rows", "0:2", "--png", self.here("slice.png"))
+        self.assertAlmostEqual(told["opposite_least_at"], 29.4 - 32.4, delta=0.6)
+        # Several groups of rows, in one picture above the projections.
+        spec = json.dumps({"tomography": {"center": {"search_method": "METHOD_PAIRS", "along_rows": "ALONG_ROWS_LINE"}}})
+        _, line = shown("--json-spec", spec, "--png", self.here("slice.png"))
+        self.assertGreater(line.shape[0], right.shape[0] + 200)
+        self.assertEqual(self.client.volumes(states=["held"]), [])
+        done = self.recon("a.h5", "--center", "auto", "--png", self.here("slice.png"), "--axis-png", self.here("axis.png"))
+        self.assertIn(f"{self.here('axis.png')}  evidence of the axis: projections 0 and 59, 177.00 degrees apart, differ by 0.", done.stdout)
+        # Of a job that an axis in doubt ended, too: that is when people need it.
+        np.save(os.path.join(self.root, "noise.npy"), np.random.default_rng(5).normal(0, 1, (60, 2, 64)).astype(np.float32))
+        done = self.command("recon", "noise.npy", "--angles", "0:177:60", "--sinograms", "--center", "auto", "--center-doubt", "fail", "-o", "noise_slices.npy",
+                            "--axis-png", self.here("axis.png"), check=False)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("The axis", done.stdout)
+        self.assertIn("axis.png  evidence of the axis: projections 0 and 59, 177.00 degrees apart", done.stdout)
+        self.assertFalse(os.path.exists(os.path.join(self.root, "noise_slices.npy")))
+        # Too few angles for a pair, and none of the search.
+        done = self.recon("a.h5", "--projections", "0:30", "--center", "29", "--png", self.here("slice.png"), "--axis-png", self.here("axis.png"), code=1)
+        self.assertIn("there is no evidence of the axis", done.stderr)
+        for flags, words in ((("--series", "30"), "excludes"), (("--try-centers", "28:30:1"), "excludes"), (("--stitch-left",), "excludes"), (("b.h5",), "--axis-png: is of one file"),
+                             (("--prepare-only",), "--axis-png: is of an axis; --prepare-only needs none"), (("--no-wait", "-o", "x.npy"), "excludes")):
+            with self.subTest(flags=flags):
+                self.assertIn(words, self.recon("a.h5", *flags, "--axis-png", self.here("axis.png"), code=2).stderr)
+        self.assertIn("which cannot be written here", self.recon("a.h5", "--axis-png", "/nowhere/axis.png", code=2).stderr)
 
     def test_a_series_of_volumes(self):
         alone = {}
