@@ -29,12 +29,12 @@ struct DetectorPlace {
   double row = 0, column = 0;
 };
 
-/// The position in the given frame that pixel (row, column) of the turned frame shows. It has the
-/// same bits on every backend, whichever rows a batch holds.
-OCTAVO_HOST_DEVICE inline DetectorPlace PlaceBefore(const DetectorTurn& turn, int64_t row,
+/// The position in the given frame that the turned frame shows at (row, column); a row between two
+/// pixels is one of a frame that was shifted as well. It has the same bits on every backend,
+/// whichever rows a batch holds.
+OCTAVO_HOST_DEVICE inline DetectorPlace PlaceBefore(const DetectorTurn& turn, double row,
                                                     int64_t column) {
-  const double v = static_cast<double>(row) - turn.middle_row,
-               u = static_cast<double>(column) - turn.middle_column;
+  const double v = row - turn.middle_row, u = static_cast<double>(column) - turn.middle_column;
   return {.row = PositionPlus(turn.middle_row, PositionPlus(PositionTimes(v, turn.cos),
                                                             -PositionTimes(u, turn.sin))),
           .column = PositionPlus(turn.middle_column, PositionPlus(PositionTimes(u, turn.cos),

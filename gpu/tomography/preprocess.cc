@@ -86,6 +86,8 @@ class DevicePreparer final : public Preparer {
         OCTAVO_ASSIGN_OR_RETURN(rings_, RingChain::Create(c.rings, FullTurn(), device_));
       }
     }
+    OCTAVO_RETURN_IF_ERROR(TakeFlatComponents());
+    OCTAVO_RETURN_IF_ERROR(TakeShifts());
     return TakeFlatTable(series);
   }
   int64_t bytes() const { return bytes_; }
@@ -149,7 +151,7 @@ class DevicePreparer final : public Preparer {
   }
   bool Cleans() const { return config_.outliers.window > 0; }
   bool Air() const { return config_.air_left + config_.air_right > 0; }
-  bool Turns() const { return config_.roll.degrees != 0; }
+  bool Turns() const { return config_.roll.degrees != 0 || !config_.shifts.rows.empty(); }
   bool Stages() const {
     return Air() || config_.phase.enabled || Turns();
   }  // transmissions are inspected before they are finished
@@ -167,6 +169,43 @@ class DevicePreparer final : public Preparer {
     if (only_count_) return absl::OkStatus();
     OCTAVO_ASSIGN_OR_RETURN(buffer, device_.Allocate(bytes));
     return absl::OkStatus();
+  }
+
+  // What is added to the mean flat field of each projection.
+  absl::Status TakeFlatComponents() {
+    const FlatComponents& parts = config_.flat_components;
+    if (parts.components == 0) return absl::OkStatus();
+    const int64_t mixture = std::ssize(parts.mixture) * static_cast<int64_t>(sizeof(double)),
+                  weights = std::ssize(parts.weights) * kFloat;
+    OCTAVO_RETURN_IF_ERROR(
+        Take(parts.components * config_.rows * config_.columns * kFloat, flat_parts_));
+    OCTAVO_RETURN_IF_ERROR(Take(mixture, mixture_));
+    OCTAVO_RETURN_IF_ERROR(Take(weights, flat_weights_));
+    if (only_count_) return absl::OkStatus();
+    OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer table, device_.AllocatePinned(mixture + weights));
+    std::copy(parts.mixture.begin(), parts.mixture.end(), table.as<double>());
+    auto* const of_projections = reinterpret_cast<float*>(table.as<char>() + mixture);
+    std::transform(parts.weights.begin(), parts.weights.end(), of_projections,
+                   [](double weight) { return static_cast<float>(weight); });
+    OCTAVO_ASSIGN_OR_RETURN(Stream stream, device_.NewStream(StreamPriority::kNormal));
+    OCTAVO_RETURN_IF_ERROR(
+        device_.CopyToDevice(stream.ref(), mixture_.data(), table.data(), mixture));
+    OCTAVO_RETURN_IF_ERROR(
+        device_.CopyToDevice(stream.ref(), flat_weights_.data(), of_projections, weights));
+    return stream.ref().Synchronize();
+  }
+
+  absl::Status TakeShifts() {
+    const std::vector<double>& shifts = config_.shifts.rows;
+    if (shifts.empty()) return absl::OkStatus();
+    const int64_t bytes = std::ssize(shifts) * static_cast<int64_t>(sizeof(double));
+    OCTAVO_RETURN_IF_ERROR(Take(bytes, shifts_));
+    if (only_count_) return absl::OkStatus();
+    OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer table, device_.AllocatePinned(bytes));
+    std::copy(shifts.begin(), shifts.end(), table.as<double>());
+    OCTAVO_ASSIGN_OR_RETURN(Stream stream, device_.NewStream(StreamPriority::kNormal));
+    OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(stream.ref(), shifts_.data(), table.data(), bytes));
+    return stream.ref().Synchronize();
   }
 
   // The two series of flat fields between which each projection lies.
@@ -233,6 +272,12 @@ class DevicePreparer final : public Preparer {
                      flats_.span<float>().From(static_cast<int64_t>(i) * frame)));
       first += series[i];
     }
+    frames.frames = config_.flats;
+    for (int64_t k = 0; k < config_.flat_components.components; ++k) {
+      OCTAVO_RETURN_IF_ERROR(ops_.MixField(
+          stream, frames, data, mixture_.as<double>() + k, config_.flat_components.components,
+          flat_parts_.span<float>().From(k * config_.rows * config_.columns)));
+    }
     return absl::OkStatus();
   }
 
@@ -293,6 +338,11 @@ class DevicePreparer final : public Preparer {
         .dark = dark_.as<float>(),
         .flats = flats_.as<float>(),
         .flat_at = flat_at_ ? flat_at_.as<FlatAt>() + first * c.bin_angles : nullptr,
+        .components = c.flat_components.components,
+        .flat_parts = flat_parts_.as<float>(),
+        .flat_weights = !flat_weights_ ? nullptr
+                                       : flat_weights_.as<float>() +
+                                             first * c.bin_angles * c.flat_components.components,
         .denominator_floor = static_cast<float>(c.denominator_floor),
         .cutoff =
             c.has_cutoff ? static_cast<float>(c.cutoff) : std::numeric_limits<float>::infinity(),
@@ -312,8 +362,8 @@ class DevicePreparer final : public Preparer {
                                                    : rows,
                                         counts_.span<int64_t>()));
     if (Turns())
-      OCTAVO_RETURN_IF_ERROR(
-          ops_.Turn(stream, Turn(count), leaning_.span<float>(), transmissions_.span<float>()));
+      OCTAVO_RETURN_IF_ERROR(ops_.Turn(stream, Turn(first, count), leaning_.span<float>(),
+                                       transmissions_.span<float>()));
     if (!Stages()) return absl::OkStatus();
     if (c.phase.enabled) OCTAVO_RETURN_IF_ERROR(Phase(stream, count));
     const DeviceSpan<const float> kept = transmissions_.span<float>().From(
@@ -338,7 +388,7 @@ class DevicePreparer final : public Preparer {
     return ops_.Finish(stream, finish, kept, rows, counts_.span<int64_t>());
   }
 
-  TurnSpec Turn(int64_t frames) const {
+  TurnSpec Turn(int64_t first, int64_t frames) const {
     const PrepareConfig& c = config_;
     const double angle = c.roll.degrees * std::numbers::pi / 180;
     const int64_t rows = c.roll.rows == 0 ? c.rows : c.roll.rows;
@@ -355,7 +405,8 @@ class DevicePreparer final : public Preparer {
             .first_row = plan_.first_row,
             .first_column = plan_.first_column,
             .bin_rows = c.bin_rows,
-            .bin_columns = c.bin_columns};
+            .bin_columns = c.bin_columns,
+            .shifts = shifts_ ? shifts_.as<double>() + first : nullptr};
   }
 
   absl::Status Phase(StreamRef stream, int64_t frames) {
@@ -394,7 +445,8 @@ class DevicePreparer final : public Preparer {
   bool only_count_ = false;
   int64_t bytes_ = 0, batch_ = 0;
   DeviceBuffer counts_, dark_, flats_, clean_fields_, clean_, leaning_, transmissions_, air_,
-      complex_, turned_, fft_work_, full_turn_, flat_at_;
+      complex_, turned_, fft_work_, full_turn_, flat_at_, flat_parts_, mixture_, flat_weights_,
+      shifts_;
   PinnedBuffer host_counts_;
   std::unique_ptr<RingChain> rings_;
 };

@@ -13,8 +13,9 @@
 
 // From raw projections to sinograms, on one device. Order of the stages
 // (gpu/tomography/preprocess.cc):
-//   outliers of single frames → flat and dark fields → roll of the detector → binning → phase
-//   retrieval → crop → air → minus logarithm → beam hardening → rings → 360° to 180°.
+//   outliers of single frames → flat and dark fields → roll of the detector and shifts of rows →
+//   binning → phase retrieval → crop → air → minus logarithm → beam hardening → rings → 360° to
+//   180°.
 namespace octavo::inline gpu {
 
 /// How the frames of a field are combined into one: by mean or median (for an even number, the mean
@@ -84,6 +85,15 @@ struct DetectorRoll {
   int64_t first_row = 0;  // the row of the detector that comes first in the input
 };
 
+/// Moves each projection along the rows of the detector (the rotation axis), after the turn: row r
+/// of the result shows row r + shift of the turned projection, by the same interpolation; beyond
+/// the ends of the detector its outermost rows go on.
+struct RowShifts {
+  static constexpr double kMost = 64;
+  std::vector<double> rows;  // one per raw projection, −kMost … kMost; empty = none
+  double most = 0;           // rows are read as far as for shifts of this size; 0 … kMost
+};
+
 /// Turns a scan over 360°, with the axis near one side of the detector, into one over 180° of
 /// nearly twice the width. Projection a + n is mirrored and joined to projection a, with linear
 /// blending of the overlap. Both ends of the overlap are covered twice.
@@ -94,6 +104,15 @@ struct Stitching {
                        // (overlap − 1)/2 from that side (FindOverlap)
   int64_t half_turn =
       0;  // n: projections (binned) between an angle and its opposite; 0 = half of all
+};
+
+/// Flat fields that change during the scan (gpu/tomography/flat_components.h): the open beam of
+/// projection a is the mean of the flat fields plus Σ_k weights[a · components + k] Σ_f mixture[f ·
+/// components + k] flat_f.
+struct FlatComponents {
+  int64_t components = 0;       // 0 … 8, less than the flat fields; 0 = the beam does not change
+  std::vector<double> mixture;  // [flat, component]
+  std::vector<double> weights;  // [projection, component]
 };
 
 /// The input and the steps of preprocessing. `rows` counts all rows given. Outlier removal, roll
@@ -119,6 +138,7 @@ struct PrepareConfig {
   std::vector<int64_t> flat_series;
   std::vector<double> flat_times;   // one per series, increasing, in the unit of angle_times
   std::vector<double> angle_times;  // one per projection; empty = their indices
+  FlatComponents flat_components;   // not with several series, nor with the median of flat fields
   bool has_cutoff = false;
   double cutoff = 1;  // with has_cutoff: largest transmission, > 0
 
@@ -131,6 +151,7 @@ struct PrepareConfig {
   int64_t crop_column = 0, crop_columns = 0;  // the same for columns
 
   DetectorRoll roll;
+  RowShifts shifts;  // not with bins of projections
   PhaseRetrieval phase;
   /// Divides the transmissions of each row of each projection by the air level: the mean over this
   /// many columns (cropped, binned) at the left and at the right end, interpolated linearly in
@@ -160,12 +181,14 @@ struct PreparedShape {
 
 /// InvalidArgument names the field ("phase.energy_kev").
 absl::Status CheckPhase(const PhaseRetrieval& phase);
+/// InvalidArgument names the field ("row_shifts").
+absl::Status CheckShifts(const PrepareConfig& config);
 /// InvalidArgument names the field ("roll_degrees", "roll_rows").
 absl::Status CheckRoll(const PrepareConfig& config);
 /// InvalidArgument names the field ("crop_rows", "rings[1].snr").
 absl::StatusOr<PreparedShape> CheckPrepare(const PrepareConfig& config);
 /// The number of rows beyond the crop on either side that influence it: by windows of outliers, by
-/// the roll, and by the reach of phase retrieval (to 1e-3).
+/// the roll and the shifts, and by the reach of phase retrieval (to 1e-3).
 int64_t PrepareMargin(const PrepareConfig& config);
 /// Computes the angles of the prepared projections from those of the raw projections, in any unit:
 /// the mean of binned projections, the first half turn of stitched ones. Binned angles must not

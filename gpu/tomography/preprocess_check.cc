@@ -8,6 +8,7 @@
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "gpu/device/fft_length.h"
+#include "gpu/math/flat_weights.h"
 #include "gpu/math/turning.h"
 #include "gpu/tomography/phase_filter.h"
 #include "gpu/tomography/preprocess.h"
@@ -75,6 +76,34 @@ absl::Status CheckFlats(const PrepareConfig& c) {
   return absl::OkStatus();
 }
 
+absl::Status CheckFlatComponents(const PrepareConfig& c) {
+  const FlatComponents& parts = c.flat_components;
+  if (parts.components == 0) return absl::OkStatus();
+  OCTAVO_RETURN_IF_ERROR(Between("flats", c.flats, 2, 4096));
+  OCTAVO_RETURN_IF_ERROR(Between("flat_components.components", parts.components, 0,
+                                 std::min<int64_t>(c.flats - 1, math::kMostFlatComponents)));
+  if (!c.flat_series.empty())
+    return InvalidField("flat_components", "are given with flat_series; allowed is one of the two");
+  if (c.flat_average != FieldAverage::kMean)
+    return InvalidField("flat_average",
+                        "is the median with flat_components, which are added to the mean; allowed "
+                        "is the mean");
+  const auto table = [&](const char* field, const std::vector<double>& values,
+                         int64_t rows) -> absl::Status {
+    if (std::ssize(values) != rows * parts.components) {
+      return InvalidField(field, absl::StrCat("has ", values.size(), " values; allowed ", rows,
+                                              " x ", parts.components));
+    }
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (!std::isfinite(values[i]))
+        return InvalidField(absl::StrCat(field, "[", i, "]"), "is not finite");
+    }
+    return absl::OkStatus();
+  };
+  OCTAVO_RETURN_IF_ERROR(table("flat_components.mixture", parts.mixture, c.flats));
+  return table("flat_components.weights", parts.weights, c.angles);
+}
+
 absl::Status CheckCrop(absl::string_view axis, int64_t size, int64_t bin, int64_t start,
                        int64_t count) {
   if (bin != 1 && bin != 2 && bin != 4)
@@ -113,6 +142,27 @@ absl::Status CheckRoll(const PrepareConfig& c) {
   if (roll.degrees == 0 || (roll.rows == 0 && roll.first_row == 0)) return absl::OkStatus();
   OCTAVO_RETURN_IF_ERROR(Between("roll_rows", roll.rows, c.rows, 65535));
   return Between("roll_first_row", roll.first_row, 0, roll.rows - c.rows);
+}
+
+absl::Status CheckShifts(const PrepareConfig& c) {
+  const RowShifts& shifts = c.shifts;
+  if (!(shifts.most >= 0 && shifts.most <= RowShifts::kMost))
+    return FieldNotAllowed("row_drift.most_rows", shifts.most,
+                           absl::StrCat("are 0 to ", RowShifts::kMost));
+  if (shifts.rows.empty()) return absl::OkStatus();
+  if (std::ssize(shifts.rows) != c.angles)
+    return InvalidField("row_shifts",
+                        absl::StrCat("has ", shifts.rows.size(),
+                                     " values; allowed one per projection (", c.angles, ")"));
+  for (size_t i = 0; i < shifts.rows.size(); ++i) {
+    if (!(std::abs(shifts.rows[i]) <= RowShifts::kMost))
+      return FieldNotAllowed(absl::StrCat("row_shifts[", i, "]"), shifts.rows[i],
+                             absl::StrCat("are ", -RowShifts::kMost, " to ", RowShifts::kMost));
+  }
+  if (c.bin_angles == 1) return absl::OkStatus();
+  return InvalidField("bin_angles", absl::StrCat("is ", c.bin_angles,
+                                                 " with shifts of rows, which each projection has "
+                                                 "for itself; allowed is 1"));
 }
 
 PreparePlan PlanPrepare(const PrepareConfig& c) {
@@ -157,6 +207,7 @@ absl::StatusOr<PreparedShape> CheckPrepare(const PrepareConfig& c) {
   OCTAVO_RETURN_IF_ERROR(Between("rows", c.rows, 1, 65535));
   OCTAVO_RETURN_IF_ERROR(Between("columns", c.columns, 2, 32768));
   OCTAVO_RETURN_IF_ERROR(CheckFlats(c));
+  OCTAVO_RETURN_IF_ERROR(CheckFlatComponents(c));
   OCTAVO_RETURN_IF_ERROR(CheckCrop("row", c.rows, c.bin_rows, c.crop_row, c.crop_rows));
   OCTAVO_RETURN_IF_ERROR(
       CheckCrop("column", c.columns, c.bin_columns, c.crop_column, c.crop_columns));
@@ -174,6 +225,7 @@ absl::StatusOr<PreparedShape> CheckPrepare(const PrepareConfig& c) {
     OCTAVO_RETURN_IF_ERROR(Positive("outliers.difference", c.outliers.difference));
   }
   OCTAVO_RETURN_IF_ERROR(CheckRoll(c));
+  OCTAVO_RETURN_IF_ERROR(CheckShifts(c));
   OCTAVO_RETURN_IF_ERROR(CheckPhase(c.phase));
   OCTAVO_RETURN_IF_ERROR(CheckPhaseFilter(c.phase, c.bin_rows, c.bin_columns));
   OCTAVO_RETURN_IF_ERROR(CheckHardening(c));
@@ -211,6 +263,10 @@ int64_t PrepareMargin(const PrepareConfig& c) {
   // A configuration that CheckPrepare refuses has no plan: its sizes may exceed an integer.
   if (c.phase.enabled && CheckPhase(c.phase).ok())
     margin += static_cast<int64_t>(std::ceil(PhaseReachPixels(c.phase)));
+  double shift = std::min(c.shifts.most, RowShifts::kMost);
+  for (const double rows : c.shifts.rows)
+    shift = std::max(shift, std::min(std::abs(rows), RowShifts::kMost));
+  if (shift > 0) margin += math::kTurnReach + static_cast<int64_t>(std::ceil(shift));
   if (c.roll.degrees != 0 && std::abs(c.roll.degrees) <= kMostRoll) {
     // The ends of a row of the turned frame move up and down, and rows far from the middle of the
     // detector move towards it.

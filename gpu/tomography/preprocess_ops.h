@@ -10,6 +10,7 @@
 #include "gpu/device/dtype.h"
 #include "gpu/device/operators.h"
 #include "gpu/device/stream.h"
+#include "gpu/math/flat_weights.h"
 #include "gpu/math/prepare.h"
 #include "gpu/math/turning.h"
 
@@ -53,6 +54,10 @@ struct CorrectSpec {
   const float* dark = nullptr;                       // [row, column] of the frame, or null
   const float* flats = nullptr;     // [series, row, column], or null: no division by flat fields
   const FlatAt* flat_at = nullptr;  // [raw projection of this call]; null: the only series
+  /// Components of the flat fields [component, row, column] that are added to the only series, by
+  /// the weights [raw projection of this call, component].
+  int64_t components = 0;
+  const float *flat_parts = nullptr, *flat_weights = nullptr;
   float denominator_floor = 0, cutoff = 0;  // cutoff: infinite = none
   bool finish = false;
   math::Finishing finishing;
@@ -80,13 +85,16 @@ struct PaddedSpec {
   int64_t before_rows = 0, before_columns = 0;  // the position of the frame in it
 };
 
-/// Frames [frame, in_rows, in_columns] that are turned, and the result [frame, rows, columns]: the
-/// means of bins, from the pixel (first_row, first_column) of the frame on. Both are packed.
+/// Frames [frame, in_rows, in_columns] that are turned and shifted, and the result [frame, rows,
+/// columns]: the means of bins, from the pixel (first_row, first_column) of the frame on. Both are
+/// packed.
 struct TurnSpec {
   math::DetectorTurn turn;
   int64_t frames = 0, in_rows = 0, in_columns = 0;
   int64_t detector_row = 0;  // the row of the detector that comes first in a frame
   int64_t rows = 0, columns = 0, first_row = 0, first_column = 0, bin_rows = 1, bin_columns = 1;
+  const double* shifts =
+      nullptr;  // [frame]: rows that the turned frame is moved up by; null = none
 };
 
 struct StitchSpec {
@@ -104,6 +112,14 @@ class PrepareOps : public Operators {
   /// out f32 [row, column], packed: the mean or median over frames.
   virtual absl::Status Field(StreamRef stream, const FrameSpec& in, bool median, const void* frames,
                              DeviceSpan<float> out) = 0;
+  /// out f32 [row, column], packed: Σ frame · mixture[frame · stride], in double precision.
+  virtual absl::Status MixField(StreamRef stream, const FrameSpec& in, const void* frames,
+                                const double* mixture, int64_t stride, DeviceSpan<float> out) = 0;
+  /// weights f64 [frame, component]: math::FindFlatWeights for each of the `frames`, counts of the
+  /// sample's pixels one after the other. 1 ... math::kMostFlatComponents components.
+  virtual absl::Status FlatWeights(StreamRef stream, const math::FlatSample& sample, int components,
+                                   int64_t frames, DeviceSpan<const float> counts,
+                                   DeviceSpan<double> weights) = 0;
   /// out f32 [frame, row, column]: outliers replaced by medians; counts[0] += the number of
   /// outliers.
   virtual absl::Status Outliers(StreamRef stream, const OutlierSpec& spec, const void* frames,

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "gpu/device/dtype_dispatch.h"
 #include "gpu/math/indices.h"
@@ -25,15 +26,26 @@ void DispatchCountType(DType dtype, F f) {
   }
 }
 
-/// The open beam's counts above `dark` at a pixel of the detector, or the floor if they are below
-/// it; 1 without flat fields.
-OCTAVO_HOST_DEVICE inline float OpenBeam(const CorrectSpec& s, const FlatAt& at, int64_t pixel,
-                                         float dark, uint32_t* flags) {
+/// Calls f with std::integral_constant<int, components>, 1 ... math::kMostFlatComponents.
+template <int K = 1, typename F>
+void DispatchComponents(int components, F f) {
+  if constexpr (K < math::kMostFlatComponents) {
+    if (components > K) return DispatchComponents<K + 1>(components, f);
+  }
+  f(std::integral_constant<int, K>{});
+}
+
+/// The open beam's counts above `dark` at a pixel of the detector behind projection `angle`, or the
+/// floor if they are below it; 1 without flat fields.
+OCTAVO_HOST_DEVICE inline float OpenBeam(const CorrectSpec& s, const FlatAt& at, int64_t angle,
+                                         int64_t pixel, float dark, uint32_t* flags) {
   if (s.flats == nullptr) return 1.0f;
   const int64_t field = s.in.rows * s.in.columns;
   const float* flat = s.flats + at.series * field + pixel;
   float light = flat[0];
   if (at.weight > 0.0f) light += at.weight * (flat[field] - light);
+  for (int64_t k = 0; k < s.components; ++k)
+    light += s.flat_weights[angle * s.components + k] * s.flat_parts[k * field + pixel];
   light -= dark;
   if (light < s.denominator_floor) {  // NaN stays
     *flags |= math::kFlagUnlit;
@@ -49,7 +61,8 @@ OCTAVO_HOST_DEVICE void AddPixel(const CorrectSpec& s, const T* frames, int64_t 
   const int64_t pixel = row * s.in.columns + column;
   const float dark = s.dark == nullptr ? 0.0f : s.dark[pixel];
   *counts += static_cast<float>(frames[s.in.At(angle, row, column)]) - dark;
-  *open += OpenBeam(s, s.flat_at == nullptr ? FlatAt{} : s.flat_at[angle], pixel, dark, flags);
+  *open +=
+      OpenBeam(s, s.flat_at == nullptr ? FlatAt{} : s.flat_at[angle], angle, pixel, dark, flags);
 }
 
 /// counts / open, cut off, and finished if the spec says so.
@@ -84,15 +97,16 @@ OCTAVO_HOST_DEVICE float Corrected(const CorrectSpec& s, const T* frames, int64_
   return Transmission(s, counts, open, flags);
 }
 
-/// Pixel (row, column) of a turned and binned frame.
-OCTAVO_HOST_DEVICE inline float Turned(const TurnSpec& s, const float* frame, int64_t row,
-                                       int64_t column) {
+/// Pixel (row, column) of a turned, shifted and binned frame.
+OCTAVO_HOST_DEVICE inline float Turned(const TurnSpec& s, const float* frame, double shift,
+                                       int64_t row, int64_t column) {
   float sum = 0;
   for (int64_t r = s.first_row + row * s.bin_rows; r < s.first_row + (row + 1) * s.bin_rows; ++r) {
     for (int64_t c = s.first_column + column * s.bin_columns;
          c < s.first_column + (column + 1) * s.bin_columns; ++c) {
-      sum += math::ValueAt(frame, s.in_rows, s.in_columns, s.detector_row,
-                           math::PlaceBefore(s.turn, s.detector_row + r, c));
+      sum += math::ValueAt(
+          frame, s.in_rows, s.in_columns, s.detector_row,
+          math::PlaceBefore(s.turn, static_cast<double>(s.detector_row + r) + shift, c));
     }
   }
   return sum / static_cast<float>(s.bin_rows * s.bin_columns);
@@ -211,6 +225,20 @@ struct FieldPixel {
   }
 };
 
+template <class T>
+struct MixPixel {
+  FrameSpec in;
+  const double* mixture;
+  int64_t stride;
+  const T* values;
+  float* out;
+  OCTAVO_HOST_DEVICE void operator()(int64_t row, int64_t column) const {
+    out[row * in.columns + column] = math::MixedValue(in.frames, mixture, stride, [&](int64_t i) {
+      return static_cast<float>(values[in.At(i, row, column)]);
+    });
+  }
+};
+
 /// Returns math::PrepareFlag bits. Row i = angle × spec.rows + row.
 template <class T>
 struct CorrectPixel {
@@ -232,8 +260,10 @@ struct TurnPixel {
   const float* in;
   float* out;
   OCTAVO_HOST_DEVICE void operator()(int64_t i, int64_t column) const {
+    const int64_t frame = i / spec.rows;
     out[i * spec.columns + column] =
-        Turned(spec, in + i / spec.rows * spec.in_rows * spec.in_columns, i % spec.rows, column);
+        Turned(spec, in + frame * spec.in_rows * spec.in_columns,
+               spec.shifts == nullptr ? 0.0 : spec.shifts[frame], i % spec.rows, column);
   }
 };
 

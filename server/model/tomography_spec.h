@@ -80,6 +80,10 @@ struct PreparationSpec {
   PrepareConfig config;
   bool ignore_fields = false, flats_in_time = false;
   bool already_sinograms = false;  // the input holds them
+  bool dynamic_flats = false;      // the beam changes during the scan
+  int64_t flat_components = 0;     // with dynamic_flats; 0 = found
+  bool finds_drift = false;        // along the rotation axis: config.shifts.most
+  std::vector<double> row_shifts;  // given, one per projection of the input
 
   /// Whether prepared values are integrals of the attenuation along rays; else transmissions.
   bool integrals() const { return config.minus_log || already_sinograms; }
@@ -219,6 +223,10 @@ struct TomographyReport {
   int64_t series_volumes = 0, series_planned = 0;
   std::vector<HalfTurnReport> half_turns;
   std::optional<OppositeProjections> opposite;
+  int64_t flat_components = 0;
+  double largest_flat_weight = 0;
+  std::vector<double> row_shifts;
+  double row_shift_uncertainty = std::numeric_limits<double>::quiet_NaN();
 };
 
 }  // namespace octavo::model

@@ -448,8 +448,11 @@ absl::Status AxisFinder::FindOverlap(const PreparedRows& rows, ScannedObject& ob
   // The result keeps its planned size.
   model::TomographySpec spec = spec_;
   spec.reconstruction.image_size = object.layout.image_columns();
+  const FlatComponents flats = object.layout.flat_components();
+  const std::vector<double> shifts = object.layout.row_shifts();
   OCTAVO_ASSIGN_OR_RETURN(object.layout,
                           TomographyLayout::Make(spec, object.input->info(), found->overlap));
+  object.layout = object.layout.WithFlatComponents(flats).WithRowShifts(shifts);
   return absl::OkStatus();
 }
 

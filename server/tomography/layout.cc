@@ -16,6 +16,8 @@
 #include "server/base/errors.h"
 #include "server/model/resolved_scan.h"
 #include "server/tomography/axis.h"
+#include "server/tomography/drift_finder.h"
+#include "server/tomography/flat_finder.h"
 #include "server/tomography/live_layout.h"
 
 namespace octavo::tomography {
@@ -24,6 +26,7 @@ namespace {
 constexpr double kPi = 3.14159265358979323846;
 constexpr double kLeastOverlap = 2;  // makes the widest sinograms
 constexpr int64_t kSparseProjections = 96;
+constexpr int64_t kFlatGroupRows = 16;  // neighbouring rows in which components of flats are found
 constexpr int64_t kMostGroups = 9, kMostGroupSlices = 16;  // of the search for the axis
 constexpr int64_t kLeastGroups = 3;                        // that determine a line, and check it
 /// Degrees up to which rows are read for turned projections. The job reserves memory for each of
@@ -41,6 +44,13 @@ absl::StatusOr<model::IndexRange> Resolve(const char* field, const model::IndexR
   if (out.end > count)
     return FieldOutOfRange(absl::StrCat("tomography.", field, ".end"), out.end, 1, count);
   return out;
+}
+
+/// Rows of the detector in which components of flats are found: some pixels tell a few weights as
+/// well as all do.
+int64_t MostFlatRows(int64_t columns) {
+  constexpr int64_t kPixels = int64_t{1} << 17, kMost = 512;
+  return std::clamp(kPixels / columns, kFlatGroupRows, kMost);
 }
 
 const char* NameOf(PhaseMethod method) {
@@ -113,6 +123,7 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const model::TomographyS
   p.crop_columns = l.column_range_.end - l.column_range_.begin;
   if (spec.preparation.flats_in_time && l.flats_ > 0)
     OCTAVO_RETURN_IF_ERROR(SetSeries(info.flat_positions, l.projections_, &p));
+  if (l.dynamic_flats()) OCTAVO_RETURN_IF_ERROR(l.SetDynamicFlats());
   if (l.stitched() && overlap > 0) p.stitching.overlap = overlap;
   l.overlap_unknown_ = l.stitched() && p.stitching.overlap == 0;
   if (l.overlap_unknown_ && spec.makes_sinograms())
@@ -120,19 +131,21 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const model::TomographyS
                         "is 0 (found) with output SINOGRAMS, whose width depends on it; allowed is "
                         "an overlap of 2 columns or more");
   if (l.overlap_unknown_) p.stitching.overlap = kLeastOverlap;
+  OCTAVO_RETURN_IF_ERROR(l.SetRowShifts(info.projections));
   p.rows = l.rows_.count();  // for the margin, which does not depend on it
   p.roll.rows = info.rows;
-  for (const absl::Status& checked : {CheckPhase(p.phase), CheckRoll(p)}) {  // the margin follows
+  for (const absl::Status& checked :
+       {CheckPhase(p.phase), CheckRoll(p), CheckShifts(p)}) {  // the margin follows
     if (!checked.ok()) return base::AtField("tomography.preparation.", checked);
   }
   l.margin_ = PrepareMargin(p);
   if (l.rows_.step > 1 && (l.margin_ > 0 || p.bin_rows > 1)) {
-    return InvalidField(
-        "tomography.rows.step",
-        absl::StrCat(
-            "is ", l.rows_.step,
-            "; allowed is 1 where outliers, roll, phase retrieval or binning look at neighbouring "
-            "rows"));
+    return InvalidField("tomography.rows.step",
+                        absl::StrCat("is ", l.rows_.step,
+                                     "; allowed is 1 where outliers, roll, shifts of rows, phase "
+                                     "retrieval or binning look at "
+                                     "neighbouring "
+                                     "rows"));
   }
   l.slices_ = l.rows_.count() / p.bin_rows;
   if (l.slices_ < 1)
@@ -224,6 +237,123 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const model::TomographyS
   }
   if (!l.tried_.empty()) l.slices_ = std::ssize(l.tried_);
   return l;
+}
+
+absl::Status TomographyLayout::SetRowShifts(int64_t projections) {
+  const std::vector<double>& given = spec_->preparation.row_shifts;
+  std::vector<double>& shifts = prepare_.shifts.rows;
+  if (finds_drift()) {
+    constexpr int64_t kLeastRows = 16;
+    if (detector_rows_ < kLeastRows)
+      return InvalidField("tomography.preparation.row_drift",
+                          absl::StrCat("is given with a detector of ", detector_rows_,
+                                       " rows; allowed from ", kLeastRows));
+    shifts.assign(static_cast<size_t>(prepare_.angles), 0.0);  // found when the job runs
+    return absl::OkStatus();
+  }
+  if (given.empty()) return absl::OkStatus();
+  if (std::holds_alternative<model::PushedProjectionsSpec>(spec_->input))
+    return InvalidField("tomography.preparation.row_shifts",
+                        "is given with push, whose projections are not known yet; allowed is "
+                        "row_drift");
+  if (std::ssize(given) != projections)
+    return InvalidField("tomography.preparation.row_shifts",
+                        absl::StrCat("has ", given.size(),
+                                     " values; allowed one per projection of "
+                                     "the input (",
+                                     projections, ")"));
+  for (int64_t i = 0; i < prepare_.angles; ++i)
+    shifts.push_back(given[static_cast<size_t>(projections_.begin + i * projections_.step)]);
+  return absl::OkStatus();
+}
+
+TomographyLayout TomographyLayout::WithRowShifts(std::vector<double> shifts) const {
+  TomographyLayout with = *this;
+  with.prepare_.shifts.rows = std::move(shifts);
+  return with;
+}
+
+absl::StatusOr<TomographyLayout> TomographyLayout::ForProfiles() const {
+  TomographyLayout profile = *this;
+  auto spec = std::make_shared<model::TomographySpec>(*spec_);
+  spec->preparation.finds_drift = false;
+  spec->output = model::TomographyOutput::kSinograms;
+  profile.spec_ = std::move(spec);
+  PrepareConfig& p = profile.prepare_;
+  p.shifts = {};
+  p.bin_rows = p.bin_columns = p.bin_angles = 1;
+  p.phase = {};
+  p.beam_hardening.clear();
+  p.rings.clear();
+  p.stitching = {};
+  profile.rows_ = {.begin = 0, .end = detector_rows_, .step = 1};
+  profile.tried_.clear();
+  p.rows = detector_rows_;
+  profile.margin_ = PrepareMargin(p);
+  profile.slices_ = detector_rows_;
+  const PrepareConfig whole = profile.PrepareFor(profile.RowsOf(0, 1), false);
+  auto shape = CheckPrepare(whole);
+  if (!shape.ok()) return base::AtField("tomography.preparation.", shape.status());
+  profile.detectors_ = profile.image_columns_ = shape->detectors;
+  profile.image_rows_ = shape->angles;
+  return profile;
+}
+
+absl::Status TomographyLayout::SetDynamicFlats() {
+  const char* const field = "tomography.preparation.dynamic_flats";
+  const int64_t asked = spec_->preparation.flat_components;
+  if (flats_ < 2 || flats_ > FlatComponentsConfig::kMostFlats) {
+    return InvalidField(
+        field, absl::StrCat("is given, but the input has ", flats_,
+                            flats_ == 1 ? " flat field" : " flat fields", "; allowed are 2 to ",
+                            FlatComponentsConfig::kMostFlats));
+  }
+  const int64_t most = std::min<int64_t>(flats_ - 1, math::kMostFlatComponents);
+  if (asked > most)
+    return InvalidField(absl::StrCat(field, ".components"),
+                        absl::StrCat("is ", asked, " with ", flats_, " flat fields; allowed 0 to ",
+                                     most, ", less than the flat fields"));
+  const int64_t components = asked == 0 ? most : asked;
+  // The weights are found when the job runs.
+  prepare_.flat_components = {
+      .components = components,
+      .mixture = std::vector<double>(static_cast<size_t>(flats_ * components), 0.0),
+      .weights = std::vector<double>(static_cast<size_t>(prepare_.angles * components), 0.0)};
+  return absl::OkStatus();
+}
+
+std::vector<int64_t> TomographyLayout::FlatGroups() const {
+  const int64_t most = MostFlatRows(columns_);
+  if (detector_rows_ <= most) return {0};
+  const int64_t groups = most / kFlatGroupRows;
+  std::vector<int64_t> first;
+  for (int64_t i = 0; i < groups; ++i)
+    first.push_back((2 * i + 1) * (detector_rows_ - kFlatGroupRows) / (2 * groups));
+  return first;
+}
+
+FlatComponentsConfig TomographyLayout::FlatSearch() const {
+  constexpr int64_t kBytes = int64_t{32} << 20;
+  const bool all = detector_rows_ <= MostFlatRows(columns_);
+  const int64_t groups = std::ssize(FlatGroups()),
+                group_rows = all ? detector_rows_ : kFlatGroupRows;
+  const int64_t frame = groups * group_rows * columns_ * SizeOf(dtype_);
+  return {.dtype = dtype_,
+          .flats = flats_,
+          .darks = darks_,
+          .columns = columns_,
+          .groups = groups,
+          .group_rows = group_rows,
+          .frames_at_once =
+              std::clamp<int64_t>(kBytes / frame, 1, std::max({flats_, darks_, frames()})),
+          .components = spec_->preparation.flat_components,
+          .outliers = prepare_.outliers};
+}
+
+TomographyLayout TomographyLayout::WithFlatComponents(FlatComponents found) const {
+  TomographyLayout with = *this;
+  with.prepare_.flat_components = std::move(found);
+  return with;
 }
 
 absl::Status TomographyLayout::CheckAlongRows() const {
@@ -455,9 +585,24 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Sparse(
   p.stitching.enabled = false;
   p.rings.clear();
   p.bin_angles = 1;
-  spec.projections.step =
-      projections_.step * std::max<int64_t>(1, projections_.count() / kSparseProjections);
-  return Make(spec, info, 0);
+  const int64_t every = std::max<int64_t>(1, projections_.count() / kSparseProjections);
+  spec.projections.step = projections_.step * every;
+  OCTAVO_ASSIGN_OR_RETURN(TomographyLayout sparse, Make(spec, info, 0));
+  // Each of its projections has the shift and the open beam that it has among all.
+  if (finds_drift()) {
+    std::vector<double> shifts;
+    for (int64_t i = 0; i < sparse.frames(); ++i)
+      shifts.push_back(row_shifts()[static_cast<size_t>(i * every)]);
+    sparse = sparse.WithRowShifts(std::move(shifts));
+  }
+  if (!dynamic_flats()) return sparse;
+  const FlatComponents& all = prepare_.flat_components;
+  FlatComponents some{.components = all.components, .mixture = all.mixture, .weights = {}};
+  for (int64_t i = 0; i < sparse.frames(); ++i) {
+    const auto from = all.weights.begin() + i * every * all.components;
+    some.weights.insert(some.weights.end(), from, from + all.components);
+  }
+  return sparse.WithFlatComponents(std::move(some));
 }
 
 double TomographyLayout::UnjoinedCenter(double center) const {
@@ -534,8 +679,17 @@ std::string TomographyLayout::Text() const {
                     p.flat_series.size() > 1
                         ? absl::StrCat(", ", p.flat_series.size(), " series, interpolated in time")
                         : "",
+                    dynamic_flats() ? ", of each projection by its principal components" : "",
                     "), ", darks_, " dark (",
                     p.dark_average == FieldAverage::kMean ? "mean" : "median", ")\n");
+  }
+  if (finds_drift())
+    absl::StrAppend(&text, "shifts along the rotation axis are found, up to ", p.shifts.most,
+                    " rows, and undone\n");
+  if (!spec_->preparation.row_shifts.empty()) {
+    const auto [least, most] = std::minmax_element(p.shifts.rows.begin(), p.shifts.rows.end());
+    absl::StrAppend(&text, "shifts along the rotation axis: ", *least, " to ", *most,
+                    " rows, as given\n");
   }
   if (p.roll.degrees != 0)
     absl::StrAppend(&text, "roll: projections are turned by ", p.roll.degrees, " degrees\n");
@@ -722,6 +876,11 @@ absl::StatusOr<TomographyMemory> MemoryOf(const TomographyLayout& layout,
     OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, at(LiveBytes(layout, live, device)));
     m.search = std::max(m.search, bytes - of_batches);
   }
+  // The open beam of each projection is found before all that.
+  OCTAVO_ASSIGN_OR_RETURN(const int64_t flats, FlatFinderBytes(layout, device));
+  m.search = std::max(m.search, flats - of_batches);
+  OCTAVO_ASSIGN_OR_RETURN(const int64_t drift, DriftFinderBytes(layout, device));
+  m.search = std::max(m.search, drift - of_batches);
   // The search has its own raw data, fields and sinograms; it ends before the batches begin, and
   // its memory is small.
   m.check_slices = checks ? layout.check_slices() : 0;

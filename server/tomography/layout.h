@@ -13,6 +13,7 @@
 
 #include "gpu/device/device.h"
 #include "gpu/tomography/axis.h"
+#include "gpu/tomography/flat_components.h"
 #include "gpu/tomography/preprocess.h"
 #include "gpu/tomography/reconstruct.h"
 #include "server/model/tomography_spec.h"
@@ -78,8 +79,9 @@ class TomographyLayout {
     return center_slice_;
   }  // index among the slices, for the search of the axis and for try_centers
   bool stitched() const { return prepare_.stitching.enabled; }
-  /// Whether preparation turns projections: then it depends on where the rows lie on the detector.
-  bool turns() const { return prepare_.roll.degrees != 0; }
+  /// Whether preparation turns or shifts projections: then it depends on where the rows lie on the
+  /// detector.
+  bool turns() const { return prepare_.roll.degrees != 0 || !prepare_.shifts.rows.empty(); }
   bool overlap_unknown() const {
     return overlap_unknown_;
   }  // still to be found; until then sizes are those of the widest result
@@ -117,6 +119,25 @@ class TomographyLayout {
   int64_t used_rows() const { return rows_.end - rows_.begin; }  // of the detector, as a span
   /// The same job with its projections turned by `degrees`, at most kMostTurn either way.
   TomographyLayout Turned(double degrees) const;
+  /// Whether the open beam changes from projection to projection. Until it is found
+  /// (WithFlatComponents), sizes are those of the most components, and projections have the mean
+  /// flat field.
+  bool dynamic_flats() const { return spec_->preparation.dynamic_flats; }
+  /// Where the components of the flat fields and their weights are found: in groups of rows spread
+  /// over the whole detector, so that they do not depend on which rows the job uses.
+  FlatComponentsConfig FlatSearch() const;
+  std::vector<int64_t> FlatGroups() const;  // the first row of each
+  const FlatComponents& flat_components() const { return prepare_.flat_components; }
+  TomographyLayout WithFlatComponents(FlatComponents found) const;
+  /// Whether the job finds how far each projection is shifted along the rotation axis. Until then
+  /// the shifts are 0, and rows are read as far as for the largest shift.
+  bool finds_drift() const { return spec_->preparation.finds_drift; }
+  double most_row_shift() const { return prepare_.shifts.most; }
+  const std::vector<double>& row_shifts() const { return prepare_.shifts.rows; }
+  TomographyLayout WithRowShifts(std::vector<double> shifts) const;
+  /// The same scan prepared for profiles over the rows: line integrals of all rows of the detector,
+  /// without shifts, bins, and the steps from phase retrieval on; only the turn stays.
+  absl::StatusOr<TomographyLayout> ForProfiles() const;
   /// The configuration of the axis search in `slices` slices, and its result in columns of the
   /// whole detector.
   AxisConfig AxisSearch(int64_t slices) const;
@@ -149,6 +170,8 @@ class TomographyLayout {
 
  private:
   absl::Status CheckAlongRows() const;
+  absl::Status SetDynamicFlats();
+  absl::Status SetRowShifts(int64_t projections);
   int64_t MostSearchSlices() const;  // of a group
 
   std::shared_ptr<const model::TomographySpec>

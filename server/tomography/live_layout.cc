@@ -60,6 +60,8 @@ PrepareConfig LivePrepare(const TomographyLayout& layout, const LiveRange& range
   config.field_dtype = DType::kF32;
   config.flats = flat ? 1 : 0;
   config.darks = dark ? 1 : 0;
+  config.flat_components = {};
+  config.shifts = {};
   config.flat_series.clear();
   config.flat_times.clear();
   config.angle_times.clear();

@@ -334,6 +334,9 @@ std::string LiveSlices::LeftOut() const {
   if (!p.rings.empty()) left.emplace_back("ring removal");
   if (p.bin_angles > 1) left.emplace_back("binning of projections");
   if (spec_.preparation.flats_in_time) left.emplace_back("flat fields in time (all are averaged)");
+  if (spec_.preparation.dynamic_flats)
+    left.emplace_back("the flat field of each projection (the mean stands for it)");
+  if (spec_.preparation.finds_drift) left.emplace_back("shifts along the rotation axis");
   if (p.outliers.window > 0 && !spec_.preparation.ignore_fields)
     left.emplace_back("outliers of single flat and dark fields");
   if (spec_.center.along_rows == model::AlongRows::kTurn)

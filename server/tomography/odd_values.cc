@@ -125,11 +125,12 @@ std::optional<std::string> OddFlat(const model::TomographySpec& spec, const Fram
   if (odd.empty() || odd.size() * 4 > means.size()) return std::nullopt;
   return absl::StrFormat(
       "Flat field %d of %d%s is %.6g in the mean, where they usually are %.6g: their mean is "
-      "taken, which it spoils. flat_median "
-      "leaves it out.",
+      "taken, which it spoils. %s.",
       odd.front(), means.size(),
       odd.size() > 1 ? absl::StrFormat(", and %d more,", odd.size() - 1) : "", means[odd.front()],
-      usual);
+      usual,
+      spec.preparation.dynamic_flats ? "dynamic_flats then needs an input without it"
+                                     : "flat_median leaves it out");
 }
 
 /// The value beside the object, if the object leaves both ends of the detector free: the values do

@@ -13,6 +13,8 @@
 #include "gpu/base/status.h"
 #include "gpu/tomography/preprocess.h"
 #include "server/tomography/axis_finder.h"
+#include "server/tomography/drift_finder.h"
+#include "server/tomography/flat_finder.h"
 #include "server/tomography/half_turn_choice.h"
 #include "server/tomography/live_slices.h"
 #include "server/tomography/loader.h"
@@ -136,6 +138,8 @@ absl::Status TomographyRunner::MakeSeries(std::optional<PushCollector>& pushed) 
     } else {
       TellDoubts(i);
       ForgetVolume(report_);
+      OCTAVO_ASSIGN_OR_RETURN(object_.layout, WithDynamicFlats(object_, run_, stop_, report_));
+      OCTAVO_ASSIGN_OR_RETURN(object_.layout, WithRowShifts(object_, run_, rows_, report_));
     }
     OCTAVO_RETURN_IF_ERROR(MakeVolume(i, window, {.begin = done(i), .end = done(i + 1)}));
     OCTAVO_RETURN_IF_ERROR(run_.Complete(static_cast<size_t>(i)));
@@ -199,6 +203,8 @@ void TomographyRunner::TellDoubts(int64_t index) {
 // Of the first volume, if there are several.
 absl::StatusOr<TomographyRunner::Part> TomographyRunner::FindAxis() {
   report_.slices_per_batch = task_.slices_per_batch;
+  OCTAVO_ASSIGN_OR_RETURN(object_.layout, WithDynamicFlats(object_, run_, stop_, report_));
+  OCTAVO_ASSIGN_OR_RETURN(object_.layout, WithRowShifts(object_, run_, rows_, report_));
   if (!object_.layout.stitched())
     report_.opposite = OppositeOf(object_.layout.projections(), object_.input->info().angles_rad);
   const model::TomographySpec spec = OfWindow(*task_.spec, 0);

@@ -106,7 +106,8 @@ class TomographyWork final : public job::JobWork {
     const bool again = chosen.memory.slices_per_batch < layout_.slices() || spec_.center.find ||
                        chosen.memory.check_slices > 0 || chosen.memory.support > 1 ||
                        spec_.samples.found() || volumes_ > 1 ||
-                       spec_.half_turn == model::HalfTurn::kBest;
+                       spec_.half_turn == model::HalfTurn::kBest ||
+                       spec_.preparation.dynamic_flats || spec_.preparation.finds_drift;
     const auto input = again ? CacheChunks(input_, environment_.projection_memory, &note) : input_;
     if (!note.empty()) run.Log(note);
     return RunTomography(run, stop,

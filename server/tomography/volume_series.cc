@@ -143,6 +143,8 @@ void AddVolume(const model::TomographyReport& volume, model::TomographyReport* a
   all->unlit += before.unlit;
   all->clipped_below += before.clipped_below;
   all->clipped_above += before.clipped_above;
+  all->row_shift_uncertainty = std::fmax(all->row_shift_uncertainty, before.row_shift_uncertainty);
+  all->largest_flat_weight = std::max(all->largest_flat_weight, before.largest_flat_weight);
   all->relative_change = std::fmax(all->relative_change, before.relative_change);
   all->variation_gap = std::fmax(all->variation_gap, before.variation_gap);
   // The norms at the first iterations follow from both.

@@ -1,5 +1,6 @@
 #include "client/cpp/cli/job_flags.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
@@ -87,6 +88,15 @@ void PrintJob(const Session& session, const v1::Job& job) {
       std::cout << ", " << found.iterations() << " iterations, residual " << found.residual_norm();
     if (found.low() < found.high())
       std::cout << ", window " << found.low() << " to " << found.high();
+    if (found.flat_components() > 0)
+      std::cout << ", " << found.flat_components()
+                << (found.flat_components() == 1 ? " component" : " components")
+                << " of the flat fields";
+    if (found.row_shifts_size() > 0) {
+      const auto [least, most] =
+          std::minmax_element(found.row_shifts().begin(), found.row_shifts().end());
+      std::cout << ", shifts along the axis " << *least << " to " << *most << " rows";
+    }
     if (found.series_planned() > 0) {
       std::cout << ", " << found.series_volumes() << " of " << found.series_planned()
                 << " volumes of the series";

@@ -269,14 +269,21 @@ void ReconFlags::AddTo(CLI::App* app) {
   auto* median = app->add_flag("--median", median_, "flat and dark fields by their median");
   auto* in_time =
       app->add_flag("--flats-in-time", in_time_, "interpolate flat fields over the scan");
+  auto* dynamic = app->add_flag("--dynamic-flats", dynamic_flats_,
+                                "a beam that changes: the flat field of each projection, from the "
+                                "principal components of the flat fields");
+  app->add_option("--flat-components", flat_components_,
+                  "of --dynamic-flats: 1 to 8; default: those that exceed noise")
+      ->needs(dynamic);
+  for (CLI::Option* other : {median, in_time}) dynamic->excludes(other);
   auto* sinograms = app->add_flag("--sinograms", sinograms_,
                                   "the file holds sinograms already: no fields, no logarithm");
   auto* transmissions =
       app->add_flag("--transmissions", transmissions_,
                     "the values are transmissions already: no flat and dark fields are used");
-  for (CLI::Option* other : {flats, darks, median, in_time, sinograms})
+  for (CLI::Option* other : {flats, darks, median, in_time, dynamic, sinograms})
     transmissions->excludes(other);
-  for (CLI::Option* other : {flats, darks, median, in_time}) sinograms->excludes(other);
+  for (CLI::Option* other : {flats, darks, median, in_time, dynamic}) sinograms->excludes(other);
   app->add_option("--cutoff", cutoff_, "largest transmission; larger ones become this");
   app->add_option("--air", air_,
                   "LEFT,RIGHT: columns at the ends of the detector that show air, which becomes 1")
@@ -288,6 +295,11 @@ void ReconFlags::AddTo(CLI::App* app) {
   app->add_option("--outliers", outliers_, "WINDOW,DIFFERENCE: medians in place of bright spots")
       ->delimiter(',')
       ->expected(2);
+  auto* drift = app->add_flag("--row-drift", row_drift_,
+                              "find and undo shifts of the projections along the rotation axis");
+  app->add_option("--most-row-drift", most_row_drift_,
+                  "of --row-drift: the largest shift in rows, up to 64; default 5")
+      ->needs(drift);
   app->add_option("--bin", bin_, "1 | 2 | 4, rows and columns");
   app->add_option("--phase", phase_,
                   "PIXEL_UM,DISTANCE_MM,ENERGY_KEV,DELTA_BETA: phase retrieval of one material")
@@ -477,6 +489,7 @@ void ReconFlags::SetPreparation(v1::TomographyPreparation* to) const {
   if (no_log_) to->set_logarithm(false);
   if (median_) to->set_flat_median(true), to->set_dark_median(true);
   if (in_time_) to->set_flats_in_time(true);
+  if (dynamic_flats_) to->mutable_dynamic_flats()->set_components(flat_components_.value_or(0));
   if (Given("--outliers")) {
     constexpr double kMostWindow = 15;
     if (!(outliers_[0] >= 3 && outliers_[0] <= kMostWindow && std::fmod(outliers_[0], 2) == 1)) {
@@ -486,6 +499,7 @@ void ReconFlags::SetPreparation(v1::TomographyPreparation* to) const {
     to->mutable_outliers()->set_window(static_cast<uint32_t>(outliers_[0]));
     to->mutable_outliers()->set_difference(outliers_[1]);
   }
+  if (row_drift_) to->mutable_row_drift()->set_most_rows(most_row_drift_);
   if (Given("--cutoff")) to->set_cutoff(cutoff_);
   if (Given("--air")) to->set_air_left(air_[0]), to->set_air_right(air_[1]);
   if (not_finite_.has_value()) to->set_not_finite_value(*not_finite_);

@@ -98,15 +98,16 @@ class ReconFlags {
   std::vector<double> outliers_, phase_, hardening_;
   std::vector<uint32_t> air_;
   std::optional<double> min_, max_, mask_, overlap_, not_finite_;
-  std::optional<uint32_t> padding_, slice_, row_, preview_projection_, preview_row_;
+  std::optional<uint32_t> padding_, slice_, row_, preview_projection_, preview_row_,
+      flat_components_;
   uint32_t iterations_ = 0, subsets_ = 0, batch_ = 0, size_ = 0, bin_ = 0;
   double relaxation_ = 0, stop_change_ = 0, stop_residual_ = 0, pixel_ = 0, accuracy_ = 0,
-         cutoff_ = 0, tv_weight_ = 0, phase_feature_ = 0;
+         cutoff_ = 0, most_row_drift_ = 0, tv_weight_ = 0, phase_feature_ = 0;
   bool tomopy_ = false, sinograms_ = false, no_log_ = false, extend_ = false, on_disk_ = false,
-       median_ = false, in_time_ = false, stitch_right_ = false, stitch_left_ = false,
-       radians_ = false, degrees_ = false, transmissions_ = false, to_zero_ = false,
-       no_wait_ = false, prepare_only_ = false, skip_existing_ = false, stop_on_error_ = false,
-       preview_only_ = false, follow_ = false;
+       median_ = false, in_time_ = false, dynamic_flats_ = false, row_drift_ = false,
+       stitch_right_ = false, stitch_left_ = false, radians_ = false, degrees_ = false,
+       transmissions_ = false, to_zero_ = false, no_wait_ = false, prepare_only_ = false,
+       skip_existing_ = false, stop_on_error_ = false, preview_only_ = false, follow_ = false;
   FollowOptions following_;
   size_t jobs_at_a_time_ = 2;
   SettingsFile settings_;

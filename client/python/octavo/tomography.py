@@ -108,7 +108,8 @@ def _range(name: str, value) -> Optional[t.IndexRange]:
 
 @builder(t.TomographyPreparation)
 def preparation(*, rings: Union[str, Sequence] = (), outliers: Optional[dict] = None, phase: Optional[dict] = None,
-                stitching: Optional[dict] = None, **fields: Any) -> t.TomographyPreparation:
+                stitching: Optional[dict] = None, dynamic_flats: Union[None, bool, int, dict] = None, row_drift: Union[None, bool, float, dict] = None,
+                **fields: Any) -> t.TomographyPreparation:
     """From counts to sinograms: fields of octavo.v1.TomographyPreparation.
 
     rings      "sorting", "large_stripe", "dead_stripe", "all_stripe", "fourier_wavelet" (also
@@ -119,12 +120,27 @@ def preparation(*, rings: Union[str, Sequence] = (), outliers: Optional[dict] = 
     beam_hardening  (1, b, ...): a line integral p becomes p + b p^2 + ...
     stitching  dict(axis_right=, overlap=): a scan over 360 degrees with the axis at one side
     roll_degrees  how far the axis leans in the plane of the detector; projections are turned by it
+    dynamic_flats  True: a beam that changes during the scan; each projection is divided by an open beam of its own, the mean of the flat
+               fields plus those of their principal components that exceed noise (Van Nieuwenhove et al. 2015). A number: so many
+               components, 1 to 8, less than the flat fields. Job.tomography has flat_components and largest_flat_weight
+    row_drift  True: shifts of the projections along the rotation axis are found, up to 5 rows, and undone; a number: up to so many, at most 64.
+               row_shifts=(...) gives them, one per projection of the input. Job.tomography has row_shifts and row_shift_uncertainty
     """
+    if isinstance(dynamic_flats, bool):
+        dynamic_flats = dict(components=0) if dynamic_flats else None
+    elif isinstance(dynamic_flats, (int, np.integer)):
+        dynamic_flats = dict(components=whole("dynamic_flats", dynamic_flats, 1, 8))
+    if isinstance(row_drift, bool):
+        row_drift = dict(most_rows=0) if row_drift else None
+    elif isinstance(row_drift, (int, float, np.number)):
+        if not 0 < row_drift <= 64:
+            raise ValueError(f"row_drift is {short(row_drift)}; expected True, or the largest shift in rows, above 0, at most 64")
+        row_drift = dict(most_rows=float(row_drift))
     rings = [rings] if isinstance(rings, (str, dict)) else rings
     if isinstance(phase, dict) and isinstance(phase.get("retrieval_method"), str):
         phase = dict(phase, retrieval_method=PHASES.pick("phase.retrieval_method", phase["retrieval_method"]))
     return message(t.TomographyPreparation, dict(rings=[dict(removal_method=RINGS.pick("rings", one)) if isinstance(one, str) else one for one in rings],
-                                                 outliers=outliers, phase=phase, stitching=stitching, **fields))
+                                                 outliers=outliers, phase=phase, stitching=stitching, dynamic_flats=dynamic_flats, row_drift=row_drift, **fields))
 
 
 # The algorithms that use each option; the others refuse it, like the command line.

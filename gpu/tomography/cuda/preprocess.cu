@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kRun = 32;  // rows that a sliding window passes
 constexpr int kLanes = 4, kAngles = 16;
+constexpr int kWeightThreads = 256;  // that find the weights of one projection
 
 // Few pixels have flags. The counts are whole numbers, so the order of the additions does not
 // matter.
@@ -66,7 +67,7 @@ __global__ void CorrectPlainKernel(CorrectSpec s, const T* frames, float* out, i
     uint32_t unlit[kLanes] = {};
     for (int lane = 0; lane < kLanes; ++lane) {
       dark[lane] = s.dark == nullptr ? 0.0f : s.dark[pixel + lane];
-      open[lane] = OpenBeam(s, FlatAt{}, pixel + lane, dark[lane], unlit + lane);
+      open[lane] = OpenBeam(s, FlatAt{}, 0, pixel + lane, dark[lane], unlit + lane);
     }
     const T* from = frames + s.in.At(first, s.first_row + row, s.first_column + column);
     float* to = out + first * s.out_angle_stride + row * s.out_row_stride + column;
@@ -96,7 +97,7 @@ bool IsPlain(const CorrectSpec& s, const T* frames, const float* out) {
   const int64_t steps = s.columns | s.first_column | s.in.frame_stride | s.in.row_stride |
                         s.out_angle_stride | s.out_row_stride;
   return s.bin_angles == 1 && s.bin_rows == 1 && s.bin_columns == 1 && s.flat_at == nullptr &&
-         steps % kLanes == 0 && aligned(frames, kLanes * sizeof(T)) &&
+         s.components == 0 && steps % kLanes == 0 && aligned(frames, kLanes * sizeof(T)) &&
          aligned(out, kLanes * sizeof(float)) && s.rows <= 65535;
 }
 
@@ -124,6 +125,30 @@ __global__ void OutliersKernel(OutlierSpec s, const T* frames, float* out, int64
               static_cast<unsigned long long>(found));
 }
 
+// One block per projection. All threads know the sums, and so take the same steps.
+template <int K>
+__global__ void FlatWeightsKernel(math::FlatSample s, int64_t frames, const float* counts,
+                                  double* weights) {
+  __shared__ math::FlatSums<K> total;
+  for (int64_t frame = blockIdx.x; frame < frames; frame += gridDim.x) {
+    const auto sum = [&](const auto& add) {
+      math::FlatSums<K> mine;
+      for (int64_t i = threadIdx.x; i < s.pixels(); i += kWeightThreads) add(i, mine.values);
+      BlockSums<kWeightThreads, 1>(mine.values);
+      if (threadIdx.x == 0) total = mine;
+      __syncthreads();
+      mine = total;
+      __syncthreads();
+      return mine;
+    };
+    double found[K];
+    math::FindFlatWeights<K>(s, counts + frame * s.pixels(), sum, found);
+    if (threadIdx.x == 0) {
+      for (int k = 0; k < K; ++k) weights[frame * K + k] = found[k];
+    }
+  }
+}
+
 class CudaPrepareOps final : public PrepareOps, TomoLauncher {
  public:
   using TomoLauncher::TomoLauncher;
@@ -134,6 +159,27 @@ class CudaPrepareOps final : public PrepareOps, TomoLauncher {
       using T = decltype(type);
       LaunchRows(AsCuda(stream), in.rows, in.columns,
                  FieldPixel<T>{in, median, static_cast<const T*>(frames), out});
+    });
+  }
+
+  absl::Status MixField(StreamRef stream, const FrameSpec& in, const void* frames,
+                        const double* mixture, int64_t stride, DeviceSpan<float> out) override {
+    return ForType(in.dtype, [&, out = out.data()](auto type) {
+      using T = decltype(type);
+      LaunchRows(AsCuda(stream), in.rows, in.columns,
+                 MixPixel<T>{in, mixture, stride, static_cast<const T*>(frames), out});
+    });
+  }
+
+  absl::Status FlatWeights(StreamRef stream, const math::FlatSample& sample, int components,
+                           int64_t frames, DeviceSpan<const float> counts,
+                           DeviceSpan<double> weights) override {
+    return Launch([&] {
+      DispatchComponents(components, [&](auto number) {
+        FlatWeightsKernel<decltype(number)::value>
+            <<<static_cast<unsigned>(std::min<int64_t>(frames, 65535)), kWeightThreads, 0,
+               AsCuda(stream)>>>(sample, frames, counts.data(), weights.data());
+      });
     });
   }
 

@@ -54,6 +54,37 @@ class HostPrepareOps final : public PrepareOps {
     });
   }
 
+  absl::Status MixField(StreamRef stream, const FrameSpec& in, const void* frames,
+                        const double* mixture, int64_t stride, DeviceSpan<float> out) override {
+    return Enqueue(stream, [=, out = out.data()] {
+      DispatchCountType(in.dtype, [&](auto type) {
+        using T = decltype(type);
+        ForRows(in.rows, in.columns,
+                MixPixel<T>{in, mixture, stride, static_cast<const T*>(frames), out});
+      });
+    });
+  }
+
+  absl::Status FlatWeights(StreamRef stream, const math::FlatSample& sample, int components,
+                           int64_t frames, DeviceSpan<const float> counts,
+                           DeviceSpan<double> weights) override {
+    return Enqueue(stream, [=, counts = counts.data(), weights = weights.data()] {
+      DispatchComponents(components, [&](auto number) {
+        constexpr int kNumber = number();
+        tbb::parallel_for(int64_t{0}, frames, [&](int64_t frame) {
+          const auto sum = [&](const auto& add) {
+            math::FlatSums<kNumber> sums;
+            for (int64_t i = 0; i < sample.pixels(); ++i) add(i, sums.values);
+            return sums;
+          };
+          double found[kNumber];
+          math::FindFlatWeights<kNumber>(sample, counts + frame * sample.pixels(), sum, found);
+          std::copy_n(found, kNumber, weights + frame * kNumber);
+        });
+      });
+    });
+  }
+
   absl::Status Outliers(StreamRef stream, const OutlierSpec& spec, const void* frames,
                         DeviceSpan<float> out, DeviceSpan<int64_t> counts) override {
     return Enqueue(stream, [=, out = out.data(), counts = counts.data()] {

@@ -260,6 +260,7 @@ std::vector<Bound> MakeBounds() {
       Text("ProjectionArrays.darks", kName),
       Many("TomographyPreparation.rings", 8),
       Many("TomographyPreparation.beam_hardening", 6),
+      Many("TomographyPreparation.row_shifts", kAngles),
       Many("RotationCenter.pixels", kRecord),
       Text("ProjectionJob.input", kName),
       Many("ProjectionJob.angles_rad", kAngles),

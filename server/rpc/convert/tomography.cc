@@ -1,5 +1,6 @@
 #include "server/rpc/convert/tomography.h"
 
+#include <cmath>
 #include <initializer_list>
 #include <iterator>
 #include <limits>
@@ -12,6 +13,7 @@
 
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
+#include "gpu/math/flat_weights.h"
 #include "server/base/errors.h"
 #include "server/model/resolved_scan.h"
 #include "server/rpc/convert/convert.h"
@@ -98,6 +100,53 @@ absl::StatusOr<model::IndexRange> Decode(const char* field, const v1::IndexRange
   return model::IndexRange{.begin = in.begin(), .end = in.end(), .step = in.step()};
 }
 
+absl::Status DecodeDynamicFlats(const v1::TomographyPreparation& in, model::PreparationSpec* out) {
+  constexpr char kField[] = "tomography.preparation.dynamic_flats";
+  const auto refused = [&](const char* beside, const char* why) {
+    return InvalidField(
+        kField, absl::StrCat("is given with ", beside, ", ", why, "; allowed is one of the two"));
+  };
+  if (in.already_sinograms()) return refused("already_sinograms", "which uses no flat fields");
+  if (in.ignore_fields()) return refused("ignore_fields", "which uses no flat fields");
+  if (in.flat_median()) return refused("flat_median", "but its components belong to the mean");
+  if (in.flats_in_time())
+    return refused("flats_in_time", "but it finds the open beam of each projection by itself");
+  const int64_t components = in.dynamic_flats().components();
+  if (components > math::kMostFlatComponents)
+    return FieldOutOfRange(absl::StrCat(kField, ".components"), components, 0,
+                           math::kMostFlatComponents);
+  out->dynamic_flats = true;
+  out->flat_components = components;
+  return absl::OkStatus();
+}
+
+absl::Status DecodeShifts(const v1::TomographyPreparation& in, model::PreparationSpec* out) {
+  constexpr double kUsual = 5;
+  out->row_shifts.assign(in.row_shifts().begin(), in.row_shifts().end());
+  for (size_t i = 0; i < out->row_shifts.size(); ++i) {
+    if (!(std::abs(out->row_shifts[i]) <= RowShifts::kMost))
+      return FieldNotAllowed(absl::StrCat("tomography.preparation.row_shifts[", i, "]"),
+                             out->row_shifts[i],
+                             absl::StrCat("are ", -RowShifts::kMost, " to ", RowShifts::kMost));
+  }
+  if (!in.has_row_drift()) return absl::OkStatus();
+  constexpr char kField[] = "tomography.preparation.row_drift";
+  if (!out->row_shifts.empty())
+    return InvalidField(kField, "is given with row_shifts; allowed is one of the two");
+  if (!out->integrals())
+    return InvalidField(kField,
+                        "is given with logarithm = false; it compares sums of line integrals, so "
+                        "allowed are the logarithm or already_sinograms");
+  const double most = in.row_drift().most_rows();
+  if (!(most >= 0 && most <= RowShifts::kMost))
+    return FieldNotAllowed(
+        absl::StrCat(kField, ".most_rows"), most,
+        absl::StrCat("are above 0 to ", RowShifts::kMost, ", and 0 for ", kUsual));
+  out->finds_drift = true;
+  out->config.shifts.most = most > 0 ? most : kUsual;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<model::PreparationSpec> Decode(const v1::TomographyPreparation& in) {
   using P = v1::TomographyPreparation;
   model::PreparationSpec out;
@@ -120,6 +169,7 @@ absl::StatusOr<model::PreparationSpec> Decode(const v1::TomographyPreparation& i
   out.flats_in_time = in.flats_in_time();
   if (in.flat_median()) c.flat_average = FieldAverage::kMedian;
   if (in.dark_median()) c.dark_average = FieldAverage::kMedian;
+  if (in.has_dynamic_flats()) OCTAVO_RETURN_IF_ERROR(DecodeDynamicFlats(in, &out));
   if (in.denominator_floor() != 0) c.denominator_floor = in.denominator_floor();
   c.has_cutoff = in.cutoff() != 0;
   if (c.has_cutoff) c.cutoff = in.cutoff();
@@ -167,6 +217,7 @@ absl::StatusOr<model::PreparationSpec> Decode(const v1::TomographyPreparation& i
         "the logarithm or already_sinograms");
   c.not_finite_value = in.not_finite_value();
   c.roll.degrees = in.roll_degrees();
+  OCTAVO_RETURN_IF_ERROR(DecodeShifts(in, &out));
   if (in.has_stitching()) {
     c.stitching = {.enabled = true,
                    .axis_right = in.stitching().axis_right(),
@@ -624,6 +675,10 @@ void EncodeTomographyReport(const model::TomographyReport& in, v1::TomographyRep
     out->add_opposite_projections(static_cast<uint32_t>(in.opposite->second));
     out->set_opposite_degrees(in.opposite->degrees);
   }
+  out->set_flat_components(static_cast<uint32_t>(in.flat_components));
+  out->set_largest_flat_weight(in.largest_flat_weight);
+  out->mutable_row_shifts()->Add(in.row_shifts.begin(), in.row_shifts.end());
+  out->set_row_shift_uncertainty(in.row_shift_uncertainty);
 }
 
 }  // namespace octavo::rpc

@@ -94,7 +94,7 @@ TEST(AxisLineTest, TurnedBackIsTheLineOnTheDetector) {
     EXPECT_NEAR(line.slope_uncertainty / found->slope_uncertainty, 1, 0.01);
     EXPECT_EQ(line.mean_uncertainty, found->mean_uncertainty);
     EXPECT_NEAR(line.mean_row,
-                math::PlaceBefore(turn, std::lround(found->mean_row),
+                math::PlaceBefore(turn, std::round(found->mean_row),
                                   std::lround(found->At(found->mean_row)))
                     .row,
                 1);

@@ -422,6 +422,71 @@ TEST(ConvertJob, ThePreparationOfTomographyIsTakenOver) {
   EXPECT_THAT(decoded(), IsOk());
 }
 
+TEST(ConvertJob, DynamicFlatsAndWhatTheyExclude) {
+  v1::JobSpec spec;
+  spec.mutable_tomography()->mutable_file()->set_path("a.npy");
+  auto* preparation = spec.mutable_tomography()->mutable_preparation();
+  const auto decoded = [&]() -> absl::StatusOr<model::PreparationSpec> {
+    OCTAVO_ASSIGN_OR_RETURN(const engine::JobSpec job, DecodeJobSpec(spec, "me"));
+    return std::get<model::TomographySpec>(job.work).preparation;
+  };
+  EXPECT_FALSE(decoded()->dynamic_flats);
+  preparation->mutable_dynamic_flats();
+  EXPECT_TRUE(decoded()->dynamic_flats);
+  EXPECT_EQ(decoded()->flat_components, 0);
+  preparation->mutable_dynamic_flats()->set_components(8);
+  EXPECT_EQ(decoded()->flat_components, 8);
+  preparation->mutable_dynamic_flats()->set_components(9);
+  EXPECT_THAT(decoded(), IsError(absl::StatusCode::kInvalidArgument,
+                                 "tomography.preparation.dynamic_flats.components: "));
+  preparation->mutable_dynamic_flats()->set_components(3);
+  using P = v1::TomographyPreparation;
+  for (const auto set : {&P::set_already_sinograms, &P::set_ignore_fields, &P::set_flat_median,
+                         &P::set_flats_in_time}) {
+    (preparation->*set)(true);
+    EXPECT_THAT(decoded(), IsError(absl::StatusCode::kInvalidArgument,
+                                   "tomography.preparation.dynamic_flats: "));
+    (preparation->*set)(false);
+  }
+  EXPECT_THAT(decoded(), IsOk());
+}
+
+TEST(ConvertJob, ShiftsAlongTheAxisAreFoundOrGiven) {
+  v1::JobSpec spec;
+  spec.mutable_tomography()->mutable_file()->set_path("a.npy");
+  auto* preparation = spec.mutable_tomography()->mutable_preparation();
+  const auto decoded = [&]() -> absl::StatusOr<model::PreparationSpec> {
+    OCTAVO_ASSIGN_OR_RETURN(const engine::JobSpec job, DecodeJobSpec(spec, "me"));
+    return std::get<model::TomographySpec>(job.work).preparation;
+  };
+  const auto refused = [&](const char* text) {
+    EXPECT_THAT(decoded(), IsError(absl::StatusCode::kInvalidArgument, text));
+  };
+  EXPECT_FALSE(decoded()->finds_drift);
+  EXPECT_EQ(decoded()->config.shifts.most, 0);
+  preparation->mutable_row_drift();
+  EXPECT_TRUE(decoded()->finds_drift);
+  EXPECT_EQ(decoded()->config.shifts.most, 5);
+  preparation->mutable_row_drift()->set_most_rows(12.5);
+  EXPECT_EQ(decoded()->config.shifts.most, 12.5);
+  for (const double wrong : {-0.1, 64.5, std::numeric_limits<double>::infinity(),
+                             std::numeric_limits<double>::quiet_NaN()}) {
+    preparation->mutable_row_drift()->set_most_rows(wrong);
+    refused("tomography.preparation.row_drift.most_rows: ");
+  }
+  preparation->mutable_row_drift()->set_most_rows(3);
+  preparation->set_logarithm(false);
+  refused("tomography.preparation.row_drift: ");
+  preparation->set_already_sinograms(true);
+  EXPECT_THAT(decoded(), IsOk());
+  preparation->add_row_shifts(-1.5);
+  refused("tomography.preparation.row_drift: ");
+  preparation->clear_row_drift();
+  EXPECT_EQ(decoded()->row_shifts, std::vector<double>{-1.5});
+  preparation->add_row_shifts(64.1);
+  refused("tomography.preparation.row_shifts[1]: ");
+}
+
 TEST(ConvertJob, TotalVariationHasAWeightAndItsUsualIterations) {
   v1::JobSpec spec;
   spec.mutable_tomography()->mutable_file()->set_path("a.npy");
