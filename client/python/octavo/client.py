@@ -21,7 +21,7 @@ from octavo.job_calls import JobCalls
 from octavo.objects import JobName, Name, Scan, ScanName, VolumeName, giving_objects
 from octavo.operation_calls import OperationCalls
 from octavo.paging import pages
-from octavo.v1 import (access_pb2, access_pb2_grpc, buffer_pb2, export_pb2, export_pb2_grpc, ingest_pb2, ingest_pb2_grpc, job_pb2_grpc,
+from octavo.v1 import (access_pb2, access_pb2_grpc, buffer_pb2, export_pb2, export_pb2_grpc, ingest_pb2, ingest_pb2_grpc, job_pb2, job_pb2_grpc,
                        operation_pb2_grpc, scan_pb2, scan_pb2_grpc, session_pb2, session_pb2_grpc, stream_pb2, stream_pb2_grpc, system_pb2, system_pb2_grpc, types_pb2, volume_pb2_grpc)
 from octavo.volume_calls import VolumeCalls
 
@@ -315,12 +315,19 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
                    clients may push the frames of one job at once, each its own ones)
         reconnect  seconds to try for a new connection when one breaks; frames that the server did not get are sent again
         progress   called with each PushProjectionsResponse
+
+        A job that has ended without them (cancelled, failed) is an OctavoWarning.
         """
         errors.check_kind("job", job, "jobs")
         with errors.raising(self.address):
             pushed = push.push_projections(self._ingest.PushProjections, job, frames, end=end, reconnect=reconnect, progress=progress,
                                            tell=functools.partial(errors.tell, job))
         errors.tell(job, pushed.doubts)
+        if pushed.result.done:
+            now = self.job(job)
+            if now.state in (job_pb2.JOB_STATE_CANCELLED, job_pb2.JOB_STATE_FAILED):
+                state = job_pb2.JobState.Name(now.state).replace("JOB_STATE_", "")
+                errors.tell(job, [f"the job is {state}, so the frames that were pushed are not used" + (f": {now.reason}" if now.reason else "")])
         return pushed.result
 
     def cameras(self, *, filter: str = "", order_by: str = "") -> List[ingest_pb2.CameraInfo]:

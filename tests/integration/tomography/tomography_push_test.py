@@ -81,6 +81,20 @@ class TomographyPush(DaemonTest):
     def read(self, end):
         return self.client.read(end.volume_names[0])
 
+    def test_a_push_to_a_job_that_is_cancelled_says_so(self):
+        projections, flats, darks, angles = phantom()
+        pushed = self.client.submit_job(job(push=push_spec(projections, flats, darks)))
+
+        def frames():
+            for i, frame in enumerate(octavo.projection_frames(projections, angles, flats, darks)):
+                if i == 12:
+                    self.client.cancel_job(pushed.name)
+                    self.client.wait_job(pushed.name, check=False)
+                yield frame
+
+        with self.assertWarnsRegex(octavo.OctavoWarning, f"{pushed.name}: the job is CANCELLED, so the frames that were pushed are not used"):
+            self.assertTrue(self.client.push_projections(pushed.name, frames()).done)
+
     @unittest.skipUnless(os.path.exists(os.path.join(TOOTH, "tooth.h5")), f"no {TOOTH}")
     def test_options_of_the_algorithm_do_not_cost_the_previews(self):
         projections, flats, darks, angles = tooth()
