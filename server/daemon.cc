@@ -418,14 +418,19 @@ absl::Status Daemon::OpenHandoff() {
                        .why_not = [this](const handoff::Holder& holder) { return WhyNot(holder); },
                        .refused =
                            [this](const handoff::Peer& peer, const absl::Status& why) {
-                             if (audit_ == nullptr) return;
+                             // Of a wrong ticket, or one of somebody else: what is no message tells
+                             // nothing.
+                             const Reason reason = InfoOf(why).reason;
+                             if (audit_ == nullptr || reason == Reason::kProtocol ||
+                                 reason == Reason::kProtocolVersion || reason == Reason::kBadField)
+                               return;
                              audit_->WriteFailure({{"event", "hand-over"},
                                                    {"outcome", "refused"},
                                                    {"uid", peer.uid},
                                                    {"pid", peer.pid},
                                                    {"reason", std::string(Name(ReasonOrCode(why)))},
                                                    {"why", std::string(why.message())}},
-                                                  "");
+                                                  absl::StrCat("uid:", peer.uid));
                            }},
                       &clock_));
   }
@@ -450,14 +455,17 @@ absl::StatusOr<Daemon::Left> Daemon::OpenStorage() {
   // A tier that was turned off still has its stored volumes.
   const SpillMark mark(config_.state_dir);
   auto doubt = mark.Check(config_.spill_dir);
-  if (!doubt.ok()) return Annotate(doubt.status(), "spill.dir");
-  if (!doubt->empty()) recovered_.push_back(*std::move(doubt));
+  if (!doubt.ok() && config_.spill_disk_bytes > 0) return Annotate(doubt.status(), "spill.dir");
+  if (!doubt.ok()) recovered_.push_back(absl::StrCat("spill.dir: ", doubt.status().message()));
+  const bool is_other = doubt.ok() && !doubt->empty();
+  if (is_other) recovered_.push_back(*doubt);
   if (config_.spill_disk_bytes > 0 || std::filesystem::exists(config_.spill_dir, error)) {
     auto spill = storage::SpillFolder::Open(config_.spill_dir, config_.spill_disk_bytes,
                                             &left.spilled, &recovered_);
     if (!spill.ok()) return Annotate(spill.status(), "spill.dir");
     spill_ = *std::move(spill);
-    const absl::Status marked = mark.Set(config_.spill_dir);
+    // Told at each start, until the right disk is there or the mark is gone.
+    const absl::Status marked = is_other ? absl::OkStatus() : mark.Set(config_.spill_dir);
     if (!marked.ok()) return Annotate(marked, "state.dir");
   }
   // Of what is held again the engine tells, once it is.
@@ -829,11 +837,12 @@ engine::ResumeBook::Found Daemon::OpenResumes() {
 }
 
 std::string Daemon::WhyNot(const handoff::Holder& holder) const {
-  if (RoleNow(
-          {.name = holder.principal, .project = holder.project, .role = security::Role::kViewer}) >=
-      security::Role::kViewer)
+  // Whoever asks for a ticket is an operator.
+  constexpr security::Role kNeeded = security::Role::kOperator;
+  if (RoleNow({.name = holder.principal, .project = holder.project, .role = kNeeded}) >= kNeeded)
     return "";
-  return absl::StrCat("no token or certificate of ", holder.principal, " is valid any more");
+  return absl::StrCat("no token or certificate of ", holder.principal,
+                      " is valid any more that makes it an operator");
 }
 
 security::Role Daemon::RoleNow(const security::Owner& owner) const {

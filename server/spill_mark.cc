@@ -71,13 +71,14 @@ absl::StatusOr<std::string> SpillMark::Check(const std::string& spill_dir) const
   if (id.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("'", spill_dir,
-                     "' is missing, and the last octavod kept volumes there: mount it, or make "
+                     "' is missing, and the last octavod used it: mount it, or make "
                      "it to go on without them"));
   }
   if (last.id.empty() || id == last.id) return "";
   return absl::StrCat("spill.dir: another folder is at ", spill_dir,
                       " than the last octavod used; if its disk is not mounted, stop octavod, "
-                      "mount it and start octavod again");
+                      "mount it and start octavod again; if it is the right one, remove ",
+                      path_);
 }
 
 absl::Status SpillMark::Set(const std::string& spill_dir) const {

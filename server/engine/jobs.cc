@@ -261,13 +261,15 @@ absl::StatusOr<std::shared_ptr<source::ProjectionPort>> Jobs::OpenProjectionPush
 
 absl::StatusOr<handoff::Ticket> Jobs::OpenDeposit(const std::string& name,
                                                   const std::string& connection,
-                                                  std::optional<uint32_t> uid) {
+                                                  std::optional<uint32_t> uid,
+                                                  const security::Principal& caller) {
   if (components_.config.handoff == nullptr) {
     return WithInfo(absl::FailedPreconditionError(
                         "this server has no socket that hands descriptors over (handoff.unix)"),
                     {.reason = Reason::kHandoffDisabled, .field = "", .numbers = {}});
   }
-  return components_.deposits.Open(*components_.config.handoff, name, connection, uid);
+  return components_.deposits.Open(*components_.config.handoff, name, connection, uid,
+                                   {.principal = caller.name, .project = caller.project});
 }
 
 }  // namespace octavo::engine

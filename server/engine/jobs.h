@@ -55,7 +55,8 @@ class Jobs final : public job::JobObserver {
   /// on this `connection`. FailedPrecondition (HANDOFF_DISABLED), and errors of FileDeposits::Open.
   absl::StatusOr<handoff::Ticket> OpenDeposit(const std::string& name,
                                               const std::string& connection,
-                                              std::optional<uint32_t> uid);
+                                              std::optional<uint32_t> uid,
+                                              const security::Principal& caller);
 
   /// Wakes the watchers' threads.
   void OnJobsChanged() override;

@@ -333,8 +333,9 @@ class IngestServiceImpl final : public IngestBase {
     return Reply(context, request, response, [&]() -> absl::Status {
       const exports::ExportPeer peer = LocalPeerOf(context->peer());
       OCTAVO_RETURN_IF_ERROR(CheckLocal(peer, "a file that is handed over is one"));
-      OCTAVO_ASSIGN_OR_RETURN(const handoff::Ticket ticket,
-                              jobs_.OpenDeposit(request->name(), context->peer(), peer.uid));
+      OCTAVO_ASSIGN_OR_RETURN(
+          const handoff::Ticket ticket,
+          jobs_.OpenDeposit(request->name(), context->peer(), peer.uid, PrincipalOf(*context)));
       PassPoint(MethodOf<v1::OpenDepositRequest>(), ".answer");
       response->set_socket_path(ticket.path);
       response->set_ticket(ticket.nonce);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <tuple>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -180,7 +181,12 @@ absl::StatusOr<std::vector<std::string>> AuditFile::Aside() const {
       aside.push_back(std::move(name));
   }
   if (error) return Failed(error.value(), "listing", folder_);
-  std::sort(aside.begin(), aside.end());
+  // By their numbers, which may have more digits than the names have places.
+  std::sort(aside.begin(), aside.end(), [](const std::string& a, const std::string& b) {
+    const auto of_a = NumberIn(a), of_b = NumberIn(b);
+    const bool strange_a = of_a.first.empty(), strange_b = of_b.first.empty();
+    return std::tie(strange_a, of_a, a) < std::tie(strange_b, of_b, b);
+  });
   return aside;
 }
 

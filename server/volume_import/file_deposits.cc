@@ -160,7 +160,8 @@ FileDeposits::~FileDeposits() = default;
 absl::StatusOr<handoff::Ticket> FileDeposits::Open(handoff::FdSocket& socket,
                                                    const std::string& name,
                                                    const std::string& connection,
-                                                   std::optional<uid_t> uid) {
+                                                   std::optional<uid_t> uid,
+                                                   const handoff::Holder& asked) {
   // Messages quote the name: what nobody can print does not come into them.
   const std::string shown = absl::Utf8SafeCHexEscape(name.substr(0, kMostName));
   if (name.empty() || name.size() > kMostName || name.find('/') != std::string::npos)
@@ -172,7 +173,7 @@ absl::StatusOr<handoff::Ticket> FileDeposits::Open(handoff::FdSocket& socket,
       .connection = absl::StrCat("connection ", connection),
       .user = uid.has_value() ? absl::StrCat("user ", *uid) : std::string("unknown users")};
   OCTAVO_RETURN_IF_ERROR(shelf_->Reserve(holder));
-  auto ticket = socket.Issue(std::make_shared<DepositGrant>(shelf_, holder, shown), uid);
+  auto ticket = socket.Issue(std::make_shared<DepositGrant>(shelf_, holder, shown), uid, asked);
   if (!ticket.ok()) shelf_->Release(holder);
   return ticket;
 }

@@ -37,10 +37,12 @@ class FileDeposits {
   ~FileDeposits();
 
   /// A ticket with which the user `uid` (nothing = anyone) brings one file on `socket`.
-  /// `connection`: gRPC's text for that of the client. InvalidArgument (name: empty, too long, with
+  /// `connection`: gRPC's text for that of the client; `asked`: whose it is. InvalidArgument (name:
+  /// empty, too long, with
   /// '/'), ResourceExhausted (TICKETS), and errors of FdSocket::Issue.
   absl::StatusOr<handoff::Ticket> Open(handoff::FdSocket& socket, const std::string& name,
-                                       const std::string& connection, std::optional<uid_t> uid);
+                                       const std::string& connection, std::optional<uid_t> uid,
+                                       const handoff::Holder& asked = {});
   /// A descriptor of the file that came with this ticket. NotFound (TICKET_UNKNOWN), with `field`;
   /// ResourceExhausted (NO_DESCRIPTORS); the errors of FileSystemProbe::Check. May wait for the
   /// file system of the file, not for long.

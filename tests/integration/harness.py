@@ -32,9 +32,14 @@ class Daemon:
         self.log = open(os.path.join(self.directory, "octavod.log"), "ab")
         usual = {"--listen.tcp": "127.0.0.1:0", "--metrics.listen": "127.0.0.1:0", "--state.dir": os.path.join(self.directory, "state"),
                  "--storage.roots": self.root, "--storage.replay_roots": ",".join(replay_roots or [self.root]), "--drain.seconds": "10"}
-        given = {flag.split("=")[0] for flag in flags if isinstance(flag, str)}
-        command = [os.path.join(BUILD, "bin", "octavod"), "--ready-fd", str(write),
-                   *(word for flag, value in usual.items() if flag not in given for word in (flag, value)), *flags]
+        # Of a flag that comes more than once the last one counts: octavod refuses others.
+        words = list(flags)
+        while words:
+            flag = words.pop(0)
+            name, equals, value = flag.partition("=")
+            usual.pop(name, None)
+            usual[name] = value if equals else words.pop(0)
+        command = [os.path.join(BUILD, "bin", "octavod"), "--ready-fd", str(write), *(word for flag in usual.items() for word in flag)]
         self.process = subprocess.Popen(command, pass_fds=[write], stderr=self.log, env={**os.environ, **(environment or {})},
                                         preexec_fn=before_exec)
         os.close(write)

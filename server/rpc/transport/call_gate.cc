@@ -202,7 +202,8 @@ void EndCall(grpc::CallbackServerContext* context, const grpc::Status& status,
   if (call == nullptr || call->ended_.exchange(true)) return;
   call->place_.Release();
   base::GuardedTurn("a call has no line in the audit log", [&] {
-    if (!call->revoked_)
+    // A call that was answered has done its work.
+    if (!call->revoked_ || (status.ok() && response != nullptr))
       return call->gate_->audit_.Ended(*call, call->line_, call->principal_, call->request_, status,
                                        response);
     // The handler may have taken the cut for its client's orderly end.

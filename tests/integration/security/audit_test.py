@@ -386,7 +386,7 @@ class AuditTest(unittest.TestCase):
         until(lambda: len(self.lines(event="hand-over", reason="BAD_TOKEN")) >= 1)
         line = self.lines(event="hand-over", reason="BAD_TOKEN")[0]
         self.assertEqual((line["outcome"], line["uid"], line["pid"]), ("refused", os.geteuid(), os.getpid()))
-        self.assertIn("no token or certificate of ada is valid any more", line["why"])
+        self.assertIn("no token or certificate of ada is valid any more that makes it an operator", line["why"])
         with self.assertRaises(octavo.HandoffError):
             octavo.mapping.Volumes(os.path.join(self.directory, "state", "handoff.sock"), "0" * 32)
         self.one(event="hand-over", reason="TICKET_UNKNOWN")

@@ -239,7 +239,7 @@ class WhatTheDiskDoesNotTake(Restart):
                 os.makedirs(os.path.join(disk, "octavo"))
             with self.subTest(mount_point=mount_point), self.assertRaises(RuntimeError) as caught:
                 self.start(*spill)
-            self.assertIn(f"spill.dir: '{spill[1]}' is missing, and the last octavod kept volumes there: mount it, or make it to go on without them", str(caught.exception))
+            self.assertIn(f"spill.dir: '{spill[1]}' is missing, and the last octavod used it: mount it, or make it to go on without them", str(caught.exception))
             self.assertFalse(os.path.exists(spill[1]))
         # A folder that somebody has made is taken, and said to be another one.
         os.mkdir(spill[1])
@@ -250,12 +250,17 @@ class WhatTheDiskDoesNotTake(Restart):
             self.assertEqual(len([line for line in told if ": LOST: " in line]), 5)
             self.assertTrue(any("5 held volumes of it are LOST" in warning for warning in client.scan(scan).warnings))
         self.assertEqual(daemon.stop(), 0)
+        daemon = self.start(*spill)
+        with daemon.client() as client:
+            self.assertTrue(any("another folder is at" in line for line in client.info().recovered), "as long as it is another one")
+        self.assertEqual(daemon.stop(), 0)
         shutil.rmtree(disk)
         os.rename(disk + ".away", disk)
         daemon = self.start(*spill)
         with daemon.client() as client:
             self.assertEqual([v.name for v in client.volumes()], names)  # oldest first
             self.assertFalse([warning for warning in client.scan(scan).warnings if "LOST" in warning])
+            self.assertFalse([line for line in client.info().recovered if "another folder" in line])
         self.assertEqual(daemon.stop(), 0)
 
     def test_of_many_that_are_held_again_some_are_named(self):

@@ -349,6 +349,25 @@ TEST(AuditFileTest, FilesOfALaterTimeAreNoYoungerThanNewOnes) {
   EXPECT_EQ(text, "{\"i\":3}");
 }
 
+TEST(AuditFileTest, NumbersMayHaveMoreDigitsThanPlaces) {
+  const TempFolder dir;
+  const std::string folder = dir / "audit";
+  ASSERT_OK_AND_ASSIGN(AuditFile file, AuditFile::Open(folder));
+  for (const char* name :
+       {"audit-20990101T000000Z-9998.jsonl", "audit-20990101T000000Z-9999.jsonl"})
+    std::ofstream(folder + "/" + name) << "{}\n";
+  std::vector<AuditFile::Removed> removed;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_THAT(file.Append("{}\n", false), IsOk());
+    ASSERT_THAT(file.Rotate(1, 2, &removed), IsOk());
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder + "/audit-20990101T000000Z-10000.jsonl"));
+  EXPECT_TRUE(std::filesystem::exists(folder + "/audit-20990101T000000Z-10001.jsonl"));
+  EXPECT_TRUE(std::filesystem::exists(folder + "/audit-20990101T000000Z-10002.jsonl"));
+  ASSERT_EQ(removed.size(), 3u);
+  EXPECT_EQ(removed[0].name, "audit-20990101T000000Z-9998.jsonl");
+}
+
 TEST(AuditFileTest, AFailedWriteLeavesNoHalfLine) {
   const TempFolder dir;
   const std::string folder = dir / "audit";
