@@ -339,7 +339,7 @@ class AuditTest(unittest.TestCase):
         self.assertEqual(len(self.lines(event="lines lost")), 1)  # told once
 
     def test_what_a_revocation_ends_is_refused(self):
-        daemon = self.start("--handoff.unix", "auto")
+        daemon = self.start("--handoff.unix", "auto", "--drain.seconds", "1")
         ada = self.client(daemon, "ada")
         with open(self.secret["ada"]) as file:
             token_id = file.read()[7:15]
