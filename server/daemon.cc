@@ -364,7 +364,7 @@ absl::Status Daemon::OpenGrants() {
   if (aside.empty()) return absl::OkStatus();
   Log(LogLevel::kError, "grants put aside", {{"what", aside}});
   Audit("grants put aside", {{"why", aside}});
-  recovered_.push_back(std::move(aside));
+  found_at_start_.push_back(std::move(aside));
   return absl::OkStatus();
 }
 
@@ -441,11 +441,12 @@ absl::Status Daemon::OpenHandoff() {
 absl::StatusOr<Daemon::Left> Daemon::OpenStorage() {
   Left left;
   std::vector<storage::PublishedCommit> published;
-  auto store = storage::CommitStore::Open(config_.state_dir, config_.storage_roots, &recovered_,
-                                          {.entries = config_.quarantine_entries,
-                                           .bytes = config_.quarantine_bytes,
-                                           .days = config_.quarantine_days},
-                                          &published);
+  auto store =
+      storage::CommitStore::Open(config_.state_dir, config_.storage_roots, &found_at_start_,
+                                 {.entries = config_.quarantine_entries,
+                                  .bytes = config_.quarantine_bytes,
+                                  .days = config_.quarantine_days},
+                                 &published);
   if (!store.ok()) {
     const bool of_state = absl::StrContains(store.status().message(), config_.state_dir);
     return Annotate(store.status(), of_state ? "state.dir" : "storage.roots");
@@ -456,12 +457,12 @@ absl::StatusOr<Daemon::Left> Daemon::OpenStorage() {
   const SpillMark mark(config_.state_dir);
   auto doubt = mark.Check(config_.spill_dir);
   if (!doubt.ok() && config_.spill_disk_bytes > 0) return Annotate(doubt.status(), "spill.dir");
-  if (!doubt.ok()) recovered_.push_back(absl::StrCat("spill.dir: ", doubt.status().message()));
+  if (!doubt.ok()) found_at_start_.push_back(absl::StrCat("spill.dir: ", doubt.status().message()));
   const bool is_other = doubt.ok() && !doubt->empty();
-  if (is_other) recovered_.push_back(*doubt);
+  if (is_other) found_at_start_.push_back(*doubt);
   if (config_.spill_disk_bytes > 0 || std::filesystem::exists(config_.spill_dir, error)) {
     auto spill = storage::SpillFolder::Open(config_.spill_dir, config_.spill_disk_bytes,
-                                            &left.spilled, &recovered_);
+                                            &left.spilled, &found_at_start_);
     if (!spill.ok()) return Annotate(spill.status(), "spill.dir");
     spill_ = *std::move(spill);
     // Told at each start, until the right disk is there or the mark is gone.
@@ -469,7 +470,7 @@ absl::StatusOr<Daemon::Left> Daemon::OpenStorage() {
     if (!marked.ok()) return Annotate(marked, "state.dir");
   }
   // Of what is held again the engine tells, once it is.
-  for (const auto& line : recovered_) Log(LogLevel::kWarning, "recovered", {{"what", line}});
+  for (const auto& line : found_at_start_) Log(LogLevel::kWarning, "recovered", {{"what", line}});
   OCTAVO_RETURN_IF_ERROR(OpenGrants());
   RemoveCommitted(published, &left.spilled);
   const std::set<std::string> held_again = NamesOf(left.spilled);
@@ -584,7 +585,7 @@ rpc::ServerInfo Daemon::InfoFor(const std::vector<BackendReport>& backends) cons
   info.server_id = server_id_;
   info.build = BuildText();
   info.backends = backends;
-  info.recovered = recovered_;
+  info.recovered = found_at_start_;
   info.replay_roots = config_.replay_roots;
   info.started = SystemClock().Now();
   info.open_addresses = OpenAddresses(config_);
@@ -731,11 +732,12 @@ void Daemon::TellHeldAgain() {
   size_t found = 0;
   for (const model::VolumeStatus& volume : engine_->volumes().List({.in_memory = true})) {
     if (volume.recovered && ++found <= kMostTold)
-      recovered_.push_back(absl::StrCat(volume.name, ": held again, from ", config_.spill_dir));
+      found_at_start_.push_back(
+          absl::StrCat(volume.name, ": held again, from ", config_.spill_dir));
   }
   if (found > kMostTold)
-    recovered_.push_back(absl::StrCat(found - kMostTold, " more volumes are held again, from ",
-                                      config_.spill_dir, ": the list of volumes names them"));
+    found_at_start_.push_back(absl::StrCat(found - kMostTold, " more volumes are held again, from ",
+                                           config_.spill_dir, ": the list of volumes names them"));
 }
 
 void Daemon::TellLostVolumes(const std::vector<drain::DrainRecord::LostVolume>& lost) {
@@ -747,7 +749,7 @@ void Daemon::TellLostVolumes(const std::vector<drain::DrainRecord::LostVolume>& 
       Audit("found lost",
             {{"object", one.name}, {"owner", one.owner}, {"bytes", one.bytes}, {"why", one.line}});
     }
-    recovered_.push_back(one.line);
+    found_at_start_.push_back(one.line);
     lost_["volume"] += one.killed;
   }
   drain::DrainRecord::Forget(config_.state_dir);
@@ -797,7 +799,7 @@ absl::StatusOr<std::vector<storage::HistoryRow>> Daemon::OpenHistory(
   }();
   for (std::string& line : aside) {
     Log(LogLevel::kError, "history put aside", {{"what", line}});
-    recovered_.push_back(std::move(line));
+    found_at_start_.push_back(std::move(line));
   }
   if (opened.ok()) return opened;
   if (absl::IsFailedPrecondition(opened.status())) return Annotate(opened.status(), "history.dir");
@@ -805,7 +807,7 @@ absl::StatusOr<std::vector<storage::HistoryRow>> Daemon::OpenHistory(
       {{"key", "history.dir"},
        {"folder", config_.history_dir},
        {"error", std::string(opened.status().message())}});
-  recovered_.push_back(
+  found_at_start_.push_back(
       absl::StrCat("the history of scans, jobs, commits and held volumes (history.dir) cannot be "
                    "used in this run, and what "
                    "the last one lost is not known: ",
@@ -831,7 +833,7 @@ engine::ResumeBook::Found Daemon::OpenResumes() {
   for (std::string& line : report) {
     Log(LogLevel::kError, "scan not resumed", {{"what", line}});
     Audit("scan not resumed", {{"why", line}});
-    recovered_.push_back(std::move(line));
+    found_at_start_.push_back(std::move(line));
   }
   return found;
 }
@@ -882,7 +884,7 @@ void Daemon::ResumeScans() {
       fields["now"] = outcome.now;
       Log(LogLevel::kInfo, "scan resumed", {{"scan", outcome.now}, {"was", outcome.was}});
       Audit("scan resumed", std::move(fields));
-      recovered_.push_back(absl::StrCat(outcome.was, " was resumed as ", outcome.now));
+      found_at_start_.push_back(absl::StrCat(outcome.was, " was resumed as ", outcome.now));
       continue;
     }
     std::string line = absl::StrCat(
@@ -892,7 +894,7 @@ void Daemon::ResumeScans() {
     Log(LogLevel::kError, "scan not resumed", {{"what", line}});
     fields["why"] = std::string(outcome.why.message());
     Audit("scan not resumed", std::move(fields));
-    recovered_.push_back(std::move(line));
+    found_at_start_.push_back(std::move(line));
   }
 }
 
@@ -900,12 +902,13 @@ void Daemon::TellLostWork(const std::vector<std::string>& lines) {
   constexpr size_t kMostTold = 100;  // GetInfo has them all at once
   for (size_t i = 0; i < lines.size(); ++i) {
     Log(LogLevel::kError, "lost with an earlier daemon", {{"what", lines[i]}});
-    if (i < kMostTold) recovered_.push_back(lines[i]);
+    if (i < kMostTold) found_at_start_.push_back(lines[i]);
   }
   if (lines.size() > kMostTold)
-    recovered_.push_back(absl::StrCat(lines.size() - kMostTold,
-                                      " more scans, jobs, commits and held volumes are LOST: the "
-                                      "log and the lists of scans, jobs and operations name them"));
+    found_at_start_.push_back(
+        absl::StrCat(lines.size() - kMostTold,
+                     " more scans, jobs, commits and held volumes are LOST: the "
+                     "log and the lists of scans, jobs and operations name them"));
 }
 
 std::vector<std::string> Daemon::Conditions(const security::Principal& caller) const {

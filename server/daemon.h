@@ -16,11 +16,11 @@
 #include "gpu/base/unique_fd.h"
 #include "server/base/periodic_thread.h"
 #include "server/config.h"
-#include "server/drain.h"
 #include "server/drain_record.h"
 #include "server/engine/engine.h"
 #include "server/handoff/fd_socket.h"
 #include "server/host_budget.h"
+#include "server/keep_held.h"
 #include "server/metrics/exporter.h"
 #include "server/rpc/rpc_server.h"
 #include "server/security/audit_log.h"
@@ -106,10 +106,10 @@ class Daemon {
   std::vector<drain::Way> WaysToKeep(std::string* why) const;
   /// Keeps held volumes, and names those that are lost. `hurried`: none is kept.
   void KeepHeld(const DrainCalls& calls, bool hurried);
-  /// The volumes of earlier daemons that the engine holds go to `recovered_`, as many as people
-  /// read.
+  /// The volumes of earlier daemons that the engine holds go to `found_at_start_`, as many as
+  /// people read.
   void TellHeldAgain();
-  /// What an orderly end of an earlier daemon lost goes to the log and to `recovered_`.
+  /// What an orderly end of an earlier daemon lost goes to the log and to `found_at_start_`.
   void TellLostVolumes(const std::vector<drain::DrainRecord::LostVolume>& lost);
   /// Opens the history and settles what earlier daemons left: their rows. `held`: the volumes that
   /// are held again. `lost_at_stop` loses what the history knows better. A history that cannot be
@@ -139,7 +139,7 @@ class Daemon {
   void Audit(const char* what, security::AuditLine fields = {}) const;
   /// Notes in a file, for the next start, that the audit log lacks these lines.
   void NoteLostLines(int64_t lines);
-  /// What a start finds goes to the log, and `recovered_` gets as much of it as people read.
+  /// What a start finds goes to the log, and `found_at_start_` gets as much of it as people read.
   void TellLostWork(const std::vector<std::string>& lines);
   model::StopForecast ForecastStop(const model::Stats& stats) const;
 
@@ -151,7 +151,7 @@ class Daemon {
   std::vector<std::string> for_next_start_ ABSL_GUARDED_BY(reload_mutex_);  // changes that wait
   UniqueFd lock_;
   std::string server_id_;
-  std::vector<std::string> recovered_;
+  std::vector<std::string> found_at_start_;
   std::unique_ptr<storage::CommitStore> store_;
   std::unique_ptr<storage::SpillFolder> spill_;
   std::unique_ptr<storage::HistoryWriter> history_;  // null = none

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "server/drain.h"
 #include "server/engine/engine.h"
+#include "server/keep_held.h"
 
 namespace octavo::drain {
 

@@ -15,7 +15,7 @@
 #include "gpu/base/log.h"
 #include "gpu/base/unique_fd.h"
 #include "server/base/exception_to_status.h"
-#include "server/drain.h"
+#include "server/keep_held.h"
 #include "server/storage/io/errno_status.h"
 #include "server/storage/io/files.h"
 

@@ -38,8 +38,8 @@ WIRE = {"server/handoff": ("octavo/handoff/v1/", "google/protobuf/"), "server/ex
 STORAGE = [["io"], ["direct"], ["zarr", "tiff", "hdf5"], ["formats"], ["commit", "projections", "spill", "history", "resume"]]
 RPC = [["convert"], ["list", "transport"], [""]]
 # Files of server/ itself: the process. They may include everything below them except proto types.
-PROCESS = ("main", "daemon", "config", "config_reload", "drain", "drain_record", "engine_shelf", "heap_trimmer", "host_budget", "listen_address",
-           "private_folders", "probe_main", "probe_malloc", "stop_forecast", "stop_times", "systemd", "watchdog")
+PROCESS = ("main", "daemon", "config", "config_reload", "drain_record", "engine_shelf", "heap_trimmer", "host_budget", "keep_held", "listen_address",
+           "private_folders", "probe_main", "probe_malloc", "spill_mark", "stop_forecast", "stop_times", "systemd", "watchdog")
 # Headers that programs of users include: they may include only the standard library.
 PUBLIC = ("client/cpp/include/octavo/octavo.h",)
 # The commands that work on files by themselves, and the one that reads files of records for a push.

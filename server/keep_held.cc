@@ -1,4 +1,4 @@
-#include "server/drain.h"
+#include "server/keep_held.h"
 
 #include <algorithm>
 #include <map>
