@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <map>
+#include <system_error>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -156,6 +159,19 @@ CLI::Validator OneAlgorithm() {
           ""};
 }
 
+// Whatever the spelling, and through links.
+bool AreOneFile(const std::string& one, const std::string& other) {
+  std::error_code error;
+  if (std::filesystem::equivalent(one, other, error)) return true;
+  const auto place = [](const std::string& path) {
+    std::error_code ignored;
+    const auto whole = std::filesystem::absolute(path, ignored);
+    const auto resolved = std::filesystem::weakly_canonical(whole, ignored);
+    return resolved.empty() ? whole.lexically_normal() : resolved;
+  };
+  return place(one) == place(other);
+}
+
 std::string NameOf(Options::Algorithm algorithm) {
   for (const auto& [name, value] : kAlgorithms) {
     if (value == algorithm) return name;
@@ -215,7 +231,7 @@ void ReconFlags::AddTo(CLI::App* app) {
       "--axis-png", axis_png_,
       "write a picture that shows how well the axis fits: the scores of the search, its "
       "positions along the rows, and two projections half a turn apart, one mirrored "
-      "about the axis");
+      "about the axis. Not with --follow, whose projections cannot be read again");
   app->add_option("--algorithm", algorithm_,
                   "fbp (default) | fourier | auto (fourier where it is faster and as good, else "
                   "fbp) | sirt | mlem | cgls | tv")
@@ -395,7 +411,8 @@ void ReconFlags::AddFollowingTo(CLI::App* app) {
                                "or --data, --flats, --darks, --angles-file), Zarr, or a folder of "
                                "TIFF files. Each projection "
                                "is sent to the server as it comes");
-  for (const char* other : {"--preview", "--no-wait", "--plan", "--output-dir", "--request-id"})
+  for (const char* other :
+       {"--preview", "--no-wait", "--plan", "--output-dir", "--request-id", "--axis-png"})
     follow->excludes(app->get_option(other));
   const std::pair<const char*, std::pair<std::optional<uint32_t>*, const char*>> counts[] = {
       {"--follow-count",
@@ -667,6 +684,19 @@ void ReconFlags::CheckTogether(const v1::TomographyJob& job) const {
   if (Given("--output") && output_.empty())
     throw CLI::ValidationError("--output",
                                "is empty; leave it out to keep the result on the server");
+  for (const auto& [flag, path] :
+       {std::pair("--png", &png_), std::pair("--axis-png", &axis_png_)}) {
+    if (Given(flag) && path->empty())
+      throw CLI::ValidationError(flag, "is empty; allowed is the name of a file for the picture");
+  }
+  if (Given("--preview") && preview_.empty())
+    throw CLI::ValidationError("--preview", "is empty; allowed is a folder for the pictures");
+  if (Given("--png") && Given("--axis-png") && AreOneFile(png_, axis_png_)) {
+    throw CLI::ValidationError(
+        "--axis-png", absl::StrCat("is '", axis_png_, "', the same file as --png '", png_,
+                                   "': one picture would replace the other; allowed is another "
+                                   "file"));
+  }
   if (no_wait_ && job_.watch)
     throw CLI::ValidationError("--watch", "waits for the end of the job; --no-wait does not");
   for (const char* flag : FormatFlags::kAll) {
@@ -687,15 +717,27 @@ void ReconFlags::CheckOfBatch() const {
       throw CLI::ValidationError(flag,
                                  absl::StrCat("is of one file; ", files_.size(), " are given"));
   }
-  // One of two results could not be written, after all its work.
+  // One of two results could not be written, after all its work; pictures would replace others.
   std::map<std::string, std::string> files;
-  for (const std::string& file : files_) {
-    const auto [other, first] = files.emplace(CommitInFolder(file).destination(), file);
-    if (first) continue;
+  const auto add = [&](const std::string& place, const std::string& file, const char* folder) {
+    const auto [other, first] = files.emplace(place, file);
+    if (first) return;
     throw CLI::ValidationError(
         "file", absl::StrCat("'", other->second, "' and '", file, "' would both be written to '",
-                             other->first, "'; give each a call with its own --output-dir"));
+                             place, "'; give each a call with its own ", folder));
+  };
+  for (const std::string& file : files_) {
+    if (preview_.empty() || (HasPlace() && !preview_only_))
+      add(CommitInFolder(file).destination(), file, "--output-dir");
   }
+  files.clear();  // these are on this computer
+  for (const std::string& file : files_) {
+    if (!preview_.empty()) add(PreviewOf(file, "projection"), file, "--preview folder");
+  }
+}
+
+std::string ReconFlags::PreviewOf(const std::string& file, const char* kind) const {
+  return std::filesystem::path(preview_) / absl::StrCat(NameOfScan(file), "_", kind, ".png");
 }
 
 void ReconFlags::CheckFollowing(const v1::TomographyJob& job) const {

@@ -52,6 +52,8 @@ class ReconFlags {
   std::optional<uint32_t> slice() const { return slice_; }
   /// The folder of --preview; empty: no previews.
   const std::string& preview() const { return preview_; }
+  /// The file of a picture of the scan in `file` there. `kind`: projection, sinogram.
+  std::string PreviewOf(const std::string& file, const char* kind) const;
   /// The index of the projection of a preview in its scan; nothing: the first that is used.
   std::optional<uint32_t> preview_projection() const { return preview_projection_; }
   /// The row of the detector whose sinogram is shown; nothing: the middle one of those used.

@@ -26,7 +26,8 @@
 namespace octavo::cli {
 namespace {
 
-// The job of a preview: what the preparation makes, in numbers that show all of it.
+// The job of a preview: what the preparation makes, in numbers that show all of it. The half turn
+// of the run may be known only from all its rows, so a preview shows the whole scan.
 v1::JobSpec PreparationOf(v1::JobSpec spec) {
   spec.clear_commit();
   spec.clear_ttl();
@@ -42,6 +43,7 @@ v1::JobSpec PreparationOf(v1::JobSpec spec) {
   job.clear_place();
   job.clear_samples();
   job.clear_series();
+  job.clear_half_turn();
   return spec;
 }
 
@@ -60,6 +62,7 @@ v1::JobSpec ProjectionOf(const v1::JobSpec& run, std::optional<uint32_t> index) 
   preparation.clear_rings();
   preparation.clear_stitching();
   preparation.clear_beam_hardening();
+  preparation.clear_row_drift();
   return spec;
 }
 
@@ -72,6 +75,30 @@ v1::JobSpec SinogramOf(const v1::JobSpec& run, const v1::IndexRange& rows) {
   return spec;
 }
 
+/// Makes a folder and those above it. Those that are empty in the end are removed again.
+class NewFolders {
+ public:
+  /// Sets `error` if the folder cannot be made.
+  NewFolders(const std::filesystem::path& folder, std::error_code& error) {
+    std::filesystem::path at = std::filesystem::absolute(folder, error).lexically_normal();
+    if (at.filename().empty()) at = at.parent_path();  // of "folder/"
+    std::error_code ignored;
+    for (auto path = at; path.has_relative_path() && !std::filesystem::exists(path, ignored);
+         path = path.parent_path())
+      made_.push_back(path);
+    std::filesystem::create_directories(folder, error);
+  }
+  ~NewFolders() {
+    std::error_code ignored;  // of a folder that holds something
+    for (const std::filesystem::path& path : made_) std::filesystem::remove(path, ignored);
+  }
+  NewFolders(const NewFolders&) = delete;
+  NewFolders& operator=(const NewFolders&) = delete;
+
+ private:
+  std::vector<std::filesystem::path> made_;  // the deepest first
+};
+
 }  // namespace
 
 ReconPreview::ReconPreview(Session& session, const ReconFlags& flags)
@@ -82,14 +109,14 @@ bool ReconPreview::Make(const std::string& file) {
   const v1::JobSpec run = flags_.Spec(file);
   const std::filesystem::path folder(flags_.preview());
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
+  const NewFolders made(folder, error);
   if (error) {
     throw CLI::ValidationError("--preview",
                                absl::StrCat("is '", flags_.preview(),
                                             "', which cannot be a folder here: ", error.message()));
   }
-  const std::string name = NameOfScan(file), of_projection = folder / (name + "_projection.png"),
-                    of_sinogram = folder / (name + "_sinogram.png");
+  const std::string of_projection = flags_.PreviewOf(file, "projection"),
+                    of_sinogram = flags_.PreviewOf(file, "sinogram");
   for (const std::string& path : {of_projection, of_sinogram}) CheckWritable("--preview", path);
 
   const v1::JobSpec of_one = ProjectionOf(run, flags_.preview_projection());
@@ -108,6 +135,7 @@ bool ReconPreview::Make(const std::string& file) {
   const uint32_t index = of_one.tomography().projections().begin();
   const bool apart = run.tomography().preparation().has_stitching() &&
                      run.tomography().preparation().stitching().overlap() == 0;
+  const bool halved = run.tomography().half_turn() > v1::HALF_TURN_ALL;
   if (session_.json) {
     const auto object = [](const Picture& picture) {
       return nlohmann::json{{"png", picture.path},
@@ -136,8 +164,9 @@ bool ReconPreview::Make(const std::string& file) {
             << sinogram->path << "  sinogram of row " << rows.begin();
   if (rows.end() > rows.begin() + 1) std::cout << " to " << rows.end() - 1;
   std::cout << ", " << sinogram->rows << " angles of " << sinogram->columns << " columns"
-            << (apart ? ", not stitched (--overlap is not given)" : "") << "; " << window(*sinogram)
-            << "\n"
+            << (apart ? ", not stitched (--overlap is not given)" : "")
+            << (halved ? ", of the whole scan (--half-turn is of the run)" : "") << "; "
+            << window(*sinogram) << "\n"
             << std::flush;
   if (flags_.preview_only() || !flags_.HasPlace()) {  // else the run tells them
     for (const std::string& warning : job_.warnings())

@@ -15,15 +15,16 @@
 namespace octavo::cli {
 
 /// The pictures of --preview. Of each scan a projection, prepared but for the steps that need other
-/// projections or follow the logarithm (ring removal, stitching, beam hardening), and the sinogram
-/// of a row as the reconstruction would get it. The server prepares both, whatever kind of file the
-/// scan is, and keeps nothing.
+/// projections or follow the logarithm (ring removal, shifts along the axis that are found,
+/// stitching, beam hardening), and the sinogram of a row as the reconstruction would get it, but of
+/// all half turns. The server prepares both, whatever kind of file the scan is, and keeps nothing.
 class ReconPreview {
  public:
   ReconPreview(Session& session, const ReconFlags& flags);
   /// Writes the pictures of the scan in `file` and prints their paths. False, after a message and
   /// with the exit code set, if that fails or is interrupted. Throws CLI::ValidationError for a
-  /// place that cannot be written, and for a row that the scan does not have.
+  /// place that cannot be written, and for a row that the scan does not have. A folder that it
+  /// makes does not stay without a picture.
   bool Make(const std::string& file);
 
  private:

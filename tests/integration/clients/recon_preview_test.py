@@ -19,15 +19,15 @@ ANGLES = np.linspace(0, np.pi, COUNT, endpoint=False)
 FLAGS = ("--angles", f"0:{180 - 180 / COUNT}:{COUNT}")
 
 
-def scan(dtype):
+def scan(dtype, angles=ANGLES, rows=ROWS):
     """Projections, flats and darks: a disc that moves with the rows."""
     noise = np.random.default_rng(11)
-    s, row = np.arange(SIZE)[None, None, :] - 15.0, np.arange(ROWS)[None, :, None]
-    shift = s - (2 + row) * np.cos(ANGLES)[:, None, None]
+    s, row = np.arange(SIZE)[None, None, :] - 15.0, np.arange(rows)[None, :, None]
+    shift = s - (2 + row % ROWS) * np.cos(angles)[:, None, None]
     lines = 0.05 * np.sqrt(np.maximum(8.0 ** 2 - shift ** 2, 0))
     data = 100 + 40000 * np.exp(-lines) + noise.normal(0, 30, lines.shape)
-    flats = 40100 + noise.normal(0, 30, (4, ROWS, SIZE)) + 500 * np.sin(s)
-    darks = 100 + noise.normal(0, 5, (3, ROWS, SIZE))
+    flats = 40100 + noise.normal(0, 30, (4, rows, SIZE)) + 500 * np.sin(s)
+    darks = 100 + noise.normal(0, 5, (3, rows, SIZE))
     return [array.astype(dtype) for array in (data, flats, darks)]
 
 
@@ -153,6 +153,32 @@ class ReconPreview(DaemonTest):
         self.assertIn("24 angles of 32 columns, not stitched (--overlap is not given)", out)
         self.assertIn("12 angles of 54 columns; line integral", self.recon(*turn, "--overlap", "10").stdout)
 
+    def test_half_turns_and_drift(self):
+        """Neither can be found in one projection, nor the half turn in one row."""
+        rows, angles, folder = 20, np.linspace(0, 2 * np.pi, 2 * COUNT, endpoint=False), self.here("turns")
+        parts = scan(np.uint16, angles, rows)
+        with h5py.File(self.at("turn.h5"), "w") as file:
+            file["exchange/data"], file["exchange/data_white"], file["exchange/data_dark"] = parts
+            file["exchange/theta"] = np.rad2deg(angles)
+        data = corrected(*parts)
+        for half in ("all", "first", "second", "best"):
+            for more, used in (((), range(2 * COUNT)), (("--projections", "0:48:2"), range(0, 2 * COUNT, 2))):
+                with self.subTest(half=half, more=more):
+                    (told,) = self.preview("turn.h5", "--half-turn", half, *more, "--preview", folder, "--preview-projection", "30", "--preview-row", "7")
+                    self.check(told["projection"], data[30], "transmission")
+                    self.check(told["sinogram"], -np.log(data[used, 7]), "line integral")
+        out = self.recon("turn.h5", "--half-turn", "best", "--center", "15", "--preview", folder, "-o", "half.npy").stdout
+        self.assertIn("48 angles of 32 columns, of the whole scan (--half-turn is of the run); line integral", out)
+        self.assertTrue(os.path.exists(self.at("half.npy")))
+        self.assertNotIn("--half-turn", self.recon("turn.h5", "--preview", folder).stdout)
+        # The sinogram is that of the run, with the shifts that it finds.
+        self.recon("turn.h5", "--row-drift", "--most-row-drift", "3", "--prepare-only", "-o", "drift.npy")
+        (told,) = self.preview("turn.h5", "--row-drift", "--most-row-drift", "3", "--preview", folder, "--preview-row", "9")
+        self.check(told["projection"], data[0], "transmission")
+        self.check(told["sinogram"], np.load(self.at("drift.npy"))[9].astype(float), "line integral")
+        self.recon("turn.h5", "--row-drift", "--half-turn", "second", "--center", "15", "--preview", folder, "-o", "both.npy")
+        self.assertTrue(os.path.exists(self.at("both.npy")))
+
     def test_the_run_follows(self):
         folder = self.here("before")
         done = self.recon("a.h5", "--center", "15", "--preview", folder, "-o", "after.npy")
@@ -185,6 +211,8 @@ class ReconPreview(DaemonTest):
         open(taken, "w").close()
         os.makedirs(self.here("block", "a_sinogram.png"))
         for flags, code, words in ((("--preview-row", "1"), 2, "--preview-row requires --preview"), (("--preview-projection", "1"), 2, "requires --preview"),
+                                   (("--preview", ""), 2, "--preview: is empty; allowed is a folder"),
+                                   (("b.h5", "--preview", ""), 2, "--preview: is empty; allowed is a folder"),
                                    (("--preview-only",), 2, "--preview-only requires --preview"), (("--preview", folder, "--plan"), 2, "excludes"),
                                    (("--preview", taken), 2, f"--preview: is '{taken}', which cannot be a folder here: "),
                                    (("--preview", os.path.join(taken, "x")), 2, "which cannot be a folder here: Not a directory"),
@@ -197,8 +225,22 @@ class ReconPreview(DaemonTest):
             with self.subTest(flags=flags):
                 self.assertIn(words, self.recon("a.h5", *flags, code=code).stderr)
         self.assertEqual(self.client.volumes(), [])
-        self.assertEqual(os.listdir(folder) if os.path.exists(folder) else [], [])
+        self.assertFalse(os.path.exists(folder))
+        # Folders that it made go again, with those above them; others stay.
+        os.mkdir(self.here("stays"))
+        for deep in (self.here("stays", "x", "y"), self.here("stays", "x", "y", ""), self.here("stays")):
+            self.recon("none.h5", "--preview", deep, code=1)
+            self.assertEqual(os.listdir(self.here("stays")), [])
         self.assertIn("no file 'none.h5'", self.recon("none.h5", "--preview", folder, code=1).stderr)
+        # Names of what will be written: pictures, results, or both.
+        os.mkdir(self.at("x"))
+        scans = ("a.h5", "x/a.h5")
+        both = f"'a.h5' and 'x/a.h5' would both be written to "
+        for flags, place in ((("--preview", folder), f"'{folder}/a_projection.png'; give each a call with its own --preview folder"),
+                             (("--preview", folder, "--preview-only", "--output-dir", "r"), f"'{folder}/a_projection.png'"),
+                             (("--preview", folder, "--output-dir", "r"), "'r/a.zarr'; give each a call with its own --output-dir"), ((), "'a.zarr'")):
+            with self.subTest(flags=flags):
+                self.assertIn(both + place, self.recon(*scans, *flags, code=2).stderr)
         self.assertIn("without flat fields", self.recon("p.npy", *FLAGS, "--preview", folder, code=1).stderr)
 
     def test_an_interrupt_leaves_nothing(self):
