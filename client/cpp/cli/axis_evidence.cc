@@ -1,9 +1,11 @@
 #include "client/cpp/cli/axis_evidence.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <iostream>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -116,6 +118,25 @@ void DiscardPair(Session& session, const std::string& name) {
       ->DiscardVolume(session.Context().get(), request, &gone);
 }
 
+/// What the curve says. `about`: the difference about the axis, NaN = the two hardly overlap there;
+/// `bin`: columns of the detector in one of the curve.
+std::string DifferenceText(const DifferenceCurve& curve, double about, double bin) {
+  if (!curve.least_at.has_value()) {
+    return absl::StrFormat("hardly overlap about it, nor up to %g columns from it",
+                           curve.offsets.back() * bin);
+  }
+  const std::string begin = std::isnan(about) ? "hardly overlap about it"
+                                              : absl::StrFormat("differ by %.4f about it", about);
+  if (!curve.least_at_end) {
+    return absl::StrFormat("%s, and least about %+.2f columns from it", begin,
+                           *curve.least_at * bin);
+  }
+  return absl::StrFormat(
+      "%s, and least at the end of what was compared, %+.2f columns from it: the axis may lie "
+      "farther off",
+      begin, *curve.least_at * bin);
+}
+
 std::optional<OppositePair> PairOf(Session& session, const v1::JobSpec& spec, const v1::Job& job) {
   const v1::TomographyReport& report = job.tomography();
   OwnSession own(session, "octavo recon --axis-png");
@@ -167,25 +188,27 @@ bool ShowAxis(Session& session, const v1::JobSpec& spec, const v1::Job& job,
     session.exit_code = kFailed;
     return false;
   }
-  const double off = pair.has_value() ? CurveOf(*pair).least_at * bin : 0;
+  const DifferenceCurve curve = pair.has_value() ? CurveOf(*pair) : DifferenceCurve{};
   if (session.json) {
     nlohmann::json told = {{"axis_png", png}};
     if (pair.has_value()) {
       told["opposite_projections"] = {report.opposite_projections(0),
                                       report.opposite_projections(1)};
+      // null where they hardly overlap
       told["opposite_difference"] = pair->Difference(0);
-      told["opposite_least_at"] = off;
+      told["opposite_least_at"] = curve.least_at.has_value() ? nlohmann::json(*curve.least_at * bin)
+                                                             : nlohmann::json(nullptr);
+      told["opposite_least_at_end"] = curve.least_at_end;
     }
     std::cout << told.dump() << "\n";
     return true;
   }
   std::cout << png << "  evidence of the axis";
   if (pair.has_value()) {
-    std::cout << absl::StrFormat(
-        ": projections %d and %d, %.2f degrees apart, differ by %.4f about it, and least about "
-        "%+.2f columns from it",
-        report.opposite_projections(0), report.opposite_projections(1), report.opposite_degrees(),
-        pair->Difference(0), off);
+    std::cout << absl::StrFormat(": projections %d and %d, %.2f degrees apart, ",
+                                 report.opposite_projections(0), report.opposite_projections(1),
+                                 report.opposite_degrees())
+              << DifferenceText(curve, pair->Difference(0), bin);
   } else {
     std::cout << ": no two projections are half a turn apart";
   }

@@ -122,7 +122,9 @@ void DrawDifference(GreyCanvas& page, int64_t top, int64_t left, int64_t columns
                     const OppositePair& pair, double detector_columns) {
   DifferenceCurve curve = CurveOf(pair);
   for (double& offset : curve.offsets) offset *= detector_columns;
-  Plot plot(page, top, left, columns, "opposite projections / difference",
+  Plot plot(page, top, left, columns,
+            curve.least_at.has_value() ? "opposite projections / difference"
+                                       : "opposite projections / no overlap",
             RangeOf(curve.offsets, 0), RangeOf(curve.differences, 0.03));
   plot.Upright(0, "axis");
   plot.Curve(curve.offsets, curve.differences);
@@ -265,8 +267,10 @@ void DrawPair(GreyCanvas& page, int64_t top, const OppositePair& pair, const Til
   tile.Draw(page, top, kMargin + step, absl::StrFormat("%.4g degrees on / mirrored", degrees),
             {half, greys.end()});
   tile.DrawAxis(page, top, kMargin + step, pair.axes);
+  const double difference = pair.Difference(0);
   tile.Draw(page, top, kMargin + 2 * step,
-            absl::StrFormat("difference x 4 / %.4f", pair.Difference(0)),
+            std::isnan(difference) ? "difference x 4 / hardly any overlap"
+                                   : absl::StrFormat("difference x 4 / %.4f", difference),
             DifferenceGreys(pair.first, mirrored));
 }
 
@@ -308,16 +312,24 @@ DifferenceCurve CurveOf(const OppositePair& pair) {
     curve.offsets.push_back(static_cast<double>(i) * kStep);
     curve.differences.push_back(pair.Difference(curve.offsets.back()));
   }
-  size_t best = curve.offsets.size() / 2;
+  // Of equal ones that nearest to the axis.
+  std::optional<size_t> best;
   for (size_t i = 0; i < curve.offsets.size(); ++i) {
-    if (!(curve.differences[i] >= curve.differences[best])) best = i;
+    const double difference = curve.differences[i];
+    if (std::isnan(difference)) continue;
+    if (!best.has_value() || difference < curve.differences[*best] ||
+        (difference == curve.differences[*best] &&
+         std::abs(curve.offsets[i]) < std::abs(curve.offsets[*best])))
+      best = i;
   }
-  curve.least_at = curve.offsets[best];
-  if (best > 0 && best + 1 < curve.offsets.size()) {
-    const double before = curve.differences[best - 1], after = curve.differences[best + 1],
-                 bend = before - 2 * curve.differences[best] + after;
-    if (bend > 0) curve.least_at += 0.5 * kStep * (before - after) / bend;
-  }
+  if (!best.has_value()) return curve;
+  curve.least_at = curve.offsets[*best];
+  const auto at = [&](size_t i) { return i < curve.offsets.size() ? curve.differences[i] : NaN(); };
+  // Before the first one there is none either: the index wraps around.
+  const double before = at(*best - 1), after = at(*best + 1);
+  curve.least_at_end = std::isnan(before) || std::isnan(after);
+  if (const double bend = before - 2 * curve.differences[*best] + after; bend > 0)
+    *curve.least_at += 0.5 * kStep * (before - after) / bend;
   return curve;
 }
 

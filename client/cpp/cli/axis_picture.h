@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,11 @@ struct OppositePair {
 /// Offsets from the axis in columns, and the differences there.
 struct DifferenceCurve {
   std::vector<double> offsets, differences;
-  double least_at = 0;  // the offset of the least difference, between the offsets looked at
+  // The offset of the least difference, between the offsets looked at; nothing: the projections do
+  // not overlap enough at any of them.
+  std::optional<double> least_at;
+  // It is the first or the last offset where they overlap enough: the least may lie farther off.
+  bool least_at_end = false;
 };
 DifferenceCurve CurveOf(const OppositePair& pair);
 

@@ -66,6 +66,16 @@ std::string KeyOf(const CLI::Option& option) {
   return option.get_positional() ? option.get_name(true) : "";
 }
 
+/// How many flags the flag of a setting needs, one after the other; 0 for what is no flag.
+int NeedsOf(const CLI::App& app, const std::string& key) {
+  const CLI::Option* const option = key.empty() ? nullptr : app.get_option_no_throw("--" + key);
+  if (option == nullptr) return 0;
+  int most = 0;
+  for (const CLI::Option* needed : option->get_needs())
+    most = std::max(most, 1 + NeedsOf(app, KeyOf(*needed)));
+  return most;
+}
+
 [[noreturn]] void Refuse(const std::string& path, const std::string& text) {
   // Each line by itself, for it may hold anything.
   std::vector<std::string> lines = absl::StrSplit(absl::StrCat(path, text), '\n');
@@ -228,8 +238,13 @@ void SettingsFile::Read(const std::string& path) {
   }
   const std::set<std::string> own(keys.begin(), keys.end());
   for (const std::string& name : TomopyNames()) keys.push_back(name);
-  std::vector<FileSetting> of_tomopy;
-  for (FileSetting& setting : conf ? ReadTomopy(path, text) : ReadToml(path, text)) {
+  std::vector<FileSetting> of_tomopy,
+      settings = conf ? ReadTomopy(path, text) : ReadToml(path, text);
+  // What others need first: with it they are left out.
+  std::stable_sort(settings.begin(), settings.end(), [&](const auto& one, const auto& other) {
+    return NeedsOf(*app_, one.key) < NeedsOf(*app_, other.key);
+  });
+  for (FileSetting& setting : settings) {
     if (!conf && own.contains(setting.key)) {
       (void)Apply(path, setting);
     } else if (IsTomopyName(setting.key)) {
@@ -242,9 +257,16 @@ void SettingsFile::Read(const std::string& path) {
     }
   }
   if (!of_tomopy.empty()) Translate(path, of_tomopy);
-  for (const auto& [flag, settings] : left_out_) {
+  for (const auto& [setting, why] : excluded_) {
+    std::cerr << "octavo: " << path << why.where << ": " << setting << " is left out, because "
+              << why.because;
+    if (!why.with_it.empty())
+      std::cerr << "; with it: " << Printable(absl::StrJoin(why.with_it, ", "));
+    std::cerr << "\n";
+  }
+  for (const auto& [flag, left] : left_out_) {
     std::cerr << "octavo: " << path << ": left out, because " << flag
-              << " is given: " << Printable(absl::StrJoin(settings, ", ")) << "\n";
+              << " is given: " << Printable(absl::StrJoin(left, ", ")) << "\n";
   }
 }
 
@@ -348,15 +370,27 @@ bool SettingsFile::Apply(const std::string& path, const FileSetting& setting) {
   for (const CLI::Option* other : option->get_excludes()) {
     const std::string key = KeyOf(*other);
     if (!by_hand_.contains(key) && !(!setting.stands_for.empty() && set_.contains(key))) continue;
-    std::cerr << "octavo: " << path << where << " is left out, because "
-              << (by_hand_.contains(key) ? "--" : "the file gives ") << key
-              << (by_hand_.contains(key) ? " is given\n" : "\n");
+    excluded_[setting.key] = {.where = setting.where,
+                              .because = by_hand_.contains(key)
+                                             ? absl::StrCat("--", key, " is given")
+                                             : absl::StrCat("the file gives ", key),
+                              .with_it = {}};
+    leaders_[setting.key] = &excluded_[setting.key].with_it;
     return false;
   }
-  const std::string given = absl::StrJoin(setting.values, ", ");
+  const std::string given = absl::StrJoin(setting.values, ", "),
+                    in_file = setting.stands_for.empty() ? absl::StrCat(setting.key, " = ", given)
+                                                         : setting.stands_for;
+  for (const CLI::Option* needed : option->get_needs()) {
+    const auto leader = leaders_.find(KeyOf(*needed));
+    if (leader == leaders_.end()) continue;
+    leader->second->push_back(in_file);
+    leaders_[setting.key] = leader->second;
+    return false;
+  }
   if (const std::string flag = replaced_(setting.key, given, by_hand_); !flag.empty()) {
-    left_out_[flag].push_back(setting.stands_for.empty() ? absl::StrCat(setting.key, " = ", given)
-                                                         : setting.stands_for);
+    left_out_[flag].push_back(in_file);
+    leaders_[setting.key] = &left_out_[flag];
     return false;
   }
   for (const std::string& value : setting.values) option->add_result(value);

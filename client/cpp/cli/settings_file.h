@@ -53,6 +53,14 @@ class SettingsFile {
   bool accept_differences_ = false;
   std::set<std::string> by_hand_, set_;  // flags of the command line, flags of the file
   std::map<std::string, std::vector<std::string>> left_out_;  // settings by the flag given instead
+  // A setting that a flag excludes, and those that need it.
+  struct Excluded {
+    std::string where, because;
+    std::vector<std::string> with_it;
+  };
+  std::map<std::string, Excluded> excluded_;
+  // Of each setting that is left out: where those that need it are told.
+  std::map<std::string, std::vector<std::string>*> leaders_;
 };
 
 }  // namespace octavo::cli

@@ -194,6 +194,26 @@ class ReconCommand(DaemonTest):
                 self.assertEqual(len(told), max(1, len(lines)) if lines else 0, done.stderr)
                 for line in lines:
                     self.assertIn(line, done.stderr)
+        # Settings that need one that is left out go with it, in one note.
+        others = ("--center", "30")
+        for text, flags, same, line in (('dynamic-flats = true\nflat-components = 2\n', ("--median",), (), ", line 1: dynamic-flats is left out, because --median is given; with it: flat-components = 2"),
+                                        ('most-row-drift = 3\nrow-drift = true\ndynamic-flats = true\nflat-components = 2', ("--flats-in-time",), (),
+                                         ", line 3: dynamic-flats is left out, because --flats-in-time is given; with it: flat-components = 2"),
+                                        ('follow = true\nfollow-count = 9\nfollow-timeout = 5\nfollow-partial = true\n', (), (),
+                                         ", line 1: follow is left out, because --plan is given; with it: follow-count = 9, follow-partial = true, follow-timeout = 5"),
+                                        (f'preview-row = 1\npreview-only = true\npreview = "{self.here("nowhere")}"\n', (), (),
+                                         ", line 3: preview is left out, because --plan is given; with it: preview-only = true, preview-row = 1"),
+                                        ('window = "0:1"\nsamples = "u8"\n', ("--samples", "f16"), (), ": left out, because --samples f16 is given: window = 0:1")):
+            with self.subTest(text=text):
+                path = self.here("needs.toml", text)
+                done = self.recon("a.h5", *others, *flags, "--config", path, "--plan", code=1 if "row-drift" in text else 0)
+                self.assertEqual([line for line in done.stderr.splitlines() if "left out" in line], [f"octavo: {path}{line}"])
+                if "row-drift" not in text:
+                    self.assertEqual(done.stdout, self.plan("a.h5", *others, *flags))
+        # A flag by hand that needs it is a mistake, and what the file lacks is no flag's doing.
+        components = self.here("needs.toml", "dynamic-flats = true\n")
+        self.assertIn("requires --dynamic-flats", self.recon("a.h5", "--config", components, "--median", "--flat-components", "2", "--plan", code=2).stderr)
+        self.assertIn("requires --dynamic-flats", self.recon("a.h5", "--config", self.here("needs.toml", "flat-components = 2\n"), "--median", "--plan", code=2).stderr)
         # What the command line says itself must fit, and what the file says must fit together.
         self.assertIn("--subsets", self.recon("a.h5", "--config", settings, "--algorithm", "fbp", "--subsets", "2", "--plan", code=2).stderr)
         odd = self.here("odd.toml", 'algorithm = "fbp"\niterations = 7\n')
@@ -370,6 +390,31 @@ class ReconCommand(DaemonTest):
         # Too few angles for a pair, and none of the search.
         done = self.recon("a.h5", "--projections", "0:30", "--center", "29", "--png", self.here("slice.png"), "--axis-png", self.here("axis.png"), code=1)
         self.assertIn("there is no evidence of the axis", done.stderr)
+        # An axis far off: the least lies at the end of what was compared, or the two hardly overlap.
+        for center, end, about, words in ((36.4, False, True, "differ by 0."), (46.4, True, True, "least at the end of what was compared, -12.00 columns from it: the axis may lie farther off"),
+                                          (60.4, False, False, "apart, hardly overlap about it, and least about -")):
+            with self.subTest(center=center):
+                told, _ = shown("--center", str(center), "--png", self.here("slice.png"))
+                self.assertEqual(told["opposite_least_at_end"], end)
+                self.assertEqual(told["opposite_difference"] is not None, about)
+                out = self.recon("a.h5", "--center", str(center), "--png", self.here("slice.png"), "--axis-png", self.here("axis.png")).stdout
+                self.assertIn(words, out)
+                self.assertNotIn("nan", out)
+        np.save(os.path.join(self.root, "wide.npy"), np.random.default_rng(5).normal(1, 0.1, (60, 2, 240)).astype(np.float32))
+        wide = ("recon", "wide.npy", "--angles", "0:177:60", "--sinograms", "--center", "0", "--png", self.here("slice.png"), "--axis-png", self.here("axis.png"))
+        told = json.loads(self.command("--json", *wide).stdout.splitlines()[-1])
+        self.assertEqual([told["opposite_difference"], told["opposite_least_at"], told["opposite_least_at_end"]], [None, None, False])
+        self.assertIn("177.00 degrees apart, hardly overlap about it, nor up to 12 columns from it\n", self.command(*wide).stdout)
+        for same in (self.here("axis.png"), os.path.join(self.daemon.directory, ".", "axis.png"), os.path.relpath(self.here("axis.png"))):
+            self.assertIn("the same file as --png", self.recon("a.h5", "--axis-png", self.here("axis.png"), "--png", same, code=2).stderr)
+        here = self.here("axis.png", "")
+        os.symlink(here, self.here("link.png"))
+        os.link(here, self.here("hard.png"))
+        for name in ("link.png", "hard.png"):
+            self.assertIn("the same file as --png", self.recon("a.h5", "--axis-png", here, "--png", os.path.join(self.daemon.directory, name), code=2).stderr)
+        for flag in ("--png", "--axis-png"):
+            self.assertIn(f"{flag}: is empty; allowed is the name of a file", self.recon("a.h5", flag, "", code=2).stderr)
+        self.assertRegex(self.recon("a.h5", "--follow", "--axis-png", self.here("axis.png"), "-o", "followed.npy", code=2).stderr, "--(follow|axis-png) excludes --(follow|axis-png)")
         for flags, words in ((("--series", "30"), "excludes"), (("--try-centers", "28:30:1"), "excludes"), (("--stitch-left",), "excludes"), (("b.h5",), "--axis-png: is of one file"),
                              (("--prepare-only",), "--axis-png: is of an axis; --prepare-only needs none"), (("--no-wait", "-o", "x.npy"), "excludes")):
             with self.subTest(flags=flags):
