@@ -4,7 +4,7 @@ arguments of tomopy.recon."""
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Optional, Sequence, Union
+from typing import Any, Callable, Literal, Optional, Sequence, Union
 
 import numpy as np
 
@@ -179,7 +179,7 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
                interpolation: Union[str, int] = "", filter: Union[str, int] = "", min: Optional[float] = None, max: Optional[float] = None, mask: Optional[float] = None,
                padding: Optional[int] = None, initial: str = "", batch: int = 0, place: Union[str, int] = "", pixel_size_um: float = 0.0,
                samples: Union[None, str, int, type, np.dtype] = None, window: Optional[Sequence[float]] = None, series: Series = None,
-               half_turn: Union[str, int] = "all", **fields: Any) -> t.TomographyJob:
+               half_turn: Literal["all", "first", "second", "best"] = "all", **fields: Any) -> t.TomographyJob:
     """A reconstruction, for Client.submit_job: from parallel-beam projections to a held volume
     [slice, y, x].
 
@@ -260,7 +260,7 @@ def sinograms(input: Input, *, prepare: Optional[t.TomographyPreparation] = None
               rows: Indices = None, columns: Indices = None, center: Union[None, str, float] = None, center_row: Optional[int] = None, search: Optional[Sequence[float]] = None,
               along_rows: Union[str, int] = "one", batch: int = 0, place: Union[str, int] = "", pixel_size_um: float = 0.0,
               samples: Union[None, str, int, type, np.dtype] = None, window: Optional[Sequence[float]] = None, series: Series = None,
-              half_turn: Union[str, int] = "all") -> t.TomographyJob:
+              half_turn: Literal["all", "first", "second", "best"] = "all") -> t.TomographyJob:
     """What the preparation makes of projections, for Client.submit_job: a held volume of sinograms
     [row, angle, column], without a reconstruction. They are line integrals, or transmissions with
     preparation(logarithm=False). The arguments are those of octavo.tomography; center is a method
@@ -308,7 +308,7 @@ def _job(input, prepare, angles, projections, rows, columns, batch, place, pixel
         slices_per_batch=batch, place=place or None, pixel_size_um=pixel_size_um, series=_series(series)),
         called={"preparation": "prepare", "slices_per_batch": "batch"})
     _set_input(job, input)
-    half = HALF_TURNS.pick("half_turn", half_turn)
+    half = HALF_TURNS[HALF_TURNS.name("half_turn", half_turn)]  # words alone: 2 could be the second, but is the number of "first"
     if half not in (0, t.HALF_TURN_ALL):
         job.half_turn = half
     if angles is not None:

@@ -135,6 +135,11 @@ class TomographyHalfTurn(DaemonTest):
             self.client.submit_job(work)
         with self.assertRaisesRegex(ValueError, "half_turn is 'third'; expected one of all, first, second, best"):
             self.job(half_turn="third")
+        # The number of a name is another one than that of the half turn.
+        for number in (0, 1, 2, 3, 4, np.int64(2), True, None, 2.0):
+            for call in (octavo.tomography, octavo.sinograms):
+                with self.assertRaisesRegex(ValueError, "^half_turn is .*; expected one of all, first, second, best"):
+                    call("turns.npy", half_turn=number)
         self.assertEqual(self.job(half_turn="best").half_turn, tomography_pb2.HALF_TURN_BEST)
         self.assertEqual((len(self.client.jobs()), self.client.volumes()), (before, []))
 
