@@ -59,6 +59,18 @@ std::vector<double> SelectedAngles(const model::TomographySpec& spec,
   return angles;
 }
 
+// How many projections there are.
+void LookAtNumber(const model::TomographySpec& spec, const storage::ProjectionInfo& info,
+                  Implausible* out) {
+  constexpr size_t kTooFew = 5;
+  const size_t used = SelectedAngles(spec, info).size();
+  if (used >= kTooFew || used == 0 || spec.makes_sinograms()) return;
+  out->warnings.push_back(absl::StrCat(used == 1
+                                           ? "There is only 1 projection"
+                                           : absl::StrCat("There are only ", used, " projections"),
+                                       ": too few for a picture."));
+}
+
 void LookAtAngles(const model::TomographySpec& spec, const storage::ProjectionInfo& info,
                   Implausible* out) {
   // Sinograms are made without the angles, but for the axis.
@@ -68,13 +80,6 @@ void LookAtAngles(const model::TomographySpec& spec, const storage::ProjectionIn
                                 ? "tomography.file.angle_unit"
                                 : "tomography.push";
   const std::vector<double> used = SelectedAngles(spec, info);
-  constexpr size_t kTooFew = 5;
-  if (used.size() < kTooFew && !used.empty() && !spec.makes_sinograms()) {
-    out->warnings.push_back(absl::StrCat(
-        used.size() == 1 ? "There is only 1 projection"
-                         : absl::StrCat("There are only ", used.size(), " projections"),
-        ": too few for a picture."));
-  }
   if (used.size() < 2) return;
   if (const model::AngleSpan span = model::SpanOf(used); span.width() <= 0) {
     out->refusals.push_back(
@@ -275,13 +280,16 @@ std::optional<double> MeanOf(const model::TomographySpec& spec, storage::Project
 
 }  // namespace
 
-Implausible FindImplausible(const model::TomographySpec& spec,
-                            const storage::ProjectionInfo& info) {
+Implausible FindImplausible(const model::TomographySpec& spec, const storage::ProjectionInfo& info,
+                            Angles angles) {
   Implausible out;
   LookAtAxis(spec, info, &out);
-  LookAtAngles(spec, info, &out);
-  LookAtBins(spec, info, &out);
-  LookAtStitching(spec, info, &out);
+  LookAtNumber(spec, info, &out);
+  if (angles == Angles::kKnown) {
+    LookAtAngles(spec, info, &out);
+    LookAtBins(spec, info, &out);
+    LookAtStitching(spec, info, &out);
+  }
   LookAtFlats(spec, info, &out);
   LookAtHardening(spec, &out);
   if (constexpr double kLeast = 1e-3, kMost = 1e4;

@@ -22,8 +22,14 @@ struct Implausible {
   absl::Status refusal() const { return refusals.empty() ? absl::OkStatus() : refusals.front(); }
 };
 
-/// Examines the specification and the input's description; reads no frames.
-Implausible FindImplausible(const model::TomographySpec& spec, const storage::ProjectionInfo& info);
+/// Whether the angles of an input are its own. Those of a push are not known before its frames
+/// come.
+enum class Angles { kKnown, kAssumed };
+
+/// Examines the specification and the input's description; reads no frames. Nothing rests on angles
+/// that are assumed.
+Implausible FindImplausible(const model::TomographySpec& spec, const storage::ProjectionInfo& info,
+                            Angles angles = Angles::kKnown);
 /// Examines the unit of pushed angles, as FindImplausible does for those of a file, when all have
 /// come: the error if they look like degrees.
 absl::Status CheckPushedAngles(const storage::ProjectionInfo& info);

@@ -368,7 +368,9 @@ absl::Status CheckUsed(const model::IndexRange& projections, int64_t frames) {
                    ": let tomography.projections pick fewer, or push several jobs"));
 }
 
-// A push before any frame has arrived: all its frames could be projections.
+// A push before any frame has arrived: all its frames could be projections. Its angles are assumed,
+// for the memory alone: those that are used, or those of a volume of a series, make a complete
+// turn, which no check refuses.
 storage::ProjectionInfo Expected(const model::TomographySpec& spec,
                                  const model::PushedProjectionsSpec& push) {
   storage::ProjectionInfo info;
@@ -380,11 +382,13 @@ storage::ProjectionInfo Expected(const model::TomographySpec& spec,
   info.flats = info.darks = std::min<int64_t>(push.frames, kMostFields);
   info.angles_rad.assign(static_cast<size_t>(info.projections), 0.0);
   const double span = 3.14159265358979323846 * (spec.preparation.config.stitching.enabled ? 2 : 1);
-  const int64_t together = spec.series.has_value() ? spec.series->projections *
-                                                         std::max<int64_t>(1, spec.projections.step)
-                                                   : info.projections;
-  for (size_t i = 0; i < info.angles_rad.size(); ++i)
-    info.angles_rad[i] = span * static_cast<double>(i) / static_cast<double>(together);
+  const int64_t used = spec.series.has_value() ? spec.series->projections
+                                               : UsedProjections(spec, info.projections),
+                together = std::max<int64_t>(1, used) * std::max<int64_t>(1, spec.projections.step);
+  for (int64_t i = 0; i < info.projections; ++i) {
+    info.angles_rad[static_cast<size_t>(i)] =
+        span * static_cast<double>(i - spec.projections.begin) / static_cast<double>(together);
+  }
   info.flat_positions.assign(static_cast<size_t>(info.flats), 0.0);
   return info;
 }
@@ -458,7 +462,10 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
                         "allowed is the corrected form");
   }
   OCTAVO_ASSIGN_OR_RETURN(auto initial, OpenInitial(spec, layout, environment.buffers));
-  Implausible doubts = DoubtsOf(spec, info, 0);
+  Implausible doubts =
+      DoubtsOf(spec, info, 0,
+               std::holds_alternative<model::PushedProjectionsSpec>(spec.input) ? Angles::kAssumed
+                                                                                : Angles::kKnown);
   OCTAVO_RETURN_IF_ERROR(doubts.refusal());
   if (std::string left = LeftBetween(spec, info.projections); !left.empty())
     doubts.warnings.push_back(std::move(left));

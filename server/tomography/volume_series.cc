@@ -88,12 +88,12 @@ storage::ProjectionInfo InfoOfWindow(const storage::ProjectionInfo& info,
 }
 
 Implausible DoubtsOf(const model::TomographySpec& spec, const storage::ProjectionInfo& info,
-                     int64_t index) {
-  if (!spec.series.has_value()) return FindImplausible(spec, info);
+                     int64_t index, Angles angles) {
+  if (!spec.series.has_value()) return FindImplausible(spec, info, angles);
   model::TomographySpec whole = OfWindow(spec, index);
   const storage::ProjectionInfo window = InfoOfWindow(info, whole.projections);
   whole.projections = {};
-  return FindImplausible(whole, window);
+  return FindImplausible(whole, window, angles);
 }
 
 void SetLabels(const model::TomographySpec& spec, const storage::ProjectionInfo& info,

@@ -36,7 +36,7 @@ storage::ProjectionInfo InfoOfWindow(const storage::ProjectionInfo& info,
 
 /// FindImplausible of volume `index` alone; without a series of the request.
 Implausible DoubtsOf(const model::TomographySpec& spec, const storage::ProjectionInfo& info,
-                     int64_t index);
+                     int64_t index, Angles angles = Angles::kKnown);
 
 /// Labels of volume `index`: what it is made of.
 void SetLabels(const model::TomographySpec& spec, const storage::ProjectionInfo& info,

@@ -376,6 +376,47 @@ class TomographyPush(DaemonTest):
         self.assertTrue(self.client.push_projections(name, frames[10:]).done)
         self.assertEqual(len(self.client.wait_job(name).volume_names), 1)
 
+    def test_nothing_rests_on_angles_that_are_not_known(self):
+        """Before its frames come, the angles of a push are unknown; the checks of them come with the frames."""
+        def plan(frames, prepare=None, **fields):
+            spec = job(push=ingest_pb2.PushedProjections(rows=4, columns=64, frames=frames, dtype=types_pb2.DTYPE_F32),
+                       preparation=tomography_pb2.TomographyPreparation(ignore_fields=True, **prepare or {}), **fields)
+            return self.client.plan_job(spec).warnings
+
+        center = tomography_pb2.RotationCenter
+        ranges = (dict(), dict(begin=0, end=150), dict(begin=300), dict(begin=17, end=390, step=3), dict(end=400, step=100), dict(begin=200, end=220))
+        for used in ranges:
+            for method in (center.METHOD_AUTO, center.METHOD_PAIRS, center.METHOD_PHASE_CORRELATION, center.METHOD_VO, center.METHOD_ENTROPY):
+                with self.subTest(used=used, method=method):
+                    spec = job(push=ingest_pb2.PushedProjections(rows=4, columns=64, frames=400, dtype=types_pb2.DTYPE_F32), projections=used,
+                               preparation=dict(ignore_fields=True))
+                    spec.tomography.center.search_method = method
+                    self.assertEqual(len(self.client.plan_job(spec).warnings), 1 if used.get("step") == 100 else 0)  # too few
+            for bins in (1, 4):
+                with self.subTest(used=used, bins=bins):
+                    self.assertEqual([w for w in plan(400, dict(bin_angles=bins), projections=used, center=31) if "too few" not in w], [])
+        self.assertEqual(list(plan(12, dict(bin_angles=4), center=31)), [])
+        # A scan over several turns.
+        for half in (0, 50, 100, 200):
+            plan(400, dict(stitching=dict(overlap=10, half_turn=half)))
+        # A scan over 90 degrees with flat and dark fields: warned of once, when it has come.
+        projections, flats, darks, angles = phantom(angles=40)
+        for given in (15.5, None):
+            spec = job(push=push_spec(projections, flats, darks), projections=dict(begin=0, end=30), center=given)
+            name = self.client.submit_job(spec).name
+            self.assertFalse(self.client.job(name).warnings)
+            self.client.push_projections(name, octavo.projection_frames(projections, angles / 2, flats, darks))
+            with self.assertWarns(octavo.OctavoWarning):
+                end = self.client.wait_job(name)
+            self.assertEqual(sum("leave a gap" in text for text in end.warnings), 1, end.warnings)
+            self.client.discard(end.volume_names[0])
+        # And so is a search that they do not allow: an error of the job.
+        spec = job(push=push_spec(projections, flats, darks), projections=dict(begin=0, end=30))
+        spec.tomography.center.search_method = center.METHOD_PAIRS
+        name = self.client.submit_job(spec).name
+        self.client.push_projections(name, octavo.projection_frames(projections, angles / 2, flats, darks))
+        self.assertIn("no projections half a turn apart", self.client.wait_job(name, check=False).reason)
+
     def test_errors_name_the_field_and_end_only_the_stream(self):
         projections, flats, darks, angles = phantom()
         name = self.client.submit_job(job(push=push_spec(projections, flats, darks))).name

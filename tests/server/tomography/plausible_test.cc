@@ -56,6 +56,31 @@ class TomographyPlausibleTest : public ::testing::Test {
   int64_t Count() { return std::uniform_int_distribution<int64_t>(20, 2000)(random_); }
 };
 
+TEST_F(TomographyPlausibleTest, NothingRestsOnAssumedAngles) {
+  for (const double span : {0.0, 0.5 * kPi, kPi, 180.0}) {  // one angle, a gap, fine, degrees
+    for (const int64_t bin : {1, 4}) {
+      for (const bool stitched : {false, true}) {
+        Case c(24, 0, span / 24);
+        c.spec.input = PushedProjectionsSpec{.rows = 8, .columns = 256, .frames = 24};
+        c.spec.preparation.config.bin_angles = bin;
+        c.spec.preparation.config.stitching.enabled = stitched;
+        const Implausible known = FindImplausible(c.spec, c.info),
+                          assumed = FindImplausible(c.spec, c.info, Angles::kAssumed);
+        EXPECT_THAT(assumed.refusals, IsEmpty());
+        EXPECT_THAT(assumed.warnings, IsEmpty());
+        EXPECT_EQ(known.refusals.empty() && known.warnings.empty(),
+                  span == kPi && bin == 1 && !stitched);
+      }
+    }
+  }
+  // All else is looked at.
+  Case few(3, 0, 1);
+  few.spec.center.pixels = {400};
+  const Implausible found = FindImplausible(few.spec, few.info, Angles::kAssumed);
+  EXPECT_EQ(found.refusals.size(), 1u);
+  EXPECT_THAT(found.warnings, ElementsAre(HasSubstr("only 3 projections")));
+}
+
 TEST_F(TomographyPlausibleTest, UsualScansAreNotDoubted) {
   for (int i = 0; i < 30; ++i) {
     const int64_t n = Count();
