@@ -262,8 +262,18 @@ absl::Status TomographyLayout::SetRowShifts(int64_t projections) {
                                      " values; allowed one per projection of "
                                      "the input (",
                                      projections, ")"));
-  for (int64_t i = 0; i < prepare_.angles; ++i)
-    shifts.push_back(given[static_cast<size_t>(projections_.begin + i * projections_.step)]);
+  for (int64_t i = 0; i < prepare_.angles; ++i) {
+    const int64_t projection = projections_.begin + i * projections_.step;
+    const double shift = given[static_cast<size_t>(projection)];
+    // Every row would be the outermost one.
+    if (!(std::abs(shift) < static_cast<double>(detector_rows_))) {
+      return FieldNotAllowed(
+          absl::StrCat("tomography.preparation.row_shifts[", projection, "]"), shift,
+          absl::StrCat("above -", detector_rows_, " and below ", detector_rows_,
+                       ", the rows of the detector, so that measured ones remain"));
+    }
+    shifts.push_back(shift);
+  }
   return absl::OkStatus();
 }
 

@@ -162,6 +162,16 @@ class TomographyDrift(DaemonTest):
                     self.client.plan_job(self.work(name, prepare, **fields))
                 self.assertEqual(caught.exception.code, grpc.StatusCode.INVALID_ARGUMENT)
                 self.assertIn(text, str(caught.exception))
+        # A shift by all rows leaves none that was measured.
+        for shift in (15, -15, 40.5):
+            shifts = np.zeros(COUNT)
+            shifts[7] = shift
+            with self.assertRaises(octavo.OctavoError) as caught:
+                self.client.plan_job(self.work("few", dict(row_shifts=shifts)))
+            self.assertEqual((caught.exception.code, caught.exception.field), (grpc.StatusCode.INVALID_ARGUMENT, "tomography.preparation.row_shifts[7]"))
+            self.assertIn(f"row_shifts[7]: is {shift:g}; allowed above -15 and below 15, the rows of the detector", str(caught.exception))
+            self.client.plan_job(self.work("few", dict(row_shifts=shifts), projections=(8, COUNT)))  # it is not used
+            self.client.plan_job(self.work("few", dict(row_shifts=np.sign(shifts) * 14.5)))
         for wrong in (0, 65, -1.5):
             with self.assertRaisesRegex(ValueError, "row_drift"):
                 octavo.preparation(row_drift=wrong)
