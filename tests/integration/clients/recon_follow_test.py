@@ -75,6 +75,11 @@ class ReconFollow(FollowTest):
         self.ended(self.follower("reference.h5", "--series", "20:10", output="time/part.npy"))
         for i in range(3):
             self.assertEqual(np.load(self.at("time", f"part_{i:04}.npy")).shape, self.reference.shape)
+        # Half of a scan over a whole turn. Of all frames, fields among them, it would be less than half a turn.
+        for center in ("auto", "15.25"):
+            said = self.ended(self.follower("reference.h5", "--angles", f"0:{360 - 360 / COUNT}:{COUNT}", "--projections", f"0:{COUNT // 2}", center=center, output=f"half-{center}.npy"))
+            self.assertNotIn("gap", said)
+            self.assertEqual(np.load(self.at(f"half-{center}.npy")).shape, self.reference.shape)
         # Fields of another type than the projections; trial slices; sinograms alone.
         self.whole("mixed.h5", data_white=self.flats + np.float32(0.25))
         self.ended(self.follower("mixed.h5"))
