@@ -83,7 +83,8 @@ class NewFolders {
     std::filesystem::path at = std::filesystem::absolute(folder, error).lexically_normal();
     if (at.filename().empty()) at = at.parent_path();  // of "folder/"
     std::error_code ignored;
-    for (auto path = at; path.has_relative_path() && !std::filesystem::exists(path, ignored);
+    for (auto path = at; path.has_relative_path() &&
+                         !std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
          path = path.parent_path())
       made_.push_back(path);
     std::filesystem::create_directories(folder, error);

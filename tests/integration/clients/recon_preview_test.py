@@ -232,6 +232,9 @@ class ReconPreview(DaemonTest):
             self.recon("none.h5", "--preview", deep, code=1)
             self.assertEqual(os.listdir(self.here("stays")), [])
         self.assertIn("no file 'none.h5'", self.recon("none.h5", "--preview", folder, code=1).stderr)
+        os.symlink(self.here("gone"), self.here("dangling"))
+        self.assertIn("which cannot be a folder here", self.recon("a.h5", "--preview", self.here("dangling"), code=2).stderr)
+        self.assertTrue(os.path.islink(self.here("dangling")))
         # Names of what will be written: pictures, results, or both.
         os.mkdir(self.at("x"))
         scans = ("a.h5", "x/a.h5")
