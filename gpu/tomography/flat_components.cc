@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tbb/parallel_for.h"
 
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
@@ -21,65 +22,227 @@ constexpr int64_t kFloat = sizeof(float);
 constexpr int64_t kBin = 2;
 constexpr double kLit = 0.05;  // of the mean open beam: darker pixels tell nothing
 
-/// Eigenvalues in falling order, and the eigenvectors as rows, of a symmetric matrix: Jacobi's
-/// rotations (Golub, Van Loan, Matrix Computations, section 8.5).
+/// The largest eigenvalues in falling order, and their eigenvectors as rows, of a symmetric matrix.
 struct Spectrum {
   std::vector<double> values, vectors;
 };
-Spectrum EigenOf(std::vector<double> a, int64_t n) {
-  const auto at = [n](std::vector<double>& m, int64_t r, int64_t c) -> double& {
-    return m[static_cast<size_t>(r * n + c)];
-  };
-  std::vector<double> v(a.size(), 0.0);
-  double whole = 0;
-  for (int64_t i = 0; i < n; ++i) at(v, i, i) = 1;
-  for (const double x : a) whole += x * x;
-  constexpr int kMostSweeps = 60;
-  constexpr double kZero = 1e-26;  // of the sum of squares
-  for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
-    double off = 0;
-    for (int64_t p = 0; p < n; ++p) {
-      for (int64_t q = p + 1; q < n; ++q) off += at(a, p, q) * at(a, p, q);
+
+/// Finds the `most` largest eigenvalues: Householder's reflections make the matrix tridiagonal, and
+/// QL steps with implicit shifts make that diagonal (Golub, Van Loan, Matrix Computations, sections
+/// 8.3.1 and 8.3.3). Matrices are held by rows.
+class EigenFinder {
+ public:
+  EigenFinder(std::vector<double> matrix, int64_t n, const CancelCheck& goes_on)
+      : a_(std::move(matrix)),
+        n_(static_cast<size_t>(n)),
+        goes_on_(goes_on),
+        diagonal_(n_, 0.0),
+        beside_(n_, 0.0),
+        turned_(n_ * n_, 0.0) {}
+
+  /// Cancelled when asked to give up; Internal if the steps do not converge.
+  absl::StatusOr<Spectrum> Find(int64_t most) {
+    OCTAVO_RETURN_IF_ERROR(MakeTridiagonal());
+    OCTAVO_RETURN_IF_ERROR(MakeDiagonal());
+    std::vector<size_t> order(n_);
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t i, size_t j) { return diagonal_[i] > diagonal_[j]; });
+    order.resize(static_cast<size_t>(most));
+    Spectrum out;
+    for (const size_t i : order) {
+      out.values.push_back(diagonal_[i]);
+      double* const vector = turned_.data() + i * n_;
+      for (size_t k = n_; k-- > 0;) Reflect(k, vector);
+      out.vectors.insert(out.vectors.end(), vector, vector + n_);
     }
-    if (!(off > kZero * whole)) break;
-    for (int64_t p = 0; p < n; ++p) {
-      for (int64_t q = p + 1; q < n; ++q) {
-        const double apq = at(a, p, q);
-        if (apq == 0) continue;
-        const double theta = (at(a, q, q) - at(a, p, p)) / (2 * apq);
-        const double t = (theta < 0 ? -1 : 1) / (std::abs(theta) + std::sqrt(theta * theta + 1));
-        const double c = 1 / std::sqrt(t * t + 1), s = t * c;
-        const auto turn = [&](double& x, double& y) {
-          const double before = x;
-          x = c * before - s * y;
-          y = s * before + c * y;
-        };
-        for (int64_t k = 0; k < n; ++k) turn(at(a, k, p), at(a, k, q));
-        for (int64_t k = 0; k < n; ++k) turn(at(a, p, k), at(a, q, k));
-        for (int64_t k = 0; k < n; ++k) turn(at(v, p, k), at(v, q, k));
+    return out;
+  }
+
+ private:
+  absl::Status MakeTridiagonal() {
+    std::vector<double> w(n_);
+    for (size_t k = 0; k + 2 < n_; ++k) {
+      if (goes_on_ && !goes_on_()) return absl::CancelledError("given up when asked");
+      // Row k keeps the reflection, a unit vector v over the entries from k + 1 on: I - 2 v v^T.
+      double* const v = a_.data() + k * n_;
+      double squares = 0;
+      for (size_t i = k + 1; i < n_; ++i) squares += v[i] * v[i];
+      const double norm = std::sqrt(squares);
+      beside_[k] = v[k + 1] > 0 ? -norm : norm;
+      v[k + 1] -= beside_[k];
+      double length = 0;
+      for (size_t i = k + 1; i < n_; ++i) length += v[i] * v[i];
+      if (!(length > 0)) continue;  // there is nothing to reflect, and v is 0
+      length = std::sqrt(length);
+      for (size_t i = k + 1; i < n_; ++i) v[i] /= length;
+      double both = 0;
+      for (size_t i = k + 1; i < n_; ++i) {
+        const double* const row = a_.data() + i * n_;
+        w[i] = 2 * std::inner_product(row + k + 1, row + n_, v + k + 1, 0.0);
+        both += w[i] * v[i];
+      }
+      for (size_t i = k + 1; i < n_; ++i) w[i] -= both * v[i];
+      for (size_t i = k + 1; i < n_; ++i) {
+        double* const row = a_.data() + i * n_;
+        for (size_t j = k + 1; j < n_; ++j) row[j] -= v[i] * w[j] + w[i] * v[j];
       }
     }
+    for (size_t i = 0; i < n_; ++i) {
+      diagonal_[i] = a_[i * n_ + i];
+      turned_[i * n_ + i] = 1;
+    }
+    if (n_ > 1) beside_[n_ - 2] = a_[(n_ - 2) * n_ + n_ - 1];
+    return absl::OkStatus();
   }
-  std::vector<int64_t> order(static_cast<size_t>(n));
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int64_t i, int64_t j) { return at(a, i, i) > at(a, j, j); });
-  Spectrum out;
-  for (const int64_t i : order) {
-    out.values.push_back(at(a, i, i));
-    out.vectors.insert(out.vectors.end(), v.begin() + i * n, v.begin() + (i + 1) * n);
+  void Reflect(size_t k, double* vector) const {
+    if (k + 2 >= n_) return;
+    const double* const v = a_.data() + k * n_;
+    const double part = 2 * std::inner_product(v + k + 1, v + n_, vector + k + 1, 0.0);
+    for (size_t i = k + 1; i < n_; ++i) vector[i] -= part * v[i];
   }
-  return out;
-}
+
+  absl::Status MakeDiagonal() {
+    constexpr int kMostSteps = 60;  // for one eigenvalue; two or three are usual
+    constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
+    // One eigenvalue is 0, as the mean was taken off, so what is small is so beside the largest.
+    double small = 0;
+    for (size_t i = 0; i < n_; ++i)
+      small = std::max(small, kEpsilon * (std::abs(diagonal_[i]) + std::abs(beside_[i])));
+    for (size_t l = 0; l < n_; ++l) {
+      for (int step = 0;; ++step) {
+        if (goes_on_ && !goes_on_()) return absl::CancelledError("given up when asked");
+        size_t m = l;
+        while (m + 1 < n_ && std::abs(beside_[m]) > small) ++m;
+        if (m == l) break;
+        if (step == kMostSteps)
+          return absl::InternalError("the eigenvalues of the flat fields do not converge");
+        Step(l, m);
+      }
+    }
+    return absl::OkStatus();
+  }
+  // One QL step on the rows from l to m.
+  void Step(size_t l, size_t m) {
+    double g = (diagonal_[l + 1] - diagonal_[l]) / (2 * beside_[l]);
+    const double root = std::hypot(g, 1.0);
+    g = diagonal_[m] - diagonal_[l] + beside_[l] / (g + std::copysign(root, g));
+    double s = 1, c = 1, p = 0;
+    for (size_t i = m; i-- > l;) {
+      const double f = s * beside_[i], b = c * beside_[i];
+      const double r = std::hypot(f, g);
+      beside_[i + 1] = r;
+      if (r == 0) {  // it has fallen apart before l
+        diagonal_[i + 1] -= p;
+        beside_[m] = 0;
+        return;
+      }
+      s = f / r;
+      c = g / r;
+      g = diagonal_[i + 1] - p;
+      const double t = (diagonal_[i] - g) * s + 2 * c * b;
+      p = s * t;
+      diagonal_[i + 1] = g + p;
+      g = c * t - b;
+      double* const low = turned_.data() + i * n_;
+      double* const high = low + n_;
+      for (size_t k = 0; k < n_; ++k) {
+        const double before = high[k];
+        high[k] = s * low[k] + c * before;
+        low[k] = c * low[k] - s * before;
+      }
+    }
+    diagonal_[l] -= p;
+    beside_[l] = g;
+    beside_[m] = 0;
+  }
+
+  std::vector<double> a_;
+  const size_t n_;
+  const CancelCheck& goes_on_;
+  std::vector<double> diagonal_, beside_, turned_;  // beside_[i]: between rows i and i + 1
+};
+
+/// The sums of products of two of `count` fields over some pixels, in square tiles that stay in
+/// registers; the tiles on and above the diagonal, several at a time.
+class Products {
+ public:
+  static constexpr size_t kTile = 4, kPixels = 512;
+  explicit Products(size_t count)
+      : count_(count),
+        tiles_((count + kTile - 1) / kTile),
+        fields_(tiles_ * kPixels * kTile, 0.0),
+        sums_(count * count, 0.0) {}
+
+  /// Of pixel i < kPixels of the next ones.
+  double& At(size_t field, size_t i) {
+    return fields_[(field / kTile * kPixels + i) * kTile + field % kTile];
+  }
+  /// Adds the products of the first `pixels` of them.
+  void Add(size_t pixels) {
+    tbb::parallel_for(size_t{0}, tiles_, [&](size_t row) {
+      for (size_t column = row; column < tiles_; ++column) AddTile(row, column, pixels);
+    });
+  }
+  std::vector<double> Whole() && {
+    for (size_t f = 0; f < count_; ++f) {
+      for (size_t g = 0; g < f; ++g) sums_[f * count_ + g] = sums_[g * count_ + f];
+    }
+    return std::move(sums_);
+  }
+
+ private:
+  void AddTile(size_t row, size_t column, size_t pixels) {
+    const double* x = fields_.data() + row * kPixels * kTile;
+    const double* y = fields_.data() + column * kPixels * kTile;
+    double tile[kTile][kTile] = {};
+    for (size_t i = 0; i < pixels; ++i, x += kTile, y += kTile) {
+      for (size_t f = 0; f < kTile; ++f) {
+        for (size_t g = 0; g < kTile; ++g) tile[f][g] += x[f] * y[g];
+      }
+    }
+    for (size_t f = row * kTile; f < std::min((row + 1) * kTile, count_); ++f) {
+      for (size_t g = column * kTile; g < std::min((column + 1) * kTile, count_); ++g)
+        sums_[f * count_ + g] += tile[f % kTile][g % kTile];
+    }
+  }
+
+  const size_t count_, tiles_;
+  std::vector<double> fields_;  // [tile, pixel, field of the tile]
+  std::vector<double> sums_;
+};
 
 /// What the largest eigenvalue of the products of `fields` independent noise fields, less their
-/// mean, is below but for 2 standard deviations. `variances`, `squares`: sums over the pixels of
-/// the noise's variance and its square.
-double NoiseBound(int64_t fields, double variances, double squares) {
+/// mean, stays below in 99 of 100 cases. `variances`: of the noise at each pixel.
+///
+/// The law of Tracy and Widom of order 1 about the edge of the spectrum (N. El Karoui, Ann. Probab.
+/// 35 (2007) 663, theorem 1): where c solves Σ (v c / (1 - v c))² = fields, the middle is
+/// fields / c + Σ v / (1 - v c) and the scale (fields + Σ (v c / (1 - v c))³)^(1/3) / c. With the
+/// same variance 1 at n pixels the middle is n + fields + 2 √(n fields) (I. M. Johnstone, Ann.
+/// Statist. 29 (2001) 295).
+double NoiseBound(int64_t fields, const std::vector<double>& variances) {
   const double m = static_cast<double>(fields);
-  constexpr double kMean = -1.2065, kDeviation = 1.2680;  // of Tracy and Widom's law, order 1
-  return variances +
-         std::sqrt(squares) * (2 * std::sqrt(m) + (kMean + 2 * kDeviation) * std::pow(m, -1.0 / 6));
+  const double largest = *std::max_element(variances.begin(), variances.end());
+  if (!(largest > 0)) return 0;
+  const auto powers = [&](double c, double* squares, double* cubes, double* sum) {
+    *squares = *cubes = *sum = 0;
+    for (const double v : variances) {
+      const double left = 1 - v * c, ratio = v * c / left;
+      *squares += ratio * ratio;
+      *cubes += ratio * ratio * ratio;
+      *sum += v / left;
+    }
+  };
+  double low = 0, high = 1 / largest, squares = 0, cubes = 0, sum = 0;
+  constexpr int kHalvings = 40;
+  for (int i = 0; i < kHalvings; ++i) {
+    const double c = (low + high) / 2;
+    powers(c, &squares, &cubes, &sum);
+    (squares < m ? low : high) = c;
+  }
+  powers(low, &squares, &cubes, &sum);
+  constexpr double kTracyWidom = 2.0234;  // 99 % of the law of order 1 lie below
+  return m / low + sum + kTracyWidom * std::cbrt(m + cubes) / low;
 }
 
 class DeviceFinder final : public FlatComponentFinder {
@@ -176,13 +339,16 @@ class DeviceFinder final : public FlatComponentFinder {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<FlatPrincipals> Learn(StreamRef stream) override {
+  absl::StatusOr<FlatPrincipals> Learn(StreamRef stream, const CancelCheck& goes_on) override {
     if (std::ssize(flats_) != config_.flats * pixels())
       return absl::FailedPreconditionError("not all flat fields were added");
     const auto all = static_cast<size_t>(pixels());
     std::vector<double> open(all, 0.0);
-    for (size_t i = 0; i < flats_.size(); ++i)
-      open[i % all] += static_cast<double>(flats_[i]) / static_cast<double>(config_.flats);
+    for (size_t f = 0; f < static_cast<size_t>(config_.flats); ++f) {
+      if (goes_on && !goes_on()) return absl::CancelledError("given up when asked");
+      for (size_t i = 0; i < all; ++i)
+        open[i] += static_cast<double>(flats_[f * all + i]) / static_cast<double>(config_.flats);
+    }
     double mean = 0;
     for (size_t i = 0; i < all; ++i) {
       open[i] -= dark_[i];
@@ -198,10 +364,13 @@ class DeviceFinder final : public FlatComponentFinder {
       }
     }
     std::vector<float> fields;
+    fields.reserve(lit.size() * static_cast<size_t>(config_.flats));
     for (int64_t f = 0; f < config_.flats; ++f) {
+      if (goes_on && !goes_on()) return absl::CancelledError("given up when asked");
       for (const size_t i : lit) fields.push_back(flats_[static_cast<size_t>(f) * all + i]);
     }
-    FlatPrincipals found = FindFlatPrincipals(config_.flats, fields, config_.components);
+    OCTAVO_ASSIGN_OR_RETURN(FlatPrincipals found,
+                            FindFlatPrincipals(config_.flats, fields, config_.components, goes_on));
     components_ = found.components;
     sample_ = {.rows = rows_, .columns = columns_, .group_rows = group_rows_};
     auto* const on_host = host_.as<float>();
@@ -212,14 +381,16 @@ class DeviceFinder final : public FlatComponentFinder {
     }
     for (const size_t i : lit) sample_.mean += open[i] / static_cast<double>(lit.size());
     for (int64_t k = 0; k < components_; ++k) {
-      for (const size_t i : lit) {
-        double part = 0;
-        for (int64_t f = 0; f < config_.flats; ++f) {
-          part += found.mixture[static_cast<size_t>(f * components_ + k)] *
-                  static_cast<double>(flats_[static_cast<size_t>(f) * all + i]);
-        }
-        on_host[static_cast<size_t>(2 + k) * all + i] = static_cast<float>(part);
-        sample_.means[k] += part / static_cast<double>(lit.size());
+      std::vector<double> part(lit.size(), 0.0);
+      for (int64_t f = 0; f < config_.flats; ++f) {
+        if (goes_on && !goes_on()) return absl::CancelledError("given up when asked");
+        const double factor = found.mixture[static_cast<size_t>(f * components_ + k)];
+        const float* const field = fields.data() + static_cast<size_t>(f) * lit.size();
+        for (size_t i = 0; i < lit.size(); ++i) part[i] += factor * static_cast<double>(field[i]);
+      }
+      for (size_t i = 0; i < lit.size(); ++i) {
+        on_host[static_cast<size_t>(2 + k) * all + lit[i]] = static_cast<float>(part[i]);
+        sample_.means[k] += part[i] / static_cast<double>(lit.size());
       }
     }
     OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(stream, fields_.data(), on_host,
@@ -279,43 +450,42 @@ absl::Status CheckComponents(const FlatComponentsConfig& c) {
 
 }  // namespace
 
-FlatPrincipals FindFlatPrincipals(int64_t flats, const std::vector<float>& fields,
-                                  int64_t components) {
+absl::StatusOr<FlatPrincipals> FindFlatPrincipals(int64_t flats, const std::vector<float>& fields,
+                                                  int64_t components, const CancelCheck& goes_on) {
   const int64_t pixels = std::ssize(fields) / flats;
   const auto number = static_cast<size_t>(flats), n = static_cast<size_t>(pixels);
   FlatPrincipals found;
   // The sums of products of two fields, less the mean of all; a part of the pixels at a time, so
   // that it stays in the cache.
-  constexpr size_t kPart = 1024;
-  std::vector<double> products(number * number, 0.0), part(number * kPart), variance(n, 0.0);
+  Products products(number);
+  std::vector<double> variance(n, 0.0);
   double scale = 0;  // of the squares that are lost to rounding
-  for (size_t first = 0; first < n; first += kPart) {
-    const size_t count = std::min(kPart, n - first);
-    for (size_t i = 0; i < count; ++i) {
-      double mean = 0;
-      for (size_t f = 0; f < number; ++f) mean += static_cast<double>(fields[f * n + first + i]);
-      mean /= static_cast<double>(flats);
-      scale += mean * mean;
-      for (size_t f = 0; f < number; ++f) {
-        const double off = static_cast<double>(fields[f * n + first + i]) - mean;
-        part[f * kPart + i] = off;
+  for (size_t first = 0; first < n; first += Products::kPixels) {
+    if (goes_on && !goes_on()) return absl::CancelledError("given up when asked");
+    const size_t count = std::min(Products::kPixels, n - first);
+    std::vector<double> mean(count, 0.0);
+    for (size_t f = 0; f < number; ++f) {
+      for (size_t i = 0; i < count; ++i) mean[i] += static_cast<double>(fields[f * n + first + i]);
+    }
+    for (double& m : mean) {
+      m /= static_cast<double>(flats);
+      scale += m * m;
+    }
+    for (size_t f = 0; f < number; ++f) {
+      for (size_t i = 0; i < count; ++i) {
+        const double off = static_cast<double>(fields[f * n + first + i]) - mean[i];
+        products.At(f, i) = off;
         variance[first + i] += off * off;  // for the time being their sum
       }
     }
-    for (size_t f = 0; f < number; ++f) {
-      for (size_t g = f; g < number; ++g) {
-        double sum = 0;
-        for (size_t i = 0; i < count; ++i) sum += part[f * kPart + i] * part[g * kPart + i];
-        products[f * number + g] += sum;
-        if (g != f) products[g * number + f] += sum;
-      }
-    }
+    products.Add(count);
   }
   const double whole = std::accumulate(variance.begin(), variance.end(), 0.0);
   if (!(whole > 0) || !std::isfinite(whole)) return found;
-  const Spectrum spectrum = EigenOf(products, flats);
   const int64_t most =
       std::min(flats - 1, components == 0 ? int64_t{math::kMostFlatComponents} : components);
+  OCTAVO_ASSIGN_OR_RETURN(const Spectrum spectrum,
+                          EigenFinder(std::move(products).Whole(), flats, goes_on).Find(most));
   for (int64_t k = 0; k < most; ++k) {
     const double value = spectrum.values[static_cast<size_t>(k)];
     const double* const vector = spectrum.vectors.data() + k * flats;
@@ -324,19 +494,17 @@ FlatPrincipals FindFlatPrincipals(int64_t flats, const std::vector<float>& field
     if (components == 0) {
       // The variance that is left at each pixel, of one noise field.
       const double fields_left = static_cast<double>(flats - 1 - k);
-      double variances = 0, squares = 0;
-      for (const double sum : variance) {
-        const double one = std::max(sum, 0.0) / fields_left;
-        variances += one;
-        squares += one * one;
+      std::vector<double> variances;
+      variances.reserve(n);
+      for (const double sum : variance) variances.push_back(std::max(sum, 0.0) / fields_left);
+      if (!(value > NoiseBound(flats - 1 - k, variances))) break;
+      std::vector<double> score(n, 0.0);
+      for (size_t f = 0; f < number; ++f) {
+        if (goes_on && !goes_on()) return absl::CancelledError("given up when asked");
+        for (size_t i = 0; i < n; ++i)
+          score[i] += vector[f] * static_cast<double>(fields[f * n + i]);
       }
-      if (!(value > NoiseBound(flats - 1 - k, variances, squares))) break;
-      for (size_t i = 0; i < n; ++i) {
-        double score = 0;
-        for (size_t f = 0; f < number; ++f)
-          score += vector[f] * static_cast<double>(fields[f * n + i]);
-        variance[i] -= score * score;
-      }
+      for (size_t i = 0; i < n; ++i) variance[i] -= score[i] * score[i];
     }
     ++found.components;
     found.shares.push_back(value / whole);

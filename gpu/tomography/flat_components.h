@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "gpu/device/cancellation.h"
 #include "gpu/device/device.h"
 #include "gpu/math/flat_weights.h"
 #include "gpu/tomography/preprocess.h"
@@ -45,11 +46,13 @@ struct FlatPrincipals {
 /// Parallel analysis (J. L. Horn, Psychometrika 30 (1965) 179): component k counts if its variance
 /// exceeds what the largest of independent noise would have, which has the variance that is left at
 /// each pixel after the components before it (S. B. Green et al., Educ. Psychol. Meas. 72 (2012)
-/// 357). With many pixels the products of two noise fields are normally distributed, so the largest
-/// variance follows the Tracy-Widom law of order 1 and need not be simulated; its mean and two
-/// standard deviations are the bound.
-FlatPrincipals FindFlatPrincipals(int64_t flats, const std::vector<float>& fields,
-                                  int64_t components);
+/// 357). The largest variance of noise follows the Tracy-Widom law of order 1 and need not be
+/// simulated; what 99 of 100 stay below is the bound.
+///
+/// Cancelled if `goes_on`, which it asks between pieces of some milliseconds, says so.
+absl::StatusOr<FlatPrincipals> FindFlatPrincipals(int64_t flats, const std::vector<float>& fields,
+                                                  int64_t components,
+                                                  const CancelCheck& goes_on = {});
 
 /// Finds components and weights. Give all flat and dark fields, then Learn, then projections.
 class FlatComponentFinder {
@@ -69,8 +72,10 @@ class FlatComponentFinder {
                            int64_t group) = 0;
   /// All groups of these frames were added: fields are kept on the host.
   virtual absl::Status TakeFields(StreamRef stream, Kind kind, int64_t count) = 0;
-  /// All fields were taken: finds the components.
-  virtual absl::StatusOr<FlatPrincipals> Learn(StreamRef stream) = 0;
+  /// All fields were taken: finds the components. Cancelled if `goes_on` says so; it may be asked
+  /// to learn again then.
+  virtual absl::StatusOr<FlatPrincipals> Learn(StreamRef stream,
+                                               const CancelCheck& goes_on = {}) = 0;
   /// All groups of these projections were added: their weights [frame, component], in standard
   /// deviations among the flat fields. Waits for the stream. FailedPrecondition without components.
   virtual absl::StatusOr<std::vector<double>> Weights(StreamRef stream, int64_t count) = 0;

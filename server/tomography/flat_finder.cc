@@ -14,6 +14,7 @@
 #include "gpu/tomography/flat_components.h"
 #include "server/base/errors.h"
 #include "server/storage/projections/prefetch.h"
+#include "server/tomography/row_preparer.h"
 
 namespace octavo::tomography {
 namespace {
@@ -52,7 +53,7 @@ class FlatFinder {
         return finder_->TakeFields(run_.stream(), fields.kind, count);
       }));
     }
-    OCTAVO_ASSIGN_OR_RETURN(FlatPrincipals found, finder_->Learn(run_.stream()));
+    OCTAVO_ASSIGN_OR_RETURN(FlatPrincipals found, finder_->Learn(run_.stream(), Until(stop_)));
     report.flat_components = found.components;
     report.largest_flat_weight = 0;
     FlatComponents out{.components = found.components, .mixture = {}, .weights = {}};
