@@ -102,6 +102,15 @@ bool IsComplete(const std::vector<double>& turns, size_t begin, size_t end, doub
 
 absl::StatusOr<std::vector<model::IndexRange>> HalfTurnsOf(const model::TomographySpec& spec,
                                                            const std::vector<double>& angles_rad) {
+  // These are found in the half turn that is used, so they are not known when it is chosen, and the
+  // choice would take their lack for an inconsistency.
+  if (spec.half_turn == model::HalfTurn::kBest &&
+      (spec.preparation.finds_drift || spec.preparation.dynamic_flats)) {
+    return Refused(spec, absl::StrCat("preparation.",
+                                      spec.preparation.finds_drift ? "row_drift" : "dynamic_flats",
+                                      " takes effect after the choice; allowed with it are ALL, "
+                                      "FIRST, SECOND"));
+  }
   OCTAVO_ASSIGN_OR_RETURN(const model::IndexRange used, UsedOf(spec, std::ssize(angles_rad)));
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<double> turns, TurnsOf(spec, used, angles_rad));
   std::vector<double> steps;

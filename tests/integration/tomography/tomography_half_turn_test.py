@@ -122,6 +122,8 @@ class TomographyHalfTurn(DaemonTest):
                 ("is BEST with preparation.stitching", self.job(half_turn="best", center=None, prepare=octavo.preparation(stitching=dict(overlap=4)))),
                 ("is FIRST with series", self.job(half_turn="first", series=90)),
                 ("is BEST with preparation.logarithm = false", self.job(half_turn="best", prepare=octavo.preparation(logarithm=False))),
+                ("is BEST, but preparation.row_drift takes effect after the choice; allowed with it are ALL, FIRST, SECOND",
+                 self.job(half_turn="best", prepare=octavo.preparation(ignore_fields=True, row_drift=True))),
                 ("is BEST with push, whose angles come with the frames; allowed is ALL, where tomography.projections may pick the frames of one half turn",
                  octavo.tomography(push, half_turn="best"))):
             with self.subTest(words=words):

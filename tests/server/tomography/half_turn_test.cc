@@ -61,6 +61,29 @@ TomographySpec Half(HalfTurn half, IndexRange projections = {}) {
   return spec;
 }
 
+TEST(HalfTurnsTest, TheBestIsNotChosenBeforeWhatIsFoundInIt) {
+  const std::vector<double> angles = Angles(0, 1, 360);
+  const auto with = [](HalfTurn half, bool drift, bool flats) {
+    TomographySpec spec = Half(half);
+    spec.preparation.finds_drift = drift;
+    spec.preparation.dynamic_flats = flats;
+    return spec;
+  };
+  for (const bool drift : {false, true}) {
+    EXPECT_THAT(HalfTurnsOf(with(HalfTurn::kBest, drift, !drift), angles),
+                IsError(absl::StatusCode::kInvalidArgument,
+                        absl::StrCat("tomography.half_turn: is BEST, but preparation.",
+                                     drift ? "row_drift" : "dynamic_flats",
+                                     " takes effect after the choice; allowed")));
+    for (const HalfTurn half : {HalfTurn::kFirst, HalfTurn::kSecond})
+      EXPECT_THAT(HalfTurnsOf(with(half, drift, !drift), angles), IsOk());
+  }
+  // Shifts that are given are known before.
+  TomographySpec given = Half(HalfTurn::kBest);
+  given.preparation.row_shifts.assign(360, 0.5);
+  EXPECT_THAT(HalfTurnsOf(given, angles), IsOk());
+}
+
 TEST(HalfTurnsTest, AreCountedFromTheFirstProjectionOn) {
   // Whatever the first angle, the direction and the unit of a turn at which angles begin anew.
   for (const double first : {0.0, 90.0, -37.3, 1000.25, 359.5}) {
