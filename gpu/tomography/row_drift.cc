@@ -138,8 +138,10 @@ Fit Compare(const Profile& own, const Profile& mean, double profiles, double sta
 
 }  // namespace
 
-RowDrift FindRowDrift(int64_t projections, int64_t rows, const std::vector<float>& profiles,
-                      double most) {
+absl::StatusOr<RowDrift> FindRowDrift(int64_t projections, int64_t rows,
+                                      const std::vector<float>& profiles, double most,
+                                      const std::vector<double>& reference,
+                                      const CancelCheck& goes_on) {
   std::vector<Profile> own;
   for (int64_t a = 0; a < projections; ++a) {
     const auto from = profiles.begin() + a * rows;
@@ -158,11 +160,27 @@ RowDrift FindRowDrift(int64_t projections, int64_t rows, const std::vector<float
       mean[i] = count[i] > 0 ? sum[i] / count[i] : 0;
     }
   };
-  for (size_t a = 0; a < own.size(); ++a) {
-    if (a > 0)
-      shifts[a] = Compare(own[a], mean, static_cast<double>(a), shifts[a - 1], most, true).shift;
-    include(a);
-  }
+  // Does something for all projections, in pieces between which it may be given up. A piece of the
+  // first pass is no larger than what is before it, so that its mean is that of half of them.
+  constexpr size_t kPiece = 64;
+  const auto in_pieces = [&](bool grow, const auto& work) -> absl::Status {
+    for (size_t begin = 0, end = 0; begin < own.size(); begin = end) {
+      if (goes_on && !goes_on()) return absl::CancelledError("given up when asked");
+      const size_t size = grow ? std::clamp<size_t>(begin, 1, kPiece) : kPiece;
+      end = std::min(begin + size, own.size());
+      work(begin, end);
+    }
+    return absl::OkStatus();
+  };
+  OCTAVO_RETURN_IF_ERROR(in_pieces(/*grow=*/true, [&](size_t begin, size_t end) {
+    if (begin > 0) {
+      tbb::parallel_for(begin, end, [&](size_t a) {
+        shifts[a] =
+            Compare(own[a], mean, static_cast<double>(begin), shifts[begin - 1], most, true).shift;
+      });
+    }
+    for (size_t a = begin; a < end; ++a) include(a);
+  }));
   constexpr int kMostRounds = 20;
   constexpr double kClose = 1e-3;
   for (int round = 0; round < kMostRounds; ++round) {
@@ -170,21 +188,31 @@ RowDrift FindRowDrift(int64_t projections, int64_t rows, const std::vector<float
     for (const double shift : shifts) middle += shift / static_cast<double>(projections);
     std::fill(sum.begin(), sum.end(), 0.0);
     std::fill(count.begin(), count.end(), 0.0);
-    for (size_t a = 0; a < own.size(); ++a) {
-      shifts[a] = std::clamp(shifts[a] - middle, -most, most);
-      include(a);
-    }
-    tbb::parallel_for(size_t{0}, own.size(), [&](size_t a) {
-      fits[a] =
-          Compare(own[a], mean, static_cast<double>(projections), shifts[a], most, round == 0);
-    });
+    OCTAVO_RETURN_IF_ERROR(in_pieces(/*grow=*/false, [&](size_t begin, size_t end) {
+      for (size_t a = begin; a < end; ++a) {
+        shifts[a] = std::clamp(shifts[a] - middle, -most, most);
+        include(a);
+      }
+    }));
+    OCTAVO_RETURN_IF_ERROR(in_pieces(/*grow=*/false, [&](size_t begin, size_t end) {
+      tbb::parallel_for(begin, end, [&](size_t a) {
+        fits[a] =
+            Compare(own[a], mean, static_cast<double>(projections), shifts[a], most, round == 0);
+      });
+    }));
     for (size_t a = 0; a < own.size(); ++a) {
       far = std::max(far, std::abs(fits[a].shift - shifts[a]));
       shifts[a] = fits[a].shift;
     }
     if (far < kClose) break;
   }
+  if (!reference.empty()) {
+    const double away =
+        Compare(mean, reference, static_cast<double>(projections), 0, most, true).shift;
+    for (double& shift : shifts) shift = std::clamp(shift + away, -most, most);
+  }
   RowDrift drift{.shifts = std::move(shifts)};
+  drift.profile = std::move(mean);
   std::vector<double> variances, agreements;
   for (size_t a = 0; a < own.size(); ++a) {
     variances.push_back(fits[a].variance);
@@ -195,6 +223,10 @@ RowDrift FindRowDrift(int64_t projections, int64_t rows, const std::vector<float
   drift.uncertainty = std::sqrt(MedianOf(variances));
   drift.agreement = MedianOf(agreements);
   return drift;
+}
+
+int64_t RowDriftHostBytes(int64_t projections, int64_t rows) {
+  return projections * rows * static_cast<int64_t>(sizeof(float) + sizeof(double));
 }
 
 absl::StatusOr<std::vector<float>> RowMeans(StreamRef stream, Device& device,

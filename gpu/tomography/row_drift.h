@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "gpu/device/cancellation.h"
 #include "gpu/device/device.h"
 #include "gpu/device/device_span.h"
 #include "gpu/tomography/preprocess.h"
@@ -16,13 +17,15 @@ namespace octavo::inline gpu {
 
 /// The shifts of projections along the rows of the detector.
 struct RowDrift {
-  /// Of each projection, in rows, less their mean: row r of the object lies at r + shift.
+  /// Of each projection, in rows, less their mean or from the reference: row r of the object lies
+  /// at r + shift.
   std::vector<double> shifts;
   double uncertainty = 0;  // standard deviation of a shift, in rows, in the median; infinite: none
   /// The part of the variance of a profile that the mean of all profiles explains at its shift, in
   /// the median; 1 = the mass of every row is the same in all projections.
   double agreement = 0;
-  int64_t at_limit = 0;  // projections whose shift is as large as was allowed
+  std::vector<double> profile;  // the mean of all profiles, less their shifts, over the rows
+  int64_t at_limit = 0;         // projections whose shift is as large as was allowed
 };
 
 /// With parallel rays the mass that a row sees, the sum of its line integrals, does not depend on
@@ -32,12 +35,20 @@ struct RowDrift {
 /// differ by their shift alone. `profiles` [projection, row]: that mean or sum, the same for all;
 /// values that are not finite are left out. Shifts of up to `most` rows either way are looked for.
 ///
-/// Each profile is compared with the mean of those before it, then all with the mean of all, until
-/// no shift changes by 0.001 rows. A comparison is least squares over shift and a constant (a beam
-/// that is a little brighter), with Huber's weights, from the best whole number of rows on; the
-/// mean profile is interpolated by cubic convolution.
-RowDrift FindRowDrift(int64_t projections, int64_t rows, const std::vector<float>& profiles,
-                      double most);
+/// Up to 64 profiles at a time are compared with the mean of those before them, then all with the
+/// mean of all, until no shift changes by 0.001 rows. A comparison is least squares over shift and
+/// a constant (a beam that is a little brighter), with Huber's weights, from the best whole number
+/// of rows on; the mean profile is interpolated by cubic convolution.
+///
+/// `reference`: the mean profile of other projections of the object [row]; the mean of these is
+/// compared with it in the same way, and all shifts are measured from it. Empty: their mean is 0.
+/// Cancelled if `goes_on`, which it asks before every 64 profiles, says so.
+absl::StatusOr<RowDrift> FindRowDrift(int64_t projections, int64_t rows,
+                                      const std::vector<float>& profiles, double most,
+                                      const std::vector<double>& reference = {},
+                                      const CancelCheck& goes_on = {});
+/// Host memory of the profiles: those that FindRowDrift is given, and its own in f64.
+int64_t RowDriftHostBytes(int64_t projections, int64_t rows);
 
 /// The means over the detectors of sinograms [slice, angle, detector]: [angle, slice]. `scratch`
 /// has room for 2 slices x angles numbers. Waits for the stream.

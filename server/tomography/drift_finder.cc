@@ -94,16 +94,25 @@ absl::StatusOr<int64_t> DriftFinderBytes(const TomographyLayout& layout, Device&
   return most;
 }
 
+absl::StatusOr<int64_t> DriftFinderHostBytes(const TomographyLayout& layout) {
+  if (!layout.finds_drift()) return 0;
+  OCTAVO_ASSIGN_OR_RETURN(const TomographyLayout profile, layout.ForProfiles());
+  return RowDriftHostBytes(profile.frames(), profile.slices());
+}
+
 absl::StatusOr<TomographyLayout> WithRowShifts(const ScannedObject& object, job::JobRun& run,
-                                               RowPreparer& rows, model::TomographyReport& report) {
+                                               const std::stop_token& stop, RowPreparer& rows,
+                                               std::vector<double>& reference,
+                                               model::TomographyReport& report) {
   const TomographyLayout& layout = object.layout;
   report.row_shifts = layout.row_shifts();
   if (!layout.finds_drift()) return layout;
   OCTAVO_ASSIGN_OR_RETURN(const TomographyLayout profile, layout.ForProfiles());
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<float> profiles,
                           ProfilesOf(profile, object, run, rows));
-  RowDrift drift =
-      FindRowDrift(profile.frames(), profile.slices(), profiles, layout.most_row_shift());
+  OCTAVO_ASSIGN_OR_RETURN(RowDrift drift,
+                          FindRowDrift(profile.frames(), profile.slices(), profiles,
+                                       layout.most_row_shift(), reference, Until(stop)));
   report.row_shift_uncertainty = drift.uncertainty;
   if (!(drift.uncertainty <= kUnknown && drift.agreement >= kStrange)) {
     run.Warn(
@@ -113,6 +122,7 @@ absl::StatusOr<TomographyLayout> WithRowShifts(const ScannedObject& object, job:
     report.row_shifts.assign(report.row_shifts.size(), 0.0);
     return layout.WithRowShifts(report.row_shifts);
   }
+  if (reference.empty()) reference = drift.profile;
   Warn(drift, layout.most_row_shift(), profile.frames(), run);
   const auto [least, most] = std::minmax_element(drift.shifts.begin(), drift.shifts.end());
   run.Log(

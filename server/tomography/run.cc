@@ -81,6 +81,7 @@ class TomographyRunner {
   RowPreparer rows_;
   PreviewMaker previews_;
   ResultVolume result_;
+  std::vector<double> mass_profile_;  // over the rows, of the first volume; with row_drift
   std::optional<SliceMaker> slices_;  // of the volume that is being made
   std::optional<LiveSlices> live_;    // of a push
   bool told_doubts_ = false;          // of a volume of the series but the first
@@ -139,7 +140,8 @@ absl::Status TomographyRunner::MakeSeries(std::optional<PushCollector>& pushed) 
       TellDoubts(i);
       ForgetVolume(report_);
       OCTAVO_ASSIGN_OR_RETURN(object_.layout, WithDynamicFlats(object_, run_, stop_, report_));
-      OCTAVO_ASSIGN_OR_RETURN(object_.layout, WithRowShifts(object_, run_, rows_, report_));
+      OCTAVO_ASSIGN_OR_RETURN(object_.layout,
+                              WithRowShifts(object_, run_, stop_, rows_, mass_profile_, report_));
     }
     OCTAVO_RETURN_IF_ERROR(MakeVolume(i, window, {.begin = done(i), .end = done(i + 1)}));
     OCTAVO_RETURN_IF_ERROR(run_.Complete(static_cast<size_t>(i)));
@@ -204,7 +206,8 @@ void TomographyRunner::TellDoubts(int64_t index) {
 absl::StatusOr<TomographyRunner::Part> TomographyRunner::FindAxis() {
   report_.slices_per_batch = task_.slices_per_batch;
   OCTAVO_ASSIGN_OR_RETURN(object_.layout, WithDynamicFlats(object_, run_, stop_, report_));
-  OCTAVO_ASSIGN_OR_RETURN(object_.layout, WithRowShifts(object_, run_, rows_, report_));
+  OCTAVO_ASSIGN_OR_RETURN(object_.layout,
+                          WithRowShifts(object_, run_, stop_, rows_, mass_profile_, report_));
   if (!object_.layout.stitched())
     report_.opposite = OppositeOf(object_.layout.projections(), object_.input->info().angles_rad);
   const model::TomographySpec spec = OfWindow(*task_.spec, 0);

@@ -1,7 +1,9 @@
 #include "server/tomography/tomography_job.h"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -13,6 +15,7 @@
 #include "server/buffer/array_input.h"
 #include "server/source/push_projections.h"
 #include "server/storage/io/confined_path.h"
+#include "server/tomography/drift_finder.h"
 #include "server/tomography/half_turn.h"
 #include "server/tomography/layout.h"
 #include "server/tomography/odd_values.h"
@@ -35,6 +38,7 @@ constexpr int64_t kFewSlices = 16;
 constexpr int64_t kMostProjections = 65535;  // PrepareConfig::angles
 constexpr int64_t kMostFields =
     512;  // flat or dark fields for which room is reserved before any was pushed
+constexpr std::chrono::milliseconds kMemoryPoll(50);
 
 class TomographyWork final : public job::JobWork {
  public:
@@ -43,7 +47,7 @@ class TomographyWork final : public job::JobWork {
                  std::shared_ptr<source::ProjectionPort> port,
                  std::shared_ptr<const buffer::ArrayInput> initial, TomographyLayout layout,
                  std::vector<model::IndexRange> half_turns, int64_t projections,
-                 std::vector<std::string> warnings)
+                 std::vector<std::string> warnings, std::shared_ptr<void> drift_memory)
       : spec_(std::move(spec)),
         environment_(environment),
         input_(std::move(input)),
@@ -53,7 +57,8 @@ class TomographyWork final : public job::JobWork {
         half_turns_(std::move(half_turns)),
         projections_(projections),
         volumes_(WindowsIn(spec_, projections)),
-        warnings_(std::move(warnings)) {}
+        warnings_(std::move(warnings)),
+        drift_memory_(std::move(drift_memory)) {}
   ~TomographyWork() override {
     if (port_ != nullptr) port_->Close();
   }
@@ -101,6 +106,8 @@ class TomographyWork final : public job::JobWork {
 
   absl::Status Run(job::JobRun& run, std::stop_token stop) override {
     OCTAVO_ASSIGN_OR_RETURN(const Chosen chosen, ChosenBefore(run.device()));
+    // Do this before the job takes other host memory, so that no two jobs wait for each other.
+    OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<void> drift_memory, DriftMemory(run, stop));
     // Reads the file once for the search of the axis, the trial slices and all batches.
     std::string note;
     const bool again = chosen.memory.slices_per_batch < layout_.slices() || spec_.center.find ||
@@ -127,6 +134,21 @@ class TomographyWork final : public job::JobWork {
     TomographyMemory memory;
     bool on_disk = false;
   };
+
+  // Host memory for the search of a drift. Waits until other imports and pushes leave room.
+  absl::StatusOr<std::shared_ptr<void>> DriftMemory(job::JobRun& run,
+                                                    const std::stop_token& stop) const {
+    if (drift_memory_ != nullptr || environment_.projection_memory == nullptr) return drift_memory_;
+    OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, DriftFinderHostBytes(layout_));
+    if (bytes == 0) return std::shared_ptr<void>();
+    for (bool told = false;;) {
+      if (auto reserved = environment_.projection_memory->Reserve(bytes)) return reserved;
+      if (!std::exchange(told, true))
+        run.Log(absl::StrCat("waits for ", bytes >> 20, " MiB of host memory"));
+      if (stop.stop_requested()) return absl::CancelledError("cancelled");
+      std::this_thread::sleep_for(kMemoryPoll);
+    }
+  }
 
   std::string SamplesText() const {
     const model::ResultSamplesSpec& samples = spec_.samples;
@@ -239,9 +261,33 @@ class TomographyWork final : public job::JobWork {
   const std::vector<model::IndexRange> half_turns_;          // empty: all projections are used
   const int64_t projections_, volumes_;  // of a push: the most that there can be
   const std::vector<std::string> warnings_;
+  const std::shared_ptr<void> drift_memory_;  // of a push; else taken when the job runs
   mutable Mutex mutex_;
   mutable std::map<int, Chosen> chosen_ ABSL_GUARDED_BY(mutex_);  // by device
 };
+
+/// Host memory for the search of a drift: refused if the server never has as much. A push takes it
+/// at once, with that of its frames; null otherwise.
+absl::StatusOr<std::shared_ptr<void>> TakeDriftMemory(const TomographyLayout& layout, bool pushed,
+                                                      source::ProjectionMemory* memory) {
+  OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, DriftFinderHostBytes(layout));
+  std::shared_ptr<void> taken;
+  if (bytes == 0 || memory == nullptr) return taken;
+  const bool possible = bytes <= memory->limit_bytes();
+  if (possible && pushed) taken = memory->Reserve(bytes);
+  if (possible && (taken != nullptr || !pushed)) return taken;
+  constexpr char kField[] = "tomography.preparation.row_drift";
+  return WithInfo(
+      absl::ResourceExhaustedError(absl::StrCat(
+          kField, ": the profiles of all projections take ", bytes,
+          " bytes of host memory; the server has ", memory->limit_bytes(), " for such",
+          possible ? ", and others use it now" : "; allowed are fewer projections or rows")),
+      {.reason = Reason::kHostMemory,
+       .field = kField,
+       .numbers = {{"wanted", absl::StrCat(bytes)},
+                   {"limit", absl::StrCat(memory->limit_bytes())},
+                   {"retryable", possible ? "true" : "false"}}});
+}
 
 absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenFile(
     const model::TomographySpec& spec, const model::ProjectionFileSpec& file,
@@ -479,9 +525,11 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
     OCTAVO_ASSIGN_OR_RETURN(port, source::ProjectionPort::Create(
                                       *push, environment.projection_memory, environment.clock));
   }
+  OCTAVO_ASSIGN_OR_RETURN(auto drift_memory,
+                          TakeDriftMemory(layout, port != nullptr, environment.projection_memory));
   return std::make_unique<TomographyWork>(
       spec, environment, std::move(input), std::move(port), std::move(initial), std::move(layout),
-      std::move(half_turns), info.projections, std::move(doubts.warnings));
+      std::move(half_turns), info.projections, std::move(doubts.warnings), std::move(drift_memory));
 }
 
 }  // namespace octavo::tomography

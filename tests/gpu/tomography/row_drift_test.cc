@@ -32,7 +32,8 @@ double MassAt(double row, double rows) {
 
 struct Scan {
   std::vector<float> profiles;
-  Doubles shifts;  // less their mean
+  Doubles shifts;     // less their mean
+  double offset = 0;  // their mean
 };
 Scan MakeScan(int64_t projections, int64_t rows, double reach, double noise, std::mt19937& random) {
   std::normal_distribution<double> normal;
@@ -50,6 +51,7 @@ Scan MakeScan(int64_t projections, int64_t rows, double reach, double noise, std
           brighter + noise * normal(random)));
   }
   for (double& shift : scan.shifts) shift -= mean;
+  scan.offset = mean;
   return scan;
 }
 double RmsOff(const Doubles& found, const Doubles& wanted) {
@@ -64,7 +66,7 @@ TEST(RowDriftTest, FindsTheShiftsOfProfiles) {
     for (const double noise : {0.0, 0.003, 0.01}) {
       const int64_t projections = 60 + static_cast<int64_t>(random() % 60);
       const Scan scan = MakeScan(projections, rows, 3, noise, random);
-      const RowDrift drift = FindRowDrift(projections, rows, scan.profiles, 5);
+      ASSERT_OK_AND_ASSIGN(const RowDrift drift, FindRowDrift(projections, rows, scan.profiles, 5));
       SCOPED_TRACE(::testing::Message() << rows << " rows, noise " << noise);
       ASSERT_EQ(std::ssize(drift.shifts), projections);
       const double off = RmsOff(drift.shifts, scan.shifts);
@@ -85,7 +87,7 @@ TEST(RowDriftTest, OddRowsAndProfilesDoNotMoveTheOthers) {
     if (a % 9 == 0)
       scan.profiles[static_cast<size_t>(a * 70 + 50)] = std::numeric_limits<float>::quiet_NaN();
   }
-  const RowDrift drift = FindRowDrift(80, 70, scan.profiles, 5);
+  ASSERT_OK_AND_ASSIGN(const RowDrift drift, FindRowDrift(80, 70, scan.profiles, 5));
   EXPECT_LE(RmsOff(drift.shifts, scan.shifts), 0.15);
 }
 
@@ -96,16 +98,67 @@ TEST(RowDriftTest, TellsWhatItDoesNotKnow) {
     std::vector<float> alike;
     for (int64_t i = 0; i < 60 * rows; ++i)
       alike.push_back(static_cast<float>(2 + 0.05 * normal(random)));
-    EXPECT_LE(FindRowDrift(60, rows, alike, 5).agreement, 0.5);
+    ASSERT_OK_AND_ASSIGN(const RowDrift drift, FindRowDrift(60, rows, alike, 5));
+    EXPECT_LE(drift.agreement, 0.5);
   }
   // Without any noise there is nothing to compare at all.
-  const RowDrift none = FindRowDrift(10, 30, std::vector<float>(300, 2.0f), 5);
+  ASSERT_OK_AND_ASSIGN(const RowDrift none, FindRowDrift(10, 30, std::vector<float>(300, 2.0f), 5));
   EXPECT_TRUE(std::isinf(none.uncertainty));
   // More than is looked for.
   const Scan scan = MakeScan(60, 80, 8, 0, random);
-  const RowDrift drift = FindRowDrift(60, 80, scan.profiles, 2);
+  ASSERT_OK_AND_ASSIGN(const RowDrift drift, FindRowDrift(60, 80, scan.profiles, 2));
   EXPECT_GT(drift.at_limit, 5);
   for (const double shift : drift.shifts) EXPECT_LE(std::abs(shift), 2);
+}
+
+// Two volumes of a series: the second lies away from the first, and its shifts say by how much.
+TEST(RowDriftTest, IsMeasuredFromTheReference) {
+  std::mt19937 random{testing::FreshSeed()};
+  for (const double away : {-2.6, 0.0, 0.4, 3.0}) {
+    const int64_t rows = 60 + static_cast<int64_t>(random() % 100);
+    const Scan first = MakeScan(70, rows, 1.5, 0.002, random);
+    Scan second = MakeScan(90, rows, 1.5, 0.002, random);
+    ASSERT_OK_AND_ASSIGN(const RowDrift reference, FindRowDrift(70, rows, first.profiles, 6));
+    ASSERT_EQ(std::ssize(reference.profile), rows);
+    // The same projections again, whose object lies `away` from that of the first.
+    std::normal_distribution<double> normal;
+    for (int64_t a = 0; a < 90; ++a) {
+      second.shifts[static_cast<size_t>(a)] += away;
+      for (int64_t r = 0; r < rows; ++r)
+        second.profiles[static_cast<size_t>(a * rows + r)] = static_cast<float>(
+            MassAt(static_cast<double>(r) - first.offset - second.shifts[static_cast<size_t>(a)],
+                   static_cast<double>(rows)) +
+            0.002 * normal(random));
+    }
+    SCOPED_TRACE(::testing::Message() << rows << " rows, " << away << " away");
+    ASSERT_OK_AND_ASSIGN(const RowDrift alone, FindRowDrift(90, rows, second.profiles, 6));
+    ASSERT_OK_AND_ASSIGN(const RowDrift drift,
+                         FindRowDrift(90, rows, second.profiles, 6, reference.profile));
+    EXPECT_LE(RmsOff(drift.shifts, second.shifts), 0.1);
+    if (std::abs(away) > 1) EXPECT_GE(RmsOff(alone.shifts, second.shifts), 0.8 * std::abs(away));
+  }
+}
+
+TEST(RowDriftTest, IsGivenUpWhenAsked) {
+  std::mt19937 random{testing::FreshSeed()};
+  const int64_t projections = 300 + static_cast<int64_t>(random() % 100);
+  const Scan scan = MakeScan(projections, 50, 3, 0.002, random);
+  int64_t asked = 0;
+  ASSERT_THAT(
+      FindRowDrift(projections, 50, scan.profiles, 5, {}, [&] { return ++asked > 0; }).status(),
+      IsOk());
+  // Each 64 projections, in the first pass and twice in each round.
+  EXPECT_GE(asked, 3 * (projections / 64));
+  for (const int64_t last : {int64_t{0}, int64_t{4}, asked / 2, asked - 1}) {
+    int64_t times = 0;
+    EXPECT_EQ(FindRowDrift(projections, 50, scan.profiles, 5, {}, [&] { return times++ < last; })
+                  .status()
+                  .code(),
+              absl::StatusCode::kCancelled)
+        << last;
+    EXPECT_EQ(times, last + 1);  // nothing is asked, nor done, after that
+  }
+  EXPECT_EQ(RowDriftHostBytes(300, 50), 300 * 50 * 12);
 }
 
 class RowShiftsTest : public testing::BackendTest {

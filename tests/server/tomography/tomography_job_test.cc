@@ -658,6 +658,46 @@ TEST_P(TomographyJobTest, CancelGivesAllMemoryBack) {
   Await([&] { return ledger_.UseOf(0).granted() == 0; });
 }
 
+// The profiles of all projections count as host memory: 12 bytes for each row of each of them.
+TEST_P(TomographyJobTest, ASearchOfADriftPlansItsHostMemory) {
+  WriteMany(200);
+  TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
+  std::get<ProjectionFileSpec>(spec.input).path = "many.npy";
+  spec.preparation.finds_drift = true;
+  const int64_t bytes = kAngles * 200 * 12;
+  {
+    ProjectionMemory little(bytes - 1);
+    JobEnvironment environment = Environment();
+    environment.projection_memory = &little;
+    JobSpec job;
+    job.work = spec;
+    EXPECT_THAT(SubmitTo(job, environment).status(),
+                IsError(absl::StatusCode::kResourceExhausted,
+                        absl::StrCat("tomography.preparation.row_drift: the profiles of all "
+                                     "projections take ",
+                                     bytes, " bytes of host memory")));
+    EXPECT_EQ(little.used_bytes(), 0);
+  }
+  // While others have it, the job waits, and can be cancelled.
+  std::shared_ptr<void> others = memory_.Reserve(memory_.limit_bytes() - bytes + 1);
+  ASSERT_NE(others, nullptr);
+  const auto waiting = Submit(spec);
+  ASSERT_THAT(waiting, IsOk());
+  Await([&] {
+    const auto now = queue_->Get(waiting->name);
+    return IsFinal(now->state) ||
+           std::any_of(now->log.begin(), now->log.end(), [](const auto& line) {
+             return line.text.find("of host memory") != std::string::npos;
+           });
+  });
+  ASSERT_EQ(queue_->Get(waiting->name)->state, JobState::kRunning);
+  ASSERT_THAT(queue_->Cancel(waiting->name), IsOk());
+  EXPECT_EQ(Wait(waiting->name).state, JobState::kCancelled);
+  others.reset();
+  EXPECT_EQ(Run(spec).state, JobState::kDone);
+  EXPECT_EQ(memory_.used_bytes(), 0);
+}
+
 // A scan may take hours: other jobs use the device until its projections have arrived.
 TEST_P(TomographyJobTest, OthersRunWhileOneWaitsForProjections) {
   TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
