@@ -22,6 +22,9 @@ namespace {
 
 using Id = Hdf5Id;
 constexpr hsize_t kMostNumbers = hsize_t{1} << 24;
+// Of metadata whose checksum is wrong. The library doubles its pause with each, from a nanosecond
+// on: its own 100 would last for ever, these last a millisecond, and the next look tries again.
+constexpr unsigned kReadAttempts = 20;
 
 // Whether there is an object of this path. Links to nothing count as missing.
 bool Exists(hid_t file, const std::string& name) {
@@ -228,11 +231,15 @@ class GrowingHdf5 final : public GrowingProjections {
     struct stat info {};
     if (::stat(path_.c_str(), &info) != 0)
       return absl::UnavailableError(absl::StrCat(path_, " is not there now"));
+    // The library would wait for a writer of a pipe.
+    if (!S_ISREG(info.st_mode))
+      return BadProjections(path_, "the path", "is no regular file any more", "the file of before");
     bytes_ = info.st_size;
     std::array<std::unique_ptr<GrowingHdf5Frames>, 3> made;  // destroyed without the lock
     MutexLock lock(Hdf5Mutex());
     QuietHdf5();
     OCTAVO_RETURN_IF_ERROR(OpenFile());
+    OCTAVO_RETURN_IF_ERROR(CheckIdentity());
     const std::string* given[] = {&options_.projections, &options_.flats, &options_.darks};
     const char* usual[] = {"/exchange/data", "/exchange/data_white", "/exchange/data_dark"};
     for (size_t k = 0; k < made.size(); ++k) {
@@ -252,6 +259,7 @@ class GrowingHdf5 final : public GrowingProjections {
     const Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
     H5Pset_file_locking(access.get(), /*use=*/false, /*ignore_when_disabled=*/true);
     H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG);
+    H5Pset_metadata_read_attempts(access.get(), kReadAttempts);
     file_ = Id(H5Fopen(path_.c_str(), H5F_ACC_RDONLY | H5F_ACC_SWMR_READ, access.get()), H5Fclose);
     if (!file_) {
       H5Eclear2(H5E_DEFAULT);
@@ -263,6 +271,26 @@ class GrowingHdf5 final : public GrowingProjections {
                      " cannot be read now, as a file that is written without SWMR in a form that "
                      "no other program may read until it is closed: ",
                      Hdf5Reason()));
+  }
+
+  // A file that was renamed over the path holds another scan, whatever its shape. One of which
+  // nothing was taken may be replaced. With the library's lock held.
+  absl::Status CheckIdentity() {
+    void* handle = nullptr;  // of the file that is open, whatever the path leads to now
+    struct stat info {};
+    if (H5Fget_vfd_handle(file_.get(), H5P_DEFAULT, &handle) < 0 || handle == nullptr ||
+        ::fstat(*static_cast<const int*>(handle), &info) != 0)
+      return absl::UnavailableError(absl::StrCat(path_, " cannot be examined now"));
+    const std::pair<dev_t, ino_t> now{info.st_dev, info.st_ino};
+    if (identity_.has_value() && *identity_ != now) {
+      if (HasTaken())
+        return BadProjections(path_, "the file",
+                              "is not that of before: another file has taken its place",
+                              "the file whose frames were taken");
+      Forget();
+    }
+    identity_ = now;
+    return absl::OkStatus();
   }
 
   absl::Status ReadAngles() {
@@ -293,6 +321,7 @@ class GrowingHdf5 final : public GrowingProjections {
   }
 
   Id file_;
+  std::optional<std::pair<dev_t, ino_t>> identity_;  // of the file of the last look
 };
 
 }  // namespace

@@ -22,6 +22,8 @@ namespace {
 
 // Values that are read in one look to see whether they are written.
 constexpr int64_t kValueBytes = int64_t{256} << 20;
+// Of a frame, as the server takes them (server/source/push_projections.cc).
+constexpr int64_t kMostRows = 65535, kMostColumns = 32768;
 
 template <class T>
 bool AllAre(const char* bytes, int64_t count, double fill) {
@@ -85,8 +87,10 @@ std::optional<uint64_t> GrowingArray::EvidenceOfValues(int64_t frame, double fil
 }
 
 void GrowingArray::LimitWindow() {
-  window = std::clamp<int64_t>(kValueBytes / std::max<int64_t>(1, shape[1] * shape[2] * type.bytes),
-                               1, window);
+  // Extents that a file names may be too large for a product; frames of them are refused later.
+  const int64_t pixels = kValueBytes / std::max<int64_t>(1, type.bytes),
+                rows = pixels / std::max<int64_t>(1, shape[2]);
+  window = std::clamp<int64_t>(rows / std::max<int64_t>(1, shape[1]), 1, window);
 }
 
 GrowingProjections::GrowingProjections(std::string path, ProjectionOptions options)
@@ -97,6 +101,21 @@ GrowingProjections::~GrowingProjections() = default;
 bool GrowingProjections::Wants(FrameKind kind) const {
   return kind == FrameKind::kProjection ||
          (kind == FrameKind::kFlat ? options_.flats : options_.darks) != "-";
+}
+
+bool GrowingProjections::HasTaken() const {
+  return (WantsAngles() && !angles_.empty()) ||
+         std::any_of(frames_.begin(), frames_.end(),
+                     [](const GrowingFrames& frames) { return frames.whole > 0; });
+}
+
+void GrowingProjections::Forget() {
+  frames_ = {};
+  evidence_ = {};
+  before_.clear();
+  angles_.clear();
+  planned_angles_.reset();
+  angles_dataset_.clear();
 }
 
 absl::StatusOr<std::unique_ptr<GrowingProjections>> GrowingProjections::Open(
@@ -129,6 +148,8 @@ absl::StatusOr<std::unique_ptr<GrowingProjections>> GrowingProjections::Open(
       return FollowZarr(path, options);
     if (name[0] != '.' && IsTiffName(name)) return FollowTiff(path, options);
   }
+  if (error)
+    return absl::UnavailableError(absl::StrCat(path, " cannot be listed: ", error.message()));
   return absl::UnavailableError(
       absl::StrCat(path, " has neither metadata of Zarr nor files *.tif yet"));
 }
@@ -158,10 +179,11 @@ absl::Status GrowingProjections::Follow(FrameKind kind) {
         absl::StrCat("at least ", frames.whole, " frames of ", frames.rows, " x ", frames.columns,
                      ", ", Info(frames.dtype).name, ", as before"));
   }
-  if (rows < 1 || columns < 2)
-    return BadProjections(path_, array->dataset,
-                          absl::StrCat("has frames of ", rows, " rows and ", columns, " columns"),
-                          "1 row and 2 columns or more");
+  if (rows < 1 || rows > kMostRows || columns < 2 || columns > kMostColumns)
+    return BadProjections(
+        path_, array->dataset,
+        absl::StrCat("has frames of ", rows, " rows and ", columns, " columns"),
+        absl::StrCat("1 to ", kMostRows, " rows and 2 to ", kMostColumns, " columns"));
   frames.there = true;
   frames.dataset = array->dataset;
   frames.dtype = array->type.Loaded();

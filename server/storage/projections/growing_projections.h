@@ -92,6 +92,10 @@ class GrowingProjections {
   GrowingProjections(std::string path, ProjectionOptions options);
   /// Opens the files anew and sets arrays_ (null = not there), found_ (none: not there) and bytes_.
   virtual absl::Status Open() = 0;
+  /// Whether frames or angles of the files count as written.
+  bool HasTaken() const;
+  /// Forgets what the looks before found, of files that others have replaced.
+  void Forget();
   /// Whether the fields are wanted, and the angles of the files.
   bool Wants(FrameKind kind) const;
   bool WantsAngles() const { return options_.angle_values.empty(); }

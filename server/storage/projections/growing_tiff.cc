@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <set>
 #include <sys/stat.h>
 #include <utility>
 
@@ -60,28 +61,33 @@ class GrowingTiffFiles final : public GrowingArray {
   absl::StatusOr<bool> List(int64_t taken, std::string* lacks) {
     struct stat info {};
     if (::stat(path_.c_str(), &info) != 0) {
-      *lacks = absl::StrCat(path_, " is not there yet");
+      *lacks = absl::StrCat(path_, shape[1] == 0 ? " is not there yet" : " is not there now");
       return false;
     }
-    folder_ = S_ISDIR(info.st_mode);
+    const bool folder = S_ISDIR(info.st_mode);
+    if (shape[1] != 0 && folder != folder_) {
+      *lacks = absl::StrCat(path_, " is ", folder_ ? "no folder now" : "a folder now");
+      return false;
+    }
     std::vector<std::string> names;
-    if (folder_) {
+    if (folder) {
       std::error_code error;
       for (std::filesystem::directory_iterator at(path_, error), end; !error && at != end;
            at.increment(error)) {
         std::string name = at->path().filename().string();
         if (name[0] != '.' && IsTiffName(name)) names.push_back(std::move(name));
       }
+      if (error) {
+        *lacks = absl::StrCat(path_, " cannot be listed: ", error.message());
+        return false;
+      }
       std::sort(names.begin(), names.end(), NaturallyBefore);
     }
-    for (int64_t i = 0; folder_ && i < taken; ++i) {
-      const auto at = static_cast<size_t>(i);
-      if (at < names.size() && names[at] == names_[at]) continue;
-      return BadProjections(
-          path_, at < names.size() ? names[at] : names_[at],
-          at < names.size() ? absl::StrCat("came after ", names_[at], " was taken") : "is gone",
-          "files that appear in the order of their names, and stay");
-    }
+    folder_ = folder;
+    // The look before made these frames whole, and it looked at their files.
+    for (int64_t i = std::ssize(taken_); i < taken; ++i) taken_.push_back(states_[FileOf(i)]);
+    OCTAVO_ASSIGN_OR_RETURN(const bool stayed, StillThere(names, lacks));
+    if (!stayed) return false;
     names_ = std::move(names);
     states_.swap(earlier_);
     states_.clear();
@@ -122,10 +128,13 @@ class GrowingTiffFiles final : public GrowingArray {
 
   absl::Status Read(const int64_t start[3], const int64_t count[3], DType dtype,
                     char* out) override {
-    OCTAVO_ASSIGN_OR_RETURN(const auto frames, OpenFile(FileOf(start[0])));
+    const std::string file = FileOf(start[0]);
+    OCTAVO_ASSIGN_OR_RETURN(const auto frames, OpenFile(file));
+    if (struct stat info{}; ::stat(file.c_str(), &info) != 0 || StateOf(info) != Known(start[0]))
+      return absl::UnavailableError(absl::StrCat(file, " changes"));
     if (frames->shape[1] != shape[1] || frames->shape[2] != shape[2] ||
         frames->type.Loaded() != type.Loaded() || (folder_ && frames->shape[0] != 1)) {
-      return BadProjections(path_, BaseOf(FileOf(start[0])),
+      return BadProjections(path_, BaseOf(file),
                             absl::StrCat("has ", frames->shape[0], " pages of ", frames->shape[1],
                                          " x ", frames->shape[2], ", ", frames->type.Name()),
                             absl::StrCat("1 page of ", shape[1], " x ", shape[2], ", ", type.Name(),
@@ -138,6 +147,41 @@ class GrowingTiffFiles final : public GrowingArray {
  private:
   std::string FileOf(int64_t frame) const {
     return folder_ ? absl::StrCat(path_, "/", names_[static_cast<size_t>(frame)]) : path_;
+  }
+
+  // What the file of a frame was when the frame was taken, or in this look.
+  uint64_t Known(int64_t frame) const {
+    if (frame < std::ssize(taken_)) return taken_[static_cast<size_t>(frame)];
+    const auto found = states_.find(FileOf(frame));
+    return found == states_.end() ? 0 : found->second;
+  }
+
+  // Whether the files of the frames that were taken are there; `lacks`: one is not, and may come
+  // back. An error if one of them has changed, or another would shift their numbers.
+  absl::StatusOr<bool> StillThere(const std::vector<std::string>& names, std::string* lacks) const {
+    const size_t taken = taken_.size();
+    const std::set<std::string> now(names.begin(), names.end());
+    for (size_t i = 0; folder_ && i < taken; ++i) {
+      if (now.contains(names_[i])) continue;
+      *lacks = absl::StrCat(path_, "/", names_[i], " was taken and is not there now");
+      return false;
+    }
+    for (size_t i = 0; i < taken; ++i) {
+      if (folder_ && names[i] != names_[i])
+        return BadProjections(path_, names[i], absl::StrCat("came after ", names_[i], " was taken"),
+                              "files that appear in the order of their names, and stay");
+      const std::string file = FileOf(static_cast<int64_t>(i));
+      struct stat info {};
+      if (::stat(file.c_str(), &info) != 0) {
+        *lacks = absl::StrCat(file, " was taken and is not there now");
+        return false;
+      }
+      if (StateOf(info) != taken_[i])
+        return BadProjections(path_, BaseOf(file), "has changed after it was taken",
+                              "files that stay as they are once they are written");
+      if (!folder_) break;  // one file for all
+    }
+    return true;
   }
 
   static absl::StatusOr<std::shared_ptr<FrameArray>> OpenFile(const std::string& file) {
@@ -183,7 +227,8 @@ class GrowingTiffFiles final : public GrowingArray {
   bool folder_ = true;
   std::vector<std::string> names_;                    // in natural order
   std::map<std::string, uint64_t> states_, earlier_;  // of files, in this look and the one before
-  int64_t size_ = 0;                                  // of the file that was looked at last
+  std::vector<uint64_t> taken_;  // states of the files of frames that are whole
+  int64_t size_ = 0;             // of the file that was looked at last
 };
 
 class GrowingTiff final : public GrowingProjections {
