@@ -423,8 +423,10 @@ void ReconFlags::AddFollowingTo(CLI::App* app) {
       {"--follow-flats",
        {&following_.flats,
         "flat fields that will come; default: of a dataset that cannot grow, else those that are "
-        "there with the first projection; if there are none, those that come later"}},
-      {"--follow-darks", {&following_.darks, "the same of dark fields; there need not be any"}}};
+        "there with the first projection; if there are none, those that come later. 0: none are "
+        "used"}},
+      {"--follow-darks",
+       {&following_.darks, "the same of dark fields; there need not be any. 0: none are used"}}};
   for (const auto& [flag, to] : counts) app->add_option(flag, *to.first, to.second)->needs(follow);
   app->add_option(
          "--follow-timeout", following_.timeout_s,
@@ -751,6 +753,8 @@ void ReconFlags::CheckFollowing(const v1::TomographyJob& job) const {
     if (Given(flag) && (none || *at == "-"))
       throw CLI::ValidationError(flag, "counts fields, and none are used here");
   }
+  if (following_.projections == 0U)
+    throw CLI::ValidationError("--follow-count", "is 0; allowed are 1 or more");
   const int count = job.angles_rad_size();
   if (following_.projections.has_value() && count > 0 &&
       static_cast<int64_t>(*following_.projections) != count) {

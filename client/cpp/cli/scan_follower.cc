@@ -30,6 +30,7 @@ constexpr std::chrono::seconds kTellAfter{1};
 constexpr double kFieldsSettle = 2;
 // The server gives up later than this program, which says why.
 constexpr double kServerPatience = 30;
+constexpr int64_t kMostFrames = 1'000'000;  // of the server (server/source/push_projections.cc)
 constexpr int64_t kMessageBytes = 2 << 20;  // the size at which gRPC is fastest
 
 storage::ProjectionOptions OptionsOf(const v1::TomographyJob& spec) {
@@ -160,12 +161,17 @@ bool ScanFollower::Look() {
   const absl::Status looked = scan_->Look();
   if (!looked.ok() && !absl::IsUnavailable(looked)) return Refuse(std::string(looked.message()));
   if (!looked.ok()) waits_ = std::string(looked.message());
-  const std::array<int64_t, 5> now = {
+  // A file that grows without frames is not news.
+  const std::array<int64_t, 4> now = {
       scan_->frames(FrameKind::kProjection).whole, scan_->frames(FrameKind::kFlat).whole,
-      scan_->frames(FrameKind::kDark).whole, std::ssize(scan_->angles_rad()), scan_->bytes()};
+      scan_->frames(FrameKind::kDark).whole, std::ssize(scan_->angles_rad())};
   if (now != seen_) grown_ = Clock::now();
   seen_ = now;
   return true;
+}
+
+void ScanFollower::Await(const std::string& what) {
+  absl::StrAppend(&waits_, waits_.empty() ? "" : "; ", what);
 }
 
 bool ScanFollower::HasStopped() const {
@@ -173,6 +179,7 @@ bool ScanFollower::HasStopped() const {
 }
 
 bool ScanFollower::Uses(Kind kind) const {
+  if ((kind == kFlat ? options_.flats : options_.darks) == 0U) return false;
   return OptionsOf(spec_).*(kind == kFlat ? &storage::ProjectionOptions::flats
                                           : &storage::ProjectionOptions::darks) !=
          "-";
@@ -188,8 +195,11 @@ bool ScanFollower::CountProjections(bool* known) {
   const GrowingFrames& data = scan_->frames(FrameKind::kProjection);
   const std::optional<int64_t> angles = scan_->planned_angles();
   if (scan_->angles_dataset().empty()) {
-    if (!spec_.file().angles().empty()) return true;  // a file that is still to come
-    return Refuse("has no angles: allowed --angles first:last:count, or a dataset (--angles-file)");
+    const std::string place = scan_->PlaceOfAngles();
+    const std::string allowed = "allowed --angles first:last:count, or a dataset (--angles-file)";
+    if (place.empty()) return Refuse(absl::StrCat("has no angles: ", allowed));
+    Await(absl::StrCat("has no angles: nothing is at ", place, "; ", allowed));
+    return true;
   }
   std::optional<int64_t> count = options_.projections;
   if (!count.has_value()) count = spec_.angles_rad().empty() ? data.planned : angles;
@@ -221,12 +231,21 @@ bool ScanFollower::CountFields(Kind kind, bool* known) {
                                fields.columns, "; allowed ", data.rows, " x ", data.columns,
                                ", as ", data.dataset, " has"));
   }
-  std::optional<int64_t> count = kind == kFlat ? options_.flats : options_.darks;
-  if (!Uses(kind)) count = 0;
-  if (!count.has_value() && fields.there) count = fields.planned;
-  const bool needs = kind == kFlat && NeedsFlats() && count.value_or(0) == 0;
-  if (count.has_value() && !needs) {
-    wanted_[kind] = *count;
+  const std::optional<uint32_t>& told = kind == kFlat ? options_.flats : options_.darks;
+  int64_t count = -1;  // not known
+  if (!Uses(kind)) {
+    count = 0;
+  } else if (told.has_value()) {
+    count = *told;
+  } else if (fields.there && fields.planned.has_value()) {
+    count = *fields.planned;
+  }
+  // Fields that the user names are to come, too.
+  const std::string& named = kind == kFlat ? spec_.file().flats() : spec_.file().darks();
+  const bool counts = kind == kFlat && NeedsFlats(),
+             needs = Uses(kind) && (counts || !named.empty()) && count <= 0;
+  if (count >= 0 && !needs) {
+    wanted_[kind] = count;
     *known = true;
     return true;
   }
@@ -234,8 +253,10 @@ bool ScanFollower::CountFields(Kind kind, bool* known) {
   fields_[kind] = fields.whole;
   wanted_[kind] = fields.whole;
   if (needs && fields.whole == 0) {
-    waits_ = "no flat field is written yet";
-    if (!std::exchange(told_flats_, true)) {
+    Await(absl::StrCat("no ", kind == kFlat ? "flat" : "dark", " field is written yet at ",
+                       scan_->PlaceOf(static_cast<FrameKind>(kind)), " (",
+                       kind == kFlat ? "--flats" : "--darks", ")"));
+    if (counts && !std::exchange(told_flats_, true)) {
       std::cerr << "octavo: " << Printable(spec_.file().path())
                 << ": waits for flat fields: integers are counts, which need them "
                    "(--transmissions: they are none)\n";
@@ -246,6 +267,26 @@ bool ScanFollower::CountFields(Kind kind, bool* known) {
       std::chrono::duration<double>(Clock::now() - fields_grown_[kind]).count();
   *known =
       fields.whole == fields.extent && unchanged > std::min(kFieldsSettle, options_.timeout_s / 2);
+  return true;
+}
+
+bool ScanFollower::CheckCounts() {
+  static constexpr const char* kFlags[] = {"--follow-count", "--follow-flats", "--follow-darks"};
+  const std::optional<uint32_t> given[] = {options_.projections, options_.flats, options_.darks};
+  int64_t all = 0;
+  for (const Kind kind : {kProjection, kFlat, kDark}) {
+    const GrowingFrames& frames = scan_->frames(static_cast<FrameKind>(kind));
+    if (wanted_[kind] > kMostFrames - all) {
+      return Refuse(absl::StrCat(
+          given[kind].has_value()                              ? kFlags[kind]
+          : kind == kProjection && !frames.planned.has_value() ? scan_->angles_dataset()
+                                                               : frames.dataset,
+          " gives ", wanted_[kind], " ", NameOf(kind), all > 0 ? " after " : "",
+          all > 0 ? absl::StrCat(all, " other frames") : "", "; allowed ", kMostFrames,
+          " frames in all"));
+    }
+    all += wanted_[kind];
+  }
   return true;
 }
 
@@ -273,6 +314,7 @@ bool ScanFollower::AwaitBegin(v1::TomographyJob* spec) {
       std::cerr << "octavo: " << Printable(spec_.file().path())
                 << ": waits for the first projection\n";
   }
+  if (!CheckCounts()) return false;
   const GrowingFrames& data = scan_->frames(FrameKind::kProjection);
   dtype_ = data.dtype;
   for (const FrameKind kind : {FrameKind::kFlat, FrameKind::kDark}) {
@@ -309,7 +351,11 @@ std::string ScanFollower::WhatIsMissing() const {
     const GrowingFrames& frames = scan_->frames(static_cast<FrameKind>(kind));
     const bool begun = sequence_ > 0 || wanted_[kProjection] > 0;
     if (begun ? sent_[kind] == wanted_[kind] : kind != kProjection) continue;
-    if (!frames.there) return absl::StrCat("the ", NameOf(kind), " are not there");
+    if (!frames.there) {
+      static constexpr const char* kFlags[] = {"--data", "--flats", "--darks"};
+      return absl::StrCat("has no ", NameOf(kind), ": nothing is at ",
+                          scan_->PlaceOf(static_cast<FrameKind>(kind)), " (", kFlags[kind], ")");
+    }
     if (!frames.lacks.empty()) return frames.lacks;
     if (kind == kProjection && std::ssize(scan_->angles_rad()) < frames.whole)
       return absl::StrCat(

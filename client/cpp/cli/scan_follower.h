@@ -63,6 +63,10 @@ class ScanFollower {
   /// The same of the flat or dark fields. The number is known only when those are there that the
   /// reconstruction cannot do without.
   bool CountFields(Kind kind, bool* known);
+  /// Refuses more frames than the server takes.
+  bool CheckCounts();
+  /// Adds to the reasons why the following cannot begin.
+  void Await(const std::string& what);
   bool Uses(Kind kind) const;
   bool NeedsFlats() const;
   /// "37 of 180 projections, 10 of 10 flat fields, 5 of 5 dark fields".
@@ -82,7 +86,7 @@ class ScanFollower {
   std::array<int64_t, 3> wanted_{}, sent_{};  // by Kind
   std::array<int64_t, 3> fields_{};           // of the last look
   std::array<Clock::time_point, 3> fields_grown_;
-  std::array<int64_t, 5> seen_{};  // what there was: frames by kind, angles, bytes
+  std::array<int64_t, 4> seen_{};  // what there was: frames by kind, angles
   Clock::time_point grown_;        // when something new was last seen
   DType dtype_ = DType::kU16;      // in which frames are sent
   bool told_flats_ = false;

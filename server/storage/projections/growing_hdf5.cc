@@ -218,6 +218,16 @@ class GrowingHdf5 final : public GrowingProjections {
       : GrowingProjections(path, options) {}
   ~GrowingHdf5() override { Close(); }
 
+  std::string PlaceOf(FrameKind kind) const override {
+    const std::string* given[] = {&options_.projections, &options_.flats, &options_.darks};
+    const char* usual[] = {"/exchange/data", "/exchange/data_white", "/exchange/data_dark"};
+    const auto k = static_cast<size_t>(kind);
+    return given[k]->empty() ? usual[k] : *given[k];
+  }
+  std::string PlaceOfAngles() const override {
+    return options_.angles.empty() ? "/exchange/theta" : options_.angles;
+  }
+
  private:
   void Close() {
     for (auto& array : arrays_) array.reset();
@@ -234,16 +244,13 @@ class GrowingHdf5 final : public GrowingProjections {
     // The library would wait for a writer of a pipe.
     if (!S_ISREG(info.st_mode))
       return BadProjections(path_, "the path", "is no regular file any more", "the file of before");
-    bytes_ = info.st_size;
     std::array<std::unique_ptr<GrowingHdf5Frames>, 3> made;  // destroyed without the lock
     MutexLock lock(Hdf5Mutex());
     QuietHdf5();
     OCTAVO_RETURN_IF_ERROR(OpenFile());
     OCTAVO_RETURN_IF_ERROR(CheckIdentity());
-    const std::string* given[] = {&options_.projections, &options_.flats, &options_.darks};
-    const char* usual[] = {"/exchange/data", "/exchange/data_white", "/exchange/data_dark"};
     for (size_t k = 0; k < made.size(); ++k) {
-      const std::string name = given[k]->empty() ? usual[k] : *given[k];
+      const std::string name = PlaceOf(static_cast<FrameKind>(k));
       if (!Wants(static_cast<FrameKind>(k)) || !Exists(file_.get(), name)) continue;
       OCTAVO_ASSIGN_OR_RETURN(made[k],
                               GrowingHdf5Frames::Make(file_.get(), path_, name, /*flat=*/k > 0));
@@ -294,7 +301,7 @@ class GrowingHdf5 final : public GrowingProjections {
   }
 
   absl::Status ReadAngles() {
-    const std::string name = options_.angles.empty() ? "/exchange/theta" : options_.angles;
+    const std::string name = PlaceOfAngles();
     if (!Exists(file_.get(), name)) return absl::OkStatus();
     const Id data(H5Dopen2(file_.get(), name.c_str(), H5P_DEFAULT), H5Dclose);
     if (!data)

@@ -72,9 +72,10 @@ class GrowingProjections {
   std::optional<int64_t> planned_angles() const { return planned_angles_; }
   /// Where the angles come from, for messages; "" = nothing has them.
   const std::string& angles_dataset() const { return angles_dataset_; }
-  /// A size that changes as the files grow, also within a frame that is not whole yet; of Zarr the
-  /// sum of the extents.
-  int64_t bytes() const { return bytes_; }
+  /// Where the frames of a kind, and the angles, are looked for, for messages; "" = they can be
+  /// nowhere.
+  virtual std::string PlaceOf(FrameKind kind) const = 0;
+  virtual std::string PlaceOfAngles() const = 0;
 
   /// Reads a frame that is whole, [row, column] of `dtype`: that of its array, or f32. Errors as
   /// ProjectionInput::Read.
@@ -90,7 +91,7 @@ class GrowingProjections {
   };
 
   GrowingProjections(std::string path, ProjectionOptions options);
-  /// Opens the files anew and sets arrays_ (null = not there), found_ (none: not there) and bytes_.
+  /// Opens the files anew and sets arrays_ (null = not there) and found_ (none: not there).
   virtual absl::Status Open() = 0;
   /// Whether frames or angles of the files count as written.
   bool HasTaken() const;
@@ -104,7 +105,6 @@ class GrowingProjections {
   const ProjectionOptions options_;
   std::array<std::unique_ptr<GrowingArray>, 3> arrays_;  // by FrameKind
   std::optional<Angles> found_;
-  int64_t bytes_ = 0;
 
  private:
   absl::Status Follow(FrameKind kind);

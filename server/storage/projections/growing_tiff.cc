@@ -96,12 +96,6 @@ class GrowingTiffFiles final : public GrowingArray {
     return true;
   }
 
-  int64_t bytes() const {
-    int64_t all = 0;
-    for (const std::string& name : names_) all += std::ssize(name);
-    return all + size_;
-  }
-
   std::optional<uint64_t> Evidence(int64_t frame, std::string* lacks) override {
     const std::string file = FileOf(frame);
     struct stat info {};
@@ -109,7 +103,6 @@ class GrowingTiffFiles final : public GrowingArray {
       *lacks = absl::StrCat(file, " is not there now");
       return std::nullopt;
     }
-    size_ = info.st_size;
     if (const std::string missing = MissingBefore(frame); !missing.empty()) {
       *lacks = missing;
       return std::nullopt;
@@ -228,7 +221,6 @@ class GrowingTiffFiles final : public GrowingArray {
   std::vector<std::string> names_;                    // in natural order
   std::map<std::string, uint64_t> states_, earlier_;  // of files, in this look and the one before
   std::vector<uint64_t> taken_;  // states of the files of frames that are whole
-  int64_t size_ = 0;             // of the file that was looked at last
 };
 
 class GrowingTiff final : public GrowingProjections {
@@ -236,13 +228,18 @@ class GrowingTiff final : public GrowingProjections {
   GrowingTiff(const std::string& path, const ProjectionOptions& options)
       : GrowingProjections(path, options) {}
 
+  std::string PlaceOf(FrameKind kind) const override {
+    const std::string* places[] = {&path_, &options_.flats, &options_.darks};
+    return *places[static_cast<size_t>(kind)];
+  }
+  std::string PlaceOfAngles() const override { return options_.angles; }
+
  private:
   absl::Status Open() override {
     if (!options_.projections.empty())
       return BadProjections(path_, "projections", absl::StrCat("is '", options_.projections, "'"),
                             "nothing: the folder itself holds the projections");
     const std::string* places[] = {&path_, &options_.flats, &options_.darks};
-    bytes_ = 0;
     std::string lacks;
     for (size_t k = 0; k < 3; ++k) {
       const auto kind = static_cast<FrameKind>(k);
@@ -251,7 +248,6 @@ class GrowingTiff final : public GrowingProjections {
       if (files == nullptr) files = std::make_unique<GrowingTiffFiles>(*places[k]);
       auto& own = static_cast<GrowingTiffFiles&>(*files);
       const auto listed = own.List(frames(kind).whole, &lacks);
-      bytes_ += own.bytes();
       (listed.ok() && *listed ? arrays_ : waiting_)[k] = std::move(files);
       OCTAVO_RETURN_IF_ERROR(listed.status());
     }

@@ -101,7 +101,24 @@ class GrowingZarr final : public GrowingProjections {
   GrowingZarr(const std::string& path, const ProjectionOptions& options)
       : GrowingProjections(path, options) {}
 
+  std::string PlaceOf(FrameKind kind) const override {
+    switch (kind) {
+      case FrameKind::kProjection: return Place(options_.projections, "data");
+      case FrameKind::kFlat: return Place(options_.flats, "data_white");
+      case FrameKind::kDark: return Place(options_.darks, "data_dark");
+    }
+    return "";
+  }
+  std::string PlaceOfAngles() const override {
+    const bool alone = options_.projections.empty() && IsArray("");
+    return alone && options_.angles.empty() ? "" : Place(options_.angles, "theta");
+  }
+
  private:
+  static std::string Place(const std::string& given, const std::string& usual) {
+    return given.empty() ? absl::StrCat("exchange/", usual, " and ", usual) : given;
+  }
+
   bool IsArray(const std::string& name) const {
     struct stat info {};
     const std::string folder = name.empty() ? path_ : absl::StrCat(path_, "/", name);
@@ -139,7 +156,6 @@ class GrowingZarr final : public GrowingProjections {
       return BadProjections(path_, dataset, absl::StrCat("has ", array->rank(), " dimensions"),
                             "3: [frame, row, column]");
     OCTAVO_ASSIGN_OR_RETURN(const StoredType type, TypeOf(path_, dataset, *array));
-    for (const int64_t extent : array->shape()) bytes_ += extent;
     arrays_[kind] = std::make_unique<GrowingZarrFrames>(path_, dataset, std::move(array), type);
     return absl::OkStatus();
   }
@@ -147,7 +163,6 @@ class GrowingZarr final : public GrowingProjections {
   absl::Status Open() override {
     for (auto& array : arrays_) array.reset();
     found_.reset();
-    bytes_ = 0;
     std::error_code error;
     if (!std::filesystem::is_directory(path_, error))
       return absl::UnavailableError(absl::StrCat(path_, " is not there now"));

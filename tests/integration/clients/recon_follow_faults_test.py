@@ -13,7 +13,7 @@ from scan_writer import ANGLES, COUNT, FLATS, ROWS, SIZE
 
 
 class ReconFollowFaults(FollowTest):
-    def begun(self, name, frames=10):
+    def begun(self, name, frames=10, timeout=20):
         """A file whose first frames are sent, and its follower."""
         file = h5py.File(self.at(name), "w")
         self.addCleanup(file.close)
@@ -22,7 +22,7 @@ class ReconFollowFaults(FollowTest):
         data = file.create_dataset("exchange/data", self.data.shape, "<u2", chunks=(1, ROWS, SIZE))
         data[:frames] = self.data[:frames]
         file.flush()
-        follower = self.follower(name)
+        follower = self.follower(name, timeout=timeout)
         self.until_sent(frames + FIELDS)
         return file, follower
 
@@ -72,6 +72,41 @@ class ReconFollowFaults(FollowTest):
                     file.create_dataset("exchange/data", shape, "<u2", chunks=(2, 5, 1))
                     file["exchange/theta"] = np.arange(4.0)
                 self.assertIn(words, self.ended(self.follower(name, timeout=5), 1))
+
+    def test_angles_come_late(self):
+        with h5py.File(self.at("late.h5"), "w") as file:
+            for dataset, array in (("data", self.data), ("data_white", self.flats), ("data_dark", self.darks)):
+                file[f"exchange/{dataset}"] = array
+        follower = self.follower("late.h5")
+        time.sleep(1)
+        self.assertIsNone(follower.poll())
+        with h5py.File(self.at("late.h5"), "a") as file:
+            file["exchange/theta"] = ANGLES
+        self.ended(follower)
+        np.testing.assert_array_equal(self.result("late.h5"), self.reference)
+
+    def test_no_fields(self):
+        self.ended(self.follower("reference.h5", "--follow-darks", "0", output="bright.npy"))
+        np.testing.assert_array_equal(np.load(self.at("bright.npy")), self.without_darks())
+        self.whole("transmissions.h5", data=(self.data / np.float32(20100)).astype("<f4"))
+        with h5py.File(self.at("transmissions.h5"), "a") as file:
+            del file["exchange/data_white"], file["exchange/data_dark"]
+        expected = self.reconstructed("transmissions.h5")
+        self.whole("unused.h5", data=(self.data / np.float32(20100)).astype("<f4"))
+        self.ended(self.follower("unused.h5", "--follow-flats", "0", "--follow-darks", "0"))
+        np.testing.assert_array_equal(self.result("unused.h5"), expected)
+
+    def test_a_file_that_grows_without_frames(self):
+        file, follower = self.begun("noise.h5", timeout=3)
+        begun = time.monotonic()
+        for i in range(200):
+            if follower.poll() is not None:
+                break
+            file.create_dataset(f"noise/{i}", data=np.arange(1000))
+            file.flush()
+            time.sleep(0.1)
+        self.assertIn("nothing new for 3 s (--follow-timeout): 10 of 40 projections", self.ended(follower, 1))
+        self.assertLess(time.monotonic() - begun, 15)
 
     def folder(self, name, frames=10):
         """A folder of TIFF whose first frames are sent, with a folder of flats, and its follower."""

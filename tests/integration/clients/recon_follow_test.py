@@ -117,10 +117,24 @@ class ReconFollow(FollowTest):
         with h5py.File(self.at("endless.h5"), "w") as file:
             for name, array in (("data", self.data), ("data_white", self.flats), ("theta", ANGLES)):
                 file.create_dataset(f"exchange/{name}", data=array, maxshape=(None, *array.shape[1:]))
+        with h5py.File(self.at("many.h5"), "w") as file:
+            for name, array in (("data", self.data), ("theta", ANGLES)):
+                file[f"exchange/{name}"] = array
+            fields = file.create_dataset("exchange/data_white", (2 ** 32 + 1, ROWS, SIZE), "<u2", chunks=(1, ROWS, SIZE))
+            fields[0] = self.flats[0]
         for flags, code, words in ((("x.npy",), 1, "is .npy, whose header says how long it is from the first; allowed HDF5, Zarr, or a folder of TIFF files"),
                                    (("x.tif",), 1, "is a single file of TIFF; allowed"),
                                    (("text.h5", "--follow-timeout", "1"), 1, "nothing new for 1 s (--follow-timeout): text.h5 cannot be read now"),
-                                   (("no-angles.h5",), 1, "has no angles: allowed --angles first:last:count"),
+                                   (("no-angles.h5", "--follow-timeout", "1"), 1, "nothing new for 1 s (--follow-timeout): has no angles: nothing is at /exchange/theta; allowed --angles"),
+                                   (("reference.h5", "--follow-timeout", "1", "--data", "entry/x"), 1, "has no projections: nothing is at entry/x (--data)"),
+                                   (("reference.h5", "--follow-timeout", "1", "--flats", "entry/x"), 1, "no flat field is written yet at entry/x (--flats)"),
+                                   (("reference.h5", "--follow-timeout", "1", "--darks", "entry/x"), 1, "no dark field is written yet at entry/x (--darks)"),
+                                   (("reference.h5", "--follow-timeout", "1", "--angles-file", "entry/x"), 1, "has no angles: nothing is at entry/x; allowed --angles"),
+                                   (("endless.h5", "--follow-count", "1000001"), 1, "--follow-count gives 1000001 projections; allowed 1000000 frames in all"),
+                                   (("endless.h5", "--follow-count", "4294967295"), 1, "--follow-count gives 4294967295 projections; allowed 1000000 frames in all"),
+                                   (("endless.h5", "--follow-count", "999990", "--follow-flats", "11"), 1, "--follow-flats gives 11 flat fields after 999990 other frames; allowed"),
+                                   (("many.h5", "--follow-count", "40"), 1, "/exchange/data_white gives 4294967297 flat fields after 40 other frames; allowed 1000000"),
+                                   (("reference.h5", "--follow-count", "0"), 2, "--follow-count: is 0; allowed are 1 or more"),
                                    (("theta.h5",), 1, "/exchange/theta has 39 values for ever, and 40 projections are to come"),
                                    (("reference.h5", "--follow-count", "41"), 1, "/exchange/data has 40 values for ever, and 41 projections are to come"),
                                    (("reference.h5", "--angles", "0:180:41"), 1, "/exchange/data has 40 values for ever, and 41"),
