@@ -28,6 +28,8 @@ constexpr std::chrono::milliseconds kLookEvery{200};
 constexpr std::chrono::seconds kTellAfter{1};
 // Fields whose number no one has told are all there when no more have come for so long.
 constexpr double kFieldsSettle = 2;
+// The last frame is watched for a second before it is taken.
+constexpr double kSettles = 2;
 // The server gives up later than this program, which says why.
 constexpr double kServerPatience = 30;
 constexpr int64_t kMostFrames = 1'000'000;  // of the server (server/source/push_projections.cc)
@@ -175,7 +177,13 @@ void ScanFollower::Await(const std::string& what) {
 }
 
 bool ScanFollower::HasStopped() const {
-  return std::chrono::duration<double>(Clock::now() - grown_).count() > options_.timeout_s;
+  // A frame that is there is still taken.
+  const bool settles =
+      scan_ != nullptr && std::any_of(kKinds.begin(), kKinds.end(), [&](Kind kind) {
+        return scan_->frames(static_cast<FrameKind>(kind)).settles;
+      });
+  return std::chrono::duration<double>(Clock::now() - grown_).count() >
+         options_.timeout_s + (settles ? kSettles : 0);
 }
 
 bool ScanFollower::Uses(Kind kind) const {

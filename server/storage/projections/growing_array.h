@@ -23,6 +23,8 @@ class GrowingArray : public FrameArray {
   /// A number that changes with what is stored of a frame; nothing, and `lacks`, if it is not
   /// written.
   virtual std::optional<uint64_t> Evidence(int64_t frame, std::string* lacks) = 0;
+  /// A checksum of the values of a frame.
+  absl::StatusOr<uint64_t> Sum(int64_t frame);
 
  protected:
   /// Evidence by the values of a frame: nothing if all of them are the fill value. For frames whose

@@ -23,6 +23,7 @@ namespace {
 // Values that are read in one look to see whether they are written.
 constexpr int64_t kValueBytes = int64_t{256} << 20;
 // Of a frame, as the server takes them (server/source/push_projections.cc).
+constexpr std::chrono::seconds kSettle{1};  // of the last frame that has begun
 constexpr int64_t kMostRows = 65535, kMostColumns = 32768;
 
 template <class T>
@@ -86,6 +87,14 @@ std::optional<uint64_t> GrowingArray::EvidenceOfValues(int64_t frame, double fil
   return Mixed(1, Crc32c(values.data(), values.size()));
 }
 
+absl::StatusOr<uint64_t> GrowingArray::Sum(int64_t frame) {
+  const DType dtype = type.Loaded();
+  const int64_t start[3] = {frame, 0, 0}, count[3] = {1, shape[1], shape[2]};
+  std::vector<char> values(static_cast<size_t>(shape[1] * shape[2] * SizeOf(dtype)));
+  OCTAVO_RETURN_IF_ERROR(Read(start, count, dtype, values.data()));
+  return Crc32c(values.data(), values.size());
+}
+
 void GrowingArray::LimitWindow() {
   // Extents that a file names may be too large for a product; frames of them are refused later.
   const int64_t pixels = kValueBytes / std::max<int64_t>(1, type.bytes),
@@ -112,6 +121,7 @@ bool GrowingProjections::HasTaken() const {
 void GrowingProjections::Forget() {
   frames_ = {};
   evidence_ = {};
+  last_ = taken_last_ = {};
   before_.clear();
   angles_.clear();
   planned_angles_.reset();
@@ -192,22 +202,53 @@ absl::Status GrowingProjections::Follow(FrameKind kind) {
   frames.extent = extent;
   frames.planned = array->planned;
   frames.lacks.clear();
+  frames.settles = false;
+  OCTAVO_RETURN_IF_ERROR(CheckTaken(kind));
   std::map<int64_t, uint64_t>& last = evidence_[static_cast<size_t>(kind)];
   std::map<int64_t, uint64_t> now;
-  const int64_t end = std::min(extent, frames.whole + array->window);
-  bool whole = true;
+  // One more than are taken tells whether the last of these is followed by another.
+  const int64_t end = std::min(extent, frames.whole + array->window + 1);
   for (int64_t frame = frames.whole; frame < end; ++frame) {
     const auto evidence = array->Evidence(frame, &frames.lacks);
     if (!evidence.has_value()) break;
+    now[frame] = *evidence;
+  }
+  for (const auto& [frame, evidence] : now) {
     const auto before = last.find(frame);
-    whole = whole && before != last.end() && before->second == *evidence;
-    if (whole) {
-      ++frames.whole;
-    } else {
-      now[frame] = *evidence;
+    if (before == last.end() || before->second != evidence) break;
+    if (frame == now.rbegin()->first && !Settled(kind, frame)) {
+      frames.settles = true;
+      break;
     }
+    ++frames.whole;
   }
   last = std::move(now);
+  return absl::OkStatus();
+}
+
+bool GrowingProjections::Settled(FrameKind kind, int64_t frame) {
+  const auto sum = arrays_[static_cast<size_t>(kind)]->Sum(frame);
+  if (!sum.ok()) return false;
+  Last& last = last_[static_cast<size_t>(kind)];
+  const Clock::time_point now = Clock::now();
+  if (last.frame != frame || last.sum != *sum) last = {.frame = frame, .sum = *sum, .since = now};
+  if (now - last.since < kSettle) return false;
+  taken_last_[static_cast<size_t>(kind)] = last;
+  return true;
+}
+
+absl::Status GrowingProjections::CheckTaken(FrameKind kind) {
+  const GrowingFrames& frames = frames_[static_cast<size_t>(kind)];
+  Last& taken = taken_last_[static_cast<size_t>(kind)];
+  if (taken.frame < 0) return absl::OkStatus();
+  const auto sum = arrays_[static_cast<size_t>(kind)]->Sum(taken.frame);
+  if (!sum.ok()) return absl::OkStatus();  // the next look may read it
+  if (*sum != taken.sum)
+    return BadProjections(
+        path_, absl::StrCat("frame ", taken.frame, " of ", frames.dataset),
+        "has changed after it was taken: it was half-written for longer than a second",
+        "frames that are written without a pause, or the whole of each before the next");
+  if (taken.frame < frames.whole - 1) taken.frame = -1;  // the one behind it has begun
   return absl::OkStatus();
 }
 

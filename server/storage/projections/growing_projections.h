@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -29,11 +30,14 @@ struct GrowingFrames {
   int64_t extent = 0;              // that the array has now, written or not
   std::optional<int64_t> planned;  // the number that the array has for ever; nothing: it may grow
   std::string lacks;               // why frame `whole` does not count as written
+  bool settles = false;            // frame `whole` is written once its values stay the same
 };
 
 /// Reads frames of a scan while it is written, each as soon as it is there as a whole, and never
 /// what only stands for a frame that is still to come. Frames count in their order, without gaps. A
-/// frame counts as written when two looks, one after the other, find the same evidence of it:
+/// frame counts as written when two looks, one after the other, find the same evidence of it, and a
+/// later frame has begun. While none has, its values must stay the same for a second: a program may
+/// write a frame in parts. If it goes on after that, Look says so. Evidence is:
 ///
 ///   HDF5   all its chunks are in the file. Where a chunk holds several frames, or space was taken
 ///          beforehand (contiguous data, early allocation), that tells nothing: then the frame is
@@ -107,11 +111,24 @@ class GrowingProjections {
   std::optional<Angles> found_;
 
  private:
+  using Clock = std::chrono::steady_clock;
+  /// The last frame that has begun: it may be written in parts.
+  struct Last {
+    int64_t frame = -1;
+    uint64_t sum = 0;
+    Clock::time_point since;  // when its values were found first
+  };
+
   absl::Status Follow(FrameKind kind);
+  /// Whether the last frame that has begun stays the same for long enough.
+  bool Settled(FrameKind kind, int64_t frame);
+  /// An error if a frame that was taken as the last one has been written further.
+  absl::Status CheckTaken(FrameKind kind);
   absl::Status FollowAngles();
 
   std::array<GrowingFrames, 3> frames_;
   std::array<std::map<int64_t, uint64_t>, 3> evidence_;  // of frames that are not whole yet
+  std::array<Last, 3> last_, taken_last_;                // by FrameKind
   std::vector<double> before_;                           // values of the last look
   std::vector<double> angles_;
   std::optional<int64_t> planned_angles_;

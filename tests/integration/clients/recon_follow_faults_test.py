@@ -13,13 +13,13 @@ from scan_writer import ANGLES, COUNT, FLATS, ROWS, SIZE
 
 
 class ReconFollowFaults(FollowTest):
-    def begun(self, name, frames=10, timeout=20):
+    def begun(self, name, frames=10, timeout=20, **layout):
         """A file whose first frames are sent, and its follower."""
         file = h5py.File(self.at(name), "w")
         self.addCleanup(file.close)
         for dataset, array in (("data_white", self.flats), ("data_dark", self.darks), ("theta", ANGLES)):
             file[f"exchange/{dataset}"] = array
-        data = file.create_dataset("exchange/data", self.data.shape, "<u2", chunks=(1, ROWS, SIZE))
+        data = file.create_dataset("exchange/data", self.data.shape, "<u2", **(layout or dict(chunks=(1, ROWS, SIZE))))
         data[:frames] = self.data[:frames]
         file.flush()
         follower = self.follower(name, timeout=timeout)
@@ -107,6 +107,34 @@ class ReconFollowFaults(FollowTest):
             time.sleep(0.1)
         self.assertIn("nothing new for 3 s (--follow-timeout): 10 of 40 projections", self.ended(follower, 1))
         self.assertLess(time.monotonic() - begun, 15)
+
+    def test_frames_in_parts(self):
+        """A pause within a frame that is longer than two looks: it is not taken before it is whole."""
+        for name, layout in (("bands.h5", dict(chunks=(1, ROWS, SIZE))), ("bands-contiguous.h5", dict(chunks=None))):
+            with self.subTest(name):
+                file, follower = self.begun(name, **layout)
+                for i in (10, 11):
+                    for rows in (slice(0, 2), slice(2, ROWS)):
+                        data = file["exchange/data"]
+                        data[i, rows] = self.data[i, rows]
+                        file.flush()
+                        time.sleep(0.5)
+                data[12:] = self.data[12:]
+                file.flush()
+                self.ended(follower)
+                np.testing.assert_array_equal(self.result(name), self.reference)
+                file.close()
+                # One that is longer than the settling of the last frame is found.
+                file, follower = self.begun("slow-" + name, **layout)
+                file["exchange/data"][10, :2] = self.data[10, :2]
+                file.flush()
+                self.until_sent(11 + FIELDS)
+                file["exchange/data"][10] = self.data[10]
+                file.flush()
+                said = self.ended(follower, 1)
+                self.assertIn("frame 10 of /exchange/data has changed after it was taken", said)
+                self.assertIn("CANCELLED", said)
+                file.close()
 
     def folder(self, name, frames=10):
         """A folder of TIFF whose first frames are sent, with a folder of flats, and its follower."""
