@@ -12,7 +12,7 @@ import numpy as np
 
 import scan_writer
 from harness import BUILD, DaemonTest, octavo, until
-from scan_writer import ANGLES, DARKS, FLATS
+from scan_writer import ANGLES, DARKS, FLATS, ROWS, SIZE
 
 FIELDS = FLATS + DARKS
 
@@ -64,6 +64,19 @@ class FollowTest(DaemonTest):
                                     str(timeout), "--center", center, "-o", output, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(self.end, process)
         return process
+
+    def begun(self, name, frames=10, timeout=20, **layout):
+        """A file whose first frames are sent, and its follower."""
+        file = h5py.File(self.at(name), "w")
+        self.addCleanup(file.close)
+        for dataset, array in (("data_white", self.flats), ("data_dark", self.darks), ("theta", ANGLES)):
+            file[f"exchange/{dataset}"] = array
+        data = file.create_dataset("exchange/data", self.data.shape, "<u2", **(layout or dict(chunks=(1, ROWS, SIZE))))
+        data[:frames] = self.data[:frames]
+        file.flush()
+        follower = self.follower(name, timeout=timeout)
+        self.until_sent(frames + FIELDS)
+        return file, follower
 
     @staticmethod
     def end(process):
