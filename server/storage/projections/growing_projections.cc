@@ -22,8 +22,9 @@ namespace {
 
 // Values that are read in one look to see whether they are written.
 constexpr int64_t kValueBytes = int64_t{256} << 20;
-// Of a frame, as the server takes them (server/source/push_projections.cc).
-constexpr std::chrono::seconds kSettle{1};  // of the last frame that has begun
+// How long the last frame that has begun must stay as it is.
+constexpr std::chrono::seconds kSettle{1};
+// Of a frame, as the server takes them.
 constexpr int64_t kMostRows = 65535, kMostColumns = 32768;
 
 template <class T>
