@@ -86,7 +86,7 @@ class Reload(FaultTest):
         def reload(good, bad):
             daemon.process.send_signal(signal.SIGHUP)
             until(lambda: self.counts(daemon) == (good, bad))
-            return [json.loads(line) for line in daemon.text().splitlines() if "configuration" in line]
+            return [line for line in map(json.loads, daemon.text().splitlines()) if "configuration" in line["event"]]
 
         write("[log]\nlevel = 'info'\n")
         daemon = Daemon("--config", path, "--storage.commit_threads", "3", "--listen.loopback_role", "operator", environment={"OCTAVO_SPILL_THREADS": "3"})
