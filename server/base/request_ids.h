@@ -33,8 +33,8 @@ class RequestClaim {
 };
 
 /// The resources created by requests with an id: a retry gets the resource of the first request.
-/// 10000 are remembered; a further one takes the place of the oldest of the principal who has most
-/// of them, so that nobody pushes out those of others. Not thread-safe.
+/// It remembers 10000 requests. A new one beyond them replaces the oldest request of the principal
+/// with the most requests, so that no principal pushes out the requests of others. Not thread-safe.
 class RequestIds {
  public:
   static constexpr size_t kMost = 10000;
@@ -45,7 +45,7 @@ class RequestIds {
   /// The name of the resource that the first request with this id created; empty = this request is
   /// the first (one with an empty id always is) and owns the id now. AlreadyExists
   /// (IDEMPOTENCY_MISMATCH) if the first had another body; Unavailable (IN_PROGRESS) if it is still
-  /// in progress. Of `body`, whatever its size, only the SHA-256 is kept. `principal`: who asks.
+  /// in progress. The table keeps only the SHA-256 of `body`. `principal`: the caller.
   absl::StatusOr<std::string> Begin(const std::string& id, const std::string& body,
                                     const std::string& principal);
   /// The request created `name`; empty = it failed, and the id is free again.
@@ -57,7 +57,7 @@ class RequestIds {
     std::string name;    // empty: in progress
     std::string principal;
   };
-  /// Forgets the oldest of the principal who has most.
+  /// Forgets the oldest request of the principal with the most requests.
   void MakeRoom();
   void Forget(std::map<std::string, Request>::iterator request);
   std::string made_;

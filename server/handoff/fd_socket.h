@@ -112,8 +112,8 @@ struct FdSocketConfig {
 };
 
 struct Ticket {
-  std::string nonce;  // 32 hex digits, 128 random bits; valid once
-  std::string path;   // of the socket
+  std::string nonce;           // 32 hex digits, 128 random bits; valid once
+  std::string path;            // of the socket
   double expires_seconds = 0;  // from when it was issued
 };
 

@@ -37,10 +37,9 @@ TEST_F(SpillMarkTest, AFolderThatWasUsedAndIsMissingIsRefused) {
   EXPECT_EQ(mark.Check(spill_).value(), "");
   EXPECT_EQ(SpillMark(state_).Check(spill_).value(), "") << "the next daemon";
   fs::rename(folder_ / "disk", folder_ / "unmounted");
-  EXPECT_THAT(
-      mark.Check(spill_).status(),
-      IsError(absl::StatusCode::kFailedPrecondition,
-              "'" + spill_ + "' is missing, and the last octavod used it: mount"));
+  EXPECT_THAT(mark.Check(spill_).status(),
+              IsError(absl::StatusCode::kFailedPrecondition,
+                      "'" + spill_ + "' is missing, and the last octavod used it: mount"));
   EXPECT_THAT(mark.Check(folder_ / "never-used"), IsOk()) << "another one was configured";
   fs::rename(folder_ / "unmounted", folder_ / "disk");
   EXPECT_EQ(mark.Check(spill_).value(), "");

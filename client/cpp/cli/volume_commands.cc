@@ -349,7 +349,8 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     return command;
   };
 
-  auto* list = volume->add_subcommand("list", "volumes that are held, on a device, in host memory or on disk, oldest first");
+  auto* list = volume->add_subcommand(
+      "list", "volumes that are held, on a device, in host memory or on disk, oldest first");
   auto parent = std::make_shared<std::string>();
   auto all = std::make_shared<bool>(false);
   list->add_option("--parent", *parent, "only of this scans/... or jobs/...")

@@ -48,9 +48,9 @@ struct GrowingFrames {
 ///   TIFF   the file of that name in a folder is there, has not changed between two looks, and can
 ///          be read to its end. Numbers in the names go on in the steps of the first two.
 ///
-/// Angles are written up to the last one that is not the fill value, and a last one that is, but
-/// goes on in the steps of those before. Not thread-safe. Files are those of the caller, who is
-/// allowed to read them: links lead anywhere.
+/// An angle counts as written if a later one is not the fill value. The last angle counts, too, if
+/// it is not the fill value, or if it continues the step of the two before it. Not thread-safe. The
+/// class follows links wherever they lead: the caller may read the files.
 class GrowingProjections {
  public:
   virtual ~GrowingProjections();

@@ -182,7 +182,8 @@ TEST(BufferRequestsTest, ARetryGetsTheNameAndADrainRefusesNewWork) {
   EXPECT_THAT(requests.CheckOpen(), IsOk());
   requests.BeginDrain();
   EXPECT_THAT(requests.CheckOpen(), IsError(absl::StatusCode::kUnavailable, "draining"));
-  EXPECT_EQ(requests.Begin("one", "digest", "ada").value(), "buffers/a") << "a retry is no new work";
+  EXPECT_EQ(requests.Begin("one", "digest", "ada").value(), "buffers/a")
+      << "a retry is no new work";
 }
 
 }  // namespace
