@@ -96,7 +96,8 @@ TEST(RequestIdsTest, NobodyPushesOutThoseOfOthers) {
   for (int i = 0; i < 3; ++i)
     EXPECT_EQ(ids.Begin(absl::StrCat("ada's", i), "body", "ada").value(),
               absl::StrCat("buffers/ada", i));
-  EXPECT_EQ(ids.Begin("102", "body", "bob").value(), "") << "the table has forgotten bob's oldest requests";
+  EXPECT_EQ(ids.Begin("102", "body", "bob").value(), "")
+      << "the table has forgotten bob's oldest requests";
   EXPECT_EQ(ids.Begin("5000", "body", "bob").value(), "buffers/5000");
 }
 
