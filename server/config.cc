@@ -229,6 +229,14 @@ const std::vector<Key>& Keys() {
               "number of devices that the host appears as if no GPU is used, 1 to 16; they share "
               "its cores and memory",
               &Config::host_devices, 1, 16),
+      Flag("device.host_for_jobs",
+           "true: beside the other devices, the host is the device devices/host, for tomography "
+           "and projection jobs that name it; it leaves at least a quarter of the cores to other "
+           "work, if there are two",
+           &Config::host_for_jobs),
+      Integer("device.host_for_jobs_bytes",
+              "budget of devices/host in bytes of host memory; 0 = by device.memory_fraction",
+              &Config::host_for_jobs_bytes, 0, int64_t{1} << 50),
       Number("device.memory_fraction",
              "share of a device's free memory for volumes and scans, 0.05 to 0.95",
              &Config::memory_fraction, 0.05, 0.95),
@@ -887,6 +895,11 @@ absl::Status Finalise(Config* config) {
   }
   OCTAVO_RETURN_IF_ERROR(ResolveTrust(config));
   OCTAVO_RETURN_IF_ERROR(CheckQuotas(*config));
+  if (config->host_for_jobs_bytes > 0 && !config->host_for_jobs)
+    return InvalidField("device.host_for_jobs_bytes",
+                        absl::StrCat("is ", config->host_for_jobs_bytes,
+                                     ", but there is no devices/host: device.host_for_jobs is "
+                                     "false; allowed 0, or device.host_for_jobs = true"));
   if (config->spill_mirror != "off" && config->spill_disk_bytes == 0)
     return InvalidField("spill.mirror",
                         absl::StrCat("is ", config->spill_mirror,

@@ -38,6 +38,8 @@ struct Config {
   std::string storage_direct = "auto";           // auto, off, buffered, direct, cufile
   std::string backend = "auto";                  // auto, host, cuda
   int64_t host_devices = 1;                      // 1 ... 16
+  bool host_for_jobs = false;                    // devices/host, for jobs that name it
+  int64_t host_for_jobs_bytes = 0;               // its budget; 0 = by the fraction
   double memory_fraction = 0.6;                  // 0.05 ... 0.95
   int64_t memory_bytes = 0;                      // overrides the fraction
   int64_t frame_pool_bytes = int64_t{1} << 30;   // 16 MiB ... 1 TiB

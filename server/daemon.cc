@@ -37,6 +37,7 @@
 #include "server/engine_shelf.h"
 #include "server/heap_trimmer.h"
 #include "server/host_budget.h"
+#include "server/memory/device_budget.h"
 #include "server/private_folders.h"
 #include "server/security/role.h"
 #include "server/security/token.h"
@@ -223,14 +224,15 @@ void TellTrust(const Config& config, const security::TlsStore* tls) {
 absl::StatusOr<HostBudget> HostBudgetFor(const Config& config,
                                          const std::vector<std::unique_ptr<Device>>& devices) {
   const MemoryLimit memory = ReadMemoryLimit();
+  const memory::BudgetKeys budgets{.fraction = config.memory_fraction,
+                                   .bytes = config.memory_bytes,
+                                   .host_for_jobs_bytes = config.host_for_jobs_bytes};
   int64_t of_devices = 0;
   for (const auto& device : devices) {
     if (device->info().backend != "host") continue;
     OCTAVO_ASSIGN_OR_RETURN(const DeviceMemory own, device->Memory());
-    of_devices +=
-        config.memory_bytes > 0
-            ? config.memory_bytes
-            : static_cast<int64_t>(static_cast<double>(own.free_bytes) * config.memory_fraction);
+    const bool for_jobs = config.host_for_jobs && device == devices.back();
+    of_devices += budgets.BudgetOf(for_jobs, own);
   }
   const int count = static_cast<int>(devices.size());
   const HostBudget budget = FitHostMemory(config, memory, of_devices, count);
@@ -244,7 +246,8 @@ absl::StatusOr<HostBudget> HostBudgetFor(const Config& config,
        {"listen_memory_bytes", budget.listen_bytes},
        {"spill_host_bytes", budget.spill_host_bytes},
        {"projection_bytes", budget.projection_bytes},
-       {"picture_bytes", budget.picture_bytes}});
+       {"picture_bytes", budget.picture_bytes},
+       {"shared_frame_bytes", budget.shared_frame_bytes}});
   if (budget.sum(count) > memory.available_bytes) {
     Log(LogLevel::kWarning,
         "the configured budgets are more than the host's memory: the kernel may end the daemon",
@@ -256,13 +259,22 @@ absl::StatusOr<HostBudget> HostBudgetFor(const Config& config,
 }
 
 /// The volumes that the engine holds again.
-std::set<std::string> NamesOf(const std::vector<storage::SpillFolder::Found>& spilled) {
-  std::set<std::string> names;
+engine::VolumesAtStart HeldAgain(const std::vector<storage::SpillFolder::Found>& spilled) {
+  engine::VolumesAtStart volumes;
+  std::map<std::string, std::map<int64_t, std::string>> of_jobs;  // by index
   for (const storage::SpillFolder::Found& found : spilled) {
     const auto volume = volume::StatusOfFile(found);
-    if (volume.ok()) names.insert(volume->name);
+    if (!volume.ok()) continue;
+    volumes.held.insert(volume->name);
+    // What was derived from a volume of a job names the job, too, and says by which operations.
+    const std::vector<std::string>& operations = volume->operations;
+    const bool own = operations.empty() || (operations.size() == 1 && operations[0] == "reprocess");
+    if (own && !volume->job.empty()) of_jobs[volume->job].emplace(volume->index, volume->name);
   }
-  return names;
+  for (const auto& [job, names] : of_jobs) {
+    for (const auto& [index, name] : names) volumes.held_of_jobs[job].push_back(name);
+  }
+  return volumes;
 }
 
 /// A daemon that died between the end of a commit and the removal of the volume's file leaves both:
@@ -292,8 +304,9 @@ LogLevel LevelOf(const std::string& name) {
 
 /// Opens the devices, and tells of them.
 absl::StatusOr<OpenedDevices> OpenAndTell(const Config& config) {
-  OCTAVO_ASSIGN_OR_RETURN(OpenedDevices opened,
-                          OpenDevices(config.backend, static_cast<int>(config.host_devices)));
+  OCTAVO_ASSIGN_OR_RETURN(
+      OpenedDevices opened,
+      OpenDevices(config.backend, static_cast<int>(config.host_devices), config.host_for_jobs));
   for (const auto& report : opened.reports) {
     Log(LogLevel::kInfo, "backend",
         {{"name", report.name},
@@ -473,9 +486,10 @@ absl::StatusOr<Daemon::Left> Daemon::OpenStorage() {
   for (const auto& line : found_at_start_) Log(LogLevel::kWarning, "recovered", {{"what", line}});
   OCTAVO_RETURN_IF_ERROR(OpenGrants());
   RemoveCommitted(published, &left.spilled);
-  const std::set<std::string> held_again = NamesOf(left.spilled);
-  left.lost_at_stop = drain::DrainRecord::ReadLost(config_.state_dir, held_again);
-  OCTAVO_ASSIGN_OR_RETURN(left.earlier, OpenHistory(published, held_again, &left.lost_at_stop));
+  engine::VolumesAtStart held_again = HeldAgain(left.spilled);
+  left.lost_at_stop = drain::DrainRecord::ReadLost(config_.state_dir, held_again.held);
+  OCTAVO_ASSIGN_OR_RETURN(left.earlier,
+                          OpenHistory(published, std::move(held_again), &left.lost_at_stop));
   return left;
 }
 
@@ -483,6 +497,8 @@ engine::EngineConfig Daemon::EngineConfigFor(const HostBudget& host, Left* left)
   engine::EngineConfig engine_config;
   engine_config.memory_fraction = config_.memory_fraction;
   engine_config.memory_bytes = config_.memory_bytes;
+  engine_config.host_for_jobs = config_.host_for_jobs;
+  engine_config.host_for_jobs_bytes = config_.host_for_jobs_bytes;
   engine_config.frame_pool_bytes = host.frame_pool_bytes;
   engine_config.commit_threads = static_cast<int>(config_.commit_threads);
   engine_config.replay_roots = config_.replay_roots;
@@ -497,6 +513,7 @@ engine::EngineConfig Daemon::EngineConfigFor(const HostBudget& host, Left* left)
   engine_config.quotas = QuotaRulesOf(config_);
   engine_config.root_rights = RootRightsOf(config_);
   engine_config.projection_bytes = host.projection_bytes;
+  engine_config.shared_frame_bytes = host.shared_frame_bytes;
   engine_config.spill_host_bytes = host.spill_host_bytes;
   engine_config.spill_threads = static_cast<int>(config_.spill_threads);
   engine_config.mirror = config_.spill_mirror == "idle";
@@ -756,7 +773,7 @@ void Daemon::TellLostVolumes(const std::vector<drain::DrainRecord::LostVolume>& 
 }
 
 absl::StatusOr<std::vector<storage::HistoryRow>> Daemon::OpenHistory(
-    const std::vector<storage::PublishedCommit>& published, std::set<std::string> held,
+    const std::vector<storage::PublishedCommit>& published, engine::VolumesAtStart volumes,
     std::vector<drain::DrainRecord::LostVolume>* lost_at_stop) {
   for (const storage::HistoryKind kind : storage::kHistoryKinds) lost_[storage::Name(kind)] = 0;
   if (config_.history_dir.empty()) return std::vector<storage::HistoryRow>();
@@ -767,7 +784,6 @@ absl::StatusOr<std::vector<storage::HistoryRow>> Daemon::OpenHistory(
                             storage::HistoryDatabase::Open(config_.history_dir, &aside));
     OCTAVO_ASSIGN_OR_RETURN(std::vector<storage::HistoryRow> rows, database->Load());
     const TimePoint now = clock_.Now();
-    engine::VolumesAtStart volumes{.held = std::move(held)};
     for (const auto& one : *lost_at_stop) volumes.lost_at_stop.emplace(one.name, one.reason);
     engine::Settled settled = engine::SettleEarlier(
         &rows, published, now,
@@ -839,12 +855,14 @@ engine::ResumeBook::Found Daemon::OpenResumes() {
 }
 
 std::string Daemon::WhyNot(const handoff::Holder& holder) const {
-  // Whoever asks for a ticket is an operator.
-  constexpr security::Role kNeeded = security::Role::kOperator;
-  if (RoleNow({.name = holder.principal, .project = holder.project, .role = kNeeded}) >= kNeeded)
+  // Whoever asks for a ticket is an operator, or a viewer of frames.
+  const security::Role needed =
+      holder.looks_only ? security::Role::kViewer : security::Role::kOperator;
+  if (RoleNow({.name = holder.principal, .project = holder.project, .role = needed}) >= needed)
     return "";
   return absl::StrCat("no token or certificate of ", holder.principal,
-                      " is valid any more that makes it an operator");
+                      " is valid any more that makes it ",
+                      holder.looks_only ? "a viewer" : "an operator");
 }
 
 security::Role Daemon::RoleNow(const security::Owner& owner) const {
@@ -1108,9 +1126,9 @@ bool Daemon::Drain(const DrainCalls& calls) {
   watchdog_ = nullptr;
   trims_ = nullptr;
   rpc_->Shutdown(std::chrono::milliseconds(1000));
+  if (handoff_ != nullptr) handoff_->Stop();  // its grants use the workers of rpc_
   rpc_ = nullptr;
   metrics_ = nullptr;
-  if (handoff_ != nullptr) handoff_->Stop();
   engine_ = nullptr;
   handoff_ = nullptr;
   if (history_ != nullptr) {

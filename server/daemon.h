@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +16,7 @@
 #include "server/base/periodic_thread.h"
 #include "server/config.h"
 #include "server/drain_record.h"
+#include "server/engine/earlier_runs.h"
 #include "server/engine/engine.h"
 #include "server/handoff/fd_socket.h"
 #include "server/host_budget.h"
@@ -111,11 +111,11 @@ class Daemon {
   void TellHeldAgain();
   /// What an orderly end of an earlier daemon lost goes to the log and to `found_at_start_`.
   void TellLostVolumes(const std::vector<drain::DrainRecord::LostVolume>& lost);
-  /// Opens the history and settles what earlier daemons left: their rows. `held`: the volumes that
-  /// are held again. `lost_at_stop` loses what the history knows better. A history that cannot be
-  /// used costs only itself; FailedPrecondition if another process has it.
+  /// Opens the history and settles what earlier daemons left: their rows. `volumes`: those that are
+  /// held again. `lost_at_stop` loses what the history knows better. A history that cannot be used
+  /// costs only itself; FailedPrecondition if another process has it.
   absl::StatusOr<std::vector<storage::HistoryRow>> OpenHistory(
-      const std::vector<storage::PublishedCommit>& published, std::set<std::string> held,
+      const std::vector<storage::PublishedCommit>& published, engine::VolumesAtStart volumes,
       std::vector<drain::DrainRecord::LostVolume>* lost_at_stop);
   /// Conditions that last, for GetInfo, as far as they concern the caller; a line each.
   std::vector<std::string> Conditions(const security::Principal& caller) const;

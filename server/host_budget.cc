@@ -6,7 +6,8 @@ namespace octavo {
 namespace {
 
 constexpr int64_t kLeastFramePool = 16 << 20, kLeastListen = 64 << 20, kLeastPictures = 32 << 20,
-                  kMostPictures = int64_t{1} << 30;
+                  kLeastShared = 16 << 20, kMostPictures = int64_t{1} << 30,
+                  kMostShared = int64_t{1} << 30;
 
 }  // namespace
 
@@ -31,7 +32,8 @@ HostBudget FitHostMemory(const Config& config, const MemoryLimit& memory, int64_
   if (!projections) rest -= budget.projection_bytes;
   rest = std::max<int64_t>(rest, 0);
   budget.picture_bytes = std::clamp(rest / 8, kLeastPictures, kMostPictures);
-  rest = std::max<int64_t>(rest - budget.picture_bytes, 0);
+  budget.shared_frame_bytes = std::clamp(rest / 16, kLeastShared, kMostShared);
+  rest = std::max<int64_t>(rest - budget.picture_bytes - budget.shared_frame_bytes, 0);
   int64_t uses = frames + listen + spill + projections;
   // The smallest first: memory that one use does not need goes to the others. Projections get the
   // remainder.

@@ -13,7 +13,8 @@
 
 namespace octavo::inline gpu {
 
-absl::StatusOr<OpenedDevices> OpenDevices(const std::string& choice, int host_devices) {
+absl::StatusOr<OpenedDevices> OpenDevices(const std::string& choice, int host_devices,
+                                          bool host_for_jobs) {
   if (choice != "auto" && choice != "host" && choice != "cuda") {
     return InvalidField("backend", absl::StrCat("is '", choice, "'; allowed are auto, host, cuda"));
   }
@@ -45,12 +46,20 @@ absl::StatusOr<OpenedDevices> OpenDevices(const std::string& choice, int host_de
                      .available = true,
                      .chosen = !cuda.chosen,
                      .reason = "",
-                     .devices = host_devices};
+                     .devices = cuda.chosen && host_for_jobs ? 1 : host_devices};
   host.reason = cuda.chosen        ? "not needed: cuda is used"
                 : choice == "host" ? "the configuration says host"
                                    : absl::StrCat("no GPU: ", cuda.reason);
+  if (host_for_jobs) host.reason += "; as devices/host it is there for jobs that name it";
+  const int shares = (host.chosen ? host_devices : 0) + (host_for_jobs ? 1 : 0);
   for (int i = 0; host.chosen && i < host_devices; ++i) {
-    OCTAVO_ASSIGN_OR_RETURN(auto device, host::MakeHostDevice(i, host_devices));
+    OCTAVO_ASSIGN_OR_RETURN(auto device, host::MakeHostDevice(i, shares));
+    opened.devices.push_back(std::move(device));
+  }
+  if (host_for_jobs) {
+    const int index = static_cast<int>(opened.devices.size());
+    OCTAVO_ASSIGN_OR_RETURN(auto device,
+                            host::MakeHostDevice(index, shares, /*leaves_cores=*/true));
     opened.devices.push_back(std::move(device));
   }
   opened.reports = {cuda, host};

@@ -182,8 +182,8 @@ const char* ErrorPriority() { return Priority(spdlog::level::err); }
 
 void PrepareLastWords(absl::string_view event, double seconds) {
   // The handler reads it, so it is written before the handler is installed, and afterwards only
-  // while no alarm is pending.
-  static std::string text;
+  // while no alarm is pending. Never destroyed: the process may hang while its statics are.
+  static std::string& text = *new std::string;
   const std::string name(event.data(), event.size());
   const std::string what = g_json ? "\"event\":" + nlohmann::json(name).dump() : name;
   spdlog::details::log_msg record("octavo", spdlog::level::err, what);

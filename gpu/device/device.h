@@ -20,7 +20,7 @@ class Operators;
 struct OperatorFamily;
 
 struct DeviceInfo {
-  int index = 0;            // n of devices/<n>, over all opened devices
+  int index = 0;            // n of devices/<n>, over all opened devices; devices/host comes last
   std::string backend;      // "host", "cuda"
   std::string model;        // "AMD EPYC, AVX3 x 2 cores", "NVIDIA H200"
   std::string uuid;         // stable across runs where the backend has one

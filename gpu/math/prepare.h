@@ -151,19 +151,28 @@ OCTAVO_HOST_DEVICE inline float Hardened(const Finishing& f, float p, uint32_t* 
   *flags |= kFlagNotFinite;
   return f.not_finite;
 }
+/// The line integral −log t of a transmission that is at least the floor. Without branches, so that
+/// several of them are computed side by side.
+OCTAVO_HOST_DEVICE inline float LineIntegral(const Finishing& f, float transmission,
+                                             uint32_t* flags) {
+  const bool floored = transmission < f.log_floor;             // also −∞
+  const bool not_finite = !(transmission <= 3.402823466e38f);  // NaN, +∞
+  const float p = -logf(floored ? f.log_floor : transmission);
+  *flags |= (floored ? kFlagFloored : 0u) | (not_finite ? kFlagNotFinite : 0u);
+  return not_finite ? f.not_finite : p;
+}
 /// Converts a transmission to the value that is reconstructed.
 OCTAVO_HOST_DEVICE inline float Finished(const Finishing& f, float transmission, uint32_t* flags) {
-  const bool endless_below = transmission < -3.402823466e38f;
-  if (!IsFinite(transmission) && !(f.minus_log && endless_below)) {
-    *flags |= kFlagNotFinite;
-    return f.not_finite;
+  uint32_t mine = 0;
+  float value = transmission;
+  if (f.minus_log) {
+    value = LineIntegral(f, transmission, &mine);
+  } else if (!IsFinite(transmission)) {
+    mine = kFlagNotFinite;
+    value = f.not_finite;
   }
-  if (!f.minus_log) return Hardened(f, transmission, flags);
-  if (transmission < f.log_floor) {
-    *flags |= kFlagFloored;
-    transmission = f.log_floor;
-  }
-  return Hardened(f, -logf(transmission), flags);
+  *flags |= mine;
+  return (mine & kFlagNotFinite) != 0 ? value : Hardened(f, value, flags);
 }
 
 /// The filter of phase retrieval for frequencies u, v in cycles per pixel along rows and columns:

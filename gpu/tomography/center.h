@@ -42,9 +42,12 @@ struct CenterConfig {
 };
 
 struct CenterResult {
-  double center = 0;       // pixel index of the axis
-  bool at_edge = false;    // the best centre was at an end of the search: widen the search
-  double uncertainty = 0;  // pairs: standard deviation of the centre, pixels; others 0
+  double center = 0;     // pixel index of the axis
+  bool at_edge = false;  // the best centre was at an end of the search: widen the search
+  /// pairs: standard deviation of the centre, pixels; others 0. It has two parts, added as squares:
+  /// how narrow the likelihood is at the centre, and how far parts of the scan disagree on the
+  /// centre (jackknife; only with at least 8 directions, or else at least 4 slices).
+  double uncertainty = 0;
   bool determined = true;  // pairs: no other axis within the search is nearly as likely
   /// pairs: 0, or a span of the angles that fits far better than the given one, because the half
   /// turn really ends a step later or earlier than the angles say.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "gpu/tomography/gridding.h"
@@ -20,7 +21,8 @@ TomographyAlgorithm ChooseAlgorithm(const TomographyConfig& c, Device& device) {
   const GriddingMemory memory = (*ops)->Memory(g);  // of one pair of slices
   const double bytes =
       sizeof(ComplexF) * (points + static_cast<double>(memory.samples + memory.work));
-  if (bytes > 0.25 * static_cast<double>(device.info().total_bytes))
+  const double quarter = 0.25 * static_cast<double>(device.info().total_bytes);
+  if (bytes > (c.auto_bytes > 0 ? std::min(quarter, static_cast<double>(c.auto_bytes)) : quarter))
     return TomographyAlgorithm::kFbp;
   const DirectCosts costs = (*ops)->Costs();
   const double filter =

@@ -245,18 +245,32 @@ double NoiseBound(int64_t fields, const std::vector<double>& variances) {
   return m / low + sum + kTracyWidom * std::cbrt(m + cubes) / low;
 }
 
+/// The bins of pixels that the components are found in.
+struct Bins {
+  explicit Bins(const FlatComponentsConfig& config)
+      : bin_rows(config.group_rows >= kBin ? kBin : 1),
+        bin_columns(config.columns >= 2 * kBin ? kBin : 1),
+        group_rows(config.group_rows / bin_rows),
+        rows(config.groups * group_rows),
+        columns(config.columns / bin_columns) {}
+  int64_t count() const { return rows * columns; }
+
+  int64_t bin_rows, bin_columns, group_rows, rows, columns;
+};
+
+/// Page-locked memory for what comes from the device and goes to it.
+int64_t PinnedBytes(const FlatComponentsConfig& config) {
+  const int64_t pixels = Bins(config).count();
+  return std::max({config.frames_at_once * pixels * kFloat,
+                   (2 + math::kMostFlatComponents) * pixels * kFloat,
+                   config.frames_at_once * math::kMostFlatComponents * 8});
+}
+
 class DeviceFinder final : public FlatComponentFinder {
  public:
   DeviceFinder(const FlatComponentsConfig& config, Device& device,
                const TomographyFamilies& families)
-      : config_(config),
-        device_(device),
-        ops_(families.prepare),
-        bin_rows_(config.group_rows >= kBin ? kBin : 1),
-        bin_columns_(config.columns >= 2 * kBin ? kBin : 1),
-        group_rows_(config.group_rows / bin_rows_),
-        rows_(config.groups * group_rows_),
-        columns_(config.columns / bin_columns_) {}
+      : config_(config), device_(device), ops_(families.prepare), bins_(config) {}
 
   absl::Status Init(bool only_count) {
     const FlatComponentsConfig& c = config_;
@@ -275,11 +289,8 @@ class DeviceFinder final : public FlatComponentFinder {
     OCTAVO_RETURN_IF_ERROR(take(c.frames_at_once * math::kMostFlatComponents * 8, weights_));
     OCTAVO_RETURN_IF_ERROR(take(math::kPrepareFlags * 8, counts_));
     if (only_count) return absl::OkStatus();
-    OCTAVO_ASSIGN_OR_RETURN(
-        host_,
-        device_.AllocatePinned(std::max({c.frames_at_once * pixels() * kFloat,
-                                         (2 + math::kMostFlatComponents) * pixels() * kFloat,
-                                         c.frames_at_once * math::kMostFlatComponents * 8})));
+    OCTAVO_ASSIGN_OR_RETURN(host_, device_.AllocatePinned(PinnedBytes(c)));
+    flats_.reserve(static_cast<size_t>(c.flats * pixels()));
     dark_.assign(static_cast<size_t>(pixels()), 0.0);
     return absl::OkStatus();
   }
@@ -309,18 +320,18 @@ class DeviceFinder final : public FlatComponentFinder {
     }
     // Without fields this is the mean of each bin.
     const CorrectSpec mean{.in = in,
-                           .bin_rows = bin_rows_,
-                           .bin_columns = bin_columns_,
+                           .bin_rows = bins_.bin_rows,
+                           .bin_columns = bins_.bin_columns,
                            .angles = count,
-                           .rows = group_rows_,
-                           .columns = columns_,
+                           .rows = bins_.group_rows,
+                           .columns = bins_.columns,
                            .out_angle_stride = pixels(),
-                           .out_row_stride = columns_,
+                           .out_row_stride = bins_.columns,
                            .cutoff = std::numeric_limits<float>::infinity()};
-    OCTAVO_RETURN_IF_ERROR(
-        ops_.Correct(stream, mean, data,
-                     binned_.span<float>().From(first * pixels() + group * group_rows_ * columns_),
-                     counts_.span<int64_t>()));
+    OCTAVO_RETURN_IF_ERROR(ops_.Correct(
+        stream, mean, data,
+        binned_.span<float>().From(first * pixels() + group * bins_.group_rows * bins_.columns),
+        counts_.span<int64_t>()));
     return stream.Synchronize();
   }
 
@@ -372,7 +383,7 @@ class DeviceFinder final : public FlatComponentFinder {
     OCTAVO_ASSIGN_OR_RETURN(FlatPrincipals found,
                             FindFlatPrincipals(config_.flats, fields, config_.components, goes_on));
     components_ = found.components;
-    sample_ = {.rows = rows_, .columns = columns_, .group_rows = group_rows_};
+    sample_ = {.rows = bins_.rows, .columns = bins_.columns, .group_rows = bins_.group_rows};
     auto* const on_host = host_.as<float>();
     std::fill_n(on_host, (2 + components_) * pixels(), 0.0f);
     for (size_t i = 0; i < all; ++i) {
@@ -417,12 +428,12 @@ class DeviceFinder final : public FlatComponentFinder {
   }
 
  private:
-  int64_t pixels() const { return rows_ * columns_; }
+  int64_t pixels() const { return bins_.count(); }
 
   const FlatComponentsConfig config_;
   Device& device_;
   PrepareOps& ops_;
-  const int64_t bin_rows_, bin_columns_, group_rows_, rows_, columns_;
+  const Bins bins_;
   int64_t bytes_ = 0, components_ = 0;
   DeviceBuffer raw_, clean_, binned_, fields_, weights_, counts_;
   PinnedBuffer host_;
@@ -527,6 +538,18 @@ absl::StatusOr<int64_t> FlatComponentFinder::DeviceBytes(const FlatComponentsCon
   DeviceFinder finder(config, device, families);
   OCTAVO_RETURN_IF_ERROR(finder.Init(true));
   return finder.bytes();
+}
+
+absl::StatusOr<int64_t> FlatComponentFinder::HostBytes(const FlatComponentsConfig& config) {
+  OCTAVO_RETURN_IF_ERROR(CheckComponents(config));
+  // Learn takes the most. It has the fields once more without the pixels that are not lit, and
+  // numbers of each pixel: its dark field, its open beam, its place among the lit ones, and three
+  // of FindFlatPrincipals. That has two matrices of all pairs of fields, and some pixels of each.
+  constexpr int64_t kDouble = sizeof(double), kOfPixel = 6, kMatrices = 2;
+  const int64_t pixels = Bins(config).count(), flats = config.flats,
+                of_flat = static_cast<int64_t>(Products::kPixels) + 3 + math::kMostFlatComponents;
+  return PinnedBytes(config) + 2 * flats * pixels * kFloat + kOfPixel * pixels * kDouble +
+         (kMatrices * flats + of_flat) * flats * kDouble;
 }
 
 absl::StatusOr<std::unique_ptr<FlatComponentFinder>> FlatComponentFinder::Create(

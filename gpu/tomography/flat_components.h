@@ -62,6 +62,9 @@ class FlatComponentFinder {
       const FlatComponentsConfig& config, Device& device);
   /// The bytes of device memory that Create would take. InvalidArgument as Create.
   static absl::StatusOr<int64_t> DeviceBytes(const FlatComponentsConfig& config, Device& device);
+  /// The most bytes of host memory that a finder takes at a time: mostly the flat fields, twice.
+  /// InvalidArgument as Create.
+  static absl::StatusOr<int64_t> HostBytes(const FlatComponentsConfig& config);
 
   virtual ~FlatComponentFinder() = default;
   enum class Kind { kFlat, kDark, kProjection };

@@ -35,6 +35,14 @@ void DispatchComponents(int components, F f) {
   f(std::integral_constant<int, K>{});
 }
 
+/// Counts of the open beam above the dark field, or the floor if they are below it.
+OCTAVO_HOST_DEVICE inline float FlooredBeam(const CorrectSpec& s, float light, uint32_t* flags) {
+  if (light < s.denominator_floor) {  // NaN stays
+    *flags |= math::kFlagUnlit;
+    light = s.denominator_floor;
+  }
+  return light;
+}
 /// The open beam's counts above `dark` at a pixel of the detector behind projection `angle`, or the
 /// floor if they are below it; 1 without flat fields.
 OCTAVO_HOST_DEVICE inline float OpenBeam(const CorrectSpec& s, const FlatAt& at, int64_t angle,
@@ -46,12 +54,7 @@ OCTAVO_HOST_DEVICE inline float OpenBeam(const CorrectSpec& s, const FlatAt& at,
   if (at.weight > 0.0f) light += at.weight * (flat[field] - light);
   for (int64_t k = 0; k < s.components; ++k)
     light += s.flat_weights[angle * s.components + k] * s.flat_parts[k * field + pixel];
-  light -= dark;
-  if (light < s.denominator_floor) {  // NaN stays
-    *flags |= math::kFlagUnlit;
-    light = s.denominator_floor;
-  }
-  return light;
+  return FlooredBeam(s, light - dark, flags);
 }
 
 /// Adds a raw pixel's counts above the dark field, and those of the open beam.
@@ -65,14 +68,22 @@ OCTAVO_HOST_DEVICE void AddPixel(const CorrectSpec& s, const T* frames, int64_t 
       OpenBeam(s, s.flat_at == nullptr ? FlatAt{} : s.flat_at[angle], angle, pixel, dark, flags);
 }
 
-/// counts / open, cut off, and finished if the spec says so.
-OCTAVO_HOST_DEVICE inline float Transmission(const CorrectSpec& s, float counts, float open,
+/// counts / open, cut off. The open beam comes as its inverse, because many projections share it.
+OCTAVO_HOST_DEVICE inline float Transmission(const CorrectSpec& s, float counts, float open_inverse,
                                              uint32_t* flags) {
-  float transmission = counts / open;
-  if (transmission > s.cutoff) {
-    *flags |= math::kFlagCut;
-    transmission = s.cutoff;
-  }
+  const float transmission = counts * open_inverse;
+  const bool cut = transmission > s.cutoff;
+  *flags |= cut ? math::kFlagCut : 0u;
+  return cut ? s.cutoff : transmission;
+}
+/// Whether Correct makes line integrals and nothing else of transmissions.
+OCTAVO_HOST_DEVICE inline bool MakesLineIntegrals(const CorrectSpec& s) {
+  return s.finish && s.finishing.minus_log && s.finishing.hardening_terms == 0;
+}
+/// The transmission, finished if the spec says so.
+OCTAVO_HOST_DEVICE inline float CorrectedPixel(const CorrectSpec& s, float counts,
+                                               float open_inverse, uint32_t* flags) {
+  const float transmission = Transmission(s, counts, open_inverse, flags);
   return s.finish ? math::Finished(s.finishing, transmission, flags) : transmission;
 }
 
@@ -94,7 +105,7 @@ OCTAVO_HOST_DEVICE float Corrected(const CorrectSpec& s, const T* frames, int64_
       }
     }
   }
-  return Transmission(s, counts, open, flags);
+  return CorrectedPixel(s, counts, 1.0f / open, flags);
 }
 
 /// Pixel (row, column) of a turned, shifted and binned frame.

@@ -36,6 +36,9 @@ enum class ProjectionFilter { kRamp, kSheppLogan, kCosine, kHann, kHamming, kPar
 struct TomographyConfig {
   TomographyAlgorithm algorithm = TomographyAlgorithm::kSirt;
   TomographyForm form = TomographyForm::kCorrected;
+  /// kAuto: kFourier only if one pair of slices needs at most so many bytes; 0 = a quarter of the
+  /// device's memory, which is the most in any case.
+  int64_t auto_bytes = 0;
   std::vector<double> angles_rad;  // one per projection, any order, at least 1; fbp and fourier
                                    // weight them by their gaps (AngleWeights)
   int64_t detectors = 0;           // bins of a projection, 2 … 32768
@@ -161,9 +164,9 @@ class Reconstructor {
 
 /// The algorithm that Create uses: config.algorithm, or what kAuto stands for on this device. It
 /// is kFourier where that takes less time than kFbp for this size and this number of angles,
-/// what one pair of slices needs takes at most a quarter of the device's memory, and the
-/// interpolation is linear; for this its error is known to be that of kFbp or less, to 0.1 dB. It
-/// does not depend on the number of slices. `config` must be valid.
+/// config.auto_bytes allows what one pair of slices needs, and the interpolation is linear; for
+/// this its error is known to be that of kFbp or less, to 0.1 dB. It does not depend on the number
+/// of slices. `config` must be valid.
 TomographyAlgorithm ChooseAlgorithm(const TomographyConfig& config, Device& device);
 
 }  // namespace octavo::inline gpu

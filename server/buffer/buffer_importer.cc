@@ -9,6 +9,7 @@
 #include "gpu/base/status.h"
 #include "gpu/device/alignment.h"
 #include "gpu/device/importable_memory.h"
+#include "server/base/device_names.h"
 #include "server/base/resource_names.h"
 #include "server/buffer/buffer_errors.h"
 #include "server/buffer/import_grant.h"
@@ -69,10 +70,10 @@ absl::StatusOr<BufferImporter::Import> BufferImporter::Plan(const model::BufferI
   import.caller.principal = security::WithoutGrants(std::move(import.caller.principal));
   OCTAVO_ASSIGN_OR_RETURN(import.type, context_.maker.Check(spec.array, caller));
   const uint32_t index = spec.array.devices.empty() ? 0 : spec.array.devices.front();
-  if (index >= static_cast<uint32_t>(context_.order.devices())) {
+  if (const base::DeviceNames& names = context_.maker.names();
+      index >= static_cast<uint32_t>(names.numbered())) {
     return BadField(Reason::kBadField, "device",
-                    absl::StrCat("is devices/", index, "; allowed are ", base::DeviceName(0),
-                                 " to ", base::DeviceName(context_.order.devices() - 1)));
+                    absl::StrCat("is devices/", index, "; allowed are ", names.Numbered()));
   }
   ImportTicket& ticket = import.ticket;
   ticket.device = static_cast<int>(index);

@@ -12,6 +12,7 @@
 #include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
 #include "gpu/device/exportable_memory.h"
+#include "server/base/device_names.h"
 #include "server/base/resource_names.h"
 #include "server/buffer/buffer_errors.h"
 #include "server/security/rights.h"
@@ -57,13 +58,13 @@ absl::StatusOr<ArrayType> BufferMaker::CheckType(Scalar scalar, uint64_t lanes,
 
 absl::StatusOr<std::vector<int>> BufferMaker::CheckDevices(
     const std::vector<uint32_t>& devices) const {
-  const int count = order_.devices();
+  const base::DeviceNames& names = ledger_->names();
+  const int count = names.numbered();
   std::vector<int> out;
   for (const uint32_t device : devices) {
     if (device >= static_cast<uint32_t>(count)) {
       return BadField(Reason::kBadPlacement, "placement.devices",
-                      absl::StrCat("names devices/", device, "; there are ", base::DeviceName(0),
-                                   " to ", base::DeviceName(count - 1)));
+                      absl::StrCat("names devices/", device, "; there are ", names.Numbered()));
     }
     if (std::find(out.begin(), out.end(), static_cast<int>(device)) != out.end()) {
       return BadField(Reason::kBadPlacement, "placement.devices",
@@ -82,6 +83,16 @@ absl::StatusOr<std::vector<int>> BufferMaker::CheckDevices(
     }
   }
   return out;
+}
+
+absl::Status BufferMaker::CheckMayHold(int device, const std::string& field) const {
+  const base::DeviceNames& names = ledger_->names();
+  if (!names.IsForJobs(device)) return absl::OkStatus();
+  return BadField(Reason::kBadPlacement, field,
+                  absl::StrCat("is on ", names.Name(device),
+                               ", which has no buffers, so the result has no place; allowed are "
+                               "arrays on ",
+                               names.Numbered(), ": write it to a buffer there (WriteBuffer)"));
 }
 
 absl::StatusOr<ArrayType> BufferMaker::Check(const model::BufferSpec& spec,

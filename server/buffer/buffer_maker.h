@@ -34,6 +34,11 @@ class BufferMaker {
       : table_(table), order_(order), ledger_(ledger), limits_(std::move(limits)) {}
 
   const Limits& limits() const { return limits_; }
+  /// Buffers may be on the numbered ones.
+  const base::DeviceNames& names() const { return ledger_->names(); }
+  /// InvalidArgument (BAD_PLACEMENT) if the array that `field` names is on devices/host: what is
+  /// made of it would be a buffer there.
+  absl::Status CheckMayHold(int device, const std::string& field) const;
   /// What can be said about a request without doing anything: the type of the buffer, or
   /// InvalidArgument.
   absl::StatusOr<ArrayType> Check(const model::BufferSpec& spec, const model::Caller& caller) const;

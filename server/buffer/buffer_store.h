@@ -107,6 +107,9 @@ class BufferStore {
   explicit BufferStore(const Context& context);
   ~BufferStore();
 
+  /// Of the server; buffers may be on the numbered ones.
+  const base::DeviceNames& device_names() const { return maker_.names(); }
+
   /// Refuses new buffers and operations from now on (DRAINING).
   void BeginDrain() { requests_.BeginDrain(); }
 

@@ -288,6 +288,7 @@ absl::StatusOr<std::vector<char>> LongWork::Measure(const SlicedProgram& program
 }
 
 absl::StatusOr<model::BufferStatus> LongWork::Make(const SlicedProgram& program) {
+  OCTAVO_RETURN_IF_ERROR(environment_.maker.CheckMayHold(device_, spec_.inputs[0].field));
   std::vector<size_t> numbers;
   for (size_t i = 0; i < operands_.size(); ++i) numbers.push_back(i);
   std::vector<int> devices;

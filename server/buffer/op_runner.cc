@@ -149,6 +149,10 @@ model::BufferProgramSpec OpRunner::ProgramOf(const model::BufferApplySpec& spec)
 
 absl::Status OpRunner::FindOutput(const model::BufferProgramSpec& spec, const model::Caller& caller,
                                   Work* work) {
+  for (const Operand& operand : work->operands) {
+    for (const Operand::Place& place : operand.places)
+      OCTAVO_RETURN_IF_ERROR(maker_.CheckMayHold(place.device, "input"));
+  }
   const ArrayType& made = work->program->out();
   if (spec.output.empty()) {
     std::vector<int> devices;

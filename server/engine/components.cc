@@ -19,14 +19,14 @@ const SystemClock kSystemClock;
 int64_t HalfOfMemory() { return ReadMemoryLimit().total_bytes / 2; }
 
 memory::DeviceSet WithFrames(const std::vector<std::unique_ptr<Device>>& devices,
-                             int64_t frame_pool_bytes) {
+                             const EngineConfig& config) {
   std::vector<memory::DeviceSet::Member> members;
   for (const auto& device : devices) {
     members.push_back(
         {.device = device.get(),
-         .frames = std::make_shared<memory::FramePool>(device.get(), frame_pool_bytes)});
+         .frames = std::make_shared<memory::FramePool>(device.get(), config.frame_pool_bytes)});
   }
-  return memory::DeviceSet(std::move(members));
+  return memory::DeviceSet(std::move(members), config.host_for_jobs);
 }
 
 std::vector<Device*> PointersTo(const std::vector<std::unique_ptr<Device>>& devices) {
@@ -75,7 +75,7 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
       storage(store),
       owned_devices(std::move(all_devices)),
       read_streams(std::move(streams)),
-      devices(WithFrames(owned_devices, config.frame_pool_bytes)),
+      devices(WithFrames(owned_devices, config)),
       earlier(config.earlier, clock->Now()),
       audit(config.audit),
       history(config.history, &audit, clock, earlier),
@@ -86,7 +86,7 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
       grants(own_grants == nullptr ? *config.grants : *own_grants),
       quotas(config.quotas),
       own_waits(OwnWaits()),
-      ledger(budgets, &quotas),
+      ledger(budgets, &quotas, config.host_for_jobs),
       slot_cache(&ledger, config.slot_cache_bytes),
       sessions(clock, config.sessions, config.server_id),
       leases(clock, config.most_leases, &sessions),
@@ -101,6 +101,7 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
                .clock = clock,
                .server_id = config.server_id}),
       feeds({.exports = &exports, .volumes = &volumes, .scans = &scans, .clock = clock}),
+      frame_feeds(&exports, &quotas, config.shared_frame_bytes),
       buffers({.devices = PointersTo(owned_devices),
                .ledger = &ledger,
                .volumes = &volumes,

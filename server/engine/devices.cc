@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -10,6 +11,7 @@
 #include "gpu/base/field_errors.h"
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
+#include "server/base/device_names.h"
 #include "server/base/resource_names.h"
 #include "server/engine/internal.h"
 #include "server/memory/device_placement.h"
@@ -36,7 +38,7 @@ std::vector<model::DeviceStatus> Devices::List() {
     const absl::Status health = components_.owned_devices[d]->Health();
     model::DeviceStatus status;
     status.number = static_cast<int>(d);
-    status.name = base::DeviceName(status.number);
+    status.name = components_.devices.names().Name(status.number);
     status.backend = info.backend;
     status.model = info.model;
     status.uuid = info.uuid;
@@ -69,13 +71,22 @@ std::unique_ptr<base::Handle> Devices::Watch(
   return watch_.Add(std::move(callback), List());
 }
 
-absl::StatusOr<size_t> Devices::Find(const std::string& device) const {
+absl::StatusOr<size_t> Devices::Find(const std::string& device, bool host_too) const {
   if (device.empty()) return size_t{0};
-  for (size_t d = 0; d < components_.owned_devices.size(); ++d) {
-    if (base::DeviceName(static_cast<int>(d)) == device) return d;
+  const base::DeviceNames& names = components_.devices.names();
+  const std::string allowed =
+      absl::StrCat("; allowed are ", host_too ? names.All() : names.Numbered());
+  const std::optional<int> found = names.Find(device);
+  if (!found.has_value()) {
+    return InvalidField(
+        "device",
+        absl::StrCat("is '", device, "'",
+                     device == base::kHostDeviceName ? base::kNoHostForJobs : "", allowed));
   }
-  return InvalidField("device", absl::StrCat("is '", device, "'; allowed are devices/0 to devices/",
-                                             components_.owned_devices.size() - 1));
+  if (names.IsForJobs(*found) && !host_too)
+    return InvalidField("device",
+                        absl::StrCat("is ", device, ", into which no files are imported", allowed));
+  return static_cast<size_t>(*found);
 }
 
 absl::StatusOr<storage::RootReads> Devices::ProbeStorage(const std::string& root,
@@ -86,7 +97,7 @@ absl::StatusOr<storage::RootReads> Devices::ProbeStorage(const std::string& root
   OCTAVO_RETURN_IF_ERROR(components_.drain.Check());
   if (bytes == 0) bytes = kDefault;
   OCTAVO_RETURN_IF_ERROR(InRange("bytes", bytes, kLeast, kMost));
-  OCTAVO_ASSIGN_OR_RETURN(const size_t d, Find(device));
+  OCTAVO_ASSIGN_OR_RETURN(const size_t d, Find(device, /*host_too=*/false));
   Device& on = *components_.owned_devices[d];
   OCTAVO_RETURN_IF_ERROR(on.Health());
   // Before the memory: a second caller is refused without taking any.
@@ -121,7 +132,7 @@ std::vector<storage::RootReads> Devices::StorageRoots() const { return component
 
 absl::Status Devices::Measure(MeasureSpec spec, const TellMeasured& tell) {
   if (spec.device.empty()) spec.device = base::DeviceName(0);
-  OCTAVO_ASSIGN_OR_RETURN(const size_t d, Find(spec.device));
+  OCTAVO_ASSIGN_OR_RETURN(const size_t d, Find(spec.device, /*host_too=*/true));
   Device& device = *components_.owned_devices[d];
   OCTAVO_RETURN_IF_ERROR(device.Health());
   OCTAVO_RETURN_IF_ERROR(ResolveMeasure(&spec, device));
@@ -174,7 +185,7 @@ model::MemoryStatus Devices::GetMemory() {
     for (const auto& holder : components_.ledger.HoldersOf(d)) {
       const auto it = session_of.find(holder.name);
       memory.holders.push_back({.holder = holder,
-                                .device = base::DeviceName(d),
+                                .device = components_.devices.names().Name(d),
                                 .session = it == session_of.end() ? "" : it->second});
     }
   }
@@ -185,7 +196,8 @@ model::MemoryStatus Devices::GetMemory() {
 absl::StatusOr<std::vector<int>> Devices::ChooseFor(model::ResolvedScan* scan) {
   std::vector<memory::DeviceLoad> loads;
   const auto sessions = components_.scans.All();
-  for (size_t d = 0; d < components_.owned_devices.size(); ++d) {
+  const auto numbered = static_cast<size_t>(components_.devices.names().numbered());
+  for (size_t d = 0; d < numbered; ++d) {  // no scan uses devices/host
     memory::DeviceLoad load{.health = components_.owned_devices[d]->Health(),
                             .free_bytes = components_.ledger.UseOf(static_cast<int>(d)).free()};
     for (const auto& session : sessions) {
@@ -200,11 +212,14 @@ absl::StatusOr<std::vector<int>> Devices::ChooseFor(model::ResolvedScan* scan) {
     const int64_t named = spread.devices.empty() ? spread.count : std::ssize(spread.devices);
     scan->stripe_devices = named > 0 ? named : healthy;
   }
-  memory::DeviceWish wish{.device = scan->spec.device, .spread = scan->spec.spread};
-  for (const auto& device : components_.owned_devices) {  // the needs of all devices are equal
-    if (!device->Health().ok()) continue;
-    wish.home_bytes = BytesOf(scan::Needs(*scan, *device));
-    wish.peer_bytes = BytesOf(scan::PeerNeeds(*scan, *device));
+  memory::DeviceWish wish{.device = scan->spec.device,
+                          .spread = scan->spec.spread,
+                          .host_for_jobs = numbered < components_.owned_devices.size()};
+  for (size_t d = 0; d < numbered; ++d) {  // their needs are equal
+    Device& device = *components_.owned_devices[d];
+    if (!device.Health().ok()) continue;
+    wish.home_bytes = BytesOf(scan::Needs(*scan, device));
+    wish.peer_bytes = BytesOf(scan::PeerNeeds(*scan, device));
     break;
   }
   OCTAVO_ASSIGN_OR_RETURN(std::vector<int> chosen, memory::ChooseDevices(wish, loads));
@@ -217,7 +232,7 @@ void Devices::PollHealth() {
     const absl::Status health = components_.owned_devices[d]->Health();
     if (health.ok() || !watch_.Lost(static_cast<int>(d))) continue;
     Log(LogLevel::kError, "device lost",
-        {{"device", base::DeviceName(static_cast<int>(d))},
+        {{"device", components_.devices.names().Name(static_cast<int>(d))},
          {"reason", std::string(health.message())}});
     watch_.Tell(List());
     for (const auto& session : components_.scans.All()) {

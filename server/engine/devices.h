@@ -53,8 +53,9 @@ class Devices {
   void PollHealth();
 
  private:
-  /// The index of a device by its name, empty = the first.
-  absl::StatusOr<size_t> Find(const std::string& device) const;
+  /// The index of a device by its name, empty = the first. `host_too`: devices/host is allowed,
+  /// into which no files are imported.
+  absl::StatusOr<size_t> Find(const std::string& device, bool host_too) const;
 
   Components& components_;
   DeviceHealthWatch watch_;

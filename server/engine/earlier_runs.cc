@@ -142,6 +142,73 @@ void SettleVolume(const VolumesAtStart& volumes, const CommittedVolumes& committ
   settled->lines.push_back(LineOf(*row, was));
 }
 
+/// Tells the jobs of an earlier daemon what else is known of their volumes and commits: the last
+/// changes of a job may be missing in its row.
+class JobSettler {
+ public:
+  /// `rows`: settled, but for the volumes and commits of jobs.
+  JobSettler(std::vector<HistoryRow>* rows, const VolumesAtStart& volumes,
+             const CommittedVolumes& committed)
+      : rows_(*rows), volumes_(volumes), committed_(committed) {
+    for (HistoryRow& row : rows_) {
+      if (row.kind == HistoryKind::kJob) jobs_[row.name] = &row;
+      // Only a volume that was held has a row.
+      if (row.kind == HistoryKind::kVolume) recorded_.insert(row.name);
+    }
+  }
+
+  /// `lost`: names of the jobs and commits that this start found LOST. Adds the jobs that are not
+  /// as they were to `changed`, once.
+  void Settle(const std::set<std::string>& lost, std::vector<HistoryRow>* changed) {
+    std::set<std::string> others;
+    for (const auto& [name, job] : jobs_) {
+      if (!lost.contains(name)) continue;
+      const auto found = volumes_.held_of_jobs.find(name);
+      SetHeldVolumes(
+          [&](const std::string& volume) { return WasHeld(volume); },
+          found == volumes_.held_of_jobs.end() ? std::vector<std::string>() : found->second, job);
+      others.insert(name);
+    }
+    std::map<std::string, std::vector<std::string>> paths, failures;  // by job
+    for (const HistoryRow* const row : CommitsByNumber()) {
+      const CommitOfJob commit = CommitOfJobIn(*row);
+      if (row->state == Name(operation::OperationState::kSucceeded)) {
+        paths[commit.job].push_back(commit.path);
+      } else if (lost.contains(row->name)) {
+        failures[commit.job].push_back(
+            absl::StrCat(commit.volume, " was not committed to ", commit.destination, ": ", kDied));
+      }
+    }
+    for (const auto& [name, job] : jobs_) {
+      if (AddCommits(paths[name], failures[name], job)) others.insert(name);
+    }
+    for (HistoryRow& row : *changed) {
+      if (row.kind == HistoryKind::kJob && others.erase(row.name) > 0) row = *jobs_.at(row.name);
+    }
+    for (const std::string& name : others) changed->push_back(*jobs_.at(name));
+  }
+
+ private:
+  bool WasHeld(const std::string& volume) const {
+    return recorded_.contains(volume) || volumes_.held.contains(volume) ||
+           committed_.PathOf(volume) != nullptr;
+  }
+  std::vector<const HistoryRow*> CommitsByNumber() const {
+    std::vector<const HistoryRow*> commits;
+    for (const HistoryRow& row : rows_)
+      if (row.kind == HistoryKind::kCommit) commits.push_back(&row);
+    std::sort(commits.begin(), commits.end(),
+              [](const HistoryRow* a, const HistoryRow* b) { return a->number < b->number; });
+    return commits;
+  }
+
+  std::vector<HistoryRow>& rows_;
+  const VolumesAtStart& volumes_;
+  const CommittedVolumes& committed_;
+  std::map<std::string, HistoryRow*> jobs_;  // by name
+  std::set<std::string> recorded_;           // volumes
+};
+
 }  // namespace
 
 Settled SettleEarlier(std::vector<HistoryRow>* rows,
@@ -152,6 +219,7 @@ Settled SettleEarlier(std::vector<HistoryRow>* rows,
   std::erase_if(*rows, [](const HistoryRow& row) {
     return row.kind == HistoryKind::kVolume && !IsVolume(row);  // not ours
   });
+  std::set<std::string> lost;
   for (HistoryRow& row : *rows) {
     if (row.ended || row.kind == HistoryKind::kVolume) continue;
     row.ended = true;
@@ -165,11 +233,13 @@ Settled SettleEarlier(std::vector<HistoryRow>* rows,
     row.reason_code = std::string(Name(Reason::kLost));
     row.reason = absl::StrCat(kDied, "; it was ", was);
     settled.changed.push_back(row);
+    lost.insert(row.name);
     ++settled.lost[Name(row.kind)];
     settled.lines.push_back(LineOf(row, was));
   }
   // Afterwards, because commits tell what became of their volumes.
   const CommittedVolumes committed(*rows, published);
+  JobSettler(rows, volumes, committed).Settle(lost, &settled.changed);
   for (HistoryRow& row : *rows) {
     if (row.kind != HistoryKind::kVolume) continue;
     if (!row.ended)

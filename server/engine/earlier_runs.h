@@ -33,6 +33,9 @@ struct Settled {
 /// What a start knows of volumes beside their rows.
 struct VolumesAtStart {
   std::set<std::string> held;  // again: their files were found
+  /// Those of them that a job made itself, by job, in the order of its volumes: the row of a job
+  /// may lack the last of them.
+  std::map<std::string, std::vector<std::string>> held_of_jobs;
   /// Lost at an orderly end, which has told of them (DrainRecord): why. They get no line, and count
   /// elsewhere.
   std::map<std::string, std::string> lost_at_stop;
@@ -43,7 +46,9 @@ using FindCommit = std::function<std::optional<storage::PublishedCommit>(
 
 /// Ends what the last daemon left without an end, as of `now`: a commit whose files are there
 /// (`published`, or `find` finds them) has SUCCEEDED, and its volume is COMMITTED. A volume that is
-/// held again stays without an end. Everything else is LOST.
+/// held again stays without an end. Everything else is LOST. A job that is LOST has those of its
+/// volumes that were held, and each job the commits that the server began for it, whether its own
+/// row came so far or not.
 Settled SettleEarlier(std::vector<storage::HistoryRow>* rows,
                       const std::vector<storage::PublishedCommit>& published, const TimePoint& now,
                       const FindCommit& find = nullptr, const VolumesAtStart& volumes = {});

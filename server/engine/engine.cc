@@ -6,8 +6,10 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/base/device_names.h"
 #include "server/base/resource_names.h"
 #include "server/engine/internal.h"
+#include "server/memory/device_budget.h"
 
 namespace octavo::engine {
 
@@ -16,17 +18,22 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineConfig config,
                                                        storage::CommitStore* store) {
   std::vector<int64_t> budgets;
   std::vector<Stream> streams;
-  for (const auto& device : devices) {
+  const base::DeviceNames names(static_cast<int>(devices.size()), config.host_for_jobs);
+  const memory::BudgetKeys keys{.fraction = config.memory_fraction,
+                                .bytes = config.memory_bytes,
+                                .host_for_jobs_bytes = config.host_for_jobs_bytes};
+  for (int d = 0; d < names.size(); ++d) {
+    const auto& device = devices[static_cast<size_t>(d)];
     OCTAVO_ASSIGN_OR_RETURN(const DeviceMemory memory, device->Memory());
-    const int64_t budget =
-        config.memory_bytes > 0
-            ? config.memory_bytes
-            : static_cast<int64_t>(static_cast<double>(memory.free_bytes) * config.memory_fraction);
+    const bool for_jobs = names.IsForJobs(d);
+    const int64_t budget = keys.BudgetOf(for_jobs, memory);
     if (budget > memory.free_bytes || budget <= 0) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          config.memory_bytes > 0 ? "device.memory_bytes" : "device.memory_fraction", ": asks for ",
-          budget, " bytes of ", base::DeviceName(device->info().index), "; allowed 1 to ",
-          memory.free_bytes, ", which are free of its ", memory.total_bytes));
+      return absl::FailedPreconditionError(
+          absl::StrCat(keys.SetFor(for_jobs) <= 0 ? "device.memory_fraction"
+                       : for_jobs                 ? "device.host_for_jobs_bytes"
+                                                  : "device.memory_bytes",
+                       ": asks for ", budget, " bytes of ", names.Name(d), "; allowed 1 to ",
+                       memory.free_bytes, ", which are free of its ", memory.total_bytes));
     }
     budgets.push_back(budget);
     OCTAVO_ASSIGN_OR_RETURN(Stream stream, device->NewStream(StreamPriority::kLow));
@@ -48,7 +55,8 @@ Engine::Engine(EngineConfig config, std::vector<std::unique_ptr<Device>> devices
       jobs_(components_.get()),
       operations_(components_.get()),
       buffer_commits_(components_.get()),
-      exports_(&components_->exports, &components_->feeds, &components_->buffers),
+      exports_(&components_->exports, &components_->feeds, &components_->frame_feeds,
+               &components_->buffers),
       streams_(&components_->publisher, &components_->earlier),
       clients_(components_.get()),
       grants_(components_.get()),

@@ -24,6 +24,8 @@ namespace octavo::engine {
 struct EngineConfig {
   double memory_fraction = 0.8;  // share of a device's free memory at start for volumes and scans
   int64_t memory_bytes = 0;      // budget per device; overrides the fraction if > 0
+  bool host_for_jobs = false;    // the last device is devices/host, only for jobs that name it
+  int64_t host_for_jobs_bytes = 0;       // its budget; 0 = by the fraction
   int64_t frame_pool_bytes = 512 << 20;  // page-locked host memory per device for frames (at most
                                          // three quarters of it), reads and commits
   int commit_threads = 2;                // commits at once
@@ -42,6 +44,7 @@ struct EngineConfig {
                              << 30;  // memory of ended scans kept for the next ones, per device
   int64_t projection_bytes =
       0;  // host memory for projections that clients push; 0 = half of the machine's
+  int64_t shared_frame_bytes = int64_t{1} << 30;  // host memory of frames that clients map
   int64_t spill_host_bytes = 0;  // page-locked host memory for spilled volumes; 0 = no tier HOST
   int spill_threads = 2;
   bool mirror = false;  // held volumes are copied into the tier DISK while the disk is idle

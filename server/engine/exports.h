@@ -4,6 +4,7 @@
 
 #include "server/exports/export_feed.h"
 #include "server/exports/export_store.h"
+#include "server/exports/frame_feed.h"
 #include "server/model/buffer_types.h"
 
 namespace octavo::buffer {
@@ -15,8 +16,9 @@ namespace octavo::engine {
 /// Exports device memory to other processes; picks the store that owns an object's memory.
 class Exports {
  public:
-  Exports(exports::ExportStore* store, exports::ExportFeeds* feeds, buffer::BufferStore* buffers)
-      : store_(*store), feeds_(*feeds), buffers_(*buffers) {}
+  Exports(exports::ExportStore* store, exports::ExportFeeds* feeds, exports::FrameFeeds* frames,
+          buffer::BufferStore* buffers)
+      : store_(*store), feeds_(*feeds), frames_(*frames), buffers_(*buffers) {}
 
   /// Issues a ticket for the memory of a held volume; for a buffer's replica under the caller's
   /// exclusive lease, after waiting for its last write; or (scans/...) for a standing subscription
@@ -29,10 +31,13 @@ class Exports {
   exports::ExportStore& store() { return store_; }
   /// The standing subscriptions of other processes to volumes as they complete.
   exports::ExportFeeds& feeds() { return feeds_; }
+  /// The subscriptions of other processes whose frames go by shared memory.
+  exports::FrameFeeds& frames() { return frames_; }
 
  private:
   exports::ExportStore& store_;
   exports::ExportFeeds& feeds_;
+  exports::FrameFeeds& frames_;
   buffer::BufferStore& buffers_;
 };
 

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <concepts>
 #include <iterator>
+#include <set>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "nlohmann/json.hpp"
@@ -181,6 +183,8 @@ HistoryRow RowOf(const job::JobStatus& job) {
                             {"step", job.step},
                             {"steps", job.steps},
                             {"volumes", job.volumes},
+                            {"commits", job.commits},
+                            {"commit_failures", job.commit_failures},
                             {"buffer", job.buffer},
                             {"plan", job.plan},
                             {"warnings", job.warnings},
@@ -209,6 +213,7 @@ HistoryRow RowOf(const volume::CommitNews& commit, uint64_t number,
                  const absl::StatusOr<storage::CommitOutcome>* outcome, const TimePoint& now) {
   nlohmann::json details = {{"volume", commit.volume},
                             {"scan", commit.scan},
+                            {"job", commit.job},
                             {"destination", commit.destination},
                             {"commit_id", commit.commit_id},
                             {"trace_id", commit.origin.trace_id}};
@@ -281,6 +286,54 @@ void EndRowAsCommitted(const std::string& path, HistoryRow* row) {
   nlohmann::json details = Details(*row);
   details["path"] = path;
   row->details = Dump(details);
+}
+
+void SetHeldVolumes(const std::function<bool(const std::string&)>& complete,
+                    const std::vector<std::string>& further, HistoryRow* row) {
+  nlohmann::json details = Details(*row);
+  std::vector<std::string> held;
+  Take(details, "volumes", &held);
+  std::erase_if(held, [&](const std::string& volume) { return !complete(volume); });
+  const std::set<std::string> known(held.begin(), held.end());
+  std::copy_if(further.begin(), further.end(), std::back_inserter(held),
+               [&](const std::string& volume) { return !known.contains(volume); });
+  details["held_volumes"] = held;
+  row->details = Dump(details);
+}
+
+CommitOfJob CommitOfJobIn(const HistoryRow& row) {
+  CommitOfJob commit;
+  if (row.kind != HistoryKind::kCommit || absl::StartsWith(row.name, "operations/")) return commit;
+  const nlohmann::json details = Details(row);
+  Take(details, "job", &commit.job);
+  Take(details, "volume", &commit.volume);
+  Take(details, "destination", &commit.destination);
+  Take(details, "path", &commit.path);
+  return commit;
+}
+
+bool AddCommits(const std::vector<std::string>& paths, const std::vector<std::string>& failures,
+                HistoryRow* row) {
+  nlohmann::json details = Details(*row);
+  std::vector<std::string> commits, warnings;
+  int64_t failed = 0;
+  Take(details, "commits", &commits);
+  Take(details, "warnings", &warnings);
+  Take(details, "commit_failures", &failed);
+  const std::set<std::string> known(commits.begin(), commits.end());
+  const size_t before = commits.size();
+  std::copy_if(paths.begin(), paths.end(), std::back_inserter(commits),
+               [&](const std::string& path) { return !known.contains(path); });
+  if (commits.size() == before && failures.empty()) return false;
+  const size_t room = job::kJobWarningsKept - std::min(job::kJobWarningsKept, warnings.size());
+  warnings.insert(
+      warnings.end(), failures.begin(),
+      failures.begin() + std::min(std::ssize(failures), static_cast<std::ptrdiff_t>(room)));
+  details["commits"] = commits;
+  details["warnings"] = warnings;
+  details["commit_failures"] = failed + std::ssize(failures);
+  row->details = Dump(details);
+  return true;
 }
 
 int64_t BytesOfVolume(const HistoryRow& row) {
@@ -376,15 +429,17 @@ job::JobStatus EarlierJob(const HistoryRow& row, const TimePoint& now) {
   Take(details, "priority", &job.spec.priority);
   int kind = 0;
   Take(details, "kind", &kind);
-  if (kind >= 0 && kind <= static_cast<int>(job::JobKind::kProjection))
+  if (kind >= 0 && kind <= static_cast<int>(job::kLastJobKind))
     job.kind = static_cast<job::JobKind>(kind);
   Take(details, "device", &job.device);
   Take(details, "memory_bytes", &job.memory_bytes);
   Take(details, "fraction", &job.fraction);
   Take(details, "step", &job.step);
   Take(details, "steps", &job.steps);
-  // One that was killed had some that were not complete.
-  if (job.state != job::JobState::kLost) Take(details, "volumes", &job.volumes);
+  // One that was killed had some that were not complete; SettleEarlier knows which were.
+  Take(details, job.state == job::JobState::kLost ? "held_volumes" : "volumes", &job.volumes);
+  Take(details, "commits", &job.commits);
+  Take(details, "commit_failures", &job.commit_failures);
   Take(details, "buffer", &job.buffer);
   Take(details, "plan", &job.plan);
   Take(details, "warnings", &job.warnings);

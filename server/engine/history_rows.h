@@ -5,7 +5,9 @@
 // may be confidential or large.
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -49,6 +51,20 @@ operation::OperationStatus EarlierCommit(const storage::HistoryRow& row, const T
 
 /// The volume in a few words, for people: "'eye', 64.0 MiB, of scans/…".
 std::string AboutVolume(const storage::HistoryRow& row);
+/// The volumes that were complete when the server died with the job (LOST): of those that its row
+/// names, and `further` ones.
+void SetHeldVolumes(const std::function<bool(const std::string&)>& complete,
+                    const std::vector<std::string>& further, storage::HistoryRow* row);
+/// What a row of a commit says of its job. A commit that a client asked for is not the job's.
+struct CommitOfJob {
+  std::string job;  // empty: not one that the server began by itself, or of no job
+  std::string volume, destination, path;
+};
+CommitOfJob CommitOfJobIn(const storage::HistoryRow& row);
+/// Adds to the row of a job where its commits left files (`paths`), and a warning in one sentence
+/// for each commit that was cut short. Whether the row lacked any of them.
+bool AddCommits(const std::vector<std::string>& paths, const std::vector<std::string>& failures,
+                storage::HistoryRow* row);
 /// The scan or job that made the volume; empty if the row does not say.
 std::string ParentOfVolume(const storage::HistoryRow& row);
 /// What became of a volume of an earlier daemon: DataLoss (LOST), NotFound (VOLUME_GONE).

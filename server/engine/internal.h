@@ -29,6 +29,7 @@
 #include "server/engine/volume_events.h"
 #include "server/exports/export_feed.h"
 #include "server/exports/export_store.h"
+#include "server/exports/frame_feed.h"
 #include "server/job/job_queue.h"
 #include "server/memory/device_set.h"
 #include "server/memory/ledger.h"
@@ -100,6 +101,7 @@ struct Components {
   volume::VolumeWatchers volume_watchers;
   exports::ExportStore exports;
   exports::ExportFeeds feeds;
+  exports::FrameFeeds frame_feeds;
   buffer::BufferStore buffers;
   mosaic::Mosaics mosaics;
   publish::Publisher publisher;

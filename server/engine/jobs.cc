@@ -14,15 +14,38 @@
 
 #include "gpu/base/status.h"
 #include "server/base/errors.h"
+#include "server/engine/earlier_result.h"
 #include "server/engine/history_rows.h"
 #include "server/engine/internal.h"
 #include "server/engine/job_kinds.h"
 #include "server/security/rights.h"
+#include "server/storage/commit/whole_commit.h"
 #include "server/storage/formats/writer.h"
 #include "server/volume/committer.h"
 #include "server/volume/volume_metadata.h"
 
 namespace octavo::engine {
+namespace {
+
+/// As Committer::Check. The error of a destination that is taken also tells in which way the result
+/// there is another one than a tomography job would make (octavo recon --skip-existing).
+absl::Status CheckDestination(Components& components, const model::JobSpec& spec,
+                              const model::CommitOptions& options,
+                              const std::vector<std::string>& file_roots) {
+  const absl::Status status = components.committer.Check(options);
+  const auto* const wanted = std::get_if<model::TomographySpec>(&spec.work);
+  if (!absl::IsAlreadyExists(status) || wanted == nullptr) return status;
+  const auto processing =
+      storage::ReadProcessing(components.storage->roots(), options.destination, options.writer);
+  if (!processing.ok()) return status;  // what it does not say cannot differ
+  const std::string differs = HowResultDiffers(*processing, *wanted, file_roots);
+  if (differs.empty()) return status;
+  ErrorInfo info = InfoOf(status);
+  info.numbers.emplace_back("differs", differs);
+  return WithInfo(status, info);
+}
+
+}  // namespace
 
 Jobs::Jobs(Components* components)
     : components_(*components), watches_([this](const std::string& name) { return Get(name); }) {}
@@ -97,7 +120,9 @@ absl::Status Jobs::CheckCommit(const model::JobSpec& spec, const job::JobWork& w
   // First, because what comes after it names all roots.
   OCTAVO_RETURN_IF_ERROR(components_.CheckRoot(security::OwnerOf(spec.caller.principal),
                                                spec.commit->destination, "commit.destination"));
-  absl::Status status = components_.committer.Check(*spec.commit);
+  const std::vector<std::string> roots =
+      Environment(security::OwnerOf(spec.caller.principal)).file_roots;
+  absl::Status status = CheckDestination(components_, spec, *spec.commit, roots);
   if (status.ok() && work.makes_series()) {
     model::VolumeStatus volume;
     const auto first = volume::ExpandDestination(spec.commit->destination, volume);
@@ -114,7 +139,7 @@ absl::Status Jobs::CheckCommit(const model::JobSpec& spec, const job::JobWork& w
         !absl::StrContains(spec.commit->destination, "{title")) {
       model::CommitOptions of_first = *spec.commit;
       of_first.destination = *first;
-      status = components_.committer.Check(of_first);
+      status = CheckDestination(components_, spec, of_first, roots);
     }
   }
   if (std::optional<model::VolumeStatus> volume = work.Expected();

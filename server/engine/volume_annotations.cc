@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "server/base/resource_names.h"
 #include "server/volume/volume_metadata.h"
 
 namespace octavo::engine {
@@ -12,8 +11,7 @@ storage::VolumeMeta VolumeAnnotations::Of(const model::VolumeStatus& volume) con
   if (volume.recovered) return *volume.recovered_meta;
   std::string model;
   for (int d = 0; d < devices_.size(); ++d) {
-    const DeviceInfo& info = devices_.device(d).info();
-    if (base::DeviceName(info.index) == volume.device) model = info.model;
+    if (devices_.names().Name(d) == volume.device) model = devices_.device(d).info().model;
   }
   storage::VolumeMeta meta = volume::MetaOf(volume, software_, model);
   const auto add = [&meta](const std::vector<std::string>& warnings) {

@@ -255,12 +255,10 @@ absl::Status Volumes::CheckCommit(const model::CommitOptions& options,
 absl::Status Volumes::CheckDevice(const std::string& name, const char* where, int device) {
   const absl::Status health = components_.devices.device(device).Health();
   if (health.ok()) return health;
-  return WithInfo(absl::DataLossError(absl::StrCat(name, " was ", where, " the memory of ",
-                                                   base::DeviceName(device),
+  const std::string on = components_.devices.names().Name(device);
+  return WithInfo(absl::DataLossError(absl::StrCat(name, " was ", where, " the memory of ", on,
                                                    ", which is lost: ", health.message())),
-                  {.reason = Reason::kLost,
-                   .field = "name",
-                   .numbers = {{"device", base::DeviceName(device)}}});
+                  {.reason = Reason::kLost, .field = "name", .numbers = {{"device", on}}});
 }
 
 }  // namespace octavo::engine

@@ -147,7 +147,8 @@ absl::Status ExportStore::Describe(const DeviceBuffer& memory, ExportedMemory* o
                           : shareable->Share(memory);
   if (!shared.ok()) {
     return Refusal(absl::StatusCode::kFailedPrecondition, Reason::kExportNotShareable,
-                   absl::StrCat("the memory of ", out->name, " on ", base::DeviceName(out->device),
+                   absl::StrCat("the memory of ", out->name, " on ",
+                                context_.ledger->names().Name(out->device),
                                 " cannot be handed over: ", shared.status().message()));
   }
   out->memory = *shared;
@@ -210,7 +211,7 @@ ExportStore::Entry& ExportStore::AddLocked(const std::string& name, ExportedMemo
   made.status = {.name = name,
                  .of = memory.name,
                  .replica = memory.replica,
-                 .device = base::DeviceName(memory.device),
+                 .device = context_.ledger->names().Name(memory.device),
                  .uid = peer.uid,
                  .client = peer.client,
                  .owner = peer.owner,
@@ -234,7 +235,9 @@ ExportStore::Entry& ExportStore::AddLocked(const std::string& name, ExportedMemo
 absl::StatusOr<handoff::Ticket> ExportStore::IssueFor(std::shared_ptr<handoff::Grant> grant,
                                                       const ExportPeer& peer) {
   OCTAVO_RETURN_IF_ERROR(Admit(peer));
-  auto ticket = socket_.load()->Issue(std::move(grant), peer.uid, HolderOf(peer.owner));
+  handoff::Holder holder = HolderOf(peer.owner);
+  holder.looks_only = grant->purpose() == wire::PURPOSE_FRAMES;
+  auto ticket = socket_.load()->Issue(std::move(grant), peer.uid, holder);
   if (!ticket.ok()) return Refuse(ticket.status());
   return ticket;
 }

@@ -45,11 +45,17 @@ v1::ServerMessage ConnectionRefused(const absl::Status& status) {
 }
 
 // Ends both directions, and takes what the client has sent: a client of a socket that is closed
-// with unread packets gets ECONNRESET before the last message to it.
-void ShutDown(int fd) {
-  ::shutdown(fd, SHUT_RDWR);
-  char byte;
-  while (::recv(fd, &byte, sizeof byte, MSG_DONTWAIT) > 0) continue;
+// with unread packets gets ECONNRESET before the last message to it. The close of a descriptor that
+// it has sent may wait, in the bin.
+void ShutDown(const UniqueFd& fd, DescriptorBin& bin) {
+  ::shutdown(fd.get(), SHUT_RDWR);
+  base::GuardedTurn("what a client has sent last is not taken", [&] {
+    for (;;) {
+      auto packet = ReceivePacket(fd.get(), {.most = 0, .free = !bin.full()});
+      if (!packet.has_value() || packet->end) return;
+      bin.Close(std::move(packet->descriptors));
+    }
+  });
 }
 
 // Called once for a grant: it must not be lost because there is no memory for what follows.
@@ -92,6 +98,7 @@ class FdSocket::Connection {
     MutexLock lock(mutex_);
     if (closed_) return false;
     if (SendPacket(fd_.get(), message, descriptor)) return true;
+    if (errno == ETOOMANYREFS) TellNoDescriptors(message);
     CutLocked();  // the client has disconnected or does not read, so it would miss this message
     return false;
   }
@@ -100,11 +107,10 @@ class FdSocket::Connection {
     if (!closed_) CutLocked();
   }
   /// Remaining references to the connection must not keep its descriptor open.
-  void Close() {
+  UniqueFd Close() {
     MutexLock lock(mutex_);
     closed_ = true;
-    ShutDown(fd_.get());
-    const UniqueFd gone = std::move(fd_);
+    return std::move(fd_);
   }
   std::optional<Packet> Receive(bool room_for_descriptors) {
     const size_t most = TakesDescriptor(purpose) ? 1 : 0;
@@ -118,6 +124,18 @@ class FdSocket::Connection {
   std::map<uint64_t, Holder> holders;  // of the grants
 
  private:
+  // The kernel lets a user have so many descriptors on their way as its processes may open; clients
+  // that do not read them keep them there.
+  void TellNoDescriptors(const v1::ServerMessage& unsent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    v1::ServerMessage message;
+    message.set_request(unsent.request());
+    message.set_grant(unsent.grant());
+    *message.mutable_refused() = RefusedOf(
+        Refusal(absl::StatusCode::kResourceExhausted, Reason::kNoDescriptors,
+                "the server cannot send a descriptor: too many are on their way to clients that do "
+                "not read them; try again later"));
+    (void)SendPacket(fd_.get(), message);
+  }
   void CutLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     closed_ = true;
     ::shutdown(fd_.get(), SHUT_RDWR);  // the thread then sees the end
@@ -335,7 +353,7 @@ void FdSocket::Accept() {
                 absl::StrCat("there are ", most_connections_, " connections"));
     TellRefusal(peer, full);
     (void)SendPacket(fd.get(), ConnectionRefused(full));
-    ShutDown(fd.get());
+    ShutDown(fd, bin_);
     return;
   }
   const int number = fd.get();
@@ -432,7 +450,9 @@ bool FdSocket::Handle(Connection& connection, Packet& packet) {
   v1::ServerMessage& message = answer.ok() ? answer->message : refused;
   message.set_grant(id);
   message.set_request(request.request());
-  (void)connection.Send(message, answer.ok() ? answer->descriptor : -1);
+  const bool silent =
+      message.body_case() == v1::ServerMessage::BODY_NOT_SET && request.request() == 0;
+  if (!silent) (void)connection.Send(message, answer.ok() ? answer->descriptor : -1);
   if (ended) {
     MutexLock lock(mutex_);
     --counts_.grants;
@@ -447,7 +467,7 @@ absl::StatusOr<Answer> FdSocket::Greet(Connection& connection, const v1::ClientM
   if (!v1::Purpose_IsValid(hello.purpose()) || hello.purpose() == v1::PURPOSE_UNSPECIFIED) {
     return FieldNotAllowed("purpose", static_cast<int>(hello.purpose()),
                            "PURPOSE_MEMORY, PURPOSE_FEED, PURPOSE_RING, PURPOSE_IMPORT, "
-                           "PURPOSE_FILE");
+                           "PURPOSE_FILE, PURPOSE_FRAMES");
   }
   connection.purpose = hello.purpose();
   Answer answer;
@@ -537,7 +557,7 @@ void FdSocket::End(int fd, GrantEnd why) {
   const std::shared_ptr<Connection> connection = std::move(it->second);
   connections_.erase(it);
   (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-  connection->Close();
+  ShutDown(connection->Close(), bin_);
   const auto grants = std::exchange(connection->grants, {});
   {
     MutexLock lock(mutex_);

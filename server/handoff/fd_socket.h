@@ -47,7 +47,8 @@ class Link {
   virtual void Cut() = 0;
 };
 
-/// The answer of a grant. The client gets a duplicate of the descriptor, which must stay open until
+/// The answer of a grant; without a body, none is sent to a message that has no number. The client
+/// gets a duplicate of the descriptor, which must stay open until
 /// the call that returned it has returned to the socket (`keep` can ensure that).
 struct Answer {
   v1::ServerMessage message;  // the socket sets request and grant
@@ -95,6 +96,7 @@ constexpr bool TakesDescriptor(v1::Purpose purpose) {
 struct Holder {
   std::string payer;               // whose share of the tickets it takes; empty = of nobody's
   std::string principal, project;  // who asked for it; empty = not known
+  bool looks_only = false;         // what it is for changes nothing: a viewer may ask for it
 };
 
 struct FdSocketConfig {

@@ -55,6 +55,8 @@ enum class JobKind : uint8_t {
   kImport,
   kProjection
 };
+/// Of those above; server/rpc/convert/job.cc checks it against the contract.
+inline constexpr JobKind kLastJobKind = JobKind::kProjection;
 const char* Name(JobKind kind);  // "reprocess": a metrics label; in files, too
 
 /// Values as in octavo.v1.JobStage.

@@ -1,6 +1,7 @@
 #include "server/job/job_admission.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -8,28 +9,55 @@
 #include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
 #include "gpu/device/alignment.h"
-#include "server/base/resource_names.h"
+#include "server/base/device_names.h"
 #include "server/security/rights.h"
 
 namespace octavo::job {
+namespace {
+
+/// Whether jobs of this kind may run on devices/host. Those that read raw spectra run where these
+/// are, and imports would read files in the way that was measured for the other devices.
+bool UsesHost(JobKind kind) { return kind == JobKind::kTomography || kind == JobKind::kProjection; }
+
+}  // namespace
+
+absl::StatusOr<int> JobAdmission::Named(const std::string& device, const JobWork& work) const {
+  const base::DeviceNames& names = devices_.names();
+  const std::optional<int> named = names.Find(device);
+  if (!named.has_value()) {
+    return InvalidField("device",
+                        absl::StrCat("is '", device, "'",
+                                     device == base::kHostDeviceName ? base::kNoHostForJobs : "",
+                                     "; allowed are auto, ",
+                                     UsesHost(work.kind()) ? names.All() : names.Numbered()));
+  }
+  if (names.IsForJobs(*named) && !UsesHost(work.kind())) {
+    return InvalidField("device",
+                        absl::StrCat("is ", device,
+                                     ", which runs tomography and "
+                                     "projection jobs, and this is a job of kind ",
+                                     Name(work.kind()), "; allowed are auto, ", names.Numbered()));
+  }
+  return *named;
+}
 
 absl::StatusOr<std::vector<int>> JobAdmission::Candidates(const model::JobSpec& spec,
                                                           const JobWork& work) const {
+  const base::DeviceNames& names = devices_.names();
   const bool any = spec.device.empty() || spec.device == "auto";
   std::vector<int> devices;
-  for (int d = 0; d < devices_.size(); ++d) {
-    if (any ? work.home_device() < 0 || work.home_device() == d
-            : spec.device == base::DeviceName(d))
-      devices.push_back(d);
+  if (any) {
+    for (int d = 0; d < names.numbered(); ++d) {
+      if (work.home_device() < 0 || work.home_device() == d) devices.push_back(d);
+    }
+  } else {
+    OCTAVO_ASSIGN_OR_RETURN(const int named, Named(spec.device, work));
+    devices.push_back(named);
   }
-  if (devices.empty()) {
-    return InvalidField(
-        "device", absl::StrCat("is '", spec.device, "'; allowed are auto, devices/0 to devices/",
-                               devices_.size() - 1));
-  }
-  if (work.home_device() >= 0 && devices[0] != work.home_device()) {
-    return InvalidField("device", absl::StrCat("is ", spec.device, ", but the volume is on ",
-                                               base::DeviceName(work.home_device())));
+  if (work.home_device() >= 0 && (devices.empty() || devices[0] != work.home_device())) {
+    return InvalidField("device",
+                        absl::StrCat("is ", any ? "auto" : spec.device, ", but the volume is on ",
+                                     names.Name(work.home_device())));
   }
   std::erase_if(devices, [&](int d) { return !devices_.device(d).Health().ok(); });
   if (!devices.empty()) return devices;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -32,7 +33,11 @@ class JobAdmission {
   static memory::Ledger::Needs NeedsOf(const JobPlan& plan);
 
  private:
+  /// The device that the request names. InvalidArgument if there is none, or if it is devices/host
+  /// and does not run such work.
+  absl::StatusOr<int> Named(const std::string& device, const JobWork& work) const;
   /// The healthy devices that the request and the work's data allow, in ascending order.
+  /// devices/host is among them only if the request names it.
   absl::StatusOr<std::vector<int>> Candidates(const model::JobSpec& spec,
                                               const JobWork& work) const;
 

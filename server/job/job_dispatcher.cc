@@ -7,7 +7,6 @@
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/base/exception_to_status.h"
-#include "server/base/resource_names.h"
 #include "server/job/job_admission.h"
 #include "server/memory/ledger.h"
 #include "server/security/rights.h"
@@ -155,7 +154,7 @@ bool JobDispatcher::Begin(const JobPtr& job, bool* changed) {
     }
     memory::ChargeHolder held(services_.ledger, *std::move(charges));
     job->device = d;
-    status.device = base::DeviceName(d);
+    status.device = services_.devices.names().Name(d);
     status.plan = plan->second.text;
     status.memory_bytes = plan->second.bytes();
     table_.SetState(*job, JobState::kRunning, Reason::kNone, "");

@@ -26,7 +26,7 @@ struct JobEntry {
   std::vector<memory::Ledger::ChargeId> charges;  // without those of results that have begun
   int device = -1;
   uint64_t returned = 0;   // (lock) not 0: it waits for its device's turn again, in this order
-  uint64_t changed = 0;    // (lock) JobTable::changes_ at its last change of state
+  uint64_t changed = 0;    // (lock) JobTable::changes_ at its last change that ChangedSince tells
   bool finishing = false;  // (lock) its results are being handed out
 };
 

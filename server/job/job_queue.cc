@@ -30,12 +30,14 @@ JobQueue::JobQueue(Context context)
     : context_(std::move(context)),
       admission_(context_.devices, context_.ledger),
       table_(context_.clock, context_.publisher, context_.last_number, context_.quotas),
-      workers_(context_.devices.size(),
-               [this](const JobPtr& job, Stream& stream) {
-                 context_.observer->OnJobsChanged();
-                 executor_.Execute(job, stream);
-                 dispatcher_.End(job);
-               }),
+      workers_(
+          context_.devices.size(),
+          [this](const JobPtr& job, Stream& stream) {
+            context_.observer->OnJobsChanged();
+            executor_.Execute(job, stream);
+            dispatcher_.End(job);
+          },
+          context_.devices.names().numbered() < context_.devices.size()),
       dispatcher_(table_, workers_, context_),
       executor_(context_, table_, dispatcher_) {}
 

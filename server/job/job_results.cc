@@ -85,7 +85,7 @@ absl::Status JobResults::Describe(size_t index, model::VolumeStatus* volume) {
   for (const auto& [key, value] : spec.labels) volume->labels[key] = value;
   if (volume->acquired_begin.monotonic_ns == 0 && volume->acquired_begin.unix_ns == 0)
     volume->acquired_begin = volume->acquired_end = services_.clock->Now();
-  volume->device = base::DeviceName(job_->device);
+  volume->device = services_.devices.names().Name(job_->device);
   volume->bytes = BytesOf(*volume);
   volume->job = job_->status.name;
   volume->job_kind = Name(job_->status.kind);
@@ -105,9 +105,11 @@ absl::Status JobResults::Describe(size_t index, model::VolumeStatus* volume) {
 }
 
 void JobResults::List(const model::VolumeStatus& volume) {
-  MutexLock lock(table_.mutex());
-  job_->status.volumes.push_back(volume.name);
-  ++job_->status.event_count;
+  {
+    MutexLock lock(table_.mutex());
+    table_.AddVolume(*job_, volume.name);
+  }
+  services_.observer->OnJobsChanged();
 }
 
 // A plan knows only the most that a volume can have: nothing has been written into the memory yet,

@@ -75,7 +75,7 @@ class JobResults {
   /// whole volume. A filtered back projection takes a small part of the time of the disk, so
   /// writing while it still computes would gain little.
   void Commit(const model::VolumeStatus& volume);
-  /// The job has the volume, so that a reader of the name finds it.
+  /// As JobTable::AddVolume, and tells the observer.
   void List(const model::VolumeStatus& volume);
 
   const JobServices& services_;

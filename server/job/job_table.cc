@@ -168,6 +168,12 @@ void JobTable::Warn(JobEntry& job, const std::string& text) {
   octavo::Log(LogLevel::kWarning, "job warning", {{"job", status.name}, {"warning", text}});
 }
 
+void JobTable::AddVolume(JobEntry& job, const std::string& volume) {
+  job.status.volumes.push_back(volume);
+  ++job.status.event_count;
+  job.changed = ++changes_;
+}
+
 void JobTable::ForgetOld() {
   size_t ended = static_cast<size_t>(std::count_if(
       jobs_.begin(), jobs_.end(), [](const JobPtr& job) { return IsFinal(job->status.state); }));
@@ -284,6 +290,7 @@ bool JobTable::NoteCommitted(const std::string& name, const std::string& path) {
   const absl::StatusOr<JobPtr> job = Find(name);
   if (!job.ok()) return false;
   (*job)->status.commits.push_back(path);
+  (*job)->changed = ++changes_;
   Record(**job, absl::StrCat("committed to ", path));
   return true;
 }
@@ -293,6 +300,7 @@ bool JobTable::NoteCommitFailed(const std::string& name, const std::string& warn
   const absl::StatusOr<JobPtr> job = Find(name);
   if (!job.ok()) return false;
   ++(*job)->status.commit_failures;
+  (*job)->changed = ++changes_;
   Warn(**job, warning);
   return true;
 }

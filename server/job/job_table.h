@@ -68,6 +68,8 @@ class JobTable {
   void Record(JobEntry& job, const std::string& text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Adds a warning, and a line; repeated texts count once.
   void Warn(JobEntry& job, const std::string& text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// The job has the volume, so that a reader of the name finds it.
+  void AddVolume(JobEntry& job, const std::string& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Bounds what ended jobs take: the oldest are dropped when there are very many; large
   /// specifications are dropped earlier.
   void ForgetOld() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -81,8 +83,8 @@ class JobTable {
   std::vector<JobStatus> List(uint64_t before = std::numeric_limits<uint64_t>::max(),
                               size_t most = std::numeric_limits<size_t>::max())
       ABSL_LOCKS_EXCLUDED(mutex_);
-  /// The jobs that came or changed their state since `seen`, which this brings up to date; at first
-  /// it is 0. An ended job is not forgotten before it was told.
+  /// The jobs that came, changed their state, or got a volume or a commit since `seen`, which this
+  /// brings up to date; at first it is 0. An ended job is not forgotten before it was told.
   std::vector<JobStatus> ChangedSince(uint64_t* seen) ABSL_LOCKS_EXCLUDED(mutex_);
   /// NotFound (NO_JOB); FailedPrecondition (NOT_PUSH, JOB_STATE).
   /// `caller`: null if the server asks for itself; else also PermissionDenied (NOT_OWNER).

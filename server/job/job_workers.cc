@@ -2,14 +2,28 @@
 
 #include <algorithm>
 #include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 #include <utility>
 
 #include "gpu/base/failpoint.h"
 #include "server/base/exception_to_status.h"
 
 namespace octavo::job {
+namespace {
 
-JobWorkers::JobWorkers(int devices, RunJob run) : run_(std::move(run)) {
+/// Makes the calling thread nicer. The threads of host streams that it opens get the same niceness;
+/// how many cores these use is kMostOfCores of gpu/backend/host/host_device.h.
+void LowerPriority() {
+  constexpr int kNicer = 5, kNicest = 19;
+  const int now = ::getpriority(PRIO_PROCESS, 0);  // of this thread
+  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), std::min(now + kNicer, kNicest));
+}
+
+}  // namespace
+
+JobWorkers::JobWorkers(int devices, RunJob run, bool host_for_jobs)
+    : names_(devices, host_for_jobs), run_(std::move(run)) {
   MutexLock lock(mutex_);
   workers_.resize(static_cast<size_t>(devices));
 }
@@ -45,6 +59,7 @@ absl::Status JobWorkers::Prepare(int device) {
     (void)Failpoint("thread_started");
     worker.thread = std::jthread([this, device, &worker] {
       pthread_setname_np(pthread_self(), "oct-job");
+      if (names_.IsForJobs(device)) LowerPriority();
       Work(device, worker);
     });
     workers.push_back(std::move(made));

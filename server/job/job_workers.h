@@ -9,6 +9,7 @@
 
 #include "gpu/base/mutex.h"
 #include "gpu/device/device.h"
+#include "server/base/device_names.h"
 #include "server/job/job_entry.h"
 
 namespace octavo::job {
@@ -22,7 +23,9 @@ class JobWorkers {
   /// Runs a job. It may call SetIdle, so that the thread can be given another job before it
   /// returns.
   using RunJob = std::function<void(const JobPtr& job, Stream& stream)>;
-  JobWorkers(int devices, RunJob run);
+  /// `host_for_jobs`: the last device is devices/host. The threads of its jobs, and of the streams
+  /// that they make, leave the cores to the acquisition threads.
+  JobWorkers(int devices, RunJob run, bool host_for_jobs = false);
   ~JobWorkers();  // Shutdown
 
   /// Makes sure that the device has an idle thread. ResourceExhausted (NO_THREAD).
@@ -51,6 +54,7 @@ class JobWorkers {
   void Work(int device, Worker& worker);
   bool Leaves(int device, const Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const base::DeviceNames names_;
   const RunJob run_;
   Mutex mutex_;
   CondVar given_;

@@ -4,12 +4,17 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 #include "gpu/base/status.h"
+#include "server/base/device_names.h"
 #include "server/base/resource_names.h"
 
 namespace octavo::memory {
 namespace {
+
+constexpr absl::string_view kNoScans =
+    ", which is for tomography and projection jobs, not for scans";
 
 bool IsAuto(const std::string& device) { return device.empty() || device == "auto"; }
 
@@ -20,7 +25,7 @@ absl::Status Down(const std::string& field, const std::string& text) {
 }
 
 // The device called `name`, if it can be used.
-absl::StatusOr<int> Named(const std::string& field, const std::string& name,
+absl::StatusOr<int> Named(const std::string& field, const std::string& name, const DeviceWish& wish,
                           const std::vector<DeviceLoad>& loads) {
   for (int d = 0; d < static_cast<int>(loads.size()); ++d) {
     if (name != base::DeviceName(d)) continue;
@@ -28,10 +33,13 @@ absl::StatusOr<int> Named(const std::string& field, const std::string& name,
     if (!health.ok()) return Down(field, absl::StrCat(name, " is down: ", health.message()));
     return d;
   }
+  const absl::string_view why = name != base::kHostDeviceName ? absl::string_view()
+                                : wish.host_for_jobs          ? kNoScans
+                                                              : base::kNoHostForJobs;
   return InvalidField(
-      field, absl::StrCat("is '", name, "'; allowed are ", field == "device" ? "auto, " : "",
-                          base::DeviceName(0), " to ",
-                          base::DeviceName(static_cast<int>(loads.size()) - 1)));
+      field,
+      absl::StrCat("is '", name, "'", why, "; allowed are ", field == "device" ? "auto, " : "",
+                   base::DeviceNames(static_cast<int>(loads.size())).Numbered()));
 }
 
 // Healthy ones, the best first.
@@ -52,13 +60,13 @@ absl::StatusOr<std::vector<int>> NamedPeers(const DeviceWish& wish,
                                             const std::vector<DeviceLoad>& loads) {
   std::vector<int> chosen;
   for (const std::string& name : wish.spread.devices) {
-    OCTAVO_ASSIGN_OR_RETURN(const int d, Named("spread.devices", name, loads));
+    OCTAVO_ASSIGN_OR_RETURN(const int d, Named("spread.devices", name, wish, loads));
     if (std::find(chosen.begin(), chosen.end(), d) != chosen.end())
       return InvalidField("spread.devices", absl::StrCat("names ", name, " twice"));
     chosen.push_back(d);
   }
   if (IsAuto(wish.device)) return chosen;
-  OCTAVO_ASSIGN_OR_RETURN(const int home, Named("device", wish.device, loads));
+  OCTAVO_ASSIGN_OR_RETURN(const int home, Named("device", wish.device, wish, loads));
   const auto it = std::find(chosen.begin(), chosen.end(), home);
   if (it == chosen.end())
     return InvalidField("device",
@@ -91,7 +99,7 @@ absl::StatusOr<std::vector<int>> ChooseDevices(const DeviceWish& wish,
     if (order.empty()) return Down("device", "no device is healthy");
     chosen.push_back(order[0]);
   } else {
-    OCTAVO_ASSIGN_OR_RETURN(const int home, Named("device", wish.device, loads));
+    OCTAVO_ASSIGN_OR_RETURN(const int home, Named("device", wish.device, wish, loads));
     chosen.push_back(home);
   }
   if (!spread.given) return chosen;

@@ -21,18 +21,19 @@ struct DeviceLoad {
 
 /// A placement request and the device memory that it needs.
 struct DeviceWish {
-  std::string device;      // home: "" and "auto" = chosen, or devices/<n>
-  model::Spread spread;    // unset: only the home device
-  int64_t home_bytes = 0;  // on the home device
-  int64_t peer_bytes = 0;  // on each of the other devices
+  std::string device;          // home: "" and "auto" = chosen, or devices/<n>
+  model::Spread spread;        // unset: only the home device
+  int64_t home_bytes = 0;      // on the home device
+  int64_t peer_bytes = 0;      // on each of the other devices
+  bool host_for_jobs = false;  // the server has devices/host, which takes no scan
 };
 
 /// Chooses the devices, home first. A device that may be chosen freely is the least loaded healthy
 /// one with room: fewest scans and jobs at work, then fewest waiting, then most free memory. If
 /// none has room, it picks the best by the other criteria, so that the ledger refuses with its
-/// numbers. `loads` [devices/<n>]. InvalidArgument names the field (device, spread.count,
-/// spread.devices); Unavailable (DEVICE_DOWN) if the named device, or too many of the requested
-/// devices, cannot be used.
+/// numbers. `loads` [devices/<n>], without devices/host. InvalidArgument names the field (device,
+/// spread.count, spread.devices); Unavailable (DEVICE_DOWN) if the named device, or too many of the
+/// requested devices, cannot be used.
 absl::StatusOr<std::vector<int>> ChooseDevices(const DeviceWish& wish,
                                                const std::vector<DeviceLoad>& loads);
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gpu/device/device.h"
+#include "server/base/device_names.h"
 #include "server/memory/frame_pool.h"
 
 namespace octavo::memory {
@@ -18,9 +19,12 @@ class DeviceSet {
     std::shared_ptr<FramePool> frames;
   };
   DeviceSet() = default;
-  explicit DeviceSet(std::vector<Member> members) : members_(std::move(members)) {}
+  /// `host_for_jobs`: the last one is devices/host.
+  explicit DeviceSet(std::vector<Member> members, bool host_for_jobs = false)
+      : members_(std::move(members)), names_(static_cast<int>(members_.size()), host_for_jobs) {}
 
   int size() const { return static_cast<int>(members_.size()); }
+  const base::DeviceNames& names() const { return names_; }
   Device& device(int index) const { return *members_[static_cast<size_t>(index)].device; }
   const std::shared_ptr<FramePool>& frames(int index) const {
     return members_[static_cast<size_t>(index)].frames;
@@ -28,6 +32,7 @@ class DeviceSet {
 
  private:
   std::vector<Member> members_;
+  base::DeviceNames names_{0};
 };
 
 }  // namespace octavo::memory

@@ -10,7 +10,6 @@
 #include "gpu/base/failpoint.h"
 #include "gpu/base/size_text.h"
 #include "gpu/base/status.h"
-#include "server/base/resource_names.h"
 
 namespace octavo::memory {
 namespace {
@@ -71,8 +70,10 @@ absl::Status Refusal(const model::AdmissionReport& report) {
 
 }  // namespace
 
-Ledger::Ledger(std::vector<int64_t> budgets, QuotaBook* quotas)
-    : budgets_(std::move(budgets)), quotas_(quotas) {
+Ledger::Ledger(std::vector<int64_t> budgets, QuotaBook* quotas, bool host_for_jobs)
+    : budgets_(std::move(budgets)),
+      names_(static_cast<int>(budgets_.size()), host_for_jobs),
+      quotas_(quotas) {
   MutexLock lock(mutex_);
   for (const int64_t budget : budgets_) use_.push_back({.budget = budget});
 }
@@ -137,7 +138,7 @@ std::vector<model::AdmissionReport::Holder> Ledger::HoldersOf(int device) const 
 
 model::AdmissionReport Ledger::PlanLocked(int device, const Needs& needs) const {
   model::AdmissionReport report;
-  report.device = base::DeviceName(device);
+  report.device = names_.Name(device);
   report.needs = needs;
   for (const auto& need : needs) report.wanted_bytes += need.bytes;
   const Use use = UseLocked(device);

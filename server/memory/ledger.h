@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 
 #include "gpu/base/mutex.h"
+#include "server/base/device_names.h"
 #include "server/memory/quota.h"
 #include "server/model/status_types.h"
 #include "server/security/owner.h"
@@ -37,8 +38,10 @@ class Ledger {
   using ChargeId = int64_t;
   using Needs = std::vector<model::AdmissionReport::Item>;
 
-  /// `quotas`: null = nobody pays; must outlive the ledger.
-  explicit Ledger(std::vector<int64_t> budgets, QuotaBook* quotas = nullptr);
+  /// `quotas`: null = nobody pays; must outlive the ledger. `host_for_jobs`: the last device is
+  /// devices/host.
+  explicit Ledger(std::vector<int64_t> budgets, QuotaBook* quotas = nullptr,
+                  bool host_for_jobs = false);
 
   /// Frees the memory of these cached charges (which have ended already). Reserve calls it without
   /// locks before it returns, so that the owner of the new charge may allocate at once. Set it
@@ -113,6 +116,7 @@ class Ledger {
   };
   Use UseOf(int device) const;
   int devices() const { return static_cast<int>(budgets_.size()); }
+  const base::DeviceNames& names() const { return names_; }
   /// The holders of the memory of `device`, largest first.
   std::vector<model::AdmissionReport::Holder> HoldersOf(int device) const;
   /// The bytes of one holder (a name of HoldersOf) on all devices.
@@ -151,6 +155,7 @@ class Ledger {
                     std::vector<ChargeId>* reclaimed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::vector<int64_t> budgets_;
+  const base::DeviceNames names_;
   QuotaBook* const quotas_;
   std::function<void(const std::vector<ChargeId>&)> reclaim_;
   mutable Mutex mutex_;

@@ -16,16 +16,22 @@ class SharedPages {
   /// Allocates zeroed memory, all pages present (so that no access can fail later), mapped for
   /// reading and writing. `name` shows in /proc. ResourceExhausted if there is not enough.
   static absl::StatusOr<SharedPages> Create(const char* name, int64_t bytes);
+  /// The same for memory that only this process writes: others can map it to read alone.
+  static absl::StatusOr<SharedPages> CreateReadOnly(const char* name, int64_t bytes);
   SharedPages(SharedPages&& other) noexcept { *this = static_cast<SharedPages&&>(other); }
   SharedPages& operator=(SharedPages&& other) noexcept;
   ~SharedPages();
 
   char* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
-  /// Open while this lives.
+  /// For the other process. Open while this lives, or until CloseDescriptor.
   int fd() const { return fd_.get(); }
+  /// The memory stays mapped here.
+  void CloseDescriptor() { fd_ = UniqueFd(); }
 
  private:
+  static absl::StatusOr<SharedPages> Allocate(const char* name, int64_t bytes, int seals);
+
   UniqueFd fd_;
   char* data_ = nullptr;
   int64_t bytes_ = 0;

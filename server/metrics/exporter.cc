@@ -467,6 +467,15 @@ class Page final : public prometheus::Collectable {
       one("octavo_volume_feed_skipped_total",
           "Volumes left out, because a client had as many as it may", kCounter,
           static_cast<double>(feeds.skipped));
+      const auto frames = source_.engine->exports().frames().Count();
+      one("octavo_frame_feeds", "Subscriptions whose frames go by memory that the client maps",
+          kGauge, static_cast<double>(frames.feeds));
+      one("octavo_frame_feed_memory_bytes", "Host memory of these frames", kGauge,
+          static_cast<double>(frames.memory_bytes));
+      one("octavo_frame_feed_frames_total", "Frames that went by it", kCounter,
+          static_cast<double>(frames.frames));
+      one("octavo_frame_feed_bytes_total", "Data of these frames", kCounter,
+          static_cast<double>(frames.frame_bytes));
       reasons("octavo_export_refusals_total", "Exports and tickets refused, by reason",
               ExportRefusals(), exports.refused);
     }

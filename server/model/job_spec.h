@@ -79,7 +79,7 @@ struct JobSpec {
   std::string title;
   std::map<std::string, std::string> labels;
   int priority = 0;
-  std::string device;  // "", "auto", "devices/<n>"
+  std::string device;  // "", "auto", "devices/<n>", "devices/host"
   std::string group;
   std::string session;  // sessions/<id> of the client; empty = none
   Orphan orphan = Orphan::kDefault;

@@ -23,8 +23,9 @@ class ArrayInput;
 namespace octavo::projection {
 
 /// The input of a job: a held volume or a buffer, f32 with three axes. A volume in device memory is
-/// pinned for as long as this exists, and a job on its device projects from there; all other inputs
-/// are read through host memory, and those reads fail as those of buffer::ArrayInput do.
+/// pinned for as long as this exists: a job on its device projects from there, and one on another
+/// device gets its bytes through host memory. All other inputs are read through host memory, and
+/// those reads fail as those of buffer::ArrayInput do.
 class InputSlices {
  public:
   /// Errors name projection.input.
@@ -34,8 +35,9 @@ class InputSlices {
   const std::vector<int64_t>& shape() const { return shape_; }
   /// The description of the input, if it is a volume.
   const std::optional<model::VolumeStatus>& volume() const { return volume_; }
-  /// The device that has it; -1: any may read it.
-  int device() const { return pinned_.slot == nullptr ? -1 : pinned_.device; }
+  /// The device on which a job that names none is to run, because it has the input; -1: any.
+  /// devices/host is none of these.
+  int device() const;
   /// The memory of all slices, if device `index` has it; else null.
   DeviceSpan<const float> MemoryOn(int index) const;
   /// Reads [first, first + count) to device memory. Waits for the stream. `stop` is looked at
@@ -44,6 +46,10 @@ class InputSlices {
                     DeviceSpan<float> out) const;
 
  private:
+  absl::Status ReadPinned(job::JobRun& run, const std::stop_token& stop, int64_t first,
+                          int64_t count, DeviceSpan<float> out) const;
+
+  const memory::DeviceSet* devices_ = nullptr;
   std::vector<int64_t> shape_;
   std::optional<model::VolumeStatus> volume_;
   volume::VolumeHold pinned_;                           // empty: read through `contents_`

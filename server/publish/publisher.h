@@ -24,7 +24,7 @@ namespace octavo::publish {
 
 /// Topics and their subscribers: the publisher puts each frame into every queue that wants it,
 /// without waiting for any. Thread-safe. Lock order: publisher before subscription; notify
-/// callbacks run without locks.
+/// callbacks run without its lock, under that of their subscription and those of whoever publishes.
 class Publisher {
  public:
   using Show = publish::Show;

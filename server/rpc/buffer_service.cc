@@ -190,7 +190,8 @@ class BufferServiceImpl final : public BufferBase {
                                    v1::CreateBufferResponse* response) override {
     return Defer(context, request, response,
                  [this, request, context]() -> absl::StatusOr<model::BufferStatus> {
-                   OCTAVO_ASSIGN_OR_RETURN(const model::BufferSpec spec, DecodeCreate(*request));
+                   OCTAVO_ASSIGN_OR_RETURN(const model::BufferSpec spec,
+                                           DecodeCreate(*request, buffers_->device_names()));
                    const model::Caller caller = CallerOf(*context);
                    if (!caller.key.empty() && (caller.key.size() < 16 || caller.key.size() > 128)) {
                      return InvalidField(

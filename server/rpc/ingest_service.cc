@@ -318,7 +318,8 @@ class IngestServiceImpl final : public IngestBase {
     return Reply(context, request, response, [&]() -> absl::Status {
       const exports::ExportPeer peer = LocalPeerOf(context->peer());
       OCTAVO_RETURN_IF_ERROR(CheckLocal(peer, "what is imported is memory"));
-      OCTAVO_ASSIGN_OR_RETURN(const model::BufferImportSpec spec, DecodeImport(*request));
+      OCTAVO_ASSIGN_OR_RETURN(const model::BufferImportSpec spec,
+                              DecodeImport(*request, buffers_.device_names()));
       OCTAVO_ASSIGN_OR_RETURN(const buffer::ImportTicket ticket,
                               buffers_.Import(spec, CallerOf(*context), peer.uid));
       PassPoint(MethodOf<v1::ImportBufferRequest>(), ".answer");

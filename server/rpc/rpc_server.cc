@@ -17,6 +17,7 @@
 
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
+#include "server/base/device_names.h"
 #include "server/rpc/convert/bounds.h"
 #include "server/rpc/transport/call_gate.h"
 #include "server/rpc/transport/gated_service.h"
@@ -165,12 +166,13 @@ class RpcServerImpl final : public RpcServer {
     TellHealth();
   }
 
-  /// devices/<n> are separate health services; without a healthy device no service is serving.
+  /// Each device is a health service of its own; without a healthy one that scans can use, no
+  /// service is serving.
   void SetDevices(const std::vector<model::DeviceStatus>& devices) {
     MutexLock lock(health_mutex_);
     any_device_ = false;
     for (const auto& device : devices) {
-      any_device_ = any_device_ || device.healthy;
+      any_device_ = any_device_ || (device.healthy && device.name != base::kHostDeviceName);
       server_->GetHealthCheckService()->SetServingStatus(device.name, device.healthy);
     }
     TellHealth();

@@ -90,6 +90,7 @@ std::unique_ptr<grpc::Service> MakeExportService(engine::Engine* engine, base::W
 /// `workers` wait for devices.
 std::unique_ptr<grpc::Service> MakeMosaicService(engine::Engine* engine, base::WorkerPool* workers);
 /// `workers` continue streams, so that gRPC's threads never wait; pictures are made by slow work.
+/// Both serve the grants of OpenFrames, too: the hand-over socket stops before they end.
 std::unique_ptr<grpc::Service> MakeStreamService(engine::Engine* engine, base::WorkerPool* workers,
                                                  SlowWork* slow);
 /// Sessions and leases.

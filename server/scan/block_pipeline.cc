@@ -59,7 +59,7 @@ absl::Status BlockPipeline::Upload(BlockContext& block) {
   return absl::OkStatus();
 }
 
-// The time stamp of the upload that may complete the volume.
+// The time stamp and the mark of the upload that may complete the volume.
 absl::Status BlockPipeline::StampUpload(BlockContext& block) {
   const VolumeBuilder& builder = *context_.builder;
   const int64_t end = block.block().first_record + block.block().records;
@@ -68,7 +68,10 @@ absl::Status BlockPipeline::StampUpload(BlockContext& block) {
     return absl::OkStatus();
   const HostSpan<int64_t> stamp = context_.completions->stages().UploadStamp(blocks_);
   block.uploaded = stamp.data();
-  return context_.lanes->home().Stamp(context_.lanes->compute(), stamp);
+  OCTAVO_RETURN_IF_ERROR(context_.lanes->home().Stamp(context_.lanes->compute(), stamp));
+  OCTAVO_ASSIGN_OR_RETURN(block.mark,
+                          context_.completions->MarkLastBlock(context_.lanes->compute()));
+  return absl::OkStatus();
 }
 
 // The next records of the block that belong to one volume, which is active if it has not ended
@@ -203,6 +206,7 @@ absl::Status BlockPipeline::FinishVolume(const std::shared_ptr<ActiveVolume>& vo
   item.volume = volume;
   item.acquired = acquired;
   item.enqueued_ns = block.taken_ns;
+  item.last_block = block.mark;
   item.uploaded = block.uploaded;
   item.processed = processed.data();
   item.on_host = on_host.data();

@@ -31,6 +31,7 @@ struct BlockContext {
   size_t raw = 0;                     // index of its raw buffer on the device
   int64_t taken_ns = 0;               // when it was taken from the ring
   const int64_t* uploaded = nullptr;  // its stamp, if a volume may end with it
+  int mark = -1;                      // the same: CompletionQueue::MarkLastBlock
   int64_t done = 0;                   // its records that are already handled
   Segment segment;                    // the next records to handle; all in one volume
   bool completes = false;             // the segment completes the active volume

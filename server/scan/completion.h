@@ -49,6 +49,7 @@ struct Completion {
   absl::InlinedVector<PendingFrame, 2> frames;
   TimePoint acquired;
   int64_t enqueued_ns = 0;
+  int last_block = -1;  // of a volume: CompletionQueue::MarkLastBlock; -1 = not marked
   const int64_t *uploaded = nullptr, *processed = nullptr,
                 *on_host = nullptr;                          // stamps of a volume
   std::vector<std::shared_ptr<SpectralProcessor>> replaced;  // kept alive until now

@@ -1,10 +1,19 @@
 #include "server/scan/completion_queue.h"
 
+#include <chrono>
 #include <utility>
 
 #include "gpu/base/status.h"
 
 namespace octavo::scan {
+namespace {
+
+// What a device needs for the rest of a volume, its projection and its digest. A volume that needs
+// longer is waited for asleep.
+constexpr std::chrono::microseconds kLooks(300), kBetweenLooks(2);
+constexpr int kLeftOutAfterVain = 16;  // waits
+
+}  // namespace
 
 absl::Status CompletionQueue::Allocate(Device& device, int64_t events, size_t lanes,
                                        bool non_finite) {
@@ -25,6 +34,11 @@ absl::Status CompletionQueue::Allocate(Device& device, int64_t events, size_t la
     free_events_.push_back(static_cast<int>(i));
   }
   circle_.resize(static_cast<size_t>(events));
+  if (device.info().backend == "host") return absl::OkStatus();  // its threads need the cores
+  for (int64_t i = 0; i <= events; ++i) {
+    OCTAVO_ASSIGN_OR_RETURN(Event event, device.NewEvent());
+    last_blocks_.push_back(std::move(event));
+  }
   return absl::OkStatus();
 }
 
@@ -44,6 +58,13 @@ uint64_t* CompletionQueue::NonFiniteWords(int event) const {
   return non_finite_.data() == nullptr
              ? nullptr
              : non_finite_.as<uint64_t>() + lanes_ * static_cast<size_t>(event);
+}
+
+absl::StatusOr<int> CompletionQueue::MarkLastBlock(StreamRef stream) {
+  if (last_blocks_.empty()) return -1;
+  const size_t mark = next_last_block_++ % last_blocks_.size();
+  OCTAVO_RETURN_IF_ERROR(last_blocks_[mark].Record(stream));
+  return static_cast<int>(mark);
 }
 
 absl::Status CompletionQueue::Push(Completion item, StreamRef stream) {
@@ -72,7 +93,23 @@ bool CompletionQueue::Next(Completion* item) {
 }
 
 absl::Status CompletionQueue::Wait(const Completion& item) {
-  return events_[static_cast<size_t>(item.event)].Synchronize();
+  Event& event = events_[static_cast<size_t>(item.event)];
+  if (item.last_block < 0 || Volumes() > 1) return event.Synchronize();
+  if (looks_left_out_ > 0) {
+    --looks_left_out_;
+    return event.Synchronize();
+  }
+  OCTAVO_RETURN_IF_ERROR(last_blocks_[static_cast<size_t>(item.last_block)].Synchronize());
+  const auto until = std::chrono::steady_clock::now() + kLooks;
+  for (auto now = std::chrono::steady_clock::now(); now < until;
+       now = std::chrono::steady_clock::now()) {
+    const auto passed = event.Query();
+    if (!passed.ok() || *passed) return passed.status();
+    while (std::chrono::steady_clock::now() < now + kBetweenLooks) {
+    }
+  }
+  looks_left_out_ = kLeftOutAfterVain;
+  return event.Synchronize();
 }
 
 void CompletionQueue::Recycle(const Completion& item) {
@@ -89,6 +126,7 @@ int CompletionQueue::Volumes() {
 
 void CompletionQueue::Free() {
   events_ = std::vector<Event>();
+  last_blocks_ = std::vector<Event>();
   stages_.Free();
   digests_ = PinnedBuffer();
   non_finite_ = PinnedBuffer();

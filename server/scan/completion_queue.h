@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "gpu/base/mutex.h"
 #include "gpu/device/device.h"
@@ -34,6 +35,9 @@ class CompletionQueue {
   uint64_t* NonFiniteWords(int event) const;
   /// Stamps of blocks and volumes; each kind has one more than there are events.
   StageClock& stages() { return stages_; }
+  /// Marks that the device has all records of a volume, here on `stream`. Returns the mark, for
+  /// Completion::last_block.
+  absl::StatusOr<int> MarkLastBlock(StreamRef stream);
   /// Records the completion's event at the current end of `stream` and queues the completion.
   absl::Status Push(Completion item, StreamRef stream);
   /// Nothing more will be pushed.
@@ -43,7 +47,10 @@ class CompletionQueue {
   /// Waits for the next completion. False once the queue is closed and empty.
   bool Next(Completion* item);
   /// Waits until the device has passed the completion's event. Returns the first error of the work
-  /// before it.
+  /// before it. A thread needs longer to wake up than a device to finish a volume. So for a volume
+  /// the thread is woken by the mark of its last block, and then looks for a while without
+  /// sleeping: unless the device is behind, so that another volume waits or the last looks were in
+  /// vain.
   absl::Status Wait(const Completion& item);
   /// Returns the event of a finished completion for reuse.
   void Recycle(const Completion& item);
@@ -58,6 +65,9 @@ class CompletionQueue {
  private:
   size_t lanes_ = 1, seal_words_ = 0;  // seal_words_: per event
   std::vector<Event> events_;
+  std::vector<Event> last_blocks_;  // one more than events_, used in turn; empty: the host's device
+  size_t next_last_block_ = 0;      // compute thread
+  int looks_left_out_ = 0;          // retire thread: for so many waits more
   StageClock stages_;
   PinnedBuffer digests_;     // u64 [event, seal_words_]
   PinnedBuffer non_finite_;  // u64 [event, lane]; empty: not counted

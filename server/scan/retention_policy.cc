@@ -62,16 +62,18 @@ std::optional<std::string> RetentionPolicy::EndOfScan() {
                  : "");
 }
 
-void RetentionPolicy::Seal(const ActiveVolume& volume) {
+RetentionPolicy::Sealed RetentionPolicy::Seal(const ActiveVolume& volume) {
   const bool kept = retention_.mode != model::RetentionMode::kLive;
-  context_.store->Seal(volume.status, kept);
-  if (retention_.keep_last > 0)
-    context_.store->ring().KeepNewest(context_.scan, retention_.keep_last);
-  if (volume.raw_slot != nullptr) context_.store->Seal(volume.raw_status, kept);
+  volume::UntoldSeal sealed = context_.store->Seal(volume.status, kept);
+  return {.raw = volume.raw_slot == nullptr ? volume::UntoldSeal()
+                                            : context_.store->Seal(volume.raw_status, kept),
+          .volume = std::move(sealed)};
 }
 
 void RetentionPolicy::Dispose(const ActiveVolume& volume, memory::SlotPool& pool,
                               int64_t volumes_to_come) {
+  if (retention_.keep_last > 0)
+    context_.store->ring().KeepNewest(context_.scan, retention_.keep_last);
   if (retention_.disposition == model::Disposition::kAutoDiscard) {
     (void)context_.store->Discard(volume.status.name, Reason::kAutoDiscarded, "AUTO_DISCARD");
     if (volume.raw_slot != nullptr)

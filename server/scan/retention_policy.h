@@ -73,10 +73,14 @@ class RetentionPolicy {
 
   // -- retire thread
   /// Seals the volume: it is held from now on, together with its raw records.
-  void Seal(const ActiveVolume& volume);
-  /// Call after subscribers have been notified of the volume. Discards it or requests its commit,
-  /// as the retention demands. Also moves a volume away if the next volumes will need its slot.
-  /// `volumes_to_come`: expected volumes after those already begun; < 0: no end known.
+  struct Sealed {
+    volume::UntoldSeal raw, volume;  // the last one is told first
+  };
+  Sealed Seal(const ActiveVolume& volume);
+  /// Call after subscribers have been notified of the volume. Gives up what is older than the
+  /// newest ones that are kept. Discards it or requests its commit, as the retention demands. Also
+  /// moves a volume away if the next volumes will need its slot. `volumes_to_come`: expected
+  /// volumes after those already begun; < 0: no end known.
   void Dispose(const ActiveVolume& volume, memory::SlotPool& pool, int64_t volumes_to_come);
 
  private:

@@ -1,6 +1,7 @@
 #include "server/scan/volume_sealer.h"
 
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -62,16 +63,22 @@ void VolumeSealer::Retire(Completion& item) {
   const int64_t now = context_.clock->Now().monotonic_ns;
   context_.progress->BlockThrough(now, item.records,
                                   block ? static_cast<double>(now - item.enqueued_ns) * 1e-9 : -1);
-  model::StageTimes stages;
-  if (item.volume != nullptr) {
-    status.ok() ? Seal(item) : Fail(*item.volume, status);
-    stages = StagesOf(item, now);
-  }
-  PublishFrames(item, status, stages);
-  if (item.volume != nullptr) Dispose(item, status, now);
+  if (item.volume == nullptr) return PublishFrames(item, status, {});
+  SealAndPublish(item, status, now);
+  Dispose(item, status, now);
 }
 
-void VolumeSealer::Seal(Completion& item) {
+void VolumeSealer::SealAndPublish(Completion& item, const absl::Status& status, int64_t now_ns) {
+  std::optional<RetentionPolicy::Sealed> sealed;  // observers hear of it when the frames are out
+  if (status.ok()) {
+    sealed.emplace(Seal(item));
+  } else {
+    Fail(*item.volume, status);
+  }
+  PublishFrames(item, status, StagesOf(item, now_ns));
+}
+
+RetentionPolicy::Sealed VolumeSealer::Seal(Completion& item) {
   ActiveVolume& volume = *item.volume;
   const DeviceLanes::SealSum sum = context_.lanes->Sum(context_.completions->SealWords(item.event));
   volume.status.clipped_below += sum.clipped_below;
@@ -81,7 +88,7 @@ void VolumeSealer::Seal(Completion& item) {
     volume.raw_status.digest =
         absl::StrFormat("sum64:%016x", *context_.completions->RawDigestWord(item.event));
   }
-  context_.retention->Seal(volume);
+  RetentionPolicy::Sealed sealed = context_.retention->Seal(volume);
   if (const uint64_t* counts = context_.completions->NonFiniteWords(item.event); counts != nullptr)
     AddNonFinite(counts);
   CountClipped(volume.status);
@@ -93,6 +100,7 @@ void VolumeSealer::Seal(Completion& item) {
   const int64_t now = context_.clock->Now().monotonic_ns;
   context_.progress->VolumeSealed(now,
                                   static_cast<double>(now - item.acquired.monotonic_ns) * 1e-9);
+  return sealed;
 }
 
 void VolumeSealer::Fail(const ActiveVolume& volume, const absl::Status& status) {

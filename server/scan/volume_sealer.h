@@ -54,8 +54,9 @@ class VolumeSealer {
   void Retire(Completion& item);
   void BreakOff(Completion& item, const absl::Status& status);
   void Release(Completion& item);
-  void Seal(Completion& item);
+  [[nodiscard]] RetentionPolicy::Sealed Seal(Completion& item);
   void Fail(const ActiveVolume& volume, const absl::Status& status);
+  void SealAndPublish(Completion& item, const absl::Status& status, int64_t now_ns);
   void PublishFrames(Completion& item, const absl::Status& status, const model::StageTimes& stages);
   model::StageTimes StagesOf(const Completion& item, int64_t seen_ns);
   void Dispose(Completion& item, const absl::Status& status, int64_t now_ns);

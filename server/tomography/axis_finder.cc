@@ -40,6 +40,33 @@ model::CenterSource SourceOf(CenterMethod method) {
   return model::CenterSource::kNone;
 }
 
+// Whether nearly all projections have another one half a turn away, or one on either side of there.
+// A scan over half a turn has few, also with some projections more at its end.
+bool HasOpposites(const std::vector<double>& angles_rad) {
+  constexpr double kTurn = 2 * std::numbers::pi, kSame = 1e-6;
+  constexpr size_t kLeast = 8;
+  std::vector<double> places, gaps;  // within the turn
+  for (const double angle : angles_rad) places.push_back(angle - kTurn * std::floor(angle / kTurn));
+  std::sort(places.begin(), places.end());
+  for (size_t i = 0; i < places.size(); ++i) {
+    const double gap =
+        i + 1 < places.size() ? places[i + 1] - places[i] : places.front() + kTurn - places.back();
+    if (gap > kSame) gaps.push_back(gap);
+  }
+  if (gaps.size() < kLeast) return false;
+  const auto middle = gaps.begin() + std::ssize(gaps) / 2;
+  std::nth_element(gaps.begin(), middle, gaps.end());
+  size_t with = 0;
+  for (const double place : places) {
+    const double opposite = std::fmod(place + std::numbers::pi, kTurn);
+    const auto after = std::lower_bound(places.begin(), places.end(), opposite);
+    const double up = (after == places.end() ? places.front() + kTurn : *after) - opposite,
+                 down = opposite - (after == places.begin() ? places.back() - kTurn : after[-1]);
+    if (std::min(up, down) <= 0.75 * *middle) ++with;
+  }
+  return 5 * with >= 4 * places.size();
+}
+
 }  // namespace
 
 absl::StatusOr<double> AxisFinder::Find(ScannedObject& object) {
@@ -342,16 +369,21 @@ absl::Status AxisFinder::Check(const ScannedObject& object) {
 
 absl::Status AxisFinder::CheckIn(const PreparedRows& rows, const ScannedObject& object) {
   constexpr double kSure = 0.3;  // columns
+  // The least distance that is told. Over half a turn only the first and the last projections are
+  // opposite, and a sample that has moved between them seems to have another axis.
+  constexpr double kLeastOfHalfTurn = 1, kLeastOfFullTurn = 0.3;  // columns
   const TomographyLayout& layout = object.layout;
   OCTAVO_RETURN_IF_ERROR(Mend(rows).status());
   const AxisConfig config = layout.AxisCheck(rows.shape.slices);
   const double taken =
       object.centers[object.centers.size() == 1 ? 0 : static_cast<size_t>(layout.center_slice())];
+  const double columns = 1 / config.agreement;  // several if binned
+  const double least =
+      HasOpposites(config.search.angles_rad) ? kLeastOfFullTurn * columns : kLeastOfHalfTurn;
   const auto elsewhere = [&](const CenterResult& found) {
-    const double columns = 1 / config.agreement,
-                 off = std::abs(layout.RawCenter(found.center) - taken);  // several if binned
+    const double off = std::abs(layout.RawCenter(found.center) - taken);
     return found.determined && !found.at_edge && found.uncertainty * columns <= kSure &&
-           off > 1 + 3 * found.uncertainty * columns;
+           off > least + 3 * found.uncertainty * columns;
   };
   const CenterInput input = {
       .data = rows.sinograms(), .angle_first = false, .goes_on = Until(stop_)};
@@ -366,6 +398,12 @@ absl::Status AxisFinder::CheckIn(const PreparedRows& rows, const ScannedObject& 
   OCTAVO_RETURN_IF_ERROR(pairs.status());
   OCTAVO_RETURN_IF_ERROR(axis.status());
   if (!look || !axis->agreed || !elsewhere(axis->found)) return absl::OkStatus();
+  // Methods that agree may differ by a column: the second one may be on the side of the given axis.
+  if (axis->check.has_value()) {
+    const double check = layout.RawCenter(*axis->check);
+    if (std::abs(check - taken) < std::abs(check - layout.RawCenter(axis->found.center)))
+      return absl::OkStatus();
+  }
   const AxisResult raw = layout.RawAxis(*axis);
   const std::string source = report_.center_source == model::CenterSource::kMiddle
                                  ? "The axis is taken in the middle,"

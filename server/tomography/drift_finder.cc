@@ -53,22 +53,22 @@ absl::StatusOr<std::vector<float>> ProfilesOf(const TomographyLayout& profile,
   return all;
 }
 
-void Warn(const RowDrift& drift, double most, int64_t projections, job::JobRun& run) {
+void Warn(const RowDrift& drift, double most, int64_t projections, JobNotes& notes) {
   if (drift.at_limit > 0) {
-    run.Warn(absl::StrFormat(
+    notes.warnings.push_back(absl::StrFormat(
         "%d of %d projections are shifted along the rotation axis by %g rows, the most that is "
         "looked "
         "for: allow more (preparation.row_drift.most_rows), or the object is not found there.",
         drift.at_limit, projections, most));
   }
   if (drift.uncertainty > kDoubtful) {
-    run.Warn(
+    notes.warnings.push_back(
         absl::StrFormat("Shifts along the rotation axis are uncertain by %.2f rows: the object "
                         "has little that differs from row to row.",
                         drift.uncertainty));
   }
   if (drift.agreement < kAgrees) {
-    run.Warn(absl::StrFormat(
+    notes.warnings.push_back(absl::StrFormat(
         "Only %.0f %% of the profile of a projection over the rows agrees with the others, so its "
         "shift along the rotation axis is in doubt: is a part of the object beside the detector?",
         100 * std::max(drift.agreement, 0.0)));
@@ -103,7 +103,7 @@ absl::StatusOr<int64_t> DriftFinderHostBytes(const TomographyLayout& layout) {
 absl::StatusOr<TomographyLayout> WithRowShifts(const ScannedObject& object, job::JobRun& run,
                                                const std::stop_token& stop, RowPreparer& rows,
                                                std::vector<double>& reference,
-                                               model::TomographyReport& report) {
+                                               model::TomographyReport& report, JobNotes& notes) {
   const TomographyLayout& layout = object.layout;
   report.row_shifts = layout.row_shifts();
   if (!layout.finds_drift()) return layout;
@@ -115,7 +115,7 @@ absl::StatusOr<TomographyLayout> WithRowShifts(const ScannedObject& object, job:
                                        layout.most_row_shift(), reference, Until(stop)));
   report.row_shift_uncertainty = drift.uncertainty;
   if (!(drift.uncertainty <= kUnknown && drift.agreement >= kStrange)) {
-    run.Warn(
+    notes.warnings.emplace_back(
         "The projections do not tell how far they are shifted along the rotation axis "
         "(preparation.row_drift): the object is alike in all rows, reaches beside the detector, or "
         "changes from projection to projection. None is shifted.");
@@ -123,9 +123,9 @@ absl::StatusOr<TomographyLayout> WithRowShifts(const ScannedObject& object, job:
     return layout.WithRowShifts(report.row_shifts);
   }
   if (reference.empty()) reference = drift.profile;
-  Warn(drift, layout.most_row_shift(), profile.frames(), run);
+  Warn(drift, layout.most_row_shift(), profile.frames(), notes);
   const auto [least, most] = std::minmax_element(drift.shifts.begin(), drift.shifts.end());
-  run.Log(
+  notes.log.push_back(
       absl::StrFormat("shifts along the rotation axis: %.3f to %.3f rows, each known to %.3f; "
                       "profiles agree in %.1f %% of their variance",
                       *least, *most, drift.uncertainty, 100 * drift.agreement));

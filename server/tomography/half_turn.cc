@@ -102,15 +102,6 @@ bool IsComplete(const std::vector<double>& turns, size_t begin, size_t end, doub
 
 absl::StatusOr<std::vector<model::IndexRange>> HalfTurnsOf(const model::TomographySpec& spec,
                                                            const std::vector<double>& angles_rad) {
-  // These are found in the half turn that is used, so they are not known when it is chosen, and the
-  // choice would take their lack for an inconsistency.
-  if (spec.half_turn == model::HalfTurn::kBest &&
-      (spec.preparation.finds_drift || spec.preparation.dynamic_flats)) {
-    return Refused(spec, absl::StrCat("preparation.",
-                                      spec.preparation.finds_drift ? "row_drift" : "dynamic_flats",
-                                      " takes effect after the choice; allowed with it are ALL, "
-                                      "FIRST, SECOND"));
-  }
   OCTAVO_ASSIGN_OR_RETURN(const model::IndexRange used, UsedOf(spec, std::ssize(angles_rad)));
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<double> turns, TurnsOf(spec, used, angles_rad));
   std::vector<double> steps;
@@ -129,10 +120,11 @@ absl::StatusOr<std::vector<model::IndexRange>> HalfTurnsOf(const model::Tomograp
   }
   if (halves.size() < 2) {
     return Refused(
-        spec,
-        absl::StrFormat("the %d projections turn by %.2f degrees, about %.3f each, and hold "
-                        "%d complete half turns; allowed are two or more, 360 degrees",
-                        used.count(), turns.back() * kDegrees, step * kDegrees, halves.size()));
+        spec, absl::StrFormat("the %d projections turn by %.2f degrees, about %.3f each, and hold "
+                              "%s complete half turn; allowed are two or more, 360 degrees: leave "
+                              "half_turn out to use all projections",
+                              used.count(), turns.back() * kDegrees, step * kDegrees,
+                              halves.empty() ? "no" : "1"));
   }
   if (spec.half_turn != model::HalfTurn::kBest) return halves;
   const auto [least, most] =
@@ -162,7 +154,11 @@ const model::IndexRange& PlannedHalfTurn(const model::TomographySpec& spec,
 
 std::string HalfTurnText(const model::TomographySpec& spec,
                          const std::vector<model::IndexRange>& half_turns) {
-  if (half_turns.empty()) return "";
+  if (half_turns.empty()) {
+    if (!spec.takes_half_turn()) return "";
+    return absl::StrCat("half turn: ", NameOf(spec.half_turn),
+                        ", which is known when all projections are in\n");
+  }
   if (spec.half_turn == model::HalfTurn::kBest) {
     return absl::StrCat("half turn: of ", half_turns.size(),
                         " the one whose projections fit together best\n");

@@ -28,7 +28,7 @@ model::TomographySpec WithProjections(const model::TomographySpec& spec,
 const model::IndexRange& PlannedHalfTurn(const model::TomographySpec& spec,
                                          const std::vector<model::IndexRange>& half_turns);
 
-/// One line of the plan; "" if there are none.
+/// One line of the plan; "" if the job takes none. `half_turns`: empty if they are not known yet.
 std::string HalfTurnText(const model::TomographySpec& spec,
                          const std::vector<model::IndexRange>& half_turns);
 

@@ -15,7 +15,9 @@
 
 #include "gpu/base/status.h"
 #include "server/tomography/consistency.h"
+#include "server/tomography/corrections.h"
 #include "server/tomography/half_turn.h"
+#include "server/tomography/job_notes.h"
 #include "server/tomography/plausible.h"
 
 namespace octavo::tomography {
@@ -30,8 +32,7 @@ class HalfTurnChooser {
                   RowPreparer& rows)
       : spec_(spec), run_(run), stop_(std::move(stop)), rows_(rows) {}
 
-  absl::Status Choose(const std::vector<model::IndexRange>& half_turns, ScannedObject& object,
-                      model::TomographyReport& report);
+  absl::Status Choose(ScannedObject& object, model::TomographyReport& report);
 
  private:
   struct Seen {
@@ -39,6 +40,14 @@ class HalfTurnChooser {
     int64_t columns = 0;
     std::vector<double> axes;  // of the slices; empty: not known
   };
+  struct Candidate {
+    TomographyLayout layout;
+    model::TomographyReport report;  // with what is found in this half turn
+    JobNotes notes;
+  };
+  absl::StatusOr<Candidate> CandidateOf(const model::IndexRange& half_turn,
+                                        const ScannedObject& object,
+                                        const model::TomographyReport& report);
   absl::StatusOr<Seen> LookAt(const TomographyLayout& layout, const ScannedObject& object);
   absl::StatusOr<std::vector<float>> SinogramOf(const TomographyLayout& layout, int64_t slice,
                                                 const ScannedObject& object, int64_t* columns);
@@ -101,19 +110,39 @@ absl::StatusOr<HalfTurnChooser::Seen> HalfTurnChooser::LookAt(const TomographyLa
   return seen;
 }
 
-absl::Status HalfTurnChooser::Choose(const std::vector<model::IndexRange>& half_turns,
-                                     ScannedObject& object, model::TomographyReport& report) {
+// Finds the corrections of a half turn before it is judged: uncorrected projections have a beam
+// that changes, and shifts, which the result does not have.
+absl::StatusOr<HalfTurnChooser::Candidate> HalfTurnChooser::CandidateOf(
+    const model::IndexRange& half_turn, const ScannedObject& object,
+    const model::TomographyReport& report) {
+  ScannedObject part = object;
+  OCTAVO_ASSIGN_OR_RETURN(part.layout,
+                          object.layout.ForProjections(half_turn, object.input->info()));
+  Candidate candidate{.layout = {}, .report = report, .notes = {}};
+  std::vector<double> mass_profile;
+  const absl::Status found =
+      FindCorrections(part, run_, stop_, rows_, mass_profile, candidate.report, candidate.notes);
+  if (!found.ok()) {
+    candidate.notes.TellTo(run_);  // what was found before the error may explain it
+    return found;
+  }
+  candidate.layout = std::move(part.layout);
+  return candidate;
+}
+
+absl::Status HalfTurnChooser::Choose(ScannedObject& object, model::TomographyReport& report) {
+  const std::vector<model::IndexRange>& half_turns = object.half_turns;
   run_.Stage(job::JobStage::kPrepare, std::ssize(half_turns) * std::ssize(SlicesOf(object.layout)),
              0, 0);
-  std::vector<TomographyLayout> layouts;
+  std::vector<Candidate> candidates;
   size_t used = 0;
   double least = std::numeric_limits<double>::infinity();
   for (size_t i = 0; i < half_turns.size(); ++i) {
-    OCTAVO_ASSIGN_OR_RETURN(layouts.emplace_back(),
-                            object.layout.ForProjections(half_turns[i], object.input->info()));
-    OCTAVO_ASSIGN_OR_RETURN(const Seen seen, LookAt(layouts[i], object));
+    OCTAVO_ASSIGN_OR_RETURN(candidates.emplace_back(), CandidateOf(half_turns[i], object, report));
+    const TomographyLayout& layout = candidates[i].layout;
+    OCTAVO_ASSIGN_OR_RETURN(const Seen seen, LookAt(layout, object));
     const std::optional<Consistency> found =
-        ConsistencyOf(seen.sinograms, layouts[i].angles_rad(), seen.columns, seen.axes);
+        ConsistencyOf(seen.sinograms, layout.angles_rad(), seen.columns, seen.axes);
     if (!found.has_value()) continue;
     model::HalfTurnReport& told = report.half_turns[i];
     told.mass_deviation = found->mass_deviation;
@@ -125,8 +154,12 @@ absl::Status HalfTurnChooser::Choose(const std::vector<model::IndexRange>& half_
     }
   }
   report.half_turns[used].used = true;
-  object.layout = std::move(layouts[used]);
+  Candidate& taken = candidates[used];
+  taken.report.half_turns = std::move(report.half_turns);
+  report = std::move(taken.report);
+  object.layout = std::move(taken.layout);
   Tell(report.half_turns, used);
+  taken.notes.TellTo(run_);
   if (used != 0) TellDoubts(object, half_turns[used]);
   return absl::OkStatus();
 }
@@ -174,15 +207,14 @@ void HalfTurnChooser::TellDoubts(const ScannedObject& object, const model::Index
 
 }  // namespace
 
-absl::Status TakeHalfTurn(const model::TomographySpec& spec,
-                          const std::vector<model::IndexRange>& half_turns, job::JobRun& run,
+absl::Status TakeHalfTurn(const model::TomographySpec& spec, job::JobRun& run,
                           const std::stop_token& stop, RowPreparer& rows, ScannedObject& object,
                           model::TomographyReport& report) {
+  const std::vector<model::IndexRange>& half_turns = object.half_turns;
   for (const model::IndexRange& half : half_turns)
     report.half_turns.push_back({.begin = half.begin, .end = half.end});
   if (spec.half_turn == model::HalfTurn::kBest) {
-    OCTAVO_RETURN_IF_ERROR(
-        HalfTurnChooser(spec, run, stop, rows).Choose(half_turns, object, report));
+    OCTAVO_RETURN_IF_ERROR(HalfTurnChooser(spec, run, stop, rows).Choose(object, report));
   } else {
     const size_t used = spec.half_turn == model::HalfTurn::kSecond ? 1 : 0;
     report.half_turns[used].used = true;

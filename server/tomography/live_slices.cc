@@ -341,10 +341,12 @@ std::string LiveSlices::LeftOut() const {
     left.emplace_back("outliers of single flat and dark fields");
   if (spec_.center.along_rows == model::AlongRows::kTurn)
     left.emplace_back("the turn of an axis that leans");
+  if (spec_.takes_half_turn())
+    left.emplace_back("the choice of a half turn (the projections of all are used)");
   const bool of_some = spec_.projections.begin > 0 || spec_.projections.end > 0;
   if (spec_.projections.step > 1 || (of_some && !spec_.series.has_value()))
     left.emplace_back("the choice of projections (all are used)");
-  if (spec_.reconstruction.algorithm != TomographyAlgorithm::kFbp)
+  if (IsIterative(spec_.reconstruction.algorithm))
     left.emplace_back("the job's algorithm (FBP stands for it)");
   return left.empty() ? "" : absl::StrCat("; left out: ", absl::StrJoin(left, ", "));
 }

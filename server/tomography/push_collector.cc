@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/tomography/half_turn.h"
 #include "server/tomography/odd_values.h"
 #include "server/tomography/plausible.h"
 #include "server/tomography/volume_series.h"
@@ -33,11 +34,21 @@ absl::StatusOr<ScannedObject> PushCollector::Collect(const Show& show) {
   run_.Step(info.projections + info.flats + info.darks, kNoNorm);
   run_.Log(absl::StrCat("all in: ", info.projections, " projections, ", info.flats, " flat and ",
                         info.darks, " dark fields"));
-  OCTAVO_RETURN_IF_ERROR(Judge(*input, 0));
-  OCTAVO_ASSIGN_OR_RETURN(TomographyLayout layout, TomographyLayout::Make(spec_, info, 0));
+  std::vector<model::IndexRange> half_turns;
+  model::TomographySpec spec = spec_;
+  if (spec_.takes_half_turn()) {
+    OCTAVO_RETURN_IF_ERROR(CheckPushedAngles(info));
+    OCTAVO_ASSIGN_OR_RETURN(half_turns, HalfTurnsOf(spec_, info.angles_rad));
+    spec = WithProjections(spec_, PlannedHalfTurn(spec_, half_turns));
+  }
+  OCTAVO_RETURN_IF_ERROR(Judge(*input, spec, 0));
+  OCTAVO_ASSIGN_OR_RETURN(TomographyLayout layout, TomographyLayout::Make(spec, info, 0));
   OCTAVO_RETURN_IF_ERROR(CheckFields(info.flats, info.darks));
-  return ScannedObject{
-      .input = input, .layout = std::move(layout), .centers = {}, .missing_frames = missing};
+  return ScannedObject{.input = input,
+                       .layout = std::move(layout),
+                       .centers = {},
+                       .missing_frames = missing,
+                       .half_turns = std::move(half_turns)};
 }
 
 absl::StatusOr<std::optional<source::PushedPart>> PushCollector::CollectWindow(int64_t index,
@@ -77,20 +88,21 @@ absl::StatusOr<std::optional<source::PushedPart>> PushCollector::CollectWindow(i
   const storage::ProjectionInfo& info = part.input->info();
   run_.Log(absl::StrCat("volume ", index, ": projections ", window.begin, " to ", window.end - 1,
                         " are in, and ", info.flats, " flat and ", info.darks, " dark fields"));
-  if (index == 0) OCTAVO_RETURN_IF_ERROR(Judge(*part.input, index));
+  if (index == 0) OCTAVO_RETURN_IF_ERROR(Judge(*part.input, spec_, index));
   OCTAVO_RETURN_IF_ERROR(CheckFields(info.flats, info.darks));
   return part;
 }
 
-absl::Status PushCollector::Judge(storage::ProjectionInput& input, int64_t index) {
+absl::Status PushCollector::Judge(storage::ProjectionInput& input,
+                                  const model::TomographySpec& spec, int64_t index) {
   const storage::ProjectionInfo& info = input.info();
-  const model::TomographySpec window = OfWindow(spec_, index);
+  const model::TomographySpec window = OfWindow(spec, index);
   // Angles of a wrong unit make a picture of nothing.
   OCTAVO_RETURN_IF_ERROR(
-      CheckPushedAngles(spec_.series.has_value() ? InfoOfWindow(info, window.projections) : info));
+      CheckPushedAngles(spec.series.has_value() ? InfoOfWindow(info, window.projections) : info));
   // The frames have arrived and cannot be taken again, so other problems that would have refused
   // the job are only warnings here.
-  const Implausible doubts = DoubtsOf(spec_, info, index);
+  const Implausible doubts = DoubtsOf(spec, info, index);
   for (const absl::Status& refusal : doubts.refusals) run_.Warn(std::string(refusal.message()));
   for (const std::string& warning : doubts.warnings) run_.Warn(warning);
   if (const auto exchanged = FindExchangedFields(window, input))

@@ -32,8 +32,9 @@ class PushCollector {
       : run_(run), stop_(std::move(stop)), port_(port), spec_(spec), planned_(planned) {}
 
   /// Waits for all projections, without the device's turn, and calls `show` meanwhile: after each
-  /// frame, and at least ten times a second. Errors of `show`; FailedPrecondition (FRAMES_MISSING)
-  /// if the request says so; InvalidArgument names the field.
+  /// frame, and at least ten times a second. Then the angles are known, and with them the half
+  /// turns; the layout is that of the planned one. Errors of `show`; FailedPrecondition
+  /// (FRAMES_MISSING) if the request says so; InvalidArgument names the field.
   absl::StatusOr<ScannedObject> Collect(const Show& show);
   /// The same for the projections of volume `index` of the series. Nothing if the push has ended
   /// without all of them. `fraction`: of the whole job, that is done. Errors as Collect;
@@ -48,8 +49,9 @@ class PushCollector {
   /// Until the push has ended, or so many projections are in, none of the frames before them
   /// missing.
   absl::Status Await(const Show& show, int64_t in_order);
-  /// `index`: of the volume, whose projections are among those of `input`.
-  absl::Status Judge(storage::ProjectionInput& input, int64_t index);
+  /// `index`: of the volume of `spec`, whose projections are among those of `input`.
+  absl::Status Judge(storage::ProjectionInput& input, const model::TomographySpec& spec,
+                     int64_t index);
   absl::Status CheckFields(int64_t flats, int64_t darks) const;
   absl::Status LookForMissing(const std::vector<std::pair<int64_t, int64_t>>& missing);
 

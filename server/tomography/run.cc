@@ -13,9 +13,10 @@
 #include "gpu/base/status.h"
 #include "gpu/tomography/preprocess.h"
 #include "server/tomography/axis_finder.h"
-#include "server/tomography/drift_finder.h"
-#include "server/tomography/flat_finder.h"
+#include "server/tomography/corrections.h"
+#include "server/tomography/half_turn.h"
 #include "server/tomography/half_turn_choice.h"
+#include "server/tomography/job_notes.h"
 #include "server/tomography/live_slices.h"
 #include "server/tomography/loader.h"
 #include "server/tomography/opposite.h"
@@ -42,7 +43,11 @@ class TomographyRunner {
       : run_(run),
         stop_(stop),
         task_(task),
-        object_{.input = task.input, .layout = *task.layout, .centers = {}, .missing_frames = {}},
+        object_{.input = task.input,
+                .layout = *task.layout,
+                .centers = {},
+                .missing_frames = {},
+                .half_turns = task.half_turns},
         rows_(run, stop),
         previews_(run),
         result_(run, task) {}
@@ -58,6 +63,7 @@ class TomographyRunner {
   absl::Status MakeSeries(std::optional<PushCollector>& pushed);
   absl::StatusOr<bool> NextWindow(int64_t index, double fraction,
                                   std::optional<PushCollector>& pushed);
+  absl::Status FindCorrections();
   absl::StatusOr<Part> FindAxis();
   absl::Status MakeVolume(int64_t index, const ValueWindow& window, const Part& part);
   void TellDoubts(int64_t index);
@@ -104,10 +110,14 @@ absl::Status TomographyRunner::Run() {
 absl::Status TomographyRunner::MakeOne(std::optional<PushCollector>& pushed) {
   if (pushed.has_value()) OCTAVO_RETURN_IF_ERROR(Collect(*pushed));
   for (const std::string& note : object_.input->info().notes) run_.Log(note);
-  if (!task_.half_turns.empty()) {
-    OCTAVO_RETURN_IF_ERROR(
-        TakeHalfTurn(*task_.spec, task_.half_turns, run_, stop_, rows_, object_, report_));
+  if (!object_.half_turns.empty()) {
+    const model::TomographySpec planned =
+        WithProjections(*task_.spec, PlannedHalfTurn(*task_.spec, object_.half_turns));
+    OCTAVO_RETURN_IF_ERROR(TakeHalfTurn(planned, run_, stop_, rows_, object_, report_));
   }
+  // With BEST, TakeHalfTurn has found the corrections of each half turn, and taken those of the
+  // best one.
+  if (task_.spec->half_turn != model::HalfTurn::kBest) OCTAVO_RETURN_IF_ERROR(FindCorrections());
   OCTAVO_ASSIGN_OR_RETURN(const Part part, FindAxis());
   OCTAVO_ASSIGN_OR_RETURN(const ValueWindow window,
                           WindowFor(*task_.spec, object_, run_, stop_, rows_, previews_.image()));
@@ -133,15 +143,14 @@ absl::Status TomographyRunner::MakeSeries(std::optional<PushCollector>& pushed) 
     if (!is_there) break;
     if (i == 0) {
       for (const std::string& note : object_.input->info().notes) run_.Log(note);
+      OCTAVO_RETURN_IF_ERROR(FindCorrections());
       OCTAVO_ASSIGN_OR_RETURN(whole, FindAxis());
       OCTAVO_ASSIGN_OR_RETURN(
           window, WindowFor(*task_.spec, object_, run_, stop_, rows_, previews_.image()));
     } else {
       TellDoubts(i);
       ForgetVolume(report_);
-      OCTAVO_ASSIGN_OR_RETURN(object_.layout, WithDynamicFlats(object_, run_, stop_, report_));
-      OCTAVO_ASSIGN_OR_RETURN(object_.layout,
-                              WithRowShifts(object_, run_, stop_, rows_, mass_profile_, report_));
+      OCTAVO_RETURN_IF_ERROR(FindCorrections());
     }
     OCTAVO_RETURN_IF_ERROR(MakeVolume(i, window, {.begin = done(i), .end = done(i + 1)}));
     OCTAVO_RETURN_IF_ERROR(run_.Complete(static_cast<size_t>(i)));
@@ -202,12 +211,18 @@ void TomographyRunner::TellDoubts(int64_t index) {
   told_doubts_ |= !texts.empty();
 }
 
+// The open beam and the row shifts of the projections, where the request asks for them.
+absl::Status TomographyRunner::FindCorrections() {
+  JobNotes notes;
+  const absl::Status found =
+      tomography::FindCorrections(object_, run_, stop_, rows_, mass_profile_, report_, notes);
+  notes.TellTo(run_);  // what was found before an error may explain it
+  return found;
+}
+
 // Of the first volume, if there are several.
 absl::StatusOr<TomographyRunner::Part> TomographyRunner::FindAxis() {
   report_.slices_per_batch = task_.slices_per_batch;
-  OCTAVO_ASSIGN_OR_RETURN(object_.layout, WithDynamicFlats(object_, run_, stop_, report_));
-  OCTAVO_ASSIGN_OR_RETURN(object_.layout,
-                          WithRowShifts(object_, run_, stop_, rows_, mass_profile_, report_));
   if (!object_.layout.stitched())
     report_.opposite = OppositeOf(object_.layout.projections(), object_.input->info().angles_rad);
   const model::TomographySpec spec = OfWindow(*task_.spec, 0);

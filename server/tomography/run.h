@@ -29,7 +29,8 @@ struct TomographyTask {
   std::shared_ptr<storage::ProjectionInput> input;  // null: the frames of `port`
   source::ProjectionPort* port = nullptr;
   const buffer::ArrayInput* initial = nullptr;  // the initial slices; null: none
-  std::vector<model::IndexRange> half_turns;    // HalfTurnsOf; empty: all projections are used
+  std::vector<model::IndexRange>
+      half_turns;  // HalfTurnsOf, of an input that is there; may be empty
   int64_t slices_per_batch = 1;
   TomographyMemory memory;  // as planned
   bool on_disk = false;

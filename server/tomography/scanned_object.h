@@ -20,6 +20,7 @@ struct ScannedObject {
   TomographyLayout layout;
   std::vector<double> centers;  // of the axis: one, or one per slice; columns of the whole detector
   std::vector<std::pair<int64_t, int64_t>> missing_frames;  // of a push: first, count
+  std::vector<model::IndexRange> half_turns;       // HalfTurnsOf; empty: all projections are used
   std::optional<model::HalfTurnReport> half_turn;  // that is used; nothing: all projections
   TimePoint begun = {}, ended = {};  // when the projections of a window were pushed; 0: not known
 };

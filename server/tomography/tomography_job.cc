@@ -16,6 +16,7 @@
 #include "server/source/push_projections.h"
 #include "server/storage/io/confined_path.h"
 #include "server/tomography/drift_finder.h"
+#include "server/tomography/flat_finder.h"
 #include "server/tomography/half_turn.h"
 #include "server/tomography/layout.h"
 #include "server/tomography/odd_values.h"
@@ -40,6 +41,41 @@ constexpr int64_t kMostFields =
     512;  // flat or dark fields for which room is reserved before any was pushed
 constexpr std::chrono::milliseconds kMemoryPoll(50);
 
+struct HostMemory {
+  int64_t bytes = 0;
+  const char* field = "";  // that asks for it
+  const char* what = "";
+  const char* allowed = "";
+};
+
+/// Host memory for the larger of two searches, which follow each other: of the open beam of each
+/// projection, and of the drift along the axis.
+absl::StatusOr<HostMemory> SearchHostMemory(const TomographyLayout& layout) {
+  OCTAVO_ASSIGN_OR_RETURN(const int64_t flats, FlatFinderHostBytes(layout));
+  OCTAVO_ASSIGN_OR_RETURN(const int64_t drift, DriftFinderHostBytes(layout));
+  if (flats > drift) {
+    return HostMemory{.bytes = flats,
+                      .field = "tomography.preparation.dynamic_flats",
+                      .what = "the search for components of the flat fields takes ",
+                      .allowed = "; allowed are fewer flat fields or projections"};
+  }
+  return HostMemory{.bytes = drift,
+                    .field = "tomography.preparation.row_drift",
+                    .what = "the profiles of all projections take ",
+                    .allowed = "; allowed are fewer projections or rows"};
+}
+
+// What AUTO may take for a pair of slices: a quarter of the smallest budget, so that all devices of
+// a kind make the same choice, and batches and results have room. devices/host may have a far
+// smaller budget, and changes nothing for the others. 0 = no budgets.
+int64_t MostOfAuto(const job::JobEnvironment& environment) {
+  if (environment.ledger == nullptr) return 0;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (int device = 0; device < environment.ledger->names().numbered(); ++device)
+    least = std::min(least, environment.ledger->UseOf(device).budget);
+  return std::max<int64_t>(1, least / 4);
+}
+
 class TomographyWork final : public job::JobWork {
  public:
   TomographyWork(model::TomographySpec spec, const job::JobEnvironment& environment,
@@ -47,7 +83,7 @@ class TomographyWork final : public job::JobWork {
                  std::shared_ptr<source::ProjectionPort> port,
                  std::shared_ptr<const buffer::ArrayInput> initial, TomographyLayout layout,
                  std::vector<model::IndexRange> half_turns, int64_t projections,
-                 std::vector<std::string> warnings, std::shared_ptr<void> drift_memory)
+                 std::vector<std::string> warnings, std::shared_ptr<void> search_memory)
       : spec_(std::move(spec)),
         environment_(environment),
         input_(std::move(input)),
@@ -58,7 +94,7 @@ class TomographyWork final : public job::JobWork {
         projections_(projections),
         volumes_(WindowsIn(spec_, projections)),
         warnings_(std::move(warnings)),
-        drift_memory_(std::move(drift_memory)) {}
+        search_memory_(std::move(search_memory)) {}
   ~TomographyWork() override {
     if (port_ != nullptr) port_->Close();
   }
@@ -107,7 +143,7 @@ class TomographyWork final : public job::JobWork {
   absl::Status Run(job::JobRun& run, std::stop_token stop) override {
     OCTAVO_ASSIGN_OR_RETURN(const Chosen chosen, ChosenBefore(run.device()));
     // Do this before the job takes other host memory, so that no two jobs wait for each other.
-    OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<void> drift_memory, DriftMemory(run, stop));
+    OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<void> search_memory, SearchMemory(run, stop));
     // Reads the file once for the search of the axis, the trial slices and all batches.
     std::string note;
     const bool again = chosen.memory.slices_per_batch < layout_.slices() || spec_.center.find ||
@@ -135,11 +171,14 @@ class TomographyWork final : public job::JobWork {
     bool on_disk = false;
   };
 
-  // Host memory for the search of a drift. Waits until other imports and pushes leave room.
-  absl::StatusOr<std::shared_ptr<void>> DriftMemory(job::JobRun& run,
-                                                    const std::stop_token& stop) const {
-    if (drift_memory_ != nullptr || environment_.projection_memory == nullptr) return drift_memory_;
-    OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, DriftFinderHostBytes(layout_));
+  // Host memory for the searches before the first batch. Waits until other imports and pushes leave
+  // room.
+  absl::StatusOr<std::shared_ptr<void>> SearchMemory(job::JobRun& run,
+                                                     const std::stop_token& stop) const {
+    if (search_memory_ != nullptr || environment_.projection_memory == nullptr)
+      return search_memory_;
+    OCTAVO_ASSIGN_OR_RETURN(const HostMemory wanted, SearchHostMemory(layout_));
+    const int64_t bytes = wanted.bytes;
     if (bytes == 0) return std::shared_ptr<void>();
     for (bool told = false;;) {
       if (auto reserved = environment_.projection_memory->Reserve(bytes)) return reserved;
@@ -258,35 +297,34 @@ class TomographyWork final : public job::JobWork {
   const std::shared_ptr<source::ProjectionPort> port_;
   const std::shared_ptr<const buffer::ArrayInput> initial_;  // null: none
   const TomographyLayout layout_;                            // of a series: of its first volume
-  const std::vector<model::IndexRange> half_turns_;          // empty: all projections are used
+  const std::vector<model::IndexRange> half_turns_;          // empty: none, or of a push
   const int64_t projections_, volumes_;  // of a push: the most that there can be
   const std::vector<std::string> warnings_;
-  const std::shared_ptr<void> drift_memory_;  // of a push; else taken when the job runs
+  const std::shared_ptr<void> search_memory_;  // of a push; else taken when the job runs
   mutable Mutex mutex_;
   mutable std::map<int, Chosen> chosen_ ABSL_GUARDED_BY(mutex_);  // by device
 };
 
-/// Host memory for the search of a drift: refused if the server never has as much. A push takes it
-/// at once, with that of its frames; null otherwise.
-absl::StatusOr<std::shared_ptr<void>> TakeDriftMemory(const TomographyLayout& layout, bool pushed,
-                                                      source::ProjectionMemory* memory) {
-  OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, DriftFinderHostBytes(layout));
+/// Host memory for the searches: refused if the server never has as much. A push takes it at once,
+/// with that of its frames; null otherwise.
+absl::StatusOr<std::shared_ptr<void>> TakeSearchMemory(const TomographyLayout& layout, bool pushed,
+                                                       source::ProjectionMemory* memory) {
+  OCTAVO_ASSIGN_OR_RETURN(const HostMemory wanted, SearchHostMemory(layout));
+  const int64_t bytes = wanted.bytes;
   std::shared_ptr<void> taken;
   if (bytes == 0 || memory == nullptr) return taken;
   const bool possible = bytes <= memory->limit_bytes();
   if (possible && pushed) taken = memory->Reserve(bytes);
   if (possible && (taken != nullptr || !pushed)) return taken;
-  constexpr char kField[] = "tomography.preparation.row_drift";
-  return WithInfo(
-      absl::ResourceExhaustedError(absl::StrCat(
-          kField, ": the profiles of all projections take ", bytes,
-          " bytes of host memory; the server has ", memory->limit_bytes(), " for such",
-          possible ? ", and others use it now" : "; allowed are fewer projections or rows")),
-      {.reason = Reason::kHostMemory,
-       .field = kField,
-       .numbers = {{"wanted", absl::StrCat(bytes)},
-                   {"limit", absl::StrCat(memory->limit_bytes())},
-                   {"retryable", possible ? "true" : "false"}}});
+  return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
+                      wanted.field, ": ", wanted.what, bytes,
+                      " bytes of host memory; the server has ", memory->limit_bytes(), " for such",
+                      possible ? ", and others use it now" : wanted.allowed)),
+                  {.reason = Reason::kHostMemory,
+                   .field = wanted.field,
+                   .numbers = {{"wanted", absl::StrCat(bytes)},
+                               {"limit", absl::StrCat(memory->limit_bytes())},
+                               {"retryable", possible ? "true" : "false"}}});
 }
 
 absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenFile(
@@ -462,6 +500,7 @@ void TakeAxisOf(const storage::ProjectionInfo& info, model::TomographySpec& spec
 absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
     const model::TomographySpec& asked, const job::JobEnvironment& environment) {
   model::TomographySpec spec = asked;
+  spec.reconstruction.auto_bytes = MostOfAuto(environment);
   std::shared_ptr<storage::ProjectionInput> input;
   std::shared_ptr<source::ProjectionPort> port;
   storage::ProjectionInfo info;
@@ -494,7 +533,8 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
   }
   TakeAxisOf(info, spec);
   std::vector<model::IndexRange> half_turns;
-  if (spec.takes_half_turn()) {
+  // Those of a push are known when all angles have come.
+  if (spec.takes_half_turn() && input != nullptr) {
     OCTAVO_ASSIGN_OR_RETURN(half_turns, HalfTurnsOf(spec, info.angles_rad));
     spec = WithProjections(spec, PlannedHalfTurn(spec, half_turns));
   }
@@ -525,11 +565,12 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
     OCTAVO_ASSIGN_OR_RETURN(port, source::ProjectionPort::Create(
                                       *push, environment.projection_memory, environment.clock));
   }
-  OCTAVO_ASSIGN_OR_RETURN(auto drift_memory,
-                          TakeDriftMemory(layout, port != nullptr, environment.projection_memory));
-  return std::make_unique<TomographyWork>(
-      spec, environment, std::move(input), std::move(port), std::move(initial), std::move(layout),
-      std::move(half_turns), info.projections, std::move(doubts.warnings), std::move(drift_memory));
+  OCTAVO_ASSIGN_OR_RETURN(auto search_memory,
+                          TakeSearchMemory(layout, port != nullptr, environment.projection_memory));
+  return std::make_unique<TomographyWork>(spec, environment, std::move(input), std::move(port),
+                                          std::move(initial), std::move(layout),
+                                          std::move(half_turns), info.projections,
+                                          std::move(doubts.warnings), std::move(search_memory));
 }
 
 }  // namespace octavo::tomography

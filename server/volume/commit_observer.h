@@ -14,6 +14,7 @@ namespace octavo::volume {
 struct CommitNews {
   std::string volume;  // or buffers/<id>
   std::string title, scan;
+  std::string job;          // that made the volume; empty = none
   std::string destination;  // as asked, with the names filled in
   std::string commit_id;    // as CommitStore::Begin has it
   model::WorkOrigin origin;

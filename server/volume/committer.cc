@@ -18,6 +18,7 @@
 #include "gpu/base/status.h"
 #include "server/base/exception_to_status.h"
 #include "server/memory/stripe_layout.h"
+#include "server/storage/commit/whole_commit.h"
 
 namespace octavo::volume {
 namespace {
@@ -105,6 +106,15 @@ struct Reports {
     return outcome;
   }
 };
+
+// Adds to the error of a destination that is taken whether a whole commit is there, for clients
+// that go on with work that was stopped (octavo recon --skip-existing).
+absl::Status TellingWhatIsThere(const absl::Status& taken, const absl::Status& whole) {
+  ErrorInfo info = InfoOf(taken);
+  info.numbers.emplace_back("whole", whole.ok() ? "true" : "false");
+  if (!whole.ok()) info.numbers.emplace_back("lacks", whole.message());
+  return WithInfo(taken, info);
+}
 
 // Adds to the error of a destination that is taken which field it is, and what to write.
 absl::Status NamingDestination(absl::Status error) {
@@ -198,6 +208,7 @@ absl::Status Committer::Commit(const std::string& name, const model::CommitOptio
   job->news = {.volume = name,
                .title = volume.title,
                .scan = volume.scan,
+               .job = volume.job,
                .destination = job->destination,
                .commit_id = CommitIdOf(name),
                .origin = job->control.origin,
@@ -241,6 +252,7 @@ absl::Status Committer::CommitArray(Array array, const model::CommitOptions& opt
   job->news = {.volume = array.name,
                .title = array.meta.title,
                .scan = {},
+               .job = {},
                .destination = job->destination,
                .commit_id = array.commit_id,
                .origin = control.origin,
@@ -283,7 +295,10 @@ absl::Status Committer::Check(const model::CommitOptions& options, const std::st
   if (name.empty() && absl::StrContains(options.destination, "{"))
     return storage::ResolveDestination(context_.storage->roots(), destination).status();
   absl::Status free = context_.storage->Check(destination, writer);
-  if (!name.empty() && absl::IsAlreadyExists(free)) {
+  if (name.empty() && absl::IsAlreadyExists(free)) {
+    free = TellingWhatIsThere(free,
+                              storage::CheckWhole(context_.storage->roots(), destination, writer));
+  } else if (absl::IsAlreadyExists(free)) {
     MutexLock lock(mutex_);
     ++errors_[std::string(Name(ReasonOrCode(free)))];
   }

@@ -5,7 +5,6 @@
 
 #include "gpu/base/log.h"
 #include "server/base/exception_to_status.h"
-#include "server/base/resource_names.h"
 #include "server/model/volume_states.h"
 #include "server/volume/volume_news.h"
 
@@ -94,7 +93,8 @@ void VolumeMove::Exchanged(model::Move kind, VolumeEntry& entry, VolumeBytes* be
     entry.stripe_bscans = 0;  // in one piece from now on
     entry.kept = true;        // no slot of a ring any more
   } else if (kind == model::Move::kRestoring) {
-    entry.device_name = base::DeviceName(entry.device);  // that of an earlier process may be other
+    // That of an earlier process may be another one.
+    entry.device_name = table_->ledger().names().Name(entry.device);
     entry.restored = true;
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gpu/base/log.h"
@@ -33,6 +34,25 @@ class VolumeNews {
  private:
   VolumeTable& table_;
   std::vector<model::VolumeStatus> changed_;
+};
+
+/// A seal that has been made. Observers hear of it when this object ends: whoever seals does first
+/// what its clients wait for. If the volume has left memory by then, they hear of that end alone.
+class UntoldSeal {
+ public:
+  UntoldSeal() = default;
+  UntoldSeal(VolumeTable* table, model::VolumeStatus sealed)
+      : table_(table), sealed_(std::move(sealed)) {}
+  UntoldSeal(UntoldSeal&& other) noexcept
+      : table_(std::exchange(other.table_, nullptr)), sealed_(std::move(other.sealed_)) {}
+  UntoldSeal& operator=(UntoldSeal&&) = delete;
+  ~UntoldSeal() {
+    if (table_ != nullptr && table_->IsInMemory(sealed_.name)) table_->Tell(sealed_);
+  }
+
+ private:
+  VolumeTable* table_ = nullptr;
+  model::VolumeStatus sealed_;
 };
 
 }  // namespace octavo::volume

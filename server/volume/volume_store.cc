@@ -8,7 +8,6 @@
 #include "absl/strings/str_join.h"
 
 #include "gpu/base/status.h"
-#include "server/base/resource_names.h"
 #include "server/model/volume_states.h"
 #include "server/volume/left_memory.h"
 
@@ -76,7 +75,7 @@ void VolumeStore::AddStored(const model::VolumeStatus& volume,
   entry.bytes.spilled = std::move(spilled);
   entry.kept = true;
   // The devices of an earlier process may be others: what it left is restored to the first.
-  if (!volume.recovered) entry.device = base::DeviceIndex(volume.device).value_or(0);
+  if (!volume.recovered) entry.device = table_.ledger().names().Find(volume.device).value_or(0);
   const TimePoint now = table_.Now();
   entry.Live(now);
   entry.sealed_ns = entry.living_ns;
@@ -84,26 +83,22 @@ void VolumeStore::AddStored(const model::VolumeStatus& volume,
   Insert(std::move(entry));
 }
 
-void VolumeStore::Seal(const model::VolumeStatus& final_status, bool kept) {
-  model::VolumeStatus status;
-  {
-    MutexLock lock(table_.mutex());
-    const auto found = table_.Find(final_status.name);
-    if (!found.ok() ||
-        !CheckTransition(final_status.name, (*found)->state, model::VolumeState::kHeld).ok())
-      return;
-    VolumeEntry& entry = **found;
-    Describe(final_status, &entry);
-    entry.state = model::VolumeState::kHeld;
-    entry.kept = kept;
-    entry.of_ring = !kept;
-    entry.Live(table_.Now());
-    entry.sealed_ns = entry.living_ns;
-    table_.totals().missing_ascans += final_status.missing_ascans;
-    for (const auto id : entry.bytes.slot->charges()) table_.ledger().Hold(id, entry.name());
-    status = table_.Changed(entry);
-  }
-  table_.Tell(status);
+UntoldSeal VolumeStore::Seal(const model::VolumeStatus& final_status, bool kept) {
+  MutexLock lock(table_.mutex());
+  const auto found = table_.Find(final_status.name);
+  if (!found.ok() ||
+      !CheckTransition(final_status.name, (*found)->state, model::VolumeState::kHeld).ok())
+    return {};
+  VolumeEntry& entry = **found;
+  Describe(final_status, &entry);
+  entry.state = model::VolumeState::kHeld;
+  entry.kept = kept;
+  entry.of_ring = !kept;
+  entry.Live(table_.Now());
+  entry.sealed_ns = entry.living_ns;
+  table_.totals().missing_ascans += final_status.missing_ascans;
+  for (const auto id : entry.bytes.slot->charges()) table_.ledger().Hold(id, entry.name());
+  return {&table_, table_.Changed(entry)};
 }
 
 void VolumeStore::Fail(const std::string& name, Reason code, const std::string& reason) {

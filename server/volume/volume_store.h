@@ -66,6 +66,7 @@
 #include "server/volume/volume_entry.h"
 #include "server/volume/volume_expiry.h"
 #include "server/volume/volume_hold.h"
+#include "server/volume/volume_news.h"
 #include "server/volume/volume_table.h"
 #include "server/volume/volume_tiers.h"
 
@@ -106,7 +107,7 @@ class VolumeStore {
   void Add(const model::VolumeStatus& volume, std::shared_ptr<memory::VolumeSlot> slot, int device);
   /// acquiring → held. `final_status` carries times, completeness, digest. `kept`: counts as held
   /// by the client (not LIVE).
-  void Seal(const model::VolumeStatus& final_status, bool kept);
+  UntoldSeal Seal(const model::VolumeStatus& final_status, bool kept);
   /// acquiring → failed; releases the memory.
   void Fail(const std::string& name, Reason code, const std::string& reason);
   /// Records that a chain of the scan made nothing of the volume. Nothing happens if the volume has

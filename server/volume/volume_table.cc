@@ -9,6 +9,7 @@
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/base/exception_to_status.h"
+#include "server/model/volume_states.h"
 #include "server/security/rights.h"
 
 namespace octavo::volume {
@@ -63,6 +64,12 @@ absl::StatusOr<VolumeEntry*> VolumeTable::Find(const std::string& name) {
         {.reason = Reason::kNoVolume, .field = "name", .numbers = {}});
   }
   return &*it->second;
+}
+
+bool VolumeTable::IsInMemory(const std::string& name) noexcept {
+  MutexLock lock(mutex_);
+  const auto it = by_name_.find(name);
+  return it != by_name_.end() && model::InMemory(it->second->state);
 }
 
 const VolumeTable::ByNumber& VolumeTable::InMemoryOf(const std::string& scan) const {

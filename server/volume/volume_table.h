@@ -97,6 +97,7 @@ class VolumeTable {
     ++entry.revision;
     return StatusOf(entry);
   }
+  bool IsInMemory(const std::string& name) noexcept ABSL_LOCKS_EXCLUDED(mutex_);
   /// A hold of kind kMemory.
   VolumeHold HoldMemory(const VolumeEntry& entry) const;
 

@@ -60,6 +60,7 @@ int Main(int argc, char** argv) {
   std::mt19937 random(static_cast<uint32_t>(seed));
   std::vector<double> errors, clear;
   int64_t misled = 0, doubted = 0, over_quarter = 0, over_column = 0;
+  int64_t within[3] = {};  // one, two and three times the stated uncertainty
   double seconds = 0;
   for (int64_t i = 0; i < count; ++i) {
     testing::PhantomKind kind = testing::DrawKind(random);
@@ -101,6 +102,8 @@ int Main(int argc, char** argv) {
     if (!little) clear.push_back(std::abs(error));
     if (axis.found.fitting_span_rad > 0) ++misled;  // the angles are right
     if (!axis.agreed) ++doubted;
+    for (int times = 1; times <= 3; ++times)
+      within[times - 1] += std::abs(error) <= times * axis.found.uncertainty ? 1 : 0;
     if (axis.agreed && std::abs(error) > 0.25) ++over_quarter;
     if (axis.agreed && std::abs(error) > 1) ++over_column;
     std::printf(
@@ -122,12 +125,14 @@ int Main(int argc, char** argv) {
       "\"error_95\": %.3f, \"largest\": %.3f, \"clear\": %zu, \"largest_of_clear\": %.3f, "
       "\"doubted\": %lld, \"misled\": %lld, "
       "\"agreed_over_quarter\": %lld, "
-      "\"agreed_over_column\": %lld, \"s\": %.2f}\n",
+      "\"agreed_over_column\": %lld, \"within_uncertainty\": [%lld, %lld, %lld], \"s\": %.2f}\n",
       backend.c_str(), method.c_str(), static_cast<unsigned long long>(seed),
       static_cast<long long>(count), static_cast<long long>(slices), part(errors, 0.5),
       part(errors, 0.95), part(errors, 1), clear.size(), part(clear, 1),
       static_cast<long long>(doubted), static_cast<long long>(misled),
-      static_cast<long long>(over_quarter), static_cast<long long>(over_column), seconds);
+      static_cast<long long>(over_quarter), static_cast<long long>(over_column),
+      static_cast<long long>(within[0]), static_cast<long long>(within[1]),
+      static_cast<long long>(within[2]), seconds);
   return over_column > 0 || (method == "auto" && part(clear, 1) > 0.25) ? 1 : 0;
 }
 

@@ -2,6 +2,8 @@
 """Whole reconstruction jobs through the daemon, from a file of counts to a held volume: reading, upload, flat and dark fields, logarithm,
 iterations, all slices. One JSON object a line; slices that are spread over the volume are compared with the phantom they were made from.
   OCTAVO_BUILD_DIR=build/cuda tests/bench/bench_job.py [--size 2048 --angles 1501 --slices 64 --iterations 100 --algorithms fbp,sirt,mlem --check 64 --backend cuda]
+With --push the projections are pushed by a client instead, and seconds_after_last is the time from the moment in which the client hands its
+last projection to gRPC until the job is done, with all slices held.
 The slices are Shepp-Logan's phantom from exact line integrals, each of another density, as u16 counts with noise-free flat and dark fields.
 """
 
@@ -46,6 +48,26 @@ def write_counts(root, size, count, slices):
     return angles, image, densities, counts.nbytes
 
 
+def pushed_job(client, root, angles, options):
+    """Pushes the scan to a job. Returns the job at its end, and the seconds from the last projection to that."""
+    counts, flats, darks = (np.load(os.path.join(root, f"{name}.npy"), mmap_mode="r") for name in ("counts", "flats", "darks"))
+    frames = len(counts) + len(flats) + len(darks)
+    work = octavo.tomography(octavo.PushedProjections(rows=counts.shape[1], columns=counts.shape[2], frames=frames, dtype="u16"), **options)
+    job = client.submit_job(work)
+    last = 0.0
+
+    def one_after_the_other():
+        nonlocal last
+        of_kind = {kind: [f for f in octavo.projection_frames(counts, angles, flats, darks) if (f.kind == "projection") == kind] for kind in (False, True)}
+        for frame in of_kind[False] + of_kind[True]:
+            last = time.perf_counter()
+            yield frame
+
+    client.push_projections(job, one_after_the_other())
+    job = client.wait_job(job.name)
+    return job, time.perf_counter() - last
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", default="cuda", choices=["host", "cuda"])
@@ -57,6 +79,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=2, help="runs of each job: the first one finds cold pools")
     parser.add_argument("--samples", default="f32", choices=["u8", "u16", "f16", "f32"], help="of the result; u8 and u16 find their window")
     parser.add_argument("--commit", default="", choices=["", "zarr", "npy", "tif"], help="the server commits the result of all rounds but the last")
+    parser.add_argument("--push", action="store_true", help="a client pushes the projections")
     parser.add_argument("--check", type=int, default=64, help="slices to compare, at most")
     a = parser.parse_args()
     daemon = Daemon("--device.backend", a.backend)
@@ -71,14 +94,18 @@ def main():
             iterative = algorithm in ("sirt", "mlem", "tv")
             # Of a scan without noise: far below the contrast of the thinnest slice, so that no slice loses by it.
             weight = {"tv_weight": 1e-3 * densities[0]} if algorithm == "tv" else {}
-            work = octavo.tomography(file, algorithm=algorithm, iterations=a.iterations if iterative else 1, angles=angles,
-                                    samples=a.samples, **weight)
-            rounds, commits = [], []
+            settings = dict(algorithm=algorithm, iterations=a.iterations if iterative else 1, samples=a.samples, **weight)
+            work = octavo.tomography(file, angles=angles, **settings)
+            rounds, commits, after_last = [], [], []
             for _ in range(a.rounds):  # later runs find the device's pools filled
                 began = time.perf_counter()
                 commits_it = a.commit and len(rounds) + 1 < a.rounds
                 options = {"commit": f"out-{len(rounds)}.{a.commit}"} if commits_it else {}
-                job = client.wait_job(client.submit_job(work, **options).name)
+                if a.push:
+                    job, seconds = pushed_job(client, daemon.root, angles, settings)
+                    after_last.append(seconds)
+                else:
+                    job = client.wait_job(client.submit_job(work, **options).name)
                 rounds.append(time.perf_counter() - began)
                 if job.state != job_pb2.JOB_STATE_DONE:
                     sys.exit(f"{algorithm}: {job.reason}")
@@ -101,6 +128,7 @@ def main():
                               "seconds_with_commit": round(min(commits), 3) if commits else None,
                               "clipped": job.tomography.clipped_below + job.tomography.clipped_above, "slices_per_batch": job.tomography.slices_per_batch,
                               "input_mb": round(size * 1e-6, 1), "seconds_first": round(rounds[0], 3), "seconds": round(min(rounds), 3),
+                              "seconds_after_last": round(min(after_last), 3) if after_last else None,
                               "seconds_per_slice": round(min(rounds) / a.slices, 5), "input_gb_per_s": round(size / min(rounds) * 1e-9, 3),
                               "psnr_least": round(min(quality), 2), "psnr_most": round(max(quality), 2)}), flush=True)
     code = daemon.stop()

@@ -1,12 +1,14 @@
 // The C++ client of the hand-over wire against servers that speak another version, say something
 // unknown, or nothing of use. tests/integration/volume/handoff_wire_test.py has the same for the
 // others.
+#include <fcntl.h>
 #include <functional>
 #include <string>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <thread>
+#include <tuple>
 #include <unistd.h>
 #include <vector>
 
@@ -14,8 +16,10 @@
 #include "gtest/gtest.h"
 
 #include "octavo/handoff/v1/handoff.pb.h"
+#include "octavo/v1/stream.pb.h"
 
 #include "client/cpp/include/octavo/octavo.h"
+#include "client/cpp/lib/frame_stream.h"
 #include "client/cpp/lib/handoff.h"
 #include "client/cpp/wire/handoff_packets.h"
 #include "server/handoff/packets.h"
@@ -258,6 +262,163 @@ TEST(HandoffWireTest, AMemoryFileShorterThanItsExportIsNotMapped) {
                  }});
   EXPECT_EQ(error.reason, "MAP");
   EXPECT_THAT(error.what(), HasSubstr("4096 bytes and not 8192"));
+}
+
+// -- frames of a subscription
+
+std::function<Answer(const wire::ClientMessage&)> WelcomeTo(wire::Purpose purpose) {
+  return [=](const wire::ClientMessage& asked) {
+    EXPECT_EQ(asked.hello().purpose(), purpose);
+    wire::ServerMessage message;
+    message.set_request(asked.request());
+    message.mutable_welcome()->set_version(1);
+    return Answer{.bytes = message.SerializeAsString()};
+  };
+}
+wire::ServerMessage GoodFrame() {
+  wire::ServerMessage message;
+  message.set_grant(7);
+  wire::FrameReady& ready = *message.mutable_frame_ready();
+  ready.set_slot(1);
+  ready.set_memory(1);
+  ready.set_mapped_bytes(4096);
+  ready.set_byte_size(5);
+  ready.set_frame_offset(64);
+  v1::Frame frame;
+  frame.set_volume("volumes/1");
+  frame.set_sequence(3);
+  ready.set_frame_bytes(frame.ByteSizeLong());
+  return message;
+}
+/// A slot's memory with the frame of GoodFrame.
+Descriptor FrameMemory() {
+  Descriptor file(::memfd_create("frame", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_EQ(::ftruncate(file.get(), 4096), 0);
+  EXPECT_EQ(::pwrite(file.get(), "bytes", 5, 0), 5);
+  v1::Frame frame;
+  frame.set_volume("volumes/1");
+  frame.set_sequence(3);
+  const std::string text = frame.SerializeAsString();
+  EXPECT_EQ(::pwrite(file.get(), text.data(), text.size(), 64), static_cast<ssize_t>(text.size()));
+  EXPECT_EQ(::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  return file;
+}
+
+TEST(FramesOfFeedTest, FramesComeAndEnd) {
+  const Descriptor file = FrameMemory();
+  const size_t before = OpenDescriptors();
+  for (const bool with_error : {false, true}) {
+    wire::ServerMessage opened, again = GoodFrame(), ended;
+    opened.set_grant(7);
+    opened.mutable_frames_opened()->set_slots(4);
+    again.mutable_frame_ready()->set_byte_size(2);
+    ended.mutable_frames_ended();
+    if (with_error) {
+      wire::Refused& why = *ended.mutable_frames_ended()->mutable_why();
+      why.set_code(8);
+      why.set_reason("SLOW_SUBSCRIBER");
+      why.set_message("too slow");
+      wire::Refused::Value& value = *why.add_values();
+      value.set_name("resume_from");
+      value.set_value("4");
+    }
+    FakeServer server({WelcomeTo(wire::PURPOSE_FRAMES), Bytes(opened.SerializeAsString()),
+                       Bytes(kUnknown, file.get()),
+                       Bytes(GoodFrame().SerializeAsString() + kUnknown, file.get()),
+                       Bytes(again.SerializeAsString()), Bytes(ended.SerializeAsString())});
+    const auto frames = FramesOfFeed(server.path(), "00");
+    Frame frame;
+    ASSERT_TRUE(frames->Next(&frame));
+    EXPECT_EQ(frame.volume, "volumes/1");
+    EXPECT_EQ(frame.sequence, 3u);
+    ASSERT_EQ(frame.array.data.size(), 5u);
+    EXPECT_EQ(std::memcmp(frame.array.data.data(), "bytes", 5), 0);
+    ASSERT_TRUE(frames->Next(&frame)) << "in memory that is mapped already";
+    EXPECT_EQ(frame.array.data.size(), 2u);
+    if (with_error) {
+      const Error error = Thrown([&] { (void)frames->Next(&frame); });
+      EXPECT_EQ(error.reason, "SLOW_SUBSCRIBER");
+      EXPECT_EQ(error.numbers.at("resume_from"), "4");
+    } else {
+      EXPECT_FALSE(frames->Next(&frame));
+    }
+    EXPECT_FALSE(frames->Next(&frame)) << "the end stays one";
+  }
+  EXPECT_EQ(OpenDescriptors(), before);
+}
+
+TEST(FramesOfFeedTest, FramesThatCannotBe) {
+  const Descriptor file = FrameMemory();
+  using Change = std::function<void(wire::FrameReady*)>;
+  const std::vector<std::tuple<Change, bool, std::string>> cases = {
+      {[](wire::FrameReady* out) { out->set_slot(64); }, true, "slot 64"},
+      {[](wire::FrameReady* out) { out->set_slot(~uint32_t{0}); }, true, "slot 4294967295"},
+      {[](wire::FrameReady*) {}, false, "memory that did not come"},
+      {[](wire::FrameReady* out) { out->set_mapped_bytes(8192); }, true, "smaller than it says"},
+      {[](wire::FrameReady* out) { out->set_mapped_bytes(0); }, true, "smaller than it says"},
+      {[](wire::FrameReady* out) { out->set_mapped_bytes(~uint64_t{0}); }, true, "smaller"},
+      {[](wire::FrameReady* out) { out->set_byte_size(4097); }, true, "does not lie"},
+      {[](wire::FrameReady* out) { out->set_byte_size(~uint64_t{0}); }, true, "does not lie"},
+      {[](wire::FrameReady* out) { out->set_frame_offset(4090); }, true, "does not lie"},
+      {[](wire::FrameReady* out) { out->set_frame_offset(~uint64_t{0}); }, true, "does not lie"},
+      {[](wire::FrameReady* out) { out->set_frame_bytes(~uint64_t{0}); }, true, "does not lie"},
+      {[](wire::FrameReady* out) { out->set_frame_offset(0); }, true, "cannot be read"}};
+  for (const auto& [change, with_memory, words] : cases) {
+    SCOPED_TRACE(words);
+    wire::ServerMessage message = GoodFrame();
+    change(message.mutable_frame_ready());
+    FakeServer server({WelcomeTo(wire::PURPOSE_FRAMES),
+                       Bytes(message.SerializeAsString(), with_memory ? file.get() : -1)});
+    const auto frames = FramesOfFeed(server.path(), "00");
+    Frame frame;
+    const Error error = Thrown([&] { (void)frames->Next(&frame); });
+    EXPECT_EQ(error.reason, "PROTOCOL");
+    EXPECT_THAT(error.what(), HasSubstr(words));
+  }
+}
+
+// A read behind the end of the file would end the program (SIGBUS).
+TEST(FramesOfFeedTest, MemoryThatMayShrinkIsNotMapped) {
+  const Descriptor file(::memfd_create("frame", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(file.get(), 4096), 0);
+  FakeServer server(
+      {WelcomeTo(wire::PURPOSE_FRAMES), Bytes(GoodFrame().SerializeAsString(), file.get())});
+  const auto frames = FramesOfFeed(server.path(), "00");
+  Frame frame;
+  const Error error = Thrown([&] { (void)frames->Next(&frame); });
+  EXPECT_EQ(error.reason, "PROTOCOL");
+  EXPECT_THAT(error.what(), HasSubstr("memory that may shrink"));
+}
+
+TEST(FramesOfFeedTest, AServerThatIsNotThereGoesAwayOrRefuses) {
+  EXPECT_EQ(Thrown([] { (void)FramesOfFeed("/nowhere/h.sock", "00"); }).reason, "SERVER_GONE");
+  Frame frame;
+  {
+    FakeServer server({});
+    const auto frames = FramesOfFeed(server.path(), "00");
+    EXPECT_EQ(Thrown([&] { (void)frames->Next(&frame); }).reason, "SERVER_GONE");
+  }
+  {
+    wire::ServerMessage message;
+    message.mutable_refused()->set_code(7);
+    message.mutable_refused()->set_reason("TICKET_USED");
+    FakeServer server({WelcomeTo(wire::PURPOSE_FRAMES), Bytes(message.SerializeAsString())});
+    const auto frames = FramesOfFeed(server.path(), "00");
+    const Error error = Thrown([&] { (void)frames->Next(&frame); });
+    EXPECT_EQ(error.code, Code::kPermissionDenied);
+    EXPECT_EQ(error.reason, "TICKET_USED");
+  }
+  {
+    FakeServer server({WelcomeTo(wire::PURPOSE_FRAMES), Bytes(std::string(66000, ' '))});
+    const auto frames = FramesOfFeed(server.path(), "00");
+    EXPECT_EQ(Thrown([&] { (void)frames->Next(&frame); }).reason, "PROTOCOL");
+  }
+  {
+    FakeServer server({WelcomeTo(wire::PURPOSE_FRAMES), Bytes(kUnknown)});
+    const auto frames = FramesOfFeed(server.path(), "00");
+    std::jthread canceller([&] { frames->Cancel(); });
+    EXPECT_FALSE(frames->Next(&frame));
+  }
 }
 
 TEST(HandoffWireTest, BothSidesSpeakTheSameVersions) {

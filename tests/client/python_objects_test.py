@@ -17,7 +17,8 @@ from google.protobuf.descriptor import FieldDescriptor
 
 import octavo
 from octavo import buffers, fields, objects
-from octavo.v1 import array_operation_pb2, buffer_pb2, ingest_pb2, job_pb2, operation_pb2, reason_pb2, scan_pb2, stream_pb2, types_pb2, volume_pb2
+from octavo.devices import TOMOPY_NUMBERS, device_name
+from octavo.v1 import array_operation_pb2, buffer_pb2, ingest_pb2, job_pb2, operation_pb2, reason_pb2, scan_pb2, stream_pb2, system_pb2, types_pb2, volume_pb2
 
 KINDS = {octavo.Operation: operation_pb2.Operation, octavo.Scan: scan_pb2.Scan, octavo.Volume: volume_pb2.Volume, octavo.Job: job_pb2.Job, octavo.Buffer: buffer_pb2.Buffer}
 # Fields that a method of the same name hides, and where they are.
@@ -170,6 +171,45 @@ class Choices(unittest.TestCase):
         for none in (dtypes.C32, dtypes.UNSPECIFIED, octavo.VolumeState.HELD):
             with self.assertRaises(TypeError):
                 np.dtype(none)
+
+
+class Devices(unittest.TestCase):
+    """The words for a device on servers with these devices, by name and backend."""
+
+    HOST_ONLY = {"devices/0": "host", "devices/1": "host"}
+    GPU_ONLY = {"devices/0": "cuda"}
+    BOTH = {"devices/0": "cuda", "devices/1": "cuda", "devices/host": "host"}
+
+    def name(self, devices, word, *numbers):
+        class Server:
+            def devices(self):
+                return [system_pb2.DeviceStatus(name=name, backend=backend) for name, backend in devices.items()]
+        return device_name(Server(), word, *numbers)
+
+    def test_words_in_any_case(self):
+        for devices, word, expected in ((self.HOST_ONLY, "cpu", ""), (self.HOST_ONLY, "CPU", ""), (self.GPU_ONLY, "Gpu", ""), (self.BOTH, "gpu", ""),
+                                        (self.BOTH, "Cpu", "devices/host"), (self.BOTH, "HOST", "devices/host"), (self.HOST_ONLY, "host", "devices/host"),
+                                        (self.BOTH, "Auto", ""), (self.BOTH, "", ""), (self.BOTH, None, ""), (self.BOTH, "devices/1", "devices/1")):
+            self.assertEqual(self.name(devices, word), expected, (devices, word))
+
+    def test_the_numbers_of_tomopy(self):
+        for number in (1, "1", np.int64(1)):
+            self.assertEqual(self.name(self.BOTH, number, TOMOPY_NUMBERS), "")
+        self.assertEqual(self.name(self.BOTH, 0, TOMOPY_NUMBERS), "devices/host")
+        for number, numbers in (("1", ()), (2, (TOMOPY_NUMBERS,)), (True, (TOMOPY_NUMBERS,))):
+            with self.assertRaisesRegex(ValueError, f"device is {number!r}; expected gpu, cpu, host, auto or devices/<n>"):
+                self.name(self.BOTH, number, *numbers)
+
+    def test_what_the_server_does_not_have(self):
+        with self.assertRaises(ValueError) as none:
+            self.name(self.HOST_ONLY, 1, TOMOPY_NUMBERS)
+        self.assertEqual(str(none.exception), "device is 1, but the server has no GPU; allowed are auto, cpu, devices/0, devices/1")
+        with self.assertRaises(ValueError) as none:
+            self.name(self.GPU_ONLY, "CPU")
+        self.assertEqual(str(none.exception), "device is 'CPU', but the server has no device on its CPU (device.host_for_jobs of its configuration is false); "
+                         "allowed are auto, gpu, devices/0")
+        with self.assertRaisesRegex(ValueError, "did you mean 'host'"):
+            self.name(self.BOTH, "hosst")
 
 
 class Objects(unittest.TestCase):

@@ -2,12 +2,17 @@
 
 #include "client/cpp/cli/tomopy_settings.h"
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
+#include "client/cpp/cli/tomopy_values.h"
 
 namespace octavo::cli {
 namespace {
@@ -35,11 +40,18 @@ std::string RefusalOf(const Given& given) {
   return meant.refusals.empty() ? "" : meant.refusals.front().text;
 }
 
-TEST(TomopySettings, TheAxisCountsHalfAColumnLess) {
-  EXPECT_EQ(FlagsFor({{"rotation-axis", "512"}}), (Flags{{"center", {"511.5"}}}));
+TEST(TomopySettings, TheAxisIsTakenAsGridrecTakesIt) {
+  EXPECT_EQ(FlagsFor({{"rotation-axis", "512"}}), (Flags{{"center", {"512"}}}));
   EXPECT_EQ(FlagsFor({{"rotation-axis", "295.25"}, {"rotation-axis-auto", "manual"}}),
-            (Flags{{"center", {"294.75"}}}));
-  EXPECT_EQ(FlagsFor({{"rotation-axis", "10240.77"}}), (Flags{{"center", {"10240.27"}}}));
+            (Flags{{"center", {"295.25"}}}));
+  EXPECT_EQ(FlagsFor({{"rotation-axis", "512"}, {"binning", "2"}}).at("center"),
+            std::vector<std::string>{"513.5"});  // column 128 of fours
+  EXPECT_EQ(
+      FlagsFor(
+          {{"rotation-axis", "512"}, {"binning", "2"}, {"reconstruction-algorithm", "astracgls"}})
+          .at("center"),
+      std::vector<std::string>{"511.5"});
+  EXPECT_EQ(FlagsFor({{"rotation-axis", "10240.77"}}), (Flags{{"center", {"10240.77"}}}));
   EXPECT_EQ(FlagsFor({{"rotation-axis", "-1"}, {"rotation-axis-auto", "manual"}}),
             (Flags{{"center", {"middle"}}}));
   EXPECT_EQ(FlagsFor({{"rotation-axis", "512"}, {"rotation-axis-auto", "auto"}}),
@@ -47,6 +59,11 @@ TEST(TomopySettings, TheAxisCountsHalfAColumnLess) {
   EXPECT_EQ(FlagsFor({{"rotation-axis", "512"}, {"rotation-axis-auto", "read_auto"}}), Flags{});
   EXPECT_THAT(RefusalOf({{"rotation-axis-auto", "yes"}}),
               "rotation-axis-auto is 'yes'; allowed read_auto, read_manual, manual, auto");
+  const std::string why =
+      FromTomopy({{"rotation-axis", "-7"}, {"rotation-axis-auto", "manual"}}).flags.at(0).why;
+  EXPECT_EQ(why, "rotation-axis = -7 is not above 0");
+  EXPECT_EQ(FromTomopy({{"rotation-axis-auto", "manual"}}).flags.at(0).why,
+            "rotation-axis is not given");
   EXPECT_THAT(RefusalOf({{"rotation-axis", "middle"}}),
               "rotation-axis is 'middle'; allowed a number");
 }
@@ -57,7 +74,13 @@ TEST(TomopySettings, TryingAxesNeedsOne) {
                       {"rotation-axis-auto", "manual"},
                       {"rotation-axis", "300.5"},
                       {"center-search-width", "2"}}),
-            (Flags{{"try-centers", {"298:301.5:0.5"}}, {"center", {"300"}}}));
+            (Flags{{"try-centers", {"298.5:302:0.5"}}, {"center", {"300.5"}}}));
+  // ASTRA counts half a column more.
+  EXPECT_EQ(FlagsFor({{"reconstruction-algorithm", "astrasirt"},
+                      {"rotation-axis-auto", "manual"},
+                      {"rotation-axis", "300.5"}})
+                .at("center"),
+            std::vector<std::string>{"300"});
   EXPECT_EQ(FlagsFor({{"reconstruction-type", "try"}}), Flags{});
   EXPECT_EQ(FlagsFor({{"reconstruction-type", "full"}}), Flags{});
   EXPECT_THAT(RefusalOf({{"reconstruction-type", "slice"}, {"nsino", "0.3"}}), HasSubstr("--rows"));
@@ -99,6 +122,28 @@ std::vector<std::string> DifferencesOf(const Given& given) {
     if (refusal.differs) settings.push_back(refusal.setting);
   }
   return settings;
+}
+
+TEST(TomopySettings, AMistakeNamesWhatTomopyCliTakes) {
+  // One list of values for each, however the setting is translated.
+  for (const char* name :
+       {"file-type", "rotation-axis-auto", "reconstruction-type", "binning", "save-format",
+        "flat-correction-method", "zinger-removal-method", "beam-hardening-method",
+        "remove-stripe-method", "retrieve-phase-method", "reconstruction-algorithm",
+        "gridrec-filter", "sinogram-max-value", "nsino"}) {
+    const TomopySettings meant = FromTomopy({{name, "wrong"}});
+    ASSERT_THAT(meant.refusals, SizeIs(1)) << name;
+    EXPECT_EQ(meant.refusals[0].text,
+              absl::StrCat(name, " is 'wrong'; allowed ", *AllowedForTomopy(name, "wrong")));
+    EXPECT_FALSE(meant.refusals[0].differs) << name;
+  }
+}
+
+TEST(TomopySettings, WhatTomopyCliTakesIsNoMistake) {
+  EXPECT_THAT(DifferencesOf({{"file-type", "mosaic"}}), ElementsAre("file-type = mosaic"));
+  EXPECT_THAT(DifferencesOf({{"reconstruction-type", "slice"}}),
+              ElementsAre("reconstruction-type = slice"));
+  EXPECT_THAT(DifferencesOf({{"binning", "3"}}), ElementsAre("binning = 3"));
 }
 
 TEST(TomopySettings, WhatChangesThePictureIsNeverWithoutEffect) {
@@ -167,8 +212,10 @@ TEST(TomopySettings, WhatDependsOnAMethodCountsWithItAlone) {
   EXPECT_THAT(FromTomopy({{"fw-level", "3"}}).no_effect, ElementsAre("fw-level = 3"));
   EXPECT_THAT(RefusalOf({{"remove-stripe-method", "fw"}, {"fw-level", "3"}}),
               HasSubstr("fw-level is '3'; allowed 7"));
-  for (const char* method : {"ti", "sf", "vo"})
+  for (const char* method : {"ti", "sf"})
     EXPECT_THAT(RefusalOf({{"remove-stripe-method", method}}), HasSubstr("none, fw, vo-all"));
+  EXPECT_EQ(RefusalOf({{"remove-stripe-method", "vo"}}),
+            "remove-stripe-method is 'vo'; allowed none, fw, ti, sf, vo-all");
   EXPECT_EQ(FlagsFor({{"retrieve-phase-method", "none"}, {"energy", "35"}}), Flags{});
   EXPECT_THAT(RefusalOf({{"retrieve-phase-method", "paganin"},
                          {"energy", "35"},
@@ -179,7 +226,7 @@ TEST(TomopySettings, WhatDependsOnAMethodCountsWithItAlone) {
 
 TEST(TomopySettings, Algorithms) {
   EXPECT_EQ(FlagsFor({{"reconstruction-algorithm", "gridrec"}, {"gridrec-padding", "False"}}),
-            (Flags{{"algorithm", {"fbp"}}, {"filter", {"parzen"}}}));
+            (Flags{{"algorithm", {"auto"}}, {"filter", {"parzen"}}}));
   EXPECT_EQ(FlagsFor({{"gridrec-filter", "shepp"}}), (Flags{{"filter", {"shepp-logan"}}}));
   EXPECT_EQ(
       FlagsFor({{"reconstruction-algorithm", "astrasirt"}, {"astrasirt-min-constraint", "0"}}),
@@ -218,6 +265,83 @@ TEST(TomopySettings, EveryNameIsInAGroup) {
     EXPECT_TRUE(IsTomopyName(name));
   }
   EXPECT_FALSE(IsTomopyName("rotation-axes"));
+}
+
+const char* const kTexts[] = {"logs-home",        "parameter-file",   "file-name",
+                              "camera-signal",    "corrected-signal", "save-folder",
+                              "astrasirt-method", "astrasart-method", "astracgls-method"};
+
+TEST(TomopyValues, EveryNameHasValues) {
+  for (const std::string& name : TomopyNames()) {
+    const bool text = std::find(std::begin(kTexts), std::end(kTexts), name) != std::end(kTexts);
+    EXPECT_EQ(AllowedForTomopy(name, "no value of it").has_value(), !text) << name;
+  }
+  EXPECT_FALSE(AllowedForTomopy("rotation-axes", "abc").has_value());
+}
+
+TEST(TomopyValues, WhatTomopyCliAllows) {
+  const struct {
+    const char *name, *allowed;
+    std::vector<std::string> right, wrong;
+  } cases[] = {
+      {"nsino", "a number from 0 to 1", {"0", "0.5", "1", "1e-1"}, {"-0.1", "1.01", "nan", "inf"}},
+      {"binning", "0, 1, 2, 3", {"0", "3"}, {"4", "-1", "1.0", "1,2"}},
+      {"nsino-per-chunk", "a whole number", {"0", "-8", "64"}, {"1.5", "1e3", ""}},
+      {"start-row", "a whole number from 0", {"0", "2047"}, {"-1", "10.5", "9e99"}},
+      {"end-row", "a whole number", {"-1", "2047"}, {"all", "99999999999999999999"}},
+      {"energy", "a number above 0", {"20", "0.1"}, {"0", "-3", "20 keV"}},
+      {"rotation-axis", "a number", {"-1.0", "512.25"}, {"nan", "inf", "512,25"}},
+      {"sinogram-max-value", "a number, inf", {"inf", "3.5"}, {"nan", "-inf", "infinite"}},
+      {"astrasirt-min-constraint", "a number, None", {"None", "-1", "0.5"}, {"none", "zero"}},
+      {"verbose", "True, False", {"True", "False", "true"}, {"1", "yes", "on"}},
+      {"save-format", "tiff, h5", {"tiff", "h5"}, {"TIFF", "zarr", "tiff h5"}},
+      {"fw-filter",
+       "haar, db5, sym5, sym16, db10, db16, db20, db30",
+       {"haar", "db30"},
+       {"db4", "db"}},
+      {"reconstruction-mask-ratio", "a number from 0 to 1", {"0.95", "1.0"}, {"1.5", "-1"}}};
+  for (const auto& one : cases) {
+    for (const std::string& text : one.right)
+      EXPECT_FALSE(AllowedForTomopy(one.name, text).has_value()) << one.name << " = " << text;
+    for (const std::string& text : one.wrong)
+      EXPECT_EQ(AllowedForTomopy(one.name, text), one.allowed) << one.name << " = " << text;
+  }
+}
+
+// Also where the setting has no effect beside the others.
+TEST(TomopyValues, AWrongOneIsAMistake) {
+  const Given methods[] = {
+      {},
+      {{"remove-stripe-method", "fw"}},
+      {{"remove-stripe-method", "ti"}},
+      {{"retrieve-phase-method", "paganin"}},
+      {{"beam-hardening-method", "standard"}},
+      {{"flat-correction-method", "air"}},
+      {{"reconstruction-algorithm", "astrasirt"}},
+      {{"reconstruction-algorithm", "lprec"}, {"lprec-method", "tv"}},
+      {{"zinger-removal-method", "standard"}},
+      {{"fix-nan-and-inf", "True"}, {"reconstruction-mask", "True"}},
+      {{"rotation-axis-auto", "manual"}, {"rotation-axis", "300"}, {"reconstruction-type", "try"}}};
+  for (const std::string& name : TomopyNames()) {
+    for (const char* value : {"abc", "nan", "-7.5", "", "1e400"}) {
+      if (!AllowedForTomopy(name, value).has_value()) continue;
+      for (Given given : methods) {
+        given[name] = value;
+        const std::string setting = name + " = " + value;
+        const TomopySettings meant = FromTomopy(given);
+        int mistakes = 0;
+        for (const auto& refusal : meant.refusals) {
+          if (refusal.setting != setting) continue;
+          ++mistakes;
+          EXPECT_FALSE(refusal.differs) << setting;
+          EXPECT_THAT(refusal.instead, IsEmpty()) << setting;
+          EXPECT_THAT(refusal.text, HasSubstr(name + " is '" + value + "'; allowed "));
+        }
+        EXPECT_EQ(mistakes, 1) << setting << " with " << given.begin()->first;
+        EXPECT_THAT(meant.no_effect, testing::Not(Contains(setting)));
+      }
+    }
+  }
 }
 
 TEST(TomopySettings, ARefusalNamesTheFlagThatSettlesIt) {

@@ -227,11 +227,11 @@ void Convert(const v1::SubmitJobRequest& in) {
 void Convert(const v1::PlanJobRequest& in) { CheckJobSpec(in.spec()); }
 void Convert(const v1::ImportVolumeRequest& in) { CheckJobSpec(JobSpecOf(in)); }
 void Convert(const v1::CreateBufferRequest& in) {
-  (void)Succeeds(DecodeCreate(in), [](const model::BufferSpec& spec) {
+  (void)Succeeds(DecodeCreate(in, base::DeviceNames(2)), [](const model::BufferSpec& spec) {
     Require(spec.ttl_seconds == spec.ttl_seconds && !spec.request_digest.empty());
   });
 }
-void Convert(const v1::ImportBufferRequest& in) { Decodes(DecodeImport(in)); }
+void Convert(const v1::ImportBufferRequest& in) { Decodes(DecodeImport(in, base::DeviceNames(2))); }
 void Convert(const v1::WriteBufferRequest& in) {
   (void)Succeeds(DecodeWriteHeader(in.header()), [&](const model::BufferWriteSpec& spec) {
     // A type that the contract does not have is none of those that buffers have.

@@ -84,6 +84,7 @@ class HandoffCase(harness.DaemonTest):
             self.client.buffers.destroy(buffer.name)
         until(lambda: self.detached() == 0)
         self.assertEqual(self.metric("octavo_volume_feeds"), 0)
+        until(lambda: (self.metric("octavo_frame_feeds"), self.metric("octavo_frame_feed_memory_bytes")) == (0, 0))
 
     def submit(self, volumes=1, fast=True, **fields):
         return self.client.submit_scan(octavo.simulated(seed=3, fast=fast), octavo.raster(32, 16, volumes=volumes), samples=256,

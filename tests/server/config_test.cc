@@ -123,6 +123,8 @@ TEST_F(ConfigTest, EveryRangeHoldsAtBothEnds) {
   } ranges[] = {
       {"device.memory_fraction", {"0.05", "0.95"}, {"0.049", "0.951"}},
       {"device.memory_bytes", {"0", "1125899906842624"}, {"-1", "1125899906842625"}},
+      {"device.host_for_jobs_bytes", {"0", "1125899906842624"}, {"-1", "1125899906842625"}},
+      {"device.host_for_jobs", {"true", "false"}, {"2", "host"}},
       {"device.frame_pool_bytes", {"16777216", "1099511627776"}, {"16777215", "1099511627777"}},
       {"storage.commit_threads", {"1", "64"}, {"0", "65"}},
       {"drain.spill_seconds", {"0", "86400"}, {"-0.1", "86400.1"}},
@@ -498,6 +500,22 @@ TEST_F(ConfigTest, OtherHostsNeedTlsAndALogin) {
   // The metrics page has neither.
   EXPECT_THAT(with({certificate, key, tokens, {"metrics.listen", "0.0.0.0:1"}}),
               IsError(kInvalid, "metrics.listen"));
+}
+
+TEST_F(ConfigTest, TheBudgetOfTheHostForJobsNeedsTheDevice) {
+  const auto with = [](int64_t bytes, bool there) {
+    Config config;
+    config.host_for_jobs_bytes = bytes;
+    config.host_for_jobs = there;
+    return Finalise(&config);
+  };
+  EXPECT_THAT(with(4096, false),
+              IsError(kInvalid,
+                      "device.host_for_jobs_bytes: is 4096, but there is no devices/host: "
+                      "device.host_for_jobs is false; allowed 0, or device.host_for_jobs = true"));
+  EXPECT_THAT(with(4096, true), IsOk());
+  EXPECT_THAT(with(0, true), IsOk());
+  EXPECT_THAT(with(0, false), IsOk());
 }
 
 TEST_F(ConfigTest, KeysOfTlsBelongTogether) {

@@ -177,9 +177,11 @@ TEST(HostBudgetTest, WhatHasItsDefaultGivesWay) {
     const HostBudget budget = FitHostMemory(defaults, memory, of_devices, devices);
     // Frames have a minimum; everything else fits.
     ASSERT_LE(budget.sum(devices), std::max(memory.available_bytes / 10 * 9, of_devices) +
-                                       devices * 16 * kMiB + 64 * kMiB + 32 * kMiB + 1);
+                                       devices * 16 * kMiB + 64 * kMiB + 32 * kMiB + 16 * kMiB + 1);
     ASSERT_GE(budget.picture_bytes, 32 * kMiB);
     ASSERT_LE(budget.picture_bytes, kGiB);
+    ASSERT_GE(budget.shared_frame_bytes, 16 * kMiB);
+    ASSERT_LE(budget.shared_frame_bytes, kGiB);
     ASSERT_GE(budget.frame_pool_bytes, 16 * kMiB);
     ASSERT_LE(budget.frame_pool_bytes, defaults.frame_pool_bytes);
     ASSERT_GE(budget.listen_bytes, 64 * kMiB);
@@ -206,8 +208,10 @@ TEST(HostBudgetTest, WhatHasItsDefaultGivesWay) {
   EXPECT_EQ(budget.frame_pool_bytes, defaults.frame_pool_bytes);
   EXPECT_EQ(budget.spill_host_bytes, defaults.spill_host_bytes);
   EXPECT_EQ(budget.projection_bytes, roomy.available_bytes / 10 * 9 - 40 * kGiB -
-                                         defaults.listen_memory_bytes - budget.picture_bytes);
+                                         defaults.listen_memory_bytes - budget.picture_bytes -
+                                         budget.shared_frame_bytes);
   EXPECT_EQ(budget.picture_bytes, kGiB);
+  EXPECT_EQ(budget.shared_frame_bytes, kGiB);
 }
 
 }  // namespace

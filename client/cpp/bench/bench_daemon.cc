@@ -6,12 +6,22 @@
 #include <filesystem>
 #include <iostream>
 #include <spawn.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "client/cpp/bench/bench.h"
 
 namespace octavo::cli {
+namespace {
+
+/// The socket that hands memory over; "none" where its path is too long for one.
+std::string HandoffIn(const std::string& folder) {
+  std::string path = folder + "/handoff.sock";
+  return path.size() < sizeof sockaddr_un::sun_path ? path : "none";
+}
+
+}  // namespace
 
 std::unique_ptr<BenchDaemon> BenchDaemon::Start(const BenchFlags& flags) {
   std::error_code error;
@@ -54,6 +64,8 @@ std::unique_ptr<BenchDaemon> BenchDaemon::Start(const BenchFlags& flags) {
                                               "none",
                                               "--state.dir",
                                               folder + "/state",
+                                              "--handoff.unix",  // of frames by memory
+                                              HandoffIn(folder),
                                               "--storage.roots",
                                               folder + "/data",
                                               "--storage.create_roots",

@@ -1,15 +1,23 @@
 // octavo bench latency: from the last raw byte of a volume in host memory to its en face projection
-// in this process, stage by stage.
+// in this process, stage by stage; once by gRPC, and once by memory that both processes map.
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "octavo/v1/stream.grpc.pb.h"
 
 #include "client/cpp/bench/bench.h"
+#include "client/cpp/wire/frame_feed_reader.h"
 #include "client/cpp/wire/seconds.h"
 
 namespace octavo::cli {
@@ -27,8 +35,109 @@ constexpr std::array<const char*, kStages> kStageTexts = {
     "-> the engine's thread hears of it (the volume's digest is made meanwhile)",
     "-> the volume is held",
     "-> the frame is published",
-    "-> the frame is handed to gRPC (queue, worker, checksum)",
+    "-> the frame is handed to gRPC, or to the copy into shared memory (queue, worker)",
     "-> the whole frame is in this process"};
+
+/// How the frames come.
+enum class Way : uint8_t { kGrpc = 0, kMemory = 1 };
+
+/// One frame, valid until the next one is read.
+struct Received {
+  v1::Frame head;
+  std::string_view data;
+  int64_t at_ns = 0;
+};
+
+/// The frames of a subscription, by either way.
+class FrameReader {
+ public:
+  virtual ~FrameReader() = default;
+  /// False at the end.
+  virtual bool Read(Received* frame) = 0;
+  /// Whether the end was that of the scan; says on stderr what it was otherwise.
+  virtual bool Finish() = 0;
+};
+
+class CallReader final : public FrameReader {
+ public:
+  CallReader(Session& session, const v1::SubscribeRequest& request)
+      : session_(session),
+        call_(v1::StreamService::NewStub(session.channel())->Subscribe(&context_, request)) {}
+  bool Read(Received* frame) override {
+    v1::SubscribeResponse part;
+    while (call_->Read(&part)) {
+      if (part.has_frame()) {
+        frame->head.Swap(part.mutable_frame());
+        data_.swap(*part.mutable_data());
+      } else {
+        data_ += part.data();
+      }
+      if (data_.size() < part.total_bytes()) continue;
+      frame->at_ns = MonotonicNs();
+      frame->data = data_;
+      return true;
+    }
+    return false;
+  }
+  bool Finish() override { return Check(session_, call_->Finish()); }
+
+ private:
+  Session& session_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReader<v1::SubscribeResponse>> call_;
+  std::string data_;
+};
+
+class MemoryReader final : public FrameReader {
+ public:
+  /// Empty, or why this server and this program cannot share memory.
+  std::string Open(Session& session, const v1::SubscribeRequest& request) {
+    v1::OpenFramesRequest open;
+    *open.mutable_subscription() = request;
+    v1::OpenFramesResponse ticket;
+    const grpc::Status status = v1::StreamService::NewStub(session.channel())
+                                    ->OpenFrames(session.Context().get(), open, &ticket);
+    if (!status.ok()) return status.error_message();
+    if (!frames_.Open(ticket.socket_path(), ticket.ticket()))
+      return "cannot connect to '" + ticket.socket_path() + "': " + std::strerror(errno);
+    return "";
+  }
+  bool Read(Received* frame) override {
+    if (taken_.has_value()) frames_.Done(*std::exchange(taken_, std::nullopt));
+    wire::FrameFeedReader::Arrived arrived;
+    last_ = frames_.Next(&arrived);
+    if (last_ != wire::FrameFeedReader::Event::kFrame) return false;
+    frame->at_ns = MonotonicNs();
+    taken_ = arrived.slot;
+    if (!frame->head.ParseFromArray(arrived.about.data(), static_cast<int>(arrived.about.size())))
+      return false;
+    frame->data = {reinterpret_cast<const char*>(arrived.data.data()), arrived.data.size()};
+    return true;
+  }
+  bool Finish() override {
+    const bool fine =
+        last_ == wire::FrameFeedReader::Event::kEnded && frames_.refusal().code() == 0;
+    if (!fine) {
+      std::fprintf(stderr, "the frames in shared memory end: %s%s\n",
+                   frames_.refusal().message().c_str(), frames_.problem().c_str());
+    }
+    return fine;
+  }
+
+ private:
+  wire::FrameFeedReader frames_;
+  std::optional<uint32_t> taken_;  // the slot of the last frame
+  wire::FrameFeedReader::Event last_ = wire::FrameFeedReader::Event::kGone;
+};
+
+/// Null, with the reason in `why_not`, if frames do not come this way from this server.
+std::unique_ptr<FrameReader> Open(Way way, Session& session, const v1::SubscribeRequest& request,
+                                  std::string* why_not) {
+  if (way == Way::kGrpc) return std::make_unique<CallReader>(session, request);
+  auto reader = std::make_unique<MemoryReader>();
+  *why_not = reader->Open(session, request);
+  return why_not->empty() ? std::move(reader) : nullptr;
+}
 
 struct Arrival {
   double total_us = 0;
@@ -104,12 +213,14 @@ double HalfTheStreamingRate(Session& session, const BenchFlags& flags, const Ben
   return Check(session, reader->Finish()) ? rate / 2 : 0;
 }
 
-constexpr char kName[] = "latency";
+/// The names of the figures begin so.
+const char* NameOf(Way way) { return way == Way::kGrpc ? "latency" : "latency by memory"; }
 
 // `overrun` is set, and nothing reported, if the machine was too slow for `rate` and
 // `may_be_slower`.
-void MeasureAt(double rate, bool may_be_slower, Session& session, const BenchFlags& flags,
+void MeasureAt(Way way, double rate, bool may_be_slower, Session& session, const BenchFlags& flags,
                BenchReport& report, bool* overrun) {
+  const char* const name = NameOf(way);
   *overrun = false;
   const double volume_seconds = flags.ascans * static_cast<double>(flags.bscans) / rate;
   const auto counted =
@@ -118,11 +229,11 @@ void MeasureAt(double rate, bool may_be_slower, Session& session, const BenchFla
   v1::ScanSpec spec =
       RepeatedScan(flags.ascans, flags.bscans, flags.samples, warm_up + counted, rate);
   const auto reference = MakeVolume(session, spec);
-  if (!reference.has_value()) return report.Refuse(kName, "there is no volume to compare with");
+  if (!reference.has_value()) return report.Refuse(name, "there is no volume to compare with");
   Discard(session, reference->volume.name());
   const std::string wanted = ProjectionOf(*reference);
   if (std::all_of(wanted.begin(), wanted.end(), [&](char c) { return c == wanted[0]; }))
-    return report.Refuse(kName, "the projection is all alike");
+    return report.Refuse(name, "the projection is all alike");
 
   spec.mutable_retention()->set_disposition(v1::DISPOSITION_AUTO_DISCARD);
   spec.mutable_retention()->set_hold_slots(4);
@@ -140,35 +251,31 @@ void MeasureAt(double rate, bool may_be_slower, Session& session, const BenchFla
   subscribe.set_preview(false);
   subscribe.set_delivery(v1::DELIVERY_LOSSLESS);
   subscribe.set_queue_length(256);
-  grpc::ClientContext context;
-  auto reader = v1::StreamService::NewStub(channel)->Subscribe(&context, subscribe);
+  std::string why_not;
+  const auto reader = Open(way, session, subscribe, &why_not);
+  if (reader == nullptr) {
+    report.Note("\nno " + std::string(name) + ": " + why_not + "\n");
+    (void)WaitForScan(session, answer.scan().name());
+    return;
+  }
   std::vector<Arrival> arrivals;
-  std::string problem, data;
+  std::string problem;
   int64_t frames = 0;
   bool same_host = true;
-  v1::SubscribeResponse part;
-  v1::Frame head;
-  while (reader->Read(&part)) {
-    if (part.has_frame()) {
-      head.Swap(part.mutable_frame());
-      data.swap(*part.mutable_data());
-    } else {
-      data += part.data();
-    }
-    if (data.size() < part.total_bytes()) continue;
-    const int64_t received = MonotonicNs();
+  Received frame;
+  const v1::Frame& head = frame.head;
+  while (reader->Read(&frame)) {
     ++frames;
-    if (problem.empty() && data != wanted)
+    if (problem.empty() && frame.data != wanted)
       problem = "the projection of volume " + std::to_string(head.volume_index()) +
                 " is not that of its voxels";
     if (problem.empty() && (head.dropped_before() != 0 || !head.complete()))
       problem = "a frame was dropped or incomplete";
     same_host &= SameHost(head);
-    if (head.volume_index() >= warm_up) arrivals.push_back(ArrivalOf(head, received));
+    if (head.volume_index() >= warm_up) arrivals.push_back(ArrivalOf(head, frame.at_ns));
   }
   *overrun = false;
-  if (!Check(session, reader->Finish()))
-    return report.Refuse(kName, "the subscription ended early");
+  if (!reader->Finish()) return report.Refuse(name, "the subscription ended early");
   const auto ended = WaitForScan(session, answer.scan().name());
   if (!ended.has_value()) return;
   *overrun = ended->reason_code() == v1::REASON_SOURCE_OVERRUN;
@@ -178,7 +285,7 @@ void MeasureAt(double rate, bool may_be_slower, Session& session, const BenchFla
     problem = std::to_string(arrivals.size()) + " of " + std::to_string(counted) + " frames came";
   if (problem.empty() && !same_host)
     problem = "the server runs on another host, whose clock is not this one's";
-  if (!problem.empty()) return report.Refuse(kName, problem);
+  if (!problem.empty()) return report.Refuse(name, problem);
 
   std::vector<double> total;
   std::array<std::vector<double>, kStages> stages;
@@ -191,13 +298,13 @@ void MeasureAt(double rate, bool may_be_slower, Session& session, const BenchFla
     for (size_t i = 0; i < kStages; ++i) stages[i].push_back(a.stage_us[i]);
   }
   if (known != arrivals.size())
-    return report.Refuse(kName, "the times of the stages are not in order, or some are not known");
+    return report.Refuse(name, "the times of the stages are not in order, or some are not known");
   nlohmann::json shares = nlohmann::json::array();
   char line[256];
   std::snprintf(line, sizeof line,
-                "\nlatency of %zu volumes, %u x %u A-scans of %u samples, %s A-scans/s (%.2f "
+                "\n%s of %zu volumes, %u x %u A-scans of %u samples, %s A-scans/s (%.2f "
                 "GB/s)\n  p50 %.0f us   p90 %.0f us   p99 %.0f us   max %.0f us\n",
-                total.size(), flags.ascans, flags.bscans, flags.samples, Count(rate).c_str(),
+                name, total.size(), flags.ascans, flags.bscans, flags.samples, Count(rate).c_str(),
                 rate * flags.samples * 2e-9, Percentile(total, 50), Percentile(total, 90),
                 Percentile(total, 99), Percentile(total, 100));
   std::string text = line + HistogramText(total) + "  stage        share    p50 us    p99 us\n";
@@ -215,14 +322,15 @@ void MeasureAt(double rate, bool may_be_slower, Session& session, const BenchFla
                       {"what", kStageTexts[i]}});
   }
   const std::string included =
-      "last raw byte in host memory -> MIP in a gRPC client here, while streaming " + Count(rate) +
-      " A-scans/s";
+      std::string("last raw byte in host memory -> MIP in a client here, ") +
+      (way == Way::kGrpc ? "by gRPC" : "by memory that both map") + ", while streaming " +
+      Count(rate) + " A-scans/s";
   const std::string verified =
       "all " + std::to_string(frames) +
       " projections equal to that of the voxels; nothing dropped or missing";
-  for (const auto& [name, percent] : std::vector<std::pair<const char*, double>>{
-           {"latency p50", 50}, {"latency p90", 90}, {"latency p99", 99}, {"latency max", 100}}) {
-    Figure figure{.name = name,
+  for (const auto& [what, percent] : std::vector<std::pair<const char*, double>>{
+           {"p50", 50}, {"p90", 90}, {"p99", 99}, {"max", 100}}) {
+    Figure figure{.name = std::string(name) + " " + what,
                   .included = included,
                   .unit = "us",
                   .ceiling_name = "",
@@ -242,12 +350,16 @@ void MeasureAt(double rate, bool may_be_slower, Session& session, const BenchFla
 
 void BenchLatency(Session& session, const BenchFlags& flags, BenchReport& report) {
   double rate = flags.rate_hz > 0 ? flags.rate_hz : HalfTheStreamingRate(session, flags, report);
-  if (rate <= 0) return report.Refuse(kName, "the machine's streaming rate is not known");
+  if (rate <= 0)
+    return report.Refuse(NameOf(Way::kGrpc), "the machine's streaming rate is not known");
   // A machine with other work may not sustain half of the rate that it streamed a moment ago. A
   // requested rate stays.
-  bool overrun = true;
-  for (int halvings = 0; overrun && halvings <= 4; ++halvings, rate /= 2) {
-    MeasureAt(rate, flags.rate_hz == 0 && halvings < 4, session, flags, report, &overrun);
+  for (const Way way : {Way::kGrpc, Way::kMemory}) {
+    bool overrun = true;
+    for (int halvings = 0; overrun && halvings <= 4; ++halvings) {
+      MeasureAt(way, rate, flags.rate_hz == 0 && halvings < 4, session, flags, report, &overrun);
+      if (overrun) rate /= 2;
+    }
   }
 }
 

@@ -217,7 +217,8 @@ void JobFlags::AddSharedTo(CLI::App* app) {
   app->add_option("--label", labels, "key=value, may be repeated");
   app->add_option("--priority", priority, "-100 to 100, higher ones first");
   app->add_option("--group", group, "groups of equal priority take turns");
-  app->add_option("--device", device, "auto | devices/N, or N")->transform(DeviceName());
+  app->add_option("--device", device, "auto | devices/N, or N | host: tomography on devices/host")
+      ->transform(DeviceName());
   app->add_option("--request-id", request_id, "a retry with the same id returns the first job");
   app->add_flag("--plan", plan, "only print what it would need");
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <optional>
 #include <set>
 #include <thread>
@@ -24,6 +25,7 @@
 #include "client/cpp/cli/pending_result.h"
 #include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/words.h"
+#include "client/cpp/wire/error_details.h"
 #include "client/cpp/wire/seconds.h"
 
 namespace octavo::cli {
@@ -68,6 +70,13 @@ void ReconBatch::Run() {
     std::vector<std::jthread> threads;
     for (size_t i = 0; i < std::min(flags_.jobs_at_a_time(), scans_.size()); ++i)
       threads.emplace_back([this] { Work(); });
+  }
+  for (Scan& scan : scans_) {
+    if (scan.state != State::kNotBegun) continue;
+    scan.problem = interrupted_ ? "interrupted before it began"
+                   : no_server_ ? "not begun, because the server does not answer any more"
+                                : "not begun, because another scan failed (--stop-on-error)";
+    if (!interrupted_) Say(scan, scan.problem);
   }
   if (session_.json) {
     for (const Scan& scan : scans_) PrintJsonOf(scan);
@@ -150,8 +159,14 @@ void ReconBatch::End(Session& session, Scan& scan) {
   if (scan.job.state() == v1::JOB_STATE_DONE) return AwaitCommit(session, scan);
   scan.state = scan.job.state() == v1::JOB_STATE_CANCELLED ? State::kCancelled : State::kFailed;
   scan.problem = scan.job.reason();
-  Say(scan, absl::StrCat(InWords(scan.job.state()), ": ", Printable(scan.job.reason()),
-                         FlagsFor(session.app, "", scan.job.reason())));
+  if (scan.problem.empty()) {
+    scan.problem = scan.state == State::kCancelled
+                       ? absl::StrCat(scan.job.name(), " was cancelled")
+                       : absl::StrCat("the server told nothing more of ", scan.job.name(),
+                                      ": octavo job show ", scan.job.name());
+  }
+  Say(scan, absl::StrCat(InWords(scan.job.state()), ": ", Printable(scan.problem),
+                         FlagsFor(session.app, "", scan.problem)));
 }
 
 // Whether there is a job now.
@@ -162,9 +177,7 @@ bool ReconBatch::Begin(Session& session, Scan& scan) {
   const grpc::Status status = v1::JobService::NewStub(session.channel())
                                   ->SubmitJob(session.Context().get(), request, &answer);
   if (flags_.skip_existing() && ReasonOf(status) == kDestinationExists) {
-    scan.state = State::kExists;
-    Say(scan,
-        absl::StrCat("'", scan.spec.commit().destination(), "' exists, and is left as it is"));
+    Skip(scan, status);
     return false;
   }
   if (!Fine(session, scan, status)) return false;
@@ -178,6 +191,29 @@ bool ReconBatch::Begin(Session& session, Scan& scan) {
   if (too_late) (void)CancelOperation(session, scan.job.operation());
   Say(scan, scan.job.name());
   return true;
+}
+
+// Only a result of this scan that was written whole is its end.
+void ReconBatch::Skip(Scan& scan, const grpc::Status& exists) {
+  const std::map<std::string, std::string> there = DetailsOf(exists).numbers;
+  const auto value = [&](const char* key) {
+    const auto found = there.find(key);
+    return found == there.end() ? "" : found->second;
+  };
+  const std::string result = absl::StrCat("'", scan.spec.commit().destination(), "'");
+  const bool whole = value("whole") == "true";
+  if (whole && !there.contains("differs")) {
+    scan.state = State::kExists;
+    return Say(scan, absl::StrCat(result, " exists, and is left as it is"));
+  }
+  scan.state = State::kFailed;
+  scan.problem =
+      absl::StrCat(result, " exists and is not skipped, because it is ",
+                   whole                     ? "another result: " + Printable(value("differs"))
+                   : there.contains("lacks") ? "not known to be whole: " + Printable(value("lacks"))
+                                             : "not known to be whole: the server does not tell",
+                   "; it is left as it is: remove it, or give another --output-dir");
+  Say(scan, scan.problem);
 }
 
 // To the end of its job, with each warning once.
@@ -266,6 +302,7 @@ void ReconBatch::AwaitCommit(Session& session, Scan& scan) {
   if (scan.job.commits().empty()) {
     scan.state = State::kFailed;
     scan.problem = scan.volume.last_error();
+    if (scan.problem.empty()) scan.problem = "the result could not be written";
     for (int i = warnings; i < scan.job.warnings_size(); ++i)
       Say(scan, WithFlags(session, scan.job.warnings(i)));
     Say(scan, absl::StrCat("the server holds the result for ", Seconds(SecondsOf(scan.spec.ttl())),
@@ -303,9 +340,13 @@ bool ReconBatch::Fine(Session& session, Scan& scan, const grpc::Status& status) 
   const std::lock_guard lock(mutex_);
   scan.state = State::kFailed;
   scan.problem = status.error_message();
+  if (scan.problem.empty()) scan.problem = "the server gave no reason";
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
-    if (std::exchange(no_server_, true)) return false;
     ends_ = true;
+    if (std::exchange(no_server_, true)) {  // what follows of it was told once
+      std::cerr << "octavo: " << scan.file << ": " << Printable(scan.problem) << "\n";
+      return false;
+    }
   }
   std::cerr << "octavo: " << scan.file << ":\n";
   (void)CheckJob(session, scan.spec, status);

@@ -51,6 +51,8 @@ class ReconBatch {
   Scan* Next();
   void Make(Session& session, Scan& scan);
   bool Begin(Session& session, Scan& scan);
+  /// The server refused the scan with `exists`, since something is where its result would go.
+  void Skip(Scan& scan, const grpc::Status& exists);
   /// Waits for a job of an earlier client that makes this scan's result, if there is one. Whether
   /// the scan has come to its end with that.
   bool Join(Session& session, Scan& scan);

@@ -143,10 +143,8 @@ void SetRange(const char* flag, const std::string& text, v1::IndexRange* range) 
 
 // Names of other programs are accepted for users who know those.
 CLI::Validator OneAlgorithm() {
-  static const std::map<std::string, std::string> kOthers = {{"gridrec", "fbp or fourier"},
-                                                             {"fourierrec", "fourier"},
-                                                             {"astrasirt", "sirt"},
-                                                             {"astracgls", "cgls"}};
+  static const std::map<std::string, std::string> kOthers = {
+      {"gridrec", "auto"}, {"fourierrec", "fourier"}, {"astrasirt", "sirt"}, {"astracgls", "cgls"}};
   CLI::Validator known = OneOf(KeysOf(kAlgorithms));
   return {[known](std::string& text) {
             const std::string problem = known(text);
@@ -176,7 +174,7 @@ std::string NameOf(Options::Algorithm algorithm) {
   for (const auto& [name, value] : kAlgorithms) {
     if (value == algorithm) return name;
   }
-  return "fbp";  // the server's choice
+  return "auto";  // the server's choice
 }
 
 }  // namespace
@@ -200,9 +198,10 @@ void ReconFlags::AddTo(CLI::App* app) {
                   "default is the root itself")
       ->excludes(output);
   app->add_flag("--skip-existing", skip_existing_,
-                "of several scans, or with --output-dir: leave out those whose result exists, as "
-                "after a stop, and wait for those that a job of an earlier call is still making; "
-                "else they are refused, and the others made");
+                "of several scans, or with --output-dir: leave out those whose result was written "
+                "whole, as after a stop, and wait for those that a job of an earlier call is still "
+                "making; else they are refused, and the others made. What is there in part, or of "
+                "another program, is not left out: the scan fails and says why");
   app->add_flag("--stop-on-error", stop_on_error_,
                 "of several scans: begin no more after one that fails");
   app->add_option("--jobs-at-a-time", jobs_at_a_time_,
@@ -233,8 +232,8 @@ void ReconFlags::AddTo(CLI::App* app) {
       "positions along the rows, and two projections half a turn apart, one mirrored "
       "about the axis. Not with --follow, whose projections cannot be read again");
   app->add_option("--algorithm", algorithm_,
-                  "fbp (default) | fourier | auto (fourier where it is faster and as good, else "
-                  "fbp) | sirt | mlem | cgls | tv")
+                  "auto (default: fourier where it is faster and as good, else fbp) | fbp | "
+                  "fourier | sirt | mlem | cgls | tv")
       ->check(OneAlgorithm());
   app->add_option("--iterations", iterations_, "sirt, mlem: default 100; cgls: 20; tv: 200");
   auto* center =
@@ -508,6 +507,11 @@ void ReconFlags::SetPreparation(v1::TomographyPreparation* to) const {
   if (no_log_) to->set_logarithm(false);
   if (median_) to->set_flat_median(true), to->set_dark_median(true);
   if (in_time_) to->set_flats_in_time(true);
+  // 0 stands for the default on the wire.
+  if (flat_components_ == 0U)
+    Refuse("--flat-components", "0", "1 to 8, or without it those that exceed noise");
+  if (Given("--most-row-drift") && most_row_drift_ == 0)
+    Refuse("--most-row-drift", "0", "above 0 to 64, or without it 5");
   if (dynamic_flats_) to->mutable_dynamic_flats()->set_components(flat_components_.value_or(0));
   if (Given("--outliers")) {
     constexpr double kMostWindow = 15;

@@ -14,9 +14,12 @@
 
 #include "octavo/v1/ingest.grpc.pb.h"
 
+#include "client/cpp/cli/field_flags.h"
 #include "client/cpp/cli/terminal.h"
 #include "client/cpp/wire/seconds.h"
+#include "server/model/tomography_spec.h"
 #include "server/storage/projections/growing_projections.h"
+#include "server/tomography/half_turn.h"
 
 namespace octavo::cli {
 namespace {
@@ -298,6 +301,21 @@ bool ScanFollower::CheckCounts() {
   return true;
 }
 
+bool ScanFollower::CheckHalfTurn() {
+  model::TomographySpec spec;
+  spec.half_turn = static_cast<model::HalfTurn>(spec_.half_turn());
+  const auto count = static_cast<size_t>(wanted_[kProjection]);
+  std::vector<double> angles(spec_.angles_rad().begin(), spec_.angles_rad().end());
+  if (angles.empty()) angles = scan_->angles_rad();
+  if (!spec.takes_half_turn() || angles.size() < count) return true;
+  angles.resize(count);
+  const v1::IndexRange& used = spec_.projections();
+  spec.projections = {.begin = used.begin(), .end = used.end(), .step = used.step()};
+  const absl::Status known = tomography::HalfTurnsOf(spec, angles).status();
+  if (known.ok()) return true;
+  return Refuse(absl::StrCat(known.message(), FlagsFor(session_.app, "tomography.half_turn", "")));
+}
+
 bool ScanFollower::AwaitBegin(v1::TomographyJob* spec) {
   const Clock::time_point begun = Clock::now();
   grown_ = begun;
@@ -322,7 +340,7 @@ bool ScanFollower::AwaitBegin(v1::TomographyJob* spec) {
       std::cerr << "octavo: " << Printable(spec_.file().path())
                 << ": waits for the first projection\n";
   }
-  if (!CheckCounts()) return false;
+  if (!CheckCounts() || !CheckHalfTurn()) return false;
   const GrowingFrames& data = scan_->frames(FrameKind::kProjection);
   dtype_ = data.dtype;
   for (const FrameKind kind : {FrameKind::kFlat, FrameKind::kDark}) {

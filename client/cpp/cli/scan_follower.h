@@ -65,6 +65,8 @@ class ScanFollower {
   bool CountFields(Kind kind, bool* known);
   /// Refuses more frames than the server takes.
   bool CheckCounts();
+  /// Refuses a half turn that the scan will not have, if all its angles are known already.
+  bool CheckHalfTurn();
   /// Adds to the reasons why the following cannot begin.
   void Await(const std::string& what);
   bool Uses(Kind kind) const;

@@ -86,6 +86,7 @@ int NeedsOf(const CLI::App& app, const std::string& key) {
 constexpr char kAcceptDifferences[] = "--accept-differences";
 constexpr size_t kMostBytes = size_t{1} << 20;
 constexpr size_t kLongestKey = 100;
+constexpr char kTomopyHint[] = "; a file of tomopy-cli needs a name that ends in .conf";
 
 std::string TextOf(const std::string& path) {
   std::error_code error;
@@ -101,6 +102,21 @@ std::string TextOf(const std::string& path) {
   if (text.size() > kMostBytes)
     Refuse(path, absl::StrCat(" is larger than ", kMostBytes >> 20, " MiB; allowed are settings"));
   return text;
+}
+
+/// For a key that a file of tomopy-cli does not have: the keys that are meant.
+std::string MeantForTomopy(const std::string& key, bool is_flag) {
+  std::vector<std::string> end_so;
+  for (const std::string& name : TomopyNames()) {
+    if (absl::EndsWith(name, "-" + key)) end_so.push_back(name);
+  }
+  const std::string meant = key.size() > kLongestKey ? ""
+                            : end_so.empty()
+                                ? DidYouMean(key, TomopyNames())
+                                : "; did you mean " + absl::StrJoin(end_so, ", ") + "?";
+  if (!is_flag) return meant;
+  return absl::StrCat(meant, " (--", key,
+                      " is a flag: give it beside --config, or in a file in TOML)");
 }
 
 /// A value of TOML as text, and its kind; false for what no flag takes.
@@ -127,9 +143,8 @@ bool AddValue(const toml::node& node, FileSetting* to) {
 }
 
 std::vector<FileSetting> ReadToml(const std::string& path, const std::string& text) {
-  const std::string hint =
-      "; allowed is TOML, key = value, as octavo recon --write-config writes "
-      "it; a file of tomopy-cli has a name that ends in .conf";
+  const std::string hint = absl::StrCat(
+      "; allowed is TOML, key = value, as octavo recon --write-config writes it", kTomopyHint);
   if (const absl::Status fit = CheckConfigText(text); !fit.ok())
     Refuse(path, absl::StrCat(": ", fit.message(), hint));
   toml::table table;
@@ -148,7 +163,8 @@ std::vector<FileSetting> ReadToml(const std::string& path, const std::string& te
     one.where = absl::StrCat(", line ", node.source().begin.line);
     const auto refuse = [&](const char* what) {
       Refuse(path, absl::StrCat(one.where, ": '", one.key, "' ", what,
-                                "; allowed are texts, numbers, true, false and lists of them"));
+                                "; allowed are texts, numbers, true, false and lists of them",
+                                node.is_table() ? kTomopyHint : ""));
     };
     if (const auto* list = node.as_array()) {
       one.list = true;
@@ -166,13 +182,14 @@ std::vector<FileSetting> ReadToml(const std::string& path, const std::string& te
 }
 
 /// The lines `key = value` of a file of Python's configparser, as tomopy-cli writes and reads them.
-/// The sections of its commands `correct` and `convert` are left out.
+/// The sections of its commands `correct` and `convert` are left out, which is told.
 std::vector<FileSetting> ReadTomopy(const std::string& path, const std::string& text) {
   std::vector<FileSetting> settings;
   std::istringstream lines(text);
   std::string section;
-  std::map<std::pair<std::string, std::string>, int> places;  // of keys in their sections: lines
+  std::map<std::pair<std::string, std::string>, int> places;  // of keys, by command: lines
   bool other_command = false;
+  std::vector<std::string> left_out;
   int number = 0;
   for (std::string line; std::getline(lines, line);) {
     ++number;
@@ -194,12 +211,22 @@ std::vector<FileSetting> ReadTomopy(const std::string& path, const std::string& 
     one.values.push_back(line.substr(equals + 1));
     absl::StripAsciiWhitespace(&one.values.front());
     one.where = absl::StrCat(", line ", number);
-    if (const auto [before, is_new] = places.try_emplace({section, one.key}, number); !is_new)
+    if (const auto [before, is_new] =
+            places.try_emplace({other_command ? section : "", one.key}, number);
+        !is_new)
       Refuse(path, absl::StrCat(one.where, ": '", one.key, "' stands in line ", before->second,
-                                ", too; allowed is once in a section"));
+                                ", too; allowed is once"));
     // tomopy-cli takes these for settings that are not given.
-    if (!other_command && !one.values.front().empty() && one.values.front() != "None")
+    if (one.values.front().empty() || one.values.front() == "None") continue;
+    if (other_command) {
+      left_out.push_back(absl::StrCat(section, " ", one.key));
+    } else {
       settings.push_back(std::move(one));
+    }
+  }
+  if (!left_out.empty()) {
+    std::cerr << "octavo: " << path << ": no effect here, of other commands of tomopy-cli: "
+              << Printable(absl::StrJoin(left_out, ", ")) << "\n";
   }
   return settings;
 }
@@ -249,6 +276,9 @@ void SettingsFile::Read(const std::string& path) {
       (void)Apply(path, setting);
     } else if (IsTomopyName(setting.key)) {
       of_tomopy.push_back(std::move(setting));
+    } else if (conf) {
+      Refuse(path, absl::StrCat(setting.where, ": tomopy-cli has no setting '", setting.key, "'",
+                                MeantForTomopy(setting.key, own.contains(setting.key))));
     } else {
       Refuse(path,
              absl::StrCat(setting.where, ": there is no setting '", setting.key, "'",

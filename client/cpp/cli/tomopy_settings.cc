@@ -17,6 +17,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
+#include "client/cpp/cli/tomopy_values.h"
+
 namespace octavo::cli {
 namespace {
 
@@ -147,6 +149,7 @@ class Translation {
     Mask();
     Results();
     for (const auto& [name, value] : given_) Differ(name, kDefaults.at(name), "", {});
+    for (const auto& [name, value] : given_) CheckValue(name);
     return std::move(out_);
   }
 
@@ -200,10 +203,13 @@ class Translation {
   }
   void Refuse(const std::string& name, const std::string& allowed, Names instead, bool differs) {
     if (!taken_.insert(name).second) return;
-    out_.refusals.push_back({Setting(name),
-                             absl::StrCat(name, " is '", Text(name), "'; allowed ", allowed),
-                             std::move(instead), differs});
+    out_.refusals.push_back({Setting(name), Refusal(name, allowed), std::move(instead), differs});
   }
+  std::string Refusal(const std::string& name, const std::string& allowed) const {
+    return absl::StrCat(name, " is '", Text(name), "'; allowed ", allowed);
+  }
+  /// A value that tomopy-cli does not take either: CheckValue refuses it, by tomopy-cli's own list.
+  void LeaveToCheck(const std::string& name) { taken_.insert(name); }
   void Mistake(const std::string& name, const std::string& allowed, Names instead = {}) {
     Refuse(name, allowed, std::move(instead), false);
   }
@@ -219,6 +225,27 @@ class Translation {
     if (!IsDefault(name)) return NotSupported(name, allowed, std::move(instead));
     if (what.empty()) return NoEffect({name});
     Otherwise(name, what);
+  }
+  /// A value of the wrong type or range is a mistake whatever becomes of its setting, also where
+  /// the setting has no effect beside the others, or a flag is given in its place.
+  void CheckValue(const std::string& name) {
+    const std::optional<std::string> allowed = AllowedForTomopy(name, Text(name));
+    if (!allowed.has_value()) return;
+    const std::string setting = Setting(name);
+    std::erase(out_.no_effect, setting);
+    std::erase_if(out_.otherwise, [&](const std::string& text) {
+      return absl::StartsWith(text, absl::StrCat(setting, ": "));
+    });
+    std::erase_if(out_.flags, [&](const auto& flag) { return flag.setting == setting; });
+    const auto before = std::find_if(out_.refusals.begin(), out_.refusals.end(),
+                                     [&](const auto& one) { return one.setting == setting; });
+    if (before == out_.refusals.end()) {
+      taken_.erase(name);
+      return Mistake(name, *allowed);
+    }
+    before->text = Refusal(name, *allowed);
+    before->differs = false;
+    before->instead.clear();
   }
   /// The given ones of these, as part of a refusal: " (energy = 35, pixel-size = 0.69)".
   std::string With(const Names& names) {
@@ -257,8 +284,10 @@ class Translation {
                    "standard; a scan over 360 degrees with the axis at one side: --stitch-left, "
                    "--stitch-right",
                    {"stitch-left", "stitch-right"});
+    } else if (type == "mosaic") {
+      NotSupported("file-type", "standard; tiles of a mosaic are not joined here");
     } else if (type != "standard") {
-      Mistake("file-type", "standard, flip_and_stich, double_fov", {"stitch-left", "stitch-right"});
+      LeaveToCheck("file-type");
     }
     NoEffect({"file-type", "rotation-axis-flip"});
     std::error_code error;
@@ -287,7 +316,20 @@ class Translation {
     NoEffect({"correct-camera-nonlinearity", "camera-signal", "corrected-signal"});
   }
 
-  // TomoPy counts half a column more: the middle of N columns is N / 2 there and (N - 1) / 2 here.
+  bool IsOfAstra() const { return absl::StartsWith(Text("reconstruction-algorithm"), "astra"); }
+  // tomopy-cli divides the axis by the bins. TomoPy's gridrec, its default, takes the quotient as
+  // an index of binned columns, and so does lprec. ASTRA counts the edges of columns: the middle of
+  // N is N / 2 there and (N - 1) / 2 here, binned or not.
+  double AxisAsHere(double axis) const {
+    if (IsOfAstra()) return axis - 0.5;
+    const std::string power = Text("binning");
+    const double bins = power == "1" ? 2 : power == "2" ? 4 : 1;
+    return axis + 0.5 * (bins - 1);
+  }
+  std::string AxisNote() const {
+    if (IsOfAstra()) return "ASTRA counts half a column more";
+    return AxisAsHere(0) > 0 ? "the middle of the binned column that it is there" : "";
+  }
   void Axis() {
     const std::string how = Text("rotation-axis-auto");
     const bool given = Has("rotation-axis-auto");
@@ -303,10 +345,11 @@ class Translation {
                 "an NXtomo file's own axis, else it is found, as without --center; " + stored);
       NoEffect({"rotation-axis"});
     } else if (given && how != "manual" && how != "read_manual") {
-      Mistake("rotation-axis-auto", "read_auto, read_manual, manual, auto", {"center"});
+      LeaveToCheck("rotation-axis-auto");
       NoEffect({"rotation-axis"});
     } else if (*axis > 0) {
-      const std::string column = Exact(*axis - 0.5);
+      const double here = AxisAsHere(*axis);
+      const std::string column = Exact(here);
       double width = 0;
       if (how == "read_manual") {
         Otherwise("rotation-axis-auto", stored);
@@ -318,19 +361,21 @@ class Translation {
       if (width > 0) {
         taken_.insert({"rotation-axis", "center-search-width"});
         Become("reconstruction-type", "try-centers",
-               {absl::StrCat(Exact(*axis - 0.5 - width), ":", Exact(*axis - 1 + width), ":0.5")},
+               {absl::StrCat(Exact(here - width), ":", Exact(here - 0.5 + width), ":0.5")},
                absl::StrCat("rotation-axis ", Exact(*axis), " +- ", Exact(width),
-                            ", half a column less"));
+                            AxisNote().empty() ? "" : ": ", AxisNote()));
         out_.flags.push_back(
             {"center", {column}, Setting("rotation-axis"), "no axes are tried", true});
         Differ("nsino", "0.5, the middle row; --center-row or --rows gives another one", "",
                {"center-row", "rows"});
       } else {
-        Become("rotation-axis", "center", {column}, "TomoPy counts half a column more");
+        Become("rotation-axis", "center", {column}, AxisNote());
       }
     } else if (given) {
       NoEffect({"rotation-axis"});
-      Become("rotation-axis-auto", "center", {"middle"}, "rotation-axis is not given");
+      Become("rotation-axis-auto", "center", {"middle"},
+             Has("rotation-axis") ? absl::StrCat(Setting("rotation-axis"), " is not above 0")
+                                  : "rotation-axis is not given");
     }
     NoEffect({"rotation-axis", "center-search-width"});
     const bool searches = given && (how == "auto" || how == "read_auto");
@@ -370,7 +415,7 @@ class Translation {
                   "the whole scan is reconstructed, with the axis that is found; --try-centers "
                   "begin:end:step tries several");
       } else if (!Is("reconstruction-type", "full")) {
-        Mistake("reconstruction-type", "try, full", {"rows"});
+        LeaveToCheck("reconstruction-type");
       }
       NoEffect({"reconstruction-type"});
     }
@@ -382,7 +427,7 @@ class Translation {
     } else if (power == "3") {
       NotSupported("binning", "0, 1, 2, which are 1, 2 and 4 rows and columns", {"bin"});
     } else if (power != "0") {
-      Mistake("binning", "0, 1, 2, which are 1, 2 and 4 rows and columns", {"bin"});
+      LeaveToCheck("binning");
     }
     NoEffect({"binning"});
   }
@@ -404,7 +449,7 @@ class Translation {
       Become("flat-correction-method", "transmissions", {"true"}, "no flat and dark fields");
       if (method == "air") Become("air", "air", {Text("air"), Text("air")});
     } else {
-      Mistake("flat-correction-method", "standard, air, none");
+      LeaveToCheck("flat-correction-method");
     }
     NoEffect({"normalization-cutoff", "air"});
   }
@@ -424,7 +469,7 @@ class Translation {
              "1000, or zinger-level-projections: --outliers has one difference for both",
              "flat fields have the difference of zinger-level-projections", {"outliers"});
     } else if (method != "none") {
-      Mistake("zinger-removal-method", "none, standard", {"outliers"});
+      LeaveToCheck("zinger-removal-method");
     }
     NoEffect({"zinger-removal-method"});
     NoEffect(values);
@@ -471,7 +516,7 @@ class Translation {
       if (Is("beam-hardening-method", "standard")) {
         NotSupported("beam-hardening-method", allowed, {"beam-hardening"});
       } else {
-        Mistake("beam-hardening-method", allowed, {"beam-hardening"});
+        LeaveToCheck("beam-hardening-method");
       }
     }
     NoEffect({"beam-hardening-method"});
@@ -503,7 +548,7 @@ class Translation {
                                 With(NamesWith(method + "-"))),
                    {"rings"});
     } else if (method != "none") {
-      Mistake("remove-stripe-method", "none, fw, vo-all; Octavo has others: --rings", {"rings"});
+      LeaveToCheck("remove-stripe-method");
     }
     NoEffect({"remove-stripe-method", "sf-size"});
     for (const char* prefix : {"vo-all-", "fw-", "ti-"}) NoEffect(NamesWith(prefix));
@@ -521,7 +566,7 @@ class Translation {
       if (Is("retrieve-phase-method", "paganin")) {
         NotSupported("retrieve-phase-method", allowed, {"phase"});
       } else {
-        Mistake("retrieve-phase-method", allowed, {"phase"});
+        LeaveToCheck("retrieve-phase-method");
       }
     }
     NoEffect({"retrieve-phase-method"});
@@ -540,7 +585,7 @@ class Translation {
     } else if (Is(name, "none")) {
       NotSupported(name, allowed, {"filter"});
     } else {
-      Mistake(name, allowed, {"filter"});
+      LeaveToCheck(name);
     }
   }
   void Padding(const std::string& name) {
@@ -574,7 +619,7 @@ class Translation {
       if (Has("gridrec-filter")) Filter("gridrec-filter");
       if (Has("gridrec-padding")) Padding("gridrec-padding");
     } else if (algorithm == "gridrec") {
-      Become(name, "algorithm", {"fbp"});
+      Become(name, "algorithm", {"auto"});
       Filter("gridrec-filter");
       Padding("gridrec-padding");
     } else if (algorithm == "lprec" && Is("lprec-method", "fbp")) {
@@ -625,7 +670,7 @@ class Translation {
       } else if (Is("save-format", "h5")) {
         Become("save-format", "format", {"hdf5"});
       } else {
-        Mistake("save-format", "tiff, h5", {"format"});
+        LeaveToCheck("save-format");
       }
     }
     if (IsDefault("save-folder")) {

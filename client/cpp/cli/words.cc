@@ -83,6 +83,7 @@ CLI::Validator DeviceName() {
   return {[](std::string& text) {
             uint32_t number = 0;
             if (absl::SimpleAtoi(text, &number)) text = absl::StrCat("devices/", number);
+            if (absl::EqualsIgnoreCase(text, "host")) text = "devices/host";
             return std::string();
           },
           ""};

@@ -32,8 +32,8 @@ void CheckNaturals(CLI::App* app);
 
 /// A check of a flag's value: seconds above 0, at most 1e6.
 CLI::Validator SecondsAboveZero();
-/// The same, for CLI::Option::transform: a device by its name, or by its number: 0 becomes
-/// devices/0.
+/// The same, for CLI::Option::transform: a device by its name or number: 0 becomes devices/0, and
+/// host, in any case, becomes devices/host.
 CLI::Validator DeviceName();
 
 /// "a | b | c", as help texts list them.

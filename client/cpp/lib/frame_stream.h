@@ -1,8 +1,7 @@
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
-#include <optional>
+#include <memory>
+#include <string>
 
 #include "grpcpp/grpcpp.h"
 
@@ -12,32 +11,19 @@
 
 namespace octavo::client {
 
-/// Reads by gRPC's callbacks, so that gRPC answers the server's keepalive while the caller is busy
-/// with a frame. Synchronous calls poll only while they wait.
-class FrameStream::Impl final : public grpc::ClientReadReactor<v1::SubscribeResponse> {
+/// One of the ways in which frames come.
+class FrameStream::Impl {
  public:
-  Impl(v1::StreamService::Stub* stub, v1::SubscribeRequest request);
-  /// Cancels and waits until gRPC is done with it, so that it is never destroyed on gRPC's own
-  /// thread, perhaps together with the channel.
-  ~Impl() override;
-
-  bool Next(Frame* frame);
-  void Cancel() { context_.TryCancel(); }
-
-  void OnReadDone(bool ok) override;
-  void OnDone(const grpc::Status& status) override;
-
- private:
-  void Add(const v1::SubscribeResponse& part);
-
-  grpc::ClientContext context_;
-  const v1::SubscribeRequest request_;
-  v1::SubscribeResponse part_;  // of the read that is under way
-  Frame assembling_;            // touched by the read callbacks only
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<Frame> ready_;         // guarded by mutex_; no read is in progress while it is set
-  std::optional<grpc::Status> ended_;  // guarded by mutex_; set when gRPC is done
+  virtual ~Impl() = default;
+  virtual bool Next(Frame* frame) = 0;
+  virtual void Cancel() = 0;
 };
+
+/// Frames as the messages of a call (StreamService.Subscribe).
+std::unique_ptr<FrameStream::Impl> FramesOfCall(v1::StreamService::Stub* stub,
+                                                v1::SubscribeRequest request);
+/// Frames in memory of the server on this host, by a ticket of StreamService.OpenFrames. Throws
+/// Error (kUnavailable, SERVER_GONE) if nobody listens at `path`.
+std::unique_ptr<FrameStream::Impl> FramesOfFeed(const std::string& path, const std::string& ticket);
 
 }  // namespace octavo::client

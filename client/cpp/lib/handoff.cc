@@ -18,19 +18,7 @@ namespace {
 namespace hv = handoff::v1;
 using std::chrono::milliseconds;
 
-constexpr size_t kMostDescriptors = 16;
 constexpr int kMostHave = 1024;
-
-[[noreturn]] void Throw(const hv::Refused& refused) {
-  const bool known = refused.code() >= static_cast<int>(Code::kCancelled) &&
-                     refused.code() <= static_cast<int>(Code::kUnauthenticated);
-  Error error(known ? static_cast<Code>(refused.code()) : Code::kUnknown, refused.message());
-  error.reason = refused.reason();
-  error.field = refused.field();
-  for (const hv::Refused::Value& value : refused.values())
-    error.numbers[value.name()] = value.value();
-  throw error;
-}
 
 // "DTYPE_U16" → "u16"; empty for a type that this client does not know.
 std::string ScalarOf(hv::Dtype dtype) {
@@ -42,6 +30,17 @@ std::string ScalarOf(hv::Dtype dtype) {
 }
 
 }  // namespace
+
+Error ErrorOf(const hv::Refused& refused) {
+  const bool known = refused.code() >= static_cast<int>(Code::kCancelled) &&
+                     refused.code() <= static_cast<int>(Code::kUnauthenticated);
+  Error error(known ? static_cast<Code>(refused.code()) : Code::kUnknown, refused.message());
+  error.reason = refused.reason();
+  error.field = refused.field();
+  for (const hv::Refused::Value& value : refused.values())
+    error.numbers[value.name()] = value.value();
+  return error;
+}
 
 std::shared_ptr<Handoff> Handoff::Connect(const std::string& path, milliseconds timeout,
                                           hv::Purpose purpose) {
@@ -84,33 +83,13 @@ bool Handoff::Receive(milliseconds at_most, Packet* packet) {
   pollfd waiting{.fd = socket_.get(), .events = POLLIN, .revents = 0};
   const int ready = ::poll(&waiting, 1, static_cast<int>(at_most.count()));
   if (ready == 0 || (ready < 0 && errno == EINTR)) return false;
-  std::string bytes(wire::kMostMessageBytes, '\0');
-  iovec part{.iov_base = bytes.data(), .iov_len = bytes.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(kMostDescriptors * sizeof(int))];
-  msghdr header{};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  header.msg_control = control;
-  header.msg_controllen = sizeof control;
-  ssize_t got;
-  do {
-    got = ::recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC);
-  } while (got < 0 && errno == EINTR);
+  wire::ReceivedPacket received = wire::ReceivePacket(socket_.get());
   packet->descriptors.clear();
-  for (cmsghdr* c = got < 0 ? nullptr : CMSG_FIRSTHDR(&header); c != nullptr;
-       c = CMSG_NXTHDR(&header, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
-      packet->descriptors.emplace_back(fd);
-    }
-  }
-  bytes.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  for (const int fd : received.descriptors) packet->descriptors.emplace_back(fd);
   packet->message.Clear();
   // Invalid data end the connection, too, because later messages could not be matched to requests.
-  if (got <= 0 || (header.msg_flags & MSG_TRUNC) != 0 ||
-      !wire::ParsePacket(bytes, &packet->message))
+  if (received.bytes.empty() || !received.whole ||
+      !wire::ParsePacket(received.bytes, &packet->message))
     gone_ = true;
   return !gone_;
 }
@@ -132,7 +111,7 @@ Handoff::Packet Handoff::Ask(hv::ClientMessage message, int descriptor) {
       Note(packet);
       continue;
     }
-    if (packet.message.has_refused()) Throw(packet.message.refused());
+    if (packet.message.has_refused()) throw ErrorOf(packet.message.refused());
     return packet;
   }
   ThrowGone();

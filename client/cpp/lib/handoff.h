@@ -18,6 +18,9 @@
 
 namespace octavo::client {
 
+/// The Error that a refusal of the hand-over wire says.
+Error ErrorOf(const handoff::v1::Refused& refused);
+
 /// A connection to the hand-over socket of a server, for memory, and the mappings received through
 /// it (protocol: proto/octavo/handoff/v1/handoff.proto). It keeps mappings for the next volume in
 /// the same memory. Thread-safe; mapped objects keep it alive.

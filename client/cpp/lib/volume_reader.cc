@@ -25,7 +25,7 @@ using google::protobuf::internal::WireFormatLite;
 constexpr int64_t kLeastBytesOfOne = 16 << 20;
 // More connections than this gain nothing, because the server's memory and the kernel's copies then
 // are the limit.
-constexpr uint32_t kConnectionsByDefault = 4;
+constexpr uint32_t kConnectionsByDefault = 8;
 
 // A message of the stream: all but its data, and where these lie in it.
 struct Message {
@@ -155,22 +155,24 @@ VolumeReader::VolumeReader(std::shared_ptr<grpc::Channel> first, MakeConnection 
       connections_{std::move(first)} {}
 
 ArrayLayout VolumeReader::Read(const v1::ReadVolumeRequest& request, uint32_t connections,
-                               const Place& place) {
+                               const Place& place, const std::stop_token& stop) {
   const uint32_t most = connections == 0 ? UsefulConnections() : connections;
-  const std::optional<Plan> plan = most > 1 ? PlanFor(request, most) : std::nullopt;
-  if (!plan.has_value()) return ReadWhole(request, place);
-  ReadParts(*plan, place(plan->layout));
+  const std::optional<Plan> plan = most > 1 ? PlanFor(request, most, stop) : std::nullopt;
+  if (!plan.has_value()) return ReadWhole(request, place, stop);
+  ReadParts(*plan, place(plan->layout), stop);
   return plan->layout;
 }
 
 std::optional<VolumeReader::Plan> VolumeReader::PlanFor(const v1::ReadVolumeRequest& request,
-                                                        uint32_t connections) {
+                                                        uint32_t connections,
+                                                        const std::stop_token& stop) {
   if (request.downsample() > 1) return std::nullopt;  // the device's work, and few bytes
   v1::GetVolumeRequest get;
   get.set_name(request.name());
   v1::GetVolumeResponse answer;
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + timeout_);
+  const std::stop_callback cancel(stop, [&] { context.TryCancel(); });
   // What is wrong with the name, the volume or the box, the read itself is told.
   if (!volumes_->GetVolume(&context, get, &answer).ok()) return std::nullopt;
   const v1::Volume& volume = answer.volume();
@@ -215,9 +217,11 @@ std::optional<VolumeReader::Plan> VolumeReader::PlanFor(const v1::ReadVolumeRequ
   return plan;
 }
 
-ArrayLayout VolumeReader::ReadWhole(const v1::ReadVolumeRequest& request, const Place& place) {
+ArrayLayout VolumeReader::ReadWhole(const v1::ReadVolumeRequest& request, const Place& place,
+                                    const std::stop_token& stop) {
   ArrayLayout layout;
   grpc::ClientContext context;
+  const std::stop_callback cancel(stop, [&] { context.TryCancel(); });
   ReadOne(Connections(1).front(), context, request, [&](const v1::ReadVolumeResponse& head) {
     layout = LayoutOf(head);
     const std::span<std::byte> into = place(layout);
@@ -230,7 +234,8 @@ ArrayLayout VolumeReader::ReadWhole(const v1::ReadVolumeRequest& request, const 
   return layout;
 }
 
-void VolumeReader::ReadParts(const Plan& plan, std::span<std::byte> into) {
+void VolumeReader::ReadParts(const Plan& plan, std::span<std::byte> into,
+                             const std::stop_token& stop) {
   const auto connections = Connections(plan.parts.size());
   const auto read = [&](size_t i, const std::shared_ptr<grpc::Channel>& connection,
                         grpc::ClientContext& context) {
@@ -243,6 +248,10 @@ void VolumeReader::ReadParts(const Plan& plan, std::span<std::byte> into) {
     });
   };
   std::vector<grpc::ClientContext> contexts(plan.parts.size());
+  const auto end_all = [&] {
+    for (grpc::ClientContext& context : contexts) context.TryCancel();
+  };
+  const std::stop_callback cancel(stop, end_all);
   std::mutex mutex;
   std::exception_ptr failed;    // guarded by mutex, as the next
   std::vector<size_t> refused;  // parts to be read once more
@@ -254,11 +263,11 @@ void VolumeReader::ReadParts(const Plan& plan, std::span<std::byte> into) {
       if (failed != nullptr) return;  // cancelled
       if (WorthAnotherTry(error)) return refused.push_back(i);
       failed = std::current_exception();
-      for (grpc::ClientContext& context : contexts) context.TryCancel();
+      end_all();
     } catch (...) {  // no memory, for example: it must not end the thread with the program
       const std::lock_guard lock(mutex);
       if (failed == nullptr) failed = std::current_exception();
-      for (grpc::ClientContext& context : contexts) context.TryCancel();
+      end_all();
     }
   };
   {
@@ -277,6 +286,7 @@ void VolumeReader::ReadParts(const Plan& plan, std::span<std::byte> into) {
   // One after the other over the client's own connection, as if there were no more.
   for (const size_t i : refused) {
     grpc::ClientContext context;
+    const std::stop_callback cancel_it(stop, [&] { context.TryCancel(); });
     read(i, connections.front(), context);
   }
 }

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <vector>
 
 #include "grpcpp/grpcpp.h"
@@ -14,6 +15,7 @@
 #include "octavo/v1/volume.grpc.pb.h"
 
 #include "client/cpp/include/octavo/octavo.h"
+#include "client/cpp/lib/connections.h"
 
 namespace octavo::client {
 
@@ -23,7 +25,6 @@ namespace octavo::client {
 class VolumeReader {
  public:
   static constexpr uint32_t kMostConnections = 16;
-  using MakeConnection = std::function<std::shared_ptr<grpc::Channel>()>;
   /// Memory for the voxels, of exactly the bytes of the layout. Called once, before they come.
   using Place = std::function<std::span<std::byte>(const ArrayLayout&)>;
 
@@ -34,7 +35,9 @@ class VolumeReader {
 
   /// `connections`: at most so many at once; 0 = as the processors and the box allow. Throws Error;
   /// then the memory may hold a part of the voxels.
-  ArrayLayout Read(const v1::ReadVolumeRequest& request, uint32_t connections, const Place& place);
+  /// A request of `stop` ends it soon, with an Error (CANCELLED).
+  ArrayLayout Read(const v1::ReadVolumeRequest& request, uint32_t connections, const Place& place,
+                   const std::stop_token& stop = {});
 
  private:
   /// A range of the box, contiguous in the array.
@@ -48,9 +51,11 @@ class VolumeReader {
   };
 
   /// Nothing if one connection is to read all.
-  std::optional<Plan> PlanFor(const v1::ReadVolumeRequest& request, uint32_t connections);
-  ArrayLayout ReadWhole(const v1::ReadVolumeRequest& request, const Place& place);
-  void ReadParts(const Plan& plan, std::span<std::byte> into);
+  std::optional<Plan> PlanFor(const v1::ReadVolumeRequest& request, uint32_t connections,
+                              const std::stop_token& stop);
+  ArrayLayout ReadWhole(const v1::ReadVolumeRequest& request, const Place& place,
+                        const std::stop_token& stop);
+  void ReadParts(const Plan& plan, std::span<std::byte> into, const std::stop_token& stop);
   /// As many connections, or fewer if no more can be had.
   std::vector<std::shared_ptr<grpc::Channel>> Connections(size_t count);
 

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include <vector>
 
 #include "google/protobuf/io/coded_stream.h"
 
@@ -74,6 +75,44 @@ inline bool SendPacket(int socket, const handoff::v1::ClientMessage& message, in
     sent = ::sendmsg(socket, &header, MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
   return sent == static_cast<ssize_t>(bytes.size());
+}
+
+/// What one packet of the server brought. The caller owns the descriptors.
+struct ReceivedPacket {
+  std::string bytes;  // empty: the connection has ended
+  std::vector<int> descriptors;
+  bool whole = true;            // false: there was no room for all bytes
+  bool all_descriptors = true;  // false: this process had no room for one, and the kernel closed it
+};
+/// Waits for the next packet.
+inline ReceivedPacket ReceivePacket(int socket) {
+  constexpr size_t kMostDescriptors = 16;
+  ReceivedPacket packet;
+  packet.bytes.resize(kMostMessageBytes);
+  iovec part{.iov_base = packet.bytes.data(), .iov_len = packet.bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostDescriptors * sizeof(int))];
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  header.msg_control = control;
+  header.msg_controllen = sizeof control;
+  ssize_t got;
+  do {
+    got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
+  for (cmsghdr* c = got < 0 ? nullptr : CMSG_FIRSTHDR(&header); c != nullptr;
+       c = CMSG_NXTHDR(&header, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
+      packet.descriptors.push_back(fd);
+    }
+  }
+  packet.bytes.resize(got > 0 ? static_cast<size_t>(got) : 0);
+  packet.whole = (header.msg_flags & MSG_TRUNC) == 0;
+  packet.all_descriptors = (header.msg_flags & MSG_CTRUNC) == 0;
+  return packet;
 }
 
 /// False for bytes that are no message of the server.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import contextvars
 import os
 import re
 import sys
@@ -71,7 +72,20 @@ def told(name: str, texts: Iterable[str]) -> List[str]:
 def tell(name: str, texts: Iterable[str]) -> None:
     """Issues each text once per scan or job, whichever call brings it."""
     for text in told(name, texts):
-        warn(f"{name}: {text}")
+        warn(f"{name}: {text}{_note.get() if 'column' in text else ''}")
+
+
+_note: "contextvars.ContextVar[str]" = contextvars.ContextVar("octavo_note", default="")
+
+
+@contextlib.contextmanager
+def noting(text: str):
+    """Adds a sentence to the warnings of scans and jobs that speak of columns and are issued within the block."""
+    token = _note.set(" " + text)
+    try:
+        yield
+    finally:
+        _note.reset(token)
 
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -109,6 +123,12 @@ def from_rpc_error(error: grpc.RpcError) -> OctavoError:
 
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def of_refusal(refused) -> OctavoError:
+    """The error that an octavo.handoff.v1.Refused says."""
+    return OctavoError(_CODES.get(refused.code, grpc.StatusCode.UNKNOWN), refused.message, refused.reason, refused.field,
+                       {value.name: value.value for value in refused.values})
 
 
 def of_operation(operation) -> Optional[OctavoError]:
@@ -180,10 +200,11 @@ def renaming(fields: Mapping[str, str]):
     try:
         yield
     except OctavoError as error:
-        argument = fields.get(error.field)
-        if argument is None:
+        whole, index = re.fullmatch(r"(.*?)((?:\[\d+\])?)", error.field, re.DOTALL).groups()  # of a list, the element
+        argument = fields.get(whole, "") and fields[whole] + index
+        if not argument:
             raise
-        message = re.sub(rf"^{re.escape(error.field)}\b", argument, error.message)
+        message = re.sub(rf"^{re.escape(error.field)}(?!\w)", lambda _: argument, error.message)
         raise OctavoError(error.code, message, error.reason, argument, error.numbers, error.report, error.retry_seconds) from None
 
 

@@ -137,26 +137,30 @@ def left_out(image: stream_pb2.ImageOptions, shape: Sequence[int], scale_bar_um:
             + (", or the sample spacing is unknown" if name == "scale bar" else "") for name in missing]
 
 
-def frames(messages) -> Iterator[Frame]:
-    """Assembles the chunks of each frame."""
+def of_messages(messages) -> Iterator[Tuple[stream_pb2.Frame, bytearray]]:
+    """Assembles the chunks of each frame of a call: what it is, and its data."""
     head, buffer = None, bytearray()
     for message in messages:
         if message.HasField("frame"):
             head, buffer = message.frame, bytearray(message.total_bytes)
         buffer[message.offset:message.offset + len(message.data)] = message.data
-        if message.offset + len(message.data) < message.total_bytes:
-            continue
-        array = None
-        if message.total_bytes and head.encoding == stream_pb2.ENCODING_RAW:
-            array = np.frombuffer(buffer, NUMPY[head.dtype]).reshape(tuple(head.shape))
-        yield Frame(parent=head.parent, volume=head.volume, volume_index=head.volume_index, product=name_of(PRODUCTS, head.product),
-                    axis=name_of(AXES, head.axis), sequence=head.sequence, dropped_before=head.dropped_before, complete=head.complete,
-                    array=array, data=b"" if array is not None else bytes(buffer), spacing_um=list(head.spacing_um),
-                    display=(head.display_levels.lo, head.display_levels.hi), acquired_ns=head.acquire_monotonic_ns,
-                    published_ns=head.publish_monotonic_ns, shape=tuple(head.shape), axes=tuple(head.axes), unit=head.unit, value_offset=head.value_offset,
-                    value_step=head.value_step, scale_bar_um=head.scale_bar_um,
-                    colour_bar_columns=head.colour_bar_columns,
-                    event=of_message(None, head.event) if head.HasField("event") else None,
-                    stages=head.stages if head.HasField("stages") else None,
-                    record=of_message(None, head.record) if head.HasField("record") else None,
-                    slab=(head.slab.begin, head.slab.end) if head.HasField("slab") else None)
+        if message.offset + len(message.data) == message.total_bytes:
+            yield head, buffer
+
+
+def frame_of(head: stream_pb2.Frame, buffer) -> Frame:
+    """The frame; its array is a view of the buffer."""
+    array = None
+    if len(buffer) and head.encoding == stream_pb2.ENCODING_RAW:
+        array = np.frombuffer(buffer, NUMPY[head.dtype]).reshape(tuple(head.shape))
+    return Frame(parent=head.parent, volume=head.volume, volume_index=head.volume_index, product=name_of(PRODUCTS, head.product),
+                 axis=name_of(AXES, head.axis), sequence=head.sequence, dropped_before=head.dropped_before, complete=head.complete,
+                 array=array, data=b"" if array is not None else bytes(buffer), spacing_um=list(head.spacing_um),
+                 display=(head.display_levels.lo, head.display_levels.hi), acquired_ns=head.acquire_monotonic_ns,
+                 published_ns=head.publish_monotonic_ns, shape=tuple(head.shape), axes=tuple(head.axes), unit=head.unit, value_offset=head.value_offset,
+                 value_step=head.value_step, scale_bar_um=head.scale_bar_um,
+                 colour_bar_columns=head.colour_bar_columns,
+                 event=of_message(None, head.event) if head.HasField("event") else None,
+                 stages=head.stages if head.HasField("stages") else None,
+                 record=of_message(None, head.record) if head.HasField("record") else None,
+                 slab=(head.slab.begin, head.slab.end) if head.HasField("slab") else None)

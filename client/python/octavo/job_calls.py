@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import Any, Iterable, Iterator, List, Optional
+from typing import Any, Iterable, Iterator, List, Mapping, Optional
 
 import grpc
 
 from octavo import errors, specs
 from octavo.arguments import Seconds, explained, explained_methods, limit
+from octavo.devices import with_device_name
 from octavo.objects import Job, JobName, Volume, giving_objects
 from octavo.paging import pages
 from octavo.session import Session, secret_of
@@ -33,21 +34,24 @@ class JobCalls:
         session     the session that the job belongs to, for orphan="discard" when the client is
                     gone (the job is cancelled, its volumes are discarded) ...
         request_id  a retry with the same id, work and fields returns the first Job
-        fields      title, labels, priority (-100 ... 100), device, group; orphan, ttl: the fate of
-                    its volumes; results="disk" or "host": where each goes as soon as it is complete;
+        fields      title, labels, priority (-100 ... 100), group; device "devices/<n>" or n, "gpu", "cpu", or, for
+                    tomography and projection, "host" (devices/host); orphan, ttl: the fate of its volumes; results="disk" or "host": where each goes as soon as it is complete;
                     commit="scan.zarr" or commit_options(...): the server writes the volume of the result to storage after the job is
                     DONE (Volume.state COMMITTED, Job.commits), and holds it where that fails (Job.warnings)
         What might be a mistake is an OctavoWarning.
         """
         job = self._call(self._jobs.SubmitJob, job_pb2.SubmitJobRequest(
-            spec=specs.job_spec(work, **fields), request_id=request_id, session_secret=secret_of(session))).job
+            spec=self._job_spec(work, fields), request_id=request_id, session_secret=secret_of(session))).job
         errors.tell(job.name, job.warnings)
         return job
 
     @explained(specs.job_spec)
     def plan_job(self, work: specs.Work, **fields: Any) -> job_pb2.PlanJobResponse:
         """The needs and the steps of submit_job, without queueing anything."""
-        return self._call(self._jobs.PlanJob, job_pb2.PlanJobRequest(spec=specs.job_spec(work, **fields)))
+        return self._call(self._jobs.PlanJob, job_pb2.PlanJobRequest(spec=self._job_spec(work, fields)))
+
+    def _job_spec(self, work: specs.Work, fields: Mapping[str, Any]) -> job_pb2.JobSpec:
+        return specs.job_spec(work, **with_device_name(self, fields))
 
     def job(self, name: JobName) -> Job:
         errors.check_kind("name", name, "jobs")
@@ -82,15 +86,18 @@ class JobCalls:
 
     def wait_commit(self, name: JobName, *, timeout: Optional[Seconds] = None) -> Job:
         """Waits for the end of a job with commit=, and until its result is written, at most `timeout` seconds (OctavoTimeout). Raises OctavoError
-        unless both come about; ValueError for a job without commit."""
+        unless both come about; ValueError for a job without commit. Of a job of an earlier run of the server, whose request is not kept, it returns
+        what was written, and raises OctavoError if that was nothing, or not all."""
         errors.check_kind("name", name, "jobs")
         most = limit("timeout", timeout)
         end = None if most is None else time.monotonic() + most
         job = self.wait_job(name, timeout=timeout)
-        if job.spec.commit is None:
+        if job.earlier_run:
+            self._check_earlier_commits(job)
+        elif job.spec.commit is None:
             raise ValueError(f"{job.name} has no commit; submit_job(..., commit=...) makes one")
         gone = None  # since when no volume is there that could still be written
-        while len(job.commits) + job.commit_failures < len(job.volume_names):
+        while not job.earlier_run and len(job.commits) + job.commit_failures < len(job.volume_names):
             there = len(job.volumes()) > job.commit_failures
             job = self.job(name)
             gone = None if there else gone or time.monotonic()
@@ -103,6 +110,16 @@ class JobCalls:
         if job.commit_failures:
             raise errors.OctavoError(grpc.StatusCode.ABORTED, next((w for w in job.warnings if "could not be committed" in w), f"{job.name} was not committed"))
         return job
+
+    @staticmethod
+    def _check_earlier_commits(job: Job) -> None:
+        """The server that would have written the rest is gone: nothing is to be waited for."""
+        missing = len(job.volume_names) - len(job.commits) - job.commit_failures
+        if missing > 0:
+            written = f"{len(job.commits)} of its {len(job.volume_names)} volumes" if job.commits else "none of its volumes"
+            raise errors.OctavoError(grpc.StatusCode.FAILED_PRECONDITION,
+                                     f"{job.name} is of an earlier run of the server, whose request is not kept, and {written} is known to be written; "
+                                     "nothing writes more of it: client.commit(volume, ...) writes a volume that is still there")
 
     def series_volumes(self, name: JobName, *, timeout: Optional[Seconds] = None) -> Iterator[Volume]:
         """Yields the volumes of octavo.tomography(series=) in their order, each as soon as it is held, while the job goes on, and ends with the

@@ -475,6 +475,8 @@ class Connection:
     def _give_back(self, grant: int, name: str, memory) -> None:
         # The garbage collector may call this at any time, so it takes no lock and waits for no
         # answer.
+        if not self._socket.ours:  # in a forked process, which has no context of the GPU either
+            return
         self._out.pop(name, None)
         if self._gone:
             return

@@ -11,13 +11,12 @@ from octavo.arguments import explained, whole
 from octavo.array_jobs import ArrayJobs
 from octavo.client import Client
 from octavo.names import short
-from octavo.prep_chain import finite, positive, projections_of, within
-from octavo.tomography import ProjectionArrays, angles_of, preparation, sinograms
+from octavo.prep_chain import finite, positive, projections_of, real, within
+from octavo.tomography import AXIS_ARGUMENTS, ProjectionArrays, angles_of, preparation, sinograms
 
 _MOST_ROWS = 16  # that phase correlation looks at
 _LEAST_COLUMNS = 8
 _RANGE = 50  # columns on either side that find_center searches
-_ARGUMENTS = {"tomography.angles_rad": "theta"}
 
 
 @explained()
@@ -26,7 +25,7 @@ def find_center(tomo: Any, theta: Any, ind: Optional[int] = None, init: Optional
     """The rotation axis by the sharpest histogram of trial slices, as tomopy.find_center (Donath et al. 2006): line integrals [angle, row, column], or
     with sinogram_order [row, angle, column]; theta in radians. ind  the row (None: the middle one);  tol  columns, 0.01 to 1.
 
-    Counts as octavo.recon: column + 0.5; columns / 2 is the middle. An OctavoWarning tells of doubts, which a second method finds.
+    A pixel index, as there; (columns - 1) / 2 is the middle. An OctavoWarning tells of doubts, which a second method finds.
     Where TomoPy follows the slope from init, this searches within 50 columns of init (None: of the middle), or a quarter of all if that is
     less, and farther if the result is at an end or in doubt. Trial slices are always limited to the disc that all directions see:
     mask=False and other ratios are refused.
@@ -41,7 +40,7 @@ def find_center(tomo: Any, theta: Any, ind: Optional[int] = None, init: Optional
     rows = _rows("tomo", tomo[:, ind:ind + 1])
     theta = finite("theta", angles_of(theta, len(rows), "tomo"))
     columns = rows.shape[2]
-    start = (columns - 1) / 2 if init is None else within("init", init, 0, columns) - 0.5
+    start = (columns - 1) / 2 if init is None else within("init", init, 0, columns)
     reach = min(_RANGE, columns / 4)
     return _found(rows, theta, "entropy", (start - reach, start + reach), client, tolerance=within("tol", tol, 0.01, 1, "columns"))
 
@@ -53,11 +52,10 @@ def find_center_vo(tomo: Any, ind: Optional[int] = None, smin: float = -50, smax
     sinogram [angle, column], over half a turn. theta  the angles in radians; None, as in TomoPy: evenly spaced over half a turn.
 
     ind         the row; None: the middle one, or with more than 10 rows the mean of 10 there
-    smin, smax  the columns of the search, counted from the middle;  step  of the fine search, 0.05 to 6
+    smin, smax  the columns of the search, counted from the middle, as far as there are any; of fewer than 100, a quarter on either side if they are not given;  step  of the fine search, 0.05 to 6
     ratio, drop  see octavo.v1.RotationCenter.object_ratio, drop;  srad  6, the only radius of the fine search
 
-    Counts as octavo.recon: column + 0.5, which is 0.5 more than TomoPy's result, a pixel index. An OctavoWarning tells of doubts, which a
-    second method finds; then, and at an end of the search, it goes beyond smin and smax.
+    A pixel index, as there. An OctavoWarning tells of doubts, which a second method finds; then, and at an end of the search, it goes beyond smin and smax.
     """
     if srad != 6:
         raise ValueError(f"srad is {short(srad)}; expected 6: the radius of the fine search cannot be chosen")
@@ -75,9 +73,12 @@ def find_center_vo(tomo: Any, ind: Optional[int] = None, smin: float = -50, smax
         rows = _rows("tomo", tomo[:, row:row + 1])
     angles = np.arange(len(rows)) * np.pi / len(rows) if theta is None else finite("theta", angles_of(theta, len(rows), "tomo"))
     columns = rows.shape[2]
-    if not within("smin", smin, -columns, columns) < within("smax", smax, -columns, columns):
-        raise ValueError(f"smin is {short(smin)} and smax {short(smax)}; expected smin below smax")
+    if not real("smin", smin) < real("smax", smax) or smax <= -columns / 2 or smin >= columns / 2:
+        raise ValueError(f"smin is {short(smin)} and smax {short(smax)}; expected smin below smax, and a part of the {columns} columns, {-columns / 2:g} to {columns / 2:g}")
     middle = (columns - 1) / 2
+    if (smin, smax) == (-_RANGE, _RANGE) and columns < 2 * _RANGE:  # near the ends of the detector anything fits
+        smin, smax = -columns / 4, columns / 4
+    smin, smax = max(smin, -middle), min(smax, middle)
     return _found(rows, angles, "vo", (middle + smin, middle + smax), client, tolerance=within("step", step, 0.05, 6, "columns"),
                   object_ratio=min(positive("ratio", ratio), 4.0), drop=whole("drop", drop, 0, 1024))
 
@@ -87,8 +88,7 @@ def find_center_pc(proj1: Any, proj2: Any, tol: float = 0.5, rotc_guess: Optiona
     """The rotation axis by the phase correlation of a projection [row, column] and the mirrored one half a turn later, as tomopy.find_center_pc
     (Guizar-Sicairos et al. 2008). tol  columns, 0.01 to 1.
 
-    Counts as octavo.recon: column + 0.5, which is 0.5 more than TomoPy's result, a pixel index; so does rotc_guess. Up to 16 rows are
-    compared: of more, the means of 16 groups. The correlation weighs coarse structures more, so results differ by parts of a column.
+    A pixel index, as there, and so is rotc_guess. Up to 16 rows are compared: of more, the means of 16 groups. The correlation weighs coarse structures more, so results differ by parts of a column.
     The search is the whole detector, with rotc_guess a quarter of it on either side. Two projections are few: an OctavoWarning tells of
     doubts, which a second method finds.
     """
@@ -102,7 +102,7 @@ def find_center_pc(proj1: Any, proj2: Any, tol: float = 0.5, rotc_guess: Optiona
     columns = both.shape[2]
     around = (0, columns - 1)
     if rotc_guess is not None:
-        guess = within("rotc_guess", rotc_guess, 0, columns) - 0.5
+        guess = within("rotc_guess", rotc_guess, 0, columns)
         around = (guess - columns / 4, guess + columns / 4)
     return _found(both, np.array([0, np.pi]), "phase_correlation", around, client, tolerance=within("tol", tol, 0.01, 1, "columns"))
 
@@ -127,5 +127,5 @@ def _found(rows: np.ndarray, theta: np.ndarray, method: str, search: Tuple[float
             setattr(job.center, name, value)
         return job
 
-    with ArrayJobs("octavo.prep", client) as jobs, errors.renaming(_ARGUMENTS):
-        return jobs.run(make, [rows]).tomography.centers[0] + 0.5
+    with ArrayJobs("octavo.prep", client) as jobs, errors.renaming(AXIS_ARGUMENTS):
+        return jobs.run(make, [rows]).tomography.centers[0]

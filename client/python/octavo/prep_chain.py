@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import math
 from typing import Any, Callable, Dict, List, Optional, Sequence
@@ -12,9 +13,10 @@ from octavo import errors
 from octavo.arguments import array, explained, explained_methods, real, whole
 from octavo.array_jobs import ArrayJobs
 from octavo.client import Client
+from octavo.devices import TOMOPY_NUMBERS, device_name
 from octavo.names import closest, short
 from octavo.objects import Job
-from octavo.tomography import angles_of, device_name, doubt_attenuation, preparation, recon, recon_work, sinograms, tomography
+from octavo.tomography import AXIS_ARGUMENTS, angles_of, doubt_attenuation, preparation, recon, recon_work, sinograms, takes_no_axis, tomography
 from octavo.v1 import tomography_pb2 as t
 
 # Functions of TomoPy without a counterpart, and what to do instead.
@@ -35,7 +37,7 @@ _MOST_RINGS = 8  # in a job
 _NATIVE = ("u1", "u2", "i2", "f4")  # types that jobs take
 
 # The caller's arguments for fields of the request.
-_ARGUMENTS = {"tomography.arrays.flats": "flat", "tomography.arrays.darks": "dark", "tomography.preparation.stitching": "theta",
+_ARGUMENTS = {**AXIS_ARGUMENTS, "tomography.arrays.flats": "flat", "tomography.arrays.darks": "dark", "tomography.preparation.stitching": "theta",
               "tomography.preparation.phase": "retrieve_phase"}
 
 
@@ -272,17 +274,20 @@ class Chain:
         work, init_recon = recon_work((rows, angles, columns), last.angles, last.preparation, center, algorithm=algorithm, init_recon=init_recon, **options)
         self._doubt()
         bins = last.fields(Stage.BINS).get("bin_columns", 1)
-        if bins > 1 and not last.has(Stage.STITCHING):
+        note = contextlib.nullcontext()
+        if bins > 1 and not last.has(Stage.STITCHING) and not takes_no_axis(work["form"]):
             work["center"] = _unbinned(work["center"], bins, columns)
+            note = errors.noting(f"Columns are those before downsample: column c of them is (c - {(bins - 1) / 2:g}) / {bins} of the chain.")
         initial = [] if init_recon is None else [init_recon]
 
         def make(arrays: t.ProjectionArrays, more: List[str]) -> t.TomographyJob:
             return tomography(arrays, initial="".join(more), **work)
 
         with _Computing(self) as jobs:
-            device = device_name(jobs.client, device)
+            device = device_name(jobs.client, device, TOMOPY_NUMBERS)
             self._run(jobs, [one for one in self._pending if one is not last], progress, device)
-            job = self._job(jobs, last, make, initial, progress, device)
+            with note:
+                job = self._job(jobs, last, make, initial, progress, device)
             return jobs.read(job.volume_names[0])
 
     def close(self) -> None:
@@ -500,4 +505,7 @@ def _unbinned(center: Any, bins: int, columns: int) -> Any:
     """A center of binned columns, in those of the detector; None: the middle of the binned ones."""
     if isinstance(center, str):
         return center
-    return np.atleast_1d((columns - 1) / 2 if center is None else center) * bins + (bins - 1) / 2
+    center = np.atleast_1d((columns - 1) / 2 if center is None else center)
+    for one in center:
+        within("center", one, -0.5, columns - 0.5, f"for the {columns} columns after downsample")
+    return center * bins + (bins - 1) / 2

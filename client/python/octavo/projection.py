@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from octavo.arguments import array, builder, explained, message, short
 from octavo.array_jobs import ArrayJobs
 from octavo.client import Client
+from octavo.tomography import axis_of, doubt_axis
 from octavo.v1 import projection_pb2
 
 _CALLED = {"angles_rad": "angles", "axis_pixels": "center", "mask_ratio": "mask", "slices_per_batch": "batch"}
@@ -49,8 +50,8 @@ def project(image: Any, theta: Sequence[float], center: Union[None, float, Seque
 
     image    square images [slice, y, x] or one [y, x], which gives [angle, column]; or a held volume or a buffer [slice, y, x], by name
     theta    radians, one per projection; in any order, also repeated
-    center   as TomoPy and octavo.recon count (column + 0.5): one for all or one per slice; None = the middle. The axis passes the middle of the image
-    device   "devices/<n>"; empty: the server chooses
+    center   pixel index, as in octavo.recon (TomoPy's project counts 0.5 more): one for all or one per slice; None = the middle. The axis passes the middle of the image
+    device   "devices/<n>", "host" (devices/host, where the server has it); empty: the server chooses
     client   the connection to use (default: a new one); progress called with each octavo.v1.Job
     fields   of octavo.projection: columns (0 = as many as the image has; TomoPy's pad=True makes about sqrt(2) times as many), interpolation,
              pixel_size, mask
@@ -98,7 +99,7 @@ def _run(client: Optional[Client], title: str, name: str, given: Any, axes: Sequ
             raise ValueError(f"theta has {len(theta)} angles and {name} has {stack.shape[1]} projections; expected an angle for each projection")
         slices, arrays = len(stack), [np.ascontiguousarray(stack)]
     if center is not None:
-        center = np.atleast_1d(array("center", center, np.float64)).ravel() - 0.5
+        center = axis_of(center)
         if slices is not None and len(center) not in (1, slices):
             raise ValueError(f"center has {len(center)} values; expected 1{f', or {slices}: one for each slice' if slices > 1 else ''}")
     if not len(theta):
@@ -108,6 +109,8 @@ def _run(client: Optional[Client], title: str, name: str, given: Any, axes: Sequ
         return projection(held if held is not None else names[0], theta, adjoint=adjoint, center=center, **fields)
 
     make(["buffers/none"])  # report errors in the arguments before sending anything
+    if center is not None and arrays:
+        doubt_axis(center, arrays[0].shape[2] if adjoint else fields.get("columns") or arrays[0].shape[2])
     with ArrayJobs(title, client) as jobs:
         job = jobs.run(make, arrays, device=device, progress=progress)
         made = jobs.read(job.volume_names[0])

@@ -12,6 +12,7 @@ import numpy as np
 
 from octavo import arguments, buffers, errors
 from octavo.arguments import Seconds, array, builder, message, several, short
+from octavo.devices import HOST_DEVICE
 from octavo.names import Names, Types
 from octavo.v1 import ingest_pb2, job_pb2, projection_pb2, scan_pb2, tomography_pb2, types_pb2
 
@@ -287,8 +288,10 @@ def processing(*, background: Union[str, np.ndarray, None] = None, k: Union[str,
 
 
 def _with_device(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The fields, with the name of a device in place of its number."""
+    """The fields, with the name of a device in place of its number, or of "host" in any case."""
     device = fields.get("device")
+    if isinstance(device, str) and device.lower() == "host":
+        return {**fields, "device": HOST_DEVICE}
     if isinstance(device, (bool, np.bool_)) or not isinstance(device, numbers.Integral):
         return fields
     return {**fields, "device": f"devices/{arguments.whole('device', device, 0, 2 ** 31 - 1)}"}

@@ -12,7 +12,8 @@ from octavo import errors
 from octavo.arguments import array, builder, explained, message, several, short, whole
 from octavo.array_jobs import ArrayJobs
 from octavo.client import Client
-from octavo.names import Names, Types, closest
+from octavo.devices import TOMOPY_NUMBERS, device_name
+from octavo.names import Names, Types
 from octavo.v1 import ingest_pb2, tomography_pb2 as t, types_pb2
 
 _OPTIONS = t.TomographyAlgorithmOptions
@@ -25,7 +26,7 @@ _REFUSED = {"art": "goes ray by ray; sirt and cgls solve the same equations", "b
                for name in ("ospml_hybrid", "ospml_quad", "pml_hybrid", "pml_quad", "grad", "tikh", "vector")}}
 ALGORITHMS = Names({"fbp": _OPTIONS.ALGORITHM_FBP, "fourier": _OPTIONS.ALGORITHM_FOURIER, "auto": _OPTIONS.ALGORITHM_AUTO, "sirt": _OPTIONS.ALGORITHM_SIRT, "mlem": _OPTIONS.ALGORITHM_MLEM, "cgls": _OPTIONS.ALGORITHM_CGLS,
                     "tv": _OPTIONS.ALGORITHM_TV},
-                   aliases={"gridrec": "fbp", "fourierrec": "fourier", "astrasirt": "sirt", "astracgls": "cgls"}, refused=_REFUSED, of=_OPTIONS.Algorithm)
+                   aliases={"gridrec": "auto", "fourierrec": "fourier", "astrasirt": "sirt", "astracgls": "cgls"}, refused=_REFUSED, of=_OPTIONS.Algorithm)
 FORMS = Names({"corrected": _OPTIONS.FORM_CORRECTED, "tomopy": _OPTIONS.FORM_TOMOPY}, of=_OPTIONS.Form)
 INTERPOLATIONS = Names({"nearest": _OPTIONS.INTERPOLATION_NEAREST, "linear": _OPTIONS.INTERPOLATION_LINEAR, "cubic": _OPTIONS.INTERPOLATION_CUBIC}, aliases={"nn": "nearest"},
                        of=_OPTIONS.Interpolation)
@@ -171,7 +172,7 @@ def _tell_one_iteration(algorithm: str) -> None:
 
 
 @builder(_OPTIONS, called={"min_value": "min", "max_value": "max", "mask_ratio": "mask"})
-def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: Optional[int] = None, center: Union[None, str, float, Sequence[float]] = None,
+def tomography(input: Input, *, algorithm: Union[str, int] = "auto", iterations: Optional[int] = None, center: Union[None, str, float, Sequence[float]] = None,
                center_row: Optional[int] = None, search: Optional[Sequence[float]] = None, center_doubt: Union[str, int] = "warn",
                along_rows: Union[str, int] = "one", try_centers: Optional[Sequence[float]] = None,
                angles: Optional[Sequence[float]] = None, projections: Indices = None, rows: Indices = None, columns: Indices = None,
@@ -185,8 +186,8 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
 
     input        path of a file below a replay root; dict(path=..., flats=..., ...) of ProjectionFile; ProjectionArrays(projections="buffers/..." or
                  "volumes/..."); PushedProjections(rows=, columns=, frames=): Client.push_projections
-    algorithm    "fbp", "fourier" (the same by gridding), "auto" (fourier where it is faster and as good), "sirt",
-                 "mlem", "cgls", "tv" (total variation, with tv_weight: about the contrast of noise), or "gridrec": fbp with its filter; form "corrected", "tomopy" (sirt,
+    algorithm    "auto" (the default: fourier where it is faster and as good, else fbp), "fbp", "fourier" (the same by gridding), "sirt",
+                 "mlem", "cgls", "tv" (total variation, with tv_weight: about the contrast of noise), or "gridrec": auto with its filter; form "corrected", "tomopy" (sirt,
                  mlem). Options that an algorithm does not use are refused
     iterations   of sirt, mlem, cgls, tv; None = the usual number: 100, for cgls 20, for tv 200
     interpolation  "nearest", "linear", "cubic";  filter  "ramp", "shepp-logan", "cosine", "hann", "hamming", "parzen", "butterworth"
@@ -214,8 +215,8 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
                  Each is held as soon as it is complete, while pushed frames still come: Client.series_volumes(job) gives them one by
                  one. commit= needs {index} in its destination
     half_turn    of a scan over 360 degrees or more: "all" (the default: the whole scan), "first", "second", or "best", the one whose projections
-                 fit together best. Job.tomography.half_turns says which one was used, and how well each fits. Refused with pushed
-                 projections, with stitching and with series
+                 fit together best. Job.tomography.half_turns says which one was used, and how well each fits. Of pushed projections it is known when
+                 all have come. Refused with stitching and with series
     fields       of TomographyAlgorithmOptions: relaxation, subsets, stop_change, stop_residual, image_size, filter_cutoff, fourier_accuracy, ...
     """
     job = _job(input, prepare, angles, projections, rows, columns, batch, place, pixel_size_um, samples, window, series, half_turn)
@@ -238,7 +239,7 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
     if try_centers is not None:
         begin, end, step = several("try_centers", try_centers, "begin, end, step")
         job.try_centers.CopyFrom(t.TryCenters(begin=begin, end=end, step=step, **row))
-    word = next((name for name, number in ALGORITHMS.items() if number == (algorithm or _OPTIONS.ALGORITHM_FBP)), algorithm)
+    word = next((name for name, number in ALGORITHMS.items() if number == (algorithm or _OPTIONS.ALGORITHM_AUTO)), algorithm)
     if isinstance(word, str):  # pass unknown numbers to the server
         given = dict(iterations=iterations, padding=padding, initial=initial or None, filter=filter or None, form=None if FORMS.pick("form", form) in (0, _OPTIONS.FORM_CORRECTED) else form,
                      **{name: value or None for name, value in fields.items() if name in _USED_BY})
@@ -351,7 +352,7 @@ def _algorithm(algorithm) -> str:
     name = "gridrec" if algorithm is None else algorithm
     if callable(name):
         raise ValueError("algorithm is a function; expected one of the names fbp, fourier, auto, gridrec, sirt, mlem, cgls, tv")
-    return "gridrec" if name == "gridrec" else ALGORITHMS.name("algorithm", name)
+    return "gridrec" if isinstance(name, str) and name.lower() == "gridrec" else ALGORITHMS.name("algorithm", name)
 
 
 def _iterative_options(num_iter, num_block, interpolation, filter_name, filter_par) -> dict:
@@ -382,7 +383,7 @@ def _direct_options(algorithm: str, num_iter, num_block, interpolation, filter_n
 
 @explained(tomography, covered=("input", "angles", "prepare", "initial", "batch", "image_size", "iterations", "subsets", "filter", "filter_cutoff",
                                 "filter_order", "center_row", "search", "try_centers", "projections", "rows", "columns", "pixel_size_um", "samples", "window"))
-def recon(tomo: Any, theta: Any, center: Any = None, sinogram_order: bool = False, algorithm: Optional[str] = None, init_recon: Any = None, ncore: Optional[int] = None,
+def recon(tomo: Any, theta: Any, center: Any = None, sinogram_order: bool = False, algorithm: Union[None, str, Callable] = None, init_recon: Any = None, ncore: Optional[int] = None,
           nchunk: Optional[int] = None, *, num_iter: Optional[int] = None, num_gridx: Optional[int] = None, num_gridy: Optional[int] = None,
           num_block: Optional[int] = None, ind_block: Any = None, reg_par: Any = None, filter_name: Optional[str] = None, filter_par: Any = None,
           accelerated: Optional[bool] = None, pool_size: int = 0, interpolation: Union[None, str, int] = None, device: Union[None, str, int] = None,
@@ -395,7 +396,7 @@ def recon(tomo: Any, theta: Any, center: Any = None, sinogram_order: bool = Fals
            that is, after the minus logarithm (an OctavoWarning for whole numbers, which are usually
            counts, and for values that look like transmissions or cannot be line integrals;
            octavo.tomography takes counts with flat fields); theta radians, [angle]
-    center as TomoPy counts (column + 0.5): a number, one per slice, or "auto", "pairs", "vo", "entropy", "phase_correlation"; None = the middle
+    center pixel index, as TomoPy's find_center functions and its gridrec count: a number, one per slice, or "auto", "pairs", "vo", "entropy", "phase_correlation"; None = the middle
     form   "corrected" (true scale, centre honoured) or "tomopy" (as its accelerated CPU code: sirt and mlem)
     client the connection to use (default: a new one); progress called with each octavo.v1.Job
     fields of octavo.tomography: min, max, mask, padding, relaxation, stop_change, ...; series: the result is [volume, slice, y, x] then. A table in
@@ -412,9 +413,9 @@ def recon(tomo: Any, theta: Any, center: Any = None, sinogram_order: bool = Fals
         num_iter=num_iter, num_gridx=num_gridx, num_gridy=num_gridy, num_block=num_block, ind_block=ind_block, reg_par=reg_par, filter_name=filter_name,
         filter_par=filter_par, accelerated=accelerated, interpolation=interpolation, form=form, **fields)
     given = [tomo] if init_recon is None else [tomo, init_recon]
-    with ArrayJobs("octavo.recon", client) as jobs:
+    with ArrayJobs("octavo.recon", client) as jobs, errors.renaming(AXIS_ARGUMENTS):
         job = jobs.run(lambda names: tomography(t.ProjectionArrays(projections=names[0], sinogram_order=sinogram_order), initial="".join(names[1:]), **work),
-                       given, device=device_name(jobs.client, device), progress=progress)
+                       given, device=device_name(jobs.client, device, TOMOPY_NUMBERS), progress=progress)
         return jobs.read(job.volume_names[0]) if fields.get("series") is None else np.stack([jobs.read(name) for name in job.volume_names])
 
 
@@ -426,6 +427,27 @@ def angles_of(theta, count: int, name: str) -> np.ndarray:
     return theta
 
 
+# Arguments of array calls, by the field that the server names.
+AXIS_ARGUMENTS = {"tomography.center.pixels": "center", "tomography.angles_rad": "theta"}
+
+
+def takes_no_axis(form: Union[str, int]) -> bool:
+    """Whether the axis is in the middle whatever is given, as in TomoPy's accelerated code."""
+    return FORMS.pick("form", form) == _OPTIONS.FORM_TOMOPY
+
+
+def axis_of(center: Any) -> np.ndarray:
+    """The argument `center`: pixel indices."""
+    return np.atleast_1d(array("center", center, np.float64)).ravel()
+
+
+def doubt_axis(center: np.ndarray, columns: int) -> None:
+    """An OctavoWarning for half the number of columns, which is the middle only for those who count the edges of columns."""
+    if (center == columns / 2).any():
+        errors.warn(f"center is {columns / 2:g}, half of {columns} columns, and is taken as a pixel index: the middle is {(columns - 1) / 2:g}. TomoPy's gridrec takes it so, "
+                    "too; its iterative algorithms and its project count pixel index + 0.5")
+
+
 def recon_work(shape: tuple, theta: np.ndarray, prepare: t.TomographyPreparation, center: Any = None, *, algorithm: Optional[str] = None, init_recon: Any = None,
                nchunk: Optional[int] = None, num_iter: Optional[int] = None, num_gridx: Optional[int] = None, num_gridy: Optional[int] = None,
                num_block: Optional[int] = None, ind_block: Any = None, reg_par: Any = None, filter_name: Optional[str] = None, filter_par: Any = None,
@@ -435,7 +457,7 @@ def recon_work(shape: tuple, theta: np.ndarray, prepare: t.TomographyPreparation
     what is reconstructed."""
     slices, _, columns = shape
     called = _algorithm(algorithm)
-    name = "fbp" if called == "gridrec" else called  # the direct method of this server; same filters
+    name = "auto" if called == "gridrec" else called  # the direct methods of this server; same filters
     if num_gridx != num_gridy and None not in (num_gridx, num_gridy):
         raise ValueError(f"num_gridx is {num_gridx} and num_gridy {num_gridy}; slices are square, so both must be the same")
     size = num_gridx or num_gridy or columns
@@ -454,11 +476,12 @@ def recon_work(shape: tuple, theta: np.ndarray, prepare: t.TomographyPreparation
         if num_iter is None:
             _tell_one_iteration(name)
     if center is not None and not isinstance(center, str):
-        center = np.atleast_1d(array("center", center, np.float64)) - 0.5
+        ignored = takes_no_axis(form)
+        center = axis_of(center)
         if len(center) not in (1, slices):
             raise ValueError(f"center has {len(center)} values; expected 1, or {slices}: one for each slice")
-        if FORMS.pick("form", form) == _OPTIONS.FORM_TOMOPY:
-            center = None  # ignored there too
+        if ignored:
+            center = None  # there too
     if init_recon is not None:
         if name in _DIRECT:
             raise ValueError(f"init_recon is given with {called}, which begins with no image; give it only with {', '.join(_ITERATIVE)}")
@@ -467,6 +490,8 @@ def recon_work(shape: tuple, theta: np.ndarray, prepare: t.TomographyPreparation
             raise ValueError(f"init_recon has the shape {init_recon.shape}; expected {(slices, size, size)}")
     work = dict(algorithm=name, form=form, center=center, angles=theta, prepare=prepare, batch=nchunk or 0, image_size=size, **options, **fields)
     tomography("", **work)  # report errors in them before sending anything
+    if isinstance(center, np.ndarray):
+        doubt_axis(center, columns)
     return work, init_recon
 
 
@@ -475,7 +500,7 @@ def doubt_attenuation(tomo: np.ndarray, dtype, angles_axis: int) -> None:
     of tomo."""
     instead = "Attenuation is -log((tomo - dark) / (flat - dark)); octavo.tomography makes it of counts and flat fields"
     said = ""
-    look = np.moveaxis(tomo, angles_axis, 0)[::max(1, tomo.size >> 22)]  # some of the angles are enough
+    look = _some(np.moveaxis(tomo, angles_axis, 0))
     if isinstance(dtype, np.dtype) and dtype.kind in "ui":
         said = f"tomo is {dtype}: whole numbers, which are mostly counts of a detector, are reconstructed as they are. {instead}"
     elif look.size and np.max(look) > 100 and np.array_equal(look, np.floor(look)):
@@ -498,6 +523,14 @@ def doubt_attenuation(tomo: np.ndarray, dtype, angles_axis: int) -> None:
         errors.warn(said)
 
 
+def _some(tomo: np.ndarray) -> np.ndarray:
+    """About a quarter of a million values of [angle, slice, column], which are looked at in milliseconds: some of the angles, and of the slices if 16 angles
+    are still too many."""
+    most = 1 << 18
+    look = tomo[::max(1, min(tomo.size // most, len(tomo) // 16))]
+    return look[:, ::max(1, look.size // most)]
+
+
 # A ray of this line integral lets through two parts in a thousand million: no detector counts them.
 _MOST_EVERYWHERE = 20.0
 
@@ -517,17 +550,3 @@ def _impossible(look: np.ndarray, outer: Optional[np.ndarray]) -> str:
         return (f"tomo cannot be attenuation: its values are {lo:.4g} to {hi:.4g}, below 0 where the object is. They are reconstructed as they are: is the "
                 "minus in front of the logarithm missing?")
     return ""
-
-
-def device_name(client: Client, device) -> str:
-    """Checks that the server has the requested "gpu" or "cpu" (or TomoPy's numbers 1 and 0): there
-    is no silent fallback."""
-    if device is None or str(device) in ("", "auto") or str(device).startswith("devices/"):
-        return str(device or "")
-    backend = {"gpu": "cuda", "1": "cuda", "cpu": "host", "0": "host"}.get(str(device).lower())
-    if backend is None:
-        raise ValueError(f"device is {device!r}; expected gpu, cpu, auto or devices/<n>{closest(str(device), ('gpu', 'cpu', 'auto'))}")
-    found = [one.name for one in client.devices() if one.backend == backend]
-    if not found:
-        raise ValueError(f"device is {device!r}, but the server has none of it: {', '.join(one.backend for one in client.devices())}")
-    return "" if len(found) == len(client.devices()) else found[0]

@@ -14,6 +14,7 @@ import numpy as np
 
 from octavo import buffers, deposit, errors, formats, frames, pictures, specs, wire
 from octavo.arguments import Seconds, explained, explained_methods, limit, message, several
+from octavo.devices import with_device_name
 from octavo.fields import Fields, of_message
 from octavo.names import Names
 from octavo.objects import Buffer, Name, Operation, ScanName, Volume, VolumeName, giving_objects
@@ -134,7 +135,7 @@ class VolumeCalls:
         downsample    a coarser picture, made on the volume's device: each sample stands for a cube of this many voxels along each axis (a
                       power of two up to 64); downsampling  the "max" (default) or the "mean" of the cube
         window        (lo, hi), in stored units: samples are sent as u8, lo as 0 and hi as 255
-        connections   over which a large box comes at the same time, 1 to 16; 0: as the processors allow, at most 4. Each carries at least 16 MiB
+        connections   over which a large box comes at the same time, 1 to 16; 0: as the processors allow. Each carries at least 16 MiB
         out           an array of the box's shape and type, to be filled and returned instead of a new one: for many volumes, this is faster.
                       If the call raises, it may hold a part of the voxels
         """
@@ -305,7 +306,7 @@ class VolumeCalls:
         return self._imported(self._begun, path, session, request_id, fields)
 
     def _imported(self, how, path, session, request_id, fields):
-        request = specs.import_request(path, **fields)
+        request = specs.import_request(path, **with_device_name(self, fields))
         request.request_id, request.session_secret = request_id, secret_of(session)
         try:
             return how(self._ingest.ImportVolume, request)

@@ -1,5 +1,5 @@
 """Voxels of a volume straight into an array: small boxes over the client's own connection, large ones over connections of their own, several at
-once, each of which carries a range of the box."""
+once, each of which carries a range of the box; by liboctavo_read (native_read.py), else by threads of Python."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import grpc
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from octavo import errors, payload
+from octavo import errors, native_read, payload
 from octavo.arguments import short
 from octavo.frames import NUMPY
 from octavo.v1 import types_pb2, volume_pb2
@@ -118,10 +118,11 @@ class Reader:
 
     channel  the client's own
     connect  another one, with these options besides the client's
+    native   reads large boxes, where its library is there
     """
 
-    def __init__(self, channel: grpc.Channel, connect: Callable[[list], grpc.Channel]):
-        self._channel, self._connect = channel, connect
+    def __init__(self, channel: grpc.Channel, connect: Callable[[list], grpc.Channel], native: native_read.Reader):
+        self._channel, self._connect, self._native = channel, connect, native
         self._lock = threading.Lock()
         self._channels: List[grpc.Channel] = []
         self._closed = False
@@ -130,6 +131,7 @@ class Reader:
         with self._lock:
             self._closed = True
             channels, self._channels = self._channels, []
+        self._native.close()
         for channel in channels:
             channel.close()
 
@@ -149,16 +151,18 @@ class Reader:
         size = math.prod(count) * kind.itemsize
         if size < _LEAST_BYTES:
             return self._whole(self._channel, request, out)
+        array = _array(tuple(count), kind, out)
+        if self._native.read(request, int(connections), array.reshape(-1).view(np.uint8)):
+            return array
         parts = _split(request, start, count, size, int(connections) or _useful())
         channels = self._own(len(parts))
         if len(parts) == 1:
             try:
-                return self._whole(channels[0], request, out)
+                return self._whole(channels[0], request, array)
             except grpc.RpcError as error:  # the connection was refused: the client's own one is there
                 if error.code() not in _WORTH_ANOTHER_TRY or channels[0] is self._channel:
                     raise
-                return self._whole(self._channel, request, out)
-        array = _array(tuple(count), kind, out)
+                return self._whole(self._channel, request, array)
         self._parts(parts, channels, dtype, array.reshape(-1).view(np.uint8))
         return array
 
@@ -203,26 +207,39 @@ class Reader:
             except Exception as error:  # noqa: BLE001 — the caller's thread raises it
                 calls.failed(part, error)
 
+        class Thread(threading.Thread):
+            """Of one part. Its `over` says that it has ended: join takes a thread for ended whose join was interrupted."""
+
+            def __init__(self, channel: grpc.Channel, part: _Part):
+                super().__init__(name="octavo-read", daemon=True)
+                self.work, self.over = (channel, part), threading.Event()
+
+            def run(self) -> None:
+                try:
+                    run(*self.work)
+                finally:
+                    self.over.set()
+
         here, threads = [(channels[0], parts[0])], []
         try:
             for i, part in enumerate(parts[1:], 1):
-                work: Any = (channels[i % len(channels)], part)
-                thread = threading.Thread(target=run, args=work, name="octavo-read", daemon=True)
+                thread = Thread(channels[i % len(channels)], part)
+                threads.append(thread)
                 try:
                     thread.start()
-                    threads.append(thread)
                 except RuntimeError:  # the system has none left
-                    here.append(work)
+                    here.append(threads.pop().work)
             for work in here:
                 run(*work)
             for thread in threads:
-                thread.join()
+                thread.over.wait()
         except BaseException:  # KeyboardInterrupt
             calls.cancel()
             raise
         finally:
             for thread in threads:  # they write into the array
-                thread.join()
+                if thread.ident is not None:  # else it has not begun, and will find its call cancelled
+                    thread.over.wait()
         if calls.error is not None:
             raise calls.error
         for part in calls.refused:  # one after the other over the client's own connection, as if there were no more

@@ -31,16 +31,29 @@ _CODES = ("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED",
 
 
 class Refused(Exception):
-    """The server, or this end, refuses. code is the name of a google.rpc.Code."""
+    """The server, or this end, refuses. code is the name of a google.rpc.Code; refused, what the server said."""
 
-    def __init__(self, reason: str, message: str, code: str):
+    def __init__(self, reason: str, message: str, code: str, refused: Optional[messages.Refused] = None):
         super().__init__(f"{reason}: {message}")
-        self.reason, self.message, self.code = reason, message, code
+        self.reason, self.message, self.code, self.refused = reason, message, code, refused
+
+
+class Socket(socket.socket):
+    """The hand-over socket of one process. A process that was forked from it has the same connection, but says and takes nothing there: what it
+    drops at its end is still in use here."""
+
+    def __init__(self) -> None:
+        super().__init__(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._process = os.getpid()
+
+    @property
+    def ours(self) -> bool:
+        return self._process == os.getpid()
 
 
 def refusal(refused: messages.Refused) -> Refused:
     code = _CODES[refused.code] if 0 <= refused.code < len(_CODES) else "UNKNOWN"
-    return Refused(refused.reason or code, refused.message, code)
+    return Refused(refused.reason or code, refused.message, code, refused)
 
 
 def unknown(message: messages.ServerMessage) -> Refused:
@@ -48,9 +61,16 @@ def unknown(message: messages.ServerMessage) -> Refused:
     return Refused("PROTOCOL", f"the server gave an answer that this client does not understand ({message.WhichOneof('body')})", "INTERNAL")
 
 
-def send(connection: socket.socket, message: messages.ClientMessage, descriptors: Sequence[int] = ()) -> None:
+def _is_ours(connection: socket.socket) -> bool:
+    """A socket that a program has made by itself is its own affair."""
+    return not isinstance(connection, Socket) or connection.ours
+
+
+def send(connection: Socket, message: messages.ClientMessage, descriptors: Sequence[int] = ()) -> None:
     """Sends a packet, with duplicates of the descriptors. OSError; a server that has ended the connection may have said why, so that is no
-    error: receive() tells."""
+    error: receive() tells. Nothing in a forked process."""
+    if not _is_ours(connection):
+        return
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
     try:
         connection.sendmsg([message.SerializeToString()], rights)
@@ -58,9 +78,11 @@ def send(connection: socket.socket, message: messages.ClientMessage, descriptors
         pass
 
 
-def receive(connection: socket.socket) -> Tuple[Optional[messages.ServerMessage], List[int]]:
+def receive(connection: Socket) -> Tuple[Optional[messages.ServerMessage], List[int]]:
     """The next packet and its descriptors, which the caller closes; waits. None: the connection has ended, or is of no use because a packet
-    cannot be read. socket.timeout, if the socket has one."""
+    cannot be read, or this process was forked from that of the connection. socket.timeout, if the socket has one."""
+    if not _is_ours(connection):
+        return None, []
     try:
         data, control, flags, _ = connection.recvmsg(MOST_BYTES, socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4), socket.MSG_CMSG_CLOEXEC)
     except socket.timeout:
@@ -88,9 +110,9 @@ def close(descriptors) -> None:
         os.close(descriptor)
 
 
-def connect(path: str, purpose: int, timeout: Optional[float]) -> socket.socket:
+def connect(path: str, purpose: int, timeout: Optional[float]) -> Socket:
     """A connection to the socket on which the server has taken the Hello. OSError, Refused."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection = Socket()
     try:
         connection.connect(path)
         versions = messages.Versions(oldest=OLDEST_VERSION, newest=NEWEST_VERSION)

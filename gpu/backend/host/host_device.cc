@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tbb/blocked_range.h"
+#include "tbb/info.h"
 #include "tbb/parallel_for.h"
 #include "tbb/parallel_reduce.h"
 
@@ -62,10 +63,16 @@ std::string MachineId(int index) {
 
 class HostDevice final : public Device, public ExportableMemory, public ImportableMemory {
  public:
-  HostDevice(int index, int shares) : shares_(shares), memory_(std::make_shared<HostMemory>()) {
+  HostDevice(int index, int shares, bool leaves_cores)
+      : shares_(shares),
+        most_threads_(leaves_cores ? std::max(1, static_cast<int>(kMostOfCores *
+                                                                  tbb::info::default_concurrency()))
+                                   : 0),
+        memory_(std::make_shared<HostMemory>()) {
+    const std::string share = leaves_cores ? absl::StrCat(most_threads_, " of ") : "";
     info_ = {.index = index,
              .backend = "host",
-             .model = absl::StrCat(CpuModel(), ", ", SimdTargetName(), ", ",
+             .model = absl::StrCat(CpuModel(), ", ", SimdTargetName(), ", ", share,
                                    std::thread::hardware_concurrency(), " cores"),
              .uuid = MachineId(index),
              .total_bytes = ReadMemoryLimit().total_bytes / shares};
@@ -80,7 +87,7 @@ class HostDevice final : public Device, public ExportableMemory, public Importab
   absl::Status Health() override { return health_->Check(); }
   absl::StatusOr<Stream> NewStream(StreamPriority) override {
     OCTAVO_RETURN_IF_ERROR(health_->Check());
-    return Stream(std::make_unique<HostStream>(health_));
+    return Stream(std::make_unique<HostStream>(health_, most_threads_));
   }
   absl::StatusOr<Event> NewEvent() override {
     OCTAVO_RETURN_IF_ERROR(health_->Check());
@@ -237,6 +244,7 @@ class HostDevice final : public Device, public ExportableMemory, public Importab
 
   DeviceInfo info_;
   const int shares_;
+  const int most_threads_;  // of a stream; 0 = all
   const std::shared_ptr<HostHealth> health_ = std::make_shared<HostHealth>();
   const std::shared_ptr<MemorySource> memory_;
   const std::shared_ptr<MemoryFiles> files_ = std::make_shared<MemoryFiles>();
@@ -245,8 +253,8 @@ class HostDevice final : public Device, public ExportableMemory, public Importab
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Device>> MakeHostDevice(int index, int shares) {
-  auto device = std::make_unique<HostDevice>(index, shares);
+absl::StatusOr<std::unique_ptr<Device>> MakeHostDevice(int index, int shares, bool leaves_cores) {
+  auto device = std::make_unique<HostDevice>(index, shares, leaves_cores);
   OCTAVO_RETURN_IF_ERROR(device->MakeOperators());
   return device;
 }

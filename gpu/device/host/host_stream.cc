@@ -1,7 +1,10 @@
 #include "gpu/device/host/host_stream.h"
 
 #include <new>
+#include <optional>
 #include <utility>
+
+#include "tbb/task_arena.h"
 
 namespace octavo::inline gpu::host {
 
@@ -20,8 +23,9 @@ absl::Status HostEvent::Synchronize() {
   return state_->status.ok() ? health_->Check() : state_->status;
 }
 
-HostStream::HostStream(std::shared_ptr<HostHealth> health)
+HostStream::HostStream(std::shared_ptr<HostHealth> health, int most_threads)
     : health_(std::move(health)),
+      most_threads_(most_threads),
       ring_(64),
       thread_(StreamThreads::OfProcess(), [this] { Run(); }) {}
 
@@ -46,6 +50,10 @@ void HostStream::Push(Entry entry) {
 void HostStream::Run() {
   const absl::Status no_memory =
       absl::ResourceExhaustedError("the host has no memory left for a stream's work");
+  // It is the stream's own: this thread always has its place in it, so that no stream waits for
+  // another one's work.
+  std::optional<tbb::task_arena> arena;
+  if (most_threads_ > 0) arena.emplace(most_threads_, 1, tbb::task_arena::priority::low);
   for (;;) {
     Entry entry;
     {
@@ -60,7 +68,9 @@ void HostStream::Run() {
     if (!status_.ok() && !entry.always) continue;
     absl::Status status;
     try {
-      status = entry.task();
+      // What is always done waits for other streams, and does no work.
+      status = arena.has_value() && !entry.always ? arena->execute([&] { return entry.task(); })
+                                                  : entry.task();
     } catch (const std::bad_alloc&) {  // it must not end the thread with the process
       status = no_memory;
     }

@@ -107,7 +107,9 @@ class HostEvent final : public EventBase {
 /// and events and Synchronize return it.
 class HostStream final : public StreamBase {
  public:
-  explicit HostStream(std::shared_ptr<HostHealth> health);
+  /// `most_threads`: at most so many threads, its own among them, work on a task, and oneTBB serves
+  /// other work first; 0 = as many as there are cores.
+  explicit HostStream(std::shared_ptr<HostHealth> health, int most_threads = 0);
   ~HostStream() override;
   absl::Status Record(EventBase& event) override;
   absl::Status Wait(EventBase& event) override;
@@ -123,6 +125,7 @@ class HostStream final : public StreamBase {
   void Push(Entry entry);
   void Run();
   const std::shared_ptr<HostHealth> health_;
+  const int most_threads_;
   Mutex mutex_;
   CondVar cv_;
   std::vector<Entry> ring_ ABSL_GUARDED_BY(mutex_);

@@ -56,39 +56,64 @@ struct alignas(kLanes * sizeof(T)) Lanes {
 // Correct without binning and with one series of flat fields at most: what most scans are. A thread
 // keeps the fields of kLanes pixels of the detector while it passes kAngles projections, so that
 // the fields cost nothing beside the counts, which come and go once.
-template <class T>
+//
+// `kLineIntegrals`: what MakesLineIntegrals says. Then nearly all pixels lie between the floor and
+// the cutoff, and are −log of a product. They are computed side by side without a look at flags;
+// only where one of a thread's pixels does not lie there, the thread computes them again, one by
+// one. With the flags of each pixel, the arithmetic and not the memory sets the pace.
+template <class T, bool kLineIntegrals>
 __global__ void CorrectPlainKernel(CorrectSpec s, const T* frames, float* out, int64_t* counts) {
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kLanes,
                 row = blockIdx.y, first = static_cast<int64_t>(blockIdx.z) * kAngles,
                 pixel = (s.first_row + row) * s.in.columns + s.first_column + column;
   FlagCounts mine;
   if (column < s.columns) {
-    float dark[kLanes], open[kLanes];
-    uint32_t unlit[kLanes] = {};
+    float dark[kLanes], open_inverse[kLanes];
+    uint32_t unlit[kLanes] = {}, any_unlit = 0;
+#pragma unroll
     for (int lane = 0; lane < kLanes; ++lane) {
       dark[lane] = s.dark == nullptr ? 0.0f : s.dark[pixel + lane];
-      open[lane] = OpenBeam(s, FlatAt{}, 0, pixel + lane, dark[lane], unlit + lane);
+      const float open = s.flats == nullptr
+                             ? 1.0f
+                             : FlooredBeam(s, s.flats[pixel + lane] - dark[lane], unlit + lane);
+      open_inverse[lane] = 1.0f / open;
+      any_unlit |= unlit[lane];
     }
+    const float low = s.finishing.log_floor, high = fminf(s.cutoff, 3.402823466e38f);
     const T* from = frames + s.in.At(first, s.first_row + row, s.first_column + column);
     float* to = out + first * s.out_angle_stride + row * s.out_row_stride + column;
     const int passes = static_cast<int>(s.angles - first < kAngles ? s.angles - first : kAngles);
 #pragma unroll 4
-    for (int a = 0; a < passes; ++a) {
-      const auto in = *reinterpret_cast<const Lanes<T>*>(from + a * s.in.frame_stride);
+    for (int a = 0; a < passes; ++a, from += s.in.frame_stride, to += s.out_angle_stride) {
+      const auto in = *reinterpret_cast<const Lanes<T>*>(from);
       Lanes<float> made;
-      for (int lane = 0; lane < kLanes; ++lane) {
-        uint32_t flags = unlit[lane];
-        made.at[lane] =
-            Transmission(s, static_cast<float>(in.at[lane]) - dark[lane], open[lane], &flags);
-        mine.Add(flags);
+      bool usual = kLineIntegrals && any_unlit == 0;
+      if constexpr (kLineIntegrals) {
+#pragma unroll
+        for (int lane = 0; lane < kLanes; ++lane) {
+          const float transmission =
+              (static_cast<float>(in.at[lane]) - dark[lane]) * open_inverse[lane];
+          usual = usual && transmission >= low && transmission <= high;
+          made.at[lane] = -logf(transmission);
+        }
       }
-      *reinterpret_cast<Lanes<float>*>(to + a * s.out_angle_stride) = made;
+      if (!usual) {
+#pragma unroll
+        for (int lane = 0; lane < kLanes; ++lane) {
+          uint32_t flags = unlit[lane];
+          made.at[lane] = CorrectedPixel(s, static_cast<float>(in.at[lane]) - dark[lane],
+                                         open_inverse[lane], &flags);
+          mine.Add(flags);
+        }
+      }
+      *reinterpret_cast<Lanes<float>*>(to) = made;
     }
   }
   mine.AddTo(counts);
 }
 
-// Whether every row begins where kLanes elements are loaded and stored as one.
+// Whether CorrectPlainKernel does it: no binning, one series of flat fields at most, and rows that
+// begin where kLanes elements are loaded and stored as one.
 template <class T>
 bool IsPlain(const CorrectSpec& s, const T* frames, const float* out) {
   const auto aligned = [](const void* data, size_t bytes) {
@@ -207,7 +232,13 @@ class CudaPrepareOps final : public PrepareOps, TomoLauncher {
             static_cast<unsigned>((spec.columns / kLanes + kRowThreads - 1) / kRowThreads),
             static_cast<unsigned>(spec.rows),
             static_cast<unsigned>((spec.angles + kAngles - 1) / kAngles));
-        CorrectPlainKernel<<<blocks, kRowThreads, 0, AsCuda(stream)>>>(spec, raw, out, counts);
+        if (MakesLineIntegrals(spec)) {
+          CorrectPlainKernel<T, true>
+              <<<blocks, kRowThreads, 0, AsCuda(stream)>>>(spec, raw, out, counts);
+        } else {
+          CorrectPlainKernel<T, false>
+              <<<blocks, kRowThreads, 0, AsCuda(stream)>>>(spec, raw, out, counts);
+        }
       } else {
         LaunchCounted(stream, spec.angles * spec.rows, spec.columns, counts,
                       CorrectPixel<T>{spec, raw, out});

@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "grpcpp/server_context.h"
 
 #include "gpu/base/status.h"
+#include "server/base/device_names.h"
 #include "server/base/resource_names.h"
 #include "server/rpc/convert/array_operation.h"
 #include "server/rpc/convert/convert.h"
@@ -26,16 +28,22 @@ Scalar ScalarOf(v1::Dtype dtype) {
   return v1::Dtype_IsValid(dtype) ? static_cast<Scalar>(dtype) : static_cast<Scalar>(255);
 }
 
-absl::StatusOr<std::vector<uint32_t>> DecodePlacement(const v1::Placement& in) {
+std::string NoBuffersOn(const std::string& device, const base::DeviceNames& names) {
+  const absl::string_view why = device != base::kHostDeviceName  ? absl::string_view()
+                                : names.Find(device).has_value() ? ", which has no buffers"
+                                                                 : base::kNoHostForJobs;
+  return absl::StrCat("is '", device, "'", why, "; allowed are ", names.Numbered());
+}
+
+absl::StatusOr<std::vector<uint32_t>> DecodePlacement(const v1::Placement& in,
+                                                      const base::DeviceNames& names) {
   std::vector<uint32_t> out;
   for (const std::string& name : in.devices()) {
     const std::optional<int> device = base::DeviceIndex(name);
     if (!device.has_value()) {
       const std::string field = absl::StrCat("placement.devices[", out.size(), "]");
       return WithInfo(
-          absl::InvalidArgumentError(absl::StrCat(field, ": is '", name,
-                                                  "'; allowed is devices/<n>, as ListDevices names "
-                                                  "them")),
+          absl::InvalidArgumentError(absl::StrCat(field, ": ", NoBuffersOn(name, names))),
           {.reason = Reason::kBadPlacement, .field = field, .numbers = {}});
     }
     out.push_back(static_cast<uint32_t>(*device));
@@ -56,14 +64,15 @@ model::Caller ClientOf(const grpc::CallbackServerContext& context) {
   return caller;
 }
 
-absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& in) {
+absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& in,
+                                               const base::DeviceNames& names) {
   OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
   OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
   OCTAVO_RETURN_IF_ERROR(CheckDuration("ttl", in.ttl()));
   if (!v1::CreateBufferRequest::Fill_IsValid(in.fill()))
     return InvalidField("fill",
                         absl::StrCat("has the unknown value ", static_cast<int>(in.fill())));
-  OCTAVO_ASSIGN_OR_RETURN(std::vector<uint32_t> devices, DecodePlacement(in.placement()));
+  OCTAVO_ASSIGN_OR_RETURN(std::vector<uint32_t> devices, DecodePlacement(in.placement(), names));
   v1::CreateBufferRequest body = in;
   body.clear_request_id();
   return model::BufferSpec{
@@ -79,7 +88,8 @@ absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& in
       .request_digest = absl::StrCat("create:", RequestDigest(body))};
 }
 
-absl::StatusOr<model::BufferImportSpec> DecodeImport(const v1::ImportBufferRequest& in) {
+absl::StatusOr<model::BufferImportSpec> DecodeImport(const v1::ImportBufferRequest& in,
+                                                     const base::DeviceNames& names) {
   OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
   OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
   OCTAVO_RETURN_IF_ERROR(CheckDuration("ttl", in.ttl()));
@@ -91,9 +101,7 @@ absl::StatusOr<model::BufferImportSpec> DecodeImport(const v1::ImportBufferReque
   if (!in.device().empty()) {
     const std::optional<int> device = base::DeviceIndex(in.device());
     if (!device.has_value()) {
-      return InvalidField("device", absl::StrCat("is '", in.device(),
-                                                 "'; allowed is devices/<n>, as ListDevices names "
-                                                 "them"));
+      return InvalidField("device", NoBuffersOn(in.device(), names));
     }
     devices.push_back(static_cast<uint32_t>(*device));
   }

@@ -6,6 +6,7 @@
 #include "octavo/v1/buffer.pb.h"
 #include "octavo/v1/ingest.pb.h"
 
+#include "server/base/device_names.h"
 #include "server/buffer/buffer_importer.h"
 #include "server/engine/buffer_commits.h"
 #include "server/model/buffer_types.h"
@@ -16,8 +17,11 @@ namespace octavo::rpc {
 /// and `octavo-owner-key`.
 model::Caller ClientOf(const grpc::CallbackServerContext& context);
 
-absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& request);
-absl::StatusOr<model::BufferImportSpec> DecodeImport(const v1::ImportBufferRequest& request);
+/// `names`: the server's devices, for what an error says is allowed.
+absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& request,
+                                               const base::DeviceNames& names);
+absl::StatusOr<model::BufferImportSpec> DecodeImport(const v1::ImportBufferRequest& request,
+                                                     const base::DeviceNames& names);
 void EncodeImportTicket(const buffer::ImportTicket& ticket, v1::ImportBufferResponse* out);
 absl::StatusOr<model::BufferWriteSpec> DecodeWriteHeader(
     const v1::WriteBufferRequest::Header& header);

@@ -21,6 +21,9 @@
 namespace octavo::rpc {
 namespace {
 
+static_assert(static_cast<int>(job::kLastJobKind) == static_cast<int>(v1::JobKind_MAX),
+              "job::JobKind has the values of octavo.v1.JobKind");
+
 // Errors of the processing name its place in the request.
 absl::StatusOr<model::Processing> DecodeProcessingOf(const char* work, const v1::Processing& in) {
   auto out = DecodeProcessing(in);

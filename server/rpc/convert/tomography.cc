@@ -334,12 +334,12 @@ absl::StatusOr<TomographyConfig> Decode(const v1::TomographyAlgorithmOptions& in
   TomographyConfig c;
   switch (in.algorithm()) {
     case O::ALGORITHM_UNSPECIFIED:
+    case O::ALGORITHM_AUTO: c.algorithm = TomographyAlgorithm::kAuto; break;
     case O::ALGORITHM_FBP: c.algorithm = TomographyAlgorithm::kFbp; break;
     case O::ALGORITHM_SIRT: c.algorithm = TomographyAlgorithm::kSirt; break;
     case O::ALGORITHM_MLEM: c.algorithm = TomographyAlgorithm::kMlem; break;
     case O::ALGORITHM_CGLS: c.algorithm = TomographyAlgorithm::kCgls; break;
     case O::ALGORITHM_FOURIER: c.algorithm = TomographyAlgorithm::kFourier; break;
-    case O::ALGORITHM_AUTO: c.algorithm = TomographyAlgorithm::kAuto; break;
     case O::ALGORITHM_TV: c.algorithm = TomographyAlgorithm::kTv; break;
     default: return unknown("algorithm", in.algorithm());
   }
@@ -490,10 +490,6 @@ absl::StatusOr<model::HalfTurn> DecodeHalfTurn(const v1::TomographyJob& in,
         "tomography.half_turn",
         absl::StrCat("is ", v1::HalfTurn_Name(in.half_turn()).substr(kPrefix), " with ", why));
   };
-  if (in.has_push())
-    return refused(
-        "push, whose angles come with the frames; allowed is ALL, where tomography.projections may "
-        "pick the frames of one half turn");
   if (preparation.config.stitching.enabled)
     return refused("preparation.stitching, which needs both halves; allowed is ALL");
   if (in.has_series())

@@ -81,6 +81,7 @@ const std::vector<MethodRole>& MethodRoles() {
       {"octavo.v1.SessionService.OpenSession", kOperator, kChanges},
       {"octavo.v1.SessionService.ReleaseLease", kOperator, kChanges},
       {"octavo.v1.SessionService.RenewLease", kOperator, kAsks},
+      {"octavo.v1.StreamService.OpenFrames", kViewer, kAsks},
       {"octavo.v1.StreamService.Subscribe", kViewer, kAsks, kWatches},
       {"octavo.v1.SystemService.GetInfo", kViewer, kAsks},
       {"octavo.v1.SystemService.GetMemory", kViewer, kAsks},

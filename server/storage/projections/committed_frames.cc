@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <fcntl.h>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -90,6 +91,19 @@ std::string Listed(const int64_t shape[3]) {
   return absl::StrCat("[", shape[0], ", ", shape[1], ", ", shape[2], "]");
 }
 
+/// BadProjections if the metadata are those of a file of another size than `bytes`.
+absl::Status CheckBytes(const nlohmann::json& json, const std::string& name,
+                        std::optional<int64_t> bytes, const ProjectionParts& parts) {
+  const nlohmann::json::json_pointer written("/file/bytes");
+  if (!bytes.has_value() || !json.contains(written) || !json[written].is_number_integer() ||
+      json[written].get<int64_t>() == *bytes)
+    return absl::OkStatus();
+  return BadProjections(parts.path, name,
+                        absl::StrCat("is of a file of ", json[written].get<int64_t>(), " bytes"),
+                        absl::StrCat(*bytes, ", as ", BaseOf(parts.path),
+                                     " has; where the file has been replaced, remove this one"));
+}
+
 }  // namespace
 
 bool IsOwnMetadata(const nlohmann::json& json) {
@@ -144,16 +158,22 @@ absl::Status TakeOwnMetadata(const nlohmann::json& json, const std::string& plac
   return absl::OkStatus();
 }
 
-absl::Status TakeMetadataFile(const std::string& file, const std::vector<std::string>& roots,
-                              ProjectionParts* parts) {
+absl::StatusOr<MetadataFile> TakeMetadataFile(const std::string& file,
+                                              const std::vector<std::string>& roots,
+                                              std::optional<int64_t> bytes,
+                                              ProjectionParts* parts) {
   const std::string name = BaseOf(file);
   const auto opened = OpenBeneath(file, roots, O_RDONLY | O_NONBLOCK);
-  if (absl::IsNotFound(opened.status())) return absl::OkStatus();
+  if (absl::IsNotFound(opened.status())) return MetadataFile::kNone;
   absl::Status problem = opened.status();
   if (opened.ok()) {
     const auto json = ReadJsonFile(opened->fd.get(), name);
-    if (json.ok())
-      return IsOwnMetadata(*json) ? TakeOwnMetadata(*json, name, parts) : absl::OkStatus();
+    if (json.ok()) {
+      if (!IsOwnMetadata(*json)) return MetadataFile::kForeign;
+      OCTAVO_RETURN_IF_ERROR(CheckBytes(*json, name, bytes, *parts));
+      OCTAVO_RETURN_IF_ERROR(TakeOwnMetadata(*json, name, parts));
+      return MetadataFile::kOwn;
+    }
     problem = json.status();
   }
   return BadProjections(

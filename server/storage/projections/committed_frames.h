@@ -2,6 +2,8 @@
 
 // Private to the formats of projection_input.h.
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,11 +27,19 @@ bool IsOwnMetadata(const nlohmann::json& json);
 /// or wrong.
 absl::Status TakeOwnMetadata(const nlohmann::json& json, const std::string& place,
                              ProjectionParts* parts);
+/// The file of metadata beside an array.
+enum class MetadataFile {
+  kNone,     // there is none
+  kForeign,  // another program's
+  kOwn,      // taken
+};
 /// The same with a file, if it is there: that of an array of another program has other metadata, or
-/// none. BadProjections for a file that cannot be read, because it could say that the axes have
-/// another order.
-absl::Status TakeMetadataFile(const std::string& file, const std::vector<std::string>& roots,
-                              ProjectionParts* parts);
+/// none. `bytes`: of the file beside which it lies, if there is one; BadProjections if a commit
+/// wrote as many others. BadProjections for a file that cannot be read, because it could say that
+/// the axes have another order.
+absl::StatusOr<MetadataFile> TakeMetadataFile(const std::string& file,
+                                              const std::vector<std::string>& roots,
+                                              std::optional<int64_t> bytes, ProjectionParts* parts);
 /// The same with the metadata as text.
 absl::Status TakeOwnMetadata(const std::string& text, const std::string& place,
                              ProjectionParts* parts);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -23,8 +24,14 @@ class GrowingArray : public FrameArray {
   /// A number that changes with what is stored of a frame; nothing, and `lacks`, if it is not
   /// written.
   virtual std::optional<uint64_t> Evidence(int64_t frame, std::string* lacks) = 0;
-  /// A checksum of the values of a frame.
-  absl::StatusOr<uint64_t> Sum(int64_t frame);
+  /// The value of what is not written.
+  virtual double fill() const { return 0; }
+  /// The values of a frame, as they are loaded.
+  absl::StatusOr<std::vector<char>> Values(int64_t frame);
+  /// Why a frame with these values seems to be half written: some of its rows hold nothing but the
+  /// fill value, and at least half of the values of those rows are others in the frame before. "" =
+  /// it does not.
+  std::string SeemsHalfWritten(int64_t frame, const std::vector<char>& values);
 
  protected:
   /// Evidence by the values of a frame: nothing if all of them are the fill value. For frames whose

@@ -54,11 +54,12 @@ double FillOf(hid_t creation) {
 class GrowingHdf5Frames final : public GrowingArray {
  public:
   // With the library's lock held.
-  static absl::StatusOr<std::unique_ptr<GrowingHdf5Frames>> Make(hid_t file,
+  static absl::StatusOr<std::unique_ptr<GrowingHdf5Frames>> Make(hid_t file, uint64_t file_bytes,
                                                                  const std::string& path,
                                                                  const std::string& name,
                                                                  bool flat) {
     std::unique_ptr<GrowingHdf5Frames> frames(new GrowingHdf5Frames());
+    frames->file_bytes_ = file_bytes;
     frames->dataset = name;
     frames->path_ = path;
     const absl::Status described = frames->Describe(file, flat);
@@ -71,6 +72,8 @@ class GrowingHdf5Frames final : public GrowingArray {
     MutexLock lock(Hdf5Mutex());
     (void)data_.Close();
   }
+
+  double fill() const override { return fill_; }
 
   std::optional<uint64_t> Evidence(int64_t frame, std::string* lacks) override {
     if (layout_ != H5D_CHUNKED) return EvidenceOfValues(frame, fill_, lacks);
@@ -89,6 +92,21 @@ class GrowingHdf5Frames final : public GrowingArray {
     }
     const bool tells = !early_ && (chunk_[0] == 1 || next);
     return tells ? chunks : EvidenceOfValues(frame, fill_, lacks);
+  }
+
+  // Where the first chunk of the first frame ends in the file; 0: not known. With the library's
+  // lock held.
+  uint64_t EndOfFirst() const {
+    if (layout_ != H5D_CHUNKED) return 0;
+    const hsize_t offset[3] = {};
+    unsigned skipped = 0;
+    haddr_t address = HADDR_UNDEF;
+    hsize_t size = 0;
+    const bool known =
+        H5Dget_chunk_info_by_coord(data_.get(), offset, &skipped, &address, &size) >= 0 &&
+        address != HADDR_UNDEF;
+    H5Eclear2(H5E_DEFAULT);
+    return known ? std::min<uint64_t>(address + size, file_bytes_) : 0;
   }
 
   absl::Status Read(const int64_t start[3], const int64_t count[3], DType dtype,
@@ -171,8 +189,8 @@ class GrowingHdf5Frames final : public GrowingArray {
     return absl::OkStatus();
   }
 
-  // What the file says about the chunk at these numbers of chunks; nothing: it is not there. With
-  // the library's lock held.
+  // What the file says about the chunk at these numbers of chunks; nothing: it is not there, or the
+  // file is not so long yet. With the library's lock held.
   std::optional<uint64_t> Chunk(int64_t frames, int64_t rows, int64_t columns) const {
     const hsize_t offset[3] = {static_cast<hsize_t>(frames * chunk_[0]),
                                static_cast<hsize_t>(rows * chunk_[1]),
@@ -182,7 +200,7 @@ class GrowingHdf5Frames final : public GrowingArray {
     hsize_t size = 0;
     if (H5Dget_chunk_info_by_coord(data_.get(), offset + (3 - rank_), &skipped, &address, &size) <
             0 ||
-        address == HADDR_UNDEF) {
+        address == HADDR_UNDEF || address + size > file_bytes_) {
       H5Eclear2(H5E_DEFAULT);
       return std::nullopt;
     }
@@ -210,6 +228,7 @@ class GrowingHdf5Frames final : public GrowingArray {
   int64_t chunk_[3] = {1, 1, 1};
   double fill_ = 0;
   bool early_ = false;  // space is taken before anything is written to it
+  uint64_t file_bytes_ = 0;
 };
 
 class GrowingHdf5 final : public GrowingProjections {
@@ -244,6 +263,7 @@ class GrowingHdf5 final : public GrowingProjections {
     // The library would wait for a writer of a pipe.
     if (!S_ISREG(info.st_mode))
       return BadProjections(path_, "the path", "is no regular file any more", "the file of before");
+    OCTAVO_RETURN_IF_ERROR(CheckSize(info));
     std::array<std::unique_ptr<GrowingHdf5Frames>, 3> made;  // destroyed without the lock
     MutexLock lock(Hdf5Mutex());
     QuietHdf5();
@@ -253,11 +273,28 @@ class GrowingHdf5 final : public GrowingProjections {
       const std::string name = PlaceOf(static_cast<FrameKind>(k));
       if (!Wants(static_cast<FrameKind>(k)) || !Exists(file_.get(), name)) continue;
       OCTAVO_ASSIGN_OR_RETURN(made[k],
-                              GrowingHdf5Frames::Make(file_.get(), path_, name, /*flat=*/k > 0));
+                              GrowingHdf5Frames::Make(file_.get(), file_bytes_, path_, name,
+                                                      /*flat=*/k > 0));
+      if (HasRead(static_cast<FrameKind>(k)))
+        least_bytes_ = std::max(least_bytes_, made[k]->EndOfFirst());
     }
     if (WantsAngles()) OCTAVO_RETURN_IF_ERROR(ReadAngles());
     std::move(made.begin(), made.end(), arrays_.begin());
     return absl::OkStatus();
+  }
+
+  // A program that writes another scan into the same file cuts it first. The library cuts what is
+  // behind the last frame at most, when it closes the file.
+  absl::Status CheckSize(const struct stat& info) const {
+    const auto bytes = static_cast<uint64_t>(info.st_size);
+    const std::pair<dev_t, ino_t> now{info.st_dev, info.st_ino};
+    if (identity_ != now || bytes >= least_bytes_) return absl::OkStatus();
+    return BadProjections(
+        path_, "the file",
+        absl::StrCat("was cut to ", bytes,
+                     " bytes after frames of it were read: another scan is "
+                     "written in its place"),
+        absl::StrCat("at least ", least_bytes_, " bytes, where the first frames end"));
   }
 
   // A file that is open for writing can be read by SWMR alone, or if nobody minds: the library's
@@ -289,12 +326,14 @@ class GrowingHdf5 final : public GrowingProjections {
         ::fstat(*static_cast<const int*>(handle), &info) != 0)
       return absl::UnavailableError(absl::StrCat(path_, " cannot be examined now"));
     const std::pair<dev_t, ino_t> now{info.st_dev, info.st_ino};
+    file_bytes_ = static_cast<uint64_t>(info.st_size);
     if (identity_.has_value() && *identity_ != now) {
       if (HasTaken())
         return BadProjections(path_, "the file",
                               "is not that of before: another file has taken its place",
                               "the file whose frames were taken");
       Forget();
+      least_bytes_ = 0;
     }
     identity_ = now;
     return absl::OkStatus();
@@ -329,6 +368,8 @@ class GrowingHdf5 final : public GrowingProjections {
 
   Id file_;
   std::optional<std::pair<dev_t, ino_t>> identity_;  // of the file of the last look
+  uint64_t file_bytes_ = 0;                          // of the file that is open
+  uint64_t least_bytes_ = 0;                         // where the first frames end that were read
 };
 
 }  // namespace

@@ -24,6 +24,8 @@ namespace {
 constexpr int64_t kValueBytes = int64_t{256} << 20;
 // How long the last frame that has begun must stay as it is.
 constexpr std::chrono::seconds kSettle{1};
+// How often frames that were read are read again.
+constexpr std::chrono::seconds kCheckEvery{1};
 // Of a frame, as the server takes them.
 constexpr int64_t kMostRows = 65535, kMostColumns = 32768;
 
@@ -45,6 +47,14 @@ bool AllAre(DType dtype, const char* bytes, int64_t count, double fill) {
     case DType::kI16: return AllAre<int16_t>(bytes, count, fill);
     default: return AllAre<float>(bytes, count, fill);
   }
+}
+
+// How many of `count` values are the fill value.
+int64_t Unwritten(DType dtype, const char* bytes, int64_t count, double fill) {
+  int64_t unwritten = 0;
+  for (int64_t i = 0; i < count; ++i)
+    unwritten += AllAre(dtype, bytes + i * SizeOf(dtype), 1, fill) ? 1 : 0;
+  return unwritten;
 }
 
 // How many of the values are written.
@@ -73,27 +83,51 @@ uint64_t Mixed(uint64_t hash, uint64_t number) {
 
 std::optional<uint64_t> GrowingArray::EvidenceOfValues(int64_t frame, double fill,
                                                        std::string* lacks) {
-  const DType dtype = type.Loaded();
-  const int64_t start[3] = {frame, 0, 0}, count[3] = {1, shape[1], shape[2]};
-  std::vector<char> values(static_cast<size_t>(shape[1] * shape[2] * SizeOf(dtype)));
-  if (const absl::Status read = Read(start, count, dtype, values.data()); !read.ok()) {
-    *lacks = std::string(read.message());
+  const auto values = Values(frame);
+  if (!values.ok()) {
+    *lacks = std::string(values.status().message());
     return std::nullopt;
   }
-  if (AllAre(dtype, values.data(), shape[1] * shape[2], fill)) {
+  if (AllAre(type.Loaded(), values->data(), shape[1] * shape[2], fill)) {
     *lacks = absl::StrCat("frame ", frame, " of ", dataset, " holds nothing but the fill value ",
                           fill, ", so it does not count as written");
     return std::nullopt;
   }
-  return Mixed(1, Crc32c(values.data(), values.size()));
+  return Mixed(1, Crc32c(values->data(), values->size()));
 }
 
-absl::StatusOr<uint64_t> GrowingArray::Sum(int64_t frame) {
+absl::StatusOr<std::vector<char>> GrowingArray::Values(int64_t frame) {
   const DType dtype = type.Loaded();
   const int64_t start[3] = {frame, 0, 0}, count[3] = {1, shape[1], shape[2]};
   std::vector<char> values(static_cast<size_t>(shape[1] * shape[2] * SizeOf(dtype)));
   OCTAVO_RETURN_IF_ERROR(Read(start, count, dtype, values.data()));
-  return Crc32c(values.data(), values.size());
+  return values;
+}
+
+std::string GrowingArray::SeemsHalfWritten(int64_t frame, const std::vector<char>& values) {
+  const DType dtype = type.Loaded();
+  const int64_t row_bytes = shape[2] * SizeOf(dtype);
+  std::vector<int64_t> empty;
+  for (int64_t row = 0; row < shape[1]; ++row) {
+    if (AllAre(dtype, values.data() + row * row_bytes, shape[2], fill())) empty.push_back(row);
+  }
+  // The first frame has none to compare with. A frame of nothing but the fill value has been judged
+  // by its evidence.
+  if (frame == 0 || empty.empty() || std::ssize(empty) == shape[1]) return "";
+  const auto before = Values(frame - 1);
+  if (!before.ok()) return std::string(before.status().message());
+  int64_t unwritten = 0;
+  for (const int64_t row : empty)
+    unwritten += Unwritten(dtype, before->data() + row * row_bytes, shape[2], fill());
+  // Rows that were mostly empty in the frame before may stay empty, as beside the beam.
+  constexpr double kMostlyEmpty = 0.5;
+  if (static_cast<double>(unwritten) >
+      kMostlyEmpty * static_cast<double>(std::ssize(empty) * shape[2]))
+    return "";
+  return absl::StrCat(empty.size(), " of ", shape[1], " rows of frame ", frame, " of ", dataset,
+                      ", the first is ", empty.front(), ", hold nothing but the fill value ",
+                      fill(), ", unlike those of frame ", frame - 1,
+                      ": it counts as half written until a later frame is there");
 }
 
 void GrowingArray::LimitWindow() {
@@ -123,6 +157,7 @@ void GrowingProjections::Forget() {
   frames_ = {};
   evidence_ = {};
   last_ = taken_last_ = {};
+  read_ = {};
   before_.clear();
   angles_.clear();
   planned_angles_.reset();
@@ -167,8 +202,14 @@ absl::StatusOr<std::unique_ptr<GrowingProjections>> GrowingProjections::Open(
 
 absl::Status GrowingProjections::Look() {
   OCTAVO_RETURN_IF_ERROR(Open());
+  const bool check = Clock::now() - checked_ >= kCheckEvery;
+  if (check) checked_ = Clock::now();
   for (const FrameKind kind : {FrameKind::kProjection, FrameKind::kFlat, FrameKind::kDark}) {
-    if (Wants(kind)) OCTAVO_RETURN_IF_ERROR(Follow(kind));
+    if (!Wants(kind)) continue;
+    OCTAVO_RETURN_IF_ERROR(Follow(kind));
+    if (!check) continue;
+    for (const Kept& kept : read_[static_cast<size_t>(kind)])
+      OCTAVO_RETURN_IF_ERROR(CheckKept(kind, kept));
   }
   return FollowAngles();
 }
@@ -217,10 +258,7 @@ absl::Status GrowingProjections::Follow(FrameKind kind) {
   for (const auto& [frame, evidence] : now) {
     const auto before = last.find(frame);
     if (before == last.end() || before->second != evidence) break;
-    if (frame == now.rbegin()->first && !Settled(kind, frame)) {
-      frames.settles = true;
-      break;
-    }
+    if (frame == now.rbegin()->first && !Settled(kind, frame)) break;
     ++frames.whole;
   }
   last = std::move(now);
@@ -228,12 +266,25 @@ absl::Status GrowingProjections::Follow(FrameKind kind) {
 }
 
 bool GrowingProjections::Settled(FrameKind kind, int64_t frame) {
-  const auto sum = arrays_[static_cast<size_t>(kind)]->Sum(frame);
-  if (!sum.ok()) return false;
+  GrowingArray& array = *arrays_[static_cast<size_t>(kind)];
+  GrowingFrames& frames = frames_[static_cast<size_t>(kind)];
+  frames.settles = false;
+  const auto values = array.Values(frame);
+  if (!values.ok()) {
+    frames.lacks = std::string(values.status().message());
+    return false;
+  }
+  if (std::string half = array.SeemsHalfWritten(frame, *values); !half.empty()) {
+    frames.lacks = std::move(half);
+    return false;
+  }
+  frames.settles = true;
+  const uint64_t sum = Crc32c(values->data(), values->size());
   Last& last = last_[static_cast<size_t>(kind)];
   const Clock::time_point now = Clock::now();
-  if (last.frame != frame || last.sum != *sum) last = {.frame = frame, .sum = *sum, .since = now};
+  if (last.frame != frame || last.sum != sum) last = {.frame = frame, .sum = sum, .since = now};
   if (now - last.since < kSettle) return false;
+  frames.settles = false;
   taken_last_[static_cast<size_t>(kind)] = last;
   return true;
 }
@@ -242,15 +293,34 @@ absl::Status GrowingProjections::CheckTaken(FrameKind kind) {
   const GrowingFrames& frames = frames_[static_cast<size_t>(kind)];
   Last& taken = taken_last_[static_cast<size_t>(kind)];
   if (taken.frame < 0) return absl::OkStatus();
-  const auto sum = arrays_[static_cast<size_t>(kind)]->Sum(taken.frame);
-  if (!sum.ok()) return absl::OkStatus();  // the next look may read it
-  if (*sum != taken.sum)
+  const auto values = arrays_[static_cast<size_t>(kind)]->Values(taken.frame);
+  if (!values.ok()) return absl::OkStatus();  // the next look may read it
+  if (Crc32c(values->data(), values->size()) != taken.sum) {
+    // In another scan the first frame is another one, too.
+    const Kept& first = read_[static_cast<size_t>(kind)][0];
+    if (first.frame != taken.frame) OCTAVO_RETURN_IF_ERROR(CheckKept(kind, first));
     return BadProjections(
         path_, absl::StrCat("frame ", taken.frame, " of ", frames.dataset),
         "has changed after it was taken: it was half-written for longer than a second",
         "frames that are written without a pause, or the whole of each before the next");
+  }
   if (taken.frame < frames.whole - 1) taken.frame = -1;  // the one behind it has begun
   return absl::OkStatus();
+}
+
+absl::Status GrowingProjections::CheckKept(FrameKind kind, const Kept& kept) {
+  GrowingArray* const array = arrays_[static_cast<size_t>(kind)].get();
+  const GrowingFrames& frames = frames_[static_cast<size_t>(kind)];
+  if (kept.frame < 0 || array == nullptr) return absl::OkStatus();
+  const int64_t start[3] = {kept.frame, 0, 0}, count[3] = {1, frames.rows, frames.columns};
+  std::vector<char> values(static_cast<size_t>(frames.rows * frames.columns * SizeOf(kept.dtype)));
+  // The next look may read it.
+  if (!array->Read(start, count, kept.dtype, values.data()).ok()) return absl::OkStatus();
+  if (Crc32c(values.data(), values.size()) == kept.sum) return absl::OkStatus();
+  return BadProjections(
+      path_, absl::StrCat("frame ", kept.frame, " of ", frames.dataset),
+      "has changed after it was read: another scan is written in its place, or it was half written",
+      "files whose frames stay as they are once they are written; a new scan in a new file");
 }
 
 absl::Status GrowingProjections::FollowAngles() {
@@ -295,7 +365,13 @@ absl::Status GrowingProjections::Read(FrameKind kind, int64_t frame, DType dtype
     return absl::InvalidArgumentError(
         absl::StrCat(Name(kind), " frame ", frame, "; ", frames.whole, " are written"));
   const int64_t start[3] = {frame, 0, 0}, count[3] = {1, frames.rows, frames.columns};
-  return array->Read(start, count, dtype, out);
+  OCTAVO_RETURN_IF_ERROR(array->Read(start, count, dtype, out));
+  const auto bytes = static_cast<size_t>(frames.rows * frames.columns * SizeOf(dtype));
+  const Kept kept{.frame = frame, .dtype = dtype, .sum = Crc32c(out, bytes)};
+  auto& [first, last] = read_[static_cast<size_t>(kind)];
+  if (first.frame < 0) first = kept;
+  last = kept;
+  return absl::OkStatus();
 }
 
 }  // namespace octavo::storage

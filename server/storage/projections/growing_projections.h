@@ -36,10 +36,13 @@ struct GrowingFrames {
 /// Reads frames of a scan while it is written, each as soon as it is there as a whole, and never
 /// what only stands for a frame that is still to come. Frames count in their order, without gaps. A
 /// frame counts as written when two looks, one after the other, find the same evidence of it, and a
-/// later frame has begun. While none has, its values must stay the same for a second: a program may
-/// write a frame in parts. If it goes on after that, Look says so. Evidence is:
+/// later frame has begun. While none has, its values must stay the same for a second, and it
+/// counts as half written while some of its rows hold nothing but the fill value, and at least half
+/// of the values of those rows are others in the frame before: a program may write a frame in
+/// parts. If it goes on after that, Look says so. Evidence is:
 ///
-///   HDF5   all its chunks are in the file. Where a chunk holds several frames, or space was taken
+///   HDF5   all its chunks are in the file, and end before the file does. Where a chunk holds
+///   several frames, or space was taken
 ///          beforehand (contiguous data, early allocation), that tells nothing: then the frame is
 ///          written once a chunk behind its own is, or it does not consist of fill values alone.
 ///          The file is opened anew for each look: in SWMR mode if its writer has it so, else
@@ -49,8 +52,12 @@ struct GrowingFrames {
 ///          be read to its end. Numbers in the names go on in the steps of the first two.
 ///
 /// An angle counts as written if a later one is not the fill value. The last angle counts, too, if
-/// it is not the fill value, or if it continues the step of the two before it. Not thread-safe. The
-/// class follows links wherever they lead: the caller may read the files.
+/// it is not the fill value, or if it continues the step of the two before it.
+///
+/// Frames that were read must stay: the first one and the one that was read last of each kind are
+/// read again every second, and Look says if they have changed, as in a file that is written anew
+/// in its place. Not thread-safe. The class follows links wherever they lead: the caller may read
+/// the files.
 class GrowingProjections {
  public:
   virtual ~GrowingProjections();
@@ -99,6 +106,8 @@ class GrowingProjections {
   virtual absl::Status Open() = 0;
   /// Whether frames or angles of the files count as written.
   bool HasTaken() const;
+  /// Whether frames of a kind were read.
+  bool HasRead(FrameKind kind) const { return read_[static_cast<size_t>(kind)][0].frame >= 0; }
   /// Forgets what the looks before found, of files that others have replaced.
   void Forget();
   /// Whether the fields are wanted, and the angles of the files.
@@ -119,7 +128,16 @@ class GrowingProjections {
     Clock::time_point since;  // when its values were found first
   };
 
+  /// A frame that was read.
+  struct Kept {
+    int64_t frame = -1;
+    DType dtype = DType::kF32;
+    uint64_t sum = 0;
+  };
+
   absl::Status Follow(FrameKind kind);
+  /// An error if a frame that was read has other values now.
+  absl::Status CheckKept(FrameKind kind, const Kept& kept);
   /// Whether the last frame that has begun stays the same for long enough.
   bool Settled(FrameKind kind, int64_t frame);
   /// An error if a frame that was taken as the last one has been written further.
@@ -129,6 +147,8 @@ class GrowingProjections {
   std::array<GrowingFrames, 3> frames_;
   std::array<std::map<int64_t, uint64_t>, 3> evidence_;  // of frames that are not whole yet
   std::array<Last, 3> last_, taken_last_;                // by FrameKind
+  std::array<std::array<Kept, 2>, 3> read_;              // the first one, and the last one
+  Clock::time_point checked_;                            // when those were read again
   std::vector<double> before_;                           // values of the last look
   std::vector<double> angles_;
   std::optional<int64_t> planned_angles_;

@@ -42,6 +42,8 @@ class GrowingZarrFrames final : public GrowingArray {
     if (array_->file_shape()[0] > 1) LimitWindow();
   }
 
+  double fill() const override { return fill_; }
+
   std::optional<uint64_t> Evidence(int64_t frame, std::string* lacks) override {
     const auto files = FilesOf(frame, lacks);
     const int64_t together = array_->file_shape()[0], next = (frame / together + 1) * together;

@@ -34,7 +34,7 @@ struct NpyFile {
   UniqueFd fd;
   StoredType type;
   std::vector<int64_t> shape;
-  int64_t offset = 0;
+  int64_t offset = 0, bytes = 0;  // where the numbers begin; of the whole file
 };
 
 /// The text of a key's value to the end of the header, without blanks before it.
@@ -56,6 +56,7 @@ absl::StatusOr<NpyFile> OpenNpy(const std::string& path, const std::vector<std::
   file.fd = std::move(opened.fd);
   struct stat info {};
   if (::fstat(file.fd.get(), &info) != 0) return ErrnoStatus(errno, "examining", file.name);
+  file.bytes = info.st_size;
   const auto bad = [&](const std::string& what, const std::string& allowed) {
     return BadProjections(path, "the header", what, allowed);
   };
@@ -116,8 +117,10 @@ absl::StatusOr<NpyFile> OpenNpy(const std::string& path, const std::vector<std::
 /// of each [frame, column]; and 1 is a row of one frame where they have 2.
 absl::StatusOr<std::shared_ptr<FrameArray>> OpenFrames(const std::string& path,
                                                        const std::vector<std::string>& roots,
-                                                       size_t rank_of_data, std::string* note) {
+                                                       size_t rank_of_data, std::string* note,
+                                                       int64_t* bytes = nullptr) {
   OCTAVO_ASSIGN_OR_RETURN(NpyFile file, OpenNpy(path, roots));
+  if (bytes != nullptr) *bytes = file.bytes;
   const size_t rank = file.shape.size();
   if (rank == 2 && rank_of_data == 3) {
     file.shape.insert(file.shape.begin(), 1);
@@ -154,6 +157,25 @@ absl::StatusOr<std::vector<double>> ReadNumbers(const std::string& path,
   return LoadDoubles(bytes.data(), file.type, count);
 }
 
+/// Without metadata of Octavo's the order of the axes is the usual one. Octavo's own sinograms have
+/// another one; where both have as many angles as rows, nothing else would show a mistake.
+void TellOfAxes(MetadataFile metadata, ProjectionParts* parts) {
+  const FrameArray& array = *parts->array[0];
+  const std::string taken = absl::StrCat(
+      metadata == MetadataFile::kNone
+          ? absl::StrCat("There is no ", array.dataset, ".json, which would say")
+          : absl::StrCat(array.dataset, ".json is another program's, and does not say"),
+      " what the axes of ", array.dataset, " are; taken as [angle, row, column]");
+  if (array.shape[0] == array.shape[1] && array.shape[0] > 1) {
+    parts->doubts.push_back(absl::StrCat(
+        taken,
+        ". It has as many angles as rows: of sinograms [row, angle, column], as Octavo "
+        "writes them, the result is wrong."));
+  } else {
+    parts->notes.push_back(taken);
+  }
+}
+
 }  // namespace
 
 absl::Status ReadNpyAngles(const ProjectionOptions& options, ProjectionParts* parts) {
@@ -176,12 +198,13 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenNpyProjections(
   parts.path = path;
   parts.format = "npy";
   std::string note;
-  OCTAVO_ASSIGN_OR_RETURN(parts.array[0], OpenFrames(path, options.roots, 2, &note));
+  int64_t bytes = 0;
+  OCTAVO_ASSIGN_OR_RETURN(parts.array[0], OpenFrames(path, options.roots, 2, &note, &bytes));
   const size_t rank = note.empty() ? 3 : 2;
   if (!note.empty()) parts.notes.push_back(note);
-  if (rank == 3) {
-    OCTAVO_RETURN_IF_ERROR(TakeMetadataFile(path + ".json", options.roots, &parts));
-  }
+  OCTAVO_ASSIGN_OR_RETURN(const MetadataFile metadata,
+                          TakeMetadataFile(path + ".json", options.roots, bytes, &parts));
+  if (rank == 3 && metadata != MetadataFile::kOwn) TellOfAxes(metadata, &parts);
   const std::string* further[] = {nullptr, &options.flats, &options.darks};
   for (size_t k = 1; k < 3; ++k) {
     if (further[k]->empty() || *further[k] == "-") continue;

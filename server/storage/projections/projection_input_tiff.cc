@@ -170,8 +170,11 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenTiffProjections(
   struct stat info {};
   if (::fstat(opened.get(), &info) != 0) return ErrnoStatus(errno, "examining", BaseOf(path));
   OCTAVO_ASSIGN_OR_RETURN(parts.array[0], OpenTiffFrames(std::move(opened), path, &parts));
-  OCTAVO_RETURN_IF_ERROR(TakeMetadataFile(path + (S_ISDIR(info.st_mode) ? "/octavo.json" : ".json"),
-                                          options.roots, &parts));
+  const bool folder = S_ISDIR(info.st_mode);
+  OCTAVO_RETURN_IF_ERROR(
+      TakeMetadataFile(path + (folder ? "/octavo.json" : ".json"), options.roots,
+                       folder ? std::nullopt : std::optional<int64_t>(info.st_size), &parts)
+          .status());
   const std::string* further[] = {nullptr, &options.flats, &options.darks};
   for (size_t k = 1; k < 3; ++k) {
     const std::string& name = *further[k];

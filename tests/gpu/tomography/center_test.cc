@@ -294,6 +294,95 @@ TEST_P(TomoCenterTest, FindsOverlapsOnBothSides) {
   }
 }
 
+/// A scan of random ellipses about `center`: [slice, angle, detector], with the noise of `counts`
+/// if that is above 0.
+std::vector<float> RandomScan(const std::vector<double>& angles, int64_t slices, int64_t detectors,
+                              double center, double radius, double counts, std::mt19937& random) {
+  const auto uniform = [&](double lo, double hi) {
+    return std::uniform_real_distribution<double>(lo, hi)(random);
+  };
+  std::vector<float> out;
+  for (int64_t slice = 0; slice < slices; ++slice) {
+    std::vector<testing::PhantomEllipse> ellipses = {
+        {.value = 1, .a = radius, .b = radius * uniform(0.75, 1), .x = 0, .y = 0, .phi = 0}};
+    for (int i = 0; i < 25; ++i) {
+      const double a = radius * uniform(0.04, 0.25), off = uniform(0, 0.9 * radius - a),
+                   to = uniform(0, 2 * std::numbers::pi);
+      ellipses.push_back({.value = uniform(-0.9, 1.5),
+                          .a = a,
+                          .b = a * uniform(0.4, 1),
+                          .x = off * std::cos(to),
+                          .y = off * std::sin(to),
+                          .phi = uniform(0, std::numbers::pi)});
+    }
+    Doubles exact = testing::ProjectEllipses(ellipses, angles, detectors, center);
+    const double largest = *std::max_element(exact.begin(), exact.end());
+    for (const double value : exact) {
+      const double loss = 1.5 * std::max(0.0, value) / largest;
+      out.push_back(static_cast<float>(
+          counts == 0 ? loss
+                      : -std::log(std::max(1, std::poisson_distribution<int>(
+                                                  counts * std::exp(-loss))(random)) /
+                                  counts)));
+    }
+  }
+  return out;
+}
+
+// A parabola through half columns put the axis up to 0.09 columns nearer to the nearest of them,
+// and the stated uncertainty was 0.01.
+TEST_P(TomoCenterTest, PairsFindTheAxisBetweenHalfColumns) {
+  enum class Steps { kOpposite, kBetween, kBothEnds, kGolden };
+  struct Case {
+    int64_t detectors, angles;
+    Steps steps;
+    double off, radius;  // the axis from the middle, and the object, in columns
+    int64_t slices;
+    double counts;
+  };
+  std::mt19937 random(testing::FreshSeed());
+  double towards = 0;  // the nearest half column
+  int within = 0, count = 0;
+  for (const Case& c : {Case{160, 180, Steps::kOpposite, 7.12, 60, 1, 0},
+                        Case{161, 180, Steps::kOpposite, -9.37, 60, 1, 0},
+                        Case{97, 181, Steps::kBetween, 3.35, 40, 1, 0},
+                        Case{200, 225, Steps::kBetween, -12.13, 75, 1, 1e4},
+                        Case{131, 240, Steps::kBothEnds, 11.38, 45, 2, 1e4},
+                        Case{128, 200, Steps::kGolden, 4.63, 50, 2, 1e5},
+                        Case{150, 240, Steps::kOpposite, 20.17, 80, 2, 1e5},  // one-sided
+                        Case{150, 241, Steps::kBetween, -6.65, 110, 3, 1e5},  // wider on both sides
+                        Case{240, 300, Steps::kBothEnds, -15.17, 90, 1, 1e3},
+                        Case{180, 199, Steps::kGolden, 8.82, 70, 3, 1e3}}) {
+    std::vector<double> angles;
+    for (int64_t i = 0; i < c.angles; ++i) {
+      const auto at = static_cast<double>(i);
+      const double part =
+          c.steps == Steps::kGolden
+              ? std::fmod(0.6180339887498949 * at, 1.0)
+              : at / static_cast<double>(c.steps == Steps::kBothEnds ? c.angles - 1 : c.angles);
+      angles.push_back(0.3 + 2 * std::numbers::pi * part);
+    }
+    CenterConfig config{.method = CenterMethod::kPairs, .angles_rad = angles, .slices = c.slices};
+    config.detectors = c.detectors;
+    const double center = 0.5 * static_cast<double>(c.detectors - 1) + c.off;
+    ASSERT_OK_AND_ASSIGN(const CenterResult found,
+                         Find(config, RandomScan(angles, c.slices, c.detectors, center, c.radius,
+                                                 c.counts, random)));
+    const double error = found.center - center;
+    EXPECT_NEAR(error, 0, std::max(0.03, 4 * found.uncertainty))
+        << c.detectors << " columns, " << c.angles << " angles: " << found.center << " ± "
+        << found.uncertainty;
+    EXPECT_LT(found.uncertainty, 0.1);
+    EXPECT_GT(found.uncertainty, 0);
+    EXPECT_TRUE(found.determined);
+    towards += std::round(2 * center) > 2 * center ? error : -error;
+    within += std::abs(error) <= found.uncertainty ? 1 : 0;
+    ++count;
+  }
+  EXPECT_LT(std::abs(towards / count), 0.02) << "it was 0.04";
+  EXPECT_GE(within, count / 2);
+}
+
 TEST_P(TomoCenterTest, NamesTheFieldAtFault) {
   const auto refuses = [&](const char* field, auto change) {
     CenterConfig c;

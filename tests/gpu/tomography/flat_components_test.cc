@@ -552,6 +552,29 @@ TEST_P(FlatComponentsTest, APreparerAddsThemToTheMean) {
   }
 }
 
+// Whatever the sizes, the flat fields are there twice, and little else is.
+TEST_P(FlatComponentsTest, HostMemoryIsMostlyTheFlatFieldsTwice) {
+  for (int round = 0; round < 20; ++round) {
+    const FlatComponentsConfig c{.flats = Pick(40, 512),
+                                 .darks = Pick(0, 40),
+                                 .columns = Pick(256, 2048),
+                                 .groups = Pick(1, 4),
+                                 .group_rows = Pick(16, 32),
+                                 .frames_at_once = Pick(1, 8)};
+    ASSERT_OK_AND_ASSIGN(const int64_t bytes, FlatComponentFinder::HostBytes(c));
+    const int64_t pixels = c.groups * (c.group_rows / 2) * (c.columns / 2),
+                  flats = 2 * c.flats * pixels * 4,
+                  others = 24 * pixels * 8 + (3 * c.flats + 1024) * c.flats * 8;
+    EXPECT_GT(bytes, flats + 6 * pixels * 8);
+    EXPECT_LT(bytes, flats + others);
+    FlatComponentsConfig more = c;
+    more.flats = c.flats > 511 ? 512 : c.flats + 1;
+    EXPECT_EQ(*FlatComponentFinder::HostBytes(more) > bytes, more.flats > c.flats);
+  }
+  EXPECT_THAT(FlatComponentFinder::HostBytes({.flats = 1, .columns = 10}),
+              IsError(kInvalid, "flats"));
+}
+
 TEST_P(FlatComponentsTest, RefusesWhatCannotBe) {
   PrepareConfig c;
   c.angles = 3;

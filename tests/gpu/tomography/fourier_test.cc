@@ -424,6 +424,10 @@ TEST_P(FourierTest, AutoTakesTheFasterOne) {
   EXPECT_EQ(chosen([](auto& c) { c.detectors = 2048; }), TomographyAlgorithm::kFourier);
   EXPECT_EQ(chosen([](auto& c) { c.detectors = 2048, c.angles_rad = {0}; }),
             TomographyAlgorithm::kFbp);
+  EXPECT_EQ(chosen([](auto& c) { c.detectors = 2048, c.auto_bytes = int64_t{64} << 20; }),
+            TomographyAlgorithm::kFbp);
+  EXPECT_EQ(chosen([](auto& c) { c.detectors = 2048, c.auto_bytes = int64_t{4} << 30; }),
+            TomographyAlgorithm::kFourier);
   EXPECT_EQ(chosen([](auto& c) { c.detectors = 4096; }), TomographyAlgorithm::kFourier);
   EXPECT_EQ(chosen([](auto& c) {
               c.detectors = 2048;

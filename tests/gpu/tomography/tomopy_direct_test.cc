@@ -11,6 +11,10 @@
 //     samples the ramp in frequency over the next power of two of the row, with zero at frequency 0
 //     and no room for the filter to spread. Its images therefore lack a smooth offset and wrap
 //     around outside the circle. Inside, they show the same.
+//   * gridrec takes its center as a pixel index, 0.5 less than the iterative code for one axis.
+//     With exact projections over a full turn of an object with small parts, its image is sharpest
+//     with the center (N − 1) / 2. It lies half a pixel up and to the right if N is even, a whole
+//     pixel if N is odd (tests/bench/bench_tomopy.py calls it).
 // The object of the fixtures is symmetric under all turns and flips of the square, so the
 // orientation test uses another object.
 

@@ -25,17 +25,19 @@ class OwnDaemon(unittest.TestCase):
         self.assertEqual(code, 0, error)
         figures = {figure["name"]: figure for figure in map(json.loads, out.splitlines())}
         self.assertEqual(list(figures), ["upload", "download", "device copy", "launch", "resident", "resident no dispersion", "streamed", "streamed packed",
-                                         "latency p50", "latency p90", "latency p99", "latency max", "subscribe to volumes", "commit .npy", "commit OME-Zarr"])
+                                         "latency p50", "latency p90", "latency p99", "latency max", *(f"latency by memory {name}" for name in ("p50", "p90", "p99", "max")),
+                                         "subscribe to volumes", "commit .npy", "commit OME-Zarr"])
         for name, figure in figures.items():
             self.assertGreater(figure["value"], 0, name)
             self.assertTrue(figure["verified"] and figure["included"], name)
             if "ceiling" in figure:
                 self.assertAlmostEqual(figure["of_ceiling"], figure["value"] / figure["ceiling"])
-        latency = [figures[f"latency {name}"]["value"] for name in ("p50", "p90", "p99", "max")]
-        self.assertEqual(latency, sorted(latency))
-        stages = figures["latency p50"]["stages"]
-        self.assertEqual([stage["stage"] for stage in stages], STAGES)
-        self.assertAlmostEqual(sum(stage["share"] for stage in stages), 1, 6)
+        for way in ("latency", "latency by memory"):
+            latency = [figures[f"{way} {name}"]["value"] for name in ("p50", "p90", "p99", "max")]
+            self.assertEqual(latency, sorted(latency))
+            stages = figures[f"{way} p50"]["stages"]
+            self.assertEqual([stage["stage"] for stage in stages], STAGES)
+            self.assertAlmostEqual(sum(stage["share"] for stage in stages), 1, 6)
 
     def test_storage(self):
         code, out, error = bench("--json", "bench", "storage", "--mib", "32")
@@ -67,8 +69,9 @@ class OwnDaemon(unittest.TestCase):
         # The first frame belongs to the volume that the test compares.
         code, out, _ = bench("--json", "bench", "latency", "--rate", "20000", *SMALL, environment={"OCTAVO_FAILPOINT": "published_frame:errno=5:4"})
         self.assertEqual(code, 1)
-        (line,) = [json.loads(line) for line in out.splitlines()]
-        self.assertIn("is not that of its voxels", line["refused"])
+        refused, *other = [json.loads(line) for line in out.splitlines()]
+        self.assertIn("is not that of its voxels", refused["refused"])
+        self.assertEqual({line["name"].rsplit(" ", 1)[0] for line in other}, {"latency by memory"})  # which met no wrong frame
 
     def test_usage(self):
         self.assertEqual(bench("bench", "nonsense")[0], 2)

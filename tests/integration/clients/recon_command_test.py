@@ -3,6 +3,7 @@ that is found."""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import unittest
@@ -11,7 +12,7 @@ import warnings
 import h5py
 import numpy as np
 
-from harness import BUILD, DaemonTest, octavo, until
+from harness import BUILD, Daemon, DaemonTest, octavo, until
 from pictures import decode_png
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -108,6 +109,88 @@ class ReconCommand(DaemonTest):
         self.assertLess(made[1]["axis_uncertainty"], 0.4)
         self.assertEqual(made[1]["path"], os.path.join(self.root, "results", "b.npy"))
         self.assertIn("exists", self.recon("a.h5", "--output-dir", "results", "--format", "npy", "--skip-existing").stdout)
+
+    def test_only_the_results_of_the_scan_are_skipped(self):
+        os.makedirs(os.path.join(self.root, "night2"), exist_ok=True)
+        shutil.copy(os.path.join(self.root, "b.h5"), os.path.join(self.root, "night2", "a.h5"))
+        for kind in (("--format", "npy"), (), ("--ngff", "0.4"), ("--tiff-stack",), ("--format", "hdf5")):
+            with self.subTest(kind=kind):
+                place = "other-" + "".join(kind).replace("-", "")
+                os.mkdir(os.path.join(self.root, place))
+                flags = ("--output-dir", place, "--rows", "0:1", "--center", "29.4", *kind)
+                made, _ = self.scans("a.h5", *flags)
+                self.assertEqual(made[0]["state"], "done")
+                for same in ("a.h5", os.path.join(self.root, "night2", "..", "a.h5")):
+                    self.assertEqual(self.scans(same, *flags, "--skip-existing")[0][0]["state"], "exists")
+                for scan in ("night2/a.h5", os.path.join(self.root, "night2", "a.h5")):
+                    made, error = self.scans(scan, *flags, "--skip-existing", code=1)
+                    self.assertEqual(made[0]["state"], "failed")
+                    self.assertIn(f"exists and is not skipped, because it is another result: it was made of 'a.h5', and this scan is '{scan}'; it is left", made[0]["problem"])
+                    self.assertIn(made[0]["problem"], error)
+                made, _ = self.scans("a.h5", *flags[:4], *kind, "--prepare-only", "--skip-existing", code=1)
+                self.assertIn("it holds slices, and prepared sinograms are wanted", made[0]["problem"])
+        # Half turns, and sinograms where slices are wanted.
+        np.save(os.path.join(self.root, "full.npy"), np.ones((72, 1, 8), np.float32))
+        os.mkdir(os.path.join(self.root, "halves"))
+        flags = ("full.npy", "--angles", "0:355:72", "--transmissions", "--center", "middle", "--output-dir", "halves", "--format", "npy")
+        self.scans(*flags, "--half-turn", "first")
+        self.assertEqual(self.scans(*flags, "--half-turn", "first", "--skip-existing")[0][0]["state"], "exists")
+        for half, words in ((("--half-turn", "second"), "its half_turn is FIRST, and SECOND is wanted"), ((), "its half_turn is FIRST, and ALL is wanted")):
+            self.assertIn(words, self.scans(*flags, *half, "--skip-existing", code=1)[0][0]["problem"])
+
+    def test_only_whole_results_are_skipped(self):
+        flags = ("a.h5", "b.h5", "--output-dir", "whole", "--rows", "0:2")
+        kinds = {("--format", "npy"): ".npy", ("--format", "zarr"): ".zarr", ("--format", "tiff", "--tiff-stack"): "", ("--format", "hdf5"): ".h5"}
+        for kind, ending in kinds.items():
+            self.scans(*flags, *kind)
+            made, _ = self.scans(*flags, *kind, "--skip-existing")
+            self.assertEqual([scan["state"] for scan in made], ["exists", "exists"], kind)
+        place = os.path.join(self.root, "whole")
+
+        def refused(name, kind, *words):
+            """The scan a is not skipped and not replaced, and b is."""
+            there = self.tree(os.path.join(place, name))
+            made, error = self.scans(*flags, *kind, "--skip-existing", code=1)
+            self.assertEqual([scan["state"] for scan in made], ["failed", "exists"])
+            for word in ("exists and is not skipped, because it is not known to be whole: ", *words, "remove it, or give another --output-dir"):
+                self.assertIn(word, made[0]["problem"])
+                self.assertIn(word, error)
+            self.assertEqual(self.tree(os.path.join(place, name)), there)
+
+        def largest(name):
+            files = [os.path.join(at, file) for at, _, files in os.walk(os.path.join(place, name)) for file in files if file != ".octavo-manifest.json"]
+            return max(files, key=os.path.getsize)
+
+        for kind, ending in kinds.items():
+            path = os.path.join(place, "a" + ending)
+            with self.subTest(kind=kind, what="cut short"):
+                victim = path if os.path.isfile(path) else largest("a" + ending)
+                size = os.path.getsize(victim)
+                os.truncate(victim, size - 1)
+                refused("a" + ending, kind, f"{victim} has {size - 1} bytes; written were {size}")
+            with self.subTest(kind=kind, what="removed in part"):
+                os.remove(victim)
+                if os.path.isdir(path):
+                    refused("a" + ending, kind, f"{victim} is missing")
+                    os.remove(os.path.join(path, ".octavo-manifest.json"))
+                    refused("a" + ending, kind, "a" + ending + " has no .octavo-manifest.json")
+                    shutil.rmtree(path)
+                    os.mkdir(path)
+                    refused("a" + ending, kind, "is an empty folder")
+                    os.rmdir(path)
+                    open(path, "w").close()
+                    refused("a" + ending, kind, "is a file; a result in this format is a folder")
+                else:
+                    refused("a" + ending, kind, f"{path} is missing")  # its metadata are there
+                    os.remove(path + ".json")
+                    open(path, "w").close()
+                    refused("a" + ending, kind, f"{path} has no a{ending}.json beside it")
+                    with open(path + ".json", "w") as side:
+                        side.write("{}")
+                    refused("a" + ending, kind, f"{path}.json does not say how many bytes a{ending} has")
+
+    def tree(self, path):
+        return sorted((at, tuple(sorted(files))) for at, _, files in os.walk(path)) or os.path.exists(path) and os.path.getsize(path)
 
     def test_one_that_fails_stops_no_other(self):
         names = ("none.h5", "a.h5", "b.h5")
@@ -235,8 +318,8 @@ class ReconCommand(DaemonTest):
                             ("algorithm = true", ("algorithm is 'true'; allowed text in quotes",)),
                             ('\nalgorithm = "gridrecc"', ("line 2: ", "--algorithm: is 'gridrecc'; allowed auto, cgls, fbp")),
                             ('rings = ["sorting", 3]', ("'rings' is a list of several kinds",)),
-                            ("[recon]\nbin = 2", ("line 1: 'recon' is a table",)),
-                            ("this is no TOML", ("is no TOML", "a file of tomopy-cli has a name that ends in .conf")),
+                            ("[recon]\nbin = 2", ("line 1: 'recon' is a table", "a file of tomopy-cli needs a name that ends in .conf")),
+                            ("this is no TOML", ("is no TOML", "a file of tomopy-cli needs a name that ends in .conf")),
                             ("bin = 2\nbin = 4", ("line 2",)),
                             ("outliers = [3]", ("outliers",)),
                             ("config = \"x\"", ("there is no setting 'config'",)),
@@ -255,7 +338,7 @@ class ReconCommand(DaemonTest):
             initial = file.read()
         path = self.here("tomopy.conf", initial)
         done = self.recon("a.h5", "--config", path, "--plan")
-        for words in ("reconstruction-algorithm = gridrec is algorithm = fbp\n", "gridrec-filter = parzen is filter = parzen\n", "rotation-axis-auto = read_auto: ",
+        for words in ("reconstruction-algorithm = gridrec is algorithm = auto\n", "gridrec-filter = parzen is filter = parzen\n", "rotation-axis-auto = read_auto: ",
                       "flat-correction-method = standard is median = true", ": no effect here: ", " nsino-per-chunk = 256, ", "save-format = tiff is format = tiff\n", "save-format = tiff is tiff-stack = true\n",
                       ": done otherwise: save-folder = {file_name_parent}_rec: "):
             self.assertIn(words, done.stderr)
@@ -270,17 +353,17 @@ class ReconCommand(DaemonTest):
             edited = edited.replace(old, new, 1)
         path = self.here("tomopy.conf", edited)
         done = self.recon("--config", path, "--plan")
-        for line in ("axis: 29.4\n", "2 rows x 2 columns", "rows 0 to 1,", "rings: all stripe"):
+        for line in ("axis: 30.4\n", "2 rows x 2 columns", "rows 0 to 1,", "rings: all stripe"):
             self.assertIn(line, done.stdout)
         self.assertIn("axis: 33\n", self.recon("--config", path, "--center", "33", "--plan").stdout)
         out = self.recon("--config", path, "--output-dir", "results").stdout
-        self.assertRegex(out, r"a\.h5 +1 x 32 x 32 +29\.40 \(given\)")
+        self.assertRegex(out, r"a\.h5 +1 x 32 x 32 +30\.40 \(given\)")
         # Axes are tried around the given one, or, where there is no picture of them, that one counts.
         tries = self.here("tries.conf", edited.replace("reconstruction-type = full", "reconstruction-type = try").replace("binning = 1", "binning = 0"))
-        self.assertIn("axes from column 19.4 to 38.9 tried", self.recon("--config", tries, "--png", self.here("tries.png")).stdout)
+        self.assertIn("axes from column 19.9 to 39.4 tried", self.recon("--config", tries, "--png", self.here("tries.png")).stdout)
         done = self.recon("--config", tries, "--output-dir", "tries")
         self.assertIn("try-centers is left out, because --output-dir is given", done.stderr)
-        self.assertIn(" 29.40 (given) ", done.stdout)
+        self.assertIn(" 29.90 (given) ", done.stdout)
         path = self.here("tomopy.conf", edited.replace("remove-stripe-method = vo-all", "remove-stripe-method = ti").replace("reverse = False", "reverse = True"))
         done = self.recon("--config", path, "--plan", code=2)
         self.assertIn("remove-stripe-method is 'ti'; allowed none, fw, vo-all", done.stderr)
@@ -304,18 +387,50 @@ class ReconCommand(DaemonTest):
         done = self.recon("a.h5", "--config", path, "--algorithm", "sirt", "--iterations", "5", "--plan")
         self.assertIn("left out, because --algorithm is given: reconstruction-algorithm = gridrec\n", done.stderr)
         self.assertIn("left out, because --algorithm sirt is given: gridrec-filter = parzen, gridrec-padding = True\n", done.stderr)
-        self.assertNotIn("is algorithm = fbp", done.stderr)
+        self.assertNotIn("is algorithm = ", done.stderr)
         self.assertIn("SIRT", done.stdout)
         # Its names in TOML, beside Octavo's own, which win.
         path = self.here("mixed.toml", 'rotation-axis = 30.5\nbinning = 1\nbin = 1\nreconstruction-mask = false\n')
         done = self.recon("a.h5", "--config", path, "--plan")
-        self.assertIn("rotation-axis = 30.5 is center = 30: TomoPy counts half a column more", done.stderr)
+        self.assertIn("rotation-axis = 30.5 is center = 31: the middle of the binned column", done.stderr)
         self.assertNotIn("binning", done.stdout)
         self.assertIn("line 3", self.recon("--config", self.here("odd.conf", "[general]\nverbose = True\nno equals sign\n"), code=2).stderr)
         twice = "[rec]\nrotation-axis = 33.5\nrotation-axis-auto = manual\nrotation-axis = 20\n"
-        self.assertIn("line 4: 'rotation-axis' stands in line 2, too; allowed is once in a section",
+        self.assertIn("line 4: 'rotation-axis' stands in line 2, too; allowed is once\n",
                       self.recon("--config", self.here("odd.conf", twice), code=2).stderr)
+        elsewhere = "[file-reading]\nnsino = 0.5\n[correct]\nnsino = 9\n[general]\nnsino = 0.25\n"
+        self.assertIn("line 6: 'nsino' stands in line 2, too; allowed is once\n", self.recon("--config", self.here("odd.conf", elsewhere), code=2).stderr)
+        # What it does not have, or what belongs to another command.
+        flag = self.recon("--config", self.here("odd.conf", "[rec]\nfilter = hann\n"), code=2).stderr
+        self.assertIn("line 2: tomopy-cli has no setting 'filter'; did you mean fw-filter, gridrec-filter, lprec-fbp-filter? "
+                      "(--filter is a flag: give it beside --config, or in a file in TOML)", flag)
+        self.assertIn("line 1: tomopy-cli has no setting 'binnin'; did you mean binning?\n", self.recon("--config", self.here("odd.conf", "binnin = 1\n"), code=2).stderr)
+        other = self.here("odd.conf", "[correct]\nold-data = x\nnone = None\n[convert]\nfile-name = y\n[rec]\nverbose = True\n")
+        self.assertIn(": no effect here, of other commands of tomopy-cli: [correct] old-data, [convert] file-name\n", self.recon("a.h5", "--config", other, "--plan").stderr)
+        mosaic = self.here("odd.conf", "file-type = mosaic\n")
+        self.assertIn("not supported, the result would differ: file-type is 'mosaic'; allowed standard", self.recon("a.h5", "--config", mosaic, "--plan", code=2).stderr)
+        self.recon("a.h5", "--config", mosaic, "--accept-differences", "--plan")
         self.assertIn("rotation-axis is 'nan'; allowed a number", self.recon("--config", self.here("odd.conf", "[rec]\nrotation-axis = nan\n"), code=2).stderr)
+
+    def test_values_of_tomopy_cli_of_the_wrong_type(self):
+        """Each one is refused, also where it has no effect, where a flag is given in its place, and whatever differences are accepted."""
+        with open(os.path.join(HERE, "tomopy_init.conf")) as file:
+            initial = file.read()
+        for key, right, wrong, allowed in (("nsino", "0.5", "abc", "a number from 0 to 1"), ("nsino", "0.5", "1.5", "a number from 0 to 1"),
+                                           ("energy", "20", "high", "a number above 0"), ("ti-nblock", "0", "1.5", "a whole number from 0"),
+                                           ("verbose", "False", "0", "True, False"), ("sample-material", "Fe", "Wood", "Air, Al,"),
+                                           ("sinogram-max-value", "inf", "large", "a number, inf"), ("binning", "0", "two", "0, 1, 2"),
+                                           ("reconstruction-algorithm", "gridrec", "gridrecc", "art, astrasart, ")):
+            path = self.here("wrong.conf", initial.replace(f"\n{key} = {right}\n", f"\n{key} = {wrong}\n"))
+            for flags in ((), ("--accept-differences",), ("--algorithm", "fbp", "--center-row", "2", "--bin", "2")):
+                with self.subTest(key=key, wrong=wrong, flags=flags):
+                    done = self.recon("a.h5", "--config", path, "--plan", *flags, code=2)
+                    self.assertIn(f"{path}: {key} is '{wrong}'; allowed {allowed}", done.stderr)
+                    self.assertEqual(done.stdout, "")
+        path = self.here("wrong.toml", 'nsino = "abc"\nverbose = 3\n')
+        done = self.recon("a.h5", "--config", path, "--plan", code=2)
+        for words in ("nsino is 'abc'; allowed a number from 0 to 1", "verbose is '3'; allowed True, False"):
+            self.assertIn(words, done.stderr)
 
     def test_mistakes_with_several_files(self):
         os.makedirs(os.path.join(self.root, "again"), exist_ok=True)
@@ -554,6 +669,31 @@ class ReconCommand(DaemonTest):
         self.assertEqual(made["state"], "done")
         self.assertNotEqual(made["job"], left.name)
         self.assertTrue(os.path.exists(result))
+
+
+class ADaemonThatDies(unittest.TestCase):
+    def test_each_scan_has_a_reason(self):
+        daemon = Daemon()
+        self.addCleanup(daemon.remove)
+        names = ("one.npy", "two.npy", "three.npy")
+        for name in names:
+            np.save(os.path.join(daemon.root, name), np.ones((60, 8, 256), np.float32))
+        os.mkdir(os.path.join(daemon.root, "results"))
+        process = subprocess.Popen([os.path.join(BUILD, "bin", "octavo"), "--address", daemon.address, "--json", "recon", *names, "--angles", "0:177:60", "--sinograms",
+                                    "--center", "middle", "--algorithm", "sirt", "--iterations", "1000000", "--output-dir", "results"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        with daemon.client() as client:
+            until(lambda: len(client.jobs()) == 2)
+            until(lambda: any(job.state == 2 for job in client.jobs()))
+        daemon.kill()
+        out, error = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 3, error)
+        made = [json.loads(line) for line in out.splitlines()]
+        self.assertEqual([(scan["scan"], scan["state"]) for scan in made], list(zip(names, ("failed", "failed", "not begun"))))
+        for scan in made:
+            self.assertTrue(scan["problem"], scan)
+            self.assertIn(f"octavo: {scan['scan']}:", error)
+        self.assertIn("three.npy: not begun, because the server does not answer any more\n", error)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import tifffile
 
-from following import FollowTest
+from following import FIELDS, FollowTest
 from scan_writer import ANGLES, COUNT, FLATS, ROWS, SIZE
 
 
@@ -48,6 +48,49 @@ class ReconFollowFaults(FollowTest):
         os.rename(self.at("later.h5"), self.at("early.h5"))
         self.ended(follower)
         np.testing.assert_array_equal(self.result("early.h5"), self.reference)
+
+    def test_a_file_that_is_written_anew_in_its_place(self):
+        """Without another name, or another file: the same place on the disk."""
+        for name, frames in (("anew.h5", 15), ("anew-short.h5", 3)):
+            file, follower = self.begun(name)
+            inode = os.stat(self.at(name)).st_ino
+            file.close()
+            with h5py.File(self.at(name), "w") as again:
+                again["exchange/theta"] = ANGLES
+                again.create_dataset("exchange/data", self.data.shape, "<u2", chunks=(1, ROWS, SIZE))[:frames] = self.data[::-1][:frames]
+            self.assertEqual(os.stat(self.at(name)).st_ino, inode)
+            said = self.ended(follower, 1)
+            self.assertRegex(said, "frame [09] of /exchange/data has changed after it was read: another scan is written in its place, or it was half written; "
+                                   "allowed files whose frames stay|was cut to [0-9]+ bytes after frames of it were read")
+            self.assertIn("CANCELLED", said)
+        for size in (0, 100):  # cut, and nothing new yet
+            file, follower = self.begun(f"cut-{size}.h5")
+            file.close()
+            os.truncate(self.at(f"cut-{size}.h5"), size)
+            begun = time.monotonic()
+            self.assertRegex(self.ended(follower, 1), f"was cut to {size} bytes after frames of it were read: another scan is written in its place; "
+                                                      "allowed at least [0-9]+ bytes")
+            self.assertLess(time.monotonic() - begun, 15)  # not when nothing new came for 20 s
+        # What was taken stays as it is, and space behind it is given back: that is no new scan.
+        file, follower = self.begun("shrinks.h5")
+        length = os.path.getsize(self.at("shrinks.h5"))
+        for size in (1 << 20, length):
+            os.truncate(self.at("shrinks.h5"), size)
+            time.sleep(0.7)
+        file["exchange/data"][10:] = self.data[10:]
+        file.close()
+        self.ended(follower)
+        np.testing.assert_array_equal(self.result("shrinks.h5"), self.reference)
+
+    def test_a_zarr_folder_that_is_written_anew(self):
+        self.writer("anew.zarr", kind="zarr", stop_at=20).communicate(timeout=60)
+        follower = self.follower("anew.zarr", "--follow-count", str(COUNT))
+        self.until_sent(20 + FIELDS)
+        for frame in (0, 19):
+            for half in range(2):
+                with open(self.at("anew.zarr", "exchange", "data", "c", str(frame), "0", str(half)), "r+b") as chunk:
+                    chunk.write(np.ascontiguousarray(self.data[30][:, :SIZE // 2]).tobytes())
+        self.assertIn("has changed after it was", self.ended(follower, 1))
 
     def test_frames_that_are_too_large(self):
         for name, shape, words in (("huge.h5", (4, 2 ** 31, 2 ** 31), "has frames of 2147483648 rows and 2147483648 columns; allowed 1 to 65535 rows and 2 to 32768 columns"),

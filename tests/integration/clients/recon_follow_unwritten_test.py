@@ -72,9 +72,46 @@ class ReconFollowUnwritten(FollowTest):
             file.close()
             np.testing.assert_array_equal(self.result(name), self.reconstructed(name, prepare=octavo.preparation(logarithm=False)))
 
+    def test_a_last_frame_that_is_half_written(self):
+        """It may stay like that for longer than values have to stay the same: rows of fill values tell that it is."""
+        masked = np.array(self.data)
+        masked[:, 0] = 0  # in all frames: that tells nothing
+        for name, layout in (("half-own.h5", dict(chunks=(1, ROWS, SIZE))), ("half-gzip.h5", dict(chunks=(1, ROWS, SIZE), compression="gzip")),
+                             ("half-shared.h5", dict(chunks=(8, ROWS, SIZE))), ("half-contiguous.h5", dict(chunks=None))):
+            with self.subTest(name):
+                file = h5py.File(self.at(name), "w")
+                self.addCleanup(file.close)
+                for dataset, array in (("data_white", self.flats), ("data_dark", self.darks), ("theta", ANGLES)):
+                    file[f"exchange/{dataset}"] = array
+                data = file.create_dataset("exchange/data", self.data.shape, "<u2", **layout)
+                data[:10], data[10, :3] = masked[:10], masked[10, :3]
+                file.flush()
+                follower = self.follower(name, "--no-log")
+                self.until_sent(10 + FIELDS)
+                for frame in (10, COUNT - 1):
+                    data[:frame], data[frame, :3] = masked[:frame], masked[frame, :3]
+                    file.flush()
+                    self.until_sent(frame + FIELDS)
+                    self.stays_at(frame + FIELDS)
+                    self.stays_at(frame + FIELDS)
+                    data[frame] = masked[frame]
+                    file.flush()
+                self.ended(follower)
+                file.close()
+                np.testing.assert_array_equal(self.result(name), self.reconstructed(name, prepare=octavo.preparation(logarithm=False)))
+        file, follower = self.begun("half-stops.h5", frames=20, timeout=3)
+        file["exchange/data"][20, 2:4] = self.data[20, 2:4]
+        file.flush()
+        said = self.ended(follower, 1)
+        self.assertIn("20 of 40 projections", said)
+        self.assertIn("3 of 5 rows of frame 20 of /exchange/data, the first is 0, hold nothing but the fill value 0, unlike those of frame 19: "
+                      "it counts as half written until a later frame is there", said)
+        self.assertIn("CANCELLED", said)
+
     def test_a_scan_that_stops(self):
         cases = {"stops.h5": (dict(swmr=True, stop_at=20), (), 1), "killed.h5": (dict(swmr=True, stop_at=20, kill=True), (), 1),
                  "killed-plain.h5": (dict(stop_at=20, kill=True), ("--follow-partial",), 0), "part.h5": (dict(swmr=True, grow=True, stop_at=20), ("--follow-partial", "--follow-count", "40"), 0),
+                 "half-turn.h5": (dict(swmr=True, stop_at=20), ("--follow-partial", "--angles", "0:351:40", "--half-turn", "first"), 1),
                  "never.h5": (None, (), 1), "no-flats.h5": (dict(swmr=True, fields="none"), (), 1),
                  "folder-part": (dict(kind="tiff", stop_at=13), ("--angles", f"0:{ANGLES[-1]}:{COUNT}", "--transmissions"), 1)}
         writers = {name: self.writer(name, **job) for name, (job, _, _) in cases.items() if job}
@@ -90,6 +127,8 @@ class ReconFollowUnwritten(FollowTest):
         self.assertIn(f"nothing new for 3 s (--follow-timeout): {self.at('never.h5')} is not there yet", said["never.h5"])
         self.assertIn("waits for flat fields: integers are counts", said["no-flats.h5"])
         self.assertIn("no flat field is written yet", said["no-flats.h5"])
+        self.assertIn("hold 1 complete half turn; allowed are two or more, 360 degrees: leave half_turn out to use all projections", said["half-turn.h5"])
+        self.assertIn("--half-turn", said["half-turn.h5"])
         self.assertIn("13 of 40 projections; folder-part has 13 frames", said["folder-part"])
         for name in ("killed-plain.h5", "part.h5"):
             self.assertIn("what came is reconstructed (--follow-partial)", said[name])

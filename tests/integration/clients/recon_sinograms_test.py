@@ -7,7 +7,7 @@ import unittest
 import h5py
 import numpy as np
 
-from harness import DaemonTest
+from harness import DaemonTest, octavo
 
 SIZE, ROWS, COUNT = 48, 5, 30
 
@@ -70,6 +70,22 @@ class ReconSinograms(DaemonTest):
         self.recon("t.zarr", "--transmissions", *angles, *flags, "-o", "of-transmissions.npy")
         np.testing.assert_allclose(self.result("of-transmissions.npy"), self.result("direct.npy"), atol=1e-5)
         self.assertIn("is reconstructed already", self.recon("direct.npy", "--sinograms", "--angles", f"0:90:{ROWS}", *flags, code=1))
+
+    def test_npy_whose_metadata_are_gone_or_of_another_file(self):
+        flags = ("--sinograms", "--center", "23.5", "--algorithm", "fbp")
+        angles = ("--angles", f"0:{180 - 180 / COUNT}:{COUNT}")
+        self.recon("scan.h5", "--prepare-only", "-o", "gone.npy")
+        side = os.path.join(self.root, "gone.npy.json")
+        os.rename(side, side + ".away")
+        # The first axis counts as angles then, of which there are others.
+        self.assertIn("allowed", self.recon("gone.npy", *flags, *angles, "--plan", code=1))
+        job = self.client.submit_job(octavo.tomography("gone.npy", angles=np.linspace(0, 2, ROWS), center=23.5, prepare=octavo.preparation(already_sinograms=True))).wait()
+        self.assertIn("There is no gone.npy.json, which would say what the axes of gone.npy are; taken as [angle, row, column]", [line.text for line in job.message.log_lines])
+        os.rename(side + ".away", side)
+        np.save(os.path.join(self.root, "gone.npy"), np.zeros((ROWS, COUNT, 9), np.float32))
+        self.assertRegex(self.recon("gone.npy", *flags, *angles, "--plan", code=1), r"gone\.npy\.json is of a file of \d+ bytes; allowed \d+, as gone\.npy has; where the file has been replaced, remove this one")
+        np.save(os.path.join(self.root, "square.npy"), np.ones((COUNT, COUNT, 48), np.float32))
+        self.assertIn("It has as many angles as rows: of sinograms [row, angle, column]", self.recon("square.npy", *flags, *angles, "--plan"))
 
 
 if __name__ == "__main__":

@@ -75,7 +75,8 @@ class Mosaics(DaemonTest):
             # By chance a wrong tile agrees with a neighbour up to 0.7 in this texture, which has only a few large spots in an overlap; the right
             # ones agree to more than 0.9.
             found = self.client.mosaic.register(buffer, stage * spacing, spacing_um=spacing, depth=2, min_confidence=0.8)
-        self.assertEqual(list(found.suspects), [wrong])
+        # The offsets of the stage are random: one may be so far from the others' that its tile counts as MOVED, too.
+        self.assertEqual([i for i in found.suspects if found.tiles[i].state != "MOVED"], [wrong])
         self.assertEqual(found.tiles[wrong].state, "UNMATCHED")
         good = []
         for joint in found.joints:

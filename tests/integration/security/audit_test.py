@@ -34,7 +34,7 @@ def methods():
 
 
 def is_for_viewers(method):
-    return re.match("(Get|List|Watch|Wait|Read)[A-Z]", method.name) or method.name in ("Subscribe", "RenderVolume")
+    return re.match("(Get|List|Watch|Wait|Read)[A-Z]", method.name) or method.name in ("Subscribe", "OpenFrames", "RenderVolume")
 
 
 def call(channel, method, metadata=()):

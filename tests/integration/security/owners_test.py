@@ -38,7 +38,7 @@ def methods():
         module = __import__(f"octavo.v1.{part}_pb2", fromlist=["DESCRIPTOR"])
         for service in module.DESCRIPTOR.services_by_name.values():
             for method in service.methods:
-                if not re.match("(Get|List|Watch|Wait|Read)[A-Z]", method.name) and method.name not in ("Subscribe", "RenderVolume"):
+                if not re.match("(Get|List|Watch|Wait|Read)[A-Z]", method.name) and method.name not in ("Subscribe", "OpenFrames", "RenderVolume"):
                     assert method.name not in found, method.name
                     found[method.name] = method
     return found

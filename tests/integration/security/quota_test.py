@@ -241,7 +241,7 @@ class Quotas(unittest.TestCase):
         dora.wait_job(job, check=False)
         until(lambda: self.bytes_of("dora") == 0, 30)
         with self.assertRaises(octavo.OctavoError) as caught:
-            self.push_job("dora", columns=4096, rows=64)
+            self.push_job("dora", columns=1024, rows=16)  # 64 MiB: the device has room for it
         self.assertEqual((caught.exception.reason, caught.exception.numbers["retryable"]), ("QUOTA", "false"))
         self.assertIn("it can never fit", caught.exception.message)
 

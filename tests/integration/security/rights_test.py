@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import unittest.mock
@@ -40,7 +41,7 @@ def methods():
 
 def needed(method):
     """The role that a method needs, by its verb: what only shows is for viewers."""
-    return "viewer" if re.match("(Get|List|Watch|Wait|Read)[A-Z]", method.name) or method.name in ("Subscribe", "RenderVolume") else "operator"
+    return "viewer" if re.match("(Get|List|Watch|Wait|Read)[A-Z]", method.name) or method.name in ("Subscribe", "OpenFrames", "RenderVolume") else "operator"
 
 
 def outcome(channel, method, header=(), seconds=5.0, request=b""):
@@ -120,7 +121,7 @@ class Tokens(unittest.TestCase):
         cls.path = {}
         for role in WORDS[1:]:
             cls.path[role] = cls.add(role)
-        cls.daemon = Daemon("--security.tokens", cls.file, "--listen.loopback_role", "none")
+        cls.daemon = Daemon("--security.tokens", cls.file, "--listen.loopback_role", "none", "--handoff.unix", "auto")
 
     @classmethod
     def tearDownClass(cls):
@@ -360,6 +361,32 @@ class Tokens(unittest.TestCase):
             return client.info().caller.name != ""
         except octavo.OctavoError:
             return False
+
+    def test_a_viewer_has_frames_in_shared_memory_until_its_token_is_revoked(self):
+        secret = os.path.join(self.folder.name, "secret-of-one-who-looks")
+        token_command("add", "--file", self.file, "--name", "one-who-looks", "--role", "viewer", "--secret-file", secret)
+        with open(secret) as file:
+            token_id = file.read()[7:15]
+        with octavo.Client(self.daemon.address, token_file=secret) as client:
+            until(lambda: self.taken(client))
+            with self.assertRaises(octavo.OctavoTimeout):  # longer than the server takes to look who may go on
+                list(client.subscribe("", same_host=True, timeout=2))
+            told = []
+
+            def read():
+                try:
+                    told.append(list(client.subscribe("", same_host=True, timeout=60)))
+                except octavo.OctavoError as error:
+                    told.append(error)
+
+            reader = threading.Thread(target=read)
+            reader.start()
+            until(lambda: self.metric("octavo_frame_feeds") == 1)
+            token_command("revoke", "--file", self.file, token_id)
+            reader.join(20)
+            self.assertEqual((told[0].code, told[0].reason), (grpc.StatusCode.UNAUTHENTICATED, "BAD_TOKEN"))
+            self.assertIn("makes it a viewer", told[0].message)
+        until(lambda: self.metric("octavo_frame_feeds") == 0)
 
     def test_a_token_expires_while_its_calls_run(self):
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 4))

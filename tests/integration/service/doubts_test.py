@@ -682,7 +682,7 @@ class Tomograms(DaemonTest):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             job = self.client.wait_job(self.client.submit_job(octavo.tomography(name, center=0)).name)
-        self.assertIn("opposite projections find it at 31.50", "".join(job.warnings))
+        self.assertRegex("".join(job.warnings), r"opposite projections find it at 31\.[45]\d")
 
     def test_counts_without_flat_fields(self):
         degrees = np.arange(self.ANGLES) * 180 / self.ANGLES

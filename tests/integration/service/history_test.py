@@ -68,6 +68,12 @@ class History(unittest.TestCase):
     def recorded(self, name, state):
         until(lambda: self.rows().get(name) == state)
 
+    def commits_of(self, job):
+        """The paths that the row of a job has now."""
+        with contextlib.closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=20)) as database:
+            (details,) = database.execute("SELECT details FROM work WHERE name = ?", (job,)).fetchone()
+        return set(json.loads(details)["commits"])
+
     def held_recorded(self, *names):
         until(lambda: {self.volume_rows().get(name) for name in names} == {"HELD"})
 
@@ -314,6 +320,92 @@ class Jobs(History):
             self.assertEqual([j.name for j in client.jobs()][0], new.name)
 
 
+    def series(self, client, destination="", **fields):
+        """A series of four volumes that are pushed, committed if there is a `destination`, and the frames of each volume, the fields with the first."""
+        projections = np.random.default_rng(5).integers(1000, 40000, (96, 2, 32)).astype("<u2")
+        flats, darks = np.full((2, 2, 32), 40000, "<u2"), np.full((1, 2, 32), 100, "<u2")
+        angles = np.arange(96) * np.pi / 24
+        pushed = octavo.PushedProjections(rows=2, columns=32, frames=len(projections) + 3, dtype="u16")
+        options = {"commit": octavo.commit_options(destination, "npy")} if destination else {}
+        job = client.submit_job(octavo.tomography(pushed, center=15.5, series=(24, 24), **fields), **options)
+        frames = list(octavo.projection_frames(projections, angles, flats, darks))
+        return job, [frames[(i and 3 + 24 * i):3 + 24 * (i + 1)] for i in range(4)]
+
+    def known(self, job):
+        return job.name, list(job.volume_names), list(job.commits), job.commit_failures
+
+    def test_a_job_that_ended_names_its_volumes_and_commits_again(self):
+        daemon = self.start()
+        with daemon.client() as client:
+            jobs = []
+            np.save(os.path.join(daemon.root, "late_3.npy"), np.zeros(3))  # so that one commit fails
+            for destination, place in (("", ""), ("", "disk"), ("kept_{index}", ""), ("late_{index}", "")):
+                job, frames = self.series(client, destination, place=place)
+                client.push_projections(job, sum(frames, []))
+                jobs.append(client.wait_job(job.name).name)
+            until(lambda: len(client.job(jobs[2]).commits) == 4)
+            until(lambda: (len(client.job(jobs[3]).commits), client.job(jobs[3]).commit_failures) == (3, 1))
+            before = [self.known(client.job(name)) for name in jobs]
+            self.assertEqual(sorted(before[2][2]), [os.path.join(daemon.root, f"kept_{i}.npy") for i in range(4)])
+            self.recorded(jobs[3], "DONE")
+            self.held_recorded(*before[1][1], before[3][1][3])
+            until(lambda: len(self.commits_of(jobs[2]) | self.commits_of(jobs[3])) == 7)  # rows of the last moment may be missing after a kill
+        for end in ("kill", "stop", "kill"):
+            with self.subTest(end=end):
+                if end == "kill":
+                    daemon.kill()
+                else:
+                    self.assertEqual(daemon.stop(), 0)
+                daemon = self.start()
+                with daemon.client() as client:
+                    self.assertEqual([self.known(client.job(name)) for name in jobs], before)
+                    listed = {job.name: self.known(job) for job in client.jobs()}
+                    self.assertEqual([listed[name] for name in jobs], before)
+                    self.assertEqual(list(client.wait_commit(jobs[2], timeout=5).commits), before[2][2])
+                    with self.assertRaisesRegex(octavo.OctavoError, "earlier run of the server, whose request is not kept, and none of its volumes is known to be written"):
+                        client.wait_commit(jobs[0], timeout=5)
+                    with self.assertRaisesRegex(octavo.OctavoError, "could not be committed|was not committed"):
+                        client.wait_commit(jobs[3], timeout=5)
+                    self.assertEqual([client.volume(name).state for name in before[1][1]], ["HELD"] * 4)
+                    self.refused("DATA_LOSS", "LOST", client.volume, before[0][1][0])
+                    self.refused("NOT_FOUND", "VOLUME_GONE", client.volume, before[2][1][0])
+
+    def test_a_job_that_was_killed_names_what_it_had_completed(self):
+        daemon = self.start()
+        with daemon.client() as client:
+            stored, frames = self.series(client, place="disk")
+            committed, _ = self.series(client, "cut_{index}")
+            plain, _ = self.series(client)
+            for job in (stored, committed, plain):
+                client.push_projections(job, frames[0] + frames[1] + frames[2][:10], end=False)
+                until(lambda: (found := client.job(job.name).tomography) is not None and found.series_volumes == 2)
+            until(lambda: len(client.job(committed.name).commits) == 2)
+            held = {job.name: list(client.job(job.name).volume_names)[:2] for job in (stored, committed, plain)}
+            paths = list(client.job(committed.name).commits)
+            self.held_recorded(*held[stored.name], *held[plain.name])
+            until(lambda: self.commits_of(committed.name) == set(paths))
+        daemon.kill()
+        daemon = self.start()
+        with daemon.client() as client:
+            for job in (stored, committed, plain):
+                after = client.job(job.name)
+                self.assertEqual((after.state, list(after.volume_names)), ("LOST", held[job.name]))
+                self.assertEqual(list(after.commits), paths if job is committed else [])
+                for path in after.commits:
+                    np.load(path)
+            self.assertEqual([(v.state, v.index, v.parent) for v in map(client.volume, held[stored.name])], [("HELD", i, stored.name) for i in range(2)])
+            for name in held[committed.name]:
+                self.refused("NOT_FOUND", "VOLUME_GONE", client.volume, name)
+            for name in held[plain.name]:
+                self.refused("DATA_LOSS", "LOST", client.volume, name)
+            self.assertIn("2 held volumes of it are LOST", list(client.job(plain.name).message.warnings))
+            known = [self.known(client.job(job.name)) for job in (stored, committed, plain)]
+        self.assertEqual(daemon.stop(), 0)
+        daemon = self.start()
+        with daemon.client() as client:
+            self.assertEqual([self.known(client.job(job.name)) for job in (stored, committed, plain)], known)
+
+
 class Commits(History):
     def test_killed_at_each_point(self):
         for point, there in (("journal_begin", False), ("tmp_created", False), ("chunk_written", False), ("manifest_written", True),
@@ -326,8 +418,9 @@ class Commits(History):
                         client.commit(volume, point, "npy", request_id=point)
                 self.assertEqual(daemon.process.wait(30), -signal.SIGKILL)
                 (name,) = [name for name, state in self.rows().items() if name.startswith("operations/") and state == "RUNNING"] or [None]
-                if name is None:
-                    continue  # the row was slower than the commit: nothing is known, as the page says
+                if name is None:  # the row was slower than the commit: nothing is known, as the page says
+                    self.assertEqual(self.start().stop(), 0)  # what the commit left is put right before the next point
+                    continue
                 daemon = self.start()
                 with daemon.client() as client:
                     self.assertEqual(self.lost(daemon)["commit"], not there)
@@ -459,8 +552,9 @@ class Volumes(History):
                     with self.assertRaises(octavo.OctavoError):
                         client.commit(volume.name, "v-" + point, "npy")
                 self.assertEqual(daemon.process.wait(30), -signal.SIGKILL)
-                if there and "RUNNING" not in self.rows().values():
-                    continue  # the row of the commit was slower than its files
+                if there and "RUNNING" not in self.rows().values():  # the row of the commit was slower than its files
+                    self.assertEqual(self.start().stop(), 0)  # what the commit left is put right before the next point
+                    continue
                 daemon = self.start()
                 with daemon.client() as client:
                     self.assertEqual(self.told(daemon, client, volumes=True), {other.name} if there else {volume.name, other.name})

@@ -383,7 +383,36 @@ class ArrayCalls(DaemonTest):
             for name, center in found.items():
                 with self.subTest(name, axis=axis):
                     self.assertIsInstance(center, float)
-                    self.assertLess(abs(center - (axis + 0.5)), 0.4, name)
+                    self.assertLess(abs(center - axis), 0.4, name)
+
+    def test_find_center_vo_of_few_columns(self):
+        _, sinogram = shepp_logan(40, np.linspace(0, np.pi, 60, endpoint=False), 18.4, half=16)
+        self.assertLess(abs(prep.find_center_vo(sinogram, client=self.client) - 18.4), 0.4)  # 50 on either side are the default
+
+    def test_half_a_column_is_told_over_a_full_turn(self):
+        angles = np.linspace(0, 2 * np.pi, 120, endpoint=False)
+        _, sinogram = shepp_logan(64, angles, 30.2, half=26)
+        tomo = np.repeat(sinogram[:, None], 2, axis=1)
+        with self.assertWarnsRegex(octavo.OctavoWarning, r"given as column 30\.70; opposite projections find it at 30\.[12]"):
+            octavo.recon(tomo, angles, 30.7, client=self.client)
+        with self.assertWarnsRegex(octavo.OctavoWarning, r"given as column 30\.70"):  # encoder values, one projection missing
+            octavo.recon(tomo[:-1], np.round(angles[:-1], 3), 30.7, client=self.client)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            octavo.recon(tomo, angles, 30.2, client=self.client)
+            octavo.recon(tomo[:60], angles[:60], 30.7, client=self.client)
+            # Half a turn in angles that begin anew, and with a projection more at its end.
+            octavo.recon(tomo[:60], np.mod(angles[:60] - 0.5, 2 * np.pi), 30.7, client=self.client)
+            octavo.recon(np.concatenate([tomo[:60], tomo[:1]]), np.append(angles[:60], 2 * np.pi), 30.7, client=self.client)
+        with self.assertWarnsRegex(octavo.OctavoWarning, r"find it at 30\.[12].*Columns are those before downsample: column c of them is \(c - 0.5\) / 2 of the chain\.$"):
+            prep.chain(np.exp(-tomo / 20), angles, self.client).downsample().minus_log().recon(17)
+
+    def test_gridrec_in_any_case(self):
+        angles = np.linspace(0, np.pi, 30, endpoint=False)
+        tomo = np.repeat(shepp_logan(32, angles, 15.5)[1][:, None], 2, axis=1)
+        wanted = octavo.recon(tomo, angles, algorithm="gridrec", client=self.client)
+        np.testing.assert_array_equal(octavo.recon(tomo, angles, algorithm="Gridrec", client=self.client), wanted)
+        self.assertGreater(np.abs(octavo.recon(tomo, angles, algorithm="auto", client=self.client) - wanted).max(), 1e-4)
 
     def test_find_center_of_two_projections(self):
         angles = np.array([0.3, 0.3 + np.pi])
@@ -391,7 +420,7 @@ class ArrayCalls(DaemonTest):
             _, both = shepp_logan(64, angles, axis, half=26)
             tall = both[:, None] * np.linspace(0.5, 1.5, 40)[:, None]
             for fields in (dict(), dict(tol=0.1), dict(rotc_guess=axis + 3)):
-                self.assertLess(abs(prep.find_center_pc(tall[0], tall[1], client=self.client, **fields) - (axis + 0.5)), 0.5)
+                self.assertLess(abs(prep.find_center_pc(tall[0], tall[1], client=self.client, **fields) - axis), 0.5)
 
     @needs_data
     def test_find_center_of_a_tooth(self):
@@ -400,7 +429,7 @@ class ArrayCalls(DaemonTest):
         tomo = prep.chain(proj, theta, self.client).normalize(white, dark).minus_log().downsample(2).get()
         found = [self.quiet(prep.find_center_vo, tomo), self.quiet(prep.find_center, tomo, theta), self.quiet(prep.find_center_pc, tomo[0], tomo[-1])]
         for center in found:  # 294.5 to 295.6 of the 640 columns by TomoPy's methods
-            self.assertLess(abs(4 * (center - 0.5) + 1.5 - 295), 3, found)
+            self.assertLess(abs(4 * center + 1.5 - 295), 3, found)
 
     # -- chains
 
@@ -472,10 +501,10 @@ class ArrayCalls(DaemonTest):
         both = prep.sino_360_to_180(line, 37, "left", client=self.client)
         images = np.random.default_rng(2).random((4, 40, 40), np.float32)
         for name, chain, jobs, wanted, theta, fields in (
-                ("one job", lambda: begun().minus_log(), 1, line, angles, dict(center=18.9)), ("the middle", lambda: begun().minus_log(), 1, line, angles, {}),
+                ("one job", lambda: begun().minus_log(), 1, line, angles, dict(center=18.4)), ("the middle", lambda: begun().minus_log(), 1, line, angles, {}),
                 ("found", lambda: begun().minus_log(), 1, line, angles, dict(center="pairs")),
                 ("one axis for each slice", lambda: begun().minus_log(), 1, line, angles, dict(center=[18, 19, 20, 21])),
-                ("iterations", lambda: begun().minus_log(), 1, line, angles, dict(center=18.9, algorithm="sirt", num_iter=4, init_recon=images, min=0)),
+                ("iterations", lambda: begun().minus_log(), 1, line, angles, dict(center=18.4, algorithm="sirt", num_iter=4, init_recon=images, min=0)),
                 ("bins", lambda: begun().minus_log().downsample().downsample(1, 1), 2, half, angles, dict(center=9.4)),
                 ("bins, the middle", lambda: begun().minus_log().downsample().downsample(1, 1), 2, half, angles, {}),
                 ("bins, one axis for each slice", lambda: begun().minus_log().downsample().downsample(1, 1), 2, half, angles, dict(center=[9, 10])),
@@ -488,10 +517,12 @@ class ArrayCalls(DaemonTest):
                 self.assertEqual(self.jobs() - before, jobs)
                 self.nothing_left()
                 self.check(made, octavo.recon(wanted, theta, client=self.client, **fields).astype(float), 1e-5)
+        with self.assertRaisesRegex(ValueError, "center is 36.*expected -0.5 to 19.5 for the 20 columns after downsample"):
+            begun().downsample().minus_log().recon(36)
         with self.assertWarnsRegex(octavo.OctavoWarning, "minus_log"):
-            begun().recon(18.9)
+            begun().recon(18.4)
         with self.assertWarnsRegex(octavo.OctavoWarning, "whole numbers"), warnings.catch_warnings():
-            prep.chain(arr.astype(np.uint16), angles, self.client).recon(18.9)
+            prep.chain(arr.astype(np.uint16), angles, self.client).recon(18.4)
 
     def test_a_chain_goes_on_in_its_block(self):
         tomo, angles = striped(30, 2, 24), np.arange(30) * np.pi / 30
@@ -504,11 +535,11 @@ class ArrayCalls(DaemonTest):
             np.testing.assert_array_equal(chain.get(), first)
             self.assertEqual(self.jobs(), before)  # it is there
             chain.remove_stripe_based_sorting()
-            image = chain.recon(12.0)
+            image = chain.recon(11.5)
             self.assertEqual(self.jobs(), before + 1)
             second = chain.get()
             np.testing.assert_array_equal(second, prep.remove_stripe_based_sorting(first, client=self.client))
-            np.testing.assert_array_equal(image, octavo.recon(second, angles, 12.0, client=self.client))
+            np.testing.assert_array_equal(image, octavo.recon(second, angles, 11.5, client=self.client))
         self.nothing_left()
         for call in (chain.get, chain.minus_log, chain.recon, chain.__enter__):
             with self.assertRaisesRegex(ValueError, "this chain has ended"):

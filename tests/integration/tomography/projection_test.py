@@ -46,7 +46,7 @@ class Projection(DaemonTest):
                 made = self.project(self.images, theta, center, columns=columns, pixel_size=0.5)
                 wide = columns or SIZE
                 self.assertEqual((made.shape, made.dtype), ((45, 3, wide), np.float32))
-                axes = np.broadcast_to(wide / 2 if center is None else np.asarray(center), 3) - 0.5
+                axes = np.broadcast_to((wide - 1) / 2 if center is None else np.asarray(center), 3)
                 for i, (x, y) in enumerate(PLACES):
                     wanted, s = chords(x, y, theta, axes[i], wide)
                     inner = s < RADIUS - 2  # the rim of a pixel image is not that of a disc
@@ -93,9 +93,9 @@ class Projection(DaemonTest):
         self.assertLess(error, 0.06)
         # A held volume by name is read where it is; A^T A of it has the shape of the images.
         sinograms = volume.read()
-        np.testing.assert_allclose(self.back_project(volume, theta, 50.75, image_size=SIZE),
-                                   self.back_project(sinograms, theta, 50.75, image_size=SIZE, sinogram_order=True), rtol=1e-4, atol=1e-3)
-        again = self.project(buffer.name, theta, 50.75, columns=120)
+        np.testing.assert_allclose(self.back_project(volume, theta, 50.25, image_size=SIZE),
+                                   self.back_project(sinograms, theta, 50.25, image_size=SIZE, sinogram_order=True), rtol=1e-4, atol=1e-3)
+        again = self.project(buffer.name, theta, 50.25, columns=120)
         np.testing.assert_array_equal(again.swapaxes(0, 1), sinograms)
         adjoint = self.client.wait_job(self.client.submit_job(octavo.projection(volume, theta, adjoint=True, center=50.25, image_size=SIZE)).name)
         held = adjoint.volumes()[0]
@@ -168,7 +168,7 @@ class Projection(DaemonTest):
 
         refused("projection.angles_rad", "look like degrees", image, np.arange(0, 180, 2.0))
         refused("projection.angles_rad[3]", "finite", image, [0, 1, 2, np.nan])
-        refused("projection.axis_pixels[0]", "is 99.5; allowed", image, theta, center=100)
+        refused("projection.axis_pixels[0]", "is 100; allowed", image, theta, center=100)
         refused("projection.columns", "is 1; allowed", image, theta, columns=1)
         refused("projection.pixel_size", "is -1", image, theta, pixel_size=-1)
         refused("projection.mask_ratio", "is 2", image, theta, mask=2)

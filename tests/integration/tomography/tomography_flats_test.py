@@ -7,7 +7,7 @@ import warnings
 import grpc
 import numpy as np
 
-from harness import DaemonTest, octavo
+from harness import Daemon, DaemonTest, octavo
 
 ROWS, COLUMNS, COUNT, AXIS, FLATS, LIGHT, DARK = 40, 96, 121, 47.5, 40, 20000.0, 120.0
 ANGLES = np.linspace(0, np.pi, COUNT, endpoint=False)
@@ -190,6 +190,32 @@ class TomographyFlats(DaemonTest):
         job = push(flats[:1])
         self.assertEqual(job.state, "FAILED")
         self.assertIn("tomography.preparation.dynamic_flats: is given, but the input has 1 flat field; allowed are 2 to 512", job.reason)
+
+    def test_host_memory_is_planned(self):
+        """The flat fields, what is read ahead and the weights count in the budget of pushed projections and chunks of files."""
+        prepare = octavo.preparation(dynamic_flats=3)
+        load = lambda name: np.load(os.path.join(self.daemon.root, name + ".npy"))  # noqa: E731
+        daemon = Daemon("--device.projection_bytes", "2000000")
+        self.addCleanup(daemon.remove)
+        for name in ("moving", "flats", "darks"):
+            np.save(os.path.join(daemon.root, name + ".npy"), load(name))
+        push = octavo.sinograms(octavo.PushedProjections(rows=ROWS, columns=COLUMNS, frames=COUNT + FLATS + 5, dtype="u16"), prepare=prepare)
+        with daemon.client() as client:
+            for work in (self.work("moving", "flats", prepare), push):
+                with self.assertRaises(octavo.OctavoError) as caught:
+                    client.submit_job(work)
+                error = caught.exception
+                self.assertEqual((error.code, error.reason, error.field), (grpc.StatusCode.RESOURCE_EXHAUSTED, "HOST_MEMORY", "tomography.preparation.dynamic_flats"))
+                self.assertRegex(str(error), "the search for components of the flat fields takes [0-9]+ bytes of host memory; the server has 2000000 for such; "
+                                             "allowed are fewer flat fields or projections")
+            # Nothing was taken, and what needs no such search runs; so does one of fewer frames.
+            self.assertEqual(client.jobs(), [])
+            for prepare, projections in ((octavo.preparation(), None), (octavo.preparation(dynamic_flats=3), (0, 12))):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", octavo.OctavoWarning)
+                    job = client.wait_job(client.submit_job(self.work("moving", "flats", prepare, projections=projections)).name)
+                self.assertEqual(job.state, "DONE")
+        self.assertEqual(daemon.stop(), 0)
 
     def test_what_is_refused(self):
         dynamic = "tomography.preparation.dynamic_flats"

@@ -236,7 +236,7 @@ class TomographySamples(DaemonTest):
         self.assertEqual(np.load(os.path.join(self.daemon.root, "again.npy")).ndim, 3)
 
     def test_the_command_line(self):
-        flags = ("recon", "scan.npy", "--sinograms", "--angles", "0:177:60")
+        flags = ("recon", "scan.npy", "--sinograms", "--angles", "0:177:60", "--center", "47.5")
         result = self.command(*flags, "--samples", "u8", "--window", "0:1", "-o", "cli.npy", "--png", os.path.join(self.daemon.root, "cli.png"))
         self.assertIn("window 0 to 1", result.stdout)
         _, _, values = self.made(self.work())

@@ -354,7 +354,7 @@ class ControlGroup(unittest.TestCase):
             self.assertEqual(memory.host.total_bytes, limit)
             budgets = [line for line in daemon.text().splitlines() if '"host memory"' in line]
             budgets = json.loads(budgets[0])
-            self.assertLess(sum(budgets[name] for name in ("devices_bytes", "frame_pool_bytes", "listen_memory_bytes", "spill_host_bytes", "projection_bytes", "picture_bytes")), limit)
+            self.assertLess(sum(budgets[name] for name in ("devices_bytes", "frame_pool_bytes", "listen_memory_bytes", "spill_host_bytes", "projection_bytes", "picture_bytes", "shared_frame_bytes")), limit)
             self.assertLess(memory.devices[0].budget_bytes, limit * 0.6)
             told = octavo_command(daemon, "memory").stdout
             self.assertIn(file, told)

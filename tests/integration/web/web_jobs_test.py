@@ -114,6 +114,41 @@ class Running(JobTest):
         until(lambda: is_slice(2), seconds=20)
         self.assertEqual(self.text("#slice .plane output"), "2 of 3")
 
+    def test_planes_across_y_and_x_are_those_of_the_volume(self):
+        angles = self.sinograms("planes.npy", rows=5)
+        job = self.client.submit_job(octavo.tomography("planes.npy", algorithm="fbp", angles=angles, prepare=READY, columns=(4, 90))).wait()
+        volume = self.client.read(job.volume_names[0])
+        self.show(job.name, "DONE")
+        self.painted(SLICE, job.name)
+
+        def is_plane(expected):
+            grey, window = self.grey(SLICE)[..., 0], self.window()  # there is none until the first picture of the axis
+            return len(window) == 2 and grey.shape == expected.shape and np.abs(grey - shown(expected, *window)).max() <= 2
+
+        self.assertEqual(self.page.evaluate("[...document.querySelectorAll('#slice header option')].map(e => e.value)"), ["Z", "Y", "X"])
+        for axis, cut, name in ((1, "Y", "Plane across y"), (2, "X", "Plane across x"), (0, "Z", "Slice")):
+            self.page.choose("#slice header select", cut)
+            count = volume.shape[axis]
+            until(lambda: is_plane(np.take(volume, count // 2, axis)), seconds=20)
+            self.assertEqual((self.text("#slice h2"), self.text("#slice .plane output")), (name, f"{count // 2} of {count}"))
+            self.page.choose("#slice .plane input", 1)
+            until(lambda: is_plane(np.take(volume, 1, axis)), seconds=20)
+
+    def test_planes_across_y_come_with_the_volume(self):
+        job = self.endless()
+        self.show(job, "RUNNING")
+        self.painted(SLICE, job)
+        self.page.choose("#slice header select", "Y")
+        self.page.wait("document.querySelector('#slice .empty')?.textContent === 'Planes across y and x are shown when the volume is complete.'")
+        self.page.choose("#slice header select", "Z")
+        self.painted(SLICE, job)
+
+    def test_trials_and_other_jobs_have_one_axis(self):
+        job = self.trials()
+        self.show(job.name, "DONE")
+        self.painted(SLICE, job.name)
+        self.assertEqual(self.page.evaluate("document.querySelectorAll('#slice header select').length"), 0)
+
     def test_a_slice_as_jpeg_has_the_values_of_the_volume(self):
         running = self.endless()
         angles = self.sinograms("jpeg.npy", rows=3)
@@ -270,6 +305,52 @@ class Results(JobTest):
         end = self.client.wait_job(second.name)
         self.assertEqual((self.client.volume(end.volume_names[0]).shape[0], second.spec.priority), (2, 3))
         self.page.wait(f"document.querySelector('.details')?.dataset.job === '{second.name}'")  # the page goes on to it
+
+    def test_a_series_is_told_and_submitted(self):
+        job = self.client.submit_job(octavo.tomography("series.npy", angles=self.sinograms("series.npy"), prepare=READY, series=(20, 10)), title="windows").wait()
+        self.assertEqual(len(job.volume_names), 5)
+        self.show(job.name, "DONE")
+        self.assertIn("series volumes of 20 projections, one every 10", self.text(".details .facts"))
+        self.page.wait("document.querySelector('[aria-label=Results] .facts')")
+        self.assertIn("volumes of the series 5 of 5", self.text("[aria-label=Results]"))
+        self.assertEqual(self.page.evaluate("document.querySelectorAll('[data-result]').length"), 5)
+        self.page.evaluate("[...document.querySelectorAll('.details > header button')].find(e => e.textContent.startsWith('Submit again')).click()")
+        self.page.wait("document.querySelector('dialog .plan .good')")
+        first, second = "dialog [aria-label='Projections a volume']", "dialog [aria-label='Projections from one volume to the next']"
+        self.assertEqual(self.page.evaluate(f"[document.querySelector(`{first}`).value, document.querySelector(`{second}`).value]"), ["20", "10"])
+        self.assertNotIn('"series":', self.page.evaluate("document.querySelector('dialog textarea').value"))
+        for field, value, words in ((first, "many", "Projections a volume is 'many'; allowed a whole number from 1 on"), (first, "0", "Projections a volume is '0'; allowed"),
+                                    (second, "1.5", "Projections from one volume to the next is '1.5'; allowed"), (first, "", "is empty, and one every 10 is given"), (first, "61", "series")):  # the last words are the server's
+            before = self.page.evaluate(f"document.querySelector(`{field}`).value")
+            self.page.choose(field, value)
+            self.page.wait(f"document.querySelector('#job-problem').textContent.includes({json.dumps(words)})")
+            self.assertTrue(self.page.evaluate("document.querySelector('dialog button.primary').disabled"))
+            self.assertEqual(self.page.evaluate("[...document.querySelectorAll('dialog .series [aria-invalid=true]')].length"), 0 if value == "61" else 1)
+            self.page.choose(field, before)
+        self.page.wait("document.querySelector('#job-problem').textContent === ''")
+        self.page.choose(first, "30")
+        self.page.choose(second, "")
+        self.page.choose("dialog .field input", "thirds")
+        self.page.wait("document.querySelector('dialog .plan')?.innerText.includes('2 volumes of 30 projections each') && !document.querySelector('dialog button.primary').disabled")
+        self.page.click("dialog button.primary")
+        until(lambda: [j for j in self.client.jobs() if j.spec.title == "thirds"])
+        (again,) = [j for j in self.client.jobs() if j.spec.title == "thirds"]
+        series = again.spec.message.tomography.series
+        self.assertEqual((series.projections, series.step), (30, 30))
+        self.assertEqual(len(self.client.wait_job(again.name).volume_names), 2)
+        # Without numbers it is one volume.
+        self.show(again.name, "DONE")
+        self.page.evaluate("[...document.querySelectorAll('.details > header button')].find(e => e.textContent.startsWith('Submit again')).click()")
+        self.page.wait("document.querySelector('dialog .plan .good')")
+        self.page.choose(first, "")
+        self.page.choose(second, "")
+        self.page.choose("dialog .field input", "whole")
+        self.page.wait("!document.querySelector('dialog .plan')?.innerText.includes('series') && !document.querySelector('dialog button.primary').disabled")
+        self.page.click("dialog button.primary")
+        until(lambda: [j for j in self.client.jobs() if j.spec.title == "whole"])
+        (whole,) = [j for j in self.client.jobs() if j.spec.title == "whole"]
+        self.assertFalse(whole.spec.message.tomography.HasField("series"))
+        self.client.wait_job(whole.name)
 
 
 class Trials(JobTest):

@@ -1,5 +1,6 @@
 #include "server/engine/earlier_runs.h"
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <map>
@@ -71,6 +72,8 @@ job::JobStatus Job(job::JobState state) {
   if (state == job::JobState::kFailed) job.error = absl::NotFoundError("as it is");
   job.created = {.monotonic_ns = 1, .unix_ns = kNow.unix_ns - 60'000'000'000};
   job.volumes = {"volumes/v1"};
+  job.commits = {"/data/b.npy", "/data/a.npy"};
+  job.commit_failures = 2;
   return job;
 }
 
@@ -152,6 +155,8 @@ TEST(HistoryRows, AJobComesBack) {
     }
     // One that failed or was cancelled has those that it had completed before.
     EXPECT_THAT(back.volumes, ElementsAre("volumes/v1"));
+    EXPECT_THAT(back.commits, ElementsAre("/data/b.npy", "/data/a.npy"));
+    EXPECT_EQ(back.commit_failures, 2);
   }
 }
 
@@ -337,6 +342,86 @@ TEST(EarlierRuns, ACommitTellsOfAVolumeThatHadNoRow) {
   const EarlierRuns earlier({RowOf(Commit("operations/o"), 1, &good, kNow)}, kNow);
   EXPECT_THAT(earlier.FindVolume("volumes/v1"),
               IsError(absl::StatusCode::kNotFound, "COMMITTED (/data/b.npy), in an earlier run"));
+}
+
+volume::CommitNews CommitFor(const std::string& job, const std::string& volume) {
+  volume::CommitNews commit = Commit("");
+  commit.job = job;
+  commit.volume = absl::StrCat("volumes/", volume);
+  commit.commit_id = volume;
+  commit.destination = absl::StrCat(volume, ".npy");
+  return commit;
+}
+
+TEST(SettleEarlier, ALostJobHasItsVolumesThatWereHeld) {
+  job::JobStatus job = Job(job::JobState::kRunning);
+  job.volumes = {"volumes/committed", "volumes/held", "volumes/gone", "volumes/found",
+                 "volumes/half"};
+  std::vector<HistoryRow> rows = {RowOf(job), VolumeRow("volumes/gone", 1),
+                                  VolumeRow("volumes/held", 2), VolumeRow("volumes/of_others", 3)};
+  const Settled settled =
+      SettleEarlier(&rows, {{.commit_id = "committed", .path = "/data/c.npy"}}, kNow, nullptr,
+                    {.held = {"volumes/held", "volumes/found", "volumes/last"},
+                     .held_of_jobs = {{job.name, {"volumes/found", "volumes/last"}}},
+                     .lost_at_stop = {}});
+  EXPECT_THAT(EarlierRuns(rows, kNow).FindJob(job.name)->volumes,
+              ElementsAre("volumes/committed", "volumes/held", "volumes/gone", "volumes/found",
+                          "volumes/last"))
+      << "in the order of the job, without the one that was not complete";
+  // The row that is written again says the same.
+  std::vector<HistoryRow> written = settled.changed;
+  ASSERT_EQ(std::erase_if(written, [](const auto& row) { return row.kind != HistoryKind::kJob; }),
+            settled.changed.size() - 1);
+  EXPECT_EQ(written[0], rows[0]);
+  EXPECT_THAT(SettleEarlier(&rows, {}, kNow, nullptr, {.held = {"volumes/held"}}).changed,
+              IsEmpty());
+}
+
+TEST(SettleEarlier, AJobHasTheCommitsThatItsRowLacks) {
+  const auto good = [](const char* path) {
+    return absl::StatusOr<storage::CommitOutcome>(storage::CommitOutcome{.path = path});
+  };
+  const absl::StatusOr<storage::CommitOutcome> bad = absl::ResourceExhaustedError("full");
+  for (const auto state : {job::JobState::kRunning, job::JobState::kDone}) {
+    job::JobStatus job = Job(state);
+    volume::CommitNews asked = CommitFor(job.name, "asked");
+    asked.origin.operation = "operations/o";  // a client's, which is not the job's
+    const auto first = good("/data/first.npy"), known = good("/data/a.npy"),
+               of_asked = good("/data/asked.npy"), of_others = good("/data/others.npy");
+    std::vector<HistoryRow> rows = {
+        RowOf(CommitFor(job.name, "cut"), 4, nullptr, kNow),
+        RowOf(CommitFor(job.name, "late"), 3, nullptr, kNow),
+        RowOf(CommitFor(job.name, "first"), 2, &first, kNow),
+        RowOf(CommitFor(job.name, "known"), 1, &known, kNow),
+        RowOf(CommitFor(job.name, "failed"), 5, &bad, kNow),  // its row has counted that
+        RowOf(CommitFor("jobs/other", "others"), 6, &of_others, kNow),
+        RowOf(asked, 7, &of_asked, kNow),
+        RowOf(job)};
+    const Settled settled =
+        SettleEarlier(&rows, {{.commit_id = "late", .path = "/data/late.npy"}}, kNow);
+    const EarlierRuns earlier(rows, kNow);
+    const job::JobStatus& back = *earlier.FindJob(job.name);
+    EXPECT_THAT(back.commits,
+                ElementsAre("/data/b.npy", "/data/a.npy", "/data/first.npy", "/data/late.npy"));
+    EXPECT_EQ(back.commit_failures, 3);
+    EXPECT_THAT(back.warnings,
+                ElementsAre("volumes/cut was not committed to cut.npy: the server died before its "
+                            "end"));
+    EXPECT_EQ(std::count(settled.changed.begin(), settled.changed.end(), rows.back()), 1);
+    // Once.
+    EXPECT_THAT(SettleEarlier(&rows, {}, kNow).changed, IsEmpty());
+  }
+}
+
+TEST(SettleEarlier, AJobIsNotFloodedWithWarnings) {
+  job::JobStatus job = Job(job::JobState::kDone);
+  std::vector<HistoryRow> rows = {RowOf(job)};
+  for (int i = 0; i < 100; ++i)
+    rows.push_back(RowOf(CommitFor(job.name, absl::StrCat("v", i)), i, nullptr, kNow));
+  (void)SettleEarlier(&rows, {}, kNow);
+  const EarlierRuns earlier(rows, kNow);
+  EXPECT_EQ(earlier.FindJob(job.name)->commit_failures, 102);
+  EXPECT_EQ(earlier.FindJob(job.name)->warnings.size(), job::kJobWarningsKept);
 }
 
 TEST(SettleEarlier, WhatAStopHasToldIsNotToldTwice) {

@@ -48,7 +48,10 @@ class MemoryTest : public ::testing::Test {
     config_.spilled.clear();
     ASSERT_OK_AND_ASSIGN(spill_, storage::SpillFolder::Open(temp_ / "spill", disk_quota_,
                                                             &config_.spilled, &report));
-    ASSERT_OK_AND_ASSIGN(OpenedDevices opened, OpenDevices("host"));
+    ASSERT_OK_AND_ASSIGN(OpenedDevices opened,
+                         OpenDevices(backend_, host_devices_, config_.host_for_jobs));
+    devices_.clear();
+    for (const auto& device : opened.devices) devices_.push_back(device.get());
     config_.memory_bytes = budget_;
     config_.frame_pool_bytes = 16 << 20;
     config_.server_id = "testtest";
@@ -171,6 +174,9 @@ class MemoryTest : public ::testing::Test {
   TempFolder temp_;
   FakeClock clock_;
   EngineConfig config_;
+  std::string backend_ = "host";
+  int host_devices_ = 1;
+  std::vector<octavo::Device*> devices_;  // the engine's
   int64_t budget_ = 64 << 20, disk_quota_ = 64 << 20, host_quota_ = 1 << 20;
   std::unique_ptr<storage::CommitStore> store_;
   std::unique_ptr<storage::SpillFolder> spill_;

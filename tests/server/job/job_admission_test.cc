@@ -1,5 +1,8 @@
 #include "server/job/job_admission.h"
 
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+
 #include "gpu/base/status.h"
 #include "tests/server/job/job_parts.h"
 
@@ -28,6 +31,71 @@ TEST_F(JobAdmissionTest, AJobMayRunWhereTheRequestAndItsDataAllow) {
               IsError(absl::StatusCode::kInvalidArgument, "devices/0 to devices/1"));
   EXPECT_THAT(admission_.Admit(On("devices/1"), IdleWork(1024, 0), nullptr),
               IsError(absl::StatusCode::kInvalidArgument, "the volume is on devices/0"));
+}
+
+/// devices/0 and devices/host.
+class HostForJobsAdmissionTest : public JobAdmissionTest {
+ protected:
+  static DeviceSet WithHost(const DeviceSet& devices) {
+    std::vector<DeviceSet::Member> members;
+    for (int d = 0; d < devices.size(); ++d)
+      members.push_back({&devices.device(d), devices.frames(d)});
+    return DeviceSet(std::move(members), /*host_for_jobs=*/true);
+  }
+  static IdleWork Work(JobKind kind, int home = -1) { return IdleWork(1024, home, nullptr, kind); }
+  /// The devices on which the job may run, or why it may not.
+  absl::StatusOr<std::vector<int>> May(const std::string& device, const IdleWork& work) const {
+    OCTAVO_ASSIGN_OR_RETURN(const auto plans, on_host_.Admit(On(device), work, nullptr));
+    std::vector<int> devices;
+    for (const auto& [d, plan] : plans) devices.push_back(d);
+    return devices;
+  }
+  JobAdmission on_host_{WithHost(services_.devices), &ledger_};
+};
+
+TEST_F(HostForJobsAdmissionTest, OnlyAJobThatNamesItRunsOnTheHost) {
+  for (const JobKind kind : {JobKind::kTomography, JobKind::kProjection}) {
+    for (const char* device : {"", "auto", "devices/0"})
+      EXPECT_THAT(*May(device, Work(kind)), ::testing::ElementsAre(0)) << device;
+    EXPECT_THAT(*May("devices/host", Work(kind)), ::testing::ElementsAre(1));
+  }
+  EXPECT_THAT(May("devices/1", Work(JobKind::kTomography)),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      "device: is 'devices/1'; allowed are auto, devices/0, devices/host"));
+  opened_.devices[0]->InjectFault("the test");
+  EXPECT_EQ(InfoOf(May("auto", Work(JobKind::kTomography)).status()).reason, Reason::kDeviceDown);
+  EXPECT_THAT(*May("devices/host", Work(JobKind::kTomography)), ::testing::ElementsAre(1));
+}
+
+TEST_F(HostForJobsAdmissionTest, OtherKindsOfJobsAreRefused) {
+  for (const JobKind kind : {JobKind::kReprocess, JobKind::kDispersionAutofocus,
+                             JobKind::kKCalibration, JobKind::kImport}) {
+    EXPECT_THAT(May("devices/host", Work(kind)),
+                IsError(absl::StatusCode::kInvalidArgument,
+                        absl::StrCat("device: is devices/host, which runs tomography and "
+                                     "projection jobs, and this is a job of kind ",
+                                     Name(kind), "; allowed are auto, devices/0")));
+    const absl::Status other = May("devices/7", Work(kind)).status();
+    EXPECT_EQ(other.message(), "device: is 'devices/7'; allowed are auto, devices/0")
+        << Name(kind) << ": devices/host would be refused next";
+  }
+}
+
+TEST_F(HostForJobsAdmissionTest, DataThereDoNotBringAJobThere) {
+  EXPECT_THAT(May("auto", Work(JobKind::kTomography, 1)),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      "device: is auto, but the volume is on devices/host"));
+  EXPECT_THAT(*May("devices/host", Work(JobKind::kTomography, 1)), ::testing::ElementsAre(1));
+  EXPECT_THAT(May("devices/host", Work(JobKind::kTomography, 0)),
+              IsError(absl::StatusCode::kInvalidArgument, "but the volume is on devices/0"));
+}
+
+TEST_F(JobAdmissionTest, AServerWithoutTheHostForJobsSaysSo) {
+  EXPECT_THAT(admission_.Admit(On("devices/host"), IdleWork(), nullptr),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      "device: is 'devices/host', which this server does not have "
+                      "(device.host_for_jobs of its configuration is false); allowed are auto, "
+                      "devices/0 to devices/1"));
 }
 
 TEST_F(JobAdmissionTest, WhatExceedsTheBudgetIsRefusedAndWhatIsTakenIsNot) {

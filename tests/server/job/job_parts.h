@@ -23,12 +23,13 @@ namespace octavo::engine::testing {
 /// Work that does nothing and says when it is released.
 class IdleWork final : public JobWork {
  public:
-  explicit IdleWork(int64_t workspace_bytes = 1024, int home = -1, int* released = nullptr)
-      : workspace_bytes_(workspace_bytes), home_(home), released_(released) {}
+  explicit IdleWork(int64_t workspace_bytes = 1024, int home = -1, int* released = nullptr,
+                    JobKind kind = JobKind::kReprocess)
+      : workspace_bytes_(workspace_bytes), home_(home), released_(released), kind_(kind) {}
   ~IdleWork() override {
     if (released_ != nullptr) ++*released_;
   }
-  JobKind kind() const override { return JobKind::kReprocess; }
+  JobKind kind() const override { return kind_; }
   int home_device() const override { return home_; }
   absl::StatusOr<JobPlan> Plan(Device&) const override {
     JobPlan plan;
@@ -43,6 +44,7 @@ class IdleWork final : public JobWork {
   const int64_t workspace_bytes_;
   const int home_;
   int* const released_;
+  const JobKind kind_;
 };
 
 /// A queued job with a plan for each of these devices.

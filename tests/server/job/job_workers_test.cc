@@ -1,10 +1,14 @@
 #include "server/job/job_workers.h"
 
+#include <algorithm>
 #include <atomic>
+#include <map>
 #include <set>
+#include <sys/resource.h>
 #include <thread>
 
 #include "gpu/base/failpoint.h"
+#include "gpu/device/host/host_stream.h"
 #include "tests/server/job/job_parts.h"
 #include "tests/server/job/job_queue_fixture.h"
 
@@ -44,6 +48,36 @@ TEST(JobWorkersTest, EachJobHasAThreadOfItsOwnAndOneIsUsedAgain) {
   while (begun < 4) std::this_thread::yield();
   workers.JoinEnded();
   EXPECT_EQ(threads.size(), 3u);
+}
+
+TEST(JobWorkersTest, JobsOnTheHostForJobsLeaveTheCoresToOthers) {
+  const int usual = ::getpriority(PRIO_PROCESS, 0);
+  std::mutex mutex;
+  std::map<std::string, int> niceness;  // of the thread of each job
+  std::atomic<int> stream = -1;         // of a host stream that a job there opens
+  const OpenedDevices opened = OpenDevices("host").value();
+  JobWorkers workers(
+      2,
+      [&](const JobPtr& job, Stream&) {
+        std::lock_guard lock(mutex);
+        niceness[job->status.name] = ::getpriority(PRIO_PROCESS, 0);
+        if (job->status.name != "jobs/there") return;
+        const Stream opens = *opened.devices[0]->NewStream(StreamPriority::kLow);
+        host::AsHost(opens.ref()).Enqueue(host::Task([&] {
+          stream = ::getpriority(PRIO_PROCESS, 0);
+          return absl::OkStatus();
+        }));
+        (void)opens.ref().Synchronize();
+      },
+      /*host_for_jobs=*/true);
+  for (const auto& [device, name] : {std::pair(0, "here"), std::pair(1, "there")}) {
+    ASSERT_THAT(workers.Prepare(device), IsOk());
+    workers.Give(device, MakeJob(name));
+  }
+  while (workers.Busy(0) + workers.Busy(1) > 0) std::this_thread::yield();
+  EXPECT_EQ(niceness.at("jobs/here"), usual);
+  EXPECT_EQ(niceness.at("jobs/there"), std::min(usual + 5, 19));
+  EXPECT_EQ(stream, std::min(usual + 5, 19));
 }
 
 TEST(JobWorkersTest, AThreadThatIsIdleCanBeGivenAnotherJobBeforeItReturns) {

@@ -1,5 +1,8 @@
 #include "server/memory/device_placement.h"
 
+#include <string>
+
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -45,6 +48,34 @@ TEST(DeviceChoiceTest, ANamedDeviceIsTakenOrItIsSaidWhyNot) {
   EXPECT_EQ(InfoOf(down.status()).reason, Reason::kDeviceDown);
   EXPECT_THAT(ChooseDevices({}, {Lost(), Lost()}),
               IsError(Code::kUnavailable, "no device is healthy"));
+}
+
+TEST(DeviceChoiceTest, TheHostForJobsTakesNoScan) {
+  const std::vector<DeviceLoad> loads = {Load(0, 1), Load(0, 1)};
+  EXPECT_THAT(ChooseDevices({.device = "devices/host", .host_for_jobs = true}, loads),
+              IsError(Code::kInvalidArgument,
+                      "device: is 'devices/host', which is for tomography and projection jobs, not "
+                      "for scans; allowed are auto, devices/0 to devices/1"));
+  EXPECT_THAT(
+      ChooseDevices({.spread = {.given = true, .devices = {"devices/0", "devices/host"}},
+                     .host_for_jobs = true},
+                    loads),
+      IsError(Code::kInvalidArgument,
+              "spread.devices: is 'devices/host', which is for tomography and projection jobs, not "
+              "for scans; allowed are devices/0 to devices/1"));
+}
+
+TEST(DeviceChoiceTest, AServerWithoutTheHostForJobsSaysSo) {
+  const std::string refusal =
+      "is 'devices/host', which this server does not have (device.host_for_jobs of its "
+      "configuration is false); allowed are ";
+  EXPECT_THAT(
+      ChooseDevices({.device = "devices/host"}, {Load(0, 1)}),
+      IsError(Code::kInvalidArgument, absl::StrCat("device: ", refusal, "auto, devices/0")));
+  EXPECT_THAT(ChooseDevices({.spread = {.given = true, .devices = {"devices/host"}}},
+                            {Load(0, 1), Load(0, 1)}),
+              IsError(Code::kInvalidArgument,
+                      absl::StrCat("spread.devices: ", refusal, "devices/0 to devices/1")));
 }
 
 TEST(DeviceChoiceTest, ASpreadScanTakesTheLeastLoadedOnes) {

@@ -245,7 +245,8 @@ TEST(Digests, DoNotDependOnTheOrderOfLabels) {
                            scan.mutable_labels()})
         (*labels)[key] = "of " + key;
     }
-    ASSERT_OK_AND_ASSIGN(const engine::BufferSpec created, DecodeCreate(create));
+    ASSERT_OK_AND_ASSIGN(const engine::BufferSpec created,
+                         DecodeCreate(create, base::DeviceNames(2)));
     creates.insert(created.request_digest);
     ASSERT_OK_AND_ASSIGN(const engine::BufferApplySpec applied, DecodeApply(apply));
     applies.insert(applied.request_digest);
@@ -592,8 +593,8 @@ TEST(ConvertJob, AHalfTurnNeedsTheWholeScanAndItsAngles) {
   const auto no_logarithm = [](auto& job) { job.mutable_preparation()->set_logarithm(false); };
   for (const auto half : {v1::HALF_TURN_FIRST, v1::HALF_TURN_SECOND, v1::HALF_TURN_BEST}) {
     for (const auto& [change, why] :
-         {std::pair<std::function<void(v1::TomographyJob&)>, const char*>(push, " with push, "),
-          {stitching, " with preparation.stitching, "},
+         {std::pair<std::function<void(v1::TomographyJob&)>, const char*>(
+              stitching, " with preparation.stitching, "),
           {series, " with series, "}}) {
       EXPECT_THAT(decoded(half, change),
                   IsError(absl::StatusCode::kInvalidArgument,
@@ -603,6 +604,8 @@ TEST(ConvertJob, AHalfTurnNeedsTheWholeScanAndItsAngles) {
   }
   for (const auto& fine : {std::function<void(v1::TomographyJob&)>(push), {stitching}, {series}})
     EXPECT_THAT(decoded(v1::HALF_TURN_ALL, fine), IsOk());
+  for (const auto half : {v1::HALF_TURN_FIRST, v1::HALF_TURN_SECOND, v1::HALF_TURN_BEST})
+    EXPECT_TRUE(taken(decoded(half, push)));
   EXPECT_TRUE(taken(decoded(v1::HALF_TURN_FIRST, no_logarithm)));
   EXPECT_THAT(decoded(v1::HALF_TURN_BEST, no_logarithm),
               IsError(absl::StatusCode::kInvalidArgument,

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <future>
+#include <thread>
 #include <utility>
 
 #include "grpcpp/generic/generic_stub.h"
@@ -26,6 +27,7 @@ namespace {
 
 class DeviceLossTest : public ::testing::Test {
  protected:
+  explicit DeviceLossTest(bool host_for_jobs = false) : host_for_jobs_(host_for_jobs) {}
   void SetUp() override {
     char directory[] = "/tmp/octavo-device-loss-XXXXXX";
     ASSERT_NE(::mkdtemp(directory), nullptr);
@@ -33,10 +35,12 @@ class DeviceLossTest : public ::testing::Test {
     std::vector<std::string> report;
     ASSERT_OK_AND_ASSIGN(
         store_, storage::CommitStore::Open(directory_ + "/state", {directory_ + "/data"}, &report));
-    ASSERT_OK_AND_ASSIGN(OpenedDevices opened, OpenDevices("host", 2));
+    ASSERT_OK_AND_ASSIGN(OpenedDevices opened, OpenDevices("host", 2, host_for_jobs_));
     for (const auto& device : opened.devices) devices_.push_back(device.get());
     engine::EngineConfig config;
     config.memory_bytes = 64 << 20;
+    config.host_for_jobs = host_for_jobs_;
+    config.host_for_jobs_bytes = 64 << 20;
     config.frame_pool_bytes = 16 << 20;
     config.server_id = "test0000";
     config.software = "octavo test";
@@ -115,6 +119,7 @@ class DeviceLossTest : public ::testing::Test {
     return bytes == std::string("\x08\x01", 2);
   }
 
+  const bool host_for_jobs_;
   std::string directory_;
   std::unique_ptr<storage::CommitStore> store_;
   std::vector<Device*> devices_;
@@ -194,6 +199,39 @@ TEST_F(DeviceLossTest, ItsScansEndTheOthersGoOn) {
   while (Serving("")) {
   }
   EXPECT_EQ(Submit("", 1, &next).error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+class HostForJobsLossTest : public DeviceLossTest {
+ protected:
+  HostForJobsLossTest() : DeviceLossTest(true) {}
+  /// Waits until the health service says so.
+  void AwaitServing(const std::string& service, bool serving) {
+    while (Serving(service) != serving) std::this_thread::yield();
+  }
+};
+
+TEST_F(HostForJobsLossTest, AServerThatHasOnlyTheHostForJobsLeftDoesNotServe) {
+  EXPECT_TRUE(Serving("devices/host"));
+  devices_[0]->InjectFault("the test");
+  AwaitServing("devices/0", false);
+  EXPECT_TRUE(Serving("")) << "devices/1 is left";
+  devices_[1]->InjectFault("the test");
+  AwaitServing("devices/1", false);
+  AwaitServing("", false);
+  EXPECT_TRUE(Serving("devices/host"));
+  v1::Scan scan;
+  EXPECT_EQ(Submit("", 1, &scan).error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(HostForJobsLossTest, TheLossOfTheHostForJobsDisturbsNoScan) {
+  v1::Scan scan;
+  ASSERT_TRUE(Submit("", 0, &scan).ok());
+  devices_[2]->InjectFault("the test");
+  AwaitServing("devices/host", false);
+  EXPECT_TRUE(Serving(""));
+  const int64_t before = Get(scan.name()).records();
+  while (Get(scan.name()).records() <= before) std::this_thread::yield();
+  EXPECT_EQ(Get(scan.name()).state(), v1::SCAN_STATE_RUNNING);
 }
 
 }  // namespace

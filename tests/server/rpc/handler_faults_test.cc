@@ -102,8 +102,8 @@ class HandlerFaultsTest : public ::testing::Test {
     ArmFailpoint("");
     stub_ = nullptr;
     channel_ = nullptr;
+    if (socket_ != nullptr) socket_->Stop();  // its grants use the server's workers
     server_ = nullptr;
-    if (socket_ != nullptr) socket_->Stop();
     engine_ = nullptr;
     store_ = nullptr;
   }
@@ -500,6 +500,9 @@ class HandlerFaultsTest : public ::testing::Test {
     add("IngestService/PushProjections",
         {.requests = One<v1::PushProjectionsRequest>([this](auto& r) { r.set_job(Job()); }),
          .read = 1});
+    add("StreamService/OpenFrames", {One<v1::OpenFramesRequest>([](auto& r) {
+          r.mutable_subscription()->add_products(v1::PRODUCT_MIP);
+        })});
     add("IngestService/OpenRing", {One<v1::OpenRingRequest>([this](auto& r) {
           v1::ScanSpec spec = Spec(1);
           spec.mutable_ring();

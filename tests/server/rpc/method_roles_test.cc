@@ -64,7 +64,7 @@ TEST(MethodRoles, EveryLineHasAMethod) {
 TEST(MethodRoles, AViewerChangesNothing) {
   for (const MethodRole& line : MethodRoles()) {
     const std::string name(line.method.substr(line.method.rfind('.') + 1));
-    bool sees = name == "Subscribe" || name == "RenderVolume";
+    bool sees = name == "Subscribe" || name == "OpenFrames" || name == "RenderVolume";
     for (const char* verb : {"Get", "List", "Watch", "Wait", "Read"})
       sees = sees || name.rfind(verb, 0) == 0;
     EXPECT_EQ(line.role == security::Role::kViewer, sees) << line.method;

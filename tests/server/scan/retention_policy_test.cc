@@ -106,9 +106,13 @@ TEST_F(RetentionPolicyTest, ALiveScanOverwritesItsOldestVolumeThatNobodyKeeps) {
   EXPECT_EQ(StateOf(second), VolumeState::kDiscarded);
 }
 
-TEST_F(RetentionPolicyTest, WithKeepLastOlderOnesGoWhenANewOneIsSealed) {
+TEST_F(RetentionPolicyTest, WithKeepLastOlderOnesGoWhenANewOneIsPublished) {
   RetentionPolicy policy = Policy({.mode = RetentionMode::kLive, .keep_last = 1});
-  const std::string first = Hold(policy), second = Hold(policy);
+  const std::string first = Hold(policy);
+  policy.Dispose(*last_, *pool_, -1);
+  EXPECT_EQ(StateOf(first), VolumeState::kHeld);
+  const std::string second = Hold(policy);
+  policy.Dispose(*last_, *pool_, -1);
   EXPECT_EQ(StateOf(first), VolumeState::kDiscarded);
   EXPECT_EQ(StateOf(second), VolumeState::kHeld);
 }

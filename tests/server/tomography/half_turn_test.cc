@@ -61,27 +61,20 @@ TomographySpec Half(HalfTurn half, IndexRange projections = {}) {
   return spec;
 }
 
-TEST(HalfTurnsTest, TheBestIsNotChosenBeforeWhatIsFoundInIt) {
+TEST(HalfTurnsTest, TheBestGoesWithWhatIsFoundInIt) {
   const std::vector<double> angles = Angles(0, 1, 360);
-  const auto with = [](HalfTurn half, bool drift, bool flats) {
-    TomographySpec spec = Half(half);
-    spec.preparation.finds_drift = drift;
-    spec.preparation.dynamic_flats = flats;
-    return spec;
-  };
   for (const bool drift : {false, true}) {
-    EXPECT_THAT(HalfTurnsOf(with(HalfTurn::kBest, drift, !drift), angles),
-                IsError(absl::StatusCode::kInvalidArgument,
-                        absl::StrCat("tomography.half_turn: is BEST, but preparation.",
-                                     drift ? "row_drift" : "dynamic_flats",
-                                     " takes effect after the choice; allowed")));
-    for (const HalfTurn half : {HalfTurn::kFirst, HalfTurn::kSecond})
-      EXPECT_THAT(HalfTurnsOf(with(half, drift, !drift), angles), IsOk());
+    TomographySpec spec = Half(HalfTurn::kBest);
+    spec.preparation.finds_drift = drift;
+    spec.preparation.dynamic_flats = !drift;
+    EXPECT_THAT(HalfTurnsOf(spec, angles), IsOk());
   }
-  // Shifts that are given are known before.
-  TomographySpec given = Half(HalfTurn::kBest);
-  given.preparation.row_shifts.assign(360, 0.5);
-  EXPECT_THAT(HalfTurnsOf(given, angles), IsOk());
+}
+
+TEST(HalfTurnsTest, ThePlanTellsThoseThatAreNotKnownYet) {
+  EXPECT_EQ(tomography::HalfTurnText(Half(HalfTurn::kAll), {}), "");
+  EXPECT_EQ(tomography::HalfTurnText(Half(HalfTurn::kSecond), {}),
+            "half turn: SECOND, which is known when all projections are in\n");
 }
 
 TEST(HalfTurnsTest, AreCountedFromTheFirstProjectionOn) {
@@ -173,11 +166,11 @@ TEST(HalfTurnsTest, RefusalsSayWhatIsAllowed) {
   };
   refused(Angles(0, 1, 180),
           "the 180 projections turn by 179.00 degrees, about 1.000 each, and hold 1 complete half "
-          "turns; allowed are two or more, 360 degrees");
+          "turn; allowed are two or more, 360 degrees: leave half_turn out to use all projections");
   refused(Angles(0, 1, 357), "the 357 projections turn by 356.00 degrees");
   refused(Angles(0, 1, 100),
           "the 100 projections turn by 99.00 degrees, about 1.000 each, and "
-          "hold 0 complete");
+          "hold no complete half turn; allowed");
   refused({0.5}, "the job uses 1 projection");
   refused(Angles(0, 137.5, 400), "the projections are 137.5 degrees apart");
   refused(Angles(0, 24, 15), "the projections are 24 degrees apart");

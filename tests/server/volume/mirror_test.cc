@@ -606,14 +606,10 @@ TEST_F(MirrorerTest, ACopyWaitsUntilTheDiskIsFreeAndItsEndGivesItUp) {
 }
 
 TEST_F(MirrorerTest, AVolumeThatLeavesWhileItsCopyWaitsIsLetGo) {
-  std::atomic<bool> begun{false};
-  on_meta_ = [&] {
-    busy_ = true;
-    begun = true;
-  };
+  on_meta_ = [&] { busy_ = true; };
   Hold("volumes/a", "scans/a");
   Start();
-  Until([&] { return begun.load(); });
+  Until([&] { return std::filesystem::exists(temp_ / "spill/.a-1.tmp"); });
   ASSERT_THAT(volumes_.Discard("volumes/a", Reason::kDiscarded, ""), IsOk());
   Until([&] { return folder_->used_bytes() == 0; });
   ExpectNothingIsLeft();

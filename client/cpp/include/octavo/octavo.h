@@ -417,7 +417,7 @@ struct ReadOptions {
   Downsampling downsampling = Downsampling::kMax;
   std::optional<Levels> window;  // stored units: samples become U8, 0 at lo and 255 at hi
   /// Connections over which a large box comes at the same time, 1 to 16; 0 = as the processors
-  /// allow, at most 4. Every other one carries at least 16 MiB.
+  /// allow, at most 8. Every other one carries at least 16 MiB.
   uint32_t connections = 0;
 };
 /// Which picture of a volume, and how; as octavo.v1.RenderVolumeRequest.
@@ -463,6 +463,10 @@ struct SubscribeOptions {
   double max_rate_hz = 0;
   std::optional<uint64_t> from_sequence;  // resume: the last Frame::sequence + 1, one product
   bool preview = true;
+  // The frames come through memory that the server on this host shares with this program, which is
+  // sooner than gRPC (a projection on an H200 in 0.6 ms instead of 0.95): for real time. Throws
+  // where that cannot be (EXPORT_REMOTE, EXPORT_DISABLED, UNIMPLEMENTED by an old server)
+  bool same_host = false;
 };
 
 /// What happened to a scan; as octavo.v1.ScanEvent.
@@ -529,6 +533,7 @@ struct Frame {
 /// frames that a slow reader misses.
 class FrameStream {
  public:
+  class Impl;  // for the library
   FrameStream(FrameStream&&) noexcept;
   FrameStream& operator=(FrameStream&&) noexcept;
   ~FrameStream();  // cancels
@@ -565,7 +570,6 @@ class FrameStream {
 
  private:
   friend class Client;
-  class Impl;
   explicit FrameStream(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -45,10 +45,13 @@ export function jobDetails(job: Message): JobDetails {
     work: job.earlier_run ? "" : spec.work ?? "",
     trial: (spec.tomography?.try_centers ?? null) !== null,
     pushed: (spec.tomography?.push ?? null) !== null,
+    series: seriesOf(spec.tomography?.series ?? null),
     step_count: Number(job.step_count),
     line_count: Number(job.log_lines_total),
   };
 }
+
+const seriesOf = (series: Message | null) => series && { projections: Number(series.projections), step: Number(series.step) };
 
 export const jobStep = (step: Message): JobStep => ({ stage: without(step.stage, "JOB_STAGE_"), step: Number(step.step), value: known(step.residual_norm) });
 
@@ -79,6 +82,8 @@ function findings(report: Message): JobResults["tomography"] {
     stop: without(report.stop, "STOP_"),
     residual_norm: known(report.residual_norm),
     relative_residual: known(report.relative_residual),
+    series_volumes: Number(report.series_volumes),
+    series_planned: Number(report.series_planned),
     overlap: report.overlap,
     outliers: Number(report.outliers),
     not_finite: Number(report.not_finite),

@@ -300,6 +300,11 @@ export interface JobRow extends Owned {
   volumes: string[];
   session: string;
 }
+/** Volumes of a window of projections each, which slides over the scan. */
+export interface Series {
+  projections: number; // of a volume
+  step: number; // projections from the first of a volume to the first of the next one
+}
 /** A job as it is now, with what the list does not show. */
 export interface JobDetails extends JobRow {
   plan: string;
@@ -309,6 +314,7 @@ export interface JobDetails extends JobRow {
   work: string; // the field of JobSpec.work that is set; empty: the server does not have it (any more)
   trial: boolean; // tomography: one row with many axes (try_centers)
   pushed: boolean; // tomography: the projections come from a client that pushes them
+  series: Series | null; // tomography: it makes several volumes
   step_count: number;
   line_count: number;
 }
@@ -343,6 +349,8 @@ export interface TomographyFindings {
   stop: string;
   residual_norm: number | null;
   relative_residual: number | null;
+  series_volumes: number; // that are held so far
+  series_planned: number; // 0 = the job makes no series
   overlap: number;
   outliers: number;
   not_finite: number;

@@ -3,9 +3,11 @@
 
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 
 #include "server/storage/formats/meta_json.h"
@@ -17,6 +19,7 @@ namespace {
 
 using namespace storage::testing;  // NOLINT: the fixture's own words
 using octavo::testing::IsError;
+using octavo::testing::IsOk;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -99,6 +102,50 @@ TEST_F(CommittedFramesTest, EveryOrderOfTheAxes) {
     EXPECT_THAT(part, ElementsAre(ValueAt(1, 2, 1), ValueAt(1, 2, 2), ValueAt(1, 2, 3),
                                   ValueAt(2, 2, 1), ValueAt(2, 2, 2), ValueAt(2, 2, 3)));
   }
+}
+
+// The usual order of the axes is taken then, and said.
+TEST_F(CommittedFramesTest, WithoutMetadataTheAxesAreTheUsualOnes) {
+  const std::string path = Commit("zyx", {{"software", "octopus 3"}});
+  const std::vector<double> angles(kRowsOf, 0.5);
+  ASSERT_OK_AND_ASSIGN(auto input, OpenProjections(path, {.angle_values = angles}));
+  EXPECT_EQ(input->info().projections, kRowsOf);
+  EXPECT_THAT(input->info().notes,
+              Contains("zyx.npy.json is another program's, and does not say what the axes of "
+                       "zyx.npy are; taken as [angle, row, column]"));
+  std::filesystem::remove(path + ".json");
+  ASSERT_OK_AND_ASSIGN(input, OpenProjections(path, {.angle_values = angles}));
+  EXPECT_THAT(input->info().notes, Contains("There is no zyx.npy.json, which would say what the "
+                                            "axes of zyx.npy are; taken as [angle, row, column]"));
+  EXPECT_THAT(input->info().doubts, ::testing::IsEmpty());
+  // With the angles that the sinograms have the count shows the mistake.
+  EXPECT_THAT(OpenProjections(path, {.angle_values = Angles()}).status(),
+              IsError(kInvalid, "angle"));
+  // Where it does not, the job warns.
+  Npy("square.npy", "<f4", {4, 4, 5}, Bytes(std::vector<float>(80)));
+  ASSERT_OK_AND_ASSIGN(input, OpenProjections(folder_ / "square.npy", {.angle_values = Angles()}));
+  EXPECT_THAT(input->info().doubts, ElementsAre(HasSubstr("It has as many angles as rows")));
+}
+
+TEST_F(CommittedFramesTest, MetadataOfAnotherFileAreRefused) {
+  nlohmann::json meta = MetaJson(Meta("zyx"));
+  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(Commit("zyx", meta)));
+  for (const std::string value : {"line_integral", "db"}) {
+    meta = MetaJson(Meta("zyx", value));
+    meta["file"] = {{"bytes", bytes}};
+    EXPECT_THAT(OpenProjections(Commit("zyx", meta),
+                                {.angle_values = std::vector<double>(value == "db" ? 3 : 4)}),
+                IsOk());
+    meta["file"] = {{"bytes", bytes + 4}};
+    EXPECT_THAT(OpenProjections(Commit("zyx", meta), {.angle_values = Angles()}),
+                IsError(kInvalid, absl::StrCat("zyx.npy.json is of a file of ", bytes + 4,
+                                               " bytes; allowed ", bytes, ", as zyx.npy has")));
+  }
+  // An array that lost an axis, and kept its bytes.
+  Npy("flat.npy", "<f4", {kRowsOf * kAnglesOf, kColumnsOf}, Bytes(std::vector<float>(60)));
+  folder_.Write("flat.npy.json", MetaJson(Meta("zyx")).dump());
+  EXPECT_THAT(OpenProjections(folder_ / "flat.npy", {.angle_values = std::vector<double>(12)}),
+              IsError(kInvalid, "flat.npy.json has the shape [3, 4, 5]; allowed [12, 1, 5]"));
 }
 
 TEST_F(CommittedFramesTest, WhatIsWrongIsNamed) {

@@ -206,7 +206,8 @@ class enumerable_thread_specific {
 class task_arena {
  public:
   static constexpr int automatic = -1;
-  explicit task_arena(int = automatic, unsigned = 1) {}
+  enum class priority { low, normal, high };
+  explicit task_arena(int = automatic, unsigned = 1, priority = priority::normal) {}
   int max_concurrency() const { return static_cast<int>(for_tsan::most_threads); }
   template <class Call>
   auto execute(const Call& call) {
@@ -220,6 +221,9 @@ auto isolate(const Call& call) {
   return call();
 }
 }  // namespace this_task_arena
+namespace info {
+inline int default_concurrency() { return static_cast<int>(for_tsan::most_threads); }
+}  // namespace info
 
 class global_control {
  public:

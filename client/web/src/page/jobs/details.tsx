@@ -16,13 +16,14 @@ import { useOwner } from "../rights";
 import { useStore } from "../store";
 import { curveOf } from "./job_curve";
 import { again, withAxis } from "./job_specs";
-import { isAtWork, isRunning, kindOf, progressOf, titleOf, waitOf } from "./job_words";
+import { isAtWork, isRunning, kindOf, progressOf, seriesWords, titleOf, waitOf } from "./job_words";
 import { Results } from "./results";
 import { SubmitDialog } from "./submit_dialog";
 import { TrialAxes } from "./trial_axes";
 
 export const JOB_VIEW = 10;
 const WIDTH = 512;
+type CutAxis = "Z" | "Y" | "X";
 
 type Asked = { title: string; spec: { [key: string]: unknown }; note: string } | null;
 
@@ -40,6 +41,7 @@ export function Details({ seen, readOnly }: { seen: SeenJob; readOnly: boolean }
   const volumes = useStore(connection.volumes);
   const [asked, setAsked] = useState<Asked>(null);
   const [cancelling, setCancelling] = useState(false);
+  const [axis, setAxis] = useState<CutAxis>("Z");
   const [plane, setPlane] = useState(-1);
   const curve = useMemo(() => curveOf(seen.steps), [seen.steps]);
   if (seen.gone) return <p class="empty-page" role="alert">{seen.gone}</p>;
@@ -84,7 +86,7 @@ export function Details({ seen, readOnly }: { seen: SeenJob; readOnly: boolean }
             <Plot curve={curve} label={`${curve.yText} of ${curve.x.length} steps, the last ${Number(curve.lines.at(-1)!.values.at(-1)!.toPrecision(4))}`} data={{ points: curve.x.length }} />
           </section>
         )}
-        {pictured && <Slice key={job.name} job={job} tomography={tomography} planes={result?.shape[0] ?? 0} plane={plane} choose={setPlane} volume={result} />}
+        {pictured && <Slice key={job.name} job={job} tomography={tomography} across={axis} turn={(next) => (setAxis(next), setPlane(-1))} plane={plane} choose={setPlane} volume={result} />}
       </div>
       {results && <Results job={job} results={results} volumes={volumes} choose={choose} />}
       <div class="panels">
@@ -125,6 +127,7 @@ function Facts({ job }: { job: JobDetails }) {
       <div><dt>queued</dt><dd>{at(job.created)}</dd></div>
       {job.started > 0 && job.state !== "LOST" && <div><dt>{job.ended ? "ran for" : "runs for"}</dt><dd>{span((job.ended || now) - job.started)}</dd></div>}
       {job.ended > 0 && <div><dt>{job.state === "LOST" ? "found lost" : "ended"}</dt><dd>{at(job.ended)}</dd></div>}
+      {job.series && <div><dt>series</dt><dd>{seriesWords(job.series)}</dd></div>}
       {job.priority !== 0 && <div><dt>priority</dt><dd>{job.priority}</dd></div>}
       {job.group && !/^(ipv[46]|unix):/.test(job.group) && <div><dt>group</dt><dd>{job.group}</dd></div>}
       {owner && <div><dt>owner</dt><dd>{owner}</dd></div>}
@@ -134,20 +137,40 @@ function Facts({ job }: { job: JobDetails }) {
   );
 }
 
-/** The slice as it converges, and of what the job left. */
-function Slice(props: { job: JobDetails; tomography: boolean; planes: number; plane: number; choose: (plane: number) => void; volume: VolumeRow | undefined }) {
-  const { job, tomography, planes, volume } = props;
+/** The slice as it converges, and of what the job left; planes across y and x of a tomogram, whose voxels are all there. */
+function Slice(props: { job: JobDetails; tomography: boolean; across: CutAxis; turn: (axis: CutAxis) => void; plane: number; choose: (plane: number) => void; volume: VolumeRow | undefined }) {
+  const { job, tomography, volume } = props;
   const picture = useMemo(() => new LivePicture(JOB_VIEW), []);
+  const turns = tomography && !job.trial;
+  const axis = turns ? props.across : "Z";
+  const cut = axis.toLowerCase();
+  const along = tomography && volume ? Math.max(0, volume.axes.indexOf(cut)) : 0;
+  const planes = volume?.shape[along] ?? 0;
   const plane = props.plane < 0 ? Math.floor(planes / 2) : Math.min(props.plane, planes - 1);
-  const topic: Topic = { parent: job.name, product: "BSCAN", axis: tomography ? "Z" : "Y", index: planes > 0 && props.plane >= 0 ? plane : -1, slab: null, width: WIDTH };
+  const topic: Topic = { parent: job.name, product: "BSCAN", axis: tomography ? axis : "Y", index: planes > 0 && props.plane >= 0 ? plane : -1, slab: null, width: WIDTH };
+  const waits = axis !== "Z" && isRunning(job) && !job.pushed; // of those that are pushed the server shows planes across all axes
   return (
-    <Panel picture={picture} id="slice" title={tomography ? "Slice" : "B-scan"} topic={topic} encoding="AUTO" frozen={false} spacing={(shown) => spacingOf(shown, volume)} of="job"
-      empty="No picture yet." about={({ topic: { index } }) => ({ job: job.name, title: job.title, index: index >= 0 ? index : planes > 0 ? Math.floor(planes / 2) : null, planes })} failed={tell}
-      controls={planes > 1 && (
-        <label class="plane">{tomography ? (job.trial ? "axis" : "slice") : "plane"}
-          <input type="range" min="0" max={planes - 1} value={plane} aria-valuetext={`${plane} of ${planes}`} onInput={(event) => props.choose(Number(event.currentTarget.value))} />
-          <output>{plane} of {planes}</output>
-        </label>
-      )} />
+    <Panel picture={picture} id="slice" title={!tomography ? "B-scan" : axis === "Z" ? "Slice" : `Plane across ${cut}`} topic={topic} encoding="AUTO" frozen={false} spacing={(shown) => spacingOf(shown, volume)} of="job"
+      empty={waits ? "Planes across y and x are shown when the volume is complete." : "No picture yet."}
+      about={({ topic: { index } }) => ({ job: job.name, title: job.title, index: index >= 0 ? index : planes > 0 ? Math.floor(planes / 2) : null, planes })} failed={tell}
+      controls={
+        <>
+          {turns && (
+            <label>across
+              <select value={axis} onChange={(event) => props.turn(event.currentTarget.value as CutAxis)}>
+                <option value="Z">z</option>
+                <option value="Y">y</option>
+                <option value="X">x</option>
+              </select>
+            </label>
+          )}
+          {planes > 1 && (
+            <label class="plane">{!tomography ? "plane" : job.trial ? "axis" : axis === "Z" ? "slice" : "plane"}
+              <input type="range" min="0" max={planes - 1} value={plane} aria-valuetext={`${plane} of ${planes}`} onInput={(event) => props.choose(Number(event.currentTarget.value))} />
+              <output>{plane} of {planes}</output>
+            </label>
+          )}
+        </>
+      } />
   );
 }

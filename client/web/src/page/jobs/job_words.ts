@@ -1,5 +1,5 @@
 // Words for what a job is, does and waits for.
-import type { JobRow } from "../../wire/protocol";
+import type { JobRow, Series } from "../../wire/protocol";
 import { count, inWords, span } from "../format";
 
 const KINDS: Record<string, string> = {
@@ -37,6 +37,9 @@ export function progressOf(job: JobRow): string {
   if (job.eta_ms !== null && job.state === "RUNNING") parts.push(`${span(job.eta_ms)} left`);
   return parts.join(", ");
 }
+
+/** "volumes of 24 projections, one every 12". */
+export const seriesWords = (series: Series) => `volumes of ${count(series.projections)} projections, one every ${count(series.step)}`;
 
 /** What a queued job waits for. */
 export function waitOf(job: JobRow): string {

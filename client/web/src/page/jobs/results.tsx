@@ -67,6 +67,7 @@ function Report({ report, trial, choose }: { report: TomographyFindings; trial: 
           <div><dt>rotation axis</dt><dd>{report.center_count === 1 ? `column ${short(axis, 7)}` : `one for each of ${report.center_count} slices`}{report.uncertainty !== null && ` ± ${short(report.uncertainty, 2)}`}, {SOURCES[report.center_source] ?? inWords(report.center_source)}</dd></div>
         )}
         {report.check !== null && <div><dt>checked</dt><dd>column {short(report.check, 7)} by {inWords(report.check_method)}</dd></div>}
+        {report.series_planned > 0 && <div><dt>volumes of the series</dt><dd>{count(report.series_volumes)} of {count(report.series_planned)}</dd></div>}
         {report.overlap > 0 && <div><dt>overlap</dt><dd>{short(report.overlap)} columns</dd></div>}
         {report.iterations > 0 && <div><dt>iterations</dt><dd>{count(report.iterations)}{report.stop === "CHANGE" ? ", ended by the small change" : report.stop === "RESIDUAL" ? ", ended by the small residual" : ""}</dd></div>}
         {report.relative_residual !== null && report.iterations > 0 && <div><dt>residual</dt><dd>{report.residual_norm === null ? "" : `${short(report.residual_norm, 4)}, `}{short(100 * report.relative_residual, 3)} % of the first</dd></div>}

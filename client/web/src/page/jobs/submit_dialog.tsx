@@ -7,6 +7,7 @@ import { Dialog } from "../parts/dialog";
 import { requestId } from "../parts/request_id";
 import { say } from "../parts/toasts";
 import { PlanView, usePlan } from "../scan/plan";
+import { SERIES_LABELS, seriesProblem, type SeriesProblem, type SeriesText, seriesTextOf, withoutSeries, withSeries } from "./job_specs";
 
 const MOST_EDITED = 100_000; // letters of JSON that a text field takes well
 
@@ -15,11 +16,12 @@ type Spec = { [key: string]: unknown };
 /** @param note what is special about it */
 export function SubmitDialog(props: { title: string; spec: Spec; note?: string; close: () => void }) {
   const [title, setTitle] = useState(String(props.spec.title ?? ""));
-  const [text, setText] = useState(() => JSON.stringify({ ...props.spec, title: undefined }, null, 1));
+  const [series, setSeries] = useState(() => seriesTextOf(props.spec));
+  const [text, setText] = useState(() => JSON.stringify({ ...withoutSeries(props.spec), title: undefined }, null, 1));
   const [edited, setEdited] = useState(false);
   const [refused, setRefused] = useState("");
   const [busy, setBusy] = useState(false);
-  const { spec, problem } = parsed(edited ? text : null, props.spec, title);
+  const { spec, problem } = parsed(edited ? text : null, props.spec, title, series);
   const { plan, error, current } = usePlan(spec, "JobService/PlanJob");
   const wrong = refused || problem || error?.message || "";
   const submit = async () => {
@@ -42,6 +44,7 @@ export function SubmitDialog(props: { title: string; spec: Spec; note?: string; 
     <Dialog title={props.title} close={props.close} submit={() => void submit()} actions={<button type="submit" class="primary" disabled={!plan || !current || busy || !spec}>Submit the job</button>}>
       {props.note && <p class="note">{props.note}</p>}
       <label class="field">Title <input type="text" value={title} autofocus onInput={(event) => (setRefused(""), setTitle(event.currentTarget.value))} /></label>
+      {series && <SeriesFields series={series} wrong={seriesProblem(series)} change={(next) => (setRefused(""), setSeries(next))} />}
       <details>
         <summary>Fields of JobSpec as JSON</summary>
         {text.length > MOST_EDITED ? <p class="note">They are {Math.round(text.length / 1000)} k letters long: too many to be edited here.</p> : (
@@ -54,7 +57,21 @@ export function SubmitDialog(props: { title: string; spec: Spec; note?: string; 
   );
 }
 
-function parsed(text: string | null, given: Spec, title: string): { spec: Spec | null; problem: string } {
+/** Several volumes of a window of projections each, or one of all. */
+function SeriesFields({ series, wrong, change }: { series: SeriesText; wrong: SeriesProblem | null; change: (next: SeriesText) => void }) {
+  const part = (member: keyof SeriesText, otherwise: string) => (
+    <input type="text" inputMode="numeric" value={series[member]} placeholder={otherwise} aria-label={SERIES_LABELS[member]} aria-invalid={wrong?.field === member} aria-describedby="job-problem"
+      onInput={(event) => change({ ...series, [member]: event.currentTarget.value })} />
+  );
+  return (
+    <div class="field series">
+      <span class="dim">Series</span>
+      <span class="row">{part("projections", "all")} projections a volume, one every {part("step", series.projections.trim() || "–")}</span>
+    </div>
+  );
+}
+
+function parsed(text: string | null, given: Spec, title: string, series: SeriesText | null): { spec: Spec | null; problem: string } {
   let spec = given;
   if (text !== null) {
     try {
@@ -64,5 +81,8 @@ function parsed(text: string | null, given: Spec, title: string): { spec: Spec |
       return { spec: null, problem: `no JSON: ${(error as Error).message}` };
     }
   }
-  return { spec: { ...spec, title }, problem: "" };
+  if (!series || !spec.tomography) return { spec: { ...spec, title }, problem: "" };
+  if (text !== null && (spec.tomography as Spec).series) return { spec: null, problem: "tomography.series is in the JSON; allowed is the field Series" };
+  const wrong = seriesProblem(series);
+  return wrong ? { spec: null, problem: wrong.text } : { spec: { ...withSeries(spec, series), title }, problem: "" };
 }

@@ -13,7 +13,7 @@ export function useFollow(pump: FramePump, topic: Topic | null, encoding: Encodi
       followed.current = performance.now();
       pump.follow(topic, encoding);
     };
-    // Another scan or product: what is shown must not stay under its name.
+    // Another scan, product or axis: what is shown must not stay under its name.
     if (!pump.follows(topic)) return follow();
     // A slider that is dragged asks for many topics: ten a second are enough.
     const wait = Math.max(0, followed.current + FOLLOW_MS - performance.now());

@@ -39,7 +39,7 @@ export class FramePump {
 
   /**
    * @param paint shows a frame; what it throws is told as the problem of the view
-   * @param forget takes away what is shown: another parent or product is followed from now on
+   * @param forget takes away what is shown: another parent, product or axis is followed from now on
    */
   constructor(
     readonly number: number,
@@ -47,10 +47,10 @@ export class FramePump {
     private readonly forget: () => void,
   ) {}
 
-  /** Whether this is the parent and the product that is followed. */
+  /** Whether this is the parent, the product and the axis that is followed. */
   follows(topic: Topic | null): boolean {
     const now = this.view?.topic ?? null;
-    return topic?.parent === now?.parent && topic?.product === now?.product;
+    return topic?.parent === now?.parent && topic?.product === now?.product && topic?.axis === now?.axis;
   }
 
   /** Shows a topic from now on; null: none. */
