@@ -42,6 +42,7 @@ class StreamServiceImpl final : public StreamBase {
           writer->OnOver([pump] { pump->Close(); });
           pump->Start(std::move(subscription),
                       std::make_shared<FrameMessages>(writer, pump, workers_, options.chunk_bytes));
+          writer->Announce();
           return absl::OkStatus();
         });
   }

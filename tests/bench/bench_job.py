@@ -4,6 +4,8 @@ iterations, all slices. One JSON object a line; slices that are spread over the 
   OCTAVO_BUILD_DIR=build/cuda tests/bench/bench_job.py [--size 2048 --angles 1501 --slices 64 --iterations 100 --algorithms fbp,sirt,mlem --check 64 --backend cuda]
 With --push the projections are pushed by a client instead, and seconds_after_last is the time from the moment in which the client hands its
 last projection to gRPC until the job is done, with all slices held.
+With --commit the same bytes are then written by fio, if it is there: direct I/O, four files in flight. share_of_disk is what the whole job,
+from the file of counts to the committed files, reaches of that. With --file hdf5 or hdf5-gzip the counts are in an HDF5 file (h5py).
 The slices are Shepp-Logan's phantom from exact line integrals, each of another density, as u16 counts with noise-free flat and dark fields.
 """
 
@@ -12,6 +14,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import subprocess
 import sys
 import time
 
@@ -48,6 +51,39 @@ def write_counts(root, size, count, slices):
     return angles, image, densities, counts.nbytes
 
 
+def as_hdf5(root, gzip):
+    """The .npy files of write_counts as one HDF5 file of Data Exchange, counts in chunks of one projection's rows. Gives its path."""
+    import h5py
+    path = os.path.join(root, "counts.h5")
+    with h5py.File(path, "w") as file:
+        for name, array in (("data", "counts"), ("data_white", "flats"), ("data_dark", "darks")):
+            values = np.load(os.path.join(root, f"{array}.npy"), mmap_mode="r")
+            options = dict(compression="gzip", compression_opts=1, shuffle=True) if gzip else {}
+            rows = min(values.shape[1], max(1, (1 << 20) // (values.shape[2] * values.itemsize)))
+            into = file.create_dataset(f"exchange/{name}", values.shape, values.dtype, chunks=(1, rows, values.shape[2]), **options)
+            for at in range(0, len(values), 16):
+                into[at:at + 16] = values[at:at + 16]
+    return path
+
+
+def bytes_below(folder):
+    return sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(folder) for name in names)
+
+
+def fio_bytes_per_second(root, size):
+    """What the disk takes: `size` bytes in four files at once, past the page cache. None without fio."""
+    if not shutil.which("fio"):
+        return None
+    folder = os.path.join(root, "fio")
+    os.makedirs(folder)
+    each = max(1 << 26, size // 4 >> 22 << 22)
+    out = subprocess.run(["fio", "--name=w", f"--directory={folder}", "--rw=write", "--bs=4M", f"--size={each}", "--numjobs=4", "--direct=1",
+                          "--ioengine=libaio", "--iodepth=8", "--end_fsync=1", "--fallocate=none", "--group_reporting", "--output-format=json"],
+                         capture_output=True, text=True, check=True)
+    shutil.rmtree(folder)
+    return json.loads(out.stdout)["jobs"][0]["write"]["bw_bytes"]
+
+
 def pushed_job(client, root, angles, options):
     """Pushes the scan to a job. Returns the job at its end, and the seconds from the last projection to that."""
     counts, flats, darks = (np.load(os.path.join(root, f"{name}.npy"), mmap_mode="r") for name in ("counts", "flats", "darks"))
@@ -79,6 +115,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=2, help="runs of each job: the first one finds cold pools")
     parser.add_argument("--samples", default="f32", choices=["u8", "u16", "f16", "f32"], help="of the result; u8 and u16 find their window")
     parser.add_argument("--commit", default="", choices=["", "zarr", "npy", "tif"], help="the server commits the result of all rounds but the last")
+    parser.add_argument("--codec", default="", help="of the commit: none, zstd, ...; default: the format's")
+    parser.add_argument("--file", default="npy", choices=["npy", "hdf5", "hdf5-gzip"], help="where the counts are")
     parser.add_argument("--push", action="store_true", help="a client pushes the projections")
     parser.add_argument("--check", type=int, default=64, help="slices to compare, at most")
     a = parser.parse_args()
@@ -90,17 +128,20 @@ def main():
         print(json.dumps({"name": "counts", "input_mb": round(size * 1e-6, 1), "seconds": round(time.perf_counter() - began, 2)}), flush=True)
         checked = np.unique(np.linspace(0, a.slices - 1, min(a.check, a.slices)).astype(int))
         file = dict(path="counts.npy", flats="flats.npy", darks="darks.npy")
+        if a.file != "npy":
+            file = dict(path=as_hdf5(daemon.root, a.file == "hdf5-gzip"))
         for algorithm in a.algorithms.split(","):
             iterative = algorithm in ("sirt", "mlem", "tv")
             # Of a scan without noise: far below the contrast of the thinnest slice, so that no slice loses by it.
             weight = {"tv_weight": 1e-3 * densities[0]} if algorithm == "tv" else {}
             settings = dict(algorithm=algorithm, iterations=a.iterations if iterative else 1, samples=a.samples, **weight)
             work = octavo.tomography(file, angles=angles, **settings)
-            rounds, commits, after_last = [], [], []
+            rounds, commits, after_last, written = [], [], [], 0
             for _ in range(a.rounds):  # later runs find the device's pools filled
                 began = time.perf_counter()
                 commits_it = a.commit and len(rounds) + 1 < a.rounds
-                options = {"commit": f"out-{len(rounds)}.{a.commit}"} if commits_it else {}
+                destination = f"out-{len(rounds)}.{a.commit}"
+                options = {"commit": octavo.commit_options(destination, **({"codec": a.codec} if a.codec else {}))} if commits_it else {}
                 if a.push:
                     job, seconds = pushed_job(client, daemon.root, angles, settings)
                     after_last.append(seconds)
@@ -113,7 +154,9 @@ def main():
                 if commits_it:
                     until(lambda: client.job(job.name).commits, 600)
                     commits.append(time.perf_counter() - began)
-                    shutil.rmtree(os.path.join(daemon.root, options["commit"]), ignore_errors=True)
+                    path = os.path.join(daemon.root, client.job(job.name).commits[0])
+                    written = bytes_below(path) if os.path.isdir(path) else os.path.getsize(path)
+                    shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
                     continue
                 if len(rounds) == a.rounds:
                     report, top = job.tomography, {"u8": 255, "u16": 65535}.get(a.samples)
@@ -121,11 +164,14 @@ def main():
                     quality = [psnr((client.read(name, start=(int(n), 0, 0), count=(1, a.size, a.size))[0] * scale + offset) / densities[n], image)
                                for n in checked]
                 client.discard(name)
+            disk = fio_bytes_per_second(daemon.root, written) if commits else None
             bar = 20.0
             right = right and min(quality) > bar and max(quality) - min(quality) < 1.0
             print(json.dumps({"name": "job", "algorithm": algorithm, "backend": a.backend, "size": a.size, "angles": a.angles, "slices": a.slices,
                               "iterations": work.reconstruction.iterations, "samples": a.samples, "commit": a.commit,
-                              "seconds_with_commit": round(min(commits), 3) if commits else None,
+                              "seconds_with_commit": round(min(commits), 3) if commits else None, "file": a.file, "codec": a.codec,
+                              "written_mb": round(written * 1e-6, 1), "fio_mb_per_s": disk and round(disk * 1e-6, 1),
+                              "share_of_disk": disk and round(written / min(commits) / disk, 3),
                               "clipped": job.tomography.clipped_below + job.tomography.clipped_above, "slices_per_batch": job.tomography.slices_per_batch,
                               "input_mb": round(size * 1e-6, 1), "seconds_first": round(rounds[0], 3), "seconds": round(min(rounds), 3),
                               "seconds_after_last": round(min(after_last), 3) if after_last else None,

@@ -261,24 +261,45 @@ class WatchQuota(unittest.TestCase):
     def test_the_banner_says_what_is_used_up_by_whom_and_what_helps(self):
         browser = Chromium()
         self.addCleanup(browser.close)
-        daemon = Daemon("--quota.exceptions", "loopback watches=1")
+        daemon = Daemon("--quota.exceptions", "loopback watches=2")
         self.addCleanup(daemon.remove)
         with daemon.client() as client:
-            ours = client._volumes.WatchVolumes(volume_pb2.WatchVolumesRequest())
-            until(lambda: [quota.used for quota in client.info().caller.quotas if quota.kind == system_pb2.Quota.KIND_WATCHES] == [1])
+            ours = [client._volumes.WatchVolumes(volume_pb2.WatchVolumesRequest()) for _ in range(2)]
+            until(lambda: [quota.used for quota in client.info().caller.quotas if quota.kind == system_pb2.Quota.KIND_WATCHES] == [2])
             viewer = Viewer(daemon.address)
             self.addCleanup(viewer.stop)
             page = browser.open(viewer.url)
             page.wait("document.querySelector('.banner[data-refused]')")
             words = page.evaluate("document.querySelector('.banner[data-refused]').textContent")
-            for part in ("does not tell octavo web of its volumes. The quota of loopback is used up: 1 of 1 open watches and streams.", "All pages of octavo web count together",
+            for part in ("does not tell octavo web of its volumes. The quota of loopback is used up: 2 of 2 open watches and streams.", "All pages of octavo web count together",
                          "quota.watches", "It is tried again"):
                 self.assertIn(part, words)
             self.assertNotIn("..", words)
             self.assertNotIn("does not answer", page.evaluate("document.body.textContent"))
-            ours.cancel()
+            # The volumes have the first place that is free; what has none is told.
+            ours[0].cancel()
+            page.wait("document.querySelector('.link.up') && !document.querySelector('.banner[data-refused]')")
+            page.wait("document.querySelector('.banner.mild')?.textContent.includes('does not tell all that there is (events: The quota of loopback is used up: 2 of 2 open watches')")
+            ours[1].cancel()
             page.wait("!document.querySelector('.banner')")
-            page.wait("document.querySelector('.link.up')")
+            self.assertTrue(page.evaluate("!!document.querySelector('.link.up')"))
+        self.assertEqual(daemon.stop(), 0)
+
+    def test_after_a_restart_nothing_else_takes_the_place_of_the_volumes(self):
+        daemon = Daemon("--quota.exceptions", "loopback watches=1")
+        self.addCleanup(daemon.remove)
+        browser = Chromium()
+        self.addCleanup(browser.close)
+        viewer = Viewer(daemon.address)
+        self.addCleanup(viewer.stop)
+        page = browser.open(viewer.url)
+        for round in range(3):
+            page.wait("document.querySelector('.link.up') && document.querySelector('.banner.mild')?.textContent.includes('(events: ')")
+            if round < 2:
+                daemon.kill()
+                page.wait("document.querySelector('.banner:not(.mild)')")
+                daemon = Daemon("--listen.tcp", daemon.address, "--quota.exceptions", "loopback watches=1", directory=daemon.directory)
+                self.addCleanup(daemon.remove)
         self.assertEqual(daemon.stop(), 0)
 
 

@@ -135,7 +135,7 @@ export class Catalogue {
   private jobsAtWork = ""; // their names and states, and those of the operations of jobs
   private readonly cutOff = new Set<string>(); // scans and jobs that were at work when the daemon before was last heard of
 
-  /** @param back called when the daemon answers, and did not before */
+  /** @param back called when the daemon tells of its volumes, and did not before */
   constructor(
     private readonly daemon: Daemon,
     private readonly events: Events,
@@ -164,7 +164,6 @@ export class Catalogue {
       const { refused } = this.status;
       this.tellStatus({ up: true, refused, message: refused ? this.status.message : this.words, server_id: info.server_id, daemon_version: info.version, caller: callerOf(info.caller) });
       this.watchVolumes();
-      this.back();
       await this.poll();
     } catch (error) {
       this.down(error instanceof DaemonError ? error.message : String(error));
@@ -182,9 +181,13 @@ export class Catalogue {
       // Told once in its last state, so that pages can say what became of it.
       if (news.kind === "KIND_GONE") this.put("volumes", row.name, null);
     });
-    setTimeout(() => {
-      if (this.watch === watch && this.status.refused) this.tellStatus({ ...this.status, refused: false, message: this.words });
-    }, RETRY_MS);
+    // The daemon has taken the watch when it sends its first header. The volumes come first: whatever else this program subscribes to
+    // counts in the same quota, and would keep the volumes out for as long as it lasts.
+    watch.on("metadata", () => {
+      if (this.watch !== watch) return;
+      if (this.status.refused) this.tellStatus({ ...this.status, refused: false, message: this.words });
+      this.back();
+    });
     watch.on("error", (error: ServiceError) => {
       if (this.watch !== watch) return;
       const explained = this.daemon.explained(error);
@@ -227,6 +230,7 @@ export class Catalogue {
           }),
           take("leases", async () => this.takeLeases((await this.daemon.call("SessionService", "ListLeases", { page_size: MOST_LEASES }, 10)).leases)),
         ]);
+        if (this.events.refusal) failed.push(`events: ${this.events.refusal}`);
         if (this.status.up && !this.status.refused) this.tellStatus({ ...this.status, message: failed.length > 0 ? `it does not tell all that there is (${failed.join("; ")})` : this.words });
       } catch (error) {
         if (error instanceof DaemonError && error.away) return this.down(error.message);
@@ -296,6 +300,7 @@ export class Catalogue {
     if (this.timer) clearTimeout(this.timer);
     this.timer = null;
     if (this.stopped || this.retry) return;
+    if (refused) this.events.giveWay();
     this.tellStatus({ ...this.status, up: false, refused, message });
     this.retry = setTimeout(() => void this.connect(), RETRY_MS);
   }

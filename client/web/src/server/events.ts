@@ -1,5 +1,6 @@
-// The last events of all scans and jobs: one subscription, whatever the number of viewers. Alike events of
-// one scan are one row with a count, so that a fast scan does not push out what happened to the others.
+// The last events of all scans and jobs: one subscription, whatever the number of viewers. It begins when the catalogue hears of
+// the volumes, and gives way to them where a quota has no room for both. Alike events of one scan are one row with a count, so that
+// a fast scan does not push out what happened to the others.
 import type { ClientReadableStream, ServiceError } from "@grpc/grpc-js";
 
 import type { EventRow, JobRow, ScanRow } from "../wire/protocol";
@@ -35,9 +36,9 @@ export class Events {
   private timer: NodeJS.Timeout | null = null;
   private stopped = false;
 
-  constructor(private readonly daemon: Daemon) {
-    this.subscribe();
-  }
+  refusal = ""; // why the daemon tells no events although it answers
+
+  constructor(private readonly daemon: Daemon) {}
 
   private subscribe(): void {
     this.timer = null;
@@ -49,10 +50,17 @@ export class Events {
       this.call = null;
       this.timer = setTimeout(() => this.subscribe(), RETRY_MS);
     };
+    call.on("metadata", () => {
+      if (this.call === call) this.refusal = "";
+    });
     call.on("data", ({ frame }: Message) => {
       if (this.call === call && frame?.event) this.take(frame);
     });
-    call.on("error", (_error: ServiceError) => again()); // the catalogue tells that the daemon is away
+    call.on("error", (error: ServiceError) => {
+      const explained = this.daemon.explained(error);
+      if (this.call === call) this.refusal = explained.away ? "" : explained.message; // the catalogue tells that the daemon is away
+      again();
+    });
     call.on("end", () => setImmediate(again));
   }
 
@@ -61,6 +69,16 @@ export class Events {
     if (this.call) return;
     if (this.timer) clearTimeout(this.timer);
     this.subscribe();
+  }
+
+  /** Leaves its place in the quota to another stream, until `again`. */
+  giveWay(): void {
+    const call = this.call;
+    this.call = null;
+    this.refusal = "";
+    if (this.timer) clearTimeout(this.timer);
+    this.timer = null;
+    call?.cancel();
   }
 
   private take(frame: Message): void {
@@ -102,9 +120,6 @@ export class Events {
 
   stop(): void {
     this.stopped = true;
-    const call = this.call;
-    this.call = null;
-    if (this.timer) clearTimeout(this.timer);
-    call?.cancel();
+    this.giveWay();
   }
 }
