@@ -117,9 +117,12 @@ def main():
     parser.add_argument("--commit", default="", choices=["", "zarr", "npy", "tif"], help="the server commits the result of all rounds but the last")
     parser.add_argument("--codec", default="", help="of the commit: none, zstd, ...; default: the format's")
     parser.add_argument("--file", default="npy", choices=["npy", "hdf5", "hdf5-gzip"], help="where the counts are")
+    parser.add_argument("--devices", type=int, default=1, help="so many jobs at a time, each of a part of the rows on a device of its own")
     parser.add_argument("--push", action="store_true", help="a client pushes the projections")
     parser.add_argument("--check", type=int, default=64, help="slices to compare, at most")
     a = parser.parse_args()
+    if a.devices > 1 and (a.commit or a.push):
+        parser.error("--devices above 1 goes with neither --commit nor --push")
     daemon = Daemon("--device.backend", a.backend)
     right = True
     with daemon.client() as client:
@@ -135,7 +138,8 @@ def main():
             # Of a scan without noise: far below the contrast of the thinnest slice, so that no slice loses by it.
             weight = {"tv_weight": 1e-3 * densities[0]} if algorithm == "tv" else {}
             settings = dict(algorithm=algorithm, iterations=a.iterations if iterative else 1, samples=a.samples, **weight)
-            work = octavo.tomography(file, angles=angles, **settings)
+            parts = [(int(rows[0]), int(rows[-1]) + 1) for rows in np.array_split(np.arange(a.slices), a.devices)]
+            works = [octavo.tomography(file, angles=angles, **settings, **({"rows": part} if a.devices > 1 else {})) for part in parts]
             rounds, commits, after_last, written = [], [], [], 0
             for _ in range(a.rounds):  # later runs find the device's pools filled
                 began = time.perf_counter()
@@ -144,13 +148,15 @@ def main():
                 options = {"commit": octavo.commit_options(destination, **({"codec": a.codec} if a.codec else {}))} if commits_it else {}
                 if a.push:
                     job, seconds = pushed_job(client, daemon.root, angles, settings)
+                    jobs = [job]
                     after_last.append(seconds)
                 else:
-                    job = client.wait_job(client.submit_job(work, **options).name)
+                    jobs = [client.submit_job(work, device=f"devices/{at}", **options) for at, work in enumerate(works)]
+                    jobs = [client.wait_job(job.name) for job in jobs]
                 rounds.append(time.perf_counter() - began)
-                if job.state != job_pb2.JOB_STATE_DONE:
-                    sys.exit(f"{algorithm}: {job.reason}")
-                name = job.volume_names[0]
+                for job in jobs:
+                    if job.state != job_pb2.JOB_STATE_DONE:
+                        sys.exit(f"{algorithm}: {job.reason}")
                 if commits_it:
                     until(lambda: client.job(job.name).commits, 600)
                     commits.append(time.perf_counter() - began)
@@ -159,20 +165,24 @@ def main():
                     shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
                     continue
                 if len(rounds) == a.rounds:
-                    report, top = job.tomography, {"u8": 255, "u16": 65535}.get(a.samples)
-                    scale, offset = ((report.high - report.low) / top, report.low) if top else (1.0, 0.0)
-                    quality = [psnr((client.read(name, start=(int(n), 0, 0), count=(1, a.size, a.size))[0] * scale + offset) / densities[n], image)
-                               for n in checked]
-                client.discard(name)
+                    quality = []
+                    for job, (begin, end) in zip(jobs, parts):
+                        report, top = job.tomography, {"u8": 255, "u16": 65535}.get(a.samples)
+                        scale, offset = ((report.high - report.low) / top, report.low) if top else (1.0, 0.0)
+                        for n in checked[(checked >= begin) & (checked < end)]:
+                            plane = client.read(job.volume_names[0], start=(int(n) - begin, 0, 0), count=(1, a.size, a.size))[0]
+                            quality.append(psnr((plane * scale + offset) / densities[n], image))
+                for job in jobs:
+                    client.discard(job.volume_names[0])
             disk = fio_bytes_per_second(daemon.root, written) if commits else None
             bar = 20.0
             right = right and min(quality) > bar and max(quality) - min(quality) < 1.0
             print(json.dumps({"name": "job", "algorithm": algorithm, "backend": a.backend, "size": a.size, "angles": a.angles, "slices": a.slices,
-                              "iterations": work.reconstruction.iterations, "samples": a.samples, "commit": a.commit,
+                              "iterations": works[0].reconstruction.iterations, "devices": a.devices, "samples": a.samples, "commit": a.commit,
                               "seconds_with_commit": round(min(commits), 3) if commits else None, "file": a.file, "codec": a.codec,
                               "written_mb": round(written * 1e-6, 1), "fio_mb_per_s": disk and round(disk * 1e-6, 1),
                               "share_of_disk": disk and round(written / min(commits) / disk, 3),
-                              "clipped": job.tomography.clipped_below + job.tomography.clipped_above, "slices_per_batch": job.tomography.slices_per_batch,
+                              "clipped": sum(job.tomography.clipped_below + job.tomography.clipped_above for job in jobs), "slices_per_batch": job.tomography.slices_per_batch,
                               "input_mb": round(size * 1e-6, 1), "seconds_first": round(rounds[0], 3), "seconds": round(min(rounds), 3),
                               "seconds_after_last": round(min(after_last), 3) if after_last else None,
                               "seconds_per_slice": round(min(rounds) / a.slices, 5), "input_gb_per_s": round(size / min(rounds) * 1e-9, 3),
