@@ -4,6 +4,8 @@ iterations, all slices. One JSON object a line; slices that are spread over the 
   OCTAVO_BUILD_DIR=build/cuda tests/bench/bench_job.py [--size 2048 --angles 1501 --slices 64 --iterations 100 --algorithms fbp,sirt,mlem --check 64 --backend cuda]
 With --push the projections are pushed by a client instead, and seconds_after_last is the time from the moment in which the client hands its
 last projection to gRPC until the job is done, with all slices held.
+With --planes subscribers look at the middle planes along z, y and x meanwhile; planes_after_last is the time from that moment until the last
+preview of all three is an array of its subscriber: it shows all projections (as far as the 2 s of PushedProjections reach).
 With --commit the same bytes are then written by fio, if it is there: direct I/O, four files in flight. share_of_disk is what the whole job,
 from the file of counts to the committed files, reaches of that. With --file hdf5 or hdf5-gzip the counts are in an HDF5 file (h5py).
 The slices are Shepp-Logan's phantom from exact line integrals, each of another density, as u16 counts with noise-free flat and dark fields.
@@ -16,6 +18,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "integration"))
@@ -84,12 +87,39 @@ def fio_bytes_per_second(root, size):
     return json.loads(out.stdout)["jobs"][0]["write"]["bw_bytes"]
 
 
-def pushed_job(client, root, angles, options):
-    """Pushes the scan to a job. Returns the job at its end, and the seconds from the last projection to that."""
+class Planes:
+    """Subscribers of the middle planes of a job, each a thread with a connection of its own."""
+
+    def __init__(self, address, job):
+        self.shown, self.began = {}, threading.Barrier(4)
+        self.threads = [threading.Thread(target=self.watch, args=(address, job, axis)) for axis in "zyx"]
+        for thread in self.threads:
+            thread.start()
+        self.began.wait(60)
+
+    def watch(self, address, job, axis):
+        with octavo.Client(address) as client:
+            frames = client.subscribe(job, ["bscan"], axis=axis, same_host=True, timeout=600)
+            self.began.wait(60)
+            for frame in frames:
+                if frame.complete:  # of the volume
+                    return
+                self.shown[axis] = (time.perf_counter(), self.shown.get(axis, (0, 0))[1] + 1)
+
+    def last(self):
+        """When the last of the three came, and how many came of each."""
+        for thread in self.threads:
+            thread.join(600)
+        return max(at for at, _ in self.shown.values()), {axis: count for axis, (_, count) in sorted(self.shown.items())}
+
+
+def pushed_job(client, root, angles, options, with_planes):
+    """Pushes the scan to a job. Returns the job at its end, the seconds from the last projection to that, and with_planes those to the last previews."""
     counts, flats, darks = (np.load(os.path.join(root, f"{name}.npy"), mmap_mode="r") for name in ("counts", "flats", "darks"))
     frames = len(counts) + len(flats) + len(darks)
     work = octavo.tomography(octavo.PushedProjections(rows=counts.shape[1], columns=counts.shape[2], frames=frames, dtype="u16"), **options)
     job = client.submit_job(work)
+    planes = Planes(client.address, job.name) if with_planes else None
     last = 0.0
 
     def one_after_the_other():
@@ -101,7 +131,12 @@ def pushed_job(client, root, angles, options):
 
     client.push_projections(job, one_after_the_other())
     job = client.wait_job(job.name)
-    return job, time.perf_counter() - last
+    seconds = time.perf_counter() - last
+    if not planes:
+        return job, seconds, None
+    shown, counts = planes.last()
+    print(json.dumps({"name": "planes", "previews": counts, "planes_after_last": round(shown - last, 4)}), flush=True)
+    return job, seconds, shown - last
 
 
 def main():
@@ -119,6 +154,7 @@ def main():
     parser.add_argument("--file", default="npy", choices=["npy", "hdf5", "hdf5-gzip"], help="where the counts are")
     parser.add_argument("--devices", type=int, default=1, help="so many jobs at a time, each of a part of the rows on a device of its own")
     parser.add_argument("--push", action="store_true", help="a client pushes the projections")
+    parser.add_argument("--planes", action="store_true", help="with --push: subscribers of three planes")
     parser.add_argument("--check", type=int, default=64, help="slices to compare, at most")
     a = parser.parse_args()
     if a.devices > 1 and (a.commit or a.push):
@@ -140,16 +176,17 @@ def main():
             settings = dict(algorithm=algorithm, iterations=a.iterations if iterative else 1, samples=a.samples, **weight)
             parts = [(int(rows[0]), int(rows[-1]) + 1) for rows in np.array_split(np.arange(a.slices), a.devices)]
             works = [octavo.tomography(file, angles=angles, **settings, **({"rows": part} if a.devices > 1 else {})) for part in parts]
-            rounds, commits, after_last, written = [], [], [], 0
+            rounds, commits, after_last, planes_after_last, written = [], [], [], [], 0
             for _ in range(a.rounds):  # later runs find the device's pools filled
                 began = time.perf_counter()
                 commits_it = a.commit and len(rounds) + 1 < a.rounds
                 destination = f"out-{len(rounds)}.{a.commit}"
                 options = {"commit": octavo.commit_options(destination, **({"codec": a.codec} if a.codec else {}))} if commits_it else {}
                 if a.push:
-                    job, seconds = pushed_job(client, daemon.root, angles, settings)
+                    job, seconds, planes = pushed_job(client, daemon.root, angles, settings, a.planes)
                     jobs = [job]
                     after_last.append(seconds)
+                    planes_after_last += [planes] if a.planes else []
                 else:
                     jobs = [client.submit_job(work, device=f"devices/{at}", **options) for at, work in enumerate(works)]
                     jobs = [client.wait_job(job.name) for job in jobs]
@@ -185,6 +222,7 @@ def main():
                               "clipped": sum(job.tomography.clipped_below + job.tomography.clipped_above for job in jobs), "slices_per_batch": job.tomography.slices_per_batch,
                               "input_mb": round(size * 1e-6, 1), "seconds_first": round(rounds[0], 3), "seconds": round(min(rounds), 3),
                               "seconds_after_last": round(min(after_last), 3) if after_last else None,
+                              "planes_after_last": round(max(planes_after_last), 4) if planes_after_last else None,
                               "seconds_per_slice": round(min(rounds) / a.slices, 5), "input_gb_per_s": round(size / min(rounds) * 1e-9, 3),
                               "psnr_least": round(min(quality), 2), "psnr_most": round(max(quality), 2)}), flush=True)
     code = daemon.stop()

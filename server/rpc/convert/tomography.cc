@@ -523,6 +523,8 @@ absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& 
       OCTAVO_ASSIGN_OR_RETURN(out.input, Decode(in.push()));
       break;
     }
+    case v1::TomographyJob::kMosaic:
+      return InvalidField("tomography.mosaic", "is not supported yet; allowed: file, arrays, push");
     case v1::TomographyJob::INPUT_NOT_SET:
       return InvalidField("tomography.input", "is not given; allowed: file, arrays, push");
   }
