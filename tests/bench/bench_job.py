@@ -18,6 +18,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -159,7 +160,8 @@ def main():
     a = parser.parse_args()
     if a.devices > 1 and (a.commit or a.push):
         parser.error("--devices above 1 goes with neither --commit nor --push")
-    daemon = Daemon("--device.backend", a.backend)
+    socket = tempfile.mkdtemp(prefix="octavo-bench-")
+    daemon = Daemon("--device.backend", a.backend, "--handoff.unix", os.path.join(socket, "handoff.sock"))
     right = True
     with daemon.client() as client:
         began = time.perf_counter()
@@ -227,6 +229,7 @@ def main():
                               "psnr_least": round(min(quality), 2), "psnr_most": round(max(quality), 2)}), flush=True)
     code = daemon.stop()
     daemon.remove()
+    shutil.rmtree(socket)
     sys.exit(0 if right and code == 0 else 1)
 
 

@@ -35,6 +35,8 @@ def short(value) -> str:
     """A value in the form for errors."""
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype} {value.shape}"
+    if isinstance(value, np.generic):  # NumPy 2 writes its types around numbers
+        value = value.item()
     if isinstance(value, (str, numbers.Number, type(None))):
         text = repr(value)
     else:
