@@ -8,6 +8,7 @@
 #include "gpu/base/log.h"
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
+#include "server/storage/hdf5/chunk_index.h"
 #include "server/storage/io/files.h"
 
 namespace octavo::storage {
@@ -15,8 +16,9 @@ namespace {
 
 using Id = Hdf5Id;
 constexpr int64_t kMostBytes = 64 << 20, kMostOnlyBytes = 256 << 20;
-// Finding a chunk takes the longer the more there are; each has a bit where they are checked.
-constexpr int64_t kMostLocated = 1024, kMostChecked = 1 << 26;
+// The library takes the longer to find a chunk the more there are (kMostLocated); an index has 32
+// bytes for each; each has a bit where they are checked.
+constexpr int64_t kMostLocated = 1024, kMostIndexed = 1 << 22, kMostChecked = 1 << 26;
 constexpr int64_t kMostAtOnce = 512 << 20;
 
 /// A reader's share of the memory that all readers of the program decode in. It waits for those
@@ -200,7 +202,7 @@ class Hdf5Chunks::Finder {
       chunks_.chunks_[d] = static_cast<int64_t>((shape[d] + extent - 1) / extent);
       count *= static_cast<double>(chunks_.chunks_[d]);
     }
-    const int64_t most = chunks_.filters_.empty() ? kMostLocated : kMostChecked;
+    const int64_t most = chunks_.filters_.empty() ? kMostIndexed : kMostChecked;
     if (count > static_cast<double>(most))
       Refuse("has too many chunks", absl::StrCat("at most ", most));
   }
@@ -210,6 +212,61 @@ class Hdf5Chunks::Finder {
   // file is damaged.
   void Locate() {
     if (!chunks_.file_) return Refuse("lies in another file, or behind other bytes", "");
+    const int64_t count = chunks_.chunks_[0] * chunks_.chunks_[1] * chunks_.chunks_[2];
+    const absl::StatusOr<std::vector<ChunkPlace>> index = Index(count);
+    if (index.ok()) return TakeIndex(*index, count);
+    if (absl::IsDataLoss(index.status())) {
+      damage_ = index.status();
+    } else if (count > kMostLocated) {
+      Refuse("has too many chunks for the library to find",
+             absl::StrCat("at most ", kMostLocated, ", or a version 1 B-tree of them"));
+    } else {
+      AskLibrary();
+    }
+  }
+
+  absl::StatusOr<std::vector<ChunkPlace>> Index(int64_t count) {
+    const hid_t id = chunks_.dataset_.id();
+    const Id file(H5Iget_file_id(id), H5Fclose);
+    const Id creation(file ? H5Fget_create_plist(file.get()) : -1, H5Pclose);
+    size_t address = 0, length = 0;
+    H5O_info_t info;
+    if (!creation || H5Pget_sizes(creation.get(), &address, &length) < 0 || address != 8 ||
+        length != 8 || H5Oget_info2(id, &info, H5O_INFO_BASIC) < 0 ||
+        info.addr > static_cast<haddr_t>(INT64_MAX))
+      return absl::UnimplementedError("no addresses of 8 bytes");
+    return ReadChunkIndex(chunks_.file_.get(), static_cast<int64_t>(info.addr), chunks_.rank_,
+                          count);
+  }
+
+  void TakeIndex(const std::vector<ChunkPlace>& index, int64_t count) {
+    constexpr int64_t kNowhere = -1;
+    chunks_.addresses_.assign(static_cast<size_t>(count), kNowhere);
+    for (const ChunkPlace& place : index) {
+      int64_t at[3] = {};
+      bool fits = true;
+      for (int d = 0; d < chunks_.rank_; ++d) {
+        const int of = 3 - chunks_.rank_ + d;
+        at[of] = place.offset[d] / chunks_.extent_[of];
+        fits = fits && place.offset[d] >= 0 && place.offset[d] % chunks_.extent_[of] == 0 &&
+               at[of] < chunks_.chunks_[of];
+      }
+      if (!fits) {
+        damage_ = absl::DataLossError("has a chunk where there can be none");
+        return;
+      }
+      if (place.bytes != chunks_.bytes() || place.address < 0 ||
+          place.address > INT64_MAX - place.bytes)
+        return Damage(at[0], place.bytes);
+      chunks_.addresses_[static_cast<size_t>(chunks_.IndexOf(at))] = place.address;
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      if (chunks_.addresses_[static_cast<size_t>(i)] == kNowhere)
+        return Damage(i / (chunks_.chunks_[1] * chunks_.chunks_[2]), 0);
+    }
+  }
+
+  void AskLibrary() {
     int64_t at[3];
     for (at[0] = 0; at[0] < chunks_.chunks_[0]; ++at[0]) {
       for (at[1] = 0; at[1] < chunks_.chunks_[1]; ++at[1]) {
@@ -225,16 +282,18 @@ class Hdf5Chunks::Finder {
           const bool found = H5Dget_chunk_info_by_coord(chunks_.dataset_.id(), offset, &skipped,
                                                         &address, &size) >= 0;
           if (!found || address > static_cast<haddr_t>(INT64_MAX) - size ||
-              size != static_cast<hsize_t>(chunks_.bytes())) {
-            damage_ = absl::DataLossError(absl::StrCat("has a chunk of ", size, " bytes at frame ",
-                                                       at[0] * chunks_.extent_[0],
-                                                       "; it should have ", chunks_.bytes()));
-            return;
-          }
+              size != static_cast<hsize_t>(chunks_.bytes()))
+            return Damage(at[0], static_cast<int64_t>(size));
           chunks_.addresses_.push_back(static_cast<int64_t>(address));
         }
       }
     }
+  }
+
+  void Damage(int64_t chunk_of_frames, int64_t size) {
+    damage_ = absl::DataLossError(absl::StrCat("has a chunk of ", size, " bytes at frame ",
+                                               chunk_of_frames * chunks_.extent_[0],
+                                               "; it should have ", chunks_.bytes()));
   }
 
   Hdf5Chunks& chunks_;
