@@ -16,6 +16,8 @@ RATE = 80000            # ten volumes a second
 
 
 class VolumesByRead(DaemonTest):
+    flags = ("--handoff.unix", "auto")
+
     def scan(self, volumes=3, rate_hz=RATE, dtype="f32", bscans=64, **options):
         return self.client.submit_scan(octavo.simulated(5), octavo.raster(128, bscans, volumes=volumes), samples=1024, rate_hz=rate_hz,
                                        processing=octavo.processing(dtype=dtype), **options)
