@@ -149,10 +149,11 @@ def subscribe_rate(daemon, client):
 def subscriber_rates(daemon, client, mib, rounds):
     """Volumes as a subscriber of the client library gets them, arrays and all, through the stream and by read: those of a scan that has
     ended, so that the scan takes no processor from them. All ways take turns with a plain socket. Each array is compared with the volume."""
-    scan = client.submit_scan(octavo.simulated(3), octavo.raster(512, mib * 4, volumes=4), samples=1024, rate_hz=512 * mib * 4,
-                              processing=octavo.processing(dtype="u8", levels=(-15, 37)), products=dict(preview_rate_hz=-1))
-    first = next(iter([f.sequence for f in client.subscribe(scan, "volume", queue_length=64)]))
-    wanted = {v.name: client.read(v) for v in client.wait(scan).volumes}
+    scan = client.submit_scan(octavo.simulated(3), octavo.raster(512, mib * 2, volumes=4), samples=1024, rate_hz=512 * mib * 2,
+                              processing=octavo.processing(dtype="u16"), products=dict(preview_rate_hz=-1))
+    first = [f.sequence for f in client.subscribe(scan, "volume", queue_length=64)][0]
+    client.wait(scan)
+    wanted = {v.name: client.read(v) for v in client.volumes(scan)}
     program = os.path.join(os.environ["OCTAVO_BUILD_DIR"], "bin", "bench_subscribe")
     for kind, address, family in (("tcp", daemon.address, socket.AF_INET), ("unix", "unix:" + daemon.ready["unix"], socket.AF_UNIX)):
         with octavo.Client(address) as other:
@@ -161,7 +162,7 @@ def subscriber_rates(daemon, client, mib, rounds):
                 ceilings.append(raw_socket(family))
                 for way, by_read in (("stream", False), ("by_read", True)):
                     before, began, count, size = cpu_seconds(daemon.process.pid), time.perf_counter(), 0, 0
-                    for frame in other.subscribe(scan, "volume", from_sequence=first, volumes_by_read=by_read):
+                    for frame in other.subscribe(scan.name, "volume", from_sequence=first, volumes_by_read=by_read):
                         count, size = count + 1, size + frame.array.nbytes
                         if turn == 0:  # connections and memory are made
                             np.testing.assert_array_equal(frame.array, wanted[frame.volume])
