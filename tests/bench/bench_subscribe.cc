@@ -17,6 +17,7 @@ using octavo::client::Client;
 using octavo::client::Error;
 using octavo::client::Frame;
 using octavo::client::Product;
+using octavo::client::ReadOptions;
 
 void Measure(Client& client, const std::string& scan, uint64_t from, double seconds) {
   std::map<std::string, Array> wanted;
@@ -33,7 +34,9 @@ void Measure(Client& client, const std::string& scan, uint64_t from, double seco
                          bytes += frame.array.data.size();
                          if (!compare) return true;
                          auto [volume, is_new] = wanted.try_emplace(frame.volume);
-                         if (is_new) volume->second = client.Read(frame.volume, {.connections = 1});
+                         if (is_new)
+                           volume->second =
+                               client.Read(frame.volume, ReadOptions{.connections = 1});
                          if (volume->second.data != frame.array.data)
                            octavo::bench::Die("the voxels differ");
                          return true;
