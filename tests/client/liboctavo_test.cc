@@ -290,9 +290,10 @@ class VolumesByRead : public LiboctavoTest {
     ScanSpec spec = Small(3);
     spec.source = Simulated{.seed = 3};
     spec.pattern.ascans_per_bscan = 128;
-    spec.pattern.bscans_per_volume = 128;
+    spec.pattern.bscans_per_volume = 64;
     spec.samples_per_record = 1024;
-    spec.record_rate_hz = 50'000;
+    spec.processing.dtype = DType::kF32;
+    spec.record_rate_hz = 20'000;  // a busy machine keeps up
     scan_ = client_.SubmitScan(spec).name;
     live_ = All({.queue_length = 8});
     ASSERT_GE(live_.size(), 2u);
@@ -338,7 +339,7 @@ TEST_F(VolumesByRead, TheSameFramesComeBothWays) {
       EXPECT_EQ(other.array.dtype, one.array.dtype);
       EXPECT_EQ(other.axes, one.axes);
       EXPECT_EQ(other.display.hi, one.display.hi);
-      EXPECT_THAT(other.array.shape, ElementsAre(128, 128, 512));
+      EXPECT_THAT(other.array.shape, ElementsAre(64, 128, 512));
       ASSERT_EQ(other.array.data.size(), size_t{16} << 20);
       EXPECT_TRUE(other.array.data == one.array.data);
       EXPECT_TRUE(client_.Read(one.volume).data == one.array.data);
@@ -387,10 +388,10 @@ TEST_F(VolumesByRead, WhatHasGoneIsCountedOrTold) {
 // Cancelled from another thread while it waits or reads, and destroyed with volumes that wait.
 TEST_F(VolumesByRead, AStreamEndsAtAnyTime) {
   const uint64_t first = live_.front().sequence;
-  for (int turn = 0; turn < 20; ++turn) {
+  for (int turn = 0; turn < 10; ++turn) {
     FrameStream stream = client_.Subscribe(Of({.from_sequence = first}));
     std::thread other([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(turn));
+      std::this_thread::sleep_for(std::chrono::milliseconds(2 * turn));
       stream.Cancel();
     });
     Frame frame;
