@@ -38,6 +38,8 @@ struct SubscribeSpec {
   bool resume = false;
   uint64_t from_sequence = 0;
   bool previews = true;
+  // kVolume: without the data of volumes that stay long enough to be read (publish::IsRead)
+  bool volumes_by_read = false;
 
   /// An image is worth its newest state; a volume or an event that is dropped is lost.
   Delivery DeliveryOf(Product product) const;

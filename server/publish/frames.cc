@@ -7,14 +7,21 @@
 namespace octavo::publish {
 
 bool NeedsLoad(const model::Frame& frame) {
-  return (frame.product == model::Product::kVolume || IsCut(frame.product)) &&
-         frame.payload.data == nullptr;
+  if (frame.payload.data != nullptr) return false;
+  return IsCut(frame.product) ||
+         (frame.product == model::Product::kVolume && frame.payload.size > 0);
 }
 
 model::FramePtr WithoutPayload(const model::Frame& frame) {
   auto header = std::make_shared<model::Frame>(frame);
   header->payload.owner = nullptr;
   header->payload.data = nullptr;
+  return header;
+}
+
+model::FramePtr ToBeRead(const model::Frame& frame) {
+  auto header = std::make_shared<model::Frame>(frame);
+  header->payload = {};
   return header;
 }
 

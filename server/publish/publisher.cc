@@ -6,6 +6,7 @@
 #include "gpu/base/status.h"
 #include "server/base/errors.h"
 #include "server/publish/first_frames.h"
+#include "server/publish/frames.h"
 #include "server/publish/plane_frame.h"
 
 namespace octavo::publish {
@@ -82,6 +83,66 @@ void Publisher::Lost(const std::string& scan, const TopicKey& key, Loss loss) {
   NotifyAll(news);
 }
 
+uint64_t Publisher::Announce(const TopicKey& key, model::Frame header) {
+  header.published = clock_->Now();
+  const double latency =
+      static_cast<double>(header.published.monotonic_ns - header.acquired.monotonic_ns) * 1e-9;
+  SubscriptionTable::Queues readers;
+  uint64_t sequence = 0;
+  bool data = false;  // the frame counts as published when it is delivered
+  {
+    MutexLock lock(mutex_);
+    TopicTable::Scan* const scan = topics_.Find(header.parent);
+    if (scan == nullptr) return 0;
+    const model::FramePtr announced = topics_.Add(*scan, key, std::move(header));
+    sequence = announced->sequence;
+    readers = subscriptions_.Interested(announced->parent, *scan, key);
+    data = std::erase_if(readers,
+                         [&](const auto& queue) { return !IsRead(queue->spec(), scan->show); }) > 0;
+    const model::FramePtr frame = ToBeRead(*announced);
+    std::erase_if(readers, [&](const auto& queue) { return !queue->Push(key, frame); });
+  }
+  if (!data) counters_->Published(key.product, latency);
+  NotifyAll(readers);
+  return sequence;
+}
+
+void Publisher::Deliver(const TopicKey& key, model::Frame frame) {
+  frame.published = clock_->Now();
+  const double latency =
+      static_cast<double>(frame.published.monotonic_ns - frame.acquired.monotonic_ns) * 1e-9;
+  const auto delivered = std::make_shared<const model::Frame>(std::move(frame));
+  SubscriptionTable::Queues news;
+  {
+    MutexLock lock(mutex_);
+    news = WithoutReaders(delivered->parent, key);
+    std::erase_if(news, [&](const auto& queue) { return !queue->Push(key, delivered); });
+  }
+  counters_->Published(key.product, latency);
+  NotifyAll(news);
+}
+
+void Publisher::Undelivered(const std::string& scan, const TopicKey& key, uint64_t sequence) {
+  SubscriptionTable::Queues news;
+  {
+    MutexLock lock(mutex_);
+    news = WithoutReaders(scan, key);
+    std::erase_if(news, [&](const auto& queue) {
+      return !queue->Lose(scan, key, sequence, Loss::kNoMemory);
+    });
+  }
+  counters_->Dropped(key.product, "no_memory");
+  NotifyAll(news);
+}
+
+SubscriptionTable::Queues Publisher::WithoutReaders(const std::string& name, const TopicKey& key) {
+  TopicTable::Scan* const scan = topics_.Find(name);
+  if (scan == nullptr) return {};
+  SubscriptionTable::Queues queues = subscriptions_.Interested(name, *scan, key);
+  std::erase_if(queues, [&](const auto& queue) { return IsRead(queue->spec(), scan->show); });
+  return queues;
+}
+
 absl::StatusOr<std::shared_ptr<model::Subscription>> Publisher::Subscribe(
     const model::SubscribeSpec& spec, std::function<void()> notify) {
   OCTAVO_RETURN_IF_ERROR(CheckSpec(spec));
@@ -104,6 +165,11 @@ absl::StatusOr<std::shared_ptr<model::Subscription>> Publisher::Subscribe(
       if (scan == nullptr) return base::NoParent(spec.parent);
       OCTAVO_ASSIGN_OR_RETURN(first, FindFirstFrames(spec, *scan, held, *clock_));
       for (const auto& [key, frame] : first.at_once) (void)queue->Push(key, frame);
+      if (IsRead(spec, scan->show)) {
+        for (model::FramePtr& frame : first.replay) {
+          if (frame->product == model::Product::kVolume) frame = ToBeRead(*frame);
+        }
+      }
       if (scan->ended) queue->End();
     }
     if (!first.replay.empty()) queue->Replay(std::move(first.replay));

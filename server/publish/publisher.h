@@ -57,6 +57,17 @@ class Publisher {
   /// dropped.
   void Lost(const std::string& scan, const TopicKey& key, Loss loss = Loss::kNoMemory);
 
+  // -- volumes, whose data some subscribers read and others get
+  /// Publishes `header`, without data but with their size, under the topic's next sequence number,
+  /// which it returns. Those who read volumes get it now; the others wait for Deliver or
+  /// Undelivered. 0 if the scan is not known.
+  uint64_t Announce(const TopicKey& key, model::Frame header);
+  /// The frame of that number with its data, for those who do not read them. In the order of the
+  /// numbers, also with Undelivered.
+  void Deliver(const TopicKey& key, model::Frame frame);
+  /// The data of that number will not come.
+  void Undelivered(const std::string& scan, const TopicKey& key, uint64_t sequence);
+
   /// For an ended scan: the kept frames, and B-scans of its held volumes (LATEST: of the newest).
   /// FailedPrecondition (NOTHING_KEPT) if frames are requested and there are none.
   absl::StatusOr<std::shared_ptr<model::Subscription>> Subscribe(const model::SubscribeSpec& spec,
@@ -68,6 +79,10 @@ class Publisher {
   void CountCut(const std::string& reason) { counters_->Cut(reason); }
 
  private:
+  /// The queues that want the topic of this scan with its data.
+  SubscriptionTable::Queues WithoutReaders(const std::string& name, const TopicKey& key)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const Clock* const clock_;
   HeldFrameSource* held_frames_ = nullptr;
   Mutex mutex_;

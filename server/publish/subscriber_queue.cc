@@ -14,7 +14,7 @@ namespace octavo::publish {
 
 bool SubscriberQueue::Push(const TopicKey& key, const model::FramePtr& frame) {
   MutexLock lock(mutex_);
-  if (ended_) return false;
+  if (ended_ || IsOldVolume(frame->product, frame->sequence)) return false;
   TopicState& topic = TopicOf(frame->parent, key, frame->sequence);
   if (!spec_.previews && !frame->complete)
     return false;  // at the subscriber's request: counts for the subscriber, not for the metrics
@@ -92,7 +92,7 @@ bool SubscriberQueue::PushBehindReplay(const model::FramePtr& frame) {
 bool SubscriberQueue::Lose(const std::string& scan, const TopicKey& key, uint64_t sequence,
                            Loss loss) {
   MutexLock lock(mutex_);
-  if (ended_) return false;
+  if (ended_ || IsOldVolume(key.product, sequence)) return false;
   (void)TopicOf(scan, key, sequence);
   CountDrop(key.product);
   if (spec_.DeliveryOf(key.product) != model::Delivery::kLossless) return false;
@@ -108,7 +108,11 @@ void SubscriberQueue::Replay(std::vector<model::FramePtr> frames) {
     MutexLock lock(mutex_);
     replay_.assign(frames.begin(), frames.end());
     replayed_.clear();
-    for (const model::FramePtr& frame : frames) ++replayed_[frame->product];
+    for (const model::FramePtr& frame : frames) {
+      ++replayed_[frame->product];
+      if (frame->product == model::Product::kVolume)
+        first_volume_ = std::max(first_volume_, frame->sequence + 1);
+    }
   }
   StartLoad();
 }

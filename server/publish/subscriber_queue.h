@@ -35,6 +35,7 @@ class SubscriberQueue final : public model::Subscription,
         clock_(clock),
         held_frames_(held_frames),
         counters_(std::move(counters)),
+        first_volume_(spec_.resume ? spec_.from_sequence : 0),
         notify_(std::move(notify)) {}
 
   const model::SubscribeSpec& spec() const { return spec_; }
@@ -70,6 +71,10 @@ class SubscriberQueue final : public model::Subscription,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   TopicKey KeyOf(const model::Frame& frame) const;
   bool TooEarly(const TopicState& topic) const;
+  bool IsOldVolume(model::Product product, uint64_t sequence) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return product == model::Product::kVolume && sequence < first_volume_;
+  }
   void CountDrop(model::Product product);
   /// Puts the frame behind those that are replayed. Returns whether the consumer should be
   /// notified.
@@ -97,6 +102,8 @@ class SubscriberQueue final : public model::Subscription,
   model::FramePtr loaded_ ABSL_GUARDED_BY(mutex_);                     // payload of replay_.front()
   bool loading_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::pair<std::string, TopicKey>, TopicState> topics_ ABSL_GUARDED_BY(mutex_);
+  // Volumes of lower numbers are replayed, or were not asked for: their data may still come.
+  uint64_t first_volume_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   Mutex notify_mutex_;  // held while notify runs, so that Close can promise silence

@@ -24,15 +24,20 @@ SubscriptionTable::Queues SubscriptionTable::Interested(const std::string& name,
 
 std::vector<Wanted> SubscriptionTable::WantedOf(const std::string& name,
                                                 const TopicTable::Scan& scan) const {
-  std::map<TopicKey, bool> wanted;
+  std::map<TopicKey, Wanted> wanted;
   for (const auto& weak : queues_) {
     const auto queue = weak.lock();
     if (queue == nullptr || !Matches(queue->spec(), name, scan)) continue;
-    for (const TopicKey& key : KeysOf(queue->spec(), scan)) wanted[key] |= queue->spec().previews;
+    for (const TopicKey& key : KeysOf(queue->spec(), scan)) {
+      Wanted& topic = wanted[key];
+      topic.key = key;
+      topic.previews |= queue->spec().previews;
+      topic.data |= key.product != model::Product::kVolume || !IsRead(queue->spec(), scan.show);
+    }
   }
   std::vector<Wanted> list;
   list.reserve(wanted.size());
-  for (const auto& [key, previews] : wanted) list.push_back({.key = key, .previews = previews});
+  for (const auto& [key, topic] : wanted) list.push_back(topic);
   return list;
 }
 

@@ -20,6 +20,13 @@ struct TopicKey {
   auto operator<=>(const TopicKey&) const = default;
 };
 
+/// How long a volume can be read once its frame is out.
+enum class VolumesStay {
+  kUntilAsked,  // until a client commits or discards it, or its time to live ends
+  kAWhile,      // until the scan itself gives it up: LIVE, AUTO_COMMIT
+  kNot          // AUTO_DISCARD
+};
+
 /// The products that a scan or job publishes.
 struct Show {
   std::array<int64_t, 3> extents{};                    // along y, x, z: bounds of plane indices
@@ -30,12 +37,15 @@ struct Show {
   std::string no_ascans;
   // Volumes lie on several devices, so only products that lie on one of them are published.
   bool striped = false;
+  int64_t volume_bytes = 0;
+  VolumesStay volumes_stay = VolumesStay::kUntilAsked;
 };
 
 /// A topic that has subscribers.
 struct Wanted {
   TopicKey key;
   bool previews = false;
+  bool data = false;  // a subscriber wants them; else all read the volumes, or the topic has none
 };
 
 /// Why the server did not make a frame.

@@ -12,6 +12,8 @@ namespace {
 constexpr size_t kRecentImages = 64, kRecentEvents = 256, kRecentVolumes = 4096;
 constexpr int64_t kRecentBytes = 32 << 20;
 constexpr int64_t kEndedScanNs = int64_t{600} * 1'000'000'000;
+// A smaller volume is with its subscriber sooner in the stream than after two more calls.
+constexpr int64_t kLeastBytesToRead = 16 << 20;
 constexpr int64_t kScanBytes = 512, kTopicBytes = 1536;  // about, of an empty one
 
 /// About how many bytes a remembered frame takes, without its image.
@@ -151,6 +153,17 @@ bool Matches(const model::SubscribeSpec& spec, const std::string& name,
     auto it = scan.labels.find(label.first);
     return it != scan.labels.end() && it->second == label.second;
   });
+}
+
+bool IsRead(const model::SubscribeSpec& spec, const Show& show) {
+  if (!spec.volumes_by_read || show.volume_bytes < kLeastBytesToRead) return false;
+  switch (show.volumes_stay) {
+    case VolumesStay::kUntilAsked: return true;
+    case VolumesStay::kAWhile:
+      return spec.DeliveryOf(model::Product::kVolume) != model::Delivery::kLossless;
+    case VolumesStay::kNot: return false;
+  }
+  return false;
 }
 
 std::vector<TopicKey> KeysOf(const model::SubscribeSpec& spec, const TopicTable::Scan& scan) {

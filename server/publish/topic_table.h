@@ -86,6 +86,10 @@ class TopicTable {
 /// Whether the subscription selects this scan, by its name or by labels.
 bool Matches(const model::SubscribeSpec& spec, const std::string& name,
              const TopicTable::Scan& scan);
+/// Whether the subscriber gets the frames of the scan's volumes without their data, because it
+/// reads them. Volumes that might have gone by then come with their data; and small ones, whose
+/// read takes longer.
+bool IsRead(const model::SubscribeSpec& spec, const Show& show);
 /// The topics of the scan that the subscription names, each once.
 std::vector<TopicKey> KeysOf(const model::SubscribeSpec& spec, const TopicTable::Scan& scan);
 

@@ -6,6 +6,13 @@
 
 namespace octavo::scan {
 
+publish::VolumesStay StayOf(const model::Retention& retention) {
+  if (retention.disposition == model::Disposition::kAutoDiscard) return publish::VolumesStay::kNot;
+  const bool leave = retention.mode == model::RetentionMode::kLive ||
+                     retention.disposition == model::Disposition::kAutoCommit;
+  return leave ? publish::VolumesStay::kAWhile : publish::VolumesStay::kUntilAsked;
+}
+
 RetentionPolicy::RetentionPolicy(const model::Retention& retention, int64_t slots, Context context)
     : retention_(retention), slots_(slots), context_(std::move(context)) {}
 

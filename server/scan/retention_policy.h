@@ -9,6 +9,7 @@
 #include "server/memory/volume_slot.h"
 #include "server/model/scan_spec.h"
 #include "server/model/status_types.h"
+#include "server/publish/topic.h"
 #include "server/scan/completion.h"
 #include "server/scan/scan_observer.h"
 #include "server/volume/committer.h"
@@ -44,6 +45,9 @@ class StorageRelief final : public SlotRelief {
   volume::Spiller* const spiller_;
   volume::Committer* const committer_;
 };
+
+/// How long the volumes of a scan with this retention can be read once they are complete.
+publish::VolumesStay StayOf(const model::Retention& retention);
 
 /// Applies a scan's Retention to its slots and volumes. Decides which slot the next volume takes: a
 /// free slot, an overwritten one, one freed by a spill, one that it waits for, or none. Decides

@@ -181,7 +181,9 @@ absl::Status ScanSession::Allocate() {
                                    .has_angiogram = scan_.spec.products.angiography != 0,
                                    .has_records = true,
                                    .no_ascans = RecordTap::WhyNotAlone(scan_),
-                                   .striped = scan_.stripe_devices > 1});
+                                   .striped = scan_.stripe_devices > 1,
+                                   .volume_bytes = scan_.volume_bytes,
+                                   .volumes_stay = StayOf(scan_.spec.retention)});
   memory_.Begin();  // last: from here on, the session ends like any scan
   return absl::OkStatus();
 }

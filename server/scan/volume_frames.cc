@@ -1,6 +1,9 @@
 #include "server/scan/volume_frames.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "absl/status/statusor.h"
 
 #include "gpu/base/status.h"
 #include "server/volume/copy_volume.h"
@@ -8,7 +11,7 @@
 namespace octavo::scan {
 namespace {
 
-// Without payload.
+// Without the data.
 model::Frame HeaderOf(const model::VolumeStatus& volume, double display_lo, double display_hi) {
   model::Frame frame;
   frame.parent = volume.scan;
@@ -22,6 +25,7 @@ model::Frame HeaderOf(const model::VolumeStatus& volume, double display_lo, doub
   frame.dtype = volume.dtype;
   frame.display_lo = display_lo;
   frame.display_hi = display_hi;
+  frame.payload.size = volume.bytes;
   return frame;
 }
 
@@ -45,16 +49,15 @@ absl::Status VolumeFrames::OpenStream(Device& device) {
 void VolumeFrames::Offer(const ActiveVolume& volume) {
   for (const auto& wanted : publisher_->WantedOf(scan_)) {
     if (wanted.key != Key()) continue;
+    Copy copy{.frame = HeaderOf(volume.status, volume.display_lo, volume.display_hi)};
+    copy.frame.sequence = publisher_->Announce(Key(), copy.frame);
+    if (!wanted.data) continue;
     auto pinned = store_->Hold(volume.status.name, volume::HoldKind::kRead);
     MutexLock lock(mutex_);
-    if (!pinned.ok() || copies_.size() >= kMostWaiting) {  // copies must not accumulate in memory
-      publisher_->Lost(scan_, Key());
-    } else {
-      copies_.push_back({.pinned = *std::move(pinned),
-                         .display_lo = volume.display_lo,
-                         .display_hi = volume.display_hi});
-      cv_.NotifyAll();
-    }
+    copy.keeps_slot = pinned.ok() && !IsFull();  // copies must not accumulate in memory
+    if (copy.keeps_slot) copy.pinned = *std::move(pinned);
+    copies_.push_back(std::move(copy));
+    cv_.NotifyAll();
   }
 }
 
@@ -65,22 +68,31 @@ void VolumeFrames::Run() {
       MutexLock lock(mutex_);
       while (copies_.empty() && !closed_) cv_.Wait(lock);
       if (copies_.empty()) return;
-      job = std::move(copies_.front());  // its place stays taken until its slot is free: KeepsSlots
+      // Its place stays taken until its slot is free: KeepsSlots.
+      job.frame = std::move(copies_.front().frame);
+      job.pinned = std::move(copies_.front().pinned);
+      job.keeps_slot = copies_.front().keeps_slot;
     }
-    auto payload = volume::CopyVolumeToHost(*device_, stream_.ref(), *frames_, job.pinned);
-    model::Frame frame = HeaderOf(job.pinned.status, job.display_lo, job.display_hi);
-    job.pinned.slot = nullptr;  // frees the slot before subscribers are served
+    absl::StatusOr<model::Bytes> payload = absl::ResourceExhaustedError("too many copies wait");
+    if (job.keeps_slot)
+      payload = volume::CopyVolumeToHost(*device_, stream_.ref(), *frames_, job.pinned);
+    job.pinned.Release();  // frees the slot before subscribers are served
     {
       MutexLock lock(mutex_);
       copies_.pop_front();
     }
     if (!payload.ok()) {
-      publisher_->Lost(scan_, Key());
+      publisher_->Undelivered(scan_, Key(), job.frame.sequence);
       continue;
     }
-    frame.payload = *std::move(payload);
-    publisher_->Publish(Key(), std::move(frame));
+    job.frame.payload = *std::move(payload);
+    publisher_->Deliver(Key(), std::move(job.frame));
   }
+}
+
+bool VolumeFrames::IsFull() const {
+  return std::count_if(copies_.begin(), copies_.end(),
+                       [](const Copy& copy) { return copy.keeps_slot; }) >= kMostWaiting;
 }
 
 void VolumeFrames::Close() {
@@ -91,7 +103,8 @@ void VolumeFrames::Close() {
 
 bool VolumeFrames::KeepsSlots() {
   MutexLock lock(mutex_);
-  return !copies_.empty();
+  return std::any_of(copies_.begin(), copies_.end(),
+                     [](const Copy& copy) { return copy.keeps_slot; });
 }
 
 }  // namespace octavo::scan

@@ -16,19 +16,20 @@
 
 namespace octavo::scan {
 
-/// Copies whole volumes to the host for subscribers: on a thread of its own and a stream of low
-/// priority, beside the scan's other threads.
+/// Frames of whole volumes. Subscribers who read the volumes hear of them at once. For the others
+/// it copies them to the host: on a thread of its own and a stream of low priority, beside the
+/// scan's other threads.
 class VolumeFrames {
  public:
-  static constexpr size_t kMostWaiting = 5;  // includes the volume being copied
+  static constexpr ptrdiff_t kMostWaiting = 5;  // includes the volume being copied
 
   VolumeFrames(std::string scan, volume::VolumeStore* store, publish::Publisher* publisher,
                std::shared_ptr<memory::FramePool> frames);
   absl::Status OpenStream(Device& device);
   StreamRef stream() const { return stream_.ref(); }
 
-  /// Call when a volume is held. Queues one copy for each topic that wants it, or counts a lost
-  /// frame if copying has fallen behind. Retire thread.
+  /// Call when a volume is held. Announces it if a subscriber wants volumes, and queues one copy if
+  /// one wants their data; or a lost frame if copying has fallen behind. Retire thread.
   void Offer(const ActiveVolume& volume);
   /// The thread's body: copies until Close was called and the queue is empty.
   void Run();
@@ -39,9 +40,12 @@ class VolumeFrames {
 
  private:
   struct Copy {
-    volume::VolumeHold pinned;
-    double display_lo = 0, display_hi = 255;
+    model::Frame frame;         // without its data
+    volume::VolumeHold pinned;  // none: the data are lost, which their subscribers hear in turn
+    bool keeps_slot = false;
   };
+  /// Whether as many copies wait as may.
+  bool IsFull() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   const std::string scan_;
   volume::VolumeStore* const store_;
   publish::Publisher* const publisher_;

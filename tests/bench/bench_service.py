@@ -146,6 +146,42 @@ def subscribe_rate(daemon, client):
              of_what_was_made=round(received / made, 3), server_cpu_s=round(cpu_seconds(daemon.process.pid) - before, 2), seconds=round(seconds, 2))
 
 
+def subscriber_rates(daemon, client, mib, rounds):
+    """Volumes as a subscriber of the client library gets them, arrays and all, through the stream and by read: those of a scan that has
+    ended, so that the scan takes no processor from them. All ways take turns with a plain socket. Each array is compared with the volume."""
+    scan = client.submit_scan(octavo.simulated(3), octavo.raster(512, mib * 2, volumes=4), samples=1024, rate_hz=512 * mib * 2,
+                              processing=octavo.processing(dtype="u16"), products=dict(preview_rate_hz=-1))
+    first = [f.sequence for f in client.subscribe(scan, "volume", queue_length=64)][0]
+    client.wait(scan)
+    wanted = {v.name: client.read(v) for v in client.volumes(scan)}
+    program = os.path.join(os.environ["OCTAVO_BUILD_DIR"], "bin", "bench_subscribe")
+    for kind, address, family in (("tcp", daemon.address, socket.AF_INET), ("unix", "unix:" + daemon.ready["unix"], socket.AF_UNIX)):
+        with octavo.Client(address) as other:
+            rates, used, ceilings = {}, {}, []
+            for turn in range(rounds + 1):
+                ceilings.append(raw_socket(family))
+                for way, by_read in (("stream", False), ("by_read", True)):
+                    before, began, count, size = cpu_seconds(daemon.process.pid), time.perf_counter(), 0, 0
+                    for frame in other.subscribe(scan.name, "volume", from_sequence=first, volumes_by_read=by_read):
+                        count, size = count + 1, size + frame.array.nbytes
+                        if turn == 0:  # connections and memory are made
+                            np.testing.assert_array_equal(frame.array, wanted[frame.volume])
+                    seconds = time.perf_counter() - began
+                    if turn > 0:
+                        rates.setdefault(way, []).append((size / seconds * 1e-9, count / seconds))
+                        used.setdefault(way, []).append((cpu_seconds(daemon.process.pid) - before) / (size * 1e-9))
+            ceiling = statistics.median(ceilings)
+            for way, measured in rates.items():
+                rate, volumes = statistics.median(measured)
+                line("subscriber_python", socket=kind, way=way, bytes=size // count, gb_per_s=round(rate, 3), volumes_per_s=round(volumes, 2),
+                     of_ceiling=round(rate / ceiling, 3), raw_socket_gb_per_s=round(ceiling, 3), server_cpu_s_per_gb=round(statistics.median(used[way]), 3))
+        if os.path.exists(program):
+            # Its lines go on to standard output. It ends with an error if a voxel differs.
+            subprocess.run([program, "--address", address, "--scan", scan.name, "--from", str(first), "--seconds", str(0.2 * rounds)], check=True)
+    for name in wanted:
+        client.discard(name)
+
+
 def commit_rates(daemon, client):
     for name, options in (("npy", dict(format="npy")), ("zarr raw", dict(codec="none")), ("zarr zstd 1", {}), ("zarr zstd 1, shards", dict(chunk=[64, 128, 128], shard=[64, 512, 512]))):
         rates, sizes = [], 0
@@ -187,7 +223,7 @@ def scrape(daemon):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", choices=[[], "read", "subscribe", "commit", "scrape"], help="default: all")
-    parser.add_argument("--mib", type=int, default=64, help="read: of the volume")
+    parser.add_argument("--mib", type=int, default=64, help="read, subscribe: of the volume")
     parser.add_argument("--rounds", type=int, default=5, help="read: of each way")
     options = parser.parse_args()
     what = options.what or ["read", "subscribe", "commit", "scrape"]
@@ -198,6 +234,7 @@ def main():
                 read_rates(daemon, client, options.mib, options.rounds)
             if "subscribe" in what:
                 subscribe_rate(daemon, client)
+                subscriber_rates(daemon, client, options.mib, options.rounds)
             if "commit" in what:
                 commit_rates(daemon, client)
             if "scrape" in what:

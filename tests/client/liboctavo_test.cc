@@ -282,6 +282,126 @@ TEST_F(LiboctavoTest, FramesComeByLoopAndByCallback) {
   EXPECT_EQ(volumes, 2);
 }
 
+// Large volumes come without their data, and the library reads them.
+class VolumesByRead : public LiboctavoTest {
+ protected:
+  /// Three volumes of 16 MiB, and what a subscriber got of them while they were made.
+  void SetUp() override {
+    ScanSpec spec = Small(3);
+    spec.source = Simulated{.seed = 3};
+    spec.pattern.ascans_per_bscan = 128;
+    spec.pattern.bscans_per_volume = 64;
+    spec.samples_per_record = 1024;
+    spec.processing.dtype = DType::kF32;
+    spec.record_rate_hz = 20'000;  // a busy machine keeps up
+    scan_ = client_.SubmitScan(spec).name;
+    live_ = All({.queue_length = 8});
+    ASSERT_GE(live_.size(), 2u);
+    volumes_ = client_.WaitScan(scan_).volumes;
+  }
+  void TearDown() override {
+    for (const Volume& volume : client_.ListVolumes(scan_)) {
+      if (volume.state == VolumeState::kHeld) client_.DiscardVolume(volume.name);
+    }
+  }
+  SubscribeOptions Of(SubscribeOptions options) const {
+    options.parent = scan_;
+    options.products = {Product::kVolume};
+    return options;
+  }
+  std::vector<Frame> All(const SubscribeOptions& options) {
+    std::vector<Frame> frames;
+    client_.Subscribe(Of(options), [&](const Frame& frame) {
+      frames.push_back(frame);
+      return true;
+    });
+    return frames;
+  }
+
+  std::string scan_;
+  std::vector<Frame> live_;
+  std::vector<std::string> volumes_;
+};
+
+TEST_F(VolumesByRead, TheSameFramesComeBothWays) {
+  const uint64_t first = live_.front().sequence;
+  for (const bool by_read : {true, false}) {
+    SCOPED_TRACE(by_read);
+    const auto frames = All({.from_sequence = first, .volumes_by_read = by_read});
+    ASSERT_EQ(frames.size(), live_.size());
+    for (size_t i = 0; i < frames.size(); ++i) {
+      const Frame &one = live_[i], &other = frames[i];
+      EXPECT_EQ(one.sequence, first + i);
+      EXPECT_EQ(other.sequence, one.sequence);
+      EXPECT_EQ(other.volume, one.volume);
+      EXPECT_EQ(other.volume_index, one.volume_index);
+      EXPECT_EQ(other.dropped_before, 0u);
+      EXPECT_EQ(other.array.dtype, one.array.dtype);
+      EXPECT_EQ(other.axes, one.axes);
+      EXPECT_EQ(other.display.hi, one.display.hi);
+      EXPECT_THAT(other.array.shape, ElementsAre(64, 128, 512));
+      ASSERT_EQ(other.array.data.size(), size_t{16} << 20);
+      EXPECT_TRUE(other.array.data == one.array.data);
+      EXPECT_TRUE(client_.Read(one.volume).data == one.array.data);
+    }
+  }
+  // Only one of the two ways calls ReadVolume.
+  ArmFailpoint("ReadVolumeRequest.message:throw=runtime_error");
+  EXPECT_EQ(Thrown([&] { All({.from_sequence = first}); }).code, Code::kInternal);
+  ArmFailpoint("");
+  ArmFailpoint("ReadVolumeRequest.message:throw=runtime_error");
+  EXPECT_EQ(All({.from_sequence = first, .volumes_by_read = false}).size(), live_.size());
+  EXPECT_TRUE(FailpointArmed());
+  ArmFailpoint("");
+}
+
+TEST_F(VolumesByRead, WhatHasGoneIsCountedOrTold) {
+  ASSERT_EQ(live_.size(), 3u);
+  client_.DiscardVolume(volumes_.at(1));
+  const uint64_t first = live_.front().sequence;
+  const auto rest =
+      All({.delivery = Delivery::kDropOldest, .queue_length = 8, .from_sequence = first});
+  ASSERT_EQ(rest.size(), 2u);
+  EXPECT_EQ(rest[0].dropped_before, 0u);
+  EXPECT_EQ(rest[1].volume, volumes_[2]);
+  EXPECT_EQ(rest[1].dropped_before, 1u);
+  const auto newest = All({.delivery = Delivery::kLatest});
+  ASSERT_EQ(newest.size(), 1u);
+  EXPECT_EQ(newest[0].volume, volumes_[2]);
+
+  FrameStream stream = client_.Subscribe(Of({.from_sequence = first}));
+  Frame frame;
+  ASSERT_TRUE(stream.Next(&frame));
+  EXPECT_EQ(frame.volume, volumes_[0]);
+  const Error gone = Thrown([&] { stream.Next(&frame); });
+  EXPECT_EQ(gone.code, Code::kNotFound);
+  EXPECT_EQ(gone.reason, "VOLUME_GONE");
+  EXPECT_THAT(gone.what(), HasSubstr(volumes_[1] + " (frame " + std::to_string(first + 1)));
+  EXPECT_THAT(gone.what(), HasSubstr("delivery is LOSSLESS"));
+  EXPECT_EQ(gone.numbers.at("resume_from"), std::to_string(first + 2));
+  EXPECT_FALSE(stream.Next(&frame)) << "it has ended";
+  const auto resumed = All({.from_sequence = first + 2});
+  ASSERT_EQ(resumed.size(), 1u);
+  EXPECT_EQ(resumed[0].volume, volumes_[2]);
+}
+
+// Cancelled from another thread while it waits or reads, and destroyed with volumes that wait.
+TEST_F(VolumesByRead, AStreamEndsAtAnyTime) {
+  const uint64_t first = live_.front().sequence;
+  for (int turn = 0; turn < 10; ++turn) {
+    FrameStream stream = client_.Subscribe(Of({.from_sequence = first}));
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2 * turn));
+      stream.Cancel();
+    });
+    Frame frame;
+    while (stream.Next(&frame)) EXPECT_EQ(frame.array.data.size(), size_t{16} << 20);
+    other.join();
+    FrameStream unread = client_.Subscribe(Of({.from_sequence = first}));
+    if (turn % 2 == 0) unread.Next(&frame);
+  }
+}
+
 TEST_F(LiboctavoTest, PicturesAreFiles) {
   const auto volumes = Done(Small(1));
   const std::string scan = client_.GetVolume(volumes.at(0)).parent;

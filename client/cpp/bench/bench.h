@@ -110,6 +110,7 @@ double SocketRate(int64_t bytes);
 void BenchChain(Session& session, const BenchFlags& flags, BenchReport& report);
 void BenchLatency(Session& session, const BenchFlags& flags, BenchReport& report);
 void BenchSubscribe(Session& session, const BenchFlags& flags, BenchReport& report);
+void BenchSubscribeByRead(Session& session, const BenchFlags& flags, BenchReport& report);
 void BenchCommit(Session& session, const BenchFlags& flags, BenchReport& report);
 void BenchStorage(Session& session, const BenchFlags& flags, BenchReport& report);
 

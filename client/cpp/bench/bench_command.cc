@@ -35,6 +35,7 @@ void Bench(Session& session, const BenchFlags& flags) {
   if (flags.Wants("chain")) BenchChain(session, flags, report);
   if (flags.Wants("latency")) BenchLatency(session, flags, report);
   if (flags.Wants("subscribe")) BenchSubscribe(session, flags, report);
+  if (flags.Wants("subscribe")) BenchSubscribeByRead(session, flags, report);
   if (flags.Wants("commit")) BenchCommit(session, flags, report);
   if (flags.Wants("storage")) BenchStorage(session, flags, report);
   report.Finish("octavod " + info.version() + ", " + device.backend() + ", " + device.model());

@@ -18,11 +18,12 @@
 
 namespace octavo::cli {
 
-std::shared_ptr<grpc::Channel> Session::channel() const {
+std::shared_ptr<grpc::Channel> Session::channel(bool own_connection) const {
   if (const std::string problem = ProblemOfAddress(address); !problem.empty())
     throw CLI::ValidationError(address_from, problem);
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(64 << 20);
+  if (own_connection) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   try {
     return MakeChannel(address, arguments, login);
   } catch (const LoginError& error) {

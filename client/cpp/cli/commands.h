@@ -33,7 +33,8 @@ struct Session {
 
   /// Throws CLI::ValidationError for an address that gRPC would misunderstand, and for files of the
   /// login that cannot be used. Every call of the channel logs in.
-  std::shared_ptr<grpc::Channel> channel() const;
+  /// `own_connection`: one that no other channel shares.
+  std::shared_ptr<grpc::Channel> channel(bool own_connection = false) const;
   /// A context with the deadline of short calls. Streams make their own contexts without one.
   std::unique_ptr<grpc::ClientContext> Context() const;
 };

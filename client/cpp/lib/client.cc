@@ -34,15 +34,6 @@ Error BadField(const std::string& field, const std::string& problem) {
   return error;
 }
 
-size_t BytesOf(const ArrayLayout& layout) {
-  size_t bytes = Array::ItemSize(layout.dtype);
-  for (const int64_t extent : layout.shape) {
-    if (extent < 0 || __builtin_mul_overflow(bytes, static_cast<size_t>(extent), &bytes))
-      throw Error(Code::kDataLoss, "the server sends an array of an impossible shape");
-  }
-  return bytes;
-}
-
 }  // namespace
 
 class Client::Impl {
@@ -51,7 +42,7 @@ class Client::Impl {
       : address_(std::move(address)), timeout_(timeout) {
     const MakeConnection connect = ConnectionsTo(address_, login);
     channel_ = connect();
-    reader_ = std::make_unique<VolumeReader>(channel_, connect, timeout_);
+    reader_ = std::make_shared<VolumeReader>(channel_, connect, timeout_);
     scans_ = v1::ScanService::NewStub(channel_);
     volumes_ = v1::VolumeService::NewStub(channel_);
     operations_ = v1::OperationService::NewStub(channel_);
@@ -94,7 +85,7 @@ class Client::Impl {
   const std::string address_;
   const std::chrono::milliseconds timeout_;
   std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<VolumeReader> reader_;
+  std::shared_ptr<VolumeReader> reader_;  // with the streams that read volumes
   std::unique_ptr<v1::ScanService::Stub> scans_;
   std::unique_ptr<v1::VolumeService::Stub> volumes_;
   std::unique_ptr<v1::OperationService::Stub> operations_;
@@ -527,7 +518,7 @@ FrameStream Client::Subscribe(const SubscribeOptions& options) {
   v1::SubscribeRequest request;
   Encode(options, &request);
   if (!options.same_host)
-    return FrameStream(FramesOfCall(impl_->streams_.get(), std::move(request)));
+    return FrameStream(FramesOfCall(impl_->streams_.get(), std::move(request), impl_->reader_));
   v1::OpenFramesRequest open;
   *open.mutable_subscription() = std::move(request);
   const auto ticket = impl_->Call<v1::OpenFramesResponse>(

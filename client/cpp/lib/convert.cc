@@ -1,5 +1,6 @@
 #include "client/cpp/lib/convert.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "google/protobuf/util/json_util.h"
@@ -227,6 +228,9 @@ void Encode(const SubscribeOptions& in, v1::SubscribeRequest* out) {
   out->set_max_rate_hz(in.max_rate_hz);
   if (in.from_sequence) out->set_from_sequence(*in.from_sequence);
   out->set_preview(in.preview);
+  out->set_volumes_by_read(in.volumes_by_read && !in.same_host &&
+                           std::find(in.products.begin(), in.products.end(), Product::kVolume) !=
+                               in.products.end());
 }
 
 Scan Decode(const v1::Scan& in) {

@@ -4,20 +4,32 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
 #include <utility>
 
 #include "client/cpp/lib/convert.h"
+#include "client/cpp/lib/frame_queue.h"
 
 namespace octavo::client {
 namespace {
+
+/// Whether a volume whose read failed so is not there any more, or the server has no memory to send
+/// it: as if the server had made no frame of it.
+bool IsGone(const Error& error) {
+  return error.code == Code::kNotFound || error.reason == "VOLUME_STATE" ||
+         error.reason == "LOST" || error.reason == "NO_STAGING";
+}
 
 /// Reads by gRPC's callbacks, so that gRPC answers the server's keepalive while the caller is busy
 /// with a frame. Synchronous calls poll only while they wait.
 class CallFrames final : public FrameStream::Impl,
                          public grpc::ClientReadReactor<v1::SubscribeResponse> {
  public:
-  CallFrames(v1::StreamService::Stub* stub, v1::SubscribeRequest request)
-      : request_(std::move(request)) {
+  CallFrames(v1::StreamService::Stub* stub, v1::SubscribeRequest request,
+             std::shared_ptr<VolumeReader> reader)
+      : request_(std::move(request)), reader_(std::move(reader)), frames_(request_) {
     stub->async()->Subscribe(&context_, &request_, this);
     AddHold();  // reads also start outside callbacks, so OnDone must wait for the last one
     StartRead(&part_);
@@ -26,7 +38,7 @@ class CallFrames final : public FrameStream::Impl,
   /// Cancels and waits until gRPC is done with it, so that it is never destroyed on gRPC's own
   /// thread, perhaps together with the channel.
   ~CallFrames() override {
-    context_.TryCancel();
+    Cancel();
     try {
       Frame rest;
       while (Next(&rest)) {  // a waiting frame holds the call open
@@ -36,19 +48,16 @@ class CallFrames final : public FrameStream::Impl,
   }
 
   bool Next(Frame* frame) override {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return ready_.has_value() || ended_.has_value(); });
-    if (ready_.has_value()) {
-      *frame = *std::exchange(ready_, std::nullopt);
-      lock.unlock();
-      StartRead(&part_);
-      return true;
+    while (Take(frame)) {
+      if (!FrameQueue::IsToBeRead(*frame)) return true;
+      if (!stop_.stop_requested() && Read(frame)) return true;
     }
-    if (ended_->error_code() == grpc::StatusCode::CANCELLED) return false;
-    Check(*ended_);
     return false;
   }
-  void Cancel() override { context_.TryCancel(); }
+  void Cancel() override {
+    stop_.request_stop();
+    context_.TryCancel();
+  }
 
   void OnReadDone(bool ok) override {
     if (!ok) {
@@ -56,13 +65,15 @@ class CallFrames final : public FrameStream::Impl,
       return;
     }
     Add(part_);
-    if (part_.offset() + part_.data().size() < part_.total_bytes()) {
-      StartRead(&part_);
-      return;
+    bool more = part_.offset() + part_.data().size() < part_.total_bytes();
+    if (!more) {
+      std::lock_guard lock(mutex_);
+      frames_.Push(std::move(assembling_));
+      more = frames_.HasRoom();
+      waits_ = !more;
+      changed_.notify_all();
     }
-    std::lock_guard lock(mutex_);
-    ready_ = std::move(assembling_);
-    changed_.notify_all();
+    if (more) StartRead(&part_);
   }
   void OnDone(const grpc::Status& status) override {
     std::lock_guard lock(mutex_);
@@ -83,21 +94,87 @@ class CallFrames final : public FrameStream::Impl,
     }
   }
 
+  /// The next frame as it came; false at the end.
+  bool Take(Frame* frame) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !frames_.empty() || ended_.has_value(); });
+    if (!frames_.empty()) {
+      *frame = frames_.Pop();
+      const bool read = waits_ && frames_.HasRoom();
+      if (read) waits_ = false;
+      lock.unlock();
+      if (read) StartRead(&part_);
+      return true;
+    }
+    if (failed_ || ended_->error_code() == grpc::StatusCode::CANCELLED) return false;
+    Check(*ended_);
+    return false;
+  }
+
+  /// Reads the volume of the frame; false if it has gone. What ends the stream is thrown.
+  bool Read(Frame* frame) {
+    v1::ReadVolumeRequest request;
+    request.set_name(frame->volume);
+    Array& array = frame->array;
+    const ArrayLayout whole{.dtype = array.dtype, .shape = array.shape};
+    try {
+      reader_->Read(
+          request, 0,
+          [&](const ArrayLayout& layout) {
+            array.dtype = layout.dtype;
+            array.shape = layout.shape;
+            array.data.resize(BytesOf(layout));
+            return std::span(array.data);
+          },
+          stop_.get_token(), &whole);
+      return true;
+    } catch (const Error& error) {
+      if (stop_.stop_requested()) return false;
+      std::lock_guard lock(mutex_);
+      if (IsGone(error) && !frames_.lossless()) {
+        frames_.Lost(*frame);
+        return false;
+      }
+      failed_ = true;
+      frames_.Clear();
+      context_.TryCancel();
+      if (!IsGone(error)) throw;
+      throw LostVolume(*frame, error);
+    }
+  }
+  static Error LostVolume(const Frame& frame, const Error& why) {
+    Error lost(why.code,
+               frame.volume + " (frame " + std::to_string(frame.sequence) + " of " + frame.parent +
+                   ") could not be read, and delivery is LOSSLESS: " + why.what() +
+                   "; allowed: delivery LATEST or DROP_OLDEST, which count what is dropped, or "
+                   "volumes_by_read false");
+    lost.reason = why.reason;
+    lost.field = why.field;
+    lost.numbers = why.numbers;
+    lost.numbers["resume_from"] = std::to_string(frame.sequence + 1);
+    return lost;
+  }
+
   grpc::ClientContext context_;
   const v1::SubscribeRequest request_;
+  const std::shared_ptr<VolumeReader> reader_;
+  std::stop_source stop_;       // ends the read of a volume
   v1::SubscribeResponse part_;  // of the read that is under way
   Frame assembling_;            // touched by the read callbacks only
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<Frame> ready_;         // guarded by mutex_; no read is in progress while it is set
+  FrameQueue frames_;                  // guarded by mutex_
+  bool waits_ = false;                 // guarded by mutex_; no read is in progress while it is set
+  bool failed_ = false;                // guarded by mutex_; the caller has heard why
   std::optional<grpc::Status> ended_;  // guarded by mutex_; set when gRPC is done
 };
 
 }  // namespace
 
 std::unique_ptr<FrameStream::Impl> FramesOfCall(v1::StreamService::Stub* stub,
-                                                v1::SubscribeRequest request) {
-  return std::make_unique<CallFrames>(stub, std::move(request));
+                                                v1::SubscribeRequest request,
+                                                std::shared_ptr<VolumeReader> reader) {
+  return std::make_unique<CallFrames>(stub, std::move(request), std::move(reader));
 }
 
 FrameStream::FrameStream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -147,6 +147,15 @@ bool WorthAnotherTry(const Error& error) {
 
 }  // namespace
 
+size_t BytesOf(const ArrayLayout& layout) {
+  size_t bytes = Array::ItemSize(layout.dtype);
+  for (const int64_t extent : layout.shape) {
+    if (extent < 0 || __builtin_mul_overflow(bytes, static_cast<size_t>(extent), &bytes))
+      throw Error(Code::kDataLoss, "the server sends an array of an impossible shape");
+  }
+  return bytes;
+}
+
 VolumeReader::VolumeReader(std::shared_ptr<grpc::Channel> first, MakeConnection more,
                            std::chrono::milliseconds timeout)
     : more_(std::move(more)),
@@ -155,20 +164,24 @@ VolumeReader::VolumeReader(std::shared_ptr<grpc::Channel> first, MakeConnection 
       connections_{std::move(first)} {}
 
 ArrayLayout VolumeReader::Read(const v1::ReadVolumeRequest& request, uint32_t connections,
-                               const Place& place, const std::stop_token& stop) {
+                               const Place& place, const std::stop_token& stop,
+                               const ArrayLayout* whole) {
   const uint32_t most = connections == 0 ? UsefulConnections() : connections;
-  const std::optional<Plan> plan = most > 1 ? PlanFor(request, most, stop) : std::nullopt;
+  std::optional<Plan> plan;
+  if (most > 1 && request.downsample() <= 1) {  // else it is the device's work, and few bytes
+    const std::optional<ArrayLayout> volume =
+        whole != nullptr ? *whole : LayoutOfVolume(request.name(), stop);
+    if (volume.has_value()) plan = PlanFor(request, most, *volume);
+  }
   if (!plan.has_value()) return ReadWhole(request, place, stop);
   ReadParts(*plan, place(plan->layout), stop);
   return plan->layout;
 }
 
-std::optional<VolumeReader::Plan> VolumeReader::PlanFor(const v1::ReadVolumeRequest& request,
-                                                        uint32_t connections,
+std::optional<ArrayLayout> VolumeReader::LayoutOfVolume(const std::string& name,
                                                         const std::stop_token& stop) {
-  if (request.downsample() > 1) return std::nullopt;  // the device's work, and few bytes
   v1::GetVolumeRequest get;
-  get.set_name(request.name());
+  get.set_name(name);
   v1::GetVolumeResponse answer;
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + timeout_);
@@ -176,21 +189,28 @@ std::optional<VolumeReader::Plan> VolumeReader::PlanFor(const v1::ReadVolumeRequ
   // What is wrong with the name, the volume or the box, the read itself is told.
   if (!volumes_->GetVolume(&context, get, &answer).ok()) return std::nullopt;
   const v1::Volume& volume = answer.volume();
-  const int axes = volume.shape_size();
+  return ArrayLayout{.dtype = static_cast<DType>(volume.dtype()),
+                     .shape = {volume.shape().begin(), volume.shape().end()}};
+}
+
+std::optional<VolumeReader::Plan> VolumeReader::PlanFor(const v1::ReadVolumeRequest& request,
+                                                        uint32_t connections,
+                                                        const ArrayLayout& volume) {
+  const auto axes = static_cast<int>(volume.shape.size());
   if ((request.start_size() != 0 && request.start_size() != axes) ||
       (request.count_size() != 0 && request.count_size() != axes))
     return std::nullopt;
   Plan plan;
-  plan.layout.dtype = request.has_window() ? DType::kU8 : static_cast<DType>(volume.dtype());
+  plan.layout.dtype = request.has_window() ? DType::kU8 : volume.dtype;
   std::vector<int64_t> start;
   auto bytes = static_cast<int64_t>(Array::ItemSize(plan.layout.dtype));
   for (int axis = 0; axis < axes; ++axis) {
+    const int64_t extent = volume.shape[static_cast<size_t>(axis)];
     const int64_t from = request.start_size() == 0 ? 0 : request.start(axis);
     const int64_t wanted = request.count_size() == 0 ? 0 : request.count(axis);
-    if (from < 0 || from >= volume.shape(axis) || wanted < 0 || wanted > volume.shape(axis) - from)
-      return std::nullopt;
+    if (from < 0 || from >= extent || wanted < 0 || wanted > extent - from) return std::nullopt;
     start.push_back(from);
-    plan.layout.shape.push_back(wanted == 0 ? volume.shape(axis) - from : wanted);
+    plan.layout.shape.push_back(wanted == 0 ? extent - from : wanted);
     if (__builtin_mul_overflow(bytes, plan.layout.shape.back(), &bytes)) return std::nullopt;
   }
   // Ranges of an axis are contiguous if all axes before it have one element.

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <stop_token>
+#include <string>
 #include <vector>
 
 #include "grpcpp/grpcpp.h"
@@ -18,6 +19,9 @@
 #include "client/cpp/lib/connections.h"
 
 namespace octavo::client {
+
+/// The bytes of such an array. Throws Error (DATA_LOSS) for an impossible shape.
+size_t BytesOf(const ArrayLayout& layout);
 
 /// Reads voxels straight into the caller's memory: small boxes over the client's connection, large
 /// ones over several connections at once, each of them a range of the box. One connection is not
@@ -35,9 +39,10 @@ class VolumeReader {
 
   /// `connections`: at most so many at once; 0 = as the processors and the box allow. Throws Error;
   /// then the memory may hold a part of the voxels.
-  /// A request of `stop` ends it soon, with an Error (CANCELLED).
+  /// A request of `stop` ends it soon, with an Error (CANCELLED). `whole`: the array of the whole
+  /// volume, if it is known, which saves a call.
   ArrayLayout Read(const v1::ReadVolumeRequest& request, uint32_t connections, const Place& place,
-                   const std::stop_token& stop = {});
+                   const std::stop_token& stop = {}, const ArrayLayout* whole = nullptr);
 
  private:
   /// A range of the box, contiguous in the array.
@@ -50,9 +55,11 @@ class VolumeReader {
     std::vector<Part> parts;
   };
 
-  /// Nothing if one connection is to read all.
-  std::optional<Plan> PlanFor(const v1::ReadVolumeRequest& request, uint32_t connections,
-                              const std::stop_token& stop);
+  /// The array of the whole volume; nothing if there is none of that name.
+  std::optional<ArrayLayout> LayoutOfVolume(const std::string& name, const std::stop_token& stop);
+  /// Nothing if one connection is to read all. `volume`: the array of the whole volume.
+  static std::optional<Plan> PlanFor(const v1::ReadVolumeRequest& request, uint32_t connections,
+                                     const ArrayLayout& volume);
   ArrayLayout ReadWhole(const v1::ReadVolumeRequest& request, const Place& place,
                         const std::stop_token& stop);
   void ReadParts(const Plan& plan, std::span<std::byte> into, const std::stop_token& stop);

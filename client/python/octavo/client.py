@@ -13,7 +13,7 @@ import grpc
 import numpy as np
 from google.protobuf import field_mask_pb2
 
-from octavo import buffers, errors, frame_feed, frames, lending, mapping, mosaic, native_read, push, ring, specs, tls, tokens, volume_read
+from octavo import announced, buffers, errors, frame_feed, frames, lending, mapping, mosaic, native_read, push, ring, specs, tls, tokens, volume_read
 from octavo.arguments import Seconds, duration, explained, explained_methods, limit, message, real, short
 from octavo import session as sessions
 from octavo.fields import Fields
@@ -520,7 +520,7 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
     def subscribe(self, parent: Name = "", products: Union[str, Sequence[str]] = ("mip",), *, axis: Union[str, None] = None, index: Optional[int] = None,
                   delivery: Union[str, int] = "", encoding: Union[str, int] = "raw", image: Optional[dict] = None,
                   slab: Optional[Tuple[int, int]] = None, from_sequence: Optional[int] = None, timeout: Optional[float] = None,
-                  same_host: bool = False, **fields: Any) -> Iterator[frames.Frame]:
+                  same_host: bool = False, volumes_by_read: Optional[bool] = None, **fields: Any) -> Iterator[frames.Frame]:
         """Yields the frames of a scan or job (`parent`; "" = of all) as they arrive, until it ends
         (all: for ever) or the generator is closed, at most for `timeout` seconds (OctavoTimeout). For one that has
         ended: the newest kept picture
@@ -542,6 +542,10 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         same_host True: the frames come through memory that a server on this host shares with this program, which is sooner than
                   gRPC (a projection on an H200 in 0.6 ms instead of 0.95). Arrays are read-only views of it; a copy is the caller's. OctavoError where that cannot be (EXPORT_REMOTE:
                   the server is on another host; EXPORT_DISABLED: it has no handoff.unix)
+        volumes_by_read  "volume": the client reads the data of large volumes over several connections, which is faster than the one stream.
+                  None (default): so, but not with same_host. False: all through the stream. A volume that was discarded, committed or
+                  overwritten before its turn counts in the next frame's dropped_before; where nothing may be lost ("lossless", the default)
+                  it ends the subscription with an OctavoError (VOLUME_GONE, VOLUME_STATE; numbers["resume_from"])
         """
         errors.check_kind("parent", parent, ("scans", "jobs"),
                           f"It is of client.volume({parent!r}).parent; client.read takes the volume itself" if parent.startswith("volumes/") else "")
@@ -552,6 +556,11 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         frames.check_index(index, request.products)
         if not isinstance(same_host, bool):
             raise ValueError(f"same_host is {short(same_host)}; expected True or False")
+        if volumes_by_read is None:
+            volumes_by_read = not same_host and stream_pb2.PRODUCT_VOLUME in request.products
+        elif not isinstance(volumes_by_read, bool):
+            raise ValueError(f"volumes_by_read is {short(volumes_by_read)}; expected True or False, or None: as the client can")
+        request.volumes_by_read = volumes_by_read
         return self._frames(request, limit("timeout", timeout), same_host)
 
     def _frames(self, request: stream_pb2.SubscribeRequest, timeout: Optional[float], same_host: bool) -> Iterator[frames.Frame]:
@@ -569,6 +578,9 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
                 else:
                     call = self._streams.Subscribe(request, timeout=timeout)
                     arrivals, close = frames.of_messages(call), call.cancel
+                if request.volumes_by_read:
+                    arrivals = announced.Announced(arrivals, request, self._reader.read)
+                    close = _both(close, arrivals.close)
                 for head, data in arrivals:
                     came.set()
                     count += 1
@@ -649,6 +661,13 @@ def _spec(source, pattern, fields: dict) -> scan_pb2.ScanSpec:
     if pattern is not None or fields:
         raise ValueError(f"source is a whole ScanSpec, which says everything; leave out {', '.join(['pattern'] * (pattern is not None) + [*fields])}")
     return source
+
+
+def _both(*calls: Callable[[], Any]) -> Callable[[], None]:
+    def call() -> None:
+        for one in calls:
+            one()
+    return call
 
 
 class _MappedVolumes(mapping.Volumes):

@@ -130,7 +130,7 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
     return InvalidField("labels", absl::StrCat("choose among all scans and jobs, but parent names ",
                                                in.parent(), "; allowed one of the two"));
   }
-  bool images = false, lines = false, spectra = false;
+  bool images = false, lines = false, spectra = false, volumes = false;
   for (const int product : in.products()) {
     if (!v1::Product_IsValid(product) || product == v1::PRODUCT_UNSPECIFIED) {
       return InvalidField("products", absl::StrCat("has the unknown value ", product));
@@ -139,6 +139,7 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
     images |= model::IsImage(spec.products.back());
     lines |= model::IsLine(spec.products.back());
     spectra |= spec.products.back() == model::Product::kSpectrum;
+    volumes |= spec.products.back() == model::Product::kVolume;
   }
   if (spec.products.empty()) {
     spec.products.push_back(model::Product::kMip);
@@ -203,6 +204,9 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
   spec.resume = in.has_from_sequence();
   spec.from_sequence = in.from_sequence();
   spec.previews = !in.has_preview() || in.preview();
+  if (in.volumes_by_read() && !volumes)
+    return InvalidField("volumes_by_read", "is set, but products have no VOLUME");
+  spec.volumes_by_read = in.volumes_by_read();
   OCTAVO_ASSIGN_OR_RETURN(out.chunk_bytes, DecodeChunkBytes(in.chunk_bytes()));
   return out;
 }

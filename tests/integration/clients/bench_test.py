@@ -26,7 +26,7 @@ class OwnDaemon(unittest.TestCase):
         figures = {figure["name"]: figure for figure in map(json.loads, out.splitlines())}
         self.assertEqual(list(figures), ["upload", "download", "device copy", "launch", "resident", "resident no dispersion", "streamed", "streamed packed",
                                          "latency p50", "latency p90", "latency p99", "latency max", *(f"latency by memory {name}" for name in ("p50", "p90", "p99", "max")),
-                                         "subscribe to volumes", "commit .npy", "commit OME-Zarr"])
+                                         "subscribe to volumes", "volumes by read", "commit .npy", "commit OME-Zarr"])
         for name, figure in figures.items():
             self.assertGreater(figure["value"], 0, name)
             self.assertTrue(figure["verified"] and figure["included"], name)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <thread>
 
 #include "gpu/backend/open_devices.h"
@@ -525,6 +526,175 @@ TEST_F(PublisherTest, VolumesAreResumedThroughTheLoader) {
   ASSERT_TRUE(subscription->Ended(&status));
   EXPECT_THAT(status, IsError(absl::StatusCode::kOutOfRange, "volume frame 4"));
   EXPECT_EQ(loaded, (std::vector<uint64_t>{2, 3, 4}));
+}
+
+// Volumes, whose data some subscribers read and others get: one topic, the same numbers.
+class VolumesByRead : public PublisherTest {
+ protected:
+  static constexpr int64_t kBytes = 32 << 20;
+  const TopicKey key_{.product = Product::kVolume};
+
+  VolumesByRead() { Start("scans/a"); }
+  void Start(const std::string& scan, publish::VolumesStay stay = publish::VolumesStay::kUntilAsked,
+             int64_t bytes = kBytes) {
+    publisher_.ScanStarted(scan, {}, {.volume_bytes = bytes, .volumes_stay = stay});
+  }
+  std::shared_ptr<Subscription> Volumes(bool by_read, Delivery delivery = Delivery::kLossless,
+                                        std::optional<uint64_t> from = {},
+                                        const std::string& scan = "scans/a") {
+    auto subscription = publisher_.Subscribe({.parent = scan,
+                                              .products = {Product::kVolume},
+                                              .delivery = delivery,
+                                              .queue_length = 4,
+                                              .resume = from.has_value(),
+                                              .from_sequence = from.value_or(0),
+                                              .volumes_by_read = by_read},
+                                             [this] { ++notified_; });
+    EXPECT_TRUE(subscription.ok()) << subscription.status();
+    return *subscription;
+  }
+  Frame Header(const std::string& scan = "scans/a") const {
+    Frame frame;
+    frame.parent = scan;
+    frame.volume = "volumes/1";
+    frame.product = Product::kVolume;
+    frame.shape = {64, 512, 1024};
+    frame.payload.size = kBytes;
+    return frame;
+  }
+  uint64_t Announce(const std::string& scan = "scans/a") {
+    return publisher_.Announce(key_, Header(scan));
+  }
+  void Deliver(uint64_t sequence, const std::string& scan = "scans/a") {
+    Frame frame = Header(scan);
+    frame.sequence = sequence;
+    frame.payload = {.owner = memory_, .data = memory_.get(), .size = 8};
+    publisher_.Deliver(key_, std::move(frame));
+  }
+  bool WantsData(const std::string& scan = "scans/a") {
+    const auto wanted = publisher_.WantedOf(scan);
+    EXPECT_EQ(wanted.size(), 1u);
+    return !wanted.empty() && wanted[0].data;
+  }
+};
+
+TEST_F(VolumesByRead, AReaderGetsTheHeaderAtOnceAndOthersTheDataUnderTheSameNumber) {
+  const auto reader = Volumes(true);
+  EXPECT_FALSE(WantsData()) << "nothing is copied for readers alone";
+  EXPECT_EQ(Announce(), 0u);
+  const auto other = Volumes(false);
+  EXPECT_TRUE(WantsData());
+  EXPECT_EQ(Announce(), 1u);
+  for (uint64_t sequence = 0; sequence < 2; ++sequence) {
+    Delivered next;
+    ASSERT_TRUE(reader->Take(&next));
+    EXPECT_EQ(next.frame->sequence, sequence);
+    EXPECT_EQ(next.dropped_before, 0u);
+    EXPECT_EQ(next.frame->volume, "volumes/1");
+    EXPECT_EQ(next.frame->shape, (std::vector<int64_t>{64, 512, 1024}));
+    EXPECT_EQ(next.frame->payload.data, nullptr);
+    EXPECT_EQ(next.frame->payload.size, 0) << "it is not to be loaded either";
+  }
+  EXPECT_EQ(TakeAll(*other), Strings()) << "its data are still on their way";
+  Deliver(1);
+  Delivered next;
+  ASSERT_TRUE(other->Take(&next));
+  EXPECT_EQ(next.frame->sequence, 1u);
+  EXPECT_EQ(next.frame->payload.size, 8);
+  EXPECT_EQ(TakeAll(*reader), Strings()) << "the data are not for it";
+}
+
+TEST_F(VolumesByRead, DataThatWereLostAreLostToThoseAloneWhoWantThem) {
+  const auto reader = Volumes(true), lossless = Volumes(false),
+             dropping = Volumes(false, Delivery::kDropOldest);
+  for (int i = 0; i < 3; ++i) Announce();
+  Deliver(0);
+  publisher_.Undelivered("scans/a", key_, 1);
+  Deliver(2);
+  EXPECT_EQ(TakeAll(*reader), Strings({"0/0", "1/0", "2/0"}));
+  EXPECT_EQ(TakeAll(*dropping), Strings({"0/0", "2/1"}));
+  EXPECT_EQ(TakeAll(*lossless), Strings({"0/0"}));
+  absl::Status status;
+  ASSERT_TRUE(lossless->Ended(&status));
+  EXPECT_THAT(status, IsError(absl::StatusCode::kResourceExhausted, "resume from sequence 1"));
+  EXPECT_FALSE(reader->Ended(&status));
+}
+
+TEST_F(VolumesByRead, DeliveryIsThatOfOtherFrames) {
+  const auto latest = Volumes(true, Delivery::kLatest), lossless = Volumes(true),
+             dropping = Volumes(true, Delivery::kDropOldest);
+  for (int i = 0; i < 6; ++i) Announce();
+  EXPECT_EQ(TakeAll(*latest), Strings({"5/5"}));
+  EXPECT_EQ(TakeAll(*dropping), Strings({"2/2", "3/0", "4/0", "5/0"}));
+  EXPECT_EQ(TakeAll(*lossless), Strings({"0/0", "1/0", "2/0", "3/0"}));
+  absl::Status status;
+  ASSERT_TRUE(lossless->Ended(&status));
+  EXPECT_EQ(InfoOf(status).reason, Reason::kSlowSubscriber);
+}
+
+// A volume that was announced is kept, and a subscriber finds it whose data are still on their way.
+TEST_F(VolumesByRead, WhoResumesGetsEachVolumeOnce) {
+  std::vector<uint64_t> loaded;
+  held_frames_.load = [&](const FramePtr& header, const octavo::testing::HeldFrames::Done& done) {
+    loaded.push_back(header->sequence);
+    auto full = std::make_shared<Frame>(*header);
+    full->payload = {.owner = memory_, .data = memory_.get(), .size = 8};
+    done(full);
+  };
+  const auto before = Volumes(false);
+  for (int i = 0; i < 3; ++i) Announce();
+  Deliver(0);
+  const auto from_second = Volumes(false, Delivery::kLossless, 1),
+             from_next = Volumes(false, Delivery::kLossless, 3),
+             reader = Volumes(true, Delivery::kLossless, 1),
+             lost = Volumes(false, Delivery::kLossless, 2);
+  Deliver(1);
+  publisher_.Undelivered("scans/a", key_, 2);  // it is loaded for those who find it kept
+  Announce();
+  Deliver(3);
+  EXPECT_EQ(TakeAll(*before), Strings({"0/0", "1/0"}));
+  EXPECT_EQ(TakeAll(*from_second), Strings({"1/0", "2/0", "3/0"}));
+  EXPECT_EQ(TakeAll(*from_next), Strings({"3/0"}));
+  EXPECT_EQ(TakeAll(*lost), Strings({"2/0", "3/0"}));
+  const size_t before_reader = loaded.size();
+  EXPECT_EQ(TakeAll(*reader), Strings({"1/0", "2/0", "3/0"}));
+  EXPECT_EQ(loaded.size(), before_reader) << "a reader has nothing loaded";
+  publisher_.ScanEnded("scans/a");
+  const auto after = Volumes(true, Delivery::kLatest);
+  Delivered next;
+  ASSERT_TRUE(after->Take(&next));
+  EXPECT_EQ(next.frame->sequence, 3u);
+  EXPECT_EQ(next.frame->payload.size, 0);
+}
+
+// The announcement of a volume that a read would come too late for, or take longer than its data,
+// is no use.
+TEST_F(VolumesByRead, WhatCannotBeReadInTimeComesWithItsData) {
+  using enum publish::VolumesStay;
+  Start("scans/ring", kAWhile);
+  Start("scans/gone", kNot);
+  Start("scans/small", kUntilAsked, (16 << 20) - 1);
+  Start("scans/large", kUntilAsked, 16 << 20);
+  const struct {
+    const char* scan;
+    Delivery delivery;
+    bool data;
+  } cases[] = {
+      {"scans/ring", Delivery::kLossless, true},    {"scans/ring", Delivery::kLatest, false},
+      {"scans/ring", Delivery::kDropOldest, false}, {"scans/gone", Delivery::kLatest, true},
+      {"scans/gone", Delivery::kLossless, true},    {"scans/small", Delivery::kLatest, true},
+      {"scans/small", Delivery::kLossless, true},   {"scans/large", Delivery::kLossless, false}};
+  for (const auto& one : cases) {
+    SCOPED_TRACE(absl::StrCat(one.scan, " ", Name(one.delivery)));
+    const auto reader = Volumes(true, one.delivery, {}, one.scan);
+    EXPECT_EQ(WantsData(one.scan), one.data);
+    const uint64_t sequence = Announce(one.scan);
+    Delivered next;
+    EXPECT_EQ(reader->Take(&next), !one.data);
+    Deliver(sequence, one.scan);
+    EXPECT_EQ(reader->Take(&next), one.data);
+    reader->Close();
+  }
 }
 
 TEST_F(PublisherTest, MaxRateLetsGoOfTheNewestInTime) {

@@ -938,6 +938,26 @@ TEST(ToGrpc, ManyHoldersDoNotHideTheError) {
   EXPECT_EQ(bytes, of_all);
 }
 
+TEST(ConvertSubscribe, VolumesByReadNeedVolumes) {
+  v1::SubscribeRequest request;
+  request.set_volumes_by_read(true);
+  for (const bool mip : {false, true}) {  // MIP is the default
+    if (mip) request.add_products(v1::PRODUCT_MIP);
+    const auto refused = DecodeSubscribe(request).status();
+    EXPECT_THAT(refused, IsError(absl::StatusCode::kInvalidArgument,
+                                 "volumes_by_read is set, but products have no VOLUME"));
+    EXPECT_EQ(InfoOf(refused).field, "volumes_by_read");
+  }
+  request.add_products(v1::PRODUCT_VOLUME);
+  auto options = DecodeSubscribe(request);
+  ASSERT_THAT(options, IsOk());
+  EXPECT_TRUE(options->spec.volumes_by_read);
+  request.clear_volumes_by_read();
+  options = DecodeSubscribe(request);
+  ASSERT_THAT(options, IsOk());
+  EXPECT_FALSE(options->spec.volumes_by_read);
+}
+
 TEST(ConvertSubscribe, WithoutADeliveryEachProductHasItsOwn) {
   using enum engine::Product;
   using enum engine::Delivery;

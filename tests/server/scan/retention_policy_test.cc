@@ -27,6 +27,23 @@ class Relief final : public NoRelief {
   int asked = 0;
 };
 
+TEST(RetentionStayTest, HowLongVolumesCanBeRead) {
+  using enum publish::VolumesStay;
+  using enum Disposition;
+  const struct {
+    RetentionMode mode;
+    Disposition disposition;
+    publish::VolumesStay stay;
+  } cases[] = {{RetentionMode::kCapture, kAsk, kUntilAsked},
+               {RetentionMode::kCapture, kAutoCommit, kAWhile},
+               {RetentionMode::kCapture, kAutoDiscard, kNot},
+               {RetentionMode::kLive, kAsk, kAWhile},
+               {RetentionMode::kLive, kAutoCommit, kAWhile},
+               {RetentionMode::kLive, kAutoDiscard, kNot}};
+  for (const auto& one : cases)
+    EXPECT_EQ(scan::StayOf({.mode = one.mode, .disposition = one.disposition}), one.stay);
+}
+
 class RetentionPolicyTest : public ::testing::Test {
  protected:
   static constexpr int64_t kSlots = 2;

@@ -74,11 +74,11 @@ TEST_F(VolumeFramesTest, AWholeVolumeComesToItsSubscriber) {
 
 TEST_F(VolumeFramesTest, WhatFallsBehindIsLostAndDoesNotPileUp) {
   const auto subscription = Subscribe();
-  for (size_t i = 0; i < VolumeFrames::kMostWaiting + 3; ++i) frames_.Offer(volume_);
-  EXPECT_EQ(Lost(), 3);
+  for (ptrdiff_t i = 0; i < VolumeFrames::kMostWaiting + 3; ++i) frames_.Offer(volume_);
   frames_.Close();
   frames_.Run();
-  size_t frames = 0;
+  EXPECT_EQ(Lost(), 3);
+  ptrdiff_t frames = 0;
   for (Delivered next; subscription->Take(&next);) ++frames;
   EXPECT_EQ(frames, VolumeFrames::kMostWaiting);
 }
@@ -88,7 +88,60 @@ TEST_F(VolumeFramesTest, AVolumeThatHasGoneMeanwhileIsLost) {
   ASSERT_TRUE(of_.store.Discard("volumes/1", Reason::kDiscarded, "asked").ok());
   frames_.Offer(volume_);
   EXPECT_FALSE(frames_.KeepsSlots());
+  frames_.Close();
+  frames_.Run();
   EXPECT_EQ(Lost(), 1);
+}
+
+// What was copied before is not lost with it, and the number to resume from is right.
+TEST_F(VolumeFramesTest, ALosslessSubscriberGetsWhatCameBeforeALoss) {
+  auto lossless = of_.publisher.Subscribe(
+      {.products = {Product::kVolume}, .delivery = Delivery::kLossless, .queue_length = 100},
+      [] {});
+  ASSERT_THAT(lossless.status(), IsOk());
+  for (ptrdiff_t i = 0; i < VolumeFrames::kMostWaiting + 1; ++i) frames_.Offer(volume_);
+  frames_.Close();
+  frames_.Run();
+  ptrdiff_t frames = 0;
+  for (Delivered next; (*lossless)->Take(&next);) ++frames;
+  EXPECT_EQ(frames, VolumeFrames::kMostWaiting);
+  absl::Status status;
+  ASSERT_TRUE((*lossless)->Ended(&status));
+  EXPECT_THAT(status, octavo::testing::IsError(absl::StatusCode::kResourceExhausted,
+                                               "resume from sequence 5"));
+}
+
+TEST_F(VolumeFramesTest, WhoReadsVolumesHearsOfThemAtOnceAndNothingIsCopied) {
+  of_.publisher.ScanStarted("scans/x", {}, {.volume_bytes = 32 << 20});
+  auto reader = of_.publisher.Subscribe({.products = {Product::kVolume},
+                                         .delivery = Delivery::kLossless,
+                                         .queue_length = 100,
+                                         .volumes_by_read = true},
+                                        [] {});
+  ASSERT_THAT(reader.status(), IsOk());
+  frames_.Offer(volume_);
+  EXPECT_FALSE(frames_.KeepsSlots());
+  Delivered next;
+  ASSERT_TRUE((*reader)->Take(&next));
+  EXPECT_EQ(next.frame->volume, "volumes/1");
+  EXPECT_EQ(next.frame->volume_index, 5);
+  EXPECT_EQ(next.frame->dtype, DType::kU8);
+  EXPECT_EQ(next.frame->payload.size, 0);
+  // Beside a subscriber whose copies have fallen behind it loses nothing.
+  const auto other = Subscribe();
+  for (ptrdiff_t i = 0; i < VolumeFrames::kMostWaiting + 3; ++i) frames_.Offer(volume_);
+  EXPECT_TRUE(frames_.KeepsSlots());
+  for (ptrdiff_t i = 0; i < VolumeFrames::kMostWaiting + 3; ++i) {
+    ASSERT_TRUE((*reader)->Take(&next));
+    EXPECT_EQ(next.frame->sequence, static_cast<uint64_t>(i + 1));
+    EXPECT_EQ(next.dropped_before, 0u);
+  }
+  frames_.Close();
+  frames_.Run();
+  EXPECT_FALSE((*reader)->Take(&next));
+  ASSERT_TRUE(other->Take(&next));
+  EXPECT_EQ(next.frame->sequence, 1u);
+  EXPECT_EQ(next.frame->payload.size, of_.scan.volume_bytes);
 }
 
 }  // namespace
