@@ -210,7 +210,9 @@ constexpr FieldFlag kFields[] = {
 };
 
 // Names of fields in the words of answers.
-constexpr FieldFlag kWords[] = {{"ask for negative data to become 0", "--negative-to-zero"},
+constexpr FieldFlag kWords[] = {{"center.search_method AUTO", "--center auto"},
+                                {"preparation.rings DEAD_STRIPE", "--rings dead"},
+                                {"ask for negative data to become 0", "--negative-to-zero"},
                                 {"angles are not given", "--angles, --angles-file"}};
 
 // What answers advise, in their words, and the command that does it.
@@ -220,7 +222,7 @@ constexpr FieldFlag kCommands[] = {
     {"wait for the operation that commits it", "octavo operation list --filter 'done = false'"}};
 
 bool Has(const CLI::App* command, const char* flags) {
-  const std::string first(flags, std::strcspn(flags, ","));
+  const std::string first(flags, std::strcspn(flags, ", "));
   return command->get_option_no_throw(first) != nullptr;
 }
 
@@ -260,6 +262,10 @@ std::string FlagsFor(const CLI::App* app, const std::string& field, const std::s
     if (!Has(command, flag)) return;
     const bool known = std::any_of(found.begin(), found.end(),
                                    [&](const auto& one) { return one.second == flag; });
+    // A flag with its value says more than the flag alone.
+    std::erase_if(found, [&](const auto& one) {
+      return absl::StartsWith(flag, absl::StrCat(one.second, " "));
+    });
     if (!known) found.emplace_back(name, flag);
   };
   const FieldFlag* best = nullptr;
