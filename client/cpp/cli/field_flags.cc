@@ -123,6 +123,8 @@ constexpr FieldFlag kFields[] = {
     {"center.pixels", "--center"},
     {"center.search_method", "--center"},
     {"center.on_doubt", "--center-doubt"},
+    {"center.along_rows", "--along-rows"},
+    {"preparation.roll_degrees", "--roll"},
     {"tomography.center.row", "--center-row"},
     {"try_centers", "--try-centers"},
     {"preparation.ignore_fields", "--transmissions"},
@@ -260,12 +262,12 @@ std::string FlagsFor(const CLI::App* app, const std::string& field, const std::s
   std::vector<std::pair<std::string, std::string>> found;  // the name in the text, and the flag
   const auto add = [&](const std::string& name, const char* flag) {
     if (!Has(command, flag)) return;
-    const bool known = std::any_of(found.begin(), found.end(),
-                                   [&](const auto& one) { return one.second == flag; });
     // A flag with its value says more than the flag alone.
     std::erase_if(found, [&](const auto& one) {
       return absl::StartsWith(flag, absl::StrCat(one.second, " "));
     });
+    const bool known = std::any_of(found.begin(), found.end(),
+                                   [&](const auto& one) { return one.second == flag; });
     if (!known) found.emplace_back(name, flag);
   };
   const FieldFlag* best = nullptr;

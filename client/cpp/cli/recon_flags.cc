@@ -91,9 +91,10 @@ constexpr const char* kOfSlices[] = {"--algorithm",     "--iterations",   "--int
                                      "--try-centers"};
 
 /// Flags that --tomopy excludes.
-constexpr const char* kNotOfTomopy[] = {
-    "--center",  "--center-row", "--center-doubt", "--size",        "--relaxation",
-    "--subsets", "--min",        "--max",          "--stop-change", "--stop-residual"};
+constexpr const char* kNotOfTomopy[] = {"--center",      "--center-row",   "--center-doubt",
+                                        "--along-rows",  "--size",         "--relaxation",
+                                        "--subsets",     "--min",          "--max",
+                                        "--stop-change", "--stop-residual"};
 
 /// Flags of one result, which several files and --output-dir exclude.
 constexpr const char* kOfOneFile[] = {"--output",  "--png",        "--axis-png", "--try-centers",
@@ -255,10 +256,21 @@ void ReconFlags::AddTo(CLI::App* app) {
   app->add_option("--rows", rows_, "begin:end:step of the detector: the slices");
   app->add_option("--columns", columns_, "begin:end of the detector");
   app->add_option("--projections", projections_, "begin:end:step");
+  auto* along = app->add_option(
+      "--along-rows", along_rows_,
+      "one (default): one axis for all slices | line: the axis leans, and each slice has its own, "
+      "on a line through several groups of rows | turn: the same line, and projections are turned "
+      "until it is upright. line and turn search the axis, by auto unless --center names a method");
+  along->check(OneOf(KeysOf(kAlongRows)));
+  app->add_option("--roll", roll_,
+                  "degrees, -5 to 5, by which the axis leans in the plane of the detector, if it "
+                  "is known: above 0 it moves to larger columns in larger rows. Projections are "
+                  "turned by it");
   auto* half_turn =
       app->add_option("--half-turn", half_turn_,
                       "of a scan over 360 degrees or more: all (default) | first | second | best, "
                       "the half turn whose projections fit together best")
+      ->excludes(along)
           ->check(OneOf(KeysOf(kHalfTurns)));
   app->add_option("--series", series_,
                   "PROJECTIONS:STEP, a volume of so many projections every STEP of them (4-D); "
@@ -337,11 +349,11 @@ void ReconFlags::AddTo(CLI::App* app) {
       ->check(OneOf(KeysOf(kRings)));
   auto* left = app->add_flag("--stitch-left", stitch_left_,
                              "360 degrees with the axis near the first column")
-                   ->excludes("--axis-png")
+                   ->excludes(along)
                    ->excludes(half_turn);
   app->add_flag("--stitch-right", stitch_right_, "360 degrees with the axis near the last column")
       ->excludes(left)
-      ->excludes("--axis-png")
+      ->excludes(along)
       ->excludes(half_turn);
   app->add_option("--overlap", overlap_, "of stitching; default: found");
   app->add_option("--interpolation", interpolation_, "nearest | linear | cubic")
@@ -474,6 +486,19 @@ std::string ReconFlags::Replaces(const std::string& setting, const std::string& 
 }
 
 void ReconFlags::SetFile(const std::string& path, v1::TomographyJob* job) const {
+  const auto leans = [](const std::string& along) { return along == "line" || along == "turn"; };
+  if (setting == "along-rows" && leans(value)) {
+    const std::string center = word("center");
+    if (center == "middle" || absl::SimpleAtod(center, &column)) return "--center " + center;
+    if (by_hand.contains("center-row")) return "--center-row";
+    if (value == "turn" && by_hand.contains("roll")) return "--roll";
+  }
+  if (const std::string along = word("along-rows"); leans(along)) {
+    const bool given =
+        setting == "center" && (value == "middle" || absl::SimpleAtod(value, &column));
+    if (given || setting == "center-row" || (along == "turn" && setting == "roll"))
+      return "--along-rows " + along;
+  }
   auto* file = job->mutable_file();
   file->set_path(path);
   if (Given("--data")) file->set_projections(projections_at_);
@@ -530,6 +555,10 @@ void ReconFlags::SetPreparation(v1::TomographyPreparation* to) const {
   if (Given("--phase")) {
     to->mutable_phase()->set_pixel_size_um(phase_[0]);
     to->mutable_phase()->set_distance_mm(phase_[1]);
+  if (Given("--roll")) {
+    if (!(std::abs(roll_) <= 5)) Refuse("--roll", absl::StrCat(roll_), "degrees from -5 to 5");
+    to->set_roll_degrees(roll_);
+  }
     to->mutable_phase()->set_energy_kev(phase_[2]);
     to->mutable_phase()->set_delta_beta(phase_[3]);
     if (Given("--phase-method"))
@@ -606,6 +635,44 @@ void ReconFlags::SetUsualCenter(v1::TomographyJob* job) const {
     return;
   job->mutable_center()->set_search_method(v1::RotationCenter::METHOD_FILE_OR_AUTO);
 }
+// An axis that leans is found by a search alone, in rows all over the detector.
+void ReconFlags::SetAlongRows(v1::TomographyJob* job) const {
+  if (!Given("--along-rows")) return;
+  v1::RotationCenter& center = *job->mutable_center();
+  center.set_along_rows(kAlongRows.at(along_rows_));
+  if (center.along_rows() == v1::RotationCenter::ALONG_ROWS_ONE) return;
+  const auto refuse = [&](const std::string& beside, const char* why) {
+    throw CLI::ValidationError("--along-rows",
+                               absl::StrCat("is '", along_rows_, "' with ", beside, ": ", why));
+  };
+  if (tomopy_ || job->reconstruction().form() == Options::FORM_TOMOPY)
+    refuse("--tomopy", "the axis is the middle there; allowed is one of the two");
+  if (Given("--center") && center.search_method() == v1::RotationCenter::METHOD_UNSPECIFIED) {
+    refuse("--center " + center_,
+           "only a search tells how the axis leans; allowed are --center auto, pairs, vo, entropy, "
+           "phase, or none, which is auto; --roll gives a lean that is known");
+  }
+  if (!Given("--center") && center.pixels_size() > 0)
+    refuse("tomography.center.pixels of --json-spec",
+           "only a search tells how the axis leans; allowed is one of the two");
+  if (row_.has_value() || center.has_row())
+    refuse(row_.has_value() ? absl::StrCat("--center-row ", *row_)
+                            : absl::StrCat("tomography.center.row ", center.row()),
+           "it looks at rows all over the detector; allowed is one of the two");
+  if (center.along_rows() == v1::RotationCenter::ALONG_ROWS_TURN &&
+      job->preparation().roll_degrees() != 0)
+    refuse(absl::StrCat("--roll ", job->preparation().roll_degrees()),
+           "it finds the roll itself; allowed is one of the two, or --along-rows line, which tells "
+           "what is left of the lean");
+  if (center.along_rows() == v1::RotationCenter::ALONG_ROWS_TURN && job->rows().step() > 1)
+    refuse(absl::StrCat("a step of ", job->rows().step(), " in --rows"),
+           "turned rows are made of neighbouring ones; allowed is a step of 1");
+  // The file's axis would be one for all rows, without a word.
+  if (center.search_method() == v1::RotationCenter::METHOD_UNSPECIFIED ||
+      center.search_method() == v1::RotationCenter::METHOD_FILE_OR_AUTO)
+    center.set_search_method(v1::RotationCenter::METHOD_AUTO);
+}
+
 
 bool ReconFlags::OnlyPrepares(const v1::TomographyJob& job) {
   return job.output() == v1::TOMOGRAPHY_OUTPUT_SINOGRAMS;
@@ -694,6 +761,12 @@ void ReconFlags::CheckTogether(const v1::TomographyJob& job) const {
        {std::pair("--png", &png_), std::pair("--axis-png", &axis_png_)}) {
     if (Given(flag) && path->empty())
       throw CLI::ValidationError(flag, "is empty; allowed is the name of a file for the picture");
+  if (job.preparation().roll_degrees() != 0 && Given("--roll") && job.rows().step() > 1) {
+    throw CLI::ValidationError(
+        "--roll", absl::StrCat("is ", roll_, " with a step of ", job.rows().step(),
+                               " in --rows: turned rows are made of neighbouring ones; allowed is "
+                               "a step of 1"));
+  }
   }
   if (Given("--preview") && preview_.empty())
     throw CLI::ValidationError("--preview", "is empty; allowed is a folder for the pictures");

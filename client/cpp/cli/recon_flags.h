@@ -89,13 +89,14 @@ class ReconFlags {
   void CheckTogether(const v1::TomographyJob& job) const;
   void CheckFollowing(const v1::TomographyJob& job) const;
   void CheckOfBatch() const;
+  void SetAlongRows(v1::TomographyJob* job) const;
 
   const CLI::App* app_ = nullptr;
   std::vector<std::string> files_;
   std::string output_, output_dir_, png_, algorithm_, center_,
       center_doubt_ = "warn", rows_, columns_, projections_, interpolation_, filter_, angles_,
       flats_, darks_, angles_file_, try_centers_, projections_at_, samples_, window_, phase_method_,
-      series_, preview_, half_turn_, axis_png_;
+      series_, preview_, half_turn_, axis_png_, along_rows_;
   std::vector<std::string> rings_;
   std::vector<double> outliers_, phase_, hardening_;
   std::vector<uint32_t> air_;
@@ -104,7 +105,7 @@ class ReconFlags {
       flat_components_;
   uint32_t iterations_ = 0, subsets_ = 0, batch_ = 0, size_ = 0, bin_ = 0;
   double relaxation_ = 0, stop_change_ = 0, stop_residual_ = 0, pixel_ = 0, accuracy_ = 0,
-         cutoff_ = 0, most_row_drift_ = 0, tv_weight_ = 0, phase_feature_ = 0;
+         cutoff_ = 0, most_row_drift_ = 0, tv_weight_ = 0, phase_feature_ = 0, roll_ = 0;
   bool tomopy_ = false, sinograms_ = false, no_log_ = false, extend_ = false, on_disk_ = false,
        median_ = false, in_time_ = false, dynamic_flats_ = false, row_drift_ = false,
        stitch_right_ = false, stitch_left_ = false, radians_ = false, degrees_ = false,
