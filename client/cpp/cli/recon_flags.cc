@@ -231,7 +231,8 @@ void ReconFlags::AddTo(CLI::App* app) {
       "--axis-png", axis_png_,
       "write a picture that shows how well the axis fits: the scores of the search, its "
       "positions along the rows, and two projections half a turn apart, one mirrored "
-      "about the axis. Not with --follow, whose projections cannot be read again");
+      "about the axis; of --half-turn how well each fits, of stitching the overlap. Not with "
+      "--follow, whose projections cannot be read again");
   app->add_option("--algorithm", algorithm_,
                   "auto (default: fourier where it is faster and as good, else fbp) | fbp | "
                   "fourier | sirt | mlem | cgls | tv")

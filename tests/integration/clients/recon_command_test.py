@@ -562,7 +562,7 @@ class ReconCommand(DaemonTest):
         for flag in ("--png", "--axis-png"):
             self.assertIn(f"{flag}: is empty; allowed is the name of a file", self.recon("a.h5", flag, "", code=2).stderr)
         self.assertRegex(self.recon("a.h5", "--follow", "--axis-png", self.here("axis.png"), "-o", "followed.npy", code=2).stderr, "--(follow|axis-png) excludes --(follow|axis-png)")
-        for flags, words in ((("--series", "30"), "excludes"), (("--try-centers", "28:30:1"), "excludes"), (("--stitch-left",), "excludes"), (("b.h5",), "--axis-png: is of one file"),
+        for flags, words in ((("--series", "30"), "excludes"), (("--try-centers", "28:30:1"), "excludes"), (("b.h5",), "--axis-png: is of one file"),
                              (("--prepare-only",), "--axis-png: is of an axis; --prepare-only needs none"), (("--no-wait", "-o", "x.npy"), "excludes")):
             with self.subTest(flags=flags):
                 self.assertIn(words, self.recon("a.h5", *flags, "--axis-png", self.here("axis.png"), code=2).stderr)
