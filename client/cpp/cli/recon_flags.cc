@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
+#include "client/cpp/cli/scan_names.h"
 #include "client/cpp/cli/words.h"
 
 namespace octavo::cli {
@@ -66,6 +67,10 @@ const std::map<std::string, v1::HalfTurn> kHalfTurns = {{"all", v1::HALF_TURN_AL
                                                         {"first", v1::HALF_TURN_FIRST},
                                                         {"second", v1::HALF_TURN_SECOND},
                                                         {"best", v1::HALF_TURN_BEST}};
+const std::map<std::string, v1::RotationCenter::AlongRows> kAlongRows = {
+    {"one", v1::RotationCenter::ALONG_ROWS_ONE},
+    {"line", v1::RotationCenter::ALONG_ROWS_LINE},
+    {"turn", v1::RotationCenter::ALONG_ROWS_TURN}};
 const std::vector<FlagOf> kOfAlgorithms = {{"--filter", {"fbp", "fourier", "auto"}},
                                            {"--extend-edges", {"fbp", "fourier", "auto"}},
                                            {"--fourier-accuracy", {"fourier"}},
@@ -185,10 +190,12 @@ void ReconFlags::AddTo(CLI::App* app) {
   settings_.AddTo(app, [this](const auto& setting, const auto& value, const auto& by_hand) {
     return Replaces(setting, value, by_hand);
   });
-  app->add_option("file", files_,
-                  "scans: HDF5 (Data Exchange, NXtomo), .npy, TIFF (a file of pages, or a folder "
-                  "of files) or Zarr, below a replay root of the server. Several: each is a job "
-                  "whose result goes to --output-dir");
+  app->add_option(
+      "file", files_,
+      "scans: HDF5 (Data Exchange, NXtomo), .npy, TIFF (a file of pages, or a folder "
+      "of files) or Zarr, below a replay root of the server. Several, a pattern in quotes "
+      "('scans/*.h5') or a folder of scans: each is a job whose result goes to "
+      "--output-dir");
   auto* output =
       app->add_option("-o,--output", output_,
                       "commit the result as this, below a storage root; the ending says the "
@@ -249,14 +256,6 @@ void ReconFlags::AddTo(CLI::App* app) {
   app->add_option("--center-doubt", center_doubt_,
                   "warn (default) | fail, if a second method puts the axis elsewhere")
       ->check(OneOf({"warn", "fail"}));
-  app->add_option("--try-centers", try_centers_,
-                  "begin:end:step, a slice for each axis instead of a volume, all in one picture "
-                  "with their scores")
-      ->excludes("--axis-png")
-      ->excludes(center);
-  app->add_option("--rows", rows_, "begin:end:step of the detector: the slices");
-  app->add_option("--columns", columns_, "begin:end of the detector");
-  app->add_option("--projections", projections_, "begin:end:step");
   auto* along = app->add_option(
       "--along-rows", along_rows_,
       "one (default): one axis for all slices | line: the axis leans, and each slice has its own, "
@@ -267,11 +266,19 @@ void ReconFlags::AddTo(CLI::App* app) {
                   "degrees, -5 to 5, by which the axis leans in the plane of the detector, if it "
                   "is known: above 0 it moves to larger columns in larger rows. Projections are "
                   "turned by it");
+  app->add_option("--try-centers", try_centers_,
+                  "begin:end:step, a slice for each axis instead of a volume, all in one picture "
+                  "with their scores")
+      ->excludes("--axis-png")
+      ->excludes(along)
+      ->excludes(center);
+  app->add_option("--rows", rows_, "begin:end:step of the detector: the slices");
+  app->add_option("--columns", columns_, "begin:end of the detector");
+  app->add_option("--projections", projections_, "begin:end:step");
   auto* half_turn =
       app->add_option("--half-turn", half_turn_,
                       "of a scan over 360 degrees or more: all (default) | first | second | best, "
                       "the half turn whose projections fit together best")
-      ->excludes(along)
           ->check(OneOf(KeysOf(kHalfTurns)));
   app->add_option("--series", series_,
                   "PROJECTIONS:STEP, a volume of so many projections every STEP of them (4-D); "
@@ -479,14 +486,6 @@ std::string ReconFlags::Replaces(const std::string& setting, const std::string& 
     if (center == "middle" || absl::SimpleAtod(center, &column)) return "--center " + center;
     if (setting == "center-doubt" && by_hand.contains("try-centers")) return "--try-centers";
   }
-  if (setting == "slice" && by_hand.contains("try-centers")) return "--try-centers";
-  if (const std::string samples = word("samples");
-      setting == "window" && (samples == "f16" || samples == "f32"))
-    return "--samples " + samples;
-  return "";
-}
-
-void ReconFlags::SetFile(const std::string& path, v1::TomographyJob* job) const {
   const auto leans = [](const std::string& along) { return along == "line" || along == "turn"; };
   if (setting == "along-rows" && leans(value)) {
     const std::string center = word("center");
@@ -500,6 +499,14 @@ void ReconFlags::SetFile(const std::string& path, v1::TomographyJob* job) const 
     if (given || setting == "center-row" || (along == "turn" && setting == "roll"))
       return "--along-rows " + along;
   }
+  if (setting == "slice" && by_hand.contains("try-centers")) return "--try-centers";
+  if (const std::string samples = word("samples");
+      setting == "window" && (samples == "f16" || samples == "f32"))
+    return "--samples " + samples;
+  return "";
+}
+
+void ReconFlags::SetFile(const std::string& path, v1::TomographyJob* job) const {
   auto* file = job->mutable_file();
   file->set_path(path);
   if (Given("--data")) file->set_projections(projections_at_);
@@ -548,6 +555,10 @@ void ReconFlags::SetPreparation(v1::TomographyPreparation* to) const {
     to->mutable_outliers()->set_window(static_cast<uint32_t>(outliers_[0]));
     to->mutable_outliers()->set_difference(outliers_[1]);
   }
+  if (Given("--roll")) {
+    if (!(std::abs(roll_) <= 5)) Refuse("--roll", absl::StrCat(roll_), "degrees from -5 to 5");
+    to->set_roll_degrees(roll_);
+  }
   if (row_drift_) to->mutable_row_drift()->set_most_rows(most_row_drift_);
   if (Given("--cutoff")) to->set_cutoff(cutoff_);
   if (Given("--air")) to->set_air_left(air_[0]), to->set_air_right(air_[1]);
@@ -556,10 +567,6 @@ void ReconFlags::SetPreparation(v1::TomographyPreparation* to) const {
   if (Given("--phase")) {
     to->mutable_phase()->set_pixel_size_um(phase_[0]);
     to->mutable_phase()->set_distance_mm(phase_[1]);
-  if (Given("--roll")) {
-    if (!(std::abs(roll_) <= 5)) Refuse("--roll", absl::StrCat(roll_), "degrees from -5 to 5");
-    to->set_roll_degrees(roll_);
-  }
     to->mutable_phase()->set_energy_kev(phase_[2]);
     to->mutable_phase()->set_delta_beta(phase_[3]);
     if (Given("--phase-method"))
@@ -600,6 +607,7 @@ void ReconFlags::SetCenter(v1::TomographyJob* job) const {
     tries->set_end(numbers[1]);
     tries->set_step(numbers[2]);
   }
+  SetAlongRows(job);
   SetUsualCenter(job);
   if (Given("--center-doubt")) {
     const auto& stitching = job->preparation().stitching();
@@ -627,15 +635,6 @@ void ReconFlags::SetCenter(v1::TomographyJob* job) const {
   }
 }
 
-// Without a word about the axis: that of the file, else it is searched, where a search is allowed.
-void ReconFlags::SetUsualCenter(v1::TomographyJob* job) const {
-  const bool tomopy = tomopy_ || job->reconstruction().form() == Options::FORM_TOMOPY;
-  if (OnlyPrepares(*job) || Given("--center") || job->has_try_centers() ||
-      job->preparation().has_stitching() || tomopy || job->center().pixels_size() > 0 ||
-      job->center().search_method() != v1::RotationCenter::METHOD_UNSPECIFIED)
-    return;
-  job->mutable_center()->set_search_method(v1::RotationCenter::METHOD_FILE_OR_AUTO);
-}
 // An axis that leans is found by a search alone, in rows all over the detector.
 void ReconFlags::SetAlongRows(v1::TomographyJob* job) const {
   if (!Given("--along-rows")) return;
@@ -674,6 +673,15 @@ void ReconFlags::SetAlongRows(v1::TomographyJob* job) const {
     center.set_search_method(v1::RotationCenter::METHOD_AUTO);
 }
 
+// Without a word about the axis: that of the file, else it is searched, where a search is allowed.
+void ReconFlags::SetUsualCenter(v1::TomographyJob* job) const {
+  const bool tomopy = tomopy_ || job->reconstruction().form() == Options::FORM_TOMOPY;
+  if (OnlyPrepares(*job) || Given("--center") || job->has_try_centers() ||
+      job->preparation().has_stitching() || tomopy || job->center().pixels_size() > 0 ||
+      job->center().search_method() != v1::RotationCenter::METHOD_UNSPECIFIED)
+    return;
+  job->mutable_center()->set_search_method(v1::RotationCenter::METHOD_FILE_OR_AUTO);
+}
 
 bool ReconFlags::OnlyPrepares(const v1::TomographyJob& job) {
   return job.output() == v1::TOMOGRAPHY_OUTPUT_SINOGRAMS;
@@ -753,6 +761,12 @@ void ReconFlags::SetSeries(v1::TomographyJob* job) const {
 }
 
 void ReconFlags::CheckTogether(const v1::TomographyJob& job) const {
+  if (job.preparation().roll_degrees() != 0 && Given("--roll") && job.rows().step() > 1) {
+    throw CLI::ValidationError(
+        "--roll", absl::StrCat("is ", roll_, " with a step of ", job.rows().step(),
+                               " in --rows: turned rows are made of neighbouring ones; allowed is "
+                               "a step of 1"));
+  }
   if (slice_.has_value() && job.has_try_centers())
     throw CLI::ValidationError("--slice", "is of one volume; --try-centers shows all its slices");
   if (Given("--output") && output_.empty())
@@ -762,12 +776,6 @@ void ReconFlags::CheckTogether(const v1::TomographyJob& job) const {
        {std::pair("--png", &png_), std::pair("--axis-png", &axis_png_)}) {
     if (Given(flag) && path->empty())
       throw CLI::ValidationError(flag, "is empty; allowed is the name of a file for the picture");
-  if (job.preparation().roll_degrees() != 0 && Given("--roll") && job.rows().step() > 1) {
-    throw CLI::ValidationError(
-        "--roll", absl::StrCat("is ", roll_, " with a step of ", job.rows().step(),
-                               " in --rows: turned rows are made of neighbouring ones; allowed is "
-                               "a step of 1"));
-  }
   }
   if (Given("--preview") && preview_.empty())
     throw CLI::ValidationError("--preview", "is empty; allowed is a folder for the pictures");
@@ -794,8 +802,12 @@ void ReconFlags::CheckTogether(const v1::TomographyJob& job) const {
 void ReconFlags::CheckOfBatch() const {
   for (const char* flag : kOfOneFile) {
     if (Given(flag))
-      throw CLI::ValidationError(flag,
-                                 absl::StrCat("is of one file; ", files_.size(), " are given"));
+      throw CLI::ValidationError(
+          flag,
+          absl::StrCat("is of one file; ", many_.empty() ? absl::StrCat(files_.size(), " are given")
+                                                         : absl::StrCat(many_,
+                                                                        ", whose results go to "
+                                                                        "--output-dir")));
   }
   // One of two results could not be written, after all its work; pictures would replace others.
   std::map<std::string, std::string> files;
@@ -821,6 +833,10 @@ std::string ReconFlags::PreviewOf(const std::string& file, const char* kind) con
 }
 
 void ReconFlags::CheckFollowing(const v1::TomographyJob& job) const {
+  if (files_.size() == 1 && files_.front().find_first_of("*?") != std::string::npos) {
+    throw CLI::ValidationError("--follow",
+                               absl::StrCat("is of one scan; '", files_.front(), "' is a pattern"));
+  }
   if (files_.size() > 1)
     throw CLI::ValidationError("--follow",
                                absl::StrCat("is of one scan; ", files_.size(), " are given"));
@@ -840,6 +856,29 @@ void ReconFlags::CheckFollowing(const v1::TomographyJob& job) const {
                                absl::StrCat("is ", *following_.projections, ", and --angles gives ",
                                             count, "; allowed is the same number"));
   }
+}
+
+bool ReconFlags::MayNameMany() const {
+  return std::any_of(files_.begin(), files_.end(), MayStandForMany);
+}
+
+bool ReconFlags::HasPattern() const {
+  return std::any_of(files_.begin(), files_.end(), cli::HasPattern);
+}
+
+std::vector<std::string> ReconFlags::FindScans(std::vector<std::string> roots,
+                                               const std::string& address) {
+  const v1::JobSpec spec = job_.Spec();
+  const v1::TomographyPreparation& preparation = spec.tomography().preparation();
+  ScanNames found = ScanFinder({.roots = std::move(roots),
+                                .address = address,
+                                .fields = {flats_, darks_, angles_file_},
+                                .sinograms = sinograms_ || preparation.already_sinograms(),
+                                .transmissions = transmissions_ || preparation.ignore_fields()})
+                        .Find(files_);
+  files_ = std::move(found.files);
+  many_ = std::move(found.many);
+  return std::move(found.notes);
 }
 
 const std::vector<std::string>& ReconFlags::files() const {

@@ -481,8 +481,8 @@ class ReconCommand(DaemonTest):
             with self.subTest(flags=flags):
                 self.assertIn(words, self.recon(*flags, code=2).stderr)
         os.mkdir(os.path.join(self.root, "empty"))
-        self.assertIn("empty", self.recon("empty", "a.h5", "--output-dir", "results", "--format", "mat", code=1).stderr)
-        self.assertTrue(os.path.exists(os.path.join(self.root, "results", "a.mat")))
+        self.assertIn("'empty' is a folder without a scan: it holds nothing", self.recon("empty", "a.h5", "--output-dir", "results", "--format", "mat", code=2).stderr)
+        self.assertFalse(os.path.exists(os.path.join(self.root, "results", "a.mat")), "nothing begins before all names are clear")
         self.assertIn("lies outside", self.recon("/etc/hosts", "--output-dir", "results", code=1).stderr)
         self.assertEqual(self.recon("a.h5", "b.h5", "--plan").stdout.count("fits devices/"), 2)
         done = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", "127.0.0.1:1", "recon", "a.h5", "b.h5", "c.h5"], capture_output=True, text=True, timeout=60)
