@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -148,6 +149,7 @@ std::string Escaped(const std::string& name) {
 
 thread_local std::string unreadable;  // by NoteUnreadable, which takes no argument of ours
 int NoteUnreadable(const char* path, int error) {
+  if (error == ENOENT || error == ENOTDIR) return 0;  // there is nothing to match
   unreadable = absl::StrCat(path, ": ", std::strerror(error));
   return 1;
 }
@@ -273,7 +275,7 @@ void ScanFinder::AddPattern(const std::string& pattern, ScanNames* to) const {
   // Where the pattern says how the files end, they are what the user wants.
   const size_t dot = last.rfind('.');
   const bool ends = dot != std::string::npos && !HasPattern(last.substr(dot)),
-             asked = absl::StrContainsIgnoreCase(last, "_rec");
+             asked = absl::StrContains(absl::AsciiStrToLower(last), "_rec");
   std::map<std::string, std::vector<std::string>> left;  // by the reason
   std::vector<std::string> scans;
   for (const std::string& name : names) {
@@ -291,6 +293,9 @@ void ScanFinder::AddPattern(const std::string& pattern, ScanNames* to) const {
            "pages"]
               .push_back(name);
       continue;
+    } else if (absl::EndsWith(name, ".json") &&
+               found.contains(std::string(absl::StripSuffix(name, ".json")))) {
+      continue;  // it says what the other one is
     } else if (!ends && !EndsAsScan(name) && !IsFolder(here)) {
       left["no scan by its name"].push_back(name);
       continue;
