@@ -17,9 +17,9 @@ from octavo.tomography import AXIS_ARGUMENTS, ProjectionArrays, angles_of, prepa
 _MOST_ROWS = 16  # that phase correlation looks at
 _LEAST_COLUMNS = 8
 _RANGE = 50  # columns on either side that find_center searches
-# find_center_pc warns below this correlation, by three standard deviations. Of 233 pairs of simulated projections half a turn apart (32 to 512 columns, 1 to
+# find_center_pc warns below this correlation, by three standard deviations. Of 242 pairs of simulated projections half a turn apart (32 to 512 columns, 1 to
 # 16 rows, 1 to 60 ellipses, noise of 0.001 to 5 standard deviations of a projection) whose axis was found within a column, none lay there. Of pairs 20 to
-# 170 degrees apart with a wrong axis and little noise 46 % did: what looks alike from all sides cannot be told.
+# 170 degrees apart with a wrong axis and little noise 54 % did: what looks alike from all sides cannot be told.
 _LEAST_CORRELATION = 0.8
 _FINE, _COARSE = 2.0, 0.05  # columns; part of the columns
 
