@@ -133,7 +133,7 @@ nlohmann::json OwnMetadata(const std::string& path) {
 }
 
 std::string QuantityOf(const nlohmann::json& metadata) {
-  const auto kind = metadata.find("value_kind");
+  const auto kind = metadata.find("value");
   return kind != metadata.end() && kind->is_string() ? kind->get<std::string>() : "";
 }
 

@@ -254,9 +254,9 @@ class RootsElsewhere(unittest.TestCase):
                 # A name with brackets goes to the server as it is, which says that it has none.
                 done = recon("b[1].npy")
                 self.assertEqual(done.returncode, 1)
-                self.assertIn("no file 'b[1].npy'", done.stderr)
+                self.assertIn("tomography.file.path: 'b[1].npy' lies outside the replay roots", done.stderr)
                 done = recon("folder")
-                self.assertIn("no file 'folder'", done.stderr)
+                self.assertIn("tomography.file.path: 'folder' lies outside the replay roots", done.stderr)
             finally:
                 daemon.stop()
                 daemon.remove()
