@@ -206,7 +206,7 @@ class TomographyRoll(DaemonTest):
                              (("--roll", "1", "--rows", "0:60:2"), "--roll: is 1 with a step of 2 in --rows"), (("--roll", "x"), "--roll: is 'x'; allowed are numbers")):
             with self.subTest(flags=flags):
                 self.assertIn(words, self.recon("leaning.npy", *angles, *flags, "--plan", code=2))
-        self.assertIn("(--along-rows)", self.recon("leaning.npy", *angles, "--along-rows", "line", "--rows", "0:2", "--plan", code=1))
+        self.assertIn("along_rows: --along-rows)", self.recon("leaning.npy", *angles, "--along-rows", "line", "--rows", "0:2", "--plan", code=1))
 
 
 if __name__ == "__main__":
