@@ -133,7 +133,7 @@ void AxisFinder::TellDead(const std::vector<int64_t>& dead, const TomographyLayo
       absl::StrFormat("%d %s dead in the rows that say where the axis is, or far from their "
                       "neighbours in all projections; the first is "
                       "column %.0f. The search leaves them out, the picture does not: ring "
-                      "removal of dead stripes (--rings dead) mends them there.",
+                      "removal of dead stripes (preparation.rings DEAD_STRIPE) mends them there.",
                       dead.size(), dead.size() == 1 ? "column is" : "columns are",
                       layout.RawCenter(static_cast<double>(dead.front()))));
 }
@@ -411,8 +411,8 @@ absl::Status AxisFinder::CheckIn(const PreparedRows& rows, const ScannedObject& 
                                  ? "The axis is taken where the file says,"
                                  : "The axis is given as";
   run_.Warn(
-      absl::StrFormat("%s column %.2f; opposite projections find it at %.2f +- %.2f: center auto "
-                      "(--center auto) takes that.",
+      absl::StrFormat("%s column %.2f; opposite projections find it at %.2f +- %.2f: "
+                      "center.search_method AUTO takes that.",
                       source, taken, raw.found.center, raw.found.uncertainty));
   return absl::OkStatus();
 }

@@ -3,12 +3,15 @@
 #include "client/cpp/cli/tomopy_settings.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -217,11 +220,95 @@ TEST(TomopySettings, WhatDependsOnAMethodCountsWithItAlone) {
   EXPECT_EQ(RefusalOf({{"remove-stripe-method", "vo"}}),
             "remove-stripe-method is 'vo'; allowed none, fw, ti, sf, vo-all");
   EXPECT_EQ(FlagsFor({{"retrieve-phase-method", "none"}, {"energy", "35"}}), Flags{});
-  EXPECT_THAT(RefusalOf({{"retrieve-phase-method", "paganin"},
-                         {"energy", "35"},
-                         {"propagation-distance", "250"},
-                         {"pixel-size", "0.69"}}),
-              HasSubstr("--phase 0.69,250,35,DELTA_BETA"));
+}
+
+// tomopy.retrieve_phase of TomoPy 1.15.2, at a frequency in cycles per cm: lengths in cm, keV.
+double FilterOfTomopy(double pixel_um, double distance_mm, double energy, double alpha,
+                      double cycles_per_pixel) {
+  const double pixel = pixel_um * 1e-4, distance = distance_mm / 10;  // as tomopy-cli calls it
+  const double w = cycles_per_pixel / pixel;
+  const double wavelength = 2 * 3.14159265359 * 6.58211928e-19 * 299792458e+2 / energy;
+  const auto factor = [&](double w2) {
+    return 1 / (wavelength * distance * w2 / (4 * 3.14159265359) + alpha);
+  };
+  return factor(w * w) / factor(0);
+}
+
+// METHOD_PAGANIN, as the contract defines it: lengths in m, k in rad per length.
+double FilterOfOctavo(const std::vector<std::string>& phase, double bins, double cycles_per_pixel) {
+  double numbers[4];
+  for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(absl::SimpleAtod(phase[i], &numbers[i]));
+  const double k = 2 * M_PI * cycles_per_pixel / (numbers[0] * 1e-6 * bins);
+  const double wavelength = 1.2398419843e-9 / numbers[2];
+  return 1 / (1 + numbers[3] * wavelength * numbers[1] * 1e-3 / (4 * M_PI) * k * k);
+}
+
+TEST(TomopySettings, PaganinIsTheFilterOfTomopy) {
+  const struct {
+    double pixel, distance, energy, alpha;
+    int binning;
+  } cases[] = {{1.17, 60, 20, 0.001, 0},
+               {0.69, 250, 35, 1e-4, 0},
+               {5, 3000, 60, 0.02, 1},
+               {0.1, 12.5, 8.3, 2e-7, 2},
+               {50, 0.5, 900, 2.5, 0}};
+  for (const auto& one : cases) {
+    const Given given = {{"retrieve-phase-method", "paganin"},
+                         {"pixel-size", absl::StrFormat("%.17g", one.pixel)},
+                         {"propagation-distance", absl::StrFormat("%.17g", one.distance)},
+                         {"energy", absl::StrFormat("%.17g", one.energy)},
+                         {"retrieve-phase-alpha", absl::StrFormat("%.17g", one.alpha)},
+                         {"binning", absl::StrCat(one.binning)}};
+    const TomopySettings meant = FromTomopy(given);
+    EXPECT_THAT(meant.refusals, IsEmpty());
+    const auto flag = std::find_if(meant.flags.begin(), meant.flags.end(),
+                                   [](const auto& flag) { return flag.name == "phase"; });
+    ASSERT_NE(flag, meant.flags.end());
+    ASSERT_THAT(flag->values, SizeIs(4));
+    EXPECT_THAT(flag->why, HasSubstr("TomoPy 1.15.2"));
+    for (double f = 0; f <= 0.5; f += 1.0 / 64) {
+      const double wanted = FilterOfTomopy(one.pixel, one.distance, one.energy, one.alpha, f);
+      EXPECT_NEAR(FilterOfOctavo(flag->values, 1 << one.binning, f), wanted, 1e-7 * wanted)
+          << one.alpha << " at " << f;
+    }
+  }
+  // tomopy-cli's defaults, and those that are given.
+  EXPECT_EQ(FlagsFor({{"retrieve-phase-method", "paganin"}}),
+            (Flags{{"phase", {"1.17", "60", "20", "25.33029591"}}}));
+  EXPECT_EQ(FlagsFor({{"retrieve-phase-method", "paganin"}, {"binning", "2"}, {"pixel-size", "4"}}),
+            (Flags{{"bin", {"4"}}, {"phase", {"1", "60", "20", "25.33029591"}}}));
+  const TomopySettings meant = FromTomopy(
+      {{"retrieve-phase-method", "paganin"}, {"energy", "35"}, {"retrieve-phase-pad", "8"}});
+  ASSERT_THAT(meant.flags, SizeIs(1));
+  EXPECT_THAT(meant.flags[0].why, HasSubstr("(with energy = 35)"));
+  EXPECT_THAT(meant.no_effect, ElementsAre("retrieve-phase-pad = 8"));
+}
+
+TEST(TomopySettings, PaganinThatCannotBeTheSameIsRefused) {
+  const auto with = [](const char* name, const char* value) {
+    return Given{{"retrieve-phase-method", "paganin"}, {name, value}};
+  };
+  EXPECT_THAT(RefusalOf(with("retrieve-phase-alpha", "0")),
+              HasSubstr("retrieve-phase-alpha is '0'; allowed 2.54e-08 to 2.53"));
+  EXPECT_THAT(RefusalOf(with("retrieve-phase-alpha", "3")),
+              HasSubstr("delta / beta is 1e6 to 0.01"));
+  EXPECT_THAT(RefusalOf(with("energy", "20000")),
+              HasSubstr("energy is '20000'; allowed 1 to 1000 keV"));
+  EXPECT_THAT(RefusalOf(with("pixel-size", "0.0001")), HasSubstr("allowed 0.001 to 1000 um"));
+  EXPECT_THAT(RefusalOf(with("propagation-distance", "2000000")), HasSubstr("0.001 to 1000000 mm"));
+  EXPECT_THAT(RefusalOf(with("pixel-size-auto", "True")), HasSubstr("pixel-size-auto is 'True'"));
+  for (const auto& refusal : FromTomopy(with("energy", "20000")).refusals) {
+    EXPECT_TRUE(refusal.differs);
+    EXPECT_THAT(refusal.instead, ElementsAre("phase"));
+  }
+  // A distance of 0, and a step that tomopy-cli does not come to.
+  EXPECT_EQ(FlagsFor(with("propagation-distance", "0")), Flags{});
+  EXPECT_THAT(FromTomopy(with("propagation-distance", "0")).otherwise,
+              ElementsAre(HasSubstr("it changes nothing")));
+  const TomopySettings hard =
+      FromTomopy({{"retrieve-phase-method", "paganin"}, {"beam-hardening-method", "standard"}});
+  EXPECT_THAT(hard.no_effect, ElementsAre("retrieve-phase-method = paganin"));
+  EXPECT_THAT(hard.refusals, SizeIs(1));
 }
 
 TEST(TomopySettings, Algorithms) {

@@ -9,95 +9,17 @@
 
 #include "absl/strings/str_format.h"
 
+#include "client/cpp/cli/evidence_plot.h"
 #include "client/cpp/cli/grey_canvas.h"
 #include "client/cpp/cli/grey_picture.h"
-#include "gpu/base/pixel_text.h"
 
 namespace octavo::cli {
 namespace {
 
-constexpr int64_t kPageColumns = 960, kMargin = 12, kTitle = 2 * (kGlyphHeight + 5);
-constexpr int64_t kPlotRows = 200, kLabelColumns = 66;
-constexpr uint8_t kBlack = 0, kMid = 120, kLight = 205;
+constexpr uint8_t kBlack = 0, kMid = 120;
 constexpr double kReach = 12, kStep = 0.25;  // columns around the axis, of the difference
 
 double NaN() { return std::numeric_limits<double>::quiet_NaN(); }
-
-/// A plot of numbers over columns or rows, on a part of the page.
-class Plot {
- public:
-  struct Axis {
-    double least = 0, most = 1;
-  };
-  Plot(GreyCanvas& page, int64_t top, int64_t left, int64_t columns, const std::string& title,
-       Axis x, Axis y)
-      : page_(page),
-        top_(top + kTitle),
-        left_(left + kLabelColumns),
-        columns_(columns - kLabelColumns),
-        x_(x),
-        y_(y) {
-    page_.Text(top, left_, title, 2);
-    page_.Frame(top_, left_, kPlotRows, columns_, kMid);
-    // Without what rounding leaves of 0.
-    const auto number = [](double value, const Axis& of) {
-      return absl::StrFormat("%.4g", std::abs(value) < 1e-6 * (of.most - of.least) ? 0 : value);
-    };
-    page_.Text(top_, left, number(y_.most, y_));
-    page_.Text(top_ + kPlotRows - kGlyphHeight, left, number(y_.least, y_));
-    const int64_t below = top_ + kPlotRows + 4;
-    page_.Text(below, left_, number(x_.least, x_));
-    const std::string most = number(x_.most, x_);
-    page_.Text(below, left_ + columns_ - TextWidth(most), most);
-  }
-  static int64_t rows() { return kTitle + kPlotRows + 4 + kGlyphHeight; }
-
-  double Row(double y) const {
-    return static_cast<double>(top_ + kPlotRows - 4) -
-           (y - y_.least) / (y_.most - y_.least) * static_cast<double>(kPlotRows - 8);
-  }
-  double Column(double x) const {
-    return static_cast<double>(left_ + 3) +
-           (x - x_.least) / (x_.most - x_.least) * static_cast<double>(columns_ - 7);
-  }
-  bool Holds(double x) const { return x >= x_.least && x <= x_.most; }
-  void Curve(const std::vector<double>& x, const std::vector<double>& y) {
-    for (size_t i = 1; i < x.size(); ++i) {
-      if (std::isfinite(y[i - 1]) && std::isfinite(y[i]) && Holds(x[i - 1]) && Holds(x[i]))
-        page_.Line(Row(y[i - 1]), Column(x[i - 1]), Row(y[i]), Column(x[i]), kBlack);
-    }
-  }
-  /// A dashed line upright at x, with a text at its head.
-  void Upright(double x, const std::string& text) {
-    if (!Holds(x)) return;
-    const int64_t column = std::lround(Column(x));
-    for (int64_t row = top_ + 1; row < top_ + kPlotRows - 1; ++row) {
-      if (row % 6 < 4) page_.Set(row, column, kMid);
-    }
-    const int64_t right = column + 5, width = TextWidth(text);
-    page_.Text(top_ + 5, right + width < left_ + columns_ ? right : column - 5 - width, text);
-  }
-
- private:
-  GreyCanvas& page_;
-  const int64_t top_, left_, columns_;
-  const Axis x_, y_;
-};
-
-// The range of finite values, a little wider; never empty.
-Plot::Axis RangeOf(const std::vector<double>& values, double wider) {
-  Plot::Axis range{.least = std::numeric_limits<double>::infinity(),
-                   .most = -std::numeric_limits<double>::infinity()};
-  for (const double value : values) {
-    if (!std::isfinite(value)) continue;
-    range.least = std::min(range.least, value);
-    range.most = std::max(range.most, value);
-  }
-  if (!(range.least <= range.most)) return {};
-  const double more = std::max({wider * (range.most - range.least), 1e-12 * std::abs(range.most),
-                                std::numeric_limits<double>::min()});
-  return {.least = range.least - more, .most = range.most + more};
-}
 
 /// The axis in words: of several, that in the middle.
 double MiddleOf(const v1::TomographyReport& report) {
@@ -169,88 +91,29 @@ void DrawLine(GreyCanvas& page, int64_t top, const v1::AxisLine& line) {
   }
 }
 
-/// A picture [rows, columns] as large as fits into a third of the page.
-class Tile {
- public:
-  Tile(int64_t rows, int64_t columns) : rows_(rows), columns_(columns) {
-    constexpr double kMostColumns = (kPageColumns - 4 * kMargin) / 3.0, kMostRows = 560,
-                     kLeastRows = 48;
-    across_ = std::min(kMostColumns / static_cast<double>(columns), 8.0);
-    across_ = std::min(across_, kMostRows / static_cast<double>(rows));
-    // A few rows are drawn higher.
-    along_ = std::max(across_, kLeastRows / static_cast<double>(rows));
-  }
-  int64_t height() const { return Size(along_, rows_); }
-  int64_t width() const { return Size(across_, columns_); }
-
-  void Draw(GreyCanvas& page, int64_t top, int64_t left, const std::string& title,
-            const std::vector<uint8_t>& greys) const {
-    page.Text(top, left, title);
-    for (int64_t row = 0; row < height(); ++row) {
-      for (int64_t column = 0; column < width(); ++column)
-        page.Set(top + kGlyphHeight + 5 + row, left + column, Mean(greys, row, column));
+/// One bar for each half turn, side by side: that of the sums, and that of the centres.
+void DrawHalfTurns(GreyCanvas& page, int64_t top, const v1::TomographyReport& report) {
+  const int64_t half = (kPageColumns - 3 * kMargin) / 2;
+  const auto draw = [&](int64_t left, const std::string& title, auto deviation_of) {
+    std::vector<double> values;
+    for (const auto& turn : report.half_turns()) values.push_back(deviation_of(turn));
+    Plot::Axis y{.least = 0, .most = 1.05 * RangeOf(values, 0).most};
+    if (!(y.most > 0)) y.most = 1;
+    const auto count = static_cast<double>(values.size());
+    Plot plot(page, top, left, half, title, {.least = 0.4, .most = count + 0.6}, y, false);
+    for (int i = 0; i < report.half_turns_size(); ++i) {
+      const double value = values[static_cast<size_t>(i)];
+      const bool used = report.half_turns(i).used();
+      plot.Bar(
+          i + 1, 0.3, value, used,
+          absl::StrFormat("%d%s / %s", i + 1, used ? " used" : "",
+                          std::isfinite(value) ? absl::StrFormat("%.3g", value) : "not compared"));
     }
-  }
-  void DrawAxis(GreyCanvas& page, int64_t top, int64_t left,
-                const std::vector<double>& axes) const {
-    for (int64_t row = 0; row < height(); ++row) {
-      const auto of = std::min(rows_ - 1, static_cast<int64_t>(static_cast<double>(row) / along_));
-      const int64_t column = std::lround((axes[static_cast<size_t>(of)] + 0.5) * across_ - 0.5);
-      if (row % 8 < 4 && column >= 0 && column < width())
-        page.Set(top + kGlyphHeight + 5 + row, left + column, row % 16 < 8 ? UINT8_MAX : kBlack);
-    }
-  }
-
- private:
-  static int64_t Size(double scale, int64_t count) {
-    return std::max<int64_t>(1, std::lround(scale * static_cast<double>(count)));
-  }
-  // The mean of the pixels that a pixel of the page covers.
-  uint8_t Mean(const std::vector<uint8_t>& greys, int64_t row, int64_t column) const {
-    const auto span = [](int64_t at, double scale, int64_t count) {
-      const auto begin = static_cast<int64_t>(static_cast<double>(at) / scale),
-                 end = static_cast<int64_t>(std::ceil(static_cast<double>(at + 1) / scale - 1e-9));
-      return std::pair(std::clamp<int64_t>(begin, 0, count - 1),
-                       std::clamp<int64_t>(std::max(end, begin + 1), 1, count));
-    };
-    const auto [top, bottom] = span(row, along_, rows_);
-    const auto [left, right] = span(column, across_, columns_);
-    int64_t sum = 0;
-    for (int64_t r = top; r < bottom; ++r) {
-      for (int64_t c = left; c < right; ++c) sum += greys[static_cast<size_t>(r * columns_ + c)];
-    }
-    return static_cast<uint8_t>(sum / ((bottom - top) * (right - left)));
-  }
-
-  const int64_t rows_, columns_;
-  double across_ = 1, along_ = 1;  // pixels of the page for one of the picture
-};
-
-/// The difference with 0 as the middle grey, four times as strong as the contrast of `first`, so
-/// that noise stays grey and what an axis leaves shows.
-std::vector<uint8_t> DifferenceGreys(const std::vector<float>& first,
-                                     const std::vector<float>& mirrored) {
-  constexpr double kStronger = 4;
-  std::vector<double> values(first.begin(), first.end());
-  std::erase_if(values, [](double value) { return !std::isfinite(value); });
-  double range = 0;
-  if (!values.empty()) {
-    const auto at = [&](double part) {
-      const auto nth = values.begin() + std::lround(part * static_cast<double>(values.size() - 1));
-      std::nth_element(values.begin(), nth, values.end());
-      return *nth;
-    };
-    const double low = at(0.002);
-    range = at(0.998) - low;
-  }
-  std::vector<uint8_t> greys(first.size(), kLight);
-  for (size_t i = 0; i < first.size(); ++i) {
-    const double off = static_cast<double>(first[i]) - static_cast<double>(mirrored[i]);
-    if (!std::isfinite(off)) continue;  // one of the two saw nothing
-    const double part = range > 0 ? std::clamp(kStronger * off / range, -1.0, 1.0) : 0;
-    greys[i] = static_cast<uint8_t>(std::lround(127.5 + 127.5 * part));
-  }
-  return greys;
+  };
+  draw(kMargin, "half turns / sums, relative",
+       [](const v1::HalfTurnReport& turn) { return turn.mass_deviation(); });
+  draw(2 * kMargin + half, "half turns / centres, columns",
+       [](const v1::HalfTurnReport& turn) { return turn.center_deviation(); });
 }
 
 void DrawPair(GreyCanvas& page, int64_t top, const OppositePair& pair, const Tile& tile,
@@ -303,7 +166,8 @@ double OppositePair::Difference(double offset) const {
     ++count;
   }
   // A few columns that both saw say nothing.
-  return count * 8 >= std::ssize(mirrored) && whole > 0 ? std::sqrt(squares / whole) : NaN();
+  const double least = least_part * static_cast<double>(mirrored.size());
+  return static_cast<double>(count) >= least && whole > 0 ? std::sqrt(squares / whole) : NaN();
 }
 
 DifferenceCurve CurveOf(const OppositePair& pair) {
@@ -335,13 +199,14 @@ DifferenceCurve CurveOf(const OppositePair& pair) {
 
 bool WriteAxisPicture(const std::string& path, const v1::TomographyReport& report,
                       const OppositePair* pair, double detector_columns) {
-  const bool scores = report.scores_size() > 1, line = report.axis_line().groups_size() > 0;
+  const bool scores = report.scores_size() > 1, line = report.axis_line().groups_size() > 0,
+             turns = report.half_turns_size() > 0;
   const std::optional<Tile> tile =
       pair != nullptr ? std::optional<Tile>(std::in_place, pair->rows, pair->columns)
                       : std::nullopt;
   const int64_t plot = Plot::rows() + kMargin;
-  const int64_t rows = kMargin + (scores || pair != nullptr ? plot : 0) + (line ? plot : 0) +
-                       (tile.has_value() ? kGlyphHeight + 5 + tile->height() + kMargin : 0);
+  const int64_t rows = kMargin + (scores || pair != nullptr ? plot : 0) + (turns ? plot : 0) +
+                       (line ? plot : 0) + (tile.has_value() ? tile->rows() + kMargin : 0);
   GreyCanvas page(rows, kPageColumns);
   int64_t top = kMargin;
   const int64_t half = (kPageColumns - 3 * kMargin) / 2;
@@ -352,6 +217,10 @@ bool WriteAxisPicture(const std::string& path, const v1::TomographyReport& repor
                    scores ? half : kPageColumns - 2 * kMargin, *pair, detector_columns);
   }
   if (scores || pair != nullptr) top += plot;
+  if (turns) {
+    DrawHalfTurns(page, top, report);
+    top += plot;
+  }
   if (line) {
     DrawLine(page, top, report.axis_line());
     top += plot;

@@ -15,6 +15,7 @@ struct OppositePair {
   int64_t rows = 0, columns = 0;
   std::vector<float> first, second;  // [row, column]
   std::vector<double> axes;          // of each row
+  double least_part = 0.125;         // of all pixels, that both must have seen to be compared
 
   /// The second one, mirrored about the axis moved by `offset` columns; NaN where it saw nothing.
   std::vector<float> Mirrored(double offset) const;
@@ -35,10 +36,11 @@ struct DifferenceCurve {
 DifferenceCurve CurveOf(const OppositePair& pair);
 
 /// What lets people judge the axis of a job, in one picture: the scores of the search and the
-/// difference of the opposite projections as curves with the axis marked, the positions of the axis
-/// along the rows with the line through them, and below the two projections and their difference.
-/// `pair`: null = there is none. `detector_columns`: how many columns of the detector one column of
-/// the pair has. Returns whether the file could be written.
+/// difference of the opposite projections as curves with the axis marked, the deviations of the
+/// half turns as bars, those of the one that is used filled, the positions of the axis along the
+/// rows with the line through them, and below the two projections and their difference. `pair`:
+/// null = there is none. `detector_columns`: how many columns of the detector one column of the
+/// pair has. Returns whether the file could be written.
 bool WriteAxisPicture(const std::string& path, const v1::TomographyReport& report,
                       const OppositePair* pair, double detector_columns);
 

@@ -123,6 +123,8 @@ constexpr FieldFlag kFields[] = {
     {"center.pixels", "--center"},
     {"center.search_method", "--center"},
     {"center.on_doubt", "--center-doubt"},
+    {"center.along_rows", "--along-rows"},
+    {"preparation.roll_degrees", "--roll"},
     {"tomography.center.row", "--center-row"},
     {"try_centers", "--try-centers"},
     {"preparation.ignore_fields", "--transmissions"},
@@ -210,7 +212,9 @@ constexpr FieldFlag kFields[] = {
 };
 
 // Names of fields in the words of answers.
-constexpr FieldFlag kWords[] = {{"ask for negative data to become 0", "--negative-to-zero"},
+constexpr FieldFlag kWords[] = {{"center.search_method AUTO", "--center auto"},
+                                {"preparation.rings DEAD_STRIPE", "--rings dead"},
+                                {"ask for negative data to become 0", "--negative-to-zero"},
                                 {"angles are not given", "--angles, --angles-file"}};
 
 // What answers advise, in their words, and the command that does it.
@@ -220,7 +224,7 @@ constexpr FieldFlag kCommands[] = {
     {"wait for the operation that commits it", "octavo operation list --filter 'done = false'"}};
 
 bool Has(const CLI::App* command, const char* flags) {
-  const std::string first(flags, std::strcspn(flags, ","));
+  const std::string first(flags, std::strcspn(flags, ", "));
   return command->get_option_no_throw(first) != nullptr;
 }
 
@@ -258,6 +262,10 @@ std::string FlagsFor(const CLI::App* app, const std::string& field, const std::s
   std::vector<std::pair<std::string, std::string>> found;  // the name in the text, and the flag
   const auto add = [&](const std::string& name, const char* flag) {
     if (!Has(command, flag)) return;
+    // A flag with its value says more than the flag alone.
+    std::erase_if(found, [&](const auto& one) {
+      return absl::StartsWith(flag, absl::StrCat(one.second, " "));
+    });
     const bool known = std::any_of(found.begin(), found.end(),
                                    [&](const auto& one) { return one.second == flag; });
     if (!known) found.emplace_back(name, flag);

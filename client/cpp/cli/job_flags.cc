@@ -76,7 +76,7 @@ void PrintJob(const Session& session, const v1::Job& job) {
                 << found.centers(found.centers_size() - 1) << " tried";
     } else if (found.centers_size() > 0) {
       std::cout << "\n  axis at column " << found.centers(0) << " (" << HowAxisWasFound(found)
-                << ")";
+                << ")" << HowAxisLeans(found);
     }
     if (found.center_check_method() != v1::RotationCenter::METHOD_UNSPECIFIED)
       std::cout << ", " << found.center_check() << " by " << InWords(found.center_check_method());

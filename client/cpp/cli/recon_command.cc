@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "octavo/v1/job.grpc.pb.h"
+#include "octavo/v1/system.grpc.pb.h"
 #include "octavo/v1/volume.grpc.pb.h"
 
 #include "client/cpp/cli/axis_evidence.h"
@@ -312,8 +313,27 @@ bool Preview(Session& session, const ReconFlags& flags) {
   return made || (session.exit_code == kFailed && flags.batch() && !flags.stop_on_error());
 }
 
-void Run(Session& session, const ReconFlags& flags) {
+// Finds the scans that patterns and folders stand for. False if the server, which tells the folders
+// from which names count, does not answer, and a pattern needs that.
+bool FindScans(Session& session, ReconFlags& flags) {
+  if (flags.follow() || !flags.MayNameMany()) return true;
+  v1::GetInfoResponse info;
+  const grpc::Status status = v1::SystemService::NewStub(session.channel())
+                                  ->GetInfo(session.Context().get(), v1::GetInfoRequest(), &info);
+  if (!status.ok()) return !flags.HasPattern() || Check(session, status);
+  std::vector<std::string> roots;
+  for (const auto& root : info.storage()) {
+    if (root.use() == v1::GetInfoResponse::StorageRoot::USE_REPLAY) roots.push_back(root.path());
+  }
+  for (const std::string& note : flags.FindScans(std::move(roots), session.address))
+    std::cerr << "octavo: " << note << "\n";
+  return true;
+}
+
+void Run(Session& session, ReconFlags& flags) {
   if (!flags.settings().written().empty()) return flags.settings().Write();
+  (void)flags.files();  // there must be one
+  if (!FindScans(session, flags)) return;
   if (!flags.preview().empty() && !Preview(session, flags)) return;
   if (const std::string chosen = flags.ChosenIterations(); !chosen.empty() && !session.json)
     std::cerr << "octavo: " << chosen << "\n";

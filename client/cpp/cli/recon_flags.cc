@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
+#include "client/cpp/cli/scan_names.h"
 #include "client/cpp/cli/words.h"
 
 namespace octavo::cli {
@@ -66,6 +67,10 @@ const std::map<std::string, v1::HalfTurn> kHalfTurns = {{"all", v1::HALF_TURN_AL
                                                         {"first", v1::HALF_TURN_FIRST},
                                                         {"second", v1::HALF_TURN_SECOND},
                                                         {"best", v1::HALF_TURN_BEST}};
+const std::map<std::string, v1::RotationCenter::AlongRows> kAlongRows = {
+    {"one", v1::RotationCenter::ALONG_ROWS_ONE},
+    {"line", v1::RotationCenter::ALONG_ROWS_LINE},
+    {"turn", v1::RotationCenter::ALONG_ROWS_TURN}};
 const std::vector<FlagOf> kOfAlgorithms = {{"--filter", {"fbp", "fourier", "auto"}},
                                            {"--extend-edges", {"fbp", "fourier", "auto"}},
                                            {"--fourier-accuracy", {"fourier"}},
@@ -91,9 +96,10 @@ constexpr const char* kOfSlices[] = {"--algorithm",     "--iterations",   "--int
                                      "--try-centers"};
 
 /// Flags that --tomopy excludes.
-constexpr const char* kNotOfTomopy[] = {
-    "--center",  "--center-row", "--center-doubt", "--size",        "--relaxation",
-    "--subsets", "--min",        "--max",          "--stop-change", "--stop-residual"};
+constexpr const char* kNotOfTomopy[] = {"--center",      "--center-row",   "--center-doubt",
+                                        "--along-rows",  "--size",         "--relaxation",
+                                        "--subsets",     "--min",          "--max",
+                                        "--stop-change", "--stop-residual"};
 
 /// Flags of one result, which several files and --output-dir exclude.
 constexpr const char* kOfOneFile[] = {"--output",  "--png",        "--axis-png", "--try-centers",
@@ -184,10 +190,12 @@ void ReconFlags::AddTo(CLI::App* app) {
   settings_.AddTo(app, [this](const auto& setting, const auto& value, const auto& by_hand) {
     return Replaces(setting, value, by_hand);
   });
-  app->add_option("file", files_,
-                  "scans: HDF5 (Data Exchange, NXtomo), .npy, TIFF (a file of pages, or a folder "
-                  "of files) or Zarr, below a replay root of the server. Several: each is a job "
-                  "whose result goes to --output-dir");
+  app->add_option(
+      "file", files_,
+      "scans: HDF5 (Data Exchange, NXtomo), .npy, TIFF (a file of pages, or a folder "
+      "of files) or Zarr, below a replay root of the server. Several, a pattern in quotes "
+      "('scans/*.h5') or a folder of scans: each is a job whose result goes to "
+      "--output-dir");
   auto* output =
       app->add_option("-o,--output", output_,
                       "commit the result as this, below a storage root; the ending says the "
@@ -230,7 +238,8 @@ void ReconFlags::AddTo(CLI::App* app) {
       "--axis-png", axis_png_,
       "write a picture that shows how well the axis fits: the scores of the search, its "
       "positions along the rows, and two projections half a turn apart, one mirrored "
-      "about the axis. Not with --follow, whose projections cannot be read again");
+      "about the axis; of --half-turn how well each fits, of stitching the overlap. Not with "
+      "--follow, whose projections cannot be read again");
   app->add_option("--algorithm", algorithm_,
                   "auto (default: fourier where it is faster and as good, else fbp) | fbp | "
                   "fourier | sirt | mlem | cgls | tv")
@@ -247,10 +256,21 @@ void ReconFlags::AddTo(CLI::App* app) {
   app->add_option("--center-doubt", center_doubt_,
                   "warn (default) | fail, if a second method puts the axis elsewhere")
       ->check(OneOf({"warn", "fail"}));
+  auto* along = app->add_option(
+      "--along-rows", along_rows_,
+      "one (default): one axis for all slices | line: the axis leans, and each slice has its own, "
+      "on a line through several groups of rows | turn: the same line, and projections are turned "
+      "until it is upright. line and turn search the axis, by auto unless --center names a method");
+  along->check(OneOf(KeysOf(kAlongRows)));
+  app->add_option("--roll", roll_,
+                  "degrees, -5 to 5, by which the axis leans in the plane of the detector, if it "
+                  "is known: above 0 it moves to larger columns in larger rows. Projections are "
+                  "turned by it");
   app->add_option("--try-centers", try_centers_,
                   "begin:end:step, a slice for each axis instead of a volume, all in one picture "
                   "with their scores")
       ->excludes("--axis-png")
+      ->excludes(along)
       ->excludes(center);
   app->add_option("--rows", rows_, "begin:end:step of the detector: the slices");
   app->add_option("--columns", columns_, "begin:end of the detector");
@@ -337,11 +357,11 @@ void ReconFlags::AddTo(CLI::App* app) {
       ->check(OneOf(KeysOf(kRings)));
   auto* left = app->add_flag("--stitch-left", stitch_left_,
                              "360 degrees with the axis near the first column")
-                   ->excludes("--axis-png")
+                   ->excludes(along)
                    ->excludes(half_turn);
   app->add_flag("--stitch-right", stitch_right_, "360 degrees with the axis near the last column")
       ->excludes(left)
-      ->excludes("--axis-png")
+      ->excludes(along)
       ->excludes(half_turn);
   app->add_option("--overlap", overlap_, "of stitching; default: found");
   app->add_option("--interpolation", interpolation_, "nearest | linear | cubic")
@@ -466,6 +486,19 @@ std::string ReconFlags::Replaces(const std::string& setting, const std::string& 
     if (center == "middle" || absl::SimpleAtod(center, &column)) return "--center " + center;
     if (setting == "center-doubt" && by_hand.contains("try-centers")) return "--try-centers";
   }
+  const auto leans = [](const std::string& along) { return along == "line" || along == "turn"; };
+  if (setting == "along-rows" && leans(value)) {
+    const std::string center = word("center");
+    if (center == "middle" || absl::SimpleAtod(center, &column)) return "--center " + center;
+    if (by_hand.contains("center-row")) return "--center-row";
+    if (value == "turn" && by_hand.contains("roll")) return "--roll";
+  }
+  if (const std::string along = word("along-rows"); leans(along)) {
+    const bool given =
+        setting == "center" && (value == "middle" || absl::SimpleAtod(value, &column));
+    if (given || setting == "center-row" || (along == "turn" && setting == "roll"))
+      return "--along-rows " + along;
+  }
   if (setting == "slice" && by_hand.contains("try-centers")) return "--try-centers";
   if (const std::string samples = word("samples");
       setting == "window" && (samples == "f16" || samples == "f32"))
@@ -522,6 +555,10 @@ void ReconFlags::SetPreparation(v1::TomographyPreparation* to) const {
     to->mutable_outliers()->set_window(static_cast<uint32_t>(outliers_[0]));
     to->mutable_outliers()->set_difference(outliers_[1]);
   }
+  if (Given("--roll")) {
+    if (!(std::abs(roll_) <= 5)) Refuse("--roll", absl::StrCat(roll_), "degrees from -5 to 5");
+    to->set_roll_degrees(roll_);
+  }
   if (row_drift_) to->mutable_row_drift()->set_most_rows(most_row_drift_);
   if (Given("--cutoff")) to->set_cutoff(cutoff_);
   if (Given("--air")) to->set_air_left(air_[0]), to->set_air_right(air_[1]);
@@ -570,6 +607,7 @@ void ReconFlags::SetCenter(v1::TomographyJob* job) const {
     tries->set_end(numbers[1]);
     tries->set_step(numbers[2]);
   }
+  SetAlongRows(job);
   SetUsualCenter(job);
   if (Given("--center-doubt")) {
     const auto& stitching = job->preparation().stitching();
@@ -595,6 +633,44 @@ void ReconFlags::SetCenter(v1::TomographyJob* job) const {
         "--center-row",
         "is of a search: --center auto, pairs, vo, entropy, phase, or --try-centers");
   }
+}
+
+// An axis that leans is found by a search alone, in rows all over the detector.
+void ReconFlags::SetAlongRows(v1::TomographyJob* job) const {
+  if (!Given("--along-rows")) return;
+  v1::RotationCenter& center = *job->mutable_center();
+  center.set_along_rows(kAlongRows.at(along_rows_));
+  if (center.along_rows() == v1::RotationCenter::ALONG_ROWS_ONE) return;
+  const auto refuse = [&](const std::string& beside, const char* why) {
+    throw CLI::ValidationError("--along-rows",
+                               absl::StrCat("is '", along_rows_, "' with ", beside, ": ", why));
+  };
+  if (tomopy_ || job->reconstruction().form() == Options::FORM_TOMOPY)
+    refuse("--tomopy", "the axis is the middle there; allowed is one of the two");
+  if (Given("--center") && center.search_method() == v1::RotationCenter::METHOD_UNSPECIFIED) {
+    refuse("--center " + center_,
+           "only a search tells how the axis leans; allowed are --center auto, pairs, vo, entropy, "
+           "phase, or none, which is auto; --roll gives a lean that is known");
+  }
+  if (!Given("--center") && center.pixels_size() > 0)
+    refuse("tomography.center.pixels of --json-spec",
+           "only a search tells how the axis leans; allowed is one of the two");
+  if (row_.has_value() || center.has_row())
+    refuse(row_.has_value() ? absl::StrCat("--center-row ", *row_)
+                            : absl::StrCat("tomography.center.row ", center.row()),
+           "it looks at rows all over the detector; allowed is one of the two");
+  if (center.along_rows() == v1::RotationCenter::ALONG_ROWS_TURN &&
+      job->preparation().roll_degrees() != 0)
+    refuse(absl::StrCat("--roll ", job->preparation().roll_degrees()),
+           "it finds the roll itself; allowed is one of the two, or --along-rows line, which tells "
+           "what is left of the lean");
+  if (center.along_rows() == v1::RotationCenter::ALONG_ROWS_TURN && job->rows().step() > 1)
+    refuse(absl::StrCat("a step of ", job->rows().step(), " in --rows"),
+           "turned rows are made of neighbouring ones; allowed is a step of 1");
+  // The file's axis would be one for all rows, without a word.
+  if (center.search_method() == v1::RotationCenter::METHOD_UNSPECIFIED ||
+      center.search_method() == v1::RotationCenter::METHOD_FILE_OR_AUTO)
+    center.set_search_method(v1::RotationCenter::METHOD_AUTO);
 }
 
 // Without a word about the axis: that of the file, else it is searched, where a search is allowed.
@@ -685,6 +761,12 @@ void ReconFlags::SetSeries(v1::TomographyJob* job) const {
 }
 
 void ReconFlags::CheckTogether(const v1::TomographyJob& job) const {
+  if (job.preparation().roll_degrees() != 0 && Given("--roll") && job.rows().step() > 1) {
+    throw CLI::ValidationError(
+        "--roll", absl::StrCat("is ", roll_, " with a step of ", job.rows().step(),
+                               " in --rows: turned rows are made of neighbouring ones; allowed is "
+                               "a step of 1"));
+  }
   if (slice_.has_value() && job.has_try_centers())
     throw CLI::ValidationError("--slice", "is of one volume; --try-centers shows all its slices");
   if (Given("--output") && output_.empty())
@@ -720,8 +802,12 @@ void ReconFlags::CheckTogether(const v1::TomographyJob& job) const {
 void ReconFlags::CheckOfBatch() const {
   for (const char* flag : kOfOneFile) {
     if (Given(flag))
-      throw CLI::ValidationError(flag,
-                                 absl::StrCat("is of one file; ", files_.size(), " are given"));
+      throw CLI::ValidationError(
+          flag,
+          absl::StrCat("is of one file; ", many_.empty() ? absl::StrCat(files_.size(), " are given")
+                                                         : absl::StrCat(many_,
+                                                                        ", whose results go to "
+                                                                        "--output-dir")));
   }
   // One of two results could not be written, after all its work; pictures would replace others.
   std::map<std::string, std::string> files;
@@ -747,6 +833,10 @@ std::string ReconFlags::PreviewOf(const std::string& file, const char* kind) con
 }
 
 void ReconFlags::CheckFollowing(const v1::TomographyJob& job) const {
+  if (files_.size() == 1 && files_.front().find_first_of("*?") != std::string::npos) {
+    throw CLI::ValidationError("--follow",
+                               absl::StrCat("is of one scan; '", files_.front(), "' is a pattern"));
+  }
   if (files_.size() > 1)
     throw CLI::ValidationError("--follow",
                                absl::StrCat("is of one scan; ", files_.size(), " are given"));
@@ -766,6 +856,29 @@ void ReconFlags::CheckFollowing(const v1::TomographyJob& job) const {
                                absl::StrCat("is ", *following_.projections, ", and --angles gives ",
                                             count, "; allowed is the same number"));
   }
+}
+
+bool ReconFlags::MayNameMany() const {
+  return std::any_of(files_.begin(), files_.end(), MayStandForMany);
+}
+
+bool ReconFlags::HasPattern() const {
+  return std::any_of(files_.begin(), files_.end(), cli::HasPattern);
+}
+
+std::vector<std::string> ReconFlags::FindScans(std::vector<std::string> roots,
+                                               const std::string& address) {
+  const v1::JobSpec spec = job_.Spec();
+  const v1::TomographyPreparation& preparation = spec.tomography().preparation();
+  ScanNames found = ScanFinder({.roots = std::move(roots),
+                                .address = address,
+                                .fields = {flats_, darks_, angles_file_},
+                                .sinograms = sinograms_ || preparation.already_sinograms(),
+                                .transmissions = transmissions_ || preparation.ignore_fields()})
+                        .Find(files_);
+  files_ = std::move(found.files);
+  many_ = std::move(found.many);
+  return std::move(found.notes);
 }
 
 const std::vector<std::string>& ReconFlags::files() const {

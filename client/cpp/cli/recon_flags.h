@@ -36,10 +36,20 @@ class ReconFlags {
   /// Those of the result of `file` in --output-dir: its name is that of the scan.
   v1::CommitOptions CommitInFolder(const std::string& file) const;
 
+  /// Whether a name may be a pattern or a folder of scans; then FindScans has to be called.
+  bool MayNameMany() const;
+  /// Whether a name is a pattern.
+  bool HasPattern() const;
+  /// Puts the scans in place of the patterns and folders of scans that are named, and returns what
+  /// was left out, for people. `roots`: the server's replay roots. Throws CLI::ValidationError for
+  /// those that stand for no scan.
+  std::vector<std::string> FindScans(std::vector<std::string> roots, const std::string& address);
+
   /// The files, at least one. Throws CLI::RequiredError.
   const std::vector<std::string>& files() const;
-  /// Every result goes to --output-dir: with several files, and if that is given.
-  bool batch() const { return files().size() > 1 || Given("--output-dir"); }
+  /// Every result goes to --output-dir: with several files, with a pattern or a folder of scans,
+  /// however many it stands for, and if that is given.
+  bool batch() const { return files().size() > 1 || !many_.empty() || Given("--output-dir"); }
   size_t jobs_at_a_time() const { return jobs_at_a_time_; }
   bool skip_existing() const { return skip_existing_; }
   bool stop_on_error() const { return stop_on_error_; }
@@ -79,6 +89,7 @@ class ReconFlags {
   void SetFile(const std::string& file, v1::TomographyJob* job) const;
   void SetPreparation(v1::TomographyPreparation* preparation) const;
   void SetCenter(v1::TomographyJob* job) const;
+  void SetAlongRows(v1::TomographyJob* job) const;
   void SetUsualCenter(v1::TomographyJob* job) const;
   void SetAlgorithm(v1::TomographyAlgorithmOptions* options) const;
   /// Whether the result is prepared sinograms.
@@ -92,10 +103,11 @@ class ReconFlags {
 
   const CLI::App* app_ = nullptr;
   std::vector<std::string> files_;
+  std::string many_;  // ScanNames
   std::string output_, output_dir_, png_, algorithm_, center_,
       center_doubt_ = "warn", rows_, columns_, projections_, interpolation_, filter_, angles_,
       flats_, darks_, angles_file_, try_centers_, projections_at_, samples_, window_, phase_method_,
-      series_, preview_, half_turn_, axis_png_;
+      series_, preview_, half_turn_, axis_png_, along_rows_;
   std::vector<std::string> rings_;
   std::vector<double> outliers_, phase_, hardening_;
   std::vector<uint32_t> air_;
@@ -104,7 +116,7 @@ class ReconFlags {
       flat_components_;
   uint32_t iterations_ = 0, subsets_ = 0, batch_ = 0, size_ = 0, bin_ = 0;
   double relaxation_ = 0, stop_change_ = 0, stop_residual_ = 0, pixel_ = 0, accuracy_ = 0,
-         cutoff_ = 0, most_row_drift_ = 0, tv_weight_ = 0, phase_feature_ = 0;
+         cutoff_ = 0, most_row_drift_ = 0, tv_weight_ = 0, phase_feature_ = 0, roll_ = 0;
   bool tomopy_ = false, sinograms_ = false, no_log_ = false, extend_ = false, on_disk_ = false,
        median_ = false, in_time_ = false, dynamic_flats_ = false, row_drift_ = false,
        stitch_right_ = false, stitch_left_ = false, radians_ = false, degrees_ = false,

@@ -510,8 +510,9 @@ class Translation {
     for (const std::string& name : NamesWith("filter-")) values.push_back(name);
     if (!Is("beam-hardening-method", "none")) {
       const std::string allowed = absl::StrCat(
-          "none; Octavo's own correction, a polynomial of line integrals: "
-          "--beam-hardening",
+          "none: it makes micrometres of one material of transmissions, by spectra of a bending "
+          "magnet that depend on the row; Octavo's own correction is a polynomial of line "
+          "integrals, --beam-hardening",
           With(values));
       if (Is("beam-hardening-method", "standard")) {
         NotSupported("beam-hardening-method", allowed, {"beam-hardening"});
@@ -554,20 +555,64 @@ class Translation {
     for (const char* prefix : {"vo-all-", "fw-", "ti-"}) NoEffect(NamesWith(prefix));
   }
 
+  /// A value that Octavo's phase retrieval does not take; else nothing is refused.
+  bool FitsPhase(const std::string& name, double value, double least, double most,
+                 const std::string& unit) {
+    if (value >= least && value <= most) return true;
+    NotSupported(name,
+                 absl::StrCat(Exact(least), " to ", Exact(most), unit,
+                              " with retrieve-phase-method paganin; --phase gives the numbers"),
+                 {"phase"});
+    return false;
+  }
+
+  // tomopy-cli calls retrieve_phase of TomoPy (1.15.2: prep/phase.py) with the pixels in cm, of
+  // what it has binned before. Its filter, which is 1 at w = 0 after the division by its largest
+  // value, is alpha / (wavelength dist w^2 / (4 pi) + alpha), w in cycles per length. That of
+  // METHOD_PAGANIN is 1 / (1 + delta_beta wavelength dist (2 pi w)^2 / (4 pi)).
+  void Paganin() {
+    const std::string name = "retrieve-phase-method";
+    if (On("pixel-size-auto")) {
+      NotSupported("pixel-size-auto",
+                   "False with retrieve-phase-method paganin: the size in the file is not read for "
+                   "it; --phase gives the numbers",
+                   {"phase"});
+      return NoEffect({name});
+    }
+    const std::optional<double> pixel = Number("pixel-size"),
+                                distance = Number("propagation-distance"),
+                                energy = Number("energy"), alpha = Number("retrieve-phase-alpha");
+    if (!pixel.has_value() || !distance.has_value() || !energy.has_value() || !alpha.has_value())
+      return NoEffect({name});
+    if (*distance == 0) return Otherwise(name, "over a distance of 0 it changes nothing");
+    const std::string power = Text("binning");
+    const double bins = power == "1" ? 2 : power == "2" ? 4 : 1;
+    const double delta_beta = 1 / (4 * M_PI * M_PI * *alpha);
+    const bool fits = FitsPhase("pixel-size", *pixel, 0.001 * bins, 1000 * bins, " um") &
+                      FitsPhase("propagation-distance", *distance, 0.001, 1e6, " mm") &
+                      FitsPhase("energy", *energy, 1, 1000, " keV") &
+                      FitsPhase("retrieve-phase-alpha", *alpha, 2.54e-8, 2.53,
+                                ", where delta / beta is 1e6 to 0.01,");
+    if (!fits) return NoEffect({name});
+    Become(name, "phase",
+           {Exact(*pixel / bins), Exact(*distance), Exact(*energy), Exact(delta_beta)},
+           absl::StrCat(
+               "delta / beta is 1 / (4 pi^2 retrieve-phase-alpha), by the filter of TomoPy "
+               "1.15.2, whose frequencies lie half a step beside",
+               bins > 1 ? "; pixel-size is that of binned pixels there" : "",
+               With({"pixel-size", "propagation-distance", "energy", "retrieve-phase-alpha"})));
+  }
+
   void Phase() {
     NoEffect({"retrieve-phase-pad"});  // rows beside a chunk, of which there is one here
     const Names values = {"energy", "propagation-distance", "pixel-size", "pixel-size-auto",
                           "retrieve-phase-alpha"};
-    if (!Is("retrieve-phase-method", "none")) {
-      const std::string allowed = absl::StrCat(
-          "none; what retrieve-phase-alpha means depends on the version of TomoPy: --phase ",
-          Text("pixel-size"), ",", Text("propagation-distance"), ",", Text("energy"), ",DELTA_BETA",
-          With(values));
-      if (Is("retrieve-phase-method", "paganin")) {
-        NotSupported("retrieve-phase-method", allowed, {"phase"});
-      } else {
-        LeaveToCheck("retrieve-phase-method");
-      }
+    if (Is("beam-hardening-method", "standard")) {
+      // tomopy-cli leaves it out then.
+    } else if (Is("retrieve-phase-method", "paganin")) {
+      Paganin();
+    } else if (!Is("retrieve-phase-method", "none")) {
+      LeaveToCheck("retrieve-phase-method");
     }
     NoEffect({"retrieve-phase-method"});
     NoEffect(values);

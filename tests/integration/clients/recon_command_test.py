@@ -412,6 +412,38 @@ class ReconCommand(DaemonTest):
         self.recon("a.h5", "--config", mosaic, "--accept-differences", "--plan")
         self.assertIn("rotation-axis is 'nan'; allowed a number", self.recon("--config", self.here("odd.conf", "[rec]\nrotation-axis = nan\n"), code=2).stderr)
 
+    def test_phase_retrieval_of_tomopy_cli(self):
+        """Against the filter of tomopy.retrieve_phase, TomoPy 1.15.2, in NumPy: on its own frequencies, half a step beside, and on those of the transform."""
+        def retrieved(tomo, pixel_um, distance_mm, energy, alpha, half_step):
+            pixel, distance = pixel_um * 1e-4, distance_mm / 10  # as tomopy-cli calls it, in cm
+            wavelength = 2 * 3.14159265359 * 6.58211928e-19 * 299792458e+2 / energy
+            padded = np.pad(tomo, ((0, 0), (126, 127), (96, 96)), "edge")
+
+            def frequencies(count):
+                n = count - 1
+                return np.fft.fftshift(np.arange(-n, count, 2) * 0.5 / (n * pixel)) if half_step else np.fft.fftfreq(count, pixel)
+            factor = 1 / (wavelength * distance * np.add.outer(*(frequencies(count) ** 2 for count in padded.shape[1:])) / (4 * np.pi) + alpha)
+            return np.fft.ifft2(np.fft.fft2(padded) * factor / factor.max()).real[:, 126:-127, 96:-96]
+
+        with h5py.File(os.path.join(self.root, "a.h5")) as file:
+            light = (file["exchange/data"][...].astype(float) - DARK) / (FLAT - DARK)
+        for at, (pixel, distance, energy, alpha) in enumerate(((1.17, 60, 20, 0.001), (0.69, 250, 35, 2e-4), (3, 900, 12.5, 0.02))):
+            path = self.here("phase.conf", "[retrieve-phase]\nretrieve-phase-method = paganin\n"
+                             f"pixel-size = {pixel}\npropagation-distance = {distance}\nenergy = {energy}\nretrieve-phase-alpha = {alpha}\n[minus]\nminus-log = False\n")
+            done = self.recon("a.h5", "--config", path, "--prepare-only", "-o", f"phase{at}.npy")
+            self.assertIn(f"retrieve-phase-method = paganin is phase = [{pixel}, {distance}, {energy}, ", done.stderr)
+            made = np.load(os.path.join(self.root, f"phase{at}.npy")).swapaxes(0, 1)
+            wanted = retrieved(light, pixel, distance, energy, alpha, False)
+            self.assertGreater(np.abs(light - wanted).max(), 0.01, "the filter does something")
+            self.assertLess(np.abs(made - wanted).max(), 3e-4)
+            self.assertLess(np.abs(made - retrieved(light, pixel, distance, energy, alpha, True)).max(), 0.1 * np.abs(light - wanted).max())
+        binned = self.here("phase.conf", "retrieve-phase-method = paganin\nbinning = 1\nenergy = 30\n")
+        self.assertIn("phase retrieval (Paganin): delta/beta 25.3303, 60 mm, 30 keV, ", self.plan("a.h5", "--config", binned))
+        done = self.recon("a.h5", "--config", binned, "--phase", "1,50,20,100", "--plan")
+        self.assertIn("left out, because --phase is given: retrieve-phase-method = paganin\n", done.stderr)
+        done = self.recon("a.h5", "--config", self.here("phase.conf", "retrieve-phase-method = paganin\nretrieve-phase-alpha = 0\n"), "--plan", code=2)
+        self.assertIn("not supported, the result would differ: retrieve-phase-alpha is '0'; allowed 2.54e-08 to 2.53, where delta / beta is 1e6 to 0.01,", done.stderr)
+
     def test_values_of_tomopy_cli_of_the_wrong_type(self):
         """Each one is refused, also where it has no effect, where a flag is given in its place, and whatever differences are accepted."""
         with open(os.path.join(HERE, "tomopy_init.conf")) as file:
@@ -449,8 +481,8 @@ class ReconCommand(DaemonTest):
             with self.subTest(flags=flags):
                 self.assertIn(words, self.recon(*flags, code=2).stderr)
         os.mkdir(os.path.join(self.root, "empty"))
-        self.assertIn("empty", self.recon("empty", "a.h5", "--output-dir", "results", "--format", "mat", code=1).stderr)
-        self.assertTrue(os.path.exists(os.path.join(self.root, "results", "a.mat")))
+        self.assertIn("'empty' is a folder without a scan: it holds nothing", self.recon("empty", "a.h5", "--output-dir", "results", "--format", "mat", code=2).stderr)
+        self.assertFalse(os.path.exists(os.path.join(self.root, "results", "a.mat")), "nothing begins before all names are clear")
         self.assertIn("lies outside", self.recon("/etc/hosts", "--output-dir", "results", code=1).stderr)
         self.assertEqual(self.recon("a.h5", "b.h5", "--plan").stdout.count("fits devices/"), 2)
         done = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", "127.0.0.1:1", "recon", "a.h5", "b.h5", "c.h5"], capture_output=True, text=True, timeout=60)
@@ -530,7 +562,7 @@ class ReconCommand(DaemonTest):
         for flag in ("--png", "--axis-png"):
             self.assertIn(f"{flag}: is empty; allowed is the name of a file", self.recon("a.h5", flag, "", code=2).stderr)
         self.assertRegex(self.recon("a.h5", "--follow", "--axis-png", self.here("axis.png"), "-o", "followed.npy", code=2).stderr, "--(follow|axis-png) excludes --(follow|axis-png)")
-        for flags, words in ((("--series", "30"), "excludes"), (("--try-centers", "28:30:1"), "excludes"), (("--stitch-left",), "excludes"), (("b.h5",), "--axis-png: is of one file"),
+        for flags, words in ((("--series", "30"), "excludes"), (("--try-centers", "28:30:1"), "excludes"), (("b.h5",), "--axis-png: is of one file"),
                              (("--prepare-only",), "--axis-png: is of an axis; --prepare-only needs none"), (("--no-wait", "-o", "x.npy"), "excludes")):
             with self.subTest(flags=flags):
                 self.assertIn(words, self.recon("a.h5", *flags, "--axis-png", self.here("axis.png"), code=2).stderr)

@@ -861,6 +861,7 @@ class Scans(DaemonTest):
                 job = self.told(name, "1 column is dead in the rows that say where the axis is", center="auto")
                 self.assertAlmostEqual(job.tomography.centers[0], self.AXIS, delta=0.3)
                 self.assertIn(f"the first is column {dead}.", "".join(job.warnings))
+                self.assertIn("(preparation.rings DEAD_STRIPE) mends them there", "".join(job.warnings))
         job = self.made(self.save("good.h5", *self.parts()[:4]), center="auto")
         self.assertEqual(list(job.warnings), [])
         self.assertAlmostEqual(job.tomography.centers[0], self.AXIS, delta=0.3)
@@ -874,7 +875,9 @@ class Scans(DaemonTest):
         # If the data do not determine the axis, there is no warning.
         self.assertEqual([t for t in self.made(name, projections=(0, 100)).warnings if "axis" in t], [])
         result = self.command("recon", name, "--center", "middle", "--png", os.path.join(self.daemon.root, "x.png"))
-        self.assertIn("--center auto", result.stdout + result.stderr)
+        self.assertIn(": center.search_method AUTO takes that. (--center auto)", result.stdout + result.stderr)
+        # Other clients have no flags: the words are those of the request.
+        self.assertNotIn("--", "".join(self.made(name, center=80).warnings))
 
     def test_what_is_of_a_search_is_refused_without_one(self):
         name = self.save("search.h5", *self.parts()[:4])

@@ -422,6 +422,39 @@ class ArrayCalls(DaemonTest):
             for fields in (dict(), dict(tol=0.1), dict(rotc_guess=axis + 3)):
                 self.assertLess(abs(prep.find_center_pc(tall[0], tall[1], client=self.client, **fields) - axis), 0.5)
 
+    def test_two_projections_that_are_not_half_a_turn_apart_are_told(self):
+        rng = np.random.default_rng(4)
+        for noise in (0, 0.05, 0.3):
+            for apart, told in ((np.pi, False), (np.pi / 2, True), (2.6, True)):
+                with self.subTest(noise=noise, apart=apart):
+                    both = shepp_logan(256, np.array([0.4, 0.4 + apart]), 122.6, half=110)[1][:, None].repeat(24, axis=1)
+                    both = both + rng.normal(0, noise * both.std(), both.shape) if noise else both
+                    with warnings.catch_warnings(record=True) as caught:
+                        warnings.simplefilter("always")
+                        axis = prep.find_center_pc(both[0], both[1], client=self.client)
+                    words = [str(one.message) for one in caught if "mirror image" in str(one.message)]
+                    self.assertEqual(len(words), told, words)
+                    if told:
+                        self.assertRegex(words[0], rf"^find_center_pc: within a column of {axis:.2f} the correlation of proj1 with the mirror image of proj2 is -?0\.\d\d \+- 0\.\d\d, .* not half a turn apart")
+                    else:
+                        self.assertLess(abs(axis - 122.6), 0.5)
+
+    def test_the_correlation_of_a_mirror_image(self):
+        from octavo.prep_centers import mirror_correlation
+        rng = np.random.default_rng(8)
+        for axis in (20.3, 31.5, 44.8):
+            _, both = shepp_logan(64, np.array([1.1, 1.1 + np.pi]), axis, half=18)
+            for noise in (0, 0.02, 1.0, 4.0):
+                # Noise lowers the coefficient of the numbers, and not this one, by more than it says.
+                values = both[:, None].repeat(8, axis=1) + noise * both.std() * rng.normal(size=(2, 8, 64))
+                correlation, deviation = mirror_correlation(*values, axis)
+                self.assertGreater(correlation + 3 * deviation, 0.9, (axis, noise))
+                if noise <= 0.02:
+                    self.assertLess(abs(correlation - 1), 0.1, axis)
+                    self.assertLess(mirror_correlation(*values, axis + 6)[0], 0.6)
+        self.assertTrue(np.isnan(mirror_correlation(np.ones((1, 64)), np.ones((1, 64)), 31.5)[0]))
+        self.assertTrue(np.isnan(mirror_correlation(np.ones((1, 64)), np.ones((1, 64)), 1.0)[0]))
+
     @needs_data
     def test_find_center_of_a_tooth(self):
         proj, white, dark = (np.load(os.path.join(TOMO, f"tooth_{name}.npy")) for name in ("proj", "white", "dark"))

@@ -140,6 +140,74 @@ class TomographyRoll(DaemonTest):
         with self.assertRaisesRegex(ValueError, "along_rows is 'lean'; expected one of one, line, turn"):
             octavo.tomography("leaning.npy", center="auto", along_rows="lean")
 
+    def recon(self, *flags, code=0):
+        done = self.command("recon", *flags, check=False)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def config(self, text):
+        path = os.path.join(self.daemon.directory, "leaning.toml")
+        with open(path, "w") as file:
+            file.write(text)
+        return path
+
+    def test_from_the_command_line(self):
+        """The same results as from Python."""
+        angles = ("--angles", f"0:{360 - 360 / COUNT:g}:{COUNT}", "--transmissions", "--filter", "hann")
+        turned, lined = self.make("leaning", center="auto", along_rows="turn"), self.make("leaning", center="pairs", along_rows="line")
+        rolled = self.make("leaning", octavo.preparation(roll_degrees=TILT), center=AXIS)
+        for (job, wanted), flags in ((turned, ("--along-rows", "turn")), (turned, ("--along-rows", "turn", "--center", "auto")),
+                                     (lined, ("--along-rows", "line", "--center", "pairs")), (rolled, ("--roll", str(TILT), "--center", str(AXIS))),
+                                     (lined, ("--config", self.config('along-rows = "line"\ncenter = "pairs"\n'))),
+                                     (rolled, ("--config", self.config(f"roll = {TILT}\ncenter = {AXIS}\n")))):
+            with self.subTest(flags=flags):
+                name = os.path.join(self.daemon.root, "leaning_slices.npy")
+                for path in (name, name + ".json"):
+                    if os.path.exists(path):
+                        os.remove(path)
+                if "--config" in flags:  # the file is written anew by each
+                    flags = ("--config", self.config('along-rows = "line"\ncenter = "pairs"\n' if job is lined[0] else f"roll = {TILT}\ncenter = {AXIS}\n"))
+                out = self.recon("leaning.npy", *angles, *flags, "-o", "leaning_slices.npy")
+                np.testing.assert_allclose(np.load(name), wanted, atol=2e-5 * np.abs(wanted).max())
+                how = {id(turned[0]): "projections are turned", id(lined[0]): "each slice has its own"}.get(id(job))
+                if how:
+                    self.assertRegex(out, rf"axis at column \S+ \(pairs, .*\), which leans by {job.tomography.axis_line.tilt_degrees:.3g} \+- \S+ degrees: {how}")
+                else:
+                    self.assertNotIn("leans", out)
+        one = self.recon("leaning.npy", *angles, "--along-rows", "one", "--plan")
+        self.assertEqual(one, self.recon("leaning.npy", *angles, "--plan"))
+        # Flags win over settings that they leave without effect.
+        settings = self.config('along-rows = "turn"\ncenter = "auto"\n')
+        for flags, words in ((("--center", "40"), "left out, because --center 40 is given: along-rows = turn"),
+                             (("--center-row", "3"), "left out, because --center-row is given: along-rows = turn"),
+                             (("--roll", "1"), "left out, because --roll is given: along-rows = turn"),
+                             (("--tomopy", "--algorithm", "sirt", "--iterations", "2"), "left out, because --tomopy is given: along-rows = turn, center = auto"),
+                             (("--try-centers", "40:50:1"), "along-rows is left out, because --try-centers is given"),
+                             (("--along-rows", "line"), "as a line, in 9 groups of rows; each slice has its own")):
+            some = angles[:-2] if "--tomopy" in flags else angles
+            self.assertIn(words, self.recon("leaning.npy", *some, *flags, "--config", settings, "--plan"))
+        given = self.config("center = 40\nroll = 1.5\n")
+        self.assertIn("left out, because --along-rows turn is given: center = 40, roll = 1.5", self.recon("leaning.npy", *angles, "--along-rows", "turn", "--config", given, "--plan"))
+        out = self.recon("leaning.npy", *angles, "--along-rows", "line", "--config", given, "--plan")
+        self.assertIn("left out, because --along-rows line is given: center = 40\n", out)
+        self.assertIn("turned by 1.5 degrees", out)
+        # What does not go together.
+        spec = '{"tomography": {"center": {"pixels": [40]}}}'
+        for flags, words in ((("--along-rows", "line", "--center", "40"), "--along-rows: is 'line' with --center 40: only a search tells how the axis leans; allowed are --center auto, pairs, vo"),
+                             (("--along-rows", "turn", "--center", "middle"), "--along-rows: is 'turn' with --center middle: only a search"),
+                             (("--along-rows", "turn", "--json-spec", spec), "with tomography.center.pixels of --json-spec: only a search"),
+                             (("--along-rows", "line", "--center-row", "3"), "--along-rows: is 'line' with --center-row 3: it looks at rows all over the detector"),
+                             (("--along-rows", "turn", "--roll", "1"), "--along-rows: is 'turn' with --roll 1: it finds the roll itself; allowed is one of the two, or --along-rows line"),
+                             (("--along-rows", "turn", "--rows", "0:60:2"), "--along-rows: is 'turn' with a step of 2 in --rows: turned rows are made of neighbouring ones; allowed is a step of 1"),
+                             (("--along-rows", "line", "--tomopy"), "--along-rows: is 'line' with --tomopy: the axis is the middle there"),
+                             (("--along-rows", "line", "--try-centers", "40:50:1"), "excludes"), (("--along-rows", "line", "--stitch-left"), "excludes"),
+                             (("--along-rows", "lean"), "--along-rows: is 'lean'; allowed line, one, turn"),
+                             (("--roll", "5.5"), "--roll: is '5.5'; allowed degrees from -5 to 5"), (("--roll", "nan"), "--roll: is 'nan'; allowed degrees from -5 to 5"),
+                             (("--roll", "1", "--rows", "0:60:2"), "--roll: is 1 with a step of 2 in --rows"), (("--roll", "x"), "--roll: is 'x'; allowed are numbers")):
+            with self.subTest(flags=flags):
+                self.assertIn(words, self.recon("leaning.npy", *angles, *flags, "--plan", code=2))
+        self.assertIn("along_rows: --along-rows)", self.recon("leaning.npy", *angles, "--along-rows", "line", "--rows", "0:2", "--plan", code=1))
+
 
 if __name__ == "__main__":
     unittest.main()
