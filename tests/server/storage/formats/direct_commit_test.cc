@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -107,6 +108,37 @@ TEST_F(DirectCommitTest, FilesOfAnySlabsHaveTheVolumeAndTheCrcThatIsListed) {
   }
 }
 
+TEST_F(DirectCommitTest, ChunksOfManyThreadsInOneSlabAreThoseOfOne) {
+  VolumeMeta meta;
+  const auto data = MakeVolume(&meta, 150, 40, 64);
+  auto store = Open();
+  const auto files = [&](const char* name, WriterOptions options) {
+    auto outcome = Commit(*store, name, meta, data, options);
+    EXPECT_THAT(outcome, IsOk());
+    std::map<std::string, std::vector<uint8_t>> out;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(outcome->path)) {
+      if (entry.is_regular_file() && entry.path().filename() != ".octavo-manifest.json")
+        out[std::filesystem::relative(entry.path(), outcome->path)] = ReadFile(entry.path());
+    }
+    return out;
+  };
+  for (const WriterOptions& options :
+       {WriterOptions{.chunk = {16, 32, 32}}, WriterOptions{.chunk = {1, 40, 64}},
+        WriterOptions{.chunk = {8, 16, 16}, .shard = {32, 32, 32}},
+        WriterOptions{.chunk = {16, 32, 32}, .pyramid_levels = 4}}) {
+    WriterOptions one = options, many = options;
+    one.threads = 1;
+    many.threads = 40;
+    const auto slab = [&](const WriterOptions& of) {
+      return (*store->Begin("test-1", "x", meta, of))->SlabBscans();
+    };
+    EXPECT_GT(slab(many), slab(one));
+    EXPECT_TRUE(files("one", one) == files("many", many));
+    for (const auto& entry : std::filesystem::directory_iterator(root()))
+      std::filesystem::remove_all(entry);
+  }
+}
+
 TEST_F(DirectCommitTest, ComplexMatlabRowsComeBack) {
   VolumeMeta meta;
   const auto data = MakeVolume(&meta, 41, 61, 129, DType::kC64);
@@ -208,7 +240,7 @@ TEST_F(DirectCommitTest, ACommitThatIsGivenUpInTheMiddleLeavesNothing) {
       auto begun = store->Begin("test-1", "deep/x", meta, options);
       ASSERT_THAT(begun, IsOk());
       ASSERT_THAT(
-          (*begun)->WriteSlab(0, std::min<int64_t>(32, (*begun)->SlabBscans()), data.data()),
+          (*begun)->WriteSlab(0, std::min<int64_t>(64, (*begun)->SlabBscans()), data.data()),
           IsOk());
     }
     EXPECT_EQ(Files(), std::vector<std::string>()) << FormatName(options.format);
