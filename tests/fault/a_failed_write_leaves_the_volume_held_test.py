@@ -229,7 +229,7 @@ class Real(FaultTest):
         self.assertEqual(daemon.stop(), 0)
 
     def test_errors_at_the_points_of_a_commit(self):
-        for point, error, code in (("chunk_written", 28, "RESOURCE_EXHAUSTED"), ("chunk_written", 5, "INTERNAL"), ("files_synced", 5, "INTERNAL"),
+        for point, error, code in (("chunk_written", 28, "RESOURCE_EXHAUSTED"), ("chunk_written", 5, "INTERNAL"), ("block_written", 5, "INTERNAL"), ("files_synced", 5, "INTERNAL"),
                                    ("before_rename", 13, "PERMISSION_DENIED"), ("tmp_created", 28, "RESOURCE_EXHAUSTED"),
                                    ("manifest_written", 122, "RESOURCE_EXHAUSTED"), ("journal_begin", 28, "RESOURCE_EXHAUSTED")):
             for format in ("zarr", "npy", "hdf5") if LONG else ("npy",):

@@ -1,7 +1,7 @@
 // Failpoints of a commit (gpu/base/failpoint.h), in order: journal_begin, tmp_created,
 // chunk_written, files_synced, manifest_written, before_rename, (single files: side_renamed,)
 // after_rename, parent_synced, journal_end. Beside it: journal_cut (journal.cc), where a refused
-// line cannot be taken back.
+// line cannot be taken back; block_written (write_queue.cc), where a part is in its file.
 #include "server/storage/commit/commit_store.h"
 
 #include <atomic>

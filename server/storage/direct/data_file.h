@@ -11,11 +11,9 @@
 #include "gpu/base/mutex.h"
 #include "gpu/base/unique_fd.h"
 #include "server/storage/direct/cufile.h"
+#include "server/storage/io/direct_alignment.h"
 
 namespace octavo::storage {
-
-/// File offsets and memory addresses of direct I/O are multiples of it. No drive needs more.
-inline constexpr int64_t kDirectAlignment = 4096;
 
 /// An open regular file whose bytes are read by any way. Thread-safe.
 class DataFile {

@@ -1,9 +1,7 @@
 #include <algorithm>
-#include <cerrno>
 #include <exception>
-#include <fcntl.h>
 #include <thread>
-#include <unistd.h>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -26,41 +24,58 @@ void FileListWriter::List(Manifest::File file) {
   files_.push_back(std::move(file));
 }
 
-absl::StatusOr<FileListWriter::Output> FileListWriter::Create(const std::string& relative) {
+absl::StatusOr<FileListWriter::Output> FileListWriter::Create(const std::string& relative,
+                                                              int64_t bytes) {
   Output out;
   out.writer_ = this;
-  out.path_ = absl::StrCat(path_, "/", relative);
-  out.file_.path = relative;
-  out.fd_ = UniqueFd(::open(out.path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-  if (!out.fd_) return ErrnoStatus(errno, "creating", out.path_);
+  out.expected_ = bytes;
+  out.listed_.path = relative;
+  OCTAVO_ASSIGN_OR_RETURN(out.file_, queue_.Create(absl::StrCat(path_, "/", relative),
+                                                   bytes == 0 || bytes >= kLeastDirectBytes));
   return out;
 }
 
 absl::Status FileListWriter::Output::Append(const void* data, size_t bytes) {
-  OCTAVO_RETURN_IF_ERROR(WriteAll(fd_.get(), path_, data, bytes));
-  file_.crc32c = Crc32c(data, bytes, file_.crc32c);
-  file_.bytes += static_cast<int64_t>(bytes);
-  writer_->disk_bytes_ += static_cast<int64_t>(bytes);
+  const auto* p = static_cast<const char*>(data);
+  for (auto left = static_cast<int64_t>(bytes); left > 0;) {
+    constexpr int64_t kMost = WriteQueue::kBlockBytes;
+    if (!block_)
+      block_ = writer_->queue_.NewBlock(expected_ == 0 ? kMost : std::min(kMost, expected_));
+    const int64_t n = std::min(left, std::min(kMost, block_.size()) - filled_);
+    listed_.crc32c =
+        CopyWithCrc32c(block_.data() + filled_, p, static_cast<size_t>(n), listed_.crc32c);
+    listed_.bytes += n;
+    filled_ += n, p += n, left -= n;
+    if (filled_ == std::min(kMost, block_.size())) OCTAVO_RETURN_IF_ERROR(Flush());
+  }
   return absl::OkStatus();
 }
 
+absl::Status FileListWriter::Output::Flush() {
+  if (filled_ == 0) return absl::OkStatus();
+  const int64_t n = std::exchange(filled_, 0);
+  return writer_->queue_.Write(file_, std::move(block_),
+                               {{.begin = 0, .bytes = n, .offset = listed_.bytes - n}});
+}
+
 absl::Status FileListWriter::Output::Close() {
-  if (const int error = Failpoint("chunk_written")) return ErrnoStatus(error, "writing", path_);
-  // Only a hint; the sync in Finish makes the file durable.
-  (void)::sync_file_range(fd_.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
-  if (::close(fd_.release()) != 0) return ErrnoStatus(errno, "closing", path_);
-  writer_->List(file_);
+  if (const int error = Failpoint("chunk_written"))
+    return ErrnoStatus(error, "writing", file_->path());
+  OCTAVO_RETURN_IF_ERROR(Flush());
+  file_ = nullptr;
+  writer_->List(listed_);
   return absl::OkStatus();
 }
 
 absl::Status FileListWriter::WriteListed(const std::string& relative, const void* data,
                                          size_t bytes) {
-  OCTAVO_ASSIGN_OR_RETURN(Output out, Create(relative));
+  OCTAVO_ASSIGN_OR_RETURN(Output out, Create(relative, static_cast<int64_t>(bytes)));
   OCTAVO_RETURN_IF_ERROR(out.Append(data, bytes));
   return out.Close();
 }
 
 absl::Status FileListWriter::SyncListed() {
+  OCTAVO_RETURN_IF_ERROR(queue_.Drain());
   const auto files = Files();
   return SyncMany(files.size(),
                   [&](size_t i) { return SyncFile(absl::StrCat(path_, "/", files[i].path)); });

@@ -11,9 +11,9 @@
 #include "absl/status/statusor.h"
 
 #include "gpu/base/mutex.h"
-#include "gpu/base/unique_fd.h"
 #include "server/storage/formats/manifest.h"
 #include "server/storage/formats/writer.h"
+#include "server/storage/io/write_queue.h"
 
 namespace octavo::storage {
 
@@ -27,26 +27,31 @@ class FileListWriter : public VolumeWriter {
   /// One file being written from front to back; listed when closed.
   class Output {
    public:
+    /// The bytes are copied; the queue writes them later.
     absl::Status Append(const void* data, size_t bytes);
-    /// Starts writing the file back to disk without waiting, and lists the file.
+    /// Queues the rest, and lists the file.
     absl::Status Close();
-    int64_t bytes() const { return file_.bytes; }
+    int64_t bytes() const { return listed_.bytes; }
 
    private:
     friend class FileListWriter;
+    absl::Status Flush();
+
     FileListWriter* writer_ = nullptr;
-    std::string path_;
-    UniqueFd fd_;
-    Manifest::File file_;
+    std::shared_ptr<OutputFile> file_;
+    int64_t expected_ = 0;  // bytes of the file; 0: more than fit into a block
+    WriteQueue::Block block_;
+    int64_t filled_ = 0;  // bytes of the block
+    Manifest::File listed_;
   };
 
   const std::string& path() const { return path_; }
-  /// Creates `relative` below the path. Any thread.
-  absl::StatusOr<Output> Create(const std::string& relative);
+  /// Creates `relative` below the path. `bytes`: its size, if that is known. Any thread.
+  absl::StatusOr<Output> Create(const std::string& relative, int64_t bytes = 0);
   /// Creates, appends and closes.
   absl::Status WriteListed(const std::string& relative, const void* data, size_t bytes);
   void List(Manifest::File file);
-  /// fdatasync of every listed file.
+  /// Waits until every file is written; then fdatasync of every listed one.
   absl::Status SyncListed();
 
  protected:
@@ -54,11 +59,16 @@ class FileListWriter : public VolumeWriter {
 
   const std::string path_;
   std::atomic<int64_t> disk_bytes_{0};
+  /// Writes the files. Gone before what it counts in, after the files of derived writers.
+  WriteQueue queue_{&disk_bytes_};
 
  private:
   Mutex mutex_;
   std::vector<Manifest::File> files_ ABSL_GUARDED_BY(mutex_);
 };
+
+/// Files of fewer bytes go through the page cache: making them takes longer than the copy.
+inline constexpr int64_t kLeastDirectBytes = 256 << 10;
 
 /// Runs `sync(i)` for i in [0, count) on a few threads, because a sync waits and does not compute;
 /// journalling file systems then combine several syncs into one commit. Returns the first error, if

@@ -1,25 +1,22 @@
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <fcntl.h>
 #include <hdf5.h>
-#include <sys/stat.h>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tbb/enumerable_thread_specific.h"
 #include "tbb/parallel_for.h"
+#include "tbb/parallel_invoke.h"
 
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
-#include "gpu/base/unique_fd.h"
+#include "server/storage/formats/hdf5_output.h"
 #include "server/storage/formats/meta_json.h"
 #include "server/storage/formats/single_file.h"
 #include "server/storage/io/byte_shuffle.h"
 #include "server/storage/io/deflate.h"
-#include "server/storage/io/errno_status.h"
-#include "server/storage/io/files.h"
+#include "server/storage/io/direct_alignment.h"
 #include "server/storage/io/hdf5_library.h"
 #include "server/storage/zarr/grid.h"
 
@@ -80,8 +77,14 @@ class Hdf5Writer final : public SingleFileWriter {
     Id creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose), access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
     // The file must be complete or absent, so the library may keep no object of it open.
     H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG);
-    file_ = Id(H5Fcreate(data_path_.c_str(), H5F_ACC_EXCL, creation.get(), access.get()), H5Fclose);
-    if (!file_) return Hdf5Error("creating", data_path_);
+    bool driven = output_.Use(access.get());
+    // Chunks at multiples of a page go past the page cache as a whole.
+    if (driven && !options_.compress && grid_.ChunkBytes() >= kLeastDirectBytes)
+      driven = H5Pset_alignment(access.get(), kLeastDirectBytes, kDirectAlignment) >= 0;
+    if (driven)
+      file_ =
+          Id(H5Fcreate(data_path_.c_str(), H5F_ACC_EXCL, creation.get(), access.get()), H5Fclose);
+    if (!file_) return Failed("creating");
     const Id type = TypeOf(meta_.dtype);
     const hsize_t shape[3] = {Size(meta_.shape[0]), Size(meta_.shape[1]), Size(meta_.shape[2])};
     const hsize_t chunk[3] = {Size(grid_.chunk[0]), Size(grid_.chunk[1]), Size(grid_.chunk[2])};
@@ -97,7 +100,7 @@ class Hdf5Writer final : public SingleFileWriter {
       dataset_ = Id(H5Dcreate2(file_.get(), "volume", type.get(), space.get(), H5P_DEFAULT,
                                layout.get(), H5P_DEFAULT),
                     H5Dclose);
-    if (!fine || !dataset_) return Hdf5Error("creating /volume in", data_path_);
+    if (!fine || !dataset_) return Failed("creating /volume in");
     return absl::OkStatus();
   }
 
@@ -106,10 +109,14 @@ class Hdf5Writer final : public SingleFileWriter {
  private:
   struct Part {
     std::string bytes;
-    const char* raw = nullptr;
     absl::Status status;
   };
 
+  /// The status of a failed call of the library.
+  absl::Status Failed(const char* doing) const {
+    absl::Status failed = Hdf5Error(doing, data_path_);
+    return output_.status().ok() ? failed : output_.status();
+  }
   static hsize_t Size(int64_t value) { return static_cast<hsize_t>(value); }
   bool Shuffled() const {
     return options_.compress && options_.shuffle != Shuffle::kNone && SizeOf(meta_.dtype) > 1;
@@ -122,24 +129,42 @@ class Hdf5Writer final : public SingleFileWriter {
     const int64_t nx = CeilDiv(grid_.shape[1], grid_.chunk[1]),
                   nz = CeilDiv(grid_.shape[2], grid_.chunk[2]),
                   group = 4 * tbb::this_task_arena::max_concurrency();
+    std::vector<Part> parts = EncodeGroup(data, bscans, 0, group);
     for (int64_t first = 0; first < nx * nz; first += group) {
-      std::vector<Part> parts(static_cast<size_t>(std::min(group, nx * nz - first)));
-      tbb::parallel_for(size_t{0}, parts.size(), [&](size_t k) {
-        const int64_t i = first + static_cast<int64_t>(k);
-        parts[k] = Encode(data, bscans, i / nz * grid_.chunk[1], i % nz * grid_.chunk[2]);
-      });
-      MutexLock lock(Hdf5Mutex());
-      QuietHdf5();
-      for (size_t k = 0; k < parts.size(); ++k) {
-        OCTAVO_RETURN_IF_ERROR(parts[k].status);
-        const int64_t i = first + static_cast<int64_t>(k);
-        const hsize_t at[3] = {Size(y_begin), Size(i / nz * grid_.chunk[1]),
-                               Size(i % nz * grid_.chunk[2])};
-        if (H5Dwrite_chunk(dataset_.get(), H5P_DEFAULT, 0, at, parts[k].bytes.size(),
-                           parts[k].bytes.data()) < 0)
-          return Hdf5Error("writing", data_path_);
-        disk_bytes_ += static_cast<int64_t>(parts[k].bytes.size());
-      }
+      std::vector<Part> next;
+      absl::Status written;
+      tbb::parallel_invoke([&] { written = WriteGroup(y_begin, first, parts); },
+                           [&] { next = EncodeGroup(data, bscans, first + group, group); });
+      OCTAVO_RETURN_IF_ERROR(written);
+      parts = std::move(next);
+    }
+    return absl::OkStatus();
+  }
+
+  /// Up to `count` chunks of a slab from one on.
+  std::vector<Part> EncodeGroup(const char* data, int64_t bscans, int64_t first, int64_t count) {
+    const int64_t nx = CeilDiv(grid_.shape[1], grid_.chunk[1]),
+                  nz = CeilDiv(grid_.shape[2], grid_.chunk[2]);
+    std::vector<Part> parts(static_cast<size_t>(std::clamp<int64_t>(nx * nz - first, 0, count)));
+    tbb::parallel_for(size_t{0}, parts.size(), [&](size_t k) {
+      const int64_t i = first + static_cast<int64_t>(k);
+      parts[k] = Encode(data, bscans, i / nz * grid_.chunk[1], i % nz * grid_.chunk[2]);
+    });
+    return parts;
+  }
+
+  absl::Status WriteGroup(int64_t y_begin, int64_t first, const std::vector<Part>& parts) {
+    const int64_t nz = CeilDiv(grid_.shape[2], grid_.chunk[2]);
+    MutexLock lock(Hdf5Mutex());
+    QuietHdf5();
+    for (size_t k = 0; k < parts.size(); ++k) {
+      OCTAVO_RETURN_IF_ERROR(parts[k].status);
+      const int64_t i = first + static_cast<int64_t>(k);
+      const hsize_t at[3] = {Size(y_begin), Size(i / nz * grid_.chunk[1]),
+                             Size(i % nz * grid_.chunk[2])};
+      if (H5Dwrite_chunk(dataset_.get(), H5P_DEFAULT, 0, at, parts[k].bytes.size(),
+                         parts[k].bytes.data()) < 0)
+        return Failed("writing");
     }
     return absl::OkStatus();
   }
@@ -221,16 +246,14 @@ class Hdf5Writer final : public SingleFileWriter {
           Numbers("display", {meta_.display_lo, meta_.display_hi}) &&
           (!meta_.has_levels || Numbers("levels", {meta_.level_lo, meta_.level_hi})) &&
           Texts("value", {meta_.value_kind.c_str()}) && Metadata();
-      if (!fine) return Hdf5Error("writing", data_path_);
+      if (!fine) return Failed("writing");
       // Flushed before it is closed: the library can report a failed flush, while a failed close
       // leaves it in between.
       if (H5Fflush(file_.get(), H5F_SCOPE_GLOBAL) < 0 || dataset_.Close() < 0 || file_.Close() < 0)
-        return Hdf5Error("writing", data_path_);
+        return Failed("writing");
     }
-    // The library writes in any order, so compute the CRC from the finished file.
-    const UniqueFd written(::open(data_path_.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!written) return ErrnoStatus(errno, "opening", data_path_);
-    OCTAVO_ASSIGN_OR_RETURN(const Manifest::File file, DescribeFile(written, data_path_));
+    OCTAVO_RETURN_IF_ERROR(queue_.Drain());
+    OCTAVO_ASSIGN_OR_RETURN(const Manifest::File file, output_.Describe(data_path_));
     disk_bytes_ = file.bytes;
     return file;
   }
@@ -245,6 +268,7 @@ class Hdf5Writer final : public SingleFileWriter {
                                   std::min(options_.chunk[2], meta_.shape[2])},
                         .size = SizeOf(meta_.dtype),
                         .fill = FillValue::Of(meta_.dtype)};
+  Hdf5Output output_{&queue_, &disk_bytes_};
   Id file_, dataset_;
   tbb::enumerable_thread_specific<Scratch> scratch_;
 };

@@ -1,3 +1,4 @@
+#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -159,11 +160,10 @@ class MatlabWriter final : public StreamedFileWriter {
     const int64_t count = bytes / 8;
     absl::Status results[2];
     tbb::parallel_for(0, 2, [&](int part) {  // real, imaginary
-      std::vector<float>& values = parts_[part];
-      values.resize(static_cast<size_t>(count));
-      const auto* in = reinterpret_cast<const float*>(data) + part;
-      for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] = in[2 * i];
-      results[part] = AppendToRow(part, values.data(), 4 * count);
+      const char* const in = data + 4 * part;
+      results[part] = AppendToRows(part, 1, 4 * count, [&](char* const* places) {
+        for (int64_t i = 0; i < count; ++i) std::memcpy(places[0] + 4 * i, in + 8 * i, 4);
+      });
     });
     OCTAVO_RETURN_IF_ERROR(results[0]);
     return results[1];
@@ -188,7 +188,6 @@ class MatlabWriter final : public StreamedFileWriter {
   size_t size_at_ = 0;        // position of the compressed size in the head
   int64_t body_begin_ = 0;
   std::optional<DeflateStream> zlib_;
-  std::vector<float> parts_[2];
 };
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tbb/enumerable_thread_specific.h"
 #include "tbb/parallel_for.h"
+#include "tbb/task_arena.h"
 
 #include "gpu/base/status.h"
 #include "server/storage/formats/meta_json.h"
@@ -106,18 +106,18 @@ class NiftiWriter final : public StreamedFileWriter {
       });
       return Append(turned.data(), std::ssize(turned));
     }
-    constexpr int64_t kPlanes = 32;  // cache lines written at a time
+    // Several cache lines of each row of the slab at a time, which lie together; work for all.
     const int64_t all = meta_.shape[order_[0]], run = bscans * PlaneBytes() / all,
-                  blocks = (all + kPlanes - 1) / kPlanes;
+                  planes = std::clamp<int64_t>(all / (2 * tbb::this_task_arena::max_concurrency()),
+                                               32, 128),
+                  blocks = (all + planes - 1) / planes;
     std::vector<absl::Status> results(static_cast<size_t>(blocks));
     tbb::parallel_for(int64_t{0}, blocks, [&](int64_t block) {
-      std::vector<char>& planes = scratch_.local();
-      const int64_t first = block * kPlanes, count = std::min(kPlanes, all - first);
-      planes.resize(static_cast<size_t>(count * run));
-      CopyPlanes(data, extents, size, order_, first, count, planes.data());
-      for (int64_t i = 0; i < count && results[static_cast<size_t>(block)].ok(); ++i) {
-        results[static_cast<size_t>(block)] = AppendToRow(first + i, planes.data() + i * run, run);
-      }
+      const int64_t first = block * planes, count = std::min(planes, all - first);
+      results[static_cast<size_t>(block)] =
+          AppendToRows(first, count, run, [&](char* const* places) {
+            CopyPlanes(data, extents, size, order_, first, count, places);
+          });
     });
     for (const auto& result : results) OCTAVO_RETURN_IF_ERROR(result);
     return absl::OkStatus();
@@ -171,7 +171,6 @@ class NiftiWriter final : public StreamedFileWriter {
   const PlaneOrder order_ =
       meta_.axes[0] == "x" ? PlaneOrder{0, 1, 2} : PlanesAcross(meta_, 'z');  // k, j, i
   std::string head_;
-  tbb::enumerable_thread_specific<std::vector<char>> scratch_;
 };
 
 }  // namespace

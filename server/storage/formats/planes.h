@@ -24,7 +24,9 @@ void CopyRows(const char* slab, const int64_t extents[3], int64_t size, const Pl
               int64_t first, int64_t count, char* out);
 
 /// Planes [first, first + count) of a slab [plane, row, column], of an order whose [1] is the
-/// volume's first axis.
+/// volume's first axis: each to a place of its own, or one behind the other.
+void CopyPlanes(const char* slab, const int64_t extents[3], int64_t size, const PlaneOrder& order,
+                int64_t first, int64_t count, char* const* places);
 void CopyPlanes(const char* slab, const int64_t extents[3], int64_t size, const PlaneOrder& order,
                 int64_t first, int64_t count, char* out);
 

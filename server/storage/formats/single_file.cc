@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
-#include <unistd.h>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -12,8 +12,10 @@
 
 #include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
+#include "gpu/device/alignment.h"
 #include "server/storage/formats/meta_json.h"
 #include "server/storage/io/crc32c.h"
+#include "server/storage/io/direct_alignment.h"
 #include "server/storage/io/errno_status.h"
 #include "server/storage/io/files.h"
 
@@ -55,13 +57,12 @@ absl::Status SingleFileWriter::Finish() {
 }
 
 absl::Status StreamedFileWriter::Open(int64_t head_bytes, int64_t body_bytes) {
-  fd_ = UniqueFd(::open(data_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-  if (!fd_) return ErrnoStatus(errno, "creating", data_path_);
+  OCTAVO_ASSIGN_OR_RETURN(file_, queue_.Create(data_path_, VolumeBytes() >= kLeastDirectBytes));
   head_bytes_ = at_ = head_bytes;
   const int64_t total = head_bytes + body_bytes;
   // Some file systems cannot reserve room; on these a full disk shows only while writing. The C
   // library would emulate the reservation by writing zeros, hence the bare system call.
-  while (body_bytes > 0 && ::fallocate(fd_.get(), 0, 0, total) != 0) {
+  while (body_bytes > 0 && ::fallocate(file_->fd(), 0, 0, total) != 0) {
     if (errno == EINTR) continue;
     if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL) break;
     return ErrnoStatus(errno, absl::StrCat("reserving ", total, " bytes for"), data_path_);
@@ -70,34 +71,56 @@ absl::Status StreamedFileWriter::Open(int64_t head_bytes, int64_t body_bytes) {
 }
 
 absl::Status StreamedFileWriter::Append(const void* data, int64_t bytes) {
-  constexpr int64_t kPiece = 4 << 20;
+  constexpr int64_t kBlock = WriteQueue::kBlockBytes;
+  if (bytes == 0) return absl::OkStatus();
   const auto* p = static_cast<const char*>(data);
+  const int64_t first = at_ / kBlock, end = at_ + bytes;
   struct Part {
     absl::Status status;
     uint32_t crc = 0;
+    int64_t bytes = 0;
   };
-  std::vector<Part> parts(static_cast<size_t>((bytes + kPiece - 1) / kPiece));
-  const auto length = [&](size_t i) {
-    return static_cast<size_t>(std::min(kPiece, bytes - static_cast<int64_t>(i) * kPiece));
-  };
+  std::vector<Part> parts(static_cast<size_t>((end - 1) / kBlock - first + 1));
+  Tail rest;  // of the last block, if that is not full
   tbb::parallel_for(size_t{0}, parts.size(), [&](size_t i) {
-    const int64_t first = static_cast<int64_t>(i) * kPiece;
-    parts[i] = {.status = WriteAllAt(fd_.get(), data_path_, p + first, length(i), at_ + first),
-                .crc = Crc32c(p + first, length(i))};
+    const int64_t block_at = (first + static_cast<int64_t>(i)) * kBlock,
+                  from = std::max(at_, block_at), to = std::min(end, block_at + kBlock);
+    Tail tail = i == 0 ? std::move(tail_) : Tail();
+    if (!tail.block) {
+      tail = {
+          .block = queue_.NewBlock(kBlock), .begin = from - block_at, .filled = from - block_at};
+    }
+    Part& part = parts[i];
+    part.bytes = to - from;
+    part.crc = CopyWithCrc32c(tail.block.data() + tail.filled, p + (from - at_),
+                              static_cast<size_t>(part.bytes));
+    tail.filled += part.bytes;
+    if (tail.filled == kBlock) {
+      part.status = Flush(std::move(tail), block_at);
+    } else {
+      rest = std::move(tail);
+    }
   });
-  for (size_t i = 0; i < parts.size(); ++i) {
-    OCTAVO_RETURN_IF_ERROR(parts[i].status);
-    body_crc_ = Crc32cCombine(body_crc_, parts[i].crc, length(i));
+  for (const Part& part : parts) {
+    OCTAVO_RETURN_IF_ERROR(part.status);
+    body_crc_ = Crc32cCombine(body_crc_, part.crc, static_cast<uint64_t>(part.bytes));
   }
-  // Starts writing back to disk; Finish waits for the end.
-  if (bytes >= (1 << 20)) (void)::sync_file_range(fd_.get(), at_, bytes, SYNC_FILE_RANGE_WRITE);
-  at_ += bytes;
-  disk_bytes_ += bytes;
+  tail_ = std::move(rest);
+  at_ = end;
   return absl::OkStatus();
+}
+
+absl::Status StreamedFileWriter::Flush(Tail tail, int64_t block_at) {
+  if (!tail.block) return absl::OkStatus();
+  const int64_t begin = tail.begin, bytes = tail.filled - tail.begin;
+  return queue_.Write(file_, std::move(tail.block),
+                      {{.begin = begin, .bytes = bytes, .offset = block_at + begin}});
 }
 
 absl::Status StreamedFileWriter::BeginRows(int64_t count, int64_t bytes,
                                            const std::string& between) {
+  OCTAVO_RETURN_IF_ERROR(
+      Flush(std::exchange(tail_, {}), at_ / WriteQueue::kBlockBytes * WriteQueue::kBlockBytes));
   rows_.assign(static_cast<size_t>(count), {});
   rows_at_ = at_;
   row_bytes_ = bytes;
@@ -105,19 +128,49 @@ absl::Status StreamedFileWriter::BeginRows(int64_t count, int64_t bytes,
   return absl::OkStatus();
 }
 
-absl::Status StreamedFileWriter::AppendToRow(int64_t row, const void* data, int64_t bytes) {
-  Row& state = rows_[static_cast<size_t>(row)];
-  if (state.done + bytes > row_bytes_)
-    return absl::InternalError(
-        absl::StrCat("row ", row, " of ", data_path_, " is longer than ", row_bytes_));
-  const int64_t offset =
-      rows_at_ + row * (row_bytes_ + static_cast<int64_t>(between_.size())) + state.done;
-  OCTAVO_RETURN_IF_ERROR(
-      WriteAllAt(fd_.get(), data_path_, data, static_cast<size_t>(bytes), offset));
-  state.crc = Crc32c(data, static_cast<size_t>(bytes), state.crc);
-  state.done += bytes;
-  disk_bytes_ += bytes;
-  return absl::OkStatus();
+absl::Status StreamedFileWriter::AppendToRows(
+    int64_t first, int64_t count, int64_t bytes,
+    const std::function<void(char* const* places)>& fill) {
+  const int64_t pitch = row_bytes_ + static_cast<int64_t>(between_.size());
+  // Whole pages go past the page cache: a row's bytes lie at the remainder of their offset, behind
+  // those of a page that the last call left.
+  std::vector<char*> places;
+  std::vector<WriteQueue::Piece> pieces;
+  int64_t room = 0;
+  for (int64_t row = first; row < first + count; ++row) {
+    const Row& state = rows_[static_cast<size_t>(row)];
+    if (state.done + bytes > row_bytes_)
+      return absl::InternalError(
+          absl::StrCat("row ", row, " of ", data_path_, " is longer than ", row_bytes_));
+    const int64_t held = std::ssize(state.rest),
+                  offset = rows_at_ + row * pitch + state.done - held;
+    pieces.push_back({.begin = RoundUp(room, kDirectAlignment) + offset % kDirectAlignment,
+                      .bytes = held + bytes,
+                      .offset = offset});
+    room = pieces.back().begin + pieces.back().bytes;
+  }
+  WriteQueue::Block block = queue_.NewBlock(room);
+  for (int64_t i = 0; i < count; ++i) {
+    const Row& state = rows_[static_cast<size_t>(first + i)];
+    char* const place = block.data() + pieces[static_cast<size_t>(i)].begin;
+    std::copy(state.rest.begin(), state.rest.end(), place);
+    places.push_back(place + state.rest.size());
+  }
+  fill(places.data());
+  for (int64_t i = 0; i < count; ++i) {
+    Row& state = rows_[static_cast<size_t>(first + i)];
+    WriteQueue::Piece& piece = pieces[static_cast<size_t>(i)];
+    const char* const place = places[static_cast<size_t>(i)];
+    state.crc = Crc32c(place, static_cast<size_t>(bytes), state.crc);
+    state.done += bytes;
+    const int64_t end = piece.offset + piece.bytes,
+                  rest = state.done == row_bytes_
+                             ? 0
+                             : std::min(piece.bytes, end % OutputFile::Alignment());
+    state.rest.assign(place + bytes - rest, static_cast<size_t>(rest));
+    piece.bytes -= rest;
+  }
+  return queue_.Write(file_, std::move(block), std::move(pieces));
 }
 
 absl::Status StreamedFileWriter::EndRows() {
@@ -125,7 +178,7 @@ absl::Status StreamedFileWriter::EndRows() {
   for (size_t i = 0; i < rows_.size(); ++i) {
     if (i > 0 && gap > 0) {
       OCTAVO_RETURN_IF_ERROR(
-          WriteAllAt(fd_.get(), data_path_, between_.data(), between_.size(), at_));
+          WriteAllAt(file_->fd(), data_path_, between_.data(), between_.size(), at_));
       body_crc_ = Crc32c(between_.data(), between_.size(), body_crc_);
       at_ += gap;
       disk_bytes_ += gap;
@@ -145,9 +198,13 @@ absl::StatusOr<Manifest::File> StreamedFileWriter::Complete() {
     return absl::InternalError(absl::StrCat("the head of ", data_path_, " has ", head.size(),
                                             " bytes; ", head_bytes_, " were kept for it"));
   }
-  OCTAVO_RETURN_IF_ERROR(WriteAllAt(fd_.get(), data_path_, head.data(), head.size(), 0));
+  OCTAVO_RETURN_IF_ERROR(
+      Flush(std::exchange(tail_, {}), at_ / WriteQueue::kBlockBytes * WriteQueue::kBlockBytes));
+  OCTAVO_RETURN_IF_ERROR(queue_.Drain());
+  OCTAVO_RETURN_IF_ERROR(WriteAllAt(file_->fd(), data_path_, head.data(), head.size(), 0));
   disk_bytes_ += head_bytes_;
-  if (::close(fd_.release()) != 0) return ErrnoStatus(errno, "closing", data_path_);
+  file_ = nullptr;
+  OCTAVO_RETURN_IF_ERROR(queue_.Drain());  // tells how closing it went
   const uint32_t crc = Crc32cCombine(Crc32c(head.data(), head.size()), body_crc_,
                                      static_cast<uint64_t>(at_ - head_bytes_));
   return Manifest::File{.path = "", .bytes = at_, .crc32c = crc};

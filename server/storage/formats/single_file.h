@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,7 +10,6 @@
 #include "absl/status/statusor.h"
 #include "tbb/task_arena.h"
 
-#include "gpu/base/unique_fd.h"
 #include "server/storage/formats/format_writers.h"
 
 namespace octavo::storage {
@@ -73,12 +73,14 @@ class StreamedFileWriter : public SingleFileWriter {
   /// Creates the file. `body_bytes` > 0: reserves this much room after the head, so that a full
   /// disk is detected before any data moves.
   absl::Status Open(int64_t head_bytes, int64_t body_bytes);
-  /// Writes at the end, large pieces in parallel.
+  /// Adds bytes at the end, large pieces in parallel. They are copied; the queue writes them later.
   absl::Status Append(const void* data, int64_t bytes);
   /// Opens `count` rows of `bytes` each at the end, with `between` between two of them.
   absl::Status BeginRows(int64_t count, int64_t bytes, const std::string& between);
-  /// Continues a row. Any thread, but one at a time for a row.
-  absl::Status AppendToRow(int64_t row, const void* data, int64_t bytes);
+  /// Continues rows [first, first + count) by `bytes` each: `fill` puts them at the given places.
+  /// Any thread, but one at a time for a row.
+  absl::Status AppendToRows(int64_t first, int64_t count, int64_t bytes,
+                            const std::function<void(char* const* places)>& fill);
   /// After this, Append again. All rows must be full.
   absl::Status EndRows();
   /// Offset in the file of the next Append.
@@ -89,14 +91,23 @@ class StreamedFileWriter : public SingleFileWriter {
 
  private:
   absl::StatusOr<Manifest::File> Complete() final;
+  /// Bytes of the file that wait for the rest of their block, or are its last ones.
+  struct Tail {
+    WriteQueue::Block block;        // of the bytes from a multiple of WriteQueue::kBlockBytes on
+    int64_t begin = 0, filled = 0;  // in the block
+  };
+  absl::Status Flush(Tail tail, int64_t block_at);
 
   struct Row {
     int64_t done = 0;
     uint32_t crc = 0;
+    /// Its last bytes, less than a page, which the next ones complete.
+    std::string rest;
   };
-  UniqueFd fd_;
+  std::shared_ptr<OutputFile> file_;
   int64_t head_bytes_ = 0, at_ = 0;
   uint32_t body_crc_ = 0;
+  Tail tail_;
   std::vector<Row> rows_;
   int64_t rows_at_ = 0, row_bytes_ = 0;
   std::string between_;

@@ -34,7 +34,7 @@ ChunkCodec CodecOf(const WriterOptions& options, DType dtype) {
 }  // namespace
 
 ZarrArray::ZarrArray(FileListWriter* writer, std::string name, const int64_t* shape,
-                     const VolumeMeta& meta, const WriterOptions& options)
+                     const VolumeMeta& meta, const WriterOptions& options, bool wide)
     : writer_(writer),
       name_(std::move(name)),
       dtype_(meta.dtype),
@@ -50,6 +50,14 @@ ZarrArray::ZarrArray(FileListWriter* writer, std::string name, const int64_t* sh
     file_shape_[d] = sharded_ ? options.shard[d] : options.chunk[d];
     inner_[d] = file_shape_[d] / options.chunk[d];
   }
+  if (!wide) return;
+  // A slab ends when its last chunk does: with a few for each thread, none waits long for that.
+  constexpr int64_t kChunksOfThread = 4, kMostBytes = 64 << 20;
+  const int64_t chunks = inner_[0] * CeilDiv(shape[1], options.chunk[1]) *
+                         CeilDiv(shape[2], options.chunk[2]),
+                row_bytes = file_shape_[0] * shape[1] * shape[2] * grid_.size;
+  slab_rows_ = std::clamp<int64_t>(CeilDiv(kChunksOfThread * options.threads, chunks), 1,
+                                   std::max<int64_t>(1, kMostBytes / row_bytes));
 }
 
 std::string ZarrArray::Path() const { return absl::StrCat(writer_->path(), "/", name_); }
@@ -61,24 +69,30 @@ absl::Status ZarrArray::Start() {
 }
 
 absl::Status ZarrArray::WriteSlab(int64_t y_begin, int64_t bscans, const void* data) {
-  const int64_t next = std::min(file_shape_[0], grid_.shape[0] - next_y_);
+  const int64_t next = std::min(SlabBscans(), grid_.shape[0] - next_y_);
   if (y_begin != next_y_ || y_begin >= grid_.shape[0] || bscans != next) {
     return absl::InternalError(absl::StrCat("slab [", y_begin, ", ", y_begin + bscans, ") where ",
                                             next, " B-scans from ", next_y_, " come next"));
   }
   next_y_ += bscans;
-  const int64_t fy = y_begin / file_shape_[0];
-  const int64_t nx = CeilDiv(grid_.shape[1], file_shape_[1]),
-                nz = CeilDiv(grid_.shape[2], file_shape_[2]);
-  OCTAVO_RETURN_IF_ERROR(MakeDirectory(absl::StrCat(ChunkPath(), "/", fy)));
-  for (int64_t fx = 0; fx < nx; ++fx)
-    OCTAVO_RETURN_IF_ERROR(MakeDirectory(absl::StrCat(ChunkPath(), "/", fy, "/", fx)));
-  std::vector<absl::Status> results(static_cast<size_t>(nx * nz));
+  const int64_t first = y_begin / file_shape_[0], ny = CeilDiv(bscans, file_shape_[0]),
+                nx = CeilDiv(grid_.shape[1], file_shape_[1]),
+                nz = CeilDiv(grid_.shape[2], file_shape_[2]),
+                row_bytes = file_shape_[0] * grid_.shape[1] * grid_.shape[2] * grid_.size;
+  for (int64_t fy = first; fy < first + ny; ++fy) {
+    OCTAVO_RETURN_IF_ERROR(MakeDirectory(absl::StrCat(ChunkPath(), "/", fy)));
+    for (int64_t fx = 0; fx < nx; ++fx)
+      OCTAVO_RETURN_IF_ERROR(MakeDirectory(absl::StrCat(ChunkPath(), "/", fy, "/", fx)));
+  }
+  std::vector<absl::Status> results(static_cast<size_t>(ny * nx * nz));
   std::atomic<bool> failed{false};
-  tbb::parallel_for(int64_t{0}, nx * nz, [&](int64_t i) {
+  tbb::parallel_for(int64_t{0}, ny * nx * nz, [&](int64_t i) {
     if (failed) return;
+    const int64_t row = i / (nx * nz);
     absl::Status& result = results[static_cast<size_t>(i)];
-    result = WriteFile(data, bscans, fy, i / nz, i % nz);
+    result = WriteFile(static_cast<const char*>(data) + row * row_bytes,
+                       std::min(file_shape_[0], bscans - row * file_shape_[0]), first + row,
+                       i / nz % nx, i % nz);
     if (!result.ok()) failed = true;
   });
   for (const auto& result : results) OCTAVO_RETURN_IF_ERROR(result);

@@ -20,12 +20,13 @@ namespace octavo::storage {
 class ZarrArray {
  public:
   /// `name`: its directory below `writer`'s; `shape`: its own, of the type and along the axes of
-  /// the volume. `writer` must outlive it.
+  /// the volume. `writer` must outlive it. `wide`: slabs are of several rows of files where one has
+  /// too few for all threads.
   ZarrArray(FileListWriter* writer, std::string name, const int64_t* shape, const VolumeMeta& meta,
-            const WriterOptions& options);
+            const WriterOptions& options, bool wide);
 
   const int64_t* shape() const { return grid_.shape; }
-  int64_t SlabBscans() const { return file_shape_[0]; }
+  int64_t SlabBscans() const { return slab_rows_ * file_shape_[0]; }
   /// Makes its directories.
   absl::Status Start();
   /// As VolumeWriter's. Runs in the caller's oneTBB arena.
@@ -54,6 +55,7 @@ class ZarrArray {
   const bool v2_, sharded_;
   ChunkGrid grid_;
   int64_t file_shape_[3], inner_[3];  // voxels of a file (chunk or shard); chunks in it
+  int64_t slab_rows_ = 1;             // files along y in a slab
   tbb::enumerable_thread_specific<ChunkCoder> coders_;
   int64_t next_y_ = 0;
 };

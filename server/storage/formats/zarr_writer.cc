@@ -77,8 +77,8 @@ class ZarrWriter final : public FileListWriter {
  private:
   struct Level {
     Level(FileListWriter* writer, std::string name, const int64_t* shape, const VolumeMeta& meta,
-          const WriterOptions& options)
-        : array(writer, std::move(name), shape, meta, options) {}
+          const WriterOptions& options, bool wide)
+        : array(writer, std::move(name), shape, meta, options, wide) {}
     ZarrArray array;
     double spacing[3] = {1, 1, 1};   // of the array
     std::unique_ptr<AreaMean> mean;  // makes it from the volume; else it is half of the one before
@@ -88,8 +88,9 @@ class ZarrWriter final : public FileListWriter {
   };
 
   Level* AddLevel(const int64_t* shape, const double* spacing, const WriterOptions& options) {
-    levels_.push_back(
-        std::make_unique<Level>(this, absl::StrCat(levels_.size()), shape, meta_, options));
+    // The other arrays' slabs are collected here: they stay small.
+    levels_.push_back(std::make_unique<Level>(this, absl::StrCat(levels_.size()), shape, meta_,
+                                              options, /*wide=*/levels_.empty()));
     std::copy_n(spacing, 3, levels_.back()->spacing);
     return levels_.back().get();
   }

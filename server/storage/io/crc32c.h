@@ -9,6 +9,10 @@ namespace octavo::storage {
 /// 0xE3069283. Uses SSE4.2 where the processor has it, else a table.
 uint32_t Crc32c(const void* data, size_t bytes, uint32_t crc = 0);
 
+/// Copies `bytes` and gives their CRC-32C, continuing from `crc`: each piece comes into the caches
+/// once.
+uint32_t CopyWithCrc32c(void* to, const void* from, size_t bytes, uint32_t crc = 0);
+
 /// CRC of the concatenation of two parts from the CRCs of the parts and the second's length.
 uint32_t Crc32cCombine(uint32_t first, uint32_t second, uint64_t second_bytes);
 

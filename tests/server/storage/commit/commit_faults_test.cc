@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 const char* const kPoints[] = {"journal_begin", "tmp_created",      "chunk_written",
                                "files_synced",  "manifest_written", "before_rename",
-                               "after_rename",  "parent_synced"};
+                               "after_rename",  "parent_synced",    "block_written"};
 
 class CommitFaultTest : public StorageTest {
  protected:

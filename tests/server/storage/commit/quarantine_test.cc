@@ -187,7 +187,7 @@ TEST_F(QuarantineTest, AStartPutsAsideCountsAndPrunes) {
   EXPECT_EXIT(
       {
         auto store = Open();
-        ArmFailpoint("chunk_written:kill");
+        ArmFailpoint("block_written:kill");
         (void)Commit(*store, "x", meta, data, {.format = Format::kOmeZarr05});
       },
       ::testing::KilledBySignal(SIGKILL), "");

@@ -1,0 +1,251 @@
+#include "server/storage/io/write_queue.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+
+#include "server/storage/io/direct_alignment.h"
+#include "tests/server/storage/io/write_faults.h"
+#include "tests/server/storage/storage_test_base.h"
+
+namespace octavo::storage {
+namespace {
+
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
+using testing::Faults;
+using testing::StorageTest;
+using Bytes = std::vector<uint8_t>;
+
+constexpr int64_t kBlock = WriteQueue::kBlockBytes;
+
+class WriteQueueTest : public StorageTest {
+ protected:
+  WriteQueueTest() { Faults().Reset(); }
+  ~WriteQueueTest() override { Faults().Reset(); }
+
+  static Bytes Random(int64_t bytes) {
+    std::mt19937_64 random(static_cast<uint64_t>(bytes));
+    Bytes out(static_cast<size_t>(bytes));
+    for (uint8_t& b : out) b = static_cast<uint8_t>(random());
+    return out;
+  }
+
+  /// Queues `data` from `offset` on, in blocks.
+  static absl::Status WriteAll(WriteQueue& queue, const std::shared_ptr<OutputFile>& file,
+                               const Bytes& data, int64_t offset) {
+    for (int64_t at = 0; at < std::ssize(data);) {
+      const int64_t begin = (offset + at) % kDirectAlignment,
+                    n = std::min(kBlock - begin, std::ssize(data) - at);
+      WriteQueue::Block block = queue.NewBlock(begin + n);
+      std::copy_n(data.data() + at, n, block.data() + begin);
+      const absl::Status queued = queue.Write(
+          file, std::move(block), {{.begin = begin, .bytes = n, .offset = offset + at}});
+      if (!queued.ok()) return queued;
+      at += n;
+    }
+    return absl::OkStatus();
+  }
+
+  /// Writes a file that has `offset` zeros before `data`; what is in it afterwards.
+  Bytes RoundTrip(const std::string& path, const Bytes& data, int64_t offset) {
+    std::filesystem::remove(path);
+    std::atomic<int64_t> written{0};
+    WriteQueue queue(&written);
+    auto file = queue.Create(path, /*direct=*/true);
+    EXPECT_THAT(file, IsOk());
+    EXPECT_THAT(WriteAll(queue, *file, data, offset), IsOk());
+    *file = nullptr;
+    EXPECT_THAT(queue.Drain(), IsOk());
+    EXPECT_EQ(written, std::ssize(data));
+    return ReadFile(path);
+  }
+  static Bytes Expected(const Bytes& data, int64_t offset) {
+    if (data.empty()) return {};
+    Bytes out(static_cast<size_t>(offset), 0);
+    out.insert(out.end(), data.begin(), data.end());
+    return out;
+  }
+  void ExpectRoundTrip(const std::string& path, int64_t bytes, int64_t offset) {
+    const Bytes data = Random(bytes);
+    EXPECT_TRUE(RoundTrip(path, data, offset) == Expected(data, offset))
+        << bytes << " bytes at " << offset;
+  }
+};
+
+const int64_t kSizes[] = {
+    0,        1,       4095,       4096,   4097,       12288,      262'143,
+    262'144,  262'145, kBlock - 1, kBlock, kBlock + 1, 2 * kBlock, 2 * kBlock + 4097,
+    9'000'001};
+const int64_t kOffsets[] = {0, 1, 128, 4095, 4096, 4097};
+
+TEST_F(WriteQueueTest, EverySizeAndOffsetComesBack) {
+  for (const int64_t bytes : kSizes) {
+    for (const int64_t offset : kOffsets) ExpectRoundTrip(root() + "/f", bytes, offset);
+  }
+}
+
+TEST_F(WriteQueueTest, WholePagesGoPastThePageCache) {
+  ExpectRoundTrip(root() + "/f", 2 * kBlock + 100, 128);
+  if (Faults().opened_direct == 0 || Faults().direct == 0)
+    GTEST_SKIP() << "the file system of " << root() << " has no direct writes";
+  EXPECT_GE(Faults().direct, 2 * kBlock - 4096);
+  EXPECT_LE(Faults().buffered, 2 * 4096);
+}
+
+TEST_F(WriteQueueTest, AFileSystemThatRefusesAtTheOpeningGetsBufferedWrites) {
+  Faults().open_direct = EINVAL;
+  for (const int64_t bytes : kSizes) ExpectRoundTrip(root() + "/f", bytes, 128);
+  EXPECT_EQ(Faults().direct, 0);
+}
+
+TEST_F(WriteQueueTest, AFileSystemThatRefusesAtAWriteGetsBufferedWritesFromThenOn) {
+  Faults().write_direct = EINVAL;
+  for (const int64_t bytes : kSizes) ExpectRoundTrip(root() + "/f", bytes, 128);
+  EXPECT_EQ(Faults().direct, 0);
+
+  Faults().Reset();
+  Faults().write_direct = EINVAL;
+  std::atomic<int64_t> written{0};
+  WriteQueue queue(&written);
+  const Bytes data = Random(kBlock);
+  for (int i = 0; i < 5; ++i) {
+    auto file = queue.Create(absl::StrCat(root(), "/g", i), true);
+    ASSERT_THAT(file, IsOk());
+    ASSERT_THAT(WriteAll(queue, *file, data, 0), IsOk());
+    ASSERT_THAT(queue.Drain(), IsOk());
+  }
+  EXPECT_EQ(Faults().opened_direct, 1) << "the next files do not try again";
+}
+
+TEST_F(WriteQueueTest, WithoutADescriptorForItAFileIsBufferedAndTheNextOneTriesAgain) {
+  Faults().open_direct = EMFILE;
+  std::atomic<int64_t> written{0};
+  WriteQueue queue(&written);
+  const Bytes data = Random(kBlock);
+  for (int i = 0; i < 2; ++i) {
+    auto file = queue.Create(absl::StrCat(root(), "/g", i), true);
+    ASSERT_THAT(file, IsOk());
+    ASSERT_THAT(WriteAll(queue, *file, data, 0), IsOk());
+    ASSERT_THAT(queue.Drain(), IsOk());
+    EXPECT_TRUE(ReadFile((*file)->path()) == data);
+    EXPECT_EQ(Faults().opened_direct, i);
+    Faults().open_direct = 0;
+  }
+}
+
+TEST_F(WriteQueueTest, ShortWritesAreContinued) {
+  for (const int64_t most : {1000, 4096, 5000, 65'536, 1'000'000}) {
+    Faults().most = most;
+    for (const int64_t bytes : {4097, 300'000, 9'000}) {
+      for (const int64_t offset : {0, 128}) ExpectRoundTrip(root() + "/f", bytes, offset);
+    }
+  }
+}
+
+TEST_F(WriteQueueTest, OnAFileSystemInMemory) {
+  const std::string folder = "/dev/shm/octavo-write-queue-test";
+  std::error_code error;
+  std::filesystem::remove_all(folder, error);
+  if (!std::filesystem::create_directory(folder, error)) GTEST_SKIP() << folder << error.message();
+  for (const int64_t bytes : kSizes) ExpectRoundTrip(folder + "/f", bytes, 352);
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(WriteQueueTest, AFullDiskIsTheErrorOfAllThatFollows) {
+  for (const int64_t room : {int64_t{0}, int64_t{4096}, kBlock + 1, 3 * kBlock}) {
+    Faults().Reset();
+    Faults().room = room;
+    std::atomic<int64_t> written{0};
+    WriteQueue queue(&written);
+    auto file = queue.Create(absl::StrCat(root(), "/f", room), true);
+    ASSERT_THAT(file, IsOk());
+    (void)WriteAll(queue, *file, Random(5 * kBlock), 0);
+    EXPECT_THAT(queue.Drain(), IsError(absl::StatusCode::kResourceExhausted, "f"));
+    EXPECT_THAT(WriteAll(queue, *file, Random(10), 0),
+                IsError(absl::StatusCode::kResourceExhausted, "f"));
+    EXPECT_LE(written, room);
+  }
+}
+
+TEST_F(WriteQueueTest, WhatIsPendingIsLimited) {
+  std::atomic<int64_t> written{0};
+  WriteQueue queue(&written);
+  auto file = queue.Create(root() + "/f", true);
+  ASSERT_THAT(file, IsOk());
+  Faults().held = true;
+  std::atomic<int64_t> queued{0};
+  std::thread writer([&] {
+    const Bytes block = Random(kBlock);
+    for (int64_t i = 0; i < 40; ++i) {
+      EXPECT_THAT(WriteAll(queue, *file, block, i * kBlock), IsOk());
+      ++queued;
+    }
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_LE(queued, 16);
+  Faults().held = false;
+  writer.join();
+  EXPECT_THAT(queue.Drain(), IsOk());
+  EXPECT_EQ(written, 40 * kBlock);
+}
+
+TEST_F(WriteQueueTest, ItsEndDropsWhatIsPending) {
+  std::atomic<int64_t> written{0};
+  Faults().delay_ms = 100;
+  {
+    WriteQueue queue(&written);
+    auto file = queue.Create(root() + "/f", true);
+    ASSERT_THAT(file, IsOk());
+    const Bytes block = Random(kDirectAlignment);
+    for (int64_t i = 0; i < 60; ++i)
+      ASSERT_THAT(WriteAll(queue, *file, block, i * kDirectAlignment), IsOk());
+  }
+  EXPECT_LE(written, 30 * kDirectAlignment);
+  const int64_t then = Faults().direct + Faults().buffered;
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_EQ(Faults().direct + Faults().buffered, then) << "nothing is written after its end";
+}
+
+TEST_F(WriteQueueTest, WithoutThreadsTheCallerWrites) {
+  Faults().no_threads = true;
+  for (const int64_t bytes : kSizes) ExpectRoundTrip(root() + "/f", bytes, 128);
+  Faults().room = 4096;
+  std::atomic<int64_t> written{0};
+  WriteQueue queue(&written);
+  auto file = queue.Create(root() + "/g", true);
+  ASSERT_THAT(file, IsOk());
+  EXPECT_THAT(WriteAll(queue, *file, Random(20'000), 0),
+              IsError(absl::StatusCode::kResourceExhausted, "g"));
+}
+
+TEST_F(WriteQueueTest, ManyThreadsQueueManyFiles) {
+  std::atomic<int64_t> written{0};
+  WriteQueue queue(&written);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 6; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 12; ++i) {
+        auto file = queue.Create(absl::StrCat(root(), "/", t, "-", i), i % 2 == 0);
+        ASSERT_THAT(file, IsOk());
+        ASSERT_THAT(WriteAll(queue, *file, Random(300'000 + 1000 * t + i), 0), IsOk());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_THAT(queue.Drain(), IsOk());
+  for (int t = 0; t < 6; ++t) {
+    for (int i = 0; i < 12; ++i)
+      EXPECT_TRUE(ReadFile(absl::StrCat(root(), "/", t, "-", i)) == Random(300'000 + 1000 * t + i));
+  }
+}
+
+}  // namespace
+}  // namespace octavo::storage
