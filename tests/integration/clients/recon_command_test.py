@@ -438,7 +438,7 @@ class ReconCommand(DaemonTest):
             self.assertLess(np.abs(made - wanted).max(), 3e-4)
             self.assertLess(np.abs(made - retrieved(light, pixel, distance, energy, alpha, True)).max(), 0.1 * np.abs(light - wanted).max())
         binned = self.here("phase.conf", "retrieve-phase-method = paganin\nbinning = 1\nenergy = 30\n")
-        self.assertIn("phase retrieval (Paganin): delta/beta 25.3303, 60 mm, 30 keV, ", self.plan("a.h5", "--config", binned))
+        self.assertIn("phase retrieval (Paganin): delta/beta 25.3303, 60 mm, 30 keV\n", self.plan("a.h5", "--config", binned))
         done = self.recon("a.h5", "--config", binned, "--phase", "1,50,20,100", "--plan")
         self.assertIn("left out, because --phase is given: retrieve-phase-method = paganin\n", done.stderr)
         done = self.recon("a.h5", "--config", self.here("phase.conf", "retrieve-phase-method = paganin\nretrieve-phase-alpha = 0\n"), "--plan", code=2)
