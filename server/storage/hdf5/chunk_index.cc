@@ -1,10 +1,12 @@
 #include "server/storage/hdf5/chunk_index.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 #include "gpu/base/status.h"
 #include "server/storage/io/files.h"
@@ -22,10 +24,11 @@ absl::Status Damaged(absl::string_view what) {
   return absl::DataLossError(absl::StrCat("the index of its chunks ", what));
 }
 
-/// Little endian numbers of a piece of the file, of which the caller knows that they are there.
-uint64_t Number(const std::string& bytes, size_t at, size_t size) {
+/// A little endian number of a piece of the file; what lies behind the piece counts as 0.
+uint64_t Number(absl::string_view bytes, size_t at, size_t size) {
   uint64_t out = 0;
-  for (size_t i = size; i-- > 0;) out = out << 8 | static_cast<uint8_t>(bytes[at + i]);
+  for (size_t i = std::min(at + size, bytes.size()); i-- > at;)
+    out = out << 8 | static_cast<uint8_t>(bytes[i]);
   return out;
 }
 
