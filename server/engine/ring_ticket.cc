@@ -5,6 +5,7 @@
 #include "gpu/base/status.h"
 #include "server/handoff/fd_socket.h"
 #include "server/security/rights.h"
+#include "server/security/shares.h"
 #include "server/source/ring_grant.h"
 
 namespace octavo::engine {
