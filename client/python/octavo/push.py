@@ -495,7 +495,11 @@ class _ProjectionRingPusher(_ProjectionPusher):
         self.open_ring = open_ring
 
     def split(self, answer):
-        with self.open() as producer:
+        producer = self.open()
+        if producer is None:
+            next(self.checked(answer), None)  # as much as a stream looks at
+            return
+        with producer:
             for sequence, kind, angle, array in self.checked(answer):
                 if not producer.publish_frame(array, sequence=sequence, kind=kind, angle_rad=angle):
                     break
@@ -503,13 +507,16 @@ class _ProjectionRingPusher(_ProjectionPusher):
             producer.flush()
         yield from ()
 
-    def open(self) -> ring.Ring:
-        """The server may not have noticed yet that the producer before has gone."""
+    def open(self) -> Optional[ring.Ring]:
+        """None: the job wants no more frames, which the stream tells, too. The server may not have noticed yet that the producer before has
+        gone."""
         until = time.monotonic() + TAKEN_SECONDS
         while True:
             try:
                 return self.open_ring()
             except (errors.OctavoError, ring.RingError) as error:
+                if error.reason == "JOB_STATE":
+                    return None
                 if error.reason != "RING_TAKEN" or time.monotonic() > until:
                     raise
             time.sleep(0.01)

@@ -269,6 +269,20 @@ class TomographyRing(DaemonTest):
             self.assertEqual((result.done, result.missing), (True, []))
             self.client.wait_job(name, check=False)
 
+    def test_a_job_that_has_all_takes_nothing_and_says_so(self):
+        push = octavo.PushedProjections(rows=3, columns=40, frames=len(self.frames))
+        first, name = (self.client.submit_job(octavo.tomography(push, center=18.7)).name for _ in range(2))  # the second waits for its device
+        self.client.push_projections(name, self.listed, end=False)
+        for ring in (False, True):
+            try:
+                result = self.client.push_projections(name, self.listed, ring=ring)
+            except octavo.OctavoError as error:  # it is DONE already
+                self.assertEqual(error.reason, "JOB_STATE")
+            else:
+                self.assertEqual((result.done, result.missing), (True, []))
+        self.client.cancel_job(first)
+        np.testing.assert_array_equal(self.read(name), self.expected)
+
     def test_planes_and_series_are_those_of_a_push(self):
         # One frame more than ever comes, so that the job waits while its planes are compared.
         push = octavo.PushedProjections(rows=3, columns=40, frames=len(self.frames) + 1)
