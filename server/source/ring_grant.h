@@ -13,7 +13,8 @@ class RingGrant final : public handoff::Grant {
  public:
   explicit RingGrant(std::shared_ptr<AttachableRing> ring) : ring_(std::move(ring)) {}
   handoff::v1::Purpose purpose() const override { return handoff::v1::PURPOSE_RING; }
-  /// Answers with a Ring and the descriptor. FailedPrecondition (RING_TAKEN, SCAN_STATE, JOB_STATE).
+  /// Answers with a Ring and the descriptor. FailedPrecondition (RING_TAKEN, SCAN_STATE,
+  /// JOB_STATE).
   absl::StatusOr<handoff::Answer> Open(const handoff::Peer& peer,
                                        const handoff::v1::Present& request,
                                        std::shared_ptr<handoff::Link> link) override;

@@ -4,9 +4,9 @@
  *   projection_feed $(octavo job ring jobs/<id>) FILE [--flats N] [--darks N] [--degrees D]
  *                   [--hang-at N] [--no-end 1]
  *
- * FILE holds frames of the job's type without a header: darks, flats, then projections at even angles
- * over D degrees (180). The program continues at the first frame that the job lacks, as a producer
- * that follows a dead one must.
+ * FILE holds frames of the job's type without a header: darks, flats, then projections at even
+ * angles over D degrees (180). The program continues at the first frame that the job lacks, as a
+ * producer that follows a dead one must.
  * --hang-at stops in the middle of frame N and sleeps (for tests)
  * --no-end  closes the ring without saying that no more frames will come
  */
