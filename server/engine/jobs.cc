@@ -19,6 +19,7 @@
 #include "server/engine/internal.h"
 #include "server/engine/job_kinds.h"
 #include "server/security/rights.h"
+#include "server/source/projection_ring.h"
 #include "server/storage/commit/whole_commit.h"
 #include "server/storage/formats/writer.h"
 #include "server/volume/committer.h"
@@ -284,15 +285,27 @@ absl::StatusOr<std::shared_ptr<source::ProjectionPort>> Jobs::OpenProjectionPush
   return components_.jobs.ProjectionPortOf(job, &caller);
 }
 
+absl::StatusOr<RingTicket> Jobs::OpenRing(const std::string& job, int64_t slots,
+                                          std::optional<uint32_t> uid,
+                                          const security::Principal& caller) {
+  OCTAVO_ASSIGN_OR_RETURN(const auto port, OpenProjectionPush(job, caller));
+  OCTAVO_RETURN_IF_ERROR(CheckHandoff(components_.config.handoff));
+  OCTAVO_ASSIGN_OR_RETURN(const auto ring, port->OpenRing(slots));
+  OCTAVO_RETURN_IF_ERROR(ring->CanAttach());
+  OCTAVO_ASSIGN_OR_RETURN(RingTicket ticket,
+                          IssueRingTicket(components_.config.handoff, ring, uid, caller));
+  ticket.slots = ring->slots();
+  ticket.block_records = 1;
+  ticket.record_bytes = port->frame_bytes();
+  ticket.total_records = port->spec().frames;
+  return ticket;
+}
+
 absl::StatusOr<handoff::Ticket> Jobs::OpenDeposit(const std::string& name,
                                                   const std::string& connection,
                                                   std::optional<uint32_t> uid,
                                                   const security::Principal& caller) {
-  if (components_.config.handoff == nullptr) {
-    return WithInfo(absl::FailedPreconditionError(
-                        "this server has no socket that hands descriptors over (handoff.unix)"),
-                    {.reason = Reason::kHandoffDisabled, .field = "", .numbers = {}});
-  }
+  OCTAVO_RETURN_IF_ERROR(CheckHandoff(components_.config.handoff));
   return components_.deposits.Open(*components_.config.handoff, name, connection, uid,
                                    {.principal = caller.name, .project = caller.project});
 }

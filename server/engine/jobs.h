@@ -13,6 +13,7 @@
 
 #include "gpu/base/mutex.h"
 #include "server/base/callback_handle.h"
+#include "server/engine/ring_ticket.h"
 #include "server/engine/scan_watch.h"
 #include "server/handoff/fd_socket.h"
 #include "server/job/job.h"
@@ -50,6 +51,12 @@ class Jobs final : public job::JobObserver {
   /// JOB_STATE), PermissionDenied (NOT_OWNER).
   absl::StatusOr<std::shared_ptr<source::ProjectionPort>> OpenProjectionPush(
       const std::string& job, const security::Principal& caller = {});
+  /// Issues a ticket for the memory through which a process on this host pushes projections, made
+  /// now if there is none; that takes the time to get the memory. As Scans::OpenRing, with NOT_PUSH
+  /// and JOB_STATE; also errors of ProjectionPort::OpenRing.
+  absl::StatusOr<RingTicket> OpenRing(const std::string& job, int64_t slots,
+                                      std::optional<uint32_t> uid,
+                                      const security::Principal& caller = {});
 
   /// A ticket for a file that the user `uid` (nothing = anyone) hands over for an import, asked for
   /// on this `connection`. FailedPrecondition (HANDOFF_DISABLED), and errors of FileDeposits::Open.

@@ -24,7 +24,7 @@
 #include "server/scan/scan_session.h"
 #include "server/security/rights.h"
 #include "server/security/shares.h"
-#include "server/source/ring_grant.h"
+#include "server/source/ring_port.h"
 
 namespace octavo::engine {
 namespace {
@@ -400,26 +400,14 @@ absl::StatusOr<RingTicket> Scans::OpenRing(const std::string& scan, std::optiona
                                            const security::Principal& caller) {
   OCTAVO_ASSIGN_OR_RETURN(auto session, FindToChange(scan, caller));
   OCTAVO_ASSIGN_OR_RETURN(auto port, session->Ring());
-  if (components_.config.handoff == nullptr) {
-    return WithInfo(absl::FailedPreconditionError(
-                        "this server has no socket that hands descriptors over (handoff.unix)"),
-                    {.reason = Reason::kHandoffDisabled, .field = "", .numbers = {}});
-  }
-  OCTAVO_ASSIGN_OR_RETURN(
-      const handoff::Ticket ticket,
-      components_.config.handoff->Issue(std::make_shared<source::RingGrant>(port), uid,
-                                        {.payer = security::ShareOf(security::OwnerOf(caller)),
-                                         .principal = caller.name,
-                                         .project = caller.project}));
+  OCTAVO_ASSIGN_OR_RETURN(RingTicket ticket,
+                          IssueRingTicket(components_.config.handoff, port, uid, caller));
   const source::RingLimits& limits = port->limits();
-  return RingTicket{.path = ticket.path,
-                    .nonce = ticket.nonce,
-                    .expires_seconds = ticket.expires_seconds,
-                    .total_bytes = limits.total_bytes(),
-                    .slots = limits.slots,
-                    .block_records = limits.block_records,
-                    .record_bytes = limits.record_bytes,
-                    .total_records = port->total_records()};
+  ticket.slots = limits.slots;
+  ticket.block_records = limits.block_records;
+  ticket.record_bytes = limits.record_bytes;
+  ticket.total_records = port->total_records();
+  return ticket;
 }
 
 model::ScanStatus Scans::StatusOf(scan::ScanSession& session) {

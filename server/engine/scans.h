@@ -15,6 +15,7 @@
 #include "server/base/callback_handle.h"
 #include "server/base/request_ids.h"
 #include "server/engine/resume_book.h"
+#include "server/engine/ring_ticket.h"
 #include "server/engine/scan_watch.h"
 #include "server/memory/ledger.h"
 #include "server/model/scan_spec.h"
@@ -31,14 +32,6 @@ namespace octavo::engine {
 
 struct Components;
 class Devices;
-
-/// How a process connects to a ring: the socket's path, the nonce that it presents there, and the
-/// layout of the ring.
-struct RingTicket {
-  std::string path, nonce;
-  double expires_seconds = 0;
-  int64_t total_bytes = 0, slots = 0, block_records = 0, record_bytes = 0, total_records = 0;
-};
 
 /// Scans and their sources: the engine's part for ScanService and IngestService. `caller`: who
 /// asks; PermissionDenied (NOT_OWNER) for one who may not change the scan. A scan's owner is

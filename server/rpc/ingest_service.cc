@@ -12,6 +12,7 @@
 
 #include "octavo/v1/ingest.grpc.pb.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "server/buffer/buffer_store.h"
 #include "server/rpc/caller.h"
@@ -294,11 +295,11 @@ class IngestServiceImpl final : public IngestBase {
   grpc::ServerUnaryReactor* OpenRing(grpc::CallbackServerContext* context,
                                      const v1::OpenRingRequest* request,
                                      v1::OpenRingResponse* response) override {
-    return Reply(context, request, response, [&]() -> absl::Status {
+    const auto open = [this, context, request, response]() -> absl::Status {
       const exports::ExportPeer peer = LocalPeerOf(context->peer());
       OCTAVO_RETURN_IF_ERROR(CheckLocal(peer, "a ring is memory"));
       OCTAVO_ASSIGN_OR_RETURN(const auto ticket,
-                              scans_.OpenRing(request->scan(), peer.uid, PrincipalOf(*context)));
+                              RingTicketFor(*request, peer.uid, PrincipalOf(*context)));
       PassPoint(MethodOf<v1::OpenRingRequest>(), ".answer");
       response->set_socket_path(ticket.path);
       response->set_ticket(ticket.nonce);
@@ -309,7 +310,10 @@ class IngestServiceImpl final : public IngestBase {
       response->set_record_bytes(static_cast<uint32_t>(ticket.record_bytes));
       response->set_total_records(static_cast<uint64_t>(ticket.total_records));
       return absl::OkStatus();
-    });
+    };
+    if (request->job().empty()) return Reply(context, request, response, open);
+    // The memory of a job's ring is made with its first ticket.
+    return ReplyInTurn(&slow_.jobs, kMostSubmits, context, request, response, open);
   }
 
   grpc::ServerUnaryReactor* ImportBuffer(grpc::CallbackServerContext* context,
@@ -394,6 +398,20 @@ class IngestServiceImpl final : public IngestBase {
 
  private:
   using Until = std::optional<std::chrono::steady_clock::time_point>;
+
+  absl::StatusOr<engine::RingTicket> RingTicketFor(const v1::OpenRingRequest& request,
+                                                   std::optional<uint32_t> uid,
+                                                   const security::Principal& caller) {
+    if (request.scan().empty() == request.job().empty())
+      return InvalidField("job", request.job().empty()
+                                     ? "is empty, and so is scan; allowed one of them"
+                                     : "is given, and so is scan; allowed one of them");
+    if (!request.job().empty()) return jobs_.OpenRing(request.job(), request.slots(), uid, caller);
+    if (request.slots() != 0)
+      return FieldNotAllowed("slots", request.slots(),
+                             "0 with a scan, whose source says how many there are (Ring.slots)");
+    return scans_.OpenRing(request.scan(), uid, caller);
+  }
 
   void BeginImport(const JobSubmission& wanted, const Until& until,
                    const std::shared_ptr<DeferredUnaryReactor>& reply,

@@ -11,6 +11,7 @@
 
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
+#include "server/source/projection_ring.h"
 
 namespace octavo::source {
 namespace {
@@ -171,16 +172,20 @@ absl::StatusOr<std::shared_ptr<ProjectionPort>> ProjectionPort::Create(
   OCTAVO_ASSIGN_OR_RETURN(
       std::shared_ptr<char> taken,
       memory->Take(spec.frames * spec.rows * spec.columns * SizeOf(spec.dtype)));
-  return std::shared_ptr<ProjectionPort>(new ProjectionPort(spec, std::move(taken), clock));
+  return std::shared_ptr<ProjectionPort>(new ProjectionPort(spec, std::move(taken), memory, clock));
 }
 
 ProjectionPort::ProjectionPort(const model::PushedProjectionsSpec& spec,
-                               std::shared_ptr<char> memory, const Clock* clock)
+                               std::shared_ptr<char> memory, ProjectionMemory* budget,
+                               const Clock* clock)
     : spec_(spec),
       memory_(std::move(memory)),
+      budget_(budget),
       clock_(clock),
       frames_(static_cast<size_t>(spec.frames)),
       missing_({{0, spec.frames}}) {}
+
+ProjectionPort::~ProjectionPort() { EndRing(); }
 
 absl::StatusOr<ProjectionPort::Connection*> ProjectionPort::Find(int64_t connection) {
   const auto it = connections_.find(connection);
@@ -188,9 +193,9 @@ absl::StatusOr<ProjectionPort::Connection*> ProjectionPort::Find(int64_t connect
   return &it->second;
 }
 
-int64_t ProjectionPort::Connect() {
+int64_t ProjectionPort::Connect(bool by_ring) {
   MutexLock lock(mutex_);
-  connections_[++counts_.connections];
+  connections_[++counts_.connections].by_ring = by_ring;
   counts_.connected = true;
   moved_ns_ = clock_->Now().monotonic_ns;
   // A client that connects, again or for the first time, gets time to send; but clients that send
@@ -226,7 +231,7 @@ absl::Status ProjectionPort::Offer(int64_t connection, const PushedFrame& frame)
   {
     MutexLock lock(mutex_);
     OCTAVO_ASSIGN_OR_RETURN(Connection * from, Find(connection));
-    if (from->received >= from->told_credit) {
+    if (!from->by_ring && from->received >= from->told_credit) {
       return WithInfo(
           absl::ResourceExhaustedError(
               absl::StrCat("message ", from->received + 1, " came without credit for it")),
@@ -342,18 +347,55 @@ absl::StatusOr<ProjectionPushProgress> ProjectionPort::Progress(int64_t connecti
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(Connection * to, Find(connection));
   to->told_credit = std::max(to->told_credit, to->received + spec_.credit_messages);
-  ProjectionPushProgress out{.credit = to->told_credit,
-                             .received = to->received,
-                             .next_sequence = spec_.frames,
-                             .missing = {},
-                             .done = Done() || to->ended,
-                             .counts = counts_};
-  if (!missing_.empty()) out.next_sequence = missing_.begin()->first;
+  ProjectionPushProgress out = TotalsLocked();
+  out.credit = to->told_credit;
+  out.received = to->received;
+  out.done = out.done || to->ended;
   for (const auto& [first, count] : missing_) {
     if (std::ssize(out.missing) == kMostMissing) break;
     out.missing.emplace_back(first, count);
   }
   return out;
+}
+
+ProjectionPushProgress ProjectionPort::TotalsLocked() const {
+  return {.next_sequence = missing_.empty() ? spec_.frames : missing_.begin()->first,
+          .missing = {},
+          .done = Done(),
+          .counts = counts_};
+}
+
+ProjectionPushProgress ProjectionPort::Totals() {
+  MutexLock lock(mutex_);
+  return TotalsLocked();
+}
+
+void ProjectionPort::Fail(absl::Status why) {
+  MutexLock lock(mutex_);
+  if (Done() || !failed_.ok()) return;
+  failed_ = std::move(why);
+  cv_.NotifyAll();
+}
+
+absl::StatusOr<std::shared_ptr<ProjectionRing>> ProjectionPort::OpenRing(int64_t slots) {
+  MutexLock lock(ring_mutex_);
+  if (Totals().done) return ProjectionRing::WantsNoMore();
+  if (ring_ == nullptr) {
+    OCTAVO_ASSIGN_OR_RETURN(ring_, ProjectionRing::Open(this, slots, budget_));
+  } else if (slots != 0 && slots != ring_->slots()) {
+    return FieldNotAllowed("slots", slots,
+                           absl::StrCat("0 or ", ring_->slots(), ", which the job's ring has"));
+  }
+  return ring_;
+}
+
+void ProjectionPort::EndRing() {
+  std::shared_ptr<ProjectionRing> ring;
+  {
+    MutexLock lock(ring_mutex_);
+    ring = std::move(ring_);
+  }
+  if (ring != nullptr) ring->End();
 }
 
 absl::StatusOr<ProjectionsSoFar> ProjectionPort::Wait(int64_t seen_frames, double at_most_s,
@@ -371,6 +413,7 @@ absl::StatusOr<ProjectionsSoFar> ProjectionPort::Wait(int64_t seen_frames, doubl
   }
   for (;;) {
     if (stop.stop_requested()) return absl::CancelledError("cancelled");
+    if (!failed_.ok() && !Done()) return failed_;
     const double end_in_s = EndIfAllSaidSo();
     if (counts_.frames > seen_frames || Done()) break;
     const double idle_s = static_cast<double>(clock_->Now().monotonic_ns - news_ns_) * 1e-9;
@@ -490,6 +533,7 @@ void ProjectionPort::Close() {
     closed_ = true;
     cv_.NotifyAll();
   }
+  EndRing();
   Notify();
 }
 

@@ -23,8 +23,10 @@
 // them.
 namespace octavo::source {
 
-/// Host memory that the frames of all ports, and the reading of imports, may take together.
-/// Thread-safe; must outlive the ports' memory and all reservations.
+class ProjectionRing;  // projection_ring.h
+
+/// Host memory that the frames and rings of all ports, and the reading of imports, may take
+/// together. Thread-safe; must outlive the ports' memory and all reservations.
 class ProjectionMemory {
  public:
   explicit ProjectionMemory(int64_t limit_bytes) : limit_(limit_bytes) {}
@@ -124,10 +126,12 @@ class ProjectionPort {
       const model::PushedProjectionsSpec& spec, ProjectionMemory* memory, const Clock* clock);
   /// Only the checks of Create.
   static absl::Status Check(const model::PushedProjectionsSpec& spec);
+  ~ProjectionPort();
 
   // -- clients' side. Any number of connections at once, each with its own credit; a frame may come
   // by any of them.
-  int64_t Connect();
+  /// `by_ring`: the slots of a ring are its credit, so that Offer asks for none.
+  int64_t Connect(bool by_ring = false);
   /// `notify` is called (from any thread; must not block nor call anything here but Progress) when
   /// Progress of the connection has news.
   void OnProgress(int64_t connection, std::function<void()> notify);
@@ -143,8 +147,18 @@ class ProjectionPort {
   void Disconnect(int64_t connection);
   /// Internal if it was disconnected.
   absl::StatusOr<ProjectionPushProgress> Progress(int64_t connection);
+  /// The same of all connections together: without credit, received and missing.
+  ProjectionPushProgress Totals();
+  /// A client cannot go on, and says so: the job fails with `why`, unless it wants no more frames.
+  void Fail(absl::Status why);
+  /// The ring by which a program on this host may push, made by the first call and there until
+  /// Close. `slots`: 0 = as it is, or the default. FailedPrecondition (JOB_STATE: the job takes no
+  /// more frames), InvalidArgument (slots; job: a frame is too large for a ring),
+  /// ResourceExhausted (HOST_MEMORY).
+  absl::StatusOr<std::shared_ptr<ProjectionRing>> OpenRing(int64_t slots);
   const model::PushedProjectionsSpec& spec() const { return spec_; }  // defaults filled in
   int64_t row_bytes() const { return spec_.columns * SizeOf(spec_.dtype); }
+  int64_t frame_bytes() const { return spec_.rows * row_bytes(); }  // as clients send it
 
   // -- the job's side
   /// Waits until more than `seen_frames` frames are in, nothing more will come, or `at_most_s` have
@@ -181,9 +195,10 @@ class ProjectionPort {
     TimePoint arrived;
   };
   ProjectionPort(const model::PushedProjectionsSpec& spec, std::shared_ptr<char> memory,
-                 const Clock* clock);
+                 ProjectionMemory* budget, const Clock* clock);
   struct Connection {
     int64_t received = 0, told_credit = 0;
+    bool by_ring = false;
     bool ended = false;  // the client sent `end`
   };
   absl::StatusOr<Connection*> Find(int64_t connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -195,11 +210,14 @@ class ProjectionPort {
     return closed_ || ended_ || counts_.frames == spec_.frames;
   }
   void Arrived(int64_t sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  ProjectionPushProgress TotalsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   storage::ProjectionInfo InfoOfNone() const;
   void Notify();
+  void EndRing();
 
   const model::PushedProjectionsSpec spec_;
   const std::shared_ptr<char> memory_;  // [frames, rows, columns]
+  ProjectionMemory* const budget_;
   const Clock* const clock_;
   Mutex mutex_;
   CondVar cv_;
@@ -219,9 +237,12 @@ class ProjectionPort {
   bool connect_is_news_ ABSL_GUARDED_BY(mutex_) = true;  // called once for each frame that arrived
   int64_t news_ns_ ABSL_GUARDED_BY(mutex_) =
       0;  // when a frame, a client or an end last arrived, or when the job began to wait
+  absl::Status failed_ ABSL_GUARDED_BY(mutex_);  // a client's own error
   ProjectionPushCounts counts_ ABSL_GUARDED_BY(mutex_);
   Mutex notify_mutex_;  // held while notify runs, so that Disconnect can promise silence
   std::map<int64_t, std::function<void()>> notify_ ABSL_GUARDED_BY(notify_mutex_);  // by connection
+  Mutex ring_mutex_;  // held while a ring is made; taken before the others
+  std::shared_ptr<ProjectionRing> ring_ ABSL_GUARDED_BY(ring_mutex_);  // uses the rest
 };
 
 }  // namespace octavo::source

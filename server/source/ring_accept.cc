@@ -18,17 +18,6 @@ namespace {
 constexpr int64_t kMostAhead = int64_t{1} << 31;
 constexpr int64_t kOldestNs = 60'000'000'000;  // a block is at most a minute old
 
-// The printable beginning of a text field that another process wrote.
-std::string TextOf(const char* text) {
-  std::string out;
-  for (size_t i = 0; i + 1 < kRingText; ++i) {
-    const char c = Load(text[i]);
-    if (c == '\0') break;
-    out += c >= 32 && c < 127 ? c : '?';
-  }
-  return out;
-}
-
 }  // namespace
 
 // Accepts the slots published since the last call.
@@ -50,7 +39,7 @@ void RingPort::Look() {
   if (feeding_ && state == RingProducerState::kFailed) {
     Ended();
     failed_ = WithInfo(
-        absl::UnavailableError(absl::StrCat("the producer failed: ", TextOf(producer()->error))),
+        absl::UnavailableError(absl::StrCat("the producer failed: ", memory_.ProducersError())),
         {.reason = Reason::kSourceLost,
          .field = "",
          .numbers = {{"next_record", absl::StrCat(next_record_)}}});
@@ -59,14 +48,13 @@ void RingPort::Look() {
   const bool useless = count_ == 0 && returned_ == lent_;  // the scan can use none of its records
   if (useless) GiveBack(seen_);
   TellProducer();
-  if (useless) WakeProducer();
+  if (useless) memory_.WakeProducer();
 }
 
 // The part of the block that continues the accepted records.
 void RingPort::Accept(uint64_t number) {
   const auto slot = static_cast<int64_t>(number % static_cast<uint64_t>(limits_.slots));
-  const auto& given = *reinterpret_cast<const RingDescriptor*>(
-      memory_.data() + kRingDescriptorOffset + slot * static_cast<int64_t>(sizeof(RingDescriptor)));
+  const RingDescriptor& given = memory_.descriptor(slot);
   const uint64_t given_number = Load(given.number), given_first = Load(given.first_record);
   const int64_t given_records = Load(given.records), time_ns = Load(given.time_ns);
   const bool overrun = (Load(given.flags) & kRingOverrun) != 0;
@@ -125,11 +113,9 @@ void RingPort::Break(const std::string& what) {
   feeding_ = false;
   ++counts_.broken_blocks;
   const std::string text = absl::StrCat("the ring is broken: the producer ", what);
-  StoreInt(server()->error_code, static_cast<int64_t>(absl::StatusCode::kInvalidArgument));
-  for (size_t i = 0; i < kRingText; ++i)
-    Store(server()->error[i], i < text.size() && i + 1 < kRingText ? text[i] : '\0');
+  memory_.Refuse(text);
   TellProducer();
-  WakeProducer();
+  memory_.WakeProducer();
   gone_ = std::chrono::steady_clock::now();
   cut_now_ = std::exchange(cut_, nullptr);
   broken_ = text;

@@ -6,18 +6,19 @@ namespace octavo::source {
 
 absl::StatusOr<handoff::Answer> RingGrant::Open(const handoff::Peer&, const handoff::v1::Present&,
                                                 std::shared_ptr<handoff::Link> link) {
-  OCTAVO_ASSIGN_OR_RETURN(RingPort::Attachment attached, port_->Attach([link] { link->Cut(); }));
+  OCTAVO_ASSIGN_OR_RETURN(AttachableRing::Attachment attached,
+                          ring_->Attach([link] { link->Cut(); }));
   connection_ = attached.connection;
   const auto fd = std::make_shared<const UniqueFd>(std::move(attached.fd));
   handoff::Answer answer{.message = {}, .descriptor = fd->get(), .keep = fd};
   handoff::v1::Ring* ring = answer.message.mutable_ring();
-  ring->set_byte_size(static_cast<uint64_t>(port_->limits().total_bytes()));
+  ring->set_byte_size(static_cast<uint64_t>(ring_->total_bytes()));
   ring->set_attachment(connection_);
   return answer;
 }
 
 void RingGrant::Ended(handoff::GrantEnd) {
-  if (connection_ != 0) port_->Detach(connection_);
+  if (connection_ != 0) ring_->Detach(connection_);
 }
 
 }  // namespace octavo::source

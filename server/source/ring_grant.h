@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "server/handoff/fd_socket.h"
-#include "server/source/ring_port.h"
+#include "server/source/attachable_ring.h"
 
 namespace octavo::source {
 
@@ -11,16 +11,17 @@ namespace octavo::source {
 /// attached while the connection lasts.
 class RingGrant final : public handoff::Grant {
  public:
-  explicit RingGrant(std::shared_ptr<RingPort> port) : port_(std::move(port)) {}
+  explicit RingGrant(std::shared_ptr<AttachableRing> ring) : ring_(std::move(ring)) {}
   handoff::v1::Purpose purpose() const override { return handoff::v1::PURPOSE_RING; }
-  /// Answers with a Ring and the descriptor. FailedPrecondition (RING_TAKEN, SCAN_STATE).
+  /// Answers with a Ring and the descriptor. FailedPrecondition (RING_TAKEN, SCAN_STATE,
+  /// JOB_STATE).
   absl::StatusOr<handoff::Answer> Open(const handoff::Peer& peer,
                                        const handoff::v1::Present& request,
                                        std::shared_ptr<handoff::Link> link) override;
   void Ended(handoff::GrantEnd why) override;
 
  private:
-  const std::shared_ptr<RingPort> port_;
+  const std::shared_ptr<AttachableRing> ring_;
   int64_t connection_ = 0;  // 0 = never attached
 };
 

@@ -19,7 +19,7 @@ inline constexpr size_t kRingText = 256;  // bytes of a text, including its term
 struct RingFacts {
   uint64_t magic;
   uint32_t version;
-  uint32_t flags;        // kRingMayWait
+  uint32_t flags;        // kRingMayWait, kRingOfJob
   uint64_t total_bytes;  // of the memory
   uint64_t descriptor_offset;
   uint64_t data_offset;  // of slot 0
@@ -30,9 +30,12 @@ struct RingFacts {
   uint32_t samples_per_record;
   uint32_t raw_type;       // octavo.v1.RawType
   uint32_t channels;       // interleaved in a record
-  uint64_t total_records;  // records that the scan wants; 0 = until stopped
+  uint64_t total_records;  // records that the scan wants; 0 = until stopped; of a job its frames
+  uint32_t rows, columns;  // of a frame, with kRingOfJob; else 0
 };
 inline constexpr uint32_t kRingMayWait = 1;  // the scan was submitted with producer_waits
+// The ring of a job: a slot takes one frame, which is its only record (kRingFrame).
+inline constexpr uint32_t kRingOfJob = 2;
 
 enum class RingState : uint32_t { kQueued = 0, kRunning = 1, kClosed = 2 };
 
@@ -73,12 +76,20 @@ struct RingDescriptor {
   uint64_t number;  // number of the block, from 0; written before the block is published
   uint64_t first_record;
   uint32_t records;
-  uint32_t flags;   // kRingOverrun
+  uint32_t flags;   // kRingOverrun, kRingFrame
   int64_t time_ns;  // CLOCK_MONOTONIC at its last record; 0 = now
-  uint64_t reserved[4];
+  // With kRingFrame. Programs that know nothing of frames leave these words as they are.
+  uint64_t sequence;    // of the frame, in the scan of the job
+  uint64_t kind;        // RingFrameKind
+  uint64_t angle_bits;  // of a double, in radians; of a projection
+  uint64_t reserved;
 };
 inline constexpr uint32_t kRingOverrun =
     1;  // records before the block were dropped because the ring was full
+inline constexpr uint32_t kRingFrame = 2;  // the block is a frame
+
+/// As octavo.v1.PushProjectionsRequest.Kind.
+enum class RingFrameKind : uint64_t { kUnspecified = 0, kProjection = 1, kFlat = 2, kDark = 3 };
 
 static_assert(sizeof(RingDescriptor) == 64);
 static_assert(offsetof(RingServerPage, error) == 256 && offsetof(RingProducerPage, error) == 256);

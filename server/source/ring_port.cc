@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <fcntl.h>
-#include <thread>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,18 +18,7 @@ namespace {
 using Steady = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-// A producer may forget to ring, or be killed between publishing and ringing, so no wait for a bell
-// is longer than this.
-constexpr std::chrono::milliseconds kLongestWait(50);
-// After this many false rings in a row, the port ignores the bell for a while.
-constexpr int kFalseAlarms = 16;
-
 }  // namespace
-
-int64_t RingLimits::data_offset() const {
-  const int64_t end = kRingDescriptorOffset + slots * static_cast<int64_t>(sizeof(RingDescriptor));
-  return (end + kRingPage - 1) / kRingPage * kRingPage;
-}
 
 RingPort::RingPort(const RingLimits& limits, const Clock* clock)
     : limits_(limits),
@@ -43,25 +29,19 @@ RingPort::RingPort(const RingLimits& limits, const Clock* clock)
 }
 
 absl::Status RingPort::OpenMemory(Device& device) {
-  OCTAVO_ASSIGN_OR_RETURN(memory_,
-                          memory::SharedPages::Create("octavo-ring", limits_.total_bytes()));
+  OCTAVO_ASSIGN_OR_RETURN(
+      memory_,
+      RingMemory::Create({.flags = limits_.producer_waits ? kRingMayWait : 0,
+                          .slots = static_cast<uint32_t>(limits_.slots),
+                          .block_records = static_cast<uint32_t>(limits_.block_records),
+                          .record_bytes = static_cast<uint32_t>(limits_.record_bytes),
+                          .samples_per_record = static_cast<uint32_t>(limits_.samples_per_record),
+                          .raw_type = limits_.raw_type,
+                          .channels = static_cast<uint32_t>(limits_.channels),
+                          .total_records = 0}));
   OCTAVO_ASSIGN_OR_RETURN(locked_, RegisterPinned(device, memory_.data(), memory_.bytes()));
   MutexLock lock(mutex_);
-  auto* facts = reinterpret_cast<RingFacts*>(memory_.data());
-  *facts = {.magic = kRingMagic,
-            .version = kRingVersion,
-            .flags = limits_.producer_waits ? kRingMayWait : 0,
-            .total_bytes = static_cast<uint64_t>(limits_.total_bytes()),
-            .descriptor_offset = kRingDescriptorOffset,
-            .data_offset = static_cast<uint64_t>(limits_.data_offset()),
-            .slot_bytes = static_cast<uint64_t>(limits_.slot_bytes()),
-            .slots = static_cast<uint32_t>(limits_.slots),
-            .block_records = static_cast<uint32_t>(limits_.block_records),
-            .record_bytes = static_cast<uint32_t>(limits_.record_bytes),
-            .samples_per_record = static_cast<uint32_t>(limits_.samples_per_record),
-            .raw_type = limits_.raw_type,
-            .channels = static_cast<uint32_t>(limits_.channels),
-            .total_records = static_cast<uint64_t>(total_records_)};
+  memory_.SetTotalRecords(total_records_);
   open_ = true;
   return absl::OkStatus();
 }
@@ -69,7 +49,7 @@ absl::Status RingPort::OpenMemory(Device& device) {
 void RingPort::Want(int64_t total_records) {
   MutexLock lock(mutex_);
   total_records_ = total_records;
-  if (open_) StoreInt(reinterpret_cast<RingFacts*>(memory_.data())->total_records, total_records);
+  if (open_) memory_.SetTotalRecords(total_records);
 }
 
 int64_t RingPort::total_records() {
@@ -102,29 +82,15 @@ absl::StatusOr<RingPort::Attachment> RingPort::Attach(std::function<void()> cut)
   {
     MutexLock lock(mutex_);
     OCTAVO_RETURN_IF_ERROR(CanAttachLocked());
-    attached.fd = UniqueFd(::fcntl(memory_.fd(), F_DUPFD_CLOEXEC, 3));
-    if (!attached.fd)
-      return absl::ResourceExhaustedError(
-          absl::StrCat("no descriptor for the ring: ", std::strerror(errno)));
+    OCTAVO_ASSIGN_OR_RETURN(attached.fd, memory_.NewDescriptor());
     ++connection_;
     ++counts_.connections;
     counts_.connected = feeding_ = true;
     cut_ = std::move(cut);
-    // The new producer begins where the one before stopped.
-    RingProducerPage& page = *producer();
-    Store(page.published, seen_);
-    StoreInt(page.state, static_cast<int64_t>(RingProducerState::kFeeding));
-    Store(page.waits, uint32_t{0});
-    StoreInt(page.next_record, next_record_);
     overruns_before_ = counts_.overrun_records;
-    Store(page.overruns, uint64_t{0});
-    Store(page.overrun_records, uint64_t{0});
-    Store(page.error[0], '\0');
-    Store(server()->error_code, uint32_t{0});
-    Store(server()->error[0], '\0');
-    StoreInt(server()->attachment, connection_);
+    memory_.BeginProducer(connection_, seen_, next_record_);
     TellProducer();
-    WakeProducer();
+    memory_.WakeProducer();
     attached.connection = connection_;
   }
   RingServer();
@@ -149,10 +115,7 @@ void RingPort::Detach(int64_t connection) {
 // Wakes the server's own wait for the ring's bell, because other threads cause events, too.
 void RingPort::RingServer() {
   MutexLock lock(mutex_);
-  if (!open_) return;
-  uint32_t& bell = producer()->bell;
-  std::atomic_ref<uint32_t>(bell).fetch_add(1);
-  FutexWake(bell);
+  if (open_) memory_.WakeServer();
 }
 
 void RingPort::TellProducer() {
@@ -167,13 +130,6 @@ void RingPort::TellProducer() {
                                             : running_ ? RingState::kRunning
                                                        : RingState::kQueued));
   Store(page.released, released_);
-}
-
-// Wakes the producer: the condition that it may wait for has changed.
-void RingPort::WakeProducer() {
-  RingServerPage& page = *server();
-  std::atomic_ref<uint32_t>(page.bell).fetch_add(1);
-  if (std::atomic_ref<uint32_t>(producer()->waits).load() != 0) FutexWake(page.bell);
 }
 
 void RingPort::CutIfBroken() {
@@ -226,7 +182,7 @@ absl::StatusOr<std::chrono::nanoseconds> RingPort::MayWait(Steady::time_point be
     }
   }
   return std::min<std::chrono::nanoseconds>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(left), kLongestWait);
+      std::chrono::duration_cast<std::chrono::nanoseconds>(left), kLongestRingWait);
 }
 
 absl::StatusOr<BorrowedBlock> RingPort::Lend(std::stop_token stop) {
@@ -243,7 +199,7 @@ absl::StatusOr<BorrowedBlock> RingPort::Lend(std::stop_token stop) {
       if (!running_) {
         running_ = true;
         TellProducer();
-        WakeProducer();
+        memory_.WakeProducer();
       }
       if (count_ == 0) Look();
       if (count_ > 0) {
@@ -286,17 +242,7 @@ absl::StatusOr<BorrowedBlock> RingPort::Lend(std::stop_token stop) {
       OCTAVO_ASSIGN_OR_RETURN(longest, MayWait(began));
     }
     CutIfBroken();
-    std::atomic_ref<uint32_t>(server()->waits).store(1);
-    // Either the producer sees that the server waits, or the server sees the published block.
-    if (feeding && std::atomic_ref<uint64_t>(page.published).load() != seen) {
-      std::atomic_ref<uint32_t>(server()->waits).store(0);
-      continue;
-    }
-    const auto before = Steady::now();
-    FutexWait(page.bell, bell, longest);
-    std::atomic_ref<uint32_t>(server()->waits).store(0);
-    alarms = Steady::now() - before < std::chrono::microseconds(50) ? alarms + 1 : 0;
-    if (alarms > kFalseAlarms) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    memory_.Sleep(bell, feeding ? std::optional(seen) : std::nullopt, longest, &alarms);
   }
   return BorrowedBlock{};
 }
@@ -310,7 +256,7 @@ void RingPort::Return(int64_t loan) {
     GiveBack(returned_ == lent_ && count_ == 0 ? seen_ : returned_);
     TellProducer();
   }
-  WakeProducer();  // makes a system call, so Lend does not wait for it
+  memory_.WakeProducer();  // makes a system call, so Lend does not wait for it
 }
 
 double RingPort::Occupancy() {
@@ -342,14 +288,14 @@ void RingPort::Close() {
     closed_ = true;
     count_ = 0;
     if (open_) TellProducer();
-    if (open_) WakeProducer();
+    if (open_) memory_.WakeProducer();
   }
   OnNews(nullptr);
   CutIfBroken();
 }
 
 void RingPort::CloseMemory() {
-  memory::SharedPages memory;
+  RingMemory memory;
   PinnedBuffer locked;
   {
     MutexLock lock(mutex_);

@@ -12,10 +12,9 @@
 
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
-#include "gpu/base/unique_fd.h"
 #include "gpu/device/device.h"
-#include "server/memory/shared_pages.h"
-#include "server/source/ring_layout.h"
+#include "server/source/attachable_ring.h"
+#include "server/source/ring_memory.h"
 #include "server/source/source.h"
 
 namespace octavo::source {
@@ -34,8 +33,8 @@ struct RingLimits {
   bool fail_on_overrun = false;
 
   int64_t slot_bytes() const { return block_records * record_bytes; }
-  int64_t data_offset() const;
-  int64_t total_bytes() const { return data_offset() + slots * slot_bytes(); }
+  int64_t data_offset() const { return RingMemory::DataOffset(slots); }
+  int64_t total_bytes() const { return RingMemory::TotalBytes(slots, slot_bytes()); }
 };
 
 /// The options of a resolved scan whose source is a ring.
@@ -50,25 +49,18 @@ std::string DescribeRing(const model::ScanSpec& resolved);
 /// inconsistent. A faulty producer can neither make the server wait longer than a silent one would,
 /// nor read beyond the ring. Records carry their numbers: lost records make gaps, repeated ones are
 /// dropped. Thread-safe.
-class RingPort {
+class RingPort final : public AttachableRing {
  public:
   RingPort(const RingLimits& limits, const Clock* clock);
   const RingLimits& limits() const { return limits_; }
 
   // -- producers' side
-  /// The memory handed to a process that attaches.
-  struct Attachment {
-    int64_t connection = 0;
-    UniqueFd fd;  // of the memory
-  };
-  /// Attaches a producer. The port calls `cut` (any thread, no lock held, at most once) when the
-  /// producer must be disconnected. FailedPrecondition (RING_TAKEN: there is one; SCAN_STATE: the
-  /// scan takes no more records).
-  absl::StatusOr<Attachment> Attach(std::function<void()> cut);
+  /// FailedPrecondition (RING_TAKEN; SCAN_STATE: the scan takes no more records).
+  absl::StatusOr<Attachment> Attach(std::function<void()> cut) override;
   /// The status that Attach would return now.
   absl::Status CanAttach();
-  /// The producer has gone: its published slots count, the slot that it was filling does not.
-  void Detach(int64_t connection);
+  void Detach(int64_t connection) override;
+  int64_t total_bytes() const override { return limits_.total_bytes(); }
   int64_t total_records();
 
   // -- the source's side
@@ -98,7 +90,6 @@ class RingPort {
   void Ended() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveBack(uint64_t until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TellProducer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void WakeProducer();
   void RingServer();
   absl::StatusOr<std::chrono::nanoseconds> MayWait(std::chrono::steady_clock::time_point began)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -106,17 +97,13 @@ class RingPort {
   void CutIfBroken();
   void Tell(const std::string& news);
 
-  RingServerPage* server() const {
-    return reinterpret_cast<RingServerPage*>(memory_.data() + kRingServerOffset);
-  }
-  RingProducerPage* producer() const {
-    return reinterpret_cast<RingProducerPage*>(memory_.data() + kRingProducerOffset);
-  }
+  RingServerPage* server() const { return memory_.server(); }
+  RingProducerPage* producer() const { return memory_.producer(); }
 
   const RingLimits limits_;
   const Clock* const clock_;
   Mutex mutex_;
-  memory::SharedPages memory_;  // from the first thread to the last
+  RingMemory memory_;  // from the first thread to the last
   PinnedBuffer locked_;
   bool open_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false,
              running_ ABSL_GUARDED_BY(mutex_) = false;

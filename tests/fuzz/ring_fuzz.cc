@@ -1,9 +1,11 @@
 // The memory of a producer's ring, under the control of a program that writes into it whatever it
 // likes, whenever it likes. The first byte chooses: the server's side (RingPort), driven by steps
 // that write words of the producer, attach, lend and return; the same while another thread writes
-// there all the time; or the producer's side (octavo_ring.h), which maps what a server hands over.
+// there all the time; the ring of a job (ProjectionRing), whose own thread reads meanwhile; or the
+// producer's side (octavo_ring.h), which maps what a server hands over.
 
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -15,6 +17,8 @@
 
 #include "client/cpp/include/octavo/octavo_ring.h"
 #include "gpu/base/unique_fd.h"
+#include "server/source/projection_ring.h"
+#include "server/source/push_projections.h"
 #include "server/source/ring_layout.h"
 #include "server/source/ring_port.h"
 #include "server/source/ring_words.h"
@@ -240,6 +244,96 @@ class Server {
   std::atomic<int> cuts_{0};
 };
 
+/// The ring of a job, and a producer that publishes frames, right ones and wrong ones.
+class FrameServer {
+ public:
+  explicit FrameServer(Input* input) : input_(*input), budget_(1 << 20) {
+    const uint8_t form = input_.Byte();
+    spec_ = {.rows = 1 + form % 3, .columns = 2 + form / 4 % 4, .frames = 1 + form / 16};
+    port_ = ProjectionPort::Create(spec_, &budget_, &clock_).value();
+    ring_ = port_->OpenRing(2 + form % 4).value();
+  }
+  void Run() {
+    Attach();
+    for (int step = 0; step < 200 && !input_.empty(); ++step) Step(input_.Byte());
+    if (input_.Byte() % 2 != 0) ring_->Detach(connection_);
+    port_->Close();
+    Check();
+    Require(!ring_->Attach([] {}).ok());
+    Require(budget_.used_bytes() == spec_.frames * port_->frame_bytes());
+  }
+
+ private:
+  void Attach() {
+    auto attached = ring_->Attach([this] { ++cuts_; });
+    if (!attached.ok()) return;
+    Require(attached->connection > connection_ && attached->fd);
+    connection_ = attached->connection;
+    if (producer_ == nullptr)
+      producer_ = std::make_unique<Producer>(attached->fd.get(), ring_->total_bytes());
+  }
+  void Step(uint8_t what) {
+    RingProducerPage& page = producer_->page();
+    RingDescriptor& of = producer_->descriptor(what / 16 % ring_->slots());
+    switch (what % 16) {
+      case 0:
+      case 1:
+      case 2: Publish(); break;
+      case 3: Store(page.published, input_.Number<uint64_t>()); break;
+      case 4: Store(page.published, Load(page.published) + 1); break;
+      case 5: Store(of.number, input_.Number<uint64_t>()); break;
+      case 6: Store(of.sequence, input_.Number<uint64_t>()); break;
+      case 7: Store(of.records, input_.Number<uint32_t>()); break;
+      case 8: Store(of.flags, input_.Number<uint32_t>()); break;
+      case 9: Store(of.kind, input_.Number<uint64_t>()); break;
+      case 10: Store(page.state, static_cast<uint32_t>(what / 16 % 4)); break;
+      case 11: producer_->Write(input_.Number<uint16_t>(), input_.Number<uint64_t>()); break;
+      case 12: ring_->Detach(connection_ - what / 128); break;
+      case 13: Attach(); break;
+      case 14: Store(of.angle_bits, input_.Number<uint64_t>()); break;
+      default: Check();
+    }
+  }
+  void Publish() {
+    RingProducerPage& page = producer_->page();
+    const uint64_t number = Load(page.published);
+    RingDescriptor& of =
+        producer_->descriptor(static_cast<int64_t>(number % static_cast<uint64_t>(ring_->slots())));
+    Store(of.number, number);
+    Store(of.records, uint32_t{1});
+    Store(of.flags, kRingFrame);
+    Store(of.sequence, uint64_t{input_.Byte()} % 20);
+    Store(of.kind, uint64_t{input_.Byte()} % 4);
+    Store(of.angle_bits, uint64_t{0});
+    Store(page.published, number + 1);
+    Store(page.bell, Load(page.bell) + 1);
+    FutexWake(page.bell);
+  }
+  void Check() {
+    const ProjectionPushCounts counts = port_->Totals().counts;
+    Require(counts.frames >= 0 && counts.frames <= spec_.frames);
+    Require(counts.projections + counts.flats + counts.darks == counts.frames);
+    Require(counts.duplicate_frames >= 0 && counts.out_of_range_frames >= 0);
+    Require(counts.missing_frames >= 0 && counts.missing_frames <= spec_.frames);
+    for (const ArrivedFrame& frame : port_->Arrivals(0, spec_.frames)) {
+      Require(std::isfinite(frame.angle_rad));
+      volatile uint8_t sum = 0;
+      for (int64_t i = 0; i < port_->frame_bytes(); ++i)
+        sum = static_cast<uint8_t>(sum + static_cast<uint8_t>(frame.data[i]));
+    }
+  }
+
+  Input& input_;
+  const SystemClock clock_;
+  ProjectionMemory budget_;
+  model::PushedProjectionsSpec spec_;
+  std::atomic<int> cuts_{0};
+  std::shared_ptr<ProjectionPort> port_;
+  std::shared_ptr<ProjectionRing> ring_;
+  std::unique_ptr<Producer> producer_;
+  int64_t connection_ = 0;
+};
+
 // What a server hands to a producer: all addresses that the producer then uses lie in the mapping.
 void MapFromServer(Input input) {
   const auto pages = static_cast<size_t>(input.Byte() % 8);
@@ -277,8 +371,12 @@ void MapFromServer(Input input) {
   }
   if (void* const begin = octavo_ring_begin(&ring, 0); begin != nullptr) {
     inside(begin, ring.facts.slot_bytes);
-    octavo_ring_publish(&ring, 1);
-    octavo_ring_drop(&ring, input.Number<uint32_t>());
+    if (ring.of_job) {
+      (void)!octavo_ring_publish_frame(&ring, input.Number<uint32_t>(), OCTAVO_RING_FLAT, 0);
+    } else {
+      octavo_ring_publish(&ring, 1);
+      octavo_ring_drop(&ring, input.Number<uint32_t>());
+    }
   }
   octavo_ring_end(&ring);
   octavo_ring_close(&ring);
@@ -290,7 +388,9 @@ void MapFromServer(Input input) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   octavo::fuzz::Input input(data, size);
   const uint8_t side = input.Byte();
-  if (side % 4 == 3) {
+  if (side % 8 == 7) {
+    octavo::source::FrameServer(&input).Run();
+  } else if (side % 4 == 3) {
     octavo::source::MapFromServer(input);
   } else {
     octavo::source::Server(&input).Run(side % 4 == 2);

@@ -6,6 +6,7 @@
 #include "client/cpp/cli/derive_flags.h"
 #include "client/cpp/cli/job_flags.h"
 #include "client/cpp/cli/list_flags.h"
+#include "client/cpp/cli/ring_ticket.h"
 
 namespace octavo::cli {
 void AddJobCommands(CLI::App& app, Session& session) {
@@ -54,6 +55,24 @@ void AddJobCommands(CLI::App& app, Session& session) {
     if (Check(session, v1::JobService::NewStub(session.channel())
                            ->CancelJob(session.Context().get(), request, &answer)))
       PrintJob(session, answer.job());
+  });
+
+  auto* ring = job->add_subcommand(
+      "ring",
+      "a ticket for a process on the server's host that pushes the frames of a tomography job "
+      "(client/cpp/include/octavo/octavo_ring.h)");
+  ring->add_option("job", *name, "jobs/...")->required()->check(JobName());
+  auto slots = std::make_shared<uint32_t>(0);
+  ring->add_option(
+          "--slots", *slots,
+          "frames that the ring holds, 2 to 1024; the first ticket of a job makes its ring "
+          "(default 8)")
+      ->check(CLI::Range(uint32_t{2}, uint32_t{1024}));
+  ring->callback([&session, name, slots] {
+    v1::OpenRingRequest request;
+    request.set_job(*name);
+    request.set_slots(*slots);
+    PrintRingTicket(session, request);
   });
 
   auto flags = std::make_shared<JobFlags>();

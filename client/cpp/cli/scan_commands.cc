@@ -17,6 +17,7 @@
 #include "client/cpp/cli/output_file.h"
 #include "client/cpp/cli/owner_text.h"
 #include "client/cpp/cli/pattern_flags.h"
+#include "client/cpp/cli/ring_ticket.h"
 #include "client/cpp/cli/scan_flags.h"
 #include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/words.h"
@@ -372,15 +373,7 @@ void AddScanCommands(CLI::App& app, Session& session) {
   ring->callback([&session, name] {
     v1::OpenRingRequest request;
     request.set_scan(*name);
-    v1::OpenRingResponse answer;
-    if (!Check(session, v1::IngestService::NewStub(session.channel())
-                            ->OpenRing(session.Context().get(), request, &answer)))
-      return;
-    if (session.json) {
-      PrintJson(answer);
-    } else {
-      std::cout << answer.socket_path() << " " << answer.ticket() << "\n";
-    }
+    PrintRingTicket(session, request);
   });
   auto* cancel = scan->add_subcommand("cancel", "end at once");
   cancel->add_option("scan", *name, "scans/...")->required()->check(ScanName());

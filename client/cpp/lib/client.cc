@@ -67,6 +67,13 @@ class Client::Impl {
     request.set_name(name);
     return request;
   }
+  RingTicket OpenRing(const v1::OpenRingRequest& request) {
+    const auto answer =
+        Call<v1::OpenRingResponse>(*sources_, &v1::IngestService::Stub::OpenRing, request);
+    return {.socket = answer.socket_path(),
+            .ticket = answer.ticket(),
+            .expires_seconds = SecondsUntil(answer.expire_time())};
+  }
   ArrayLayout Read(const std::string& name, const ReadOptions& options,
                    const VolumeReader::Place& place) {
     if (options.connections > VolumeReader::kMostConnections) {
@@ -239,11 +246,14 @@ Scan Client::UpdateScan(const std::string& name, const Processing& processing,
 RingTicket Client::OpenRing(const std::string& scan) {
   v1::OpenRingRequest request;
   request.set_scan(scan);
-  const auto answer = impl_->Call<v1::OpenRingResponse>(
-      *impl_->sources_, &v1::IngestService::Stub::OpenRing, request);
-  return {.socket = answer.socket_path(),
-          .ticket = answer.ticket(),
-          .expires_seconds = SecondsUntil(answer.expire_time())};
+  return impl_->OpenRing(request);
+}
+
+RingTicket Client::OpenJobRing(const std::string& job, uint32_t slots) {
+  v1::OpenRingRequest request;
+  request.set_job(job);
+  request.set_slots(slots);
+  return impl_->OpenRing(request);
 }
 
 Scan Client::StopScan(const std::string& name) {

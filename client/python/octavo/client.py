@@ -286,20 +286,28 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         errors.tell(scan, now.warnings)
         return pushed.result
 
-    def ring_ticket(self, scan: ScanName) -> ingest_pb2.OpenRingResponse:
+    def ring_ticket(self, scan: Optional[ScanName] = None, *, job: Optional[JobName] = None, slots: int = 0) -> ingest_pb2.OpenRingResponse:
         """A ticket for a process on the server's host to open the ring of a scan whose source is
-        `ring`: `socket` and `ticket`, for octavo.Ring or for octavo_ring_open of
-        client/cpp/include/octavo/octavo_ring.h. Valid once."""
-        errors.check_kind("scan", scan, "scans")
-        return self._call(self._ingest.OpenRing, ingest_pb2.OpenRingRequest(scan=scan))
+        `ring`, or of a tomography job whose input is pushed projections: `socket_path` and `ticket`,
+        for octavo.Ring or for octavo_ring_open of client/cpp/include/octavo/octavo_ring.h. Valid once.
 
-    def open_ring(self, scan: ScanName) -> ring.Ring:
-        """Attaches this process to the ring of a scan, as its producer (see octavo.Ring)."""
-        ticket = self.ring_ticket(scan)
+        slots  frames that the ring of a job holds, 2 to 1024 (0: 8). The first ticket of a job makes
+               its ring
+        """
+        if (scan is None) == (job is None):
+            raise ValueError(f"scan is {short(scan)} and job is {short(job)}; expected one of them: ring_ticket('scans/...') or ring_ticket(job='jobs/...')")
+        errors.check_kind("scan" if job is None else "job", scan if job is None else job, "scans" if job is None else "jobs",
+                          more="open_ring(job=...) and ring_ticket(job=...) take it" if job is None else "open_ring(...) and ring_ticket(...) take it as their scan")
+        return self._call(self._ingest.OpenRing, message(ingest_pb2.OpenRingRequest, dict(scan=scan or "", job=job or "", slots=slots)))
+
+    def open_ring(self, scan: Optional[ScanName] = None, *, job: Optional[JobName] = None, slots: int = 0) -> ring.Ring:
+        """Attaches this process to the ring of a scan or job, as its producer (see octavo.Ring and
+        ring_ticket)."""
+        ticket = self.ring_ticket(scan, job=job, slots=slots)
         return ring.Ring(ticket.socket_path, ticket.ticket)
 
     def push_projections(self, job: JobName, frames: Union[Iterable[push.ProjectionFrame], Callable[[list], Iterable[push.ProjectionFrame]]], *, end: bool = True, reconnect: float = 30.0,
-                         progress: Optional[Callable] = None) -> push.ProjectionPushResult:
+                         progress: Optional[Callable] = None, ring: bool = False) -> push.ProjectionPushResult:
         """Sends the frames of a tomography scan to a job whose input is `push`, as fast as the
         server takes them, and waits until the server has them.
 
@@ -315,13 +323,17 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
                    clients may push the frames of one job at once, each its own ones)
         reconnect  seconds to try for a new connection when one breaks; frames that the server did not get are sent again
         progress   called with each PushProjectionsResponse
+        ring       the frames go through memory that this process shares with the server, which must be
+                   on this host (octavo.Ring): faster than the connection, which only tells how it goes.
+                   One ring at a time feeds a job; other clients may push meanwhile
 
         A job that has ended without them (cancelled, failed) is an OctavoWarning.
         """
         errors.check_kind("job", job, "jobs")
         with errors.raising(self.address):
             pushed = push.push_projections(self._ingest.PushProjections, job, frames, end=end, reconnect=reconnect, progress=progress,
-                                           tell=functools.partial(errors.tell, job))
+                                           tell=functools.partial(errors.tell, job),
+                                           open_ring=functools.partial(self.open_ring, job=job) if ring else None)
         errors.tell(job, pushed.doubts)
         if pushed.result.done:
             now = self.job(job)

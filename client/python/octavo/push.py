@@ -15,7 +15,7 @@ from typing import Callable, Iterable, Iterator, List, Optional, Tuple, Union
 import grpc
 import numpy as np
 
-from octavo import errors
+from octavo import errors, ring
 from octavo.arguments import explained, real, short, whole
 from octavo.names import Names, short_name
 from octavo.v1 import scan_pb2, ingest_pb2, types_pb2
@@ -24,6 +24,7 @@ Block = Union[np.ndarray, Tuple[int, np.ndarray], Tuple[int, np.ndarray, List[Tu
 Blocks = Union[Iterable[Block], Callable[[int], Iterable[Block]]]
 
 MESSAGE_BYTES = 2 << 20  # the size at which gRPC is fastest
+TAKEN_SECONDS = 2.0  # to wait for the end of a ring's producer that has gone
 LOOK_SECONDS = 5.0  # for the caller's iterator, once all is sent, to show whether there is more
 RETRY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN)
 
@@ -56,7 +57,7 @@ class ProjectionPushResult:
                the job has ended. `missing` tells whether all arrived
     missing      (first, count) of the first 256 runs of frames that have not arrived, by sequence
                number
-    sent         messages sent, those sent again included
+    sent         messages sent, those sent again included; through a ring: frames
     connections  how many connections it took
     status       the server's octavo.v1.ProjectionPushStatus
     """
@@ -427,8 +428,16 @@ class _ProjectionPusher(_Pusher):
         return ingest_pb2.PushProjectionsRequest(end=True)
 
     def split(self, answer):
+        most = max(1, MESSAGE_BYTES // (answer.columns * _TYPES[answer.dtype].itemsize))
+        for sequence, kind, angle, array in self.checked(answer):
+            for row in range(0, answer.rows, most):
+                part = array[row:row + most]
+                yield ingest_pb2.PushProjectionsRequest(sequence=sequence, kind=kind, angle_rad=angle, first_row=row, rows=len(part),
+                                                        data=part.tobytes())
+
+    def checked(self, answer) -> Iterator[tuple]:
+        """Sequence, kind, angle and array of each frame, which fit the job."""
         dtype = _TYPES[answer.dtype]
-        most = max(1, MESSAGE_BYTES // (answer.columns * dtype.itemsize))
         frames = self.frames(self.result.missing) if callable(self.frames) else self.frames
         self.listed = isinstance(frames, (list, tuple))
         self.rest = iter(frames)
@@ -440,11 +449,7 @@ class _ProjectionPusher(_Pusher):
                 raise ValueError(f"frame {frame.sequence} is {array.dtype} {array.shape}; the job wants {dtype} {(answer.rows, answer.columns)}")
             sequence = whole("the sequence of a frame", frame.sequence, 0, 2 ** 64 - 1)
             self.count_in(sequence, answer.frames)
-            kind, angle = _KINDS.pick(f"kind of frame {sequence}", frame.kind), real(f"angle_rad of frame {sequence}", frame.angle_rad)
-            for row in range(0, answer.rows, most):
-                part = array[row:row + most]
-                yield ingest_pb2.PushProjectionsRequest(sequence=sequence, kind=kind, angle_rad=angle, first_row=row, rows=len(part),
-                                                        data=part.tobytes())
+            yield sequence, _KINDS.pick(f"kind of frame {sequence}", frame.kind), real(f"angle_rad of frame {sequence}", frame.angle_rad), array
 
     def count_in(self, sequence: int, frames: int) -> None:
         self.given += 1
@@ -480,6 +485,41 @@ class _ProjectionPusher(_Pusher):
 
     def note(self, answer):
         self.result.missing = [(r.first, r.count) for r in answer.missing]
+
+
+class _ProjectionRingPusher(_ProjectionPusher):
+    """The frames go through a ring. The stream, which carries none, tells what the job lacks and how the push goes on, and takes the end."""
+
+    def __init__(self, job: str, frames, end: bool, open_ring: Callable[[], ring.Ring]):
+        super().__init__(job, frames, end)
+        self.open_ring = open_ring
+
+    def split(self, answer):
+        producer = self.open()
+        if producer is None:
+            next(self.checked(answer), None)  # as much as a stream looks at
+            return
+        with producer:
+            for sequence, kind, angle, array in self.checked(answer):
+                if not producer.publish_frame(array, sequence=sequence, kind=kind, angle_rad=angle):
+                    break
+                self.result.sent += 1
+            producer.flush()
+        yield from ()
+
+    def open(self) -> Optional[ring.Ring]:
+        """None: the job wants no more frames, which the stream tells, too. The server may not have noticed yet that the producer before has
+        gone."""
+        until = time.monotonic() + TAKEN_SECONDS
+        while True:
+            try:
+                return self.open_ring()
+            except (errors.OctavoError, ring.RingError) as error:
+                if error.reason == "JOB_STATE":
+                    return None
+                if error.reason != "RING_TAKEN" or time.monotonic() > until:
+                    raise
+            time.sleep(0.01)
 
 
 def _doubts_of_shape(array: np.ndarray, spec: scan_pb2.ScanSpec) -> List[str]:
@@ -570,8 +610,10 @@ def _check_blocks(blocks: Blocks, acquisition: scan_pb2.Acquisition) -> None:
 
 
 def push_projections(method, job: str, frames, *, end: bool, reconnect: float, progress: Optional[Callable],
-                     tell: Callable) -> _Pusher:
-    return _run(method, _ProjectionPusher(job, frames, end), reconnect, progress, tell)
+                     tell: Callable, open_ring: Optional[Callable[[], ring.Ring]] = None) -> _Pusher:
+    """open_ring: the frames go through a ring of this host, which it opens."""
+    pusher = _ProjectionPusher(job, frames, end) if open_ring is None else _ProjectionRingPusher(job, frames, end, open_ring)
+    return _run(method, pusher, reconnect, progress, tell)
 
 
 def _run(method, pusher: _Pusher, reconnect: float, progress: Optional[Callable], tell: Callable) -> _Pusher:

@@ -86,6 +86,7 @@ std::vector<Bound> MakeBounds() {
       Text("PushRequest.data", kMostPushedBytes),
       Text("PushMarker.name", kShortName),
       Text("OpenRingRequest.scan", kName),
+      Text("OpenRingRequest.job", kName),
       Many("ImportBufferRequest.shape", kAxes),
       Text("ImportBufferRequest.device", kName),
       Text("ImportBufferRequest.session_secret", kToken),

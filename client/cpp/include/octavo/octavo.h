@@ -757,6 +757,9 @@ class Client {
   Scan CancelScan(const std::string& name);  // at once
   /// For a scan with source Ring: the ticket for a process on the server's host.
   RingTicket OpenRing(const std::string& scan);
+  /// The same for a tomography job whose input is pushed projections. `slots`: frames that its ring
+  /// holds, 2 to 1024; 0 = 8. The first ticket of a job makes its ring.
+  RingTicket OpenJobRing(const std::string& job, uint32_t slots = 0);
 
   // -- volumes
   Volume GetVolume(const std::string& name);

@@ -38,6 +38,25 @@
  * records; another one can get a new ticket for the same scan and continue at its own
  * ring.next_record. After octavo_ring_close without octavo_ring_end the scan waits for the next
  * producer (Ring.restart_grace).
+ *
+ * The ring of a job (`octavo job ring jobs/<id>`, of a tomography job whose input is `push`) takes
+ * frames: ring.of_job is 1, a slot holds one frame of ring.rows x ring.columns pixels
+ * (ring.record_bytes), and each frame is published with its number in the scan, its kind and its
+ * angle:
+ *
+ *   for (;;) {
+ *     void* slot = octavo_ring_begin(&ring, -1);
+ *     if (slot == NULL) break;  // EPIPE: the job wants no more frames
+ *     if (!grab(slot)) break;
+ *     if (octavo_ring_publish_frame(&ring, sequence, OCTAVO_RING_PROJECTION, angle) != 0) break;
+ *   }
+ *   octavo_ring_end(&ring);  // this program sends no more frames
+ *
+ * Frames may come in any order, and from other programs and clients, too (PushProjections). A frame
+ * that is not published is missing; ring.next_record is the first frame that the job lacked when
+ * the ring was opened. octavo_ring_publish, octavo_ring_publish_at and octavo_ring_drop are for
+ * scans, octavo_ring_publish_frame is for jobs: the wrong one publishes nothing, and from then on
+ * octavo_ring_begin and octavo_ring_trouble say EINVAL.
  */
 #ifndef OCTAVO_RING_H_
 #define OCTAVO_RING_H_
@@ -72,7 +91,7 @@ extern "C" {
 typedef struct octavo_ring_facts {
   uint64_t magic;
   uint32_t version;
-  uint32_t flags; /* OCTAVO_RING_MAY_WAIT */
+  uint32_t flags; /* OCTAVO_RING_MAY_WAIT, OCTAVO_RING_OF_JOB */
   uint64_t total_bytes;
   uint64_t descriptor_offset; /* of octavo_ring_descriptor[slots] */
   uint64_t data_offset;       /* of slot 0 */
@@ -83,11 +102,13 @@ typedef struct octavo_ring_facts {
   uint32_t samples_per_record;
   uint32_t raw_type;      /* octavo.v1.RawType */
   uint32_t channels;      /* interleaved in a record */
-  uint64_t total_records; /* that the scan wants; 0 = until stopped */
+  uint64_t total_records; /* that the scan wants; 0 = until stopped; of a job its frames */
+  uint32_t rows, columns; /* of a frame, with OCTAVO_RING_OF_JOB; else 0 */
 } octavo_ring_facts;
-#define OCTAVO_RING_MAY_WAIT                                          \
-  1u /* the scan knows that its producer waits while the ring is full \
-      */
+/* The scan knows that its producer waits while the ring is full. */
+#define OCTAVO_RING_MAY_WAIT 1u
+/* A slot takes one frame, which is its only record. */
+#define OCTAVO_RING_OF_JOB 2u
 
 enum octavo_ring_state { OCTAVO_RING_QUEUED = 0, OCTAVO_RING_RUNNING = 1, OCTAVO_RING_CLOSED = 2 };
 
@@ -132,21 +153,36 @@ typedef struct octavo_ring_descriptor {
   uint64_t number; /* of the block: published before it */
   uint64_t first_record;
   uint32_t records;
-  uint32_t flags;  /* OCTAVO_RING_OVERRUN */
+  uint32_t flags;  /* OCTAVO_RING_OVERRUN, OCTAVO_RING_FRAME */
   int64_t time_ns; /* CLOCK_MONOTONIC at its last record; 0 = now */
-  uint64_t reserved[4];
+  /* With OCTAVO_RING_FRAME; else they are reserved. */
+  uint64_t sequence;   /* of the frame, counted over all kinds in the order of the scan */
+  uint64_t kind;       /* octavo_ring_frame_kind */
+  uint64_t angle_bits; /* of a double, in radians; of a projection */
+  uint64_t reserved;
 } octavo_ring_descriptor;
-#define OCTAVO_RING_OVERRUN                                             \
-  1u /* records before the block were dropped because the ring was full \
-      */
+/* Records before the block were dropped because the ring was full. */
+#define OCTAVO_RING_OVERRUN 1u
+/* The block is a frame. */
+#define OCTAVO_RING_FRAME 2u
+
+/* As octavo.v1.PushProjectionsRequest.Kind. */
+enum octavo_ring_frame_kind {
+  OCTAVO_RING_PROJECTION = 1, /* the object, at an angle */
+  OCTAVO_RING_FLAT = 2,       /* light without the object */
+  OCTAVO_RING_DARK = 3        /* neither light nor object */
+};
 
 /* ---- The producer. Its functions are for one thread. ---- */
 
 typedef struct octavo_ring {
   /* To read. */
   uint32_t slots, block_records, record_bytes, samples_per_record, raw_type, channels;
-  uint64_t total_records; /* that the scan wants; 0 = until stopped */
-  /* The number of the record to write next. May be set forwards: skipped records are lost. */
+  uint64_t total_records; /* that the scan wants; 0 = until stopped; of a job its frames */
+  /* 1: the ring of a job, which takes frames of rows x columns pixels of raw_type. */
+  uint32_t of_job, rows, columns;
+  /* The number of the record to write next. May be set forwards: skipped records are lost. Of a
+   * job: the frame behind the one that was published last. */
   uint64_t next_record;
   /* Private. */
   int socket_fd;
@@ -154,6 +190,7 @@ typedef struct octavo_ring {
   octavo_ring_facts facts; /* as they were when the ring was opened */
   uint64_t published, attachment;
   uint32_t pending_flags;
+  int misuse; /* EINVAL: it was fed in a way that is not for this ring */
 } octavo_ring;
 
 static inline octavo_ring_server* octavo_ring_server_of(const octavo_ring* ring) {
@@ -211,6 +248,9 @@ static inline int octavo_ring_map(octavo_ring* ring, int memory_fd, char* error,
   ring->raw_type = facts.raw_type;
   ring->channels = facts.channels;
   ring->total_records = facts.total_records;
+  ring->of_job = (facts.flags & OCTAVO_RING_OF_JOB) != 0 ? 1 : 0;
+  ring->rows = ring->of_job ? facts.rows : 0;
+  ring->columns = ring->of_job ? facts.columns : 0;
   ring->attachment = __atomic_load_n(&octavo_ring_server_of(ring)->attachment, __ATOMIC_ACQUIRE);
   ring->next_record = __atomic_load_n(&octavo_ring_server_of(ring)->next_record, __ATOMIC_ACQUIRE);
   ring->published = __atomic_load_n(&octavo_ring_producer_of(ring)->published, __ATOMIC_ACQUIRE);
@@ -434,17 +474,19 @@ static inline int octavo_ring_open(octavo_ring* ring, const char* socket_path, c
 }
 
 /* The state of the scan: OCTAVO_RING_QUEUED (published blocks wait), RUNNING or CLOSED (it takes
- * no more records). */
+ * no more records). Of a job RUNNING or CLOSED. */
 static inline int octavo_ring_scan_state(const octavo_ring* ring) {
   return (int)__atomic_load_n(&octavo_ring_server_of(ring)->state, __ATOMIC_ACQUIRE);
 }
 
-/* 0, or the reason why the producer cannot write any more: EPIPE (the scan wants no more records),
- * ECONNRESET (the server has gone), ESTALE (another producer has the ring), EPROTO (the server cut
- * this one off: octavo_ring_server_of(ring)->error says why). */
+/* 0, or the reason why the producer cannot write any more: EPIPE (the scan wants no more records,
+ * the job no more frames), ECONNRESET (the server has gone), ESTALE (another producer has the
+ * ring), EPROTO (the server cut this one off: octavo_ring_server_of(ring)->error says why), EINVAL
+ * (the program published or dropped records in the ring of a job, or a frame in that of a scan). */
 static inline int octavo_ring_trouble(const octavo_ring* ring) {
   const octavo_ring_server* server = octavo_ring_server_of(ring);
   char byte;
+  if (ring->misuse != 0) return ring->misuse;
   if (__atomic_load_n(&server->error_code, __ATOMIC_ACQUIRE) != 0) return EPROTO;
   if (__atomic_load_n(&server->state, __ATOMIC_ACQUIRE) == OCTAVO_RING_CLOSED) return EPIPE;
   if (__atomic_load_n(&server->attachment, __ATOMIC_ACQUIRE) != ring->attachment) return ESTALE;
@@ -475,7 +517,7 @@ static inline void* octavo_ring_begin(octavo_ring* ring, int timeout_ms) {
     /* Checking the socket is a system call, so do it only before waiting. */
     if (__atomic_load_n(&server->state, __ATOMIC_ACQUIRE) == OCTAVO_RING_CLOSED ||
         __atomic_load_n(&server->attachment, __ATOMIC_ACQUIRE) != ring->attachment ||
-        __atomic_load_n(&server->error_code, __ATOMIC_ACQUIRE) != 0) {
+        __atomic_load_n(&server->error_code, __ATOMIC_ACQUIRE) != 0 || ring->misuse != 0) {
       errno = octavo_ring_trouble(ring);
       return NULL;
     }
@@ -516,34 +558,86 @@ static inline void octavo_ring_ring_bell(octavo_ring* ring) {
   }
 }
 
-/* The slot that octavo_ring_begin gave holds `records` records (1 ... block_records), numbered from
- * ring->next_record on, the last of which was there at `time_ns` of CLOCK_MONOTONIC (0 = now). */
-static inline void octavo_ring_publish_at(octavo_ring* ring, uint32_t records, int64_t time_ns) {
-  octavo_ring_descriptor* of =
-      (octavo_ring_descriptor*)(void*)(ring->memory + ring->facts.descriptor_offset) +
-      ring->published % ring->slots;
+/* 0, or -1 with errno EINVAL if the ring is none of this kind. It stays so: a program that does not
+ * look at the result learns it from octavo_ring_begin. */
+static inline int octavo_ring_is(octavo_ring* ring, uint32_t of_job) {
+  if (ring->of_job == of_job) return 0;
+  ring->misuse = EINVAL;
+  errno = EINVAL;
+  return -1;
+}
+
+/* The slot is filled, and its descriptor written. */
+static inline void octavo_ring_publish_slot(octavo_ring* ring) {
   octavo_ring_producer* producer = octavo_ring_producer_of(ring);
-  __atomic_store_n(&of->number, ring->published, __ATOMIC_RELAXED);
-  __atomic_store_n(&of->first_record, ring->next_record, __ATOMIC_RELAXED);
-  __atomic_store_n(&of->records, records, __ATOMIC_RELAXED);
-  __atomic_store_n(&of->flags, ring->pending_flags, __ATOMIC_RELAXED);
-  __atomic_store_n(&of->time_ns, time_ns, __ATOMIC_RELAXED);
-  ring->pending_flags = 0;
-  ring->next_record += records;
   ++ring->published;
   __atomic_store_n(&producer->next_record, ring->next_record, __ATOMIC_RELAXED);
   __atomic_store_n(&producer->published, ring->published, __ATOMIC_SEQ_CST);
   octavo_ring_ring_bell(ring);
 }
-static inline void octavo_ring_publish(octavo_ring* ring, uint32_t records) {
-  octavo_ring_publish_at(ring, records, 0);
+
+/* The first words of the descriptor of the slot that octavo_ring_begin gave. */
+static inline octavo_ring_descriptor* octavo_ring_describe(octavo_ring* ring, uint64_t first,
+                                                           uint32_t records, uint32_t flags,
+                                                           int64_t time_ns) {
+  octavo_ring_descriptor* of =
+      (octavo_ring_descriptor*)(void*)(ring->memory + ring->facts.descriptor_offset) +
+      ring->published % ring->slots;
+  __atomic_store_n(&of->number, ring->published, __ATOMIC_RELAXED);
+  __atomic_store_n(&of->first_record, first, __ATOMIC_RELAXED);
+  __atomic_store_n(&of->records, records, __ATOMIC_RELAXED);
+  __atomic_store_n(&of->flags, flags, __ATOMIC_RELAXED);
+  __atomic_store_n(&of->time_ns, time_ns, __ATOMIC_RELAXED);
+  return of;
+}
+
+/* The slot that octavo_ring_begin gave holds `records` records (1 ... block_records), numbered from
+ * ring->next_record on, the last of which was there at `time_ns` of CLOCK_MONOTONIC (0 = now). 0,
+ * or -1 with errno EINVAL: this is the ring of a job. */
+static inline int octavo_ring_publish_at(octavo_ring* ring, uint32_t records, int64_t time_ns) {
+  if (octavo_ring_is(ring, 0) != 0) return -1;
+  (void)octavo_ring_describe(ring, ring->next_record, records, ring->pending_flags, time_ns);
+  ring->pending_flags = 0;
+  ring->next_record += records;
+  octavo_ring_publish_slot(ring);
+  return 0;
+}
+static inline int octavo_ring_publish(octavo_ring* ring, uint32_t records) {
+  return octavo_ring_publish_at(ring, records, 0);
+}
+
+/* The slot that octavo_ring_begin gave holds frame `sequence` of the job's scan, counted from 0
+ * over all kinds in the order of the scan; `kind` is one of octavo_ring_frame_kind, and `angle_rad`
+ * the angle of a projection in radians, in any turn (0 for others). 0, or -1 with errno EINVAL, and
+ * nothing is published: another kind, an angle that is not finite, or the ring of a scan. Frames
+ * that the job has already, and numbers that it does not have, are counted and ignored. */
+static inline int octavo_ring_publish_frame(octavo_ring* ring, uint64_t sequence, uint32_t kind,
+                                            double angle_rad) __attribute__((warn_unused_result));
+static inline int octavo_ring_publish_frame(octavo_ring* ring, uint64_t sequence, uint32_t kind,
+                                            double angle_rad) {
+  octavo_ring_descriptor* of;
+  uint64_t bits;
+  if (octavo_ring_is(ring, 1) != 0) return -1;
+  if (kind < OCTAVO_RING_PROJECTION || kind > OCTAVO_RING_DARK ||
+      !(angle_rad - angle_rad == 0)) { /* neither infinite nor NaN, without a library */
+    errno = EINVAL;
+    return -1;
+  }
+  memcpy(&bits, &angle_rad, sizeof bits);
+  of = octavo_ring_describe(ring, sequence, 1, OCTAVO_RING_FRAME, 0);
+  __atomic_store_n(&of->sequence, sequence, __ATOMIC_RELAXED);
+  __atomic_store_n(&of->kind, kind, __ATOMIC_RELAXED);
+  __atomic_store_n(&of->angle_bits, bits, __ATOMIC_RELAXED);
+  ring->next_record = sequence + 1;
+  octavo_ring_publish_slot(ring);
+  return 0;
 }
 
 /* `records` records are lost because the ring was full: they count as an overrun, and the scan's
- * policy (ScanSpec.overrun) applies. */
+ * policy (ScanSpec.overrun) applies. Not for the ring of a job. */
 static inline void octavo_ring_drop(octavo_ring* ring, uint64_t records) {
   octavo_ring_producer* producer = octavo_ring_producer_of(ring);
-  if (records == 0) return;
+  if (records == 0 || octavo_ring_is(ring, 0) != 0) return;
   ring->next_record += records;
   if (ring->pending_flags == 0) __atomic_add_fetch(&producer->overruns, 1u, __ATOMIC_RELAXED);
   ring->pending_flags = OCTAVO_RING_OVERRUN;
@@ -551,7 +645,8 @@ static inline void octavo_ring_drop(octavo_ring* ring, uint64_t records) {
   __atomic_store_n(&producer->next_record, ring->next_record, __ATOMIC_RELEASE);
 }
 
-/* No more records will come: the scan ends when it has all published records. */
+/* No more records will come: the scan ends when it has all published records. Of a job: this
+ * producer sends no more frames, as `end` of PushProjections says it. */
 static inline void octavo_ring_end(octavo_ring* ring) {
   __atomic_store_n(&octavo_ring_producer_of(ring)->next_record, ring->next_record,
                    __ATOMIC_RELAXED);
@@ -560,8 +655,8 @@ static inline void octavo_ring_end(octavo_ring* ring) {
   octavo_ring_ring_bell(ring);
 }
 
-/* The producer cannot continue: the scan ends FAILED (SOURCE_LOST) with `why`, when it has all
- * published records. */
+/* The producer cannot continue: the scan or job ends FAILED (SOURCE_LOST) with `why`, when it has
+ * all published records. */
 static inline void octavo_ring_fail(octavo_ring* ring, const char* why) {
   octavo_ring_producer* producer = octavo_ring_producer_of(ring);
   strncpy(producer->error, why, sizeof producer->error - 1);
@@ -620,8 +715,19 @@ class Ring {
   T* Begin(int timeout_ms = -1) {
     return static_cast<T*>(octavo_ring_begin(&ring_, timeout_ms));
   }
+  /// Throws std::runtime_error if the ring is a job's.
   void Publish(uint32_t records, int64_t time_ns = 0) {
-    octavo_ring_publish_at(&ring_, records, time_ns);
+    if (octavo_ring_publish_at(&ring_, records, time_ns) != 0)
+      throw std::runtime_error("this is the ring of a job: frames are published by PublishFrame");
+  }
+  /// As octavo_ring_publish_frame. Throws std::runtime_error if the ring is a scan's, or the kind
+  /// or the angle cannot be.
+  void PublishFrame(uint64_t sequence, octavo_ring_frame_kind kind, double angle_rad = 0) {
+    if (octavo_ring_publish_frame(&ring_, sequence, kind, angle_rad) != 0)
+      throw std::runtime_error(ring_.of_job == 0
+                                   ? "this is the ring of a scan: records are published by Publish"
+                                   : "kind is none of octavo_ring_frame_kind, or angle_rad is not "
+                                     "finite");
   }
   void Drop(uint64_t records) { octavo_ring_drop(&ring_, records); }
   void End() { octavo_ring_end(&ring_); }
@@ -632,6 +738,9 @@ class Ring {
   uint32_t record_bytes() const { return ring_.record_bytes; }
   uint32_t slots() const { return ring_.slots; }
   uint64_t total_records() const { return ring_.total_records; }
+  bool of_job() const { return ring_.of_job != 0; }
+  uint32_t rows() const { return ring_.rows; }
+  uint32_t columns() const { return ring_.columns; }
   uint64_t next_record() const { return ring_.next_record; }
   void set_next_record(uint64_t record) { ring_.next_record = record; }
   octavo_ring* c() { return &ring_; }
