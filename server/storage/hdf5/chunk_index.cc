@@ -1,7 +1,6 @@
 #include "server/storage/hdf5/chunk_index.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -15,6 +14,7 @@ namespace octavo::storage {
 namespace {
 
 constexpr int64_t kMostHeader = 1 << 20, kMostDepth = 16, kMostContinuations = 64;
+constexpr uint64_t kTree = 0x45455254;  // "TREE"
 constexpr uint16_t kLayout = 0x0008, kContinuation = 0x0010;
 
 absl::Status Other(absl::string_view what) {
@@ -25,7 +25,7 @@ absl::Status Damaged(absl::string_view what) {
 }
 
 /// A little endian number of a piece of the file; what lies behind the piece counts as 0.
-uint64_t Number(absl::string_view bytes, size_t at, size_t size) {
+uint64_t Number(const std::vector<char>& bytes, size_t at, size_t size) {
   uint64_t out = 0;
   for (size_t i = std::min(at + size, bytes.size()); i-- > at;)
     out = out << 8 | static_cast<uint8_t>(bytes[i]);
@@ -37,14 +37,15 @@ class Walk {
   Walk(int fd, int rank, int64_t most) : fd_(fd), rank_(static_cast<size_t>(rank)), most_(most) {}
 
   absl::StatusOr<std::vector<ChunkPlace>> From(int64_t header) {
-    OCTAVO_ASSIGN_OR_RETURN(const std::string head, Read(header, 16));
+    OCTAVO_ASSIGN_OR_RETURN(const std::vector<char> head, Read(header, 16));
     if (Number(head, 0, 1) != 1) return Other("an object header of a newer version");
     std::vector<std::pair<int64_t, int64_t>> blocks = {
         {header + 16, static_cast<int64_t>(Number(head, 8, 4))}};
     for (size_t b = 0; b < blocks.size(); ++b) {
       if (blocks.size() > kMostContinuations || blocks[b].second > kMostHeader)
         return Other("a very long object header");
-      OCTAVO_ASSIGN_OR_RETURN(const std::string block, Read(blocks[b].first, blocks[b].second));
+      OCTAVO_ASSIGN_OR_RETURN(const std::vector<char> block,
+                              Read(blocks[b].first, blocks[b].second));
       for (size_t at = 0; at + 8 <= block.size();) {
         const auto type = static_cast<uint16_t>(Number(block, at, 2));
         const size_t size = Number(block, at + 2, 2), data = at + 8;
@@ -70,9 +71,9 @@ class Walk {
   }
 
  private:
-  absl::StatusOr<std::string> Read(int64_t address, int64_t size) {
+  absl::StatusOr<std::vector<char>> Read(int64_t address, int64_t size) {
     if (address < 0 || size < 0) return Damaged("has an address that is too large");
-    std::string out(static_cast<size_t>(size), '\0');
+    std::vector<char> out(static_cast<size_t>(size));
     if (!ReadAllAt(fd_, "the index of chunks", out.data(), out.size(), address).ok())
       return Damaged(absl::StrCat("is cut off at byte ", address));
     return out;
@@ -81,9 +82,9 @@ class Walk {
   // level: of the node, as its parent tells; -1 = the root.
   absl::Status Node(int64_t address, int64_t level) {
     const size_t key = 8 + 8 * (rank_ + 1);
-    OCTAVO_ASSIGN_OR_RETURN(const std::string head, Read(address, 24));
+    OCTAVO_ASSIGN_OR_RETURN(const std::vector<char> head, Read(address, 24));
     const auto own = static_cast<int64_t>(Number(head, 5, 1));
-    if (head.compare(0, 4, "TREE") != 0 || Number(head, 4, 1) != 1)
+    if (Number(head, 0, 4) != kTree || Number(head, 4, 1) != 1)
       return Damaged(absl::StrCat("has no node at byte ", address));
     if (own > kMostDepth || (level >= 0 && own != level))
       return Damaged(absl::StrCat("has a node of level ", own, " at byte ", address));
@@ -91,7 +92,7 @@ class Walk {
     // A tree has fewer nodes than chunks. A damaged one may not make the walk endless.
     entries_ += static_cast<int64_t>(entries);
     if (entries_ > 2 * most_ + kMostDepth) return absl::OutOfRangeError("has too many entries");
-    OCTAVO_ASSIGN_OR_RETURN(const std::string body,
+    OCTAVO_ASSIGN_OR_RETURN(const std::vector<char> body,
                             Read(address + 24, static_cast<int64_t>(entries * (key + 8))));
     for (size_t i = 0; i < entries; ++i) {
       const size_t at = i * (key + 8);
