@@ -316,11 +316,15 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
         reconnect  seconds to try for a new connection when one breaks; frames that the server did not get are sent again
         progress   called with each PushProjectionsResponse
 
+        If the job's raw_type is packed ("u12p", "u12_packed"), frames may be rows that are packed already, uint8 [row, bytes], and go as they are; uint16
+        [row, column] are packed here (octavo.pack12). A count above 4095 raises ValueError.
+
         A job that has ended without them (cancelled, failed) is an OctavoWarning.
         """
         errors.check_kind("job", job, "jobs")
+        raw_type = self.job(job).message.spec.tomography.push.raw_type
         with errors.raising(self.address):
-            pushed = push.push_projections(self._ingest.PushProjections, job, frames, end=end, reconnect=reconnect, progress=progress,
+            pushed = push.push_projections(self._ingest.PushProjections, job, frames, raw_type, end=end, reconnect=reconnect, progress=progress,
                                            tell=functools.partial(errors.tell, job))
         errors.tell(job, pushed.doubts)
         if pushed.result.done:
