@@ -17,7 +17,8 @@
 namespace octavo::inline gpu {
 namespace {
 
-constexpr int64_t kFloat = sizeof(float), kWorkBytes = int64_t{512} << 20;
+constexpr int64_t kFloat = sizeof(float), kCount = sizeof(uint16_t),
+                  kWorkBytes = int64_t{512} << 20, kUnpackedBytes = int64_t{64} << 20;
 constexpr int64_t kMedianSamples =
     16;  // cost of one value of a median's window, about, in interpolated values
 
@@ -55,6 +56,7 @@ class DevicePreparer final : public Preparer {
                     batches = (plan_.angles + most - 1) / most;
       batch_ = (plan_.angles + batches - 1) / batches;
     }
+    OCTAVO_RETURN_IF_ERROR(TakeUnpacked());
     if (Cleans()) OCTAVO_RETURN_IF_ERROR(Take(batch_ * c.bin_angles * frame * kFloat, clean_));
     if (Turns()) OCTAVO_RETURN_IF_ERROR(Take(batch_ * frame * kFloat, leaning_));
     if (Stages())
@@ -107,11 +109,11 @@ class DevicePreparer final : public Preparer {
     OCTAVO_RETURN_IF_ERROR(CheckCancelled(stream, input.goes_on));
     // Transforms are planned for whole batches. Medians take longest, so they may check for
     // cancellation more often.
-    int64_t step = batch_;
+    int64_t step = step_;
     if (input.goes_on && Cleans() && !config_.phase.enabled) {
       const int64_t values = config_.rows * config_.columns * config_.bin_angles *
                              config_.outliers.window * config_.outliers.window;
-      step = std::clamp<int64_t>(tomography_.PieceSamples() / (kMedianSamples * values), 1, batch_);
+      step = std::clamp<int64_t>(tomography_.PieceSamples() / (kMedianSamples * values), 1, step_);
     }
     for (int64_t first = 0; first < plan_.angles; first += step) {
       OCTAVO_RETURN_IF_ERROR(
@@ -149,6 +151,7 @@ class DevicePreparer final : public Preparer {
   PreparedShape FullTurn() const {
     return {.slices = plan_.rows, .angles = plan_.angles, .detectors = plan_.columns};
   }
+  static bool Packed(math::Packing packing) { return packing != math::Packing::kNone; }
   bool Cleans() const { return config_.outliers.window > 0; }
   bool Air() const { return config_.air_left + config_.air_right > 0; }
   bool Turns() const { return config_.roll.degrees != 0 || !config_.shifts.rows.empty(); }
@@ -169,6 +172,20 @@ class DevicePreparer final : public Preparer {
     if (only_count_) return absl::OkStatus();
     OCTAVO_ASSIGN_OR_RETURN(buffer, device_.Allocate(bytes));
     return absl::OkStatus();
+  }
+
+  // Packed counts as numbers: fields of a kind all together, projections some at a time. Transforms
+  // are planned for whole batches, which do not depend on packing, for their rounding might.
+  absl::Status TakeUnpacked() {
+    const PrepareConfig& c = config_;
+    const int64_t frame = c.rows * c.columns * kCount, angle = c.bin_angles * frame;
+    step_ = batch_;
+    int64_t bytes = Packed(c.field_packing) ? std::max(c.flats, c.darks) * frame : 0;
+    if (Packed(c.packing)) {
+      if (!c.phase.enabled) step_ = std::clamp<int64_t>(kUnpackedBytes / angle, 1, batch_);
+      bytes = std::max(bytes, step_ * angle);
+    }
+    return bytes == 0 ? absl::OkStatus() : Take(bytes, unpacked_);
   }
 
   // What is added to the mean flat field of each projection.
@@ -252,6 +269,7 @@ class DevicePreparer final : public Preparer {
     if (config_.darks > 0) {
       FrameSpec frames = FieldFrames(config_.darks);
       const void* data = input.darks;
+      OCTAVO_RETURN_IF_ERROR(Unpack(stream, config_.field_packing, frames, data));
       OCTAVO_RETURN_IF_ERROR(CleanField(stream, frames, data));
       OCTAVO_RETURN_IF_ERROR(ops_.Field(stream, frames,
                                         config_.dark_average == FieldAverage::kMedian, data,
@@ -260,6 +278,7 @@ class DevicePreparer final : public Preparer {
     if (config_.flats == 0) return absl::OkStatus();
     FrameSpec frames = FieldFrames(config_.flats);
     const void* data = input.flats;
+    OCTAVO_RETURN_IF_ERROR(Unpack(stream, config_.field_packing, frames, data));
     OCTAVO_RETURN_IF_ERROR(CleanField(stream, frames, data));
     std::vector<int64_t> series = config_.flat_series;
     if (series.empty()) series.push_back(config_.flats);
@@ -281,6 +300,24 @@ class DevicePreparer final : public Preparer {
     return absl::OkStatus();
   }
 
+  /// Unpacks the frames at `data`, whose strides count rows of pixels, if they are packed. `frames`
+  /// and `data` become those of the pixels, which stay until the next call.
+  absl::Status Unpack(StreamRef stream, math::Packing packing, FrameSpec& frames,
+                      const void*& data) {
+    if (!Packed(packing)) return absl::OkStatus();
+    const int64_t columns = frames.columns, row = math::PackedBytes(packing, columns, kCount);
+    const UnpackSpec spec{.packing = packing,
+                          .frames = frames.frames,
+                          .rows = frames.rows,
+                          .columns = columns,
+                          .frame_stride = frames.frame_stride / columns * row,
+                          .row_stride = frames.row_stride / columns * row};
+    OCTAVO_RETURN_IF_ERROR(ops_.Unpack(stream, spec, data, unpacked_.span<uint16_t>()));
+    data = unpacked_.data();
+    frames.frame_stride = frames.rows * columns;
+    frames.row_stride = columns;
+    return absl::OkStatus();
+  }
   absl::Status CleanField(StreamRef stream, FrameSpec& frames, const void*& data) {
     if (!Cleans()) return absl::OkStatus();
     OCTAVO_RETURN_IF_ERROR(ops_.Outliers(stream, Outlier(frames), data, clean_fields_.span<float>(),
@@ -307,7 +344,9 @@ class DevicePreparer final : public Preparer {
                      .frame_stride = c.row_first ? c.columns : c.rows * c.columns,
                      .row_stride = c.row_first ? c.angles * c.columns : c.columns};
     const void* data = static_cast<const char*>(projections) +
-                       first * c.bin_angles * frames.frame_stride * SizeOf(c.dtype);
+                       first * c.bin_angles * (frames.frame_stride / c.columns) *
+                           math::PackedBytes(c.packing, c.columns, SizeOf(c.dtype));
+    OCTAVO_RETURN_IF_ERROR(Unpack(stream, c.packing, frames, data));
     if (Cleans()) {
       OCTAVO_RETURN_IF_ERROR(ops_.Outliers(stream, Outlier(frames), data, clean_.span<float>(),
                                            counts_.span<int64_t>()));
@@ -443,10 +482,10 @@ class DevicePreparer final : public Preparer {
   PrepareOps& ops_;
   SinogramOps& sinograms_;
   bool only_count_ = false;
-  int64_t bytes_ = 0, batch_ = 0;
-  DeviceBuffer counts_, dark_, flats_, clean_fields_, clean_, leaning_, transmissions_, air_,
-      complex_, turned_, fft_work_, full_turn_, flat_at_, flat_parts_, mixture_, flat_weights_,
-      shifts_;
+  int64_t bytes_ = 0, batch_ = 0, step_ = 0;  // projections: of scratch memory, prepared at a time
+  DeviceBuffer counts_, dark_, flats_, unpacked_, clean_fields_, clean_, leaning_, transmissions_,
+      air_, complex_, turned_, fft_work_, full_turn_, flat_at_, flat_parts_, mixture_,
+      flat_weights_, shifts_;
   PinnedBuffer host_counts_;
   std::unique_ptr<RingChain> rings_;
 };

@@ -10,6 +10,7 @@
 #include "gpu/device/cancellation.h"
 #include "gpu/device/device.h"
 #include "gpu/device/dtype.h"
+#include "gpu/math/raw.h"
 
 // From raw projections to sinograms, on one device. Order of the stages
 // (gpu/tomography/preprocess.cc):
@@ -120,12 +121,16 @@ struct FlatComponents {
 /// either side and crops them. All angles come in one run.
 struct PrepareConfig {
   // -- input, in device memory, C order
-  DType dtype = DType::kU16;        // of projections: u8, u16, i16, f32
+  DType dtype = DType::kU16;  // of projections: u8, u16, i16, f32
+  /// Of projections: not kNone, dtype is u16, and each row is of packed counts and begins at a
+  /// byte.
+  math::Packing packing = math::Packing::kNone;
   bool row_first = false;           // projections [row, angle, column], else [angle, row, column]
   int64_t angles = 0;               // 1 … 65535
   int64_t rows = 0;                 // 1 … 65535
   int64_t columns = 0;              // 2 … 32768
   DType field_dtype = DType::kU16;  // of flats and darks: u8, u16, i16, f32
+  math::Packing field_packing = math::Packing::kNone;  // likewise, of flats and darks
   int64_t flats = 0;  // frames [flat, row, column], 0 … 4096; 0 = no division by flat fields
   int64_t darks = 0;  // frames [dark, row, column], 0 … 4096; 0 = zero everywhere
 
@@ -200,9 +205,11 @@ std::vector<double> PreparedAngles(const PrepareConfig& config, const std::vecto
 double PreparedCenter(const PrepareConfig& config, double raw_center);
 
 struct PrepareInput {
-  const void* projections = nullptr;  // device, config.dtype
-  const void* flats = nullptr;        // device, config.field_dtype; null if config.flats is 0
-  const void* darks = nullptr;        // device, config.field_dtype; null if config.darks is 0
+  const void* projections = nullptr;  // device, config.dtype or packed rows
+  const void* flats =
+      nullptr;  // device, config.field_dtype or packed rows; null if config.flats is 0
+  const void* darks =
+      nullptr;  // device, config.field_dtype or packed rows; null if config.darks is 0
   CancelCheck goes_on =
       {};  // Run calls it between pieces of work, after it has waited for the stream
 };

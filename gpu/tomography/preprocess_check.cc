@@ -35,6 +35,11 @@ absl::Status CountType(absl::string_view field, DType dtype) {
   return FieldNotAllowed(field, Info(dtype).name, "are u8, u16, i16, f32");
 }
 
+absl::Status CheckPacking(absl::string_view field, DType dtype, math::Packing packing) {
+  if (packing == math::Packing::kNone || dtype == DType::kU16) return absl::OkStatus();
+  return FieldNotAllowed(field, Info(dtype).name, "is u16, of packed counts");
+}
+
 absl::Status CheckFlats(const PrepareConfig& c) {
   OCTAVO_RETURN_IF_ERROR(Between("flats", c.flats, 0, 4096));
   OCTAVO_RETURN_IF_ERROR(Between("darks", c.darks, 0, 4096));
@@ -203,6 +208,8 @@ PreparePlan PlanPrepare(const PrepareConfig& c) {
 absl::StatusOr<PreparedShape> CheckPrepare(const PrepareConfig& c) {
   OCTAVO_RETURN_IF_ERROR(CountType("dtype", c.dtype));
   OCTAVO_RETURN_IF_ERROR(CountType("field_dtype", c.field_dtype));
+  OCTAVO_RETURN_IF_ERROR(CheckPacking("dtype", c.dtype, c.packing));
+  OCTAVO_RETURN_IF_ERROR(CheckPacking("field_dtype", c.field_dtype, c.field_packing));
   OCTAVO_RETURN_IF_ERROR(Between("angles", c.angles, 1, 65535));
   OCTAVO_RETURN_IF_ERROR(Between("rows", c.rows, 1, 65535));
   OCTAVO_RETURN_IF_ERROR(Between("columns", c.columns, 2, 32768));

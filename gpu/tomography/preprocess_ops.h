@@ -12,6 +12,7 @@
 #include "gpu/device/stream.h"
 #include "gpu/math/flat_weights.h"
 #include "gpu/math/prepare.h"
+#include "gpu/math/raw.h"
 #include "gpu/math/turning.h"
 
 // The operators of preprocessing and of the search for the axis. All pointers are device memory,
@@ -31,6 +32,14 @@ struct FrameSpec {
   OCTAVO_HOST_DEVICE int64_t At(int64_t frame, int64_t row, int64_t column) const {
     return frame * frame_stride + row * row_stride + column;
   }
+};
+
+/// Rows of packed counts, each from a byte on. Frames and rows are strides apart.
+struct UnpackSpec {
+  math::Packing packing = math::Packing::kLowFirst12;
+  int64_t frames = 0, rows = 0, columns = 0;
+  int64_t frame_stride = 0, row_stride = 0;                               // bytes
+  OCTAVO_HOST_DEVICE int64_t pairs() const { return (columns + 1) / 2; }  // of a row
 };
 
 struct OutlierSpec {
@@ -109,6 +118,9 @@ class PrepareOps : public Operators {
  public:
   static constexpr OperatorFamily kFamily{"preparation of projections"};
 
+  /// out u16 [frame, row, column], packed: the counts. `out` begins at a multiple of four bytes.
+  virtual absl::Status Unpack(StreamRef stream, const UnpackSpec& spec, const void* frames,
+                              DeviceSpan<uint16_t> out) = 0;
   /// out f32 [row, column], packed: the mean or median over frames.
   virtual absl::Status Field(StreamRef stream, const FrameSpec& in, bool median, const void* frames,
                              DeviceSpan<float> out) = 0;

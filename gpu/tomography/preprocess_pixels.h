@@ -223,6 +223,46 @@ OCTAVO_HOST_DEVICE inline void AddHalves(const HalvesSpec& s, const float* data,
 }
 // -- function objects: f(row, column) computes one element of the operator of the same name
 
+/// Pair of neighbouring pixels `pair` of row i = frame × spec.rows + row; the last one of an odd
+/// number of columns has one pixel.
+template <math::Packing kPacking>
+struct UnpackPair {
+  UnpackSpec spec;
+  const uint8_t* frames;
+  uint16_t* out;
+  OCTAVO_HOST_DEVICE void operator()(int64_t i, int64_t pair) const {
+    const uint8_t* row =
+        frames + i / spec.rows * spec.frame_stride + i % spec.rows * spec.row_stride;
+    uint16_t* to = out + i * spec.columns + 2 * pair;
+    const auto first = static_cast<uint16_t>(math::ReadPacked12(kPacking, row, 2 * pair));
+    if (2 * pair + 1 == spec.columns) {
+      *to = first;
+      return;
+    }
+    const auto second = static_cast<uint16_t>(math::ReadPacked12(kPacking, row, 2 * pair + 1));
+    if (spec.columns % 2 == 0) {  // then each pair begins where both are stored as one
+      struct alignas(4) Two {
+        uint16_t at[2];
+      };
+      *reinterpret_cast<Two*>(to) = Two{{first, second}};
+    } else {
+      to[0] = first;
+      to[1] = second;
+    }
+  }
+};
+
+/// Calls f with the UnpackPair of the spec's packing.
+template <typename F>
+void DispatchUnpack(const UnpackSpec& spec, const void* frames, uint16_t* out, F f) {
+  const auto* in = static_cast<const uint8_t*>(frames);
+  if (spec.packing == math::Packing::kLowFirst12) {
+    f(UnpackPair<math::Packing::kLowFirst12>{spec, in, out});
+  } else {
+    f(UnpackPair<math::Packing::kHighFirst12>{spec, in, out});
+  }
+}
+
 template <class T>
 struct FieldPixel {
   FrameSpec in;

@@ -296,7 +296,7 @@ absl::StatusOr<RingTicket> Jobs::OpenRing(const std::string& job, int64_t slots,
                           IssueRingTicket(components_.config.handoff, ring, uid, caller));
   ticket.slots = ring->slots();
   ticket.block_records = 1;
-  ticket.record_bytes = port->frame_bytes();
+  ticket.record_bytes = port->spec().frame_bytes();
   ticket.total_records = port->spec().frames;
   return ticket;
 }

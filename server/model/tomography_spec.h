@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gpu/device/dtype.h"
+#include "gpu/math/raw.h"
 #include "gpu/tomography/center.h"
 #include "gpu/tomography/preprocess.h"
 #include "gpu/tomography/reconstruct.h"
@@ -39,11 +40,16 @@ enum class MissingFrames : uint8_t {
 struct PushedProjectionsSpec {
   int64_t rows = 0, columns = 0;
   int64_t frames = 0;
-  DType dtype = DType::kU16;
+  DType dtype = DType::kU16;                     // of the pixels, once they are unpacked
+  math::Packing packing = math::Packing::kNone;  // of each row; not kNone: dtype is kU16
   double pixel_size_um = 0;
   int64_t credit_messages = 0;
   double idle_timeout_s = 0;
   MissingFrames on_missing = MissingFrames::kDefault;
+
+  /// Of a row, and of a frame, as they are sent and kept.
+  int64_t row_bytes() const { return math::PackedBytes(packing, columns, SizeOf(dtype)); }
+  int64_t frame_bytes() const { return rows * row_bytes(); }
 };
 
 /// [begin, end), every `step`-th; end 0 = to the end, step 0 = 1.

@@ -27,6 +27,11 @@ constexpr std::chrono::hours kNobody(1);
 
 // As octavo.v1.RawType: the pixels as they lie in a slot.
 uint32_t RawTypeNumber(const model::PushedProjectionsSpec& spec) {
+  switch (spec.packing) {
+    case math::Packing::kLowFirst12: return 5;
+    case math::Packing::kHighFirst12: return 6;
+    case math::Packing::kNone: break;
+  }
   switch (spec.dtype) {
     case DType::kU8: return 1;
     case DType::kI16: return 3;
@@ -55,7 +60,7 @@ absl::StatusOr<std::shared_ptr<ProjectionRing>> ProjectionRing::Open(ProjectionP
     return FieldNotAllowed("slots", slots,
                            absl::StrCat("0 (", kDefaultSlots, "), 2 to ", kMostSlots));
   if (slots == 0) slots = kDefaultSlots;
-  const int64_t frame = port->frame_bytes();
+  const int64_t frame = port->spec().frame_bytes();
   if (frame > kMostFrameBytes)
     return InvalidField("job", absl::StrCat("has frames of ", frame,
                                             " bytes; a slot of a ring has "
@@ -275,7 +280,7 @@ void ProjectionRing::Do(const Step& step) {
   switch (step.what) {
     case Step::What::kFrame: {
       const int64_t slot = static_cast<int64_t>(step.block % static_cast<uint64_t>(slots_)),
-                    bytes = port_.frame_bytes();
+                    bytes = port_.spec().frame_bytes();
       const char* pixels = memory_.data() + RingMemory::DataOffset(slots_) + slot * bytes;
       const absl::Status taken =
           port_.Offer(step.client, {.sequence = step.sequence,

@@ -22,38 +22,79 @@ constexpr int64_t kMostRows = 65535, kMostColumns = 32768;  // as gpu/tomography
 constexpr double kGraceSeconds =
     5;  // s, for a client whose connection broke to reconnect, or for another one to connect
 
+std::string StoredTypeOf(const model::PushedProjectionsSpec& spec) {
+  switch (spec.packing) {
+    case math::Packing::kNone: break;
+    case math::Packing::kLowFirst12: return "u12p";
+    case math::Packing::kHighFirst12: return "u12_packed";
+  }
+  return Info(spec.dtype).name;
+}
+
 model::PushedProjectionsSpec WithDefaults(model::PushedProjectionsSpec spec) {
   if (spec.credit_messages == 0) spec.credit_messages = 16;
   if (spec.idle_timeout_s == 0) spec.idle_timeout_s = 60;
   return spec;
 }
 
+/// Pixels [first, first + count) of a packed row, as numbers.
+void UnpackRow(math::Packing packing, const char* row, int64_t first, int64_t count, char* out) {
+  const auto* const in = reinterpret_cast<const uint8_t*>(row);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto pixel = static_cast<uint16_t>(math::ReadPacked12(packing, in, first + i));
+    std::memcpy(out + 2 * i, &pixel, 2);
+  }
+}
+
 /// The frames that had arrived at one moment. Their contents do not change any more.
 class PushedInput final : public storage::ProjectionInput {
  public:
-  PushedInput(storage::ProjectionInfo info, std::vector<int64_t> (&&index)[3],
+  /// `row_bytes`: of a row in `memory`.
+  PushedInput(storage::ProjectionInfo info, int64_t row_bytes, std::vector<int64_t> (&&index)[3],
               std::shared_ptr<char> memory)
       : ProjectionInput(std::move(info)),
+        row_bytes_(row_bytes),
         index_{std::move(index[0]), std::move(index[1]), std::move(index[2])},
         memory_(std::move(memory)) {}
 
  private:
   absl::Status ReadInside(const storage::ProjectionBox& box, void* out) override {
-    const int64_t size = SizeOf(info_.dtype), row = info_.columns * size, frame = info_.rows * row,
-                  piece = box.columns * size;
-    const auto& index = index_[static_cast<size_t>(box.kind)];
+    if (info_.packing == math::Packing::kNone) return Copy(box, out);
+    const int64_t bytes = box.columns * SizeOf(info_.dtype);
     auto* to = static_cast<char*>(out);
     for (int64_t f = 0; f < box.frames; ++f) {
-      const char* from = memory_.get() + index[static_cast<size_t>(box.first_frame + f)] * frame +
-                         box.first_row * row + box.first_column * size;
-      const int64_t pieces = piece == row ? 1 : box.rows,
-                    bytes = piece == row ? box.rows * row : piece;
-      for (int64_t r = 0; r < pieces; ++r, from += row, to += bytes)
+      const char* from = RowOf(box, f);
+      for (int64_t r = 0; r < box.rows; ++r, from += row_bytes_, to += bytes)
+        UnpackRow(info_.packing, from, box.first_column, box.columns, to);
+    }
+    return absl::OkStatus();
+  }
+  absl::Status ReadPacked(const storage::ProjectionBox& box, void* out) override {
+    return Copy(box, out);
+  }
+
+  /// The first row of the box in its frame `f`.
+  const char* RowOf(const storage::ProjectionBox& box, int64_t f) const {
+    const auto& index = index_[static_cast<size_t>(box.kind)];
+    const int64_t frame = index[static_cast<size_t>(box.first_frame + f)];
+    return memory_.get() + (frame * info_.rows + box.first_row) * row_bytes_;
+  }
+  /// As the frames are kept; packed rows as a whole.
+  absl::Status Copy(const storage::ProjectionBox& box, void* out) const {
+    const int64_t size = SizeOf(info_.dtype);
+    const bool whole = box.columns == info_.columns;
+    const int64_t pieces = whole ? 1 : box.rows,
+                  bytes = whole ? box.rows * row_bytes_ : box.columns * size;
+    auto* to = static_cast<char*>(out);
+    for (int64_t f = 0; f < box.frames; ++f) {
+      const char* from = RowOf(box, f) + (whole ? 0 : box.first_column * size);
+      for (int64_t r = 0; r < pieces; ++r, from += row_bytes_, to += bytes)
         std::memcpy(to, from, static_cast<size_t>(bytes));
     }
     return absl::OkStatus();
   }
 
+  const int64_t row_bytes_;
   const std::vector<int64_t> index_[3];
   const std::shared_ptr<char> memory_;
 };
@@ -77,13 +118,15 @@ class FramesBySequence {
     index_[static_cast<size_t>(kind)].push_back(sequence);
   }
   void Note(std::string note) { info_.notes.push_back(std::move(note)); }
-  /// `memory`: of all frames of the push.
-  absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> Input(std::shared_ptr<char> memory) && {
+  /// `memory`: of all frames of the push, in rows of `row_bytes`.
+  absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> Input(int64_t row_bytes,
+                                                                  std::shared_ptr<char> memory) && {
     if (index_[0].empty()) return NoProjections("no projection has come");
     info_.projections = std::ssize(index_[0]);
     info_.flats = std::ssize(index_[1]);
     info_.darks = std::ssize(index_[2]);
-    return std::make_shared<PushedInput>(std::move(info_), std::move(index_), std::move(memory));
+    return std::make_shared<PushedInput>(std::move(info_), row_bytes, std::move(index_),
+                                         std::move(memory));
   }
 
  private:
@@ -157,6 +200,8 @@ absl::Status ProjectionPort::Check(const model::PushedProjectionsSpec& spec) {
   if (spec.dtype != DType::kU8 && spec.dtype != DType::kU16 && spec.dtype != DType::kI16 &&
       spec.dtype != DType::kF32)
     return FieldNotAllowed("push.dtype", Info(spec.dtype).name, "u8, u16, i16, f32");
+  if (spec.packing != math::Packing::kNone && spec.dtype != DType::kU16)
+    return FieldNotAllowed("push.dtype", Info(spec.dtype).name, "u16, of packed counts");
   if (!(spec.pixel_size_um >= 0 && spec.pixel_size_um <= 1e6))
     return FieldNotAllowed("push.pixel_size_um", spec.pixel_size_um, "0 (not known) to 1e6");
   if (!(spec.idle_timeout_s <= 1e9) || std::isinf(spec.idle_timeout_s))
@@ -169,9 +214,8 @@ absl::StatusOr<std::shared_ptr<ProjectionPort>> ProjectionPort::Create(
     const model::PushedProjectionsSpec& given, ProjectionMemory* memory, const Clock* clock) {
   OCTAVO_RETURN_IF_ERROR(Check(given));
   const model::PushedProjectionsSpec spec = WithDefaults(given);
-  OCTAVO_ASSIGN_OR_RETURN(
-      std::shared_ptr<char> taken,
-      memory->Take(spec.frames * spec.rows * spec.columns * SizeOf(spec.dtype)));
+  OCTAVO_ASSIGN_OR_RETURN(std::shared_ptr<char> taken,
+                          memory->Take(spec.frames * spec.frame_bytes()));
   return std::shared_ptr<ProjectionPort>(new ProjectionPort(spec, std::move(taken), memory, clock));
 }
 
@@ -216,9 +260,9 @@ absl::Status ProjectionPort::CheckFrame(const PushedFrame& frame) const {
     return FieldOutOfRange("rows", frame.rows, 1, spec_.rows - frame.first_row);
   size_t bytes = 0;
   for (const auto& [data, size] : frame.parts) bytes += size;
-  if (static_cast<int64_t>(bytes) != frame.rows * row_bytes())
+  if (static_cast<int64_t>(bytes) != frame.rows * spec_.row_bytes())
     return InvalidField("data", absl::StrCat("has ", bytes, " bytes; ", frame.rows, " rows have ",
-                                             frame.rows * row_bytes()));
+                                             frame.rows * spec_.row_bytes()));
   if (frame.kind == FrameKind::kProjection && frame.first_row == 0 &&
       !std::isfinite(frame.angle_rad))
     return FieldNotAllowed("angle_rad", frame.angle_rad, "are finite angles");
@@ -265,8 +309,8 @@ absl::Status ProjectionPort::Offer(int64_t connection, const PushedFrame& frame)
   if (place != nullptr) {
     // No reader uses a frame before it is complete, and no other connection writes it while it is
     // busy.
-    char* to = memory_.get() +
-               (static_cast<int64_t>(frame.sequence) * spec_.rows + frame.first_row) * row_bytes();
+    char* to = memory_.get() + static_cast<int64_t>(frame.sequence) * spec_.frame_bytes() +
+               frame.first_row * spec_.row_bytes();
     for (const auto& [data, size] : frame.parts) {
       std::memcpy(to, data, size);
       to += size;
@@ -449,7 +493,8 @@ storage::ProjectionInfo ProjectionPort::InfoOfNone() const {
   storage::ProjectionInfo info{.path = "",
                                .format = "push",
                                .dtype = spec_.dtype,
-                               .stored_type = Info(spec_.dtype).name,
+                               .packing = spec_.packing,
+                               .stored_type = StoredTypeOf(spec_),
                                .angles_rad = {}};
   info.rows = spec_.rows;
   info.columns = spec_.columns;
@@ -472,7 +517,7 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> ProjectionPort::Snapsh
                                " frames never came", first));
     }
   }
-  return std::move(frames).Input(memory_);
+  return std::move(frames).Input(spec_.row_bytes(), memory_);
 }
 
 absl::StatusOr<PushedPart> ProjectionPort::SnapshotOf(int64_t first, int64_t end) {
@@ -499,7 +544,7 @@ absl::StatusOr<PushedPart> ProjectionPort::SnapshotOf(int64_t first, int64_t end
     return NoProjections(absl::StrCat("only ", frames.projections(), " projections have come, of ",
                                       end, " that are needed"));
   }
-  OCTAVO_ASSIGN_OR_RETURN(part.input, std::move(frames).Input(memory_));
+  OCTAVO_ASSIGN_OR_RETURN(part.input, std::move(frames).Input(spec_.row_bytes(), memory_));
   return part;
 }
 
@@ -517,7 +562,7 @@ std::vector<ArrivedFrame> ProjectionPort::Arrivals(int64_t seen, int64_t most) {
     const Frame& frame = frames_[static_cast<size_t>(sequence)];
     frames.push_back({.kind = frame.kind,
                       .angle_rad = frame.angle_rad,
-                      .data = memory_.get() + sequence * spec_.rows * row_bytes()});
+                      .data = memory_.get() + sequence * spec_.frame_bytes()});
   }
   return frames;
 }

@@ -52,7 +52,7 @@ struct PushedFrame {
   double angle_rad = 0;  // of a projection
   int64_t first_row = 0, rows = 0;
   absl::InlinedVector<std::pair<const char*, size_t>, 4>
-      parts;  // together [rows, columns] of dtype
+      parts;  // together `rows` of PushedProjectionsSpec::row_bytes
 };
 
 /// All fields as in octavo.v1.ProjectionPushStatus.
@@ -98,13 +98,13 @@ struct PushedPart {
 struct ArrivedFrame {
   storage::FrameKind kind = storage::FrameKind::kProjection;
   double angle_rad = 0;        // of a projection
-  const char* data = nullptr;  // [rows, columns] of the push's dtype
+  const char* data = nullptr;  // [rows, columns] of the push's dtype, or packed rows
 };
 
 /// Connects clients that push projections to the job that reconstructs them. The port places each
 /// frame by its sequence number in host memory reserved for all frames, so frames may come in any
-/// order, before the job runs, over any number of connections, and more than once. A frame that has
-/// arrived never changes. Thread-safe.
+/// order, before the job runs, over any number of connections, and more than once. Packed rows stay
+/// packed there. A frame that has arrived never changes. Thread-safe.
 ///
 /// A job makes its port with Create when it is submitted, hands it out by JobWork::projection_port,
 /// and when it runs:
@@ -157,8 +157,6 @@ class ProjectionPort {
   /// ResourceExhausted (HOST_MEMORY).
   absl::StatusOr<std::shared_ptr<ProjectionRing>> OpenRing(int64_t slots);
   const model::PushedProjectionsSpec& spec() const { return spec_; }  // defaults filled in
-  int64_t row_bytes() const { return spec_.columns * SizeOf(spec_.dtype); }
-  int64_t frame_bytes() const { return spec_.rows * row_bytes(); }  // as clients send it
 
   // -- the job's side
   /// Waits until more than `seen_frames` frames are in, nothing more will come, or `at_most_s` have
@@ -216,7 +214,7 @@ class ProjectionPort {
   void EndRing();
 
   const model::PushedProjectionsSpec spec_;
-  const std::shared_ptr<char> memory_;  // [frames, rows, columns]
+  const std::shared_ptr<char> memory_;  // frames of spec_.frame_bytes(), one after the other
   ProjectionMemory* const budget_;
   const Clock* const clock_;
   Mutex mutex_;

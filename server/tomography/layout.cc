@@ -115,6 +115,7 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const model::TomographyS
   l.flats_ = spec.preparation.ignore_fields ? 0 : info.flats;
   l.darks_ = spec.preparation.ignore_fields ? 0 : info.darks;
   p.dtype = p.field_dtype = l.dtype_;
+  p.packing = p.field_packing = info.packing;
   p.angles = l.projections_.count();
   p.columns = info.columns;
   p.flats = l.flats_;
@@ -461,10 +462,10 @@ absl::StatusOr<PreparedShape> TomographyLayout::PreparedFor(const BatchRows& row
 }
 
 int64_t TomographyLayout::RawBytes(const BatchRows& rows) const {
-  return frames() * rows.count * columns_ * SizeOf(dtype_);
+  return frames() * rows.count * raw_row_bytes();
 }
 int64_t TomographyLayout::FieldBytes(const BatchRows& rows) const {
-  return (flats_ + darks_) * rows.count * columns_ * SizeOf(dtype_);
+  return (flats_ + darks_) * rows.count * raw_row_bytes();
 }
 
 TomographyConfig TomographyLayout::ReconstructFor(int64_t first, int64_t count,

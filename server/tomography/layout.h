@@ -71,6 +71,10 @@ class TomographyLayout {
   int64_t darks() const { return darks_; }
   int64_t columns() const { return columns_; }  // columns that are read: the whole detector
   DType dtype() const { return dtype_; }        // on the device: u8, u16, i16, f32
+  /// Bytes of a row of the detector as it is uploaded: of packed counts less than of numbers.
+  int64_t raw_row_bytes() const {
+    return math::PackedBytes(prepare_.packing, columns_, SizeOf(dtype_));
+  }
   const std::vector<double>& angles_rad() const { return angles_rad_; }  // of prepared projections
   const std::vector<double>& tried() const {
     return tried_;

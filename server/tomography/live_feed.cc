@@ -12,14 +12,27 @@ namespace {
 
 constexpr int64_t kPart = 1 << 14;  // pixels between two looks at `stop`
 
+/// Reads the pixels of frames that are not packed.
 template <class T>
-float Pixel(const source::ArrivedFrame& frame, int64_t pixel) {
-  return static_cast<float>(reinterpret_cast<const T*>(frame.data)[pixel]);
-}
+struct NumberReader {
+  float operator()(const source::ArrivedFrame& frame, int64_t pixel) const {
+    return static_cast<float>(reinterpret_cast<const T*>(frame.data)[pixel]);
+  }
+};
+/// Reads the pixels of packed rows.
+struct PackedReader {
+  math::Packing packing;
+  int64_t columns, row_bytes;
+  float operator()(const source::ArrivedFrame& frame, int64_t pixel) const {
+    const auto* const row =
+        reinterpret_cast<const uint8_t*>(frame.data) + pixel / columns * row_bytes;
+    return static_cast<float>(math::ReadPacked12(packing, row, pixel % columns));
+  }
+};
 
-template <class T>
+template <class Reader>
 absl::StatusOr<std::vector<float>> Average(std::span<const source::ArrivedFrame> frames,
-                                           int64_t pixels, FieldAverage average,
+                                           int64_t pixels, const Reader& read, FieldAverage average,
                                            const std::stop_token& stop) {
   std::vector<float> out(frames.empty() ? 0 : static_cast<size_t>(pixels));
   const auto count = std::ssize(frames);
@@ -32,7 +45,7 @@ absl::StatusOr<std::vector<float>> Average(std::span<const source::ArrivedFrame>
       std::fill(sums.begin(), sums.end(), 0.0);
       for (const source::ArrivedFrame& frame : frames) {
         for (int64_t i = first; i < end; ++i)
-          sums[static_cast<size_t>(i - first)] += static_cast<double>(Pixel<T>(frame, i));
+          sums[static_cast<size_t>(i - first)] += static_cast<double>(read(frame, i));
       }
       for (int64_t i = first; i < end; ++i) {
         out[static_cast<size_t>(i)] =
@@ -42,7 +55,7 @@ absl::StatusOr<std::vector<float>> Average(std::span<const source::ArrivedFrame>
     }
     for (int64_t i = first; i < end; ++i) {
       for (int64_t f = 0; f < count; ++f)
-        values[static_cast<size_t>(f)] = Pixel<T>(frames[static_cast<size_t>(f)], i);
+        values[static_cast<size_t>(f)] = read(frames[static_cast<size_t>(f)], i);
       const auto middle = values.begin() + count / 2;
       std::nth_element(values.begin(), middle, values.end());
       const float above = *middle;
@@ -53,27 +66,35 @@ absl::StatusOr<std::vector<float>> Average(std::span<const source::ArrivedFrame>
   return out;
 }
 
-template <class T>
+template <class Reader>
 absl::StatusOr<LiveFields> AverageOf(std::span<const source::ArrivedFrame> flats,
                                      std::span<const source::ArrivedFrame> darks, int64_t pixels,
-                                     const PrepareConfig& config, const std::stop_token& stop) {
+                                     const Reader& read, const PrepareConfig& config,
+                                     const std::stop_token& stop) {
   LiveFields fields;
-  OCTAVO_ASSIGN_OR_RETURN(fields.flat, Average<T>(flats, pixels, config.flat_average, stop));
-  OCTAVO_ASSIGN_OR_RETURN(fields.dark, Average<T>(darks, pixels, config.dark_average, stop));
+  OCTAVO_ASSIGN_OR_RETURN(fields.flat, Average(flats, pixels, read, config.flat_average, stop));
+  OCTAVO_ASSIGN_OR_RETURN(fields.dark, Average(darks, pixels, read, config.dark_average, stop));
   return fields;
 }
 
 }  // namespace
 
 absl::StatusOr<LiveFields> AverageFields(std::span<const source::ArrivedFrame> flats,
-                                         std::span<const source::ArrivedFrame> darks, DType dtype,
-                                         int64_t pixels, const PrepareConfig& config,
-                                         const std::stop_token& stop) {
-  switch (dtype) {
-    case DType::kU8: return AverageOf<uint8_t>(flats, darks, pixels, config, stop);
-    case DType::kU16: return AverageOf<uint16_t>(flats, darks, pixels, config, stop);
-    case DType::kI16: return AverageOf<int16_t>(flats, darks, pixels, config, stop);
-    case DType::kF32: return AverageOf<float>(flats, darks, pixels, config, stop);
+                                         std::span<const source::ArrivedFrame> darks,
+                                         const model::PushedProjectionsSpec& push,
+                                         const PrepareConfig& config, const std::stop_token& stop) {
+  const auto average = [&](const auto& read) {
+    return AverageOf(flats, darks, push.rows * push.columns, read, config, stop);
+  };
+  if (push.packing != math::Packing::kNone) {
+    return average(PackedReader{
+        .packing = push.packing, .columns = push.columns, .row_bytes = push.row_bytes()});
+  }
+  switch (push.dtype) {
+    case DType::kU8: return average(NumberReader<uint8_t>());
+    case DType::kU16: return average(NumberReader<uint16_t>());
+    case DType::kI16: return average(NumberReader<int16_t>());
+    case DType::kF32: return average(NumberReader<float>());
     default: return absl::InternalError("a push has no such type");
   }
 }
@@ -164,8 +185,9 @@ absl::Status LiveFeed::End(const PlaneId& plane) {
 
 absl::Status LiveFeed::Add(std::span<const source::ArrivedFrame> projections,
                            const std::vector<PlaneId>& planes) {
-  const int64_t row = row_bytes(), frame = rows_.count * row, count = std::ssize(projections),
-                pieces = rows_.step == 1 ? 1 : rows_.count, piece = rows_.step == 1 ? frame : row;
+  const int64_t row = layout_.raw_row_bytes(), frame = rows_.count * row,
+                count = std::ssize(projections), pieces = rows_.step == 1 ? 1 : rows_.count,
+                piece = rows_.step == 1 ? frame : row;
   char* to = staging_.as<char>();
   LiveProjections live{.data = prepared_, .room = count == 1 ? 1 : range_.batch, .angles_rad = {}};
   for (const source::ArrivedFrame& projection : projections) {

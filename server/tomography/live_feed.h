@@ -26,11 +26,11 @@ struct LiveFields {
   std::vector<float> flat, dark;
 };
 /// Averages each kind pixel by pixel, as the preparation says: its mean or its median.
-/// `pixels`: of a frame. Cancelled.
+/// `push`: what the frames are. Cancelled.
 absl::StatusOr<LiveFields> AverageFields(std::span<const source::ArrivedFrame> flats,
-                                         std::span<const source::ArrivedFrame> darks, DType dtype,
-                                         int64_t pixels, const PrepareConfig& config,
-                                         const std::stop_token& stop);
+                                         std::span<const source::ArrivedFrame> darks,
+                                         const model::PushedProjectionsSpec& push,
+                                         const PrepareConfig& config, const std::stop_token& stop);
 
 /// Planes of neighbouring slices, and the way of pushed frames to them: batch by batch to the
 /// device, through the preparation, into the planes. Its memory comes from the run's workspace, and
@@ -65,7 +65,6 @@ class LiveFeed {
   absl::StatusOr<void*> Take(int64_t bytes);
   absl::Status Charge(int64_t bytes);
   absl::StatusOr<void*> Upload(const std::vector<float>& field, int64_t bytes);
-  int64_t row_bytes() const { return layout_.columns() * SizeOf(layout_.dtype()); }
 
   job::JobRun& run_;
   const std::stop_token stop_;
@@ -74,7 +73,7 @@ class LiveFeed {
   const BatchRows rows_;
   std::vector<void*> taken_;
   int64_t charged_ = 0;
-  PinnedBuffer staging_;  // [batch, rows, columns]
+  PinnedBuffer staging_;  // [batch, rows] of frames as they were pushed
   void* raw_ = nullptr;   // the same on the device
   void* flat_ = nullptr;
   void* dark_ = nullptr;

@@ -58,6 +58,7 @@ PrepareConfig LivePrepare(const TomographyLayout& layout, const LiveRange& range
   config.angles = angles;
   config.bin_angles = 1;
   config.field_dtype = DType::kF32;
+  config.field_packing = math::Packing::kNone;
   config.flats = flat ? 1 : 0;
   config.darks = dark ? 1 : 0;
   config.flat_components = {};
@@ -79,7 +80,7 @@ absl::StatusOr<LiveFeedBytes> BytesOfFeed(const TomographyLayout& layout, const 
                                           Device& device) {
   const BatchRows rows = layout.RowsOf(range.first, range.slices);
   LiveFeedBytes bytes;
-  bytes.raw = range.batch * rows.count * layout.columns() * SizeOf(layout.dtype());
+  bytes.raw = range.batch * rows.count * layout.raw_row_bytes();
   bytes.field = FrameBytes(layout, rows.count);
   for (const int64_t angles : {int64_t{1}, range.batch}) {
     const PrepareConfig config = LivePrepare(layout, range, angles, true, true);

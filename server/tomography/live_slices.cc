@@ -164,9 +164,7 @@ absl::Status LiveSlices::TakeFields(bool all) {
     return absl::OkStatus();
   const PrepareConfig config =
       LivePrepare(planned_, LiveVolume(planned_), 1, !flats_.empty(), !darks_.empty());
-  OCTAVO_ASSIGN_OR_RETURN(fields_,
-                          AverageFields(flats_, darks_, port_.spec().dtype,
-                                        port_.spec().rows * port_.spec().columns, config, stop_));
+  OCTAVO_ASSIGN_OR_RETURN(fields_, AverageFields(flats_, darks_, port_.spec(), config, stop_));
   averaged_ = fields;
   averaged_at_ = Clock::now();
   std::vector<Shown> before = std::move(shown_);

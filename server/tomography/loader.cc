@@ -26,18 +26,16 @@ int64_t MostReaders() {
 // Rows of the detector between the first and the last one that is read.
 int64_t Span(const BatchRows& rows) { return (rows.count - 1) * rows.step + 1; }
 
-int64_t FrameBytes(const TomographyLayout& layout, const storage::ProjectionInput& input,
-                   const BatchRows& rows) {
-  return Span(rows) * layout.columns() * SizeOf(input.info().dtype);
+int64_t FrameBytes(const TomographyLayout& layout, const BatchRows& rows) {
+  return Span(rows) * layout.raw_row_bytes();
 }
 
 // The boxes read for a batch, in this order: flats, darks, projections.
-std::vector<storage::ProjectionBox> BoxesOf(const TomographyLayout& layout,
-                                            const storage::ProjectionInput& input,
-                                            const BatchRows& rows, int64_t slot_bytes) {
+std::vector<storage::ProjectionBox> BoxesOf(const TomographyLayout& layout, const BatchRows& rows,
+                                            int64_t slot_bytes) {
   using storage::FrameKind;
   std::vector<storage::ProjectionBox> boxes;
-  const int64_t together = std::max<int64_t>(1, slot_bytes / FrameBytes(layout, input, rows));
+  const int64_t together = std::max<int64_t>(1, slot_bytes / FrameBytes(layout, rows));
   const auto add = [&](FrameKind kind, int64_t first, int64_t frames) {
     boxes.push_back({.kind = kind,
                      .first_frame = first,
@@ -111,8 +109,7 @@ absl::StatusOr<std::unique_ptr<TomographyLoader>> TomographyLoader::Start(
   const int64_t most = MostReaders();
   loader->slot_bytes_ = std::clamp(raw_bytes / most, kLeastSlabBytes, kSlabBytes);
   for (const SliceBatch& batch : loader->batches_) {
-    loader->slot_bytes_ =
-        std::max(loader->slot_bytes_, FrameBytes(layout, *loader->input_, batch.rows));
+    loader->slot_bytes_ = std::max(loader->slot_bytes_, FrameBytes(layout, batch.rows));
   }
   loader->readers_ = std::clamp<int64_t>(kPinnedBytes / loader->slot_bytes_ - kUploads, 1, most);
   for (int64_t i = 0; i < loader->readers_ + kUploads; ++i) {
@@ -189,19 +186,19 @@ void TomographyLoader::Work(std::stop_token stop) {
 }
 
 absl::Status TomographyLoader::Load(std::stop_token stop) {
-  const int64_t columns = layout_.columns(), row_bytes = columns * SizeOf(layout_.dtype());
+  const int64_t row_bytes = layout_.raw_row_bytes();
   std::vector<storage::ProjectionBox> boxes;
   std::vector<int64_t> ends;  // of each batch, in boxes
   for (const SliceBatch& batch : batches_) {
-    const auto of_batch = BoxesOf(layout_, *input_, batch.rows, slot_bytes_);
+    const auto of_batch = BoxesOf(layout_, batch.rows, slot_bytes_);
     boxes.insert(boxes.end(), of_batch.begin(), of_batch.end());
     ends.push_back(std::ssize(boxes));
   }
   std::vector<void*> slots;
   for (const PinnedBuffer& slot : slots_) slots.push_back(slot.data());
-  OCTAVO_ASSIGN_OR_RETURN(
-      const auto prefetch,
-      storage::ProjectionPrefetch::Start(input_, boxes, std::move(slots), slot_bytes_, readers_));
+  OCTAVO_ASSIGN_OR_RETURN(const auto prefetch, storage::ProjectionPrefetch::Start(
+                                                   input_, boxes, std::move(slots), slot_bytes_,
+                                                   readers_, storage::PixelForm::kStored));
   UploadQueue uploads(device_, stream_.ref());
   int64_t next = 0;
   for (size_t b = 0; b < batches_.size(); ++b) {

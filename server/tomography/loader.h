@@ -25,7 +25,8 @@ struct SliceBatch {
 
 /// Loads the raw data of batches onto a device: several threads read ahead into page-locked memory,
 /// another uploads a batch while the job computes the one before. The device holds the raw data of
-/// only one batch, because preparing a batch is quick and then frees that memory.
+/// only one batch, because preparing a batch is quick and then frees that memory. Packed counts are
+/// uploaded as they are; the preparation unpacks them.
 class TomographyLoader {
  public:
   /// Allocates device memory from the run's workspace: at most `raw_bytes` for projections and

@@ -460,6 +460,7 @@ storage::ProjectionInfo Expected(const model::TomographySpec& spec,
   storage::ProjectionInfo info;
   info.format = "push";
   info.dtype = push.dtype;
+  info.packing = push.packing;
   info.projections = spec.angles_rad.empty() ? push.frames : std::ssize(spec.angles_rad);
   info.rows = push.rows;
   info.columns = push.columns;

@@ -3,7 +3,8 @@
 iterations, all slices. One JSON object a line; slices that are spread over the volume are compared with the phantom they were made from.
   OCTAVO_BUILD_DIR=build/cuda tests/bench/bench_job.py [--size 2048 --angles 1501 --slices 64 --iterations 100 --algorithms fbp,sirt,mlem --check 64 --backend cuda]
 With --push the projections are pushed by a client instead, and seconds_after_last is the time from the moment in which the client hands its
-last projection to gRPC until the job is done, with all slices held.
+last projection to gRPC until the job is done, with all slices held. With --raw-type the counts have 12 bits: u16 pushes them as numbers, u12p
+and u12_packed as a camera packs them, before the clock starts. Several raw types, with commas, are runs of the same counts.
 With --planes subscribers look at the middle planes along z, y and x meanwhile; planes_after_last is the time from that moment until the last
 preview of all three is an array of its subscriber: it shows all projections (as far as the 2 s of PushedProjections reach).
 With --commit the same bytes are then written by fio, if it is there: direct I/O, four files in flight. share_of_disk is what the whole job,
@@ -12,6 +13,7 @@ The slices are Shepp-Logan's phantom from exact line integrals, each of another 
 """
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import os
@@ -32,15 +34,18 @@ from tomography.tomography_test import psnr, shepp_logan  # noqa: E402
 FLAT, DARK = 60000, 100
 
 
+FLAT12 = 4000  # of counts of 12 bits
+
+
 def write_frames(task):
     """Some projections of write_counts."""
-    path, first, sinogram, densities = task
+    path, first, sinogram, densities, flat = task
     counts = np.lib.format.open_memmap(path, "r+")
     for at, line in enumerate(sinogram.astype(np.float32), first):
-        counts[at] = np.rint(DARK + (FLAT - DARK) * np.exp(-np.outer(densities.astype(np.float32), line)))
+        counts[at] = np.rint(DARK + (flat - DARK) * np.exp(-np.outer(densities.astype(np.float32), line)))
 
 
-def write_counts(root, size, count, slices):
+def write_counts(root, size, count, slices, flat=FLAT):
     """Writes the scan as .npy files of counts [angle, row, column] below `root`, by all processors. Returns the
     angles, the phantom, each slice's density and the bytes of the projections."""
     angles = np.linspace(0, np.pi, count, endpoint=False)
@@ -49,8 +54,8 @@ def write_counts(root, size, count, slices):
     path = os.path.join(root, "counts.npy")
     counts = np.lib.format.open_memmap(path, "w+", np.uint16, (count, slices, size))
     with multiprocessing.get_context("fork").Pool() as pool:
-        pool.map(write_frames, [(path, at, sinogram[at:at + 8], densities) for at in range(0, count, 8)], chunksize=1)
-    np.save(os.path.join(root, "flats.npy"), np.full((4, slices, size), FLAT, np.uint16))
+        pool.map(write_frames, [(path, at, sinogram[at:at + 8], densities, flat) for at in range(0, count, 8)], chunksize=1)
+    np.save(os.path.join(root, "flats.npy"), np.full((4, slices, size), flat, np.uint16))
     np.save(os.path.join(root, "darks.npy"), np.full((4, slices, size), DARK, np.uint16))
     return angles, image, densities, counts.nbytes
 
@@ -114,14 +119,28 @@ class Planes:
         return max(at for at, _ in self.shown.values()), {axis: count for axis, (_, count) in sorted(self.shown.items())}
 
 
-def pushed_job(client, root, angles, options, with_planes):
-    """Pushes the scan to a job. Returns the job at its end, the seconds from the last projection to that, and with_planes those to the last previews."""
-    counts, flats, darks = (np.load(os.path.join(root, f"{name}.npy"), mmap_mode="r") for name in ("counts", "flats", "darks"))
-    frames = len(counts) + len(flats) + len(darks)
-    work = octavo.tomography(octavo.PushedProjections(rows=counts.shape[1], columns=counts.shape[2], frames=frames, dtype="u16"), **options)
+def pack_counts(root, raw_type):
+    """The .npy files of write_counts with rows packed, once."""
+    for name in ("counts", "flats", "darks"):
+        path = os.path.join(root, f"{name}-{raw_type}.npy")
+        if os.path.exists(path):
+            continue
+        values = np.load(os.path.join(root, f"{name}.npy"), mmap_mode="r")
+        packed = np.lib.format.open_memmap(path, "w+", np.uint8, (*values.shape[:2], (values.shape[2] * 3 + 1) // 2))
+        for at, frame in enumerate(values):
+            packed[at] = octavo.pack12(frame, raw_type)
+
+
+def pushed_job(client, root, angles, options, raw_type, with_planes):
+    """Pushes the scan to a job. Returns the job at its end, the seconds from the last projection to that, with_planes those to the last previews, the
+    seconds of the push, and the bytes of the frames."""
+    kind = f"-{raw_type}" if raw_type.startswith("u12") else ""
+    counts, flats, darks = (np.load(os.path.join(root, f"{name}{kind}.npy"), mmap_mode="r") for name in ("counts", "flats", "darks"))
+    frames, columns = len(counts) + len(flats) + len(darks), np.load(os.path.join(root, "counts.npy"), mmap_mode="r").shape[2]
+    work = octavo.tomography(octavo.PushedProjections(rows=counts.shape[1], columns=columns, frames=frames, raw_type=raw_type), **options)
     job = client.submit_job(work)
     planes = Planes(client.address, job.name) if with_planes else None
-    last = 0.0
+    last, began = 0.0, time.perf_counter()
 
     def one_after_the_other():
         nonlocal last
@@ -131,13 +150,14 @@ def pushed_job(client, root, angles, options, with_planes):
             yield frame
 
     client.push_projections(job, one_after_the_other())
+    pushed = time.perf_counter() - began
     job = client.wait_job(job.name)
-    seconds = time.perf_counter() - last
+    seconds, sent = time.perf_counter() - last, counts.nbytes + flats.nbytes + darks.nbytes
     if not planes:
-        return job, seconds, None
-    shown, counts = planes.last()
-    print(json.dumps({"name": "planes", "previews": counts, "planes_after_last": round(shown - last, 4)}), flush=True)
-    return job, seconds, shown - last
+        return job, seconds, None, pushed, sent
+    shown, previews = planes.last()
+    print(json.dumps({"name": "planes", "previews": previews, "planes_after_last": round(shown - last, 4)}), flush=True)
+    return job, seconds, shown - last, pushed, sent
 
 
 def main():
@@ -156,39 +176,47 @@ def main():
     parser.add_argument("--devices", type=int, default=1, help="so many jobs at a time, each of a part of the rows on a device of its own")
     parser.add_argument("--push", action="store_true", help="a client pushes the projections")
     parser.add_argument("--planes", action="store_true", help="with --push: subscribers of three planes")
+    parser.add_argument("--raw-type", default="", help="with --push: of u16, u12p, u12_packed, for counts of 12 bits")
     parser.add_argument("--check", type=int, default=64, help="slices to compare, at most")
     a = parser.parse_args()
     if a.devices > 1 and (a.commit or a.push):
         parser.error("--devices above 1 goes with neither --commit nor --push")
+    raw_types = a.raw_type.split(",") if a.raw_type else ["u16"]
+    if a.raw_type and not (a.push and set(raw_types) <= {"u16", "u12p", "u12_packed"}):
+        parser.error("--raw-type needs --push; of u16, u12p, u12_packed")
     socket = tempfile.mkdtemp(prefix="octavo-bench-")
     daemon = Daemon("--device.backend", a.backend, "--handoff.unix", os.path.join(socket, "handoff.sock"))
     right = True
     with daemon.client() as client:
         began = time.perf_counter()
-        angles, image, densities, size = write_counts(daemon.root, a.size, a.angles, a.slices)
+        angles, image, densities, size = write_counts(daemon.root, a.size, a.angles, a.slices, FLAT12 if a.raw_type else FLAT)
+        for raw_type in raw_types:
+            if raw_type != "u16":
+                pack_counts(daemon.root, raw_type)
         print(json.dumps({"name": "counts", "input_mb": round(size * 1e-6, 1), "seconds": round(time.perf_counter() - began, 2)}), flush=True)
         checked = np.unique(np.linspace(0, a.slices - 1, min(a.check, a.slices)).astype(int))
         file = dict(path="counts.npy", flats="flats.npy", darks="darks.npy")
         if a.file != "npy":
             file = dict(path=as_hdf5(daemon.root, a.file == "hdf5-gzip"))
-        for algorithm in a.algorithms.split(","):
+        for algorithm, raw_type in itertools.product(a.algorithms.split(","), raw_types):
             iterative = algorithm in ("sirt", "mlem", "tv")
             # Of a scan without noise: far below the contrast of the thinnest slice, so that no slice loses by it.
             weight = {"tv_weight": 1e-3 * densities[0]} if algorithm == "tv" else {}
             settings = dict(algorithm=algorithm, iterations=a.iterations if iterative else 1, samples=a.samples, **weight)
             parts = [(int(rows[0]), int(rows[-1]) + 1) for rows in np.array_split(np.arange(a.slices), a.devices)]
             works = [octavo.tomography(file, angles=angles, **settings, **({"rows": part} if a.devices > 1 else {})) for part in parts]
-            rounds, commits, after_last, planes_after_last, written = [], [], [], [], 0
+            rounds, commits, after_last, planes_after_last, pushes, written, sent = [], [], [], [], [], 0, 0
             for _ in range(a.rounds):  # later runs find the device's pools filled
                 began = time.perf_counter()
                 commits_it = a.commit and len(rounds) + 1 < a.rounds
                 destination = f"out-{len(rounds)}.{a.commit}"
                 options = {"commit": octavo.commit_options(destination, **({"codec": a.codec} if a.codec else {}))} if commits_it else {}
                 if a.push:
-                    job, seconds, planes = pushed_job(client, daemon.root, angles, settings, a.planes)
+                    job, seconds, planes, push_seconds, sent = pushed_job(client, daemon.root, angles, settings, raw_type, a.planes)
                     jobs = [job]
                     after_last.append(seconds)
                     planes_after_last += [planes] if a.planes else []
+                    pushes.append(push_seconds)
                 else:
                     jobs = [client.submit_job(work, device=f"devices/{at}", **options) for at, work in enumerate(works)]
                     jobs = [client.wait_job(job.name) for job in jobs]
@@ -225,6 +253,8 @@ def main():
                               "input_mb": round(size * 1e-6, 1), "seconds_first": round(rounds[0], 3), "seconds": round(min(rounds), 3),
                               "seconds_after_last": round(min(after_last), 3) if after_last else None,
                               "planes_after_last": round(max(planes_after_last), 4) if planes_after_last else None,
+                              "raw_type": raw_type if a.push else None, "seconds_push": round(min(pushes), 3) if pushes else None,
+                              "pushed_mb": round(sent * 1e-6, 1) if pushes else None,
                               "seconds_per_slice": round(min(rounds) / a.slices, 5), "input_gb_per_s": round(size / min(rounds) * 1e-9, 3),
                               "psnr_least": round(min(quality), 2), "psnr_most": round(max(quality), 2)}), flush=True)
     code = daemon.stop()

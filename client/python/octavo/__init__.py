@@ -28,6 +28,7 @@ from octavo.mapping import HandoffError, Mapped
 from octavo.mosaic import read_positions
 from octavo.names import enum_name
 from octavo.objects import Buffer, BufferState, Job, JobState, Operation, OperationState, Scan, ScanState, Volume, VolumeState
+from octavo.packing import pack12
 from octavo.pictures import Picture
 from octavo.png import write_png
 from octavo.projection import back_project, project, projection
@@ -43,7 +44,7 @@ from octavo import phantoms, prep  # noqa: E402  (after what they are made of)
 __all__ = ["Buffer", "BufferState", "Choice", "Client", "Fields", "Frame", "HandoffError", "ImportedBuffer", "Job", "JobState", "Lease", "Loan", "Mapped", "OctavoError", "OctavoTimeout",
            "OctavoWarning", "Operation", "OperationState", "Picture", "ProjectionArrays", "ProjectionFile", "ProjectionFrame", "ProjectionPushResult", "PushResult",
            "PushedProjections", "Ring", "RingError", "Scan", "ScanState", "Session", "Volume", "VolumeState", "Waveform", "angular_warp", "back_project", "camera",
-           "commit_options", "dispersion_autofocus", "enum_name", "freeform", "job_spec", "k_calibration", "lissajous", "marker", "pattern", "phantoms", "prep", "preparation",
+           "commit_options", "dispersion_autofocus", "enum_name", "freeform", "job_spec", "k_calibration", "lissajous", "marker", "pack12", "pattern", "phantoms", "prep", "preparation",
            "processing", "project", "projection", "projection_frames", "push", "radial", "raster", "read_positions", "recon", "repeated_radial", "repeated_raster", "replay", "reprocess",
            "ring", "scan_spec", "scanner", "shared_array", "simulated", "sinograms", "spiral", "telecentric_warp", "tomography", "volume_import", "write_png"]
 __version__ = "0.1.0"

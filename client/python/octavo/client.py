@@ -327,11 +327,15 @@ class Client(VolumeCalls, JobCalls, OperationCalls):
                    on this host (octavo.Ring): faster than the connection, which only tells how it goes.
                    One ring at a time feeds a job; other clients may push meanwhile
 
+        If the job's raw_type is packed ("u12p", "u12_packed"), frames may be rows that are packed already, uint8 [row, bytes], and go as they are; uint16
+        [row, column] are packed here (octavo.pack12). A count above 4095 raises ValueError.
+
         A job that has ended without them (cancelled, failed) is an OctavoWarning.
         """
         errors.check_kind("job", job, "jobs")
+        raw_type = self.job(job).message.spec.tomography.push.raw_type
         with errors.raising(self.address):
-            pushed = push.push_projections(self._ingest.PushProjections, job, frames, end=end, reconnect=reconnect, progress=progress,
+            pushed = push.push_projections(self._ingest.PushProjections, job, frames, raw_type, end=end, reconnect=reconnect, progress=progress,
                                            tell=functools.partial(errors.tell, job),
                                            open_ring=functools.partial(self.open_ring, job=job) if ring else None)
         errors.tell(job, pushed.doubts)

@@ -18,6 +18,7 @@ import numpy as np
 from octavo import errors, ring
 from octavo.arguments import explained, real, short, whole
 from octavo.names import Names, short_name
+from octavo.packing import MOST, PACKED, packed_bytes, packed_rows
 from octavo.v1 import scan_pb2, ingest_pb2, types_pb2
 
 Block = Union[np.ndarray, Tuple[int, np.ndarray], Tuple[int, np.ndarray, List[Tuple[str, int]]]]
@@ -332,7 +333,8 @@ class ProjectionFrame:
     """A frame of a tomography scan.
 
     sequence   its number within the scan, counted over all kinds
-    array      [row, column] of the job's type
+    array      [row, column] of the job's type; if its raw_type is packed: uint8 [row, bytes], rows as the camera packed them, or uint16
+               [row, column], which are packed when they are sent
     kind       "projection", "flat" or "dark"
     angle_rad  of a projection
     """
@@ -412,9 +414,11 @@ _TYPES = {types_pb2.DTYPE_U8: np.dtype("u1"), types_pb2.DTYPE_U16: np.dtype("<u2
 
 
 class _ProjectionPusher(_Pusher):
-    def __init__(self, job: str, frames, end: bool):
+    def __init__(self, job: str, frames, raw_type: int, end: bool):
         super().__init__(ProjectionPushResult(), end)
         self.job, self.frames = job, frames
+        self.raw_type = raw_type
+        self.packed = next((name for name, number in PACKED.items() if number == raw_type), "")  # "u12p"; "": the job's frames are not packed
         self.listed = False   # how many there are can be counted
         self.rest: Iterator = iter(())  # of frames
         self.given = 0
@@ -428,16 +432,17 @@ class _ProjectionPusher(_Pusher):
         return ingest_pb2.PushProjectionsRequest(end=True)
 
     def split(self, answer):
-        most = max(1, MESSAGE_BYTES // (answer.columns * _TYPES[answer.dtype].itemsize))
         for sequence, kind, angle, array in self.checked(answer):
+            most = max(1, MESSAGE_BYTES // array[0].nbytes)
             for row in range(0, answer.rows, most):
                 part = array[row:row + most]
                 yield ingest_pb2.PushProjectionsRequest(sequence=sequence, kind=kind, angle_rad=angle, first_row=row, rows=len(part),
                                                         data=part.tobytes())
 
     def checked(self, answer) -> Iterator[tuple]:
-        """Sequence, kind, angle and array of each frame, which fit the job."""
+        """Sequence, kind, angle and array of each frame, which fit the job, as they are sent: packed if the job's frames are."""
         dtype = _TYPES[answer.dtype]
+        row_bytes = packed_bytes(answer.columns) if self.packed else answer.columns * dtype.itemsize
         frames = self.frames(self.result.missing) if callable(self.frames) else self.frames
         self.listed = isinstance(frames, (list, tuple))
         self.rest = iter(frames)
@@ -445,11 +450,17 @@ class _ProjectionPusher(_Pusher):
             if not isinstance(frame, ProjectionFrame):
                 raise ValueError(f"frames has {short(frame)}; expected an octavo.ProjectionFrame; octavo.projection_frames() makes them of arrays")
             array = np.ascontiguousarray(frame.array)
-            if array.dtype != dtype or array.shape != (answer.rows, answer.columns):
-                raise ValueError(f"frame {frame.sequence} is {array.dtype} {array.shape}; the job wants {dtype} {(answer.rows, answer.columns)}")
+            sent_packed = self.packed and array.dtype == np.uint8 and array.shape == (answer.rows, row_bytes)
+            if not sent_packed and (array.dtype != dtype or array.shape != (answer.rows, answer.columns)):
+                wanted = f"{dtype} {(answer.rows, answer.columns)}"
+                rows = f"rows packed as {self.packed}, uint8 {(answer.rows, row_bytes)}, or " if self.packed else ""
+                raise ValueError(f"frame {frame.sequence} is {array.dtype} {array.shape}; the job wants {rows}{wanted}")
+            if self.packed and not sent_packed and array.max() > MOST:
+                raise ValueError(f"frame {frame.sequence} has the value {array.max()}; the job wants {self.packed}, counts of 0 to {MOST}")
             sequence = whole("the sequence of a frame", frame.sequence, 0, 2 ** 64 - 1)
             self.count_in(sequence, answer.frames)
-            yield sequence, _KINDS.pick(f"kind of frame {sequence}", frame.kind), real(f"angle_rad of frame {sequence}", frame.angle_rad), array
+            kind, angle = _KINDS.pick(f"kind of frame {sequence}", frame.kind), real(f"angle_rad of frame {sequence}", frame.angle_rad)
+            yield sequence, kind, angle, packed_rows(array, self.raw_type) if self.packed and not sent_packed else array
 
     def count_in(self, sequence: int, frames: int) -> None:
         self.given += 1
@@ -490,8 +501,8 @@ class _ProjectionPusher(_Pusher):
 class _ProjectionRingPusher(_ProjectionPusher):
     """The frames go through a ring. The stream, which carries none, tells what the job lacks and how the push goes on, and takes the end."""
 
-    def __init__(self, job: str, frames, end: bool, open_ring: Callable[[], ring.Ring]):
-        super().__init__(job, frames, end)
+    def __init__(self, job: str, frames, raw_type: int, end: bool, open_ring: Callable[[], ring.Ring]):
+        super().__init__(job, frames, raw_type, end)
         self.open_ring = open_ring
 
     def split(self, answer):
@@ -609,10 +620,10 @@ def _check_blocks(blocks: Blocks, acquisition: scan_pb2.Acquisition) -> None:
         raise ValueError(f"blocks is {short(blocks)}; {expected}")
 
 
-def push_projections(method, job: str, frames, *, end: bool, reconnect: float, progress: Optional[Callable],
+def push_projections(method, job: str, frames, raw_type: int, *, end: bool, reconnect: float, progress: Optional[Callable],
                      tell: Callable, open_ring: Optional[Callable[[], ring.Ring]] = None) -> _Pusher:
-    """open_ring: the frames go through a ring of this host, which it opens."""
-    pusher = _ProjectionPusher(job, frames, end) if open_ring is None else _ProjectionRingPusher(job, frames, end, open_ring)
+    """raw_type: of the job's PushedProjections. open_ring: the frames go through a ring of this host, which it opens."""
+    pusher = _ProjectionPusher(job, frames, raw_type, end) if open_ring is None else _ProjectionRingPusher(job, frames, raw_type, end, open_ring)
     return _run(method, pusher, reconnect, progress, tell)
 
 

@@ -178,6 +178,15 @@ class CudaPrepareOps final : public PrepareOps, TomoLauncher {
  public:
   using TomoLauncher::TomoLauncher;
 
+  absl::Status Unpack(StreamRef stream, const UnpackSpec& spec, const void* frames,
+                      DeviceSpan<uint16_t> out) override {
+    return Launch([&] {
+      DispatchUnpack(spec, frames, out.data(), [&](auto pair) {
+        LaunchRows(AsCuda(stream), spec.frames * spec.rows, spec.pairs(), pair);
+      });
+    });
+  }
+
   absl::Status Field(StreamRef stream, const FrameSpec& in, bool median, const void* frames,
                      DeviceSpan<float> out) override {
     return ForType(in.dtype, [&, out = out.data()](auto type) {

@@ -44,6 +44,14 @@ void CountRows(int64_t rows, int64_t columns, int64_t* counts, F f) {
 
 class HostPrepareOps final : public PrepareOps {
  public:
+  absl::Status Unpack(StreamRef stream, const UnpackSpec& spec, const void* frames,
+                      DeviceSpan<uint16_t> out) override {
+    return Enqueue(stream, [=, out = out.data()] {
+      DispatchUnpack(spec, frames, out,
+                     [&](auto pair) { ForRows(spec.frames * spec.rows, spec.pairs(), pair); });
+    });
+  }
+
   absl::Status Field(StreamRef stream, const FrameSpec& in, bool median, const void* frames,
                      DeviceSpan<float> out) override {
     return Enqueue(stream, [=, out = out.data()] {

@@ -53,6 +53,9 @@ absl::StatusOr<model::Processing> DecodeProcessing(const v1::Processing& process
 void EncodeProcessing(const model::Processing& processing, v1::Processing* out);
 void EncodeScan(const model::ScanStatus& scan, v1::Scan* out);
 v1::RawType EncodeRawType(const model::Acquisition& acquisition);
+/// The type of samples once they are unpacked (u16 if it is not given), and how they are packed.
+DType RawDType(v1::RawType type);
+math::Packing PackingOf(v1::RawType type);
 
 // pattern.cc
 absl::StatusOr<pattern::Pattern> DecodePattern(const v1::Pattern& pattern);

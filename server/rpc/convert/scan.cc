@@ -73,19 +73,6 @@ void EncodeSimulated(const model::SimulatedSource& in, v1::Simulated* out) {
   }
 }
 
-DType RawDType(v1::RawType type) {
-  switch (type) {
-    case v1::RAW_TYPE_U8: return DType::kU8;
-    case v1::RAW_TYPE_I16: return DType::kI16;
-    case v1::RAW_TYPE_F32: return DType::kF32;
-    default: return DType::kU16;
-  }
-}
-math::Packing PackingOf(v1::RawType type) {
-  return type == v1::RAW_TYPE_U12P         ? math::Packing::kLowFirst12
-         : type == v1::RAW_TYPE_U12_PACKED ? math::Packing::kHighFirst12
-                                           : math::Packing::kNone;
-}
 v1::RawType RawTypeOf(DType dtype, math::Packing packing) {
   if (packing != math::Packing::kNone)
     return packing == math::Packing::kLowFirst12 ? v1::RAW_TYPE_U12P : v1::RAW_TYPE_U12_PACKED;
@@ -196,6 +183,19 @@ absl::StatusOr<model::Retention> DecodeRetention(const v1::Retention& in) {
 
 }  // namespace
 
+DType RawDType(v1::RawType type) {
+  switch (type) {
+    case v1::RAW_TYPE_U8: return DType::kU8;
+    case v1::RAW_TYPE_I16: return DType::kI16;
+    case v1::RAW_TYPE_F32: return DType::kF32;
+    default: return DType::kU16;
+  }
+}
+math::Packing PackingOf(v1::RawType type) {
+  return type == v1::RAW_TYPE_U12P         ? math::Packing::kLowFirst12
+         : type == v1::RAW_TYPE_U12_PACKED ? math::Packing::kHighFirst12
+                                           : math::Packing::kNone;
+}
 v1::RawType EncodeRawType(const model::Acquisition& acquisition) {
   return RawTypeOf(acquisition.raw_type, acquisition.packing);
 }

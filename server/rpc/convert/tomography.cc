@@ -17,6 +17,7 @@
 #include "server/base/errors.h"
 #include "server/model/resolved_scan.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/enum_name.h"
 #include "server/rpc/convert/fixed_bytes.h"
 #include "server/rpc/convert/time.h"
 #include "server/source/push_projections.h"
@@ -63,6 +64,24 @@ absl::StatusOr<model::ProjectionFileSpec> Decode(const v1::ProjectionFile& in) {
                   .dark_positions = {in.dark_positions().begin(), in.dark_positions().end()}}};
 }
 
+/// `out` has the type of the pixels, or its default.
+absl::Status DecodeRawType(const v1::PushedProjections& in, model::PushedProjectionsSpec* out) {
+  constexpr char kField[] = "tomography.push.raw_type";
+  OCTAVO_RETURN_IF_ERROR(CheckEnum(kField, in.raw_type(), v1::RawType_IsValid(in.raw_type())));
+  if (in.raw_type() == v1::RAW_TYPE_UNSPECIFIED) return absl::OkStatus();
+  const DType pixels = RawDType(in.raw_type());
+  if (in.dtype() != v1::DTYPE_UNSPECIFIED && out->dtype != pixels) {
+    return InvalidField(
+        kField,
+        absl::StrCat("is ", EnumName(in.raw_type()), ", whose pixels are ", Info(pixels).name,
+                     ", but tomography.push.dtype is ", EnumName(in.dtype()),
+                     "; allowed is the same type, U12P or U12_PACKED with U16, or one of the two"));
+  }
+  out->dtype = pixels;
+  out->packing = PackingOf(in.raw_type());
+  return absl::OkStatus();
+}
+
 absl::StatusOr<model::PushedProjectionsSpec> Decode(const v1::PushedProjections& in) {
   OCTAVO_RETURN_IF_ERROR(CheckFinites("push", {{"pixel_size_um", in.pixel_size_um()}}));
   OCTAVO_RETURN_IF_ERROR(CheckDuration("tomography.push.idle_timeout", in.idle_timeout()));
@@ -70,6 +89,7 @@ absl::StatusOr<model::PushedProjectionsSpec> Decode(const v1::PushedProjections&
                                    .columns = in.columns(),
                                    .frames = in.frames(),
                                    .dtype = DType::kU16,
+                                   .packing = math::Packing::kNone,
                                    .pixel_size_um = in.pixel_size_um(),
                                    .credit_messages = in.credit_messages(),
                                    .idle_timeout_s = ToSeconds(in.idle_timeout())};
@@ -86,6 +106,7 @@ absl::StatusOr<model::PushedProjectionsSpec> Decode(const v1::PushedProjections&
       return InvalidField("tomography.push.dtype", absl::StrCat("is ", static_cast<int>(in.dtype()),
                                                                 "; allowed U8, U16, I16, F32"));
   }
+  OCTAVO_RETURN_IF_ERROR(DecodeRawType(in, &out));
   if (auto status = source::ProjectionPort::Check(out); !status.ok())
     return base::AtField("tomography.", status);
   return out;

@@ -15,6 +15,7 @@ struct ProjectionPrefetch::Shared {
   std::shared_ptr<ProjectionInput> input;
   std::vector<ProjectionBox> boxes;
   std::vector<void*> slots;
+  PixelForm form = PixelForm::kNumbers;
 
   Mutex mutex;
   CondVar cv;
@@ -50,7 +51,7 @@ void ProjectionPrefetch::Shared::Run() {
       free.pop_back();
     }
     absl::Status read = base::ExceptionToStatus(
-        [&] { return input->Read(boxes[static_cast<size_t>(box)], slots[slot]); });
+        [&] { return input->Read(boxes[static_cast<size_t>(box)], slots[slot], form); });
     MutexLock lock(mutex);  // nothing here takes memory: an exception would end the process
     if (read.ok()) {
       ready[static_cast<size_t>(box)] = slot;
@@ -86,11 +87,11 @@ void ProjectionPrefetch::Slab::Release() {
 
 absl::StatusOr<std::unique_ptr<ProjectionPrefetch>> ProjectionPrefetch::Start(
     std::shared_ptr<ProjectionInput> input, std::vector<ProjectionBox> boxes,
-    std::vector<void*> slots, int64_t slot_bytes, int64_t readers) {
+    std::vector<void*> slots, int64_t slot_bytes, int64_t readers, PixelForm form) {
   if (slots.size() < 2)
     return absl::InvalidArgumentError(absl::StrCat(slots.size(), " slots; allowed at least 2"));
   for (const auto& box : boxes) {
-    const int64_t bytes = box.elements() * SizeOf(input->info().dtype);
+    const int64_t bytes = input->BytesOf(box, form);
     if (bytes > slot_bytes)
       return absl::InvalidArgumentError(
           absl::StrCat("a box of ", bytes, " bytes; slots have ", slot_bytes));
@@ -99,6 +100,7 @@ absl::StatusOr<std::unique_ptr<ProjectionPrefetch>> ProjectionPrefetch::Start(
   shared->input = std::move(input);
   shared->boxes = std::move(boxes);
   shared->slots = std::move(slots);
+  shared->form = form;
   {
     MutexLock lock(shared->mutex);
     for (size_t i = 0; i < shared->slots.size(); ++i) shared->free.push_back(i);
@@ -148,7 +150,7 @@ absl::StatusOr<ProjectionPrefetch::Slab> ProjectionPrefetch::Next(std::stop_toke
   slab.shared_ = shared_;
   slab.box_ = s.boxes[static_cast<size_t>(index)];
   slab.data_ = s.slots[slot];
-  slab.bytes_ = slab.box_.elements() * SizeOf(s.input->info().dtype);
+  slab.bytes_ = s.input->BytesOf(slab.box_, s.form);
   slab.index_ = index;
   slab.slot_ = slot;
   return slab;

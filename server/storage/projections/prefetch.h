@@ -40,7 +40,7 @@ class ProjectionPrefetch {
     ~Slab() { Release(); }
     explicit operator bool() const { return shared_ != nullptr; }
     const ProjectionBox& box() const { return box_; }
-    const void* data() const { return data_; }  // packed [frame, row, column]
+    const void* data() const { return data_; }  // as ProjectionInput::Read gives the box
     int64_t bytes() const { return bytes_; }
     int64_t index() const { return index_; }  // of the box, in the order given
 
@@ -60,7 +60,8 @@ class ProjectionPrefetch {
   /// Slabs. InvalidArgument.
   static absl::StatusOr<std::unique_ptr<ProjectionPrefetch>> Start(
       std::shared_ptr<ProjectionInput> input, std::vector<ProjectionBox> boxes,
-      std::vector<void*> slots, int64_t slot_bytes, int64_t readers = 1);
+      std::vector<void*> slots, int64_t slot_bytes, int64_t readers = 1,
+      PixelForm form = PixelForm::kNumbers);
   ~ProjectionPrefetch();  // stops the threads; waits for the reads in progress
 
   /// Waits for the next box. After all boxes before a failed read it returns that error, and again

@@ -29,7 +29,7 @@ const char* Name(FrameKind kind) {
   return "?";
 }
 
-absl::Status ProjectionInput::Read(const ProjectionBox& box, void* out) {
+absl::Status ProjectionInput::Read(const ProjectionBox& box, void* out, PixelForm form) {
   const auto check = [](const char* what, int64_t first, int64_t count,
                         int64_t extent) -> absl::Status {
     if (first >= 0 && count >= 1 && count <= extent && first <= extent - count)
@@ -41,7 +41,16 @@ absl::Status ProjectionInput::Read(const ProjectionBox& box, void* out) {
                                box.frames, info_.frames(box.kind)));
   OCTAVO_RETURN_IF_ERROR(check("rows", box.first_row, box.rows, info_.rows));
   OCTAVO_RETURN_IF_ERROR(check("columns", box.first_column, box.columns, info_.columns));
-  return ReadInside(box, out);
+  if (form == PixelForm::kNumbers || info_.packing == math::Packing::kNone)
+    return ReadInside(box, out);
+  if (box.columns == info_.columns) return ReadPacked(box, out);
+  return absl::InvalidArgumentError(
+      absl::StrCat("columns ", box.first_column, " to ", box.first_column + box.columns - 1,
+                   " of packed rows; allowed are all ", info_.columns));
+}
+
+absl::Status ProjectionInput::ReadPacked(const ProjectionBox&, void*) {
+  return absl::InternalError("the input has no packed rows");
 }
 
 namespace {

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 
 #include "gpu/device/dtype.h"
+#include "gpu/math/raw.h"
 
 // Projections of a tomography scan in files: their description, their order in time, and reads of
 // any part into host memory.
@@ -57,6 +58,8 @@ struct ProjectionInfo {
   // type of the read values: u8, u16, i16 unchanged if all kinds have the same; all other real
   // numbers as f32
   DType dtype = DType::kF32;
+  // of rows of all kinds, as PixelForm::kStored gives them; not kNone: dtype is kU16
+  math::Packing packing = math::Packing::kNone;
   std::string stored_type;  // of the projections in the file: "u16", "u32, big-endian"
   int64_t projections = 0, rows = 0, columns = 0;  // all at least 1
   int64_t flats = 0, darks = 0;
@@ -82,6 +85,10 @@ struct ProjectionInfo {
   }
 };
 
+/// How pixels are given: as numbers of ProjectionInfo::dtype, or in rows as ProjectionInfo::packing
+/// says, which are smaller. Both are the same if it is kNone.
+enum class PixelForm : uint8_t { kNumbers, kStored };
+
 /// A part of the frames of one kind; every count is at least 1.
 struct ProjectionBox {
   FrameKind kind = FrameKind::kProjection;
@@ -99,11 +106,15 @@ class ProjectionInput {
  public:
   virtual ~ProjectionInput() = default;
   const ProjectionInfo& info() const { return info_; }
-  /// Reads the box as packed [frame, row, column] of info().dtype to `out`, which holds
-  /// box.elements() of them. Blocks. InvalidArgument for a box that is not inside; DataLoss (names
-  /// the dataset) for unreadable or damaged data; Unimplemented for a compression that this build
-  /// does not know.
-  absl::Status Read(const ProjectionBox& box, void* out);
+  /// Reads the box as [frame, row, column] without gaps to `out`, which holds BytesOf(box, form).
+  /// Blocks. InvalidArgument for a box that is not inside, and for parts of packed rows; DataLoss
+  /// (names the dataset) for unreadable or damaged data; Unimplemented for a compression that this
+  /// build does not know.
+  absl::Status Read(const ProjectionBox& box, void* out, PixelForm form = PixelForm::kNumbers);
+  int64_t BytesOf(const ProjectionBox& box, PixelForm form) const {
+    const math::Packing packing = form == PixelForm::kStored ? info_.packing : math::Packing::kNone;
+    return box.frames * box.rows * math::PackedBytes(packing, box.columns, SizeOf(info_.dtype));
+  }
   /// Rows that are best read together (the file's chunks); 1 = any number.
   virtual int64_t row_granularity() const { return 1; }
 
@@ -111,6 +122,8 @@ class ProjectionInput {
   explicit ProjectionInput(ProjectionInfo info) : info_(std::move(info)) {}
   /// The box is inside and not empty.
   virtual absl::Status ReadInside(const ProjectionBox& box, void* out) = 0;
+  /// The same in rows as info().packing says, of an input that has one. The box has whole rows.
+  virtual absl::Status ReadPacked(const ProjectionBox& box, void* out);
   const ProjectionInfo info_;
 };
 

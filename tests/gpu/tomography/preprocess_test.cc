@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <complex>
+#include <cstring>
 #include <limits>
 #include <numbers>
 #include <random>
@@ -48,7 +49,23 @@ class TomoPrepareTest : public testing::BackendTest {
     for (double& v : out) v = std::floor(uniform(random_));
     return out;
   }
-  DeviceBuffer UploadAs(const Doubles& values, DType dtype) {
+  /// Rows of counts of 12 bits. What the last byte of an odd row has besides is noise.
+  DeviceBuffer UploadPacked(const Doubles& values, int64_t columns, math::Packing packing) {
+    const int64_t rows = std::ssize(values) / columns,
+                  bytes = math::PackedBytes(packing, columns, sizeof(uint16_t));
+    std::vector<uint8_t> packed(static_cast<size_t>(rows * bytes));
+    for (int64_t r = 0; r < rows; ++r) {
+      uint8_t* const row = packed.data() + r * bytes;
+      for (int64_t c = 0; c < columns; ++c)
+        math::WritePacked12(packing, row, c,
+                            static_cast<uint32_t>(values[static_cast<size_t>(r * columns + c)]));
+      if (columns % 2 != 0) row[bytes - 1] |= static_cast<uint8_t>(random_() % 16 << 4);
+    }
+    return Upload(packed);
+  }
+  DeviceBuffer UploadAs(const Doubles& values, DType dtype, int64_t columns,
+                        math::Packing packing) {
+    if (packing != math::Packing::kNone) return UploadPacked(values, columns, packing);
     if (dtype == DType::kU8) return Upload(As<uint8_t>(values));
     if (dtype == DType::kU16) return Upload(As<uint16_t>(values));
     if (dtype == DType::kI16) return Upload(As<int16_t>(values));
@@ -67,15 +84,19 @@ class TomoPrepareTest : public testing::BackendTest {
   absl::StatusOr<std::vector<float>> Prepare(const PrepareConfig& c, const Doubles& raw,
                                              const Doubles& flats, const Doubles& darks,
                                              PrepareCounts* counts = nullptr,
-                                             Device* device = nullptr) {
+                                             Device* device = nullptr,
+                                             const CancelCheck& goes_on = {}) {
     OCTAVO_ASSIGN_OR_RETURN(auto preparer,
                             Preparer::Create(c, device == nullptr ? device_ : *device));
-    const DeviceBuffer in = UploadAs(c.row_first ? RowFirst(raw, c) : raw, c.dtype),
-                       flat = UploadAs(flats, c.field_dtype), dark = UploadAs(darks, c.field_dtype);
+    const DeviceBuffer in = UploadAs(c.row_first ? RowFirst(raw, c) : raw, c.dtype, c.columns,
+                                     c.packing),
+                       flat = UploadAs(flats, c.field_dtype, c.columns, c.field_packing),
+                       dark = UploadAs(darks, c.field_dtype, c.columns, c.field_packing);
     const DeviceBuffer out = Poisoned(preparer->shape().elements() * 4 + 64);
     const PrepareInput input{.projections = in.data(),
                              .flats = flats.empty() ? nullptr : flat.data(),
-                             .darks = darks.empty() ? nullptr : dark.data()};
+                             .darks = darks.empty() ? nullptr : dark.data(),
+                             .goes_on = goes_on};
     OCTAVO_RETURN_IF_ERROR(preparer->Run(stream_.ref(), input, out.span<float>()));
     OCTAVO_ASSIGN_OR_RETURN(const PrepareCounts met, preparer->Counts(stream_.ref()));
     if (counts != nullptr) *counts = met;
@@ -189,6 +210,128 @@ TEST_P(TomoPrepareTest, MatchesTheModel) {
     EXPECT_NEAR(static_cast<double>(counts.floored), static_cast<double>(want_counts.floored),
                 near(want_counts.floored));
   }
+}
+
+// Counts of 12 bits, packed and as numbers, through every step that reads counts: not one bit of
+// the result differs.
+TEST_P(TomoPrepareTest, PackedCountsMakeTheSameResult) {
+  for (int round = 0; round < 40; ++round) {
+    const auto pick = [&](int64_t n) {
+      return static_cast<int64_t>(random_() % static_cast<uint64_t>(n));
+    };
+    const int64_t bins[] = {1, 1, 2, 4};
+    PrepareConfig c = Plain(5 + pick(9), 5 + pick(30), 12 + pick(400));
+    c.dtype = c.field_dtype = DType::kU16;
+    c.row_first = pick(4) == 0;
+    c.flats = pick(6);
+    c.darks = pick(4);
+    c.flat_average = pick(2) != 0 ? FieldAverage::kMedian : FieldAverage::kMean;
+    if (c.flats >= 3 && pick(2) != 0) {
+      c.flat_series = {1, c.flats - 2, 1};
+      c.flat_times = {-3, 2.5, static_cast<double>(c.angles) - 2};
+    }
+    if (round % 2 == 0) {
+      c.bin_rows = bins[pick(4)];
+      c.bin_columns = bins[pick(4)];
+      c.bin_angles = bins[pick(4)];
+    }
+    if (pick(3) == 0) {
+      c.crop_row = pick(c.rows - c.bin_rows + 1);
+      c.crop_column = pick(c.columns / 4);
+      c.crop_columns = std::max(2 * c.bin_columns, c.columns / 2 + pick(c.columns / 4));
+    }
+    if (pick(3) == 0) c.outliers = {.window = 3, .difference = 20, .dark_too = pick(2) != 0};
+    if (pick(4) == 0) c.roll.degrees = 0.7;
+    if (pick(4) == 0) AddAir(1 + pick(2), pick(3), &c);
+    if (pick(4) == 0) {
+      c.phase = {.enabled = true,
+                 .pixel_size_um = 2,
+                 .distance_mm = 60,
+                 .energy_kev = 25,
+                 .delta_beta = 30};
+    }
+    if (c.flat_series.empty() && c.flats >= 2 && c.flat_average == FieldAverage::kMean &&
+        pick(2) != 0) {
+      c.flat_components.components = 1;
+      for (int64_t f = 0; f < c.flats; ++f)
+        c.flat_components.mixture.push_back(f % 2 == 0 ? 0.1 : -0.1);
+      for (int64_t a = 0; a < c.angles; ++a)
+        c.flat_components.weights.push_back(0.1 * static_cast<double>(a));
+    }
+    Doubles raw = Counts(c.angles * c.rows * c.columns, 0, 4096),
+            flats = Counts(c.flats * c.rows * c.columns, 3000, 4096),
+            darks = Counts(c.darks * c.rows * c.columns, 0, 90);
+    raw.front() = raw.back() = 4095;
+    SCOPED_TRACE(::testing::Message()
+                 << "round " << round << ": " << c.angles << " x " << c.rows << " x " << c.columns
+                 << " bins " << c.bin_angles << " " << c.bin_rows << " " << c.bin_columns
+                 << " outliers " << c.outliers.window << " row_first " << c.row_first);
+    PrepareCounts want_counts, counts;
+    ASSERT_OK_AND_ASSIGN(const auto want, Prepare(c, raw, flats, darks, &want_counts));
+    for (const math::Packing packing : {math::Packing::kLowFirst12, math::Packing::kHighFirst12}) {
+      c.packing = packing;
+      c.field_packing = pick(3) == 0 ? math::Packing::kNone : packing;
+      ASSERT_OK_AND_ASSIGN(const auto got, Prepare(c, raw, flats, darks, &counts));
+      ASSERT_EQ(got.size(), want.size());
+      EXPECT_EQ(std::memcmp(got.data(), want.data(), want.size() * sizeof(float)), 0);
+      EXPECT_EQ(counts.outliers, want_counts.outliers);
+      EXPECT_EQ(counts.not_finite, want_counts.not_finite);
+      EXPECT_EQ(counts.floored, want_counts.floored);
+      EXPECT_EQ(counts.unlit, want_counts.unlit);
+      c.packing = math::Packing::kNone;
+      ASSERT_OK_AND_ASSIGN(const auto fields, Prepare(c, raw, flats, darks));
+      EXPECT_EQ(std::memcmp(fields.data(), want.data(), want.size() * sizeof(float)), 0)
+          << "fields alone are packed";
+      c.field_packing = math::Packing::kNone;
+    }
+  }
+}
+
+// On the host medians of large windows are made of few projections at a time if the caller may give
+// up: the later ones begin within the input.
+TEST_P(TomoPrepareTest, PackedCountsAreFoundAtEachPieceOfTheWork) {
+  for (const bool row_first : {false, true}) {
+    PrepareConfig c = Plain(5, 67, 1111);
+    c.dtype = c.field_dtype = DType::kU16;
+    c.row_first = row_first;
+    c.outliers = {.window = 15, .difference = 1000};
+    const Doubles raw = Counts(c.angles * c.rows * c.columns, 0, 4096);
+    const auto goes_on = [] { return true; };
+    ASSERT_OK_AND_ASSIGN(const auto want, Prepare(c, raw, {}, {}));
+    for (const math::Packing packing : {math::Packing::kLowFirst12, math::Packing::kHighFirst12}) {
+      c.packing = packing;
+      ASSERT_OK_AND_ASSIGN(const auto got, Prepare(c, raw, {}, {}, nullptr, nullptr, goes_on));
+      EXPECT_EQ(std::memcmp(got.data(), want.data(), want.size() * sizeof(float)), 0);
+    }
+  }
+}
+
+// More than are unpacked at a time.
+TEST_P(TomoPrepareTest, ManyPackedCountsArePreparedInParts) {
+  PrepareConfig c = Plain(18, 1024, 2047);
+  c.dtype = DType::kU16;
+  const int64_t pixels = c.angles * c.rows * c.columns;
+  std::vector<uint16_t> counts(static_cast<size_t>(pixels));
+  for (uint16_t& count : counts) count = static_cast<uint16_t>(random_() % 4096);
+  const auto prepared = [&](const DeviceBuffer& in) -> absl::StatusOr<std::vector<float>> {
+    OCTAVO_ASSIGN_OR_RETURN(const auto preparer, Preparer::Create(c, device_));
+    const DeviceBuffer out = Poisoned(pixels * 4);
+    OCTAVO_RETURN_IF_ERROR(
+        preparer->Run(stream_.ref(), {.projections = in.data()}, out.span<float>()));
+    return Download<float>(out, static_cast<size_t>(pixels));
+  };
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> wanted, prepared(Upload(counts)));
+  c.packing = math::Packing::kHighFirst12;
+  const int64_t bytes = math::PackedBytes(c.packing, c.columns, 2);
+  std::vector<uint8_t> packed(static_cast<size_t>(c.angles * c.rows * bytes));
+  for (int64_t i = 0; i < pixels; ++i) {
+    math::WritePacked12(c.packing, packed.data() + i / c.columns * bytes, i % c.columns,
+                        counts[static_cast<size_t>(i)]);
+  }
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> made, prepared(Upload(packed)));
+  EXPECT_EQ(std::memcmp(made.data(), wanted.data(), wanted.size() * sizeof(float)), 0);
+  ASSERT_OK_AND_ASSIGN(const int64_t memory, Preparer::DeviceBytes(c, device_));
+  EXPECT_LT(memory, pixels * 2) << "some at a time";
 }
 
 TEST(PreparedAnglesTest, BinnedAnglesAreMeansOnTheShorterWayRound) {
@@ -751,6 +894,17 @@ TEST_P(TomoPrepareTest, KeepsToItsMemoryAndOrder) {
   EXPECT_EQ(again.guards_broken(), 0);
   ASSERT_OK_AND_ASSIGN(const int64_t more, Preparer::DeviceBytes(c, device_));
   EXPECT_GE(more, bytes + 20 * 9 * 50 * 4) << "the frames before the turn";
+  c.dtype = c.field_dtype = DType::kU16;
+  ASSERT_OK_AND_ASSIGN(const auto numbers, Prepare(c, raw, flats, darks));
+  c.packing = c.field_packing = math::Packing::kLowFirst12;
+  testing::UnrulyDevice packed(device_, {.seed = 5, .longest_delay_ns = 200'000});
+  {
+    ASSERT_OK_AND_ASSIGN(const auto late, Prepare(c, raw, flats, darks, nullptr, &packed));
+    EXPECT_EQ(numbers, late);
+  }
+  EXPECT_EQ(packed.guards_broken(), 0);
+  ASSERT_OK_AND_ASSIGN(const int64_t unpacked, Preparer::DeviceBytes(c, device_));
+  EXPECT_GE(unpacked, more + 20 * 9 * 50 * 2) << "the counts as numbers";
 }
 
 TEST_P(TomoPrepareTest, NamesTheFieldAtFault) {
@@ -765,6 +919,8 @@ TEST_P(TomoPrepareTest, NamesTheFieldAtFault) {
   };
   refuses("dtype", [](auto& c) { c.dtype = DType::kC64; });
   refuses("field_dtype", [](auto& c) { c.field_dtype = DType::kI8; });
+  refuses("dtype", [](auto& c) { c.packing = math::Packing::kLowFirst12; });
+  refuses("field_dtype", [](auto& c) { c.field_packing = math::Packing::kHighFirst12; });
   refuses("angles", [](auto& c) { c.angles = 0; });
   refuses("rows", [](auto& c) { c.rows = 70000; });
   refuses("columns", [](auto& c) { c.columns = 1; });

@@ -221,6 +221,81 @@ class TomographyPush(DaemonTest):
                         np.testing.assert_allclose(values, wanted[:, kept], rtol=1e-4, atol=1e-5)
                     self.client.commit(volume.name, f"pushed-{len(kept)}-{len(fields)}-{'place' in fields}-{'samples' in fields}.npy")
 
+    def twelve_bits(self, angles=30, rows=5, columns=33):
+        """Counts of a disc that fit into 12 bits, an odd number of rows and columns."""
+        projections, flats, darks, theta = phantom(angles=angles, rows=rows, columns=columns)
+        return projections // 10, flats // 10, darks // 10, theta
+
+    def test_packed_frames_make_the_volume_of_numbers(self):
+        projections, flats, darks, angles = self.twelve_bits()
+        count = len(projections) + len(flats) + len(darks)
+        cases = [dict(center=16.2), dict(center=16.2, rows=(0, 5, 2), projections=(1, 30, 2), slices_per_batch=1), dict(center=16.2, series=(10, 10)),
+                 dict(center=16.2, prepare=dict(rings="sorting", dynamic_flats=True)), dict(center=16.2, place="disk", samples="u16")]
+        for options in cases:
+            volumes = {}
+            for raw_type, packed in ((None, False), ("u16", False), ("u12p", False), ("u12p", True), ("Mono12Packed", False), ("u12_packed", True)):
+                with self.subTest(raw_type=raw_type, packed=packed, **options):
+                    push = octavo.PushedProjections(rows=5, columns=33, frames=count, raw_type=raw_type)
+                    pushed = self.client.submit_job(octavo.tomography(push, **options))
+                    arrays = [octavo.pack12(a, raw_type) if packed else a for a in (projections, flats, darks)]
+                    frames = list(octavo.projection_frames(arrays[0], angles, arrays[1], arrays[2]))
+                    if "series" not in options:
+                        np.random.default_rng(3).shuffle(frames)
+                    self.client.push_projections(pushed, frames)
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")  # flat fields that hardly differ
+                        end = self.client.wait_job(pushed)
+                    self.assertEqual(len(end.volume_names), 3 if "series" in options else 1)
+                    volumes[raw_type, packed] = np.stack([self.client.read(name) for name in end.volume_names])
+                    for name in end.volume_names:
+                        self.client.discard(name)
+                    np.testing.assert_array_equal(volumes[raw_type, packed], volumes[None, False])
+            self.assertGreater(volumes[None, False].std(), 0)
+
+    def test_planes_of_packed_frames_grow_to_those_of_the_volume(self):
+        projections, flats, darks, angles = self.twelve_bits()
+        frames = list(octavo.projection_frames(projections, angles, flats, darks))
+
+        def submit(count, raw_type):
+            push = octavo.PushedProjections(rows=5, columns=33, frames=count, raw_type=raw_type)
+            return self.client.submit_job(octavo.tomography(push, center=15.2)).name
+
+        whole = submit(len(frames), "u16")
+        self.client.push_projections(whole, frames)
+        volume = self.read(self.client.wait_job(whole))
+        for raw_type in ("u12p", "u12_packed"):
+            planes = {("z", 3): volume[3], ("y", 13): volume[:, 13], ("x", 16): volume[:, :, 16]}
+            name = submit(len(frames) + 1, raw_type)  # one more than ever comes: it waits
+            streams = {key: self.client.subscribe(name, ["bscan"], axis=key[0], index=key[1], timeout=120) for key in planes}
+            self.client.push_projections(name, frames, end=False)
+            for key, expected in planes.items():
+                for frame in streams[key]:
+                    if np.abs(frame.array - expected).max() < 2e-5 * np.abs(volume).max():
+                        break
+                else:
+                    self.fail(f"{raw_type} {key} ended")
+                streams[key].close()
+            self.client.cancel_job(name)
+
+    def test_packed_frames_that_do_not_fit_are_refused(self):
+        projections, flats, darks, angles = self.twelve_bits()
+        for raw_type, dtype in (("u12p", "f32"), ("u12_packed", "u8"), ("u8", "u16"), ("f32", "i16")):
+            with self.assertRaises(octavo.OctavoError) as refused:
+                self.client.submit_job(octavo.tomography(octavo.PushedProjections(rows=5, columns=33, frames=9, raw_type=raw_type, dtype=dtype)))
+            self.assertEqual((refused.exception.code, refused.exception.field), (grpc.StatusCode.INVALID_ARGUMENT, "tomography.push.raw_type"))
+        name = self.client.submit_job(octavo.tomography(octavo.PushedProjections(rows=5, columns=33, frames=9, raw_type="u12p", dtype="u16"))).name
+        for array, said in ((projections[0].astype(np.float32), r"frame 0 is float32 \(5, 33\); the job wants rows packed as u12p, uint8 \(5, 50\), or uint16 \(5, 33\)"),
+                            (octavo.pack12(projections[0, :, :32]), r"frame 0 is uint8 \(5, 48\)"), (np.where(projections[0] > 3000, 4096, 0).astype("u2"), "frame 0 has the value 4096"),
+                            (octavo.pack12(projections[0])[:4], r"uint8 \(4, 50\)")):
+            with self.assertRaisesRegex(ValueError, said):
+                self.client.push_projections(name, [octavo.ProjectionFrame(0, array)], end=False)
+        self.assertEqual(self.client.job(name).state, job_pb2.JOB_STATE_RUNNING)
+        client = self.raw(name)
+        client.until(lambda a: a.credit > 0)
+        client.send(0, projections[0])  # numbers, not packed
+        self.assertIn("data: has 330 bytes; 5 rows have 250", str(client.error()))
+        self.client.cancel_job(name)
+
     def test_a_broken_connection_is_taken_up_again(self):
         projections, flats, darks, angles = phantom()
         whole = self.client.submit_job(job(push=push_spec(projections, flats, darks)))

@@ -423,6 +423,54 @@ TEST(ConvertJob, ThePreparationOfTomographyIsTakenOver) {
   EXPECT_THAT(decoded(), IsOk());
 }
 
+TEST(ConvertJob, TheRawTypeOfPushedFrames) {
+  const auto decoded = [](v1::Dtype dtype,
+                          v1::RawType raw) -> absl::StatusOr<model::PushedProjectionsSpec> {
+    v1::JobSpec spec;
+    auto* push = spec.mutable_tomography()->mutable_push();
+    push->set_rows(4);
+    push->set_columns(33);
+    push->set_frames(40);
+    push->set_dtype(dtype);
+    push->set_raw_type(raw);
+    OCTAVO_ASSIGN_OR_RETURN(const engine::JobSpec job, DecodeJobSpec(spec, "me"));
+    return std::get<model::PushedProjectionsSpec>(std::get<model::TomographySpec>(job.work).input);
+  };
+  struct Case {
+    v1::RawType raw;
+    v1::Dtype pixels;
+    math::Packing packing;
+    int64_t row_bytes;
+  };
+  const Case cases[] = {{v1::RAW_TYPE_U8, v1::DTYPE_U8, math::Packing::kNone, 33},
+                        {v1::RAW_TYPE_U16, v1::DTYPE_U16, math::Packing::kNone, 66},
+                        {v1::RAW_TYPE_I16, v1::DTYPE_I16, math::Packing::kNone, 66},
+                        {v1::RAW_TYPE_F32, v1::DTYPE_F32, math::Packing::kNone, 132},
+                        {v1::RAW_TYPE_U12P, v1::DTYPE_U16, math::Packing::kLowFirst12, 50},
+                        {v1::RAW_TYPE_U12_PACKED, v1::DTYPE_U16, math::Packing::kHighFirst12, 50}};
+  static_assert(std::size(cases) + 1 == v1::RawType_ARRAYSIZE);
+  for (const Case& one : cases) {
+    SCOPED_TRACE(v1::RawType_Name(one.raw));
+    for (const v1::Dtype dtype : {v1::DTYPE_UNSPECIFIED, one.pixels}) {
+      ASSERT_OK_AND_ASSIGN(const model::PushedProjectionsSpec push, decoded(dtype, one.raw));
+      EXPECT_EQ(push.dtype, static_cast<DType>(one.pixels));
+      EXPECT_EQ(push.packing, one.packing);
+      EXPECT_EQ(push.row_bytes(), one.row_bytes);
+      EXPECT_EQ(push.frame_bytes(), 4 * one.row_bytes);
+    }
+    for (const v1::Dtype other : {v1::DTYPE_U8, v1::DTYPE_U16, v1::DTYPE_I16, v1::DTYPE_F32}) {
+      if (other == one.pixels) continue;
+      EXPECT_THAT(decoded(other, one.raw),
+                  IsError(absl::StatusCode::kInvalidArgument, "tomography.push.raw_type: is "));
+      EXPECT_EQ(InfoOf(decoded(other, one.raw).status()).field, "tomography.push.raw_type");
+    }
+  }
+  EXPECT_EQ(decoded(v1::DTYPE_I16, v1::RAW_TYPE_UNSPECIFIED)->dtype, DType::kI16);
+  EXPECT_EQ(decoded(v1::DTYPE_UNSPECIFIED, v1::RAW_TYPE_UNSPECIFIED)->dtype, DType::kU16);
+  EXPECT_THAT(decoded(v1::DTYPE_UNSPECIFIED, static_cast<v1::RawType>(7)),
+              IsError(absl::StatusCode::kInvalidArgument, "tomography.push.raw_type"));
+}
+
 TEST(ConvertJob, DynamicFlatsAndWhatTheyExclude) {
   v1::JobSpec spec;
   spec.mutable_tomography()->mutable_file()->set_path("a.npy");

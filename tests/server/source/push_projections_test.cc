@@ -5,11 +5,13 @@
 #include <random>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "tests/support/fake_clock.h"
 #include "tests/support/rooms.h"
+#include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine {
@@ -358,6 +360,10 @@ TEST_F(ProjectionPortTest, BadSpecsNameTheField) {
   refused("push.columns: is 32769; allowed 2 to 32768", [](auto& s) { s.columns = 32'769; });
   refused("push.frames: is 1000001", [](auto& s) { s.frames = 1'000'001; });
   refused("push.dtype: is c64; allowed u8, u16, i16, f32", [](auto& s) { s.dtype = DType::kC64; });
+  refused("push.dtype: is f32; allowed u16, of packed counts", [](auto& s) {
+    s.dtype = DType::kF32;
+    s.packing = math::Packing::kLowFirst12;
+  });
   refused("push.credit_messages: is 257", [](auto& s) { s.credit_messages = 257; });
   refused("push.pixel_size_um: is nan", [](auto& s) { s.pixel_size_um = NAN; });
   refused("push.idle_timeout: is inf", [](auto& s) { s.idle_timeout_s = INFINITY; });
@@ -374,6 +380,95 @@ TEST_F(ProjectionPortTest, HostMemoryIsCountedAndGivenBack) {
   EXPECT_EQ(InfoOf(second.status()).reason, Reason::kHostMemory);
   first.reset();
   EXPECT_EQ(memory.used_bytes(), 0);
+}
+
+// Packed rows are kept as they come, take three quarters of the memory, and are read as numbers or
+// as they are.
+TEST_F(ProjectionPortTest, PackedRowsStayPacked) {
+  std::mt19937 random(testing::FreshSeed());
+  for (const math::Packing packing : {math::Packing::kLowFirst12, math::Packing::kHighFirst12}) {
+    for (const int64_t columns : {2, 3, 7, 8, 33}) {
+      constexpr int64_t kFrames = 4, kHigh = 5;
+      const int64_t row = (columns * 3 + 1) / 2;
+      PushedProjectionsSpec spec = Spec(kFrames);
+      spec.rows = kHigh;
+      spec.columns = columns;
+      spec.packing = packing;
+      ProjectionMemory memory(kFrames * kHigh * row);
+      ASSERT_OK_AND_ASSIGN(const auto port, ProjectionPort::Create(spec, &memory, &clock_));
+      EXPECT_EQ(memory.used_bytes(), kFrames * kHigh * row);
+      const int64_t connection = port->Connect();
+      std::vector<uint16_t> counts(static_cast<size_t>(kFrames * kHigh * columns));
+      std::vector<uint8_t> packed(static_cast<size_t>(kFrames * kHigh * row));
+      for (int64_t i = 0; i < std::ssize(counts); ++i) {
+        const auto count = static_cast<uint16_t>(random() % 4096);
+        counts[static_cast<size_t>(i)] = count;
+        math::WritePacked12(packing, packed.data() + i / columns * row, i % columns, count);
+      }
+      for (int64_t f = kFrames; f-- > 0;) {
+        for (const int64_t first : {int64_t{0}, int64_t{2}}) {  // in two messages
+          const int64_t rows = first == 0 ? 2 : kHigh - 2;
+          const auto* const data =
+              reinterpret_cast<const char*>(packed.data() + (f * kHigh + first) * row);
+          const auto bytes = static_cast<size_t>(rows * row);
+          PushedFrame frame{.sequence = static_cast<uint64_t>(f),
+                            .kind = f == 0 ? FrameKind::kFlat : FrameKind::kProjection,
+                            .first_row = first,
+                            .rows = rows,
+                            .parts = {{data, 3}, {data + 3, bytes - 3}}};
+          (void)port->Progress(connection);
+          ASSERT_THAT(port->Offer(connection, frame), IsOk());
+        }
+      }
+      (void)port->Progress(connection);
+      const PushedFrame numbers{.rows = kHigh,
+                                .parts = {{reinterpret_cast<const char*>(counts.data()),
+                                           static_cast<size_t>(kHigh * columns * 2)}}};
+      EXPECT_THAT(port->Offer(connection, numbers),
+                  IsError(absl::StatusCode::kInvalidArgument,
+                          absl::StrCat("data: has ", kHigh * columns * 2, " bytes; 5 rows have ",
+                                       kHigh * row)));
+      const auto arrived = port->Arrivals(3, 1);
+      ASSERT_EQ(arrived.size(), 1u);  // the one of number 0
+      EXPECT_EQ(std::memcmp(arrived[0].data, packed.data(), static_cast<size_t>(kHigh * row)), 0);
+      ASSERT_OK_AND_ASSIGN(const auto input, port->Snapshot());
+      EXPECT_EQ(input->info().dtype, DType::kU16);
+      EXPECT_EQ(input->info().packing, packing);
+      EXPECT_EQ(input->info().stored_type,
+                packing == math::Packing::kLowFirst12 ? "u12p" : "u12_packed");
+      std::vector<uint16_t> read(counts.size());
+      ASSERT_THAT(input->Read({.frames = 3, .rows = kHigh, .columns = columns}, read.data()),
+                  IsOk());
+      EXPECT_TRUE(std::equal(counts.begin() + kHigh * columns, counts.end(), read.begin()));
+      const storage::ProjectionBox part{.first_frame = 1,
+                                        .frames = 2,
+                                        .first_row = 1,
+                                        .rows = 3,
+                                        .first_column = 1,
+                                        .columns = columns - 1};
+      ASSERT_THAT(input->Read(part, read.data()), IsOk());
+      for (int64_t i = 0; i < part.elements(); ++i) {
+        const int64_t f = i / (3 * part.columns), r = i / part.columns % 3, c = i % part.columns;
+        ASSERT_EQ(read[static_cast<size_t>(i)],
+                  counts[static_cast<size_t>(((f + 2) * kHigh + r + 1) * columns + c + 1)]);
+      }
+      std::vector<uint8_t> stored(static_cast<size_t>(2 * 3 * row));
+      ASSERT_THAT(input->Read({.first_frame = 1,
+                               .frames = 2,
+                               .first_row = 1,
+                               .rows = 3,
+                               .first_column = 0,
+                               .columns = columns},
+                              stored.data(), storage::PixelForm::kStored),
+                  IsOk());
+      for (int64_t f = 0; f < 2; ++f) {
+        EXPECT_EQ(
+            std::memcmp(stored.data() + f * 3 * row, packed.data() + ((f + 2) * kHigh + 1) * row,
+                        static_cast<size_t>(3 * row)),
+            0);
+      }
+    }
+  }
 }
 
 TEST_F(ProjectionPortTest, AJobWaitsForNewsTheEndOrTooLong) {

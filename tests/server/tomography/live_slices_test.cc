@@ -44,7 +44,7 @@ class LiveSlicesTest : public ::testing::Test {
   explicit LiveSlicesTest(DType dtype = DType::kU16) { Open(dtype); }
   ~LiveSlicesTest() override { port_->Disconnect(connection_); }
 
-  void Open(DType dtype) {
+  void Open(DType dtype, math::Packing packing = math::Packing::kNone) {
     spec_ = TomographySpec();
     spec_.reconstruction.algorithm = TomographyAlgorithm::kFbp;
     spec_.center.pixels = {18.6};
@@ -53,6 +53,7 @@ class LiveSlicesTest : public ::testing::Test {
              .columns = kColumns,
              .frames = kProjections + kFlats + kDarks,
              .dtype = dtype,
+             .packing = packing,
              .idle_timeout_s = 3600};
     spec_.input = push_;
     if (port_ != nullptr) port_->Disconnect(connection_);
@@ -82,19 +83,34 @@ class LiveSlicesTest : public ::testing::Test {
     std::vector<T> data;
     for (int64_t i = 0; i < kRows * kColumns; ++i) {
       const double count = Count(frame, i / kColumns, i % kColumns);
-      data.push_back(static_cast<T>(push_.dtype == DType::kU8 ? count / 128 : count));
+      data.push_back(static_cast<T>(push_.dtype == DType::kU8 ? count / 128
+                                    : twelve_bits_            ? count / 16
+                                                              : count));
     }
+    Send(frame, data.data(), data.size() * sizeof(T));
+  }
+  void PushPacked(int64_t frame) {
+    std::vector<uint8_t> data(static_cast<size_t>(push_.frame_bytes()));
+    for (int64_t i = 0; i < kRows * kColumns; ++i) {
+      math::WritePacked12(push_.packing, data.data() + i / kColumns * push_.row_bytes(),
+                          i % kColumns,
+                          static_cast<uint32_t>(Count(frame, i / kColumns, i % kColumns) / 16));
+    }
+    Send(frame, data.data(), data.size());
+  }
+  void Send(int64_t frame, const void* data, size_t bytes) {
     PushedFrame pushed{
         .sequence = static_cast<uint64_t>(frame),
         .kind = KindOf(frame),
         .angle_rad = KindOf(frame) == storage::FrameKind::kProjection ? AngleOf(frame) : 0,
         .rows = kRows,
         .parts = {}};
-    pushed.parts.emplace_back(reinterpret_cast<const char*>(data.data()), data.size() * sizeof(T));
+    pushed.parts.emplace_back(static_cast<const char*>(data), bytes);
     ASSERT_THAT(port_->Progress(connection_), IsOk());  // takes the credit
     ASSERT_THAT(port_->Offer(connection_, pushed), IsOk());
   }
   void Push(int64_t frame) {
+    if (push_.packing != math::Packing::kNone) return PushPacked(frame);
     switch (push_.dtype) {
       case DType::kU8: return PushAs<uint8_t>(frame);
       case DType::kU16: return PushAs<uint16_t>(frame);
@@ -116,6 +132,7 @@ class LiveSlicesTest : public ::testing::Test {
     storage::ProjectionInfo info;
     info.format = "push";
     info.dtype = push_.dtype;
+    info.packing = push_.packing;
     info.projections = push_.frames;
     info.rows = kRows;
     info.columns = kColumns;
@@ -183,7 +200,8 @@ class LiveSlicesTest : public ::testing::Test {
     }
   }
 
-  double turns_ = 0.5;  // that the angles cover
+  double turns_ = 0.5;        // that the angles cover
+  bool twelve_bits_ = false;  // u16 have only that many
   std::mt19937 random_{3};
   octavo::testing::FakeClock clock_;
   ProjectionMemory memory_{1 << 24};
@@ -274,6 +292,37 @@ TEST_F(LiveSlicesTest, FramesInAnyOrderEndInThePlanesOfTheVolume) {
       }
       EXPECT_EQ(run.used(), 0);
       ExpectPlanesOfTheVolume(run, wanted);
+    }
+  }
+}
+
+TEST_F(LiveSlicesTest, PlanesOfPackedFramesAreThoseOfNumbers) {
+  twelve_bits_ = true;
+  for (const bool medians : {false, true}) {
+    std::vector<std::vector<float>> wanted;
+    for (const math::Packing packing :
+         {math::Packing::kNone, math::Packing::kLowFirst12, math::Packing::kHighFirst12}) {
+      Open(DType::kU16, packing);
+      if (medians) {
+        spec_.preparation.config.flat_average = spec_.preparation.config.dark_average =
+            FieldAverage::kMedian;
+        spec_.rows = {.begin = 1, .end = 12, .step = 3};
+      }
+      FakeRun run;
+      run.wanted = {Plane(FrameAxis::kZ, 1), Plane(FrameAxis::kY, 20), Plane(FrameAxis::kX, 11)};
+      const TomographyLayout planned = Planned();
+      {
+        LiveSlices live(run, {}, *port_, spec_, planned, LiveKind::kAll);
+        for (const int64_t frame : Frames(0, 20)) Push(frame);
+        ShowAll(live, false);
+        for (const int64_t frame : Frames(20, push_.frames)) Push(frame);
+        ShowAll(live, true);
+      }
+      EXPECT_EQ(run.used(), 0);
+      ExpectPlanesOfTheVolume(run, run.wanted);
+      ASSERT_EQ(run.published.size(), 3u);
+      if (wanted.empty()) wanted = run.published;
+      EXPECT_EQ(run.published, wanted);
     }
   }
 }

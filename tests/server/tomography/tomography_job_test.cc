@@ -725,6 +725,114 @@ TEST_P(TomographyJobTest, OthersRunWhileOneWaitsForProjections) {
   port->Disconnect(connection);
 }
 
+// Counts of 12 bits of an odd number of columns, pushed packed and as numbers: the same volumes,
+// bit for bit, whatever is read of them.
+TEST_P(TomographyJobTest, PackedFramesMakeTheVolumesOfNumbers) {
+  constexpr int64_t kOdd = 61, kFields = 5;  // three flat and two dark fields
+  std::mt19937 random(octavo::testing::FreshSeed());
+  const int64_t frames = kFields + kAngles, pixels = kRows * kOdd;
+  std::vector<uint16_t> counts;
+  for (int64_t f = 0; f < frames; ++f) {
+    for (int64_t i = 0; i < pixels; ++i) {
+      const auto noise = static_cast<double>(random() % 40);
+      const auto sum = f < kFields
+                           ? 0.0
+                           : static_cast<double>(sinograms_[static_cast<size_t>(
+                                 ((f - kFields) * kRows + i / kOdd) * kColumns + i % kOdd)]);
+      counts.push_back(
+          static_cast<uint16_t>(f == 3 || f == 4 ? noise : 100 + noise + 3900 * std::exp(-sum)));
+    }
+  }
+  const auto made = [&](TomographySpec spec, math::Packing packing) {
+    const PushedProjectionsSpec push{
+        .rows = kRows, .columns = kOdd, .frames = frames, .dtype = DType::kU16, .packing = packing};
+    spec.input = push;
+    spec.angles_rad.clear();
+    spec.preparation.ignore_fields = false;
+    spec.preparation.config.minus_log = true;
+    const auto submitted = Submit(spec);
+    EXPECT_THAT(submitted, IsOk());
+    const auto port = queue_->ProjectionPortOf(submitted->name).value();
+    EXPECT_EQ(memory_.used_bytes(), frames * push.frame_bytes());
+    const int64_t connection = port->Connect();
+    for (int64_t f = 0; f < frames; ++f) {
+      std::vector<uint8_t> data(static_cast<size_t>(push.frame_bytes()));
+      const uint16_t* const from = counts.data() + f * pixels;
+      if (packing == math::Packing::kNone) std::memcpy(data.data(), from, data.size());
+      for (int64_t i = 0; packing != math::Packing::kNone && i < pixels; ++i)
+        math::WritePacked12(packing, data.data() + i / kOdd * push.row_bytes(), i % kOdd, from[i]);
+      PushedFrame frame{.sequence = static_cast<uint64_t>(f),
+                        .kind = f < 3         ? storage::FrameKind::kFlat
+                                : f < kFields ? storage::FrameKind::kDark
+                                              : storage::FrameKind::kProjection,
+                        .angle_rad = f < kFields ? 0 : angles_[static_cast<size_t>(f - kFields)],
+                        .rows = kRows,
+                        .parts = {}};
+      frame.parts.emplace_back(reinterpret_cast<const char*>(data.data()), data.size());
+      EXPECT_THAT(port->Progress(connection), IsOk());  // takes the credit
+      EXPECT_THAT(port->Offer(connection, frame), IsOk());
+    }
+    const JobStatus end = Wait(submitted->name);
+    EXPECT_EQ(end.state, JobState::kDone) << end.reason;
+    port->Disconnect(connection);
+    std::vector<std::string> volumes;
+    for (size_t i = 0; i < end.volumes.size(); ++i) {
+      const std::vector<float> values = VolumeOf(end, i);
+      volumes.emplace_back(reinterpret_cast<const char*>(values.data()), values.size() * 4);
+      EXPECT_THAT(store_.Discard(end.volumes[i], Reason::kDiscarded, "test"), IsOk());
+    }
+    return volumes;
+  };
+  const std::vector<std::pair<const char*, std::function<void(TomographySpec&)>>> cases = {
+      {"plain", [](TomographySpec&) {}},
+      {"batches",
+       [](TomographySpec& s) {
+         s.slices_per_batch = 2;
+         s.preparation.config.outliers = {.window = 3, .difference = 30};
+         s.preparation.config.rings = {{.method = RingMethod::kSorting, .sorting_window = 5}};
+       }},
+      {"every second row and third projection",
+       [](TomographySpec& s) {
+         s.rows = {.begin = 1, .end = 7, .step = 2};
+         s.projections = {.begin = 1, .end = 0, .step = 3};
+         s.slices_per_batch = 1;
+       }},
+      {"columns and bins",
+       [](TomographySpec& s) {
+         s.columns = {.begin = 3, .end = 58, .step = 1};
+         s.preparation.config.bin_rows = s.preparation.config.bin_columns = 2;
+         s.center.pixels = {kAxis};
+       }},
+      {"dynamic flats", [](TomographySpec& s) { s.preparation.dynamic_flats = true; }},
+      {"shifts",
+       [](TomographySpec& s) {
+         s.preparation.finds_drift = true;
+         s.preparation.config.shifts.most = 2;
+       }},
+      {"an axis that is searched",
+       [](TomographySpec& s) {
+         s.center = {};
+         s.center.find = true;
+         s.center.search.method = CenterMethod::kPairs;
+       }},
+      {"u16 with a window that is found",
+       [](TomographySpec& s) { s.samples = {.type = DType::kU16}; }},
+      {"a series", [](TomographySpec& s) {
+         s.series = model::VolumeSeriesSpec{.projections = 30, .step = 15};
+       }}};
+  for (const auto& [name, change] : cases) {
+    SCOPED_TRACE(name);
+    TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
+    change(spec);
+    const auto wanted = made(spec, math::Packing::kNone);
+    ASSERT_FALSE(wanted.empty());
+    for (const math::Packing packing : {math::Packing::kLowFirst12, math::Packing::kHighFirst12})
+      EXPECT_TRUE(made(spec, packing) == wanted) << static_cast<int>(packing);
+  }
+  EXPECT_EQ(memory_.used_bytes(), 0);
+  EXPECT_EQ(ledger_.UseOf(0).granted(), 0);
+}
+
 TEST_P(TomographyJobTest, ASeriesHoldsAVolumeOfEachWindow) {
   TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
   spec.series = model::VolumeSeriesSpec{.projections = 30, .step = 10};

@@ -104,6 +104,52 @@ TEST_F(ProjectionInputTest, TheUnitThatTheAnglesAreTakenInIsNoted) {
   EXPECT_THAT(input->info().notes, IsEmpty()) << "those of the file are not used";
 }
 
+// Counts of 12 bits: numbers of 16 of which some are not used, or as few bits as they have (n-bit).
+TEST_F(ProjectionInputTest, IntegersOfFewBitsAreRead) {
+  constexpr int64_t kFrames = 7, kHigh = 9, kWide = 13;
+  std::mt19937 random(octavo::testing::FreshSeed());
+  for (const bool sign : {false, true}) {
+    std::vector<int16_t> values(static_cast<size_t>(kFrames * kHigh * kWide));
+    for (int16_t& v : values) v = static_cast<int16_t>(random() % 4096 - (sign ? 2048 : 0));
+    values.front() = sign ? -2048 : 4095;
+    for (const hid_t stored :
+         {sign ? H5T_STD_I16LE : H5T_STD_U16LE, sign ? H5T_STD_I16BE : H5T_STD_U16BE}) {
+      for (const size_t offset : {0, 4}) {
+        const hid_t type = H5Tcopy(stored);
+        ASSERT_GE(H5Tset_precision(type, 12), 0);
+        ASSERT_GE(H5Tset_offset(type, offset), 0);
+        const std::vector<Hdf5Builder::Layout> layouts = {
+            {.type = type},
+            {.chunk = {2, 4, kWide}, .type = type},
+            {.chunk = {2, 4, 5}, .type = type, .nbit = true},
+            {.chunk = {1, kHigh, kWide}, .deflate = 2, .type = type, .nbit = true}};
+        for (size_t i = 0; i < layouts.size(); ++i) {
+          SCOPED_TRACE(
+              absl::StrCat(sign ? "i16" : "u16", " of 12 bits, from bit ", offset, ", layout ", i));
+          const std::string path = folder_ / "bits.h5";
+          {
+            Hdf5Builder file(path);
+            file.Data("/exchange/data", {kFrames, kHigh, kWide}, values, layouts[i]);
+            file.Data("/exchange/theta", {kFrames}, Degrees(kFrames));
+          }
+          ASSERT_OK_AND_ASSIGN(const auto input, OpenProjections(path, {}));
+          EXPECT_EQ(input->info().dtype, sign ? DType::kI16 : DType::kU16);
+          EXPECT_EQ(ReadAll<int16_t>(*input, FrameKind::kProjection), values);
+          EXPECT_THAT(Read<int16_t>(*input, {.first_frame = 3,
+                                             .frames = 1,
+                                             .first_row = 8,
+                                             .rows = 1,
+                                             .first_column = 11,
+                                             .columns = 2}),
+                      ElementsAre(values[(3 * kHigh + 8) * kWide + 11],
+                                  values[(3 * kHigh + 8) * kWide + 12]));
+        }
+        H5Tclose(type);
+      }
+    }
+  }
+}
+
 TEST_F(ProjectionInputTest, EveryRealTypeIsRead) {
   const std::vector<std::pair<hid_t, DType>> types = {
       {H5T_STD_U8BE, DType::kU8},   {H5T_STD_I8LE, DType::kF32},   {H5T_STD_U16BE, DType::kU16},

@@ -120,6 +120,64 @@ TEST_F(ProjectionInputTest, AllBoxesBeforeTheFirstFailedReadAreGiven) {
   }
 }
 
+/// Two frames of 3 x 5 counts of 12 bits. As stored, each byte is the number of its row.
+class PackedFrames final : public ProjectionInput {
+ public:
+  PackedFrames() : ProjectionInput(Info()) {}
+
+ private:
+  static ProjectionInfo Info() {
+    ProjectionInfo info;
+    info.dtype = DType::kU16;
+    info.packing = math::Packing::kLowFirst12;
+    info.projections = 2, info.rows = 3, info.columns = 5;
+    return info;
+  }
+  absl::Status ReadInside(const ProjectionBox& box, void* out) override {
+    std::fill_n(static_cast<uint16_t*>(out), box.elements(), uint16_t{7});
+    return absl::OkStatus();
+  }
+  absl::Status ReadPacked(const ProjectionBox& box, void* out) override {
+    auto* to = static_cast<char*>(out);
+    for (int64_t i = 0; i < box.frames * box.rows; ++i, to += 8)
+      std::memset(to, static_cast<int>(box.first_row + i % box.rows), 8);
+    return absl::OkStatus();
+  }
+};
+
+TEST_F(ProjectionInputTest, PackedRowsAreReadAsNumbersOrAsTheyAre) {
+  const auto input = std::make_shared<PackedFrames>();
+  const ProjectionBox rows{.frames = 2, .first_row = 1, .rows = 2, .columns = 5};
+  EXPECT_EQ(input->BytesOf(rows, PixelForm::kNumbers), 40);
+  EXPECT_EQ(input->BytesOf(rows, PixelForm::kStored), 32);
+  EXPECT_EQ(Read<uint16_t>(*input, rows), std::vector<uint16_t>(20, 7));
+  std::string stored(32, '\0');
+  ASSERT_THAT(input->Read(rows, stored.data(), PixelForm::kStored), IsOk());
+  const std::string frame = std::string(8, '\1') + std::string(8, '\2');
+  EXPECT_EQ(stored, frame + frame);
+  EXPECT_THAT(input->Read({.frames = 1, .rows = 1, .first_column = 1, .columns = 4}, stored.data(),
+                          PixelForm::kStored),
+              IsError(kInvalid, "columns 1 to 4 of packed rows; allowed are all 5"));
+  std::vector<std::string> memory(2, std::string(32, '\0'));
+  const std::vector<void*> slots = {memory[0].data(), memory[1].data()};
+  EXPECT_THAT(ProjectionPrefetch::Start(input, {rows}, slots, 32),
+              IsError(kInvalid, "a box of 40 bytes; slots have 32"));
+  ASSERT_OK_AND_ASSIGN(const auto prefetch, ProjectionPrefetch::Start(input, {rows, rows}, slots,
+                                                                      32, 2, PixelForm::kStored));
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_OK_AND_ASSIGN(const ProjectionPrefetch::Slab slab, prefetch->Next({}));
+    ASSERT_EQ(slab.bytes(), 32);
+    EXPECT_EQ(std::string(static_cast<const char*>(slab.data()), 32), frame + frame);
+  }
+  // Of an input that is not packed both are the same, also of parts of rows.
+  ASSERT_OK_AND_ASSIGN(const auto file, OpenProjections(DataExchange(), {}));
+  const ProjectionBox part{.frames = 2, .rows = 2, .first_column = 2, .columns = 3};
+  std::vector<uint16_t> numbers(static_cast<size_t>(part.elements()));
+  EXPECT_EQ(file->BytesOf(part, PixelForm::kStored), std::ssize(numbers) * 2);
+  ASSERT_THAT(file->Read(part, numbers.data(), PixelForm::kStored), IsOk());
+  EXPECT_EQ(numbers, Read<uint16_t>(*file, part));
+}
+
 TEST_F(ProjectionInputTest, PrefetchEndsWhenItIsTold) {
   ASSERT_OK_AND_ASSIGN(const auto input, OpenProjections(DataExchange(), {}));
   const auto boxes = Boxes(input->info(), FrameKind::kProjection, 0, 1, 1);

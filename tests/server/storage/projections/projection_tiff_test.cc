@@ -28,11 +28,32 @@ constexpr auto kDataLoss = absl::StatusCode::kDataLoss;
 /// How a page is written.
 struct Page {
   int64_t width = kColumns, height = kRows;
-  int bits = 16, format = 1;         // SampleFormat: 1 unsigned, 2 signed, 3 float
+  int bits = 16, format = 1;         // SampleFormat: 1 unsigned, 2 signed, 3 float; 12 bits of u16
   int compression = 1;               // 1, 8, 32773
   int64_t strip_rows = 0, tile = 0;  // 0 = one strip; a square tile, in place of strips
   bool apart = false;                // strips in reverse, not one after the other
 };
+
+/// Rows of `columns` u16 as TIFF has those of 12 bits: most significant first, each row from a
+/// byte.
+std::string Packed12(const std::string& numbers, int64_t columns) {
+  std::string out;
+  const auto at = [&](size_t i) {
+    uint16_t value = 0;
+    std::memcpy(&value, numbers.data() + 2 * i, 2);
+    return static_cast<unsigned>(value);
+  };
+  const auto wide = static_cast<size_t>(columns);
+  for (size_t row = 0; row < numbers.size() / 2; row += wide) {
+    for (size_t c = 0; c < wide; c += 2) {
+      const unsigned first = at(row + c), second = c + 1 < wide ? at(row + c + 1) : 0;
+      out += static_cast<char>(first >> 4);
+      out += static_cast<char>((first & 15) << 4 | second >> 8);
+      if (c + 1 < wide) out += static_cast<char>(second & 255);
+    }
+  }
+  return out;
+}
 
 class ProjectionTiffTest : public ProjectionInputTest {
  protected:
@@ -40,7 +61,7 @@ class ProjectionTiffTest : public ProjectionInputTest {
   static void Add(TiffBuilder& file, const Page& page, const std::string& pixels,
                   bool big_endian = false) {
     const auto u = [](int64_t n) { return static_cast<uint64_t>(n); };
-    const int64_t size = page.bits / 8;
+    const int64_t size = page.bits == 12 ? 2 : page.bits / 8;
     const int64_t wide = page.tile > 0 ? page.tile : page.width, high = page.tile > 0 ? page.tile
                                                                         : page.strip_rows > 0
                                                                             ? page.strip_rows
@@ -55,10 +76,11 @@ class ProjectionTiffTest : public ProjectionInputTest {
             std::string pixel(u(size), '\0');
             if (r < page.height && c < page.width)
               pixel = pixels.substr(u((r * page.width + c) * size), u(size));
-            if (big_endian) std::reverse(pixel.begin(), pixel.end());
+            if (big_endian && page.bits != 12) std::reverse(pixel.begin(), pixel.end());
             block += pixel;
           }
         }
+        if (page.bits == 12) block = Packed12(block, wide);
         blocks.push_back(page.compression == 8       ? Deflate(block)
                          : page.compression == 32773 ? PackBits(block)
                                                      : block);
@@ -188,19 +210,19 @@ TEST_F(ProjectionTiffTest, PagesOfEveryFormAreRead) {
   const auto upto = [&](int64_t n) {
     return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
   };
-  const auto check = [&]<class T>(T, int format, const char* descr) {
+  const auto check = [&]<class T>(T, int format, const char* descr, int bits = 8 * sizeof(T)) {
     for (int i = 0; i < 12; ++i) {
       const int64_t frames = 1 + upto(5);
       Page page{.width = 2 + upto(40),
                 .height = 1 + upto(30),
-                .bits = 8 * static_cast<int>(sizeof(T)),
+                .bits = bits,
                 .format = format,
                 .compression = std::array{1, 1, 8, 32773}[static_cast<size_t>(upto(4))],
                 .apart = upto(2) == 0};
       page.strip_rows = 1 + upto(page.height);
       if (upto(4) == 0) page.tile = 16;
       std::vector<T> values(static_cast<size_t>(frames * page.width * page.height));
-      for (T& v : values) v = static_cast<T>(random() % 60000);
+      for (T& v : values) v = static_cast<T>(random() % (bits == 12 ? 4096 : 60000));
       const bool big = upto(2) == 0, big_endian = upto(2) == 0;
       SCOPED_TRACE(absl::StrCat(descr, " ", page.width, " x ", page.height, " compression ",
                                 page.compression, " strips ", page.strip_rows, " tile ", page.tile,
@@ -224,6 +246,7 @@ TEST_F(ProjectionTiffTest, PagesOfEveryFormAreRead) {
   };
   check(uint8_t{}, 1, "|u1");
   check(uint16_t{}, 1, "<u2");
+  check(uint16_t{}, 1, "<u2", 12);
   check(int16_t{}, 2, "<i2");
   check(float{}, 3, "<f4");
   check(uint32_t{}, 1, "<u4");
