@@ -122,7 +122,7 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
             earlier.LastNumber(storage::HistoryKind::kScan)),
       annotations(config.software, devices, &scans),
       auto_committer(
-          &committer, &volumes, &scans, &jobs,
+          &committer, &operations, &volumes, &scans, &jobs,
           [this](const security::Owner& owner, const std::string& destination,
                  absl::string_view field) { return CheckRoot(owner, destination, field); }),
       projector({.devices = devices, .streams = RefsTo(read_streams), .ledger = &ledger}),
@@ -194,10 +194,10 @@ Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<D
   if (held_again > kMostNamed)
     Log(LogLevel::kInfo, "more spilled volumes found", {{"held_again", held_again - kMostNamed}});
   if (!config.mirror) return;
-  mirrorer = std::make_unique<volume::Mirrorer>(volume::Mirrorer::Context{
-      .spiller = &spiller, .volumes = &volumes, .busy = [this] {
-        return spiller.Busy() || committer.Pending() > 0 || drain.draining();
-      }});
+  mirrorer = std::make_unique<volume::Mirrorer>(
+      volume::Mirrorer::Context{.spiller = &spiller, .volumes = &volumes, .busy = [this] {
+                                  return spiller.Busy() || committer.Busy() || drain.draining();
+                                }});
 }
 
 absl::Status Components::CheckRoot(const security::Owner& who, const std::string& destination,

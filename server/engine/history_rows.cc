@@ -218,7 +218,7 @@ HistoryRow RowOf(const volume::CommitNews& commit, uint64_t number,
                             {"commit_id", commit.commit_id},
                             {"trace_id", commit.origin.trace_id}};
   HistoryRow row{.kind = HistoryKind::kCommit,
-                 // A commit of the server's own is no operation. A volume has one at a time.
+                 // A commit of the server's own may be no operation. A volume has one at a time.
                  .name = commit.origin.operation.empty() ? commit.volume : commit.origin.operation,
                  .number = number,
                  .state = Name(operation::OperationState::kRunning),
@@ -303,7 +303,9 @@ void SetHeldVolumes(const std::function<bool(const std::string&)>& complete,
 
 CommitOfJob CommitOfJobIn(const HistoryRow& row) {
   CommitOfJob commit;
-  if (row.kind != HistoryKind::kCommit || absl::StartsWith(row.name, "operations/")) return commit;
+  // One that the job's request asked for may be an operation, too, but no request of its own.
+  const bool asked = absl::StartsWith(row.name, "operations/") && !row.request_digest.empty();
+  if (row.kind != HistoryKind::kCommit || asked) return commit;
   const nlohmann::json details = Details(row);
   Take(details, "job", &commit.job);
   Take(details, "volume", &commit.volume);

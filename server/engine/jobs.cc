@@ -273,6 +273,11 @@ void Jobs::OnCommitWanted(const std::string& volume, const model::CommitOptions&
   (void)components_.auto_committer.Begin(volume, options);
 }
 
+std::unique_ptr<volume::GrowingCommit> Jobs::OnGrowingCommitWanted(
+    const volume::GrowingVolume& volume, const model::CommitOptions& options) {
+  return components_.auto_committer.BeginGrowing(volume, options);
+}
+
 absl::StatusOr<std::shared_ptr<source::ProjectionPort>> Jobs::OpenProjectionPush(
     const std::string& job, const security::Principal& caller) {
   if (const job::JobStatus* earlier = components_.earlier.FindJob(job); earlier != nullptr) {

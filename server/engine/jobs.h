@@ -68,6 +68,8 @@ class Jobs final : public job::JobObserver {
   /// Wakes the watchers' threads.
   void OnJobsChanged() override;
   void OnCommitWanted(const std::string& volume, const model::CommitOptions& options) override;
+  std::unique_ptr<volume::GrowingCommit> OnGrowingCommitWanted(
+      const volume::GrowingVolume& volume, const model::CommitOptions& options) override;
   /// Stops all calls to watchers.
   void StopWatching() { watches_.Stop(); }
 

@@ -217,6 +217,12 @@ class JobRun {
   /// Appends `bytes` of device memory, which the stream computes, to the result; waits for the
   /// stream. The job stores the result front to back.
   virtual absl::Status Store(size_t index, const void* data, int64_t bytes) = 0;
+  /// Result `index`, which has begun and is in device memory, is made front to back from now on if
+  /// this returns true, because a commit that the client asked for writes it meanwhile.
+  virtual bool MakesInOrder(size_t index) = 0;
+  /// Then: its first `bytes` are enqueued on the stream, and nothing changes them any more. Does
+  /// not wait. All of them must be told before the result is complete.
+  virtual absl::Status Made(size_t index, int64_t bytes) = 0;
   /// Sets the values of the result to show as black and white.
   virtual void SetDisplay(size_t index, double lo, double hi) = 0;
   /// Sets the numbers of its voxels that were clipped below and above its levels.

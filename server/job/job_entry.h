@@ -4,7 +4,9 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <stop_token>
+#include <string>
 #include <vector>
 
 #include "server/job/job.h"
@@ -28,6 +30,8 @@ struct JobEntry {
   uint64_t returned = 0;   // (lock) not 0: it waits for its device's turn again, in this order
   uint64_t changed = 0;    // (lock) JobTable::changes_ at its last change that ChangedSince tells
   bool finishing = false;  // (lock) its results are being handed out
+  // (lock) those of its warnings that are about commits: its volumes' files do not repeat them
+  std::set<std::string> commit_warnings;
 };
 
 using JobPtr = std::shared_ptr<JobEntry>;

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "server/model/scan_spec.h"
+#include "server/volume/growing_commit.h"
 
 namespace octavo::job {
 
@@ -17,6 +19,10 @@ class JobObserver {
   /// A volume is held, and its job's specification wants it committed with `options`; begins the
   /// commit, and tells the JobQueue of its end. The job's thread calls, without locks.
   virtual void OnCommitWanted(const std::string& volume, const model::CommitOptions& options) = 0;
+  /// The same for a volume that its job makes front to back from now on: begins the commit while it
+  /// is made. Null: it has to wait for OnCommitWanted.
+  virtual std::unique_ptr<volume::GrowingCommit> OnGrowingCommitWanted(
+      const volume::GrowingVolume& volume, const model::CommitOptions& options) = 0;
 };
 
 }  // namespace octavo::job

@@ -62,7 +62,8 @@ absl::Status JobResults::Begin() {
                      .volume = {},
                      .has_mip = false,
                      .storing = nullptr,
-                     .stored = nullptr});
+                     .stored = nullptr,
+                     .commit = nullptr});
   }
   pool->Close();
   job_->charges.erase(job_->charges.begin(), job_->charges.begin() + std::ssize(plan_.results));
@@ -161,6 +162,31 @@ absl::Status JobResults::Store(size_t index, const void* data, int64_t bytes) {
   return absl::OkStatus();
 }
 
+bool JobResults::MakesInOrder(size_t index) {
+  if (index >= made_.size() || !made_[index].open()) return false;
+  Made& made = made_[index];
+  const std::optional<model::CommitOptions>& options = job_->status.spec.commit;  // fixed
+  // What is on disk is a file of its own, which is read once it is whole.
+  if (!options.has_value() || made.storing != nullptr) return false;
+  const absl::Status begun = base::ExceptionToStatus([&]() -> absl::Status {
+    OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume,
+                            services_.volumes->Get(made.volume.name));
+    made.commit = services_.observer->OnGrowingCommitWanted(
+        {.status = volume, .slot = made.slot, .device = job_->device}, *options);
+    return absl::OkStatus();
+  });
+  return begun.ok() && made.commit != nullptr;  // else it begins when the volume is held
+}
+
+absl::Status JobResults::MadeTo(size_t index, int64_t bytes) {
+  if (index >= made_.size() || !made_[index].open() || made_[index].commit == nullptr ||
+      bytes > made_[index].volume.bytes) {
+    return absl::InternalError(
+        absl::StrCat("result ", index, ", of which ", bytes, " bytes are made, is not committed"));
+  }
+  return made_[index].commit->Reach(bytes, stream_);
+}
+
 void JobResults::SetDisplay(size_t index, double lo, double hi) {
   if (index >= made_.size()) return;
   made_[index].volume.display_lo = lo;
@@ -182,7 +208,10 @@ void* JobResults::ResultMip(size_t index, bool made) {
 absl::Status JobResults::Finish(Made& made) {
   {
     MutexLock lock(table_.mutex());
-    made.volume.job_warnings = job_->status.warnings;
+    made.volume.job_warnings.clear();
+    for (const std::string& warning : job_->status.warnings) {
+      if (!job_->commit_warnings.contains(warning)) made.volume.job_warnings.push_back(warning);
+    }
   }
   if (made.storing != nullptr) {
     OCTAVO_ASSIGN_OR_RETURN(made.stored, made.storing->Finish(&made.volume));
@@ -244,9 +273,11 @@ void JobResults::Move(const model::VolumeStatus& volume) {
                                   " and stays where it is: ", begun.message()));
 }
 
-void JobResults::Commit(const model::VolumeStatus& volume) {
+void JobResults::Commit(Made& made) {
+  if (const auto growing = std::move(made.commit); growing != nullptr) return growing->Held();
   const std::optional<model::CommitOptions>& options = job_->status.spec.commit;  // fixed
   if (!options.has_value()) return;
+  const model::VolumeStatus& volume = made.volume;
   const absl::Status begun = base::ExceptionToStatus([&] {
     services_.observer->OnCommitWanted(volume.name, *options);
     return absl::OkStatus();
@@ -268,7 +299,7 @@ void JobResults::Hold(Made& made) {
   made.complete = true;
   pictures_.PublishCuts(made.volume, *made.slot);
   Move(made.volume);
-  Commit(made.volume);
+  Commit(made);
 }
 
 void JobResults::Close(bool held, const absl::Status& status) {
@@ -280,6 +311,8 @@ void JobResults::Close(bool held, const absl::Status& status) {
       services_.volumes->Fail(
           made.volume.name, status.ok() ? Reason::kCancelled : ReasonOrCode(status),
           status.ok() ? "the job was cancelled" : std::string(status.message()));
+      if (made.commit != nullptr)
+        made.commit->Failed(status.ok() ? absl::CancelledError("the job was cancelled") : status);
     } else if (made.stored != nullptr) {
       made.stored->Remove();
     }

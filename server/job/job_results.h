@@ -15,6 +15,7 @@
 #include "server/job/job_table.h"
 #include "server/memory/volume_slot.h"
 #include "server/model/status_types.h"
+#include "server/volume/growing_commit.h"
 #include "server/volume/spilled_volume.h"
 #include "server/volume/spiller.h"
 
@@ -37,6 +38,8 @@ class JobResults {
   absl::StatusOr<void*> Result(size_t index, model::VolumeStatus volume);
   absl::Status BeginStored(size_t index, model::VolumeStatus volume);
   absl::Status Store(size_t index, const void* data, int64_t bytes);
+  bool MakesInOrder(size_t index);
+  absl::Status MadeTo(size_t index, int64_t bytes);
   void SetDisplay(size_t index, double lo, double hi);
   void SetClipped(size_t index, int64_t below, int64_t above);
   void* ResultMip(size_t index, bool made);
@@ -57,6 +60,7 @@ class JobResults {
     bool has_mip = false;
     std::unique_ptr<volume::Spiller::Storing> storing;    // on disk, while it is made
     std::shared_ptr<const volume::SpilledVolume> stored;  // and when it is whole
+    std::unique_ptr<volume::GrowingCommit> commit;        // that writes it while it is made
     bool complete = false;  // it is held, or was; all but `complete` and `volume` is gone
 
     bool open() const { return !volume.name.empty() && !complete; }
@@ -70,11 +74,9 @@ class JobResults {
   /// The volume, which is held now, goes to the tier that the job wants it in. Where that does not
   /// begin, it stays where it is, and the job warns.
   void Move(const model::VolumeStatus& volume);
-  /// The volume, which is held now, is committed if the job wants that. This comes after the last
-  /// slice of a reconstruction, because its files have the digest and the display levels of the
-  /// whole volume. A filtered back projection takes a small part of the time of the disk, so
-  /// writing while it still computes would gain little.
-  void Commit(const model::VolumeStatus& volume);
+  /// The volume, which is held now, is committed if the job wants that, and no commit has written
+  /// it while it was made.
+  void Commit(Made& made);
   /// As JobTable::AddVolume, and tells the observer.
   void List(const model::VolumeStatus& volume);
 

@@ -301,6 +301,7 @@ bool JobTable::NoteCommitFailed(const std::string& name, const std::string& warn
   if (!job.ok()) return false;
   ++(*job)->status.commit_failures;
   (*job)->changed = ++changes_;
+  (*job)->commit_warnings.insert(warning);
   Warn(**job, warning);
   return true;
 }

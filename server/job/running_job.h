@@ -62,6 +62,8 @@ class RunningJob final : public JobRun {
   absl::Status Store(size_t index, const void* data, int64_t bytes) override {
     return results_.Store(index, data, bytes);
   }
+  bool MakesInOrder(size_t index) override { return results_.MakesInOrder(index); }
+  absl::Status Made(size_t index, int64_t bytes) override { return results_.MadeTo(index, bytes); }
   void SetDisplay(size_t index, double lo, double hi) override {
     results_.SetDisplay(index, lo, hi);
   }

@@ -97,6 +97,7 @@ absl::Status ResultVolume::Begin(int64_t index, const ScannedObject& object,
   } else {
     OCTAVO_ASSIGN_OR_RETURN(result, run_.Result(index_, volume));
   }
+  committed_ = !task_.on_disk && run_.MakesInOrder(index_);
   OCTAVO_RETURN_IF_ERROR(AllocateScratch(layout));
   images_ = static_cast<float*>(scratch_images_ != nullptr ? scratch_images_ : result);
   stored_ = static_cast<char*>(scratch_stored_ != nullptr                   ? scratch_stored_
@@ -146,6 +147,7 @@ absl::Status ResultVolume::Add(int64_t first, int64_t count) {
   const int64_t middle = slices_ / 2;
   if (middle >= first && middle < first + count)
     OCTAVO_RETURN_IF_ERROR(LookAt(ImagesOf(first) + (middle - first) * image_voxels_));
+  if (committed_) return run_.Made(index_, (first + count) * image_voxels_ * SizeOf(type));
   if (!task_.on_disk) return absl::OkStatus();
   return run_.Store(index_, stored, count * image_voxels_ * SizeOf(type));
 }

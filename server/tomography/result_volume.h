@@ -35,8 +35,9 @@ class ResultVolume {
   float* ImagesOf(int64_t first) const {
     return images_ + (task_.on_disk || converted() ? 0 : first * image_voxels_);
   }
-  /// The images of the batch are enqueued on the run's stream. A result on disk takes its batches
-  /// in order.
+  /// Whether its batches must come in order: it is on disk, or a commit writes it meanwhile.
+  bool in_order() const { return task_.on_disk || committed_; }
+  /// The images of the batch are enqueued on the run's stream.
   absl::Status Add(int64_t first, int64_t count);
   /// After the last batch: tells what was stored, and how much of it was clipped.
   absl::Status Conclude(model::TomographyReport& report);
@@ -52,6 +53,7 @@ class ResultVolume {
   job::JobRun& run_;
   const TomographyTask& task_;
   size_t index_ = 0;
+  bool committed_ = false;  // while it is made
   int64_t slices_ = 0, image_rows_ = 0, image_columns_ = 0, image_voxels_ = 0;
   ValueWindow window_;
   float* images_ = nullptr;  // of a batch; of the whole result if that is f32 on the device

@@ -285,7 +285,7 @@ void TomographyRunner::TellCounts() {
 
 absl::Status TomographyRunner::Batches(const Part& part) {
   const TomographyLayout& layout = object_.layout;
-  // The batch with a subscriber comes first; batches that are stored come in order.
+  // The batch with a subscriber comes first; batches that are stored or committed come in order.
   std::vector<SliceBatch> batches;
   for (int64_t first = 0; first < layout.slices(); first += task_.slices_per_batch) {
     const int64_t count = std::min(task_.slices_per_batch, layout.slices() - first);
@@ -293,7 +293,7 @@ absl::Status TomographyRunner::Batches(const Part& part) {
   }
   const auto wanted =
       previews_.WantedOf({.first = 0, .count = layout.slices(), .slices = layout.slices()});
-  if (wanted.has_value() && !task_.on_disk) {
+  if (wanted.has_value() && !result_.in_order()) {
     std::rotate(batches.begin(), batches.begin() + wanted->slice / task_.slices_per_batch,
                 batches.end());
   }

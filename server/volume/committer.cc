@@ -4,9 +4,11 @@
 #include <atomic>
 #include <ctime>
 #include <optional>
+#include <stop_token>
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -18,7 +20,10 @@
 #include "gpu/base/status.h"
 #include "server/base/exception_to_status.h"
 #include "server/memory/stripe_layout.h"
+#include "server/storage/commit/describe_late.h"
 #include "server/storage/commit/whole_commit.h"
+#include "server/storage/formats/describes_last.h"
+#include "server/volume/growth.h"
 
 namespace octavo::volume {
 namespace {
@@ -79,6 +84,11 @@ absl::Status SlabRefused(const absl::Status& why) {
                       absl::StrCat(why.message(), ", or use a smaller chunk or shard along y")),
                   info);
 }
+
+// As many volumes may be written while they are made. A device makes one at a time, while the files
+// of the one before are made durable; the commits of more wait until their volumes are held, as
+// their memory for slabs would not suffice for all.
+int MostGrowing(const memory::DeviceSet& devices) { return 2 * devices.size(); }
 
 // volumes/<id> → <id>
 std::string CommitIdOf(const std::string& volume) { return volume.substr(volume.find('/') + 1); }
@@ -179,47 +189,112 @@ struct Committer::Job {
   Done done;
   CommitNews news;
   std::atomic<bool> cancel{false};  // the committer ends
+  // Of a volume that is still being made, else none.
+  std::optional<GrowingVolume> growing;
+  std::shared_ptr<Growth> growth;
 
   bool stopped() const { return cancel || control.stop.stop_requested(); }
+  /// What a commit that does not succeed leaves.
+  const char* left() const {
+    return array.has_value() || growth != nullptr ? kNothing : "the volume stays held";
+  }
+};
+
+/// The maker's side of a commit of a volume that is being made.
+class Committer::Growing final : public GrowingCommit {
+ public:
+  Growing(const Context& context, const std::shared_ptr<Job>& job)
+      : volumes_(*context.volumes),
+        device_(context.devices.device(job->growing->device)),
+        volume_(job->volume),
+        growth_(job->growth) {}
+  ~Growing() override { Failed(absl::CancelledError("nobody makes it any more")); }
+
+  absl::Status Reach(int64_t bytes, StreamRef stream) override {
+    OCTAVO_ASSIGN_OR_RETURN(Event done, device_.NewEvent());
+    OCTAVO_RETURN_IF_ERROR(done.Record(stream));
+    growth_->Reach(bytes, std::move(done));
+    return absl::OkStatus();
+  }
+  void Held() override {
+    VolumeCommit commit;
+    std::optional<Growth::Outcome> over;
+    const absl::Status begun = base::ExceptionToStatus([&]() -> absl::Status {
+      // From here on no other verb can take or discard the volume.
+      OCTAVO_ASSIGN_OR_RETURN(commit, volumes_.BeginCommit(volume_));
+      over = growth_->Seal(commit);
+      return absl::OkStatus();
+    });
+    if (!begun.ok()) growth_->Fail(begun);
+    if (over.has_value()) (void)FinishOrAbandon(std::move(commit), *over);
+  }
+  void Failed(const absl::Status& why) override {
+    growth_->Fail(
+        WithInfo(absl::CancelledError(absl::StrCat(
+                     "the commit was cancelled, because its volume was not made: ", why.message())),
+                 {.reason = Reason::kCommitCancelled, .field = "", .numbers = {}}));
+  }
+
+ private:
+  VolumeStore& volumes_;
+  Device& device_;
+  const std::string volume_;
+  const std::shared_ptr<Growth> growth_;
 };
 
 Committer::Committer(Context context, int threads)
-    : context_(std::move(context)), pool_("oct-commit", threads) {}
+    : context_(std::move(context)),
+      pool_("oct-commit", threads),
+      growing_pool_("oct-grow", MostGrowing(context_.devices)) {}
 Committer::~Committer() { CancelAll(); }
 
-absl::Status Committer::Commit(const std::string& name, const model::CommitOptions& options,
-                               model::WorkControl control, Done done, const ClientVerb* asked) {
+absl::StatusOr<std::shared_ptr<Committer::Job>> Committer::Prepare(
+    const model::VolumeStatus& volume, const model::CommitOptions& options,
+    model::WorkControl control, Done done) {
   auto job = std::make_shared<Job>();
-  const auto commit = std::make_shared<VolumeCommit>();  // tasks of the pool can be copied
-  OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume, context_.volumes->Get(name));
-  OCTAVO_RETURN_IF_ERROR(CheckOwner(volume, asked));
-  OCTAVO_RETURN_IF_ERROR(
-      CheckTransition(name, volume.state, model::VolumeState::kCommitting, EndOf(volume)));
   OCTAVO_ASSIGN_OR_RETURN(job->destination, ExpandDestination(options.destination, volume));
   OCTAVO_RETURN_IF_ERROR(
       storage::ResolveDestination(context_.storage->roots(), job->destination).status());
-  job->volume = name;
+  job->volume = volume.name;
   job->scan = volume.scan;
   job->options = options;
   OCTAVO_ASSIGN_OR_RETURN(job->options.writer,
                           storage::ResolveOptions(options.writer, context_.meta_of(volume)));
   job->control = std::move(control);
   job->done = std::move(done);
-  job->news = {.volume = name,
+  job->news = {.volume = volume.name,
                .title = volume.title,
                .scan = volume.scan,
                .job = volume.job,
                .destination = job->destination,
-               .commit_id = CommitIdOf(name),
+               .commit_id = CommitIdOf(volume.name),
                .origin = job->control.origin,
                .begun = context_.clock->Now()};
+  return job;
+}
+
+bool Committer::Enlist(const std::shared_ptr<Job>& job) {
+  MutexLock lock(mutex_);
+  const auto growing = std::count_if(jobs_.begin(), jobs_.end(),
+                                     [](const auto& one) { return one->growth != nullptr; });
+  if (job->growth != nullptr && growing >= MostGrowing(context_.devices)) return false;
+  jobs_.push_back(job);
+  return true;
+}
+
+absl::Status Committer::Commit(const std::string& name, const model::CommitOptions& options,
+                               model::WorkControl control, Done done, const ClientVerb* asked) {
+  const auto commit = std::make_shared<VolumeCommit>();  // tasks of the pool can be copied
+  OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume, context_.volumes->Get(name));
+  OCTAVO_RETURN_IF_ERROR(CheckOwner(volume, asked));
+  OCTAVO_RETURN_IF_ERROR(
+      CheckTransition(name, volume.state, model::VolumeState::kCommitting, EndOf(volume)));
+  OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Job> job,
+                          Prepare(volume, options, std::move(control), std::move(done)));
   // From here on no other verb can take or discard the volume.
   bool told = false;
   const absl::Status begun = base::ExceptionToStatus([&]() -> absl::Status {
-    {
-      MutexLock lock(mutex_);
-      jobs_.push_back(job);
-    }
+    (void)Enlist(job);
     OCTAVO_ASSIGN_OR_RETURN(*commit, context_.volumes->BeginCommit(name, asked));
     TellBegun(*job);
     told = true;
@@ -228,6 +303,34 @@ absl::Status Committer::Commit(const std::string& name, const model::CommitOptio
   });
   if (begun.ok()) return begun;
   (void)FinishOrAbandon(std::move(*commit), begun);
+  if (told && context_.observer != nullptr) context_.observer->OnCommitEnded(job->news, begun);
+  MutexLock lock(mutex_);
+  jobs_.remove(job);
+  return begun;
+}
+
+absl::StatusOr<std::unique_ptr<GrowingCommit>> Committer::CommitGrowing(
+    GrowingVolume volume, const model::CommitOptions& options, model::WorkControl control,
+    Done done) {
+  OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Job> job,
+                          Prepare(volume.status, options, std::move(control), std::move(done)));
+  if (!storage::DescribesLast(job->options.writer)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(storage::FormatName(job->options.writer.format),
+                     " files begin with what is known at the end"));
+  }
+  job->growing = std::move(volume);
+  job->growth = std::make_shared<Growth>();
+  auto growing = std::make_unique<Growing>(context_, job);
+  bool told = false;
+  const absl::Status begun = base::ExceptionToStatus([&]() -> absl::Status {
+    if (!Enlist(job)) return absl::FailedPreconditionError("as many are written as may be");
+    TellBegun(*job);
+    told = true;
+    growing_pool_.Post([this, job] { RunGrowing(job); });
+    return absl::OkStatus();
+  });
+  if (begun.ok()) return growing;
   if (told && context_.observer != nullptr) context_.observer->OnCommitEnded(job->news, begun);
   MutexLock lock(mutex_);
   jobs_.remove(job);
@@ -322,6 +425,27 @@ void Committer::Run(const std::shared_ptr<Job>& job, VolumeCommit commit) {
   End(*job, outcome);
 }
 
+void Committer::RunGrowing(const std::shared_ptr<Job>& job) {
+  auto outcome = base::ExceptionToStatus([&]() -> absl::StatusOr<storage::CommitOutcome> {
+    if (job->stopped()) return Cancelled(kNothing);
+    const std::stop_callback wake(job->control.stop, [&] { job->growth->Wake(); });
+    auto written = Write(*job, {.kind = HoldKind::kRead,
+                                .status = job->growing->status,
+                                .slot = job->growing->slot,
+                                .spilled = nullptr,
+                                .device = job->growing->device,
+                                .cursor = nullptr,
+                                .loan = nullptr});
+    if (!written.ok()) return NamingDestination(written.status());
+    return written;
+  });
+  job->growing.reset();  // as Run: what it reads is free when observers hear of the end
+  VolumeCommit commit = job->growth->Close(outcome);
+  if (absl::Status finished = FinishOrAbandon(std::move(commit), outcome); !finished.ok())
+    outcome = std::move(finished);
+  End(*job, outcome);
+}
+
 void Committer::RunArray(const std::shared_ptr<Job>& job) {
   auto outcome = base::ExceptionToStatus([&]() -> absl::StatusOr<storage::CommitOutcome> {
     if (job->stopped()) return Cancelled(kNothing);
@@ -359,8 +483,7 @@ void Committer::End(const Job& job, const absl::StatusOr<storage::CommitOutcome>
   } else {
     const bool cancelled = outcome.status().code() == absl::StatusCode::kCancelled;
     Log(cancelled ? LogLevel::kInfo : LogLevel::kError,
-        absl::StrCat(cancelled ? "commit cancelled; " : "commit failed; ",
-                     job.array.has_value() ? "nothing was written" : "the volume stays held"),
+        absl::StrCat(cancelled ? "commit cancelled; " : "commit failed; ", job.left()),
         {{kind, job.volume}, {"error", std::string(outcome.status().message())}});
   }
   job.done(outcome);
@@ -378,6 +501,16 @@ void Committer::Record(const Job& job, const absl::StatusOr<storage::CommitOutco
   bytes_ += outcome->disk_bytes;
 }
 
+absl::Status Committer::WaitForGrowth(int64_t* waited_ns,
+                                      const std::function<absl::Status()>& wait) {
+  const int64_t begun = context_.clock->Now().monotonic_ns;
+  ++waiting_;
+  const absl::Cleanup over = [this] { --waiting_; };
+  absl::Status waited = wait();
+  *waited_ns += context_.clock->Now().monotonic_ns - begun;
+  return waited;
+}
+
 absl::StatusOr<storage::CommitOutcome> Committer::Write(const Job& job, const VolumeHold& hold) {
   const model::VolumeStatus& volume = hold.status;
   Device* const device = &context_.devices.device(hold.device);
@@ -385,7 +518,7 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(const Job& job, const Vo
   const int64_t begun = context_.clock->Now().monotonic_ns;
   model::WorkProgress progress{.stage = model::WorkStage::kPreparing, .total_bytes = volume.bytes};
   job.control.Report(progress);  // before the first touch of a storage that may be slow
-  if (job.stopped()) return Cancelled();
+  if (job.stopped()) return Cancelled(job.left());
   OCTAVO_ASSIGN_OR_RETURN(auto transaction,
                           context_.storage->Begin(job.news.commit_id, job.destination,
                                                   context_.meta_of(volume), job.options.writer));
@@ -395,12 +528,15 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(const Job& job, const Vo
   // One slab is copied from the device while the other is encoded. If memory is short, one slab
   // suffices. The stream is declared after them, because its end waits for the copies that an early
   // return leaves behind.
-  auto first = pool->Get(slab * plane_bytes);
-  if (!first.ok()) return SlabRefused(first.status());
-  auto second = pool->Get(slab * plane_bytes);
-  const std::shared_ptr<void> memory[2] = {*std::move(first),
-                                           second.ok() ? *std::move(second) : nullptr};
-  const int buffers = memory[1] == nullptr ? 1 : 2;
+  std::shared_ptr<void> memory[2];
+  const auto take = [&]() -> absl::Status {
+    auto first = pool->Get(slab * plane_bytes);
+    if (!first.ok()) return SlabRefused(first.status());
+    memory[0] = *std::move(first);
+    auto second = pool->Get(slab * plane_bytes);
+    memory[1] = second.ok() ? *std::move(second) : nullptr;
+    return absl::OkStatus();
+  };
   OCTAVO_ASSIGN_OR_RETURN(Stream stream, device->NewStream(StreamPriority::kLow));
   const auto fetch = [&](int64_t y, int buffer) {
     const int64_t count = std::min(slab, volume.shape[0] - y);
@@ -409,25 +545,51 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(const Job& job, const Vo
     return memory::CopyVolumeBytes(*device, stream.ref(), memory[buffer].get(), *hold.slot, volume,
                                    y * plane_bytes, count * plane_bytes);
   };
+  const auto is_there = [&](int64_t y) {
+    const int64_t end = std::min(y + slab, volume.shape[0]);
+    return job.growth == nullptr || job.growth->Has(end * plane_bytes);
+  };
   Reports reports{.control = job.control, .transaction = *transaction, .progress = progress};
-  reports.Tell(model::WorkStage::kWriting);
-  if (buffers == 2) OCTAVO_RETURN_IF_ERROR(fetch(0, 0));
+  const auto unwanted = [&] { return job.stopped(); };
+  int64_t waited_ns = 0;
   int buffer = 0;
+  bool fetched = false;  // the slab of y, or its copy is under way
   for (int64_t y = 0; y < volume.shape[0]; y += slab) {
-    if (job.stopped()) return Cancelled();
-    if (buffers == 1) OCTAVO_RETURN_IF_ERROR(fetch(y, 0));
-    OCTAVO_RETURN_IF_ERROR(stream.ref().Synchronize());
-    if (buffers == 2 && y + slab < volume.shape[0])
-      OCTAVO_RETURN_IF_ERROR(fetch(y + slab, 1 - buffer));
+    if (job.stopped()) return Cancelled(job.left());
     const int64_t count = std::min(slab, volume.shape[0] - y);
-    absl::Status written = transaction->WriteSlab(y, count, memory[buffer].get());
-    if (!written.ok()) return written;
-    if (buffers == 2) buffer = 1 - buffer;
+    if (!fetched && !is_there(y)) {
+      // Others can use the memory meanwhile.
+      memory[0] = memory[1] = nullptr;
+      reports.Tell(model::WorkStage::kWaiting);
+      OCTAVO_RETURN_IF_ERROR(WaitForGrowth(
+          &waited_ns, [&] { return job.growth->AwaitBytes((y + count) * plane_bytes, unwanted); }));
+      if (job.stopped()) return Cancelled(job.left());
+    }
+    if (memory[0] == nullptr) {
+      reports.Tell(model::WorkStage::kWriting);
+      OCTAVO_RETURN_IF_ERROR(take());
+      buffer = 0;
+    }
+    if (!fetched) OCTAVO_RETURN_IF_ERROR(fetch(y, buffer));
+    OCTAVO_RETURN_IF_ERROR(stream.ref().Synchronize());
+    fetched = memory[1] != nullptr && y + slab < volume.shape[0] && is_there(y + slab);
+    if (fetched) OCTAVO_RETURN_IF_ERROR(fetch(y + slab, 1 - buffer));
+    OCTAVO_RETURN_IF_ERROR(transaction->WriteSlab(y, count, memory[buffer].get()));
+    if (fetched) buffer = 1 - buffer;
     reports.progress.done_bytes += count * plane_bytes;
     reports.Tell(model::WorkStage::kWriting);
   }
-  if (job.stopped()) return Cancelled();
-  return reports.Publish(*context_.clock, begun);
+  memory[0] = memory[1] = nullptr;
+  if (job.growth != nullptr) {
+    OCTAVO_RETURN_IF_ERROR(
+        WaitForGrowth(&waited_ns, [&] { return job.growth->AwaitSeal(unwanted); }));
+    if (job.stopped()) return Cancelled(job.left());
+    // What is known only now: the digest, the levels to show, warnings.
+    OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus held, context_.volumes->Get(job.volume));
+    OCTAVO_RETURN_IF_ERROR(storage::DescribeLate(*transaction, context_.meta_of(held)));
+  }
+  if (job.stopped()) return Cancelled(job.left());
+  return reports.Publish(*context_.clock, begun + waited_ns);
 }
 
 absl::StatusOr<storage::CommitOutcome> Committer::WriteArray(const Job& job) {
@@ -464,7 +626,10 @@ bool Committer::PendingOf(const std::string& scan) {
 
 void Committer::CancelAll() {
   MutexLock lock(mutex_);
-  for (const auto& job : jobs_) job->cancel = true;
+  for (const auto& job : jobs_) {
+    job->cancel = true;
+    if (job->growth != nullptr) job->growth->Wake();
+  }
 }
 
 void Committer::AddTo(model::Stats* stats) {

@@ -8,7 +8,8 @@ and u12_packed as a camera packs them, before the clock starts. Several raw type
 With --planes subscribers look at the middle planes along z, y and x meanwhile; planes_after_last is the time from that moment until the last
 preview of all three is an array of its subscriber: it shows all projections (as far as the 2 s of PushedProjections reach).
 With --commit the same bytes are then written by fio, if it is there: direct I/O, four files in flight. share_of_disk is what the whole job,
-from the file of counts to the committed files, reaches of that. With --file hdf5 or hdf5-gzip the counts are in an HDF5 file (h5py).
+from the file of counts to the committed files, reaches of that. The server writes while it computes; with --afterwards the client commits the
+volume when it is held. With --file hdf5 or hdf5-gzip the counts are in an HDF5 file (h5py).
 The slices are Shepp-Logan's phantom from exact line integrals, each of another density, as u16 counts with noise-free flat and dark fields.
 """
 
@@ -171,6 +172,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=2, help="runs of each job: the first one finds cold pools")
     parser.add_argument("--samples", default="f32", choices=["u8", "u16", "f16", "f32"], help="of the result; u8 and u16 find their window")
     parser.add_argument("--commit", default="", choices=["", "zarr", "npy", "tif"], help="the server commits the result of all rounds but the last")
+    parser.add_argument("--afterwards", action="store_true", help="with --commit: the volume is committed when it is held, not while it is made")
+    parser.add_argument("--batch", type=int, default=0, help="slices in a batch; default: chosen by the server")
     parser.add_argument("--codec", default="", help="of the commit: none, zstd, ...; default: the format's")
     parser.add_argument("--file", default="npy", choices=["npy", "hdf5", "hdf5-gzip"], help="where the counts are")
     parser.add_argument("--devices", type=int, default=1, help="so many jobs at a time, each of a part of the rows on a device of its own")
@@ -202,7 +205,7 @@ def main():
             iterative = algorithm in ("sirt", "mlem", "tv")
             # Of a scan without noise: far below the contrast of the thinnest slice, so that no slice loses by it.
             weight = {"tv_weight": 1e-3 * densities[0]} if algorithm == "tv" else {}
-            settings = dict(algorithm=algorithm, iterations=a.iterations if iterative else 1, samples=a.samples, **weight)
+            settings = dict(algorithm=algorithm, iterations=a.iterations if iterative else 1, samples=a.samples, batch=a.batch, **weight)
             parts = [(int(rows[0]), int(rows[-1]) + 1) for rows in np.array_split(np.arange(a.slices), a.devices)]
             works = [octavo.tomography(file, angles=angles, **settings, **({"rows": part} if a.devices > 1 else {})) for part in parts]
             rounds, commits, after_last, planes_after_last, pushes, written, sent = [], [], [], [], [], 0, 0
@@ -210,7 +213,8 @@ def main():
                 began = time.perf_counter()
                 commits_it = a.commit and len(rounds) + 1 < a.rounds
                 destination = f"out-{len(rounds)}.{a.commit}"
-                options = {"commit": octavo.commit_options(destination, **({"codec": a.codec} if a.codec else {}))} if commits_it else {}
+                codec = {"codec": a.codec} if a.codec else {}
+                options = {"commit": octavo.commit_options(destination, **codec)} if commits_it and not a.afterwards else {}
                 if a.push:
                     job, seconds, planes, push_seconds, sent = pushed_job(client, daemon.root, angles, settings, raw_type, a.planes)
                     jobs = [job]
@@ -225,9 +229,12 @@ def main():
                     if job.state != job_pb2.JOB_STATE_DONE:
                         sys.exit(f"{algorithm}: {job.reason}")
                 if commits_it:
-                    until(lambda: client.job(job.name).commits, 600)
+                    if a.afterwards:
+                        path = client.commit(job.volume_names[0], destination, **codec).path
+                    else:
+                        until(lambda: client.job(job.name).commits, 600)
+                        path = client.job(job.name).commits[0]
                     commits.append(time.perf_counter() - began)
-                    path = os.path.join(daemon.root, client.job(job.name).commits[0])
                     written = bytes_below(path) if os.path.isdir(path) else os.path.getsize(path)
                     shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
                     continue
@@ -246,6 +253,7 @@ def main():
             right = right and min(quality) > bar and max(quality) - min(quality) < 1.0
             print(json.dumps({"name": "job", "algorithm": algorithm, "backend": a.backend, "size": a.size, "angles": a.angles, "slices": a.slices,
                               "iterations": works[0].reconstruction.iterations, "devices": a.devices, "samples": a.samples, "commit": a.commit,
+                              "afterwards": a.afterwards,
                               "seconds_with_commit": round(min(commits), 3) if commits else None, "file": a.file, "codec": a.codec,
                               "written_mb": round(written * 1e-6, 1), "fio_mb_per_s": disk and round(disk * 1e-6, 1),
                               "share_of_disk": disk and round(written / min(commits) / disk, 3),

@@ -131,5 +131,84 @@ class CommitKill(unittest.TestCase):
                 self.check(format, array)
 
 
+class JobKill(unittest.TestCase):
+    """The same of a reconstruction whose slices are written while the next ones are computed: nothing of it is there unless all of it is."""
+
+    SIZE, ROWS = 64, 12
+    # (point, the how-manieth, whether the restart finds or makes it complete)
+    POINTS = [("journal_begin", 1, False), ("tmp_created", 1, False), ("chunk_written", 1, False), ("chunk_written", 7, False), ("files_synced", 1, False),
+              ("manifest_written", 1, True), ("before_rename", 1, True), ("after_rename", 1, True), ("parent_synced", 1, True)]
+
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="octavo-kill-")
+        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
+
+    def submit(self, daemon, client, **fields):
+        angles = np.linspace(0, np.pi, 40, endpoint=False)
+        columns = np.arange(self.SIZE) - (self.SIZE - 1) / 2 - 4 * np.cos(angles)[:, None]
+        lines = 0.02 * np.sqrt(np.maximum(0, (10 + np.arange(self.ROWS)[None, :, None]) ** 2 - columns[:, None, :] ** 2))
+        np.save(os.path.join(daemon.root, "scan.npy"), lines.astype(np.float32))
+        work = octavo.tomography("scan.npy", angles=angles, center=(self.SIZE - 1) / 2, prepare=octavo.preparation(already_sinograms=True), algorithm="sirt",
+                                 iterations=100, batch=1)
+        return client.submit_job(work, **fields).name
+
+    def killed(self, environment=None, delay=None):
+        """A job is written while it is computed, and the daemon is killed. Whether its commit was acknowledged."""
+        daemon = Daemon(directory=self.directory, environment=environment)
+        killer = None
+        try:
+            with daemon.client() as client:
+                name = self.submit(daemon, client, commit=octavo.commit_options("sub/v.zarr", chunk=[1, self.SIZE, self.SIZE]))
+                if delay is not None:
+                    killer = threading.Timer(delay, daemon.process.kill)
+                    killer.start()
+                try:
+                    return bool(client.wait_commit(name).commits)
+                except octavo.OctavoError as error:
+                    self.assertIn(error.code.name, ("UNAVAILABLE", "CANCELLED", "INTERNAL", "UNKNOWN"))
+                    return False
+        finally:
+            if killer:
+                killer.join()
+            daemon.process.wait(60)
+            daemon.remove()
+
+    def check(self, must_be, acknowledged=False):
+        daemon = Daemon(directory=self.directory)
+        try:
+            with daemon.client() as client:
+                path = os.path.join(daemon.root, "sub", "v.zarr")
+                there = os.path.exists(path)
+                if must_be is not None:
+                    self.assertEqual(there, must_be, list(client.info().recovered))
+                if acknowledged:
+                    self.assertTrue(there)
+                parent = os.path.dirname(path)
+                self.assertEqual([n for n in (os.listdir(parent) if os.path.isdir(parent) else []) if n != "v.zarr"], [])
+                wanted = client.read(client.wait_job(self.submit(daemon, client)).volume_names[0])
+                if there:
+                    stored = READERS["zarr"](path).array  # [x, y, z]
+                    np.testing.assert_array_equal(stored.transpose(2, 1, 0), wanted)
+                else:  # the name is free
+                    again = client.wait_commit(self.submit(daemon, client, commit="sub/v.zarr"))
+                    np.testing.assert_array_equal(READERS["zarr"](again.commits[0]).array.transpose(2, 1, 0), wanted)
+            self.assertEqual(daemon.stop(), 0)
+        finally:
+            daemon.remove()
+        shutil.rmtree(os.path.join(self.directory, "data"))
+
+    def test_at_every_named_point(self):
+        for point, count, complete in self.POINTS:
+            with self.subTest(point=point, count=count):
+                self.killed({"OCTAVO_FAILPOINT": f"{point}:kill:{count}"})
+                self.check(complete)
+
+    def test_at_random_instants(self):
+        random.seed(SEED)
+        for i in range(INSTANTS):
+            with self.subTest(i=i):
+                self.check(None, self.killed(delay=random.uniform(0, 1)))
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -11,6 +11,10 @@ class NewsOfJobs final : public job::JobObserver {
   explicit NewsOfJobs(News* news) : news_(*news) {}
   void OnJobsChanged() override { news_.Tell(); }
   void OnCommitWanted(const std::string&, const model::CommitOptions&) override {}
+  std::unique_ptr<volume::GrowingCommit> OnGrowingCommitWanted(
+      const volume::GrowingVolume&, const model::CommitOptions&) override {
+    return nullptr;
+  }
 
  private:
   News& news_;

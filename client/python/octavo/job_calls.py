@@ -36,8 +36,9 @@ class JobCalls:
         request_id  a retry with the same id, work and fields returns the first Job
         fields      title, labels, priority (-100 ... 100), group; device "devices/<n>" or n, "gpu", "cpu", or, for
                     tomography and projection, "host" (devices/host); orphan, ttl: the fate of its volumes; results="disk" or "host": where each goes as soon as it is complete;
-                    commit="scan.zarr" or commit_options(...): the server writes the volume of the result to storage after the job is
-                    DONE (Volume.state COMMITTED, Job.commits), and holds it where that fails (Job.warnings)
+                    commit="scan.zarr" or commit_options(...): the server writes the volume of the result to storage, slices of a
+                    reconstruction while the next ones are computed, and is done soon after the job is DONE (Volume.state COMMITTED, Job.commits;
+                    wait_commit waits for it). It holds the volume where that fails (Job.warnings). operations() lists the commit
         What might be a mistake is an OctavoWarning.
         """
         job = self._call(self._jobs.SubmitJob, job_pb2.SubmitJobRequest(

@@ -4,6 +4,7 @@
 // line cannot be taken back; block_written (write_queue.cc), where a part is in its file.
 #include "server/storage/commit/commit_store.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -23,6 +24,7 @@
 
 #include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
+#include "server/storage/commit/describe_late.h"
 #include "server/storage/commit/journal.h"
 #include "server/storage/commit/publish.h"
 #include "server/storage/formats/format_writers.h"
@@ -254,6 +256,21 @@ class Transaction final : public CommitTransaction {
     return status_ = held_.Named(written);
   }
 
+  absl::Status Describe(const VolumeMeta& meta) {
+    OCTAVO_RETURN_IF_ERROR(status_);
+    const bool same = meta.volume_name == meta_.volume_name && meta.dtype == meta_.dtype &&
+                      std::equal(meta.shape, meta.shape + 3, meta_.shape) &&
+                      std::equal(meta.axes, meta.axes + 3, meta_.axes) &&
+                      std::equal(meta.spacing_um, meta.spacing_um + 3, meta_.spacing_um);
+    if (!same) {
+      return status_ = absl::InternalError(absl::StrCat(
+                 meta_.volume_name, " became ", meta.volume_name, " of another geometry or type"));
+    }
+    OCTAVO_RETURN_IF_ERROR(status_ = writer_->Describe(meta));
+    meta_ = meta;
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<CommitOutcome> Publish() override {
     OCTAVO_RETURN_IF_ERROR(status_);
     auto outcome = WriteOut();
@@ -328,7 +345,7 @@ class Transaction final : public CommitTransaction {
   StoreImpl* const store_;
   CommitPaths paths_;
   HeldPaths held_;
-  const VolumeMeta meta_;
+  VolumeMeta meta_;
   const std::chrono::steady_clock::time_point begun_;
   std::unique_ptr<FileListWriter> writer_;
   ChecksumStream sums_;
@@ -388,6 +405,10 @@ absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::s
 }
 
 }  // namespace
+
+absl::Status DescribeLate(CommitTransaction& transaction, const VolumeMeta& meta) {
+  return static_cast<Transaction&>(transaction).Describe(meta);
+}
 
 absl::StatusOr<std::unique_ptr<CommitStore>> CommitStore::Open(
     const std::string& state_dir, const std::vector<std::string>& roots,

@@ -21,6 +21,10 @@ namespace octavo::storage {
 class FileListWriter : public VolumeWriter {
  public:
   int64_t DiskBytes() const override { return disk_bytes_.load(); }
+  /// Before Finish: what the files say of the volume, in place of what the writer was made with.
+  /// Its shape, type, axes and spacing are the same. Internal if the format has it in a head
+  /// already (DescribesLast).
+  virtual absl::Status Describe(const VolumeMeta& meta) = 0;
   /// The files written so far. After Finish.
   std::vector<Manifest::File> Files();
 

@@ -13,6 +13,7 @@
 #include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "gpu/device/alignment.h"
+#include "server/storage/formats/describes_last.h"
 #include "server/storage/formats/meta_json.h"
 #include "server/storage/io/crc32c.h"
 #include "server/storage/io/direct_alignment.h"
@@ -36,6 +37,15 @@ absl::Status SlabWriter::WriteSlab(int64_t y_begin, int64_t bscans, const void* 
   arena_.execute([&] { status = Slab(y_begin, bscans, static_cast<const char*>(data)); });
   OCTAVO_RETURN_IF_ERROR(status);
   if (const int error = Failpoint("chunk_written")) return ErrnoStatus(error, "writing", path_);
+  return absl::OkStatus();
+}
+
+absl::Status SlabWriter::Describe(const VolumeMeta& meta) {
+  if (!DescribesLast(options_)) {
+    return absl::InternalError(
+        absl::StrCat(FormatName(options_.format), " has its metadata before the voxels"));
+  }
+  meta_ = meta;
   return absl::OkStatus();
 }
 

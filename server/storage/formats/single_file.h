@@ -25,6 +25,7 @@ class SlabWriter : public FileListWriter {
   /// Slabs of about 8 MiB.
   int64_t SlabBscans() const override;
   absl::Status WriteSlab(int64_t y_begin, int64_t bscans, const void* data) final;
+  absl::Status Describe(const VolumeMeta& meta) final;
 
  protected:
   /// Writes B-scans [y_begin, y_begin + bscans), which are the next. Runs in the writer's arena.
@@ -38,7 +39,7 @@ class SlabWriter : public FileListWriter {
   /// B-scans that make about `bytes`, at least one.
   int64_t BscansOf(int64_t bytes) const;
 
-  const VolumeMeta meta_;
+  VolumeMeta meta_;
   const WriterOptions options_;
   tbb::task_arena arena_;
 

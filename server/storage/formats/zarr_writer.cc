@@ -66,6 +66,11 @@ class ZarrWriter final : public FileListWriter {
     return status;
   }
 
+  absl::Status Describe(const VolumeMeta& meta) override {
+    meta_ = meta;
+    return absl::OkStatus();
+  }
+
   absl::Status Finish() override {
     for (const auto& level : levels_) OCTAVO_RETURN_IF_ERROR(level->array.Finish());
     OCTAVO_RETURN_IF_ERROR(WriteGroup());
@@ -241,7 +246,7 @@ class ZarrWriter final : public FileListWriter {
             {"omero", {{"channels", json::array({channel})}}}};
   }
 
-  const VolumeMeta meta_;
+  VolumeMeta meta_;
   const bool v2_;
   std::vector<std::unique_ptr<Level>> levels_;  // from the volume to the coarsest
   tbb::task_arena arena_;

@@ -386,12 +386,15 @@ TEST(SettleEarlier, AJobHasTheCommitsThatItsRowLacks) {
     job::JobStatus job = Job(state);
     volume::CommitNews asked = CommitFor(job.name, "asked");
     asked.origin.operation = "operations/o";  // a client's, which is not the job's
+    volume::CommitNews begun = CommitFor(job.name, "first");
+    begun.origin.operation = "operations/p";  // of the job's request
+    begun.origin.request_id = begun.origin.request_digest = "";
     const auto first = good("/data/first.npy"), known = good("/data/a.npy"),
                of_asked = good("/data/asked.npy"), of_others = good("/data/others.npy");
     std::vector<HistoryRow> rows = {
         RowOf(CommitFor(job.name, "cut"), 4, nullptr, kNow),
         RowOf(CommitFor(job.name, "late"), 3, nullptr, kNow),
-        RowOf(CommitFor(job.name, "first"), 2, &first, kNow),
+        RowOf(begun, 2, &first, kNow),
         RowOf(CommitFor(job.name, "known"), 1, &known, kNow),
         RowOf(CommitFor(job.name, "failed"), 5, &bad, kNow),  // its row has counted that
         RowOf(CommitFor("jobs/other", "others"), 6, &of_others, kNow),

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 #include "gpu/backend/open_devices.h"
@@ -70,6 +71,23 @@ inline std::vector<std::string> NamesOf(const std::vector<JobPtr>& jobs) {
   return names;
 }
 
+/// A commit of a volume that is being made, which notes what it is told.
+class NotedCommit final : public volume::GrowingCommit {
+ public:
+  explicit NotedCommit(std::vector<std::string>* notes) : notes_(*notes) {}
+  absl::Status Reach(int64_t bytes, StreamRef) override {
+    notes_.push_back(absl::StrCat("reach ", bytes));
+    return absl::OkStatus();
+  }
+  void Held() override { notes_.push_back("held"); }
+  void Failed(const absl::Status& why) override {
+    notes_.push_back(absl::StrCat("failed ", why.message()));
+  }
+
+ private:
+  std::vector<std::string>& notes_;
+};
+
 /// Counts how often it was told.
 class CountingObserver final : public JobObserver {
  public:
@@ -77,8 +95,18 @@ class CountingObserver final : public JobObserver {
   void OnCommitWanted(const std::string& volume, const model::CommitOptions& options) override {
     wanted.emplace_back(volume, options.destination);
   }
+  std::unique_ptr<volume::GrowingCommit> OnGrowingCommitWanted(
+      const volume::GrowingVolume& volume, const model::CommitOptions& options) override {
+    if (!grows) return nullptr;
+    EXPECT_EQ(volume.status.state, VolumeState::kAcquiring);
+    EXPECT_EQ(volume.slot->volume.bytes(), volume.status.bytes);
+    growing.push_back(absl::StrCat("begin ", options.destination));
+    return std::make_unique<NotedCommit>(&growing);
+  }
   std::atomic<int> told{0};
   std::vector<std::pair<std::string, std::string>> wanted;  // volume, destination
+  bool grows = false;                // commits begin while their volumes are made
+  std::vector<std::string> growing;  // what those were told
 };
 
 /// The services of jobs on host devices, and a table.

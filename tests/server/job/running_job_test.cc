@@ -170,6 +170,77 @@ TEST_F(RunningJobTest, NoCommitIsWantedOfAResultThatFailed) {
   EXPECT_THAT(WantedAtClose(absl::DataLossError("broken")), ::testing::IsEmpty());
 }
 
+TEST_F(RunningJobTest, ACommitThatBeganWithTheResultIsToldOfItsGrowthAndItsEnd) {
+  enum class Case { kEnds, kFails, kIsCancelled, kCannotBegin, kIsNotWanted };
+  for (const auto which :
+       {Case::kEnds, Case::kFails, Case::kIsCancelled, Case::kCannotBegin, Case::kIsNotWanted}) {
+    SCOPED_TRACE(static_cast<int>(which));
+    const std::string name = absl::StrCat("job", static_cast<int>(which));
+    const JobPtr job = Begun(false, 1, name);
+    if (which != Case::kIsNotWanted)
+      job->status.spec.commit = CommitOptions{.destination = "there", .writer = {}};
+    observer_.grows = which != Case::kCannotBegin;
+    observer_.growing.clear();
+    observer_.wanted.clear();
+    {
+      RunningJob run(services_, table_, turns_, job, stream_.ref());
+      ASSERT_THAT(run.results().Begin(), IsOk());
+      EXPECT_FALSE(run.MakesInOrder(0)) << "it has not begun";
+      EXPECT_FALSE(run.MakesInOrder(1));
+      ASSERT_THAT(run.Result(0, Described()), IsOk());
+      const bool in_order = run.MakesInOrder(0);
+      EXPECT_EQ(in_order, which != Case::kCannotBegin && which != Case::kIsNotWanted);
+      if (in_order) {
+        EXPECT_THAT(run.Made(0, 24), IsOk());
+        EXPECT_THAT(run.Made(0, 64), IsOk());
+        EXPECT_THAT(run.Made(0, 65), IsError(absl::StatusCode::kInternal, "65 bytes"));
+      } else {
+        EXPECT_THAT(run.Made(0, 24), IsError(absl::StatusCode::kInternal, "not committed"));
+      }
+      EXPECT_THAT(run.Made(1, 24), IsError(absl::StatusCode::kInternal, "result 1"));
+      const bool held = which != Case::kFails && which != Case::kIsCancelled;
+      if (held) ASSERT_THAT(run.results().Finish(), IsOk());
+      run.results().Close(held,
+                          which == Case::kFails ? absl::DataLossError("broken") : absl::OkStatus());
+    }
+    ReleaseCharges(job);
+    switch (which) {
+      case Case::kEnds:
+        EXPECT_THAT(observer_.growing, ElementsAre("begin there", "reach 24", "reach 64", "held"));
+        break;
+      case Case::kFails:
+        EXPECT_THAT(observer_.growing,
+                    ElementsAre("begin there", "reach 24", "reach 64", "failed broken"));
+        break;
+      case Case::kIsCancelled:
+        EXPECT_THAT(observer_.growing, ElementsAre("begin there", "reach 24", "reach 64",
+                                                   "failed the job was cancelled"));
+        break;
+      default: EXPECT_THAT(observer_.growing, ::testing::IsEmpty());
+    }
+    EXPECT_EQ(observer_.wanted.size(), which == Case::kCannotBegin ? 1u : 0u)
+        << "one that could not begin begins when the volume is held";
+  }
+}
+
+// Whoever commits the volume by hand then has files that say what is true of them.
+TEST_F(RunningJobTest, AFailedCommitIsNoWarningOfTheVolume) {
+  const JobPtr job = Begun();
+  {
+    RunningJob run(services_, table_, turns_, job, stream_.ref());
+    ASSERT_THAT(run.results().Begin(), IsOk());
+    ASSERT_THAT(run.Result(0, Described()), IsOk());
+    run.Warn("of the data");
+    ASSERT_TRUE(table_.NoteCommitFailed("jobs/a", "could not be committed"));
+    ASSERT_THAT(run.results().Finish(), IsOk());
+    run.results().Close(true, absl::OkStatus());
+  }
+  ReleaseCharges(job);
+  const JobStatus status = table_.Get("jobs/a").value();
+  EXPECT_THAT(status.warnings, ElementsAre("of the data", "could not be committed"));
+  EXPECT_THAT(volumes_.Get(status.volumes.at(0))->job_warnings, ElementsAre("of the data"));
+}
+
 TEST_F(RunningJobTest, EndsOfCommitsAreTold) {
   const JobPtr job = Begun();
   ASSERT_TRUE(table_.NoteCommitted("jobs/a", "/data/there.npy"));

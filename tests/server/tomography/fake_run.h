@@ -103,6 +103,11 @@ class FakeRun final : public JobRun {
         stream(), stored.data() + stored.size() - static_cast<size_t>(bytes), data, bytes));
     return stream().Synchronize();
   }
+  bool MakesInOrder(size_t) override { return in_order; }
+  absl::Status Made(size_t, int64_t bytes) override {
+    made.push_back(bytes);
+    return absl::OkStatus();
+  }
   void SetDisplay(size_t, double lo, double hi) override {
     result.display_lo = lo;
     result.display_hi = hi;
@@ -162,6 +167,8 @@ class FakeRun final : public JobRun {
   std::vector<std::string> published_axes;  // "yx"
   VolumeStatus result;
   std::vector<char> stored;
+  bool in_order = false;      // a commit writes the result while it is made
+  std::vector<int64_t> made;  // then: the bytes that were told
   struct Completed {
     VolumeStatus volume;
     std::vector<char> bytes;

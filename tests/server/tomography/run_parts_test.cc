@@ -9,6 +9,7 @@
 #include <memory>
 #include <numeric>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 
 #include "gpu/math/half.h"
@@ -16,6 +17,7 @@
 #include "server/tomography/axis_finder.h"
 #include "server/tomography/result_volume.h"
 #include "server/tomography/row_preparer.h"
+#include "server/tomography/run.h"
 #include "server/tomography/slice_maker.h"
 #include "server/tomography/value_window.h"
 #include "server/tomography/wide_object.h"
@@ -220,6 +222,42 @@ double NumberAt(DType type, const char* bytes, int64_t i) {
   uint16_t bits = 0;
   std::memcpy(&bits, bytes + 2 * i, 2);
   return type == DType::kU16 ? bits : static_cast<double>(math::HalfToFloat(bits));
+}
+
+// A run whose result is committed while it is made tells how much of it is made, in its own order
+// even if somebody watches another slice.
+TEST(ResultVolumeTest, ACommittedResultIsMadeFrontToBackAndTold) {
+  for (const DType type : {DType::kU8, DType::kU16, DType::kF16, DType::kF32}) {
+    for (const bool in_order : {true, false}) {
+      for (const bool on_disk : {false, true}) {
+        SCOPED_TRACE(absl::StrCat(Info(type).name, " ", in_order, " ", on_disk));
+        TomographySpec spec = DiscSpec();
+        spec.samples.type = type;
+        if (spec.samples.windowed()) spec.samples.low = 0, spec.samples.high = 0.03;
+        const TomographyLayout layout = DiscLayout(spec);
+        FakeRun run;
+        run.in_order = in_order;
+        run.wanted = {{.key = {.product = model::Product::kBscan,
+                               .axis = model::FrameAxis::kZ,
+                               .plane_index = 5},
+                       .previews = true}};
+        TomographyTask task{.spec = &spec,
+                            .layout = &layout,
+                            .input = std::make_shared<DiscInput>(),
+                            .half_turns = {},
+                            .slices_per_batch = 2,
+                            .on_disk = on_disk};
+        ASSERT_THAT(RunTomography(run, {}, task), IsOk());
+        const int64_t slice = kColumns * kColumns * SizeOf(type);
+        if (in_order && !on_disk) {
+          EXPECT_THAT(run.made, ElementsAre(2 * slice, 4 * slice, 6 * slice, 7 * slice));
+        } else {
+          EXPECT_THAT(run.made, IsEmpty());
+        }
+        EXPECT_EQ(run.stored.size(), on_disk ? static_cast<size_t>(kRows * slice) : 0);
+      }
+    }
+  }
 }
 
 TEST(ResultVolumeTest, VoxelsAreConvertedAndTheClippedOnesCounted) {
