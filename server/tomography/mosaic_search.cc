@@ -29,7 +29,7 @@ using storage::ProjectionInput;
 constexpr int64_t kProjections = 9, kFewProjections = 5, kFields = 8;  // that are read of a tile
 constexpr int64_t kManyPairs = 12, kWideSearch = 64;  // from which on fewer projections are read
 constexpr int64_t kLeastShared = 4;                   // columns and rows of an overlap
-constexpr double kSmallPart = 0.1;  // of a tile's largest overlap: those of corners are left out
+constexpr double kSmallPart = 0.5;  // of a tile's largest overlap: those of corners are left out
 constexpr int64_t kMostExtent = 512, kMostPixels = 256 << 10;  // of an overlap that are compared
 constexpr int64_t kMostThreads = 4;
 constexpr double kMostResidual = 1;  // pixels, of a pair, from what all pairs say
@@ -42,6 +42,20 @@ struct Pair {
   int64_t columns = 0, rows = 0;  // that they share
   FoundLag found;
 };
+
+/// Whether pairs whose place is found connect the two tiles in another way.
+bool IsConnected(const std::vector<Pair>& pairs, size_t tiles, const Pair& of) {
+  std::vector<bool> reached(tiles, false);
+  reached[of.first] = true;
+  for (size_t round = 0; round < tiles; ++round) {
+    for (const Pair& pair : pairs) {
+      if (!pair.found.column_known && !pair.found.row_known) continue;
+      if (reached[pair.first] || reached[pair.second])
+        reached[pair.first] = reached[pair.second] = true;
+    }
+  }
+  return reached[of.second];
+}
 
 int64_t Rounded(double value) { return static_cast<int64_t>(std::floor(value + 0.5)); }
 
@@ -327,7 +341,7 @@ absl::StatusOr<FoundPlaces> FindPlaces(const std::vector<std::shared_ptr<Project
         text("columns", found.column_known, found.column, b.first_column - a.first_column),
         text("rows", found.row_known, found.row, b.first_row - a.first_row), found.correlation,
         pair.rows, pair.columns));
-    if (!found.column_known && !found.row_known) {
+    if (!found.column_known && !found.row_known && !IsConnected(pairs, given.size(), pair)) {
       out.warnings.push_back(absl::StrFormat(
           "Tiles %d and %d of the mosaic: their overlap (%d rows, %d columns) shows too little "
           "that "

@@ -13,12 +13,15 @@ namespace {
 constexpr int64_t kCoarseLags = 8;      // to either side, that the coarsest level looks at
 constexpr int64_t kLeastCoarse = 12;    // rows and columns that its pictures share
 constexpr double kMostWork = 2e9;       // pixels of pictures times lags, of the coarsest level
-constexpr int64_t kHighPass = 8;        // pixels to either side whose mean is left out
+constexpr int64_t kHighPass = 8;        // pixels to either side whose mean is left out, at most
+constexpr int64_t kPartOfHighPass = 8;  // of what the pictures share
+constexpr int64_t kSmooth = 2;          // pixels to either side that the smoothing takes
 constexpr int64_t kFewPixels = 32;      // that two pictures must share
 constexpr double kLeastShare = 0.25;    // of what they share in the middle of the range
 constexpr size_t kCandidates = 5;       // maxima of the coarsest level that are followed
 constexpr int64_t kFarLag = 3;          // pixels from a maximum at which it must have fallen
-constexpr double kSmoothedPixels = 12;  // that share their noise after the smoothing
+constexpr double kSmoothedPixels =
+    3.5;  // along an axis, that share their noise after the smoothing
 constexpr double kLeastCorrelation = 0.05, kLeastFall = 0.1;
 constexpr double kDeviationsOfPeak = 6, kDeviationsOfFall = 3;  // of the correlation of noise
 
@@ -40,18 +43,25 @@ struct Line {
   float& at(int64_t i) const { return data[i * stride]; }
 };
 
+/// Pixels to either side of one along both axes.
+struct Reach {
+  int64_t rows = 0, columns = 0;
+};
+
+/// f(line, reach along it) for all rows and columns.
 template <class F>
-void ForLines(Picture& picture, const F& f) {
+void ForLines(Picture& picture, const Reach& reach, const F& f) {
   for (int64_t r = 0; r < picture.rows; ++r)
-    f(Line{.data = picture.row(r), .count = picture.columns, .stride = 1});
+    f(Line{.data = picture.row(r), .count = picture.columns, .stride = 1}, reach.columns);
   for (int64_t c = 0; c < picture.columns; ++c)
-    f(Line{.data = picture.pixels.data() + c, .count = picture.rows, .stride = picture.columns});
+    f(Line{.data = picture.pixels.data() + c, .count = picture.rows, .stride = picture.columns},
+      reach.rows);
 }
 
 /// By 1 4 6 4 1; beyond the ends the outermost value goes on.
 void Smooth(Picture& picture) {
   std::vector<float> copy;
-  ForLines(picture, [&](const Line& line) {
+  ForLines(picture, {}, [&](const Line& line, int64_t) {
     copy.clear();
     for (int64_t i = 0; i < line.count; ++i) copy.push_back(line.at(i));
     const auto value = [&](int64_t i) {
@@ -63,16 +73,16 @@ void Smooth(Picture& picture) {
   });
 }
 
-/// The mean of up to 2 kHighPass + 1 values, of those that there are.
-void Average(Picture& picture) {
+/// The mean of each value and those within reach, of those that there are.
+void Average(Picture& picture, const Reach& reach) {
   std::vector<double> sums;  // before each value
-  ForLines(picture, [&](const Line& line) {
+  ForLines(picture, reach, [&](const Line& line, int64_t most) {
     sums.assign(1, 0.0);
     for (int64_t i = 0; i < line.count; ++i)
       sums.push_back(sums.back() + static_cast<double>(line.at(i)));
     for (int64_t i = 0; i < line.count; ++i) {
-      const int64_t begin = std::max<int64_t>(0, i - kHighPass),
-                    end = std::min(line.count, i + kHighPass + 1);
+      const int64_t begin = std::max<int64_t>(0, i - most),
+                    end = std::min(line.count, i + most + 1);
       line.at(i) =
           static_cast<float>((sums[static_cast<size_t>(end)] - sums[static_cast<size_t>(begin)]) /
                              static_cast<double>(end - begin));
@@ -80,14 +90,23 @@ void Average(Picture& picture) {
   });
 }
 
-/// What varies over a few pixels: neither the noise of single ones nor slow changes.
-Picture BandOf(const Picture& in) {
+/// What varies over a few pixels: neither the noise of single ones nor changes beyond `reach`.
+/// Without `ends` at either end, where the filters lack what lies outside: there the same object
+/// would look different in two pictures, and shift the maximum.
+Picture BandOf(const Picture& in, const Reach& reach, const Reach& ends) {
   Picture band = in;
   Smooth(band);
   Picture slow = band;
-  Average(slow);
-  for (size_t i = 0; i < band.pixels.size(); ++i) band.pixels[i] -= slow.pixels[i];
-  return band;
+  Average(slow, reach);
+  Picture out{
+      .rows = in.rows - 2 * ends.rows, .columns = in.columns - 2 * ends.columns, .pixels = {}};
+  out.pixels.resize(static_cast<size_t>(out.rows * out.columns));
+  for (int64_t r = 0; r < out.rows; ++r) {
+    for (int64_t c = 0; c < out.columns; ++c)
+      out.row(r)[c] =
+          band.row(r + ends.rows)[c + ends.columns] - slow.row(r + ends.rows)[c + ends.columns];
+  }
+  return out;
 }
 
 struct Sums {
@@ -142,11 +161,15 @@ class Level {
                .column = FloorOf(range.column - range.most_columns, scale)},
         most_{.row = -FloorOf(-range.row - range.most_rows, scale),
               .column = -FloorOf(-range.column - range.most_columns, scale)} {
-    for (const Picture& picture : first) first_.push_back(BandOf(picture));
-    for (const Picture& picture : second) second_.push_back(BandOf(picture));
+    const Picture &a = first.front(), &b = second.front();
     const Lag middle = {.row = FloorOf(range.row, scale), .column = FloorOf(range.column, scale)};
-    shared_rows_ = SharedRows(middle);
-    shared_columns_ = SharedColumns(middle);
+    shared_rows_ = Shared(a.rows, b.rows, middle.row);
+    shared_columns_ = Shared(a.columns, b.columns, middle.column);
+    const Reach reach = {.rows = ReachFor(shared_rows_), .columns = ReachFor(shared_columns_)};
+    const Reach ends = {.rows = EndsOf(reach.rows, range.most_rows, shared_rows_),
+                        .columns = EndsOf(reach.columns, range.most_columns, shared_columns_)};
+    for (const Picture& picture : first) first_.push_back(BandOf(picture, reach, ends));
+    for (const Picture& picture : second) second_.push_back(BandOf(picture, reach, ends));
     least_pixels_ = std::max<double>(kFewPixels, kLeastShare * PixelsAt(middle));
   }
 
@@ -162,6 +185,13 @@ class Level {
   /// Pixels of the first picture that the second one shows, too.
   double PixelsAt(const Lag& lag) const {
     return static_cast<double>(SharedRows(lag)) * static_cast<double>(SharedColumns(lag));
+  }
+  /// The standard deviation of the correlation of noise alone. Fields leave the same pattern in all
+  /// projections of a tile, so these do not count in full.
+  double NoiseAt(const Lag& lag) const {
+    const double together = (first_.front().rows > 1 ? kSmoothedPixels : 1) * kSmoothedPixels,
+                 pixels = PixelsAt(lag) * std::sqrt(static_cast<double>(first_.size()));
+    return std::sqrt(together / std::max(1.0, pixels));
   }
   /// Pixels that the whole range takes.
   double Work() const {
@@ -180,14 +210,21 @@ class Level {
   static int64_t FloorOf(int64_t value, int64_t scale) {
     return value >= 0 ? value / scale : -((-value + scale - 1) / scale);
   }
+  static int64_t Shared(int64_t of_first, int64_t of_second, int64_t lag) {
+    return std::max<int64_t>(0, std::min(of_first, of_second + lag) - std::max<int64_t>(0, lag));
+  }
   int64_t SharedRows(const Lag& lag) const {
-    return std::max<int64_t>(0, std::min(first_.front().rows, second_.front().rows + lag.row) -
-                                    std::max<int64_t>(0, lag.row));
+    return Shared(first_.front().rows, second_.front().rows, lag.row);
   }
   int64_t SharedColumns(const Lag& lag) const {
-    return std::max<int64_t>(
-        0, std::min(first_.front().columns, second_.front().columns + lag.column) -
-               std::max<int64_t>(0, lag.column));
+    return Shared(first_.front().columns, second_.front().columns, lag.column);
+  }
+  static int64_t ReachFor(int64_t shared) {
+    return std::clamp<int64_t>(shared / kPartOfHighPass, 1, kHighPass);
+  }
+  /// Along an axis whose lag is known both pictures end alike.
+  static int64_t EndsOf(int64_t reach, int64_t most_lags, int64_t shared) {
+    return most_lags == 0 ? 0 : std::min(reach + kSmooth, shared / 4);
   }
   double Correlate(const Lag& lag) const {
     if (PixelsAt(lag) < least_pixels_) return -2;
@@ -267,10 +304,7 @@ double PeakOf(double before, double middle, double after) {
 class Peak {
  public:
   Peak(Level& level, const Lag& lag)
-      : level_(level),
-        lag_(lag),
-        value_(level.At(lag)),
-        noise_(std::sqrt(kSmoothedPixels / std::max(1.0, level.PixelsAt(lag)))) {}
+      : level_(level), lag_(lag), value_(level.At(lag)), noise_(level.NoiseAt(lag)) {}
 
   double value() const { return value_; }
   bool stands_out() const {

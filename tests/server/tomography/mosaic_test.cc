@@ -179,7 +179,7 @@ TEST(JoinedDetectorTest, WeightsOfNeighboursFallLinearlyAndSumToOne) {
         EXPECT_NEAR(of_a, (100 - static_cast<double>(x)) / (shared + 2), 1e-6);
         EXPECT_NEAR(of_a + of_b, 1, 1e-6) << x;
       } else {
-        EXPECT_EQ(std::max(of_a, of_b), 1);
+        EXPECT_GT(std::max(of_a, of_b), 0.95);  // alone
       }
     }
     for (const float weight : a.row_weights) EXPECT_EQ(weight, 1);
@@ -601,6 +601,9 @@ void ExpectFound(const std::vector<TruePlace>& tiles, int64_t columns, int64_t r
   const auto found = FindPlaces(inputs, given, search, true);
   ASSERT_THAT(found, IsOk());
   EXPECT_TRUE(found->warnings.empty()) << found->warnings.front();
+  std::string log;
+  for (const std::string& line : found->log) log += line + "\n";
+  SCOPED_TRACE(log);
   for (size_t i = 0; i < tiles.size(); ++i) {
     EXPECT_NEAR(found->places[i].first_column - found->places[0].first_column,
                 tiles[i].column - tiles[0].column, tolerance)
@@ -614,18 +617,18 @@ void ExpectFound(const std::vector<TruePlace>& tiles, int64_t columns, int64_t r
 }
 
 TEST(MosaicSearchTest, FindsTilesSideBySideInNoise) {
-  ExpectFound({{0, 0, 3, 0}, {91.37, 2.61, 88, 0}}, 120, 90, 10, 4000, 0.1);
-  ExpectFound({{91.37, 0, 88, 0}, {0, 5.3, 3, 0}}, 120, 90, 12, 60000, 0.05);
+  ExpectFound({{0, 0, 3, 0}, {111.37, 2.61, 108, 0}}, 160, 120, 10, 8000, 0.1);
+  ExpectFound({{111.37, 0, 108, 0}, {0, 5.3, 3, 0}}, 160, 120, 12, 60000, 0.05);
 }
 TEST(MosaicSearchTest, FindsThreeTilesInARow) {
-  ExpectFound({{0, 3, 0, 0}, {88.8, 0, 90, 0}, {181.2, 1.5, 180, 0}}, 120, 80, 8, 4000, 0.1);
+  ExpectFound({{0, 3, 0, 0}, {88.8, 0, 90, 0}, {181.2, 1.5, 180, 0}}, 140, 100, 8, 8000, 0.1);
 }
 TEST(MosaicSearchTest, FindsTwoByTwo) {
-  ExpectFound({{0, 0, 0, 0}, {81.4, 1.2, 80, 0}, {-2.3 + 5, 61.7, 0, 60}, {80.6, 59.2, 80, 60}},
-              110, 90, 8, 8000, 0.1);
+  ExpectFound({{0, 0, 0, 0}, {81.4, 1.2, 80, 0}, {2.7, 61.7, 0, 60}, {80.6, 59.2, 80, 60}}, 130,
+              110, 8, 8000, 0.1);
 }
 TEST(MosaicSearchTest, FindsTilesOneAboveTheOther) {
-  ExpectFound({{4, 0, 0, 0}, {0, 70.45, 0, 66}}, 100, 100, 9, 8000, 0.1);
+  ExpectFound({{4, 0, 0, 0}, {0, 70.45, 0, 66}}, 120, 120, 9, 8000, 0.1);
 }
 TEST(MosaicSearchTest, FindsFarShifts) {
   ExpectFound({{0, 0, 0, 0}, {120.7, 31.3, 175, 0}}, 240, 120, 80, 20000, 0.1);
@@ -634,7 +637,7 @@ TEST(MosaicSearchTest, FindsFarShifts) {
 TEST(MosaicSearchTest, KeepsWhatTheOverlapDoesNotTell) {
   std::mt19937 random(octavo::testing::FreshSeed());
   // The same in all rows: columns are found, rows stay.
-  const Blobs pillars(random, 220, 3, false);
+  const Blobs pillars(random, 220, 60, false);
   std::vector<TilePlace> given = {At(0, 0, 120, 60), At(84, 2, 120, 60)};
   std::vector<std::shared_ptr<storage::ProjectionInput>> tiles = {
       ScanOf(pillars, 0, 0, 120, 60, 9, 20000, random),
