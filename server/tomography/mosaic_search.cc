@@ -40,7 +40,7 @@ struct Pair {
   size_t first = 0, second = 0;
   int64_t column = 0, row = 0;    // of the second one, in pixels of the first
   int64_t columns = 0, rows = 0;  // that they share
-  FoundLag found;
+  FoundLag found = {};
 };
 
 /// Whether pairs whose place is found connect the two tiles in another way.

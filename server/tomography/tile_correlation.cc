@@ -14,14 +14,13 @@ constexpr int64_t kCoarseLags = 8;      // to either side, that the coarsest lev
 constexpr int64_t kLeastCoarse = 12;    // rows and columns that its pictures share
 constexpr double kMostWork = 2e9;       // pixels of pictures times lags, of the coarsest level
 constexpr int64_t kHighPass = 8;        // pixels to either side whose mean is left out, at most
-constexpr int64_t kPartOfHighPass = 8;  // of what the pictures share
-constexpr int64_t kSmooth = 2;          // pixels to either side that the smoothing takes
+constexpr int64_t kPartOfHighPass = 6;  // of what the pictures share
+constexpr int64_t kSmooth = 4;          // pixels to either side that the smoothing takes
 constexpr int64_t kFewPixels = 32;      // that two pictures must share
 constexpr double kLeastShare = 0.25;    // of what they share in the middle of the range
 constexpr size_t kCandidates = 5;       // maxima of the coarsest level that are followed
 constexpr int64_t kFarLag = 3;          // pixels from a maximum at which it must have fallen
-constexpr double kSmoothedPixels =
-    3.5;  // along an axis, that share their noise after the smoothing
+constexpr double kSmoothedPixels = 5;   // along an axis, that share their noise after it
 constexpr double kLeastCorrelation = 0.05, kLeastFall = 0.1;
 constexpr double kDeviationsOfPeak = 6, kDeviationsOfFall = 3;  // of the correlation of noise
 
@@ -95,6 +94,8 @@ void Average(Picture& picture, const Reach& reach) {
 /// would look different in two pictures, and shift the maximum.
 Picture BandOf(const Picture& in, const Reach& reach, const Reach& ends) {
   Picture band = in;
+  // Twice: a parabola through the correlation at whole pixels is off where its maximum is narrow.
+  Smooth(band);
   Smooth(band);
   Picture slow = band;
   Average(slow, reach);
@@ -220,7 +221,7 @@ class Level {
     return Shared(first_.front().columns, second_.front().columns, lag.column);
   }
   static int64_t ReachFor(int64_t shared) {
-    return std::clamp<int64_t>(shared / kPartOfHighPass, 1, kHighPass);
+    return std::clamp<int64_t>(shared / kPartOfHighPass, 3, kHighPass);
   }
   /// Along an axis whose lag is known both pictures end alike.
   static int64_t EndsOf(int64_t reach, int64_t most_lags, int64_t shared) {

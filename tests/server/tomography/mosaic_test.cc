@@ -617,18 +617,18 @@ void ExpectFound(const std::vector<TruePlace>& tiles, int64_t columns, int64_t r
 }
 
 TEST(MosaicSearchTest, FindsTilesSideBySideInNoise) {
-  ExpectFound({{0, 0, 3, 0}, {111.37, 2.61, 108, 0}}, 160, 120, 10, 8000, 0.1);
+  ExpectFound({{0, 0, 3, 0}, {111.37, 2.61, 108, 0}}, 160, 120, 10, 20000, 0.1);
   ExpectFound({{111.37, 0, 108, 0}, {0, 5.3, 3, 0}}, 160, 120, 12, 60000, 0.05);
 }
 TEST(MosaicSearchTest, FindsThreeTilesInARow) {
-  ExpectFound({{0, 3, 0, 0}, {88.8, 0, 90, 0}, {181.2, 1.5, 180, 0}}, 140, 100, 8, 8000, 0.1);
+  ExpectFound({{0, 3, 0, 0}, {88.8, 0, 90, 0}, {181.2, 1.5, 180, 0}}, 140, 100, 8, 40000, 0.1);
 }
 TEST(MosaicSearchTest, FindsTwoByTwo) {
   ExpectFound({{0, 0, 0, 0}, {81.4, 1.2, 80, 0}, {2.7, 61.7, 0, 60}, {80.6, 59.2, 80, 60}}, 130,
-              110, 8, 8000, 0.1);
+              110, 8, 40000, 0.1);
 }
 TEST(MosaicSearchTest, FindsTilesOneAboveTheOther) {
-  ExpectFound({{4, 0, 0, 0}, {0, 70.45, 0, 66}}, 120, 120, 9, 8000, 0.1);
+  ExpectFound({{4, 0, 0, 0}, {0, 70.45, 0, 66}}, 120, 120, 9, 20000, 0.1);
 }
 TEST(MosaicSearchTest, FindsFarShifts) {
   ExpectFound({{0, 0, 0, 0}, {120.7, 31.3, 175, 0}}, 240, 120, 80, 20000, 0.1);
