@@ -86,7 +86,7 @@ def ProjectionMosaic(tiles: Sequence[Any], *, search: int = 0) -> t.ProjectionMo
     tiles   for each (file, first_column) or (file, first_column, first_row), where its first pixel lies on the joined detector, in pixels; only
             differences count. file: a path, or a dict of ProjectionFile's fields; or dict(file=, first_column=, first_row=)
     search  0: positions are as given; else they may be wrong by so many pixels between neighbours, at most 512, and are found by what
-            overlaps show. Job.tomography.mosaic_tiles has them
+            overlaps show, best of 40 pixels or more. Job.tomography.mosaic_tiles has them
     """
     if isinstance(tiles, (str, bytes, dict)) or not hasattr(tiles, "__iter__"):
         raise ValueError(f"tiles is {short(tiles)}; expected a list of (file, first_column[, first_row])")
