@@ -22,7 +22,7 @@ constexpr size_t kCandidates = 5;       // maxima of the coarsest level that are
 constexpr int64_t kFarLag = 3;          // pixels from a maximum at which it must have fallen
 constexpr double kSmoothedPixels = 5;   // along an axis, that share their noise after it
 constexpr double kLeastCorrelation = 0.05, kLeastFall = 0.1;
-constexpr double kDeviationsOfPeak = 6, kDeviationsOfFall = 3;  // of the correlation of noise
+constexpr double kDeviationsOfPeak = 4.5, kDeviationsOfFall = 3;  // of the correlation of noise
 
 Picture Halved(const Picture& in) {
   Picture out{.rows = in.rows / 2, .columns = in.columns / 2, .pixels = {}};
