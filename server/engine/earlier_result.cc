@@ -49,6 +49,18 @@ std::string HowResultDiffers(const nlohmann::json& processing, const model::Tomo
   const auto* const file = std::get_if<model::ProjectionFileSpec>(&wanted.input);
   if (file != nullptr && !path.empty() && !IsSameFile(path, file->path, roots))
     return absl::StrCat("it was made of '", path, "', and this scan is '", file->path, "'");
+  if (const auto* mosaic = std::get_if<model::ProjectionMosaicSpec>(&wanted.input)) {
+    for (size_t i = 0; i < mosaic->tiles.size(); ++i) {
+      const std::string tile =
+          TextAt(made, absl::StrCat("/mosaic/tiles/", i, "/file/path").c_str());
+      const std::string& path_wanted = mosaic->tiles[i].file.path;
+      if (!IsSameFile(tile, path_wanted, roots))
+        return absl::StrCat("tile ", i, " of its mosaic was '", tile, "', and '", path_wanted,
+                            "' is wanted");
+    }
+  } else if (made.contains("mosaic")) {
+    return "it was made of a mosaic";
+  }
   const bool sinograms = TextAt(made, "/output") == "TOMOGRAPHY_OUTPUT_SINOGRAMS";
   if (sinograms != wanted.makes_sinograms()) {
     return sinograms ? "it holds prepared sinograms, and slices are wanted"

@@ -155,23 +155,30 @@ absl::Status Jobs::CheckRoots(const model::JobSpec& spec) {
   const security::Owner who = security::OwnerOf(spec.caller.principal);
   const std::vector<std::string>& all = components_.config.replay_roots;
   const std::vector<std::string> allowed = components_.config.root_rights.Among(all, who);
-  std::string path, field;
-  if (const auto* import = std::get_if<model::ImportSpec>(&spec.work)) {
-    path = import->path;
-    field = "volume_import.path";
-  } else if (const auto* tomography = std::get_if<model::TomographySpec>(&spec.work)) {
-    if (const auto* file = std::get_if<model::ProjectionFileSpec>(&tomography->input))
-      path = file->path;
-    field = "tomography.file.path";
+  if (allowed.size() == all.size()) return absl::OkStatus();
+  const auto check = [&](const std::string& field, const std::string& path) -> absl::Status {
+    if (path.empty()) return absl::OkStatus();
+    // What lies outside of all roots is refused as everybody's is, when the file is looked for.
+    const std::string plain = std::filesystem::path(path).lexically_normal().string();
+    const bool known = std::any_of(all.begin(), all.end(), [&](const std::string& root) {
+      return absl::StartsWith(plain, absl::StrCat(absl::StripSuffix(root, "/"), "/"));
+    });
+    if (!known && !allowed.empty()) return absl::OkStatus();
+    return components_.config.root_rights.Check(who, plain, field, path);
+  };
+  if (const auto* import = std::get_if<model::ImportSpec>(&spec.work))
+    return check("volume_import.path", import->path);
+  const auto* tomography = std::get_if<model::TomographySpec>(&spec.work);
+  if (tomography == nullptr) return absl::OkStatus();
+  if (const auto* file = std::get_if<model::ProjectionFileSpec>(&tomography->input))
+    return check("tomography.file.path", file->path);
+  if (const auto* mosaic = std::get_if<model::ProjectionMosaicSpec>(&tomography->input)) {
+    for (size_t i = 0; i < mosaic->tiles.size(); ++i) {
+      OCTAVO_RETURN_IF_ERROR(check(absl::StrCat("tomography.mosaic.tiles[", i, "].file.path"),
+                                   mosaic->tiles[i].file.path));
+    }
   }
-  if (path.empty() || allowed.size() == all.size()) return absl::OkStatus();
-  // What lies outside of all roots is refused as everybody's is, when the file is looked for.
-  const std::string plain = std::filesystem::path(path).lexically_normal().string();
-  const bool known = std::any_of(all.begin(), all.end(), [&](const std::string& root) {
-    return absl::StartsWith(plain, absl::StrCat(absl::StripSuffix(root, "/"), "/"));
-  });
-  if (!known && !allowed.empty()) return absl::OkStatus();
-  return components_.config.root_rights.Check(who, plain, field, path);
+  return absl::OkStatus();
 }
 
 // As Scans::CheckSpill does for scans.

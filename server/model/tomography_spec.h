@@ -24,6 +24,16 @@ struct ProjectionFileSpec {
   storage::ProjectionOptions options;  // angle_values: the angles of the job
 };
 
+/// All fields as in octavo.v1.ProjectionMosaic.
+struct ProjectionMosaicSpec {
+  struct Tile {
+    ProjectionFileSpec file;
+    double first_column = 0, first_row = 0;
+  };
+  std::vector<Tile> tiles;
+  int64_t search = 0;
+};
+
 /// All fields as in octavo.v1.ProjectionArrays.
 struct ProjectionArraysSpec {
   std::string projections, flats, darks;
@@ -133,7 +143,8 @@ enum class TomographyOutput : uint8_t { kSlices, kSinograms };
 
 /// All fields as in octavo.v1.TomographyJob.
 struct TomographySpec {
-  std::variant<std::monostate, ProjectionFileSpec, ProjectionArraysSpec, PushedProjectionsSpec>
+  std::variant<std::monostate, ProjectionFileSpec, ProjectionArraysSpec, PushedProjectionsSpec,
+               ProjectionMosaicSpec>
       input;
   std::vector<double> angles_rad;
   IndexRange projections, rows, columns;
@@ -201,6 +212,13 @@ struct HalfTurnReport {
          center_deviation = mass_deviation, score = mass_deviation;
 };
 
+/// All fields as in octavo.v1.MosaicTileReport.
+struct MosaicTileReport {
+  double first_column = 0, first_row = 0;
+  double correlation = std::numeric_limits<double>::quiet_NaN();
+  bool found = false;
+};
+
 /// TomographyReport.opposite_projections and opposite_degrees.
 struct OppositeProjections {
   int64_t first = 0, second = 0;
@@ -233,6 +251,7 @@ struct TomographyReport {
   double largest_flat_weight = 0;
   std::vector<double> row_shifts;
   double row_shift_uncertainty = std::numeric_limits<double>::quiet_NaN();
+  std::vector<MosaicTileReport> mosaic_tiles;
 };
 
 }  // namespace octavo::model

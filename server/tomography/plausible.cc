@@ -78,6 +78,8 @@ void LookAtAngles(const model::TomographySpec& spec, const storage::ProjectionIn
   const char* const field = !spec.angles_rad.empty() ? "tomography.angles_rad"
                             : std::holds_alternative<model::ProjectionFileSpec>(spec.input)
                                 ? "tomography.file.angle_unit"
+                            : std::holds_alternative<model::ProjectionMosaicSpec>(spec.input)
+                                ? "tomography.mosaic.tiles[0].file.angle_unit"
                                 : "tomography.push";
   const std::vector<double> used = SelectedAngles(spec, info);
   if (used.size() < 2) return;
@@ -307,14 +309,16 @@ absl::Status CheckPushedAngles(const storage::ProjectionInfo& info) {
 }
 
 std::optional<absl::Status> FindExchangedFields(const model::TomographySpec& spec,
-                                                storage::ProjectionInput& input) {
+                                                storage::ProjectionInput& input,
+                                                const std::string& of_tile) {
   if (spec.preparation.ignore_fields || input.info().flats == 0 || input.info().darks == 0)
     return std::nullopt;
   const auto flat = MeanOf(spec, input, storage::FrameKind::kFlat),
              dark = MeanOf(spec, input, storage::FrameKind::kDark);
   if (!flat.has_value() || !dark.has_value() || *flat >= *dark) return std::nullopt;
-  const char* const field =
-      std::holds_alternative<model::ProjectionFileSpec>(spec.input)     ? "tomography.file.flats"
+  const std::string field =
+      !of_tile.empty()                                                  ? of_tile
+      : std::holds_alternative<model::ProjectionFileSpec>(spec.input)   ? "tomography.file.flats"
       : std::holds_alternative<model::ProjectionArraysSpec>(spec.input) ? "tomography.arrays.flats"
                                                                         : "tomography.push";
   return InvalidField(

@@ -33,9 +33,11 @@ Implausible FindImplausible(const model::TomographySpec& spec, const storage::Pr
 /// Examines the unit of pushed angles, as FindImplausible does for those of a file, when all have
 /// come: the error if they look like degrees.
 absl::Status CheckPushedAngles(const storage::ProjectionInfo& info);
-/// Reads a little of the flat and dark fields: a warning if the flat ones are darker.
+/// Reads a little of the flat and dark fields: a warning if the flat ones are darker. `field`: what
+/// it names; "" = the flat fields of the job's input.
 std::optional<absl::Status> FindExchangedFields(const model::TomographySpec& spec,
-                                                storage::ProjectionInput& input);
+                                                storage::ProjectionInput& input,
+                                                const std::string& field = "");
 /// Reads a little of the projections and the flat fields: a warning if hardly any light passes, as
 /// in projections that were already divided by their flat fields.
 std::optional<std::string> FindNoTransmission(const model::TomographySpec& spec,

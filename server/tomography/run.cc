@@ -102,6 +102,10 @@ absl::Status TomographyRunner::Run() {
   }
   OCTAVO_RETURN_IF_ERROR(task_.spec->series.has_value() ? MakeSeries(pushed) : MakeOne(pushed));
   if (pushed.has_value()) OCTAVO_RETURN_IF_ERROR(pushed->TellLeftOut());
+  if (task_.mosaic != nullptr) {
+    report_.unlit += task_.mosaic->unlit() * object_.layout.frames();
+    report_.mosaic_tiles = *task_.tiles;
+  }
   TellCounts();
   run_.Found(report_);
   return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "server/model/tomography_spec.h"
 #include "server/storage/projections/projection_input.h"
 #include "server/tomography/layout.h"
+#include "server/tomography/mosaic_input.h"
 
 namespace octavo::buffer {
 class ArrayInput;
@@ -25,8 +26,10 @@ namespace octavo::tomography {
 /// A planned tomography job on one device.
 struct TomographyTask {
   const model::TomographySpec* spec = nullptr;
-  const TomographyLayout* layout = nullptr;         // of a series: of its first volume
-  std::shared_ptr<storage::ProjectionInput> input;  // null: the frames of `port`
+  const TomographyLayout* layout = nullptr;                     // of a series: of its first volume
+  std::shared_ptr<storage::ProjectionInput> input;              // null: the frames of `port`
+  const MosaicInput* mosaic = nullptr;                          // the input, if it is one
+  const std::vector<model::MosaicTileReport>* tiles = nullptr;  // of a mosaic
   source::ProjectionPort* port = nullptr;
   const buffer::ArrayInput* initial = nullptr;  // the initial slices; null: none
   std::vector<model::IndexRange>

@@ -8,21 +8,23 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 
 #include "gpu/base/status.h"
 #include "gpu/tomography/truncation.h"
 #include "server/buffer/array_input.h"
 #include "server/source/push_projections.h"
-#include "server/storage/io/confined_path.h"
 #include "server/tomography/drift_finder.h"
 #include "server/tomography/flat_finder.h"
 #include "server/tomography/half_turn.h"
 #include "server/tomography/layout.h"
+#include "server/tomography/mosaic.h"
 #include "server/tomography/odd_values.h"
 #include "server/tomography/plausible.h"
 #include "server/tomography/projection_arrays.h"
 #include "server/tomography/projection_cache.h"
+#include "server/tomography/projection_file.h"
 #include "server/tomography/result_volume.h"
 #include "server/tomography/run.h"
 #include "server/tomography/volume_series.h"
@@ -50,16 +52,24 @@ struct HostMemory {
 
 /// Host memory for the larger of two searches, which follow each other: of the open beam of each
 /// projection, and of the drift along the axis.
-absl::StatusOr<HostMemory> SearchHostMemory(const TomographyLayout& layout) {
+/// Beside it, that of the fields of a mosaic's tiles, which stays to the end.
+absl::StatusOr<HostMemory> SearchHostMemory(const TomographyLayout& layout, int64_t of_tiles) {
   OCTAVO_ASSIGN_OR_RETURN(const int64_t flats, FlatFinderHostBytes(layout));
   OCTAVO_ASSIGN_OR_RETURN(const int64_t drift, DriftFinderHostBytes(layout));
+  if (of_tiles > drift) {
+    return HostMemory{
+        .bytes = of_tiles + drift,
+        .field = "tomography.mosaic.tiles",
+        .what = "the combined fields of all tiles, and what is found before them, take ",
+        .allowed = "; allowed are fewer or smaller tiles"};
+  }
   if (flats > drift) {
     return HostMemory{.bytes = flats,
                       .field = "tomography.preparation.dynamic_flats",
                       .what = "the search for components of the flat fields takes ",
                       .allowed = "; allowed are fewer flat fields or projections"};
   }
-  return HostMemory{.bytes = drift,
+  return HostMemory{.bytes = of_tiles + drift,
                     .field = "tomography.preparation.row_drift",
                     .what = "the profiles of all projections take ",
                     .allowed = "; allowed are fewer projections or rows"};
@@ -80,13 +90,14 @@ class TomographyWork final : public job::JobWork {
  public:
   TomographyWork(model::TomographySpec spec, const job::JobEnvironment& environment,
                  std::shared_ptr<storage::ProjectionInput> input,
-                 std::shared_ptr<source::ProjectionPort> port,
+                 std::shared_ptr<const Mosaic> mosaic, std::shared_ptr<source::ProjectionPort> port,
                  std::shared_ptr<const buffer::ArrayInput> initial, TomographyLayout layout,
                  std::vector<model::IndexRange> half_turns, int64_t projections,
                  std::vector<std::string> warnings, std::shared_ptr<void> search_memory)
       : spec_(std::move(spec)),
         environment_(environment),
         input_(std::move(input)),
+        mosaic_(std::move(mosaic)),
         port_(std::move(port)),
         initial_(std::move(initial)),
         layout_(std::move(layout)),
@@ -105,9 +116,10 @@ class TomographyWork final : public job::JobWork {
   bool makes_series() const override { return spec_.series.has_value(); }
 
   std::optional<model::VolumeStatus> Expected() const override {
-    return DescribeResult(
-        spec_, layout_,
-        input_ != nullptr ? input_->info().pixel_size_um : port_->spec().pixel_size_um);
+    return DescribeResult(spec_, layout_,
+                          input_ != nullptr    ? input_->info().pixel_size_um
+                          : mosaic_ != nullptr ? mosaic_->info().pixel_size_um
+                                               : port_->spec().pixel_size_um);
   }
 
   absl::StatusOr<job::JobPlan> Plan(Device& device) const override {
@@ -131,8 +143,9 @@ class TomographyWork final : public job::JobWork {
     plan.view_extents[2] = layout_.slices();
     plan.bscan_axis = model::FrameAxis::kZ;
     plan.text = absl::StrCat(
-        layout_.Text(), HalfTurnText(spec_, half_turns_), SeriesText(spec_, projections_),
-        "batches: ", batches, " of ", batch, " slices, result ", SamplesText(), " ",
+        layout_.Text(), mosaic_ == nullptr ? "" : absl::StrJoin(mosaic_->log(), "\n") + "\n",
+        HalfTurnText(spec_, half_turns_), SeriesText(spec_, projections_), "batches: ", batches,
+        " of ", batch, " slices, result ", SamplesText(), " ",
         chosen.on_disk ? "on disk" : "in device memory",
         "\nmemory of a batch: ", (m.raw + m.fields) >> 20, " MiB raw data, ", m.prepare >> 20,
         " MiB preparation, ", m.sinograms >> 20, " MiB sinograms, ", m.reconstruct >> 20,
@@ -151,12 +164,24 @@ class TomographyWork final : public job::JobWork {
                        spec_.samples.found() || volumes_ > 1 ||
                        spec_.half_turn == model::HalfTurn::kBest ||
                        spec_.preparation.dynamic_flats || spec_.preparation.finds_drift;
-    const auto input = again ? CacheChunks(input_, environment_.projection_memory, &note) : input_;
+    auto input = again ? CacheChunks(input_, environment_.projection_memory, &note) : input_;
     if (!note.empty()) run.Log(note);
+    std::shared_ptr<const MosaicInput> joined;
+    if (mosaic_ != nullptr) {
+      for (const std::string& line : mosaic_->log()) run.Log(line);
+      std::vector<std::string> notes;
+      const auto tiles =
+          mosaic_->MakeInput(again ? environment_.projection_memory : nullptr, &notes);
+      for (const std::string& of_tile : notes) run.Log(of_tile);
+      joined = tiles;
+      input = tiles;
+    }
     return RunTomography(run, stop,
                          {.spec = &spec_,
                           .layout = &layout_,
                           .input = input,
+                          .mosaic = joined.get(),
+                          .tiles = mosaic_ == nullptr ? nullptr : &mosaic_->tiles(),
                           .port = port_.get(),
                           .initial = initial_.get(),
                           .half_turns = half_turns_,
@@ -177,7 +202,9 @@ class TomographyWork final : public job::JobWork {
                                                      const std::stop_token& stop) const {
     if (search_memory_ != nullptr || environment_.projection_memory == nullptr)
       return search_memory_;
-    OCTAVO_ASSIGN_OR_RETURN(const HostMemory wanted, SearchHostMemory(layout_));
+    OCTAVO_ASSIGN_OR_RETURN(
+        const HostMemory wanted,
+        SearchHostMemory(layout_, mosaic_ != nullptr ? mosaic_->field_bytes() : 0));
     const int64_t bytes = wanted.bytes;
     if (bytes == 0) return std::shared_ptr<void>();
     for (bool told = false;;) {
@@ -293,7 +320,8 @@ class TomographyWork final : public job::JobWork {
 
   const model::TomographySpec spec_;
   const job::JobEnvironment environment_;
-  const std::shared_ptr<storage::ProjectionInput> input_;  // null: pushed
+  const std::shared_ptr<storage::ProjectionInput> input_;  // null: pushed, or a mosaic
+  const std::shared_ptr<const Mosaic> mosaic_;             // null: another input
   const std::shared_ptr<source::ProjectionPort> port_;
   const std::shared_ptr<const buffer::ArrayInput> initial_;  // null: none
   const TomographyLayout layout_;                            // of a series: of its first volume
@@ -307,9 +335,10 @@ class TomographyWork final : public job::JobWork {
 
 /// Host memory for the searches: refused if the server never has as much. A push takes it at once,
 /// with that of its frames; null otherwise.
-absl::StatusOr<std::shared_ptr<void>> TakeSearchMemory(const TomographyLayout& layout, bool pushed,
+absl::StatusOr<std::shared_ptr<void>> TakeSearchMemory(const TomographyLayout& layout,
+                                                       int64_t of_tiles, bool pushed,
                                                        source::ProjectionMemory* memory) {
-  OCTAVO_ASSIGN_OR_RETURN(const HostMemory wanted, SearchHostMemory(layout));
+  OCTAVO_ASSIGN_OR_RETURN(const HostMemory wanted, SearchHostMemory(layout, of_tiles));
   const int64_t bytes = wanted.bytes;
   std::shared_ptr<void> taken;
   if (bytes == 0 || memory == nullptr) return taken;
@@ -325,44 +354,6 @@ absl::StatusOr<std::shared_ptr<void>> TakeSearchMemory(const TomographyLayout& l
                    .numbers = {{"wanted", absl::StrCat(bytes)},
                                {"limit", absl::StrCat(memory->limit_bytes())},
                                {"retryable", possible ? "true" : "false"}}});
-}
-
-absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenFile(
-    const model::TomographySpec& spec, const model::ProjectionFileSpec& file,
-    const job::JobEnvironment& environment) {
-  storage::ProjectionOptions options = file.options;
-  OCTAVO_ASSIGN_OR_RETURN(
-      const storage::ConfinedPath path,
-      storage::ConfinePath(file.path, environment.file_roots, "tomography.file.path"));
-  options.roots = environment.file_roots;
-  if (!spec.angles_rad.empty()) {
-    options.angle_values = spec.angles_rad;
-    options.angle_unit = storage::AngleUnit::kRadians;
-  }
-  // The path as the client knows it, without the root's place.
-  const auto told = [](const absl::Status& status) {
-    ErrorInfo info = InfoOf(status);
-    if (info.field.empty()) info.field = "tomography.file.path";
-    return WithInfo(
-        absl::Status(status.code(), absl::StrCat("tomography.file: ", status.message())), info);
-  };
-  auto format = storage::ProjectionFormatOf(path.path, options);
-  if (!format.ok()) return told(format.status());
-  options.format = *std::move(format);
-  if (storage::NamesFurtherFiles(options.format)) {
-    for (const auto& [field, name] :
-         {std::pair{"flats", &options.flats}, std::pair{"darks", &options.darks},
-          std::pair{"angles", &options.angles}}) {
-      if (name->empty() || *name == "-") continue;
-      OCTAVO_ASSIGN_OR_RETURN(const storage::ConfinedPath further,
-                              storage::ConfinePath(*name, environment.file_roots,
-                                                   absl::StrCat("tomography.file.", field)));
-      *name = further.path;
-    }
-  }
-  auto input = storage::OpenProjections(path.path, options);
-  if (!input.ok()) return told(input.status());
-  return input;
 }
 
 /// The slices to begin with, which have the result's shape; null = the job asks for none.
@@ -503,10 +494,12 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
   model::TomographySpec spec = asked;
   spec.reconstruction.auto_bytes = MostOfAuto(environment);
   std::shared_ptr<storage::ProjectionInput> input;
+  std::shared_ptr<const Mosaic> mosaic;
   std::shared_ptr<source::ProjectionPort> port;
   storage::ProjectionInfo info;
   if (const auto* file = std::get_if<model::ProjectionFileSpec>(&spec.input)) {
-    OCTAVO_ASSIGN_OR_RETURN(input, OpenFile(spec, *file, environment));
+    OCTAVO_ASSIGN_OR_RETURN(input, OpenProjectionFile(*file, environment.file_roots,
+                                                      "tomography.file", spec.angles_rad));
     info = input->info();
     OCTAVO_RETURN_IF_ERROR(CheckFile(spec, info, file->path));
   } else if (const auto* arrays = std::get_if<model::ProjectionArraysSpec>(&spec.input)) {
@@ -529,13 +522,17 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
                           "is given with push, where each projection brings its angle");
     if (!spec.series.has_value()) OCTAVO_RETURN_IF_ERROR(CheckUsed(spec.projections, push->frames));
     info = Expected(spec, *push);
+  } else if (const auto* tiles = std::get_if<model::ProjectionMosaicSpec>(&spec.input)) {
+    OCTAVO_ASSIGN_OR_RETURN(mosaic, Mosaic::Open(spec, *tiles, environment.file_roots));
+    info = mosaic->info();
+    spec.preparation.ignore_fields = true;  // the tiles are divided by theirs
   } else {
-    return InvalidField("tomography.input", "is not given; allowed: file, arrays, push");
+    return InvalidField("tomography.input", "is not given; allowed: file, arrays, push, mosaic");
   }
   TakeAxisOf(info, spec);
   std::vector<model::IndexRange> half_turns;
   // Those of a push are known when all angles have come.
-  if (spec.takes_half_turn() && input != nullptr) {
+  if (spec.takes_half_turn() && (input != nullptr || mosaic != nullptr)) {
     OCTAVO_ASSIGN_OR_RETURN(half_turns, HalfTurnsOf(spec, info.angles_rad));
     spec = WithProjections(spec, PlannedHalfTurn(spec, half_turns));
   }
@@ -561,15 +558,20 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
     if (const auto none = FindNoTransmission(spec, *input)) doubts.warnings.push_back(*none);
     for (std::string& odd : FindOddValues(spec, *input)) doubts.warnings.push_back(std::move(odd));
   }
+  if (mosaic != nullptr) {
+    doubts.warnings.insert(doubts.warnings.end(), mosaic->warnings().begin(),
+                           mosaic->warnings().end());
+  }
   // Do this last, when nothing else can fail, because it takes host memory.
   if (const auto* push = std::get_if<model::PushedProjectionsSpec>(&spec.input)) {
     OCTAVO_ASSIGN_OR_RETURN(port, source::ProjectionPort::Create(
                                       *push, environment.projection_memory, environment.clock));
   }
   OCTAVO_ASSIGN_OR_RETURN(auto search_memory,
-                          TakeSearchMemory(layout, port != nullptr, environment.projection_memory));
-  return std::make_unique<TomographyWork>(spec, environment, std::move(input), std::move(port),
-                                          std::move(initial), std::move(layout),
+                          TakeSearchMemory(layout, mosaic != nullptr ? mosaic->field_bytes() : 0,
+                                           port != nullptr, environment.projection_memory));
+  return std::make_unique<TomographyWork>(spec, environment, std::move(input), std::move(mosaic),
+                                          std::move(port), std::move(initial), std::move(layout),
                                           std::move(half_turns), info.projections,
                                           std::move(doubts.warnings), std::move(search_memory));
 }

@@ -97,6 +97,11 @@ void PrintJob(const Session& session, const v1::Job& job) {
           std::minmax_element(found.row_shifts().begin(), found.row_shifts().end());
       std::cout << ", shifts along the axis " << *least << " to " << *most << " rows";
     }
+    for (int i = 0; i < found.mosaic_tiles_size(); ++i) {
+      const v1::MosaicTileReport& tile = found.mosaic_tiles(i);
+      std::cout << (i == 0 ? ", tiles at column,row " : "; ") << tile.first_column() << ","
+                << tile.first_row() << (tile.found() ? " (found)" : "");
+    }
     if (found.series_planned() > 0) {
       std::cout << ", " << found.series_volumes() << " of " << found.series_planned()
                 << " volumes of the series";

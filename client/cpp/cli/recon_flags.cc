@@ -298,6 +298,7 @@ void ReconFlags::AddTo(CLI::App* app) {
   app->add_flag("--degrees", degrees_, "angles of the file are in degrees, whatever it says")
       ->excludes(angles)
       ->excludes(radians);
+  AddTilesTo(app);
   auto* flats = app->add_option("--flats", flats_, "further .npy or TIFF, or dataset; - = none");
   auto* darks = app->add_option("--darks", darks_, "the same");
   app->add_option("--data", projections_at_, "dataset of the projections, if not the usual one");
@@ -423,6 +424,19 @@ void ReconFlags::AddTo(CLI::App* app) {
   }
 }
 
+void ReconFlags::AddTilesTo(CLI::App* app) {
+  app->add_option("--tile-columns", tile_columns_,
+                  "A,B,...: the scans are tiles of one that is wider than the detector; where the "
+                  "first column of each lies, in columns. They are one job, named after the first. "
+                  "--flats and --darks are for all, or A,B,... one for each");
+  app->add_option("--tile-rows", tile_rows_,
+                  "the same of their first rows; alone: tiles one above "
+                  "the other");
+  app->add_option("--tile-search", tile_search_,
+                  "of tiles: positions may be wrong by so many pixels between neighbours, and are "
+                  "found; up to 512. Default: they are as given");
+}
+
 void ReconFlags::AddFollowingTo(CLI::App* app) {
   auto* follow = app->add_flag("--follow", follow_,
                                "the file is on this computer and still being written, or not there "
@@ -430,8 +444,8 @@ void ReconFlags::AddFollowingTo(CLI::App* app) {
                                "or --data, --flats, --darks, --angles-file), Zarr, or a folder of "
                                "TIFF files. Each projection "
                                "is sent to the server as it comes");
-  for (const char* other :
-       {"--preview", "--no-wait", "--plan", "--output-dir", "--request-id", "--axis-png"})
+  for (const char* other : {"--preview", "--no-wait", "--plan", "--output-dir", "--request-id",
+                            "--axis-png", "--tile-columns", "--tile-rows"})
     follow->excludes(app->get_option(other));
   const std::pair<const char*, std::pair<std::optional<uint32_t>*, const char*>> counts[] = {
       {"--follow-count",
@@ -532,6 +546,48 @@ void ReconFlags::SetFile(const std::string& path, v1::TomographyJob* job) const 
   if (Given("--columns")) SetRange("--columns", columns_, job->mutable_columns());
   if (Given("--projections")) SetRange("--projections", projections_, job->mutable_projections());
   if (Given("--half-turn")) job->set_half_turn(kHalfTurns.at(half_turn_));
+  if (HasTiles()) {
+    SetTiles(job);
+  } else if (Given("--tile-search")) {
+    throw CLI::ValidationError("--tile-search", "is of --tile-columns and --tile-rows");
+  }
+}
+
+// All scans as tiles, each with what SetFile said of the first one.
+void ReconFlags::SetTiles(v1::TomographyJob* job) const {
+  const auto places = [&](const char* flag, const std::string& text) {
+    if (!Given(flag)) return std::vector<double>(files_.size(), 0.0);
+    std::vector<double> numbers;
+    for (const absl::string_view part : absl::StrSplit(text, ',')) {
+      double number = 0;
+      if (!absl::SimpleAtod(part, &number) || !std::isfinite(number))
+        Refuse(flag, text, "finite numbers, with commas between them");
+      numbers.push_back(number);
+    }
+    if (numbers.size() != files_.size())
+      Refuse(flag, text, absl::StrCat(files_.size(), " numbers, one for each scan"));
+    return numbers;
+  };
+  const std::vector<double> columns = places("--tile-columns", tile_columns_),
+                            rows = places("--tile-rows", tile_rows_);
+  // One for all tiles, or one for each.
+  const auto fields = [&](const std::string& text) {
+    const std::vector<std::string> each = absl::StrSplit(text, ',');
+    return each.size() == files_.size() ? each : std::vector<std::string>(files_.size(), text);
+  };
+  const v1::ProjectionFile file = job->file();
+  const std::vector<std::string> flats = fields(file.flats()), darks = fields(file.darks());
+  v1::ProjectionMosaic* const mosaic = job->mutable_mosaic();
+  for (size_t i = 0; i < files_.size(); ++i) {
+    v1::ProjectionMosaic::Tile* const tile = mosaic->add_tiles();
+    *tile->mutable_file() = file;
+    tile->mutable_file()->set_path(files_[i]);
+    tile->mutable_file()->set_flats(flats[i]);
+    tile->mutable_file()->set_darks(darks[i]);
+    tile->set_first_column(columns[i]);
+    tile->set_first_row(rows[i]);
+  }
+  mosaic->set_search(tile_search_);
 }
 
 void ReconFlags::SetPreparation(v1::TomographyPreparation* to) const {
@@ -859,11 +915,11 @@ void ReconFlags::CheckFollowing(const v1::TomographyJob& job) const {
 }
 
 bool ReconFlags::MayNameMany() const {
-  return std::any_of(files_.begin(), files_.end(), MayStandForMany);
+  return !HasTiles() && std::any_of(files_.begin(), files_.end(), MayStandForMany);
 }
 
 bool ReconFlags::HasPattern() const {
-  return std::any_of(files_.begin(), files_.end(), cli::HasPattern);
+  return !HasTiles() && std::any_of(files_.begin(), files_.end(), cli::HasPattern);
 }
 
 std::vector<std::string> ReconFlags::FindScans(std::vector<std::string> roots,
@@ -881,9 +937,9 @@ std::vector<std::string> ReconFlags::FindScans(std::vector<std::string> roots,
   return std::move(found.notes);
 }
 
-const std::vector<std::string>& ReconFlags::files() const {
+std::vector<std::string> ReconFlags::files() const {
   if (files_.empty()) throw CLI::RequiredError("file");
-  return files_;
+  return HasTiles() ? std::vector<std::string>{files_.front()} : files_;
 }
 
 v1::JobSpec ReconFlags::Spec(const std::string& file) const {
@@ -905,7 +961,7 @@ v1::JobSpec ReconFlags::Spec(const std::string& file) const {
   if (Given("--pixel-um")) job->set_pixel_size_um(pixel_);
   CheckTogether(*job);
   if (follow_) CheckFollowing(*job);
-  if (batch() && file == files_.front()) CheckOfBatch();
+  if (batch() && !HasTiles() && file == files_.front()) CheckOfBatch();
   if (job->has_series()) {
     if (const auto commit = CommitOfSeries(); commit.has_value()) *spec.mutable_commit() = *commit;
   } else if (no_wait_) {

@@ -45,8 +45,9 @@ class ReconFlags {
   /// those that stand for no scan.
   std::vector<std::string> FindScans(std::vector<std::string> roots, const std::string& address);
 
-  /// The files, at least one. Throws CLI::RequiredError.
-  const std::vector<std::string>& files() const;
+  /// The files, at least one; of tiles the first one, which stands for all. Throws
+  /// CLI::RequiredError.
+  std::vector<std::string> files() const;
   /// Every result goes to --output-dir: with several files, with a pattern or a folder of scans,
   /// however many it stands for, and if that is given.
   bool batch() const { return files().size() > 1 || !many_.empty() || Given("--output-dir"); }
@@ -82,6 +83,10 @@ class ReconFlags {
 
  private:
   void AddFollowingTo(CLI::App* app);
+  void AddTilesTo(CLI::App* app);
+  /// Whether the files are tiles of one scan.
+  bool HasTiles() const { return Given("--tile-columns") || Given("--tile-rows"); }
+  void SetTiles(v1::TomographyJob* job) const;
   bool Given(const char* flag) const { return app_->count(flag) > 0; }
   /// SettingsFile::Replaced of this command.
   std::string Replaces(const std::string& setting, const std::string& value,
@@ -107,14 +112,14 @@ class ReconFlags {
   std::string output_, output_dir_, png_, algorithm_, center_,
       center_doubt_ = "warn", rows_, columns_, projections_, interpolation_, filter_, angles_,
       flats_, darks_, angles_file_, try_centers_, projections_at_, samples_, window_, phase_method_,
-      series_, preview_, half_turn_, axis_png_, along_rows_;
+      series_, preview_, half_turn_, axis_png_, along_rows_, tile_columns_, tile_rows_;
   std::vector<std::string> rings_;
   std::vector<double> outliers_, phase_, hardening_;
   std::vector<uint32_t> air_;
   std::optional<double> min_, max_, mask_, overlap_, not_finite_;
   std::optional<uint32_t> padding_, slice_, row_, preview_projection_, preview_row_,
       flat_components_;
-  uint32_t iterations_ = 0, subsets_ = 0, batch_ = 0, size_ = 0, bin_ = 0;
+  uint32_t tile_search_ = 0, iterations_ = 0, subsets_ = 0, batch_ = 0, size_ = 0, bin_ = 0;
   double relaxation_ = 0, stop_change_ = 0, stop_residual_ = 0, pixel_ = 0, accuracy_ = 0,
          cutoff_ = 0, most_row_drift_ = 0, tv_weight_ = 0, phase_feature_ = 0, roll_ = 0;
   bool tomopy_ = false, sinograms_ = false, no_log_ = false, extend_ = false, on_disk_ = false,

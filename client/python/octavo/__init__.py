@@ -38,11 +38,11 @@ from octavo.session import Lease, Session
 from octavo.specs import (angular_warp, camera, dispersion_autofocus, freeform, job_spec, k_calibration, lissajous, marker, pattern, processing, push,
                           radial, raster, repeated_radial, repeated_raster, replay, reprocess, ring, scan_spec, scanner, simulated, spiral,
                           telecentric_warp, volume_import)
-from octavo.tomography import ProjectionArrays, ProjectionFile, PushedProjections, preparation, recon, sinograms, tomography
+from octavo.tomography import ProjectionArrays, ProjectionFile, ProjectionMosaic, PushedProjections, preparation, recon, sinograms, tomography
 from octavo import phantoms, prep  # noqa: E402  (after what they are made of)
 
 __all__ = ["Buffer", "BufferState", "Choice", "Client", "Fields", "Frame", "HandoffError", "ImportedBuffer", "Job", "JobState", "Lease", "Loan", "Mapped", "OctavoError", "OctavoTimeout",
-           "OctavoWarning", "Operation", "OperationState", "Picture", "ProjectionArrays", "ProjectionFile", "ProjectionFrame", "ProjectionPushResult", "PushResult",
+           "OctavoWarning", "Operation", "OperationState", "Picture", "ProjectionArrays", "ProjectionFile", "ProjectionFrame", "ProjectionMosaic", "ProjectionPushResult", "PushResult",
            "PushedProjections", "Ring", "RingError", "Scan", "ScanState", "Session", "Volume", "VolumeState", "Waveform", "angular_warp", "back_project", "camera",
            "commit_options", "dispersion_autofocus", "enum_name", "freeform", "job_spec", "k_calibration", "lissajous", "marker", "pack12", "pattern", "phantoms", "prep", "preparation",
            "processing", "project", "projection", "projection_frames", "push", "radial", "raster", "read_positions", "recon", "repeated_radial", "repeated_raster", "replay", "reprocess",

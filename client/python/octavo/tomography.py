@@ -62,7 +62,7 @@ ANGLE_UNITS = Names({"degrees": t.ANGLE_UNIT_DEGREES, "radians": t.ANGLE_UNIT_RA
                     of=t.AngleUnit)
 Indices = Union[None, int, range, slice, Sequence[int], t.IndexRange]  # some of the projections, rows or columns
 Series = Union[None, int, Sequence[int], t.VolumeSeries]  # projections of a volume, and from one to the next
-Input = Union[str, dict, t.ProjectionFile, t.ProjectionArrays, ingest_pb2.PushedProjections]
+Input = Union[str, dict, t.ProjectionFile, t.ProjectionArrays, ingest_pb2.PushedProjections, t.ProjectionMosaic]
 
 
 @builder(t.ProjectionFile)
@@ -76,6 +76,34 @@ def ProjectionArrays(**fields: Any) -> t.ProjectionArrays:
     """The message of this name: projections that the server already holds, volumes/... or
     buffers/..."""
     return message(t.ProjectionArrays, fields)
+
+
+@builder()
+def ProjectionMosaic(tiles: Sequence[Any], *, search: int = 0) -> t.ProjectionMosaic:
+    """Scans of one object side by side or one above the other, which become one scan of a wider or
+    higher detector.
+
+    tiles   for each (file, first_column) or (file, first_column, first_row), where its first pixel lies on the joined detector, in pixels; only
+            differences count. file: a path, or a dict of ProjectionFile's fields; or dict(file=, first_column=, first_row=)
+    search  0: positions are as given; else they may be wrong by so many pixels between neighbours, at most 512, and are found by what
+            overlaps show, best of 40 pixels or more. Job.tomography.mosaic_tiles has them
+    """
+    if isinstance(tiles, (str, bytes, dict)) or not hasattr(tiles, "__iter__"):
+        raise ValueError(f"tiles is {short(tiles)}; expected a list of (file, first_column[, first_row])")
+    return t.ProjectionMosaic(tiles=[_tile(f"tiles[{i}]", tile) for i, tile in enumerate(tiles)], search=whole("search", search, 0, 512))
+
+
+def _tile(where: str, tile) -> t.ProjectionMosaic.Tile:
+    if isinstance(tile, t.ProjectionMosaic.Tile):
+        return tile
+    if isinstance(tile, (tuple, list)) and len(tile) in (2, 3):
+        tile = dict(zip(("file", "first_column", "first_row"), tile))
+    if not isinstance(tile, dict) or "file" not in tile:
+        raise ValueError(f"{where} is {short(tile)}; expected (file, first_column), (file, first_column, first_row) or dict(file=, first_column=, first_row=)")
+    file = tile["file"]
+    if isinstance(file, (str, os.PathLike)):
+        file = dict(path=os.fspath(file))
+    return message(t.ProjectionMosaic.Tile, dict(tile, file=file), f"{where}.")
 
 
 @builder(ingest_pb2.PushedProjections)
@@ -186,7 +214,8 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "auto", iterations:
     [slice, y, x].
 
     input        path of a file below a replay root; dict(path=..., flats=..., ...) of ProjectionFile; ProjectionArrays(projections="buffers/..." or
-                 "volumes/..."); PushedProjections(rows=, columns=, frames=): Client.push_projections
+                 "volumes/..."); PushedProjections(rows=, columns=, frames=): Client.push_projections; ProjectionMosaic([(file, first_column), ...]): scans side
+                 by side, joined
     algorithm    "auto" (the default: fourier where it is faster and as good, else fbp), "fbp", "fourier" (the same by gridding), "sirt",
                  "mlem", "cgls", "tv" (total variation, with tv_weight: about the contrast of noise), or "gridrec": auto with its filter; form "corrected", "tomopy" (sirt,
                  mlem). Options that an algorithm does not use are refused
@@ -328,7 +357,7 @@ def _job(input, prepare, angles, projections, rows, columns, batch, place, pixel
 
 
 def _set_input(job: t.TomographyJob, input) -> None:
-    for name, kind in (("file", t.ProjectionFile), ("arrays", t.ProjectionArrays), ("push", ingest_pb2.PushedProjections)):
+    for name, kind in (("file", t.ProjectionFile), ("arrays", t.ProjectionArrays), ("push", ingest_pb2.PushedProjections), ("mosaic", t.ProjectionMosaic)):
         if isinstance(input, kind):
             getattr(job, name).CopyFrom(input)
             return
@@ -338,7 +367,7 @@ def _set_input(job: t.TomographyJob, input) -> None:
         job.file.path = os.fspath(input)
     else:
         raise ValueError(f"input is {short(input)}; expected a path, a dict of ProjectionFile's fields, octavo.ProjectionFile(), "
-                         "octavo.ProjectionArrays(), octavo.PushedProjections(); arrays of this process: octavo.recon()")
+                         "octavo.ProjectionArrays(), octavo.PushedProjections(), octavo.ProjectionMosaic(); arrays of this process: octavo.recon()")
 
 
 # -- tomopy.recon

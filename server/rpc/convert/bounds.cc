@@ -256,6 +256,7 @@ std::vector<Bound> MakeBounds() {
       Text("ProjectionFile.angles", kPath),
       Many("ProjectionFile.flat_positions", kRecord),
       Many("ProjectionFile.dark_positions", kRecord),
+      Many("ProjectionMosaic.tiles", 64),
       Text("ProjectionArrays.projections", kName),
       Text("ProjectionArrays.flats", kName),
       Text("ProjectionArrays.darks", kName),

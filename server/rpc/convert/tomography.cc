@@ -43,14 +43,19 @@ absl::Status CheckFinites(const char* message,
   return absl::OkStatus();
 }
 
-absl::StatusOr<model::ProjectionFileSpec> Decode(const v1::ProjectionFile& in) {
+/// `at`: the place of the file in the job ("file").
+absl::StatusOr<model::ProjectionFileSpec> Decode(const std::string& at,
+                                                 const v1::ProjectionFile& in) {
   static constexpr const char* kFormats[] = {"", "data_exchange", "nxtomo", "npy", "zarr", "tiff"};
   static_assert(std::size(kFormats) == v1::ProjectionFormat_ARRAYSIZE);
-  if (in.path().empty()) return InvalidField("tomography.file.path", "is empty");
-  if (!v1::ProjectionFormat_IsValid(in.format())) return Unknown("file.format", in.format());
-  if (!v1::AngleUnit_IsValid(in.angle_unit())) return Unknown("file.angle_unit", in.angle_unit());
-  OCTAVO_RETURN_IF_ERROR(AllFinite("tomography.file.flat_positions", in.flat_positions()));
-  OCTAVO_RETURN_IF_ERROR(AllFinite("tomography.file.dark_positions", in.dark_positions()));
+  const auto field = [&](const char* name) { return absl::StrCat("tomography.", at, ".", name); };
+  if (in.path().empty()) return InvalidField(field("path"), "is empty");
+  if (!v1::ProjectionFormat_IsValid(in.format()))
+    return Unknown(absl::StrCat(at, ".format").c_str(), in.format());
+  if (!v1::AngleUnit_IsValid(in.angle_unit()))
+    return Unknown(absl::StrCat(at, ".angle_unit").c_str(), in.angle_unit());
+  OCTAVO_RETURN_IF_ERROR(AllFinite(field("flat_positions").c_str(), in.flat_positions()));
+  OCTAVO_RETURN_IF_ERROR(AllFinite(field("dark_positions").c_str(), in.dark_positions()));
   return model::ProjectionFileSpec{
       .path = in.path(),
       .options = {.format = kFormats[in.format()],
@@ -79,6 +84,52 @@ absl::Status DecodeRawType(const v1::PushedProjections& in, model::PushedProject
   }
   out->dtype = pixels;
   out->packing = PackingOf(in.raw_type());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<model::ProjectionMosaicSpec> Decode(const v1::ProjectionMosaic& in) {
+  constexpr int kLeastTiles = 2, kMostTiles = 64;
+  constexpr double kMostPosition = 1e6;
+  constexpr uint32_t kMostSearch = 512;
+  constexpr char kTiles[] = "tomography.mosaic.tiles";
+  if (in.tiles_size() < kLeastTiles || in.tiles_size() > kMostTiles) {
+    return InvalidField(
+        kTiles, absl::StrCat("has ", in.tiles_size(), in.tiles_size() == 1 ? " tile" : " tiles",
+                             "; allowed ", kLeastTiles, " to ", kMostTiles));
+  }
+  if (in.search() > kMostSearch)
+    return FieldOutOfRange("tomography.mosaic.search", in.search(), 0, kMostSearch);
+  model::ProjectionMosaicSpec out;
+  out.search = in.search();
+  for (const v1::ProjectionMosaic::Tile& tile : in.tiles()) {
+    const std::string at = absl::StrCat("mosaic.tiles[", out.tiles.size(), "]");
+    for (const auto& [name, position] : {std::pair("first_column", tile.first_column()),
+                                         std::pair("first_row", tile.first_row())}) {
+      OCTAVO_RETURN_IF_ERROR(InRange(absl::StrCat("tomography.", at, ".", name), position,
+                                     -kMostPosition, kMostPosition));
+    }
+    OCTAVO_ASSIGN_OR_RETURN(model::ProjectionFileSpec file, Decode(at + ".file", tile.file()));
+    out.tiles.push_back({.file = std::move(file),
+                         .first_column = tile.first_column(),
+                         .first_row = tile.first_row()});
+  }
+  return out;
+}
+
+/// What works on counts or on fields, which a joined detector has not.
+absl::Status CheckMosaic(const v1::TomographyPreparation& in) {
+  const std::pair<const char*, bool> given[] = {{"outliers", in.has_outliers()},
+                                                {"flats_in_time", in.flats_in_time()},
+                                                {"dynamic_flats", in.has_dynamic_flats()},
+                                                {"denominator_floor", in.denominator_floor() != 0},
+                                                {"already_sinograms", in.already_sinograms()}};
+  for (const auto& [name, is_given] : given) {
+    if (!is_given) continue;
+    return InvalidField(
+        absl::StrCat("tomography.preparation.", name),
+        "is given with mosaic, whose tiles are divided by their fields and joined before the "
+        "preparation; allowed is a mosaic without it");
+  }
   return absl::OkStatus();
 }
 
@@ -528,7 +579,7 @@ absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& 
   model::TomographySpec out;
   switch (in.input_case()) {
     case v1::TomographyJob::kFile: {
-      OCTAVO_ASSIGN_OR_RETURN(out.input, Decode(in.file()));
+      OCTAVO_ASSIGN_OR_RETURN(out.input, Decode("file", in.file()));
       break;
     }
     case v1::TomographyJob::kArrays: {
@@ -544,10 +595,13 @@ absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& 
       OCTAVO_ASSIGN_OR_RETURN(out.input, Decode(in.push()));
       break;
     }
-    case v1::TomographyJob::kMosaic:
-      return InvalidField("tomography.mosaic", "is not supported yet; allowed: file, arrays, push");
+    case v1::TomographyJob::kMosaic: {
+      OCTAVO_RETURN_IF_ERROR(CheckMosaic(in.preparation()));
+      OCTAVO_ASSIGN_OR_RETURN(out.input, Decode(in.mosaic()));
+      break;
+    }
     case v1::TomographyJob::INPUT_NOT_SET:
-      return InvalidField("tomography.input", "is not given; allowed: file, arrays, push");
+      return InvalidField("tomography.input", "is not given; allowed: file, arrays, push, mosaic");
   }
   OCTAVO_RETURN_IF_ERROR(AllFinite("tomography.angles_rad", in.angles_rad()));
   out.angles_rad.assign(in.angles_rad().begin(), in.angles_rad().end());
@@ -698,6 +752,13 @@ void EncodeTomographyReport(const model::TomographyReport& in, v1::TomographyRep
   out->set_largest_flat_weight(in.largest_flat_weight);
   out->mutable_row_shifts()->Add(in.row_shifts.begin(), in.row_shifts.end());
   out->set_row_shift_uncertainty(in.row_shift_uncertainty);
+  for (const model::MosaicTileReport& tile : in.mosaic_tiles) {
+    auto* const to = out->add_mosaic_tiles();
+    to->set_first_column(tile.first_column);
+    to->set_first_row(tile.first_row);
+    to->set_correlation(tile.correlation);
+    to->set_found(tile.found);
+  }
 }
 
 }  // namespace octavo::rpc
