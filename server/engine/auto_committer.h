@@ -52,8 +52,8 @@ class AutoCommitter {
   absl::Status CheckDestination(const std::string& volume, const model::CommitOptions& options);
   /// Null: it is none.
   std::shared_ptr<operation::OperationRun> BeginOperation(const model::VolumeStatus& volume);
-  /// How its work reports. A request of a client has a digest; here nobody has made one, by which the
-  /// history tells the commits of jobs (CommitOfJobIn).
+  /// How its work reports. A request of a client has a digest; here nobody has made one, by which
+  /// the history tells the commits of jobs (CommitOfJobIn).
   static model::WorkControl ControlOf(const std::shared_ptr<operation::OperationRun>& run);
   /// What the end of a commit calls. `run` may be null.
   volume::Committer::Done Ending(const std::string& volume, const std::string& job,

@@ -8,8 +8,8 @@
 namespace octavo::storage {
 
 /// Before Publish, once all slabs are written: the metadata of a volume that was still being made
-/// when the transaction began, with its digest. Name, shape, type, axes and spacing are those of the
-/// begin. Only formats that have the metadata last (DescribesLast); Internal otherwise.
+/// when the transaction began, with its digest. Name, shape, type, axes and spacing are those of
+/// the begin. Only formats that have the metadata last (DescribesLast); Internal otherwise.
 absl::Status DescribeLate(CommitTransaction& transaction, const VolumeMeta& meta);
 
 }  // namespace octavo::storage
