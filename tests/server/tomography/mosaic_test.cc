@@ -637,7 +637,9 @@ TEST(MosaicSearchTest, FindsFarShifts) {
 TEST(MosaicSearchTest, KeepsWhatTheOverlapDoesNotTell) {
   std::mt19937 random(octavo::testing::FreshSeed());
   // The same in all rows: columns are found, rows stay.
-  const Blobs pillars(random, 220, 60, false);
+  // Always the same pillars: of some that happen to be even, the columns are not known either.
+  std::mt19937 known(7);
+  const Blobs pillars(known, 220, 60, false);
   std::vector<TilePlace> given = {At(0, 0, 120, 60), At(84, 2, 120, 60)};
   std::vector<std::shared_ptr<storage::ProjectionInput>> tiles = {
       ScanOf(pillars, 0, 0, 120, 60, 9, 20000, random),
