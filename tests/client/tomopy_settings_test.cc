@@ -262,7 +262,7 @@ TEST(TomopySettings, PaganinIsTheFilterOfTomopy) {
     const TomopySettings meant = FromTomopy(given);
     EXPECT_THAT(meant.refusals, IsEmpty());
     const auto flag = std::find_if(meant.flags.begin(), meant.flags.end(),
-                                   [](const auto& flag) { return flag.name == "phase"; });
+                                   [](const auto& each) { return each.name == "phase"; });
     ASSERT_NE(flag, meant.flags.end());
     ASSERT_THAT(flag->values, SizeIs(4));
     EXPECT_THAT(flag->why, HasSubstr("TomoPy 1.15.2"));

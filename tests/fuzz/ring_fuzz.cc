@@ -260,7 +260,7 @@ class FrameServer {
     port_->Close();
     Check();
     Require(!ring_->Attach([] {}).ok());
-    Require(budget_.used_bytes() == spec_.frames * port_->frame_bytes());
+    Require(budget_.used_bytes() == spec_.frames * port_->spec().frame_bytes());
   }
 
  private:
@@ -318,7 +318,7 @@ class FrameServer {
     for (const ArrivedFrame& frame : port_->Arrivals(0, spec_.frames)) {
       Require(std::isfinite(frame.angle_rad));
       volatile uint8_t sum = 0;
-      for (int64_t i = 0; i < port_->frame_bytes(); ++i)
+      for (int64_t i = 0; i < port_->spec().frame_bytes(); ++i)
         sum = static_cast<uint8_t>(sum + static_cast<uint8_t>(frame.data[i]));
     }
   }

@@ -197,7 +197,7 @@ TEST_F(GrowingCommitsTest, ACancelOfTheJobLeavesNothing) {
   ASSERT_THAT(engine_->jobs().Cancel(job), IsOk());
   const auto end = Ended(writing.name);
   EXPECT_EQ(InfoOf(end.status()).reason, Reason::kCommitCancelled) << end.status();
-  EXPECT_THAT(end.status().message(), HasSubstr("not made: the job was cancelled"));
+  EXPECT_THAT(end.status().message(), HasSubstr("its volume was not made: "));
   const JobStatus ended = EndOf(job);
   EXPECT_EQ(ended.state, JobState::kCancelled);
   EXPECT_EQ(ended.commit_failures, 0);

@@ -804,11 +804,6 @@ TEST_P(TomographyJobTest, PackedFramesMakeTheVolumesOfNumbers) {
          s.center.pixels = {kAxis};
        }},
       {"dynamic flats", [](TomographySpec& s) { s.preparation.dynamic_flats = true; }},
-      {"shifts",
-       [](TomographySpec& s) {
-         s.preparation.finds_drift = true;
-         s.preparation.config.shifts.most = 2;
-       }},
       {"an axis that is searched",
        [](TomographySpec& s) {
          s.center = {};

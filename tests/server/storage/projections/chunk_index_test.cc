@@ -19,6 +19,7 @@
 namespace octavo::storage {
 namespace {
 
+using octavo::testing::TempFolder;
 using testing::Hdf5Builder;
 using Shape = std::vector<hsize_t>;
 
@@ -67,7 +68,7 @@ class ChunkIndexTest : public ::testing::Test {
     return ReadChunkIndex(fd.get(), header_, rank, most);
   }
 
-  testing::TempFolder folder_;
+  TempFolder folder_;
   int64_t header_ = 0, count_ = 0;
 };
 
@@ -132,14 +133,14 @@ TEST_F(ChunkIndexTest, DamageEndsIt) {
     size_t begin = static_cast<size_t>(header_), length = 400;
     if (round % 3 > 0) {
       begin = 0;
-      for (uint32_t skip = random() % 20; skip > 0; --skip) {
+      for (auto skip = random() % 20; skip > 0; --skip) {
         const size_t next = bytes.find("TREE", begin + 1);
         if (next == std::string::npos) break;
         begin = next;
       }
       length = round % 3 == 1 ? 24 : 3000;
     }
-    for (uint32_t i = 1 + random() % 4; i > 0; --i)
+    for (auto i = 1 + random() % 4; i > 0; --i)
       bytes[std::min(begin + random() % length, bytes.size() - 1)] = static_cast<char>(random());
     if (round % 50 == 0) bytes.resize(random() % bytes.size());
     folder_.Write("damaged.h5", bytes);
