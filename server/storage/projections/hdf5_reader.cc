@@ -309,6 +309,20 @@ absl::StatusOr<std::shared_ptr<FrameArray>> Hdf5Reader::Frames(const std::string
   if (!stored.has_value())
     return BadProjections(path_, name, absl::StrCat("holds ", NameOfClass(type.get())),
                           "real numbers");
+  // The library unpacks them without their sign.
+  const Id creation(H5Dget_create_plist(data->id()), H5Pclose);
+  for (int i = 0;
+       stored->kind == StoredType::Kind::kSigned && creation && i < H5Pget_nfilters(creation.get());
+       ++i) {
+    unsigned flags = 0, config = 0;
+    size_t count = 0;
+    if (H5Pget_filter2(creation.get(), static_cast<unsigned>(i), &flags, &count, nullptr, 0,
+                       nullptr, &config) == H5Z_FILTER_NBIT &&
+        static_cast<int64_t>(H5Tget_precision(type.get())) < 8 * stored->bytes) {
+      return BadProjections(path_, name, "holds signed numbers that the n-bit filter packs",
+                            "unsigned ones with this filter, and all without it");
+    }
+  }
   OCTAVO_RETURN_IF_ERROR(data->CheckWritten());
   hsize_t extent[3] = {1, 1, 1};
   H5Sget_simple_extent_dims(space.get(), extent + (3 - rank), nullptr);

@@ -84,7 +84,7 @@ class RunningDaemon(DaemonTest):
     def test_beside_nothing_else(self):
         code, out, error = bench("--json", "bench", *SMALL, address=self.daemon.address)
         self.assertEqual(code, 0, error)
-        self.assertEqual(len(out.splitlines()), 15)
+        self.assertEqual(len(out.splitlines()), 16)
         self.assertEqual(os.listdir(self.daemon.root), [])  # the committed files are gone again
         self.assertEqual([v for v in self.client.volumes() if v.state == 2], [])
 

@@ -230,7 +230,7 @@ class TomographyPush(DaemonTest):
         projections, flats, darks, angles = self.twelve_bits()
         count = len(projections) + len(flats) + len(darks)
         cases = [dict(center=16.2), dict(center=16.2, rows=(0, 5, 2), projections=(1, 30, 2), batch=1), dict(center=16.2, series=(10, 10)),
-                 dict(center=16.2, prepare=dict(rings=["sorting"], dynamic_flats=True)), dict(center=16.2, place="disk", samples="u16")]
+                 dict(center=16.2, prepare=octavo.preparation(rings=["sorting"], dynamic_flats=True)), dict(center=16.2, place="disk", samples="u16")]
         for options in cases:
             volumes = {}
             for raw_type, packed in ((None, False), ("u16", False), ("u12p", False), ("u12p", True), ("Mono12Packed", False), ("u12_packed", True)):

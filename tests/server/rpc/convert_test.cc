@@ -993,7 +993,7 @@ TEST(ConvertSubscribe, VolumesByReadNeedVolumes) {
     if (mip) request.add_products(v1::PRODUCT_MIP);
     const auto refused = DecodeSubscribe(request).status();
     EXPECT_THAT(refused, IsError(absl::StatusCode::kInvalidArgument,
-                                 "volumes_by_read is set, but products have no VOLUME"));
+                                 "volumes_by_read: is set, but products have no VOLUME"));
     EXPECT_EQ(InfoOf(refused).field, "volumes_by_read");
   }
   request.add_products(v1::PRODUCT_VOLUME);
