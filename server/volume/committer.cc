@@ -567,6 +567,7 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(const Job& job, const Vo
     }
     if (memory[0] == nullptr) {
       reports.Tell(model::WorkStage::kWriting);
+      if (job.stopped()) return Cancelled(job.left());
       OCTAVO_RETURN_IF_ERROR(take());
       buffer = 0;
     }
