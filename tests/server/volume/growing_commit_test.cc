@@ -210,8 +210,10 @@ CommitOptions To(Format format, const std::string& destination = "deep/v") {
 CommitOptions BySlice(const VolumeStatus& volume, const std::string& destination = "deep/v") {
   CommitOptions options = To(Format::kOmeZarr05, destination);
   options.writer.chunk[0] = 1;
-  options.writer.chunk[1] = volume.shape[1];
-  options.writer.chunk[2] = volume.shape[2];
+  // Four chunks a slice are a slab for one thread: each slice is written as soon as it is made.
+  options.writer.chunk[1] = (volume.shape[1] + 1) / 2;
+  options.writer.chunk[2] = (volume.shape[2] + 1) / 2;
+  options.writer.threads = 1;
   return options;
 }
 
