@@ -28,7 +28,7 @@ def write_scan(root):
     return angles
 
 
-def slow(angles, iterations=400, **fields):
+def slow(angles, iterations=150, **fields):
     """A job of one slice a batch, slow enough to be looked at."""
     if os.environ.get("OCTAVO_DEVICE_BACKEND") == "cuda":
         iterations *= 60
