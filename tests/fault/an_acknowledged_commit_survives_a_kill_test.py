@@ -192,11 +192,11 @@ class JobKill(unittest.TestCase):
                 self.assertEqual([n for n in (os.listdir(parent) if os.path.isdir(parent) else []) if n != "v.zarr"], [])
                 wanted = client.read(client.wait_job(self.submit(daemon, client)).volume_names[0])
                 if there:
-                    stored = READERS["zarr"](path).array  # [x, y, z]
-                    np.testing.assert_array_equal(stored.transpose(2, 1, 0), wanted)
+                    stored = READERS["zarr"](path).array  # [y, x, z]
+                    np.testing.assert_array_equal(stored.transpose(2, 0, 1), wanted)
                 else:  # the name is free
                     again = client.wait_commit(self.submit(daemon, client, commit="sub/v.zarr"))
-                    np.testing.assert_array_equal(READERS["zarr"](again.commits[0]).array.transpose(2, 1, 0), wanted)
+                    np.testing.assert_array_equal(READERS["zarr"](again.commits[0]).array.transpose(2, 0, 1), wanted)
             self.assertEqual(daemon.stop(), 0)
         finally:
             daemon.remove()
