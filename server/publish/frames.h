@@ -8,7 +8,8 @@ namespace octavo::publish {
 bool NeedsLoad(const model::Frame& frame);
 /// The same frame without its payload, as the TopicTable remembers volume frames.
 model::FramePtr WithoutPayload(const model::Frame& frame);
-/// The same frame of a volume for a subscriber who reads the data: nothing is to be loaded.
+/// The same frame of a volume for a subscriber who reads the data itself, so that the server loads
+/// nothing.
 model::FramePtr ToBeRead(const model::Frame& frame);
 
 }  // namespace octavo::publish
